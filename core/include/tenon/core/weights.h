@@ -1,0 +1,65 @@
+// Where weights come from: a file format behind one reader. Readers know nothing of architectures: names and metadata are
+// handed on as the file has them, and the model translates them by `convention()`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tenon/abi/types.h"
+
+namespace tenon {
+
+// One value of a file's metadata. Integers are widened; arrays hold one kind each.
+using MetadataValue = std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<int64_t>,
+                                   std::vector<double>, std::vector<std::string>>;
+
+// One tensor as stored. `shape` is outermost first: a matrix is (rows = outputs, columns = inputs), rows contiguous.
+struct WeightTensor {
+  std::string name;            // as the file has it
+  uint32_t format = 0;         // tenon_dtype or block format, see tenon/abi/types.h
+  std::vector<int64_t> shape;  // elements
+  uint64_t bytes = 0;          // of the whole tensor as stored
+  uint32_t file = 0;           // index into Weights::files()
+  uint64_t offset = 0;         // bytes from the start of that file
+};
+
+// An open model. Thread-safe for reading after construction. Owns its mappings.
+class Weights {
+ public:
+  virtual ~Weights() = default;
+
+  // Which names tensors and metadata carry: "gguf" or "huggingface".
+  virtual std::string_view convention() const = 0;
+  virtual const std::vector<std::filesystem::path>& files() const = 0;
+  virtual const std::vector<WeightTensor>& tensors() const = 0;
+  // nullptr if there is none of that name.
+  virtual const WeightTensor* find(std::string_view name) const = 0;
+
+  // Metadata by key; config.json is flattened with dots ("rope_scaling.factor"). nullptr if absent.
+  virtual const MetadataValue* metadata(std::string_view key) const = 0;
+  virtual std::vector<std::string> metadata_keys() const = 0;
+
+  // The tensor's bytes in the file mapping, valid for the life of this object, or nullptr where there is no mapping
+  // (synthetic). Reading is paging: errors of the medium arrive as SIGBUS like for any mapping.
+  virtual const std::byte* mapped(const WeightTensor& tensor) const = 0;
+  // Copies bytes [offset, offset + out.size()) of the tensor as stored. Throws Error(kIo).
+  virtual void read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const = 0;
+};
+
+// Typed look-ups with errors that name the file and key. A missing key gives nullopt; a value of another kind throws
+// Error(kModel).
+std::optional<int64_t> metadata_int(const Weights& weights, std::string_view key);
+std::optional<double> metadata_real(const Weights& weights, std::string_view key);
+std::optional<bool> metadata_bool(const Weights& weights, std::string_view key);
+std::optional<std::string> metadata_text(const Weights& weights, std::string_view key);
+
+}  // namespace tenon
