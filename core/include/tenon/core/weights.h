@@ -1,5 +1,5 @@
-// Where weights come from: a file format behind one reader. Readers know nothing of architectures: names and metadata are
-// handed on as the file has them, and the model translates them by `convention()`.
+// Where weights come from: a file format behind one reader. Readers know nothing of architectures: names and metadata
+// are handed on as the file has them, and the model translates them by `convention()`.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,9 @@
 
 namespace tenon {
 
-// One value of a file's metadata. Integers are widened; arrays hold one kind each.
+// One value of a file's metadata. Integers are int64_t, and uint64_t only beyond its range; arrays hold one kind each
+// (booleans as integers). An array that holds arrays, objects or a mixture appears as one entry per element: "key.0",
+// "key.1", ...
 using MetadataValue = std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<int64_t>,
                                    std::vector<double>, std::vector<std::string>>;
 
@@ -26,7 +28,7 @@ using MetadataValue = std::variant<bool, int64_t, uint64_t, double, std::string,
 struct WeightTensor {
   std::string name;            // as the file has it
   uint32_t format = 0;         // tenon_dtype or block format, see tenon/abi/types.h
-  std::vector<int64_t> shape;  // elements
+  std::vector<int64_t> shape;  // elements; empty = a scalar
   uint64_t bytes = 0;          // of the whole tensor as stored
   uint32_t file = 0;           // index into Weights::files()
   uint64_t offset = 0;         // bytes from the start of that file
@@ -49,11 +51,35 @@ class Weights {
   virtual std::vector<std::string> metadata_keys() const = 0;
 
   // The tensor's bytes in the file mapping, valid for the life of this object, or nullptr where there is no mapping
-  // (synthetic). Reading is paging: errors of the medium arrive as SIGBUS like for any mapping.
+  // (synthetic) or the file holds the tensor at an address that its format cannot be read from; read() serves both.
+  // Reading is paging: errors of the medium arrive as SIGBUS like for any mapping.
   virtual const std::byte* mapped(const WeightTensor& tensor) const = 0;
   // Copies bytes [offset, offset + out.size()) of the tensor as stored. Throws Error(kIo).
   virtual void read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const = 0;
+  // A hint that the mapped bytes are wanted soon: starts paging them in and returns at once.
+  virtual void prefetch(const WeightTensor&) const {}
 };
+
+// What only some readers look at.
+struct WeightsOptions {
+  uint64_t seed = 1;                 // synthetic: the same seed gives the same weights, on every machine
+  tenon_format format = TENON_BF16;  // synthetic: TENON_BF16, TENON_F16 or TENON_F32
+};
+
+// A reader as the registry lists it.
+struct WeightsReader {
+  std::string_view name;                    // the value in TOML
+  std::string_view doc;                     // one line: what it accepts
+  bool (*claims)(const std::string& path);  // looks at the name and the first bytes; never throws
+  std::unique_ptr<Weights> (*open)(const std::string& path, const WeightsOptions& options);
+};
+
+std::span<const WeightsReader> builtin_weights_readers();
+
+// Opens a Hugging Face folder, a .safetensors file, a .gguf file or "synthetic:NAME" with the first reader that claims
+// it. Throws Error(kIo) for what cannot be read and Error(kModel) for what is not what it should be: file, tensor or
+// key, offset, what was found and what would be right.
+std::unique_ptr<Weights> open_weights(const std::string& path, const WeightsOptions& options = {});
 
 // Typed look-ups with errors that name the file and key. A missing key gives nullopt; a value of another kind throws
 // Error(kModel).
