@@ -1,0 +1,25 @@
+"""Makes tests/golden/data. See README.md in this folder for what it needs and what comes out."""
+
+import argparse
+
+import torch
+import transformers
+
+import checkpoints
+
+
+def main():
+    parts = {"checkpoints": checkpoints.make_all}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[[], *parts], help="default: all")
+    chosen = parser.parse_args().parts or list(parts)
+
+    torch.set_num_threads(1)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    for part in chosen:
+        parts[part]()
+
+
+if __name__ == "__main__":
+    main()
