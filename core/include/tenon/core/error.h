@@ -1,4 +1,5 @@
-// Errors of the house. Configuration and loading throw tenon::Error; steps return Status. Nothing in core prints or exits.
+// Errors of the house. Configuration and loading throw tenon::Error; steps return Status. Nothing in core prints or
+// exits.
 #pragma once
 
 #include <cstdint>

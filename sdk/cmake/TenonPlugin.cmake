@@ -1,0 +1,39 @@
+# tenon_add_plugin(KIND attention NAME flash [DEVICE cpu] SOURCES cpu.cc
+#                  [AVX2 a.cc] [AVX512 b.cc] [AVX512_VNNI c.cc] [AVX512_BF16 d.cc] [LIBRARIES ...])
+# makes <plugins>/attention/flash.cpu.so. Sources named under an instruction set are compiled for it; the plugin chooses at run
+# time by tenon_device.isa, so they must define nothing that another source could pick up instead of its own (no inline
+# functions outside an anonymous namespace).
+set(TENON_PLUGIN_SCRIPT ${CMAKE_CURRENT_LIST_DIR}/plugin.map)
+set(TENON_PLUGIN_OUTPUT ${CMAKE_BINARY_DIR}/lib/tenon/plugins CACHE INTERNAL "Where plugins are built")
+
+function(tenon_add_plugin)
+  cmake_parse_arguments(arg "NO_INSTALL" "KIND;NAME;DEVICE;TARGET;OUTPUT" "SOURCES;AVX2;AVX512;AVX512_VNNI;AVX512_BF16;LIBRARIES"
+    ${ARGN})
+  if(NOT arg_DEVICE)
+    set(arg_DEVICE cpu)
+  endif()
+  if(NOT arg_TARGET)
+    set(arg_TARGET tenon_${arg_KIND}_${arg_NAME}_${arg_DEVICE})
+  endif()
+  if(NOT arg_OUTPUT)
+    set(arg_OUTPUT ${TENON_PLUGIN_OUTPUT}/${arg_KIND})
+  endif()
+  set(avx2 -mavx2 -mfma -mf16c -mbmi2)
+  set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+  set_source_files_properties(${arg_AVX2} PROPERTIES COMPILE_OPTIONS "${avx2}")
+  set_source_files_properties(${arg_AVX512} PROPERTIES COMPILE_OPTIONS "${avx512}")
+  set_source_files_properties(${arg_AVX512_VNNI} PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512vnni")
+  set_source_files_properties(${arg_AVX512_BF16} PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512bf16")
+
+  add_library(${arg_TARGET} MODULE ${arg_SOURCES} ${arg_AVX2} ${arg_AVX512} ${arg_AVX512_VNNI} ${arg_AVX512_BF16})
+  set_target_properties(${arg_TARGET} PROPERTIES PREFIX "" OUTPUT_NAME ${arg_NAME}.${arg_DEVICE} SUFFIX .so
+    LIBRARY_OUTPUT_DIRECTORY ${arg_OUTPUT} CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    INSTALL_RPATH "$ORIGIN" LINK_DEPENDS ${TENON_PLUGIN_SCRIPT})
+  # Contraction off: the same bits from every compiler; kernels ask for fused multiply-adds themselves.
+  target_compile_options(${arg_TARGET} PRIVATE -ffp-contract=off $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
+  target_link_options(${arg_TARGET} PRIVATE -Wl,--version-script=${TENON_PLUGIN_SCRIPT} -Wl,-z,defs)
+  target_link_libraries(${arg_TARGET} PRIVATE tenon::sdk ${arg_LIBRARIES})
+  if(NOT arg_NO_INSTALL)
+    install(TARGETS ${arg_TARGET} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tenon/plugins/${arg_KIND})
+  endif()
+endfunction()

@@ -1,0 +1,46 @@
+/* device/1: memory, queues, capture and replay, the small ops.  C11 and C++20. */
+#ifndef TENON_ABI_DEVICE_H
+#define TENON_ABI_DEVICE_H
+
+#include "tenon/abi/program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { /* tenon_device.isa on x86-64: what kernels may use, already lowered to what the user forces */
+  TENON_ISA_AVX2 = 1,        /* AVX2, FMA, F16C */
+  TENON_ISA_AVX512 = 2,      /* F, BW, DQ, VL */
+  TENON_ISA_AVX512_VNNI = 4,
+  TENON_ISA_AVX512_BF16 = 8,
+  TENON_ISA_AVX_VNNI = 16
+};
+enum { TENON_DEVICE_WALKS = 1 }; /* no queues: core walks the program with its threads and calls part() */
+
+typedef struct tenon_device {
+  tenon_head h;
+  void *self;
+  const char *kind; /* "cpu", "cuda": which libraries fit */
+  const char *name; /* of the hardware, for people */
+  uint32_t ordinal, units, arch, flags; /* units: threads, or multiprocessors; arch: 90 for sm_90, 0 on the CPU */
+  uint64_t memory, l2, shared_per_unit, isa; /* bytes */
+  tenon_status (*alloc)(void *self, uint32_t space, uint64_t bytes, void **out, tenon_reason *why); /* [setup] 256-aligned */
+  void (*release)(void *self, uint32_t space, void *p, uint64_t bytes);                             /* [setup] */
+  /* [host] enqueued; any spaces; on a device that walks, done when it returns.  src NULL: zeros. */
+  tenon_status (*copy)(void *self, void *queue, void *dst, const void *src, uint64_t bytes, tenon_reason *why);
+  /* NULL, all of the next six, on a device that walks. */
+  tenon_status (*queue)(void *self, void **out, tenon_reason *why);                /* [setup] */
+  tenon_status (*wait)(void *self, void *queue, tenon_reason *why);                /* [host] */
+  tenon_status (*capture_begin)(void *self, void *queue, tenon_reason *why);       /* [setup] */
+  tenon_status (*capture_end)(void *self, void *queue, void **graph, tenon_reason *why); /* [setup] instantiated */
+  tenon_status (*replay)(void *self, void *graph, void *queue, tenon_reason *why); /* [host] */
+  void (*graph_release)(void *self, void *graph);                                  /* [setup] */
+  /* [record] the visible form of a vocabulary id, so that whatever nobody claims still runs: y = op(x), y may be x. */
+  tenon_status (*record_fop)(void *self, const tenon_fop *op, tenon_tid x, tenon_tid y, const tenon_recorder *rec,
+                             tenon_reason *why);
+} tenon_device;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,81 @@
+/* Packaging: one library per (kind, name, device), described by an ELF note that is read before dlopen.  C11 and C++20.
+ *
+ * A library exports one data symbol, `tenon_plugin_v1`, of type tenon_plugin; everything else is hidden. */
+#ifndef TENON_ABI_PLUGIN_H
+#define TENON_ABI_PLUGIN_H
+
+#include "tenon/abi/attention.h"
+#include "tenon/abi/device.h"
+#include "tenon/abi/draft.h"
+#include "tenon/abi/kv_cache.h"
+#include "tenon/abi/params.h"
+#include "tenon/abi/program.h"
+#include "tenon/abi/quantization.h"
+#include "tenon/abi/sampler.h"
+#include "tenon/abi/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TENON_ABI_MAJOR 1
+#define TENON_ABI_MINOR 0
+#define TENON_PLUGIN_SYMBOL "tenon_plugin_v1"
+
+/* The descriptor of the ELF note (section ".note.tenon", owner "Tenon", type TENON_NOTE_TYPE).  Frozen; strings are 0-terminated. */
+typedef struct tenon_note {
+  uint16_t abi_major, abi_minor; /* that the library was built against */
+  uint16_t needs_minor;          /* the least host minor version that it works with */
+  uint16_t reserved;
+  char kind[16], name[48], device[16]; /* device: "cpu", "cuda": opened only if that device is live */
+  char schema_hash[24];                /* of the parameter schema: equal over all devices of a (kind, name) */
+  char layout_hash[24];                /* of the kind's interface while it is a draft, see layout.h */
+  char targets[64];                    /* "x86-64", "sm_90a;sm_100a" */
+} tenon_note;
+typedef struct tenon_note_section { /* Elf64_Nhdr, owner, descriptor */
+  uint32_t owner_bytes, descriptor_bytes, type;
+  char owner[8];
+  tenon_note note;
+} tenon_note_section;
+#define TENON_NOTE_OWNER "Tenon"
+#define TENON_NOTE_TYPE 0x7465
+
+/* Services of the host for every component; valid from create to after destroy. */
+typedef struct tenon_host {
+  tenon_head h;
+  void *ctx;
+  /* [setup] device or host memory beyond what the footprints state; counted under `purpose` ("tuning", "tables"). */
+  tenon_status (*alloc)(void *ctx, uint32_t space, uint64_t bytes, const char *purpose, void **out, tenon_reason *why);
+  void (*release)(void *ctx, void *p); /* [setup] */
+  void (*log)(void *ctx, uint32_t level, const char *message); /* [any] level: 0 debug, 1 info, 2 warning, 3 error */
+} tenon_host;
+
+typedef struct tenon_env { /* borrowed by the instance for its life */
+  tenon_head h;
+  const tenon_host *host;
+  const tenon_device *device;
+} tenon_env;
+
+typedef struct tenon_component {
+  tenon_head h;
+  const char *kind, *name, *device, *doc;
+  const tenon_param_schema *schema;
+  tenon_status (*create)(const tenon_params *params, const tenon_env *env, void **self, tenon_reason *why); /* [setup] */
+  void (*destroy)(void *self); /* [setup] queues drained, programs gone */
+  /* [any] the table of an interface: "quantization/1" of its own kind, or an optional extension's; NULL if it has none. */
+  const void *(*interface)(void *self, const char *id);
+} tenon_component;
+
+typedef struct tenon_plugin {
+  tenon_head h;
+  const char *vendor, *version, *license, *url, *compiler;
+  uint32_t n_components, reserved; /* 1 */
+  const tenon_component *const *component;
+  tenon_status (*init)(const tenon_host *host, tenon_reason *why); /* [setup] may be NULL; once, after loading */
+  void (*deinit)(void);                                            /* [setup] may be NULL */
+} tenon_plugin;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

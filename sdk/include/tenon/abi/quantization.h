@@ -1,0 +1,74 @@
+/* quantization/1: how weight matrices are stored and multiplied.  C11 and C++20.
+ * A site is a group of matrices that share x and lie side by side in y (Q, K, V; gate, up; or just one). */
+#ifndef TENON_ABI_QUANTIZATION_H
+#define TENON_ABI_QUANTIZATION_H
+
+#include "tenon/abi/program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tenon_linear {
+  tenon_head h;
+  const char *path; /* "layers.3.attention.qkv" */
+  const char *role; /* "qkv", "o", "gate_up", "down", "head", "embedding" */
+  uint32_t n_mats, x_format, y_format; /* 1 to TENON_MAX_STORES matrices */
+  uint32_t experts;                    /* 0, or the number of interchangeable matrix sets */
+  const int64_t *out_dim;              /* rows of each matrix, of this rank */
+  const tenon_format *source;          /* how each matrix is stored in the file */
+  int64_t in_dim;
+  uint32_t shard_axis, shard_rank, shard_world; /* axis: 0 none, 1 rows, 2 columns */
+  uint32_t rows_wanted;                         /* 1: record_rows will be called too (tied or plain embedding) */
+  uint32_t product_wanted;                      /* 1: record will be called */
+  uint32_t reserved;
+  const tenon_chain *pro, *epi;
+} tenon_linear;
+
+typedef struct tenon_linear_call {
+  tenon_head h;
+  tenon_tid x, y;         /* (rows, in_dim), (rows, sum of out_dim); rows may be strided */
+  const tenon_tid *store; /* as many as the footprint has */
+  tenon_tid expert;       /* i32[rows]: which set; 0 = none.  Sorting rows is the scheme's affair */
+  tenon_tid row_live;     /* u32: live rows; 0 = TENON_STEP_LIVE's first */
+  uint32_t out_rows;      /* 1: the rows are the out_rows of the step, live count is TENON_STEP_LIVE[2] */
+  const tenon_chain *pro, *epi; /* with tensors filled in; only what was claimed */
+  const tenon_claim *claim;
+} tenon_linear_call;
+
+/* Rows [row0, row0 + rows) of matrix `mat`, as the file stores them, contiguous.  Bias tensors are not part of a site. */
+typedef struct tenon_rows {
+  tenon_head h;
+  uint32_t mat, reserved;
+  tenon_format format;
+  uint32_t reserved2;
+  uint64_t row0, rows;
+  const void *data;
+  uint64_t bytes;
+} tenon_rows;
+
+typedef struct tenon_quantization {
+  tenon_head h;
+  /* Up to this many rows a row's result does not depend, to the bit, on the other rows; 0 = not even that. */
+  uint32_t row_invariant_max, reserved;
+  /* [setup] for each bucket of bounds, before bind: rows decide what pays. */
+  tenon_status (*claim)(void *self, const tenon_linear *s, const tenon_bounds *b, tenon_claim *out, tenon_reason *why);
+  /* [setup] sees the claims of all buckets at once: the layout may depend on them.  No weights yet. */
+  tenon_status (*bind)(void *self, const tenon_linear *s, const tenon_claim *const *claims, uint32_t n, void **site,
+                       tenon_reason *why);
+  tenon_status (*footprint)(void *self, void *site, tenon_footprint *out, tenon_reason *why); /* [setup] */
+  /* [setup] converts into the stores, with growing row ranges, each row once; deterministic.  scratch: load_bytes. */
+  tenon_status (*load)(void *self, void *site, const tenon_rows *src, void *const *store, void *scratch, void *queue,
+                       tenon_reason *why);
+  void (*unbind)(void *self, void *site); /* [setup] programs that use it are gone */
+  tenon_status (*record)(void *self, void *site, const tenon_linear_call *c, const tenon_recorder *rec,
+                         tenon_reason *why); /* [record] */
+  /* [record] y[r] = row index[r] of matrix 0 as f32; index i32[rows].  NULL: the scheme cannot hold embeddings. */
+  tenon_status (*record_rows)(void *self, void *site, const tenon_tid *store, tenon_tid index, tenon_tid y,
+                              const tenon_recorder *rec, tenon_reason *why);
+} tenon_quantization;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,49 @@
+// Base of a draft that proposes from the host. T has
+//   uint32_t max_tokens() const;                       proposals a step, at most; fixed after construction
+//   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out);   how many it proposes
+//   void forget(uint32_t slot);                        optional
+#pragma once
+
+#include <span>
+
+#include "tenon/abi/draft.h"
+#include "tenon/sdk/component.h"
+
+namespace tenon::sdk {
+
+template <class T>
+class HostDraft : public ComponentDefaults {
+ public:
+  static constexpr const char* kKind = "draft";
+  static constexpr const char* kInterface = "draft/1";
+
+  static const tenon_draft* table() {
+    static constexpr tenon_draft kTable = make();
+    return &kTable;
+  }
+
+ private:
+  static constexpr tenon_draft make() {
+    auto t = abi_struct<tenon_draft>();
+    t.flags = TENON_DRAFT_HOST, t.max_tokens = &call_max_tokens;
+    t.propose = &call_propose;
+    if constexpr (requires { &T::forget; }) t.forget = &call_forget;
+    return t;
+  }
+  static T& self(void* p) { return *static_cast<T*>(p); }
+
+  static uint32_t call_max_tokens(void* p) noexcept {
+    uint32_t n = 0;
+    static_cast<void>(guard(nullptr, [&] { n = self(p).max_tokens(); }));
+    return n;
+  }
+  static tenon_status call_propose(void* p, uint32_t slot, const int32_t* tokens, uint32_t n, int32_t* out,
+                                   uint32_t cap, uint32_t* count, tenon_reason* why) noexcept {
+    return guard(why, [&] { *count = self(p).propose(slot, std::span(tokens, n), std::span(out, cap)); });
+  }
+  static void call_forget(void* p, uint32_t slot) noexcept {
+    static_cast<void>(guard(nullptr, [&] { self(p).forget(slot); }));
+  }
+};
+
+}  // namespace tenon::sdk

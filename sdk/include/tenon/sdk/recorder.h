@@ -1,0 +1,124 @@
+// Recording operations from C++: tensors, operands, and CPU ops whose arguments are one trivially copyable struct.
+#pragma once
+
+#include <array>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "tenon/abi/program.h"
+#include "tenon/sdk/error.h"
+
+namespace tenon::sdk {
+
+// A dense tensor in device memory; of block formats the innermost dimension must be whole blocks.
+inline tenon_tensor tensor(tenon_format format, std::initializer_list<int64_t> dims) {
+  auto t = abi_struct<tenon_tensor>();
+  t.format = format;
+  t.rank = static_cast<uint32_t>(dims.size());
+  size_t i = 0;
+  for (const int64_t d : dims) t.dim[i++] = d;
+  const tenon_block block = tenon_format_block(format);
+  int64_t stride = block.bytes;
+  for (size_t d = t.rank; d-- > 0;) {
+    t.stride[d] = stride;
+    stride *= d + 1 == t.rank ? t.dim[d] / block.elements : t.dim[d];
+  }
+  return t;
+}
+
+// One thread's share of a phase of a CPU op; see tenon_part.
+class Part {
+ public:
+  explicit Part(const tenon_part* raw) : raw_(raw) {}
+
+  template <class T>
+  T* ptr(size_t operand) const {
+    return static_cast<T*>(raw_->launch->ptr[operand]);
+  }
+  uint32_t phase() const { return raw_->phase; }
+  uint32_t begin() const { return raw_->begin; }
+  uint32_t end() const { return raw_->end; }
+  uint32_t thread() const { return raw_->thread; }
+  template <class T = void>
+  T* scratch() const {
+    return static_cast<T*>(raw_->launch->scratch);
+  }
+  template <class T = void>
+  T* thread_scratch() const {
+    return static_cast<T*>(raw_->thread_scratch);
+  }
+
+ private:
+  const tenon_part* raw_;
+};
+
+// What an op needs beside its arguments.
+struct OpSpec {
+  const char* name;
+  std::span<const tenon_operand> operands;
+  std::initializer_list<uint32_t> chunks;  // one number a phase
+  tenon_cost cost{};
+  uint64_t scratch_bytes = 0, zeroed_bytes = 0, thread_scratch_bytes = 0;
+  tenon_id kind = 0;
+};
+
+class Recorder {
+ public:
+  explicit Recorder(const tenon_recorder* raw) : raw_(raw), bounds_(read_abi(raw->bounds)) {}
+
+  const tenon_bounds& bounds() const { return bounds_; }
+  const tenon_recorder* raw() const { return raw_; }
+
+  tenon_tid temp(const tenon_tensor& t) { return checked(raw_->temp(raw_->ctx, &t)); }
+  tenon_tid keep(const tenon_tensor& t, const char* key) { return checked(raw_->keep(raw_->ctx, &t, key)); }
+  tenon_tid slice(tenon_tid of, const tenon_tensor& t, uint64_t offset) {
+    return checked(raw_->slice(raw_->ctx, of, &t, offset));
+  }
+  tenon_tid step(uint32_t role) { return checked(raw_->step(raw_->ctx, role)); }
+  tenon_tensor describe(tenon_tid id) {
+    auto t = abi_struct<tenon_tensor>();
+    raw_->describe(raw_->ctx, id, &t);
+    return t;
+  }
+
+  // Emits a CPU op.  Fn: void (const Args&, const Part&).  Args: trivially copyable, no pointers.
+  template <auto Fn, class Args>
+  void emit(const OpSpec& spec, const Args& args) {
+    static_assert(std::is_trivially_copyable_v<Args> && alignof(Args) <= 8);
+    auto op = abi_struct<tenon_op>();
+    op.name = spec.name, op.kind = spec.kind;
+    op.operand = spec.operands.data(), op.n_operands = static_cast<uint32_t>(spec.operands.size());
+    op.args = &args, op.args_bytes = sizeof(Args);
+    op.phases = static_cast<uint32_t>(spec.chunks.size());
+    size_t i = 0;
+    for (const uint32_t n : spec.chunks) op.chunks[i++] = n;
+    op.scratch_bytes = spec.scratch_bytes, op.zeroed_bytes = spec.zeroed_bytes;
+    op.thread_scratch_bytes = spec.thread_scratch_bytes, op.cost = spec.cost;
+    op.part = [](void*, const void* a, const tenon_part* p) -> tenon_status {
+      return guard(p->why, [&] { Fn(*static_cast<const Args*>(a), Part(p)); });
+    };
+    if (raw_->emit(raw_->ctx, &op) != TENON_OK) throw Failed(std::string("op ") + spec.name + " was not taken");
+  }
+
+ private:
+  static tenon_tid checked(tenon_tid id) {
+    if (id == 0) throw Failed("the host refused a tensor");
+    return id;
+  }
+
+  const tenon_recorder* raw_;
+  tenon_bounds bounds_;
+};
+
+// The ops of a chain as this side knows them.
+inline std::vector<tenon_fop> ops_of(const tenon_chain* chain) {
+  std::vector<tenon_fop> ops;
+  if (chain == nullptr) return ops;
+  for (uint32_t i = 0; i < chain->n; ++i) ops.push_back(read_abi(chain->op[i]));
+  return ops;
+}
+
+}  // namespace tenon::sdk

@@ -1,0 +1,106 @@
+// Bases of samplers. A processor T has
+//   static constexpr uint32_t kInForms;                        TENON_DENSE | TENON_SPARSE
+//   using Record = ...;                                        trivially copyable parameters of one sequence
+//   Record encode(const Params&) const;                        of a request
+//   void record_apply(tenon_candidates&, tenon_tid params, tenon_tid state, Recorder&);
+//   uint64_t state_bytes(uint32_t vocab) const;                optional, with
+//   void record_accept(tenon_tid state, Recorder&);
+// A selector T has kInForms, Record, encode and
+//   void record_select(const tenon_candidates&, tenon_tid params, tenon_tid next, Recorder&);
+// The constructor's Params are the component's own; encode() with a request's gets the same keys, overridden.
+#pragma once
+
+#include <cstring>
+#include <type_traits>
+
+#include "tenon/abi/sampler.h"
+#include "tenon/sdk/component.h"
+#include "tenon/sdk/recorder.h"
+
+namespace tenon::sdk {
+
+template <class T>
+class Sampler : public ComponentDefaults {
+ public:
+  static constexpr const char* kKind = "sampler";
+  static constexpr const char* kInterface = "sampler/1";
+
+  static const tenon_sampler* table() {
+    static constexpr tenon_sampler kTable = make();
+    return &kTable;
+  }
+
+ private:
+  static constexpr tenon_sampler make() {
+    static_assert(std::is_trivially_copyable_v<typename T::Record>);
+    auto t = abi_struct<tenon_sampler>();
+    t.in_forms = T::kInForms;
+    t.param_bytes = sizeof(typename T::Record);
+    t.state_bytes = &call_state_bytes, t.encode = &call_encode, t.claim = &call_claim;
+    if constexpr (requires { &T::record_select; }) {
+      t.is_selector = 1;
+      t.record_select = &call_record_select;
+    } else {
+      t.record_apply = &call_record_apply;
+    }
+    if constexpr (requires { &T::record_accept; }) t.record_accept = &call_record_accept;
+    return t;
+  }
+  static T& self(void* p) { return *static_cast<T*>(p); }
+
+  static uint64_t call_state_bytes(void* p, uint32_t vocab) noexcept {
+    if constexpr (requires { &T::state_bytes; }) {
+      return self(p).state_bytes(vocab);
+    } else {
+      static_cast<void>(p), static_cast<void>(vocab);
+      return 0;
+    }
+  }
+  static tenon_status call_encode(void* p, const tenon_params* request, void* record, tenon_reason* why) noexcept {
+    return guard(why, [&] {
+      using Schema = detail::SchemaOf<T>;
+      const typename T::Record r = self(p).encode(Params(request, Schema::kSpecs.data(), Schema::kSpecs.size()));
+      std::memcpy(record, &r, sizeof(r));
+    });
+  }
+  static tenon_status call_claim(void*, const tenon_chain*, tenon_claim* out, tenon_reason* why) noexcept {
+    return guard(why, [&] { write_abi(out, abi_struct<tenon_claim>()); });
+  }
+  static tenon_status call_record_apply(void* p, tenon_candidates* c, tenon_tid params, tenon_tid state,
+                                        const tenon_chain*, const tenon_recorder* rec, tenon_reason* why) noexcept {
+    if constexpr (requires { &T::record_apply; }) {
+      return guard(why, [&] {
+        Recorder r(rec);
+        tenon_candidates candidates = read_abi(c);
+        self(p).record_apply(candidates, params, state, r);
+        write_abi(c, candidates);
+      });
+    } else {
+      return TENON_UNSUPPORTED;
+    }
+  }
+  static tenon_status call_record_select(void* p, const tenon_candidates* c, tenon_tid params, tenon_tid next,
+                                         const tenon_chain*, const tenon_recorder* rec, tenon_reason* why) noexcept {
+    if constexpr (requires { &T::record_select; }) {
+      return guard(why, [&] {
+        Recorder r(rec);
+        self(p).record_select(read_abi(c), params, next, r);
+      });
+    } else {
+      return TENON_UNSUPPORTED;
+    }
+  }
+  static tenon_status call_record_accept(void* p, tenon_tid state, const tenon_recorder* rec,
+                                         tenon_reason* why) noexcept {
+    if constexpr (requires { &T::record_accept; }) {
+      return guard(why, [&] {
+        Recorder r(rec);
+        self(p).record_accept(state, r);
+      });
+    } else {
+      return TENON_UNSUPPORTED;
+    }
+  }
+};
+
+}  // namespace tenon::sdk
