@@ -10,8 +10,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 import vocabulary
 from common import DATA, golden_prompts, usable, write_golden
 
-# `form` is how config.json states RoPE: "new" as transformers 5 writes it, "old" as checkpoints published before it carry it.
-# `drop` are keys that old configurations lack; their absence has a meaning (as many KV heads as heads, head_dim = width / heads).
+# `form` is how config.json states RoPE: "new" as transformers 5 writes it, "old" as published before that.
+# `drop` are keys that old configurations lack, which has a meaning: KV heads = heads, head_dim = width / heads.
 CHECKPOINTS = {
     "tiny-gqa-untied": dict(
         config=dict(hidden_size=64, num_attention_heads=4, num_key_value_heads=2, intermediate_size=72),
@@ -43,8 +43,8 @@ CHECKPOINTS = {
         other_form="old",
     ),
     "tiny-odd": dict(
-        config=dict(hidden_size=60, num_attention_heads=3, num_key_value_heads=1, head_dim=24, intermediate_size=100, tie_word_embeddings=True,
-                    rope_parameters=dict(rope_type="default", rope_theta=1e5)),
+        config=dict(hidden_size=60, num_attention_heads=3, num_key_value_heads=1, head_dim=24, intermediate_size=100,
+                    tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=1e5)),
         dtype=torch.float16,
         form="new",
     ),
@@ -66,7 +66,7 @@ def make_config(options):
 
 
 def randomize(model, seed):
-    """Weights large enough that attention is peaked and choices are clear; norms and biases that differ from their defaults."""
+    """Weights large enough that attention is peaked and choices are clear; norms and biases off their defaults."""
     rng = np.random.default_rng(seed)
     for name, weight in model.named_parameters():
         noise = torch.from_numpy(rng.standard_normal(tuple(weight.shape), dtype=np.float32))
@@ -122,7 +122,7 @@ def save(folder, spec, seed):
 
 
 def prompts(seed):
-    """(name, text, ids, whether the logits of every prompt position are kept). `deep` passes usual tile and page sizes."""
+    """(name, text, ids, whether all prompt positions are kept). `deep` passes usual tile and page sizes."""
     rng = np.random.default_rng(seed + 1000)
     sentence = vocabulary.tokenizer().encode(vocabulary.SENTENCE).ids
     return [

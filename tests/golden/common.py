@@ -1,7 +1,7 @@
 """What every part of the golden data shares: running a model in fp32 and writing what it did.
 
-A model is run by transformers with eager attention in fp32 on one thread. Greedy decoding is written out here (argmax of the
-last row, KV cache, no stop token), so that nothing of `generate` decides for us.
+A model is run by transformers with eager attention in fp32 on one thread. Greedy decoding is written out here (argmax
+of the last row, KV cache, no stop token), so that nothing of `generate` decides for us.
 """
 
 import json
@@ -21,7 +21,7 @@ GREEDY_TOKENS = 64
 
 @torch.no_grad()
 def run_greedy(model, ids, count):
-    """Returns (tokens, logits): `count` greedy tokens, and the logits of every position fed, (len(ids) + count - 1, vocab)."""
+    """`count` greedy tokens, and the logits of every position fed, (len(ids) + count - 1, vocab)."""
     step, cache, tokens, rows = torch.tensor([ids]), None, [], []
     for _ in range(count):
         out = model(step, past_key_values=cache, use_cache=True)
@@ -64,7 +64,7 @@ def write_json(path, value):
 
 
 def golden_prompts(model, prompts):
-    """Runs each (name, text, ids, all_positions); returns golden entries, each with the logits of every position fed."""
+    """Runs each (name, text, ids, all_positions); golden entries, each with the logits of every position fed."""
     entries = []
     for name, text, ids, all_positions in prompts:
         tokens, logits = run_greedy(model, ids, GREEDY_TOKENS)

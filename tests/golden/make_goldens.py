@@ -6,10 +6,18 @@ import torch
 import transformers
 
 import checkpoints
+import gguf_blocks
+import gguf_models
+import smollm2
 
 
 def main():
-    parts = {"checkpoints": checkpoints.make_all}
+    parts = {
+        "checkpoints": checkpoints.make_all,
+        "gguf": gguf_models.make_all,
+        "blocks": gguf_blocks.make_all,
+        "smollm2": smollm2.make_all,
+    }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[[], *parts], help="default: all")
     chosen = parser.parse_args().parts or list(parts)

@@ -7,7 +7,7 @@ import numpy as np
 
 
 def inverse_frequencies(config):
-    """Linear scaling: arXiv 2306.15595. llama3: the factor applies above a wavelength, not below another, blended between."""
+    """Linear: arXiv 2306.15595. llama3: divided above one wavelength, kept below another, blended between."""
     rope = config.rope_parameters
     frequencies = rope["rope_theta"] ** -(np.arange(0, config.head_dim, 2) / config.head_dim)
     if rope["rope_type"] == "linear":
@@ -47,8 +47,9 @@ def logits(config, weights, ids):
 
         h = rms_norm(x, weights[layer + "input_layernorm.weight"], config.rms_norm_eps)
         q = rotate(linear("self_attn.q_proj", h).reshape(rows, heads, head), angles)
-        k = rotate(linear("self_attn.k_proj", h).reshape(rows, kv_heads, head), angles).repeat(heads // kv_heads, axis=1)
-        v = linear("self_attn.v_proj", h).reshape(rows, kv_heads, head).repeat(heads // kv_heads, axis=1)
+        k = rotate(linear("self_attn.k_proj", h).reshape(rows, kv_heads, head), angles)
+        v = linear("self_attn.v_proj", h).reshape(rows, kv_heads, head)
+        k, v = (np.repeat(t, heads // kv_heads, axis=1) for t in (k, v))
         scores = np.einsum("qhd,khd->hqk", q, k) / np.sqrt(head) + mask
         scores = np.exp(scores - scores.max(-1, keepdims=True))
         scores /= scores.sum(-1, keepdims=True)
