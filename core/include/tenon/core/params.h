@@ -1,0 +1,67 @@
+// Parameters on the host's side: what a schema says, and values that obey it. Everything takes schemas of older and
+// newer components: fields that are not there count as 0.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tenon/abi/params.h"
+
+namespace tenon {
+
+using ParamValue = std::variant<bool, int64_t, double, std::string>;
+
+// Spec i as this host knows it; i < schema.count.
+tenon_param_spec spec_at(const tenon_param_schema& schema, size_t i);
+// The index of a key, or schema.count.
+size_t find_param(const tenon_param_schema& schema, const std::string& name);
+std::vector<std::string> param_names(const tenon_param_schema& schema);
+// The entries of "32|64|128"; empty if the parameter is free within its range.
+std::vector<std::string> choices_of(const tenon_param_spec& spec);
+// "bool", "int", "real", "text".
+std::string type_name(const tenon_param_spec& spec);
+// The default as a TOML value: 64, 0.8, true, "fp16"; "" if the parameter is required.
+std::string default_text(const tenon_param_spec& spec);
+// What may be written: "32, 64, 128", "1 to 1024", "at least 1"; "" if anything of the type.
+std::string range_text(const tenon_param_spec& spec);
+// All of it in one line: "int: 32, 64, 128, 256; default 64".
+std::string describe(const tenon_param_spec& spec);
+// The hash that a library's note carries, 16 hexadecimal digits.
+std::string schema_hash(const tenon_param_schema& schema);
+// What is wrong with a schema itself: names missing or twice, an unknown type, a default outside the range.
+std::vector<std::string> schema_problems(const tenon_param_schema& schema);
+
+// One value for every parameter of a schema. The schema outlives it. Copies and moves freely.
+class ParamValues {
+ public:
+  // All at their defaults; required ones are unset.
+  explicit ParamValues(const tenon_param_schema& schema);
+  ParamValues(const ParamValues& other);
+  ParamValues& operator=(const ParamValues& other);
+  ParamValues(ParamValues&&) noexcept = default;
+  ParamValues& operator=(ParamValues&&) noexcept = default;
+  ~ParamValues() = default;
+
+  const tenon_param_schema& schema() const { return *schema_; }
+  // Sets parameter i. Returns "" or what is wrong ("300 is out of range", "must be an int, not a text"); then the
+  // value stays as it was. An int is taken for a real.
+  std::string set(size_t i, const ParamValue& value);
+  ParamValue get(size_t i) const;
+  bool is_set(size_t i) const { return set_[i] != 0; }  // by the user; defaults are not
+  std::vector<std::string> missing() const;             // required ones that are not set
+  // As the component reads it; valid until the next change or the end of this object.
+  const tenon_params* abi() const { return &params_; }
+
+ private:
+  void bind();
+
+  const tenon_param_schema* schema_;
+  std::vector<tenon_param_value> values_;
+  std::vector<std::string> texts_;
+  std::vector<uint8_t> set_;
+  tenon_params params_{};
+};
+
+}  // namespace tenon
