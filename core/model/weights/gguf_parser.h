@@ -1,0 +1,23 @@
+// GGUF, versions 2 and 3, as ggml's documentation describes it: header, metadata, tensor directory, aligned tensor
+// data; all little-endian.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "table_weights.h"
+
+namespace tenon::weights {
+
+struct GgufFile {
+  MetadataMap metadata;
+  std::vector<WeightTensor> tensors;  // checked to lie inside the file, aligned and apart
+};
+
+// Parses the bytes of a whole file. Copies what it keeps. `file` names it in messages, `index` goes into
+// WeightTensor::file. Throws Error(kModel).
+GgufFile parse_gguf(std::span<const std::byte> bytes, const std::string& file, uint32_t index = 0);
+
+}  // namespace tenon::weights

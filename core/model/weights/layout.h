@@ -1,0 +1,53 @@
+// What the file readers share: collecting findings, sizes without overflow, and the checks of where tensors lie.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tenon/core/error.h"
+#include "tenon/core/weights.h"
+
+namespace tenon::weights {
+
+// Findings about one file, thrown together. Keeps the first twenty and counts the rest.
+class Findings {
+ public:
+  explicit Findings(std::string file) : file_(std::move(file)) {}
+
+  void add(std::string message);
+  // Throws Error(kModel) if there are any.
+  void throw_if_any();
+
+ private:
+  std::string file_;
+  std::vector<Diagnostic> shown_;
+  size_t more_ = 0;
+};
+
+// A name from a file made fit for a message: in quotes, control and non-ASCII bytes as \xNN, cut after 100 bytes.
+std::string in_quotes(std::string_view name);
+
+// Bytes of a tensor as stored; nullopt where they do not fit into 63 bits or the innermost dimension is no whole number
+// of blocks. All of `shape` must be >= 0 and `format` known.
+std::optional<uint64_t> stored_bytes(tenon_format format, std::span<const int64_t> shape);
+
+// The alignment that a format's blocks need in memory, 1 to 8.
+uint64_t natural_alignment(tenon_format format);
+
+// "q4_1 (64, 32)".
+std::string describe(const WeightTensor& tensor);
+
+struct DataRegion {
+  uint64_t begin = 0;       // bytes from the start of the file
+  uint64_t file_bytes = 0;  // the region ends with the file
+  bool gapless = false;     // the format allows no bytes that belong to no tensor
+};
+
+// Reports tensors of one file that reach beyond it or overlap, and gaps where there must be none.
+void check_layout(std::span<const WeightTensor> tensors, const DataRegion& region, Findings& findings);
+
+}  // namespace tenon::weights

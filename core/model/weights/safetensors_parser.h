@@ -1,0 +1,23 @@
+// safetensors: eight bytes of length, a JSON header, tensor data without gaps.
+// https://github.com/huggingface/safetensors
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "table_weights.h"
+
+namespace tenon::weights {
+
+struct SafetensorsFile {
+  MetadataMap metadata;               // what the file says under "__metadata__", keys "__metadata__.<key>"
+  std::vector<WeightTensor> tensors;  // in the order of the header; checked to lie inside the file and to cover it
+};
+
+// Parses the bytes of a whole file. Copies what it keeps. `file` names it in messages, `index` goes into
+// WeightTensor::file. Tensors need not be aligned. Throws Error(kModel).
+SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const std::string& file, uint32_t index = 0);
+
+}  // namespace tenon::weights

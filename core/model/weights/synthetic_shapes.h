@@ -1,0 +1,39 @@
+// The models that "synthetic:NAME" stands for: shapes as their publishers' config.json states them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "table_weights.h"
+
+namespace tenon::weights {
+
+// What the models of one series share.
+struct SyntheticSeries {
+  double theta = 1e4;  // of RoPE
+  int64_t context = 2048;
+  double norm_epsilon = 1e-5;
+  bool tied = false;       // the head is the embedding
+  double rope_factor = 0;  // of llama3 scaling over 8192 positions with frequency factors 1 and 4; 0 = none
+  int64_t experts = 0;     // two of which are used; 0 = dense
+  int64_t bos = 1, eos = 2;
+};
+
+struct SyntheticShape {
+  std::string_view name;
+  int64_t layers, heads, kv_heads, width, ffn, vocabulary;
+  SyntheticSeries series;
+};
+
+std::span<const SyntheticShape> synthetic_shapes();
+
+// The metadata that the model's config.json would give.
+MetadataMap synthetic_config(const SyntheticShape& shape, tenon_format format);
+
+// The tensors by their Hugging Face names, in `format`, placed one behind the other.
+std::vector<WeightTensor> synthetic_tensors(const SyntheticShape& shape, tenon_format format);
+
+}  // namespace tenon::weights

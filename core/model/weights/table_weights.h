@@ -1,0 +1,58 @@
+// Weights whose tensors and metadata are tables in memory; the readers differ in where the bytes come from.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "mapped_file.h"
+#include "tenon/core/weights.h"
+
+namespace tenon::weights {
+
+using MetadataMap = std::map<std::string, MetadataValue, std::less<>>;
+
+struct Contents {
+  std::string_view convention;  // static storage
+  std::vector<WeightTensor> tensors;
+  MetadataMap metadata;
+};
+
+class TableWeights : public Weights {
+ public:
+  std::string_view convention() const override { return contents_.convention; }
+  const std::vector<std::filesystem::path>& files() const override { return files_; }
+  const std::vector<WeightTensor>& tensors() const override { return contents_.tensors; }
+  const WeightTensor* find(std::string_view name) const override;
+  const MetadataValue* metadata(std::string_view key) const override;
+  std::vector<std::string> metadata_keys() const override;
+
+ protected:
+  // Throws Error(kModel) where two tensors have one name.
+  TableWeights(Contents contents, std::vector<std::filesystem::path> files);
+
+  // Throws Error(kInternal) unless [offset, offset + size) lies in the tensor.
+  static void check_range(const WeightTensor& tensor, uint64_t offset, size_t size);
+
+ private:
+  Contents contents_;
+  std::vector<std::filesystem::path> files_;
+  std::unordered_map<std::string_view, const WeightTensor*> by_name_;
+};
+
+// Tensors in mapped files; `WeightTensor::file` counts the files in the order given.
+class FileWeights final : public TableWeights {
+ public:
+  FileWeights(Contents contents, std::vector<MappedFile> files);
+
+  const std::byte* mapped(const WeightTensor& tensor) const override;
+  void read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const override;
+  void prefetch(const WeightTensor& tensor) const override;
+
+ private:
+  std::vector<MappedFile> mappings_;
+};
+
+}  // namespace tenon::weights
