@@ -70,17 +70,20 @@ std::string describe(const WeightTensor& t) {
 
 void check_layout(std::span<const WeightTensor> tensors, const DataRegion& region, Findings& findings) {
   std::vector<const WeightTensor*> order;
-  bool all_inside = true;
+  std::vector<const WeightTensor*> beyond;
   for (const WeightTensor& t : tensors) {
     uint64_t end = 0;
-    if (__builtin_add_overflow(t.offset, t.bytes, &end) || end > region.file_bytes) {
-      findings.add("tensor " + in_quotes(t.name) + ", " + describe(t) + ": needs " + std::to_string(t.bytes) +
-                   " bytes from byte " + std::to_string(t.offset) + " on, but the file ends at byte " +
-                   std::to_string(region.file_bytes) + "; is it truncated?");
-      all_inside = false;
-    } else if (t.bytes > 0) {
-      order.push_back(&t);
-    }
+    const bool outside = __builtin_add_overflow(t.offset, t.bytes, &end) || end > region.file_bytes;
+    if (outside) beyond.push_back(&t);
+    if (!outside && t.bytes > 0) order.push_back(&t);
+  }
+  if (!beyond.empty()) {
+    const WeightTensor& t = *beyond.front();
+    findings.add("tensor " + in_quotes(t.name) + ", " + describe(t) + ": needs " + std::to_string(t.bytes) +
+                 " bytes from byte " + std::to_string(t.offset) + " on, but the file ends at byte " +
+                 std::to_string(region.file_bytes) +
+                 (beyond.size() > 1 ? "; " + std::to_string(beyond.size() - 1) + " more tensors reach beyond" : "") +
+                 "; is it truncated?");
   }
   std::sort(order.begin(), order.end(),
             [](const WeightTensor* a, const WeightTensor* b) { return a->offset < b->offset; });
@@ -100,7 +103,7 @@ void check_layout(std::span<const WeightTensor> tensors, const DataRegion& regio
       last = t;
     }
   }
-  if (region.gapless && all_inside && covered < region.file_bytes) {
+  if (region.gapless && beyond.empty() && covered < region.file_bytes) {
     findings.add("the last tensor ends at byte " + std::to_string(covered) + ", but the file at byte " +
                  std::to_string(region.file_bytes) + "; the bytes between belong to no tensor");
   }

@@ -139,7 +139,7 @@ std::unique_ptr<Weights> open_synthetic(const std::string& path, const WeightsOp
   }
   const std::string nearest = nearest_name(name, known);
   std::string message = "no synthetic model " + in_quotes(name);
-  if (!nearest.empty()) message += "; did you mean " + in_quotes(nearest) + "?";
+  message += nearest.empty() ? "." : "; did you mean " + in_quotes(nearest) + "?";
   message += " There are";
   for (size_t i = 0; i < known.size(); ++i) message += (i > 0 ? ", " : " ") + known[i];
   throw Error(ErrorCode::kModel, message);

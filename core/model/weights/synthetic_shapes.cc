@@ -7,12 +7,12 @@ namespace {
 
 constexpr SyntheticSeries kLlama1{.norm_epsilon = 1e-6};
 constexpr SyntheticSeries kLlama2{.context = 4096};
-constexpr SyntheticSeries kCodeLlama{.theta = 1e6,
-                                     .context = 16384};  // the Python variant, whose vocabulary is Llama's
-// Up to its window of 4096 positions Mistral computes what Llama computes, so it stands here as a Llama of that
-// context.
-constexpr SyntheticSeries kMistral{.context = 4096};
-constexpr SyntheticSeries kMixtral{.theta = 1e6, .context = 32768, .experts = 8};
+// The Python variant, whose vocabulary is Llama's.
+constexpr SyntheticSeries kCodeLlama{.theta = 1e6, .context = 16384};
+// Without the sliding window of 4096 positions, which makes no difference within a context of 4096.
+constexpr SyntheticSeries kMistral{.type = "mistral", .architecture = "MistralForCausalLM", .context = 4096};
+constexpr SyntheticSeries kMixtral{
+    .type = "mixtral", .architecture = "MixtralForCausalLM", .theta = 1e6, .context = 32768, .experts = 8};
 constexpr SyntheticSeries kStories15m{.context = 256, .tied = true};
 constexpr SyntheticSeries kStories110m{.context = 1024, .tied = true};
 constexpr SyntheticSeries kLlama3{.theta = 5e5, .context = 8192, .bos = 128000, .eos = 128001};
@@ -92,10 +92,9 @@ std::span<const SyntheticShape> synthetic_shapes() {
 
 MetadataMap synthetic_config(const SyntheticShape& shape, tenon_format format) {
   const SyntheticSeries& series = shape.series;
-  const bool dense = series.experts == 0;
   MetadataMap config = {
-      {"architectures", std::vector<std::string>{dense ? "LlamaForCausalLM" : "MixtralForCausalLM"}},
-      {"model_type", std::string(dense ? "llama" : "mixtral")},
+      {"architectures", std::vector<std::string>{std::string(series.architecture)}},
+      {"model_type", std::string(series.type)},
       {"hidden_act", std::string("silu")},
       {"hidden_size", shape.width},
       {"intermediate_size", shape.ffn},
@@ -121,7 +120,7 @@ MetadataMap synthetic_config(const SyntheticShape& shape, tenon_format format) {
     config["rope_scaling.high_freq_factor"] = 4.0;
     config["rope_scaling.original_max_position_embeddings"] = int64_t{8192};
   }
-  if (!dense) {
+  if (series.experts > 0) {
     config["num_local_experts"] = series.experts;
     config["num_experts_per_tok"] = int64_t{2};
   }

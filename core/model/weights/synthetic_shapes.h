@@ -13,6 +13,7 @@ namespace tenon::weights {
 
 // What the models of one series share.
 struct SyntheticSeries {
+  std::string_view type = "llama", architecture = "LlamaForCausalLM";
   double theta = 1e4;  // of RoPE
   int64_t context = 2048;
   double norm_epsilon = 1e-5;

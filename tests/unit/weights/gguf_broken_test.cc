@@ -119,6 +119,8 @@ TEST(GgufBroken, TensorPlaces) {
   expect_refused(GgufWriter().tensor("w", 0, {2}, eight, kAbsurd).bytes(), {"\"w\"", "the file ends at byte"});
   expect_refused(GgufWriter().tensor("w", 0, {2}, eight, ~uint64_t{31}).bytes(), {"\"w\"", "18446744073709551584"});
   expect_refused(GgufWriter().tensor("w", 0, {1024}, eight).bytes(), {"\"w\"", "needs 4096 bytes", "truncated"});
+  expect_refused(GgufWriter().tensor("v", 0, {2}, eight, 4096).tensor("w", 0, {2}, eight, 8192).bytes(),
+                 {"\"v\"", "1 more tensors reach beyond"});
   expect_refused(GgufWriter().tensor("v", 0, {16}, std::string(64, 'x')).tensor("w", 0, {8}, eight, 32).bytes(),
                  {"\"v\"", "\"w\"", "overlap"});
   expect_refused(GgufWriter().tensor("v", 0, {2}, eight).tensor("w", 0, {2}, eight, 0).bytes(), {"overlap"});

@@ -99,6 +99,8 @@ TEST(Synthetic, StatesWhatConfigJsonWould) {
   EXPECT_EQ(untied->find("model.layers.79.self_attn.k_proj.weight")->shape, (std::vector<int64_t>{1024, 8192}));
   EXPECT_EQ(untied->find("model.layers.79.mlp.down_proj.weight")->shape, (std::vector<int64_t>{8192, 28672}));
   EXPECT_EQ(metadata_text(*open_weights("synthetic:mixtral-8x7b"), "model_type"), "mixtral");
+  EXPECT_EQ(metadata_int(*open_weights("synthetic:mixtral-8x7b"), "num_local_experts"), 8);
+  EXPECT_EQ(metadata_text(*open_weights("synthetic:mistral-7b"), "model_type"), "mistral");
 }
 
 TEST(Synthetic, SameSeedSameWeights) {
