@@ -141,6 +141,7 @@ typedef struct tenon_fop {
   int32_t i[4];
   const void *ext; /* a struct named by the id, e.g. tenon_kv_view; borrowed for the call */
 } tenon_fop;
+/* t[3] of any of them: u32, how many rows are live; 0 = TENON_STEP_LIVE's first. */
 enum {                  /*  t[]; f[]; i[]; ext                        (a revised meaning is a new id) */
   TENON_F_RMSNORM = 1,  /*  weight f32[columns]; eps: y = x * rsqrt(mean(x^2) + eps) * weight */
   TENON_F_BIAS = 2,     /*  bias f32[columns] */

@@ -31,7 +31,7 @@ typedef struct tenon_linear_call {
   const tenon_tid *store; /* as many as the footprint has */
   tenon_tid expert;       /* i32[rows]: which set; 0 = none.  Sorting rows is the scheme's affair */
   tenon_tid row_live;     /* u32: live rows; 0 = TENON_STEP_LIVE's first */
-  uint32_t out_rows;      /* 1: the rows are the out_rows of the step, live count is TENON_STEP_LIVE[2] */
+  uint32_t reserved;
   const tenon_chain *pro, *epi; /* with tensors filled in; only what was claimed */
   const tenon_claim *claim;
 } tenon_linear_call;

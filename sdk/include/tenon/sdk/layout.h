@@ -74,7 +74,7 @@ constexpr uint64_t quantization() {
              TENON_AT(tenon_linear, out_dim), TENON_AT(tenon_linear, source), TENON_AT(tenon_linear, in_dim),
              TENON_AT(tenon_linear, rows_wanted), TENON_AT(tenon_linear, pro));
   h = fields(h, sizeof(tenon_linear_call), TENON_AT(tenon_linear_call, x), TENON_AT(tenon_linear_call, store),
-             TENON_AT(tenon_linear_call, out_rows), TENON_AT(tenon_linear_call, pro),
+             TENON_AT(tenon_linear_call, row_live), TENON_AT(tenon_linear_call, pro),
              TENON_AT(tenon_linear_call, claim));
   h = fields(h, sizeof(tenon_rows), TENON_AT(tenon_rows, mat), TENON_AT(tenon_rows, format), TENON_AT(tenon_rows, row0),
              TENON_AT(tenon_rows, data));

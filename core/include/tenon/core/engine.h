@@ -1,0 +1,131 @@
+// The engine: a pipeline with its model open, requests in, tokens out.
+//
+//   auto engine = tenon::Engine::open({.config = "pipeline.toml"});
+//   tenon::Result r = engine->generate({.prompt = "Once upon a time", .max_new_tokens = 64,
+//                                       .on_token = [](const tenon::Token& t) { std::cout << t.text; return true; }});
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tenon/core/chat_format.h"
+#include "tenon/core/config.h"
+#include "tenon/core/pipeline.h"
+#include "tenon/core/registry.h"
+#include "tenon/core/tokenizer.h"
+#include "tenon/core/trace.h"
+#include "tenon/core/weights.h"
+
+namespace tenon {
+
+struct Logprob {
+  int32_t id = 0;
+  float value = 0;  // natural logarithm, of the model's own distribution before the sampler
+};
+
+// One generated token as it comes.
+struct Token {
+  int32_t id = 0;
+  std::string_view text;           // what it completes; may be empty. Valid during the call
+  std::optional<Logprob> logprob;  // if the request asks for them
+  std::span<const Logprob> top;    // the likeliest tokens, falling; valid during the call
+  uint32_t sequence = 0;           // index of the request in its batch
+};
+
+struct Request {
+  std::string prompt = {};             // text, or
+  std::vector<ChatMessage> chat = {};  // a conversation, or
+  std::vector<int32_t> tokens = {};    // ids; the first that is not empty counts
+  uint32_t max_new_tokens = 256;
+  bool ignore_end = false;             // go on past end-of-text tokens
+  std::vector<std::string> stop = {};  // ends before the first of them appears; not part of the text
+  std::optional<uint64_t> seed = {};   // else the pipeline's
+  std::vector<std::pair<std::string, std::string>> sampler = {};  // overrides: {"temperature.value", "0.2"}
+  bool logprobs = false;
+  uint32_t top_logprobs = 0;                        // likeliest tokens to report with each; up to 64
+  std::function<bool(const Token&)> on_token = {};  // on the caller's thread; false ends the request
+  std::function<void(uint32_t done, uint32_t total)> on_prompt =
+      {};                       // progress of the prompt in tokens, after each step
+  std::stop_token cancel = {};  // from any thread; looked at before each step
+};
+
+enum class FinishReason { kLength, kEndOfText, kStopString, kCancelled, kCallback, kCapacity };
+const char* to_string(FinishReason reason);
+
+struct Result {
+  std::vector<int32_t> prompt_tokens, tokens;  // tokens: generated, without the one that ended the text
+  std::string text;
+  FinishReason finish = FinishReason::kLength;
+  std::vector<Logprob> logprobs;  // by token, if asked for
+};
+
+// Of one generate() call; times in seconds.
+struct RunStats {
+  double prompt_seconds = 0, decode_seconds = 0;        // decode: from the first generated token on
+  uint64_t prompt_tokens = 0, new_tokens = 0;           // over all sequences
+  uint64_t decode_tokens = 0;                           // generated within decode_seconds
+  uint64_t steps = 0, drafted = 0, accepted = 0;        // accepted: of the drafted
+  double decode_weight_bytes = 0, decode_kv_bytes = 0;  // read in decode steps, by the program's own account
+};
+
+struct EngineOptions {
+  std::string config = {};            // a pipeline file, a model, or "" with the model in `set`
+  std::vector<std::string> set = {};  // "kv_cache.capacity=2048"
+  std::vector<std::filesystem::path> plugin_dirs = {};
+  uint32_t sequences = 0;               // 0: as many as the scheduler holds
+  uint32_t score_rows = 0;              // > 0: score() works, in pieces of that many rows
+  trace::Recorder* recorder = nullptr;  // outlives the engine
+  std::function<void(uint32_t level, const std::string&)> log = {};
+};
+
+// Thread: one call at a time; a request's cancel from any.
+class Engine {
+ public:
+  // Reads the configuration, finds the parts, opens the model and plans. No weights are loaded yet. Throws Error.
+  static std::unique_ptr<Engine> open(const EngineOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const PipelineConfig& config() const;
+  const Registry& registry() const;
+  const Weights& weights() const;
+  const Tokenizer& tokenizer() const;
+  // The format of the model's own template; nullopt if it has none or one that is not known.
+  const std::optional<ChatFormat>& chat_format() const;
+  Pipeline& pipeline();
+  const Pipeline& pipeline() const;
+
+  // Loads weights, once; generate() and score() do so if need be.
+  void load(const LoadProgress& progress = {});
+
+  // Throws Error(kRequest) for a prompt that does not fit, naming lengths; the engine stays usable after any error.
+  Result generate(const Request& request, RunStats* stats = nullptr);
+  // Several at once, as the scheduler has it. Results in order.
+  std::vector<Result> generate(std::span<const Request> requests, RunStats* stats = nullptr);
+  // The tokens that a request's text or conversation becomes.
+  std::vector<int32_t> prompt_tokens(const Request& request) const;
+
+  // Logits of rows [first, tokens.size()) of a text by itself: on_row(row, logits of vocab). Throws Error.
+  void score(std::span<const int32_t> tokens, uint32_t first,
+             const std::function<void(uint32_t row, std::span<const float> logits)>& on_row,
+             const std::stop_token& cancel = {});
+
+ private:
+  Engine();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// A registry with everything that is built in, and the plugins of the standard search path behind `plugin_dirs`.
+std::unique_ptr<Registry> make_registry(const std::vector<std::filesystem::path>& plugin_dirs);
+
+}  // namespace tenon

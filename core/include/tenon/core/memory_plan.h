@@ -1,0 +1,30 @@
+// What a pipeline will allocate on its device, known before any weight is read.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tenon/core/program.h"
+
+namespace tenon {
+
+struct MemoryPlan {
+  std::array<uint64_t, kMemoryKinds> bytes{};  // by MemoryKind; kMapped is used in place and not allocated
+  uint64_t load_scratch = 0;                   // while weights are converted; gone before the cache is made
+  uint64_t device_memory = 0;                  // of the machine
+
+  uint64_t of(MemoryKind kind) const { return bytes[static_cast<size_t>(kind)]; }
+  // Allocated for as long as the pipeline lives.
+  uint64_t resident() const;
+  // The allocator's high-water mark: the larger of loading and running.
+  uint64_t peak() const;
+};
+
+// "1.24 GB": three digits, decimal units.
+std::string format_bytes(uint64_t bytes);
+// The plan as a table for people, one line a kind.
+std::string to_string(const MemoryPlan& plan);
+
+}  // namespace tenon

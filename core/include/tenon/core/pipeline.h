@@ -1,0 +1,112 @@
+// A pipeline: the parts that a configuration names, negotiated, recorded as step programs and planned; then loaded and
+// stepped.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tenon/core/config.h"
+#include "tenon/core/error.h"
+#include "tenon/core/memory_plan.h"
+#include "tenon/core/module.h"
+#include "tenon/core/program.h"
+#include "tenon/core/registry.h"
+#include "tenon/core/trace.h"
+#include "tenon/core/weights.h"
+
+namespace tenon {
+
+struct PipelineOptions {
+  uint32_t sequences = 1;               // that run at once: slots of the cache
+  uint32_t prefill_rows = 512;          // rows of a step at most
+  uint32_t score_rows = 0;              // rows whose logits a scoring step gives at most; 0 = no scoring
+  trace::Recorder* recorder = nullptr;  // outlives the pipeline
+  std::function<void(uint32_t level, const std::string& message)>
+      log;  // of the host and the components; see tenon_host
+};
+
+// One thing that was chosen while building, or turned down, with the reason.
+struct Decision {
+  std::string path;  // module path, "*" for a layer's number where all layers agree
+  std::string text;
+  uint32_t count = 1;  // how many modules it stands for
+};
+
+// What one step takes: rows in order of their sequences. Filled by the engine; keeps its capacity over steps.
+struct StepBatch {
+  std::vector<int32_t> token, position, slot, parent;  // by row
+  std::vector<int32_t> seq_slot, seq_row;              // by sequence; seq_row has one more
+  std::vector<int32_t> out_row;                        // rows whose logits are wanted, ascending
+  std::vector<int32_t> kv_len;                         // by slot
+  bool sample = true;                                  // false: only logits are wanted
+
+  void clear();
+};
+
+// Valid until the next step.
+struct StepResult {
+  std::span<const int32_t> next;      // by out row
+  std::span<const int32_t> accepted;  // by sequence: rows that survive
+  std::span<const float> logits;      // (out rows, vocab), as the model gave them; readable on devices that walk
+};
+
+// Progress of loading: bytes done of all.
+using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
+
+// Thread: one at a time. The registry and the weights outlive it.
+class Pipeline {
+ public:
+  // Creates the components, negotiates, records all programs and plans memory. Reads no weights, allocates no device
+  // memory. Throws Error: kConfig or kPlugin for parts that do not fit together (with every reason), kModel for the
+  // weights.
+  static std::unique_ptr<Pipeline> build(const PipelineConfig& config, Registry& registry, const Weights& weights,
+                                         const PipelineOptions& options);
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  const ModelInfo& model() const;
+  const MemoryPlan& plan() const;
+  const std::vector<Decision>& decisions() const;
+  std::vector<const Program*> programs() const;
+  uint32_t capacity() const;   // tokens of a sequence
+  uint32_t sequences() const;  // slots
+  uint32_t max_rows() const;   // of a sampling step
+  uint32_t max_out_rows(bool sample) const;
+  uint32_t draft_tokens() const;       // proposals a step at most; 0 without a draft
+  uint32_t row_invariant_max() const;  // see tenon_quantization
+  uint32_t threads() const;
+  const tenon_device& device() const;
+  uint64_t weight_bytes() const;       // of the matrices as they are multiplied, stores and mapped
+  uint64_t step_weight_bytes() const;  // that a step reads: without an embedding that is only looked up
+
+  // Allocates and loads. Throws Error(kMemory) before anything is allocated if the plan does not fit.
+  void load(const LoadProgress& progress = {});
+  uint64_t allocated() const;   // now, on the device
+  uint64_t high_water() const;  // at most, so far
+
+  // Prepares a slot for a new sequence: its sampler's parameters and random key, empty states. overrides:
+  // "temperature.value" = text, checked against the samplers' schemas. Throws Error(kRequest).
+  using Override = std::pair<std::string, std::string>;
+  void start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides);
+  // Room in the cache for that many tokens. The status says when there is none.
+  Status reserve(uint32_t slot, uint32_t kv_len);
+  void truncate(uint32_t slot, uint32_t kv_len);
+  uint64_t kv_used_bytes(uint32_t kv_len) const;
+  // Up to out.size() tokens that may follow; how many.
+  uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out);
+
+  // No allocation once a batch of that shape has run.
+  Status step(const StepBatch& batch, StepResult& result);
+
+ private:
+  Pipeline();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tenon

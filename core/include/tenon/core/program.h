@@ -1,0 +1,173 @@
+// The step program: a flat list of operations over tensors whose memory the host plans. Recorded once per batch shape
+// by the components, then only walked.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tenon/abi/program.h"
+
+namespace tenon {
+
+// What a piece of memory is for. The plan and the reports go by it.
+enum class MemoryKind {
+  kWeights,      // stores of the quantization sites, norms, biases
+  kMapped,       // weights used where the file's mapping has them: no allocation
+  kKvCache,      // stores of the cache
+  kTables,       // constants made by the host: rope
+  kState,        // step state, sampler parameters and state, what components keep
+  kActivations,  // of the largest program, by lifetime
+  kWorkspace,    // scratch of ops
+};
+inline constexpr size_t kMemoryKinds = 7;
+const char* to_string(MemoryKind kind);
+
+// Memory that outlives a step, shared by all programs.
+struct Storage {
+  std::string name;
+  MemoryKind kind = MemoryKind::kState;
+  uint64_t bytes = 0;
+  void* address = nullptr;  // set by the pipeline before programs are linked
+};
+
+// Storages by number; numbers are stable. Not thread-safe.
+class StorageTable {
+ public:
+  // The storage of that name, made if it is new. Throws Error(kInternal) if it exists with another size.
+  uint32_t add(const std::string& name, MemoryKind kind, uint64_t bytes);
+  Storage& operator[](uint32_t id) { return storages_[id]; }
+  const Storage& operator[](uint32_t id) const { return storages_[id]; }
+  size_t size() const { return storages_.size(); }
+
+ private:
+  std::vector<Storage> storages_;
+  std::map<std::string, uint32_t> by_name_;
+};
+
+struct ProgramTensor {
+  tenon_tensor view{};
+  std::string name;
+  uint64_t offset = 0;                          // bytes, in the storage or in the activation arena
+  uint64_t extent = 0;                          // bytes from the first to past the last element
+  int64_t storage = -1;                         // number in the storage table; -1: in the arena
+  tenon_tid root = 0;                           // of a slice: the tensor that it is part of; else itself
+  uint32_t first_op = UINT32_MAX, last_op = 0;  // of a root in the arena: its lifetime
+};
+
+struct ProgramOp {
+  std::string path;       // module path: "layers.3.attention.qkv"
+  std::string component;  // "quantization.gguf"
+  std::string name;       // "product"
+  int32_t layer = -1;
+  tenon_id kind = 0;
+  uint32_t flags = 0;
+  std::vector<tenon_operand> operands;
+  std::vector<uint64_t> args;  // bytes, padded to whole words
+  uint32_t args_bytes = 0;
+  uint32_t phases = 1;
+  std::array<uint32_t, TENON_MAX_PHASES> chunks{};
+  uint64_t scratch_bytes = 0, zeroed_bytes = 0, thread_scratch_bytes = 0;
+  tenon_cost cost{};
+  uint64_t stable = 0;         // see tenon_launch
+  uint64_t zeroed_offset = 0;  // in the program's zeroed memory
+  decltype(tenon_op::launch) launch = nullptr;
+  decltype(tenon_op::part) part = nullptr;
+  void* self = nullptr;
+};
+
+// A recorded program. Immutable after ProgramRecording::finish but for link().
+class Program {
+ public:
+  const tenon_bounds& bounds() const { return bounds_; }
+  const std::vector<ProgramOp>& ops() const { return ops_; }
+  const ProgramTensor& tensor(tenon_tid id) const { return tensors_[id]; }
+  size_t tensor_count() const { return tensors_.size(); }  // ids 1 to count - 1
+
+  // What it needs beside the storages; any two programs may share it.
+  uint64_t activation_bytes() const { return activation_bytes_; }
+  uint64_t scratch_bytes() const { return scratch_bytes_; }
+  uint64_t zeroed_bytes() const { return zeroed_bytes_; }
+  uint64_t thread_scratch_bytes() const { return thread_scratch_bytes_; }  // a thread
+
+  // Memory for all of the above; borrowed. zeroed is zero.
+  struct Memory {
+    std::byte* activations = nullptr;
+    std::byte* scratch = nullptr;
+    std::byte* zeroed = nullptr;
+    std::byte* thread_scratch = nullptr;
+    uint64_t thread_scratch_stride = 0;
+  };
+  // Resolves ids to addresses. The storages have theirs.
+  void link(const StorageTable& storages, const Memory& memory);
+
+  const tenon_launch& launch(size_t op) const { return launches_[op]; }
+  const Memory& memory() const { return memory_; }
+  void* address(tenon_tid id) const { return addresses_[id]; }
+
+ private:
+  friend class ProgramRecording;
+  tenon_bounds bounds_{};
+  std::vector<ProgramOp> ops_;
+  std::vector<ProgramTensor> tensors_{1};
+  uint64_t activation_bytes_ = 0, scratch_bytes_ = 0, zeroed_bytes_ = 0, thread_scratch_bytes_ = 0;
+  Memory memory_;
+  std::vector<tenon_launch> launches_;
+  std::vector<void*> pointers_, addresses_;
+};
+
+// Records one program: hands components a tenon_recorder and plans the result.
+class ProgramRecording {
+ public:
+  // keeps and the step state become storages. state[role]: storage of TENON_STEP_* role.
+  ProgramRecording(const tenon_bounds& bounds, StorageTable& storages, std::span<const uint32_t> state);
+  ~ProgramRecording();
+  ProgramRecording(const ProgramRecording&) = delete;
+  ProgramRecording& operator=(const ProgramRecording&) = delete;
+
+  // Ops emitted from now on carry these names.
+  void scope(std::string path, std::string component, int32_t layer);
+  const tenon_recorder* recorder() const { return &recorder_; }
+  const tenon_bounds& bounds() const { return program_.bounds_; }
+
+  tenon_tid temp(const tenon_tensor& t, std::string name = {});
+  tenon_tid slice(tenon_tid of, const tenon_tensor& t, uint64_t offset);
+  tenon_tid step(uint32_t role);
+  // A storage as a tensor of the program; the same id for the same storage.
+  tenon_tid storage(uint32_t number, const tenon_tensor& t);
+  const tenon_tensor& view(tenon_tid id) const { return program_.tensors_[id].view; }
+
+  // The first thing that went wrong while recording, or "". Components need not report it themselves.
+  const std::string& error() const { return error_; }
+
+  // Plans activations by lifetime. `outputs` stay readable after the step. Throws Error(kInternal, error()).
+  std::unique_ptr<Program> finish(std::span<const tenon_tid> outputs);
+
+ private:
+  struct Callbacks;
+  tenon_tid add(ProgramTensor tensor);
+  tenon_tid keep(const tenon_tensor& t, const std::string& key);
+  tenon_status emit(const tenon_op& op);
+  void fail(std::string message);
+  void find_lifetimes(std::span<const tenon_tid> outputs);
+  void place_activations();
+  void find_stable();
+
+  StorageTable& storages_;
+  std::span<const uint32_t> state_;
+  tenon_recorder recorder_{};
+  Program program_;
+  std::map<uint32_t, tenon_tid> by_storage_;
+  std::string path_, component_, error_;
+  int32_t layer_ = -1;
+};
+
+// Bytes from the first to past the last element; 0 if the view is malformed (rank, sizes, an unknown format, overflow).
+uint64_t tensor_extent(const tenon_tensor& t);
+
+}  // namespace tenon

@@ -1,0 +1,31 @@
+// A Llama's hyper-parameters, read from GGUF metadata or from config.json.
+#pragma once
+
+#include <string>
+
+#include "tenon/core/module.h"
+#include "tenon/core/weights.h"
+
+namespace tenon::llama {
+
+enum class RopeScaling { kNone, kLinear, kLlama3 };
+
+struct Config {
+  ModelInfo info;
+  float norm_epsilon = 1e-5f;
+  double rope_theta = 10000;
+  uint32_t rotated = 0;      // dimensions of a head
+  bool interleaved = false;  // GGUF stores Q and K rows for pairs (2i, 2i + 1)
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1, low_frequency_factor = 1, high_frequency_factor = 4, original_context = 8192;
+  uint32_t window = 0;
+};
+
+// Throws Error(kModel) for what is missing, inconsistent or not supported, all at once.
+Config read_config(const Weights& weights);
+
+// The name of a tensor in the file: part "layers.3.attention.q" -> "blk.3.attn_q.weight" or
+// "model.layers.3.self_attn.q_proj.weight". suffix is "weight" or "bias".
+std::string tensor_name(const Weights& weights, const std::string& part, const char* suffix = "weight");
+
+}  // namespace tenon::llama

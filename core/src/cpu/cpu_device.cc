@@ -1,0 +1,137 @@
+#include "cpu_device.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "tenon/sdk/component.h"
+
+namespace tenon {
+namespace {
+
+uint64_t isa_of_this_machine() {
+  uint64_t isa = 0;
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
+    isa |= TENON_ISA_AVX2;
+  }
+  if (isa != 0 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    isa |= TENON_ISA_AVX512;
+    if (__builtin_cpu_supports("avx512vnni")) isa |= TENON_ISA_AVX512_VNNI;
+    if (__builtin_cpu_supports("avx512bf16")) isa |= TENON_ISA_AVX512_BF16;
+  }
+  return isa;
+}
+
+// The cores that this process may use.
+uint32_t usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return static_cast<uint32_t>(CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+class CpuDevice : public sdk::ComponentDefaults {
+ public:
+  static constexpr const char* kKind = "device";
+  static constexpr const char* kName = "cpu";
+  static constexpr const char* kDoc = "The host's memory and cores.";
+  static constexpr auto kParams = sdk::params(
+      sdk::integer(
+          {.name = "threads", .doc = "Threads that compute; 0 takes every usable core.", .min = 0, .max = 1024}),
+      sdk::text({.name = "isa",
+                 .doc = "Instructions that kernels may use; auto takes all that the machine has.",
+                 .value = "auto",
+                 .choices = "auto|baseline|avx2|avx512"}));
+
+  CpuDevice(const sdk::Params& params, const sdk::Env&) : name_(processor_name()) {
+    const uint64_t machine = isa_of_this_machine();
+    const std::string isa = params.text("isa");
+    table_.self = this;
+    table_.kind = "cpu";
+    table_.name = name_.c_str();
+    table_.units = params.integer("threads") > 0 ? static_cast<uint32_t>(params.integer("threads")) : usable_cores();
+    table_.flags = TENON_DEVICE_WALKS;
+    table_.memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
+    const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    table_.l2 = l2 > 0 ? static_cast<uint64_t>(l2) : 0;
+    table_.isa = isa == "auto" ? machine : isa == "avx512" ? machine : isa == "avx2" ? machine & TENON_ISA_AVX2 : 0;
+    if (isa == "avx512" && (machine & TENON_ISA_AVX512) == 0) throw sdk::Refused("this machine has no AVX-512");
+    if (isa == "avx2" && (machine & TENON_ISA_AVX2) == 0) throw sdk::Refused("this machine has no AVX2");
+    table_.alloc = &alloc;
+    table_.release = &release;
+    table_.copy = &copy;
+    table_.record_fop = &record_fop;
+  }
+
+  const tenon_device* device() const { return &table_; }
+
+ private:
+  static constexpr size_t kAlignment = 256;
+
+  static tenon_status alloc(void*, uint32_t, uint64_t bytes, void** out, tenon_reason* why) noexcept {
+    return sdk::guard(why, [&] {
+      const uint64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+      *out = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
+      if (*out == nullptr) throw sdk::NoSpace("the system has no " + std::to_string(bytes) + " bytes left");
+    });
+  }
+  static void release(void*, uint32_t, void* p, uint64_t) noexcept { std::free(p); }
+  static tenon_status copy(void*, void*, void* dst, const void* src, uint64_t bytes, tenon_reason*) noexcept {
+    if (src != nullptr) {
+      std::memcpy(dst, src, bytes);
+    } else {
+      std::memset(dst, 0, bytes);
+    }
+    return TENON_OK;
+  }
+  static tenon_status record_fop(void*, const tenon_fop* op, tenon_tid x, tenon_tid y, const tenon_recorder* rec,
+                                 tenon_reason* why) noexcept {
+    return record_cpu_op(sdk::read_abi(op), x, y, rec, why);
+  }
+
+  std::string name_;
+  tenon_device table_ = sdk::abi_struct<tenon_device>();
+};
+
+const void* device_interface(void* self, const char* id) {
+  return std::string_view(id) == "device/1" ? static_cast<const CpuDevice*>(self)->device() : nullptr;
+}
+
+constexpr tenon_component make_component() {
+  auto c = sdk::abi_struct<tenon_component>();
+  c.kind = CpuDevice::kKind, c.name = CpuDevice::kName, c.device = CpuDevice::kDevice, c.doc = CpuDevice::kDoc;
+  c.schema = &sdk::detail::SchemaOf<CpuDevice>::kSchema;
+  c.create = &sdk::detail::create<CpuDevice>, c.destroy = &sdk::detail::destroy<CpuDevice>;
+  c.interface = &device_interface;
+  return c;
+}
+constexpr tenon_component kComponent = make_component();
+
+}  // namespace
+
+void register_cpu_device(Registry& registry) {
+  registry.add_builtin({.kind = kComponent.kind,
+                        .name = kComponent.name,
+                        .device = kComponent.device,
+                        .doc = kComponent.doc,
+                        .schema = kComponent.schema,
+                        .component = &kComponent,
+                        .implementation = nullptr});
+}
+
+}  // namespace tenon

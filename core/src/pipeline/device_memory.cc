@@ -1,0 +1,53 @@
+#include "device_memory.h"
+
+#include <algorithm>
+
+#include "tenon/core/error.h"
+
+namespace tenon {
+
+DeviceMemory::~DeviceMemory() {
+  for (const auto& [p, block] : blocks_) device_.release(device_.self, block.space, p, block.bytes);
+}
+
+void* DeviceMemory::alloc(uint32_t space, uint64_t bytes, const std::string& purpose) {
+  if (bytes == 0) return nullptr;
+  void* p = nullptr;
+  char text[256] = "";
+  tenon_reason why{text, sizeof(text)};
+  if (device_.alloc(device_.self, space, bytes, &p, &why) != TENON_OK) {
+    throw Error(ErrorCode::kMemory, "no memory for " + purpose + " (" + std::to_string(bytes) + " bytes) on device " +
+                                        device_.kind + ": " + text);
+  }
+  const std::lock_guard lock(mutex_);
+  blocks_[p] = {bytes, space};
+  used_ += bytes;
+  high_water_ = std::max(high_water_, used_);
+  return p;
+}
+
+void DeviceMemory::release(void* p) {
+  if (p == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  const auto it = blocks_.find(p);
+  if (it == blocks_.end()) return;
+  device_.release(device_.self, it->second.space, p, it->second.bytes);
+  used_ -= it->second.bytes;
+  blocks_.erase(it);
+}
+
+void DeviceMemory::zero(void* p, uint64_t bytes) {
+  if (bytes > 0) device_.copy(device_.self, nullptr, p, nullptr, bytes, nullptr);
+}
+
+uint64_t DeviceMemory::used() const {
+  const std::lock_guard lock(mutex_);
+  return used_;
+}
+
+uint64_t DeviceMemory::high_water() const {
+  const std::lock_guard lock(mutex_);
+  return high_water_;
+}
+
+}  // namespace tenon

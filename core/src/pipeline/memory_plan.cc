@@ -1,0 +1,46 @@
+#include "tenon/core/memory_plan.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace tenon {
+
+uint64_t MemoryPlan::resident() const {
+  uint64_t sum = 0;
+  for (size_t k = 0; k < kMemoryKinds; ++k) {
+    if (k != static_cast<size_t>(MemoryKind::kMapped)) sum += bytes[k];
+  }
+  return sum;
+}
+
+uint64_t MemoryPlan::peak() const {
+  return std::max(resident(), of(MemoryKind::kWeights) + of(MemoryKind::kTables) + load_scratch);
+}
+
+std::string format_bytes(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < std::size(kUnits)) value /= 1000, ++unit;
+  char text[32];
+  const int decimals = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+  std::snprintf(text, sizeof(text), "%.*f %s", decimals, value, kUnits[unit]);
+  return text;
+}
+
+std::string to_string(const MemoryPlan& plan) {
+  std::string text;
+  const auto line = [&](const std::string& name, uint64_t bytes) {
+    char row[96];
+    std::snprintf(row, sizeof(row), "%-22s %15llu  %10s\n", name.c_str(), static_cast<unsigned long long>(bytes),
+                  format_bytes(bytes).c_str());
+    text += row;
+  };
+  for (size_t k = 0; k < kMemoryKinds; ++k) line(to_string(static_cast<MemoryKind>(k)), plan.bytes[k]);
+  line("load scratch", plan.load_scratch);
+  line("peak allocated", plan.peak());
+  line("device memory", plan.device_memory);
+  return text;
+}
+
+}  // namespace tenon
