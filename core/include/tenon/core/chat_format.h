@@ -1,0 +1,69 @@
+// Conversations as the prompt that a model was trained on. The format is recognised from the model's published
+// template, which is Jinja; the template itself is not run.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tenon/core/tokenizer.h"
+
+namespace tenon {
+
+struct ChatMessage {
+  std::string role;  // "system" (first only), "user", "assistant"; ChatML takes any
+  std::string content;
+};
+
+// One of:
+//   chatml   <|im_start|>ROLE\nCONTENT<|im_end|>\n; a default system message if the template states one (SmolLM2, Qwen)
+//   llama-2  [INST] <<SYS>>\nSYSTEM\n<</SYS>>\n\nCONTENT [/INST]; roles must alternate; contents are stripped
+//   llama-3  <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|>; contents are stripped; templates that state
+//            a knowledge date get their system block with the template's own fixed date
+//   zephyr   <|ROLE|>\nCONTENT EOS\n
+// BOS stands where the template puts it.
+class ChatFormat {
+ public:
+  // Throws Error(kModel) that lists the formats if the template is none of them, or is empty.
+  static ChatFormat from_template(std::string_view chat_template);
+  // The format in its plainest form. Throws Error(kModel) that lists the formats.
+  static ChatFormat from_name(std::string_view name);
+
+  std::string_view name() const noexcept;
+  // What stands in for a missing system message; "" = nothing does.
+  const std::string& default_system() const noexcept { return default_system_; }
+
+  // The prompt up to where the assistant begins (or, without generation_prompt, up to the last message's end). Throws
+  // Error(kRequest) for no messages, and for roles or an order that the format does not have.
+  std::string render(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
+                     bool generation_prompt = true) const;
+  // The same as token ids, BOS included where the template has it. Special tokens come from the format alone: their
+  // names in a message are text.
+  std::vector<int32_t> encode(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
+                              bool generation_prompt = true) const;
+
+  // Sorted: the tokens that end the assistant's turn, and the tokenizer's own end_of_generation.
+  std::vector<int32_t> stop_tokens(const Tokenizer& tokenizer) const;
+
+ private:
+  enum class Kind { kChatMl, kLlama2, kLlama3, kZephyr };
+  struct Piece {
+    std::string text;
+    bool format;
+  };
+  explicit ChatFormat(Kind kind) : kind_(kind) {}
+  std::vector<Piece> pieces(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
+                            bool generation_prompt) const;
+  void llama2(const Tokenizer& tokenizer, std::span<const ChatMessage> messages, std::vector<Piece>& out) const;
+  void llama3(std::span<const ChatMessage> messages, std::vector<Piece>& out) const;
+
+  Kind kind_;
+  bool bos_ = false;            // the template begins with BOS
+  bool trims_ = false;          // contents lose blanks at both ends
+  std::string dated_preamble_;  // llama-3 with a knowledge date: what precedes the system message
+  std::string default_system_;
+};
+
+}  // namespace tenon

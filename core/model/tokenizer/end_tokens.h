@@ -1,0 +1,25 @@
+// Which tokens end a text or a turn, beyond the one that the file calls EOS.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tenon/core/tokenizer.h"
+
+namespace tenon::text {
+
+// Of the names in common use for the end of a text or turn, those that `find` knows.
+template <class Find>
+std::vector<int32_t> known_end_tokens(Find find) {
+  std::vector<int32_t> ids;
+  for (const char* name : {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>",
+                           "<end_of_turn>", "<EOT>", "<|EOT|>"}) {
+    if (const auto id = find(name)) ids.push_back(*id);
+  }
+  return ids;
+}
+
+// Adds `ids` and EOS to info.end_of_generation, sorted and each once.
+void add_end_tokens(TokenizerInfo& info, const std::vector<int32_t>& ids);
+
+}  // namespace tenon::text

@@ -1,0 +1,197 @@
+#include "huggingface_tokenizer.h"
+
+#include <boost/json/object.hpp>
+#include <charconv>
+#include <functional>
+#include <system_error>
+
+#include "end_tokens.h"
+#include "json_reader.h"
+#include "sentencepiece_tokenizer.h"
+#include "tokenizer_json.h"
+
+namespace tenon::text {
+namespace {
+
+using Find = std::function<std::optional<int32_t>(std::string_view)>;
+
+bool is_file(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error);
+}
+
+// One of the small files; without it, an empty object.
+class Document {
+ public:
+  Document(const std::filesystem::path& folder, const char* name) : file_((folder / name).string()) {
+    if (is_file(file_)) value_ = parse_json(read_file(file_), file_);
+  }
+  JsonPlace root() const { return {value_, file_}; }
+
+ private:
+  std::string file_;
+  boost::json::value value_ = boost::json::object();
+};
+
+// The files beside the vocabulary.
+struct Folder {
+  explicit Folder(const std::filesystem::path& folder)
+      : path(folder),
+        config(folder, "tokenizer_config.json"),
+        special(folder, "special_tokens_map.json"),
+        generation(folder, "generation_config.json"),
+        model(folder, "config.json") {}
+
+  std::filesystem::path path;
+  Document config;
+  Document special;
+  Document generation;
+  Document model;
+
+  // "bos_token" and the like: a string, or an object with the string as "content".
+  std::optional<int32_t> special_token(std::string_view key, const Find& find) const {
+    for (const JsonPlace& root : {config.root(), special.root()}) {
+      const JsonPlace token = root[key];
+      if (token.empty()) continue;
+      const JsonPlace text = token.is_object() ? token["content"] : token;
+      if (const auto id = find(text.string())) return id;
+    }
+    return std::nullopt;
+  }
+
+  std::vector<int32_t> stated_ends() const {
+    std::vector<int32_t> ids;
+    for (const JsonPlace& root : {generation.root(), model.root()}) {
+      const JsonPlace eos = root["eos_token_id"];
+      if (eos.empty()) continue;
+      for (const JsonPlace& id : eos.is_array() ? eos.elements() : std::vector{eos}) {
+        if (id.integer() < 0 || id.integer() > INT32_MAX) id.expected("a token id");
+        ids.push_back(static_cast<int32_t>(id.integer()));
+      }
+      break;
+    }
+    return ids;
+  }
+
+  std::string chat_template() const {
+    const JsonPlace place = config.root()["chat_template"];
+    if (place.is_array()) {
+      for (const JsonPlace& named : place.elements()) {
+        if (named["name"].string() == "default") return std::string(named["template"].string());
+      }
+    } else if (!place.empty()) {
+      return std::string(place.string());
+    }
+    const auto file = path / "chat_template.jinja";
+    return is_file(file) ? read_file(file) : std::string();
+  }
+
+  // Ids of stated ends that the vocabulary lacks are left out.
+  void fill(TokenizerInfo& info, const Find& find, size_t vocabulary) const {
+    info.bos = special_token("bos_token", find);
+    info.eos = special_token("eos_token", find);
+    std::vector<int32_t> ends = stated_ends();
+    std::erase_if(ends, [&](int32_t id) { return static_cast<size_t>(id) >= vocabulary; });
+    if (!info.eos && !ends.empty()) info.eos = ends.front();
+    add_end_tokens(info, ends);
+    add_end_tokens(info, known_end_tokens(find));
+    info.chat_template = chat_template();
+  }
+};
+
+// "added_tokens_decoder" of tokenizer_config.json: {"id": {...}}.
+std::vector<std::pair<JsonPlace, AddedToken>> config_tokens(const Folder& folder) {
+  std::vector<std::pair<JsonPlace, AddedToken>> tokens;
+  const JsonPlace decoder = folder.config.root()["added_tokens_decoder"];
+  if (decoder.empty()) return tokens;
+  for (const auto& entry : decoder.object()) {
+    const std::string_view key(entry.key().data(), entry.key().size());
+    int64_t id = -1;
+    const auto end = key.data() + key.size();
+    if (std::from_chars(key.data(), end, id).ptr != end) decoder[key].fail("the key should be a token id");
+    tokens.emplace_back(decoder[key], parse_added_token(decoder[key], id));
+  }
+  return tokens;
+}
+
+// What the configuration says about BOS or EOS wins over the post-processor's template.
+void set_around(const Folder& folder, std::string_view key, const std::optional<int32_t>& token,
+                std::vector<int32_t>& ids) {
+  const JsonPlace asks = folder.config.root()[key];
+  if (asks.empty() || !token) return;
+  const auto found = std::find(ids.begin(), ids.end(), *token);
+  if (asks.boolean() && found == ids.end()) ids.insert(ids.begin(), *token);
+  if (!asks.boolean() && found != ids.end()) ids.erase(found);
+}
+
+bool holds(const std::vector<int32_t>& ids, const std::optional<int32_t>& token) {
+  return token && std::find(ids.begin(), ids.end(), *token) != ids.end();
+}
+
+}  // namespace
+
+bool has_tokenizer_json(const std::filesystem::path& folder) {
+  return is_file(folder / "tokenizer.json");
+}
+bool has_tokenizer_model(const std::filesystem::path& folder) {
+  return is_file(folder / "tokenizer.model");
+}
+
+std::unique_ptr<Tokenizer> open_huggingface_bpe(const std::filesystem::path& path) {
+  const Folder folder(path);
+  const std::string name = (path / "tokenizer.json").string();
+  TokenizerJson file = parse_tokenizer_json(read_file(name), name);
+  for (auto& [place, token] : config_tokens(folder)) add_token(file, std::move(token), place);
+  BpeTokenizerParts& parts = file.parts;
+  parts.vocabulary = Vocabulary(file.tokens);
+  const auto find = [&](std::string_view token) { return parts.vocabulary.find(token); };
+  folder.fill(parts.info, find, file.tokens.size());
+  set_around(folder, "add_bos_token", parts.info.bos, parts.prefix);
+  set_around(folder, "add_eos_token", parts.info.eos, parts.suffix);
+  parts.info.adds_bos = holds(parts.prefix, parts.info.bos);
+  parts.info.adds_eos = holds(parts.suffix, parts.info.eos);
+  return make_bpe_tokenizer(std::move(parts));
+}
+
+std::unique_ptr<Tokenizer> open_huggingface_sentencepiece(const std::filesystem::path& path) {
+  const Folder folder(path);
+  SentencePieceParts parts;
+  parts.file = (path / "tokenizer.model").string();
+  parts.serialized = read_file(parts.file);
+  parts.model = parse_sentencepiece(parts.serialized, parts.file);
+  std::unordered_map<std::string, int32_t> ids;
+  for (size_t id = 0; id < parts.model.pieces.size(); ++id) ids.emplace(parts.model.pieces[id].text, id);
+  const size_t limit = 2 * parts.model.pieces.size() + 65536;
+  const auto add = [&](const JsonPlace& place, AddedToken token) {
+    if (static_cast<size_t>(token.id) >= limit)
+      place.fail("id " + std::to_string(token.id) + " is far beyond the vocabulary");
+    const auto [known, added] = ids.emplace(token.name, token.id);
+    if (known->second != token.id)
+      place.fail("\"" + token.name + "\" is token " + std::to_string(known->second) + " already");
+    parts.added.push_back(std::move(token));
+  };
+  for (auto& [place, token] : config_tokens(folder)) add(place, std::move(token));
+  const Document older(path, "added_tokens.json");
+  for (const auto& entry : older.root().object()) {
+    if (ids.contains(std::string(entry.key()))) continue;
+    const JsonPlace place = older.root()[entry.key()];
+    AddedToken token;
+    token.id = place.integer() < 0 || place.integer() > INT32_MAX ? INT32_MAX : static_cast<int32_t>(place.integer());
+    token.name = entry.key();
+    add(place, std::move(token));
+  }
+  const auto find = [&](std::string_view name) -> std::optional<int32_t> {
+    const auto found = ids.find(std::string(name));
+    return found == ids.end() ? std::nullopt : std::optional(found->second);
+  };
+  folder.fill(parts.info, find, parts.model.pieces.size() + parts.added.size());
+  // A folder without a configuration is the model's first publication, whose tokens these are.
+  if (!parts.info.bos) parts.info.bos = find("<s>");
+  if (!parts.info.eos) parts.info.eos = find("</s>");
+  add_end_tokens(parts.info, {});
+  parts.info.adds_bos = parts.info.bos && folder.config.root()["add_bos_token"].boolean_or(true);
+  parts.info.adds_eos = parts.info.eos && folder.config.root()["add_eos_token"].boolean_or(false);
+  return make_sentencepiece_tokenizer(std::move(parts));
+}
+
+}  // namespace tenon::text

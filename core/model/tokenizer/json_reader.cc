@@ -1,0 +1,111 @@
+#include "json_reader.h"
+
+#include <algorithm>
+#include <boost/json/serialize.hpp>
+#include <boost/json/stream_parser.hpp>
+#include <fstream>
+
+#include "tenon/core/error.h"
+
+namespace tenon::text {
+namespace {
+
+std::string describe(const boost::json::value& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "an array";
+  std::string text = boost::json::serialize(value);
+  if (text.size() > 60) text = text.substr(0, 60) + "...";
+  return text;
+}
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path, uint64_t limit) {
+  std::error_code error;
+  const uint64_t size = std::filesystem::file_size(path, error);
+  std::ifstream file(path, std::ios::binary);
+  if (error || !file) throw Error(ErrorCode::kIo, SourcePosition{path.string()}, "cannot be read");
+  if (size > limit) {
+    throw Error(ErrorCode::kModel, SourcePosition{path.string()},
+                std::to_string(size) + " bytes; at most " + std::to_string(limit) + " are read");
+  }
+  std::string text(size, '\0');
+  if (!file.read(text.data(), static_cast<std::streamsize>(size))) {
+    throw Error(ErrorCode::kIo, SourcePosition{path.string()}, "cannot be read to its end");
+  }
+  return text;
+}
+
+boost::json::value parse_json(std::string_view text, const std::string& file) {
+  boost::json::stream_parser parser;
+  boost::system::error_code error;
+  const size_t parsed = parser.write_some(text, error);
+  if (!error && parsed < text.size()) error = boost::json::error::extra_data;
+  if (!error) parser.finish(error);
+  if (error) {
+    const std::string_view before = text.substr(0, parsed);
+    const size_t line_start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
+    SourcePosition where{file, static_cast<uint32_t>(1 + std::count(before.begin(), before.end(), '\n')),
+                         static_cast<uint32_t>(1 + parsed - line_start)};
+    throw Error(ErrorCode::kModel, std::move(where), "not valid JSON: " + error.message());
+  }
+  return parser.release();
+}
+
+JsonPlace JsonPlace::operator[](std::string_view key) const {
+  const std::string path = path_.empty() ? std::string(key) : path_ + '.' + std::string(key);
+  return {object().if_contains(key), file_, path};
+}
+
+std::vector<JsonPlace> JsonPlace::elements() const {
+  std::vector<JsonPlace> places;
+  if (empty()) return places;
+  const boost::json::array& values = array();
+  for (size_t i = 0; i < values.size(); ++i) {
+    places.push_back(JsonPlace(&values[i], file_, path_ + '[' + std::to_string(i) + ']'));
+  }
+  return places;
+}
+
+const boost::json::object& JsonPlace::object() const {
+  if (!is_object()) expected("an object");
+  return value_->get_object();
+}
+
+const boost::json::array& JsonPlace::array() const {
+  if (!is_array()) expected("an array");
+  return value_->get_array();
+}
+
+std::string_view JsonPlace::string() const {
+  if (!is_string()) expected("a string");
+  return {value_->get_string().data(), value_->get_string().size()};
+}
+
+int64_t JsonPlace::integer() const {
+  if (empty() || !value_->is_int64()) expected("an integer");
+  return value_->get_int64();
+}
+
+bool JsonPlace::boolean() const {
+  if (empty() || !value_->is_bool()) expected("true or false");
+  return value_->get_bool();
+}
+
+std::string JsonPlace::string_or(std::string_view otherwise) const {
+  return std::string(empty() ? otherwise : string());
+}
+
+bool JsonPlace::boolean_or(bool otherwise) const {
+  return empty() ? otherwise : boolean();
+}
+
+void JsonPlace::fail(const std::string& message) const {
+  throw Error(ErrorCode::kModel, SourcePosition{*file_}, (path_.empty() ? "" : path_ + ": ") + message);
+}
+
+void JsonPlace::expected(std::string_view what) const {
+  fail("found " + (value_ == nullptr ? "nothing" : describe(*value_)) + ", expected " + std::string(what));
+}
+
+}  // namespace tenon::text

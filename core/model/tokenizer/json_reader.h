@@ -1,0 +1,57 @@
+// JSON files of tokenizers, read with errors that name file and place.
+#pragma once
+
+#include <boost/json/value.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tenon::text {
+
+// The whole file. Throws Error(kIo); Error(kModel) if it is larger than `limit` bytes.
+std::string read_file(const std::filesystem::path& path, uint64_t limit = uint64_t{1} << 30);
+
+// Throws Error(kModel) with line and column.
+boost::json::value parse_json(std::string_view text, const std::string& file);
+
+// A place in a parsed file; null or absent values are empty places. Borrows the value and the file's name. Everything
+// that reads throws Error(kModel) "FILE: PLACE: found ..., expected ..." for a value of another kind.
+class JsonPlace {
+ public:
+  JsonPlace(const boost::json::value& value, const std::string& file) : value_(&value), file_(&file) {}
+
+  bool empty() const { return value_ == nullptr || value_->is_null(); }
+  bool is_string() const { return !empty() && value_->is_string(); }
+  bool is_array() const { return !empty() && value_->is_array(); }
+  bool is_object() const { return !empty() && value_->is_object(); }
+
+  // A member of an object; an empty place if it has none of that name.
+  JsonPlace operator[](std::string_view key) const;
+  // The elements of an array; none for an empty place.
+  std::vector<JsonPlace> elements() const;
+
+  const boost::json::object& object() const;
+  const boost::json::array& array() const;
+  std::string_view string() const;
+  int64_t integer() const;
+  bool boolean() const;
+  // The same for a value that may be missing.
+  std::string string_or(std::string_view otherwise) const;
+  bool boolean_or(bool otherwise) const;
+
+  [[noreturn]] void fail(const std::string& message) const;
+  [[noreturn]] void expected(std::string_view what) const;
+
+ private:
+  JsonPlace(const boost::json::value* value, const std::string* file, std::string path)
+      : value_(value), file_(file), path_(std::move(path)) {}
+  const boost::json::value* value_;
+  const std::string* file_;
+  std::string path_;
+};
+
+}  // namespace tenon::text

@@ -1,0 +1,53 @@
+// Regular expressions of tokenizers, on PCRE2 (compiled to machine code where it can). Every text is well-formed UTF-8.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tenon::text {
+
+// Working memory of matching; one per thread.
+class RegexScratch {
+ public:
+  RegexScratch();
+  ~RegexScratch();
+  RegexScratch(const RegexScratch&) = delete;
+  RegexScratch& operator=(const RegexScratch&) = delete;
+
+ private:
+  friend class Regex;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// One stretch of a text: a match, or what lies between two.
+struct Stretch {
+  size_t begin;
+  size_t end;
+  bool match;
+};
+
+// Immutable; may be shared between threads.
+class Regex {
+ public:
+  // `pattern` in Oniguruma's dialect. Throws Error(kModel) with the pattern and the place.
+  explicit Regex(std::string_view pattern);
+  // Matches `text` itself.
+  static Regex literal(std::string_view text);
+  // `pattern` in PCRE2's dialect.
+  static Regex pcre2(std::string_view pattern);
+
+  // The whole of `text` as stretches in order (appended to `out`), matches being the successive leftmost ones; an empty
+  // match directly behind a match is none. Throws Error(kRequest) if matching runs past its limits.
+  void stretches(std::string_view text, RegexScratch& scratch, std::vector<Stretch>& out) const;
+
+ private:
+  struct Code;
+  explicit Regex(std::shared_ptr<const Code> code) : code_(std::move(code)) {}
+  std::shared_ptr<const Code> code_;
+};
+
+}  // namespace tenon::text
