@@ -25,6 +25,8 @@ class Walker {
   uint32_t threads() const { return team_.size(); }
   // [setup] Names the program's ops in the trace; without it they are walked unseen.
   void prepare(const Program& program);
+  // Of the thread that calls run().
+  trace::Track& track() { return *tracks_[0]; }
   // Walks a linked program. No allocation unless it fails. On failure the step's results are void.
   Status run(const Program& program, const StepLoad& load);
 

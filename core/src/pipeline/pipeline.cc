@@ -1,7 +1,8 @@
 #include "tenon/core/pipeline.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
+#include <optional>
 
 #include "../cpu/walker.h"
 #include "components.h"
@@ -25,7 +26,22 @@ constexpr uint32_t kDefaultCapacity = 8192;
 
 void StepBatch::clear() {
   for (auto* v : {&token, &position, &slot, &parent, &seq_slot, &seq_row, &out_row}) v->clear();
+  prompts = prompt_rows = drafted = 0;
 }
+
+// How a step looks in the trace.
+struct StepSites {
+  explicit StepSites(trace::Recorder& recorder) {
+    for (size_t i = 0; i < 3; ++i) {
+      static constexpr const char* kPhases[] = {"decode", "verify", "prefill"};
+      steps[i] = recorder.add_site(trace::step_site(kPhases[i]));
+      phases[i] = recorder.add_site(trace::section_site(kPhases[i]));
+    }
+  }
+  static size_t phase_of(const StepBatch& batch) { return batch.prompts > 0 ? 2 : batch.drafted > 0 ? 1 : 0; }
+
+  std::array<trace::SiteId, 3> steps{}, phases{};
+};
 
 struct Pipeline::Impl {
   Impl(const PipelineConfig& c, Registry& registry, const Weights& w, const PipelineOptions& o)
@@ -40,6 +56,7 @@ struct Pipeline::Impl {
   void place(MemoryKind kind);
   const StepProgram* program_for(const StepBatch& batch) const;
   void publish(const StepBatch& batch);
+  Status step(const StepBatch& batch, StepResult& result);
   void write(uint32_t role, const std::vector<int32_t>& values);
   std::byte* address(uint32_t storage) const { return static_cast<std::byte*>(storages[storage].address); }
 
@@ -62,7 +79,9 @@ struct Pipeline::Impl {
   MemoryPlan plan;
   Program::Memory memory;
   std::unique_ptr<Walker> walker;
-  bool loaded = false;
+  std::optional<StepSites> sites;
+  uint64_t steps = 0;
+  trace::Track no_track;
 };
 
 // Which batch shapes get a program: one new token each, drafts to verify, prompts, and scoring.
@@ -252,7 +271,7 @@ void Pipeline::Impl::load(const LoadProgress& progress) {
     p.program->link(storages, memory);
     walker->prepare(*p.program);
   }
-  loaded = true;
+  if (options.recorder != nullptr) sites.emplace(*options.recorder);
 }
 
 const StepProgram* Pipeline::Impl::program_for(const StepBatch& batch) const {
@@ -464,30 +483,55 @@ uint32_t Pipeline::propose(uint32_t slot, std::span<const int32_t> tokens, std::
   return std::min<uint32_t>(count, static_cast<uint32_t>(out.size()));
 }
 
+trace::Track& Pipeline::track() { return impl_->walker ? impl_->walker->track() : impl_->no_track; }
+
 Status Pipeline::step(const StepBatch& batch, StepResult& result) {
-  const StepProgram* p = impl_->program_for(batch);
+  trace::Recorder* recorder = impl_->options.recorder;
+  if (recorder == nullptr) return impl_->step(batch, result);
+  recorder->begin_step();
+  Status status;
+  {
+    const size_t phase = StepSites::phase_of(batch);
+    trace::Span span(track(), impl_->sites->steps[phase]);
+    const trace::Span section(track(), impl_->sites->phases[phase]);
+    status = impl_->step(batch, result);
+    uint64_t accepted = 0;
+    for (const int32_t n : result.accepted) accepted += static_cast<uint64_t>(n);
+    const uint64_t rows = batch.token.size(), gen_rows = rows - batch.prompt_rows;
+    const uint64_t gen_seqs = batch.seq_slot.size() - batch.prompts;
+    // Of the rows that survive, those that are neither prompt nor the newest token were drafts.
+    const uint64_t given = batch.prompt_rows + gen_seqs;
+    span.set({impl_->steps++, batch.prompts, batch.prompt_rows, gen_seqs, gen_rows, batch.drafted,
+              accepted > given ? accepted - given : 0});
+  }
+  recorder->end_step();
+  return status;
+}
+
+Status Pipeline::Impl::step(const StepBatch& batch, StepResult& result) {
+  const StepProgram* p = program_for(batch);
   if (p == nullptr) {
     return Status::error(ErrorCode::kInternal, "no program takes " + std::to_string(batch.token.size()) + " rows and " +
                                                    std::to_string(batch.out_row.size()) + " rows of logits");
   }
-  const Instance& cache = impl_->parts.kv_cache;
+  const Instance& cache = parts.kv_cache;
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
   if (cache.table<tenon_kv_cache>().publish(cache.self(), nullptr, &why) != TENON_OK) {
     return Status::error(ErrorCode::kPlugin, cache.id() + ": " + text);
   }
-  impl_->publish(batch);
+  publish(batch);
   StepLoad load{.rows = static_cast<double>(batch.token.size()), .context = 0};
   for (const int32_t position : batch.position) load.context += position + 1;
-  const Status status = impl_->walker->run(*p->program, load);
+  const Status status = walker->run(*p->program, load);
   if (!status.ok()) return status;
   const auto ints = [&](uint32_t role, size_t n) {
-    return std::span(reinterpret_cast<const int32_t*>(impl_->address(impl_->state[role])), n);
+    return std::span(reinterpret_cast<const int32_t*>(address(state[role])), n);
   };
   result.next = batch.sample ? ints(TENON_STEP_NEXT, batch.out_row.size()) : std::span<const int32_t>{};
   result.accepted = batch.sample ? ints(TENON_STEP_ACCEPTED, batch.seq_slot.size()) : std::span<const int32_t>{};
   result.logits =
-      std::span(static_cast<const float*>(p->program->address(p->logits)), batch.out_row.size() * impl_->info.vocab);
+      std::span(static_cast<const float*>(p->program->address(p->logits)), batch.out_row.size() * info.vocab);
   return {};
 }
 

@@ -1,9 +1,10 @@
 #include "weight_loader.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "tenon/core/error.h"
-#include "tenon/sdk/cpu/half.h"
+#include "tenon/sdk/cpu/convert.h"
 #include "tenon/sdk/error.h"
 
 namespace tenon {
@@ -13,6 +14,17 @@ constexpr uint64_t kChunkBytes = uint64_t{4} << 20;  // of a source at a time: p
 
 uint64_t aligned(uint64_t bytes) {
   return (bytes + 255) / 256 * 256;
+}
+
+float value_at(tenon_format format, const std::byte* data, size_t i) {
+  if (format == TENON_F32) {
+    float f = 0;
+    std::memcpy(&f, data + i * sizeof(f), sizeof(f));
+    return f;
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, data + i * sizeof(bits), sizeof(bits));
+  return format == TENON_F16 ? sdk::cpu::half_to_float(bits) : sdk::cpu::bf16_to_float(bits);
 }
 
 }  // namespace
@@ -117,8 +129,7 @@ void WeightLoader::load_vector(const tenon_device& device, const Vector& v) {
   for (const WeightTensor* t : v.parts) {
     std::vector<std::byte> raw(t->bytes);
     weights_.read(*t, 0, raw);
-    sdk::cpu::to_float(t->format, raw.data(), values.data() + at, static_cast<size_t>(t->shape[0]));
-    at += static_cast<size_t>(t->shape[0]);
+    for (size_t i = 0; i < static_cast<size_t>(t->shape[0]); ++i) values[at++] = value_at(t->format, raw.data(), i);
   }
   device.copy(device.self, nullptr, storages_[v.storage].address, values.data(), values.size() * sizeof(float),
               nullptr);

@@ -33,7 +33,7 @@ struct Logprob {
 
 // One generated token as it comes.
 struct Token {
-  int32_t id = 0;
+  int32_t id = 0;                  // -1: no token, only text that had been held back when the sequence ended
   std::string_view text;           // what it completes; may be empty. Valid during the call
   std::optional<Logprob> logprob;  // if the request asks for them
   std::span<const Logprob> top;    // the likeliest tokens, falling; valid during the call

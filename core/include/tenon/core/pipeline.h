@@ -43,6 +43,7 @@ struct StepBatch {
   std::vector<int32_t> out_row;                        // rows whose logits are wanted, ascending
   std::vector<int32_t> kv_len;                         // by slot
   bool sample = true;                                  // false: only logits are wanted
+  uint32_t prompts = 0, prompt_rows = 0, drafted = 0;  // of which: sequences still in their prompt, their rows; drafted rows
 
   void clear();
 };
@@ -100,6 +101,8 @@ class Pipeline {
   // Up to out.size() tokens that may follow; how many.
   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out);
 
+  // Where this thread records, once loaded. Records nothing without a recorder.
+  trace::Track& track();
   // No allocation once a batch of that shape has run.
   Status step(const StepBatch& batch, StepResult& result);
 

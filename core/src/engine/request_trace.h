@@ -1,0 +1,46 @@
+// Requests and counters in the trace.
+#pragma once
+
+#include "tenon/core/trace.h"
+
+namespace tenon {
+
+class RequestTrace {
+ public:
+  explicit RequestTrace(trace::Recorder& recorder)
+      : life_(recorder.add_site(trace::request_site())),
+        queued_(recorder.add_site(trace::request_phase_site("queued"))),
+        prefill_(recorder.add_site(trace::request_phase_site("prefill"))),
+        decode_(recorder.add_site(trace::request_phase_site("decode"))),
+        first_token_(recorder.add_site(trace::request_phase_site("first token"))),
+        kv_used_(recorder.add_site(trace::counter_site("kv_used_bytes"))),
+        tokens_per_second_(recorder.add_site(trace::counter_site("tok_per_s"))) {}
+
+  void queue(trace::Track& track, uint64_t id) const {
+    track.request(trace::RequestPhase::kBegin, life_, id);
+    track.request(trace::RequestPhase::kBegin, queued_, id);
+  }
+  void start(trace::Track& track, uint64_t id) const {
+    track.request(trace::RequestPhase::kEnd, queued_, id);
+    track.request(trace::RequestPhase::kBegin, prefill_, id);
+  }
+  void first_token(trace::Track& track, uint64_t id) const {
+    track.request(trace::RequestPhase::kEnd, prefill_, id);
+    track.request(trace::RequestPhase::kInstant, first_token_, id);
+    track.request(trace::RequestPhase::kBegin, decode_, id);
+  }
+  // generating: it got to its first token.
+  void end(trace::Track& track, uint64_t id, bool generating) const {
+    track.request(trace::RequestPhase::kEnd, generating ? decode_ : prefill_, id);
+    track.request(trace::RequestPhase::kEnd, life_, id);
+  }
+  void step(trace::Track& track, double kv_bytes, double tokens_per_second) const {
+    track.counter(kv_used_, kv_bytes);
+    track.counter(tokens_per_second_, tokens_per_second);
+  }
+
+ private:
+  trace::SiteId life_, queued_, prefill_, decode_, first_token_, kv_used_, tokens_per_second_;
+};
+
+}  // namespace tenon

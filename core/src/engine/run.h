@@ -1,0 +1,43 @@
+// One generate() call: sequences through steps until all have ended.
+#pragma once
+
+#include <vector>
+
+#include "request_trace.h"
+#include "sequence.h"
+#include "tenon/core/pipeline.h"
+#include "tenon/core/scheduler.h"
+
+namespace tenon {
+
+class Run {
+ public:
+  // trace: nullptr if nothing is recorded.
+  Run(Pipeline& pipeline, Scheduler& scheduler, const RequestTrace* trace, RunStats& stats);
+
+  // Throws Error when a step fails; what the sequences have then is theirs.
+  void run(std::vector<Sequence>& sequences, uint64_t seed);
+
+ private:
+  void admit(std::vector<Sequence>& sequences, uint64_t seed);
+  void draft(Sequence& s);
+  void fill_batch();
+  void add_rows(Sequence& s, uint32_t rows);
+  void step();
+  void commit(Sequence& s, size_t share, size_t& out, const StepResult& result);
+  void account(double seconds, uint64_t new_tokens);
+  void retire();
+
+  Pipeline& pipeline_;
+  Scheduler& scheduler_;
+  const RequestTrace* trace_;
+  RunStats& stats_;
+  StepBatch batch_;
+  std::vector<uint32_t> free_slots_;
+  std::vector<Sequence*> active_;
+  std::vector<SequenceState> states_;
+  std::vector<StepShare> shares_;
+  size_t next_ = 0;  // the first sequence that has not started
+};
+
+}  // namespace tenon

@@ -1,0 +1,145 @@
+#include "sequence.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tenon {
+namespace {
+
+double log_sum_exp(std::span<const float> logits) {
+  const float peak = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float l : logits) sum += std::exp(static_cast<double>(l) - static_cast<double>(peak));
+  return static_cast<double>(peak) + std::log(sum);
+}
+
+void likeliest(std::span<const float> logits, double norm, uint32_t n, std::vector<Logprob>& out) {
+  out.clear();
+  std::vector<int32_t> ids(logits.size());
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
+  n = std::min(n, static_cast<uint32_t>(ids.size()));
+  std::partial_sort(ids.begin(), ids.begin() + n, ids.end(), [&](int32_t a, int32_t b) {
+    const auto x = static_cast<size_t>(a), y = static_cast<size_t>(b);
+    return logits[x] > logits[y] || (logits[x] == logits[y] && a < b);
+  });
+  for (uint32_t i = 0; i < n; ++i) {
+    out.push_back({ids[i], static_cast<float>(static_cast<double>(logits[static_cast<size_t>(ids[i])]) - norm)});
+  }
+}
+
+}  // namespace
+
+const char* to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kEndOfText:
+      return "end_of_text";
+    case FinishReason::kStopString:
+      return "stop_string";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kCallback:
+      return "callback";
+    case FinishReason::kCapacity:
+      return "capacity";
+  }
+  return "unknown";
+}
+
+Sequence::Sequence(const Request& request, uint32_t index, std::vector<int32_t> prompt, std::vector<int32_t> end_tokens,
+                   const Tokenizer& tokenizer, uint32_t capacity)
+    : request_(&request),
+      index_(index),
+      limit_(request.max_new_tokens),
+      capacity_(capacity),
+      tokens_(std::move(prompt)),
+      end_tokens_(std::move(end_tokens)),
+      prompt_size_(tokens_.size()),
+      detokenizer_(tokenizer, {.show_control = false, .continues = true}) {
+  // All the room that it may need, so that steps do not allocate.
+  const size_t room = std::min<size_t>(prompt_size_ + limit_, capacity) + 1;
+  tokens_.reserve(room);
+  text_.reserve((room - prompt_size_) * 8);
+  if (request.logprobs) logprobs_.reserve(room - prompt_size_);
+  done_ = limit_ == 0;
+}
+
+// The bytes at the end of the text that may be the beginning of a stop string.
+size_t Sequence::held_back() const {
+  size_t held = 0;
+  for (const std::string& stop : request_->stop) {
+    const size_t longest = stop.empty() ? 0 : std::min(stop.size() - 1, text_.size());
+    for (size_t n = longest; n > held; --n) {
+      if (text_.compare(text_.size() - n, n, stop, 0, n) == 0) held = n;
+    }
+  }
+  return held;
+}
+
+void Sequence::report(int32_t id, std::string_view text, std::span<const float> logits) {
+  Token token{.id = id, .text = text, .logprob = {}, .top = {}, .sequence = index_};
+  if (request_->logprobs && !logits.empty()) {
+    const double norm = log_sum_exp(logits);
+    token.logprob = Logprob{id, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - norm)};
+    logprobs_.push_back(*token.logprob);
+    likeliest(logits, norm, request_->top_logprobs, top_);
+    token.top = top_;
+  }
+  if (request_->on_token && !request_->on_token(token)) wanted_ = false;
+}
+
+bool Sequence::take(int32_t id, std::span<const float> logits) {
+  if (!request_->ignore_end && std::binary_search(end_tokens_.begin(), end_tokens_.end(), id)) {
+    finish(FinishReason::kEndOfText);
+    return false;
+  }
+  tokens_.push_back(id);
+  ++generated_;
+  text_ += detokenizer_.push(id);
+  for (const std::string& stop : request_->stop) {
+    const size_t from = shown_ > stop.size() ? shown_ - stop.size() : 0;
+    const size_t at = stop.empty() ? std::string::npos : text_.find(stop, from);
+    if (at == std::string::npos) continue;
+    text_.resize(std::max(at, shown_));
+    report(id, std::string_view(text_).substr(shown_), logits);
+    shown_ = text_.size();
+    done_ = true;
+    reason_ = FinishReason::kStopString;
+    return false;
+  }
+  const size_t visible = text_.size() - std::min(held_back(), text_.size() - shown_);
+  report(id, std::string_view(text_).substr(shown_, visible - shown_), logits);
+  shown_ = visible;
+  if (!wanted_) {
+    finish(FinishReason::kCallback);
+  } else if (generated_ >= limit_) {
+    finish(FinishReason::kLength);
+  } else if (tokens_.size() >= capacity_) {
+    finish(FinishReason::kCapacity);
+  }
+  return !done_;
+}
+
+void Sequence::finish(FinishReason reason) {
+  if (done_) return;
+  done_ = true;
+  reason_ = reason;
+  text_ += detokenizer_.finish();
+  if (shown_ == text_.size() || !wanted_ || !request_->on_token) return;
+  request_->on_token(
+      Token{.id = -1, .text = std::string_view(text_).substr(shown_), .logprob = {}, .top = {}, .sequence = index_});
+  shown_ = text_.size();
+}
+
+Result Sequence::take_result() {
+  Result r;
+  r.prompt_tokens.assign(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(prompt_size_));
+  r.tokens.assign(tokens_.begin() + static_cast<std::ptrdiff_t>(prompt_size_), tokens_.end());
+  r.text = std::move(text_);
+  r.finish = reason_;
+  r.logprobs = std::move(logprobs_);
+  return r;
+}
+
+}  // namespace tenon
