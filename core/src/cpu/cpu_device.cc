@@ -17,7 +17,8 @@ namespace {
 uint64_t isa_of_this_machine() {
   uint64_t isa = 0;
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
+  // F16C is older than AVX2, and clang has no name for it here.
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
     isa |= TENON_ISA_AVX2;
   }
   if (isa != 0 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
