@@ -19,7 +19,9 @@ function(tenon_add_plugin)
     set(arg_OUTPUT ${TENON_PLUGIN_OUTPUT}/${arg_KIND})
   endif()
   set(avx2 -mavx2 -mfma -mf16c -mbmi2)
-  set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+  # GCC 12 takes its own AVX-512 headers for users of uninitialized values (GCC bug 105593).
+  set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   set_source_files_properties(${arg_AVX2} PROPERTIES COMPILE_OPTIONS "${avx2}")
   set_source_files_properties(${arg_AVX512} PROPERTIES COMPILE_OPTIONS "${avx512}")
   set_source_files_properties(${arg_AVX512_VNNI} PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512vnni")
