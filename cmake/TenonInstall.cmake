@@ -1,0 +1,19 @@
+# The packages Tenon (embedding) and TenonSDK (plugins). Nothing in them names a folder of the build, so that the tree can move.
+include(CMakePackageConfigHelpers)
+
+function(tenon_install_package package target)
+  set(folder ${CMAKE_INSTALL_LIBDIR}/cmake/${package})
+  install(TARGETS ${target} EXPORT ${package}Targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT ${package}Targets NAMESPACE tenon:: DESTINATION ${folder})
+  configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/${package}Config.cmake.in
+    ${PROJECT_BINARY_DIR}/${package}Config.cmake INSTALL_DESTINATION ${folder} NO_SET_AND_CHECK_MACRO)
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/${package}ConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  install(FILES ${PROJECT_BINARY_DIR}/${package}Config.cmake ${PROJECT_BINARY_DIR}/${package}ConfigVersion.cmake ${ARGN}
+    DESTINATION ${folder})
+endfunction()
+
+tenon_install_package(TenonSDK tenon_sdk ${PROJECT_SOURCE_DIR}/sdk/cmake/TenonPlugin.cmake
+  ${PROJECT_SOURCE_DIR}/sdk/cmake/plugin.map)
+tenon_install_package(Tenon tenon_core)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/include/ ${PROJECT_SOURCE_DIR}/core/include/
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")

@@ -1,0 +1,48 @@
+# Sourced by the scripts, from any folder: changes to the checkout's root.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
+fail() {
+  printf 'error: %s\n' "$@" >&2
+  exit 1
+}
+
+# install_packages GROUP...: what scripts/packages.txt names and this machine lacks.
+install_packages() {
+  local group wanted="" missing=() package state
+  for group in "$@"; do wanted+=" $(sed -n "s/^$group //p" scripts/packages.txt | tr '\n' ' ')"; done
+  command -v dpkg-query >/dev/null || fail "this is no Debian: install the equivalents of$wanted"
+  for package in $wanted; do
+    state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) || true
+    [ "$state" = installed ] || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+
+  local root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || fail "these packages are missing, and neither root nor sudo is at hand: ${missing[*]}"
+    root=(sudo)
+  fi
+  say "Installing ${missing[*]}"
+  local log
+  log=$(mktemp)
+  # env, since sudo drops the environment.
+  if ! { "${root[@]}" apt-get update && "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y \
+    --no-install-recommends "${missing[@]}"; } </dev/null >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    fail "the packages could not be installed (log: $log). With no network, install on another way and run this again:" \
+      "  apt-get install ${missing[*]}"
+  fi
+  rm -f "$log"
+}
+
+# configure PRESET [OPTION...]: a compiler cache is taken up by a fresh build folder only, for it would rebuild an old one.
+configure() {
+  local preset=$1
+  shift
+  if [ ! -e "build/$preset/CMakeCache.txt" ] && command -v ccache >/dev/null; then
+    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+  fi
+  cmake --preset "$preset" "$@" >&2
+}
