@@ -44,7 +44,6 @@ BpeModel::BpeModel(const Vocabulary& vocabulary, const std::vector<MergeRule>& m
     byte_ids_[byte] = vocabulary.find(ByteAlphabet::get().character(static_cast<uint8_t>(byte))).value_or(-1);
     fallback_ids_[byte] = vocabulary.find(byte_token(static_cast<uint8_t>(byte))).value_or(-1);
   }
-  all_bytes_ = std::find(byte_ids_.begin(), byte_ids_.end(), -1) == byte_ids_.end();
 }
 
 const BpeModel::Rule* BpeModel::rule(int32_t left, int32_t right) const {
@@ -67,12 +66,15 @@ void BpeModel::encode(std::string_view piece, BpeScratch& scratch, std::vector<i
 }
 
 void BpeModel::encode_bytes(std::string_view piece, BpeScratch& scratch, std::vector<int32_t>& out) const {
-  if (!all_bytes_) return encode(ByteAlphabet::get().encode(piece), scratch, out);
   if (options_.ignore_merges) {
     if (const auto id = vocabulary_->find(ByteAlphabet::get().encode(piece))) return out.push_back(*id);
   }
   scratch.ids.clear();
-  for (const char c : piece) scratch.ids.push_back(byte_ids_[static_cast<uint8_t>(c)]);
+  for (const char c : piece) {
+    const int32_t id = byte_ids_[static_cast<uint8_t>(c)];
+    if (id < 0) return encode(ByteAlphabet::get().encode(piece), scratch, out);
+    scratch.ids.push_back(id);
+  }
   merge(scratch, out);
 }
 

@@ -71,7 +71,6 @@ class BpeModel {
   int shift_ = 0;
   std::array<int32_t, 256> byte_ids_{};      // of the byte alphabet's characters; -1 = no token
   std::array<int32_t, 256> fallback_ids_{};  // of <0xHH>; -1 = no token
-  bool all_bytes_ = false;
 };
 
 }  // namespace tenon::text

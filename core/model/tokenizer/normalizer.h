@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "regex.h"
+#include "pattern.h"
 
 namespace tenon::text {
 
