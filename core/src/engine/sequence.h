@@ -29,7 +29,7 @@ class Sequence {
   uint32_t slot = 0;
   uint32_t kv_len = 0;          // tokens in the cache
   std::vector<int32_t> drafts;  // proposed behind the last token
-  uint64_t id = 0;              // of the request, in the trace
+  uint64_t request_id = 0;      // in the trace
   uint32_t pending() const { return static_cast<uint32_t>(tokens_.size() - kv_len + drafts.size()); }
   uint32_t prompt_size() const { return static_cast<uint32_t>(prompt_size_); }
 

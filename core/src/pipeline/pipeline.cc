@@ -483,7 +483,9 @@ uint32_t Pipeline::propose(uint32_t slot, std::span<const int32_t> tokens, std::
   return std::min<uint32_t>(count, static_cast<uint32_t>(out.size()));
 }
 
-trace::Track& Pipeline::track() { return impl_->walker ? impl_->walker->track() : impl_->no_track; }
+trace::Track& Pipeline::track() {
+  return impl_->walker ? impl_->walker->track() : impl_->no_track;
+}
 
 Status Pipeline::step(const StepBatch& batch, StepResult& result) {
   trace::Recorder* recorder = impl_->options.recorder;

@@ -1,0 +1,134 @@
+// Tenon against transformers: logits and greedy tokens of small checkpoints, and SmolLM2's text. See README.md.
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "tenon/core/engine.h"
+
+namespace tenon {
+namespace {
+
+const std::filesystem::path kData = std::filesystem::path(TENON_SOURCE_DIR) / "tests/golden/data";
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<int32_t> ids_of(const boost::json::value& list) {
+  std::vector<int32_t> ids;
+  for (const auto& v : list.as_array()) ids.push_back(static_cast<int32_t>(v.as_int64()));
+  return ids;
+}
+
+std::vector<float> floats_of(const std::filesystem::path& path) {
+  const std::string bytes = read_file(path);
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(values.data()));
+  return values;
+}
+
+struct Case {
+  std::string name, model, goldens, attention;
+};
+
+std::string test_name(const testing::TestParamInfo<Case>& info) {
+  std::string name = info.param.name + "_" + info.param.attention;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  return name;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (const char* attention : {"flash", "reference"}) {
+    for (const char* model :
+         {"tiny-gqa-untied", "tiny-mha-tied", "tiny-llama3-scaling", "tiny-linear-scaling", "tiny-odd"}) {
+      list.push_back({model, model, model, attention});
+    }
+    list.push_back({"gguf-f32", "tiny-gqa-untied.gguf", "tiny-gqa-untied", attention});
+    for (const char* model : {"tiny-gguf-q8_0", "tiny-gguf-mixed"}) {
+      list.push_back({model, std::string(model) + "/" + model + ".gguf", model, attention});
+    }
+  }
+  return list;
+}
+
+class Golden : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    engine_ =
+        Engine::open({.config = (kData / GetParam().model).string(),
+                      .set = {"attention.use=" + GetParam().attention, "kv_cache.format=fp32", "kv_cache.capacity=512",
+                              "device.threads=2", "sampler.chain=[]", "sampler.select=greedy"},
+                      .score_rows = 64});
+    golden_ = boost::json::parse(read_file(kData / GetParam().goldens / "golden.json"));
+  }
+
+  std::unique_ptr<Engine> engine_;
+  boost::json::value golden_;
+};
+
+TEST_P(Golden, LogitsAreThoseOfTransformers) {
+  for (const auto& prompt : golden_.at("prompts").as_array()) {
+    std::vector<int32_t> sequence = ids_of(prompt.at("ids"));
+    const std::vector<int32_t> greedy = ids_of(prompt.at("greedy"));
+    sequence.insert(sequence.end(), greedy.begin(), greedy.end());
+    const std::vector<int32_t> positions = ids_of(prompt.at("logits_positions"));
+    sequence.resize(static_cast<size_t>(positions.back()) + 1);
+    const auto file = kData / GetParam().goldens / std::string(prompt.at("logits_file").as_string());
+    const std::vector<float> expected = floats_of(file);
+    const size_t vocab = engine_->pipeline().model().vocab;
+    ASSERT_EQ(expected.size(), positions.size() * vocab);
+
+    size_t compared = 0;
+    double worst = 0, peak = 0;
+    engine_->score(sequence, 0, [&](uint32_t row, std::span<const float> logits) {
+      const auto at = std::find(positions.begin(), positions.end(), static_cast<int32_t>(row));
+      if (at == positions.end()) return;
+      ++compared;
+      for (size_t i = 0; i < vocab; ++i) {
+        const double want = static_cast<double>(expected[static_cast<size_t>(at - positions.begin()) * vocab + i]);
+        worst = std::max(worst, std::abs(static_cast<double>(logits[i]) - want));
+        peak = std::max(peak, std::abs(want));
+      }
+    });
+    EXPECT_EQ(compared, positions.size());
+    EXPECT_LT(worst / peak, 1e-4) << prompt.at("name");
+  }
+}
+
+TEST_P(Golden, GreedyTokensAreThoseOfTransformers) {
+  for (const auto& prompt : golden_.at("prompts").as_array()) {
+    const Result result =
+        engine_->generate({.tokens = ids_of(prompt.at("ids")), .max_new_tokens = 64, .ignore_end = true});
+    EXPECT_EQ(result.tokens, ids_of(prompt.at("greedy"))) << prompt.at("name");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Golden, testing::ValuesIn(cases()), test_name);
+
+TEST(SmolLm2, FirstGreedyTokensAreThoseOfTransformers) {
+  const auto golden = boost::json::parse(read_file(kData / "smollm2/golden.json"));
+  const auto model = std::filesystem::path(TENON_SOURCE_DIR) / "models" / std::string(golden.at("file").as_string());
+  if (!std::filesystem::exists(model)) GTEST_SKIP() << model << " is not there; scripts/fetch_model.sh fetches it";
+  const auto engine = Engine::open(
+      {.config = model.string(),
+       .set = {"kv_cache.format=fp32", "kv_cache.capacity=512", "sampler.chain=[]", "sampler.select=greedy"}});
+  for (const auto& prompt : golden.at("prompts").as_array()) {
+    const std::vector<int32_t> ids = ids_of(prompt.at("ids"));
+    EXPECT_EQ(engine->tokenizer().encode(std::string(prompt.at("text").as_string()), {.parse_special = true}), ids)
+        << prompt.at("name");
+    const Result result = engine->generate({.tokens = ids, .max_new_tokens = 32, .ignore_end = true});
+    EXPECT_EQ(result.tokens, ids_of(prompt.at("greedy"))) << prompt.at("name");
+    EXPECT_EQ(result.text, std::string(prompt.at("greedy_text").as_string())) << prompt.at("name");
+  }
+}
+
+}  // namespace
+}  // namespace tenon

@@ -1,0 +1,208 @@
+#include "tenon/core/program.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "../../../core/src/cpu/walker.h"
+#include "tenon/core/error.h"
+#include "tenon/sdk/recorder.h"
+
+namespace tenon {
+namespace {
+
+struct NoArgs {};
+void nothing(const NoArgs&, const sdk::Part&) {}
+
+tenon_bounds bounds() {
+  auto b = sdk::abi_struct<tenon_bounds>();
+  b.rows = 4, b.seqs = 1, b.rows_per_seq = 4, b.out_rows = 1, b.kv_len = 16, b.slots = 1, b.world = 1;
+  return b;
+}
+
+class ProgramTest : public testing::Test {
+ protected:
+  ProgramTest() {
+    state_.push_back(0);
+    for (uint32_t role = 1; role <= TENON_STEP_NEXT; ++role) {
+      state_.push_back(storages_.add("step/" + std::to_string(role), MemoryKind::kState, 64));
+    }
+    recording_ = std::make_unique<ProgramRecording>(bounds(), storages_, state_);
+    recording_->scope("layers.0.mlp", "quantization.test", 0);
+  }
+
+  tenon_tid temp(int64_t n) { return recording_->temp(sdk::tensor(TENON_F32, {n})); }
+  void op(std::initializer_list<tenon_operand> operands) {
+    sdk::Recorder rec(recording_->recorder());
+    const std::vector<tenon_operand> list(operands);
+    rec.emit<&nothing>({.name = "op", .operands = list, .chunks = {1}}, NoArgs{});
+  }
+
+  StorageTable storages_;
+  std::vector<uint32_t> state_;
+  std::unique_ptr<ProgramRecording> recording_;
+};
+
+TEST_F(ProgramTest, TensorsAliveTogetherNeverShareMemory) {
+  std::mt19937 random(7);
+  std::vector<tenon_tid> ids;
+  for (int i = 0; i < 60; ++i) ids.push_back(temp(1 + static_cast<int64_t>(random() % 2000)));
+  for (int i = 0; i < 200; ++i) {
+    op({{ids[random() % ids.size()], TENON_READ}, {ids[random() % ids.size()], TENON_WRITE}});
+  }
+  const auto program = recording_->finish({});
+  uint64_t sum = 0;
+  for (size_t a = 1; a < program->tensor_count(); ++a) {
+    const ProgramTensor& x = program->tensor(static_cast<tenon_tid>(a));
+    sum += x.extent;
+    if (x.first_op == UINT32_MAX) continue;
+    EXPECT_LE(x.offset + x.extent, program->activation_bytes());
+    EXPECT_EQ(x.offset % 256, 0u);
+    for (size_t b = a + 1; b < program->tensor_count(); ++b) {
+      const ProgramTensor& y = program->tensor(static_cast<tenon_tid>(b));
+      if (y.first_op == UINT32_MAX || x.first_op > y.last_op || y.first_op > x.last_op) continue;
+      EXPECT_TRUE(x.offset + x.extent <= y.offset || y.offset + y.extent <= x.offset) << a << " and " << b;
+    }
+  }
+  EXPECT_LT(program->activation_bytes(), sum + 60 * 256);
+}
+
+TEST_F(ProgramTest, MemoryIsReusedOnceATensorIsDead) {
+  tenon_tid previous = temp(1024);
+  op({{previous, TENON_WRITE}});
+  for (int i = 0; i < 10; ++i) {
+    const tenon_tid next = temp(1024);
+    op({{previous, TENON_READ}, {next, TENON_WRITE}});
+    previous = next;
+  }
+  EXPECT_EQ(recording_->finish({})->activation_bytes(), 2 * 4096u);
+}
+
+TEST_F(ProgramTest, OutputsStayUntilTheEnd) {
+  const tenon_tid kept = temp(1024);
+  op({{kept, TENON_WRITE}});
+  const tenon_tid other = temp(1024);
+  op({{other, TENON_WRITE}});
+  const tenon_tid outputs[] = {kept};
+  const auto program = recording_->finish(outputs);
+  EXPECT_NE(program->tensor(kept).offset, program->tensor(other).offset);
+}
+
+TEST_F(ProgramTest, StableIsWhatNoEarlierOpWrote) {
+  const tenon_tid a = temp(64), b = temp(64);
+  const uint32_t weights = storages_.add("w", MemoryKind::kWeights, 1024);
+  const uint32_t cache = storages_.add("kv", MemoryKind::kKvCache, 1024);
+  const tenon_tid w = recording_->storage(weights, sdk::tensor(TENON_U8, {1024}));
+  const tenon_tid kv = recording_->storage(cache, sdk::tensor(TENON_U8, {1024}));
+  op({{w, TENON_READ}, {a, TENON_WRITE}});
+  op({{kv, TENON_WRITE_NEW}});
+  op({{w, TENON_READ}, {a, TENON_READ}, {kv, TENON_READ_OLD}, {kv, TENON_READ}, {b, TENON_WRITE}});
+  const auto program = recording_->finish({});
+  EXPECT_EQ(program->ops()[2].stable & 15u, 1u | 4u);
+}
+
+TEST_F(ProgramTest, ASliceSharesItsParent) {
+  const tenon_tid parent = temp(64);
+  const tenon_tid part = recording_->slice(parent, sdk::tensor(TENON_F32, {16}), 32);
+  op({{part, TENON_WRITE}});
+  const auto program = recording_->finish({});
+  EXPECT_EQ(program->tensor(part).offset, program->tensor(parent).offset + 32);
+}
+
+TEST_F(ProgramTest, MalformedRecordingsAreErrorsThatNameTheirPlace) {
+  EXPECT_EQ(recording_->slice(temp(16), sdk::tensor(TENON_F32, {16}), 4), 0u);
+  EXPECT_NE(recording_->error().find("layers.0.mlp (quantization.test): slices beyond the end"), std::string::npos)
+      << recording_->error();
+  try {
+    recording_->finish({});
+    FAIL() << "finished";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kInternal);
+  }
+}
+
+TEST_F(ProgramTest, OpsThatCannotRunAreRefused) {
+  auto bad = sdk::abi_struct<tenon_op>();
+  const tenon_operand dangling[] = {{99, TENON_READ}};
+  bad.name = "bad";
+  bad.phases = 1;
+  const tenon_recorder* rec = recording_->recorder();
+  EXPECT_EQ(rec->emit(rec->ctx, &bad), TENON_ERROR);  // nothing to run
+  bad.part = [](void*, const void*, const tenon_part*) -> tenon_status { return TENON_OK; };
+  EXPECT_EQ(rec->emit(rec->ctx, &bad), TENON_ERROR);  // a phase without chunks
+  bad.chunks[0] = 1;
+  bad.operand = dangling, bad.n_operands = 1;
+  EXPECT_EQ(rec->emit(rec->ctx, &bad), TENON_ERROR);
+  bad.n_operands = 0;
+  EXPECT_EQ(rec->emit(rec->ctx, &bad), TENON_OK);
+}
+
+TEST(TensorExtent, MalformedViewsHaveNone) {
+  tenon_tensor t = sdk::tensor(TENON_F32, {4, 8});
+  EXPECT_EQ(tensor_extent(t), 128u);
+  t.rank = 7;
+  EXPECT_EQ(tensor_extent(t), 0u);
+  t = sdk::tensor(TENON_F32, {int64_t{1} << 62, int64_t{1} << 62});
+  EXPECT_EQ(tensor_extent(t), 0u);
+  t = sdk::tensor(TENON_F32, {4});
+  t.format = 9999;
+  EXPECT_EQ(tensor_extent(t), 0u);
+}
+
+struct CountArgs {
+  int32_t fail_chunk;
+};
+void count(const CountArgs& a, const sdk::Part& p) {
+  for (uint32_t c = p.begin(); c < p.end(); ++c) {
+    if (a.fail_chunk == static_cast<int32_t>(c)) throw sdk::Failed("chunk " + std::to_string(c));
+    p.ptr<int32_t>(0)[c] += 1 + static_cast<int32_t>(p.phase());
+  }
+}
+
+class WalkerTest : public testing::TestWithParam<uint32_t> {};
+
+TEST_P(WalkerTest, EveryChunkRunsOnceAPhaseOnAnyNumberOfThreads) {
+  StorageTable storages;
+  const uint32_t out = storages.add("out", MemoryKind::kState, 1000 * 4);
+  std::vector<int32_t> values(1000);
+  storages[out].address = values.data();
+  ProgramRecording recording(bounds(), storages, {});
+  recording.scope("a", "b.c", -1);
+  const tenon_operand operand[] = {{recording.storage(out, sdk::tensor(TENON_I32, {1000})), TENON_WRITE}};
+  for (int i = 0; i < 50; ++i) {
+    sdk::Recorder(recording.recorder())
+        .emit<&count>({.name = "count", .operands = operand, .chunks = {1000, 500}}, CountArgs{-1});
+  }
+  const auto program = recording.finish({});
+  program->link(storages, {});
+  Walker walker(GetParam(), nullptr);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(walker.run(*program, {}).ok());
+  EXPECT_EQ(std::count(values.begin(), values.begin() + 500, 20 * 50 * 3), 500);
+  EXPECT_EQ(std::count(values.begin() + 500, values.end(), 20 * 50), 500);
+}
+
+TEST_P(WalkerTest, AFailureNamesTheOpAndEndsTheStep) {
+  StorageTable storages;
+  const uint32_t out = storages.add("out", MemoryKind::kState, 64 * 4);
+  std::vector<int32_t> values(64);
+  storages[out].address = values.data();
+  ProgramRecording recording(bounds(), storages, {});
+  recording.scope("layers.1.mlp", "quantization.bad", 1);
+  const tenon_operand operand[] = {{recording.storage(out, sdk::tensor(TENON_I32, {64})), TENON_WRITE}};
+  for (const int32_t fail : {-1, 17, -1}) {
+    sdk::Recorder(recording.recorder())
+        .emit<&count>({.name = "count", .operands = operand, .chunks = {64}}, CountArgs{fail});
+  }
+  const auto program = recording.finish({});
+  program->link(storages, {});
+  Walker walker(GetParam(), nullptr);
+  for (int i = 0; i < 50; ++i) {
+    const Status status = walker.run(*program, {});
+    EXPECT_EQ(status.message(), "layers.1.mlp: quantization.bad failed in count: chunk 17");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, WalkerTest, testing::Values(1u, 2u, 3u, 8u));
+
+}  // namespace
+}  // namespace tenon
