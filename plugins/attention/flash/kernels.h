@@ -1,0 +1,38 @@
+// The inner loops, one table per instruction set. A block is 64 keys at positions that are multiples of 64.
+//
+// Every sum runs in an order that depends on nothing but the row itself: scores over dimensions from first to last,
+// values over keys from first to last, the softmax's denominator over 64 lanes in one fixed tree. So a row's bits are
+// the same alone and among others.
+#pragma once
+
+#include <stdint.h>
+
+namespace tenon::flash {
+
+enum { kKeys = 64 };          // of a block
+enum { kValuePadding = 16 };  // rows of values and accumulators are padded to a multiple of this many floats
+
+struct Kernels {
+  // Keys [first, end) of a block, as f32 and transposed: to[d * kKeys + key]. The other keys become 0.
+  void (*load_keys)(uint32_t codec, const void* const* key, uint32_t first, uint32_t end, uint32_t dim, float* to);
+  // Values [first, end) of a block as f32: to[key * padded + d], 0 behind dim. The other rows are left alone.
+  void (*load_values)(uint32_t codec, const void* const* value, uint32_t first, uint32_t end, uint32_t dim,
+                      uint32_t padded, float* to);
+  // s[i * kKeys + key] = dot(q[i * dim], key), for n queries.
+  void (*scores)(const float* q, uint32_t n, uint32_t dim, const float* keys, float* s);
+  // s = cap * tanh(s / cap), n blocks.
+  void (*soft_cap)(float* s, uint32_t n, float cap);
+  // One query's block: scores become exp(score - maximum), 0 where `visible` has no bit. Updates maximum and sum, and
+  // returns the factor by which what was accumulated under the old maximum shrinks.
+  float (*softmax)(float* s, uint64_t visible, float* maximum, float* sum);
+  // acc[i * padded] = acc * shrink[i] + sum of p[i * kKeys + key] * values[key * padded] over keys [first, end).
+  void (*accumulate)(const float* p, const float* shrink, uint32_t n, uint32_t first, uint32_t end, const float* values,
+                     uint32_t padded, float* acc);
+  // to = to * a + from * b
+  void (*fold)(float* to, float a, const float* from, float b, uint32_t n);
+  float (*exp)(float x);  // x <= 0
+};
+
+extern const Kernels kScalarKernels, kAvx2Kernels, kAvx512Kernels;
+
+}  // namespace tenon::flash

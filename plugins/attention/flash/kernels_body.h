@@ -1,0 +1,210 @@
+// The kernels in terms of a vector type. An instruction set's source defines, in an unnamed namespace, V with kLanes,
+// kScoreTile, kRowTile, kValueTile and the functions below, and then includes this file once.
+//   load, store, set, add, sub, mul, fma(a, b, c) = a * b + c, max(a, b) = b if either is NaN, round, abs, copysign,
+//   power(n) = 2^n for whole n, zero_below(x, limit, y) = x < limit ? 0 : y, transpose(V (&)[kLanes])
+//   load_codec<codec>(p, element, n): n <= kLanes elements as f32, the rest 0
+#include <math.h>
+#include <string.h>
+
+#include "kernels.h"
+#include "tenon/abi/types.h"
+
+namespace tenon::flash {
+namespace {
+
+// Cephes' expf: range reduction to |r| <= ln 2 / 2 and a polynomial of degree 6. For x <= 0; 0 below -87.
+V exp_negative(V x) {
+  const V limit = set(-87.0f);
+  const V clamped = max(limit, x);
+  const V n = round(mul(clamped, set(1.44269504f)));
+  const V r = fma(n, set(2.12194440e-4f), fma(n, set(-0.693359375f), clamped));
+  V y = set(1.9875691500e-4f);
+  y = fma(y, r, set(1.3981999507e-3f));
+  y = fma(y, r, set(8.3334519073e-3f));
+  y = fma(y, r, set(4.1665795894e-2f));
+  y = fma(y, r, set(1.6666665459e-1f));
+  y = fma(y, r, set(5.0000001201e-1f));
+  y = add(fma(y, mul(r, r), r), set(1.0f));
+  return zero_below(x, limit, mul(y, power(n)));
+}
+
+float exp_one(float x) {
+  float lanes[kLanes];
+  store(lanes, exp_negative(set(x)));
+  return lanes[0];
+}
+
+template <uint32_t kCodec>
+void load_keys_of(const void* const* key, uint32_t first, uint32_t end, uint32_t dim, float* to) {
+  for (uint32_t group = 0; group < kKeys; group += kLanes) {
+    for (uint32_t d = 0; d < dim; d += kLanes) {
+      const uint32_t n = dim - d < kLanes ? dim - d : uint32_t{kLanes};
+      V rows[kLanes];
+#pragma GCC unroll 16
+      for (uint32_t i = 0; i < kLanes; ++i) {
+        const uint32_t k = group + i;
+        rows[i] = k >= first && k < end ? load_codec<kCodec>(key[k], d, n) : set(0.0f);
+      }
+      transpose(rows);
+#pragma GCC unroll 16
+      for (uint32_t i = 0; i < kLanes; ++i) {
+        if (i < n) store(to + (d + i) * kKeys + group, rows[i]);
+      }
+    }
+  }
+}
+
+template <uint32_t kCodec>
+void load_values_of(const void* const* value, uint32_t first, uint32_t end, uint32_t dim, uint32_t padded, float* to) {
+  for (uint32_t k = first; k < end; ++k) {
+    for (uint32_t d = 0; d < padded; d += kLanes) {
+      const uint32_t left = d < dim ? dim - d : 0;
+      store(to + k * padded + d, load_codec<kCodec>(value[k], d, left < kLanes ? left : uint32_t{kLanes}));
+    }
+  }
+}
+
+void load_keys(uint32_t codec, const void* const* key, uint32_t first, uint32_t end, uint32_t dim, float* to) {
+  if (codec == TENON_F32) return load_keys_of<TENON_F32>(key, first, end, dim, to);
+  if (codec == TENON_F16) return load_keys_of<TENON_F16>(key, first, end, dim, to);
+  load_keys_of<TENON_BF16>(key, first, end, dim, to);
+}
+
+void load_values(uint32_t codec, const void* const* value, uint32_t first, uint32_t end, uint32_t dim, uint32_t padded,
+                 float* to) {
+  if (codec == TENON_F32) return load_values_of<TENON_F32>(value, first, end, dim, padded, to);
+  if (codec == TENON_F16) return load_values_of<TENON_F16>(value, first, end, dim, padded, to);
+  load_values_of<TENON_BF16>(value, first, end, dim, padded, to);
+}
+
+// kRows queries against kScoreTile vectors of keys at a time.
+template <uint32_t kRows>
+void score_tile(const float* q, uint32_t dim, const float* keys, float* s) {
+  for (uint32_t group = 0; group < kKeys; group += kScoreTile * kLanes) {
+    V sum[kRows][kScoreTile];
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+      for (uint32_t j = 0; j < kScoreTile; ++j) sum[i][j] = set(0.0f);
+    }
+    for (uint32_t d = 0; d < dim; ++d) {
+      const float* row = keys + d * kKeys + group;
+#pragma GCC unroll 8
+      for (uint32_t i = 0; i < kRows; ++i) {
+        const V x = set(q[i * dim + d]);
+#pragma GCC unroll 8
+        for (uint32_t j = 0; j < kScoreTile; ++j) sum[i][j] = fma(x, load(row + j * kLanes), sum[i][j]);
+      }
+    }
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+      for (uint32_t j = 0; j < kScoreTile; ++j) store(s + i * kKeys + group + j * kLanes, sum[i][j]);
+    }
+  }
+}
+
+void scores(const float* q, uint32_t n, uint32_t dim, const float* keys, float* s) {
+  uint32_t i = 0;
+  for (; i + kRowTile <= n; i += kRowTile) score_tile<kRowTile>(q + i * dim, dim, keys, s + i * kKeys);
+  for (; i + 3 <= n; i += 3) score_tile<3>(q + i * dim, dim, keys, s + i * kKeys);
+  for (; i < n; ++i) score_tile<1>(q + i * dim, dim, keys, s + i * kKeys);
+}
+
+// tanh|x| = (1 - e) / (1 + e) with e = exp(-2|x|).
+void soft_cap(float* s, uint32_t n, float cap) {
+  for (uint32_t i = 0; i < n * kKeys; i += kLanes) {
+    const V x = mul(load(s + i), set(1 / cap));
+    const V e = exp_negative(mul(abs(x), set(-2.0f)));
+    const V y = div(sub(set(1.0f), e), add(set(1.0f), e));
+    store(s + i, mul(copysign(y, x), set(cap)));
+  }
+}
+
+float softmax(float* s, uint64_t visible, float* maximum, float* sum) {
+  if (visible != ~uint64_t{0}) {
+    for (uint32_t k = 0; k < kKeys; ++k) {
+      if ((visible >> k & 1) == 0) s[k] = -INFINITY;
+    }
+  }
+  V top = load(s);
+  for (uint32_t k = kLanes; k < kKeys; k += kLanes) top = max(top, load(s + k));
+  float lanes[kLanes];
+  store(lanes, top);
+  float now = *maximum;
+  for (const float x : lanes) now = x > now ? x : now;
+  if (now == -INFINITY) {
+    memset(s, 0, kKeys * sizeof(float));
+    return 1;
+  }
+  V total = set(0.0f);
+  for (uint32_t k = 0; k < kKeys; k += kLanes) {
+    const V p = exp_negative(sub(load(s + k), set(now)));
+    store(s + k, p);
+    total = add(total, p);
+  }
+  store(lanes, total);
+  for (uint32_t half = kLanes / 2; half > 0; half /= 2) {
+    for (uint32_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  const float shrink = exp_one(*maximum - now);
+  *sum = *sum * shrink + lanes[0];
+  *maximum = now;
+  return shrink;
+}
+
+// kRows queries and kVectors vectors of their accumulators.
+template <uint32_t kRows, uint32_t kVectors>
+void value_tile(const float* p, const float* shrink, uint32_t first, uint32_t end, const float* values, uint32_t padded,
+                float* acc) {
+  V sum[kRows][kVectors];
+#pragma GCC unroll 8
+  for (uint32_t i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < kVectors; ++j) sum[i][j] = mul(load(acc + i * padded + j * kLanes), set(shrink[i]));
+  }
+  for (uint32_t k = first; k < end; ++k) {
+    const float* row = values + k * padded;
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < kRows; ++i) {
+      const V x = set(p[i * kKeys + k]);
+#pragma GCC unroll 8
+      for (uint32_t j = 0; j < kVectors; ++j) sum[i][j] = fma(x, load(row + j * kLanes), sum[i][j]);
+    }
+  }
+#pragma GCC unroll 8
+  for (uint32_t i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < kVectors; ++j) store(acc + i * padded + j * kLanes, sum[i][j]);
+  }
+}
+
+template <uint32_t kRows>
+void value_rows(const float* p, const float* shrink, uint32_t first, uint32_t end, const float* values, uint32_t padded,
+                float* acc) {
+  uint32_t d = 0;
+  for (; d + kValueTile * kLanes <= padded; d += kValueTile * kLanes) {
+    value_tile<kRows, kValueTile>(p, shrink, first, end, values + d, padded, acc + d);
+  }
+  for (; d < padded; d += kLanes) value_tile<kRows, 1>(p, shrink, first, end, values + d, padded, acc + d);
+}
+
+void accumulate(const float* p, const float* shrink, uint32_t n, uint32_t first, uint32_t end, const float* values,
+                uint32_t padded, float* acc) {
+  uint32_t i = 0;
+  const auto rows = [&](auto tile, uint32_t step) {
+    for (; i + step <= n; i += step) tile(p + i * kKeys, shrink + i, first, end, values, padded, acc + i * padded);
+  };
+  rows(value_rows<kRowTile>, kRowTile);
+  rows(value_rows<3>, 3);
+  rows(value_rows<1>, 1);
+}
+
+void fold(float* to, float a, const float* from, float b, uint32_t n) {
+  for (uint32_t i = 0; i < n; i += kLanes) store(to + i, fma(load(from + i), set(b), mul(load(to + i), set(a))));
+}
+
+constexpr Kernels kKernels = {load_keys, load_values, scores, soft_cap, softmax, accumulate, fold, exp_one};
+
+}  // namespace
+}  // namespace tenon::flash

@@ -1,0 +1,36 @@
+// Attention with an online softmax on the CPU.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels.h"
+#include "tenon/sdk/attention.h"
+
+namespace tenon::flash {
+
+class Flash : public sdk::Attention<Flash> {
+ public:
+  static constexpr const char* kName = "flash";
+  static constexpr const char* kDoc = "Online softmax, keys and values read once for all query heads that share them";
+  static constexpr auto kParams =
+      sdk::params(sdk::integer({.name = "split",
+                                .doc = "Positions that one work item of a decode step reads",
+                                .value = 256,
+                                .min = 64,
+                                .max = 4096,
+                                .choices = "64|128|256|512|1024|2048|4096",
+                                .unit = "tokens"}));
+  static constexpr uint32_t kRowInvariantMax = UINT32_MAX;
+
+  Flash(const sdk::Params& params, const sdk::Env& env);
+
+  tenon_claim claim(const tenon_attn& a, const tenon_kv_format& f, const tenon_bounds& b) const;
+  tenon_kv_format preferred_format() const;
+  void record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const;
+
+ private:
+  uint32_t split_;
+  uint32_t isa_;  // index for kernels()
+};
+
+}  // namespace tenon::flash
