@@ -142,7 +142,7 @@ def train_fallback(texts):
                                                                  special_tokens=[("<s>", 1), ("</s>", 2)])
         tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in ("<unk>", "<s>", "</s>")])
         tokenizer.add_tokens([AddedToken("<|im_start|>", special=True, normalized=False, **flags),
-                              AddedToken("quick", single_word=True), AddedToken("fox Jumps", normalized=True)])
+                              AddedToken("quick", single_word=True), AddedToken("fox jumps", normalized=True)])
         return tokenizer
 
     step = normalizers

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <unordered_map>
 
 #include "byte_alphabet.h"
 #include "utf8.h"
@@ -44,18 +45,18 @@ class BpeTokenizer final : public Tokenizer {
     info_ = std::move(parts.info);
     info_.kind = "bpe";
     info_.vocab_size = vocabulary_.size();
-    std::vector<bool> named(control_.size());
-    for (const AddedToken& token : parts.added) {
-      control_[token.id] = control_[token.id] || token.special;
-      named[token.id] = parts.added_names_are_text;
-    }
     if (parts.options.unknown) control_[*parts.options.unknown] = true;
+    std::unordered_map<int32_t, std::string> named;  // what the decoder does not apply to
+    if (parts.added_names_are_text) {
+      for (const AddedToken& token : parts.added) named[token.id] = token.name;
+    }
+    sort_added(std::move(parts.added), parts.decoder, named);
     bytes_.reserve(control_.size(), control_.size() * 8);
     for (int32_t id = 0; id < vocabulary_.size(); ++id) {
-      const std::string_view text = vocabulary_.text(id);
-      bytes_.push_back(named[id] ? std::string(text) : token_bytes(parts.decoder, std::string(text)));
+      const auto name = named.find(id);
+      bytes_.push_back(name != named.end() ? name->second
+                                           : token_bytes(parts.decoder, std::string(vocabulary_.text(id))));
     }
-    sort_added(std::move(parts.added));
   }
 
   std::vector<int32_t> encode_parts(std::span<const TextPart> parts, bool add_special) const override {
@@ -98,19 +99,23 @@ class BpeTokenizer final : public Tokenizer {
     return all_special(parts) ? raw_ : raw_and_special_;
   }
 
-  void sort_added(std::vector<AddedToken> added) {
+  // A normalized token stands for its normalized name, which may hold a space that the normalizer put there.
+  void sort_added(std::vector<AddedToken> added, const TokenDecoder& decoder,
+                  std::unordered_map<int32_t, std::string>& named) {
     std::vector<AddedToken> raw;
     std::vector<AddedToken> normalized;
     std::vector<AddedToken> special;
+    RegexScratch scratch;
     for (AddedToken& token : added) {
-      if (token.normalized && !normalizer_.empty()) {
-        if (token.special) special.push_back(token);
-        RegexScratch scratch;
-        token.name = normalize(normalizer_, token.name, scratch);
-        normalized.push_back(std::move(token));
-      } else {
+      control_[token.id] = control_[token.id] || token.special;
+      if (!token.normalized || normalizer_.empty()) {
         raw.push_back(std::move(token));
+        continue;
       }
+      if (token.special) special.push_back(token);
+      token.name = normalize(normalizer_, token.name, scratch).text;
+      if (!token.special) named.emplace(token.id, token_bytes(decoder, token.name));
+      normalized.push_back(std::move(token));
     }
     raw_ = AddedTokenMatcher(raw);
     raw.insert(raw.end(), special.begin(), special.end());
@@ -121,13 +126,14 @@ class BpeTokenizer final : public Tokenizer {
   void encode_text(std::string_view text, bool at_start, bool special, Scratch& scratch,
                    std::vector<int32_t>& ids) const {
     if (normalizer_.empty()) return encode_words({text, at_start}, scratch, ids);
-    const std::string normal = normalize(normalizer_, text, scratch.pieces.regex);
+    const auto [normal, from_start] = normalize(normalizer_, text, scratch.pieces.regex);
     const TextRange whole{0, normal.size()};
     for (const TextOrToken& part : normalized_.split(normal, std::span(&whole, special ? 1 : 0))) {
       if (part.id >= 0) {
         ids.push_back(part.id);
       } else {
-        encode_words({std::string_view(normal).substr(part.begin, part.end - part.begin), at_start && part.begin == 0},
+        encode_words({std::string_view(normal).substr(part.begin, part.end - part.begin),
+                      at_start && from_start && part.begin == 0},
                      scratch, ids);
       }
     }

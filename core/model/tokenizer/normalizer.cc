@@ -48,31 +48,38 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-std::string replace(const Replace& step, std::string_view text, RegexScratch& scratch) {
-  std::vector<Stretch> stretches;
-  step.pattern.stretches(text, scratch, stretches);
-  std::string out;
-  out.reserve(text.size());
-  for (const Stretch& s : stretches) out += s.match ? step.content : text.substr(s.begin, s.end - s.begin);
-  return out;
-}
-
 struct Apply {
-  std::string text;
+  Normalized& now;
   RegexScratch& scratch;
 
-  std::string operator()(UnicodeForm form) { return to_form(form, std::move(text)); }
-  std::string operator()(const Lowercase&) { return lower(text); }
-  std::string operator()(const Prepend& step) { return text.empty() ? text : step.text + text; }
-  std::string operator()(const Replace& step) { return replace(step, text, scratch); }
-  std::string operator()(const Strip& step) { return std::string(strip(text, step.left, step.right)); }
+  void operator()(UnicodeForm form) { now.text = to_form(form, std::move(now.text)); }
+  void operator()(const Lowercase&) { now.text = lower(now.text); }
+  void operator()(const Prepend& step) {
+    if (!now.text.empty()) now.text.insert(0, step.text);
+  }
+  void operator()(const Replace& step) {
+    std::vector<Stretch> stretches;
+    step.pattern.stretches(now.text, scratch, stretches);
+    std::string out;
+    out.reserve(now.text.size());
+    for (const Stretch& s : stretches) {
+      out += s.match ? std::string_view(step.content) : std::string_view(now.text).substr(s.begin, s.end - s.begin);
+      if (out.empty() && s.end > s.begin) now.from_start = false;
+    }
+    now.text = std::move(out);
+  }
+  void operator()(const Strip& step) {
+    const std::string_view rest = strip(now.text, step.left, step.right);
+    if (rest.data() != now.text.data()) now.from_start = false;
+    now.text = std::string(rest);
+  }
 };
 
 }  // namespace
 
-std::string normalize(const std::vector<NormalizerStep>& steps, std::string_view text, RegexScratch& scratch) {
-  std::string result(text);
-  for (const NormalizerStep& step : steps) result = std::visit(Apply{std::move(result), scratch}, step);
+Normalized normalize(const std::vector<NormalizerStep>& steps, std::string_view text, RegexScratch& scratch) {
+  Normalized result{std::string(text), true};
+  for (const NormalizerStep& step : steps) std::visit(Apply{result, scratch}, step);
   return result;
 }
 

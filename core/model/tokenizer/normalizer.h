@@ -26,7 +26,12 @@ struct Strip {
 };
 using NormalizerStep = std::variant<UnicodeForm, Lowercase, Prepend, Replace, Strip>;
 
+struct Normalized {
+  std::string text;
+  bool from_start;  // the original's first character is still there, in some form
+};
+
 // The steps in order. Text and result are well-formed UTF-8.
-std::string normalize(const std::vector<NormalizerStep>& steps, std::string_view text, RegexScratch& scratch);
+Normalized normalize(const std::vector<NormalizerStep>& steps, std::string_view text, RegexScratch& scratch);
 
 }  // namespace tenon::text
