@@ -27,6 +27,7 @@ class Component {
   Component& operator=(const Component&) = delete;
 
   void* self() const { return self_; }
+  const tenon_param_schema& schema() const { return *component_->schema; }
   template <class Table>
   const Table& table() const {
     return *static_cast<const Table*>(table_);

@@ -1,0 +1,14 @@
+#include "draw.h"
+#include "tenon/sdk/cpu/elementary.h"
+#include "tenon/sdk/cpu/philox.h"
+
+namespace tenon::categorical {
+namespace {
+#include "draw_body.h"
+}  // namespace
+
+Draw draw_avx2(const DrawInput& in) {
+  return draw(in);
+}
+
+}  // namespace tenon::categorical

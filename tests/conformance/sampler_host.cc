@@ -1,0 +1,178 @@
+#include "sampler_host.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "tenon/sdk/error.h"
+
+namespace tenon::test {
+namespace {
+
+constexpr float kOut = -std::numeric_limits<float>::infinity();
+
+tenon_bounds bounds_for(const std::vector<StepRow>& rows, uint32_t slots, uint32_t padding) {
+  const auto n = static_cast<uint32_t>(rows.size()) + padding;
+  return OpRunner::bounds({.rows = n, .seqs = slots, .slots = slots});
+}
+
+std::vector<tenon_param_value> values_of(const tenon_param_schema& schema, const Settings& settings) {
+  std::vector<tenon_param_value> values(schema.count);
+  for (uint32_t i = 0; i < schema.count; ++i) {
+    const tenon_param_spec& s = *schema.spec[i];
+    values[i] = {s.int_default, s.real_default, s.text_default};
+    for (const auto& [name, value] : settings) {
+      if (name == s.name) values[i].integer = static_cast<int64_t>(value), values[i].real = value;
+    }
+  }
+  return values;
+}
+
+}  // namespace
+
+std::vector<StepRow> rows_of(const std::vector<Logits>& logits) {
+  std::vector<StepRow> rows;
+  for (const Logits& l : logits) rows.push_back({.logits = l, .position = static_cast<int32_t>(rows.size())});
+  return rows;
+}
+
+Logits awkward_logits(uint32_t vocab, uint64_t seed, double deviation) {
+  std::mt19937_64 random(seed);
+  Logits logits(vocab);
+  for (float& l : logits) {
+    double sum = 0;
+    for (int i = 0; i < 4; ++i) sum += static_cast<double>(random() >> 11) * 0x1p-53 - 0.5;
+    l = static_cast<float>(sum * std::sqrt(3.0) * deviation);
+    if (random() % 4 == 0) l = std::round(l);
+    if (random() % 16 == 0) l = kOut;
+  }
+  if (vocab > 8) logits[random() % vocab] = std::numeric_limits<float>::quiet_NaN();
+  return logits;
+}
+
+SamplerHost::SamplerHost(uint32_t vocab, const std::vector<StepRow>& rows, uint32_t slots, uint32_t padding)
+    : vocab_(vocab), slots_(slots), runner_(bounds_for(rows, slots, padding)) {
+  const size_t n = rows.size() + padding;
+  Logits all(n * vocab, std::numeric_limits<float>::quiet_NaN());
+  const auto state = [&](uint32_t role) { return runner_.step_i32(role); };
+  for (const uint32_t role : {TENON_STEP_TOKEN, TENON_STEP_POS, TENON_STEP_OUT_ROW}) {
+    std::fill(state(role).begin(), state(role).end(), -1);
+  }
+  std::fill(state(TENON_STEP_SLOT).begin(), state(TENON_STEP_SLOT).end(), -1);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const StepRow& r = rows[i];
+    state(TENON_STEP_TOKEN)[i] = r.token, state(TENON_STEP_POS)[i] = r.position;
+    state(TENON_STEP_SLOT)[i] = r.slot, state(TENON_STEP_PARENT)[i] = r.parent;
+    if (r.logits.empty()) continue;
+    std::copy(r.logits.begin(), r.logits.end(), all.begin() + static_cast<int64_t>(wanted_ * vocab));
+    state(TENON_STEP_OUT_ROW)[wanted_++] = static_cast<int32_t>(i);
+  }
+  runner_.set_live(static_cast<uint32_t>(rows.size()), slots, wanted_);
+  dense_ = sdk::abi_struct<tenon_candidates>();
+  dense_.form = TENON_DENSE, dense_.cap = dense_.vocab = vocab;
+  dense_.logits = runner_.input(TENON_F32, {static_cast<int64_t>(n), vocab}, all);
+}
+
+tenon_candidates SamplerHost::sparse(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const std::span<float> from = runner_.values<float>(dense_.logits);
+  const size_t n = from.size() / vocab_;
+  Logits logits(from.size(), std::numeric_limits<float>::quiet_NaN());
+  std::vector<int32_t> ids(from.size(), -1), counts(n, -1);
+  for (size_t r = 0; r < wanted_; ++r) {
+    std::vector<int32_t> order(vocab_);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    counts[r] = 0;
+    for (const int32_t id : order) {
+      const float l = from[r * vocab_ + static_cast<size_t>(id)];
+      if (!(l > kOut)) continue;
+      const size_t at = r * vocab_ + static_cast<size_t>(counts[r]++);
+      logits[at] = l, ids[at] = id;
+    }
+  }
+  tenon_candidates c = dense_;
+  c.form = TENON_SPARSE;
+  const auto rows = static_cast<int64_t>(n);
+  c.logits = runner_.input(TENON_F32, {rows, vocab_}, logits);
+  c.id = runner_.input(TENON_I32, {rows, vocab_}, ids), c.count = runner_.input(TENON_I32, {rows}, counts);
+  return c;
+}
+
+SamplerHost::Link SamplerHost::link(const Component& sampler, const std::vector<Settings>& settings) {
+  Link link{&sampler.table<tenon_sampler>(), sampler.self()};
+  const uint32_t bytes = link.table->param_bytes;
+  link.params = runner_.store(uint64_t{slots_} * bytes);
+  for (uint32_t slot = 0; slot < slots_; ++slot) {
+    const std::vector<tenon_param_value> values =
+        values_of(sampler.schema(), settings[std::min<size_t>(slot, settings.size() - 1)]);
+    auto request = sdk::abi_struct<tenon_params>();
+    request.count = static_cast<uint32_t>(values.size()), request.value = values.data();
+    std::vector<uint8_t> record(bytes);
+    EXPECT_EQ(link.table->encode(link.self, &request, record.data(), nullptr), TENON_OK);
+    std::memcpy(runner_.values<uint8_t>(link.params).data() + size_t{slot} * bytes, record.data(), bytes);
+  }
+  const uint64_t state = link.table->state_bytes(link.self, vocab_);
+  if (state > 0) link.state = runner_.store(slots_ * state);
+  return link;
+}
+
+tenon_candidates SamplerHost::apply(const Link& link, tenon_candidates c) {
+  EXPECT_NE(link.table->in_forms & c.form, 0U);
+  EXPECT_EQ(link.table->record_apply(link.self, &c, link.params, link.state, nullptr, runner_.recorder(), nullptr),
+            TENON_OK);
+  return c;
+}
+
+tenon_tid SamplerHost::select(const Link& link, const tenon_candidates& c) {
+  EXPECT_NE(link.table->in_forms & c.form, 0U);
+  const tenon_tid next = runner_.recorder()->step(runner_.recorder()->ctx, TENON_STEP_NEXT);
+  std::fill(runner_.step_i32(TENON_STEP_NEXT).begin(), runner_.step_i32(TENON_STEP_NEXT).end(), -7);
+  EXPECT_EQ(link.table->record_select(link.self, &c, link.params, next, nullptr, runner_.recorder(), nullptr),
+            TENON_OK);
+  return next;
+}
+
+void SamplerHost::accept(const Link& link) {
+  EXPECT_EQ(link.table->record_accept(link.self, link.state, runner_.recorder(), nullptr), TENON_OK);
+}
+
+void SamplerHost::run(uint64_t seed) {
+  ASSERT_EQ(runner_.run(seed), "");
+}
+
+std::vector<Candidates> SamplerHost::candidates(const tenon_candidates& c) const {
+  std::vector<Candidates> all(wanted_);
+  const size_t width = c.form == TENON_DENSE ? c.vocab : c.cap;
+  const std::span<float> logits = runner_.values<float>(c.logits);
+  for (size_t r = 0; r < wanted_; ++r) {
+    const size_t n = c.form == TENON_DENSE ? width : static_cast<size_t>(runner_.values<int32_t>(c.count)[r]);
+    for (size_t i = 0; i < n; ++i) {
+      const float logit = logits[r * width + i];
+      const int32_t id = c.form == TENON_DENSE ? static_cast<int32_t>(i) : runner_.values<int32_t>(c.id)[r * width + i];
+      if (c.form == TENON_SPARSE || logit > kOut) all[r].push_back({id, logit});
+    }
+  }
+  return all;
+}
+
+std::vector<int32_t> SamplerHost::tokens(tenon_tid next) const {
+  const std::span<int32_t> all = runner_.values<int32_t>(next);
+  return {all.begin(), all.begin() + wanted_};
+}
+
+Candidates through(const std::string& sampler, const Settings& settings, const Logits& logits, uint32_t form) {
+  const Component component("sampler", sampler);
+  SamplerHost host(static_cast<uint32_t>(logits.size()), rows_of({logits}));
+  const tenon_candidates out =
+      host.apply(host.link(component, {settings}), form == TENON_DENSE ? host.dense() : host.sparse(1));
+  host.run();
+  return host.candidates(out)[0];
+}
+
+}  // namespace tenon::test
