@@ -2,28 +2,10 @@
 
 #include <algorithm>
 
+#include "engine_impl.h"
 #include "run.h"
-#include "tenon/core/scheduler.h"
 
 namespace tenon {
-
-struct Engine::Impl {
-  EngineOptions options;
-  std::unique_ptr<Registry> registry;
-  PipelineConfig config;
-  std::unique_ptr<Weights> weights;
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::optional<ChatFormat> chat;
-  std::unique_ptr<Scheduler> scheduler;
-  std::unique_ptr<Pipeline> pipeline;
-  std::optional<RequestTrace> trace;
-  uint64_t requests = 0;
-  bool loaded = false;
-
-  void open();
-  void check_prompt(const std::vector<int32_t>& tokens) const;
-  std::vector<int32_t> end_tokens(const Request& request) const;
-};
 
 void Engine::Impl::check_prompt(const std::vector<int32_t>& tokens) const {
   if (tokens.empty()) {
@@ -42,10 +24,6 @@ void Engine::Impl::check_prompt(const std::vector<int32_t>& tokens) const {
                   "token " + std::to_string(id) + " is not of the vocabulary (0 to " + std::to_string(vocab - 1) + ")");
     }
   }
-}
-
-std::vector<int32_t> Engine::Impl::end_tokens(const Request& request) const {
-  return !request.chat.empty() && chat ? chat->stop_tokens(*tokenizer) : tokenizer->info().end_of_generation;
 }
 
 Engine::Engine() : impl_(std::make_unique<Impl>()) {}
@@ -83,7 +61,8 @@ std::vector<int32_t> Engine::prompt_tokens(const Request& request) const {
   if (!request.prompt.empty()) return tokenizer().encode(request.prompt);
   if (!request.chat.empty()) {
     if (!impl_->chat) {
-      throw Error(ErrorCode::kRequest, "the model's chat template is missing or of a format that is not known");
+      throw Error(ErrorCode::kRequest,
+                  impl_->chat_problem.empty() ? "the model has no chat template" : impl_->chat_problem);
     }
     return impl_->chat->encode(tokenizer(), request.chat);
   }
@@ -98,8 +77,10 @@ std::vector<Result> Engine::generate(std::span<const Request> requests, RunStats
   for (const Request& request : requests) {
     std::vector<int32_t> prompt = prompt_tokens(request);
     impl_->check_prompt(prompt);
+    const bool chat = !request.chat.empty() && impl_->chat;
     sequences.emplace_back(request, static_cast<uint32_t>(sequences.size()), std::move(prompt),
-                           impl_->end_tokens(request), tokenizer(), pipeline().capacity());
+                           chat ? impl_->chat->stop_tokens(tokenizer()) : tokenizer().info().end_of_generation,
+                           tokenizer(), pipeline().capacity());
     sequences.back().request_id = ++impl_->requests;
   }
   RunStats own;

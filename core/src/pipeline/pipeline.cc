@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <optional>
 
 #include "../cpu/walker.h"
@@ -27,6 +28,24 @@ constexpr uint32_t kDefaultCapacity = 8192;
 void StepBatch::clear() {
   for (auto* v : {&token, &position, &slot, &parent, &seq_slot, &seq_row, &out_row}) v->clear();
   prompts = prompt_rows = drafted = 0;
+}
+
+// A request's value as the parameter's type has it; a text where it cannot be, which set() then refuses with what is
+// right.
+ParamValue as_value(const tenon_param_spec& spec, const std::string& text) {
+  const char* end = text.data() + text.size();
+  if (spec.type == TENON_PARAM_BOOL && (text == "true" || text == "false")) return text == "true";
+  int64_t integer = 0;
+  if (spec.type == TENON_PARAM_INT) {
+    const auto [at, error] = std::from_chars(text.data(), end, integer);
+    if (error == std::errc() && at == end) return integer;
+  }
+  double real = 0;
+  if (spec.type == TENON_PARAM_REAL) {
+    const auto [at, error] = std::from_chars(text.data(), end, real);
+    if (error == std::errc() && at == end) return real;
+  }
+  return text;
 }
 
 // How a step looks in the trace.
@@ -428,7 +447,7 @@ void Pipeline::start_sequence(uint32_t slot, uint64_t seed, std::span<const Over
       const std::string problem =
           index == values.schema().count
               ? "has no parameter of that name"
-              : values.set(index, parse_param_value(spec_at(values.schema(), index), overrides[i].second));
+              : values.set(index, as_value(spec_at(values.schema(), index), overrides[i].second));
       if (!problem.empty()) throw Error(ErrorCode::kRequest, "sampler." + overrides[i].first + ": " + problem);
       used[i] = true;
     }

@@ -1,0 +1,77 @@
+// From options to an engine: configuration, parts, model, plan.
+#include <algorithm>
+
+#include "../cpu/cpu_device.h"
+#include "engine_impl.h"
+
+namespace tenon {
+namespace {
+
+template <class Kind>
+void add_kinds(Registry& registry, const char* kind, std::span<const Kind> kinds) {
+  for (const Kind& k : kinds) {
+    BuiltinComponent builtin{.kind = kind, .name = std::string(k.name), .device = "", .doc = std::string(k.doc)};
+    if constexpr (requires { k.schema; }) builtin.schema = k.schema;
+    builtin.implementation = std::shared_ptr<const void>(std::shared_ptr<const void>(), &k);
+    registry.add_builtin(std::move(builtin));
+  }
+}
+
+template <class Kind>
+const Kind& builtin(Registry& registry, const char* kind, const std::string& name) {
+  return *static_cast<const Kind*>(registry.load(kind, name).implementation.get());
+}
+
+std::unique_ptr<Weights> open_model(const PipelineConfig& config, Registry& registry) {
+  if (config.model.weights == "auto") return open_weights(config.model.path);
+  return builtin<WeightsReader>(registry, "weights", config.model.weights).open(config.model.path, {});
+}
+
+std::unique_ptr<Tokenizer> open_tokenizer(const PipelineConfig& config, Registry& registry, const Weights& weights) {
+  if (config.model.tokenizer == "auto") return make_tokenizer(weights);
+  return builtin<TokenizerKind>(registry, "tokenizer", config.model.tokenizer).open(weights);
+}
+
+}  // namespace
+
+std::unique_ptr<Registry> make_registry(const std::vector<std::filesystem::path>& plugin_dirs) {
+  auto registry = std::make_unique<Registry>();
+  register_cpu_device(*registry);
+  add_kinds(*registry, "scheduler", builtin_schedulers());
+  add_kinds(*registry, "model", builtin_models());
+  add_kinds(*registry, "weights", builtin_weights_readers());
+  add_kinds(*registry, "tokenizer", builtin_tokenizers());
+  for (const std::filesystem::path& root : plugin_search_path(plugin_dirs)) registry->add_root(root);
+  return registry;
+}
+
+std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
+  std::unique_ptr<Engine> engine(new Engine);
+  Impl& impl = *engine->impl_;
+  const ConfigDocument document = load_config(options.config, options.set);
+  impl.registry = make_registry(options.plugin_dirs);
+  for (const PluginConfig& p : document.plugins()) impl.registry->add_library(p.path, p.where);
+  RegistrySchemas schemas(*impl.registry);
+  impl.config = resolve(document, schemas);
+  impl.weights = open_model(impl.config, *impl.registry);
+  impl.tokenizer = open_tokenizer(impl.config, *impl.registry, *impl.weights);
+  const std::string& chat_template = impl.tokenizer->info().chat_template;
+  try {
+    if (!chat_template.empty()) impl.chat = ChatFormat::from_template(chat_template);
+  } catch (const Error& e) {
+    impl.chat_problem = e.what();
+  }
+  impl.scheduler = builtin<SchedulerKind>(*impl.registry, "scheduler", impl.config.scheduler.name)
+                       .create(*impl.config.scheduler.params.abi());
+  PipelineOptions pipeline;
+  pipeline.sequences = options.sequences != 0 ? options.sequences : impl.scheduler->sequences();
+  pipeline.prefill_rows = impl.config.prefill_rows;
+  pipeline.score_rows = options.score_rows;
+  pipeline.recorder = options.recorder;
+  pipeline.log = options.log;
+  impl.pipeline = Pipeline::build(impl.config, *impl.registry, *impl.weights, pipeline);
+  if (options.recorder != nullptr) impl.trace.emplace(*options.recorder);
+  return engine;
+}
+
+}  // namespace tenon
