@@ -123,7 +123,8 @@ void Pipeline::Impl::choose_shapes() {
 void Pipeline::Impl::declare() {
   const ModelKind& kind = model_kind_for(weights);
   info = kind.describe(weights);
-  capacity = config.capacity != 0 ? config.capacity : std::min(info.context, kDefaultCapacity);
+  const uint32_t context = config.model.context != 0 ? config.model.context : info.context;
+  capacity = config.capacity != 0 ? config.capacity : std::min(context, kDefaultCapacity);
   if (parts.draft) {
     draft_tokens = parts.draft.table<tenon_draft>().max_tokens(parts.draft.self());
     if ((parts.draft.table<tenon_draft>().flags & TENON_DRAFT_HOST) == 0) {
