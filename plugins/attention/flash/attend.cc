@@ -163,8 +163,8 @@ class Run {
     const void *key[kKeys], *value[kKeys];
     const uint32_t skip = first_ > at ? first_ - at : 0;
     for (uint32_t i = skip; i < n; ++i) key[i] = keys_.at(at + i), value[i] = values_.at(at + i);
-    k_.load_keys(a_.kv.k.codec, key, skip, n, a_.kv.k.dim, w_.keys);
-    k_.load_values(a_.kv.v.codec, value, skip, n, a_.kv.v.dim, a_.padded, w_.values);
+    k_.load_keys(a_.kv.k.codec, key, skip, n, a_.kv.k.dim, kKeys * keys_.stride(), w_.keys);
+    k_.load_values(a_.kv.v.codec, value, skip, n, a_.kv.v.dim, kKeys * values_.stride(), a_.padded, w_.values);
     const uint32_t g = a_.group;
     float* scores = w_.scores + size_t{low} * g * kKeys;
     k_.scores(w_.q + size_t{low} * g * a_.kv.k.dim, (high - low) * g, a_.kv.k.dim, w_.keys, scores);

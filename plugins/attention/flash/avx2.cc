@@ -8,7 +8,7 @@ namespace tenon::flash {
 namespace {
 
 using V = __m256;
-enum : uint32_t { kLanes = 8, kScoreTile = 2, kRowTile = 6, kValueTile = 2 };
+enum : uint32_t { kLanes = 8, kRowTile = 6, kTile = 2, kSmallTile = 4 };
 
 V load(const float* p) {
   return _mm256_loadu_ps(p);

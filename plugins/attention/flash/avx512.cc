@@ -7,7 +7,7 @@ namespace tenon::flash {
 namespace {
 
 using V = __m512;
-enum : uint32_t { kLanes = 16, kScoreTile = 4, kRowTile = 6, kValueTile = 4 };
+enum : uint32_t { kLanes = 16, kRowTile = 6, kTile = 4, kSmallTile = 4 };
 
 V load(const float* p) {
   return _mm512_loadu_ps(p);

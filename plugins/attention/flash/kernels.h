@@ -13,11 +13,13 @@ enum { kKeys = 64 };          // of a block
 enum { kValuePadding = 16 };  // rows of values and accumulators are padded to a multiple of this many floats
 
 struct Kernels {
-  // Keys [first, end) of a block, as f32 and transposed: to[d * kKeys + key]. The other keys become 0.
-  void (*load_keys)(uint32_t codec, const void* const* key, uint32_t first, uint32_t end, uint32_t dim, float* to);
+  // Keys [first, end) of a block, as f32 and transposed: to[d * kKeys + key]. The other keys become 0. `ahead` bytes
+  // behind each key lies what is wanted next.
+  void (*load_keys)(uint32_t codec, const void* const* key, uint32_t first, uint32_t end, uint32_t dim, int64_t ahead,
+                    float* to);
   // Values [first, end) of a block as f32: to[key * padded + d], 0 behind dim. The other rows are left alone.
   void (*load_values)(uint32_t codec, const void* const* value, uint32_t first, uint32_t end, uint32_t dim,
-                      uint32_t padded, float* to);
+                      int64_t ahead, uint32_t padded, float* to);
   // s[i * kKeys + key] = dot(q[i * dim], key), for n queries.
   void (*scores)(const float* q, uint32_t n, uint32_t dim, const float* keys, float* s);
   // s = cap * tanh(s / cap), n blocks.

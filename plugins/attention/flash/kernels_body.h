@@ -1,5 +1,5 @@
 // The kernels in terms of a vector type. An instruction set's source defines, in an unnamed namespace, V with kLanes,
-// kScoreTile, kRowTile, kValueTile and the functions below, and then includes this file once.
+// kRowTile, kTile, kSmallTile and the functions below, and then includes this file once.
 //   load, store, set, add, sub, mul, fma(a, b, c) = a * b + c, max(a, b) = b if either is NaN, round, abs, copysign,
 //   power(n) = 2^n for whole n, zero_below(x, limit, y) = x < limit ? 0 : y, transpose(V (&)[kLanes])
 //   load_codec<codec>(p, element, n): n <= kLanes elements as f32, the rest 0
@@ -35,7 +35,13 @@ float exp_one(float x) {
 }
 
 template <uint32_t kCodec>
-void load_keys_of(const void* const* key, uint32_t first, uint32_t end, uint32_t dim, float* to) {
+void prefetch(const void* row, uint32_t element, int64_t ahead) {
+  const int64_t byte = int64_t{element} * (kCodec == TENON_F32 ? 4 : 2);
+  if (byte % 64 == 0) __builtin_prefetch(static_cast<const char*>(row) + byte + ahead, 0, 2);
+}
+
+template <uint32_t kCodec>
+void load_keys_of(const void* const* key, uint32_t first, uint32_t end, uint32_t dim, int64_t ahead, float* to) {
   for (uint32_t group = 0; group < kKeys; group += kLanes) {
     for (uint32_t d = 0; d < dim; d += kLanes) {
       const uint32_t n = dim - d < kLanes ? dim - d : uint32_t{kLanes};
@@ -43,6 +49,7 @@ void load_keys_of(const void* const* key, uint32_t first, uint32_t end, uint32_t
 #pragma GCC unroll 16
       for (uint32_t i = 0; i < kLanes; ++i) {
         const uint32_t k = group + i;
+        if (k >= first && k < end) prefetch<kCodec>(key[k], d, ahead);
         rows[i] = k >= first && k < end ? load_codec<kCodec>(key[k], d, n) : set(0.0f);
       }
       transpose(rows);
@@ -55,37 +62,45 @@ void load_keys_of(const void* const* key, uint32_t first, uint32_t end, uint32_t
 }
 
 template <uint32_t kCodec>
-void load_values_of(const void* const* value, uint32_t first, uint32_t end, uint32_t dim, uint32_t padded, float* to) {
+void load_values_of(const void* const* value, uint32_t first, uint32_t end, uint32_t dim, int64_t ahead,
+                    uint32_t padded, float* to) {
   for (uint32_t k = first; k < end; ++k) {
     for (uint32_t d = 0; d < padded; d += kLanes) {
       const uint32_t left = d < dim ? dim - d : 0;
+      prefetch<kCodec>(value[k], d, ahead);
       store(to + k * padded + d, load_codec<kCodec>(value[k], d, left < kLanes ? left : uint32_t{kLanes}));
     }
   }
 }
 
-void load_keys(uint32_t codec, const void* const* key, uint32_t first, uint32_t end, uint32_t dim, float* to) {
-  if (codec == TENON_F32) return load_keys_of<TENON_F32>(key, first, end, dim, to);
-  if (codec == TENON_F16) return load_keys_of<TENON_F16>(key, first, end, dim, to);
-  load_keys_of<TENON_BF16>(key, first, end, dim, to);
+void load_keys(uint32_t codec, const void* const* key, uint32_t first, uint32_t end, uint32_t dim, int64_t ahead,
+               float* to) {
+  if (codec == TENON_F32) return load_keys_of<TENON_F32>(key, first, end, dim, ahead, to);
+  if (codec == TENON_F16) return load_keys_of<TENON_F16>(key, first, end, dim, ahead, to);
+  load_keys_of<TENON_BF16>(key, first, end, dim, ahead, to);
 }
 
-void load_values(uint32_t codec, const void* const* value, uint32_t first, uint32_t end, uint32_t dim, uint32_t padded,
-                 float* to) {
-  if (codec == TENON_F32) return load_values_of<TENON_F32>(value, first, end, dim, padded, to);
-  if (codec == TENON_F16) return load_values_of<TENON_F16>(value, first, end, dim, padded, to);
-  load_values_of<TENON_BF16>(value, first, end, dim, padded, to);
+void load_values(uint32_t codec, const void* const* value, uint32_t first, uint32_t end, uint32_t dim, int64_t ahead,
+                 uint32_t padded, float* to) {
+  if (codec == TENON_F32) return load_values_of<TENON_F32>(value, first, end, dim, ahead, padded, to);
+  if (codec == TENON_F16) return load_values_of<TENON_F16>(value, first, end, dim, ahead, padded, to);
+  load_values_of<TENON_BF16>(value, first, end, dim, ahead, padded, to);
 }
 
-// kRows queries against kScoreTile vectors of keys at a time.
-template <uint32_t kRows>
+// Vectors of a tile: all registers are in use with kRowTile queries, and with few queries as well.
+constexpr uint32_t tile_of(uint32_t rows) {
+  return rows == kRowTile ? uint32_t{kTile} : uint32_t{kSmallTile};
+}
+
+// kRows queries against kVectors vectors of keys at a time.
+template <uint32_t kRows, uint32_t kVectors = tile_of(kRows)>
 void score_tile(const float* q, uint32_t dim, const float* keys, float* s) {
-  for (uint32_t group = 0; group < kKeys; group += kScoreTile * kLanes) {
-    V sum[kRows][kScoreTile];
+  for (uint32_t group = 0; group < kKeys; group += kVectors * kLanes) {
+    V sum[kRows][kVectors];
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-      for (uint32_t j = 0; j < kScoreTile; ++j) sum[i][j] = set(0.0f);
+      for (uint32_t j = 0; j < kVectors; ++j) sum[i][j] = set(0.0f);
     }
     for (uint32_t d = 0; d < dim; ++d) {
       const float* row = keys + d * kKeys + group;
@@ -93,13 +108,13 @@ void score_tile(const float* q, uint32_t dim, const float* keys, float* s) {
       for (uint32_t i = 0; i < kRows; ++i) {
         const V x = set(q[i * dim + d]);
 #pragma GCC unroll 8
-        for (uint32_t j = 0; j < kScoreTile; ++j) sum[i][j] = fma(x, load(row + j * kLanes), sum[i][j]);
+        for (uint32_t j = 0; j < kVectors; ++j) sum[i][j] = fma(x, load(row + j * kLanes), sum[i][j]);
       }
     }
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-      for (uint32_t j = 0; j < kScoreTile; ++j) store(s + i * kKeys + group + j * kLanes, sum[i][j]);
+      for (uint32_t j = 0; j < kVectors; ++j) store(s + i * kKeys + group + j * kLanes, sum[i][j]);
     }
   }
 }
@@ -182,9 +197,10 @@ void value_tile(const float* p, const float* shrink, uint32_t first, uint32_t en
 template <uint32_t kRows>
 void value_rows(const float* p, const float* shrink, uint32_t first, uint32_t end, const float* values, uint32_t padded,
                 float* acc) {
+  constexpr uint32_t kVectors = tile_of(kRows);
   uint32_t d = 0;
-  for (; d + kValueTile * kLanes <= padded; d += kValueTile * kLanes) {
-    value_tile<kRows, kValueTile>(p, shrink, first, end, values + d, padded, acc + d);
+  for (; d + kVectors * kLanes <= padded; d += kVectors * kLanes) {
+    value_tile<kRows, kVectors>(p, shrink, first, end, values + d, padded, acc + d);
   }
   for (; d < padded; d += kLanes) value_tile<kRows, 1>(p, shrink, first, end, values + d, padded, acc + d);
 }

@@ -9,7 +9,7 @@ namespace tenon::flash {
 namespace {
 
 using V = float;
-enum : uint32_t { kLanes = 1, kScoreTile = 4, kRowTile = 2, kValueTile = 4 };
+enum : uint32_t { kLanes = 1, kRowTile = 2, kTile = 4, kSmallTile = 4 };
 
 V load(const float* p) {
   return *p;
