@@ -1,10 +1,25 @@
+#include <immintrin.h>
+
 #include "draw.h"
-#include "tenon/sdk/cpu/elementary.h"
-#include "tenon/sdk/cpu/philox.h"
 
 namespace tenon::categorical {
 namespace {
+
+constexpr uint32_t kBytes = 32;
+typedef uint64_t U64 __attribute__((vector_size(kBytes)));
+
+U64 multiply(U64 a, U64 b) {
+  return __builtin_bit_cast(U64, _mm256_mul_epu32(__builtin_bit_cast(__m256i, a), __builtin_bit_cast(__m256i, b)));
+}
+U64 zip_low(U64 a, U64 b) {
+  return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+}
+U64 zip_high(U64 a, U64 b) {
+  return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+}
+
 #include "draw_body.h"
+
 }  // namespace
 
 Draw draw_avx2(const DrawInput& in) {

@@ -17,7 +17,7 @@ struct DrawInput {
 };
 using DrawFunction = Draw (*)(const DrawInput&);
 
-Draw draw_scalar(const DrawInput& in);
+Draw draw_sse2(const DrawInput& in);
 Draw draw_avx2(const DrawInput& in);
 Draw draw_avx512(const DrawInput& in);
 

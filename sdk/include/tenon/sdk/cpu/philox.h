@@ -10,8 +10,7 @@ struct PhiloxWords {
   uint32_t word[4];
 };
 
-// Forced inline: a loop over counters vectorizes, and no copy compiled for one instruction set is shared with another.
-[[gnu::always_inline]] constexpr PhiloxWords philox4x32(PhiloxWords counter, uint32_t key0, uint32_t key1) {
+constexpr PhiloxWords philox4x32(PhiloxWords counter, uint32_t key0, uint32_t key1) {
   uint32_t c0 = counter.word[0], c1 = counter.word[1], c2 = counter.word[2], c3 = counter.word[3];
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xd2511f53u} * c0, b = uint64_t{0xcd9e8d57u} * c2;
