@@ -285,8 +285,9 @@ def chats():
     system, user = {"role": "system", "content": " Be brief.\n"}, {"role": "user", "content": "  Hello \n"}
     answer, more = {"role": "assistant", "content": " Hi there! "}, {"role": "user", "content": "Bye\n\nnow"}
     blank = {"role": "user", "content": " \n"}
+    stated = LLAMA2.replace("set system_message = false", r"set system_message = 'Don\'t lie.\n'")
     cases = []
-    for name, source in (("chatml", CHATML), ("chatml", PLAIN_CHATML), ("llama-2", LLAMA2), ("llama-3", LLAMA3),
+    for name, source in (("chatml", CHATML), ("chatml", PLAIN_CHATML), ("llama-2", LLAMA2), ("llama-2", stated), ("llama-3", LLAMA3),
                          ("llama-3", DATED), ("zephyr", ZEPHYR)):
         for messages in ([user], [system, user], [user, answer, more], [system, user, answer, more], [blank],
                          [system, blank]):

@@ -31,15 +31,21 @@ std::string condensed(std::string_view text) {
   return out;
 }
 
-// What stands between two marks, with escaped line breaks as such; "" if a mark is missing.
+// What stands between two marks, with its escapes resolved; "" if a mark is missing.
 std::string between(std::string_view text, std::string_view before, std::string_view behind) {
   const size_t start = text.find(before);
   if (start == std::string_view::npos) return {};
-  text.remove_prefix(start + before.size());
-  const size_t end = text.find(behind);
-  if (end == std::string_view::npos) return {};
-  std::string found(text.substr(0, end));
-  for (size_t at; (at = found.find("\\n")) != std::string::npos;) found.replace(at, 2, "\n");
+  std::string found;
+  for (text.remove_prefix(start + before.size()); !text.starts_with(behind); text.remove_prefix(1)) {
+    if (text.size() > 1 && text[0] == '\\') {
+      text.remove_prefix(1);
+      found += text[0] == 'n' ? '\n' : text[0];
+    } else if (!text.empty()) {
+      found += text[0];
+    } else {
+      return {};
+    }
+  }
   return found;
 }
 
@@ -84,7 +90,7 @@ ChatFormat ChatFormat::from_template(std::string_view chat_template) {
     name = "chatml";
   } else if (holds(plain, "<|start_header_id|>")) {
     name = "llama-3";
-  } else if (holds(plain, "[INST]") && holds(plain, "<<SYS>>")) {
+  } else if (holds(plain, "bos_token+'[INST]'+content.strip()+'[/INST]'") && holds(plain, "<<SYS>>")) {
     name = "llama-2";
   } else if (holds(plain, "<|user|>") &&
              (holds(plain, "message['content']+eos_token") || holds(plain, "['content']+'</s>"))) {
@@ -100,6 +106,7 @@ ChatFormat ChatFormat::from_template(std::string_view chat_template) {
     format.bos_ = holds(plain, "{{bos_token") || holds(plain, "{{-bos_token");
     format.default_system_ = stated_system(chat_template);
   }
+  if (format.kind_ == Kind::kLlama2) format.default_system_ = between(chat_template, "set system_message = '", "'");
   const std::string date = between(chat_template, "date_string = \"", "\"");
   if (const std::string cut = between(chat_template, "Cutting Knowledge Date: ", "\""); !cut.empty() && !date.empty()) {
     format.dated_preamble_ = "Cutting Knowledge Date: " + cut + "Today Date: " + date + "\n\n";
@@ -115,19 +122,20 @@ void ChatFormat::llama2(const Tokenizer& tokenizer, std::span<const ChatMessage>
                         std::vector<Piece>& out) const {
   const std::string bos = text_of(tokenizer, tokenizer.info().bos);
   const std::string eos = text_of(tokenizer, tokenizer.info().eos);
-  const ChatMessage* system = messages[0].role == "system" ? &messages[0] : nullptr;
-  if (system) messages = messages.subspan(1);
+  const bool given = messages[0].role == "system";
+  const std::string& system = given ? messages[0].content : default_system_;
+  if (given) messages = messages.subspan(1);
   for (size_t i = 0; i < messages.size(); ++i) {
     const auto& [role, content] = messages[i];
     if (role != (i % 2 == 0 ? "user" : "assistant")) {
       refuse("llama-2 needs user and assistant in turn behind an optional system message; message " +
-             std::to_string(i + (system ? 1 : 0)) + " is of role \"" + role + "\"");
+             std::to_string(i + (given ? 1 : 0)) + " is of role \"" + role + "\"");
     }
     if (i % 2 == 1) {
       out.insert(out.end(), {{" ", true}, {std::string(text::strip(content, true, true)), false}, {" " + eos, true}});
-    } else if (i == 0 && system) {
+    } else if (i == 0 && (given || !system.empty())) {
       const std::string_view said = text::strip(content, false, true);
-      out.insert(out.end(), {{bos + "[INST] <<SYS>>\n", true}, {system->content, false}});
+      out.insert(out.end(), {{bos + "[INST] <<SYS>>\n", true}, {system, false}});
       out.insert(out.end(), {{said.empty() ? "\n<</SYS>>" : "\n<</SYS>>\n\n", true}, {std::string(said), false}});
       out.push_back({" [/INST]", true});
     } else {

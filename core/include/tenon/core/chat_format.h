@@ -19,7 +19,9 @@ struct ChatMessage {
 
 // One of:
 //   chatml   <|im_start|>ROLE\nCONTENT<|im_end|>\n; a default system message if the template states one (SmolLM2, Qwen)
-//   llama-2  [INST] <<SYS>>\nSYSTEM\n<</SYS>>\n\nCONTENT [/INST]; roles must alternate; contents are stripped
+//   llama-2  [INST] <<SYS>>\nSYSTEM\n<</SYS>>\n\nCONTENT [/INST]; roles must alternate; contents are stripped; a
+//   default
+//            system message if the template states one
 //   llama-3  <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|>; contents are stripped; templates that state
 //            a knowledge date get their system block with the template's own fixed date
 //   zephyr   <|ROLE|>\nCONTENT EOS\n
