@@ -32,6 +32,7 @@ Engine::~Engine() = default;
 const PipelineConfig& Engine::config() const {
   return impl_->config;
 }
+const PipelineConfig& Engine::default_config() const { return impl_->defaults; }
 const Registry& Engine::registry() const {
   return *impl_->registry;
 }

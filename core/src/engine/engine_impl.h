@@ -14,7 +14,7 @@ namespace tenon {
 
 struct Engine::Impl {
   std::unique_ptr<Registry> registry;
-  PipelineConfig config;
+  PipelineConfig config, defaults;
   std::unique_ptr<Weights> weights;
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ChatFormat> chat;

@@ -54,6 +54,7 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   for (const PluginConfig& p : document.plugins()) impl.registry->add_library(p.path, p.where);
   RegistrySchemas schemas(*impl.registry);
   impl.config = resolve(document, schemas);
+  impl.defaults = resolve(load_config("", {}), schemas, ModelPath::kOptional);
   impl.weights = open_model(impl.config, *impl.registry);
   impl.tokenizer = open_tokenizer(impl.config, *impl.registry, *impl.weights);
   const std::string& chat_template = impl.tokenizer->info().chat_template;
@@ -68,10 +69,10 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   pipeline.sequences = options.sequences != 0 ? options.sequences : impl.scheduler->sequences();
   pipeline.prefill_rows = impl.config.prefill_rows;
   pipeline.score_rows = options.score_rows;
-  pipeline.recorder = options.recorder;
+  pipeline.recorder = options.recorder ? options.recorder(impl.config) : nullptr;
   pipeline.log = options.log;
   impl.pipeline = Pipeline::build(impl.config, *impl.registry, *impl.weights, pipeline);
-  if (options.recorder != nullptr) impl.trace.emplace(*options.recorder);
+  if (pipeline.recorder != nullptr) impl.trace.emplace(*pipeline.recorder);
   return engine;
 }
 

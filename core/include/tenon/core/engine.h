@@ -81,8 +81,9 @@ struct EngineOptions {
   std::vector<std::string> set = {};  // "kv_cache.capacity=2048"
   std::vector<std::filesystem::path> plugin_dirs = {};
   uint32_t sequences = 0;               // 0: as many as the scheduler holds
+  // Asked once for what to record with, when the configuration is known; nullptr for nothing. Outlives the engine.
+  std::function<trace::Recorder*(const PipelineConfig&)> recorder = {};
   uint32_t score_rows = 0;              // > 0: score() works, in pieces of that many rows
-  trace::Recorder* recorder = nullptr;  // outlives the engine
   std::function<void(uint32_t level, const std::string&)> log = {};
 };
 
@@ -96,6 +97,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const PipelineConfig& config() const;
+  // What the configuration would be with nothing but the installed defaults.
+  const PipelineConfig& default_config() const;
   const Registry& registry() const;
   const Weights& weights() const;
   const Tokenizer& tokenizer() const;

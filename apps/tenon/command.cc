@@ -1,0 +1,164 @@
+#include "command.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
+
+#include "progress.h"
+#include "tenon/profiler/perfetto_writer.h"
+
+namespace tenon::app {
+namespace {
+
+std::stop_source& stop_source() {
+  static std::stop_source source;
+  return source;
+}
+volatile std::sig_atomic_t interrupts = 0;
+
+// request_stop() is not for signal handlers: a thread waits for the pipe.
+int interrupt_pipe[2] = {-1, -1};
+
+void on_interrupt(int) {
+  interrupts = interrupts + 1;
+  if (interrupts > 1) _exit(kInterrupted);
+  const char byte = 1;
+  static_cast<void>(!write(interrupt_pipe[1], &byte, 1));
+}
+
+}  // namespace
+
+ExitCode exit_code(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kUsage:
+      return kUsage;
+    case ErrorCode::kConfig:
+      return kConfig;
+    case ErrorCode::kPlugin:
+      return kPlugin;
+    case ErrorCode::kModel:
+      return kModel;
+    case ErrorCode::kMemory:
+      return kMemory;
+    case ErrorCode::kIo:
+      return kIo;
+    case ErrorCode::kRequest:
+      return kRequest;
+    case ErrorCode::kInternal:
+      return kFailed;
+  }
+  return kFailed;
+}
+
+void PipelineArgs::add_to(CLI::App& app, const std::string& positional) {
+  if (!positional.empty()) {
+    app.add_option(positional, config,
+                   "A pipeline file (.toml), a .gguf or .safetensors file, a Hugging Face folder, or "
+                   "synthetic:NAME");
+  }
+  app.add_option("--set", set, "Override a value of the configuration: --set kv_cache.capacity=4096 (repeatable)")
+      ->allow_extra_args(false);
+  app.add_option("--plugin-dir", plugin_dirs, "Search this folder for plugins first (repeatable)")
+      ->allow_extra_args(false);
+  app.add_option("--threads", threads, "Threads that compute (device.threads)")->check(CLI::PositiveNumber);
+  app.add_option("--seed", seed, "Seed of the sampler (sampler.seed)");
+  app.add_option("--trace", trace, "Write a trace for Perfetto; .gz compresses it (trace.path)");
+}
+
+std::vector<std::string> PipelineArgs::overrides() const {
+  std::vector<std::string> all = set;
+  if (threads > 0) all.push_back("device.threads=" + std::to_string(threads));
+  if (!seed.empty()) all.push_back("sampler.seed=" + seed);
+  if (!trace.empty()) all.push_back("trace.path=" + trace);
+  return all;
+}
+
+Verbosity& verbosity() {
+  static Verbosity value;
+  return value;
+}
+
+void log_message(uint32_t level, const std::string& message) {
+  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
+                                                          spdlog::level::warn, spdlog::level::err};
+  spdlog::log(kLevels[level < 4 ? level : 3], message);
+}
+
+std::stop_token interruption() {
+  static const bool installed = [] {
+    if (pipe(interrupt_pipe) != 0) return false;
+    std::thread([] {
+      char byte = 0;
+      if (read(interrupt_pipe[0], &byte, 1) == 1) stop_source().request_stop();
+    }).detach();
+    std::signal(SIGINT, on_interrupt);
+    std::signal(SIGTERM, on_interrupt);
+    return true;
+  }();
+  static_cast<void>(installed);
+  return stop_source().get_token();
+}
+
+Session::Session(const PipelineArgs& args, uint32_t score_rows) {
+  EngineOptions options{.config = args.config, .set = args.overrides(), .plugin_dirs = args.plugin_dirs};
+  options.score_rows = score_rows;
+  options.log = &log_message;
+  options.recorder = [this](const PipelineConfig& config) { return make_recorder(config); };
+  engine_ = Engine::open(options);
+}
+
+trace::Recorder* Session::make_recorder(const PipelineConfig& config) {
+  if (config.trace.path.empty()) return nullptr;
+  trace_path_ = config.trace.path;
+  profiler::PerfettoOptions writer;
+  writer.path = trace_path_;
+  writer.metadata = {{"version", std::string(TENON_VERSION)}, {"model", config.model.path}};
+  trace::RecorderOptions options;
+  options.skip_steps = config.trace.skip_steps;
+  options.steps = config.trace.steps;
+  if (config.trace.buffer > 0) options.ring_records = config.trace.buffer;
+  recorder_ = std::make_unique<trace::Recorder>(options, profiler::make_perfetto_writer(std::move(writer)));
+  return recorder_.get();
+}
+
+Session::~Session() = default;
+
+void Session::load() {
+  Progress progress("loading");
+  engine_->load([&](uint64_t done, uint64_t total) { progress.update(done, total); });
+  progress.finish();
+}
+
+bool Session::finish_trace() {
+  if (!recorder_) return true;
+  const Status status = recorder_->stop();
+  if (!status.ok()) {
+    spdlog::error("{}", status.message());
+    return false;
+  }
+  spdlog::info("trace: {} (open it at https://ui.perfetto.dev)", trace_path_);
+  if (recorder_->dropped() > 0) spdlog::warn("the trace lost {} events to full buffers", recorder_->dropped());
+  return true;
+}
+
+std::string shell_line(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) {
+    if (!line.empty()) line += ' ';
+    const bool plain = !word.empty() && word.find_first_not_of(
+                                            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                            "0123456789_-./=:,+@%") == std::string::npos;
+    if (plain) {
+      line += word;
+      continue;
+    }
+    line += '\'';
+    for (const char c : word) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += '\'';
+  }
+  return line;
+}
+
+}  // namespace tenon::app

@@ -1,0 +1,82 @@
+// What the commands share: common options, exit codes, interruption.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "tenon/core/engine.h"
+#include "tenon/core/error.h"
+
+namespace tenon::app {
+
+// Also in `tenon --help`.
+enum ExitCode {
+  kOk = 0,
+  kFailed = 1,        // anything that has no number of its own
+  kUsage = 2,         // the command line
+  kConfig = 3,        // a pipeline file or an override
+  kPlugin = 4,        // a plugin
+  kModel = 5,         // weights, tokenizer, architecture
+  kMemory = 6,        // the plan does not fit
+  kIo = 7,            // a file cannot be read or written
+  kRequest = 8,       // the prompt, a parameter of the request
+  kInterrupted = 130  // Ctrl-C; what was made is there
+};
+ExitCode exit_code(ErrorCode code);
+
+// Options of every command that opens a pipeline.
+struct PipelineArgs {
+  std::string config;  // a pipeline file, a model, or ""
+  std::vector<std::string> set;
+  std::vector<std::filesystem::path> plugin_dirs;
+  int threads = 0;
+  std::string seed, trace;
+
+  // positional: the name of the argument that config is; "" = none.
+  void add_to(CLI::App& app, const std::string& positional = "CONFIG_OR_MODEL");
+  // With what stands for overrides turned into them.
+  std::vector<std::string> overrides() const;
+};
+
+struct Verbosity {
+  bool quiet = false, verbose = false;
+};
+Verbosity& verbosity();  // of this process, set by main
+
+// Prints messages of the host and of components to standard error, by level.
+void log_message(uint32_t level, const std::string& message);
+
+// Asked to stop by the first Ctrl-C; the second ends the process.
+std::stop_token interruption();
+
+// An engine with the trace that its configuration asks for.
+class Session {
+ public:
+  Session(const PipelineArgs& args, uint32_t score_rows = 0);
+  ~Session();
+  Engine& engine() { return *engine_; }
+  // Loads with progress on standard error.
+  void load();
+  // Ends the trace; says where it is, or what went wrong with it. False if it could not be written.
+  bool finish_trace();
+
+ private:
+  trace::Recorder* make_recorder(const PipelineConfig& config);
+
+  std::string trace_path_;
+  std::unique_ptr<trace::Recorder> recorder_;
+  std::unique_ptr<Engine> engine_;
+};
+
+// Each adds its command; the returned function runs it if it was chosen.
+using Run = std::function<int()>;
+Run add_generate(CLI::App& app);
+
+// "tenon generate --set kv_cache.use=static model.gguf": words that a shell takes apart again.
+std::string shell_line(const std::vector<std::string>& words);
+
+}  // namespace tenon::app

@@ -1,0 +1,62 @@
+#include <csignal>
+#include <cstdio>
+
+#include "command.h"
+#include "spdlog/sinks/stdout_sinks.h"
+#include "spdlog/spdlog.h"
+
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  tenon generate models/SmolLM2-135M-Instruct.Q4_1.gguf --chat -p "Why is the sky blue?"
+  tenon plan configs/smollm2.toml
+  tenon bench synthetic:llama-3.2-1b --set quantization.use=int8wo
+
+Exit codes: 0 done; 1 failed otherwise; 2 command line; 3 configuration; 4 plugin; 5 model; 6 memory; 7 file;
+8 request (prompt, parameters); 130 interrupted by Ctrl-C, with what was made until then.)";
+
+void set_up_log() {
+  auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  auto logger = std::make_shared<spdlog::logger>("tenon", sink);
+  logger->set_pattern("%l: %v");
+  spdlog::set_default_logger(logger);
+}
+
+void set_level() {
+  const tenon::app::Verbosity& v = tenon::app::verbosity();
+  spdlog::set_level(v.quiet ? spdlog::level::warn : v.verbose ? spdlog::level::debug : spdlog::level::info);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace tenon::app;
+  std::signal(SIGPIPE, SIG_IGN);
+  set_up_log();
+  CLI::App app("Tenon: language models as pipelines of exchangeable parts.", "tenon");
+  app.footer(kFooter);
+  app.set_version_flag("--version", TENON_VERSION);
+  app.require_subcommand(1);
+  app.add_flag("-q,--quiet", verbosity().quiet, "Warnings and errors only");
+  app.add_flag("-v,--verbose", verbosity().verbose, "Say more");
+  app.fallthrough();
+  const std::vector<Run> commands = {add_generate(app)};
+  try {
+    app.parse(argc, argv);
+    set_level();
+    for (const Run& run : commands) {
+      const int code = run();
+      if (code >= 0) return code;
+    }
+    return kUsage;
+  } catch (const CLI::ParseError& e) {
+    const int code = app.exit(e);
+    return code == 0 ? kOk : kUsage;
+  } catch (const tenon::Error& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return exit_code(e.code());
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return kFailed;
+  }
+}

@@ -1,0 +1,24 @@
+// Progress of long work on standard error: a line that rewrites itself on a terminal, nothing elsewhere.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace tenon::app {
+
+class Progress {
+ public:
+  explicit Progress(std::string what);
+  ~Progress();
+  void update(uint64_t done, uint64_t total);  // prints at most ten times a second, and not before half a second
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string what_;
+  Clock::time_point start_ = Clock::now(), last_ = start_;
+  bool enabled_, shown_ = false;
+};
+
+}  // namespace tenon::app

@@ -1,0 +1,29 @@
+// What a run cost, for people and for programs.
+#pragma once
+
+#include <boost/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tenon/core/engine.h"
+
+namespace tenon::app {
+
+struct MemoryUse {
+  uint64_t planned = 0;    // bytes, the plan's peak
+  uint64_t allocated = 0;  // the device allocator's high-water mark
+  uint64_t resident = 0;   // of the process at most, as the system counts
+};
+MemoryUse memory_use(const Pipeline& pipeline);
+
+double per_second(double count, double seconds);  // 0 for no time
+// Bytes that decode steps read, a second.
+double decode_gbps(const RunStats& stats);
+boost::json::object to_json(const RunStats& stats);
+boost::json::object to_json(const MemoryUse& memory);
+boost::json::object to_json(const MemoryPlan& plan);
+
+// The command that gives the same output: every value that the configuration has on top of what is installed.
+std::vector<std::string> reproducing_words(const Engine& engine, const std::string& command);
+
+}  // namespace tenon::app

@@ -1,0 +1,14 @@
+// SHA-256 (FIPS 180-4), for hashes of outputs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace tenon::app {
+
+std::string sha256_hex(std::span<const uint8_t> bytes);
+// First 8 digits over the ids as little-endian 32-bit integers: shows that a change left the output as it was.
+std::string output_hash(std::span<const int32_t> tokens);
+
+}  // namespace tenon::app
