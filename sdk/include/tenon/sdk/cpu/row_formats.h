@@ -1,0 +1,253 @@
+// Row formats (products.h) of plain floats and GGUF's blocks, for vectors. In plain code they go through gguf_blocks.h.
+// For the one source of an instruction set, see vector.h.
+#pragma once
+
+#include "tenon/sdk/cpu/products.h"
+
+#if !defined(__AVX2__)
+#include "tenon/sdk/cpu/gguf_blocks.h"
+#endif
+
+namespace tenon::sdk::cpu {
+namespace {
+
+#if defined(__AVX2__)
+
+template <uint32_t Code, uint32_t Bytes, Vec (*Load)(const void*)>
+struct Plain {
+  static constexpr uint32_t kCode = Code, kElements = 16, kHeader = 0, kColumns = 8;
+  static constexpr size_t kBytes = Bytes * size_t{16};
+  static float scale(const uint8_t*) { return 1; }
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    sink(0, Load(p));
+  }
+  static Vec some(const uint8_t* p, uint32_t n) {
+    uint8_t bytes[kBytes] = {};
+    for (uint32_t i = 0; i < n * Bytes; ++i) bytes[i] = p[i];
+    return Load(bytes);
+  }
+};
+inline Vec from_float(const void* p) {
+  return load(static_cast<const float*>(p));
+}
+using F32Row = Plain<TENON_F32, 4, from_float>;
+using F16Row = Plain<TENON_F16, 2, from_half>;
+using Bf16Row = Plain<TENON_BF16, 2, from_bf16>;
+
+template <uint32_t Code, uint32_t Elements, size_t Bytes, uint32_t Columns>
+struct Blocks {
+  static constexpr uint32_t kCode = Code, kElements = Elements, kHeader = 0, kColumns = Columns;
+  static constexpr size_t kBytes = Bytes;
+  static float scale(const uint8_t*) { return 1; }
+};
+
+inline __m128i upper_nibbles(__m128i b) {
+  return _mm_srli_epi16(b, 4);
+}
+inline __m128i masked(__m128i b, int mask) {
+  return _mm_and_si128(b, _mm_set1_epi8(static_cast<char>(mask)));
+}
+
+struct Q4_0Row : Blocks<TENON_Q4_0, 32, 18, 4> {
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    const float d = half_scale(p);
+    const Nibbles weights(d, -8 * d);
+    const __m128i q = load_bytes(p + 2);
+    sink(0, weights(q));
+    sink(1, weights(upper_nibbles(q)));
+  }
+};
+struct Q4_1Row : Blocks<TENON_Q4_1, 32, 20, 4> {
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    const Nibbles weights(half_scale(p), half_scale(p + 2));
+    const __m128i q = load_bytes(p + 4);
+    sink(0, weights(q));
+    sink(1, weights(upper_nibbles(q)));
+  }
+};
+
+// 16 where bit j of the word is set, in byte j.
+inline __m128i fifth_bits(const uint8_t* p) {
+  uint16_t word;
+  memcpy(&word, p, sizeof(word));
+  const __m128i bit = _mm_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
+  const __m128i spread =
+      _mm_shuffle_epi8(_mm_set1_epi16(static_cast<short>(word)), _mm_set_epi64x(0x0101010101010101, 0));
+  return masked(_mm_cmpeq_epi8(_mm_and_si128(spread, bit), bit), 16);
+}
+template <class Sink>
+inline void five_bits(const uint8_t* fifth, const uint8_t* nibbles, float scale, float shift, Sink&& sink) {
+  const __m128i q = load_bytes(nibbles);
+  const Vec d = splat(scale), m = splat(shift);
+  sink(0, fma(from_u8(_mm_or_si128(masked(q, 15), fifth_bits(fifth))), d, m));
+  sink(1, fma(from_u8(_mm_or_si128(masked(upper_nibbles(q), 15), fifth_bits(fifth + 2))), d, m));
+}
+struct Q5_0Row : Blocks<TENON_Q5_0, 32, 22, 4> {
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    const float d = half_scale(p);
+    five_bits(p + 2, p + 6, d, -16 * d, sink);
+  }
+};
+struct Q5_1Row : Blocks<TENON_Q5_1, 32, 24, 4> {
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    five_bits(p + 4, p + 8, half_scale(p), half_scale(p + 2), sink);
+  }
+};
+struct Q8_0Row : Blocks<TENON_Q8_0, 32, 34, 4> {
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    const Vec d = splat(half_scale(p));
+    sink(0, mul(from_i8(load_bytes(p + 2)), d));
+    sink(1, mul(from_i8(load_bytes(p + 18)), d));
+  }
+};
+
+struct Q2_KRow : Blocks<TENON_Q2_K, 256, 84, 2> {
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    const float d = half_scale(p + 80), dmin = half_scale(p + 82);
+    for (uint32_t half = 0; half < 2; ++half) {
+      __m128i q[2] = {load_bytes(p + 16 + 32 * half), load_bytes(p + 32 + 32 * half)};
+      for (uint32_t run = 8 * half; run < 8 * half + 8; ++run) {
+        const auto scale = static_cast<float>(p[run] & 15), min = static_cast<float>(p[run] >> 4);
+        sink(run, fma(from_u8(masked(q[run % 2], 3)), splat(d * scale), splat(-dmin * min)));
+        q[run % 2] = _mm_srli_epi16(q[run % 2], 2);
+      }
+    }
+  }
+};
+
+struct Q3_KRow : Blocks<TENON_Q3_K, 256, 110, 2> {
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    const float d = half_scale(p + 108);
+    const uint8_t* s = p + 96;
+    __m128i third[2] = {load_bytes(p), load_bytes(p + 16)};
+    for (uint32_t half = 0; half < 2; ++half) {
+      __m128i q[2] = {load_bytes(p + 32 + 32 * half), load_bytes(p + 48 + 32 * half)};
+      for (uint32_t run = 8 * half; run < 8 * half + 8; ++run) {
+        const uint32_t low = half == 0 ? s[run] & 15u : s[run - 8] >> 4u;
+        const auto scale = static_cast<int>(low | ((s[8 + run % 4] >> (run / 4 * 2)) & 3u) << 4) - 32;
+        __m128i& t = third[run % 2];
+        const __m128i value = _mm_or_si128(masked(q[run % 2], 3), _mm_slli_epi16(masked(t, 1), 2));
+        sink(run, mul(from_i8(_mm_sub_epi8(value, _mm_set1_epi8(4))), splat(d * static_cast<float>(scale))));
+        q[run % 2] = _mm_srli_epi16(q[run % 2], 2), t = _mm_srli_epi16(t, 1);
+      }
+    }
+  }
+};
+
+// Scales (bytes 0 to 7) and minima (8 to 15) of Q4_K and Q5_K from their 12 bytes, times d and dmin.
+struct GroupScales {
+  float scale[8], min[8];
+  GroupScales(const uint8_t* p) {
+    const float d = half_scale(p), dmin = half_scale(p + 2);
+    uint32_t w[3];
+    memcpy(w, p + 4, sizeof(w));
+    const uint32_t mask6 = 0x3f3f3f3fu, mask4 = 0x0f0f0f0fu, mask2 = 0x03030303u;
+    const uint32_t s0 = w[0] & mask6, s1 = (w[2] & mask4) | ((w[0] >> 6) & mask2) << 4;
+    const uint32_t m0 = w[1] & mask6, m1 = ((w[2] >> 4) & mask4) | ((w[1] >> 6) & mask2) << 4;
+    const Vec v =
+        from_u8(_mm_setr_epi32(static_cast<int>(s0), static_cast<int>(s1), static_cast<int>(m0), static_cast<int>(m1)));
+    float values[16];
+    store(values, v);
+    for (int i = 0; i < 8; ++i) scale[i] = values[i] * d, min[i] = -(values[8 + i] * dmin);
+  }
+};
+struct Q4_KRow : Blocks<TENON_Q4_K, 256, 144, 2> {
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    const GroupScales s(p);
+    for (uint32_t pair = 0; pair < 4; ++pair) {
+      const __m128i a = load_bytes(p + 16 + 32 * pair), b = load_bytes(p + 32 + 32 * pair);
+      const Nibbles low(s.scale[2 * pair], s.min[2 * pair]), high(s.scale[2 * pair + 1], s.min[2 * pair + 1]);
+      sink(4 * pair, low(a));
+      sink(4 * pair + 1, low(b));
+      sink(4 * pair + 2, high(upper_nibbles(a)));
+      sink(4 * pair + 3, high(upper_nibbles(b)));
+    }
+  }
+};
+struct Q5_KRow : Blocks<TENON_Q5_K, 256, 176, 2> {
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    const GroupScales s(p);
+    __m128i fifth[2] = {load_bytes(p + 16), load_bytes(p + 32)};
+    for (uint32_t group = 0; group < 8; ++group) {
+      const Vec scale = splat(s.scale[group]), min = splat(s.min[group]);
+      for (uint32_t half = 0; half < 2; ++half) {
+        __m128i q = load_bytes(p + 48 + group / 2 * 32 + 16 * half);
+        if (group % 2 == 1) q = upper_nibbles(q);
+        q = _mm_or_si128(masked(q, 15), _mm_slli_epi16(masked(fifth[half], 1), 4));
+        sink(2 * group + half, fma(from_u8(q), scale, min));
+        fifth[half] = _mm_srli_epi16(fifth[half], 1);
+      }
+    }
+  }
+};
+
+struct Q6_KRow : Blocks<TENON_Q6_K, 256, 210, 2> {
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    const Vec scales = mul(from_i8(load_bytes(p + 192)), splat(half_scale(p + 208)));
+    float scale[16];
+    store(scale, scales);
+    for (uint32_t half = 0; half < 2; ++half) {
+      __m128i high[2] = {load_bytes(p + 128 + 32 * half), load_bytes(p + 144 + 32 * half)};
+      for (uint32_t run = 8 * half; run < 8 * half + 8; ++run) {
+        __m128i low = load_bytes(p + 64 * half + run % 4 * 16);
+        if (run % 8 >= 4) low = upper_nibbles(low);
+        __m128i& h = high[run % 2];
+        const __m128i value = _mm_or_si128(masked(low, 15), _mm_slli_epi16(masked(h, 3), 4));
+        sink(run, mul(from_i8(_mm_sub_epi8(value, _mm_set1_epi8(32))), splat(scale[run])));
+        h = _mm_srli_epi16(h, 2);
+      }
+    }
+  }
+};
+
+#else
+
+template <tenon_format Format, uint32_t Elements, size_t Bytes>
+struct ScalarRow {
+  static constexpr uint32_t kCode = Format, kElements = Elements, kHeader = 0, kColumns = 1;
+  static constexpr size_t kBytes = Bytes;
+  static float scale(const uint8_t*) { return 1; }
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    float w[Elements];
+    unpack_row(Format, p, Elements, w);
+    for (uint32_t i = 0; i < Elements / kLanes; ++i) sink(i, load(w + i * kLanes));
+  }
+};
+template <tenon_format Format, size_t Bytes>
+struct ScalarPlain : ScalarRow<Format, 16, Bytes * 16> {
+  static Vec some(const uint8_t* p, uint32_t n) {
+    float w[16] = {};
+    unpack_row(Format, p, n, w);
+    return load(w);
+  }
+};
+using F32Row = ScalarPlain<TENON_F32, 4>;
+using F16Row = ScalarPlain<TENON_F16, 2>;
+using Bf16Row = ScalarPlain<TENON_BF16, 2>;
+using Q4_0Row = ScalarRow<TENON_Q4_0, 32, 18>;
+using Q4_1Row = ScalarRow<TENON_Q4_1, 32, 20>;
+using Q5_0Row = ScalarRow<TENON_Q5_0, 32, 22>;
+using Q5_1Row = ScalarRow<TENON_Q5_1, 32, 24>;
+using Q8_0Row = ScalarRow<TENON_Q8_0, 32, 34>;
+using Q2_KRow = ScalarRow<TENON_Q2_K, 256, 84>;
+using Q3_KRow = ScalarRow<TENON_Q3_K, 256, 110>;
+using Q4_KRow = ScalarRow<TENON_Q4_K, 256, 144>;
+using Q5_KRow = ScalarRow<TENON_Q5_K, 256, 176>;
+using Q6_KRow = ScalarRow<TENON_Q6_K, 256, 210>;
+
+#endif
+
+}  // namespace
+}  // namespace tenon::sdk::cpu
