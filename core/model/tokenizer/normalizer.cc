@@ -16,8 +16,41 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
+// Puts each run of combining marks in canonical order. utf8proc does the same, in quadratic time.
+void order_marks(std::string& text) {
+  struct Mark {
+    int order;
+    std::string bytes;
+  };
+  const auto by_order = [](const Mark& a, const Mark& b) { return a.order < b.order; };
+  std::vector<Mark> run;
+  const auto put_back = [&](size_t end) {
+    if (!std::is_sorted(run.begin(), run.end(), by_order)) {
+      std::stable_sort(run.begin(), run.end(), by_order);
+      for (auto mark = run.rbegin(); mark != run.rend(); ++mark) {
+        end -= mark->bytes.size();
+        text.replace(end, mark->bytes.size(), mark->bytes);
+      }
+    }
+    run.clear();
+  };
+  for (size_t at = 0; at < text.size();) {
+    const std::string_view character =
+        std::string_view(text).substr(at, first_unit(std::string_view(text).substr(at)).length);
+    const int order = utf8proc_get_property(static_cast<utf8proc_int32_t>(code_point(character)))->combining_class;
+    if (order != 0) {
+      run.push_back({order, std::string(character)});
+    } else if (!run.empty()) {
+      put_back(at);
+    }
+    at += character.size();
+  }
+  put_back(text.size());
+}
+
 std::string to_form(UnicodeForm form, std::string text) {
   if (is_ascii(text)) return text;
+  order_marks(text);
   int options = UTF8PROC_STABLE;
   options |= form == UnicodeForm::kNfc || form == UnicodeForm::kNfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
   if (form == UnicodeForm::kNfkc || form == UnicodeForm::kNfkd) options |= UTF8PROC_COMPAT;

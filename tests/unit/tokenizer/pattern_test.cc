@@ -136,5 +136,17 @@ TEST(Normalizers, ChangeTextAsPublished) {
   EXPECT_EQ(normal(R"({"type":"Prepend","prepend":"_"})", ""), "");
 }
 
+TEST(Normalizers, OrderLongRunsOfMarks) {
+  std::string mixed = "a";
+  std::string below;
+  std::string above;
+  for (int i = 0; i < 50000; ++i) {
+    mixed += "\u0301\u0323";
+    below += "\u0323";
+    above += "\u0301";
+  }
+  EXPECT_EQ(normal(R"({"type":"NFD"})", mixed + " e\u0302\u0323"), "a" + below + above + " e\u0323\u0302");
+}
+
 }  // namespace
 }  // namespace tenon::text
