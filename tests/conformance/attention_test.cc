@@ -200,6 +200,12 @@ TEST_P(AttentionTest, GivesARowTheSameBitsAloneAndAmongOthers) {
   }
 }
 
+TEST_P(AttentionTest, FailsAtAPositionOutOfBounds) {
+  const AttentionHost host({.name = "any", .sequences = {{300, 2}}}, 1);
+  ASSERT_TRUE(reads(host));
+  EXPECT_NE(host.run(attention_, 0, 2, 0, 301, 1).fault.find("position 301"), std::string::npos);
+}
+
 TEST_P(AttentionTest, PrefersAFormatThatItReads) {
   auto format = sdk::abi_struct<tenon_kv_format>();
   const auto& table = attention_.table<tenon_attention>();

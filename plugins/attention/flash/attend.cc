@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "kernels.h"
 
@@ -89,13 +90,19 @@ class Step {
         live_(std::min(*part.ptr<uint32_t>(kLive), a.rows)) {}
 
   uint32_t live() const { return live_; }
-  bool active(uint32_t row) const { return slot_[row] >= 0 && pos_[row] >= 0; }
+  // False for padding.
+  bool active(uint32_t row) const {
+    if (slot_[row] < 0) return false;
+    if (static_cast<uint32_t>(pos_[row]) >= a_.kv_len) {
+      throw sdk::Failed("position " + std::to_string(pos_[row]) + " in a program for " + std::to_string(a_.kv_len) +
+                        " tokens");
+    }
+    return true;
+  }
   uint32_t slot(uint32_t row) const { return static_cast<uint32_t>(slot_[row]); }
   // A row sees nothing outside of positions [first, end).
   uint32_t first(uint32_t row) const { return a_.window != 0 && end(row) > a_.window ? end(row) - a_.window : 0; }
-  uint32_t end(uint32_t row) const {
-    return static_cast<uint32_t>(std::min<uint64_t>(static_cast<uint64_t>(pos_[row]) + 1, a_.kv.capacity()));
-  }
+  uint32_t end(uint32_t row) const { return static_cast<uint32_t>(pos_[row]) + 1; }
   // Bit i: the row sees position block + i.
   uint64_t visible(uint32_t row, uint32_t block) const {
     const uint32_t low = first(row);
@@ -246,7 +253,6 @@ void whole(const AttendArgs& a, const Part& part, Run& run, uint32_t begin, uint
 }
 
 void one_split(const AttendArgs& a, const Part& part, Run& run, uint32_t begin, uint32_t head, uint32_t split) {
-  if (split * a.split >= run.end()) return;
   const Partials partials(a, part.scratch());
   run.split(split);
   const Workspace& w = run.work();
@@ -260,15 +266,18 @@ void one_split(const AttendArgs& a, const Part& part, Run& run, uint32_t begin, 
 void attend_chunk(const AttendArgs& a, const Part& part, const Step& step, uint32_t chunk) {
   const uint32_t split = chunk % a.splits, head = chunk / a.splits % a.kv_heads;
   const uint32_t first = chunk / a.splits / a.kv_heads * a.block_rows;
-  const uint32_t end = std::min(first + a.block_rows, step.live());
-  for (uint32_t row = first; row < end;) {
-    uint32_t next = row + 1;
-    if (step.active(row)) {
-      while (next < end && step.active(next) && step.slot(next) == step.slot(row)) ++next;
+  const uint32_t last = std::min(first + a.block_rows, step.live());
+  for (uint32_t row = first, next = row; row < last; row = next) {
+    uint32_t end = 0;  // of what the rows of this sequence see
+    for (; next < last && step.active(next) && step.slot(next) == step.slot(row); ++next) {
+      end = std::max(end, step.end(next));
+    }
+    if (next == row) {
+      ++next;
+    } else if (split * a.split < end) {
       Run run(a, part, step, head, row, next);
       a.splits == 1 ? whole(a, part, run, row, head) : one_split(a, part, run, row, head, split);
     }
-    row = next;
   }
 }
 

@@ -21,7 +21,8 @@ struct AttendArgs {
   sdk::cpu::KvLayout kv;
   int64_t q_row, out_row, lse_row;  // bytes
   uint32_t kv_heads, group;         // query heads of a KV head
-  uint32_t rows, block_rows;        // bounds; of a work item
+  uint32_t rows, kv_len;            // bounds
+  uint32_t block_rows, reserved;    // rows of a work item
   uint32_t splits, split;           // work items along the positions; positions of a split
   uint32_t window, tree;            // tree: the mask is by PARENT
   uint32_t has_sink, want_lse;

@@ -58,8 +58,8 @@ void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Record
   args.isa = isa_, args.padded = round_up(a.v_dim, kValuePadding);
   args.scale = a.scale, args.softcap = a.softcap;
   const uint32_t blocks = (args.rows + args.block_rows - 1) / args.block_rows;
-  const auto reach = static_cast<uint32_t>(std::min<uint64_t>(r.bounds().kv_len, args.kv.capacity()));
-  args.split = split_, args.splits = std::max<uint32_t>(1, (reach + split_ - 1) / split_);
+  args.kv_len = static_cast<uint32_t>(std::min<uint64_t>(r.bounds().kv_len, args.kv.capacity()));
+  args.split = split_, args.splits = std::max<uint32_t>(1, (args.kv_len + split_ - 1) / split_);
   if (blocks * a.kv_heads >= kManyChunks || scratch_bytes(args) > kMostScratch) args.splits = 1;
 
   const tenon_operand operands[] = {{call.q, TENON_READ},
