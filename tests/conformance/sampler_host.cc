@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-#include "tenon/sdk/error.h"
+#include "tenon/sdk/recorder.h"
 
 namespace tenon::test {
 namespace {
@@ -118,7 +118,11 @@ SamplerHost::Link SamplerHost::link(const Component& sampler, const std::vector<
     std::memcpy(runner_.values<uint8_t>(link.params).data() + size_t{slot} * bytes, record.data(), bytes);
   }
   const uint64_t state = link.table->state_bytes(link.self, vocab_);
-  if (state > 0) link.state = runner_.store(slots_ * state);
+  if (state > 0) {
+    const tenon_tensor t = sdk::tensor(TENON_U8, {slots_, static_cast<int64_t>(state)});
+    const tenon_recorder& r = *runner_.recorder();
+    link.state = r.keep(r.ctx, &t, ("state " + std::to_string(link.params)).c_str());
+  }
   return link;
 }
 

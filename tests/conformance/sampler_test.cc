@@ -76,6 +76,93 @@ TEST(TopK, WithstandsAllEqualAndAscending) {
   EXPECT_EQ(through("top_k", {{"k", 3}}, Logits(49152, 1)).size(), 49152U);
 }
 
+TEST(MinP, CutsAtTheShare) {
+  const float tenth = std::log(0.1F);
+  for (const uint32_t form : kForms) {
+    EXPECT_EQ(sorted(through("min_p", {{"p", 0.1}}, {5, 5 + tenth + 1e-3F, 5 + tenth - 1e-3F, kOut, kNan}, form)),
+              (Candidates{{0, 5}, {1, 5 + tenth + 1e-3F}}));
+    EXPECT_EQ(sorted(through("min_p", {{"p", 1}}, {2, 1, 2}, form)), (Candidates{{0, 2}, {2, 2}}));
+    EXPECT_EQ(through("min_p", {{"p", 0.5}}, Logits(9, kOut), form), Candidates{});
+  }
+  for (const uint32_t vocab : kVocabs) {
+    for (const double p : {0.0, 0.001, 0.05, 0.5}) {
+      const Logits logits = awkward_logits(vocab, vocab);
+      Candidates expected = sorted(logits);
+      std::erase_if(expected, [most = expected.empty() ? 0.0 : expected[0].logit, p](const Candidate& c) {
+        return std::exp(c.logit - most) < p;
+      });
+      for (const uint32_t form : kForms) {
+        EXPECT_EQ(sorted(through("min_p", {{"p", p}}, logits, form)), expected) << vocab << " " << p;
+      }
+    }
+  }
+}
+
+TEST(TopP, TakesTheLowerIdsOfEquals) {
+  for (const uint32_t form : kForms) {
+    for (const auto& [p, n] :
+         {std::pair{0.0, 1U}, {0.05, 1U}, {0.1, 1U}, {0.5, 5U}, {0.6, 6U}, {0.61, 7U}, {0.9, 9U}}) {
+      const Candidates kept = sorted(through("top_p", {{"p", p}}, Logits(10, -3), form));
+      ASSERT_EQ(kept.size(), n) << p;
+      EXPECT_EQ(kept.back().id, static_cast<int32_t>(n) - 1) << p;
+    }
+    const float infinite = std::numeric_limits<float>::infinity();
+    EXPECT_EQ(through("top_p", {{"p", 0.9}}, {0, infinite, 3, kNan}, form), (Candidates{{1, infinite}}));
+    EXPECT_EQ(through("top_p", {{"p", 0.9}}, Logits(9, kOut), form), Candidates{});
+  }
+}
+
+// Sums in double may differ in the last bits: at the border either side is right.
+TEST(TopP, KeepsTheSmallestSetThatReachesP) {
+  for (const uint32_t vocab : kVocabs) {
+    for (const double deviation : {0.01, 1.0, 4.0, 30.0}) {
+      const Logits logits = awkward_logits(vocab, vocab, deviation);
+      const Candidates all = sorted(logits);
+      double total = 0;
+      for (const Candidate& c : all) total += std::exp(static_cast<double>(c.logit) - all[0].logit);
+      for (const double p : {0.0, 0.1, 0.5, 0.9, 0.999, 1.0}) {
+        const Candidates kept = sorted(through("top_p", {{"p", p}}, logits));
+        ASSERT_LE(kept.size(), all.size());
+        ASSERT_EQ(kept, Candidates(all.begin(), all.begin() + static_cast<int64_t>(kept.size())));
+        double sum = 0, before = 0;
+        for (const Candidate& c : kept) before = sum, sum += std::exp(static_cast<double>(c.logit) - all[0].logit);
+        EXPECT_GE(sum, p * total * (1 - 1e-6)) << vocab << " " << deviation << " " << p;
+        if (p < 1 && kept.size() > 1) {
+          EXPECT_LT(before, p * total * (1 + 1e-6)) << vocab << " " << deviation << " " << p;
+        }
+        if (p == 1) {
+          EXPECT_EQ(kept.size(), all.size());
+        }
+        EXPECT_EQ(sorted(through("top_p", {{"p", p}}, logits, TENON_SPARSE)), kept);
+      }
+    }
+  }
+}
+
+// What top_k sorted, the next ones see as a list; the token is that of the same processors on dense rows.
+TEST(Chains, GiveTheSameTokenInEitherForm) {
+  const Component temperature("sampler", "temperature"), top_k("sampler", "top_k"), top_p("sampler", "top_p"),
+      min_p("sampler", "min_p"), categorical("sampler", "categorical");
+  std::vector<Logits> logits;
+  for (uint64_t r = 0; r < 50; ++r) logits.push_back(awkward_logits(3000, r));
+  const auto tokens = [&](bool sparse) {
+    SamplerHost host(3000, rows_of(logits));
+    tenon_candidates c = host.apply(host.link(temperature, {{{"value", 1.5}}}), host.dense());
+    if (sparse) {
+      c = host.apply(host.link(top_k, {{{"k", 0}}}), c);
+      EXPECT_EQ(c.form, uint32_t{TENON_SPARSE});
+      EXPECT_EQ(c.flags, uint32_t{TENON_SORTED});
+    }
+    c = host.apply(host.link(top_p, {{{"p", 0.9}}}), c);
+    c = host.apply(host.link(min_p, {{{"p", 0.02}}}), c);
+    EXPECT_EQ(c.flags, sparse ? uint32_t{TENON_SORTED} : 0U);
+    const tenon_tid next = host.select(host.link(categorical), c);
+    host.run(sparse ? 1 : 2);
+    return host.tokens(next);
+  };
+  EXPECT_EQ(tokens(false), tokens(true));
+}
+
 // Parameters belong to the slot; rows do not see each other.
 TEST(Processors, TakeEachSlotsParameters) {
   const struct {
@@ -84,6 +171,8 @@ TEST(Processors, TakeEachSlotsParameters) {
   } cases[] = {
       {"temperature", {{{"value", 0.5}}, {{"value", 1}}, {{"value", 3}}}},
       {"top_k", {{{"k", 2}}, {{"k", 0}}, {{"k", 30}}}},
+      {"top_p", {{{"p", 0.3}}, {{"p", 1}}, {{"p", 0.9}}}},
+      {"min_p", {{{"p", 0.3}}, {{"p", 0}}, {{"p", 0.01}}}},
   };
   for (const auto& c : cases) {
     const Component component("sampler", c.name);

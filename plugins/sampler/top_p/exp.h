@@ -1,0 +1,25 @@
+// e^x in f32 with the same bits on every machine: additions and multiplications that are not fused, no library call.
+#pragma once
+
+#include <cstdint>
+
+namespace tenon::top_p {
+
+// x <= 0; 0 below -87. Relative error below 3e-7.
+inline float exp_negative(float x) {
+  const float bounded = x > -87.0F ? x : -87.0F;
+  const auto n = static_cast<int32_t>(bounded * 0x1.715476p+0F - 0.5F);
+  const auto m = static_cast<float>(n);
+  const float r = (bounded - m * 0x1.62e4p-1F) - m * 0x1.7f7d1cp-20F;
+  float p = 1.0F / 5040;
+  p = p * r + 1.0F / 720;
+  p = p * r + 1.0F / 120;
+  p = p * r + 1.0F / 24;
+  p = p * r + 1.0F / 6;
+  p = p * r + 0.5F;
+  p = (p * r * r + r) + 1.0F;
+  const float scale = __builtin_bit_cast(float, static_cast<uint32_t>(n + 127) << 23);
+  return x > -87.0F ? p * scale : 0.0F;
+}
+
+}  // namespace tenon::top_p

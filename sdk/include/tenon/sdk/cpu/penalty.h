@@ -1,0 +1,99 @@
+// Samplers that change the logits of tokens that the sequence holds: those that ACCEPTED kept, counted in the sampler's
+// state, and the row's own in this step. An op sees the counts of a chunk's ids in thread scratch.
+#pragma once
+
+#include <cstring>
+
+#include "tenon/sdk/cpu/candidates.h"
+
+namespace tenon::sdk::cpu {
+
+// Operands from kOwnOperand on.
+enum PenaltyOperand : uint32_t {
+  kPenaltyParams = kOwnOperand,
+  kPenaltyState,
+  kPenaltyToken,
+  kPenaltyParent,
+  kPenalized
+};
+
+// State of a slot: u32[vocab], how often the sequence holds the token.
+inline uint64_t count_bytes(uint32_t vocab) {
+  return uint64_t{vocab} * sizeof(uint32_t);
+}
+
+// Emits Fn(const CandidateGrid&, const Part&), which calls penalize(), and rewrites c: the order may be lost.
+template <auto Fn>
+void record_penalty(const char* name, tenon_candidates& c, tenon_tid params, tenon_tid state, Recorder& r) {
+  const tenon_tid penalized = temp_logits(c, r);
+  const CandidateOp op(c, r,
+                       {{params, TENON_READ},
+                        {state, TENON_READ},
+                        {r.step(TENON_STEP_TOKEN), TENON_READ},
+                        {r.step(TENON_STEP_PARENT), TENON_READ},
+                        {penalized, TENON_WRITE}});
+  const uint64_t ids = op.grid.dense() ? op.grid.block : op.grid.vocab;
+  tenon_cost cost = op.cost(3, true);
+  cost.read[1] += static_cast<double>(count_bytes(op.grid.vocab));
+  r.emit<Fn>({.name = name,
+              .operands = op.operands,
+              .chunks = {op.grid.chunks()},
+              .cost = cost,
+              .thread_scratch_bytes = ids * sizeof(uint32_t)},
+             op.grid);
+  c.logits = penalized, c.flags &= ~uint32_t{TENON_SORTED};
+}
+
+// penalty(record, logit, count): the new logit of a token that the sequence holds count > 0 times.
+template <class Record, class Penalty>
+void penalize(const CandidateGrid& g, const Part& part, Penalty&& penalty) {
+  auto* counts = part.thread_scratch<uint32_t>();
+  for_each_chunk(g, part, [&](const Entries& e) {
+    const uint32_t begin = g.dense() ? e.first : 0, ids = g.dense() ? e.n : g.vocab;
+    const uint32_t* held = part.ptr<uint32_t>(kPenaltyState) + size_t{static_cast<uint32_t>(e.slot)} * g.vocab;
+    std::memcpy(counts, held + begin, ids * sizeof(uint32_t));
+    for_each_ancestor(part.ptr<int32_t>(kPenaltyToken), part.ptr<int32_t>(kPenaltyParent), e.step_row,
+                      [&](int32_t token) {
+                        const uint32_t at = static_cast<uint32_t>(token) - begin;
+                        if (at < ids) ++counts[at];
+                      });
+    const Record& record = part.ptr<Record>(kPenaltyParams)[e.slot];
+    float* out = part.ptr<float>(kPenalized) + size_t{e.row} * g.width + e.first;
+    for (uint32_t i = 0; i < e.n; ++i) {
+      const uint32_t count = counts[static_cast<uint32_t>(e.id_of(i)) - begin];
+      out[i] = count == 0 ? e.logit[i] : penalty(record, e.logit[i], count);
+    }
+  });
+}
+
+// Counts the step's tokens that ACCEPTED keeps: of each sequence its first rows.
+struct AcceptArgs {
+  uint32_t seqs, vocab;
+};
+inline void count_accepted(const AcceptArgs& a, const Part& part) {
+  enum { kState, kLiveSeqs, kAccepted, kSeqSlot, kSeqRow, kToken };
+  const uint32_t end = std::min(part.end(), part.ptr<uint32_t>(kLiveSeqs)[1]);
+  for (uint32_t s = part.begin(); s < end; ++s) {
+    const int32_t slot = part.ptr<int32_t>(kSeqSlot)[s];
+    if (slot < 0) continue;
+    uint32_t* held = part.ptr<uint32_t>(kState) + size_t{static_cast<uint32_t>(slot)} * a.vocab;
+    const int32_t* row = part.ptr<int32_t>(kSeqRow) + s;
+    const int32_t accepted = std::min(row[1], row[0] + part.ptr<int32_t>(kAccepted)[s]);
+    for (int32_t i = row[0]; i < accepted; ++i) {
+      const auto token = static_cast<uint32_t>(part.ptr<int32_t>(kToken)[i]);
+      if (token < a.vocab) ++held[token];
+    }
+  }
+}
+inline void record_count_accepted(tenon_tid state, Recorder& r) {
+  const tenon_operand operands[] = {
+      {state, TENON_READ | TENON_WRITE},         {r.step(TENON_STEP_LIVE), TENON_READ},
+      {r.step(TENON_STEP_ACCEPTED), TENON_READ}, {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+      {r.step(TENON_STEP_SEQ_ROW), TENON_READ},  {r.step(TENON_STEP_TOKEN), TENON_READ}};
+  const AcceptArgs args{r.bounds().seqs, static_cast<uint32_t>(r.describe(state).dim[1] / int64_t{sizeof(uint32_t)})};
+  tenon_cost cost{};
+  cost.read[1] = cost.written[1] = sizeof(uint32_t), cost.flops[1] = 1;
+  r.emit<count_accepted>({.name = "count_accepted", .operands = operands, .chunks = {args.seqs}, .cost = cost}, args);
+}
+
+}  // namespace tenon::sdk::cpu
