@@ -1,0 +1,67 @@
+// Where a trace::Recorder hands its events: a file writer, a test's list.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "tenon/core/trace.h"
+
+namespace tenon::trace {
+
+struct Session {
+  int64_t start_realtime_ns;  // since the epoch; all times below count from here
+  bool tsc;                   // false: ticks come from clock_gettime
+};
+
+struct TrackInfo {
+  std::string name;
+  int64_t tid;  // of the kernel
+};
+
+struct Event {
+  SiteId site = 0;
+  uint32_t track = 0;
+  RequestPhase phase = RequestPhase::kBegin;  // requests only
+  int64_t begin_ns = 0;                       // never negative
+  int64_t end_ns = 0;                         // spans only; never before begin_ns
+  uint64_t id = 0;                            // requests only
+  double value = 0;                           // counters only
+  std::span<const uint64_t> values = {};      // spans and instants; valid during the call
+};
+
+// Events that a full ring refused between two drains.
+struct Drop {
+  uint32_t track;
+  uint64_t events;
+};
+
+// One emptying of all rings.
+struct Drain {
+  int64_t previous_ns;  // when the one before began
+  int64_t begin_ns;
+  int64_t end_ns;
+  uint64_t events;
+  std::span<const Drop> drops;
+};
+
+struct Summary {
+  int64_t end_ns;
+  uint64_t dropped;
+};
+
+// Thread: any one at a time, never a thread that records. Sites and tracks are told before their first event, numbered
+// from 0. Events of one track arrive in the order in which they were recorded (a span at its end), tracks one after the
+// other. After a drained() that fails only destruction follows.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual void begin(const Session& session) = 0;
+  virtual void site(SiteId id, const SiteInfo& info) = 0;
+  virtual void track(uint32_t index, const TrackInfo& info) = 0;
+  virtual void event(const Event& event) = 0;
+  virtual Status drained(const Drain& drain) = 0;
+  virtual Status finish(const Summary& summary) = 0;
+};
+
+}  // namespace tenon::trace

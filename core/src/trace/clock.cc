@@ -1,0 +1,88 @@
+#include "clock.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <limits>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <x86intrin.h>
+#endif
+
+namespace tenon::trace {
+namespace {
+
+int64_t monotonic_ns() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+}  // namespace
+
+bool tsc_is_invariant() noexcept {
+#if defined(__x86_64__)
+  // Advanced power management information, EDX bit 8; the kernel shows it as constant_tsc and nonstop_tsc.
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(0x80000007U, &eax, &ebx, &ecx, &edx) != 0 && (edx & (1U << 8U)) != 0;
+#else
+  return false;
+#endif
+}
+
+TickClock::TickClock(ClockSource source) noexcept : tsc_(source == ClockSource::kBest && tsc_is_invariant()) {}
+
+uint64_t TickClock::ticks() const noexcept {
+#if defined(__x86_64__)
+  if (tsc_) return __rdtsc();
+#endif
+  return static_cast<uint64_t>(monotonic_ns());
+}
+
+TickConverter::TickConverter(const TickClock& clock) : clock_(&clock) {
+  Pair first = read();
+  origin_ns_ = first.ns;
+  first.ns = 0;
+  pairs_.push_back(first);
+}
+
+TickConverter::Pair TickConverter::read() const noexcept {
+  if (!clock_->tsc()) {
+    const uint64_t ticks = clock_->ticks();
+    return {ticks, static_cast<int64_t>(ticks) - origin_ns_};
+  }
+  // The tightest of a few tries: an interrupt between the readings would bend the line.
+  Pair best{};
+  uint64_t best_width = std::numeric_limits<uint64_t>::max();
+  for (int i = 0; i < 5; ++i) {
+    const uint64_t before = clock_->ticks();
+    const int64_t ns = monotonic_ns();
+    const uint64_t after = clock_->ticks();
+    if (after - before < best_width) {
+      best_width = after - before;
+      best = {before + best_width / 2, ns - origin_ns_};
+    }
+  }
+  return best;
+}
+
+void TickConverter::sample() {
+  const Pair next = read();
+  if (next.ticks > pairs_.back().ticks && next.ns >= pairs_.back().ns) pairs_.push_back(next);
+}
+
+int64_t TickConverter::to_ns(uint64_t ticks) const noexcept {
+  if (ticks <= pairs_.front().ticks) return 0;
+  if (ticks >= pairs_.back().ticks) return pairs_.back().ns;
+  const auto right = std::upper_bound(pairs_.begin(), pairs_.end(), ticks,
+                                      [](uint64_t value, const Pair& pair) { return value < pair.ticks; });
+  const Pair& a = *(right - 1);
+  const Pair& b = *right;
+  // In integers, so that it is monotone; 128 bits, since an hour in ticks times an hour in nanoseconds is 86 bits.
+  __extension__ using Wide = unsigned __int128;
+  const Wide product = Wide{ticks - a.ticks} * static_cast<uint64_t>(b.ns - a.ns);
+  return a.ns + static_cast<int64_t>(product / (b.ticks - a.ticks));
+}
+
+}  // namespace tenon::trace

@@ -1,0 +1,245 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <ctime>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "clock.h"
+#include "ring.h"
+#include "tenon/core/trace_sink.h"
+
+namespace tenon::trace {
+
+class Recorder::Impl {
+ public:
+  Impl(RecorderOptions options, std::unique_ptr<Sink> sink);
+
+  SiteId add_site(SiteInfo info);
+  Track& add_track(std::string name);
+  void begin_step();
+  void end_step();
+  bool capturing() const noexcept { return gate_.load(std::memory_order_relaxed) == Gate::kOpen; }
+  void drain();
+  Status stop();
+  uint64_t dropped() const noexcept { return dropped_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Lane {
+    Lane(TrackInfo told, const TickClock& clock, uint32_t ring_records, Gate gate)
+        : info(std::move(told)), track(clock, ring_records, gate) {}
+
+    TrackInfo info;
+    Track track;
+    uint64_t known_dropped = 0;
+  };
+
+  void set_gate(Gate gate);
+  void drain_loop(const std::stop_token& stop);
+  void drain_locked();
+  uint64_t pass_on(uint32_t index, Ring& ring, uint64_t head);
+  void introduce();
+  void finish_locked();
+
+  const RecorderOptions options_;
+  const TickClock clock_;
+  TickConverter converter_;
+  std::unique_ptr<Sink> sink_;
+  std::atomic<Gate> gate_;
+  std::atomic<uint64_t> dropped_{0};
+  uint64_t steps_begun_ = 0;
+
+  std::mutex mutex_;  // guards all below, the converter and the sink
+  std::condition_variable_any wake_;
+  std::deque<SiteInfo> sites_;
+  std::deque<Lane> lanes_;
+  size_t introduced_sites_ = 0;
+  size_t introduced_lanes_ = 0;
+  std::vector<uint64_t> heads_;
+  std::vector<Drop> drops_;
+  int64_t previous_ns_ = 0;
+  bool ended_ = false;     // no step will be recorded any more
+  bool finished_ = false;  // the sink is done or has failed
+  Status status_;
+  std::jthread thread_;
+};
+
+Recorder::Impl::Impl(RecorderOptions options, std::unique_ptr<Sink> sink)
+    : options_(options),
+      clock_(options.clock),
+      converter_(clock_),
+      sink_(std::move(sink)),
+      gate_(options.skip_steps == 0 ? Gate::kOpen : Gate::kRequests) {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  sink_->begin({int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec, clock_.tsc()});
+  if (options_.drain_interval.count() > 0) {
+    thread_ = std::jthread([this](const std::stop_token& stop) { drain_loop(stop); });
+  }
+}
+
+SiteId Recorder::Impl::add_site(SiteInfo info) {
+  if (info.values.size() > kMaxValues) {
+    throw Error(ErrorCode::kInternal, "trace site \"" + info.name + "\" names " + std::to_string(info.values.size()) +
+                                          " values; an event carries at most " + std::to_string(kMaxValues));
+  }
+  const std::lock_guard lock(mutex_);
+  sites_.push_back(std::move(info));
+  return static_cast<SiteId>(sites_.size() - 1);
+}
+
+Track& Recorder::Impl::add_track(std::string name) {
+  const std::lock_guard lock(mutex_);
+  const Gate gate = gate_.load(std::memory_order_relaxed);
+  return lanes_.emplace_back(TrackInfo{std::move(name), gettid()}, clock_, options_.ring_records, gate).track;
+}
+
+void Recorder::Impl::set_gate(Gate gate) {
+  gate_.store(gate, std::memory_order_relaxed);
+  for (Lane& lane : lanes_) lane.track.gate_.store(gate, std::memory_order_relaxed);
+}
+
+void Recorder::Impl::begin_step() {
+  if (steps_begun_++ != options_.skip_steps || options_.skip_steps == 0) return;
+  const std::lock_guard lock(mutex_);
+  if (!finished_) set_gate(Gate::kOpen);
+}
+
+void Recorder::Impl::end_step() {
+  if (options_.steps == 0 || steps_begun_ != options_.skip_steps + options_.steps) return;
+  {
+    const std::lock_guard lock(mutex_);
+    set_gate(Gate::kClosed);
+    ended_ = true;
+  }
+  wake_.notify_one();
+}
+
+void Recorder::Impl::drain_loop(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (!finished_) {
+    wake_.wait_for(lock, stop, options_.drain_interval, [this] { return ended_; });
+    if (stop.stop_requested()) return;
+    drain_locked();
+    if (ended_) finish_locked();
+  }
+}
+
+void Recorder::Impl::introduce() {
+  for (; introduced_sites_ < sites_.size(); ++introduced_sites_) {
+    sink_->site(static_cast<SiteId>(introduced_sites_), sites_[introduced_sites_]);
+  }
+  for (; introduced_lanes_ < lanes_.size(); ++introduced_lanes_) {
+    sink_->track(static_cast<uint32_t>(introduced_lanes_), lanes_[introduced_lanes_].info);
+  }
+}
+
+uint64_t Recorder::Impl::pass_on(uint32_t index, Ring& ring, uint64_t head) {
+  uint64_t events = 0;
+  uint64_t i = ring.tail();
+  while (i != head) {
+    const Record& record = ring.at(i++);
+    std::array<uint64_t, 1 + kMaxValues + kValuesPerRecord> values{record.value};
+    for (size_t n = 1; n < record.n_values; n += kValuesPerRecord) {
+      const auto block = std::bit_cast<std::array<uint64_t, kValuesPerRecord>>(ring.at(i++));
+      std::copy(block.begin(), block.end(), values.begin() + static_cast<ptrdiff_t>(n));
+    }
+    Event event{.site = record.site, .track = index, .phase = record.phase, .begin_ns = converter_.to_ns(record.begin)};
+    event.values = {values.data(), record.n_values};
+    if (record.kind == RecordKind::kSpan) event.end_ns = converter_.to_ns(record.end);
+    if (record.kind == RecordKind::kCounter) event.value = std::bit_cast<double>(record.end);
+    if (record.kind == RecordKind::kRequest) event.id = record.end;
+    sink_->event(event);
+    ++events;
+  }
+  ring.release(head);
+  return events;
+}
+
+void Recorder::Impl::drain_locked() {
+  if (finished_) return;
+  introduce();
+  // Heads before the clock, so that no record is younger than the last pair.
+  heads_.clear();
+  drops_.clear();
+  for (Lane& lane : lanes_) {
+    heads_.push_back(lane.track.ring_->head());
+    const uint64_t dropped = lane.track.ring_->dropped();
+    if (dropped != lane.known_dropped) {
+      drops_.push_back({static_cast<uint32_t>(heads_.size() - 1), dropped - lane.known_dropped});
+      dropped_.fetch_add(dropped - lane.known_dropped, std::memory_order_relaxed);
+      lane.known_dropped = dropped;
+    }
+  }
+  converter_.sample();
+  Drain drain{.previous_ns = previous_ns_, .begin_ns = converter_.last_ns(), .end_ns = 0, .events = 0, .drops = drops_};
+  for (uint32_t i = 0; i < heads_.size(); ++i) drain.events += pass_on(i, *lanes_[i].track.ring_, heads_[i]);
+  converter_.sample();
+  drain.end_ns = converter_.last_ns();
+  previous_ns_ = drain.begin_ns;
+  status_ = sink_->drained(drain);
+  if (!status_.ok()) {
+    finished_ = true;
+    set_gate(Gate::kClosed);
+    sink_.reset();  // gives back what it holds, such as the space on a full disk
+  }
+}
+
+void Recorder::Impl::finish_locked() {
+  if (finished_) return;
+  finished_ = true;
+  status_ = sink_->finish({converter_.last_ns(), dropped()});
+  sink_.reset();
+}
+
+void Recorder::Impl::drain() {
+  const std::lock_guard lock(mutex_);
+  drain_locked();
+}
+
+Status Recorder::Impl::stop() {
+  if (thread_.joinable()) {
+    thread_.request_stop();
+    thread_.join();
+  }
+  const std::lock_guard lock(mutex_);
+  set_gate(Gate::kClosed);
+  drain_locked();
+  finish_locked();
+  return status_;
+}
+
+Recorder::Recorder(RecorderOptions options, std::unique_ptr<Sink> sink)
+    : impl_(std::make_unique<Impl>(options, std::move(sink))) {}
+Recorder::~Recorder() {
+  static_cast<void>(impl_->stop());
+}
+SiteId Recorder::add_site(SiteInfo info) {
+  return impl_->add_site(std::move(info));
+}
+Track& Recorder::add_track(std::string name) {
+  return impl_->add_track(std::move(name));
+}
+void Recorder::begin_step() {
+  impl_->begin_step();
+}
+void Recorder::end_step() {
+  impl_->end_step();
+}
+bool Recorder::capturing() const noexcept {
+  return impl_->capturing();
+}
+void Recorder::drain() {
+  impl_->drain();
+}
+Status Recorder::stop() {
+  return impl_->stop();
+}
+uint64_t Recorder::dropped() const noexcept {
+  return impl_->dropped();
+}
+
+}  // namespace tenon::trace

@@ -1,0 +1,60 @@
+#include <algorithm>
+#include <bit>
+
+#include "clock.h"
+#include "ring.h"
+#include "tenon/core/trace.h"
+
+namespace tenon::trace {
+namespace {
+
+Record make_record(SiteId site, RecordKind kind, uint64_t begin, uint64_t end,
+                   std::span<const uint64_t> values) noexcept {
+  return {begin,
+          end,
+          site,
+          kind,
+          RequestPhase::kBegin,
+          static_cast<uint8_t>(values.size()),
+          values.empty() ? 0 : values.front()};
+}
+
+}  // namespace
+
+Track::Track() noexcept : gate_(Gate::kClosed) {}
+Track::~Track() = default;
+
+Track::Track(const TickClock& clock, uint32_t ring_records, Gate gate)
+    : gate_(gate), clock_(&clock), ring_(std::make_unique<Ring>(ring_records)) {}
+
+uint64_t Track::now() noexcept {
+  // A reading may overtake an earlier one inside the core, and a thread may move to another core.
+  last_tick_ = std::max(last_tick_, clock_->ticks());
+  return last_tick_;
+}
+
+void Track::span(SiteId site, uint64_t begin, uint64_t end, std::span<const uint64_t> values) noexcept {
+  if (!ring_) return;
+  values = values.first(std::min(values.size(), kMaxValues));
+  ring_->push(make_record(site, RecordKind::kSpan, begin, end, values), values.empty() ? values : values.subspan(1));
+}
+
+void Track::instant(SiteId site, std::span<const uint64_t> values) noexcept {
+  if (!recording()) return;
+  values = values.first(std::min(values.size(), kMaxValues));
+  ring_->push(make_record(site, RecordKind::kInstant, now(), 0, values), values.empty() ? values : values.subspan(1));
+}
+
+void Track::counter(SiteId site, double value) noexcept {
+  if (!recording()) return;
+  ring_->push(make_record(site, RecordKind::kCounter, now(), std::bit_cast<uint64_t>(value), {}), {});
+}
+
+void Track::request(RequestPhase phase, SiteId site, uint64_t id) noexcept {
+  if (gate_.load(std::memory_order_relaxed) == Gate::kClosed) return;
+  Record record = make_record(site, RecordKind::kRequest, now(), id, {});
+  record.phase = phase;
+  ring_->push(record, {});
+}
+
+}  // namespace tenon::trace

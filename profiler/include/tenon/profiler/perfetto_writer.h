@@ -1,0 +1,29 @@
+// Recorded events as Chrome JSON that Perfetto shows without a loss (docs/profiling.md has the schema).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tenon/core/trace_sink.h"
+
+namespace tenon::profiler {
+
+struct PerfettoOptions {
+  std::string path = {};                              // ends in ".gz": gzipped
+  std::string mode = "cpu";                           // which sources record; "graph" and "node" promise kernels
+  std::vector<trace::Arg> metadata = {};              // beside mode and dropped_records: model, git, ...
+  std::vector<std::vector<trace::Arg>> devices = {};  // deviceProperties, one list per device
+};
+
+// While it runs it writes `path` + ".part" in the array form, which loads however it is cut; at the end that becomes
+// the object form and is renamed to `path`, so `path` is only ever whole. If writing fails (a full disk) the part file
+// is removed and the error, with the path, what was written so far and the system's reason, comes out of drained() or
+// finish(). Non-finite numbers are never written: args become the strings "NaN", "Infinity", "-Infinity"; counters are
+// left out and counted in metadata.dropped_records, as are a request's ends without beginning. A request still open at
+// the end is closed there, with the arg open_at_end. A drain is a span of the overhead process, tid 1; lost events show
+// on its tid 2 from one drain to the next. Throws Error(kIo) if the file cannot be created or `path` exists and is no
+// regular file.
+std::unique_ptr<trace::Sink> make_perfetto_writer(PerfettoOptions options);
+
+}  // namespace tenon::profiler

@@ -1,0 +1,87 @@
+// A pull reader of JSON (RFC 8259) over a stream: memory does not grow with the text. Strict, save for what importers
+// swallow in silence: that is reported and read on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "byte_source.h"
+#include "finding_list.h"
+
+namespace tenon::profiler {
+
+// Ends the reading. Thrown by every function of JsonReader.
+struct SyntaxError {
+  Place at;
+  std::string found;
+  std::string right;
+  bool cut = false;    // the text ended too early
+  bool limit = false;  // it is beyond CheckLimits
+};
+
+enum class JsonKind : uint8_t { kObject, kArray, kString, kNumber, kBool, kNull, kNonFinite };
+
+// Use: `for (in.begin_object(); in.next_member(key);) value;` and `for (in.begin_array(); in.next_element();) value;`,
+// where a value is one of these, string(), number(), word() or skip().
+class JsonReader {
+ public:
+  JsonReader(ByteSource& source, FindingList& findings, const CheckLimits& limits);
+
+  // Where the next value begins, and what it is.
+  Place place();
+  JsonKind peek();
+
+  void begin_object();
+  bool next_member(std::string& key);
+  void begin_array();
+  bool next_element();
+
+  // Unescaped; what is longer than 4096 bytes is cut.
+  void string(std::string& out);
+  // As it is written; at most 400 characters.
+  void number(std::string& text);
+  // Consumes true, false, null or a non-finite word, which it reports.
+  JsonKind word();
+  // Consumes any value. Reports numbers that cannot be read as what they say.
+  void skip();
+
+  // Nothing but blanks may follow.
+  void expect_end();
+
+ private:
+  static constexpr int kEnd = -1;
+
+  int peek_char();
+  int peek_second();
+  int take_char();
+  int after_blanks();
+  bool next_item(char close);
+  void escape(std::string& out);
+  uint32_t hex4();
+  void utf8(std::string& out, int first);
+  void digits(std::string& text);
+  void enter(char open);
+  [[noreturn]] void fail(std::string found, std::string right);
+  [[noreturn]] void fail_at(int c, std::string right);
+
+  ByteSource& source_;
+  FindingList& findings_;
+  const CheckLimits& limits_;
+  std::string_view chunk_;
+  std::string joined_;  // holds the chunk where two had to be looked at together
+  size_t next_ = 0;
+  Place at_;
+  std::vector<bool> first_;  // per open container: nothing was read of it yet
+};
+
+// Whether `text`, a JSON number, is finite as a double.
+bool is_finite_number(const std::string& text);
+// Whether it is an integer that int64 does not hold.
+bool exceeds_int64(const std::string& text);
+
+// Reads a number, and reports one that an importer would turn into something else.
+void checked_number(JsonReader& in, FindingList& findings, std::string& text);
+
+}  // namespace tenon::profiler

@@ -1,0 +1,34 @@
+// Writing JSON that stays valid whatever the values are.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tenon/core/trace.h"
+
+namespace tenon::profiler {
+
+// In quotes; control characters escaped, each byte that is no UTF-8 replaced by U+FFFD.
+void append_string(std::string& out, std::string_view text);
+
+// `ns` >= 0 as microseconds with three decimals.
+void append_micros(std::string& out, int64_t ns);
+
+void append_integer(std::string& out, int64_t value);
+
+// Above INT64_MAX as a string in hex: importers read numbers as int64.
+void append_unsigned(std::string& out, uint64_t value);
+void append_hex(std::string& out, uint64_t value);
+
+// Non-finite: as a string.
+void append_double(std::string& out, double value);
+
+// "name":value,"name":value
+void append_args(std::string& out, std::span<const trace::Arg> args);
+
+// The length of the well-formed UTF-8 sequence at the front of `text`, 0 if there is none.
+size_t utf8_length(std::string_view text);
+
+}  // namespace tenon::profiler

@@ -1,0 +1,52 @@
+// A file that appears under its name only when it is whole, plain or gzipped, and whose first bytes can be filled in
+// last.
+#pragma once
+
+#include <zlib.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tenon/core/error.h"
+
+namespace tenon::profiler {
+
+// Writes to `path` + ".part". The first error sticks: later writes do nothing, finish() returns it. Destroyed without a
+// successful finish() it removes what it wrote.
+class OutputFile {
+ public:
+  // Leaves `head_size` blanks (1 to 65535) at the front. Gzipped if `path` ends in ".gz". Throws Error(kIo).
+  OutputFile(std::string path, size_t head_size);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void write(std::string_view bytes);
+
+  // Makes all that was written readable in the part file.
+  Status flush();
+
+  // Puts `head` (head_size bytes) in front and gives the file its name.
+  Status finish(std::string_view head);
+
+ private:
+  void deflate_bytes(std::string_view bytes, int mode);
+  void put(std::string_view bytes);
+  void put_at(std::string_view bytes, int64_t offset);
+  void fail(const std::string& doing, int error);
+
+  std::string path_;
+  std::string part_path_;
+  size_t head_size_;
+  int fd_ = -1;
+  bool gzip_;
+  bool done_ = false;
+  uint64_t written_ = 0;
+  z_stream stream_{};
+  uLong body_crc_ = 0;
+  uint64_t body_size_ = 0;
+  Status status_;
+};
+
+}  // namespace tenon::profiler

@@ -1,0 +1,261 @@
+#include "tenon/profiler/perfetto_writer.h"
+
+#include <array>
+#include <cmath>
+#include <string_view>
+
+#include "json_text.h"
+#include "output_file.h"
+#include "request_book.h"
+
+namespace tenon::profiler {
+namespace {
+
+using trace::RequestPhase;
+using trace::SiteKind;
+
+constexpr std::string_view kObjectHead = R"({"traceEvents":)";
+constexpr size_t kWriteSize = 1U << 18U;
+constexpr int kDrainTid = 1;
+constexpr int kDropTid = 2;
+
+struct Process {
+  int pid;
+  std::string_view name;
+  int sort_index;
+};
+constexpr Process kEngine{1, "engine", 0};
+constexpr Process kRequests{2, "requests", 1};
+constexpr Process kCounters{3, "counters", 2};
+constexpr Process kOverhead{4, "overhead", 1000};
+
+// What is written for each event of a site, made once.
+struct SiteText {
+  SiteKind kind;
+  bool numbered;
+  std::string name;                 // with quotes; without the closing one if a number follows
+  std::string category;             // "cat":"..." with a comma
+  std::string args;                 // "name":value,...
+  std::vector<std::string> values;  // "name":
+};
+
+class PerfettoWriter final : public trace::Sink {
+ public:
+  explicit PerfettoWriter(PerfettoOptions options)
+      : options_(std::move(options)),
+        file_(options_.path, kObjectHead.size()),
+        requests_([this](const RequestBook::Entry& entry) { write_request(entry); }) {}
+
+  void begin(const trace::Session& session) override;
+  void site(trace::SiteId id, const trace::SiteInfo& info) override;
+  void track(uint32_t index, const trace::TrackInfo& info) override;
+  void event(const trace::Event& event) override;
+  Status drained(const trace::Drain& drain) override;
+  Status finish(const trace::Summary& summary) override;
+
+ private:
+  void open_event(std::string_view phase, const Process& process);
+  void append_name(const SiteText& site, uint64_t number);
+  void write_metadata(const Process& process, int64_t tid, std::string_view what, std::string_view key,
+                      const std::string& json_value);
+  void write_thread_event(const SiteText& site, const trace::Event& event);
+  void write_counter(const SiteText& site, const trace::Event& event);
+  void write_request(const RequestBook::Entry& entry);
+  void write_overhead(int tid, std::string_view name, int64_t begin_ns, int64_t end_ns, std::string_view args);
+
+  PerfettoOptions options_;
+  OutputFile file_;
+  RequestBook requests_;
+  trace::Session session_{};
+  std::vector<SiteText> sites_;
+  std::vector<trace::TrackInfo> tracks_;
+  std::string buffer_;
+  bool first_ = true;
+  uint64_t left_out_ = 0;
+};
+
+std::string quoted(std::string_view text) {
+  std::string out;
+  append_string(out, text);
+  return out;
+}
+
+void PerfettoWriter::begin(const trace::Session& session) {
+  session_ = session;
+  buffer_ += '[';
+  for (const Process& process : {kEngine, kRequests, kCounters, kOverhead}) {
+    write_metadata(process, 0, "process_name", "name", quoted(process.name));
+    write_metadata(process, 0, "process_sort_index", "sort_index", std::to_string(process.sort_index));
+  }
+  write_metadata(kOverhead, kDrainTid, "thread_name", "name", quoted("drain"));
+  write_metadata(kOverhead, kDropTid, "thread_name", "name", quoted("drops"));
+}
+
+void PerfettoWriter::site(trace::SiteId, const trace::SiteInfo& info) {
+  SiteText text{info.kind, info.numbered, quoted(info.name), R"("cat":)" + quoted(info.category) + ',', {}, {}};
+  if (text.numbered) text.name.pop_back();
+  append_args(text.args, info.args);
+  for (const std::string& name : info.values) text.values.push_back(quoted(name) + ':');
+  sites_.push_back(std::move(text));
+}
+
+void PerfettoWriter::track(uint32_t index, const trace::TrackInfo& info) {
+  tracks_.push_back(info);
+  write_metadata(kEngine, info.tid, "thread_name", "name", quoted(info.name));
+  write_metadata(kEngine, info.tid, "thread_sort_index", "sort_index", std::to_string(index));
+}
+
+void PerfettoWriter::open_event(std::string_view phase, const Process& process) {
+  if (buffer_.size() >= kWriteSize) {
+    file_.write(buffer_);
+    buffer_.clear();
+  }
+  buffer_ += first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
+  first_ = false;
+  buffer_ += phase;
+  buffer_ += R"(","pid":)";
+  append_integer(buffer_, process.pid);
+}
+
+void PerfettoWriter::append_name(const SiteText& site, uint64_t number) {
+  buffer_ += R"(,"name":)";
+  buffer_ += site.name;
+  if (site.numbered) buffer_ += std::to_string(number) + '"';
+}
+
+void PerfettoWriter::write_metadata(const Process& process, int64_t tid, std::string_view what, std::string_view key,
+                                    const std::string& json_value) {
+  open_event("M", process);
+  if (tid != 0) {
+    buffer_ += R"(,"tid":)";
+    append_integer(buffer_, tid);
+  }
+  buffer_ += R"(,"name":)" + quoted(what) + R"(,"args":{)" + quoted(key) + ':' + json_value + "}}";
+}
+
+void PerfettoWriter::event(const trace::Event& event) {
+  const SiteText& site = sites_[event.site];
+  if (site.kind == SiteKind::kRequest) return requests_.add(event);
+  if (site.kind == SiteKind::kCounter) return write_counter(site, event);
+  write_thread_event(site, event);
+}
+
+void PerfettoWriter::write_thread_event(const SiteText& site, const trace::Event& event) {
+  const bool span = site.kind == SiteKind::kSpan;
+  open_event(span ? "X" : "i", kEngine);
+  buffer_ += R"(,"tid":)";
+  append_integer(buffer_, tracks_[event.track].tid);
+  buffer_ += R"(,"ts":)";
+  append_micros(buffer_, event.begin_ns);
+  if (span) {
+    buffer_ += R"(,"dur":)";
+    append_micros(buffer_, event.end_ns - event.begin_ns);
+  } else {
+    buffer_ += R"(,"s":"t")";
+  }
+  buffer_ += ',';
+  buffer_ += site.category;
+  buffer_.pop_back();
+  append_name(site, event.values.empty() ? 0 : event.values.front());
+  const size_t n_values = std::min(site.values.size(), event.values.size());
+  if (!site.args.empty() || n_values > 0) {
+    buffer_ += R"(,"args":{)";
+    buffer_ += site.args;
+    for (size_t i = 0; i < n_values; ++i) {
+      if (i > 0 || !site.args.empty()) buffer_ += ',';
+      buffer_ += site.values[i];
+      append_unsigned(buffer_, event.values[i]);
+    }
+    buffer_ += '}';
+  }
+  buffer_ += '}';
+}
+
+void PerfettoWriter::write_counter(const SiteText& site, const trace::Event& event) {
+  if (!std::isfinite(event.value)) {
+    ++left_out_;
+    return;
+  }
+  open_event("C", kCounters);
+  buffer_ += R"(,"ts":)";
+  append_micros(buffer_, event.begin_ns);
+  append_name(site, 0);
+  buffer_ += R"(,"args":{"value":)";
+  append_double(buffer_, event.value);
+  buffer_ += "}}";
+}
+
+void PerfettoWriter::write_request(const RequestBook::Entry& entry) {
+  constexpr std::array<std::string_view, 3> kPhases{"b", "n", "e"};
+  const SiteText& site = sites_[entry.site];
+  open_event(kPhases[static_cast<size_t>(entry.phase)], kRequests);
+  buffer_ += R"(,"ts":)";
+  append_micros(buffer_, entry.ns);
+  buffer_ += ',';
+  buffer_ += site.category;
+  buffer_ += R"("id2":{"local":)";  // a plain id would stand outside of the process "requests"
+  append_hex(buffer_, entry.id);
+  buffer_ += '}';
+  append_name(site, entry.id);
+  if (entry.phase == RequestPhase::kBegin && !site.args.empty()) buffer_ += R"(,"args":{)" + site.args + '}';
+  if (entry.forced) buffer_ += R"(,"args":{"open_at_end":1})";
+  buffer_ += '}';
+}
+
+void PerfettoWriter::write_overhead(int tid, std::string_view name, int64_t begin_ns, int64_t end_ns,
+                                    std::string_view args) {
+  open_event("X", kOverhead);
+  buffer_ += R"(,"tid":)";
+  append_integer(buffer_, tid);
+  buffer_ += R"(,"ts":)";
+  append_micros(buffer_, begin_ns);
+  buffer_ += R"(,"dur":)";
+  append_micros(buffer_, end_ns - begin_ns);
+  buffer_ += R"(,"cat":"overhead","name":)" + quoted(name) + R"(,"args":{)";
+  buffer_ += args;
+  buffer_ += "}}";
+}
+
+Status PerfettoWriter::drained(const trace::Drain& drain) {
+  requests_.emit_until(drain.previous_ns);
+  if (drain.events > 0) {
+    write_overhead(kDrainTid, "drain", drain.begin_ns, drain.end_ns, R"("events":)" + std::to_string(drain.events));
+  }
+  for (const trace::Drop& drop : drain.drops) {
+    write_overhead(kDropTid, "lost: ring full", drain.previous_ns, drain.begin_ns,
+                   R"("events":)" + std::to_string(drop.events) + R"(,"thread":)" + quoted(tracks_[drop.track].name));
+  }
+  file_.write(buffer_);
+  buffer_.clear();
+  return file_.flush();
+}
+
+Status PerfettoWriter::finish(const trace::Summary& summary) {
+  requests_.close(summary.end_ns);
+  buffer_ += "\n],\n\"schemaVersion\":1,\n\"displayTimeUnit\":\"ns\",\n\"baseTimeNanoseconds\":";
+  append_integer(buffer_, session_.start_realtime_ns);
+  buffer_ += ",\n\"deviceProperties\":[";
+  for (size_t i = 0; i < options_.devices.size(); ++i) {
+    buffer_ += i == 0 ? "{" : ",{";
+    append_args(buffer_, options_.devices[i]);
+    buffer_ += '}';
+  }
+  std::vector<trace::Arg> metadata = options_.metadata;
+  metadata.push_back({"mode", options_.mode});
+  metadata.push_back({"clock", std::string(session_.tsc ? "tsc" : "clock_gettime")});
+  metadata.push_back({"dropped_records", summary.dropped + requests_.dropped() + left_out_});
+  buffer_ += "],\n\"metadata\":{";
+  append_args(buffer_, metadata);
+  buffer_ += "}}\n";
+  file_.write(buffer_);
+  buffer_.clear();
+  return file_.finish(kObjectHead);
+}
+
+}  // namespace
+
+std::unique_ptr<trace::Sink> make_perfetto_writer(PerfettoOptions options) {
+  return std::make_unique<PerfettoWriter>(std::move(options));
+}
+
+}  // namespace tenon::profiler

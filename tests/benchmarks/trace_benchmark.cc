@@ -1,0 +1,130 @@
+// What a span costs the code that it measures. Budget: at most 50 ns recorded, at most 1 ns with the gate closed.
+#include <benchmark/benchmark.h>
+
+#include <filesystem>
+#include <latch>
+#include <thread>
+
+#include "tenon/core/trace_sink.h"
+#include "tenon/profiler/perfetto_writer.h"
+
+namespace tenon::trace {
+namespace {
+
+class NullSink final : public Sink {
+ public:
+  void begin(const Session&) override {}
+  void site(SiteId, const SiteInfo&) override {}
+  void track(uint32_t, const TrackInfo&) override {}
+  void event(const Event& event) override { benchmark::DoNotOptimize(event.end_ns); }
+  Status drained(const Drain&) override { return {}; }
+  Status finish(const Summary&) override { return {}; }
+};
+
+// The ring is emptied between batches, outside of the measured time, so that no span is a refused one.
+constexpr uint32_t kRing = 1U << 16U;
+constexpr RecorderOptions kOptions{.ring_records = kRing, .drain_interval = std::chrono::milliseconds(0)};
+constexpr int kBatch = 1 << 14;
+
+void empty_loop(benchmark::State& state) {
+  for (auto _ : state) {
+    for (int i = 0; i < kBatch; ++i) benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(state.iterations() * kBatch);
+}
+BENCHMARK(empty_loop);
+
+void span_off(benchmark::State& state) {
+  Track track;
+  for (auto _ : state) {
+    for (int i = 0; i < kBatch; ++i) {
+      const Span span(track, 0);
+      benchmark::ClobberMemory();
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * kBatch);
+}
+BENCHMARK(span_off);
+
+template <typename RecordOne>
+void on(benchmark::State& state, const RecordOne& record_one, RecorderOptions options = kOptions) {
+  Recorder recorder(options, std::make_unique<NullSink>());
+  const SiteId site = recorder.add_site(op_site("layers.0.qkv", "quantization.none", "matmul", 0));
+  Track& track = recorder.add_track("engine");
+  for (auto _ : state) {
+    for (int i = 0; i < kBatch; ++i) record_one(track, site);
+    state.PauseTiming();
+    recorder.drain();
+    state.ResumeTiming();
+  }
+  if (recorder.dropped() > 0) state.SkipWithError("spans were refused");
+  state.SetItemsProcessed(state.iterations() * kBatch);
+}
+
+void plain_span(Track& track, SiteId site) {
+  const Span span(track, site);
+}
+void span_with_costs(Track& track, SiteId site) {
+  Span span(track, site);
+  span.set({1, 2, 3});
+}
+
+void span_on(benchmark::State& state) {
+  on(state, plain_span);
+}
+BENCHMARK(span_on);
+
+void span_with_three_values_on(benchmark::State& state) {
+  on(state, span_with_costs);
+}
+BENCHMARK(span_with_three_values_on);
+
+void span_on_without_tsc(benchmark::State& state) {
+  RecorderOptions options = kOptions;
+  options.clock = ClockSource::kMonotonic;
+  on(state, plain_span, options);
+}
+BENCHMARK(span_on_without_tsc);
+
+// Several threads record at once into their own rings.
+void span_on_beside_others(benchmark::State& state) {
+  static Recorder* recorder = nullptr;
+  static SiteId site = 0;
+  if (state.thread_index() == 0) {
+    recorder = new Recorder(kOptions, std::make_unique<NullSink>());
+    site = recorder->add_site(section_site("part"));
+  }
+  Track* track = nullptr;
+  for (auto _ : state) {
+    if (track == nullptr) track = &recorder->add_track("worker");
+    for (int i = 0; i < kBatch; ++i) plain_span(*track, site);
+    state.PauseTiming();
+    recorder->drain();
+    state.ResumeTiming();
+  }
+  state.SetItemsProcessed(state.iterations() * kBatch);
+  if (state.thread_index() == 0) delete recorder;
+}
+BENCHMARK(span_on_beside_others)->Threads(1)->Threads(2)->Threads(4);
+
+// While the drain thread writes a gzipped trace beside it.
+void span_on_while_written(benchmark::State& state) {
+  const std::string path = (std::filesystem::temp_directory_path() / "tenon-trace-benchmark.json.gz").string();
+  Recorder recorder({.ring_records = 1U << 18U}, profiler::make_perfetto_writer({.path = path}));
+  const SiteId site = recorder.add_site(section_site("part"));
+  Track& track = recorder.add_track("engine");
+  for (auto _ : state) {
+    for (int i = 0; i < kBatch; ++i) plain_span(track, site);
+    state.PauseTiming();
+    recorder.drain();
+    state.ResumeTiming();
+  }
+  state.SetItemsProcessed(state.iterations() * kBatch);
+  state.counters["dropped"] = static_cast<double>(recorder.dropped());
+  if (!recorder.stop().ok()) state.SkipWithError("the trace was not written");
+  std::filesystem::remove(path);
+}
+BENCHMARK(span_on_while_written);
+
+}  // namespace
+}  // namespace tenon::trace

@@ -1,0 +1,59 @@
+// A sink that keeps what it is told.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tenon/core/trace_sink.h"
+
+namespace tenon::trace {
+
+struct Heard {
+  struct Copy {
+    std::string site;
+    std::string track;
+    RequestPhase phase;
+    int64_t begin_ns;
+    int64_t end_ns;
+    uint64_t id;
+    double value;
+    std::vector<uint64_t> values;
+  };
+  std::vector<SiteInfo> sites;
+  std::vector<TrackInfo> tracks;
+  std::vector<Copy> events;
+  uint64_t drains = 0;
+  uint64_t drop_notes = 0;
+  Summary summary{};
+  bool finished = false;
+  bool fail = false;  // the next drained() reports an error
+};
+
+// `heard` must outlive it.
+class ListSink final : public Sink {
+ public:
+  explicit ListSink(Heard& heard) : heard_(heard) {}
+
+  void begin(const Session&) override {}
+  void site(SiteId, const SiteInfo& info) override { heard_.sites.push_back(info); }
+  void track(uint32_t, const TrackInfo& info) override { heard_.tracks.push_back(info); }
+  void event(const Event& e) override {
+    heard_.events.push_back({heard_.sites.at(e.site).name, heard_.tracks.at(e.track).name, e.phase, e.begin_ns,
+                             e.end_ns, e.id, e.value, std::vector<uint64_t>(e.values.begin(), e.values.end())});
+  }
+  Status drained(const Drain& drain) override {
+    ++heard_.drains;
+    for (const Drop& drop : drain.drops) heard_.drop_notes += drop.events;
+    return heard_.fail ? Status::error(ErrorCode::kIo, "no room") : Status();
+  }
+  Status finish(const Summary& summary) override {
+    heard_.summary = summary;
+    heard_.finished = true;
+    return {};
+  }
+
+ private:
+  Heard& heard_;
+};
+
+}  // namespace tenon::trace

@@ -1,0 +1,93 @@
+#include "output_file.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <random>
+
+#include "byte_source.h"
+#include "temp_folder.h"
+
+namespace tenon::profiler {
+namespace {
+
+std::string gunzip(const std::string& path) {
+  gzFile in = gzopen(path.c_str(), "rb");
+  std::string text(1U << 22U, '\0');
+  const int n = gzread(in, text.data(), static_cast<unsigned>(text.size()));
+  EXPECT_EQ(gzclose(in), Z_OK);  // also: the checksum was right
+  text.resize(static_cast<size_t>(std::max(n, 0)));
+  return text;
+}
+
+std::string unpack(ByteSource::Read read) {
+  ByteSource source(std::move(read));
+  std::string text;
+  for (std::string_view part = source.next(); !part.empty(); part = source.next()) text += part;
+  EXPECT_EQ(source.damage(), "");
+  return text;
+}
+
+std::string noise(size_t size) {
+  std::mt19937 random(7);
+  std::string text;
+  while (text.size() < size) text += static_cast<char>(random() & 0xFFU);
+  return text;
+}
+
+TEST(OutputFile, FillsInTheHeadOfAGzipStreamLast) {
+  const TempFolder folder;
+  const std::string path = folder.file("x.gz");
+  const std::string body = noise(300'000) + std::string(500'000, 'a') + noise(1000);
+  OutputFile file(path, 5);
+  for (size_t i = 0; i < body.size(); i += 70'001) {
+    file.write(std::string_view(body).substr(i, 70'001));
+    ASSERT_TRUE(file.flush().ok());
+  }
+  ASSERT_TRUE(file.finish("HEAD:").ok());
+  EXPECT_EQ(gunzip(path), "HEAD:" + body);
+  EXPECT_EQ(unpack(read_file(path)), "HEAD:" + body);
+}
+
+TEST(OutputFile, WritesPlainBytesUnderAnyOtherName) {
+  const TempFolder folder;
+  const std::string path = folder.file("x.json");
+  OutputFile file(path, 5);
+  file.write("body");
+  ASSERT_TRUE(file.finish("HEAD:").ok());
+  EXPECT_EQ(folder.bytes(path), "HEAD:body");
+}
+
+TEST(OutputFile, IsReadableWhileItGrows) {
+  const TempFolder folder;
+  const std::string path = folder.file("x.gz");
+  OutputFile file(path, 5);
+  file.write("body");
+  ASSERT_TRUE(file.flush().ok());
+  ByteSource source(read_file(path + ".part"));
+  std::string text;
+  for (std::string_view part = source.next(); !part.empty(); part = source.next()) text += part;
+  EXPECT_EQ(text, "     body");
+  EXPECT_NE(source.damage(), "");
+}
+
+TEST(OutputFile, LeavesNothingWhenItIsAbandoned) {
+  const TempFolder folder;
+  { OutputFile(folder.file("x.json"), 5).write("body"); }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(ByteSource, ReadsSeveralGzipMembersAsOneText) {
+  const TempFolder folder;
+  std::string joined;
+  for (const char* body : {"one", "two"}) {
+    OutputFile file(folder.file("x.gz"), 1);
+    file.write(body);
+    ASSERT_TRUE(file.finish("-").ok());
+    joined += folder.bytes(folder.file("x.gz"));
+  }
+  EXPECT_EQ(unpack(read_bytes(joined)), "-one-two");
+}
+
+}  // namespace
+}  // namespace tenon::profiler

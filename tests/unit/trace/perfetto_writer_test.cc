@@ -1,0 +1,261 @@
+#include "tenon/profiler/perfetto_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <thread>
+
+#include "temp_folder.h"
+#include "tenon/profiler/trace_check.h"
+
+namespace tenon::profiler {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using trace::RequestPhase;
+using trace::SiteId;
+
+std::string findings(const CheckReport& report) {
+  std::string text;
+  for (const Finding& finding : report.findings) text += to_string(finding, "trace") + '\n';
+  return text;
+}
+
+// What an engine records: steps over sections over operations, a worker's share, requests, counters.
+void record_run(trace::Recorder& recorder, uint64_t steps) {
+  const SiteId step = recorder.add_site(trace::step_site("decode"));
+  const SiteId layer = recorder.add_site(trace::section_site("layers.0"));
+  const SiteId op = recorder.add_site(trace::op_site("layers.0.qkv", "quantization.none", "matmul", 0));
+  const SiteId request = recorder.add_site(trace::request_site());
+  const SiteId queued = recorder.add_site(trace::request_phase_site("queued"));
+  const SiteId prefill = recorder.add_site(trace::request_phase_site("prefill"));
+  const SiteId first = recorder.add_site(trace::request_phase_site("first token"));
+  const SiteId kv = recorder.add_site(trace::counter_site("kv_used_bytes"));
+  trace::Track& track = recorder.add_track("engine");
+  track.request(RequestPhase::kBegin, request, 17);
+  track.request(RequestPhase::kBegin, queued, 17);
+  track.request(RequestPhase::kEnd, queued, 17);
+  track.request(RequestPhase::kBegin, prefill, 17);
+  for (uint64_t n = 0; n < steps; ++n) {
+    recorder.begin_step();
+    std::jthread worker([&] {
+      trace::Track& share = recorder.add_track("worker " + std::to_string(n));
+      trace::Span span(share, op);
+      span.set({5, 6, 7});
+    });
+    {
+      trace::Span whole(track, step);
+      whole.set({n, 1, 2, 3, 4, 5, 6});
+      const trace::Span inner(track, layer);
+      trace::Span leaf(track, op);
+      leaf.set({n, 8, 9});
+    }
+    worker.join();
+    track.counter(kv, static_cast<double>(n) * 1024);
+    recorder.end_step();
+  }
+  track.request(RequestPhase::kInstant, first, 17);
+  track.request(RequestPhase::kEnd, prefill, 17);
+  track.request(RequestPhase::kEnd, request, 17);
+}
+
+TEST(PerfettoWriter, WritesWhatTheCheckFindsNothingIn) {
+  const TempFolder folder;
+  for (const char* name : {"run.json", "run.json.gz"}) {
+    const std::string path = folder.file(name);
+    trace::Recorder recorder({.drain_interval = milliseconds(1)},
+                             make_perfetto_writer({.path = path, .metadata = {{"model", "tiny"}}}));
+    record_run(recorder, 20);
+    ASSERT_TRUE(recorder.stop().ok());
+    const CheckReport report = check_trace(path);
+    EXPECT_EQ(findings(report), "");
+    EXPECT_TRUE(report.object_form);
+    EXPECT_GE(report.slices, 20 * 4);
+    EXPECT_EQ(report.counters, 20);
+    EXPECT_EQ(report.request_events, 7);
+    EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+    EXPECT_EQ(folder.bytes(path).starts_with("\x1f\x8b"), std::string(name).ends_with(".gz"));
+  }
+}
+
+TEST(PerfettoWriter, WritesTheSchema) {
+  const TempFolder folder;
+  const std::string path = folder.file("run.json");
+  trace::Recorder recorder({.drain_interval = milliseconds(0)},
+                           make_perfetto_writer({.path = path,
+                                                 .metadata = {{"model", "tiny"}, {"git", "abc"}},
+                                                 .devices = {{{"id", int64_t{0}}, {"name", "some CPU"}}}}));
+  record_run(recorder, 2);
+  ASSERT_TRUE(recorder.stop().ok());
+  const std::string text = folder.bytes(path);
+  EXPECT_THAT(
+      text, AllOf(HasSubstr(R"("name":"ProfilerStep#1","args":{"phase":"decode","step":1,"n_ctx_req":1,)"),
+                  HasSubstr(R"("name":"layers.0.qkv","args":{"component":"quantization.none","op":"matmul","layer":0,)"
+                            R"("bytes_read":1,"bytes_written":8,"flops":9})"),
+                  HasSubstr(R"("cat":"request","id2":{"local":"0x11"},"name":"req 17")"),
+                  HasSubstr(R"("name":"kv_used_bytes","args":{"value":1024})")));
+  EXPECT_THAT(text, AllOf(HasSubstr(R"("deviceProperties":[{"id":0,"name":"some CPU"}])"),
+                          HasSubstr(R"("metadata":{"model":"tiny","git":"abc","mode":"cpu",)"),
+                          HasSubstr(R"("dropped_records":0)"), HasSubstr(R"("schemaVersion":1)"),
+                          HasSubstr(R"({"ph":"M","pid":2,"name":"process_name","args":{"name":"requests"}})")));
+}
+
+TEST(PerfettoWriter, KeepsHostileNamesAndValuesReadable) {
+  const TempFolder folder;
+  const std::string path = folder.file("run.json");
+  trace::Recorder recorder({.drain_interval = milliseconds(0)}, make_perfetto_writer({.path = path}));
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const SiteId site =
+      recorder.add_site({.name = std::string("a\0b\n\"\\\x1f\xff\xc3\xa9\xed\xa0\x80", 13),
+                         .category = "cat\t",
+                         .args = {{"nan", std::nan("")}, {"inf", -kInfinity}, {"big", uint64_t{1} << 63U}, {"r", 0.1}},
+                         .values = {"v"}});
+  const SiteId counter = recorder.add_site(trace::counter_site("c"));
+  trace::Track& track = recorder.add_track("bad\xf0name");
+  {
+    trace::Span span(track, site);
+    span.set({std::numeric_limits<uint64_t>::max()});
+  }
+  track.counter(counter, kInfinity);
+  track.counter(counter, 1e300);
+  ASSERT_TRUE(recorder.stop().ok());
+  const std::string text = folder.bytes(path);
+  EXPECT_THAT(
+      text,
+      AllOf(HasSubstr(R"("a\u0000b\u000a\"\\\u001f)"
+                      "\xEF\xBF\xBD\xC3\xA9\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\""),
+            HasSubstr(R"("nan":"NaN","inf":"-Infinity","big":"0x8000000000000000","r":0.1,"v":"0xffffffffffffffff")"),
+            HasSubstr(R"("args":{"value":1e+300})")));
+  const CheckReport report = check_trace(path);  // the infinite counter is counted as lost, and nothing else is wrong
+  ASSERT_EQ(report.findings.size(), 1) << findings(report);
+  EXPECT_EQ(report.findings[0].rule, "dropped");
+  EXPECT_THAT(report.findings[0].found, HasSubstr("1 records"));
+}
+
+TEST(PerfettoWriter, SaysWhatFullRingsLost) {
+  const TempFolder folder;
+  const std::string path = folder.file("run.json");
+  trace::Recorder recorder({.ring_records = 8, .drain_interval = milliseconds(0)},
+                           make_perfetto_writer({.path = path}));
+  const SiteId site = recorder.add_site(trace::section_site("part"));
+  trace::Track& track = recorder.add_track("engine");
+  for (int i = 0; i < 20; ++i) const trace::Span span(track, site);
+  ASSERT_TRUE(recorder.stop().ok());
+  const CheckReport report = check_trace(path);
+  ASSERT_EQ(report.findings.size(), 1) << findings(report);
+  EXPECT_EQ(report.findings[0].rule, "dropped");
+  EXPECT_THAT(folder.bytes(path), HasSubstr(R"("name":"lost: ring full","args":{"events":12,"thread":"engine"})"));
+}
+
+// A request that one thread submits and another serves: whatever ring is emptied first, the file has its events in time
+// order.
+TEST(PerfettoWriter, OrdersRequestsAcrossThreads) {
+  const TempFolder folder;
+  const std::string path = folder.file("run.json");
+  trace::Recorder recorder({.drain_interval = milliseconds(0)}, make_perfetto_writer({.path = path}));
+  const SiteId request = recorder.add_site(trace::request_site());
+  trace::Track& engine = recorder.add_track("engine");
+  trace::Track& caller = recorder.add_track("caller");
+  for (uint64_t id = 0; id < 5; ++id) {
+    caller.request(RequestPhase::kBegin, request, id);
+    if (id == 2) recorder.drain();
+    engine.request(RequestPhase::kEnd, request, id);
+  }
+  ASSERT_TRUE(recorder.stop().ok());
+  const CheckReport report = check_trace(path);
+  EXPECT_EQ(findings(report), "");
+  EXPECT_EQ(report.request_events, 10);
+}
+
+TEST(PerfettoWriter, EndsOpenRequestsAndCountsEndsWithoutBeginning) {
+  const TempFolder folder;
+  const std::string path = folder.file("run.json");
+  trace::Recorder recorder({.drain_interval = milliseconds(0)}, make_perfetto_writer({.path = path}));
+  const SiteId request = recorder.add_site(trace::request_site());
+  const SiteId decode = recorder.add_site(trace::request_phase_site("decode"));
+  trace::Track& track = recorder.add_track("engine");
+  track.request(RequestPhase::kEnd, request, 1);    // lost its beginning
+  track.request(RequestPhase::kBegin, request, 2);  // never ends
+  track.request(RequestPhase::kBegin, decode, 2);
+  track.request(RequestPhase::kBegin, request, 3);
+  track.request(RequestPhase::kBegin, decode, 3);
+  track.request(RequestPhase::kEnd, request, 3);  // before its inner part
+  ASSERT_TRUE(recorder.stop().ok());
+  const CheckReport report = check_trace(path);
+  ASSERT_EQ(report.findings.size(), 1) << findings(report);
+  EXPECT_EQ(report.findings[0].rule, "dropped");
+  EXPECT_EQ(report.request_events, 8);
+}
+
+TEST(PerfettoWriter, LeavesALoadableFileWhenItIsCutOff) {
+  const TempFolder folder;
+  for (const char* name : {"run.json", "run.json.gz"}) {
+    const std::string path = folder.file(name);
+    trace::Recorder recorder({.drain_interval = milliseconds(0)}, make_perfetto_writer({.path = path}));
+    const SiteId site = recorder.add_site(trace::section_site("part"));
+    trace::Track& track = recorder.add_track("engine");
+    for (int i = 0; i < 100; ++i) const trace::Span span(track, site);
+    recorder.drain();
+    EXPECT_FALSE(std::filesystem::exists(path));
+    const CheckReport report = check_trace(path + ".part");  // as a killed process would leave it
+    EXPECT_FALSE(report.object_form);
+    EXPECT_EQ(report.slices, 101);  // and the drain's own
+    for (const Finding& finding : report.findings) EXPECT_THAT(finding.rule, testing::AnyOf("cut", "gzip"));
+  }
+}
+
+TEST(PerfettoWriter, AFullDiskEndsTheTraceAndNotTheRun) {
+  const TempFolder folder;
+  for (const char* name : {"run.json", "run.json.gz"}) {
+    const std::string path = folder.file(name);
+    std::filesystem::create_symlink("/dev/full", path + ".part");
+    trace::Recorder recorder({.drain_interval = milliseconds(0)}, make_perfetto_writer({.path = path}));
+    const SiteId site = recorder.add_site(trace::section_site("part"));
+    trace::Track& track = recorder.add_track("engine");
+    for (int i = 0; i < 100; ++i) const trace::Span span(track, site);
+    recorder.drain();
+    EXPECT_FALSE(track.recording());
+    const Status status = recorder.stop();
+    EXPECT_EQ(status.code(), ErrorCode::kIo);
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr(path + ".part"), HasSubstr("No space left on device"), HasSubstr("without a trace")));
+    EXPECT_FALSE(std::filesystem::exists(path));
+    EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(path + ".part")));
+  }
+}
+
+TEST(PerfettoWriter, SaysAtOnceThatItCannotWriteThere) {
+  const TempFolder folder;
+  const auto message = [](const std::string& path) {
+    try {
+      make_perfetto_writer({.path = path});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kIo);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message(folder.file("none/run.json")), HasSubstr("No such file or directory"));
+  EXPECT_THAT(message(folder.path()), HasSubstr("no regular file"));
+  EXPECT_THAT(message("/dev/full"), HasSubstr("no regular file"));
+}
+
+TEST(PerfettoWriter, ReplacesAnEarlierTraceOnlyWhenItIsWhole) {
+  const TempFolder folder;
+  const std::string path = folder.file("run.json");
+  std::ofstream(path) << "earlier";
+  trace::Recorder recorder({.drain_interval = milliseconds(0)}, make_perfetto_writer({.path = path}));
+  recorder.drain();
+  EXPECT_EQ(folder.bytes(path), "earlier");
+  ASSERT_TRUE(recorder.stop().ok());
+  EXPECT_THAT(folder.bytes(path), AllOf(HasSubstr(R"({"traceEvents":[)"), Not(HasSubstr("earlier"))));
+}
+
+}  // namespace
+}  // namespace tenon::profiler
