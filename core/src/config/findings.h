@@ -1,0 +1,41 @@
+// Everything that is wrong with a configuration, collected.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sections.h"
+#include "tenon/core/error.h"
+#include "tenon/core/params.h"
+#include "tree.h"
+
+namespace tenon::config {
+
+class Findings {
+ public:
+  void add(const SourcePosition& where, std::string message);
+  // Those of the error; the ones without a position get `where`.
+  void add(const Error& error, const SourcePosition& where);
+
+  // Throws Error(kConfig), if there is anything, in order of position: `files` first, in that order. The first hundred
+  // are listed, the rest counted.
+  void throw_if_any(const std::vector<std::string>& files);
+
+ private:
+  std::vector<Diagnostic> all_;
+};
+
+// '; did you mean "x"?', or "" if nothing comes close.
+std::string suggestion(const std::string& word, const std::vector<std::string>& known);
+// '"a", "b" and "c"'.
+std::string listed(const std::vector<std::string>& names);
+
+// Sets parameter i from a node, or reports what was found and what would be right. label: "quantization.int4wo".
+void set_param(ParamValues& values, size_t i, const Node& node, const std::string& label, Findings& findings);
+
+// Reports a key that is in none of the schemas, with the nearest that is.
+void unknown_key(const std::string& key, const Node& node, const std::string& label,
+                 const std::vector<const tenon_param_schema*>& schemas, const std::vector<StructuredKey>& structured,
+                 Findings& findings);
+
+}  // namespace tenon::config

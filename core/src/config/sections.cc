@@ -1,0 +1,242 @@
+#include "sections.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "tenon/core/params.h"
+#include "tenon/sdk/params.h"
+
+namespace tenon::config {
+namespace {
+
+using sdk::boolean;
+using sdk::integer;
+using sdk::text;
+
+constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
+
+// An array of specs as a schema. Static storage.
+template <size_t N>
+struct Schema {
+  std::array<tenon_param_spec, N> specs;
+  std::array<const tenon_param_spec*, N> pointers{};
+  tenon_param_schema schema = sdk::abi_struct<tenon_param_schema>();
+
+  explicit Schema(const std::array<tenon_param_spec, N>& s) : specs(s) {
+    for (size_t i = 0; i < N; ++i) pointers[i] = &specs[i];
+    schema.count = N;
+    schema.spec = pointers.data();
+  }
+  Schema(const Schema&) = delete;
+  Schema& operator=(const Schema&) = delete;
+};
+
+constexpr tenon_param_spec use(const char* doc) {
+  return text({.name = "use", .doc = doc, .flags = TENON_PARAM_REQUIRED});
+}
+
+const tenon_param_schema& plugin_keys() {
+  static const Schema s(
+      sdk::params(text({.name = "path", .doc = "The library, a .so file.", .flags = TENON_PARAM_REQUIRED})));
+  return s.schema;
+}
+
+const tenon_param_schema& pipeline_keys() {
+  static const Schema s(sdk::params(
+      boolean({.name = "strict",
+               .doc = "Whether a silent downgrade (a part that cannot do what another asks of it) is an error.",
+               .value = true}),
+      text({.name = "execution",
+            .doc = "How a step runs: op by op, as a recorded list, as a captured graph, or as the device does it best.",
+            .value = "auto",
+            .choices = "auto|per_op|recorded|graph"})));
+  return s.schema;
+}
+
+const tenon_param_schema& model_keys() {
+  static const Schema s(sdk::params(
+      text(
+          {.name = "path",
+           .doc =
+               "A Hugging Face folder, a .gguf file, or \"synthetic:<shape>\". The command line may give it instead."}),
+      text({.name = "weights", .doc = "The weights reader; auto finds it from the path.", .value = "auto"}),
+      text({.name = "tokenizer", .doc = "The tokenizer; auto finds it from the model's files.", .value = "auto"}),
+      integer({.name = "context",
+               .doc = "Positions the model is run with at most; 0 takes the model's own.",
+               .min = 0,
+               .max = kMaxCount,
+               .unit = "tokens"})));
+  return s.schema;
+}
+
+const tenon_param_schema& device_keys() {
+  static const Schema s(sdk::params(use("The device that everything runs on."),
+                                    integer({.name = "index", .doc = "Which one of them.", .min = 0, .max = 1023})));
+  return s.schema;
+}
+
+const tenon_param_schema& quantization_keys() {
+  static const Schema s(sdk::params(use("The scheme that stores and multiplies weight matrices.")));
+  return s.schema;
+}
+
+const tenon_param_schema& kv_cache_keys() {
+  static const Schema s(
+      sdk::params(use("The cache that holds keys and values."),
+                  integer({.name = "capacity",
+                           .doc = "Tokens that a sequence may have; 0 takes the model's context, but at most 8192.",
+                           .min = 0,
+                           .max = kMaxCount,
+                           .unit = "tokens"})));
+  return s.schema;
+}
+
+const tenon_param_schema& attention_keys() {
+  static const Schema s(sdk::params(use("How queries meet the cache.")));
+  return s.schema;
+}
+
+const tenon_param_schema& sampler_keys() {
+  static const Schema s(sdk::params(integer(
+      {.name = "seed", .doc = "Of the random numbers; the same seed gives the same text.", .value = 1234, .min = 0})));
+  return s.schema;
+}
+
+const tenon_param_schema& draft_keys() {
+  static const Schema s(
+      sdk::params(text({.name = "use",
+                        .doc = "What proposes tokens ahead, for the model to verify; none = one token a step.",
+                        .value = kNoDraft})));
+  return s.schema;
+}
+
+const tenon_param_schema& scheduler_keys() {
+  static const Schema s(
+      sdk::params(use("Which sequences run in the next step."),
+                  integer({.name = "prefill_rows",
+                           .doc = "Tokens that a step takes at most; a longer prompt takes more steps.",
+                           .value = 512,
+                           .min = 1,
+                           .max = 65536,
+                           .unit = "tokens"})));
+  return s.schema;
+}
+
+const tenon_param_schema& trace_keys() {
+  static const Schema s(sdk::params(
+      text({.name = "path", .doc = "Where the trace is written (.json, or .json.gz); empty = no trace."}),
+      integer({.name = "skip_steps", .doc = "Steps to let pass before recording.", .min = 0, .unit = "steps"}),
+      integer({.name = "steps", .doc = "Steps to record; 0 = to the end.", .min = 0, .unit = "steps"}),
+      integer({.name = "buffer",
+               .doc = "Events that a thread can hold until they are written.",
+               .value = 1 << 15,
+               .min = 1 << 8,
+               .max = 1 << 24,
+               .unit = "events"})));
+  return s.schema;
+}
+
+constexpr const char* kPluginDoc =
+    "A library from outside the search path. Not needed for a component that is installed: naming it with `use` finds "
+    "it.\n"
+    "One `[[plugin]]` for each library; what it holds takes precedence over installed components of the same name.";
+constexpr const char* kPipelineDoc = "What concerns all parts.";
+constexpr const char* kModelDoc = "Which model, and how its files are read.";
+constexpr const char* kDeviceDoc = "Where everything is stored and computed.";
+constexpr const char* kQuantizationDoc =
+    "How weight matrices are stored and multiplied. `[[quantization.override]]` names another scheme for some of "
+    "them:\n"
+    "`match` is a glob (`*`, `?`, `[...]`) over module paths such as `lm_head`, `embedding` or "
+    "`layers.3.attention.qkv`,\n"
+    "and the last override that matches holds. `tenon plan` lists the paths of a model.\n"
+    "\n"
+    "```toml\n"
+    "[quantization]\n"
+    "use = \"int4wo\"\n"
+    "group_size = 64\n"
+    "\n"
+    "[[quantization.override]]\n"
+    "match = \"lm_head\"\n"
+    "use = \"int8wo\"\n"
+    "```";
+constexpr const char* kKvCacheDoc = "Where keys and values live, and in which format.";
+constexpr const char* kAttentionDoc = "The attention kernels.";
+constexpr const char* kSamplerDoc =
+    "From logits to a token: `chain` lists processors, each working on what the one before left, then `select` draws "
+    "the\n"
+    "token. A chain whose last component selects by itself (`greedy`) needs no `select`; it is then not used.\n"
+    "\n"
+    "```toml\n"
+    "[sampler]\n"
+    "seed = 7\n"
+    "chain = [ {use = \"temperature\", value = 0.8}, {use = \"top_k\", k = 200} ]\n"
+    "select = \"categorical\"\n"
+    "```";
+constexpr const char* kDraftDoc =
+    "Speculative decoding: a draft proposes tokens, the model verifies them in one step. The text is the one that the "
+    "model\n"
+    "gives by itself.";
+constexpr const char* kSchedulerDoc = "Which sequences, and how many of their tokens, run in a step.";
+constexpr const char* kTraceDoc =
+    "A recording of what every component did, for the Perfetto UI. See `docs/profiling.md`.";
+
+}  // namespace
+
+const tenon_param_schema& override_keys() {
+  static const Schema s(
+      sdk::params(text({.name = "match", .doc = "A glob over module paths.", .flags = TENON_PARAM_REQUIRED}),
+                  use("The scheme for the matrices that match.")));
+  return s.schema;
+}
+
+const tenon_param_schema& component_keys() {
+  static const Schema s(sdk::params(use("The component.")));
+  return s.schema;
+}
+
+std::span<const Section> sections() {
+  static const std::vector<Section> all = {
+      {"plugin", "", kPluginDoc, &plugin_keys(), {}},
+      {"pipeline", "", kPipelineDoc, &pipeline_keys(), {}},
+      {"model", "", kModelDoc, &model_keys(), {}},
+      {"device", "device", kDeviceDoc, &device_keys(), {}},
+      {"quantization",
+       "quantization",
+       kQuantizationDoc,
+       &quantization_keys(),
+       {{"override", "an array of tables",
+         "Schemes for some of the matrices: `match`, `use` and the scheme's parameters."}}},
+      {"kv_cache", "kv_cache", kKvCacheDoc, &kv_cache_keys(), {}},
+      {"attention", "attention", kAttentionDoc, &attention_keys(), {}},
+      {"sampler",
+       "",
+       kSamplerDoc,
+       &sampler_keys(),
+       {{"chain", "an array of tables or names", "The processors in order: `use` and the component's parameters."},
+        {"select", "a name or a table", "The component that draws the token: its name, or `use` and its parameters."}}},
+      {"draft", "draft", kDraftDoc, &draft_keys(), {}},
+      {"scheduler", "scheduler", kSchedulerDoc, &scheduler_keys(), {}},
+      {"trace", "", kTraceDoc, &trace_keys(), {}},
+  };
+  return all;
+}
+
+const Section* find_section(const std::string& name) {
+  for (const Section& s : sections()) {
+    if (name == s.name) return &s;
+  }
+  return nullptr;
+}
+
+const Section& section(const std::string& name) {
+  return *find_section(name);
+}
+
+bool is_own_key(const Section& section, const std::string& key) {
+  return find_param(*section.keys, key) < section.keys->count ||
+         std::any_of(section.structured.begin(), section.structured.end(),
+                     [&](const StructuredKey& s) { return key == s.name; });
+}
+
+}  // namespace tenon::config

@@ -1,0 +1,41 @@
+// The sections of a pipeline file. Validation, printing and the reference all read these tables.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tenon/abi/params.h"
+
+namespace tenon::config {
+
+// A key that holds no plain value.
+struct StructuredKey {
+  const char* name;
+  const char* form;  // "an array of tables"
+  const char* doc;
+};
+
+struct Section {
+  const char* name;
+  const char* kind;  // of the component that `use` names; "" = none
+  const char* doc;   // paragraphs of Markdown for the reference
+  const tenon_param_schema* keys;
+  std::vector<StructuredKey> structured;
+};
+
+// In the order in which they are printed. [[plugin]] is the first.
+std::span<const Section> sections();
+const Section& section(const std::string& name);  // must exist
+const Section* find_section(const std::string& name);
+
+// Of an element of quantization.override, sampler.chain: what stands beside the component's own parameters.
+const tenon_param_schema& override_keys();
+const tenon_param_schema& component_keys();
+
+// Whether the section itself has that key, as opposed to its component.
+bool is_own_key(const Section& section, const std::string& key);
+
+inline constexpr const char* kNoDraft = "none";
+
+}  // namespace tenon::config

@@ -1,0 +1,43 @@
+// TOML as the layers are merged: plain values, each with the position of its key and its own. Independent of the
+// parser, whose nodes lose their positions when they are copied.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tenon/core/error.h"
+
+namespace tenon::config {
+
+struct Node;
+using Array = std::vector<Node>;
+using Table = std::map<std::string, Node>;
+struct Date {};
+
+struct Node {
+  SourcePosition key_where;  // of elements of an array: equal to where
+  SourcePosition where;
+  std::variant<bool, int64_t, double, std::string, Date, Array, Table> value;
+
+  const std::string* text() const { return std::get_if<std::string>(&value); }
+  const Array* array() const { return std::get_if<Array>(&value); }
+  const Table* table() const { return std::get_if<Table>(&value); }
+};
+
+// For messages: 'the string "64"', "the int 64", "an array".
+std::string describe_found(const Node& node);
+// In quotes, control characters escaped, shortened if long. For messages.
+std::string quote(const std::string& text);
+// A TOML string of exactly that text.
+std::string toml_string(const std::string& text);
+std::string toml_real(double value);
+
+// Throws Error(kConfig) at the position of the syntax error. Nesting is bounded.
+Table parse_toml(const std::string& name, const std::string& text);
+// "a.b=value", the value in TOML or a bare word: nested tables down to that one key. Throws Error(kConfig).
+Table parse_override(const std::string& option);
+
+}  // namespace tenon::config
