@@ -18,6 +18,7 @@
 #include "tenon/abi/device.h"
 #include "tenon/abi/quantization.h"
 #include "tenon/sdk/cpu/activation.h"
+#include "tenon/sdk/cpu/gguf_blocks.h"
 #include "tenon/sdk/cpu/row_kernels.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/recorder.h"
@@ -29,7 +30,7 @@ inline Isa isa_of(const tenon_device& device) {
   if ((device.isa & TENON_ISA_AVX512) != 0) return Isa::kAvx512;
   return (device.isa & TENON_ISA_AVX2) != 0 ? Isa::kAvx2 : Isa::kScalar;
 }
-// What a plugin has for each instruction set; the same formats in each.
+// What a plugin has for each instruction set; the same formats in each, equal to the bit.
 using KernelsOf = const KernelTable& (*)(Isa);
 
 struct StoredMatrix {
@@ -109,7 +110,25 @@ inline bool has_halves(const tenon_linear& s) {
   return s.n_mats == 2 ? s.out_dim[0] == s.out_dim[1] : s.n_mats == 1 && s.out_dim[0] % 2 == 0;
 }
 
-// Throws Refused: what no scheme on the CPU does (experts, activations other than f32, shapes beyond 2^31).
+namespace detail {
+inline void check_sources(const tenon_linear& s) {
+  for (uint32_t i = 0; i < s.n_mats; ++i) {
+    const std::string name = tenon_format_name(s.source[i]);
+    if (!can_unpack(s.source[i])) {
+      throw Refused("a matrix stored as " + name +
+                    "; readable are f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 and q2_k to q6_k");
+    }
+    const uint32_t block = tenon_format_block(s.source[i]).elements;
+    if (s.in_dim % block != 0) {
+      throw Refused("a width of " + std::to_string(s.in_dim) + " is not whole blocks of " + std::to_string(block) +
+                    " (" + name + ")");
+    }
+  }
+}
+}  // namespace detail
+
+// Throws Refused: what no scheme on the CPU does (experts, activations other than f32, shapes beyond 2^31, matrices
+// that unpack_row does not read).
 inline tenon_claim claim_linear(const tenon_linear& s) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (s.n_mats == 0 || s.n_mats > TENON_MAX_STORES) {
@@ -123,11 +142,17 @@ inline tenon_claim claim_linear(const tenon_linear& s) {
     if (s.out_dim[i] <= 0 || s.out_dim[i] > kMost - columns) throw Refused("rows that are not 1 to 2^31 - 1 in all");
     columns += s.out_dim[i];
   }
+  detail::check_sources(s);
   auto claim = abi_struct<tenon_claim>();
   const std::vector<tenon_fop> pro = ops_of(s.pro);
   claim.pro = !pro.empty() && pro.back().id == TENON_F_RMSNORM ? 1 : 0;
   claim.epi = detail::plan_epilogue(ops_of(s.epi), has_halves(s)).taken();
   return claim;
+}
+
+inline uint64_t plain_row_bytes(tenon_format format, uint64_t k) {
+  const tenon_block block = tenon_format_block(format);
+  return k / block.elements * block.bytes;
 }
 
 inline tenon_footprint footprint_of(const LinearSite& site, uint64_t load_bytes) {
@@ -147,7 +172,7 @@ void each_loaded_row(const LinearSite& site, const tenon_rows& src, void* const*
     throw Failed("rows of a matrix that the site does not have");
   }
   const StoredMatrix& m = site.mats[src.mat];
-  const uint64_t file_bytes = uint64_t{site.k} / block.elements * block.bytes;
+  const uint64_t file_bytes = plain_row_bytes(src.format, site.k);
   if (src.row0 > m.rows || src.rows > m.rows - src.row0 || src.bytes != src.rows * file_bytes) {
     throw Failed("rows [" + std::to_string(src.row0) + ", +" + std::to_string(src.rows) + ") in " +
                  std::to_string(src.bytes) + " bytes do not fit a matrix of " + std::to_string(m.rows) + " rows");

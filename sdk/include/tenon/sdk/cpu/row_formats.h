@@ -52,20 +52,17 @@ inline __m128i masked(__m128i b, int mask) {
 struct Q4_0Row : Blocks<TENON_Q4_0, 32, 18, 4> {
   template <class Sink>
   static void block(const uint8_t* p, Sink&& sink) {
-    const float d = half_scale(p);
-    const Nibbles weights(d, -8 * d);
-    const __m128i q = load_bytes(p + 2);
-    sink(0, weights(q));
-    sink(1, weights(upper_nibbles(q)));
+    const Nibbles<8> weights(half_scale(p), 0);
+    sink(0, weights.low(p + 2));
+    sink(1, weights.high(p + 2));
   }
 };
 struct Q4_1Row : Blocks<TENON_Q4_1, 32, 20, 4> {
   template <class Sink>
   static void block(const uint8_t* p, Sink&& sink) {
     const Nibbles weights(half_scale(p), half_scale(p + 2));
-    const __m128i q = load_bytes(p + 4);
-    sink(0, weights(q));
-    sink(1, weights(upper_nibbles(q)));
+    sink(0, weights.low(p + 4));
+    sink(1, weights.high(p + 4));
   }
 };
 
@@ -82,8 +79,8 @@ template <class Sink>
 inline void five_bits(const uint8_t* fifth, const uint8_t* nibbles, float scale, float shift, Sink&& sink) {
   const __m128i q = load_bytes(nibbles);
   const Vec d = splat(scale), m = splat(shift);
-  sink(0, fma(from_u8(_mm_or_si128(masked(q, 15), fifth_bits(fifth))), d, m));
-  sink(1, fma(from_u8(_mm_or_si128(masked(upper_nibbles(q), 15), fifth_bits(fifth + 2))), d, m));
+  sink(0, fma(convert_u8(_mm_or_si128(masked(q, 15), fifth_bits(fifth))), d, m));
+  sink(1, fma(convert_u8(_mm_or_si128(masked(upper_nibbles(q), 15), fifth_bits(fifth + 2))), d, m));
 }
 struct Q5_0Row : Blocks<TENON_Q5_0, 32, 22, 4> {
   template <class Sink>
@@ -102,8 +99,8 @@ struct Q8_0Row : Blocks<TENON_Q8_0, 32, 34, 4> {
   template <class Sink>
   static void block(const uint8_t* p, Sink&& sink) {
     const Vec d = splat(half_scale(p));
-    sink(0, mul(from_i8(load_bytes(p + 2)), d));
-    sink(1, mul(from_i8(load_bytes(p + 18)), d));
+    sink(0, mul(from_i8(p + 2), d));
+    sink(1, mul(from_i8(p + 18), d));
   }
 };
 
@@ -115,7 +112,7 @@ struct Q2_KRow : Blocks<TENON_Q2_K, 256, 84, 2> {
       __m128i q[2] = {load_bytes(p + 16 + 32 * half), load_bytes(p + 32 + 32 * half)};
       for (uint32_t run = 8 * half; run < 8 * half + 8; ++run) {
         const auto scale = static_cast<float>(p[run] & 15), min = static_cast<float>(p[run] >> 4);
-        sink(run, fma(from_u8(masked(q[run % 2], 3)), splat(d * scale), splat(-dmin * min)));
+        sink(run, fma(convert_u8(masked(q[run % 2], 3)), splat(d * scale), splat(-dmin * min)));
         q[run % 2] = _mm_srli_epi16(q[run % 2], 2);
       }
     }
@@ -135,7 +132,7 @@ struct Q3_KRow : Blocks<TENON_Q3_K, 256, 110, 2> {
         const auto scale = static_cast<int>(low | ((s[8 + run % 4] >> (run / 4 * 2)) & 3u) << 4) - 32;
         __m128i& t = third[run % 2];
         const __m128i value = _mm_or_si128(masked(q[run % 2], 3), _mm_slli_epi16(masked(t, 1), 2));
-        sink(run, mul(from_i8(_mm_sub_epi8(value, _mm_set1_epi8(4))), splat(d * static_cast<float>(scale))));
+        sink(run, mul(convert_i8(_mm_sub_epi8(value, _mm_set1_epi8(4))), splat(d * static_cast<float>(scale))));
         q[run % 2] = _mm_srli_epi16(q[run % 2], 2), t = _mm_srli_epi16(t, 1);
       }
     }
@@ -152,8 +149,8 @@ struct GroupScales {
     const uint32_t mask6 = 0x3f3f3f3fu, mask4 = 0x0f0f0f0fu, mask2 = 0x03030303u;
     const uint32_t s0 = w[0] & mask6, s1 = (w[2] & mask4) | ((w[0] >> 6) & mask2) << 4;
     const uint32_t m0 = w[1] & mask6, m1 = ((w[2] >> 4) & mask4) | ((w[1] >> 6) & mask2) << 4;
-    const Vec v =
-        from_u8(_mm_setr_epi32(static_cast<int>(s0), static_cast<int>(s1), static_cast<int>(m0), static_cast<int>(m1)));
+    const Vec v = convert_u8(
+        _mm_setr_epi32(static_cast<int>(s0), static_cast<int>(s1), static_cast<int>(m0), static_cast<int>(m1)));
     float values[16];
     store(values, v);
     for (int i = 0; i < 8; ++i) scale[i] = values[i] * d, min[i] = -(values[8 + i] * dmin);
@@ -164,12 +161,12 @@ struct Q4_KRow : Blocks<TENON_Q4_K, 256, 144, 2> {
   static void block(const uint8_t* p, Sink&& sink) {
     const GroupScales s(p);
     for (uint32_t pair = 0; pair < 4; ++pair) {
-      const __m128i a = load_bytes(p + 16 + 32 * pair), b = load_bytes(p + 32 + 32 * pair);
+      const uint8_t* q = p + 16 + 32 * pair;
       const Nibbles low(s.scale[2 * pair], s.min[2 * pair]), high(s.scale[2 * pair + 1], s.min[2 * pair + 1]);
-      sink(4 * pair, low(a));
-      sink(4 * pair + 1, low(b));
-      sink(4 * pair + 2, high(upper_nibbles(a)));
-      sink(4 * pair + 3, high(upper_nibbles(b)));
+      sink(4 * pair, low.low(q));
+      sink(4 * pair + 1, low.low(q + 16));
+      sink(4 * pair + 2, high.high(q));
+      sink(4 * pair + 3, high.high(q + 16));
     }
   }
 };
@@ -184,7 +181,7 @@ struct Q5_KRow : Blocks<TENON_Q5_K, 256, 176, 2> {
         __m128i q = load_bytes(p + 48 + group / 2 * 32 + 16 * half);
         if (group % 2 == 1) q = upper_nibbles(q);
         q = _mm_or_si128(masked(q, 15), _mm_slli_epi16(masked(fifth[half], 1), 4));
-        sink(2 * group + half, fma(from_u8(q), scale, min));
+        sink(2 * group + half, fma(convert_u8(q), scale, min));
         fifth[half] = _mm_srli_epi16(fifth[half], 1);
       }
     }
@@ -194,7 +191,7 @@ struct Q5_KRow : Blocks<TENON_Q5_K, 256, 176, 2> {
 struct Q6_KRow : Blocks<TENON_Q6_K, 256, 210, 2> {
   template <class Sink>
   static void block(const uint8_t* p, Sink&& sink) {
-    const Vec scales = mul(from_i8(load_bytes(p + 192)), splat(half_scale(p + 208)));
+    const Vec scales = mul(convert_i8(load_bytes(p + 192)), splat(half_scale(p + 208)));
     float scale[16];
     store(scale, scales);
     for (uint32_t half = 0; half < 2; ++half) {
@@ -204,7 +201,7 @@ struct Q6_KRow : Blocks<TENON_Q6_K, 256, 210, 2> {
         if (run % 8 >= 4) low = upper_nibbles(low);
         __m128i& h = high[run % 2];
         const __m128i value = _mm_or_si128(masked(low, 15), _mm_slli_epi16(masked(h, 3), 4));
-        sink(run, mul(from_i8(_mm_sub_epi8(value, _mm_set1_epi8(32))), splat(scale[run])));
+        sink(run, mul(convert_i8(_mm_sub_epi8(value, _mm_set1_epi8(32))), splat(scale[run])));
         h = _mm_srli_epi16(h, 2);
       }
     }

@@ -10,6 +10,12 @@
 namespace tenon::sdk::cpu {
 namespace {
 
+#if defined(__AVX2__)
+inline __m128i load_bytes(const uint8_t* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+#endif
+
 #if defined(__AVX512F__)
 
 struct Vec {
@@ -33,10 +39,10 @@ inline Vec mul(Vec a, Vec b) {
 inline Vec fma(Vec a, Vec b, Vec c) {
   return {_mm512_fmadd_ps(a.v, b.v, c.v)};
 }
-inline Vec from_u8(__m128i b) {
+inline Vec convert_u8(__m128i b) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(b))};
 }
-inline Vec from_i8(__m128i b) {
+inline Vec convert_i8(__m128i b) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b))};
 }
 inline Vec from_half(const void* p) {
@@ -50,14 +56,20 @@ inline __m256 fold(Vec a) {
   return _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
 }
 
-// scale * (low nibble of each byte) + shift, the upper nibbles being anything. shift has to be such that fusing makes
-// no difference (products of scale and nibble are exact).
+// (nibble - First) * scale + shift of 16 bytes' low or high nibbles; products of scale and nibble must be exact, so
+// that fusing makes no difference.
+template <int First = 0>
 struct Nibbles {
   __m512 table;
   Nibbles(float scale, float shift)
-      : table(_mm512_fmadd_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+      : table(_mm512_fmadd_ps(_mm512_setr_ps(-First, 1 - First, 2 - First, 3 - First, 4 - First, 5 - First, 6 - First,
+                                             7 - First, 8 - First, 9 - First, 10 - First, 11 - First, 12 - First,
+                                             13 - First, 14 - First, 15 - First),
                               _mm512_set1_ps(scale), _mm512_set1_ps(shift))) {}
-  Vec operator()(__m128i b) const { return {_mm512_permutexvar_ps(_mm512_cvtepu8_epi32(b), table)}; }
+  // The look-up takes the lowest four bits and ignores the rest.
+  Vec look_up(__m128i b) const { return {_mm512_permutexvar_ps(_mm512_cvtepu8_epi32(b), table)}; }
+  Vec low(const uint8_t* p) const { return look_up(load_bytes(p)); }
+  Vec high(const uint8_t* p) const { return look_up(_mm_srli_epi16(load_bytes(p), 4)); }
 };
 
 #elif defined(__AVX2__)
@@ -84,10 +96,10 @@ inline Vec mul(Vec x, Vec y) {
 inline Vec fma(Vec x, Vec y, Vec z) {
   return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
 }
-inline Vec from_u8(__m128i b) {
+inline Vec convert_u8(__m128i b) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(b)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(b, 8)))};
 }
-inline Vec from_i8(__m128i b) {
+inline Vec convert_i8(__m128i b) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(b, 8)))};
 }
 inline Vec from_half(const void* p) {
@@ -105,10 +117,16 @@ inline __m256 fold(Vec v) {
   return _mm256_add_ps(v.a, v.b);
 }
 
+template <int First = 0>
 struct Nibbles {
   Vec scale, shift;
   Nibbles(float d, float m) : scale(splat(d)), shift(splat(m)) {}
-  Vec operator()(__m128i b) const { return fma(from_u8(_mm_and_si128(b, _mm_set1_epi8(15))), scale, shift); }
+  Vec value(__m128i b) const {
+    const __m128i nibble = _mm_and_si128(b, _mm_set1_epi8(15));
+    return fma(convert_i8(_mm_sub_epi8(nibble, _mm_set1_epi8(First))), scale, shift);
+  }
+  Vec low(const uint8_t* p) const { return value(load_bytes(p)); }
+  Vec high(const uint8_t* p) const { return value(_mm_srli_epi16(load_bytes(p), 4)); }
 };
 
 #else
@@ -137,6 +155,23 @@ inline float sum(Vec a) {
   }
   return a.v[0];
 }
+inline Vec from_i8(const uint8_t* p) {
+  Vec a;
+  for (int i = 0; i < 16; ++i) a.v[i] = static_cast<float>(static_cast<int8_t>(p[i]));
+  return a;
+}
+template <int First = 0>
+struct Nibbles {
+  float scale, shift;
+  Nibbles(float d, float m) : scale(d), shift(m) {}
+  Vec value(const uint8_t* p, int bits) const {
+    Vec a;
+    for (int i = 0; i < 16; ++i) a.v[i] = static_cast<float>(((p[i] >> bits) & 15) - First) * scale + shift;
+    return a;
+  }
+  Vec low(const uint8_t* p) const { return value(p, 0); }
+  Vec high(const uint8_t* p) const { return value(p, 4); }
+};
 // s[i] = sum of a[i]
 inline void sum4(const Vec* a, float* s) {
   for (int i = 0; i < 4; ++i) s[i] = sum(a[i]);
@@ -153,6 +188,9 @@ inline float sum(Vec a) {
   const __m128 s = fold4(a), two = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
+inline Vec from_i8(const uint8_t* p) {
+  return convert_i8(load_bytes(p));
+}
 inline void sum4(const Vec* a, float* s) {
   __m128 r0 = fold4(a[0]), r1 = fold4(a[1]), r2 = fold4(a[2]), r3 = fold4(a[3]);
   _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
@@ -162,9 +200,6 @@ inline float half_scale(const uint8_t* p) {
   uint16_t bits;
   memcpy(&bits, p, sizeof(bits));
   return _cvtsh_ss(bits);
-}
-inline __m128i load_bytes(const uint8_t* p) {
-  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
 }
 #endif
 

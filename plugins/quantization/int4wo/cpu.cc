@@ -1,0 +1,39 @@
+#include "kernels.h"
+#include "pack.h"
+#include "plugin.h"
+
+namespace tenon::int4wo {
+
+using namespace sdk::cpu;
+
+const KernelTable& kernels(Isa isa) {
+  return isa == Isa::kAvx512 ? kAvx512Kernels : isa == Isa::kAvx2 ? kAvx2Kernels : kScalarKernels;
+}
+
+Int4wo::Int4wo(const sdk::Params& params, const sdk::Env& env)
+    : LinearScheme(env), group_(static_cast<uint32_t>(params.integer("group_size"))) {}
+
+tenon_claim Int4wo::claim(const tenon_linear& s, const tenon_bounds&) const {
+  return claim_linear(s);
+}
+
+std::unique_ptr<Int4wo::Site> Int4wo::bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
+  auto site = std::make_unique<Site>();
+  site->k = static_cast<uint32_t>(s.in_dim);
+  for (uint32_t i = 0; i < s.n_mats; ++i) {
+    site->mats.push_back({code_of(group_), static_cast<uint32_t>(s.out_dim[i]), row_bytes(site->k, group_)});
+  }
+  return site;
+}
+
+void Int4wo::load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void*) const {
+  each_loaded_row(site, src, store, [&](uint8_t* to, const uint8_t* from) {
+    auto* w = static_cast<float*>(scratch);
+    unpack_row(src.format, from, site.k, w);
+    pack_row(w, site.k, group_, to);
+  });
+}
+
+}  // namespace tenon::int4wo
+
+TENON_PLUGIN(tenon::int4wo::Int4wo);

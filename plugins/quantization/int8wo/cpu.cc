@@ -1,0 +1,36 @@
+#include "kernels.h"
+#include "pack.h"
+#include "plugin.h"
+
+namespace tenon::int8wo {
+
+using namespace sdk::cpu;
+
+const KernelTable& kernels(Isa isa) {
+  return isa == Isa::kAvx512 ? kAvx512Kernels : isa == Isa::kAvx2 ? kAvx2Kernels : kScalarKernels;
+}
+
+tenon_claim Int8wo::claim(const tenon_linear& s, const tenon_bounds&) const {
+  return claim_linear(s);
+}
+
+std::unique_ptr<Int8wo::Site> Int8wo::bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
+  auto site = std::make_unique<Site>();
+  site->k = static_cast<uint32_t>(s.in_dim);
+  for (uint32_t i = 0; i < s.n_mats; ++i) {
+    site->mats.push_back({kInt8Row, static_cast<uint32_t>(s.out_dim[i]), row_bytes(site->k)});
+  }
+  return site;
+}
+
+void Int8wo::load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void*) const {
+  each_loaded_row(site, src, store, [&](uint8_t* to, const uint8_t* from) {
+    auto* w = static_cast<float*>(scratch);
+    unpack_row(src.format, from, site.k, w);
+    pack_row(w, site.k, to);
+  });
+}
+
+}  // namespace tenon::int8wo
+
+TENON_PLUGIN(tenon::int8wo::Int8wo);

@@ -1,0 +1,26 @@
+// quantization.int8wo: int8 weights with one scale a row of the matrix.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "tenon/sdk/cpu/linear_scheme.h"
+
+namespace tenon::int8wo {
+
+const sdk::cpu::KernelTable& kernels(sdk::cpu::Isa isa);
+
+class Int8wo : public sdk::cpu::LinearScheme<Int8wo, &kernels> {
+ public:
+  static constexpr const char* kName = "int8wo";
+  static constexpr const char* kDoc = "int8 weights, one scale an output row; activations in f32";
+  static constexpr auto kParams = sdk::params();
+
+  Int8wo(const sdk::Params&, const sdk::Env& env) : LinearScheme(env) {}
+
+  tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const;
+  std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const;
+  void load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void* queue) const;
+};
+
+}  // namespace tenon::int8wo

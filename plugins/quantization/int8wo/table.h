@@ -1,0 +1,29 @@
+// The table of the instruction set that the source is compiled for; only for those sources.
+#pragma once
+
+#include "pack.h"
+#include "tenon/sdk/cpu/products.h"
+
+namespace tenon::int8wo {
+namespace {
+
+using namespace sdk::cpu;
+
+struct Int8Row {
+  static constexpr uint32_t kCode = kInt8Row, kElements = 16, kHeader = kScaleBytes, kColumns = 8;
+  static constexpr size_t kBytes = 16;
+  static float scale(const uint8_t* row) {
+    float s;
+    memcpy(&s, row, sizeof(s));
+    return s;
+  }
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    sink(0, from_i8(p));
+  }
+};
+constexpr RowFormat kFormats[] = {row_format<Int8Row>()};
+constexpr KernelTable kTable{&tile_product, kFormats, 1};
+
+}  // namespace
+}  // namespace tenon::int8wo

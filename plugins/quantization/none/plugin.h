@@ -1,0 +1,35 @@
+// quantization.none: weights as plain floats.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "tenon/sdk/cpu/linear_scheme.h"
+
+namespace tenon::none {
+
+const sdk::cpu::KernelTable& kernels(sdk::cpu::Isa isa);
+
+class None : public sdk::cpu::LinearScheme<None, &kernels> {
+ public:
+  static constexpr const char* kName = "none";
+  static constexpr const char* kDoc = "weights as plain floats: fp32, fp16 or bf16";
+  static constexpr auto kParams = sdk::params(sdk::text(
+      {.name = "dtype",
+       .doc = "how weights are held; stored: floats as in the file, quantized blocks as the fp32 values they stand for",
+       .value = "stored",
+       .choices = "stored|fp32|fp16|bf16"}));
+
+  None(const sdk::Params& params, const sdk::Env& env);
+
+  tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const;
+  std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const;
+  void load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void* queue) const;
+
+ private:
+  tenon_format held(tenon_format source) const;
+
+  tenon_format dtype_;  // TENON_FORMAT_NONE: as stored
+};
+
+}  // namespace tenon::none
