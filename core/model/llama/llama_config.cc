@@ -35,7 +35,9 @@ class Reader {
     return v;
   }
   void problem(const std::string& message) {
-    problems_.push_back({{weights_.files().empty() ? "" : weights_.files().front().string(), 0, 0}, message});
+    Diagnostic& d = problems_.emplace_back();
+    if (!weights_.files().empty()) d.where.file = weights_.files().front().string();
+    d.message = message;
   }
   void finish() {
     if (!problems_.empty()) throw Error(ErrorCode::kModel, std::move(problems_));

@@ -57,7 +57,7 @@ LinearView::LinearView(const Site& site, const SiteGroup& group, const Chain& pr
 void Negotiation::refuse(const std::string& path, const std::string& reason) {
   const std::string message = path + ": " + reason;
   const auto same = [&](const Diagnostic& d) { return d.message == message; };
-  if (std::none_of(refusals_.begin(), refusals_.end(), same)) refusals_.push_back({{}, message});
+  if (std::none_of(refusals_.begin(), refusals_.end(), same)) refusals_.emplace_back().message = message;
 }
 
 void Negotiation::note(const std::string& path, const std::string& text) {
