@@ -49,12 +49,13 @@ class Sampler : public ComponentDefaults {
   static T& self(void* p) { return *static_cast<T*>(p); }
 
   static uint64_t call_state_bytes(void* p, uint32_t vocab) noexcept {
+    uint64_t bytes = 0;
     if constexpr (requires { &T::state_bytes; }) {
-      return self(p).state_bytes(vocab);
+      static_cast<void>(guard(nullptr, [&] { bytes = self(p).state_bytes(vocab); }));
     } else {
       static_cast<void>(p), static_cast<void>(vocab);
-      return 0;
     }
+    return bytes;
   }
   static tenon_status call_encode(void* p, const tenon_params* request, void* record, tenon_reason* why) noexcept {
     return guard(why, [&] {

@@ -1,0 +1,142 @@
+#include "registry/library.h"
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "registry/elf_note.h"
+#include "registry/kinds.h"
+#include "registry/trust.h"
+#include "tenon/core/error.h"
+#include "tenon/core/params.h"
+#include "tenon/sdk/error.h"
+
+namespace tenon {
+namespace {
+
+[[noreturn]] void fail(const std::string& library, const std::string& why) {
+  throw Error(ErrorCode::kPlugin, library + ": " + why);
+}
+
+const char* or_empty(const char* text) {
+  return text == nullptr ? "" : text;
+}
+
+bool describes(const tenon_note& note, const tenon_component& c) {
+  return std::strcmp(or_empty(c.kind), note.kind) == 0 && std::strcmp(or_empty(c.name), note.name) == 0 &&
+         std::strcmp(or_empty(c.device), note.device) == 0;
+}
+
+// Memory comes with an instance; all that init can do through its host is say something.
+tenon_status no_memory_yet(void*, uint32_t, uint64_t, const char*, void**, tenon_reason* why) {
+  sdk::fill_reason(why, "memory is there from create on, not during init");
+  return TENON_UNSUPPORTED;
+}
+void release_nothing(void*, void*) {}
+void keep_message(void* messages, uint32_t, const char* message) {
+  static_cast<std::vector<std::string>*>(messages)->emplace_back(message);
+}
+
+}  // namespace
+
+tenon_note examine_library(const std::filesystem::path& canonical, const std::vector<std::filesystem::path>& folders) {
+  const std::string name = canonical.string();
+  try {
+    const std::optional<tenon_note> note = read_note(ElfFile(canonical));
+    if (!note) fail(name, "is no Tenon plugin: it has no note of that name");
+    std::vector<std::filesystem::path> places = {canonical, canonical.parent_path()};
+    places.insert(places.end(), folders.begin(), folders.end());
+    for (const std::filesystem::path& place : places) {
+      if (const std::string problem = trust_problem(place); !problem.empty()) fail(name, "is not trusted: " + problem);
+    }
+    if (const std::string problem = compatibility_problem(*note); !problem.empty()) fail(name, problem);
+    return *note;
+  } catch (const Error& e) {
+    const std::string& why = e.diagnostics().front().message;
+    if (why.starts_with(name)) throw;
+    fail(name, why);
+  }
+}
+
+Library::Library(const std::filesystem::path& canonical, const tenon_note& note) {
+  const std::string name = canonical.string();
+  namespace dll = boost::dll;
+  const tenon_plugin* table = nullptr;
+  try {
+    library_.load(canonical, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
+    table = &library_.get<const tenon_plugin>(TENON_PLUGIN_SYMBOL);
+  } catch (const std::exception& e) {
+    fail(name, std::string(library_.is_loaded() ? "does not export " TENON_PLUGIN_SYMBOL ": " : "does not load: ") +
+                   e.what());
+  }
+  if (table->h.size < offsetof(tenon_plugin, init) || table->h.major != TENON_ABI_MAJOR) {
+    fail(name, "its table " TENON_PLUGIN_SYMBOL " is of another version than its note");
+  }
+  plugin_ = sdk::read_abi(table);
+  check_component(note, name);
+  initialize(name);
+}
+
+Library::~Library() {
+  if (initialized_ && plugin_.deinit != nullptr) plugin_.deinit();
+}
+
+void Library::check_component(const tenon_note& note, const std::string& name) {
+  const tenon_component* found = nullptr;
+  std::string others;
+  for (uint32_t i = 0; plugin_.component != nullptr && i < plugin_.n_components; ++i) {
+    const tenon_component* c = plugin_.component[i];
+    if (c == nullptr || c->h.size < sizeof(tenon_component)) fail(name, "its table of components is damaged");
+    if (describes(note, *c)) found = c;
+    others += std::string(others.empty() ? "" : ", ") + or_empty(c->kind) + '/' + or_empty(c->name) + " for " +
+              or_empty(c->device);
+  }
+  if (found == nullptr) {
+    fail(name, std::string("its note says ") + note.kind + '/' + note.name + " for " + note.device +
+                   ", its table says " + (others.empty() ? "nothing" : others));
+  }
+  component_ = sdk::read_abi(found);
+  for (const auto& [function, there] : {std::pair{"create", component_.create != nullptr},
+                                        {"destroy", component_.destroy != nullptr},
+                                        {"interface", component_.interface != nullptr}}) {
+    if (!there) fail(name, std::string("its component has no function \"") + function + '"');
+  }
+  static constexpr tenon_param_schema kNoParameters = {{sizeof(tenon_param_schema), 1, 0}, 0, 0, nullptr};
+  if (component_.schema == nullptr) component_.schema = &kNoParameters;
+  const std::vector<std::string> problems = schema_problems(*component_.schema);
+  if (!problems.empty()) fail(name, "its parameter schema is wrong: " + problems.front());
+  if (const std::string hash = schema_hash(*component_.schema); hash != note.schema_hash) {
+    fail(name, "its parameters (schema " + hash + ") are not those that its note promises (schema " + note.schema_hash +
+                   "): rebuild it");
+  }
+}
+
+void Library::initialize(const std::string& name) {
+  if (plugin_.init == nullptr) return;
+  host_ = sdk::abi_struct<tenon_host>();
+  host_.ctx = &messages_;
+  host_.alloc = &no_memory_yet, host_.release = &release_nothing, host_.log = &keep_message;
+  char text[512] = "";
+  tenon_reason why{text, sizeof(text)};
+  tenon_status status = TENON_ERROR;
+  try {
+    status = plugin_.init(&host_, &why);
+  } catch (...) {
+    fail(name, "init let an exception out");
+  }
+  if (status != TENON_OK) fail(name, std::string("init failed: ") + text);
+  initialized_ = true;
+}
+
+const Library& open_library(const std::filesystem::path& canonical, const tenon_note& note) {
+  // Of the process, as the loader's own list is; never destroyed, so that no library is unloaded at exit either.
+  static std::mutex mutex;
+  static auto* const kOpen = new std::map<std::filesystem::path, std::unique_ptr<const Library>>;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<const Library>& entry = (*kOpen)[canonical];
+  if (entry == nullptr) entry = std::make_unique<const Library>(canonical, note);
+  return *entry;
+}
+
+}  // namespace tenon

@@ -1,0 +1,47 @@
+// A plugin library: looked at, opened, checked against its own note.
+#pragma once
+
+#include <boost/dll/shared_library.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tenon/abi/plugin.h"
+
+namespace tenon {
+
+// Reads the note of a library that is to be loaded, and checks what can be checked without opening it.
+// Throws Error(kPlugin) with the library's name and the reason: others can write to it or to one of `folders` (its own
+// is always among them), no plugin, of another version or draft.
+tenon_note examine_library(const std::filesystem::path& canonical, const std::vector<std::filesystem::path>& folders);
+
+// A library that is open. Closes it at the end of its life, which only a validator may want.
+class Library {
+ public:
+  // canonical: an absolute path. Throws Error(kPlugin): the loader's own words, a missing symbol, a table that
+  // contradicts the note, a schema that is wrong in itself, init's reason.
+  Library(const std::filesystem::path& canonical, const tenon_note& note);
+  ~Library();
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  const tenon_plugin& plugin() const { return plugin_; }                  // as large as this host knows it
+  const tenon_component& component() const { return component_; }         // the note's, as large as this host knows it
+  const std::vector<std::string>& messages() const { return messages_; }  // what it had to say during init
+
+ private:
+  void check_component(const tenon_note& note, const std::string& name);
+  void initialize(const std::string& name);
+
+  boost::dll::shared_library library_;
+  tenon_plugin plugin_{};
+  tenon_component component_{};
+  tenon_host host_{};
+  std::vector<std::string> messages_;
+  bool initialized_ = false;
+};
+
+// The same, once a process and for good: graphs hold kernels, and thread-locals make unloading unsafe.
+const Library& open_library(const std::filesystem::path& canonical, const tenon_note& note);
+
+}  // namespace tenon

@@ -1,0 +1,3 @@
+#include "altered.h"
+
+TENON_ALTERED_PLUGIN(it.note.abi_minor = TENON_ABI_MINOR + 3; it.note.needs_minor = TENON_ABI_MINOR + 3;);

@@ -1,0 +1,5 @@
+// A note, but nothing behind it.
+#include "good_sampler.h"
+
+extern "C" __attribute__((section(".note.tenon"), used, aligned(4))) const tenon_note_section tenon_note_v1 =
+    tenon::sdk::detail::note<tenon::bad::Good>();

@@ -1,0 +1,3 @@
+#include "altered.h"
+
+TENON_ALTERED_PLUGIN(it.note.abi_major = TENON_ABI_MAJOR + 1;);
