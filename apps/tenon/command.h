@@ -75,6 +75,10 @@ class Session {
 // Each adds its command; the returned function runs it if it was chosen.
 using Run = std::function<int()>;
 Run add_generate(CLI::App& app);
+Run add_inspect(CLI::App& app);
+Run add_plan(CLI::App& app);
+Run add_tokenize(CLI::App& app);
+Run add_trace(CLI::App& app);
 
 // "tenon generate --set kv_cache.use=static model.gguf": words that a shell takes apart again.
 std::string shell_line(const std::vector<std::string>& words);

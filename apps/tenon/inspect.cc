@@ -1,0 +1,126 @@
+// `tenon inspect`: what is installed, a component's parameters, a model's file, a pipeline's step program.
+#include <cstdio>
+
+#include "command.h"
+#include "program_report.h"
+#include "report.h"
+#include "tenon/core/params.h"
+
+namespace tenon::app {
+namespace {
+
+struct Args {
+  std::string component, model, program;
+  PipelineArgs pipeline;
+  uint32_t rows = 0, context = 0;
+  bool json = false;
+};
+
+std::string origin(const ComponentInfo& c) {
+  return c.library.empty() ? "built in" : c.library.string();
+}
+
+void list_components(const Registry& registry, bool json) {
+  boost::json::array components, notices;
+  std::string kind;
+  for (const ComponentInfo& c : registry.components()) {
+    if (!json && c.kind != kind) std::printf("%s\n", c.kind.c_str());
+    kind = c.kind;
+    if (!json) std::printf("  %-22s %-5s %s\n", c.name.c_str(), c.device.c_str(), origin(c).c_str());
+    components.push_back(
+        boost::json::object{{"kind", c.kind}, {"name", c.name}, {"device", c.device}, {"origin", origin(c)}});
+  }
+  for (const ScanNotice& n : registry.notices()) {
+    if (!json) std::printf("%s %s: %s\n", n.refused ? "refused" : "note", n.library.c_str(), n.message.c_str());
+    notices.push_back(
+        boost::json::object{{"library", n.library.string()}, {"refused", n.refused}, {"message", n.message}});
+  }
+  if (json) {
+    const boost::json::object all = {{"components", components}, {"notices", notices}};
+    std::printf("%s\n", boost::json::serialize(all).c_str());
+  }
+}
+
+void show_component(Registry& registry, const std::string& id, bool json) {
+  const size_t dot = id.find('.');
+  if (dot == std::string::npos) {
+    throw Error(ErrorCode::kUsage, "\"" + id + "\" names no component; write kind.name, as in quantization.int4wo");
+  }
+  const LoadedComponent& c = registry.load(id.substr(0, dot), id.substr(dot + 1));
+  boost::json::array parameters;
+  if (!json) {
+    std::printf("%s: %s\n%s", id.c_str(), c.doc.c_str(), c.info.library.empty() ? "built in\n" : "");
+    if (!c.info.library.empty()) {
+      std::printf("%s\nby %s, version %s, license %s, made with %s\n", c.info.library.c_str(), c.vendor.c_str(),
+                  c.version.c_str(), c.license.c_str(), c.compiler.c_str());
+    }
+    std::printf(c.schema->count == 0 ? "no parameters\n" : "parameters\n");
+  }
+  for (size_t i = 0; i < c.schema->count; ++i) {
+    const tenon_param_spec spec = spec_at(*c.schema, i);
+    if (!json) std::printf("  %-14s %s\n  %14s %s\n", spec.name, describe(spec).c_str(), "", spec.doc);
+    parameters.push_back(boost::json::object{{"name", spec.name},
+                                             {"type", type_name(spec)},
+                                             {"default", default_text(spec)},
+                                             {"range", range_text(spec)},
+                                             {"doc", spec.doc}});
+  }
+  if (!json) return;
+  const boost::json::object out = {
+      {"id", id}, {"doc", c.doc}, {"origin", origin(c.info)}, {"version", c.version}, {"parameters", parameters}};
+  std::printf("%s\n", boost::json::serialize(out).c_str());
+}
+
+void show_model(const std::string& path) {
+  const std::unique_ptr<Weights> weights = open_weights(path);
+  uint64_t bytes = 0;
+  for (const WeightTensor& t : weights->tensors()) {
+    std::string shape;
+    for (const int64_t d : t.shape) shape += (shape.empty() ? "" : " x ") + std::to_string(d);
+    std::printf("%-48s %-6s %s\n", t.name.c_str(), tenon_format_name(t.format), shape.c_str());
+    bytes += t.bytes;
+  }
+  std::printf("%zu tensors, %s, architecture %s, convention %s\n", weights->tensors().size(),
+              format_bytes(bytes).c_str(), architecture_of(*weights).c_str(),
+              std::string(weights->convention()).c_str());
+}
+
+int run(const Args& args) {
+  if (!args.model.empty()) {
+    show_model(args.model);
+  } else if (!args.program.empty()) {
+    const auto engine = Engine::open({.config = args.program,
+                                      .set = args.pipeline.overrides(),
+                                      .plugin_dirs = args.pipeline.plugin_dirs,
+                                      .log = &log_message});
+    print_program(engine->pipeline(), {args.rows, args.context}, args.json);
+  } else {
+    const std::unique_ptr<Registry> registry = make_registry(args.pipeline.plugin_dirs);
+    if (args.component.empty()) {
+      list_components(*registry, args.json);
+    } else {
+      show_component(*registry, args.component, args.json);
+    }
+  }
+  return std::fflush(stdout) == 0 ? kOk : kIo;
+}
+
+}  // namespace
+
+Run add_inspect(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("inspect", "Show what is installed, a component (kind.name), a model or a step program.");
+  auto args = std::make_shared<Args>();
+  args->pipeline.add_to(*command, "");
+  auto* component = command->add_option("COMPONENT", args->component, "kind.name, as in quantization.int4wo");
+  auto* model = command->add_option("--model", args->model, "List a model's tensors")->excludes(component);
+  auto* program = command->add_option("--program", args->program, "The step program of a pipeline file or model")
+                      ->excludes(component)
+                      ->excludes(model);
+  command->add_option("--rows", args->rows, "Rows of the step; chooses the program")->needs(program);
+  command->add_option("--context", args->context, "Tokens that each row attends to, for its costs")->needs(program);
+  command->add_flag("--json", args->json, "As JSON");
+  return [command, args] { return command->parsed() ? run(*args) : -1; };
+}
+
+}  // namespace tenon::app
