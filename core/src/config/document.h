@@ -9,7 +9,8 @@
 namespace tenon {
 
 struct ConfigDocument::Data {
-  std::vector<std::string> files;  // in the order of the layers
+  std::string file;                  // the topmost
+  std::vector<std::string> sources;  // files and options in the order in which they count
   config::Table root;
 };
 

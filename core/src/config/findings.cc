@@ -42,11 +42,11 @@ void Findings::add(const Error& error, const SourcePosition& where) {
   for (const Diagnostic& d : error.diagnostics()) all_.push_back({d.where.file.empty() ? where : d.where, d.message});
 }
 
-void Findings::throw_if_any(const std::vector<std::string>& files) {
+void Findings::throw_if_any(const std::vector<std::string>& sources) {
   if (all_.empty()) return;
   const auto rank = [&](const Diagnostic& d) {
-    const auto file = std::find(files.begin(), files.end(), d.where.file);
-    return std::tuple(file - files.begin(), d.where.line, d.where.column);
+    const auto source = std::find(sources.begin(), sources.end(), d.where.file);
+    return std::tuple(source - sources.begin(), d.where.line, d.where.column);
   };
   std::stable_sort(all_.begin(), all_.end(),
                    [&](const Diagnostic& a, const Diagnostic& b) { return rank(a) < rank(b); });

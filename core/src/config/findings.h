@@ -17,9 +17,9 @@ class Findings {
   // Those of the error; the ones without a position get `where`.
   void add(const Error& error, const SourcePosition& where);
 
-  // Throws Error(kConfig), if there is anything, in order of position: `files` first, in that order. The first hundred
-  // are listed, the rest counted.
-  void throw_if_any(const std::vector<std::string>& files);
+  // Throws Error(kConfig), if there is anything, in order of position: by source, as listed, then by line. The first
+  // hundred are listed, the rest counted.
+  void throw_if_any(const std::vector<std::string>& sources);
 
  private:
   std::vector<Diagnostic> all_;

@@ -132,7 +132,8 @@ ConfigDocument parse_config(const std::vector<ConfigText>& layers, const std::ve
   auto data = std::make_shared<ConfigDocument::Data>();
   std::vector<Diagnostic> errors;
   for (const ConfigText& layer : layers) {
-    data->files.push_back(layer.name);
+    data->file = layer.name;
+    data->sources.push_back(layer.name);
     config::collect(errors, [&] { config::merge(data->root, config::parse_toml(layer.name, layer.text)); });
   }
   if (!model.empty()) {
@@ -141,7 +142,11 @@ ConfigDocument parse_config(const std::vector<ConfigText>& layers, const std::ve
   }
   Table overrides;
   for (const std::string& option : set) {
-    config::collect(errors, [&] { config::merge_override(overrides, config::parse_override(option)); });
+    config::collect(errors, [&] {
+      Table one = config::parse_override(option);
+      data->sources.push_back(one.begin()->second.key_where.file);
+      config::merge_override(overrides, std::move(one));
+    });
   }
   config::merge(data->root, std::move(overrides));
   if (!errors.empty()) throw Error(ErrorCode::kConfig, std::move(errors));

@@ -36,7 +36,8 @@ bool is_one_key(const Table& table, const std::string& key) {
 
 Table parse_override(const std::string& option) {
   const size_t equals = option.find('=');
-  const std::string key = option.substr(0, equals);
+  std::string key = option.substr(0, equals);
+  key.erase(key.find_last_not_of(" \t") + 1);
   const SourcePosition start{std::string(kPrefix) + (key.size() <= 80 ? key : key.substr(0, 80)), 1, 1};
   if (equals == std::string::npos) {
     throw Error(ErrorCode::kConfig, start, "found no \"=\" in " + quote(option) + ", expected section.key=value");

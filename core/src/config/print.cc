@@ -28,7 +28,7 @@ struct Lines {
   std::vector<Key> keys;
 
   void own(const char* name, const ParamValue& value) { keys.push_back({name, value_text(value), "", false}); }
-  void own(const char* name, uint64_t value) { own(name, ParamValue(static_cast<int64_t>(value))); }
+  void count(const char* name, uint64_t value) { own(name, ParamValue(static_cast<int64_t>(value))); }
   void raw(const char* name, std::string value) { keys.push_back({name, std::move(value), "", false}); }
   void params(const ComponentConfig& c) {
     const ParamValues defaults(c.params.schema());
@@ -72,9 +72,8 @@ std::vector<Lines> sections_of(const PipelineConfig& c) {
   for (const PluginConfig& p : c.plugins) plugins.push_back("{path = " + toml_string(p.path) + "}");
 
   std::vector<Lines> all;
-  Lines top{"", {}};
-  if (!plugins.empty()) top.raw("plugin", inline_array(plugins));
-  all.push_back(std::move(top));
+  all.push_back({"", {}});
+  all.back().raw("plugin", inline_array(plugins));
   Lines pipeline{"pipeline", {}};
   pipeline.own("strict", c.strict);
   pipeline.own("execution", std::string(name_of(c.execution)));
@@ -83,29 +82,29 @@ std::vector<Lines> sections_of(const PipelineConfig& c) {
   model.own("path", c.model.path);
   model.own("weights", c.model.weights);
   model.own("tokenizer", c.model.tokenizer);
-  model.own("context", uint64_t{c.model.context});
+  model.count("context", c.model.context);
   all.push_back(std::move(model));
   all.push_back(component_section("device", c.device));
-  all.back().own("index", uint64_t{c.device_index});
+  all.back().count("index", c.device_index);
   all.push_back(component_section("quantization", c.quantization));
   all.back().raw("override", inline_array(overrides));
   all.push_back(component_section("kv_cache", c.kv_cache));
-  all.back().own("capacity", uint64_t{c.capacity});
+  all.back().count("capacity", c.capacity);
   all.push_back(component_section("attention", c.attention));
   Lines sampler{"sampler", {}};
-  sampler.own("seed", c.seed);
+  sampler.count("seed", c.seed);
   sampler.raw("chain", inline_array(chain));
   sampler.raw("select", inline_table(c.sampler_select, ""));
   all.push_back(std::move(sampler));
   all.push_back(c.draft ? component_section("draft", *c.draft)
                         : Lines{"draft", {{"use", toml_string(kNoDraft), "", false}}});
   all.push_back(component_section("scheduler", c.scheduler));
-  all.back().own("prefill_rows", uint64_t{c.prefill_rows});
+  all.back().count("prefill_rows", c.prefill_rows);
   Lines trace{"trace", {}};
   trace.own("path", c.trace.path);
-  trace.own("skip_steps", c.trace.skip_steps);
-  trace.own("steps", c.trace.steps);
-  trace.own("buffer", uint64_t{c.trace.buffer});
+  trace.count("skip_steps", c.trace.skip_steps);
+  trace.count("steps", c.trace.steps);
+  trace.count("buffer", c.trace.buffer);
   all.push_back(std::move(trace));
   return all;
 }
@@ -121,7 +120,7 @@ const Key* find_key(const Lines& lines, const std::string& name) {
 std::string to_toml(const PipelineConfig& config) {
   std::string text;
   for (const config::Lines& lines : config::sections_of(config)) {
-    if (!lines.section.empty()) text += (text.empty() ? "[" : "\n[") + lines.section + "]\n";
+    if (!lines.section.empty()) text += "\n[" + lines.section + "]\n";
     for (const config::Key& key : lines.keys) text += key.name + " = " + key.value + "\n";
   }
   return text;

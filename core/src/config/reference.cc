@@ -64,7 +64,15 @@ std::string escaped(std::string text) {
   return text;
 }
 
-std::string row(const std::string& key, const std::string& values, const std::string& standard, const char* doc) {
+// Components and sections write theirs as they like; here each is a sentence.
+std::string sentence(std::string text) {
+  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  if (!text.empty() && !text.ends_with('.')) text += '.';
+  return text;
+}
+
+std::string row(const std::string& key, const std::string& values, const std::string& standard,
+                const std::string& doc) {
   return "| `" + key + "` | " + escaped(values) + " | " + (standard.empty() ? "required" : "`" + standard + "`") +
          " | " + escaped(doc) + " |\n";
 }
@@ -76,10 +84,9 @@ std::string table(const tenon_param_schema& schema, const std::vector<Structured
     std::string values = type_name(spec);
     if (const std::string range = range_text(spec); !range.empty()) values += ": " + range;
     if (spec.unit != nullptr && *spec.unit != '\0') values += std::string(" ") + spec.unit;
-    std::string doc = spec.doc;
-    if (spec.flags & TENON_PARAM_PER_REQUEST)
-      doc += doc.ends_with('.') ? " A request may override it." : "; a request may override it";
-    text += row(spec.name, values, default_text(spec), doc.c_str());
+    std::string doc = sentence(spec.doc);
+    if (spec.flags & TENON_PARAM_PER_REQUEST) doc += " A request may override it.";
+    text += row(spec.name, values, default_text(spec), doc);
   }
   for (const StructuredKey& s : structured) {
     text += "| `" + std::string(s.name) + "` | " + s.form + " | | " + escaped(s.doc) + " |\n";
@@ -101,9 +108,8 @@ std::string components(Registry& registry, const char* kind) {
   std::string text;
   for (const auto& [name, devices] : devices_by_name(registry, kind)) {
     const LoadedComponent& c = registry.load(kind, name);
-    text += "\n### " + std::string(kind) + " `" + name + "`\n\n" + c.doc;
-    if (!devices.empty() && std::string(kind) != "device")
-      text += (c.doc.ends_with('.') ? " Devices: " : ". Devices: ") + devices + ".";
+    text += "\n### " + std::string(kind) + " `" + name + "`\n\n" + sentence(c.doc);
+    if (!devices.empty() && std::string(kind) != "device") text += " Devices: " + devices + ".";
     text += "\n\n" + (c.schema->count == 0 ? std::string("No parameters.\n") : table(*c.schema, {}));
   }
   return text;
@@ -112,7 +118,7 @@ std::string components(Registry& registry, const char* kind) {
 std::string names(Registry& registry, const char* kind, const char* title) {
   std::string text;
   for (const auto& [name, devices] : devices_by_name(registry, kind)) {
-    text += "- `" + name + "`: " + registry.load(kind, name).doc + "\n";
+    text += "- `" + name + "`: " + sentence(registry.load(kind, name).doc) + "\n";
   }
   return text.empty() ? "" : std::string("\n") + title + ":\n\n" + text;
 }
@@ -131,7 +137,8 @@ std::string pipeline_reference_markdown(Registry& registry) {
               config::names(registry, "tokenizer", "Tokenizers") +
               config::names(registry, "model", "Architectures, found from the model's files");
     }
-    text += config::components(registry, name == "sampler" ? "sampler" : s.kind);
+    const std::string kind = name == "sampler" ? "sampler" : s.kind;
+    if (!kind.empty()) text += config::components(registry, kind.c_str());
   }
   return text;
 }

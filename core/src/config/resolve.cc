@@ -46,6 +46,7 @@ class Resolver {
 
   // The section's table; an empty one if it is not there or is no table, which check_sections() reports.
   const Node& section_node(const char* name) const;
+  bool is_malformed(const char* name) const;
   // Own keys of a table without a component, all others reported.
   ParamValues plain(const Form& form, const Node& node);
   // A table that names a component; own receives the keys beside the component's.
@@ -98,6 +99,11 @@ void Resolver::check_sections() {
 const Node& Resolver::section_node(const char* name) const {
   const auto found = data_.root.find(name);
   return found != data_.root.end() && found->second.table() != nullptr ? found->second : absent_;
+}
+
+bool Resolver::is_malformed(const char* name) const {
+  const auto found = data_.root.find(name);
+  return found != data_.root.end() && found->second.table() == nullptr;
 }
 
 void Resolver::set_own(const Form& form, const Table& keys, ParamValues& own) {
@@ -186,6 +192,7 @@ void Resolver::check_missing(const std::string& label, const Node& node, const P
 
 ComponentConfig Resolver::section_component(const char* name, ParamValues& own) {
   const Section& s = section(name);
+  if (is_malformed(name)) return {};
   return component({s.name, *s.keys, s.structured}, s.kind, section_node(name), own);
 }
 
@@ -283,6 +290,7 @@ void Resolver::sampler_chain(const Node& list) {
 }
 
 void Resolver::sampler() {
+  if (is_malformed("sampler")) return;
   const Node& node = section_node("sampler");
   const Section& s = section("sampler");
   const ParamValues own = plain({s.name, *s.keys, s.structured}, node);
@@ -318,7 +326,7 @@ Execution execution_of(const std::string& name) {
 }
 
 PipelineConfig Resolver::run(ModelPath path) {
-  const SourcePosition nowhere{data_.files.empty() ? "" : data_.files.back()};
+  const SourcePosition nowhere{data_.file};
   absent_ = {nowhere, nowhere, Table{}};
   check_sections();
   plugins();
@@ -346,7 +354,7 @@ PipelineConfig Resolver::run(ModelPath path) {
   out_.scheduler = section_component("scheduler", scheduler);
   out_.prefill_rows = get_count(scheduler, "prefill_rows");
   trace();
-  findings_.throw_if_any(data_.files);
+  findings_.throw_if_any(data_.sources);
   return std::move(out_);
 }
 
