@@ -21,11 +21,14 @@ void PrintTo(const Subject& s, std::ostream* out) {
   *out << s.label;
 }
 
+// Every cache in every format, with and without vectors.
 std::vector<Subject> subjects() {
   std::vector<Subject> all;
-  for (const std::string format : {"fp32", "fp16", "bf16"}) {
-    all.push_back({"static", format, 0, "static_" + format + "_scalar"});
-    if (machine_isa() != 0) all.push_back({"static", format, machine_isa(), "static_" + format});
+  for (const std::string& name : installed("kv_cache")) {
+    for (const std::string& format : choices("kv_cache", name, "format")) {
+      all.push_back({name, format, 0, name + "_" + format + "_scalar"});
+      if (machine_isa() != 0) all.push_back({name, format, machine_isa(), name + "_" + format});
+    }
   }
   return all;
 }

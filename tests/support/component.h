@@ -1,4 +1,4 @@
-// Opens a component of the build for a test, with parameters by name and a device of the test's choice.
+// Opens components of the build for a test, with parameters by name and a device of the test's choice.
 #pragma once
 
 #include <initializer_list>
@@ -6,8 +6,10 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "tenon/abi/plugin.h"
+#include "tenon/core/registry.h"
 
 namespace tenon::test {
 
@@ -16,30 +18,35 @@ using Setting = std::pair<std::string_view, std::variant<int64_t, double, std::s
 // TENON_ISA_* bits of the machine that the test runs on.
 uint64_t machine_isa();
 
+// The CPU components of a kind among the build's plugins, sorted by name.
+std::vector<std::string> installed(const std::string& kind);
+
+// What a parameter of a component may be set to: "fp32", "fp16"; empty if there is no such parameter or no list.
+std::vector<std::string> choices(const std::string& kind, const std::string& name, const std::string& parameter);
+
 class Component {
  public:
-  // device "cpu"; isa: what the component may use. Throws std::runtime_error: no such library or parameter, or the
-  // component's own reason.
+  // isa: what the component may use. Throws tenon::Error: no such component or parameter, a value that the schema
+  // refuses, or the component's own reason.
   Component(const std::string& kind, const std::string& name, std::initializer_list<Setting> settings = {},
             uint64_t isa = machine_isa());
-  ~Component();
+  // One from elsewhere, opened by a registry that outlives it.
+  Component(const LoadedComponent& component, std::initializer_list<Setting> settings, uint64_t isa);
   Component(const Component&) = delete;
   Component& operator=(const Component&) = delete;
 
-  void* self() const { return self_; }
-  const tenon_param_schema& schema() const { return *component_->schema; }
+  void* self() const { return instance_.self(); }
+  const tenon_param_schema& schema() const { return *instance_.component().schema; }
   template <class Table>
   const Table& table() const {
-    return *static_cast<const Table*>(table_);
+    return instance_.table<Table>();
   }
 
  private:
   tenon_host host_{};
   tenon_device device_{};
   tenon_env env_{};
-  const tenon_component* component_ = nullptr;
-  void* self_ = nullptr;
-  const void* table_ = nullptr;
+  Instance instance_;
 };
 
 }  // namespace tenon::test
