@@ -108,8 +108,10 @@ struct Q2_KRow : Blocks<TENON_Q2_K, 256, 84, 2> {
   template <class Sink>
   static void block(const uint8_t* p, Sink&& sink) {
     const float d = half_scale(p + 80), dmin = half_scale(p + 82);
+#pragma GCC unroll 2
     for (uint32_t half = 0; half < 2; ++half) {
       __m128i q[2] = {load_bytes(p + 16 + 32 * half), load_bytes(p + 32 + 32 * half)};
+#pragma GCC unroll 8
       for (uint32_t run = 8 * half; run < 8 * half + 8; ++run) {
         const auto scale = static_cast<float>(p[run] & 15), min = static_cast<float>(p[run] >> 4);
         sink(run, fma(convert_u8(masked(q[run % 2], 3)), splat(d * scale), splat(-dmin * min)));
@@ -125,8 +127,10 @@ struct Q3_KRow : Blocks<TENON_Q3_K, 256, 110, 2> {
     const float d = half_scale(p + 108);
     const uint8_t* s = p + 96;
     __m128i third[2] = {load_bytes(p), load_bytes(p + 16)};
+#pragma GCC unroll 2
     for (uint32_t half = 0; half < 2; ++half) {
       __m128i q[2] = {load_bytes(p + 32 + 32 * half), load_bytes(p + 48 + 32 * half)};
+#pragma GCC unroll 8
       for (uint32_t run = 8 * half; run < 8 * half + 8; ++run) {
         const uint32_t low = half == 0 ? s[run] & 15u : s[run - 8] >> 4u;
         const auto scale = static_cast<int>(low | ((s[8 + run % 4] >> (run / 4 * 2)) & 3u) << 4) - 32;
@@ -175,6 +179,7 @@ struct Q5_KRow : Blocks<TENON_Q5_K, 256, 176, 2> {
   static void block(const uint8_t* p, Sink&& sink) {
     const GroupScales s(p);
     __m128i fifth[2] = {load_bytes(p + 16), load_bytes(p + 32)};
+#pragma GCC unroll 8
     for (uint32_t group = 0; group < 8; ++group) {
       const Vec scale = splat(s.scale[group]), min = splat(s.min[group]);
       for (uint32_t half = 0; half < 2; ++half) {
@@ -194,8 +199,10 @@ struct Q6_KRow : Blocks<TENON_Q6_K, 256, 210, 2> {
     const Vec scales = mul(convert_i8(load_bytes(p + 192)), splat(half_scale(p + 208)));
     float scale[16];
     store(scale, scales);
+#pragma GCC unroll 2
     for (uint32_t half = 0; half < 2; ++half) {
       __m128i high[2] = {load_bytes(p + 128 + 32 * half), load_bytes(p + 144 + 32 * half)};
+#pragma GCC unroll 8
       for (uint32_t run = 8 * half; run < 8 * half + 8; ++run) {
         __m128i low = load_bytes(p + 64 * half + run % 4 * 16);
         if (run % 8 >= 4) low = upper_nibbles(low);

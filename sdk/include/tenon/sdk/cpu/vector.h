@@ -203,6 +203,11 @@ inline float half_scale(const uint8_t* p) {
 }
 #endif
 
+// A hint; any address will do.
+inline void prefetch(const uint8_t* p) {
+  __builtin_prefetch(p);
+}
+
 // The first n < 16 floats, zeros behind; reads no further.
 inline Vec load_some(const float* p, uint32_t n) {
   float values[16] = {};

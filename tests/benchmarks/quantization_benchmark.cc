@@ -1,0 +1,106 @@
+// Linear layers of every scheme on one thread. gemv: one row, stored bytes read a second; the small shape lies in the
+// caches, the large one (more than 32 MB a call for most formats) mostly in memory. gemm: many rows, FLOP a second.
+#include <benchmark/benchmark.h>
+
+#include <cstring>
+#include <random>
+#include <stdexcept>
+
+#include "support/component.h"
+#include "support/op_runner.h"
+#include "support/weight_rows.h"
+#include "tenon/sdk/error.h"
+
+namespace tenon::test {
+namespace {
+
+struct Shape {
+  uint32_t rows;
+  int64_t n, k;
+};
+
+// One site of one matrix, loaded and recorded.
+class Layer {
+ public:
+  Layer(const std::string& scheme, std::initializer_list<Setting> settings, tenon_format source, const Shape& shape)
+      : component_("quantization", scheme, settings),
+        table_(component_.table<tenon_quantization>()),
+        host_(OpRunner::bounds({.rows = shape.rows})) {
+    std::mt19937 random(1);
+    const std::vector<uint8_t> weights =
+        random_rows(source, static_cast<uint32_t>(shape.n), static_cast<uint32_t>(shape.k), 0.1F, random);
+    auto linear = sdk::abi_struct<tenon_linear>();
+    linear.path = linear.role = "bench", linear.n_mats = 1, linear.x_format = linear.y_format = TENON_F32;
+    linear.out_dim = &shape.n, linear.source = &source, linear.in_dim = shape.k;
+    check(table_.bind(component_.self(), &linear, nullptr, 0, &site_, &why_));
+    auto footprint = sdk::abi_struct<tenon_footprint>();
+    check(table_.footprint(component_.self(), site_, &footprint, &why_));
+    bytes_ = footprint.store_bytes[0];
+    const tenon_tid store = host_.store(bytes_);
+    auto src = sdk::abi_struct<tenon_rows>();
+    src.format = source, src.rows = static_cast<uint64_t>(shape.n), src.data = weights.data(),
+    src.bytes = weights.size();
+    std::vector<float> scratch(footprint.load_bytes / sizeof(float) + 1);
+    void* to = host_.data(store);
+    check(table_.load(component_.self(), site_, &src, &to, scratch.data(), nullptr, &why_));
+    auto call = sdk::abi_struct<tenon_linear_call>();
+    auto claim = sdk::abi_struct<tenon_claim>();
+    call.x = host_.input(TENON_F32, {int64_t{shape.rows}, shape.k},
+                         std::vector<float>(shape.rows * static_cast<size_t>(shape.k), 0.5F));
+    call.y = host_.output(TENON_F32, {int64_t{shape.rows}, shape.n});
+    call.store = &store, call.claim = &claim;
+    check(table_.record(component_.self(), site_, &call, host_.recorder(), &why_));
+  }
+  ~Layer() { table_.unbind(component_.self(), site_); }
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
+
+  void run() { (void)host_.run_unwatched(); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  void check(tenon_status status) const {
+    if (status != TENON_OK) throw std::runtime_error(text_);
+  }
+  Component component_;
+  const tenon_quantization& table_;
+  OpRunner host_;
+  char text_[256] = "";
+  tenon_reason why_{text_, sizeof(text_)};
+  void* site_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+void measure(benchmark::State& state, const std::string& scheme, std::initializer_list<Setting> settings,
+             tenon_format source, const Shape& shape) {
+  Layer layer(scheme, settings, source, shape);
+  for (auto _ : state) layer.run();
+  const auto runs = static_cast<double>(state.iterations());
+  const double flops = 2.0 * shape.rows * static_cast<double>(shape.n) * static_cast<double>(shape.k);
+  state.counters["bytes"] = benchmark::Counter(runs * static_cast<double>(layer.bytes()), benchmark::Counter::kIsRate);
+  state.counters["flops"] = benchmark::Counter(runs * flops, benchmark::Counter::kIsRate);
+}
+
+void add(const std::string& label, const std::string& scheme, std::initializer_list<Setting> settings,
+         tenon_format source) {
+  for (const Shape& shape :
+       {Shape{1, 1536, 512}, Shape{1, 16384, 4096}, Shape{128, 1536, 512}, Shape{128, 512, 4096}}) {
+    const std::string name = (shape.rows == 1 ? "gemv/" : "gemm/") + label + "/" + std::to_string(shape.n) + "x" +
+                             std::to_string(shape.k) + "/rows:" + std::to_string(shape.rows);
+    std::vector<Setting> kept(settings);
+    benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+      if (kept.empty()) return measure(state, scheme, {}, source, shape);
+      measure(state, scheme, {kept[0]}, source, shape);
+    });
+  }
+}
+
+const bool kRegistered = [] {
+  for (const tenon_format f : kFileFormats) add(std::string("gguf_") + tenon_format_name(f), "gguf", {}, f);
+  add("int8wo", "int8wo", {}, TENON_F16);
+  add("int4wo_64", "int4wo", {{"group_size", int64_t{64}}}, TENON_F16);
+  return true;
+}();
+
+}  // namespace
+}  // namespace tenon::test
