@@ -162,6 +162,10 @@ std::vector<Candidates> SamplerHost::candidates(const tenon_candidates& c) const
       if (c.form == TENON_SPARSE || logit > kOut) all[r].push_back({id, logit});
     }
   }
+  const std::span<uint8_t> bytes = runner_.values<uint8_t>(c.logits);
+  EXPECT_TRUE(std::all_of(bytes.begin() + static_cast<int64_t>(wanted_ * width * sizeof(float)), bytes.end(),
+                          [](uint8_t b) { return b == 0xff; }))
+      << "padding was written";
   return all;
 }
 

@@ -75,12 +75,12 @@ TEST(Selectors, TakeTokenZeroWhenNoneIsLeft) {
   }
 }
 
-TEST(Selectors, TakeTheOnlyOneLeft) {
+TEST(Selectors, TakeTheOnlyOneThatMatters) {
   for (const Selector& s : selectors()) {
     Logits one(1000, kOut);
     one[777] = -1e30F;
     Logits infinite(1000, 3);
-    infinite[500] = std::numeric_limits<float>::infinity();
+    infinite[500] = infinite[820] = infinite[901] = std::numeric_limits<float>::infinity();  // the lowest of equals
     EXPECT_THAT(select(s, rows_of({one, infinite})), ElementsAre(777, 500)) << s.name;
     EXPECT_THAT(select(s, rows_of({one, infinite}), TENON_SPARSE), ElementsAre(777, 500)) << s.name;
   }
@@ -142,6 +142,21 @@ TEST(Categorical, DrawsByTheStatedCounter) {
       if (best == kOut) continue;
       EXPECT_NEAR(of(static_cast<uint32_t>(tokens[r])), best, 1e-5) << vocab << " " << r;
     }
+  }
+}
+
+// A word of a few hundred stands for a q near 0, which only an exact logarithm of 1 - u tells from its neighbours: a
+// rival that scores 1 % more or less must win or lose.
+TEST(Categorical, KeepsTheBitsOfTinyDraws) {
+  int32_t position = 1;
+  while (sdk::cpu::philox4x32({{static_cast<uint32_t>(position), 0, 0, 0}}, 1234, 0).word[1] > 1000) ++position;
+  const auto at = static_cast<uint32_t>(position);
+  const double lead = score(0, 1, at, 1234, 0) - score(0, 0, at, 1234, 0);
+  for (const Selector& s : selectors()) {
+    if (s.name != "categorical") continue;
+    const StepRow loses{.logits = {static_cast<float>(lead + 0.01), 0}, .position = position - 1};
+    const StepRow wins{.logits = {static_cast<float>(lead - 0.01), 0}, .position = position - 1};
+    EXPECT_THAT(select(s, {loses, wins}), ElementsAre(0, 1)) << s.isa;
   }
 }
 

@@ -82,6 +82,8 @@ TEST(MinP, CutsAtTheShare) {
     EXPECT_EQ(sorted(through("min_p", {{"p", 0.1}}, {5, 5 + tenth + 1e-3F, 5 + tenth - 1e-3F, kOut, kNan}, form)),
               (Candidates{{0, 5}, {1, 5 + tenth + 1e-3F}}));
     EXPECT_EQ(sorted(through("min_p", {{"p", 1}}, {2, 1, 2}, form)), (Candidates{{0, 2}, {2, 2}}));
+    EXPECT_EQ(sorted(through("min_p", {{"p", std::exp(-1.0)}}, {0, -1, -1.0001F}, form)),
+              (Candidates{{0, 0}, {1, -1}}));
     EXPECT_EQ(through("min_p", {{"p", 0.5}}, Logits(9, kOut), form), Candidates{});
   }
   for (const uint32_t vocab : kVocabs) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <limits>
 
 #include "exp.h"
 #include "plugin.h"
@@ -15,15 +16,21 @@ namespace {
 
 namespace cpu = sdk::cpu;
 
-constexpr uint32_t kBins = 256;    // the last one holds what weighs nothing: e^-28 is less than a unit
-constexpr float kWeightless = 87;  // and further; infinite for what is out
+constexpr float kBinsPerUnit = 8;
+constexpr uint32_t kGroup = 64;
+constexpr uint32_t kBins = 256;  // the last one holds what weighs nothing: e^-28 is less than a unit
 using Histogram = std::array<uint64_t, kBins>;
+
+struct Last {  // in the order of candidates
+  float logit;
+  int32_t id;
+};
 
 struct Scratch {
   Scratch(const cpu::CandidateGrid& g, const sdk::Part& part)
       : histogram(part.scratch<Histogram>()),
         members(reinterpret_cast<uint64_t*>(histogram + g.chunks())),
-        last(members + size_t{g.rows} * g.width),
+        last(reinterpret_cast<Last*>(members + size_t{g.rows} * g.width)),
         most(reinterpret_cast<float*>(last + g.rows)) {}
   static uint64_t bytes(const cpu::CandidateGrid& g) {
     return g.chunks() * (sizeof(Histogram) + sizeof(float)) + uint64_t{g.rows} * (g.width + 1) * sizeof(uint64_t);
@@ -31,77 +38,96 @@ struct Scratch {
 
   Histogram* histogram;  // of each chunk
   uint64_t* members;     // room for a row's keys
-  uint64_t* last;        // of each row: the key of the last candidate kept
+  Last* last;            // of each row
   float* most;           // of each chunk
 };
 
-// The greatest may be infinite.
+float finite_greatest(const cpu::CandidateGrid& g, uint32_t row, const float* of_chunk) {
+  return std::min(cpu::greatest_of_row(g, row, of_chunk), std::numeric_limits<float>::max());
+}
+
+// In bins, from the greatest logit, which must be finite; below 0 for infinite logits.
 float distance(float logit, float greatest) {
-  return logit == greatest ? 0 : greatest - logit;
+  return (greatest - logit) * kBinsPerUnit;
 }
 uint32_t bin_of(float distance) {
-  return static_cast<uint32_t>(std::min(distance * 8, static_cast<float>(kBins - 1)));
+  return static_cast<uint32_t>(std::clamp(distance, 0.0F, static_cast<float>(kBins - 1)));
+}
+float weight_of(float distance) {
+  return exp_negative(std::max(distance, 0.0F) * (-1 / kBinsPerUnit));
 }
 uint64_t units(float weight) {
   return static_cast<uint64_t>(weight * 0x1p40F);
 }
-uint64_t weight_of(float distance) {
-  return units(exp_negative(-distance));
-}
 
 void weigh(const cpu::Entries& e, float greatest, Histogram& histogram) {
   histogram.fill(0);
-  constexpr uint32_t kGroup = 64;
   std::array<float, kGroup> distances, weights;
   for (uint32_t begin = 0; begin < e.n; begin += kGroup) {
     const uint32_t n = std::min(kGroup, e.n - begin);
     for (uint32_t i = 0; i < n; ++i) distances[i] = distance(e.logit[begin + i], greatest);
-    for (uint32_t i = 0; i < n; ++i) weights[i] = exp_negative(-distances[i]);
+    for (uint32_t i = 0; i < n; ++i) weights[i] = weight_of(distances[i]);
     for (uint32_t i = 0; i < n; ++i) {
-      if (distances[i] < kWeightless) histogram[bin_of(distances[i])] += units(weights[i]);
+      if (e.logit[begin + i] > cpu::kOut) histogram[bin_of(distances[i])] += units(weights[i]);
     }
   }
 }
 
-// The key of the last candidate to keep; 0: all.
-uint64_t last_kept(const cpu::CandidateGrid& g, const sdk::Part& part, uint32_t row, const Scratch& s) {
-  const cpu::Entries first = cpu::entries_of(g, part, row * g.blocks);
-  const double p = part.ptr<TopP::Record>(cpu::kFilterParams)[first.slot].p;
-  const float greatest = cpu::greatest_of_row(g, row, s.most);
-  if (p >= 1 || !(greatest > cpu::kOut)) return 0;
-  Histogram sum{};
-  uint64_t total = 0;
-  for (uint32_t b = 0; b < g.blocks; ++b) {
-    for (uint32_t i = 0; i < kBins; ++i) sum[i] += s.histogram[row * g.blocks + b][i];
-  }
-  for (const uint64_t weight : sum) total += weight;
-  const double wanted = p * static_cast<double>(total);
-  uint64_t reached = 0;
-  uint32_t bin = 0;
-  while (bin + 1 < kBins && static_cast<double>(reached + sum[bin]) < wanted) reached += sum[bin++];
-
-  uint64_t* keys = s.members + size_t{row} * g.width;
+// The keys of a bin's members; how many.
+uint32_t collect(const cpu::Entries& e, float greatest, uint32_t bin, uint64_t* keys) {
+  const float from = bin == 0 ? cpu::kOut : static_cast<float>(bin), to = static_cast<float>(bin + 1);
   uint32_t n = 0;
-  for (uint32_t b = 0; b < g.blocks; ++b) {
-    const cpu::Entries e = cpu::entries_of(g, part, row * g.blocks + b);
-    for (uint32_t i = 0; i < e.n; ++i) {
-      if (!(e.logit[i] > cpu::kOut) || bin_of(distance(e.logit[i], greatest)) != bin) continue;
-      keys[n++] = cpu::candidate_key(e.logit[i], e.id_of(i));
+  for (uint32_t begin = 0; begin < e.n; begin += kGroup) {
+    const uint32_t end = std::min(begin + kGroup, e.n);
+    const auto member = [&](uint32_t i) {
+      const float d = distance(e.logit[i], greatest);
+      return (d >= from) & (d < to);
+    };
+    bool any = false;
+    for (uint32_t i = begin; i < end; ++i) any |= member(i);
+    for (uint32_t i = begin; any && i < end; ++i) {
+      if (member(i)) keys[n++] = cpu::candidate_key(e.logit[i], e.id_of(i));
     }
   }
-  uint32_t last = 0;
-  while (n - last > 1) {  // it is one of keys[last, n)
-    const uint32_t middle = last + (n - last) / 2;
-    std::nth_element(keys + last, keys + middle, keys + n, std::greater<>());
+  return n;
+}
+
+// The last of keys[0, n) to keep, if those before weigh `reached` and `wanted` is to be reached.
+Last find_last(uint64_t* keys, uint32_t n, float greatest, uint64_t reached, double wanted) {
+  uint32_t first = 0;
+  while (n - first > 1) {  // it is one of keys[first, n)
+    const uint32_t middle = first + (n - first) / 2;
+    std::nth_element(keys + first, keys + middle, keys + n, std::greater<>());
     uint64_t half = 0;
-    for (uint32_t i = last; i < middle; ++i) half += weight_of(distance(cpu::value_of_key(keys[i]), greatest));
+    for (uint32_t i = first; i < middle; ++i) {
+      half += units(weight_of(distance(cpu::value_of_key(keys[i]), greatest)));
+    }
     if (static_cast<double>(reached + half) >= wanted) {
       n = middle;
     } else {
-      reached += half, last = middle;
+      reached += half, first = middle;
     }
   }
-  return keys[last];
+  return {cpu::value_of_key(keys[first]), cpu::id_of_key(keys[first])};
+}
+
+Last last_kept(const cpu::CandidateGrid& g, const sdk::Part& part, uint32_t row, const Scratch& s) {
+  const uint32_t chunk = row * g.blocks;
+  const double p = part.ptr<TopP::Record>(cpu::kFilterParams)[cpu::entries_of(g, part, chunk).slot].p;
+  const float greatest = finite_greatest(g, row, s.most);
+  if (p >= 1 || !(greatest > cpu::kOut)) return {cpu::kOut, -1};
+  Histogram sum{};
+  uint64_t total = 0, reached = 0;
+  for (uint32_t b = 0; b < g.blocks; ++b) {
+    for (uint32_t i = 0; i < kBins; ++i) sum[i] += s.histogram[chunk + b][i];
+  }
+  for (const uint64_t weight : sum) total += weight;
+  const double wanted = p * static_cast<double>(total);
+  uint32_t bin = 0, n = 0;
+  while (static_cast<double>(reached + sum[bin]) < wanted) reached += sum[bin++];  // ends: p < 1
+  uint64_t* keys = s.members + size_t{row} * g.width;
+  for (uint32_t b = 0; b < g.blocks; ++b) n += collect(cpu::entries_of(g, part, chunk + b), greatest, bin, keys + n);
+  return find_last(keys, n, greatest, reached, wanted);
 }
 
 void keep(const cpu::CandidateGrid& g, const sdk::Part& part) {
@@ -111,18 +137,17 @@ void keep(const cpu::CandidateGrid& g, const sdk::Part& part) {
       cpu::for_each_chunk(g, part, [&](const cpu::Entries& e) { s.most[e.chunk] = cpu::greatest(e); });
       break;
     case 1:
-      cpu::for_each_chunk(g, part, [&](const cpu::Entries& e) {
-        weigh(e, cpu::greatest_of_row(g, e.row, s.most), s.histogram[e.chunk]);
-      });
+      cpu::for_each_chunk(
+          g, part, [&](const cpu::Entries& e) { weigh(e, finite_greatest(g, e.row, s.most), s.histogram[e.chunk]); });
       break;
     case 2:
       cpu::for_each_row(part, [&](uint32_t row) { s.last[row] = last_kept(g, part, row, s); });
       break;
     default:
       cpu::for_each_chunk(g, part, [&](const cpu::Entries& e) {
-        const uint64_t last = s.last[e.row];
+        const Last last = s.last[e.row];
         cpu::write_kept(g, part, e, [&](float logit, int32_t id) {
-          return logit > cpu::kOut && cpu::candidate_key(logit, id) >= last;
+          return (logit > last.logit) | ((logit == last.logit) & (id <= last.id));
         });
       });
   }

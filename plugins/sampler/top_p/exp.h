@@ -5,7 +5,7 @@
 
 namespace tenon::top_p {
 
-// x <= 0; 0 below -87. Relative error below 3e-7.
+// x <= 0; below -87 e^-87. Relative error below 3e-7.
 inline float exp_negative(float x) {
   const float bounded = x > -87.0F ? x : -87.0F;
   const auto n = static_cast<int32_t>(bounded * 0x1.715476p+0F - 0.5F);
@@ -18,8 +18,7 @@ inline float exp_negative(float x) {
   p = p * r + 1.0F / 6;
   p = p * r + 0.5F;
   p = (p * r * r + r) + 1.0F;
-  const float scale = __builtin_bit_cast(float, static_cast<uint32_t>(n + 127) << 23);
-  return x > -87.0F ? p * scale : 0.0F;
+  return p * __builtin_bit_cast(float, static_cast<uint32_t>(n + 127) << 23);
 }
 
 }  // namespace tenon::top_p
