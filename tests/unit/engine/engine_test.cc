@@ -1,0 +1,262 @@
+#include "tenon/core/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace tenon {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kData = std::string(TENON_SOURCE_DIR) + "/tests/golden/data/";
+const std::string kTiny = kData + "tiny-gqa-untied";
+
+std::unique_ptr<Engine> open(const std::string& model, std::vector<std::string> set = {}, EngineOptions options = {}) {
+  options.config = model;
+  set.insert(set.begin(), {"kv_cache.capacity=256", "device.threads=2"});
+  options.set = std::move(set);
+  return Engine::open(options);
+}
+
+std::vector<int32_t> prompt(size_t n, uint32_t seed = 1) {
+  std::vector<int32_t> ids;
+  for (uint32_t i = 0; i < n; ++i) ids.push_back(static_cast<int32_t>((i * 7919 + seed * 104729) % 250 + 3));
+  return ids;
+}
+
+Request request(std::vector<int32_t> tokens, uint32_t n) {
+  return {.tokens = std::move(tokens), .max_new_tokens = n, .ignore_end = true};
+}
+
+std::string error_of(const std::function<void()>& f, ErrorCode code) {
+  try {
+    f();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    return e.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+const std::vector<std::string> kGreedy = {"sampler.chain=[]", "sampler.select=greedy"};
+
+class Plan : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
+
+TEST_P(Plan, EqualsTheAllocatorsHighWaterMarkToTheByte) {
+  const auto [model, scheme] = GetParam();
+  const auto engine = open(model == std::string("tiny") ? kTiny : model, {std::string("quantization.use=") + scheme});
+  EXPECT_EQ(engine->pipeline().high_water(), 0u);
+  engine->load();
+  EXPECT_EQ(engine->pipeline().high_water(), engine->pipeline().plan().peak());
+  EXPECT_EQ(engine->pipeline().allocated(), engine->pipeline().plan().resident());
+  engine->generate(request(prompt(20), 20));
+  EXPECT_EQ(engine->pipeline().high_water(), engine->pipeline().plan().peak());
+}
+
+INSTANTIATE_TEST_SUITE_P(Schemes, Plan,
+                         testing::Combine(testing::Values("tiny", "synthetic:stories15m"),
+                                          testing::Values("none", "gguf", "int8wo", "int4wo")));
+
+TEST(Engine, GivesTheSameTokensForAnyNumberOfThreads) {
+  std::vector<std::vector<int32_t>> tokens;
+  for (const char* threads : {"1", "2", "3", "5"}) {
+    const auto engine = open("synthetic:stories15m", {std::string("device.threads=") + threads});
+    tokens.push_back(engine->generate(request(prompt(40), 40)).tokens);
+  }
+  for (const auto& t : tokens) EXPECT_EQ(t, tokens.front());
+}
+
+TEST(Engine, GivesTheSameTokensHoweverThePromptIsCut) {
+  std::vector<std::vector<int32_t>> tokens;
+  for (const char* rows : {"1", "7", "512"}) {
+    const auto engine = open("synthetic:stories15m", {std::string("scheduler.prefill_rows=") + rows});
+    tokens.push_back(engine->generate(request(prompt(50), 30)).tokens);
+  }
+  for (const auto& t : tokens) EXPECT_EQ(t, tokens.front());
+}
+
+TEST(Engine, SeedsDecideWhatIsDrawn) {
+  const auto engine = open("synthetic:stories15m");
+  Request r = request(prompt(10), 30);
+  const auto first = engine->generate(r).tokens;
+  EXPECT_EQ(engine->generate(r).tokens, first);
+  r.seed = 99;
+  EXPECT_NE(engine->generate(r).tokens, first);
+}
+
+TEST(Engine, DraftsChangeNothingButTheNumberOfSteps) {
+  // A prompt that repeats itself, so that drafts are found and some of them survive.
+  std::vector<int32_t> repeating;
+  for (int i = 0; i < 6; ++i) {
+    for (const int32_t id : prompt(8)) repeating.push_back(id);
+  }
+  for (const std::vector<std::string>& sampling : {kGreedy, std::vector<std::string>{}}) {
+    std::vector<std::string> set = sampling;
+    RunStats plain, drafted;
+    const auto expected = open(kTiny, set)->generate(request(repeating, 100), &plain).tokens;
+    set.insert(set.end(), {"draft.use=ngram", "draft.k=4"});
+    EXPECT_EQ(open(kTiny, set)->generate(request(repeating, 100), &drafted).tokens, expected);
+    EXPECT_GT(drafted.drafted, 0u);
+    EXPECT_LE(drafted.steps, plain.steps);
+  }
+}
+
+TEST(Engine, SequencesOfABatchAreAsIfAlone) {
+  std::vector<std::string> set = kGreedy;
+  const auto alone = open(kTiny, set);
+  set.insert(set.end(), {"scheduler.use=lockstep", "scheduler.sequences=3"});
+  const auto together = open(kTiny, set);
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < 5; ++i) requests.push_back(request(prompt(5 + 9 * i, i), 10 + 5 * i));
+  const std::vector<Result> results = together->generate(requests);
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(results[i].tokens, alone->generate(requests[i]).tokens) << i;
+}
+
+TEST(Engine, AnAttentionThatCannotReadTheCacheIsRefusedOrGetsACopy) {
+  std::vector<std::string> set = kGreedy;
+  set.insert(set.end(), {"attention.use=reference", "kv_cache.format=fp16"});
+  const std::string text = error_of([&] { open(kTiny, set); }, ErrorCode::kConfig);
+  EXPECT_THAT(text, HasSubstr("attention.reference cannot read the cache as it is"));
+  EXPECT_THAT(text, HasSubstr("pipeline.strict = false"));
+  set.push_back("pipeline.strict=false");
+  const auto copying = open(kTiny, set);
+  const auto flash = open(kTiny, {"sampler.chain=[]", "sampler.select=greedy", "kv_cache.format=fp16"});
+  EXPECT_EQ(copying->generate(request(prompt(20), 20)).tokens, flash->generate(request(prompt(20), 20)).tokens);
+}
+
+TEST(Engine, OverridesCutASiteWithoutChangingItsResult) {
+  std::vector<std::string> set = kGreedy;
+  set.push_back("quantization.use=none");
+  const auto whole = open(kTiny, set);
+  set.push_back(
+      "quantization.override=[{match=\"layers.*.attention.k\", use=\"gguf\"}, {match=\"lm_head\", use=\"gguf\"}]");
+  const auto cut = open(kTiny, set);
+  EXPECT_GT(cut->pipeline().programs().front()->ops().size(), whole->pipeline().programs().front()->ops().size());
+  EXPECT_EQ(cut->generate(request(prompt(30), 40)).tokens, whole->generate(request(prompt(30), 40)).tokens);
+}
+
+TEST(Engine, StopStringsEndTheTextBeforeThem) {
+  const auto engine = open(kTiny, kGreedy);
+  Request r = request(prompt(12), 40);
+  const std::string all = engine->generate(r).text;
+  ASSERT_GT(all.size(), 12u);
+  const std::string stop = all.substr(8, 4);
+  r.stop = {"no such text", stop};
+  std::string streamed;
+  r.on_token = [&](const Token& t) {
+    streamed += t.text;
+    return true;
+  };
+  const Result result = engine->generate(r);
+  EXPECT_EQ(result.finish, FinishReason::kStopString);
+  EXPECT_EQ(result.text, all.substr(0, all.find(stop)));
+  EXPECT_EQ(streamed, result.text);
+}
+
+TEST(Engine, StreamsWhatItReturns) {
+  const auto engine = open(kTiny);
+  Request r = request(prompt(12), 60);
+  std::string streamed;
+  r.stop = {"never to be seen"};
+  r.on_token = [&](const Token& t) {
+    streamed += t.text;
+    return true;
+  };
+  EXPECT_EQ(engine->generate(r).text, streamed);
+}
+
+TEST(Engine, LogprobsAreOfTheModelsOwnDistribution) {
+  const auto engine = open(kTiny, kGreedy);
+  Request r = request(prompt(12), 8);
+  r.logprobs = true;
+  r.top_logprobs = 260;
+  size_t seen = 0;
+  r.on_token = [&](const Token& t) {
+    if (t.id < 0) return true;
+    EXPECT_EQ(t.top.front().id, t.id);
+    EXPECT_FLOAT_EQ(t.top.front().value, t.logprob->value);
+    double sum = 0;
+    for (const Logprob& l : t.top) sum += std::exp(static_cast<double>(l.value));
+    EXPECT_NEAR(sum, 1, 1e-4);
+    ++seen;
+    return true;
+  };
+  EXPECT_EQ(engine->generate(r).logprobs.size(), 8u);
+  EXPECT_EQ(seen, 8u);
+}
+
+TEST(Engine, CanBeCancelledFromAnotherThread) {
+  const auto engine = open("synthetic:stories15m");
+  std::stop_source source;
+  Request r = request(prompt(5), 200);
+  r.cancel = source.get_token();
+  std::atomic<bool> started{false};
+  r.on_token = [&](const Token&) {
+    started = true;
+    while (!source.stop_requested()) std::this_thread::yield();
+    return true;
+  };
+  std::thread other([&] {
+    while (!started) std::this_thread::yield();
+    source.request_stop();
+  });
+  const Result result = engine->generate(r);
+  other.join();
+  EXPECT_EQ(result.finish, FinishReason::kCancelled);
+  EXPECT_EQ(result.tokens.size(), 1u);
+}
+
+TEST(Engine, AFullCacheEndsTheText) {
+  const auto engine = open(kTiny, {"kv_cache.capacity=32"});
+  const Result result = engine->generate(request(prompt(30), 100));
+  EXPECT_EQ(result.finish, FinishReason::kCapacity);
+  EXPECT_EQ(result.tokens.size(), 2u);
+}
+
+TEST(Engine, RequestsThatCannotBeServedSayWhyAndLeaveTheEngineUsable) {
+  const auto engine = open(kTiny);
+  EXPECT_THAT(error_of([&] { engine->generate(request(prompt(256), 1)); }, ErrorCode::kRequest),
+              HasSubstr("the prompt has 256 tokens; the cache holds 256"));
+  EXPECT_THAT(error_of(
+                  [&] {
+                    engine->generate(request({1, 9999}, 1));
+                  },
+                  ErrorCode::kRequest),
+              HasSubstr("token 9999 is not of the vocabulary (0 to 259)"));
+  Request r = request(prompt(4), 4);
+  r.sampler = {{"temperature.value", "hot"}};
+  EXPECT_THAT(error_of([&] { engine->generate(r); }, ErrorCode::kRequest), HasSubstr("sampler.temperature.value"));
+  r.sampler = {{"min_p.p", "0.1"}};
+  EXPECT_THAT(error_of([&] { engine->generate(r); }, ErrorCode::kRequest), HasSubstr("the chain has no such sampler"));
+  r.sampler = {{"temperature.value", "0.1"}};
+  EXPECT_EQ(engine->generate(r).tokens.size(), 4u);
+}
+
+TEST(Engine, APlanThatDoesNotFitIsRefusedBeforeAnythingIsAllocated) {
+  const auto engine = open("synthetic:llama-2-7b", {"kv_cache.capacity=400000"});
+  EXPECT_THAT(error_of([&] { engine->load(); }, ErrorCode::kMemory), HasSubstr("a smaller kv_cache.capacity"));
+  EXPECT_EQ(engine->pipeline().high_water(), 0u);
+}
+
+TEST(Engine, ScoresWhatItGenerates) {
+  const auto engine = open(kTiny, kGreedy, {.score_rows = 16});
+  std::vector<int32_t> text = prompt(20);
+  const std::vector<int32_t> tokens = engine->generate(request(text, 20)).tokens;
+  text.insert(text.end(), tokens.begin(), tokens.end());
+  std::vector<uint32_t> rows;
+  engine->score(text, 19, [&](uint32_t row, std::span<const float> logits) {
+    rows.push_back(row);
+    if (row + 1 < text.size()) {
+      EXPECT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(), text[row + 1]);
+    }
+  });
+  ASSERT_EQ(rows.size(), 21u);
+  EXPECT_EQ(rows.front(), 19u);
+  EXPECT_EQ(rows.back(), 39u);
+}
+
+}  // namespace
+}  // namespace tenon
