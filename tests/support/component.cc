@@ -1,5 +1,7 @@
 #include "support/component.h"
 
+#include <cstdlib>
+
 #include "tenon/core/error.h"
 #include "tenon/core/params.h"
 #include "tenon/sdk/error.h"
@@ -7,9 +9,18 @@
 namespace tenon::test {
 namespace {
 
+// The build's plugins; or the one that `tenon plugin check` is about.
+void add_plugins(Registry& registry) {
+  if (const char* library = std::getenv("TENON_CONFORMANCE_LIBRARY")) {
+    registry.add_library(library);
+  } else {
+    registry.add_root(TENON_TEST_PLUGINS);
+  }
+}
+
 Registry& registry() {
   static Registry plugins;
-  [[maybe_unused]] static const bool opened = (plugins.add_root(TENON_TEST_PLUGINS), true);
+  [[maybe_unused]] static const bool opened = (add_plugins(plugins), true);
   return plugins;
 }
 

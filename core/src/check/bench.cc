@@ -1,0 +1,57 @@
+#include "check/bench.h"
+
+#include <cstdlib>
+
+#include "tenon/sdk/error.h"
+
+namespace tenon {
+
+Bench::Bench(const Subject& subject) : library_(subject.library, subject.note) {
+  loaded_.info.kind = subject.note.kind, loaded_.info.name = subject.note.name;
+  loaded_.component = &library_.component();
+  loaded_.schema = library_.component().schema;
+  host_ = sdk::abi_struct<tenon_host>();
+  host_.ctx = this, host_.alloc = &alloc, host_.release = &release;
+  host_.log = [](void*, uint32_t, const char*) {};
+  device_ = sdk::abi_struct<tenon_device>();
+  device_.self = this, device_.kind = "cpu", device_.name = "check", device_.units = 1;
+  device_.flags = TENON_DEVICE_WALKS;
+  env_ = sdk::abi_struct<tenon_env>();
+  env_.host = &host_, env_.device = &device_;
+}
+
+Bench::~Bench() {
+  for (void* p : memory_) std::free(p);
+}
+
+tenon_status Bench::alloc(void* ctx, uint32_t, uint64_t bytes, const char*, void** out, tenon_reason* why) {
+  auto& bench = *static_cast<Bench*>(ctx);
+  constexpr uint64_t kMost = uint64_t{1} << 30;
+  *out = bench.refuse_ || bytes > kMost ? nullptr : std::aligned_alloc(256, (bytes + 256) / 256 * 256);
+  if (*out == nullptr) {
+    sdk::fill_reason(why, "the check gives no memory");
+    return TENON_NO_SPACE;
+  }
+  bench.memory_.insert(*out);
+  return TENON_OK;
+}
+
+void Bench::release(void* ctx, void* p) {
+  if (static_cast<Bench*>(ctx)->memory_.erase(p) > 0) std::free(p);
+}
+
+ParamValues Bench::values() const {
+  ParamValues values(*loaded_.schema);
+  for (size_t i = 0; i < loaded_.schema->count; ++i) {
+    const tenon_param_spec spec = spec_at(*loaded_.schema, i);
+    if ((spec.flags & TENON_PARAM_REQUIRED) == 0) continue;
+    const std::vector<std::string> choices = choices_of(spec);
+    if (spec.type == TENON_PARAM_TEXT) values.set(i, choices.empty() ? std::string("x") : choices.front());
+    if (spec.type == TENON_PARAM_INT) values.set(i, choices.empty() ? spec.int_min : int64_t{std::stoll(choices[0])});
+    if (spec.type == TENON_PARAM_REAL) values.set(i, spec.real_min);
+    if (spec.type == TENON_PARAM_BOOL) values.set(i, false);
+  }
+  return values;
+}
+
+}  // namespace tenon

@@ -1,0 +1,37 @@
+// The checks of a plugin, as a list. A check returns, throws Error with what is wrong, or throws Skip.
+#pragma once
+
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tenon/abi/plugin.h"
+
+namespace tenon {
+
+struct Skip : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+[[noreturn]] void fail_check(const std::string& why);
+
+// What is checked; the note is there from the first check on.
+struct Subject {
+  std::filesystem::path library;  // canonical
+  tenon_note note{};
+};
+
+struct Check {
+  const char* name;
+  std::vector<std::string> needs;  // checks without which this one means nothing
+  void (*run)(const Subject&);
+};
+
+// The parts that only read the file.
+const std::vector<Check>& file_checks();
+// The parts that open it and use what is in it.
+const std::vector<Check>& component_checks();
+// What its own kind's interface must do in its corners; a part of component_checks.
+void check_kind(const Subject& subject);
+
+}  // namespace tenon

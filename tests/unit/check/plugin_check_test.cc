@@ -1,0 +1,137 @@
+#include "tenon/core/plugin_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "scratch.h"
+#include "tenon/core/error.h"
+
+namespace tenon {
+namespace {
+
+namespace fs = std::filesystem;
+using Verdict = CheckResult::Verdict;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+CheckOptions quick() {
+  CheckOptions options;
+  options.limit = std::chrono::seconds(120);
+  return options;
+}
+
+// "name: message" of what failed.
+std::vector<std::string> failures_of(const fs::path& library, const CheckOptions& options = quick()) {
+  std::vector<std::string> failures;
+  for (const CheckResult& r : check_plugin(library, options)) {
+    if (r.verdict == Verdict::kFailed) failures.push_back(r.name + ": " + r.message);
+  }
+  return failures;
+}
+
+TEST(PluginCheck, WhatShipsPasses) {
+  for (const char* name : {"attention/flash", "draft/ngram", "kv_cache/static", "quantization/none", "sampler/top_k"}) {
+    EXPECT_THAT(failures_of(fs::path(TENON_OUR_PLUGINS) / (std::string(name) + ".cpu.so")), IsEmpty()) << name;
+  }
+  EXPECT_THAT(failures_of(test::bad_plugin("good")), IsEmpty());
+  EXPECT_THAT(failures_of(test::bad_plugin("newer_minor")), IsEmpty());
+  EXPECT_THAT(failures_of(test::bad_plugin("older_minor")), IsEmpty());
+}
+
+TEST(PluginCheck, RunsTheSuiteOfTheKind) {
+  CheckOptions options = quick();
+  options.suites = TENON_SUITES;
+  options.suite_limit = std::chrono::minutes(20);
+  const std::vector<CheckResult> results =
+      check_plugin(fs::path(TENON_OUR_PLUGINS) / "attention/flash.cpu.so", options);
+  EXPECT_EQ(results.back().name, "conformance.suite");
+  EXPECT_EQ(results.back().verdict, Verdict::kPassed) << results.back().message;
+  const std::vector<CheckResult> broken = check_plugin(test::bad_plugin("throws_attention"), options);
+  EXPECT_EQ(broken.back().verdict, Verdict::kFailed);
+}
+
+TEST(PluginCheck, SkipsWhatItIsAskedTo) {
+  CheckOptions options = quick();
+  options.skip = {"lifecycle", "binary.exports"};
+  std::map<std::string, CheckResult> results;
+  for (const CheckResult& r : check_plugin(test::bad_plugin("good"), options)) results[r.name] = r;
+  EXPECT_EQ(results.at("lifecycle.two_instances").verdict, Verdict::kSkipped);
+  EXPECT_EQ(results.at("lifecycle.two_instances").message, "by request");
+  EXPECT_EQ(results.at("binary.exports").verdict, Verdict::kSkipped);
+  EXPECT_EQ(results.at("binary.unique_symbols").verdict, Verdict::kPassed);
+  EXPECT_EQ(results.size(), plugin_check_names().size());
+}
+
+TEST(PluginCheck, NoSuchFile) {
+  EXPECT_THROW(check_plugin("/none/such.so", quick()), Error);
+}
+
+struct Broken {
+  const char* name;
+  const char* check;
+  const char* message;
+};
+void PrintTo(const Broken& b, std::ostream* out) {
+  *out << b.name;
+}
+
+class BrokenPlugin : public ::testing::TestWithParam<Broken> {};
+
+TEST_P(BrokenPlugin, FailsExactlyItsCheck) {
+  const std::vector<std::string> failures = failures_of(test::bad_plugin(GetParam().name));
+  ASSERT_EQ(failures.size(), 1u) << ::testing::PrintToString(failures);
+  EXPECT_THAT(failures[0], HasSubstr(std::string(GetParam().check) + ": "));
+  EXPECT_THAT(failures[0], HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BrokenPlugin,
+    ::testing::Values(Broken{"no_plugin", "binary.note", "is no Tenon plugin"},
+                      Broken{"no_symbol", "binary.symbol", "does not export tenon_plugin_v1"},
+                      Broken{"needs_newer_minor", "descriptor.note", "needs plugin ABI 1.3"},
+                      Broken{"other_major", "descriptor.note", "plugin ABI 2.0"},
+                      Broken{"stale_layout", "descriptor.note", "another draft of sampler/1"},
+                      Broken{"unknown_kind", "descriptor.note", "samplor"},
+                      Broken{"schema_mismatch", "loading.open", "are not those that its note promises"},
+                      Broken{"note_contradicts", "loading.open", "its table says sampler/good for cpu"},
+                      Broken{"missing_library", "loading.open", "libtenon_bad_stub.so"},
+                      Broken{"refuses_init", "loading.open", "no licence for this host"},
+                      Broken{"crashes", "loading.open", "crashed with signal 11"},
+                      Broken{"throws_create", "lifecycle.create_destroy", "the constructor threw"},
+                      Broken{"throws_past_sdk", "lifecycle.create_destroy", "let an exception out"},
+                      Broken{"no_interface", "lifecycle.create_destroy", "has no interface"},
+                      Broken{"missing_function", "lifecycle.create_destroy", "\"encode\", \"record_select\""},
+                      Broken{"single_instance", "lifecycle.two_instances", "there can be only one"},
+                      Broken{"fails_at_bound", "parameters.bounds",
+                             "fails at a value of \"k\" that its schema allows (int: 1 to 8"},
+                      Broken{"throws_sampler", "interface.corners", "encode threw"},
+                      Broken{"throws_attention", "interface.corners", "has no preferred format: out of host memory"}),
+    [](const auto& param_info) { return param_info.param.name; });
+
+TEST(PluginCheck, AnUntidyLibraryFailsEachOfItsThree) {
+  EXPECT_THAT(failures_of(test::bad_plugin("untidy")),
+              ElementsAre(HasSubstr("binary.exports: exports more than tenon_plugin_v1: "),
+                          HasSubstr("binary.unique_symbols: has the process-wide unique symbol "),
+                          "binary.run_path: looks for its libraries in /opt/tenon/lib; a run path should begin with "
+                          "$ORIGIN"));
+}
+
+TEST(PluginCheck, ALibraryThatHangsIsStopped) {
+  CheckOptions options = quick();
+  options.limit = std::chrono::seconds(2);
+  options.skip = {"binary.exports", "binary.unique_symbols", "binary.run_path", "loading.trust"};
+  EXPECT_THAT(failures_of(test::bad_plugin("hangs"), options), ElementsAre("loading.open: gave no answer within 2 s"));
+}
+
+TEST(PluginCheck, WhatOthersCanWriteToFails) {
+  const test::Scratch folder;
+  const fs::path library = folder.copy(test::bad_plugin("good"), "good.cpu.so");
+  fs::permissions(library, fs::perms::all);
+  EXPECT_THAT(failures_of(library), ElementsAre(HasSubstr("loading.trust: ")));
+}
+
+}  // namespace
+}  // namespace tenon
