@@ -195,6 +195,9 @@ TEST(ConfigErrors, Syntax) {
   EXPECT_THAT(errors("[kv_cache]\nuse = static\n"), StartsWith("p.toml:2:"));
   EXPECT_THAT(errors("[kv_cache]\nuse = \"\xff\"\n"), HasSubstr("utf-8"));
   EXPECT_THAT(errors("[model]\ncontext = 99999999999999999999\n"), HasSubstr("not representable in 64 bits"));
+  EXPECT_THAT(errors("[model]\n[ =]\n"), StartsWith("p.toml:2:3: error: TOML syntax: expected a key"));
+  EXPECT_THAT(errors(std::string("[\0x]", 4)), StartsWith("p.toml:1:2: error: TOML syntax"));
+  EXPECT_THAT(errors("\ufeef[model]\n"), StartsWith("p.toml:1:1: error: TOML syntax"));
   // The syntax errors of all layers come together.
   const std::string both = errors("[kv_cache\n", {"kv_cache"});
   EXPECT_THAT(both, HasSubstr("p.toml:1:10"));
