@@ -1,12 +1,11 @@
 #include "cpu_device.h"
 
 #include <sched.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <thread>
 
 #include "tenon/sdk/component.h"
@@ -66,7 +65,7 @@ class CpuDevice : public sdk::ComponentDefaults {
     table_.kind = "cpu";
     table_.name = name_.c_str();
     table_.units = params.integer("threads") > 0 ? static_cast<uint32_t>(params.integer("threads")) : usable_cores();
-    table_.flags = TENON_DEVICE_WALKS;
+    table_.flags = TENON_DEVICE_WALKS | TENON_DEVICE_ZEROES;
     table_.memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
     const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
     table_.l2 = l2 > 0 ? static_cast<uint64_t>(l2) : 0;
@@ -82,16 +81,15 @@ class CpuDevice : public sdk::ComponentDefaults {
   const tenon_device* device() const { return &table_; }
 
  private:
-  static constexpr size_t kAlignment = 256;
-
+  // Pages of their own: zero, and resident only once they are touched, so that a cache costs what is in it.
   static tenon_status alloc(void*, uint32_t, uint64_t bytes, void** out, tenon_reason* why) noexcept {
     return sdk::guard(why, [&] {
-      const uint64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-      *out = rounded < bytes ? nullptr : std::aligned_alloc(kAlignment, rounded);
-      if (*out == nullptr) throw sdk::NoSpace("the system has no " + std::to_string(bytes) + " bytes left");
+      void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (p == MAP_FAILED) throw sdk::NoSpace("the system has no " + std::to_string(bytes) + " bytes left");
+      *out = p;
     });
   }
-  static void release(void*, uint32_t, void* p, uint64_t) noexcept { std::free(p); }
+  static void release(void*, uint32_t, void* p, uint64_t bytes) noexcept { munmap(p, bytes); }
   static tenon_status copy(void*, void*, void* dst, const void* src, uint64_t bytes, tenon_reason*) noexcept {
     if (src != nullptr) {
       std::memcpy(dst, src, bytes);

@@ -36,8 +36,12 @@ void DeviceMemory::release(void* p) {
   blocks_.erase(it);
 }
 
-void DeviceMemory::zero(void* p, uint64_t bytes) {
-  if (bytes > 0) device_.copy(device_.self, nullptr, p, nullptr, bytes, nullptr);
+void* DeviceMemory::alloc_zeroed(uint32_t space, uint64_t bytes, const std::string& purpose) {
+  void* p = alloc(space, bytes, purpose);
+  if (p != nullptr && (device_.flags & TENON_DEVICE_ZEROES) == 0) {
+    device_.copy(device_.self, nullptr, p, nullptr, bytes, nullptr);
+  }
+  return p;
 }
 
 uint64_t DeviceMemory::used() const {

@@ -20,10 +20,10 @@ class DeviceMemory {
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
   const tenon_device& device() const { return device_; }
-  // Not zeroed; nullptr for 0 bytes. Throws Error(kMemory) that says for what and how much.
+  // nullptr for 0 bytes. Throws Error(kMemory) that says for what and how much.
   void* alloc(uint32_t space, uint64_t bytes, const std::string& purpose);
+  void* alloc_zeroed(uint32_t space, uint64_t bytes, const std::string& purpose);
   void release(void* p);
-  void zero(void* p, uint64_t bytes);
 
   uint64_t used() const;
   uint64_t high_water() const;

@@ -234,8 +234,7 @@ void Pipeline::Impl::make_plan() {
 // One block for all storages of a kind.
 void Pipeline::Impl::place(MemoryKind kind) {
   const uint64_t bytes = plan.of(kind);
-  auto* base = static_cast<std::byte*>(parts.memory->alloc(TENON_SPACE_DEVICE, bytes, to_string(kind)));
-  if (kind != MemoryKind::kWeights) parts.memory->zero(base, bytes);
+  auto* base = static_cast<std::byte*>(parts.memory->alloc_zeroed(TENON_SPACE_DEVICE, bytes, to_string(kind)));
   for (size_t i = 0; i < storages.size(); ++i) {
     Storage& s = storages[static_cast<uint32_t>(i)];
     if (s.kind != kind) continue;
@@ -276,12 +275,11 @@ void Pipeline::Impl::load(const LoadProgress& progress) {
       parts.kv_cache.table<tenon_kv_cache>().attach(parts.kv_cache.self(), stores.data(), nullptr, attach.why()));
 
   const auto alloc = [&](uint64_t bytes, const char* purpose) {
-    return static_cast<std::byte*>(parts.memory->alloc(TENON_SPACE_DEVICE, bytes, purpose));
+    return static_cast<std::byte*>(parts.memory->alloc_zeroed(TENON_SPACE_DEVICE, bytes, purpose));
   };
   const uint64_t activations = plan.of(MemoryKind::kActivations), workspace = plan.of(MemoryKind::kWorkspace);
   memory.activations = alloc(activations, "activations");
   memory.thread_scratch = alloc(workspace, "workspace");
-  parts.memory->zero(memory.thread_scratch, workspace);
   memory.scratch = memory.thread_scratch + memory.thread_scratch_stride * parts.device().units;
   uint64_t scratch_bytes = 0;
   for (const StepProgram& p : programs) scratch_bytes = std::max(scratch_bytes, p.program->scratch_bytes());

@@ -15,7 +15,10 @@ enum { /* tenon_device.isa on x86-64: what kernels may use, already lowered to w
   TENON_ISA_AVX512_BF16 = 8,
   TENON_ISA_AVX_VNNI = 16
 };
-enum { TENON_DEVICE_WALKS = 1 }; /* no queues: core walks the program with its threads and calls part() */
+enum {
+  TENON_DEVICE_WALKS = 1, /* no queues: core walks the program with its threads and calls part() */
+  TENON_DEVICE_ZEROES = 2 /* what alloc gives is zero, and takes no memory before it is touched */
+};
 
 typedef struct tenon_device {
   tenon_head h;
