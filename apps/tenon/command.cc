@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <mutex>
 #include <thread>
 
 #include "progress.h"
@@ -12,17 +13,22 @@
 namespace tenon::app {
 namespace {
 
-std::stop_source& stop_source() {
-  static std::stop_source source;
-  return source;
+struct StopState {
+  std::mutex mutex;
+  std::stop_source source;
+};
+StopState& stop_state() {
+  static auto* state = new StopState;  // the thread that waits outlives main
+  return *state;
 }
-volatile std::sig_atomic_t interrupts = 0;
+volatile std::sig_atomic_t interrupts = 0, terminated = 0;
 
 // request_stop() is not for signal handlers: a thread waits for the pipe.
 int interrupt_pipe[2] = {-1, -1};
 
-void on_interrupt(int) {
+void on_interrupt(int signal) {
   interrupts = interrupts + 1;
+  if (signal == SIGTERM) terminated = 1;
   if (interrupts > 1) _exit(kInterrupted);
   const char byte = 1;
   static_cast<void>(!write(interrupt_pipe[1], &byte, 1));
@@ -87,18 +93,30 @@ void log_message(uint32_t level, const std::string& message) {
 }
 
 std::stop_token interruption() {
-  static const bool installed = [] {
+  StopState& state = stop_state();
+  static const bool installed = [&state] {
     if (pipe(interrupt_pipe) != 0) return false;
-    std::thread([] {
-      char byte = 0;
-      if (read(interrupt_pipe[0], &byte, 1) == 1) stop_source().request_stop();
+    std::thread([&state] {
+      for (char byte = 0; read(interrupt_pipe[0], &byte, 1) == 1;) {
+        const std::lock_guard lock(state.mutex);
+        state.source.request_stop();
+      }
     }).detach();
     std::signal(SIGINT, on_interrupt);
     std::signal(SIGTERM, on_interrupt);
     return true;
   }();
   static_cast<void>(installed);
-  return stop_source().get_token();
+  const std::lock_guard lock(state.mutex);
+  return state.source.get_token();
+}
+
+bool rearm_interruption() {
+  if (terminated != 0) return false;
+  const std::lock_guard lock(stop_state().mutex);
+  stop_state().source = std::stop_source();
+  interrupts = 0;
+  return true;
 }
 
 Session::Session(const PipelineArgs& args, uint32_t score_rows) {

@@ -50,8 +50,11 @@ Verbosity& verbosity();  // of this process, set by main
 // Prints messages of the host and of components to standard error, by level.
 void log_message(uint32_t level, const std::string& message);
 
-// Asked to stop by the first Ctrl-C; the second ends the process.
+// Asked to stop by the first Ctrl-C or SIGTERM; the second ends the process.
 std::stop_token interruption();
+// From now on the next Ctrl-C is the first again, for tokens taken from here on. False, and without effect, after
+// SIGTERM: the process is to end.
+bool rearm_interruption();
 
 // An engine with the trace that its configuration asks for.
 class Session {
@@ -74,6 +77,9 @@ class Session {
 
 // Each adds its command; the returned function runs it if it was chosen.
 using Run = std::function<int()>;
+Run add_bench(CLI::App& app);
+Run add_chat(CLI::App& app);
+Run add_eval(CLI::App& app);
 Run add_generate(CLI::App& app);
 Run add_inspect(CLI::App& app);
 Run add_plan(CLI::App& app);

@@ -1,0 +1,102 @@
+#include "bandwidth.h"
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tenon::app {
+namespace {
+
+constexpr uint32_t kPasses = 5;
+constexpr size_t kAlignment = 64;
+
+using Block = uint64_t __attribute__((vector_size(64)));
+constexpr size_t kUnroll = 8;  // enough loads in flight for one core
+
+// Inlined into one function an instruction set, which decides what a block is made of.
+__attribute__((always_inline)) inline uint64_t sum_blocks(const Block* blocks, size_t count) {
+  Block sums[kUnroll] = {};
+  for (size_t i = 0; i < count; i += kUnroll) {
+    for (size_t u = 0; u < kUnroll; ++u) sums[u] += blocks[i + u];
+  }
+  uint64_t total = 0;
+  for (const Block& sum : sums) {
+    for (size_t lane = 0; lane < 8; ++lane) total += sum[lane];
+  }
+  return total;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) uint64_t sum_avx512(const Block* blocks, size_t count) {
+  return sum_blocks(blocks, count);
+}
+__attribute__((target("avx2"))) uint64_t sum_avx2(const Block* blocks, size_t count) {
+  return sum_blocks(blocks, count);
+}
+#endif
+uint64_t sum_plain(const Block* blocks, size_t count) {
+  return sum_blocks(blocks, count);
+}
+
+using Sum = uint64_t (*)(const Block*, size_t);
+Sum widest_sum() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return &sum_avx512;
+  if (__builtin_cpu_supports("avx2")) return &sum_avx2;
+#endif
+  return &sum_plain;
+}
+
+uint64_t available_memory() {
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with("MemAvailable:")) return std::stoull(line.substr(13)) * 1024;
+  }
+  return 0;
+}
+
+struct FreeBlocks {
+  void operator()(void* p) const { ::operator delete(p, std::align_val_t(kAlignment)); }
+};
+
+}  // namespace
+
+Bandwidth read_bandwidth(uint32_t threads) {
+  const uint64_t wanted = available_memory() < (uint64_t{4} << 30) ? uint64_t{256} << 20 : uint64_t{1} << 30;
+  const size_t share = wanted / sizeof(Block) / threads / kUnroll * kUnroll;  // blocks of a thread
+  Bandwidth result{
+      .bytes_per_second = 0, .buffer = share * threads * sizeof(Block), .threads = threads, .passes = kPasses};
+  const std::unique_ptr<void, FreeBlocks> memory(::operator new(result.buffer, std::align_val_t(kAlignment)));
+  auto* blocks = static_cast<Block*>(memory.get());
+  const Sum sum = widest_sum();
+  std::atomic<uint64_t> total = 0;  // keeps the reading from being left out
+  std::barrier line(static_cast<std::ptrdiff_t>(threads) + 1);
+  std::vector<std::jthread> workers;
+  for (uint32_t t = 0; t < threads; ++t) {
+    workers.emplace_back([&, mine = blocks + t * share] {
+      std::fill_n(mine, share, Block{1});
+      for (uint32_t pass = 0; pass < kPasses; ++pass) {
+        line.arrive_and_wait();
+        total += sum(mine, share);
+        line.arrive_and_wait();
+      }
+    });
+  }
+  for (uint32_t pass = 0; pass < kPasses; ++pass) {
+    line.arrive_and_wait();
+    const auto start = std::chrono::steady_clock::now();
+    line.arrive_and_wait();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    result.bytes_per_second = std::max(result.bytes_per_second, static_cast<double>(result.buffer) / took.count());
+  }
+  return result;
+}
+
+}  // namespace tenon::app

@@ -1,0 +1,18 @@
+// How fast memory can be read: what the GB/s of decoding are measured by.
+#pragma once
+
+#include <cstdint>
+
+namespace tenon::app {
+
+struct Bandwidth {
+  double bytes_per_second = 0;  // of the fastest pass
+  uint64_t buffer = 0;          // bytes that each pass reads
+  uint32_t threads = 0, passes = 0;
+};
+
+// Every thread sums up its own part of one buffer, front to back, with the widest loads that the processor has; the
+// parts were written by the threads that read them. The buffer holds 1 GiB, 256 MiB where less than 4 GiB are free.
+Bandwidth read_bandwidth(uint32_t threads);
+
+}  // namespace tenon::app

@@ -1,0 +1,237 @@
+// `tenon bench`: one engine a point, a few runs to warm up, then the runs that count.
+#include "bench.h"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include "command.h"
+#include "progress.h"
+#include "sha256.h"
+
+namespace tenon::app {
+namespace {
+
+struct Args {
+  PipelineArgs pipeline;
+  std::vector<uint32_t> prompt_tokens = {512}, new_tokens = {128}, batch = {1}, threads;
+  uint32_t warmups = 2, runs = 5;
+  std::string format = "table", output;
+};
+
+struct Interrupted {};
+
+std::vector<BenchPoint> points_of(const Args& args) {
+  std::vector<BenchPoint> points;
+  for (const uint32_t threads : args.threads.empty() ? std::vector<uint32_t>{0} : args.threads) {
+    for (const uint32_t batch : args.batch) {
+      for (const uint32_t prompt : args.prompt_tokens) {
+        for (const uint32_t fresh : args.new_tokens) points.push_back({prompt, fresh, batch, threads});
+      }
+    }
+  }
+  return points;
+}
+
+// Ids that are text, drawn by splitmix64 (Steele, Lea, Flood 2014): the same for every pipeline of a model.
+std::vector<std::vector<int32_t>> make_prompts(const Engine& engine, const BenchPoint& point) {
+  const Tokenizer& tokenizer = engine.tokenizer();
+  const std::vector<int32_t>& ends = tokenizer.info().end_of_generation;
+  const int32_t vocab = std::min(tokenizer.info().vocab_size, static_cast<int32_t>(engine.pipeline().model().vocab));
+  std::vector<int32_t> plain;
+  for (int32_t id = 0; id < vocab; ++id) {
+    if (!tokenizer.is_control(id) && !std::binary_search(ends.begin(), ends.end(), id)) plain.push_back(id);
+  }
+  if (plain.empty()) throw Error(ErrorCode::kModel, "the vocabulary has no token that is text");
+  std::vector<std::vector<int32_t>> prompts(point.batch);
+  uint64_t state = 0;
+  for (std::vector<int32_t>& prompt : prompts) {
+    for (uint32_t i = 0; i < point.prompt_tokens; ++i) {
+      uint64_t z = state += 0x9E3779B97F4A7C15U;
+      z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+      z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+      prompt.push_back(plain[(z ^ (z >> 31)) % plain.size()]);
+    }
+  }
+  return prompts;
+}
+
+class Bench {
+ public:
+  explicit Bench(const Args& args) : args_(args) {
+    const auto engine = Engine::open(
+        {.config = args.pipeline.config, .set = args.pipeline.overrides(), .plugin_dirs = args.pipeline.plugin_dirs});
+    model_ = engine->config().model.path;
+    capacity_ = engine->config().capacity;
+  }
+
+  const std::string& model() const { return model_; }
+
+  // Throws Interrupted and Error.
+  BenchRow measure(const BenchPoint& point);
+
+ private:
+  PipelineArgs arguments(const BenchPoint& point) const;
+  std::string line(const Engine& engine, const BenchPoint& point) const;
+  // Returns the hash of what came out.
+  std::string run(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, uint32_t new_tokens,
+                  RunStats& stats) const;
+  const Bandwidth& bandwidth(uint32_t threads);
+
+  const Args& args_;
+  std::string model_;
+  uint32_t capacity_ = 0;  // 0 = the configuration leaves it open
+  std::map<uint32_t, Bandwidth> bandwidths_;
+};
+
+PipelineArgs Bench::arguments(const BenchPoint& point) const {
+  PipelineArgs args = args_.pipeline;
+  if (point.threads > 0) args.threads = static_cast<int>(point.threads);
+  if (capacity_ == 0) {
+    const uint64_t tokens = (uint64_t{point.prompt_tokens} + point.new_tokens + 7) / 8 * 8;
+    args.set.push_back("kv_cache.capacity=" + std::to_string(tokens));
+  }
+  if (point.batch > 1) {
+    args.set.push_back("scheduler.use=lockstep");
+    args.set.push_back("scheduler.sequences=" + std::to_string(point.batch));
+  }
+  return args;
+}
+
+std::string Bench::line(const Engine& engine, const BenchPoint& point) const {
+  const std::vector<std::string> all = reproducing_words(engine, "bench");
+  std::vector<std::string> words = {all.begin(), all.begin() + 3};
+  for (size_t i = 3; i + 1 < all.size(); i += 2) {  // but what follows from the point
+    const std::string& value = all[i + 1];
+    const bool implied = value.starts_with("device.threads=") ||
+                         (capacity_ == 0 && value.starts_with("kv_cache.capacity=")) ||
+                         (point.batch > 1 && value.starts_with("scheduler."));
+    if (!implied) words.insert(words.end(), {all[i], value});
+  }
+  for (const std::filesystem::path& dir : args_.pipeline.plugin_dirs)
+    words.insert(words.end(), {"--plugin-dir", dir.string()});
+  words.insert(words.end(), {"--prompt-tokens", std::to_string(point.prompt_tokens), "--new-tokens",
+                             std::to_string(point.new_tokens), "--batch", std::to_string(point.batch), "--threads",
+                             std::to_string(engine.pipeline().threads())});
+  if (args_.warmups != 2) words.insert(words.end(), {"--warmups", std::to_string(args_.warmups)});
+  if (args_.runs != 5) words.insert(words.end(), {"--runs", std::to_string(args_.runs)});
+  return shell_line(words);
+}
+
+std::string Bench::run(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, uint32_t new_tokens,
+                       RunStats& stats) const {
+  std::vector<Request> requests(prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    requests[i].tokens = prompts[i];
+    requests[i].max_new_tokens = new_tokens;
+    requests[i].ignore_end = true;
+    requests[i].cancel = interruption();
+  }
+  std::vector<int32_t> tokens;
+  for (const Result& result : engine.generate(requests, &stats)) {
+    if (result.finish == FinishReason::kCancelled) throw Interrupted();
+    if (result.tokens.size() != new_tokens) {
+      throw Error(ErrorCode::kRequest, "a sequence ended after " + std::to_string(result.tokens.size()) + " of " +
+                                           std::to_string(new_tokens) + " tokens: " + to_string(result.finish));
+    }
+    tokens.insert(tokens.end(), result.tokens.begin(), result.tokens.end());
+  }
+  return output_hash(tokens);
+}
+
+const Bandwidth& Bench::bandwidth(uint32_t threads) {
+  const auto known = bandwidths_.find(threads);
+  return known != bandwidths_.end() ? known->second
+                                    : bandwidths_.emplace(threads, read_bandwidth(threads)).first->second;
+}
+
+BenchRow Bench::measure(const BenchPoint& point) {
+  std::ofstream("/proc/self/clear_refs") << "5";  // the peak of the process begins anew, where the system allows
+  BenchRow row{.point = point};
+  Session session(arguments(point));
+  Engine& engine = session.engine();
+  const std::vector<std::vector<int32_t>> prompts = make_prompts(engine, point);
+  session.load();
+  std::vector<double> prefill, decode, gbps;
+  Progress progress("runs");
+  const uint32_t total = args_.warmups + args_.runs;
+  for (uint32_t i = 0; i < total; ++i) {
+    RunStats stats;
+    const std::string hash = run(engine, prompts, point.new_tokens, stats);
+    if (!row.hash.empty() && row.hash != hash) {
+      throw Error(ErrorCode::kInternal, "two runs gave different tokens: hash " + row.hash + " and " + hash);
+    }
+    row.hash = hash;
+    progress.update(i + 1, total);
+    if (i < args_.warmups) continue;
+    prefill.push_back(per_second(static_cast<double>(stats.prompt_tokens), stats.prompt_seconds));
+    decode.push_back(per_second(static_cast<double>(stats.decode_tokens), stats.decode_seconds));
+    gbps.push_back(decode_gbps(stats));
+    row.drafted = stats.drafted, row.accepted = stats.accepted;
+  }
+  progress.finish();
+  row.prefill = spread_of(prefill), row.decode = spread_of(decode), row.gbps = spread_of(gbps);
+  row.point.threads = engine.pipeline().threads();
+  row.memory = memory_use(engine.pipeline());
+  row.weight_bytes = engine.pipeline().step_weight_bytes();
+  row.line = line(engine, point);
+  if (!session.finish_trace()) throw Error(ErrorCode::kIo, "the trace could not be written");
+  row.bandwidth = bandwidth(row.point.threads);
+  return row;
+}
+
+int run(const Args& args) {
+  interruption();
+  Bench bench(args);
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(nullptr, &std::fclose);
+  if (!args.output.empty()) file.reset(std::fopen(args.output.c_str(), "wb"));
+  if (!args.output.empty() && !file) throw Error(ErrorCode::kIo, {args.output, 0, 0}, "cannot be written");
+  std::FILE* out = file ? file.get() : stdout;
+  const auto output = make_bench_output(args.format, out, {bench.model(), args.warmups, args.runs});
+  int code = kOk;
+  for (const BenchPoint& point : points_of(args)) {
+    if (interruption().stop_requested()) code = kInterrupted;
+    if (code == kInterrupted) break;
+    try {
+      output->row(bench.measure(point));
+    } catch (const Interrupted&) {
+      code = kInterrupted;
+    } catch (const Error& e) {
+      output->row({.point = point, .error = e.what()});
+      code = kFailed;
+    }
+  }
+  output->end();
+  const bool written = std::fflush(out) == 0 && std::ferror(out) == 0;
+  return written ? code : kIo;
+}
+
+}  // namespace
+
+Run add_bench(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "bench",
+      "Measure prefill and decode over all combinations of the lists given. Each point has an engine of its own, whose "
+      "kv_cache.capacity is the prompt and the new tokens unless the configuration states one; prompts are fixed "
+      "pseudo-random tokens. A point that fails does not stop the others; the exit code is then 1.");
+  auto args = std::make_shared<Args>();
+  args->pipeline.add_to(*command);
+  command->remove_option(command->get_option("--threads"));
+  const auto list = [command](const char* name, std::vector<uint32_t>& values, const char* doc) {
+    return command->add_option(name, values, doc)->delimiter(',')->check(CLI::Range(1, 1 << 20));
+  };
+  list("--prompt-tokens", args->prompt_tokens, "Lengths of the prompt: 128,512")->capture_default_str();
+  list("--new-tokens", args->new_tokens, "Tokens to generate")->capture_default_str();
+  list("--batch", args->batch, "Sequences that run in step (scheduler.lockstep if more than one)")
+      ->capture_default_str();
+  list("--threads", args->threads, "Threads that compute (device.threads)");
+  command->add_option("--warmups", args->warmups, "Runs before those that count")->capture_default_str();
+  command->add_option("--runs", args->runs, "Runs that count")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--format", args->format, "table, csv or json")
+      ->check(CLI::IsMember({"table", "csv", "json"}))
+      ->capture_default_str();
+  command->add_option("-o,--output", args->output, "Write to this file instead of standard output");
+  return [command, args] { return command->parsed() ? run(*args) : -1; };
+}
+
+}  // namespace tenon::app

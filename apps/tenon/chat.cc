@@ -1,0 +1,189 @@
+// `tenon chat`: a conversation, line by line. Only the answers go to standard output.
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <optional>
+
+#include "command.h"
+#include "progress.h"
+#include "report.h"
+#include "spdlog/spdlog.h"
+
+namespace tenon::app {
+namespace {
+
+constexpr const char* kHelp =
+    "/exit          end (so do Ctrl-D, and Ctrl-C between answers)\n"
+    "/reset         forget the conversation; the system message stays\n"
+    "/system TEXT   set the system message and forget the conversation; without TEXT, none\n"
+    "/help          this\n"
+    "Ctrl-C ends an answer; what there is of it stays in the conversation.\n";
+
+struct Args {
+  PipelineArgs pipeline;
+  std::string system;
+  uint32_t max_new_tokens = 1024;
+};
+
+// Lines of standard input; waiting for one ends with an interruption.
+class LineReader {
+ public:
+  // Without its end; nullopt at the end of the input or if interrupted.
+  std::optional<std::string> next() {
+    while (true) {
+      const size_t end = waiting_.find('\n');
+      if (end != std::string::npos) return take(end, end + 1);
+      if (ended_) return waiting_.empty() ? std::nullopt : std::optional(take(waiting_.size(), waiting_.size()));
+      if (!fill()) return std::nullopt;
+    }
+  }
+
+ private:
+  std::string take(size_t length, size_t used) {
+    std::string line = waiting_.substr(0, length);
+    waiting_.erase(0, used);
+    if (line.ends_with('\r')) line.pop_back();
+    return line;
+  }
+
+  bool fill() {
+    constexpr int kPollMs = 100;
+    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    while (poll(&input, 1, kPollMs) <= 0) {
+      if (interruption().stop_requested()) return false;
+    }
+    char bytes[4096];
+    const ssize_t count = read(STDIN_FILENO, bytes, sizeof bytes);
+    if (count < 0 && errno == EINTR) return true;
+    if (count <= 0) ended_ = true;
+    if (count > 0) waiting_.append(bytes, static_cast<size_t>(count));
+    return true;
+  }
+
+  std::string waiting_;
+  bool ended_ = false;
+};
+
+class Conversation {
+ public:
+  Conversation(Engine& engine, const Args& args) : engine_(engine), args_(args) { set_system(args.system); }
+
+  void set_system(const std::string& text) {
+    system_ = text;
+    reset();
+  }
+  void reset() {
+    messages_.clear();
+    if (!system_.empty()) messages_.push_back({"system", system_});
+  }
+  // False if standard output is gone.
+  bool answer(const std::string& line);
+
+ private:
+  Engine& engine_;
+  const Args& args_;
+  std::string system_;
+  std::vector<ChatMessage> messages_;
+};
+
+bool Conversation::answer(const std::string& line) {
+  messages_.push_back({"user", line});
+  Progress progress("prompt");
+  bool written = true;
+  Request request;
+  request.chat = messages_;
+  request.max_new_tokens = args_.max_new_tokens;
+  request.cancel = interruption();
+  request.on_prompt = [&](uint32_t done, uint32_t total) {
+    progress.update(done, total);
+    if (done >= total) progress.finish();
+  };
+  request.on_token = [&](const Token& token) {
+    written =
+        std::fwrite(token.text.data(), 1, token.text.size(), stdout) == token.text.size() && std::fflush(stdout) == 0;
+    return written;
+  };
+  try {
+    RunStats stats;
+    const Result result = engine_.generate(request, &stats);
+    messages_.push_back({"assistant", result.text});
+    written = written && std::fputc('\n', stdout) != EOF && std::fflush(stdout) == 0;
+    spdlog::debug("prompt {} tok {:.0f} tok/s, new {} tok {:.1f} tok/s, {}", stats.prompt_tokens,
+                  per_second(static_cast<double>(stats.prompt_tokens), stats.prompt_seconds), stats.new_tokens,
+                  per_second(static_cast<double>(stats.decode_tokens), stats.decode_seconds), to_string(result.finish));
+    if (result.finish == FinishReason::kCapacity) spdlog::warn("the cache is full; /reset begins anew");
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kRequest) throw;
+    messages_.pop_back();
+    spdlog::error("{}; /reset begins anew", e.what());
+  }
+  return written;
+}
+
+// Nullopt: go on.
+std::optional<int> handle(Conversation& conversation, const std::string& line) {
+  const std::string command = line.substr(0, line.find(' '));
+  if (command == "/exit") return kOk;
+  if (command == "/reset") {
+    conversation.reset();
+  } else if (command == "/system") {
+    const size_t text = line.find_first_not_of(' ', command.size());
+    conversation.set_system(text == std::string::npos ? "" : line.substr(text));
+  } else if (command == "/help") {
+    std::fputs(kHelp, stderr);
+  } else if (command.starts_with('/')) {
+    spdlog::error("there is no command {}; /help lists them", command);
+  } else if (line.find_first_not_of(" \t") != std::string::npos) {
+    if (!conversation.answer(line)) return kIo;
+    if (interruption().stop_requested() && !rearm_interruption()) return kInterrupted;
+  }
+  return std::nullopt;
+}
+
+int converse(Conversation& conversation) {
+  const bool terminal = isatty(STDIN_FILENO) != 0;
+  LineReader lines;
+  while (true) {
+    if (terminal) std::fputs("> ", stderr);
+    const std::optional<std::string> line = lines.next();
+    if (!line) {
+      if (terminal) std::fputc('\n', stderr);
+      return interruption().stop_requested() ? kInterrupted : kOk;
+    }
+    if (const std::optional<int> code = handle(conversation, *line)) return *code;
+  }
+}
+
+int run(const Args& args) {
+  interruption();
+  Session session(args.pipeline);
+  Engine& engine = session.engine();
+  if (!engine.chat_format()) {
+    const std::string& model_template = engine.tokenizer().info().chat_template;
+    if (!model_template.empty()) ChatFormat::from_template(model_template);  // throws: says what it would have to be
+    throw Error(ErrorCode::kModel, {engine.config().model.path, 0, 0},
+                "the model has no chat template; `tenon generate` continues plain text");
+  }
+  session.load();
+  Conversation conversation(engine, args);
+  const int code = converse(conversation);
+  const bool traced = session.finish_trace();
+  return code == kOk && !traced ? kIo : code;
+}
+
+}  // namespace
+
+Run add_chat(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "chat", "Talk to a model, a line at a time. /help lists what else a line can be. Ctrl-C ends an answer.");
+  auto args = std::make_shared<Args>();
+  args->pipeline.add_to(*command);
+  command->add_option("--system", args->system, "System message");
+  command->add_option("-n,--max-new-tokens", args->max_new_tokens, "Tokens of an answer at most")
+      ->capture_default_str();
+  return [command, args] { return command->parsed() ? run(*args) : -1; };
+}
+
+}  // namespace tenon::app
