@@ -4,11 +4,14 @@
 // - it asserts where malformed text can get to ("[=]"), and goes on undefined without assertions: they throw here;
 // - its test for whitespace says "unreachable" where letters beyond ASCII do get to: that is "no" here.
 #undef NDEBUG
-#define TOML_ASSERT(expr) ((expr) ? void() : throw ::tenon::config::ParserAssertion())
+#define TOML_ASSERT(expr) ((expr) ? void() : ::tenon::config::parser_assertion())
 #define TOML_MAX_NESTED_VALUES 16
 
 namespace tenon::config {
 struct ParserAssertion {};
+[[noreturn]] static void parser_assertion() {
+  throw ParserAssertion();
+}
 }  // namespace tenon::config
 
 #include <toml++/impl/preprocessor.h>
