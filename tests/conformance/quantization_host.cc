@@ -102,13 +102,12 @@ std::vector<float> addend(const StepCase& step, size_t op, int64_t columns) {
 }  // namespace
 
 std::unique_ptr<Component> Scheme::open() const {
-  if (!dtype.empty())
-    return std::make_unique<Component>("quantization", name, std::initializer_list<Setting>{{"dtype", dtype}}, isa);
-  if (group != 0) {
-    return std::make_unique<Component>("quantization", name, std::initializer_list<Setting>{{"group_size", group}},
-                                       isa);
-  }
-  return std::make_unique<Component>("quantization", name, std::initializer_list<Setting>{}, isa);
+  const auto with = [&](std::initializer_list<Setting> settings) {
+    return std::make_unique<Component>("quantization", name, settings, isa);
+  };
+  if (!dtype.empty()) return with({{"dtype", dtype}});
+  if (group != 0) return with({{"group_size", group}});
+  return int8 ? with({{"activations", std::string("int8")}}) : with({});
 }
 
 void PrintTo(const Scheme& s, std::ostream* out) {
@@ -140,14 +139,12 @@ QuantizedSite::QuantizedSite(const Scheme& scheme, const SiteCase& site, uint32_
   tenon_reason why{text, sizeof(text)};
   check(table_->claim(component_->self(), &description.linear, &bounds, &claim, &why), text);
   const tenon_claim* claims[] = {&claim};
-  check(table_->bind(component_->self(), &description.linear, claims, 1, &site_, &why), text);
+  void* made = nullptr;
+  check(table_->bind(component_->self(), &description.linear, claims, 1, &made, &why), text);
+  site_ = {made, [this](void* p) { table_->unbind(component_->self(), p); }};
   footprint_ = sdk::abi_struct<tenon_footprint>();
-  check(table_->footprint(component_->self(), site_, &footprint_, &why), text);
+  check(table_->footprint(component_->self(), site_.get(), &footprint_, &why), text);
   load(rows_a_load);
-}
-
-QuantizedSite::~QuantizedSite() {
-  if (site_ != nullptr) table_->unbind(component_->self(), site_);
 }
 
 void QuantizedSite::load(uint32_t rows_a_load) {
@@ -163,7 +160,7 @@ void QuantizedSite::load(uint32_t rows_a_load) {
       auto src = sdk::abi_struct<tenon_rows>();
       src.mat = m, src.format = case_.source[m], src.row0 = row, src.rows = std::min<uint64_t>(rows_a_load, rows - row);
       src.data = bytes_[m].data() + row * row_bytes, src.bytes = src.rows * row_bytes;
-      check(table_->load(component_->self(), site_, &src, pointers.data(), scratch.data(), nullptr, &why), text);
+      check(table_->load(component_->self(), site_.get(), &src, pointers.data(), scratch.data(), nullptr, &why), text);
     }
   }
   if ((footprint_.flags & TENON_FOOTPRINT_IN_PLACE) == 0) return;
@@ -211,7 +208,7 @@ std::string QuantizedSite::emit(OpRunner& host, const StepCase& step, bool fused
   call.x = x, call.y = y, call.store = stores.data();
   call.pro = pro.get(), call.epi = epi.get(), call.claim = &claim;
   if (step.own_live) call.row_live = host.input(TENON_U32, {1}, std::vector<uint32_t>{step.live});
-  if (table_->record(component_->self(), site_, &call, host.recorder(), &why) != TENON_OK) return text;
+  if (table_->record(component_->self(), site_.get(), &call, host.recorder(), &why) != TENON_OK) return text;
   return host.error();
 }
 
@@ -298,7 +295,7 @@ std::vector<float> QuantizedSite::embed(const std::vector<int32_t>& index) const
   std::memcpy(host.data(store), stores_[0].data(), stores_[0].size());
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
-  check(table_->record_rows(component_->self(), site_, &store, index_id, y, host.recorder(), &why), text);
+  check(table_->record_rows(component_->self(), site_.get(), &store, index_id, y, host.recorder(), &why), text);
   const std::string problem = host.run(1);
   if (!problem.empty()) throw std::runtime_error(problem);
   std::vector<float> values = host.f32(y);

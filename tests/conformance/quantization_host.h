@@ -17,6 +17,7 @@ struct Scheme {
   std::string name, label;
   std::string dtype{};  // of none, "" elsewhere
   int64_t group = 0;    // of int4wo
+  bool int8 = false;    // activations, of gguf
   uint64_t isa = 0;     // TENON_ISA_*
 
   std::unique_ptr<Component> open() const;
@@ -45,7 +46,6 @@ class QuantizedSite {
  public:
   // Throws std::runtime_error with the scheme's reason. rows_a_load: how many rows load() gets at a time.
   QuantizedSite(const Scheme& scheme, const SiteCase& site, uint32_t rows_a_load = 3);
-  ~QuantizedSite();
   QuantizedSite(const QuantizedSite&) = delete;
   QuantizedSite& operator=(const QuantizedSite&) = delete;
 
@@ -70,7 +70,6 @@ class QuantizedSite {
   int64_t columns() const;
 
  private:
-  struct Fused;
   void load(uint32_t rows_a_load);
   std::string emit(OpRunner& host, const StepCase& step, bool fused, tenon_tid x, tenon_tid y) const;
 
@@ -80,7 +79,7 @@ class QuantizedSite {
   int64_t k_;
   std::vector<std::vector<uint8_t>> bytes_;  // per matrix, as in a file
   std::vector<std::vector<float>> file_, held_;
-  void* site_ = nullptr;
+  std::shared_ptr<void> site_;
   tenon_footprint footprint_{};
   std::vector<std::vector<uint8_t>> stores_;
 };

@@ -6,5 +6,6 @@
 namespace tenon::gguf {
 
 extern const sdk::cpu::KernelTable kScalarKernels, kAvx2Kernels, kAvx512Kernels;
+extern const sdk::cpu::Int8Table kScalarInt8, kAvx2Int8, kAvx512VnniInt8;
 
 }  // namespace tenon::gguf

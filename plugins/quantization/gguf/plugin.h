@@ -9,19 +9,26 @@
 
 namespace tenon::gguf {
 
-const sdk::cpu::KernelTable& kernels(sdk::cpu::Isa isa);
+sdk::cpu::Kernels kernels(sdk::cpu::Isa isa);
 
 class Gguf : public sdk::cpu::LinearScheme<Gguf, &kernels> {
  public:
   static constexpr const char* kName = "gguf";
   static constexpr const char* kDoc = "weights as the file stores them: GGUF's block formats and plain floats";
-  static constexpr auto kParams = sdk::params();
+  static constexpr auto kParams = sdk::params(
+      sdk::text({.name = "activations",
+                 .doc = "f32: exact weights times fp32; int8: rows of x in int8 blocks of 32, integer products",
+                 .value = "f32",
+                 .choices = "f32|int8"}));
 
-  Gguf(const sdk::Params&, const sdk::Env& env) : LinearScheme(env) {}
+  Gguf(const sdk::Params& params, const sdk::Env& env);
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const;
   std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const;
   void load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void* queue) const;
+
+ private:
+  bool int8_;
 };
 
 }  // namespace tenon::gguf

@@ -6,8 +6,8 @@ namespace tenon::int4wo {
 
 using namespace sdk::cpu;
 
-const KernelTable& kernels(Isa isa) {
-  return isa == Isa::kAvx512 ? kAvx512Kernels : isa == Isa::kAvx2 ? kAvx2Kernels : kScalarKernels;
+Kernels kernels(Isa isa) {
+  return {isa >= Isa::kAvx512 ? &kAvx512Kernels : isa == Isa::kAvx2 ? &kAvx2Kernels : &kScalarKernels, nullptr};
 }
 
 Int4wo::Int4wo(const sdk::Params& params, const sdk::Env& env)

@@ -8,7 +8,7 @@
 
 namespace tenon::int4wo {
 
-const sdk::cpu::KernelTable& kernels(sdk::cpu::Isa isa);
+sdk::cpu::Kernels kernels(sdk::cpu::Isa isa);
 
 class Int4wo : public sdk::cpu::LinearScheme<Int4wo, &kernels> {
  public:

@@ -6,8 +6,8 @@ namespace tenon::int8wo {
 
 using namespace sdk::cpu;
 
-const KernelTable& kernels(Isa isa) {
-  return isa == Isa::kAvx512 ? kAvx512Kernels : isa == Isa::kAvx2 ? kAvx2Kernels : kScalarKernels;
+Kernels kernels(Isa isa) {
+  return {isa >= Isa::kAvx512 ? &kAvx512Kernels : isa == Isa::kAvx2 ? &kAvx2Kernels : &kScalarKernels, nullptr};
 }
 
 tenon_claim Int8wo::claim(const tenon_linear& s, const tenon_bounds&) const {

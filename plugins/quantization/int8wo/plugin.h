@@ -8,7 +8,7 @@
 
 namespace tenon::int8wo {
 
-const sdk::cpu::KernelTable& kernels(sdk::cpu::Isa isa);
+sdk::cpu::Kernels kernels(sdk::cpu::Isa isa);
 
 class Int8wo : public sdk::cpu::LinearScheme<Int8wo, &kernels> {
  public:

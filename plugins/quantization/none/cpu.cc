@@ -9,8 +9,8 @@ namespace tenon::none {
 
 using namespace sdk::cpu;
 
-const KernelTable& kernels(Isa isa) {
-  return isa == Isa::kAvx512 ? kAvx512Kernels : isa == Isa::kAvx2 ? kAvx2Kernels : kScalarKernels;
+Kernels kernels(Isa isa) {
+  return {isa >= Isa::kAvx512 ? &kAvx512Kernels : isa == Isa::kAvx2 ? &kAvx2Kernels : &kScalarKernels, nullptr};
 }
 
 namespace {

@@ -8,7 +8,7 @@
 
 namespace tenon::none {
 
-const sdk::cpu::KernelTable& kernels(sdk::cpu::Isa isa);
+sdk::cpu::Kernels kernels(sdk::cpu::Isa isa);
 
 class None : public sdk::cpu::LinearScheme<None, &kernels> {
  public:

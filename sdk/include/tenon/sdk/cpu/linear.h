@@ -19,19 +19,26 @@
 #include "tenon/abi/quantization.h"
 #include "tenon/sdk/cpu/activation.h"
 #include "tenon/sdk/cpu/gguf_blocks.h"
+#include "tenon/sdk/cpu/int8_activations.h"
 #include "tenon/sdk/cpu/row_kernels.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::sdk::cpu {
 
-enum class Isa : uint32_t { kScalar, kAvx2, kAvx512 };
+enum class Isa : uint32_t { kScalar, kAvx2, kAvx512, kAvx512Vnni };  // each has what those before it have
 inline Isa isa_of(const tenon_device& device) {
+  constexpr uint64_t kVnni = TENON_ISA_AVX512 | TENON_ISA_AVX512_VNNI;
+  if ((device.isa & kVnni) == kVnni) return Isa::kAvx512Vnni;
   if ((device.isa & TENON_ISA_AVX512) != 0) return Isa::kAvx512;
   return (device.isa & TENON_ISA_AVX2) != 0 ? Isa::kAvx2 : Isa::kScalar;
 }
 // What a plugin has for each instruction set; the same formats in each, equal to the bit.
-using KernelsOf = const KernelTable& (*)(Isa);
+struct Kernels {
+  const KernelTable* f32;
+  const Int8Table* int8;  // nullptr: none
+};
+using KernelsOf = Kernels (*)(Isa);
 
 struct StoredMatrix {
   uint32_t code = 0;  // of its row format
@@ -42,6 +49,7 @@ struct LinearSite {
   std::vector<StoredMatrix> mats;  // store i holds matrix i, row by row
   uint32_t k = 0;
   bool in_place = false;
+  bool int8_activations = false;  // every matrix's format has an Int8Format
 
   uint64_t columns() const;
   uint64_t bytes() const;
@@ -81,6 +89,7 @@ struct LinearArgs {
   uint32_t n_mats, k, rows;
   uint32_t chunk_columns, group_columns;  // of a chunk; unpacked at once
   uint32_t before, after, silu, norm;     // norm: operand of RMSNorm's weight, 0 = none
+  uint32_t int8;                          // activations in int8
   float eps;
   int64_t x_stride, y_stride;  // elements
   uint32_t code[TENON_MAX_STORES], mat_rows[TENON_MAX_STORES];
@@ -198,10 +207,39 @@ inline void rms_norm(const float* x, const float* weight, uint32_t n, float eps,
   for (i = 0; i < n; ++i) y[i] = x[i] * scale * weight[i];
 }
 
+// The rows of x in int8, in scratch: codes, then scales, then sums.
+class QuantizedRows {
+ public:
+  QuantizedRows(const LinearArgs& a, const Part& p) : k_(a.k), rows_(a.rows), base_(p.scratch<uint8_t>()) {}
+  static size_t bytes(const LinearArgs& a) { return a.rows * (a.k + size_t{2} * sizeof(float) * (a.k / kInt8Block)); }
+
+  int8_t* q(uint32_t row) const { return reinterpret_cast<int8_t*>(base_) + row * k_; }
+  float* scale(uint32_t row) const { return reinterpret_cast<float*>(base_ + rows_ * k_) + row * (k_ / kInt8Block); }
+  float* sum(uint32_t row) const { return scale(rows_) + row * (k_ / kInt8Block); }
+
+ private:
+  size_t k_;
+  uint32_t rows_;
+  uint8_t* base_;
+};
+
+// Phase 0 of two: rows normalized, in int8, or both, into scratch.
+inline void prepare_row(const LinearArgs& a, const Part& p, uint32_t row) {
+  const float* x = p.ptr<const float>(kX) + row * a.x_stride;
+  if (a.norm != 0) {
+    float* y = a.int8 != 0 ? p.thread_scratch<float>() : p.scratch<float>() + size_t{row} * a.k;
+    rms_norm(x, p.ptr<const float>(a.norm), a.k, a.eps, y);
+    x = y;
+  }
+  if (a.int8 == 0) return;
+  const QuantizedRows out(a, p);
+  quantize_activations(x, a.k, out.q(row), out.scale(row), out.sum(row));
+}
+
 // One thread's work on the product's phase.
 class ChunkRunner {
  public:
-  ChunkRunner(const LinearArgs& args, const KernelTable& kernels, const Part& part, uint32_t rows)
+  ChunkRunner(const LinearArgs& args, const Kernels& kernels, const Part& part, uint32_t rows)
       : a_(args), kernels_(kernels), part_(part), rows_(rows) {
     x_ = a_.norm != 0 ? part.scratch<const float>() : part.ptr<const float>(kX);
     x_stride_ = a_.norm != 0 ? a_.k : static_cast<size_t>(a_.x_stride);
@@ -220,33 +258,40 @@ class ChunkRunner {
       chunk -= chunks, first_column += n;
     }
     const uint32_t end = std::min((chunk + 1) * a_.chunk_columns, n);
-    const uint32_t step = rows_ == 1 ? a_.chunk_columns : a_.group_columns;
+    const uint32_t step = rows_ == 1 || a_.int8 != 0 ? a_.chunk_columns : a_.group_columns;
     for (uint32_t c = chunk * a_.chunk_columns; c < end; c += step) {
       half_ = n;
       columns_ = std::min(step, end - c);
       column_ = first_column + c;
       span_[0] = span(mat, c);
       if (a_.silu != 0) span_[1] = a_.n_mats == 1 ? span(mat, n + c) : span(mat + 1, c);
-      rows_ == 1 ? one_row() : many_rows();
+      if (a_.int8 != 0) {
+        int8_rows();
+      } else if (rows_ == 1) {
+        one_row();
+      } else {
+        many_rows();
+      }
     }
   }
 
  private:
   struct Span {  // columns_ rows of a store
-    const RowFormat* format;
+    uint32_t code;
     const uint8_t* weights;
     size_t row_bytes;
   };
   Span span(uint32_t mat, uint32_t row) const {
     const size_t bytes = a_.row_bytes[mat];
-    return {kernels_.find(a_.code[mat]), part_.ptr<const uint8_t>(kStores + mat) + row * bytes, bytes};
+    return {a_.code[mat], part_.ptr<const uint8_t>(kStores + mat) + row * bytes, bytes};
   }
+  const RowFormat& format(uint32_t s) const { return *kernels_.f32->find(span_[s].code); }
   uint32_t spans() const { return a_.silu != 0 ? 2 : 1; }
   float* tile(uint32_t s) const { return tile_ + size_t{s} * kBlockRows * a_.chunk_columns; }
 
   void one_row() {
     for (uint32_t s = 0; s < spans(); ++s) {
-      span_[s].format->vector_product({span_[s].weights, span_[s].row_bytes, columns_, a_.k, x_, tile(s)});
+      format(s).vector_product({span_[s].weights, span_[s].row_bytes, columns_, a_.k, x_, tile(s)});
     }
     finish(0, 1);
   }
@@ -259,7 +304,20 @@ class ChunkRunner {
       for (uint32_t s = 0; s < spans(); ++s) {
         product[s].rows = n;
         product[s].x = x_ + row * x_stride_;
-        kernels_.tile_product(product[s]);
+        kernels_.f32->tile_product(product[s]);
+      }
+      finish(row, n);
+    }
+  }
+
+  void int8_rows() {
+    const QuantizedRows x(a_, part_);
+    for (uint32_t row = 0; row < rows_; row += kBlockRows) {
+      const uint32_t n = std::min(kBlockRows, rows_ - row);
+      for (uint32_t s = 0; s < spans(); ++s) {
+        kernels_.int8->find(span_[s].code)
+            ->product({span_[s].weights, span_[s].row_bytes, columns_, n, a_.k, x.q(row), x.scale(row), x.sum(row),
+                       tile(s), a_.chunk_columns});
       }
       finish(row, n);
     }
@@ -271,7 +329,7 @@ class ChunkRunner {
     TileProduct t{};
     t.columns = columns_, t.k = a_.k, t.x_stride = x_stride_;
     t.y = tile(s), t.y_stride = a_.chunk_columns;
-    if (from.format->code == TENON_F32 && reinterpret_cast<uintptr_t>(from.weights) % alignof(float) == 0) {
+    if (from.code == TENON_F32 && reinterpret_cast<uintptr_t>(from.weights) % alignof(float) == 0) {
       t.weights = reinterpret_cast<const float*>(from.weights), t.w_stride = from.row_bytes / sizeof(float);
       return t;
     }
@@ -279,7 +337,7 @@ class ChunkRunner {
     float* out = unpacked_ + size_t{s} * a_.group_columns * stride;
     float* scale = scale_ + size_t{s} * a_.group_columns;
     for (uint32_t c = 0; c < columns_; ++c) {
-      scale[c] = from.format->unpack(from.weights + c * from.row_bytes, a_.k, out + c * stride);
+      scale[c] = format(s).unpack(from.weights + c * from.row_bytes, a_.k, out + c * stride);
     }
     t.weights = out, t.w_stride = stride, t.scale = scale;
     return t;
@@ -307,7 +365,7 @@ class ChunkRunner {
   }
 
   const LinearArgs& a_;
-  const KernelTable& kernels_;
+  Kernels kernels_;
   const Part& part_;
   uint32_t rows_;
   const float* x_;
@@ -317,18 +375,15 @@ class ChunkRunner {
   uint32_t columns_ = 0, column_ = 0, half_ = 0;  // of this group: how many, first of y, y's in all if silu
 };
 
-template <KernelsOf Kernels>
+template <KernelsOf Of>
 void run_linear(const LinearArgs& a, const Part& p) {
   const uint32_t live = std::min(p.ptr<const uint32_t>(kLive)[0], a.rows);
-  if (a.norm != 0 && p.phase() == 0) {
-    for (uint32_t r = p.begin(); r < std::min(p.end(), live); ++r) {
-      rms_norm(p.ptr<const float>(kX) + r * a.x_stride, p.ptr<const float>(a.norm), a.k, a.eps,
-               p.scratch<float>() + size_t{r} * a.k);
-    }
+  if ((a.norm != 0 || a.int8 != 0) && p.phase() == 0) {
+    for (uint32_t r = p.begin(); r < std::min(p.end(), live); ++r) prepare_row(a, p, r);
     return;
   }
   if (live == 0) return;
-  ChunkRunner runner(a, Kernels(a.isa), p, live);
+  ChunkRunner runner(a, Of(a.isa), p, live);
   for (uint32_t chunk = p.begin(); chunk < p.end(); ++chunk) runner.run(chunk);
 }
 
@@ -338,9 +393,9 @@ struct RowsArgs {
   uint64_t row_bytes;
   int64_t y_stride;
 };
-template <KernelsOf Kernels>
+template <KernelsOf Of>
 void run_rows(const RowsArgs& a, const Part& p) {  // 0 y, 1 index, 2 live, 3 store
-  const RowFormat* format = Kernels(a.isa).find(a.code);
+  const RowFormat* format = Of(a.isa).f32->find(a.code);
   const uint32_t live = std::min(p.ptr<const uint32_t>(2)[0], a.rows);
   auto* w = p.thread_scratch<float>();
   for (uint32_t r = p.begin(); r < std::min(p.end(), live); ++r) {
@@ -364,13 +419,13 @@ inline uint32_t pick_chunk_columns(uint64_t columns) {
 
 }  // namespace detail
 
-template <KernelsOf Kernels>
+template <KernelsOf Of>
 void record_linear(const LinearSite& site, Isa isa, const tenon_linear_call& call, Recorder& rec) {
   using namespace detail;
   const tenon_tensor x = rec.describe(call.x), y = rec.describe(call.y);
   const std::vector<tenon_fop> pro = ops_of(call.pro), epi = ops_of(call.epi);
   LinearArgs a{};
-  a.isa = isa, a.n_mats = static_cast<uint32_t>(site.mats.size()), a.k = site.k;
+  a.isa = isa, a.int8 = site.int8_activations ? 1 : 0, a.n_mats = static_cast<uint32_t>(site.mats.size()), a.k = site.k;
   a.rows = static_cast<uint32_t>(y.dim[0]);
   a.x_stride = x.stride[0] / 4, a.y_stride = y.stride[0] / 4;
   std::vector<tenon_operand> operands{{call.y, TENON_WRITE},
@@ -408,18 +463,19 @@ void record_linear(const LinearSite& site, Isa isa, const tenon_linear_call& cal
 
   const auto n = static_cast<double>(columns), k = static_cast<double>(a.k);
   const double out = plan.silu ? n / 2 : n;
-  const std::initializer_list<uint32_t> plain = {chunks}, normed = {a.rows, chunks};
-  OpSpec spec{.name = a.rows == 1 ? "gemv" : "gemm", .operands = operands, .chunks = a.norm != 0 ? normed : plain};
+  const std::initializer_list<uint32_t> plain = {chunks}, prepared = {a.rows, chunks};
+  const bool two = a.norm != 0 || a.int8 != 0;
+  OpSpec spec{.name = a.rows == 1 ? "gemv" : "gemm", .operands = operands, .chunks = two ? prepared : plain};
   spec.cost.read[0] = static_cast<double>(site.bytes());
   spec.cost.read[1] = 4 * (k + addends * out), spec.cost.written[1] = 4 * out;
   spec.cost.flops[1] = 2 * n * k;
   const size_t tiles = size_t{kBlockRows} * 2 * a.chunk_columns;
   spec.thread_scratch_bytes = (tiles + size_t{2} * a.group_columns * (padded(a.k) + 1)) * sizeof(float);
-  if (a.norm != 0) spec.scratch_bytes = size_t{a.rows} * a.k * sizeof(float);
-  rec.emit<&run_linear<Kernels>>(spec, a);
+  if (two) spec.scratch_bytes = a.int8 != 0 ? QuantizedRows::bytes(a) : size_t{a.rows} * a.k * sizeof(float);
+  rec.emit<&run_linear<Of>>(spec, a);
 }
 
-template <KernelsOf Kernels>
+template <KernelsOf Of>
 void record_linear_rows(const LinearSite& site, Isa isa, tenon_tid store, tenon_tid index, tenon_tid y, Recorder& rec) {
   const StoredMatrix& m = site.mats.front();
   const tenon_tensor out = rec.describe(y);
@@ -429,7 +485,7 @@ void record_linear_rows(const LinearSite& site, Isa isa, tenon_tid store, tenon_
   OpSpec spec{.name = "rows", .operands = operands, .chunks = {a.rows}};
   spec.cost.read[1] = static_cast<double>(m.row_bytes), spec.cost.written[1] = 4.0 * site.k;
   spec.thread_scratch_bytes = padded(site.k) * sizeof(float);
-  rec.emit<&detail::run_rows<Kernels>>(spec, a);
+  rec.emit<&detail::run_rows<Of>>(spec, a);
 }
 
 }  // namespace tenon::sdk::cpu

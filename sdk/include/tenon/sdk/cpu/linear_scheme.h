@@ -1,5 +1,5 @@
 // Base of a quantization scheme on the CPU that keeps each matrix in one store, row by row: the class adds claim, bind
-// and load. Kernels: the plugin's row kernels for an instruction set.
+// and load. Of: the plugin's kernels for an instruction set.
 #pragma once
 
 #include "tenon/sdk/cpu/linear.h"
@@ -7,7 +7,7 @@
 
 namespace tenon::sdk::cpu {
 
-template <class T, KernelsOf Kernels>
+template <class T, KernelsOf Of>
 class LinearScheme : public Quantization<T> {
  public:
   static constexpr uint32_t kRowInvariantMax = UINT32_MAX;
@@ -18,10 +18,10 @@ class LinearScheme : public Quantization<T> {
   // While loading: one row as f32.
   tenon_footprint footprint(Site& site) const { return footprint_of(site, uint64_t{site.k} * sizeof(float)); }
   void record(Site& site, const tenon_linear_call& call, Recorder& rec) const {
-    record_linear<Kernels>(site, isa_, call, rec);
+    record_linear<Of>(site, isa_, call, rec);
   }
   void record_rows(Site& site, const tenon_tid* store, tenon_tid index, tenon_tid y, Recorder& rec) const {
-    record_linear_rows<Kernels>(site, isa_, store[0], index, y, rec);
+    record_linear_rows<Of>(site, isa_, store[0], index, y, rec);
   }
 
  private:

@@ -50,6 +50,33 @@ struct RowFormat {
   float (*unpack)(const uint8_t* row, uint32_t k, float* out);
 };
 
+// Products of rows of x in int8 (int8_activations.h) with rows of weights as stored; see int8_formats.h for the order.
+inline constexpr uint32_t kInt8Block = 32;
+struct Int8Product {  // y[r * y_stride + c]
+  const uint8_t* weights;
+  size_t row_bytes;
+  uint32_t columns, rows, k;
+  const int8_t* q;           // (rows, k)
+  const float *scale, *sum;  // (rows, k / 32)
+  float* y;
+  size_t y_stride;
+};
+struct Int8Format {
+  uint32_t code;
+  void (*product)(const Int8Product&);
+};
+struct Int8Table {
+  const Int8Format* formats;
+  uint32_t n_formats;
+
+  const Int8Format* find(uint32_t code) const {
+    for (uint32_t i = 0; i < n_formats; ++i) {
+      if (formats[i].code == code) return formats + i;
+    }
+    return nullptr;
+  }
+};
+
 struct KernelTable {
   void (*tile_product)(const TileProduct&);
   const RowFormat* formats;
