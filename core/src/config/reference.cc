@@ -1,4 +1,5 @@
 // The reference of the pipeline file as Markdown, from the same tables that validate it.
+#include <algorithm>
 #include <map>
 
 #include "sections.h"
@@ -64,9 +65,12 @@ std::string escaped(std::string text) {
   return text;
 }
 
-// Components and sections write theirs as they like; here each is a sentence.
+// Components and sections write theirs as they like; here each is a sentence. Names such as f32 stay as they are.
 std::string sentence(std::string text) {
-  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  const size_t word = std::min(text.find_first_not_of("abcdefghijklmnopqrstuvwxyz"), text.size());
+  const bool is_word =
+      word > 0 && (word == text.size() || std::string("0123456789_").find(text[word]) == std::string::npos);
+  if (is_word) text[0] = static_cast<char>(text[0] - 'a' + 'A');
   if (!text.empty() && !text.ends_with('.')) text += '.';
   return text;
 }
