@@ -1,0 +1,163 @@
+// A quantization scheme's site on the CPU: how its matrices are stored, what is claimed, and how rows are loaded.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tenon/abi/device.h"
+#include "tenon/abi/quantization.h"
+#include "tenon/sdk/cpu/gguf_blocks.h"
+#include "tenon/sdk/cpu/row_kernels.h"
+#include "tenon/sdk/error.h"
+#include "tenon/sdk/recorder.h"
+
+namespace tenon::sdk::cpu {
+
+enum class Isa : uint32_t { kScalar, kAvx2, kAvx512, kAvx512Vnni };  // each has what those before it have
+inline Isa isa_of(const tenon_device& device) {
+  constexpr uint64_t kVnni = TENON_ISA_AVX512 | TENON_ISA_AVX512_VNNI;
+  if ((device.isa & kVnni) == kVnni) return Isa::kAvx512Vnni;
+  if ((device.isa & TENON_ISA_AVX512) != 0) return Isa::kAvx512;
+  return (device.isa & TENON_ISA_AVX2) != 0 ? Isa::kAvx2 : Isa::kScalar;
+}
+// What a plugin has for each instruction set; the same formats in each, equal to the bit.
+struct Kernels {
+  const KernelTable* f32;
+  const Int8Table* int8;  // nullptr: none
+};
+using KernelsOf = Kernels (*)(Isa);
+
+struct StoredMatrix {
+  uint32_t code = 0;  // of its row format
+  uint32_t rows = 0;
+  uint64_t row_bytes = 0;
+};
+struct LinearSite {
+  std::vector<StoredMatrix> mats;  // store i holds matrix i, row by row
+  uint32_t k = 0;
+  bool in_place = false;
+  bool int8_activations = false;  // every matrix's format has an Int8Format
+
+  uint64_t columns() const;
+  uint64_t bytes() const;
+};
+
+inline uint64_t LinearSite::columns() const {
+  uint64_t n = 0;
+  for (const StoredMatrix& m : mats) n += m.rows;
+  return n;
+}
+inline uint64_t LinearSite::bytes() const {
+  uint64_t n = 0;
+  for (const StoredMatrix& m : mats) n += m.rows * m.row_bytes;
+  return n;
+}
+
+inline constexpr uint32_t kMaxEpilogue = 4;
+
+namespace detail {
+
+// The split of an epilogue around its SILU_MUL.
+struct EpiloguePlan {
+  uint32_t before = 0, after = 0;
+  bool silu = false;
+  uint32_t taken() const { return before + after + (silu ? 1 : 0); }
+};
+inline EpiloguePlan plan_epilogue(const std::vector<tenon_fop>& ops, bool halves) {
+  EpiloguePlan plan;
+  for (const tenon_fop& op : ops) {
+    const bool room = plan.before + plan.after < kMaxEpilogue;
+    if ((op.id == TENON_F_BIAS || op.id == TENON_F_ADD) && room) {
+      ++(plan.silu ? plan.after : plan.before);
+    } else if (op.id == TENON_F_SILU_MUL && !plan.silu && halves) {
+      plan.silu = true;
+    } else {
+      break;
+    }
+  }
+  return plan;
+}
+
+}  // namespace detail
+
+// Two matrices of one shape, or one of an even number of rows: what SILU_MUL needs.
+inline bool has_halves(const tenon_linear& s) {
+  return s.n_mats == 2 ? s.out_dim[0] == s.out_dim[1] : s.n_mats == 1 && s.out_dim[0] % 2 == 0;
+}
+
+namespace detail {
+inline void check_sources(const tenon_linear& s) {
+  for (uint32_t i = 0; i < s.n_mats; ++i) {
+    const std::string name = tenon_format_name(s.source[i]);
+    if (!can_unpack(s.source[i])) {
+      throw Refused("a matrix stored as " + name +
+                    "; readable are f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 and q2_k to q6_k");
+    }
+    const uint32_t block = tenon_format_block(s.source[i]).elements;
+    if (s.in_dim % block != 0) {
+      throw Refused("a width of " + std::to_string(s.in_dim) + " is not whole blocks of " + std::to_string(block) +
+                    " (" + name + ")");
+    }
+  }
+}
+}  // namespace detail
+
+// Throws Refused: what no scheme on the CPU does (experts, activations other than f32, shapes beyond 2^31, matrices
+// that unpack_row does not read).
+inline tenon_claim claim_linear(const tenon_linear& s) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (s.n_mats == 0 || s.n_mats > TENON_MAX_STORES) {
+    throw Refused("a site of " + std::to_string(s.n_mats) + " matrices; 1 to " + std::to_string(TENON_MAX_STORES));
+  }
+  if (s.experts != 0) throw Refused("expert matrices are not supported");
+  if (s.x_format != TENON_F32 || s.y_format != TENON_F32) throw Refused("activations other than f32");
+  if (s.in_dim <= 0 || s.in_dim > kMost) throw Refused("a width of " + std::to_string(s.in_dim) + "; 1 to 2^31 - 1");
+  int64_t columns = 0;
+  for (uint32_t i = 0; i < s.n_mats; ++i) {
+    if (s.out_dim[i] <= 0 || s.out_dim[i] > kMost - columns) throw Refused("rows that are not 1 to 2^31 - 1 in all");
+    columns += s.out_dim[i];
+  }
+  detail::check_sources(s);
+  auto claim = abi_struct<tenon_claim>();
+  const std::vector<tenon_fop> pro = ops_of(s.pro);
+  claim.pro = !pro.empty() && pro.back().id == TENON_F_RMSNORM ? 1 : 0;
+  claim.epi = detail::plan_epilogue(ops_of(s.epi), has_halves(s)).taken();
+  return claim;
+}
+
+inline uint64_t plain_row_bytes(tenon_format format, uint64_t k) {
+  const tenon_block block = tenon_format_block(format);
+  return k / block.elements * block.bytes;
+}
+
+inline tenon_footprint footprint_of(const LinearSite& site, uint64_t load_bytes) {
+  auto f = abi_struct<tenon_footprint>();
+  f.n_stores = static_cast<uint32_t>(site.mats.size());
+  f.flags = site.in_place ? TENON_FOOTPRINT_IN_PLACE : 0;
+  f.load_bytes = site.in_place ? 0 : load_bytes;
+  for (size_t i = 0; i < site.mats.size(); ++i) f.store_bytes[i] = site.mats[i].rows * site.mats[i].row_bytes;
+  return f;
+}
+
+// f(row of the store, row of the file) for each row of src. Throws Failed on rows that the site does not have.
+template <class F>
+void each_loaded_row(const LinearSite& site, const tenon_rows& src, void* const* store, F&& f) {
+  const tenon_block block = tenon_format_block(src.format);
+  if (src.mat >= site.mats.size() || block.elements == 0 || site.k % block.elements != 0) {
+    throw Failed("rows of a matrix that the site does not have");
+  }
+  const StoredMatrix& m = site.mats[src.mat];
+  const uint64_t file_bytes = plain_row_bytes(src.format, site.k);
+  if (src.row0 > m.rows || src.rows > m.rows - src.row0 || src.bytes != src.rows * file_bytes) {
+    throw Failed("rows [" + std::to_string(src.row0) + ", +" + std::to_string(src.rows) + ") in " +
+                 std::to_string(src.bytes) + " bytes do not fit a matrix of " + std::to_string(m.rows) + " rows");
+  }
+  for (uint64_t r = 0; r < src.rows; ++r) {
+    f(static_cast<uint8_t*>(store[src.mat]) + (src.row0 + r) * m.row_bytes,
+      static_cast<const uint8_t*>(src.data) + r * file_bytes);
+  }
+}
+
+}  // namespace tenon::sdk::cpu
