@@ -117,10 +117,14 @@ std::vector<CheckResult> check_plugin(const fs::path& library, const CheckOption
     return std::any_of(results.begin(), results.end(),
                        [&](const CheckResult& r) { return r.name == name && r.verdict == Verdict::kPassed; });
   };
+  // What was left out by request is taken to be so; the note is always read.
+  const auto stands = [&](const std::string& name) {
+    return passed(name) || (name != kNoteCheck && is_skipped(name, options));
+  };
   for (const Check& check : all_checks()) {
     std::vector<std::string> needs = check.needs;
     needs.emplace_back(kNoteCheck);
-    const auto missing = std::find_if_not(needs.begin(), needs.end(), passed);
+    const auto missing = std::find_if_not(needs.begin(), needs.end(), stands);
     if (is_skipped(check.name, options)) {
       results.push_back({check.name, Verdict::kSkipped, "by request"});
     } else if (missing != needs.end()) {
@@ -131,7 +135,7 @@ std::vector<CheckResult> check_plugin(const fs::path& library, const CheckOption
   }
   if (is_skipped(kSuiteCheck, options)) {
     results.push_back({kSuiteCheck, Verdict::kSkipped, "by request"});
-  } else if (!passed("lifecycle.create_destroy")) {
+  } else if (!stands("lifecycle.create_destroy")) {
     results.push_back({kSuiteCheck, Verdict::kSkipped, "lifecycle.create_destroy did not pass"});
   } else {
     results.push_back(run_suite(subject, options));

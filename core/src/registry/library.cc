@@ -28,6 +28,14 @@ bool describes(const tenon_note& note, const tenon_component& c) {
          std::strcmp(or_empty(c.device), note.device) == 0;
 }
 
+// Boost wraps the loader's words in its own and in an errno that has nothing to do with them.
+std::string loaders_words(const std::string& what) {
+  constexpr std::string_view kBefore = "dlerror system message: ";
+  const size_t begin = what.find(kBefore), end = what.rfind("): ");
+  if (begin == std::string::npos || end == std::string::npos) return what;
+  return what.substr(begin + kBefore.size(), end - begin - kBefore.size());
+}
+
 // Memory comes with an instance; all that init can do through its host is say something.
 tenon_status no_memory_yet(void*, uint32_t, uint64_t, const char*, void**, tenon_reason* why) {
   sdk::fill_reason(why, "memory is there from create on, not during init");
@@ -68,7 +76,7 @@ Library::Library(const std::filesystem::path& canonical, const tenon_note& note)
     table = &library_.get<const tenon_plugin>(TENON_PLUGIN_SYMBOL);
   } catch (const std::exception& e) {
     fail(name, std::string(library_.is_loaded() ? "does not export " TENON_PLUGIN_SYMBOL ": " : "does not load: ") +
-                   e.what());
+                   loaders_words(e.what()));
   }
   if (table->h.size < offsetof(tenon_plugin, init) || table->h.major != TENON_ABI_MAJOR) {
     fail(name, "its table " TENON_PLUGIN_SYMBOL " is of another version than its note");

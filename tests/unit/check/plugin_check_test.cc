@@ -62,7 +62,16 @@ TEST(PluginCheck, SkipsWhatItIsAskedTo) {
   EXPECT_EQ(results.at("lifecycle.two_instances").message, "by request");
   EXPECT_EQ(results.at("binary.exports").verdict, Verdict::kSkipped);
   EXPECT_EQ(results.at("binary.unique_symbols").verdict, Verdict::kPassed);
+  EXPECT_EQ(results.at("parameters.bounds").verdict, Verdict::kPassed);
   EXPECT_EQ(results.size(), plugin_check_names().size());
+}
+
+TEST(PluginCheck, WithoutANoteNothingElseIsDone) {
+  CheckOptions options = quick();
+  options.skip = {"binary"};
+  const std::vector<CheckResult> results = check_plugin(test::bad_plugin("no_plugin"), options);
+  EXPECT_EQ(results.front().verdict, Verdict::kFailed);
+  for (size_t i = 1; i < results.size(); ++i) EXPECT_EQ(results[i].verdict, Verdict::kSkipped) << results[i].name;
 }
 
 TEST(PluginCheck, NoSuchFile) {
