@@ -66,6 +66,7 @@ struct Pipeline::Impl {
   Impl(const PipelineConfig& c, Registry& registry, const Weights& w, const PipelineOptions& o)
       : config(c), weights(w), options(o), parts(c, registry, o) {}
 
+  void check_device() const;
   void declare();
   void choose_shapes();
   void add_state();
@@ -120,7 +121,25 @@ void Pipeline::Impl::choose_shapes() {
   if (options.score_rows > 0) add(prefill, prefill, std::min(prefill, options.score_rows), false);
 }
 
+// What the configuration asks of the device itself.
+void Pipeline::Impl::check_device() const {
+  const tenon_device& device = parts.device();
+  if ((device.flags & TENON_DEVICE_WALKS) == 0) return;
+  const std::string name = std::string("device.") + device.kind;
+  if (config.device_index != 0) {
+    throw Error(ErrorCode::kConfig, config.device.where,
+                name + ": there is one of it; found index = " + std::to_string(config.device_index) + ", expected 0");
+  }
+  if (config.execution == Execution::kGraph && config.strict) {
+    throw Error(ErrorCode::kConfig, config.device.where,
+                name +
+                    " captures no graphs: pipeline.execution = \"graph\" would be \"recorded\"; say \"recorded\" or "
+                    "\"auto\", or set pipeline.strict = false");
+  }
+}
+
 void Pipeline::Impl::declare() {
+  check_device();
   const ModelKind& kind = model_kind_for(weights);
   info = kind.describe(weights);
   const uint32_t context = config.model.context != 0 ? config.model.context : info.context;

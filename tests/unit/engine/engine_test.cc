@@ -241,6 +241,13 @@ TEST(Engine, APlanThatDoesNotFitIsRefusedBeforeAnythingIsAllocated) {
   EXPECT_EQ(engine->pipeline().high_water(), 0u);
 }
 
+TEST(Engine, WhatTheDeviceCannotDoIsRefused) {
+  EXPECT_THAT(error_of([] { open(kTiny, {"pipeline.execution=graph"}); }, ErrorCode::kConfig),
+              HasSubstr("device.cpu captures no graphs"));
+  EXPECT_THAT(error_of([] { open(kTiny, {"device.index=1"}); }, ErrorCode::kConfig), HasSubstr("expected 0"));
+  EXPECT_NO_THROW(open(kTiny, {"pipeline.execution=graph", "pipeline.strict=false"}));
+}
+
 TEST(Engine, ScoresWhatItGenerates) {
   const auto engine = open(kTiny, kGreedy, {.score_rows = 16});
   std::vector<int32_t> text = prompt(20);
