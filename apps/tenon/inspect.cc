@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "command.h"
+#include "inspect_file.h"
 #include "program_report.h"
 #include "report.h"
 #include "tenon/core/params.h"
@@ -10,7 +11,7 @@ namespace tenon::app {
 namespace {
 
 struct Args {
-  std::string component, model, program;
+  std::string component, model, program, file;
   PipelineArgs pipeline;
   uint32_t rows = 0, context = 0;
   bool json = false;
@@ -86,6 +87,7 @@ void show_model(const std::string& path) {
 }
 
 int run(const Args& args) {
+  if (!args.file.empty()) return inspect_file(args.file, args.json);
   if (!args.model.empty()) {
     show_model(args.model);
   } else if (!args.program.empty()) {
@@ -109,7 +111,7 @@ int run(const Args& args) {
 
 Run add_inspect(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("inspect", "Show what is installed, a component (kind.name), a model or a step program.");
+      app.add_subcommand("inspect", "Show what is installed, a component (kind.name), a library, a model or a step program.");
   auto args = std::make_shared<Args>();
   args->pipeline.add_to(*command, "");
   auto* component = command->add_option("COMPONENT", args->component, "kind.name, as in quantization.int4wo");
@@ -117,6 +119,10 @@ Run add_inspect(CLI::App& app) {
   auto* program = command->add_option("--program", args->program, "The step program of a pipeline file or model")
                       ->excludes(component)
                       ->excludes(model);
+  command->add_option("--file", args->file, "A plugin library, opened in a process of its own")
+      ->excludes(component)
+      ->excludes(model)
+      ->excludes(program);
   command->add_option("--rows", args->rows, "Rows of the step; chooses the program")->needs(program);
   command->add_option("--context", args->context, "Tokens that each row attends to, for its costs")->needs(program);
   command->add_flag("--json", args->json, "As JSON");

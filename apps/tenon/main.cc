@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   app.fallthrough();
   const std::vector<Run> commands = {add_generate(app), add_chat(app),  add_bench(app),
                                      add_eval(app),     add_plan(app),  add_inspect(app),
-                                     add_tokenize(app), add_trace(app)};
+                                     add_tokenize(app), add_trace(app),    add_plugin(app)};
   try {
     app.parse(argc, argv);
     set_level();
