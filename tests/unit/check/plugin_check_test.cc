@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{"note_contradicts", "loading.open", "its table says sampler/good for cpu"},
                       Broken{"missing_library", "loading.open", "libtenon_bad_stub.so"},
                       Broken{"refuses_init", "loading.open", "no licence for this host"},
-                      Broken{"crashes", "loading.open", "crashed with signal 11"},
+                      Broken{"crashes", "loading.open", "crashed with signal 6"},
                       Broken{"throws_create", "lifecycle.create_destroy", "the constructor threw"},
                       Broken{"throws_past_sdk", "lifecycle.create_destroy", "let an exception out"},
                       Broken{"no_interface", "lifecycle.create_destroy", "has no interface"},
