@@ -36,15 +36,16 @@ int main(int argc, char** argv) {
   CLI::App app("Tenon: language models as pipelines of exchangeable parts.", "tenon");
   app.footer(kFooter);
   app.set_version_flag("--version", TENON_VERSION);
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   app.add_flag("-q,--quiet", verbosity().quiet, "Warnings and errors only");
   app.add_flag("-v,--verbose", verbosity().verbose, "Say more");
   app.fallthrough();
   const std::vector<Run> commands = {add_generate(app), add_chat(app),  add_bench(app),
                                      add_eval(app),     add_plan(app),  add_inspect(app),
-                                     add_tokenize(app), add_trace(app),    add_plugin(app)};
+                                     add_tokenize(app), add_trace(app), add_plugin(app)};
   try {
-    app.parse(argc, argv);
+    app.parse(argc, argv);  // a word that is no command is named so; requiring one would hide it
+    if (app.get_subcommands().empty()) throw CLI::RequiredError::Subcommand(1);
     set_level();
     for (const Run& run : commands) {
       const int code = run();

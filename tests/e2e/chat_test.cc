@@ -1,0 +1,85 @@
+#include <gtest/gtest.h>
+
+#include "program.h"
+
+namespace tenon::e2e {
+namespace {
+
+constexpr const char* kTemplate =
+    "{% for message in messages %}{% if message['role'] == 'user' %}{{ '<|user|>\\n' + message['content'] + eos_token "
+    "}}{% elif message['role'] == 'assistant' %}{{ '<|assistant|>\\n' + message['content'] + eos_token }}{% endif %}{% "
+    "endfor %}";
+
+// A small model that can chat, and has room for answers that take seconds.
+std::string chat_model() {
+  const std::filesystem::path folder = temporary_folder() / "model";
+  std::filesystem::copy(golden("tiny-gqa-untied"), folder);
+  boost::json::object config = boost::json::parse(read_file(folder / "config.json")).as_object();
+  config["max_position_embeddings"] = 30000;
+  write_file(folder / "config.json", boost::json::serialize(config));
+  const boost::json::object tokenizer = {{"eos_token", "</s>"}, {"bos_token", "<s>"}, {"chat_template", kTemplate}};
+  write_file(folder / "tokenizer_config.json", boost::json::serialize(tokenizer));
+  return folder;
+}
+
+TEST(Chat, ForgetsOnReset) {
+  const Words words = {"chat", chat_model(), "-n", "12"};
+  const Outcome once = tenon(words, "Hello\n");
+  EXPECT_EQ(once.code, 0) << once.err;
+  EXPECT_GT(once.out.size(), 1u);
+  EXPECT_EQ(tenon(words, "Hello\n/reset\nHello\n/exit\nHello\n").out, once.out + once.out);
+  const Outcome twice = tenon(words, "Hello\nHello\n");
+  EXPECT_EQ(twice.out.substr(0, once.out.size()), once.out);
+  EXPECT_NE(twice.out, once.out + once.out);
+}
+
+TEST(Chat, TakesASystemMessage) {
+  const Words words = {"chat", chat_model(), "-n", "12"};
+  const std::string by_option = tenon(words + Words{"--system", "Be brief"}, "Hello\n").out;
+  EXPECT_EQ(tenon(words, "/system Be brief\nHello\n").out, by_option);
+  EXPECT_NE(tenon(words, "Hello\n").out, by_option);
+}
+
+TEST(Chat, SaysWhatItDoesNotKnow) {
+  const Outcome outcome = tenon({"chat", chat_model()}, "/what\n\n/help\n");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_NE(outcome.err.find("/what"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("/system TEXT"), std::string::npos) << outcome.err;
+}
+
+TEST(Chat, GoesOnAfterAConversationThatDoesNotFit) {
+  const Words words = {"chat", chat_model(), "-n", "4", "--set", "kv_cache.capacity=48"};
+  const Outcome outcome = tenon(words, std::string(100, 'x') + "\nHello\n");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("the cache holds 48"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.out, tenon(words, "Hello\n").out);
+}
+
+TEST(Chat, NeedsATemplate) {
+  const Outcome outcome = tenon({"chat", kStories}, "Hello\n");
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_NE(outcome.err.find("chat template"), std::string::npos) << outcome.err;
+}
+
+TEST(Chat, EndsOnlyTheAnswerWhenInterrupted) {
+  Running process(Words{"chat", chat_model(), "-n", "20000", "--set", "kv_cache.capacity=24000"} + greedy());
+  process.say("Hello\n");
+  process.wait_for_output();
+  process.interrupt();
+  process.say("/reset\n/exit\n");
+  const Outcome outcome = process.finish();
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out.back(), '\n');
+}
+
+TEST(Chat, EndsWhenInterruptedBetweenAnswers) {
+  Running process({"chat", chat_model(), "-n", "4"});
+  process.say("Hello\n/what\n");
+  process.wait_for_message("/what");
+  process.interrupt();
+  EXPECT_EQ(process.finish().code, 130);
+}
+
+}  // namespace
+}  // namespace tenon::e2e

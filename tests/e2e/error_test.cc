@@ -1,0 +1,126 @@
+// What goes wrong, with its exit code and what the message has to name.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <ostream>
+
+#include "program.h"
+
+namespace tenon::e2e {
+namespace {
+
+struct Mistake {
+  std::string name;
+  Words words;
+  int code;
+  Words named;
+};
+
+void PrintTo(const Mistake& mistake, std::ostream* out) {
+  *out << mistake.name;
+}
+
+Words generate(const Words& words) {
+  return Words{"generate", kStories, "-p", "<10>", "-n", "4", "--ignore-end"} + words;
+}
+
+class Mistakes : public testing::TestWithParam<Mistake> {};
+
+TEST_P(Mistakes, AreNamed) {
+  const Mistake& m = GetParam();
+  const Outcome outcome = tenon(m.words);
+  EXPECT_EQ(outcome.code, m.code) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  for (const std::string& part : m.named)
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << '"' << part << "\" in\n" << outcome.err;
+}
+
+const std::vector<Mistake> kMistakes = {
+    {"Option", generate({"--tempreture", "1"}), 2, {"--tempreture"}},
+    {"NoCommand", {}, 2, {"subcommand"}},
+    {"Command", {"genrate"}, 2, {"genrate"}},
+    {"NoModel", {"generate", "-p", "x"}, 3, {"model.path"}},
+    {"MissingModel", {"generate", "none_such.gguf", "-p", "x"}, 7, {"none_such.gguf"}},
+    {"MissingPipeline", {"generate", "none_such.toml", "-p", "x"}, 7, {"none_such.toml"}},
+    {"MissingPrompt", {"generate", kStories, "-f", "none_such.txt"}, 7, {"none_such.txt"}},
+    {"Synthetic", {"generate", "synthetic:none", "-p", "x"}, 5, {"stories15m"}},
+    {"Key", generate({"--set", "kv_cache.capcity=8"}), 3, {"capcity", "capacity"}},
+    {"Type", generate({"--set", "kv_cache.capacity=many"}), 3, {"--set", "capacity", "many"}},
+    {"Range", generate({"--set", "device.threads=-1"}), 3, {"threads", "-1"}},
+    {"Component", generate({"--set", "attention.use=flsh"}), 3, {"flsh", "flash", "reference"}},
+    {"Memory", generate({"--set", "kv_cache.capacity=1000000000"}), 6, {"kv_cache.capacity"}},
+    {"Prompt",
+     {"generate", kStories, "--set", "kv_cache.capacity=8", "-p", "<1><2><3><4><5><6><7><8><9>"},
+     8,
+     {"9 tokens", "holds 8", "kv_cache.capacity"}},
+    {"TraceIsADevice", generate({"--trace", "/dev/full"}), 7, {"/dev/full"}},
+    {"Trace", {"trace", "check", "none_such.json"}, 7, {"none_such.json"}},
+    {"TokenId", {"tokenize", golden("tiny-gqa-untied.gguf"), "--ids", "1 260"}, 8, {"260", "259"}},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, Mistakes, testing::ValuesIn(kMistakes),
+                         [](const auto& param) { return param.param.name; });
+
+TEST(Errors, OfAPipelineFileAreAllShownWithTheirPlaces) {
+  const std::string file = temporary_folder() / "pipeline.toml";
+  write_file(file,
+             "[model]\npath = \"synthetic:stories15m\"\n\n[kv_cache]\ncapacity = \"big\"\n\n"
+             "[attention]\nuse = \"flsh\"\n\n[sampler]\n  sed = 3\n");
+  const Outcome outcome = tenon({"generate", file, "-p", "x"});
+  EXPECT_EQ(outcome.code, 3);
+  for (const char* place : {":5:12: ", ":8:7: ", ":11:3: "})
+    EXPECT_NE(outcome.err.find(file + place), std::string::npos) << place << " in\n" << outcome.err;
+}
+
+TEST(Errors, OfBrokenSyntaxHaveAPlace) {
+  const std::string file = temporary_folder() / "pipeline.toml";
+  write_file(file, "[model]\npath = \n");
+  const Outcome outcome = tenon({"plan", file});
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_NE(outcome.err.find(file + ":2:"), std::string::npos) << outcome.err;
+}
+
+TEST(Errors, OfATruncatedModelNameIt) {
+  const std::string whole = read_file(golden("tiny-gqa-untied.gguf"));
+  const std::string file = temporary_folder() / "half.gguf";
+  for (const size_t size : {size_t{0}, size_t{10}, size_t{2000}, whole.size() / 2, whole.size() - 1}) {
+    write_file(file, whole.substr(0, size));
+    const Outcome outcome = tenon({"generate", file, "-p", "x", "-n", "1"});
+    EXPECT_EQ(outcome.code, 5) << size << ": " << outcome.err;
+    EXPECT_NE(outcome.err.find("half.gguf"), std::string::npos) << size << ": " << outcome.err;
+  }
+}
+
+TEST(Errors, OfAModelThatMayNotBeReadNameIt) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  const std::filesystem::path file = temporary_folder() / "closed.gguf";
+  std::filesystem::copy(golden("tiny-gqa-untied.gguf"), file);
+  std::filesystem::permissions(file, std::filesystem::perms::none);
+  const Outcome outcome = tenon({"generate", file, "-p", "x"});
+  EXPECT_EQ(outcome.code, 7);
+  EXPECT_NE(outcome.err.find("closed.gguf"), std::string::npos) << outcome.err;
+}
+
+TEST(Errors, OfAFullDiskUnderATraceLeaveTheText) {
+  const Outcome plain = tenon(generate({}));
+  for (const char* name : {"t.json", "t.json.gz"}) {
+    const std::string trace = temporary_folder() / name;
+    // 1 KiB or less is all that files may hold: writing fails as on a full disk.
+    const Outcome full = tenon_line(
+        "trap '' XFSZ; ulimit -f 1; tenon generate synthetic:stories15m -p '<10>' -n 4 "
+        "--ignore-end --trace '" +
+        trace + "'");
+    EXPECT_EQ(full.code, 7) << full.err;
+    EXPECT_EQ(full.out, plain.out);
+    EXPECT_NE(full.err.find(trace), std::string::npos) << full.err;
+    EXPECT_FALSE(std::filesystem::exists(trace));
+  }
+}
+
+TEST(Errors, OfAFullDiskUnderTheTextEndTheProgram) {
+  const Outcome outcome = tenon_line("tenon generate synthetic:stories15m -p '<10>' -n 4 > /dev/full");
+  EXPECT_EQ(outcome.code, 7) << outcome.err;
+}
+
+}  // namespace
+}  // namespace tenon::e2e

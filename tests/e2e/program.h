@@ -1,0 +1,59 @@
+// Runs `tenon` and keeps what it says.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/json.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace tenon::e2e {
+
+using Words = std::vector<std::string>;
+
+struct Outcome {
+  int code = -1;  // the exit status; -1 if a signal ended the process
+  std::string out, err;
+};
+
+// With `input` on standard input.
+Outcome tenon(const Words& words, const std::string& input = "");
+// The same by a shell's line, in which "tenon" stands for the program.
+Outcome tenon_line(const std::string& line);
+// Standard output as JSON; fails the test and returns null if it is none, or the exit status is not 0.
+boost::json::value tenon_json(const Words& words, const std::string& input = "");
+
+// A process that is talked to while it runs. Killed, if need be, when this is destroyed.
+class Running {
+ public:
+  explicit Running(const Words& words);
+  ~Running();
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  void say(const std::string& text);
+  void wait_for_output();                          // until there is more on standard output than before
+  void wait_for_message(const std::string& text);  // on standard error
+  void interrupt();                                // SIGINT
+  Outcome finish();                                // closes standard input and waits
+
+ private:
+  pid_t pid_ = -1;
+  int input_ = -1, output_ = -1;
+  std::string out_;
+  std::filesystem::path err_;
+};
+
+// A new folder of this test's own, gone when the process ends.
+std::filesystem::path temporary_folder();
+std::string read_file(const std::filesystem::path& path);
+void write_file(const std::filesystem::path& path, const std::string& text);
+
+std::filesystem::path golden(const std::string& name);  // of tests/golden/data
+inline const std::string kStories = "synthetic:stories15m";
+const Words& greedy();  // overrides
+
+Words operator+(Words a, const Words& b);
+
+}  // namespace tenon::e2e
