@@ -110,8 +110,8 @@ int run(const Args& args) {
 }  // namespace
 
 Run add_inspect(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("inspect", "Show what is installed, a component (kind.name), a library, a model or a step program.");
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Show what is installed, a component (kind.name), a library, a model or a step program.");
   auto args = std::make_shared<Args>();
   args->pipeline.add_to(*command, "");
   auto* component = command->add_option("COMPONENT", args->component, "kind.name, as in quantization.int4wo");
