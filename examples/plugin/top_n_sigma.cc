@@ -63,7 +63,10 @@ class TopNSigma : public sdk::Sampler<TopNSigma> {
                                       {r.step(TENON_STEP_LIVE), TENON_READ},
                                       {r.step(TENON_STEP_OUT_ROW), TENON_READ},
                                       {r.step(TENON_STEP_SLOT), TENON_READ}};
-    r.emit<keep_near_the_largest>({.name = "top_n_sigma", .operands = operands, .chunks = {rows}}, Args{c.vocab});
+    tenon_cost cost{};
+    cost.read[1] = cost.written[1] = 4.0 * c.vocab, cost.flops[1] = 6.0 * c.vocab;  // a row
+    r.emit<keep_near_the_largest>({.name = "keep_near", .operands = operands, .chunks = {rows}, .cost = cost},
+                                  Args{c.vocab});
     c.logits = out;
   }
 };
