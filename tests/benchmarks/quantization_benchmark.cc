@@ -31,7 +31,7 @@ class Layer {
         random_rows(source, static_cast<uint32_t>(shape.n), static_cast<uint32_t>(shape.k), 0.1F, random);
     auto linear = sdk::abi_struct<tenon_linear>();
     linear.path = linear.role = "bench", linear.n_mats = 1, linear.x_format = linear.y_format = TENON_F32;
-    linear.out_dim = &shape.n, linear.source = &source, linear.in_dim = shape.k;
+    linear.out_dim = &shape.n, linear.source = &source, linear.in_dim = shape.k, linear.product_wanted = 1;
     check(table_.bind(component_.self(), &linear, nullptr, 0, &site_, &why_));
     auto footprint = sdk::abi_struct<tenon_footprint>();
     check(table_.footprint(component_.self(), site_, &footprint, &why_));
@@ -97,6 +97,9 @@ void add(const std::string& label, const std::string& scheme, std::initializer_l
 
 const bool kRegistered = [] {
   for (const tenon_format f : kFileFormats) add(std::string("gguf_") + tenon_format_name(f), "gguf", {}, f);
+  for (const tenon_format f : {TENON_Q4_1, TENON_Q8_0}) {
+    add(std::string("gguf_int8_") + tenon_format_name(f), "gguf", {{"activations", std::string("int8")}}, f);
+  }
   add("int8wo", "int8wo", {}, TENON_F16);
   add("int4wo_64", "int4wo", {{"group_size", int64_t{64}}}, TENON_F16);
   return true;
