@@ -23,7 +23,7 @@ done
 ! grep -rn -e "$build" -e "$source" -e "$work/first" "$tree/lib/cmake" || fail "a package names a folder of the build"
 
 alone "$tree/bin/tenon" --help | grep -q generate || fail "tenon --help does not name generate"
-alone "$tree/bin/tenon" inspect synthetic:stories15m >/dev/null
+alone "$tree/bin/tenon" inspect --program synthetic:stories15m >/dev/null
 alone "$tree/bin/tenon" generate synthetic:stories15m --prompt "1 2 3" --max-new-tokens 4 >/dev/null
 
 for example in embed plugin; do
