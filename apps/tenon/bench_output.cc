@@ -15,15 +15,15 @@ std::string spread_text(const Spread& s, const char* form) {
 class Table : public BenchOutput {
  public:
   Table(std::FILE* file, const BenchHeader& header) : file_(file) {
-    fmt::print(
-        file_,
-        "model     {}\n"
-        "runs      median (least to most) of {} after {} to warm up, ended by no end-of-text token\n"
-        "prefill   prompt tokens of all sequences over the time of the steps that read them\n"
-        "decode    tokens of all sequences and bytes of weights and cache over the time of the other steps\n"
-        "weights   {}\n"
-        "planned   peak of the plan; allocated: the device's high-water mark; resident: the process's (VmHWM)\n\n",
-        header.model, header.runs, header.warmups, kWeightBytesMeaning);
+    fmt::print(file_,
+               "model     {}\n"
+               "runs      median (least to most) of {} after {} to warm up, ended by no end-of-text token\n"
+               "prefill   prompt tokens of all sequences over the time of the steps that read them\n"
+               "decode    tokens of all sequences and bytes of weights and cache over the time of the other steps\n"
+               "weights   {}\n"
+               "planned   peak of the plan; allocated: the device's high-water mark; resident: the process's since the "
+               "point began\n\n",
+               header.model, header.runs, header.warmups, kWeightBytesMeaning);
     fmt::print(file_, kRow, "prompt", "new", "batch", "thr", "prefill tok/s", "decode tok/s", "GB/s", "share",
                "weights", "planned", "allocated", "resident", "hash");
   }
