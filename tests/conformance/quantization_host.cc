@@ -199,8 +199,9 @@ std::string QuantizedSite::emit(OpRunner& host, const StepCase& step, bool fused
   }
   std::vector<tenon_tid> stores;
   for (const std::vector<uint8_t>& s : stores_) {
-    // Where a file may put it: right behind a byte, with its own end watched.
-    const tenon_tid id = host.store(s.size());
+    // A file's mapping may be aligned to nothing.
+    const auto bytes = static_cast<int64_t>(s.size());
+    const tenon_tid id = host.slice(host.store(s.size() + 1), sdk::tensor(TENON_U8, {bytes}), 1);
     std::memcpy(host.data(id), s.data(), s.size());
     stores.push_back(id);
   }
