@@ -6,4 +6,4 @@ install_packages build test
 scripts/fetch_model.sh
 configure release
 cmake --build --preset release
-exec ctest --preset release --parallel "$(nproc)" "$@"
+exec ctest --preset release --no-tests=error --parallel "$(nproc)" "$@"

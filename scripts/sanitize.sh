@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Builds with sanitizers and runs the whole suite under them: scripts/sanitize.sh [asan] [tsan]
+source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
+
+install_packages build test
+scripts/fetch_model.sh
+[ $# -gt 0 ] || set -- asan tsan
+for preset in "$@"; do
+  configure "$preset"
+  cmake --build --preset "$preset"
+  ctest --preset "$preset" --no-tests=error --parallel "$(nproc)"
+done
