@@ -1,6 +1,6 @@
-// The layout hash of each draft interface: sizes and offsets of every field of every struct that it uses. A plugin
-// carries it in its note, and a host whose layout differs refuses it by name instead of crashing. A test holds the
-// values against the recorded ones, so that a change of layout is never an accident.
+// The layout hash of each draft interface: the size of the structs that it uses, and place and size of the fields that stand
+// for their order. A plugin carries it in its note, and a host whose layout differs refuses it by name instead of crashing.
+// tests/unit/registry/layout_test.cc holds the values against the recorded ones, so that a change is never an accident.
 #pragma once
 
 #include <cstddef>
