@@ -3,6 +3,15 @@
 # makes <plugins>/attention/flash.cpu.so. Sources named under an instruction set are compiled for it; the plugin chooses at run
 # time by tenon_device.isa, so they must define nothing that another source could pick up instead of its own (no inline
 # functions outside an anonymous namespace).
+# DEVICE cuda: a project that has enabled CUDA and found CUDAToolkit; without it the plugin is left out. The library links the
+# shared CUDA runtime, and the SDK's tenon/cuda/ headers are at hand.
+
+# CMake 3.25 does not know that nvcc takes C++20.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+
 set(TENON_PLUGIN_SCRIPT ${CMAKE_CURRENT_LIST_DIR}/plugin.map)
 set(TENON_PLUGIN_OUTPUT ${CMAKE_BINARY_DIR}/lib/tenon/plugins CACHE INTERNAL "Where plugins are built")
 
@@ -25,6 +34,9 @@ function(tenon_add_plugin)
   if(NOT arg_DEVICE)
     set(arg_DEVICE cpu)
   endif()
+  if(arg_DEVICE STREQUAL cuda AND NOT CMAKE_CUDA_COMPILER)
+    return()
+  endif()
   if(NOT arg_TARGET)
     set(arg_TARGET tenon_${arg_KIND}_${arg_NAME}_${arg_DEVICE})
   endif()
@@ -38,7 +50,17 @@ function(tenon_add_plugin)
     LIBRARY_OUTPUT_DIRECTORY ${arg_OUTPUT} CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     INSTALL_RPATH "$ORIGIN" LINK_DEPENDS ${TENON_PLUGIN_SCRIPT})
   # Contraction off: the same bits from every compiler; kernels ask for fused multiply-adds themselves.
-  target_compile_options(${arg_TARGET} PRIVATE -ffp-contract=off $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
+  target_compile_options(${arg_TARGET} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-gnu-unique;--expt-relaxed-constexpr;-lineinfo>")
+  set(targets x86-64)
+  if(arg_DEVICE STREQUAL cuda)
+    list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^([0-9]+a?).*" "sm_\\1" OUTPUT_VARIABLE targets)
+    list(JOIN targets "\\;" targets)
+    set_target_properties(${arg_TARGET} PROPERTIES CUDA_RUNTIME_LIBRARY Shared CUDA_VISIBILITY_PRESET hidden)
+    target_link_libraries(${arg_TARGET} PRIVATE CUDA::cudart)
+  endif()
+  target_compile_definitions(${arg_TARGET} PRIVATE TENON_PLUGIN_DEVICE="${arg_DEVICE}" TENON_PLUGIN_TARGETS="${targets}")
   target_link_options(${arg_TARGET} PRIVATE -Wl,--version-script=${TENON_PLUGIN_SCRIPT} -Wl,-z,defs)
   target_link_libraries(${arg_TARGET} PRIVATE tenon::sdk ${arg_LIBRARIES})
   if(NOT arg_NO_INSTALL)

@@ -48,6 +48,7 @@ std::string processor_name() {
 class CpuDevice : public sdk::ComponentDefaults {
  public:
   static constexpr const char* kKind = "device";
+  static constexpr const char* kInterface = "device/1";
   static constexpr const char* kName = "cpu";
   static constexpr const char* kDoc = "The host's memory and cores.";
   static constexpr auto kParams = sdk::params(
@@ -78,7 +79,7 @@ class CpuDevice : public sdk::ComponentDefaults {
     table_.record_fop = &record_fop;
   }
 
-  const tenon_device* device() const { return &table_; }
+  const tenon_device* instance_table() const { return &table_; }
 
  private:
   // Pages of their own: zero, and resident only once they are touched, so that a cache costs what is in it.
@@ -107,19 +108,7 @@ class CpuDevice : public sdk::ComponentDefaults {
   tenon_device table_ = sdk::abi_struct<tenon_device>();
 };
 
-const void* device_interface(void* self, const char* id) {
-  return std::string_view(id) == "device/1" ? static_cast<const CpuDevice*>(self)->device() : nullptr;
-}
-
-constexpr tenon_component make_component() {
-  auto c = sdk::abi_struct<tenon_component>();
-  c.kind = CpuDevice::kKind, c.name = CpuDevice::kName, c.device = CpuDevice::kDevice, c.doc = CpuDevice::kDoc;
-  c.schema = &sdk::detail::SchemaOf<CpuDevice>::kSchema;
-  c.create = &sdk::detail::create<CpuDevice>, c.destroy = &sdk::detail::destroy<CpuDevice>;
-  c.interface = &device_interface;
-  return c;
-}
-constexpr tenon_component kComponent = make_component();
+constexpr tenon_component kComponent = sdk::detail::component<CpuDevice>();
 
 }  // namespace
 

@@ -16,9 +16,20 @@ enum { /* tenon_device.isa on x86-64: what kernels may use, already lowered to w
   TENON_ISA_AVX_VNNI = 16
 };
 enum {
-  TENON_DEVICE_WALKS = 1, /* no queues: core walks the program with its threads and calls part() */
-  TENON_DEVICE_ZEROES = 2 /* what alloc gives is zero, and takes no memory before it is touched */
+  TENON_DEVICE_WALKS = 1,  /* no queues: core walks the program with its threads and calls part() */
+  TENON_DEVICE_ZEROES = 2, /* what alloc gives is zero, and takes no memory before it is touched */
+  TENON_DEVICE_OVERLAPS = 4 /* kernels that keep the overlap contract may be launched with TENON_LAUNCH_OVERLAP */
 };
+
+/* Elements 2p, 2p + 1 of a made-up tensor: the word mix(key + (p + 1) * 0x9e3779b97f4a7c15), mix being SplitMix64's finalizer,
+ * gives two sums of four bytes each (bytes 0, 1, 2, 3 and 4, 5, 6, 7), which are the places in the table. */
+typedef struct tenon_generated {
+  tenon_head h;
+  tenon_format format; /* TENON_F32, TENON_F16, TENON_BF16 */
+  uint32_t reserved;
+  uint64_t key, first, count; /* elements; first is even */
+  const void *table;          /* 1021 elements of the format, host memory */
+} tenon_generated;
 
 typedef struct tenon_device {
   tenon_head h;
@@ -41,6 +52,8 @@ typedef struct tenon_device {
   /* [record] the visible form of a vocabulary id, so that whatever nobody claims still runs: y = op(x), y may be x. */
   tenon_status (*record_fop)(void *self, const tenon_fop *op, tenon_tid x, tenon_tid y, const tenon_recorder *rec,
                              tenon_reason *why);
+  /* [setup] makes up a tensor where it is wanted, enqueued; NULL on a device that leaves this to the host. */
+  tenon_status (*generate)(void *self, void *queue, void *dst, const tenon_generated *what, tenon_reason *why);
 } tenon_device;
 
 #ifdef __cplusplus

@@ -54,6 +54,7 @@ typedef struct tenon_env { /* borrowed by the instance for its life */
   tenon_head h;
   const tenon_host *host;
   const tenon_device *device;
+  uint32_t ordinal, reserved; /* of the device that is wanted: device.index */
 } tenon_env;
 
 typedef struct tenon_component {

@@ -163,8 +163,13 @@ enum {                  /*  t[]; f[]; i[]; ext                        (a revised
   TENON_F_PENALTY,
   TENON_F_TOKEN_MASK, /* sampler; parameters by slot */
   TENON_F_GATHER_ROWS = 64, /* rows by TENON_STEP_OUT_ROW: y[i] = x[out_row[i]] */
-  TENON_F_VERIFY = 65       /* y = TENON_STEP_ACCEPTED from x = TENON_STEP_NEXT: a drafted row survives while every drafted
+  TENON_F_VERIFY = 65,      /* y = TENON_STEP_ACCEPTED from x = TENON_STEP_NEXT: a drafted row survives while every drafted
                                row before it equals the token chosen for its parent */
+  TENON_F_ADVANCE = 66      /* count u32[1]; -; entries, words of an entry, 1 = every sequence has one row, which moves on:
+                               the step's last op, on devices with queues.  Sets TOKEN, POS and KV_LEN for the next step if
+                               the rows move on, and posts x = TENON_STEP_NEXT for the host to y, u32[entries][words] in
+                               TENON_SPACE_HOST: the entry count % entries gets the NEXT of all out rows, ACCEPTED of all
+                               sequences and last, in word 0, count + 1, which is the new count */
 };
 typedef struct tenon_chain { /* applied in order */
   tenon_head h;

@@ -36,7 +36,8 @@ typedef struct tenon_linear_call {
   const tenon_claim *claim;
 } tenon_linear_call;
 
-/* Rows [row0, row0 + rows) of matrix `mat`, as the file stores them, contiguous.  Bias tensors are not part of a site. */
+/* Rows [row0, row0 + rows) of matrix `mat`, as the file stores them, contiguous.  Bias tensors are not part of a site.  data is
+ * device memory where the device has queues (valid until what load() enqueued is done), else host memory. */
 typedef struct tenon_rows {
   tenon_head h;
   uint32_t mat, reserved;

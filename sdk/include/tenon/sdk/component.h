@@ -22,9 +22,10 @@ namespace tenon::sdk {
 // The host and device that an instance was created for; both outlive it.
 class Env {
  public:
-  explicit Env(const tenon_env* raw) : host_(raw->host), device_(raw->device) {}
+  explicit Env(const tenon_env* raw) : host_(raw->host), device_(raw->device), ordinal_(read_abi(raw).ordinal) {}
 
-  const tenon_device& device() const { return *device_; }
+  const tenon_device& device() const { return *device_; }  // not there while a device is created
+  uint32_t ordinal() const { return ordinal_; }            // which of several devices is wanted
   void log(uint32_t level, const std::string& message) const { host_->log(host_->ctx, level, message.c_str()); }
   // Memory beyond the footprints, counted under `purpose`. Release it before the instance dies.
   void* alloc(uint32_t space, uint64_t bytes, const char* purpose) const {
@@ -39,6 +40,7 @@ class Env {
  private:
   const tenon_host* host_;
   const tenon_device* device_;
+  uint32_t ordinal_;
 };
 
 namespace detail {
@@ -67,8 +69,14 @@ void destroy(void* self) noexcept {
   delete static_cast<T*>(self);
 }
 template <class T>
-const void* interface(void*, const char* id) noexcept {
-  return std::string_view(id) == T::kInterface ? T::table() : nullptr;
+const void* interface(void* self, const char* id) noexcept {
+  if (std::string_view(id) != T::kInterface) return nullptr;
+  if constexpr (requires { &T::instance_table; }) {
+    return static_cast<T*>(self)->instance_table();  // a device: its table holds what was found there
+  } else {
+    static_cast<void>(self);
+    return T::table();
+  }
 }
 
 template <class T>
@@ -102,10 +110,20 @@ constexpr tenon_note_section note() {
 
 }  // namespace detail
 
-// What every kind's base shares. A plugin of another device hides these.
+}  // namespace tenon::sdk
+
+// The device that a library is for; tenon_add_plugin() says it. One class may so be a plugin for several devices, with
+// a source file for each.
+#ifndef TENON_PLUGIN_DEVICE
+#define TENON_PLUGIN_DEVICE "cpu"
+#define TENON_PLUGIN_TARGETS "x86-64"
+#endif
+
+namespace tenon::sdk {
+
 struct ComponentDefaults {
-  static constexpr const char* kDevice = "cpu";
-  static constexpr const char* kTargets = "x86-64";
+  static constexpr const char* kDevice = TENON_PLUGIN_DEVICE;
+  static constexpr const char* kTargets = TENON_PLUGIN_TARGETS;
 };
 
 }  // namespace tenon::sdk

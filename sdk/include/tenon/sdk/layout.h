@@ -1,6 +1,7 @@
-// The layout hash of each draft interface: the size of the structs that it uses, and place and size of the fields that stand
-// for their order. A plugin carries it in its note, and a host whose layout differs refuses it by name instead of crashing.
-// tests/unit/registry/layout_test.cc holds the values against the recorded ones, so that a change is never an accident.
+// The layout hash of each draft interface: the size of the structs that it uses, and place and size of the fields that
+// stand for their order. A plugin carries it in its note, and a host whose layout differs refuses it by name instead of
+// crashing. tests/unit/registry/layout_test.cc holds the values against the recorded ones, so that a change is never an
+// accident.
 #pragma once
 
 #include <cstddef>
@@ -54,9 +55,10 @@ constexpr uint64_t base() {
   h = fields(h, sizeof(tenon_host), TENON_AT(tenon_host, ctx), TENON_AT(tenon_host, alloc), TENON_AT(tenon_host, log));
   h = fields(h, sizeof(tenon_component), TENON_AT(tenon_component, kind), TENON_AT(tenon_component, schema),
              TENON_AT(tenon_component, create), TENON_AT(tenon_component, interface));
+  h = fields(h, sizeof(tenon_env), TENON_AT(tenon_env, device), TENON_AT(tenon_env, ordinal));
   return fields(h, sizeof(tenon_device), TENON_AT(tenon_device, kind), TENON_AT(tenon_device, ordinal),
                 TENON_AT(tenon_device, memory), TENON_AT(tenon_device, isa), TENON_AT(tenon_device, alloc),
-                TENON_AT(tenon_device, copy), TENON_AT(tenon_device, record_fop));
+                TENON_AT(tenon_device, copy), TENON_AT(tenon_device, record_fop), TENON_AT(tenon_device, generate));
 }
 
 constexpr uint64_t kv_format(uint64_t h) {

@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <cstdlib>
+
+#include "generate.h"
+#include "plugin.h"
+#include "small_ops.h"
+#include "tenon/cuda/error.h"
+
+namespace tenon::cuda_device {
+namespace {
+
+constexpr int kHopper = 90;
+
+tenon_status alloc(void*, uint32_t space, uint64_t bytes, void** out, tenon_reason* why) noexcept {
+  return sdk::guard(why, [&] {
+    if (space == TENON_SPACE_HOST) {
+      TENON_CUDA_CHECK(cudaMallocHost(out, bytes));
+    } else {
+      TENON_CUDA_CHECK(cudaMalloc(out, bytes));
+    }
+  });
+}
+void release(void*, uint32_t space, void* p, uint64_t) noexcept {
+  static_cast<void>(space == TENON_SPACE_HOST ? cudaFreeHost(p) : cudaFree(p));
+}
+
+cudaStream_t stream(void* queue) {
+  return static_cast<cudaStream_t>(queue);
+}
+
+tenon_status copy(void*, void* queue, void* dst, const void* src, uint64_t bytes, tenon_reason* why) noexcept {
+  return sdk::guard(why, [&] {
+    if (src != nullptr) {
+      TENON_CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream(queue)));
+    } else {
+      TENON_CUDA_CHECK(cudaMemsetAsync(dst, 0, bytes, stream(queue)));
+    }
+  });
+}
+
+tenon_status make_queue(void*, void** out, tenon_reason* why) noexcept {
+  return sdk::guard(why, [&] {
+    cudaStream_t s = nullptr;
+    TENON_CUDA_CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    *out = s;
+  });
+}
+tenon_status wait(void*, void* queue, tenon_reason* why) noexcept {
+  return sdk::guard(why, [&] { TENON_CUDA_CHECK(cudaStreamSynchronize(stream(queue))); });
+}
+
+tenon_status capture_begin(void*, void* queue, tenon_reason* why) noexcept {
+  return sdk::guard(why,
+                    [&] { TENON_CUDA_CHECK(cudaStreamBeginCapture(stream(queue), cudaStreamCaptureModeThreadLocal)); });
+}
+tenon_status capture_end(void*, void* queue, void** out, tenon_reason* why) noexcept {
+  return sdk::guard(why, [&] {
+    cudaGraph_t graph = nullptr;
+    TENON_CUDA_CHECK(cudaStreamEndCapture(stream(queue), &graph));
+    cudaGraphExec_t exec = nullptr;
+    const cudaError_t status = cudaGraphInstantiate(&exec, graph, 0);
+    cudaGraphDestroy(graph);
+    cuda::check(status, "cudaGraphInstantiate");
+    TENON_CUDA_CHECK(cudaGraphUpload(exec, stream(queue)));
+    *out = exec;
+  });
+}
+tenon_status replay(void*, void* graph, void* queue, tenon_reason* why) noexcept {
+  return sdk::guard(why,
+                    [&] { TENON_CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream(queue))); });
+}
+void graph_release(void*, void* graph) noexcept {
+  static_cast<void>(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)));
+}
+
+tenon_status record_fop(void*, const tenon_fop* op, tenon_tid x, tenon_tid y, const tenon_recorder* raw,
+                        tenon_reason* why) noexcept {
+  return sdk::guard(why, [&] {
+    sdk::Recorder recorder(raw);
+    record_small_op(sdk::read_abi(op), x, y, recorder);
+  });
+}
+
+tenon_status generate(void*, void* queue, void* dst, const tenon_generated* what, tenon_reason* why) noexcept {
+  return sdk::guard(why, [&] { fill_generated(stream(queue), dst, sdk::read_abi(what)); });
+}
+
+int device_count() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver || status == cudaErrorNoDevice || status == cudaErrorStubLibrary) {
+    throw sdk::Refused(std::string("this machine has no usable NVIDIA GPU (") + cudaGetErrorString(status) +
+                       "); say device.use = \"cpu\", or install the driver");
+  }
+  cuda::check(status, "cudaGetDeviceCount");
+  return count;
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(const sdk::Params& params, const sdk::Env& env) {
+  const int count = device_count(), ordinal = static_cast<int>(env.ordinal());
+  if (ordinal >= count) {
+    throw sdk::Refused("device.index is " + std::to_string(ordinal) + ", and this machine's GPUs are 0 to " +
+                       std::to_string(count - 1));
+  }
+  TENON_CUDA_CHECK(cudaSetDevice(ordinal));
+  cudaDeviceProp properties{};
+  TENON_CUDA_CHECK(cudaGetDeviceProperties(&properties, ordinal));
+  TENON_CUDA_CHECK(cudaFree(nullptr));  // makes the context, so that free memory is what a pipeline can have
+  size_t free_bytes = 0, all_bytes = 0;
+  TENON_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &all_bytes));
+  name_ = properties.name;
+  table_.self = this, table_.kind = "cuda", table_.name = name_.c_str();
+  table_.ordinal = static_cast<uint32_t>(ordinal);
+  table_.units = static_cast<uint32_t>(properties.multiProcessorCount);
+  table_.arch = static_cast<uint32_t>(properties.major * 10 + properties.minor);
+  table_.flags = table_.arch >= kHopper && params.boolean("overlap") ? TENON_DEVICE_OVERLAPS : 0;
+  table_.memory = free_bytes, table_.l2 = static_cast<uint64_t>(properties.l2CacheSize);
+  table_.shared_per_unit = properties.sharedMemPerMultiprocessor;
+  table_.alloc = &alloc, table_.release = &release, table_.copy = &copy;
+  table_.queue = &make_queue, table_.wait = &wait;
+  table_.capture_begin = &capture_begin, table_.capture_end = &capture_end;
+  table_.replay = &replay, table_.graph_release = &graph_release;
+  table_.record_fop = &record_fop, table_.generate = &generate;
+}
+
+}  // namespace tenon::cuda_device
+
+TENON_PLUGIN(tenon::cuda_device::CudaDevice);

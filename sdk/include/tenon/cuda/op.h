@@ -1,0 +1,95 @@
+// Operations of CUDA components: emit<Fn>() records one, and Fn launches its kernels through the Launch that it is
+// given.
+//
+//   void run(const Args& args, const cuda::Launch& launch) {
+//     launch(&my_kernel, {.blocks = {args.rows}, .threads = {128}}, launch.ptr<const float>(0), launch.ptr<float>(1),
+//     args);
+//   }
+//   cuda::emit<run>(recorder, {.name = "my_op", .operands = operands, .chunks = {}}, args);
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "tenon/abi/program.h"
+#include "tenon/cuda/error.h"
+#include "tenon/sdk/recorder.h"
+
+namespace tenon::cuda {
+
+struct Grid {
+  dim3 blocks, threads;
+  size_t shared_bytes = 0;   // dynamic; at most 112 KB for a kernel that keeps the contract
+  unsigned int cluster = 1;  // blocks of a cluster, along x
+};
+
+// The host's side of one launch of an op: addresses, stream, and how its kernels are to be launched.
+class Launch {
+ public:
+  explicit Launch(const tenon_launch* raw) : raw_(raw) {}
+
+  template <class T>
+  T* ptr(size_t operand) const {
+    return static_cast<T*>(raw_->ptr[operand]);
+  }
+  template <class T = void>
+  T* scratch() const {  // shared with other ops: touch after the wait
+    return static_cast<T*>(raw_->scratch);
+  }
+  template <class T = void>
+  T* zeroed() const {  // the op's own; zero when it starts, and it leaves it zero
+    return static_cast<T*>(raw_->zeroed);
+  }
+  bool stable(size_t operand) const { return (raw_->stable >> operand & 1) != 0; }
+  cudaStream_t stream() const { return static_cast<cudaStream_t>(raw_->queue); }
+
+  // Launches a kernel, with programmatic dependent launch where the host allows it. Throws Failed.
+  template <class... P, class... A>
+  void operator()(void (*kernel)(P...), const Grid& grid, A&&... args) const {
+    constexpr size_t kPlainSharedBytes = 48 << 10;
+    if (grid.shared_bytes > kPlainSharedBytes) {
+      TENON_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            static_cast<int>(grid.shared_bytes)));
+    }
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid.blocks, config.blockDim = grid.threads;
+    config.dynamicSmemBytes = grid.shared_bytes, config.stream = stream();
+    config.attrs = attributes;
+    if ((raw_->flags & TENON_LAUNCH_OVERLAP) != 0) {
+      cudaLaunchAttribute& a = attributes[config.numAttrs++];
+      a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      a.val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (grid.cluster > 1) {
+      cudaLaunchAttribute& a = attributes[config.numAttrs++];
+      a.id = cudaLaunchAttributeClusterDimension;
+      a.val.clusterDim.x = grid.cluster, a.val.clusterDim.y = 1, a.val.clusterDim.z = 1;
+    }
+    TENON_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(args))...));
+  }
+
+ private:
+  const tenon_launch* raw_;
+};
+
+// Emits an op that runs on a queue.  Fn: void (const Args&, const Launch&).  Args: trivially copyable, no pointers.
+// flags: TENON_OP_FOREIGN for kernels that do not keep the overlap contract.
+template <auto Fn, class Args>
+void emit(sdk::Recorder& recorder, const sdk::OpSpec& spec, const Args& args, uint32_t flags = 0) {
+  static_assert(std::is_trivially_copyable_v<Args> && alignof(Args) <= 8);
+  auto op = sdk::abi_struct<tenon_op>();
+  op.name = spec.name, op.kind = spec.kind, op.flags = flags;
+  op.operand = spec.operands.data(), op.n_operands = static_cast<uint32_t>(spec.operands.size());
+  op.args = &args, op.args_bytes = sizeof(Args);
+  op.scratch_bytes = spec.scratch_bytes, op.zeroed_bytes = spec.zeroed_bytes, op.cost = spec.cost;
+  op.launch = [](void*, const void* a, const tenon_launch* l, tenon_reason* why) -> tenon_status {
+    return sdk::guard(why, [&] { Fn(*static_cast<const Args*>(a), Launch(l)); });
+  };
+  const tenon_recorder* raw = recorder.raw();
+  if (raw->emit(raw->ctx, &op) != TENON_OK) throw sdk::Failed(std::string("op ") + spec.name + " was not taken");
+}
+
+}  // namespace tenon::cuda
