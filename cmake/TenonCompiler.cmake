@@ -3,7 +3,7 @@
 add_library(tenon_warnings INTERFACE)
 set(host_warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Wcast-qual -Wundef
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict> $<$<BOOL:${TENON_WERROR}>:-Werror>)
-set(cuda_warnings -Xcompiler=-Wall,-Wextra -Wno-deprecated-gpu-targets $<$<BOOL:${TENON_WERROR}>:-Werror=all-warnings>)
+set(cuda_warnings -Xcompiler=-Wall,-Wextra,-Wno-restrict -Wno-deprecated-gpu-targets $<$<BOOL:${TENON_WERROR}>:-Werror=all-warnings>)
 target_compile_options(tenon_warnings INTERFACE
   "$<$<COMPILE_LANGUAGE:C,CXX>:${host_warnings}>" "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_warnings}>")
 

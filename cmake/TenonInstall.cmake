@@ -16,4 +16,4 @@ tenon_install_package(TenonSDK tenon_sdk ${PROJECT_SOURCE_DIR}/sdk/cmake/TenonPl
   ${PROJECT_SOURCE_DIR}/sdk/cmake/plugin.map)
 tenon_install_package(Tenon tenon_core)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/include/ ${PROJECT_SOURCE_DIR}/core/include/
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")

@@ -71,8 +71,11 @@ struct FreeBlocks {
 Bandwidth read_bandwidth(uint32_t threads) {
   const uint64_t wanted = available_memory() < (uint64_t{4} << 30) ? uint64_t{256} << 20 : uint64_t{1} << 30;
   const size_t share = wanted / sizeof(Block) / threads / kUnroll * kUnroll;  // blocks of a thread
-  Bandwidth result{
-      .bytes_per_second = 0, .buffer = share * threads * sizeof(Block), .threads = threads, .passes = kPasses};
+  Bandwidth result{.bytes_per_second = 0,
+                   .buffer = share * threads * sizeof(Block),
+                   .threads = threads,
+                   .passes = kPasses,
+                   .device = {}};
   const std::unique_ptr<void, FreeBlocks> memory(::operator new(result.buffer, std::align_val_t(kAlignment)));
   auto* blocks = static_cast<Block*>(memory.get());
   const Sum sum = widest_sum();

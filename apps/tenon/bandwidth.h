@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace tenon::app {
 
 struct Bandwidth {
-  double bytes_per_second = 0;  // of the fastest pass
-  uint64_t buffer = 0;          // bytes that each pass reads
-  uint32_t threads = 0, passes = 0;
+  double bytes_per_second = 0;       // of the fastest pass
+  uint64_t buffer = 0;               // bytes that each pass reads
+  uint32_t threads = 0, passes = 0;  // of the host; 0 where a device measured its own memory
+  std::string device = {};           // its name, then
 };
 
 // Every thread sums up its own part of one buffer, front to back, with the widest loads that the processor has; the

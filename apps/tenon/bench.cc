@@ -76,7 +76,7 @@ class Bench {
   // Returns the hash of what came out.
   std::string run(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, uint32_t new_tokens,
                   RunStats& stats) const;
-  const Bandwidth& bandwidth(uint32_t threads);
+  const Bandwidth& bandwidth(const Pipeline& pipeline);
 
   const Args& args_;
   std::string model_;
@@ -111,8 +111,10 @@ std::string Bench::line(const Engine& engine, const BenchPoint& point) const {
   for (const std::filesystem::path& dir : args_.pipeline.plugin_dirs)
     words.insert(words.end(), {"--plugin-dir", dir.string()});
   words.insert(words.end(), {"--prompt-tokens", std::to_string(point.prompt_tokens), "--new-tokens",
-                             std::to_string(point.new_tokens), "--batch", std::to_string(point.batch), "--threads",
-                             std::to_string(engine.pipeline().threads())});
+                             std::to_string(point.new_tokens), "--batch", std::to_string(point.batch)});
+  if ((engine.pipeline().device().flags & TENON_DEVICE_WALKS) != 0) {
+    words.insert(words.end(), {"--threads", std::to_string(engine.pipeline().threads())});
+  }
   if (args_.warmups != 2) words.insert(words.end(), {"--warmups", std::to_string(args_.warmups)});
   if (args_.runs != 5) words.insert(words.end(), {"--runs", std::to_string(args_.runs)});
   return shell_line(words);
@@ -139,10 +141,17 @@ std::string Bench::run(Engine& engine, const std::vector<std::vector<int32_t>>& 
   return output_hash(tokens);
 }
 
-const Bandwidth& Bench::bandwidth(uint32_t threads) {
+const Bandwidth& Bench::bandwidth(const Pipeline& pipeline) {
+  const uint32_t threads = pipeline.threads();
   const auto known = bandwidths_.find(threads);
-  return known != bandwidths_.end() ? known->second
-                                    : bandwidths_.emplace(threads, read_bandwidth(threads)).first->second;
+  if (known != bandwidths_.end()) return known->second;
+  Bandwidth measured;
+  if (const auto rate = pipeline.read_rate()) {
+    measured = {.bytes_per_second = rate->bytes_per_second, .buffer = rate->bytes, .device = pipeline.device().name};
+  } else {
+    measured = read_bandwidth(threads);
+  }
+  return bandwidths_.emplace(threads, measured).first->second;
 }
 
 BenchRow Bench::measure(const BenchPoint& point) {
@@ -176,7 +185,7 @@ BenchRow Bench::measure(const BenchPoint& point) {
   row.weight_bytes = engine.pipeline().step_weight_bytes();
   row.line = line(engine, point);
   if (!session.finish_trace()) throw Error(ErrorCode::kIo, "the trace could not be written");
-  row.bandwidth = bandwidth(row.point.threads);
+  row.bandwidth = bandwidth(engine.pipeline());
   return row;
 }
 

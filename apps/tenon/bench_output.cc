@@ -48,6 +48,11 @@ class Table : public BenchOutput {
 
   void end() override {
     for (const Bandwidth& b : bandwidths_) {
+      if (!b.device.empty()) {
+        fmt::print(file_, "\nread bandwidth of {}: {:.0f} GB/s, the best of several passes that only read, over {}",
+                   b.device, b.bytes_per_second / 1e9, format_bytes(b.buffer));
+        continue;
+      }
       fmt::print(file_, "\nread bandwidth with {} threads: {:.2f} GB/s, the best of {} passes that only read, over {}",
                  b.threads, b.bytes_per_second / 1e9, b.passes, format_bytes(b.buffer));
     }

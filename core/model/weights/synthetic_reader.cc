@@ -9,6 +9,7 @@
 #include "layout.h"
 #include "readers.h"
 #include "synthetic_shapes.h"
+#include "tenon/sdk/error.h"
 
 namespace tenon::weights {
 namespace {
@@ -70,6 +71,18 @@ class SyntheticWeights final : public TableWeights {
     }
   }
 
+  std::optional<tenon_generated> generated(const WeightTensor& tensor, uint64_t offset, uint64_t bytes) const override {
+    const uint64_t element = tensor.format == TENON_F32 ? sizeof(float) : sizeof(uint16_t);
+    if (offset % (2 * element) != 0) return {};
+    auto made = sdk::abi_struct<tenon_generated>();
+    made.format = tensor.format;
+    made.key = key_of(tensor);
+    made.first = offset / element, made.count = bytes / element;
+    const Values& which = values_of(tensor);
+    made.table = tensor.format == TENON_F32 ? static_cast<const void*>(which.floats.data()) : which.halves.data();
+    return made;
+  }
+
  private:
   // The element that each sum of four bytes stands for.
   struct Values {
@@ -82,9 +95,12 @@ class SyntheticWeights final : public TableWeights {
     }
   };
 
+  uint64_t key_of(const WeightTensor& tensor) const { return mix(seed_ + kGolden) ^ name_hash(tensor.name); }
+  const Values& values_of(const WeightTensor& tensor) const { return tensor.shape.size() == 1 ? norm_ : matrix_; }
+
   template <class Element>
   const std::array<Element, kSums>& values(const WeightTensor& tensor) const {
-    const Values& which = tensor.shape.size() == 1 ? norm_ : matrix_;
+    const Values& which = values_of(tensor);
     if constexpr (sizeof(Element) == sizeof(float)) {
       return which.floats;
     } else {
@@ -97,7 +113,7 @@ class SyntheticWeights final : public TableWeights {
   void generate(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const {
     constexpr uint64_t kPairBytes = 2 * sizeof(Element);
     const std::array<Element, kSums>& table = values<Element>(tensor);
-    const uint64_t key = mix(seed_ + kGolden) ^ name_hash(tensor.name);
+    const uint64_t key = key_of(tensor);
     std::array<Element, 1024> buffer;
     while (!out.empty()) {
       const uint64_t first = offset / kPairBytes, skip = offset % kPairBytes;

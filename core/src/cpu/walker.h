@@ -4,31 +4,22 @@
 #include <map>
 #include <vector>
 
-#include "tenon/core/error.h"
-#include "tenon/core/program.h"
-#include "tenon/core/trace.h"
+#include "../pipeline/runner.h"
 #include "thread_team.h"
 
 namespace tenon {
 
-// What turns an op's cost into this step's: live rows, and the sum over them of the tokens that each attends to.
-struct StepLoad {
-  double rows = 0, context = 0;
-};
-
-// Thread: one run() at a time.
-class Walker {
+class Walker : public Runner {
  public:
   // recorder may be nullptr; else it outlives the walker.
   Walker(uint32_t threads, trace::Recorder* recorder);
 
   uint32_t threads() const { return team_.size(); }
-  // [setup] Names the program's ops in the trace; without it they are walked unseen.
-  void prepare(const Program& program);
-  // Of the thread that calls run().
-  trace::Track& track() { return *tracks_[0]; }
-  // Walks a linked program. No allocation unless it fails. On failure the step's results are void.
-  Status run(const Program& program, const StepLoad& load);
+  // Without it the program's ops are walked unseen.
+  void prepare(const Program& program) override;
+  trace::Track& track() override { return *tracks_[0]; }
+  Status run(const Program& program, const StepLoad& load) override;
+  Status finish() override { return {}; }
 
  private:
   struct Walk;

@@ -76,6 +76,8 @@ void Run::fill_batch() {
   }
   scheduler_.next(states_, {pipeline_.max_rows(), pipeline_.max_out_rows(true)}, shares_);
   batch_.clear();
+  batch_.want_logits =
+      std::any_of(active_.begin(), active_.end(), [](const Sequence* s) { return s->request().logprobs; });
   batch_.seq_row.push_back(0);
   for (const StepShare& share : shares_) add_rows(*active_[share.sequence], share.rows);
 }
@@ -88,10 +90,13 @@ void Run::commit(Sequence& s, size_t share, size_t& out, const StepResult& resul
   s.kv_len += static_cast<uint32_t>(survivors);
   if (survivors < end - begin) pipeline_.truncate(s.slot, s.kv_len);
   const size_t vocab = pipeline_.model().vocab;
+  const auto row_of = [&](size_t o) {
+    return result.logits.empty() ? std::span<const float>() : result.logits.subspan(o * vocab, vocab);
+  };
   bool on = true;
   for (; out < batch_.out_row.size() && batch_.out_row[out] < end; ++out) {
     if (!on || batch_.out_row[out] - begin >= survivors) continue;
-    on = s.take(result.next[out], result.logits.subspan(out * vocab, vocab));
+    on = s.take(result.next[out], row_of(out));
     ++stats_.new_tokens;
   }
   if (!in_prompt) return;
@@ -116,12 +121,22 @@ void Run::account(double seconds, uint64_t new_tokens) {
   if (trace_ != nullptr) trace_->step(pipeline_.track(), kv_bytes, static_cast<double>(new_tokens) / seconds);
 }
 
+bool Run::certain_to_go_on() const {
+  if (batch_.prompts > 0 || pipeline_.draft_tokens() > 0 || shares_.size() != active_.size()) return false;
+  return std::all_of(active_.begin(), active_.end(), [&](const Sequence* s) {
+    const Request& r = s->request();
+    const bool by_count_only = r.ignore_end && r.stop.empty() && !r.on_token;
+    return s->tokens_left() > 1 && s->tokens().size() + 1 < pipeline_.capacity() && !r.cancel.stop_requested() &&
+           (active_.size() == 1 || by_count_only);
+  });
+}
+
 void Run::step() {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   fill_batch();
   StepResult result;
-  const Status status = pipeline_.step(batch_, result);
+  const Status status = pipeline_.step(batch_, result, certain_to_go_on());
   if (!status.ok()) throw Error(status.code(), status.message());
   const uint64_t before = stats_.new_tokens;
   size_t out = 0;

@@ -23,6 +23,8 @@ class Run {
   void draft(Sequence& s);
   void fill_batch();
   void add_rows(Sequence& s, uint32_t rows);
+  // Whether the step after this one is certain to take the same sequences, one row each, unless a lone one ends.
+  bool certain_to_go_on() const;
   void step();
   void commit(Sequence& s, size_t share, size_t& out, const StepResult& result);
   void account(double seconds, uint64_t new_tokens);

@@ -35,9 +35,14 @@ Components::Components(const PipelineConfig& config, Registry& registry, const P
   host_.release = &HostCalls::release;
   host_.log = &HostCalls::log;
   env_.host = &host_;
+  env_.ordinal = config.device_index;
   device_ = create(config.device, registry);
   env_.device = &device_.table<tenon_device>();
-  memory = std::make_unique<DeviceMemory>(*env_.device);
+  if (queues()) {
+    Call call(device_, "make a queue");
+    call.check(device().queue(device().self, &queue_, call.why()));
+  }
+  memory = std::make_unique<DeviceMemory>(*env_.device, queue_);
   schemes.push_back({"", create(config.quantization, registry)});
   for (const QuantizationOverride& o : config.overrides) schemes.push_back({o.match, create(o.scheme, registry)});
   kv_cache = create(config.kv_cache, registry);
@@ -68,6 +73,20 @@ Instance Components::create(const ComponentConfig& config, Registry& registry) {
   } catch (const Error& e) {
     throw Error(e.code(), config.where, e.diagnostics().front().message);
   }
+}
+
+Status Components::copy(void* dst, const void* src, uint64_t bytes) const {
+  Call call(device_, "copy");
+  if (device().copy(device().self, queue_, dst, src, bytes, call.why()) == TENON_OK) return {};
+  return Status::error(ErrorCode::kPlugin, device_.id() + ": copy: " + call.text());
+}
+
+void Components::copy_now(void* dst, const void* src, uint64_t bytes) const {
+  Status status = copy(dst, src, bytes);
+  if (!status.ok()) throw Error(status.code(), status.message());
+  if (!queues()) return;
+  Call call(device_, "copy");
+  call.check(device().wait(device().self, queue_, call.why()));
 }
 
 const Scheme& Components::scheme_for(const std::string& matrix, const std::string& site) const {

@@ -50,6 +50,12 @@ struct Components {
 
   const tenon_env* env() const { return &env_; }
   const tenon_device& device() const { return *env_.device; }
+  bool queues() const { return (device().flags & TENON_DEVICE_WALKS) == 0; }
+  void* queue() const { return queue_; }  // that everything runs on; nullptr on a device that walks
+  // On the queue, behind what is there; src may be nullptr: zeros. What it reads must stay until that is done.
+  Status copy(void* dst, const void* src, uint64_t bytes) const;
+  // Done when it returns. Throws Error(kPlugin).
+  void copy_now(void* dst, const void* src, uint64_t bytes) const;
   const Scheme& scheme_for(const std::string& matrix, const std::string& site) const;
 
  private:
@@ -59,6 +65,7 @@ struct Components {
   tenon_host host_;
   tenon_env env_;
   Instance device_;
+  void* queue_ = nullptr;
 
  public:
   std::unique_ptr<DeviceMemory> memory;

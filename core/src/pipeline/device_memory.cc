@@ -1,6 +1,7 @@
 #include "device_memory.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "tenon/core/error.h"
 
@@ -21,7 +22,7 @@ void* DeviceMemory::alloc(uint32_t space, uint64_t bytes, const std::string& pur
   }
   const std::lock_guard lock(mutex_);
   blocks_[p] = {bytes, space};
-  used_ += bytes;
+  if (space == TENON_SPACE_DEVICE) used_ += bytes;
   high_water_ = std::max(high_water_, used_);
   return p;
 }
@@ -32,14 +33,19 @@ void DeviceMemory::release(void* p) {
   const auto it = blocks_.find(p);
   if (it == blocks_.end()) return;
   device_.release(device_.self, it->second.space, p, it->second.bytes);
-  used_ -= it->second.bytes;
+  if (it->second.space == TENON_SPACE_DEVICE) used_ -= it->second.bytes;
   blocks_.erase(it);
 }
 
 void* DeviceMemory::alloc_zeroed(uint32_t space, uint64_t bytes, const std::string& purpose) {
   void* p = alloc(space, bytes, purpose);
-  if (p != nullptr && (device_.flags & TENON_DEVICE_ZEROES) == 0) {
-    device_.copy(device_.self, nullptr, p, nullptr, bytes, nullptr);
+  if (p == nullptr || (device_.flags & TENON_DEVICE_ZEROES) != 0) return p;
+  char text[256] = "";
+  tenon_reason why{text, sizeof(text)};
+  if (space == TENON_SPACE_HOST) {
+    std::memset(p, 0, bytes);
+  } else if (device_.copy(device_.self, queue_, p, nullptr, bytes, &why) != TENON_OK) {
+    throw Error(ErrorCode::kPlugin, std::string("device.") + device_.kind + ": zeroing " + purpose + ": " + text);
   }
   return p;
 }

@@ -14,7 +14,8 @@ namespace tenon {
 // Thread-safe. The device outlives it; what is not released when it dies is released then.
 class DeviceMemory {
  public:
-  explicit DeviceMemory(const tenon_device& device) : device_(device) {}
+  // queue: of the device, for zeroing; nullptr on a device that walks.
+  explicit DeviceMemory(const tenon_device& device, void* queue = nullptr) : device_(device), queue_(queue) {}
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
@@ -25,6 +26,7 @@ class DeviceMemory {
   void* alloc_zeroed(uint32_t space, uint64_t bytes, const std::string& purpose);
   void release(void* p);
 
+  // Of device memory; what lies in the host's is not counted.
   uint64_t used() const;
   uint64_t high_water() const;
 
@@ -34,6 +36,7 @@ class DeviceMemory {
     uint32_t space;
   };
   const tenon_device& device_;
+  void* queue_;
   mutable std::mutex mutex_;
   std::map<void*, Block> blocks_;
   uint64_t used_ = 0, high_water_ = 0;

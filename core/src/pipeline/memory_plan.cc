@@ -8,7 +8,7 @@ namespace tenon {
 uint64_t MemoryPlan::resident() const {
   uint64_t sum = 0;
   for (size_t k = 0; k < kMemoryKinds; ++k) {
-    if (k != static_cast<size_t>(MemoryKind::kMapped)) sum += bytes[k];
+    if (k != static_cast<size_t>(MemoryKind::kMapped) && k != static_cast<size_t>(MemoryKind::kPinned)) sum += bytes[k];
   }
   return sum;
 }
@@ -36,7 +36,10 @@ std::string to_string(const MemoryPlan& plan) {
                   format_bytes(bytes).c_str());
     text += row;
   };
-  for (size_t k = 0; k < kMemoryKinds; ++k) line(to_string(static_cast<MemoryKind>(k)), plan.bytes[k]);
+  for (size_t k = 0; k < kMemoryKinds; ++k) {
+    const auto kind = static_cast<MemoryKind>(k);
+    if (kind != MemoryKind::kPinned || plan.of(kind) > 0) line(to_string(kind), plan.of(kind));
+  }
   line("load scratch", plan.load_scratch);
   line("peak allocated", plan.peak());
   line("device memory", plan.device_memory);

@@ -13,7 +13,10 @@ namespace {
 class Builder : public StepBuilder {
  public:
   Builder(const ProgramContext& context, const tenon_bounds& bounds, size_t shape)
-      : context_(context), shape_(shape), rec_(bounds, context.storages, context.state), rows_(bounds.rows) {}
+      : context_(context),
+        shape_(shape),
+        rec_(bounds, context.storages, context.state.storages()),
+        rows_(bounds.rows) {}
 
   ProgramRecording& recording() { return rec_; }
 
@@ -314,12 +317,27 @@ void record_sampling(const ProgramContext& context, Builder& builder, tenon_tid 
   }
 }
 
+// The op that ends a sampling step on a device with queues: the rows move on, and the host hears what was chosen.
+void record_advance(const ProgramContext& context, Builder& builder, bool moves_on) {
+  ProgramRecording& rec = builder.recording();
+  const StepState& state = context.state;
+  builder.enter("advance", std::string("device.") + context.parts.device().kind, -1);
+  auto op = sdk::abi_struct<tenon_fop>();
+  op.id = TENON_F_ADVANCE;
+  op.t[0] = rec.storage(state.count(), sdk::tensor(TENON_U32, {1}));
+  op.i[0] = static_cast<int32_t>(state.entries()), op.i[1] = static_cast<int32_t>(state.entry_words());
+  op.i[2] = moves_on ? 1 : 0;
+  tenon_tensor outbox = sdk::tensor(TENON_U32, {state.entries(), state.entry_words()});
+  outbox.space = TENON_SPACE_HOST;
+  builder.record_fop(op, rec.step(TENON_STEP_NEXT), rec.storage(state.outbox(), outbox));
+}
+
 }  // namespace
 
 StepProgram record_step(const ProgramContext& context, const Model& model, const tenon_bounds& bounds, size_t shape,
                         bool sample) {
   Builder builder(context, bounds, shape);
-  StepProgram step{.program = nullptr, .logits = 0, .sample = sample};
+  StepProgram step{.program = nullptr, .logits = 0, .sample = sample, .moves_on = false};
   step.logits = model.record(builder);
   if (sample) record_sampling(context, builder, step.logits, model.info().vocab);
   const Instance& cache = context.parts.kv_cache;
@@ -330,6 +348,10 @@ StepProgram record_step(const ProgramContext& context, const Model& model, const
   Call commit(cache, "record commit");
   commit.check(
       cache.table<tenon_kv_cache>().record_commit(cache.self(), &stores, builder.recording().recorder(), commit.why()));
+  if (sample && context.parts.queues()) {
+    step.moves_on = bounds.rows_per_seq == 1;
+    record_advance(context, builder, step.moves_on);
+  }
   const tenon_tid outputs[] = {step.logits};
   step.program = builder.recording().finish(outputs);
   return step;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "declared.h"
+#include "step_state.h"
 #include "tenon/core/module.h"
 #include "tenon/core/program.h"
 
@@ -16,7 +17,7 @@ struct ProgramContext {
   Components& parts;
   Declared& declared;
   StorageTable& storages;
-  std::span<const uint32_t> state;      // storages of the step state, by role
+  const StepState& state;
   std::span<const uint32_t> kv_stores;  // storages of the cache
 };
 
@@ -25,6 +26,7 @@ struct StepProgram {
   std::unique_ptr<Program> program;
   tenon_tid logits = 0;
   bool sample = false;
+  bool moves_on = false;  // run again as it is, it takes the next token of every sequence
 };
 
 // shape: the index of the bounds in the negotiation. Throws Error(kPlugin) when a component fails to record.

@@ -6,16 +6,6 @@
 #include "tenon/sdk/error.h"
 
 namespace tenon {
-namespace {
-
-constexpr uint64_t kAlignment = 256;  // of every tensor and buffer; enough for any vector unit and for CUDA
-
-uint64_t align(uint64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-}  // namespace
-
 uint64_t tensor_extent(const tenon_tensor& t) {
   const tenon_block block = tenon_format_block(t.format);
   if (block.elements == 0 || t.rank == 0 || t.rank > 6) return 0;
@@ -277,7 +267,7 @@ std::unique_ptr<Program> ProgramRecording::finish(std::span<const tenon_tid> out
   return std::make_unique<Program>(std::move(program_));
 }
 
-void Program::link(const StorageTable& storages, const Memory& memory) {
+void Program::link(const StorageTable& storages, const Memory& memory, void* queue, bool overlap) {
   memory_ = memory;
   addresses_.assign(tensors_.size(), nullptr);
   for (size_t id = 1; id < tensors_.size(); ++id) {
@@ -298,6 +288,8 @@ void Program::link(const StorageTable& storages, const Memory& memory) {
     launch.scratch = memory.scratch;
     launch.zeroed = memory.zeroed == nullptr ? nullptr : memory.zeroed + op.zeroed_offset;
     launch.stable = op.stable;
+    launch.queue = queue;
+    if (overlap && (op.flags & TENON_OP_FOREIGN) == 0) launch.flags |= TENON_LAUNCH_OVERLAP;
     launches_.push_back(launch);
   }
 }

@@ -19,6 +19,8 @@ const char* to_string(MemoryKind kind) {
       return "activations";
     case MemoryKind::kWorkspace:
       return "workspace";
+    case MemoryKind::kPinned:
+      return "pinned, in the host";
   }
   return "unknown";
 }

@@ -3,6 +3,7 @@
 
 #include "generate.h"
 #include "plugin.h"
+#include "read_rate.h"
 #include "small_ops.h"
 #include "tenon/cuda/error.h"
 
@@ -38,12 +39,8 @@ tenon_status copy(void*, void* queue, void* dst, const void* src, uint64_t bytes
   });
 }
 
-tenon_status make_queue(void*, void** out, tenon_reason* why) noexcept {
-  return sdk::guard(why, [&] {
-    cudaStream_t s = nullptr;
-    TENON_CUDA_CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
-    *out = s;
-  });
+tenon_status make_queue(void* self, void** out, tenon_reason* why) noexcept {
+  return sdk::guard(why, [&] { *out = static_cast<CudaDevice*>(self)->new_stream(); });
 }
 tenon_status wait(void*, void* queue, tenon_reason* why) noexcept {
   return sdk::guard(why, [&] { TENON_CUDA_CHECK(cudaStreamSynchronize(stream(queue))); });
@@ -85,6 +82,10 @@ tenon_status generate(void*, void* queue, void* dst, const tenon_generated* what
   return sdk::guard(why, [&] { fill_generated(stream(queue), dst, sdk::read_abi(what)); });
 }
 
+tenon_status read_rate(void*, void* queue, uint64_t* bytes, double* bytes_per_second, tenon_reason* why) noexcept {
+  return sdk::guard(why, [&] { *bytes_per_second = measure_read_rate(stream(queue), bytes); });
+}
+
 int device_count() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -122,7 +123,18 @@ CudaDevice::CudaDevice(const sdk::Params& params, const sdk::Env& env) {
   table_.queue = &make_queue, table_.wait = &wait;
   table_.capture_begin = &capture_begin, table_.capture_end = &capture_end;
   table_.replay = &replay, table_.graph_release = &graph_release;
-  table_.record_fop = &record_fop, table_.generate = &generate;
+  table_.record_fop = &record_fop, table_.generate = &generate, table_.read_rate = &read_rate;
+}
+
+CudaDevice::~CudaDevice() {
+  for (cudaStream_t s : streams_) cudaStreamDestroy(s);
+}
+
+cudaStream_t CudaDevice::new_stream() {
+  cudaStream_t s = nullptr;
+  TENON_CUDA_CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  streams_.push_back(s);
+  return s;
 }
 
 }  // namespace tenon::cuda_device

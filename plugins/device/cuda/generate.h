@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "tenon/abi/device.h"
+#include "tenon/sdk/error.h"
 
 namespace tenon::cuda_device {
 

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <string>
+#include <vector>
 
 #include "tenon/abi/device.h"
 #include "tenon/sdk/component.h"
@@ -23,12 +24,18 @@ class CudaDevice : public sdk::ComponentDefaults {
                                 .value = true}));
 
   CudaDevice(const sdk::Params& params, const sdk::Env& env);
+  ~CudaDevice();
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  cudaStream_t new_stream();  // lives as long as the device
 
   // Each instance has its own table.
   const tenon_device* instance_table() const { return &table_; }
 
  private:
   std::string name_;
+  std::vector<cudaStream_t> streams_;
   tenon_device table_ = sdk::abi_struct<tenon_device>();
 };
 

@@ -10,8 +10,8 @@ namespace tenon {
 namespace {
 
 constexpr std::pair<const char*, uint64_t> kRecorded[] = {
-    {"device", 0x21fd9466ba887633},    {"quantization", 0x3ba8921077207977}, {"kv_cache", 0x6abc80cf7780f7c3},
-    {"attention", 0x8782ed7de203aef7}, {"sampler", 0x97e7e8a2c3853b13},      {"draft", 0xe1e5ffd8b4bf6633},
+    {"device", 0xbf7eb44708afb1eb},    {"quantization", 0x40ef6aa8b71ab5cf}, {"kv_cache", 0x60ac7a371f47cacb},
+    {"attention", 0xe48d7cce3dc0020f}, {"sampler", 0xb2ac3f354b1d2a6b},      {"draft", 0xce3f0f2790e6bf2b},
 };
 
 TEST(Layout, IsAsRecorded) {

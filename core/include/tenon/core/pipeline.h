@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,7 +44,9 @@ struct StepBatch {
   std::vector<int32_t> out_row;                        // rows whose logits are wanted, ascending
   std::vector<int32_t> kv_len;                         // by slot
   bool sample = true;                                  // false: only logits are wanted
-  uint32_t prompts = 0, prompt_rows = 0, drafted = 0;  // of which: sequences still in their prompt, their rows; drafted rows
+  bool want_logits = false;                            // beside the chosen tokens
+  uint32_t prompts = 0, prompt_rows = 0,
+           drafted = 0;  // of which: sequences still in their prompt, their rows; drafted rows
 
   void clear();
 };
@@ -52,7 +55,8 @@ struct StepBatch {
 struct StepResult {
   std::span<const int32_t> next;      // by out row
   std::span<const int32_t> accepted;  // by sequence: rows that survive
-  std::span<const float> logits;      // (out rows, vocab), as the model gave them; readable on devices that walk
+  std::span<const float> logits;      // (out rows, vocab), as the model gave them; empty on a device with queues unless
+                                      // the batch wants them
 };
 
 // Progress of loading: bytes done of all.
@@ -90,6 +94,13 @@ class Pipeline {
   uint64_t allocated() const;   // now, on the device
   uint64_t high_water() const;  // at most, so far
 
+  // How fast the device reads its memory, measured now; nothing on a device that leaves this to the host.
+  struct ReadRate {
+    double bytes_per_second = 0;
+    uint64_t bytes = 0;  // over how much
+  };
+  std::optional<ReadRate> read_rate() const;
+
   // Prepares a slot for a new sequence: its sampler's parameters and random key, empty states. overrides:
   // "temperature.value" = text, checked against the samplers' schemas. Throws Error(kRequest).
   using Override = std::pair<std::string, std::string>;
@@ -103,8 +114,10 @@ class Pipeline {
 
   // Where this thread records, once loaded. Records nothing without a recorder.
   trace::Track& track();
-  // No allocation once a batch of that shape has run.
-  Status step(const StepBatch& batch, StepResult& result);
+  // No allocation once a batch of that shape has run. ahead: the next batch is certain to be this one with every row
+  // moved on by the token that is chosen now, unless the sequences all end; a device with queues then begins it
+  // already.
+  Status step(const StepBatch& batch, StepResult& result, bool ahead = false);
 
  private:
   Pipeline();

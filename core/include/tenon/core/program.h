@@ -15,6 +15,12 @@
 
 namespace tenon {
 
+// Of every tensor and buffer, in bytes; enough for any vector unit and for CUDA.
+inline constexpr uint64_t kAlignment = 256;
+constexpr uint64_t align(uint64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 // What a piece of memory is for. The plan and the reports go by it.
 enum class MemoryKind {
   kWeights,      // stores of the quantization sites, norms, biases
@@ -24,8 +30,9 @@ enum class MemoryKind {
   kState,        // step state, sampler parameters and state, what components keep
   kActivations,  // of the largest program, by lifetime
   kWorkspace,    // scratch of ops
+  kPinned,       // host memory that the device reaches: what it posts to the host
 };
-inline constexpr size_t kMemoryKinds = 7;
+inline constexpr size_t kMemoryKinds = 8;
 const char* to_string(MemoryKind kind);
 
 // Memory that outlives a step, shared by all programs.
@@ -103,8 +110,9 @@ class Program {
     std::byte* thread_scratch = nullptr;
     uint64_t thread_scratch_stride = 0;
   };
-  // Resolves ids to addresses. The storages have theirs.
-  void link(const StorageTable& storages, const Memory& memory);
+  // Resolves ids to addresses. The storages have theirs. queue: of a device that has them; overlap: whether ops that
+  // keep the overlap contract are launched before what is ahead of them ends.
+  void link(const StorageTable& storages, const Memory& memory, void* queue = nullptr, bool overlap = false);
 
   const tenon_launch& launch(size_t op) const { return launches_[op]; }
   const Memory& memory() const { return memory_; }

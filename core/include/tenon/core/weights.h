@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "tenon/abi/types.h"
+#include "tenon/abi/device.h"
 
 namespace tenon {
 
@@ -56,6 +56,9 @@ class Weights {
   virtual const std::byte* mapped(const WeightTensor& tensor) const = 0;
   // Copies bytes [offset, offset + out.size()) of the tensor as stored. Throws Error(kIo).
   virtual void read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const = 0;
+  // How a device makes up bytes [offset, offset + bytes) of the tensor itself, the same that read() gives; nothing
+  // where they come from a file. The table lives as long as this object.
+  virtual std::optional<tenon_generated> generated(const WeightTensor&, uint64_t, uint64_t) const { return {}; }
   // A hint that the mapped bytes are wanted soon: starts paging them in and returns at once.
   virtual void prefetch(const WeightTensor&) const {}
 };

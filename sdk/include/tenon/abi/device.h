@@ -54,6 +54,9 @@ typedef struct tenon_device {
                              tenon_reason *why);
   /* [setup] makes up a tensor where it is wanted, enqueued; NULL on a device that leaves this to the host. */
   tenon_status (*generate)(void *self, void *queue, void *dst, const tenon_generated *what, tenon_reason *why);
+  /* [setup] measures how fast memory can be read: the best of several passes over *bytes, in memory taken for that and given
+   * back.  NULL: the host measures. */
+  tenon_status (*read_rate)(void *self, void *queue, uint64_t *bytes, double *bytes_per_second, tenon_reason *why);
 } tenon_device;
 
 #ifdef __cplusplus

@@ -58,7 +58,8 @@ constexpr uint64_t base() {
   h = fields(h, sizeof(tenon_env), TENON_AT(tenon_env, device), TENON_AT(tenon_env, ordinal));
   return fields(h, sizeof(tenon_device), TENON_AT(tenon_device, kind), TENON_AT(tenon_device, ordinal),
                 TENON_AT(tenon_device, memory), TENON_AT(tenon_device, isa), TENON_AT(tenon_device, alloc),
-                TENON_AT(tenon_device, copy), TENON_AT(tenon_device, record_fop), TENON_AT(tenon_device, generate));
+                TENON_AT(tenon_device, copy), TENON_AT(tenon_device, record_fop), TENON_AT(tenon_device, generate),
+                TENON_AT(tenon_device, read_rate));
 }
 
 constexpr uint64_t kv_format(uint64_t h) {

@@ -1,0 +1,88 @@
+// Allocates what the plan says and fills it.
+#include <algorithm>
+
+#include "../cpu/walker.h"
+#include "../queue/queue_runner.h"
+#include "pipeline_impl.h"
+#include "tenon/core/error.h"
+
+namespace tenon {
+
+// One block for all storages of a kind.
+void Pipeline::Impl::place(MemoryKind kind) {
+  const uint64_t bytes = plan.of(kind);
+  const uint32_t space = kind == MemoryKind::kPinned ? TENON_SPACE_HOST : TENON_SPACE_DEVICE;
+  auto* base = static_cast<std::byte*>(parts.memory->alloc_zeroed(space, bytes, to_string(kind)));
+  for (size_t i = 0; i < storages.size(); ++i) {
+    Storage& s = storages[static_cast<uint32_t>(i)];
+    if (s.kind != kind) continue;
+    s.address = base;
+    base += align(s.bytes);
+  }
+}
+
+// The stores that are used where the file's mapping has them.
+void Pipeline::Impl::map_weights() {
+  for (const Site& site : declared->sites) {
+    for (const SiteGroup& group : site.groups) {
+      for (size_t i = 0; i < group.stores.size(); ++i) {
+        Storage& s = storages[group.stores[i]];
+        if (s.kind != MemoryKind::kMapped) continue;
+        const std::byte* bytes = weights.mapped(*site.decl.mats[group.mats[i]].source);
+        s.address = const_cast<std::byte*>(bytes);  // recorded for reading only
+      }
+    }
+  }
+}
+
+void Pipeline::Impl::load(const LoadProgress& progress) {
+  if (plan.peak() > plan.device_memory) {
+    throw Error(ErrorCode::kMemory, "the pipeline needs " + format_bytes(plan.peak()) + " and device " +
+                                        parts.device().kind + " has " + format_bytes(plan.device_memory) +
+                                        "; a smaller kv_cache.capacity (now " + std::to_string(capacity) +
+                                        " tokens) or a smaller format of weights or cache needs less\n" +
+                                        to_string(plan));
+  }
+  map_weights();
+  place(MemoryKind::kWeights);
+  place(MemoryKind::kTables);
+  void* scratch = parts.memory->alloc(TENON_SPACE_DEVICE, plan.load_scratch, "converting weights");
+  loader->load(static_cast<std::byte*>(scratch), progress);
+  parts.memory->release(scratch);
+  for (const MemoryKind kind : {MemoryKind::kKvCache, MemoryKind::kState, MemoryKind::kPinned}) place(kind);
+  state.attach(storages, parts);
+  std::vector<void*> stores;
+  for (const uint32_t s : kv_stores) stores.push_back(storages[s].address);
+  Call attach(parts.kv_cache, "attach");
+  attach.check(
+      parts.kv_cache.table<tenon_kv_cache>().attach(parts.kv_cache.self(), stores.data(), parts.queue(), attach.why()));
+  link_programs();
+}
+
+void Pipeline::Impl::link_programs() {
+  const auto alloc = [&](MemoryKind kind) {
+    return static_cast<std::byte*>(parts.memory->alloc_zeroed(TENON_SPACE_DEVICE, plan.of(kind), to_string(kind)));
+  };
+  const tenon_device& device = parts.device();
+  memory.activations = alloc(MemoryKind::kActivations);
+  memory.thread_scratch = alloc(MemoryKind::kWorkspace);
+  memory.scratch = memory.thread_scratch + memory.thread_scratch_stride * (parts.queues() ? 0 : device.units);
+  uint64_t scratch_bytes = 0;
+  for (const StepProgram& p : programs) scratch_bytes = std::max(scratch_bytes, p.program->scratch_bytes());
+  memory.zeroed = memory.scratch + scratch_bytes;
+  if (parts.queues()) {
+    runner = std::make_unique<QueueRunner>(device, parts.queue(), config.execution, options.recorder);
+  } else {
+    runner = std::make_unique<Walker>(device.units, options.recorder);
+  }
+  const bool overlap = (device.flags & TENON_DEVICE_OVERLAPS) != 0 && config.execution != Execution::kPerOp;
+  for (StepProgram& p : programs) {
+    p.program->link(storages, memory, parts.queue(), overlap);
+    runner->prepare(*p.program);
+  }
+  if (options.recorder != nullptr) sites.emplace(*options.recorder);
+  Status done = runner->finish();
+  if (!done.ok()) throw Error(done.code(), done.message());
+}
+
+}  // namespace tenon

@@ -1,0 +1,29 @@
+// Runs the step programs of a pipeline on its device.
+#pragma once
+
+#include "tenon/core/error.h"
+#include "tenon/core/program.h"
+#include "tenon/core/trace.h"
+
+namespace tenon {
+
+// What turns an op's cost into this step's: live rows, and the sum over them of the tokens that each attends to.
+struct StepLoad {
+  double rows = 0, context = 0;
+};
+
+// Thread: one at a time.
+class Runner {
+ public:
+  virtual ~Runner() = default;
+  // [setup] Of a linked program, before its first run: names its ops in the trace.
+  virtual void prepare(const Program& program) = 0;
+  // No allocation once the program has run twice. The step is done, or, on a device with queues, under way.
+  virtual Status run(const Program& program, const StepLoad& load) = 0;
+  // What is under way is done. On failure the steps' results are void.
+  virtual Status finish() = 0;
+  // Of the thread that calls run().
+  virtual trace::Track& track() = 0;
+};
+
+}  // namespace tenon

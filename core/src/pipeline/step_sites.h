@@ -1,0 +1,24 @@
+// How a step looks in the trace.
+#pragma once
+
+#include <array>
+
+#include "tenon/core/pipeline.h"
+#include "tenon/core/trace.h"
+
+namespace tenon {
+
+struct StepSites {
+  explicit StepSites(trace::Recorder& recorder) {
+    for (size_t i = 0; i < 3; ++i) {
+      static constexpr const char* kPhases[] = {"decode", "verify", "prefill"};
+      steps[i] = recorder.add_site(trace::step_site(kPhases[i]));
+      phases[i] = recorder.add_site(trace::section_site(kPhases[i]));
+    }
+  }
+  static size_t phase_of(const StepBatch& batch) { return batch.prompts > 0 ? 2 : batch.drafted > 0 ? 1 : 0; }
+
+  std::array<trace::SiteId, 3> steps{}, phases{};
+};
+
+}  // namespace tenon

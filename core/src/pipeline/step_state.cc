@@ -1,0 +1,105 @@
+#include "step_state.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+
+namespace tenon {
+namespace {
+
+// A step that takes longer than this is waited for without spinning.
+constexpr std::chrono::milliseconds kSpin{2};
+
+}  // namespace
+
+void StepState::declare(StorageTable& storages, std::span<const tenon_bounds> shapes, bool queues) {
+  queues_ = queues;
+  uint32_t rows = 0;
+  for (const tenon_bounds& b : shapes) rows = std::max(rows, b.rows), out_rows_ = std::max(out_rows_, b.out_rows);
+  const uint32_t slots = shapes.front().slots;
+  seqs_ = shapes.front().seqs;
+  const auto add = [&](uint32_t role, const char* name, uint64_t words) {
+    if (by_role_.size() <= role) by_role_.resize(role + 1);
+    by_role_[role] = storages.add(std::string("step/") + name, MemoryKind::kState, words * 4);
+  };
+  // What the host writes comes first and together: LIVE to OUT_ROW.
+  add(TENON_STEP_LIVE, "live", 4);
+  add(TENON_STEP_TOKEN, "token", rows);
+  add(TENON_STEP_POS, "pos", rows);
+  add(TENON_STEP_SLOT, "slot", rows);
+  add(TENON_STEP_PARENT, "parent", rows);
+  add(TENON_STEP_SEQ_SLOT, "seq_slot", seqs_);
+  add(TENON_STEP_SEQ_ROW, "seq_row", seqs_ + 1);
+  add(TENON_STEP_KV_LEN, "kv_len", slots);
+  add(TENON_STEP_OUT_ROW, "out_row", out_rows_);
+  add(TENON_STEP_ADAPTER, "adapter", slots);
+  add(TENON_STEP_RNG, "rng", uint64_t{slots} * 4);
+  add(TENON_STEP_ACCEPTED, "accepted", seqs_);
+  add(TENON_STEP_NEXT, "next", out_rows_);
+  if (!queues) return;
+  count_ = storages.add("step/count", MemoryKind::kState, 4);
+  outbox_ = storages.add("step/outbox", MemoryKind::kPinned, uint64_t{kEntries} * entry_words() * 4);
+}
+
+void StepState::attach(const StorageTable& storages, Components& parts) {
+  table_ = &storages, parts_ = &parts;
+  mirror_ = address(TENON_STEP_LIVE);
+  if (queues_) {
+    const auto bytes = static_cast<uint64_t>(address(TENON_STEP_ADAPTER) - address(TENON_STEP_LIVE));
+    mirror_ = static_cast<std::byte*>(parts.memory->alloc_zeroed(TENON_SPACE_HOST, bytes, "step state"));
+  }
+}
+
+void StepState::write(uint32_t role, const std::vector<int32_t>& values) {
+  if (!values.empty()) std::memcpy(mirror_of(role), values.data(), values.size() * 4);
+}
+
+Status StepState::publish(const StepBatch& batch) {
+  const uint32_t live[4] = {static_cast<uint32_t>(batch.token.size()), static_cast<uint32_t>(batch.seq_slot.size()),
+                            static_cast<uint32_t>(batch.out_row.size()), 0};
+  std::memcpy(mirror_of(TENON_STEP_LIVE), live, sizeof(live));
+  write(TENON_STEP_TOKEN, batch.token);
+  write(TENON_STEP_POS, batch.position);
+  write(TENON_STEP_SLOT, batch.slot);
+  write(TENON_STEP_PARENT, batch.parent);
+  write(TENON_STEP_SEQ_SLOT, batch.seq_slot);
+  write(TENON_STEP_SEQ_ROW, batch.seq_row);
+  write(TENON_STEP_KV_LEN, batch.kv_len);
+  write(TENON_STEP_OUT_ROW, batch.out_row);
+  if (!queues_) return {};
+  const auto bytes = static_cast<uint64_t>(address(TENON_STEP_ADAPTER) - address(TENON_STEP_LIVE));
+  return parts_->copy(address(TENON_STEP_LIVE), mirror_, bytes);
+}
+
+void StepState::set_key(uint32_t slot, const uint32_t (&key)[4]) {
+  parts_->copy_now(address(TENON_STEP_RNG) + slot * sizeof(key), key, sizeof(key));
+}
+
+Status StepState::read(const StepBatch& batch, Runner& runner, StepResult& result) {
+  const size_t outs = batch.out_row.size(), seqs = batch.seq_slot.size();
+  if (!queues_) {
+    result.next = {reinterpret_cast<const int32_t*>(address(TENON_STEP_NEXT)), outs};
+    result.accepted = {reinterpret_cast<const int32_t*>(address(TENON_STEP_ACCEPTED)), seqs};
+    return {};
+  }
+  auto* entry = static_cast<uint32_t*>((*table_)[outbox_].address) + size_t{steps_read_ % kEntries} * entry_words();
+  const std::atomic_ref<uint32_t> posted(*entry);
+  const uint32_t wanted = ++steps_read_;
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  while (posted.load(std::memory_order_acquire) != wanted) {
+    if (Clock::now() - start < kSpin) continue;
+    Status status = runner.finish();
+    if (!status.ok()) return status;
+    if (posted.load(std::memory_order_acquire) != wanted) {
+      return Status::error(ErrorCode::kInternal, "the step has ended and posted no tokens");
+    }
+  }
+  const auto* words = reinterpret_cast<const int32_t*>(entry + 1);
+  result.next = {words, outs};
+  result.accepted = {words + out_rows_, seqs};
+  return {};
+}
+
+}  // namespace tenon

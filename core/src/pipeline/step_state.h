@@ -1,0 +1,53 @@
+// The step state (TENON_STEP_*): where it lies, how the host writes it between launches, and how the host learns what a
+// step chose.
+//
+// On a device with queues the host writes a mirror that one copy takes over, and reads the outbox: a ring in host
+// memory to which the last op of every sampling step posts (TENON_F_ADVANCE), so that the next step may already be
+// under way.
+#pragma once
+
+#include <vector>
+
+#include "components.h"
+#include "runner.h"
+#include "tenon/core/pipeline.h"
+
+namespace tenon {
+
+class StepState {
+ public:
+  // [setup] Makes the storages, for the largest of the shapes.
+  void declare(StorageTable& storages, std::span<const tenon_bounds> shapes, bool queues);
+  // [setup] The storages have their addresses; makes the mirror.
+  void attach(const StorageTable& storages, Components& parts);
+
+  std::span<const uint32_t> storages() const { return by_role_; }  // by TENON_STEP_* role
+  // For the last op of a sampling program on a device with queues.
+  uint32_t outbox() const { return outbox_; }
+  uint32_t count() const { return count_; }
+  uint32_t entries() const { return kEntries; }
+  uint32_t entry_words() const { return 1 + out_rows_ + seqs_; }
+
+  // Writes what a batch states. Nothing is under way.
+  Status publish(const StepBatch& batch);
+  void set_key(uint32_t slot, const uint32_t (&key)[4]);
+  // What the oldest step that was not yet read has chosen: waits for it. On a device that walks it is done already.
+  Status read(const StepBatch& batch, Runner& runner, StepResult& result);
+
+ private:
+  static constexpr uint32_t kEntries = 4;
+
+  void write(uint32_t role, const std::vector<int32_t>& values);
+  std::byte* mirror_of(uint32_t role) const { return mirror_ + (address(role) - address(TENON_STEP_LIVE)); }
+  std::byte* address(uint32_t role) const { return static_cast<std::byte*>((*table_)[by_role_[role]].address); }
+
+  std::vector<uint32_t> by_role_;
+  uint32_t outbox_ = 0, count_ = 0, out_rows_ = 0, seqs_ = 0;
+  bool queues_ = false;
+  const StorageTable* table_ = nullptr;
+  Components* parts_ = nullptr;
+  std::byte* mirror_ = nullptr;
+  uint32_t steps_read_ = 0;
+};
+
+}  // namespace tenon

@@ -1,0 +1,88 @@
+#include "queue_runner.h"
+
+namespace tenon {
+namespace {
+
+// Larger steps take so long that launching their ops one by one costs nothing, and graphs take memory.
+constexpr uint32_t kGraphRows = 16;
+
+Status failed(const ProgramOp& op, const std::string& why) {
+  return Status::error(ErrorCode::kPlugin, op.path + ": " + op.component + " failed in " + op.name + ": " + why);
+}
+
+}  // namespace
+
+QueueRunner::QueueRunner(const tenon_device& device, void* queue, Execution execution, trace::Recorder* recorder)
+    : device_(device), queue_(queue), execution_(execution), recorder_(recorder) {}
+
+QueueRunner::~QueueRunner() {
+  device_.wait(device_.self, queue_, nullptr);
+  for (auto& [program, prepared] : prepared_) {
+    if (prepared.graph != nullptr) device_.graph_release(device_.self, prepared.graph);
+  }
+}
+
+void QueueRunner::prepare(const Program& program) {
+  if (recorder_ != nullptr && track_ == &idle_) track_ = &recorder_->add_track("main");
+  prepared_[&program];
+}
+
+// A graph is captured on the second run: the first, without one, has every library load its kernels, which a capture
+// could not.
+Status QueueRunner::run(const Program& program, const StepLoad&) {
+  Prepared& prepared = prepared_[&program];
+  const bool graph = execution_ == Execution::kGraph || execution_ == Execution::kAuto;
+  if (!graph || program.bounds().rows > kGraphRows || prepared.runs++ == 0) return launch(program);
+  if (prepared.graph == nullptr) {
+    Status status = capture(program, prepared);
+    if (!status.ok()) return status;
+  }
+  char text[256] = "";
+  tenon_reason why{text, sizeof(text)};
+  if (device_.replay(device_.self, prepared.graph, queue_, &why) == TENON_OK) return {};
+  return Status::error(ErrorCode::kPlugin, std::string("device.") + device_.kind + ": replay: " + text);
+}
+
+Status QueueRunner::capture(const Program& program, Prepared& prepared) {
+  char text[256] = "";
+  tenon_reason why{text, sizeof(text)};
+  const auto problem = [&](const char* doing) {
+    return Status::error(ErrorCode::kPlugin, std::string("device.") + device_.kind + ": " + doing + ": " + text);
+  };
+  if (device_.capture_begin(device_.self, queue_, &why) != TENON_OK) return problem("begin capture");
+  Status status = launch(program);
+  const tenon_status ended = device_.capture_end(device_.self, queue_, &prepared.graph, &why);
+  if (!status.ok()) return status;
+  return ended == TENON_OK ? Status() : problem("end capture");
+}
+
+Status QueueRunner::launch(const Program& program) {
+  for (size_t i = 0; i < program.ops().size(); ++i) {
+    Status status = launch_op(program, i);
+    if (status.ok() && execution_ == Execution::kPerOp) {
+      status = finish();
+      if (!status.ok()) status = failed(program.ops()[i], status.message());
+    }
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status QueueRunner::launch_op(const Program& program, size_t i) {
+  const ProgramOp& op = program.ops()[i];
+  char text[512] = "";
+  tenon_reason why{text, sizeof(text)};
+  if (op.launch(op.self, op.args.data(), &program.launch(i), &why) == TENON_OK) return {};
+  return failed(op, text);
+}
+
+Status QueueRunner::finish() {
+  char text[256] = "";
+  tenon_reason why{text, sizeof(text)};
+  if (device_.wait(device_.self, queue_, &why) == TENON_OK) return {};
+  return Status::error(ErrorCode::kPlugin,
+                       std::string("a kernel failed on device.") + device_.kind + ": " + text +
+                           (execution_ == Execution::kPerOp ? "" : " (pipeline.execution = \"per_op\" tells which)"));
+}
+
+}  // namespace tenon

@@ -1,0 +1,43 @@
+// Runs step programs on a device with queues: op by op, as a list, or as captured graphs.
+#pragma once
+
+#include <map>
+
+#include "../pipeline/runner.h"
+#include "tenon/abi/device.h"
+#include "tenon/core/config.h"
+
+namespace tenon {
+
+class QueueRunner : public Runner {
+ public:
+  // The device, its queue and recorder (may be nullptr) outlive it.
+  QueueRunner(const tenon_device& device, void* queue, Execution execution, trace::Recorder* recorder);
+  ~QueueRunner() override;
+  QueueRunner(const QueueRunner&) = delete;
+  QueueRunner& operator=(const QueueRunner&) = delete;
+
+  void prepare(const Program& program) override;
+  Status run(const Program& program, const StepLoad& load) override;
+  Status finish() override;
+  trace::Track& track() override { return *track_; }
+
+ private:
+  struct Prepared {
+    uint64_t runs = 0;
+    void* graph = nullptr;
+  };
+  Status launch(const Program& program);
+  Status capture(const Program& program, Prepared& prepared);
+  Status launch_op(const Program& program, size_t op);
+
+  const tenon_device& device_;
+  void* queue_;
+  Execution execution_;
+  trace::Recorder* recorder_;
+  trace::Track idle_;
+  trace::Track* track_ = &idle_;
+  std::map<const Program*, Prepared> prepared_;
+};
+
+}  // namespace tenon
