@@ -31,11 +31,11 @@ std::string to_string(const Case& c) {
 }
 
 constexpr int64_t kPadding = 3;  // rows that are not live
-constexpr float kEps = 1e-5f;
+constexpr float kEps = 1e-5f, kMostBias = 4;
 
 // A rounding's largest relative error.
 double unit(tenon_format format) {
-  return format == TENON_F16 ? 0x1p-11 : format == TENON_BF16 ? 0x1p-8 : 0x1p-22;
+  return format == TENON_F16 ? 0x1p-11 : format == TENON_BF16 ? 0x1p-8 : 0x1p-23;
 }
 
 float rounded(float value, tenon_format format) {
@@ -102,7 +102,7 @@ class Product {
     w_ = random_values(static_cast<size_t>(c.n * c.k), 1, 2);
     for (float& v : w_) v = rounded(v, c.format);
     norm_ = random_values(static_cast<size_t>(c.k), 1, 3);
-    bias_ = random_values(static_cast<size_t>(c.n), 4, 4);
+    bias_ = random_values(static_cast<size_t>(c.n), kMostBias, 4);
     addend_ = random_rows(y_view_, 4, 5);
   }
 
@@ -177,7 +177,7 @@ class Product {
     return values;
   }
 
-  // Sum and bias. The error of rounding x: as of independent terms, four deviations.
+  // Sum and bias. The errors of rounding x and the partial sums: as of independent terms, some deviations.
   Value sum(int64_t row, int64_t column) const {
     double scale = 1;
     if (c_.norm) {
@@ -192,10 +192,11 @@ class Product {
       value += term, squares += term * term;
     }
     if (c_.bias) value += bias_[static_cast<size_t>(column)];
-    const double error = 4 * unit(c_.format) * std::sqrt(squares) + 1e-5;
-    return {value, c_.tail == Tail::kSilu && c_.format == TENON_F16
-                       ? error + unit(TENON_F16) * std::abs(value) + 4 * unit(TENON_F16)
-                       : error};
+    const double partial_sums = 2 * std::sqrt(static_cast<double>(c_.k)) * 0x1p-24;
+    double error = (4 * unit(c_.format) + partial_sums) * std::sqrt(squares) + 1e-5;
+    const bool f16_product = c_.tail == Tail::kSilu && c_.format == TENON_F16;
+    if (f16_product) error += unit(TENON_F16) * (std::abs(value) + kMostBias);
+    return {value, error};
   }
 
   Value element(int64_t row, int64_t column) const {

@@ -5,8 +5,9 @@
 //   1. x to the weights' type, normalized on the way (gemm_rows.cuh), into a temporary. f16 saturates at 65504. Not for
 //      f32 weights without a norm.
 //   2. the product, f32 sums, with bias and residual in its epilogue (gemm_tuning.h: how the algorithm is chosen).
-//   3. for SILU_MUL: bias and silu(gate) * up. The product then goes to a temporary, f16 for f16 weights, else f32, in
-//      pieces of kSiluPieceRows rows, since for a whole prompt it would be the largest activation of all.
+//   3. for SILU_MUL: bias and silu(gate) * up. The product then goes to a temporary, in f16 (and so below 65504) for
+//      f16 weights, else in f32; in pieces of kSiluPieceRows rows, since for a whole prompt it would be the largest
+//      activation of all.
 // f32 weights are multiplied in f32, without TF32.
 #pragma once
 

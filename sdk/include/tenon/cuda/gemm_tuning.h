@@ -152,6 +152,26 @@ class LtProduct {
   cublasLtMatrixLayoutOpaque_t w_, x_, y_, addend_;
 };
 
+// The median of a few runs; infinite if the algorithm does not run.
+inline float median_ms(LtProduct& product, const Algorithm& algorithm, cudaStream_t stream) {
+  if (product.run(algorithm, stream) != CUBLAS_STATUS_SUCCESS) return std::numeric_limits<float>::infinity();
+  std::array<float, 5> ms{};
+  cudaEvent_t begin = nullptr, end = nullptr;
+  TENON_CUDA_CHECK(cudaEventCreate(&begin));
+  TENON_CUDA_CHECK(cudaEventCreate(&end));
+  for (float& run : ms) {
+    TENON_CUDA_CHECK(cudaEventRecord(begin, stream));
+    TENON_CUBLASLT_CHECK(product.run(algorithm, stream));
+    TENON_CUDA_CHECK(cudaEventRecord(end, stream));
+    TENON_CUDA_CHECK(cudaEventSynchronize(end));
+    TENON_CUDA_CHECK(cudaEventElapsedTime(&run, begin, end));
+  }
+  TENON_CUDA_CHECK(cudaEventDestroy(begin));
+  TENON_CUDA_CHECK(cudaEventDestroy(end));
+  std::ranges::nth_element(ms, ms.begin() + ms.size() / 2);
+  return ms[ms.size() / 2];
+}
+
 // The algorithms known for a GPU, from the file and from this process's own measurements.
 class TuningFile {
  public:
@@ -258,28 +278,13 @@ class ProductRunner {
   }
 
   static Algorithm fastest(LtProduct& product, const std::vector<Algorithm>& proposals, cudaStream_t stream) {
-    constexpr size_t kRuns = 5;
-    cudaEvent_t begin = nullptr, end = nullptr;
-    TENON_CUDA_CHECK(cudaEventCreate(&begin));
-    TENON_CUDA_CHECK(cudaEventCreate(&end));
-    Algorithm best = proposals.front();
+    const Algorithm* best = &proposals.front();
     float least = std::numeric_limits<float>::max();
     for (const Algorithm& algorithm : proposals) {
-      if (product.run(algorithm, stream) != CUBLAS_STATUS_SUCCESS) continue;
-      std::array<float, kRuns> ms{};
-      for (float& run : ms) {
-        TENON_CUDA_CHECK(cudaEventRecord(begin, stream));
-        TENON_CUBLASLT_CHECK(product.run(algorithm, stream));
-        TENON_CUDA_CHECK(cudaEventRecord(end, stream));
-        TENON_CUDA_CHECK(cudaEventSynchronize(end));
-        TENON_CUDA_CHECK(cudaEventElapsedTime(&run, begin, end));
-      }
-      std::ranges::nth_element(ms, ms.begin() + kRuns / 2);
-      if (ms[kRuns / 2] < least) least = ms[kRuns / 2], best = algorithm;
+      const float ms = median_ms(product, algorithm, stream);
+      if (ms < least) least = ms, best = &algorithm;
     }
-    TENON_CUDA_CHECK(cudaEventDestroy(begin));
-    TENON_CUDA_CHECK(cudaEventDestroy(end));
-    return best;
+    return *best;
   }
 
   cublasLtHandle_t handle_ = nullptr;
