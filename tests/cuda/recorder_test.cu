@@ -77,9 +77,14 @@ TEST_P(Recorder, SeesWritesBetweenAndBehindRows) {
   }
 }
 
+std::string mode_name(const testing::TestParamInfo<CudaRecorder::Mode>& mode) {
+  const char* names[] = {"List", "Overlap", "Graph"};
+  return names[static_cast<int>(mode.param)];
+}
 INSTANTIATE_TEST_SUITE_P(Modes, Recorder,
                          testing::Values(CudaRecorder::Mode::kList, CudaRecorder::Mode::kOverlap,
-                                         CudaRecorder::Mode::kGraph));
+                                         CudaRecorder::Mode::kGraph),
+                         mode_name);
 
 }  // namespace
 }  // namespace tenon::test
