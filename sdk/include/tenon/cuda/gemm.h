@@ -1,0 +1,148 @@
+// Products of many rows (prefill) through cuBLASLt, with what stands around them: for weight schemes whose weights are,
+// or have just been made, dense. The plugin links cuBLASLt: tenon_add_plugin(... LIBRARIES CUDA::cublasLt).
+//
+// Recorded are up to three kinds of op:
+//   1. x to the weights' type, normalized on the way (gemm_rows.cuh), into a temporary. f16 saturates at 65504. Not for
+//      f32 weights without a norm.
+//   2. the product, f32 sums, with bias and residual in its epilogue (gemm_tuning.h: how the algorithm is chosen).
+//   3. for SILU_MUL: bias and silu(gate) * up. The product then goes to a temporary, in f16 (and so below 65504) for
+//      f16 weights, else in f32; in pieces of kSiluPieceRows rows, since for a whole prompt it would be the largest
+//      activation of all.
+// f32 weights are multiplied in f32, without TF32.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tenon/cuda/gemm_rows.cuh"
+#include "tenon/cuda/gemm_tuning.h"
+#include "tenon/cuda/op.h"
+
+namespace tenon::cuda {
+
+constexpr int64_t kSiluPieceRows = 2048;
+
+// y = epilogue(prologue(x) w^T) for bounds.rows rows; those from row_live[0] on come out as anything.
+struct GemmCall {
+  tenon_tid x;            // (rows, k) f32; rows may be strided
+  tenon_tid w;            // (n, k) row-major, dense, w_format
+  tenon_tid y;            // (rows, n), or (rows, n / 2) behind SILU_MUL; f32; rows may be strided
+  tenon_tid row_live;     // u32; 0: TENON_STEP_LIVE's first
+  tenon_format w_format;  // TENON_F16, TENON_BF16 or TENON_F32
+  int64_t n, k;
+  const tenon_chain* pro;  // nothing or RMSNORM
+  const tenon_chain* epi;  // [BIAS] [ADD or SILU_MUL]
+  const char* name;        // of the product's op
+};
+
+namespace detail {
+
+// Operands: x, w, y, then bias and addend as far as there are.
+inline void gemm(const Product& p, const Launch& l) {
+  const size_t addend = p.biased != 0 ? 4 : 3;
+  run_product(p,
+              {l.ptr<const void>(0), l.ptr<const void>(1), l.ptr<void>(2),
+               p.addend_stride != 0 ? l.ptr<const float>(addend) : nullptr,
+               p.biased != 0 ? l.ptr<const float>(3) : nullptr, l.scratch()},
+              l.stream());
+}
+
+struct GemmChains {
+  bool norm = false, silu = false;
+  tenon_tid norm_weight = 0, bias = 0, addend = 0;
+  float eps = 0;
+};
+inline GemmChains read_chains(const GemmCall& call) {
+  GemmChains c;
+  const auto refuse = [](const char* where, const tenon_fop& op) {
+    throw sdk::Failed(std::string("record_gemm cannot take op ") + std::to_string(op.id) + " at its place in the " +
+                      where + "; it takes RMSNORM before, and [BIAS] [ADD or SILU_MUL] behind the product");
+  };
+  for (const tenon_fop& op : sdk::ops_of(call.pro)) {
+    if (op.id != TENON_F_RMSNORM || c.norm) refuse("prologue", op);
+    c.norm = true, c.norm_weight = op.t[0], c.eps = op.f[0];
+  }
+  for (const tenon_fop& op : sdk::ops_of(call.epi)) {
+    const bool last = c.silu || c.addend != 0;
+    if (op.id == TENON_F_BIAS && c.bias == 0 && !last) {
+      c.bias = op.t[0];
+    } else if (op.id == TENON_F_ADD && !last) {
+      c.addend = op.t[0];
+    } else if (op.id == TENON_F_SILU_MUL && !last) {
+      c.silu = true;
+    } else {
+      refuse("epilogue", op);
+    }
+  }
+  return c;
+}
+
+inline cudaDataType lt_type(tenon_format format) {
+  return format == TENON_F16 ? CUDA_R_16F : format == TENON_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+// share: of the rows, for the cost.
+inline void record_product(sdk::Recorder& rec, const GemmCall& call, tenon_tid x, tenon_tid y, tenon_tid bias,
+                           tenon_tid addend, double share) {
+  const tenon_tensor from = rec.describe(x), to = rec.describe(y);
+  const int64_t in_bytes = tenon_format_block(from.format).bytes, out_bytes = tenon_format_block(to.format).bytes;
+  Product p{};
+  p.rows = to.dim[0], p.n = call.n, p.k = call.k;
+  p.x_stride = from.stride[0] / in_bytes, p.y_stride = to.stride[0] / out_bytes;
+  p.in = lt_type(from.format), p.out = lt_type(to.format), p.biased = bias != 0;
+  std::vector<tenon_operand> operands = {{x, TENON_READ}, {call.w, TENON_READ}, {y, TENON_WRITE}};
+  if (bias != 0) operands.push_back({bias, TENON_READ});
+  if (addend != 0) {
+    p.addend_stride = rec.describe(addend).stride[0] / 4;
+    operands.push_back({addend, TENON_READ});
+  }
+  sdk::OpSpec spec{.name = call.name, .operands = operands, .chunks = {}, .scratch_bytes = kGemmWorkspaceBytes};
+  const auto n = static_cast<double>(call.n), k = static_cast<double>(call.k);
+  spec.cost.read[0] = static_cast<double>(in_bytes) * n * k;
+  spec.cost.read[1] = share * (static_cast<double>(in_bytes) * k + (addend != 0 ? 4 * n : 0));
+  spec.cost.written[1] = share * static_cast<double>(out_bytes) * n;
+  spec.cost.flops[1] = share * 2 * n * k;
+  emit<&gemm>(rec, spec, p, TENON_OP_FOREIGN);
+}
+
+// Rows [first, first + rows) of a tensor.
+inline tenon_tid row_slice(sdk::Recorder& rec, tenon_tid of, int64_t first, int64_t rows) {
+  tenon_tensor t = rec.describe(of);
+  t.dim[0] = rows;
+  return rec.slice(of, t, static_cast<uint64_t>(first * t.stride[0]));
+}
+
+}  // namespace detail
+
+inline void record_gemm(sdk::Recorder& rec, const GemmCall& call) {
+  const detail::GemmChains chains = detail::read_chains(call);
+  if (call.w_format != TENON_F16 && call.w_format != TENON_BF16 && call.w_format != TENON_F32) {
+    throw sdk::Failed(std::string("record_gemm multiplies f16, bf16 and f32 weights, not ") +
+                      tenon_format_name(call.w_format));
+  }
+  const int64_t rows = rec.describe(call.x).dim[0];
+  const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
+  tenon_tid x = call.x;
+  if (chains.norm || call.w_format != TENON_F32) {
+    constexpr int64_t kWhole = 8;  // rows begin at 16 bytes whatever k is
+    tenon_tensor t = sdk::tensor(call.w_format, {rows, call.k});
+    t.stride[0] = (call.k + kWhole - 1) / kWhole * kWhole * tenon_format_block(call.w_format).bytes;
+    x = rec.temp(t);
+    record_norm_rows(rec, call.x, chains.norm_weight, chains.eps, x, live);
+  }
+  if (!chains.silu) return detail::record_product(rec, call, x, call.y, chains.bias, chains.addend, 1);
+  const int64_t pieces = (rows + kSiluPieceRows - 1) / kSiluPieceRows, piece = (rows + pieces - 1) / pieces;
+  const tenon_tid product = rec.temp(sdk::tensor(call.w_format == TENON_F16 ? TENON_F16 : TENON_F32, {piece, call.n}));
+  for (int64_t first = 0; first < rows; first += piece) {
+    const int64_t count = std::min(piece, rows - first);
+    const double share = static_cast<double>(count) / static_cast<double>(rows);
+    const tenon_tid part = detail::row_slice(rec, product, 0, count);
+    detail::record_product(rec, call, detail::row_slice(rec, x, first, count), part, 0, 0, share);
+    record_silu_mul_rows(rec, {part, chains.bias, detail::row_slice(rec, call.y, first, count), live,
+                               static_cast<uint32_t>(first), share});
+  }
+}
+
+}  // namespace tenon::cuda

@@ -1,0 +1,219 @@
+// Ops that go over rows at the memory's speed, around a product of many rows. Rows may be strided; with whole vectors
+// of 8 elements everywhere, 16-byte accesses are used.
+//   record_norm_rows      y = convert(x) or convert(rmsnorm(x)); f32 to f16, bf16 or f32
+//   record_silu_mul_rows  y = silu(gate) * up; f16, bf16 or f32 to f32
+// Rows from the live count on: the first writes zeros there, the second nothing.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tenon/cuda/op.h"
+#include "tenon/cuda/overlap.cuh"
+
+namespace tenon::cuda {
+namespace detail {
+
+constexpr uint32_t kRowThreads = 256;
+constexpr int kRowVector = 8;
+
+template <class T, int V>
+struct alignas(sizeof(T) * V < 16 ? sizeof(T) * V : 16) Pack {
+  T v[V];
+};
+template <class T, int V>
+__device__ __forceinline__ Pack<T, V> load_pack(const T* p) {
+  return *reinterpret_cast<const Pack<T, V>*>(p);
+}
+template <class T, int V>
+__device__ __forceinline__ void store_pack(T* p, const Pack<T, V>& pack) {
+  *reinterpret_cast<Pack<T, V>*>(p) = pack;
+}
+
+// f16 saturates: one activation beyond its range must not become infinite. NaN stays NaN.
+template <class T>
+__device__ __forceinline__ T narrow(float value) {
+  if constexpr (std::is_same_v<T, __half>) {
+    constexpr float kMost = 65504.0f;
+    return __float2half_rn(value > kMost ? kMost : value < -kMost ? -kMost : value);
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    return __float2bfloat16_rn(value);
+  } else {
+    return value;
+  }
+}
+
+struct NormRowsArgs {
+  int64_t columns, x_stride, y_stride;  // elements
+  uint32_t rows;
+  float eps;
+  tenon_format y_format;
+  uint32_t normed;
+};
+
+__device__ __forceinline__ float block_sum(float value) {
+  __shared__ float part[kRowThreads / 32];
+  for (int d = 16; d > 0; d /= 2) value += __shfl_xor_sync(~0u, value, d);
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = value;
+  __syncthreads();
+  float sum = 0;
+  for (uint32_t w = 0; w < kRowThreads / 32; ++w) sum += part[w];
+  return sum;
+}
+
+// A block a row. The second pass finds the row in L1.
+template <class T, int V>
+__global__ void __launch_bounds__(kRowThreads)
+    norm_rows_kernel(NormRowsArgs a, const float* __restrict__ x, const float* __restrict__ weight, T* __restrict__ y,
+                     const uint32_t* live) {
+  trigger();
+  wait();
+  const uint32_t row = blockIdx.x, first = threadIdx.x * V, step = kRowThreads * V;
+  x += row * a.x_stride, y += row * a.y_stride;
+  const bool padding = row >= *live;
+  float scale = 1;
+  if (a.normed != 0 && !padding) {
+    float sum = 0;
+    for (int64_t i = first; i < a.columns; i += step) {
+      const auto in = load_pack<float, V>(x + i);
+      for (int e = 0; e < V; ++e) sum += in.v[e] * in.v[e];
+    }
+    scale = rsqrtf(block_sum(sum) / static_cast<float>(a.columns) + a.eps);
+  }
+  for (int64_t i = first; i < a.columns; i += step) {
+    Pack<T, V> out;
+    if (padding) {
+      for (int e = 0; e < V; ++e) out.v[e] = narrow<T>(0);
+    } else {
+      auto in = load_pack<float, V>(x + i);
+      if (a.normed != 0) {
+        const auto w = load_pack<float, V>(weight + i);
+        for (int e = 0; e < V; ++e) in.v[e] *= scale * w.v[e];
+      }
+      for (int e = 0; e < V; ++e) out.v[e] = narrow<T>(in.v[e]);
+    }
+    store_pack<T, V>(y + i, out);
+  }
+}
+
+// Whether all pointers, and rows of such lengths, are whole vectors.
+inline bool vectored(std::initializer_list<const void*> pointers, std::initializer_list<int64_t> lengths) {
+  for (const void* p : pointers) {
+    if (reinterpret_cast<uintptr_t>(p) % 16 != 0) return false;
+  }
+  for (const int64_t n : lengths) {
+    if (n % kRowVector != 0) return false;
+  }
+  return true;
+}
+
+// f(T()) for the type of a format.
+template <class F>
+void with_float_type(tenon_format format, F&& f) {
+  switch (format) {
+    case TENON_F16:
+      return f(__half());
+    case TENON_BF16:
+      return f(__nv_bfloat16());
+    case TENON_F32:
+      return f(float());
+    default:
+      throw sdk::Failed(std::string("rows are f32, f16 or bf16, not ") + tenon_format_name(format));
+  }
+}
+
+// Operands: x, y, live, weight.
+inline void norm_rows(const NormRowsArgs& a, const Launch& l) {
+  const auto* x = l.ptr<const float>(0);
+  const auto* weight = a.normed != 0 ? l.ptr<const float>(3) : nullptr;
+  with_float_type(a.y_format, [&]<class T>(T) {
+    auto* y = l.ptr<T>(1);
+    const bool wide = vectored({x, weight, y}, {a.columns, a.x_stride, a.y_stride});
+    l(wide ? &norm_rows_kernel<T, kRowVector> : &norm_rows_kernel<T, 1>, {.blocks = {a.rows}, .threads = {kRowThreads}},
+      a, x, weight, y, l.ptr<const uint32_t>(2));
+  });
+}
+
+struct SiluMulArgs {
+  int64_t columns, x_stride, y_stride;  // of y; elements
+  uint32_t rows, first_row;             // the row that the live count knows y's first as
+  tenon_format x_format;
+  uint32_t biased;
+};
+
+template <class T, int V>
+__global__ void __launch_bounds__(kRowThreads)
+    silu_mul_rows_kernel(SiluMulArgs a, const T* __restrict__ x, float* __restrict__ y, const uint32_t* live,
+                         const float* __restrict__ bias) {
+  trigger();
+  wait();
+  const int64_t row = blockIdx.y, i = (int64_t{blockIdx.x} * kRowThreads + threadIdx.x) * V;
+  if (a.first_row + row >= *live || i >= a.columns) return;
+  x += row * a.x_stride + i;
+  const auto gate = load_pack<T, V>(x), up = load_pack<T, V>(x + a.columns);
+  Pack<float, V> out;
+  for (int e = 0; e < V; ++e) {
+    float g = static_cast<float>(gate.v[e]), u = static_cast<float>(up.v[e]);
+    if (a.biased != 0) g += bias[i + e], u += bias[a.columns + i + e];
+    out.v[e] = g / (1.0f + expf(-g)) * u;
+  }
+  store_pack<float, V>(y + row * a.y_stride + i, out);
+}
+
+// Operands: x, y, live, bias.
+inline void silu_mul_rows(const SiluMulArgs& a, const Launch& l) {
+  const auto* bias = a.biased != 0 ? l.ptr<const float>(3) : nullptr;
+  auto* y = l.ptr<float>(1);
+  with_float_type(a.x_format, [&]<class T>(T) {
+    const auto* x = l.ptr<const T>(0);
+    const bool wide = vectored({x, y}, {a.columns, a.x_stride, a.y_stride});
+    const int64_t a_block = int64_t{kRowThreads} * (wide ? kRowVector : 1);
+    const auto blocks = static_cast<uint32_t>((a.columns + a_block - 1) / a_block);
+    l(wide ? &silu_mul_rows_kernel<T, kRowVector> : &silu_mul_rows_kernel<T, 1>,
+      {.blocks = {blocks, a.rows}, .threads = {kRowThreads}}, a, x, y, l.ptr<const uint32_t>(2), bias);
+  });
+}
+
+}  // namespace detail
+
+// y (rows, k) f32, f16 or bf16 = x (rows, k) f32, normalized first where weight (f32[k]) is not 0.
+inline void record_norm_rows(sdk::Recorder& rec, tenon_tid x, tenon_tid weight, float eps, tenon_tid y,
+                             tenon_tid row_live) {
+  const tenon_tensor from = rec.describe(x), to = rec.describe(y);
+  const int64_t bytes = tenon_format_block(to.format).bytes;
+  std::vector<tenon_operand> operands = {{x, TENON_READ}, {y, TENON_WRITE}, {row_live, TENON_READ}};
+  if (weight != 0) operands.push_back({weight, TENON_READ});
+  sdk::OpSpec spec{.name = weight != 0 ? "norm_rows" : "convert_rows", .operands = operands, .chunks = {}};
+  const auto columns = static_cast<double>(from.dim[1]);
+  spec.cost.read[1] = 4 * columns, spec.cost.written[1] = static_cast<double>(bytes) * columns;
+  spec.cost.flops[1] = weight != 0 ? 4 * columns : 0;
+  emit<&detail::norm_rows>(rec, spec,
+                           detail::NormRowsArgs{from.dim[1], from.stride[0] / 4, to.stride[0] / bytes,
+                                                static_cast<uint32_t>(from.dim[0]), eps, to.format, weight != 0});
+}
+
+struct SiluMulCall {
+  tenon_tid x, bias, y, row_live;  // (rows, 2 n), f32[2 n] or 0, (rows, n) f32
+  uint32_t first_row = 0;          // of x and y, as row_live counts
+  double cost_share = 1;           // of the step's rows
+};
+inline void record_silu_mul_rows(sdk::Recorder& rec, const SiluMulCall& c) {
+  const tenon_tensor from = rec.describe(c.x), to = rec.describe(c.y);
+  const int64_t bytes = tenon_format_block(from.format).bytes;
+  std::vector<tenon_operand> operands = {{c.x, TENON_READ}, {c.y, TENON_WRITE}, {c.row_live, TENON_READ}};
+  if (c.bias != 0) operands.push_back({c.bias, TENON_READ});
+  sdk::OpSpec spec{.name = "silu_mul_rows", .operands = operands, .chunks = {}, .kind = TENON_F_SILU_MUL};
+  const double columns = c.cost_share * static_cast<double>(to.dim[1]);
+  spec.cost.read[1] = 2 * static_cast<double>(bytes) * columns, spec.cost.written[1] = 4 * columns;
+  spec.cost.flops[1] = 4 * columns;
+  emit<&detail::silu_mul_rows>(
+      rec, spec,
+      detail::SiluMulArgs{to.dim[1], from.stride[0] / bytes, to.stride[0] / 4, static_cast<uint32_t>(to.dim[0]),
+                          c.first_row, from.format, c.bias != 0});
+}
+
+}  // namespace tenon::cuda
