@@ -7,7 +7,9 @@
 #include <numeric>
 #include <random>
 
-#include "sampler_recorder.h"
+#include "recorder.h"
+#include "sampler_samplers.h"
+#include "support/op_runner.h"
 
 namespace tenon::test {
 namespace {
@@ -17,16 +19,13 @@ constexpr float kOut = -std::numeric_limits<float>::infinity(), kInfinite = -kOu
 constexpr uint32_t kVocabs[] = {1, 7, 1000, 32000, 128256};
 constexpr uint32_t kForms[] = {TENON_DENSE, TENON_SPARSE};
 constexpr uint32_t kSlots = 3, kPadding = 2;
+constexpr int32_t kUntouched = -7;
 using Logits = std::vector<float>;
 
-bool no_gpu() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) != cudaSuccess || count == 0;
-}
 class SamplersOnCuda : public testing::Test {
  protected:
   void SetUp() override {
-    if (no_gpu()) GTEST_SKIP() << "this machine has no NVIDIA GPU";
+    if (const std::string why = cuda_missing(); !why.empty()) GTEST_SKIP() << why;
   }
 };
 
@@ -105,18 +104,41 @@ struct Result {
   bool operator==(const Result&) const = default;
 };
 
+// A device's part in the test.
+struct Cpu {
+  static constexpr On kOn = On::kCpu;
+  using Runner = OpRunner;
+  static std::string run(OpRunner& r) { return r.run_unwatched(); }
+  template <class T>
+  static std::vector<T> read(const OpRunner& r, tenon_tid id) {
+    const std::span<T> values = r.values<T>(id);
+    return {values.begin(), values.end()};
+  }
+};
+struct Cuda {
+  static constexpr On kOn = On::kCuda;
+  using Runner = CudaRecorder;
+  static std::string run(CudaRecorder& r) { return r.run(CudaRecorder::Mode::kOverlap); }
+  template <class T>
+  static std::vector<T> read(const CudaRecorder& r, tenon_tid id) {
+    return r.download<T>(id);
+  }
+};
+
+template <class Device>
 class Step {
  public:
-  Step(On on, uint32_t vocab, const std::vector<Row>& rows, uint32_t form)
-      : on_(on), vocab_(vocab), rows_(rows), r_(on, bounds(rows.size())) {
+  Step(uint32_t vocab, const std::vector<Row>& rows, uint32_t form)
+      : vocab_(vocab), rows_(rows), r_(bounds(rows.size())) {
     fill_state();
     fill_logits(form);
   }
 
+  typename Device::Runner& runner() { return r_; }
   void add(const Link& link) {
-    linked_.push_back(std::make_unique<Linked>(link, on_, vocab_, kSlots, r_));
+    linked_.push_back(std::make_unique<Linked>(link, Device::kOn, vocab_, kSlots, r_));
     EXPECT_NE(linked_.back()->sampler.table().in_forms & c_.form, 0U);
-    linked_.back()->record(c_, r_);
+    linked_.back()->record(c_, r_.recorder());
   }
   // Sequences of this many rows each, all of which but the last are accepted.
   void accept(uint32_t rows_a_sequence) {
@@ -128,52 +150,49 @@ class Step {
     }
     first.push_back(static_cast<int32_t>(rows_.size()));
     set(TENON_STEP_SEQ_SLOT, slot), set(TENON_STEP_SEQ_ROW, first), set(TENON_STEP_ACCEPTED, accepted);
-    set(TENON_STEP_LIVE, {wanted(), static_cast<int32_t>(slot.size()), wanted(), 0});
+    r_.set_live(wanted(), static_cast<uint32_t>(slot.size()), wanted());
     for (const auto& l : linked_) {
       const tenon_sampler& t = l->sampler.table();
       if (l->state == 0) continue;
-      EXPECT_EQ(t.record_accept(l->sampler.self(), l->state, r_.raw(), nullptr), TENON_OK);
+      EXPECT_EQ(t.record_accept(l->sampler.self(), l->state, r_.recorder(), nullptr), TENON_OK);
     }
   }
 
   Result run(int times = 1) {
-    for (int i = 0; i < times; ++i) {
-      set(TENON_STEP_NEXT, std::vector<int32_t>(rows_.size() + kPadding, -7));
-      r_.run();
-      if (on_ == On::kCuda) TENON_CUDA_CHECK(cudaDeviceSynchronize());
-    }
-    EXPECT_TRUE(r_.zeroes_are_left());
+    for (int i = 0; i < times; ++i) EXPECT_EQ(Device::run(r_), "");
+    return result();
+  }
+  Result result() {
     Result result;
     result.form = c_.form, result.flags = c_.flags;
     read_candidates(result);
-    result.tokens = r_.memory(r_.step(TENON_STEP_NEXT)).read<int32_t>();
-    result.tokens.resize(rows_.size() + kPadding);
+    result.tokens = Device::template read<int32_t>(r_, r_.recorder()->step(r_.recorder()->ctx, TENON_STEP_NEXT));
     for (const auto& l : linked_) {
-      if (l->state != 0) result.states.push_back(r_.memory(l->state).read<uint32_t>());
+      if (l->state != 0) result.states.push_back(Device::template read<uint32_t>(r_, l->state));
     }
     return result;
   }
 
  private:
   static tenon_bounds bounds(size_t rows) {
-    auto b = sdk::abi_struct<tenon_bounds>();
-    b.rows = b.out_rows = b.seqs = static_cast<uint32_t>(rows) + kPadding;
-    b.rows_per_seq = b.rows, b.kv_len = 1 << 16, b.slots = kSlots, b.world = 1;
-    return b;
+    const auto n = static_cast<uint32_t>(rows) + kPadding;
+    return CudaRecorder::bounds(n, n, 1 << 16, kSlots);
   }
-  int32_t wanted() const { return static_cast<int32_t>(rows_.size()); }
-  void set(uint32_t role, const std::vector<int32_t>& values) { r_.memory(r_.step(role)).write(values); }
+  uint32_t wanted() const { return static_cast<uint32_t>(rows_.size()); }
+  void set(uint32_t role, const std::vector<int32_t>& values) {
+    std::copy(values.begin(), values.end(), r_.step_i32(role).begin());
+  }
 
   void fill_state() {
-    std::vector<int32_t> out_row, slot, position, token, parent;
+    std::vector<int32_t> slot, position, token, parent;
     for (const Row& row : rows_) {
-      out_row.push_back(static_cast<int32_t>(out_row.size()));
       slot.push_back(row.slot), position.push_back(row.position);
       token.push_back(row.token), parent.push_back(row.parent);
     }
-    set(TENON_STEP_LIVE, {wanted(), 0, wanted(), 0});
-    set(TENON_STEP_OUT_ROW, out_row), set(TENON_STEP_SLOT, slot), set(TENON_STEP_POS, position);
+    r_.set_live(wanted(), 0, wanted());
+    set(TENON_STEP_SLOT, slot), set(TENON_STEP_POS, position);
     set(TENON_STEP_TOKEN, token), set(TENON_STEP_PARENT, parent);
+    set(TENON_STEP_NEXT, std::vector<int32_t>(rows_.size() + kPadding, kUntouched));
     set(TENON_STEP_RNG, {1234, 0, 0, 0, 5, 6, 0, 0, -1, 77, 0, 0});
   }
   void fill_logits(uint32_t form) {
@@ -194,18 +213,15 @@ class Step {
     c_ = sdk::abi_struct<tenon_candidates>();
     c_.form = form, c_.cap = c_.vocab = vocab_;
     const auto rows = static_cast<int64_t>(n);
-    c_.logits = r_.add(sdk::tensor(TENON_F32, {rows, vocab_}), false);
-    r_.memory(c_.logits).write(all);
+    c_.logits = r_.input(TENON_F32, {rows, vocab_}, all);
     if (form == TENON_DENSE) return;
-    c_.id = r_.add(sdk::tensor(TENON_I32, {rows, vocab_}), false),
-    c_.count = r_.add(sdk::tensor(TENON_I32, {rows}), false);
-    r_.memory(c_.id).write(ids), r_.memory(c_.count).write(counts);
+    c_.id = r_.input(TENON_I32, {rows, vocab_}, ids), c_.count = r_.input(TENON_I32, {rows}, counts);
   }
   void read_candidates(Result& result) {
-    const Logits logits = r_.memory(c_.logits).read<float>();
+    const Logits logits = Device::template read<float>(r_, c_.logits);
     const bool dense = c_.form == TENON_DENSE;
-    const std::vector<int32_t> ids = dense ? std::vector<int32_t>() : r_.memory(c_.id).read<int32_t>();
-    const std::vector<int32_t> counts = dense ? std::vector<int32_t>() : r_.memory(c_.count).read<int32_t>();
+    const std::vector<int32_t> ids = dense ? std::vector<int32_t>() : Device::template read<int32_t>(r_, c_.id);
+    const std::vector<int32_t> counts = dense ? std::vector<int32_t>() : Device::template read<int32_t>(r_, c_.count);
     result.candidates.resize(rows_.size());
     for (size_t r = 0; r < rows_.size(); ++r) {
       for (size_t i = 0; i < (dense ? vocab_ : static_cast<size_t>(counts[r])); ++i) {
@@ -217,19 +233,18 @@ class Step {
     }
   }
 
-  On on_;
   uint32_t vocab_;
   std::vector<Row> rows_;
-  StepRecorder r_;
+  typename Device::Runner r_;
   tenon_candidates c_{};
   std::vector<std::unique_ptr<Linked>> linked_;
 };
 
-Result run(On on, uint32_t vocab, const std::vector<Row>& rows, uint32_t form, const std::vector<Link>& chain,
-           int times = 1) {
-  Step step(on, vocab, rows, form);
+template <class Device>
+Result run(uint32_t vocab, const std::vector<Row>& rows, uint32_t form, const std::vector<Link>& chain) {
+  Step<Device> step(vocab, rows, form);
   for (const Link& link : chain) step.add(link);
-  return step.run(times);
+  return step.run();
 }
 
 // The first difference, short enough to be read.
@@ -252,7 +267,7 @@ void expect_same(const std::vector<Link>& chain, std::initializer_list<uint32_t>
     for (const auto& [first, n] : {std::pair{0U, 1U}, {7U, 3U}, {0U, 16U}}) {
       for (const uint32_t form : forms) {
         const std::vector<Row> rows = rows_of(vocab, first, n);
-        expect_equal(run(On::kCuda, vocab, rows, form, chain), run(On::kCpu, vocab, rows, form, chain),
+        expect_equal(run<Cuda>(vocab, rows, form, chain), run<Cpu>(vocab, rows, form, chain),
                      chain[0].name + ", " + std::to_string(vocab) + " tokens, " + std::to_string(n) + " rows, form " +
                          std::to_string(form));
         if (testing::Test::HasFailure()) return;
@@ -297,17 +312,23 @@ TEST_F(SamplersOnCuda, Chains) {
 TEST_F(SamplersOnCuda, DrawsDependOnTheRowAlone) {
   const std::vector<Link> chain{{"temperature"}, {"top_k"}, {"categorical"}};
   const std::vector<Row> rows = rows_of(32000, 0, 16);
-  const Result together = run(On::kCuda, 32000, rows, TENON_DENSE, chain);
+  const Result together = run<Cuda>(32000, rows, TENON_DENSE, chain);
   for (size_t r = 0; r < rows.size(); ++r) {
-    EXPECT_EQ(run(On::kCuda, 32000, {rows[r]}, TENON_DENSE, chain).tokens[0], together.tokens[r]) << r;
+    EXPECT_EQ(run<Cuda>(32000, {rows[r]}, TENON_DENSE, chain).tokens[0], together.tokens[r]) << r;
   }
 }
 
-TEST_F(SamplersOnCuda, RunAgainAndAgain) {
+TEST_F(SamplersOnCuda, RunAgainAndAgainAndInGraphs) {
   const std::vector<Row> rows = rows_of(32000, 0, 3);
   const std::vector<Link> chain{{"temperature"}, {"top_k"}, {"top_p"}, {"categorical"}}, dense{{"categorical"}};
-  for (const auto& c : {chain, dense}) {
-    EXPECT_EQ(run(On::kCuda, 32000, rows, TENON_DENSE, c, 5), run(On::kCuda, 32000, rows, TENON_DENSE, c));
+  for (const auto& links : {chain, dense}) {
+    Step<Cuda> step(32000, rows, TENON_DENSE);
+    for (const Link& link : links) step.add(link);
+    const Result expected = step.run();
+    for (const auto mode : {CudaRecorder::Mode::kList, CudaRecorder::Mode::kGraph, CudaRecorder::Mode::kGraph}) {
+      EXPECT_EQ(step.runner().run(mode), "");
+      expect_equal(step.result(), expected, links[0].name);
+    }
   }
 }
 
@@ -324,14 +345,13 @@ TEST_F(SamplersOnCuda, Penalties) {
           row.slot = r / 4, row.token = static_cast<int32_t>(static_cast<uint32_t>(r % 2 * 900) % vocab);
           row.parent = r % 4 == 0 ? -1 : r % 4 == 2 ? r - 2 : r - 1;
         }
-        Result result[2];
-        for (const On on : {On::kCpu, On::kCuda}) {
-          Step step(on, vocab, rows, form);
+        const auto result = [&]<class Device>(Device) {
+          Step<Device> step(vocab, rows, form);
           step.add(link);
           step.accept(4);
-          result[on == On::kCuda] = step.run(3);
-        }
-        expect_equal(result[1], result[0], link.name + ", " + std::to_string(vocab) + " tokens");
+          return step.run(3);
+        };
+        expect_equal(result(Cuda{}), result(Cpu{}), link.name + ", " + std::to_string(vocab) + " tokens");
       }
     }
   }
@@ -343,7 +363,7 @@ TEST_F(SamplersOnCuda, PenaltiesSeeALongPrompt) {
   rows.back().logits = random_logits(1000, 1, 4);
   for (const char* name : {"repetition_penalty", "frequency_presence"}) {
     const std::vector<Link> chain{{name, {{{"frequency", 0.25}}}}};
-    expect_equal(run(On::kCuda, 1000, rows, TENON_DENSE, chain), run(On::kCpu, 1000, rows, TENON_DENSE, chain), name);
+    expect_equal(run<Cuda>(1000, rows, TENON_DENSE, chain), run<Cpu>(1000, rows, TENON_DENSE, chain), name);
   }
 }
 
