@@ -10,6 +10,7 @@
 #include "recorder.h"
 #include "sampler_samplers.h"
 #include "support/op_runner.h"
+#include "tenon/sdk/cpu/candidates.h"
 
 namespace tenon::test {
 namespace {
@@ -293,7 +294,7 @@ TEST_F(SamplersOnCuda, TopP) {
   expect_same({{"top_p", {{{"p", 0}}, {{"p", 1}}, {{"p", 0.5}}}}});
 }
 TEST_F(SamplersOnCuda, TopK) {
-  for (const double k : {200.0, 1.0, 2.0, 40.0, 1024.0}) expect_same({{"top_k", {{{"k", k}}}}});
+  for (const double k : {200.0, 1.0, 40.0, 1024.0}) expect_same({{"top_k", {{{"k", k}}}}});
 }
 TEST_F(SamplersOnCuda, TopKOfMany) {
   expect_same({{"top_k", {{{"k", 0}}, {{"k", 1025}}, {{"k", 5000}}}}});
@@ -315,6 +316,60 @@ TEST_F(SamplersOnCuda, DrawsDependOnTheRowAlone) {
   const Result together = run<Cuda>(32000, rows, TENON_DENSE, chain);
   for (size_t r = 0; r < rows.size(); ++r) {
     EXPECT_EQ(run<Cuda>(32000, {rows[r]}, TENON_DENSE, chain).tokens[0], together.tokens[r]) << r;
+  }
+}
+
+// Of two candidates, the second one's logit is brought to where the choice turns: there the last bit of a score
+// decides.
+TEST_F(SamplersOnCuda, DrawsAreEqualToTheLastBit) {
+  constexpr uint32_t kRows = 1000;
+  std::vector<uint32_t> loses(kRows, sdk::cpu::rising_bits(-50)), wins(kRows, sdk::cpu::rising_bits(50));
+  const auto rows_at = [&](const std::vector<uint32_t>& bits) {
+    std::vector<Row> rows;
+    for (uint32_t r = 0; r < kRows; ++r) {
+      rows.push_back({.logits = {0, sdk::cpu::logit_of_bits(bits[r])}, .position = static_cast<int32_t>(r)});
+    }
+    return rows;
+  };
+  const std::vector<Link> draw{{"categorical"}};
+  for (int i = 0; i < 32; ++i) {
+    std::vector<uint32_t> middle(kRows);
+    for (uint32_t r = 0; r < kRows; ++r) middle[r] = loses[r] + (wins[r] - loses[r]) / 2;
+    const Result cpu = run<Cpu>(2, rows_at(middle), TENON_DENSE, draw);
+    for (uint32_t r = 0; r < kRows; ++r) (cpu.tokens[r] == 0 ? loses : wins)[r] = middle[r];
+  }
+  for (const auto& bits : {loses, wins}) {
+    const Result cpu = run<Cpu>(2, rows_at(bits), TENON_DENSE, draw);
+    expect_equal(run<Cuda>(2, rows_at(bits), TENON_DENSE, draw), cpu, "categorical");
+    EXPECT_EQ(std::count(cpu.tokens.begin(), cpu.tokens.begin() + kRows, bits == wins), kRows);
+  }
+}
+
+// p is brought to where one candidate more is kept: there every unit of every weight decides.
+TEST_F(SamplersOnCuda, TopPIsEqualToTheLastBit) {
+  constexpr uint32_t kVocab = 1000, kFew = 20;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    std::vector<Row> rows;
+    for (uint32_t r = 0; r < kSlots; ++r) {
+      rows.push_back({.logits = random_logits(kVocab, 10 * seed + r, 2), .slot = static_cast<int32_t>(r)});
+    }
+    std::vector<double> few(kSlots, 0), more(kSlots, 1);
+    const auto link = [](const std::vector<double>& p) {
+      Link top_p{"top_p", {}};
+      for (const double value : p) top_p.settings.push_back({{"p", value}});
+      return std::vector<Link>{top_p};
+    };
+    for (int i = 0; i < 52; ++i) {
+      std::vector<double> middle(kSlots);
+      for (uint32_t r = 0; r < kSlots; ++r) middle[r] = (few[r] + more[r]) / 2;
+      const Result cpu = run<Cpu>(kVocab, rows, TENON_DENSE, link(middle));
+      for (uint32_t r = 0; r < kSlots; ++r) (cpu.candidates[r].size() <= kFew ? few : more)[r] = middle[r];
+    }
+    for (const auto& p : {few, more}) {
+      for (const uint32_t form : kForms) {
+        expect_equal(run<Cuda>(kVocab, rows, form, link(p)), run<Cpu>(kVocab, rows, form, link(p)), "top_p");
+      }
+    }
   }
 }
 
