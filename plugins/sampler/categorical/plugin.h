@@ -26,7 +26,7 @@ class Categorical : public sdk::Sampler<Categorical> {
   void record_select(const tenon_candidates& c, tenon_tid params, tenon_tid next, sdk::Recorder& r) const;
 
  private:
-  uint32_t kernel_;
+  uint32_t kernel_;  // of several for a device: by instruction set
 };
 
 }  // namespace tenon::categorical

@@ -18,6 +18,10 @@ void FrequencyPresence::record_apply(tenon_candidates& c, tenon_tid params, teno
   cpu::record_penalty<penalize>("penalize", c, params, state, r);
 }
 
+void FrequencyPresence::record_accept(tenon_tid state, sdk::Recorder& r) const {
+  cpu::record_count_accepted(state, r);
+}
+
 }  // namespace tenon::frequency_presence
 
 TENON_PLUGIN(tenon::frequency_presence::FrequencyPresence);

@@ -35,7 +35,7 @@ class FrequencyPresence : public sdk::Sampler<FrequencyPresence> {
     return {static_cast<float>(request.real("frequency")), static_cast<float>(request.real("presence"))};
   }
   void record_apply(tenon_candidates& c, tenon_tid params, tenon_tid state, sdk::Recorder& r) const;
-  void record_accept(tenon_tid state, sdk::Recorder& r) const { sdk::cpu::record_count_accepted(state, r); }
+  void record_accept(tenon_tid state, sdk::Recorder& r) const;
 };
 
 }  // namespace tenon::frequency_presence

@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "plugin.h"
 #include "tenon/sdk/cpu/candidates.h"
 #include "tenon/sdk/cpu/filter.h"
@@ -23,10 +21,6 @@ void keep(const cpu::CandidateGrid& g, const sdk::Part& part) {
 }
 
 }  // namespace
-
-MinP::Record MinP::encode(const sdk::Params& request) const {
-  return {std::log(request.real("p"))};
-}
 
 void MinP::record_apply(tenon_candidates& c, tenon_tid params, tenon_tid, sdk::Recorder& r) const {
   const tenon_candidates kept = cpu::temp_candidates(c, r);

@@ -2,6 +2,8 @@
 // l >= max + log(p) in double.
 #pragma once
 
+#include <cmath>
+
 #include "tenon/sdk/sampler.h"
 
 namespace tenon::min_p {
@@ -23,7 +25,7 @@ class MinP : public sdk::Sampler<MinP> {
 
   MinP(const sdk::Params&, const sdk::Env&) {}
 
-  Record encode(const sdk::Params& request) const;
+  Record encode(const sdk::Params& request) const { return {std::log(request.real("p"))}; }
   // Form, order and flags stay; SPARSE rows become shorter.
   void record_apply(tenon_candidates& c, tenon_tid params, tenon_tid state, sdk::Recorder& r) const;
 };

@@ -17,6 +17,10 @@ void RepetitionPenalty::record_apply(tenon_candidates& c, tenon_tid params, teno
   cpu::record_penalty<penalize>("penalize", c, params, state, r);
 }
 
+void RepetitionPenalty::record_accept(tenon_tid state, sdk::Recorder& r) const {
+  cpu::record_count_accepted(state, r);
+}
+
 }  // namespace tenon::repetition_penalty
 
 TENON_PLUGIN(tenon::repetition_penalty::RepetitionPenalty);

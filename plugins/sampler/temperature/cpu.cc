@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "plugin.h"
 #include "tenon/sdk/cpu/candidates.h"
 
@@ -19,10 +17,6 @@ void scale(const cpu::CandidateGrid& g, const sdk::Part& part) {
 }
 
 }  // namespace
-
-Temperature::Record Temperature::encode(const sdk::Params& request) const {
-  return {static_cast<float>(std::max(request.real("value"), 1e-5))};
-}
 
 void Temperature::record_apply(tenon_candidates& c, tenon_tid params, tenon_tid, sdk::Recorder& r) const {
   const tenon_tid scaled = cpu::temp_logits(c, r);

@@ -1,6 +1,8 @@
 // Divides every logit by max(value, 1e-5).
 #pragma once
 
+#include <algorithm>
+
 #include "tenon/sdk/sampler.h"
 
 namespace tenon::temperature {
@@ -22,7 +24,9 @@ class Temperature : public sdk::Sampler<Temperature> {
 
   Temperature(const sdk::Params&, const sdk::Env&) {}
 
-  Record encode(const sdk::Params& request) const;
+  Record encode(const sdk::Params& request) const {
+    return {static_cast<float>(std::max(request.real("value"), 1e-5))};
+  }
   void record_apply(tenon_candidates& c, tenon_tid params, tenon_tid state, sdk::Recorder& r) const;
 };
 

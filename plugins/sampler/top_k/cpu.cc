@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 
+#include "op.h"
 #include "plugin.h"
 #include "tenon/sdk/cpu/candidates.h"
 
@@ -13,7 +14,6 @@ namespace {
 
 namespace cpu = sdk::cpu;
 
-enum Operand : uint32_t { kParams = cpu::kOwnOperand, kKeptLogit, kKeptId, kKeptCount };
 constexpr uint32_t kGroup = 16;
 constexpr uint32_t kFewKeys = 256;
 
@@ -79,11 +79,7 @@ void keep(const cpu::CandidateGrid& g, const sdk::Part& part) {
 }  // namespace
 
 void TopK::record_apply(tenon_candidates& c, tenon_tid params, tenon_tid, sdk::Recorder& r) const {
-  const uint32_t rows = r.bounds().out_rows, cap = c.form == TENON_DENSE ? c.vocab : c.cap;
-  const tenon_tid logit = cpu::temp_logits(c, r);
-  const tenon_tid id = r.temp(sdk::tensor(TENON_I32, {rows, cap})), count = r.temp(sdk::tensor(TENON_I32, {rows}));
-  const cpu::CandidateOp op(c, r,
-                            {{params, TENON_READ}, {logit, TENON_WRITE}, {id, TENON_WRITE}, {count, TENON_WRITE}});
+  const cpu::CandidateOp op = sorted_op(c, params, r);
   const cpu::CandidateGrid& g = op.grid;
   r.emit<keep>(
       {.name = "keep_largest",
@@ -92,8 +88,6 @@ void TopK::record_apply(tenon_candidates& c, tenon_tid params, tenon_tid, sdk::R
        .cost = op.cost(2, false),
        .scratch_bytes = uint64_t{g.rows} * (uint64_t{g.width} * sizeof(uint64_t) + g.blocks * sizeof(uint32_t))},
       g);
-  c.form = TENON_SPARSE, c.cap = cap, c.flags |= TENON_SORTED;
-  c.logits = logit, c.id = id, c.count = count;
 }
 
 }  // namespace tenon::top_k

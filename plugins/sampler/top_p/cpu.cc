@@ -6,19 +6,17 @@
 #include <functional>
 #include <limits>
 
-#include "exp.h"
 #include "plugin.h"
 #include "tenon/sdk/cpu/candidates.h"
 #include "tenon/sdk/cpu/filter.h"
+#include "weight.h"
 
 namespace tenon::top_p {
 namespace {
 
 namespace cpu = sdk::cpu;
 
-constexpr float kBinsPerUnit = 8;
 constexpr uint32_t kGroup = 64;
-constexpr uint32_t kBins = 256;  // the last one holds what weighs nothing: e^-28 is less than a unit
 using Histogram = std::array<uint64_t, kBins>;
 
 struct Last {  // in the order of candidates
@@ -44,20 +42,6 @@ struct Scratch {
 
 float finite_greatest(const cpu::CandidateGrid& g, uint32_t row, const float* of_chunk) {
   return std::min(cpu::greatest_of_row(g, row, of_chunk), std::numeric_limits<float>::max());
-}
-
-// In bins, from the greatest logit, which must be finite; below 0 for infinite logits.
-float distance(float logit, float greatest) {
-  return (greatest - logit) * kBinsPerUnit;
-}
-uint32_t bin_of(float distance) {
-  return static_cast<uint32_t>(std::clamp(distance, 0.0F, static_cast<float>(kBins - 1)));
-}
-float weight_of(float distance) {
-  return exp_negative(std::max(distance, 0.0F) * (-1 / kBinsPerUnit));
-}
-uint64_t units(float weight) {
-  return static_cast<uint64_t>(weight * 0x1p40F);
 }
 
 void weigh(const cpu::Entries& e, float greatest, Histogram& histogram) {

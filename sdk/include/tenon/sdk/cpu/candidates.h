@@ -30,8 +30,8 @@ struct CandidateGrid {
   uint32_t blocks, block;     // chunks a row, entries a chunk
   uint32_t vocab, id;         // operand of the ids, the counts' follows; 0 = DENSE
   int64_t logit_row, id_row;  // elements from row to row
-  uint32_t chunks() const { return rows * blocks; }
-  bool dense() const { return id == 0; }
+  constexpr uint32_t chunks() const { return rows * blocks; }
+  constexpr bool dense() const { return id == 0; }
 };
 
 // Arguments and operands of an op that reads candidates.
@@ -112,7 +112,7 @@ void for_each_row(const Part& part, F&& f) {
 
 // Calls f(token) for row and those before it in this step, newest first.
 template <class F>
-void for_each_ancestor(const int32_t* token, const int32_t* parent, int32_t row, F&& f) {
+constexpr void for_each_ancestor(const int32_t* token, const int32_t* parent, int32_t row, F&& f) {
   for (int32_t before = row; before >= 0 && before <= row; before = parent[before]) {
     f(token[before]);
     row = before - 1;  // parents lie in front of their children
@@ -121,17 +121,21 @@ void for_each_ancestor(const int32_t* token, const int32_t* parent, int32_t row,
 
 // ---- order: keys that fall as candidates become less likely; rising ids among equal logits ----
 
-// logit: no NaN. -0 counts as 0.
-inline uint64_t candidate_key(float logit, int32_t id) {
+// Bits that rise with the logit, never 0. logit: no NaN; -0 counts as 0.
+constexpr uint32_t rising_bits(float logit) {
   const uint32_t bits = logit == 0 ? 0 : __builtin_bit_cast(uint32_t, logit);
-  const uint32_t rising = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-  return uint64_t{rising} << 32 | ~static_cast<uint32_t>(id);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
-inline float value_of_key(uint64_t key) {
-  const auto rising = static_cast<uint32_t>(key >> 32);
+constexpr float logit_of_bits(uint32_t rising) {
   return __builtin_bit_cast(float, (rising & 0x80000000u) != 0 ? rising & 0x7fffffffu : ~rising);
 }
-inline int32_t id_of_key(uint64_t key) {
+constexpr uint64_t candidate_key(float logit, int32_t id) {
+  return uint64_t{rising_bits(logit)} << 32 | ~static_cast<uint32_t>(id);
+}
+constexpr float value_of_key(uint64_t key) {
+  return logit_of_bits(static_cast<uint32_t>(key >> 32));
+}
+constexpr int32_t id_of_key(uint64_t key) {
   return static_cast<int32_t>(~static_cast<uint32_t>(key));
 }
 

@@ -22,26 +22,34 @@ inline uint64_t count_bytes(uint32_t vocab) {
   return uint64_t{vocab} * sizeof(uint32_t);
 }
 
-// Emits Fn(const CandidateGrid&, const Part&), which calls penalize(), and rewrites c: the order may be lost.
-template <auto Fn>
-void record_penalty(const char* name, tenon_candidates& c, tenon_tid params, tenon_tid state, Recorder& r) {
-  const tenon_tid penalized = temp_logits(c, r);
-  const CandidateOp op(c, r,
-                       {{params, TENON_READ},
-                        {state, TENON_READ},
-                        {r.step(TENON_STEP_TOKEN), TENON_READ},
-                        {r.step(TENON_STEP_PARENT), TENON_READ},
-                        {penalized, TENON_WRITE}});
-  const uint64_t ids = op.grid.dense() ? op.grid.block : op.grid.vocab;
+// Rewrites c: the order may be lost.
+inline CandidateOp penalty_op(tenon_candidates& c, tenon_tid params, tenon_tid state, Recorder& r) {
+  const tenon_candidates in = c;
+  c.logits = temp_logits(c, r), c.flags &= ~uint32_t{TENON_SORTED};
+  return CandidateOp(in, r,
+                     {{params, TENON_READ},
+                      {state, TENON_READ},
+                      {r.step(TENON_STEP_TOKEN), TENON_READ},
+                      {r.step(TENON_STEP_PARENT), TENON_READ},
+                      {c.logits, TENON_WRITE}});
+}
+inline tenon_cost penalty_cost(const CandidateOp& op) {
   tenon_cost cost = op.cost(3, true);
   cost.read[1] += static_cast<double>(count_bytes(op.grid.vocab));
+  return cost;
+}
+
+// Emits Fn(const CandidateGrid&, const Part&), which calls penalize(), and rewrites c.
+template <auto Fn>
+void record_penalty(const char* name, tenon_candidates& c, tenon_tid params, tenon_tid state, Recorder& r) {
+  const CandidateOp op = penalty_op(c, params, state, r);
+  const uint64_t ids = op.grid.dense() ? op.grid.block : op.grid.vocab;
   r.emit<Fn>({.name = name,
               .operands = op.operands,
               .chunks = {op.grid.chunks()},
-              .cost = cost,
+              .cost = penalty_cost(op),
               .thread_scratch_bytes = ids * sizeof(uint32_t)},
              op.grid);
-  c.logits = penalized, c.flags &= ~uint32_t{TENON_SORTED};
 }
 
 // penalty(record, logit, count): the new logit of a token that the sequence holds count > 0 times.
@@ -67,11 +75,24 @@ void penalize(const CandidateGrid& g, const Part& part, Penalty&& penalty) {
 }
 
 // Counts the step's tokens that ACCEPTED keeps: of each sequence its first rows.
+enum AcceptOperand : uint32_t { kState, kLiveSeqs, kAccepted, kSeqSlot, kSeqRow, kToken };
 struct AcceptArgs {
   uint32_t seqs, vocab;
 };
+struct AcceptOp {
+  AcceptOp(tenon_tid state, Recorder& r)
+      : operands{{state, TENON_READ | TENON_WRITE},         {r.step(TENON_STEP_LIVE), TENON_READ},
+                 {r.step(TENON_STEP_ACCEPTED), TENON_READ}, {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                 {r.step(TENON_STEP_SEQ_ROW), TENON_READ},  {r.step(TENON_STEP_TOKEN), TENON_READ}},
+        args{r.bounds().seqs, static_cast<uint32_t>(r.describe(state).dim[1] / int64_t{sizeof(uint32_t)})} {
+    cost.read[1] = cost.written[1] = sizeof(uint32_t), cost.flops[1] = 1;
+  }
+
+  std::vector<tenon_operand> operands;
+  AcceptArgs args;
+  tenon_cost cost{};
+};
 inline void count_accepted(const AcceptArgs& a, const Part& part) {
-  enum { kState, kLiveSeqs, kAccepted, kSeqSlot, kSeqRow, kToken };
   const uint32_t end = std::min(part.end(), part.ptr<uint32_t>(kLiveSeqs)[1]);
   for (uint32_t s = part.begin(); s < end; ++s) {
     const int32_t slot = part.ptr<int32_t>(kSeqSlot)[s];
@@ -86,14 +107,9 @@ inline void count_accepted(const AcceptArgs& a, const Part& part) {
   }
 }
 inline void record_count_accepted(tenon_tid state, Recorder& r) {
-  const tenon_operand operands[] = {
-      {state, TENON_READ | TENON_WRITE},         {r.step(TENON_STEP_LIVE), TENON_READ},
-      {r.step(TENON_STEP_ACCEPTED), TENON_READ}, {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-      {r.step(TENON_STEP_SEQ_ROW), TENON_READ},  {r.step(TENON_STEP_TOKEN), TENON_READ}};
-  const AcceptArgs args{r.bounds().seqs, static_cast<uint32_t>(r.describe(state).dim[1] / int64_t{sizeof(uint32_t)})};
-  tenon_cost cost{};
-  cost.read[1] = cost.written[1] = sizeof(uint32_t), cost.flops[1] = 1;
-  r.emit<count_accepted>({.name = "count_accepted", .operands = operands, .chunks = {args.seqs}, .cost = cost}, args);
+  const AcceptOp op(state, r);
+  r.emit<count_accepted>({.name = "count_accepted", .operands = op.operands, .chunks = {op.args.seqs}, .cost = op.cost},
+                         op.args);
 }
 
 }  // namespace tenon::sdk::cpu

@@ -1,0 +1,239 @@
+// A cluster a row, a thread every 4096th entry.
+//   1. Each thread finds the greatest of its entries. The k-th largest of those 4096 is a floor: k entries at least are
+//      no less, and few more, since the largest fall to different threads. (Half of k more are let through if that
+//      saves looking closer.)
+//   2. Entries down to the floor are gathered; there are rarely more than a block's shared memory holds.
+//   3. They are sorted, and cut behind the ties of the k-th.
+// No floor (k is 0 or large) or too many ties: the same over memory, sorted by the whole cluster.
+#include <bit>
+
+#include "op.h"
+#include "plugin.h"
+#include "tenon/cuda/candidates.cuh"
+
+namespace tenon::top_k {
+namespace {
+
+namespace cg = cooperative_groups;
+using cuda::kClusterThreads, cuda::kClusterWarps, cuda::kMostClusterBlocks;
+
+constexpr uint32_t kMostFloor = 1024;  // k above this has no floor
+constexpr uint32_t kFew = 2048;        // keys that are sorted in shared memory
+constexpr uint32_t kBinBits = 10, kBins = 1 << kBinBits;
+
+struct Pointers {
+  const TopK::Record* record;
+  float* logit;
+  int32_t *id, *count;
+  uint64_t* keys;  // [rows][room]
+  uint64_t room;
+};
+
+struct Shared {
+  uint32_t most[kClusterThreads];  // of each thread, as rising bits; 0: none is in
+  uint32_t bins[kBins];
+  uint32_t low[kClusterWarps], high[kClusterWarps], scan[kClusterWarps];
+  uint32_t bin, above, in_bin;  // where the k-th lies
+  uint32_t count, placed;       // keys that the block has gathered
+  uint64_t keys[kFew];
+};
+
+// The bin of values in [low, high] that holds the k-th largest, if `above` are larger than all of them; false: there
+// are fewer than k.
+__device__ bool find_bin(const uint32_t (&value)[kMostClusterBlocks], uint32_t low, uint32_t high, uint32_t shift,
+                         uint32_t k, uint32_t above, Shared& s) {
+  static_assert(kBins == 2 * kClusterThreads);
+  s.bins[2 * threadIdx.x] = s.bins[2 * threadIdx.x + 1] = 0;
+  __syncthreads();
+  for (const uint32_t v : value) {
+    if (v >= low && v <= high) atomicAdd(&s.bins[(v - low) >> shift], 1);
+  }
+  __syncthreads();
+  const uint32_t upper = kBins - 1 - 2 * threadIdx.x;  // this thread's: upper, upper - 1
+  const uint32_t n = s.bins[upper], both = n + s.bins[upper - 1];
+  const uint32_t before = above + cuda::block_scan(both, s.scan).before;
+  if (before < k && before + both >= k) {
+    const bool first = before + n >= k;
+    s.bin = first ? upper : upper - 1, s.above = first ? before : before + n, s.in_bin = first ? n : both - n;
+  }
+  __syncthreads();
+  return s.in_bin != 0;
+}
+
+// Rising bits that k or more entries reach, 0 if fewer are known to: the k-th largest of all threads' greatest, or
+// somewhat less. The same in every block.
+__device__ uint32_t find_floor(uint32_t k, Shared& s) {
+  const cg::cluster_group cluster = cg::this_cluster();
+  uint32_t value[kMostClusterBlocks], low = ~0u, high = 0;
+  for (uint32_t r = 0; r < kMostClusterBlocks; ++r) {
+    value[r] = r < cluster.num_blocks() ? cluster.map_shared_rank(s.most, r)[threadIdx.x] : 0;
+    high = max(high, value[r]);
+    if (value[r] != 0) low = min(low, value[r]);
+  }
+  low = __reduce_min_sync(cuda::kAllLanes, low), high = __reduce_max_sync(cuda::kAllLanes, high);
+  if (threadIdx.x % cuda::kWarp == 0) s.low[threadIdx.x / cuda::kWarp] = low, s.high[threadIdx.x / cuda::kWarp] = high;
+  if (threadIdx.x == 0) s.in_bin = 0;
+  __syncthreads();
+  for (uint32_t w = 0; w < kClusterWarps; ++w) low = min(low, s.low[w]), high = max(high, s.high[w]);
+  if (high == 0) return 0;
+  for (uint32_t above = 0;; above = s.above) {
+    const uint32_t bits = 32 - __clz(high - low), shift = bits > kBinBits ? bits - kBinBits : 0;
+    if (!find_bin(value, low, high, shift, k, above, s)) return 0;
+    low += s.bin << shift;
+    if (shift == 0 || s.above + s.in_bin <= k + k / 2) return low;
+    high = min(high, low + ((1u << shift) - 1));
+  }
+}
+
+// Falling, by the threads [0, threads) that call it; room: a power of two. meet(stride): keys that are `stride` apart
+// or less have been exchanged, or will be next.
+template <class Meet>
+__device__ void sort_falling(uint64_t* keys, uint32_t room, uint32_t thread, uint32_t threads, Meet meet) {
+  for (uint32_t size = 2; size <= room; size *= 2) {
+    for (uint32_t stride = size / 2; stride > 0; stride /= 2) {
+      for (uint32_t t = thread; t < room / 2; t += threads) {
+        const uint32_t i = 2 * t - (t & (stride - 1));
+        const uint64_t a = keys[i], b = keys[i + stride];
+        if ((a < b) == ((i & size) == 0)) keys[i] = b, keys[i + stride] = a;
+      }
+      meet(stride > 1 ? stride : size);
+    }
+  }
+}
+
+// How many of n falling keys are among the k largest or tie with the last of them.
+__device__ uint32_t cut(const uint64_t* keys, uint32_t n, uint32_t k) {
+  if (k == 0 || n <= k) return n;
+  const uint64_t last = keys[k - 1] >> 32;
+  uint32_t begin = k, end = n;
+  while (begin < end) {
+    const uint32_t middle = begin + (end - begin) / 2;
+    if (keys[middle] >> 32 == last) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
+__device__ void write_row(const cuda::CandidateInput& in, const cuda::CandidateRow& row, const Pointers& p,
+                          const uint64_t* keys, uint32_t n, uint32_t thread, uint32_t threads) {
+  const size_t first = size_t{row.row} * in.g.width;
+  for (uint32_t i = thread; i < n; i += threads) {
+    p.logit[first + i] = sdk::cpu::value_of_key(keys[i]), p.id[first + i] = sdk::cpu::id_of_key(keys[i]);
+  }
+  if (thread == 0) p.count[row.row] = static_cast<int32_t>(n);
+}
+
+// put(place, key) for every entry at the floor or above; places count up in *count.
+template <class Put>
+__device__ void gather(const cuda::CandidateRow& row, uint32_t floor, uint32_t* count, Put put) {
+  cuda::for_each_entry(row, [&](uint32_t i, float logit) {
+    if (logit > cuda::kOut && sdk::cpu::rising_bits(logit) >= floor) {
+      put(atomicAdd(count, 1), sdk::cpu::candidate_key(logit, row.id_of(i)));
+    }
+  });
+}
+
+__device__ uint32_t room_for(uint32_t n) {
+  return n <= 2 ? 2 : 1u << (32 - __clz(n - 1));
+}
+
+// Few keys, by the first block; the others keep theirs in place for it.
+__device__ void finish_few(const cuda::CandidateInput& in, const cuda::CandidateRow& row, const Pointers& p, uint32_t n,
+                           Shared& s) {
+  const cg::cluster_group cluster = cg::this_cluster();
+  if (cluster.block_rank() == 0) {
+    const uint32_t room = room_for(n);
+    uint32_t end = s.count;
+    for (uint32_t r = 1; r < cluster.num_blocks(); ++r) {
+      const uint32_t theirs = *cluster.map_shared_rank(&s.count, r);
+      const uint64_t* keys = cluster.map_shared_rank(s.keys, r);
+      for (uint32_t i = threadIdx.x; i < theirs; i += kClusterThreads) s.keys[end + i] = keys[i];
+      end += theirs;
+    }
+    for (uint32_t i = n + threadIdx.x; i < room; i += kClusterThreads) s.keys[i] = 0;
+    __syncthreads();
+    // Strides up to a warp's width stay among the 2 * 32 keys of one warp.
+    sort_falling(s.keys, room, threadIdx.x, kClusterThreads, [](uint32_t stride) {
+      if (stride > cuda::kWarp) {
+        __syncthreads();
+      } else {
+        __syncwarp();
+      }
+    });
+    __syncthreads();
+    write_row(in, row, p, s.keys, cut(s.keys, n, p.record[row.slot].k), threadIdx.x, kClusterThreads);
+  }
+  cluster.sync();
+}
+
+// Any number of keys, by the whole cluster. before: of the blocks in front.
+__device__ void finish_many(const cuda::CandidateInput& in, const cuda::CandidateRow& row, const Pointers& p,
+                            uint32_t n, uint32_t before, uint32_t floor, Shared& s) {
+  const cg::cluster_group cluster = cg::this_cluster();
+  const uint32_t thread = cluster.block_rank() * kClusterThreads + threadIdx.x;
+  const uint32_t threads = cluster.num_blocks() * kClusterThreads, room = room_for(n);
+  uint64_t* keys = p.keys + row.row * p.room;
+  gather(row, floor, &s.placed, [&](uint32_t place, uint64_t key) { keys[before + place] = key; });
+  for (uint32_t i = n + thread; i < room; i += threads) keys[i] = 0;
+  cluster.sync();
+  sort_falling(keys, room, thread, threads, [&](uint32_t) { cluster.sync(); });
+  write_row(in, row, p, keys, cut(keys, n, p.record[row.slot].k), thread, threads);
+}
+
+__global__ void __launch_bounds__(kClusterThreads, 2) keep_kernel(cuda::CandidateInput in, Pointers p) {
+  __shared__ Shared s;
+  cuda::CandidateRow row;
+  if (!cuda::open(in, row)) return;
+  const cg::cluster_group cluster = cg::this_cluster();
+  const uint32_t k = p.record[row.slot].k;
+  if (threadIdx.x == 0) s.count = s.placed = 0;
+  uint32_t most = 0;
+  cuda::for_each_entry(row, [&](uint32_t, float logit) {
+    if (logit > cuda::kOut) most = max(most, sdk::cpu::rising_bits(logit));
+  });
+  s.most[threadIdx.x] = most;
+  cluster.sync();
+  const uint32_t floor = k > 0 && k <= kMostFloor ? find_floor(k, s) : 0;
+  if (most > 0 && most >= floor) {
+    gather(row, floor, &s.count, [&](uint32_t place, uint64_t key) {
+      if (place < kFew) s.keys[place] = key;
+    });
+  }
+  cluster.sync();
+  uint32_t n = 0, before = 0;
+  for (uint32_t r = 0; r < cluster.num_blocks(); ++r) {
+    if (r == cluster.block_rank()) before = n;
+    n += *cluster.map_shared_rank(&s.count, r);
+  }
+  if (n <= kFew) {
+    finish_few(in, row, p, n, s);
+  } else {
+    finish_many(in, row, p, n, before, floor, s);
+  }
+}
+
+void keep(const cuda::CandidateGrid& g, const cuda::Launch& l) {
+  const Pointers p{l.ptr<const TopK::Record>(kParams), l.ptr<float>(kKeptLogit), l.ptr<int32_t>(kKeptId),
+                   l.ptr<int32_t>(kKeptCount),         l.scratch<uint64_t>(),    std::bit_ceil(g.width)};
+  l(&keep_kernel, cuda::cluster_grid(g), cuda::CandidateInput(g, l), p);
+}
+
+}  // namespace
+
+void TopK::record_apply(tenon_candidates& c, tenon_tid params, tenon_tid, sdk::Recorder& r) const {
+  const sdk::cpu::CandidateOp op = sorted_op(c, params, r);
+  cuda::emit<keep>(r,
+                   {.name = "keep_largest",
+                    .operands = op.operands,
+                    .chunks = {},
+                    .cost = op.cost(2, false),
+                    .scratch_bytes = op.grid.rows * uint64_t{std::bit_ceil(op.grid.width)} * sizeof(uint64_t)},
+                   op.grid);
+}
+
+}  // namespace tenon::top_k
+
+TENON_PLUGIN(tenon::top_k::TopK);

@@ -1,0 +1,196 @@
+// Candidates inside a sampler's CUDA kernels. Arguments, operands and order are those of tenon/sdk/cpu/candidates.h.
+//
+//   __global__ void kernel(cuda::CandidateInput in, ...) {
+//     cuda::CandidateRow row;
+//     if (!cuda::open(in, row)) return;       // triggers, waits
+//     cuda::for_each_entry(row, [&](uint32_t i, float logit) { ... });
+//   }
+//   launch(&kernel, cuda::entry_grid(grid), cuda::CandidateInput(grid, launch), ...);     in the op
+//
+// blockIdx.y is the row. Its blocks share it: any number of them, entry by entry (entry_grid()), or one cluster that
+// can exchange what its blocks have found (cluster_grid()).
+#pragma once
+
+#include <cooperative_groups.h>
+
+#include <algorithm>
+
+#include "tenon/cuda/op.h"
+#include "tenon/cuda/overlap.cuh"
+#include "tenon/sdk/cpu/candidates.h"
+
+namespace tenon::cuda {
+
+using sdk::cpu::CandidateGrid;
+using sdk::cpu::kOut;
+
+constexpr uint32_t kWarp = 32, kAllLanes = ~0u;
+
+struct CandidateInput {
+  CandidateInput(const CandidateGrid& grid, const Launch& l)
+      : g(grid),
+        logit(l.ptr<const float>(sdk::cpu::kLogits)),
+        live(l.ptr<const uint32_t>(sdk::cpu::kLive)),
+        out_row(l.ptr<const int32_t>(sdk::cpu::kOutRow)),
+        slot(l.ptr<const int32_t>(sdk::cpu::kSlot)),
+        id(g.dense() ? nullptr : l.ptr<const int32_t>(g.id)),
+        count(g.dense() ? nullptr : l.ptr<const int32_t>(g.id + 1)) {}
+
+  CandidateGrid g;
+  const float* logit;
+  const uint32_t* live;
+  const int32_t *out_row, *slot, *id, *count;
+};
+
+struct CandidateRow {
+  uint32_t row;            // of the candidates' tensors
+  int32_t step_row, slot;  // where the logits come from, and whose they are
+  uint32_t n;
+  const float* logit;  // [n]
+  const int32_t* id;   // [n], or nullptr: DENSE
+
+  __device__ int32_t id_of(uint32_t i) const { return id != nullptr ? id[i] : static_cast<int32_t>(i); }
+};
+
+// Every kernel's beginning, the overlap contract's included. False: the block's row is padding, nothing is to be done.
+__device__ inline bool open(const CandidateInput& in, CandidateRow& row) {
+  trigger();
+  row.row = blockIdx.y;
+  const bool live = row.row < in.live[2];
+  if (live) row.step_row = in.out_row[row.row], row.slot = in.slot[row.step_row];
+  wait();
+  if (!live) return false;
+  row.n = in.g.dense() ? in.g.width : static_cast<uint32_t>(in.count[row.row]);
+  row.logit = in.logit + row.row * in.g.logit_row;
+  row.id = in.g.dense() ? nullptr : in.id + row.row * in.g.id_row;
+  return true;
+}
+
+// ---- entry by entry ----
+
+// SPARSE rows have room for far more than they hold, and few blocks.
+inline Grid entry_grid(const CandidateGrid& g) {
+  constexpr uint32_t kThreads = 256, kEntries = 1024, kMostDense = 128, kMostSparse = 4;
+  const uint32_t blocks = (g.width + kEntries - 1) / kEntries;
+  return {.blocks = {std::min(blocks, g.dense() ? kMostDense : kMostSparse), g.rows}, .threads = {kThreads}};
+}
+
+// f(i, logit) for this thread's share of the row. Logits are loaded several at a time: one alone takes as long.
+template <class F>
+__device__ void for_each_entry(const CandidateRow& row, F f) {
+  constexpr uint32_t kAtOnce = 8;
+  const uint32_t stride = gridDim.x * blockDim.x;
+  for (uint32_t first = blockIdx.x * blockDim.x + threadIdx.x; first < row.n; first += kAtOnce * stride) {
+    float logit[kAtOnce];
+#pragma unroll
+    for (uint32_t e = 0; e < kAtOnce; ++e) {
+      logit[e] = first + e * stride < row.n ? row.logit[first + e * stride] : kOut;
+    }
+#pragma unroll
+    for (uint32_t e = 0; e < kAtOnce; ++e) {
+      if (first + e * stride < row.n) f(first + e * stride, logit[e]);
+    }
+  }
+}
+
+// ---- choosing: the greatest score, the lowest id among equals ----
+
+struct Selection {  // a row's, zero between launches
+  unsigned long long best;
+  uint32_t blocks, reserved;
+};
+inline uint64_t selection_bytes(const CandidateGrid& g) {
+  return g.rows * sizeof(Selection);
+}
+
+// The greatest over a block, in every thread. shared: one for every warp.
+__device__ inline uint64_t block_max(uint64_t value, uint64_t* shared) {
+  for (uint32_t d = kWarp / 2; d > 0; d /= 2) {
+    const uint64_t other = __shfl_xor_sync(kAllLanes, value, d);
+    value = value > other ? value : other;
+  }
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  for (uint32_t w = 0; w < blockDim.x / kWarp; ++w) value = value > shared[w] ? value : shared[w];
+  return value;
+}
+
+// The body of a kernel that chooses one entry a row, over entry_grid(). score(row, i, logit): minus infinity or NaN:
+// out. Writes the token, 0 where none is in. Blocks meet in `selections`, each row's last one writes.
+template <class Score>
+__device__ void select(const CandidateInput& in, int32_t* next, Selection* selections, Score score) {
+  __shared__ uint64_t warps[kWarp];
+  CandidateRow row;
+  if (!open(in, row)) return;
+  const uint32_t busy = min(gridDim.x, max(1u, (row.n + blockDim.x - 1) / blockDim.x));
+  if (blockIdx.x >= busy) return;
+  uint64_t best = 0;
+  for_each_entry(row, [&](uint32_t i, float logit) {
+    const float s = score(row, i, logit);
+    if (!(s > kOut)) return;
+    const uint64_t key = sdk::cpu::candidate_key(s, row.id_of(i));
+    best = key > best ? key : best;
+  });
+  best = block_max(best, warps);
+  if (threadIdx.x != 0) return;
+  if (busy > 1) {
+    Selection& all = selections[row.row];
+    atomicMax(&all.best, static_cast<unsigned long long>(best));
+    __threadfence();
+    if (atomicAdd(&all.blocks, 1) != busy - 1) return;
+    __threadfence();
+    best = atomicExch(&all.best, 0);
+    all.blocks = 0;
+  }
+  next[row.row] = best == 0 ? 0 : sdk::cpu::id_of_key(best);
+}
+
+// ---- a cluster a row ----
+
+constexpr uint32_t kClusterThreads = 512, kClusterWarps = kClusterThreads / kWarp, kMostClusterBlocks = 8;
+
+inline Grid cluster_grid(const CandidateGrid& g) {
+  const uint32_t blocks = g.dense() ? kMostClusterBlocks : 1;
+  return {.blocks = {blocks, g.rows}, .threads = {kClusterThreads}, .cluster = blocks};
+}
+
+// The greatest over a cluster, in every thread. shared: one for every warp and one more, not written again before the
+// cluster has met another time.
+__device__ inline uint32_t cluster_max(uint32_t value, uint32_t* shared) {
+  const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+  value = __reduce_max_sync(kAllLanes, value);
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  for (uint32_t w = 0; w < kClusterWarps; ++w) value = max(value, shared[w]);
+  if (threadIdx.x == 0) shared[kClusterWarps] = value;
+  cluster.sync();
+  for (uint32_t r = 0; r < cluster.num_blocks(); ++r) {
+    value = max(value, *cluster.map_shared_rank(shared + kClusterWarps, r));
+  }
+  return value;
+}
+
+// Sums of `value` over the threads in front and over all. shared: one for every warp.
+template <class T>
+struct Scan {
+  T before, all;
+};
+template <class T>
+__device__ Scan<T> block_scan(T value, T* shared) {
+  const uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  T sum = value;
+  for (uint32_t d = 1; d < kWarp; d *= 2) {
+    const T other = __shfl_up_sync(kAllLanes, sum, d);
+    if (lane >= d) sum += other;
+  }
+  if (lane == kWarp - 1) shared[warp] = sum;
+  __syncthreads();
+  T before = 0, all = 0;
+  for (uint32_t w = 0; w < kClusterWarps; ++w) {
+    if (w == warp) before = all;
+    all += shared[w];
+  }
+  return {before + sum - value, all};
+}
+
+}  // namespace tenon::cuda
