@@ -110,7 +110,7 @@ void decode(const CudaComponent& attention, uint32_t q_heads, uint32_t kv_heads,
   std::printf("decode, %u query heads, %u KV heads, %u row%s, fp16%s\n", q_heads, kv_heads, rows, rows == 1 ? "" : "s",
               long_program ? ", program for 131072 tokens" : "");
   for (const uint32_t context : {16u, 200u, 1000u, 4096u, 8192u, 32768u, 131071u}) {
-    const double bytes = (double{context} + rows) * kv_heads * kDim * 4;
+    const double bytes = static_cast<double>(context + rows) * kv_heads * kDim * 4;
     const auto layers = static_cast<uint32_t>(
         std::min(64.0, std::max(2.0, 3e9 / (long_program ? 131072.0 * kv_heads * kDim * 4 : bytes))));
     Step step(attention, {.q_heads = q_heads,
@@ -119,7 +119,7 @@ void decode(const CudaComponent& attention, uint32_t q_heads, uint32_t kv_heads,
                           .context = context,
                           .codec = TENON_F16,
                           .layers = layers,
-                          .kv_len = long_program ? 131072 : 0});
+                          .kv_len = long_program ? 131072u : 0u});
     const double us = step.host().time_us(Mode::kGraph, 20) / layers;
     const double list = step.host().time_us(Mode::kList, 5) / layers;
     std::printf("  context %6u: %8.2f us a layer (%2u layers), %6.0f GB/s; without overlap and graph %8.2f us\n",
