@@ -172,6 +172,7 @@ void Negotiation::attend(AttentionLayer& layer, const Site& qkv) {
       auto want = sdk::abi_struct<tenon_kv_format>();
       Call again(parts_.attention, "claim of its preferred format");
       again.check(attention.preferred_format(parts_.attention.self(), &want, again.why()));
+      a.pro = none.get();  // the copy is made of what was appended, so nothing is left to claim
       status = attention.claim(parts_.attention.self(), &a, &want, &shapes_[s], &claim, again.why());
       if (status == TENON_REFUSED) return refuse(without_layer(d.path), parts_.attention.id() + " refuses: " + reason);
       again.check(status);

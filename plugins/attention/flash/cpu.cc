@@ -2,6 +2,7 @@
 #include <string>
 
 #include "attend.h"
+#include "kernels.h"
 #include "plugin.h"
 
 namespace tenon::flash {

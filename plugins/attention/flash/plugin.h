@@ -1,9 +1,9 @@
-// Attention with an online softmax on the CPU.
+// Attention with an online softmax, on the CPU (cpu.cc) and on GPUs (cuda.cu).
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
-#include "kernels.h"
 #include "tenon/sdk/attention.h"
 
 namespace tenon::flash {
@@ -20,7 +20,7 @@ class Flash : public sdk::Attention<Flash> {
                                 .max = 4096,
                                 .choices = "64|128|256|512|1024|2048|4096",
                                 .unit = "tokens"}));
-  static constexpr uint32_t kRowInvariantMax = UINT32_MAX;
+  static constexpr uint32_t kRowInvariantMax = std::string_view(kDevice) == "cpu" ? UINT32_MAX : 16;
 
   Flash(const sdk::Params& params, const sdk::Env& env);
 
@@ -30,7 +30,8 @@ class Flash : public sdk::Attention<Flash> {
 
  private:
   uint32_t split_;
-  uint32_t isa_;  // index for kernels()
+  uint32_t isa_ = 0;               // CPU: index for kernels()
+  uint32_t arch_ = 0, units_ = 0;  // GPU: 90 for sm_90, multiprocessors
 };
 
 }  // namespace tenon::flash

@@ -48,8 +48,9 @@ void dequant(const DequantArgs& a, const Part& part) {
   const int32_t* seq_row = part.ptr<int32_t>(kSeqRow);
   const int32_t* pages = part.ptr<int32_t>(kPages);
   auto* row = part.thread_scratch<float>();
+  const uint32_t blocks = dequant_blocks(a);
   for (uint32_t chunk = part.begin(); chunk < part.end(); ++chunk) {
-    const uint32_t block = chunk % a.blocks, h = chunk / a.blocks % a.from.heads, seq = chunk / a.blocks / a.from.heads;
+    const uint32_t block = chunk % blocks, h = chunk / blocks % a.from.heads, seq = chunk / blocks / a.from.heads;
     if (seq >= seqs) return;
     const int32_t slot = part.ptr<int32_t>(kSeqSlot)[seq];
     if (slot < 0) continue;

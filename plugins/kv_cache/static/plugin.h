@@ -49,8 +49,7 @@ class StaticCache : public sdk::KvCache<StaticCache> {
   const Plane& plane(uint32_t layer, bool values) const;
   uint64_t row_bytes(const Plane& p) const { return uint64_t{p.dim} * element_; }
   uint64_t head_bytes(const Plane& p) const { return row_bytes(p) * page_tokens_; }
-  uint64_t page_bytes(const Plane& p) const { return head_bytes(p) * p.heads; }
-  std::byte* head(const Plane& p, uint32_t slot, uint32_t head) const;
+  std::byte* page(const Plane& p, uint32_t slot) const;
   tenon_kv_view empty_view(uint32_t layer, const tenon_tid* store) const;
   uint64_t shape() const;  // tells caches of other geometry apart
   // Throws NoSpace.

@@ -1,0 +1,188 @@
+#include <algorithm>
+#include <string>
+
+#include "cuda_ops.h"
+#include "plugin.h"
+#include "tenon/cuda/attention_exact.cuh"
+
+namespace tenon::flash {
+namespace {
+
+// Which kernels do a layer; a claim's variant.
+enum Variant : uint32_t { kExact, kDecode, kPrefill };
+
+// Cuts of positions are multiples of this share of the parameter `split`.
+constexpr uint32_t kGranulesOfSplit = 4, kLeastGranule = 64;
+
+bool is_fast(const tenon_attn& a, const tenon_kv_format& f) {
+  const auto fits = [](uint32_t dim) { return dim % 8 == 0 && dim <= kMostDim; };
+  return (f.k.codec == TENON_F16 || f.k.codec == TENON_BF16) && fits(a.k_dim) && fits(a.v_dim) &&
+         a.mask == TENON_MASK_CAUSAL;
+}
+
+// The last ops of a chain that the fast kernels do: [[QK_NORM] ROPE] KV_APPEND.
+uint32_t claimed(const std::vector<tenon_fop>& ops) {
+  const auto is = [&](size_t from_end, tenon_id id) {
+    return ops.size() > from_end && ops[ops.size() - 1 - from_end].id == id;
+  };
+  if (!is(0, TENON_F_KV_APPEND)) return 0;
+  return !is(1, TENON_F_ROPE) ? 1 : !is(2, TENON_F_QK_NORM) ? 2 : 3;
+}
+
+// Splits that a row is cut into at most, so that those of all KV heads are about one block for every multiprocessor,
+// or two where that leaves too many idle.
+uint32_t splits_for(uint32_t units, uint32_t kv_heads) {
+  const uint32_t one = units / kv_heads, two = 2 * units / kv_heads;
+  return std::max(1u, one * kv_heads * 5 < units * 4 ? two : one);
+}
+
+struct Recording {
+  const tenon_attn& a;
+  const tenon_attn_call& call;
+  sdk::Recorder& r;
+  GpuArgs args{};
+  tenon_operand operands[kOperands] = {};
+
+  int64_t row_of(tenon_tid t) { return r.describe(t).stride[0] / static_cast<int64_t>(sizeof(float)); }
+
+  void set_args() {
+    args.kv = cuda::kv_layout(*call.kv);
+    if (args.kv.heads != a.kv_heads || args.kv.k.dim != a.k_dim || args.kv.v.dim != a.v_dim) {
+      throw sdk::Failed("the cache's heads are not the layer's");
+    }
+    const tenon_bounds& b = r.bounds();
+    args.q_row = row_of(call.q), args.out_row = row_of(call.out);
+    args.want_lse = a.want_lse != 0 && call.lse != 0, args.has_sink = a.has_sink;
+    if (args.want_lse != 0) args.lse_row = row_of(call.lse);
+    args.q_heads = a.q_heads, args.group = a.q_heads / a.kv_heads;
+    args.rows = b.rows, args.rows_per_seq = std::min(b.rows, std::max(1u, b.rows_per_seq)),
+    args.seqs = std::max(1u, b.seqs);
+    args.kv_len = static_cast<uint32_t>(std::min<uint64_t>(b.kv_len, args.kv.capacity()));
+    args.window = a.window, args.scale = a.scale, args.softcap = a.softcap;
+  }
+
+  void set_operands() {
+    const auto state = [&](GpuOperand i, uint32_t role) { operands[i] = {r.step(role), TENON_READ}; };
+    operands[kQ] = {call.q, TENON_READ}, operands[kOut] = {call.out, TENON_WRITE};
+    operands[kKeys] = {call.kv->k, TENON_READ | TENON_READ_OLD};
+    operands[kValues] = {call.kv->v, TENON_READ | TENON_READ_OLD};
+    operands[kPages] = {call.kv->pages, TENON_READ};
+    state(kLive, TENON_STEP_LIVE), state(kPos, TENON_STEP_POS), state(kSlot, TENON_STEP_SLOT);
+    state(kSeqSlot, TENON_STEP_SEQ_SLOT), state(kSeqRow, TENON_STEP_SEQ_ROW), state(kKvLen, TENON_STEP_KV_LEN);
+    operands[kLse] = args.want_lse != 0 ? tenon_operand{call.lse, TENON_WRITE} : operands[kOut];
+    for (uint32_t i = kSink; i < kOperands; ++i) operands[i] = operands[kQ];
+    if (a.has_sink != 0) operands[kSink] = {call.sink, TENON_READ};
+  }
+
+  void set_prologue() {
+    for (const tenon_fop& op : sdk::ops_of(call.pro)) {
+      if (op.id == TENON_F_QK_NORM) {
+        args.normed = 1, args.eps = op.f[0];
+        operands[kQWeight] = {op.t[0], TENON_READ}, operands[kKWeight] = {op.t[1], TENON_READ};
+      } else if (op.id == TENON_F_ROPE) {
+        args.rotated = op.i[0], args.pairing = op.i[1];
+        operands[kRope] = {op.t[0], TENON_READ};
+      } else if (op.id == TENON_F_KV_APPEND) {
+        args.append = 1;
+        operands[kKeys].access |= TENON_WRITE_NEW, operands[kValues].access |= TENON_WRITE_NEW;
+      } else {
+        throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
+      }
+    }
+  }
+
+  double kv_columns() const { return double(args.kv.heads) * (args.kv.k.dim + args.kv.v.dim); }
+
+  tenon_cost cost(double rows_sharing) const {
+    const double q_columns = double(args.q_heads) * args.kv.k.dim, out_columns = double(args.q_heads) * args.kv.v.dim;
+    const double element = tenon_format_block(args.kv.k.codec).bytes;
+    tenon_cost c{};
+    c.read[1] = q_columns * sizeof(float), c.written[1] = out_columns * sizeof(float);
+    c.read[2] = kv_columns() * element / rows_sharing;
+    c.flops[2] = 2 * (q_columns + out_columns);
+    return c;
+  }
+
+  void decode_step(uint32_t units, uint32_t granule) {
+    args.splits = splits_for(units, args.kv.heads), args.granule = granule;
+    args.most_splits = most_splits(args);
+    tenon_cost c = cost(args.rows_per_seq);
+    if (args.append != 0) {
+      c.read[1] += kv_columns() * sizeof(float);
+      c.written[1] += kv_columns() * tenon_format_block(args.kv.k.codec).bytes;
+    }
+    cuda::emit<decode>(r,
+                       {.name = "attention",
+                        .operands = operands,
+                        .chunks = {},
+                        .cost = c,
+                        .scratch_bytes = decode_scratch_bytes(args),
+                        .zeroed_bytes = decode_zeroed_bytes(args)},
+                       args);
+  }
+
+  void prefill_step() {
+    const tenon_tid converted =
+        r.temp(sdk::tensor(args.kv.k.codec, {args.rows, int64_t{args.q_heads} * args.kv.k.dim}));
+    const double columns = double(args.q_heads) * args.kv.k.dim + (args.append != 0 ? kv_columns() : 0);
+    tenon_cost c{};
+    c.read[1] = columns * sizeof(float), c.written[1] = columns * tenon_format_block(args.kv.k.codec).bytes;
+    operands[kConverted] = {converted, TENON_WRITE};
+    tenon_operand own[kOperands];
+    std::copy(std::begin(operands), std::end(operands), own);
+    own[kOut] = own[kLse] = own[kQ];
+    if (args.append == 0) own[kKeys] = own[kValues] = own[kQ];
+    cuda::emit<prepare>(r, {.name = "prepare", .operands = own, .chunks = {}, .cost = c}, args);
+
+    operands[kConverted] = {converted, TENON_READ};
+    operands[kKeys].access = operands[kValues].access = TENON_READ;
+    for (tenon_operand& o : operands) {
+      if (o.tensor == call.q) o = operands[kConverted];  // Q itself is not needed any more
+    }
+    cuda::emit<prefill>(r, {.name = "attention", .operands = operands, .chunks = {}, .cost = cost(args.rows)}, args);
+  }
+};
+
+}  // namespace
+
+GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l) {
+  GpuPointers p{};
+  p.q = l.ptr<float>(kQ), p.out = l.ptr<float>(kOut), p.lse = l.ptr<float>(kLse);
+  p.keys = l.ptr<void>(kKeys), p.values = l.ptr<void>(kValues), p.pages = l.ptr<const int32_t>(kPages);
+  p.live = l.ptr<const uint32_t>(kLive), p.pos = l.ptr<const int32_t>(kPos), p.slot = l.ptr<const int32_t>(kSlot);
+  p.seq_slot = l.ptr<const int32_t>(kSeqSlot), p.seq_row = l.ptr<const int32_t>(kSeqRow);
+  p.kv_len = l.ptr<const int32_t>(kKvLen), p.sink = l.ptr<const float>(kSink), p.rope = l.ptr<const float>(kRope);
+  if (a.normed != 0) p.q_weight = l.ptr<const float>(kQWeight), p.k_weight = l.ptr<const float>(kKWeight);
+  p.converted = l.ptr<void>(kConverted);
+  return p;
+}
+
+Flash::Flash(const sdk::Params& params, const sdk::Env& env)
+    : split_(static_cast<uint32_t>(params.integer("split"))), arch_(env.device().arch), units_(env.device().units) {}
+
+tenon_claim Flash::claim(const tenon_attn& a, const tenon_kv_format& f, const tenon_bounds& b) const {
+  if (const std::string why = cuda::not_exact(a, f); !why.empty()) throw sdk::Refused(why);
+  auto claim = sdk::abi_struct<tenon_claim>();
+  claim.variant = !is_fast(a, f) ? kExact : b.rows_per_seq <= kDecodeRows ? kDecode : kPrefill;
+  if (claim.variant != kExact) claim.pro = claimed(sdk::ops_of(a.pro));
+  return claim;
+}
+
+tenon_kv_format Flash::preferred_format() const {
+  return cuda::plain_kv_format(TENON_F16);
+}
+
+void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
+  if (call.claim->variant == kExact) return cuda::record_exact(a, call, r);
+  Recording recording{a, call, r};
+  recording.set_args(), recording.set_operands(), recording.set_prologue();
+  if (call.claim->variant == kDecode) {
+    recording.decode_step(units_, std::max(kLeastGranule, split_ / kGranulesOfSplit));
+  } else {
+    recording.prefill_step();
+  }
+}
+
+}  // namespace tenon::flash
+
+TENON_PLUGIN(tenon::flash::Flash);

@@ -1,0 +1,486 @@
+// Attention of steps with at most sixteen rows a sequence, in one kernel: flash decoding.
+//
+// A block takes one KV head, up to sixteen queries (the query heads of that KV head, for one or several rows of a
+// sequence) and one split of the positions. Its four warps walk the split in turns of 16 tokens each; every warp has a
+// ring of K and V tiles of its own, filled by asynchronous copies, so the loop has no block-wide barrier. What a step
+// appends is appended by the blocks whose splits it falls in. Partial results go through scratch, and the last block of
+// a sequence and head folds them in order.
+//
+// Where splits lie follows from a row's own position alone: a row has the same bits alone, among drafts and in a batch.
+// Rows whose splits differ (their positions straddle a change of the split's size) are taken one group after the other.
+#include <algorithm>
+
+#include "cuda_ops.h"
+#include "head.cuh"
+#include "tenon/cuda/overlap.cuh"
+#include "tensor_core.cuh"
+
+namespace tenon::flash {
+namespace {
+
+constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
+constexpr uint32_t kQueries = 16;     // of a block: rows of a matrix product
+constexpr uint32_t kKeysOfTile = 16;  // of a warp's turn
+constexpr uint32_t kTurn = kWarps * kKeysOfTile;
+constexpr uint32_t kAnchor = 1024;  // windows begin at multiples of it
+constexpr float kNothing = -INFINITY;
+
+template <uint32_t D>
+struct Shape {
+  static constexpr uint32_t kTileBytes = kKeysOfTile * D * 2;
+  static constexpr uint32_t kSlots = D == 64 ? 8 : D == 128 ? 6 : 3;  // tiles of a warp's ring
+  static constexpr uint32_t kRingBytes = kWarps * kSlots * kTileBytes;
+  static constexpr uint32_t kPartRow = D + 8;  // floats; the padding spreads rows over the banks
+  static constexpr uint32_t kSharedBytes = kRingBytes + kQueries * D * 2;
+  static_assert(kWarps * kQueries * kPartRow * 4 <= kRingBytes);
+};
+
+__host__ __device__ uint32_t queries_of_block(const GpuArgs& a) {
+  const uint32_t most = a.rows_per_seq * a.group;
+  return most < kQueries ? most : kQueries;
+}
+__host__ __device__ uint32_t tiles_of(const GpuArgs& a) {
+  return (a.rows_per_seq * a.group + kQueries - 1) / kQueries;
+}
+
+// How the positions that a row sees are cut.
+struct Cut {
+  uint32_t start, size;
+  __device__ bool operator==(const Cut& o) const { return start == o.start && size == o.size; }
+  __device__ uint32_t count(uint32_t pos) const { return (pos - start) / size + 1; }
+};
+__device__ Cut cut(const GpuArgs& a, uint32_t pos) {
+  const uint32_t start = first_seen(a, pos) / kAnchor * kAnchor, span = pos + 1 - start;
+  const uint32_t step = a.granule * a.splits;
+  return {start, (span + step - 1) / step * a.granule};
+}
+
+// What a block works on.
+struct Work {
+  uint32_t kv_head, tile, seq, slot;
+  uint32_t first_row, rows;  // of the sequence in the step
+  uint32_t query, queries;   // first of the block, of the block
+  uint32_t old_len;
+  const int32_t* pos;  // of the sequence's rows
+  __device__ uint32_t row_of(const GpuArgs& a, uint32_t q) const { return (query + q) / a.group; }
+};
+
+// Stores kValues dimensions of a query's result, of which top and sum are the softmax's.
+template <uint32_t kValues>
+__device__ void finish(const GpuArgs& a, const GpuPointers& p, const Work& w, uint32_t q, uint32_t d, float top,
+                       float sum, const float (&value)[kValues]) {
+  const uint32_t row = w.first_row + w.row_of(a, q), head = w.kv_head * a.group + (w.query + q) % a.group;
+  const Normalizer n(a, p, head, top, sum);
+  for (uint32_t i = 0; i < kValues; ++i) p.out[row * a.out_row + head * a.kv.v.dim + d + i] = value[i] * n.weight;
+  if (a.want_lse != 0 && d == 0) p.lse[row * a.lse_row + head] = n.lse;
+}
+
+// Scratch: v_dim floats for each query of each block of the grid, and behind them all the maxima and sums.
+struct Partials {
+  float* values;
+  float2* sums;
+  uint32_t queries, dim;
+  __device__ Partials(const GpuArgs& a, float* scratch)
+      : values(scratch), queries(queries_of_block(a)), dim(a.kv.v.dim) {
+    sums = reinterpret_cast<float2*>(scratch + uint64_t{gridDim.x} * gridDim.y * gridDim.z * queries * dim);
+  }
+  __device__ uint64_t at(uint32_t split, uint32_t q) const {
+    return ((uint64_t{blockIdx.y} * gridDim.x + blockIdx.x) * gridDim.z + split) * queries + q;
+  }
+};
+
+// A warp's tile of 16 tokens of K or V.
+template <class E, uint32_t D>
+struct TileLoader {
+  cuda::KvRows rows;
+  uint32_t pieces;  // 16-byte pieces of a row in memory; the tile's others are zeros
+
+  // Tokens [from, to) are copied, those from `end` on are zeros, others are left alone.
+  __device__ void operator()(uint32_t tile, uint32_t token, uint32_t from, uint32_t to, uint32_t end) const {
+    const bool one_run = rows.run(token, kKeysOfTile) == kKeysOfTile;
+    const char* base = one_run ? rows.at(token) : nullptr;
+#pragma unroll
+    for (uint32_t i = 0; i < kKeysOfTile * D / 8 / 32; ++i) {
+      const uint32_t at = i * 32 + threadIdx.x % 32, r = at / (D / 8), piece = at % (D / 8), t = token + r;
+      const uint32_t address = tile + tile_offset<D>(r, piece);
+      if (t >= end || piece >= pieces) {
+        store_zeros(address);
+      } else if (t >= from && t < to) {
+        const char* row = one_run ? base + r * rows.stride() : rows.at(t);
+        copy_async(address, row + piece * 16);
+      }
+    }
+  }
+};
+
+// One group of rows with the same cut, in one of its splits.
+template <class E, uint32_t D>
+struct Pass {
+  using S = Shape<D>;
+  const GpuArgs& a;
+  const GpuPointers& p;
+  const Work& w;
+  float* scratch;
+  char* smem;
+  Cut cut;
+  uint32_t row, last_row;  // of the sequence
+  uint32_t split, begin, end;
+  uint32_t first_turn, tiles;  // of this warp: K and V of every turn
+
+  __device__ char* ring() const { return smem + threadIdx.x / 32 * S::kSlots * S::kTileBytes; }
+  __device__ char* q_tile() const { return smem + S::kRingBytes; }
+
+  __device__ Pass(const GpuArgs& args, const GpuPointers& pointers, const Work& work, float* partials, char* shared,
+                  Cut c, uint32_t first, uint32_t last)
+      : a(args), p(pointers), w(work), scratch(partials), smem(shared), cut(c), row(first), last_row(last) {
+    split = blockIdx.z;
+    begin = cut.start + split * cut.size;
+    end = min(begin + cut.size, static_cast<uint32_t>(w.pos[last]) + 1);
+    const uint32_t seen = first_seen(a, static_cast<uint32_t>(w.pos[first]));
+    first_turn = seen > begin ? (seen - begin) / kTurn : 0;
+    const uint32_t own = begin + threadIdx.x / 32 * kKeysOfTile;
+    const uint32_t turns = end > own ? (end - own + kTurn - 1) / kTurn : 0;
+    tiles = turns > first_turn ? 2 * (turns - first_turn) : 0;
+  }
+
+  __device__ uint32_t token_of(uint32_t tile) const {
+    return begin + (first_turn + tile / 2) * kTurn + threadIdx.x / 32 * kKeysOfTile;
+  }
+  __device__ void load(uint32_t tile, uint32_t slot, uint32_t from, uint32_t to) const {
+    const bool v = tile % 2 != 0;
+    const cuda::KvPlane& plane = v ? a.kv.v : a.kv.k;
+    const TileLoader<E, D> loader{cuda::KvRows(a.kv, plane, v ? p.values : p.keys, p.pages, w.slot, w.kv_head),
+                                  plane.dim / 8};
+    loader(shared_address(ring() + slot * S::kTileBytes), token_of(tile), from, to, end);
+  }
+  // The tiles that the ring holds at first; each is a group of copies.
+  __device__ void fill(uint32_t from, uint32_t to) const {
+    for (uint32_t i = 0; i < S::kSlots - 1; ++i) {
+      if (i < tiles) load(i, i, from, to);
+      commit_copies();
+    }
+  }
+  __device__ void fill_new() const {
+    bool any = false;
+    for (uint32_t i = 0; i < min(tiles, S::kSlots - 1); ++i) {
+      if (token_of(i) + kKeysOfTile <= w.old_len) continue;
+      load(i, i, w.old_len, end);
+      any = true;
+    }
+    if (any) commit_copies(), wait_copies<0>();
+  }
+
+  __device__ const float* rope_row(uint32_t r) const {
+    return a.rotated == 0 ? nullptr : p.rope + int64_t{w.pos[r]} * a.rotated;
+  }
+  __device__ void prepare_queries() const {
+    for (uint32_t q = threadIdx.x / 32; q < w.queries; q += kWarps) {
+      const uint32_t r = w.row_of(a, q), head = w.kv_head * a.group + (w.query + q) % a.group;
+      prepare_head<D / 32>(a, p.q + (w.first_row + r) * a.q_row + head * a.kv.k.dim, a.kv.k.dim, p.q_weight,
+                           rope_row(r), [&](uint32_t d, float x) {
+                             *reinterpret_cast<E*>(q_tile() + tile_offset<D>(q, d / 8) + d % 8 * 2) =
+                                 cuda::from_float<E>(x);
+                           });
+    }
+  }
+  // Rows of the step whose positions are in this split, to the cache and to the warps' rings.
+  __device__ void append() const {
+    for (uint32_t i = (threadIdx.x / 32 + w.queries) % kWarps; i < 2 * w.rows; i += kWarps) {
+      const uint32_t r = i / 2, token = static_cast<uint32_t>(w.pos[r]);
+      const bool v = i % 2 != 0;
+      if (token < begin || token >= min(end, a.kv_len) || token < w.old_len) continue;
+      const cuda::KvPlane& plane = v ? a.kv.v : a.kv.k;
+      const float* x = p.q + (w.first_row + r) * a.q_row + a.q_heads * a.kv.k.dim + w.kv_head * plane.dim +
+                       (v ? a.kv.heads * a.kv.k.dim : 0);
+      auto* to =
+          reinterpret_cast<E*>(cuda::KvRows(a.kv, plane, v ? p.values : p.keys, p.pages, w.slot, w.kv_head).at(token));
+      const uint32_t turn = (token - begin) / kTurn, lane_of_turn = (token - begin) % kTurn;
+      const uint32_t tile = 2 * (turn - first_turn) + (v ? 1 : 0);
+      char* slot = tile < S::kSlots - 1 && turn >= first_turn
+                       ? smem + (lane_of_turn / kKeysOfTile * S::kSlots + tile) * S::kTileBytes
+                       : nullptr;
+      prepare_head<D / 32>(a, x, plane.dim, v ? nullptr : p.k_weight, v ? nullptr : rope_row(r),
+                           [&](uint32_t d, float value) {
+                             const E e = cuda::from_float<E>(value);
+                             if (to != nullptr) to[d] = e;
+                             if (slot != nullptr) {
+                               *reinterpret_cast<E*>(slot + tile_offset<D>(token % kKeysOfTile, d / 8) + d % 8 * 2) = e;
+                             }
+                           });
+    }
+  }
+
+  __device__ void run(bool waited) {
+    const bool prefetch = a.prefetch != 0;
+    if (waited || prefetch) fill(0, w.old_len);
+    if (!waited) {
+      for (uint32_t i = threadIdx.x; i < kQueries * D / 8; i += kThreads)
+        store_zeros(shared_address(q_tile()) + i * 16);
+      __syncthreads();
+      cuda::wait();
+      if (!prefetch) fill(0, w.old_len);
+      prepare_queries();
+    }
+    if (a.append != 0) {
+      append();
+    } else {
+      fill_new();
+    }
+    __syncthreads();
+    attend();
+  }
+
+  // The warp's share of the split: maxima, sums and values of rows g and g + 8 of the queries.
+  __device__ void attend() {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
+    constexpr bool kKeep = D <= 128;  // the queries in registers
+    uint32_t q[kKeep ? D / 16 : 1][4];
+    const auto load_q = [&](uint32_t k) {
+      load_matrices(q[kKeep ? k : 0], shared_address(q_tile()) + tile_offset<D>(lane % 16, k * 2 + lane / 16));
+    };
+    if (kKeep) {
+#pragma unroll
+      for (uint32_t k = 0; k < D / 16; ++k) load_q(k);
+    }
+    uint32_t seen[2], past[2];  // a row sees the positions in between
+    for (uint32_t h = 0; h < 2; ++h) {
+      const uint32_t i = g + 8 * h, r = i < w.queries ? w.row_of(a, i) : UINT32_MAX;
+      const bool mine = r >= row && r <= last_row;
+      seen[h] = mine ? first_seen(a, static_cast<uint32_t>(w.pos[r])) : 0;
+      past[h] = mine ? static_cast<uint32_t>(w.pos[r]) + 1 : 0;
+    }
+    const ScoreScale scale = score_scale(a.scale, a.softcap);
+    float top[2] = {kNothing, kNothing}, sum[2] = {0, 0}, out[D / 8][4] = {};
+    uint32_t slot = 0, free_slot = S::kSlots - 1;
+    const auto next_tile = [&](uint32_t i) {
+      wait_copies<S::kSlots - 2>();
+      __syncwarp();
+      const uint32_t address = shared_address(ring()) + slot * S::kTileBytes;
+      if (i + S::kSlots - 1 < tiles) load(i + S::kSlots - 1, free_slot, 0, end);
+      commit_copies();
+      free_slot = slot;
+      slot = slot + 1 == S::kSlots ? 0 : slot + 1;
+      return address;
+    };
+    for (uint32_t i = 0; i < tiles; i += 2) {
+      const uint32_t keys = next_tile(i);
+      float s[2][2][4] = {};  // by half of the dimensions, eight keys each
+#pragma unroll
+      for (uint32_t k = 0; k < D / 16; ++k) {
+        uint32_t b[4];
+        load_matrices(b, keys + tile_offset<D>(lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
+        if (!kKeep) load_q(k);
+        multiply<E>(s[k % 2][0], q[kKeep ? k : 0], b[0], b[1]);
+        multiply<E>(s[k % 2][1], q[kKeep ? k : 0], b[2], b[3]);
+      }
+      const uint32_t token = token_of(i) + lane % 4 * 2;
+      float x[2][4];
+      float higher[2] = {top[0], top[1]};
+#pragma unroll
+      for (uint32_t j = 0; j < 8; ++j) {
+        const uint32_t n = j / 4, e = j % 4, h = e / 2, t = token + n * 8 + e % 2;
+        x[n][e] = t >= seen[h] && t < past[h] ? scale(s[0][n][e] + s[1][n][e]) : kNothing;
+        higher[h] = fmaxf(higher[h], x[n][e]);
+      }
+      float shrink[2];
+#pragma unroll
+      for (uint32_t h = 0; h < 2; ++h) {
+        higher[h] = row_max(higher[h]);
+        shrink[h] = top[h] == kNothing ? 0 : exp2_approx(top[h] - higher[h]);
+        top[h] = higher[h];
+        const float base = higher[h] == kNothing ? 0 : higher[h];
+        for (uint32_t n = 0; n < 2; ++n) {
+          for (uint32_t e = 2 * h; e < 2 * h + 2; ++e) x[n][e] = exp2_approx(x[n][e] - base);
+        }
+        sum[h] = sum[h] * shrink[h] + ((x[0][2 * h] + x[0][2 * h + 1]) + (x[1][2 * h] + x[1][2 * h + 1]));
+      }
+      const uint32_t weights[4] = {pack<E>(x[0][0], x[0][1]), pack<E>(x[0][2], x[0][3]), pack<E>(x[1][0], x[1][1]),
+                                   pack<E>(x[1][2], x[1][3])};
+      const uint32_t values = next_tile(i + 1);
+#pragma unroll
+      for (uint32_t n = 0; n < D / 16; ++n) {
+        uint32_t b[4];
+        load_matrices_transposed(b, values + tile_offset<D>(lane % 16, n * 2 + lane / 16));
+#pragma unroll
+        for (uint32_t m = 2 * n; m < 2 * n + 2; ++m) {
+          out[m][0] *= shrink[0], out[m][1] *= shrink[0], out[m][2] *= shrink[1], out[m][3] *= shrink[1];
+        }
+        multiply<E>(out[2 * n], weights, b[0], b[1]);
+        multiply<E>(out[2 * n + 1], weights, b[2], b[3]);
+      }
+    }
+    gather(warp, g, lane, top, sum, out);
+  }
+
+  // Adds the warps' shares and stores what the split makes of each query.
+  __device__ void gather(uint32_t warp, uint32_t g, uint32_t lane, const float (&top)[2], float (&sum)[2],
+                         const float (&out)[D / 8][4]) {
+    __shared__ float tops[kWarps][kQueries], sums[kWarps][kQueries];
+    for (uint32_t h = 0; h < 2; ++h) {
+      sum[h] = row_sum(sum[h]);
+      if (lane % 4 == 0) tops[warp][g + 8 * h] = top[h], sums[warp][g + 8 * h] = sum[h];
+    }
+    wait_copies<0>();
+    __syncthreads();
+    auto* part = reinterpret_cast<float*>(smem);
+    const auto highest = [&](uint32_t q) {
+      return fmaxf(fmaxf(tops[0][q], tops[1][q]), fmaxf(tops[2][q], tops[3][q]));
+    };
+    for (uint32_t h = 0; h < 2; ++h) {
+      const uint32_t q = g + 8 * h;
+      if (q >= w.queries) continue;
+      const float shrink = top[h] == kNothing ? 0 : exp2_approx(top[h] - highest(q));
+#pragma unroll
+      for (uint32_t n = 0; n < D / 8; ++n) {
+        *reinterpret_cast<float2*>(part + (warp * kQueries + q) * S::kPartRow + n * 8 + lane % 4 * 2) = {
+            out[n][2 * h] * shrink, out[n][2 * h + 1] * shrink};
+      }
+    }
+    __syncthreads();
+    const uint32_t dim = a.kv.v.dim;
+    for (uint32_t i = threadIdx.x; i < w.queries * dim; i += kThreads) {
+      const uint32_t q = i / dim, d = i % dim, r = w.row_of(a, q);
+      if (r < row || r > last_row) continue;
+      const uint32_t pos = static_cast<uint32_t>(w.pos[r]);
+      const uint32_t count = cut.count(pos);
+      if (split >= count) continue;
+      const float all = highest(q);
+      float value = 0, total = 0;
+      for (uint32_t k = 0; k < kWarps; ++k) {
+        value += part[(k * kQueries + q) * S::kPartRow + d];
+        total += tops[k][q] == kNothing ? 0 : sums[k][q] * exp2_approx(tops[k][q] - all);
+      }
+      if (count == 1) {
+        finish<1>(a, p, w, q, d, all, total, {value});
+      } else {
+        const Partials partials(a, scratch);
+        const uint64_t at = partials.at(split, q);
+        partials.values[at * dim + d] = value;
+        if (d == 0) partials.sums[at] = {all, total};
+      }
+    }
+  }
+};
+
+// The last of a sequence's blocks folds what the splits have made, in order.
+__device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, float* scratch) {
+  constexpr uint32_t kAtOnce = 8;
+  const Partials partials(a, scratch);
+  const uint32_t quads = a.kv.v.dim / 4;
+  for (uint32_t i = threadIdx.x; i < w.queries * quads; i += kThreads) {
+    const uint32_t q = i / quads, d = i % quads * 4, pos = static_cast<uint32_t>(w.pos[w.row_of(a, q)]);
+    const uint32_t count = cut(a, pos).count(pos);
+    if (count == 1) continue;
+    float top = kNothing, sum = 0, value[4] = {};
+    for (uint32_t first = 0; first < count; first += kAtOnce) {
+      float2 sums[kAtOnce];
+      float4 values[kAtOnce];
+#pragma unroll
+      for (uint32_t k = 0; k < kAtOnce; ++k) {
+        const bool there = first + k < count;
+        const uint64_t at = partials.at(there ? first + k : first, q);
+        sums[k] = __ldcg(partials.sums + at);
+        values[k] = __ldcg(reinterpret_cast<const float4*>(partials.values + at * a.kv.v.dim + d));
+        if (!there) sums[k] = {kNothing, 0};
+      }
+      float higher = top;
+#pragma unroll
+      for (uint32_t k = 0; k < kAtOnce; ++k) higher = fmaxf(higher, sums[k].x);
+      if (higher == kNothing) continue;
+      const float shrink = exp2_approx(top - higher);
+      top = higher, sum *= shrink;
+      for (float& v : value) v *= shrink;
+#pragma unroll
+      for (uint32_t k = 0; k < kAtOnce; ++k) {
+        const float weight = exp2_approx(sums[k].x - top);
+        sum += sums[k].y * weight;
+        value[0] += values[k].x * weight, value[1] += values[k].y * weight;
+        value[2] += values[k].z * weight, value[3] += values[k].w * weight;
+      }
+    }
+    finish<4>(a, p, w, q, d, top, sum, value);
+  }
+}
+
+// True in the block that comes last of `most`. What the others stored before is visible to it.
+__device__ bool is_last(uint32_t* counter, uint32_t most) {
+  __shared__ uint32_t before;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+    if (before + 1 == most) *counter = 0;
+  }
+  __syncthreads();
+  return before + 1 == most;
+}
+
+template <class E, uint32_t D>
+__global__ void __launch_bounds__(kThreads, 2)
+    decode_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p, float* scratch,
+                  uint32_t* counters) {
+  cuda::trigger();
+  extern __shared__ __align__(128) char smem[];
+  Work w{};
+  w.kv_head = blockIdx.x % a.kv.heads, w.seq = blockIdx.y;
+  w.query = blockIdx.x / a.kv.heads * kQueries;
+  if (w.seq >= p.live[1] || p.seq_slot[w.seq] < 0) return cuda::wait();
+  w.slot = static_cast<uint32_t>(p.seq_slot[w.seq]);
+  w.first_row = static_cast<uint32_t>(p.seq_row[w.seq]);
+  w.rows = min(static_cast<uint32_t>(p.seq_row[w.seq + 1]) - w.first_row, a.rows_per_seq);
+  if (w.query >= w.rows * a.group) return cuda::wait();
+  w.queries = min(kQueries, w.rows * a.group - w.query);
+  w.old_len = static_cast<uint32_t>(p.kv_len[w.slot]);
+  w.pos = p.pos + w.first_row;
+
+  bool waited = false;
+  uint32_t most = 0;
+  const uint32_t end = w.row_of(a, w.queries - 1) + 1;
+  for (uint32_t row = w.row_of(a, 0), next = row; row < end; row = next) {
+    const Cut c = cut(a, static_cast<uint32_t>(w.pos[row]));
+    do ++next;
+    while (next < end && cut(a, static_cast<uint32_t>(w.pos[next])) == c);
+    const uint32_t count = c.count(static_cast<uint32_t>(w.pos[next - 1]));
+    most = max(most, count);
+    if (blockIdx.z >= count) continue;
+    if (waited) __syncthreads();
+    Pass<E, D>(a, p, w, scratch, smem, c, row, next - 1).run(waited);
+    waited = true;
+  }
+  if (!waited) return cuda::wait();
+  if (most > 1 && is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, most)) combine(a, p, w, scratch);
+}
+
+template <class E, uint32_t D>
+void launch(const GpuArgs& a, const cuda::Launch& l) {
+  l(&decode_kernel<E, D>,
+    {.blocks = {a.kv.heads * tiles_of(a), a.seqs, a.most_splits},
+     .threads = {kThreads},
+     .shared_bytes = Shape<D>::kSharedBytes},
+    a, pointers(a, l), l.scratch<float>(), l.zeroed<uint32_t>());
+}
+
+}  // namespace
+
+uint64_t decode_scratch_bytes(const GpuArgs& a) {
+  return uint64_t{a.kv.heads} * tiles_of(a) * a.seqs * a.most_splits * queries_of_block(a) * (a.kv.v.dim + 2) *
+         sizeof(float);
+}
+uint64_t decode_zeroed_bytes(const GpuArgs& a) {
+  return uint64_t{a.kv.heads} * tiles_of(a) * a.seqs * sizeof(uint32_t);
+}
+
+uint32_t most_splits(const GpuArgs& a) {
+  const uint64_t span = a.window == 0 ? a.kv_len : std::min<uint64_t>(a.kv_len, uint64_t{a.window} + kAnchor);
+  return static_cast<uint32_t>(std::min<uint64_t>(a.splits, (span + a.granule - 1) / a.granule));
+}
+
+void decode(const GpuArgs& recorded, const cuda::Launch& l) {
+  GpuArgs a = recorded;
+  a.prefetch = l.stable(kKeys) && l.stable(kValues) && l.stable(kPages);
+  const uint32_t dim = std::max(a.kv.k.dim, a.kv.v.dim);
+  with_half(a.kv.k.codec, [&]<class E>(E) {
+    dim <= 64 ? launch<E, 64>(a, l) : dim <= 128 ? launch<E, 128>(a, l) : launch<E, 256>(a, l);
+  });
+}
+
+}  // namespace tenon::flash

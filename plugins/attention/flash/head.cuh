@@ -1,0 +1,68 @@
+// What happens to one head of a row before and behind the softmax.
+#pragma once
+
+#include "cuda_ops.h"
+#include "tensor_core.cuh"
+
+namespace tenon::flash {
+
+// The first position that a row sees.
+__device__ __forceinline__ uint32_t first_seen(const GpuArgs& a, uint32_t pos) {
+  return a.window != 0 && pos >= a.window ? pos + 1 - a.window : 0;
+}
+
+// Norm and rope, by one warp: store(d, value) for every d below dim, which is at most 32 * kPerLane. weight: of the
+// norm, or nullptr. table: the rope's row for the position, or nullptr.
+template <uint32_t kPerLane, class Store>
+__device__ __forceinline__ void prepare_head(const GpuArgs& a, const float* x, uint32_t dim, const float* weight,
+                                             const float* table, Store store) {
+  const uint32_t lane = threadIdx.x % 32, half = table == nullptr ? 0 : static_cast<uint32_t>(a.rotated) / 2;
+  // Lane's i-th pair: elements first(p) and second(p) turn; from p = half on there is one element, which stays.
+  const auto first = [&](uint32_t p) { return p >= half ? p + half : a.pairing == 0 ? p : 2 * p; };
+  const auto second = [&](uint32_t p) { return a.pairing == 0 ? p + half : 2 * p + 1; };
+  float u[kPerLane], v[kPerLane];
+  float2 turn[kPerLane];
+#pragma unroll
+  for (uint32_t i = 0; i < kPerLane; ++i) {
+    const uint32_t p = lane + 32 * i;
+    u[i] = p < dim - half ? x[first(p)] : 0;
+    v[i] = p < half ? x[second(p)] : 0;
+    turn[i] = p < half ? reinterpret_cast<const float2*>(table)[p] : float2{1, 0};
+  }
+  if (weight != nullptr) {
+    float sum = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < kPerLane; ++i) sum += u[i] * u[i] + v[i] * v[i];
+    for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+    const float scale = rsqrtf(sum / static_cast<float>(dim) + a.eps);
+#pragma unroll
+    for (uint32_t i = 0; i < kPerLane; ++i) {
+      const uint32_t p = lane + 32 * i;
+      if (p < dim - half) u[i] *= scale * weight[first(p)];
+      if (p < half) v[i] *= scale * weight[second(p)];
+    }
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < kPerLane; ++i) {
+    const uint32_t p = lane + 32 * i;
+    if (p < dim - half) store(first(p), u[i] * turn[i].x - v[i] * turn[i].y);
+    if (p < half) store(second(p), u[i] * turn[i].y + v[i] * turn[i].x);
+  }
+}
+
+// What a query's values are multiplied by, and its log-sum-exp; top and sum are its softmax's, in units of log2.
+struct Normalizer {
+  float weight, lse;
+  __device__ Normalizer(const GpuArgs& a, const GpuPointers& p, uint32_t q_head, float top, float sum) {
+    float shrink = 1;
+    if (a.has_sink != 0) {
+      const float sink = p.sink[q_head] * kLog2E, higher = fmaxf(top, sink);
+      shrink = exp2_approx(top - higher);
+      sum = sum * shrink + exp2_approx(sink - higher);
+      top = higher;
+    }
+    weight = shrink / sum, lse = (top + log2f(sum)) * kLn2;
+  }
+};
+
+}  // namespace tenon::flash
