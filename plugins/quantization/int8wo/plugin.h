@@ -4,18 +4,15 @@
 #include <memory>
 #include <span>
 
+#include "schema.h"
 #include "tenon/sdk/cpu/linear_scheme.h"
 
 namespace tenon::int8wo {
 
 sdk::cpu::Kernels kernels(sdk::cpu::Isa isa);
 
-class Int8wo : public sdk::cpu::LinearScheme<Int8wo, &kernels> {
+class Int8wo : public sdk::cpu::LinearScheme<Int8wo, &kernels>, public Schema {
  public:
-  static constexpr const char* kName = "int8wo";
-  static constexpr const char* kDoc = "int8 weights, one scale an output row; activations in f32";
-  static constexpr auto kParams = sdk::params();
-
   Int8wo(const sdk::Params&, const sdk::Env& env) : LinearScheme(env) {}
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const;

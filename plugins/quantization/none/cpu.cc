@@ -15,10 +15,6 @@ Kernels kernels(Isa isa) {
 
 namespace {
 
-tenon_format format_named(const std::string& dtype) {
-  return dtype == "fp32" ? TENON_F32 : dtype == "fp16" ? TENON_F16 : dtype == "bf16" ? TENON_BF16 : TENON_FORMAT_NONE;
-}
-
 // A weight that was finite stays finite, or the model would answer with NaN.
 void narrow(tenon_format format, const float* w, uint32_t k, uint8_t* to) {
   for (uint32_t i = 0; i < k; ++i) {

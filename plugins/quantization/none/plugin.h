@@ -4,22 +4,15 @@
 #include <memory>
 #include <span>
 
+#include "schema.h"
 #include "tenon/sdk/cpu/linear_scheme.h"
 
 namespace tenon::none {
 
 sdk::cpu::Kernels kernels(sdk::cpu::Isa isa);
 
-class None : public sdk::cpu::LinearScheme<None, &kernels> {
+class None : public sdk::cpu::LinearScheme<None, &kernels>, public Schema {
  public:
-  static constexpr const char* kName = "none";
-  static constexpr const char* kDoc = "weights as plain floats: fp32, fp16 or bf16";
-  static constexpr auto kParams = sdk::params(sdk::text(
-      {.name = "dtype",
-       .doc = "how weights are held; stored: floats as in the file, quantized blocks as the fp32 values they stand for",
-       .value = "stored",
-       .choices = "stored|fp32|fp16|bf16"}));
-
   None(const sdk::Params& params, const sdk::Env& env);
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const;

@@ -1,0 +1,21 @@
+// What quantization.int4wo is called and takes on every device.
+#pragma once
+
+#include "tenon/sdk/params.h"
+
+namespace tenon::int4wo {
+
+struct Schema {
+  static constexpr const char* kName = "int4wo";
+  static constexpr const char* kDoc = "4-bit weights in groups with scale and zero point; activations in f32";
+  static constexpr auto kParams =
+      sdk::params(sdk::integer({.name = "group_size",
+                                .doc = "weights of a row that share a scale and a zero point",
+                                .value = 64,
+                                .min = 32,
+                                .max = 256,
+                                .choices = "32|64|128|256",
+                                .unit = "weights"}));
+};
+
+}  // namespace tenon::int4wo

@@ -1,0 +1,14 @@
+// What quantization.int8wo is called and takes on every device.
+#pragma once
+
+#include "tenon/sdk/params.h"
+
+namespace tenon::int8wo {
+
+struct Schema {
+  static constexpr const char* kName = "int8wo";
+  static constexpr const char* kDoc = "int8 weights, one scale an output row; activations in f32";
+  static constexpr auto kParams = sdk::params();
+};
+
+}  // namespace tenon::int8wo

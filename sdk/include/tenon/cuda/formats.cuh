@@ -1,0 +1,299 @@
+// How weights lie in a chunk (packed.cuh) and how a warp multiplies one by x. A format has
+//   kChunkK, kChunkBytes; kAcc: accumulators a lane keeps for a tile and 4 rows of x
+//   Half: what x is split into, value = hi + lo, two columns of the B fragment a row; void: x stays f32
+//   kScaled: x is scaled by a power of two first, so that its greatest magnitude is near 2^14
+//   kGroup: k that share a scale, for which sums of x are needed (0: none); kTotal: the sum over all of x is
+//   multiply(acc, chunk, x): acc += chunk * x, for each block of 8 columns of B (4 rows of x)
+//   partial(acc, low, high): of row 4 n + lane % 4 of x, what it adds to rows lane / 4 and lane / 4 + 8 of the tile
+//   finish(sum, row): the product from the sum of all partials, but for Int8's scale of the weight row
+//   expand(chunk, block, lane, v): v[0], v[1] = 8 weights of rows lane / 4 and + 8, from k = 32 block + 8 (lane % 4)
+//   quad_offset(row, k): bytes from the chunk's begin to where the weights k..k+3 of a row begin; k divisible by 4
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "tenon/cuda/packed.cuh"
+#include "tenon/cuda/ring.cuh"
+
+namespace tenon::cuda {
+
+// What the epilogue needs of a row of x.
+struct RowInfo {
+  float unscale;  // undoes kScaled
+  float total;    // sum of the scaled row, if kTotal
+};
+
+inline constexpr float kDenormalStep = 1.0F / (1 << 24);  // a half with the bits u is u * 2^-24
+
+// Two halves in a register, the first in its lower part; one from the lower 16 bits.
+template <class Half>
+__device__ __forceinline__ uint32_t to_halves(float first, float second) {
+  uint32_t bits;
+  if constexpr (std::is_same_v<Half, __half>) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+  } else {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+  }
+  return bits;
+}
+template <class Half>
+__device__ __forceinline__ float from_half(uint32_t bits) {
+  if constexpr (std::is_same_v<Half, __half>) {
+    return __half2float(__ushort_as_half(static_cast<uint16_t>(bits)));
+  } else {
+    return __uint_as_float(bits << 16);
+  }
+}
+
+template <class Half>
+__device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (std::is_same_v<Half, __half>) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+// One of the two k-steps that a fragment of x is for.
+template <class Half>
+__device__ __forceinline__ void mma_step(float (&c)[4], const uint32_t (&a)[4], const uint4& x, int step) {
+  step == 0 ? mma<Half>(c, a, x.x, x.y) : mma<Half>(c, a, x.z, x.w);
+}
+
+__device__ __forceinline__ uint32_t lane_id() {
+  return threadIdx.x % 32;
+}
+// Of the lane that holds (row, k) of a 32-k block.
+__host__ __device__ inline uint32_t lane_offset(uint32_t row, uint32_t k) {
+  return (row % 8 * 4 + k % 32 / 8) * 16;
+}
+
+// bf16 or fp16. [k-step][lane][a0..a3]
+template <class H, uint32_t Blocks = 1>
+struct HalfFormat {
+  using Half = H;
+  static constexpr uint32_t kBlocks = Blocks, kChunkK = 32 * Blocks, kChunkBytes = 1024 * Blocks, kAcc = 4, kGroup = 0;
+  static constexpr bool kScaled = std::is_same_v<H, __half>, kTotal = false;
+
+  template <int N, class X>
+  static __device__ __forceinline__ void multiply(float (&acc)[N][kAcc], uint32_t chunk, X& x) {
+#pragma unroll
+    for (uint32_t s = 0; s < 2 * Blocks; ++s) {
+      const uint4 w = load_shared(chunk + 512 * s + 16 * lane_id());
+      const uint32_t a[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+      for (int n = 0; n < N; ++n) mma_step<H>(acc[n], a, x.fragment(s / 2, n), s % 2);
+    }
+  }
+  static __device__ __forceinline__ void partial(const float (&acc)[kAcc], float& low, float& high) {
+    low = acc[0] + acc[1], high = acc[2] + acc[3];
+  }
+  static __device__ __forceinline__ float finish(float sum, const RowInfo& row) {
+    return sum * row.unscale;
+  }
+
+  static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
+    return (k % kChunkK / 32 * 2 + k % 8 / 4) * 512 + lane_offset(row, k) + row / 8 * 4;  // and 8 bytes on
+  }
+  static __device__ void put(uint8_t* quad, const float (&w)[4]) {
+    reinterpret_cast<uint32_t*>(quad)[0] = to_halves<H>(w[0], w[1]);
+    reinterpret_cast<uint32_t*>(quad)[2] = to_halves<H>(w[2], w[3]);
+  }
+  static __device__ void expand(const uint8_t* chunk, uint32_t block, uint32_t lane, float (&v)[2][8]) {
+    for (uint32_t s = 0; s < 2; ++s) {
+      const uint4 w = *reinterpret_cast<const uint4*>(chunk + (2 * block + s) * 512 + lane * 16);
+      const uint32_t a[4] = {w.x, w.y, w.z, w.w};
+      for (uint32_t i = 0; i < 4; ++i) {  // a0, a2 are of row g, a1, a3 of row g + 8
+        v[i % 2][4 * s + i / 2 * 2] = from_half<H>(a[i] & 0xffff);
+        v[i % 2][4 * s + i / 2 * 2 + 1] = from_half<H>(a[i] >> 16);
+      }
+    }
+  }
+};
+
+// int8, stored as w + 128. [k-step pair][lane][4 bytes row g, 4 bytes row g + 8, for each k-step]. A scale a row lies
+// in a store of its own, by slot. Bytes become the bits of denormal halves, exact and free of a subtraction.
+template <uint32_t Blocks = 2>
+struct Int8Format {
+  using Half = __half;
+  static constexpr uint32_t kBlocks = Blocks, kChunkK = 32 * Blocks, kChunkBytes = 512 * Blocks, kAcc = 4, kGroup = 0;
+  static constexpr bool kScaled = true, kTotal = true;
+  static constexpr float kOffset = 128;
+
+  template <int N, class X>
+  static __device__ __forceinline__ void multiply(float (&acc)[N][kAcc], uint32_t chunk, X& x) {
+#pragma unroll
+    for (uint32_t b = 0; b < Blocks; ++b) {
+      const uint4 w = load_shared(chunk + 512 * b + 16 * lane_id());
+#pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        const uint32_t low = s == 0 ? w.x : w.z, high = s == 0 ? w.y : w.w;
+        const uint32_t a[4] = {__byte_perm(low, 0, 0x4140), __byte_perm(high, 0, 0x4140), __byte_perm(low, 0, 0x4342),
+                               __byte_perm(high, 0, 0x4342)};
+#pragma unroll
+        for (int n = 0; n < N; ++n) mma_step<Half>(acc[n], a, x.fragment(b, n), s);
+      }
+    }
+  }
+  static __device__ __forceinline__ void partial(const float (&acc)[kAcc], float& low, float& high) {
+    low = acc[0] + acc[1], high = acc[2] + acc[3];
+  }
+  static __device__ __forceinline__ float finish(float sum, const RowInfo& row) {
+    return (sum / kDenormalStep - kOffset * row.total) * row.unscale;
+  }
+
+  static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
+    return k % kChunkK / 32 * 512 + lane_offset(row, k) + k % 8 / 4 * 8 + row / 8 * 4;
+  }
+  static __device__ void put(uint8_t* quad, const int (&q)[4]) {  // -128..127
+    uint32_t word = 0;
+    for (int i = 0; i < 4; ++i) word |= static_cast<uint32_t>(q[i] + 128) << 8 * i;
+    *reinterpret_cast<uint32_t*>(quad) = word;
+  }
+  static __device__ void expand(const uint8_t* chunk, uint32_t block, uint32_t lane, float (&v)[2][8]) {
+    for (uint32_t i = 0; i < 16; ++i) {
+      v[i / 4 % 2][i / 8 * 4 + i % 4] = static_cast<float>(int{chunk[block * 512 + lane * 16 + i]} - 128);
+    }
+  }
+};
+
+// 4 bits, w = (q - 8) s + z with a bf16 pair (s, z) a group of k. [64-k group][lane][a u32 a k-step], then the pairs,
+// [group][g][row g, row g + 8]. The u32: bits 0-3 (row g, k0), 4-7 (g, k0 + 2), 8-15 row g + 8 likewise, and in the
+// upper half k0 + 1 and k0 + 3. Two masks and a shift make A fragments of denormal halves; those of k0 + 2 and k0 + 3
+// are 16 times too large, and x there 16 times too small.
+template <uint32_t Group, uint32_t Blocks = 4>
+struct Int4Format {
+  using Half = __half;
+  static constexpr uint32_t kBlocks = Blocks, kChunkK = 32 * Blocks, kAcc = 2, kGroup = Group;
+  static constexpr uint32_t kPairs = 512 * (Blocks / 2), kGroups = kChunkK / Group, kChunkBytes = kPairs + 64 * kGroups;
+  static constexpr bool kScaled = true, kTotal = false;
+  static_assert(Blocks % 2 == 0 && kChunkK % Group == 0);
+
+  template <int N, class X>
+  static __device__ __forceinline__ void multiply(float (&acc)[N][kAcc], uint32_t chunk, X& x) {
+    float c[N][4];
+#pragma unroll(N > 1 ? 1 : Blocks / 2)  // registers
+    for (uint32_t quad = 0; quad < Blocks / 2; ++quad) {
+      const uint4 words = load_shared(chunk + 512 * quad + 16 * lane_id());
+      const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) {
+        const uint32_t k = 64 * quad + 16 * i, w = word[i], v = w >> 8;
+        const uint32_t a[4] = {w & 0x000f000f, v & 0x000f000f, w & 0x00f000f0, v & 0x00f000f0};
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+          if (k % Group == 0) c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
+          mma_step<Half>(c[n], a, x.fragment(2 * quad + i / 2, n), i % 2);
+        }
+        if ((k + 16) % Group == 0) scale(acc, c, chunk, k / Group, x);
+      }
+    }
+  }
+  static __device__ __forceinline__ void partial(const float (&acc)[kAcc], float& low, float& high) {
+    low = acc[0], high = acc[1];
+  }
+  static __device__ __forceinline__ float finish(float sum, const RowInfo& row) {
+    return sum / kDenormalStep * row.unscale;
+  }
+
+  static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
+    return k % kChunkK / 64 * 512 + lane_offset(row, k) + (k % 64 / 32 * 2 + k % 8 / 4) * 4 + row / 8;
+  }
+  static __device__ void put(uint8_t* quad, const int (&q)[4]) {  // 0..15; and 2 bytes on
+    quad[0] = static_cast<uint8_t>(q[0] | q[2] << 4);
+    quad[2] = static_cast<uint8_t>(q[1] | q[3] << 4);
+  }
+  // Where the (scale, zero) of a row and group is, the scale in the lower half.
+  static __host__ __device__ uint32_t pair_offset(uint32_t row, uint32_t k) {
+    return kPairs + k % kChunkK / Group * 64 + row % 8 * 8 + row / 8 * 4;
+  }
+  static __device__ void expand(const uint8_t* chunk, uint32_t block, uint32_t lane, float (&v)[2][8]) {
+    const uint2 pairs = *reinterpret_cast<const uint2*>(chunk + pair_offset(lane / 4, block * 32));
+    const uint2 words = *reinterpret_cast<const uint2*>(chunk + block / 2 * 512 + lane * 16 + block % 2 * 8);
+    for (uint32_t i = 0; i < 16; ++i) {
+      const uint32_t row = i / 8, j = i % 4, word = i / 4 % 2 == 0 ? words.x : words.y,
+                     p = row == 0 ? pairs.x : pairs.y;
+      const auto q = static_cast<float>(word >> (8 * row + j % 2 * 16 + j / 2 * 4) & 15);
+      v[row][i % 8] = fmaf(q - 8, __uint_as_float(p << 16), __uint_as_float(p & 0xffff0000));
+    }
+  }
+
+ private:
+  // acc += s (c - 8 X) + z X, X the group's sum of x; all in steps of 2^-24.
+  template <int N, class X>
+  static __device__ __forceinline__ void scale(float (&acc)[N][kAcc], const float (&c)[N][4], uint32_t chunk,
+                                               uint32_t group, X& x) {
+    uint32_t low, high;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(low), "=r"(high)
+                 : "r"(chunk + kPairs + 64 * group + lane_id() / 4 * 8));
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+      const float sum = x.sum(group, n);
+      const float d[2] = {fmaf(-8, sum, c[n][0] + c[n][1]), fmaf(-8, sum, c[n][2] + c[n][3])};
+      acc[n][0] = fmaf(__uint_as_float(low << 16), d[0], acc[n][0]);
+      acc[n][0] = fmaf(__uint_as_float(low & 0xffff0000), sum, acc[n][0]);
+      acc[n][1] = fmaf(__uint_as_float(high << 16), d[1], acc[n][1]);
+      acc[n][1] = fmaf(__uint_as_float(high & 0xffff0000), sum, acc[n][1]);
+    }
+  }
+};
+
+// fp32, multiplied in fp32. [8 k][lane][row g: 2 k, row g + 8: 2 k]
+struct F32Format {
+  using Half = void;
+  static constexpr uint32_t kBlocks = 1, kChunkK = 32, kChunkBytes = 2048, kAcc = 8, kGroup = 0;
+  static constexpr bool kScaled = false, kTotal = false;
+
+  template <int N, class X>
+  static __device__ __forceinline__ void multiply(float (&acc)[N][kAcc], uint32_t chunk, X& x) {
+#pragma unroll 1  // registers
+    for (uint32_t o = 0; o < 4; ++o) {
+      const uint4 w = load_shared(chunk + 512 * o + 16 * lane_id());
+#pragma unroll
+      for (int r = 0; r < 4 * N && r < X::kRows; ++r) {
+        const float2 v = x.pair(r, 8 * o + 2 * (lane_id() % 4));
+        float(&to)[kAcc] = acc[r / 4];
+        to[r % 4 * 2] = fmaf(__uint_as_float(w.y), v.y, fmaf(__uint_as_float(w.x), v.x, to[r % 4 * 2]));
+        to[r % 4 * 2 + 1] = fmaf(__uint_as_float(w.w), v.y, fmaf(__uint_as_float(w.z), v.x, to[r % 4 * 2 + 1]));
+      }
+    }
+  }
+  static __device__ __forceinline__ void partial(const float (&acc)[kAcc], float& low, float& high) {
+#pragma unroll
+    for (uint32_t i = 0; i < kAcc; ++i) {
+      float v = acc[i];
+      v += __shfl_xor_sync(~0U, v, 1);
+      v += __shfl_xor_sync(~0U, v, 2);
+      if (i / 2 == lane_id() % 4) (i % 2 == 0 ? low : high) = v;
+    }
+  }
+  static __device__ __forceinline__ float finish(float sum, const RowInfo&) {
+    return sum;
+  }
+
+  static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
+    return k % kChunkK / 8 * 512 + (row % 8 * 4 + k % 8 / 2) * 16 + row / 8 * 8;  // and 16 bytes on
+  }
+  static __device__ void put(uint8_t* quad, const float (&w)[4]) {
+    *reinterpret_cast<float2*>(quad) = {w[0], w[1]};
+    *reinterpret_cast<float2*>(quad + 16) = {w[2], w[3]};
+  }
+  static __device__ void expand(const uint8_t* chunk, uint32_t, uint32_t lane, float (&v)[2][8]) {
+    for (uint32_t j = 0; j < 4; ++j) {
+      const auto w = *reinterpret_cast<const float4*>(chunk + lane % 4 * 512 + (lane / 4 * 4 + j) * 16);
+      v[0][2 * j] = w.x, v[0][2 * j + 1] = w.y, v[1][2 * j] = w.z, v[1][2 * j + 1] = w.w;
+    }
+  }
+};
+
+}  // namespace tenon::cuda

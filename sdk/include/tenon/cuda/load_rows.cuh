@@ -1,0 +1,59 @@
+// While loading: rows of a file's matrix in device memory, on their way into a packed store (packed.cuh).
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "tenon/abi/quantization.h"
+#include "tenon/cuda/error.h"
+#include "tenon/cuda/packed_scheme.cuh"
+
+namespace tenon::cuda {
+
+struct LoadedRows {
+  const void* data;
+  tenon_format format;  // TENON_F32, TENON_F16, TENON_BF16
+  uint32_t k, column;   // of y, of the first row
+  TileMap map;
+  uint8_t* store;
+
+  __device__ uint32_t slot(uint32_t row) const { return map.slot(column + row); }
+  // 0 past the row's end.
+  __device__ float weight(uint32_t row, uint32_t i) const {
+    if (i >= k) return 0;
+    const size_t at = size_t{row} * k + i;
+    if (format == TENON_F32) return static_cast<const float*>(data)[at];
+    if (format == TENON_F16) return __half2float(static_cast<const __half*>(data)[at]);
+    return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
+  }
+  // Where the weights i..i+3 of a row go.
+  template <class F>
+  __device__ uint8_t* quad(uint32_t row, uint32_t i) const {
+    const uint32_t to = slot(row);
+    return store + chunk_offset<F>(k, to, i) + F::quad_offset(to % kTileRows, i);
+  }
+};
+
+// Throws Failed on rows that the site does not have.
+inline LoadedRows loaded_rows(const PackedSite& site, const tenon_rows& src, void* store) {
+  if (src.mat >= site.rows.size() || src.row0 + src.rows > site.rows[src.mat] || !detail::is_float(src.format)) {
+    throw sdk::Failed("rows " + std::to_string(src.row0) + " to " + std::to_string(src.row0 + src.rows) +
+                      " of matrix " + std::to_string(src.mat) + " in " + tenon_format_name(src.format) +
+                      " are not of this site");
+  }
+  return {src.data, src.format,
+          site.k,   site.first[src.mat] + static_cast<uint32_t>(src.row0),
+          site.map, static_cast<uint8_t*>(store)};
+}
+
+inline constexpr uint32_t kLoadThreads = 256;
+
+// A block a row.
+template <class... P, class... A>
+void launch_load(void (*kernel)(P...), const tenon_rows& src, void* queue, const A&... args) {
+  if (src.rows == 0) return;
+  kernel<<<static_cast<uint32_t>(src.rows), kLoadThreads, 0, static_cast<cudaStream_t>(queue)>>>(args...);
+  TENON_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace tenon::cuda

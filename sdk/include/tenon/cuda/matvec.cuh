@@ -1,0 +1,396 @@
+// Products of packed weights (packed.cuh) with 1 to 16 rows of x at the speed of memory, with RMSNorm before and bias,
+// SiLU-multiply and residual behind.
+//
+// A block has an equal share of the tiles, in groups of kTiles. Of a group, chunk c along K belongs to the warp
+// (c - r) % 16, r moving on from group to group so that all warps get equal work; a warp multiplies a chunk of each of
+// the group's tiles, from a ring that is filled before the wait and refilled as it is read. At a group's end the 16
+// partial sums meet in shared memory, in the order of c % 16: so a row's result depends neither on the other rows, nor
+// on how tiles are grouped or shared out.
+//
+// One row of x lies in shared memory, prepared by every block; several are prepared by a kernel before, in the order
+// of fragments, and read from L2.
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "tenon/cuda/formats.cuh"
+#include "tenon/cuda/op.h"
+#include "tenon/cuda/overlap.cuh"
+#include "tenon/cuda/row_prologue.cuh"
+
+namespace tenon::cuda {
+
+inline constexpr uint32_t kMatvecRows = 16;  // at most
+inline constexpr uint32_t kHalfSharedBytes = 112 << 10;
+
+struct MatvecArgs {
+  TileMap map;
+  uint32_t k, rows;
+  uint32_t blocks;  // at most; multiprocessors
+  uint32_t stages;  // of a warp's ring, at most
+  uint32_t silu;    // 1: y = silu(first half) * second half; map.halves is 1 then, and there is no addend
+  float eps;
+  int64_t x_stride, y_stride, addend_stride;  // in elements
+};
+struct MatvecPointers {
+  const uint8_t* weights;
+  const float* scales;  // by slot; Int8Format only
+  const float* x;
+  float* y;
+  const uint32_t* live;
+  const float* norm;           // or nullptr
+  const float *bias, *addend;  // or nullptr
+  uint8_t* prepared;           // PreparedRows::bytes, when there are several rows
+};
+
+// Where things are in a block's shared memory.
+struct MatvecLayout {
+  uint32_t x, sums, partials, block, info, barriers, bytes;
+};
+// rows: of x in shared memory or, by 4, of fragments.
+template <class F, int kTiles, bool kShared>
+__host__ __device__ inline MatvecLayout matvec_layout(uint32_t k, uint32_t rows, uint32_t stages) {
+  const uint32_t padded = chunks_of<F>(k) * F::kChunkK, groups = F::kGroup != 0 ? padded / (F::kGroup + !F::kGroup) : 0;
+  MatvecLayout at{};
+  at.x = kMatvecWarps * stages * F::kChunkBytes;
+  at.sums = at.x + (kShared ? 4 * padded : 0);
+  at.partials = at.sums + (kShared ? (groups * 4 + 15) / 16 * 16 : 0);
+  at.block = at.partials + 2 * kMatvecWarps * kTiles * kTileRows * rows * 4;
+  at.info = at.block + 3 * kMatvecWarps * 4;
+  at.barriers = at.info + 16;
+  at.bytes = at.barriers + kMatvecWarps * stages * 8;
+  return at;
+}
+
+// Several rows of x as fragments in device memory, 4 rows (8 columns of B) a block. [32 k][block][lane][16 bytes]; f32
+// formats: [row][k]. Then the groups' sums, [row][group], and a RowInfo each.
+template <class F>
+struct PreparedRows {
+  uint32_t padded, groups, rows;  // rows: a multiple of 4
+
+  __host__ __device__ PreparedRows(uint32_t k, uint32_t row_blocks)
+      : padded(chunks_of<F>(k) * F::kChunkK),
+        groups(F::kGroup != 0 ? padded / (F::kGroup + !F::kGroup) : 0),
+        rows(4 * row_blocks) {}
+  __host__ __device__ size_t sums() const { return size_t{padded} * rows * 4; }
+  __host__ __device__ size_t info() const { return sums() + size_t{groups} * rows * 4; }
+  __host__ __device__ size_t bytes() const { return info() + rows * sizeof(RowInfo); }
+};
+
+// One row of x in shared memory, as a source of B fragments: lanes 0-3 have the high parts (column 0), lanes 4-7 the
+// low ones (column 1), the others' columns are zero.
+template <class F>
+class SharedRow {
+ public:
+  static constexpr int kRows = 1;
+  __device__ SharedRow(uint32_t x, const float* values, const float* sums)
+      : x_(x + lane_id() / 4 * 64 + lane_id() % 4 * 16), values_(values), sums_(sums) {
+    for (uint4& f : held_) f = {0, 0, 0, 0};
+  }
+  __device__ __forceinline__ void seek(uint32_t chunk) {
+    if constexpr (std::is_void_v<typename F::Half>) {
+      at_ = values_ + chunk * F::kChunkK;
+    } else {
+#pragma unroll
+      for (uint32_t b = 0; b < F::kBlocks; ++b) load_fragment(held_[b], x_ + (chunk * F::kBlocks + b) * 128);
+    }
+    if constexpr (F::kGroup != 0) {
+#pragma unroll
+      for (uint32_t g = 0; g < kGroups; ++g) sum_[g] = sums_[chunk * kGroups + g];
+    }
+  }
+  __device__ __forceinline__ const uint4& fragment(uint32_t block, int) const {
+    return held_[block];
+  }
+  __device__ __forceinline__ float sum(uint32_t group, int) const {
+    return sum_[group];
+  }
+  __device__ __forceinline__ float2 pair(int, uint32_t k) const {
+    return *reinterpret_cast<const float2*>(at_ + k);
+  }
+
+ private:
+  static constexpr uint32_t kGroups = F::kGroup != 0 ? F::kChunkK / (F::kGroup + !F::kGroup) : 1;
+  static __device__ __forceinline__ void load_fragment(uint4& v, uint32_t address) {
+    asm volatile("{\n.reg .pred p;\nsetp.lt.u32 p, %5, 8;\n@p ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+                 : "r"(address), "r"(lane_id()));
+  }
+
+  uint32_t x_;
+  const float *values_, *sums_, *at_ = nullptr;
+  uint4 held_[F::kBlocks];
+  float sum_[kGroups];
+};
+
+// 4 N rows of x from PreparedRows. With N = 1 a chunk's fragments stay in registers for all tiles of the group.
+template <class F, int N>
+class GlobalRows {
+ public:
+  static constexpr int kRows = 4 * N;
+  __device__ GlobalRows(const uint8_t* prepared, const PreparedRows<F>& rows)
+      : from_(prepared), sums_(reinterpret_cast<const float*>(prepared + rows.sums())), rows_(rows) {}
+  __device__ __forceinline__ void seek(uint32_t chunk) {
+    chunk_ = chunk;
+    if constexpr (kHeld != 0) {
+#pragma unroll
+      for (uint32_t b = 0; b < kHeld; ++b) held_[b] = load(b, 0);
+    }
+  }
+  __device__ __forceinline__ uint4 fragment(uint32_t block, int n) const {
+    if constexpr (kHeld != 0) return held_[block];
+    return load(block, n);
+  }
+  __device__ __forceinline__ float sum(uint32_t group, int n) const {
+    constexpr uint32_t kGroups = F::kGroup != 0 ? F::kChunkK / (F::kGroup + !F::kGroup) : 1;
+    return sums_[(4 * n + lane_id() % 4) * rows_.groups + chunk_ * kGroups + group];
+  }
+  __device__ __forceinline__ float2 pair(int row, uint32_t k) const {
+    return *reinterpret_cast<const float2*>(
+        from_ + (size_t{static_cast<uint32_t>(row)} * rows_.padded + chunk_ * F::kChunkK + k) * 4);
+  }
+
+ private:
+  static constexpr uint32_t kHeld = N == 1 && !std::is_void_v<typename F::Half> ? F::kBlocks : 0;
+  __device__ __forceinline__ uint4 load(uint32_t block, int n) const {
+    const uint32_t index = ((chunk_ * F::kBlocks + block) * N + static_cast<uint32_t>(n)) * 32 + lane_id();
+    return reinterpret_cast<const uint4*>(from_)[index];
+  }
+
+  const uint8_t* from_;
+  const float* sums_;
+  PreparedRows<F> rows_;
+  uint32_t chunk_ = 0;
+  uint4 held_[kHeld + !kHeld];
+};
+
+// The chunks that a warp multiplies, in order.
+template <class F, int kTiles>
+class ChunkWalk {
+ public:
+  __device__ ChunkWalk(uint32_t first, uint32_t last, uint32_t chunks, uint32_t warp)
+      : tile_(first), last_(last), chunks_(chunks), start_(warp), chunk_(warp) {
+    skip_empty();
+  }
+  __device__ __forceinline__ bool more() const { return tile_ < last_; }
+  __device__ __forceinline__ size_t offset() const { return (size_t{tile_ + i_} * chunks_ + chunk_) * F::kChunkBytes; }
+  __device__ __forceinline__ void advance() {
+    if (++i_ < kTiles && tile_ + i_ < last_) return;
+    i_ = 0, chunk_ += kMatvecWarps;
+    skip_empty();
+  }
+
+ private:
+  __device__ __forceinline__ void skip_empty() {
+    while (chunk_ >= chunks_ && tile_ < last_) {
+      tile_ += kTiles;
+      chunk_ = start_ = (start_ - chunks_) % kMatvecWarps;
+    }
+  }
+  uint32_t tile_, last_, chunks_, start_, chunk_, i_ = 0;
+};
+
+namespace detail {
+
+// What an output takes beside the sum, loaded before the group's work.
+struct Output {
+  float scale = 1, addend = 0;
+};
+template <class F>
+__device__ __forceinline__ Output load_output(const MatvecArgs& a, const MatvecPointers& p, uint32_t slot,
+                                              uint32_t row) {
+  Output out;
+  const uint32_t column = a.map.column(slot);
+  if (column == UINT32_MAX) return out;
+  if constexpr (F::kTotal) out.scale = p.scales[slot];
+  if (p.bias != nullptr) out.addend = p.bias[column];
+  if (p.addend != nullptr) out.addend += p.addend[row * a.addend_stride + column];
+  return out;
+}
+
+}  // namespace detail
+
+template <class F, int kTiles, int N, bool kShared>
+__global__ void __launch_bounds__(kMatvecThreads, 2)
+    matvec_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
+  constexpr uint32_t kRows = kShared ? 1 : 4 * N, kOutputs = kTiles * kTileRows * kRows;
+  extern __shared__ __align__(128) uint8_t memory[];
+  trigger();
+
+  // Before the wait: weights.
+  const uint32_t warp = threadIdx.x / 32, lane = lane_id(), chunks = chunks_of<F>(a.k);
+  const uint32_t tiles = a.map.tiles(), first = tiles * blockIdx.x / gridDim.x,
+                 last = tiles * (blockIdx.x + 1) / gridDim.x;
+  const MatvecLayout at = matvec_layout<F, kTiles, kShared>(a.k, kRows, a.stages);
+  WarpRing ring(shared_address(memory + at.barriers) + 8 * a.stages * warp,
+                shared_address(memory) + F::kChunkBytes * a.stages * warp, F::kChunkBytes, a.stages);
+  ChunkWalk<F, kTiles> feed(first, last, chunks, warp);
+  if (lane == 0) {
+    for (uint32_t s = 0; s < a.stages && feed.more(); ++s, feed.advance()) ring.fill(s, p.weights + feed.offset());
+  }
+  if (kShared && p.norm != nullptr) {
+    for (uint32_t k = 32 * threadIdx.x; k < a.k; k += 32 * kMatvecThreads) {
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(p.norm + k));
+    }
+  }
+  wait();
+
+  // x.
+  auto* partials = reinterpret_cast<float*>(memory + at.partials);
+  const RowInfo* info;
+  auto x = [&] {
+    if constexpr (kShared) {
+      uint8_t* stage = memory + at.x;
+      auto* sums = reinterpret_cast<float*>(memory + at.sums);
+      const RowInfo row = prepare_row<F>(
+          RowSource{p.x, p.norm, a.eps, a.k, chunks * F::kChunkK}, stage, reinterpret_cast<float*>(memory + at.block),
+          [&](uint32_t octet, const uint4& high, const uint4& low) {
+            auto* to = reinterpret_cast<uint4*>(stage + StagedOctet<F>::offset(octet));
+            to[0] = high, to[StagedOctet<F>::kGap / 16] = low;
+          },
+          [&](uint32_t group, float sum) { sums[group] = sum; });
+      auto* kept = reinterpret_cast<RowInfo*>(memory + at.info);
+      if (threadIdx.x == 0) *kept = row;  // read after the first group's barrier
+      info = kept;
+      return SharedRow<F>(shared_address(stage), reinterpret_cast<const float*>(stage), sums);
+    } else {
+      const PreparedRows<F> rows(a.k, N);
+      info = reinterpret_cast<const RowInfo*>(p.prepared + rows.info());
+      return GlobalRows<F, N>(p.prepared, rows);
+    }
+  }();
+
+  const uint32_t live = min(*p.live, a.rows);
+  uint32_t start = warp, group = 0;
+  for (uint32_t tile = first; tile < last; tile += kTiles, ++group) {
+    // What this thread will reduce: another warp's turn in each group.
+    const uint32_t o = (threadIdx.x - 32 * group) % kMatvecThreads, row = o / kTileRows % kRows;
+    const uint32_t slot = (tile + o / (kTileRows * kRows)) * kTileRows + o % kTileRows;
+    detail::Output out;
+    const bool wanted = o < kOutputs && slot < last * kTileRows && row < live;
+    if (wanted) out = detail::load_output<F>(a, p, slot, row);
+
+    float acc[kTiles][N][F::kAcc] = {};
+    for (uint32_t c = start; c < chunks; c += kMatvecWarps) {
+      x.seek(c);
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        if (t > 0 && tile + t >= last) break;
+        F::multiply(acc[t], ring.front(), x);
+        __syncwarp();
+        if (lane == 0 && feed.more()) {
+          ring.fill(ring.stage(), p.weights + feed.offset());
+          feed.advance();
+        }
+        ring.pop();
+      }
+    }
+
+    float* sums = partials + (group % 2 * kMatvecWarps + start) * kOutputs;
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        float low, high;
+        F::partial(acc[t][n], low, high);
+        if (kShared && lane % 4 != 0) continue;
+        float* to = sums + (t * kRows + (kShared ? 0 : 4 * n + lane % 4)) * kTileRows + lane / 4;
+        to[0] = low, to[8] = high;
+      }
+    }
+    __syncthreads();
+    start = (start - chunks) % kMatvecWarps;
+
+    if (o < (kOutputs + 31) / 32 * 32) {
+      const float* from = partials + group % 2 * kMatvecWarps * kOutputs + min(o, kOutputs - 1);
+      float sum = 0;
+#pragma unroll
+      for (uint32_t w = 0; w < kMatvecWarps; ++w) sum += from[w * kOutputs];
+      float v = F::finish(sum, info[row]) * out.scale + out.addend;
+      if (a.silu != 0) {
+        const float up = __shfl_down_sync(~0U, v, 8);
+        v = v / (1 + expf(-v)) * up;
+      }
+      const uint32_t column = a.map.column(slot);
+      const bool gate = a.silu == 0 || slot % kTileRows < 8;
+      if (wanted && gate && column != UINT32_MAX) p.y[row * a.y_stride + column] = v;
+    }
+  }
+}
+
+// A block a row.
+template <class F, int N>
+__global__ void __launch_bounds__(kMatvecThreads)
+    prepare_rows_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
+  extern __shared__ __align__(128) uint8_t stage[];
+  __shared__ float block[3 * kMatvecWarps];
+  trigger();
+  wait();
+  const PreparedRows<F> rows(a.k, N);
+  const uint32_t row = blockIdx.x;
+  auto* sums = reinterpret_cast<float*>(p.prepared + rows.sums()) + row * rows.groups;
+  const RowInfo info = prepare_row<F>(
+      RowSource{p.x + row * a.x_stride, p.norm, a.eps, a.k, rows.padded}, stage, block,
+      [&](uint32_t octet, const uint4& high, const uint4& low) {
+        auto* to = reinterpret_cast<uint4*>(p.prepared);
+        if constexpr (std::is_void_v<typename F::Half>) {
+          to += size_t{row} * rows.padded / 4 + 2 * octet;
+          to[0] = high, to[1] = low;
+        } else {
+          to +=
+              ((octet / 4 * N + row / 4) * 8 + 2 * (row % 4)) * 4 + octet % 4;  // column 2 (row % 4), lane 4 column + t
+          to[0] = high, to[4] = low;
+        }
+      },
+      [&](uint32_t group, float sum) { sums[group] = sum; });
+  if (threadIdx.x == 0) reinterpret_cast<RowInfo*>(p.prepared + rows.info())[row] = info;
+}
+
+// How a product is launched. kTiles: of a group, when there are up to 4 rows.
+template <class F, int kTiles = 2>
+class Matvec {
+ public:
+  // Of MatvecPointers::prepared.
+  static uint64_t prepared_bytes(const MatvecArgs& a) {
+    return in_shared(a) ? 0 : PreparedRows<F>(a.k, a.rows <= 4 ? 1 : a.rows <= 8 ? 2 : 4).bytes();
+  }
+  static void launch(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
+    if (in_shared(a)) return run<kTiles, 1, true>(a, p, launch);
+    if (a.rows <= 4) return prepare_and_run<kTiles, 1>(a, p, launch);
+    if (a.rows <= 8) return prepare_and_run<1, 2>(a, p, launch);
+    prepare_and_run<1, 4>(a, p, launch);
+  }
+
+ private:
+  static constexpr uint32_t kLeastRingBytes = kMatvecWarps * 3 * 1024;
+
+  template <int T, bool kShared>
+  static uint32_t stages(const MatvecArgs& a, uint32_t rows) {
+    const MatvecLayout none = matvec_layout<F, T, kShared>(a.k, rows, 0);
+    if (none.bytes >= kHalfSharedBytes) return 0;
+    return std::min(a.stages, (kHalfSharedBytes - none.bytes) / (kMatvecWarps * (F::kChunkBytes + 8)));
+  }
+  static bool in_shared(const MatvecArgs& a) {
+    return a.rows == 1 && stages<kTiles, true>(a, 1) * kMatvecWarps * F::kChunkBytes >= kLeastRingBytes;
+  }
+  template <int T, int N>
+  static void prepare_and_run(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
+    const PreparedRows<F> rows(a.k, N);
+    launch(&prepare_rows_kernel<F, N>,
+           {.blocks = {a.rows}, .threads = {kMatvecThreads}, .shared_bytes = 4 * rows.padded}, a, p);
+    run<T, N, false>(a, p, launch);
+  }
+  template <int T, int N, bool kShared>
+  static void run(MatvecArgs a, const MatvecPointers& p, const Launch& launch) {
+    constexpr uint32_t kRows = kShared ? 1 : 4 * N;
+    a.stages = stages<T, kShared>(a, kRows);
+    launch(&matvec_kernel<F, T, N, kShared>,
+           {.blocks = {std::min(a.blocks, a.map.tiles())},
+            .threads = {kMatvecThreads},
+            .shared_bytes = matvec_layout<F, T, kShared>(a.k, kRows, a.stages).bytes},
+           a, p);
+  }
+};
+
+}  // namespace tenon::cuda

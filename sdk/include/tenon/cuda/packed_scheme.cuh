@@ -1,0 +1,221 @@
+// Base of a quantization scheme on CUDA that packs a site's weights (packed.cuh): up to 16 rows run matvec.cuh, more
+// are multiplied by weights unpacked into a temporary (gemm.h). T has
+//   static constexpr uint32_t kStores;                    1, or 2: the second holds Int8Format's scales
+//   uint32_t code(const tenon_linear&) const;             of the format that a site gets
+//   static void with_format(uint32_t code, f);            f(Format{}), see formats.cuh
+//   void load(Site&, const tenon_rows&, void* const* store, void* scratch, void* queue);
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "tenon/cuda/gemm.h"
+#include "tenon/cuda/matvec.cuh"
+#include "tenon/cuda/unpack.cuh"
+#include "tenon/sdk/quantization.h"
+
+namespace tenon::cuda {
+
+struct PackedSite {
+  uint32_t code = 0;
+  TileMap map{};
+  uint32_t k = 0;
+  std::vector<uint32_t> first, rows;  // of each matrix: its column in y, its rows
+};
+
+namespace detail {
+
+// How much of an epilogue a product takes: [BIAS] [ADD or SILU_MUL].
+inline uint32_t taken_of(const std::vector<tenon_fop>& ops, bool halves) {
+  uint32_t n = !ops.empty() && ops[0].id == TENON_F_BIAS ? 1 : 0;
+  if (n < ops.size() && (ops[n].id == TENON_F_ADD || (ops[n].id == TENON_F_SILU_MUL && halves))) ++n;
+  return n;
+}
+
+inline bool is_float(tenon_format format) {
+  return format == TENON_F32 || format == TENON_F16 || format == TENON_BF16;
+}
+
+inline void check_site(const tenon_linear& s) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (s.experts != 0) throw sdk::Refused("expert matrices are not supported; only dense models run with this scheme");
+  if (s.x_format != TENON_F32 || s.y_format != TENON_F32) {
+    throw sdk::Refused(std::string("activations in ") + tenon_format_name(s.x_format) + "; they must be f32");
+  }
+  int64_t columns = 0;
+  for (uint32_t i = 0; i < s.n_mats; ++i) {
+    if (!is_float(s.source[i])) {
+      throw sdk::Refused(
+          std::string("a matrix stored as ") + tenon_format_name(s.source[i]) +
+          "; on a GPU f32, f16 and bf16 are read, so use the model's safetensors or an F16 or BF16 GGUF file");
+    }
+    columns += s.out_dim[i];
+  }
+  if (s.n_mats == 0 || columns <= 0 || columns > kMost || s.in_dim <= 0 || s.in_dim > kMost / 8) {
+    throw sdk::Refused("a site of " + std::to_string(columns) + " rows and " + std::to_string(s.in_dim) +
+                       " columns; rows must be 1 to 2^31 - 1, columns 1 to 2^28 - 1");
+  }
+}
+
+}  // namespace detail
+
+template <class T>
+class PackedScheme : public sdk::Quantization<T> {
+ public:
+  static constexpr uint32_t kRowInvariantMax = kMatvecRows;
+  using Site = PackedSite;
+
+  explicit PackedScheme(const sdk::Env& env) : blocks_(env.device().units) {}
+
+  // The same for every batch shape, since SILU_MUL decides how tiles are made.
+  tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
+    detail::check_site(s);
+    auto claim = sdk::abi_struct<tenon_claim>();
+    const std::vector<tenon_fop> pro = sdk::ops_of(s.pro);
+    const bool halves = s.n_mats == 2 ? s.out_dim[0] == s.out_dim[1] : s.n_mats == 1 && s.out_dim[0] % 2 == 0;
+    claim.pro = !pro.empty() && pro.back().id == TENON_F_RMSNORM ? 1 : 0;
+    claim.epi = detail::taken_of(sdk::ops_of(s.epi), halves);
+    return claim;
+  }
+
+  std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
+    auto site = std::make_unique<Site>();
+    site->code = self().code(s), site->k = static_cast<uint32_t>(s.in_dim);
+    for (uint32_t i = 0; i < s.n_mats; ++i) {
+      site->first.push_back(site->map.columns), site->rows.push_back(static_cast<uint32_t>(s.out_dim[i]));
+      site->map.columns += site->rows.back();
+    }
+    const std::vector<tenon_fop> epi = sdk::ops_of(s.epi);
+    for (const tenon_claim* c : claims) {
+      for (uint32_t i = 0; i < sdk::read_abi(c).epi; ++i) site->map.halves |= epi[i].id == TENON_F_SILU_MUL ? 1 : 0;
+    }
+    return site;
+  }
+
+  tenon_footprint footprint(Site& site) const {
+    auto f = sdk::abi_struct<tenon_footprint>();
+    f.n_stores = T::kStores;
+    f.store_bytes[0] = weight_bytes(site);
+    if (T::kStores == 2) f.store_bytes[1] = scale_bytes(site);
+    return f;
+  }
+
+  void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
+    const auto rows = static_cast<uint32_t>(rec.describe(call.y).dim[0]);
+    T::with_format(site.code, [&]<class F>(F) {
+      rows <= kMatvecRows ? record_matvec<F>(site, call, rows, rec) : record_large<F>(site, call, rec);
+    });
+  }
+
+  void record_rows(Site& site, const tenon_tid* store, tenon_tid index, tenon_tid y, sdk::Recorder& rec) const {
+    const tenon_tensor out = rec.describe(y);
+    const UnpackArgs a{site.map, site.k, static_cast<uint32_t>(out.dim[0]), site.rows[0], 0, out.stride[0] / 4};
+    std::vector<tenon_operand> operands = {
+        {y, TENON_WRITE}, {index, TENON_READ}, {rec.step(TENON_STEP_LIVE), TENON_READ}};
+    for (uint32_t i = 0; i < T::kStores; ++i) operands.push_back({store[i], TENON_READ});
+    sdk::OpSpec spec{.name = "rows", .operands = operands, .chunks = {}};
+    spec.cost.read[1] = static_cast<double>(weight_bytes(site)) / (site.map.tiles() * kTileRows);
+    spec.cost.written[1] = 4.0 * site.k;
+    T::with_format(site.code, [&]<class F>(F) { emit<&run_lookup<F>>(rec, spec, a); });
+  }
+
+ private:
+  const T& self() const { return static_cast<const T&>(*this); }
+  static uint64_t weight_bytes(const Site& site) {
+    uint64_t bytes = 0;
+    T::with_format(site.code,
+                   [&]<class F>(F) { bytes = uint64_t{site.map.tiles()} * chunks_of<F>(site.k) * F::kChunkBytes; });
+    return bytes;
+  }
+  static uint64_t scale_bytes(const Site& site) { return uint64_t{site.map.tiles()} * kTileRows * sizeof(float); }
+
+  struct RecordedArgs : MatvecArgs {
+    uint32_t has_norm, has_bias, has_addend, padding;
+  };
+  template <class F>
+  static void run_matvec(const RecordedArgs& a, const Launch& launch) {
+    MatvecPointers p{};
+    size_t next = 3;
+    p.y = launch.ptr<float>(0), p.x = launch.ptr<const float>(1), p.live = launch.ptr<const uint32_t>(2);
+    p.weights = launch.ptr<const uint8_t>(next++);
+    if (T::kStores == 2) p.scales = launch.ptr<const float>(next++);
+    if (a.has_norm != 0) p.norm = launch.ptr<const float>(next++);
+    if (a.has_bias != 0) p.bias = launch.ptr<const float>(next++);
+    if (a.has_addend != 0) p.addend = launch.ptr<const float>(next++);
+    p.prepared = launch.scratch<uint8_t>();
+    Matvec<F>::launch(a, p, launch);
+  }
+
+  template <class F>
+  void record_matvec(const Site& site, const tenon_linear_call& call, uint32_t rows, sdk::Recorder& rec) const {
+    const std::vector<tenon_fop> pro = sdk::ops_of(call.pro), epi = sdk::ops_of(call.epi);
+    if (pro.size() > 1 || (!pro.empty() && pro[0].id != TENON_F_RMSNORM) ||
+        detail::taken_of(epi, site.map.halves != 0) != epi.size()) {
+      throw sdk::Failed("ops around the product that were not claimed when the site was bound");
+    }
+    std::vector<tenon_operand> operands = {
+        {call.y, TENON_WRITE},
+        {call.x, TENON_READ},
+        {call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE), TENON_READ}};
+    for (uint32_t i = 0; i < T::kStores; ++i) operands.push_back({call.store[i], TENON_READ});
+    RecordedArgs a{};
+    a.map = site.map, a.k = site.k, a.rows = rows, a.blocks = blocks_, a.stages = kMostStages;
+    a.x_stride = rec.describe(call.x).stride[0] / 4, a.y_stride = rec.describe(call.y).stride[0] / 4;
+    if (!pro.empty()) {
+      a.has_norm = 1, a.eps = pro[0].f[0];
+      operands.push_back({pro[0].t[0], TENON_READ});
+    }
+    for (const tenon_fop& op : epi) {
+      if (op.id == TENON_F_SILU_MUL) {
+        a.silu = 1;
+        continue;
+      }
+      operands.push_back({op.t[0], TENON_READ});
+      if (op.id == TENON_F_BIAS) {
+        a.has_bias = 1;
+      } else {
+        a.has_addend = 1, a.addend_stride = rec.describe(op.t[0]).stride[0] / 4;
+      }
+    }
+    sdk::OpSpec spec{.name = "gemv", .operands = operands, .chunks = {}};
+    spec.scratch_bytes = Matvec<F>::prepared_bytes(a);
+    const double n = site.map.columns, k = site.k, out = a.silu != 0 ? n / 2 : n;
+    spec.cost.read[0] = static_cast<double>(weight_bytes(site) + (T::kStores == 2 ? scale_bytes(site) : 0));
+    spec.cost.read[1] = 4 * (k + (a.has_addend != 0 ? out : 0)), spec.cost.written[1] = 4 * out;
+    spec.cost.flops[1] = 2 * n * k;
+    emit<&run_matvec<F>>(rec, spec, a);
+  }
+
+  // Weights become plain numbers first: halves as they are, others as fp16.
+  template <class F>
+  void record_large(const Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
+    using Plain = std::conditional_t<std::is_void_v<typename F::Half>, float, typename F::Half>;
+    const tenon_format format = std::is_same_v<Plain, float>    ? TENON_F32
+                                : std::is_same_v<Plain, __half> ? TENON_F16
+                                                                : TENON_BF16;
+    const int64_t n = site.map.columns, k = site.k;
+    const tenon_tid plain = rec.temp(sdk::tensor(format, {n, k}));
+    std::vector<tenon_operand> operands = {{plain, TENON_WRITE}};
+    for (uint32_t i = 0; i < T::kStores; ++i) operands.push_back({call.store[i], TENON_READ});
+    sdk::OpSpec spec{.name = "unpack", .operands = operands, .chunks = {}};
+    spec.cost.read[0] = static_cast<double>(weight_bytes(site));
+    spec.cost.written[0] = static_cast<double>(n * k) * sizeof(Plain);
+    emit<&run_unpack<F, Plain>>(rec, spec, UnpackArgs{site.map, site.k, 0, 0, 0, 0});
+    GemmCall gemm{};
+    gemm.x = call.x, gemm.w = plain, gemm.y = call.y, gemm.row_live = call.row_live;
+    gemm.w_format = format, gemm.n = n, gemm.k = k;
+    gemm.pro = call.pro, gemm.epi = call.epi, gemm.name = "gemm";
+    record_gemm(rec, gemm);
+  }
+
+  static constexpr uint32_t kMostStages = 8;
+
+  uint32_t blocks_;
+};
+
+}  // namespace tenon::cuda

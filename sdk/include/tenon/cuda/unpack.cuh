@@ -1,0 +1,96 @@
+// Packed weights (packed.cuh) as plain numbers: a whole site in row-major order for large products, or rows of its
+// first matrix for an embedding.
+#pragma once
+
+#include <algorithm>
+
+#include "tenon/cuda/formats.cuh"
+#include "tenon/cuda/op.h"
+#include "tenon/cuda/overlap.cuh"
+
+namespace tenon::cuda {
+
+struct UnpackArgs {
+  TileMap map;
+  uint32_t k, rows;  // rows: of the lookup's index
+  uint32_t matrix_rows, padding;
+  int64_t y_stride;  // of the lookup, in elements
+};
+
+namespace detail {
+
+template <class H>
+__device__ inline void store_octet(H* to, uint32_t n, const float (&v)[8]) {
+  if (n < 8 || reinterpret_cast<uintptr_t>(to) % 16 != 0) {
+    for (uint32_t i = 0; i < 8 && i < n; ++i) to[i] = H(v[i]);
+  } else if constexpr (sizeof(H) == 4) {
+    reinterpret_cast<float4*>(to)[0] = {v[0], v[1], v[2], v[3]};
+    reinterpret_cast<float4*>(to)[1] = {v[4], v[5], v[6], v[7]};
+  } else {
+    *reinterpret_cast<uint4*>(to) = {to_halves<H>(v[0], v[1]), to_halves<H>(v[2], v[3]), to_halves<H>(v[4], v[5]),
+                                     to_halves<H>(v[6], v[7])};
+  }
+}
+
+}  // namespace detail
+
+// A warp a chunk, in turn. to: (columns, k) in natural order.
+template <class F, class H>
+__global__ void unpack_kernel(const UnpackArgs a, const uint8_t* weights, const float* scales, H* to) {
+  trigger();
+  wait();
+  const uint32_t lane = lane_id(), chunks = chunks_of<F>(a.k), all = a.map.tiles() * chunks;
+  for (uint32_t c = (blockIdx.x * blockDim.x + threadIdx.x) / 32; c < all; c += gridDim.x * blockDim.x / 32) {
+    const uint32_t slot = c / chunks * kTileRows + lane / 4;
+    for (uint32_t b = 0; b < F::kBlocks; ++b) {
+      const uint32_t k = c % chunks * F::kChunkK + 32 * b + 8 * (lane % 4);
+      if (k >= a.k) continue;
+      float v[2][8];
+      F::expand(weights + size_t{c} * F::kChunkBytes, b, lane, v);
+      for (uint32_t i = 0; i < 2; ++i) {
+        const uint32_t column = a.map.column(slot + 8 * i);
+        if (column == UINT32_MAX) continue;
+        if constexpr (F::kTotal) {
+          for (float& f : v[i]) f *= scales[slot + 8 * i];
+        }
+        detail::store_octet(to + size_t{column} * a.k + k, a.k - k, v[i]);
+      }
+    }
+  }
+}
+template <class F, class H>
+void run_unpack(const UnpackArgs& a, const Launch& launch) {
+  constexpr uint32_t kThreads = 256, kMostBlocks = 2048;
+  const uint32_t warps = a.map.tiles() * chunks_of<F>(a.k);
+  launch(&unpack_kernel<F, H>, {.blocks = {std::min(kMostBlocks, (warps + 7) / 8)}, .threads = {kThreads}}, a,
+         launch.ptr<const uint8_t>(1), F::kTotal ? launch.ptr<const float>(2) : nullptr, launch.ptr<H>(0));
+}
+
+// A block a row of y.
+template <class F>
+__global__ void lookup_kernel(const UnpackArgs a, const uint8_t* weights, const float* scales, const int32_t* index,
+                              const uint32_t* live, float* y) {
+  trigger();
+  wait();
+  const uint32_t row = blockIdx.x;
+  if (row >= *live) return;
+  const int32_t wanted = index[row];
+  if (wanted < 0 || static_cast<uint32_t>(wanted) >= a.matrix_rows) return;
+  const uint32_t slot = a.map.slot(static_cast<uint32_t>(wanted));
+  for (uint32_t k = 8 * threadIdx.x; k < a.k; k += 8 * blockDim.x) {
+    float v[2][8];
+    F::expand(weights + chunk_offset<F>(a.k, slot, k), k % F::kChunkK / 32, slot % 8 * 4 + k % 32 / 8, v);
+    const float scale = F::kTotal ? scales[slot] : 1;
+    float(&of_row)[8] = v[slot % kTileRows / 8];
+    for (float& f : of_row) f *= scale;
+    detail::store_octet(y + row * a.y_stride + k, a.k - k, of_row);
+  }
+}
+template <class F>
+void run_lookup(const UnpackArgs& a, const Launch& launch) {
+  launch(&lookup_kernel<F>, {.blocks = {a.rows}, .threads = {256}}, a, launch.ptr<const uint8_t>(3),
+         F::kTotal ? launch.ptr<const float>(4) : nullptr, launch.ptr<const int32_t>(1), launch.ptr<const uint32_t>(2),
+         launch.ptr<float>(0));
+}
+
+}  // namespace tenon::cuda

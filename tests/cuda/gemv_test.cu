@@ -1,0 +1,425 @@
+// The weight schemes' products for few rows on a GPU, through their libraries: against float64, to the bit over row
+// counts, fused and separate.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cfloat>
+#include <cmath>
+#include <filesystem>
+#include <random>
+
+#include "recorder.h"
+#include "tenon/abi/plugin.h"
+#include "tenon/sdk/cpu/convert.h"
+
+namespace tenon::test {
+namespace {
+
+struct Setting {
+  std::string name;
+  const char* dtype;
+  int64_t group;
+};
+const Setting kSettings[] = {{"none", "fp32", 0}, {"none", "fp16", 0}, {"none", "bf16", 0}, {"int8wo", "", 0},
+                             {"int4wo", "", 32},  {"int4wo", "", 64},  {"int4wo", "", 128}, {"int4wo", "", 256}};
+std::string label(const Setting& s) {
+  return s.name + (s.group != 0 ? "_" + std::to_string(s.group) : *s.dtype != 0 ? std::string("_") + s.dtype : "");
+}
+
+void check(tenon_status status, const char* why) {
+  if (status != TENON_OK) throw std::runtime_error(why);
+}
+
+// An instance of a scheme's CUDA library, which lies beside this program in the build's tree.
+class Scheme {
+ public:
+  explicit Scheme(const Setting& s) {
+    const auto folder =
+        std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib/tenon/plugins";
+    const auto path = folder / "quantization" / (s.name + ".cuda.so");
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw std::runtime_error(dlerror());
+    component_ = static_cast<const tenon_plugin*>(dlsym(library, TENON_PLUGIN_SYMBOL))->component[0];
+    cudaDeviceProp properties{};
+    TENON_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
+    device_.kind = "cuda", device_.name = properties.name, device_.arch = 90;
+    device_.units = static_cast<uint32_t>(properties.multiProcessorCount);
+    env_.host = &host_, env_.device = &device_;
+    const tenon_param_value value{s.group, 0, s.dtype};
+    auto params = sdk::abi_struct<tenon_params>();
+    params.count = component_->schema->count, params.value = &value;
+    char text[256] = "";
+    tenon_reason why{text, sizeof(text)};
+    check(component_->create(&params, &env_, &self_, &why), text);
+  }
+  ~Scheme() { component_->destroy(self_); }
+  Scheme(const Scheme&) = delete;
+  Scheme& operator=(const Scheme&) = delete;
+  void* self() const { return self_; }
+  const tenon_quantization& table() const {
+    return *static_cast<const tenon_quantization*>(component_->interface(self_, "quantization/1"));
+  }
+
+ private:
+  const tenon_component* component_;
+  tenon_host host_ = sdk::abi_struct<tenon_host>();
+  tenon_device device_ = sdk::abi_struct<tenon_device>();
+  tenon_env env_ = sdk::abi_struct<tenon_env>();
+  void* self_ = nullptr;
+};
+
+float as_bf16(float f) {
+  return sdk::cpu::bf16_to_float(sdk::cpu::float_to_bf16(f));
+}
+// What the scheme is to make of a row.
+void quantize(const Setting& s, float* w, int64_t k) {
+  if (s.name == "int8wo") {
+    float largest = 0;
+    for (int64_t i = 0; i < k; ++i) largest = std::max(largest, std::abs(w[i]));
+    const float scale = std::max(largest / 127.5F, FLT_EPSILON);
+    for (int64_t i = 0; i < k; ++i) w[i] = std::clamp(std::rint(w[i] / scale), -128.0F, 127.0F) * scale;
+  } else if (s.name == "int4wo") {
+    for (int64_t at = 0; at < k; at += s.group) {
+      const int64_t end = std::min(k, at + s.group);
+      const auto [low, high] = std::minmax_element(w + at, w + end);
+      const float step = std::max((*high - *low) / 15, 1e-6F), scale = as_bf16(step), zero = as_bf16(*low + 8 * step);
+      for (int64_t i = at; i < end; ++i) {
+        w[i] = (std::clamp(std::rint((w[i] - (zero - 8 * scale)) / scale), 0.0F, 15.0F) - 8) * scale + zero;
+      }
+    }
+  } else if (s.dtype == std::string("fp16")) {
+    for (int64_t i = 0; i < k; ++i) w[i] = sdk::cpu::half_to_float(sdk::cpu::float_to_half(w[i]));
+  } else if (s.dtype == std::string("bf16")) {
+    for (int64_t i = 0; i < k; ++i) w[i] = as_bf16(w[i]);
+  }
+}
+
+std::vector<float> random_values(size_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> v(n);
+  for (float& f : v) f = normal(random);
+  return v;
+}
+
+struct Chain {
+  std::vector<tenon_fop> ops;
+  std::vector<const tenon_fop*> pointers;
+  tenon_chain chain = sdk::abi_struct<tenon_chain>();
+  explicit Chain(const std::vector<tenon_id>& ids) {
+    for (const tenon_id id : ids) {
+      ops.push_back(sdk::abi_struct<tenon_fop>());
+      ops.back().id = id, ops.back().f[0] = id == TENON_F_RMSNORM ? 1e-5F : 0;
+    }
+    for (const tenon_fop& op : ops) pointers.push_back(&op);
+    chain.n = static_cast<uint32_t>(ops.size()), chain.op = pointers.data();
+  }
+};
+
+struct Shape {
+  std::vector<int64_t> rows;
+  int64_t k;
+};
+struct Around {
+  bool norm = false;
+  std::vector<tenon_id> epilogue{};
+};
+
+// A site of random matrices with what stands around it.
+class Site {
+ public:
+  Site(const Setting& setting, const Shape& shape, const Around& around = {})
+      : setting_(setting),
+        scheme_(setting),
+        shape_(shape),
+        around_(around),
+        pro_(around.norm ? std::vector<tenon_id>{TENON_F_RMSNORM} : std::vector<tenon_id>{}),
+        epi_(around.epilogue) {
+    const std::vector<tenon_format> source(shape.rows.size(), TENON_F32);
+    auto linear = sdk::abi_struct<tenon_linear>();
+    linear.path = "test.site", linear.role = "qkv", linear.n_mats = static_cast<uint32_t>(shape.rows.size());
+    linear.x_format = linear.y_format = TENON_F32, linear.out_dim = shape_.rows.data(), linear.source = source.data();
+    linear.in_dim = shape.k, linear.shard_world = 1, linear.rows_wanted = linear.product_wanted = 1;
+    linear.pro = &pro_.chain, linear.epi = &epi_.chain;
+    const tenon_bounds bounds = CudaRecorder::bounds(1);
+    const auto& t = scheme_.table();
+    check(t.claim(scheme_.self(), &linear, &bounds, &claim_, &why_), text_);
+    if (claim_.pro != pro_.ops.size() || claim_.epi != epi_.ops.size()) throw std::runtime_error("not all is claimed");
+    const tenon_claim* claims[] = {&claim_};
+    check(t.bind(scheme_.self(), &linear, claims, 1, &site_, &why_), text_);
+    check(t.footprint(scheme_.self(), site_, &footprint_, &why_), text_);
+    for (const int64_t r : shape.rows) columns_ += r;
+    weights_ = random_values(static_cast<size_t>(columns_ * shape.k), 1);
+    for (float& w : weights_) w *= 0.05F;
+    load();
+    for (int64_t r = 0; r < columns_; ++r) quantize(setting, &weights_[static_cast<size_t>(r * shape.k)], shape.k);
+  }
+  ~Site() {
+    scheme_.table().unbind(scheme_.self(), site_);
+    for (void* p : stores_) cudaFree(p);
+  }
+  Site(const Site&) = delete;
+  Site& operator=(const Site&) = delete;
+
+  int64_t width() const { return silu() ? columns_ / 2 : columns_; }
+  const float* weights(int64_t row) const { return &weights_[static_cast<size_t>(row * shape_.k)]; }
+
+  // Records the product of x (rows, k), where y and the operands around it are made here.
+  tenon_tid record(CudaRecorder& host, tenon_tid x, int64_t rows, int64_t pitch = 0) {
+    tenon_tensor t = sdk::tensor(TENON_F32, {rows, width()});
+    t.stride[0] += 4 * pitch;
+    auto call = sdk::abi_struct<tenon_linear_call>();
+    call.x = x, call.y = host.output(t);
+    std::vector<tenon_tid> stores;
+    for (size_t i = 0; i < stores_.size(); ++i) {
+      stores.push_back(host.store(footprint_.store_bytes[i]));
+      TENON_CUDA_CHECK(
+          cudaMemcpy(host.data(stores[i]), stores_[i], footprint_.store_bytes[i], cudaMemcpyDeviceToDevice));
+    }
+    if (around_.norm) pro_.ops[0].t[0] = host.input(TENON_F32, {shape_.k}, norm());
+    for (tenon_fop& op : epi_.ops) {
+      if (op.id == TENON_F_BIAS) op.t[0] = host.input(TENON_F32, {columns_}, bias());
+      if (op.id == TENON_F_ADD) op.t[0] = host.input(TENON_F32, {rows, columns_}, addend(rows));
+    }
+    call.store = stores.data(), call.pro = &pro_.chain, call.epi = &epi_.chain, call.claim = &claim_;
+    check(scheme_.table().record(scheme_.self(), site_, &call, host.recorder(), &why_), text_);
+    return call.y;
+  }
+  // y (rows, width), of the first `rows` of the test's x.
+  std::vector<float> run(int64_t rows, int64_t pitch = 0, CudaRecorder::Mode mode = CudaRecorder::Mode::kGraph) {
+    CudaRecorder host(CudaRecorder::bounds(static_cast<uint32_t>(rows)));
+    tenon_tensor t = sdk::tensor(TENON_F32, {rows, shape_.k});
+    t.stride[0] += 4 * pitch;
+    std::vector<float> laid;
+    for (int64_t r = 0; r < rows; ++r) {
+      const std::vector<float> row = x(r);
+      laid.insert(laid.end(), row.begin(), row.end());
+      laid.resize(laid.size() + static_cast<size_t>(pitch));
+    }
+    const tenon_tid y = record(host, host.input(t, laid.data()), rows, pitch);
+    EXPECT_EQ(host.run(mode), "");
+    return host.f32(y);
+  }
+  std::vector<float> lookup(const std::vector<int32_t>& index) {
+    const auto n = static_cast<int64_t>(index.size());
+    CudaRecorder host(CudaRecorder::bounds(static_cast<uint32_t>(n)));
+    std::vector<tenon_tid> stores;
+    for (size_t i = 0; i < stores_.size(); ++i) {
+      stores.push_back(host.store(footprint_.store_bytes[i]));
+      TENON_CUDA_CHECK(
+          cudaMemcpy(host.data(stores[i]), stores_[i], footprint_.store_bytes[i], cudaMemcpyDeviceToDevice));
+    }
+    const tenon_tid y = host.output(TENON_F32, {n, shape_.k});
+    check(scheme_.table().record_rows(scheme_.self(), site_, stores.data(), host.input(TENON_I32, {n}, index), y,
+                                      host.recorder(), &why_),
+          text_);
+    EXPECT_EQ(host.run(), "");
+    return host.f32(y);
+  }
+
+  // A row of y in float64, and how far rounding may carry it for a relative error of 1 of a sum of |w x|.
+  void exact(int64_t row, std::vector<double>& y, std::vector<double>& size) const {
+    const std::vector<float> source = x(row), norm_weight = norm(), b = bias(), add = addend(row + 1);
+    std::vector<double> in(source.begin(), source.end());
+    if (around_.norm) {
+      double square = 0;
+      for (const double v : in) square += v * v;
+      const double scale = 1 / std::sqrt(square / static_cast<double>(shape_.k) + double{1e-5F});
+      for (size_t i = 0; i < in.size(); ++i) in[i] *= scale * double{norm_weight[i]};
+    }
+    y.assign(static_cast<size_t>(columns_), 0), size = y;
+    for (int64_t c = 0; c < columns_; ++c) {
+      const auto at = static_cast<size_t>(c);
+      for (size_t i = 0; i < in.size(); ++i) {
+        const double product = in[i] * double{weights(c)[i]};
+        y[at] += product, size[at] += std::abs(product);
+      }
+      for (const tenon_fop& op : epi_.ops) {
+        if (op.id == TENON_F_SILU_MUL) continue;
+        const double v = op.id == TENON_F_BIAS ? b[at] : add[static_cast<size_t>(row * columns_) + at];
+        y[at] += v, size[at] += std::abs(v);
+      }
+    }
+    if (!silu()) return;
+    const size_t half = y.size() / 2;
+    for (size_t c = 0; c < half; ++c) {
+      const double gate = y[c] / (1 + std::exp(-y[c]));
+      size[c] = 1.1 * size[c] * std::abs(y[half + c]) + std::abs(gate) * size[half + c] + 1;
+      y[c] = gate * y[half + c];
+    }
+    y.resize(half), size.resize(half);
+  }
+
+ private:
+  bool silu() const { return !epi_.ops.empty() && epi_.ops.back().id == TENON_F_SILU_MUL; }
+  // Rows of very different magnitudes, and one of zeros.
+  std::vector<float> x(int64_t row) const {
+    std::vector<float> v = random_values(static_cast<size_t>(shape_.k), 100 + static_cast<uint32_t>(row));
+    for (float& f : v) f *= row == 3 ? 0 : std::exp2(static_cast<float>(row % 5 * 6 - 12));
+    return v;
+  }
+  std::vector<float> norm() const { return random_values(static_cast<size_t>(shape_.k), 2); }
+  std::vector<float> bias() const { return random_values(static_cast<size_t>(columns_), 3); }
+  std::vector<float> addend(int64_t rows) const { return random_values(static_cast<size_t>(rows * columns_), 4); }
+
+  void load() {
+    for (uint32_t i = 0; i < footprint_.n_stores; ++i) {
+      void* p = nullptr;
+      TENON_CUDA_CHECK(cudaMalloc(&p, footprint_.store_bytes[i]));
+      TENON_CUDA_CHECK(cudaMemset(p, 0xff, footprint_.store_bytes[i]));  // nothing is taken to be zero
+      stores_.push_back(p);
+    }
+    float* staged = nullptr;
+    TENON_CUDA_CHECK(cudaMalloc(&staged, weights_.size() * sizeof(float)));
+    TENON_CUDA_CHECK(cudaMemcpy(staged, weights_.data(), weights_.size() * sizeof(float), cudaMemcpyHostToDevice));
+    int64_t first = 0;
+    for (uint32_t m = 0; m < shape_.rows.size(); first += shape_.rows[m++]) {
+      for (int64_t row = 0; row < shape_.rows[m]; row += 37) {
+        auto src = sdk::abi_struct<tenon_rows>();
+        src.mat = m, src.format = TENON_F32, src.row0 = static_cast<uint64_t>(row);
+        src.rows = static_cast<uint64_t>(std::min<int64_t>(37, shape_.rows[m] - row));
+        src.data = staged + (first + row) * shape_.k, src.bytes = src.rows * static_cast<uint64_t>(shape_.k) * 4;
+        check(scheme_.table().load(scheme_.self(), site_, &src, stores_.data(), nullptr, nullptr, &why_), text_);
+      }
+    }
+    TENON_CUDA_CHECK(cudaDeviceSynchronize());
+    cudaFree(staged);
+  }
+
+  Setting setting_;
+  Scheme scheme_;
+  Shape shape_;
+  Around around_;
+  Chain pro_, epi_;
+  char text_[256] = "";
+  tenon_reason why_{text_, sizeof(text_)};
+  tenon_claim claim_ = sdk::abi_struct<tenon_claim>();
+  tenon_footprint footprint_ = sdk::abi_struct<tenon_footprint>();
+  void* site_ = nullptr;
+  int64_t columns_ = 0;
+  std::vector<float> weights_;
+  std::vector<void*> stores_;
+};
+
+void expect_close(const Site& site, const std::vector<float>& y, int64_t rows, double tolerance) {
+  std::vector<double> want, size;
+  const auto width = static_cast<size_t>(site.width());
+  for (int64_t r = 0; r < rows; ++r) {
+    site.exact(r, want, size);
+    for (size_t c = 0; c < width; ++c) {
+      const double got = y[static_cast<size_t>(r) * width + c];
+      ASSERT_NEAR(got, want[c], tolerance * size[c] + 1e-30) << "row " << r << " of " << rows << ", column " << c;
+    }
+  }
+}
+
+constexpr double kTolerance = 2e-5;
+
+class Gemv : public testing::TestWithParam<Setting> {
+ protected:
+  void SetUp() override {
+    if (const std::string why = cuda_missing(); !why.empty()) GTEST_SKIP() << why;
+  }
+};
+
+TEST_P(Gemv, EqualsFloat64) {
+  const Shape shapes[] = {{{1}, 32},           {{17}, 40},    {{40, 24, 24}, 300}, {{5000}, 64}, {{33}, 100},
+                          {{16, 7, 9}, 11008}, {{19}, 14336}, {{20}, 28672},       {{4300}, 513}};
+  for (const Shape& shape : shapes) {
+    Site site(GetParam(), shape);
+    for (const int64_t rows : {1, 3, 8, 16}) {
+      SCOPED_TRACE(testing::Message() << "k " << shape.k << ", rows " << rows);
+      expect_close(site, site.run(rows, rows % 2), rows, kTolerance);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(Gemv, ARowDoesNotDependOnTheOthers) {
+  for (const Shape& shape : {Shape{{2200}, 1000}, Shape{{48}, 14336}, Shape{{100, 28}, 28672}}) {
+    Site site(GetParam(), shape, {.norm = true});
+    const std::vector<float> all = site.run(16);
+    for (const int64_t rows : {1, 2, 4, 5, 8, 9}) {
+      const std::vector<float> some = site.run(rows);
+      ASSERT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << "k " << shape.k << ", rows " << rows;
+    }
+  }
+}
+
+TEST_P(Gemv, WhatIsFusedIsRight) {
+  const std::vector<tenon_id> epilogues[] = {
+      {TENON_F_ADD}, {TENON_F_BIAS}, {TENON_F_BIAS, TENON_F_ADD}, {TENON_F_SILU_MUL}, {TENON_F_BIAS, TENON_F_SILU_MUL}};
+  for (const auto& epilogue : epilogues) {
+    for (const Shape& shape : {Shape{{70, 70}, 72}, Shape{{46}, 264}, Shape{{2400, 2400}, 640}}) {
+      for (const bool norm : {false, true}) {
+        if (!norm && shape.k == 640) continue;
+        Site site(GetParam(), shape, {norm, epilogue});
+        for (const int64_t rows : {1, 5, 16}) {
+          SCOPED_TRACE(testing::Message() << "k " << shape.k << ", rows " << rows << ", ops " << epilogue.size());
+          expect_close(site, site.run(rows, 1), rows, 2 * kTolerance);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Gemv, RowsPastTheLiveOnesAreLeftAlone) {
+  Site site(GetParam(), {{50}, 96});
+  for (const uint32_t live : {0U, 1U, 3U}) {
+    CudaRecorder host(CudaRecorder::bounds(4));
+    host.set_live(live);
+    const tenon_tid y = site.record(host, host.input(TENON_F32, {4, 96}, random_values(4 * 96, 9)), 4);
+    ASSERT_EQ(host.run(CudaRecorder::Mode::kOverlap), "");
+    const std::vector<float> values = host.f32(y);
+    for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(std::isnan(values[i]), i / 50 >= live) << i;
+  }
+}
+
+TEST_P(Gemv, AChainThatOverlapsEqualsOneThatDoesNot) {
+  constexpr int64_t kWidth = 4096;
+  Site site(GetParam(), {{kWidth}, kWidth}, {.norm = true, .epilogue = {TENON_F_ADD}});
+  std::vector<float> want;
+  for (const auto mode : {CudaRecorder::Mode::kList, CudaRecorder::Mode::kGraph, CudaRecorder::Mode::kOverlap}) {
+    for (const int64_t rows : {1, 4}) {
+      CudaRecorder host(CudaRecorder::bounds(static_cast<uint32_t>(rows)));
+      tenon_tid y = host.input(TENON_F32, {rows, kWidth}, random_values(static_cast<size_t>(rows * kWidth), 5));
+      for (int i = 0; i < 5; ++i) y = site.record(host, y, rows);
+      for (int i = 0; i < 10; ++i) {
+        ASSERT_EQ(host.run(mode), "");
+        std::vector<float> got = host.f32(y);
+        if (want.empty() || (rows == 4 && want.size() == kWidth)) {
+          if (!want.empty()) ASSERT_TRUE(std::equal(want.begin(), want.end(), got.begin()));
+          want = got;
+        }
+        ASSERT_TRUE(std::equal(got.begin(), got.end(), want.begin())) << "rows " << rows << ", run " << i;
+      }
+    }
+  }
+}
+
+TEST_P(Gemv, LooksUpRows) {
+  for (const Around& around : {Around{}, Around{.norm = false, .epilogue = {TENON_F_SILU_MUL}}}) {
+    Site site(GetParam(), {{30, 30}, 300}, around);
+    const std::vector<int32_t> index{29, 0, 7, 8, 17, 0};
+    const std::vector<float> y = site.lookup(index);
+    for (size_t r = 0; r < index.size(); ++r) {
+      for (size_t i = 0; i < 300; ++i) ASSERT_EQ(y[r * 300 + i], site.weights(index[r])[i]) << r << ", " << i;
+    }
+  }
+}
+
+TEST_P(Gemv, ManyRowsAreMultipliedToo) {
+  for (const Around& around :
+       {Around{.norm = true, .epilogue = {TENON_F_ADD}}, Around{.epilogue = {TENON_F_SILU_MUL}}}) {
+    Site site(GetParam(), {{70, 70}, 264}, around);
+    // x is rounded to the weights' type there.
+    expect_close(site, site.run(40), 40, GetParam().dtype == std::string("bf16") ? 1e-2 : 2e-3);
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Schemes, Gemv, testing::ValuesIn(kSettings), [](const auto& p) { return label(p.param); });
+
+}  // namespace
+}  // namespace tenon::test
