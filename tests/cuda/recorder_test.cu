@@ -77,7 +77,6 @@ TEST_P(Recorder, SeesWritesBetweenAndBehindRows) {
   }
 }
 
-<<<<<<< HEAD
 std::string mode_name(const testing::TestParamInfo<CudaRecorder::Mode>& mode) {
   const char* names[] = {"List", "Overlap", "Graph"};
   return names[static_cast<int>(mode.param)];
@@ -86,11 +85,6 @@ INSTANTIATE_TEST_SUITE_P(Modes, Recorder,
                          testing::Values(CudaRecorder::Mode::kList, CudaRecorder::Mode::kOverlap,
                                          CudaRecorder::Mode::kGraph),
                          mode_name);
-=======
-INSTANTIATE_TEST_SUITE_P(Modes, Recorder,
-                         testing::Values(CudaRecorder::Mode::kList, CudaRecorder::Mode::kOverlap,
-                                         CudaRecorder::Mode::kGraph));
->>>>>>> 0e2cff90d438e47ce8a1e4292403d6c5ae7c158e
 
 }  // namespace
 }  // namespace tenon::test
