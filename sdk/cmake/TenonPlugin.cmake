@@ -48,7 +48,7 @@ function(tenon_add_plugin)
   add_library(${arg_TARGET} MODULE ${arg_SOURCES} ${arg_AVX2} ${arg_AVX512} ${arg_AVX512_VNNI} ${arg_AVX512_BF16})
   set_target_properties(${arg_TARGET} PROPERTIES PREFIX "" OUTPUT_NAME ${arg_NAME}.${arg_DEVICE} SUFFIX .so
     LIBRARY_OUTPUT_DIRECTORY ${arg_OUTPUT} CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
-    INSTALL_RPATH "$ORIGIN" LINK_DEPENDS ${TENON_PLUGIN_SCRIPT})
+    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN" LINK_DEPENDS ${TENON_PLUGIN_SCRIPT})
   # Contraction off: the same bits from every compiler; kernels ask for fused multiply-adds themselves.
   target_compile_options(${arg_TARGET} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>
@@ -57,7 +57,8 @@ function(tenon_add_plugin)
   if(arg_DEVICE STREQUAL cuda)
     list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^([0-9]+a?).*" "sm_\\1" OUTPUT_VARIABLE targets)
     list(JOIN targets "\\;" targets)
-    set_target_properties(${arg_TARGET} PROPERTIES CUDA_RUNTIME_LIBRARY Shared CUDA_VISIBILITY_PRESET hidden)
+    set_target_properties(${arg_TARGET} PROPERTIES CUDA_RUNTIME_LIBRARY Shared CUDA_VISIBILITY_PRESET hidden
+      INSTALL_RPATH "$ORIGIN;${CUDAToolkit_LIBRARY_DIR}")
     target_link_libraries(${arg_TARGET} PRIVATE CUDA::cudart)
   endif()
   target_compile_definitions(${arg_TARGET} PRIVATE TENON_PLUGIN_DEVICE="${arg_DEVICE}" TENON_PLUGIN_TARGETS="${targets}")

@@ -48,6 +48,9 @@ class Launch {
   // Launches a kernel, with programmatic dependent launch where the host allows it. Throws Failed.
   template <class... P, class... A>
   void operator()(void (*kernel)(P...), const Grid& grid, A&&... args) const {
+    // Kernels share a multiprocessor only if it is divided alike for all of them.
+    TENON_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                          cudaSharedmemCarveoutMaxShared));
     constexpr size_t kPlainSharedBytes = 48 << 10;
     if (grid.shared_bytes > kPlainSharedBytes) {
       TENON_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
