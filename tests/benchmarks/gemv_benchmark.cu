@@ -57,7 +57,6 @@ class Arena {
   }
   void reset() { used_ = 0; }
   uint8_t* memory() const { return memory_; }
-  size_t bytes() const { return bytes_; }
 
  private:
   uint8_t* memory_ = nullptr;

@@ -79,52 +79,56 @@ struct PreparedRows {
 };
 
 // One row of x in shared memory, as a source of B fragments: lanes 0-3 have the high parts (column 0), lanes 4-7 the
-// low ones (column 1), the others' columns are zero.
+// low ones (column 1), the others' columns are zero. Of short chunks it is loaded once for all tiles of a group.
 template <class F>
 class SharedRow {
  public:
   static constexpr int kRows = 1;
-  __device__ SharedRow(uint32_t x, const float* values, const float* sums)
-      : x_(x + lane_id() / 4 * 64 + lane_id() % 4 * 16), values_(values), sums_(sums) {
+  __device__ SharedRow(const uint8_t* stage, const float* sums) : stage_(stage), sums_(sums) {
     for (uint4& f : held_) f = {0, 0, 0, 0};
   }
   __device__ __forceinline__ void seek(uint32_t chunk) {
-    if constexpr (std::is_void_v<typename F::Half>) {
-      at_ = values_ + chunk * F::kChunkK;
-    } else {
+    chunk_ = chunk;
+    if constexpr (kHeld != 0) {
+      const uint32_t from = shared_address(stage_) + place(chunk * F::kBlocks);
 #pragma unroll
-      for (uint32_t b = 0; b < F::kBlocks; ++b) load_fragment(held_[b], x_ + (chunk * F::kBlocks + b) * 128);
-    }
-    if constexpr (F::kGroup != 0) {
-#pragma unroll
-      for (uint32_t g = 0; g < kGroups; ++g) sum_[g] = sums_[chunk * kGroups + g];
+      for (uint32_t b = 0; b < kHeld; ++b) load_held(held_[b], from + 128 * b);
     }
   }
-  __device__ __forceinline__ const uint4& fragment(uint32_t block, int) const {
-    return held_[block];
+  __device__ __forceinline__ uint4 fragment(uint32_t block, int) const {
+    if constexpr (kHeld != 0) return held_[block];
+    uint4 v{};
+    if (lane_id() < 8) v = *reinterpret_cast<const uint4*>(stage_ + place(chunk_ * F::kBlocks + block));
+    return v;
   }
   __device__ __forceinline__ float sum(uint32_t group, int) const {
-    return sum_[group];
+    return sums_[chunk_ * kGroups + group];
   }
   __device__ __forceinline__ float2 pair(int, uint32_t k) const {
-    return *reinterpret_cast<const float2*>(at_ + k);
+    return *reinterpret_cast<const float2*>(stage_ + (chunk_ * F::kChunkK + k) * 4);
   }
 
  private:
   static constexpr uint32_t kGroups = F::kGroup != 0 ? F::kChunkK / (F::kGroup + !F::kGroup) : 1;
-  static __device__ __forceinline__ void load_fragment(uint4& v, uint32_t address) {
+  static constexpr uint32_t kHeld = F::kBlocks <= 4 && !std::is_void_v<typename F::Half> ? F::kBlocks : 0;
+  static __device__ __forceinline__ uint32_t place(uint32_t block) {
+    return block * 128 + lane_id() / 4 * 64 + lane_id() % 4 * 16;
+  }
+  // Leaves the other lanes' zeros where they are.
+  static __device__ __forceinline__ void load_held(uint4& v, uint32_t address) {
     asm volatile("{\n.reg .pred p;\nsetp.lt.u32 p, %5, 8;\n@p ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
                  : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
                  : "r"(address), "r"(lane_id()));
   }
 
-  uint32_t x_;
-  const float *values_, *sums_, *at_ = nullptr;
-  uint4 held_[F::kBlocks];
-  float sum_[kGroups];
+  const uint8_t* stage_;
+  const float* sums_;
+  uint32_t chunk_ = 0;
+  uint4 held_[kHeld + !kHeld];
 };
 
-// 4 N rows of x from PreparedRows. With N = 1 a chunk's fragments stay in registers for all tiles of the group.
+// 4 N rows of x from PreparedRows. With N = 1 a short chunk's fragments stay in registers for all tiles of
+// the group.
 template <class F, int N>
 class GlobalRows {
  public:
@@ -152,7 +156,7 @@ class GlobalRows {
   }
 
  private:
-  static constexpr uint32_t kHeld = N == 1 && !std::is_void_v<typename F::Half> ? F::kBlocks : 0;
+  static constexpr uint32_t kHeld = N == 1 && F::kBlocks <= 4 && !std::is_void_v<typename F::Half> ? F::kBlocks : 0;
   __device__ __forceinline__ uint4 load(uint32_t block, int n) const {
     const uint32_t index = ((chunk_ * F::kBlocks + block) * N + static_cast<uint32_t>(n)) * 32 + lane_id();
     return reinterpret_cast<const uint4*>(from_)[index];
@@ -192,6 +196,16 @@ class ChunkWalk {
 };
 
 namespace detail {
+
+// Which output of a group a thread reduces: in each group it is another warp's turn.
+template <uint32_t kRows>
+struct Turn {
+  uint32_t output, row, slot;
+  __device__ __forceinline__ Turn(uint32_t group, uint32_t tile)
+      : output((threadIdx.x - 32 * group) % kMatvecThreads),
+        row(output / kTileRows % kRows),
+        slot((tile + output / (kTileRows * kRows)) * kTileRows + output % kTileRows) {}
+};
 
 // What an output takes beside the sum, loaded before the group's work.
 struct Output {
@@ -253,7 +267,7 @@ __global__ void __launch_bounds__(kMatvecThreads, 2)
       auto* kept = reinterpret_cast<RowInfo*>(memory + at.info);
       if (threadIdx.x == 0) *kept = row;  // read after the first group's barrier
       info = kept;
-      return SharedRow<F>(shared_address(stage), reinterpret_cast<const float*>(stage), sums);
+      return SharedRow<F>(stage, sums);
     } else {
       const PreparedRows<F> rows(a.k, N);
       info = reinterpret_cast<const RowInfo*>(p.prepared + rows.info());
@@ -264,12 +278,11 @@ __global__ void __launch_bounds__(kMatvecThreads, 2)
   const uint32_t live = min(*p.live, a.rows);
   uint32_t start = warp, group = 0;
   for (uint32_t tile = first; tile < last; tile += kTiles, ++group) {
-    // What this thread will reduce: another warp's turn in each group.
-    const uint32_t o = (threadIdx.x - 32 * group) % kMatvecThreads, row = o / kTileRows % kRows;
-    const uint32_t slot = (tile + o / (kTileRows * kRows)) * kTileRows + o % kTileRows;
+    const auto exists = [&](const detail::Turn<kRows>& t) {
+      return t.output < kOutputs && t.slot < last * kTileRows && t.row < live;
+    };
     detail::Output out;
-    const bool wanted = o < kOutputs && slot < last * kTileRows && row < live;
-    if (wanted) out = detail::load_output<F>(a, p, slot, row);
+    if (const detail::Turn<kRows> t(group, tile); exists(t)) out = detail::load_output<F>(a, p, t.slot, t.row);
 
     float acc[kTiles][N][F::kAcc] = {};
     for (uint32_t c = start; c < chunks; c += kMatvecWarps) {
@@ -302,19 +315,19 @@ __global__ void __launch_bounds__(kMatvecThreads, 2)
     __syncthreads();
     start = (start - chunks) % kMatvecWarps;
 
-    if (o < (kOutputs + 31) / 32 * 32) {
-      const float* from = partials + group % 2 * kMatvecWarps * kOutputs + min(o, kOutputs - 1);
+    if (const detail::Turn<kRows> t(group, tile); t.output < (kOutputs + 31) / 32 * 32) {
+      const float* from = partials + group % 2 * kMatvecWarps * kOutputs + min(t.output, kOutputs - 1);
       float sum = 0;
 #pragma unroll
       for (uint32_t w = 0; w < kMatvecWarps; ++w) sum += from[w * kOutputs];
-      float v = F::finish(sum, info[row]) * out.scale + out.addend;
+      float v = F::finish(sum, info[t.row]) * out.scale + out.addend;
       if (a.silu != 0) {
         const float up = __shfl_down_sync(~0U, v, 8);
         v = v / (1 + expf(-v)) * up;
       }
-      const uint32_t column = a.map.column(slot);
-      const bool gate = a.silu == 0 || slot % kTileRows < 8;
-      if (wanted && gate && column != UINT32_MAX) p.y[row * a.y_stride + column] = v;
+      const uint32_t column = a.map.column(t.slot);
+      const bool gate = a.silu == 0 || t.slot % kTileRows < 8;
+      if (exists(t) && gate && column != UINT32_MAX) p.y[t.row * a.y_stride + column] = v;
     }
   }
 }
@@ -374,22 +387,30 @@ class Matvec {
   static bool in_shared(const MatvecArgs& a) {
     return a.rows == 1 && stages<kTiles, true>(a, 1) * kMatvecWarps * F::kChunkBytes >= kLeastRingBytes;
   }
+  // Blocks of two kernels share a multiprocessor only if it need not divide its memory anew between them.
+  template <class... P>
+  static void launch_whole(void (*kernel)(P...), const Grid& grid, const MatvecArgs& a, const MatvecPointers& p,
+                           const Launch& launch) {
+    TENON_CUDA_CHECK(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+    launch(kernel, grid, a, p);
+  }
   template <int T, int N>
   static void prepare_and_run(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
     const PreparedRows<F> rows(a.k, N);
-    launch(&prepare_rows_kernel<F, N>,
-           {.blocks = {a.rows}, .threads = {kMatvecThreads}, .shared_bytes = 4 * rows.padded}, a, p);
+    launch_whole(&prepare_rows_kernel<F, N>,
+                 {.blocks = {a.rows}, .threads = {kMatvecThreads}, .shared_bytes = 4 * rows.padded}, a, p, launch);
     run<T, N, false>(a, p, launch);
   }
   template <int T, int N, bool kShared>
   static void run(MatvecArgs a, const MatvecPointers& p, const Launch& launch) {
     constexpr uint32_t kRows = kShared ? 1 : 4 * N;
     a.stages = stages<T, kShared>(a, kRows);
-    launch(&matvec_kernel<F, T, N, kShared>,
-           {.blocks = {std::min(a.blocks, a.map.tiles())},
-            .threads = {kMatvecThreads},
-            .shared_bytes = matvec_layout<F, T, kShared>(a.k, kRows, a.stages).bytes},
-           a, p);
+    launch_whole(&matvec_kernel<F, T, N, kShared>,
+                 {.blocks = {std::min(a.blocks, a.map.tiles())},
+                  .threads = {kMatvecThreads},
+                  .shared_bytes = matvec_layout<F, T, kShared>(a.k, kRows, a.stages).bytes},
+                 a, p, launch);
   }
 };
 
