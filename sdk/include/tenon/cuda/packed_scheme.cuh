@@ -42,7 +42,7 @@ inline bool is_float(tenon_format format) {
 
 inline void check_site(const tenon_linear& s) {
   // Products of 32 bits hold; a row of x fits in shared memory.
-  constexpr int64_t kMostRows = 1 << 25, kMostColumns = 56 << 10;
+  constexpr int64_t kMostRows = 1 << 24, kMostColumns = 56 << 10;
   if (s.experts != 0) throw sdk::Refused("expert matrices are not supported; only dense models run with this scheme");
   if (s.x_format != TENON_F32 || s.y_format != TENON_F32) {
     throw sdk::Refused(std::string("activations in ") + tenon_format_name(s.x_format) + "; they must be f32");
@@ -58,7 +58,7 @@ inline void check_site(const tenon_linear& s) {
   }
   if (s.n_mats == 0 || columns <= 0 || columns > kMostRows || s.in_dim <= 0 || s.in_dim > kMostColumns) {
     throw sdk::Refused("a site of " + std::to_string(columns) + " rows and " + std::to_string(s.in_dim) +
-                       " columns; rows must be 1 to 2^25, columns 1 to 57344");
+                       " columns; rows must be 1 to 2^24, columns 1 to 57344");
   }
 }
 
