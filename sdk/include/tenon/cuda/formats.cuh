@@ -181,20 +181,26 @@ struct Int4Format {
   template <int N, class X>
   static __device__ __forceinline__ void multiply(float (&acc)[N][kAcc], uint32_t chunk, X& x) {
     float c[N][4];
-#pragma unroll(N > 1 ? 1 : Blocks / 2)  // registers
+#pragma unroll(N > 1 || Blocks > 4 ? 1 : Blocks / 2)  // registers
     for (uint32_t quad = 0; quad < Blocks / 2; ++quad) {
       const uint4 words = load_shared(chunk + 512 * quad + 16 * lane_id());
       const uint32_t word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
-      for (uint32_t i = 0; i < 4; ++i) {
-        const uint32_t k = 64 * quad + 16 * i, w = word[i], v = w >> 8;
-        const uint32_t a[4] = {w & 0x000f000f, v & 0x000f000f, w & 0x00f000f0, v & 0x00f000f0};
+      for (uint32_t half = 0; half < 2; ++half) {
+        uint4 f[N];
 #pragma unroll
-        for (int n = 0; n < N; ++n) {
-          if (k % Group == 0) c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
-          mma_step<Half>(c[n], a, x.fragment(2 * quad + i / 2, n), i % 2);
+        for (int n = 0; n < N; ++n) f[n] = x.fragment(2 * quad + half, n);
+#pragma unroll
+        for (uint32_t i = 0; i < 2; ++i) {
+          const uint32_t k = 64 * quad + 32 * half + 16 * i, w = word[2 * half + i], v = w >> 8;
+          const uint32_t a[4] = {w & 0x000f000f, v & 0x000f000f, w & 0x00f000f0, v & 0x00f000f0};
+#pragma unroll
+          for (int n = 0; n < N; ++n) {
+            if (k % Group == 0) c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
+            mma_step<Half>(c[n], a, f[n], i);
+          }
+          if ((k + 16) % Group == 0) scale(acc, c, chunk, k / Group, x);
         }
-        if ((k + 16) % Group == 0) scale(acc, c, chunk, k / Group, x);
       }
     }
   }

@@ -18,6 +18,7 @@
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
 #include "tenon/cuda/row_prologue.cuh"
+#include "tenon/cuda/row_sources.cuh"
 
 namespace tenon::cuda {
 
@@ -63,108 +64,6 @@ __host__ __device__ inline MatvecLayout matvec_layout(uint32_t k, uint32_t rows,
   return at;
 }
 
-// Several rows of x as fragments in device memory, 4 rows (8 columns of B) a block. [32 k][block][lane][16 bytes]; f32
-// formats: [row][k]. Then the groups' sums, [row][group], and a RowInfo each.
-template <class F>
-struct PreparedRows {
-  uint32_t padded, groups, rows;  // rows: a multiple of 4
-
-  __host__ __device__ PreparedRows(uint32_t k, uint32_t row_blocks)
-      : padded(chunks_of<F>(k) * F::kChunkK),
-        groups(F::kGroup != 0 ? padded / (F::kGroup + !F::kGroup) : 0),
-        rows(4 * row_blocks) {}
-  __host__ __device__ size_t sums() const { return size_t{padded} * rows * 4; }
-  __host__ __device__ size_t info() const { return sums() + size_t{groups} * rows * 4; }
-  __host__ __device__ size_t bytes() const { return info() + rows * sizeof(RowInfo); }
-};
-
-// One row of x in shared memory, as a source of B fragments: lanes 0-3 have the high parts (column 0), lanes 4-7 the
-// low ones (column 1), the others' columns are zero.
-template <class F>
-class SharedRow {
- public:
-  static constexpr int kRows = 1;
-  __device__ SharedRow(uint32_t x, const float* values, const float* sums)
-      : x_(x + lane_id() / 4 * 64 + lane_id() % 4 * 16), values_(values), sums_(sums) {
-    for (uint4& f : held_) f = {0, 0, 0, 0};
-  }
-  __device__ __forceinline__ void seek(uint32_t chunk) {
-    if constexpr (std::is_void_v<typename F::Half>) {
-      at_ = values_ + chunk * F::kChunkK;
-    } else {
-#pragma unroll
-      for (uint32_t b = 0; b < F::kBlocks; ++b) load_fragment(held_[b], x_ + (chunk * F::kBlocks + b) * 128);
-    }
-    if constexpr (F::kGroup != 0) {
-#pragma unroll
-      for (uint32_t g = 0; g < kGroups; ++g) sum_[g] = sums_[chunk * kGroups + g];
-    }
-  }
-  __device__ __forceinline__ const uint4& fragment(uint32_t block, int) const {
-    return held_[block];
-  }
-  __device__ __forceinline__ float sum(uint32_t group, int) const {
-    return sum_[group];
-  }
-  __device__ __forceinline__ float2 pair(int, uint32_t k) const {
-    return *reinterpret_cast<const float2*>(at_ + k);
-  }
-
- private:
-  static constexpr uint32_t kGroups = F::kGroup != 0 ? F::kChunkK / (F::kGroup + !F::kGroup) : 1;
-  static __device__ __forceinline__ void load_fragment(uint4& v, uint32_t address) {
-    asm volatile("{\n.reg .pred p;\nsetp.lt.u32 p, %5, 8;\n@p ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
-                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-                 : "r"(address), "r"(lane_id()));
-  }
-
-  uint32_t x_;
-  const float *values_, *sums_, *at_ = nullptr;
-  uint4 held_[F::kBlocks];
-  float sum_[kGroups];
-};
-
-// 4 N rows of x from PreparedRows. With N = 1 a chunk's fragments stay in registers for all tiles of the group.
-template <class F, int N>
-class GlobalRows {
- public:
-  static constexpr int kRows = 4 * N;
-  __device__ GlobalRows(const uint8_t* prepared, const PreparedRows<F>& rows)
-      : from_(prepared), sums_(reinterpret_cast<const float*>(prepared + rows.sums())), rows_(rows) {}
-  __device__ __forceinline__ void seek(uint32_t chunk) {
-    chunk_ = chunk;
-    if constexpr (kHeld != 0) {
-#pragma unroll
-      for (uint32_t b = 0; b < kHeld; ++b) held_[b] = load(b, 0);
-    }
-  }
-  __device__ __forceinline__ uint4 fragment(uint32_t block, int n) const {
-    if constexpr (kHeld != 0) return held_[block];
-    return load(block, n);
-  }
-  __device__ __forceinline__ float sum(uint32_t group, int n) const {
-    constexpr uint32_t kGroups = F::kGroup != 0 ? F::kChunkK / (F::kGroup + !F::kGroup) : 1;
-    return sums_[(4 * n + lane_id() % 4) * rows_.groups + chunk_ * kGroups + group];
-  }
-  __device__ __forceinline__ float2 pair(int row, uint32_t k) const {
-    return *reinterpret_cast<const float2*>(
-        from_ + (size_t{static_cast<uint32_t>(row)} * rows_.padded + chunk_ * F::kChunkK + k) * 4);
-  }
-
- private:
-  static constexpr uint32_t kHeld = N == 1 && !std::is_void_v<typename F::Half> ? F::kBlocks : 0;
-  __device__ __forceinline__ uint4 load(uint32_t block, int n) const {
-    const uint32_t index = ((chunk_ * F::kBlocks + block) * N + static_cast<uint32_t>(n)) * 32 + lane_id();
-    return reinterpret_cast<const uint4*>(from_)[index];
-  }
-
-  const uint8_t* from_;
-  const float* sums_;
-  PreparedRows<F> rows_;
-  uint32_t chunk_ = 0;
-  uint4 held_[kHeld + !kHeld];
-};
-
 // The chunks that a warp multiplies, in order.
 template <class F, int kTiles>
 class ChunkWalk {
@@ -174,7 +73,7 @@ class ChunkWalk {
     skip_empty();
   }
   __device__ __forceinline__ bool more() const { return tile_ < last_; }
-  __device__ __forceinline__ size_t offset() const { return (size_t{tile_ + i_} * chunks_ + chunk_) * F::kChunkBytes; }
+  __device__ __forceinline__ size_t offset() const { return size_t{(tile_ + i_) * chunks_ + chunk_} * F::kChunkBytes; }
   __device__ __forceinline__ void advance() {
     if (++i_ < kTiles && tile_ + i_ < last_) return;
     i_ = 0, chunk_ += kMatvecWarps;
@@ -192,6 +91,16 @@ class ChunkWalk {
 };
 
 namespace detail {
+
+// Which output of a group a thread reduces: in each group it is another warp's turn.
+template <uint32_t kRows>
+struct Turn {
+  uint32_t output, row, slot;
+  __device__ __forceinline__ Turn(uint32_t group, uint32_t tile)
+      : output((threadIdx.x - 32 * group) % kMatvecThreads),
+        row(output / kTileRows % kRows),
+        slot((tile + output / (kTileRows * kRows)) * kTileRows + output % kTileRows) {}
+};
 
 // What an output takes beside the sum, loaded before the group's work.
 struct Output {
@@ -253,7 +162,7 @@ __global__ void __launch_bounds__(kMatvecThreads, 2)
       auto* kept = reinterpret_cast<RowInfo*>(memory + at.info);
       if (threadIdx.x == 0) *kept = row;  // read after the first group's barrier
       info = kept;
-      return SharedRow<F>(shared_address(stage), reinterpret_cast<const float*>(stage), sums);
+      return SharedRow<F>(stage, sums);
     } else {
       const PreparedRows<F> rows(a.k, N);
       info = reinterpret_cast<const RowInfo*>(p.prepared + rows.info());
@@ -264,12 +173,11 @@ __global__ void __launch_bounds__(kMatvecThreads, 2)
   const uint32_t live = min(*p.live, a.rows);
   uint32_t start = warp, group = 0;
   for (uint32_t tile = first; tile < last; tile += kTiles, ++group) {
-    // What this thread will reduce: another warp's turn in each group.
-    const uint32_t o = (threadIdx.x - 32 * group) % kMatvecThreads, row = o / kTileRows % kRows;
-    const uint32_t slot = (tile + o / (kTileRows * kRows)) * kTileRows + o % kTileRows;
+    const auto exists = [&](const detail::Turn<kRows>& t) {
+      return t.output < kOutputs && t.slot < last * kTileRows && t.row < live;
+    };
     detail::Output out;
-    const bool wanted = o < kOutputs && slot < last * kTileRows && row < live;
-    if (wanted) out = detail::load_output<F>(a, p, slot, row);
+    if (const detail::Turn<kRows> t(group, tile); exists(t)) out = detail::load_output<F>(a, p, t.slot, t.row);
 
     float acc[kTiles][N][F::kAcc] = {};
     for (uint32_t c = start; c < chunks; c += kMatvecWarps) {
@@ -302,19 +210,19 @@ __global__ void __launch_bounds__(kMatvecThreads, 2)
     __syncthreads();
     start = (start - chunks) % kMatvecWarps;
 
-    if (o < (kOutputs + 31) / 32 * 32) {
-      const float* from = partials + group % 2 * kMatvecWarps * kOutputs + min(o, kOutputs - 1);
+    if (const detail::Turn<kRows> t(group, tile); t.output < (kOutputs + 31) / 32 * 32) {
+      const float* from = partials + group % 2 * kMatvecWarps * kOutputs + min(t.output, kOutputs - 1);
       float sum = 0;
 #pragma unroll
       for (uint32_t w = 0; w < kMatvecWarps; ++w) sum += from[w * kOutputs];
-      float v = F::finish(sum, info[row]) * out.scale + out.addend;
+      float v = F::finish(sum, info[t.row]) * out.scale + out.addend;
       if (a.silu != 0) {
         const float up = __shfl_down_sync(~0U, v, 8);
         v = v / (1 + expf(-v)) * up;
       }
-      const uint32_t column = a.map.column(slot);
-      const bool gate = a.silu == 0 || slot % kTileRows < 8;
-      if (wanted && gate && column != UINT32_MAX) p.y[row * a.y_stride + column] = v;
+      const uint32_t column = a.map.column(t.slot);
+      const bool gate = a.silu == 0 || t.slot % kTileRows < 8;
+      if (exists(t) && gate && column != UINT32_MAX) p.y[t.row * a.y_stride + column] = v;
     }
   }
 }
@@ -374,22 +282,30 @@ class Matvec {
   static bool in_shared(const MatvecArgs& a) {
     return a.rows == 1 && stages<kTiles, true>(a, 1) * kMatvecWarps * F::kChunkBytes >= kLeastRingBytes;
   }
+  // Blocks of two kernels share a multiprocessor only if it need not divide its memory anew between them.
+  template <class... P>
+  static void launch_whole(void (*kernel)(P...), const Grid& grid, const MatvecArgs& a, const MatvecPointers& p,
+                           const Launch& launch) {
+    TENON_CUDA_CHECK(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+    launch(kernel, grid, a, p);
+  }
   template <int T, int N>
   static void prepare_and_run(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
     const PreparedRows<F> rows(a.k, N);
-    launch(&prepare_rows_kernel<F, N>,
-           {.blocks = {a.rows}, .threads = {kMatvecThreads}, .shared_bytes = 4 * rows.padded}, a, p);
+    launch_whole(&prepare_rows_kernel<F, N>,
+                 {.blocks = {a.rows}, .threads = {kMatvecThreads}, .shared_bytes = 4 * rows.padded}, a, p, launch);
     run<T, N, false>(a, p, launch);
   }
   template <int T, int N, bool kShared>
   static void run(MatvecArgs a, const MatvecPointers& p, const Launch& launch) {
     constexpr uint32_t kRows = kShared ? 1 : 4 * N;
     a.stages = stages<T, kShared>(a, kRows);
-    launch(&matvec_kernel<F, T, N, kShared>,
-           {.blocks = {std::min(a.blocks, a.map.tiles())},
-            .threads = {kMatvecThreads},
-            .shared_bytes = matvec_layout<F, T, kShared>(a.k, kRows, a.stages).bytes},
-           a, p);
+    launch_whole(&matvec_kernel<F, T, N, kShared>,
+                 {.blocks = {std::min(a.blocks, a.map.tiles())},
+                  .threads = {kMatvecThreads},
+                  .shared_bytes = matvec_layout<F, T, kShared>(a.k, kRows, a.stages).bytes},
+                 a, p, launch);
   }
 };
 

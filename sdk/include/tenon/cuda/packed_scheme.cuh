@@ -7,7 +7,6 @@
 #pragma once
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -42,7 +41,8 @@ inline bool is_float(tenon_format format) {
 }
 
 inline void check_site(const tenon_linear& s) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  // Products of 32 bits hold; a row of x fits in shared memory.
+  constexpr int64_t kMostRows = 1 << 24, kMostColumns = 56 << 10;
   if (s.experts != 0) throw sdk::Refused("expert matrices are not supported; only dense models run with this scheme");
   if (s.x_format != TENON_F32 || s.y_format != TENON_F32) {
     throw sdk::Refused(std::string("activations in ") + tenon_format_name(s.x_format) + "; they must be f32");
@@ -56,9 +56,9 @@ inline void check_site(const tenon_linear& s) {
     }
     columns += s.out_dim[i];
   }
-  if (s.n_mats == 0 || columns <= 0 || columns > kMost || s.in_dim <= 0 || s.in_dim > kMost / 8) {
+  if (s.n_mats == 0 || columns <= 0 || columns > kMostRows || s.in_dim <= 0 || s.in_dim > kMostColumns) {
     throw sdk::Refused("a site of " + std::to_string(columns) + " rows and " + std::to_string(s.in_dim) +
-                       " columns; rows must be 1 to 2^31 - 1, columns 1 to 2^28 - 1");
+                       " columns; rows must be 1 to 2^24, columns 1 to 57344");
   }
 }
 
