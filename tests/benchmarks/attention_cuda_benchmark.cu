@@ -1,0 +1,171 @@
+// Attention on a GPU: a decode step's time by context in a captured graph of layers that each have a cache of their own
+// and append to it, and prefill by length. Prints every figure that tuning needs; runs in well under a minute.
+#include <cuda_runtime.h>
+
+#include <bit>
+#include <cstdio>
+#include <cstring>
+
+#include "../cuda/attention_plugin.h"
+#include "../cuda/recorder.h"
+#include "tenon/abi/attention.h"
+#include "tenon/sdk/cpu/kv_reader.h"
+
+namespace {
+
+using namespace tenon;
+using namespace tenon::test;
+using Mode = CudaRecorder::Mode;
+
+constexpr uint32_t kDim = 128;
+
+// Random values of a standard deviation of about 0.6; power, and so speed, depends on them.
+template <class T>
+__global__ void fill(T* to, size_t n) {
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < n; i += size_t{gridDim.x} * blockDim.x) {
+    uint64_t x = (i + 1) * 0x9e3779b97f4a7c15;
+    x ^= x >> 29, x *= 0xbf58476d1ce4e5b9, x ^= x >> 32;
+    to[i] = T(static_cast<float>(static_cast<int32_t>(x)) * 0x1p-31f);
+  }
+}
+
+struct Shape {
+  uint32_t q_heads, kv_heads, rows, context;  // context: tokens before the step
+  tenon_format codec;
+  uint32_t layers;
+  uint32_t kv_len = 0;  // of the program, 0: context + rows
+};
+
+// Layers of a step over caches like kv_cache.static's.
+class Step {
+ public:
+  Step(const CudaComponent& attention, const Shape& s) : host_(bounds(s)) {
+    const int64_t columns = int64_t{s.q_heads + 2 * s.kv_heads} * kDim;
+    const uint32_t tokens = kv_len(s);
+    const tenon_tid x = host_.input(sdk::tensor(TENON_F32, {s.rows, columns}), nullptr);
+    fill<<<1024, 256>>>(static_cast<float*>(host_.data(x)), s.rows * static_cast<size_t>(columns));
+    tenon_tensor q = sdk::tensor(TENON_F32, {s.rows, int64_t{s.q_heads} * kDim});
+    q.stride[0] = columns * 4;
+    const tenon_tid rope = host_.input(sdk::tensor(TENON_F32, {tokens, kDim}), nullptr);
+    const tenon_tid pages = host_.input<int32_t>(TENON_I32, {1, 1}, {0});
+    for (uint32_t i = 0; i < s.rows; ++i) host_.step_i32(TENON_STEP_POS)[i] = static_cast<int32_t>(s.context + i);
+    host_.step_i32(TENON_STEP_KV_LEN)[0] = static_cast<int32_t>(s.context);
+    host_.step_i32(TENON_STEP_SEQ_ROW)[1] = static_cast<int32_t>(s.rows);
+    fill<<<1024, 256>>>(static_cast<float*>(host_.data(rope)), size_t{tokens} * kDim);
+
+    tenon_fop ops[2] = {sdk::abi_struct<tenon_fop>(), sdk::abi_struct<tenon_fop>()};
+    ops[0].id = TENON_F_ROPE, ops[0].t[0] = rope, ops[0].i[0] = kDim;
+    ops[1].id = TENON_F_KV_APPEND;
+    const tenon_fop* pointers[] = {&ops[0], &ops[1]};
+    auto chain = sdk::abi_struct<tenon_chain>();
+    chain.n = 2, chain.op = pointers;
+    auto a = sdk::abi_struct<tenon_attn>();
+    a.q_heads = s.q_heads, a.kv_heads = s.kv_heads, a.k_dim = a.v_dim = kDim, a.q_format = TENON_F32;
+    a.scale = 0.08838835f, a.pro = &chain;
+    const auto& table = attention.table<tenon_attention>();
+    char text[256] = "";
+    tenon_reason why{text, sizeof(text)};
+    auto claim = sdk::abi_struct<tenon_claim>();
+    const tenon_kv_format format = sdk::cpu::plain_kv_format(s.codec);
+    const tenon_bounds b = bounds(s);
+    const auto check = [&](tenon_status status) {
+      if (status != TENON_OK) throw std::runtime_error(text);
+    };
+    check(table.claim(attention.self(), &a, &format, &b, &claim, &why));
+    if (claim.pro != 2) throw std::runtime_error("attention claims something else than rope and append");
+    for (uint32_t i = 0; i < s.layers; ++i) {
+      auto view = sdk::abi_struct<tenon_kv_view>();
+      view.format = &format, view.heads = s.kv_heads, view.k_dim = view.v_dim = kDim;
+      view.page_tokens = std::bit_ceil(tokens), view.columns = 1, view.pages = pages;
+      view.pos_rule = TENON_POS_LINEAR, view.sink_page = TENON_NO_PAGE;
+      const tenon_tensor plane = sdk::tensor(s.codec, {1, s.kv_heads, tokens, kDim});
+      view.k = host_.input(plane, nullptr), view.v = host_.input(plane, nullptr);
+      for (const tenon_tid t : {view.k, view.v}) {
+        const size_t n = size_t{s.kv_heads} * tokens * kDim;
+        if (s.codec == TENON_F16) {
+          fill<<<1024, 256>>>(static_cast<__half*>(host_.data(t)), n);
+        } else {
+          fill<<<1024, 256>>>(static_cast<__nv_bfloat16*>(host_.data(t)), n);
+        }
+      }
+      for (int64_t(*stride)[3] : {&view.k_stride, &view.v_stride}) {
+        (*stride)[0] = plane.stride[0], (*stride)[1] = plane.stride[2], (*stride)[2] = plane.stride[1];
+      }
+      auto call = sdk::abi_struct<tenon_attn_call>();
+      call.q = host_.slice(x, q, 0);
+      call.out = host_.output(TENON_F32, {s.rows, int64_t{s.q_heads} * kDim});
+      call.kv = &view, call.pro = &chain, call.claim = &claim;
+      check(table.record(attention.self(), &a, &call, host_.recorder(), &why));
+    }
+  }
+  CudaRecorder& host() { return host_; }
+
+ private:
+  static uint32_t kv_len(const Shape& s) { return s.kv_len != 0 ? s.kv_len : s.context + s.rows; }
+  static tenon_bounds bounds(const Shape& s) { return CudaRecorder::bounds(s.rows, 1, kv_len(s)); }
+  CudaRecorder host_;
+};
+
+void decode(const CudaComponent& attention, uint32_t q_heads, uint32_t kv_heads, uint32_t rows, bool long_program) {
+  std::printf("decode, %u query heads, %u KV heads, %u row%s, fp16%s\n", q_heads, kv_heads, rows, rows == 1 ? "" : "s",
+              long_program ? ", program for 131072 tokens" : "");
+  for (const uint32_t context : {16u, 200u, 1000u, 4096u, 8192u, 32768u, 131071u}) {
+    const double bytes = static_cast<double>(context + rows) * kv_heads * kDim * 4;
+    const auto layers = static_cast<uint32_t>(
+        std::min(64.0, std::max(2.0, 3e9 / (long_program ? 131072.0 * kv_heads * kDim * 4 : bytes))));
+    Step step(attention, {.q_heads = q_heads,
+                          .kv_heads = kv_heads,
+                          .rows = rows,
+                          .context = context,
+                          .codec = TENON_F16,
+                          .layers = layers,
+                          .kv_len = long_program ? 131072u : 0u});
+    const double us = step.host().time_us(Mode::kGraph, 20) / layers;
+    const double list = step.host().time_us(Mode::kList, 5) / layers;
+    std::printf("  context %6u: %8.2f us a layer (%2u layers), %6.0f GB/s; without overlap and graph %8.2f us\n",
+                context, us, layers, bytes / us * 1e-3, list);
+  }
+}
+
+void prefill(const CudaComponent& attention, uint32_t kv_heads, tenon_format codec) {
+  std::printf("prefill, 32 query heads, %u KV heads, %s, causal\n", kv_heads, tenon_format_name(codec));
+  for (const uint32_t rows : {512u, 2048u, 8192u, 32768u}) {
+    Step step(attention,
+              {.q_heads = 32, .kv_heads = kv_heads, .rows = rows, .context = 0, .codec = codec, .layers = 1});
+    const double flops = 2.0 * rows * rows * kDim * 32;
+    std::printf("  %5u rows:", rows);
+    double all = 0;
+    for (const auto& op : step.host().op_times(rows > 10000 ? 3 : 10)) {
+      all += op.us;
+      std::printf(" %s %.1f us,", op.name.c_str(), op.us);
+      if (op.name == "attention") std::printf(" %.0f TFLOP/s,", flops / op.us * 1e-6);
+    }
+    std::printf(" together %.0f TFLOP/s\n", flops / all * 1e-6);
+  }
+}
+
+}  // namespace
+
+int main() {
+  if (const std::string why = cuda_missing(); !why.empty()) {
+    std::printf("%s\n", why.c_str());
+    return 0;
+  }
+  try {
+    const CudaComponent attention("attention", "flash");
+    cudaDeviceProp properties{};
+    TENON_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
+    std::printf("%s, %d multiprocessors\n", properties.name, properties.multiProcessorCount);
+    decode(attention, 32, 32, 1, false);
+    decode(attention, 32, 8, 1, false);
+    decode(attention, 32, 8, 5, false);
+    decode(attention, 32, 8, 1, true);
+    prefill(attention, 32, TENON_F16);
+    prefill(attention, 32, TENON_BF16);
+    prefill(attention, 8, TENON_BF16);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+  return 0;
+}
