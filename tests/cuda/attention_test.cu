@@ -173,6 +173,8 @@ TEST_F(CudaAttention, PrefillsEveryShapeOfHeads) {
       check(*flash_, c, dim);
       c.window = 70, c.page_tokens = 16;
       check(*flash_, c, dim);
+      c.softcap = 6;
+      check(*flash_, c, dim);
     }
   }
 }

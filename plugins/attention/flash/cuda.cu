@@ -58,6 +58,9 @@ struct Recording {
     args.rows = b.rows, args.rows_per_seq = std::min(b.rows, std::max(1u, b.rows_per_seq)),
     args.seqs = std::max(1u, b.seqs);
     args.kv_len = static_cast<uint32_t>(std::min<uint64_t>(b.kv_len, args.kv.capacity()));
+    // Pages of the planes, as far as their tensors reach.
+    const tenon_tensor plane = r.describe(call.kv->k);
+    args.kv_pages = static_cast<uint32_t>(plane.dim[0] * plane.stride[0] / args.kv.k.page);
     args.window = a.window, args.scale = a.scale, args.softcap = a.softcap;
   }
 
@@ -121,7 +124,7 @@ struct Recording {
                        args);
   }
 
-  void prefill_step() {
+  void prefill_step(uint32_t arch) {
     const tenon_tid converted =
         r.temp(sdk::tensor(args.kv.k.codec, {args.rows, int64_t{args.q_heads} * args.kv.k.dim}));
     const double columns = double(args.q_heads) * args.kv.k.dim + (args.append != 0 ? kv_columns() : 0);
@@ -139,7 +142,12 @@ struct Recording {
     for (tenon_operand& o : operands) {
       if (o.tensor == call.q) o = operands[kConverted];  // Q itself is not needed any more
     }
-    cuda::emit<prefill>(r, {.name = "attention", .operands = operands, .chunks = {}, .cost = cost(args.rows)}, args);
+    const sdk::OpSpec spec{.name = "attention", .operands = operands, .chunks = {}, .cost = cost(args.rows)};
+    if (can_prefill_wgmma(args, arch)) {
+      cuda::emit<prefill_wgmma>(r, spec, args, TENON_OP_FOREIGN);  // takes more than half a multiprocessor
+    } else {
+      cuda::emit<prefill>(r, spec, args);
+    }
   }
 };
 
@@ -179,7 +187,7 @@ void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Record
   if (call.claim->variant == kDecode) {
     recording.decode_step(units_, std::max(kLeastGranule, split_ / kGranulesOfSplit));
   } else {
-    recording.prefill_step();
+    recording.prefill_step(arch_);
   }
 }
 

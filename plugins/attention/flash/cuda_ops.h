@@ -17,7 +17,7 @@ struct GpuArgs {
   int64_t q_row, out_row, lse_row;            // floats
   uint32_t q_heads, group;                    // group: query heads of a KV head
   uint32_t rows, rows_per_seq, seqs, kv_len;  // bounds
-  uint32_t window, reserved;
+  uint32_t window, kv_pages;                  // pages: that the planes have
   uint32_t has_sink, want_lse;
   float scale, softcap;
   // What of the prologue is claimed. The rows of Q are then followed by those of K and V.
