@@ -289,7 +289,9 @@ void Program::link(const StorageTable& storages, const Memory& memory, void* que
     launch.zeroed = memory.zeroed == nullptr ? nullptr : memory.zeroed + op.zeroed_offset;
     launch.stable = op.stable;
     launch.queue = queue;
-    if (overlap && (op.flags & TENON_OP_FOREIGN) == 0) launch.flags |= TENON_LAUNCH_OVERLAP;
+    // The first op begins when the step before has ended: it reads the state that the step's last op wrote.
+    const bool first = launches_.empty();
+    if (overlap && !first && (op.flags & TENON_OP_FOREIGN) == 0) launch.flags |= TENON_LAUNCH_OVERLAP;
     launches_.push_back(launch);
   }
 }

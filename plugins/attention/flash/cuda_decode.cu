@@ -418,7 +418,6 @@ template <class E, uint32_t D>
 __global__ void __launch_bounds__(kThreads, 2)
     decode_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p, float* scratch,
                   uint32_t* counters) {
-  cuda::trigger();
   extern __shared__ __align__(128) char smem[];
   Work w{};
   w.kv_head = blockIdx.x % a.kv.heads, w.seq = blockIdx.y;

@@ -20,7 +20,6 @@ constexpr uint32_t kPrepareWarps = 8;
 template <class E, uint32_t kPerLane>
 __global__ void __launch_bounds__(32 * kPrepareWarps)
     prepare_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p) {
-  cuda::trigger();
   cuda::wait();
   const uint32_t head = blockIdx.x * kPrepareWarps + threadIdx.x / 32, q_columns = a.q_heads * a.kv.k.dim;
   if (head >= a.q_heads + (a.append != 0 ? 2 * a.kv.heads : 0)) return;
@@ -191,7 +190,6 @@ struct Prefill {
 template <class E, uint32_t D>
 __global__ void __launch_bounds__(kThreads)
     prefill_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p) {
-  cuda::trigger();
   extern __shared__ __align__(128) char smem[];
   const QueryTile t = QueryTile::of<kRows>(p, blockIdx.y);
   cuda::wait();

@@ -35,7 +35,6 @@ RowPointers pointers(const cuda::Launch& l, size_t own) {
 // f(row, column, x) for every element that a thread is to make.
 template <class F>
 __device__ void each_element(const RowArgs& a, const RowPointers& p, int64_t columns, F f) {
-  cuda::trigger();
   cuda::wait();
   const uint32_t live = min(*p.live, a.rows);
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
@@ -106,7 +105,6 @@ __device__ float block_sum(float value) {
 
 // A block a row.
 __global__ void rmsnorm_kernel(RowArgs a, RowPointers p) {
-  cuda::trigger();
   cuda::wait();
   const uint32_t live = min(*p.live, a.rows);
   for (uint32_t r = blockIdx.y; r < live; r += gridDim.y) {
@@ -120,7 +118,6 @@ __global__ void rmsnorm_kernel(RowArgs a, RowPointers p) {
 
 // A warp a head; the values are copied.
 __global__ void qk_norm_kernel(RowArgs a, RowPointers p) {
-  cuda::trigger();
   cuda::wait();
   const uint32_t live = min(*p.live, a.rows), lane = threadIdx.x % 32;
   const int32_t heads = a.q_heads + 2 * a.kv_heads;
@@ -154,7 +151,6 @@ struct GatherArgs {
   uint32_t rows, padding;
 };
 __global__ void gather_kernel(GatherArgs a, const float* x, float* y, const uint32_t* live, const int32_t* out_row) {
-  cuda::trigger();
   cuda::wait();
   if (blockIdx.y >= min(live[2], a.rows)) return;
   const float* from = x + out_row[blockIdx.y] * a.x_stride;
@@ -180,7 +176,6 @@ struct VerifyPointers {
   const int32_t *out_row, *seq_row, *token, *parent;
 };
 __global__ void verify_kernel(VerifyPointers p) {
-  cuda::trigger();
   cuda::wait();
   const uint32_t seqs = p.live[1], outs = p.live[2];
   for (uint32_t s = threadIdx.x; s < seqs; s += blockDim.x) {
@@ -209,7 +204,6 @@ struct AdvancePointers {
   int32_t *token, *pos, *kv_len;
 };
 __global__ void advance_kernel(AdvanceArgs a, AdvancePointers p) {
-  cuda::trigger();
   cuda::wait();
   const uint32_t live = p.live[0], seqs = p.live[1], outs = p.live[2], count = *p.count;
   uint32_t* entry = p.outbox + size_t{count % a.entries} * a.words;

@@ -24,7 +24,6 @@ struct AppendPointers {
 // A thread writes two elements of a row's K or V, or one if a head has an odd number.
 template <class K, class V>
 __global__ void append_kernel(AppendArgs a, AppendPointers p) {
-  cuda::trigger();
   cuda::wait();
   const uint32_t live = min(*p.live, a.rows), step = (a.kv.k.dim | a.kv.v.dim) % 2 == 0 ? 2 : 1;
   const uint32_t k_columns = a.kv.heads * a.kv.k.dim, columns = k_columns + a.kv.heads * a.kv.v.dim;
@@ -71,7 +70,6 @@ struct DequantPointers {
 // A block takes kDequantTokens tokens of one head of one sequence.
 template <class From, class To>
 __global__ void dequant_kernel(DequantArgs a, DequantPointers p) {
-  cuda::trigger();
   cuda::wait();
   const uint32_t seq = blockIdx.z, head = blockIdx.y;
   if (seq >= p.live[1] || p.seq_slot[seq] < 0) return;

@@ -109,7 +109,8 @@ typedef struct tenon_op {
 enum { TENON_OP_FOREIGN = 1 /* holds kernels that do not obey the overlap contract (cuBLASLt): never overlapped */ };
 
 /* THE OVERLAP CONTRACT of every kernel not flagged FOREIGN
- * 1. Any point may trigger dependents; the start is best.  Triggering promises nothing about memory.
+ * 1. Dependents are triggered when the wait is over: one kernel runs, one stands by with its stable operands.  Triggering
+ *    promises nothing about memory.
  * 2. Before the wait a kernel may read stable operands (weights, step state, older KV) and write nothing global.
  * 3. Every block, on every path, executes the wait before it exits: also idle blocks, also with no live rows.
  * 4. After its wait everything earlier in the program is complete and visible (by induction over 3).

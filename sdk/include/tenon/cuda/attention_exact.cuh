@@ -55,7 +55,6 @@ template <class E>
 __global__ void __launch_bounds__(32 * kWarps)
     kernel(const __grid_constant__ Args a, const __grid_constant__ Pointers p) {
   constexpr uint32_t kPerLane = kMostDim / 32;
-  trigger();
   wait();
   __shared__ float values[kWarps][kMostDim], tops[kWarps], sums[kWarps];
   const uint32_t head = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -2,7 +2,7 @@
 //
 //   __global__ void kernel(cuda::CandidateInput in, ...) {
 //     cuda::CandidateRow row;
-//     if (!cuda::open(in, row)) return;       // triggers, waits
+//     if (!cuda::open(in, row)) return;       // waits
 //     cuda::for_each_entry(row, [&](uint32_t i, float logit) { ... });
 //   }
 //   launch(&kernel, cuda::entry_grid(grid), cuda::CandidateInput(grid, launch), ...);     in the op
@@ -54,7 +54,6 @@ struct CandidateRow {
 
 // Every kernel's beginning, the overlap contract's included. False: the block's row is padding, nothing is to be done.
 __device__ inline bool open(const CandidateInput& in, CandidateRow& row) {
-  trigger();
   row.row = blockIdx.y;
   const bool live = row.row < in.live[2];
   if (live) row.step_row = in.out_row[row.row], row.slot = in.slot[row.step_row];

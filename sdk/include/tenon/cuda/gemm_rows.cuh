@@ -70,7 +70,6 @@ template <class T, int V>
 __global__ void __launch_bounds__(kRowThreads)
     norm_rows_kernel(NormRowsArgs a, const float* __restrict__ x, const float* __restrict__ weight, T* __restrict__ y,
                      const uint32_t* live) {
-  trigger();
   wait();
   const uint32_t row = blockIdx.x, first = threadIdx.x * V, step = kRowThreads * V;
   x += row * a.x_stride, y += row * a.y_stride;
@@ -149,7 +148,6 @@ template <class T, int V>
 __global__ void __launch_bounds__(kRowThreads)
     silu_mul_rows_kernel(SiluMulArgs a, const T* __restrict__ x, float* __restrict__ y, const uint32_t* live,
                          const float* __restrict__ bias) {
-  trigger();
   wait();
   const int64_t row = blockIdx.y, i = (int64_t{blockIdx.x} * kRowThreads + threadIdx.x) * V;
   if (a.first_row + row >= *live || i >= a.columns) return;

@@ -125,7 +125,6 @@ __global__ void __launch_bounds__(kMatvecThreads, 2)
     matvec_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
   constexpr uint32_t kRows = kShared ? 1 : 4 * N, kOutputs = kTiles * kTileRows * kRows;
   extern __shared__ __align__(128) uint8_t memory[];
-  trigger();
 
   // Before the wait: weights.
   const uint32_t warp = threadIdx.x / 32, lane = lane_id(), chunks = chunks_of<F>(a.k);
@@ -233,7 +232,6 @@ __global__ void __launch_bounds__(kMatvecThreads)
     prepare_rows_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
   extern __shared__ __align__(128) uint8_t stage[];
   __shared__ float block[3 * kMatvecWarps];
-  trigger();
   wait();
   const PreparedRows<F> rows(a.k, N);
   const uint32_t row = blockIdx.x;

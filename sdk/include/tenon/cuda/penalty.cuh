@@ -80,7 +80,6 @@ struct AcceptPointers {
   const int32_t *accepted, *seq_slot, *seq_row, *token;
 };
 inline __global__ void count_accepted_kernel(sdk::cpu::AcceptArgs a, AcceptPointers p) {
-  trigger();
   wait();
   const uint32_t s = blockIdx.x;
   if (s >= p.live[1] || p.seq_slot[s] < 0) return;

@@ -37,7 +37,6 @@ __device__ inline void store_octet(H* to, uint32_t n, const float (&v)[8]) {
 // A warp a chunk, in turn. to: (columns, k) in natural order.
 template <class F, class H>
 __global__ void unpack_kernel(const UnpackArgs a, const uint8_t* weights, const float* scales, H* to) {
-  trigger();
   wait();
   const uint32_t lane = lane_id(), chunks = chunks_of<F>(a.k), all = a.map.tiles() * chunks;
   for (uint32_t c = (blockIdx.x * blockDim.x + threadIdx.x) / 32; c < all; c += gridDim.x * blockDim.x / 32) {
@@ -70,7 +69,6 @@ void run_unpack(const UnpackArgs& a, const Launch& launch) {
 template <class F>
 __global__ void lookup_kernel(const UnpackArgs a, const uint8_t* weights, const float* scales, const int32_t* index,
                               const uint32_t* live, float* y) {
-  trigger();
   wait();
   const uint32_t row = blockIdx.x;
   if (row >= *live) return;
