@@ -12,6 +12,7 @@
 
 #include "cuda_ops.h"
 #include "head.cuh"
+#include "tenon/cuda/block_size.h"
 #include "tenon/cuda/overlap.cuh"
 #include "tensor_core.cuh"
 
@@ -28,11 +29,11 @@ constexpr float kNothing = -INFINITY;
 template <uint32_t D>
 struct Shape {
   static constexpr uint32_t kTileBytes = kKeysOfTile * D * 2;
-  static constexpr uint32_t kSlots = D == 64 ? 8 : D == 128 ? 6 : 3;  // tiles of a warp's ring
+  static constexpr uint32_t kSlots = D == 64 ? 8 : D == 128 ? 5 : 3;  // tiles of a warp's ring
   static constexpr uint32_t kRingBytes = kWarps * kSlots * kTileBytes;
   static constexpr uint32_t kPartRow = D + 8;  // floats; the padding spreads rows over the banks
   static constexpr uint32_t kSharedBytes = kRingBytes + kQueries * D * 2;
-  static_assert(kWarps * kQueries * kPartRow * 4 <= kRingBytes);
+  static_assert(kWarps * kQueries * kPartRow * 4 <= kRingBytes && (D == 256 || kSharedBytes <= cuda::kSmallBlockBytes));
 };
 
 __host__ __device__ uint32_t queries_of_block(const GpuArgs& a) {
@@ -419,6 +420,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     decode_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p, float* scratch,
                   uint32_t* counters) {
   extern __shared__ __align__(128) char smem[];
+  cuda::trigger();
   Work w{};
   w.kv_head = blockIdx.x % a.kv.heads, w.seq = blockIdx.y;
   w.query = blockIdx.x / a.kv.heads * kQueries;

@@ -17,20 +17,20 @@
 #include "tenon/cuda/formats.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
+#include "tenon/cuda/block_size.h"
 #include "tenon/cuda/row_prologue.cuh"
 #include "tenon/cuda/row_sources.cuh"
 
 namespace tenon::cuda {
 
 inline constexpr uint32_t kMatvecRows = 16;  // at most
-inline constexpr uint32_t kHalfSharedBytes = 112 << 10;
-
 struct MatvecArgs {
   TileMap map;
   uint32_t k, rows;
   uint32_t blocks;  // at most; multiprocessors
   uint32_t stages;  // of a warp's ring, at most
   uint32_t silu;    // 1: y = silu(first half) * second half; map.halves is 1 then, and there is no addend
+  uint32_t large;   // 1: a large block, else a small one; see block_size.h
   float eps;
   int64_t x_stride, y_stride, addend_stride;  // in elements
 };
@@ -126,6 +126,7 @@ __global__ void __launch_bounds__(kMatvecThreads, 2)
   constexpr uint32_t kRows = kShared ? 1 : 4 * N, kOutputs = kTiles * kTileRows * kRows;
   extern __shared__ __align__(128) uint8_t memory[];
 
+  trigger();
   // Before the wait: weights.
   const uint32_t warp = threadIdx.x / 32, lane = lane_id(), chunks = chunks_of<F>(a.k);
   const uint32_t tiles = a.map.tiles(), first = tiles * blockIdx.x / gridDim.x,
@@ -274,36 +275,31 @@ class Matvec {
   template <int T, bool kShared>
   static uint32_t stages(const MatvecArgs& a, uint32_t rows) {
     const MatvecLayout none = matvec_layout<F, T, kShared>(a.k, rows, 0);
-    if (none.bytes >= kHalfSharedBytes) return 0;
-    return std::min(a.stages, (kHalfSharedBytes - none.bytes) / (kMatvecWarps * (F::kChunkBytes + 8)));
+    const uint32_t room = a.large != 0 ? kLargeBlockBytes : kSmallBlockBytes;
+    if (none.bytes >= room) return 0;
+    return std::min(a.stages, (room - none.bytes) / (kMatvecWarps * (F::kChunkBytes + 8)));
   }
   static bool in_shared(const MatvecArgs& a) {
     return a.rows == 1 && stages<kTiles, true>(a, 1) * kMatvecWarps * F::kChunkBytes >= kLeastRingBytes;
   }
-  // Blocks of two kernels share a multiprocessor only if it need not divide its memory anew between them.
-  template <class... P>
-  static void launch_whole(void (*kernel)(P...), const Grid& grid, const MatvecArgs& a, const MatvecPointers& p,
-                           const Launch& launch) {
-    TENON_CUDA_CHECK(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-    launch(kernel, grid, a, p);
-  }
   template <int T, int N>
   static void prepare_and_run(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
     const PreparedRows<F> rows(a.k, N);
-    launch_whole(&prepare_rows_kernel<F, N>,
-                 {.blocks = {a.rows}, .threads = {kMatvecThreads}, .shared_bytes = 4 * rows.padded}, a, p, launch);
-    run<T, N, false>(a, p, launch);
+    MatvecArgs large = a;
+    large.large = 1;  // what is before it is small
+    launch(&prepare_rows_kernel<F, N>,
+           {.blocks = {a.rows}, .threads = {kMatvecThreads}, .shared_bytes = 4 * rows.padded}, a, p);
+    run<T, N, false>(large, p, launch);
   }
   template <int T, int N, bool kShared>
   static void run(MatvecArgs a, const MatvecPointers& p, const Launch& launch) {
     constexpr uint32_t kRows = kShared ? 1 : 4 * N;
     a.stages = stages<T, kShared>(a, kRows);
-    launch_whole(&matvec_kernel<F, T, N, kShared>,
+    launch(&matvec_kernel<F, T, N, kShared>,
                  {.blocks = {std::min(a.blocks, a.map.tiles())},
                   .threads = {kMatvecThreads},
-                  .shared_bytes = matvec_layout<F, T, kShared>(a.k, kRows, a.stages).bytes},
-                 a, p, launch);
+                  .shared_bytes = a.large != 0 ? kLargeBlockBytes : kSmallBlockBytes},
+                 a, p);
   }
 };
 

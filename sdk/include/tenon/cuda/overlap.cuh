@@ -1,15 +1,19 @@
 // The device side of the overlap contract (tenon/abi/program.h). A kernel first reads what is stable (weights, step state,
 // older keys and values), and calls wait() before it reads or writes anything else. Every block calls wait() on every path
-// before it exits. On GPUs before Hopper it is nothing and kernels are launched plainly.
+// before it exits. On GPUs before Hopper these are nothing and kernels are launched plainly.
 #pragma once
 
 namespace tenon::cuda {
 
-// All that was recorded before this kernel is complete and visible.
-//
-// Only now may the kernel behind begin, so that no more than one stands by while this one works. If all of them began as
-// soon as they could, the blocks of several would fill the multiprocessors unevenly, and some would get two blocks of the
-// kernel whose turn it is and others none (measured: a third of the speed).
+// The kernel behind may begin as soon as there is room for it. Promises nothing about memory. Only for kernels whose blocks
+// keep to the sizes of block_size.h, or their blocks pile up on some multiprocessors and leave others empty.
+__device__ __forceinline__ void trigger() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// All that was recorded before this kernel is complete and visible. The kernel behind may begin now, if it has not.
 __device__ __forceinline__ void wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -22,6 +23,7 @@ namespace tenon::cuda {
 
 struct PackedSite {
   uint32_t code = 0;
+  bool large = true;  // blocks; see matvec.cuh
   TileMap map{};
   uint32_t k = 0;
   std::vector<uint32_t> first, rows;  // of each matrix: its column in y, its rows
@@ -86,6 +88,8 @@ class PackedScheme : public sdk::Quantization<T> {
   std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
     auto site = std::make_unique<Site>();
     site->code = self().code(s), site->k = static_cast<uint32_t>(s.in_dim);
+    const std::string_view role = s.role;
+    site->large = role != "qkv" && role != "gate_up";
     for (uint32_t i = 0; i < s.n_mats; ++i) {
       site->first.push_back(site->map.columns), site->rows.push_back(static_cast<uint32_t>(s.out_dim[i]));
       site->map.columns += site->rows.back();
@@ -165,6 +169,7 @@ class PackedScheme : public sdk::Quantization<T> {
     for (uint32_t i = 0; i < T::kStores; ++i) operands.push_back({call.store[i], TENON_READ});
     RecordedArgs a{};
     a.map = site.map, a.k = site.k, a.rows = rows, a.blocks = blocks_, a.stages = kMostStages;
+    a.large = site.large ? 1 : 0;
     a.x_stride = rec.describe(call.x).stride[0] / 4, a.y_stride = rec.describe(call.y).stride[0] / 4;
     if (!pro.empty()) {
       a.has_norm = 1, a.eps = pro[0].f[0];

@@ -1,0 +1,15 @@
+// How much shared memory a block takes, so that kernels that overlap share all multiprocessors evenly.
+//
+// A multiprocessor (227 KB) holds a small block beside a large one, and never two large ones. Kernels that follow each other
+// as small, large, small, large lie evenly: a large one finds no room where it already is, a small one none where both are.
+// Without that rule the blocks of a kernel pile up in pairs wherever a kernel of few blocks left room, and what follows runs
+// at a third of its speed. In a layer: qkv small, attention at most small, o large, gate and up small, down large.
+#pragma once
+
+#include <cstdint>
+
+namespace tenon::cuda {
+
+inline constexpr uint32_t kSmallBlockBytes = 94 << 10, kLargeBlockBytes = 130 << 10;
+
+}  // namespace tenon::cuda
