@@ -10,6 +10,7 @@ namespace {
 
 // A model may have room for far more tokens than anyone means to use.
 constexpr uint32_t kDefaultCapacity = 8192;
+constexpr uint32_t kFewRows = 16;
 
 }  // namespace
 
@@ -26,6 +27,9 @@ void Pipeline::Impl::choose_shapes() {
   };
   add(seqs, 1, seqs, true);
   if (draft_tokens > 0) add(seqs * (1 + draft_tokens), 1 + draft_tokens, seqs * (1 + draft_tokens), true);
+  // Short prompts and their rests: weights then pass once, as for one token, and not through a product of many rows.
+  if (parts.queues() && prefill > kFewRows && shapes.back().rows < kFewRows)
+    add(kFewRows, kFewRows, shapes.back().out_rows, true);
   if (prefill > shapes.back().rows) add(prefill, prefill, shapes.back().out_rows, true);
   if (options.score_rows > 0) add(prefill, prefill, std::min(prefill, options.score_rows), false);
 }
