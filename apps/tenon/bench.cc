@@ -19,7 +19,12 @@ struct Args {
   std::string format = "table", output;
 };
 
-struct Interrupted {};
+// t.json.gz -> t-2.json.gz
+std::string numbered(const std::filesystem::path& path, uint32_t number) {
+  std::string name = path.filename();
+  name.insert(std::min(name.find('.', 1), name.size()), '-' + std::to_string(number));
+  return path.parent_path() / name;
+}
 
 std::vector<BenchPoint> points_of(const Args& args) {
   std::vector<BenchPoint> points;
@@ -29,6 +34,9 @@ std::vector<BenchPoint> points_of(const Args& args) {
         for (const uint32_t fresh : args.new_tokens) points.push_back({prompt, fresh, batch, threads});
       }
     }
+  }
+  if (points.size() > 1) {
+    for (size_t i = 0; i < points.size(); ++i) points[i].number = static_cast<uint32_t>(i + 1);
   }
   return points;
 }
@@ -63,6 +71,7 @@ class Bench {
         {.config = args.pipeline.config, .set = args.pipeline.overrides(), .plugin_dirs = args.pipeline.plugin_dirs});
     model_ = engine->config().model.path;
     capacity_ = engine->config().capacity;
+    trace_ = engine->config().trace.path;
   }
 
   const std::string& model() const { return model_; }
@@ -79,7 +88,7 @@ class Bench {
   const Bandwidth& bandwidth(const Pipeline& pipeline);
 
   const Args& args_;
-  std::string model_;
+  std::string model_, trace_;
   uint32_t capacity_ = 0;  // 0 = the configuration leaves it open
   std::map<uint32_t, Bandwidth> bandwidths_;
 };
@@ -87,6 +96,7 @@ class Bench {
 PipelineArgs Bench::arguments(const BenchPoint& point) const {
   PipelineArgs args = args_.pipeline;
   if (point.threads > 0) args.threads = static_cast<int>(point.threads);
+  if (point.number > 0 && !trace_.empty()) args.trace = numbered(trace_, point.number);
   if (capacity_ == 0) {
     const uint64_t tokens = (uint64_t{point.prompt_tokens} + point.new_tokens + 7) / 8 * 8;
     args.set.push_back("kv_cache.capacity=" + std::to_string(tokens));
@@ -222,7 +232,9 @@ Run add_bench(CLI::App& app) {
       "bench",
       "Measure prefill and decode over all combinations of the lists given. Each point has an engine of its own, whose "
       "kv_cache.capacity is the prompt and the new tokens unless the configuration states one; prompts are fixed "
-      "pseudo-random tokens. A point that fails does not stop the others; the exit code is then 1.");
+      "pseudo-random tokens. A point that fails does not stop the others; the exit code is then 1. With several "
+      "points, "
+      "each writes a trace of its own: --trace t.json makes t-1.json, t-2.json, ...");
   auto args = std::make_shared<Args>();
   args->pipeline.add_to(*command);
   command->remove_option(command->get_option("--threads"));

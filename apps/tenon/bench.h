@@ -15,6 +15,7 @@ namespace tenon::app {
 struct BenchPoint {
   uint32_t prompt_tokens = 0, new_tokens = 0, batch = 0;
   uint32_t threads = 0;  // 0 = as configured
+  uint32_t number = 0;   // from 1 on among several; 0 = the only one
 };
 
 struct Spread {

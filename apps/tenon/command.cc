@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <mutex>
 #include <thread>
@@ -21,15 +22,17 @@ StopState& stop_state() {
   static auto* state = new StopState;  // the thread that waits outlives main
   return *state;
 }
-volatile std::sig_atomic_t interrupts = 0, terminated = 0;
+// Any thread may be the one that a signal interrupts.
+std::atomic<uint32_t> interrupts = 0;
+std::atomic<bool> terminated = false;
+static_assert(decltype(interrupts)::is_always_lock_free && decltype(terminated)::is_always_lock_free);
 
 // request_stop() is not for signal handlers: a thread waits for the pipe.
 int interrupt_pipe[2] = {-1, -1};
 
 void on_interrupt(int signal) {
-  interrupts = interrupts + 1;
-  if (signal == SIGTERM) terminated = 1;
-  if (interrupts > 1) _exit(kInterrupted);
+  if (signal == SIGTERM) terminated = true;
+  if (++interrupts > 1) _exit(kInterrupted);
   const char byte = 1;
   static_cast<void>(!write(interrupt_pipe[1], &byte, 1));
 }
@@ -112,7 +115,7 @@ std::stop_token interruption() {
 }
 
 bool rearm_interruption() {
-  if (terminated != 0) return false;
+  if (terminated) return false;
   const std::lock_guard lock(stop_state().mutex);
   stop_state().source = std::stop_source();
   interrupts = 0;
@@ -144,8 +147,13 @@ trace::Recorder* Session::make_recorder(const PipelineConfig& config) {
 Session::~Session() = default;
 
 void Session::load() {
+  const std::stop_token cancel = interruption();
+  spdlog::debug("loading {}", engine_->config().model.path);
   Progress progress("loading");
-  engine_->load([&](uint64_t done, uint64_t total) { progress.update(done, total); });
+  engine_->load([&](uint64_t done, uint64_t total) {
+    progress.update(done, total);
+    if (cancel.stop_requested()) throw Interrupted();
+  });
   progress.finish();
 }
 

@@ -56,13 +56,16 @@ std::stop_token interruption();
 // SIGTERM: the process is to end.
 bool rearm_interruption();
 
+// Thrown where work ends early that leaves nothing to show; the process ends with kInterrupted.
+struct Interrupted {};
+
 // An engine with the trace that its configuration asks for.
 class Session {
  public:
   Session(const PipelineArgs& args, uint32_t score_rows = 0);
   ~Session();
   Engine& engine() { return *engine_; }
-  // Loads with progress on standard error.
+  // Loads with progress on standard error. Throws Interrupted.
   void load();
   // Ends the trace; says where it is, or what went wrong with it. False if it could not be written.
   bool finish_trace();

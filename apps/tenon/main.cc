@@ -55,6 +55,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     const int code = app.exit(e);
     return code == 0 ? kOk : kUsage;
+  } catch (const Interrupted&) {
+    return kInterrupted;
   } catch (const tenon::Error& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return exit_code(e.code());

@@ -30,9 +30,9 @@ install_packages() {
   # env, since sudo drops the environment.
   if ! { "${root[@]}" apt-get update && "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y \
     --no-install-recommends "${missing[@]}"; } </dev/null >"$log" 2>&1; then
-    tail -n 20 "$log" >&2
-    fail "the packages could not be installed (log: $log). With no network, install on another way and run this again:" \
-      "  apt-get install ${missing[*]}"
+    tail -n 5 "$log" >&2
+    fail "the packages could not be installed, for the reason above (all of it: $log)." \
+      "Have them installed by other means and run this again:" "  apt-get install ${missing[*]}"
   fi
   rm -f "$log"
 }

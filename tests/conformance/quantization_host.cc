@@ -6,6 +6,7 @@
 #include <cfloat>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <stdexcept>
 
@@ -17,6 +18,7 @@ namespace tenon::test {
 namespace {
 
 constexpr float kEps = 1e-5F;
+constexpr size_t kAlignment = 256;  // of stores that the host allocates
 
 // The definitions of the schemes once more, a row at a time.
 std::vector<float> int8_row(const float* w, int64_t k) {
@@ -45,13 +47,14 @@ std::vector<float> int4_row(const float* w, int64_t k, int64_t group) {
 }
 
 std::vector<float> as_held(const Scheme& scheme, std::vector<float> file, int64_t k) {
-  if (scheme.name == "gguf" || scheme.dtype == "stored" || scheme.dtype == "fp32") return file;
+  if (scheme.dtype == "stored" || scheme.dtype == "fp32") return file;
   if (scheme.name == "none") {
     for (float& w : file) {
       w = scheme.dtype == "fp16" ? sdk::cpu::half_to_float(sdk::cpu::float_to_half(w)) : as_bf16(w);
     }
     return file;
   }
+  if (scheme.name != "int8wo" && scheme.group == 0) return file;
   for (size_t at = 0; at < file.size(); at += static_cast<size_t>(k)) {
     const std::vector<float> row =
         scheme.name == "int8wo" ? int8_row(&file[at], k) : int4_row(&file[at], k, scheme.group);
@@ -148,9 +151,13 @@ QuantizedSite::QuantizedSite(const Scheme& scheme, const SiteCase& site, uint32_
 }
 
 void QuantizedSite::load(uint32_t rows_a_load) {
+  std::vector<std::vector<uint8_t>> room;
   std::vector<void*> pointers;
-  for (uint32_t i = 0; i < footprint_.n_stores; ++i) stores_.emplace_back(footprint_.store_bytes[i], uint8_t{0xff});
-  for (std::vector<uint8_t>& s : stores_) pointers.push_back(s.data());
+  for (uint32_t i = 0; i < footprint_.n_stores; ++i) {
+    size_t bytes = footprint_.store_bytes[i] + kAlignment;
+    void* p = room.emplace_back(bytes, uint8_t{0xff}).data();
+    pointers.push_back(std::align(kAlignment, footprint_.store_bytes[i], p, bytes));
+  }
   std::vector<float> scratch(footprint_.load_bytes / sizeof(float) + 1);
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
@@ -163,6 +170,10 @@ void QuantizedSite::load(uint32_t rows_a_load) {
       check(table_->load(component_->self(), site_.get(), &src, pointers.data(), scratch.data(), nullptr, &why), text);
     }
   }
+  for (uint32_t i = 0; i < footprint_.n_stores; ++i) {
+    const auto* p = static_cast<const uint8_t*>(pointers[i]);
+    stores_.emplace_back(p, p + footprint_.store_bytes[i]);
+  }
   if ((footprint_.flags & TENON_FOOTPRINT_IN_PLACE) == 0) return;
   EXPECT_EQ(stores_, bytes_) << "a scheme that works in place must load the file's bytes";
 }
@@ -173,19 +184,40 @@ int64_t QuantizedSite::columns() const {
   return n;
 }
 
-std::string QuantizedSite::emit(OpRunner& host, const StepCase& step, bool fused, tenon_tid x, tenon_tid y) const {
-  Chain pro, epi;
-  if (fused && step.norm) pro.add(TENON_F_RMSNORM);
-  if (fused) {
+// What stands around a step's product.
+struct QuantizedSite::Chains {
+  Chains(const StepCase& step, bool fused) {
+    if (fused && step.norm) pro.add(TENON_F_RMSNORM);
+    if (!fused) return;
     for (const tenon_id id : step.epilogue) epi.add(id);
   }
+  Chain pro, epi;
+};
+
+tenon_claim QuantizedSite::claim(const tenon_bounds& bounds, Chains& chains) const {
   LinearDescription description(case_);
-  description.linear.pro = pro.get(), description.linear.epi = epi.get();
-  const tenon_bounds bounds = *host.recorder()->bounds;
+  description.linear.pro = chains.pro.get(), description.linear.epi = chains.epi.get();
   auto claim = sdk::abi_struct<tenon_claim>();
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
   check(table_->claim(component_->self(), &description.linear, &bounds, &claim, &why), text);
+  return claim;
+}
+
+bool QuantizedSite::claims(const StepCase& step) const {
+  Chains chains(step, true);
+  const tenon_claim made = claim(OpRunner::bounds({.rows = step.rows}), chains);
+  EXPECT_LE(made.pro, chains.pro.ops.size());
+  EXPECT_LE(made.epi, chains.epi.ops.size());
+  return made.pro == chains.pro.ops.size() && made.epi == chains.epi.ops.size();
+}
+
+std::string QuantizedSite::emit(OpRunner& host, const StepCase& step, bool fused, tenon_tid x, tenon_tid y) const {
+  Chains chains(step, fused);
+  auto& [pro, epi] = chains;
+  const tenon_claim claim = this->claim(*host.recorder()->bounds, chains);
+  char text[256] = "";
+  tenon_reason why{text, sizeof(text)};
   if (claim.pro != pro.ops.size() || claim.epi != epi.ops.size()) return "not all of the step was claimed";
 
   if (claim.pro == 1) pro.ops[0].t[0] = host.input(TENON_F32, {k_}, norm_weight(k_, step.seed));
@@ -198,10 +230,11 @@ std::string QuantizedSite::emit(OpRunner& host, const StepCase& step, bool fused
     }
   }
   std::vector<tenon_tid> stores;
+  // A file's mapping may be aligned to nothing.
+  const uint64_t off = (footprint_.flags & TENON_FOOTPRINT_IN_PLACE) != 0 ? 1 : 0;
   for (const std::vector<uint8_t>& s : stores_) {
-    // A file's mapping may be aligned to nothing.
     const auto bytes = static_cast<int64_t>(s.size());
-    const tenon_tid id = host.slice(host.store(s.size() + 1), sdk::tensor(TENON_U8, {bytes}), 1);
+    const tenon_tid id = host.slice(host.store(s.size() + off), sdk::tensor(TENON_U8, {bytes}), off);
     std::memcpy(host.data(id), s.data(), s.size());
     stores.push_back(id);
   }
@@ -211,6 +244,23 @@ std::string QuantizedSite::emit(OpRunner& host, const StepCase& step, bool fused
   if (step.own_live) call.row_live = host.input(TENON_U32, {1}, std::vector<uint32_t>{step.live});
   if (table_->record(component_->self(), site_.get(), &call, host.recorder(), &why) != TENON_OK) return text;
   return host.error();
+}
+
+std::vector<float> QuantizedSite::input(const StepCase& step) const {
+  const auto width = static_cast<size_t>(k_ + step.pitch);
+  if (!step.unit) return random_values(step.rows * width, step.seed);
+  std::vector<float> x(step.rows * width);
+  for (uint32_t r = 0; r < step.rows; ++r) x[r * width + r] = 1;
+  return x;
+}
+
+void QuantizedSite::learn() {
+  const auto k = static_cast<uint32_t>(k_);
+  const std::vector<float> columns = run({.rows = k, .live = k, .unit = true}, false);
+  const size_t n = columns.size() / k;
+  for (size_t m = 0, first = 0; m < held_.size(); first += static_cast<size_t>(case_.rows[m++])) {
+    for (size_t i = 0; i < held_[m].size(); ++i) held_[m][i] = columns[i % k * n + first + i / k];
+  }
 }
 
 std::vector<float> QuantizedSite::run(const StepCase& step, bool fused, uint64_t seed) const {
@@ -223,7 +273,7 @@ std::vector<float> QuantizedSite::run(const StepCase& step, bool fused, uint64_t
     t.stride[0] += 4 * static_cast<int64_t>(step.pitch);
     return t;
   };
-  std::vector<float> x = random_values(step.rows * static_cast<size_t>(k_ + step.pitch), step.seed);
+  std::vector<float> x = input(step);
   x.resize(x.size() - step.pitch);
   const tenon_tid x_id = host.strided_input(strided(k_), x.data()), y_id = host.strided_output(strided(n));
   std::string problem = emit(host, step, fused, x_id, y_id);
@@ -239,8 +289,7 @@ std::vector<float> QuantizedSite::run(const StepCase& step, bool fused, uint64_t
 }
 
 QuantizedSite::Exact QuantizedSite::exact(const StepCase& step, bool fused) const {
-  const std::vector<float> x = random_values(step.rows * static_cast<size_t>(k_ + step.pitch), step.seed);
-  const std::vector<float> norm = norm_weight(k_, step.seed);
+  const std::vector<float> x = input(step), norm = norm_weight(k_, step.seed);
   Exact out;
   for (uint32_t r = 0; r < step.live; ++r) {
     const float* in = &x[r * static_cast<size_t>(k_ + step.pitch)];

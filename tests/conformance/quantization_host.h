@@ -40,6 +40,7 @@ struct StepCase {
   bool norm = false;      // RMSNORM before
   std::vector<tenon_id> epilogue{};
   uint32_t seed = 1;
+  bool unit = false;  // row r of x is the unit vector r
 };
 
 class QuantizedSite {
@@ -68,9 +69,19 @@ class QuantizedSite {
   }
   const tenon_footprint& footprint() const { return footprint_; }
   int64_t columns() const;
+  // Whether the scheme takes on everything that stands around the step's product.
+  bool claims(const StepCase& step) const;
+  // For a scheme whose definition is not known here: from now on it is to hold what its products with unit vectors
+  // show.
+  void learn();
+  bool has_rows() const { return table_->record_rows != nullptr; }
+  uint32_t row_invariant_max() const { return table_->row_invariant_max; }
 
  private:
+  struct Chains;
   void load(uint32_t rows_a_load);
+  std::vector<float> input(const StepCase& step) const;
+  tenon_claim claim(const tenon_bounds& bounds, Chains& chains) const;
   std::string emit(OpRunner& host, const StepCase& step, bool fused, tenon_tid x, tenon_tid y) const;
 
   std::unique_ptr<Component> component_;

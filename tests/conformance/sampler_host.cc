@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 
+#include "tenon/core/plugin_check.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::test {
@@ -21,14 +22,12 @@ tenon_bounds bounds_for(const std::vector<StepRow>& rows, uint32_t slots, uint32
   return OpRunner::bounds({.rows = n, .seqs = slots, .slots = slots});
 }
 
-std::vector<tenon_param_value> values_of(const tenon_param_schema& schema, const Settings& settings) {
-  std::vector<tenon_param_value> values(schema.count);
-  for (uint32_t i = 0; i < schema.count; ++i) {
-    const tenon_param_spec& s = *schema.spec[i];
-    values[i] = {s.int_default, s.real_default, s.text_default};
-    for (const auto& [name, value] : settings) {
-      if (name == s.name) values[i].integer = static_cast<int64_t>(value), values[i].real = value;
-    }
+std::vector<tenon_param_value> values_of(const ParamValues& defaults, const Settings& settings) {
+  const tenon_param_schema& schema = defaults.schema();
+  std::vector<tenon_param_value> values(defaults.abi()->value, defaults.abi()->value + schema.count);
+  for (const auto& [name, value] : settings) {
+    tenon_param_value& v = values.at(find_param(schema, name));
+    v.integer = static_cast<int64_t>(value), v.real = value;
   }
   return values;
 }
@@ -107,10 +106,11 @@ tenon_candidates SamplerHost::sparse(uint64_t seed) {
 SamplerHost::Link SamplerHost::link(const Component& sampler, const std::vector<Settings>& settings) {
   Link link{&sampler.table<tenon_sampler>(), sampler.self()};
   const uint32_t bytes = link.table->param_bytes;
+  const ParamValues defaults = example_values(sampler.schema());
   link.params = runner_.store(uint64_t{slots_} * bytes);
   for (uint32_t slot = 0; slot < slots_; ++slot) {
     const std::vector<tenon_param_value> values =
-        values_of(sampler.schema(), settings[std::min<size_t>(slot, settings.size() - 1)]);
+        values_of(defaults, settings[std::min<size_t>(slot, settings.size() - 1)]);
     auto request = sdk::abi_struct<tenon_params>();
     request.count = static_cast<uint32_t>(values.size()), request.value = values.data();
     std::vector<uint8_t> record(bytes);

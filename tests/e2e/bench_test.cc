@@ -63,6 +63,16 @@ TEST(Bench, WritesCsvAndGoesOnAfterAPointThatFails) {
   EXPECT_NE(failed.find("the prompt has 100 tokens"), std::string::npos) << failed;
 }
 
+TEST(Bench, WritesATraceForEveryPoint) {
+  const std::filesystem::path folder = temporary_folder();
+  const Words words = kSmall + Words{"--new-tokens", "4", "--trace", folder / "t.json.gz"};
+  EXPECT_EQ(tenon(words).code, 0);
+  EXPECT_EQ(tenon(words + Words{"--threads", "1,2"}).code, 0);
+  for (const char* name : {"t.json.gz", "t-1.json.gz", "t-2.json.gz"}) {
+    EXPECT_EQ(tenon({"trace", "check", folder / name}).code, 0) << name;
+  }
+}
+
 TEST(Bench, RefusesAConfigurationBeforeItMeasures) {
   EXPECT_EQ(tenon({"bench", kStories, "--set", "attention.use=none_such"}).code, 3);
   EXPECT_EQ(tenon({"bench", kStories, "--batch", "0"}).code, 2);

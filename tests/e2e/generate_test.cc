@@ -112,6 +112,16 @@ TEST_P(GenerateTrace, IsWholeAndChangesNothing) {
 INSTANTIATE_TEST_SUITE_P(Formats, GenerateTrace, testing::Values("t.json", "t.json.gz"),
                          [](const auto& param) { return std::string(param.index == 0 ? "Plain" : "Compressed"); });
 
+TEST(Generate, EndsAtOnceWhenInterruptedWhileItLoads) {
+  Running process({"-v", "generate", "synthetic:llama-3.2-1b", "-p", kPrompt, "--set", "quantization.use=int8wo"});
+  process.wait_for_message("loading");
+  process.interrupt();
+  const Outcome outcome = process.finish();
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.err.find("tok/s"), std::string::npos) << "loaded to its end: " << outcome.err;
+}
+
 TEST(Generate, KeepsWhatWasMadeWhenInterrupted) {
   const std::string trace = temporary_folder() / "t.json";
   Running process({"generate", kStories, "-p", kPrompt, "-n", "8000", "--ignore-end", "--set", "kv_cache.capacity=8192",

@@ -7,13 +7,14 @@ llama3 scaling is a tensor of divisors of the frequencies (rope_freqs.weight), l
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Type
-from gguf import GGUFWriter, RopeScalingType, TokenType, dequantize, quantize
+from gguf import GGML_QUANT_SIZES, GGUFWriter, RopeScalingType, TokenType, dequantize, quantize
 from transformers import AutoModelForCausalLM
 
 import reference
 import vocabulary
 from checkpoints import make_config, prompts, randomize
 from common import DATA, golden_prompts, usable, write_golden
+from gguf_blocks import SCALE_OFFSETS
 
 NAMES = {
     "model.embed_tokens": "token_embd",
@@ -33,6 +34,9 @@ NAMES = {
 # Eight types by turns over seven matrices a layer: no role has the same type in both layers.
 MIXED = [Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0, Type.F16, Type.BF16, Type.F32]
 
+# Types that gguf-py reads and does not write, and what centres their weights: the mean of the bits of one.
+K_TYPES = {Type.Q4_K: 7.5, Type.Q6_K: None, Type.Q5_K: 15.5, Type.Q3_K: None, Type.Q2_K: 1.5}
+
 QUANTIZED = {
     "tiny-gguf-q8_0": dict(
         config=dict(hidden_size=64, num_attention_heads=4, num_key_value_heads=2, intermediate_size=96,
@@ -45,6 +49,11 @@ QUANTIZED = {
                     rope_parameters=dict(rope_type="llama3", rope_theta=5e5, factor=8.0, low_freq_factor=1.0,
                                          high_freq_factor=4.0, original_max_position_embeddings=64)),
         types=MIXED,
+    ),
+    "tiny-gguf-k": dict(
+        config=dict(hidden_size=256, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
+                    intermediate_size=256, tie_word_embeddings=True),
+        types=list(K_TYPES),
     ),
 }  # fmt: skip
 
@@ -72,9 +81,26 @@ def rotated_heads(name, config):
     return config.num_key_value_heads if ".k_proj." in name else 0
 
 
-def write_gguf(path, model, types):
+def random_k_rows(value, kind, rng):
+    """Random blocks in place of `value`, centred and of its spread as if it were 64 columns wide."""
+    rows, columns = value.shape
+    weights, size = GGML_QUANT_SIZES[kind]
+    blocks = rng.integers(0, 256, (rows * columns // weights, size), dtype=np.uint8)
+    offsets, centre = SCALE_OFFSETS[kind], K_TYPES[kind]
+
+    def set_scales(scale):
+        for offset, by in zip(offsets, [1, centre]):
+            blocks[:, offset : offset + 2] = (scale * by).astype("<f2").view(np.uint8).reshape(-1, 2)
+
+    set_scales(np.ones(len(blocks)))
+    spread = value.std() * np.sqrt(64 / columns) / dequantize(blocks, kind).std()
+    set_scales(spread * rng.uniform(0.5, 1.5, len(blocks)) * rng.choice([-1, 1], len(blocks)))
+    return blocks.reshape(rows, -1)
+
+
+def write_gguf(path, model, types, seed=0):
     """Writes `model` with its matrices in `types` by turns, and gives `model` the weights that a reader gets."""
-    config = model.config
+    config, rng = model.config, np.random.default_rng(seed)
     writer = GGUFWriter(path, "llama")
     writer.add_name(path.stem)
     writer.add_block_count(config.num_hidden_layers)
@@ -116,7 +142,7 @@ def write_gguf(path, model, types):
             continue
         kind = types[matrices % len(types)]
         matrices += 1
-        stored = quantize(value, kind)
+        stored = random_k_rows(value, kind, rng) if kind in K_TYPES else quantize(value, kind)
         writer.add_tensor(gguf_name(name), stored, raw_dtype=kind)
         read = dequantize(stored, kind)
         weight.data.copy_(torch.from_numpy(unpermute(read, heads) if heads else read))
@@ -143,7 +169,7 @@ def make_quantized(name):
     for seed in range(1, 200):
         model = AutoModelForCausalLM.from_config(make_config(spec["config"]), attn_implementation="eager").eval()
         randomize(model, seed)
-        write_gguf(path, model, spec["types"])
+        write_gguf(path, model, spec["types"], seed)
         entries = golden_prompts(model, prompts(seed))
         if usable(entries):
             check_reads_back(path, model)

@@ -52,7 +52,7 @@ std::vector<Case> cases() {
       list.push_back({model, model, model, attention});
     }
     list.push_back({"gguf-f32", "tiny-gqa-untied.gguf", "tiny-gqa-untied", attention});
-    for (const char* model : {"tiny-gguf-q8_0", "tiny-gguf-mixed"}) {
+    for (const char* model : {"tiny-gguf-q8_0", "tiny-gguf-mixed", "tiny-gguf-k"}) {
       list.push_back({model, std::string(model) + "/" + model + ".gguf", model, attention});
     }
   }

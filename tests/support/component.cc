@@ -4,6 +4,7 @@
 
 #include "tenon/core/error.h"
 #include "tenon/core/params.h"
+#include "tenon/core/plugin_check.h"
 #include "tenon/sdk/error.h"
 
 namespace tenon::test {
@@ -56,7 +57,7 @@ Component::Component(const LoadedComponent& component, std::initializer_list<Set
     : host_(sdk::abi_struct<tenon_host>()),
       device_(sdk::abi_struct<tenon_device>()),
       env_(sdk::abi_struct<tenon_env>()) {
-  ParamValues params(*component.schema);
+  ParamValues params = example_values(*component.schema);
   for (const auto& [key, value] : settings) {
     const size_t i = find_param(*component.schema, std::string(key));
     if (i == component.schema->count) throw Error(ErrorCode::kConfig, "no parameter " + std::string(key));

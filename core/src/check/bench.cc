@@ -27,11 +27,14 @@ Bench::~Bench() {
 tenon_status Bench::alloc(void* ctx, uint32_t, uint64_t bytes, const char*, void** out, tenon_reason* why) {
   auto& bench = *static_cast<Bench*>(ctx);
   constexpr uint64_t kMost = uint64_t{1} << 30;
-  *out = bench.refuse_ || bytes > kMost ? nullptr : std::aligned_alloc(256, (bytes + 256) / 256 * 256);
+  const bool gives = bytes <= kMost && bench.left_ > 0;
+  *out = gives ? std::aligned_alloc(256, (bytes + 256) / 256 * 256) : nullptr;
   if (*out == nullptr) {
+    bench.refused_ = true;
     sdk::fill_reason(why, "the check gives no memory");
     return TENON_NO_SPACE;
   }
+  --bench.left_;
   bench.memory_.insert(*out);
   return TENON_OK;
 }
@@ -40,10 +43,10 @@ void Bench::release(void* ctx, void* p) {
   if (static_cast<Bench*>(ctx)->memory_.erase(p) > 0) std::free(p);
 }
 
-ParamValues Bench::values() const {
-  ParamValues values(*loaded_.schema);
-  for (size_t i = 0; i < loaded_.schema->count; ++i) {
-    const tenon_param_spec spec = spec_at(*loaded_.schema, i);
+ParamValues example_values(const tenon_param_schema& schema) {
+  ParamValues values(schema);
+  for (size_t i = 0; i < schema.count; ++i) {
+    const tenon_param_spec spec = spec_at(schema, i);
     if ((spec.flags & TENON_PARAM_REQUIRED) == 0) continue;
     const std::vector<std::string> choices = choices_of(spec);
     if (spec.type == TENON_PARAM_TEXT) values.set(i, choices.empty() ? std::string("x") : choices.front());

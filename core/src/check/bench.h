@@ -6,7 +6,7 @@
 
 #include "check/checks.h"
 #include "registry/library.h"
-#include "tenon/core/params.h"
+#include "tenon/core/plugin_check.h"
 #include "tenon/core/registry.h"
 
 namespace tenon {
@@ -20,12 +20,15 @@ class Bench {
   Bench& operator=(const Bench&) = delete;
 
   const tenon_component& component() const { return *loaded_.component; }
-  // At the defaults; required texts and numbers at something that they allow.
-  ParamValues values() const;
+  ParamValues values() const { return example_values(*loaded_.schema); }
   // Throws Error(kPlugin) with the component's reason.
-  Instance create(const ParamValues& values) const { return Instance(loaded_, *values.abi(), env_); }
+  Instance create(const ParamValues& values) const { return create(*values.abi(), env_); }
+  Instance create(const tenon_params& params, const tenon_env& env) const { return Instance(loaded_, params, env); }
   const tenon_env& env() const { return env_; }
-  void refuse_memory(bool refuse) { refuse_ = refuse; }
+  // From now on the host gives so many pieces of memory, and then no more.
+  void give_memory(uint64_t pieces) { left_ = pieces, refused_ = false; }
+  bool refused_memory() const { return refused_; }
+  size_t memory_in_use() const { return memory_.size(); }  // pieces
 
  private:
   static tenon_status alloc(void* ctx, uint32_t, uint64_t bytes, const char*, void** out, tenon_reason* why);
@@ -37,7 +40,8 @@ class Bench {
   tenon_device device_{};
   tenon_env env_{};
   std::set<void*> memory_;
-  bool refuse_ = false;
+  uint64_t left_ = UINT64_MAX;
+  bool refused_ = false;
 };
 
 }  // namespace tenon

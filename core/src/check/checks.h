@@ -31,7 +31,9 @@ struct Check {
 const std::vector<Check>& file_checks();
 // The parts that open it and use what is in it.
 const std::vector<Check>& component_checks();
-// What its own kind's interface must do in its corners; a part of component_checks.
+// Parts of component_checks: what its own kind's interface must do in its corners, and what it makes of the structs of
+// older and newer hosts.
 void check_kind(const Subject& subject);
+void check_struct_sizes(const Subject& subject);
 
 }  // namespace tenon

@@ -49,24 +49,44 @@ void two_instances(const Subject& s) {
   const Instance third = bench.create(bench.values());
 }
 
-void failed_create(const Subject& s) {
-  need_cpu(s);
-  Bench bench(s);
-  bench.refuse_memory(true);
+// With so many pieces of the host's memory and no more: whether that was enough.
+bool create_with(Bench& bench, uint64_t pieces, bool with_reason) {
   void* self = nullptr;
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
   const ParamValues values = bench.values();
-  const tenon_status status = bench.component().create(values.abi(), &bench.env(), &self, &why);
+  bench.give_memory(pieces);
+  tenon_status status = TENON_ERROR;
+  try {
+    status = bench.component().create(values.abi(), &bench.env(), &self, with_reason ? &why : nullptr);
+  } catch (...) {
+    fail_check("create lets an exception out when the host has no memory");
+  }
+  const bool enough = !bench.refused_memory();
   if (status == TENON_OK) {
     bench.component().destroy(self);
   } else {
-    if (*text == '\0') fail_check("create failed without memory and did not say why");
+    if (with_reason && *text == '\0') fail_check("create failed without memory and did not say why");
     if (self != nullptr) fail_check("create failed and left an instance behind");
   }
+  if (const size_t kept = bench.memory_in_use(); kept > 0) {
+    fail_check((status == TENON_OK ? "destroy" : "a create that fails") +
+               std::string(" does not give back all of the host's memory; pieces left: ") + std::to_string(kept));
+  }
+  bench.give_memory(UINT64_MAX);
+  return enough;
+}
+
+// The host's memory runs out at every place that asks for some.
+void failed_create(const Subject& s) {
+  need_cpu(s);
+  constexpr uint64_t kMost = 1000;
+  Bench bench(s);
   // No room for a reason is no reason to fail in another way.
-  if (bench.component().create(values.abi(), &bench.env(), &self, nullptr) == TENON_OK) bench.component().destroy(self);
-  bench.refuse_memory(false);
+  for (const bool with_reason : {true, false}) {
+    uint64_t pieces = 0;
+    while (!create_with(bench, pieces, with_reason) && pieces < kMost) ++pieces;
+  }
   const Instance after = bench.create(bench.values());
 }
 
@@ -139,6 +159,11 @@ void unknown_interface(const Subject& s) {
   }
 }
 
+void struct_sizes(const Subject& s) {
+  need_cpu(s);
+  check_struct_sizes(s);
+}
+
 void kind(const Subject& s) {
   need_cpu(s);
   check_kind(s);
@@ -154,6 +179,7 @@ const std::vector<Check>& component_checks() {
                                              {"lifecycle.failed_create", {"lifecycle.create_destroy"}, &failed_create},
                                              {"parameters.bounds", {"lifecycle.create_destroy"}, &bounds},
                                              {"interface.unknown_id", {"lifecycle.create_destroy"}, &unknown_interface},
+                                             {"interface.struct_sizes", {"lifecycle.create_destroy"}, &struct_sizes},
                                              {"interface.corners", {"lifecycle.create_destroy"}, &kind}};
   return kChecks;
 }

@@ -4,23 +4,12 @@
 
 #include "check/bench.h"
 #include "check/checks.h"
-#include "tenon/sdk/error.h"
+#include "check/samples.h"
 
 namespace tenon {
 namespace {
 
 constexpr tenon_format kNoSuchFormat = 9999;
-
-tenon_bounds some_bounds() {
-  auto b = sdk::abi_struct<tenon_bounds>();
-  b.rows = 4, b.seqs = 2, b.rows_per_seq = 4, b.out_rows = 2, b.kv_len = 128, b.slots = 2, b.world = 1;
-  return b;
-}
-
-struct Reason {
-  char text[256] = "";
-  tenon_reason raw{text, sizeof(text)};
-};
 
 void expect_refusal(tenon_status status, const Reason& why, const std::string& what) {
   if (status == TENON_OK) fail_check("takes " + what);
@@ -29,11 +18,8 @@ void expect_refusal(tenon_status status, const Reason& why, const std::string& w
 
 void attention(const Instance& i) {
   const auto& t = i.table<tenon_attention>();
-  auto layer = sdk::abi_struct<tenon_attn>();
-  layer.q_heads = 4, layer.kv_heads = 2, layer.k_dim = layer.v_dim = 64, layer.scale = 0.125F,
-  layer.q_format = TENON_F32;
   const auto none = sdk::abi_struct<tenon_chain>();
-  layer.pro = layer.epi = &none;
+  const tenon_attn layer = some_layer(none);
   auto format = sdk::abi_struct<tenon_kv_format>();
   const tenon_bounds bounds = some_bounds();
   auto claim = sdk::abi_struct<tenon_claim>();
@@ -54,10 +40,7 @@ void quantization(const Instance& i) {
   const int64_t rows = 32;
   const tenon_format source = kNoSuchFormat;
   const auto none = sdk::abi_struct<tenon_chain>();
-  auto site = sdk::abi_struct<tenon_linear>();
-  site.path = "check", site.role = "o", site.n_mats = 1, site.x_format = site.y_format = TENON_F32;
-  site.out_dim = &rows, site.source = &source, site.in_dim = 256;
-  site.shard_world = 1, site.product_wanted = 1, site.pro = site.epi = &none;
+  const tenon_linear site = some_site(none, rows, source);
   const tenon_bounds bounds = some_bounds();
   auto claim = sdk::abi_struct<tenon_claim>();
   Reason why;
@@ -74,10 +57,7 @@ void kv_cache(const Instance& i) {
   const tenon_kv_format* format = t.format(i.self());
   if (format == nullptr) fail_check("has no format");
   if (tenon_format_block(format->k.codec).bytes == 0) fail_check("keeps keys in a format that does not exist");
-  auto layer = sdk::abi_struct<tenon_kv_geometry>();
-  layer.heads = 2, layer.k_dim = layer.v_dim = 64;
-  auto second = layer;
-  second.layer = 1;
+  const tenon_kv_geometry layer = some_geometry(0), second = some_geometry(1);
   const tenon_kv_geometry* const layers[] = {&layer, &second};
   const tenon_bounds bounds = some_bounds();
   auto footprint = sdk::abi_struct<tenon_footprint>();

@@ -26,8 +26,12 @@ struct Suite {
   const char* filter;
 };
 const Suite* suite_of(const std::string& kind) {
-  static const std::map<std::string, Suite> kSuites = {{"attention", {"attention_test", "All/AttentionTest.*"}},
-                                                       {"kv_cache", {"kv_cache_test", "All/KvCacheTest.*"}}};
+  static const std::map<std::string, Suite> kSuites = {
+      {"attention", {"attention_test", "All/AttentionTest.*"}},
+      {"draft", {"draft_test", "All/AnyDraft.*"}},
+      {"kv_cache", {"kv_cache_test", "All/KvCacheTest.*"}},
+      {"quantization", {"quantization_test", "All/AnyQuantization.*"}},
+      {"sampler", {"sampler_test", "All/AnyProcessor.*:All/AnySelector.*"}}};
   const auto it = kSuites.find(kind);
   return it == kSuites.end() ? nullptr : &it->second;
 }

@@ -41,16 +41,29 @@ TEST(PluginCheck, WhatShipsPasses) {
   EXPECT_THAT(failures_of(test::bad_plugin("older_minor")), IsEmpty());
 }
 
-TEST(PluginCheck, RunsTheSuiteOfTheKind) {
+CheckResult suite_of(const fs::path& library) {
   CheckOptions options = quick();
   options.suites = TENON_SUITES;
   options.suite_limit = std::chrono::minutes(20);
-  const std::vector<CheckResult> results =
-      check_plugin(fs::path(TENON_OUR_PLUGINS) / "attention/flash.cpu.so", options);
-  EXPECT_EQ(results.back().name, "conformance.suite");
-  EXPECT_EQ(results.back().verdict, Verdict::kPassed) << results.back().message;
-  const std::vector<CheckResult> broken = check_plugin(test::bad_plugin("throws_attention"), options);
-  EXPECT_EQ(broken.back().verdict, Verdict::kFailed);
+  return check_plugin(library, options).back();
+}
+
+TEST(PluginCheck, RunsTheSuiteOfTheKind) {
+  for (const char* name : {"attention/flash", "draft/ngram", "kv_cache/static", "quantization/int4wo", "sampler/greedy",
+                           "sampler/repetition_penalty"}) {
+    const CheckResult result = suite_of(fs::path(TENON_OUR_PLUGINS) / (std::string(name) + ".cpu.so"));
+    EXPECT_EQ(result.name, "conformance.suite");
+    EXPECT_EQ(result.verdict, Verdict::kPassed) << name << ": " << result.message;
+  }
+}
+
+// These pass everything else.
+TEST(PluginCheck, TheSuiteFindsWrongAnswers) {
+  for (const char* name : {"proposes_minus_one", "raises_banned", "takes_least", "wrong_product"}) {
+    EXPECT_THAT(failures_of(test::bad_plugin(name)), IsEmpty()) << name;
+    EXPECT_EQ(suite_of(test::bad_plugin(name)).verdict, Verdict::kFailed) << name;
+  }
+  EXPECT_EQ(suite_of(test::bad_plugin("throws_attention")).verdict, Verdict::kFailed);
 }
 
 TEST(PluginCheck, SkipsWhatItIsAskedTo) {
@@ -114,6 +127,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{"no_interface", "lifecycle.create_destroy", "has no interface"},
                       Broken{"missing_function", "lifecycle.create_destroy", "\"encode\", \"record_select\""},
                       Broken{"single_instance", "lifecycle.two_instances", "there can be only one"},
+                      Broken{"leaks_memory", "lifecycle.failed_create",
+                             "a create that fails does not give back all of the host's memory; pieces left: 1"},
+                      Broken{"throws_without_memory", "lifecycle.failed_create", "lets an exception out"},
+                      Broken{"insists_on_size", "interface.struct_sizes",
+                             "with the structs of a newer host: sampler.good: another host than it was built for"},
+                      Broken{"writes_whole_struct", "interface.struct_sizes", "changes the head of a tenon_claim"},
                       Broken{"fails_at_bound", "parameters.bounds",
                              "fails at a value of \"k\" that its schema allows (int: 1 to 8"},
                       Broken{"throws_sampler", "interface.corners", "encode threw"},

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tenon/core/params.h"
+
 namespace tenon {
 
 // How a piece of work in a child process ended.
@@ -39,5 +41,8 @@ struct CheckOptions {
 std::vector<CheckResult> check_plugin(const std::filesystem::path& library, const CheckOptions& options);
 // Their names, for --help and for `skip`.
 std::vector<std::string> plugin_check_names();
+
+// The defaults of a schema; required texts and numbers at something that they allow. The schema outlives them.
+ParamValues example_values(const tenon_param_schema& schema);
 
 }  // namespace tenon
