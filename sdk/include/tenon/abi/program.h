@@ -109,13 +109,14 @@ typedef struct tenon_op {
 enum { TENON_OP_FOREIGN = 1 /* holds kernels that do not obey the overlap contract (cuBLASLt): never overlapped */ };
 
 /* THE OVERLAP CONTRACT of every kernel not flagged FOREIGN
- * 1. Dependents are triggered when the wait is over: one kernel runs, one stands by with its stable operands.  Triggering
- *    promises nothing about memory.
+ * 1. The wait triggers the dependents; a kernel that keeps to 6 may trigger them at its start.  Triggering promises nothing
+ *    about memory.
  * 2. Before the wait a kernel may read stable operands (weights, step state, older KV) and write nothing global.
  * 3. Every block, on every path, executes the wait before it exits: also idle blocks, also with no live rows.
  * 4. After its wait everything earlier in the program is complete and visible (by induction over 3).
  * 5. Kernels only: a copy, memset or host node in the middle cuts the overlap.
- * 6. At most half an SM a block: 112 KB of shared memory, 1024 threads, 32 K registers. */
+ * 6. Blocks are small (at most 94 KB of shared memory) or large (130 KB), never large twice in a row; at most half of an SM's
+ *    threads and registers.  tenon/cuda/block_size.h says why. */
 
 /* ---- recording --------------------------------------------------------------------------------------------------- */
 /* Host services, valid during the call that receives it.  An id of 0 or a status other than OK means that the recording

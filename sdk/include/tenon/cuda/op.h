@@ -21,7 +21,7 @@ namespace tenon::cuda {
 
 struct Grid {
   dim3 blocks, threads;
-  size_t shared_bytes = 0;   // dynamic; at most 112 KB for a kernel that keeps the contract
+  size_t shared_bytes = 0;   // dynamic; see block_size.h
   unsigned int cluster = 1;  // blocks of a cluster, along x
 };
 
