@@ -29,11 +29,10 @@ uint32_t claimed(const std::vector<tenon_fop>& ops) {
   return !is(1, TENON_F_ROPE) ? 1 : !is(2, TENON_F_QK_NORM) ? 2 : 3;
 }
 
-// Splits that a row is cut into at most, so that those of all KV heads are about one block for every multiprocessor,
-// or two where that leaves too many idle.
+// Splits that a row is cut into at most, so that those of all KV heads are two blocks for every multiprocessor: each
+// works while the other waits for its keys and values.
 uint32_t splits_for(uint32_t units, uint32_t kv_heads) {
-  const uint32_t one = units / kv_heads, two = 2 * units / kv_heads;
-  return std::max(1u, one * kv_heads * 5 < units * 4 ? two : one);
+  return std::max(1u, 2 * units / kv_heads);
 }
 
 struct Recording {

@@ -24,6 +24,8 @@ constexpr uint32_t kQueries = 16;     // of a block: rows of a matrix product
 constexpr uint32_t kKeysOfTile = 16;  // of a warp's turn
 constexpr uint32_t kTurn = kWarps * kKeysOfTile;
 constexpr uint32_t kAnchor = 1024;  // windows begin at multiples of it
+constexpr uint32_t kAlone = 128;    // so few positions take one block less time than to fold what several make of them
+constexpr uint32_t kAmple = 256;    // positions of a split that make it worth a second block on a multiprocessor
 constexpr float kNothing = -INFINITY;
 
 template <uint32_t D>
@@ -52,7 +54,8 @@ struct Cut {
 };
 __device__ Cut cut(const GpuArgs& a, uint32_t pos) {
   const uint32_t start = first_seen(a, pos) / kAnchor * kAnchor, span = pos + 1 - start;
-  const uint32_t step = a.granule * a.splits;
+  if (span <= kAlone) return {start, kAlone};
+  const uint32_t step = a.granule * (span >= a.splits * kAmple ? a.splits : (a.splits + 1) / 2);
   return {start, (span + step - 1) / step * a.granule};
 }
 
@@ -100,7 +103,17 @@ struct TileLoader {
   __device__ void operator()(uint32_t tile, uint32_t token, uint32_t from, uint32_t to, uint32_t end) const {
     const bool one_run = rows.run(token, kKeysOfTile) == kKeysOfTile;
     const char* base = one_run ? rows.at(token) : nullptr;
+    constexpr uint32_t kPieces = D / 8, kRowsAtOnce = 32 / kPieces;
+    if (one_run && token >= from && token + kKeysOfTile <= min(to, end) && pieces == kPieces) {
+      const uint32_t row = threadIdx.x % 32 / kPieces, piece = threadIdx.x % kPieces;
+      base += row * rows.stride() + piece * 16;
 #pragma unroll
+      for (uint32_t r = 0; r < kKeysOfTile; r += kRowsAtOnce, base += kRowsAtOnce * rows.stride()) {
+        copy_async(tile + tile_offset<D>(r + row, piece), base);
+      }
+      return;
+    }
+#pragma unroll 1
     for (uint32_t i = 0; i < kKeysOfTile * D / 8 / 32; ++i) {
       const uint32_t at = i * 32 + threadIdx.x % 32, r = at / (D / 8), piece = at % (D / 8), t = token + r;
       const uint32_t address = tile + tile_offset<D>(r, piece);
@@ -186,7 +199,7 @@ struct Pass {
   }
   // Rows of the step whose positions are in this split, to the cache and to the warps' rings.
   __device__ void append() const {
-    for (uint32_t i = (threadIdx.x / 32 + w.queries) % kWarps; i < 2 * w.rows; i += kWarps) {
+    for (uint32_t i = (threadIdx.x / 32 + kWarps - w.queries % kWarps) % kWarps; i < 2 * w.rows; i += kWarps) {
       const uint32_t r = i / 2, token = static_cast<uint32_t>(w.pos[r]);
       const bool v = i % 2 != 0;
       if (token < begin || token >= min(end, a.kv_len) || token < w.old_len) continue;
