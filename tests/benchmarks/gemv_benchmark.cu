@@ -2,9 +2,9 @@
 // programmatic dependent launch, all layers' weights lying apart, and each shape by itself. Beside them the memory's
 // own speed, measured by a kernel that only reads.
 //
-//   gemv_benchmark [--format bf16|fp16|int8|int4|all] [--stages N] [--tiles 1|2|4] [--chunk 1|2] [--grid N] [--rows N]
+//   gemv_benchmark [--format bf16|fp16|int8|int4|all] [--stages N] [--tiles 1|2] [--chunk 1|2] [--grid N] [--rows N]
 //                  [--layers N] [--plain]
-//     --stages  at most so many chunks in a warp's ring      --tiles  tiles that a warp multiplies a chunk of x by
+//     --stages  at most so many stages in a warp's ring      --tiles  tiles that a warp multiplies a chunk of x by
 //     --chunk   size of a chunk in KB                        --grid   blocks, in percent of the multiprocessors
 //     --plain   without programmatic dependent launch        --sweep  int4, int8 and bf16 over stages, tiles and chunks
 #include <cstdio>
@@ -217,9 +217,7 @@ void run_tiles(const Bench& b) {
     const Chain<F, kTiles> chain(b);
     b.options.sweep ? chain.run_short() : chain.run();
   };
-  b.options.tiles == 1   ? run.template operator()<1>()
-  : b.options.tiles == 2 ? run.template operator()<2>()
-                         : run.template operator()<4>();
+  b.options.tiles == 1 ? run.template operator()<1>() : run.template operator()<2>();
 }
 void run_format(const Bench& b, const std::string& format) {
   if (!b.options.sweep) {
@@ -239,8 +237,8 @@ void sweep(Bench& b) {
     if (b.options.format != "all" && b.options.format != format) continue;
     std::printf("%s\n", format);
     for (const uint32_t chunk : {1U, 2U}) {
-      for (const uint32_t tiles : {1U, 2U, 4U}) {
-        for (const uint32_t stages : chunk == 1 ? std::vector<uint32_t>{3, 4, 5, 6} : std::vector<uint32_t>{2, 3}) {
+      for (const uint32_t tiles : {1U, 2U}) {
+        for (const uint32_t stages : chunk == 1 ? std::vector<uint32_t>{2, 3, 4, 6} : std::vector<uint32_t>{1, 2, 3}) {
           b.options.chunk = chunk, b.options.tiles = tiles, b.options.stages = stages;
           run_format(b, format);
         }

@@ -3,8 +3,9 @@
 //   Half: what x is split into, value = hi + lo, two columns of the B fragment a row; void: x stays f32
 //   kScaled: x is scaled by a power of two first, so that its greatest magnitude is near 2^14
 //   kGroup: k that share a scale, for which sums of x are needed (0: none); kTotal: the sum over all of x is
-//   multiply(acc, chunk, x): acc += chunk * x, for each block of 8 columns of B (4 rows of x)
-//   partial(acc, low, high): of row 4 n + lane % 4 of x, what it adds to rows lane / 4 and lane / 4 + 8 of the tile
+//   kSpread: groups of one row of x that lie side by side in columns of B, so that they are scaled at once
+//   multiply<T>(acc, chunk, x): acc[t] += chunk[t] * x for T tiles, for each block of 8 columns of B (4 rows of x)
+//   partial<X>(acc, low, high): of row 4 n + lane % 4 of x, what it adds to rows lane / 4 and lane / 4 + 8 of the tile
 //   finish(sum, row): the product from the sum of all partials, but for Int8's scale of the weight row
 //   expand(chunk, block, lane, v): v[0], v[1] = 8 weights of rows lane / 4 and + 8, from k = 32 block + 8 (lane % 4)
 //   quad_offset(row, k): bytes from the chunk's begin to where the weights k..k+3 of a row begin; k divisible by 4
@@ -82,18 +83,24 @@ template <class H, uint32_t Blocks = 1>
 struct HalfFormat {
   using Half = H;
   static constexpr uint32_t kBlocks = Blocks, kChunkK = 32 * Blocks, kChunkBytes = 1024 * Blocks, kAcc = 4, kGroup = 0;
+  static constexpr uint32_t kSpread = 1;
   static constexpr bool kScaled = std::is_same_v<H, __half>, kTotal = false;
 
-  template <int N, class X>
-  static __device__ __forceinline__ void multiply(float (&acc)[N][kAcc], uint32_t chunk, X& x) {
+  template <int T, int kTiles, int N, class X>
+  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&chunk)[kTiles],
+                                                  X& x) {
 #pragma unroll
     for (uint32_t s = 0; s < 2 * Blocks; ++s) {
-      const uint4 w = load_shared(chunk + 512 * s + 16 * lane_id());
-      const uint32_t a[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
-      for (int n = 0; n < N; ++n) mma_step<H>(acc[n], a, x.fragment(s / 2, n), s % 2);
+      for (int t = 0; t < T; ++t) {
+        const uint4 w = load_shared(chunk[t] + 512 * s + 16 * lane_id());
+        const uint32_t a[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+        for (int n = 0; n < N; ++n) mma_step<H>(acc[t][n], a, x.fragment(s / 2, n), s % 2);
+      }
     }
   }
+  template <class X>
   static __device__ __forceinline__ void partial(const float (&acc)[kAcc], float& low, float& high) {
     low = acc[0] + acc[1], high = acc[2] + acc[3];
   }
@@ -126,24 +133,30 @@ template <uint32_t Blocks = 2>
 struct Int8Format {
   using Half = __half;
   static constexpr uint32_t kBlocks = Blocks, kChunkK = 32 * Blocks, kChunkBytes = 512 * Blocks, kAcc = 4, kGroup = 0;
+  static constexpr uint32_t kSpread = 1;
   static constexpr bool kScaled = true, kTotal = true;
   static constexpr float kOffset = 128;
 
-  template <int N, class X>
-  static __device__ __forceinline__ void multiply(float (&acc)[N][kAcc], uint32_t chunk, X& x) {
+  template <int T, int kTiles, int N, class X>
+  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&chunk)[kTiles],
+                                                  X& x) {
 #pragma unroll
     for (uint32_t b = 0; b < Blocks; ++b) {
-      const uint4 w = load_shared(chunk + 512 * b + 16 * lane_id());
+      uint4 w[T];
 #pragma unroll
-      for (int s = 0; s < 2; ++s) {
-        const uint32_t low = s == 0 ? w.x : w.z, high = s == 0 ? w.y : w.w;
+      for (int t = 0; t < T; ++t) w[t] = load_shared(chunk[t] + 512 * b + 16 * lane_id());
+#pragma unroll
+      for (int i = 0; i < 2 * T; ++i) {
+        const int s = i / T, t = i % T;
+        const uint32_t low = s == 0 ? w[t].x : w[t].z, high = s == 0 ? w[t].y : w[t].w;
         const uint32_t a[4] = {__byte_perm(low, 0, 0x4140), __byte_perm(high, 0, 0x4140), __byte_perm(low, 0, 0x4342),
                                __byte_perm(high, 0, 0x4342)};
 #pragma unroll
-        for (int n = 0; n < N; ++n) mma_step<Half>(acc[n], a, x.fragment(b, n), s);
+        for (int n = 0; n < N; ++n) mma_step<Half>(acc[t][n], a, x.fragment(b, n), s);
       }
     }
   }
+  template <class X>
   static __device__ __forceinline__ void partial(const float (&acc)[kAcc], float& low, float& high) {
     low = acc[0] + acc[1], high = acc[2] + acc[3];
   }
@@ -173,39 +186,65 @@ struct Int8Format {
 template <uint32_t Group, uint32_t Blocks = 4>
 struct Int4Format {
   using Half = __half;
-  static constexpr uint32_t kBlocks = Blocks, kChunkK = 32 * Blocks, kAcc = 2, kGroup = Group;
+  static constexpr uint32_t kBlocks = Blocks, kChunkK = 32 * Blocks, kGroup = Group;
+  static constexpr uint32_t kSpread = Group <= kChunkK / 2 ? 2 : 1, kAcc = 2 * kSpread;
   static constexpr uint32_t kPairs = 512 * (Blocks / 2), kGroups = kChunkK / Group, kChunkBytes = kPairs + 64 * kGroups;
   static constexpr bool kScaled = true, kTotal = false;
-  static_assert(Blocks % 2 == 0 && kChunkK % Group == 0);
+  static_assert(Blocks % 2 == 0 && kChunkK % (kSpread * Group) == 0);
 
-  template <int N, class X>
-  static __device__ __forceinline__ void multiply(float (&acc)[N][kAcc], uint32_t chunk, X& x) {
-    float c[N][4];
-#pragma unroll(N > 1 || Blocks > 4 ? 1 : Blocks / 2)  // registers
-    for (uint32_t quad = 0; quad < Blocks / 2; ++quad) {
-      const uint4 words = load_shared(chunk + 512 * quad + 16 * lane_id());
-      const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+  template <int T, int kTiles, int N, class X>
+  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&chunk)[kTiles],
+                                                  X& x) {
+    // k that are summed before they are scaled; with several groups side by side, lane % 4 is the lane's group.
+    constexpr uint32_t kSpan = X::kSpreads ? kSpread * Group : Group;
+    const uint32_t own = X::kSpreads ? lane_id() % kSpread : 0;
+    float c[T][N][4], sum[N];
+    const auto multiply_quad = [&](uint32_t quad) {
+      uint4 words[T];
 #pragma unroll
-      for (uint32_t half = 0; half < 2; ++half) {
-        uint4 f[N];
+      for (int t = 0; t < T; ++t) words[t] = load_shared(chunk[t] + 512 * quad + 16 * lane_id());
 #pragma unroll
-        for (int n = 0; n < N; ++n) f[n] = x.fragment(2 * quad + half, n);
-#pragma unroll
-        for (uint32_t i = 0; i < 2; ++i) {
-          const uint32_t k = 64 * quad + 32 * half + 16 * i, w = word[2 * half + i], v = w >> 8;
-          const uint32_t a[4] = {w & 0x000f000f, v & 0x000f000f, w & 0x00f000f0, v & 0x00f000f0};
+      for (uint32_t step = 0; step < 4; ++step) {
+        const uint32_t k = 64 * quad + 16 * step, group = k / kSpan * (kSpan / Group);
+        if (k % kSpan == 0) {
 #pragma unroll
           for (int n = 0; n < N; ++n) {
-            if (k % Group == 0) c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0;
-            mma_step<Half>(c[n], a, f[n], i);
+            sum[n] = x.sum(group + own, n);
+#pragma unroll
+            for (int t = 0; t < T; ++t) c[t][n][0] = c[t][n][2] = -8 * sum[n], c[t][n][1] = c[t][n][3] = 0;
           }
-          if ((k + 16) % Group == 0) scale(acc, c, chunk, k / Group, x);
+        }
+        uint4 f[N];
+#pragma unroll
+        for (int n = 0; n < N; ++n) f[n] = x.fragment(2 * quad + step / 2, n);
+#pragma unroll
+        for (int t = 0; t < T; ++t) {
+          const uint32_t word[4] = {words[t].x, words[t].y, words[t].z, words[t].w};
+          const uint32_t w = word[step], v = w >> 8;
+          const uint32_t a[4] = {w & 0x000f000f, v & 0x000f000f, w & 0x00f000f0, v & 0x00f000f0};
+#pragma unroll
+          for (int n = 0; n < N; ++n) mma_step<Half>(c[t][n], a, f[n], step % 2);
+          if ((k + 16) % kSpan == 0) {
+            scale(acc[t], X::kSpreads ? 0 : group % kSpread * 2, c[t], sum, chunk[t], group + own);
+          }
         }
       }
+    };
+    if constexpr (N == 1 && Blocks <= 4) {
+#pragma unroll
+      for (uint32_t quad = 0; quad < Blocks / 2; ++quad) multiply_quad(quad);
+    } else {
+#pragma unroll 1  // registers
+      for (uint32_t quad = 0; quad < Blocks / 2; ++quad) multiply_quad(quad);
     }
   }
+  template <class X>
   static __device__ __forceinline__ void partial(const float (&acc)[kAcc], float& low, float& high) {
     low = acc[0], high = acc[1];
+    if constexpr (kSpread == 2) {
+      low += X::kSpreads ? __shfl_down_sync(~0U, low, 1) : acc[2];
+      high += X::kSpreads ? __shfl_down_sync(~0U, high, 1) : acc[3];
+    }
   }
   static __device__ __forceinline__ float finish(float sum, const RowInfo& row) {
     return sum / kDenormalStep * row.unscale;
@@ -234,22 +273,22 @@ struct Int4Format {
   }
 
  private:
-  // acc += s (c - 8 X) + z X, X the group's sum of x; all in steps of 2^-24.
-  template <int N, class X>
-  static __device__ __forceinline__ void scale(float (&acc)[N][kAcc], const float (&c)[N][4], uint32_t chunk,
-                                               uint32_t group, X& x) {
+  // acc[at], of row g, and acc[at + 1] += s c + z X, where c began with -8 X, X the group's sum of x; all in steps of
+  // 2^-24.
+  template <int N>
+  static __device__ __forceinline__ void scale(float (&acc)[N][kAcc], uint32_t at, const float (&c)[N][4],
+                                               const float (&sum)[N], uint32_t chunk, uint32_t group) {
     uint32_t low, high;
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
                  : "=r"(low), "=r"(high)
                  : "r"(chunk + kPairs + 64 * group + lane_id() / 4 * 8));
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      const float sum = x.sum(group, n);
-      const float d[2] = {fmaf(-8, sum, c[n][0] + c[n][1]), fmaf(-8, sum, c[n][2] + c[n][3])};
-      acc[n][0] = fmaf(__uint_as_float(low << 16), d[0], acc[n][0]);
-      acc[n][0] = fmaf(__uint_as_float(low & 0xffff0000), sum, acc[n][0]);
-      acc[n][1] = fmaf(__uint_as_float(high << 16), d[1], acc[n][1]);
-      acc[n][1] = fmaf(__uint_as_float(high & 0xffff0000), sum, acc[n][1]);
+      float &first = acc[n][at], &second = acc[n][at + 1];
+      first = fmaf(__uint_as_float(low << 16), c[n][0] + c[n][1], first);
+      first = fmaf(__uint_as_float(low & 0xffff0000), sum[n], first);
+      second = fmaf(__uint_as_float(high << 16), c[n][2] + c[n][3], second);
+      second = fmaf(__uint_as_float(high & 0xffff0000), sum[n], second);
     }
   }
 };
@@ -258,10 +297,17 @@ struct Int4Format {
 struct F32Format {
   using Half = void;
   static constexpr uint32_t kBlocks = 1, kChunkK = 32, kChunkBytes = 2048, kAcc = 8, kGroup = 0;
+  static constexpr uint32_t kSpread = 1;
   static constexpr bool kScaled = false, kTotal = false;
 
+  template <int T, int kTiles, int N, class X>
+  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&chunk)[kTiles],
+                                                  X& x) {
+#pragma unroll
+    for (int t = 0; t < T; ++t) multiply_tile(acc[t], chunk[t], x);
+  }
   template <int N, class X>
-  static __device__ __forceinline__ void multiply(float (&acc)[N][kAcc], uint32_t chunk, X& x) {
+  static __device__ __forceinline__ void multiply_tile(float (&acc)[N][kAcc], uint32_t chunk, X& x) {
 #pragma unroll 1  // registers
     for (uint32_t o = 0; o < 4; ++o) {
       const uint4 w = load_shared(chunk + 512 * o + 16 * lane_id());
@@ -274,6 +320,7 @@ struct F32Format {
       }
     }
   }
+  template <class X>
   static __device__ __forceinline__ void partial(const float (&acc)[kAcc], float& low, float& high) {
 #pragma unroll
     for (uint32_t i = 0; i < kAcc; ++i) {

@@ -2,10 +2,10 @@
 // SiLU-multiply and residual behind.
 //
 // A block has an equal share of the tiles, in groups of kTiles. Of a group, chunk c along K belongs to the warp
-// (c - r) % 16, r moving on from group to group so that all warps get equal work; a warp multiplies a chunk of each of
-// the group's tiles, from a ring that is filled before the wait and refilled as it is read. At a group's end the 16
-// partial sums meet in shared memory, in the order of c % 16: so a row's result depends neither on the other rows, nor
-// on how tiles are grouped or shared out.
+// (c - r) % 16, r moving on from group to group so that all warps get equal work; a warp multiplies the chunks of all
+// of the group's tiles together, from a ring that is filled before the wait and refilled as it is read. At a group's
+// end the 16 partial sums meet in shared memory, in the order of c % 16: so a row's result depends neither on the other
+// rows, nor on how tiles are grouped or shared out.
 //
 // One row of x lies in shared memory, prepared by every block; several are prepared by a kernel before, in the order
 // of fragments, and read from L2.
@@ -14,10 +14,10 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "tenon/cuda/block_size.h"
 #include "tenon/cuda/formats.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
-#include "tenon/cuda/block_size.h"
 #include "tenon/cuda/row_prologue.cuh"
 #include "tenon/cuda/row_sources.cuh"
 
@@ -54,7 +54,7 @@ template <class F, int kTiles, bool kShared>
 __host__ __device__ inline MatvecLayout matvec_layout(uint32_t k, uint32_t rows, uint32_t stages) {
   const uint32_t padded = chunks_of<F>(k) * F::kChunkK, groups = F::kGroup != 0 ? padded / (F::kGroup + !F::kGroup) : 0;
   MatvecLayout at{};
-  at.x = kMatvecWarps * stages * F::kChunkBytes;
+  at.x = kMatvecWarps * stages * kTiles * F::kChunkBytes;
   at.sums = at.x + (kShared ? 4 * padded : 0);
   at.partials = at.sums + (kShared ? (groups * 4 + 15) / 16 * 16 : 0);
   at.block = at.partials + 2 * kMatvecWarps * kTiles * kTileRows * rows * 4;
@@ -65,7 +65,7 @@ __host__ __device__ inline MatvecLayout matvec_layout(uint32_t k, uint32_t rows,
 }
 
 // The chunks that a warp multiplies, in order.
-template <class F, int kTiles>
+template <class F, uint32_t kTiles>
 class ChunkWalk {
  public:
   __device__ ChunkWalk(uint32_t first, uint32_t last, uint32_t chunks, uint32_t warp)
@@ -73,10 +73,11 @@ class ChunkWalk {
     skip_empty();
   }
   __device__ __forceinline__ bool more() const { return tile_ < last_; }
-  __device__ __forceinline__ size_t offset() const { return size_t{(tile_ + i_) * chunks_ + chunk_} * F::kChunkBytes; }
+  // Of the first tile's chunk; and how many tiles there are.
+  __device__ __forceinline__ size_t offset() const { return size_t{tile_ * chunks_ + chunk_} * F::kChunkBytes; }
+  __device__ __forceinline__ uint32_t tiles() const { return min(last_ - tile_, kTiles); }
   __device__ __forceinline__ void advance() {
-    if (++i_ < kTiles && tile_ + i_ < last_) return;
-    i_ = 0, chunk_ += kMatvecWarps;
+    chunk_ += kMatvecWarps;
     skip_empty();
   }
 
@@ -87,7 +88,7 @@ class ChunkWalk {
       chunk_ = start_ = (start_ - chunks_) % kMatvecWarps;
     }
   }
-  uint32_t tile_, last_, chunks_, start_, chunk_, i_ = 0;
+  uint32_t tile_, last_, chunks_, start_, chunk_;
 };
 
 namespace detail {
@@ -132,11 +133,16 @@ __global__ void __launch_bounds__(kMatvecThreads, 2)
   const uint32_t tiles = a.map.tiles(), first = tiles * blockIdx.x / gridDim.x,
                  last = tiles * (blockIdx.x + 1) / gridDim.x;
   const MatvecLayout at = matvec_layout<F, kTiles, kShared>(a.k, kRows, a.stages);
-  WarpRing ring(shared_address(memory + at.barriers) + 8 * a.stages * warp,
-                shared_address(memory) + F::kChunkBytes * a.stages * warp, F::kChunkBytes, a.stages);
+  using Ring = WarpRing<F::kChunkBytes, kTiles>;
+  Ring ring(shared_address(memory + at.barriers) + 8 * a.stages * warp,
+            shared_address(memory) + Ring::kBytes * a.stages * warp, a.stages);
+  const size_t stride = size_t{chunks} * F::kChunkBytes;
   ChunkWalk<F, kTiles> feed(first, last, chunks, warp);
   if (lane == 0) {
-    for (uint32_t s = 0; s < a.stages && feed.more(); ++s, feed.advance()) ring.fill(s, p.weights + feed.offset());
+#pragma unroll 1
+    for (uint32_t s = 0; s < a.stages && feed.more(); ++s, feed.advance()) {
+      ring.fill(s, p.weights + feed.offset(), stride, feed.tiles());
+    }
   }
   if (kShared && p.norm != nullptr) {
     for (uint32_t k = 32 * threadIdx.x; k < a.k; k += 32 * kMatvecThreads) {
@@ -182,17 +188,15 @@ __global__ void __launch_bounds__(kMatvecThreads, 2)
     float acc[kTiles][N][F::kAcc] = {};
     for (uint32_t c = start; c < chunks; c += kMatvecWarps) {
       x.seek(c);
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        if (t > 0 && tile + t >= last) break;
-        F::multiply(acc[t], ring.front(), x);
-        __syncwarp();
-        if (lane == 0 && feed.more()) {
-          ring.fill(ring.stage(), p.weights + feed.offset());
-          feed.advance();
-        }
-        ring.pop();
+      uint32_t chunk[kTiles] = {ring.front()};
+      if (kTiles == 2) chunk[kTiles - 1] = chunk[0] + (kTiles - 1) * F::kChunkBytes;
+      tile + kTiles <= last ? F::template multiply<kTiles>(acc, chunk, x) : F::template multiply<1>(acc, chunk, x);
+      __syncwarp();
+      if (lane == 0 && feed.more()) {
+        ring.fill(ring.stage(), p.weights + feed.offset(), stride, feed.tiles());
+        feed.advance();
       }
+      ring.pop();
     }
 
     float* sums = partials + (group % 2 * kMatvecWarps + start) * kOutputs;
@@ -201,7 +205,7 @@ __global__ void __launch_bounds__(kMatvecThreads, 2)
 #pragma unroll
       for (int n = 0; n < N; ++n) {
         float low, high;
-        F::partial(acc[t][n], low, high);
+        F::template partial<decltype(x)>(acc[t][n], low, high);
         if (kShared && lane % 4 != 0) continue;
         float* to = sums + (t * kRows + (kShared ? 0 : 4 * n + lane % 4)) * kTileRows + lane / 4;
         to[0] = low, to[8] = high;
@@ -260,10 +264,11 @@ class Matvec {
  public:
   // Of MatvecPointers::prepared.
   static uint64_t prepared_bytes(const MatvecArgs& a) {
-    return in_shared(a) ? 0 : PreparedRows<F>(a.k, a.rows <= 4 ? 1 : a.rows <= 8 ? 2 : 4).bytes();
+    return in_shared<1>(a) ? 0 : PreparedRows<F>(a.k, a.rows <= 4 ? 1 : a.rows <= 8 ? 2 : 4).bytes();
   }
   static void launch(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
-    if (in_shared(a)) return run<kTiles, 1, true>(a, p, launch);
+    if (in_shared<kTiles>(a)) return run<kTiles, 1, true>(a, p, launch);
+    if (in_shared<1>(a)) return run<1, 1, true>(a, p, launch);
     if (a.rows <= 4) return prepare_and_run<kTiles, 1>(a, p, launch);
     if (a.rows <= 8) return prepare_and_run<1, 2>(a, p, launch);
     prepare_and_run<1, 4>(a, p, launch);
@@ -277,10 +282,11 @@ class Matvec {
     const MatvecLayout none = matvec_layout<F, T, kShared>(a.k, rows, 0);
     const uint32_t room = a.large != 0 ? kLargeBlockBytes : kSmallBlockBytes;
     if (none.bytes >= room) return 0;
-    return std::min(a.stages, (room - none.bytes) / (kMatvecWarps * (F::kChunkBytes + 8)));
+    return std::min(a.stages, (room - none.bytes) / (kMatvecWarps * (T * F::kChunkBytes + 8)));
   }
+  template <int T>
   static bool in_shared(const MatvecArgs& a) {
-    return a.rows == 1 && stages<kTiles, true>(a, 1) * kMatvecWarps * F::kChunkBytes >= kLeastRingBytes;
+    return a.rows == 1 && stages<T, true>(a, 1) * kMatvecWarps * T * F::kChunkBytes >= kLeastRingBytes;
   }
   template <int T, int N>
   static void prepare_and_run(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
@@ -296,10 +302,10 @@ class Matvec {
     constexpr uint32_t kRows = kShared ? 1 : 4 * N;
     a.stages = stages<T, kShared>(a, kRows);
     launch(&matvec_kernel<F, T, N, kShared>,
-                 {.blocks = {std::min(a.blocks, a.map.tiles())},
-                  .threads = {kMatvecThreads},
-                  .shared_bytes = a.large != 0 ? kLargeBlockBytes : kSmallBlockBytes},
-                 a, p);
+           {.blocks = {std::min(a.blocks, a.map.tiles())},
+            .threads = {kMatvecThreads},
+            .shared_bytes = a.large != 0 ? kLargeBlockBytes : kSmallBlockBytes},
+           a, p);
   }
 };
 

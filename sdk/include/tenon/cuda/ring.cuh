@@ -1,5 +1,6 @@
-// A ring of chunks of memory on its way into shared memory, private to one warp: lane 0 starts bulk copies, all lanes
-// wait for the oldest and read it. Weights stream through such rings; they are read once, so L2 gives them up first.
+// A ring of memory on its way into shared memory, private to one warp; a stage holds kChunks chunks that come together.
+// Lane 0 starts bulk copies, all lanes wait for the oldest stage and read it. Weights stream through such rings; they
+// are read once, so L2 gives them up first.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +17,16 @@ __device__ __forceinline__ uint4 load_shared(uint32_t address) {
   return v;
 }
 
+template <uint32_t kChunkBytes, uint32_t kChunks>
 class WarpRing {
  public:
-  // barriers: 8 bytes a stage; data: chunk bytes a stage, 16-byte aligned. Called by whole warps.
-  __device__ WarpRing(uint32_t barriers, uint32_t data, uint32_t chunk_bytes, uint32_t stages)
-      : barriers_(barriers), data_(data), chunk_bytes_(chunk_bytes), stages_(stages) {
+  static_assert(kChunks <= 2);
+  // barriers: 8 bytes a stage; data: kBytes a stage, 16-byte aligned. Called by whole warps.
+  static constexpr uint32_t kBytes = kChunkBytes * kChunks;
+  __device__ WarpRing(uint32_t barriers, uint32_t data, uint32_t stages)
+      : barriers_(barriers), data_(data), stages_(stages) {
     if (threadIdx.x % 32 == 0) {
+#pragma unroll 1
       for (uint32_t s = 0; s < stages; ++s) {
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barriers + 8 * s) : "memory");
       }
@@ -30,18 +35,16 @@ class WarpRing {
     __syncwarp();
   }
 
-  // Lane 0 only: starts the copy of a chunk into a stage that nobody reads any more.
-  __device__ __forceinline__ void fill(uint32_t stage, const uint8_t* chunk) const {
+  // Lane 0 only: starts the copy of `count` chunks, `stride` bytes apart, into a stage that nobody reads any more.
+  __device__ __forceinline__ void fill(uint32_t stage, const uint8_t* chunk, size_t stride, uint32_t count) const {
     const uint32_t barrier = barriers_ + 8 * stage;
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(chunk_bytes_) : "memory");
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
-            "r"(data_ + stage * chunk_bytes_),
-        "l"(chunk), "r"(chunk_bytes_), "r"(barrier), "l"(kEvictFirst)
-        : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(kChunkBytes * count)
+                 : "memory");
+    copy(data_ + stage * kBytes, chunk, barrier);
+    if (kChunks == 2 && count == 2) copy(data_ + stage * kBytes + kChunkBytes, chunk + stride, barrier);
   }
 
-  // Waits for the oldest chunk; its address in shared memory.
+  // Waits for the oldest stage; its address in shared memory.
   __device__ __forceinline__ uint32_t front() const {
     const uint32_t barrier = barriers_ + 8 * stage_;
     uint32_t done = 0;
@@ -54,19 +57,29 @@ class WarpRing {
           : "r"(barrier), "r"(phase_)
           : "memory");
     }
-    return data_ + stage_ * chunk_bytes_;
+    return data_ + stage_ * kBytes;
   }
-  __device__ __forceinline__ uint32_t stage() const { return stage_; }
-  // Goes on to the next chunk.
+  __device__ __forceinline__ uint32_t stage() const {
+    return stage_;
+  }
+  // Goes on to the next stage.
   __device__ __forceinline__ void pop() {
     if (++stage_ == stages_) stage_ = 0, phase_ ^= 1;
   }
 
  private:
+  static __device__ __forceinline__ void copy(uint32_t to, const uint8_t* from, uint32_t barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+            "r"(to),
+        "l"(from), "r"(kChunkBytes), "r"(barrier), "l"(kEvictFirst)
+        : "memory");
+  }
+
   // createpolicy.fractional.L2::evict_first's result for all of the data.
   static constexpr uint64_t kEvictFirst = 0x12f0000000000000;
 
-  uint32_t barriers_, data_, chunk_bytes_, stages_;
+  uint32_t barriers_, data_, stages_;
   uint32_t stage_ = 0, phase_ = 0;
 };
 

@@ -26,11 +26,13 @@ struct PreparedRows {
 };
 
 // One row of x in shared memory, as a source of B fragments: lanes 0-3 have the high parts (column 0), lanes 4-7 the
-// low ones (column 1), the others' columns are zero. Of short chunks it is loaded once for all tiles of a group.
+// low ones (column 1), the others' columns are zero; where formats spread groups of k, the next lanes have the next
+// group. Of short chunks it is loaded once for all tiles of a group.
 template <class F>
 class SharedRow {
  public:
   static constexpr int kRows = 1;
+  static constexpr bool kSpreads = F::kSpread > 1;
   __device__ SharedRow(const uint8_t* stage, const float* sums) : stage_(stage), sums_(sums) {
     for (uint4& f : held_) f = {0, 0, 0, 0};
   }
@@ -39,13 +41,14 @@ class SharedRow {
     if constexpr (kHeld != 0) {
       const uint32_t from = shared_address(stage_) + place(chunk * F::kBlocks);
 #pragma unroll
-      for (uint32_t b = 0; b < kHeld; ++b) load_held(held_[b], from + 128 * b);
+      for (uint32_t b = 0; b < kHeld; ++b) load_held(held_[b], from + 128 * b, spread(b));
     }
   }
   __device__ __forceinline__ uint4 fragment(uint32_t block, int) const {
     if constexpr (kHeld != 0) return held_[block];
     uint4 v{};
-    if (lane_id() < 8) v = *reinterpret_cast<const uint4*>(stage_ + place(chunk_ * F::kBlocks + block));
+    if (lane_id() / 8 == spread(block))
+      v = *reinterpret_cast<const uint4*>(stage_ + place(chunk_ * F::kBlocks + block));
     return v;
   }
   __device__ __forceinline__ float sum(uint32_t group, int) const {
@@ -59,13 +62,18 @@ class SharedRow {
   static constexpr uint32_t kGroups = F::kGroup != 0 ? F::kChunkK / (F::kGroup + !F::kGroup) : 1;
   static constexpr uint32_t kHeld = F::kBlocks <= 4 && !std::is_void_v<typename F::Half> ? F::kBlocks : 0;
   static __device__ __forceinline__ uint32_t place(uint32_t block) {
-    return block * 128 + lane_id() / 4 * 64 + lane_id() % 4 * 16;
+    return block * 128 + lane_id() / 4 % 2 * 64 + lane_id() % 4 * 16;
+  }
+  // Which lanes / 8 hold a block.
+  static __device__ __forceinline__ uint32_t spread(uint32_t block) {
+    if constexpr (F::kSpread == 1) return 0;
+    return block * 32 / (F::kGroup + !F::kGroup) % F::kSpread;
   }
   // Leaves the other lanes' zeros where they are.
-  static __device__ __forceinline__ void load_held(uint4& v, uint32_t address) {
-    asm volatile("{\n.reg .pred p;\nsetp.lt.u32 p, %5, 8;\n@p ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+  static __device__ __forceinline__ void load_held(uint4& v, uint32_t address, uint32_t lanes) {
+    asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, %5, %6;\n@p ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
                  : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-                 : "r"(address), "r"(lane_id()));
+                 : "r"(address), "r"(lane_id() / 8), "r"(lanes));
   }
 
   const uint8_t* stage_;
@@ -80,6 +88,7 @@ template <class F, int N>
 class GlobalRows {
  public:
   static constexpr int kRows = 4 * N;
+  static constexpr bool kSpreads = false;
   __device__ GlobalRows(const uint8_t* prepared, const PreparedRows<F>& rows)
       : from_(prepared), sums_(reinterpret_cast<const float*>(prepared + rows.sums())), rows_(rows) {}
   __device__ __forceinline__ void seek(uint32_t chunk) {
