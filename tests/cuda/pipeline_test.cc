@@ -84,17 +84,6 @@ TEST_F(CudaPipeline, GivesTheSameTokensInEveryMode) {
   for (const auto& t : tokens) EXPECT_EQ(t, tokens.front());
 }
 
-TEST_F(CudaPipeline, SpeculatesWithoutChangingTheText) {
-  Settings drafted = kExact;
-  drafted.insert(drafted.end(), {"draft.use=ngram"});
-  const Result plain = open("tiny-gqa-untied", "cuda", kExact)->generate(request(64));
-  RunStats stats;
-  Request r = request(64);
-  const Result result = open("tiny-gqa-untied", "cuda", drafted)->generate(r, &stats);
-  EXPECT_EQ(result.tokens, plain.tokens);
-  EXPECT_GT(stats.drafted, 0u);
-}
-
 TEST_F(CudaPipeline, SequencesInStepGiveWhatEachGivesAlone) {
   Settings batch = kExact;
   batch.push_back("scheduler.use=lockstep");
