@@ -29,10 +29,13 @@ uint32_t claimed(const std::vector<tenon_fop>& ops) {
   return !is(1, TENON_F_ROPE) ? 1 : !is(2, TENON_F_QK_NORM) ? 2 : 3;
 }
 
+// Blocks that fold their splits in shared memory; larger clusters would not fill the GPU.
+constexpr uint32_t kCluster = 2, kHasClusters = 90;
+
 // Splits that a row is cut into at most, so that those of all KV heads are two blocks for every multiprocessor: each
 // works while the other waits for its keys and values.
-uint32_t splits_for(uint32_t units, uint32_t kv_heads) {
-  return std::max(1u, 2 * units / kv_heads);
+uint32_t splits_for(uint32_t units, uint32_t kv_heads, uint32_t cluster) {
+  return std::max(1u, 2 * units / kv_heads / cluster) * cluster;
 }
 
 struct Recording {
@@ -105,8 +108,9 @@ struct Recording {
     return c;
   }
 
-  void decode_step(uint32_t units, uint32_t granule) {
-    args.splits = splits_for(units, args.kv.heads), args.granule = granule;
+  void decode_step(uint32_t units, uint32_t arch, uint32_t granule) {
+    args.cluster = arch >= kHasClusters ? kCluster : 1;
+    args.splits = splits_for(units, args.kv.heads, args.cluster), args.granule = granule;
     args.most_splits = most_splits(args);
     tenon_cost c = cost(args.rows_per_seq);
     if (args.append != 0) {
@@ -184,7 +188,7 @@ void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Record
   Recording recording{a, call, r};
   recording.set_args(), recording.set_operands(), recording.set_prologue();
   if (call.claim->variant == kDecode) {
-    recording.decode_step(units_, std::max(kLeastGranule, split_ / kGranulesOfSplit));
+    recording.decode_step(units_, arch_, std::max(kLeastGranule, split_ / kGranulesOfSplit));
   } else {
     recording.prefill_step(arch_);
   }

@@ -3,8 +3,8 @@
 // A block takes one KV head, up to sixteen queries (the query heads of that KV head, for one or several rows of a
 // sequence) and one split of the positions. Its four warps walk the split in turns of 16 tokens each; every warp has a
 // ring of K and V tiles of its own, filled by asynchronous copies, so the loop has no block-wide barrier. What a step
-// appends is appended by the blocks whose splits it falls in. Partial results go through scratch, and the last block of
-// a sequence and head folds them in order.
+// appends is appended by the blocks whose splits it falls in. A cluster of blocks folds what its splits have made in
+// shared memory, in order; if a row has more splits, that goes through scratch, and the last of its clusters folds all.
 //
 // Where splits lie follows from a row's own position alone: a row has the same bits alone, among drafts and in a batch.
 // Rows whose splits differ (their positions straddle a change of the split's size) are taken one group after the other.
@@ -23,9 +23,9 @@ constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
 constexpr uint32_t kQueries = 16;     // of a block: rows of a matrix product
 constexpr uint32_t kKeysOfTile = 16;  // of a warp's turn
 constexpr uint32_t kTurn = kWarps * kKeysOfTile;
-constexpr uint32_t kAnchor = 1024;  // windows begin at multiples of it
-constexpr uint32_t kAlone = 128;    // so few positions take one block less time than to fold what several make of them
-constexpr uint32_t kAmple = 256;    // positions of a split that make it worth a second block on a multiprocessor
+constexpr uint32_t kAnchor = 1024;      // windows begin at multiples of it
+constexpr uint32_t kGranulesAlone = 2;  // a cluster takes less time for so many a block than to fold with others
+constexpr uint32_t kAmple = 256;        // positions of a split that make it worth a second block on a multiprocessor
 constexpr float kNothing = -INFINITY;
 
 template <uint32_t D>
@@ -34,8 +34,10 @@ struct Shape {
   static constexpr uint32_t kSlots = D == 64 ? 8 : D == 128 ? 5 : 3;  // tiles of a warp's ring
   static constexpr uint32_t kRingBytes = kWarps * kSlots * kTileBytes;
   static constexpr uint32_t kPartRow = D + 8;  // floats; the padding spreads rows over the banks
+  static constexpr uint32_t kPartBytes = kWarps * kQueries * kPartRow * 4;  // in the ring's place, and Made behind it
   static constexpr uint32_t kSharedBytes = kRingBytes + kQueries * D * 2;
-  static_assert(kWarps * kQueries * kPartRow * 4 <= kRingBytes && (D == 256 || kSharedBytes <= cuda::kSmallBlockBytes));
+  static_assert(kPartBytes + kQueries * (8 + D * 4) <= kRingBytes);
+  static_assert(D == 256 || kSharedBytes <= cuda::kSmallBlockBytes);
 };
 
 __host__ __device__ uint32_t queries_of_block(const GpuArgs& a) {
@@ -54,7 +56,8 @@ struct Cut {
 };
 __device__ Cut cut(const GpuArgs& a, uint32_t pos) {
   const uint32_t start = first_seen(a, pos) / kAnchor * kAnchor, span = pos + 1 - start;
-  if (span <= kAlone) return {start, kAlone};
+  const uint32_t together = a.granule * a.cluster;
+  if (span <= kGranulesAlone * together) return {start, (span + together - 1) / together * a.granule};
   const uint32_t step = a.granule * (span >= a.splits * kAmple ? a.splits : (a.splits + 1) / 2);
   return {start, (span + step - 1) / step * a.granule};
 }
@@ -79,17 +82,73 @@ __device__ void finish(const GpuArgs& a, const GpuPointers& p, const Work& w, ui
   if (a.want_lse != 0 && d == 0) p.lse[row * a.lse_row + head] = n.lse;
 }
 
-// Scratch: v_dim floats for each query of each block of the grid, and behind them all the maxima and sums.
+__device__ void meet(const GpuArgs& a) {
+  if (a.cluster > 1) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
+#endif
+  } else {
+    __syncthreads();
+  }
+}
+
+// What a block has made of its split, in its shared memory; and the same of another block of its cluster.
+template <uint32_t D>
+struct Made {
+  float2 sums[kQueries];  // maximum and sum
+  float values[kQueries][D];
+  __device__ const Made& of(const GpuArgs& a, uint32_t rank) const {
+    uint64_t address = reinterpret_cast<uint64_t>(this);
+    if (a.cluster > 1) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+      asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(address), "r"(rank));
+#endif
+    }
+    return *reinterpret_cast<const Made*>(address);
+  }
+};
+
+// Folds what some splits have made, in order. take(i, sums, value) reads split i's; 4 dimensions.
+template <uint32_t kAtOnce, class Take>
+__device__ __forceinline__ void fold(uint32_t count, float& top, float& sum, float (&value)[4], const Take& take) {
+  top = kNothing, sum = 0;
+  for (float& v : value) v = 0;
+  for (uint32_t first = 0; first < count; first += kAtOnce) {
+    float2 sums[kAtOnce];
+    float4 values[kAtOnce];
+#pragma unroll
+    for (uint32_t k = 0; k < kAtOnce; ++k) {
+      take(min(first + k, count - 1), sums[k], values[k]);
+      if (first + k >= count) sums[k] = {kNothing, 0};
+    }
+    float higher = top;
+#pragma unroll
+    for (uint32_t k = 0; k < kAtOnce; ++k) higher = fmaxf(higher, sums[k].x);
+    if (higher == kNothing) continue;
+    const float shrink = exp2_approx(top - higher);
+    top = higher, sum *= shrink;
+    for (float& v : value) v *= shrink;
+#pragma unroll
+    for (uint32_t k = 0; k < kAtOnce; ++k) {
+      const float weight = exp2_approx(sums[k].x - top);
+      sum += sums[k].y * weight;
+      value[0] += values[k].x * weight, value[1] += values[k].y * weight;
+      value[2] += values[k].z * weight, value[3] += values[k].w * weight;
+    }
+  }
+}
+
+// Scratch: v_dim floats for each query of each cluster of the grid, and behind them all the maxima and sums.
 struct Partials {
   float* values;
   float2* sums;
-  uint32_t queries, dim;
+  uint32_t clusters, queries, dim;
   __device__ Partials(const GpuArgs& a, float* scratch)
-      : values(scratch), queries(queries_of_block(a)), dim(a.kv.v.dim) {
-    sums = reinterpret_cast<float2*>(scratch + uint64_t{gridDim.x} * gridDim.y * gridDim.z * queries * dim);
+      : values(scratch), clusters(gridDim.z / a.cluster), queries(queries_of_block(a)), dim(a.kv.v.dim) {
+    sums = reinterpret_cast<float2*>(scratch + uint64_t{gridDim.x} * gridDim.y * clusters * queries * dim);
   }
-  __device__ uint64_t at(uint32_t split, uint32_t q) const {
-    return ((uint64_t{blockIdx.y} * gridDim.x + blockIdx.x) * gridDim.z + split) * queries + q;
+  __device__ uint64_t at(uint32_t cluster, uint32_t q) const {
+    return ((uint64_t{blockIdx.y} * gridDim.x + blockIdx.x) * clusters + cluster) * queries + q;
   }
 };
 
@@ -143,6 +202,7 @@ struct Pass {
 
   __device__ char* ring() const { return smem + threadIdx.x / 32 * S::kSlots * S::kTileBytes; }
   __device__ char* q_tile() const { return smem + S::kRingBytes; }
+  __device__ Made<D>& made() const { return *reinterpret_cast<Made<D>*>(smem + S::kPartBytes); }
 
   __device__ Pass(const GpuArgs& args, const GpuPointers& pointers, const Work& work, float* partials, char* shared,
                   Cut c, uint32_t first, uint32_t last)
@@ -367,56 +427,58 @@ struct Pass {
       if (count == 1) {
         finish<1>(a, p, w, q, d, all, total, {value});
       } else {
-        const Partials partials(a, scratch);
-        const uint64_t at = partials.at(split, q);
-        partials.values[at * dim + d] = value;
-        if (d == 0) partials.sums[at] = {all, total};
+        made().values[q][d] = value;
+        if (d == 0) made().sums[q] = {all, total};
       }
     }
   }
+
+  // What the cluster's splits have made together: results, or partial ones if there are other clusters.
+  __device__ void fold_cluster() const {
+    const uint32_t first = split / a.cluster * a.cluster, rank = split % a.cluster, quads = a.kv.v.dim / 4;
+    meet(a);
+    for (uint32_t i = rank * kThreads + threadIdx.x; i < w.queries * quads; i += a.cluster * kThreads) {
+      const uint32_t q = i / quads, d = i % quads * 4, r = w.row_of(a, q);
+      if (r < row || r > last_row) continue;
+      const uint32_t count = cut.count(static_cast<uint32_t>(w.pos[r]));
+      if (count == 1 || first >= count) continue;
+      float top, sum, value[4];
+      fold<4>(min(count - first, a.cluster), top, sum, value, [&](uint32_t other, float2& sums, float4& values) {
+        const Made<D>& theirs = made().of(a, other);
+        sums = theirs.sums[q], values = *reinterpret_cast<const float4*>(theirs.values[q] + d);
+      });
+      if (count <= a.cluster) {
+        finish<4>(a, p, w, q, d, top, sum, value);
+      } else {
+        const Partials partials(a, scratch);
+        const uint64_t at = partials.at(first / a.cluster, q);
+        *reinterpret_cast<float4*>(partials.values + at * a.kv.v.dim + d) = {value[0], value[1], value[2], value[3]};
+        if (d == 0) partials.sums[at] = {top, sum};
+      }
+    }
+    meet(a);
+  }
 };
 
-// The last of a sequence's blocks folds what the splits have made, in order.
+// The last of a row's clusters folds what all have made.
 __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, float* scratch) {
-  constexpr uint32_t kAtOnce = 8;
   const Partials partials(a, scratch);
   const uint32_t quads = a.kv.v.dim / 4;
   for (uint32_t i = threadIdx.x; i < w.queries * quads; i += kThreads) {
     const uint32_t q = i / quads, d = i % quads * 4, pos = static_cast<uint32_t>(w.pos[w.row_of(a, q)]);
     const uint32_t count = cut(a, pos).count(pos);
-    if (count == 1) continue;
-    float top = kNothing, sum = 0, value[4] = {};
-    for (uint32_t first = 0; first < count; first += kAtOnce) {
-      float2 sums[kAtOnce];
-      float4 values[kAtOnce];
-#pragma unroll
-      for (uint32_t k = 0; k < kAtOnce; ++k) {
-        const bool there = first + k < count;
-        const uint64_t at = partials.at(there ? first + k : first, q);
-        sums[k] = __ldcg(partials.sums + at);
-        values[k] = __ldcg(reinterpret_cast<const float4*>(partials.values + at * a.kv.v.dim + d));
-        if (!there) sums[k] = {kNothing, 0};
-      }
-      float higher = top;
-#pragma unroll
-      for (uint32_t k = 0; k < kAtOnce; ++k) higher = fmaxf(higher, sums[k].x);
-      if (higher == kNothing) continue;
-      const float shrink = exp2_approx(top - higher);
-      top = higher, sum *= shrink;
-      for (float& v : value) v *= shrink;
-#pragma unroll
-      for (uint32_t k = 0; k < kAtOnce; ++k) {
-        const float weight = exp2_approx(sums[k].x - top);
-        sum += sums[k].y * weight;
-        value[0] += values[k].x * weight, value[1] += values[k].y * weight;
-        value[2] += values[k].z * weight, value[3] += values[k].w * weight;
-      }
-    }
+    if (count <= a.cluster) continue;
+    float top, sum, value[4];
+    fold<8>((count + a.cluster - 1) / a.cluster, top, sum, value, [&](uint32_t other, float2& sums, float4& values) {
+      const uint64_t at = partials.at(other, q);
+      sums = __ldcg(partials.sums + at);
+      values = __ldcg(reinterpret_cast<const float4*>(partials.values + at * a.kv.v.dim + d));
+    });
     finish<4>(a, p, w, q, d, top, sum, value);
   }
 }
 
-// True in the block that comes last of `most`. What the others stored before is visible to it.
+// True in the block that comes last of `most`, one of each cluster. What all stored before they met is visible to it.
 __device__ bool is_last(uint32_t* counter, uint32_t most) {
   __shared__ uint32_t before;
   __syncthreads();
@@ -448,20 +510,29 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   bool waited = false;
   uint32_t most = 0;
+  const uint32_t first_of_cluster = blockIdx.z / a.cluster * a.cluster;
   const uint32_t end = w.row_of(a, w.queries - 1) + 1;
   for (uint32_t row = w.row_of(a, 0), next = row; row < end; row = next) {
     const Cut c = cut(a, static_cast<uint32_t>(w.pos[row]));
     do ++next;
     while (next < end && cut(a, static_cast<uint32_t>(w.pos[next])) == c);
     const uint32_t count = c.count(static_cast<uint32_t>(w.pos[next - 1]));
+    if (first_of_cluster >= count) continue;
     most = max(most, count);
-    if (blockIdx.z >= count) continue;
-    if (waited) __syncthreads();
-    Pass<E, D>(a, p, w, scratch, smem, c, row, next - 1).run(waited);
+    Pass<E, D> pass(a, p, w, scratch, smem, c, row, next - 1);
+    if (blockIdx.z < count) {
+      if (waited) __syncthreads();
+      pass.run(waited);
+    } else if (!waited) {
+      cuda::wait();
+    }
     waited = true;
+    if (count > 1) pass.fold_cluster();
   }
   if (!waited) return cuda::wait();
-  if (most > 1 && is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, most)) combine(a, p, w, scratch);
+  if (most <= a.cluster || blockIdx.z != first_of_cluster) return;
+  const uint32_t clusters = (most + a.cluster - 1) / a.cluster;
+  if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, clusters)) combine(a, p, w, scratch);
 }
 
 template <class E, uint32_t D>
@@ -469,15 +540,16 @@ void launch(const GpuArgs& a, const cuda::Launch& l) {
   l(&decode_kernel<E, D>,
     {.blocks = {a.kv.heads * tiles_of(a), a.seqs, a.most_splits},
      .threads = {kThreads},
-     .shared_bytes = Shape<D>::kSharedBytes},
+     .shared_bytes = Shape<D>::kSharedBytes,
+     .cluster = {1, 1, a.cluster}},
     a, pointers(a, l), l.scratch<float>(), l.zeroed<uint32_t>());
 }
 
 }  // namespace
 
 uint64_t decode_scratch_bytes(const GpuArgs& a) {
-  return uint64_t{a.kv.heads} * tiles_of(a) * a.seqs * a.most_splits * queries_of_block(a) * (a.kv.v.dim + 2) *
-         sizeof(float);
+  return uint64_t{a.kv.heads} * tiles_of(a) * a.seqs * (a.most_splits / a.cluster) * queries_of_block(a) *
+         (a.kv.v.dim + 2) * sizeof(float);
 }
 uint64_t decode_zeroed_bytes(const GpuArgs& a) {
   return uint64_t{a.kv.heads} * tiles_of(a) * a.seqs * sizeof(uint32_t);
@@ -485,7 +557,8 @@ uint64_t decode_zeroed_bytes(const GpuArgs& a) {
 
 uint32_t most_splits(const GpuArgs& a) {
   const uint64_t span = a.window == 0 ? a.kv_len : std::min<uint64_t>(a.kv_len, uint64_t{a.window} + kAnchor);
-  return static_cast<uint32_t>(std::min<uint64_t>(a.splits, (span + a.granule - 1) / a.granule));
+  const uint64_t most = std::min<uint64_t>(a.splits, (span + a.granule - 1) / a.granule);
+  return static_cast<uint32_t>((most + a.cluster - 1) / a.cluster * a.cluster);
 }
 
 void decode(const GpuArgs& recorded, const cuda::Launch& l) {

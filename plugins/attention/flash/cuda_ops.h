@@ -24,9 +24,10 @@ struct GpuArgs {
   uint32_t append, normed;
   int32_t rotated, pairing;  // rotated 0: no rope
   float eps;
-  // Of decoding: splits that a row is cut into at most, and what their sizes are multiples of; most_splits() of it;
-  // whether older keys and values may be read before the wait, known when launched.
-  uint32_t splits, granule, most_splits, prefetch;
+  // Of decoding: splits that a row is cut into at most, and what their sizes are multiples of; how many of them fold
+  // what they have made through their cluster; most_splits() of it; whether older keys and values may be read before
+  // the wait, known when launched.
+  uint32_t splits, granule, cluster, most_splits, prefetch;
 };
 
 enum GpuOperand {

@@ -316,6 +316,12 @@ void record_advance(const tenon_fop& op, tenon_tid next, tenon_tid outbox, sdk::
 
 }  // namespace
 
+uint32_t built_arch() {
+  cudaFuncAttributes attributes{};
+  TENON_CUDA_CHECK(cudaFuncGetAttributes(&attributes, &bias_kernel));
+  return static_cast<uint32_t>(attributes.ptxVersion);
+}
+
 void record_small_op(const tenon_fop& op, tenon_tid x, tenon_tid y, sdk::Recorder& recorder) {
   switch (op.id) {
     case TENON_F_GATHER_ROWS:

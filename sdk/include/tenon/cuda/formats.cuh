@@ -6,7 +6,7 @@
 //   kSpread: groups of one row of x that lie side by side in columns of B, so that they are scaled at once
 //   multiply<T>(acc, chunk, x): acc[t] += chunk[t] * x for T tiles, for each block of 8 columns of B (4 rows of x)
 //   partial<X>(acc, low, high): of row 4 n + lane % 4 of x, what it adds to rows lane / 4 and lane / 4 + 8 of the tile
-//   finish(sum, row): the product from the sum of all partials, but for Int8's scale of the weight row
+//   finish(sum, row): a warp's sum from its partials, but for Int8's scale of the weight row
 //   expand(chunk, block, lane, v): v[0], v[1] = 8 weights of rows lane / 4 and + 8, from k = 32 block + 8 (lane % 4)
 //   quad_offset(row, k): bytes from the chunk's begin to where the weights k..k+3 of a row begin; k divisible by 4
 #pragma once
@@ -22,10 +22,10 @@
 
 namespace tenon::cuda {
 
-// What the epilogue needs of a row of x.
+// What a warp's sums need of its part of a row of x (row_prologue.cuh).
 struct RowInfo {
   float unscale;  // undoes kScaled
-  float total;    // sum of the scaled row, if kTotal
+  float total;    // sum of the scaled part, if kTotal
 };
 
 inline constexpr float kDenormalStep = 1.0F / (1 << 24);  // a half with the bits u is u * 2^-24

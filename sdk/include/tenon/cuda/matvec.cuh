@@ -1,14 +1,13 @@
 // Products of packed weights (packed.cuh) with 1 to 16 rows of x at the speed of memory, with RMSNorm before and bias,
 // SiLU-multiply and residual behind.
 //
-// A block has an equal share of the tiles, in groups of kTiles. Of a group, chunk c along K belongs to the warp
-// (c - r) % 16, r moving on from group to group so that all warps get equal work; a warp multiplies the chunks of all
-// of the group's tiles together, from a ring that is filled before the wait and refilled as it is read. At a group's
-// end the 16 partial sums meet in shared memory, in the order of c % 16: so a row's result depends neither on the other
-// rows, nor on how tiles are grouped or shared out.
+// A block has an equal share of the tiles, in groups of kTiles. Of a group, chunk c along K belongs to warp c % 16; a
+// warp multiplies the chunks of all of the group's tiles together, from a ring that is filled before the wait and
+// refilled as it is read. At a group's end the 16 partial sums meet in shared memory: so a row's result depends neither
+// on the other rows, nor on how tiles are grouped or shared out.
 //
-// One row of x lies in shared memory, prepared by every block; several are prepared by a kernel before, in the order
-// of fragments, and read from L2.
+// One row of x lies in shared memory, each warp having prepared its part; several are prepared by a kernel before, in
+// the order of fragments, and read from L2.
 #pragma once
 
 #include <algorithm>
@@ -47,7 +46,7 @@ struct MatvecPointers {
 
 // Where things are in a block's shared memory.
 struct MatvecLayout {
-  uint32_t x, sums, partials, block, info, barriers, bytes;
+  uint32_t x, sums, partials, squares, barriers, bytes;
 };
 // rows: of x in shared memory or, by 4, of fragments.
 template <class F, int kTiles, bool kShared>
@@ -57,9 +56,8 @@ __host__ __device__ inline MatvecLayout matvec_layout(uint32_t k, uint32_t rows,
   at.x = kMatvecWarps * stages * kTiles * F::kChunkBytes;
   at.sums = at.x + (kShared ? 4 * padded : 0);
   at.partials = at.sums + (kShared ? (groups * 4 + 15) / 16 * 16 : 0);
-  at.block = at.partials + 2 * kMatvecWarps * kTiles * kTileRows * rows * 4;
-  at.info = at.block + 3 * kMatvecWarps * 4;
-  at.barriers = at.info + 16;
+  at.squares = at.partials + 2 * kMatvecWarps * kTiles * kTileRows * rows * 4;
+  at.barriers = at.squares + kMatvecWarps * 4;
   at.bytes = at.barriers + kMatvecWarps * stages * 8;
   return at;
 }
@@ -69,26 +67,18 @@ template <class F, uint32_t kTiles>
 class ChunkWalk {
  public:
   __device__ ChunkWalk(uint32_t first, uint32_t last, uint32_t chunks, uint32_t warp)
-      : tile_(first), last_(last), chunks_(chunks), start_(warp), chunk_(warp) {
-    skip_empty();
-  }
+      : tile_(warp < chunks ? first : last), last_(last), chunks_(chunks), warp_(warp), chunk_(warp) {}
   __device__ __forceinline__ bool more() const { return tile_ < last_; }
   // Of the first tile's chunk; and how many tiles there are.
   __device__ __forceinline__ size_t offset() const { return size_t{tile_ * chunks_ + chunk_} * F::kChunkBytes; }
   __device__ __forceinline__ uint32_t tiles() const { return min(last_ - tile_, kTiles); }
   __device__ __forceinline__ void advance() {
     chunk_ += kMatvecWarps;
-    skip_empty();
+    if (chunk_ >= chunks_) chunk_ = warp_, tile_ += kTiles;
   }
 
  private:
-  __device__ __forceinline__ void skip_empty() {
-    while (chunk_ >= chunks_ && tile_ < last_) {
-      tile_ += kTiles;
-      chunk_ = start_ = (start_ - chunks_) % kMatvecWarps;
-    }
-  }
-  uint32_t tile_, last_, chunks_, start_, chunk_;
+  uint32_t tile_, last_, chunks_, warp_, chunk_;
 };
 
 namespace detail {
@@ -129,7 +119,7 @@ __global__ void __launch_bounds__(kMatvecThreads, 2)
 
   trigger();
   // Before the wait: weights.
-  const uint32_t warp = threadIdx.x / 32, lane = lane_id(), chunks = chunks_of<F>(a.k);
+  const uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0), lane = lane_id(), chunks = chunks_of<F>(a.k);
   const uint32_t tiles = a.map.tiles(), first = tiles * blockIdx.x / gridDim.x,
                  last = tiles * (blockIdx.x + 1) / gridDim.x;
   const MatvecLayout at = matvec_layout<F, kTiles, kShared>(a.k, kRows, a.stages);
@@ -138,88 +128,94 @@ __global__ void __launch_bounds__(kMatvecThreads, 2)
             shared_address(memory) + Ring::kBytes * a.stages * warp, a.stages);
   const size_t stride = size_t{chunks} * F::kChunkBytes;
   ChunkWalk<F, kTiles> feed(first, last, chunks, warp);
-  if (lane == 0) {
 #pragma unroll 1
-    for (uint32_t s = 0; s < a.stages && feed.more(); ++s, feed.advance()) {
-      ring.fill(s, p.weights + feed.offset(), stride, feed.tiles());
-    }
+  for (uint32_t s = 0; s < a.stages && feed.more(); ++s, feed.advance()) {
+    if (s > 0) ring.wait_first(s - 1);  // or x, of the kernel before, would wait behind all of the ring
+    ring.fill(s, p.weights + feed.offset(), stride, feed.tiles());
   }
-  if (kShared && p.norm != nullptr) {
-    for (uint32_t k = 32 * threadIdx.x; k < a.k; k += 32 * kMatvecThreads) {
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(p.norm + k));
-    }
-  }
+  uint8_t* stage = memory + at.x;
+  const RowSource source{p.x, p.norm, a.k, chunks};
+  if (kShared && p.norm != nullptr) stage_norm<F>(source, warp, stage);
   wait();
 
   // x.
   auto* partials = reinterpret_cast<float*>(memory + at.partials);
-  const RowInfo* info;
+  auto* squares = reinterpret_cast<float*>(memory + at.squares);
+  RowPart part;
+  const PreparedRows<F> rows(a.k, N);
   auto x = [&] {
     if constexpr (kShared) {
-      uint8_t* stage = memory + at.x;
       auto* sums = reinterpret_cast<float*>(memory + at.sums);
-      const RowInfo row = prepare_row<F>(
-          RowSource{p.x, p.norm, a.eps, a.k, chunks * F::kChunkK}, stage, reinterpret_cast<float*>(memory + at.block),
+      part = prepare_part<F>(
+          source, warp, stage,
           [&](uint32_t octet, const uint4& high, const uint4& low) {
             auto* to = reinterpret_cast<uint4*>(stage + StagedOctet<F>::offset(octet));
             to[0] = high, to[StagedOctet<F>::kGap / 16] = low;
           },
           [&](uint32_t group, float sum) { sums[group] = sum; });
-      auto* kept = reinterpret_cast<RowInfo*>(memory + at.info);
-      if (threadIdx.x == 0) *kept = row;  // read after the first group's barrier
-      info = kept;
       return SharedRow<F>(stage, sums);
     } else {
-      const PreparedRows<F> rows(a.k, N);
-      info = reinterpret_cast<const RowInfo*>(p.prepared + rows.info());
       return GlobalRows<F, N>(p.prepared, rows);
     }
   }();
 
   const uint32_t live = min(*p.live, a.rows);
-  uint32_t start = warp, group = 0;
+  float factor = 1;
+  uint32_t group = 0;
   for (uint32_t tile = first; tile < last; tile += kTiles, ++group) {
     const auto exists = [&](const detail::Turn<kRows>& t) {
       return t.output < kOutputs && t.slot < last * kTileRows && t.row < live;
     };
     detail::Output out;
-    if (const detail::Turn<kRows> t(group, tile); exists(t)) out = detail::load_output<F>(a, p, t.slot, t.row);
+    if (const detail::Turn<kRows> t(group, tile); exists(t)) {
+      out = detail::load_output<F>(a, p, t.slot, t.row);
+      if (!kShared && p.norm != nullptr) factor = reinterpret_cast<const float*>(p.prepared + rows.factors())[t.row];
+    }
 
     float acc[kTiles][N][F::kAcc] = {};
-    for (uint32_t c = start; c < chunks; c += kMatvecWarps) {
+    for (uint32_t c = warp; c < chunks; c += kMatvecWarps) {
       x.seek(c);
       uint32_t chunk[kTiles] = {ring.front()};
       if (kTiles == 2) chunk[kTiles - 1] = chunk[0] + (kTiles - 1) * F::kChunkBytes;
       tile + kTiles <= last ? F::template multiply<kTiles>(acc, chunk, x) : F::template multiply<1>(acc, chunk, x);
       __syncwarp();
-      if (lane == 0 && feed.more()) {
+      if (feed.more()) {
         ring.fill(ring.stage(), p.weights + feed.offset(), stride, feed.tiles());
         feed.advance();
       }
       ring.pop();
     }
 
-    float* sums = partials + (group % 2 * kMatvecWarps + start) * kOutputs;
+    if (kShared && group == 0) {
+      if (F::kTotal) part.total = detail::warp_sum(part.total);
+      if (p.norm != nullptr) part.square = detail::warp_sum(part.square);
+      if (lane == 0) squares[warp] = part.square;
+    }
+    float* sums = partials + (group % 2 * kMatvecWarps + warp) * kOutputs;
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t) {
+    for (int n = 0; n < N; ++n) {
+      RowInfo info{part.unscale, part.total};
+      if constexpr (!kShared) {
+        info = reinterpret_cast<const RowInfo*>(p.prepared + rows.info())[(4 * n + lane % 4) * kMatvecWarps + warp];
+      }
 #pragma unroll
-      for (int n = 0; n < N; ++n) {
+      for (int t = 0; t < kTiles; ++t) {
         float low, high;
         F::template partial<decltype(x)>(acc[t][n], low, high);
         if (kShared && lane % 4 != 0) continue;
         float* to = sums + (t * kRows + (kShared ? 0 : 4 * n + lane % 4)) * kTileRows + lane / 4;
-        to[0] = low, to[8] = high;
+        to[0] = F::finish(low, info), to[8] = F::finish(high, info);
       }
     }
     __syncthreads();
-    start = (start - chunks) % kMatvecWarps;
+    if (kShared && group == 0 && p.norm != nullptr) factor = norm_factor(squares, a.k, a.eps);
 
     if (const detail::Turn<kRows> t(group, tile); t.output < (kOutputs + 31) / 32 * 32) {
       const float* from = partials + group % 2 * kMatvecWarps * kOutputs + min(t.output, kOutputs - 1);
       float sum = 0;
 #pragma unroll
       for (uint32_t w = 0; w < kMatvecWarps; ++w) sum += from[w * kOutputs];
-      float v = F::finish(sum, info[t.row]) * out.scale + out.addend;
+      float v = sum * factor * out.scale + out.addend;
       if (a.silu != 0) {
         const float up = __shfl_down_sync(~0U, v, 8);
         v = v / (1 + expf(-v)) * up;
@@ -236,13 +232,15 @@ template <class F, int N>
 __global__ void __launch_bounds__(kMatvecThreads)
     prepare_rows_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
   extern __shared__ __align__(128) uint8_t stage[];
-  __shared__ float block[3 * kMatvecWarps];
-  wait();
+  __shared__ float squares[kMatvecWarps];
   const PreparedRows<F> rows(a.k, N);
-  const uint32_t row = blockIdx.x;
+  const uint32_t row = blockIdx.x, warp = threadIdx.x / 32;
+  const RowSource source{p.x + row * a.x_stride, p.norm, a.k, chunks_of<F>(a.k)};
+  if (p.norm != nullptr) stage_norm<F>(source, warp, stage);
+  wait();
   auto* sums = reinterpret_cast<float*>(p.prepared + rows.sums()) + row * rows.groups;
-  const RowInfo info = prepare_row<F>(
-      RowSource{p.x + row * a.x_stride, p.norm, a.eps, a.k, rows.padded}, stage, block,
+  RowPart part = prepare_part<F>(
+      source, warp, stage,
       [&](uint32_t octet, const uint4& high, const uint4& low) {
         auto* to = reinterpret_cast<uint4*>(p.prepared);
         if constexpr (std::is_void_v<typename F::Half>) {
@@ -255,7 +253,15 @@ __global__ void __launch_bounds__(kMatvecThreads)
         }
       },
       [&](uint32_t group, float sum) { sums[group] = sum; });
-  if (threadIdx.x == 0) reinterpret_cast<RowInfo*>(p.prepared + rows.info())[row] = info;
+  part.total = detail::warp_sum(part.total), part.square = detail::warp_sum(part.square);
+  if (lane_id() == 0) {
+    reinterpret_cast<RowInfo*>(p.prepared + rows.info())[row * kMatvecWarps + warp] = {part.unscale, part.total};
+    squares[warp] = part.square;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0 && p.norm != nullptr) {
+    reinterpret_cast<float*>(p.prepared + rows.factors())[row] = norm_factor(squares, a.k, a.eps);
+  }
 }
 
 // How a product is launched. kTiles: of a group, when there are up to 4 rows.

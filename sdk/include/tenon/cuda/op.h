@@ -21,8 +21,8 @@ namespace tenon::cuda {
 
 struct Grid {
   dim3 blocks, threads;
-  size_t shared_bytes = 0;   // dynamic; see block_size.h
-  unsigned int cluster = 1;  // blocks of a cluster, along x
+  size_t shared_bytes = 0;  // dynamic; see block_size.h
+  dim3 cluster = {};        // blocks of a cluster; more than one needs sm_90
 };
 
 // The host's side of one launch of an op: addresses, stream, and how its kernels are to be launched.
@@ -49,8 +49,8 @@ class Launch {
   template <class... P, class... A>
   void operator()(void (*kernel)(P...), const Grid& grid, A&&... args) const {
     // Kernels share a multiprocessor only if it is divided alike for all of them.
-    TENON_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                          cudaSharedmemCarveoutMaxShared));
+    TENON_CUDA_CHECK(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
     constexpr size_t kPlainSharedBytes = 48 << 10;
     if (grid.shared_bytes > kPlainSharedBytes) {
       TENON_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -66,10 +66,10 @@ class Launch {
       a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
       a.val.programmaticStreamSerializationAllowed = 1;
     }
-    if (grid.cluster > 1) {
+    if (grid.cluster.x * grid.cluster.y * grid.cluster.z > 1) {
       cudaLaunchAttribute& a = attributes[config.numAttrs++];
       a.id = cudaLaunchAttributeClusterDimension;
-      a.val.clusterDim.x = grid.cluster, a.val.clusterDim.y = 1, a.val.clusterDim.z = 1;
+      a.val.clusterDim.x = grid.cluster.x, a.val.clusterDim.y = grid.cluster.y, a.val.clusterDim.z = grid.cluster.z;
     }
     TENON_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(args))...));
   }

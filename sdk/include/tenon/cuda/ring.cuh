@@ -1,6 +1,6 @@
 // A ring of memory on its way into shared memory, private to one warp; a stage holds kChunks chunks that come together.
-// Lane 0 starts bulk copies, all lanes wait for the oldest stage and read it. Weights stream through such rings; they
-// are read once, so L2 gives them up first.
+// Whole warps fill a stage, wait for the oldest and read it. Weights stream through such rings; they are read once, so
+// L2 gives them up first. Bulk copies on Hopper, copies of 16 bytes by every lane before it.
 #pragma once
 
 #include <cstdint>
@@ -17,46 +17,64 @@ __device__ __forceinline__ uint4 load_shared(uint32_t address) {
   return v;
 }
 
+// True in one lane of a converged warp, and known to the compiler to be so.
+__device__ __forceinline__ bool elect_lane() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  uint32_t elected;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
+  return elected != 0;
+#else
+  return threadIdx.x % 32 == 0;
+#endif
+}
+
 template <uint32_t kChunkBytes, uint32_t kChunks>
 class WarpRing {
  public:
-  static_assert(kChunks <= 2);
-  // barriers: 8 bytes a stage; data: kBytes a stage, 16-byte aligned. Called by whole warps.
+  static_assert(kChunks <= 2 && kChunkBytes % 16 == 0);
+  // barriers: 8 bytes a stage; data: kBytes a stage, 16-byte aligned.
   static constexpr uint32_t kBytes = kChunkBytes * kChunks;
   __device__ WarpRing(uint32_t barriers, uint32_t data, uint32_t stages)
       : barriers_(barriers), data_(data), stages_(stages) {
-    if (threadIdx.x % 32 == 0) {
+    if (elect_lane()) {
 #pragma unroll 1
       for (uint32_t s = 0; s < stages; ++s) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barriers + 8 * s) : "memory");
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barriers + 8 * s), "r"(kArrivals) : "memory");
       }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
     }
     __syncwarp();
   }
 
-  // Lane 0 only: starts the copy of `count` chunks, `stride` bytes apart, into a stage that nobody reads any more.
+  // Starts the copy of `count` chunks, `stride` bytes apart, into a stage that nobody reads any more.
   __device__ __forceinline__ void fill(uint32_t stage, const uint8_t* chunk, size_t stride, uint32_t count) const {
-    const uint32_t barrier = barriers_ + 8 * stage;
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(kChunkBytes * count)
-                 : "memory");
-    copy(data_ + stage * kBytes, chunk, barrier);
-    if (kChunks == 2 && count == 2) copy(data_ + stage * kBytes + kChunkBytes, chunk + stride, barrier);
+    const uint32_t barrier = barriers_ + 8 * stage, to = data_ + stage * kBytes;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (elect_lane()) {
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(kChunkBytes * count)
+                   : "memory");
+      copy(to, chunk, barrier);
+      if (kChunks == 2 && count == 2) copy(to + kChunkBytes, chunk + stride, barrier);
+    }
+#else
+    for (uint32_t at = 16 * (threadIdx.x % 32); at < kChunkBytes * count; at += 16 * 32) {
+      const uint8_t* from = at < kChunkBytes ? chunk + at : chunk + stride + at - kChunkBytes;
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at), "l"(from) : "memory");
+    }
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+#endif
+  }
+
+  // Waits for a stage to come for the first time. Filling a ring stage after stage keeps the way clear for others.
+  __device__ __forceinline__ void wait_first(uint32_t stage) const {
+    wait(stage, 0);
   }
 
   // Waits for the oldest stage; its address in shared memory.
   __device__ __forceinline__ uint32_t front() const {
-    const uint32_t barrier = barriers_ + 8 * stage_;
-    uint32_t done = 0;
-    while (done == 0) {
-      asm volatile(
-          "{\n.reg .pred p;\n"
-          "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-          "selp.u32 %0, 1, 0, p;\n}"
-          : "=r"(done)
-          : "r"(barrier), "r"(phase_)
-          : "memory");
-    }
+    wait(stage_, phase_);
     return data_ + stage_ * kBytes;
   }
   __device__ __forceinline__ uint32_t stage() const {
@@ -68,6 +86,24 @@ class WarpRing {
   }
 
  private:
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  static constexpr uint32_t kArrivals = 1;
+#define TENON_MBARRIER_WAIT "mbarrier.try_wait.parity.shared::cta.b64"
+#else
+  static constexpr uint32_t kArrivals = 32;
+#define TENON_MBARRIER_WAIT "mbarrier.test_wait.parity.shared::cta.b64"
+#endif
+  __device__ __forceinline__ void wait(uint32_t stage, uint32_t phase) const {
+    uint32_t done = 0;
+    while (done == 0) {
+      asm volatile("{\n.reg .pred p;\n" TENON_MBARRIER_WAIT " p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                   : "=r"(done)
+                   : "r"(barriers_ + 8 * stage), "r"(phase)
+                   : "memory");
+    }
+  }
+#undef TENON_MBARRIER_WAIT
+
   static __device__ __forceinline__ void copy(uint32_t to, const uint8_t* from, uint32_t barrier) {
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::

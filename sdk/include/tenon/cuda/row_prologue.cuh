@@ -1,4 +1,6 @@
-// A row of x on its way into a product: RMSNorm if wanted, then the form that a format multiplies (formats.cuh).
+// A row of x on its way into a product: RMSNorm's weights if wanted, then the form that a format multiplies
+// (formats.cuh). Each of a block's warps prepares what it multiplies itself, the chunks c with c % kMatvecWarps its own
+// number, and so waits for nothing but x. RMSNorm's factor comes in when the warps' sums meet.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +15,7 @@ inline constexpr uint32_t kMatvecWarps = 16, kMatvecThreads = 32 * kMatvecWarps;
 struct RowSource {
   const float* x;
   const float* norm;  // weights of RMSNORM; nullptr: none
-  float eps;
-  uint32_t k, padded;  // k filled up to whole chunks
+  uint32_t k, chunks;
 };
 
 // 8 k of a row, as they lie in shared memory: of each 32 k first the high parts, then the low parts. Formats that
@@ -55,6 +56,19 @@ __device__ inline void load_octet(const float* p, uint32_t k, uint32_t n, float 
   }
 }
 
+// An octet's 8 floats in its place.
+template <class F>
+__device__ inline void put_octet(uint8_t* stage, uint32_t octet, const float (&v)[8]) {
+  auto* to = reinterpret_cast<float4*>(stage + StagedOctet<F>::offset(octet));
+  to[0] = {v[0], v[1], v[2], v[3]}, to[StagedOctet<F>::kGap / 16] = {v[4], v[5], v[6], v[7]};
+}
+template <class F>
+__device__ inline void get_octet(const uint8_t* stage, uint32_t octet, float (&v)[8]) {
+  const auto* from = reinterpret_cast<const float4*>(stage + StagedOctet<F>::offset(octet));
+  const float4 a = from[0], b = from[StagedOctet<F>::kGap / 16];
+  v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+}
+
 __device__ inline float warp_sum(float v) {
   for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(~0U, v, d);
   return v;
@@ -62,76 +76,109 @@ __device__ inline float warp_sum(float v) {
 
 }  // namespace detail
 
-// By all kMatvecThreads threads of a block, after the wait; synchronizes them at its end. stage: 4 bytes a k, 16-byte
-// aligned; block: 48 floats; both in shared memory. put(octet, high, low) gets 8 k each, put_sum(group, sum) the sums
-// of a kGroup, in steps of 2^-24. put may write the octet's own place in stage.
-template <class F, class Put, class PutSum>
-__device__ RowInfo prepare_row(const RowSource& s, uint8_t* stage, float* block, const Put& put,
-                               const PutSum& put_sum) {
-  using Octet = StagedOctet<F>;
-  const uint32_t octets = s.padded / 8, warp = threadIdx.x / 32, lane = lane_id();
-  float square = 0, largest = 0;
-  for (uint32_t o = threadIdx.x; o < octets; o += kMatvecThreads) {
-    float v[8];
-    detail::load_octet(s.x, 8 * o, s.k, v);
-    if (s.norm != nullptr) {
-      float weight[8];
-      detail::load_octet(s.norm, 8 * o, s.k, weight);
-      for (int i = 0; i < 8; ++i) square = fmaf(v[i], v[i], square), v[i] *= weight[i];
-    }
-    for (const float f : v) largest = fmaxf(largest, fabsf(f));
-    auto* to = reinterpret_cast<float4*>(stage + Octet::offset(o));
-    to[0] = {v[0], v[1], v[2], v[3]}, to[Octet::kGap / 16] = {v[4], v[5], v[6], v[7]};
+// The octets of a warp's chunks, in their order.
+template <class F>
+class OwnOctets {
+ public:
+  __device__ OwnOctets(uint32_t chunks, uint32_t warp)
+      : warp_(warp), count_((chunks + kMatvecWarps - 1 - warp) / kMatvecWarps * kOfChunk) {}
+  __device__ uint32_t count() const { return count_; }
+  __device__ uint32_t operator[](uint32_t i) const {
+    return (warp_ + i / kOfChunk * kMatvecWarps) * kOfChunk + i % kOfChunk;
   }
-  square = detail::warp_sum(square);
-  for (int d = 16; d > 0; d /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, d));
-  if (lane == 0) block[warp] = square, block[16 + warp] = largest;
-  __syncthreads();
-  square = 0, largest = 0;
-  for (uint32_t w = 0; w < kMatvecWarps; ++w) square += block[w], largest = fmaxf(largest, block[16 + w]);
-  const float factor = s.norm != nullptr ? rsqrtf(square / static_cast<float>(s.k) + s.eps) : 1;
 
-  RowInfo info{1, 0};
+ private:
+  static constexpr uint32_t kOfChunk = F::kChunkK / 8;
+  uint32_t warp_, count_;
+};
+
+// What a lane has found of its warp's part of a row.
+struct RowPart {
+  float unscale = 1;
+  float total = 0;   // of what the lane prepared, scaled, if kTotal
+  float square = 0;  // of x, if there is a norm
+};
+
+// Before the wait: brings the norm's weights to where the warp will want them.
+template <class F>
+__device__ void stage_norm(const RowSource& s, uint32_t warp, uint8_t* stage) {
+  const OwnOctets<F> own(s.chunks, warp);
+  for (uint32_t i = lane_id(); i < own.count(); i += 32) {
+    float v[8];
+    detail::load_octet(s.norm, 8 * own[i], s.k, v);
+    detail::put_octet<F>(stage, own[i], v);
+  }
+}
+
+// After the wait and, if there is a norm, stage_norm(). stage: in shared memory, 4 bytes a k, 16-byte aligned.
+// put(octet, high, low) gets 8 k each, put_sum(group, sum) the sums of a kGroup, in steps of 2^-24. put may write the
+// octet's own place in stage.
+template <class F, class Put, class PutSum>
+__device__ RowPart prepare_part(const RowSource& s, uint32_t warp, uint8_t* stage, const Put& put,
+                                const PutSum& put_sum) {
+  const OwnOctets<F> own(s.chunks, warp);
+  const uint32_t lane = lane_id();
+  RowPart part;
+  uint32_t largest = 0;  // magnitude's bits
+  constexpr uint32_t kAtOnce = 3;
+  for (uint32_t begin = lane; begin < own.count(); begin += 32 * kAtOnce) {
+    float v[kAtOnce][8];
+#pragma unroll
+    for (uint32_t u = 0; u < kAtOnce; ++u) {
+      if (begin + 32 * u < own.count()) detail::load_octet(s.x, 8 * own[begin + 32 * u], s.k, v[u]);
+    }
+#pragma unroll
+    for (uint32_t u = 0; u < kAtOnce; ++u) {
+      if (begin + 32 * u >= own.count()) break;
+      const uint32_t octet = own[begin + 32 * u];
+      if (s.norm != nullptr) {
+        float weight[8];
+        detail::get_octet<F>(stage, octet, weight);
+        for (int i = 0; i < 8; ++i) part.square = fmaf(v[u][i], v[u][i], part.square), v[u][i] *= weight[i];
+      }
+      for (const float f : v[u]) largest = max(largest, __float_as_uint(f) & 0x7fffffff);
+      detail::put_octet<F>(stage, octet, v[u]);
+    }
+  }
+
   float scale = 1;
   if constexpr (F::kScaled) {
     // The exponent's bits of 2^13 over the largest's power of two.
-    const uint32_t bits = min(267 - (__float_as_uint(largest * factor) >> 23), 253U);
-    scale = __uint_as_float(bits << 23), info.unscale = __uint_as_float((254 - bits) << 23);
+    const uint32_t bits = min(267 - (__reduce_max_sync(~0U, largest) >> 23), 253U);
+    scale = __uint_as_float(bits << 23), part.unscale = __uint_as_float((254 - bits) << 23);
   }
-  float total = 0;
-  for (uint32_t begin = 0; begin < octets; begin += kMatvecThreads) {  // whole warps, for the shuffles
-    const uint32_t o = begin + threadIdx.x;
+  for (uint32_t begin = 0; begin < own.count(); begin += 32) {  // whole warps, for the shuffles
+    const uint32_t i = begin + lane, octet = own[i];
     float sum = 0;
-    if (o < octets) {
-      const auto* from = reinterpret_cast<const float4*>(stage + Octet::offset(o));
-      const float4 a = from[0], b = from[Octet::kGap / 16];
-      float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-      for (float& f : v) f = f * factor * scale;
+    if (i < own.count()) {
+      float v[8];
+      detail::get_octet<F>(stage, octet, v);
       uint4 high, low;
-      if constexpr (Octet::kSplit) {
+      if constexpr (StagedOctet<F>::kSplit) {
+        for (float& f : v) f *= scale;
         sum = detail::split<F>(v, high, low);
       } else {
         high = __builtin_bit_cast(uint4, make_float4(v[0], v[1], v[2], v[3]));
         low = __builtin_bit_cast(uint4, make_float4(v[4], v[5], v[6], v[7]));
       }
-      put(o, high, low);
+      put(octet, high, low);
     }
-    total += sum;
+    part.total += sum;
     if constexpr (F::kGroup != 0) {
       constexpr uint32_t kLanes = F::kGroup / 8;
       for (uint32_t d = 1; d < kLanes; d *= 2) sum += __shfl_xor_sync(~0U, sum, d);
-      if (o < octets && lane % kLanes == 0) put_sum(o / kLanes, sum * kDenormalStep);
+      if (i < own.count() && lane % kLanes == 0) put_sum(octet / kLanes, sum * kDenormalStep);
     }
   }
-  if constexpr (F::kTotal) {
-    total = detail::warp_sum(total);
-    if (lane == 0) block[32 + warp] = total;
-  }
-  __syncthreads();
-  if constexpr (F::kTotal) {
-    for (uint32_t w = 0; w < kMatvecWarps; ++w) info.total += block[32 + w];
-  }
-  return info;
+  __syncwarp();
+  return part;
+}
+
+// RMSNorm's factor from the squares of all warps' parts.
+__device__ inline float norm_factor(const float* squares, uint32_t k, float eps) {
+  float square = 0;
+  for (uint32_t w = 0; w < kMatvecWarps; ++w) square += squares[w];
+  return rsqrtf(square / static_cast<float>(k) + eps);
 }
 
 }  // namespace tenon::cuda

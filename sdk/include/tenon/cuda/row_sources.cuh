@@ -6,12 +6,13 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "tenon/cuda/formats.cuh"
+#include "tenon/cuda/row_prologue.cuh"
 
 namespace tenon::cuda {
 
 // Several rows of x as fragments in device memory, 4 rows (8 columns of B) a block. [32 k][block][lane][16 bytes]; f32
-// formats: [row][k]. Then the groups' sums, [row][group], and a RowInfo each.
+// formats: [row][k]. Then the groups' sums, [row][group], a RowInfo for each warp's part of each row, [row][warp], and
+// the norm's factors.
 template <class F>
 struct PreparedRows {
   uint32_t padded, groups, rows;  // rows: a multiple of 4
@@ -22,7 +23,8 @@ struct PreparedRows {
         rows(4 * row_blocks) {}
   __host__ __device__ size_t sums() const { return size_t{padded} * rows * 4; }
   __host__ __device__ size_t info() const { return sums() + size_t{groups} * rows * 4; }
-  __host__ __device__ size_t bytes() const { return info() + rows * sizeof(RowInfo); }
+  __host__ __device__ size_t factors() const { return info() + rows * kMatvecWarps * sizeof(RowInfo); }
+  __host__ __device__ size_t bytes() const { return factors() + rows * sizeof(float); }
 };
 
 // One row of x in shared memory, as a source of B fragments: lanes 0-3 have the high parts (column 0), lanes 4-7 the
