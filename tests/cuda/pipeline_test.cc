@@ -1,8 +1,14 @@
-// Whole pipelines on a GPU against the same ones on the CPU.
+// Whole pipelines on a GPU against the same ones on the CPU. Plugins lie in lib/tenon/plugins beside this program's
+// folder, tests/golden/data and models in the source tree or, if it is set, in the folder TENON_TEST_ROOT.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "tenon/core/engine.h"
 #include "tenon/core/error.h"
@@ -15,13 +21,20 @@ using Settings = std::vector<std::string>;
 const Settings kExact = {"quantization.use=none", "quantization.dtype=fp32", "kv_cache.format=fp32",
                          "kv_cache.capacity=128", "sampler.chain=[]",        "sampler.select=greedy"};
 
+std::filesystem::path root() {
+  const char* moved = std::getenv("TENON_TEST_ROOT");
+  return moved != nullptr ? moved : TENON_SOURCE_DIR;
+}
+
+// model: in the tests' data, or a path.
 std::unique_ptr<Engine> open(const std::string& model, const std::string& device, Settings settings,
                              uint32_t sequences = 0) {
   settings.push_back("device.use=" + device);
   EngineOptions options;
-  options.config = std::string(TENON_SOURCE_DIR "/tests/golden/data/") + model;
+  options.config = root() / "tests/golden/data" / model;
   options.set = settings;
-  options.plugin_dirs = {TENON_BUILD_DIR "/lib/tenon/plugins"};
+  options.plugin_dirs = {std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() /
+                         "lib/tenon/plugins"};
   options.sequences = sequences;
   return Engine::open(options);
 }
@@ -67,6 +80,76 @@ TEST_F(CudaPipeline, GivesTheTokensAndLogitsOfTheCpu) {
     ASSERT_EQ(gpu.logprobs.size(), cpu.logprobs.size());
     for (size_t i = 0; i < cpu.logprobs.size(); ++i) {
       EXPECT_NEAR(gpu.logprobs[i].value, cpu.logprobs[i].value, 1e-3) << model << " token " << i;
+    }
+  }
+}
+
+struct Prompt {
+  std::string name;
+  std::vector<int32_t> ids, greedy;  // greedy: 32 tokens that the model is known to choose clearly
+};
+std::vector<Prompt> prompts(const std::string& model, std::string* file = nullptr) {
+  std::ifstream stream(root() / "tests/golden/data" / model / "golden.json");
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const boost::json::value golden = boost::json::parse(text);
+  if (file != nullptr) *file = golden.at("file").as_string();
+  std::vector<Prompt> all;
+  for (const auto& p : golden.at("prompts").as_array()) {
+    all.push_back({std::string(p.at("name").as_string()), boost::json::value_to<std::vector<int32_t>>(p.at("ids")),
+                   boost::json::value_to<std::vector<int32_t>>(p.at("greedy"))});
+    all.back().greedy.resize(32);
+  }
+  return all;
+}
+
+// Up to 16 rows are multiplied by weights as they are; more by weights rounded to fp16.
+Settings exact_gguf() {
+  Settings settings = kExact;
+  settings[0] = "quantization.use=gguf", settings[1] = "scheduler.prefill_rows=16";
+  settings[3] = "kv_cache.capacity=512";
+  return settings;
+}
+
+TEST_F(CudaPipeline, MultipliesGgufBlocksAsTheCpuDoes) {
+  for (const std::string model : {"tiny-gguf-q8_0", "tiny-gguf-mixed", "tiny-gguf-k"}) {
+    const std::string path = model + "/" + model + ".gguf";
+    const auto cpu = open(path, "cpu", exact_gguf()), gpu = open(path, "cuda", exact_gguf());
+    for (const Prompt& p : prompts(model)) {
+      SCOPED_TRACE(model + ", " + p.name);
+      const Request r{.tokens = p.ids, .max_new_tokens = 32, .ignore_end = true, .logprobs = true};
+      const Result want = cpu->generate(r), got = gpu->generate(r);
+      EXPECT_EQ(want.tokens, p.greedy);
+      EXPECT_EQ(got.tokens, p.greedy);
+      ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
+      for (size_t i = 0; i < want.logprobs.size(); ++i) {
+        EXPECT_NEAR(got.logprobs[i].value, want.logprobs[i].value, 1e-3) << "token " << i;
+      }
+    }
+  }
+}
+
+TEST_F(CudaPipeline, RunsSmolLm2FromItsGguf) {
+  std::string file;
+  const std::vector<Prompt> all = prompts("smollm2", &file);
+  const std::filesystem::path model = root() / "models" / file;
+  if (!std::filesystem::exists(model)) GTEST_SKIP() << model << " is not there; scripts/fetch_model.sh fetches it";
+  Settings plain = exact_gguf(), large = exact_gguf();
+  plain[0] = "quantization.use=none", plain.emplace_back("quantization.dtype=fp32");
+  large[1] = "scheduler.prefill_rows=512";
+  const auto gpu = open(model, "cuda", exact_gguf()), prefill = open(model, "cuda", large);
+  const auto cpu = open(model, "cpu", exact_gguf()), fp32 = open(model, "cpu", plain);
+  for (const Prompt& p : all) {
+    SCOPED_TRACE(p.name);
+    const Request r{.tokens = p.ids, .max_new_tokens = 32, .ignore_end = true};
+    const Result got = gpu->generate(r);
+    EXPECT_EQ(got.tokens, p.greedy);
+    if (p.name == "english") {
+      EXPECT_EQ(got.text, cpu->generate(r).text);
+      EXPECT_EQ(got.text, fp32->generate(r).text);
+    }
+    // The one prompt whose choices no rounding to fp16 can change.
+    if (p.name == "numbers") {
+      EXPECT_EQ(prefill->generate(r).tokens, p.greedy);
     }
   }
 }
