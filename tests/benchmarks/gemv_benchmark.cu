@@ -2,9 +2,8 @@
 // programmatic dependent launch, all layers' weights lying apart, and each shape by itself. Beside them the memory's
 // own speed, measured by a kernel that only reads.
 //
-//   gemv_benchmark [--format bf16|fp16|int8|int4|q4_0|q4_1|q4_k|q6_k|q8_0|all] [--stages N] [--tiles 1|2] [--chunk 1|2]
-//   [--grid N] [--rows N]
-//                  [--layers N] [--plain]
+//   gemv_benchmark [--format bf16|fp16|int8|int4|q4_0|q4_1|q4_k|q6_k|q8_0|all] [--stages N] [--tiles 1|2]
+//                  [--chunk 1|2] [--grid N] [--rows N] [--layers N] [--plain]
 //     --stages  at most so many stages in a warp's ring      --tiles  tiles that a warp multiplies a chunk of x by
 //     --chunk   size of a chunk in KB                        --grid   blocks, in percent of the multiprocessors
 //     --plain   without programmatic dependent launch        --sweep  int4, int8 and bf16 over stages, tiles and chunks
@@ -309,7 +308,7 @@ int run(int argc, char** argv) {
     sweep(b);
     return 0;
   }
-  for (const char* format : {"bf16", "fp16", "int8", "int4"}) {
+  for (const char* format : {"bf16", "fp16", "int8", "int4", "q4_0", "q4_1", "q4_k", "q6_k", "q8_0"}) {
     if (b.options.format == "all" || b.options.format == format) run_format(b, format);
   }
   return 0;
