@@ -62,6 +62,9 @@ std::string label(const Setting& s) {
   }
   return text;
 }
+void PrintTo(const Setting& s, std::ostream* to) {
+  *to << label(s);
+}
 
 void check(tenon_status status, const char* why) {
   if (status != TENON_OK) throw std::runtime_error(why);

@@ -89,7 +89,7 @@ class Gguf : public cuda::PackedScheme<Gguf>, public Schema {
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
     if (int8_) {
-      throw sdk::Refused("activations = \"int8\" is the CPU's; on a GPU use \"f32\", which is as fast as the memory");
+      throw sdk::Refused("activations = \"int8\" is for the CPU; on a GPU use \"f32\"");
     }
     return PackedScheme::claim(s, b);
   }

@@ -1,13 +1,14 @@
 // How GGUF's types lie on the GPU. Four of them have a layout of their own; the others, and matrices of several types
 // in one site, lie in the layout that holds all of their integers and scales as they are: no value changes.
 //
-//   type              lies as     bits a weight
-//   Q4_0, Q4_1, Q4_K  itself      4.5, 5, 4.75
-//   Q8_0, Q5_0        Q8_0        8.5
-//   blocks of 32 with minima, or several types of such blocks    EightBit    9
-//   Q6_K, Q3_K        Q6_K        6.75
-//   other K types, or several    SixBit    7.5
-//   several of the above, or with floats    f32    32
+//   types of a site's matrices                                          form          bits a weight
+//   all Q4_0, all Q4_1, all Q4_K                                        the type's    4.5, 5, 4.75
+//   Q8_0, Q5_0, or blocks of 32 without minima mixed                    Q8_0          8.5
+//   Q5_1, or other blocks of 32 mixed                                   EightBit      9
+//   Q6_K, Q3_K, or both                                                 Q6_K          6.75
+//   Q2_K, Q5_K, or other K types mixed                                  SixBit        7.5
+//   all of one float type                                               as it is      16, 32
+//   any other mixture                                                   f32           32
 #pragma once
 
 #include "tenon/cuda/grouped_formats.cuh"
