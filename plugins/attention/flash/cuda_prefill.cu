@@ -154,7 +154,7 @@ struct Prefill {
         if (i * 8 >= a.kv.v.dim) break;
         to[i * 8] = out[i][2 * h] * n.weight, to[i * 8 + 1] = out[i][2 * h + 1] * n.weight;
       }
-      if (a.want_lse != 0 && lane % 4 == 0) p.lse[row * a.lse_row + head] = n.lse;
+      if (a.want_lse != 0 && lane % 4 == 0) p.lse[row * a.lse_row + head] = n.lse();
     }
   }
 

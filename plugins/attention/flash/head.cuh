@@ -50,19 +50,59 @@ __device__ __forceinline__ void prepare_head(const GpuArgs& a, const float* x, u
   }
 }
 
+// Rope, by one warp, of heads of D dimensions of which all turn or none; each lane has the elements from kOwn * lane
+// on.
+template <uint32_t D>
+class LaneTurn {
+ public:
+  static constexpr uint32_t kOwn = D / 32;
+  __device__ static bool fits(const GpuArgs& a) {
+    return a.normed == 0 && a.kv.k.dim == D && a.kv.v.dim == D &&
+           (a.rotated == 0 || static_cast<uint32_t>(a.rotated) == D);
+  }
+  // table: the rope's row for the position, or nullptr.
+  __device__ void load(const GpuArgs& a, const float* table) {
+    halves_ = a.pairing == 0;
+#pragma unroll
+    for (uint32_t i = 0; i < kOwn; ++i) {
+      const uint32_t d = threadIdx.x % 32 * kOwn + i;
+      const bool second = halves_ ? d >= D / 2 : d % 2 != 0;
+      const float2 turn =
+          table == nullptr ? float2{1, 0} : reinterpret_cast<const float2*>(table)[halves_ ? d % (D / 2) : d / 2];
+      cos_[i] = turn.x, sin_[i] = second ? turn.y : -turn.y;
+    }
+  }
+  __device__ void apply(float (&x)[kOwn]) const {
+    float other[kOwn];
+#pragma unroll
+    for (uint32_t i = 0; i < kOwn; ++i) other[i] = halves_ ? __shfl_xor_sync(~0u, x[i], 16) : x[i ^ 1];
+#pragma unroll
+    for (uint32_t i = 0; i < kOwn; ++i) x[i] = fmaf(other[i], sin_[i], x[i] * cos_[i]);
+  }
+
+ private:
+  bool halves_ = true;
+  float cos_[kOwn], sin_[kOwn];
+};
+
 // What a query's values are multiplied by, and its log-sum-exp; top and sum are its softmax's, in units of log2.
-struct Normalizer {
-  float weight, lse;
-  __device__ Normalizer(const GpuArgs& a, const GpuPointers& p, uint32_t q_head, float top, float sum) {
+class Normalizer {
+ public:
+  __device__ Normalizer(const GpuArgs& a, const GpuPointers& p, uint32_t q_head, float top, float sum)
+      : top_(top), sum_(sum) {
     float shrink = 1;
     if (a.has_sink != 0) {
-      const float sink = p.sink[q_head] * kLog2E, higher = fmaxf(top, sink);
-      shrink = exp2_approx(top - higher);
-      sum = sum * shrink + exp2_approx(sink - higher);
-      top = higher;
+      const float sink = p.sink[q_head] * kLog2E;
+      top_ = fmaxf(top, sink), shrink = exp2_approx(top - top_);
+      sum_ = sum * shrink + exp2_approx(sink - top_);
     }
-    weight = shrink / sum, lse = (top + log2f(sum)) * kLn2;
+    weight = shrink / sum_;
   }
+  __device__ float lse() const { return (top_ + log2f(sum_)) * kLn2; }
+  float weight;
+
+ private:
+  float top_, sum_;
 };
 
 }  // namespace tenon::flash
