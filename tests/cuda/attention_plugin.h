@@ -36,6 +36,7 @@ class CudaComponent {
     TENON_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
     device_.kind = "cuda", device_.name = properties.name;
     device_.units = static_cast<uint32_t>(properties.multiProcessorCount);
+    device_.shared_per_unit = properties.sharedMemPerMultiprocessor;
     device_.arch = static_cast<uint32_t>(properties.major * 10 + properties.minor);
     host_.log = [](void*, uint32_t, const char*) {};
     env_.host = &host_, env_.device = &device_;

@@ -25,6 +25,9 @@ const Setting kSettings[] = {{"none", "fp32", 0}, {"none", "fp16", 0}, {"none", 
 std::string label(const Setting& s) {
   return s.name + (s.group != 0 ? "_" + std::to_string(s.group) : *s.dtype != 0 ? std::string("_") + s.dtype : "");
 }
+void PrintTo(const Setting& s, std::ostream* out) {
+  *out << label(s);
+}
 
 void check(tenon_status status, const char* why) {
   if (status != TENON_OK) throw std::runtime_error(why);
@@ -44,6 +47,7 @@ class Scheme {
     TENON_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
     device_.kind = "cuda", device_.name = properties.name, device_.arch = 90;
     device_.units = static_cast<uint32_t>(properties.multiProcessorCount);
+    device_.shared_per_unit = properties.sharedMemPerMultiprocessor;
     env_.host = &host_, env_.device = &device_;
     const tenon_param_value value{s.group, 0, s.dtype};
     auto params = sdk::abi_struct<tenon_params>();

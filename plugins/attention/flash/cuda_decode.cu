@@ -314,21 +314,17 @@ struct Pass {
     });
   }
   __device__ void prepare(const Head& h, const LaneTurn<D>& turn, float (&x)[D / 32]) const {
-    constexpr uint32_t kOwn = D / 32;
     if (!h.v) turn.apply(x);
-    struct alignas(kOwn * 2) Packed {
-      uint32_t word[kOwn / 2];
-    } packed;
-    for (uint32_t i = 0; i < kOwn / 2; ++i) packed.word[i] = pack<E>(x[2 * i], x[2 * i + 1]);
-    const uint32_t d = threadIdx.x % 32 * kOwn;
-    if (h.cache != nullptr) *reinterpret_cast<Packed*>(h.cache + d) = packed;
+    const uint32_t d = threadIdx.x % 32 * LaneTurn<D>::kOwn;
+    if (h.cache != nullptr) store_own<E, D>(x, h.cache);
     if (h.tile != nullptr) {
-      *reinterpret_cast<Packed*>(h.tile + tile_offset<D>(h.tile_row, d / 8) + d % 8 * 2) = packed;
+      *reinterpret_cast<OwnElements<E, D>*>(h.tile + tile_offset<D>(h.tile_row, d / 8) + d % 8 * 2) =
+          OwnElements<E, D>(x);
     }
   }
 
   __device__ void run(bool waited) {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t warp = threadIdx.x / 32;
     const bool prefetch = a.prefetch != 0;
     if (waited || prefetch) fill(0, w.old_len);
     if (!waited) {
@@ -354,7 +350,7 @@ struct Pass {
         for (uint32_t u = 0; u < kAtOnce; ++u) {
           if (i + u * kWarps < heads()) h[u] = head(i + u * kWarps);
           if (h[u].from == nullptr) continue;
-          for (uint32_t k = 0; k < D / 32; ++k) x[u][k] = h[u].from[lane * (D / 32) + k];
+          load_own<D>(h[u].from, x[u]);
         }
 #pragma unroll
         for (uint32_t u = 0; u < kAtOnce; ++u) {
@@ -644,6 +640,9 @@ void launch(const GpuArgs& a, const cuda::Launch& l) {
 
 }  // namespace
 
+uint32_t decode_shared_bytes(uint32_t dim) {
+  return dim <= 64 ? Shape<64>::kSharedBytes : dim <= 128 ? Shape<128>::kSharedBytes : Shape<256>::kSharedBytes;
+}
 uint64_t decode_scratch_bytes(const GpuArgs& a) {
   return uint64_t{a.kv.heads} * tiles_of(a) * a.seqs * (a.most_splits / a.cluster) * queries_of_block(a) *
          (a.kv.v.dim + 2) * sizeof(float);

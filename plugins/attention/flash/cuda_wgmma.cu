@@ -58,7 +58,7 @@ struct Walk {
     last = (end - 1) / kKeys;
     count = last - first_seen(a, t.position) / kKeys + 1;
   }
-  __device__ uint32_t token(uint32_t i) const { return (last - i) * kKeys; }
+  [[maybe_unused]] __device__ uint32_t token(uint32_t i) const { return (last - i) * kKeys; }
 };
 
 // Which stage the i-th tile is in, and the parity of the barriers' phase.

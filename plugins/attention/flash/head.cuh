@@ -85,6 +85,29 @@ class LaneTurn {
   float cos_[kOwn], sin_[kOwn];
 };
 
+// A lane's elements of a head, from memory and, rounded, into memory or shared memory. Heads lie at multiples of 16
+// bytes.
+template <uint32_t D>
+__device__ __forceinline__ void load_own(const float* head, float (&x)[D / 32]) {
+  const float* from = head + threadIdx.x % 32 * (D / 32);
+#pragma unroll
+  for (uint32_t i = 0; i < D / 32; i += 2) {
+    const auto v = *reinterpret_cast<const float2*>(from + i);
+    x[i] = v.x, x[i + 1] = v.y;
+  }
+}
+template <class E, uint32_t D>
+struct alignas(D / 16) OwnElements {
+  uint32_t word[D / 64];
+  __device__ explicit OwnElements(const float (&x)[D / 32]) {
+    for (uint32_t i = 0; i < D / 64; ++i) word[i] = pack<E>(x[2 * i], x[2 * i + 1]);
+  }
+};
+template <class E, uint32_t D>
+__device__ __forceinline__ void store_own(const float (&x)[D / 32], E* head) {
+  *reinterpret_cast<OwnElements<E, D>*>(head + threadIdx.x % 32 * (D / 32)) = OwnElements<E, D>(x);
+}
+
 // What a query's values are multiplied by, and its log-sum-exp; top and sum are its softmax's, in units of log2.
 class Normalizer {
  public:
