@@ -14,6 +14,10 @@
 #include "prefill.cuh"
 #include "warpgroup.cuh"
 
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#pragma nv_diag_suppress 177  // what nothing but the kernel for sm_90a refers to
+#endif
+
 namespace tenon::flash {
 namespace {
 
@@ -58,7 +62,7 @@ struct Walk {
     last = (end - 1) / kKeys;
     count = last - first_seen(a, t.position) / kKeys + 1;
   }
-  [[maybe_unused]] __device__ uint32_t token(uint32_t i) const { return (last - i) * kKeys; }
+  __device__ uint32_t token(uint32_t i) const { return (last - i) * kKeys; }
 };
 
 // Which stage the i-th tile is in, and the parity of the barriers' phase.

@@ -211,7 +211,7 @@ struct Int4Format {
           for (int n = 0; n < N; ++n) {
             sum[n] = x.sum(group + own, n);
 #pragma unroll
-            for (int t = 0; t < T; ++t) c[t][n][0] = c[t][n][2] = -8 * sum[n], c[t][n][1] = c[t][n][3] = 0;
+            for (int t = 0; t < T; ++t) c[t][n][0] = c[t][n][1] = c[t][n][2] = c[t][n][3] = 0;
           }
         }
         uint4 f[N];
@@ -273,8 +273,7 @@ struct Int4Format {
   }
 
  private:
-  // acc[at], of row g, and acc[at + 1] += s c + z X, where c began with -8 X, X the group's sum of x; all in steps of
-  // 2^-24.
+  // acc[at], of row g, and acc[at + 1] += s c + (z - 8 s) X, X the group's sum of x; all in steps of 2^-24.
   template <int N>
   static __device__ __forceinline__ void scale(float (&acc)[N][kAcc], uint32_t at, const float (&c)[N][4],
                                                const float (&sum)[N], uint32_t chunk, uint32_t group) {
@@ -282,13 +281,17 @@ struct Int4Format {
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
                  : "=r"(low), "=r"(high)
                  : "r"(chunk + kPairs + 64 * group + lane_id() / 4 * 8));
+    const float step[2] = {__uint_as_float(low << 16), __uint_as_float(high << 16)};
+    const float least[2] = {fmaf(-8, step[0], __uint_as_float(low & 0xffff0000)),
+                            fmaf(-8, step[1], __uint_as_float(high & 0xffff0000))};
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      float &first = acc[n][at], &second = acc[n][at + 1];
-      first = fmaf(__uint_as_float(low << 16), c[n][0] + c[n][1], first);
-      first = fmaf(__uint_as_float(low & 0xffff0000), sum[n], first);
-      second = fmaf(__uint_as_float(high << 16), c[n][2] + c[n][3], second);
-      second = fmaf(__uint_as_float(high & 0xffff0000), sum[n], second);
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        float& to = acc[n][at + row];
+        to = fmaf(step[row], c[n][2 * row] + c[n][2 * row + 1], to);
+        to = fmaf(least[row], sum[n], to);
+      }
     }
   }
 };
