@@ -4,44 +4,12 @@
 
 #include <cmath>
 
-#include "tenon/core/engine.h"
-#include "tenon/core/error.h"
+#include "pipelines.h"
 
 namespace tenon {
 namespace {
 
-using Settings = std::vector<std::string>;
-
-const Settings kExact = {"quantization.use=none", "quantization.dtype=fp32", "kv_cache.format=fp32",
-                         "kv_cache.capacity=128", "sampler.chain=[]",        "sampler.select=greedy"};
-
-std::unique_ptr<Engine> open(const std::string& model, const std::string& device, Settings settings,
-                             uint32_t sequences = 0) {
-  settings.push_back("device.use=" + device);
-  EngineOptions options;
-  options.config = std::string(TENON_SOURCE_DIR "/tests/golden/data/") + model;
-  options.set = settings;
-  options.plugin_dirs = {TENON_BUILD_DIR "/lib/tenon/plugins"};
-  options.sequences = sequences;
-  return Engine::open(options);
-}
-
-Request request(uint32_t tokens = 32) {
-  Request r;
-  for (int32_t i = 0; i < 21; ++i) r.tokens.push_back((i * 37 + 5) % 200 + 3);
-  r.max_new_tokens = tokens;
-  r.ignore_end = true;
-  return r;
-}
-
-std::string no_gpu() {
-  try {
-    open("tiny-gqa-untied", "cuda", kExact);
-    return "";
-  } catch (const Error& e) {
-    return e.what();
-  }
-}
+using test::kExact, test::no_gpu, test::open, test::request, test::Settings;
 
 class CudaPipeline : public testing::Test {
  protected:
