@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "pipelines.h"
+#include "support/out_of_memory.h"
 
 namespace tenon {
 namespace {
@@ -73,6 +74,34 @@ TEST_F(CudaPipeline, AStopInTheMiddleLeavesTheNextRequestUntouched) {
   cut.on_token = [&](const Token&) { return ++seen < 5; };
   EXPECT_EQ(engine->generate(cut).finish, FinishReason::kCallback);
   EXPECT_EQ(engine->generate(request()).tokens, whole.tokens);
+}
+
+TEST_F(CudaPipeline, OutOfMemoryAtAnyAllocationIsAnErrorThatLeavesNothingBehind) {
+  for (const char* scheme : {"none", "int4wo"}) {
+    test::expect_errors_where_memory_ends("cuda", {std::string("quantization.use=") + scheme});
+  }
+}
+
+// As when other programs take memory between planning and loading: here the device says that it has more than it has.
+TEST_F(CudaPipeline, MemoryThatIsGoneWhenItIsLoadedIsAnErrorWithTheFigures) {
+  const auto registry = make_registry({TENON_BUILD_DIR "/lib/tenon/plugins"});
+  RegistrySchemas schemas(*registry);
+  const Settings settings = {"device.use=cuda", "quantization.use=none", "kv_cache.capacity=64"};
+  PipelineConfig config = resolve(load_config("synthetic:llama-3.1-405b", settings), schemas);
+  const auto weights = open_weights(config.model.path);
+  test::RefusingDevice device(*registry, "cuda");
+  device.pretend_memory(uint64_t{1} << 50);
+  config.device.name = test::RefusingDevice::kName;
+  try {
+    Pipeline::build(config, *registry, *weights, {})->load();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kMemory);
+    EXPECT_THAT(e.what(), testing::ContainsRegex("device.cuda has no [0-9]+ GB for weights: cudaMalloc: out of memory; "
+                                                 "[0-9]+ MB of [0-9]+ MB are free now; the plan needs [0-9]+ GB"));
+  }
+  EXPECT_EQ(device.live_bytes(), 0u);
+  EXPECT_FALSE(open("tiny-gqa-untied", "cuda", kExact)->generate(request()).tokens.empty());
 }
 
 TEST_F(CudaPipeline, AllocatesWhatThePlanSays) {

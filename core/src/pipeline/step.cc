@@ -137,8 +137,12 @@ Status Pipeline::Impl::read(const StepBatch& batch, StepResult& result) {
     uint32_t rows = 0;
     for (const tenon_bounds& b : shapes) rows = std::max(rows, b.out_rows);
     if (host_logits == nullptr) {
-      host_logits = static_cast<float*>(
-          parts.memory->alloc(TENON_SPACE_HOST, uint64_t{rows} * info.vocab * sizeof(float), "logits for the host"));
+      try {
+        host_logits = static_cast<float*>(
+            parts.memory->alloc(TENON_SPACE_HOST, uint64_t{rows} * info.vocab * sizeof(float), "logits for the host"));
+      } catch (const Error& e) {
+        return Status::error(e.code(), e.diagnostics().front().message);
+      }
     }
     Status status = parts.copy(host_logits, from, logits * sizeof(float));
     if (status.ok()) status = runner->finish();

@@ -12,13 +12,21 @@ namespace {
 
 constexpr int kHopper = 90;
 
+// What CUDA says of an allocation that fails, and why it may have: only the device knows what others hold of it.
+[[noreturn]] void no_space(uint32_t space) {
+  static_cast<void>(cudaGetLastError());
+  if (space == TENON_SPACE_HOST) throw sdk::NoSpace("cudaMallocHost: the system gives no more page-locked memory");
+  size_t free_bytes = 0, all_bytes = 0;
+  TENON_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &all_bytes));
+  throw sdk::NoSpace("cudaMalloc: out of memory; " + std::to_string(free_bytes / 1000000) + " MB of " +
+                     std::to_string(all_bytes / 1000000) + " MB are free now");
+}
+
 tenon_status alloc(void*, uint32_t space, uint64_t bytes, void** out, tenon_reason* why) noexcept {
   return sdk::guard(why, [&] {
-    if (space == TENON_SPACE_HOST) {
-      TENON_CUDA_CHECK(cudaMallocHost(out, bytes));
-    } else {
-      TENON_CUDA_CHECK(cudaMalloc(out, bytes));
-    }
+    const cudaError_t status = space == TENON_SPACE_HOST ? cudaMallocHost(out, bytes) : cudaMalloc(out, bytes);
+    if (status == cudaErrorMemoryAllocation) no_space(space);
+    cuda::check(status, space == TENON_SPACE_HOST ? "cudaMallocHost" : "cudaMalloc");
   });
 }
 void release(void*, uint32_t space, void* p, uint64_t) noexcept {
