@@ -144,8 +144,9 @@ Status Pipeline::Impl::read(const StepBatch& batch, StepResult& result) {
         return Status::error(e.code(), e.diagnostics().front().message);
       }
     }
-    Status status = parts.copy(host_logits, from, logits * sizeof(float));
-    if (status.ok()) status = runner->finish();
+    const Status copied = parts.copy(host_logits, from, logits * sizeof(float));
+    Status status = runner->finish();  // says more than the copy if a kernel has failed
+    if (status.ok()) status = copied;
     if (!status.ok()) return status;
     result.logits = {host_logits, logits};
   }
