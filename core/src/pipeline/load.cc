@@ -57,6 +57,7 @@ void Pipeline::Impl::load(const LoadProgress& progress) {
 }
 
 void Pipeline::Impl::fill(const LoadProgress& progress) {
+  parts.enter();
   map_weights();
   place(MemoryKind::kWeights);
   place(MemoryKind::kTables);

@@ -47,6 +47,7 @@ const StepProgram* Pipeline::Impl::program_for(const StepBatch& batch) const {
 }
 
 void Pipeline::start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides) {
+  impl_->parts.enter();
   std::vector<bool> used(overrides.size(), false);
   std::vector<std::byte> record;
   for (ChainLink& link : impl_->parts.samplers) {
@@ -154,6 +155,7 @@ Status Pipeline::Impl::read(const StepBatch& batch, StepResult& result) {
 }
 
 Status Pipeline::Impl::step(const StepBatch& batch, bool ahead, StepResult& result) {
+  parts.enter();
   Status status;
   if (is_ahead(batch)) {
     ahead_pending = false;
