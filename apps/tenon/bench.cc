@@ -216,7 +216,11 @@ int run(const Args& args) {
     } catch (const Interrupted&) {
       code = kInterrupted;
     } catch (const Error& e) {
-      output->row({.point = point, .error = e.what()});
+      const std::string& why = e.diagnostics().front().message;
+      output->row({.point = point, .error = why.substr(0, why.find('\n'))});
+      code = kFailed;
+    } catch (const std::bad_alloc&) {
+      output->row({.point = point, .error = "out of host memory"});
       code = kFailed;
     }
   }

@@ -63,6 +63,22 @@ TEST(Bench, WritesCsvAndGoesOnAfterAPointThatFails) {
   EXPECT_NE(failed.find("the prompt has 100 tokens"), std::string::npos) << failed;
 }
 
+// The first point's cache takes terabytes.
+TEST(Bench, GoesOnAfterAPointThatDoesNotFitTheMemory) {
+  const Words sweep = kSmall + Words{"--new-tokens", "1000000,4", "--batch", "256"};
+  const Outcome table = tenon(sweep), json = tenon(sweep + Words{"--format", "json"});
+  EXPECT_EQ(table.code, 1) << table.err;
+  const size_t failed = table.out.find("  failed: the pipeline needs "), next = table.out.find('\n', failed);
+  ASSERT_NE(failed, std::string::npos) << table.out;
+  EXPECT_NE(table.out.substr(failed, next - failed).find(" and device cpu has "), std::string::npos) << table.out;
+  EXPECT_EQ(table.out.compare(next + 1, 12, "     8     4"), 0) << table.out;
+  const boost::json::array all = boost::json::parse(json.out).at("points").as_array();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_TRUE(all[0].as_object().contains("error"));
+  EXPECT_FALSE(all[1].as_object().contains("error"));
+  EXPECT_TRUE(all[1].as_object().contains("hash"));
+}
+
 TEST(Bench, WritesATraceForEveryPoint) {
   const std::filesystem::path folder = temporary_folder();
   const Words words = kSmall + Words{"--new-tokens", "4", "--trace", folder / "t.json.gz"};

@@ -17,6 +17,7 @@ Pipeline::Pipeline() = default;
 Pipeline::~Pipeline() = default;
 
 Pipeline::Impl::~Impl() {
+  parts.enter();
   runner.reset();
   programs.clear();
   for (Site& site : declared ? declared->sites : std::vector<Site>{}) {

@@ -1,5 +1,7 @@
 #include "queue_runner.h"
 
+#include <set>
+
 namespace tenon {
 namespace {
 
@@ -27,9 +29,20 @@ void QueueRunner::prepare(const Program& program) {
   prepared_[&program];
 }
 
+// A kernel that fails is noticed by whatever is asked of the device next, which may have nothing to do with it: only
+// where the queue is sound is the op to blame whose launch failed.
+Status QueueRunner::run(const Program& program, const StepLoad&) {
+  newest_ = &program;
+  Status status = enqueue(program);
+  if (status.ok() || execution_ == Execution::kPerOp) return status;
+  Status earlier = finish();
+  if (earlier.ok()) return status;
+  return Status::error(ErrorCode::kPlugin, earlier.message() + "; noticed when " + status.message());
+}
+
 // A graph is captured on the second run: the first, without one, has every library load its kernels, which a capture
 // could not.
-Status QueueRunner::run(const Program& program, const StepLoad&) {
+Status QueueRunner::enqueue(const Program& program) {
   Prepared& prepared = prepared_[&program];
   const bool graph = execution_ == Execution::kGraph || execution_ == Execution::kAuto;
   if (!graph || program.bounds().rows > kGraphRows || prepared.runs++ == 0) return launch(program);
@@ -53,7 +66,10 @@ Status QueueRunner::capture(const Program& program, Prepared& prepared) {
   Status status = launch(program);
   const tenon_status ended = device_.capture_end(device_.self, queue_, &prepared.graph, &why);
   if (!status.ok()) return status;
-  return ended == TENON_OK ? Status() : problem("end capture");
+  return ended == TENON_OK ? Status()
+                           : problem(
+                                 "an op did what a graph cannot hold, pipeline.execution = \"recorded\" goes without "
+                                 "graphs: end capture");
 }
 
 Status QueueRunner::launch(const Program& program) {
@@ -80,9 +96,18 @@ Status QueueRunner::finish() {
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
   if (device_.wait(device_.self, queue_, &why) == TENON_OK) return {};
-  return Status::error(ErrorCode::kPlugin,
-                       std::string("a kernel failed on device.") + device_.kind + ": " + text +
-                           (execution_ == Execution::kPerOp ? "" : " (pipeline.execution = \"per_op\" tells which)"));
+  std::string message = std::string("a kernel failed on device.") + device_.kind + ": " + text;
+  if (execution_ != Execution::kPerOp) message += suspects();
+  return Status::error(ErrorCode::kPlugin, message);
+}
+
+std::string QueueRunner::suspects() const {
+  if (newest_ == nullptr) return "";
+  std::set<std::string> components;
+  for (const ProgramOp& op : newest_->ops()) components.insert(op.component);
+  std::string text = "; it is of";
+  for (const std::string& c : components) text += (c == *components.begin() ? " " : ", ") + c;
+  return text + " (pipeline.execution = \"per_op\" tells which, and which op)";
 }
 
 }  // namespace tenon

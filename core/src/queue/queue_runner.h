@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 
 #include "../pipeline/runner.h"
 #include "tenon/abi/device.h"
@@ -27,9 +28,11 @@ class QueueRunner : public Runner {
     uint64_t runs = 0;
     void* graph = nullptr;
   };
+  Status enqueue(const Program& program);
   Status launch(const Program& program);
   Status capture(const Program& program, Prepared& prepared);
   Status launch_op(const Program& program, size_t op);
+  std::string suspects() const;
 
   const tenon_device& device_;
   void* queue_;
@@ -38,6 +41,7 @@ class QueueRunner : public Runner {
   trace::Track idle_;
   trace::Track* track_ = &idle_;
   std::map<const Program*, Prepared> prepared_;
+  const Program* newest_ = nullptr;
 };
 
 }  // namespace tenon

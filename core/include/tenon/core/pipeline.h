@@ -89,7 +89,8 @@ class Pipeline {
   uint64_t weight_bytes() const;       // of the matrices as they are multiplied, stores and mapped
   uint64_t step_weight_bytes() const;  // that a step reads: without an embedding that is only looked up
 
-  // Allocates and loads. Throws Error(kMemory) before anything is allocated if the plan does not fit.
+  // Allocates and loads. Throws Error(kMemory) before anything is allocated if the plan does not fit. After any other
+  // error all that is left is to destroy the pipeline, which gives everything back.
   void load(const LoadProgress& progress = {});
   uint64_t allocated() const;   // now, on the device
   uint64_t high_water() const;  // at most, so far
