@@ -17,8 +17,13 @@ QueueRunner::QueueRunner(const tenon_device& device, void* queue, Execution exec
 
 QueueRunner::~QueueRunner() {
   device_.wait(device_.self, queue_, nullptr);
+  release_graphs();
+}
+
+void QueueRunner::release_graphs() {
   for (auto& [program, prepared] : prepared_) {
     if (prepared.graph != nullptr) device_.graph_release(device_.self, prepared.graph);
+    prepared.graph = nullptr;
   }
 }
 
@@ -31,7 +36,7 @@ void QueueRunner::prepare(const Program& program) {
 // could not.
 Status QueueRunner::run(const Program& program, const StepLoad&) {
   Prepared& prepared = prepared_[&program];
-  const bool graph = execution_ == Execution::kGraph || execution_ == Execution::kAuto;
+  const bool graph = (execution_ == Execution::kGraph || execution_ == Execution::kAuto) && !watch_;
   if (!graph || program.bounds().rows > kGraphRows || prepared.runs++ == 0) return launch(program);
   if (prepared.graph == nullptr) {
     Status status = capture(program, prepared);
@@ -58,6 +63,7 @@ Status QueueRunner::capture(const Program& program, Prepared& prepared) {
 
 Status QueueRunner::launch(const Program& program) {
   for (size_t i = 0; i < program.ops().size(); ++i) {
+    if (watch_) watch_(program, i);
     Status status = launch_op(program, i);
     if (status.ok() && execution_ == Execution::kPerOp) {
       status = finish();
@@ -65,6 +71,7 @@ Status QueueRunner::launch(const Program& program) {
     }
     if (!status.ok()) return status;
   }
+  if (watch_) watch_(program, program.ops().size());
   return {};
 }
 
@@ -74,6 +81,13 @@ Status QueueRunner::launch_op(const Program& program, size_t i) {
   tenon_reason why{text, sizeof(text)};
   if (op.launch(op.self, op.args.data(), &program.launch(i), &why) == TENON_OK) return {};
   return failed(op, text);
+}
+
+Status QueueRunner::watch(OpWatch watch) {
+  Status status = finish();
+  release_graphs();
+  watch_ = std::move(watch);
+  return status;
 }
 
 Status QueueRunner::finish() {

@@ -20,6 +20,7 @@ class QueueRunner : public Runner {
   void prepare(const Program& program) override;
   Status run(const Program& program, const StepLoad& load) override;
   Status finish() override;
+  Status watch(OpWatch watch) override;
   trace::Track& track() override { return *track_; }
 
  private:
@@ -27,6 +28,7 @@ class QueueRunner : public Runner {
     uint64_t runs = 0;
     void* graph = nullptr;
   };
+  void release_graphs();
   Status launch(const Program& program);
   Status capture(const Program& program, Prepared& prepared);
   Status launch_op(const Program& program, size_t op);
@@ -35,6 +37,7 @@ class QueueRunner : public Runner {
   void* queue_;
   Execution execution_;
   trace::Recorder* recorder_;
+  OpWatch watch_;
   trace::Track idle_;
   trace::Track* track_ = &idle_;
   std::map<const Program*, Prepared> prepared_;
