@@ -192,9 +192,9 @@ void KernelRecorder::start(bool tagged) {
   }
 }
 
-void KernelRecorder::tag(uint64_t tag) {
-  if (std::exchange(cupti_->has_tag, tag != 0)) cupti_->check(cupti_->pop_tag(kTagKind, nullptr), "ending a tag");
-  if (tag != 0) cupti_->check(cupti_->push_tag(kTagKind, tag), "tagging launches");
+void KernelRecorder::tag(uint64_t tag) noexcept {
+  if (cupti_->has_tag) cupti_->pop_tag(kTagKind, nullptr);
+  cupti_->has_tag = tag != 0 && cupti_->push_tag(kTagKind, tag) == CUPTI_SUCCESS;
 }
 
 KernelRecording KernelRecorder::stop() {

@@ -13,7 +13,7 @@ KernelRecorder::KernelRecorder(const std::string&) {
 }
 KernelRecorder::~KernelRecorder() = default;
 void KernelRecorder::start(bool) {}
-void KernelRecorder::tag(uint64_t) {}
+void KernelRecorder::tag(uint64_t) noexcept {}
 KernelRecording KernelRecorder::stop() {
   return {};
 }

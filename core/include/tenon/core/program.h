@@ -131,7 +131,7 @@ class Program {
 };
 
 // Told of an op just before it is launched or computed, and of ops().size() behind the last one, on the thread that
-// runs the step.
+// runs the step. Does not throw.
 using OpWatch = std::function<void(const Program& program, size_t op)>;
 
 // Records one program: hands components a tenon_recorder and plans the result.

@@ -37,8 +37,8 @@ class KernelRecorder {
 
   // From now on kernels are recorded. tagged: with tags, at a greater cost a launch. Throws Error(kPlugin).
   void start(bool tagged = false);
-  // Kernels that this thread launches from now on bear it; 0 = none.
-  void tag(uint64_t tag);
+  // Kernels that this thread launches from now on bear it; 0 = none. A tag that CUPTI does not take is none.
+  void tag(uint64_t tag) noexcept;
   // Ends the recording, if there is one, and gives what it has. Call it when nothing is under way on the device. Throws
   // Error(kPlugin).
   KernelRecording stop();
