@@ -146,6 +146,12 @@ uint32_t Pipeline::propose(uint32_t slot, std::span<const int32_t> tokens, std::
   return std::min<uint32_t>(count, static_cast<uint32_t>(out.size()));
 }
 
+void Pipeline::watch(OpWatch watch) {
+  if (!impl_->runner) throw Error(ErrorCode::kInternal, "ops can be watched once the pipeline is loaded");
+  const Status status = impl_->runner->watch(std::move(watch));
+  if (!status.ok()) throw Error(status.code(), status.message());
+}
+
 trace::Track& Pipeline::track() {
   return impl_->runner ? impl_->runner->track() : impl_->no_track;
 }

@@ -19,8 +19,13 @@ QueueRunner::QueueRunner(const tenon_device& device, void* queue, Execution exec
 
 QueueRunner::~QueueRunner() {
   device_.wait(device_.self, queue_, nullptr);
+  release_graphs();
+}
+
+void QueueRunner::release_graphs() {
   for (auto& [program, prepared] : prepared_) {
     if (prepared.graph != nullptr) device_.graph_release(device_.self, prepared.graph);
+    prepared.graph = nullptr;
   }
 }
 
@@ -44,7 +49,7 @@ Status QueueRunner::run(const Program& program, const StepLoad&) {
 // could not.
 Status QueueRunner::enqueue(const Program& program) {
   Prepared& prepared = prepared_[&program];
-  const bool graph = execution_ == Execution::kGraph || execution_ == Execution::kAuto;
+  const bool graph = (execution_ == Execution::kGraph || execution_ == Execution::kAuto) && !watch_;
   if (!graph || program.bounds().rows > kGraphRows || prepared.runs++ == 0) return launch(program);
   if (prepared.graph == nullptr) {
     Status status = capture(program, prepared);
@@ -74,6 +79,7 @@ Status QueueRunner::capture(const Program& program, Prepared& prepared) {
 
 Status QueueRunner::launch(const Program& program) {
   for (size_t i = 0; i < program.ops().size(); ++i) {
+    if (watch_) watch_(program, i);
     Status status = launch_op(program, i);
     if (status.ok() && execution_ == Execution::kPerOp) {
       status = finish();
@@ -81,6 +87,7 @@ Status QueueRunner::launch(const Program& program) {
     }
     if (!status.ok()) return status;
   }
+  if (watch_) watch_(program, program.ops().size());
   return {};
 }
 
@@ -90,6 +97,13 @@ Status QueueRunner::launch_op(const Program& program, size_t i) {
   tenon_reason why{text, sizeof(text)};
   if (op.launch(op.self, op.args.data(), &program.launch(i), &why) == TENON_OK) return {};
   return failed(op, text);
+}
+
+Status QueueRunner::watch(OpWatch watch) {
+  Status status = finish();
+  release_graphs();
+  watch_ = std::move(watch);
+  return status;
 }
 
 Status QueueRunner::finish() {

@@ -21,6 +21,7 @@ class QueueRunner : public Runner {
   void prepare(const Program& program) override;
   Status run(const Program& program, const StepLoad& load) override;
   Status finish() override;
+  Status watch(OpWatch watch) override;
   trace::Track& track() override { return *track_; }
 
  private:
@@ -29,6 +30,7 @@ class QueueRunner : public Runner {
     void* graph = nullptr;
   };
   Status enqueue(const Program& program);
+  void release_graphs();
   Status launch(const Program& program);
   Status capture(const Program& program, Prepared& prepared);
   Status launch_op(const Program& program, size_t op);
@@ -38,6 +40,7 @@ class QueueRunner : public Runner {
   void* queue_;
   Execution execution_;
   trace::Recorder* recorder_;
+  OpWatch watch_;
   trace::Track idle_;
   trace::Track* track_ = &idle_;
   std::map<const Program*, Prepared> prepared_;

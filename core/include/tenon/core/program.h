@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -128,6 +129,10 @@ class Program {
   std::vector<tenon_launch> launches_;
   std::vector<void*> pointers_, addresses_;
 };
+
+// Told of an op just before it is launched or computed, and of ops().size() behind the last one, on the thread that
+// runs the step. Does not throw.
+using OpWatch = std::function<void(const Program& program, size_t op)>;
 
 // Records one program: hands components a tenon_recorder and plans the result.
 class ProgramRecording {
