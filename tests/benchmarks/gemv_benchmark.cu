@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tenon/cuda/grouped_formats.cuh"
 #include "tenon/cuda/matvec.cuh"
 
 namespace {

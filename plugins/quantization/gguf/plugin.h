@@ -5,22 +5,15 @@
 #include <memory>
 #include <span>
 
+#include "schema.h"
 #include "tenon/sdk/cpu/linear_scheme.h"
 
 namespace tenon::gguf {
 
 sdk::cpu::Kernels kernels(sdk::cpu::Isa isa);
 
-class Gguf : public sdk::cpu::LinearScheme<Gguf, &kernels> {
+class Gguf : public sdk::cpu::LinearScheme<Gguf, &kernels>, public Schema {
  public:
-  static constexpr const char* kName = "gguf";
-  static constexpr const char* kDoc = "weights as the file stores them: GGUF's block formats and plain floats";
-  static constexpr auto kParams = sdk::params(
-      sdk::text({.name = "activations",
-                 .doc = "f32: exact weights times fp32; int8: rows of x in int8 blocks of 32, integer products",
-                 .value = "f32",
-                 .choices = "f32|int8"}));
-
   Gguf(const sdk::Params& params, const sdk::Env& env);
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const;

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "schema.h"
+#include "tenon/cuda/grouped_formats.cuh"
 #include "tenon/cuda/load_rows.cuh"
 
 namespace tenon::int4wo {
@@ -41,17 +42,17 @@ __global__ void load_kernel(const cuda::LoadedRows rows) {
     if (__any_sync(~0U, bad)) pair = 0x7fff7fff;
     for (uint32_t i = begin + stored_group(Group) * lane; i < begin + Group && i < padded;
          i += 32 * stored_group(Group)) {
-      uint8_t* to = rows.store + cuda::chunk_offset<Format>(rows.k, slot, i) + Format::pair_offset(slot % 16, i);
+      uint8_t* to = rows.chunk<Format>(blockIdx.x, i) + Format::scale_offset(slot % cuda::kTileRows, i);
       *reinterpret_cast<uint32_t*>(to) = pair;
     }
     const float scale = __uint_as_float(pair << 16), first = __uint_as_float(pair & 0xffff0000) - 8.0F * scale;
-    for (uint32_t i = begin + 4 * lane; i < begin + Group && i < padded; i += 4 * 32) {
-      int q[4];
-      for (uint32_t j = 0; j < 4; ++j) {
+    for (uint32_t i = begin + 8 * lane; i < begin + Group && i < padded; i += 8 * 32) {
+      uint32_t q[8];
+      for (uint32_t j = 0; j < 8; ++j) {
         const float w = rows.weight(blockIdx.x, i + j);
-        q[j] = i + j < rows.k ? static_cast<int>(fminf(fmaxf(rintf((w - first) / scale), 0), 15)) : 8;
+        q[j] = i + j < rows.k ? static_cast<uint32_t>(fminf(fmaxf(rintf((w - first) / scale), 0), 15)) : 8;
       }
-      Format::put(rows.quad<Format>(blockIdx.x, i), q);
+      Format::put(rows.chunk<Format>(blockIdx.x, i), slot % cuda::kTileRows, i, q);
     }
   }
 }

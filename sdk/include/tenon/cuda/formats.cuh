@@ -4,11 +4,13 @@
 //   kScaled: x is scaled by a power of two first, so that its greatest magnitude is near 2^14
 //   kGroup: k that share a scale, for which sums of x are needed (0: none); kTotal: the sum over all of x is
 //   kSpread: groups of one row of x that lie side by side in columns of B, so that they are scaled at once
+//   kStaggered: of each 4 k the last two are multiplied by 16 times the weight, and x there is 16 times too small
 //   multiply<T>(acc, chunk, x): acc[t] += chunk[t] * x for T tiles, for each block of 8 columns of B (4 rows of x)
 //   partial<X>(acc, low, high): of row 4 n + lane % 4 of x, what it adds to rows lane / 4 and lane / 4 + 8 of the tile
 //   finish(sum, row): a warp's sum from its partials, but for Int8's scale of the weight row
 //   expand(chunk, block, lane, v): v[0], v[1] = 8 weights of rows lane / 4 and + 8, from k = 32 block + 8 (lane % 4)
 //   quad_offset(row, k): bytes from the chunk's begin to where the weights k..k+3 of a row begin; k divisible by 4
+// Those here have a scale a row or none; grouped_formats.cuh has those with groups.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -84,7 +86,7 @@ struct HalfFormat {
   using Half = H;
   static constexpr uint32_t kBlocks = Blocks, kChunkK = 32 * Blocks, kChunkBytes = 1024 * Blocks, kAcc = 4, kGroup = 0;
   static constexpr uint32_t kSpread = 1;
-  static constexpr bool kScaled = std::is_same_v<H, __half>, kTotal = false;
+  static constexpr bool kScaled = std::is_same_v<H, __half>, kTotal = false, kStaggered = false;
 
   template <int T, int kTiles, int N, class X>
   static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&chunk)[kTiles],
@@ -134,7 +136,7 @@ struct Int8Format {
   using Half = __half;
   static constexpr uint32_t kBlocks = Blocks, kChunkK = 32 * Blocks, kChunkBytes = 512 * Blocks, kAcc = 4, kGroup = 0;
   static constexpr uint32_t kSpread = 1;
-  static constexpr bool kScaled = true, kTotal = true;
+  static constexpr bool kScaled = true, kTotal = true, kStaggered = false;
   static constexpr float kOffset = 128;
 
   template <int T, int kTiles, int N, class X>
@@ -179,129 +181,12 @@ struct Int8Format {
   }
 };
 
-// 4 bits, w = (q - 8) s + z with a bf16 pair (s, z) a group of k. [64-k group][lane][a u32 a k-step], then the pairs,
-// [group][g][row g, row g + 8]. The u32: bits 0-3 (row g, k0), 4-7 (g, k0 + 2), 8-15 row g + 8 likewise, and in the
-// upper half k0 + 1 and k0 + 3. Two masks and a shift make A fragments of denormal halves; those of k0 + 2 and k0 + 3
-// are 16 times too large, and x there 16 times too small.
-template <uint32_t Group, uint32_t Blocks = 4>
-struct Int4Format {
-  using Half = __half;
-  static constexpr uint32_t kBlocks = Blocks, kChunkK = 32 * Blocks, kGroup = Group;
-  static constexpr uint32_t kSpread = Group <= kChunkK / 2 ? 2 : 1, kAcc = 2 * kSpread;
-  static constexpr uint32_t kPairs = 512 * (Blocks / 2), kGroups = kChunkK / Group, kChunkBytes = kPairs + 64 * kGroups;
-  static constexpr bool kScaled = true, kTotal = false;
-  static_assert(Blocks % 2 == 0 && kChunkK % (kSpread * Group) == 0);
-
-  template <int T, int kTiles, int N, class X>
-  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&chunk)[kTiles],
-                                                  X& x) {
-    // k that are summed before they are scaled; with several groups side by side, lane % 4 is the lane's group.
-    constexpr uint32_t kSpan = X::kSpreads ? kSpread * Group : Group;
-    const uint32_t own = X::kSpreads ? lane_id() % kSpread : 0;
-    float c[T][N][4], sum[N];
-    const auto multiply_quad = [&](uint32_t quad) {
-      uint4 words[T];
-#pragma unroll
-      for (int t = 0; t < T; ++t) words[t] = load_shared(chunk[t] + 512 * quad + 16 * lane_id());
-#pragma unroll
-      for (uint32_t step = 0; step < 4; ++step) {
-        const uint32_t k = 64 * quad + 16 * step, group = k / kSpan * (kSpan / Group);
-        if (k % kSpan == 0) {
-#pragma unroll
-          for (int n = 0; n < N; ++n) {
-            sum[n] = x.sum(group + own, n);
-#pragma unroll
-            for (int t = 0; t < T; ++t) c[t][n][0] = c[t][n][1] = c[t][n][2] = c[t][n][3] = 0;
-          }
-        }
-        uint4 f[N];
-#pragma unroll
-        for (int n = 0; n < N; ++n) f[n] = x.fragment(2 * quad + step / 2, n);
-#pragma unroll
-        for (int t = 0; t < T; ++t) {
-          const uint32_t word[4] = {words[t].x, words[t].y, words[t].z, words[t].w};
-          const uint32_t w = word[step], v = w >> 8;
-          const uint32_t a[4] = {w & 0x000f000f, v & 0x000f000f, w & 0x00f000f0, v & 0x00f000f0};
-#pragma unroll
-          for (int n = 0; n < N; ++n) mma_step<Half>(c[t][n], a, f[n], step % 2);
-          if ((k + 16) % kSpan == 0) {
-            scale(acc[t], X::kSpreads ? 0 : group % kSpread * 2, c[t], sum, chunk[t], group + own);
-          }
-        }
-      }
-    };
-    if constexpr (N == 1 && Blocks <= 4) {
-#pragma unroll
-      for (uint32_t quad = 0; quad < Blocks / 2; ++quad) multiply_quad(quad);
-    } else {
-#pragma unroll 1  // registers
-      for (uint32_t quad = 0; quad < Blocks / 2; ++quad) multiply_quad(quad);
-    }
-  }
-  template <class X>
-  static __device__ __forceinline__ void partial(const float (&acc)[kAcc], float& low, float& high) {
-    low = acc[0], high = acc[1];
-    if constexpr (kSpread == 2) {
-      low += X::kSpreads ? __shfl_down_sync(~0U, low, 1) : acc[2];
-      high += X::kSpreads ? __shfl_down_sync(~0U, high, 1) : acc[3];
-    }
-  }
-  static __device__ __forceinline__ float finish(float sum, const RowInfo& row) {
-    return sum / kDenormalStep * row.unscale;
-  }
-
-  static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
-    return k % kChunkK / 64 * 512 + lane_offset(row, k) + (k % 64 / 32 * 2 + k % 8 / 4) * 4 + row / 8;
-  }
-  static __device__ void put(uint8_t* quad, const int (&q)[4]) {  // 0..15; and 2 bytes on
-    quad[0] = static_cast<uint8_t>(q[0] | q[2] << 4);
-    quad[2] = static_cast<uint8_t>(q[1] | q[3] << 4);
-  }
-  // Where the (scale, zero) of a row and group is, the scale in the lower half.
-  static __host__ __device__ uint32_t pair_offset(uint32_t row, uint32_t k) {
-    return kPairs + k % kChunkK / Group * 64 + row % 8 * 8 + row / 8 * 4;
-  }
-  static __device__ void expand(const uint8_t* chunk, uint32_t block, uint32_t lane, float (&v)[2][8]) {
-    const uint2 pairs = *reinterpret_cast<const uint2*>(chunk + pair_offset(lane / 4, block * 32));
-    const uint2 words = *reinterpret_cast<const uint2*>(chunk + block / 2 * 512 + lane * 16 + block % 2 * 8);
-    for (uint32_t i = 0; i < 16; ++i) {
-      const uint32_t row = i / 8, j = i % 4, word = i / 4 % 2 == 0 ? words.x : words.y,
-                     p = row == 0 ? pairs.x : pairs.y;
-      const auto q = static_cast<float>(word >> (8 * row + j % 2 * 16 + j / 2 * 4) & 15);
-      v[row][i % 8] = fmaf(q - 8, __uint_as_float(p << 16), __uint_as_float(p & 0xffff0000));
-    }
-  }
-
- private:
-  // acc[at], of row g, and acc[at + 1] += s c + (z - 8 s) X, X the group's sum of x; all in steps of 2^-24.
-  template <int N>
-  static __device__ __forceinline__ void scale(float (&acc)[N][kAcc], uint32_t at, const float (&c)[N][4],
-                                               const float (&sum)[N], uint32_t chunk, uint32_t group) {
-    uint32_t low, high;
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
-                 : "=r"(low), "=r"(high)
-                 : "r"(chunk + kPairs + 64 * group + lane_id() / 4 * 8));
-    const float step[2] = {__uint_as_float(low << 16), __uint_as_float(high << 16)};
-    const float least[2] = {fmaf(-8, step[0], __uint_as_float(low & 0xffff0000)),
-                            fmaf(-8, step[1], __uint_as_float(high & 0xffff0000))};
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-#pragma unroll
-      for (int row = 0; row < 2; ++row) {
-        float& to = acc[n][at + row];
-        to = fmaf(step[row], c[n][2 * row] + c[n][2 * row + 1], to);
-        to = fmaf(least[row], sum[n], to);
-      }
-    }
-  }
-};
-
 // fp32, multiplied in fp32. [8 k][lane][row g: 2 k, row g + 8: 2 k]
 struct F32Format {
   using Half = void;
   static constexpr uint32_t kBlocks = 1, kChunkK = 32, kChunkBytes = 2048, kAcc = 8, kGroup = 0;
   static constexpr uint32_t kSpread = 1;
-  static constexpr bool kScaled = false, kTotal = false;
+  static constexpr bool kScaled = false, kTotal = false, kStaggered = false;
 
   template <int T, int kTiles, int N, class X>
   static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&chunk)[kTiles],

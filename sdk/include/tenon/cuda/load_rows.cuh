@@ -12,13 +12,13 @@ namespace tenon::cuda {
 
 struct LoadedRows {
   const void* data;
-  tenon_format format;  // TENON_F32, TENON_F16, TENON_BF16
-  uint32_t k, column;   // of y, of the first row
+  tenon_format format;
+  uint32_t k, column;  // of y, of the first row
   TileMap map;
   uint8_t* store;
 
   __device__ uint32_t slot(uint32_t row) const { return map.slot(column + row); }
-  // 0 past the row's end.
+  // Of rows in f32, f16 or bf16; 0 past the row's end.
   __device__ float weight(uint32_t row, uint32_t i) const {
     if (i >= k) return 0;
     const size_t at = size_t{row} * k + i;
@@ -26,17 +26,21 @@ struct LoadedRows {
     if (format == TENON_F16) return __half2float(static_cast<const __half*>(data)[at]);
     return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
   }
-  // Where the weights i..i+3 of a row go.
+  // The chunk that weight i of a row goes to, and where in it the weights i..i+3 begin.
+  template <class F>
+  __device__ uint8_t* chunk(uint32_t row, uint32_t i) const {
+    return store + chunk_offset<F>(k, slot(row), i);
+  }
   template <class F>
   __device__ uint8_t* quad(uint32_t row, uint32_t i) const {
-    const uint32_t to = slot(row);
-    return store + chunk_offset<F>(k, to, i) + F::quad_offset(to % kTileRows, i);
+    return chunk<F>(row, i) + F::quad_offset(slot(row) % kTileRows, i);
   }
 };
 
-// Throws Failed on rows that the site does not have.
-inline LoadedRows loaded_rows(const PackedSite& site, const tenon_rows& src, void* store) {
-  if (src.mat >= site.rows.size() || src.row0 + src.rows > site.rows[src.mat] || !detail::is_float(src.format)) {
+// Throws Failed on rows that the site does not have, in a format that `reads` does not take.
+inline LoadedRows loaded_rows(const PackedSite& site, const tenon_rows& src, void* store,
+                              bool (*reads)(tenon_format) = &is_float) {
+  if (src.mat >= site.rows.size() || src.row0 + src.rows > site.rows[src.mat] || !reads(src.format)) {
     throw sdk::Failed("rows " + std::to_string(src.row0) + " to " + std::to_string(src.row0 + src.rows) +
                       " of matrix " + std::to_string(src.mat) + " in " + tenon_format_name(src.format) +
                       " are not of this site");

@@ -4,6 +4,7 @@
 //   uint32_t code(const tenon_linear&) const;             of the format that a site gets
 //   static void with_format(uint32_t code, f);            f(Format{}), see formats.cuh
 //   void load(Site&, const tenon_rows&, void* const* store, void* scratch, void* queue);
+//   static bool reads(tenon_format);                      optional: the formats of files that load() takes
 #pragma once
 
 #include <algorithm>
@@ -29,6 +30,10 @@ struct PackedSite {
   std::vector<uint32_t> first, rows;  // of each matrix: its column in y, its rows
 };
 
+__host__ __device__ inline bool is_float(tenon_format format) {
+  return format == TENON_F32 || format == TENON_F16 || format == TENON_BF16;
+}
+
 namespace detail {
 
 // How much of an epilogue a product takes: [BIAS] [ADD or SILU_MUL].
@@ -38,11 +43,24 @@ inline uint32_t taken_of(const std::vector<tenon_fop>& ops, bool halves) {
   return n;
 }
 
-inline bool is_float(tenon_format format) {
-  return format == TENON_F32 || format == TENON_F16 || format == TENON_BF16;
+inline void check_source(tenon_format format, int64_t in_dim, bool (*reads)(tenon_format)) {
+  const std::string name = tenon_format_name(format);
+  if (!reads(format)) {
+    throw sdk::Refused(
+        "a matrix stored as " + name +
+        (format > TENON_GGUF_FORMATS
+             ? "; on a GPU this scheme reads f32, f16 and bf16, and quantization.use = \"gguf\" GGUF's blocks"
+             : "; on a GPU f32, f16 and bf16 are read, so use the model's safetensors or an F16 or BF16 "
+               "GGUF file"));
+  }
+  const uint32_t block = tenon_format_block(format).elements;
+  if (in_dim % block != 0) {
+    throw sdk::Refused("a width of " + std::to_string(in_dim) + " is not whole blocks of " + std::to_string(block) +
+                       " (" + name + ")");
+  }
 }
 
-inline void check_site(const tenon_linear& s) {
+inline void check_site(const tenon_linear& s, bool (*reads)(tenon_format)) {
   // Products of 32 bits hold; a row of x fits in shared memory.
   constexpr int64_t kMostRows = 1 << 24, kMostColumns = 56 << 10;
   if (s.experts != 0) throw sdk::Refused("expert matrices are not supported; only dense models run with this scheme");
@@ -51,11 +69,7 @@ inline void check_site(const tenon_linear& s) {
   }
   int64_t columns = 0;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
-    if (!is_float(s.source[i])) {
-      throw sdk::Refused(
-          std::string("a matrix stored as ") + tenon_format_name(s.source[i]) +
-          "; on a GPU f32, f16 and bf16 are read, so use the model's safetensors or an F16 or BF16 GGUF file");
-    }
+    check_source(s.source[i], s.in_dim, reads);
     columns += s.out_dim[i];
   }
   if (s.n_mats == 0 || columns <= 0 || columns > kMostRows || s.in_dim <= 0 || s.in_dim > kMostColumns) {
@@ -66,6 +80,27 @@ inline void check_site(const tenon_linear& s) {
 
 }  // namespace detail
 
+// Operands: y, x, live rows, the stores, then what there is of norm, bias and addend.
+struct PackedArgs : MatvecArgs {
+  uint32_t has_norm, has_bias, has_addend, padding;
+};
+template <class F>
+void run_packed(const PackedArgs& a, const Launch& launch) {
+  MatvecPointers p{};
+  size_t next = 3;
+  p.y = launch.ptr<float>(0), p.x = launch.ptr<const float>(1), p.live = launch.ptr<const uint32_t>(2);
+  p.weights = launch.ptr<const uint8_t>(next++);
+  if (F::kTotal) p.scales = launch.ptr<const float>(next++);
+  if (a.has_norm != 0) p.norm = launch.ptr<const float>(next++);
+  if (a.has_bias != 0) p.bias = launch.ptr<const float>(next++);
+  if (a.has_addend != 0) p.addend = launch.ptr<const float>(next++);
+  p.prepared = launch.scratch<uint8_t>();
+  Matvec<F>::launch(a, p, launch);
+}
+// What weights of a format become before a large product: halves stay as they are, others become fp16.
+template <class F>
+using PlainOf = std::conditional_t<std::is_void_v<typename F::Half>, float, typename F::Half>;
+
 template <class T>
 class PackedScheme : public sdk::Quantization<T> {
  public:
@@ -75,10 +110,11 @@ class PackedScheme : public sdk::Quantization<T> {
   explicit PackedScheme(const sdk::Env& env)
       : blocks_(env.device().units),
         most_block_bytes_(static_cast<uint32_t>(env.device().shared_per_unit) - kReservedBytes) {}
+  static bool reads(tenon_format format) { return is_float(format); }
 
   // The same for every batch shape, since SILU_MUL decides how tiles are made.
   tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
-    detail::check_site(s);
+    detail::check_site(s, &T::reads);
     auto claim = sdk::abi_struct<tenon_claim>();
     const std::vector<tenon_fop> pro = sdk::ops_of(s.pro);
     const bool halves = s.n_mats == 2 ? s.out_dim[0] == s.out_dim[1] : s.n_mats == 1 && s.out_dim[0] % 2 == 0;
@@ -140,23 +176,6 @@ class PackedScheme : public sdk::Quantization<T> {
   }
   static uint64_t scale_bytes(const Site& site) { return uint64_t{site.map.tiles()} * kTileRows * sizeof(float); }
 
-  struct RecordedArgs : MatvecArgs {
-    uint32_t has_norm, has_bias, has_addend, padding;
-  };
-  template <class F>
-  static void run_matvec(const RecordedArgs& a, const Launch& launch) {
-    MatvecPointers p{};
-    size_t next = 3;
-    p.y = launch.ptr<float>(0), p.x = launch.ptr<const float>(1), p.live = launch.ptr<const uint32_t>(2);
-    p.weights = launch.ptr<const uint8_t>(next++);
-    if (T::kStores == 2) p.scales = launch.ptr<const float>(next++);
-    if (a.has_norm != 0) p.norm = launch.ptr<const float>(next++);
-    if (a.has_bias != 0) p.bias = launch.ptr<const float>(next++);
-    if (a.has_addend != 0) p.addend = launch.ptr<const float>(next++);
-    p.prepared = launch.scratch<uint8_t>();
-    Matvec<F>::launch(a, p, launch);
-  }
-
   template <class F>
   void record_matvec(const Site& site, const tenon_linear_call& call, uint32_t rows, sdk::Recorder& rec) const {
     const std::vector<tenon_fop> pro = sdk::ops_of(call.pro), epi = sdk::ops_of(call.epi);
@@ -169,7 +188,7 @@ class PackedScheme : public sdk::Quantization<T> {
         {call.x, TENON_READ},
         {call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE), TENON_READ}};
     for (uint32_t i = 0; i < T::kStores; ++i) operands.push_back({call.store[i], TENON_READ});
-    RecordedArgs a{};
+    PackedArgs a{};
     a.map = site.map, a.k = site.k, a.rows = rows, a.blocks = blocks_, a.stages = kMostStages;
     a.large = site.large ? 1 : 0, a.most_block_bytes = most_block_bytes_;
     a.x_stride = rec.describe(call.x).stride[0] / 4, a.y_stride = rec.describe(call.y).stride[0] / 4;
@@ -195,13 +214,12 @@ class PackedScheme : public sdk::Quantization<T> {
     spec.cost.read[0] = static_cast<double>(weight_bytes(site) + (T::kStores == 2 ? scale_bytes(site) : 0));
     spec.cost.read[1] = 4 * (k + (a.has_addend != 0 ? out : 0)), spec.cost.written[1] = 4 * out;
     spec.cost.flops[1] = 2 * n * k;
-    emit<&run_matvec<F>>(rec, spec, a);
+    emit<&run_packed<F>>(rec, spec, a);
   }
 
-  // Weights become plain numbers first: halves as they are, others as fp16.
   template <class F>
   void record_large(const Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
-    using Plain = std::conditional_t<std::is_void_v<typename F::Half>, float, typename F::Half>;
+    using Plain = PlainOf<F>;
     const tenon_format format = std::is_same_v<Plain, float>    ? TENON_F32
                                 : std::is_same_v<Plain, __half> ? TENON_F16
                                                                 : TENON_BF16;

@@ -36,8 +36,7 @@ __device__ inline float split(const float (&v)[8], uint4& high, uint4& low) {
   uint32_t h[4], l[4];
   float sum = 0;
   for (int i = 0; i < 4; ++i) {
-    // See Int4Format.
-    const float up = F::kGroup != 0 && i % 2 == 1 ? 16 : 1, a = v[2 * i] / up, b = v[2 * i + 1] / up;
+    const float up = F::kStaggered && i % 2 == 1 ? 16 : 1, a = v[2 * i] / up, b = v[2 * i + 1] / up;
     h[i] = to_halves<H>(a, b);
     const float first = from_half<H>(h[i] & 0xffff), second = from_half<H>(h[i] >> 16);
     l[i] = to_halves<H>(a - first, b - second);

@@ -66,9 +66,10 @@ class SharedRow {
   static __device__ __forceinline__ uint32_t place(uint32_t block) {
     return block * 128 + lane_id() / 4 % 2 * 64 + lane_id() % 4 * 16;
   }
-  // Which lanes / 8 hold a block.
+  // Which lanes / 8 hold a block (of groups of 16: the lane's k of it).
   static __device__ __forceinline__ uint32_t spread(uint32_t block) {
     if constexpr (F::kSpread == 1) return 0;
+    if constexpr (F::kGroup == 16) return lane_id() % 4 / 2;
     return block * 32 / (F::kGroup + !F::kGroup) % F::kSpread;
   }
   // Leaves the other lanes' zeros where they are.

@@ -49,7 +49,7 @@ inline void unpack_q2_k(const uint8_t* p, float* w) {
 }
 
 // The sixteen 6-bit scales of Q3_K, minus 32: low nibbles in bytes 0 to 7, the upper two bits in bytes 8 to 11.
-inline int q3_k_scale(const uint8_t* s, int run) {
+constexpr int q3_k_scale(const uint8_t* s, int run) {
   const int low = run < 8 ? s[run] & 15 : s[run - 8] >> 4;
   return (low | ((s[8 + run % 4] >> (run / 4 * 2)) & 3) << 4) - 32;
 }
@@ -70,7 +70,7 @@ inline void unpack_q3_k(const uint8_t* p, float* w) {
 struct ScaleMin {
   int scale, min;
 };
-inline ScaleMin k_scale_min(const uint8_t* s, int group) {
+constexpr ScaleMin k_scale_min(const uint8_t* s, int group) {
   if (group < 4) return {s[group] & 63, s[group + 4] & 63};
   return {(s[group + 4] & 15) | (s[group - 4] >> 6) << 4, (s[group + 4] >> 4) | (s[group] >> 6) << 4};
 }

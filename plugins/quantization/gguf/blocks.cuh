@@ -1,0 +1,95 @@
+// GGUF's blocks on the GPU, taken apart into integers and scales while they load. What the bytes mean stands in
+// sdk/cpu/gguf_blocks.h, whose values these are to the bit.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "tenon/abi/types.h"
+#include "tenon/sdk/cpu/gguf_blocks.h"
+
+namespace tenon::gguf {
+
+// Blocks of 256 weights with scales of two levels.
+__host__ __device__ inline bool is_k_type(tenon_format format) {
+  return format >= TENON_Q2_K && format <= TENON_Q6_K;
+}
+
+// Of a group of 16 (K types) or 32 weights q: w = d q + m, or w = (d sc) q - (m min) of K types; d and m as fp16 bits.
+struct GroupScales {
+  uint32_t d = 0, m = 0;
+  int sc = 1, min = 1;
+};
+
+struct BlockRow {
+  tenon_format format;
+  uint32_t block_bytes;
+  const uint8_t* row;
+
+  __device__ int weight(uint32_t i) const {
+    const uint8_t* p = block(i);
+    const uint32_t n = i % (is_k_type(format) ? 256 : 32), run = n / 16, group = n / 32, j = n % 16;
+    const uint32_t pair = run / 8 * 32 + run % 2 * 16 + j, shift = run % 8 / 2 * 2;  // of Q2_K, Q3_K and Q6_K
+    switch (format) {
+      case TENON_Q4_0:
+        return nibble(p + 2, n) - 8;
+      case TENON_Q4_1:
+        return nibble(p + 4, n);
+      case TENON_Q5_0:
+        return (nibble(p + 6, n) | bit(p[2 + n / 8], n % 8) << 4) - 16;
+      case TENON_Q5_1:
+        return nibble(p + 8, n) | bit(p[4 + n / 8], n % 8) << 4;
+      case TENON_Q8_0:
+        return static_cast<int8_t>(p[2 + n]);
+      case TENON_Q2_K:
+        return p[16 + pair] >> shift & 3;
+      case TENON_Q3_K:
+        return (p[32 + pair] >> shift & 3) - (bit(p[run % 2 * 16 + j], run / 2) != 0 ? 0 : 4);
+      case TENON_Q4_K:
+        return p[16 + group / 2 * 32 + n % 32] >> group % 2 * 4 & 15;
+      case TENON_Q5_K:
+        return (p[48 + group / 2 * 32 + n % 32] >> group % 2 * 4 & 15) | bit(p[16 + n % 32], group) << 4;
+      default:  // Q6_K
+        return ((p[run / 8 * 64 + n % 64] >> run % 8 / 4 * 4 & 15) | (p[128 + pair] >> shift & 3) << 4) - 32;
+    }
+  }
+  __device__ GroupScales scales(uint32_t i) const {
+    const uint8_t* p = block(i);
+    const auto run = static_cast<int>(i % 256 / 16);
+    switch (format) {
+      case TENON_Q4_1:
+      case TENON_Q5_1:
+        return {half(p), half(p + 2)};
+      case TENON_Q2_K:
+        return {half(p + 80), half(p + 82), p[run] & 15, p[run] >> 4};
+      case TENON_Q3_K:
+        return {half(p + 108), 0, sdk::cpu::q3_k_scale(p + 96, run)};
+      case TENON_Q4_K:
+      case TENON_Q5_K: {
+        const sdk::cpu::ScaleMin s = sdk::cpu::k_scale_min(p + 4, run / 2);
+        return {half(p), half(p + 2), s.scale, s.min};
+      }
+      case TENON_Q6_K:
+        return {half(p + 208), 0, static_cast<int8_t>(p[192 + run])};
+      default:
+        return {half(p)};
+    }
+  }
+  __device__ float value(uint32_t i) const {
+    const GroupScales s = scales(i);
+    const float d = to_float(s.d) * static_cast<float>(s.sc), m = to_float(s.m) * static_cast<float>(s.min);
+    return fmaf(d, static_cast<float>(weight(i)), is_k_type(format) ? -m : m);
+  }
+
+ private:
+  __device__ const uint8_t* block(uint32_t i) const { return row + i / (is_k_type(format) ? 256 : 32) * block_bytes; }
+  static __device__ int nibble(const uint8_t* p, uint32_t n) { return n < 16 ? p[n] & 15 : p[n - 16] >> 4; }
+  static __device__ int bit(uint32_t byte, uint32_t n) { return static_cast<int>(byte >> n & 1); }
+  static __device__ uint32_t half(const uint8_t* p) { return p[0] | uint32_t{p[1]} << 8; }
+  static __device__ float to_float(uint32_t bits) {
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+  }
+};
+
+}  // namespace tenon::gguf

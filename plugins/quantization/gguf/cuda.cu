@@ -1,0 +1,183 @@
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "blocks.cuh"
+#include "forms.cuh"
+#include "schema.h"
+#include "tenon/cuda/load_rows.cuh"
+
+namespace tenon::gguf {
+namespace {
+
+// Codes of sites: the form's type, or one of these.
+constexpr uint32_t kEightBit = 1000, kSixBit = 1001;
+
+struct Blocks {
+  uint32_t row_bytes, block_bytes;
+  __device__ BlockRow row(const cuda::LoadedRows& rows, uint32_t i) const {
+    return {rows.format, block_bytes, static_cast<const uint8_t*>(rows.data) + size_t{i} * row_bytes};
+  }
+};
+
+__device__ void put_half(uint8_t* to, uint32_t bits) {
+  *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(bits);
+}
+// The scales of the group that begins at k, of a row of a tile.
+template <class F>
+__device__ void put_scales(cuda::HalfScales, uint8_t* chunk, uint32_t row, uint32_t k, const GroupScales& s) {
+  put_half(chunk + F::scale_offset(row, k), s.d);
+}
+template <class F>
+__device__ void put_scales(cuda::ScalePairs<__half>, uint8_t* chunk, uint32_t row, uint32_t k, const GroupScales& s) {
+  *reinterpret_cast<uint32_t*>(chunk + F::scale_offset(row, k)) = s.d | s.m << 16;
+}
+template <class F, bool Offsets>
+__device__ void put_scales(cuda::TwoLevelScales<Offsets>, uint8_t* chunk, uint32_t row, uint32_t k,
+                           const GroupScales& s) {
+  uint8_t *of_row = chunk + F::kScales + cuda::TwoLevelScales<Offsets>::row_place(row),
+          *of_group = chunk + F::scale_offset(row, k);
+  *of_group = static_cast<uint8_t>(s.sc);
+  if (Offsets) of_group[1] = static_cast<uint8_t>(s.min);
+  if (k % F::kChunkK != 0) return;
+  put_half(of_row, s.d);
+  if (Offsets) put_half(of_row + 2, s.m);
+}
+
+template <class F>
+__global__ void load_blocks_kernel(const cuda::LoadedRows rows, const Blocks blocks) {
+  const uint32_t padded = cuda::chunks_of<F>(rows.k) * F::kChunkK, row = rows.slot(blockIdx.x) % cuda::kTileRows;
+  const BlockRow from = blocks.row(rows, blockIdx.x);
+  for (uint32_t k = 8 * threadIdx.x; k < padded; k += 8 * blockDim.x) {
+    uint8_t* chunk = rows.chunk<F>(blockIdx.x, k);
+    uint32_t q[8];
+    for (uint32_t i = 0; i < 8; ++i) q[i] = static_cast<uint32_t>((k < rows.k ? from.weight(k + i) : 0) + F::kBias);
+    F::put(chunk, row, k, q);
+    if (k % F::kGroup == 0) {
+      put_scales<F>(typename F::Scales{}, chunk, row, k, k < rows.k ? from.scales(k) : GroupScales{});
+    }
+  }
+}
+
+template <class F>
+__global__ void load_floats_kernel(const cuda::LoadedRows rows, const Blocks blocks) {
+  const uint32_t padded = cuda::chunks_of<F>(rows.k) * F::kChunkK;
+  const BlockRow from = blocks.row(rows, blockIdx.x);
+  for (uint32_t k = 4 * threadIdx.x; k < padded; k += 4 * blockDim.x) {
+    float w[4];
+    for (uint32_t i = 0; i < 4; ++i) {
+      w[i] = cuda::is_float(rows.format) ? rows.weight(blockIdx.x, k + i) : k < rows.k ? from.value(k + i) : 0;
+    }
+    F::put(rows.quad<F>(blockIdx.x, k), w);
+  }
+}
+
+bool has_minima(tenon_format f) {
+  return f == TENON_Q4_1 || f == TENON_Q5_1 || f == TENON_Q2_K || f == TENON_Q4_K || f == TENON_Q5_K;
+}
+
+}  // namespace
+
+class Gguf : public cuda::PackedScheme<Gguf>, public Schema {
+ public:
+  static constexpr uint32_t kStores = 1;
+
+  Gguf(const sdk::Params& params, const sdk::Env& env)
+      : PackedScheme(env), env_(env), int8_(params.text("activations") == "int8") {}
+
+  static bool reads(tenon_format format) { return sdk::cpu::can_unpack(format); }
+
+  tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
+    if (int8_) {
+      throw sdk::Refused("activations = \"int8\" is the CPU's; on a GPU use \"f32\", which is as fast as the memory");
+    }
+    return PackedScheme::claim(s, b);
+  }
+
+  // See forms.cuh.
+  static uint32_t code(const tenon_linear& s) {
+    const auto all = [&](auto is) { return std::all_of(s.source, s.source + s.n_mats, is); };
+    const tenon_format first = s.source[0];
+    const bool alike = all([&](tenon_format f) { return f == first; });
+    if (alike && (cuda::is_float(first) || has_form(first))) return first;
+    const bool minima = !all([](tenon_format f) { return !has_minima(f); });
+    if (all(&is_k_type)) return minima ? kSixBit : static_cast<uint32_t>(TENON_Q6_K);
+    if (all([](tenon_format f) { return !cuda::is_float(f) && !is_k_type(f); })) {
+      return minima ? kEightBit : static_cast<uint32_t>(TENON_Q8_0);
+    }
+    return TENON_F32;
+  }
+  template <class Use>
+  static void with_format(uint32_t code, const Use& use) {
+    switch (code) {
+      case TENON_F16:
+        return use(cuda::HalfFormat<__half>{});
+      case TENON_BF16:
+        return use(cuda::HalfFormat<__nv_bfloat16>{});
+      case TENON_Q4_0:
+        return use(Q4_0Form{});
+      case TENON_Q4_1:
+        return use(Q4_1Form{});
+      case TENON_Q4_K:
+        return use(Q4_KForm{});
+      case TENON_Q8_0:
+        return use(Q8_0Form{});
+      case TENON_Q6_K:
+        return use(Q6_KForm{});
+      case kEightBit:
+        return use(EightBitForm{});
+      case kSixBit:
+        return use(SixBitForm{});
+      default:
+        return use(cuda::F32Format{});
+    }
+  }
+
+  std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
+    auto site = PackedScheme::bind(s, claims);
+    std::set<std::string> types;
+    for (uint32_t i = 0; i < s.n_mats; ++i) {
+      if (s.source[i] != site->code) types.insert(tenon_format_name(s.source[i]));
+    }
+    if (!types.empty()) tell(s.path, types, site->code);
+    return site;
+  }
+
+  void load(Site& site, const tenon_rows& src, void* const* store, void*, void* queue) const {
+    const cuda::LoadedRows rows = cuda::loaded_rows(site, src, store[0], &reads);
+    const tenon_block block = tenon_format_block(src.format);
+    const Blocks blocks{site.k / block.elements * block.bytes, block.bytes};
+    with_format(site.code, [&]<class F>(F) {
+      if constexpr (F::kGroup != 0) {
+        cuda::launch_load(&load_blocks_kernel<F>, src, queue, rows, blocks);
+      } else {
+        cuda::launch_load(&load_floats_kernel<F>, src, queue, rows, blocks);
+      }
+    });
+  }
+
+ private:
+  static bool has_form(tenon_format f) {
+    return f == TENON_Q4_0 || f == TENON_Q4_1 || f == TENON_Q4_K || f == TENON_Q6_K || f == TENON_Q8_0;
+  }
+  // Once for what is alike.
+  void tell(const char* path, const std::set<std::string>& types, uint32_t code) const {
+    std::string text;
+    for (const std::string& type : types) text += (text.empty() ? "" : ", ") + type;
+    text += code == TENON_F32    ? " beside other types held as f32"
+            : code == kSixBit    ? " held in 7.5 bits a weight, as 6-bit integers"
+            : code == kEightBit  ? " held in 9 bits a weight, as 8-bit integers"
+            : code == TENON_Q6_K ? " held as q6_k, in 6.75 bits a weight"
+                                 : " held as q8_0, in 8.5 bits a weight";
+    if (told_.insert(text).second)
+      env_.log(1, "quantization.gguf: " + text + "; no value changes (first " + path + ")");
+  }
+
+  sdk::Env env_;
+  bool int8_;
+  mutable std::set<std::string> told_;  // [setup] only
+};
+
+}  // namespace tenon::gguf
+
+TENON_PLUGIN(tenon::gguf::Gguf);

@@ -1,0 +1,42 @@
+// How GGUF's types lie on the GPU. Four of them have a layout of their own; the others, and matrices of several types
+// in one site, lie in the layout that holds all of their integers and scales as they are: no value changes.
+//
+//   type              lies as     bits a weight
+//   Q4_0, Q4_1, Q4_K  itself      4.5, 5, 4.75
+//   Q8_0, Q5_0        Q8_0        8.5
+//   blocks of 32 with minima, or several types of such blocks    EightBit    9
+//   Q6_K, Q3_K        Q6_K        6.75
+//   other K types, or several    SixBit    7.5
+//   several of the above, or with floats    f32    32
+#pragma once
+
+#include "tenon/cuda/grouped_formats.cuh"
+#include "tenon/cuda/packed_scheme.cuh"
+
+namespace tenon::gguf {
+
+using Q4_0Form = cuda::GroupedFormat<cuda::Nibbles<8>, cuda::HalfScales, 32, 4>;
+using Q4_1Form = cuda::GroupedFormat<cuda::Nibbles<0>, cuda::ScalePairs<__half>, 32, 4>;
+using Q4_KForm = cuda::GroupedFormat<cuda::Nibbles<0>, cuda::TwoLevelScales<true>, 32, 4>;
+using Q8_0Form = cuda::GroupedFormat<cuda::Bytes<128>, cuda::HalfScales, 32, 2>;
+using EightBitForm = cuda::GroupedFormat<cuda::Bytes<128>, cuda::ScalePairs<__half>, 32, 2>;
+using Q6_KForm = cuda::GroupedFormat<cuda::Sixes<32>, cuda::TwoLevelScales<false>, 16, 2>;
+using SixBitForm = cuda::GroupedFormat<cuda::Sixes<32>, cuda::TwoLevelScales<true>, 16, 2>;
+
+}  // namespace tenon::gguf
+
+// The kernels of a form, in a source of their own each few forms.
+#define TENON_GGUF_KERNELS(EXTERN, FORM)                                                           \
+  EXTERN template void cuda::run_packed<gguf::FORM>(const cuda::PackedArgs&, const cuda::Launch&); \
+  EXTERN template void cuda::run_lookup<gguf::FORM>(const cuda::UnpackArgs&, const cuda::Launch&); \
+  EXTERN template void cuda::run_unpack<gguf::FORM, __half>(const cuda::UnpackArgs&, const cuda::Launch&);
+
+namespace tenon {
+TENON_GGUF_KERNELS(extern, Q4_0Form)
+TENON_GGUF_KERNELS(extern, Q4_1Form)
+TENON_GGUF_KERNELS(extern, Q4_KForm)
+TENON_GGUF_KERNELS(extern, Q8_0Form)
+TENON_GGUF_KERNELS(extern, EightBitForm)
+TENON_GGUF_KERNELS(extern, Q6_KForm)
+TENON_GGUF_KERNELS(extern, SixBitForm)
+}  // namespace tenon

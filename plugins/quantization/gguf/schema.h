@@ -1,0 +1,18 @@
+// What quantization.gguf is called and takes on every device.
+#pragma once
+
+#include "tenon/sdk/params.h"
+
+namespace tenon::gguf {
+
+struct Schema {
+  static constexpr const char* kName = "gguf";
+  static constexpr const char* kDoc = "weights as the file stores them: GGUF's block formats and plain floats";
+  static constexpr auto kParams = sdk::params(
+      sdk::text({.name = "activations",
+                 .doc = "f32: exact weights times fp32; int8: rows of x in int8 blocks of 32, integer products",
+                 .value = "f32",
+                 .choices = "f32|int8"}));
+};
+
+}  // namespace tenon::gguf
