@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <random>
 
+#include "../support/weight_rows.h"
 #include "recorder.h"
 #include "tenon/abi/plugin.h"
 #include "tenon/sdk/cpu/convert.h"
@@ -17,13 +18,49 @@ namespace {
 
 struct Setting {
   std::string name;
-  const char* dtype;
-  int64_t group;
+  const char* text;  // the scheme's parameter, or its number
+  int64_t group = 0;
+  std::vector<tenon_format> types{TENON_F32};  // of a site's matrices in the file, in turn
+
+  bool blocks() const { return types != std::vector<tenon_format>{TENON_F32}; }
 };
-const Setting kSettings[] = {{"none", "fp32", 0}, {"none", "fp16", 0}, {"none", "bf16", 0}, {"int8wo", "", 0},
-                             {"int4wo", "", 32},  {"int4wo", "", 64},  {"int4wo", "", 128}, {"int4wo", "", 256}};
+const Setting kSettings[] = {
+    {"none", "fp32"},
+    {"none", "fp16"},
+    {"none", "bf16"},
+    {"int8wo", ""},
+    {"int4wo", "", 32},
+    {"int4wo", "", 64},
+    {"int4wo", "", 128},
+    {"int4wo", "", 256},
+    {"gguf", "f32", 0, {TENON_Q4_0}},
+    {"gguf", "f32", 0, {TENON_Q4_1}},
+    {"gguf", "f32", 0, {TENON_Q8_0}},
+    {"gguf", "f32", 0, {TENON_Q4_K}},
+    {"gguf", "f32", 0, {TENON_Q6_K}},
+    {"gguf", "f32", 0, {TENON_Q5_0}},
+    {"gguf", "f32", 0, {TENON_Q5_1}},
+    {"gguf", "f32", 0, {TENON_Q2_K}},
+    {"gguf", "f32", 0, {TENON_Q3_K}},
+    {"gguf", "f32", 0, {TENON_Q5_K}},
+    {"gguf", "f32", 0, {TENON_F16}},
+    {"gguf", "f32", 0, {TENON_BF16}},
+    {"gguf", "f32", 0, {TENON_Q8_0, TENON_Q5_0, TENON_Q4_0}},
+    {"gguf", "f32", 0, {TENON_Q4_1, TENON_Q8_0, TENON_Q5_1}},
+    {"gguf", "f32", 0, {TENON_Q6_K, TENON_Q3_K}},
+    {"gguf", "f32", 0, {TENON_Q4_K, TENON_Q6_K, TENON_Q2_K}},
+    {"gguf", "f32", 0, {TENON_Q4_K, TENON_F16, TENON_Q8_0}},
+};
 std::string label(const Setting& s) {
-  return s.name + (s.group != 0 ? "_" + std::to_string(s.group) : *s.dtype != 0 ? std::string("_") + s.dtype : "");
+  std::string text = s.name;
+  if (s.name == "gguf") {
+    for (const tenon_format type : s.types) text += std::string("_") + tenon_format_name(type);
+  } else if (s.group != 0) {
+    text += "_" + std::to_string(s.group);
+  } else if (*s.text != 0) {
+    text += std::string("_") + s.text;
+  }
+  return text;
 }
 void PrintTo(const Setting& s, std::ostream* out) {
   *out << label(s);
@@ -43,13 +80,23 @@ class Scheme {
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) throw std::runtime_error(dlerror());
     component_ = static_cast<const tenon_plugin*>(dlsym(library, TENON_PLUGIN_SYMBOL))->component[0];
+<<<<<<< HEAD
     cudaDeviceProp properties{};
     TENON_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
     device_.kind = "cuda", device_.name = properties.name, device_.arch = 90;
     device_.units = static_cast<uint32_t>(properties.multiProcessorCount);
     device_.shared_per_unit = properties.sharedMemPerMultiprocessor;
+=======
+    host_.log = [](void*, uint32_t, const char*) {};
+    device_.kind = "cuda", device_.name = "a GPU", device_.arch = 90, device_.units = 132;
+    if (cuda_missing().empty()) {
+      cudaDeviceProp properties{};
+      TENON_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
+      device_.units = static_cast<uint32_t>(properties.multiProcessorCount);
+    }
+>>>>>>> 7ef756bc2c65e9272a4c368cf5e8fd0b471dad3f
     env_.host = &host_, env_.device = &device_;
-    const tenon_param_value value{s.group, 0, s.dtype};
+    const tenon_param_value value{s.group, 0, s.text};
     auto params = sdk::abi_struct<tenon_params>();
     params.count = component_->schema->count, params.value = &value;
     char text[256] = "";
@@ -91,9 +138,9 @@ void quantize(const Setting& s, float* w, int64_t k) {
         w[i] = (std::clamp(std::rint((w[i] - (zero - 8 * scale)) / scale), 0.0F, 15.0F) - 8) * scale + zero;
       }
     }
-  } else if (s.dtype == std::string("fp16")) {
+  } else if (s.text == std::string("fp16")) {
     for (int64_t i = 0; i < k; ++i) w[i] = sdk::cpu::half_to_float(sdk::cpu::float_to_half(w[i]));
-  } else if (s.dtype == std::string("bf16")) {
+  } else if (s.text == std::string("bf16")) {
     for (int64_t i = 0; i < k; ++i) w[i] = as_bf16(w[i]);
   }
 }
@@ -122,7 +169,7 @@ struct Chain {
 
 struct Shape {
   std::vector<int64_t> rows;
-  int64_t k;
+  int64_t k;  // at least: a site has whole blocks
 };
 struct Around {
   bool norm = false;
@@ -139,11 +186,15 @@ class Site {
         around_(around),
         pro_(around.norm ? std::vector<tenon_id>{TENON_F_RMSNORM} : std::vector<tenon_id>{}),
         epi_(around.epilogue) {
-    const std::vector<tenon_format> source(shape.rows.size(), TENON_F32);
+    for (size_t i = 0; i < shape.rows.size(); ++i) source_.push_back(setting.types[i % setting.types.size()]);
+    for (const tenon_format type : setting.types) {
+      const int64_t block = tenon_format_block(type).elements;
+      shape_.k = std::max(shape_.k, (shape.k + block - 1) / block * block);
+    }
     auto linear = sdk::abi_struct<tenon_linear>();
     linear.path = "test.site", linear.role = "qkv", linear.n_mats = static_cast<uint32_t>(shape.rows.size());
-    linear.x_format = linear.y_format = TENON_F32, linear.out_dim = shape_.rows.data(), linear.source = source.data();
-    linear.in_dim = shape.k, linear.shard_world = 1, linear.rows_wanted = linear.product_wanted = 1;
+    linear.x_format = linear.y_format = TENON_F32, linear.out_dim = shape_.rows.data(), linear.source = source_.data();
+    linear.in_dim = shape_.k, linear.shard_world = 1, linear.rows_wanted = linear.product_wanted = 1;
     linear.pro = &pro_.chain, linear.epi = &epi_.chain;
     const tenon_bounds bounds = CudaRecorder::bounds(1);
     const auto& t = scheme_.table();
@@ -153,10 +204,8 @@ class Site {
     check(t.bind(scheme_.self(), &linear, claims, 1, &site_, &why_), text_);
     check(t.footprint(scheme_.self(), site_, &footprint_, &why_), text_);
     for (const int64_t r : shape.rows) columns_ += r;
-    weights_ = random_values(static_cast<size_t>(columns_ * shape.k), 1);
-    for (float& w : weights_) w *= 0.05F;
     load();
-    for (int64_t r = 0; r < columns_; ++r) quantize(setting, &weights_[static_cast<size_t>(r * shape.k)], shape.k);
+    for (int64_t r = 0; r < columns_; ++r) quantize(setting, &weights_[static_cast<size_t>(r * shape_.k)], shape_.k);
   }
   ~Site() {
     scheme_.table().unbind(scheme_.self(), site_);
@@ -165,6 +214,7 @@ class Site {
   Site(const Site&) = delete;
   Site& operator=(const Site&) = delete;
 
+  int64_t k() const { return shape_.k; }
   int64_t width() const { return silu() ? columns_ / 2 : columns_; }
   const float* weights(int64_t row) const { return &weights_[static_cast<size_t>(row * shape_.k)]; }
 
@@ -273,18 +323,37 @@ class Site {
       TENON_CUDA_CHECK(cudaMemset(p, 0xff, footprint_.store_bytes[i]));  // nothing is taken to be zero
       stores_.push_back(p);
     }
-    float* staged = nullptr;
-    TENON_CUDA_CHECK(cudaMalloc(&staged, weights_.size() * sizeof(float)));
-    TENON_CUDA_CHECK(cudaMemcpy(staged, weights_.data(), weights_.size() * sizeof(float), cudaMemcpyHostToDevice));
-    int64_t first = 0;
-    for (uint32_t m = 0; m < shape_.rows.size(); first += shape_.rows[m++]) {
-      for (int64_t row = 0; row < shape_.rows[m]; row += 37) {
-        auto src = sdk::abi_struct<tenon_rows>();
-        src.mat = m, src.format = TENON_F32, src.row0 = static_cast<uint64_t>(row);
-        src.rows = static_cast<uint64_t>(std::min<int64_t>(37, shape_.rows[m] - row));
-        src.data = staged + (first + row) * shape_.k, src.bytes = src.rows * static_cast<uint64_t>(shape_.k) * 4;
-        check(scheme_.table().load(scheme_.self(), site_, &src, stores_.data(), nullptr, nullptr, &why_), text_);
-      }
+    for (uint32_t m = 0; m < shape_.rows.size(); ++m) load(m, file_rows(m));
+  }
+  // A matrix as a file has it; what it stands for goes to the weights.
+  std::vector<uint8_t> file_rows(uint32_t m) {
+    const auto n = static_cast<size_t>(shape_.rows[m] * shape_.k);
+    std::vector<uint8_t> bytes(n * sizeof(float));
+    if (setting_.blocks()) {
+      std::mt19937 random(m + 1);
+      bytes = random_rows(source_[m], static_cast<uint32_t>(shape_.rows[m]), static_cast<uint32_t>(shape_.k), 0.05F,
+                          random);
+    } else {
+      std::vector<float> w = random_values(n, m + 1);
+      for (float& f : w) f *= 0.05F;
+      std::memcpy(bytes.data(), w.data(), bytes.size());
+    }
+    const size_t begin = weights_.size();
+    weights_.resize(begin + n);
+    sdk::cpu::unpack_row(source_[m], bytes.data(), n, &weights_[begin]);
+    return bytes;
+  }
+  void load(uint32_t m, const std::vector<uint8_t>& bytes) {
+    uint8_t* staged = nullptr;
+    TENON_CUDA_CHECK(cudaMalloc(&staged, bytes.size()));
+    TENON_CUDA_CHECK(cudaMemcpy(staged, bytes.data(), bytes.size(), cudaMemcpyHostToDevice));
+    const uint64_t row_bytes = bytes.size() / static_cast<uint64_t>(shape_.rows[m]);
+    for (int64_t row = 0; row < shape_.rows[m]; row += 37) {
+      auto src = sdk::abi_struct<tenon_rows>();
+      src.mat = m, src.format = source_[m], src.row0 = static_cast<uint64_t>(row);
+      src.rows = static_cast<uint64_t>(std::min<int64_t>(37, shape_.rows[m] - row));
+      src.data = staged + src.row0 * row_bytes, src.bytes = src.rows * row_bytes;
+      check(scheme_.table().load(scheme_.self(), site_, &src, stores_.data(), nullptr, nullptr, &why_), text_);
     }
     TENON_CUDA_CHECK(cudaDeviceSynchronize());
     cudaFree(staged);
@@ -293,6 +362,7 @@ class Site {
   Setting setting_;
   Scheme scheme_;
   Shape shape_;
+  std::vector<tenon_format> source_;
   Around around_;
   Chain pro_, epi_;
   char text_[256] = "";
@@ -327,8 +397,8 @@ class Gemv : public testing::TestWithParam<Setting> {
 };
 
 TEST_P(Gemv, EqualsFloat64) {
-  const Shape shapes[] = {{{1}, 32},           {{17}, 40},    {{40, 24, 24}, 300}, {{5000}, 64}, {{33}, 100},
-                          {{16, 7, 9}, 11008}, {{19}, 14336}, {{20}, 28672},       {{4300}, 513}};
+  const Shape shapes[] = {{{1}, 32},      {{17}, 40},          {{40, 24, 24}, 300}, {{5000}, 64},  {{33}, 100},
+                          {{35, 3}, 576}, {{16, 7, 9}, 11008}, {{19}, 14336},       {{20}, 28672}, {{4300}, 513}};
   for (const Shape& shape : shapes) {
     Site site(GetParam(), shape);
     for (const int64_t rows : {1, 3, 8, 16}) {
@@ -373,7 +443,9 @@ TEST_P(Gemv, RowsPastTheLiveOnesAreLeftAlone) {
   for (const uint32_t live : {0U, 1U, 3U}) {
     CudaRecorder host(CudaRecorder::bounds(4));
     host.set_live(live);
-    const tenon_tid y = site.record(host, host.input(TENON_F32, {4, 96}, random_values(4 * 96, 9)), 4);
+    const int64_t k = site.k();
+    const tenon_tid y =
+        site.record(host, host.input(TENON_F32, {4, k}, random_values(static_cast<size_t>(4 * k), 9)), 4);
     ASSERT_EQ(host.run(CudaRecorder::Mode::kOverlap), "");
     const std::vector<float> values = host.f32(y);
     for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(std::isnan(values[i]), i / 50 >= live) << i;
@@ -408,7 +480,8 @@ TEST_P(Gemv, LooksUpRows) {
     const std::vector<int32_t> index{29, 0, 7, 8, 17, 0};
     const std::vector<float> y = site.lookup(index);
     for (size_t r = 0; r < index.size(); ++r) {
-      for (size_t i = 0; i < 300; ++i) ASSERT_EQ(y[r * 300 + i], site.weights(index[r])[i]) << r << ", " << i;
+      const auto k = static_cast<size_t>(site.k());
+      for (size_t i = 0; i < k; ++i) ASSERT_EQ(y[r * k + i], site.weights(index[r])[i]) << r << ", " << i;
     }
   }
 }
@@ -418,12 +491,78 @@ TEST_P(Gemv, ManyRowsAreMultipliedToo) {
        {Around{.norm = true, .epilogue = {TENON_F_ADD}}, Around{.epilogue = {TENON_F_SILU_MUL}}}) {
     Site site(GetParam(), {{70, 70}, 264}, around);
     // x is rounded to the weights' type there.
-    expect_close(site, site.run(40), 40, GetParam().dtype == std::string("bf16") ? 1e-2 : 2e-3);
+    const bool bf16 = GetParam().text == std::string("bf16") || GetParam().types[0] == TENON_BF16;
+    expect_close(site, site.run(40), 40, bf16 ? 1e-2 : 2e-3);
     if (HasFatalFailure()) return;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Schemes, Gemv, testing::ValuesIn(kSettings), [](const auto& p) { return label(p.param); });
+
+// What needs no GPU.
+struct Claimed {
+  std::string refusal;
+  double bits = 0;  // a weight
+};
+Claimed claimed(const Setting& setting, int64_t k) {
+  const Scheme scheme(setting);
+  const std::vector<int64_t> rows(setting.types.size(), 64);
+  const Chain none({});
+  auto linear = sdk::abi_struct<tenon_linear>();
+  linear.path = "test.site", linear.role = "o", linear.n_mats = static_cast<uint32_t>(rows.size());
+  linear.x_format = linear.y_format = TENON_F32, linear.out_dim = rows.data(), linear.source = setting.types.data();
+  linear.in_dim = k, linear.shard_world = 1, linear.product_wanted = 1, linear.pro = linear.epi = &none.chain;
+  char text[256] = "";
+  tenon_reason why{text, sizeof(text)};
+  const tenon_bounds bounds = CudaRecorder::bounds(1);
+  auto claim = sdk::abi_struct<tenon_claim>();
+  const auto& t = scheme.table();
+  if (t.claim(scheme.self(), &linear, &bounds, &claim, &why) != TENON_OK) return {text};
+  const tenon_claim* claims[] = {&claim};
+  void* site = nullptr;
+  auto footprint = sdk::abi_struct<tenon_footprint>();
+  check(t.bind(scheme.self(), &linear, claims, 1, &site, &why), text);
+  check(t.footprint(scheme.self(), site, &footprint, &why), text);
+  t.unbind(scheme.self(), site);
+  const int64_t weights = 64 * static_cast<int64_t>(rows.size()) * k;
+  return {"", 8 * static_cast<double>(footprint.store_bytes[0]) / static_cast<double>(weights)};
+}
+
+TEST(GgufSites, TakeFewBits) {
+  const std::pair<std::vector<tenon_format>, double> cases[] = {
+      {{TENON_Q4_0}, 4.5},
+      {{TENON_Q4_1, TENON_Q4_1}, 5},
+      {{TENON_Q4_K}, 4.75},
+      {{TENON_Q8_0}, 8.5},
+      {{TENON_Q5_0, TENON_Q8_0, TENON_Q4_0}, 8.5},
+      {{TENON_Q5_1}, 9},
+      {{TENON_Q4_1, TENON_Q4_0}, 9},
+      {{TENON_Q6_K}, 6.75},
+      {{TENON_Q3_K, TENON_Q6_K}, 6.75},
+      {{TENON_Q4_K, TENON_Q4_K, TENON_Q6_K}, 7.5},
+      {{TENON_Q5_K}, 7.5},
+      {{TENON_Q2_K}, 7.5},
+      {{TENON_BF16, TENON_BF16}, 16},
+      {{TENON_F16}, 16},
+      {{TENON_F16, TENON_BF16}, 32},
+      {{TENON_Q4_K, TENON_Q8_0}, 32},
+  };
+  for (const auto& [types, bits] : cases) {
+    const Setting setting{"gguf", "f32", 0, types};
+    const Claimed site = claimed(setting, 1024);
+    EXPECT_EQ(site.refusal, "") << label(setting);
+    EXPECT_EQ(site.bits, bits) << label(setting);
+  }
+}
+
+TEST(GgufSites, AreRefusedWithTheReason) {
+  EXPECT_EQ(claimed({"gguf", "f32", 0, {TENON_Q4_K}}, 576).refusal, "a width of 576 is not whole blocks of 256 (q4_k)");
+  EXPECT_EQ(claimed({"gguf", "f32", 0, {TENON_I8}}, 576).refusal,
+            "a matrix stored as i8; readable are f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 and q2_k to q6_k");
+  EXPECT_NE(claimed({"gguf", "int8", 0, {TENON_Q4_0}}, 576).refusal.find("use \"f32\""), std::string::npos);
+  EXPECT_NE(claimed({"int8wo", "", 0, {TENON_Q4_0}}, 576).refusal.find("quantization.use = \"gguf\""),
+            std::string::npos);
+}
 
 }  // namespace
 }  // namespace tenon::test

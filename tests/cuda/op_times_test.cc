@@ -4,6 +4,7 @@
 #include <set>
 
 #include "bench_ops.h"
+#include "pipelines.h"
 #include "tenon/core/error.h"
 
 namespace tenon::app {
@@ -17,10 +18,8 @@ std::unique_ptr<Engine> open(Settings settings, uint32_t sequences = 1) {
     settings.push_back("scheduler.use=lockstep");
     settings.push_back("scheduler.sequences=" + std::to_string(sequences));
   }
-  return Engine::open({.config = "synthetic:stories15m",
-                       .set = settings,
-                       .plugin_dirs = {TENON_BUILD_DIR "/lib/tenon/plugins"},
-                       .sequences = sequences});
+  return Engine::open(
+      {.config = "synthetic:stories15m", .set = settings, .plugin_dirs = {test::plugins()}, .sequences = sequences});
 }
 
 std::vector<std::vector<int32_t>> prompts(uint32_t sequences, uint32_t length) {

@@ -2,7 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "pipelines.h"
 #include "support/out_of_memory.h"
@@ -10,7 +15,7 @@
 namespace tenon {
 namespace {
 
-using test::kExact, test::no_gpu, test::open, test::request, test::Settings;
+using test::kExact, test::no_gpu, test::open, test::plugins, test::request, test::root, test::Settings;
 
 class CudaPipeline : public testing::Test {
  protected:
@@ -36,6 +41,76 @@ TEST_F(CudaPipeline, GivesTheTokensAndLogitsOfTheCpu) {
     ASSERT_EQ(gpu.logprobs.size(), cpu.logprobs.size());
     for (size_t i = 0; i < cpu.logprobs.size(); ++i) {
       EXPECT_NEAR(gpu.logprobs[i].value, cpu.logprobs[i].value, 1e-3) << model << " token " << i;
+    }
+  }
+}
+
+struct Prompt {
+  std::string name;
+  std::vector<int32_t> ids, greedy;  // greedy: 32 tokens that the model is known to choose clearly
+};
+std::vector<Prompt> prompts(const std::string& model, std::string* file = nullptr) {
+  std::ifstream stream(root() / "tests/golden/data" / model / "golden.json");
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const boost::json::value golden = boost::json::parse(text);
+  if (file != nullptr) *file = golden.at("file").as_string();
+  std::vector<Prompt> all;
+  for (const auto& p : golden.at("prompts").as_array()) {
+    all.push_back({std::string(p.at("name").as_string()), boost::json::value_to<std::vector<int32_t>>(p.at("ids")),
+                   boost::json::value_to<std::vector<int32_t>>(p.at("greedy"))});
+    all.back().greedy.resize(32);
+  }
+  return all;
+}
+
+// Up to 16 rows are multiplied by weights as they are; more by weights rounded to fp16.
+Settings exact_gguf() {
+  Settings settings = kExact;
+  settings[0] = "quantization.use=gguf", settings[1] = "scheduler.prefill_rows=16";
+  settings[3] = "kv_cache.capacity=512";
+  return settings;
+}
+
+TEST_F(CudaPipeline, MultipliesGgufBlocksAsTheCpuDoes) {
+  for (const std::string model : {"tiny-gguf-q8_0", "tiny-gguf-mixed", "tiny-gguf-k"}) {
+    const std::string path = model + "/" + model + ".gguf";
+    const auto cpu = open(path, "cpu", exact_gguf()), gpu = open(path, "cuda", exact_gguf());
+    for (const Prompt& p : prompts(model)) {
+      SCOPED_TRACE(model + ", " + p.name);
+      const Request r{.tokens = p.ids, .max_new_tokens = 32, .ignore_end = true, .logprobs = true};
+      const Result want = cpu->generate(r), got = gpu->generate(r);
+      EXPECT_EQ(want.tokens, p.greedy);
+      EXPECT_EQ(got.tokens, p.greedy);
+      ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
+      for (size_t i = 0; i < want.logprobs.size(); ++i) {
+        EXPECT_NEAR(got.logprobs[i].value, want.logprobs[i].value, 1e-3) << "token " << i;
+      }
+    }
+  }
+}
+
+TEST_F(CudaPipeline, RunsSmolLm2FromItsGguf) {
+  std::string file;
+  const std::vector<Prompt> all = prompts("smollm2", &file);
+  const std::filesystem::path model = root() / "models" / file;
+  if (!std::filesystem::exists(model)) GTEST_SKIP() << model << " is not there; scripts/fetch_model.sh fetches it";
+  Settings plain = exact_gguf(), large = exact_gguf();
+  plain[0] = "quantization.use=none", plain.emplace_back("quantization.dtype=fp32");
+  large[1] = "scheduler.prefill_rows=512";
+  const auto gpu = open(model, "cuda", exact_gguf()), prefill = open(model, "cuda", large);
+  const auto cpu = open(model, "cpu", exact_gguf()), fp32 = open(model, "cpu", plain);
+  for (const Prompt& p : all) {
+    SCOPED_TRACE(p.name);
+    const Request r{.tokens = p.ids, .max_new_tokens = 32, .ignore_end = true};
+    const Result got = gpu->generate(r);
+    EXPECT_EQ(got.tokens, p.greedy);
+    if (p.name == "english") {
+      EXPECT_EQ(got.text, cpu->generate(r).text);
+      EXPECT_EQ(got.text, fp32->generate(r).text);
+    }
+    // The one prompt whose choices no rounding to fp16 can change.
+    if (p.name == "numbers") {
+      EXPECT_EQ(prefill->generate(r).tokens, p.greedy);
     }
   }
 }
@@ -84,7 +159,7 @@ TEST_F(CudaPipeline, OutOfMemoryAtAnyAllocationIsAnErrorThatLeavesNothingBehind)
 
 // As when other programs take memory between planning and loading: here the device says that it has more than it has.
 TEST_F(CudaPipeline, MemoryThatIsGoneWhenItIsLoadedIsAnErrorWithTheFigures) {
-  const auto registry = make_registry({TENON_BUILD_DIR "/lib/tenon/plugins"});
+  const auto registry = make_registry({plugins()});
   RegistrySchemas schemas(*registry);
   const Settings settings = {"device.use=cuda", "quantization.use=none", "kv_cache.capacity=64"};
   PipelineConfig config = resolve(load_config("synthetic:llama-3.1-405b", settings), schemas);

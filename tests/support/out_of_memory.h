@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,7 +46,8 @@ inline std::string run_pipeline(const PipelineConfig& config, Registry& registry
 
 inline void expect_errors_where_memory_ends(const std::string& device, std::vector<std::string> settings) {
   settings.insert(settings.end(), {"kv_cache.capacity=64", "device.use=" + device});
-  const auto registry = make_registry({TENON_BUILD_DIR "/lib/tenon/plugins"});
+  const auto registry = make_registry(
+      {std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib/tenon/plugins"});
   RegistrySchemas schemas(*registry);
   PipelineConfig config = resolve(load_config("synthetic:stories15m", settings), schemas);
   const auto weights = open_weights(config.model.path);

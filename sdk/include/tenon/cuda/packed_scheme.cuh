@@ -46,12 +46,12 @@ inline uint32_t taken_of(const std::vector<tenon_fop>& ops, bool halves) {
 inline void check_source(tenon_format format, int64_t in_dim, bool (*reads)(tenon_format)) {
   const std::string name = tenon_format_name(format);
   if (!reads(format)) {
-    throw sdk::Refused(
-        "a matrix stored as " + name +
-        (format > TENON_GGUF_FORMATS
-             ? "; on a GPU this scheme reads f32, f16 and bf16, and quantization.use = \"gguf\" GGUF's blocks"
-             : "; on a GPU f32, f16 and bf16 are read, so use the model's safetensors or an F16 or BF16 "
-               "GGUF file"));
+    std::string readable = "; readable are f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 and q2_k to q6_k";
+    if (!reads(TENON_Q8_0)) {
+      readable = "; on a GPU this scheme reads f32, f16 and bf16";
+      if (format > TENON_GGUF_FORMATS) readable += "; quantization.use = \"gguf\" multiplies GGUF's blocks as they are";
+    }
+    throw sdk::Refused("a matrix stored as " + name + readable);
   }
   const uint32_t block = tenon_format_block(format).elements;
   if (in_dim % block != 0) {
