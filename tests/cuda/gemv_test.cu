@@ -80,21 +80,15 @@ class Scheme {
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) throw std::runtime_error(dlerror());
     component_ = static_cast<const tenon_plugin*>(dlsym(library, TENON_PLUGIN_SYMBOL))->component[0];
-<<<<<<< HEAD
-    cudaDeviceProp properties{};
-    TENON_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
-    device_.kind = "cuda", device_.name = properties.name, device_.arch = 90;
-    device_.units = static_cast<uint32_t>(properties.multiProcessorCount);
-    device_.shared_per_unit = properties.sharedMemPerMultiprocessor;
-=======
     host_.log = [](void*, uint32_t, const char*) {};
     device_.kind = "cuda", device_.name = "a GPU", device_.arch = 90, device_.units = 132;
+    device_.shared_per_unit = 228 << 10;
     if (cuda_missing().empty()) {
       cudaDeviceProp properties{};
       TENON_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
       device_.units = static_cast<uint32_t>(properties.multiProcessorCount);
+      device_.shared_per_unit = properties.sharedMemPerMultiprocessor;
     }
->>>>>>> 7ef756bc2c65e9272a4c368cf5e8fd0b471dad3f
     env_.host = &host_, env_.device = &device_;
     const tenon_param_value value{s.group, 0, s.text};
     auto params = sdk::abi_struct<tenon_params>();
