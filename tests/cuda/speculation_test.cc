@@ -55,6 +55,18 @@ TEST_P(Speculation, GivesThePlainTextInFewerSteps) {
   }
 }
 
+TEST_P(Speculation, GivesThePlainTextOfGgufFiles) {
+  for (const std::string name : {"tiny-gguf-k", "tiny-gguf-mixed", "tiny-gguf-q8_0"}) {
+    const std::string model = name + "/" + name + ".gguf";
+    Settings settings = {"kv_cache.capacity=256", "sampler.chain=[]", "sampler.select=greedy"};
+    const Tokens expected = open(model, GetParam(), settings)->generate(repeating(100)).tokens;
+    settings.insert(settings.end(), {"draft.use=ngram", "draft.k=7"});
+    RunStats drafted;
+    EXPECT_EQ(open(model, GetParam(), settings)->generate(repeating(100), &drafted).tokens, expected) << model;
+    EXPECT_GT(drafted.drafted, 0u) << model;
+  }
+}
+
 TEST_P(Speculation, SequencesInStepGiveThePlainTexts) {
   Settings lockstep = kExact;
   lockstep.push_back("scheduler.use=lockstep");

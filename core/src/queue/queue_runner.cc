@@ -71,10 +71,9 @@ Status QueueRunner::capture(const Program& program, Prepared& prepared) {
   Status status = launch(program);
   const tenon_status ended = device_.capture_end(device_.self, queue_, &prepared.graph, &why);
   if (!status.ok()) return status;
-  return ended == TENON_OK ? Status()
-                           : problem(
-                                 "an op did what a graph cannot hold, pipeline.execution = \"recorded\" goes without "
-                                 "graphs: end capture");
+  if (ended == TENON_OK) return {};
+  return Status::error(ErrorCode::kPlugin,
+                       problem("end capture").message() + " (pipeline.execution = \"recorded\" goes without graphs)");
 }
 
 Status QueueRunner::launch(const Program& program) {

@@ -125,10 +125,17 @@ CudaDevice::CudaDevice(const sdk::Params& params, const sdk::Env& env) {
                        std::to_string(count - 1));
   }
   table_.ordinal = static_cast<uint32_t>(ordinal);
-  make_current();
   cudaDeviceProp properties{};
   TENON_CUDA_CHECK(cudaGetDeviceProperties(&properties, ordinal));
-  TENON_CUDA_CHECK(cudaFree(nullptr));  // makes the context, so that free memory is what a pipeline can have
+  // Makes the context, so that free memory is what a pipeline can have.
+  cudaError_t made = cudaSetDevice(ordinal);
+  if (made == cudaSuccess) made = cudaFree(nullptr);
+  if (made == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    throw sdk::NoSpace("GPU " + std::to_string(ordinal) + " (" + properties.name +
+                       ") has no memory left even for a context; other programs hold it: nvidia-smi lists them");
+  }
+  cuda::check(made, "cudaSetDevice");
   size_t free_bytes = 0, all_bytes = 0;
   TENON_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &all_bytes));
   name_ = properties.name;

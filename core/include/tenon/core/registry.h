@@ -88,7 +88,7 @@ class Registry {
 class Instance {
  public:
   Instance() = default;
-  // Throws Error(kPlugin) with the component's own reason.
+  // Throws Error(kPlugin), or Error(kMemory) for TENON_NO_SPACE, with the component's own reason.
   Instance(const LoadedComponent& component, const tenon_params& params, const tenon_env& env);
   ~Instance();
   Instance(Instance&& other) noexcept;
