@@ -65,13 +65,15 @@ OpBench::Steps OpBench::by_kernels(Engine& engine, const std::vector<std::vector
   Pipeline& pipeline = engine.pipeline();
   const Program* program = nullptr;
   profiler::KernelRecording launched;
+  const auto begin = [&](const Program& p) {
+    program = &p;
+    return true;
+  };
+  const auto op = [&](const Program& p, size_t i) { recorder_->tag(i < p.ops().size() ? i + 1 : 0); };
   {
     std::optional<Watching> watching;
     decode(engine, prompts, 1, [&] {
-      watching.emplace(pipeline, [&](const Program& p, size_t op) {
-        program = &p;
-        recorder_->tag(op < p.ops().size() ? op + 1 : 0);
-      });
+      watching.emplace(pipeline, OpWatch{begin, op});
       recorder_->start(true);
     });
     watching.reset();
@@ -88,17 +90,20 @@ OpBench::Steps OpBench::by_kernels(Engine& engine, const std::vector<std::vector
 
 OpBench::Steps OpBench::by_watch(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, uint32_t steps) {
   Steps seen;
+  const auto begin = [&](const Program& p) {
+    seen.program = &p;
+    seen.ends.emplace_back();
+    return true;
+  };
+  const auto op = [&](const Program&, size_t i) {
+    if (i == 0) {
+      seen.ends.back().begin = now();
+    } else {
+      seen.ends.back().ends.push_back(now());
+    }
+  };
   std::optional<Watching> watching;
-  decode(engine, prompts, steps, [&] {
-    watching.emplace(engine.pipeline(), [&](const Program& program, size_t op) {
-      seen.program = &program;
-      if (op == 0) {
-        seen.ends.push_back({.begin = now()});
-      } else {
-        seen.ends.back().ends.push_back(now());
-      }
-    });
-  });
+  decode(engine, prompts, steps, [&] { watching.emplace(engine.pipeline(), OpWatch{begin, op}); });
   return seen;
 }
 

@@ -49,8 +49,11 @@ Status QueueRunner::run(const Program& program, const StepLoad&) {
 // could not.
 Status QueueRunner::enqueue(const Program& program) {
   Prepared& prepared = prepared_[&program];
-  const bool graph = (execution_ == Execution::kGraph || execution_ == Execution::kAuto) && !watch_;
-  if (!graph || program.bounds().rows > kGraphRows || prepared.runs++ == 0) return launch(program);
+  const bool graph = execution_ == Execution::kGraph || execution_ == Execution::kAuto;
+  const bool one_by_one = watch_.begin && watch_.begin(program);
+  if (!graph || one_by_one || program.bounds().rows > kGraphRows || prepared.runs++ == 0) {
+    return launch(program, watch_);
+  }
   if (prepared.graph == nullptr) {
     Status status = capture(program, prepared);
     if (!status.ok()) return status;
@@ -68,7 +71,7 @@ Status QueueRunner::capture(const Program& program, Prepared& prepared) {
     return Status::error(ErrorCode::kPlugin, std::string("device.") + device_.kind + ": " + doing + ": " + text);
   };
   if (device_.capture_begin(device_.self, queue_, &why) != TENON_OK) return problem("begin capture");
-  Status status = launch(program);
+  Status status = launch(program, {});
   const tenon_status ended = device_.capture_end(device_.self, queue_, &prepared.graph, &why);
   if (!status.ok()) return status;
   if (ended == TENON_OK) return {};
@@ -76,9 +79,9 @@ Status QueueRunner::capture(const Program& program, Prepared& prepared) {
                        problem("end capture").message() + " (pipeline.execution = \"recorded\" goes without graphs)");
 }
 
-Status QueueRunner::launch(const Program& program) {
+Status QueueRunner::launch(const Program& program, const OpWatch& watch) {
   for (size_t i = 0; i < program.ops().size(); ++i) {
-    if (watch_) watch_(program, i);
+    if (watch.op) watch.op(program, i);
     Status status = launch_op(program, i);
     if (status.ok() && execution_ == Execution::kPerOp) {
       status = finish();
@@ -86,7 +89,7 @@ Status QueueRunner::launch(const Program& program) {
     }
     if (!status.ok()) return status;
   }
-  if (watch_) watch_(program, program.ops().size());
+  if (watch.op) watch.op(program, program.ops().size());
   return {};
 }
 

@@ -31,7 +31,7 @@ class QueueRunner : public Runner {
   };
   Status enqueue(const Program& program);
   void release_graphs();
-  Status launch(const Program& program);
+  Status launch(const Program& program, const OpWatch& watch);
   Status capture(const Program& program, Prepared& prepared);
   Status launch_op(const Program& program, size_t op);
   std::string suspects() const;

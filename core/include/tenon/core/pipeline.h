@@ -113,9 +113,9 @@ class Pipeline {
   // Up to out.size() tokens that may follow; how many.
   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out);
 
-  // Once loaded: who is told of the ops of the steps from now on; empty for nobody. While it is set, a device with
-  // queues launches op by op; its graphs are captured anew afterwards, so that a profiler that was attached meanwhile
-  // sees them come about. When it returns, nothing is under way on the device. Throws Error.
+  // Once loaded: who is told of the ops of the steps from now on; {} for nobody. Graphs are captured anew afterwards, so
+  // that a profiler that was attached meanwhile sees them come about. When it returns, nothing is under way on the
+  // device. Throws Error.
   void watch(OpWatch watch);
 
   // Where this thread records, once loaded. Records nothing without a recorder.

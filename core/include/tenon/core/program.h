@@ -130,9 +130,13 @@ class Program {
   std::vector<void*> pointers_, addresses_;
 };
 
-// Told of an op just before it is launched or computed, and of ops().size() behind the last one, on the thread that
-// runs the step. Does not throw.
-using OpWatch = std::function<void(const Program& program, size_t op)>;
+// Who is told of what a step runs, on the thread that runs it. Both are there or neither; they do not throw.
+struct OpWatch {
+  // Before a program runs: true if its ops are to be launched one by one, where else a captured graph is replayed.
+  std::function<bool(const Program& program)> begin = {};
+  // Just before an op is launched or computed, and with ops().size() behind the last one; not in a graph.
+  std::function<void(const Program& program, size_t op)> op = {};
+};
 
 // Records one program: hands components a tenon_recorder and plans the result.
 class ProgramRecording {
