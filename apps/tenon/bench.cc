@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 
+#include "bench_ops.h"
 #include "command.h"
 #include "progress.h"
 #include "sha256.h"
@@ -16,6 +17,7 @@ struct Args {
   PipelineArgs pipeline;
   std::vector<uint32_t> prompt_tokens = {512}, new_tokens = {128}, batch = {1}, threads;
   uint32_t warmups = 2, runs = 5;
+  bool ops = false;
   std::string format = "table", output;
 };
 
@@ -42,7 +44,7 @@ std::vector<BenchPoint> points_of(const Args& args) {
 }
 
 // Ids that are text, drawn by splitmix64 (Steele, Lea, Flood 2014): the same for every pipeline of a model.
-std::vector<std::vector<int32_t>> make_prompts(const Engine& engine, const BenchPoint& point) {
+std::vector<std::vector<int32_t>> make_prompts(const Engine& engine, uint32_t sequences, uint32_t length) {
   const Tokenizer& tokenizer = engine.tokenizer();
   const std::vector<int32_t>& ends = tokenizer.info().end_of_generation;
   const int32_t vocab = std::min(tokenizer.info().vocab_size, static_cast<int32_t>(engine.pipeline().model().vocab));
@@ -51,10 +53,10 @@ std::vector<std::vector<int32_t>> make_prompts(const Engine& engine, const Bench
     if (!tokenizer.is_control(id) && !std::binary_search(ends.begin(), ends.end(), id)) plain.push_back(id);
   }
   if (plain.empty()) throw Error(ErrorCode::kModel, "the vocabulary has no token that is text");
-  std::vector<std::vector<int32_t>> prompts(point.batch);
+  std::vector<std::vector<int32_t>> prompts(sequences);
   uint64_t state = 0;
   for (std::vector<int32_t>& prompt : prompts) {
-    for (uint32_t i = 0; i < point.prompt_tokens; ++i) {
+    for (uint32_t i = 0; i < length; ++i) {
       uint64_t z = state += 0x9E3779B97F4A7C15U;
       z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
       z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
@@ -91,6 +93,7 @@ class Bench {
   std::string model_, trace_;
   uint32_t capacity_ = 0;  // 0 = the configuration leaves it open
   std::map<uint32_t, Bandwidth> bandwidths_;
+  OpBench ops_{interruption()};
 };
 
 PipelineArgs Bench::arguments(const BenchPoint& point) const {
@@ -127,6 +130,7 @@ std::string Bench::line(const Engine& engine, const BenchPoint& point) const {
   }
   if (args_.warmups != 2) words.insert(words.end(), {"--warmups", std::to_string(args_.warmups)});
   if (args_.runs != 5) words.insert(words.end(), {"--runs", std::to_string(args_.runs)});
+  if (args_.ops) words.push_back("--ops");
   return shell_line(words);
 }
 
@@ -169,7 +173,7 @@ BenchRow Bench::measure(const BenchPoint& point) {
   BenchRow row{.point = point};
   Session session(arguments(point));
   Engine& engine = session.engine();
-  const std::vector<std::vector<int32_t>> prompts = make_prompts(engine, point);
+  const std::vector<std::vector<int32_t>> prompts = make_prompts(engine, point.batch, point.prompt_tokens);
   session.load();
   std::vector<double> prefill, decode, gbps;
   Progress progress("runs");
@@ -194,6 +198,11 @@ BenchRow Bench::measure(const BenchPoint& point) {
   row.memory = memory_use(engine.pipeline());
   row.weight_bytes = engine.pipeline().step_weight_bytes();
   row.line = line(engine, point);
+  if (args_.ops) {
+    row.ops = ops_.measure(engine, {point.batch, point.prompt_tokens, point.new_tokens},
+                           [&](uint32_t length) { return make_prompts(engine, point.batch, length); });
+    row.ops->unrecorded_tok_per_s = row.decode.median;
+  }
   if (!session.finish_trace()) throw Error(ErrorCode::kIo, "the trace could not be written");
   row.bandwidth = bandwidth(engine.pipeline());
   return row;
@@ -206,17 +215,23 @@ int run(const Args& args) {
   if (!args.output.empty()) file.reset(std::fopen(args.output.c_str(), "wb"));
   if (!args.output.empty() && !file) throw Error(ErrorCode::kIo, {args.output, 0, 0}, "cannot be written");
   std::FILE* out = file ? file.get() : stdout;
-  const auto output = make_bench_output(args.format, out, {bench.model(), args.warmups, args.runs});
+  const auto output = make_bench_output(args.format, out, {bench.model(), args.warmups, args.runs, args.ops});
   int code = kOk;
   for (const BenchPoint& point : points_of(args)) {
     if (interruption().stop_requested()) code = kInterrupted;
     if (code == kInterrupted) break;
     try {
-      output->row(bench.measure(point));
+      const BenchRow row = bench.measure(point);
+      if (row.ops && !row.ops->problem.empty()) code = kFailed;
+      output->row(row);
     } catch (const Interrupted&) {
       code = kInterrupted;
     } catch (const Error& e) {
-      output->row({.point = point, .error = e.what()});
+      const std::string& why = e.diagnostics().front().message;
+      output->row({.point = point, .error = why.substr(0, why.find('\n'))});
+      code = kFailed;
+    } catch (const std::bad_alloc&) {
+      output->row({.point = point, .error = "out of host memory"});
       code = kFailed;
     }
   }
@@ -248,6 +263,10 @@ Run add_bench(CLI::App& app) {
   list("--threads", args->threads, "Threads that compute (device.threads)");
   command->add_option("--warmups", args->warmups, "Runs before those that count")->capture_default_str();
   command->add_option("--runs", args->runs, "Runs that count")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_flag("--ops", args->ops,
+                    "Then time the ops of some more decode steps. On a CUDA device CUPTI records their kernels, the "
+                    "graph's own where there is one; an op's time is what it adds to the step, from the end of the op "
+                    "before it to its own");
   command->add_option("--format", args->format, "table, csv or json")
       ->check(CLI::IsMember({"table", "csv", "json"}))
       ->capture_default_str();

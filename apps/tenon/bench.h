@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bandwidth.h"
+#include "op_report.h"
 #include "report.h"
 
 namespace tenon::app {
@@ -31,6 +33,7 @@ struct BenchRow {
   MemoryUse memory = {};
   uint64_t weight_bytes = 0;           // of the matrices that a step reads
   uint64_t drafted = 0, accepted = 0;  // of the last run
+  std::optional<OpReport> ops = {};    // if asked for
   std::string hash = {}, line = {};    // of the output of all sequences; what measures the same again
 
   double share() const;  // of the read bandwidth
@@ -48,6 +51,7 @@ class BenchOutput {
 struct BenchHeader {
   std::string model;
   uint32_t warmups = 0, runs = 0;
+  bool ops = false;  // rows have a report of the ops
 };
 // format: "table", "csv" or "json". Rows are printed as they come, json at the end. The file outlives the output.
 std::unique_ptr<BenchOutput> make_bench_output(const std::string& format, std::FILE* file, const BenchHeader& header);

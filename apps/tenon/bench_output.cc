@@ -41,12 +41,18 @@ class Table : public BenchOutput {
                  fmt::format("{:.0f} %", 100 * r.share()), format_bytes(r.weight_bytes), format_bytes(r.memory.planned),
                  format_bytes(r.memory.allocated), format_bytes(r.memory.resident), r.hash);
       lines_.push_back(r.line);
+      if (r.ops) {
+        ops_ += fmt::format("\nops of a step, prompt {}, new {}, batch {}, threads {}\n", p.prompt_tokens, p.new_tokens,
+                            p.batch, threads);
+        ops_ += op_table(*r.ops);
+      }
       note_bandwidth(r.bandwidth);
     }
     std::fflush(file_);
   }
 
   void end() override {
+    fmt::print(file_, "{}", ops_);
     for (const Bandwidth& b : bandwidths_) {
       if (!b.device.empty()) {
         fmt::print(file_, "\nread bandwidth of {}: {:.0f} GB/s, the best of several passes that only read, over {}",
@@ -71,6 +77,7 @@ class Table : public BenchOutput {
   }
 
   std::FILE* file_;
+  std::string ops_;
   std::vector<std::string> lines_;
   std::vector<Bandwidth> bandwidths_;
 };
@@ -98,6 +105,7 @@ boost::json::object as_json(const BenchRow& r) {
   out["memory"] = to_json(r.memory);
   out["drafted"] = r.drafted;
   out["accepted"] = r.accepted;
+  if (r.ops) out["ops"] = to_json(*r.ops);
   out["hash"] = r.hash;
   out["line"] = r.line;
   return out;
@@ -123,39 +131,42 @@ class Json : public BenchOutput {
   boost::json::array points_;
 };
 
-// RFC 4180.
-std::string csv_field(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + '"';
-}
-
 class Csv : public BenchOutput {
  public:
-  Csv(std::FILE* file, const BenchHeader& header) : file_(file), model_(header.model) {
+  Csv(std::FILE* file, const BenchHeader& header) : file_(file), model_(header.model), ops_(header.ops) {
     fmt::print(file_,
                "model,prompt_tokens,new_tokens,batch,threads,prefill_tok_per_s,prefill_min,prefill_max,"
                "decode_tok_per_s,decode_min,decode_max,decode_gbps,read_gbps,bandwidth_share,step_weight_bytes,"
-               "planned_bytes,allocated_bytes,resident_bytes,drafted,accepted,hash,line,error\n");
+               "planned_bytes,allocated_bytes,resident_bytes,drafted,accepted,hash,line,error{}{}\n",
+               ops_ ? "," : "", ops_ ? kOpCsvHeader : "");
   }
   void row(const BenchRow& r) override {
-    fmt::print(file_, "{},{},{},{},{},", csv_field(model_), r.point.prompt_tokens, r.point.new_tokens, r.point.batch,
-               r.point.threads);
+    const std::string point = fmt::format("{},{},{},{},{},", csv_field(model_), r.point.prompt_tokens,
+                                          r.point.new_tokens, r.point.batch, r.point.threads);
+    fmt::print(file_, "{}", point);
     if (r.error.empty()) {
-      fmt::print(file_, "{:.2f},{:.2f},{:.2f},{:.3f},{:.3f},{:.3f},{:.3f},{:.3f},{:.4f},{},{},{},{},{},{},{},{},\n",
+      fmt::print(file_, "{:.2f},{:.2f},{:.2f},{:.3f},{:.3f},{:.3f},{:.3f},{:.3f},{:.4f},{},{},{},{},{},{},{},{},",
                  r.prefill.median, r.prefill.least, r.prefill.most, r.decode.median, r.decode.least, r.decode.most,
                  r.gbps.median, r.bandwidth.bytes_per_second / 1e9, r.share(), r.weight_bytes, r.memory.planned,
                  r.memory.allocated, r.memory.resident, r.drafted, r.accepted, r.hash, csv_field(r.line));
     } else {
-      fmt::print(file_, "{}{}\n", std::string(17, ','), csv_field(r.error));
+      fmt::print(file_, "{}{}", kNoFigures, csv_field(r.error));
+    }
+    if (ops_) fmt::print(file_, ",{}", op_csv_summary(r.ops.value_or(OpReport{})));
+    fmt::print(file_, "\n");
+    for (const std::string& line : op_csv_lines(r.ops.value_or(OpReport{}))) {
+      fmt::print(file_, "{}{},{}\n", point, kNoFigures, line);
     }
     std::fflush(file_);
   }
   void end() override {}
 
  private:
+  static constexpr const char* kNoFigures = ",,,,,,,,,,,,,,,,,";  // commas between those of a point
+
   std::FILE* file_;
   std::string model_;
+  bool ops_;
 };
 
 }  // namespace

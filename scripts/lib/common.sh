@@ -2,7 +2,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
+say() { printf '\033[1m%s\033[0m\n' "$@" >&2; }
 fail() {
   printf 'error: %s\n' "$@" >&2
   exit 1
@@ -45,4 +45,18 @@ configure() {
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
   fi
   cmake --preset "$preset" "$@" >&2
+}
+
+# find_gpu ELSE: sets gpu to its name; to nothing, and says why and what follows, where there is none that the build can use.
+find_gpu() {
+  local why
+  gpu=$(nvidia-smi -L 2>/dev/null | sed -n '1s/ (UUID.*//p') || true
+  if [ -z "$gpu" ]; then
+    say "nvidia-smi -L lists no GPU: $1"
+  elif why=$(build/release/bin/tenon plan synthetic:stories15m --set device.use=cuda --set quantization.use=none 2>&1); then
+    say "On $gpu"
+  else
+    say "$gpu cannot be used: $1" "$why"
+    gpu=
+  fi
 }

@@ -187,7 +187,7 @@ class Chain {
     MatvecArgs a{};
     a.map = {s.n, s.silu ? 1U : 0U}, a.k = s.k, a.rows = b_.options.rows;
     a.blocks = b_.units * b_.options.grid / 100, a.stages = b_.options.stages, a.silu = s.silu ? 1 : 0, a.eps = 1e-5F;
-    a.large = s.norm ? 0 : 1;
+    a.large = s.norm ? 0 : 1, a.most_block_bytes = kLargeBlockBytes;
     a.x_stride = a.y_stride = a.addend_stride = kMostColumns;
     MatvecPointers p{};
     p.weights = weights_[i], p.scales = scales_[i], p.live = live_, p.prepared = prepared_;

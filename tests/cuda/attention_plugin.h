@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -17,6 +18,8 @@
 #include "tenon/sdk/error.h"
 
 namespace tenon::test {
+
+static __global__ void built_kernel() {}  // as the components of this build are
 
 class CudaComponent {
  public:
@@ -36,7 +39,10 @@ class CudaComponent {
     TENON_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
     device_.kind = "cuda", device_.name = properties.name;
     device_.units = static_cast<uint32_t>(properties.multiProcessorCount);
-    device_.arch = static_cast<uint32_t>(properties.major * 10 + properties.minor);
+    device_.shared_per_unit = properties.sharedMemPerMultiprocessor;
+    cudaFuncAttributes attributes{};
+    TENON_CUDA_CHECK(cudaFuncGetAttributes(&attributes, &built_kernel));
+    device_.arch = static_cast<uint32_t>(std::min(properties.major * 10 + properties.minor, attributes.ptxVersion));
     host_.log = [](void*, uint32_t, const char*) {};
     env_.host = &host_, env_.device = &device_;
     const tenon_param_schema& schema = *component_->schema;

@@ -62,8 +62,8 @@ std::string label(const Setting& s) {
   }
   return text;
 }
-void PrintTo(const Setting& s, std::ostream* to) {
-  *to << label(s);
+void PrintTo(const Setting& s, std::ostream* out) {
+  *out << label(s);
 }
 
 void check(tenon_status status, const char* why) {
@@ -82,10 +82,12 @@ class Scheme {
     component_ = static_cast<const tenon_plugin*>(dlsym(library, TENON_PLUGIN_SYMBOL))->component[0];
     host_.log = [](void*, uint32_t, const char*) {};
     device_.kind = "cuda", device_.name = "a GPU", device_.arch = 90, device_.units = 132;
+    device_.shared_per_unit = 228 << 10;
     if (cuda_missing().empty()) {
       cudaDeviceProp properties{};
       TENON_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
       device_.units = static_cast<uint32_t>(properties.multiProcessorCount);
+      device_.shared_per_unit = properties.sharedMemPerMultiprocessor;
     }
     env_.host = &host_, env_.device = &device_;
     const tenon_param_value value{s.group, 0, s.text};

@@ -1,5 +1,4 @@
-// Whole pipelines on a GPU against the same ones on the CPU. Plugins lie in lib/tenon/plugins beside this program's
-// folder, tests/golden/data and models in the source tree or, if it is set, in the folder TENON_TEST_ROOT.
+// Whole pipelines on a GPU against the same ones on the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,51 +9,13 @@
 #include <fstream>
 #include <iterator>
 
-#include "tenon/core/engine.h"
-#include "tenon/core/error.h"
+#include "pipelines.h"
+#include "support/out_of_memory.h"
 
 namespace tenon {
 namespace {
 
-using Settings = std::vector<std::string>;
-
-const Settings kExact = {"quantization.use=none", "quantization.dtype=fp32", "kv_cache.format=fp32",
-                         "kv_cache.capacity=128", "sampler.chain=[]",        "sampler.select=greedy"};
-
-std::filesystem::path root() {
-  const char* moved = std::getenv("TENON_TEST_ROOT");
-  return moved != nullptr ? moved : TENON_SOURCE_DIR;
-}
-
-// model: in the tests' data, or a path.
-std::unique_ptr<Engine> open(const std::string& model, const std::string& device, Settings settings,
-                             uint32_t sequences = 0) {
-  settings.push_back("device.use=" + device);
-  EngineOptions options;
-  options.config = root() / "tests/golden/data" / model;
-  options.set = settings;
-  options.plugin_dirs = {std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() /
-                         "lib/tenon/plugins"};
-  options.sequences = sequences;
-  return Engine::open(options);
-}
-
-Request request(uint32_t tokens = 32) {
-  Request r;
-  for (int32_t i = 0; i < 21; ++i) r.tokens.push_back((i * 37 + 5) % 200 + 3);
-  r.max_new_tokens = tokens;
-  r.ignore_end = true;
-  return r;
-}
-
-std::string no_gpu() {
-  try {
-    open("tiny-gqa-untied", "cuda", kExact);
-    return "";
-  } catch (const Error& e) {
-    return e.what();
-  }
-}
+using test::kExact, test::no_gpu, test::open, test::plugins, test::request, test::root, test::Settings;
 
 class CudaPipeline : public testing::Test {
  protected:
@@ -188,6 +149,34 @@ TEST_F(CudaPipeline, AStopInTheMiddleLeavesTheNextRequestUntouched) {
   cut.on_token = [&](const Token&) { return ++seen < 5; };
   EXPECT_EQ(engine->generate(cut).finish, FinishReason::kCallback);
   EXPECT_EQ(engine->generate(request()).tokens, whole.tokens);
+}
+
+TEST_F(CudaPipeline, OutOfMemoryAtAnyAllocationIsAnErrorThatLeavesNothingBehind) {
+  for (const char* scheme : {"none", "int4wo"}) {
+    test::expect_errors_where_memory_ends("cuda", {std::string("quantization.use=") + scheme});
+  }
+}
+
+// As when other programs take memory between planning and loading: here the device says that it has more than it has.
+TEST_F(CudaPipeline, MemoryThatIsGoneWhenItIsLoadedIsAnErrorWithTheFigures) {
+  const auto registry = make_registry({plugins()});
+  RegistrySchemas schemas(*registry);
+  const Settings settings = {"device.use=cuda", "quantization.use=none", "kv_cache.capacity=64"};
+  PipelineConfig config = resolve(load_config("synthetic:llama-3.1-405b", settings), schemas);
+  const auto weights = open_weights(config.model.path);
+  test::RefusingDevice device(*registry, "cuda");
+  device.pretend_memory(uint64_t{1} << 50);
+  config.device.name = test::RefusingDevice::kName;
+  try {
+    Pipeline::build(config, *registry, *weights, {})->load();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kMemory);
+    EXPECT_THAT(e.what(), testing::ContainsRegex("device.cuda has no [0-9]+ GB for weights: cudaMalloc: out of memory; "
+                                                 "[0-9]+ MB of [0-9]+ MB are free now; the plan needs [0-9]+ GB"));
+  }
+  EXPECT_EQ(device.live_bytes(), 0u);
+  EXPECT_FALSE(open("tiny-gqa-untied", "cuda", kExact)->generate(request()).tokens.empty());
 }
 
 TEST_F(CudaPipeline, AllocatesWhatThePlanSays) {

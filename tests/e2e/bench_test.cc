@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "program.h"
 
@@ -61,6 +62,62 @@ TEST(Bench, WritesCsvAndGoesOnAfterAPointThatFails) {
   EXPECT_EQ(commas(csv.substr(0, second)), commas(csv.substr(third)));
   const std::string failed = csv.substr(second, third - second);
   EXPECT_NE(failed.find("the prompt has 100 tokens"), std::string::npos) << failed;
+}
+
+// The first point's cache takes terabytes.
+TEST(Bench, GoesOnAfterAPointThatDoesNotFitTheMemory) {
+  const Words sweep = kSmall + Words{"--new-tokens", "1000000,4", "--batch", "256"};
+  const Outcome table = tenon(sweep), json = tenon(sweep + Words{"--format", "json"});
+  EXPECT_EQ(table.code, 1) << table.err;
+  const size_t failed = table.out.find("  failed: the pipeline needs "), next = table.out.find('\n', failed);
+  ASSERT_NE(failed, std::string::npos) << table.out;
+  EXPECT_NE(table.out.substr(failed, next - failed).find(" and device cpu has "), std::string::npos) << table.out;
+  EXPECT_EQ(table.out.compare(next + 1, 12, "     8     4"), 0) << table.out;
+  const boost::json::array all = boost::json::parse(json.out).at("points").as_array();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_TRUE(all[0].as_object().contains("error"));
+  EXPECT_FALSE(all[1].as_object().contains("error"));
+  EXPECT_TRUE(all[1].as_object().contains("hash"));
+}
+
+// Every op of the program is in the table, with the program's bytes, and the times add up to the step.
+TEST(Bench, TimesTheOpsOfAStep) {
+  const boost::json::array all = points({"--new-tokens", "12", "--batch", "2", "--ops"});
+  ASSERT_EQ(all.size(), 1u);
+  const boost::json::value& ops = all[0].at("ops");
+  ASSERT_FALSE(ops.as_object().contains("error")) << ops;
+  const boost::json::value program =
+      tenon_json({"inspect", "--program", kStories, "--json", "--rows", "2", "--context", "16", "--set",
+                  "scheduler.use=lockstep", "--set", "scheduler.sequences=2", "--set", "kv_cache.capacity=24"});
+  double us = ops.at("between_us").to_number<double>(), bytes = 0;
+  int64_t calls = 0;
+  std::set<std::string> measured, recorded;
+  for (const boost::json::value& group : ops.at("groups").as_array()) {
+    us += group.at("us").to_number<double>(), bytes += group.at("bytes").to_number<double>();
+    calls += group.at("calls").to_number<int64_t>();
+    measured.insert(std::string(group.at("component").as_string()) + ' ' + std::string(group.at("op").as_string()));
+  }
+  for (const boost::json::value& op : program.at("ops").as_array()) {
+    recorded.insert(std::string(op.at("component").as_string()) + ' ' + std::string(op.at("op").as_string()));
+  }
+  EXPECT_EQ(measured, recorded);
+  EXPECT_EQ(calls, static_cast<int64_t>(program.at("ops").as_array().size()));
+  EXPECT_EQ(ops.at("steps").to_number<int>(), 7);
+  EXPECT_EQ(ops.at("context").to_number<double>(), 16);
+  EXPECT_NEAR(bytes, program.at("bytes_read").to_number<double>() + program.at("bytes_written").to_number<double>(), 1);
+  const double step = ops.at("step_us").to_number<double>();
+  EXPECT_NEAR(us, step, 1e-3 * step);
+  EXPECT_NEAR(ops.at("recorded_tok_per_s").to_number<double>(), 2e6 / step, 1e-3 * 2e6 / step);
+}
+
+TEST(Bench, SaysWhyThereAreNoTimesOfOps) {
+  const Outcome few = tenon(kSmall + Words{"--new-tokens", "2", "--ops"});
+  EXPECT_EQ(few.code, 1);
+  EXPECT_NE(few.out.find("expected --new-tokens 3 or more, found 2"), std::string::npos) << few.out;
+  EXPECT_NE(few.out.find("The same again"), std::string::npos) << few.out;
+  const Outcome drafts = tenon(kSmall + Words{"--new-tokens", "8", "--ops", "--set", "draft.use=ngram"});
+  EXPECT_EQ(drafts.code, 1);
+  EXPECT_NE(drafts.out.find("leave out [draft]"), std::string::npos) << drafts.out;
 }
 
 TEST(Bench, WritesATraceForEveryPoint) {

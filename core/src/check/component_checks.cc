@@ -4,12 +4,14 @@
 #include "check/bench.h"
 #include "check/checks.h"
 #include "tenon/core/error.h"
+#include "tenon/core/registry.h"
 
 namespace tenon {
 namespace {
 
 void need_cpu(const Subject& s) {
-  if (std::string_view(s.note.device) != "cpu") throw Skip(std::string("needs a ") + s.note.device + " device");
+  if (s.note.device != kHostDevice && std::string_view(s.note.device) != "cpu")
+    throw Skip(std::string("needs a ") + s.note.device + " device");
 }
 
 void open(const Subject& s) {

@@ -113,7 +113,11 @@ std::string components(Registry& registry, const char* kind) {
   for (const auto& [name, devices] : devices_by_name(registry, kind)) {
     const LoadedComponent& c = registry.load(kind, name);
     text += "\n### " + std::string(kind) + " `" + name + "`\n\n" + sentence(c.doc);
-    if (!devices.empty() && std::string(kind) != "device") text += " Devices: " + devices + ".";
+    if (devices == kHostDevice) {
+      text += " On the host, under any device.";
+    } else if (!devices.empty() && std::string(kind) != "device") {
+      text += " Devices: " + devices + ".";
+    }
     text += "\n\n" + (c.schema->count == 0 ? std::string("No parameters.\n") : table(*c.schema, {}));
   }
   return text;

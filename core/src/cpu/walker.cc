@@ -42,11 +42,17 @@ void Walker::prepare(const Program& program) {
   }
 }
 
+Status Walker::watch(OpWatch watch) {
+  watch_ = std::move(watch);
+  return {};
+}
+
 Status Walker::run(const Program& program, const StepLoad& load) {
   Walk w{.program = program, .sites = nullptr, .load = load};
   const auto found = sites_.find(&program);
   if (found != sites_.end()) w.sites = &found->second;
   next_chunk_.store(0, std::memory_order_relaxed);
+  if (watch_.begin) watch_.begin(program);
   auto job = [this, &w](uint32_t thread) { walk(w, thread); };
   team_.run(job);
   if (!w.failed.load(std::memory_order_acquire)) return {};
@@ -60,8 +66,10 @@ void Walker::walk(Walk& w, uint32_t thread) {
   const std::vector<ProgramOp>& ops = w.program.ops();
   uint64_t begin = tracing ? track.now() : 0;
   uint64_t layer_begin = begin;
+  const bool watched = thread == 0 && watch_.op;
   for (size_t i = 0; i < ops.size(); ++i) {
     const ProgramOp& op = ops[i];
+    if (watched) watch_.op(w.program, i);
     for (uint32_t phase = 0; phase < op.phases; ++phase) {
       run_phase(w, thread, i, phase);
       barrier_.arrive([&] {
@@ -81,6 +89,7 @@ void Walker::walk(Walk& w, uint32_t thread) {
       layer_begin = end;
     }
   }
+  if (watched) watch_.op(w.program, ops.size());
 }
 
 // Chunks are handed out in runs, first come first served: which thread takes which does not change the result.

@@ -20,6 +20,7 @@ class Walker : public Runner {
   trace::Track& track() override { return *tracks_[0]; }
   Status run(const Program& program, const StepLoad& load) override;
   Status finish() override { return {}; }
+  Status watch(OpWatch watch) override;
 
  private:
   struct Walk;
@@ -27,6 +28,7 @@ class Walker : public Runner {
   void run_phase(Walk& walk, uint32_t thread, size_t op, uint32_t phase);
 
   trace::Recorder* recorder_;
+  OpWatch watch_;
   std::vector<trace::Track*> tracks_;  // by thread; those of untraced threads are idle_
   trace::Track idle_;
   std::map<const Program*, std::vector<trace::SiteId>> sites_;

@@ -30,7 +30,7 @@ void Pipeline::Impl::choose_shapes() {
   // Short prompts and their rests: weights then pass once, as for one token, and not through a product of many rows.
   if (parts.queues() && prefill > kFewRows && shapes.back().rows < kFewRows)
     add(kFewRows, kFewRows, shapes.back().out_rows, true);
-  if (prefill > shapes.back().rows) add(prefill, prefill, shapes.back().out_rows, true);
+  if (prefill > shapes.back().rows_per_seq) add(prefill, prefill, shapes.back().out_rows, true);
   if (options.score_rows > 0) add(prefill, prefill, std::min(prefill, options.score_rows), false);
 }
 

@@ -19,7 +19,13 @@ void Call::check(tenon_status status) const {
 struct Components::HostCalls {
   static tenon_status alloc(void* ctx, uint32_t space, uint64_t bytes, const char* purpose, void** out,
                             tenon_reason* why) {
-    return sdk::guard(why, [&] { *out = static_cast<Components*>(ctx)->memory->alloc(space, bytes, purpose); });
+    return sdk::guard(why, [&] {
+      try {
+        *out = static_cast<Components*>(ctx)->memory->alloc(space, bytes, purpose);
+      } catch (const Error& e) {
+        throw sdk::NoSpace(e.diagnostics().front().message);
+      }
+    });
   }
   static void release(void* ctx, void* p) { static_cast<Components*>(ctx)->memory->release(p); }
   static void log(void* ctx, uint32_t level, const char* message) {

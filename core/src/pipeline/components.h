@@ -54,6 +54,11 @@ struct Components {
   void* queue() const { return queue_; }  // that everything runs on; nullptr on a device that walks
   // On the queue, behind what is there; src may be nullptr: zeros. What it reads must stay until that is done.
   Status copy(void* dst, const void* src, uint64_t bytes) const;
+  // Before components are called that may call the device by themselves: every function of a device makes it the
+  // calling thread's current one, and a copy of nothing does only that.
+  void enter() const {
+    if (queues()) static_cast<void>(copy(nullptr, nullptr, 0));
+  }
   // Done when it returns. Throws Error(kPlugin).
   void copy_now(void* dst, const void* src, uint64_t bytes) const;
   const Scheme& scheme_for(const std::string& matrix, const std::string& site) const;

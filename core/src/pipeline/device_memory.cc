@@ -4,10 +4,12 @@
 #include <cstring>
 
 #include "tenon/core/error.h"
+#include "tenon/core/memory_plan.h"
 
 namespace tenon {
 
 DeviceMemory::~DeviceMemory() {
+  if (queue_ != nullptr) device_.wait(device_.self, queue_, nullptr);  // what is under way may use it
   for (const auto& [p, block] : blocks_) device_.release(device_.self, block.space, p, block.bytes);
 }
 
@@ -17,8 +19,9 @@ void* DeviceMemory::alloc(uint32_t space, uint64_t bytes, const std::string& pur
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
   if (device_.alloc(device_.self, space, bytes, &p, &why) != TENON_OK) {
-    throw Error(ErrorCode::kMemory, "no memory for " + purpose + " (" + std::to_string(bytes) + " bytes) on device " +
-                                        device_.kind + ": " + text);
+    throw Error(ErrorCode::kMemory, std::string("device.") + device_.kind + " has no " + format_bytes(bytes) +
+                                        (space == TENON_SPACE_HOST ? " of host memory" : "") + " for " + purpose +
+                                        ": " + text);
   }
   const std::lock_guard lock(mutex_);
   blocks_[p] = {bytes, space};

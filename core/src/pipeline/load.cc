@@ -43,6 +43,21 @@ void Pipeline::Impl::load(const LoadProgress& progress) {
                                         " tokens) or a smaller format of weights or cache needs less\n" +
                                         to_string(plan));
   }
+  if (load_failed) throw Error(ErrorCode::kUsage, "loading this pipeline has failed before: build it anew");
+  load_failed = true;
+  try {
+    fill(progress);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kMemory) throw;
+    throw Error(ErrorCode::kMemory, e.diagnostics().front().message + "; the plan needs " + format_bytes(plan.peak()) +
+                                        ", and " + format_bytes(plan.device_memory) +
+                                        " were there when it was made; another program may have taken of it since");
+  }
+  load_failed = false;
+}
+
+void Pipeline::Impl::fill(const LoadProgress& progress) {
+  parts.enter();
   map_weights();
   place(MemoryKind::kWeights);
   place(MemoryKind::kTables);

@@ -17,6 +17,7 @@ Pipeline::Pipeline() = default;
 Pipeline::~Pipeline() = default;
 
 Pipeline::Impl::~Impl() {
+  parts.enter();
   runner.reset();
   programs.clear();
   for (Site& site : declared ? declared->sites : std::vector<Site>{}) {
@@ -143,6 +144,12 @@ uint32_t Pipeline::propose(uint32_t slot, std::span<const int32_t> tokens, std::
   call.check(draft.table<tenon_draft>().propose(draft.self(), slot, tokens.data(), static_cast<uint32_t>(tokens.size()),
                                                 out.data(), static_cast<uint32_t>(out.size()), &count, call.why()));
   return std::min<uint32_t>(count, static_cast<uint32_t>(out.size()));
+}
+
+void Pipeline::watch(OpWatch watch) {
+  if (!impl_->runner) throw Error(ErrorCode::kInternal, "ops can be watched once the pipeline is loaded");
+  const Status status = impl_->runner->watch(std::move(watch));
+  if (!status.ok()) throw Error(status.code(), status.message());
 }
 
 trace::Track& Pipeline::track() {

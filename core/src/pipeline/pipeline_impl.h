@@ -30,6 +30,7 @@ struct Pipeline::Impl {
   void make_plan();
   // load.cc
   void load(const LoadProgress& progress);
+  void fill(const LoadProgress& progress);
   void map_weights();
   void place(MemoryKind kind);
   void link_programs();
@@ -65,6 +66,7 @@ struct Pipeline::Impl {
   std::unique_ptr<Runner> runner;
   std::optional<StepSites> sites;
   uint64_t steps = 0;
+  bool load_failed = false;
   trace::Track no_track;
 
   const StepProgram* running = nullptr;  // the program of the last launch

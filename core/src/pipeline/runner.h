@@ -22,6 +22,8 @@ class Runner {
   virtual Status run(const Program& program, const StepLoad& load) = 0;
   // What is under way is done. On failure the steps' results are void.
   virtual Status finish() = 0;
+  // See Pipeline::watch.
+  virtual Status watch(OpWatch watch) = 0;
   // Of the thread that calls run().
   virtual trace::Track& track() = 0;
 };

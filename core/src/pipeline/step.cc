@@ -47,6 +47,7 @@ const StepProgram* Pipeline::Impl::program_for(const StepBatch& batch) const {
 }
 
 void Pipeline::start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides) {
+  impl_->parts.enter();
   std::vector<bool> used(overrides.size(), false);
   std::vector<std::byte> record;
   for (ChainLink& link : impl_->parts.samplers) {
@@ -137,11 +138,16 @@ Status Pipeline::Impl::read(const StepBatch& batch, StepResult& result) {
     uint32_t rows = 0;
     for (const tenon_bounds& b : shapes) rows = std::max(rows, b.out_rows);
     if (host_logits == nullptr) {
-      host_logits = static_cast<float*>(
-          parts.memory->alloc(TENON_SPACE_HOST, uint64_t{rows} * info.vocab * sizeof(float), "logits for the host"));
+      try {
+        host_logits = static_cast<float*>(
+            parts.memory->alloc(TENON_SPACE_HOST, uint64_t{rows} * info.vocab * sizeof(float), "logits for the host"));
+      } catch (const Error& e) {
+        return Status::error(e.code(), e.diagnostics().front().message);
+      }
     }
-    Status status = parts.copy(host_logits, from, logits * sizeof(float));
-    if (status.ok()) status = runner->finish();
+    const Status copied = parts.copy(host_logits, from, logits * sizeof(float));
+    Status status = runner->finish();  // says more than the copy if a kernel has failed
+    if (status.ok()) status = copied;
     if (!status.ok()) return status;
     result.logits = {host_logits, logits};
   }
@@ -149,6 +155,7 @@ Status Pipeline::Impl::read(const StepBatch& batch, StepResult& result) {
 }
 
 Status Pipeline::Impl::step(const StepBatch& batch, bool ahead, StepResult& result) {
+  parts.enter();
   Status status;
   if (is_ahead(batch)) {
     ahead_pending = false;

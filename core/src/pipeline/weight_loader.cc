@@ -97,7 +97,8 @@ void WeightLoader::wait() {
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
   if (device.wait(device.self, parts_.queue(), &why) != TENON_OK) {
-    throw Error(ErrorCode::kPlugin, std::string("device.") + device.kind + ": loading weights: " + text);
+    throw Error(ErrorCode::kPlugin, "a kernel failed on device." + std::string(device.kind) + ": " + text +
+                                        ", while weights were loaded, up to " + newest_);
   }
 }
 
@@ -144,6 +145,7 @@ void WeightLoader::load_group(const Site& site, SiteGroup& group) {
       advance(t.bytes);
       continue;
     }
+    newest_ = t.name + " by " + scheme.id();
     const auto rows = static_cast<uint64_t>(t.shape[0]);
     const uint64_t row_bytes = t.bytes / rows, step = rows_a_chunk(t);
     for (uint64_t row = 0; row < rows; row += step) {

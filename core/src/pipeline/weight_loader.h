@@ -41,6 +41,7 @@ class WeightLoader {
   std::byte *scratch_ = nullptr, *pinned_ = nullptr;
   uint64_t staged_ = 0;  // pieces so far
   uint64_t load_bytes_ = 0, staging_bytes_ = 0, done_ = 0, total_ = 0;
+  std::string newest_ = "vectors";  // what was enqueued last, for errors
   LoadProgress progress_;
 };
 

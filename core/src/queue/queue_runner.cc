@@ -1,5 +1,7 @@
 #include "queue_runner.h"
 
+#include <set>
+
 namespace tenon {
 namespace {
 
@@ -17,8 +19,13 @@ QueueRunner::QueueRunner(const tenon_device& device, void* queue, Execution exec
 
 QueueRunner::~QueueRunner() {
   device_.wait(device_.self, queue_, nullptr);
+  release_graphs();
+}
+
+void QueueRunner::release_graphs() {
   for (auto& [program, prepared] : prepared_) {
     if (prepared.graph != nullptr) device_.graph_release(device_.self, prepared.graph);
+    prepared.graph = nullptr;
   }
 }
 
@@ -27,12 +34,26 @@ void QueueRunner::prepare(const Program& program) {
   prepared_[&program];
 }
 
+// A kernel that fails is noticed by whatever is asked of the device next, which may have nothing to do with it: only
+// where the queue is sound is the op to blame whose launch failed.
+Status QueueRunner::run(const Program& program, const StepLoad&) {
+  newest_ = &program;
+  Status status = enqueue(program);
+  if (status.ok() || execution_ == Execution::kPerOp) return status;
+  Status earlier = finish();
+  if (earlier.ok()) return status;
+  return Status::error(ErrorCode::kPlugin, earlier.message() + "; noticed when " + status.message());
+}
+
 // A graph is captured on the second run: the first, without one, has every library load its kernels, which a capture
 // could not.
-Status QueueRunner::run(const Program& program, const StepLoad&) {
+Status QueueRunner::enqueue(const Program& program) {
   Prepared& prepared = prepared_[&program];
   const bool graph = execution_ == Execution::kGraph || execution_ == Execution::kAuto;
-  if (!graph || program.bounds().rows > kGraphRows || prepared.runs++ == 0) return launch(program);
+  const bool one_by_one = watch_.begin && watch_.begin(program);
+  if (!graph || one_by_one || program.bounds().rows > kGraphRows || prepared.runs++ == 0) {
+    return launch(program, watch_);
+  }
   if (prepared.graph == nullptr) {
     Status status = capture(program, prepared);
     if (!status.ok()) return status;
@@ -50,14 +71,17 @@ Status QueueRunner::capture(const Program& program, Prepared& prepared) {
     return Status::error(ErrorCode::kPlugin, std::string("device.") + device_.kind + ": " + doing + ": " + text);
   };
   if (device_.capture_begin(device_.self, queue_, &why) != TENON_OK) return problem("begin capture");
-  Status status = launch(program);
+  Status status = launch(program, {});
   const tenon_status ended = device_.capture_end(device_.self, queue_, &prepared.graph, &why);
   if (!status.ok()) return status;
-  return ended == TENON_OK ? Status() : problem("end capture");
+  if (ended == TENON_OK) return {};
+  return Status::error(ErrorCode::kPlugin,
+                       problem("end capture").message() + " (pipeline.execution = \"recorded\" goes without graphs)");
 }
 
-Status QueueRunner::launch(const Program& program) {
+Status QueueRunner::launch(const Program& program, const OpWatch& watch) {
   for (size_t i = 0; i < program.ops().size(); ++i) {
+    if (watch.op) watch.op(program, i);
     Status status = launch_op(program, i);
     if (status.ok() && execution_ == Execution::kPerOp) {
       status = finish();
@@ -65,6 +89,7 @@ Status QueueRunner::launch(const Program& program) {
     }
     if (!status.ok()) return status;
   }
+  if (watch.op) watch.op(program, program.ops().size());
   return {};
 }
 
@@ -76,13 +101,29 @@ Status QueueRunner::launch_op(const Program& program, size_t i) {
   return failed(op, text);
 }
 
+Status QueueRunner::watch(OpWatch watch) {
+  Status status = finish();
+  release_graphs();
+  watch_ = std::move(watch);
+  return status;
+}
+
 Status QueueRunner::finish() {
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
   if (device_.wait(device_.self, queue_, &why) == TENON_OK) return {};
-  return Status::error(ErrorCode::kPlugin,
-                       std::string("a kernel failed on device.") + device_.kind + ": " + text +
-                           (execution_ == Execution::kPerOp ? "" : " (pipeline.execution = \"per_op\" tells which)"));
+  std::string message = std::string("a kernel failed on device.") + device_.kind + ": " + text;
+  if (execution_ != Execution::kPerOp) message += suspects();
+  return Status::error(ErrorCode::kPlugin, message);
+}
+
+std::string QueueRunner::suspects() const {
+  if (newest_ == nullptr) return "";
+  std::set<std::string> components;
+  for (const ProgramOp& op : newest_->ops()) components.insert(op.component);
+  std::string text = "; it is of";
+  for (const std::string& c : components) text += (c == *components.begin() ? " " : ", ") + c;
+  return text + " (pipeline.execution = \"per_op\" tells which, and which op)";
 }
 
 }  // namespace tenon

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 
 #include "../pipeline/runner.h"
 #include "tenon/abi/device.h"
@@ -20,6 +21,7 @@ class QueueRunner : public Runner {
   void prepare(const Program& program) override;
   Status run(const Program& program, const StepLoad& load) override;
   Status finish() override;
+  Status watch(OpWatch watch) override;
   trace::Track& track() override { return *track_; }
 
  private:
@@ -27,17 +29,22 @@ class QueueRunner : public Runner {
     uint64_t runs = 0;
     void* graph = nullptr;
   };
-  Status launch(const Program& program);
+  Status enqueue(const Program& program);
+  void release_graphs();
+  Status launch(const Program& program, const OpWatch& watch);
   Status capture(const Program& program, Prepared& prepared);
   Status launch_op(const Program& program, size_t op);
+  std::string suspects() const;
 
   const tenon_device& device_;
   void* queue_;
   Execution execution_;
   trace::Recorder* recorder_;
+  OpWatch watch_;
   trace::Track idle_;
   trace::Track* track_ = &idle_;
   std::map<const Program*, Prepared> prepared_;
+  const Program* newest_ = nullptr;
 };
 
 }  // namespace tenon

@@ -11,8 +11,8 @@ std::string where(const LoadedComponent& c) {
   return c.info.library.empty() ? id : id + " (" + c.info.library.string() + ')';
 }
 
-[[noreturn]] void fail(const LoadedComponent& c, const std::string& why) {
-  throw Error(ErrorCode::kPlugin, where(c) + ": " + why);
+[[noreturn]] void fail(const LoadedComponent& c, const std::string& why, ErrorCode code = ErrorCode::kPlugin) {
+  throw Error(code, where(c) + ": " + why);
 }
 
 // The component's table, widened to what this host knows.
@@ -56,7 +56,10 @@ Instance::Instance(const LoadedComponent& component, const tenon_params& params,
     fail(component, "create() let an exception out");
   }
   text[sizeof(text) - 1] = '\0';
-  if (status != TENON_OK) fail(component, *text == '\0' ? "cannot be created, and does not say why" : text);
+  if (status != TENON_OK) {
+    fail(component, *text == '\0' ? "cannot be created, and does not say why" : text,
+         status == TENON_NO_SPACE ? ErrorCode::kMemory : ErrorCode::kPlugin);
+  }
   component_ = &component;
   self_ = self;
   try {

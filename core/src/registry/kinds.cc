@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tenon/core/error.h"
+#include "tenon/core/registry.h"
 #include "tenon/sdk/layout.h"
 
 namespace tenon {
@@ -127,6 +128,10 @@ std::string compatibility_problem(const tenon_note& note) {
     text += " kinds:";
     for (const std::string& kind : plugin_kinds()) text += (kind == plugin_kinds().front() ? " " : ", ") + kind;
     return text;
+  }
+  if (note.device == kHostDevice && std::string_view(note.kind) != "draft") {
+    return std::string("is for the device \"host\", which stands for any; a ") + note.kind +
+           " states the one that it runs on, \"cpu\" or \"cuda\"";
   }
   char layout[24] = "";
   sdk::detail::write_hex(sdk::layout::of(note.kind), layout);

@@ -51,7 +51,7 @@ std::string origin(const ComponentInfo& c) {
 }
 
 bool fits(const ComponentInfo& c, std::string_view device) {
-  return device.empty() || c.device.empty() || c.device == device;
+  return device.empty() || c.device.empty() || c.device == kHostDevice || c.device == device;
 }
 
 struct Candidate {
@@ -172,11 +172,15 @@ struct Registry::Impl {
     throw Error(ErrorCode::kPlugin, text + refusals(name));
   }
 
+  // The device's own before one that runs on the host.
   Entry& find(std::string_view kind, std::string_view name, std::string_view device) {
+    Entry* found = nullptr;
     for (auto& [key, entry] : entries) {
-      if (entry.info.kind == kind && entry.info.name == name && fits(entry.info, device)) return entry;
+      if (entry.info.kind != kind || entry.info.name != name || !fits(entry.info, device)) continue;
+      if (found == nullptr || entry.info.device == device) found = &entry;
     }
-    unknown(kind, name, device);
+    if (found == nullptr) unknown(kind, name, device);
+    return *found;
   }
 
   void open(Entry& entry) {

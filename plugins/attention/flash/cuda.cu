@@ -14,8 +14,9 @@ enum Variant : uint32_t { kExact, kDecode, kPrefill };
 // Cuts of positions are multiples of this share of the parameter `split`.
 constexpr uint32_t kGranulesOfSplit = 4, kLeastGranule = 64;
 
-bool is_fast(const tenon_attn& a, const tenon_kv_format& f) {
-  const auto fits = [](uint32_t dim) { return dim % 8 == 0 && dim <= kMostDim; };
+bool is_fast(const tenon_attn& a, const tenon_kv_format& f, uint64_t shared_bytes) {
+  const uint32_t most = shared_bytes > decode_shared_bytes(kMostDim) ? kMostDim : kMostDim / 2;
+  const auto fits = [most](uint32_t dim) { return dim % 8 == 0 && dim <= most; };
   return (f.k.codec == TENON_F16 || f.k.codec == TENON_BF16) && fits(a.k_dim) && fits(a.v_dim) &&
          a.mask == TENON_MASK_CAUSAL;
 }
@@ -169,12 +170,15 @@ GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l) {
 }
 
 Flash::Flash(const sdk::Params& params, const sdk::Env& env)
-    : split_(static_cast<uint32_t>(params.integer("split"))), arch_(env.device().arch), units_(env.device().units) {}
+    : split_(static_cast<uint32_t>(params.integer("split"))),
+      arch_(env.device().arch),
+      units_(env.device().units),
+      shared_(env.device().shared_per_unit) {}
 
 tenon_claim Flash::claim(const tenon_attn& a, const tenon_kv_format& f, const tenon_bounds& b) const {
   if (const std::string why = cuda::not_exact(a, f); !why.empty()) throw sdk::Refused(why);
   auto claim = sdk::abi_struct<tenon_claim>();
-  claim.variant = !is_fast(a, f) ? kExact : b.rows_per_seq <= kDecodeRows ? kDecode : kPrefill;
+  claim.variant = !is_fast(a, f, shared_) ? kExact : b.rows_per_seq <= kDecodeRows ? kDecode : kPrefill;
   if (claim.variant != kExact) claim.pro = claimed(sdk::ops_of(a.pro));
   return claim;
 }

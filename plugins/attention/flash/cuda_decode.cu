@@ -1,10 +1,11 @@
 // Attention of steps with at most sixteen rows a sequence, in one kernel: flash decoding.
 //
 // A block takes one KV head, up to sixteen queries (the query heads of that KV head, for one or several rows of a
-// sequence) and one split of the positions. Its four warps walk the split in turns of 16 tokens each; every warp has a
-// ring of K and V tiles of its own, filled by asynchronous copies, so the loop has no block-wide barrier. What a step
-// appends is appended by the blocks whose splits it falls in. A cluster of blocks folds what its splits have made in
-// shared memory, in order; if a row has more splits, that goes through scratch, and the last of its clusters folds all.
+// sequence) and one split of the positions. Its four warps walk the split in tiles of 16 tokens, two in a turn; every
+// warp has a ring of K and V tiles of its own, filled by asynchronous copies, so the loop has no block-wide barrier.
+// What a step appends is appended by the blocks whose splits it falls in. A cluster of blocks folds what its splits
+// have made in shared memory, in order; if a row has more splits, that goes through scratch, and the last of its
+// clusters folds all.
 //
 // Where splits lie follows from a row's own position alone: a row has the same bits alone, among drafts and in a batch.
 // Rows whose splits differ (their positions straddle a change of the split's size) are taken one group after the other.
@@ -20,11 +21,11 @@ namespace tenon::flash {
 namespace {
 
 constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
-constexpr uint32_t kQueries = 16;     // of a block: rows of a matrix product
-constexpr uint32_t kKeysOfTile = 16;  // of a warp's turn
-constexpr uint32_t kTurn = kWarps * kKeysOfTile;
-constexpr uint32_t kAnchor = 1024;      // windows begin at multiples of it
-constexpr uint32_t kGranulesAlone = 2;  // a cluster takes less time for so many a block than to fold with others
+constexpr uint32_t kQueries = 16;  // of a block: rows of a matrix product
+constexpr uint32_t kKeysOfTile = 16;
+constexpr uint32_t kStride = kWarps * kKeysOfTile;  // from a tile of a warp to its next
+constexpr uint32_t kAnchor = 1024;                  // windows begin at multiples of it
+constexpr uint32_t kGranulesAlone = 2;  // a block takes less time for so many than to fold what more make of them
 constexpr uint32_t kAmple = 256;        // positions of a split that make it worth a second block on a multiprocessor
 constexpr float kNothing = -INFINITY;
 
@@ -56,8 +57,8 @@ struct Cut {
 };
 __device__ Cut cut(const GpuArgs& a, uint32_t pos) {
   const uint32_t start = first_seen(a, pos) / kAnchor * kAnchor, span = pos + 1 - start;
-  const uint32_t together = a.granule * a.cluster;
-  if (span <= kGranulesAlone * together) return {start, (span + together - 1) / together * a.granule};
+  const uint32_t alone = kGranulesAlone * a.granule;
+  if (span <= alone * a.cluster) return {start, alone};
   const uint32_t step = a.granule * (span >= a.splits * kAmple ? a.splits : (a.splits + 1) / 2);
   return {start, (span + step - 1) / step * a.granule};
 }
@@ -72,14 +73,20 @@ struct Work {
   __device__ uint32_t row_of(const GpuArgs& a, uint32_t q) const { return (query + q) / a.group; }
 };
 
-// Stores kValues dimensions of a query's result, of which top and sum are the softmax's.
-template <uint32_t kValues>
-__device__ void finish(const GpuArgs& a, const GpuPointers& p, const Work& w, uint32_t q, uint32_t d, float top,
-                       float sum, const float (&value)[kValues]) {
-  const uint32_t row = w.first_row + w.row_of(a, q), head = w.kv_head * a.group + (w.query + q) % a.group;
-  const Normalizer n(a, p, head, top, sum);
-  for (uint32_t i = 0; i < kValues; ++i) p.out[row * a.out_row + head * a.kv.v.dim + d + i] = value[i] * n.weight;
-  if (a.want_lse != 0 && d == 0) p.lse[row * a.lse_row + head] = n.lse;
+// One of the block's queries.
+struct Query {
+  uint32_t row, head;   // row: of the sequence
+  uint32_t seen, past;  // it sees the positions in between
+  uint32_t count;       // splits that it is cut into; 0: it does not belong to the pass
+};
+
+// Stores four dimensions of a query's result, of which top and sum are the softmax's.
+__device__ void finish(const GpuArgs& a, const GpuPointers& p, const Work& w, const Query& q, uint32_t d, float top,
+                       float sum, const float (&value)[4]) {
+  const uint32_t row = w.first_row + q.row;
+  const Normalizer n(a, p, q.head, top, sum);
+  for (uint32_t i = 0; i < 4; ++i) p.out[row * a.out_row + q.head * a.kv.v.dim + d + i] = value[i] * n.weight;
+  if (a.want_lse != 0 && d == 0) p.lse[row * a.lse_row + q.head] = n.lse();
 }
 
 __device__ void meet(const GpuArgs& a) {
@@ -193,113 +200,174 @@ struct Pass {
   const GpuArgs& a;
   const GpuPointers& p;
   const Work& w;
+  Query* queries;  // in shared memory
   float* scratch;
   char* smem;
   Cut cut;
-  uint32_t row, last_row;  // of the sequence
   uint32_t split, begin, end;
-  uint32_t first_turn, tiles;  // of this warp: K and V of every turn
+  uint32_t first_tile, tiles;  // of this warp; tiles: of K, and of V
 
   __device__ char* ring() const { return smem + threadIdx.x / 32 * S::kSlots * S::kTileBytes; }
   __device__ char* q_tile() const { return smem + S::kRingBytes; }
   __device__ Made<D>& made() const { return *reinterpret_cast<Made<D>*>(smem + S::kPartBytes); }
 
-  __device__ Pass(const GpuArgs& args, const GpuPointers& pointers, const Work& work, float* partials, char* shared,
-                  Cut c, uint32_t first, uint32_t last)
-      : a(args), p(pointers), w(work), scratch(partials), smem(shared), cut(c), row(first), last_row(last) {
+  // row, last_row: of the sequence
+  __device__ Pass(const GpuArgs& args, const GpuPointers& pointers, const Work& work, Query* table, float* partials,
+                  char* shared, Cut c, uint32_t row, uint32_t last_row)
+      : a(args), p(pointers), w(work), queries(table), scratch(partials), smem(shared), cut(c) {
     split = blockIdx.z;
     begin = cut.start + split * cut.size;
-    end = min(begin + cut.size, static_cast<uint32_t>(w.pos[last]) + 1);
-    const uint32_t seen = first_seen(a, static_cast<uint32_t>(w.pos[first]));
-    first_turn = seen > begin ? (seen - begin) / kTurn : 0;
-    const uint32_t own = begin + threadIdx.x / 32 * kKeysOfTile;
-    const uint32_t turns = end > own ? (end - own + kTurn - 1) / kTurn : 0;
-    tiles = turns > first_turn ? 2 * (turns - first_turn) : 0;
+    end = min(begin + cut.size, static_cast<uint32_t>(w.pos[last_row]) + 1);
+    const uint32_t seen = first_seen(a, static_cast<uint32_t>(w.pos[row]));
+    first_tile = seen > begin ? (seen - begin) / kStride : 0;
+    tiles = tiles_of_warp(threadIdx.x / 32);
+    if (threadIdx.x < w.queries) {
+      const uint32_t r = w.row_of(a, threadIdx.x), pos = static_cast<uint32_t>(w.pos[r]);
+      const bool mine = r >= row && r <= last_row;
+      queries[threadIdx.x] = {r, w.kv_head * a.group + (w.query + threadIdx.x) % a.group, first_seen(a, pos),
+                              mine ? pos + 1 : 0, mine ? cut.count(pos) : 0};
+    } else if (threadIdx.x < kQueries) {
+      queries[threadIdx.x] = {};
+    }
   }
 
-  __device__ uint32_t token_of(uint32_t tile) const {
-    return begin + (first_turn + tile / 2) * kTurn + threadIdx.x / 32 * kKeysOfTile;
+  __device__ uint32_t tiles_of_warp(uint32_t warp) const {
+    const uint32_t own = begin + warp * kKeysOfTile, all = end > own ? (end - own + kStride - 1) / kStride : 0;
+    return all > first_tile ? all - first_tile : 0;
   }
-  __device__ void load(uint32_t tile, uint32_t slot, uint32_t from, uint32_t to) const {
-    const bool v = tile % 2 != 0;
+  // Tiles come in the order K K V V of a turn, the last turn having one or two of each: the i-th of a ring.
+  static __device__ uint32_t place_of(uint32_t tile, bool v, uint32_t tiles) {
+    return tile / 2 * 4 + tile % 2 + (v ? min(2u, tiles - tile / 2 * 2) : 0);
+  }
+  __device__ uint32_t token_of(uint32_t tile) const {
+    return begin + (first_tile + tile) * kStride + threadIdx.x / 32 * kKeysOfTile;
+  }
+  __device__ void load(uint32_t i, uint32_t slot, uint32_t from, uint32_t to) const {
+    const uint32_t first = i / 4 * 2, of_turn = min(2u, tiles - first), in_turn = i % 4;
+    const bool v = in_turn >= of_turn;
     const cuda::KvPlane& plane = v ? a.kv.v : a.kv.k;
     const TileLoader<E, D> loader{cuda::KvRows(a.kv, plane, v ? p.values : p.keys, p.pages, w.slot, w.kv_head),
                                   plane.dim / 8};
-    loader(shared_address(ring() + slot * S::kTileBytes), token_of(tile), from, to, end);
+    loader(shared_address(ring() + slot * S::kTileBytes), token_of(first + in_turn - (v ? of_turn : 0)), from, to, end);
   }
-  // The tiles that the ring holds at first; each is a group of copies.
+  // What the ring holds at first; each tile is a group of copies.
   __device__ void fill(uint32_t from, uint32_t to) const {
+#pragma unroll 1
     for (uint32_t i = 0; i < S::kSlots - 1; ++i) {
-      if (i < tiles) load(i, i, from, to);
+      if (i < 2 * tiles) load(i, i, from, to);
       commit_copies();
     }
   }
   __device__ void fill_new() const {
-    bool any = false;
-    for (uint32_t i = 0; i < min(tiles, S::kSlots - 1); ++i) {
-      if (token_of(i) + kKeysOfTile <= w.old_len) continue;
-      load(i, i, w.old_len, end);
-      any = true;
-    }
-    if (any) commit_copies(), wait_copies<0>();
+#pragma unroll 1
+    for (uint32_t i = 0; i < min(2 * tiles, S::kSlots - 1); ++i) load(i, i, w.old_len, end);
+    commit_copies(), wait_copies<0>();
   }
 
   __device__ const float* rope_row(uint32_t r) const {
     return a.rotated == 0 ? nullptr : p.rope + int64_t{w.pos[r]} * a.rotated;
   }
-  __device__ void prepare_queries() const {
-    for (uint32_t q = threadIdx.x / 32; q < w.queries; q += kWarps) {
-      const uint32_t r = w.row_of(a, q), head = w.kv_head * a.group + (w.query + q) % a.group;
-      prepare_head<D / 32>(a, p.q + (w.first_row + r) * a.q_row + head * a.kv.k.dim, a.kv.k.dim, p.q_weight,
-                           rope_row(r), [&](uint32_t d, float x) {
-                             *reinterpret_cast<E*>(q_tile() + tile_offset<D>(q, d / 8) + d % 8 * 2) =
-                                 cuda::from_float<E>(x);
-                           });
-    }
+
+  // Heads of the block: its queries, then K and V of the sequence's rows, if they are to be appended.
+  struct Head {
+    const float* from = nullptr;  // nullptr: nothing to do
+    uint32_t row = 0, dim = 0;
+    bool v = false;
+    char* tile = nullptr;  // in shared memory, or nullptr
+    uint32_t tile_row = 0;
+    E* cache = nullptr;  // or nullptr
+  };
+  __device__ uint32_t heads() const {
+    return w.queries + (a.append != 0 ? 2 * w.rows : 0);
   }
-  // Rows of the step whose positions are in this split, to the cache and to the warps' rings.
-  __device__ void append() const {
-    for (uint32_t i = (threadIdx.x / 32 + kWarps - w.queries % kWarps) % kWarps; i < 2 * w.rows; i += kWarps) {
-      const uint32_t r = i / 2, token = static_cast<uint32_t>(w.pos[r]);
-      const bool v = i % 2 != 0;
-      if (token < begin || token >= min(end, a.kv_len) || token < w.old_len) continue;
-      const cuda::KvPlane& plane = v ? a.kv.v : a.kv.k;
-      const float* x = p.q + (w.first_row + r) * a.q_row + a.q_heads * a.kv.k.dim + w.kv_head * plane.dim +
-                       (v ? a.kv.heads * a.kv.k.dim : 0);
-      auto* to =
-          reinterpret_cast<E*>(cuda::KvRows(a.kv, plane, v ? p.values : p.keys, p.pages, w.slot, w.kv_head).at(token));
-      const uint32_t turn = (token - begin) / kTurn, lane_of_turn = (token - begin) % kTurn;
-      const uint32_t tile = 2 * (turn - first_turn) + (v ? 1 : 0);
-      char* slot = tile < S::kSlots - 1 && turn >= first_turn
-                       ? smem + (lane_of_turn / kKeysOfTile * S::kSlots + tile) * S::kTileBytes
-                       : nullptr;
-      prepare_head<D / 32>(a, x, plane.dim, v ? nullptr : p.k_weight, v ? nullptr : rope_row(r),
-                           [&](uint32_t d, float value) {
-                             const E e = cuda::from_float<E>(value);
-                             if (to != nullptr) to[d] = e;
-                             if (slot != nullptr) {
-                               *reinterpret_cast<E*>(slot + tile_offset<D>(token % kKeysOfTile, d / 8) + d % 8 * 2) = e;
-                             }
-                           });
+  __device__ Head head(uint32_t i) const {
+    Head h;
+    if (i < w.queries) {
+      h.row = queries[i].row, h.dim = a.kv.k.dim;
+      h.from = p.q + (w.first_row + h.row) * a.q_row + queries[i].head * h.dim;
+      h.tile = q_tile(), h.tile_row = i;
+      return h;
+    }
+    h.row = (i - w.queries) / 2, h.v = (i - w.queries) % 2 != 0;
+    const auto token = static_cast<uint32_t>(w.pos[h.row]);
+    if (token < begin || token >= min(end, a.kv_len) || token < w.old_len) return h;
+    const cuda::KvPlane& plane = h.v ? a.kv.v : a.kv.k;
+    h.dim = plane.dim;
+    h.from = p.q + (w.first_row + h.row) * a.q_row + a.q_heads * a.kv.k.dim + w.kv_head * plane.dim +
+             (h.v ? a.kv.heads * a.kv.k.dim : 0);
+    h.cache =
+        reinterpret_cast<E*>(cuda::KvRows(a.kv, plane, h.v ? p.values : p.keys, p.pages, w.slot, w.kv_head).at(token));
+    const uint32_t tile = (token - begin) / kStride, owner = (token - begin) % kStride / kKeysOfTile;
+    h.tile_row = token % kKeysOfTile;
+    if (tile < first_tile) return h;
+    const uint32_t place = place_of(tile - first_tile, h.v, tiles_of_warp(owner));
+    if (place < S::kSlots - 1) h.tile = smem + (owner * S::kSlots + place) * S::kTileBytes;
+    return h;
+  }
+  __device__ void prepare(const Head& h) const {
+    const bool turns = !h.v, query = h.cache == nullptr;
+    const float* weight = h.v ? nullptr : query ? p.q_weight : p.k_weight;
+    prepare_head<D / 32>(a, h.from, h.dim, weight, turns ? rope_row(h.row) : nullptr, [&](uint32_t d, float x) {
+      const E e = cuda::from_float<E>(x);
+      if (h.cache != nullptr) h.cache[d] = e;
+      if (h.tile != nullptr) *reinterpret_cast<E*>(h.tile + tile_offset<D>(h.tile_row, d / 8) + d % 8 * 2) = e;
+    });
+  }
+  __device__ void prepare(const Head& h, const LaneTurn<D>& turn, float (&x)[D / 32]) const {
+    if (!h.v) turn.apply(x);
+    const uint32_t d = threadIdx.x % 32 * LaneTurn<D>::kOwn;
+    if (h.cache != nullptr) store_own<E, D>(x, h.cache);
+    if (h.tile != nullptr) {
+      *reinterpret_cast<OwnElements<E, D>*>(h.tile + tile_offset<D>(h.tile_row, d / 8) + d % 8 * 2) =
+          OwnElements<E, D>(x);
     }
   }
 
   __device__ void run(bool waited) {
+    const uint32_t warp = threadIdx.x / 32;
     const bool prefetch = a.prefetch != 0;
     if (waited || prefetch) fill(0, w.old_len);
     if (!waited) {
-      for (uint32_t i = threadIdx.x; i < kQueries * D / 8; i += kThreads)
+      for (uint32_t i = threadIdx.x; i < kQueries * D / 8; i += kThreads) {
         store_zeros(shared_address(q_tile()) + i * 16);
-      __syncthreads();
-      cuda::wait();
-      if (!prefetch) fill(0, w.old_len);
-      prepare_queries();
+      }
     }
-    if (a.append != 0) {
-      append();
+    __syncthreads();
+    // The queries of all passes are prepared in the first.
+    const uint32_t first = waited ? w.queries + (warp + kWarps - w.queries % kWarps) % kWarps : warp;
+    if (LaneTurn<D>::fits(a)) {
+      constexpr uint32_t kAtOnce = 2;
+      LaneTurn<D> turn;
+      uint32_t turned = first < heads() ? head(first).row : 0;
+      turn.load(a, rope_row(turned));
+      if (!waited) cuda::wait();
+      if (!waited && !prefetch) fill(0, w.old_len);
+#pragma unroll 1
+      for (uint32_t i = first; i < heads(); i += kAtOnce * kWarps) {
+        Head h[kAtOnce];
+        float x[kAtOnce][D / 32];
+#pragma unroll
+        for (uint32_t u = 0; u < kAtOnce; ++u) {
+          if (i + u * kWarps < heads()) h[u] = head(i + u * kWarps);
+          if (h[u].from == nullptr) continue;
+          load_own<D>(h[u].from, x[u]);
+        }
+#pragma unroll
+        for (uint32_t u = 0; u < kAtOnce; ++u) {
+          if (h[u].from == nullptr) continue;
+          if (h[u].row != turned) turn.load(a, rope_row(turned = h[u].row));
+          prepare(h[u], turn, x[u]);
+        }
+      }
     } else {
-      fill_new();
+      if (!waited) cuda::wait();
+      if (!waited && !prefetch) fill(0, w.old_len);
+#pragma unroll 1
+      for (uint32_t i = first; i < heads(); i += kWarps) {
+        if (const Head h = head(i); h.from != nullptr) prepare(h);
+      }
     }
+    if (a.append == 0) fill_new();
     __syncthreads();
     attend();
   }
@@ -316,45 +384,55 @@ struct Pass {
 #pragma unroll
       for (uint32_t k = 0; k < D / 16; ++k) load_q(k);
     }
-    uint32_t seen[2], past[2];  // a row sees the positions in between
-    for (uint32_t h = 0; h < 2; ++h) {
-      const uint32_t i = g + 8 * h, r = i < w.queries ? w.row_of(a, i) : UINT32_MAX;
-      const bool mine = r >= row && r <= last_row;
-      seen[h] = mine ? first_seen(a, static_cast<uint32_t>(w.pos[r])) : 0;
-      past[h] = mine ? static_cast<uint32_t>(w.pos[r]) + 1 : 0;
-    }
+    const uint32_t seen[2] = {queries[g].seen, queries[g + 8].seen}, past[2] = {queries[g].past, queries[g + 8].past};
     const ScoreScale scale = score_scale(a.scale, a.softcap);
     float top[2] = {kNothing, kNothing}, sum[2] = {0, 0}, out[D / 8][4] = {};
-    uint32_t slot = 0, free_slot = S::kSlots - 1;
-    const auto next_tile = [&](uint32_t i) {
+    uint32_t next = 0, slot = 0, free_slot = S::kSlots - 1;
+    const auto next_tile = [&] {
       wait_copies<S::kSlots - 2>();
       __syncwarp();
       const uint32_t address = shared_address(ring()) + slot * S::kTileBytes;
-      if (i + S::kSlots - 1 < tiles) load(i + S::kSlots - 1, free_slot, 0, end);
+      if (next + S::kSlots - 1 < 2 * tiles) load(next + S::kSlots - 1, free_slot, 0, end);
       commit_copies();
+      ++next;
       free_slot = slot;
       slot = slot + 1 == S::kSlots ? 0 : slot + 1;
       return address;
     };
-    for (uint32_t i = 0; i < tiles; i += 2) {
-      const uint32_t keys = next_tile(i);
-      float s[2][2][4] = {};  // by half of the dimensions, eight keys each
+#pragma unroll 1
+    for (uint32_t tile = 0; tile < tiles; tile += 2) {
+      const uint32_t of_turn = min(2u, tiles - tile);
+      float x[2][2][4];  // tile, eight keys
+#pragma unroll 1
+      for (uint32_t j = 0; j < of_turn; ++j) {
+        const uint32_t keys = next_tile();
+        float s[2][2][4] = {};  // by half of the dimensions, eight keys each
 #pragma unroll
-      for (uint32_t k = 0; k < D / 16; ++k) {
-        uint32_t b[4];
-        load_matrices(b, keys + tile_offset<D>(lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
-        if (!kKeep) load_q(k);
-        multiply<E>(s[k % 2][0], q[kKeep ? k : 0], b[0], b[1]);
-        multiply<E>(s[k % 2][1], q[kKeep ? k : 0], b[2], b[3]);
+        for (uint32_t k = 0; k < D / 16; ++k) {
+          uint32_t b[4];
+          load_matrices(b, keys + tile_offset<D>(lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
+          if (!kKeep) load_q(k);
+          multiply<E>(s[k % 2][0], q[kKeep ? k : 0], b[0], b[1]);
+          multiply<E>(s[k % 2][1], q[kKeep ? k : 0], b[2], b[3]);
+        }
+#pragma unroll
+        for (uint32_t n = 0; n < 2; ++n) {
+#pragma unroll
+          for (uint32_t e = 0; e < 4; ++e) {
+            const float score = s[0][n][e] + s[1][n][e];
+            if (j == 0) x[0][n][e] = score, x[1][n][e] = 0;
+            if (j == 1) x[1][n][e] = score;
+          }
+        }
       }
-      const uint32_t token = token_of(i) + lane % 4 * 2;
-      float x[2][4];
+      scale(x);
       float higher[2] = {top[0], top[1]};
 #pragma unroll
-      for (uint32_t j = 0; j < 8; ++j) {
-        const uint32_t n = j / 4, e = j % 4, h = e / 2, t = token + n * 8 + e % 2;
-        x[n][e] = t >= seen[h] && t < past[h] ? scale(s[0][n][e] + s[1][n][e]) : kNothing;
-        higher[h] = fmaxf(higher[h], x[n][e]);
+      for (uint32_t i = 0; i < 16; ++i) {
+        const uint32_t j = i / 8, n = i / 4 % 2, e = i % 4, h = e / 2;
+        const uint32_t t = token_of(tile + j) + lane % 4 * 2 + n * 8 + e % 2;
+        if (t < seen[h] || t >= past[h] || (j == 1 && of_turn == 1)) x[j][n][e] = kNothing;
+        higher[h] = fmaxf(higher[h], x[j][n][e]);
       }
       float shrink[2];
 #pragma unroll
@@ -363,24 +441,38 @@ struct Pass {
         shrink[h] = top[h] == kNothing ? 0 : exp2_approx(top[h] - higher[h]);
         top[h] = higher[h];
         const float base = higher[h] == kNothing ? 0 : higher[h];
-        for (uint32_t n = 0; n < 2; ++n) {
-          for (uint32_t e = 2 * h; e < 2 * h + 2; ++e) x[n][e] = exp2_approx(x[n][e] - base);
+        float added[2];
+#pragma unroll
+        for (uint32_t j = 0; j < 2; ++j) {
+#pragma unroll
+          for (uint32_t i = 0; i < 4; ++i) {
+            float& v = x[j][i / 2][2 * h + i % 2];
+            v = exp2_approx(v - base);
+          }
+          added[j] = (x[j][0][2 * h] + x[j][0][2 * h + 1]) + (x[j][1][2 * h] + x[j][1][2 * h + 1]);
         }
-        sum[h] = sum[h] * shrink[h] + ((x[0][2 * h] + x[0][2 * h + 1]) + (x[1][2 * h] + x[1][2 * h + 1]));
+        sum[h] = sum[h] * shrink[h] + (added[0] + added[1]);
       }
-      const uint32_t weights[4] = {pack<E>(x[0][0], x[0][1]), pack<E>(x[0][2], x[0][3]), pack<E>(x[1][0], x[1][1]),
-                                   pack<E>(x[1][2], x[1][3])};
-      const uint32_t values = next_tile(i + 1);
+      if (tile > 0) {
 #pragma unroll
-      for (uint32_t n = 0; n < D / 16; ++n) {
-        uint32_t b[4];
-        load_matrices_transposed(b, values + tile_offset<D>(lane % 16, n * 2 + lane / 16));
+        for (float(&o)[4] : out) o[0] *= shrink[0], o[1] *= shrink[0], o[2] *= shrink[1], o[3] *= shrink[1];
+      }
+#pragma unroll 1
+      for (uint32_t j = 0; j < of_turn; ++j) {
+        uint32_t weights[4];
 #pragma unroll
-        for (uint32_t m = 2 * n; m < 2 * n + 2; ++m) {
-          out[m][0] *= shrink[0], out[m][1] *= shrink[0], out[m][2] *= shrink[1], out[m][3] *= shrink[1];
+        for (uint32_t i = 0; i < 4; ++i) {
+          const uint32_t n = i / 2, e = i % 2 * 2;
+          weights[i] = j == 0 ? pack<E>(x[0][n][e], x[0][n][e + 1]) : pack<E>(x[1][n][e], x[1][n][e + 1]);
         }
-        multiply<E>(out[2 * n], weights, b[0], b[1]);
-        multiply<E>(out[2 * n + 1], weights, b[2], b[3]);
+        const uint32_t values = next_tile();
+#pragma unroll
+        for (uint32_t n = 0; n < D / 16; ++n) {
+          uint32_t b[4];
+          load_matrices_transposed(b, values + tile_offset<D>(lane % 16, n * 2 + lane / 16));
+          multiply<E>(out[2 * n], weights, b[0], b[1]);
+          multiply<E>(out[2 * n + 1], weights, b[2], b[3]);
+        }
       }
     }
     gather(warp, g, lane, top, sum, out);
@@ -411,23 +503,22 @@ struct Pass {
       }
     }
     __syncthreads();
-    const uint32_t dim = a.kv.v.dim;
-    for (uint32_t i = threadIdx.x; i < w.queries * dim; i += kThreads) {
-      const uint32_t q = i / dim, d = i % dim, r = w.row_of(a, q);
-      if (r < row || r > last_row) continue;
-      const uint32_t pos = static_cast<uint32_t>(w.pos[r]);
-      const uint32_t count = cut.count(pos);
-      if (split >= count) continue;
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < w.queries * (D / 4); i += kThreads) {
+      const uint32_t q = i / (D / 4), d = i % (D / 4) * 4, count = queries[q].count;
+      if (d >= a.kv.v.dim || split >= count) continue;
       const float all = highest(q);
-      float value = 0, total = 0;
+      float value[4] = {}, total = 0;
+#pragma unroll
       for (uint32_t k = 0; k < kWarps; ++k) {
-        value += part[(k * kQueries + q) * S::kPartRow + d];
+        const auto v = *reinterpret_cast<const float4*>(part + (k * kQueries + q) * S::kPartRow + d);
+        value[0] += v.x, value[1] += v.y, value[2] += v.z, value[3] += v.w;
         total += tops[k][q] == kNothing ? 0 : sums[k][q] * exp2_approx(tops[k][q] - all);
       }
       if (count == 1) {
-        finish<1>(a, p, w, q, d, all, total, {value});
+        finish(a, p, w, queries[q], d, all, total, value);
       } else {
-        made().values[q][d] = value;
+        *reinterpret_cast<float4*>(made().values[q] + d) = {value[0], value[1], value[2], value[3]};
         if (d == 0) made().sums[q] = {all, total};
       }
     }
@@ -435,20 +526,19 @@ struct Pass {
 
   // What the cluster's splits have made together: results, or partial ones if there are other clusters.
   __device__ void fold_cluster() const {
-    const uint32_t first = split / a.cluster * a.cluster, rank = split % a.cluster, quads = a.kv.v.dim / 4;
+    const uint32_t rank = split % a.cluster, first = split - rank;
     meet(a);
-    for (uint32_t i = rank * kThreads + threadIdx.x; i < w.queries * quads; i += a.cluster * kThreads) {
-      const uint32_t q = i / quads, d = i % quads * 4, r = w.row_of(a, q);
-      if (r < row || r > last_row) continue;
-      const uint32_t count = cut.count(static_cast<uint32_t>(w.pos[r]));
-      if (count == 1 || first >= count) continue;
+#pragma unroll 1
+    for (uint32_t i = rank * kThreads + threadIdx.x; i < w.queries * (D / 4); i += a.cluster * kThreads) {
+      const uint32_t q = i / (D / 4), d = i % (D / 4) * 4, count = queries[q].count;
+      if (d >= a.kv.v.dim || count == 1 || first >= count) continue;
       float top, sum, value[4];
-      fold<4>(min(count - first, a.cluster), top, sum, value, [&](uint32_t other, float2& sums, float4& values) {
+      fold<2>(min(count - first, a.cluster), top, sum, value, [&](uint32_t other, float2& sums, float4& values) {
         const Made<D>& theirs = made().of(a, other);
         sums = theirs.sums[q], values = *reinterpret_cast<const float4*>(theirs.values[q] + d);
       });
       if (count <= a.cluster) {
-        finish<4>(a, p, w, q, d, top, sum, value);
+        finish(a, p, w, queries[q], d, top, sum, value);
       } else {
         const Partials partials(a, scratch);
         const uint64_t at = partials.at(first / a.cluster, q);
@@ -461,20 +551,22 @@ struct Pass {
 };
 
 // The last of a row's clusters folds what all have made.
+template <uint32_t D>
 __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, float* scratch) {
   const Partials partials(a, scratch);
-  const uint32_t quads = a.kv.v.dim / 4;
-  for (uint32_t i = threadIdx.x; i < w.queries * quads; i += kThreads) {
-    const uint32_t q = i / quads, d = i % quads * 4, pos = static_cast<uint32_t>(w.pos[w.row_of(a, q)]);
-    const uint32_t count = cut(a, pos).count(pos);
-    if (count <= a.cluster) continue;
+#pragma unroll 1
+  for (uint32_t i = threadIdx.x; i < w.queries * (D / 4); i += kThreads) {
+    const uint32_t q = i / (D / 4), d = i % (D / 4) * 4, row = w.row_of(a, q);
+    const uint32_t pos = static_cast<uint32_t>(w.pos[row]), count = cut(a, pos).count(pos);
+    if (d >= a.kv.v.dim || count <= a.cluster) continue;
     float top, sum, value[4];
     fold<8>((count + a.cluster - 1) / a.cluster, top, sum, value, [&](uint32_t other, float2& sums, float4& values) {
       const uint64_t at = partials.at(other, q);
       sums = __ldcg(partials.sums + at);
       values = __ldcg(reinterpret_cast<const float4*>(partials.values + at * a.kv.v.dim + d));
     });
-    finish<4>(a, p, w, q, d, top, sum, value);
+    const Query query{row, w.kv_head * a.group + (w.query + q) % a.group, 0, 0, count};
+    finish(a, p, w, query, d, top, sum, value);
   }
 }
 
@@ -495,6 +587,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     decode_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p, float* scratch,
                   uint32_t* counters) {
   extern __shared__ __align__(128) char smem[];
+  __shared__ Query queries[kQueries];
   cuda::trigger();
   Work w{};
   w.kv_head = blockIdx.x % a.kv.heads, w.seq = blockIdx.y;
@@ -519,9 +612,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     const uint32_t count = c.count(static_cast<uint32_t>(w.pos[next - 1]));
     if (first_of_cluster >= count) continue;
     most = max(most, count);
-    Pass<E, D> pass(a, p, w, scratch, smem, c, row, next - 1);
+    if (waited) __syncthreads();
+    Pass<E, D> pass(a, p, w, queries, scratch, smem, c, row, next - 1);
     if (blockIdx.z < count) {
-      if (waited) __syncthreads();
       pass.run(waited);
     } else if (!waited) {
       cuda::wait();
@@ -532,7 +625,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (!waited) return cuda::wait();
   if (most <= a.cluster || blockIdx.z != first_of_cluster) return;
   const uint32_t clusters = (most + a.cluster - 1) / a.cluster;
-  if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, clusters)) combine(a, p, w, scratch);
+  if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, clusters)) combine<D>(a, p, w, scratch);
 }
 
 template <class E, uint32_t D>
@@ -547,6 +640,9 @@ void launch(const GpuArgs& a, const cuda::Launch& l) {
 
 }  // namespace
 
+uint32_t decode_shared_bytes(uint32_t dim) {
+  return dim <= 64 ? Shape<64>::kSharedBytes : dim <= 128 ? Shape<128>::kSharedBytes : Shape<256>::kSharedBytes;
+}
 uint64_t decode_scratch_bytes(const GpuArgs& a) {
   return uint64_t{a.kv.heads} * tiles_of(a) * a.seqs * (a.most_splits / a.cluster) * queries_of_block(a) *
          (a.kv.v.dim + 2) * sizeof(float);

@@ -71,6 +71,7 @@ void with_half(uint32_t codec, F&& f) {
 // One kernel for steps of at most kDecodeRows rows a sequence: rope, append, attention, and the combination of splits.
 void decode(const GpuArgs& a, const cuda::Launch& l);
 uint32_t most_splits(const GpuArgs& a);
+uint32_t decode_shared_bytes(uint32_t dim);
 uint64_t decode_scratch_bytes(const GpuArgs& a);
 uint64_t decode_zeroed_bytes(const GpuArgs& a);
 

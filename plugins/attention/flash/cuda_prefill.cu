@@ -14,36 +14,68 @@ namespace {
 
 constexpr float kNothing = -INFINITY;
 
-constexpr uint32_t kPrepareWarps = 8;
+// A head of a row, on its way to the converted queries or to the cache.
+template <class E>
+struct PreparedHead {
+  const float* from = nullptr;
+  E* to = nullptr;  // nullptr: nothing to do
+  uint32_t dim = 0;
+  const float *weight = nullptr, *table = nullptr;
+};
+template <class E>
+__device__ PreparedHead<E> head_of_row(const GpuArgs& a, const GpuPointers& p, uint32_t row, uint32_t head) {
+  const auto pos = static_cast<uint32_t>(p.pos[row]);
+  const uint32_t q_columns = a.q_heads * a.kv.k.dim;
+  const float *x = p.q + row * a.q_row, *table = a.rotated == 0 ? nullptr : p.rope + int64_t{pos} * a.rotated;
+  if (head < a.q_heads) {
+    E* to = static_cast<E*>(p.converted) + int64_t{row} * q_columns + head * a.kv.k.dim;
+    return {x + head * a.kv.k.dim, to, a.kv.k.dim, p.q_weight, table};
+  }
+  const bool v = head >= a.q_heads + a.kv.heads;
+  const uint32_t kv_head = head - a.q_heads - (v ? a.kv.heads : 0);
+  const cuda::KvPlane& plane = v ? a.kv.v : a.kv.k;
+  if (pos >= a.kv_len) return {};
+  const cuda::KvRows rows(a.kv, plane, v ? p.values : p.keys, p.pages, static_cast<uint32_t>(p.slot[row]), kv_head);
+  return {x + q_columns + (v ? a.kv.heads * a.kv.k.dim : 0) + kv_head * plane.dim, reinterpret_cast<E*>(rows.at(pos)),
+          plane.dim, v ? nullptr : p.k_weight, v ? nullptr : table};
+}
 
-// A warp takes one head of a row: of Q and, if they are to be appended, of K and V.
-template <class E, uint32_t kPerLane>
+constexpr uint32_t kPrepareWarps = 4, kPrepareHeads = 8;
+
+// A warp takes some heads of a row: of Q and, if they are to be appended, of K and V. It reads all before it writes.
+template <class E, uint32_t D>
 __global__ void __launch_bounds__(32 * kPrepareWarps)
     prepare_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p) {
   cuda::wait();
-  const uint32_t head = blockIdx.x * kPrepareWarps + threadIdx.x / 32, q_columns = a.q_heads * a.kv.k.dim;
-  if (head >= a.q_heads + (a.append != 0 ? 2 * a.kv.heads : 0)) return;
+  const uint32_t heads = a.q_heads + (a.append != 0 ? 2 * a.kv.heads : 0),
+                 first = (blockIdx.x * kPrepareWarps + threadIdx.x / 32) * kPrepareHeads,
+                 end = min(first + kPrepareHeads, heads);
   for (uint32_t row = blockIdx.y; row < min(*p.live, a.rows); row += gridDim.y) {
     if (p.slot[row] < 0) continue;
-    const auto pos = static_cast<uint32_t>(p.pos[row]);
-    const float* x = p.q + row * a.q_row;
-    const float* table = a.rotated == 0 ? nullptr : p.rope + int64_t{pos} * a.rotated;
-    if (head < a.q_heads) {
-      E* to = static_cast<E*>(p.converted) + int64_t{row} * q_columns + head * a.kv.k.dim;
-      prepare_head<kPerLane>(a, x + head * a.kv.k.dim, a.kv.k.dim, p.q_weight, table,
-                             [&](uint32_t d, float value) { to[d] = cuda::from_float<E>(value); });
+    if (!LaneTurn<D>::fits(a)) {
+      for (uint32_t head = first; head < end; ++head) {
+        const auto h = head_of_row<E>(a, p, row, head);
+        if (h.to == nullptr) continue;
+        prepare_head<D / 32>(a, h.from, h.dim, h.weight, h.table,
+                             [&](uint32_t d, float value) { h.to[d] = cuda::from_float<E>(value); });
+      }
       continue;
     }
-    const bool v = head >= a.q_heads + a.kv.heads;
-    const uint32_t kv_head = head - a.q_heads - (v ? a.kv.heads : 0);
-    const cuda::KvPlane& plane = v ? a.kv.v : a.kv.k;
-    if (pos >= a.kv_len) continue;
-    auto* to = reinterpret_cast<E*>(
-        cuda::KvRows(a.kv, plane, v ? p.values : p.keys, p.pages, static_cast<uint32_t>(p.slot[row]), kv_head).at(pos));
-    if (to == nullptr) continue;
-    x += q_columns + (v ? a.kv.heads * a.kv.k.dim : 0) + kv_head * plane.dim;
-    prepare_head<kPerLane>(a, x, plane.dim, v ? nullptr : p.k_weight, v ? nullptr : table,
-                           [&](uint32_t d, float value) { to[d] = cuda::from_float<E>(value); });
+    PreparedHead<E> h[kPrepareHeads];
+    float x[kPrepareHeads][LaneTurn<D>::kOwn];
+#pragma unroll
+    for (uint32_t i = 0; i < kPrepareHeads; ++i) {
+      if (first + i < end) h[i] = head_of_row<E>(a, p, row, first + i);
+      if (h[i].to != nullptr) load_own<D>(h[i].from, x[i]);
+    }
+    LaneTurn<D> turn;
+    turn.load(a, a.rotated == 0 ? nullptr : p.rope + int64_t{p.pos[row]} * a.rotated);
+#pragma unroll
+    for (uint32_t i = 0; i < kPrepareHeads; ++i) {
+      if (h[i].to == nullptr) continue;
+      if (h[i].table != nullptr) turn.apply(x[i]);
+      store_own<E, D>(x[i], h[i].to);
+    }
   }
 }
 
@@ -154,7 +186,7 @@ struct Prefill {
         if (i * 8 >= a.kv.v.dim) break;
         to[i * 8] = out[i][2 * h] * n.weight, to[i * 8 + 1] = out[i][2 * h + 1] * n.weight;
       }
-      if (a.want_lse != 0 && lane % 4 == 0) p.lse[row * a.lse_row + head] = n.lse;
+      if (a.want_lse != 0 && lane % 4 == 0) p.lse[row * a.lse_row + head] = n.lse();
     }
   }
 
@@ -207,10 +239,14 @@ void launch(const GpuArgs& a, const cuda::Launch& l) {
 
 void prepare(const GpuArgs& a, const cuda::Launch& l) {
   constexpr uint32_t kMostRowBlocks = 32768;  // further rows are taken in turns
+  constexpr uint32_t kPerBlock = kPrepareWarps * kPrepareHeads;
   const uint32_t heads = a.q_heads + (a.append != 0 ? 2 * a.kv.heads : 0);
   with_half(a.kv.k.codec, [&]<class E>(E) {
-    l(std::max(a.kv.k.dim, a.kv.v.dim) <= 128 ? &prepare_kernel<E, 4> : &prepare_kernel<E, 8>,
-      {.blocks = {(heads + kPrepareWarps - 1) / kPrepareWarps, std::min(a.rows, kMostRowBlocks)},
+    const uint32_t dim = std::max(a.kv.k.dim, a.kv.v.dim);
+    l(dim <= 64    ? &prepare_kernel<E, 64>
+      : dim <= 128 ? &prepare_kernel<E, 128>
+                   : &prepare_kernel<E, 256>,
+      {.blocks = {(heads + kPerBlock - 1) / kPerBlock, std::min(a.rows, kMostRowBlocks)},
        .threads = {32 * kPrepareWarps}},
       a, pointers(a, l));
   });

@@ -14,6 +14,10 @@
 #include "prefill.cuh"
 #include "warpgroup.cuh"
 
+#if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#pragma nv_diag_suppress 177  // what nothing but the kernel for sm_90a refers to
+#endif
+
 namespace tenon::flash {
 namespace {
 
@@ -273,7 +277,7 @@ struct Consumer {
       for (uint32_t i = 0; i < D / 8; ++i) {
         *reinterpret_cast<float2*>(to + i * 8) = {out[4 * i + 2 * h] * n.weight, out[4 * i + 2 * h + 1] * n.weight};
       }
-      if (a.want_lse != 0 && lane % 4 == 0) p.lse[r * a.lse_row + blockIdx.x] = n.lse;
+      if (a.want_lse != 0 && lane % 4 == 0) p.lse[r * a.lse_row + blockIdx.x] = n.lse();
     }
   }
 };

@@ -50,19 +50,82 @@ __device__ __forceinline__ void prepare_head(const GpuArgs& a, const float* x, u
   }
 }
 
+// Rope, by one warp, of heads of D dimensions of which all turn or none; each lane has the elements from kOwn * lane
+// on.
+template <uint32_t D>
+class LaneTurn {
+ public:
+  static constexpr uint32_t kOwn = D / 32;
+  __device__ static bool fits(const GpuArgs& a) {
+    return a.normed == 0 && a.kv.k.dim == D && a.kv.v.dim == D &&
+           (a.rotated == 0 || static_cast<uint32_t>(a.rotated) == D);
+  }
+  // table: the rope's row for the position, or nullptr.
+  __device__ void load(const GpuArgs& a, const float* table) {
+    halves_ = a.pairing == 0;
+#pragma unroll
+    for (uint32_t i = 0; i < kOwn; ++i) {
+      const uint32_t d = threadIdx.x % 32 * kOwn + i;
+      const bool second = halves_ ? d >= D / 2 : d % 2 != 0;
+      const float2 turn =
+          table == nullptr ? float2{1, 0} : reinterpret_cast<const float2*>(table)[halves_ ? d % (D / 2) : d / 2];
+      cos_[i] = turn.x, sin_[i] = second ? turn.y : -turn.y;
+    }
+  }
+  __device__ void apply(float (&x)[kOwn]) const {
+    float other[kOwn];
+#pragma unroll
+    for (uint32_t i = 0; i < kOwn; ++i) other[i] = halves_ ? __shfl_xor_sync(~0u, x[i], 16) : x[i ^ 1];
+#pragma unroll
+    for (uint32_t i = 0; i < kOwn; ++i) x[i] = fmaf(other[i], sin_[i], x[i] * cos_[i]);
+  }
+
+ private:
+  bool halves_ = true;
+  float cos_[kOwn], sin_[kOwn];
+};
+
+// A lane's elements of a head, from memory and, rounded, into memory or shared memory. Heads lie at multiples of 16
+// bytes.
+template <uint32_t D>
+__device__ __forceinline__ void load_own(const float* head, float (&x)[D / 32]) {
+  const float* from = head + threadIdx.x % 32 * (D / 32);
+#pragma unroll
+  for (uint32_t i = 0; i < D / 32; i += 2) {
+    const auto v = *reinterpret_cast<const float2*>(from + i);
+    x[i] = v.x, x[i + 1] = v.y;
+  }
+}
+template <class E, uint32_t D>
+struct alignas(D / 16) OwnElements {
+  uint32_t word[D / 64];
+  __device__ explicit OwnElements(const float (&x)[D / 32]) {
+    for (uint32_t i = 0; i < D / 64; ++i) word[i] = pack<E>(x[2 * i], x[2 * i + 1]);
+  }
+};
+template <class E, uint32_t D>
+__device__ __forceinline__ void store_own(const float (&x)[D / 32], E* head) {
+  *reinterpret_cast<OwnElements<E, D>*>(head + threadIdx.x % 32 * (D / 32)) = OwnElements<E, D>(x);
+}
+
 // What a query's values are multiplied by, and its log-sum-exp; top and sum are its softmax's, in units of log2.
-struct Normalizer {
-  float weight, lse;
-  __device__ Normalizer(const GpuArgs& a, const GpuPointers& p, uint32_t q_head, float top, float sum) {
+class Normalizer {
+ public:
+  __device__ Normalizer(const GpuArgs& a, const GpuPointers& p, uint32_t q_head, float top, float sum)
+      : top_(top), sum_(sum) {
     float shrink = 1;
     if (a.has_sink != 0) {
-      const float sink = p.sink[q_head] * kLog2E, higher = fmaxf(top, sink);
-      shrink = exp2_approx(top - higher);
-      sum = sum * shrink + exp2_approx(sink - higher);
-      top = higher;
+      const float sink = p.sink[q_head] * kLog2E;
+      top_ = fmaxf(top, sink), shrink = exp2_approx(top - top_);
+      sum_ = sum * shrink + exp2_approx(sink - top_);
     }
-    weight = shrink / sum, lse = (top + log2f(sum)) * kLn2;
+    weight = shrink / sum_;
   }
+  __device__ float lse() const { return (top_ + log2f(sum_)) * kLn2; }
+  float weight;
+
+ private:
+  float top_, sum_;
 };
 
 }  // namespace tenon::flash

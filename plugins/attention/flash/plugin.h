@@ -32,6 +32,7 @@ class Flash : public sdk::Attention<Flash> {
   uint32_t split_;
   uint32_t isa_ = 0;               // CPU: index for kernels()
   uint32_t arch_ = 0, units_ = 0;  // GPU: 90 for sm_90, multiprocessors
+  uint64_t shared_ = 0;            // GPU: bytes of shared memory of a multiprocessor
 };
 
 }  // namespace tenon::flash

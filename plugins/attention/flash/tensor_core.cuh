@@ -113,6 +113,15 @@ struct ScoreScale {
     const float e = exp2_approx(2 * kLog2E * factor * x);  // tanh(y) = 1 - 2 / (exp(2y) + 1)
     return cap * (1 - __fdividef(2, e + 1));
   }
+  template <uint32_t kTiles>
+  __device__ void operator()(float (&x)[kTiles][2][4]) const {
+    if (cap == 0) {
+#pragma unroll
+      for (uint32_t i = 0; i < kTiles * 8; ++i) x[i / 8][i / 4 % 2][i % 4] *= factor;
+    } else {
+      for (uint32_t i = 0; i < kTiles * 8; ++i) x[i / 8][i / 4 % 2][i % 4] = (*this)(x[i / 8][i / 4 % 2][i % 4]);
+    }
+  }
 };
 __device__ __forceinline__ ScoreScale score_scale(float scale, float softcap) {
   return softcap == 0 ? ScoreScale{scale * kLog2E, 0} : ScoreScale{scale / softcap, softcap * kLog2E};

@@ -28,6 +28,7 @@ class CudaDevice : public sdk::ComponentDefaults {
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
 
+  void make_current() const;  // of the calling thread; throws
   cudaStream_t new_stream();  // lives as long as the device
 
   // Each instance has its own table.

@@ -16,12 +16,12 @@ __global__ void __launch_bounds__(cuda::kClusterThreads, 2)
   const double greatest = cuda::greatest_of_row(row, s.most), log_p = records[row.slot].log_p;
   cuda::write_kept(in, row, kept, s.scan,
                    [&](float logit, int32_t) { return logit == greatest || logit - greatest >= log_p; });
-  cooperative_groups::this_cluster().sync();  // others may still be reading s
+  cuda::this_cluster().sync();  // others may still be reading s
 }
 
 void keep(const cuda::CandidateGrid& g, const cuda::Launch& l) {
-  l(&keep_kernel, cuda::cluster_grid(g), cuda::CandidateInput(g, l), l.ptr<const MinP::Record>(sdk::cpu::kFilterParams),
-    cuda::Kept(g, l));
+  l(&keep_kernel, cuda::cluster_grid(&keep_kernel, g), cuda::CandidateInput(g, l),
+    l.ptr<const MinP::Record>(sdk::cpu::kFilterParams), cuda::Kept(g, l));
 }
 
 }  // namespace

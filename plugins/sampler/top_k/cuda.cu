@@ -14,7 +14,6 @@
 namespace tenon::top_k {
 namespace {
 
-namespace cg = cooperative_groups;
 using cuda::kClusterThreads, cuda::kClusterWarps, cuda::kMostClusterBlocks;
 
 constexpr uint32_t kMostFloor = 1024;  // k above this has no floor
@@ -63,7 +62,7 @@ __device__ bool find_bin(const uint32_t (&value)[kMostClusterBlocks], uint32_t l
 // Rising bits that k or more entries reach, 0 if fewer are known to: the k-th largest of all threads' greatest, or
 // somewhat less. The same in every block.
 __device__ uint32_t find_floor(uint32_t k, Shared& s) {
-  const cg::cluster_group cluster = cg::this_cluster();
+  const auto cluster = cuda::this_cluster();
   uint32_t value[kMostClusterBlocks], low = ~0u, high = 0;
   for (uint32_t r = 0; r < kMostClusterBlocks; ++r) {
     value[r] = r < cluster.num_blocks() ? cluster.map_shared_rank(s.most, r)[threadIdx.x] : 0;
@@ -143,7 +142,7 @@ __device__ uint32_t room_for(uint32_t n) {
 // Few keys, by the first block; the others keep theirs in place for it.
 __device__ void finish_few(const cuda::CandidateInput& in, const cuda::CandidateRow& row, const Pointers& p, uint32_t n,
                            Shared& s) {
-  const cg::cluster_group cluster = cg::this_cluster();
+  const auto cluster = cuda::this_cluster();
   if (cluster.block_rank() == 0) {
     const uint32_t room = room_for(n);
     uint32_t end = s.count;
@@ -172,7 +171,7 @@ __device__ void finish_few(const cuda::CandidateInput& in, const cuda::Candidate
 // Any number of keys, by the whole cluster. before: of the blocks in front.
 __device__ void finish_many(const cuda::CandidateInput& in, const cuda::CandidateRow& row, const Pointers& p,
                             uint32_t n, uint32_t before, uint32_t floor, Shared& s) {
-  const cg::cluster_group cluster = cg::this_cluster();
+  const auto cluster = cuda::this_cluster();
   const uint32_t thread = cluster.block_rank() * kClusterThreads + threadIdx.x;
   const uint32_t threads = cluster.num_blocks() * kClusterThreads, room = room_for(n);
   uint64_t* keys = p.keys + row.row * p.room;
@@ -187,7 +186,7 @@ __global__ void __launch_bounds__(kClusterThreads, 2) keep_kernel(cuda::Candidat
   __shared__ Shared s;
   cuda::CandidateRow row;
   if (!cuda::open(in, row)) return;
-  const cg::cluster_group cluster = cg::this_cluster();
+  const auto cluster = cuda::this_cluster();
   const uint32_t k = p.record[row.slot].k;
   if (threadIdx.x == 0) s.count = s.placed = 0;
   uint32_t most = 0;
@@ -218,7 +217,7 @@ __global__ void __launch_bounds__(kClusterThreads, 2) keep_kernel(cuda::Candidat
 void keep(const cuda::CandidateGrid& g, const cuda::Launch& l) {
   const Pointers p{l.ptr<const TopK::Record>(kParams), l.ptr<float>(kKeptLogit), l.ptr<int32_t>(kKeptId),
                    l.ptr<int32_t>(kKeptCount),         l.scratch<uint64_t>(),    std::bit_ceil(g.width)};
-  l(&keep_kernel, cuda::cluster_grid(g), cuda::CandidateInput(g, l), p);
+  l(&keep_kernel, cuda::cluster_grid(&keep_kernel, g), cuda::CandidateInput(g, l), p);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 namespace tenon::top_p {
 namespace {
 
-namespace cg = cooperative_groups;
 using cuda::kClusterThreads, cuda::kClusterWarps;
 
 constexpr uint32_t kDigitBits = 8, kKeyBits = 64, kIdBits = 32;
@@ -36,7 +35,7 @@ struct Search {
 
 // Sums the weights of what fits by the next digit, over the cluster; this thread's digit's.
 __device__ uint64_t sum_digits(const cuda::CandidateRow& row, const Search& search, unsigned long long* sum) {
-  const cg::cluster_group cluster = cg::this_cluster();
+  const auto cluster = cuda::this_cluster();
   cuda::for_each_entry(row, [&](uint32_t i, float logit) {
     if (!(logit > cuda::kOut)) return;
     const float d = distance(logit, search.greatest);
@@ -99,12 +98,12 @@ __global__ void __launch_bounds__(kClusterThreads, 2)
   cuda::write_kept(in, row, kept, s.kept, [&](float logit, int32_t id) {
     return logit > cuda::kOut && sdk::cpu::candidate_key(logit, id) >= threshold;
   });
-  cg::this_cluster().sync();  // others may still be reading s
+  cuda::this_cluster().sync();  // others may still be reading s
 }
 
 void keep(const cuda::CandidateGrid& g, const cuda::Launch& l) {
-  l(&keep_kernel, cuda::cluster_grid(g), cuda::CandidateInput(g, l), l.ptr<const TopP::Record>(sdk::cpu::kFilterParams),
-    cuda::Kept(g, l));
+  l(&keep_kernel, cuda::cluster_grid(&keep_kernel, g), cuda::CandidateInput(g, l),
+    l.ptr<const TopP::Record>(sdk::cpu::kFilterParams), cuda::Kept(g, l));
 }
 
 }  // namespace

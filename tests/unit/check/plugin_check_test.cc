@@ -117,6 +117,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{"other_major", "descriptor.note", "plugin ABI 2.0"},
                       Broken{"stale_layout", "descriptor.note", "another draft of sampler/1"},
                       Broken{"unknown_kind", "descriptor.note", "samplor"},
+                      Broken{"on_host", "descriptor.note", "is for the device \"host\""},
                       Broken{"schema_mismatch", "loading.open", "are not those that its note promises"},
                       Broken{"note_contradicts", "loading.open", "its table says sampler/good for cpu"},
                       Broken{"missing_library", "loading.open", "libtenon_bad_stub.so"},

@@ -7,6 +7,7 @@
 
 #include "fake_schemas.h"
 #include "tenon/core/config.h"
+#include "tenon/core/registry.h"
 
 namespace tenon {
 namespace {
@@ -44,6 +45,40 @@ TEST(ConfigErrors, UnknownKeyNamesTheNearest) {
   EXPECT_THAT(errors("[quantization]\noverrides = []\n"), HasSubstr("did you mean \"override\" (an array of tables)?"));
   EXPECT_THAT(errors("[sampler]\nchain = [{use = \"top_k\", K = 1}]\n"),
               StartsWith("p.toml:2:26: error: sampler.top_k: unknown key \"K\""));
+}
+
+// Before any device is opened, and with one that this machine may not have.
+TEST(ConfigErrors, AComponentForTheCpuOnlyIsRefusedOnCuda) {
+  Registry registry;
+  const auto add = [&](const char* kind, const char* name, const char* device) {
+    registry.add_builtin({kind, name, device, "", nullptr, nullptr, nullptr});
+  };
+  add("device", "cuda", "cuda");
+  add("scheduler", "single", "");
+  std::string file = "[device]\nuse = \"cuda\"\n[scheduler]\nuse = \"single\"\n";
+  for (const char* kind : {"attention", "draft", "kv_cache", "quantization"}) {
+    add(kind, "plain", "cpu");
+    file += std::string("[") + kind + "]\nuse = \"plain\"\n";
+  }
+  add("sampler", "plain", "cpu");
+  add("draft", "hosted", "host");
+  file += "[sampler]\nselect = \"plain\"\n";
+  RegistrySchemas schemas(registry);
+  const auto errors_with = [&](const std::vector<std::string>& set) -> std::string {
+    try {
+      resolve(parse_config({{"p.toml", file}}, set, "m"), schemas);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const std::string refused = errors_with({});
+  for (const char* what :
+       {"p.toml:6:7: error: no attention", "p.toml:8:7: error: no draft", "p.toml:10:7: error: no kv_cache",
+        "p.toml:12:7: error: no quantization", "p.toml:14:10: error: no sampler"}) {
+    EXPECT_THAT(refused, HasSubstr(what + std::string(" named \"plain\" for device cuda: it exists for cpu only;")));
+  }
+  EXPECT_THAT(errors_with({"draft.use=hosted"}), testing::Not(HasSubstr("draft")));
 }
 
 TEST(ConfigErrors, MistypedValuesSayWhatWasFound) {

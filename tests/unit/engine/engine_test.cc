@@ -115,6 +115,16 @@ TEST(Engine, SequencesOfABatchAreAsIfAlone) {
   for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(results[i].tokens, alone->generate(requests[i]).tokens) << i;
 }
 
+TEST(Engine, AsManySequencesAsAStepHasRows) {
+  std::vector<std::string> set = kGreedy;
+  const auto alone = open(kTiny, set);
+  set.insert(set.end(), {"scheduler.use=lockstep", "scheduler.sequences=4", "scheduler.prefill_rows=4"});
+  const std::vector<Request> requests(4, request(prompt(3), 5));
+  for (const Result& r : open(kTiny, set)->generate(requests)) {
+    EXPECT_EQ(r.tokens, alone->generate(requests[0]).tokens);
+  }
+}
+
 TEST(Engine, AnAttentionThatCannotReadTheCacheIsRefusedOrGetsACopy) {
   std::vector<std::string> set = kGreedy;
   set.insert(set.end(), {"attention.use=reference", "kv_cache.format=fp16"});

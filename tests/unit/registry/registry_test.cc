@@ -97,6 +97,28 @@ TEST(Registry, AnUnknownNameListsWhatIsThereAndWhatComesClose) {
                     HasSubstr("kv_cache")));
 }
 
+TEST(Registry, WhatIsThereForTheCpuOnlyIsRefusedOnCuda) {
+  for (const char* kind : {"attention", "draft", "kv_cache", "quantization", "sampler"}) {
+    Registry registry;
+    registry.add_builtin({kind, "plain", "cpu", "", nullptr, nullptr, nullptr});
+    registry.add_builtin({kind, "fast", "cuda", "", nullptr, nullptr, nullptr});
+    EXPECT_EQ(
+        error_of([&] { registry.load(kind, "plain", "cuda"); }),
+        std::string("error: no ") + kind + " named \"plain\" for device cuda: it exists for cpu only; installed: fast");
+  }
+}
+
+TEST(Registry, ADraftOnTheHostIsThereForEveryDeviceWithoutItsOwn) {
+  Registry registry;
+  registry.add_builtin({"draft", "both", "cpu", "", nullptr, nullptr, nullptr});
+  registry.add_builtin({"draft", "both", "host", "", nullptr, nullptr, nullptr});
+  registry.add_builtin({"draft", "both", "zeta", "", nullptr, nullptr, nullptr});
+  EXPECT_EQ(registry.load("draft", "both", "cpu").info.device, "cpu");
+  EXPECT_EQ(registry.load("draft", "both", "cuda").info.device, "host");
+  EXPECT_EQ(registry.load("draft", "both", "zeta").info.device, "zeta");
+  EXPECT_THAT(registry.names("draft", "cuda"), ElementsAre("both"));
+}
+
 TEST(Registry, BuiltInComponentsUseTheSameDoor) {
   Registry registry;
   const auto made = std::make_shared<const int>(7);
@@ -195,6 +217,7 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"other_major", "was built for plugin ABI 2.0; this host has 1.0"},
         Broken{"stale_layout", "was built against another draft of sampler/1 (its layout is "},
         Broken{"unknown_kind", "is of the kind \"samplor\", which this host does not know; did it mean \"sampler\"?"},
+        Broken{"on_host", "is for the device \"host\", which stands for any; a sampler states the one that it runs on"},
         Broken{"no_plugin", "is no Tenon plugin"}, Broken{"schema_mismatch", "are not those that its note promises"},
         Broken{"note_contradicts", "its note says sampler/food for cpu, its table says sampler/good for cpu"},
         Broken{"no_symbol", "does not export tenon_plugin_v1: "},

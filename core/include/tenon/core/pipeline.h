@@ -89,7 +89,8 @@ class Pipeline {
   uint64_t weight_bytes() const;       // of the matrices as they are multiplied, stores and mapped
   uint64_t step_weight_bytes() const;  // that a step reads: without an embedding that is only looked up
 
-  // Allocates and loads. Throws Error(kMemory) before anything is allocated if the plan does not fit.
+  // Allocates and loads. Throws Error(kMemory) before anything is allocated if the plan does not fit. After any other
+  // error all that is left is to destroy the pipeline, which gives everything back.
   void load(const LoadProgress& progress = {});
   uint64_t allocated() const;   // now, on the device
   uint64_t high_water() const;  // at most, so far
@@ -111,6 +112,11 @@ class Pipeline {
   uint64_t kv_used_bytes(uint32_t kv_len) const;
   // Up to out.size() tokens that may follow; how many.
   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out);
+
+  // Once loaded: who is told of the ops of the steps from now on; {} for nobody. Graphs are captured anew afterwards, so
+  // that a profiler that was attached meanwhile sees them come about. When it returns, nothing is under way on the
+  // device. Throws Error.
+  void watch(OpWatch watch);
 
   // Where this thread records, once loaded. Records nothing without a recorder.
   trace::Track& track();

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -127,6 +128,14 @@ class Program {
   Memory memory_;
   std::vector<tenon_launch> launches_;
   std::vector<void*> pointers_, addresses_;
+};
+
+// Who is told of what a step runs, on the thread that runs it. Both are there or neither; they do not throw.
+struct OpWatch {
+  // Before a program runs: true if its ops are to be launched one by one, where else a captured graph is replayed.
+  std::function<bool(const Program& program)> begin = {};
+  // Just before an op is launched or computed, and with ops().size() behind the last one; not in a graph.
+  std::function<void(const Program& program, size_t op)> op = {};
 };
 
 // Records one program: hands components a tenon_recorder and plans the result.

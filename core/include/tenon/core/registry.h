@@ -16,10 +16,14 @@
 
 namespace tenon {
 
+// The device of a component that runs on the host, whatever the pipeline's device is. Only a draft can.
+inline constexpr std::string_view kHostDevice = "host";
+
 // One component on offer.
 struct ComponentInfo {
   std::string kind, name;
-  std::string device;  // "cpu", "cuda"; "" for kinds that are of no device (tokenizer, weights, model, scheduler)
+  std::string
+      device;  // "cpu", "cuda", "host"; "" for kinds that are of no device (tokenizer, weights, model, scheduler)
   std::filesystem::path library;  // empty: built in
   std::string schema_hash, layout_hash, targets;
   std::filesystem::path root;  // the search root that it came from
@@ -69,7 +73,8 @@ class Registry {
   const std::vector<ScanNotice>& notices() const;
   std::vector<std::string> names(std::string_view kind, std::string_view device = {}) const;
 
-  // Opens the library if need be, and checks it against its note. device "" matches a component of any device.
+  // Opens the library if need be, and checks it against its note. device "" matches a component of any device, and one
+  // of kHostDevice matches any device that it is not there for itself.
   // Throws Error(kPlugin): unknown name (lists what is installed and what comes close), another device only, a library
   // that does not load (with the loader's own words), a table that contradicts the note.
   const LoadedComponent& load(std::string_view kind, std::string_view name, std::string_view device = {});
@@ -83,7 +88,7 @@ class Registry {
 class Instance {
  public:
   Instance() = default;
-  // Throws Error(kPlugin) with the component's own reason.
+  // Throws Error(kPlugin), or Error(kMemory) for TENON_NO_SPACE, with the component's own reason.
   Instance(const LoadedComponent& component, const tenon_params& params, const tenon_env& env);
   ~Instance();
   Instance(Instance&& other) noexcept;

@@ -148,15 +148,36 @@ __device__ void select(const CandidateInput& in, int32_t* next, Selection* selec
 
 constexpr uint32_t kClusterThreads = 512, kClusterWarps = kClusterThreads / kWarp, kMostClusterBlocks = 8;
 
-inline Grid cluster_grid(const CandidateGrid& g) {
-  const uint32_t blocks = g.dense() ? kMostClusterBlocks : 1;
+template <class... P>
+Grid cluster_grid(void (*kernel)(P...), const CandidateGrid& g) {
+  const uint32_t blocks = g.dense() && has_clusters(kernel) ? kMostClusterBlocks : 1;
   return {.blocks = {blocks, g.rows}, .threads = {kClusterThreads}, .cluster = blocks};
 }
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+// A GPU without clusters has them of one block.
+struct OneBlock {
+  __device__ void sync() const { __syncthreads(); }
+  __device__ uint32_t num_blocks() const { return 1; }
+  __device__ uint32_t block_rank() const { return 0; }
+  template <class T>
+  __device__ T* map_shared_rank(T* p, uint32_t) const {
+    return p;
+  }
+};
+__device__ inline OneBlock this_cluster() {
+  return {};
+}
+#else
+__device__ inline cooperative_groups::cluster_group this_cluster() {
+  return cooperative_groups::this_cluster();
+}
+#endif
 
 // The greatest over a cluster, in every thread. shared: one for every warp and one more, not written again before the
 // cluster has met another time.
 __device__ inline uint32_t cluster_max(uint32_t value, uint32_t* shared) {
-  const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+  const auto cluster = this_cluster();
   value = __reduce_max_sync(kAllLanes, value);
   if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = value;
   __syncthreads();

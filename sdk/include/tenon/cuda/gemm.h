@@ -5,9 +5,8 @@
 //   1. x to the weights' type, normalized on the way (gemm_rows.cuh), into a temporary. f16 saturates at 65504. Not for
 //      f32 weights without a norm.
 //   2. the product, f32 sums, with bias and residual in its epilogue (gemm_tuning.h: how the algorithm is chosen).
-//   3. for SILU_MUL: bias and silu(gate) * up. The product then goes to a temporary, in f16 (and so below 65504) for
-//      f16 weights, else in f32; in pieces of kSiluPieceRows rows, since for a whole prompt it would be the largest
-//      activation of all.
+//   3. for SILU_MUL: bias and silu(gate) * up. The product then goes to a temporary in f32, in pieces of kSiluPieceRows
+//      rows, since for a whole prompt it would be the largest activation of all.
 // f32 weights are multiplied in f32, without TF32.
 #pragma once
 
@@ -134,7 +133,7 @@ inline void record_gemm(sdk::Recorder& rec, const GemmCall& call) {
   }
   if (!chains.silu) return detail::record_product(rec, call, x, call.y, chains.bias, chains.addend, 1);
   const int64_t pieces = (rows + kSiluPieceRows - 1) / kSiluPieceRows, piece = (rows + pieces - 1) / pieces;
-  const tenon_tid product = rec.temp(sdk::tensor(call.w_format == TENON_F16 ? TENON_F16 : TENON_F32, {piece, call.n}));
+  const tenon_tid product = rec.temp(sdk::tensor(TENON_F32, {piece, call.n}));
   for (int64_t first = 0; first < rows; first += piece) {
     const int64_t count = std::min(piece, rows - first);
     const double share = static_cast<double>(count) / static_cast<double>(rows);

@@ -314,7 +314,7 @@ struct GroupedFormat {
         for (int n = 0; n < N; ++n) {
           sum[n] = x.sum(group + own, n);
 #pragma unroll
-          for (int t = 0; t < T; ++t) begin(c[t][n], sum[n]);
+          for (int t = 0; t < T; ++t) c[t][n][0] = c[t][n][1] = c[t][n][2] = c[t][n][3] = 0;
         }
       }
       uint4 f[N];
@@ -364,8 +364,7 @@ struct GroupedFormat {
           if (!own) f = {0, 0, 0, 0};
 #pragma unroll
           for (int t = 0; t < T; ++t) {
-            float c[4];
-            begin(c, sum);
+            float c[4] = {};
             mma_step<Half>(c, a[t][0], f, 0);
             mma_step<Half>(c, a[t][1], f, 1);
             scale(acc[t][n], 2 * half, c, sum, scales[t]);
@@ -374,17 +373,14 @@ struct GroupedFormat {
       }
     }
   }
-  static __device__ __forceinline__ void begin(float (&c)[4], float sum) {
-    c[0] = c[2] = Weights::kBias != 0 ? -Weights::kBias * sum : 0, c[1] = c[3] = 0;
-  }
-  // acc[at], of row g, and acc[at + 1] += s c + z X, where c began with -bias X, X the group's sum of x; all in steps
-  // of 2^-24.
+  // acc[at], of row g, and acc[at + 1] += s c + (z - bias s) X, X the group's sum of x; all in steps of 2^-24.
   static __device__ __forceinline__ void scale(float (&acc)[kAcc], uint32_t at, const float (&c)[4], float sum,
                                                const typename Scales::Words& scales) {
 #pragma unroll
     for (uint32_t row = 0; row < 2; ++row) {
-      acc[at + row] = fmaf(Scales::scale(scales, row), c[2 * row] + c[2 * row + 1], acc[at + row]);
-      if (Scales::kOffsets) acc[at + row] = fmaf(Scales::offset(scales, row), sum, acc[at + row]);
+      const float s = Scales::scale(scales, row), least = fmaf(-Weights::kBias, s, Scales::offset(scales, row));
+      acc[at + row] = fmaf(s, c[2 * row] + c[2 * row + 1], acc[at + row]);
+      acc[at + row] = fmaf(least, sum, acc[at + row]);
     }
   }
 };

@@ -26,10 +26,11 @@ inline constexpr uint32_t kMatvecRows = 16;  // at most
 struct MatvecArgs {
   TileMap map;
   uint32_t k, rows;
-  uint32_t blocks;  // at most; multiprocessors
-  uint32_t stages;  // of a warp's ring, at most
-  uint32_t silu;    // 1: y = silu(first half) * second half; map.halves is 1 then, and there is no addend
-  uint32_t large;   // 1: a large block, else a small one; see block_size.h
+  uint32_t blocks;            // at most; multiprocessors
+  uint32_t stages;            // of a warp's ring, at most
+  uint32_t silu;              // 1: y = silu(first half) * second half; map.halves is 1 then, and there is no addend
+  uint32_t large;             // 1: a large block, else a small one; see block_size.h
+  uint32_t most_block_bytes;  // of shared memory that the GPU gives a block
   float eps;
   int64_t x_stride, y_stride, addend_stride;  // in elements
 };
@@ -283,10 +284,13 @@ class Matvec {
  private:
   static constexpr uint32_t kLeastRingBytes = kMatvecWarps * 3 * 1024;
 
+  static uint32_t block_bytes(const MatvecArgs& a) {
+    return std::min(a.large != 0 ? kLargeBlockBytes : kSmallBlockBytes, a.most_block_bytes);
+  }
   template <int T, bool kShared>
   static uint32_t stages(const MatvecArgs& a, uint32_t rows) {
     const MatvecLayout none = matvec_layout<F, T, kShared>(a.k, rows, 0);
-    const uint32_t room = a.large != 0 ? kLargeBlockBytes : kSmallBlockBytes;
+    const uint32_t room = block_bytes(a);
     if (none.bytes >= room) return 0;
     return std::min(a.stages, (room - none.bytes) / (kMatvecWarps * (T * F::kChunkBytes + 8)));
   }
@@ -308,9 +312,7 @@ class Matvec {
     constexpr uint32_t kRows = kShared ? 1 : 4 * N;
     a.stages = stages<T, kShared>(a, kRows);
     launch(&matvec_kernel<F, T, N, kShared>,
-           {.blocks = {std::min(a.blocks, a.map.tiles())},
-            .threads = {kMatvecThreads},
-            .shared_bytes = a.large != 0 ? kLargeBlockBytes : kSmallBlockBytes},
+           {.blocks = {std::min(a.blocks, a.map.tiles())}, .threads = {kMatvecThreads}, .shared_bytes = block_bytes(a)},
            a, p);
   }
 };

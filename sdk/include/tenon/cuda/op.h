@@ -25,6 +25,15 @@ struct Grid {
   dim3 cluster = {};        // blocks of a cluster; more than one needs sm_90
 };
 
+// Whether a kernel was compiled for clusters: since sm_90. Throws Failed.
+template <class... P>
+bool has_clusters(void (*kernel)(P...)) {
+  constexpr int kSince = 90;
+  cudaFuncAttributes attributes{};
+  TENON_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  return attributes.ptxVersion >= kSince;
+}
+
 // The host's side of one launch of an op: addresses, stream, and how its kernels are to be launched.
 class Launch {
  public:

@@ -107,7 +107,9 @@ class PackedScheme : public sdk::Quantization<T> {
   static constexpr uint32_t kRowInvariantMax = kMatvecRows;
   using Site = PackedSite;
 
-  explicit PackedScheme(const sdk::Env& env) : blocks_(env.device().units) {}
+  explicit PackedScheme(const sdk::Env& env)
+      : blocks_(env.device().units),
+        most_block_bytes_(static_cast<uint32_t>(env.device().shared_per_unit) - kReservedBytes) {}
   static bool reads(tenon_format format) { return is_float(format); }
 
   // The same for every batch shape, since SILU_MUL decides how tiles are made.
@@ -188,7 +190,7 @@ class PackedScheme : public sdk::Quantization<T> {
     for (uint32_t i = 0; i < T::kStores; ++i) operands.push_back({call.store[i], TENON_READ});
     PackedArgs a{};
     a.map = site.map, a.k = site.k, a.rows = rows, a.blocks = blocks_, a.stages = kMostStages;
-    a.large = site.large ? 1 : 0;
+    a.large = site.large ? 1 : 0, a.most_block_bytes = most_block_bytes_;
     a.x_stride = rec.describe(call.x).stride[0] / 4, a.y_stride = rec.describe(call.y).stride[0] / 4;
     if (!pro.empty()) {
       a.has_norm = 1, a.eps = pro[0].f[0];
@@ -238,7 +240,9 @@ class PackedScheme : public sdk::Quantization<T> {
 
   static constexpr uint32_t kMostStages = 8;
 
-  uint32_t blocks_;
+  static constexpr uint32_t kReservedBytes = 1024;  // of a multiprocessor's shared memory, for each block
+
+  uint32_t blocks_, most_block_bytes_;
 };
 
 }  // namespace tenon::cuda

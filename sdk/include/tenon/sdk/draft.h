@@ -16,6 +16,7 @@ class HostDraft : public ComponentDefaults {
  public:
   static constexpr const char* kKind = "draft";
   static constexpr const char* kInterface = "draft/1";
+  static constexpr const char* kDevice = "host";  // under a pipeline on any device
 
   static const tenon_draft* table() {
     static constexpr tenon_draft kTable = make();

@@ -1,0 +1,38 @@
+// What the ops of a decode step take, and how `tenon bench --ops` prints it.
+#pragma once
+
+#include <boost/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tenon/profiler/op_times.h"
+
+namespace tenon::app {
+
+struct OpReport {
+  std::string problem = {};  // if not empty, why there are no times; the rest means nothing then
+  std::string clock = {};    // what took the times
+  std::vector<profiler::OpGroup> groups = {};
+  double between_us = 0, step_us = 0;  // see profiler::OpTimes
+  uint32_t steps = 0;                  // that the times are means of
+  double context = 0;                  // tokens that a row attends to, mean
+  double tok_per_s = 0;                // decode, while recording
+  double unrecorded_tok_per_s = 0;
+
+  double share(double us) const { return step_us > 0 ? us / step_us : 0; }
+  profiler::OpGroup total() const;  // of a step, without what lies between steps
+};
+
+// Lines for people, the last ended too.
+std::string op_table(const OpReport& report);
+boost::json::object to_json(const OpReport& report);
+
+// RFC 4180.
+std::string csv_field(const std::string& text);
+// Columns of the point's own line and of a line of an op; each is empty in the other.
+inline constexpr const char* kOpCsvHeader =
+    "step_us,recorded_tok_per_s,ops_error,module,component,op,calls,us,bytes,gbps,share";
+std::string op_csv_summary(const OpReport& report);
+std::vector<std::string> op_csv_lines(const OpReport& report);
+
+}  // namespace tenon::app

@@ -1,0 +1,222 @@
+#include "tenon/profiler/kernel_recorder.h"
+
+#include <cupti.h>
+#include <dlfcn.h>
+#include <link.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <initializer_list>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "tenon/core/error.h"
+
+static_assert(CUPTI_API_VERSION >= 130000);  // CUpti_ActivityKernel10
+
+namespace tenon::profiler {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{4} << 20U;
+constexpr auto kTagKind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+// Tags belong to records of calls, so these must be recorded too.
+constexpr std::initializer_list<CUpti_ActivityKind> kTagKinds = {
+    CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER};
+
+// CUPTI's callbacks have no argument of their own. They come from its threads, and once the library is loaded there is
+// no end to them.
+struct Collected {
+  std::mutex mutex;
+  decltype(&cuptiActivityGetNextRecord) next_record = nullptr;
+  KernelRecording recording;
+  std::unordered_map<uint32_t, uint64_t> tags;  // by correlation
+};
+Collected& collected() {
+  static auto* value = new Collected;
+  return *value;
+}
+
+void CUPTIAPI buffer_wanted(uint8_t** buffer, size_t* size, size_t* max_records) {
+  *buffer = static_cast<uint8_t*>(std::malloc(kBufferBytes));
+  *size = *buffer != nullptr ? kBufferBytes : 0;
+  *max_records = 0;
+}
+
+KernelRecord kernel_of(const CUpti_ActivityKernel10& k) {
+  return {.name = k.name != nullptr ? k.name : "",
+          .start = k.start,
+          .end = k.end,
+          .device = k.deviceId,
+          .stream = k.streamId,
+          .correlation = k.correlationId,
+          .graph_node = k.graphNodeId,
+          .tag = 0};
+}
+
+// The lock is never held while CUPTI is called.
+void CUPTIAPI buffer_full(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+  Collected& all = collected();
+  KernelRecording recording;
+  std::vector<std::pair<uint32_t, uint64_t>> tags;
+  CUpti_Activity* record = nullptr;
+  while (valid > 0 && all.next_record(buffer, valid, &record) == CUPTI_SUCCESS) {
+    if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+      const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
+      if (kernel.end == 0) {
+        ++recording.untimed;
+      } else {
+        recording.kernels.push_back(kernel_of(kernel));
+      }
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
+      const auto& tag = *reinterpret_cast<const CUpti_ActivityExternalCorrelation*>(record);
+      if (tag.externalKind == kTagKind) tags.emplace_back(tag.correlationId, tag.externalId);
+    }
+  }
+  std::free(buffer);
+  const std::lock_guard lock(all.mutex);
+  all.recording.untimed += recording.untimed;
+  std::move(recording.kernels.begin(), recording.kernels.end(), std::back_inserter(all.recording.kernels));
+  for (const auto& [correlation, tag] : tags) all.tags[correlation] = tag;
+}
+
+std::optional<std::filesystem::path> folder_of_cudart() {
+  std::optional<std::filesystem::path> folder;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* out) {
+        const std::filesystem::path path = info->dlpi_name;
+        if (!path.filename().string().starts_with("libcudart.so")) return 0;
+        *static_cast<std::optional<std::filesystem::path>*>(out) = path.parent_path();
+        return 1;
+      },
+      &folder);
+  return folder;
+}
+
+void* load(const std::string& library) {
+  std::vector<std::string> tries;
+  if (!library.empty()) {
+    tries.push_back(library);
+  } else {
+    tries.push_back(TENON_CUPTI_LIBRARY);
+    if (const auto folder = folder_of_cudart()) tries.push_back(*folder / TENON_CUPTI_LIBRARY);
+    const char* home = std::getenv("CUDA_HOME");
+    for (const std::filesystem::path root : {home != nullptr ? home : "", "/usr/local/cuda"}) {
+      if (root.empty()) continue;
+      for (const char* folder : {"extras/CUPTI/lib64", "lib64", "lib"}) {
+        tries.push_back(root / folder / TENON_CUPTI_LIBRARY);
+      }
+    }
+  }
+  std::string reasons;
+  for (const std::string& file : tries) {
+    if (void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
+    reasons += std::string("\n  ") + dlerror();
+  }
+  throw Error(ErrorCode::kIo,
+              "recording kernels needs CUPTI, and no " TENON_CUPTI_LIBRARY
+              " could be loaded; it comes with the CUDA toolkit (extras/CUPTI) and with PyPI's nvidia-cuda-cupti; set "
+              "CUDA_HOME or LD_LIBRARY_PATH to where it is" +
+                  reasons);
+}
+
+}  // namespace
+
+struct KernelRecorder::Cupti {
+  explicit Cupti(const std::string& library) : handle(load(library)) {
+    find(register_callbacks, "cuptiActivityRegisterCallbacks");
+    find(enable, "cuptiActivityEnable");
+    find(disable, "cuptiActivityDisable");
+    find(flush, "cuptiActivityFlushAll");
+    find(count_dropped, "cuptiActivityGetNumDroppedRecords");
+    find(push_tag, "cuptiActivityPushExternalCorrelationId");
+    find(pop_tag, "cuptiActivityPopExternalCorrelationId");
+    find(result_string, "cuptiGetResultString");
+    find(collected().next_record, "cuptiActivityGetNextRecord");
+  }
+
+  template <class Function>
+  void find(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(dlsym(handle, name));
+    if (function == nullptr) {
+      throw Error(ErrorCode::kPlugin, std::string("the CUPTI that was found has no ") + name +
+                                          "; expected that of CUDA " + std::to_string(CUPTI_API_VERSION / 10000));
+    }
+  }
+
+  void check(CUptiResult result, const char* doing) const {
+    if (result == CUPTI_SUCCESS) return;
+    const char* text = nullptr;
+    if (result_string(result, &text) != CUPTI_SUCCESS || text == nullptr) text = "unknown";
+    std::string message = std::string("CUPTI: ") + doing + ": " + text;
+    if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
+      message +=
+          "; another profiler or debugger (Nsight Systems, Nsight Compute, compute-sanitizer) has this process: "
+          "run it without";
+    }
+    throw Error(ErrorCode::kPlugin, message);
+  }
+
+  void* handle;
+  decltype(&cuptiActivityRegisterCallbacks) register_callbacks;
+  decltype(&cuptiActivityEnable) enable;
+  decltype(&cuptiActivityDisable) disable;
+  decltype(&cuptiActivityFlushAll) flush;
+  decltype(&cuptiActivityGetNumDroppedRecords) count_dropped;
+  decltype(&cuptiActivityPushExternalCorrelationId) push_tag;
+  decltype(&cuptiActivityPopExternalCorrelationId) pop_tag;
+  decltype(&cuptiGetResultString) result_string;
+  std::vector<CUpti_ActivityKind> enabled;
+  bool has_tag = false;
+};
+
+KernelRecorder::KernelRecorder(const std::string& library) : cupti_(std::make_unique<Cupti>(library)) {
+  cupti_->check(cupti_->register_callbacks(&buffer_wanted, &buffer_full), "registering for activity records");
+}
+
+KernelRecorder::~KernelRecorder() {
+  try {
+    stop();
+  } catch (const Error&) {  // what was recorded is not wanted any more
+  }
+}
+
+void KernelRecorder::start(bool tagged) {
+  stop();
+  std::vector<CUpti_ActivityKind> kinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL};
+  if (tagged) kinds.insert(kinds.end(), kTagKinds);
+  for (const CUpti_ActivityKind kind : kinds) {
+    cupti_->check(cupti_->enable(kind), "recording kernels");
+    cupti_->enabled.push_back(kind);
+  }
+}
+
+void KernelRecorder::tag(uint64_t tag) noexcept {
+  if (cupti_->has_tag) cupti_->pop_tag(kTagKind, nullptr);
+  cupti_->has_tag = tag != 0 && cupti_->push_tag(kTagKind, tag) == CUPTI_SUCCESS;
+}
+
+KernelRecording KernelRecorder::stop() {
+  tag(0);
+  if (cupti_->enabled.empty()) return {};
+  const CUptiResult flushed = cupti_->flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  for (const CUpti_ActivityKind kind : std::exchange(cupti_->enabled, {})) {
+    cupti_->check(cupti_->disable(kind), "ending the recording");
+  }
+  cupti_->check(flushed, "collecting records");
+  size_t dropped = 0;
+  cupti_->check(cupti_->count_dropped(nullptr, 0, &dropped), "counting lost records");
+  Collected& all = collected();
+  const std::lock_guard lock(all.mutex);
+  KernelRecording recording = std::exchange(all.recording, {});
+  recording.dropped = dropped;
+  const auto tags = std::exchange(all.tags, {});
+  for (KernelRecord& kernel : recording.kernels) {
+    const auto found = tags.find(kernel.correlation);
+    if (found != tags.end()) kernel.tag = found->second;
+  }
+  return recording;
+}
+
+}  // namespace tenon::profiler

@@ -1,0 +1,21 @@
+// Where CUPTI's headers were not found when Tenon was configured.
+#include "tenon/core/error.h"
+#include "tenon/profiler/kernel_recorder.h"
+
+namespace tenon::profiler {
+
+struct KernelRecorder::Cupti {};
+
+KernelRecorder::KernelRecorder(const std::string&) {
+  throw Error(ErrorCode::kUsage,
+              "this tenon was built without CUPTI, so it cannot record kernels: configure it where the CUDA toolkit "
+              "(13 or later) has cupti.h");
+}
+KernelRecorder::~KernelRecorder() = default;
+void KernelRecorder::start(bool) {}
+void KernelRecorder::tag(uint64_t) noexcept {}
+KernelRecording KernelRecorder::stop() {
+  return {};
+}
+
+}  // namespace tenon::profiler

@@ -1,0 +1,110 @@
+// The times of a step's ops on a GPU, from CUPTI's records.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "bench_ops.h"
+#include "pipelines.h"
+#include "tenon/core/error.h"
+
+namespace tenon::app {
+namespace {
+
+using Settings = std::vector<std::string>;
+
+std::unique_ptr<Engine> open(Settings settings, uint32_t sequences = 1) {
+  settings.insert(settings.end(), {"device.use=cuda", "quantization.use=int8wo", "kv_cache.capacity=128"});
+  if (sequences > 1) {
+    settings.push_back("scheduler.use=lockstep");
+    settings.push_back("scheduler.sequences=" + std::to_string(sequences));
+  }
+  return Engine::open(
+      {.config = "synthetic:stories15m", .set = settings, .plugin_dirs = {test::plugins()}, .sequences = sequences});
+}
+
+std::vector<std::vector<int32_t>> prompts(uint32_t sequences, uint32_t length) {
+  std::vector<std::vector<int32_t>> all(sequences);
+  for (std::vector<int32_t>& prompt : all) {
+    for (uint32_t i = 0; i < length; ++i) prompt.push_back(static_cast<int32_t>((i * 37 + 5) % 200 + 3));
+  }
+  return all;
+}
+
+std::vector<int32_t> tokens(Engine& engine) {
+  Request request;
+  request.tokens = prompts(1, 10).front();
+  request.max_new_tokens = 40;
+  request.ignore_end = true;
+  return engine.generate(request).tokens;
+}
+
+class CudaOps : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      open({});
+      const profiler::KernelRecorder recorder;
+    } catch (const Error& e) {
+      GTEST_SKIP() << e.what();
+    }
+  }
+
+  OpReport measure(Engine& engine, uint32_t sequences = 1) {
+    return bench_.measure(engine, {sequences, 10, 100}, [&](uint32_t length) { return prompts(sequences, length); });
+  }
+
+  // Every op of the program is there, with the program's bytes, and the times add up to the step.
+  static void check(const OpReport& report, Engine& engine, uint32_t sequences = 1) {
+    ASSERT_EQ(report.problem, "");
+    EXPECT_EQ(report.steps, 20u);
+    const Program& program = *engine.pipeline().programs().front();
+    std::set<std::string> measured, recorded;
+    double us = report.between_us, bytes = 0;
+    for (const profiler::OpGroup& group : report.groups) {
+      measured.insert(group.component + ' ' + group.op);
+      us += group.us;
+      EXPECT_GE(group.us, 0) << group.path;
+    }
+    const double rows = sequences, context = sequences * report.context;
+    for (const ProgramOp& op : program.ops()) {
+      recorded.insert(op.component + ' ' + op.name);
+      for (const auto& cost : {op.cost.read, op.cost.written}) bytes += cost[0] + cost[1] * rows + cost[2] * context;
+    }
+    EXPECT_EQ(measured, recorded);
+    EXPECT_EQ(report.total().calls, program.ops().size());
+    EXPECT_NEAR(report.total().bytes, bytes, 1);
+    EXPECT_GT(report.step_us, 0);
+    EXPECT_NEAR(us, report.step_us, 1e-6 * report.step_us);
+    EXPECT_LT(report.between_us, report.step_us);
+    EXPECT_NEAR(report.tok_per_s * report.step_us, sequences * 1e6, 1);
+  }
+
+  OpBench bench_{std::stop_token()};
+};
+
+TEST_F(CudaOps, AddUpToTheStepInEveryMode) {
+  for (const char* mode : {"graph", "recorded", "per_op"}) {
+    SCOPED_TRACE(mode);
+    const auto engine = open({std::string("pipeline.execution=") + mode});
+    check(measure(*engine), *engine);
+  }
+}
+
+TEST_F(CudaOps, AddUpWithSeveralSequencesAndWithoutOverlap) {
+  const auto batch = open({}, 3);
+  check(measure(*batch, 3), *batch, 3);
+  const auto plain = open({"device.overlap=false"});
+  check(measure(*plain), *plain);
+}
+
+TEST_F(CudaOps, LeaveTheEngineAsItWas) {
+  const auto engine = open({});
+  const std::vector<int32_t> before = tokens(*engine);
+  check(measure(*engine), *engine);
+  EXPECT_EQ(tokens(*engine), before);
+  check(measure(*engine), *engine);
+  EXPECT_EQ(tokens(*engine), before);
+}
+
+}  // namespace
+}  // namespace tenon::app

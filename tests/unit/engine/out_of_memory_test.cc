@@ -1,0 +1,13 @@
+#include "support/out_of_memory.h"
+
+namespace tenon {
+namespace {
+
+TEST(OutOfMemory, AtAnyAllocationIsAnErrorThatLeavesNothingBehind) {
+  for (const char* scheme : {"none", "int4wo"}) {
+    test::expect_errors_where_memory_ends("cpu", {std::string("quantization.use=") + scheme, "device.threads=2"});
+  }
+}
+
+}  // namespace
+}  // namespace tenon

@@ -1,0 +1,172 @@
+// Whom the runner blames, on a device whose kernels fail when they are told to.
+#include "../../../core/src/queue/queue_runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tenon/sdk/error.h"
+#include "tenon/sdk/recorder.h"
+
+namespace tenon {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// As CUDA has it: a kernel that fails is heard of in the next call of whatever kind, and in all behind it.
+struct Queue {
+  bool broken = false, capturing = false;
+  uint32_t failing_kernel = 0, failing_launch = 0, failing_in_capture = 0;  // numbers of ops, from 1
+  std::vector<uint32_t> captured;
+
+  tenon_status answer(tenon_reason* why) const {
+    if (broken) sdk::fill_reason(why, "an illegal memory access was encountered");
+    return broken ? TENON_ERROR : TENON_OK;
+  }
+  void run(uint32_t op) { broken = broken || op == failing_kernel; }
+};
+
+struct Args {
+  uint64_t number;
+};
+
+tenon_status launch_op(void*, const void* args, const tenon_launch* l, tenon_reason* why) {
+  auto& queue = *static_cast<Queue*>(l->queue);
+  const auto number = static_cast<uint32_t>(static_cast<const Args*>(args)->number);
+  if (number == queue.failing_launch || (queue.capturing && number == queue.failing_in_capture)) {
+    sdk::fill_reason(why, "invalid configuration argument");
+    return TENON_ERROR;
+  }
+  if (queue.capturing) {
+    queue.captured.push_back(number);
+    return TENON_OK;
+  }
+  queue.run(number);
+  return number == 1 ? TENON_OK : queue.answer(why);  // the kernel itself is not done yet when its launch returns
+}
+
+Queue& of(void* queue) {
+  return *static_cast<Queue*>(queue);
+}
+
+tenon_device make_device() {
+  auto d = sdk::abi_struct<tenon_device>();
+  d.kind = "fake";
+  d.wait = [](void*, void* q, tenon_reason* why) { return of(q).answer(why); };
+  d.capture_begin = [](void*, void* q, tenon_reason*) {
+    of(q).capturing = true;
+    of(q).captured.clear();
+    return tenon_status{TENON_OK};
+  };
+  d.capture_end = [](void*, void* q, void** graph, tenon_reason* why) {
+    of(q).capturing = false;
+    *graph = q;
+    if (of(q).failing_in_capture != 0) sdk::fill_reason(why, "the capture was invalidated");
+    return tenon_status{of(q).failing_in_capture != 0 ? TENON_ERROR : TENON_OK};
+  };
+  d.replay = [](void*, void*, void* q, tenon_reason* why) {
+    const tenon_status status = of(q).answer(why);
+    for (const uint32_t op : of(q).captured) of(q).run(op);
+    return status;
+  };
+  d.graph_release = [](void*, void*) {};
+  return d;
+}
+
+class QueueRunnerTest : public testing::Test {
+ protected:
+  QueueRunnerTest() : device_(make_device()) {
+    auto bounds = sdk::abi_struct<tenon_bounds>();
+    bounds.rows = bounds.seqs = bounds.rows_per_seq = bounds.out_rows = bounds.slots = bounds.world = 1;
+    bounds.kv_len = 16;
+    ProgramRecording recording(bounds, storages_, {});
+    record(recording, 1, "layers.0.attention.qkv", "quantization.mine", "product");
+    record(recording, 2, "layers.0.attention", "attention.yours", "decode");
+    record(recording, 3, "sampler", "sampler.greedy", "largest");
+    program_ = recording.finish({});
+    program_->link(storages_, {}, &queue_);
+  }
+  void record(ProgramRecording& recording, uint64_t number, const char* path, const char* component, const char* name) {
+    recording.scope(path, component, 0);
+    const Args args{number};
+    auto op = sdk::abi_struct<tenon_op>();
+    op.name = name, op.args = &args, op.args_bytes = sizeof(args), op.launch = &launch_op;
+    const tenon_recorder* raw = recording.recorder();
+    ASSERT_EQ(raw->emit(raw->ctx, &op), TENON_OK) << recording.error();
+  }
+  // The first error of some steps.
+  std::string error(Execution execution) {
+    QueueRunner runner(device_, &queue_, execution, nullptr);
+    runner.prepare(*program_);
+    for (int step = 0; step < 3; ++step) {
+      Status status = runner.run(*program_, {});
+      if (status.ok()) status = runner.finish();
+      if (!status.ok()) return status.message();
+    }
+    return "";
+  }
+
+  static constexpr Execution kAll[] = {Execution::kPerOp, Execution::kRecorded, Execution::kGraph, Execution::kAuto};
+  tenon_device device_;
+  Queue queue_;
+  StorageTable storages_;
+  std::unique_ptr<Program> program_;
+};
+
+TEST_F(QueueRunnerTest, RunsInEveryMode) {
+  for (const Execution execution : kAll) EXPECT_EQ(error(execution), "");
+}
+
+TEST_F(QueueRunnerTest, ALaunchThatFailsNamesItsOpAndItsComponent) {
+  queue_.failing_launch = 2;
+  for (const Execution execution : kAll) {
+    EXPECT_EQ(error(execution), "layers.0.attention: attention.yours failed in decode: invalid configuration argument");
+  }
+}
+
+TEST_F(QueueRunnerTest, AnOpThatFailsOnlyInACaptureIsNamedToo) {
+  queue_.failing_in_capture = 3;
+  EXPECT_EQ(error(Execution::kAuto), "sampler: sampler.greedy failed in largest: invalid configuration argument");
+  EXPECT_FALSE(queue_.capturing);
+}
+
+TEST_F(QueueRunnerTest, AKernelThatFailsIsNamedOneByOne) {
+  queue_.failing_kernel = 1;
+  EXPECT_EQ(error(Execution::kPerOp),
+            "layers.0.attention.qkv: quantization.mine failed in product: a kernel failed on device.fake: an illegal "
+            "memory access was encountered");
+}
+
+// It is heard of in the launch behind it, whose component has nothing to do with it.
+TEST_F(QueueRunnerTest, AKernelThatFailsIsNotBlamedOnWhoeverHearsOfIt) {
+  queue_.failing_kernel = 1;
+  const std::string all =
+      "a kernel failed on device.fake: an illegal memory access was encountered; it is of attention.yours, "
+      "quantization.mine, sampler.greedy (pipeline.execution = \"per_op\" tells which, and which op)";
+  for (const Execution execution : {Execution::kRecorded, Execution::kAuto}) {
+    queue_.broken = false;
+    EXPECT_EQ(error(execution),
+              all +
+                  "; noticed when layers.0.attention: attention.yours failed in decode: an illegal memory access was "
+                  "encountered");
+  }
+}
+
+TEST_F(QueueRunnerTest, AKernelThatFailsInAGraphLeavesAllOfItsComponentsAsSuspects) {
+  QueueRunner runner(device_, &queue_, Execution::kAuto, nullptr);
+  runner.prepare(*program_);
+  for (int step = 0; step < 2; ++step) {
+    ASSERT_TRUE(runner.run(*program_, {}).ok());
+    ASSERT_TRUE(runner.finish().ok());
+  }
+  queue_.failing_kernel = 3;
+  ASSERT_TRUE(runner.run(*program_, {}).ok());
+  const std::string waiting = runner.finish().message(), next = runner.run(*program_, {}).message();
+  EXPECT_THAT(waiting, AllOf(HasSubstr("it is of attention.yours, quantization.mine, sampler.greedy"),
+                             Not(HasSubstr("noticed"))));
+  EXPECT_THAT(next, AllOf(HasSubstr("a kernel failed on device.fake"), HasSubstr("noticed when device.fake: replay")));
+}
+
+}  // namespace
+}  // namespace tenon

@@ -1,0 +1,23 @@
+// What a test and the library that plays libcupti share.
+#pragma once
+
+#include <cupti.h>
+
+#include <cstring>
+#include <set>
+#include <vector>
+
+union FakeRecord {
+  CUpti_ActivityKernel10 kernel;
+  CUpti_ActivityExternalCorrelation tag;
+};
+
+struct FakeCupti {
+  CUpti_BuffersCallbackRequestFunc request = nullptr;
+  CUpti_BuffersCallbackCompleteFunc complete = nullptr;
+  CUptiResult registering = CUPTI_SUCCESS, enabling = CUPTI_SUCCESS;
+  std::vector<FakeRecord> records;  // handed out by the next flush
+  size_t dropped = 0;
+  std::set<CUpti_ActivityKind> enabled;
+  std::vector<uint64_t> tags;  // pushed and not popped
+};
