@@ -198,7 +198,10 @@ BenchRow Bench::measure(const BenchPoint& point) {
   row.memory = memory_use(engine.pipeline());
   row.weight_bytes = engine.pipeline().step_weight_bytes();
   row.line = line(engine, point);
-  if (args_.ops) {
+  const bool kernels = (engine.pipeline().device().flags & TENON_DEVICE_WALKS) == 0;
+  if (args_.ops && kernels && !engine.config().trace.path.empty()) {
+    row.ops = OpReport{.problem = "--ops and a trace cannot both record a device's kernels; leave out one of them"};
+  } else if (args_.ops) {
     row.ops = ops_.measure(engine, {point.batch, point.prompt_tokens, point.new_tokens},
                            [&](uint32_t length) { return make_prompts(engine, point.batch, length); });
     row.ops->unrecorded_tok_per_s = row.decode.median;

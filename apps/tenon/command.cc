@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "gpu_trace.h"
 #include "progress.h"
 #include "tenon/profiler/perfetto_writer.h"
 
@@ -136,6 +137,15 @@ trace::Recorder* Session::make_recorder(const PipelineConfig& config) {
   profiler::PerfettoOptions writer;
   writer.path = trace_path_;
   writer.metadata = {{"version", std::string(TENON_VERSION)}, {"model", config.model.path}};
+  if (config.device.name == "cuda") {
+    try {
+      gpu_ = std::make_unique<GpuTrace>();
+      writer.mode = "node";
+      writer.kernels = [this] { return gpu_->take(); };
+    } catch (const Error& e) {
+      spdlog::warn("the trace has no kernels: {}", e.diagnostics().front().message);
+    }
+  }
   trace::RecorderOptions options;
   options.skip_steps = config.trace.skip_steps;
   options.steps = config.trace.steps;
@@ -144,7 +154,9 @@ trace::Recorder* Session::make_recorder(const PipelineConfig& config) {
   return recorder_.get();
 }
 
-Session::~Session() = default;
+Session::~Session() {
+  if (gpu_ && recorder_) static_cast<void>(recorder_->stop());  // while the pipeline is there
+}
 
 void Session::load() {
   const std::stop_token cancel = interruption();
@@ -155,6 +167,7 @@ void Session::load() {
     if (cancel.stop_requested()) throw Interrupted();
   });
   progress.finish();
+  if (gpu_) gpu_->attach(engine_->pipeline(), *recorder_);
 }
 
 bool Session::finish_trace() {
@@ -164,6 +177,7 @@ bool Session::finish_trace() {
     spdlog::error("{}", status.message());
     return false;
   }
+  if (gpu_ && !gpu_->problem().empty()) spdlog::warn("the trace has no kernels: {}", gpu_->problem());
   spdlog::info("trace: {} (open it at https://ui.perfetto.dev)", trace_path_);
   if (recorder_->dropped() > 0) spdlog::warn("the trace lost {} events to full buffers", recorder_->dropped());
   return true;

@@ -59,6 +59,8 @@ bool rearm_interruption();
 // Thrown where work ends early that leaves nothing to show; the process ends with kInterrupted.
 struct Interrupted {};
 
+class GpuTrace;
+
 // An engine with the trace that its configuration asks for.
 class Session {
  public:
@@ -74,6 +76,7 @@ class Session {
   trace::Recorder* make_recorder(const PipelineConfig& config);
 
   std::string trace_path_;
+  std::unique_ptr<GpuTrace> gpu_;  // on a CUDA device
   std::unique_ptr<trace::Recorder> recorder_;
   std::unique_ptr<Engine> engine_;
 };

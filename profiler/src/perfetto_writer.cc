@@ -1,7 +1,9 @@
 #include "tenon/profiler/perfetto_writer.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <string_view>
 
 #include "json_text.h"
@@ -18,6 +20,8 @@ constexpr std::string_view kObjectHead = R"({"traceEvents":)";
 constexpr size_t kWriteSize = 1U << 18U;
 constexpr int kDrainTid = 1;
 constexpr int kDropTid = 2;
+constexpr int kFirstGpu = 100;
+constexpr int64_t kFirstStream = 1000, kFirstOverlap = 600000, kMaxOverlaps = 16;  // tracks of a GPU
 
 struct Process {
   int pid;
@@ -61,6 +65,7 @@ class PerfettoWriter final : public trace::Sink {
   void write_thread_event(const SiteText& site, const trace::Event& event);
   void write_counter(const SiteText& site, const trace::Event& event);
   void write_request(const RequestBook::Entry& entry);
+  void write_kernels();
   void write_overhead(int tid, std::string_view name, int64_t begin_ns, int64_t end_ns, std::string_view args);
 
   PerfettoOptions options_;
@@ -230,8 +235,58 @@ Status PerfettoWriter::drained(const trace::Drain& drain) {
   return file_.flush();
 }
 
+// Kernels that overlap are laid on further tracks of their stream, since slices of one track must nest.
+void PerfettoWriter::write_kernels() {
+  GpuSlices kernels = options_.kernels();
+  left_out_ += kernels.lost;
+  std::ranges::sort(kernels.slices, {}, &GpuSlice::begin_ns);
+  std::map<uint32_t, std::string> names;                                           // of devices
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<int64_t>> lanes_of_streams;  // when each is free again
+  for (const GpuSlice& k : kernels.slices) {
+    const int64_t begin = k.begin_ns - session_.start_realtime_ns, end = k.end_ns - session_.start_realtime_ns;
+    if (begin < 0 || end < begin) {
+      ++left_out_;
+      continue;
+    }
+    const auto [device, is_new] = names.try_emplace(k.device, "GPU " + std::to_string(k.device));
+    const Process process{kFirstGpu + static_cast<int>(k.device), device->second, 10 + static_cast<int>(k.device)};
+    if (is_new) {
+      write_metadata(process, 0, "process_name", "name", quoted(process.name));
+      write_metadata(process, 0, "process_sort_index", "sort_index", std::to_string(process.sort_index));
+    }
+    std::vector<int64_t>& lanes = lanes_of_streams[{k.device, k.stream}];
+    const auto lane =
+        static_cast<size_t>(std::ranges::find_if(lanes, [&](int64_t free) { return free <= begin; }) - lanes.begin());
+    const int64_t tid = lane == 0 ? kFirstStream + int64_t{k.stream}
+                                  : kFirstOverlap + int64_t{k.stream} * kMaxOverlaps + static_cast<int64_t>(lane);
+    if (lane == kMaxOverlaps) {
+      ++left_out_;
+      continue;
+    }
+    if (lane == lanes.size()) {
+      lanes.push_back(0);
+      const std::string stream = "stream " + std::to_string(k.stream);
+      write_metadata(process, tid, "thread_name", "name", quoted(lane == 0 ? stream : stream + ", overlapping"));
+      write_metadata(process, tid, "thread_sort_index", "sort_index",
+                     std::to_string(int64_t{k.stream} * kMaxOverlaps + static_cast<int64_t>(lane)));
+    }
+    lanes[lane] = end;
+    open_event("X", process);
+    buffer_ += R"(,"tid":)";
+    append_integer(buffer_, tid);
+    buffer_ += R"(,"ts":)";
+    append_micros(buffer_, begin);
+    buffer_ += R"(,"dur":)";
+    append_micros(buffer_, end - begin);
+    buffer_ += R"(,"cat":"kernel","name":)" + quoted(k.name) + R"(,"args":{)";
+    append_args(buffer_, k.args);
+    buffer_ += "}}";
+  }
+}
+
 Status PerfettoWriter::finish(const trace::Summary& summary) {
   requests_.close(summary.end_ns);
+  if (options_.kernels) write_kernels();
   buffer_ += "\n],\n\"schemaVersion\":1,\n\"displayTimeUnit\":\"ns\",\n\"baseTimeNanoseconds\":";
   append_integer(buffer_, session_.start_realtime_ns);
   buffer_ += ",\n\"deviceProperties\":[";

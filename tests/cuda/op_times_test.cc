@@ -1,25 +1,33 @@
 // The times of a step's ops on a GPU, from CUPTI's records.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "bench_ops.h"
+#include "gpu_trace.h"
 #include "pipelines.h"
 #include "tenon/core/error.h"
+#include "tenon/profiler/trace_check.h"
 
 namespace tenon::app {
 namespace {
 
 using Settings = std::vector<std::string>;
 
-std::unique_ptr<Engine> open(Settings settings, uint32_t sequences = 1) {
+std::unique_ptr<Engine> open(Settings settings, uint32_t sequences = 1, trace::Recorder* recorder = nullptr) {
   settings.insert(settings.end(), {"device.use=cuda", "quantization.use=int8wo", "kv_cache.capacity=128"});
   if (sequences > 1) {
     settings.push_back("scheduler.use=lockstep");
     settings.push_back("scheduler.sequences=" + std::to_string(sequences));
   }
-  return Engine::open(
-      {.config = "synthetic:stories15m", .set = settings, .plugin_dirs = {test::plugins()}, .sequences = sequences});
+  return Engine::open({.config = "synthetic:stories15m",
+                       .set = settings,
+                       .plugin_dirs = {test::plugins()},
+                       .sequences = sequences,
+                       .recorder = [=](const PipelineConfig&) { return recorder; }});
 }
 
 std::vector<std::vector<int32_t>> prompts(uint32_t sequences, uint32_t length) {
@@ -104,6 +112,37 @@ TEST_F(CudaOps, LeaveTheEngineAsItWas) {
   EXPECT_EQ(tokens(*engine), before);
   check(measure(*engine), *engine);
   EXPECT_EQ(tokens(*engine), before);
+}
+
+// Every op of a decode step is a slice of the GPU's track, from graphs too.
+TEST_F(CudaOps, AreSlicesOfATrace) {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("gpu-" + std::to_string(getpid()) + ".json");
+  constexpr uint64_t kSkipped = 3, kSteps = 8;
+  GpuTrace gpu;
+  trace::Recorder recorder(
+      {.skip_steps = kSkipped, .steps = kSteps},
+      profiler::make_perfetto_writer({.path = path, .mode = "node", .kernels = [&] { return gpu.take(); }}));
+  const auto engine = open({}, 1, &recorder);
+  engine->load();
+  gpu.attach(engine->pipeline(), recorder);
+  const std::vector<int32_t> traced = tokens(*engine);
+  ASSERT_TRUE(recorder.stop().ok());
+  EXPECT_EQ(gpu.problem(), "");
+  EXPECT_EQ(traced, tokens(*open({})));
+  const profiler::CheckReport report = profiler::check_trace(path);
+  for (const profiler::Finding& finding : report.findings) ADD_FAILURE() << to_string(finding, path);
+  std::ifstream file(path);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const auto count = [&](const std::string& what) {
+    size_t n = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+    return n;
+  };
+  for (const ProgramOp& op : engine->pipeline().programs().front()->ops()) {
+    EXPECT_GE(count("\"name\":\"" + op.path + '/' + op.name + '"'), kSteps) << op.path << ' ' << op.name;
+  }
+  std::filesystem::remove(path);
 }
 
 }  // namespace

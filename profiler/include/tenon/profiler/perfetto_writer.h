@@ -1,19 +1,27 @@
 // Recorded events as Chrome JSON that Perfetto shows without a loss (docs/profiling.md has the schema).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tenon/core/trace_sink.h"
+#include "tenon/profiler/gpu_slice.h"
 
 namespace tenon::profiler {
+
+struct GpuSlices {
+  std::vector<GpuSlice> slices = {};  // in any order; those of a stream may overlap
+  uint64_t lost = 0;                  // kernels that ran and are not among them
+};
 
 struct PerfettoOptions {
   std::string path = {};                              // ends in ".gz": gzipped
   std::string mode = "cpu";                           // which sources record; "graph" and "node" promise kernels
   std::vector<trace::Arg> metadata = {};              // beside mode and dropped_records: model, git, ...
   std::vector<std::vector<trace::Arg>> devices = {};  // deviceProperties, one list per device
+  std::function<GpuSlices()> kernels = {};            // asked once, when all else is written, on the thread that writes
 };
 
 // While it runs it writes `path` + ".part" in the array form, which loads however it is cut; at the end that becomes
