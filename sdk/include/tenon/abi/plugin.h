@@ -27,7 +27,7 @@ typedef struct tenon_note {
   uint16_t abi_major, abi_minor; /* that the library was built against */
   uint16_t needs_minor;          /* the least host minor version that it works with */
   uint16_t reserved;
-  char kind[16], name[48], device[16]; /* device: "cpu", "cuda": opened only if that device is live */
+  char kind[16], name[48], device[16]; /* device: "cpu", "cuda": opened only if that device is live; "host": a draft for any */
   char schema_hash[24];                /* of the parameter schema: equal over all devices of a (kind, name) */
   char layout_hash[24];                /* of the kind's interface while it is a draft, see layout.h */
   char targets[64];                    /* "x86-64", "sm_90a;sm_100a" */
