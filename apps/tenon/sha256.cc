@@ -72,13 +72,17 @@ std::string sha256_hex(std::span<const uint8_t> bytes) {
   return hex;
 }
 
-std::string output_hash(std::span<const int32_t> tokens) {
+std::string sha256_hex(std::span<const int32_t> tokens) {
   std::vector<uint8_t> bytes;
   for (const int32_t token : tokens) {
     for (int shift = 0; shift < 32; shift += 8)
       bytes.push_back(static_cast<uint8_t>(static_cast<uint32_t>(token) >> shift));
   }
-  return sha256_hex(bytes).substr(0, 8);
+  return sha256_hex(std::span<const uint8_t>(bytes));
+}
+
+std::string output_hash(std::span<const int32_t> tokens) {
+  return sha256_hex(tokens).substr(0, 8);
 }
 
 }  // namespace tenon::app

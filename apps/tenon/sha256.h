@@ -8,7 +8,8 @@
 namespace tenon::app {
 
 std::string sha256_hex(std::span<const uint8_t> bytes);
-// First 8 digits over the ids as little-endian 32-bit integers: shows that a change left the output as it was.
+std::string sha256_hex(std::span<const int32_t> tokens);  // the ids as little-endian 32-bit integers
+// The first 8 digits of that: shows that a change left the output as it was.
 std::string output_hash(std::span<const int32_t> tokens);
 
 }  // namespace tenon::app

@@ -1,9 +1,10 @@
 // The gzip form: RFC 1952 header, one stored block that holds the head, then raw deflate blocks. The stored block can
 // be overwritten in place, and the checksum at the end is combined from the head's and the body's.
-#include "output_file.h"
+#include "tenon/profiler/output_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <array>
 #include <cerrno>
@@ -30,42 +31,48 @@ const Bytef* as_bytef(std::string_view bytes) {
 
 }  // namespace
 
-OutputFile::OutputFile(std::string path, size_t head_size)
-    : path_(std::move(path)), part_path_(path_ + ".part"), head_size_(head_size), gzip_(path_.ends_with(".gz")) {
+OutputFile::OutputFile(std::string path, size_t head_size, OutputFileOptions options)
+    : options_(std::move(options)),
+      path_(std::move(path)),
+      part_path_(path_ + ".part"),
+      head_size_(head_size),
+      gzip_(options_.gzip && path_.ends_with(".gz")),
+      stream_(std::make_unique<z_stream>()) {
   std::error_code ignored;
   const auto kind = std::filesystem::status(path_, ignored).type();
   if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular &&
       kind != std::filesystem::file_type::none) {
-    throw Error(ErrorCode::kIo, {path_}, "trace: this exists and is no regular file; name a file that may be replaced");
+    throw Error(ErrorCode::kIo, {path_},
+                options_.what + ": this exists and is no regular file; name a file that may be replaced");
   }
   fd_ = ::open(part_path_.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
   if (fd_ < 0) {
-    throw Error(ErrorCode::kIo, {part_path_}, std::string("trace: cannot create this file: ") + std::strerror(errno));
+    throw Error(ErrorCode::kIo, {part_path_}, options_.what + ": cannot create this file: " + std::strerror(errno));
   }
   const std::string head(head_size_, ' ');
   if (!gzip_) {
     put(head);
     return;
   }
-  if (deflateInit2(&stream_, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kRawDeflate, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
+  if (deflateInit2(stream_.get(), Z_DEFAULT_COMPRESSION, Z_DEFLATED, kRawDeflate, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
     ::close(fd_);
-    throw Error(ErrorCode::kMemory, {part_path_}, "trace: no memory for the compressor");
+    throw Error(ErrorCode::kMemory, {part_path_}, options_.what + ": no memory for the compressor");
   }
   put(kGzipHeader);
   put('\0' + little_endian(head_size_, 2) + little_endian(~head_size_, 2) + head);
 }
 
 OutputFile::~OutputFile() {
-  if (gzip_) deflateEnd(&stream_);
+  if (gzip_) deflateEnd(stream_.get());
   if (fd_ >= 0) ::close(fd_);
   if (!done_) ::unlink(part_path_.c_str());
 }
 
 void OutputFile::fail(const std::string& doing, int error) {
   if (!status_.ok()) return;
-  status_ =
-      Status::error(ErrorCode::kIo, "trace: " + doing + " " + part_path_ + " failed after " + std::to_string(written_) +
-                                        " bytes: " + std::strerror(error) + "; the run goes on without a trace");
+  status_ = Status::error(ErrorCode::kIo, options_.what + ": " + doing + " " + part_path_ + " failed after " +
+                                              std::to_string(written_) + " bytes: " + std::strerror(error) +
+                                              options_.consequence);
 }
 
 void OutputFile::put_at(std::string_view bytes, int64_t offset) {
@@ -85,14 +92,14 @@ void OutputFile::put(std::string_view bytes) {
 
 void OutputFile::deflate_bytes(std::string_view bytes, int mode) {
   std::array<char, 1U << 16U> out;
-  stream_.next_in = const_cast<Bytef*>(as_bytef(bytes));  // zlib reads it only
-  stream_.avail_in = static_cast<uInt>(bytes.size());
+  stream_->next_in = const_cast<Bytef*>(as_bytef(bytes));  // zlib reads it only
+  stream_->avail_in = static_cast<uInt>(bytes.size());
   do {
-    stream_.next_out = reinterpret_cast<Bytef*>(out.data());
-    stream_.avail_out = static_cast<uInt>(out.size());
-    deflate(&stream_, mode);
-    put({out.data(), out.size() - stream_.avail_out});
-  } while (stream_.avail_out == 0 && status_.ok());
+    stream_->next_out = reinterpret_cast<Bytef*>(out.data());
+    stream_->avail_out = static_cast<uInt>(out.size());
+    deflate(stream_.get(), mode);
+    put({out.data(), out.size() - stream_->avail_out});
+  } while (stream_->avail_out == 0 && status_.ok());
 }
 
 void OutputFile::write(std::string_view bytes) {

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "json_text.h"
-#include "output_file.h"
 #include "request_book.h"
+#include "tenon/profiler/output_file.h"
 
 namespace tenon::profiler {
 namespace {

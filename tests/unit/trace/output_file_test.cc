@@ -1,4 +1,4 @@
-#include "output_file.h"
+#include "tenon/profiler/output_file.h"
 
 #include <gtest/gtest.h>
 #include <zlib.h>

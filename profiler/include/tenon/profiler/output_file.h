@@ -2,22 +2,29 @@
 // last.
 #pragma once
 
-#include <zlib.h>
-
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "tenon/core/error.h"
 
+struct z_stream_s;
+
 namespace tenon::profiler {
+
+struct OutputFileOptions {
+  std::string what = "trace";                                     // begins the errors
+  std::string consequence = "; the run goes on without a trace";  // ends those of writing
+  bool gzip = true;                                               // if the path ends in ".gz"
+};
 
 // Writes to `path` + ".part". The first error sticks: later writes do nothing, finish() returns it. Destroyed without a
 // successful finish() it removes what it wrote.
 class OutputFile {
  public:
-  // Leaves `head_size` blanks (1 to 65535) at the front. Gzipped if `path` ends in ".gz". Throws Error(kIo).
-  OutputFile(std::string path, size_t head_size);
+  // Leaves `head_size` blanks (1 to 65535) at the front. Throws Error(kIo).
+  OutputFile(std::string path, size_t head_size, OutputFileOptions options = {});
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -36,6 +43,7 @@ class OutputFile {
   void put_at(std::string_view bytes, int64_t offset);
   void fail(const std::string& doing, int error);
 
+  OutputFileOptions options_;
   std::string path_;
   std::string part_path_;
   size_t head_size_;
@@ -43,8 +51,8 @@ class OutputFile {
   bool gzip_;
   bool done_ = false;
   uint64_t written_ = 0;
-  z_stream stream_{};
-  uLong body_crc_ = 0;
+  std::unique_ptr<z_stream_s> stream_;
+  unsigned long body_crc_ = 0;
   uint64_t body_size_ = 0;
   Status status_;
 };

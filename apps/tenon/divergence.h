@@ -1,0 +1,57 @@
+// Distributions over a vocabulary: how far one is from another, and what many such distances amount to.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tenon::app {
+
+struct Logits {
+  std::span<const float> values;  // by token
+  int32_t top = 0;                // the likeliest, the first of equals
+  double log_sum = 0;             // of their exponentials
+
+  // Throws Error(kModel) for values that make no distribution: a NaN, +infinity, or nothing but -infinity.
+  explicit Logits(std::span<const float> logits);
+  double negative_log_likelihood(int32_t token) const { return log_sum - double{values[static_cast<size_t>(token)]}; }
+};
+
+// A distribution kept in 16 bits a token: token i has a probability in proportion to exp(-step * code[i]), or none
+// where the code is kNone. Whatever is kReach below the likeliest token or further is given none.
+struct CodedRow {
+  static constexpr uint16_t kNone = 65535;
+  static constexpr float kReach = 32;  // nats
+
+  int32_t top = 0;                    // the likeliest token
+  float step = 0;                     // nats; kReach / 65534 at most
+  float negative_log_likelihood = 0;  // of the token that stood there, before coding
+  std::vector<uint16_t> code;         // by token
+
+  void assign(const Logits& logits, int32_t token);
+};
+
+// KL(base || other) in nats, over the whole vocabulary; both have the same.
+double kl_divergence(const CodedRow& base, const Logits& other);
+
+struct Spread {
+  double mean = 0, median = 0, p99 = 0, max = 0;
+};
+Spread spread(std::vector<double> values);  // not empty
+
+// Of falling 0 to rising 1, between neighbours by straight line: at (n - 1) * fraction.
+double quantile(std::span<const double> ascending, double fraction);
+
+// Over negative log-likelihoods, natural.
+struct Likelihood {
+  double mean = 0, deviation = 0;
+  uint64_t count = 0;
+
+  explicit Likelihood(std::span<const double> values);  // not empty
+  double perplexity() const { return std::exp(mean); }
+  // Of the perplexity, as if tokens were independent of each other: that of the mean, carried through exp.
+  double standard_error() const { return perplexity() * deviation / std::sqrt(static_cast<double>(count)); }
+};
+
+}  // namespace tenon::app

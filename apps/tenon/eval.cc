@@ -1,0 +1,142 @@
+#include "eval.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "base_file.h"
+#include "progress.h"
+#include "report.h"
+#include "sha256.h"
+
+namespace tenon::app {
+namespace {
+
+constexpr uint32_t kScoreRows = 128;  // whose logits are held at once
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  if (!file) throw Error(ErrorCode::kIo, {path, 0, 0}, "cannot be read");
+  return text;
+}
+
+PipelineArgs pipeline_args(const EvalArgs& args) {
+  PipelineArgs pipeline = args.pipeline;
+  const bool stated = std::any_of(pipeline.set.begin(), pipeline.set.end(),
+                                  [](const std::string& word) { return word.starts_with("kv_cache.capacity="); });
+  if (!stated) pipeline.set.push_back("kv_cache.capacity=" + std::to_string(args.context));
+  return pipeline;
+}
+
+}  // namespace
+
+void EvalArgs::add_to(CLI::App& command) {
+  pipeline.add_to(command);
+  command.add_option("--text", text_file, "The text, a file")->required();
+  command.add_option("--max-windows", max_windows, "Score so many windows at most; 0 = all")->capture_default_str();
+  command.add_flag("--json", json, "As JSON");
+}
+
+Windows::Windows(const Tokenizer& tokenizer, const std::string& text, uint32_t context) : window_(context) {
+  if (tokenizer.info().adds_bos && tokenizer.info().bos) {
+    window_[0] = *tokenizer.info().bos;
+    begin_ = 1;
+  }
+  tokens_ = tokenizer.encode(text, {.add_special = false});
+}
+
+std::span<const int32_t> Windows::at(uint64_t index) {
+  std::copy_n(tokens_.begin() + static_cast<std::ptrdiff_t>(index * fresh()), fresh(),
+              window_.begin() + static_cast<std::ptrdiff_t>(begin_));
+  return window_;
+}
+
+std::string Windows::sha256(uint64_t count) {
+  std::vector<int32_t> ids;
+  for (uint64_t i = 0; i < count; ++i) {
+    const std::span<const int32_t> window = at(i);
+    ids.insert(ids.end(), window.begin(), window.end());
+  }
+  return sha256_hex(ids);
+}
+
+Evaluation::Evaluation(const EvalArgs& args) : args_(args) {
+  interruption();
+  const std::string text = read_text(args.text_file);
+  session_ = std::make_unique<Session>(pipeline_args(args), std::min(args.context, kScoreRows));
+  windows_ = std::make_unique<Windows>(engine().tokenizer(), text, args.context);
+  if (windows_->count() == 0) {
+    throw Error(ErrorCode::kRequest, {args.text_file, 0, 0},
+                "the text has " + std::to_string(windows_->tokens()) + " tokens; a window of " +
+                    std::to_string(args.context) + " takes " + std::to_string(windows_->fresh()) +
+                    "; give a longer text or a smaller --context");
+  }
+  count_ = args.max_windows > 0 ? std::min<uint64_t>(args.max_windows, windows_->count()) : windows_->count();
+}
+
+Walk Evaluation::walk(const OnRow& on_row) {
+  session_->load();
+  Walk walk;
+  Progress progress("windows");
+  const std::stop_token cancel = interruption();
+  const auto start = std::chrono::steady_clock::now();
+  for (uint64_t i = 0; i < count_ && !cancel.stop_requested(); ++i) {
+    const std::span<const int32_t> window = windows_->at(i);
+    const auto first = static_cast<uint32_t>(window.size() / 2 - 1);
+    uint32_t scored = 0;
+    engine().score(
+        window.first(window.size() - 1), first,
+        [&](uint32_t row, std::span<const float> logits) {
+          on_row(logits, window[row + 1]);
+          ++scored;
+        },
+        cancel);
+    if (scored < scored_tokens(args_.context)) break;
+    walk.scored += scored;
+    walk.fed += window.size() - 1;
+    ++walk.windows;
+    progress.update(i + 1, count_);
+  }
+  walk.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return walk;
+}
+
+boost::json::object Evaluation::json(const Walk& walk) {
+  return {{"model", engine().config().model.path},
+          {"text", args_.text_file},
+          {"context", args_.context},
+          {"windows", walk.windows},
+          {"tokens_scored", walk.scored},
+          {"tok_per_s", per_second(static_cast<double>(walk.fed), walk.seconds)},
+          {"memory", to_json(memory_use(engine().pipeline()))}};
+}
+
+std::string Evaluation::line(const std::string& measure, const std::vector<std::string>& words) {
+  std::vector<std::string> all = reproducing_words(engine(), "eval");
+  all.insert(all.begin() + 2, measure);
+  all.insert(all.end(), {"--text", args_.text_file, "--context", std::to_string(args_.context)});
+  if (args_.max_windows > 0) all.insert(all.end(), {"--max-windows", std::to_string(args_.max_windows)});
+  all.insert(all.end(), words.begin(), words.end());
+  return shell_line(all);
+}
+
+ExitCode Evaluation::end(const Walk& walk) {
+  const bool written = std::fflush(stdout) == 0;
+  const bool traced = session_->finish_trace();
+  if (walk.windows < count_) return kInterrupted;
+  return written && traced ? kOk : kIo;
+}
+
+Run add_eval(CLI::App& app) {
+  CLI::App* eval = app.add_subcommand("eval", "Measure how well a pipeline does");
+  eval->require_subcommand(1);
+  return [perplexity = add_perplexity(*eval), kld = add_kld(*eval)] {
+    const int code = perplexity();
+    return code >= 0 ? code : kld();
+  };
+}
+
+}  // namespace tenon::app

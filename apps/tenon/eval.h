@@ -1,0 +1,74 @@
+// What the measures of `tenon eval` share: a text cut into windows, and the walk over them.
+#pragma once
+
+#include <boost/json.hpp>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "command.h"
+
+namespace tenon::app {
+
+struct EvalArgs {
+  PipelineArgs pipeline;
+  std::string text_file;
+  uint32_t context = 512, max_windows = 0;
+  bool json = false;
+
+  void add_to(CLI::App& command);  // all but context
+};
+
+// Windows of the text's tokens, each `context` long with the token that begins a text where the model has one.
+class Windows {
+ public:
+  Windows(const Tokenizer& tokenizer, const std::string& text, uint32_t context);
+  uint64_t tokens() const { return tokens_.size(); }
+  uint64_t count() const { return tokens_.size() / fresh(); }
+  uint64_t fresh() const { return window_.size() - begin_; }
+  std::span<const int32_t> at(uint64_t index);  // valid until the next call
+  std::string sha256(uint64_t count);           // of the first windows' ids as little-endian 32-bit integers
+
+ private:
+  std::vector<int32_t> tokens_, window_;
+  size_t begin_ = 0;
+};
+
+struct Walk {
+  uint64_t windows = 0, scored = 0, fed = 0;  // scored, fed: tokens of them
+  double seconds = 0;
+};
+
+// A text and the pipeline that reads it.
+class Evaluation {
+ public:
+  // Loads no weights. Throws Error, kRequest for a text that fills no window.
+  explicit Evaluation(const EvalArgs& args);
+  Engine& engine() { return session_->engine(); }
+  Windows& windows() { return *windows_; }
+  uint64_t count() const { return count_; }  // windows to score
+
+  // Loads, then calls on_row for every scored token in order: the vocabulary's logits where it stood, and the token.
+  // Ends early on Ctrl-C; of the window that it cuts short rows may have been given, but are not counted.
+  using OnRow = std::function<void(std::span<const float> logits, int32_t token)>;
+  Walk walk(const OnRow& on_row);
+
+  // What every measure reports first; the command that measures the same, `words` behind the pipeline's own.
+  boost::json::object json(const Walk& walk);
+  std::string line(const std::string& measure, const std::vector<std::string>& words);
+  // Ends output and trace.
+  ExitCode end(const Walk& walk);
+
+ private:
+  const EvalArgs& args_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<Windows> windows_;
+  uint64_t count_ = 0;
+};
+
+Run add_perplexity(CLI::App& eval);
+Run add_kld(CLI::App& eval);
+
+}  // namespace tenon::app
