@@ -1,7 +1,11 @@
 // `tenon quantize`: what it writes runs, and what fails leaves nothing.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "program.h"
+#include "support/weights_writer.h"
 
 namespace tenon::e2e {
 namespace {
@@ -72,6 +76,22 @@ TEST(Quantize, LeavesNothingWhereThereIsNoRoom) {
                                      (folder / "out.gguf").string() + "' --scheme F16");
   EXPECT_EQ(outcome.code, 7) << outcome.err;
   EXPECT_NE(outcome.err.find("out.gguf"), std::string::npos) << outcome.err;
+  EXPECT_EQ(files_in(folder), 0u);
+}
+
+// A matrix of 1 GB, of which the disk holds nothing.
+TEST(Quantize, LeavesNothingWhenItIsInterrupted) {
+  constexpr uint64_t kRows = 1 << 16, kWidth = 1 << 12;
+  const std::filesystem::path folder = temporary_folder(), in = temporary_folder() / "in.gguf";
+  const std::string header = tenon::testing::GgufWriter().tensor("large.weight", 0, {kRows, kWidth}, "").bytes();
+  write_file(in, header);
+  std::filesystem::resize_file(in, header.size() + kRows * kWidth * sizeof(float));
+  Running running({"quantize", in, folder / "out.gguf", "--scheme", "Q4_0"});
+  for (int tries = 0; files_in(folder) == 0 && tries < 10000; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  running.interrupt();
+  const Outcome outcome = running.finish();
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
   EXPECT_EQ(files_in(folder), 0u);
 }
 
