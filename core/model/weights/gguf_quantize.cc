@@ -111,7 +111,10 @@ GgufPairs copy_metadata(const std::filesystem::path& path, tenon_format mostly, 
 class Converter {
  public:
   Converter(const Weights& model, OutputFile& out)
-      : model_(model), out_(out), chunks_(std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostThreads)) {}
+      : model_(model), out_(out), chunks_(std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostThreads)) {
+    for (Chunk& chunk : chunks_)
+      chunk.weights.resize(kChunk);  // a thread that cannot have memory would end the process
+  }
 
   // `advance` is told the bytes written.
   template <class Advance>
@@ -166,7 +169,6 @@ class Converter {
     uint8_t* out = encoded_.data() + stored(to, begin);
     chunk.bad.reset();
     if (sdk::cpu::can_unpack(from)) {
-      chunk.weights.resize(n);
       sdk::cpu::unpack_row(from, in, n, chunk.weights.data());
       chunk.bad = from == to ? find_not_finite(chunk.weights.data(), n) : encode_row(to, chunk.weights.data(), n, out);
     }

@@ -148,6 +148,24 @@ INSTANTIATE_TEST_SUITE_P(All, Schemes,
                                            TENON_Q5_0, TENON_Q5_1),
                          [](const auto& param) { return std::string(tenon_format_name(param.param)); });
 
+// The values of the golden blocks, as gguf-py quantizes them.
+TEST(Encode, GivesTheBlocksOfGgufPy) {
+  const std::filesystem::path data = std::filesystem::path(TENON_SOURCE_DIR) / "tests/golden/data";
+  const std::string values = file_bytes(data / "gguf_blocks.f32"), blocks = file_bytes(data / "gguf_encoded.bin");
+  std::vector<float> w(values.size() / sizeof(float));
+  ASSERT_GT(w.size(), 0U);
+  std::memcpy(w.data(), values.data(), values.size());
+  size_t begin = 0;
+  for (const tenon_format format : {TENON_Q8_0, TENON_Q4_0, TENON_Q4_1, TENON_Q5_0, TENON_Q5_1}) {
+    std::vector<uint8_t> made(w.size() / 32 * tenon_format_block(format).bytes);
+    ASSERT_FALSE(weights::encode_row(format, w.data(), w.size(), made.data()));
+    ASSERT_LE(begin + made.size(), blocks.size());
+    EXPECT_EQ(std::memcmp(made.data(), blocks.data() + begin, made.size()), 0) << tenon_format_name(format);
+    begin += made.size();
+  }
+  EXPECT_EQ(begin, blocks.size());
+}
+
 TEST(Encode, OfQ8ValuesGivesTheSameBlocks) {
   std::mt19937 random(3);
   for (int round = 0; round < 500; ++round) {
