@@ -90,6 +90,7 @@ Run add_generate(CLI::App& app);
 Run add_inspect(CLI::App& app);
 Run add_plan(CLI::App& app);
 Run add_plugin(CLI::App& app);
+Run add_quantize(CLI::App& app);
 Run add_tokenize(CLI::App& app);
 Run add_trace(CLI::App& app);
 

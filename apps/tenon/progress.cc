@@ -15,14 +15,15 @@ Progress::~Progress() {
   finish();
 }
 
-void Progress::update(uint64_t done, uint64_t total) {
+void Progress::update(uint64_t done, uint64_t total, const std::string& detail) {
   const Clock::time_point now = Clock::now();
   if (!enabled_ || total == 0 || now - start_ < std::chrono::milliseconds(500)) return;
   if (shown_ && done < total && now - last_ < std::chrono::milliseconds(100)) return;
   last_ = now;
   shown_ = true;
-  std::fprintf(stderr, "\r%s %3.0f %%\033[K", what_.c_str(),
-               100.0 * static_cast<double>(done) / static_cast<double>(total));
+  std::fprintf(stderr, "\r%s %3.0f %%%s%s\033[K", what_.c_str(),
+               100.0 * static_cast<double>(done) / static_cast<double>(total), detail.empty() ? "" : "  ",
+               detail.c_str());
   std::fflush(stderr);
 }
 

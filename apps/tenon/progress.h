@@ -11,7 +11,8 @@ class Progress {
  public:
   explicit Progress(std::string what);
   ~Progress();
-  void update(uint64_t done, uint64_t total);  // prints at most ten times a second, and not before half a second
+  // Prints at most ten times a second, and not before half a second. `detail` stands behind the share.
+  void update(uint64_t done, uint64_t total, const std::string& detail = "");
   void finish();
 
  private:

@@ -58,7 +58,8 @@ TEST(Tokenize, GoesThereAndBack) {
 }
 
 TEST(Help, IsThereForEveryCommand) {
-  for (const char* command : {"generate", "chat", "bench", "eval", "plan", "inspect", "tokenize", "trace"}) {
+  for (const char* command :
+       {"generate", "chat", "bench", "eval", "plan", "inspect", "quantize", "tokenize", "trace"}) {
     const Outcome outcome = tenon({command, "--help"});
     EXPECT_EQ(outcome.code, 0) << command;
     EXPECT_NE(outcome.out.find("Usage"), std::string::npos) << command;

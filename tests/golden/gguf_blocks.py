@@ -1,4 +1,5 @@
-"""Random blocks of every GGUF quantization that Tenon reads, with the values that gguf-py gives them."""
+"""Random blocks of every GGUF quantization that Tenon reads, with the values that gguf-py gives them, and the blocks that
+gguf-py makes of these values."""
 
 import gguf
 import numpy as np
@@ -21,6 +22,9 @@ SCALE_OFFSETS = {
     Type.Q5_K: [0, 2],
     Type.Q6_K: [208],
 }
+
+# In this order, all values as each.
+ENCODED = [Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1]
 
 
 def random_blocks(kind, rng):
@@ -58,3 +62,5 @@ def make_all():
     (DATA / "gguf_blocks.bin").write_bytes(stored)
     values.astype("<f4").tofile(DATA / "gguf_blocks.f32")
     write_json(DATA / "gguf_blocks.json", entries)
+    made = [gguf.quantize(values.astype(np.float32), kind).tobytes() for kind in ENCODED]
+    (DATA / "gguf_encoded.bin").write_bytes(b"".join(made))

@@ -22,11 +22,13 @@ class MetadataParser {
  public:
   MetadataParser(GgufCursor& cursor, MetadataMap& metadata) : cursor_(cursor), metadata_(metadata) {}
 
-  void parse_pair(uint64_t index) {
+  // Returns the key.
+  std::string parse_pair(uint64_t index) {
     const uint64_t start = cursor_.at();
     const std::string key(cursor_.take_string("the key of metadata entry " + std::to_string(index)));
     if (key.empty()) cursor_.fail(start, "metadata entry " + std::to_string(index) + " has an empty key");
     parse_value(key, take_type(key), 0);
+    return key;
   }
 
  private:
@@ -178,11 +180,15 @@ class MetadataParser {
 
 }  // namespace
 
-MetadataMap parse_gguf_metadata(GgufCursor& cursor) {
+GgufMetadata parse_gguf_metadata(GgufCursor& cursor) {
   const uint64_t count = cursor.take_count({kMinPairBytes, kMaxPairs}, "metadata entries");
-  MetadataMap metadata;
-  MetadataParser parser(cursor, metadata);
-  for (uint64_t i = 0; i < count; ++i) parser.parse_pair(i);
+  GgufMetadata metadata;
+  MetadataParser parser(cursor, metadata.values);
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t begin = cursor.at();
+    std::string key = parser.parse_pair(i);
+    metadata.pairs.push_back({std::move(key), begin, cursor.at()});
+  }
   return metadata;
 }
 

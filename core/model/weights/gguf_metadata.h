@@ -6,7 +6,18 @@
 
 namespace tenon::weights {
 
+// Where an entry stands in the file, key and all.
+struct MetadataPair {
+  std::string key;
+  uint64_t begin = 0, end = 0;  // bytes from the start of the file
+};
+
+struct GgufMetadata {
+  MetadataMap values;
+  std::vector<MetadataPair> pairs;  // in the file's order
+};
+
 // Reads the number of entries at the cursor and the entries, and leaves the cursor behind them.
-MetadataMap parse_gguf_metadata(GgufCursor& cursor);
+GgufMetadata parse_gguf_metadata(GgufCursor& cursor);
 
 }  // namespace tenon::weights

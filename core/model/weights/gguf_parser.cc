@@ -10,7 +10,6 @@
 namespace tenon::weights {
 namespace {
 
-constexpr uint32_t kMagic = 0x46554747;                  // "GGUF"
 constexpr uint64_t kMaxHeaderBytes = uint64_t{1} << 30;  // metadata and tensor directory
 constexpr uint64_t kMaxAlignment = uint64_t{1} << 30;
 constexpr uint32_t kMaxRank = 4;
@@ -128,10 +127,18 @@ uint64_t parse_alignment(const MetadataMap& metadata, const std::string& file) {
 
 }  // namespace
 
+std::optional<uint32_t> gguf_type_number(tenon_format format) {
+  for (const PlainType& plain : kPlainTypes) {
+    if (plain.format == format) return plain.number;
+  }
+  if (format < TENON_GGUF_FORMATS || tenon_format_block(format).elements == 0) return std::nullopt;
+  return format - TENON_GGUF_FORMATS;
+}
+
 GgufFile parse_gguf(std::span<const std::byte> bytes, const std::string& file, uint32_t index) {
   GgufCursor cursor(bytes.first(std::min<uint64_t>(bytes.size(), kMaxHeaderBytes)), file);
   if (bytes.empty()) cursor.fail(0, "the file is empty");
-  if (const auto magic = cursor.take<uint32_t>("the magic number"); magic != kMagic) {
+  if (const auto magic = cursor.take<uint32_t>("the magic number"); magic != kGgufMagic) {
     cursor.fail(0, "not a GGUF file: it starts with " +
                        in_quotes({reinterpret_cast<const char*>(bytes.data()), sizeof(magic)}) +
                        " instead of \"GGUF\"");
@@ -144,8 +151,10 @@ GgufFile parse_gguf(std::span<const std::byte> bytes, const std::string& file, u
   }
   const uint64_t tensor_count = cursor.take_count({kMinTensorBytes, kMaxTensors}, "tensors");
   GgufFile result;
-  result.metadata = parse_gguf_metadata(cursor);
-  const uint64_t alignment = parse_alignment(result.metadata, file);
+  GgufMetadata metadata = parse_gguf_metadata(cursor);
+  result.metadata = std::move(metadata.values);
+  result.pairs = std::move(metadata.pairs);
+  const uint64_t alignment = result.alignment = parse_alignment(result.metadata, file);
 
   std::vector<Entry> entries;
   for (uint64_t i = 0; i < tensor_count; ++i) entries.push_back(parse_entry(cursor, i));

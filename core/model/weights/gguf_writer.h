@@ -1,0 +1,41 @@
+// What stands in a GGUF file before the tensors' data, version 3.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tenon/core/weights.h"
+
+namespace tenon::weights {
+
+// Entries of metadata as they stand in the file.
+class GgufPairs {
+ public:
+  void add_raw(std::string_view pair);  // key, type and value
+  void add_u32(std::string_view key, uint32_t value);
+
+  uint64_t count() const { return count_; }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+  uint64_t count_ = 0;
+};
+
+constexpr uint64_t aligned(uint64_t at, uint64_t alignment) {
+  return (at + alignment - 1) / alignment * alignment;
+}
+
+struct GgufLayout {
+  std::string header;       // up to the first tensor's data
+  uint64_t file_bytes = 0;  // the last tensor's end is not padded
+};
+
+// Gives each tensor its bytes and its offset in the file, one behind the other, and returns what stands before them.
+// `alignment` is a power of two; where it is not 32 the metadata must have general.alignment. Throws Error(kModel) for
+// a format that GGUF has not and for a size beyond 63 bits.
+GgufLayout lay_out_gguf(const GgufPairs& metadata, uint64_t alignment, std::vector<WeightTensor>& tensors);
+
+}  // namespace tenon::weights
