@@ -8,7 +8,6 @@
 
 #include "command.h"
 #include "progress.h"
-#include "report.h"
 #include "spdlog/spdlog.h"
 #include "tenon/core/memory_plan.h"
 
@@ -77,7 +76,8 @@ std::string result_line(const Args& args, const QuantizeReport& report, double s
   std::string formats;
   for (const auto& [format, count] : report.tensors)
     formats += fmt::format("{}{} {}", formats.empty() ? "" : ", ", count, tenon_format_name(format));
-  const double bits = per_second(8.0 * static_cast<double>(report.bytes_written), static_cast<double>(report.weights));
+  const double bits =
+      8.0 * static_cast<double>(report.bytes_written) / std::max(1.0, static_cast<double>(report.weights));
   return fmt::format("{}: {} from {} | {:.2f} bits a weight | tensors: {} | {:.1f} s", args.output,
                      format_bytes(report.file_bytes), format_bytes(report.input_bytes), bits, formats, seconds);
 }
