@@ -12,7 +12,7 @@
 #include <algorithm>
 
 #include "cuda_ops.h"
-#include "head.cuh"
+#include "splits.cuh"
 #include "tenon/cuda/block_size.h"
 #include "tenon/cuda/overlap.cuh"
 #include "tensor_core.cuh"
@@ -20,14 +20,8 @@
 namespace tenon::flash {
 namespace {
 
-constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
-constexpr uint32_t kQueries = 16;  // of a block: rows of a matrix product
 constexpr uint32_t kKeysOfTile = 16;
 constexpr uint32_t kStride = kWarps * kKeysOfTile;  // from a tile of a warp to its next
-constexpr uint32_t kAnchor = 1024;                  // windows begin at multiples of it
-constexpr uint32_t kGranulesAlone = 2;  // a block takes less time for so many than to fold what more make of them
-constexpr uint32_t kAmple = 256;        // positions of a split that make it worth a second block on a multiprocessor
-constexpr float kNothing = -INFINITY;
 
 template <uint32_t D>
 struct Shape {
@@ -39,124 +33,6 @@ struct Shape {
   static constexpr uint32_t kSharedBytes = kRingBytes + kQueries * D * 2;
   static_assert(kPartBytes + kQueries * (8 + D * 4) <= kRingBytes);
   static_assert(D == 256 || kSharedBytes <= cuda::kSmallBlockBytes);
-};
-
-__host__ __device__ uint32_t queries_of_block(const GpuArgs& a) {
-  const uint32_t most = a.rows_per_seq * a.group;
-  return most < kQueries ? most : kQueries;
-}
-__host__ __device__ uint32_t tiles_of(const GpuArgs& a) {
-  return (a.rows_per_seq * a.group + kQueries - 1) / kQueries;
-}
-
-// How the positions that a row sees are cut.
-struct Cut {
-  uint32_t start, size;
-  __device__ bool operator==(const Cut& o) const { return start == o.start && size == o.size; }
-  __device__ uint32_t count(uint32_t pos) const { return (pos - start) / size + 1; }
-};
-__device__ Cut cut(const GpuArgs& a, uint32_t pos) {
-  const uint32_t start = first_seen(a, pos) / kAnchor * kAnchor, span = pos + 1 - start;
-  const uint32_t alone = kGranulesAlone * a.granule;
-  if (span <= alone * a.cluster) return {start, alone};
-  const uint32_t step = a.granule * (span >= a.splits * kAmple ? a.splits : (a.splits + 1) / 2);
-  return {start, (span + step - 1) / step * a.granule};
-}
-
-// What a block works on.
-struct Work {
-  uint32_t kv_head, tile, seq, slot;
-  uint32_t first_row, rows;  // of the sequence in the step
-  uint32_t query, queries;   // first of the block, of the block
-  uint32_t old_len;
-  const int32_t* pos;  // of the sequence's rows
-  __device__ uint32_t row_of(const GpuArgs& a, uint32_t q) const { return (query + q) / a.group; }
-};
-
-// One of the block's queries.
-struct Query {
-  uint32_t row, head;   // row: of the sequence
-  uint32_t seen, past;  // it sees the positions in between
-  uint32_t count;       // splits that it is cut into; 0: it does not belong to the pass
-};
-
-// Stores four dimensions of a query's result, of which top and sum are the softmax's.
-__device__ void finish(const GpuArgs& a, const GpuPointers& p, const Work& w, const Query& q, uint32_t d, float top,
-                       float sum, const float (&value)[4]) {
-  const uint32_t row = w.first_row + q.row;
-  const Normalizer n(a, p, q.head, top, sum);
-  for (uint32_t i = 0; i < 4; ++i) p.out[row * a.out_row + q.head * a.kv.v.dim + d + i] = value[i] * n.weight;
-  if (a.want_lse != 0 && d == 0) p.lse[row * a.lse_row + q.head] = n.lse();
-}
-
-__device__ void meet(const GpuArgs& a) {
-  if (a.cluster > 1) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
-#endif
-  } else {
-    __syncthreads();
-  }
-}
-
-// What a block has made of its split, in its shared memory; and the same of another block of its cluster.
-template <uint32_t D>
-struct Made {
-  float2 sums[kQueries];  // maximum and sum
-  float values[kQueries][D];
-  __device__ const Made& of(const GpuArgs& a, uint32_t rank) const {
-    uint64_t address = reinterpret_cast<uint64_t>(this);
-    if (a.cluster > 1) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-      asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(address), "r"(rank));
-#endif
-    }
-    return *reinterpret_cast<const Made*>(address);
-  }
-};
-
-// Folds what some splits have made, in order. take(i, sums, value) reads split i's; 4 dimensions.
-template <uint32_t kAtOnce, class Take>
-__device__ __forceinline__ void fold(uint32_t count, float& top, float& sum, float (&value)[4], const Take& take) {
-  top = kNothing, sum = 0;
-  for (float& v : value) v = 0;
-  for (uint32_t first = 0; first < count; first += kAtOnce) {
-    float2 sums[kAtOnce];
-    float4 values[kAtOnce];
-#pragma unroll
-    for (uint32_t k = 0; k < kAtOnce; ++k) {
-      take(min(first + k, count - 1), sums[k], values[k]);
-      if (first + k >= count) sums[k] = {kNothing, 0};
-    }
-    float higher = top;
-#pragma unroll
-    for (uint32_t k = 0; k < kAtOnce; ++k) higher = fmaxf(higher, sums[k].x);
-    if (higher == kNothing) continue;
-    const float shrink = exp2_approx(top - higher);
-    top = higher, sum *= shrink;
-    for (float& v : value) v *= shrink;
-#pragma unroll
-    for (uint32_t k = 0; k < kAtOnce; ++k) {
-      const float weight = exp2_approx(sums[k].x - top);
-      sum += sums[k].y * weight;
-      value[0] += values[k].x * weight, value[1] += values[k].y * weight;
-      value[2] += values[k].z * weight, value[3] += values[k].w * weight;
-    }
-  }
-}
-
-// Scratch: v_dim floats for each query of each cluster of the grid, and behind them all the maxima and sums.
-struct Partials {
-  float* values;
-  float2* sums;
-  uint32_t clusters, queries, dim;
-  __device__ Partials(const GpuArgs& a, float* scratch)
-      : values(scratch), clusters(gridDim.z / a.cluster), queries(queries_of_block(a)), dim(a.kv.v.dim) {
-    sums = reinterpret_cast<float2*>(scratch + uint64_t{gridDim.x} * gridDim.y * clusters * queries * dim);
-  }
-  __device__ uint64_t at(uint32_t cluster, uint32_t q) const {
-    return ((uint64_t{blockIdx.y} * gridDim.x + blockIdx.x) * clusters + cluster) * queries + q;
-  }
 };
 
 // A warp's tile of 16 tokens of K or V.
@@ -224,8 +100,8 @@ struct Pass {
     if (threadIdx.x < w.queries) {
       const uint32_t r = w.row_of(a, threadIdx.x), pos = static_cast<uint32_t>(w.pos[r]);
       const bool mine = r >= row && r <= last_row;
-      queries[threadIdx.x] = {r, w.kv_head * a.group + (w.query + threadIdx.x) % a.group, first_seen(a, pos),
-                              mine ? pos + 1 : 0, mine ? cut.count(pos) : 0};
+      queries[threadIdx.x] = {r, w.head_of(a, threadIdx.x), first_seen(a, pos), mine ? pos + 1 : 0,
+                              mine ? cut.count(pos) : 0};
     } else if (threadIdx.x < kQueries) {
       queries[threadIdx.x] = {};
     }
@@ -527,14 +403,15 @@ struct Pass {
   // What the cluster's splits have made together: results, or partial ones if there are other clusters.
   __device__ void fold_cluster() const {
     const uint32_t rank = split % a.cluster, first = split - rank;
-    meet(a);
+    const auto cluster = cuda::this_cluster();
+    cluster.sync();
 #pragma unroll 1
     for (uint32_t i = rank * kThreads + threadIdx.x; i < w.queries * (D / 4); i += a.cluster * kThreads) {
       const uint32_t q = i / (D / 4), d = i % (D / 4) * 4, count = queries[q].count;
       if (d >= a.kv.v.dim || count == 1 || first >= count) continue;
       float top, sum, value[4];
       fold<2>(min(count - first, a.cluster), top, sum, value, [&](uint32_t other, float2& sums, float4& values) {
-        const Made<D>& theirs = made().of(a, other);
+        const Made<D>& theirs = *cluster.map_shared_rank(&made(), other);
         sums = theirs.sums[q], values = *reinterpret_cast<const float4*>(theirs.values[q] + d);
       });
       if (count <= a.cluster) {
@@ -546,41 +423,9 @@ struct Pass {
         if (d == 0) partials.sums[at] = {top, sum};
       }
     }
-    meet(a);
+    cluster.sync();
   }
 };
-
-// The last of a row's clusters folds what all have made.
-template <uint32_t D>
-__device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, float* scratch) {
-  const Partials partials(a, scratch);
-#pragma unroll 1
-  for (uint32_t i = threadIdx.x; i < w.queries * (D / 4); i += kThreads) {
-    const uint32_t q = i / (D / 4), d = i % (D / 4) * 4, row = w.row_of(a, q);
-    const uint32_t pos = static_cast<uint32_t>(w.pos[row]), count = cut(a, pos).count(pos);
-    if (d >= a.kv.v.dim || count <= a.cluster) continue;
-    float top, sum, value[4];
-    fold<8>((count + a.cluster - 1) / a.cluster, top, sum, value, [&](uint32_t other, float2& sums, float4& values) {
-      const uint64_t at = partials.at(other, q);
-      sums = __ldcg(partials.sums + at);
-      values = __ldcg(reinterpret_cast<const float4*>(partials.values + at * a.kv.v.dim + d));
-    });
-    const Query query{row, w.kv_head * a.group + (w.query + q) % a.group, 0, 0, count};
-    finish(a, p, w, query, d, top, sum, value);
-  }
-}
-
-// True in the block that comes last of `most`, one of each cluster. What all stored before they met is visible to it.
-__device__ bool is_last(uint32_t* counter, uint32_t most) {
-  __shared__ uint32_t before;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
-    if (before + 1 == most) *counter = 0;
-  }
-  __syncthreads();
-  return before + 1 == most;
-}
 
 template <class E, uint32_t D>
 __global__ void __launch_bounds__(kThreads, 2)

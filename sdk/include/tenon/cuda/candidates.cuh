@@ -11,10 +11,9 @@
 // can exchange what its blocks have found (cluster_grid()).
 #pragma once
 
-#include <cooperative_groups.h>
-
 #include <algorithm>
 
+#include "tenon/cuda/cluster.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
 #include "tenon/sdk/cpu/candidates.h"
@@ -153,26 +152,6 @@ Grid cluster_grid(void (*kernel)(P...), const CandidateGrid& g) {
   const uint32_t blocks = g.dense() && has_clusters(kernel) ? kMostClusterBlocks : 1;
   return {.blocks = {blocks, g.rows}, .threads = {kClusterThreads}, .cluster = blocks};
 }
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-// A GPU without clusters has them of one block.
-struct OneBlock {
-  __device__ void sync() const { __syncthreads(); }
-  __device__ uint32_t num_blocks() const { return 1; }
-  __device__ uint32_t block_rank() const { return 0; }
-  template <class T>
-  __device__ T* map_shared_rank(T* p, uint32_t) const {
-    return p;
-  }
-};
-__device__ inline OneBlock this_cluster() {
-  return {};
-}
-#else
-__device__ inline cooperative_groups::cluster_group this_cluster() {
-  return cooperative_groups::this_cluster();
-}
-#endif
 
 // The greatest over a cluster, in every thread. shared: one for every warp and one more, not written again before the
 // cluster has met another time.

@@ -1,7 +1,7 @@
 // Ops that go over rows at the memory's speed, around a product of many rows. Rows may be strided; with whole vectors
 // of 8 elements everywhere, 16-byte accesses are used.
 //   record_norm_rows      y = convert(x) or convert(rmsnorm(x)); f32 to f16, bf16 or f32
-//   record_silu_mul_rows  y = silu(gate) * up; f16, bf16 or f32 to f32
+//   record_silu_mul_rows  y = silu(gate) * up; f32
 // Rows from the live count on: the first writes zeros there, the second nothing.
 #pragma once
 
@@ -140,22 +140,21 @@ inline void norm_rows(const NormRowsArgs& a, const Launch& l) {
 struct SiluMulArgs {
   int64_t columns, x_stride, y_stride;  // of y; elements
   uint32_t rows, first_row;             // the row that the live count knows y's first as
-  tenon_format x_format;
-  uint32_t biased;
+  uint32_t biased, padding;
 };
 
-template <class T, int V>
+template <int V>
 __global__ void __launch_bounds__(kRowThreads)
-    silu_mul_rows_kernel(SiluMulArgs a, const T* __restrict__ x, float* __restrict__ y, const uint32_t* live,
+    silu_mul_rows_kernel(SiluMulArgs a, const float* __restrict__ x, float* __restrict__ y, const uint32_t* live,
                          const float* __restrict__ bias) {
   wait();
   const int64_t row = blockIdx.y, i = (int64_t{blockIdx.x} * kRowThreads + threadIdx.x) * V;
   if (a.first_row + row >= *live || i >= a.columns) return;
   x += row * a.x_stride + i;
-  const auto gate = load_pack<T, V>(x), up = load_pack<T, V>(x + a.columns);
+  const auto gate = load_pack<float, V>(x), up = load_pack<float, V>(x + a.columns);
   Pack<float, V> out;
   for (int e = 0; e < V; ++e) {
-    float g = static_cast<float>(gate.v[e]), u = static_cast<float>(up.v[e]);
+    float g = gate.v[e], u = up.v[e];
     if (a.biased != 0) g += bias[i + e], u += bias[a.columns + i + e];
     out.v[e] = g / (1.0f + expf(-g)) * u;
   }
@@ -165,15 +164,13 @@ __global__ void __launch_bounds__(kRowThreads)
 // Operands: x, y, live, bias.
 inline void silu_mul_rows(const SiluMulArgs& a, const Launch& l) {
   const auto* bias = a.biased != 0 ? l.ptr<const float>(3) : nullptr;
+  const auto* x = l.ptr<const float>(0);
   auto* y = l.ptr<float>(1);
-  with_float_type(a.x_format, [&]<class T>(T) {
-    const auto* x = l.ptr<const T>(0);
-    const bool wide = vectored({x, y}, {a.columns, a.x_stride, a.y_stride});
-    const int64_t a_block = int64_t{kRowThreads} * (wide ? kRowVector : 1);
-    const auto blocks = static_cast<uint32_t>((a.columns + a_block - 1) / a_block);
-    l(wide ? &silu_mul_rows_kernel<T, kRowVector> : &silu_mul_rows_kernel<T, 1>,
-      {.blocks = {blocks, a.rows}, .threads = {kRowThreads}}, a, x, y, l.ptr<const uint32_t>(2), bias);
-  });
+  const bool wide = vectored({x, y}, {a.columns, a.x_stride, a.y_stride});
+  const int64_t a_block = int64_t{kRowThreads} * (wide ? kRowVector : 1);
+  const auto blocks = static_cast<uint32_t>((a.columns + a_block - 1) / a_block);
+  l(wide ? &silu_mul_rows_kernel<kRowVector> : &silu_mul_rows_kernel<1>,
+    {.blocks = {blocks, a.rows}, .threads = {kRowThreads}}, a, x, y, l.ptr<const uint32_t>(2), bias);
 }
 
 }  // namespace detail
@@ -195,23 +192,21 @@ inline void record_norm_rows(sdk::Recorder& rec, tenon_tid x, tenon_tid weight, 
 }
 
 struct SiluMulCall {
-  tenon_tid x, bias, y, row_live;  // (rows, 2 n), f32[2 n] or 0, (rows, n) f32
+  tenon_tid x, bias, y, row_live;  // f32 (rows, 2 n), f32[2 n] or 0, f32 (rows, n)
   uint32_t first_row = 0;          // of x and y, as row_live counts
   double cost_share = 1;           // of the step's rows
 };
 inline void record_silu_mul_rows(sdk::Recorder& rec, const SiluMulCall& c) {
   const tenon_tensor from = rec.describe(c.x), to = rec.describe(c.y);
-  const int64_t bytes = tenon_format_block(from.format).bytes;
   std::vector<tenon_operand> operands = {{c.x, TENON_READ}, {c.y, TENON_WRITE}, {c.row_live, TENON_READ}};
   if (c.bias != 0) operands.push_back({c.bias, TENON_READ});
   sdk::OpSpec spec{.name = "silu_mul_rows", .operands = operands, .chunks = {}, .kind = TENON_F_SILU_MUL};
   const double columns = c.cost_share * static_cast<double>(to.dim[1]);
-  spec.cost.read[1] = 2 * static_cast<double>(bytes) * columns, spec.cost.written[1] = 4 * columns;
+  spec.cost.read[1] = 8 * columns, spec.cost.written[1] = 4 * columns;
   spec.cost.flops[1] = 4 * columns;
-  emit<&detail::silu_mul_rows>(
-      rec, spec,
-      detail::SiluMulArgs{to.dim[1], from.stride[0] / bytes, to.stride[0] / 4, static_cast<uint32_t>(to.dim[0]),
-                          c.first_row, from.format, c.bias != 0});
+  emit<&detail::silu_mul_rows>(rec, spec,
+                               detail::SiluMulArgs{to.dim[1], from.stride[0] / 4, to.stride[0] / 4,
+                                                   static_cast<uint32_t>(to.dim[0]), c.first_row, c.bias != 0, 0});
 }
 
 }  // namespace tenon::cuda
