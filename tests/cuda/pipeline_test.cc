@@ -9,8 +9,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "pipelines.h"
 #include "support/out_of_memory.h"
+#include "support/pipelines.h"
 
 namespace tenon {
 namespace {
