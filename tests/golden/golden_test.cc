@@ -45,12 +45,17 @@ double tolerance(const std::string& dtype) {
   return dtype == "fp32" ? 1e-4 : dtype == "fp16" ? 1e-2 : 4e-2;
 }
 
-std::string test_name(const testing::TestParamInfo<Case>& info) {
-  const Case& c = info.param;
+std::string label(const Case& c) {
   std::string name = c.name + "_" + c.attention;
   if (c.device != "cpu" || c.dtype != "fp32") name += "_" + c.device + "_" + c.dtype;
   for (char& letter : name) letter = std::isalnum(static_cast<unsigned char>(letter)) != 0 ? letter : '_';
   return name;
+}
+std::string test_name(const testing::TestParamInfo<Case>& info) {
+  return label(info.param);
+}
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << label(c);
 }
 
 std::vector<Case> cases() {
