@@ -98,7 +98,9 @@ class Golden : public testing::TestWithParam<Case> {
     } else if (const std::string problem = test::no_gpu(); !problem.empty()) {
       GTEST_SKIP() << problem;
     }
-    if (c.device != "cpu" || c.dtype != "fp32") {
+    if (c.device == "cpu" && c.dtype == "fp32") {
+      set.emplace_back("quantization.activations=f32");
+    } else {
       set.emplace_back("quantization.use=none"), set.emplace_back("quantization.dtype=" + c.dtype);
     }
     engine_ = Engine::open({.config = (kData / c.model).string(), .set = set, .score_rows = 64});
@@ -156,9 +158,9 @@ TEST(SmolLm2, FirstGreedyTokensAreThoseOfTransformers) {
   const auto golden = boost::json::parse(read_file(kData / "smollm2/golden.json"));
   const auto model = test::root() / "models" / std::string(golden.at("file").as_string());
   if (!std::filesystem::exists(model)) GTEST_SKIP() << model << " is not there; scripts/fetch_model.sh fetches it";
-  const auto engine = Engine::open(
-      {.config = model.string(),
-       .set = {"kv_cache.format=fp32", "kv_cache.capacity=512", "sampler.chain=[]", "sampler.select=greedy"}});
+  const auto engine = Engine::open({.config = model.string(),
+                                    .set = {"quantization.activations=f32", "kv_cache.format=fp32",
+                                            "kv_cache.capacity=512", "sampler.chain=[]", "sampler.select=greedy"}});
   for (const auto& prompt : golden.at("prompts").as_array()) {
     const std::vector<int32_t> ids = ids_of(prompt.at("ids"));
     EXPECT_EQ(engine->tokenizer().encode(std::string(prompt.at("text").as_string()), {.parse_special = true}), ids)
