@@ -42,7 +42,7 @@ std::unique_ptr<Gguf::Site> Gguf::bind(const tenon_linear& s, std::span<const te
   site->in_place = true;
   site->int8_activations = int8_ && s.product_wanted != 0;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
-    site->mats.push_back({s.source[i], static_cast<uint32_t>(s.out_dim[i]), plain_row_bytes(s.source[i], site->k)});
+    site->mats.push_back({s.source[i], static_cast<uint32_t>(s.out_dim[i]), sdk::row_bytes(s.source[i], site->k)});
   }
   return site;
 }
