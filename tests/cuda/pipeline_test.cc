@@ -9,8 +9,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "pipelines.h"
 #include "support/out_of_memory.h"
+#include "support/pipelines.h"
 
 namespace tenon {
 namespace {
@@ -68,6 +68,7 @@ Settings exact_gguf() {
   Settings settings = kExact;
   settings[0] = "quantization.use=gguf", settings[1] = "scheduler.prefill_rows=16";
   settings[3] = "kv_cache.capacity=512";
+  settings.emplace_back("quantization.activations=f32");
   return settings;
 }
 
@@ -95,7 +96,7 @@ TEST_F(CudaPipeline, RunsSmolLm2FromItsGguf) {
   const std::filesystem::path model = root() / "models" / file;
   if (!std::filesystem::exists(model)) GTEST_SKIP() << model << " is not there; scripts/fetch_model.sh fetches it";
   Settings plain = exact_gguf(), large = exact_gguf();
-  plain[0] = "quantization.use=none", plain.emplace_back("quantization.dtype=fp32");
+  plain[0] = "quantization.use=none", plain.back() = "quantization.dtype=fp32";
   large[1] = "scheduler.prefill_rows=512";
   const auto gpu = open(model, "cuda", exact_gguf()), prefill = open(model, "cuda", large);
   const auto cpu = open(model, "cpu", exact_gguf()), fp32 = open(model, "cpu", plain);

@@ -73,4 +73,8 @@ void FileWeights::prefetch(const WeightTensor& tensor) const {
   mappings_.at(tensor.file).prefetch(tensor.offset, tensor.bytes);
 }
 
+void FileWeights::release(const WeightTensor& tensor, uint64_t offset, uint64_t bytes) const {
+  mappings_.at(tensor.file).release(tensor.offset + offset, bytes);
+}
+
 }  // namespace tenon::weights

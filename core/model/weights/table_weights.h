@@ -50,6 +50,7 @@ class FileWeights : public TableWeights {
   const std::byte* mapped(const WeightTensor& tensor) const override;
   void read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const override;
   void prefetch(const WeightTensor& tensor) const override;
+  void release(const WeightTensor& tensor, uint64_t offset, uint64_t bytes) const override;
 
  protected:
   // Where the file has the tensor, aligned or not.

@@ -1,4 +1,6 @@
 // Allocates what the plan says and fills it.
+#include <sys/mman.h>
+
 #include <algorithm>
 
 #include "../cpu/walker.h"
@@ -13,6 +15,8 @@ void Pipeline::Impl::place(MemoryKind kind) {
   const uint64_t bytes = plan.of(kind);
   const uint32_t space = kind == MemoryKind::kPinned ? TENON_SPACE_HOST : TENON_SPACE_DEVICE;
   auto* base = static_cast<std::byte*>(parts.memory->alloc_zeroed(space, bytes, to_string(kind)));
+  // All of it will be read, over and over; of a cache only what is in use should be resident.
+  if (kind == MemoryKind::kWeights && !parts.queues() && base != nullptr) ::madvise(base, bytes, MADV_HUGEPAGE);
   for (size_t i = 0; i < storages.size(); ++i) {
     Storage& s = storages[static_cast<uint32_t>(i)];
     if (s.kind != kind) continue;

@@ -49,7 +49,7 @@ std::unique_ptr<None::Site> None::bind(const tenon_linear& s, std::span<const te
   for (uint32_t i = 0; i < s.n_mats; ++i) {
     const tenon_format format = held(s.source[i]);
     site->in_place &= format == s.source[i];
-    site->mats.push_back({format, static_cast<uint32_t>(s.out_dim[i]), sdk::row_bytes(format, site->k)});
+    site->mats.push_back({format, static_cast<uint32_t>(s.out_dim[i]), plain_row_bytes(format, site->k)});
   }
   return site;
 }

@@ -26,23 +26,26 @@ inline Isa isa_of(const tenon_device& device) {
 // What a plugin has for each instruction set; the same formats in each, equal to the bit.
 struct Kernels {
   const KernelTable* f32;
-  const Int8Table* int8;  // nullptr: none
+  const PackedTable* packed;  // nullptr: none
 };
 using KernelsOf = Kernels (*)(Isa);
 
 struct StoredMatrix {
-  uint32_t code = 0;  // of its row format
+  uint32_t code = 0;  // of its row format, or a PackedCode
   uint32_t rows = 0;
   uint64_t row_bytes = 0;
 };
 struct LinearSite {
-  std::vector<StoredMatrix> mats;  // store i holds matrix i, row by row
+  std::vector<StoredMatrix> mats;  // store i holds matrix i, row by row or packed
   uint32_t k = 0;
   bool in_place = false;
-  bool int8_activations = false;  // every matrix's format has an Int8Format
+  bool packed = false;  // every matrix, for products with x in int8
 
   uint64_t columns() const;
   uint64_t bytes() const;
+  uint64_t store_bytes(const StoredMatrix& m) const {
+    return m.row_bytes * (packed ? (m.rows + kGroupRows - 1) / kGroupRows * kGroupRows : m.rows);
+  }
 };
 
 inline uint64_t LinearSite::columns() const {
@@ -130,18 +133,23 @@ inline tenon_claim claim_linear(const tenon_linear& s, bool (*also)(tenon_format
   return claim;
 }
 
+inline uint64_t plain_row_bytes(tenon_format format, uint64_t k) {
+  const tenon_block block = tenon_format_block(format);
+  return k / block.elements * block.bytes;
+}
+
 inline tenon_footprint footprint_of(const LinearSite& site, uint64_t load_bytes) {
   auto f = abi_struct<tenon_footprint>();
   f.n_stores = static_cast<uint32_t>(site.mats.size());
   f.flags = site.in_place ? TENON_FOOTPRINT_IN_PLACE : 0;
   f.load_bytes = site.in_place ? 0 : load_bytes;
-  for (size_t i = 0; i < site.mats.size(); ++i) f.store_bytes[i] = site.mats[i].rows * site.mats[i].row_bytes;
+  for (size_t i = 0; i < site.mats.size(); ++i) f.store_bytes[i] = site.store_bytes(site.mats[i]);
   return f;
 }
 
-// f(row of the store, row of the file) for each row of src. Throws Failed on rows that the site does not have.
+// f(number, row of the file) for each row of src. Throws Failed on rows that the site does not have.
 template <class F>
-void each_loaded_row(const LinearSite& site, const tenon_rows& src, void* const* store, F&& f) {
+void each_numbered_row(const LinearSite& site, const tenon_rows& src, F&& f) {
   const uint64_t file_bytes = row_bytes(src.format, site.k);
   if (src.mat >= site.mats.size() || file_bytes == 0) throw Failed("rows of a matrix that the site does not have");
   const StoredMatrix& m = site.mats[src.mat];
@@ -149,10 +157,14 @@ void each_loaded_row(const LinearSite& site, const tenon_rows& src, void* const*
     throw Failed("rows [" + std::to_string(src.row0) + ", +" + std::to_string(src.rows) + ") in " +
                  std::to_string(src.bytes) + " bytes do not fit a matrix of " + std::to_string(m.rows) + " rows");
   }
-  for (uint64_t r = 0; r < src.rows; ++r) {
-    f(static_cast<uint8_t*>(store[src.mat]) + (src.row0 + r) * m.row_bytes,
-      static_cast<const uint8_t*>(src.data) + r * file_bytes);
-  }
+  for (uint64_t r = 0; r < src.rows; ++r) f(src.row0 + r, static_cast<const uint8_t*>(src.data) + r * file_bytes);
+}
+// f(row of the store, row of the file)
+template <class F>
+void each_loaded_row(const LinearSite& site, const tenon_rows& src, void* const* store, F&& f) {
+  each_numbered_row(site, src, [&](uint64_t row, const uint8_t* from) {
+    f(static_cast<uint8_t*>(store[src.mat]) + row * site.mats[src.mat].row_bytes, from);
+  });
 }
 
 }  // namespace tenon::sdk::cpu

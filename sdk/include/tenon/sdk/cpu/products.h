@@ -8,6 +8,7 @@
 #pragma once
 
 #include "tenon/sdk/cpu/row_kernels.h"
+#include "tenon/sdk/cpu/row_ops.h"
 #include "tenon/sdk/cpu/vector.h"
 
 namespace tenon::sdk::cpu {
