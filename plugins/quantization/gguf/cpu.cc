@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -10,6 +11,8 @@ using namespace sdk::cpu;
 
 Kernels kernels(Isa isa) {
   switch (isa) {
+    case Isa::kAvx512Bf16:
+      return {&kAvx512Kernels, &kAvx512VnniPacked, &kAvx512Bf16};
     case Isa::kAvx512Vnni:
       return {&kAvx512Kernels, &kAvx512VnniPacked};
     case Isa::kAvx512:
@@ -43,7 +46,7 @@ const char* obstacle(const tenon_linear& s) {
 
 tenon_claim Gguf::claim(const tenon_linear& s, const tenon_bounds&) const {
   const tenon_claim claim = claim_linear(s);
-  if (activations_ != Activations::kInt8 || s.product_wanted == 0) return claim;
+  if (wish_ != Wish::kInt8 || s.product_wanted == 0) return claim;
   if (const char* why = obstacle(s)) {
     throw sdk::Refused(
         std::string(
@@ -55,17 +58,24 @@ tenon_claim Gguf::claim(const tenon_linear& s, const tenon_bounds&) const {
 
 Gguf::Gguf(const sdk::Params& params, const sdk::Env& env) : LinearScheme(env) {
   const std::string name = params.text("activations");
-  activations_ = name == "int8" ? Activations::kInt8 : name == "f32" ? Activations::kF32 : Activations::kAuto;
+  wish_ = name == "int8" ? Wish::kInt8 : name == "f32" ? Wish::kF32 : Wish::kAuto;
+}
+
+Activations Gguf::activations_of(const tenon_linear& s) const {
+  if (wish_ == Wish::kF32 || s.product_wanted == 0) return Activations::kF32;
+  if (obstacle(s) == nullptr) return Activations::kInt8;
+  const bool bf16 = std::all_of(s.source, s.source + s.n_mats, [](tenon_format f) { return f == TENON_BF16; });
+  return bf16 && kernels(isa()).bf16 != nullptr ? Activations::kBf16 : Activations::kF32;
 }
 
 std::unique_ptr<Gguf::Site> Gguf::bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
   auto site = std::make_unique<Site>();
   site->k = static_cast<uint32_t>(s.in_dim);
-  site->packed = activations_ != Activations::kF32 && s.product_wanted != 0 && obstacle(s) == nullptr;
-  site->in_place = !site->packed;
+  site->activations = activations_of(s);
+  site->in_place = !site->packed();
   for (uint32_t i = 0; i < s.n_mats; ++i) {
     const auto rows = static_cast<uint32_t>(s.out_dim[i]);
-    if (site->packed) {
+    if (site->packed()) {
       const Packing& packing = *packing_of(s.source[i]);
       site->mats.push_back({packing.code, rows, packing.bytes_of_row(site->k)});
     } else {
@@ -76,7 +86,7 @@ std::unique_ptr<Gguf::Site> Gguf::bind(const tenon_linear& s, std::span<const te
 }
 
 void Gguf::load(Site& site, const tenon_rows& src, void* const* store, void*, void*) const {
-  if (!site.packed) {
+  if (!site.packed()) {
     return each_loaded_row(site, src, store, [&](uint8_t* to, const uint8_t* from) {
       std::memcpy(to, from, site.mats[src.mat].row_bytes);
     });

@@ -22,9 +22,10 @@ class Gguf : public sdk::cpu::LinearScheme<Gguf, &kernels>, public Schema {
   void load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void* queue) const;
 
  private:
-  enum class Activations { kAuto, kF32, kInt8 };
+  enum class Wish { kAuto, kF32, kInt8 };
+  sdk::cpu::Activations activations_of(const tenon_linear& s) const;
 
-  Activations activations_;
+  Wish wish_;
 };
 
 }  // namespace tenon::gguf

@@ -32,7 +32,7 @@ inline LinearArgs linear_args(const LinearSite& site, Isa isa, const tenon_linea
   const tenon_tensor x = rec.describe(call.x), y = rec.describe(call.y);
   const std::vector<tenon_fop> pro = ops_of(call.pro), epi = ops_of(call.epi);
   LinearArgs a{};
-  a.isa = isa, a.packed = site.packed ? 1 : 0, a.n_mats = static_cast<uint32_t>(site.mats.size()), a.k = site.k;
+  a.isa = isa, a.activations = site.activations, a.n_mats = static_cast<uint32_t>(site.mats.size()), a.k = site.k;
   a.rows = static_cast<uint32_t>(y.dim[0]);
   a.x_stride = x.stride[0] / 4, a.y_stride = y.stride[0] / 4;
   operands = {{call.y, TENON_WRITE},

@@ -22,7 +22,7 @@ struct LinearArgs {
   uint32_t n_mats, k, rows;
   uint32_t chunk_columns, group_columns;  // of a chunk; unpacked at once
   uint32_t before, after, silu, norm;     // norm: operand of RMSNorm's weight, 0 = none
-  uint32_t packed;                        // weights; activations are in int8
+  Activations activations;
   float eps;
   int64_t x_stride, y_stride;  // elements
   uint32_t code[TENON_MAX_STORES], mat_rows[TENON_MAX_STORES];
@@ -39,27 +39,35 @@ class PreparedRows {
  public:
   PreparedRows(const LinearArgs& a, void* base) : a_(a), base_(static_cast<uint8_t*>(base)) {}
   static size_t bytes(const LinearArgs& a) {
-    if (a.packed != 0) return a.rows * (a.k + a.k / kInt8Block * size_t{20});
-    return a.norm != 0 ? a.rows * size_t{a.k} * sizeof(float) : 0;
+    switch (a.activations) {
+      case Activations::kInt8:
+        return a.rows * (a.k + a.k / kInt8Block * size_t{20});
+      case Activations::kBf16:
+        return a.rows * padded(a.k) * sizeof(uint16_t);
+      default:
+        return a.norm != 0 ? a.rows * size_t{a.k} * sizeof(float) : 0;
+    }
   }
   const float* floats() const { return reinterpret_cast<const float*>(base_); }
-  Int8Rows rows() const {
-    const Int8Row first = row(0);
+  uint16_t* bf16(uint32_t r) const { return reinterpret_cast<uint16_t*>(base_) + r * padded(a_.k); }
+  Int8Rows int8(uint32_t r) const {
+    const Int8Row first = int8_row(r);
     return {a_.k, first.q, first.scale, first.sum, first.negative32, first.negative16};
   }
-  // normed: a.k floats of the thread's own, if x is to be in int8.
-  void prepare(const RowOps& ops, const Part& p, uint32_t r, float* normed) const {
+  // normed: a.k floats of the thread's own, unless x stays in f32.
+  void prepare(const Kernels& kernels, const Part& p, uint32_t r, float* normed) const {
     const float* x = p.ptr<const float>(kX) + r * a_.x_stride;
     if (a_.norm != 0) {
-      float* y = a_.packed != 0 ? normed : reinterpret_cast<float*>(base_) + size_t{r} * a_.k;
-      ops.rms_norm(x, p.ptr<const float>(a_.norm), a_.k, a_.eps, y);
+      float* y = a_.activations == Activations::kF32 ? reinterpret_cast<float*>(base_) + size_t{r} * a_.k : normed;
+      kernels.f32->ops.rms_norm(x, p.ptr<const float>(a_.norm), a_.k, a_.eps, y);
       x = y;
     }
-    if (a_.packed != 0) ops.quantize(x, a_.k, row(r));
+    if (a_.activations == Activations::kInt8) kernels.f32->ops.quantize(x, a_.k, int8_row(r));
+    if (a_.activations == Activations::kBf16) kernels.bf16->convert(x, a_.k, bf16(r));
   }
 
  private:
-  Int8Row row(uint32_t r) const {
+  Int8Row int8_row(uint32_t r) const {
     const size_t blocks = a_.k / kInt8Block, all = a_.rows * blocks;
     auto* words = reinterpret_cast<float*>(base_ + a_.rows * size_t{a_.k});
     auto* negative = reinterpret_cast<int32_t*>(words + 2 * all);
@@ -75,8 +83,8 @@ class PreparedRows {
 struct ThreadLayout {
   explicit ThreadLayout(const LinearArgs& a)
       : unpacked(size_t{kBlockRows} * 2 * a.chunk_columns),
-        normed(unpacked + (a.packed != 0 ? 0 : size_t{2} * a.group_columns * (padded(a.k) + 1))),
-        row(normed + (a.packed != 0 && a.norm != 0 ? a.k : 0)),
+        normed(unpacked + (a.activations == Activations::kF32 ? size_t{2} * a.group_columns * (padded(a.k) + 1) : 0)),
+        row(normed + (a.activations != Activations::kF32 && a.norm != 0 ? a.k : 0)),
         end(row + (a.rows == 1 ? PreparedRows::bytes(a) / sizeof(float) : 0)) {}
   size_t unpacked, normed, row, end;
 };
@@ -103,15 +111,15 @@ class ChunkRunner {
       chunk -= chunks, first_column += n;
     }
     const uint32_t end = std::min((chunk + 1) * a_.chunk_columns, n);
-    const uint32_t step = rows_ == 1 || a_.packed != 0 ? a_.chunk_columns : a_.group_columns;
+    const uint32_t step = rows_ == 1 || a_.activations != Activations::kF32 ? a_.chunk_columns : a_.group_columns;
     for (uint32_t c = chunk * a_.chunk_columns; c < end; c += step) {
       half_ = n;
       columns_ = std::min(step, end - c);
       column_ = first_column + c;
       span_[0] = span(mat, c);
       if (a_.silu != 0) span_[1] = a_.n_mats == 1 ? span(mat, n + c) : span(mat + 1, c);
-      if (a_.packed != 0) {
-        packed_rows();
+      if (a_.activations != Activations::kF32) {
+        converted_rows();
       } else if (rows_ == 1) {
         one_row();
       } else {
@@ -155,18 +163,18 @@ class ChunkRunner {
     }
   }
 
-  void packed_rows() {
-    const Int8Rows x = prepared_.rows();
-    const size_t blocks = a_.k / kInt8Block;
+  void converted_rows() {
     for (uint32_t row = 0; row < rows_; row += kBlockRows) {
       const uint32_t n = std::min(kBlockRows, rows_ - row);
-      const size_t at = row * blocks;
-      const Int8Rows some = {a_.k,       x.q + at * kInt8Block, x.scale + at,
-                             x.sum + at, x.negative32 + at,     x.negative16 + 2 * at};
       for (uint32_t s = 0; s < spans(); ++s) {
-        kernels_.packed->find(span_[s].code)
-            ->product(
-                {span_[s].weights, kGroupRows * span_[s].row_bytes, columns_, n, some, tile(s), a_.chunk_columns});
+        const Span& from = span_[s];
+        if (a_.activations == Activations::kInt8) {
+          kernels_.packed->find(from.code)->product(
+              {from.weights, kGroupRows * from.row_bytes, columns_, n, prepared_.int8(row), tile(s), a_.chunk_columns});
+        } else {
+          kernels_.bf16->product({from.weights, from.row_bytes, columns_, n, a_.k, prepared_.bf16(row), padded(a_.k),
+                                  tile(s), a_.chunk_columns});
+        }
       }
       finish(row, n);
     }
@@ -229,17 +237,16 @@ template <KernelsOf Of>
 void run_linear(const LinearArgs& a, const Part& p) {
   const uint32_t live = std::min(p.ptr<const uint32_t>(kLive)[0], a.rows);
   const Kernels kernels = Of(a.isa);
-  const RowOps& ops = kernels.f32->ops;
   const ThreadLayout at(a);
   auto* own = p.thread_scratch<float>();
   const bool prepares = PreparedRows::bytes(a) != 0, alone = a.rows == 1;
   const PreparedRows prepared(a, alone ? own + at.row : p.scratch<void>());
   if (prepares && !alone && p.phase() == 0) {
-    for (uint32_t r = p.begin(); r < std::min(p.end(), live); ++r) prepared.prepare(ops, p, r, own + at.normed);
+    for (uint32_t r = p.begin(); r < std::min(p.end(), live); ++r) prepared.prepare(kernels, p, r, own + at.normed);
     return;
   }
   if (live == 0) return;
-  if (prepares && alone) prepared.prepare(ops, p, 0, own + at.normed);
+  if (prepares && alone) prepared.prepare(kernels, p, 0, own + at.normed);
   ChunkRunner runner(a, kernels, p, live, prepared);
   for (uint32_t chunk = p.begin(); chunk < p.end(); ++chunk) runner.run(chunk);
 }

@@ -16,17 +16,20 @@
 
 namespace tenon::sdk::cpu {
 
-enum class Isa : uint32_t { kScalar, kAvx2, kAvx512, kAvx512Vnni };  // each has what those before it have
+enum class Isa : uint32_t { kScalar, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };  // each has what those before it have
 inline Isa isa_of(const tenon_device& device) {
   constexpr uint64_t kVnni = TENON_ISA_AVX512 | TENON_ISA_AVX512_VNNI;
-  if ((device.isa & kVnni) == kVnni) return Isa::kAvx512Vnni;
+  if ((device.isa & kVnni) == kVnni) {
+    return (device.isa & TENON_ISA_AVX512_BF16) != 0 ? Isa::kAvx512Bf16 : Isa::kAvx512Vnni;
+  }
   if ((device.isa & TENON_ISA_AVX512) != 0) return Isa::kAvx512;
   return (device.isa & TENON_ISA_AVX2) != 0 ? Isa::kAvx2 : Isa::kScalar;
 }
 // What a plugin has for each instruction set; the same formats in each, equal to the bit.
 struct Kernels {
   const KernelTable* f32;
-  const PackedTable* packed;  // nullptr: none
+  const PackedTable* packed = nullptr;  // nullptr: none
+  const Bf16Table* bf16 = nullptr;      // nullptr: none; only some instruction sets have one
 };
 using KernelsOf = Kernels (*)(Isa);
 
@@ -35,16 +38,21 @@ struct StoredMatrix {
   uint32_t rows = 0;
   uint64_t row_bytes = 0;
 };
+// What rows of x are turned into. kInt8: for packed matrices; kBf16: for matrices in bf16.
+enum class Activations : uint32_t { kF32, kInt8, kBf16 };
+
 struct LinearSite {
   std::vector<StoredMatrix> mats;  // store i holds matrix i, row by row or packed
   uint32_t k = 0;
   bool in_place = false;
-  bool packed = false;  // every matrix, for products with x in int8
+  Activations activations = Activations::kF32;
+
+  bool packed() const { return activations == Activations::kInt8; }
 
   uint64_t columns() const;
   uint64_t bytes() const;
   uint64_t store_bytes(const StoredMatrix& m) const {
-    return m.row_bytes * (packed ? (m.rows + kGroupRows - 1) / kGroupRows * kGroupRows : m.rows);
+    return m.row_bytes * (packed() ? (m.rows + kGroupRows - 1) / kGroupRows * kGroupRows : m.rows);
   }
 };
 

@@ -86,6 +86,21 @@ struct PackedTable {
   }
 };
 
+// Rows of x in bf16 for dot products of bf16; see bf16_products.h.
+struct Bf16Product {  // y[r * y_stride + c]
+  const uint8_t* weights;
+  size_t row_bytes;
+  uint32_t columns, rows, k;
+  const uint16_t* x;  // row r at x + r * x_stride
+  size_t x_stride;
+  float* y;
+  size_t y_stride;
+};
+struct Bf16Table {
+  void (*convert)(const float* x, uint32_t k, uint16_t* to);  // to the nearest, halves to even
+  void (*product)(const Bf16Product&);
+};
+
 // What is done to rows of x and y beside products; see row_ops.h.
 struct Int8Row {
   int8_t* q;
