@@ -11,6 +11,7 @@
 
 #include "support/out_of_memory.h"
 #include "support/pipelines.h"
+#include "tenon/core/quantize.h"
 
 namespace tenon {
 namespace {
@@ -43,6 +44,34 @@ TEST_F(CudaPipeline, GivesTheTokensAndLogitsOfTheCpu) {
       EXPECT_NEAR(gpu.logprobs[i].value, cpu.logprobs[i].value, 1e-3) << model << " token " << i;
     }
   }
+}
+
+// Rows that were quantized before they were stored are packed to the bits that quantizing while loading gives.
+TEST_F(CudaPipeline, RunsFoldersThatWereQuantizedBefore) {
+  std::string pattern = std::filesystem::temp_directory_path() / "tenon-quantized-XXXXXX";
+  const std::filesystem::path folder = mkdtemp(pattern.data());
+  for (const char* model : {"tiny-gqa-untied", "tiny-odd"}) {
+    for (const uint32_t group : {0, 32, 64, 128, 256}) {
+      SCOPED_TRACE(std::string(model) + " in groups of " + std::to_string(group));
+      const std::filesystem::path made = folder / (model + std::to_string(group));
+      quantize_model(root() / "tests/golden/data" / model, made,
+                     {.format = quantize_format(group == 0 ? "int8wo" : "int4wo", group == 0 ? 64 : group)});
+      Settings reads = kExact, converts = kExact;
+      reads.erase(reads.begin(), reads.begin() + 2), converts = reads;
+      reads.emplace_back(group == 0 ? "quantization.use=int8wo" : "quantization.use=int4wo");
+      converts.push_back(reads.back());
+      if (group != 0) converts.push_back("quantization.group_size=" + std::to_string(group));
+      Request r = request();
+      r.logprobs = true;
+      const Result before = open(model, "cuda", converts)->generate(r), after = open(made, "cuda", reads)->generate(r);
+      EXPECT_EQ(after.tokens, before.tokens);
+      ASSERT_EQ(after.logprobs.size(), before.logprobs.size());
+      for (size_t i = 0; i < before.logprobs.size(); ++i) {
+        EXPECT_EQ(after.logprobs[i].value, before.logprobs[i].value) << "token " << i;
+      }
+    }
+  }
+  std::filesystem::remove_all(folder);
 }
 
 struct Prompt {

@@ -55,8 +55,12 @@ void TableWeights::check_range(const WeightTensor& tensor, uint64_t offset, size
 FileWeights::FileWeights(Contents contents, std::vector<MappedFile> files)
     : TableWeights(std::move(contents), paths(files)), mappings_(std::move(files)) {}
 
+const std::byte* FileWeights::bytes_of(const WeightTensor& tensor) const {
+  return mappings_.at(tensor.file).bytes().data() + tensor.offset;
+}
+
 const std::byte* FileWeights::mapped(const WeightTensor& tensor) const {
-  const std::byte* start = mappings_.at(tensor.file).bytes().data() + tensor.offset;
+  const std::byte* start = bytes_of(tensor);
   return reinterpret_cast<uintptr_t>(start) % natural_alignment(tensor.format) == 0 ? start : nullptr;
 }
 

@@ -11,6 +11,7 @@
 #include "tenon/sdk/cpu/gguf_blocks.h"
 #include "tenon/sdk/cpu/row_kernels.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/quantized_rows.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::sdk::cpu {
@@ -99,12 +100,14 @@ inline bool has_halves(const tenon_linear& s) {
 }
 
 namespace detail {
-inline void check_sources(const tenon_linear& s) {
+inline void check_sources(const tenon_linear& s, bool (*also)(tenon_format)) {
   for (uint32_t i = 0; i < s.n_mats; ++i) {
-    const std::string name = tenon_format_name(s.source[i]);
+    if (also != nullptr && also(s.source[i])) continue;
+    const std::string name = format_name(s.source[i]), advice = advice_on(s.source[i]);
     if (!can_unpack(s.source[i])) {
-      throw Refused("a matrix stored as " + name +
-                    "; readable are f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 and q2_k to q6_k");
+      throw Refused(
+          "a matrix stored as " + name +
+          (!advice.empty() ? advice : "; readable are f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 and q2_k to q6_k"));
     }
     const uint32_t block = tenon_format_block(s.source[i]).elements;
     if (s.in_dim % block != 0) {
@@ -116,8 +119,8 @@ inline void check_sources(const tenon_linear& s) {
 }  // namespace detail
 
 // Throws Refused: what no scheme on the CPU does (experts, activations other than f32, shapes beyond 2^31, matrices
-// that unpack_row does not read).
-inline tenon_claim claim_linear(const tenon_linear& s) {
+// that neither unpack_row nor, as `also` says, the scheme itself reads).
+inline tenon_claim claim_linear(const tenon_linear& s, bool (*also)(tenon_format) = nullptr) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (s.n_mats == 0 || s.n_mats > TENON_MAX_STORES) {
     throw Refused("a site of " + std::to_string(s.n_mats) + " matrices; 1 to " + std::to_string(TENON_MAX_STORES));
@@ -130,7 +133,7 @@ inline tenon_claim claim_linear(const tenon_linear& s) {
     if (s.out_dim[i] <= 0 || s.out_dim[i] > kMost - columns) throw Refused("rows that are not 1 to 2^31 - 1 in all");
     columns += s.out_dim[i];
   }
-  detail::check_sources(s);
+  detail::check_sources(s, also);
   auto claim = abi_struct<tenon_claim>();
   const std::vector<tenon_fop> pro = ops_of(s.pro);
   claim.pro = !pro.empty() && pro.back().id == TENON_F_RMSNORM ? 1 : 0;
@@ -155,12 +158,9 @@ inline tenon_footprint footprint_of(const LinearSite& site, uint64_t load_bytes)
 // f(number, row of the file) for each row of src. Throws Failed on rows that the site does not have.
 template <class F>
 void each_numbered_row(const LinearSite& site, const tenon_rows& src, F&& f) {
-  const tenon_block block = tenon_format_block(src.format);
-  if (src.mat >= site.mats.size() || block.elements == 0 || site.k % block.elements != 0) {
-    throw Failed("rows of a matrix that the site does not have");
-  }
+  const uint64_t file_bytes = row_bytes(src.format, site.k);
+  if (src.mat >= site.mats.size() || file_bytes == 0) throw Failed("rows of a matrix that the site does not have");
   const StoredMatrix& m = site.mats[src.mat];
-  const uint64_t file_bytes = plain_row_bytes(src.format, site.k);
   if (src.row0 > m.rows || src.rows > m.rows - src.row0 || src.bytes != src.rows * file_bytes) {
     throw Failed("rows [" + std::to_string(src.row0) + ", +" + std::to_string(src.rows) + ") in " +
                  std::to_string(src.bytes) + " bytes do not fit a matrix of " + std::to_string(m.rows) + " rows");
