@@ -2,6 +2,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "../cpu/walker.h"
 #include "../queue/queue_runner.h"
@@ -39,6 +41,20 @@ void Pipeline::Impl::map_weights() {
   }
 }
 
+// Those in the host's memory, allocated or mapped.
+void Pipeline::Impl::lock_weights() const {
+  if (parts.queues()) return;
+  for (size_t i = 0; i < storages.size(); ++i) {
+    const Storage& s = storages[static_cast<uint32_t>(i)];
+    if ((s.kind != MemoryKind::kWeights && s.kind != MemoryKind::kMapped) || s.address == nullptr) continue;
+    if (::mlock(s.address, s.bytes) == 0) continue;
+    throw Error(ErrorCode::kUsage, "weights.lock: the system does not lock " + format_bytes(s.bytes) + " of " +
+                                        s.name + " (" + std::strerror(errno) +
+                                        "); the limit (`ulimit -l`) has to be above " +
+                                        format_bytes(plan.of(MemoryKind::kWeights) + plan.of(MemoryKind::kMapped)));
+  }
+}
+
 void Pipeline::Impl::load(const LoadProgress& progress) {
   if (plan.peak() > plan.device_memory) {
     throw Error(ErrorCode::kMemory, "the pipeline needs " + format_bytes(plan.peak()) + " and device " +
@@ -68,6 +84,7 @@ void Pipeline::Impl::fill(const LoadProgress& progress) {
   void* scratch = parts.memory->alloc(TENON_SPACE_DEVICE, plan.load_scratch, "converting weights");
   loader->load(static_cast<std::byte*>(scratch), progress);
   parts.memory->release(scratch);
+  if (config.lock_weights) lock_weights();
   for (const MemoryKind kind : {MemoryKind::kKvCache, MemoryKind::kState, MemoryKind::kPinned}) place(kind);
   state.attach(storages, parts);
   std::vector<void*> stores;
