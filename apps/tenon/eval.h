@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "command.h"
+#include "session.h"
 
 namespace tenon::app {
 

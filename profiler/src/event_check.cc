@@ -12,15 +12,34 @@ namespace {
 // Importers hold times in doubles of microseconds on their way; beyond 2^53 nanoseconds (104 days) those no longer hold
 // a nanosecond.
 constexpr int64_t kMaxExactNs = int64_t{1} << 53U;
+// Times since 1970 stay below; two of them can be added.
+constexpr int64_t kTooLarge = 4'000'000'000'000'000'000;
 
 bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
   return std::ranges::find(words, text) != words.end();
+}
+
+// Most numbers are "digits" or "digits.ddd".
+bool parse_plain_micros(const std::string& number, Micros& result) {
+  const size_t point = std::min(number.find('.'), number.size());
+  const size_t decimals = point == number.size() ? 0 : number.size() - point - 1;
+  if (point > 15 || decimals > 3) return false;
+  int64_t ns = 0;
+  for (size_t i = 0; i < number.size(); ++i) {
+    if (i == point) continue;
+    if (number[i] < '0' || number[i] > '9') return false;
+    ns = ns * 10 + (number[i] - '0');
+  }
+  for (size_t i = decimals; i < 3; ++i) ns *= 10;
+  result.ns = ns;
+  return true;
 }
 
 }  // namespace
 
 Micros parse_micros(const std::string& number) {
   Micros result;
+  if (parse_plain_micros(number, result)) return result;
   std::string digits;
   int64_t shift = 3;  // micros to nanoseconds
   bool after_point = false;
@@ -51,10 +70,12 @@ Micros parse_micros(const std::string& number) {
     digits.resize(static_cast<size_t>(std::max<int64_t>(0, static_cast<int64_t>(digits.size()) + shift)));
     shift = 0;
   }
-  result.too_large = static_cast<int64_t>(digits.size()) + shift > 18;
+  result.too_large = static_cast<int64_t>(digits.size()) + shift > 19;
   if (result.too_large) return result;
   digits.append(static_cast<size_t>(shift), '0');
-  std::from_chars(digits.data(), digits.data() + digits.size(), result.ns);
+  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), result.ns);
+  result.too_large = parsed.ec == std::errc::result_out_of_range || result.ns >= kTooLarge;
+  if (result.too_large) result.ns = 0;
   return result;
 }
 

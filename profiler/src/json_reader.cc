@@ -9,7 +9,6 @@
 namespace tenon::profiler {
 namespace {
 
-constexpr size_t kMaxString = 4096;
 constexpr size_t kMaxNumber = 400;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
@@ -84,6 +83,17 @@ int JsonReader::take_char() {
   ++at_.offset;
   if (c == '\n') ++at_.line;
   return c;
+}
+
+template <typename Plain>
+void JsonReader::take_run(std::string& out, Plain plain) {
+  const size_t most = static_cast<size_t>(std::min<uint64_t>(chunk_.size() - next_, limits_.max_bytes - at_.offset));
+  const std::string_view rest = chunk_.substr(next_, most);
+  const auto end = std::ranges::find_if_not(rest, plain);
+  const auto n = static_cast<size_t>(end - rest.begin());
+  out.append(rest.data(), n);
+  next_ += n;
+  at_.offset += n;
 }
 
 int JsonReader::after_blanks() {
@@ -224,12 +234,13 @@ void JsonReader::utf8(std::string& out, int first) {
   out += kReplacement;
 }
 
-void JsonReader::string(std::string& out) {
+void JsonReader::string(std::string& out, size_t max) {
   out.clear();
   if (after_blanks() != '"') fail_at(peek_char(), "a string belongs here");
   take_char();
   for (;;) {
-    if (out.size() > kMaxString) out.resize(kMaxString);
+    take_run(out, [](char c) { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\'; });
+    if (out.size() > max) out.resize(max);
     const Place at = at_;
     const int c = take_char();
     if (c == kEnd) fail_at(c, "a string is not closed");
@@ -251,8 +262,9 @@ void JsonReader::string(std::string& out) {
 void JsonReader::digits(std::string& text) {
   if (!is_digit(peek_char())) fail_at(peek_char(), "a digit belongs here");
   while (is_digit(peek_char())) {
-    if (text.size() == kMaxNumber) fail("a number of more than 400 characters", "write int64 or double");
-    text += static_cast<char>(take_char());
+    if (text.size() < kMaxNumber / 2) take_run(text, is_digit);
+    if (text.size() >= kMaxNumber) fail("a number of more than 400 characters", "write int64 or double");
+    if (is_digit(peek_char())) text += static_cast<char>(take_char());
   }
 }
 
@@ -277,12 +289,13 @@ void JsonReader::number(std::string& text) {
   }
 }
 
-JsonKind JsonReader::word() {
+JsonKind JsonReader::word(std::string* out) {
   const Place at = place();
   std::string text;
   if (peek_char() == '-') text += static_cast<char>(take_char());
   while (is_letter(peek_char()) && text.size() < 10) text += static_cast<char>(take_char());
   if (peek_char() == kEnd) fail_at(kEnd, "a value is not complete");
+  if (out != nullptr) *out = text;
   if (text == "null") return JsonKind::kNull;
   if (text == "true" || text == "false") return JsonKind::kBool;
   std::string lower = text;
@@ -309,6 +322,35 @@ void JsonReader::skip() {
       return checked_number(*this, findings_, text);
     default:
       static_cast<void>(word());
+  }
+}
+
+void JsonReader::raw(std::string& out, size_t max) {
+  std::string text;
+  const JsonKind kind = peek();
+  if (kind == JsonKind::kObject || kind == JsonKind::kArray) {
+    const bool object = kind == JsonKind::kObject;
+    out += object ? '{' : '[';
+    object ? begin_object() : begin_array();
+    for (bool first = true; object ? next_member(text) : next_element(); first = false) {
+      if (out.size() > max) {
+        skip();
+        continue;
+      }
+      if (!first) out += ',';
+      if (object) {
+        append_string(out, text);
+        out += ':';
+      }
+      raw(out, max);
+    }
+    out += object ? '}' : ']';
+  } else if (kind == JsonKind::kString) {
+    string(text);
+    append_string(out, text);
+  } else {
+    kind == JsonKind::kNumber ? number(text) : static_cast<void>(word(&text));
+    out += text;
   }
 }
 

@@ -38,12 +38,14 @@ class JsonReader {
   void begin_array();
   bool next_element();
 
-  // Unescaped; what is longer than 4096 bytes is cut.
-  void string(std::string& out);
+  // Unescaped; what is longer than `max` bytes is cut.
+  void string(std::string& out, size_t max = 4096);
   // As it is written; at most 400 characters.
   void number(std::string& text);
-  // Consumes true, false, null or a non-finite word, which it reports.
-  JsonKind word();
+  // Consumes true, false, null or a non-finite word, which it reports. `text`: the word, if wanted.
+  JsonKind word(std::string* text = nullptr);
+  // Appends any value as compact JSON; once that has more than `max` bytes, what follows is left out.
+  void raw(std::string& out, size_t max);
   // Consumes any value. Reports numbers that cannot be read as what they say.
   void skip();
 
@@ -62,6 +64,9 @@ class JsonReader {
   uint32_t hex4();
   void utf8(std::string& out, int first);
   void digits(std::string& text);
+  // Appends what follows as long as it is in this chunk and `plain`, without looking at each byte again.
+  template <typename Plain>
+  void take_run(std::string& out, Plain plain);
   void enter(char open);
   [[noreturn]] void fail(std::string found, std::string right);
   [[noreturn]] void fail_at(int c, std::string right);

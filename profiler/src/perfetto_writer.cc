@@ -6,6 +6,7 @@
 #include <map>
 #include <string_view>
 
+#include "gpu_tracks.h"
 #include "json_text.h"
 #include "request_book.h"
 #include "tenon/profiler/output_file.h"
@@ -21,7 +22,6 @@ constexpr size_t kWriteSize = 1U << 18U;
 constexpr int kDrainTid = 1;
 constexpr int kDropTid = 2;
 constexpr int kFirstGpu = 100;
-constexpr int64_t kFirstStream = 1000, kFirstOverlap = 600000, kMaxOverlaps = 16;  // tracks of a GPU
 
 struct Process {
   int pid;
@@ -41,6 +41,8 @@ struct SiteText {
   std::string category;             // "cat":"..." with a comma
   std::string args;                 // "name":value,...
   std::vector<std::string> values;  // "name":
+  std::string text;                 // "name": or empty
+  size_t read, written;             // which of the values are bytes_read and bytes_written
 };
 
 class PerfettoWriter final : public trace::Sink {
@@ -62,10 +64,13 @@ class PerfettoWriter final : public trace::Sink {
   void append_name(const SiteText& site, uint64_t number);
   void write_metadata(const Process& process, int64_t tid, std::string_view what, std::string_view key,
                       const std::string& json_value);
+  void append_event_args(const SiteText& site, const trace::Event& event);
   void write_thread_event(const SiteText& site, const trace::Event& event);
   void write_counter(const SiteText& site, const trace::Event& event);
   void write_request(const RequestBook::Entry& entry);
-  void write_kernels();
+  void write_gpu();
+  void append_place(int64_t tid, int64_t ns);
+  void write_flow(std::string_view phase, const GpuTrackPlan& plan, const GpuTrackPlan::Placed& at);
   void write_overhead(int tid, std::string_view name, int64_t begin_ns, int64_t end_ns, std::string_view args);
 
   PerfettoOptions options_;
@@ -97,7 +102,18 @@ void PerfettoWriter::begin(const trace::Session& session) {
 }
 
 void PerfettoWriter::site(trace::SiteId, const trace::SiteInfo& info) {
-  SiteText text{info.kind, info.numbered, quoted(info.name), R"("cat":)" + quoted(info.category) + ',', {}, {}};
+  const auto index = [&](std::string_view name) {
+    return static_cast<size_t>(std::ranges::find(info.values, name) - info.values.begin());
+  };
+  SiteText text{.kind = info.kind,
+                .numbered = info.numbered,
+                .name = quoted(info.name),
+                .category = R"("cat":)" + quoted(info.category) + ',',
+                .args = {},
+                .values = {},
+                .text = info.text.empty() ? "" : quoted(info.text) + ':',
+                .read = index("bytes_read"),
+                .written = index("bytes_written")};
   if (text.numbered) text.name.pop_back();
   append_args(text.args, info.args);
   for (const std::string& name : info.values) text.values.push_back(quoted(name) + ':');
@@ -162,16 +178,42 @@ void PerfettoWriter::write_thread_event(const SiteText& site, const trace::Event
   buffer_ += site.category;
   buffer_.pop_back();
   append_name(site, event.values.empty() ? 0 : event.values.front());
+  append_event_args(site, event);
+  buffer_ += '}';
+}
+
+void PerfettoWriter::append_event_args(const SiteText& site, const trace::Event& event) {
   const size_t n_values = std::min(site.values.size(), event.values.size());
-  if (!site.args.empty() || n_values > 0) {
-    buffer_ += R"(,"args":{)";
-    buffer_ += site.args;
-    for (size_t i = 0; i < n_values; ++i) {
-      if (i > 0 || !site.args.empty()) buffer_ += ',';
-      buffer_ += site.values[i];
-      append_unsigned(buffer_, event.values[i]);
+  const bool has_text = !site.text.empty() && !event.text.empty();
+  if (site.args.empty() && n_values == 0 && !has_text) return;
+  buffer_ += R"(,"args":{)";
+  const size_t begin = buffer_.size();
+  buffer_ += site.args;
+  const auto comma = [&] {
+    if (buffer_.size() > begin) buffer_ += ',';
+  };
+  for (size_t i = 0; i < n_values; ++i) {
+    comma();
+    buffer_ += site.values[i];
+    append_unsigned(buffer_, event.values[i]);
+  }
+  if (has_text) {
+    comma();
+    buffer_ += site.text;
+    append_string(buffer_, event.text);
+  }
+  const int64_t ns = event.end_ns - event.begin_ns;
+  if (std::max(site.read, site.written) < n_values && ns > 0) {
+    const double gbps =
+        (static_cast<double>(event.values[site.read]) + static_cast<double>(event.values[site.written])) /
+        static_cast<double>(ns);
+    const double peak = options_.read_gbps ? options_.read_gbps() : 0;
+    buffer_ += R"(,"gbps":)";
+    append_figure(buffer_, gbps);
+    if (peak > 0) {
+      buffer_ += R"(,"peak_pct":)";
+      append_figure(buffer_, 100 * gbps / peak);
     }
-    buffer_ += '}';
   }
   buffer_ += '}';
 }
@@ -235,58 +277,69 @@ Status PerfettoWriter::drained(const trace::Drain& drain) {
   return file_.flush();
 }
 
-// Kernels that overlap are laid on further tracks of their stream, since slices of one track must nest.
-void PerfettoWriter::write_kernels() {
-  GpuSlices kernels = options_.kernels();
-  left_out_ += kernels.lost;
-  std::ranges::sort(kernels.slices, {}, &GpuSlice::begin_ns);
-  std::map<uint32_t, std::string> names;                                           // of devices
-  std::map<std::pair<uint32_t, uint32_t>, std::vector<int64_t>> lanes_of_streams;  // when each is free again
-  for (const GpuSlice& k : kernels.slices) {
-    const int64_t begin = k.begin_ns - session_.start_realtime_ns, end = k.end_ns - session_.start_realtime_ns;
-    if (begin < 0 || end < begin) {
-      ++left_out_;
-      continue;
-    }
-    const auto [device, is_new] = names.try_emplace(k.device, "GPU " + std::to_string(k.device));
-    const Process process{kFirstGpu + static_cast<int>(k.device), device->second, 10 + static_cast<int>(k.device)};
-    if (is_new) {
-      write_metadata(process, 0, "process_name", "name", quoted(process.name));
-      write_metadata(process, 0, "process_sort_index", "sort_index", std::to_string(process.sort_index));
-    }
-    std::vector<int64_t>& lanes = lanes_of_streams[{k.device, k.stream}];
-    const auto lane =
-        static_cast<size_t>(std::ranges::find_if(lanes, [&](int64_t free) { return free <= begin; }) - lanes.begin());
-    const int64_t tid = lane == 0 ? kFirstStream + int64_t{k.stream}
-                                  : kFirstOverlap + int64_t{k.stream} * kMaxOverlaps + static_cast<int64_t>(lane);
-    if (lane == kMaxOverlaps) {
-      ++left_out_;
-      continue;
-    }
-    if (lane == lanes.size()) {
-      lanes.push_back(0);
-      const std::string stream = "stream " + std::to_string(k.stream);
-      write_metadata(process, tid, "thread_name", "name", quoted(lane == 0 ? stream : stream + ", overlapping"));
-      write_metadata(process, tid, "thread_sort_index", "sort_index",
-                     std::to_string(int64_t{k.stream} * kMaxOverlaps + static_cast<int64_t>(lane)));
-    }
-    lanes[lane] = end;
-    open_event("X", process);
-    buffer_ += R"(,"tid":)";
-    append_integer(buffer_, tid);
-    buffer_ += R"(,"ts":)";
-    append_micros(buffer_, begin);
-    buffer_ += R"(,"dur":)";
-    append_micros(buffer_, end - begin);
-    buffer_ += R"(,"cat":"kernel","name":)" + quoted(k.name) + R"(,"args":{)";
-    append_args(buffer_, k.args);
-    buffer_ += "}}";
+void PerfettoWriter::write_gpu() {
+  const GpuSlices gpu = options_.kernels();
+  left_out_ += gpu.lost;
+  const GpuTrackPlan plan = place_slices(gpu.slices, session_.start_realtime_ns, [&](uint32_t tid) {
+    const auto found = std::ranges::find(tracks_, int64_t{tid}, &trace::TrackInfo::tid);
+    return found != tracks_.end() ? found->name : "thread " + std::to_string(tid);
+  });
+  left_out_ += plan.left_out;
+  const auto process = [&](size_t i) {
+    return Process{plan.processes[i].pid, plan.processes[i].name, plan.processes[i].sort_index};
+  };
+  for (size_t i = 0; i < plan.processes.size(); ++i) {
+    if (plan.processes[i].pid < kFirstGpu) continue;  // it is there
+    write_metadata(process(i), 0, "process_name", "name", quoted(process(i).name));
+    write_metadata(process(i), 0, "process_sort_index", "sort_index", std::to_string(process(i).sort_index));
   }
+  for (const GpuTrackPlan::Track& track : plan.tracks) {
+    write_metadata(process(track.process), track.tid, "thread_name", "name", quoted(track.name));
+    write_metadata(process(track.process), track.tid, "thread_sort_index", "sort_index",
+                   std::to_string(track.sort_index));
+  }
+  std::map<uint32_t, const GpuTrackPlan::Placed*> calls;  // by what they launched
+  for (const GpuTrackPlan::Placed& placed : plan.placed) {
+    const GpuSlice& slice = *placed.slice;
+    const GpuTrackPlan::Track& track = plan.tracks[placed.track];
+    open_event("X", process(track.process));
+    append_place(track.tid, slice.begin_ns - session_.start_realtime_ns);
+    buffer_ += R"(,"dur":)";
+    append_micros(buffer_, slice.end_ns - slice.begin_ns);
+    buffer_ += R"(,"cat":)" + quoted(slice.category) + R"(,"name":)" + quoted(slice.name) + R"(,"args":{)";
+    append_args(buffer_, slice.args);
+    buffer_ += "}}";
+    if (slice.place == GpuSlice::Place::kCalls && slice.correlation != 0) calls.emplace(slice.correlation, &placed);
+  }
+  std::map<uint32_t, bool> started;
+  for (const GpuTrackPlan::Placed& placed : plan.placed) {
+    const auto call = calls.find(placed.slice->correlation);
+    if (placed.slice->place != GpuSlice::Place::kStream || call == calls.end()) continue;
+    if (started.try_emplace(call->first, true).second) write_flow("s", plan, *call->second);
+    write_flow("f", plan, placed);
+  }
+}
+
+void PerfettoWriter::append_place(int64_t tid, int64_t ns) {
+  buffer_ += R"(,"tid":)";
+  append_integer(buffer_, tid);
+  buffer_ += R"(,"ts":)";
+  append_micros(buffer_, ns);
+}
+
+// From a call to what it launched: one arrow may have many ends.
+void PerfettoWriter::write_flow(std::string_view phase, const GpuTrackPlan& plan, const GpuTrackPlan::Placed& at) {
+  const GpuTrackPlan::Track& track = plan.tracks[at.track];
+  open_event(phase, {plan.processes[track.process].pid, "", 0});
+  append_place(track.tid, at.slice->begin_ns - session_.start_realtime_ns);
+  buffer_ += R"(,"cat":"ac2g","name":"ac2g","id":)";
+  append_integer(buffer_, at.slice->correlation);
+  buffer_ += phase == "f" ? R"(,"bp":"e"})" : "}";
 }
 
 Status PerfettoWriter::finish(const trace::Summary& summary) {
   requests_.close(summary.end_ns);
-  if (options_.kernels) write_kernels();
+  if (options_.kernels) write_gpu();
   buffer_ += "\n],\n\"schemaVersion\":1,\n\"displayTimeUnit\":\"ns\",\n\"baseTimeNanoseconds\":";
   append_integer(buffer_, session_.start_realtime_ns);
   buffer_ += ",\n\"deviceProperties\":[";
@@ -296,6 +349,9 @@ Status PerfettoWriter::finish(const trace::Summary& summary) {
     buffer_ += '}';
   }
   std::vector<trace::Arg> metadata = options_.metadata;
+  if (options_.more_metadata) {
+    for (trace::Arg& arg : options_.more_metadata()) metadata.push_back(std::move(arg));
+  }
   metadata.push_back({"mode", options_.mode});
   metadata.push_back({"clock", std::string(session_.tsc ? "tsc" : "clock_gettime")});
   metadata.push_back({"dropped_records", summary.dropped + requests_.dropped() + left_out_});

@@ -5,13 +5,6 @@
 #include "tenon/sdk/error.h"
 
 namespace tenon {
-namespace {
-
-uint64_t scaled(const double (&cost)[3], const StepLoad& load) {
-  return static_cast<uint64_t>(cost[0] + cost[1] * load.rows + cost[2] * load.context);
-}
-
-}  // namespace
 
 struct Walker::Walk {
   const Program& program;
@@ -69,7 +62,7 @@ Status Walker::run(const Program& program, const StepLoad& load) {
     ends_.resize(std::max(ends_.size(), program.ops().size()));
     w.begin = tracks_[0]->now();
   }
-  if (watch_.begin) watch_.begin(program);
+  if (watch_.begin) watch_.begin(program, load);
   if (watch_.op) watch_.op(program, 0);
   open(w, {});
   auto job = [this, &w](uint32_t thread) { walk(w, thread); };
@@ -87,8 +80,10 @@ void Walker::walk(Walk& w, uint32_t thread) {
   const uint32_t threads = team_.size();
   uint64_t begin = w.begin, layer_begin = begin;
   const auto trace = [&](size_t i) {
-    const uint64_t values[] = {scaled(ops[i].cost.read, w.load), scaled(ops[i].cost.written, w.load),
-                               scaled(ops[i].cost.flops, w.load)};
+    const tenon_cost& cost = ops[i].cost;
+    const uint64_t values[] = {static_cast<uint64_t>(w.load.of(cost.read)),
+                               static_cast<uint64_t>(w.load.of(cost.written)),
+                               static_cast<uint64_t>(w.load.of(cost.flops))};
     track.span((*w.sites)[i], begin, ends_[i], values);
     begin = ends_[i];
     if (i + 1 < ops.size() && ops[i + 1].layer == ops[i].layer) return;

@@ -96,14 +96,20 @@ Status Pipeline::Impl::launch(const StepBatch& batch) {
   }
   Status status = state.publish(batch);
   if (!status.ok()) return status;
-  StepLoad load{.rows = static_cast<double>(batch.token.size()), .context = 0};
+  StepLoad load{.rows = static_cast<double>(batch.token.size()),
+                .context = 0,
+                .step = steps,
+                .phase = StepSites::kPhases[StepSites::phase_of(batch)]};
   for (const int32_t position : batch.position) load.context += position + 1;
   return runner->run(*running->program, load);
 }
 
 // The step behind this one: the device has moved its rows on by itself.
 Status Pipeline::Impl::launch_ahead(const StepBatch& batch) {
-  StepLoad load{.rows = static_cast<double>(batch.token.size()), .context = 0};
+  StepLoad load{.rows = static_cast<double>(batch.token.size()),
+                .context = 0,
+                .step = steps + 1,
+                .phase = StepSites::kPhases[StepSites::phase_of(batch)]};
   for (const int32_t position : batch.position) load.context += position + 2;
   Status status = runner->run(*running->program, load);
   if (!status.ok()) return status;
@@ -171,16 +177,23 @@ Status Pipeline::Impl::step(const StepBatch& batch, bool ahead, StepResult& resu
   return status;
 }
 
-Status Pipeline::step(const StepBatch& batch, StepResult& result, bool ahead) {
+Status Pipeline::step(const StepBatch& batch, StepResult& result, bool ahead, const Use& use) {
   trace::Recorder* recorder = impl_->options.recorder;
-  if (recorder == nullptr) return impl_->step(batch, ahead, result);
+  if (recorder == nullptr) {
+    Status status = impl_->step(batch, ahead, result);
+    if (status.ok() && use) use(result);
+    return status;
+  }
   recorder->begin_step();
   Status status;
   {
     const size_t phase = StepSites::phase_of(batch);
     trace::Span span(track(), impl_->sites->steps[phase]);
-    const trace::Span section(track(), impl_->sites->phases[phase]);
-    status = impl_->step(batch, ahead, result);
+    {
+      const trace::Span section(track(), impl_->sites->phases[phase]);
+      status = impl_->step(batch, ahead, result);
+    }
+    if (status.ok() && use) span.set_text(use(result));
     uint64_t accepted = 0;
     for (const int32_t n : result.accepted) accepted += static_cast<uint64_t>(n);
     const uint64_t rows = batch.token.size(), gen_rows = rows - batch.prompt_rows;

@@ -1,0 +1,40 @@
+// Texts that occur many times, kept once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace tenon::profiler {
+
+class TraceStrings {
+ public:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  TraceStrings();
+
+  // The id of `text`; 0 is the empty text. What is longer than 64 KiB is cut; once `max_bytes` of text are held,
+  // new texts become the empty one.
+  uint32_t intern(std::string_view text);
+  // kNone if it never occurred.
+  uint32_t find(std::string_view text) const noexcept;
+
+  std::string_view operator[](uint32_t id) const noexcept { return texts_[id]; }  // valid as long as this
+  uint32_t size() const noexcept { return static_cast<uint32_t>(texts_.size()); }
+  size_t bytes() const noexcept;  // of memory
+  uint64_t refused() const noexcept { return refused_; }
+  void limit(uint64_t max_bytes) noexcept { max_bytes_ = max_bytes; }
+
+ private:
+  size_t slot_of(std::string_view text) const noexcept;
+  void grow();
+
+  std::vector<std::unique_ptr<char[]>> chunks_;
+  size_t used_ = 0;  // of the last chunk
+  std::vector<std::string_view> texts_;
+  std::vector<uint32_t> slots_;  // a hash table with linear probing; kNone = free
+  uint64_t bytes_ = 0, max_bytes_ = UINT64_MAX, refused_ = 0;
+};
+
+}  // namespace tenon::profiler
