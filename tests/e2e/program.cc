@@ -139,11 +139,11 @@ void Running::wait_for_open_file(const std::filesystem::path& folder) {
 }
 
 void Running::interrupt() {
-  kill(pid_, SIGINT);
+  signal(SIGINT);
 }
 
-void Running::kill_now() {
-  kill(pid_, SIGKILL);
+void Running::signal(int number) {
+  kill(pid_, number);
 }
 
 Outcome Running::finish() {

@@ -37,8 +37,8 @@ class Running {
   void wait_for_message(const std::string& text);                // on standard error
   void wait_for_open_file(const std::filesystem::path& folder);  // in it, with a name or without
   void interrupt();                                              // SIGINT
-  void kill_now();                                               // SIGKILL
-  Outcome finish();                                              // closes standard input and waits
+  void signal(int number);
+  Outcome finish();  // closes standard input and waits
 
  private:
   pid_t pid_ = -1;
