@@ -148,6 +148,10 @@ HeatMap heat_map(const Analysis& analysis, Phase phase) {
     HeatMap::Field& field = map.fields[static_cast<size_t>(row) * map.columns.size() + column_of[op->path]];
     field.ns += op->added_ns;
     field.bytes += op->bytes;
+    if (op->added_ns > field.longest_ns) {
+      field.longest_ns = op->added_ns;
+      field.longest = op->slice;
+    }
     map.total_ns += op->added_ns;
   }
   const std::vector<uint32_t> steps = steps_of(analysis, phase);

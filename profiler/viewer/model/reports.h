@@ -35,6 +35,8 @@ struct HeatMap {
   struct Field {
     int64_t ns = 0;
     double bytes = 0;
+    uint32_t longest = kNoIndex;  // a slice
+    int64_t longest_ns = -1;
     double gbps() const { return ns > 0 ? bytes / static_cast<double>(ns) : 0; }
   };
   std::vector<std::string> columns;
