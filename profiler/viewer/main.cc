@@ -4,6 +4,7 @@
 
 #include "tenon/core/error.h"
 #include "ui/headless.h"
+#include "ui/views.h"
 #include "window.h"
 
 namespace {
@@ -12,7 +13,7 @@ using namespace tenon::view;
 
 struct Options {
   std::vector<std::string> files;
-  std::string screenshot, view, phase, size = "1600x900";
+  std::string screenshot, view, phase, search, size = "1600x900";
   double bandwidth = 0;
   float scale = 0;
   bool light = false, by_share = false;
@@ -31,6 +32,7 @@ void parse(CLI::App& cli, Options& o) {
   cli.add_option("--size", o.size, "of the window or the picture")->type_name("WIDTHxHEIGHT")->capture_default_str();
   cli.add_option("--steps", o.phase, "which steps the tables are about")
       ->check(CLI::IsMember({"all", "prefill", "decode"}));
+  cli.add_option("--search", o.search, "go to the first slice whose name or arguments contain it")->type_name("TEXT");
   cli.add_option("--bandwidth", o.bandwidth, "GB/s that the memory can do, where the trace does not say")
       ->check(CLI::PositiveNumber);
   cli.add_flag("--share", o.by_share, "the heat map of shares of the step instead of GB/s");
@@ -64,6 +66,11 @@ void run(const Options& o) {
   if (!app.documents.empty()) app.current = 0;
   prepare();
   Headless headless(width, height, app.theme.scale);
+  headless.frame(app);
+  if (!o.search.empty() && !app.documents.empty()) {
+    o.search.copy(app.search_text.data(), app.search_text.size() - 1);
+    search_timeline(app, 1);
+  }
   for (int i = 0; i < 3; ++i) headless.frame(app);  // tables and scrolled windows find their sizes
   write_png(headless.picture(app), o.screenshot);
 }

@@ -99,9 +99,10 @@ Table to_table(const Comparison& comparison) {
                           : !c.changed                ? "noise"
                           : more > 0                  ? "slower"
                                                       : "faster";
-    table.rows.push_back(
-        {{text_cell(c.name), number_cell(c.a_us, 2), number_cell(c.b_us, 2), number_cell(more, 2),
-          number_cell(c.a_us > 0 ? 100 * more / c.a_us : kUnknown, 1), number_cell(c.p, 4), text_cell(verdict)}});
+    Cell last = text_cell(verdict);
+    if (c.changed) last.tone = more > 0 ? Cell::Tone::kBad : Cell::Tone::kGood;
+    table.rows.push_back({{text_cell(c.name), number_cell(c.a_us, 2), number_cell(c.b_us, 2), number_cell(more, 2),
+                           number_cell(c.a_us > 0 ? 100 * more / c.a_us : kUnknown, 1), number_cell(c.p, 4), last}});
   };
   if (comparison.a_steps == 0 || comparison.b_steps == 0) return table;
   add(comparison.step);

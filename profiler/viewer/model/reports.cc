@@ -75,13 +75,14 @@ Table op_table(const TraceFile& file, const Analysis& analysis, Phase phase, std
   return table;
 }
 
-Table step_table(const Analysis& analysis, bool worst_first) {
+Table step_table(const Analysis& analysis, Phase phase, bool worst_first) {
   Table table;
   table.columns = {{"step"},     {"phase", false}, {"text", false}, {"prompt tok"}, {"new tok"},
                    {"accepted"}, {"ms"},           {"tok/s"},       {"GB/s"}};
   for (size_t i = 0; i < kWorks; ++i) table.columns.push_back({std::string(label(static_cast<Work>(i))) + " ms"});
   table.columns.push_back({"between ms"});
   for (const Step& step : analysis.steps) {
+    if (!is_in(step, phase)) continue;
     const auto duration = static_cast<double>(std::max<int64_t>(1, step.duration_ns));
     const auto n_tokens = static_cast<double>(step.n_tokens());
     Table::Row row{

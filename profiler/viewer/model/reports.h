@@ -16,7 +16,7 @@ namespace tenon::view {
 Table op_table(const TraceFile& file, const Analysis& analysis, Phase phase, std::optional<double> peak_gbps);
 
 // A row for each step: what ran, how long, how it splits, the slowest first where `worst_first`.
-Table step_table(const Analysis& analysis, bool worst_first);
+Table step_table(const Analysis& analysis, Phase phase, bool worst_first);
 
 // One step's tokens, as a cell.
 struct TokenCell {

@@ -48,11 +48,11 @@ std::string to_text(const Table& table) {
 }
 
 Cell text_cell(std::string text) {
-  return {std::move(text), 0};
+  return {.text = std::move(text)};
 }
 
 Cell number_cell(double value, int decimals) {
-  return {std::isnan(value) ? "-" : printed("%.*f", decimals, value), value};
+  return {.text = std::isnan(value) ? "-" : printed("%.*f", decimals, value), .key = value};
 }
 
 std::string duration_text(int64_t ns) {

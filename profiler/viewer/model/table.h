@@ -11,6 +11,7 @@ namespace tenon::view {
 struct Cell {
   std::string text;
   double key = 0;  // what a column of numbers is sorted by
+  enum class Tone : uint8_t { kPlain, kGood, kBad } tone = Tone::kPlain;
 };
 
 struct Table {

@@ -38,6 +38,18 @@ std::vector<uint8_t> works_of(const TraceFile& file) {
   return works;
 }
 
+// Slices that differ in a number only get one colour.
+std::vector<uint32_t> shades_of(const TraceFile& file) {
+  std::vector<uint32_t> shades(file.strings.size());
+  std::vector<bool> known(file.strings.size());
+  for (const TraceSlice& s : file.slices) {
+    if (known[s.name]) continue;
+    known[s.name] = true;
+    shades[s.name] = static_cast<uint32_t>(std::hash<std::string>{}(without_numbers(file.name(s))));
+  }
+  return shades;
+}
+
 void draw_bar(App& app) {
   const Theme& theme = app.theme;
   for (size_t v = 0; v < kViews; ++v) {
@@ -50,7 +62,7 @@ void draw_bar(App& app) {
     if (ImGui::Button(kViewNames[v].title)) app.view = static_cast<ViewId>(v);
     ImGui::PopStyleColor();
   }
-  const float right = ImGui::GetWindowWidth() - theme.px(86);
+  const float right = ImGui::GetWindowWidth() - theme.px(124);
   ImGui::SameLine();
   if (!app.documents.empty() && right - ImGui::GetCursorPosX() > theme.px(90)) {
     ImGui::SetNextItemWidth(std::min(theme.px(220), right - ImGui::GetCursorPosX() - theme.px(6)));
@@ -123,6 +135,7 @@ Document::Document(TraceFile trace)
       info(pipeline_info(file, analysis)),
       tokens(token_strip(analysis)),
       work(works_of(file)),
+      shade(shades_of(file)),
       name(file.path.substr(file.path.find_last_of('/') + 1)) {}
 
 std::optional<ViewId> view_of(std::string_view option) {

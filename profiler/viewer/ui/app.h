@@ -62,8 +62,9 @@ struct Document {
   Analysis analysis;
   PipelineInfo info;
   std::vector<TokenCell> tokens;
-  std::vector<uint8_t> work;  // of each slice that is an operation, as Work; 255 for others
-  std::string name;           // the file's, without its folder
+  std::vector<uint8_t> work;    // of each slice that is an operation, as Work; 255 for others
+  std::vector<uint32_t> shade;  // of each string that is a slice's name
+  std::string name;             // the file's, without its folder
 };
 
 struct TimelineState {

@@ -14,6 +14,18 @@ namespace {
 struct Texture {
   const unsigned char* alpha = nullptr;
   int width = 0, height = 0;
+
+  // Between the centres of texels.
+  float at(float u, float v) const {
+    const float x = std::max(0.0F, u - 0.5F), y = std::max(0.0F, v - 0.5F);
+    const int left = std::min(static_cast<int>(x), width - 1), top = std::min(static_cast<int>(y), height - 1);
+    const int right = std::min(left + 1, width - 1), bottom = std::min(top + 1, height - 1);
+    const float dx = x - static_cast<float>(left), dy = y - static_cast<float>(top);
+    const auto texel = [this](int tx, int ty) { return static_cast<float>(alpha[ty * width + tx]); };
+    const float above = texel(left, top) + (texel(right, top) - texel(left, top)) * dx;
+    const float below = texel(left, bottom) + (texel(right, bottom) - texel(left, bottom)) * dx;
+    return above + (below - above) * dy;
+  }
 };
 
 struct Rectangle {
@@ -66,14 +78,12 @@ void triangle(Image& image, const Texture& texture, const Rectangle& clip, const
       const float wa = ea / area, wb = eb / area, wc = ec / area;
       const float u = (wa * a.uv.x + wb * b.uv.x + wc * c.uv.x) * static_cast<float>(texture.width);
       const float v = (wa * a.uv.y + wb * b.uv.y + wc * c.uv.y) * static_cast<float>(texture.height);
-      const int tx = std::clamp(static_cast<int>(u), 0, texture.width - 1),
-                ty = std::clamp(static_cast<int>(v), 0, texture.height - 1);
-      const unsigned char alpha = texture.alpha[ty * texture.width + tx];
+      const float alpha = texture.at(u, v);
       if (alpha == 0) continue;
       const Colour colour{wa * ca.r + wb * cb.r + wc * cc.r, wa * ca.g + wb * cb.g + wc * cc.g,
                           wa * ca.b + wb * cb.b + wc * cc.b, wa * ca.a + wb * cb.a + wc * cc.a};
       blend(image.pixels[static_cast<size_t>(y) * static_cast<size_t>(image.width) + static_cast<size_t>(x)], colour,
-            static_cast<float>(alpha) / 255);
+            alpha / 255);
     }
   }
 }

@@ -7,6 +7,7 @@ namespace tenon::view {
 
 void draw_phase_choice(App& app) {
   constexpr std::array<const char*, 3> kNames{"all", "prefill", "decode"};
+  ImGui::AlignTextToFramePadding();
   ImGui::TextDisabled("steps:");
   for (size_t i = 0; i < kNames.size(); ++i) {
     ImGui::SameLine();
@@ -95,7 +96,13 @@ void draw_table(App& app, Table& table, const char* id, float height) {
             const float gap = ImGui::GetContentRegionAvail().x - ImGui::CalcTextSize(text.c_str()).x;
             if (gap > 0) ImGui::SetCursorPosX(ImGui::GetCursorPosX() + gap);
           }
+          const Cell::Tone tone = row.cells[c].tone;
+          const ImU32 colour = tone == Cell::Tone::kGood  ? app.theme.good
+                               : tone == Cell::Tone::kBad ? app.theme.bad
+                                                          : app.theme.text;
+          ImGui::PushStyleColor(ImGuiCol_Text, colour);
           ImGui::TextUnformatted(text.c_str());
+          ImGui::PopStyleColor();
         }
       }
     }

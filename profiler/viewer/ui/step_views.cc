@@ -103,7 +103,8 @@ void draw_steps(App& app) {
   draw_legend(app);
   draw_step_strip(app, app.theme.px(190));
   const std::string made_of = key_of(app) + (app.worst_first ? "w" : "");
-  if (app.steps.made_of != made_of) app.steps = {step_table(app.document().analysis, app.worst_first), made_of};
+  if (app.steps.made_of != made_of)
+    app.steps = {step_table(app.document().analysis, app.phase, app.worst_first), made_of};
   draw_table(app, app.steps.table, "steps");
 }
 

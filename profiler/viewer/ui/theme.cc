@@ -41,6 +41,7 @@ Theme make_theme(bool dark, float scale) {
   t.warning = dark ? IM_COL32(240, 180, 80, 255) : IM_COL32(160, 90, 0, 255);
   t.selection = dark ? IM_COL32(255, 214, 90, 255) : IM_COL32(200, 30, 60, 255);
   t.good = dark ? IM_COL32(110, 200, 120, 255) : IM_COL32(20, 125, 45, 255);
+  t.bad = dark ? IM_COL32(240, 110, 110, 255) : IM_COL32(190, 30, 30, 255);
   t.work = {IM_COL32(86, 134, 186, 255),  IM_COL32(72, 164, 156, 255),
             IM_COL32(242, 142, 43, 255),  IM_COL32(222, 188, 62, 255),
             IM_COL32(176, 122, 161, 255), IM_COL32(225, 87, 89, 255),
@@ -60,6 +61,8 @@ void apply(const Theme& theme) {
   set(ImGuiCol_Text, theme.text);
   set(ImGuiCol_TextDisabled, theme.dim);
   set(ImGuiCol_Border, theme.line);
+  const ImU32 frame = theme.dark ? IM_COL32(52, 58, 70, 255) : IM_COL32(216, 220, 228, 255);
+  for (const ImGuiCol which : {ImGuiCol_FrameBg, ImGuiCol_FrameBgHovered, ImGuiCol_FrameBgActive}) set(which, frame);
   set(ImGuiCol_TableHeaderBg, theme.panel);
   set(ImGuiCol_TableBorderLight, theme.line);
   set(ImGuiCol_TableBorderStrong, theme.line);

@@ -12,7 +12,7 @@ namespace tenon::view {
 struct Theme {
   bool dark = true;
   float scale = 1;  // of the display
-  ImU32 text = 0, dim = 0, background = 0, panel = 0, line = 0, warning = 0, selection = 0, good = 0;
+  ImU32 text = 0, dim = 0, background = 0, panel = 0, line = 0, warning = 0, selection = 0, good = 0, bad = 0;
   std::array<ImU32, kWorks> work{};
 
   ImU32 of(Work w) const { return work[static_cast<size_t>(w)]; }

@@ -72,7 +72,7 @@ class Timeline {
 
 ImU32 Timeline::colour(const TraceSlice& slice) const {
   const uint8_t work = document_.work[static_cast<size_t>(&slice - file_.slices.data())];
-  return work < kWorks ? theme_.of(static_cast<Work>(work)) : colour_of(slice.name, theme_);
+  return work < kWorks ? theme_.of(static_cast<Work>(work)) : colour_of(document_.shade[slice.name], theme_);
 }
 
 void Timeline::run() {

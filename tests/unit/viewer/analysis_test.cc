@@ -87,7 +87,8 @@ TEST(ViewReports, OperationsWithBandwidthAndShares) {
 }
 
 TEST(ViewReports, TheSlowestStepComesFirst) {
-  const Table table = step_table(analyse(made_trace()), true);
+  const TraceFile file = made_trace();
+  const Table table = step_table(analyse(file), Phase::kAll, true);
   EXPECT_EQ(table.rows[0].cells[0].text, "0");
   EXPECT_EQ(table.rows[1].cells[0].text, "3");
 }
