@@ -56,6 +56,10 @@ class Window {
   Viewport viewport_ = nullptr;
   Finish finish_ = nullptr;
   std::deque<std::string> waiting_;
+  struct Press {
+    int key, modifiers;
+  };
+  std::vector<Press> presses_;  // since the last frame
   std::string loading_;
   std::future<TraceFile> file_;
   bool fonts_ready_ = false;
@@ -81,6 +85,11 @@ Window::Window(App& app, const WindowOptions& options) : app_(app), options_(opt
   glfwSetWindowUserPointer(window_, this);
   glfwSetDropCallback(window_, [](GLFWwindow* w, int n, const char** paths) {
     for (int i = 0; i < n; ++i) static_cast<Window*>(glfwGetWindowUserPointer(w))->open(paths[i]);
+  });
+  // A key that went down and up between two frames is held for one of them.
+  glfwSetKeyCallback(window_, [](GLFWwindow* w, int key, int, int action, int modifiers) {
+    if (action == GLFW_PRESS && key >= 0)
+      static_cast<Window*>(glfwGetWindowUserPointer(w))->presses_.push_back({key, modifiers});
   });
   ImGui::CreateContext();
   ImGui::GetIO().IniFilename = nullptr;
@@ -132,9 +141,18 @@ void Window::load() {
 void Window::frame() {
   ImGui_ImplOpenGL3_NewFrame();
   ImGui_ImplGlfw_NewFrame();
+  ImGuiIO& io = ImGui::GetIO();
+  const bool control = io.KeyCtrl;
+  for (const Press& press : presses_) {
+    io.KeysDown[press.key] = true;
+    io.KeyCtrl |= (press.modifiers & GLFW_MOD_CONTROL) != 0;
+  }
   ImGui::NewFrame();
   draw(app_);
   ImGui::Render();
+  for (const Press& press : presses_) io.KeysDown[press.key] = glfwGetKey(window_, press.key) == GLFW_PRESS;
+  io.KeyCtrl = control;
+  presses_.clear();
   int width = 0, height = 0;
   glfwGetFramebufferSize(window_, &width, &height);
   viewport_(0, 0, width, height);
@@ -157,6 +175,7 @@ void Window::save_picture() {
 
 void Window::answer() {
   if (!app_.wants_open.empty()) open(std::exchange(app_.wants_open, {}));
+  if (app_.wants_quit) glfwSetWindowShouldClose(window_, 1);
   if (std::exchange(app_.wants_picture, false)) save_picture();
   if (std::exchange(app_.wants_theme, false)) {
     app_.theme = make_theme(!app_.theme.dark, app_.theme.scale);

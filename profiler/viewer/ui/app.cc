@@ -119,6 +119,7 @@ void global_keys(App& app) {
     if (!io.KeyCtrl && ImGui::IsKeyPressed(kKeys[v], false)) app.view = static_cast<ViewId>(v);
   }
   if (ImGui::IsKeyPressed('/', false) || (io.KeyCtrl && ImGui::IsKeyPressed('F', false))) app.focus_search = true;
+  if (io.KeyCtrl && ImGui::IsKeyPressed('Q', false)) app.wants_quit = true;
   if (ImGui::IsKeyPressed('T', false)) app.wants_theme = true;
   if (ImGui::IsKeyPressed('P', false)) app.wants_picture = true;
   if (ImGui::IsKeyPressed('=', false)) app.wants_scale = 1.15F;

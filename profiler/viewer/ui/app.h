@@ -114,6 +114,7 @@ struct App {
   std::string wants_open;
   bool wants_picture = false;
   bool wants_theme = false;
+  bool wants_quit = false;
   float wants_scale = 0;  // a factor; 0 = none
 
   const Document& document() const { return *documents[current]; }

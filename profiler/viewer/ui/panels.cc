@@ -24,7 +24,8 @@ constexpr Help kHelp[] = {{"W S, wheel", "zoom in and out at the cursor"},
                           {"B", "the other trace, where two are open"},
                           {"T", "light or dark"},
                           {"+ -", "larger or smaller"},
-                          {"P", "save a picture"}};
+                          {"P", "save a picture"},
+                          {"Ctrl+Q", "end"}};
 
 void draw_split(const App& app, const char* name, const Analysis& analysis, Phase phase, double longest) {
   std::array<double, kWorks> mean{};

@@ -55,8 +55,9 @@ void apply(const Theme& theme) {
   style = ImGuiStyle();
   theme.dark ? ImGui::StyleColorsDark() : ImGui::StyleColorsLight();
   const auto set = [&](ImGuiCol which, ImU32 colour) { style.Colors[which] = ImGui::ColorConvertU32ToFloat4(colour); };
-  set(ImGuiCol_WindowBg, theme.background);
-  set(ImGuiCol_ChildBg, theme.background);
+  // The frame is cleared to the background, so windows need not fill it again.
+  set(ImGuiCol_WindowBg, 0);
+  set(ImGuiCol_ChildBg, 0);
   set(ImGuiCol_PopupBg, theme.panel);
   set(ImGuiCol_Text, theme.text);
   set(ImGuiCol_TextDisabled, theme.dim);
