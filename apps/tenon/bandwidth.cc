@@ -103,4 +103,10 @@ Bandwidth read_bandwidth(uint32_t threads) {
   return result;
 }
 
+Bandwidth read_bandwidth(const Pipeline& pipeline) {
+  const auto rate = pipeline.read_rate();
+  if (!rate) return read_bandwidth(pipeline.threads());
+  return {.bytes_per_second = rate->bytes_per_second, .buffer = rate->bytes, .device = pipeline.device().name};
+}
+
 }  // namespace tenon::app

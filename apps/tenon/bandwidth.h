@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "tenon/core/pipeline.h"
+
 namespace tenon::app {
 
 struct Bandwidth {
@@ -16,5 +18,9 @@ struct Bandwidth {
 // Every thread sums up its own part of one buffer, front to back, with the widest loads that the processor has; the
 // parts were written by the threads that read them. The buffer holds 1 GiB, 256 MiB where less than 4 GiB are free.
 Bandwidth read_bandwidth(uint32_t threads);
+
+// What the loaded pipeline's device says of its memory, or else that of the host, by the pipeline's threads. Throws
+// Error.
+Bandwidth read_bandwidth(const Pipeline& pipeline);
 
 }  // namespace tenon::app

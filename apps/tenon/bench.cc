@@ -8,6 +8,7 @@
 #include "bench_ops.h"
 #include "command.h"
 #include "progress.h"
+#include "session.h"
 #include "sha256.h"
 
 namespace tenon::app {
@@ -156,16 +157,9 @@ std::string Bench::run(Engine& engine, const std::vector<std::vector<int32_t>>& 
 }
 
 const Bandwidth& Bench::bandwidth(const Pipeline& pipeline) {
-  const uint32_t threads = pipeline.threads();
-  const auto known = bandwidths_.find(threads);
+  const auto known = bandwidths_.find(pipeline.threads());
   if (known != bandwidths_.end()) return known->second;
-  Bandwidth measured;
-  if (const auto rate = pipeline.read_rate()) {
-    measured = {.bytes_per_second = rate->bytes_per_second, .buffer = rate->bytes, .device = pipeline.device().name};
-  } else {
-    measured = read_bandwidth(threads);
-  }
-  return bandwidths_.emplace(threads, measured).first->second;
+  return bandwidths_.emplace(pipeline.threads(), read_bandwidth(pipeline)).first->second;
 }
 
 BenchRow Bench::measure(const BenchPoint& point) {

@@ -65,7 +65,7 @@ OpBench::Steps OpBench::by_kernels(Engine& engine, const std::vector<std::vector
   Pipeline& pipeline = engine.pipeline();
   const Program* program = nullptr;
   profiler::KernelRecording launched;
-  const auto begin = [&](const Program& p) {
+  const auto begin = [&](const Program& p, const StepLoad&) {
     program = &p;
     return true;
   };
@@ -90,7 +90,7 @@ OpBench::Steps OpBench::by_kernels(Engine& engine, const std::vector<std::vector
 
 OpBench::Steps OpBench::by_watch(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, uint32_t steps) {
   Steps seen;
-  const auto begin = [&](const Program& p) {
+  const auto begin = [&](const Program& p, const StepLoad&) {
     seen.program = &p;
     seen.ends.emplace_back();
     return true;

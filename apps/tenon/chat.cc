@@ -9,6 +9,7 @@
 #include "command.h"
 #include "progress.h"
 #include "report.h"
+#include "session.h"
 #include "spdlog/spdlog.h"
 
 namespace tenon::app {
@@ -17,6 +18,7 @@ namespace {
 constexpr const char* kHelp =
     "/exit          end (so do Ctrl-D, and Ctrl-C between answers)\n"
     "/reset         forget the conversation; the system message stays\n"
+    "/trace         write the newest steps to the trace ([trace] keep_steps); so does the signal USR1, at any time\n"
     "/system TEXT   set the system message and forget the conversation; without TEXT, none\n"
     "/help          this\n"
     "Ctrl-C ends an answer; what there is of it stays in the conversation.\n";
@@ -68,7 +70,9 @@ class LineReader {
 
 class Conversation {
  public:
-  Conversation(Engine& engine, const Args& args) : engine_(engine), args_(args) { set_system(args.system); }
+  Conversation(Session& session, const Args& args) : session_(session), engine_(session.engine()), args_(args) {
+    set_system(args.system);
+  }
 
   void set_system(const std::string& text) {
     system_ = text;
@@ -81,7 +85,10 @@ class Conversation {
   // False if standard output is gone.
   bool answer(const std::string& line);
 
+  void trace() { session_.capture(); }
+
  private:
+  Session& session_;
   Engine& engine_;
   const Args& args_;
   std::string system_;
@@ -131,6 +138,8 @@ std::optional<int> handle(Conversation& conversation, const std::string& line) {
   } else if (command == "/system") {
     const size_t text = line.find_first_not_of(' ', command.size());
     conversation.set_system(text == std::string::npos ? "" : line.substr(text));
+  } else if (command == "/trace") {
+    conversation.trace();
   } else if (command == "/help") {
     std::fputs(kHelp, stderr);
   } else if (command.starts_with('/')) {
@@ -167,7 +176,7 @@ int run(const Args& args) {
                 "the model has no chat template; `tenon generate` continues plain text");
   }
   session.load();
-  Conversation conversation(engine, args);
+  Conversation conversation(session, args);
   const int code = converse(conversation);
   const bool traced = session.finish_trace();
   return code == kOk && !traced ? kIo : code;

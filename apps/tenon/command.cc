@@ -8,10 +8,6 @@
 #include <mutex>
 #include <thread>
 
-#include "gpu_trace.h"
-#include "progress.h"
-#include "tenon/profiler/perfetto_writer.h"
-
 namespace tenon::app {
 namespace {
 
@@ -120,66 +116,6 @@ bool rearm_interruption() {
   const std::lock_guard lock(stop_state().mutex);
   stop_state().source = std::stop_source();
   interrupts = 0;
-  return true;
-}
-
-Session::Session(const PipelineArgs& args, uint32_t score_rows) {
-  EngineOptions options{.config = args.config, .set = args.overrides(), .plugin_dirs = args.plugin_dirs};
-  options.score_rows = score_rows;
-  options.log = &log_message;
-  options.recorder = [this](const PipelineConfig& config) { return make_recorder(config); };
-  engine_ = Engine::open(options);
-}
-
-trace::Recorder* Session::make_recorder(const PipelineConfig& config) {
-  if (config.trace.path.empty()) return nullptr;
-  trace_path_ = config.trace.path;
-  profiler::PerfettoOptions writer;
-  writer.path = trace_path_;
-  writer.metadata = {{"version", std::string(TENON_VERSION)}, {"model", config.model.path}};
-  if (config.device.name == "cuda") {
-    try {
-      gpu_ = std::make_unique<GpuTrace>();
-      writer.mode = "node";
-      writer.kernels = [this] { return gpu_->take(); };
-    } catch (const Error& e) {
-      spdlog::warn("the trace has no kernels: {}", e.diagnostics().front().message);
-    }
-  }
-  trace::RecorderOptions options;
-  options.skip_steps = config.trace.skip_steps;
-  options.steps = config.trace.steps;
-  if (config.trace.buffer > 0) options.ring_records = config.trace.buffer;
-  recorder_ = std::make_unique<trace::Recorder>(options, profiler::make_perfetto_writer(std::move(writer)));
-  return recorder_.get();
-}
-
-Session::~Session() {
-  if (gpu_ && recorder_) static_cast<void>(recorder_->stop());  // while the pipeline is there
-}
-
-void Session::load() {
-  const std::stop_token cancel = interruption();
-  spdlog::debug("loading {}", engine_->config().model.path);
-  Progress progress("loading");
-  engine_->load([&](uint64_t done, uint64_t total) {
-    progress.update(done, total);
-    if (cancel.stop_requested()) throw Interrupted();
-  });
-  progress.finish();
-  if (gpu_) gpu_->attach(engine_->pipeline(), *recorder_);
-}
-
-bool Session::finish_trace() {
-  if (!recorder_) return true;
-  const Status status = recorder_->stop();
-  if (!status.ok()) {
-    spdlog::error("{}", status.message());
-    return false;
-  }
-  if (gpu_ && !gpu_->problem().empty()) spdlog::warn("the trace has no kernels: {}", gpu_->problem());
-  spdlog::info("trace: {} (open it at https://ui.perfetto.dev)", trace_path_);
-  if (recorder_->dropped() > 0) spdlog::warn("the trace lost {} events to full buffers", recorder_->dropped());
   return true;
 }
 

@@ -59,28 +59,6 @@ bool rearm_interruption();
 // Thrown where work ends early that leaves nothing to show; the process ends with kInterrupted.
 struct Interrupted {};
 
-class GpuTrace;
-
-// An engine with the trace that its configuration asks for.
-class Session {
- public:
-  Session(const PipelineArgs& args, uint32_t score_rows = 0);
-  ~Session();
-  Engine& engine() { return *engine_; }
-  // Loads with progress on standard error. Throws Interrupted.
-  void load();
-  // Ends the trace; says where it is, or what went wrong with it. False if it could not be written.
-  bool finish_trace();
-
- private:
-  trace::Recorder* make_recorder(const PipelineConfig& config);
-
-  std::string trace_path_;
-  std::unique_ptr<GpuTrace> gpu_;  // on a CUDA device
-  std::unique_ptr<trace::Recorder> recorder_;
-  std::unique_ptr<Engine> engine_;
-};
-
 // Each adds its command; the returned function runs it if it was chosen.
 using Run = std::function<int()>;
 Run add_bench(CLI::App& app);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "command.h"
+#include "session.h"
 
 namespace tenon::app {
 

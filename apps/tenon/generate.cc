@@ -8,6 +8,7 @@
 #include "command.h"
 #include "progress.h"
 #include "report.h"
+#include "session.h"
 #include "sha256.h"
 #include "spdlog/spdlog.h"
 

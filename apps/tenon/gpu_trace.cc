@@ -9,11 +9,11 @@ namespace tenon::app {
 void GpuTrace::attach(Pipeline& pipeline, const trace::Recorder& recorder) {
   pipeline_ = &pipeline, recorder_ = &recorder;
   runs_.reserve(kMaxRuns);
-  pipeline.watch(
-      {.begin = [this](const Program& p) { return begin(p); }, .op = [this](const Program& p, size_t i) { op(p, i); }});
+  pipeline.watch({.begin = [this](const Program& p, const StepLoad& load) { return begin(p, load); },
+                  .op = [this](const Program& p, size_t i) { op(p, i); }});
 }
 
-bool GpuTrace::begin(const Program& program) {
+bool GpuTrace::begin(const Program& program, const StepLoad&) {
   const std::lock_guard lock(mutex_);
   const bool wanted = recorder_->capturing() && runs_.size() < kMaxRuns;
   queue_ = program.launch(0).queue;

@@ -30,7 +30,7 @@ class GpuTrace {
 
  private:
   enum class State { kWaiting, kRecording, kDone };
-  bool begin(const Program& program);
+  bool begin(const Program& program, const StepLoad& load);
   void op(const Program& program, size_t op);
   void start();
   void stop();

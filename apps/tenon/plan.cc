@@ -11,11 +11,6 @@ struct Args {
   bool json = false, toml = false;
 };
 
-std::string decision_line(const Decision& d) {
-  const std::string count = d.count > 1 ? " (" + std::to_string(d.count) + ")" : "";
-  return d.path + count + ": " + d.text;
-}
-
 void print(const Engine& engine) {
   const Pipeline& p = engine.pipeline();
   const ModelInfo& m = p.model();

@@ -39,6 +39,11 @@ boost::json::object to_json(const MemoryUse& m) {
   return {{"planned_bytes", m.planned}, {"allocated_bytes", m.allocated}, {"resident_bytes", m.resident}};
 }
 
+std::string decision_line(const Decision& d) {
+  const std::string count = d.count > 1 ? " (" + std::to_string(d.count) + ")" : "";
+  return d.path + count + ": " + d.text;
+}
+
 boost::json::object to_json(const MemoryPlan& plan) {
   boost::json::object kinds;
   for (size_t k = 0; k < kMemoryKinds; ++k) kinds[to_string(static_cast<MemoryKind>(k))] = plan.bytes[k];

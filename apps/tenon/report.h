@@ -16,6 +16,9 @@ struct MemoryUse {
 };
 MemoryUse memory_use(const Pipeline& pipeline);
 
+// As `tenon plan` lists it.
+std::string decision_line(const Decision& decision);
+
 double per_second(double count, double seconds);  // 0 for no time
 // Bytes that decode steps read, a second.
 double decode_gbps(const RunStats& stats);

@@ -81,6 +81,10 @@ void append_unsigned(std::string& out, uint64_t value) {
   append_number(out, value);
 }
 
+void append_figure(std::string& out, double value) {
+  append_number(out, value, std::chars_format::fixed, 3);
+}
+
 void append_double(std::string& out, double value) {
   if (std::isfinite(value)) return append_number(out, value);
   out += std::isnan(value) ? "\"NaN\"" : value > 0 ? "\"Infinity\"" : "\"-Infinity\"";

@@ -22,6 +22,9 @@ void append_integer(std::string& out, int64_t value);
 void append_unsigned(std::string& out, uint64_t value);
 void append_hex(std::string& out, uint64_t value);
 
+// With three decimals, for figures that people read; finite, below 1e15.
+void append_figure(std::string& out, double value);
+
 // Non-finite: as a string.
 void append_double(std::string& out, double value);
 

@@ -41,6 +41,8 @@ struct SiteText {
   std::string category;             // "cat":"..." with a comma
   std::string args;                 // "name":value,...
   std::vector<std::string> values;  // "name":
+  std::string text;                 // "name": or empty
+  size_t read, written;             // which of the values are bytes_read and bytes_written
 };
 
 class PerfettoWriter final : public trace::Sink {
@@ -62,6 +64,7 @@ class PerfettoWriter final : public trace::Sink {
   void append_name(const SiteText& site, uint64_t number);
   void write_metadata(const Process& process, int64_t tid, std::string_view what, std::string_view key,
                       const std::string& json_value);
+  void append_event_args(const SiteText& site, const trace::Event& event);
   void write_thread_event(const SiteText& site, const trace::Event& event);
   void write_counter(const SiteText& site, const trace::Event& event);
   void write_request(const RequestBook::Entry& entry);
@@ -97,7 +100,18 @@ void PerfettoWriter::begin(const trace::Session& session) {
 }
 
 void PerfettoWriter::site(trace::SiteId, const trace::SiteInfo& info) {
-  SiteText text{info.kind, info.numbered, quoted(info.name), R"("cat":)" + quoted(info.category) + ',', {}, {}};
+  const auto index = [&](std::string_view name) {
+    return static_cast<size_t>(std::ranges::find(info.values, name) - info.values.begin());
+  };
+  SiteText text{.kind = info.kind,
+                .numbered = info.numbered,
+                .name = quoted(info.name),
+                .category = R"("cat":)" + quoted(info.category) + ',',
+                .args = {},
+                .values = {},
+                .text = info.text.empty() ? "" : quoted(info.text) + ':',
+                .read = index("bytes_read"),
+                .written = index("bytes_written")};
   if (text.numbered) text.name.pop_back();
   append_args(text.args, info.args);
   for (const std::string& name : info.values) text.values.push_back(quoted(name) + ':');
@@ -162,16 +176,42 @@ void PerfettoWriter::write_thread_event(const SiteText& site, const trace::Event
   buffer_ += site.category;
   buffer_.pop_back();
   append_name(site, event.values.empty() ? 0 : event.values.front());
+  append_event_args(site, event);
+  buffer_ += '}';
+}
+
+void PerfettoWriter::append_event_args(const SiteText& site, const trace::Event& event) {
   const size_t n_values = std::min(site.values.size(), event.values.size());
-  if (!site.args.empty() || n_values > 0) {
-    buffer_ += R"(,"args":{)";
-    buffer_ += site.args;
-    for (size_t i = 0; i < n_values; ++i) {
-      if (i > 0 || !site.args.empty()) buffer_ += ',';
-      buffer_ += site.values[i];
-      append_unsigned(buffer_, event.values[i]);
+  const bool has_text = !site.text.empty() && !event.text.empty();
+  if (site.args.empty() && n_values == 0 && !has_text) return;
+  buffer_ += R"(,"args":{)";
+  const size_t begin = buffer_.size();
+  buffer_ += site.args;
+  const auto comma = [&] {
+    if (buffer_.size() > begin) buffer_ += ',';
+  };
+  for (size_t i = 0; i < n_values; ++i) {
+    comma();
+    buffer_ += site.values[i];
+    append_unsigned(buffer_, event.values[i]);
+  }
+  if (has_text) {
+    comma();
+    buffer_ += site.text;
+    append_string(buffer_, event.text);
+  }
+  const int64_t ns = event.end_ns - event.begin_ns;
+  if (std::max(site.read, site.written) < n_values && ns > 0) {
+    const double gbps =
+        (static_cast<double>(event.values[site.read]) + static_cast<double>(event.values[site.written])) /
+        static_cast<double>(ns);
+    const double peak = options_.read_gbps ? options_.read_gbps() : 0;
+    buffer_ += R"(,"gbps":)";
+    append_figure(buffer_, gbps);
+    if (peak > 0) {
+      buffer_ += R"(,"peak_pct":)";
+      append_figure(buffer_, 100 * gbps / peak);
     }
-    buffer_ += '}';
   }
   buffer_ += '}';
 }
@@ -296,6 +336,9 @@ Status PerfettoWriter::finish(const trace::Summary& summary) {
     buffer_ += '}';
   }
   std::vector<trace::Arg> metadata = options_.metadata;
+  if (options_.more_metadata) {
+    for (trace::Arg& arg : options_.more_metadata()) metadata.push_back(std::move(arg));
+  }
   metadata.push_back({"mode", options_.mode});
   metadata.push_back({"clock", std::string(session_.tsc ? "tsc" : "clock_gettime")});
   metadata.push_back({"dropped_records", summary.dropped + requests_.dropped() + left_out_});

@@ -105,6 +105,9 @@ std::vector<Lines> sections_of(const PipelineConfig& c) {
   trace.count("skip_steps", c.trace.skip_steps);
   trace.count("steps", c.trace.steps);
   trace.count("buffer", c.trace.buffer);
+  trace.own("slow_step_ms", c.trace.slow_step_ms);
+  trace.count("keep_steps", c.trace.keep_steps);
+  trace.own("kernels", c.trace.kernels);
   all.push_back(std::move(trace));
   return all;
 }

@@ -20,6 +20,8 @@ uint32_t get_count(const ParamValues& values, const char* name) {
   return static_cast<uint32_t>(get<int64_t>(values, name));
 }
 
+constexpr uint32_t kKeepSteps = 8;  // of a trace of slow steps, unless it says how many
+
 // What a table's keys are checked against, beside the parameters of a component that it names.
 struct Form {
   std::string label;  // for messages: "quantization.override"
@@ -317,6 +319,10 @@ void Resolver::trace() {
   t.skip_steps = static_cast<uint64_t>(get<int64_t>(own, "skip_steps"));
   t.steps = static_cast<uint64_t>(get<int64_t>(own, "steps"));
   t.buffer = get_count(own, "buffer");
+  t.slow_step_ms = get<double>(own, "slow_step_ms");
+  t.keep_steps = get_count(own, "keep_steps");
+  if (t.slow_step_ms > 0 && t.keep_steps == 0) t.keep_steps = kKeepSteps;
+  t.kernels = get<std::string>(own, "kernels");
 }
 
 Execution execution_of(const std::string& name) {

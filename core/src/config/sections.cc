@@ -12,6 +12,7 @@ namespace {
 
 using sdk::boolean;
 using sdk::integer;
+using sdk::real;
 using sdk::text;
 
 constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
@@ -133,7 +134,23 @@ const tenon_param_schema& trace_keys() {
                .value = 1 << 15,
                .min = 1 << 8,
                .max = 1 << 24,
-               .unit = "events"})));
+               .unit = "events"}),
+      real({.name = "slow_step_ms",
+            .doc = "Write only the steps that take at least that long, each with the keep_steps before it; 0 = all.",
+            .min = 0,
+            .max = 1e9,
+            .unit = "ms"}),
+      integer({.name = "keep_steps",
+               .doc = "Keep the newest so many steps in memory and write them when one is slow, on SIGUSR1, or on "
+                      "/trace in a chat; 0 = 8 with slow_step_ms, else every step is written.",
+               .min = 0,
+               .max = 1 << 16,
+               .unit = "steps"}),
+      text({.name = "kernels",
+            .doc = "What is recorded of a GPU: every kernel (node), each run of a captured graph as one (graph, "
+                   "cheap), or nothing.",
+            .value = "node",
+            .choices = "node|graph|none"})));
   return s.schema;
 }
 

@@ -5,13 +5,6 @@
 #include "tenon/sdk/error.h"
 
 namespace tenon {
-namespace {
-
-uint64_t scaled(const double (&cost)[3], const StepLoad& load) {
-  return static_cast<uint64_t>(cost[0] + cost[1] * load.rows + cost[2] * load.context);
-}
-
-}  // namespace
 
 struct Walker::Walk {
   const Program& program;
@@ -52,7 +45,7 @@ Status Walker::run(const Program& program, const StepLoad& load) {
   const auto found = sites_.find(&program);
   if (found != sites_.end()) w.sites = &found->second;
   next_chunk_.store(0, std::memory_order_relaxed);
-  if (watch_.begin) watch_.begin(program);
+  if (watch_.begin) watch_.begin(program, load);
   auto job = [this, &w](uint32_t thread) { walk(w, thread); };
   team_.run(job);
   if (!w.failed.load(std::memory_order_acquire)) return {};
@@ -80,8 +73,9 @@ void Walker::walk(Walk& w, uint32_t thread) {
     }
     if (!tracing) continue;
     const uint64_t end = track.now();
-    const uint64_t values[] = {scaled(op.cost.read, w.load), scaled(op.cost.written, w.load),
-                               scaled(op.cost.flops, w.load)};
+    const uint64_t values[] = {static_cast<uint64_t>(w.load.of(op.cost.read)),
+                               static_cast<uint64_t>(w.load.of(op.cost.written)),
+                               static_cast<uint64_t>(w.load.of(op.cost.flops))};
     track.span((*w.sites)[i], begin, end, values);
     begin = end;
     if (i + 1 == ops.size() || ops[i + 1].layer != op.layer) {

@@ -14,7 +14,8 @@ class RequestTrace {
         decode_(recorder.add_site(trace::request_phase_site("decode"))),
         first_token_(recorder.add_site(trace::request_phase_site("first token"))),
         kv_used_(recorder.add_site(trace::counter_site("kv_used_bytes"))),
-        tokens_per_second_(recorder.add_site(trace::counter_site("tok_per_s"))) {}
+        tokens_per_second_(recorder.add_site(trace::counter_site("tok_per_s"))),
+        read_gbps_(recorder.add_site(trace::counter_site("read_gbps"))) {}
 
   void queue(trace::Track& track, uint64_t id) const {
     track.request(trace::RequestPhase::kBegin, life_, id);
@@ -34,13 +35,15 @@ class RequestTrace {
     track.request(trace::RequestPhase::kEnd, generating ? decode_ : prefill_, id);
     track.request(trace::RequestPhase::kEnd, life_, id);
   }
-  void step(trace::Track& track, double kv_bytes, double tokens_per_second) const {
+  // read_gbps: 0 where nobody accounts for it.
+  void step(trace::Track& track, double kv_bytes, double tokens_per_second, double read_gbps) const {
     track.counter(kv_used_, kv_bytes);
     track.counter(tokens_per_second_, tokens_per_second);
+    if (read_gbps > 0) track.counter(read_gbps_, read_gbps);
   }
 
  private:
-  trace::SiteId life_, queued_, prefill_, decode_, first_token_, kv_used_, tokens_per_second_;
+  trace::SiteId life_, queued_, prefill_, decode_, first_token_, kv_used_, tokens_per_second_, read_gbps_;
 };
 
 }  // namespace tenon

@@ -17,6 +17,7 @@ Run::Run(Pipeline& pipeline, Scheduler& scheduler, const RequestTrace* trace, Ru
   active_.reserve(slots);
   states_.reserve(slots);
   shares_.reserve(slots);
+  if (trace_ != nullptr) text_.reserve(trace::kMaxText);
   for (uint32_t i = slots; i-- > 0;) free_slots_.push_back(i);
 }
 
@@ -93,22 +94,34 @@ void Run::commit(Sequence& s, size_t share, size_t& out, const StepResult& resul
   const auto row_of = [&](size_t o) {
     return result.logits.empty() ? std::span<const float>() : result.logits.subspan(o * vocab, vocab);
   };
+  const size_t text_before = s.text().size();
   bool on = true;
   for (; out < batch_.out_row.size() && batch_.out_row[out] < end; ++out) {
     if (!on || batch_.out_row[out] - begin >= survivors) continue;
     on = s.take(result.next[out], row_of(out));
     ++stats_.new_tokens;
   }
+  if (trace_ != nullptr && s.text().size() > text_before && text_.size() < trace::kMaxText) {
+    if (!text_.empty()) text_ += " | ";
+    text_ += s.text().substr(text_before, trace::kMaxText);
+  }
   if (!in_prompt) return;
   if (s.generating() && trace_ != nullptr) trace_->first_token(pipeline_.track(), s.request_id);
   if (s.request().on_prompt) s.request().on_prompt(std::min(s.kv_len, s.prompt_size()), s.prompt_size());
+}
+
+std::string_view Run::commit(const StepResult& result) {
+  text_.clear();
+  size_t out = 0;
+  for (size_t i = 0; i < shares_.size(); ++i) commit(*active_[shares_[i].sequence], i, out, result);
+  return text_;
 }
 
 void Run::account(double seconds, uint64_t new_tokens) {
   ++stats_.steps;
   stats_.drafted += batch_.drafted;
   stats_.prompt_tokens += batch_.prompt_rows;
-  double kv_bytes = 0;
+  double kv_bytes = 0, read_gbps = 0;
   for (const Sequence* s : active_) kv_bytes += static_cast<double>(pipeline_.kv_used_bytes(s->kv_len));
   if (batch_.prompts > 0) {
     stats_.prompt_seconds += seconds;
@@ -117,8 +130,11 @@ void Run::account(double seconds, uint64_t new_tokens) {
     stats_.decode_tokens += new_tokens;
     stats_.decode_weight_bytes += static_cast<double>(pipeline_.step_weight_bytes());
     stats_.decode_kv_bytes += kv_bytes;
+    read_gbps = (static_cast<double>(pipeline_.step_weight_bytes()) + kv_bytes) / seconds / 1e9;
   }
-  if (trace_ != nullptr) trace_->step(pipeline_.track(), kv_bytes, static_cast<double>(new_tokens) / seconds);
+  if (trace_ != nullptr) {
+    trace_->step(pipeline_.track(), kv_bytes, static_cast<double>(new_tokens) / seconds, read_gbps);
+  }
 }
 
 bool Run::certain_to_go_on() const {
@@ -136,11 +152,10 @@ void Run::step() {
   const Clock::time_point start = Clock::now();
   fill_batch();
   StepResult result;
-  const Status status = pipeline_.step(batch_, result, certain_to_go_on());
-  if (!status.ok()) throw Error(status.code(), status.message());
   const uint64_t before = stats_.new_tokens;
-  size_t out = 0;
-  for (size_t i = 0; i < shares_.size(); ++i) commit(*active_[shares_[i].sequence], i, out, result);
+  const Status status =
+      pipeline_.step(batch_, result, certain_to_go_on(), [this](const StepResult& given) { return commit(given); });
+  if (!status.ok()) throw Error(status.code(), status.message());
   account(std::chrono::duration<double>(Clock::now() - start).count(), stats_.new_tokens - before);
 }
 

@@ -1,6 +1,8 @@
 // One generate() call: sequences through steps until all have ended.
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "request_trace.h"
@@ -26,6 +28,8 @@ class Run {
   // Whether the step after this one is certain to take the same sequences, one row each, unless a lone one ends.
   bool certain_to_go_on() const;
   void step();
+  // Every sequence takes its tokens; their text, of several sequences with " | " between.
+  std::string_view commit(const StepResult& result);
   void commit(Sequence& s, size_t share, size_t& out, const StepResult& result);
   void account(double seconds, uint64_t new_tokens);
   void retire();
@@ -39,7 +43,8 @@ class Run {
   std::vector<Sequence*> active_;
   std::vector<SequenceState> states_;
   std::vector<StepShare> shares_;
-  size_t next_ = 0;  // the first sequence that has not started
+  std::string text_;  // of the step's tokens, for the trace
+  size_t next_ = 0;   // the first sequence that has not started
 };
 
 }  // namespace tenon

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tenon/core/engine.h"
@@ -22,6 +23,7 @@ class Sequence {
   bool done() const { return done_; }
   bool generating() const { return generated_ > 0; }
   const std::vector<int32_t>& tokens() const { return tokens_; }  // prompt and text
+  std::string_view text() const { return text_; }                 // of the generated tokens so far
   uint32_t new_tokens() const { return generated_; }
   uint32_t tokens_left() const { return limit_ - generated_; }
   Result take_result();

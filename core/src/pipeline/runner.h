@@ -7,11 +7,6 @@
 
 namespace tenon {
 
-// What turns an op's cost into this step's: live rows, and the sum over them of the tokens that each attends to.
-struct StepLoad {
-  double rows = 0, context = 0;
-};
-
 // Thread: one at a time.
 class Runner {
  public:

@@ -171,16 +171,23 @@ Status Pipeline::Impl::step(const StepBatch& batch, bool ahead, StepResult& resu
   return status;
 }
 
-Status Pipeline::step(const StepBatch& batch, StepResult& result, bool ahead) {
+Status Pipeline::step(const StepBatch& batch, StepResult& result, bool ahead, const Use& use) {
   trace::Recorder* recorder = impl_->options.recorder;
-  if (recorder == nullptr) return impl_->step(batch, ahead, result);
+  if (recorder == nullptr) {
+    Status status = impl_->step(batch, ahead, result);
+    if (status.ok() && use) use(result);
+    return status;
+  }
   recorder->begin_step();
   Status status;
   {
     const size_t phase = StepSites::phase_of(batch);
     trace::Span span(track(), impl_->sites->steps[phase]);
-    const trace::Span section(track(), impl_->sites->phases[phase]);
-    status = impl_->step(batch, ahead, result);
+    {
+      const trace::Span section(track(), impl_->sites->phases[phase]);
+      status = impl_->step(batch, ahead, result);
+    }
+    if (status.ok() && use) span.set_text(use(result));
     uint64_t accepted = 0;
     for (const int32_t n : result.accepted) accepted += static_cast<uint64_t>(n);
     const uint64_t rows = batch.token.size(), gen_rows = rows - batch.prompt_rows;

@@ -36,9 +36,9 @@ void QueueRunner::prepare(const Program& program) {
 
 // A kernel that fails is noticed by whatever is asked of the device next, which may have nothing to do with it: only
 // where the queue is sound is the op to blame whose launch failed.
-Status QueueRunner::run(const Program& program, const StepLoad&) {
+Status QueueRunner::run(const Program& program, const StepLoad& load) {
   newest_ = &program;
-  Status status = enqueue(program);
+  Status status = enqueue(program, load);
   if (status.ok() || execution_ == Execution::kPerOp) return status;
   Status earlier = finish();
   if (earlier.ok()) return status;
@@ -47,10 +47,10 @@ Status QueueRunner::run(const Program& program, const StepLoad&) {
 
 // A graph is captured on the second run: the first, without one, has every library load its kernels, which a capture
 // could not.
-Status QueueRunner::enqueue(const Program& program) {
+Status QueueRunner::enqueue(const Program& program, const StepLoad& load) {
   Prepared& prepared = prepared_[&program];
   const bool graph = execution_ == Execution::kGraph || execution_ == Execution::kAuto;
-  const bool one_by_one = watch_.begin && watch_.begin(program);
+  const bool one_by_one = watch_.begin && watch_.begin(program, load);
   if (!graph || one_by_one || program.bounds().rows > kGraphRows || prepared.runs++ == 0) {
     return launch(program, watch_);
   }

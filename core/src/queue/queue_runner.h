@@ -29,7 +29,7 @@ class QueueRunner : public Runner {
     uint64_t runs = 0;
     void* graph = nullptr;
   };
-  Status enqueue(const Program& program);
+  Status enqueue(const Program& program, const StepLoad& load);
   void release_graphs();
   Status launch(const Program& program, const OpWatch& watch);
   Status capture(const Program& program, Prepared& prepared);

@@ -72,8 +72,14 @@ void TickConverter::sample() {
   if (next.ticks > pairs_.back().ticks && next.ns >= pairs_.back().ns) pairs_.push_back(next);
 }
 
+void TickConverter::forget_before(int64_t ns) {
+  const auto kept = std::upper_bound(pairs_.begin(), pairs_.end(), ns,
+                                     [](int64_t value, const Pair& pair) { return value < pair.ns; });
+  if (kept - pairs_.begin() > 1) pairs_.erase(pairs_.begin(), kept - 1);
+}
+
 int64_t TickConverter::to_ns(uint64_t ticks) const noexcept {
-  if (ticks <= pairs_.front().ticks) return 0;
+  if (ticks <= pairs_.front().ticks) return pairs_.front().ns;
   if (ticks >= pairs_.back().ticks) return pairs_.back().ns;
   const auto right = std::upper_bound(pairs_.begin(), pairs_.end(), ticks,
                                       [](uint64_t value, const Pair& pair) { return value < pair.ticks; });

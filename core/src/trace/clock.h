@@ -34,6 +34,9 @@ class TickConverter {
   // Ticks outside the pairs count as the nearest one.
   int64_t to_ns(uint64_t ticks) const noexcept;
 
+  // Ticks of before `ns`, less than what the pairs span, are not asked for any more.
+  void forget_before(int64_t ns);
+
   // The last pair's time.
   int64_t last_ns() const noexcept { return pairs_.back().ns; }
 

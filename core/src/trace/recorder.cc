@@ -9,10 +9,17 @@
 #include <thread>
 
 #include "clock.h"
+#include "kept_steps.h"
 #include "ring.h"
 #include "tenon/core/trace_sink.h"
 
 namespace tenon::trace {
+namespace {
+
+// With kept steps a recorder may live for days. No span is longer than that.
+constexpr int64_t kForgetNs = 600'000'000'000;
+
+}  // namespace
 
 class Recorder::Impl {
  public:
@@ -23,11 +30,17 @@ class Recorder::Impl {
   void begin_step();
   void end_step();
   bool capturing() const noexcept { return gate_.load(std::memory_order_relaxed) == Gate::kOpen; }
+  void capture() noexcept { wanted_.store(true, std::memory_order_relaxed); }
+  Kept kept() const;
   void drain();
   Status stop();
   uint64_t dropped() const noexcept { return dropped_.load(std::memory_order_relaxed); }
 
  private:
+  struct StepTicks {
+    uint64_t begin, end;
+  };
+
   struct Lane {
     Lane(TrackInfo told, const TickClock& clock, uint32_t ring_records, Gate gate)
         : info(std::move(told)), track(clock, ring_records, gate) {}
@@ -41,6 +54,7 @@ class Recorder::Impl {
   void drain_loop(const std::stop_token& stop);
   void drain_locked();
   uint64_t pass_on(uint32_t index, Ring& ring, uint64_t head);
+  void take_steps();
   void introduce();
   void finish_locked();
 
@@ -51,8 +65,12 @@ class Recorder::Impl {
   std::atomic<Gate> gate_;
   std::atomic<uint64_t> dropped_{0};
   uint64_t steps_begun_ = 0;
+  uint64_t step_begin_ = 0;  // ticks, with keep_steps
+  std::atomic<bool> wanted_{false};
+  std::mutex steps_mutex_;  // for so short that a step can wait for it
+  std::vector<StepTicks> ended_steps_;
 
-  std::mutex mutex_;  // guards all below, the converter and the sink
+  mutable std::mutex mutex_;  // guards all below, the converter and the sink
   std::condition_variable_any wake_;
   std::deque<SiteInfo> sites_;
   std::deque<Lane> lanes_;
@@ -60,6 +78,9 @@ class Recorder::Impl {
   size_t introduced_lanes_ = 0;
   std::vector<uint64_t> heads_;
   std::vector<Drop> drops_;
+  std::vector<StepTicks> taken_steps_;
+  std::optional<KeptSteps> kept_;
+  std::string text_;
   int64_t previous_ns_ = 0;
   bool ended_ = false;     // no step will be recorded any more
   bool finished_ = false;  // the sink is done or has failed
@@ -73,6 +94,7 @@ Recorder::Impl::Impl(RecorderOptions options, std::unique_ptr<Sink> sink)
       converter_(clock_),
       sink_(std::move(sink)),
       gate_(options.skip_steps == 0 ? Gate::kOpen : Gate::kRequests) {
+  if (options_.keep_steps > 0) kept_.emplace(options_.keep_steps, options_.slow_step.count());
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   sink_->begin({int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec, clock_.tsc()});
@@ -103,12 +125,20 @@ void Recorder::Impl::set_gate(Gate gate) {
 }
 
 void Recorder::Impl::begin_step() {
+  if (kept_) step_begin_ = clock_.ticks();
   if (steps_begun_++ != options_.skip_steps || options_.skip_steps == 0) return;
   const std::lock_guard lock(mutex_);
   if (!finished_) set_gate(Gate::kOpen);
 }
 
 void Recorder::Impl::end_step() {
+  if (kept_) {
+    if (!capturing()) return;
+    const uint64_t end = clock_.ticks();
+    const std::lock_guard lock(steps_mutex_);
+    ended_steps_.push_back({step_begin_, end});
+    return;
+  }
   if (options_.steps == 0 || steps_begun_ != options_.skip_steps + options_.steps) return;
   {
     const std::lock_guard lock(mutex_);
@@ -152,15 +182,32 @@ uint64_t Recorder::Impl::pass_on(uint32_t index, Ring& ring, uint64_t head) {
     if (record.kind == RecordKind::kSpan) event.end_ns = converter_.to_ns(record.end);
     if (record.kind == RecordKind::kCounter) event.value = std::bit_cast<double>(record.end);
     if (record.kind == RecordKind::kRequest) event.id = record.end;
-    sink_->event(event);
-    ++events;
+    if (record.text_records > 0) {
+      ring.read_text(i, record.text_records, text_);
+      event.text = text_;
+      i += record.text_records;
+    }
+    if (kept_ && record.kind != RecordKind::kRequest) {
+      kept_->event(event, *sink_);
+    } else {
+      sink_->event(event);
+      ++events;
+    }
   }
   ring.release(head);
   return events;
 }
 
+// Steps whose events are all in the rings.
+void Recorder::Impl::take_steps() {
+  const std::lock_guard lock(steps_mutex_);
+  taken_steps_.clear();
+  std::swap(taken_steps_, ended_steps_);
+}
+
 void Recorder::Impl::drain_locked() {
   if (finished_) return;
+  if (kept_) take_steps();
   introduce();
   // Heads before the clock, so that no record is younger than the last pair.
   heads_.clear();
@@ -176,7 +223,15 @@ void Recorder::Impl::drain_locked() {
   }
   converter_.sample();
   Drain drain{.previous_ns = previous_ns_, .begin_ns = converter_.last_ns(), .end_ns = 0, .events = 0, .drops = drops_};
+  const uint64_t passed_before = kept_ ? kept_->events_passed() : 0;
+  for (const StepTicks& step : taken_steps_) kept_->step(converter_.to_ns(step.begin), converter_.to_ns(step.end));
   for (uint32_t i = 0; i < heads_.size(); ++i) drain.events += pass_on(i, *lanes_[i].track.ring_, heads_[i]);
+  if (kept_) {
+    kept_->decide(*sink_);
+    if (wanted_.exchange(false, std::memory_order_relaxed)) kept_->pass_on(*sink_);
+    drain.events += kept_->events_passed() - passed_before;
+    converter_.forget_before(converter_.last_ns() - kForgetNs);
+  }
   converter_.sample();
   drain.end_ns = converter_.last_ns();
   previous_ns_ = drain.begin_ns;
@@ -185,7 +240,15 @@ void Recorder::Impl::drain_locked() {
     finished_ = true;
     set_gate(Gate::kClosed);
     sink_.reset();  // gives back what it holds, such as the space on a full disk
+  } else if (kept_ && options_.steps > 0 && kept_->counts().steps_written >= options_.steps) {
+    set_gate(Gate::kClosed);
+    ended_ = true;
   }
+}
+
+Recorder::Kept Recorder::Impl::kept() const {
+  const std::lock_guard lock(mutex_);
+  return kept_ ? kept_->counts() : Kept{};
 }
 
 void Recorder::Impl::finish_locked() {
@@ -231,6 +294,12 @@ void Recorder::end_step() {
 }
 bool Recorder::capturing() const noexcept {
   return impl_->capturing();
+}
+void Recorder::capture() noexcept {
+  impl_->capture();
+}
+Recorder::Kept Recorder::kept() const {
+  return impl_->kept();
 }
 void Recorder::drain() {
   impl_->drain();

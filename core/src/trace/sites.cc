@@ -8,6 +8,7 @@ SiteInfo step_site(std::string_view phase) {
           .category = "user_annotation",
           .args = {{"phase", std::string(phase)}},
           .values = {"step", "n_ctx_req", "n_ctx_tok", "n_gen_req", "n_gen_tok", "drafted", "accepted"},
+          .text = "tokens",
           .numbered = true};
 }
 

@@ -16,7 +16,16 @@ Record make_record(SiteId site, RecordKind kind, uint64_t begin, uint64_t end,
           kind,
           RequestPhase::kBegin,
           static_cast<uint8_t>(values.size()),
+          0,
           values.empty() ? 0 : values.front()};
+}
+
+// At most kMaxText bytes, no character in pieces.
+std::string_view cut(std::string_view text) noexcept {
+  if (text.size() <= kMaxText) return text;
+  size_t size = kMaxText;
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0U) == 0x80U) --size;
+  return text.substr(0, size);
 }
 
 }  // namespace
@@ -33,10 +42,17 @@ uint64_t Track::now() noexcept {
   return last_tick_;
 }
 
-void Track::span(SiteId site, uint64_t begin, uint64_t end, std::span<const uint64_t> values) noexcept {
+void Track::span(SiteId site, uint64_t begin, uint64_t end, std::span<const uint64_t> values,
+                 std::string_view text) noexcept {
   if (!ring_) return;
   values = values.first(std::min(values.size(), kMaxValues));
-  ring_->push(make_record(site, RecordKind::kSpan, begin, end, values), values.empty() ? values : values.subspan(1));
+  Record record = make_record(site, RecordKind::kSpan, begin, end, values);
+  const auto further = values.empty() ? values : values.subspan(1);
+  if (text.empty()) {
+    ring_->push(record, further);
+  } else {
+    ring_->push(record, further, cut(text));
+  }
 }
 
 void Track::instant(SiteId site, std::span<const uint64_t> values) noexcept {

@@ -44,6 +44,23 @@ TEST(TickConverter, CountsNanosecondsOfTheMonotonicClock) {
   EXPECT_EQ(converter.to_ns(b) - converter.to_ns(a), static_cast<int64_t>(b - a));
 }
 
+TEST(TickConverter, ForgetsWithoutChangingWhatItKeeps) {
+  const TickClock clock(ClockSource::kBest);
+  TickConverter converter(clock);
+  std::vector<uint64_t> ticks;
+  std::vector<int64_t> ns;
+  for (int i = 0; i < 10; ++i) {
+    ticks.push_back(clock.ticks());
+    converter.sample();
+  }
+  for (const uint64_t t : ticks) ns.push_back(converter.to_ns(t));
+  converter.forget_before(ns[5]);
+  for (size_t i = 5; i < ticks.size(); ++i) EXPECT_EQ(converter.to_ns(ticks[i]), ns[i]);
+  EXPECT_LE(converter.to_ns(ticks[0]), ns[5]);
+  converter.forget_before(converter.last_ns() + 1);
+  EXPECT_EQ(converter.to_ns(ticks[9]), converter.last_ns());
+}
+
 TEST(TickClock, UsesTheCounterOnlyWhereItIsInvariant) {
   EXPECT_EQ(TickClock(ClockSource::kBest).tsc(), tsc_is_invariant());
   EXPECT_FALSE(TickClock(ClockSource::kMonotonic).tsc());

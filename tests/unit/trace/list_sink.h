@@ -18,6 +18,7 @@ struct Heard {
     uint64_t id;
     double value;
     std::vector<uint64_t> values;
+    std::string text;
   };
   std::vector<SiteInfo> sites;
   std::vector<TrackInfo> tracks;
@@ -39,7 +40,8 @@ class ListSink final : public Sink {
   void track(uint32_t, const TrackInfo& info) override { heard_.tracks.push_back(info); }
   void event(const Event& e) override {
     heard_.events.push_back({heard_.sites.at(e.site).name, heard_.tracks.at(e.track).name, e.phase, e.begin_ns,
-                             e.end_ns, e.id, e.value, std::vector<uint64_t>(e.values.begin(), e.values.end())});
+                             e.end_ns, e.id, e.value, std::vector<uint64_t>(e.values.begin(), e.values.end()),
+                             std::string(e.text)});
   }
   Status drained(const Drain& drain) override {
     ++heard_.drains;

@@ -97,13 +97,51 @@ TEST(PerfettoWriter, WritesTheSchema) {
   EXPECT_THAT(
       text, AllOf(HasSubstr(R"("name":"ProfilerStep#1","args":{"phase":"decode","step":1,"n_ctx_req":1,)"),
                   HasSubstr(R"("name":"layers.0.qkv","args":{"component":"quantization.none","op":"matmul","layer":0,)"
-                            R"("bytes_read":1,"bytes_written":8,"flops":9})"),
+                            R"("bytes_read":1,"bytes_written":8,"flops":9,"gbps":)"),
                   HasSubstr(R"("cat":"request","id2":{"local":"0x11"},"name":"req 17")"),
                   HasSubstr(R"("name":"kv_used_bytes","args":{"value":1024})")));
   EXPECT_THAT(text, AllOf(HasSubstr(R"("deviceProperties":[{"id":0,"name":"some CPU"}])"),
                           HasSubstr(R"("metadata":{"model":"tiny","git":"abc","mode":"cpu",)"),
                           HasSubstr(R"("dropped_records":0)"), HasSubstr(R"("schemaVersion":1)"),
                           HasSubstr(R"({"ph":"M","pid":2,"name":"process_name","args":{"name":"requests"}})")));
+}
+
+// Bytes over nanoseconds are GB/s.
+TEST(PerfettoWriter, GivesOpsTheirRateAndStepsTheirTokens) {
+  const TempFolder folder;
+  const std::string path = folder.file("run.json");
+  double peak = 0;
+  trace::Recorder recorder({.drain_interval = milliseconds(0), .clock = trace::ClockSource::kMonotonic},
+                           make_perfetto_writer({.path = path,
+                                                 .more_metadata =
+                                                     [&] {
+                                                       return std::vector<trace::Arg>{{"read_bandwidth_gbps", peak}};
+                                                     },
+                                                 .read_gbps = [&] { return peak; }}));
+  const SiteId op = recorder.add_site(trace::op_site("lm_head", "quantization.none", "gemv", -1));
+  const SiteId step = recorder.add_site(trace::step_site("decode"));
+  trace::Track& track = recorder.add_track("main");
+  recorder.drain();
+  const uint64_t begin = track.now();
+  const uint64_t bytes[] = {5000, 1000, 3}, counts[] = {4};
+  const auto record = [&] {
+    while (track.now() < begin + 4000) {
+    }
+    track.span(op, begin, begin + 4000, bytes);
+    track.span(step, begin, begin + 4000, counts, "a\n\"b");
+    recorder.drain();
+  };
+  record();
+  peak = 6;
+  record();
+  track.span(op, begin, begin, bytes);
+  ASSERT_TRUE(recorder.stop().ok());
+  EXPECT_THAT(folder.bytes(path),
+              AllOf(HasSubstr(R"("bytes_read":5000,"bytes_written":1000,"flops":3,"gbps":1.500})"),
+                    HasSubstr(R"("bytes_read":5000,"bytes_written":1000,"flops":3,"gbps":1.500,"peak_pct":25.000})"),
+                    HasSubstr(R"("bytes_read":5000,"bytes_written":1000,"flops":3})"),  // of no time
+                    HasSubstr(R"("args":{"phase":"decode","step":4,"tokens":"a\u000a\"b"})"),
+                    HasSubstr(R"("read_bandwidth_gbps":6)")));
 }
 
 TEST(PerfettoWriter, KeepsHostileNamesAndValuesReadable) {

@@ -75,6 +75,62 @@ TEST(Recorder, CarriesAnyNumberOfValues) {
   }
 }
 
+TEST(Recorder, CarriesATextBesideTheValues) {
+  Heard heard;
+  Recorder recorder({.ring_records = 64, .drain_interval = milliseconds(0)}, std::make_unique<ListSink>(heard));
+  const SiteId site = recorder.add_site(step_site("decode"));
+  Track& track = recorder.add_track("engine");
+  std::vector<std::string> texts = {"",
+                                    "a",
+                                    std::string(29, 'b'),
+                                    std::string(30, 'c'),
+                                    std::string(31, 'd'),
+                                    std::string("nul\0", 4),
+                                    std::string(kMaxText, 'e')};
+  for (const std::string& text : texts) {
+    for (const size_t values : {0, 1, 7}) {
+      {
+        Span span(track, site);
+        if (values == 1) span.set({1});
+        if (values == 7) span.set({1, 2, 3, 4, 5, 6, 7});
+        span.set_text(text);
+      }
+      recorder.drain();
+      ASSERT_EQ(heard.events.back().text, text);
+      ASSERT_EQ(heard.events.back().values.size(), values);
+      if (values > 0) {
+        EXPECT_EQ(heard.events.back().values.back(), values);
+      }
+    }
+  }
+  EXPECT_EQ(recorder.dropped(), 0u);
+}
+
+TEST(Recorder, CutsALongTextBetweenCharacters) {
+  Heard heard;
+  Recorder recorder(kManual, std::make_unique<ListSink>(heard));
+  const SiteId site = recorder.add_site(step_site("decode"));
+  Track& track = recorder.add_track("engine");
+  std::string text = "x";
+  while (text.size() <= kMaxText) text += "\u00e9";
+  track.span(site, track.now(), track.now(), {}, text);
+  ASSERT_TRUE(recorder.stop().ok());
+  EXPECT_EQ(heard.events.at(0).text, text.substr(0, kMaxText - 1));
+}
+
+TEST(Recorder, CountsATextThatFindsNoRoom) {
+  Heard heard;
+  Recorder recorder({.ring_records = 8, .drain_interval = milliseconds(0)}, std::make_unique<ListSink>(heard));
+  const SiteId site = recorder.add_site(step_site("decode"));
+  Track& track = recorder.add_track("engine");
+  track.span(site, track.now(), track.now(), {}, std::string(300, 'x'));
+  track.span(site, track.now(), track.now(), {}, "y");
+  ASSERT_TRUE(recorder.stop().ok());
+  ASSERT_EQ(heard.events.size(), 1u);
+  EXPECT_EQ(heard.events[0].text, "y");
+  EXPECT_EQ(recorder.dropped(), 1u);
+}
+
 TEST(Recorder, RefusesASiteWithTooManyValues) {
   Heard heard;
   Recorder recorder(kManual, std::make_unique<ListSink>(heard));

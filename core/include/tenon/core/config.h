@@ -56,6 +56,9 @@ struct TraceConfig {
   SourcePosition where;
   uint64_t skip_steps = 0, steps = 0;  // 0 steps = all
   uint32_t buffer = 0;                 // events a thread
+  double slow_step_ms = 0;             // > 0: only what is kept when a step takes that long is written
+  uint32_t keep_steps = 0;             // kept in memory; 0 = every step is written
+  std::string kernels = "node";        // of a GPU: "node", "graph" or "none"
 };
 
 enum class Execution { kAuto, kPerOp, kRecorded, kGraph };

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tenon/core/config.h"
@@ -113,8 +114,8 @@ class Pipeline {
   // Up to out.size() tokens that may follow; how many.
   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out);
 
-  // Once loaded: who is told of the ops of the steps from now on; {} for nobody. Graphs are captured anew afterwards, so
-  // that a profiler that was attached meanwhile sees them come about. When it returns, nothing is under way on the
+  // Once loaded: who is told of the ops of the steps from now on; {} for nobody. Graphs are captured anew afterwards,
+  // so that a profiler that was attached meanwhile sees them come about. When it returns, nothing is under way on the
   // device. Throws Error.
   void watch(OpWatch watch);
 
@@ -122,8 +123,10 @@ class Pipeline {
   trace::Track& track();
   // No allocation once a batch of that shape has run. ahead: the next batch is certain to be this one with every row
   // moved on by the token that is chosen now, unless the sequences all end; a device with queues then begins it
-  // already.
-  Status step(const StepBatch& batch, StepResult& result, bool ahead = false);
+  // already. use: called with the results if there are any; what it does counts as part of the step in a trace, what it
+  // returns is the text of the tokens that the step gave (valid until the step ends).
+  using Use = std::function<std::string_view(const StepResult& result)>;
+  Status step(const StepBatch& batch, StepResult& result, bool ahead = false, const Use& use = {});
 
  private:
   Pipeline();

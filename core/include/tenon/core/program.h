@@ -130,10 +130,17 @@ class Program {
   std::vector<void*> pointers_, addresses_;
 };
 
+// What turns an op's cost into a step's: live rows, and the sum over them of the tokens that each attends to.
+struct StepLoad {
+  double rows = 0, context = 0;
+
+  double of(const double (&cost)[3]) const { return cost[0] + cost[1] * rows + cost[2] * context; }
+};
+
 // Who is told of what a step runs, on the thread that runs it. Both are there or neither; they do not throw.
 struct OpWatch {
   // Before a program runs: true if its ops are to be launched one by one, where else a captured graph is replayed.
-  std::function<bool(const Program& program)> begin = {};
+  std::function<bool(const Program& program, const StepLoad& load)> begin = {};
   // Just before an op is launched or computed, and with ops().size() behind the last one; not in a graph.
   std::function<void(const Program& program, size_t op)> op = {};
 };

@@ -37,6 +37,7 @@ class TickClock;
 using SiteId = uint32_t;
 
 inline constexpr size_t kMaxValues = 10;  // that one event can carry
+inline constexpr size_t kMaxText = 1024;  // bytes that one span can carry; what is longer is cut
 
 enum class SiteKind : uint8_t {
   kSpan,     // an interval on the thread's track
@@ -59,6 +60,7 @@ struct SiteInfo {
   std::string category = {};
   std::vector<Arg> args = {};            // the same for each event
   std::vector<std::string> values = {};  // names of what each event carries beside them; at most kMaxValues
+  std::string text = {};                 // name of the text that a span may carry beside them
   bool numbered = false;  // the first value, or a request's id, is appended to the name: "ProfilerStep#7", "req 17"
 };
 
@@ -82,8 +84,9 @@ class Track {
   uint64_t now() noexcept;
 
   // A span from `begin` to `end`, both from now(). For loops in which one span's end is the next one's beginning; else
-  // use Span. Spans of one track must nest.
-  void span(SiteId site, uint64_t begin, uint64_t end, std::span<const uint64_t> values = {}) noexcept;
+  // use Span. Spans of one track must nest. text: UTF-8.
+  void span(SiteId site, uint64_t begin, uint64_t end, std::span<const uint64_t> values = {},
+            std::string_view text = {}) noexcept;
 
   // These three ask recording() themselves. A request's phases nest, and one phase ends before the next begins.
   // Requests are recorded from the start of the capture, also while steps are skipped, so that none lacks its
@@ -112,7 +115,7 @@ class Span {
   }
   ~Span() {
     if (track_ != nullptr) [[unlikely]]
-      track_->span(site_, begin_, track_->now(), {values_.data(), n_values_});
+      track_->span(site_, begin_, track_->now(), {values_.data(), n_values_}, text_);
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
@@ -127,12 +130,15 @@ class Span {
       if (n_values_ < kMaxValues) values_[n_values_++] = value;
     }
   }
+  // Borrowed until the span ends.
+  void set_text(std::string_view text) noexcept { text_ = text; }
 
  private:
   Track* track_;
   SiteId site_;
   uint32_t n_values_ = 0;
   uint64_t begin_ = 0;
+  std::string_view text_;
   std::array<uint64_t, kMaxValues> values_;
 };
 
@@ -142,6 +148,11 @@ struct RecorderOptions {
   uint64_t skip_steps =
       0;               // let that many steps pass before spans are recorded; 0 also records what precedes the first
   uint64_t steps = 0;  // then record that many and end the capture; 0 = until stop()
+  // > 0: the events of the newest so many steps are held back; they, and nothing else of what spans, instants and
+  // counters say, reach the sink when a step takes slow_step (0 = none does) or capture() asks for them. `steps` counts
+  // the steps that did. An event held back takes some 200 bytes.
+  uint32_t keep_steps = 0;
+  std::chrono::nanoseconds slow_step{0};
   uint32_t ring_records = 1U << 15U;             // per thread, 32 bytes each; rounded up to a power of two
   std::chrono::milliseconds drain_interval{10};  // 0 = no drain thread: drain() and stop() alone empty the rings
   ClockSource clock = ClockSource::kBest;
@@ -172,6 +183,15 @@ class Recorder {
   // Whether spans are being recorded.
   bool capturing() const noexcept;
 
+  // With keep_steps: what is held back goes to the sink with the next drain. Thread: any; also from a signal handler.
+  void capture() noexcept;
+  // With keep_steps, as of the last drain.
+  struct Kept {
+    uint64_t steps_seen = 0, steps_written = 0;
+    std::chrono::nanoseconds slowest{0};
+  };
+  Kept kept() const;
+
   // Empties the rings into the sink now.
   void drain();
 
@@ -188,7 +208,7 @@ class Recorder {
 
 // The sites of the schema (docs/profiling.md), so that all who record agree on names and categories.
 
-// "ProfilerStep#<step>"; values: step, n_ctx_req, n_ctx_tok, n_gen_req, n_gen_tok, drafted, accepted.
+// "ProfilerStep#<step>"; values: step, n_ctx_req, n_ctx_tok, n_gen_req, n_gen_tok, drafted, accepted; text: tokens.
 // phase: "prefill", "decode" or "verify".
 SiteInfo step_site(std::string_view phase);
 // A part of a step: prefill, decode, sample, a layer.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "tenon/core/trace.h"
 
@@ -28,6 +29,7 @@ struct Event {
   uint64_t id = 0;                            // requests only
   double value = 0;                           // counters only
   std::span<const uint64_t> values = {};      // spans and instants; valid during the call
+  std::string_view text = {};                 // spans; valid during the call
 };
 
 // Events that a full ring refused between two drains.

@@ -1,0 +1,47 @@
+// An engine with the trace that its configuration asks for.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "command.h"
+
+namespace tenon::app {
+
+class GpuTrace;
+
+// While one lives whose trace keeps steps, the signal USR1 asks for them. Thread: one at a time.
+class Session {
+ public:
+  explicit Session(const PipelineArgs& args, uint32_t score_rows = 0);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  Engine& engine() { return *engine_; }
+  // Loads with progress on standard error; for a trace the read bandwidth is measured then. Throws Interrupted.
+  void load();
+  // Writes the steps that are kept to the trace and says so, or why not.
+  void capture();
+  // Ends the trace; says where it is, or what went wrong with it. False if it could not be written.
+  bool finish_trace();
+
+ private:
+  trace::Recorder* make_recorder(const PipelineConfig& config);
+  std::vector<trace::Arg> facts();
+  void report_kept() const;
+
+  std::string trace_path_;
+  std::atomic<double> read_gbps_ = 0;
+  std::mutex facts_mutex_;
+  std::vector<trace::Arg> facts_;  // of the pipeline, for the trace's metadata
+  std::string problem_;            // why the trace has no kernels although they were asked for
+  std::unique_ptr<GpuTrace> gpu_;  // on a CUDA device
+  std::unique_ptr<trace::Recorder> recorder_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace tenon::app

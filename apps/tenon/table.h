@@ -1,0 +1,23 @@
+// Columns for people.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tenon::app {
+
+class Table {
+ public:
+  // left: how many columns, from the first on, are texts; the others are numbers and stand to the right.
+  Table(std::vector<std::string> heads, size_t left) : left_(left), rows_{std::move(heads)} {}
+  // As many cells as heads.
+  void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  // Lines without blanks at their ends.
+  std::string text() const;
+
+ private:
+  size_t left_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace tenon::app
