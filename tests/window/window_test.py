@@ -189,10 +189,10 @@ def run(program, keep):
             assert viewer.settle() != shots["before_wheel"], "the wheel does nothing"
             viewer.press("f")
 
-            viewer.tool("mousemove", 400, 130, "mousedown", 1, "mousemove", 500, 140, "mousemove", 800, 150)
-            time.sleep(0.3)
-            viewer.tool("mouseup", 1)
-            viewer.tool("mousemove", 640, 700)
+            for action in (("mousemove", 300, 130), ("mousedown", 1), ("mousemove", 400, 140), ("mousemove", 800, 150), ("mouseup", 1),
+                           ("mousemove", 640, 700)):
+                viewer.tool(*action)
+                time.sleep(0.3)
             shots["area"] = viewer.settle()
             viewer.press("Escape")
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <limits>
 #include <unordered_map>
 
 namespace tenon::view {
@@ -19,7 +20,8 @@ class Analyser {
         layer_(file.strings.find("layer")),
         read_(file.strings.find("bytes_read")),
         written_(file.strings.find("bytes_written")),
-        bytes_(file.strings.find("bytes")) {}
+        bytes_(file.strings.find("bytes")),
+        step_(file.strings.find("step")) {}
 
   Analysis run();
 
@@ -43,7 +45,7 @@ class Analyser {
 
   const TraceFile& file_;
   Analysis out_;
-  const uint32_t component_, op_, layer_, read_, written_, bytes_;
+  const uint32_t component_, op_, layer_, read_, written_, bytes_, step_;
   std::unordered_map<uint64_t, Site> sites_;  // by name and operation
   std::unordered_map<std::string, uint32_t> path_ids_;
   std::vector<bool> is_source_;  // categories
@@ -157,12 +159,29 @@ void Analyser::add_op(uint32_t slice, int64_t added_ns) {
   out_.ops.push_back(op);
 }
 
+// The GPU runs behind the host: its operations name their step, and a step lasts from the end of what was ahead of it
+// on the GPU, or its own begin on the host if that is later, to the end of its last operation.
 void Analyser::time_kernels() {
-  int64_t latest = file_.begin_ns;
+  std::vector<int64_t> latest(file_.processes.size(), std::numeric_limits<int64_t>::min());  // ends, by device
+  std::vector<std::pair<int64_t, int64_t>> spans(out_.steps.size());
   for (OpEvent& op : out_.ops) {
     const TraceSlice& s = file_.slices[op.slice];
-    op.added_ns = std::max<int64_t>(0, s.end_ns() - std::max(latest, s.begin_ns));
-    latest = std::max(latest, s.end_ns());
+    int64_t& ahead = latest[file_.tracks[s.track].process];
+    op.added_ns = std::max<int64_t>(0, s.end_ns() - std::max(ahead, s.begin_ns));
+    if (op.step != kNoIndex) {
+      auto& [begin, end] = spans[op.step];
+      if (end == 0) begin = std::min(s.begin_ns, std::max(ahead, out_.steps[op.step].begin_ns));
+      end = std::max(end, s.end_ns());
+    }
+    ahead = std::max(ahead, s.end_ns());
+  }
+  for (size_t i = 0; i < spans.size(); ++i) {
+    const auto [begin, end] = spans[i];
+    if (end == 0) continue;
+    out_.steps[i].duration_ns = end - begin;
+    if (i + 1 < spans.size() && spans[i + 1].second != 0) {
+      out_.steps[i].between_ns = std::max<int64_t>(0, spans[i + 1].first - end);
+    }
   }
 }
 
@@ -170,27 +189,26 @@ void Analyser::assign_to_steps() {
   const auto begin_of = [this](const OpEvent& op) { return file_.slices[op.slice].begin_ns; };
   std::ranges::stable_sort(out_.ops, {}, begin_of);
   const bool kernels = out_.source == OpSource::kKernels;
-  if (kernels) time_kernels();
   std::vector<Step>& steps = out_.steps;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    if (i + 1 < steps.size()) {
-      const int64_t period = steps[i + 1].begin_ns - steps[i].begin_ns;
-      if (kernels) {
-        steps[i].duration_ns = period;
-      } else {
-        steps[i].between_ns = std::max<int64_t>(0, period - steps[i].duration_ns);
-      }
-    }
+  std::unordered_map<int64_t, uint32_t> by_number;
+  for (uint32_t i = 0; i < steps.size(); ++i) by_number.emplace(steps[i].number, i);
+  for (size_t i = 0; i + 1 < steps.size() && !kernels; ++i) {
+    steps[i].between_ns = std::max<int64_t>(0, steps[i + 1].begin_ns - steps[i].begin_ns - steps[i].duration_ns);
   }
   size_t step = 0;
   for (OpEvent& op : out_.ops) {
     const int64_t begin = begin_of(op);
     while (step + 1 < steps.size() && steps[step + 1].begin_ns <= begin) ++step;
-    if (step >= steps.size() || begin < steps[step].begin_ns) continue;
-    const bool is_last = step + 1 == steps.size();
-    if (begin < steps[step].begin_ns + steps[step].duration_ns || (kernels && is_last))
+    const std::optional<double> number = kernels ? file_.args.number(file_.slices[op.slice].args, step_) : std::nullopt;
+    if (number) {
+      const auto named = by_number.find(static_cast<int64_t>(*number));
+      if (named != by_number.end()) op.step = named->second;
+    } else if (step < steps.size() && begin >= steps[step].begin_ns &&
+               (kernels || begin < steps[step].begin_ns + steps[step].duration_ns)) {
       op.step = static_cast<uint32_t>(step);
+    }
   }
+  if (kernels) time_kernels();
   std::ranges::stable_sort(out_.ops, {}, &OpEvent::step);
 }
 
@@ -207,7 +225,7 @@ void Analyser::sum_up() {
   for (Step& step : out_.steps) {
     int64_t busy = 0;
     for (const int64_t ns : step.by_work) busy += ns;
-    step.by_work[static_cast<size_t>(Work::kGap)] = std::max<int64_t>(0, step.duration_ns - busy);
+    if (step.end_op > 0) step.by_work[static_cast<size_t>(Work::kGap)] = std::max<int64_t>(0, step.duration_ns - busy);
   }
 }
 
@@ -225,7 +243,8 @@ bool is_in(const Step& step, Phase phase) {
 std::vector<uint32_t> steps_of(const Analysis& analysis, Phase phase) {
   std::vector<uint32_t> steps;
   for (uint32_t i = 0; i < analysis.steps.size(); ++i) {
-    if (is_in(analysis.steps[i], phase)) steps.push_back(i);
+    const Step& step = analysis.steps[i];
+    if (step.end_op > 0 && is_in(step, phase)) steps.push_back(i);
   }
   return steps;
 }

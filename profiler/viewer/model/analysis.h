@@ -40,12 +40,12 @@ struct Step {
   uint32_t slice = 0;
   int64_t number = 0;
   int64_t begin_ns = 0;
-  int64_t duration_ns = 0;    // of kernels: to the begin of the next step, since they run behind the host
+  int64_t duration_ns = 0;    // where kernels are recorded: on the GPU, which runs behind the host
   int64_t between_ns = 0;     // from its end to the begin of the next step
   std::string_view phase{};   // prefill, decode, verify; empty if the trace does not say
   std::string_view tokens{};  // the text that it gave; empty if the trace does not say
   int64_t n_ctx_tok = 0, n_gen_tok = 0, drafted = 0, accepted = 0;
-  std::array<int64_t, kWorks> by_work{};  // ns, kGap too
+  std::array<int64_t, kWorks> by_work{};  // ns, kGap too; all 0 where no operation was recorded
   double bytes = 0;
   uint32_t first_op = 0, end_op = 0;
 
@@ -70,7 +70,7 @@ Analysis analyse(const TraceFile& file);
 // Which steps are meant.
 enum class Phase : uint8_t { kAll, kPrefill, kDecode };
 bool is_in(const Step& step, Phase phase);
-// Indices of the steps.
+// Indices of the steps that have operations.
 std::vector<uint32_t> steps_of(const Analysis& analysis, Phase phase);
 // kDecode if there are such steps, else kAll.
 Phase usual_phase(const Analysis& analysis);

@@ -115,8 +115,10 @@ std::vector<TokenCell> token_strip(const Analysis& analysis) {
   for (uint32_t i = 0; i < analysis.steps.size(); ++i) {
     const Step& step = analysis.steps[i];
     if (step.n_tokens() == 0) continue;
-    TokenCell cell{
-        .step = i, .n_tokens = step.n_tokens(), .duration_ns = step.duration_ns, .dominant = most(step.by_work)};
+    TokenCell cell{.step = i,
+                   .n_tokens = step.n_tokens(),
+                   .duration_ns = step.duration_ns,
+                   .dominant = step.end_op > 0 ? most(step.by_work) : Work::kGap};
     for (const char c : step.tokens)
       cell.text += c == '\n' ? "\\n" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : std::string(1, c);
     if (step.decodes() && median > 0) {

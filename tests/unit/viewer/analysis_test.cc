@@ -53,10 +53,28 @@ TEST(ViewAnalysis, KernelsThatOverlapAddUpToTheirStep) {
   std::vector<int64_t> added;
   for (const OpEvent& op : a.ops) added.push_back(op.added_ns / 1000);
   EXPECT_THAT(added, ElementsAre(40, 20, 10, 10));
-  EXPECT_EQ(a.steps[0].duration_ns, 100'000);
-  EXPECT_EQ(of(a.steps[0], Work::kGap), 30'000);
+  EXPECT_EQ(a.steps[0].duration_ns, 90'000);
+  EXPECT_EQ(of(a.steps[0], Work::kGap), 20'000);
+  EXPECT_EQ(a.steps[0].between_ns, 10'000);
+  EXPECT_EQ(a.steps[1].duration_ns, 30'000);
   EXPECT_EQ(a.ops[2].layer, 1);
   EXPECT_EQ(a.paths.size(), 2U);
+}
+
+TEST(ViewAnalysis, KernelsBelongToTheStepTheyName) {
+  std::string text = '[' + event("ProfilerStep#4", "user_annotation", 7, 0, 20) +
+                     event("ProfilerStep#5", "user_annotation", 7, 20, 20) +
+                     event("ProfilerStep#6", "user_annotation", 7, 40, 20);
+  text +=
+      event("a/gemv", "kernel", 1007, 10, 30, R"("step":4)") + event("a/gemv", "kernel", 1007, 45, 30, R"("step":5)");
+  text.resize(text.size() - 2);
+  const TraceFile file = profiler::read_trace_bytes(text + ']', "kernels.json");
+  const Analysis a = analyse(file);
+  EXPECT_EQ(a.ops[1].step, 1U);
+  EXPECT_EQ(a.steps[1].duration_ns, 35'000);
+  EXPECT_EQ(of(a.steps[1], Work::kGap), 5'000);
+  EXPECT_EQ(of(a.steps[2], Work::kGap), 0) << "nothing of it was recorded";
+  EXPECT_EQ(steps_of(a, Phase::kAll).size(), 2U);
 }
 
 TEST(ViewAnalysis, NestedOperatorsCountTheirOwnTime) {
