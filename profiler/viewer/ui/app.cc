@@ -146,6 +146,13 @@ std::optional<ViewId> view_of(std::string_view option) {
   return static_cast<ViewId>(at - kViewNames.begin());
 }
 
+std::string App::basis() const {
+  std::string text = std::to_string(static_cast<int>(phase)) + ' ' + std::to_string(peak().value_or(0)) + ' ' +
+                     std::to_string(current);
+  for (const auto& d : documents) text += '\n' + d->file.path;
+  return text;
+}
+
 void add_document(App& app, TraceFile trace) {
   app.documents.push_back(std::make_shared<const Document>(std::move(trace)));
   app.timelines.emplace_back().collapsed.resize(app.documents.back()->file.tracks.size());

@@ -83,10 +83,18 @@ struct TimelineState {
   std::vector<bool> collapsed;  // tracks
 };
 
-// A table and how it is sorted.
-struct TableState {
-  Table table;
-  std::string made_of;  // what the table was made of, so that it is made once
+// Something that is made once for what it is made of.
+template <typename T>
+struct Made {
+  T value;
+  std::string of;
+
+  template <typename Make>
+  T& get(const std::string& wanted, Make make) {
+    if (of != wanted) value = make();
+    of = wanted;
+    return value;
+  }
 };
 
 struct App {
@@ -101,9 +109,10 @@ struct App {
   std::optional<double> bandwidth;  // GB/s, where the trace does not say
   bool heat_by_share = false;
   uint32_t flame_root = 0;
-  Flame flame;
-  std::string flame_of;
-  TableState ops, steps, comparison;
+  Made<Flame> flame;
+  Made<Table> ops, steps, comparison;
+  Made<HeatMap> heat;
+  Made<Waterfall> fall;
   bool worst_first = true;
   std::array<char, 256> search_text{};
   bool focus_search = false;
@@ -117,6 +126,8 @@ struct App {
   bool wants_quit = false;
   float wants_scale = 0;  // a factor; 0 = none
 
+  // Names what tables and figures depend on.
+  std::string basis() const;
   const Document& document() const { return *documents[current]; }
   TimelineState& timeline() { return timelines[current]; }
   std::optional<double> peak() const {

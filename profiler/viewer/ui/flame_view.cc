@@ -22,7 +22,7 @@ class FlameView {
 
  private:
   void node(uint32_t index, float x, float width, int depth) {
-    const Flame::Node& n = app_.flame.nodes[index];
+    const Flame::Node& n = app_.flame.value.nodes[index];
     const ImVec2 a{origin_.x + x, origin_.y + static_cast<float>(depth) * line_}, b{a.x + width, a.y + line_ - 1};
     deepest_ = std::max(deepest_, depth);
     const std::string& name = index == 0 ? kAll : n.name;
@@ -40,7 +40,7 @@ class FlameView {
       ImGui::TextUnformatted(name.c_str());
       ImGui::Text(
           "%s in %llu calls, %.2f %% of all", duration_text(n.ns).c_str(), static_cast<unsigned long long>(n.count),
-          100.0 * static_cast<double>(n.ns) / static_cast<double>(std::max<int64_t>(1, app_.flame.nodes[0].ns)));
+          100.0 * static_cast<double>(n.ns) / static_cast<double>(std::max<int64_t>(1, app_.flame.value.nodes[0].ns)));
       ImGui::TextDisabled("click: only this; double click: its longest call; right click: back");
       ImGui::EndTooltip();
       if (ImGui::IsMouseDoubleClicked(0) && index != 0) return go_to(app_, n.longest);
@@ -50,7 +50,7 @@ class FlameView {
     float at = x;
     for (const uint32_t child : n.children) {
       const float size =
-          width * static_cast<float>(static_cast<double>(app_.flame.nodes[child].ns) / static_cast<double>(n.ns));
+          width * static_cast<float>(static_cast<double>(app_.flame.value.nodes[child].ns) / static_cast<double>(n.ns));
       if (size < 1 || at >= x + width) break;  // the others are shorter still
       node(child, at, std::min(size, x + width - at), depth + 1);
       at += size;
@@ -70,17 +70,16 @@ class FlameView {
 
 void draw_flame(App& app) {
   const Document& document = app.document();
-  const std::string made_of = document.file.path + std::to_string(app.current);
-  if (app.flame_of != made_of) {
+  const auto make = [&] {
     std::vector<uint32_t> tracks;
     for (uint32_t t = 0; t < document.file.tracks.size(); ++t) {
       if (document.file.tracks[t].kind == profiler::TraceTrack::Kind::kThread) tracks.push_back(t);
     }
-    app.flame = flame_of(document.file, tracks);
-    app.flame_of = made_of;
     app.flame_root = 0;
-  }
-  if (app.flame.nodes.size() < 2) return draw_missing(app, "This trace has no slices.");
+    return flame_of(document.file, tracks);
+  };
+  app.flame.get(document.file.path + std::to_string(app.current), make);
+  if (app.flame.value.nodes.size() < 2) return draw_missing(app, "This trace has no slices.");
   ImGui::TextDisabled(
       "Calls of the same names joined, of all threads and streams; numbers of layers and steps as *. The longest is on "
       "the left.");

@@ -33,7 +33,7 @@ void draw_scale(const App& app, double most, const char* unit) {
 void draw_heat_map(App& app) {
   const Document& document = app.document();
   const Theme& theme = app.theme;
-  const HeatMap map = heat_map(document.analysis, app.phase);
+  const HeatMap& map = app.heat.get(app.basis(), [&] { return heat_map(document.analysis, app.phase); });
   if (map.columns.empty())
     return draw_missing(app,
                         "This trace has no operations in these steps (slices of category \"kernel\" or \"cpu_op\").");

@@ -140,13 +140,12 @@ void draw_compare(App& app) {
   }
   draw_phase_choice(app);
   const Analysis &a = app.documents[0]->analysis, &b = app.documents[1]->analysis;
-  const std::string made_of =
-      app.documents[0]->file.path + '\n' + app.documents[1]->file.path + std::to_string(static_cast<int>(app.phase));
-  if (app.comparison.made_of != made_of)
-    app.comparison = {comparison(app.documents[0]->file, app.documents[1]->file, app.phase), made_of};
-  if (app.comparison.table.rows.empty() || mean_step(a, app.phase) <= 0 || mean_step(b, app.phase) <= 0)
+  const auto make = [&app] { return comparison(app.documents[0]->file, app.documents[1]->file, app.phase); };
+  Table& changes = app.comparison.get(app.basis(), make);
+  if (changes.rows.empty() || steps_of(a, app.phase).empty() || steps_of(b, app.phase).empty()) {
     return draw_missing(app,
                         "One of the two has no such steps (slices ProfilerStep#N), so there is nothing to compare.");
+  }
   const double longest = std::max(mean_step(a, app.phase), mean_step(b, app.phase));
   draw_legend(app);
   draw_split(app, "A", a, app.phase, longest);
@@ -155,7 +154,7 @@ void draw_compare(App& app) {
       "Medians over %zu and %zu steps. \"noise\": a rank test gives p > 0.01, the medians differ by less than 5 %%, or "
       "it is below 1 %% of a step.",
       steps_of(a, app.phase).size(), steps_of(b, app.phase).size());
-  draw_table(app, app.comparison.table, "changes");
+  draw_table(app, changes, "changes");
 }
 
 }  // namespace tenon::view

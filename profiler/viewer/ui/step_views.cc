@@ -58,11 +58,6 @@ void draw_step_strip(App& app, float height) {
   draw.AddText({origin.x + theme.px(4), origin.y + height - ImGui::GetTextLineHeight()}, theme.dim, "0");
 }
 
-std::string key_of(const App& app) {
-  return app.document().file.path + '\n' + std::to_string(app.current) + ' ' +
-         std::to_string(static_cast<int>(app.phase)) + ' ' + std::to_string(app.peak().value_or(0));
-}
-
 void draw_cell(App& app, const TokenCell& cell, ImVec2 at, ImVec2 size) {
   const Theme& theme = app.theme;
   const Step& step = app.document().analysis.steps[cell.step];
@@ -102,10 +97,9 @@ void draw_steps(App& app) {
   ImGui::Checkbox("worst first", &app.worst_first);
   draw_legend(app);
   draw_step_strip(app, app.theme.px(190));
-  const std::string made_of = key_of(app) + (app.worst_first ? "w" : "");
-  if (app.steps.made_of != made_of)
-    app.steps = {step_table(app.document().analysis, app.phase, app.worst_first), made_of};
-  draw_table(app, app.steps.table, "steps");
+
+  const auto make = [&app] { return step_table(app.document().analysis, app.phase, app.worst_first); };
+  draw_table(app, app.steps.get(app.basis() + (app.worst_first ? "w" : ""), make), "steps");
 }
 
 void draw_tokens(App& app) {
@@ -162,10 +156,8 @@ void draw_ops(App& app) {
       "%s", document.analysis.source == OpSource::kKernels
                 ? "Kernels overlap: a total is what they add, from the latest end of what is ahead to their own end."
                 : "A total is the time that is not that of slices within.");
-  const std::string made_of = key_of(app);
-  if (app.ops.made_of != made_of)
-    app.ops = {op_table(document.file, document.analysis, app.phase, app.peak()), made_of};
-  draw_table(app, app.ops.table, "ops");
+  const auto make = [&] { return op_table(document.file, document.analysis, app.phase, app.peak()); };
+  draw_table(app, app.ops.get(app.basis(), make), "ops");
 }
 
 }  // namespace tenon::view

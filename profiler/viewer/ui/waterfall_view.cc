@@ -30,7 +30,7 @@ void draw_headline(App& app, const Waterfall& fall) {
         app,
         "This trace does not say what the memory can do (metadata read_bandwidth_gbps). Type it, or pass --bandwidth:");
     ImGui::SameLine();
-    static_assert(sizeof(float) == 4);
+
     auto value = static_cast<float>(app.bandwidth.value_or(0));
     ImGui::SetNextItemWidth(app.theme.px(110));
     if (ImGui::InputFloat("GB/s", &value, 0, 0, "%.1f", ImGuiInputTextFlags_EnterReturnsTrue) && value > 0) {
@@ -44,7 +44,8 @@ void draw_headline(App& app, const Waterfall& fall) {
 void draw_waterfall(App& app) {
   const Theme& theme = app.theme;
   draw_phase_choice(app);
-  const Waterfall fall = waterfall(app.document().analysis, app.phase, app.peak());
+  const Waterfall& fall =
+      app.fall.get(app.basis(), [&app] { return waterfall(app.document().analysis, app.phase, app.peak()); });
   if (fall.n_steps == 0)
     return draw_missing(app,
                         "There are no such steps in this trace (slices ProfilerStep#N with an argument \"phase\").");
