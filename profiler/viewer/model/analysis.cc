@@ -88,6 +88,15 @@ void Analyser::find_steps() {
     out_.steps.push_back(step);
   }
   std::ranges::sort(out_.steps, {}, &Step::begin_ns);
+  // A generating sequence gives a token and those that were accepted; a prompt gives one when its last part is through.
+  for (size_t i = 0; i < out_.steps.size(); ++i) {
+    Step& step = out_.steps[i];
+    const auto generating = static_cast<int64_t>(file_.number(file_.slices[step.slice], "n_gen_req").value_or(1));
+    if (step.n_gen_tok > 0) step.n_tokens = std::max<int64_t>(1, generating) + step.accepted;
+    const bool last_part =
+        out_.has_tokens ? !step.tokens.empty() : i + 1 < out_.steps.size() && out_.steps[i + 1].n_gen_tok > 0;
+    if (step.n_ctx_tok > 0 && last_part) ++step.n_tokens;
+  }
 }
 
 void Analyser::find_source() {

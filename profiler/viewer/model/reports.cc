@@ -84,7 +84,7 @@ Table step_table(const Analysis& analysis, Phase phase, bool worst_first) {
   for (const Step& step : analysis.steps) {
     if (!is_in(step, phase)) continue;
     const auto duration = static_cast<double>(std::max<int64_t>(1, step.duration_ns));
-    const auto n_tokens = static_cast<double>(step.n_tokens());
+    const auto n_tokens = static_cast<double>(step.n_tokens);
     Table::Row row{
         {number_cell(static_cast<double>(step.number), 0), text_cell(std::string(step.phase)),
          text_cell(std::string(step.tokens)), number_cell(static_cast<double>(step.n_ctx_tok), 0),
@@ -105,27 +105,27 @@ std::vector<TokenCell> token_strip(const Analysis& analysis) {
   std::vector<int64_t> times;
   std::array<std::vector<int64_t>, kWorks> by_work;
   for (const Step& step : analysis.steps) {
-    if (!step.decodes() || step.n_tokens() == 0) continue;
-    times.push_back(step.duration_ns / step.n_tokens());
-    for (size_t w = 0; w < kWorks; ++w) by_work[w].push_back(step.by_work[w] / step.n_tokens());
+    if (!step.decodes() || step.n_tokens == 0) continue;
+    times.push_back(step.duration_ns / step.n_tokens);
+    for (size_t w = 0; w < kWorks; ++w) by_work[w].push_back(step.by_work[w] / step.n_tokens);
   }
   const int64_t median = times.empty() ? 0 : quantile(times, 0.5);
   std::array<int64_t, kWorks> usual{};
   for (size_t w = 0; w < kWorks; ++w) usual[w] = by_work[w].empty() ? 0 : quantile(by_work[w], 0.5);
   for (uint32_t i = 0; i < analysis.steps.size(); ++i) {
     const Step& step = analysis.steps[i];
-    if (step.n_tokens() == 0) continue;
+    if (step.n_tokens == 0) continue;
     TokenCell cell{.step = i,
-                   .n_tokens = step.n_tokens(),
+                   .n_tokens = step.n_tokens,
                    .duration_ns = step.duration_ns,
                    .dominant = step.end_op > 0 ? most(step.by_work) : Work::kGap};
     for (const char c : step.tokens)
       cell.text += c == '\n' ? "\\n" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : std::string(1, c);
     if (step.decodes() && median > 0) {
-      cell.over_median = static_cast<double>(step.duration_ns / step.n_tokens()) / static_cast<double>(median);
+      cell.over_median = static_cast<double>(step.duration_ns / step.n_tokens) / static_cast<double>(median);
     }
     std::array<int64_t, kWorks> more = step.by_work;
-    for (size_t w = 0; w < kWorks; ++w) more[w] = more[w] / step.n_tokens() - usual[w];
+    for (size_t w = 0; w < kWorks; ++w) more[w] = more[w] / step.n_tokens - usual[w];
     cell.grew = most(more);
     cells.push_back(std::move(cell));
   }

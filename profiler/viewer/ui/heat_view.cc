@@ -1,6 +1,7 @@
 // Layers by operations, coloured by GB/s or by share of the step.
 #include <algorithm>
 #include <cstdio>
+#include <span>
 
 #include "ui/views.h"
 
@@ -58,9 +59,13 @@ void draw_heat_map(App& app) {
                     : field.gbps();
   };
   double most = 0;
-  for (const HeatMap::Field& field : map.fields) most = std::max(most, value(field));
+  const auto in_layers = std::span(map.fields).first(static_cast<size_t>(map.n_layers) * map.columns.size());
+  for (const HeatMap::Field& field : in_layers) most = std::max(most, value(field));
   if (!by_share && app.peak()) most = *app.peak();
-  draw_scale(app, most, by_share ? "% of the step" : app.peak() ? "GB/s, the measured peak" : "GB/s");
+  draw_scale(app, most,
+             by_share     ? "% of the step, the most in a layer"
+             : app.peak() ? "GB/s, the measured peak"
+                          : "GB/s");
 
   // Columns of layers first, what is outside of layers in a table of its own below.
   std::vector<size_t> columns;

@@ -76,7 +76,7 @@ void draw_plots(App& app) {
     draw_missing(app, "This trace has no counters (kv_used_bytes, tok_per_s and the like).");
     std::vector<Point> rate;
     for (const Step& step : document.analysis.steps) {
-      const auto n = static_cast<double>(step.n_tokens());
+      const auto n = static_cast<double>(step.n_tokens);
       if (n > 0 && step.duration_ns > 0)
         rate.push_back({step.begin_ns, n * 1e9 / static_cast<double>(step.duration_ns)});
     }

@@ -124,6 +124,23 @@ TEST(ViewReports, TokensShowWhatDominatedAndWhatGrew) {
   EXPECT_EQ(cells[4].dominant, Work::kGemv);
 }
 
+TEST(ViewReports, StepsOfSeveralSequencesAndDraftsGiveSeveralTokens) {
+  const std::string decode = R"("phase":"decode","n_ctx_tok":0,)";
+  std::string text =
+      '[' + event("ProfilerStep#0", "user_annotation", 7, 0, 9, R"("phase":"prefill","n_ctx_tok":512,"tokens":"")") +
+      event("ProfilerStep#1", "user_annotation", 7, 10, 9, R"("phase":"prefill","n_ctx_tok":100,"tokens":"a")") +
+      event("ProfilerStep#2", "user_annotation", 7, 20, 9,
+            decode + R"("n_gen_tok":5,"n_gen_req":1,"drafted":4,"accepted":3,"tokens":"b c d e")") +
+      event("ProfilerStep#3", "user_annotation", 7, 30, 9,
+            decode + R"("n_gen_tok":3,"n_gen_req":3,"tokens":"x | y | z")");
+  text.resize(text.size() - 2);
+  const TraceFile file = profiler::read_trace_bytes(text + ']', "steps.json");
+  std::vector<int64_t> tokens;
+  for (const Step& step : analyse(file).steps) tokens.push_back(step.n_tokens);
+  EXPECT_THAT(tokens, ElementsAre(0, 1, 4, 3));
+  EXPECT_EQ(token_strip(analyse(file)).size(), 3U);
+}
+
 TEST(ViewReports, LayersByOperations) {
   const TraceFile file = made_trace();
   const HeatMap map = heat_map(analyse(file), Phase::kDecode);
