@@ -4,6 +4,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
 install_packages build test
 scripts/fetch_model.sh
+python3 -m pip install --quiet --disable-pip-version-check --upgrade --target build/python -r tests/perfetto/requirements.txt ||
+  say "The Perfetto UI could not be installed; its test skips."
 configure release
 cmake --build --preset release
 find_gpu "the tests that need one skip"

@@ -74,7 +74,7 @@ OpBench::Steps OpBench::by_kernels(Engine& engine, const std::vector<std::vector
     std::optional<Watching> watching;
     decode(engine, prompts, 1, [&] {
       watching.emplace(pipeline, OpWatch{begin, op});
-      recorder_->start(true);
+      recorder_->start(profiler::GpuRecords::kTagged);
     });
     watching.reset();
     launched = recorder_->stop();

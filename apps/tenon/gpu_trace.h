@@ -1,8 +1,9 @@
-// The kernels of a traced run.
+// What a GPU does in a traced run.
 #pragma once
 
 #include <map>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "tenon/core/pipeline.h"
@@ -11,20 +12,22 @@
 
 namespace tenon::app {
 
-// Thread: take() from any.
+// Thread: take() and problem() from any.
 class GpuTrace {
  public:
-  // Throws Error if CUPTI is not to be had.
-  GpuTrace() = default;
+  // nodes: every kernel, of graphs too; else a graph's run as one. Throws Error if CUPTI is not to be had.
+  explicit GpuTrace(bool nodes = true) : nodes_(nodes) {}
 
-  // Once the pipeline is loaded. Records what it runs while the recorder captures, up to kMaxRuns runs of programs; the
-  // first of each program launches its ops one by one, to learn which kernels are whose. The recorder, and this,
-  // outlive the pipeline.
+  // Once the pipeline is loaded. Records what it runs while the recorder captures, up to kMaxRuns runs of programs.
+  // With nodes the first of each program launches its ops one by one, to learn which kernels are whose. The recorder,
+  // and this, outlive the pipeline.
   void attach(Pipeline& pipeline, const trace::Recorder& recorder);
 
   // Ends the recording, when the device has done what it was given, and names what it has. While the pipeline lives.
-  profiler::GpuSlices take();
-  const std::string& problem() const { return problem_; }  // why kernels are missing, or ""
+  // read_gbps: see profiler::gpu_slices.
+  profiler::GpuSlices take(double read_gbps = 0);
+  // What is missing and why: "no kernels: ...", "12 records ..."; "" if nothing is. Behind take().
+  std::string problem() const;
 
   static constexpr size_t kMaxRuns = 64;
 
@@ -34,8 +37,10 @@ class GpuTrace {
   void op(const Program& program, size_t op);
   void start();
   void stop();
+  void judge();
 
-  std::mutex mutex_;
+  const bool nodes_;
+  mutable std::mutex mutex_;
   profiler::KernelRecorder kernels_;
   const Pipeline* pipeline_ = nullptr;
   void* queue_ = nullptr;

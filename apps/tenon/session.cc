@@ -54,12 +54,11 @@ trace::Recorder* Session::make_recorder(const PipelineConfig& config) {
   if (config.device.name == "cuda" && trace.kernels != "none") {
     try {
       if (trace.keep_steps > 0) throw Error(ErrorCode::kUsage, "they are not recorded with trace.keep_steps");
-      gpu_ = std::make_unique<GpuTrace>();
+      gpu_ = std::make_unique<GpuTrace>(trace.kernels == "node");
       writer.mode = trace.kernels;
-      writer.kernels = [this] { return gpu_->take(); };
+      writer.kernels = [this] { return gpu_->take(read_gbps_); };
     } catch (const Error& e) {
-      problem_ = e.diagnostics().front().message;
-      spdlog::warn("the trace has no kernels: {}", problem_);
+      problem_ = "no kernels: " + e.diagnostics().front().message;
     }
   }
   trace::RecorderOptions options;
@@ -82,13 +81,16 @@ Session::~Session() {
   if (gpu_ && recorder_) static_cast<void>(recorder_->stop());  // while the pipeline is there
 }
 
+std::string Session::problem() const {
+  return gpu_ ? gpu_->problem() : problem_;
+}
+
 std::vector<trace::Arg> Session::facts() {
   const std::lock_guard lock(facts_mutex_);
   std::vector<trace::Arg> all = facts_;
   const double gbps = read_gbps_;
   if (gbps > 0) all.push_back({"read_bandwidth_gbps", gbps});
-  const std::string& problem = gpu_ ? gpu_->problem() : problem_;
-  if (!problem.empty()) all.push_back({"problem", "no kernels: " + problem});
+  if (const std::string problem = this->problem(); !problem.empty()) all.push_back({"problem", problem});
   return all;
 }
 
@@ -144,7 +146,7 @@ bool Session::finish_trace() {
     spdlog::error("{}", status.message());
     return false;
   }
-  if (gpu_ && !gpu_->problem().empty()) spdlog::warn("the trace has no kernels: {}", gpu_->problem());
+  if (const std::string problem = this->problem(); !problem.empty()) spdlog::warn("the trace: {}", problem);
   if (engine_->config().trace.keep_steps > 0) report_kept();
   spdlog::info("trace: {} (open it at https://ui.perfetto.dev)", trace_path_);
   if (recorder_->dropped() > 0) spdlog::warn("the trace lost {} events to full buffers", recorder_->dropped());

@@ -32,13 +32,14 @@ class Session {
  private:
   trace::Recorder* make_recorder(const PipelineConfig& config);
   std::vector<trace::Arg> facts();
+  std::string problem() const;  // what of the GPU is missing in the trace; known at its end
   void report_kept() const;
 
   std::string trace_path_;
   std::atomic<double> read_gbps_ = 0;
   std::mutex facts_mutex_;
   std::vector<trace::Arg> facts_;  // of the pipeline, for the trace's metadata
-  std::string problem_;            // why the trace has no kernels although they were asked for
+  std::string problem_;            // why kernels are not even tried
   std::unique_ptr<GpuTrace> gpu_;  // on a CUDA device
   std::unique_ptr<trace::Recorder> recorder_;
   std::unique_ptr<Engine> engine_;

@@ -10,6 +10,7 @@
 namespace tenon::profiler {
 namespace {
 
+using Place = GpuSlice::Place;
 constexpr uint32_t kUnknown = UINT32_MAX;
 
 std::string demangled(const std::string& name) {
@@ -21,24 +22,53 @@ std::string demangled(const std::string& name) {
   return out;
 }
 
-// Of a program: what its kernels are, in the order of their launches.
-struct Launched {
-  std::vector<const std::string*> names;
-  std::vector<uint32_t> ops;
+std::string triple(const std::array<uint32_t, 3>& size) {
+  return std::to_string(size[0]) + ',' + std::to_string(size[1]) + ',' + std::to_string(size[2]);
+}
+
+struct Cost {
+  double read = 0, written = 0, flops = 0;
+
+  void add(const ProgramOp& op, const StepLoad& load) {
+    read += load.of(op.cost.read), written += load.of(op.cost.written), flops += load.of(op.cost.flops);
+  }
+  void put(GpuSlice& slice, int64_t ns, double read_gbps) const {
+    slice.args.push_back({"bytes_read", static_cast<uint64_t>(read)});
+    slice.args.push_back({"bytes_written", static_cast<uint64_t>(written)});
+    slice.args.push_back({"flops", static_cast<uint64_t>(flops)});
+    if (ns <= 0) return;
+    const double gbps = (read + written) / static_cast<double>(ns);
+    slice.args.push_back({"gbps", gbps});
+    if (read_gbps > 0) slice.args.push_back({"peak_pct", 100 * gbps / read_gbps});
+  }
 };
+
+void put_run(GpuSlice& slice, const ProgramRun& run, uint32_t number) {
+  slice.args.push_back({"run", uint64_t{number}});
+  slice.args.push_back({"step", run.load.step});
+  slice.args.push_back({"phase", std::string(run.load.phase)});
+}
 
 GpuSlice slice_of(const KernelRecord& k, const ProgramRun* run, uint32_t number, uint32_t op) {
   GpuSlice slice{.name = demangled(k.name),
                  .device = k.device,
-                 .stream = k.stream,
+                 .lane = k.stream,
                  .begin_ns = static_cast<int64_t>(k.start),
-                 .end_ns = static_cast<int64_t>(k.end)};
+                 .end_ns = static_cast<int64_t>(k.end),
+                 .correlation = k.correlation};
   slice.args = {{"kernel", slice.name},
                 {"device", uint64_t{k.device}},
                 {"stream", uint64_t{k.stream}},
                 {"correlation", uint64_t{k.correlation}},
-                {"graph_node", std::to_string(k.graph_node)}};
-  if (run != nullptr) slice.args.push_back({"run", uint64_t{number}});
+                {"grid", triple(k.grid)},
+                {"block", triple(k.block)},
+                {"registers per thread", uint64_t{k.registers}},
+                {"shared memory", uint64_t{k.shared_bytes}}};
+  if (k.graph_node != 0) {
+    slice.args.push_back({"graph", uint64_t{k.graph}});
+    slice.args.push_back({"graph_node", std::to_string(k.graph_node)});
+  }
+  if (run != nullptr) put_run(slice, *run, number);
   if (op == kUnknown) return slice;
   const ProgramOp& o = run->ops[op];
   slice.name = o.path + '/' + o.name;
@@ -48,9 +78,108 @@ GpuSlice slice_of(const KernelRecord& k, const ProgramRun* run, uint32_t number,
   return slice;
 }
 
+GpuSlice span_over(const KernelRecord& k, std::string name, int64_t begin) {
+  return {.place = Place::kLayers,
+          .category = "gpu_user_annotation",
+          .name = std::move(name),
+          .device = k.device,
+          .begin_ns = begin,
+          .end_ns = begin};
+}
+
+// Of a program: what its kernels are, in the order of their launches.
+struct Launched {
+  std::vector<const std::string*> names;
+  std::vector<uint32_t> ops;
+};
+
+// The kernels of one run, in order, and the ops that they belong to.
+class RunSlices {
+ public:
+  RunSlices(const ProgramRun& run, uint32_t number, double read_gbps)
+      : run_(run), number_(number), read_gbps_(read_gbps) {}
+
+  // begin_ns: when the run before ended. Returns when this one did.
+  int64_t add(const std::vector<const KernelRecord*>& kernels, const std::vector<uint32_t>& ops, int64_t begin_ns,
+              std::vector<GpuSlice>& slices) {
+    latest_ = std::max(begin_ns, static_cast<int64_t>(kernels.front()->start));
+    const size_t step = slices.size();
+    slices.push_back(span_over(*kernels.front(), run_.load.phase[0] != '\0' ? run_.load.phase : "program", latest_));
+    put_run(slices.back(), run_, number_);
+    Cost all;
+    const int64_t start = latest_;
+    size_t layer_slice = 0;
+    int32_t layer = -1;
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      const uint32_t op = ops[i];
+      const bool first = i == 0 || ops[i - 1] != op, last = i + 1 == kernels.size() || ops[i + 1] != op;
+      if (first) op_begin_ = latest_;
+      const int32_t own_layer = op != kUnknown ? run_.ops[op].layer : -1;
+      if (own_layer != layer) {
+        layer = own_layer;
+        layer_slice = slices.size();
+        if (layer >= 0) slices.push_back(span_over(*kernels[i], "layer " + std::to_string(layer), latest_));
+      }
+      latest_ = std::max(latest_, static_cast<int64_t>(kernels[i]->end));
+      if (layer >= 0) slices[layer_slice].end_ns = latest_;
+      slices.push_back(slice_of(*kernels[i], &run_, number_, op));
+      if (last && op != kUnknown) {
+        Cost cost;
+        cost.add(run_.ops[op], run_.load);
+        all.add(run_.ops[op], run_.load);
+        cost.put(slices.back(), latest_ - op_begin_, read_gbps_);
+      }
+    }
+    slices[step].end_ns = latest_;
+    all.put(slices[step], latest_ - start, read_gbps_);
+    return latest_;
+  }
+
+ private:
+  const ProgramRun& run_;
+  uint32_t number_;
+  double read_gbps_;
+  int64_t latest_ = 0, op_begin_ = 0;
+};
+
+GpuSlice slice_of(const GpuActivity& a, std::span<const ProgramRun> runs, double read_gbps) {
+  using Kind = GpuActivity::Kind;
+  GpuSlice slice{.name = a.name,
+                 .device = a.device,
+                 .lane = a.stream,
+                 .begin_ns = static_cast<int64_t>(a.start),
+                 .end_ns = static_cast<int64_t>(a.end),
+                 .correlation = a.correlation};
+  const uint64_t number = a.tag >> 32U;
+  const ProgramRun* run = number != 0 && number <= runs.size() ? &runs[number - 1] : nullptr;
+  if (a.kind == Kind::kCall || a.kind == Kind::kOverhead || a.kind == Kind::kWait) {
+    slice.place = a.kind == Kind::kCall ? Place::kCalls : a.kind == Kind::kWait ? Place::kWaits : Place::kOverhead;
+    slice.category = a.kind == Kind::kCall ? "cuda_runtime" : a.kind == Kind::kWait ? "cuda_sync" : "overhead";
+    if (a.kind == Kind::kCall) slice.lane = a.thread;
+    if (a.kind != Kind::kOverhead) slice.args.push_back({"correlation", uint64_t{a.correlation}});
+    return slice;
+  }
+  slice.category = a.kind == Kind::kCopy ? "gpu_memcpy" : a.kind == Kind::kFill ? "gpu_memset" : "kernel";
+  slice.args = {
+      {"device", uint64_t{a.device}}, {"stream", uint64_t{a.stream}}, {"correlation", uint64_t{a.correlation}}};
+  if (a.graph != 0) slice.args.push_back({"graph", uint64_t{a.graph}});
+  if (run != nullptr) put_run(slice, *run, static_cast<uint32_t>(number - 1));
+  if (a.kind != Kind::kGraph) {
+    slice.args.push_back({"bytes", a.bytes});
+    return slice;
+  }
+  slice.args.push_back({"op", std::string("graph")});
+  if (run == nullptr) return slice;
+  slice.name = run->load.phase[0] != '\0' ? run->load.phase : "program";
+  Cost cost;
+  for (const ProgramOp& op : run->ops) cost.add(op, run->load);
+  cost.put(slice, slice.end_ns - slice.begin_ns, read_gbps);
+  return slice;
+}
+
 }  // namespace
 
-std::vector<GpuSlice> name_kernels(const KernelRecording& recording, std::span<const ProgramRun> runs) {
+std::vector<GpuSlice> gpu_slices(const KernelRecording& recording, std::span<const ProgramRun> runs, double read_gbps) {
   std::map<uint32_t, std::vector<const KernelRecord*>> by_run;
   std::vector<GpuSlice> slices;
   for (const KernelRecord& k : recording.kernels) {
@@ -62,6 +191,7 @@ std::vector<GpuSlice> name_kernels(const KernelRecording& recording, std::span<c
     }
   }
   std::map<const ProgramOp*, Launched> programs;
+  int64_t ended = 0;
   for (auto& [number, kernels] : by_run) {
     const ProgramRun& run = runs[number];
     Launched& launched = programs[run.ops.data()];
@@ -79,10 +209,10 @@ std::vector<GpuSlice> name_kernels(const KernelRecording& recording, std::span<c
     }
     const bool same = std::equal(kernels.begin(), kernels.end(), launched.names.begin(), launched.names.end(),
                                  [](const KernelRecord* k, const std::string* name) { return k->name == *name; });
-    for (size_t i = 0; i < kernels.size(); ++i) {
-      slices.push_back(slice_of(*kernels[i], &run, number, same ? launched.ops[i] : kUnknown));
-    }
+    const std::vector<uint32_t> unknown(kernels.size(), kUnknown);
+    ended = RunSlices(run, number, read_gbps).add(kernels, same ? launched.ops : unknown, ended, slices);
   }
+  for (const GpuActivity& a : recording.others) slices.push_back(slice_of(a, runs, read_gbps));
   return slices;
 }
 

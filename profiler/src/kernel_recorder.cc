@@ -9,29 +9,29 @@
 #include <initializer_list>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
+#include "cupti_records.h"
 #include "tenon/core/error.h"
-
-static_assert(CUPTI_API_VERSION >= 130000);  // CUpti_ActivityKernel10
 
 namespace tenon::profiler {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{4} << 20U;
-constexpr auto kTagKind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
 // Tags belong to records of calls, so these must be recorded too.
 constexpr std::initializer_list<CUpti_ActivityKind> kTagKinds = {
     CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER};
+constexpr std::initializer_list<CUpti_ActivityKind> kOtherKinds = {
+    CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,
+    CUPTI_ACTIVITY_KIND_OVERHEAD};
 
 // CUPTI's callbacks have no argument of their own. They come from its threads, and once the library is loaded there is
 // no end to them.
 struct Collected {
   std::mutex mutex;
   decltype(&cuptiActivityGetNextRecord) next_record = nullptr;
-  KernelRecording recording;
-  std::unordered_map<uint32_t, uint64_t> tags;  // by correlation
+  decltype(&cuptiGetCallbackName) callback_name = nullptr;
+  CuptiRecords records;
 };
 Collected& collected() {
   static auto* value = new Collected;
@@ -44,41 +44,15 @@ void CUPTIAPI buffer_wanted(uint8_t** buffer, size_t* size, size_t* max_records)
   *max_records = 0;
 }
 
-KernelRecord kernel_of(const CUpti_ActivityKernel10& k) {
-  return {.name = k.name != nullptr ? k.name : "",
-          .start = k.start,
-          .end = k.end,
-          .device = k.deviceId,
-          .stream = k.streamId,
-          .correlation = k.correlationId,
-          .graph_node = k.graphNodeId,
-          .tag = 0};
-}
-
 // The lock is never held while CUPTI is called.
 void CUPTIAPI buffer_full(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
   Collected& all = collected();
-  KernelRecording recording;
-  std::vector<std::pair<uint32_t, uint64_t>> tags;
+  CuptiRecords records;
   CUpti_Activity* record = nullptr;
-  while (valid > 0 && all.next_record(buffer, valid, &record) == CUPTI_SUCCESS) {
-    if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
-      const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel10*>(record);
-      if (kernel.end == 0) {
-        ++recording.untimed;
-      } else {
-        recording.kernels.push_back(kernel_of(kernel));
-      }
-    } else if (record->kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
-      const auto& tag = *reinterpret_cast<const CUpti_ActivityExternalCorrelation*>(record);
-      if (tag.externalKind == kTagKind) tags.emplace_back(tag.correlationId, tag.externalId);
-    }
-  }
+  while (valid > 0 && all.next_record(buffer, valid, &record) == CUPTI_SUCCESS) records.add(*record, all.callback_name);
   std::free(buffer);
   const std::lock_guard lock(all.mutex);
-  all.recording.untimed += recording.untimed;
-  std::move(recording.kernels.begin(), recording.kernels.end(), std::back_inserter(all.recording.kernels));
-  for (const auto& [correlation, tag] : tags) all.tags[correlation] = tag;
+  all.records.append(std::move(records));
 }
 
 std::optional<std::filesystem::path> folder_of_cudart() {
@@ -134,6 +108,8 @@ struct KernelRecorder::Cupti {
     find(pop_tag, "cuptiActivityPopExternalCorrelationId");
     find(result_string, "cuptiGetResultString");
     find(collected().next_record, "cuptiActivityGetNextRecord");
+    find(collected().callback_name, "cuptiGetCallbackName");
+    find(set_thread_id_type, "cuptiSetThreadIdType");
   }
 
   template <class Function>
@@ -167,8 +143,9 @@ struct KernelRecorder::Cupti {
   decltype(&cuptiActivityPushExternalCorrelationId) push_tag;
   decltype(&cuptiActivityPopExternalCorrelationId) pop_tag;
   decltype(&cuptiGetResultString) result_string;
+  decltype(&cuptiSetThreadIdType) set_thread_id_type;
   std::vector<CUpti_ActivityKind> enabled;
-  bool has_tag = false;
+  bool has_tag = false, calls_wanted = false;
 };
 
 KernelRecorder::KernelRecorder(const std::string& library) : cupti_(std::make_unique<Cupti>(library)) {
@@ -182,14 +159,20 @@ KernelRecorder::~KernelRecorder() {
   }
 }
 
-void KernelRecorder::start(bool tagged) {
+void KernelRecorder::start(GpuRecords records) {
   stop();
   std::vector<CUpti_ActivityKind> kinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL};
-  if (tagged) kinds.insert(kinds.end(), kTagKinds);
+  if (records != GpuRecords::kKernels) kinds.insert(kinds.end(), kTagKinds);
+  if (records >= GpuRecords::kNodes) {
+    kinds.insert(kinds.end(), kOtherKinds);
+    cupti_->check(cupti_->set_thread_id_type(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM), "asking for threads by their ids");
+  }
+  if (records == GpuRecords::kGraphs) kinds.push_back(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
   for (const CUpti_ActivityKind kind : kinds) {
     cupti_->check(cupti_->enable(kind), "recording kernels");
     cupti_->enabled.push_back(kind);
   }
+  cupti_->calls_wanted = records >= GpuRecords::kNodes;
 }
 
 void KernelRecorder::tag(uint64_t tag) noexcept {
@@ -209,13 +192,8 @@ KernelRecording KernelRecorder::stop() {
   cupti_->check(cupti_->count_dropped(nullptr, 0, &dropped), "counting lost records");
   Collected& all = collected();
   const std::lock_guard lock(all.mutex);
-  KernelRecording recording = std::exchange(all.recording, {});
+  KernelRecording recording = std::exchange(all.records, {}).finish(cupti_->calls_wanted);
   recording.dropped = dropped;
-  const auto tags = std::exchange(all.tags, {});
-  for (KernelRecord& kernel : recording.kernels) {
-    const auto found = tags.find(kernel.correlation);
-    if (found != tags.end()) kernel.tag = found->second;
-  }
   return recording;
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <string_view>
 
+#include "gpu_tracks.h"
 #include "json_text.h"
 #include "request_book.h"
 #include "tenon/profiler/output_file.h"
@@ -21,7 +22,6 @@ constexpr size_t kWriteSize = 1U << 18U;
 constexpr int kDrainTid = 1;
 constexpr int kDropTid = 2;
 constexpr int kFirstGpu = 100;
-constexpr int64_t kFirstStream = 1000, kFirstOverlap = 600000, kMaxOverlaps = 16;  // tracks of a GPU
 
 struct Process {
   int pid;
@@ -68,7 +68,9 @@ class PerfettoWriter final : public trace::Sink {
   void write_thread_event(const SiteText& site, const trace::Event& event);
   void write_counter(const SiteText& site, const trace::Event& event);
   void write_request(const RequestBook::Entry& entry);
-  void write_kernels();
+  void write_gpu();
+  void append_place(int64_t tid, int64_t ns);
+  void write_flow(std::string_view phase, const GpuTrackPlan& plan, const GpuTrackPlan::Placed& at);
   void write_overhead(int tid, std::string_view name, int64_t begin_ns, int64_t end_ns, std::string_view args);
 
   PerfettoOptions options_;
@@ -275,58 +277,69 @@ Status PerfettoWriter::drained(const trace::Drain& drain) {
   return file_.flush();
 }
 
-// Kernels that overlap are laid on further tracks of their stream, since slices of one track must nest.
-void PerfettoWriter::write_kernels() {
-  GpuSlices kernels = options_.kernels();
-  left_out_ += kernels.lost;
-  std::ranges::sort(kernels.slices, {}, &GpuSlice::begin_ns);
-  std::map<uint32_t, std::string> names;                                           // of devices
-  std::map<std::pair<uint32_t, uint32_t>, std::vector<int64_t>> lanes_of_streams;  // when each is free again
-  for (const GpuSlice& k : kernels.slices) {
-    const int64_t begin = k.begin_ns - session_.start_realtime_ns, end = k.end_ns - session_.start_realtime_ns;
-    if (begin < 0 || end < begin) {
-      ++left_out_;
-      continue;
-    }
-    const auto [device, is_new] = names.try_emplace(k.device, "GPU " + std::to_string(k.device));
-    const Process process{kFirstGpu + static_cast<int>(k.device), device->second, 10 + static_cast<int>(k.device)};
-    if (is_new) {
-      write_metadata(process, 0, "process_name", "name", quoted(process.name));
-      write_metadata(process, 0, "process_sort_index", "sort_index", std::to_string(process.sort_index));
-    }
-    std::vector<int64_t>& lanes = lanes_of_streams[{k.device, k.stream}];
-    const auto lane =
-        static_cast<size_t>(std::ranges::find_if(lanes, [&](int64_t free) { return free <= begin; }) - lanes.begin());
-    const int64_t tid = lane == 0 ? kFirstStream + int64_t{k.stream}
-                                  : kFirstOverlap + int64_t{k.stream} * kMaxOverlaps + static_cast<int64_t>(lane);
-    if (lane == kMaxOverlaps) {
-      ++left_out_;
-      continue;
-    }
-    if (lane == lanes.size()) {
-      lanes.push_back(0);
-      const std::string stream = "stream " + std::to_string(k.stream);
-      write_metadata(process, tid, "thread_name", "name", quoted(lane == 0 ? stream : stream + ", overlapping"));
-      write_metadata(process, tid, "thread_sort_index", "sort_index",
-                     std::to_string(int64_t{k.stream} * kMaxOverlaps + static_cast<int64_t>(lane)));
-    }
-    lanes[lane] = end;
-    open_event("X", process);
-    buffer_ += R"(,"tid":)";
-    append_integer(buffer_, tid);
-    buffer_ += R"(,"ts":)";
-    append_micros(buffer_, begin);
-    buffer_ += R"(,"dur":)";
-    append_micros(buffer_, end - begin);
-    buffer_ += R"(,"cat":"kernel","name":)" + quoted(k.name) + R"(,"args":{)";
-    append_args(buffer_, k.args);
-    buffer_ += "}}";
+void PerfettoWriter::write_gpu() {
+  const GpuSlices gpu = options_.kernels();
+  left_out_ += gpu.lost;
+  const GpuTrackPlan plan = place_slices(gpu.slices, session_.start_realtime_ns, [&](uint32_t tid) {
+    const auto found = std::ranges::find(tracks_, int64_t{tid}, &trace::TrackInfo::tid);
+    return found != tracks_.end() ? found->name : "thread " + std::to_string(tid);
+  });
+  left_out_ += plan.left_out;
+  const auto process = [&](size_t i) {
+    return Process{plan.processes[i].pid, plan.processes[i].name, plan.processes[i].sort_index};
+  };
+  for (size_t i = 0; i < plan.processes.size(); ++i) {
+    if (plan.processes[i].pid < kFirstGpu) continue;  // it is there
+    write_metadata(process(i), 0, "process_name", "name", quoted(process(i).name));
+    write_metadata(process(i), 0, "process_sort_index", "sort_index", std::to_string(process(i).sort_index));
   }
+  for (const GpuTrackPlan::Track& track : plan.tracks) {
+    write_metadata(process(track.process), track.tid, "thread_name", "name", quoted(track.name));
+    write_metadata(process(track.process), track.tid, "thread_sort_index", "sort_index",
+                   std::to_string(track.sort_index));
+  }
+  std::map<uint32_t, const GpuTrackPlan::Placed*> calls;  // by what they launched
+  for (const GpuTrackPlan::Placed& placed : plan.placed) {
+    const GpuSlice& slice = *placed.slice;
+    const GpuTrackPlan::Track& track = plan.tracks[placed.track];
+    open_event("X", process(track.process));
+    append_place(track.tid, slice.begin_ns - session_.start_realtime_ns);
+    buffer_ += R"(,"dur":)";
+    append_micros(buffer_, slice.end_ns - slice.begin_ns);
+    buffer_ += R"(,"cat":)" + quoted(slice.category) + R"(,"name":)" + quoted(slice.name) + R"(,"args":{)";
+    append_args(buffer_, slice.args);
+    buffer_ += "}}";
+    if (slice.place == GpuSlice::Place::kCalls && slice.correlation != 0) calls.emplace(slice.correlation, &placed);
+  }
+  std::map<uint32_t, bool> started;
+  for (const GpuTrackPlan::Placed& placed : plan.placed) {
+    const auto call = calls.find(placed.slice->correlation);
+    if (placed.slice->place != GpuSlice::Place::kStream || call == calls.end()) continue;
+    if (started.try_emplace(call->first, true).second) write_flow("s", plan, *call->second);
+    write_flow("f", plan, placed);
+  }
+}
+
+void PerfettoWriter::append_place(int64_t tid, int64_t ns) {
+  buffer_ += R"(,"tid":)";
+  append_integer(buffer_, tid);
+  buffer_ += R"(,"ts":)";
+  append_micros(buffer_, ns);
+}
+
+// From a call to what it launched: one arrow may have many ends.
+void PerfettoWriter::write_flow(std::string_view phase, const GpuTrackPlan& plan, const GpuTrackPlan::Placed& at) {
+  const GpuTrackPlan::Track& track = plan.tracks[at.track];
+  open_event(phase, {plan.processes[track.process].pid, "", 0});
+  append_place(track.tid, at.slice->begin_ns - session_.start_realtime_ns);
+  buffer_ += R"(,"cat":"ac2g","name":"ac2g","id":)";
+  append_integer(buffer_, at.slice->correlation);
+  buffer_ += phase == "f" ? R"(,"bp":"e"})" : "}";
 }
 
 Status PerfettoWriter::finish(const trace::Summary& summary) {
   requests_.close(summary.end_ns);
-  if (options_.kernels) write_kernels();
+  if (options_.kernels) write_gpu();
   buffer_ += "\n],\n\"schemaVersion\":1,\n\"displayTimeUnit\":\"ns\",\n\"baseTimeNanoseconds\":";
   append_integer(buffer_, session_.start_realtime_ns);
   buffer_ += ",\n\"deviceProperties\":[";

@@ -79,6 +79,17 @@ void span_with_three_values_on(benchmark::State& state) {
 }
 BENCHMARK(span_with_three_values_on);
 
+// What a step carries: counts and the text of a token.
+void span_with_text(Track& track, SiteId site) {
+  Span span(track, site);
+  span.set({1, 2, 3, 4, 5, 6, 7});
+  span.set_text(" token");
+}
+void span_with_text_on(benchmark::State& state) {
+  on(state, span_with_text);
+}
+BENCHMARK(span_with_text_on);
+
 void span_on_without_tsc(benchmark::State& state) {
   RecorderOptions options = kOptions;
   options.clock = ClockSource::kMonotonic;
@@ -105,7 +116,7 @@ void span_on_beside_others(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * kBatch);
   if (state.thread_index() == 0) delete recorder;
 }
-BENCHMARK(span_on_beside_others)->Threads(1)->Threads(2)->Threads(4);
+BENCHMARK(span_on_beside_others)->Threads(1)->Threads(2)->Threads(4)->Threads(16);
 
 // While the drain thread writes a gzipped trace beside it.
 void span_on_while_written(benchmark::State& state) {

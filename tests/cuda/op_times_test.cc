@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -11,6 +12,7 @@
 #include "pipelines.h"
 #include "tenon/core/error.h"
 #include "tenon/profiler/trace_check.h"
+#include "tenon/profiler/trace_stats.h"
 
 namespace tenon::app {
 namespace {
@@ -114,26 +116,58 @@ TEST_F(CudaOps, LeaveTheEngineAsItWas) {
   EXPECT_EQ(tokens(*engine), before);
 }
 
-// Every op of a decode step is a slice of the GPU's track, from graphs too.
-TEST_F(CudaOps, AreSlicesOfATrace) {
+constexpr uint64_t kSkipped = 3, kSteps = 8;
+
+// Writes the trace of some decode steps, which changes no token and loses nothing.
+std::filesystem::path record(bool nodes) {
   const std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("gpu-" + std::to_string(getpid()) + ".json");
-  constexpr uint64_t kSkipped = 3, kSteps = 8;
-  GpuTrace gpu;
+  GpuTrace gpu(nodes);
   trace::Recorder recorder(
       {.skip_steps = kSkipped, .steps = kSteps},
-      profiler::make_perfetto_writer({.path = path, .mode = "node", .kernels = [&] { return gpu.take(); }}));
+      profiler::make_perfetto_writer(
+          {.path = path, .mode = nodes ? "node" : "graph", .kernels = [&] { return gpu.take(1000); }}));
   const auto engine = open({}, 1, &recorder);
   engine->load();
   gpu.attach(engine->pipeline(), recorder);
   const std::vector<int32_t> traced = tokens(*engine);
-  ASSERT_TRUE(recorder.stop().ok());
+  EXPECT_TRUE(recorder.stop().ok());
   EXPECT_EQ(gpu.problem(), "");
   EXPECT_EQ(traced, tokens(*open({})));
   const profiler::CheckReport report = profiler::check_trace(path);
   for (const profiler::Finding& finding : report.findings) ADD_FAILURE() << to_string(finding, path);
+  EXPECT_GT(report.flow_events, kSteps);
+  return path;
+}
+
+// A graph's run is one slice, with the bytes of its whole program.
+TEST_F(CudaOps, AreOneSliceAGraph) {
+  const std::filesystem::path path = record(false);
+  const profiler::TraceStats stats = profiler::trace_stats(profiler::read_trace(path), profiler::GroupBy::kOp);
+  const auto graph = std::ranges::find(stats.groups, "graph", &profiler::GroupStats::op);
+  ASSERT_NE(graph, stats.groups.end());
+  EXPECT_EQ(graph->phase, "decode");
+  EXPECT_GE(graph->calls, kSteps - 2);
+  EXPECT_GT(graph->gbps(), 0);
+  std::filesystem::remove(path);
+}
+
+// Every op of a decode step is a slice of the GPU's track, from graphs too.
+TEST_F(CudaOps, AreSlicesOfATrace) {
+  const std::filesystem::path path = record(true);
+  const auto engine = open({});
   std::ifstream file(path);
   const std::string text(std::istreambuf_iterator<char>(file), {});
+  for (const char* what : {R"("cat":"cuda_runtime")", R"("name":"layers of GPU 0")", R"("cat":"gpu_user_annotation")",
+                           R"("peak_pct":)", R"("phase":"decode")"}) {
+    EXPECT_NE(text.find(what), std::string::npos) << what;
+  }
+  const profiler::TraceStats stats = profiler::trace_stats(profiler::read_trace(path), profiler::GroupBy::kOp);
+  EXPECT_TRUE(stats.kernels);
+  const auto down = std::ranges::find(stats.groups, "layers.*.mlp.down", &profiler::GroupStats::path);
+  ASSERT_NE(down, stats.groups.end());
+  EXPECT_EQ(down->phase, "decode");
+  EXPECT_GT(down->gbps(), 0);
   const auto count = [&](const std::string& what) {
     size_t n = 0;
     for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;

@@ -81,5 +81,20 @@ TEST(Chat, EndsWhenInterruptedBetweenAnswers) {
   EXPECT_EQ(process.finish().code, 130);
 }
 
+TEST(Chat, WritesTheNewestStepsWhenAsked) {
+  const std::filesystem::path trace = temporary_folder() / "t.json";
+  const Words words = {"chat", chat_model(), "-n", "12"};
+  const std::string input = "Hello\n/trace\n/trace\nHello\n/exit\n";
+  const Outcome outcome = tenon(words + Words{"--trace", trace, "--set", "trace.keep_steps=3"}, input);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("3 steps written"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("0 steps written"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("trace: 3 of "), std::string::npos) << outcome.err;
+  EXPECT_EQ(tenon({"trace", "check", trace}).code, 0);
+  const Outcome untraced = tenon(words, input);
+  EXPECT_NE(untraced.err.find("no steps are kept"), std::string::npos) << untraced.err;
+  EXPECT_EQ(untraced.out, outcome.out);
+}
+
 }  // namespace
 }  // namespace tenon::e2e

@@ -126,7 +126,11 @@ void Running::wait_for_message(const std::string& text) {
 }
 
 void Running::interrupt() {
-  kill(pid_, SIGINT);
+  signal(SIGINT);
+}
+
+void Running::signal(int number) {
+  kill(pid_, number);
 }
 
 Outcome Running::finish() {

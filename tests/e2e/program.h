@@ -36,7 +36,8 @@ class Running {
   void wait_for_output();                          // until there is more on standard output than before
   void wait_for_message(const std::string& text);  // on standard error
   void interrupt();                                // SIGINT
-  Outcome finish();                                // closes standard input and waits
+  void signal(int number);
+  Outcome finish();  // closes standard input and waits
 
  private:
   pid_t pid_ = -1;

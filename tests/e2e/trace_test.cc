@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <functional>
 
 #include "program.h"
@@ -195,6 +196,22 @@ TEST(SlowSteps, AloneAreWritten) {
   EXPECT_EQ(read_file(path).find("ProfilerStep#"), std::string::npos);
   const Outcome all = tenon(words + Words{"trace.slow_step_ms=1e-6"});
   EXPECT_THAT(all.err, HasSubstr("12 of 12 steps"));
+  EXPECT_EQ(tenon({"trace", "check", path}).code, 0);
+}
+
+TEST(KeptSteps, AreWrittenOnASignal) {
+  const std::filesystem::path path = temporary_folder() / "t.json", part = path.string() + ".part";
+  Running process({"generate", kStories, "-p", "Once", "-n", "8000", "--ignore-end", "--set", "kv_cache.capacity=8192",
+                   "--trace", path, "--set", "trace.keep_steps=3"});
+  process.wait_for_output();  // within the first step, so one signal might come too early
+  while (read_file(part).find("ProfilerStep#") == std::string::npos) {
+    process.signal(SIGUSR1);
+    process.wait_for_output();
+  }
+  process.interrupt();
+  const Outcome outcome = process.finish();
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
+  EXPECT_EQ(outcome.err.find("has no steps"), std::string::npos) << outcome.err;
   EXPECT_EQ(tenon({"trace", "check", path}).code, 0);
 }
 

@@ -96,14 +96,20 @@ Status Pipeline::Impl::launch(const StepBatch& batch) {
   }
   Status status = state.publish(batch);
   if (!status.ok()) return status;
-  StepLoad load{.rows = static_cast<double>(batch.token.size()), .context = 0};
+  StepLoad load{.rows = static_cast<double>(batch.token.size()),
+                .context = 0,
+                .step = steps,
+                .phase = StepSites::kPhases[StepSites::phase_of(batch)]};
   for (const int32_t position : batch.position) load.context += position + 1;
   return runner->run(*running->program, load);
 }
 
 // The step behind this one: the device has moved its rows on by itself.
 Status Pipeline::Impl::launch_ahead(const StepBatch& batch) {
-  StepLoad load{.rows = static_cast<double>(batch.token.size()), .context = 0};
+  StepLoad load{.rows = static_cast<double>(batch.token.size()),
+                .context = 0,
+                .step = steps + 1,
+                .phase = StepSites::kPhases[StepSites::phase_of(batch)]};
   for (const int32_t position : batch.position) load.context += position + 2;
   Status status = runner->run(*running->program, load);
   if (!status.ok()) return status;

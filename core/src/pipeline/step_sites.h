@@ -9,9 +9,9 @@
 namespace tenon {
 
 struct StepSites {
+  static constexpr const char* kPhases[] = {"decode", "verify", "prefill"};
   explicit StepSites(trace::Recorder& recorder) {
     for (size_t i = 0; i < 3; ++i) {
-      static constexpr const char* kPhases[] = {"decode", "verify", "prefill"};
       steps[i] = recorder.add_site(trace::step_site(kPhases[i]));
       phases[i] = recorder.add_site(trace::section_site(kPhases[i]));
     }

@@ -1,6 +1,7 @@
 // The ring between a recording thread and the drain.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -51,18 +52,20 @@ class Ring {
   }
   // text: at most kMaxText bytes.
   void push(Record record, std::span<const uint64_t> further, std::string_view text) noexcept {
-    std::array<char, (UINT8_MAX + 1) * sizeof(Record)> bytes{};
     const auto length = static_cast<uint16_t>(text.size());
-    std::memcpy(bytes.data(), &length, sizeof length);
-    std::memcpy(bytes.data() + sizeof length, text.data(), text.size());
     record.text_records = static_cast<uint8_t>((sizeof length + text.size() + sizeof(Record) - 1) / sizeof(Record));
     const uint64_t head = head_.load(std::memory_order_relaxed);
     const uint64_t first = head + 1 + records_of(further);
     const uint64_t needed = first + record.text_records - head;
     if (!has_room(head, needed)) return;
     put(head, record, further);
-    for (uint64_t i = 0; i < record.text_records; ++i) {
-      std::memcpy(&slots_[(first + i) & mask_], bytes.data() + i * sizeof(Record), sizeof(Record));
+    std::array<char, sizeof(Record)> block{};
+    std::memcpy(block.data(), &length, sizeof length);
+    for (size_t i = 0, used = sizeof length; i < record.text_records; ++i, used = 0) {
+      const size_t part = std::min(text.size(), block.size() - used);
+      std::memcpy(block.data() + used, text.data(), part);
+      text.remove_prefix(part);
+      std::memcpy(&slots_[(first + i) & mask_], block.data(), block.size());
     }
     head_.store(head + needed, std::memory_order_release);
   }

@@ -70,6 +70,17 @@ FAKE CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelation
   return CUPTI_SUCCESS;
 }
 
+FAKE CUptiResult cuptiSetThreadIdType(CUpti_ActivityThreadIdType type) {
+  state.thread_ids = type;
+  return CUPTI_SUCCESS;
+}
+
+FAKE CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t id, const char** name) {
+  if (id != 1) return CUPTI_ERROR_INVALID_PARAMETER;
+  *name = domain == CUPTI_CB_DOMAIN_RUNTIME_API ? "cudaGraphLaunch_v10000" : "cuGraphLaunch";
+  return CUPTI_SUCCESS;
+}
+
 FAKE CUptiResult cuptiGetResultString(CUptiResult result, const char** text) {
   *text = result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED ? "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED"
                                                                    : "CUPTI_ERROR_OTHER";

@@ -10,6 +10,12 @@
 union FakeRecord {
   CUpti_ActivityKernel10 kernel;
   CUpti_ActivityExternalCorrelation tag;
+  CUpti_ActivityMemcpy6 copy;
+  CUpti_ActivityMemset4 fill;
+  CUpti_ActivityGraphTrace2 graph;
+  CUpti_ActivityAPI call;
+  CUpti_ActivitySynchronization2 wait;
+  CUpti_ActivityOverhead3 overhead;
 };
 
 struct FakeCupti {
@@ -20,4 +26,5 @@ struct FakeCupti {
   size_t dropped = 0;
   std::set<CUpti_ActivityKind> enabled;
   std::vector<uint64_t> tags;  // pushed and not popped
+  CUpti_ActivityThreadIdType thread_ids = CUPTI_ACTIVITY_THREAD_ID_TYPE_DEFAULT;
 };

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "fake_cupti.h"
 #include "tenon/core/error.h"
 
@@ -27,7 +29,11 @@ class Recording : public testing::Test {
     record.kernel.name = name;
     record.kernel.start = start, record.kernel.end = end;
     record.kernel.correlationId = correlation, record.kernel.graphNodeId = 70 + correlation;
-    record.kernel.deviceId = 2, record.kernel.streamId = 13;
+    record.kernel.deviceId = 2, record.kernel.streamId = 13, record.kernel.contextId = 1;
+    record.kernel.graphId = 9, record.kernel.gridX = 3, record.kernel.blockX = 128;
+    record.kernel.gridY = record.kernel.gridZ = record.kernel.blockY = record.kernel.blockZ = 1;
+    record.kernel.registersPerThread = 40;
+    record.kernel.staticSharedMemory = 100, record.kernel.dynamicSharedMemory = 24;
     fake_->records.push_back(record);
   }
   void add_tag(uint32_t correlation, uint64_t tag,
@@ -67,6 +73,11 @@ TEST_F(Recording, GivesTheKernelsOnce) {
   EXPECT_EQ(b.device, 2u);
   EXPECT_EQ(b.stream, 13u);
   EXPECT_EQ(b.graph_node, 71u);
+  EXPECT_EQ(b.graph, 9u);
+  EXPECT_EQ(b.grid, (std::array<uint32_t, 3>{3, 1, 1}));
+  EXPECT_EQ(b.block, (std::array<uint32_t, 3>{128, 1, 1}));
+  EXPECT_EQ(b.registers, 40u);
+  EXPECT_EQ(b.shared_bytes, 124u);
   EXPECT_EQ(recording.untimed, 1u);
   EXPECT_EQ(recording.dropped, 5u);
   recorder.start();
@@ -75,7 +86,7 @@ TEST_F(Recording, GivesTheKernelsOnce) {
 
 TEST_F(Recording, JoinsKernelsToTheirTags) {
   KernelRecorder recorder(TENON_FAKE_CUPTI);
-  recorder.start(true);
+  recorder.start(GpuRecords::kTagged);
   for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, CUPTI_ACTIVITY_KIND_RUNTIME}) {
     EXPECT_EQ(fake_->enabled.count(kind), 1u);
   }
@@ -92,6 +103,79 @@ TEST_F(Recording, JoinsKernelsToTheirTags) {
   EXPECT_EQ(recording.kernels[1].tag, 0u);
 }
 
+TEST_F(Recording, GivesWhatElseHappens) {
+  KernelRecorder recorder(TENON_FAKE_CUPTI);
+  recorder.start(GpuRecords::kNodes);
+  for (const CUpti_ActivityKind kind :
+       {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET,
+        CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, CUPTI_ACTIVITY_KIND_OVERHEAD}) {
+    EXPECT_EQ(fake_->enabled.count(kind), 1u) << kind;
+  }
+  EXPECT_EQ(fake_->enabled.count(CUPTI_ACTIVITY_KIND_GRAPH_TRACE), 0u);  // it would take the place of kernels
+  EXPECT_EQ(fake_->thread_ids, CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
+  FakeRecord wait{};
+  wait.wait.kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION;
+  wait.wait.type = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE;
+  wait.wait.start = 40, wait.wait.end = 60, wait.wait.contextId = 1, wait.wait.streamId = 13;
+  FakeRecord copy{};
+  copy.copy.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
+  copy.copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_DTOH;
+  copy.copy.start = 30, copy.copy.end = 32, copy.copy.deviceId = 2, copy.copy.streamId = 14;
+  copy.copy.correlationId = 8, copy.copy.bytes = 4096;
+  FakeRecord fill{};
+  fill.fill.kind = CUPTI_ACTIVITY_KIND_MEMSET;
+  fill.fill.start = 33, fill.fill.end = 34, fill.fill.bytes = 64;
+  FakeRecord call{};
+  call.call.kind = CUPTI_ACTIVITY_KIND_RUNTIME;
+  call.call.cbid = 1, call.call.start = 5, call.call.end = 9, call.call.threadId = 77, call.call.correlationId = 1;
+  FakeRecord inner = call;
+  inner.call.kind = CUPTI_ACTIVITY_KIND_DRIVER;
+  inner.call.start = 6, inner.call.end = 8;
+  FakeRecord alone = inner;
+  alone.call.start = 10, alone.call.end = 11, alone.call.cbid = 2;
+  FakeRecord overhead{};
+  overhead.overhead.kind = CUPTI_ACTIVITY_KIND_OVERHEAD;
+  overhead.overhead.overheadKind = CUPTI_ACTIVITY_OVERHEAD_LAZY_FUNCTION_LOADING;
+  overhead.overhead.start = 1, overhead.overhead.end = 4;
+  FakeRecord timeless = overhead;
+  timeless.overhead.start = timeless.overhead.end = 0;
+  for (const FakeRecord& record : {wait, copy, inner, fill, alone, call, overhead, timeless}) {
+    fake_->records.push_back(record);
+  }
+  add_kernel("a", 10, 20);
+  add_tag(8, 5);
+  const KernelRecording recording = recorder.stop();
+  std::map<std::string, GpuActivity> others;
+  for (const GpuActivity& other : recording.others) others[other.name] = other;
+  ASSERT_EQ(recording.others.size(), 6u);  // without the driver's call within the runtime's
+  EXPECT_EQ(others.at("Memcpy DtoH").bytes, 4096u);
+  EXPECT_EQ(others.at("Memcpy DtoH").stream, 14u);
+  EXPECT_EQ(others.at("Memcpy DtoH").tag, 5u);
+  EXPECT_EQ(others.at("Memset").kind, GpuActivity::Kind::kFill);
+  EXPECT_EQ(others.at("Stream Sync").device, 2u);  // by its context
+  EXPECT_EQ(others.at("Stream Sync").stream, 13u);
+  EXPECT_EQ(others.at("cudaGraphLaunch").thread, 77u);
+  EXPECT_EQ(others.at("cudaGraphLaunch").correlation, 1u);
+  EXPECT_EQ(others.at("CUDA call").start, 10u);
+  EXPECT_EQ(others.at("loading a kernel").kind, GpuActivity::Kind::kOverhead);
+}
+
+TEST_F(Recording, GivesGraphsAsOne) {
+  KernelRecorder recorder(TENON_FAKE_CUPTI);
+  recorder.start(GpuRecords::kGraphs);
+  EXPECT_EQ(fake_->enabled.count(CUPTI_ACTIVITY_KIND_GRAPH_TRACE), 1u);
+  FakeRecord graph{};
+  graph.graph.kind = CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
+  graph.graph.correlationId = 4, graph.graph.graphId = 9, graph.graph.start = 10, graph.graph.end = 90;
+  fake_->records.push_back(graph);
+  add_tag(4, 6);
+  const KernelRecording recording = recorder.stop();
+  ASSERT_EQ(recording.others.size(), 1u);
+  EXPECT_EQ(recording.others[0].kind, GpuActivity::Kind::kGraph);
+  EXPECT_EQ(recording.others[0].graph, 9u);
+  EXPECT_EQ(recording.others[0].tag, 6u);
+}
+
 TEST_F(Recording, SaysThatAnotherProfilerIsThere) {
   fake_->registering = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   EXPECT_THAT(failure_of([] { KernelRecorder recorder(TENON_FAKE_CUPTI); }), HasSubstr("another profiler"));
@@ -104,7 +188,7 @@ TEST_F(Recording, SaysThatAnotherProfilerIsThere) {
 TEST_F(Recording, EndsWithItsRecorder) {
   {
     KernelRecorder recorder(TENON_FAKE_CUPTI);
-    recorder.start(true);
+    recorder.start(GpuRecords::kTagged);
     recorder.tag(3);
   }
   EXPECT_TRUE(fake_->enabled.empty());

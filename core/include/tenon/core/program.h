@@ -133,6 +133,8 @@ class Program {
 // What turns an op's cost into a step's: live rows, and the sum over them of the tokens that each attends to.
 struct StepLoad {
   double rows = 0, context = 0;
+  uint64_t step = 0;       // its number in a trace
+  const char* phase = "";  // "prefill", "decode" or "verify"; static
 
   double of(const double (&cost)[3]) const { return cost[0] + cost[1] * rows + cost[2] * context; }
 };

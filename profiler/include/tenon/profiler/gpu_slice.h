@@ -1,4 +1,4 @@
-// Kernels as slices of a trace, under the names of the ops that launched them.
+// What CUPTI recorded as slices of a trace, kernels under the names of the ops that launched them.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,20 @@
 namespace tenon::profiler {
 
 struct GpuSlice {
+  enum class Place : uint8_t {
+    kStream,    // of a device
+    kWaits,     // the same stream's, of waits for it
+    kLayers,    // of a device: steps over layers; these nest
+    kCalls,     // of a thread of the host
+    kOverhead,  // of the process
+  };
+  Place place = Place::kStream;
+  const char* category = "kernel";
   std::string name = {};
-  uint32_t device = 0, stream = 0;
+  uint32_t device = 0;
+  uint32_t lane = 0;  // kStream, kWaits: the stream, GpuActivity::kNoStream = all of them; kCalls: the thread's id
   int64_t begin_ns = 0, end_ns = 0;  // since the epoch
+  uint32_t correlation = 0;          // of kStream, and of the kCalls that launched it; 0 = none
   std::vector<trace::Arg> args = {};
 };
 
@@ -24,14 +35,20 @@ struct GpuSlice {
 struct ProgramRun {
   std::span<const ProgramOp> ops = {};
   bool one_by_one = false;
+  StepLoad load = {};
 };
 constexpr uint64_t kernel_tag(uint32_t run, uint32_t op = UINT32_MAX) {
   return (uint64_t{run} + 1) << 32U | op;
 }
 
-// "layers.3.mlp.down/product", with component, op, layer, run and the kernel's own name as arguments. Which op a
-// graph's kernel belongs to follows from the last run of the same program that was launched one by one; a kernel that
-// cannot be told keeps its own name.
-std::vector<GpuSlice> name_kernels(const KernelRecording& recording, std::span<const ProgramRun> runs);
+// Everything in the recording. A kernel is "layers.3.mlp.down/product", with component, op, layer, run, step, phase and
+// its own name as arguments; the last kernel of an op also has the op's bytes_read, bytes_written and flops in that
+// step and, over what the op adds to it (from the latest end of what is ahead of it to its own end), gbps and peak_pct.
+// Which op a graph's kernel belongs to follows from the last run of the same program that was launched one by one; a
+// kernel that cannot be told keeps its own name. A graph that was recorded as one bears its phase's name and the whole
+// program's bytes. Steps and layers are spans around their kernels, each from the end of the one before.
+// read_gbps: what peak_pct is a share of; 0 = not known.
+std::vector<GpuSlice> gpu_slices(const KernelRecording& recording, std::span<const ProgramRun> runs,
+                                 double read_gbps = 0);
 
 }  // namespace tenon::profiler

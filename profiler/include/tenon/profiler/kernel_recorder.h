@@ -1,6 +1,7 @@
-// The kernels that a process runs on its NVIDIA GPUs, as CUPTI's activity records tell them.
+// What a process does on its NVIDIA GPUs, as CUPTI's activity records tell it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,12 +16,48 @@ struct KernelRecord {
   uint32_t correlation = 0;  // of the call that launched it: rises with every call, one for all kernels of a graph
   uint64_t graph_node = 0;   // 0 = launched by itself
   uint64_t tag = 0;          // see KernelRecorder::tag
+  uint32_t graph = 0;        // that was launched; 0 = none
+  std::array<uint32_t, 3> grid = {}, block = {};
+  uint32_t registers = 0;     // a thread
+  uint32_t shared_bytes = 0;  // a block, static and dynamic
+};
+
+// Everything but kernels.
+struct GpuActivity {
+  enum class Kind : uint8_t {
+    kCopy,      // of memory
+    kFill,      // of memory
+    kGraph,     // a whole run of a captured graph, in place of its kernels
+    kCall,      // of CUDA's runtime or driver, by the host
+    kWait,      // of the host or a stream
+    kOverhead,  // of recording itself, or of CUDA
+  };
+  Kind kind = Kind::kCopy;
+  std::string name = {};
+  uint64_t start = 0, end = 0;
+  uint32_t device = 0;
+  uint32_t stream = 0;  // kCopy, kFill, kGraph; kWait: kNoStream where it waits for all of the device
+  uint32_t thread = 0;  // kCall: the kernel's id of it
+  uint32_t correlation = 0, graph = 0;
+  uint64_t graph_node = 0;
+  uint64_t bytes = 0;  // kCopy, kFill
+  uint64_t tag = 0;    // kCopy, kFill, kGraph
+
+  static constexpr uint32_t kNoStream = UINT32_MAX;
 };
 
 struct KernelRecording {
   std::vector<KernelRecord> kernels = {};  // in no order
+  std::vector<GpuActivity> others = {};    // in no order
   uint64_t untimed = 0;                    // kernels whose times CUPTI could not take; not among `kernels`
   uint64_t dropped = 0;                    // records that found no room
+};
+
+enum class GpuRecords : uint8_t {
+  kKernels,  // nothing else
+  kTagged,   // kernels with tags, at a greater cost a launch
+  kNodes,    // everything, tagged, every kernel of a graph
+  kGraphs,   // everything, tagged, a graph's run as one: far cheaper
 };
 
 // CUPTI is loaded when a recorder is made, and stays loaded; nothing links it. It has one recorder a process at a time.
@@ -35,9 +72,10 @@ class KernelRecorder {
   KernelRecorder(const KernelRecorder&) = delete;
   KernelRecorder& operator=(const KernelRecorder&) = delete;
 
-  // From now on kernels are recorded. tagged: with tags, at a greater cost a launch. Throws Error(kPlugin).
-  void start(bool tagged = false);
-  // Kernels that this thread launches from now on bear it; 0 = none. A tag that CUPTI does not take is none.
+  // Throws Error(kPlugin).
+  void start(GpuRecords records = GpuRecords::kKernels);
+  // Kernels, copies, fills and graphs that this thread launches from now on bear it; 0 = none. A tag that CUPTI does
+  // not take is none.
   void tag(uint64_t tag) noexcept;
   // Ends the recording, if there is one, and gives what it has. Call it when nothing is under way on the device. Throws
   // Error(kPlugin).

@@ -12,8 +12,8 @@
 namespace tenon::profiler {
 
 struct GpuSlices {
-  std::vector<GpuSlice> slices = {};  // in any order; those of a stream may overlap
-  uint64_t lost = 0;                  // kernels that ran and are not among them
+  std::vector<GpuSlice> slices = {};  // in any order; those of one place may overlap
+  uint64_t lost = 0;                  // of what happened; not among them
 };
 
 struct PerfettoOptions {

@@ -1,0 +1,35 @@
+// CUPTI's records in this library's terms.
+#pragma once
+
+#include <cupti.h>
+
+#include <map>
+#include <unordered_map>
+
+#include "tenon/profiler/kernel_recorder.h"
+
+static_assert(CUPTI_API_VERSION >= 130000);  // CUpti_ActivityKernel10
+
+namespace tenon::profiler {
+
+inline constexpr auto kTagKind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+
+// Thread: one at a time.
+class CuptiRecords {
+ public:
+  using CallbackName = decltype(&cuptiGetCallbackName);
+  // Records of other kinds, or of no time, say nothing, but for kernels of no time, which are counted.
+  void add(const CUpti_Activity& record, CallbackName callback_name);
+  void append(CuptiRecords&& more);
+  // With tags joined to what they belong to, waits to the device of their context, and, of calls that are nested, the
+  // outermost. calls: whether these are wanted at all.
+  KernelRecording finish(bool calls) &&;
+
+ private:
+  KernelRecording recording_;
+  std::unordered_map<uint32_t, uint64_t> tags_;  // by correlation
+  std::map<uint32_t, uint32_t> device_of_context_;
+  std::unordered_multimap<uint32_t, size_t> waits_;  // of a context: numbers of `others`
+};
+
+}  // namespace tenon::profiler
