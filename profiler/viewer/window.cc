@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 #include <deque>
 #include <filesystem>
 #include <future>
@@ -62,6 +63,8 @@ class Window {
   std::vector<Press> presses_;  // since the last frame
   std::string loading_;
   std::future<TraceFile> file_;
+  Clock::time_point load_start_;
+  double load_s_ = 0;
   bool fonts_ready_ = false;
 };
 
@@ -124,6 +127,7 @@ void Window::load() {
     if (file_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
     app_.message.clear();
     try {
+      load_s_ = std::chrono::duration<double>(Clock::now() - load_start_).count();
       add_document(app_, file_.get());
       remember_file(loading_);
     } catch (const Error& error) {
@@ -135,6 +139,7 @@ void Window::load() {
   loading_ = waiting_.front();
   waiting_.pop_front();
   app_.message = "reading " + loading_;
+  load_start_ = Clock::now();
   file_ = std::async(std::launch::async, [path = loading_] { return profiler::read_trace(path); });
 }
 
@@ -186,7 +191,7 @@ void Window::answer() {
 
 // Zooms from all of the trace down to microseconds and back while moving, every frame drawn anew.
 void Window::measure() {
-  std::vector<double> build_ms, frame_ms;
+  std::vector<double> build_ms, frame_ms, cpu_ms;
   const TraceFile& file = app_.document().file;
   const auto length = static_cast<double>(file.end_ns - file.begin_ns);
   for (int i = 0; i < options_.measure_frames; ++i) {
@@ -195,6 +200,7 @@ void Window::measure() {
     const double from = (length - width) * phase;
     show_range(app_.timeline(), from, from + width);
     const auto start = Clock::now();
+    const std::clock_t cpu = std::clock();
     glfwPollEvents();
     ImGui_ImplOpenGL3_NewFrame();
     ImGui_ImplGlfw_NewFrame();
@@ -205,6 +211,7 @@ void Window::measure() {
     ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
     glfwSwapBuffers(window_);
     finish_();
+    cpu_ms.push_back(1e3 * static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC);
     build_ms.push_back(std::chrono::duration<double, std::milli>(built - start).count());
     frame_ms.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
   }
@@ -212,9 +219,15 @@ void Window::measure() {
     std::ranges::sort(values);
     return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))];
   };
-  std::printf("%d frames: p50 %.2f ms, p99 %.2f ms, longest %.2f ms; of that building p50 %.2f ms, p99 %.2f ms\n",
-              options_.measure_frames, at(frame_ms, 0.5), at(frame_ms, 0.99), at(frame_ms, 1), at(build_ms, 0.5),
-              at(build_ms, 0.99));
+  std::printf("%llu events read in %.2f s, %.0f bytes each in memory\n", static_cast<unsigned long long>(file.n_events),
+              load_s_, static_cast<double>(file.bytes()) / static_cast<double>(std::max<uint64_t>(1, file.n_events)));
+  const auto print = [&](const char* what, std::vector<double>& ms) {
+    std::printf("%-28s p50 %6.2f ms, p99 %6.2f ms, longest %6.2f ms\n", what, at(ms, 0.5), at(ms, 0.99), at(ms, 1));
+  };
+  std::printf("%d frames\n", options_.measure_frames);
+  print("whole", frame_ms);
+  print("of that building", build_ms);
+  print("processor time, all threads", cpu_ms);
 }
 
 void Window::run() {
