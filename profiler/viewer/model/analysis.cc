@@ -6,6 +6,8 @@
 #include <limits>
 #include <unordered_map>
 
+#include "model/sum.h"
+
 namespace tenon::view {
 namespace {
 
@@ -40,7 +42,7 @@ class Analyser {
   void assign_to_steps();
   void sum_up();
   int64_t integer(const TraceSlice& slice, std::string_view key) const {
-    return static_cast<int64_t>(file_.number(slice, key).value_or(0));
+    return count_of(file_.number(slice, key).value_or(0));
   }
 
   const TraceFile& file_;
@@ -91,7 +93,7 @@ void Analyser::find_steps() {
   // A generating sequence gives a token and those that were accepted; a prompt gives one when its last part is through.
   for (size_t i = 0; i < out_.steps.size(); ++i) {
     Step& step = out_.steps[i];
-    const auto generating = static_cast<int64_t>(file_.number(file_.slices[step.slice], "n_gen_req").value_or(1));
+    const int64_t generating = integer(file_.slices[step.slice], "n_gen_req");
     if (step.n_gen_tok > 0) step.n_tokens = std::max<int64_t>(1, generating) + step.accepted;
     const bool last_part =
         out_.has_tokens ? !step.tokens.empty() : i + 1 < out_.steps.size() && out_.steps[i + 1].n_gen_tok > 0;
@@ -210,7 +212,7 @@ void Analyser::assign_to_steps() {
     while (step + 1 < steps.size() && steps[step + 1].begin_ns <= begin) ++step;
     const std::optional<double> number = kernels ? file_.args.number(file_.slices[op.slice].args, step_) : std::nullopt;
     if (number) {
-      const auto named = by_number.find(static_cast<int64_t>(*number));
+      const auto named = by_number.find(count_of(*number));
       if (named != by_number.end()) op.step = named->second;
     } else if (step < steps.size() && begin >= steps[step].begin_ns &&
                (kernels || begin < steps[step].begin_ns + steps[step].duration_ns)) {
@@ -228,12 +230,12 @@ void Analyser::sum_up() {
     Step& step = out_.steps[op.step];
     if (step.end_op == 0) step.first_op = i;
     step.end_op = i + 1;
-    step.by_work[static_cast<size_t>(out_.paths[op.path].work)] += op.added_ns;
+    add_to(step.by_work[static_cast<size_t>(out_.paths[op.path].work)], op.added_ns);
     step.bytes += op.bytes;
   }
   for (Step& step : out_.steps) {
     int64_t busy = 0;
-    for (const int64_t ns : step.by_work) busy += ns;
+    for (const int64_t ns : step.by_work) add_to(busy, ns);
     if (step.end_op > 0) step.by_work[static_cast<size_t>(Work::kGap)] = std::max<int64_t>(0, step.duration_ns - busy);
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "model/sum.h"
 #include "model/work.h"
 
 namespace tenon::view {
@@ -44,7 +45,7 @@ Flame flame_of(const profiler::TraceFile& file, const std::vector<uint32_t>& tra
         }
         const uint32_t n = node_of(parent_node, s);
         Flame::Node& node = flame.nodes[n];
-        node.ns += s.duration_ns;
+        add_to(node.ns, s.duration_ns);
         ++node.count;
         if (s.duration_ns > file.slices[node.longest].duration_ns) node.longest = i;
         here.push_back(n);
@@ -56,7 +57,7 @@ Flame flame_of(const profiler::TraceFile& file, const std::vector<uint32_t>& tra
     std::ranges::stable_sort(node.children,
                              [&](uint32_t a, uint32_t b) { return flame.nodes[a].ns > flame.nodes[b].ns; });
   }
-  for (const uint32_t child : flame.nodes[0].children) flame.nodes[0].ns += flame.nodes[child].ns;
+  for (const uint32_t child : flame.nodes[0].children) add_to(flame.nodes[0].ns, flame.nodes[child].ns);
   return flame;
 }
 

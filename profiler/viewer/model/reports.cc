@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "model/sum.h"
+
 namespace tenon::view {
 namespace {
 
@@ -40,9 +42,9 @@ Table op_table(const TraceFile& file, const Analysis& analysis, Phase phase, std
     const int64_t duration = file.slices[op.slice].duration_ns;
     Sum& sum = sums[op.path];
     sum.durations.push_back(duration);
-    sum.added_ns += op.added_ns;
+    add_to(sum.added_ns, op.added_ns);
     sum.bytes += op.bytes;
-    total += op.added_ns;
+    add_to(total, op.added_ns);
     if (duration > sum.longest_ns) {
       sum.longest_ns = duration;
       sum.longest = op.slice;
@@ -51,7 +53,7 @@ Table op_table(const TraceFile& file, const Analysis& analysis, Phase phase, std
   const std::vector<uint32_t> steps = steps_of(analysis, phase);
   if (!steps.empty()) {
     total = 0;
-    for (const uint32_t i : steps) total += analysis.steps[i].duration_ns;
+    for (const uint32_t i : steps) add_to(total, analysis.steps[i].duration_ns);
   }
   Table table;
   table.columns = {{"operation", false}, {"component", false}, {"kind", false}, {"calls"}, {"total us"},
@@ -149,19 +151,19 @@ HeatMap heat_map(const Analysis& analysis, Phase phase) {
   for (const OpEvent* op : used) {
     const int row = op->layer < 0 ? map.n_layers : op->layer;
     HeatMap::Field& field = map.fields[static_cast<size_t>(row) * map.columns.size() + column_of[op->path]];
-    field.ns += op->added_ns;
+    add_to(field.ns, op->added_ns);
     field.bytes += op->bytes;
     if (op->added_ns > field.longest_ns) {
       field.longest_ns = op->added_ns;
       field.longest = op->slice;
     }
-    map.total_ns += op->added_ns;
+    add_to(map.total_ns, op->added_ns);
   }
   const std::vector<uint32_t> steps = steps_of(analysis, phase);
   map.n_steps = steps.size();
   if (!steps.empty()) {
     map.total_ns = 0;
-    for (const uint32_t i : steps) map.total_ns += analysis.steps[i].duration_ns;
+    for (const uint32_t i : steps) add_to(map.total_ns, analysis.steps[i].duration_ns);
   }
   return map;
 }
@@ -192,7 +194,7 @@ Waterfall waterfall(const Analysis& analysis, Phase phase, std::optional<double>
   for (const Group& group : kGroups) {
     Waterfall::Part part{.name = group.name};
     for (const Work work : group.works) {
-      for (const uint32_t i : steps) part.ns += analysis.steps[i].by_work[static_cast<size_t>(work)];
+      for (const uint32_t i : steps) add_to(part.ns, analysis.steps[i].by_work[static_cast<size_t>(work)]);
       part.bytes += bytes[static_cast<size_t>(work)];
     }
     part.ns /= n;
@@ -203,10 +205,10 @@ Waterfall waterfall(const Analysis& analysis, Phase phase, std::optional<double>
     out.parts.push_back(std::move(part));
   }
   Waterfall::Part host{.name = "host, between steps"};
-  for (const uint32_t i : steps) host.ns += analysis.steps[i].between_ns;
+  for (const uint32_t i : steps) add_to(host.ns, analysis.steps[i].between_ns);
   host.ns /= n;
   out.parts.push_back(std::move(host));
-  for (const Waterfall::Part& part : out.parts) out.step_ns += part.ns;
+  for (const Waterfall::Part& part : out.parts) add_to(out.step_ns, part.ns);
   return out;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "model/sum.h"
+
 namespace tenon::view {
 namespace {
 
@@ -33,8 +35,8 @@ Table sum_area(const profiler::TraceFile& file, const Area& area) {
       for (; at != end && at->begin_ns < area.to_ns; ++at) {
         Sum& sum = sums[at->name];
         ++sum.count;
-        sum.within_ns += std::min(at->end_ns(), area.to_ns) - std::max(at->begin_ns, area.from_ns);
-        sum.whole_ns += at->duration_ns;
+        add_to(sum.within_ns, std::min(at->end_ns(), area.to_ns) - std::max(at->begin_ns, area.from_ns));
+        add_to(sum.whole_ns, at->duration_ns);
         if (sum.count == 1 || at->duration_ns > sum.longest_ns) {
           sum.longest_ns = at->duration_ns;
           sum.longest = static_cast<uint32_t>(at - begin);

@@ -77,6 +77,19 @@ TEST(ViewAnalysis, KernelsBelongToTheStepTheyName) {
   EXPECT_EQ(steps_of(a, Phase::kAll).size(), 2U);
 }
 
+// As PyTorch's profiler writes it: epoch times, texts in place of process ids, steps on the CPU and again on the GPU.
+TEST(ViewAnalysis, FilesOfKineto) {
+  const TraceFile file = profiler::read_trace(TENON_TEST_DATA "/trace/kineto.json");
+  EXPECT_TRUE(file.notices.empty());
+  const Analysis a = analyse(file);
+  EXPECT_EQ(a.source, OpSource::kKernels);
+  ASSERT_EQ(a.steps.size(), 1U);
+  EXPECT_EQ(of(a.steps[0], Work::kGemm), 10'000);
+  ASSERT_EQ(file.flows.size(), 1U);
+  EXPECT_EQ(file.name(file.slices[file.flows[0].from]), "cudaLaunchKernel");
+  EXPECT_EQ(file.category(file.slices[file.flows[0].to]), "kernel");
+}
+
 TEST(ViewAnalysis, NestedOperatorsCountTheirOwnTime) {
   std::string text = '[' + event("aten::linear", "cpu_op", 7, 0, 100) + event("aten::addmm", "cpu_op", 7, 10, 60);
   text.resize(text.size() - 2);
