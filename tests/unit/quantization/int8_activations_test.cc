@@ -113,22 +113,22 @@ std::vector<std::pair<std::string, const PackedTable*>> packed_tables() {
   return all;
 }
 
-class PackedProducts : public testing::TestWithParam<tenon_format> {};
+// With weights of the given size: usual ones, next to the greatest halves, and denormal halves.
+class PackedProducts : public testing::TestWithParam<std::tuple<tenon_format, float>> {};
 
 TEST_P(PackedProducts, EqualProductsOfTheRoundedRows) {
+  const auto [format, size_of_weights] = GetParam();
   constexpr uint32_t kRows = 15, kColumns = 41, kWidth = 768, kStride = 48;
-  const Packing& packing = *sdk::cpu::packing_of(GetParam());
+  const Packing& packing = *sdk::cpu::packing_of(format);
   std::mt19937 random(2);
   std::normal_distribution<float> normal;
   std::vector<float> x(kRows * kWidth);
   for (float& v : x) v = normal(random);
   std::fill(x.begin(), x.begin() + 64, 127.0F);  // the largest sums
   const Rows rows(gguf::kScalarKernels.ops, x, kWidth);
-  std::vector<uint8_t> weights = random_rows(GetParam(), kColumns, kWidth, 0.1F, random);
-  const size_t row_bytes = weights.size() / kColumns, header = GetParam() == TENON_Q4_K   ? 16
-                                                               : GetParam() == TENON_Q4_1 ? 4
-                                                                                          : 2;
-  if (GetParam() != TENON_Q6_K) std::fill_n(weights.begin() + static_cast<std::ptrdiff_t>(header), 16, uint8_t{0x80});
+  std::vector<uint8_t> weights = random_rows(format, kColumns, kWidth, size_of_weights, random);
+  const size_t row_bytes = weights.size() / kColumns, header = format == TENON_Q4_K ? 16 : format == TENON_Q4_1 ? 4 : 2;
+  if (format != TENON_Q6_K) std::fill_n(weights.begin() + static_cast<std::ptrdiff_t>(header), 16, uint8_t{0x80});
   std::vector<uint8_t> store(packing.bytes_of_row(kWidth) * kStride);
   for (uint32_t c = 0; c < kColumns; ++c) sdk::cpu::pack_row(packing, &weights[c * row_bytes], kWidth, c, store.data());
   std::vector<float> first;
@@ -140,7 +140,7 @@ TEST_P(PackedProducts, EqualProductsOfTheRoundedRows) {
     product({store.data(), group_bytes, kColumns, kRows, rows.from(0), y.data(), kStride});
     for (uint32_t r = 0; r < kRows; ++r) {
       for (uint32_t c = 0; c < kColumns; ++c) {
-        sdk::cpu::unpack_row(GetParam(), &weights[c * row_bytes], kWidth, w.data());
+        sdk::cpu::unpack_row(format, &weights[c * row_bytes], kWidth, w.data());
         double sum = 0, size = 0;
         for (uint32_t i = 0; i < kWidth; ++i) {
           const size_t at = r * kWidth + i;
@@ -160,8 +160,14 @@ TEST_P(PackedProducts, EqualProductsOfTheRoundedRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, PackedProducts,
-                         testing::Values(TENON_Q4_0, TENON_Q4_1, TENON_Q8_0, TENON_Q4_K, TENON_Q6_K),
-                         [](const auto& param) { return std::string(tenon_format_name(param.param)); });
+                         testing::Combine(testing::Values(TENON_Q4_0, TENON_Q4_1, TENON_Q8_0, TENON_Q4_K, TENON_Q6_K),
+                                          testing::Values(0.1F, 6e4F, 4e-6F)),
+                         [](const auto& param) {
+                           const auto [format, size] = param.param;
+                           return std::string(tenon_format_name(format)) + (size > 1       ? "_great"
+                                                                            : size < 1e-3F ? "_small"
+                                                                                           : "");
+                         });
 
 TEST(Silu, EqualsItsFormula) {
   for (int i = -7000; i <= 7000; ++i) {
