@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <functional>
+#include <ostream>
 
 #include "program.h"
 
@@ -50,6 +51,10 @@ struct Loss {
   const char* event;
   std::function<std::string(std::string)> change;
 };
+
+void PrintTo(const Loss& loss, std::ostream* out) {
+  *out << loss.name;
+}
 
 class SilentLoss : public testing::TestWithParam<Loss> {};
 
