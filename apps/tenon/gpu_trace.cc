@@ -23,7 +23,7 @@ bool GpuTrace::begin(const Program& program, const StepLoad& load) {
   if (state_ != State::kRecording) return false;
   kernels_.tag(profiler::kernel_tag(static_cast<uint32_t>(runs_.size())));
   runs_.push_back({.ops = program.ops(), .one_by_one = false, .load = load});
-  return nodes_ && !std::exchange(known_[&program], true);
+  return !std::exchange(known_[&program], true);
 }
 
 void GpuTrace::op(const Program& program, size_t op) {

@@ -44,7 +44,7 @@ Examples:
   tenon quantize Llama-3.2-1B Llama-3.2-1B-int4 --scheme int4wo --group-size 32
   tenon generate Llama-3.2-1B-int4 --set quantization.use=int4wo
   tenon quantize model-f16.gguf model-q4_0.gguf --scheme Q4_0 --override "output.weight=Q8_0" --override "token_embd*=Q8_0"
-  tenon eval perplexity model-q4_0.gguf --text-file text.txt       what it cost
+  tenon eval perplexity model-q4_0.gguf --text text.txt            what it cost
   tenon inspect --model model-f16.gguf                             the tensors' names
 
 Exit codes: 0 done; 2 command line (also: OUT is there, an override matches nothing); 5 IN is no model that can be

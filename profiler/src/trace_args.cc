@@ -218,4 +218,14 @@ std::optional<uint32_t> TraceArgs::text(uint32_t set, uint32_t key) const {
   return arg->text;
 }
 
+bool TraceArgs::has_text(uint32_t set, const std::vector<bool>& among) const {
+  if (set == 0) return false;
+  const uint32_t* at = words(set);
+  for (const Field& field : shapes_[*at++]) {
+    if ((field.code == Code::kText || field.code == Code::kJson) && among[*at]) return true;
+    at += width(field.code);
+  }
+  return false;
+}
+
 }  // namespace tenon::profiler

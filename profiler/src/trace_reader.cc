@@ -13,6 +13,8 @@
 namespace tenon::profiler {
 namespace {
 
+// Nanoseconds since 1970 until 2039; begins and ends of such times can be subtracted.
+constexpr int64_t kTooLarge = 2'200'000'000'000'000'000;
 constexpr size_t kMaxText = 1U << 16U;      // of an argument
 constexpr size_t kMaxMetadata = 1U << 24U;  // of one member
 constexpr size_t kMaxMembers = 4096;
@@ -239,7 +241,7 @@ TraceReader::Time TraceReader::read_time() {
     return time;
   }
   const Micros micros = parse_micros(text_);
-  time.good = !micros.too_large;
+  time.good = !micros.too_large && micros.ns < kTooLarge;
   time.ns = micros.negative ? -micros.ns : micros.ns;
   return time;
 }

@@ -146,10 +146,6 @@ void Running::signal(int number) {
   kill(pid_, number);
 }
 
-void Running::kill_now() {
-  kill(pid_, SIGKILL);
-}
-
 Outcome Running::finish() {
   std::array<char, 4096> bytes{};
   for (ssize_t count = 0; (count = read(output_, bytes.data(), bytes.size())) > 0;)

@@ -157,7 +157,7 @@ TEST(Quantize, LeavesNothingWhenItIsInterruptedOrKilled) {
     for (const bool killed : {false, true}) {
       Running running(Words{"quantize"} + words);
       running.wait_for_open_file(folder);
-      killed ? running.kill_now() : running.interrupt();
+      running.signal(killed ? SIGKILL : SIGINT);
       const Outcome outcome = running.finish();
       EXPECT_EQ(outcome.code, killed ? -1 : 130) << outcome.err;
       EXPECT_EQ(files_in(folder), 0u);

@@ -104,15 +104,12 @@ std::vector<StoredPart> stored_parts(const WeightTensor& m) {
   const int64_t rows = m.shape.front(), columns = m.shape.back();
   const uint32_t group = sdk::int4_group(m.format);
   if (group == 0) {
-    return {{m.name, TENON_I8, {rows, columns}, static_cast<uint64_t>(columns)},
-            {m.name + "_scale", TENON_F32, {rows}, kScaleBytes}};
+    return {{m.name, TENON_I8, {rows, columns}}, {m.name + "_scale", TENON_F32, {rows}}};
   }
   const auto groups = static_cast<int64_t>(groups_of(static_cast<uint64_t>(columns), group));
-  const int64_t packed = groups * group / 2;
-  const auto pair_bytes = static_cast<uint64_t>(groups) * 2;
-  return {{m.name, TENON_U8, {rows, packed}, static_cast<uint64_t>(packed)},
-          {m.name + "_scale", TENON_BF16, {rows, groups}, pair_bytes},
-          {m.name + "_zero", TENON_BF16, {rows, groups}, pair_bytes}};
+  return {{m.name, TENON_U8, {rows, groups * group / 2}},
+          {m.name + "_scale", TENON_BF16, {rows, groups}},
+          {m.name + "_zero", TENON_BF16, {rows, groups}}};
 }
 
 std::pair<std::string, std::string> format_entry(const WeightTensor& m) {

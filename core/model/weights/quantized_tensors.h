@@ -17,7 +17,6 @@ struct StoredPart {
   std::string name;
   tenon_format format;
   std::vector<int64_t> shape;
-  uint64_t row_bytes;  // of the matrix's row
 };
 // Of a matrix in such rows: weights, scales and, of int4, zero points.
 std::vector<StoredPart> stored_parts(const WeightTensor& matrix);

@@ -28,7 +28,7 @@ struct Target {
 
 Target target_of(WeightTensor t) {
   if (sdk::is_quantized_rows(t.format)) return {t, stored_parts(t), {}};
-  const StoredPart whole{t.name, t.format, t.shape, t.bytes};
+  const StoredPart whole{t.name, t.format, t.shape};
   return {std::move(t), {whole}, {}};
 }
 

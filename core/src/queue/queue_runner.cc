@@ -1,6 +1,7 @@
 #include "queue_runner.h"
 
 #include <set>
+#include <utility>
 
 namespace tenon {
 namespace {
@@ -51,6 +52,11 @@ Status QueueRunner::enqueue(const Program& program, const StepLoad& load) {
   Prepared& prepared = prepared_[&program];
   const bool graph = execution_ == Execution::kGraph || execution_ == Execution::kAuto;
   const bool one_by_one = watch_.begin && watch_.begin(program, load);
+  if (one_by_one && prepared.graph != nullptr) {
+    Status status = finish();
+    if (!status.ok()) return status;
+    device_.graph_release(device_.self, std::exchange(prepared.graph, nullptr));
+  }
   if (!graph || one_by_one || program.bounds().rows > kGraphRows || prepared.runs++ == 0) {
     return launch(program, watch_);
   }

@@ -19,6 +19,7 @@ struct Queue {
   bool broken = false, capturing = false;
   uint32_t failing_kernel = 0, failing_launch = 0, failing_in_capture = 0;  // numbers of ops, from 1
   std::vector<uint32_t> captured;
+  uint32_t captures = 0, releases = 0;
 
   tenon_status answer(tenon_reason* why) const {
     if (broken) sdk::fill_reason(why, "an illegal memory access was encountered");
@@ -61,6 +62,7 @@ tenon_device make_device() {
   };
   d.capture_end = [](void*, void* q, void** graph, tenon_reason* why) {
     of(q).capturing = false;
+    ++of(q).captures;
     *graph = q;
     if (of(q).failing_in_capture != 0) sdk::fill_reason(why, "the capture was invalidated");
     return tenon_status{of(q).failing_in_capture != 0 ? TENON_ERROR : TENON_OK};
@@ -70,7 +72,7 @@ tenon_device make_device() {
     for (const uint32_t op : of(q).captured) of(q).run(op);
     return status;
   };
-  d.graph_release = [](void*, void*) {};
+  d.graph_release = [](void*, void* graph) { ++of(graph).releases; };
   return d;
 }
 
@@ -166,6 +168,27 @@ TEST_F(QueueRunnerTest, AKernelThatFailsInAGraphLeavesAllOfItsComponentsAsSuspec
   EXPECT_THAT(waiting, AllOf(HasSubstr("it is of attention.yours, quantization.mine, sampler.greedy"),
                              Not(HasSubstr("noticed"))));
   EXPECT_THAT(next, AllOf(HasSubstr("a kernel failed on device.fake"), HasSubstr("noticed when device.fake: replay")));
+}
+
+TEST_F(QueueRunnerTest, ARunOneByOneHasTheNextOneCapturedAnew) {
+  QueueRunner runner(device_, &queue_, Execution::kAuto, nullptr);
+  runner.prepare(*program_);
+  bool one_by_one = false;
+  uint32_t seen = 0;
+  ASSERT_TRUE(runner
+                  .watch({.begin = [&](const Program&, const StepLoad&) { return std::exchange(one_by_one, false); },
+                          .op = [&](const Program&, size_t) { ++seen; }})
+                  .ok());
+  const auto run = [&] { ASSERT_TRUE(runner.run(*program_, {}).ok()); };
+  run(), run(), run();
+  EXPECT_EQ(queue_.captures, 1u);
+  EXPECT_EQ(queue_.releases, 0u);
+  seen = 0, one_by_one = true;
+  run();
+  EXPECT_EQ(seen, 4u);
+  EXPECT_EQ(queue_.releases, 1u);
+  run(), run();
+  EXPECT_EQ(queue_.captures, 2u);
 }
 
 }  // namespace

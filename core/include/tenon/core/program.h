@@ -141,7 +141,8 @@ struct StepLoad {
 
 // Who is told of what a step runs, on the thread that runs it. Both are there or neither; they do not throw.
 struct OpWatch {
-  // Before a program runs: true if its ops are to be launched one by one, where else a captured graph is replayed.
+  // Before a program runs: true if its ops are to be launched one by one, where else a captured graph is replayed; the
+  // next run that is not captures one anew, for a tool that has to see it being made.
   std::function<bool(const Program& program, const StepLoad& load)> begin = {};
   // Just before an op is launched or computed, and with ops().size() behind the last one; not in a graph.
   std::function<void(const Program& program, size_t op)> op = {};

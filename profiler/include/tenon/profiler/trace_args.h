@@ -41,6 +41,8 @@ class TraceArgs {
   std::optional<double> number(uint32_t set, uint32_t key) const;
   // The value as an id of the strings: kText and kJson.
   std::optional<uint32_t> text(uint32_t set, uint32_t key) const;
+  // Whether a text of the set is `among` these, by id.
+  bool has_text(uint32_t set, const std::vector<bool>& among) const;
 
  private:
   // kDecimal: an int32 to be divided by 10 to the power of `decimals`, which gives the very double.

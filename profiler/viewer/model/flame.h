@@ -1,0 +1,26 @@
+// Left-heavy flame graph: slices that lie in slices of the same names joined, the longest first.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tenon/profiler/trace_file.h"
+
+namespace tenon::view {
+
+struct Flame {
+  struct Node {
+    std::string name;  // without the numbers of layers and steps
+    int64_t ns = 0;
+    uint64_t count = 0;
+    uint32_t longest = 0;              // a slice
+    std::vector<uint32_t> children{};  // by time, the longest first
+  };
+  std::vector<Node> nodes;  // 0 is the root, whose time is its children's
+};
+
+// Of the tracks that `tracks` names.
+Flame flame_of(const profiler::TraceFile& file, const std::vector<uint32_t>& tracks);
+
+}  // namespace tenon::view

@@ -1,0 +1,44 @@
+// Rows to be sorted by any column, drawn or copied as text.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace tenon::view {
+
+struct Cell {
+  std::string text;
+  double key = 0;  // what a column of numbers is sorted by
+  enum class Tone : uint8_t { kPlain, kGood, kBad } tone = Tone::kPlain;
+};
+
+struct Table {
+  struct Column {
+    std::string name;
+    bool is_number = true;
+  };
+  struct Row {
+    std::vector<Cell> cells;
+    uint32_t slice = UINT32_MAX;  // where a click leads
+  };
+  std::vector<Column> columns;
+  std::vector<Row> rows;
+};
+
+void sort_by(Table& table, size_t column, bool descending);
+// Columns by tabs, a line a row, the names in front.
+std::string to_text(const Table& table);
+
+Cell text_cell(std::string text);
+// A dash for what is not a number. NaN sorts last.
+Cell number_cell(double value, int decimals);
+inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+// "12.3 us", "4.56 ms", "1.23 s"; three digits.
+std::string duration_text(int64_t ns);
+// "12.3 MB"
+std::string bytes_text(double bytes);
+
+}  // namespace tenon::view

@@ -1,0 +1,14 @@
+// The files that were opened last, kept in the user's state folder.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tenon::view {
+
+// The newest first; those that are gone are left out. Empty if there is no such folder.
+std::vector<std::string> recent_files();
+// Puts a file in front. What cannot be written is not kept.
+void remember_file(const std::string& path);
+
+}  // namespace tenon::view

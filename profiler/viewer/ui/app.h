@@ -1,0 +1,144 @@
+// The state of the viewer, and one frame of it. Knows ImGui, but no window.
+#pragma once
+
+#include <imgui.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/analysis.h"
+#include "model/flame.h"
+#include "model/reports.h"
+#include "model/selection.h"
+#include "ui/theme.h"
+
+namespace tenon::view {
+
+// Keys as ImGui's backend for GLFW numbers them.
+namespace key {
+inline constexpr int kEscape = 256, kEnter = 257, kRight = 262, kLeft = 263, kDown = 264, kUp = 265;
+}
+
+enum class ViewId : uint8_t {
+  kStart,
+  kTimeline,
+  kSteps,
+  kTokens,
+  kHeatMap,
+  kWaterfall,
+  kOps,
+  kFlame,
+  kPlots,
+  kPipeline,
+  kCompare
+};
+inline constexpr size_t kViews = 11;
+struct ViewName {
+  const char* option;  // of --view
+  const char* title;
+};
+inline constexpr std::array<ViewName, kViews> kViewNames{{{"start", "Start"},
+                                                          {"timeline", "Timeline"},
+                                                          {"steps", "Steps"},
+                                                          {"token-strip", "Tokens"},
+                                                          {"heat-map", "Layers x operations"},
+                                                          {"waterfall", "Where the step goes"},
+                                                          {"operations", "Operations"},
+                                                          {"flame", "Flame"},
+                                                          {"plots", "Plots"},
+                                                          {"pipeline", "Pipeline"},
+                                                          {"compare", "Compare"}}};
+std::optional<ViewId> view_of(std::string_view option);
+
+// A trace and what does not depend on how it is looked at.
+struct Document {
+  explicit Document(TraceFile trace);
+
+  TraceFile file;
+  Analysis analysis;
+  PipelineInfo info;
+  std::vector<TokenCell> tokens;
+  std::vector<uint8_t> work;    // of each slice that is an operation, as Work; 255 for others
+  std::vector<uint32_t> shade;  // of each string that is a slice's name
+  std::string name;             // the file's, without its folder
+};
+
+struct TimelineState {
+  double from_ns = 0, to_ns = 0;  // what is shown, since the begin of the trace; equal = not yet set
+  uint32_t selected = kNoIndex;   // a slice
+  std::optional<Area> area;
+  Table area_sums;
+  bool dragging = false;
+  ImVec2 drag_from{};
+  double drag_from_ns = 0;
+  std::vector<uint32_t> found;  // by the search
+  std::vector<bool> is_found;   // of all slices; empty if nothing is
+  size_t found_at = 0;
+  std::string searched;
+  bool scroll_to_selected = false;
+  std::vector<bool> collapsed;  // tracks
+};
+
+// Something that is made once for what it is made of.
+template <typename T>
+struct Made {
+  T value;
+  std::string of;
+
+  template <typename Make>
+  T& get(const std::string& wanted, Make make) {
+    if (of != wanted) value = make();
+    of = wanted;
+    return value;
+  }
+};
+
+struct App {
+  App(bool dark, float scale) : theme(make_theme(dark, scale)) {}
+
+  std::vector<std::shared_ptr<const Document>> documents;
+  std::vector<TimelineState> timelines;  // of each
+  size_t current = 0;
+  ViewId view = ViewId::kStart;
+  Theme theme;
+  Phase phase = Phase::kAll;
+  std::optional<double> bandwidth;  // GB/s, where the trace does not say
+  bool heat_by_share = false;
+  uint32_t flame_root = 0;
+  Made<Flame> flame;
+  Made<Table> ops, steps, comparison;
+  Made<HeatMap> heat;
+  Made<Waterfall> fall;
+  bool worst_first = true;
+  std::array<char, 256> search_text{};
+  bool focus_search = false;
+  std::vector<std::string> recent;
+  std::string message;  // of the last action, or an error
+
+  // What the frame asks its window to do.
+  std::string wants_open;
+  bool wants_picture = false;
+  bool wants_theme = false;
+  bool wants_quit = false;
+  float wants_scale = 0;  // a factor; 0 = none
+
+  // Names what tables and figures depend on.
+  std::string basis() const;
+  const Document& document() const { return *documents[current]; }
+  TimelineState& timeline() { return timelines[current]; }
+  std::optional<double> peak() const {
+    return document().analysis.peak_gbps ? document().analysis.peak_gbps : bandwidth;
+  }
+};
+
+void add_document(App& app, TraceFile trace);
+// Shows the slice in the timeline, with some of what is around it.
+void go_to(App& app, uint32_t slice);
+// One frame, over the whole display.
+void draw(App& app);
+
+}  // namespace tenon::view

@@ -1,0 +1,35 @@
+// The views, each into the current ImGui window.
+#pragma once
+
+#include "ui/app.h"
+
+namespace tenon::view {
+
+void draw_start(App& app);
+void draw_timeline(App& app);
+void draw_steps(App& app);
+void draw_tokens(App& app);
+void draw_heat_map(App& app);
+void draw_waterfall(App& app);
+void draw_ops(App& app);
+void draw_flame(App& app);
+void draw_plots(App& app);
+void draw_pipeline(App& app);
+void draw_compare(App& app);
+
+// A chooser of decode, prefill or all steps.
+void draw_phase_choice(App& app);
+// Says what the trace lacks for a view.
+void draw_missing(const App& app, const char* text);
+void draw_legend(const App& app);
+// Sortable by its headers; a click on a row goes to its slice; a button copies it. `id`: unique in the window.
+void draw_table(App& app, Table& table, const char* id, float height = 0);
+// How a step splits, as a tooltip's lines.
+void describe_step(const App& app, const Step& step);
+
+// Starts a search, or goes to its next (1) or previous (-1) result.
+void search_timeline(App& app, int direction);
+// Shows [from_ns, to_ns].
+void show_range(TimelineState& state, double from_ns, double to_ns);
+
+}  // namespace tenon::view
