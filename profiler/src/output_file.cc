@@ -15,6 +15,7 @@ namespace {
 constexpr std::string_view kGzipHeader("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03", 10);
 constexpr size_t kStoredHeader = 5;
 constexpr int kRawDeflate = -15;
+constexpr int kLevel = 1;  // what records is slowed down by the thread that writes, where all cores compute
 
 std::string little_endian(uint64_t value, int bytes) {
   std::string text;
@@ -55,7 +56,7 @@ OutputFile::OutputFile(const std::string& path, size_t head_size, OutputFileOpti
     put(head);
     return;
   }
-  if (deflateInit2(stream_.get(), Z_DEFAULT_COMPRESSION, Z_DEFLATED, kRawDeflate, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
+  if (deflateInit2(stream_.get(), kLevel, Z_DEFLATED, kRawDeflate, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
     throw Error(ErrorCode::kMemory, {part_path_}, options_.what + ": no memory for the compressor");
   }
   put(kGzipHeader);

@@ -38,6 +38,7 @@ class Running {
   void wait_for_open_file(const std::filesystem::path& folder);  // in it, with a name or without
   void interrupt();                                              // SIGINT
   void signal(int number);
+  void kill_now();   // SIGKILL
   Outcome finish();  // closes standard input and waits
 
  private:
