@@ -18,8 +18,6 @@ constexpr int64_t kTooLarge = 2'200'000'000'000'000'000;
 constexpr size_t kMaxText = 1U << 16U;      // of an argument
 constexpr size_t kMaxMetadata = 1U << 24U;  // of one member
 constexpr size_t kMaxMembers = 4096;
-// Processes and threads that have a text in place of a number get one from here downwards.
-constexpr int64_t kFirstTextId = -(int64_t{1} << 40U);
 
 uint64_t hash_of(std::string_view text, uint64_t seed) {
   uint64_t hash = seed ^ 0xCBF29CE484222325U;
