@@ -42,7 +42,7 @@ class TraceReader {
 
  private:
   struct Time {
-    bool present = false, good = false;
+    bool good = false;
     int64_t ns = 0;
   };
 
@@ -228,7 +228,7 @@ void TraceReader::read_text(std::string& into) {
 }
 
 TraceReader::Time TraceReader::read_time() {
-  Time time{.present = true};
+  Time time;
   if (in_.peek() == JsonKind::kString) {  // some writers quote numbers
     in_.string(text_);
     if (text_.empty() || text_.find_first_not_of("0123456789.-") != std::string::npos) return time;

@@ -184,7 +184,8 @@ Waterfall waterfall(const Analysis& analysis, Phase phase, std::optional<double>
                                   {"KV cache", {Work::kKvCache}},
                                   {"norm, other small ones", {Work::kNorm, Work::kCopy, Work::kOther}},
                                   {"sampling", {Work::kSampling}},
-                                  {"gaps between operations", {Work::kGap}}};
+                                  {"gaps between operations", {Work::kGap}},
+                                  {"host, in steps", {Work::kHost}}};
   Waterfall out;
   const std::vector<uint32_t> steps = steps_of(analysis, phase);
   out.n_steps = steps.size();
