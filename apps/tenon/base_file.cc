@@ -76,7 +76,7 @@ BaseReader::BaseReader(const std::string& path) : path_(path), file_(path, std::
     fail("is cut short: it has " + std::to_string(size) + " bytes, which hold " + std::to_string(rows) + " of " +
          std::to_string(header_.positions) + " positions");
   }
-  if (header_.vocab == 0 || header_.context < 2 || header_.positions == 0 ||
+  if (header_.vocab == 0 || header_.context < kLeastContext || header_.positions == 0 ||
       header_.positions % scored_tokens(header_.context) != 0 || size != header_.file_bytes()) {
     fail("its header contradicts itself or its size: vocabulary " + std::to_string(header_.vocab) + ", windows of " +
          std::to_string(header_.context) + " tokens, " + std::to_string(header_.positions) + " positions, " +

@@ -12,14 +12,15 @@
 
 namespace tenon::app {
 
-// Of a window of so many tokens: the later half.
+// Of a window of so many tokens: those behind place context / 2.
 constexpr uint32_t scored_tokens(uint32_t context) {
-  return context - context / 2;
+  return context - context / 2 - 1;
 }
+inline constexpr uint32_t kLeastContext = 3;
 
 struct BaseHeader {
   std::array<char, 8> magic{'T', 'E', 'N', 'O', 'N', 'K', 'L', 'D'};
-  uint32_t version = 1;
+  uint32_t version = 2;
   uint32_t vocab = 0;    // of the model, codes of a row
   uint32_t context = 0;  // tokens of a window
   uint32_t reserved = 0;

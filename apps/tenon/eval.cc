@@ -41,16 +41,15 @@ void EvalArgs::add_to(CLI::App& command) {
 }
 
 Windows::Windows(const Tokenizer& tokenizer, const std::string& text, uint32_t context) : window_(context) {
-  if (tokenizer.info().adds_bos && tokenizer.info().bos) {
-    window_[0] = *tokenizer.info().bos;
-    begin_ = 1;
-  }
   tokens_ = tokenizer.encode(text, {.add_special = false});
+  if (!tokenizer.info().adds_bos || !tokenizer.info().bos) return;
+  bos_ = tokenizer.info().bos;
+  tokens_.insert(tokens_.begin(), *bos_);
 }
 
 std::span<const int32_t> Windows::at(uint64_t index) {
-  std::copy_n(tokens_.begin() + static_cast<std::ptrdiff_t>(index * fresh()), fresh(),
-              window_.begin() + static_cast<std::ptrdiff_t>(begin_));
+  std::copy_n(tokens_.begin() + static_cast<std::ptrdiff_t>(index * window_.size()), window_.size(), window_.begin());
+  if (bos_) window_.front() = *bos_;
   return window_;
 }
 
@@ -71,8 +70,7 @@ Evaluation::Evaluation(const EvalArgs& args) : args_(args) {
   if (windows_->count() == 0) {
     throw Error(ErrorCode::kRequest, {args.text_file, 0, 0},
                 "the text has " + std::to_string(windows_->tokens()) + " tokens; a window of " +
-                    std::to_string(args.context) + " takes " + std::to_string(windows_->fresh()) +
-                    "; give a longer text or a smaller --context");
+                    std::to_string(args.context) + " takes more; give a longer text or a smaller --context");
   }
   count_ = args.max_windows > 0 ? std::min<uint64_t>(args.max_windows, windows_->count()) : windows_->count();
 }
@@ -85,7 +83,7 @@ Walk Evaluation::walk(const OnRow& on_row) {
   const auto start = std::chrono::steady_clock::now();
   for (uint64_t i = 0; i < count_ && !cancel.stop_requested(); ++i) {
     const std::span<const int32_t> window = windows_->at(i);
-    const auto first = static_cast<uint32_t>(window.size() / 2 - 1);
+    const auto first = static_cast<uint32_t>(window.size() / 2);
     uint32_t scored = 0;
     engine().score(
         window.first(window.size() - 1), first,

@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,19 +23,19 @@ struct EvalArgs {
   void add_to(CLI::App& command);  // all but context
 };
 
-// Windows of the text's tokens, each `context` long with the token that begins a text where the model has one.
+// Windows of the text's tokens, each `context` long. Where the model begins a text with a token, the text has it, and
+// in each window it stands in the place of the first.
 class Windows {
  public:
   Windows(const Tokenizer& tokenizer, const std::string& text, uint32_t context);
   uint64_t tokens() const { return tokens_.size(); }
-  uint64_t count() const { return tokens_.size() / fresh(); }
-  uint64_t fresh() const { return window_.size() - begin_; }
+  uint64_t count() const { return tokens_.size() / window_.size(); }
   std::span<const int32_t> at(uint64_t index);  // valid until the next call
   std::string sha256(uint64_t count);           // of the first windows' ids as little-endian 32-bit integers
 
  private:
   std::vector<int32_t> tokens_, window_;
-  size_t begin_ = 0;
+  std::optional<int32_t> bos_;
 };
 
 struct Walk {

@@ -120,7 +120,7 @@ Run add_kld(CLI::App& eval) {
   args->add_to(*command);
   command->add_option("--base", args->base, "The baseline, a file")->required();
   command->add_option("--context", args->context, "Tokens of a window; if given, must be what the baseline has")
-      ->check(CLI::Range(2, 1 << 20));
+      ->check(CLI::Range(kLeastContext, 1U << 20));
   return [command, args] { return command->parsed() ? run(*args) : -1; };
 }
 

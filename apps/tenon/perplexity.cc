@@ -72,15 +72,15 @@ Run add_perplexity(CLI::App& eval) {
   CLI::App* command = eval.add_subcommand(
       "perplexity",
       "Perplexity over a text. The whole text is turned into tokens at once, without special ones, and cut into "
-      "consecutive windows of N tokens that do not overlap; where the model begins texts with BOS, it takes the first "
-      "of the N places in each. A window is read by itself, and the tokens at its places N/2 to N-1, counted from 0, "
-      "are "
-      "scored, each given all before it in the window. What is left at the end and fills no window is not used. "
-      "Printed: exp of the mean negative log-likelihood, and its standard error as if tokens were independent.");
+      "consecutive windows of N tokens that do not overlap; where the model begins texts with BOS, it comes before the "
+      "text and replaces the first token of each window. A window is read by itself, and the tokens behind its place "
+      "N/2, counted from 0, are scored, each given all before it in the window. What is left at the end and fills no "
+      "window is not used. All this is as llama.cpp's llama-perplexity does. Printed: exp of the mean negative "
+      "log-likelihood, and its standard error as if tokens were independent.");
   auto args = std::make_shared<Args>();
   args->add_to(*command);
   command->add_option("--context", args->context, "Tokens of a window; also kv_cache.capacity unless --set says it")
-      ->check(CLI::Range(2, 1 << 20))
+      ->check(CLI::Range(kLeastContext, 1U << 20))
       ->capture_default_str();
   command->add_option("--save-logits", args->save_logits,
                       "Also write the distributions over the vocabulary at the scored tokens to this file, for `tenon "

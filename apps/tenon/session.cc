@@ -36,6 +36,10 @@ Session::Session(const PipelineArgs& args, uint32_t score_rows) {
   options.recorder = [this](const PipelineConfig& config) { return make_recorder(config); };
   engine_ = Engine::open(options);
   if (!recorder_) return;
+  if (engine_->config().trace.keep_steps > 0) {
+    captured_by_signal = recorder_.get();
+    std::signal(SIGUSR1, &on_capture_signal);
+  }
   const std::lock_guard lock(facts_mutex_);
   facts_.push_back({"pipeline_toml", to_toml(engine_->config())});
   facts_.push_back({"negotiation", lines_of(engine_->pipeline().decisions())});
@@ -68,10 +72,6 @@ trace::Recorder* Session::make_recorder(const PipelineConfig& config) {
   options.slow_step = std::chrono::nanoseconds(static_cast<int64_t>(trace.slow_step_ms * 1e6));
   if (trace.buffer > 0) options.ring_records = trace.buffer;
   recorder_ = std::make_unique<trace::Recorder>(options, profiler::make_perfetto_writer(std::move(writer)));
-  if (trace.keep_steps > 0) {
-    captured_by_signal = recorder_.get();
-    std::signal(SIGUSR1, &on_capture_signal);
-  }
   return recorder_.get();
 }
 

@@ -2,15 +2,12 @@
 // be overwritten in place, and the checksum at the end is combined from the head's and the body's.
 #include "tenon/profiler/output_file.h"
 
-#include <fcntl.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <vector>
+
+#include "tenon/core/atomic_file.h"
 
 namespace tenon::profiler {
 namespace {
@@ -29,64 +26,59 @@ const Bytef* as_bytef(std::string_view bytes) {
   return reinterpret_cast<const Bytef*>(bytes.data());
 }
 
-}  // namespace
-
-OutputFile::OutputFile(std::string path, size_t head_size, OutputFileOptions options)
-    : options_(std::move(options)),
-      path_(std::move(path)),
-      part_path_(path_ + ".part"),
-      head_size_(head_size),
-      gzip_(options_.gzip && path_.ends_with(".gz")),
-      stream_(std::make_unique<z_stream>()) {
+std::unique_ptr<AtomicFile> open_part(const std::string& path, const std::string& part_path, const std::string& what) {
   std::error_code ignored;
-  const auto kind = std::filesystem::status(path_, ignored).type();
+  const auto kind = std::filesystem::status(path, ignored).type();
   if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular &&
       kind != std::filesystem::file_type::none) {
-    throw Error(ErrorCode::kIo, {path_},
-                options_.what + ": this exists and is no regular file; name a file that may be replaced");
+    throw Error(ErrorCode::kIo, {path},
+                what + ": this exists and is no regular file; name a file that may be replaced");
   }
-  fd_ = ::open(part_path_.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644);
-  if (fd_ < 0) {
-    throw Error(ErrorCode::kIo, {part_path_}, options_.what + ": cannot create this file: " + std::strerror(errno));
+  try {
+    return std::make_unique<AtomicFile>(path, AtomicFileOptions{.part_path = part_path, .mode = 0644});
+  } catch (const Error& error) {
+    const Diagnostic& found = error.diagnostics().front();
+    throw Error(ErrorCode::kIo, found.where, what + ": " + found.message);
   }
-  const std::string head(head_size_, ' ');
+}
+
+}  // namespace
+
+OutputFile::OutputFile(const std::string& path, size_t head_size, OutputFileOptions options)
+    : options_(std::move(options)),
+      part_path_(path + ".part"),
+      gzip_(options_.gzip && path.ends_with(".gz")),
+      file_(open_part(path, part_path_, options_.what)),
+      stream_(std::make_unique<z_stream>()) {
+  const std::string head(head_size, ' ');
   if (!gzip_) {
     put(head);
     return;
   }
   if (deflateInit2(stream_.get(), Z_DEFAULT_COMPRESSION, Z_DEFLATED, kRawDeflate, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
-    ::close(fd_);
     throw Error(ErrorCode::kMemory, {part_path_}, options_.what + ": no memory for the compressor");
   }
   put(kGzipHeader);
-  put('\0' + little_endian(head_size_, 2) + little_endian(~head_size_, 2) + head);
+  put('\0' + little_endian(head_size, 2) + little_endian(~head_size, 2) + head);
 }
 
 OutputFile::~OutputFile() {
   if (gzip_) deflateEnd(stream_.get());
-  if (fd_ >= 0) ::close(fd_);
-  if (!done_) ::unlink(part_path_.c_str());
 }
 
-void OutputFile::fail(const std::string& doing, int error) {
-  if (!status_.ok()) return;
-  status_ = Status::error(ErrorCode::kIo, options_.what + ": " + doing + " " + part_path_ + " failed after " +
-                                              std::to_string(written_) + " bytes: " + std::strerror(error) +
-                                              options_.consequence);
+void OutputFile::keep(const char* doing, std::error_code error) {
+  if (!error || !status_.ok()) return;
+  status_ =
+      Status::error(ErrorCode::kIo, options_.what + ": " + doing + " " + part_path_ + " failed after " +
+                                        std::to_string(written_) + " bytes: " + error.message() + options_.consequence);
 }
 
-void OutputFile::put_at(std::string_view bytes, int64_t offset) {
-  while (status_.ok() && !bytes.empty()) {
-    const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return fail("writing", n < 0 ? errno : ENOSPC);
-    bytes.remove_prefix(static_cast<size_t>(n));
-    offset += n;
-  }
+void OutputFile::put_at(std::string_view bytes, uint64_t offset) {
+  if (status_.ok()) keep("writing", file_->write_at(std::as_bytes(std::span(bytes)), offset));
 }
 
 void OutputFile::put(std::string_view bytes) {
-  put_at(bytes, static_cast<int64_t>(written_));
+  put_at(bytes, written_);
   if (status_.ok()) written_ += bytes.size();
 }
 
@@ -126,10 +118,7 @@ Status OutputFile::finish(std::string_view head) {
     put(little_endian(crc, 4) + little_endian(head.size() + body_size_, 4));
   }
   put_at(head, gzip_ ? kGzipHeader.size() + kStoredHeader : 0);
-  const int fd = std::exchange(fd_, -1);
-  if (::close(fd) != 0) fail("closing", errno);
-  if (status_.ok() && ::rename(part_path_.c_str(), path_.c_str()) != 0) fail("renaming", errno);
-  done_ = status_.ok();
+  if (status_.ok()) keep("renaming", file_->commit());
   return status_;
 }
 

@@ -110,7 +110,8 @@ std::unique_ptr<Component> Scheme::open() const {
   };
   if (!dtype.empty()) return with({{"dtype", dtype}});
   if (group != 0) return with({{"group_size", group}});
-  return int8 ? with({{"activations", std::string("int8")}}) : with({});
+  if (name == "gguf") return with({{"activations", std::string(int8 ? "int8" : "f32")}});
+  return with({});
 }
 
 void PrintTo(const Scheme& s, std::ostream* out) {

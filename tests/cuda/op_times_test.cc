@@ -9,7 +9,7 @@
 
 #include "bench_ops.h"
 #include "gpu_trace.h"
-#include "pipelines.h"
+#include "support/pipelines.h"
 #include "tenon/core/error.h"
 #include "tenon/profiler/trace_check.h"
 #include "tenon/profiler/trace_stats.h"

@@ -9,8 +9,9 @@
 #include <fstream>
 #include <iterator>
 
-#include "pipelines.h"
 #include "support/out_of_memory.h"
+#include "support/pipelines.h"
+#include "tenon/core/quantize.h"
 
 namespace tenon {
 namespace {
@@ -45,6 +46,34 @@ TEST_F(CudaPipeline, GivesTheTokensAndLogitsOfTheCpu) {
   }
 }
 
+// Rows that were quantized before they were stored are packed to the bits that quantizing while loading gives.
+TEST_F(CudaPipeline, RunsFoldersThatWereQuantizedBefore) {
+  std::string pattern = std::filesystem::temp_directory_path() / "tenon-quantized-XXXXXX";
+  const std::filesystem::path folder = mkdtemp(pattern.data());
+  for (const char* model : {"tiny-gqa-untied", "tiny-odd"}) {
+    for (const uint32_t group : {0, 32, 64, 128, 256}) {
+      SCOPED_TRACE(std::string(model) + " in groups of " + std::to_string(group));
+      const std::filesystem::path made = folder / (model + std::to_string(group));
+      quantize_model(root() / "tests/golden/data" / model, made,
+                     {.format = quantize_format(group == 0 ? "int8wo" : "int4wo", group == 0 ? 64 : group)});
+      Settings reads = kExact, converts = kExact;
+      reads.erase(reads.begin(), reads.begin() + 2), converts = reads;
+      reads.emplace_back(group == 0 ? "quantization.use=int8wo" : "quantization.use=int4wo");
+      converts.push_back(reads.back());
+      if (group != 0) converts.push_back("quantization.group_size=" + std::to_string(group));
+      Request r = request();
+      r.logprobs = true;
+      const Result before = open(model, "cuda", converts)->generate(r), after = open(made, "cuda", reads)->generate(r);
+      EXPECT_EQ(after.tokens, before.tokens);
+      ASSERT_EQ(after.logprobs.size(), before.logprobs.size());
+      for (size_t i = 0; i < before.logprobs.size(); ++i) {
+        EXPECT_EQ(after.logprobs[i].value, before.logprobs[i].value) << "token " << i;
+      }
+    }
+  }
+  std::filesystem::remove_all(folder);
+}
+
 struct Prompt {
   std::string name;
   std::vector<int32_t> ids, greedy;  // greedy: 32 tokens that the model is known to choose clearly
@@ -68,6 +97,7 @@ Settings exact_gguf() {
   Settings settings = kExact;
   settings[0] = "quantization.use=gguf", settings[1] = "scheduler.prefill_rows=16";
   settings[3] = "kv_cache.capacity=512";
+  settings.emplace_back("quantization.activations=f32");
   return settings;
 }
 
@@ -95,7 +125,7 @@ TEST_F(CudaPipeline, RunsSmolLm2FromItsGguf) {
   const std::filesystem::path model = root() / "models" / file;
   if (!std::filesystem::exists(model)) GTEST_SKIP() << model << " is not there; scripts/fetch_model.sh fetches it";
   Settings plain = exact_gguf(), large = exact_gguf();
-  plain[0] = "quantization.use=none", plain.emplace_back("quantization.dtype=fp32");
+  plain[0] = "quantization.use=none", plain.back() = "quantization.dtype=fp32";
   large[1] = "scheduler.prefill_rows=512";
   const auto gpu = open(model, "cuda", exact_gguf()), prefill = open(model, "cuda", large);
   const auto cpu = open(model, "cpu", exact_gguf()), fp32 = open(model, "cpu", plain);

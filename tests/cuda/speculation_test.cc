@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "pipelines.h"
+#include "support/pipelines.h"
 #include "tenon/core/engine.h"
 
 namespace tenon::test {

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "pipelines.h"
+#include "support/pipelines.h"
 
 namespace tenon::test {
 namespace {

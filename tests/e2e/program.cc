@@ -125,12 +125,29 @@ void Running::wait_for_message(const std::string& text) {
   }
 }
 
+void Running::wait_for_open_file(const std::filesystem::path& folder) {
+  for (;;) {
+    std::error_code gone;  // what is looked at may be closed meanwhile
+    for (const auto& file : std::filesystem::directory_iterator("/proc/" + std::to_string(pid_) + "/fd", gone)) {
+      if (std::filesystem::read_symlink(file, gone).string().starts_with(folder.string() + "/")) return;
+    }
+    siginfo_t info{};
+    EXPECT_EQ(waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT), 0);
+    ASSERT_EQ(info.si_pid, 0) << "ended without opening a file in " << folder << ": " << read_file(err_);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 void Running::interrupt() {
   signal(SIGINT);
 }
 
 void Running::signal(int number) {
   kill(pid_, number);
+}
+
+void Running::kill_now() {
+  kill(pid_, SIGKILL);
 }
 
 Outcome Running::finish() {

@@ -33,10 +33,12 @@ class Running {
   Running& operator=(const Running&) = delete;
 
   void say(const std::string& text);
-  void wait_for_output();                          // until there is more on standard output than before
-  void wait_for_message(const std::string& text);  // on standard error
-  void interrupt();                                // SIGINT
+  void wait_for_output();                                        // until there is more on standard output than before
+  void wait_for_message(const std::string& text);                // on standard error
+  void wait_for_open_file(const std::filesystem::path& folder);  // in it, with a name or without
+  void interrupt();                                              // SIGINT
   void signal(int number);
+  void kill_now();   // SIGKILL
   Outcome finish();  // closes standard input and waits
 
  private:

@@ -1,9 +1,6 @@
 // `tenon quantize`: what it writes runs, and what fails leaves nothing.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <thread>
-
 #include "program.h"
 #include "support/weights_writer.h"
 
@@ -40,6 +37,52 @@ TEST(Quantize, WritesFilesThatGenerate) {
   }
 }
 
+TEST(Quantize, TakesAHuggingFaceFolderToGguf) {
+  for (const char* name :
+       {"tiny-gqa-untied", "tiny-mha-tied", "tiny-odd", "tiny-linear-scaling", "tiny-llama3-scaling"}) {
+    const std::string out = temporary_folder() / "out.gguf";
+    const Outcome outcome = tenon({"quantize", golden(name), out, "--scheme", "F32"});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(continuation(out).at("tokens"), continuation(golden(name)).at("tokens")) << name;
+  }
+}
+
+// What runs is what the scheme makes of the weights while it loads them, to the bit.
+TEST(Quantize, WritesFoldersThatRunAsTheirSchemeWould) {
+  for (const std::string& input : {kModel, golden("tiny-gqa-untied").string(), golden("tiny-odd").string()}) {
+    for (const Words& scheme :
+         {Words{"int8wo"}, Words{"int4wo", "32"}, Words{"int4wo", "64"}, Words{"int4wo", "256"}}) {
+      const std::filesystem::path parent = temporary_folder(), out = parent / "out";
+      Words group, set = {"--set", "quantization.use=" + scheme[0]};
+      if (scheme.size() > 1) group = {"--group-size", scheme[1]};
+      const Outcome outcome = tenon(Words{"quantize", input, out, "--scheme", scheme[0]} + group);
+      ASSERT_EQ(outcome.code, 0) << outcome.err;
+      EXPECT_EQ(files_in(parent), 1u);
+      const auto run = [&](const std::string& model, const Words& more) {
+        return tenon_json(
+            Words{"generate", model, "-p", "The other bird", "-n", "24", "--ignore-end", "--json", "--logprobs", "5"} +
+            greedy() + set + more);
+      };
+      const Words converts = scheme.size() > 1 ? Words{"--set", "quantization.group_size=" + scheme[1]} : Words{};
+      EXPECT_EQ(run(out, {}).at("tokens"), run(input, converts).at("tokens")) << outcome.err;
+    }
+  }
+}
+
+TEST(Quantize, NamesTheSchemeThatReadsAFolder) {
+  const std::filesystem::path out = temporary_folder() / "out";
+  ASSERT_EQ(tenon({"quantize", kModel, out, "--scheme", "int4wo", "--override", "lm_head*=int8wo"}).code, 0);
+  const Outcome plain = tenon({"generate", out, "-p", "x", "-n", "1"});
+  EXPECT_NE(plain.code, 0);
+  EXPECT_NE(plain.err.find("quantization.use = \"int4wo\""), std::string::npos) << plain.err;
+  const Outcome head = tenon({"generate", out, "-p", "x", "-n", "1", "--set", "quantization.use=int4wo"});
+  EXPECT_NE(head.err.find("lm_head"), std::string::npos) << head.err;
+  EXPECT_NE(head.err.find("quantization.use = \"int8wo\""), std::string::npos) << head.err;
+  const Outcome both = tenon({"generate", out, "-p", "x", "-n", "1", "--set", "quantization.use=int4wo", "--set",
+                              "quantization.override=[{match = \"lm_head\", use = \"int8wo\"}]"});
+  EXPECT_EQ(both.code, 0) << both.err;
+}
+
 TEST(Quantize, TakesOverrides) {
   const std::string out = temporary_folder() / "out.gguf";
   ASSERT_EQ(
@@ -64,35 +107,62 @@ TEST(Quantize, RefusesAndLeavesNothing) {
   refused({kModel, folder / "out.bin", "--scheme", "Q8_0"}, 2, ".gguf");
   refused({kModel, out, "--scheme", "Q8_0", "--override", "output.weight"}, 2, "GLOB=SCHEME");
   refused({kModel, out, "--scheme", "Q8_0", "--override", "no_such*=F16"}, 2, "no_such");
-  refused({golden("tiny-gqa-untied"), out, "--scheme", "Q8_0"}, 5, "convert_hf_to_gguf.py");
-  refused({kStories, out, "--scheme", "Q8_0"}, 5, "GGUF");
+  refused({kModel, out, "--scheme", "int8wo"}, 2, "folder");
+  refused({kModel, folder / "out", "--scheme", "int4wo", "--group-size", "48"}, 2, "32, 64, 128 and 256");
+  refused({kModel, folder / "out", "--scheme", "int4wo", "--override", "lm_head*=Q8_0"}, 2, "format of GGUF");
+  refused({kModel, out, "--scheme", "Q8_0", "--override", "output.weight=int8wo"}, 2, "no format of GGUF");
+  refused({kStories, out, "--scheme", "Q8_0"}, 5, "made-up");
   refused({folder / "none.gguf", out, "--scheme", "Q8_0"}, 7, "none.gguf");
 }
 
-// As on a full disk: the file may not grow beyond 8 KiB.
+TEST(Quantize, DoesNotReplaceAFolder) {
+  const std::filesystem::path parent = temporary_folder(), out = parent / "out";
+  std::filesystem::create_directory(out);
+  EXPECT_EQ(tenon({"quantize", kModel, out.string() + "/", "--scheme", "int8wo"}).code, 0);  // an empty one
+  const Outcome again = tenon({"quantize", kModel, out, "--scheme", "int4wo", "--force"});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_NE(again.err.find("not replaced"), std::string::npos) << again.err;
+  EXPECT_EQ(files_in(parent), 1u);
+  const Outcome of_quantized = tenon({"quantize", out, parent / "more", "--scheme", "int4wo"});
+  EXPECT_EQ(of_quantized.code, 5);
+  EXPECT_NE(of_quantized.err.find("quantized already"), std::string::npos) << of_quantized.err;
+}
+
+// As on a full disk: no file may grow beyond 8 KiB.
 TEST(Quantize, LeavesNothingWhereThereIsNoRoom) {
-  const std::filesystem::path folder = temporary_folder();
-  const Outcome outcome = tenon_line("trap '' XFSZ; ulimit -f 16; tenon quantize '" + kModel + "' '" +
-                                     (folder / "out.gguf").string() + "' --scheme F16");
-  EXPECT_EQ(outcome.code, 7) << outcome.err;
-  EXPECT_NE(outcome.err.find("out.gguf"), std::string::npos) << outcome.err;
-  EXPECT_EQ(files_in(folder), 0u);
+  for (const char* out : {"out.gguf' --scheme F16", "out' --scheme int8wo"}) {
+    const std::filesystem::path folder = temporary_folder();
+    const Outcome outcome =
+        tenon_line("trap '' XFSZ; ulimit -f 16; tenon quantize '" + kModel + "' '" + folder.string() + "/" + out);
+    EXPECT_EQ(outcome.code, 7) << outcome.err;
+    EXPECT_NE(outcome.err.find("out"), std::string::npos) << outcome.err;
+    EXPECT_EQ(files_in(folder), 0u);
+  }
 }
 
 // A matrix of 1 GB, of which the disk holds nothing.
-TEST(Quantize, LeavesNothingWhenItIsInterrupted) {
+TEST(Quantize, LeavesNothingWhenItIsInterruptedOrKilled) {
   constexpr uint64_t kRows = 1 << 16, kWidth = 1 << 12;
-  const std::filesystem::path folder = temporary_folder(), in = temporary_folder() / "in.gguf";
+  const std::filesystem::path folder = temporary_folder(), in = temporary_folder();
+  const std::string tensor = tenon::testing::SafetensorsWriter::file(
+      R"({"model.embed_tokens.weight":{"dtype":"F32","shape":[65536,4096],"data_offsets":[0,1073741824]}})", "");
+  write_file(in / "model.safetensors", tensor);
+  std::filesystem::resize_file(in / "model.safetensors", tensor.size() + kRows * kWidth * sizeof(float));
+  write_file(in / "config.json", "{}");
   const std::string header = tenon::testing::GgufWriter().tensor("large.weight", 0, {kRows, kWidth}, "").bytes();
-  write_file(in, header);
-  std::filesystem::resize_file(in, header.size() + kRows * kWidth * sizeof(float));
-  Running running({"quantize", in, folder / "out.gguf", "--scheme", "Q4_0"});
-  for (int tries = 0; files_in(folder) == 0 && tries < 10000; ++tries)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  running.interrupt();
-  const Outcome outcome = running.finish();
-  EXPECT_EQ(outcome.code, 130) << outcome.err;
-  EXPECT_EQ(files_in(folder), 0u);
+  write_file(in / "in.gguf", header);
+  std::filesystem::resize_file(in / "in.gguf", header.size() + kRows * kWidth * sizeof(float));
+  for (const Words& words : {Words{in / "in.gguf", folder / "out.gguf", "--scheme", "Q4_0"},
+                             Words{in, folder / "out", "--scheme", "int4wo"}}) {
+    for (const bool killed : {false, true}) {
+      Running running(Words{"quantize"} + words);
+      running.wait_for_open_file(folder);
+      killed ? running.kill_now() : running.interrupt();
+      const Outcome outcome = running.finish();
+      EXPECT_EQ(outcome.code, killed ? -1 : 130) << outcome.err;
+      EXPECT_EQ(files_in(folder), 0u);
+    }
+  }
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Loss{"EpochValue", "epoch", kOp, replaced(R"("ts":)", R"("ts":1763716000123456.789)")},
                     Loss{"NegativeTime", "negative", kOp, replaced(R"("ts":)", R"("ts":-1.000)")},
                     Loss{"NegativeDuration", "negative", kOp, replaced(R"("dur":)", R"("dur":-1.000)")},
-                    Loss{"ChildLongerThanItsParent", "overlap", R"("name":"prefill"})",
+                    Loss{"ChildLongerThanItsParent", "overlap", R"("cat":"user_annotation","name":"prefill"})",
                          replaced(R"("dur":)", R"("dur":900000000.000)")},
                     Loss{"NoDuration", "missing-field", kOp, replaced(R"("dur":)", R"("x":1)")}),
     [](const auto& param) { return std::string(param.param.name); });

@@ -9,12 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "support/pipelines.h"
 #include "tenon/core/engine.h"
 
 namespace tenon {
 namespace {
 
-const std::filesystem::path kData = std::filesystem::path(TENON_SOURCE_DIR) / "tests/golden/data";
+const std::filesystem::path kData = test::root() / "tests/golden/data";
 
 std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -36,12 +37,25 @@ std::vector<float> floats_of(const std::filesystem::path& path) {
 
 struct Case {
   std::string name, model, goldens, attention;
+  std::string device = "cpu", dtype = "fp32";
 };
 
-std::string test_name(const testing::TestParamInfo<Case>& info) {
-  std::string name = info.param.name + "_" + info.param.attention;
-  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+// Of the largest logit: how far rounding of weights and activations to this type may take any other.
+double tolerance(const std::string& dtype) {
+  return dtype == "fp32" ? 1e-4 : dtype == "fp16" ? 1e-2 : 4e-2;
+}
+
+std::string label(const Case& c) {
+  std::string name = c.name + "_" + c.attention;
+  if (c.device != "cpu" || c.dtype != "fp32") name += "_" + c.device + "_" + c.dtype;
+  for (char& letter : name) letter = std::isalnum(static_cast<unsigned char>(letter)) != 0 ? letter : '_';
   return name;
+}
+std::string test_name(const testing::TestParamInfo<Case>& info) {
+  return label(info.param);
+}
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << label(c);
 }
 
 std::vector<Case> cases() {
@@ -56,17 +70,40 @@ std::vector<Case> cases() {
       list.push_back({model, std::string(model) + "/" + model + ".gguf", model, attention});
     }
   }
+  for (const char* model :
+       {"tiny-gqa-untied", "tiny-mha-tied", "tiny-llama3-scaling", "tiny-linear-scaling", "tiny-odd"}) {
+    for (const char* dtype : {"fp32", "fp16", "bf16"}) {
+      if (std::string(dtype) != "fp32") list.push_back({model, model, model, "flash", "cpu", dtype});
+      list.push_back({model, model, model, "flash", "cuda", dtype});
+    }
+  }
+  return list;
+}
+
+std::vector<Case> exact_cases() {
+  std::vector<Case> list = cases();
+  std::erase_if(list, [](const Case& c) { return c.dtype != "fp32"; });
   return list;
 }
 
 class Golden : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    engine_ =
-        Engine::open({.config = (kData / GetParam().model).string(),
-                      .set = {"attention.use=" + GetParam().attention, "kv_cache.format=fp32", "kv_cache.capacity=512",
-                              "device.threads=2", "sampler.chain=[]", "sampler.select=greedy"},
-                      .score_rows = 64});
+    const Case& c = GetParam();
+    std::vector<std::string> set = {"device.use=" + c.device, "attention.use=" + c.attention,
+                                    "kv_cache.capacity=512",  "sampler.chain=[]",
+                                    "sampler.select=greedy",  "kv_cache.format=" + c.dtype};
+    if (c.device == "cpu") {
+      set.emplace_back("device.threads=2");
+    } else if (const std::string problem = test::no_gpu(); !problem.empty()) {
+      GTEST_SKIP() << problem;
+    }
+    if (c.device == "cpu" && c.dtype == "fp32") {
+      set.emplace_back("quantization.activations=f32");
+    } else {
+      set.emplace_back("quantization.use=none"), set.emplace_back("quantization.dtype=" + c.dtype);
+    }
+    engine_ = Engine::open({.config = (kData / c.model).string(), .set = set, .score_rows = 64});
     golden_ = boost::json::parse(read_file(kData / GetParam().goldens / "golden.json"));
   }
 
@@ -99,11 +136,14 @@ TEST_P(Golden, LogitsAreThoseOfTransformers) {
       }
     });
     EXPECT_EQ(compared, positions.size());
-    EXPECT_LT(worst / peak, 1e-4) << prompt.at("name");
+    EXPECT_LT(worst / peak, tolerance(GetParam().dtype)) << prompt.at("name");
   }
 }
 
-TEST_P(Golden, GreedyTokensAreThoseOfTransformers) {
+// Rounding to 16 bits may change a close choice.
+class ExactGolden : public Golden {};
+
+TEST_P(ExactGolden, GreedyTokensAreThoseOfTransformers) {
   for (const auto& prompt : golden_.at("prompts").as_array()) {
     const Result result =
         engine_->generate({.tokens = ids_of(prompt.at("ids")), .max_new_tokens = 64, .ignore_end = true});
@@ -112,14 +152,15 @@ TEST_P(Golden, GreedyTokensAreThoseOfTransformers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Golden, testing::ValuesIn(cases()), test_name);
+INSTANTIATE_TEST_SUITE_P(Checkpoints, ExactGolden, testing::ValuesIn(exact_cases()), test_name);
 
 TEST(SmolLm2, FirstGreedyTokensAreThoseOfTransformers) {
   const auto golden = boost::json::parse(read_file(kData / "smollm2/golden.json"));
-  const auto model = std::filesystem::path(TENON_SOURCE_DIR) / "models" / std::string(golden.at("file").as_string());
+  const auto model = test::root() / "models" / std::string(golden.at("file").as_string());
   if (!std::filesystem::exists(model)) GTEST_SKIP() << model << " is not there; scripts/fetch_model.sh fetches it";
-  const auto engine = Engine::open(
-      {.config = model.string(),
-       .set = {"kv_cache.format=fp32", "kv_cache.capacity=512", "sampler.chain=[]", "sampler.select=greedy"}});
+  const auto engine = Engine::open({.config = model.string(),
+                                    .set = {"quantization.activations=f32", "kv_cache.format=fp32",
+                                            "kv_cache.capacity=512", "sampler.chain=[]", "sampler.select=greedy"}});
   for (const auto& prompt : golden.at("prompts").as_array()) {
     const std::vector<int32_t> ids = ids_of(prompt.at("ids"));
     EXPECT_EQ(engine->tokenizer().encode(std::string(prompt.at("text").as_string()), {.parse_special = true}), ids)

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """The Perfetto UI opens a trace without losses, and SQL there gives the sums of `tenon trace stats`.
 
-    perfetto_test.py TENON [TRACE...]     without TRACE: of a run on the CPU, plain and gzipped, all steps and slow ones
+    perfetto_test.py TENON --made-up MADE_UP     of a run on the CPU, plain and gzipped, all steps and slow ones, merged,
+                                                 and what made_up_gpu_trace writes
+    perfetto_test.py TENON TRACE...              of these, which a GPU's machine may have written
 
 Exit code 77 where Chromium or the UI is not installed.
 """
@@ -74,7 +76,7 @@ def check(tenon, trace):
     return problems
 
 
-def record(tenon, folder):
+def record(tenon, made_up, folder):
     generate = [tenon, "-q", "generate", "synthetic:stories15m", "-p", "Once upon a time", "-n", "12", "--ignore-end"]
     traces = []
     for name, settings in (("all.json", []), ("all.json.gz", []), ("slow.json", ["trace.slow_step_ms=1e-6"])):
@@ -82,6 +84,9 @@ def record(tenon, folder):
         words = [word for s in settings for word in ("--set", s)]
         subprocess.run([*generate, "--trace", traces[-1], *words], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([tenon, "-q", "trace", "merge", traces[0], traces[1], "-o", folder / "merged.json"], check=True)
+    for mode in ("node", "graph"):
+        traces.append(str(folder / f"gpu-{mode}.json"))
+        subprocess.run([made_up, traces[-1], mode], check=True)
     return traces
 
 
@@ -92,7 +97,8 @@ def main():
         return SKIPPED
     tenon, traces = sys.argv[1], sys.argv[2:]
     with tempfile.TemporaryDirectory() as folder:
-        traces = traces or record(tenon, pathlib.Path(folder))
+        if traces[0] == "--made-up":
+            traces = record(tenon, traces[1], pathlib.Path(folder))
         problems = [f"{trace}: {p}" for trace in traces for p in check(tenon, trace)]
         merged = pathlib.Path(folder) / "merged.json"
         if merged.exists():

@@ -1,9 +1,9 @@
 // Llama and what shares its shape (Mistral, SmolLM2): pre-norm decoder layers of grouped-query attention with rotary
 // positions and a gated MLP. Touvron et al. 2023, arXiv:2302.13971; Su et al. 2021, arXiv:2104.09864.
 #include <cmath>
-#include <numbers>
 
 #include "llama_config.h"
+#include "llama_translation.h"
 #include "tenon/core/error.h"
 #include "tenon/core/module.h"
 
@@ -21,12 +21,12 @@ class Parts {
   Parts(const Weights& weights, Declarations& declare) : weights_(weights), declare_(declare) {}
 
   const WeightTensor* find(const std::string& part, const char* suffix = "weight") const {
-    return weights_.find(tensor_name(weights_, part, suffix));
+    return weights_.find(tensor_name(weights_.convention(), part, suffix));
   }
   const WeightTensor* need(const std::string& part, const char* suffix = "weight") const {
     if (const WeightTensor* t = find(part, suffix)) return t;
     throw Error(ErrorCode::kModel, {weights_.files().empty() ? "" : weights_.files().front().string(), 0, 0},
-                "tensor \"" + tensor_name(weights_, part, suffix) + "\" is missing");
+                "tensor \"" + tensor_name(weights_.convention(), part, suffix) + "\" is missing");
   }
   Matrix matrix(const std::string& part, int64_t rows) const { return {part, need(part), rows}; }
   VectorId vector(const std::string& part) const { return declare_.vector(part, {need(part)}); }
@@ -48,29 +48,14 @@ class Parts {
 
 // Angular frequencies by pair, after scaling.
 std::vector<double> frequencies(const Config& c, const Weights& weights) {
-  std::vector<double> f(c.rotated / 2);
-  for (size_t i = 0; i < f.size(); ++i) {
-    f[i] = std::pow(c.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(c.rotated));
-    if (c.scaling == RopeScaling::kLinear) f[i] /= c.factor;
-    if (c.scaling == RopeScaling::kLlama3) {
-      const double wavelength = 2 * std::numbers::pi / f[i];
-      const double low = c.original_context / c.low_frequency_factor;
-      const double high = c.original_context / c.high_frequency_factor;
-      if (wavelength > low) {
-        f[i] /= c.factor;
-      } else if (wavelength > high) {
-        const double smooth = (c.original_context / wavelength - c.low_frequency_factor) /
-                              (c.high_frequency_factor - c.low_frequency_factor);
-        f[i] = (1 - smooth) * f[i] / c.factor + smooth * f[i];
-      }
-    }
-  }
-  const WeightTensor* divisors = weights.convention() == "gguf" ? weights.find("rope_freqs.weight") : nullptr;
+  std::vector<double> f = scaled_frequencies(c);
+  const WeightTensor* divisors = weights.find(kRopeDivisors);
   if (divisors != nullptr) {
     std::vector<float> d(f.size());
     if (divisors->format != TENON_F32 || divisors->bytes != d.size() * sizeof(float)) {
-      throw Error(ErrorCode::kModel, {weights.files().front().string(), 0, 0},
-                  "tensor \"rope_freqs.weight\" must hold " + std::to_string(d.size()) + " f32 values");
+      throw Error(
+          ErrorCode::kModel, {weights.files().front().string(), 0, 0},
+          "tensor \"" + std::string(kRopeDivisors) + "\" must hold " + std::to_string(d.size()) + " f32 values");
     }
     weights.read(*divisors, 0, std::as_writable_bytes(std::span(d)));
     for (size_t i = 0; i < f.size(); ++i) f[i] /= static_cast<double>(d[i]);
@@ -202,7 +187,8 @@ constexpr ModelKind kModels[] = {
      [](const Weights& weights) { return llama::read_config(weights).info; },
      [](const Weights& weights, Declarations& declare) -> std::unique_ptr<Model> {
        return std::make_unique<llama::Llama>(weights, declare);
-     }},
+     },
+     &llama::translate},
 };
 
 }  // namespace

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
+#include <numbers>
 #include <utility>
 
 #include "tenon/core/error.h"
@@ -173,8 +175,8 @@ Config read_config(const Weights& weights) {
   return c;
 }
 
-std::string tensor_name(const Weights& weights, const std::string& part, const char* suffix) {
-  const bool gguf = weights.convention() == "gguf";
+std::string tensor_name(std::string_view convention, const std::string& part, const char* suffix) {
+  const bool gguf = convention == "gguf";
   const auto spell = [&](const Names& n) { return gguf ? n.gguf : n.huggingface; };
   for (const Names& n : kModelNames) {
     if (part == n.part) return std::string(spell(n)) + "." + suffix;
@@ -185,6 +187,42 @@ std::string tensor_name(const Weights& weights, const std::string& part, const c
     return (gguf ? "blk." : "model.layers.") + part.substr(7, dot - 7) + "." + spell(n) + "." + suffix;
   }
   throw Error(ErrorCode::kInternal, "no tensor is called \"" + part + "\"");
+}
+
+std::vector<std::string> part_names(uint32_t layers) {
+  std::vector<std::string> parts = {"embedding"};
+  for (uint32_t layer = 0; layer < layers; ++layer) {
+    for (const Names& n : kLayerNames) parts.push_back("layers." + std::to_string(layer) + "." + n.part);
+  }
+  parts.insert(parts.end(), {"norm", "lm_head"});
+  return parts;
+}
+
+std::vector<double> plain_frequencies(const Config& c) {
+  std::vector<double> f(c.rotated / 2);
+  for (size_t i = 0; i < f.size(); ++i) {
+    f[i] = std::pow(c.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(c.rotated));
+  }
+  return f;
+}
+
+std::vector<double> scaled_frequencies(const Config& c) {
+  std::vector<double> frequencies = plain_frequencies(c);
+  for (double& f : frequencies) {
+    if (c.scaling == RopeScaling::kLinear) f /= c.factor;
+    if (c.scaling != RopeScaling::kLlama3) continue;
+    const double wavelength = 2 * std::numbers::pi / f;
+    const double low = c.original_context / c.low_frequency_factor;
+    const double high = c.original_context / c.high_frequency_factor;
+    if (wavelength > low) {
+      f /= c.factor;
+    } else if (wavelength > high) {
+      const double smooth = (c.original_context / wavelength - c.low_frequency_factor) /
+                            (c.high_frequency_factor - c.low_frequency_factor);
+      f = (1 - smooth) * f / c.factor + smooth * f;
+    }
+  }
+  return frequencies;
 }
 
 }  // namespace tenon::llama

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "tenon/core/module.h"
 #include "tenon/core/weights.h"
@@ -24,8 +26,16 @@ struct Config {
 // Throws Error(kModel) for what is missing, inconsistent or not supported, all at once.
 Config read_config(const Weights& weights);
 
-// The name of a tensor in the file: part "layers.3.attention.q" -> "blk.3.attn_q.weight" or
+// The name of a tensor in a convention: part "layers.3.attention.q" -> "blk.3.attn_q.weight" or
 // "model.layers.3.self_attn.q_proj.weight". suffix is "weight" or "bias".
-std::string tensor_name(const Weights& weights, const std::string& part, const char* suffix = "weight");
+std::string tensor_name(std::string_view convention, const std::string& part, const char* suffix = "weight");
+// All parts of a model, in order.
+std::vector<std::string> part_names(uint32_t layers);
+
+// One divisor for each angular frequency of a model of GGUF, in f32; optional.
+inline constexpr char kRopeDivisors[] = "rope_freqs.weight";
+// Angular frequencies by pair, before and after scaling; divisors do not count.
+std::vector<double> plain_frequencies(const Config& config);
+std::vector<double> scaled_frequencies(const Config& config);
 
 }  // namespace tenon::llama

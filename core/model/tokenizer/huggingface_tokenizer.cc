@@ -137,11 +137,16 @@ bool has_tokenizer_model(const std::filesystem::path& folder) {
   return is_file(folder / "tokenizer.model");
 }
 
-std::unique_ptr<Tokenizer> open_huggingface_bpe(const std::filesystem::path& path) {
-  const Folder folder(path);
+TokenizerJson read_tokenizer_json(const std::filesystem::path& path) {
   const std::string name = (path / "tokenizer.json").string();
   TokenizerJson file = parse_tokenizer_json(read_file(name), name);
-  for (auto& [place, token] : config_tokens(folder)) add_token(file, std::move(token), place);
+  for (auto& [place, token] : config_tokens(Folder(path))) add_token(file, std::move(token), place);
+  return file;
+}
+
+std::unique_ptr<Tokenizer> open_huggingface_bpe(const std::filesystem::path& path) {
+  const Folder folder(path);
+  TokenizerJson file = read_tokenizer_json(path);
   BpeTokenizerParts& parts = file.parts;
   parts.vocabulary = Vocabulary(file.tokens);
   const auto find = [&](std::string_view token) { return parts.vocabulary.find(token); };
@@ -153,7 +158,7 @@ std::unique_ptr<Tokenizer> open_huggingface_bpe(const std::filesystem::path& pat
   return make_bpe_tokenizer(std::move(parts));
 }
 
-std::unique_ptr<Tokenizer> open_huggingface_sentencepiece(const std::filesystem::path& path) {
+SentencePieceParts read_sentencepiece(const std::filesystem::path& path) {
   const Folder folder(path);
   SentencePieceParts parts;
   parts.file = (path / "tokenizer.model").string();
@@ -180,6 +185,15 @@ std::unique_ptr<Tokenizer> open_huggingface_sentencepiece(const std::filesystem:
     token.name = entry.key();
     add(place, std::move(token));
   }
+  return parts;
+}
+
+std::unique_ptr<Tokenizer> open_huggingface_sentencepiece(const std::filesystem::path& path) {
+  const Folder folder(path);
+  SentencePieceParts parts = read_sentencepiece(path);
+  std::unordered_map<std::string, int32_t> ids;
+  for (size_t id = 0; id < parts.model.pieces.size(); ++id) ids.emplace(parts.model.pieces[id].text, id);
+  for (const AddedToken& token : parts.added) ids.emplace(token.name, token.id);
   const auto find = [&](std::string_view name) -> std::optional<int32_t> {
     const auto found = ids.find(std::string(name));
     return found == ids.end() ? std::nullopt : std::optional(found->second);

@@ -20,6 +20,9 @@ struct PublishedPreTokenizer {
 // Throws Error(kModel) at `file` that lists the names.
 PublishedPreTokenizer published_pre_tokenizer(const std::string& name, const std::string& file);
 
+// Their names, each way to cut a text once.
+std::vector<std::string_view> published_pre_tokenizers();
+
 // GPT-2's word pattern, the default of byte-level pre-tokenizers.
 inline constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";

@@ -9,6 +9,9 @@
 namespace tenon {
 namespace {
 
+// Of a model that was made of a GGUF file: its metadata.
+constexpr char kGgufName[] = "tokenizer.gguf";
+
 bool is_gguf(const Weights& weights) {
   return weights.convention() == "gguf";
 }
@@ -83,8 +86,9 @@ std::unique_ptr<Tokenizer> make_tokenizer(const Weights& weights) {
 std::unique_ptr<Tokenizer> make_tokenizer(const std::filesystem::path& folder) {
   if (text::has_tokenizer_json(folder)) return text::open_huggingface_bpe(folder);
   if (text::has_tokenizer_model(folder)) return text::open_huggingface_sentencepiece(folder);
+  if (const auto path = folder / kGgufName; exists(path)) return make_tokenizer(*open_weights(path.string()));
   throw Error(ErrorCode::kModel, SourcePosition{folder.string()},
-              "no tokenizer: neither tokenizer.json nor tokenizer.model is there");
+              "no tokenizer: neither tokenizer.json nor tokenizer.model nor tokenizer.gguf is there");
 }
 
 }  // namespace tenon

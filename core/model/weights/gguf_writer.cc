@@ -1,6 +1,7 @@
 #include "gguf_writer.h"
 
 #include <bit>
+#include <utility>
 
 #include "gguf_parser.h"
 #include "layout.h"
@@ -9,7 +10,9 @@ namespace tenon::weights {
 namespace {
 
 constexpr uint32_t kVersion = 3;
-constexpr uint32_t kTypeU32 = 4;  // of a metadata value
+// Types of metadata values.
+constexpr uint32_t kTypeU32 = 4, kTypeI32 = 5, kTypeF32 = 6, kTypeBool = 7, kTypeString = 8, kTypeArray = 9,
+                   kTypeU64 = 10, kTypeI64 = 11;
 
 static_assert(std::endian::native == std::endian::little);
 
@@ -30,11 +33,47 @@ void GgufPairs::add_raw(std::string_view pair) {
   ++count_;
 }
 
-void GgufPairs::add_u32(std::string_view key, uint32_t value) {
+void GgufPairs::begin(std::string_view key, uint32_t type) {
   put_string(bytes_, key);
-  put(bytes_, kTypeU32);
-  put(bytes_, value);
+  put(bytes_, type);
   ++count_;
+}
+
+void GgufPairs::add_u32(std::string_view key, uint32_t value) {
+  begin(key, kTypeU32);
+  put(bytes_, value);
+}
+
+void GgufPairs::add(std::string_view key, const MetadataValue& value) {
+  const auto array = [&]<class T>(uint32_t type, const std::vector<T>& values, auto&& put_one) {
+    begin(key, kTypeArray);
+    put(bytes_, type);
+    put<uint64_t>(bytes_, values.size());
+    for (const T& one : values) put_one(one);
+  };
+  const auto scalar = [&](uint32_t type, auto number) {
+    begin(key, type);
+    put(bytes_, number);
+  };
+  if (const auto* flag = std::get_if<bool>(&value)) return scalar(kTypeBool, static_cast<uint8_t>(*flag ? 1 : 0));
+  if (const auto* whole = std::get_if<int64_t>(&value)) {
+    if (std::in_range<uint32_t>(*whole)) return scalar(kTypeU32, static_cast<uint32_t>(*whole));
+    return scalar(kTypeI64, *whole);
+  }
+  if (const auto* large = std::get_if<uint64_t>(&value)) return scalar(kTypeU64, *large);
+  if (const auto* real = std::get_if<double>(&value)) return scalar(kTypeF32, static_cast<float>(*real));
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    begin(key, kTypeString);
+    return put_string(bytes_, *text);
+  }
+  if (const auto* all = std::get_if<std::vector<int64_t>>(&value)) {
+    return array(kTypeI32, *all, [&](int64_t one) { put(bytes_, static_cast<int32_t>(one)); });
+  }
+  if (const auto* all = std::get_if<std::vector<double>>(&value)) {
+    return array(kTypeF32, *all, [&](double one) { put(bytes_, static_cast<float>(one)); });
+  }
+  array(kTypeString, std::get<std::vector<std::string>>(value),
+        [&](const std::string& one) { put_string(bytes_, one); });
 }
 
 GgufLayout lay_out_gguf(const GgufPairs& metadata, uint64_t alignment, std::vector<WeightTensor>& tensors) {

@@ -15,11 +15,15 @@ class GgufPairs {
  public:
   void add_raw(std::string_view pair);  // key, type and value
   void add_u32(std::string_view key, uint32_t value);
+  // Whole numbers as u32 where they fit, else i64 or u64, in arrays i32; fractions as f32.
+  void add(std::string_view key, const MetadataValue& value);
 
   uint64_t count() const { return count_; }
   const std::string& bytes() const { return bytes_; }
 
  private:
+  void begin(std::string_view key, uint32_t type);
+
   std::string bytes_;
   uint64_t count_ = 0;
 };

@@ -70,12 +70,25 @@ void MappedFile::read(uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
-void MappedFile::prefetch(uint64_t offset, uint64_t size) const {
-  if (offset >= bytes_.size() || size == 0) return;
+namespace {
+
+// The pages that have a byte of [offset, offset + size).
+void advise(std::span<const std::byte> bytes, uint64_t offset, uint64_t size, int advice) {
+  if (offset >= bytes.size() || size == 0) return;
   const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   const uint64_t begin = offset / page * page;
-  const uint64_t end = offset + std::min<uint64_t>(size, bytes_.size() - offset);
-  ::madvise(const_cast<std::byte*>(bytes_.data() + begin), end - begin, MADV_WILLNEED);
+  const uint64_t end = offset + std::min<uint64_t>(size, bytes.size() - offset);
+  ::madvise(const_cast<std::byte*>(bytes.data() + begin), end - begin, advice);
+}
+
+}  // namespace
+
+void MappedFile::prefetch(uint64_t offset, uint64_t size) const {
+  advise(bytes_, offset, size, MADV_WILLNEED);
+}
+
+void MappedFile::release(uint64_t offset, uint64_t size) const {
+  advise(bytes_, offset, size, MADV_DONTNEED);
 }
 
 }  // namespace tenon::weights

@@ -24,6 +24,8 @@ class MappedFile {
   void read(uint64_t offset, std::span<std::byte> out) const;
   // A hint to page [offset, offset + size) in.
   void prefetch(uint64_t offset, uint64_t size) const;
+  // A hint that [offset, offset + size) is not wanted soon: its pages no longer count as the process's.
+  void release(uint64_t offset, uint64_t size) const;
 
  private:
   std::filesystem::path path_;

@@ -186,6 +186,13 @@ std::optional<WeightTensor> resolve(Entry& entry, uint64_t data_begin, Findings&
 
 }  // namespace
 
+std::string_view safetensors_dtype(tenon_format format) {
+  for (const Dtype& dtype : kDtypes) {
+    if (dtype.format == format) return dtype.name;
+  }
+  return {};
+}
+
 SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const std::string& file, uint32_t index) {
   const auto fail = [&](const std::string& message) { throw Error(ErrorCode::kModel, {file}, message); };
   if (bytes.empty()) fail("the file is empty");

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "table_weights.h"
@@ -19,5 +20,8 @@ struct SafetensorsFile {
 // Parses the bytes of a whole file. Copies what it keeps. `file` names it in messages, `index` goes into
 // WeightTensor::file. Tensors need not be aligned. Throws Error(kModel).
 SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const std::string& file, uint32_t index = 0);
+
+// "BF16"; empty for a format that safetensors have not.
+std::string_view safetensors_dtype(tenon_format format);
 
 }  // namespace tenon::weights

@@ -4,6 +4,7 @@
 
 #include "json_text.h"
 #include "layout.h"
+#include "quantized_tensors.h"
 #include "readers.h"
 #include "safetensors_parser.h"
 
@@ -175,7 +176,7 @@ std::unique_ptr<Weights> open_safetensors(const std::string& path, const Weights
   Contents contents{"huggingface", std::move(shards.tensors), {}};
   add_config(where.folder, contents.metadata);
   contents.metadata.merge(shards.metadata);
-  return std::make_unique<FileWeights>(std::move(contents), std::move(shards.files));
+  return open_tensors(std::move(contents), std::move(shards.files));
 }
 
 }  // namespace tenon::weights

@@ -55,8 +55,12 @@ void TableWeights::check_range(const WeightTensor& tensor, uint64_t offset, size
 FileWeights::FileWeights(Contents contents, std::vector<MappedFile> files)
     : TableWeights(std::move(contents), paths(files)), mappings_(std::move(files)) {}
 
+const std::byte* FileWeights::bytes_of(const WeightTensor& tensor) const {
+  return mappings_.at(tensor.file).bytes().data() + tensor.offset;
+}
+
 const std::byte* FileWeights::mapped(const WeightTensor& tensor) const {
-  const std::byte* start = mappings_.at(tensor.file).bytes().data() + tensor.offset;
+  const std::byte* start = bytes_of(tensor);
   return reinterpret_cast<uintptr_t>(start) % natural_alignment(tensor.format) == 0 ? start : nullptr;
 }
 
@@ -67,6 +71,10 @@ void FileWeights::read(const WeightTensor& tensor, uint64_t offset, std::span<st
 
 void FileWeights::prefetch(const WeightTensor& tensor) const {
   mappings_.at(tensor.file).prefetch(tensor.offset, tensor.bytes);
+}
+
+void FileWeights::release(const WeightTensor& tensor, uint64_t offset, uint64_t bytes) const {
+  mappings_.at(tensor.file).release(tensor.offset + offset, bytes);
 }
 
 }  // namespace tenon::weights

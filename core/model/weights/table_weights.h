@@ -43,13 +43,18 @@ class TableWeights : public Weights {
 };
 
 // Tensors in mapped files; `WeightTensor::file` counts the files in the order given.
-class FileWeights final : public TableWeights {
+class FileWeights : public TableWeights {
  public:
   FileWeights(Contents contents, std::vector<MappedFile> files);
 
   const std::byte* mapped(const WeightTensor& tensor) const override;
   void read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const override;
   void prefetch(const WeightTensor& tensor) const override;
+  void release(const WeightTensor& tensor, uint64_t offset, uint64_t bytes) const override;
+
+ protected:
+  // Where the file has the tensor, aligned or not.
+  const std::byte* bytes_of(const WeightTensor& tensor) const;
 
  private:
   std::vector<MappedFile> mappings_;

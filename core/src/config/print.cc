@@ -84,6 +84,9 @@ std::vector<Lines> sections_of(const PipelineConfig& c) {
   model.own("tokenizer", c.model.tokenizer);
   model.count("context", c.model.context);
   all.push_back(std::move(model));
+  Lines weights{"weights", {}};
+  weights.own("lock", c.lock_weights);
+  all.push_back(std::move(weights));
   all.push_back(component_section("device", c.device));
   all.back().count("index", c.device_index);
   all.push_back(component_section("quantization", c.quantization));

@@ -341,6 +341,8 @@ PipelineConfig Resolver::run(ModelPath path) {
   out_.strict = get<bool>(pipeline, "strict");
   out_.execution = execution_of(get<std::string>(pipeline, "execution"));
   model(path);
+  const Section& w = section("weights");
+  out_.lock_weights = get<bool>(plain({w.name, *w.keys, w.structured}, section_node("weights")), "lock");
 
   ParamValues device(*section("device").keys), scheme(*section("quantization").keys), cache(*section("kv_cache").keys),
       attention(*section("attention").keys), draft(*section("draft").keys), scheduler(*section("scheduler").keys);

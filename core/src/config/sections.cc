@@ -71,6 +71,14 @@ const tenon_param_schema& model_keys() {
   return s.schema;
 }
 
+const tenon_param_schema& weights_keys() {
+  static const Schema s(sdk::params(
+      boolean({.name = "lock",
+               .doc = "Whether weights in the host's memory are locked there, so that they are never paged out.",
+               .value = false})));
+  return s.schema;
+}
+
 const tenon_param_schema& device_keys() {
   static const Schema s(sdk::params(use("The device that everything runs on."),
                                     integer({.name = "index", .doc = "Which one of them.", .min = 0, .max = 1023})));
@@ -160,6 +168,7 @@ constexpr const char* kPluginDoc =
     "One `[[plugin]]` for each library; what it holds takes precedence over installed components of the same name.";
 constexpr const char* kPipelineDoc = "What concerns all parts.";
 constexpr const char* kModelDoc = "Which model, and how its files are read.";
+constexpr const char* kWeightsDoc = "What becomes of the weights once they are loaded.";
 constexpr const char* kDeviceDoc = "Where everything is stored and computed.";
 constexpr const char* kQuantizationDoc =
     "How weight matrices are stored and multiplied. `[[quantization.override]]` names another scheme for some of "
@@ -217,6 +226,7 @@ std::span<const Section> sections() {
       {"plugin", "", kPluginDoc, &plugin_keys(), {}},
       {"pipeline", "", kPipelineDoc, &pipeline_keys(), {}},
       {"model", "", kModelDoc, &model_keys(), {}},
+      {"weights", "", kWeightsDoc, &weights_keys(), {}},
       {"device", "device", kDeviceDoc, &device_keys(), {}},
       {"quantization",
        "quantization",

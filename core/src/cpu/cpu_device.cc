@@ -1,14 +1,13 @@
 #include "cpu_device.h"
 
-#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <fstream>
-#include <thread>
 
 #include "tenon/sdk/component.h"
+#include "thread_team.h"
 
 namespace tenon {
 namespace {
@@ -27,13 +26,6 @@ uint64_t isa_of_this_machine() {
     if (__builtin_cpu_supports("avx512bf16")) isa |= TENON_ISA_AVX512_BF16;
   }
   return isa;
-}
-
-// The cores that this process may use.
-uint32_t usable_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return static_cast<uint32_t>(CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
 }
 
 std::string processor_name() {

@@ -5,35 +5,13 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <thread>
 #include <vector>
 
 namespace tenon {
 
-// Holds back `size` threads until all have come. Yields after some spinning, so that more threads than cores get on.
-class Barrier {
- public:
-  explicit Barrier(uint32_t size) : size_(size) {}
-  // `last` is run by the last one to arrive, before the others go on.
-  template <class F>
-  void arrive(F&& last) {
-    const uint32_t generation = generation_.load(std::memory_order_acquire);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
-      arrived_.store(0, std::memory_order_relaxed);
-      last();
-      generation_.store(generation + 1, std::memory_order_release);
-      return;
-    }
-    for (uint32_t spins = 0; generation_.load(std::memory_order_acquire) == generation; ++spins) pause(spins);
-  }
-  static void pause(uint32_t spins);
-
- private:
-  const uint32_t size_;
-  alignas(64) std::atomic<uint32_t> arrived_{0};
-  alignas(64) std::atomic<uint32_t> generation_{0};
-};
+// The cores that this process may use.
+uint32_t usable_cores();
 
 // The caller is thread 0. Thread: run() by one caller at a time.
 class ThreadTeam {
@@ -44,8 +22,13 @@ class ThreadTeam {
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
+  // One turn of a loop that waits for other threads; soon it leaves the core to others, at once if there are more
+  // threads than cores.
+  void pause(uint32_t turn) const;
   uint32_t size() const { return static_cast<uint32_t>(threads_.size()) + 1; }
-  // job(thread) on every thread at once; returns when all have ended. No allocation.
+  // job(thread) on the caller and on every thread that comes before the caller has ended, perhaps more than once;
+  // returns when all that came have ended. So the job must be whole with the caller alone, and nobody waits for a
+  // thread that gets no core. No allocation.
   template <class F>
   void run(F& job) {
     start([](void* context, uint32_t thread) { (*static_cast<F*>(context))(thread); }, &job);
@@ -57,11 +40,14 @@ class ThreadTeam {
   void work(uint32_t thread);
 
   std::function<void(uint32_t)> started_;
+  uint32_t turns_before_yield_;
   Job job_ = nullptr;
   void* context_ = nullptr;
   alignas(64) std::atomic<uint32_t> generation_{0};
-  alignas(64) std::atomic<uint32_t> running_{0};
-  std::atomic<bool> stop_{false};
+  // A thread first says that it is inside and then looks whether the job is open; the caller first closes it and then
+  // looks who is inside.
+  alignas(64) std::atomic<uint32_t> inside_{0};
+  std::atomic<bool> open_{false}, stop_{false};
   std::vector<std::thread> threads_;
 };
 

@@ -10,14 +10,28 @@ struct Walker::Walk {
   const Program& program;
   const std::vector<trace::SiteId>* sites;
   const StepLoad& load;
+  uint64_t begin = 0;  // ticks
   std::atomic<bool> failed{false};
-  bool stop = false;  // `failed` as all threads see it: changes inside a barrier only
   char message[512] = "";
   size_t failed_op = 0;
 };
 
+// A phase of an op; phases are numbered through the program.
+struct Walker::Cursor {
+  static constexpr uint32_t kEnd = UINT32_MAX;
+
+  uint32_t number = 0, phase = 0;
+  size_t op = 0;
+
+  bool last_of_op(const std::vector<ProgramOp>& ops) const { return phase + 1 >= ops[op].phases; }
+  void advance(const std::vector<ProgramOp>& ops) {
+    last_of_op(ops) ? (++op, phase = 0) : ++phase;
+    ++number;
+  }
+};
+
 Walker::Walker(uint32_t threads, trace::Recorder* recorder)
-    : recorder_(recorder), tracks_(threads, &idle_), barrier_(threads), team_(threads, [this](uint32_t thread) {
+    : recorder_(recorder), tracks_(threads, &idle_), team_(threads, [this](uint32_t thread) {
         if (recorder_ != nullptr) tracks_[thread] = &recorder_->add_track("worker " + std::to_string(thread));
       }) {}
 
@@ -43,9 +57,14 @@ Status Walker::watch(OpWatch watch) {
 Status Walker::run(const Program& program, const StepLoad& load) {
   Walk w{.program = program, .sites = nullptr, .load = load};
   const auto found = sites_.find(&program);
-  if (found != sites_.end()) w.sites = &found->second;
-  next_chunk_.store(0, std::memory_order_relaxed);
+  if (found != sites_.end() && tracks_[0]->recording()) {
+    w.sites = &found->second;
+    ends_.resize(std::max(ends_.size(), program.ops().size()));
+    w.begin = tracks_[0]->now();
+  }
   if (watch_.begin) watch_.begin(program, load);
+  if (watch_.op) watch_.op(program, 0);
+  open(w, {});
   auto job = [this, &w](uint32_t thread) { walk(w, thread); };
   team_.run(job);
   if (!w.failed.load(std::memory_order_acquire)) return {};
@@ -53,65 +72,85 @@ Status Walker::run(const Program& program, const StepLoad& load) {
   return Status::error(ErrorCode::kPlugin, op.path + ": " + op.component + " failed in " + op.name + ": " + w.message);
 }
 
+// Chunks are handed out in runs, first come first served: which thread takes which does not change the result.
 void Walker::walk(Walk& w, uint32_t thread) {
+  const std::vector<ProgramOp>& ops = w.program.ops();
   trace::Track& track = *tracks_[thread];
   const bool tracing = w.sites != nullptr && track.recording();
-  const std::vector<ProgramOp>& ops = w.program.ops();
-  uint64_t begin = tracing ? track.now() : 0;
-  uint64_t layer_begin = begin;
-  const bool watched = thread == 0 && watch_.op;
-  for (size_t i = 0; i < ops.size(); ++i) {
-    const ProgramOp& op = ops[i];
-    if (watched) watch_.op(w.program, i);
-    for (uint32_t phase = 0; phase < op.phases; ++phase) {
-      run_phase(w, thread, i, phase);
-      barrier_.arrive([&] {
-        next_chunk_.store(0, std::memory_order_relaxed);
-        w.stop = w.failed.load(std::memory_order_relaxed);
-      });
-      if (w.stop) return;
+  const uint32_t threads = team_.size();
+  uint64_t begin = w.begin, layer_begin = begin;
+  const auto trace = [&](size_t i) {
+    const tenon_cost& cost = ops[i].cost;
+    const uint64_t values[] = {static_cast<uint64_t>(w.load.of(cost.read)),
+                               static_cast<uint64_t>(w.load.of(cost.written)),
+                               static_cast<uint64_t>(w.load.of(cost.flops))};
+    track.span((*w.sites)[i], begin, ends_[i], values);
+    begin = ends_[i];
+    if (i + 1 < ops.size() && ops[i + 1].layer == ops[i].layer) return;
+    if (ops[i].layer >= 0) track.span(layer_sites_[ops[i].layer + 1], layer_begin, begin);
+    layer_begin = begin;
+  };
+
+  Cursor at;
+  for (uint32_t turn = 0;;) {
+    uint64_t front = front_.load(std::memory_order_acquire);
+    const auto open_phase = static_cast<uint32_t>(front >> 32), next = static_cast<uint32_t>(front);
+    for (; at.number < open_phase && at.op < ops.size(); at.advance(ops)) {
+      if (tracing && at.last_of_op(ops) && (open_phase != Cursor::kEnd || !w.failed)) trace(at.op);
     }
-    if (!tracing) continue;
-    const uint64_t end = track.now();
-    const uint64_t values[] = {static_cast<uint64_t>(w.load.of(op.cost.read)),
-                               static_cast<uint64_t>(w.load.of(op.cost.written)),
-                               static_cast<uint64_t>(w.load.of(op.cost.flops))};
-    track.span((*w.sites)[i], begin, end, values);
-    begin = end;
-    if (i + 1 == ops.size() || ops[i + 1].layer != op.layer) {
-      if (op.layer >= 0) track.span(layer_sites_[op.layer + 1], layer_begin, end);
-      layer_begin = end;
+    if (open_phase == Cursor::kEnd) return;
+    const uint32_t chunks = ops[at.op].chunks[at.phase];
+    if (next >= chunks) {
+      team_.pause(turn++);
+      continue;
     }
+    turn = 0;
+    const uint32_t run = threads == 1 ? chunks : std::min(chunks - next, std::max(1U, chunks / (threads * 4)));
+    if (!front_.compare_exchange_weak(front, front + run, std::memory_order_acq_rel)) continue;
+    run_part(w, thread, at, next, next + run);
+    if (done_.fetch_add(run, std::memory_order_acq_rel) + run == chunks) complete(w, thread, at);
   }
-  if (watched) watch_.op(w.program, ops.size());
 }
 
-// Chunks are handed out in runs, first come first served: which thread takes which does not change the result.
-void Walker::run_phase(Walk& w, uint32_t thread, size_t i, uint32_t phase) {
-  const ProgramOp& op = w.program.ops()[i];
-  const uint32_t chunks = op.chunks[phase];
-  const uint32_t threads = team_.size();
-  const uint32_t run = std::max<uint32_t>(1, chunks / (threads * 4));
+void Walker::complete(Walk& w, uint32_t thread, Cursor at) {
+  const std::vector<ProgramOp>& ops = w.program.ops();
+  if (at.last_of_op(ops)) {
+    if (w.sites != nullptr) ends_[at.op] = tracks_[thread]->now();
+    if (watch_.op) watch_.op(w.program, at.op + 1);
+  }
+  at.advance(ops);
+  open(w, at);
+}
+
+void Walker::open(Walk& w, Cursor at) {
+  const std::vector<ProgramOp>& ops = w.program.ops();
+  const bool failed = w.failed.load(std::memory_order_relaxed);
+  while (!failed && at.op < ops.size() && ops[at.op].chunks[at.phase] == 0) {
+    if (w.sites != nullptr) ends_[at.op] = at.op == 0 ? w.begin : ends_[at.op - 1];
+    if (watch_.op && at.last_of_op(ops)) watch_.op(w.program, at.op + 1);
+    at.advance(ops);
+  }
+  done_.store(0, std::memory_order_relaxed);
+  const uint32_t number = failed || at.op == ops.size() ? Cursor::kEnd : at.number;
+  front_.store(uint64_t{number} << 32, std::memory_order_release);
+}
+
+void Walker::run_part(Walk& w, uint32_t thread, const Cursor& at, uint32_t begin, uint32_t end) {
+  const ProgramOp& op = w.program.ops()[at.op];
   char text[sizeof(w.message)] = "";
   tenon_reason why{text, sizeof(text)};
   auto part = sdk::abi_struct<tenon_part>();
-  part.launch = &w.program.launch(i);
-  part.phase = phase;
+  part.launch = &w.program.launch(at.op);
+  part.phase = at.phase;
   part.thread = thread;
-  part.threads = threads;
+  part.threads = team_.size();
   part.why = &why;
   const Program::Memory& memory = w.program.memory();
   part.thread_scratch = memory.thread_scratch + thread * memory.thread_scratch_stride;
-  while (true) {
-    part.begin = threads == 1 ? 0 : next_chunk_.fetch_add(run, std::memory_order_relaxed);
-    if (part.begin >= chunks) return;
-    part.end = threads == 1 ? chunks : std::min(chunks, part.begin + run);
-    if (op.part(op.self, op.args.data(), &part) != TENON_OK && !w.failed.exchange(true, std::memory_order_acq_rel)) {
-      std::copy(std::begin(text), std::end(text), std::begin(w.message));
-      w.failed_op = i;
-    }
-    if (threads == 1) return;
-  }
+  part.begin = begin, part.end = end;
+  if (op.part(op.self, op.args.data(), &part) == TENON_OK || w.failed.exchange(true, std::memory_order_acq_rel)) return;
+  std::copy(std::begin(text), std::end(text), std::begin(w.message));
+  w.failed_op = at.op;
 }
 
 }  // namespace tenon

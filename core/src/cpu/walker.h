@@ -9,6 +9,8 @@
 
 namespace tenon {
 
+// Phases go on when their chunks are done, not when all threads have come: a thread that gets no core is missed by
+// nobody.
 class Walker : public Runner {
  public:
   // recorder may be nullptr; else it outlives the walker.
@@ -24,8 +26,13 @@ class Walker : public Runner {
 
  private:
   struct Walk;
+  struct Cursor;
   void walk(Walk& walk, uint32_t thread);
-  void run_phase(Walk& walk, uint32_t thread, size_t op, uint32_t phase);
+  // Chunks [begin, end) of the phase.
+  void run_part(Walk& walk, uint32_t thread, const Cursor& at, uint32_t begin, uint32_t end);
+  // By the thread that has ended a phase's last chunk: tells, and opens the next phase that has any.
+  void complete(Walk& walk, uint32_t thread, Cursor at);
+  void open(Walk& walk, Cursor at);
 
   trace::Recorder* recorder_;
   OpWatch watch_;
@@ -33,9 +40,11 @@ class Walker : public Runner {
   trace::Track idle_;
   std::map<const Program*, std::vector<trace::SiteId>> sites_;
   std::vector<trace::SiteId> layer_sites_;  // by layer + 1; 0 = none yet
-  Barrier barrier_;
-  alignas(64) std::atomic<uint32_t> next_chunk_{0};
-  ThreadTeam team_;  // last: its threads use the members above
+  std::vector<uint64_t> ends_;              // ticks at which ops of the step under way have ended
+  // The open phase's number in the upper half, its first chunk that nobody has taken in the lower.
+  alignas(64) std::atomic<uint64_t> front_{0};
+  alignas(64) std::atomic<uint32_t> done_{0};  // of its chunks
+  ThreadTeam team_;                            // last: its threads use the members above
 };
 
 }  // namespace tenon

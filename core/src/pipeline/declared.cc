@@ -4,6 +4,7 @@
 
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/quantized_rows.h"
 
 namespace tenon {
 namespace {
@@ -51,7 +52,7 @@ VectorId Declared::vector(std::string path, std::vector<const WeightTensor*> par
     if (t->format != TENON_F32 && t->format != TENON_F16 && t->format != TENON_BF16) {
       throw Error(
           ErrorCode::kModel, {weights_.files()[t->file].string(), 0, 0},
-          "tensor \"" + t->name + "\" is " + tenon_format_name(t->format) + "; a vector must be f32, f16 or bf16");
+          "tensor \"" + t->name + "\" is " + sdk::format_name(t->format) + "; a vector must be f32, f16 or bf16");
     }
     v.columns += t->shape[0];
   }

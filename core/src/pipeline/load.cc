@@ -1,5 +1,9 @@
 // Allocates what the plan says and fills it.
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "../cpu/walker.h"
 #include "../queue/queue_runner.h"
@@ -13,6 +17,8 @@ void Pipeline::Impl::place(MemoryKind kind) {
   const uint64_t bytes = plan.of(kind);
   const uint32_t space = kind == MemoryKind::kPinned ? TENON_SPACE_HOST : TENON_SPACE_DEVICE;
   auto* base = static_cast<std::byte*>(parts.memory->alloc_zeroed(space, bytes, to_string(kind)));
+  // All of it will be read, over and over; of a cache only what is in use should be resident.
+  if (kind == MemoryKind::kWeights && !parts.queues() && base != nullptr) ::madvise(base, bytes, MADV_HUGEPAGE);
   for (size_t i = 0; i < storages.size(); ++i) {
     Storage& s = storages[static_cast<uint32_t>(i)];
     if (s.kind != kind) continue;
@@ -32,6 +38,20 @@ void Pipeline::Impl::map_weights() {
         s.address = const_cast<std::byte*>(bytes);  // recorded for reading only
       }
     }
+  }
+}
+
+// Those in the host's memory, allocated or mapped.
+void Pipeline::Impl::lock_weights() const {
+  if (parts.queues()) return;
+  for (size_t i = 0; i < storages.size(); ++i) {
+    const Storage& s = storages[static_cast<uint32_t>(i)];
+    if ((s.kind != MemoryKind::kWeights && s.kind != MemoryKind::kMapped) || s.address == nullptr) continue;
+    if (::mlock(s.address, s.bytes) == 0) continue;
+    throw Error(ErrorCode::kUsage, "weights.lock: the system does not lock " + format_bytes(s.bytes) + " of " +
+                                        s.name + " (" + std::strerror(errno) +
+                                        "); the limit (`ulimit -l`) has to be above " +
+                                        format_bytes(plan.of(MemoryKind::kWeights) + plan.of(MemoryKind::kMapped)));
   }
 }
 
@@ -64,6 +84,7 @@ void Pipeline::Impl::fill(const LoadProgress& progress) {
   void* scratch = parts.memory->alloc(TENON_SPACE_DEVICE, plan.load_scratch, "converting weights");
   loader->load(static_cast<std::byte*>(scratch), progress);
   parts.memory->release(scratch);
+  if (config.lock_weights) lock_weights();
   for (const MemoryKind kind : {MemoryKind::kKvCache, MemoryKind::kState, MemoryKind::kPinned}) place(kind);
   state.attach(storages, parts);
   std::vector<void*> stores;

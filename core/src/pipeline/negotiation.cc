@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/quantized_rows.h"
 
 namespace tenon {
 namespace {
@@ -208,7 +209,7 @@ void Negotiation::report(const Site& site) {
     if (group.claims.empty()) continue;
     std::string formats;
     for (const size_t m : group.mats) {
-      const std::string f = tenon_format_name(site.formats[m]);
+      const std::string f = sdk::format_name(site.formats[m]);
       if (formats.find(f) == std::string::npos) formats += (formats.empty() ? "" : "+") + f;
     }
     const bool in_place = (group.footprint.flags & TENON_FOOTPRINT_IN_PLACE) != 0;

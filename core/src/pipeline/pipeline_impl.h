@@ -32,6 +32,7 @@ struct Pipeline::Impl {
   void load(const LoadProgress& progress);
   void fill(const LoadProgress& progress);
   void map_weights();
+  void lock_weights() const;
   void place(MemoryKind kind);
   void link_programs();
   // step.cc

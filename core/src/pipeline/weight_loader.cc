@@ -163,6 +163,7 @@ void WeightLoader::load_group(const Site& site, SiteGroup& group) {
         call.check(group.scheme->table().load(scheme.self(), group.handle, &src, stores.data(), scratch_,
                                               parts_.queue(), call.why()));
       }
+      weights_.release(t, row * row_bytes, src.bytes);
       advance(src.bytes);
     }
   }

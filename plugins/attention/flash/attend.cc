@@ -167,14 +167,20 @@ class Run {
       low = std::min(low, i), high = i + 1;
     }
     if (low >= high) return;
-    const void *key[kKeys], *value[kKeys];
+    const void* key[kKeys];
     const uint32_t skip = first_ > at ? first_ - at : 0;
-    for (uint32_t i = skip; i < n; ++i) key[i] = keys_.at(at + i), value[i] = values_.at(at + i);
-    k_.load_keys(a_.kv.k.codec, key, skip, n, a_.kv.k.dim, kKeys * keys_.stride(), w_.keys);
-    k_.load_values(a_.kv.v.codec, value, skip, n, a_.kv.v.dim, kKeys * values_.stride(), a_.padded, w_.values);
-    const uint32_t g = a_.group;
-    float* scores = w_.scores + size_t{low} * g * kKeys;
-    k_.scores(w_.q + size_t{low} * g * a_.kv.k.dim, (high - low) * g, a_.kv.k.dim, w_.keys, scores);
+    for (uint32_t i = skip; i < n; ++i) key[i] = keys_.at(at + i), value_[i] = values_.at(at + i);
+    const uint32_t g = a_.group, dim = a_.kv.k.dim, queries = (high - low) * g;
+    const int64_t ahead = kKeys * keys_.stride();
+    float *scores = w_.scores + size_t{low} * g * kKeys, *q = w_.q + size_t{low} * g * dim;
+    few_ = queries <= kFewQueries;
+    if (few_) {
+      k_.scores_of_few(a_.kv.k.codec, key, skip, n, ahead, q, queries, dim, scores);
+    } else {
+      k_.load_keys(a_.kv.k.codec, key, skip, n, dim, ahead, w_.keys);
+      k_.load_values(a_.kv.v.codec, value_, skip, n, a_.kv.v.dim, kKeys * values_.stride(), a_.padded, w_.values);
+      k_.scores(q, queries, dim, w_.keys, scores);
+    }
     if (a_.softcap != 0) k_.soft_cap(scores, (high - low) * g, a_.softcap);
     for (uint32_t i = low * g; i < high * g; ++i) {
       w_.shrink[i] = w_.visible[i / g] == 0 ? 1
@@ -194,8 +200,14 @@ class Run {
     while (visible != 0) {
       const auto first = static_cast<uint32_t>(std::countr_zero(visible));
       const uint32_t end = first + static_cast<uint32_t>(std::countr_one(visible >> first));
-      k_.accumulate(w_.scores + size_t{query} * kKeys, w_.shrink + query, n, first, end, w_.values, a_.padded,
-                    w_.sum + size_t{query} * a_.padded);
+      const float* p = w_.scores + size_t{query} * kKeys;
+      float* sum = w_.sum + size_t{query} * a_.padded;
+      if (few_) {
+        k_.accumulate_few(a_.kv.v.codec, value_, a_.kv.v.dim, kKeys * values_.stride(), p, w_.shrink + query, n, first,
+                          end, a_.padded, sum);
+      } else {
+        k_.accumulate(p, w_.shrink + query, n, first, end, w_.values, a_.padded, sum);
+      }
       visible &= ~bits_below(end);
       std::fill_n(w_.shrink + query, n, 1.0f);
     }
@@ -207,6 +219,8 @@ class Run {
   Workspace w_;
   uint32_t begin_, rows_, first_ = UINT32_MAX, end_ = 0;
   KvRows keys_, values_;
+  const void* value_[kKeys];  // of the block at hand
+  bool few_ = false;          // queries see it
 };
 
 // total becomes the softmax over what both saw.

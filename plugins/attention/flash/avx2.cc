@@ -37,6 +37,16 @@ V fma(V a, V b, V c) {
 V max(V a, V b) {
   return _mm256_max_ps(a, b);
 }
+float largest(V x) {
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+float folded(V x) {
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
 V round(V x) {
   return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
@@ -74,7 +84,7 @@ V load_codec(const void* p, uint32_t element, uint32_t n) {
   }
 }
 
-void transpose(V (&r)[kLanes]) {
+[[gnu::always_inline]] inline void transpose(V (&r)[kLanes]) {
   V t[kLanes], u[kLanes];
 #pragma GCC unroll 8
   for (uint32_t i = 0; i < kLanes; i += 2) {

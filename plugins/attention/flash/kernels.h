@@ -10,6 +10,7 @@
 namespace tenon::flash {
 
 enum { kKeys = 64 };          // of a block
+enum { kFewQueries = 4 };     // for which a block is not worth being converted as a whole
 enum { kValuePadding = 16 };  // rows of values and accumulators are padded to a multiple of this many floats
 
 struct Kernels {
@@ -22,6 +23,9 @@ struct Kernels {
                       int64_t ahead, uint32_t padded, float* to);
   // s[i * kKeys + key] = dot(q[i * dim], key), for n queries.
   void (*scores)(const float* q, uint32_t n, uint32_t dim, const float* keys, float* s);
+  // The same of keys that are converted and transposed on the way, for n <= kFewQueries.
+  void (*scores_of_few)(uint32_t codec, const void* const* key, uint32_t first, uint32_t end, int64_t ahead,
+                        const float* q, uint32_t n, uint32_t dim, float* s);
   // s = cap * tanh(s / cap), n blocks.
   void (*soft_cap)(float* s, uint32_t n, float cap);
   // One query's block: scores become exp(score - maximum), 0 where `visible` has no bit. Updates maximum and sum, and
@@ -30,6 +34,9 @@ struct Kernels {
   // acc[i * padded] = acc * shrink[i] + sum of p[i * kKeys + key] * values[key * padded] over keys [first, end).
   void (*accumulate)(const float* p, const float* shrink, uint32_t n, uint32_t first, uint32_t end, const float* values,
                      uint32_t padded, float* acc);
+  // The same of values that are converted on the way, for n <= kFewQueries.
+  void (*accumulate_few)(uint32_t codec, const void* const* value, uint32_t dim, int64_t ahead, const float* p,
+                         const float* shrink, uint32_t n, uint32_t first, uint32_t end, uint32_t padded, float* acc);
   // to = to * a + from * b
   void (*fold)(float* to, float a, const float* from, float b, uint32_t n);
   float (*exp)(float x);  // x <= 0

@@ -1,6 +1,7 @@
 // The kernels in terms of a vector type. An instruction set's source defines, in an unnamed namespace, V with kLanes,
 // kRowTile, kTile, kSmallTile and the functions below, and then includes this file once.
 //   load, store, set, add, sub, mul, fma(a, b, c) = a * b + c, max(a, b) = b if either is NaN, round, abs, copysign,
+//   largest(V) of its lanes, folded(V): their sum, halves onto halves,
 //   power(n) = 2^n for whole n, zero_below(x, limit, y) = x < limit ? 0 : y, transpose(V (&)[kLanes])
 //   load_codec<codec>(p, element, n): n <= kLanes elements as f32, the rest 0
 #include <math.h>
@@ -11,6 +12,11 @@
 
 namespace tenon::flash {
 namespace {
+
+template <uint32_t N>
+struct Constant {
+  constexpr operator uint32_t() const { return N; }
+};
 
 // Cephes' expf: range reduction to |r| <= ln 2 / 2 and a polynomial of degree 6. For x <= 0; 0 below -87.
 V exp_negative(V x) {
@@ -126,6 +132,67 @@ void scores(const float* q, uint32_t n, uint32_t dim, const float* keys, float* 
   for (; i < n; ++i) score_tile<1>(q + i * dim, dim, keys, s + i * kKeys);
 }
 
+// kRows queries against kLanes keys; kWhole: all of them are there.
+template <uint32_t kCodec, uint32_t kRows, bool kWhole>
+void few_scores(const void* const* key, uint32_t first, uint32_t end, int64_t ahead, const float* q, uint32_t dim,
+                uint32_t group, float* s) {
+  V sum[kRows];
+#pragma GCC unroll 4
+  for (uint32_t r = 0; r < kRows; ++r) sum[r] = set(0.0f);
+  for (uint32_t d = 0; d < dim; d += kLanes) {
+    const uint32_t n = dim - d < kLanes ? dim - d : uint32_t{kLanes};
+    V rows[kLanes];
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < kLanes; ++i) {
+      const uint32_t k = group + i;
+      const bool there = kWhole || (k >= first && k < end);
+      if (there) prefetch<kCodec>(key[k], d, ahead);
+      rows[i] = there ? load_codec<kCodec>(key[k], d, n) : set(0.0f);
+    }
+    transpose(rows);
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < kLanes; ++i) {
+      if (i >= n) break;
+#pragma GCC unroll 4
+      for (uint32_t r = 0; r < kRows; ++r) sum[r] = fma(set(q[r * dim + d + i]), rows[i], sum[r]);
+    }
+  }
+#pragma GCC unroll 4
+  for (uint32_t r = 0; r < kRows; ++r) store(s + r * kKeys + group, sum[r]);
+}
+
+template <uint32_t kCodec, uint32_t kRows>
+void scores_of_rows(const void* const* key, uint32_t first, uint32_t end, int64_t ahead, const float* q, uint32_t dim,
+                    float* s) {
+  for (uint32_t group = 0; group < kKeys; group += kLanes) {
+    if (group >= first && group + kLanes <= end) {
+      few_scores<kCodec, kRows, true>(key, first, end, ahead, q, dim, group, s);
+    } else {
+      few_scores<kCodec, kRows, false>(key, first, end, ahead, q, dim, group, s);
+    }
+  }
+}
+
+// f of the codec and the number of queries as constants.
+template <class F>
+void with_few(uint32_t codec, uint32_t n, F&& f) {
+  const auto of = [&](auto kCodec) {
+    if (n == 1) return f(kCodec, Constant<1>());
+    if (n == 2) return f(kCodec, Constant<2>());
+    if (n == 3) return f(kCodec, Constant<3>());
+    f(kCodec, Constant<4>());
+  };
+  if (codec == TENON_F32) return of(Constant<TENON_F32>());
+  if (codec == TENON_F16) return of(Constant<TENON_F16>());
+  of(Constant<TENON_BF16>());
+}
+
+void scores_of_few(uint32_t codec, const void* const* key, uint32_t first, uint32_t end, int64_t ahead, const float* q,
+                   uint32_t n, uint32_t dim, float* s) {
+  with_few(codec, n,
+           [&](auto kCodec, auto kRows) { scores_of_rows<kCodec, kRows>(key, first, end, ahead, q, dim, s); });
+}
+
 // tanh|x| = (1 - e) / (1 + e) with e = exp(-2|x|).
 void soft_cap(float* s, uint32_t n, float cap) {
   for (uint32_t i = 0; i < n * kKeys; i += kLanes) {
@@ -144,10 +211,7 @@ float softmax(float* s, uint64_t visible, float* maximum, float* sum) {
   }
   V top = load(s);
   for (uint32_t k = kLanes; k < kKeys; k += kLanes) top = max(top, load(s + k));
-  float lanes[kLanes];
-  store(lanes, top);
-  float now = *maximum;
-  for (const float x : lanes) now = x > now ? x : now;
+  const float greatest = largest(top), now = greatest > *maximum ? greatest : *maximum;
   if (now == -INFINITY) {
     memset(s, 0, kKeys * sizeof(float));
     return 1;
@@ -158,12 +222,8 @@ float softmax(float* s, uint64_t visible, float* maximum, float* sum) {
     store(s + k, p);
     total = add(total, p);
   }
-  store(lanes, total);
-  for (uint32_t half = kLanes / 2; half > 0; half /= 2) {
-    for (uint32_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  }
-  const float shrink = exp_one(*maximum - now);
-  *sum = *sum * shrink + lanes[0];
+  const float shrink = *maximum == now ? 1 : exp_one(*maximum - now);
+  *sum = *sum * shrink + folded(total);
   *maximum = now;
   return shrink;
 }
@@ -216,11 +276,59 @@ void accumulate(const float* p, const float* shrink, uint32_t n, uint32_t first,
   rows(value_rows<1>, 1);
 }
 
+template <uint32_t kCodec, uint32_t kRows>
+void few_values(const void* const* value, uint32_t dim, int64_t ahead, const float* p, const float* shrink,
+                uint32_t first, uint32_t end, uint32_t padded, float* acc) {
+  constexpr uint32_t kVectors = 64 / kLanes < 4 ? 64 / kLanes : 4;
+  for (uint32_t d = 0; d < padded; d += kVectors * kLanes) {
+    V sum[kRows][kVectors];
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (uint32_t j = 0; j < kVectors; ++j) {
+        const uint32_t at = d + j * kLanes;
+        sum[r][j] = at < padded ? mul(load(acc + r * padded + at), set(shrink[r])) : set(0.0f);
+      }
+    }
+    for (uint32_t k = first; k < end; ++k) {
+      V v[kVectors];
+#pragma GCC unroll 4
+      for (uint32_t j = 0; j < kVectors; ++j) {
+        const uint32_t at = d + j * kLanes, left = at < dim ? dim - at : 0;
+        if (left != 0) prefetch<kCodec>(value[k], at, ahead);
+        v[j] = load_codec<kCodec>(value[k], at, left < kLanes ? left : uint32_t{kLanes});
+      }
+#pragma GCC unroll 4
+      for (uint32_t r = 0; r < kRows; ++r) {
+        const V x = set(p[r * kKeys + k]);
+#pragma GCC unroll 4
+        for (uint32_t j = 0; j < kVectors; ++j) sum[r][j] = fma(x, v[j], sum[r][j]);
+      }
+    }
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (uint32_t j = 0; j < kVectors; ++j) {
+        const uint32_t at = d + j * kLanes;
+        if (at < padded) store(acc + r * padded + at, sum[r][j]);
+      }
+    }
+  }
+}
+
+void accumulate_few(uint32_t codec, const void* const* value, uint32_t dim, int64_t ahead, const float* p,
+                    const float* shrink, uint32_t n, uint32_t first, uint32_t end, uint32_t padded, float* acc) {
+  with_few(codec, n, [&](auto kCodec, auto kRows) {
+    few_values<kCodec, kRows>(value, dim, ahead, p, shrink, first, end, padded, acc);
+  });
+}
+
 void fold(float* to, float a, const float* from, float b, uint32_t n) {
   for (uint32_t i = 0; i < n; i += kLanes) store(to + i, fma(load(from + i), set(b), mul(load(to + i), set(a))));
 }
 
-constexpr Kernels kKernels = {load_keys, load_values, scores, soft_cap, softmax, accumulate, fold, exp_one};
+constexpr Kernels kKernels = {load_keys, load_values, scores,         scores_of_few, soft_cap,
+                              softmax,   accumulate,  accumulate_few, fold,          exp_one};
 
 }  // namespace
 }  // namespace tenon::flash

@@ -38,6 +38,12 @@ V fma(V a, V b, V c) {
 V max(V a, V b) {
   return a > b ? a : b;
 }
+float largest(V x) {
+  return x;
+}
+float folded(V x) {
+  return x;
+}
 V round(V x) {
   return rintf(x);
 }

@@ -1,8 +1,8 @@
 #include "kernels.h"
-#include "tenon/sdk/cpu/int8_formats.h"
+#include "tenon/sdk/cpu/packed_products.h"
 
 namespace tenon::gguf {
 
-constinit const sdk::cpu::Int8Table kAvx512VnniInt8 = sdk::cpu::kInt8Table;
+constinit const sdk::cpu::PackedTable kAvx512VnniPacked = sdk::cpu::kPackedTable;
 
 }  // namespace tenon::gguf

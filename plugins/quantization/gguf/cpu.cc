@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -10,46 +11,90 @@ using namespace sdk::cpu;
 
 Kernels kernels(Isa isa) {
   switch (isa) {
+    case Isa::kAvx512Bf16:
+      return {&kAvx512Kernels, &kAvx512VnniPacked, &kAvx512Bf16};
     case Isa::kAvx512Vnni:
-      return {&kAvx512Kernels, &kAvx512VnniInt8};
+      return {&kAvx512Kernels, &kAvx512VnniPacked};
     case Isa::kAvx512:
-      return {&kAvx512Kernels, &kAvx2Int8};
+      return {&kAvx512Kernels, &kAvx2Packed};
     case Isa::kAvx2:
-      return {&kAvx2Kernels, &kAvx2Int8};
+      return {&kAvx2Kernels, &kAvx2Packed};
     default:
-      return {&kScalarKernels, &kScalarInt8};
+      return {&kScalarKernels, &kScalarPacked};
   }
 }
 
+namespace {
+
+// A matrix that is multiplied in halves is cut between two rows, and groups of rows have to be whole there.
+bool halves_are_groups(const tenon_linear& s) {
+  for (const tenon_fop& op : sdk::ops_of(s.epi)) {
+    if (op.id == TENON_F_SILU_MUL && s.n_mats == 1) return s.out_dim[0] / 2 % kGroupRows == 0;
+  }
+  return true;
+}
+// nullptr, or why its matrices are not packed.
+const char* obstacle(const tenon_linear& s) {
+  if (!halves_are_groups(s)) return "the halves of a matrix of gate and up are no multiple of 16 rows";
+  for (uint32_t i = 0; i < s.n_mats; ++i) {
+    if (packing_of(s.source[i]) == nullptr) return tenon_format_name(s.source[i]);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 tenon_claim Gguf::claim(const tenon_linear& s, const tenon_bounds&) const {
   const tenon_claim claim = claim_linear(s);
-  for (uint32_t i = 0; int8_ && s.product_wanted != 0 && i < s.n_mats; ++i) {
-    if (kScalarInt8.find(s.source[i]) == nullptr) {
-      throw sdk::Refused(
-          std::string("activations = \"int8\" multiplies q4_0, q4_1, q5_0, q5_1 and q8_0, and a matrix is ") +
-          tenon_format_name(s.source[i]) + "; give it activations = \"f32\", by an override if need be");
-    }
+  if (wish_ != Wish::kInt8 || s.product_wanted == 0) return claim;
+  if (const char* why = obstacle(s)) {
+    throw sdk::Refused(
+        std::string(
+            "activations = \"int8\" multiplies q4_0, q4_1, q8_0, q4_k and q6_k, whose sixteen rows go together: ") +
+        why + "; \"auto\" takes f32 there");
   }
   return claim;
 }
 
-Gguf::Gguf(const sdk::Params& params, const sdk::Env& env)
-    : LinearScheme(env), int8_(params.text("activations") == "int8") {}
+Gguf::Gguf(const sdk::Params& params, const sdk::Env& env) : LinearScheme(env) {
+  const std::string name = params.text("activations");
+  wish_ = name == "int8" ? Wish::kInt8 : name == "f32" ? Wish::kF32 : Wish::kAuto;
+}
+
+Activations Gguf::activations_of(const tenon_linear& s) const {
+  if (wish_ == Wish::kF32 || s.product_wanted == 0) return Activations::kF32;
+  if (obstacle(s) == nullptr) return Activations::kInt8;
+  const bool bf16 = std::all_of(s.source, s.source + s.n_mats, [](tenon_format f) { return f == TENON_BF16; });
+  return bf16 && kernels(isa()).bf16 != nullptr ? Activations::kBf16 : Activations::kF32;
+}
 
 std::unique_ptr<Gguf::Site> Gguf::bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
   auto site = std::make_unique<Site>();
   site->k = static_cast<uint32_t>(s.in_dim);
-  site->in_place = true;
-  site->int8_activations = int8_ && s.product_wanted != 0;
+  site->activations = activations_of(s);
+  site->in_place = !site->packed();
   for (uint32_t i = 0; i < s.n_mats; ++i) {
-    site->mats.push_back({s.source[i], static_cast<uint32_t>(s.out_dim[i]), plain_row_bytes(s.source[i], site->k)});
+    const auto rows = static_cast<uint32_t>(s.out_dim[i]);
+    if (site->packed()) {
+      const Packing& packing = *packing_of(s.source[i]);
+      site->mats.push_back({packing.code, rows, packing.bytes_of_row(site->k)});
+    } else {
+      site->mats.push_back({s.source[i], rows, plain_row_bytes(s.source[i], site->k)});
+    }
   }
   return site;
 }
 
 void Gguf::load(Site& site, const tenon_rows& src, void* const* store, void*, void*) const {
-  each_loaded_row(site, src, store,
-                  [&](uint8_t* to, const uint8_t* from) { std::memcpy(to, from, site.mats[src.mat].row_bytes); });
+  if (!site.packed()) {
+    return each_loaded_row(site, src, store, [&](uint8_t* to, const uint8_t* from) {
+      std::memcpy(to, from, site.mats[src.mat].row_bytes);
+    });
+  }
+  const Packing& packing = *packing_of(src.format);
+  each_numbered_row(site, src, [&](uint64_t row, const uint8_t* from) {
+    pack_row(packing, from, site.k, row, static_cast<uint8_t*>(store[src.mat]));
+  });
 }
 
 }  // namespace tenon::gguf

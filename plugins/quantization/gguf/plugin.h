@@ -1,5 +1,6 @@
-// quantization.gguf: matrices multiplied as the file stores them, GGUF's blocks and plain floats. Nothing is converted,
-// so the host may hand out the file's mapping.
+// quantization.gguf: matrices multiplied by the bits that the file stores, GGUF's blocks and plain floats. What is
+// multiplied with x in f32 lies as in the file, so the host may hand out its mapping; with x in int8, sixteen rows side
+// by side.
 #pragma once
 
 #include <memory>
@@ -21,7 +22,10 @@ class Gguf : public sdk::cpu::LinearScheme<Gguf, &kernels>, public Schema {
   void load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void* queue) const;
 
  private:
-  bool int8_;
+  enum class Wish { kAuto, kF32, kInt8 };
+  sdk::cpu::Activations activations_of(const tenon_linear& s) const;
+
+  Wish wish_;
 };
 
 }  // namespace tenon::gguf

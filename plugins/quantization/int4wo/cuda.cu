@@ -57,6 +57,43 @@ __global__ void load_kernel(const cuda::LoadedRows rows) {
   }
 }
 
+// Of rows that were quantized before they were stored; see tenon/sdk/quantized_rows.h.
+template <uint32_t Group>
+__global__ void take_kernel(const cuda::LoadedRows rows, uint64_t row_bytes) {
+  using Format = cuda::Int4Format<stored_group(Group)>;
+  const uint32_t padded = cuda::chunks_of<Format>(rows.k) * Format::kChunkK, lane = threadIdx.x % 32;
+  const uint32_t slot = rows.slot(blockIdx.x);
+  const uint8_t* row = static_cast<const uint8_t*>(rows.data) + blockIdx.x * row_bytes;
+  for (uint32_t begin = threadIdx.x / 32 * Group; begin < padded; begin += blockDim.x / 32 * Group) {
+    const bool there = begin < rows.k;
+    const uint8_t* group = row + begin / Group * (4 + Group / 2);
+    const uint32_t pair = there ? *reinterpret_cast<const uint32_t*>(group) : 0;
+    for (uint32_t i = begin + stored_group(Group) * lane; i < begin + Group && i < padded;
+         i += 32 * stored_group(Group)) {
+      uint8_t* to = rows.chunk<Format>(blockIdx.x, i) + Format::scale_offset(slot % cuda::kTileRows, i);
+      *reinterpret_cast<uint32_t*>(to) = pair;
+    }
+    for (uint32_t i = begin + 8 * lane; i < begin + Group && i < padded; i += 8 * 32) {
+      uint32_t q[8];
+      for (uint32_t j = 0; j < 8; ++j) {
+        const uint32_t at = i + j - begin;
+        const uint32_t both = there ? group[4 + at / 32 * 16 + at % 16] : 0x88;
+        q[j] = at % 32 < 16 ? both & 15 : both >> 4;
+      }
+      Format::put(rows.chunk<Format>(blockIdx.x, i), slot % cuda::kTileRows, i, q);
+    }
+  }
+}
+
+// f(std::integral_constant of the group)
+template <class F>
+void with_group(uint32_t group, const F& f) {
+  if (group == 32) return f(std::integral_constant<uint32_t, 32>{});
+  if (group == 64) return f(std::integral_constant<uint32_t, 64>{});
+  if (group == 128) return f(std::integral_constant<uint32_t, 128>{});
+  f(std::integral_constant<uint32_t, 256>{});
+}
+
 }  // namespace
 
 class Int4wo : public cuda::PackedScheme<Int4wo>, public Schema {
@@ -66,7 +103,20 @@ class Int4wo : public cuda::PackedScheme<Int4wo>, public Schema {
   Int4wo(const sdk::Params& params, const sdk::Env& env)
       : PackedScheme(env), group_(static_cast<uint32_t>(params.integer("group_size"))) {}
 
-  uint32_t code(const tenon_linear&) const { return stored_group(group_); }
+  static bool reads(tenon_format format) { return cuda::is_float(format) || sdk::int4_group(format) != 0; }
+  // Matrices that were stored in groups keep them; one site has one kind.
+  uint32_t code(const tenon_linear& s) const {
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < s.n_mats; ++i) {
+      const uint32_t group = stored_group(sdk::int4_group(s.source[i]));
+      if (group != 0 && found != 0 && group != found) {
+        throw sdk::Refused("matrices side by side in groups of " + std::to_string(found) + " and " +
+                           std::to_string(group) + "; on a GPU they must have the same");
+      }
+      if (group != 0) found = group;
+    }
+    return found != 0 ? found : stored_group(group_);
+  }
   template <class Use>
   static void with_format(uint32_t code, const Use& use) {
     if (code == 32) return use(cuda::Int4Format<32>{});
@@ -74,11 +124,16 @@ class Int4wo : public cuda::PackedScheme<Int4wo>, public Schema {
     use(cuda::Int4Format<128>{});
   }
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void* queue) const {
-    const auto kernel = group_ == 32    ? &load_kernel<32>
-                        : group_ == 64  ? &load_kernel<64>
-                        : group_ == 128 ? &load_kernel<128>
-                                        : &load_kernel<256>;
-    cuda::launch_load(kernel, src, queue, cuda::loaded_rows(site, src, store[0]));
+    const cuda::LoadedRows rows = cuda::loaded_rows(site, src, store[0], &reads);
+    const uint32_t stored = sdk::int4_group(src.format);
+    const uint32_t group = stored != 0 ? stored : stored_group(group_) == site.code ? group_ : site.code;
+    with_group(group, [&]<uint32_t Group>(std::integral_constant<uint32_t, Group>) {
+      if (stored != 0) {
+        cuda::launch_load(&take_kernel<Group>, src, queue, rows, sdk::int4_row_bytes(site.k, Group));
+      } else {
+        cuda::launch_load(&load_kernel<Group>, src, queue, rows);
+      }
+    });
   }
 
  private:

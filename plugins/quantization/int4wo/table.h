@@ -34,7 +34,7 @@ struct Int4Row {
 };
 constexpr RowFormat kFormats[] = {row_format<Int4Row<32>>(), row_format<Int4Row<64>>(), row_format<Int4Row<128>>(),
                                   row_format<Int4Row<256>>()};
-constexpr KernelTable kTable{&tile_product, kFormats, 4};
+constexpr KernelTable kTable{kRowOps, &tile_product, kFormats, 4};
 
 }  // namespace
 }  // namespace tenon::int4wo

@@ -7,11 +7,11 @@ namespace tenon::int8wo {
 using namespace sdk::cpu;
 
 Kernels kernels(Isa isa) {
-  return {isa >= Isa::kAvx512 ? &kAvx512Kernels : isa == Isa::kAvx2 ? &kAvx2Kernels : &kScalarKernels, nullptr};
+  return {isa >= Isa::kAvx512 ? &kAvx512Kernels : isa == Isa::kAvx2 ? &kAvx2Kernels : &kScalarKernels};
 }
 
 tenon_claim Int8wo::claim(const tenon_linear& s, const tenon_bounds&) const {
-  return claim_linear(s);
+  return claim_linear(s, [](tenon_format format) { return format == sdk::kInt8Rows; });
 }
 
 std::unique_ptr<Int8wo::Site> Int8wo::bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
@@ -25,6 +25,7 @@ std::unique_ptr<Int8wo::Site> Int8wo::bind(const tenon_linear& s, std::span<cons
 
 void Int8wo::load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void*) const {
   each_loaded_row(site, src, store, [&](uint8_t* to, const uint8_t* from) {
+    if (src.format == sdk::kInt8Rows) return take_row(from, site.k, to);
     auto* w = static_cast<float*>(scratch);
     unpack_row(src.format, from, site.k, w);
     pack_row(w, site.k, to);

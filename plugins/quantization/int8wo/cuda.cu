@@ -34,6 +34,19 @@ __global__ void load_kernel(const cuda::LoadedRows rows, float* scales) {
   }
 }
 
+// Of rows that were quantized before they were stored; see tenon/sdk/quantized_rows.h.
+__global__ void take_kernel(const cuda::LoadedRows rows, float* scales, uint64_t row_bytes) {
+  const uint8_t* row = static_cast<const uint8_t*>(rows.data) + blockIdx.x * row_bytes;
+  const float scale = *reinterpret_cast<const float*>(row);
+  if (threadIdx.x == 0) scales[rows.slot(blockIdx.x)] = isfinite(scale) ? scale : NAN;
+  const uint32_t padded = cuda::chunks_of<Format>(rows.k) * Format::kChunkK;
+  for (uint32_t i = 4 * threadIdx.x; i < padded; i += 4 * blockDim.x) {
+    int q[4];
+    for (uint32_t j = 0; j < 4; ++j) q[j] = i + j < rows.k ? static_cast<int8_t>(row[sizeof(float) + i + j]) : 0;
+    Format::put(rows.quad<Format>(blockIdx.x, i), q);
+  }
+}
+
 }  // namespace
 
 class Int8wo : public cuda::PackedScheme<Int8wo>, public Schema {
@@ -42,13 +55,20 @@ class Int8wo : public cuda::PackedScheme<Int8wo>, public Schema {
 
   Int8wo(const sdk::Params&, const sdk::Env& env) : PackedScheme(env) {}
 
+  static bool reads(tenon_format format) { return cuda::is_float(format) || format == sdk::kInt8Rows; }
   static uint32_t code(const tenon_linear&) { return 0; }
   template <class Use>
   static void with_format(uint32_t, const Use& use) {
     use(Format{});
   }
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void* queue) const {
-    cuda::launch_load(&load_kernel, src, queue, cuda::loaded_rows(site, src, store[0]), static_cast<float*>(store[1]));
+    const cuda::LoadedRows rows = cuda::loaded_rows(site, src, store[0], &reads);
+    auto* scales = static_cast<float*>(store[1]);
+    if (src.format == sdk::kInt8Rows) {
+      cuda::launch_load(&take_kernel, src, queue, rows, scales, sdk::int8_row_bytes(site.k));
+    } else {
+      cuda::launch_load(&load_kernel, src, queue, rows, scales);
+    }
   }
 };
 

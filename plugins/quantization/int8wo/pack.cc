@@ -1,28 +1,26 @@
 #include "pack.h"
 
-#include <algorithm>
-#include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <string>
 
+#include "tenon/sdk/cpu/quantize_rows.h"
 #include "tenon/sdk/error.h"
 
 namespace tenon::int8wo {
 
 void pack_row(const float* w, uint32_t k, uint8_t* row) {
-  float largest = 0;
   for (uint32_t i = 0; i < k; ++i) {
     if (!std::isfinite(w[i])) throw sdk::Failed("weight " + std::to_string(i) + " of a row is not finite");
-    largest = std::max(largest, std::abs(w[i]));
   }
-  const float scale = std::max(largest / 127.5F, FLT_EPSILON);
-  std::memcpy(row, &scale, sizeof(scale));
-  uint8_t* q = row + kScaleBytes;
-  for (uint32_t i = 0; i < k; ++i) {
-    q[i] = static_cast<uint8_t>(static_cast<int8_t>(std::clamp(std::nearbyint(w[i] / scale), -128.0F, 127.0F)));
-  }
-  std::fill(q + k, row + row_bytes(k), uint8_t{0});
+  sdk::cpu::quantize_int8_row(w, k, row);
+}
+
+void take_row(const uint8_t* stored, uint32_t k, uint8_t* row) {
+  float scale = 0;
+  std::memcpy(&scale, stored, sizeof(scale));
+  if (!std::isfinite(scale)) throw sdk::Failed("the scale of a row is not finite");
+  std::memcpy(row, stored, row_bytes(k));
 }
 
 }  // namespace tenon::int8wo

@@ -1,10 +1,11 @@
-// How quantization.int8wo holds a row: the f32 scale, then one int8 a weight, filled up with zeros to a multiple of 16.
+// How quantization.int8wo holds a row: as tenon/sdk/quantized_rows.h defines int8 rows.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "tenon/sdk/cpu/row_kernels.h"
+#include "tenon/sdk/quantized_rows.h"
 
 namespace tenon::int8wo {
 
@@ -12,10 +13,10 @@ inline constexpr uint32_t kInt8Row = sdk::cpu::kOwnFormats;
 inline constexpr uint32_t kScaleBytes = 4;
 
 constexpr uint64_t row_bytes(uint64_t k) {
-  return kScaleBytes + sdk::cpu::padded(k);
+  return sdk::int8_row_bytes(k);
 }
-// s = max(absmax / 127.5, FLT_EPSILON), q = w / s to the nearest (halves to even) within [-128, 127].
-// Throws sdk::Failed: a weight that is no number.
+// Both throw sdk::Failed where a weight or a scale is not finite.
 void pack_row(const float* w, uint32_t k, uint8_t* row);
+void take_row(const uint8_t* stored, uint32_t k, uint8_t* row);  // of sdk::kInt8Rows
 
 }  // namespace tenon::int8wo

@@ -23,7 +23,7 @@ struct Int8Row {
   }
 };
 constexpr RowFormat kFormats[] = {row_format<Int8Row>()};
-constexpr KernelTable kTable{&tile_product, kFormats, 1};
+constexpr KernelTable kTable{kRowOps, &tile_product, kFormats, 1};
 
 }  // namespace
 }  // namespace tenon::int8wo

@@ -8,7 +8,7 @@ namespace {
 
 using namespace sdk::cpu;
 constexpr RowFormat kFormats[] = {row_format<F32Row>(), row_format<F16Row>(), row_format<Bf16Row>()};
-constexpr KernelTable kTable{&tile_product, kFormats, sizeof(kFormats) / sizeof(kFormats[0])};
+constexpr KernelTable kTable{kRowOps, &tile_product, kFormats, sizeof(kFormats) / sizeof(kFormats[0])};
 
 }  // namespace
 }  // namespace tenon::none

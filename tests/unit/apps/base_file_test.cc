@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint32_t kVocab = 5, kContext = 4;
+constexpr uint32_t kVocab = 5, kContext = 5;
 constexpr size_t kHeader = 96, kRow = 12 + 2 * kVocab;
 
 CodedRow row(int32_t top) {
@@ -117,9 +117,10 @@ TEST(BaseFile, MalformedIsAnErrorThatSaysHow) {
   const TempFolder folder;
   const std::string bytes = TempFolder::bytes(written(folder));
   EXPECT_THAT(problem_of(folder, with(bytes, 0, 'G')), HasSubstr("does not begin with TENONKLD"));
-  EXPECT_THAT(problem_of(folder, with<uint32_t>(bytes, 8, 2)), HasSubstr("version 2; this program reads version 1"));
+  EXPECT_THAT(problem_of(folder, with<uint32_t>(bytes, 8, 1)), HasSubstr("version 1; this program reads version 2"));
   for (const uint32_t vocab : {0U, 4U, 6U, 0xFFFFFFFFU}) EXPECT_NE(problem_of(folder, with(bytes, 12, vocab)), "");
-  for (const uint32_t context : {0U, 1U, 6U, 0xFFFFFFFFU}) EXPECT_NE(problem_of(folder, with(bytes, 16, context)), "");
+  for (const uint32_t context : {0U, 1U, 2U, 8U, 0xFFFFFFFFU})
+    EXPECT_NE(problem_of(folder, with(bytes, 16, context)), "");
   for (const uint64_t positions : {uint64_t{0}, uint64_t{2}, uint64_t{5}, UINT64_MAX / kRow + 1, UINT64_MAX})
     EXPECT_NE(problem_of(folder, with(bytes, 24, positions)), "") << positions;
   const size_t second = kHeader + kRow;

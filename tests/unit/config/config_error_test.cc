@@ -40,8 +40,8 @@ TEST(ConfigErrors, UnknownKeyNamesTheNearest) {
       "p.toml:2:1: error: kv_cache.static: unknown key \"capacty\"; did you mean \"capacity\" (int: 0 to 2147483647 "
       "tokens; default 0)?");
   EXPECT_EQ(errors("[trace]\nverbosity = 3\n"),
-            "p.toml:2:1: error: trace: unknown key \"verbosity\"; it takes \"path\", \"skip_steps\", \"steps\" and "
-            "\"buffer\"");
+            "p.toml:2:1: error: trace: unknown key \"verbosity\"; it takes \"path\", \"skip_steps\", \"steps\", "
+            "\"buffer\", \"slow_step_ms\", \"keep_steps\" and \"kernels\"");
   EXPECT_THAT(errors("[quantization]\noverrides = []\n"), HasSubstr("did you mean \"override\" (an array of tables)?"));
   EXPECT_THAT(errors("[sampler]\nchain = [{use = \"top_k\", K = 1}]\n"),
               StartsWith("p.toml:2:26: error: sampler.top_k: unknown key \"K\""));

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <thread>
 
 namespace tenon {
@@ -42,6 +43,30 @@ std::string error_of(const std::function<void()>& f, ErrorCode code) {
 }
 
 const std::vector<std::string> kGreedy = {"sampler.chain=[]", "sampler.select=greedy"};
+
+// In kB.
+uint64_t locked_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    uint64_t kb = 0;
+    if (word == "VmLck:" && status >> kb) return kb;
+  }
+  return 0;
+}
+
+TEST(Weights, AreLockedInMemoryOrTheLimitIsNamed) {
+  for (const char* scheme : {"gguf", "int8wo"}) {  // mapped, allocated
+    const auto engine = open(kTiny, {"weights.lock=true", std::string("quantization.use=") + scheme});
+    try {
+      engine->load();
+      EXPECT_GE(locked_memory(), 64u);
+      EXPECT_EQ(engine->generate(request(prompt(5), 5)).tokens.size(), 5u);
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), testing::AllOf(HasSubstr("weights.lock"), HasSubstr("ulimit -l")));
+    }
+  }
+  EXPECT_EQ(locked_memory(), 0u);
+}
 
 class Plan : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
 

@@ -1,91 +1,143 @@
 // Rows of x in int8, their integer products, and SiLU.
-#include "tenon/sdk/cpu/int8_activations.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "kernel_tables.h"
 #include "tenon/sdk/cpu/activation.h"
+#include "tenon/sdk/cpu/packed_rows.h"
 
 namespace tenon::test {
 namespace {
 
-using sdk::cpu::Int8Table;
-using sdk::cpu::kInt8Block;
+using sdk::cpu::kGroupRows, sdk::cpu::kInt8Block, sdk::cpu::PackedTable, sdk::cpu::Packing, sdk::cpu::RowOps;
 
 struct Rows {
+  Rows(const RowOps& ops, const std::vector<float>& x, uint32_t width) : k(width), q(x.size()) {
+    const size_t blocks = x.size() / kInt8Block;
+    scale.resize(blocks), sum.resize(blocks), negative32.resize(blocks), negative16.resize(2 * blocks);
+    for (size_t at = 0; at < x.size(); at += k) {
+      const size_t b = at / kInt8Block;
+      ops.quantize(&x[at], k, {&q[at], &scale[b], &sum[b], &negative32[b], &negative16[2 * b]});
+    }
+  }
+  sdk::cpu::Int8Rows from(uint32_t row) const {
+    const size_t b = size_t{row} * k / kInt8Block;
+    return {k, &q[b * kInt8Block], &scale[b], &sum[b], &negative32[b], &negative16[2 * b]};
+  }
+  uint32_t k;
   std::vector<int8_t> q;
   std::vector<float> scale, sum;
+  std::vector<int32_t> negative32, negative16;
 };
-Rows quantized(const std::vector<float>& x, uint32_t k) {
-  Rows r;
-  r.q.resize(x.size()), r.scale.resize(x.size() / kInt8Block), r.sum.resize(x.size() / kInt8Block);
-  for (size_t at = 0; at < x.size(); at += k) {
-    sdk::cpu::quantize_activations(&x[at], k, &r.q[at], &r.scale[at / kInt8Block], &r.sum[at / kInt8Block]);
-  }
-  return r;
+Rows quantized(const std::vector<float>& x) {
+  return {gguf::kScalarKernels.ops, x, static_cast<uint32_t>(x.size())};
 }
 
-TEST(Int8Activations, AreOffByHalfAStep) {
+TEST(Int8Rows, AreOffByHalfAStep) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal(0, 3);
   std::vector<float> x(32 * 50);
   for (float& v : x) v = normal(random);
-  const Rows r = quantized(x, static_cast<uint32_t>(x.size()));
+  const Rows r = quantized(x);
   for (size_t i = 0; i < x.size(); ++i) {
     EXPECT_LE(std::abs(static_cast<float>(r.q[i]) * r.scale[i / 32] - x[i]), r.scale[i / 32] * 0.50001F);
   }
   for (size_t b = 0; b < 50; ++b) {
-    int sum = 0, largest = 0;
-    for (size_t i = 32 * b; i < 32 * b + 32; ++i) sum += r.q[i], largest = std::max(largest, std::abs(int{r.q[i]}));
-    EXPECT_EQ(r.sum[b], r.scale[b] * static_cast<float>(sum));
+    int half[2] = {}, largest = 0;
+    for (size_t i = 0; i < 32; ++i)
+      half[i / 16] += r.q[32 * b + i], largest = std::max(largest, std::abs(int{r.q[32 * b + i]}));
+    EXPECT_EQ(r.sum[b], r.scale[b] * static_cast<float>(half[0] + half[1]));
+    EXPECT_EQ(r.negative32[b], -half[0] - half[1]);
+    EXPECT_EQ(r.negative16[2 * b], -half[0]);
+    EXPECT_EQ(r.negative16[2 * b + 1], -half[1]);
     EXPECT_EQ(largest, 127);
   }
 }
 
-TEST(Int8Activations, ZerosSubnormalsAndInfinities) {
+TEST(Int8Rows, OfZerosSubnormalsAndInfinities) {
   for (const float v : {0.0F, -0.0F, 1e-45F, 1e-40F}) {
-    const Rows r = quantized(std::vector<float>(32, v), 32);
+    const Rows r = quantized(std::vector<float>(32, v));
     EXPECT_TRUE(std::isfinite(r.sum[0]));
     EXPECT_LE(std::abs(r.scale[0]), 1e-40F);
   }
-  const Rows largest = quantized(std::vector<float>(32, -3.4e38F), 32);
+  const Rows largest = quantized(std::vector<float>(32, -3.4e38F));
   EXPECT_EQ(largest.q[0], -127);
   for (const float v : {INFINITY, -INFINITY, NAN}) {
     std::vector<float> x(32, 1.0F);
     x[7] = v;
-    const Rows r = quantized(x, 32);
+    const Rows r = quantized(x);
     EXPECT_TRUE(std::isnan(r.scale[0]) && std::isnan(r.sum[0]));
   }
 }
 
-std::vector<std::pair<std::string, const Int8Table*>> int8_tables() {
-  std::vector<std::pair<std::string, const Int8Table*>> all{{"scalar", &gguf::kScalarInt8}};
-  if ((machine_isa() & TENON_ISA_AVX2) != 0) all.emplace_back("avx2", &gguf::kAvx2Int8);
-  if ((machine_isa() & TENON_ISA_AVX512_VNNI) != 0) all.emplace_back("avx512vnni", &gguf::kAvx512VnniInt8);
+TEST(RowOps, SameBitsOnEveryInstructionSet) {
+  constexpr uint32_t kWidth = 1056;
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0, 20);
+  std::vector<float> x(kWidth), weight(kWidth);
+  for (float& v : x) v = normal(random);
+  for (float& v : weight) v = normal(random);
+  std::fill(x.begin() + 64, x.begin() + 96, 0.0F);
+  x[1] = 1e-42F, x[40] = 3e38F, x[100] = NAN, x[140] = -INFINITY;
+  const RowOps& scalar = gguf::kScalarKernels.ops;
+  const Rows want(scalar, x, kWidth);
+  for (const uint32_t n : {1u, 7u, 8u, 33u, 99u, kWidth}) {
+    for (const auto& [name, table] : gguf_tables()) {
+      SCOPED_TRACE(testing::Message() << name << ", " << n);
+      const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
+        for (size_t i = 0; i < a.size(); ++i) {
+          if (std::isnan(a[i]) ? !std::isnan(b[i]) : a[i] != b[i]) return false;
+        }
+        return true;
+      };
+      std::vector<float> a(n), b(n), gate(x.begin(), x.begin() + n), other = gate;
+      scalar.rms_norm(x.data() + 200 % n, weight.data(), n - 200 % n, 1e-5F, a.data());
+      table->ops.rms_norm(x.data() + 200 % n, weight.data(), n - 200 % n, 1e-5F, b.data());
+      EXPECT_TRUE(same(a, b));
+      scalar.silu_mul(gate.data(), weight.data(), n), table->ops.silu_mul(other.data(), weight.data(), n);
+      EXPECT_TRUE(same(gate, other));
+      const Rows got(table->ops, x, kWidth);
+      EXPECT_EQ(got.q, want.q);
+      EXPECT_TRUE(same(got.scale, want.scale) && same(got.sum, want.sum));
+      EXPECT_EQ(got.negative32, want.negative32);
+      EXPECT_EQ(got.negative16, want.negative16);
+    }
+  }
+}
+
+std::vector<std::pair<std::string, const PackedTable*>> packed_tables() {
+  std::vector<std::pair<std::string, const PackedTable*>> all{{"scalar", &gguf::kScalarPacked}};
+  if ((machine_isa() & TENON_ISA_AVX2) != 0) all.emplace_back("avx2", &gguf::kAvx2Packed);
+  if ((machine_isa() & TENON_ISA_AVX512_VNNI) != 0) all.emplace_back("avx512vnni", &gguf::kAvx512VnniPacked);
   return all;
 }
 
-class Int8Products : public testing::TestWithParam<tenon_format> {};
+class PackedProducts : public testing::TestWithParam<tenon_format> {};
 
-TEST_P(Int8Products, EqualProductsOfTheRoundedRows) {
-  constexpr uint32_t kRows = 7, kColumns = 9, kWidth = 224;
+TEST_P(PackedProducts, EqualProductsOfTheRoundedRows) {
+  constexpr uint32_t kRows = 15, kColumns = 41, kWidth = 768, kStride = 48;
+  const Packing& packing = *sdk::cpu::packing_of(GetParam());
   std::mt19937 random(2);
   std::normal_distribution<float> normal;
   std::vector<float> x(kRows * kWidth);
   for (float& v : x) v = normal(random);
-  const Rows rows = quantized(x, kWidth);
+  std::fill(x.begin(), x.begin() + 64, 127.0F);  // the largest sums
+  const Rows rows(gguf::kScalarKernels.ops, x, kWidth);
   std::vector<uint8_t> weights = random_rows(GetParam(), kColumns, kWidth, 0.1F, random);
-  std::fill(weights.begin() + 8, weights.begin() + 18, uint8_t{0x80});  // -128 times anything
-  const size_t row_bytes = weights.size() / kColumns;
+  const size_t row_bytes = weights.size() / kColumns, header = GetParam() == TENON_Q4_K   ? 16
+                                                               : GetParam() == TENON_Q4_1 ? 4
+                                                                                          : 2;
+  if (GetParam() != TENON_Q6_K) std::fill_n(weights.begin() + static_cast<std::ptrdiff_t>(header), 16, uint8_t{0x80});
+  std::vector<uint8_t> store(packing.bytes_of_row(kWidth) * kStride);
+  for (uint32_t c = 0; c < kColumns; ++c) sdk::cpu::pack_row(packing, &weights[c * row_bytes], kWidth, c, store.data());
   std::vector<float> first;
-  for (const auto& [name, table] : int8_tables()) {
+  for (const auto& [name, table] : packed_tables()) {
     SCOPED_TRACE(name);
-    const auto product = table->find(GetParam())->product;
-    std::vector<float> y(kRows * kColumns, NAN), w(kWidth);
-    product({weights.data(), row_bytes, kColumns, kRows, kWidth, rows.q.data(), rows.scale.data(), rows.sum.data(),
-             y.data(), kColumns});
+    const auto product = table->find(packing.code)->product;
+    const size_t group_bytes = kGroupRows * packing.bytes_of_row(kWidth);
+    std::vector<float> y(kRows * kStride, NAN), w(kWidth);
+    product({store.data(), group_bytes, kColumns, kRows, rows.from(0), y.data(), kStride});
     for (uint32_t r = 0; r < kRows; ++r) {
       for (uint32_t c = 0; c < kColumns; ++c) {
         sdk::cpu::unpack_row(GetParam(), &weights[c * row_bytes], kWidth, w.data());
@@ -95,27 +147,27 @@ TEST_P(Int8Products, EqualProductsOfTheRoundedRows) {
           const double p = double{w[i]} * rows.q[at] * double{rows.scale[at / 32]};
           sum += p, size += std::abs(p);
         }
-        ASSERT_NEAR(double{y[r * kColumns + c]}, sum, 2e-6 * size) << "row " << r << " column " << c;
+        ASSERT_NEAR(double{y[r * kStride + c]}, sum, 4e-6 * size) << "row " << r << " column " << c;
       }
-      std::vector<float> alone(kColumns, NAN);
-      product({weights.data(), row_bytes, kColumns, 1, kWidth, &rows.q[r * kWidth], &rows.scale[r * kWidth / 32],
-               &rows.sum[r * kWidth / 32], alone.data(), kColumns});
-      ASSERT_TRUE(std::equal(alone.begin(), alone.end(), y.begin() + r * kColumns)) << "row " << r;
+      std::vector<float> alone(kStride, NAN);
+      product({store.data(), group_bytes, kColumns, 1, rows.from(r), alone.data(), kStride});
+      ASSERT_TRUE(std::equal(alone.begin(), alone.begin() + kColumns, y.begin() + r * kStride)) << "row " << r;
     }
+    for (uint32_t r = 0; r < kRows; ++r) std::fill_n(y.begin() + r * kStride + kColumns, kStride - kColumns, 0.0F);
     if (first.empty()) first = y;
     EXPECT_EQ(y, first);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Int8Products,
-                         testing::Values(TENON_Q4_0, TENON_Q4_1, TENON_Q5_0, TENON_Q5_1, TENON_Q8_0),
+INSTANTIATE_TEST_SUITE_P(Formats, PackedProducts,
+                         testing::Values(TENON_Q4_0, TENON_Q4_1, TENON_Q8_0, TENON_Q4_K, TENON_Q6_K),
                          [](const auto& param) { return std::string(tenon_format_name(param.param)); });
 
 TEST(Silu, EqualsItsFormula) {
   for (int i = -7000; i <= 7000; ++i) {
     const float a = static_cast<float>(i) / 70;
     const double exact = double{a} / (1 + std::exp(-double{a}));
-    EXPECT_NEAR(double{sdk::cpu::silu(a)}, exact, 1e-6 * std::abs(exact) + 1e-35) << a;
+    EXPECT_NEAR(double{sdk::cpu::silu(a)}, exact, 1e-6 * std::abs(exact) + 2e-36) << a;
   }
   EXPECT_EQ(sdk::cpu::silu(0), 0);
   EXPECT_TRUE(std::isnan(sdk::cpu::silu(NAN)));

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <numeric>
 
 #include "temp_folder.h"
@@ -147,6 +148,34 @@ TEST(TraceStats, PassOnWhatTheTraceSaysOfItself) {
       trace_stats(two_steps().read(R"("dropped_records":3,"problem":"no kernels: x")"), GroupBy::kOp);
   EXPECT_THAT(stats.notices, testing::Contains(HasSubstr("3 records")));
   EXPECT_THAT(stats.notices, testing::Contains("no kernels: x"));
+}
+
+// Files that are damaged in every way the fuzzers know: an answer or an error, and what is merged can be read again.
+TEST(TraceStats, OfDamagedFilesAreSumsOrErrors) {
+  const TempFolder folder;
+  size_t read = 0;
+  for (const char* corpus : {"trace_file", "trace_check"}) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(TENON_SOURCE_DIR "/tests/fuzz/corpus/" + std::string(corpus))) {
+      SCOPED_TRACE(entry.path());
+      std::vector<TraceFile> traces;
+      try {
+        traces.push_back(read_trace(entry.path()));
+        traces.push_back(read_trace(entry.path()));
+      } catch (const Error&) {
+        continue;
+      }
+      ++read;
+      uint64_t calls = 0;
+      for (const GroupStats& g : trace_stats(traces[0], GroupBy::kOp).groups) calls += g.calls;
+      EXPECT_EQ(calls, step_ops(traces[0]).ops.size());
+      for (const OpChange& c : compare_traces(traces[0], traces[1])) EXPECT_EQ(c.verdict, OpChange::Verdict::kSame);
+      const std::string path = folder.file("merged.json");
+      merge_traces(traces, std::vector<std::string>{"a", "b"}, path);
+      EXPECT_EQ(read_trace(path).slices.size(), 2 * traces[0].slices.size());
+    }
+  }
+  EXPECT_GT(read, 5u);
 }
 
 TEST(Percentile, IsTheNearestRank) {

@@ -69,6 +69,7 @@ struct PipelineConfig {
   Execution execution = Execution::kAuto;
   std::vector<PluginConfig> plugins;
   ModelConfig model;
+  bool lock_weights = false;  // in the host's memory
   ComponentConfig device;
   uint32_t device_index = 0;
   ComponentConfig quantization;

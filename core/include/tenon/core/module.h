@@ -66,9 +66,9 @@ struct AttentionDecl {
   uint32_t q_heads = 0, kv_heads = 0, head_dim = 0;
   uint32_t window = 0;
   float scale = 1, softcap = 0;
-  VectorId rope = 0;           // table (positions, rotated / 2, 2) of (cos, sin)
-  uint32_t rotated = 0;        // dimensions of a head
-  bool interleaved = false;    // pairs (2i, 2i + 1), else (i, i + rotated / 2)
+  VectorId rope = 0;                // table (positions, rotated / 2, 2) of (cos, sin)
+  uint32_t rotated = 0;             // dimensions of a head
+  bool interleaved = false;         // pairs (2i, 2i + 1), else (i, i + rotated / 2)
   std::optional<Norm> q_norm = {};  // with k_norm: per head
   std::optional<Norm> k_norm = {};
 };
@@ -124,12 +124,21 @@ class Model {
 };
 
 // An architecture as the registry lists it.
+// A model in the other convention of names, order of rows and description: GGUF's for a Hugging Face model, and the
+// other way round. Borrows the weights that it was made of.
+struct Translation {
+  std::unique_ptr<Weights> weights;  // without the tokenizer
+  std::string config;                // config.json's text for Hugging Face's
+};
+
 struct ModelKind {
   std::string_view name;  // the value in TOML
   std::string_view doc;
   bool (*claims)(const Weights& weights);  // by the architecture that the weights name
   ModelInfo (*describe)(const Weights& weights);
   std::unique_ptr<Model> (*build)(const Weights& weights, Declarations& declare);
+  // Throws Error(kModel) that names what has no counterpart.
+  Translation (*translate)(const Weights& weights);
 };
 
 std::span<const ModelKind> builtin_models();

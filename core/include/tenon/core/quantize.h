@@ -1,4 +1,4 @@
-// Model files made of model files: a GGUF file written anew with its matrices in other formats.
+// Model files made of model files: weights written anew in other formats, as GGUF or as safetensors.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,18 @@
 namespace tenon {
 
 // What matrices can be written as.
-struct GgufScheme {
-  std::string_view name;  // as ggml has it: "Q8_0"
-  tenon_format format;
-  uint32_t file_type;  // GGUF's general.file_type of a file mostly of it
+struct QuantizeScheme {
+  std::string_view name;  // as ggml has it ("Q8_0"), or the quantization component ("int4wo")
+  tenon_format format;    // of int4wo: in groups of 64
+  uint32_t file_type;     // GGUF's general.file_type of a file mostly of it
+  bool gguf, safetensors;
 };
-std::span<const GgufScheme> gguf_schemes();
-// By its name in upper or lower case. Throws Error(kUsage) that lists the names.
-const GgufScheme& gguf_scheme(std::string_view name);
+std::span<const QuantizeScheme> quantize_schemes();
+// The format of a scheme, its name in upper or lower case; `group`: weights a group of int4wo. Throws Error(kUsage)
+// that lists the names, or the groups.
+tenon_format quantize_format(std::string_view name, uint32_t group = 64);
 
-struct GgufOverride {
+struct QuantizeOverride {
   std::string match;  // glob over tensor names
   tenon_format format = TENON_FORMAT_NONE;
 };
@@ -36,9 +38,9 @@ struct QuantizeProgress {
 };
 
 struct QuantizeOptions {
-  tenon_format format = TENON_Q8_0;          // one of gguf_schemes()
-  std::vector<GgufOverride> overrides = {};  // the last that matches holds
-  bool replace = false;                      // a file that is there
+  tenon_format format = TENON_Q8_0;              // of quantize_format()
+  std::vector<QuantizeOverride> overrides = {};  // the last that matches holds
+  bool replace = false;                          // a file that is there; never a folder
   // Called every few milliseconds of work. What it throws ends the work, and nothing is left of the file.
   std::function<void(const QuantizeProgress&)> progress = {};
 };
@@ -59,15 +61,27 @@ struct QuantizeReport {
   std::vector<QuantizeException> exceptions;
 };
 
-// Writes `output` (GGUF version 3, one file) from the GGUF model `input`, of a split one any part. Metadata is copied
-// byte for byte but for general.file_type, general.quantization_version and the keys of a split. Tensors of one
-// dimension are stored as F32 where they were plain floats, matrices as the options say, and as F16 where the rows are
-// no whole number of blocks; tensors that are no floats, and those that are in the wanted format already, are copied.
-// Holds a few MB at a time. `output` appears complete or not at all, by a temporary file beside it.
-// Throws Error(kUsage) for a file that is there and may not be replaced, and for an override that matches no matrix;
-// Error(kModel) for an input that is no GGUF, and for weights that are NaN, infinite or beyond the format's range, with
-// their place; Error(kIo) for what cannot be read or written.
-QuantizeReport quantize_gguf(const std::string& input, const std::filesystem::path& output,
-                             const QuantizeOptions& options);
+// Whether a format makes a folder of safetensors (int8wo, int4wo) and not a GGUF file.
+bool makes_folder(tenon_format format);
+
+// Writes the model `input` (GGUF, of a split one any part; a Hugging Face folder) anew, with its matrices as the
+// options say, tokenizer and description along. What it writes reads back to the same bits. Holds a few MB at a time.
+//
+// A format of GGUF makes one file, version 3. Of a GGUF input metadata is copied byte for byte but for
+// general.file_type, general.quantization_version and the keys of a split; a Hugging Face folder is translated: names,
+// order of the rows of Q and K, description, tokenizer. Tensors of one dimension are stored as F32 where they were
+// plain floats, matrices as F16 where their rows are no whole number of blocks; tensors that are no floats, and those
+// that are in the wanted format already, are copied.
+//
+// int8wo and int4wo make a folder: model.safetensors (see docs/quality.md for names and types), config.json and the
+// tokenizer's files; of a GGUF input names and description are translated and the tokenizer goes into tokenizer.gguf.
+// What is no matrix is copied.
+//
+// `output` appears complete or not at all, even where the process is killed.
+// Throws Error(kUsage) for an output that is there and may not be replaced, and for an override that matches no matrix
+// or does not fit the kind of file; Error(kModel) for an input that cannot be translated, and for weights that are NaN,
+// infinite or beyond the format's range, with their place; Error(kIo) for what cannot be read or written.
+QuantizeReport quantize_model(const std::string& input, const std::filesystem::path& output,
+                              const QuantizeOptions& options);
 
 }  // namespace tenon

@@ -98,9 +98,9 @@ struct TokenizerKind {
 
 std::span<const TokenizerKind> builtin_tokenizers();
 
-// The tokenizer of an open model: GGUF metadata, or tokenizer.json or tokenizer.model beside Hugging Face weights.
-// Weights without a file (synthetic) get the tokenizer "ids". Throws Error(kModel) that names file and key, what was
-// found and what is supported; Error(kIo) for what cannot be read.
+// The tokenizer of an open model: GGUF metadata, or tokenizer.json, tokenizer.model or tokenizer.gguf (the metadata of
+// a GGUF file) beside Hugging Face weights. Weights without a file (synthetic) get the tokenizer "ids". Throws
+// Error(kModel) that names file and key, what was found and what is supported; Error(kIo) for what cannot be read.
 std::unique_ptr<Tokenizer> make_tokenizer(const Weights& weights);
 // The same for a Hugging Face folder without weights.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::filesystem::path& folder);

@@ -61,6 +61,8 @@ class Weights {
   virtual std::optional<tenon_generated> generated(const WeightTensor&, uint64_t, uint64_t) const { return {}; }
   // A hint that the mapped bytes are wanted soon: starts paging them in and returns at once.
   virtual void prefetch(const WeightTensor&) const {}
+  // A hint that these mapped bytes are not wanted soon: they stay readable, but are paged in anew.
+  virtual void release(const WeightTensor&, uint64_t /*offset*/, uint64_t /*bytes*/) const {}
 };
 
 // What only some readers look at.

@@ -1,15 +1,19 @@
-// A file that appears under its name only when it is whole, plain or gzipped, and whose first bytes can be filled in
-// last.
+// A file that appears under its name only when it is whole (tenon/core/atomic_file.h), plain or gzipped, and whose
+// first bytes can be filled in last.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "tenon/core/error.h"
 
 struct z_stream_s;
+namespace tenon {
+class AtomicFile;
+}
 
 namespace tenon::profiler {
 
@@ -24,7 +28,7 @@ struct OutputFileOptions {
 class OutputFile {
  public:
   // Leaves `head_size` blanks (1 to 65535) at the front. Throws Error(kIo).
-  OutputFile(std::string path, size_t head_size, OutputFileOptions options = {});
+  OutputFile(const std::string& path, size_t head_size, OutputFileOptions options = {});
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -40,16 +44,13 @@ class OutputFile {
  private:
   void deflate_bytes(std::string_view bytes, int mode);
   void put(std::string_view bytes);
-  void put_at(std::string_view bytes, int64_t offset);
-  void fail(const std::string& doing, int error);
+  void put_at(std::string_view bytes, uint64_t offset);
+  void keep(const char* doing, std::error_code error);
 
   OutputFileOptions options_;
-  std::string path_;
   std::string part_path_;
-  size_t head_size_;
-  int fd_ = -1;
   bool gzip_;
-  bool done_ = false;
+  std::unique_ptr<AtomicFile> file_;
   uint64_t written_ = 0;
   std::unique_ptr<z_stream_s> stream_;
   unsigned long body_crc_ = 0;

@@ -112,8 +112,9 @@ __device__ __forceinline__ Output load_output(const MatvecArgs& a, const MatvecP
 
 }  // namespace detail
 
+// More than 4 rows take the registers of two blocks.
 template <class F, int kTiles, int N, bool kShared>
-__global__ void __launch_bounds__(kMatvecThreads, 2)
+__global__ void __launch_bounds__(kMatvecThreads, N == 1 ? 2 : 1)
     matvec_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
   constexpr uint32_t kRows = kShared ? 1 : 4 * N, kOutputs = kTiles * kTileRows * kRows;
   extern __shared__ __align__(128) uint8_t memory[];
@@ -265,7 +266,7 @@ __global__ void __launch_bounds__(kMatvecThreads)
   }
 }
 
-// How a product is launched. kTiles: of a group, when there are up to 4 rows.
+// How a product is launched. kTiles: of a group.
 template <class F, int kTiles = 2>
 class Matvec {
  public:
@@ -277,8 +278,8 @@ class Matvec {
     if (in_shared<kTiles>(a)) return run<kTiles, 1, true>(a, p, launch);
     if (in_shared<1>(a)) return run<1, 1, true>(a, p, launch);
     if (a.rows <= 4) return prepare_and_run<kTiles, 1>(a, p, launch);
-    if (a.rows <= 8) return prepare_and_run<1, 2>(a, p, launch);
-    prepare_and_run<1, 4>(a, p, launch);
+    if (a.rows <= 8) return prepare_and_run<kTiles, 2>(a, p, launch);
+    prepare_and_run<kTiles, 4>(a, p, launch);
   }
 
  private:

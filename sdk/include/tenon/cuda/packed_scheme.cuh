@@ -19,6 +19,7 @@
 #include "tenon/cuda/matvec.cuh"
 #include "tenon/cuda/unpack.cuh"
 #include "tenon/sdk/quantization.h"
+#include "tenon/sdk/quantized_rows.h"
 
 namespace tenon::cuda {
 
@@ -44,19 +45,20 @@ inline uint32_t taken_of(const std::vector<tenon_fop>& ops, bool halves) {
 }
 
 inline void check_source(tenon_format format, int64_t in_dim, bool (*reads)(tenon_format)) {
-  const std::string name = tenon_format_name(format);
+  const std::string name = sdk::format_name(format);
   if (!reads(format)) {
-    std::string readable = "; readable are f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 and q2_k to q6_k";
+    std::string readable = sdk::advice_on(format);
+    if (!readable.empty()) throw sdk::Refused("a matrix stored as " + name + readable);
+    readable = "; readable are f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 and q2_k to q6_k";
     if (!reads(TENON_Q8_0)) {
       readable = "; on a GPU this scheme reads f32, f16 and bf16";
       if (format > TENON_GGUF_FORMATS) readable += "; quantization.use = \"gguf\" multiplies GGUF's blocks as they are";
     }
     throw sdk::Refused("a matrix stored as " + name + readable);
   }
-  const uint32_t block = tenon_format_block(format).elements;
-  if (in_dim % block != 0) {
-    throw sdk::Refused("a width of " + std::to_string(in_dim) + " is not whole blocks of " + std::to_string(block) +
-                       " (" + name + ")");
+  if (sdk::row_bytes(format, static_cast<uint64_t>(in_dim)) == 0) {
+    throw sdk::Refused("a width of " + std::to_string(in_dim) + " is not whole blocks of " +
+                       std::to_string(tenon_format_block(format).elements) + " (" + name + ")");
   }
 }
 

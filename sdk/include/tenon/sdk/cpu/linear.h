@@ -1,9 +1,10 @@
 // The product of a site (linear_site.h) as an operation, and rows of its first matrix.
 //
-// A product op has one or two phases: RMSNorm of the rows, if claimed, and their conversion to int8, if wanted, into
-// scratch; then chunks of columns, each over all live rows. With activations in f32 one live row is multiplied by
-// weights as stored, several by columns unpacked once into thread scratch. Claimed behind the product: BIAS and ADD
-// before and after one SILU_MUL, whose chunks compute both halves of the columns.
+// A product op of several rows has one or two phases: RMSNorm of the rows, if claimed, and their conversion to int8, if
+// the weights are packed for it, into scratch; then chunks of columns, each over all live rows. Of a single row every
+// thread prepares its own copy, which is sooner done than waited for. With activations in f32 one live row is
+// multiplied by weights as stored, several by columns unpacked once into thread scratch. Claimed behind the product:
+// BIAS and ADD before and after one SILU_MUL, whose chunks compute both halves of the columns.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,7 @@ inline LinearArgs linear_args(const LinearSite& site, Isa isa, const tenon_linea
   const tenon_tensor x = rec.describe(call.x), y = rec.describe(call.y);
   const std::vector<tenon_fop> pro = ops_of(call.pro), epi = ops_of(call.epi);
   LinearArgs a{};
-  a.isa = isa, a.int8 = site.int8_activations ? 1 : 0, a.n_mats = static_cast<uint32_t>(site.mats.size()), a.k = site.k;
+  a.isa = isa, a.activations = site.activations, a.n_mats = static_cast<uint32_t>(site.mats.size()), a.k = site.k;
   a.rows = static_cast<uint32_t>(y.dim[0]);
   a.x_stride = x.stride[0] / 4, a.y_stride = y.stride[0] / 4;
   operands = {{call.y, TENON_WRITE},
@@ -80,14 +81,13 @@ void record_linear(const LinearSite& site, Isa isa, const tenon_linear_call& cal
   const auto n = static_cast<double>(columns), k = static_cast<double>(a.k);
   const double out = a.silu != 0 ? n / 2 : n;
   const std::initializer_list<uint32_t> plain = {chunks}, prepared = {a.rows, chunks};
-  const bool two = a.norm != 0 || a.int8 != 0;
+  const bool two = a.rows > 1 && PreparedRows::bytes(a) != 0;
   OpSpec spec{.name = a.rows == 1 ? "gemv" : "gemm", .operands = operands, .chunks = two ? prepared : plain};
   spec.cost.read[0] = static_cast<double>(site.bytes());
   spec.cost.read[1] = 4 * (k + (a.before + a.after) * out), spec.cost.written[1] = 4 * out;
   spec.cost.flops[1] = 2 * n * k;
-  const size_t tiles = size_t{kBlockRows} * 2 * a.chunk_columns;
-  spec.thread_scratch_bytes = (tiles + size_t{2} * a.group_columns * (padded(a.k) + 1)) * sizeof(float);
-  if (two) spec.scratch_bytes = a.int8 != 0 ? QuantizedRows::bytes(a) : size_t{a.rows} * a.k * sizeof(float);
+  spec.thread_scratch_bytes = ThreadLayout(a).end * sizeof(float);
+  if (two) spec.scratch_bytes = PreparedRows::bytes(a);
   rec.emit<&run_linear<Of>>(spec, a);
 }
 

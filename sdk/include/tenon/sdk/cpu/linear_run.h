@@ -2,13 +2,11 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <string>
 
-#include "tenon/sdk/cpu/activation.h"
-#include "tenon/sdk/cpu/int8_activations.h"
 #include "tenon/sdk/cpu/linear_site.h"
+#include "tenon/sdk/cpu/packed_rows.h"
 #include "tenon/sdk/cpu/row_kernels.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/recorder.h"
@@ -24,7 +22,7 @@ struct LinearArgs {
   uint32_t n_mats, k, rows;
   uint32_t chunk_columns, group_columns;  // of a chunk; unpacked at once
   uint32_t before, after, silu, norm;     // norm: operand of RMSNorm's weight, 0 = none
-  uint32_t int8;                          // activations in int8
+  Activations activations;
   float eps;
   int64_t x_stride, y_stride;  // elements
   uint32_t code[TENON_MAX_STORES], mat_rows[TENON_MAX_STORES];
@@ -36,57 +34,70 @@ enum : uint32_t { kY, kX, kLive, kStores };  // operands
 inline constexpr uint32_t kBlockRows = 48;           // of x at a time: a multiple of every kernel's
 inline constexpr size_t kUnpackedBytes = 512 << 10;  // of a group of columns: fits a second-level cache
 
-// Eight sums in double, so that the compiler may use vectors; always in the same order.
-inline void rms_norm(const float* x, const float* weight, uint32_t n, float eps, float* y) {
-  double lane[8] = {};
-  uint32_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    for (uint32_t l = 0; l < 8; ++l) lane[l] += static_cast<double>(x[i + l]) * static_cast<double>(x[i + l]);
-  }
-  for (uint32_t l = 0; i < n; ++i, ++l) lane[l] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  const double sum = ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
-  const auto scale = static_cast<float>(1 / std::sqrt(sum / n + static_cast<double>(eps)));
-  for (i = 0; i < n; ++i) y[i] = x[i] * scale * weight[i];
-}
-
-// The rows of x in int8, in scratch: codes, then scales, then sums.
-class QuantizedRows {
+// Rows of x as a product takes them, in scratch of the op or, of a single row, of the thread.
+class PreparedRows {
  public:
-  QuantizedRows(const LinearArgs& a, const Part& p) : k_(a.k), rows_(a.rows), base_(p.scratch<uint8_t>()) {}
-  static size_t bytes(const LinearArgs& a) { return a.rows * (a.k + size_t{2} * sizeof(float) * (a.k / kInt8Block)); }
-
-  int8_t* q(uint32_t row) const { return reinterpret_cast<int8_t*>(base_) + row * k_; }
-  float* scale(uint32_t row) const { return reinterpret_cast<float*>(base_ + rows_ * k_) + row * (k_ / kInt8Block); }
-  float* sum(uint32_t row) const { return scale(rows_) + row * (k_ / kInt8Block); }
+  PreparedRows(const LinearArgs& a, void* base) : a_(a), base_(static_cast<uint8_t*>(base)) {}
+  static size_t bytes(const LinearArgs& a) {
+    switch (a.activations) {
+      case Activations::kInt8:
+        return a.rows * (a.k + a.k / kInt8Block * size_t{20});
+      case Activations::kBf16:
+        return a.rows * padded(a.k) * sizeof(uint16_t);
+      default:
+        return a.norm != 0 ? a.rows * size_t{a.k} * sizeof(float) : 0;
+    }
+  }
+  const float* floats() const { return reinterpret_cast<const float*>(base_); }
+  uint16_t* bf16(uint32_t r) const { return reinterpret_cast<uint16_t*>(base_) + r * padded(a_.k); }
+  Int8Rows int8(uint32_t r) const {
+    const Int8Row first = int8_row(r);
+    return {a_.k, first.q, first.scale, first.sum, first.negative32, first.negative16};
+  }
+  // normed: a.k floats of the thread's own, unless x stays in f32.
+  void prepare(const Kernels& kernels, const Part& p, uint32_t r, float* normed) const {
+    const float* x = p.ptr<const float>(kX) + r * a_.x_stride;
+    if (a_.norm != 0) {
+      float* y = a_.activations == Activations::kF32 ? reinterpret_cast<float*>(base_) + size_t{r} * a_.k : normed;
+      kernels.f32->ops.rms_norm(x, p.ptr<const float>(a_.norm), a_.k, a_.eps, y);
+      x = y;
+    }
+    if (a_.activations == Activations::kInt8) kernels.f32->ops.quantize(x, a_.k, int8_row(r));
+    if (a_.activations == Activations::kBf16) kernels.bf16->convert(x, a_.k, bf16(r));
+  }
 
  private:
-  size_t k_;
-  uint32_t rows_;
+  Int8Row int8_row(uint32_t r) const {
+    const size_t blocks = a_.k / kInt8Block, all = a_.rows * blocks;
+    auto* words = reinterpret_cast<float*>(base_ + a_.rows * size_t{a_.k});
+    auto* negative = reinterpret_cast<int32_t*>(words + 2 * all);
+    return {reinterpret_cast<int8_t*>(base_) + r * size_t{a_.k}, words + r * blocks, words + all + r * blocks,
+            negative + r * blocks, negative + all + 2 * r * blocks};
+  }
+
+  const LinearArgs& a_;
   uint8_t* base_;
 };
 
-// Phase 0 of two: rows normalized, in int8, or both, into scratch.
-inline void prepare_row(const LinearArgs& a, const Part& p, uint32_t row) {
-  const float* x = p.ptr<const float>(kX) + row * a.x_stride;
-  if (a.norm != 0) {
-    float* y = a.int8 != 0 ? p.thread_scratch<float>() : p.scratch<float>() + size_t{row} * a.k;
-    rms_norm(x, p.ptr<const float>(a.norm), a.k, a.eps, y);
-    x = y;
-  }
-  if (a.int8 == 0) return;
-  const QuantizedRows out(a, p);
-  quantize_activations(x, a.k, out.q(row), out.scale(row), out.sum(row));
-}
+// Where things are in a thread's scratch, in floats; tiles are at its beginning.
+struct ThreadLayout {
+  explicit ThreadLayout(const LinearArgs& a)
+      : unpacked(size_t{kBlockRows} * 2 * a.chunk_columns),
+        normed(unpacked + (a.activations == Activations::kF32 ? size_t{2} * a.group_columns * (padded(a.k) + 1) : 0)),
+        row(normed + (a.activations != Activations::kF32 && a.norm != 0 ? a.k : 0)),
+        end(row + (a.rows == 1 ? PreparedRows::bytes(a) / sizeof(float) : 0)) {}
+  size_t unpacked, normed, row, end;
+};
 
 // One thread's work on the product's phase.
 class ChunkRunner {
  public:
-  ChunkRunner(const LinearArgs& args, const Kernels& kernels, const Part& part, uint32_t rows)
-      : a_(args), kernels_(kernels), part_(part), rows_(rows) {
-    x_ = a_.norm != 0 ? part.scratch<const float>() : part.ptr<const float>(kX);
+  ChunkRunner(const LinearArgs& args, const Kernels& kernels, const Part& part, uint32_t rows,
+              const PreparedRows& prepared)
+      : a_(args), kernels_(kernels), part_(part), rows_(rows), prepared_(prepared) {
+    x_ = a_.norm != 0 ? prepared.floats() : part.ptr<const float>(kX);
     x_stride_ = a_.norm != 0 ? a_.k : static_cast<size_t>(a_.x_stride);
-    tile_ = part.thread_scratch<float>();
-    unpacked_ = tile_ + size_t{kBlockRows} * 2 * a_.chunk_columns;
+    tile_ = part.thread_scratch<float>(), unpacked_ = tile_ + ThreadLayout(a_).unpacked;
     scale_ = unpacked_ + size_t{2} * a_.group_columns * padded(a_.k);
   }
 
@@ -100,15 +111,15 @@ class ChunkRunner {
       chunk -= chunks, first_column += n;
     }
     const uint32_t end = std::min((chunk + 1) * a_.chunk_columns, n);
-    const uint32_t step = rows_ == 1 || a_.int8 != 0 ? a_.chunk_columns : a_.group_columns;
+    const uint32_t step = rows_ == 1 || a_.activations != Activations::kF32 ? a_.chunk_columns : a_.group_columns;
     for (uint32_t c = chunk * a_.chunk_columns; c < end; c += step) {
       half_ = n;
       columns_ = std::min(step, end - c);
       column_ = first_column + c;
       span_[0] = span(mat, c);
       if (a_.silu != 0) span_[1] = a_.n_mats == 1 ? span(mat, n + c) : span(mat + 1, c);
-      if (a_.int8 != 0) {
-        int8_rows();
+      if (a_.activations != Activations::kF32) {
+        converted_rows();
       } else if (rows_ == 1) {
         one_row();
       } else {
@@ -152,14 +163,18 @@ class ChunkRunner {
     }
   }
 
-  void int8_rows() {
-    const QuantizedRows x(a_, part_);
+  void converted_rows() {
     for (uint32_t row = 0; row < rows_; row += kBlockRows) {
       const uint32_t n = std::min(kBlockRows, rows_ - row);
       for (uint32_t s = 0; s < spans(); ++s) {
-        kernels_.int8->find(span_[s].code)
-            ->product({span_[s].weights, span_[s].row_bytes, columns_, n, a_.k, x.q(row), x.scale(row), x.sum(row),
-                       tile(s), a_.chunk_columns});
+        const Span& from = span_[s];
+        if (a_.activations == Activations::kInt8) {
+          kernels_.packed->find(from.code)->product(
+              {from.weights, kGroupRows * from.row_bytes, columns_, n, prepared_.int8(row), tile(s), a_.chunk_columns});
+        } else {
+          kernels_.bf16->product({from.weights, from.row_bytes, columns_, n, a_.k, prepared_.bf16(row), padded(a_.k),
+                                  tile(s), a_.chunk_columns});
+        }
       }
       finish(row, n);
     }
@@ -199,7 +214,7 @@ class ChunkRunner {
         if (a_.silu != 0) add(a_.addend[i], row + r, half_ + column_, right);
       }
       if (a_.silu != 0) {
-        for (uint32_t c = 0; c < columns_; ++c) left[c] = silu(left[c]) * right[c];
+        kernels_.f32->ops.silu_mul(left, right, columns_);
       }
       for (uint32_t i = 0; i < a_.after; ++i) add(a_.addend[a_.before + i], row + r, column_, left);
       std::copy(left, left + columns_, part_.ptr<float>(kY) + (row + r) * a_.y_stride + column_);
@@ -210,6 +225,7 @@ class ChunkRunner {
   Kernels kernels_;
   const Part& part_;
   uint32_t rows_;
+  const PreparedRows& prepared_;
   const float* x_;
   size_t x_stride_;
   float *tile_, *unpacked_, *scale_;
@@ -220,12 +236,18 @@ class ChunkRunner {
 template <KernelsOf Of>
 void run_linear(const LinearArgs& a, const Part& p) {
   const uint32_t live = std::min(p.ptr<const uint32_t>(kLive)[0], a.rows);
-  if ((a.norm != 0 || a.int8 != 0) && p.phase() == 0) {
-    for (uint32_t r = p.begin(); r < std::min(p.end(), live); ++r) prepare_row(a, p, r);
+  const Kernels kernels = Of(a.isa);
+  const ThreadLayout at(a);
+  auto* own = p.thread_scratch<float>();
+  const bool prepares = PreparedRows::bytes(a) != 0, alone = a.rows == 1;
+  const PreparedRows prepared(a, alone ? own + at.row : p.scratch<void>());
+  if (prepares && !alone && p.phase() == 0) {
+    for (uint32_t r = p.begin(); r < std::min(p.end(), live); ++r) prepared.prepare(kernels, p, r, own + at.normed);
     return;
   }
   if (live == 0) return;
-  ChunkRunner runner(a, Of(a.isa), p, live);
+  if (prepares && alone) prepared.prepare(kernels, p, 0, own + at.normed);
+  ChunkRunner runner(a, kernels, p, live, prepared);
   for (uint32_t chunk = p.begin(); chunk < p.end(); ++chunk) runner.run(chunk);
 }
 
@@ -237,19 +259,23 @@ struct RowsArgs {
 };
 template <KernelsOf Of>
 void run_rows(const RowsArgs& a, const Part& p) {  // 0 y, 1 index, 2 live, 3 store
-  const RowFormat* format = Of(a.isa).f32->find(a.code);
+  const Packing* packing = packing_by_code(a.code);
   const uint32_t live = std::min(p.ptr<const uint32_t>(2)[0], a.rows);
+  const auto* store = p.ptr<const uint8_t>(3);
   auto* w = p.thread_scratch<float>();
   for (uint32_t r = p.begin(); r < std::min(p.end(), live); ++r) {
     const int32_t row = p.ptr<const int32_t>(1)[r];
     if (row < 0 || static_cast<uint32_t>(row) >= a.mat_rows) {
       throw Failed("row " + std::to_string(row) + " of an embedding of " + std::to_string(a.mat_rows) + " rows");
     }
-    const float scale = format->unpack(p.ptr<const uint8_t>(3) + static_cast<size_t>(row) * a.row_bytes, a.k, w);
     float* y = p.ptr<float>(0) + r * a.y_stride;
+    if (packing != nullptr) {
+      unpack_packed_row(*packing, store, a.k, static_cast<uint32_t>(row), y);
+      continue;
+    }
+    const float scale = Of(a.isa).f32->find(a.code)->unpack(store + static_cast<size_t>(row) * a.row_bytes, a.k, w);
     for (uint32_t i = 0; i < a.k; ++i) y[i] = w[i] * scale;
   }
 }
 
-// Wide chunks while there are enough of them for many threads.
 }  // namespace tenon::sdk::cpu::detail

@@ -24,6 +24,9 @@ class LinearScheme : public Quantization<T> {
     record_linear_rows<Of>(site, isa_, store[0], index, y, rec);
   }
 
+ protected:
+  Isa isa() const { return isa_; }
+
  private:
   Isa isa_;
 };

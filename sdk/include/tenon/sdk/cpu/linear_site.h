@@ -11,37 +11,49 @@
 #include "tenon/sdk/cpu/gguf_blocks.h"
 #include "tenon/sdk/cpu/row_kernels.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/quantized_rows.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::sdk::cpu {
 
-enum class Isa : uint32_t { kScalar, kAvx2, kAvx512, kAvx512Vnni };  // each has what those before it have
+enum class Isa : uint32_t { kScalar, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };  // each has what those before it have
 inline Isa isa_of(const tenon_device& device) {
   constexpr uint64_t kVnni = TENON_ISA_AVX512 | TENON_ISA_AVX512_VNNI;
-  if ((device.isa & kVnni) == kVnni) return Isa::kAvx512Vnni;
+  if ((device.isa & kVnni) == kVnni) {
+    return (device.isa & TENON_ISA_AVX512_BF16) != 0 ? Isa::kAvx512Bf16 : Isa::kAvx512Vnni;
+  }
   if ((device.isa & TENON_ISA_AVX512) != 0) return Isa::kAvx512;
   return (device.isa & TENON_ISA_AVX2) != 0 ? Isa::kAvx2 : Isa::kScalar;
 }
 // What a plugin has for each instruction set; the same formats in each, equal to the bit.
 struct Kernels {
   const KernelTable* f32;
-  const Int8Table* int8;  // nullptr: none
+  const PackedTable* packed = nullptr;  // nullptr: none
+  const Bf16Table* bf16 = nullptr;      // nullptr: none; only some instruction sets have one
 };
 using KernelsOf = Kernels (*)(Isa);
 
 struct StoredMatrix {
-  uint32_t code = 0;  // of its row format
+  uint32_t code = 0;  // of its row format, or a PackedCode
   uint32_t rows = 0;
   uint64_t row_bytes = 0;
 };
+// What rows of x are turned into. kInt8: for packed matrices; kBf16: for matrices in bf16.
+enum class Activations : uint32_t { kF32, kInt8, kBf16 };
+
 struct LinearSite {
-  std::vector<StoredMatrix> mats;  // store i holds matrix i, row by row
+  std::vector<StoredMatrix> mats;  // store i holds matrix i, row by row or packed
   uint32_t k = 0;
   bool in_place = false;
-  bool int8_activations = false;  // every matrix's format has an Int8Format
+  Activations activations = Activations::kF32;
+
+  bool packed() const { return activations == Activations::kInt8; }
 
   uint64_t columns() const;
   uint64_t bytes() const;
+  uint64_t store_bytes(const StoredMatrix& m) const {
+    return m.row_bytes * (packed() ? (m.rows + kGroupRows - 1) / kGroupRows * kGroupRows : m.rows);
+  }
 };
 
 inline uint64_t LinearSite::columns() const {
@@ -88,12 +100,14 @@ inline bool has_halves(const tenon_linear& s) {
 }
 
 namespace detail {
-inline void check_sources(const tenon_linear& s) {
+inline void check_sources(const tenon_linear& s, bool (*also)(tenon_format)) {
   for (uint32_t i = 0; i < s.n_mats; ++i) {
-    const std::string name = tenon_format_name(s.source[i]);
+    if (also != nullptr && also(s.source[i])) continue;
+    const std::string name = format_name(s.source[i]), advice = advice_on(s.source[i]);
     if (!can_unpack(s.source[i])) {
-      throw Refused("a matrix stored as " + name +
-                    "; readable are f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 and q2_k to q6_k");
+      throw Refused(
+          "a matrix stored as " + name +
+          (!advice.empty() ? advice : "; readable are f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 and q2_k to q6_k"));
     }
     const uint32_t block = tenon_format_block(s.source[i]).elements;
     if (s.in_dim % block != 0) {
@@ -105,8 +119,8 @@ inline void check_sources(const tenon_linear& s) {
 }  // namespace detail
 
 // Throws Refused: what no scheme on the CPU does (experts, activations other than f32, shapes beyond 2^31, matrices
-// that unpack_row does not read).
-inline tenon_claim claim_linear(const tenon_linear& s) {
+// that neither unpack_row nor, as `also` says, the scheme itself reads).
+inline tenon_claim claim_linear(const tenon_linear& s, bool (*also)(tenon_format) = nullptr) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (s.n_mats == 0 || s.n_mats > TENON_MAX_STORES) {
     throw Refused("a site of " + std::to_string(s.n_mats) + " matrices; 1 to " + std::to_string(TENON_MAX_STORES));
@@ -119,7 +133,7 @@ inline tenon_claim claim_linear(const tenon_linear& s) {
     if (s.out_dim[i] <= 0 || s.out_dim[i] > kMost - columns) throw Refused("rows that are not 1 to 2^31 - 1 in all");
     columns += s.out_dim[i];
   }
-  detail::check_sources(s);
+  detail::check_sources(s, also);
   auto claim = abi_struct<tenon_claim>();
   const std::vector<tenon_fop> pro = ops_of(s.pro);
   claim.pro = !pro.empty() && pro.back().id == TENON_F_RMSNORM ? 1 : 0;
@@ -137,27 +151,28 @@ inline tenon_footprint footprint_of(const LinearSite& site, uint64_t load_bytes)
   f.n_stores = static_cast<uint32_t>(site.mats.size());
   f.flags = site.in_place ? TENON_FOOTPRINT_IN_PLACE : 0;
   f.load_bytes = site.in_place ? 0 : load_bytes;
-  for (size_t i = 0; i < site.mats.size(); ++i) f.store_bytes[i] = site.mats[i].rows * site.mats[i].row_bytes;
+  for (size_t i = 0; i < site.mats.size(); ++i) f.store_bytes[i] = site.store_bytes(site.mats[i]);
   return f;
 }
 
-// f(row of the store, row of the file) for each row of src. Throws Failed on rows that the site does not have.
+// f(number, row of the file) for each row of src. Throws Failed on rows that the site does not have.
 template <class F>
-void each_loaded_row(const LinearSite& site, const tenon_rows& src, void* const* store, F&& f) {
-  const tenon_block block = tenon_format_block(src.format);
-  if (src.mat >= site.mats.size() || block.elements == 0 || site.k % block.elements != 0) {
-    throw Failed("rows of a matrix that the site does not have");
-  }
+void each_numbered_row(const LinearSite& site, const tenon_rows& src, F&& f) {
+  const uint64_t file_bytes = row_bytes(src.format, site.k);
+  if (src.mat >= site.mats.size() || file_bytes == 0) throw Failed("rows of a matrix that the site does not have");
   const StoredMatrix& m = site.mats[src.mat];
-  const uint64_t file_bytes = plain_row_bytes(src.format, site.k);
   if (src.row0 > m.rows || src.rows > m.rows - src.row0 || src.bytes != src.rows * file_bytes) {
     throw Failed("rows [" + std::to_string(src.row0) + ", +" + std::to_string(src.rows) + ") in " +
                  std::to_string(src.bytes) + " bytes do not fit a matrix of " + std::to_string(m.rows) + " rows");
   }
-  for (uint64_t r = 0; r < src.rows; ++r) {
-    f(static_cast<uint8_t*>(store[src.mat]) + (src.row0 + r) * m.row_bytes,
-      static_cast<const uint8_t*>(src.data) + r * file_bytes);
-  }
+  for (uint64_t r = 0; r < src.rows; ++r) f(src.row0 + r, static_cast<const uint8_t*>(src.data) + r * file_bytes);
+}
+// f(row of the store, row of the file)
+template <class F>
+void each_loaded_row(const LinearSite& site, const tenon_rows& src, void* const* store, F&& f) {
+  each_numbered_row(site, src, [&](uint64_t row, const uint8_t* from) {
+    f(static_cast<uint8_t*>(store[src.mat]) + row * site.mats[src.mat].row_bytes, from);
+  });
 }
 
 }  // namespace tenon::sdk::cpu

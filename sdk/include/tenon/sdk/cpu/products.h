@@ -8,6 +8,7 @@
 #pragma once
 
 #include "tenon/sdk/cpu/row_kernels.h"
+#include "tenon/sdk/cpu/row_ops.h"
 #include "tenon/sdk/cpu/vector.h"
 
 namespace tenon::sdk::cpu {
@@ -43,7 +44,7 @@ float unpack(const uint8_t* row, uint32_t k, float* out) {
   return F::scale(row);
 }
 
-// C rows at once, and the C rows behind them on their way: hardware follows a row no further than its page.
+// C rows at once, and, of several, the C rows behind them on their way: hardware follows few rows at once.
 template <class F, uint32_t C>
 inline void vector_columns(const VectorProduct& v, uint32_t first) {
   const uint8_t* row[C];
@@ -55,7 +56,7 @@ inline void vector_columns(const VectorProduct& v, uint32_t first) {
     const float* x = v.x + i;
 #pragma GCC unroll 8
     for (uint32_t c = 0; c < C; ++c) {
-      for (size_t line = 0; line < F::kBytes; line += 64) prefetch(row[c] + at + line + C * v.row_bytes);
+      for (size_t line = 0; C > 1 && line < F::kBytes; line += 64) prefetch(row[c] + at + line + C * v.row_bytes);
       F::block(row[c] + at, [&](uint32_t unit, Vec w) { acc[c] = fma(w, load(x + unit * kLanes), acc[c]); });
     }
   }

@@ -15,7 +15,8 @@ namespace {
 
 template <uint32_t Code, uint32_t Bytes, Vec (*Load)(const void*)>
 struct Plain {
-  static constexpr uint32_t kCode = Code, kElements = 16, kHeader = 0, kColumns = 8;
+  // One row after the other: these are bound by memory, which likes that best.
+  static constexpr uint32_t kCode = Code, kElements = 16, kHeader = 0, kColumns = 1;
   static constexpr size_t kBytes = Bytes * size_t{16};
   static float scale(const uint8_t*) { return 1; }
   template <class Sink>

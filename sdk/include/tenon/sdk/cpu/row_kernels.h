@@ -50,26 +50,35 @@ struct RowFormat {
   float (*unpack)(const uint8_t* row, uint32_t k, float* out);
 };
 
-// Products of rows of x in int8 (int8_activations.h) with rows of weights as stored; see int8_formats.h for the order.
+// Rows of x in int8 for integer products, in blocks of 32: see quantize_row() in row_ops.h.
 inline constexpr uint32_t kInt8Block = 32;
-struct Int8Product {  // y[r * y_stride + c]
+struct Int8Rows {
+  uint32_t k;
+  const int8_t* q;                         // (rows, k)
+  const float *scale, *sum;                // (rows, k / 32); sum: scale times the sum of q
+  const int32_t *negative32, *negative16;  // (rows, k / 32), (rows, k / 16): less the sum of q
+};
+
+// Rows of weights packed in groups of sixteen; packed_rows.h says how, packed_products.h in which order is summed.
+inline constexpr uint32_t kGroupRows = 16;
+enum PackedCode : uint32_t { kPackedQ4_0 = 1u << 17, kPackedQ4_1, kPackedQ8_0, kPackedQ4_K, kPackedQ6_K };
+struct PackedProduct {  // y[r * y_stride + c]; columns are rounded up to groups
   const uint8_t* weights;
-  size_t row_bytes;
-  uint32_t columns, rows, k;
-  const int8_t* q;           // (rows, k)
-  const float *scale, *sum;  // (rows, k / 32)
+  size_t group_bytes;
+  uint32_t columns, rows;
+  Int8Rows x;
   float* y;
   size_t y_stride;
 };
-struct Int8Format {
+struct PackedFormat {
   uint32_t code;
-  void (*product)(const Int8Product&);
+  void (*product)(const PackedProduct&);
 };
-struct Int8Table {
-  const Int8Format* formats;
+struct PackedTable {
+  const PackedFormat* formats;
   uint32_t n_formats;
 
-  const Int8Format* find(uint32_t code) const {
+  const PackedFormat* find(uint32_t code) const {
     for (uint32_t i = 0; i < n_formats; ++i) {
       if (formats[i].code == code) return formats + i;
     }
@@ -77,7 +86,35 @@ struct Int8Table {
   }
 };
 
+// Rows of x in bf16 for dot products of bf16; see bf16_products.h.
+struct Bf16Product {  // y[r * y_stride + c]
+  const uint8_t* weights;
+  size_t row_bytes;
+  uint32_t columns, rows, k;
+  const uint16_t* x;  // row r at x + r * x_stride
+  size_t x_stride;
+  float* y;
+  size_t y_stride;
+};
+struct Bf16Table {
+  void (*convert)(const float* x, uint32_t k, uint16_t* to);  // to the nearest, halves to even
+  void (*product)(const Bf16Product&);
+};
+
+// What is done to rows of x and y beside products; see row_ops.h.
+struct Int8Row {
+  int8_t* q;
+  float *scale, *sum;
+  int32_t *negative32, *negative16;
+};
+struct RowOps {
+  void (*rms_norm)(const float* x, const float* weight, uint32_t n, float eps, float* y);
+  void (*quantize)(const float* x, uint32_t k, const Int8Row& to);
+  void (*silu_mul)(float* gate, const float* up, uint32_t n);  // gate = silu(gate) * up
+};
+
 struct KernelTable {
+  RowOps ops;
   void (*tile_product)(const TileProduct&);
   const RowFormat* formats;
   uint32_t n_formats;

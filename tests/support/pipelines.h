@@ -1,4 +1,4 @@
-// Pipelines of a small model for the tests of this folder. Plugins lie in lib/tenon/plugins beside the program's
+// Pipelines of a small model for tests. Plugins lie in lib/tenon/plugins beside the program's
 // folder, tests/golden/data and models in the source tree or, if it is set, in the folder TENON_TEST_ROOT.
 #pragma once
 
@@ -23,8 +23,12 @@ inline std::filesystem::path root() {
   const char* moved = std::getenv("TENON_TEST_ROOT");
   return moved != nullptr ? moved : TENON_SOURCE_DIR;
 }
+// Where the program and what was built with it lie.
+inline std::filesystem::path build() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
+}
 inline std::string plugins() {
-  return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib/tenon/plugins";
+  return build() / "lib/tenon/plugins";
 }
 
 // model: in the tests' data, or a path.

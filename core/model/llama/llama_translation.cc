@@ -1,0 +1,184 @@
+#include "llama_translation.h"
+
+#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
+#include <cstring>
+#include <set>
+
+#include "../weights/json_text.h"
+#include "../weights/translated_weights.h"
+#include "llama_config.h"
+#include "tenon/core/error.h"
+
+namespace tenon::llama {
+namespace {
+
+using weights::Contents;
+using weights::MetadataMap;
+using weights::TensorOrigin;
+using weights::TranslatedWeights;
+
+[[noreturn]] void refuse(const Weights& model, const std::string& message) {
+  throw Error(ErrorCode::kModel, {model.files().empty() ? "" : model.files().front().string()}, message);
+}
+
+// For each row of a matrix in the other order, where it stands in this one.
+std::vector<uint32_t> row_order(uint32_t heads, uint32_t head_dim, bool to_pairs) {
+  std::vector<uint32_t> order(size_t{heads} * head_dim);
+  const uint32_t half = head_dim / 2;
+  for (uint32_t h = 0; h < heads; ++h) {
+    for (uint32_t i = 0; i < half; ++i) {
+      for (uint32_t j = 0; j < 2; ++j) {
+        const uint32_t in_pairs = h * head_dim + 2 * i + j, in_halves = h * head_dim + j * half + i;
+        order[to_pairs ? in_pairs : in_halves] = to_pairs ? in_halves : in_pairs;
+      }
+    }
+  }
+  return order;
+}
+
+// The tensors of a model under the names of another convention.
+class Renaming {
+ public:
+  Renaming(const Weights& model, const Config& config, std::string_view convention)
+      : model_(model), config_(config), convention_(convention) {}
+
+  void add_parts() {
+    for (const std::string& part : part_names(config_.info.layers)) {
+      for (const char* suffix : {"weight", "bias"}) add_part(part, suffix);
+    }
+  }
+  void add_as_is(const char* name) {
+    if (const WeightTensor* t = model_.find(name)) add(*t, name, {t, {}, {}});
+  }
+  void add_computed(const char* name, const std::vector<float>& values) {
+    TensorOrigin origin;
+    origin.bytes.resize(values.size() * sizeof(float));
+    std::memcpy(origin.bytes.data(), values.data(), origin.bytes.size());
+    WeightTensor t;
+    t.format = TENON_F32, t.shape = {static_cast<int64_t>(values.size())}, t.bytes = origin.bytes.size();
+    add(t, name, std::move(origin));
+  }
+  std::unique_ptr<Weights> finish(MetadataMap metadata) {
+    for (const WeightTensor& t : model_.tensors()) {
+      // Frequencies are computed, and a tied head is the embedding.
+      if (used_.contains(t.name) || t.name.ends_with("rotary_emb.inv_freq") || t.name == "lm_head.weight") continue;
+      refuse(model_, "tensor \"" + t.name + "\" has no counterpart in a model of architecture llama in the form of " +
+                         std::string(convention_ == "gguf" ? "GGUF" : "Hugging Face"));
+    }
+    contents_.convention = convention_, contents_.metadata = std::move(metadata);
+    return std::make_unique<TranslatedWeights>(model_, std::move(contents_), std::move(origins_));
+  }
+
+ private:
+  void add_part(const std::string& part, const char* suffix) {
+    const ModelInfo& m = config_.info;
+    const WeightTensor* t = model_.find(tensor_name(model_.convention(), part, suffix));
+    if (t == nullptr || (part == "lm_head" && m.tied)) return;
+    TensorOrigin origin{t, {}, {}};
+    const uint32_t heads = part.ends_with("attention.q") ? m.heads : part.ends_with("attention.k") ? m.kv_heads : 0;
+    if (heads != 0) {
+      if (t->shape.empty() || t->shape.front() != int64_t{heads} * m.head_dim) {
+        refuse(model_, "tensor \"" + t->name + "\" must have " + std::to_string(heads) + " heads of " +
+                           std::to_string(m.head_dim) + " rows");
+      }
+      origin.row = row_order(heads, m.head_dim, convention_ == "gguf");
+    }
+    add(*t, tensor_name(convention_, part, suffix), std::move(origin));
+  }
+  void add(WeightTensor t, std::string name, TensorOrigin origin) {
+    if (origin.source != nullptr) used_.insert(origin.source->name);
+    t.name = std::move(name);
+    contents_.tensors.push_back(std::move(t));
+    origins_.push_back(std::move(origin));
+  }
+
+  const Weights& model_;
+  const Config& config_;
+  std::string_view convention_;
+  Contents contents_;
+  std::vector<TensorOrigin> origins_;
+  std::set<std::string> used_;
+};
+
+Translation to_gguf(const Weights& model, const Config& c) {
+  const ModelInfo& m = c.info;
+  if (c.window != 0 && c.window < m.context) {
+    refuse(model, "sliding_window " + std::to_string(c.window) + " cannot be said in GGUF's architecture llama");
+  }
+  const auto number = [](uint32_t n) { return MetadataValue(int64_t{n}); };
+  std::string name = m.name;
+  if (name.empty() && !model.files().empty()) name = model.files().front().parent_path().filename().string();
+  MetadataMap all = {{"general.architecture", std::string("llama")},
+                     {"general.name", name},
+                     {"llama.block_count", number(m.layers)},
+                     {"llama.context_length", number(m.context)},
+                     {"llama.embedding_length", number(m.width)},
+                     {"llama.feed_forward_length", number(m.ffn)},
+                     {"llama.vocab_size", number(m.vocab)},
+                     {"llama.attention.head_count", number(m.heads)},
+                     {"llama.attention.head_count_kv", number(m.kv_heads)},
+                     {"llama.attention.key_length", number(m.head_dim)},
+                     {"llama.attention.value_length", number(m.head_dim)},
+                     {"llama.attention.layer_norm_rms_epsilon", double{c.norm_epsilon}},
+                     {"llama.rope.dimension_count", number(c.rotated)},
+                     {"llama.rope.freq_base", c.rope_theta}};
+  Renaming tensors(model, c, "gguf");
+  tensors.add_parts();
+  if (c.scaling == RopeScaling::kLinear) {
+    all["llama.rope.scaling.type"] = std::string("linear");
+    all["llama.rope.scaling.factor"] = c.factor;
+  } else if (c.scaling == RopeScaling::kLlama3) {
+    const std::vector<double> plain = plain_frequencies(c), scaled = scaled_frequencies(c);
+    std::vector<float> divisors;
+    for (size_t i = 0; i < plain.size(); ++i) divisors.push_back(static_cast<float>(plain[i] / scaled[i]));
+    tensors.add_computed(kRopeDivisors, divisors);
+  }
+  tensors.add_as_is(kRopeDivisors);
+  return {tensors.finish(std::move(all)), {}};
+}
+
+Translation to_huggingface(const Weights& model, const Config& c) {
+  const ModelInfo& m = c.info;
+  boost::json::object config{{"architectures", {"LlamaForCausalLM"}},
+                             {"model_type", "llama"},
+                             {"hidden_act", "silu"},
+                             {"num_hidden_layers", m.layers},
+                             {"max_position_embeddings", m.context},
+                             {"hidden_size", m.width},
+                             {"intermediate_size", m.ffn},
+                             {"vocab_size", m.vocab},
+                             {"num_attention_heads", m.heads},
+                             {"num_key_value_heads", m.kv_heads},
+                             {"head_dim", m.head_dim},
+                             {"rms_norm_eps", c.norm_epsilon},
+                             {"rope_theta", c.rope_theta},
+                             {"tie_word_embeddings", m.tied}};
+  if (!m.name.empty()) config["_name_or_path"] = m.name;
+  for (const char* key : {"bos_token_id", "eos_token_id"}) {
+    if (const auto id = metadata_int(model, std::string("tokenizer.ggml.") + key)) config[key] = *id;
+  }
+  if (c.scaling == RopeScaling::kLinear) {
+    config["rope_scaling"] = boost::json::object{{"rope_type", "linear"}, {"factor", c.factor}};
+  }
+  Renaming tensors(model, c, "huggingface");
+  tensors.add_parts();
+  tensors.add_as_is(kRopeDivisors);
+  std::string text = boost::json::serialize(config);
+  MetadataMap flat;
+  weights::flatten_json(weights::parse_json(text, "config.json").as_object(), "", flat);
+  return {tensors.finish(std::move(flat)), std::move(text)};
+}
+
+}  // namespace
+
+Translation translate(const Weights& model) {
+  const Config config = read_config(model);
+  if (config.rotated != config.info.head_dim) {
+    refuse(model, "rope over " + std::to_string(config.rotated) + " of " + std::to_string(config.info.head_dim) +
+                      " dimensions of a head is not translated between GGUF and Hugging Face");
+  }
+  return model.convention() == "gguf" ? to_huggingface(model, config) : to_gguf(model, config);
+}
+
+}  // namespace tenon::llama

@@ -1,0 +1,17 @@
+// The metadata of a GGUF file for a file made of it.
+#pragma once
+
+#include <filesystem>
+
+#include "gguf_writer.h"
+
+namespace tenon::weights {
+
+inline constexpr uint64_t kGgufAlignment = 32;  // where the metadata says nothing else
+
+// All of it byte for byte, but without the keys of a split, and with what add_file_type() says.
+GgufPairs copy_gguf_metadata(const std::filesystem::path& path, uint32_t file_type, bool blocks, uint64_t& alignment);
+// general.file_type, and of a file with blocks general.quantization_version.
+void add_file_type(GgufPairs& pairs, uint32_t file_type, bool blocks);
+
+}  // namespace tenon::weights

@@ -1,0 +1,35 @@
+// A model seen with other names, another order of rows and another description.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "table_weights.h"
+
+namespace tenon::weights {
+
+// Where a tensor of the view comes from.
+struct TensorOrigin {
+  const WeightTensor* source = nullptr;  // or
+  std::vector<std::byte> bytes = {};     // computed
+  std::vector<uint32_t> row = {};        // row i is the source's row[i]; empty: as they are
+};
+
+// The source must outlive it.
+class TranslatedWeights final : public TableWeights {
+ public:
+  // One origin for each tensor of the contents; throws Error(kModel) where two tensors have one name.
+  TranslatedWeights(const Weights& source, Contents contents, std::vector<TensorOrigin> origins);
+
+  const std::byte* mapped(const WeightTensor&) const override { return nullptr; }
+  void read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const override;
+  void prefetch(const WeightTensor& tensor) const override;
+
+ private:
+  const TensorOrigin& origin_of(const WeightTensor& tensor) const;
+
+  const Weights& source_;
+  std::vector<TensorOrigin> origins_;  // by tensor
+};
+
+}  // namespace tenon::weights

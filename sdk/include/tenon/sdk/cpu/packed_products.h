@@ -1,0 +1,399 @@
+// Products of rows of x in int8 with packed rows (packed_rows.h), by integer dot products. For the one source of an
+// instruction set, see vector.h: AVX-512 VNNI, AVX2 or plain code.
+//
+// A product of a row of x and a row of weights is always summed in the same order: of each 32 k (16 of Q6_K) the codes,
+// less what the format subtracts from them, times x make an exact integer, which times (weight scale * activation
+// scale) goes into the sum by fused multiply-add; behind it, where the format has minima, so does minimum * (activation
+// scale * sum of x).
+#pragma once
+
+#include "tenon/sdk/cpu/row_kernels.h"
+#include "tenon/sdk/cpu/vector.h"
+
+#if !defined(__AVX2__)
+#include "tenon/sdk/cpu/convert.h"
+#endif
+
+namespace tenon::sdk::cpu {
+namespace {
+
+// Rows of a group that are multiplied side by side: a lane each. Floats is their sums or scales, Ints their integers,
+// Codes 4 codes of each.
+#if defined(__AVX512VNNI__)
+
+constexpr uint32_t kSide = 16, kMostXRows = 8;
+struct Floats {
+  __m512 v;
+};
+struct Ints {
+  __m512i v;
+};
+struct Codes {
+  __m512i v;
+};
+inline Floats no_floats() {
+  return {_mm512_setzero_ps()};
+}
+inline Floats splat_floats(float f) {
+  return {_mm512_set1_ps(f)};
+}
+inline Floats mul(Floats a, Floats b) {
+  return {_mm512_mul_ps(a.v, b.v)};
+}
+inline Floats fma(Floats a, Floats b, Floats c) {
+  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+inline Floats negative(Floats a) {
+  return {_mm512_xor_ps(a.v, _mm512_set1_ps(-0.0F))};
+}
+inline void store(float* p, Floats a) {
+  _mm512_storeu_ps(p, a.v);
+}
+inline Floats halves_at(const uint8_t* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+inline Floats bytes_at(const uint8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_bytes(p)))};
+}
+inline Floats signed_bytes_at(const uint8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_bytes(p)))};
+}
+inline Floats to_floats(Ints i) {
+  return {_mm512_cvtepi32_ps(i.v)};
+}
+inline Codes codes_at(const uint8_t* p) {
+  return {_mm512_loadu_si512(p)};
+}
+template <int Shift>
+inline Codes shifted(Codes c, int mask) {
+  const __m512i s = Shift >= 0 ? _mm512_srli_epi16(c.v, static_cast<uint32_t>(Shift >= 0 ? Shift : 0))
+                               : _mm512_slli_epi16(c.v, static_cast<uint32_t>(Shift < 0 ? -Shift : 0));
+  return {_mm512_and_si512(s, _mm512_set1_epi8(static_cast<char>(mask)))};
+}
+inline Codes joined(Codes a, Codes b) {
+  return {_mm512_or_si512(a.v, b.v)};
+}
+// negative: of the sum of the x that meet the codes.
+template <int Offset>
+inline Ints begin_ints(int32_t negative) {
+  if constexpr (Offset == 0) return {_mm512_setzero_si512()};
+  return {_mm512_slli_epi32(_mm512_set1_epi32(negative), __builtin_ctz(Offset))};
+}
+template <int Offset>
+inline Ints dot(Ints sum, Codes c, int32_t x) {
+  return {_mm512_dpbusd_epi32(sum.v, c.v, _mm512_set1_epi32(x))};
+}
+
+#elif defined(__AVX2__)
+
+constexpr uint32_t kSide = 8, kMostXRows = 4;
+struct Floats {
+  __m256 v;
+};
+struct Ints {
+  __m256i v;
+};
+struct Codes {
+  __m256i v;
+};
+inline Floats no_floats() {
+  return {_mm256_setzero_ps()};
+}
+inline Floats splat_floats(float f) {
+  return {_mm256_set1_ps(f)};
+}
+inline Floats mul(Floats a, Floats b) {
+  return {_mm256_mul_ps(a.v, b.v)};
+}
+inline Floats fma(Floats a, Floats b, Floats c) {
+  return {_mm256_fmadd_ps(a.v, b.v, c.v)};
+}
+inline Floats negative(Floats a) {
+  return {_mm256_xor_ps(a.v, _mm256_set1_ps(-0.0F))};
+}
+inline void store(float* p, Floats a) {
+  _mm256_storeu_ps(p, a.v);
+}
+inline Floats halves_at(const uint8_t* p) {
+  return {_mm256_cvtph_ps(load_bytes(p))};
+}
+inline __m128i eight_bytes(const uint8_t* p) {
+  return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+}
+inline Floats bytes_at(const uint8_t* p) {
+  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(eight_bytes(p)))};
+}
+inline Floats signed_bytes_at(const uint8_t* p) {
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight_bytes(p)))};
+}
+inline Floats to_floats(Ints i) {
+  return {_mm256_cvtepi32_ps(i.v)};
+}
+inline Codes codes_at(const uint8_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
+}
+template <int Shift>
+inline Codes shifted(Codes c, int mask) {
+  const __m256i s =
+      Shift >= 0 ? _mm256_srli_epi16(c.v, Shift >= 0 ? Shift : 0) : _mm256_slli_epi16(c.v, Shift < 0 ? -Shift : 0);
+  return {_mm256_and_si256(s, _mm256_set1_epi8(static_cast<char>(mask)))};
+}
+inline Codes joined(Codes a, Codes b) {
+  return {_mm256_or_si256(a.v, b.v)};
+}
+// Pairs of products of 8-bit codes do not fit 16 bits unless the codes are signed: those lose their offset in dot().
+constexpr int kSignedOffset = 128;
+template <int Offset>
+inline Ints begin_ints(int32_t negative) {
+  if constexpr (Offset == 0 || Offset == kSignedOffset) return {_mm256_setzero_si256()};
+  return {_mm256_slli_epi32(_mm256_set1_epi32(negative), __builtin_ctz(Offset | 1 << 30))};
+}
+template <int Offset>
+inline Ints dot(Ints sum, Codes c, int32_t four) {
+  __m256i w = c.v, x = _mm256_set1_epi32(four);
+  if constexpr (Offset == kSignedOffset) {
+    const __m256i code = _mm256_xor_si256(w, _mm256_set1_epi8(static_cast<char>(0x80)));
+    w = _mm256_abs_epi8(code), x = _mm256_sign_epi8(x, code);
+  }
+  return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)))};
+}
+
+#else
+
+constexpr uint32_t kSide = 16, kMostXRows = 1;
+struct Floats {
+  float v[16];
+};
+struct Ints {
+  int32_t v[16];
+};
+struct Codes {
+  uint8_t v[64];
+};
+inline Floats no_floats() {
+  return {};
+}
+inline Floats splat_floats(float f) {
+  Floats a;
+  for (float& v : a.v) v = f;
+  return a;
+}
+inline Floats mul(Floats a, const Floats& b) {
+  for (int i = 0; i < 16; ++i) a.v[i] = a.v[i] * b.v[i];
+  return a;
+}
+inline Floats fma(const Floats& a, const Floats& b, Floats c) {
+  for (int i = 0; i < 16; ++i) c.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]);
+  return c;
+}
+inline Floats negative(Floats a) {
+  for (float& v : a.v) v = -v;
+  return a;
+}
+inline void store(float* p, const Floats& a) {
+  memcpy(p, a.v, sizeof(a.v));
+}
+inline Floats halves_at(const uint8_t* p) {
+  Floats a;
+  for (int i = 0; i < 16; ++i) a.v[i] = half_to_float(static_cast<uint16_t>(p[2 * i] | p[2 * i + 1] << 8));
+  return a;
+}
+inline Floats bytes_at(const uint8_t* p) {
+  Floats a;
+  for (int i = 0; i < 16; ++i) a.v[i] = p[i];
+  return a;
+}
+inline Floats signed_bytes_at(const uint8_t* p) {
+  Floats a;
+  for (int i = 0; i < 16; ++i) a.v[i] = static_cast<int8_t>(p[i]);
+  return a;
+}
+inline Floats to_floats(const Ints& i) {
+  Floats a;
+  for (int l = 0; l < 16; ++l) a.v[l] = static_cast<float>(i.v[l]);
+  return a;
+}
+inline Codes codes_at(const uint8_t* p) {
+  Codes c;
+  memcpy(c.v, p, sizeof(c.v));
+  return c;
+}
+template <int Shift>
+inline Codes shifted(Codes c, int mask) {
+  for (uint8_t& v : c.v) v = static_cast<uint8_t>((Shift >= 0 ? v >> (Shift >= 0 ? Shift : 0) : v << -Shift) & mask);
+  return c;
+}
+inline Codes joined(Codes a, const Codes& b) {
+  for (int i = 0; i < 64; ++i) a.v[i] = static_cast<uint8_t>(a.v[i] | b.v[i]);
+  return a;
+}
+template <int Offset>
+inline Ints begin_ints(int32_t negative) {
+  Ints sum;
+  for (int32_t& v : sum.v) v = negative * Offset;
+  return sum;
+}
+template <int Offset>
+inline Ints dot(Ints sum, const Codes& c, int32_t four) {
+  int8_t x[4];
+  memcpy(x, &four, sizeof(x));
+  for (int i = 0; i < 64; ++i) sum.v[i / 4] += c.v[i] * x[i % 4];
+  return sum;
+}
+
+#endif
+
+// What is multiplied with 32 k of x: kParts of equal width, each with a scale and, if kMinima, a minimum.
+template <uint32_t Parts>
+struct PackedBlock {
+  Floats scale[Parts], minimum[Parts];
+  Codes code[8];
+};
+
+inline void four_bits(const uint8_t* p, Codes (&code)[8]) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const Codes c = codes_at(p + 64 * i);
+    code[i] = shifted<0>(c, 15), code[i + 4] = shifted<4>(c, 15);
+  }
+}
+
+// block(p, b, side): block b of a group at p, for the rows from kSide * side on.
+struct PackedQ4_0 {
+  static constexpr uint32_t kCode = kPackedQ4_0, kParts = 1;
+  static constexpr int kOffset = 8;
+  static constexpr bool kMinima = false;
+  static PackedBlock<1> block(const uint8_t* p, uint32_t b, uint32_t side) {
+    PackedBlock<1> out;
+    p += b * size_t{288};
+    out.scale[0] = halves_at(p + 2 * kSide * side);
+    four_bits(p + 32 + 4 * kSide * side, out.code);
+    return out;
+  }
+};
+struct PackedQ4_1 {
+  static constexpr uint32_t kCode = kPackedQ4_1, kParts = 1;
+  static constexpr int kOffset = 0;
+  static constexpr bool kMinima = true;
+  static PackedBlock<1> block(const uint8_t* p, uint32_t b, uint32_t side) {
+    PackedBlock<1> out;
+    p += b * size_t{320};
+    out.scale[0] = halves_at(p + 2 * kSide * side), out.minimum[0] = halves_at(p + 32 + 2 * kSide * side);
+    four_bits(p + 64 + 4 * kSide * side, out.code);
+    return out;
+  }
+};
+struct PackedQ8_0 {
+  static constexpr uint32_t kCode = kPackedQ8_0, kParts = 1;
+  static constexpr int kOffset = 128;
+  static constexpr bool kMinima = false;
+  static PackedBlock<1> block(const uint8_t* p, uint32_t b, uint32_t side) {
+    PackedBlock<1> out;
+    p += b * size_t{544};
+    out.scale[0] = halves_at(p + 2 * kSide * side);
+#pragma GCC unroll 8
+    for (uint32_t s = 0; s < 8; ++s) out.code[s] = codes_at(p + 32 + 64 * s + 4 * kSide * side);
+    return out;
+  }
+};
+struct PackedQ4_K {
+  static constexpr uint32_t kCode = kPackedQ4_K, kParts = 1;
+  static constexpr int kOffset = 0;
+  static constexpr bool kMinima = true;
+  static PackedBlock<1> block(const uint8_t* p, uint32_t b, uint32_t side) {
+    PackedBlock<1> out;
+    p += b / 8 * size_t{2368};
+    const uint8_t* part = p + 64 + b % 8 * 288;
+    out.scale[0] = mul(halves_at(p + 2 * kSide * side), bytes_at(part + kSide * side));
+    out.minimum[0] = negative(mul(halves_at(p + 32 + 2 * kSide * side), bytes_at(part + 16 + kSide * side)));
+    four_bits(part + 32 + 4 * kSide * side, out.code);
+    return out;
+  }
+};
+struct PackedQ6_K {
+  static constexpr uint32_t kCode = kPackedQ6_K, kParts = 2;
+  static constexpr int kOffset = 32;
+  static constexpr bool kMinima = false;
+  static PackedBlock<2> block(const uint8_t* p, uint32_t b, uint32_t side) {
+    PackedBlock<2> out;
+    p += b / 8 * size_t{3360};
+    const Floats d = halves_at(p + 2 * kSide * side);
+    const uint8_t* part = p + 32 + b % 8 * 416;
+    out.scale[0] = mul(d, signed_bytes_at(part + kSide * side));
+    out.scale[1] = mul(d, signed_bytes_at(part + 16 + kSide * side));
+    four_bits(part + 32 + 4 * kSide * side, out.code);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const Codes high = codes_at(part + 32 + 256 + 64 * half + 4 * kSide * side);
+      Codes* code = out.code + 4 * half;
+      code[0] = joined(code[0], shifted<-4>(high, 0x30)), code[1] = joined(code[1], shifted<-2>(high, 0x30));
+      code[2] = joined(code[2], shifted<0>(high, 0x30)), code[3] = joined(code[3], shifted<2>(high, 0x30));
+    }
+    return out;
+  }
+};
+
+inline int32_t four_at(const int8_t* q) {
+  int32_t four;
+  memcpy(&four, q, sizeof(four));
+  return four;
+}
+
+// R rows of x with the rows of a group from kSide * side on.
+template <class F, uint32_t R>
+inline void packed_tile(const PackedProduct& t, const uint8_t* group, uint32_t side, uint32_t row, float* y) {
+  constexpr uint32_t kSteps = 8 / F::kParts;
+  const uint32_t blocks = t.x.k / kInt8Block;
+  Floats sum[R];
+#pragma GCC unroll 8
+  for (uint32_t r = 0; r < R; ++r) sum[r] = no_floats();
+  for (uint32_t b = 0; b < blocks; ++b) {
+    const PackedBlock<F::kParts> w = F::block(group, b, side);
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < R; ++r) {
+      const size_t at = size_t{row + r} * blocks + b;
+      const int8_t* q = t.x.q + at * kInt8Block;
+#pragma GCC unroll 2
+      for (uint32_t p = 0; p < F::kParts; ++p) {
+        Ints dots = begin_ints<F::kOffset>(F::kParts == 2 ? t.x.negative16[2 * at + p] : t.x.negative32[at]);
+#pragma GCC unroll 8
+        for (uint32_t s = p * kSteps; s < (p + 1) * kSteps; ++s)
+          dots = dot<F::kOffset>(dots, w.code[s], four_at(q + 4 * s));
+        sum[r] = fma(to_floats(dots), mul(w.scale[p], splat_floats(t.x.scale[at])), sum[r]);
+      }
+      if constexpr (F::kMinima) sum[r] = fma(w.minimum[0], splat_floats(t.x.sum[at]), sum[r]);
+    }
+  }
+#pragma GCC unroll 8
+  for (uint32_t r = 0; r < R; ++r) store(y + r * t.y_stride, sum[r]);
+}
+
+template <class F, uint32_t R>
+inline void packed_rows(const PackedProduct& t, uint32_t& row) {
+  for (; row + R <= t.rows; row += R) {
+    const uint8_t* group = t.weights;
+    for (uint32_t c = 0; c < t.columns; c += kGroupRows, group += t.group_bytes) {
+      for (uint32_t side = 0; side < kGroupRows / kSide; ++side) {
+        packed_tile<F, R>(t, group, side, row, t.y + row * t.y_stride + c + kSide * side);
+      }
+    }
+  }
+}
+
+template <class F>
+void packed_product(const PackedProduct& t) {
+  uint32_t row = 0;
+  if constexpr (kMostXRows >= 8) packed_rows<F, 8>(t, row);
+  if constexpr (kMostXRows >= 4) packed_rows<F, 4>(t, row), packed_rows<F, 2>(t, row);
+  packed_rows<F, 1>(t, row);
+}
+
+constexpr PackedFormat kPackedFormats[] = {{kPackedQ4_0, &packed_product<PackedQ4_0>},
+                                           {kPackedQ4_1, &packed_product<PackedQ4_1>},
+                                           {kPackedQ8_0, &packed_product<PackedQ8_0>},
+                                           {kPackedQ4_K, &packed_product<PackedQ4_K>},
+                                           {kPackedQ6_K, &packed_product<PackedQ6_K>}};
+constexpr PackedTable kPackedTable{kPackedFormats, sizeof(kPackedFormats) / sizeof(kPackedFormats[0])};
+
+}  // namespace
+}  // namespace tenon::sdk::cpu

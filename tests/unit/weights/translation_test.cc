@@ -1,0 +1,110 @@
+// Llamas between Hugging Face and GGUF: tensors, description and tokenizer.
+#include <gtest/gtest.h>
+
+#include "expect_error.h"
+#include "support/weights_writer.h"
+#include "tenon/core/module.h"
+#include "tenon/core/quantize.h"
+#include "tenon/core/tokenizer.h"
+#include "tenon/core/weights.h"
+
+namespace tenon {
+namespace {
+
+using testing::expect_error;
+using testing::ScratchFolder;
+
+std::string golden(const std::string& name) {
+  return std::string(TENON_SOURCE_DIR) + "/tests/golden/data/" + name;
+}
+
+std::string bytes_of_tensor(const Weights& model, const WeightTensor& t) {
+  std::string bytes(t.bytes, '\0');
+  model.read(t, 0, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
+
+void expect_same_tensors(const Weights& made, const Weights& expected) {
+  EXPECT_EQ(made.tensors().size(), expected.tensors().size());
+  for (const WeightTensor& t : expected.tensors()) {
+    const WeightTensor* found = made.find(t.name);
+    ASSERT_NE(found, nullptr) << t.name;
+    EXPECT_EQ(found->shape, t.shape) << t.name;
+    EXPECT_EQ(found->format, t.format) << t.name;
+    EXPECT_TRUE(bytes_of_tensor(made, *found) == bytes_of_tensor(expected, t)) << t.name;
+  }
+}
+
+// The same model in both forms, the GGUF file by gguf-py.
+TEST(Translation, GivesTheTensorsOfTheOtherForm) {
+  const auto folder = open_weights(golden("tiny-gqa-untied")), file = open_weights(golden("tiny-gqa-untied.gguf"));
+  const Translation to_gguf = model_kind_for(*folder).translate(*folder);
+  EXPECT_EQ(to_gguf.weights->convention(), "gguf");
+  expect_same_tensors(*to_gguf.weights, *file);
+  for (const std::string& key : file->metadata_keys()) {
+    if (!key.starts_with("llama.")) continue;
+    ASSERT_NE(to_gguf.weights->metadata(key), nullptr) << key;
+    EXPECT_EQ(metadata_real(*to_gguf.weights, key), metadata_real(*file, key)) << key;
+  }
+  const Translation to_folder = model_kind_for(*file).translate(*file);
+  EXPECT_EQ(to_folder.weights->convention(), "huggingface");
+  expect_same_tensors(*to_folder.weights, *folder);
+  const ModelInfo made = model_kind_for(*to_folder.weights).describe(*to_folder.weights),
+                  expected = model_kind_for(*folder).describe(*folder);
+  EXPECT_EQ(std::tuple(made.layers, made.heads, made.kv_heads, made.width, made.ffn, made.vocab, made.context,
+                       made.head_dim, made.tied),
+            std::tuple(expected.layers, expected.heads, expected.kv_heads, expected.width, expected.ffn, expected.vocab,
+                       expected.context, expected.head_dim, expected.tied));
+}
+
+TEST(Translation, ThereAndBackIsTheSame) {
+  for (const char* name : {"tiny-mha-tied", "tiny-odd", "tiny-linear-scaling"}) {
+    const auto folder = open_weights(golden(name));
+    const Translation there = model_kind_for(*folder).translate(*folder);
+    const Translation back = model_kind_for(*there.weights).translate(*there.weights);
+    expect_same_tensors(*back.weights, *folder);
+  }
+}
+
+TEST(Translation, ReadsAnyPartOfReorderedRows) {
+  const auto folder = open_weights(golden("tiny-gqa-untied"));
+  const Translation made = model_kind_for(*folder).translate(*folder);
+  const WeightTensor& q = *made.weights->find("blk.0.attn_q.weight");
+  const std::string whole = bytes_of_tensor(*made.weights, q);
+  std::string pieces(q.bytes, '\0');
+  for (uint64_t at = 0; at < q.bytes; at += 100) {
+    const uint64_t n = std::min<uint64_t>(100, q.bytes - at);
+    made.weights->read(q, at, std::as_writable_bytes(std::span(pieces)).subspan(at, n));
+  }
+  EXPECT_TRUE(pieces == whole);
+}
+
+TEST(Translation, NamesWhatHasNoCounterpart) {
+  const ScratchFolder scratch;
+  const auto refused = [&](const std::string& extra, const std::string& tensor, const std::vector<std::string>& parts) {
+    scratch.put("config.json",
+                R"({"model_type":"mistral","num_hidden_layers":1,"num_attention_heads":1,"hidden_size":4,)"
+                R"("intermediate_size":4,"vocab_size":4,"max_position_embeddings":64)" +
+                    extra + "}");
+    scratch.put("model.safetensors",
+                testing::SafetensorsWriter().tensor(tensor, "F32", {1}, std::string(4, '\0')).bytes());
+    const auto model = open_weights(scratch.path().string());
+    expect_error(ErrorCode::kModel, parts, [&] { model_kind_for(*model).translate(*model); });
+  };
+  refused("", "model.layers.0.self_attn.q_norm.weight", {"q_norm", "no counterpart", "GGUF"});
+  refused(R"(,"sliding_window":32)", "model.norm.weight", {"sliding_window 32"});
+  refused(R"(,"partial_rotary_factor":0.5)", "model.norm.weight", {"rope over 2 of 4"});
+  refused("", "model.layers.0.self_attn.q_proj.weight", {"1 heads of 4 rows"});
+}
+
+TEST(Translation, TakesTheTokenizerOfAGgufFileAlong) {
+  const ScratchFolder scratch;
+  quantize_model(golden("tiny-gqa-untied.gguf"), scratch.path() / "out", {.format = quantize_format("int8wo")});
+  const auto before = make_tokenizer(*open_weights(golden("tiny-gqa-untied.gguf")));
+  const auto after = make_tokenizer(*open_weights((scratch.path() / "out").string()));
+  EXPECT_EQ(after->encode("The other bird, 12!"), before->encode("The other bird, 12!"));
+  EXPECT_EQ(after->info().end_of_generation, before->info().end_of_generation);
+}
+
+}  // namespace
+}  // namespace tenon
