@@ -247,12 +247,17 @@ void TraceBuilder::lay_out_async() {
   }
 }
 
+std::string TraceBuilder::name_of(const char* what, int64_t id) const {
+  if (id > kFirstTextId) return what + std::to_string(id);
+  return std::string(file_.strings[static_cast<uint32_t>(kFirstTextId - id)]);
+}
+
 void TraceBuilder::order_tracks() {
   for (TraceProcess& p : file_.processes) {
-    if (p.name.empty() && p.pid >= 0) p.name = "process " + std::to_string(p.pid);
+    if (p.name.empty()) p.name = name_of("process ", p.pid);
   }
   for (TraceTrack& t : file_.tracks) {
-    if (t.name.empty()) t.name = t.kind == TraceTrack::Kind::kAsync ? "async" : "thread " + std::to_string(t.tid);
+    if (t.name.empty()) t.name = t.kind == TraceTrack::Kind::kAsync ? "async" : name_of("thread ", t.tid);
   }
   std::vector<uint32_t> order(file_.tracks.size());
   std::iota(order.begin(), order.end(), 0U);

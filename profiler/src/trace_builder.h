@@ -12,6 +12,9 @@
 
 namespace tenon::profiler {
 
+// Processes and threads that have a text in place of a number: this, less the text's id.
+inline constexpr int64_t kFirstTextId = -(int64_t{1} << 40U);
+
 class TraceBuilder {
  public:
   explicit TraceBuilder(TraceFile& file) : file_(file) { file_.categories.push_back(0); }
@@ -80,6 +83,7 @@ class TraceBuilder {
   void saw(int64_t begin_ns, int64_t end_ns);
 
   void lay_out_async();
+  std::string name_of(const char* what, int64_t id) const;
   void order_tracks();
   void place_events();
   // Pairs begins with ends and drops what is neither; the rest moves to the front. Returns its size.

@@ -18,8 +18,6 @@ constexpr int64_t kTooLarge = 2'200'000'000'000'000'000;
 constexpr size_t kMaxText = 1U << 16U;      // of an argument
 constexpr size_t kMaxMetadata = 1U << 24U;  // of one member
 constexpr size_t kMaxMembers = 4096;
-// Processes and threads that have a text in place of a number get one from here downwards.
-constexpr int64_t kFirstTextId = -(int64_t{1} << 40U);
 
 uint64_t hash_of(std::string_view text, uint64_t seed) {
   uint64_t hash = seed ^ 0xCBF29CE484222325U;
@@ -44,7 +42,7 @@ class TraceReader {
 
  private:
   struct Time {
-    bool present = false, good = false;
+    bool good = false;
     int64_t ns = 0;
   };
 
@@ -230,7 +228,7 @@ void TraceReader::read_text(std::string& into) {
 }
 
 TraceReader::Time TraceReader::read_time() {
-  Time time{.present = true};
+  Time time;
   if (in_.peek() == JsonKind::kString) {  // some writers quote numbers
     in_.string(text_);
     if (text_.empty() || text_.find_first_not_of("0123456789.-") != std::string::npos) return time;

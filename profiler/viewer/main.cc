@@ -24,9 +24,7 @@ void parse(CLI::App& cli, Options& o) {
   std::vector<std::string> views;
   for (const ViewName& name : kViewNames) views.emplace_back(name.option);
   cli.set_version_flag("--version", TENON_VERSION);
-  cli.add_option("FILE", o.files, "traces: .json, .json.gz; two can be compared")
-      ->check(CLI::ExistingFile)
-      ->expected(0, 2);
+  cli.add_option("FILE", o.files, "traces: .json, .json.gz; the first two can be compared")->check(CLI::ExistingFile);
   cli.add_option("--view", o.view, "the view to begin with")->check(CLI::IsMember(views));
   cli.add_option("--screenshot", o.screenshot, "write the view as a PNG, without a window, and end")->type_name("PNG");
   cli.add_option("--size", o.size, "of the window or the picture")->type_name("WIDTHxHEIGHT")->capture_default_str();

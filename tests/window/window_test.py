@@ -128,7 +128,13 @@ class Viewer:
             assert self.process.poll() is None, "the viewer ended"
             time.sleep(0.1)
         self.window = found.stdout.split()[0]
-        self.tool("windowfocus", "--sync", self.window)
+        for attempt in range(50):  # until it is mapped
+            try:
+                self.tool("windowfocus", "--sync", self.window)
+                break
+            except subprocess.CalledProcessError:
+                assert attempt < 49, "the window takes no focus"
+                time.sleep(0.1)
         self.settle()
 
     def tool(self, *arguments):

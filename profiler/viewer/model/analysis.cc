@@ -50,7 +50,8 @@ class Analyser {
   const uint32_t component_, op_, layer_, read_, written_, bytes_, step_;
   std::unordered_map<uint64_t, Site> sites_;  // by name and operation
   std::unordered_map<std::string, uint32_t> path_ids_;
-  std::vector<bool> is_source_;  // categories
+  std::vector<bool> is_source_;   // categories
+  std::vector<int64_t> windows_;  // where the duration of each step begins
 };
 
 Analysis Analyser::run() {
@@ -190,6 +191,7 @@ void Analyser::time_kernels() {
     const auto [begin, end] = spans[i];
     if (end == 0) continue;
     out_.steps[i].duration_ns = end - begin;
+    windows_[i] = begin;
     if (i + 1 < spans.size() && spans[i + 1].second != 0) {
       out_.steps[i].between_ns = std::max<int64_t>(0, spans[i + 1].first - end);
     }
@@ -203,6 +205,7 @@ void Analyser::assign_to_steps() {
   std::vector<Step>& steps = out_.steps;
   std::unordered_map<int64_t, uint32_t> by_number;
   for (uint32_t i = 0; i < steps.size(); ++i) by_number.emplace(steps[i].number, i);
+  for (const Step& s : steps) windows_.push_back(s.begin_ns);
   for (size_t i = 0; i + 1 < steps.size() && !kernels; ++i) {
     steps[i].between_ns = std::max<int64_t>(0, steps[i + 1].begin_ns - steps[i].begin_ns - steps[i].duration_ns);
   }
@@ -233,10 +236,19 @@ void Analyser::sum_up() {
     add_to(step.by_work[static_cast<size_t>(out_.paths[op.path].work)], op.added_ns);
     step.bytes += op.bytes;
   }
-  for (Step& step : out_.steps) {
-    int64_t busy = 0;
+  for (size_t i = 0; i < out_.steps.size(); ++i) {
+    Step& step = out_.steps[i];
+    if (step.end_op == 0) continue;
+    int64_t busy = 0, last = std::numeric_limits<int64_t>::min();
     for (const int64_t ns : step.by_work) add_to(busy, ns);
-    if (step.end_op > 0) step.by_work[static_cast<size_t>(Work::kGap)] = std::max<int64_t>(0, step.duration_ns - busy);
+    for (uint32_t o = step.first_op; o < step.end_op; ++o)
+      last = std::max(last, file_.slices[out_.ops[o].slice].end_ns());
+    const int64_t idle = std::max<int64_t>(0, step.duration_ns - busy);
+    const int64_t ahead = file_.slices[out_.ops[step.first_op].slice].begin_ns - windows_[i];
+    const int64_t behind = windows_[i] + step.duration_ns - last;
+    const int64_t host = std::min(idle, std::max<int64_t>(0, ahead) + std::max<int64_t>(0, behind));
+    step.by_work[static_cast<size_t>(Work::kHost)] = host;
+    step.by_work[static_cast<size_t>(Work::kGap)] = idle - host;
   }
 }
 

@@ -46,7 +46,7 @@ struct Step {
   std::string_view tokens{};  // the text that it gave; empty if the trace does not say
   int64_t n_ctx_tok = 0, n_gen_tok = 0, drafted = 0, accepted = 0;
   int64_t n_tokens = 0;                   // that came out of it
-  std::array<int64_t, kWorks> by_work{};  // ns, kGap too; all 0 where no operation was recorded
+  std::array<int64_t, kWorks> by_work{};  // ns, kGap and kHost too; all 0 where no operation was recorded
   double bytes = 0;
   uint32_t first_op = 0, end_op = 0;
 

@@ -22,6 +22,13 @@ bool counts(const Analysis& analysis, const OpEvent& op, Phase phase) {
   return op.step == kNoIndex ? phase == Phase::kAll : is_in(analysis.steps[op.step], phase);
 }
 
+// Line ends and tabs as they are escaped.
+std::string visible(std::string_view text) {
+  std::string out;
+  for (const char c : text) out += c == '\n' ? "\\n" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : std::string(1, c);
+  return out;
+}
+
 Work most(const std::array<int64_t, kWorks>& by_work) {
   return static_cast<Work>(std::ranges::max_element(by_work) - by_work.begin());
 }
@@ -89,8 +96,8 @@ Table step_table(const Analysis& analysis, Phase phase, bool worst_first) {
     const auto n_tokens = static_cast<double>(step.n_tokens);
     Table::Row row{
         {number_cell(static_cast<double>(step.number), 0), text_cell(std::string(step.phase)),
-         text_cell(std::string(step.tokens)), number_cell(static_cast<double>(step.n_ctx_tok), 0),
-         number_cell(n_tokens, 0), number_cell(step.drafted > 0 ? static_cast<double>(step.accepted) : kUnknown, 0),
+         text_cell(visible(step.tokens)), number_cell(static_cast<double>(step.n_ctx_tok), 0), number_cell(n_tokens, 0),
+         number_cell(step.drafted > 0 ? static_cast<double>(step.accepted) : kUnknown, 0),
          number_cell(duration / 1e6, 3), number_cell(n_tokens > 0 ? n_tokens * 1e9 / duration : kUnknown, 1),
          number_cell(step.bytes > 0 ? step.bytes / duration : kUnknown, 1)},
         step.slice};
@@ -121,8 +128,7 @@ std::vector<TokenCell> token_strip(const Analysis& analysis) {
                    .n_tokens = step.n_tokens,
                    .duration_ns = step.duration_ns,
                    .dominant = step.end_op > 0 ? most(step.by_work) : Work::kGap};
-    for (const char c : step.tokens)
-      cell.text += c == '\n' ? "\\n" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : std::string(1, c);
+    cell.text = visible(step.tokens);
     if (step.decodes() && median > 0) {
       cell.over_median = static_cast<double>(step.duration_ns / step.n_tokens) / static_cast<double>(median);
     }
@@ -178,7 +184,8 @@ Waterfall waterfall(const Analysis& analysis, Phase phase, std::optional<double>
                                   {"KV cache", {Work::kKvCache}},
                                   {"norm, other small ones", {Work::kNorm, Work::kCopy, Work::kOther}},
                                   {"sampling", {Work::kSampling}},
-                                  {"gaps between operations", {Work::kGap}}};
+                                  {"gaps between operations", {Work::kGap}},
+                                  {"host, in steps", {Work::kHost}}};
   Waterfall out;
   const std::vector<uint32_t> steps = steps_of(analysis, phase);
   out.n_steps = steps.size();

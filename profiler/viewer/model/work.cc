@@ -62,8 +62,8 @@ bool find(const Sign (&signs)[N], const std::string& text, Work& work) {
 }  // namespace
 
 const char* label(Work work) {
-  constexpr std::array<const char*, kWorks> kLabels{"GEMV",     "GEMM",      "attention", "KV cache", "norm",
-                                                    "sampling", "embedding", "copy",      "other",    "gap"};
+  constexpr std::array<const char*, kWorks> kLabels{"GEMV",      "GEMM", "attention", "KV cache", "norm", "sampling",
+                                                    "embedding", "copy", "other",     "gap",      "host"};
   return kLabels[static_cast<size_t>(work)];
 }
 

@@ -9,10 +9,22 @@
 
 namespace tenon::view {
 
-enum class Work : uint8_t { kGemv, kGemm, kAttention, kKvCache, kNorm, kSampling, kEmbedding, kCopy, kOther, kGap };
-inline constexpr size_t kWorks = 10;
+enum class Work : uint8_t {
+  kGemv,
+  kGemm,
+  kAttention,
+  kKvCache,
+  kNorm,
+  kSampling,
+  kEmbedding,
+  kCopy,
+  kOther,
+  kGap,
+  kHost
+};
+inline constexpr size_t kWorks = 11;
 
-// "GEMV", "attention", ..., "gap"
+// "GEMV", "attention", ..., "gap" (between operations of a step), "host" (before its first and behind its last)
 const char* label(Work work);
 
 // Any of the three may be empty. `name`: the slice's; of other writers' traces a kernel's or an aten operator's.

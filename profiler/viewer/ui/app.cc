@@ -50,22 +50,28 @@ std::vector<uint32_t> shades_of(const TraceFile& file) {
   return shades;
 }
 
+// Wraps where the window is narrow.
 void draw_bar(App& app) {
   const Theme& theme = app.theme;
+  const float right = ImGui::GetWindowWidth() - theme.px(124);
+  auto place = [&, first = true](float width) mutable {
+    if (!first) ImGui::SameLine(0, theme.px(2));
+    if (!first && ImGui::GetCursorPosX() + width > right) ImGui::NewLine();
+    first = false;
+  };
+  const float top = ImGui::GetCursorPosY();
   for (size_t v = 0; v < kViews; ++v) {
-    const bool needs_trace = v != 0;
-    if (needs_trace && app.documents.empty()) continue;
-    if (v > 0) ImGui::SameLine(0, theme.px(2));
+    if (v != 0 && app.documents.empty()) continue;
+    place(ImGui::CalcTextSize(kViewNames[v].title).x + 2 * ImGui::GetStyle().FramePadding.x);
     const bool active = app.view == static_cast<ViewId>(v);
     ImGui::PushStyleColor(ImGuiCol_Button,
                           active ? ImGui::GetStyleColorVec4(ImGuiCol_ButtonActive) : ImVec4(0, 0, 0, 0));
     if (ImGui::Button(kViewNames[v].title)) app.view = static_cast<ViewId>(v);
     ImGui::PopStyleColor();
   }
-  const float right = ImGui::GetWindowWidth() - theme.px(124);
-  ImGui::SameLine();
-  if (!app.documents.empty() && right - ImGui::GetCursorPosX() > theme.px(90)) {
-    ImGui::SetNextItemWidth(std::min(theme.px(220), right - ImGui::GetCursorPosX() - theme.px(6)));
+  if (!app.documents.empty()) {
+    place(theme.px(180));
+    ImGui::SetNextItemWidth(theme.px(180));
     if (app.focus_search) ImGui::SetKeyboardFocusHere();
     app.focus_search = false;
     if (ImGui::InputTextWithHint("##search", "search (/)", app.search_text.data(), app.search_text.size(),
@@ -73,14 +79,15 @@ void draw_bar(App& app) {
       app.view = ViewId::kTimeline;
       search_timeline(app, ImGui::GetIO().KeyShift ? -1 : 1);
     }
-    ImGui::SameLine();
   }
-  ImGui::SetCursorPosX(right);
+  const ImVec2 below = ImGui::GetCursorPos();
+  ImGui::SetCursorPos({right, top});
   if (ImGui::SmallButton(theme.dark ? "light" : "dark ")) app.wants_theme = true;
   ImGui::SameLine(0, theme.px(2));
   if (ImGui::SmallButton("-")) app.wants_scale = 1 / 1.15F;
   ImGui::SameLine(0, theme.px(2));
   if (ImGui::SmallButton("+")) app.wants_scale = 1.15F;
+  ImGui::SetCursorPos(below);
 }
 
 void draw_files(App& app) {

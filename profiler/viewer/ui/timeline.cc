@@ -10,6 +10,7 @@
 #include "ui/views.h"
 
 namespace tenon::view {
+
 ImU32 Timeline::colour(const TraceSlice& slice) const {
   const uint8_t work = document_.work[static_cast<size_t>(&slice - file_.slices.data())];
   return work < kWorks ? theme_.of(static_cast<Work>(work)) : colour_of(document_.shade[slice.name], theme_);

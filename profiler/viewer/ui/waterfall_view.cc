@@ -7,8 +7,8 @@
 namespace tenon::view {
 namespace {
 
-constexpr std::array<Work, 7> kColours{Work::kGemv,     Work::kAttention, Work::kKvCache, Work::kNorm,
-                                       Work::kSampling, Work::kGap,       Work::kCopy};
+constexpr std::array<Work, 8> kColours{Work::kGemv,     Work::kAttention, Work::kKvCache, Work::kNorm,
+                                       Work::kSampling, Work::kGap,       Work::kHost,    Work::kHost};
 
 void draw_headline(App& app, const Waterfall& fall) {
   const auto step = static_cast<double>(fall.step_ns);

@@ -27,14 +27,16 @@ TEST(ViewAnalysis, StepsSplitByTheirWork) {
   ASSERT_EQ(a.steps.size(), 9U);
   EXPECT_EQ(a.steps[0].phase, "prefill");
   EXPECT_EQ(of(a.steps[0], Work::kGemm), 900'000);
-  EXPECT_EQ(of(a.steps[0], Work::kGap), 100'000);
+  EXPECT_EQ(of(a.steps[0], Work::kGap), 0);
+  EXPECT_EQ(of(a.steps[0], Work::kHost), 100'000);
   EXPECT_EQ(a.steps[0].between_ns, 10'000);
   const Step& step = a.steps[1];
   EXPECT_EQ(step.number, 1);
   EXPECT_EQ(of(step, Work::kAttention), 20'000);
   EXPECT_EQ(of(step, Work::kGemv), 40'000);
   EXPECT_EQ(of(step, Work::kSampling), 5'000);
-  EXPECT_EQ(of(step, Work::kGap), 35'000);
+  EXPECT_EQ(of(step, Work::kGap), 30'000);
+  EXPECT_EQ(of(step, Work::kHost), 5'000);
   EXPECT_EQ(step.bytes, 2 * 41'000 + 100);
   EXPECT_EQ(step.end_op - step.first_op, 5U) << "the second thread's share of the same operations does not count";
   EXPECT_EQ(steps_of(a, Phase::kPrefill).size(), 1U);
@@ -54,7 +56,8 @@ TEST(ViewAnalysis, KernelsThatOverlapAddUpToTheirStep) {
   for (const OpEvent& op : a.ops) added.push_back(op.added_ns / 1000);
   EXPECT_THAT(added, ElementsAre(40, 20, 10, 10));
   EXPECT_EQ(a.steps[0].duration_ns, 90'000);
-  EXPECT_EQ(of(a.steps[0], Work::kGap), 20'000);
+  EXPECT_EQ(of(a.steps[0], Work::kGap), 10'000);
+  EXPECT_EQ(of(a.steps[0], Work::kHost), 10'000);
   EXPECT_EQ(a.steps[0].between_ns, 10'000);
   EXPECT_EQ(a.steps[1].duration_ns, 30'000);
   EXPECT_EQ(a.ops[2].layer, 1);
@@ -72,7 +75,7 @@ TEST(ViewAnalysis, KernelsBelongToTheStepTheyName) {
   const Analysis a = analyse(file);
   EXPECT_EQ(a.ops[1].step, 1U);
   EXPECT_EQ(a.steps[1].duration_ns, 35'000);
-  EXPECT_EQ(of(a.steps[1], Work::kGap), 5'000);
+  EXPECT_EQ(of(a.steps[1], Work::kHost), 5'000);
   EXPECT_EQ(of(a.steps[2], Work::kGap), 0) << "nothing of it was recorded";
   EXPECT_EQ(steps_of(a, Phase::kAll).size(), 2U);
 }
