@@ -159,15 +159,14 @@ TEST_P(PackedProducts, EqualProductsOfTheRoundedRows) {
   }
 }
 
+std::string label(const testing::TestParamInfo<PackedProducts::ParamType>& info) {
+  const float size = std::get<1>(info.param);
+  return std::string(tenon_format_name(std::get<0>(info.param))) + (size > 1 ? "_great" : size < 1e-3F ? "_small" : "");
+}
 INSTANTIATE_TEST_SUITE_P(Formats, PackedProducts,
                          testing::Combine(testing::Values(TENON_Q4_0, TENON_Q4_1, TENON_Q8_0, TENON_Q4_K, TENON_Q6_K),
                                           testing::Values(0.1F, 6e4F, 4e-6F)),
-                         [](const auto& param) {
-                           const auto [format, size] = param.param;
-                           return std::string(tenon_format_name(format)) + (size > 1       ? "_great"
-                                                                            : size < 1e-3F ? "_small"
-                                                                                           : "");
-                         });
+                         label);
 
 TEST(Silu, EqualsItsFormula) {
   for (int i = -7000; i <= 7000; ++i) {
