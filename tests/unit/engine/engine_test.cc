@@ -55,6 +55,9 @@ uint64_t locked_memory() {
 }
 
 TEST(Weights, AreLockedInMemoryOrTheLimitIsNamed) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizers ignore mlock";
+#endif
   for (const char* scheme : {"gguf", "int8wo"}) {  // mapped, allocated
     const auto engine = open(kTiny, {"weights.lock=true", std::string("quantization.use=") + scheme});
     try {
