@@ -1,11 +1,13 @@
 // Linear layers of every scheme on one thread. gemv: one row, stored bytes read a second; the small shape lies in the
 // caches, the large one (more than 32 MB a call for most formats) mostly in memory. gemm: many rows, FLOP a second.
+// Shares are of what one core does at most (peaks.h): in the caches a gemv may pass the memory's.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
 #include <random>
 #include <stdexcept>
 
+#include "peaks.h"
 #include "support/component.h"
 #include "support/op_runner.h"
 #include "support/weight_rows.h"
@@ -77,8 +79,15 @@ void measure(benchmark::State& state, const std::string& scheme, std::initialize
   for (auto _ : state) layer.run();
   const auto runs = static_cast<double>(state.iterations());
   const double flops = 2.0 * shape.rows * static_cast<double>(shape.n) * static_cast<double>(shape.k);
-  state.counters["bytes"] = benchmark::Counter(runs * static_cast<double>(layer.bytes()), benchmark::Counter::kIsRate);
-  state.counters["flops"] = benchmark::Counter(runs * flops, benchmark::Counter::kIsRate);
+  const auto rate = [](double amount) { return benchmark::Counter(amount, benchmark::Counter::kIsRate); };
+  const double bytes = runs * static_cast<double>(layer.bytes());
+  state.counters["bytes"] = rate(bytes), state.counters["flops"] = rate(runs * flops);
+  if (shape.rows == 1) {
+    state.counters["of_read_peak"] = rate(bytes / read_peak());
+  } else {
+    state.counters["of_f32_peak"] = rate(runs * flops / f32_peak());
+    if (int8_peak() > 0) state.counters["of_int8_peak"] = rate(runs * flops / int8_peak());
+  }
 }
 
 void add(const std::string& label, const std::string& scheme, std::initializer_list<Setting> settings,
@@ -96,10 +105,12 @@ void add(const std::string& label, const std::string& scheme, std::initializer_l
 }
 
 const bool kRegistered = [] {
-  for (const tenon_format f : kFileFormats) add(std::string("gguf_") + tenon_format_name(f), "gguf", {}, f);
-  for (const tenon_format f : {TENON_Q4_1, TENON_Q8_0}) {
+  for (const tenon_format f : kFileFormats)
+    add(std::string("gguf_") + tenon_format_name(f), "gguf", {{"activations", std::string("f32")}}, f);
+  for (const tenon_format f : {TENON_Q4_0, TENON_Q4_1, TENON_Q8_0, TENON_Q4_K, TENON_Q6_K}) {
     add(std::string("gguf_int8_") + tenon_format_name(f), "gguf", {{"activations", std::string("int8")}}, f);
   }
+  add("gguf_bf16_bf16", "gguf", {{"activations", std::string("auto")}}, TENON_BF16);
   add("int8wo", "int8wo", {}, TENON_F16);
   add("int4wo_64", "int4wo", {{"group_size", int64_t{64}}}, TENON_F16);
   return true;
