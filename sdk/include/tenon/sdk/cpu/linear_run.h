@@ -41,7 +41,7 @@ class PreparedRows {
   static size_t bytes(const LinearArgs& a) {
     switch (a.activations) {
       case Activations::kInt8:
-        return a.rows * (a.k + a.k / kInt8Block * size_t{20});
+        return a.rows * (a.k + a.k / kInt8Block * kInt8BlockWords * sizeof(float));
       case Activations::kBf16:
         return a.rows * padded(a.k) * sizeof(uint16_t);
       default:
@@ -67,6 +67,8 @@ class PreparedRows {
   }
 
  private:
+  static constexpr size_t kInt8BlockWords = 5;  // a scale, a sum, three sums of q
+
   Int8Row int8_row(uint32_t r) const {
     const size_t blocks = a_.k / kInt8Block, all = a_.rows * blocks;
     auto* words = reinterpret_cast<float*>(base_ + a_.rows * size_t{a_.k});

@@ -76,8 +76,11 @@ inline Codes joined(Codes a, Codes b) {
 // negative: of the sum of the x that meet the codes.
 template <int Offset>
 inline Ints begin_ints(int32_t negative) {
-  if constexpr (Offset == 0) return {_mm512_setzero_si512()};
-  return {_mm512_slli_epi32(_mm512_set1_epi32(negative), __builtin_ctz(Offset))};
+  if constexpr (Offset == 0) {
+    return {_mm512_setzero_si512()};
+  } else {
+    return {_mm512_slli_epi32(_mm512_set1_epi32(negative), __builtin_ctz(Offset))};
+  }
 }
 template <int Offset>
 inline Ints dot(Ints sum, Codes c, int32_t x) {
@@ -145,8 +148,11 @@ inline Codes joined(Codes a, Codes b) {
 constexpr int kSignedOffset = 128;
 template <int Offset>
 inline Ints begin_ints(int32_t negative) {
-  if constexpr (Offset == 0 || Offset == kSignedOffset) return {_mm256_setzero_si256()};
-  return {_mm256_slli_epi32(_mm256_set1_epi32(negative), __builtin_ctz(Offset | 1 << 30))};
+  if constexpr (Offset == 0 || Offset == kSignedOffset) {
+    return {_mm256_setzero_si256()};
+  } else {
+    return {_mm256_slli_epi32(_mm256_set1_epi32(negative), __builtin_ctz(Offset))};
+  }
 }
 template <int Offset>
 inline Ints dot(Ints sum, Codes c, int32_t four) {
