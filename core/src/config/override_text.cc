@@ -58,12 +58,7 @@ Table parse_override(const std::string& option) {
     if (is_one_key(table, key)) return table;
   } catch (const Error&) {
     if (!is_bare_word(value)) throw;
-    // The key by itself, then the word in the place of its value.
-    Table table = parse_toml(start.file, key + "=0");
-    Node* node = &table.begin()->second;
-    while (auto* inner = std::get_if<Table>(&node->value)) node = &inner->begin()->second;
-    node->value = value;
-    return table;
+    return parse_toml(start.file, key + "=" + toml_string(value));
   }
   throw Error(ErrorCode::kConfig, {start.file, 1, column}, "found more than one key in " + quote(option));
 }

@@ -201,6 +201,8 @@ TEST(ConfigErrors, OptionsHaveColumns) {
             "--set kv_cache.capacity:1:19: error: kv_cache.capacity: found the string \"8k\", expected int: 0 to "
             "2147483647 tokens; default 0");
   EXPECT_THAT(set_errors("kv_cache.use=statik"), StartsWith("--set kv_cache.use:1:14: error: no kv_cache named"));
+  EXPECT_THAT(set_errors("model.path=a\xff"),
+              StartsWith("--set model.path:1:13: error: TOML syntax: Encountered invalid utf-8"));
   EXPECT_THAT(
       set_errors("kv_cache.capasity=8"),
       StartsWith("--set kv_cache.capasity:1:10: error: kv_cache.static: unknown key \"capasity\"; did you mean"));
