@@ -67,7 +67,7 @@ void run(const Options& o) {
   headless.frame(app);
   if (!o.search.empty() && !app.documents.empty()) {
     o.search.copy(app.search_text.data(), app.search_text.size() - 1);
-    search_timeline(app, 1);
+    search_from(app, 1);
   }
   for (int i = 0; i < 3; ++i) headless.frame(app);  // tables and scrolled windows find their sizes
   write_png(headless.picture(app), o.screenshot);

@@ -150,8 +150,7 @@ const Analyser::Site& Analyser::site_of(const TraceSlice& slice) {
   if (found != sites_.end()) return found->second;
   const std::string_view name = file_.name(slice), op = file_.strings[op_id];
   const std::string_view component = file_.strings[file_.args.text(slice.args, component_).value_or(0)];
-  std::string path = without_numbers(name);
-  if (!op.empty() && !path.ends_with('/' + std::string(op))) path.append("/").append(op);
+  std::string path = without_numbers(path_of(file_, slice));
   const auto [at, is_new] = path_ids_.try_emplace(path, static_cast<uint32_t>(out_.paths.size()));
   if (is_new) out_.paths.push_back({path, std::string(component), work_of(component, op, name)});
   const double layer = file_.args.number(slice.args, layer_).value_or(layer_of(name));
@@ -256,6 +255,13 @@ void Analyser::sum_up() {
 
 Analysis analyse(const TraceFile& file) {
   return Analyser(file).run();
+}
+
+std::string path_of(const TraceFile& file, const TraceSlice& slice) {
+  std::string path(file.name(slice));
+  const std::string_view op = file.text(slice, "op").value_or("");
+  if (!op.empty() && !path.ends_with('/' + std::string(op))) path.append("/").append(op);
+  return path;
 }
 
 bool is_in(const Step& step, Phase phase) {

@@ -76,8 +76,7 @@ void draw_bar(App& app) {
     app.focus_search = false;
     if (ImGui::InputTextWithHint("##search", "search (/)", app.search_text.data(), app.search_text.size(),
                                  ImGuiInputTextFlags_EnterReturnsTrue)) {
-      app.view = ViewId::kTimeline;
-      search_timeline(app, ImGui::GetIO().KeyShift ? -1 : 1);
+      search_from(app, ImGui::GetIO().KeyShift ? -1 : 1);
     }
   }
   const ImVec2 below = ImGui::GetCursorPos();
@@ -176,7 +175,7 @@ void go_to(App& app, uint32_t slice) {
   app.view = ViewId::kTimeline;
   state.selected = slice;
   state.area.reset();
-  state.scroll_to_selected = true;
+  state.scroll_to = slice;
   state.collapsed[s.track] = false;
   const auto begin = static_cast<double>(s.begin_ns - file.begin_ns),
              length = static_cast<double>(std::max<int64_t>(1, s.duration_ns));

@@ -52,8 +52,9 @@ void describe_step(const App& app, const Step& step) {
   }
 }
 
-void draw_table(App& app, Table& table, const char* id, float height) {
-  if (table.columns.empty() || table.columns.size() >= IMGUI_TABLE_MAX_COLUMNS) return;
+const Table::Row* draw_table(App& app, Table& table, const char* id, std::string_view marked) {
+  if (table.columns.empty() || table.columns.size() >= IMGUI_TABLE_MAX_COLUMNS) return nullptr;
+  const Table::Row* clicked = nullptr;
   ImGui::PushID(id);
   if (ImGui::SmallButton("copy as text")) {
     ImGui::SetClipboardText(to_text(table).c_str());
@@ -63,7 +64,7 @@ void draw_table(App& app, Table& table, const char* id, float height) {
                                      ImGuiTableFlags_ScrollX | ImGuiTableFlags_Resizable |
                                      ImGuiTableFlags_BordersInnerV | ImGuiTableFlags_SortTristate |
                                      ImGuiTableFlags_SizingFixedFit | ImGuiTableFlags_Hideable;
-  if (ImGui::BeginTable("table", static_cast<int>(table.columns.size()), kFlags, {0, height})) {
+  if (ImGui::BeginTable("table", static_cast<int>(table.columns.size()), kFlags)) {
     ImGui::TableSetupScrollFreeze(1, 1);
     for (const Table::Column& column : table.columns) {
       ImGui::TableSetupColumn(column.name.c_str(), column.is_number ? ImGuiTableColumnFlags_PreferSortDescending : 0);
@@ -87,8 +88,8 @@ void draw_table(App& app, Table& table, const char* id, float height) {
           const std::string& text = row.cells[c].text;
           if (c == 0) {
             ImGui::PushID(r);
-            if (ImGui::Selectable("##row", false, ImGuiSelectableFlags_SpanAllColumns) && row.slice != kNoIndex)
-              go_to(app, row.slice);
+            const bool stands_out = !marked.empty() && text == marked;
+            if (ImGui::Selectable("##row", stands_out, ImGuiSelectableFlags_SpanAllColumns)) clicked = &row;
             ImGui::PopID();
             ImGui::SameLine(0, 0);
           }
@@ -109,6 +110,8 @@ void draw_table(App& app, Table& table, const char* id, float height) {
     ImGui::EndTable();
   }
   ImGui::PopID();
+  if (clicked != nullptr && clicked->slice != kNoIndex) go_to(app, clicked->slice);
+  return clicked;
 }
 
 }  // namespace tenon::view

@@ -16,17 +16,17 @@ ImU32 Timeline::colour(const TraceSlice& slice) const {
   return work < kWorks ? theme_.of(static_cast<Work>(work)) : colour_of(document_.shade[slice.name], theme_);
 }
 
-void Timeline::run() {
+uint32_t Timeline::run() {
   const ImVec2 origin = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
   const float ruler = theme_.px(24), gutter = theme_.px(180);
   left_ = origin.x + gutter;
   right_ = origin.x + room.x - ImGui::GetStyle().ScrollbarSize;
-  if (right_ - left_ < 50) return;
+  if (right_ - left_ < 50) return kNoIndex;
   if (state_.to_ns <= state_.from_ns) {
     show_range(state_, 0, std::max(1.0, since_begin(file_.end_ns)));
   }
   ns_per_px_ = (state_.to_ns - state_.from_ns) / (right_ - left_);
-  keys();
+  if (pane_.takes_keys) keys();
   ns_per_px_ = (state_.to_ns - state_.from_ns) / (right_ - left_);
   top_ = origin.y + ruler;
   bottom_ = origin.y + room.y;
@@ -39,26 +39,36 @@ void Timeline::run() {
   mouse();
   ImGui::EndChild();
   draw_area();
-  if (hovered_ != kNoIndex && !state_.dragging) describe_box(app_, hovered_box_);
+  if (hovered_ == kNoIndex || state_.dragging) return kNoIndex;
+  describe_box(app_, document_, hovered_box_);
+  return hovered_box_.count == 1 ? hovered_ : kNoIndex;
 }
 
 void Timeline::draw_ruler() {
   const RulerSteps steps = ruler_steps(ns_per_px_ * theme_.px(110));
-  draw_.AddRectFilled({left_, top_ - theme_.px(24)}, {right_, top_}, theme_.panel);
+  draw_.AddRectFilled({gutter(), top_ - theme_.px(24)}, {right_, top_}, theme_.panel);
   draw_.PushClipRect({left_, top_ - theme_.px(24)}, {right_, bottom_}, true);
-  const double first = std::floor(state_.from_ns / steps.ns);
+  const double first = std::floor((state_.from_ns - pane_.origin_ns) / steps.ns);
   for (int i = 0; i < 100; ++i) {
     const double at = (first + i) * steps.ns;
-    const float x = std::round(x_of(at)) + 0.5F;
+    const float x = std::round(x_of(at + pane_.origin_ns)) + 0.5F;
     if (x > right_) break;
     draw_.AddLine({x, top_ - theme_.px(6)}, {x, bottom_}, theme_.line);
     draw_.AddText({x + theme_.px(4), top_ - theme_.px(21)}, theme_.dim, ruler_text(at, steps).c_str());
   }
+  if (!pane_.is_alone) {
+    const float x = std::round(x_of(pane_.origin_ns)) + 0.5F;
+    draw_.AddLine({x, top_ - theme_.px(24)}, {x, bottom_}, theme_.selection);
+  }
   draw_.PopClipRect();
+  const ImVec4 clip{gutter(), top_ - theme_.px(24), left_ - theme_.px(4), top_};
+  draw_.AddText(nullptr, 0, {gutter() + theme_.px(6), top_ - theme_.px(21)}, theme_.text, pane_.label.c_str(), nullptr,
+                0, &clip);
 }
 
 void Timeline::draw_tracks() {
   float y = first_y_;
+  draw_.PushClipRect({gutter(), top_}, {right_, bottom_}, true);
   uint32_t process = kNoIndex;
   const float view_bottom = bottom_;
   for (uint32_t t = 0; t < file_.tracks.size(); ++t) {
@@ -69,7 +79,7 @@ void Timeline::draw_tracks() {
     if (track.process != process) {
       process = track.process;
       if (y + theme_.px(20) > top_ && y < view_bottom) {
-        draw_.AddRectFilled({left_ - theme_.px(180), y}, {right_, y + theme_.px(19)}, theme_.panel);
+        draw_.AddRectFilled({gutter(), y}, {right_, y + theme_.px(19)}, theme_.panel);
         draw_.AddText({left_ - theme_.px(174), y + theme_.px(1)}, theme_.text, file_.processes[process].name.c_str());
       }
       y += theme_.px(22);
@@ -79,6 +89,7 @@ void Timeline::draw_tracks() {
     if (y + height > top_ && y < view_bottom) draw_track(t, y, height);
     y += height;
   }
+  draw_.PopClipRect();
   track_tops_.push_back(y);
   ImGui::Dummy({1, y - first_y_});
 }
@@ -86,11 +97,10 @@ void Timeline::draw_tracks() {
 void Timeline::draw_track(uint32_t index, float top, float height) {
   const profiler::TraceTrack& track = file_.tracks[index];
   const bool collapsed = state_.collapsed[index];
-  const float gutter = left_ - theme_.px(180);
-  const ImVec4 clip{gutter, top, left_ - theme_.px(4), top + height};
+  const ImVec4 clip{gutter(), top, left_ - theme_.px(4), top + height};
   const std::string name = (track.depth() > 1 ? collapsed ? "+ " : "- " : "  ") + track.name;
-  draw_.AddText(nullptr, 0, {gutter + theme_.px(10), top}, theme_.dim, name.c_str(), nullptr, 0, &clip);
-  draw_.AddLine({gutter, top + height - theme_.px(3)}, {right_, top + height - theme_.px(3)}, theme_.line);
+  draw_.AddText(nullptr, 0, {gutter() + theme_.px(10), top}, theme_.dim, name.c_str(), nullptr, 0, &clip);
+  draw_.AddLine({gutter(), top + height - theme_.px(3)}, {right_, top + height - theme_.px(3)}, theme_.line);
   draw_.PushClipRect({left_, top_}, {right_, bottom_}, true);
   for (size_t d = 0; d < (collapsed ? std::min<size_t>(1, track.depth()) : track.depth()); ++d) {
     const float lane_top = top + static_cast<float>(d) * lane_height();
@@ -129,9 +139,7 @@ void Timeline::draw_box(const Box& box, float top) {
     draw_.AddRectFilled({x0, top}, {x1 - (x1 - x0 > 4 ? 1.0F : 0.0F), y1}, fill);
   }
   if (!state_.is_found.empty() && state_.is_found[box.first]) draw_.AddRect({x0, top}, {x1, y1}, theme_.selection);
-  const bool selected =
-      state_.selected != kNoIndex && state_.selected >= box.first && state_.selected < box.first + box.count;
-  if (selected) draw_.AddRect({x0, top}, {x1, y1}, theme_.selection, 0, 0, theme_.px(2));
+  draw_marks(box, {x0, top}, {x1, y1});
   if (x1 - x0 < theme_.px(24)) return;
   const ImVec4 clip{x0 + 2, top, x1 - 3, y1 + 2};
   const ImU32 ink = box.count > 1 ? theme_.text : text_on(fill);
@@ -143,6 +151,16 @@ void Timeline::draw_box(const Box& box, float top) {
     const std::string_view name = file_.name(slice).substr(0, static_cast<size_t>((x1 - x0) / theme_.px(3)));
     draw_.AddText(nullptr, 0, {x0 + theme_.px(3), top}, ink, name.data(), name.data() + name.size(), 0, &clip);
   }
+}
+
+void Timeline::draw_marks(const Box& box, ImVec2 a, ImVec2 b) {
+  const auto holds = [&box](uint32_t slice) { return slice >= box.first && slice - box.first < box.count; };
+  if (holds(state_.selected)) draw_.AddRect(a, b, theme_.selection, 0, 0, theme_.px(2));
+  if (pane_.same != nullptr && box.count == 1 && (*pane_.same)(file_.slices[box.first]))
+    draw_.AddRect(a, b, theme_.text, 0, 0, theme_.px(1));
+  if (!holds(pane_.twin)) return;
+  const float out = theme_.px(2);  // so that narrow ones are seen
+  draw_.AddRect({a.x - out, a.y - out}, {b.x + out, b.y + out}, theme_.selection, 0, 0, theme_.px(2.5F));
 }
 
 void Timeline::draw_instants(const profiler::TraceTrack& track, float top) {
@@ -221,7 +239,9 @@ void draw_timeline(App& app) {
   const float below = details ? std::min(room.y * 0.45F, app.theme.px(240)) : 0;
   ImGui::BeginChild("timeline", {0, room.y - below}, false,
                     ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
-  Timeline(app).run();
+  const Document& document = app.document();
+  const auto length = static_cast<double>(document.file.end_ns - document.file.begin_ns);
+  Timeline(app, {document, app.timeline(), -0.01 * length, 1.01 * length + 1}).run();
   ImGui::EndChild();
   if (details) draw_details(app);
 }
