@@ -60,7 +60,8 @@ void run(const Options& o) {
     prepare();
     return run_window(app, o.files, {width, height, o.scale, o.measure_frames});
   }
-  for (const std::string& file : o.files) add_document(app, tenon::profiler::read_trace(file));
+  for (const std::string& file : o.files)
+    add_document(app, std::make_shared<const Document>(tenon::profiler::read_trace(file)));
   if (!app.documents.empty()) app.current = 0;
   prepare();
   Headless headless(width, height, app.theme.scale);

@@ -62,7 +62,7 @@ class Window {
   };
   std::vector<Press> presses_;  // since the last frame
   std::string loading_;
-  std::future<TraceFile> file_;
+  std::future<std::shared_ptr<const Document>> file_;
   Clock::time_point load_start_;
   double load_s_ = 0;
   bool fonts_ready_ = false;
@@ -140,7 +140,8 @@ void Window::load() {
   waiting_.pop_front();
   app_.message = "reading " + loading_;
   load_start_ = Clock::now();
-  file_ = std::async(std::launch::async, [path = loading_] { return profiler::read_trace(path); });
+  file_ = std::async(std::launch::async,
+                     [path = loading_] { return std::make_shared<const Document>(profiler::read_trace(path)); });
 }
 
 void Window::frame() {

@@ -159,8 +159,8 @@ std::string App::basis() const {
   return text;
 }
 
-void add_document(App& app, TraceFile trace) {
-  app.documents.push_back(std::make_shared<const Document>(std::move(trace)));
+void add_document(App& app, std::shared_ptr<const Document> document) {
+  app.documents.push_back(std::move(document));
   app.timelines.emplace_back().collapsed.resize(app.documents.back()->file.tracks.size());
   app.current = app.documents.size() - 1;
   if (app.documents.size() == 1) app.phase = usual_phase(app.document().analysis);

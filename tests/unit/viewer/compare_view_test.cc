@@ -12,8 +12,8 @@ namespace {
 class ViewCompareView : public testing::Test {
  protected:
   ViewCompareView() {
-    add_document(app, made_trace(8, 20));
-    add_document(app, made_trace(8, 23));
+    add_document(app, std::make_shared<const Document>(made_trace(8, 20)));
+    add_document(app, std::make_shared<const Document>(made_trace(8, 23)));
     app.current = 0;
     app.view = ViewId::kCompare;
     for (int i = 0; i < 3; ++i) headless.frame(app);
@@ -125,7 +125,8 @@ TEST_F(ViewCompareView, TheMarksAreDrawn) {
 }
 
 TEST_F(ViewCompareView, ATraceWithoutStepsIsShownAllTheSame) {
-  add_document(app, profiler::read_trace_bytes(R"([{"ph":"X","pid":1,"tid":1,"ts":0,"dur":9,"name":"a"}])", "c.json"));
+  add_document(app, std::make_shared<const Document>(profiler::read_trace_bytes(
+                        R"([{"ph":"X","pid":1,"tid":1,"ts":0,"dur":9,"name":"a"}])", "c.json")));
   app.view = ViewId::kCompare;
   for (int i = 0; i < 3; ++i) headless.frame(app);
   EXPECT_EQ(state().pair.origin_ns(0), 0);
