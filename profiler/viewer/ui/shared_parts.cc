@@ -31,13 +31,17 @@ void draw_legend(const App& app) {
     ImGui::Dummy({size, size});
     ImGui::SameLine(0, app.theme.px(2));
     ImGui::TextUnformatted(label(work));
-    if (i + 1 < kWorks) ImGui::SameLine(0, app.theme.px(12));
+    if (i + 1 == kWorks) break;
+    ImGui::SameLine(0, app.theme.px(12));
+    const float next = size + app.theme.px(2) + ImGui::CalcTextSize(label(static_cast<Work>(i + 1))).x;
+    if (ImGui::GetContentRegionAvail().x < next) ImGui::NewLine();
   }
 }
 
 void describe_step(const App& app, const Step& step) {
   ImGui::Text("step %lld  %.*s  %s", static_cast<long long>(step.number), static_cast<int>(step.phase.size()),
               step.phase.data(), duration_text(step.duration_ns).c_str());
+  if (step.end_op == 0) ImGui::TextDisabled("no operation of it was recorded");
   for (size_t i = 0; i < kWorks; ++i) {
     if (step.by_work[i] == 0) continue;
     const double share =

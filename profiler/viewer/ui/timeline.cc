@@ -195,6 +195,16 @@ void Timeline::draw_flows() {
   draw_.PopClipRect();
 }
 
+// From where the mouse went down to where it is.
+Area Timeline::dragged_area() const {
+  const ImVec2 mouse = ImGui::GetIO().MousePos;
+  int64_t from = in_trace(state_.drag_from_ns), to = in_trace(ns_at(mouse.x));
+  uint32_t first = track_at(state_.drag_from.y), last = track_at(mouse.y);
+  if (from > to) std::swap(from, to);
+  if (first > last) std::swap(first, last);
+  return {from, to, first, last + 1};
+}
+
 uint32_t Timeline::track_at(float y) const {
   for (uint32_t t = 0; t < file_.tracks.size(); ++t) {
     if (y < track_tops_[t + 1]) return t;
@@ -203,20 +213,16 @@ uint32_t Timeline::track_at(float y) const {
 }
 
 void Timeline::draw_area() {
-  double from = 0, to = 0;
-  if (state_.dragging) {
-    from = state_.drag_from_ns;
-    to = ns_at(ImGui::GetIO().MousePos.x);
-  } else if (state_.area) {
-    from = since_begin(state_.area->from_ns);
-    to = since_begin(state_.area->to_ns);
-  } else {
-    return;
-  }
-  if (from > to) std::swap(from, to);
+  if (!state_.dragging && !state_.area) return;
+  const Area area = state_.dragging ? dragged_area() : *state_.area;
+  const double from = since_begin(area.from_ns), to = since_begin(area.to_ns);
+  const auto y_of = [this](uint32_t track) {
+    return std::clamp(track_tops_[std::min<size_t>(track, file_.tracks.size())], top_, bottom_);
+  };
   const float x0 = std::clamp(x_of(from), left_, right_), x1 = std::clamp(x_of(to), left_, right_);
   ImDrawList& over = *ImGui::GetWindowDrawList();
-  over.AddRectFilled({x0, top_}, {x1, bottom_}, (theme_.selection & 0x00FFFFFFU) | 0x22000000U);
+  over.AddRectFilled({x0, y_of(area.first_track)}, {x1, y_of(area.end_track)},
+                     (theme_.selection & 0x00FFFFFFU) | 0x22000000U);
   over.AddLine({x0, top_ - theme_.px(24)}, {x0, bottom_}, theme_.selection);
   over.AddLine({x1, top_ - theme_.px(24)}, {x1, bottom_}, theme_.selection);
   const std::string text = duration_text(static_cast<int64_t>(to - from));

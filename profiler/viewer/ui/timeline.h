@@ -72,6 +72,7 @@ class Timeline {
     const size_t lanes = state_.collapsed[index] ? 1 : std::max<size_t>(1, depth);
     return static_cast<float>(lanes) * lane_height() + theme_.px(6);
   }
+  Area dragged_area() const;
   uint32_t track_at(float y) const;
   ImU32 colour(const TraceSlice& slice) const;
 

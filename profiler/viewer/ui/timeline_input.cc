@@ -106,11 +106,7 @@ void Timeline::mouse() {
   if (!state_.dragging || io.MouseDown[0]) return;
   state_.dragging = false;
   if (std::abs(io.MousePos.x - state_.drag_from.x) < theme_.px(4)) return click(false);
-  int64_t from = in_trace(state_.drag_from_ns), to = in_trace(ns_at(io.MousePos.x));
-  uint32_t first = track_at(state_.drag_from.y), last = track_at(io.MousePos.y);
-  if (from > to) std::swap(from, to);
-  if (first > last) std::swap(first, last);
-  state_.area = Area{from, to, first, last + 1};
+  state_.area = dragged_area();
   state_.area_sums = sum_area(file_, *state_.area);
   state_.selected = kNoIndex;
 }
