@@ -126,6 +126,7 @@ void Window::load() {
   if (file_.valid()) {
     if (file_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
     app_.message.clear();
+    app_.reads_file = false;
     try {
       load_s_ = std::chrono::duration<double>(Clock::now() - load_start_).count();
       add_document(app_, file_.get());
@@ -139,6 +140,7 @@ void Window::load() {
   loading_ = waiting_.front();
   waiting_.pop_front();
   app_.message = "reading " + loading_;
+  app_.reads_file = true;
   load_start_ = Clock::now();
   file_ = std::async(std::launch::async,
                      [path = loading_] { return std::make_shared<const Document>(profiler::read_trace(path)); });

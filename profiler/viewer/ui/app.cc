@@ -111,6 +111,9 @@ void draw_files(App& app) {
       ImGui::EndTooltip();
     }
   }
+  constexpr double kSeconds = 10;
+  const double since = app.message_since.get(app.message, [] { return ImGui::GetTime(); });
+  if (!app.reads_file && ImGui::GetTime() - since > kSeconds) app.message.clear();
   if (!app.message.empty()) {
     ImGui::SameLine();
     ImGui::TextColored(ImGui::ColorConvertU32ToFloat4(app.theme.selection), "%s", app.message.c_str());

@@ -138,6 +138,8 @@ struct App {
   bool focus_search = false;
   std::vector<std::string> recent;
   std::string message;  // of the last action, or an error
+  bool reads_file = false;
+  Made<double> message_since{};  // for what is said of an open trace goes away after a while
 
   // What the frame asks its window to do.
   std::string wants_open;

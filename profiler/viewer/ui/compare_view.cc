@@ -228,9 +228,8 @@ void CompareView::differences() {
   for (const TimelineState& t : state_.timelines) {
     if (!t.area) continue;
     const size_t side = &t == state_.timelines.data() ? 0 : 1;
-    ImGui::Text("%s of %s on %u tracks; Esc shows the differences again",
-                duration_text(t.area->to_ns - t.area->from_ns).c_str(), kSides[side],
-                t.area->end_track - t.area->first_track);
+    ImGui::Text("%s of %s; Esc shows the differences again", duration_text(t.area->to_ns - t.area->from_ns).c_str(),
+                kSides[side]);
     Table sums = t.area_sums;
     for (Table::Row& row : sums.rows) row.slice = kNoIndex;
     draw_table(app_, sums, "area");

@@ -59,16 +59,18 @@ void draw_plot(App& app, const std::string& name, const std::vector<Point>& poin
   const ImVec2 mouse = ImGui::GetIO().MousePos;
   if (!ImGui::IsItemHovered() || points.empty()) return;
   const int64_t at = file.begin_ns + static_cast<int64_t>(static_cast<double>((mouse.x - a.x) / width) * length);
-  auto point = std::ranges::upper_bound(points, at, {}, &Point::ns);
-  if (point != points.begin()) --point;
+  const auto after = std::ranges::upper_bound(points, at, {}, &Point::ns);
   draw.AddLine({mouse.x, top}, {mouse.x, bottom}, theme.selection);
   if (ImGui::IsMouseClicked(0)) {
     const auto middle = static_cast<double>(at - file.begin_ns);
     app.view = ViewId::kTimeline;
     show_range(app.timeline(), middle - 0.01 * length, middle + 0.01 * length);
   }
-  ImGui::SetTooltip("%s at %s", value_text(name, point->value).c_str(),
-                    duration_text(point->ns - file.begin_ns).c_str());
+  if (after == points.begin())
+    return ImGui::SetTooltip("no value before %s", duration_text(after->ns - file.begin_ns).c_str());
+  const Point& point = *(after - 1);
+  ImGui::SetTooltip("%s since %s", value_text(name, point.value).c_str(),
+                    duration_text(point.ns - file.begin_ns).c_str());
 }
 
 void draw_time_axis(const App& app) {

@@ -75,6 +75,7 @@ class Timeline {
   Area dragged_area() const;
   uint32_t track_at(float y) const;
   ImU32 colour(const TraceSlice& slice) const;
+  const TraceSlice& longest_of(const Box& box) const;
 
   App& app_;
   const TimelinePane pane_;

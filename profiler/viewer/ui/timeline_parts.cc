@@ -143,8 +143,9 @@ void draw_details(App& app) {
     if (ImGui::SmallButton("next")) search_timeline(app, 1);
   }
   if (state.area) {
-    ImGui::Text("%s on %u tracks", duration_text(state.area->to_ns - state.area->from_ns).c_str(),
-                state.area->end_track - state.area->first_track);
+    const uint32_t tracks = state.area->end_track - state.area->first_track;
+    ImGui::Text("%s on %u track%s", duration_text(state.area->to_ns - state.area->from_ns).c_str(), tracks,
+                tracks == 1 ? "" : "s");
     draw_table(app, state.area_sums, "area");
   } else if (state.selected != kNoIndex) {
     draw_slice(app, state.selected);
