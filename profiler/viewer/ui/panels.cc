@@ -31,9 +31,9 @@ void draw_start(App& app) {
   const Theme& theme = app.theme;
   ImGui::BeginChild("start");
   ImGui::Dummy({1, theme.px(16)});
-  ImGui::SetWindowFontScale(1.6F);
+  ImGui::PushFont(title_font());
   ImGui::TextUnformatted("tenon-view");
-  ImGui::SetWindowFontScale(1);
+  ImGui::PopFont();
   ImGui::TextDisabled("What each part of a pipeline costs, by step, token, layer and operation.");
   ImGui::Dummy({1, theme.px(10)});
   ImGui::TextUnformatted(

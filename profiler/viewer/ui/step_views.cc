@@ -75,8 +75,8 @@ void draw_cell(App& app, const TokenCell& cell, ImVec2 at, ImVec2 size) {
   const ImVec4 clip{at.x, at.y, at.x + size.x - 3, at.y + size.y};
   draw.AddText(nullptr, 0, {at.x + theme.px(5), at.y + theme.px(2)}, ink, cell.text.c_str(), nullptr, 0, &clip);
   const ImVec2 text = {at.x + theme.px(5), at.y + size.y * 0.5F};
-  draw.AddText(ImGui::GetFont(), ImGui::GetFontSize() * 0.8F, text, ink, duration_text(cell.duration_ns).c_str(),
-               nullptr, 0, &clip);
+  draw.AddText(small_font(), small_font()->FontSize, text, ink, duration_text(cell.duration_ns).c_str(), nullptr, 0,
+               &clip);
   if (!ImGui::IsWindowHovered() || !ImGui::IsMouseHoveringRect(at, {at.x + size.x, at.y + size.y})) return;
   ImGui::BeginTooltip();
   if (!cell.text.empty()) ImGui::Text("\"%s\"", cell.text.c_str());
