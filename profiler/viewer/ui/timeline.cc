@@ -144,8 +144,9 @@ void Timeline::draw_box(const Box& box, float top) {
   const TraceSlice& slice = file_.slices[box.first];
   const ImU32 fill = colour(longest_of(box));
   if (box.count > 1) {  // a folded run is hollow below
-    draw_.AddRectFilled({x0, top}, {x1, y1}, (fill & 0x00FFFFFFU) | 0x90000000U);
-    draw_.AddRectFilled({x0, y1 - theme_.px(4)}, {x1, y1}, theme_.dim);
+    const float bar = y1 - theme_.px(4);
+    draw_.AddRectFilled({x0, top}, {x1, bar}, (fill & 0x00FFFFFFU) | 0x90000000U);
+    draw_.AddRectFilled({x0, bar}, {x1, y1}, theme_.dim);
   } else {
     draw_.AddRectFilled({x0, top}, {x1 - (x1 - x0 > 4 ? 1.0F : 0.0F), y1}, fill);
   }
