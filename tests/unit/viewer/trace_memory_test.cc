@@ -32,13 +32,29 @@ void give_back(void* memory) {
 
 }  // namespace
 
+// All of them: a sanitizer brings its own for those that are left out.
 void* operator new(size_t size) {
+  return take(size);
+}
+void* operator new[](size_t size) {
+  return take(size);
+}
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return take(size);
+}
+void* operator new[](size_t size, const std::nothrow_t&) noexcept {
   return take(size);
 }
 void operator delete(void* memory) noexcept {
   give_back(memory);
 }
+void operator delete[](void* memory) noexcept {
+  give_back(memory);
+}
 void operator delete(void* memory, size_t) noexcept {
+  give_back(memory);
+}
+void operator delete[](void* memory, size_t) noexcept {
   give_back(memory);
 }
 
