@@ -14,6 +14,8 @@ class TraceStrings {
   static constexpr uint32_t kNone = UINT32_MAX;
 
   TraceStrings();
+  TraceStrings(TraceStrings&&) noexcept = default;
+  TraceStrings& operator=(TraceStrings&&) noexcept = default;
 
   // The id of `text`; 0 is the empty text. What is longer than 64 KiB is cut; once `max_bytes` of text are held,
   // new texts become the empty one.
