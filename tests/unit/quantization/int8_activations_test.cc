@@ -109,6 +109,7 @@ TEST(RowOps, SameBitsOnEveryInstructionSet) {
 std::vector<std::pair<std::string, const PackedTable*>> packed_tables() {
   std::vector<std::pair<std::string, const PackedTable*>> all{{"scalar", &gguf::kScalarPacked}};
   if ((machine_isa() & TENON_ISA_AVX2) != 0) all.emplace_back("avx2", &gguf::kAvx2Packed);
+  if ((machine_isa() & TENON_ISA_AVX_VNNI) != 0) all.emplace_back("avxvnni", &gguf::kAvxVnniPacked);
   if ((machine_isa() & TENON_ISA_AVX512_VNNI) != 0) all.emplace_back("avx512vnni", &gguf::kAvx512VnniPacked);
   return all;
 }

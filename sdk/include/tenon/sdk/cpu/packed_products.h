@@ -1,5 +1,5 @@
 // Products of rows of x in int8 with packed rows (packed_rows.h), by integer dot products. For the one source of an
-// instruction set, see vector.h: AVX-512 VNNI, AVX2 or plain code.
+// instruction set, see vector.h: AVX-512 VNNI, AVX-VNNI, AVX2 or plain code.
 //
 // A product of a row of x and a row of weights is always summed in the same order: of each 32 k (16 of Q6_K) the codes,
 // less what the format subtracts from them, times x make an exact integer, which times (weight scale * activation
@@ -144,6 +144,20 @@ inline Codes shifted(Codes c, int mask) {
 inline Codes joined(Codes a, Codes b) {
   return {_mm256_or_si256(a.v, b.v)};
 }
+#if defined(__AVXVNNI__)
+template <int Offset>
+inline Ints begin_ints(int32_t negative) {
+  if constexpr (Offset == 0) {
+    return {_mm256_setzero_si256()};
+  } else {
+    return {_mm256_slli_epi32(_mm256_set1_epi32(negative), __builtin_ctz(Offset))};
+  }
+}
+template <int Offset>
+inline Ints dot(Ints sum, Codes c, int32_t x) {
+  return {_mm256_dpbusd_avx_epi32(sum.v, c.v, _mm256_set1_epi32(x))};
+}
+#else
 // Pairs of products of 8-bit codes do not fit 16 bits unless the codes are signed: those lose their offset in dot().
 constexpr int kSignedOffset = 128;
 template <int Offset>
@@ -163,6 +177,7 @@ inline Ints dot(Ints sum, Codes c, int32_t four) {
   }
   return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)))};
 }
+#endif
 
 #else
 
