@@ -139,10 +139,13 @@ class Recorded : public testing::Test {
 };
 
 TEST_F(Recorded, HasWhatARunIsMadeOf) {
-  for (const char* key : {R"("pipeline_toml":")", R"("negotiation":")", R"("memory_plan":")",
-                          R"("read_bandwidth_gbps":)", R"("tokens":")", R"("gbps":)", R"("peak_pct":)"}) {
+  for (const char* key :
+       {R"("pipeline_toml":")", R"("negotiation":")", R"("memory_plan":")", R"("read_bandwidth_gbps":)",
+        R"("tokens":")", R"("gbps":)", R"("peak_pct":)", R"("name":"kv_used_bytes")",
+        R"("name":"kv_blocks_used","args":{"value":1})", R"("name":"tok_per_s")", R"("name":"read_gbps")"}) {
     EXPECT_THAT(recorded(), HasSubstr(key));
   }
+  EXPECT_EQ(recorded().find("hbm_read_gbps"), std::string::npos);  // of a GPU's memory
 }
 
 // Every way to group has the same sums, and they are those of the slices.
