@@ -56,10 +56,10 @@ trace::Recorder* Session::make_recorder(const PipelineConfig& config) {
   writer.more_metadata = [this] { return facts(); };
   writer.read_gbps = [this] { return read_gbps_.load(std::memory_order_relaxed); };
   if (config.device.name == "cuda" && trace.kernels != "none") {
+    writer.mode = trace.kernels;  // what is promised, whatever comes of it
     try {
-      if (trace.keep_steps > 0) throw Error(ErrorCode::kUsage, "they are not recorded with trace.keep_steps");
-      gpu_ = std::make_unique<GpuTrace>(trace.kernels == "node");
-      writer.mode = trace.kernels;
+      gpu_ = std::make_unique<GpuTrace>(
+          GpuTraceOptions{.nodes = trace.kernels == "node", .keep_steps = trace.keep_steps > 0});
       writer.kernels = [this] { return gpu_->take(read_gbps_); };
     } catch (const Error& e) {
       problem_ = "no kernels: " + e.diagnostics().front().message;
@@ -70,6 +70,7 @@ trace::Recorder* Session::make_recorder(const PipelineConfig& config) {
   options.steps = trace.steps;
   options.keep_steps = trace.keep_steps;
   options.slow_step = std::chrono::nanoseconds(static_cast<int64_t>(trace.slow_step_ms * 1e6));
+  if (gpu_) options.decided = [this](uint64_t step, bool written) { gpu_->decide(step, written); };
   if (trace.buffer > 0) options.ring_records = trace.buffer;
   recorder_ = std::make_unique<trace::Recorder>(options, profiler::make_perfetto_writer(std::move(writer)));
   return recorder_.get();

@@ -207,6 +207,7 @@ std::vector<GpuSlice> gpu_slices(const KernelRecording& recording, std::span<con
       std::sort(kernels.begin(), kernels.end(),
                 [](auto* a, auto* b) { return std::tie(a->start, a->end) < std::tie(b->start, b->end); });
     }
+    if (run.only_to_learn) continue;
     const bool same = std::equal(kernels.begin(), kernels.end(), launched.names.begin(), launched.names.end(),
                                  [](const KernelRecord* k, const std::string* name) { return k->name == *name; });
     const std::vector<uint32_t> unknown(kernels.size(), kUnknown);

@@ -23,7 +23,7 @@ class NullSink final : public Sink {
 
 // The ring is emptied between batches, outside of the measured time, so that no span is a refused one.
 constexpr uint32_t kRing = 1U << 16U;
-constexpr RecorderOptions kOptions{.ring_records = kRing, .drain_interval = std::chrono::milliseconds(0)};
+const RecorderOptions kOptions{.ring_records = kRing, .drain_interval = std::chrono::milliseconds(0)};
 constexpr int kBatch = 1 << 14;
 
 void empty_loop(benchmark::State& state) {

@@ -31,11 +31,12 @@ struct GpuSlice {
 };
 
 // One run of a program. Its ops were launched one by one, op i under kernel_tag(run, i), or as a graph, all under
-// kernel_tag(run). run: its number in the recording.
+// kernel_tag(run). run: its number in the recording. only_to_learn: it is no slices itself.
 struct ProgramRun {
   std::span<const ProgramOp> ops = {};
   bool one_by_one = false;
   StepLoad load = {};
+  bool only_to_learn = false;
 };
 constexpr uint64_t kernel_tag(uint32_t run, uint32_t op = UINT32_MAX) {
   return (uint64_t{run} + 1) << 32U | op;
