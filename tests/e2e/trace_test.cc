@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <functional>
 #include <ostream>
+#include <sstream>
 
 #include "program.h"
 
@@ -170,6 +172,9 @@ TEST_F(Recorded, StatsAddUp) {
   EXPECT_THAT(table.out, HasSubstr("layers.*.mlp.down"));
   const Outcome csv = tenon({"trace", "stats", path_, "--format", "csv"});
   EXPECT_THAT(csv.out, HasSubstr("phase,path,component,op,layer,calls,"));
+  EXPECT_THAT(csv.out, HasSubstr("\"decode\",(whole step),,,,11,"));
+  std::istringstream lines(csv.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_EQ(std::ranges::count(line, ','), 15) << line;
 }
 
 TEST_F(Recorded, ComparesEqualToItself) {
