@@ -36,6 +36,7 @@ class GpuTrace {
   // Ends the recording, when the device has done what it was given, and names what it has. While the pipeline lives.
   // read_gbps: see profiler::gpu_slices.
   profiler::GpuSlices take(double read_gbps = 0);
+  std::string cupti_version() const { return kernels_.version(); }
   // What is missing and why: "no kernels: ...", "12 records ..."; "" if nothing is. Behind take().
   std::string problem() const;
 

@@ -103,6 +103,7 @@ void* load(const std::string& library) {
 
 struct KernelRecorder::Cupti {
   explicit Cupti(const std::string& library) : handle(load(library)) {
+    find(get_version, "cuptiGetVersion");
     find(subscribe_to, "cuptiSubscribe_v2");
     find(register_callbacks, "cuptiActivityRegisterCallbacks");
     find(enable, "cuptiActivityEnable");
@@ -156,6 +157,7 @@ struct KernelRecorder::Cupti {
   }
 
   void* handle;
+  decltype(&cuptiGetVersion) get_version;
   decltype(&cuptiSubscribe_v2) subscribe_to;
   decltype(&cuptiActivityRegisterCallbacks) register_callbacks;
   decltype(&cuptiActivityEnable) enable;
@@ -180,6 +182,13 @@ KernelRecorder::~KernelRecorder() {
     stop();
   } catch (const Error&) {  // what was recorded is not wanted any more
   }
+}
+
+std::string KernelRecorder::version() const {
+  uint32_t version = 0;
+  cupti_->check(cupti_->get_version(&version), "asking for its version");
+  return std::to_string(version / 10000) + '.' + std::to_string(version / 100 % 100) + '.' +
+         std::to_string(version % 100);
 }
 
 void KernelRecorder::start(GpuRecords records, Wanted wanted) {

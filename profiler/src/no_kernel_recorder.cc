@@ -12,6 +12,9 @@ KernelRecorder::KernelRecorder(const std::string&) {
               "(13 or later) has cupti.h");
 }
 KernelRecorder::~KernelRecorder() = default;
+std::string KernelRecorder::version() const {
+  return "";
+}
 void KernelRecorder::start(GpuRecords, Wanted) {}
 void KernelRecorder::tag(uint64_t) noexcept {}
 KernelRecording KernelRecorder::stop() {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "gpu_tracks.h"
 #include "json_text.h"
@@ -372,9 +373,10 @@ Status PerfettoWriter::finish(const trace::Summary& summary) {
   buffer_ += "\n],\n\"schemaVersion\":1,\n\"displayTimeUnit\":\"ns\",\n\"baseTimeNanoseconds\":";
   append_integer(buffer_, session_.start_realtime_ns);
   buffer_ += ",\n\"deviceProperties\":[";
-  for (size_t i = 0; i < options_.devices.size(); ++i) {
-    buffer_ += i == 0 ? "{" : ",{";
-    append_args(buffer_, options_.devices[i]);
+  bool first_device = true;
+  for (const std::vector<trace::Arg>& device : options_.devices ? options_.devices() : decltype(options_.devices())()) {
+    buffer_ += std::exchange(first_device, false) ? "{" : ",{";
+    append_args(buffer_, device);
     buffer_ += '}';
   }
   std::vector<trace::Arg> metadata = options_.metadata;

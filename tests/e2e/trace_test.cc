@@ -144,7 +144,8 @@ TEST_F(Recorded, HasWhatARunIsMadeOf) {
   for (const char* key :
        {R"("pipeline_toml":")", R"("negotiation":")", R"("memory_plan":")", R"("read_bandwidth_gbps":)",
         R"("tokens":")", R"("gbps":)", R"("peak_pct":)", R"("name":"kv_used_bytes")",
-        R"("name":"kv_blocks_used","args":{"value":1})", R"("name":"tok_per_s")", R"("name":"read_gbps")"}) {
+        R"("name":"kv_blocks_used","args":{"value":1})", R"("name":"tok_per_s")", R"("name":"read_gbps")",
+        R"("deviceProperties":[{"id":0,"name":")"}) {
     EXPECT_THAT(recorded(), HasSubstr(key));
   }
   EXPECT_EQ(recorded().find("hbm_read_gbps"), std::string::npos);  // of a GPU's memory

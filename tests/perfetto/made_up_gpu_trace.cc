@@ -112,7 +112,9 @@ uint64_t now_ns() {
 int write(const std::string& path, const std::string& mode) {
   std::vector<uint64_t> starts;
   PerfettoOptions options{.path = path, .mode = mode, .metadata = {{"read_bandwidth_gbps", 4000.0}}};
-  options.devices = {{{"id", int64_t{0}}, {"name", std::string("made up")}}};
+  options.devices = [] {
+    return std::vector<std::vector<trace::Arg>>{{{"id", int64_t{0}}, {"name", std::string("made up")}}};
+  };
   options.kernels = [&] { return MadeUp(mode == "node", starts).slices(); };
   trace::Recorder recorder({}, make_perfetto_writer(std::move(options)));
   trace::Track& track = recorder.add_track("main");

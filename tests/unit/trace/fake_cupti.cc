@@ -15,6 +15,11 @@ FAKE FakeCupti* fake_cupti() {
   return &state;
 }
 
+FAKE CUptiResult cuptiGetVersion(uint32_t* version) {
+  *version = 130001;
+  return CUPTI_SUCCESS;
+}
+
 FAKE CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle*, CUpti_CallbackFunc, void*, CUpti_SubscriberParams* params) {
   std::strncpy(params->oldSubscriberName, state.other_subscriber, params->oldSubscriberSize - 1);
   return state.subscribing;

@@ -59,6 +59,7 @@ class Recording : public testing::Test {
 
 TEST_F(Recording, GivesTheKernelsOnce) {
   KernelRecorder recorder(TENON_FAKE_CUPTI);
+  EXPECT_EQ(recorder.version(), "13.0.1");
   EXPECT_TRUE(fake_->enabled.empty());
   recorder.start();
   EXPECT_EQ(fake_->enabled, std::set{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL});

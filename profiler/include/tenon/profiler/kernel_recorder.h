@@ -74,6 +74,9 @@ class KernelRecorder {
   KernelRecorder(const KernelRecorder&) = delete;
   KernelRecorder& operator=(const KernelRecorder&) = delete;
 
+  // Of CUPTI: "13.0.1".
+  std::string version() const;
+
   // Whether what bears this tag is still wanted. Asked on threads of CUPTI, until stop() has returned; it must not call
   // this recorder.
   using Wanted = std::function<bool(uint64_t tag)>;
