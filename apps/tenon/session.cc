@@ -27,6 +27,17 @@ std::string lines_of(const std::vector<Decision>& decisions) {
   return text;
 }
 
+std::vector<trace::Arg> properties_of(const tenon_device& d) {
+  std::vector<trace::Arg> list = {
+      {"id", uint64_t{d.ordinal}}, {"name", std::string(d.name)}, {"kind", std::string(d.kind)}};
+  if ((d.flags & TENON_DEVICE_WALKS) != 0) return list;
+  list.push_back({"totalGlobalMem", d.memory});
+  list.push_back({"numSms", uint64_t{d.units}});
+  list.push_back({"computeMajor", uint64_t{d.arch / 10}});
+  list.push_back({"computeMinor", uint64_t{d.arch % 10}});
+  return list;
+}
+
 }  // namespace
 
 Session::Session(const PipelineArgs& args, uint32_t score_rows) {
@@ -44,6 +55,7 @@ Session::Session(const PipelineArgs& args, uint32_t score_rows) {
   facts_.push_back({"pipeline_toml", to_toml(engine_->config())});
   facts_.push_back({"negotiation", lines_of(engine_->pipeline().decisions())});
   facts_.push_back({"memory_plan", to_string(engine_->pipeline().plan())});
+  devices_.push_back(properties_of(engine_->pipeline().device()));
 }
 
 trace::Recorder* Session::make_recorder(const PipelineConfig& config) {
@@ -54,12 +66,20 @@ trace::Recorder* Session::make_recorder(const PipelineConfig& config) {
   writer.path = trace_path_;
   writer.metadata = {{"version", std::string(TENON_VERSION)}, {"model", config.model.path}};
   writer.more_metadata = [this] { return facts(); };
+  writer.devices = [this] {
+    const std::lock_guard lock(facts_mutex_);
+    return devices_;
+  };
   writer.read_gbps = [this] { return read_gbps_.load(std::memory_order_relaxed); };
   if (config.device.name == "cuda" && trace.kernels != "none") {
+    writer.mode = trace.kernels;  // what is promised, whatever comes of it
     try {
-      if (trace.keep_steps > 0) throw Error(ErrorCode::kUsage, "they are not recorded with trace.keep_steps");
-      gpu_ = std::make_unique<GpuTrace>(trace.kernels == "node");
-      writer.mode = trace.kernels;
+      gpu_ = std::make_unique<GpuTrace>(
+          GpuTraceOptions{.nodes = trace.kernels == "node", .keep_steps = trace.keep_steps > 0});
+      writer.metadata.push_back({"cupti", gpu_->cupti_version()});
+      std::string driver;
+      std::ifstream file("/proc/driver/nvidia/version");
+      if (std::getline(file, driver)) writer.metadata.push_back({"driver", driver});
       writer.kernels = [this] { return gpu_->take(read_gbps_); };
     } catch (const Error& e) {
       problem_ = "no kernels: " + e.diagnostics().front().message;
@@ -70,6 +90,7 @@ trace::Recorder* Session::make_recorder(const PipelineConfig& config) {
   options.steps = trace.steps;
   options.keep_steps = trace.keep_steps;
   options.slow_step = std::chrono::nanoseconds(static_cast<int64_t>(trace.slow_step_ms * 1e6));
+  if (gpu_) options.decided = [this](uint64_t step, bool written) { gpu_->decide(step, written); };
   if (trace.buffer > 0) options.ring_records = trace.buffer;
   recorder_ = std::make_unique<trace::Recorder>(options, profiler::make_perfetto_writer(std::move(writer)));
   return recorder_.get();

@@ -38,9 +38,10 @@ class Session {
   std::string trace_path_;
   std::atomic<double> read_gbps_ = 0;
   std::mutex facts_mutex_;
-  std::vector<trace::Arg> facts_;  // of the pipeline, for the trace's metadata
-  std::string problem_;            // why kernels are not even tried
-  std::unique_ptr<GpuTrace> gpu_;  // on a CUDA device
+  std::vector<trace::Arg> facts_;                 // of the pipeline, for the trace's metadata
+  std::vector<std::vector<trace::Arg>> devices_;  // deviceProperties; empty until there is one
+  std::string problem_;                           // why kernels are not even tried
+  std::unique_ptr<GpuTrace> gpu_;                 // on a CUDA device
   std::unique_ptr<trace::Recorder> recorder_;
   std::unique_ptr<Engine> engine_;
 };

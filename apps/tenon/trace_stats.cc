@@ -108,11 +108,16 @@ void print_table(const TraceStats& stats, const Args& args) {
 
 void print_csv(const TraceStats& stats, const Args& args) {
   std::string out =
-      "phase,path,component,op,layer,calls,total_us,added_us,p50_us,p99_us,gap_us,bytes,gbps,peak_pct,share\n";
+      "phase,path,component,op,layer,calls,total_us,added_us,p50_us,p99_us,gap_us,bytes,gbps,peak_pct,share,idle_us\n";
+  for (const PhaseStats& p : stats.phases) {
+    if (!args.phase.empty() && p.phase != args.phase) continue;
+    out += fmt::format("{},(whole step),,,,{},{:.3f},{:.3f},{:.3f},{:.3f},{:.3f},,,,1,{:.3f}\n", csv_field(p.phase),
+                       p.steps, us(p.total_ns), us(p.busy_ns), us(p.p50_ns), us(p.p99_ns), us(p.gap_ns), us(p.idle_ns));
+  }
   for (const GroupStats& g : stats.groups) {
     if (!args.phase.empty() && g.phase != args.phase) continue;
     out +=
-        fmt::format("{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.3f},{:.0f},{:.3f},{:.3f},{:.5f}\n",
+        fmt::format("{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.3f},{:.0f},{:.3f},{:.3f},{:.5f},\n",
                     csv_field(g.phase), csv_field(g.path), csv_field(g.component), csv_field(g.op),
                     g.layer < 0 ? "" : std::to_string(g.layer), g.calls, us(g.total_ns), us(g.added_ns), us(g.p50_ns),
                     us(g.p99_ns), us(g.gap_ns), g.bytes, g.gbps(), peak_pct(stats, g), share_of(stats, g));

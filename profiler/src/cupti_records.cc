@@ -200,9 +200,9 @@ void CuptiRecords::add(const CUpti_Activity& record, CallbackName callback_name)
                .name = wait_name(wait.type),
                .start = wait.start,
                .end = wait.end,
+               .device = wait.contextId,
                .stream = wait.streamId,
                .correlation = wait.correlationId};
-      if (wait.end != 0) waits_.emplace(wait.contextId, recording_.others.size());
       break;
     }
     case CUPTI_ACTIVITY_KIND_OVERHEAD: {
@@ -210,7 +210,8 @@ void CuptiRecords::add(const CUpti_Activity& record, CallbackName callback_name)
       other = {.kind = Kind::kOverhead,
                .name = overhead_name(overhead.overheadKind),
                .start = overhead.start,
-               .end = overhead.end};
+               .end = overhead.end,
+               .correlation = overhead.correlationId};
       break;
     }
     default:
@@ -222,26 +223,43 @@ void CuptiRecords::add(const CUpti_Activity& record, CallbackName callback_name)
 void CuptiRecords::append(CuptiRecords&& more) {
   KernelRecording& theirs = more.recording_;
   recording_.untimed += theirs.untimed;
-  for (const auto& [context, number] : more.waits_) waits_.emplace(context, recording_.others.size() + number);
   std::ranges::move(theirs.kernels, std::back_inserter(recording_.kernels));
   std::ranges::move(theirs.others, std::back_inserter(recording_.others));
   for (const auto& [correlation, tag] : more.tags_) tags_[correlation] = tag;
   for (const auto& [context, device] : more.device_of_context_) device_of_context_[context] = device;
 }
 
+// A call's number rises from call to call, and what bears no tag is what came before its tag, or long after.
+void CuptiRecords::forget(const KernelRecorder::Wanted& wanted) {
+  constexpr size_t kFew = 4096;
+  const auto held = [this] { return recording_.kernels.size() + recording_.others.size() + tags_.size(); };
+  if (held() < std::max(kFew, worth_forgetting_)) return;
+  uint32_t newest = 0;
+  std::erase_if(tags_, [&](const auto& tag) {
+    const bool unwanted = !wanted(tag.second);
+    if (unwanted) newest = std::max(newest, tag.first);
+    return unwanted;
+  });
+  const auto unwanted = [&](const auto& record) {
+    return record.correlation <= newest && !tags_.contains(record.correlation);
+  };
+  std::erase_if(recording_.kernels, unwanted);
+  std::erase_if(recording_.others, unwanted);
+  worth_forgetting_ = 2 * held();
+}
+
 KernelRecording CuptiRecords::finish(bool calls) && {
-  for (const auto& [context, number] : waits_) {
-    const auto device = device_of_context_.find(context);
-    if (device != device_of_context_.end()) recording_.others[number].device = device->second;
+  for (GpuActivity& wait : recording_.others) {
+    if (wait.kind != Kind::kWait) continue;
+    const auto device = device_of_context_.find(wait.device);
+    wait.device = device != device_of_context_.end() ? device->second : 0;
   }
   const auto join = [&](auto& record) {
     const auto tag = tags_.find(record.correlation);
     if (tag != tags_.end()) record.tag = tag->second;
   };
   for (KernelRecord& kernel : recording_.kernels) join(kernel);
-  for (GpuActivity& other : recording_.others) {
-    if (other.kind != Kind::kCall && other.kind != Kind::kWait && other.kind != Kind::kOverhead) join(other);
-  }
+  for (GpuActivity& other : recording_.others) join(other);
   if (calls) {
     keep_outermost_calls(recording_.others);
   } else {

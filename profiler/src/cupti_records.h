@@ -3,6 +3,7 @@
 
 #include <cupti.h>
 
+#include <cstddef>
 #include <map>
 #include <unordered_map>
 
@@ -21,15 +22,17 @@ class CuptiRecords {
   // Records of other kinds, or of no time, say nothing, but for kernels of no time, which are counted.
   void add(const CUpti_Activity& record, CallbackName callback_name);
   void append(CuptiRecords&& more);
-  // With tags joined to what they belong to, waits to the device of their context, and, of calls that are nested, the
+  // Leaves out what bears a tag that is not wanted, once there is so much that this is worth the time.
+  void forget(const KernelRecorder::Wanted& wanted);
+  // With tags joined to what they belong to (by the call that it came of), waits to the device of their context, and, of calls that are nested, the
   // outermost. calls: whether these are wanted at all.
   KernelRecording finish(bool calls) &&;
 
  private:
   KernelRecording recording_;
   std::unordered_map<uint32_t, uint64_t> tags_;  // by correlation
-  std::map<uint32_t, uint32_t> device_of_context_;
-  std::unordered_multimap<uint32_t, size_t> waits_;  // of a context: numbers of `others`
+  std::map<uint32_t, uint32_t> device_of_context_;  // waits bear the context's id for the device's
+  size_t worth_forgetting_ = 0;  // records
 };
 
 }  // namespace tenon::profiler

@@ -108,6 +108,7 @@ class RunSlices {
     put_run(slices.back(), run_, number_);
     Cost all;
     const int64_t start = latest_;
+    int64_t busy = 0;
     size_t layer_slice = 0;
     int32_t layer = -1;
     for (size_t i = 0; i < kernels.size(); ++i) {
@@ -120,7 +121,10 @@ class RunSlices {
         layer_slice = slices.size();
         if (layer >= 0) slices.push_back(span_over(*kernels[i], "layer " + std::to_string(layer), latest_));
       }
-      latest_ = std::max(latest_, static_cast<int64_t>(kernels[i]->end));
+      const auto kernel_begin = static_cast<int64_t>(kernels[i]->start),
+                 kernel_end = static_cast<int64_t>(kernels[i]->end);
+      busy += std::max<int64_t>(0, kernel_end - std::max(latest_, kernel_begin));
+      latest_ = std::max(latest_, kernel_end);
       if (layer >= 0) slices[layer_slice].end_ns = latest_;
       slices.push_back(slice_of(*kernels[i], &run_, number_, op));
       if (last && op != kUnknown) {
@@ -131,6 +135,8 @@ class RunSlices {
       }
     }
     slices[step].end_ns = latest_;
+    slices[step].args.push_back({"gpu_busy_us", static_cast<double>(busy) / 1000});
+    slices[step].args.push_back({"gap_us", static_cast<double>(latest_ - start - busy) / 1000});
     all.put(slices[step], latest_ - start, read_gbps_);
     return latest_;
   }
@@ -207,6 +213,7 @@ std::vector<GpuSlice> gpu_slices(const KernelRecording& recording, std::span<con
       std::sort(kernels.begin(), kernels.end(),
                 [](auto* a, auto* b) { return std::tie(a->start, a->end) < std::tie(b->start, b->end); });
     }
+    if (run.only_to_learn) continue;
     const bool same = std::equal(kernels.begin(), kernels.end(), launched.names.begin(), launched.names.end(),
                                  [](const KernelRecord* k, const std::string* name) { return k->name == *name; });
     const std::vector<uint32_t> unknown(kernels.size(), kUnknown);

@@ -82,7 +82,7 @@ void append_unsigned(std::string& out, uint64_t value) {
 }
 
 void append_figure(std::string& out, double value) {
-  append_number(out, value, std::chars_format::fixed, 3);
+  append_micros(out, std::llround(value * 1000));
 }
 
 void append_double(std::string& out, double value) {

@@ -22,7 +22,7 @@ void append_integer(std::string& out, int64_t value);
 void append_unsigned(std::string& out, uint64_t value);
 void append_hex(std::string& out, uint64_t value);
 
-// With three decimals, for figures that people read; finite, below 1e15.
+// With three decimals, for figures that people read; from 0 to 1e15.
 void append_figure(std::string& out, double value);
 
 // Non-finite: as a string.

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
@@ -31,6 +32,8 @@ struct Collected {
   std::mutex mutex;
   decltype(&cuptiActivityGetNextRecord) next_record = nullptr;
   decltype(&cuptiGetCallbackName) callback_name = nullptr;
+  void* subscribed = nullptr;  // the library that this process has subscribed to
+  KernelRecorder::Wanted wanted;
   CuptiRecords records;
 };
 Collected& collected() {
@@ -53,6 +56,7 @@ void CUPTIAPI buffer_full(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t v
   std::free(buffer);
   const std::lock_guard lock(all.mutex);
   all.records.append(std::move(records));
+  if (all.wanted) all.records.forget(all.wanted);
 }
 
 std::optional<std::filesystem::path> folder_of_cudart() {
@@ -99,6 +103,8 @@ void* load(const std::string& library) {
 
 struct KernelRecorder::Cupti {
   explicit Cupti(const std::string& library) : handle(load(library)) {
+    find(get_version, "cuptiGetVersion");
+    find(subscribe_to, "cuptiSubscribe_v2");
     find(register_callbacks, "cuptiActivityRegisterCallbacks");
     find(enable, "cuptiActivityEnable");
     find(disable, "cuptiActivityDisable");
@@ -121,20 +127,38 @@ struct KernelRecorder::Cupti {
     }
   }
 
-  void check(CUptiResult result, const char* doing) const {
+  // There is one subscriber a process. To be it is what keeps other profilers from taking the records, and tells
+  // whether one does: the calls for activity records would not. Given up it might not be had again in this process.
+  void subscribe() const {
+    if (collected().subscribed == handle) return;
+    CUpti_SubscriberHandle subscriber = nullptr;
+    std::array<char, CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN> other{};
+    CUpti_SubscriberParams params{.structSize = CUpti_SubscriberParams_STRUCT_SIZE,
+                                  .subscriberName = "Tenon",
+                                  .oldSubscriberName = other.data(),
+                                  .oldSubscriberSize = other.size()};
+    const auto ignore = [](void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) {};
+    const CUptiResult result = subscribe_to(&subscriber, ignore, nullptr, &params);
+    check(result, "subscribing", other.data());
+    collected().subscribed = handle;
+  }
+
+  void check(CUptiResult result, const char* doing, const std::string& other = "") const {
     if (result == CUPTI_SUCCESS) return;
     const char* text = nullptr;
     if (result_string(result, &text) != CUPTI_SUCCESS || text == nullptr) text = "unknown";
     std::string message = std::string("CUPTI: ") + doing + ": " + text;
     if (result == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) {
-      message +=
-          "; another profiler or debugger (Nsight Systems, Nsight Compute, compute-sanitizer) has this process: "
-          "run it without";
+      message += "; another profiler or debugger (" +
+                 (other.empty() ? "Nsight Systems, Nsight Compute, compute-sanitizer" : other) +
+                 ") has this process: run it without";
     }
     throw Error(ErrorCode::kPlugin, message);
   }
 
   void* handle;
+  decltype(&cuptiGetVersion) get_version;
+  decltype(&cuptiSubscribe_v2) subscribe_to;
   decltype(&cuptiActivityRegisterCallbacks) register_callbacks;
   decltype(&cuptiActivityEnable) enable;
   decltype(&cuptiActivityDisable) disable;
@@ -149,6 +173,7 @@ struct KernelRecorder::Cupti {
 };
 
 KernelRecorder::KernelRecorder(const std::string& library) : cupti_(std::make_unique<Cupti>(library)) {
+  cupti_->subscribe();
   cupti_->check(cupti_->register_callbacks(&buffer_wanted, &buffer_full), "registering for activity records");
 }
 
@@ -159,8 +184,19 @@ KernelRecorder::~KernelRecorder() {
   }
 }
 
-void KernelRecorder::start(GpuRecords records) {
+std::string KernelRecorder::version() const {
+  uint32_t version = 0;
+  cupti_->check(cupti_->get_version(&version), "asking for its version");
+  return std::to_string(version / 10000) + '.' + std::to_string(version / 100 % 100) + '.' +
+         std::to_string(version % 100);
+}
+
+void KernelRecorder::start(GpuRecords records, Wanted wanted) {
   stop();
+  {
+    const std::lock_guard lock(collected().mutex);
+    collected().wanted = std::move(wanted);
+  }
   std::vector<CUpti_ActivityKind> kinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL};
   if (records != GpuRecords::kKernels) kinds.insert(kinds.end(), kTagKinds);
   if (records >= GpuRecords::kNodes) {
@@ -192,6 +228,7 @@ KernelRecording KernelRecorder::stop() {
   cupti_->check(cupti_->count_dropped(nullptr, 0, &dropped), "counting lost records");
   Collected& all = collected();
   const std::lock_guard lock(all.mutex);
+  all.wanted = {};
   KernelRecording recording = std::exchange(all.records, {}).finish(cupti_->calls_wanted);
   recording.dropped = dropped;
   return recording;

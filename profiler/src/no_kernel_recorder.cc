@@ -12,7 +12,10 @@ KernelRecorder::KernelRecorder(const std::string&) {
               "(13 or later) has cupti.h");
 }
 KernelRecorder::~KernelRecorder() = default;
-void KernelRecorder::start(GpuRecords) {}
+std::string KernelRecorder::version() const {
+  return "";
+}
+void KernelRecorder::start(GpuRecords, Wanted) {}
 void KernelRecorder::tag(uint64_t) noexcept {}
 KernelRecording KernelRecorder::stop() {
   return {};

@@ -4,9 +4,9 @@
 
 #include <zlib.h>
 
-#include <array>
 #include <filesystem>
 
+#include "deflate.h"
 #include "tenon/core/atomic_file.h"
 
 namespace tenon::profiler {
@@ -14,8 +14,6 @@ namespace {
 
 constexpr std::string_view kGzipHeader("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03", 10);
 constexpr size_t kStoredHeader = 5;
-constexpr int kRawDeflate = -15;
-constexpr int kLevel = 1;  // what records is slowed down by the thread that writes, where all cores compute
 
 std::string little_endian(uint64_t value, int bytes) {
   std::string text;
@@ -49,23 +47,22 @@ OutputFile::OutputFile(const std::string& path, size_t head_size, OutputFileOpti
     : options_(std::move(options)),
       part_path_(path + ".part"),
       gzip_(options_.gzip && path.ends_with(".gz")),
-      file_(open_part(path, part_path_, options_.what)),
-      stream_(std::make_unique<z_stream>()) {
+      file_(open_part(path, part_path_, options_.what)) {
   const std::string head(head_size, ' ');
   if (!gzip_) {
     put(head);
     return;
   }
-  if (deflateInit2(stream_.get(), kLevel, Z_DEFLATED, kRawDeflate, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
+  deflate_ = make_isal_deflate();
+  if (!deflate_) deflate_ = make_zlib_deflate();
+  if (!deflate_) {
     throw Error(ErrorCode::kMemory, {part_path_}, options_.what + ": no memory for the compressor");
   }
   put(kGzipHeader);
   put('\0' + little_endian(head_size, 2) + little_endian(~head_size, 2) + head);
 }
 
-OutputFile::~OutputFile() {
-  if (gzip_) deflateEnd(stream_.get());
-}
+OutputFile::~OutputFile() = default;
 
 void OutputFile::keep(const char* doing, std::error_code error) {
   if (!error || !status_.ok()) return;
@@ -83,37 +80,25 @@ void OutputFile::put(std::string_view bytes) {
   if (status_.ok()) written_ += bytes.size();
 }
 
-void OutputFile::deflate_bytes(std::string_view bytes, int mode) {
-  std::array<char, 1U << 16U> out;
-  stream_->next_in = const_cast<Bytef*>(as_bytef(bytes));  // zlib reads it only
-  stream_->avail_in = static_cast<uInt>(bytes.size());
-  do {
-    stream_->next_out = reinterpret_cast<Bytef*>(out.data());
-    stream_->avail_out = static_cast<uInt>(out.size());
-    deflate(stream_.get(), mode);
-    put({out.data(), out.size() - stream_->avail_out});
-  } while (stream_->avail_out == 0 && status_.ok());
-}
-
 void OutputFile::write(std::string_view bytes) {
   if (!gzip_) return put(bytes);
-  constexpr size_t kPiece = 1U << 30U;  // zlib counts in 32 bits
+  constexpr size_t kPiece = 1U << 30U;
   for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kPiece))) {
     const std::string_view piece = bytes.substr(0, kPiece);
     body_crc_ = crc32(body_crc_, as_bytef(piece), static_cast<uInt>(piece.size()));
     body_size_ += piece.size();
-    deflate_bytes(piece, Z_NO_FLUSH);
+    deflate_->run(piece, Deflate::Mode::kGoOn, [this](std::string_view packed) { put(packed); });
   }
 }
 
 Status OutputFile::flush() {
-  if (gzip_) deflate_bytes({}, Z_SYNC_FLUSH);
+  if (gzip_) deflate_->run({}, Deflate::Mode::kFlush, [this](std::string_view packed) { put(packed); });
   return status_;
 }
 
 Status OutputFile::finish(std::string_view head) {
   if (gzip_) {
-    deflate_bytes({}, Z_FINISH);
+    deflate_->run({}, Deflate::Mode::kEnd, [this](std::string_view packed) { put(packed); });
     const uLong head_crc = crc32(0, as_bytef(head), static_cast<uInt>(head.size()));
     const uLong crc = crc32_combine(head_crc, body_crc_, static_cast<z_off_t>(body_size_));
     put(little_endian(crc, 4) + little_endian(head.size() + body_size_, 4));

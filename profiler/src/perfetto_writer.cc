@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "gpu_tracks.h"
 #include "json_text.h"
@@ -37,12 +38,22 @@ constexpr Process kOverhead{4, "overhead", 1000};
 struct SiteText {
   SiteKind kind;
   bool numbered;
-  std::string name;                 // with quotes; without the closing one if a number follows
-  std::string category;             // "cat":"..." with a comma
+  std::string category;             // ,"cat":"..."
+  std::string name;                 // ,"name":"..." without the closing quote if a number follows
+  std::string both;                 // the one behind the other
   std::string args;                 // "name":value,...
   std::vector<std::string> values;  // "name":
   std::string text;                 // "name": or empty
   size_t read, written;             // which of the values are bytes_read and bytes_written
+  // What an op moves is the same in most steps.
+  std::vector<uint64_t> last_values = {};
+  std::string last_text = {};  // "name":value,... of these
+};
+
+// The same of a thread.
+struct TrackText {
+  trace::TrackInfo info;
+  std::string open;  // of a span, up to its time
 };
 
 class PerfettoWriter final : public trace::Sink {
@@ -60,12 +71,14 @@ class PerfettoWriter final : public trace::Sink {
   Status finish(const trace::Summary& summary) override;
 
  private:
+  void make_room();
   void open_event(std::string_view phase, const Process& process);
-  void append_name(const SiteText& site, uint64_t number);
+  void append_number(const SiteText& site, uint64_t number);
   void write_metadata(const Process& process, int64_t tid, std::string_view what, std::string_view key,
                       const std::string& json_value);
-  void append_event_args(const SiteText& site, const trace::Event& event);
-  void write_thread_event(const SiteText& site, const trace::Event& event);
+  void append_event_args(SiteText& site, const trace::Event& event);
+  static void append_values(std::string& out, const SiteText& site, std::span<const uint64_t> values);
+  void write_thread_event(SiteText& site, const trace::Event& event);
   void write_counter(const SiteText& site, const trace::Event& event);
   void write_request(const RequestBook::Entry& entry);
   void write_gpu();
@@ -78,7 +91,7 @@ class PerfettoWriter final : public trace::Sink {
   RequestBook requests_;
   trace::Session session_{};
   std::vector<SiteText> sites_;
-  std::vector<trace::TrackInfo> tracks_;
+  std::vector<TrackText> tracks_;
   std::string buffer_;
   bool first_ = true;
   uint64_t left_out_ = 0;
@@ -107,30 +120,36 @@ void PerfettoWriter::site(trace::SiteId, const trace::SiteInfo& info) {
   };
   SiteText text{.kind = info.kind,
                 .numbered = info.numbered,
-                .name = quoted(info.name),
-                .category = R"("cat":)" + quoted(info.category) + ',',
+                .category = R"(,"cat":)" + quoted(info.category),
+                .name = R"(,"name":)" + quoted(info.name),
+                .both = {},
                 .args = {},
                 .values = {},
                 .text = info.text.empty() ? "" : quoted(info.text) + ':',
                 .read = index("bytes_read"),
                 .written = index("bytes_written")};
   if (text.numbered) text.name.pop_back();
+  text.both = text.category + text.name;
   append_args(text.args, info.args);
   for (const std::string& name : info.values) text.values.push_back(quoted(name) + ':');
   sites_.push_back(std::move(text));
 }
 
 void PerfettoWriter::track(uint32_t index, const trace::TrackInfo& info) {
-  tracks_.push_back(info);
+  tracks_.push_back({info, ",\n{\"ph\":\"X\",\"pid\":" + std::to_string(kEngine.pid) +
+                               ",\"tid\":" + std::to_string(info.tid) + ",\"ts\":"});
   write_metadata(kEngine, info.tid, "thread_name", "name", quoted(info.name));
   write_metadata(kEngine, info.tid, "thread_sort_index", "sort_index", std::to_string(index));
 }
 
+void PerfettoWriter::make_room() {
+  if (buffer_.size() < kWriteSize) return;
+  file_.write(buffer_);
+  buffer_.clear();
+}
+
 void PerfettoWriter::open_event(std::string_view phase, const Process& process) {
-  if (buffer_.size() >= kWriteSize) {
-    file_.write(buffer_);
-    buffer_.clear();
-  }
+  make_room();
   buffer_ += first_ ? "\n{\"ph\":\"" : ",\n{\"ph\":\"";
   first_ = false;
   buffer_ += phase;
@@ -138,9 +157,7 @@ void PerfettoWriter::open_event(std::string_view phase, const Process& process) 
   append_integer(buffer_, process.pid);
 }
 
-void PerfettoWriter::append_name(const SiteText& site, uint64_t number) {
-  buffer_ += R"(,"name":)";
-  buffer_ += site.name;
+void PerfettoWriter::append_number(const SiteText& site, uint64_t number) {
   if (site.numbered) buffer_ += std::to_string(number) + '"';
 }
 
@@ -155,47 +172,60 @@ void PerfettoWriter::write_metadata(const Process& process, int64_t tid, std::st
 }
 
 void PerfettoWriter::event(const trace::Event& event) {
-  const SiteText& site = sites_[event.site];
+  SiteText& site = sites_[event.site];
   if (site.kind == SiteKind::kRequest) return requests_.add(event);
   if (site.kind == SiteKind::kCounter) return write_counter(site, event);
   write_thread_event(site, event);
 }
 
-void PerfettoWriter::write_thread_event(const SiteText& site, const trace::Event& event) {
-  const bool span = site.kind == SiteKind::kSpan;
-  open_event(span ? "X" : "i", kEngine);
-  buffer_ += R"(,"tid":)";
-  append_integer(buffer_, tracks_[event.track].tid);
-  buffer_ += R"(,"ts":)";
-  append_micros(buffer_, event.begin_ns);
-  if (span) {
+void PerfettoWriter::write_thread_event(SiteText& site, const trace::Event& event) {
+  const TrackText& track = tracks_[event.track];
+  if (site.kind == SiteKind::kSpan) {
+    make_room();
+    buffer_ += track.open;
+    append_micros(buffer_, event.begin_ns);
     buffer_ += R"(,"dur":)";
     append_micros(buffer_, event.end_ns - event.begin_ns);
   } else {
+    open_event("i", kEngine);
+    append_place(track.info.tid, event.begin_ns);
     buffer_ += R"(,"s":"t")";
   }
-  buffer_ += ',';
-  buffer_ += site.category;
-  buffer_.pop_back();
-  append_name(site, event.values.empty() ? 0 : event.values.front());
+  buffer_ += site.both;
+  append_number(site, event.values.empty() ? 0 : event.values.front());
   append_event_args(site, event);
   buffer_ += '}';
 }
 
-void PerfettoWriter::append_event_args(const SiteText& site, const trace::Event& event) {
-  const size_t n_values = std::min(site.values.size(), event.values.size());
+void PerfettoWriter::append_values(std::string& out, const SiteText& site, std::span<const uint64_t> values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) out += ',';
+    out += site.values[i];
+    append_unsigned(out, values[i]);
+  }
+}
+
+void PerfettoWriter::append_event_args(SiteText& site, const trace::Event& event) {
+  const auto values = event.values.first(std::min(site.values.size(), event.values.size()));
   const bool has_text = !site.text.empty() && !event.text.empty();
-  if (site.args.empty() && n_values == 0 && !has_text) return;
+  if (site.args.empty() && values.empty() && !has_text) return;
   buffer_ += R"(,"args":{)";
   const size_t begin = buffer_.size();
   buffer_ += site.args;
   const auto comma = [&] {
     if (buffer_.size() > begin) buffer_ += ',';
   };
-  for (size_t i = 0; i < n_values; ++i) {
-    comma();
-    buffer_ += site.values[i];
-    append_unsigned(buffer_, event.values[i]);
+  const bool costs = std::max(site.read, site.written) < values.size();
+  if (!values.empty()) comma();
+  if (!costs) {
+    append_values(buffer_, site, values);
+  } else {
+    if (!std::ranges::equal(values, site.last_values)) {
+      site.last_values.assign(values.begin(), values.end());
+      site.last_text.clear();
+      append_values(site.last_text, site, values);
+    }
+    buffer_ += site.last_text;
   }
   if (has_text) {
     comma();
@@ -203,10 +233,9 @@ void PerfettoWriter::append_event_args(const SiteText& site, const trace::Event&
     append_string(buffer_, event.text);
   }
   const int64_t ns = event.end_ns - event.begin_ns;
-  if (std::max(site.read, site.written) < n_values && ns > 0) {
+  if (costs && ns > 0) {
     const double gbps =
-        (static_cast<double>(event.values[site.read]) + static_cast<double>(event.values[site.written])) /
-        static_cast<double>(ns);
+        (static_cast<double>(values[site.read]) + static_cast<double>(values[site.written])) / static_cast<double>(ns);
     const double peak = options_.read_gbps ? options_.read_gbps() : 0;
     buffer_ += R"(,"gbps":)";
     append_figure(buffer_, gbps);
@@ -226,7 +255,7 @@ void PerfettoWriter::write_counter(const SiteText& site, const trace::Event& eve
   open_event("C", kCounters);
   buffer_ += R"(,"ts":)";
   append_micros(buffer_, event.begin_ns);
-  append_name(site, 0);
+  buffer_ += site.name;
   buffer_ += R"(,"args":{"value":)";
   append_double(buffer_, event.value);
   buffer_ += "}}";
@@ -238,12 +267,12 @@ void PerfettoWriter::write_request(const RequestBook::Entry& entry) {
   open_event(kPhases[static_cast<size_t>(entry.phase)], kRequests);
   buffer_ += R"(,"ts":)";
   append_micros(buffer_, entry.ns);
-  buffer_ += ',';
   buffer_ += site.category;
-  buffer_ += R"("id2":{"local":)";  // a plain id would stand outside of the process "requests"
+  buffer_ += R"(,"id2":{"local":)";  // a plain id would stand outside of the process "requests"
   append_hex(buffer_, entry.id);
   buffer_ += '}';
-  append_name(site, entry.id);
+  buffer_ += site.name;
+  append_number(site, entry.id);
   if (entry.phase == RequestPhase::kBegin && !site.args.empty()) buffer_ += R"(,"args":{)" + site.args + '}';
   if (entry.forced) buffer_ += R"(,"args":{"open_at_end":1})";
   buffer_ += '}';
@@ -269,8 +298,9 @@ Status PerfettoWriter::drained(const trace::Drain& drain) {
     write_overhead(kDrainTid, "drain", drain.begin_ns, drain.end_ns, R"("events":)" + std::to_string(drain.events));
   }
   for (const trace::Drop& drop : drain.drops) {
-    write_overhead(kDropTid, "lost: ring full", drain.previous_ns, drain.begin_ns,
-                   R"("events":)" + std::to_string(drop.events) + R"(,"thread":)" + quoted(tracks_[drop.track].name));
+    write_overhead(
+        kDropTid, "lost: ring full", drain.previous_ns, drain.begin_ns,
+        R"("events":)" + std::to_string(drop.events) + R"(,"thread":)" + quoted(tracks_[drop.track].info.name));
   }
   file_.write(buffer_);
   buffer_.clear();
@@ -281,8 +311,8 @@ void PerfettoWriter::write_gpu() {
   const GpuSlices gpu = options_.kernels();
   left_out_ += gpu.lost;
   const GpuTrackPlan plan = place_slices(gpu.slices, session_.start_realtime_ns, [&](uint32_t tid) {
-    const auto found = std::ranges::find(tracks_, int64_t{tid}, &trace::TrackInfo::tid);
-    return found != tracks_.end() ? found->name : "thread " + std::to_string(tid);
+    const auto found = std::ranges::find(tracks_, int64_t{tid}, [](const TrackText& track) { return track.info.tid; });
+    return found != tracks_.end() ? found->info.name : "thread " + std::to_string(tid);
   });
   left_out_ += plan.left_out;
   const auto process = [&](size_t i) {
@@ -343,9 +373,10 @@ Status PerfettoWriter::finish(const trace::Summary& summary) {
   buffer_ += "\n],\n\"schemaVersion\":1,\n\"displayTimeUnit\":\"ns\",\n\"baseTimeNanoseconds\":";
   append_integer(buffer_, session_.start_realtime_ns);
   buffer_ += ",\n\"deviceProperties\":[";
-  for (size_t i = 0; i < options_.devices.size(); ++i) {
-    buffer_ += i == 0 ? "{" : ",{";
-    append_args(buffer_, options_.devices[i]);
+  bool first_device = true;
+  for (const std::vector<trace::Arg>& device : options_.devices ? options_.devices() : decltype(options_.devices())()) {
+    buffer_ += std::exchange(first_device, false) ? "{" : ",{";
+    append_args(buffer_, device);
     buffer_ += '}';
   }
   std::vector<trace::Arg> metadata = options_.metadata;

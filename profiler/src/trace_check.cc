@@ -33,7 +33,7 @@ class TraceCheck {
   EventCheck events_;
   bool in_array_form_ = false;
   bool has_events_ = false;
-  std::string mode_;
+  std::string mode_, problem_;
 };
 
 CheckReport TraceCheck::run() {
@@ -47,7 +47,9 @@ CheckReport TraceCheck::run() {
   }
   if (has_events_ && report_.events == 0) findings_.notice("empty", {}, {}, "no events", "record at least one step");
   if (!mode_.empty() && mode_ != "cpu" && !events_.saw_kernel()) {
-    findings_.loss("no-kernels", {}, {}, "metadata.mode is \"" + mode_ + "\" but there is no event of cat \"kernel\"",
+    findings_.loss("no-kernels", {}, {},
+                   "metadata.mode is \"" + mode_ + "\" but there is no event of cat \"kernel\"" +
+                       (problem_.empty() ? "" : "; the trace says: " + problem_),
                    "record kernels, or say mode \"cpu\"");
   }
   tracks_.finish();
@@ -119,6 +121,8 @@ void TraceCheck::read_metadata() {
     const JsonKind kind = in_.peek();
     if (key == "mode" && kind == JsonKind::kString) {
       in_.string(mode_);
+    } else if (key == "problem" && kind == JsonKind::kString) {
+      in_.string(problem_);
     } else if (key == "dropped_records" && kind == JsonKind::kNumber) {
       in_.number(text);
       if (text != "0") {

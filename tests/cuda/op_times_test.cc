@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include "bench_ops.h"
@@ -122,7 +123,7 @@ constexpr uint64_t kSkipped = 3, kSteps = 8;
 std::filesystem::path record(bool nodes) {
   const std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("gpu-" + std::to_string(getpid()) + ".json");
-  GpuTrace gpu(nodes);
+  GpuTrace gpu({.nodes = nodes});
   trace::Recorder recorder(
       {.skip_steps = kSkipped, .steps = kSteps},
       profiler::make_perfetto_writer(
@@ -158,8 +159,9 @@ TEST_F(CudaOps, AreSlicesOfATrace) {
   const auto engine = open({});
   std::ifstream file(path);
   const std::string text(std::istreambuf_iterator<char>(file), {});
-  for (const char* what : {R"("cat":"cuda_runtime")", R"("name":"layers of GPU 0")", R"("cat":"gpu_user_annotation")",
-                           R"("peak_pct":)", R"("phase":"decode")"}) {
+  for (const char* what :
+       {R"("cat":"cuda_runtime")", R"("name":"layers of GPU 0")", R"("cat":"gpu_user_annotation")", R"("peak_pct":)",
+        R"("phase":"decode")", R"("name":"hbm_read_gbps")", R"("name":"kv_blocks_used")"}) {
     EXPECT_NE(text.find(what), std::string::npos) << what;
   }
   const profiler::TraceStats stats = profiler::trace_stats(profiler::read_trace(path), profiler::GroupBy::kOp);
@@ -175,6 +177,63 @@ TEST_F(CudaOps, AreSlicesOfATrace) {
   };
   for (const ProgramOp& op : engine->pipeline().programs().front()->ops()) {
     EXPECT_GE(count("\"name\":\"" + op.path + '/' + op.name + '"'), kSteps) << op.path << ' ' << op.name;
+  }
+  std::filesystem::remove(path);
+}
+
+// Of a run that is recorded all along, the kernels of the steps that somebody asked for, twice.
+TEST_F(CudaOps, OfTheStepsThatAreWrittenAreInTheTrace) {
+  constexpr uint64_t kKept = 4;
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("kept-" + std::to_string(getpid()) + ".json");
+  for (const bool nodes : {true, false}) {
+    SCOPED_TRACE(nodes ? "node" : "graph");
+    GpuTrace gpu({.nodes = nodes, .keep_steps = true});
+    trace::Recorder recorder(
+        {.keep_steps = kKept,
+         .decided = [&](uint64_t step, bool written) { gpu.decide(step, written); },
+         .drain_interval = std::chrono::milliseconds(0)},
+        profiler::make_perfetto_writer(
+            {.path = path, .mode = nodes ? "node" : "graph", .kernels = [&] { return gpu.take(1000); }}));
+    const auto engine = open({}, 1, &recorder);
+    engine->load();
+    gpu.attach(engine->pipeline(), recorder);
+    uint32_t tokens = 0;
+    Request request;
+    request.tokens = prompts(1, 10).front();
+    request.max_new_tokens = 110;
+    request.ignore_end = true;
+    request.on_token = [&](const Token&) {
+      recorder.drain();
+      if (++tokens == 40 || tokens == 100) recorder.capture();
+      return true;
+    };
+    engine->generate(request);
+    ASSERT_TRUE(recorder.stop().ok());
+    EXPECT_EQ(gpu.problem(), "");
+    const profiler::CheckReport report = profiler::check_trace(path);
+    for (const profiler::Finding& finding : report.findings) ADD_FAILURE() << to_string(finding, path);
+    const profiler::TraceFile trace = profiler::read_trace(path);
+    std::map<double, std::set<std::string>> kernels;  // by step
+    std::set<double> steps;
+    for (const profiler::TraceSlice& slice : trace.slices) {
+      const double step = trace.number(slice, "step").value_or(-1);
+      if (trace.name(slice).starts_with("ProfilerStep#")) steps.insert(step);
+      if (trace.category(slice) == "kernel") kernels[step].insert(std::string(trace.name(slice)));
+    }
+    EXPECT_EQ(steps.size(), 2 * kKept);
+    EXPECT_EQ(kernels.size(), 2 * kKept);
+    for (const auto& [step, names] : kernels) {
+      EXPECT_TRUE(steps.contains(step)) << step;
+      std::set<std::string> expected = {"decode"};
+      if (nodes) {
+        expected.clear();
+        for (const ProgramOp& op : engine->pipeline().programs().front()->ops()) {
+          expected.insert(op.path + '/' + op.name);
+        }
+      }
+      for (const std::string& name : expected) EXPECT_TRUE(names.contains(name)) << step << ' ' << name;
+    }
   }
   std::filesystem::remove(path);
 }

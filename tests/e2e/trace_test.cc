@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <functional>
 #include <ostream>
+#include <sstream>
 
 #include "program.h"
 
@@ -139,10 +141,14 @@ class Recorded : public testing::Test {
 };
 
 TEST_F(Recorded, HasWhatARunIsMadeOf) {
-  for (const char* key : {R"("pipeline_toml":")", R"("negotiation":")", R"("memory_plan":")",
-                          R"("read_bandwidth_gbps":)", R"("tokens":")", R"("gbps":)", R"("peak_pct":)"}) {
+  for (const char* key :
+       {R"("pipeline_toml":")", R"("negotiation":")", R"("memory_plan":")", R"("read_bandwidth_gbps":)",
+        R"("tokens":")", R"("gbps":)", R"("peak_pct":)", R"("name":"kv_used_bytes")",
+        R"("name":"kv_blocks_used","args":{"value":1})", R"("name":"tok_per_s")", R"("name":"read_gbps")",
+        R"("deviceProperties":[{"id":0,"name":")"}) {
     EXPECT_THAT(recorded(), HasSubstr(key));
   }
+  EXPECT_EQ(recorded().find("hbm_read_gbps"), std::string::npos);  // of a GPU's memory
 }
 
 // Every way to group has the same sums, and they are those of the slices.
@@ -167,6 +173,9 @@ TEST_F(Recorded, StatsAddUp) {
   EXPECT_THAT(table.out, HasSubstr("layers.*.mlp.down"));
   const Outcome csv = tenon({"trace", "stats", path_, "--format", "csv"});
   EXPECT_THAT(csv.out, HasSubstr("phase,path,component,op,layer,calls,"));
+  EXPECT_THAT(csv.out, HasSubstr("\"decode\",(whole step),,,,11,"));
+  std::istringstream lines(csv.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_EQ(std::ranges::count(line, ','), 15) << line;
 }
 
 TEST_F(Recorded, ComparesEqualToItself) {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <ctime>
 #include <string>
+#include <vector>
 
 #include "tenon/profiler/perfetto_writer.h"
 
@@ -36,8 +37,9 @@ std::vector<ProgramOp> program() {
 // Steps one behind the other; each kernel begins before the one ahead of it ends, as under programmatic launches.
 class MadeUp {
  public:
-  MadeUp(bool nodes, uint64_t start_ns) : nodes_(nodes) {
-    for (uint32_t s = 0; s < kSteps; ++s) add_step(s, start_ns + s * kStepNs);
+  // starts_ns: of the steps.
+  MadeUp(bool nodes, const std::vector<uint64_t>& starts_ns) : nodes_(nodes) {
+    for (uint32_t s = 0; s < starts_ns.size(); ++s) add_step(s, starts_ns[s]);
   }
   GpuSlices slices() const { return {gpu_slices(recording_, runs_, 4000), 0}; }
 
@@ -101,13 +103,19 @@ class MadeUp {
   std::vector<ProgramRun> runs_;
 };
 
-int write(const std::string& path, const std::string& mode) {
+uint64_t now_ns() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
-  const MadeUp gpu(mode == "node", static_cast<uint64_t>(now.tv_sec + 1) * 1'000'000'000);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+int write(const std::string& path, const std::string& mode) {
+  std::vector<uint64_t> starts;
   PerfettoOptions options{.path = path, .mode = mode, .metadata = {{"read_bandwidth_gbps", 4000.0}}};
-  options.devices = {{{"id", int64_t{0}}, {"name", std::string("made up")}}};
-  options.kernels = [&] { return gpu.slices(); };
+  options.devices = [] {
+    return std::vector<std::vector<trace::Arg>>{{{"id", int64_t{0}}, {"name", std::string("made up")}}};
+  };
+  options.kernels = [&] { return MadeUp(mode == "node", starts).slices(); };
   trace::Recorder recorder({}, make_perfetto_writer(std::move(options)));
   trace::Track& track = recorder.add_track("main");
   const trace::SiteId site = recorder.add_site(trace::step_site("decode"));
@@ -117,6 +125,8 @@ int write(const std::string& path, const std::string& mode) {
       trace::Span span(track, site);
       span.set({step, 0, 0, 1, 1, 0, 0});
       span.set_text(" token");
+      starts.push_back(now_ns());
+      while (now_ns() < starts.back() + kStepNs) continue;  // its kernels lie within it
     }
     recorder.end_step();
   }

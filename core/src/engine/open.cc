@@ -72,7 +72,11 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   pipeline.recorder = options.recorder ? options.recorder(impl.config) : nullptr;
   pipeline.log = options.log;
   impl.pipeline = Pipeline::build(impl.config, *impl.registry, *impl.weights, pipeline);
-  if (pipeline.recorder != nullptr) impl.trace.emplace(*pipeline.recorder);
+  if (pipeline.recorder != nullptr) {
+    // Host memory is no HBM.
+    const bool walks = (impl.pipeline->device().flags & TENON_DEVICE_WALKS) != 0;
+    impl.trace.emplace(*pipeline.recorder, walks ? "read_gbps" : "hbm_read_gbps");
+  }
   return engine;
 }
 

@@ -121,20 +121,21 @@ void Run::account(double seconds, uint64_t new_tokens) {
   ++stats_.steps;
   stats_.drafted += batch_.drafted;
   stats_.prompt_tokens += batch_.prompt_rows;
-  double kv_bytes = 0, read_gbps = 0;
-  for (const Sequence* s : active_) kv_bytes += static_cast<double>(pipeline_.kv_used_bytes(s->kv_len));
+  RequestTrace::Counts counts{.tokens_per_second = static_cast<double>(new_tokens) / seconds};
+  for (const Sequence* s : active_) {
+    counts.kv_bytes += static_cast<double>(pipeline_.kv_used_bytes(s->kv_len));
+    counts.kv_blocks += static_cast<double>(pipeline_.kv_used_blocks(s->kv_len));
+  }
   if (batch_.prompts > 0) {
     stats_.prompt_seconds += seconds;
   } else {
     stats_.decode_seconds += seconds;
     stats_.decode_tokens += new_tokens;
     stats_.decode_weight_bytes += static_cast<double>(pipeline_.step_weight_bytes());
-    stats_.decode_kv_bytes += kv_bytes;
-    read_gbps = (static_cast<double>(pipeline_.step_weight_bytes()) + kv_bytes) / seconds / 1e9;
+    stats_.decode_kv_bytes += counts.kv_bytes;
+    counts.read_gbps = (static_cast<double>(pipeline_.step_weight_bytes()) + counts.kv_bytes) / seconds / 1e9;
   }
-  if (trace_ != nullptr) {
-    trace_->step(pipeline_.track(), kv_bytes, static_cast<double>(new_tokens) / seconds, read_gbps);
-  }
+  if (trace_ != nullptr) trace_->step(pipeline_.track(), counts);
 }
 
 bool Run::certain_to_go_on() const {

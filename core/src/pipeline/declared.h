@@ -44,6 +44,11 @@ struct AttentionLayer {
   bool dequant = false;             // reads a copy of the cache in its preferred format
 };
 
+// The page tables of layers that share theirs.
+struct KvTable {
+  uint32_t page_tokens = 0, columns = 0;
+};
+
 // The model's declarations, checked against the weights.
 class Declared : public Declarations {
  public:
@@ -59,6 +64,7 @@ class Declared : public Declarations {
   std::vector<Site> sites;
   std::vector<Vector> vectors;
   std::vector<AttentionLayer> layers;
+  std::map<tenon_id, KvTable> kv_tables;  // by group; known once a program is recorded
 
  private:
   const Weights& weights_;

@@ -136,6 +136,15 @@ uint64_t Pipeline::kv_used_bytes(uint32_t kv_len) const {
   return cache.table<tenon_kv_cache>().used_bytes(cache.self(), kv_len);
 }
 
+uint64_t Pipeline::kv_used_blocks(uint32_t kv_len) const {
+  uint64_t blocks = 0;
+  for (const auto& [group, table] : impl_->declared->kv_tables) {
+    if (table.page_tokens == 0) continue;
+    blocks += std::min<uint64_t>(table.columns, (uint64_t{kv_len} + table.page_tokens - 1) / table.page_tokens);
+  }
+  return blocks;
+}
+
 uint32_t Pipeline::propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out) {
   const Instance& draft = impl_->parts.draft;
   if (!draft || out.empty()) return 0;

@@ -214,6 +214,7 @@ class Builder : public StepBuilder {
     Call call(cache, "view");
     call.check(cache.table<tenon_kv_cache>().view(cache.self(), static_cast<uint32_t>(d.layer), &stores,
                                                   rec_.recorder(), &view, call.why()));
+    context_.declared.kv_tables[view.group] = {view.page_tokens, view.columns};
     return view;
   }
 

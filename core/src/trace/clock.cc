@@ -13,6 +13,9 @@
 namespace tenon::trace {
 namespace {
 
+__extension__ using Wide = unsigned __int128;
+constexpr int kRateBits = 48;
+
 int64_t monotonic_ns() noexcept {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -50,7 +53,7 @@ TickConverter::TickConverter(const TickClock& clock) : clock_(&clock) {
 TickConverter::Pair TickConverter::read() const noexcept {
   if (!clock_->tsc()) {
     const uint64_t ticks = clock_->ticks();
-    return {ticks, static_cast<int64_t>(ticks) - origin_ns_};
+    return {ticks, static_cast<int64_t>(ticks) - origin_ns_, 0};
   }
   // The tightest of a few tries: an interrupt between the readings would bend the line.
   Pair best{};
@@ -61,7 +64,7 @@ TickConverter::Pair TickConverter::read() const noexcept {
     const uint64_t after = clock_->ticks();
     if (after - before < best_width) {
       best_width = after - before;
-      best = {before + best_width / 2, ns - origin_ns_};
+      best = {before + best_width / 2, ns - origin_ns_, 0};
     }
   }
   return best;
@@ -69,7 +72,11 @@ TickConverter::Pair TickConverter::read() const noexcept {
 
 void TickConverter::sample() {
   const Pair next = read();
-  if (next.ticks > pairs_.back().ticks && next.ns >= pairs_.back().ns) pairs_.push_back(next);
+  Pair& last = pairs_.back();
+  if (next.ticks <= last.ticks || next.ns < last.ns) return;
+  last.rate =
+      static_cast<uint64_t>((Wide{static_cast<uint64_t>(next.ns - last.ns)} << kRateBits) / (next.ticks - last.ticks));
+  pairs_.push_back(next);
 }
 
 void TickConverter::forget_before(int64_t ns) {
@@ -81,14 +88,16 @@ void TickConverter::forget_before(int64_t ns) {
 int64_t TickConverter::to_ns(uint64_t ticks) const noexcept {
   if (ticks <= pairs_.front().ticks) return pairs_.front().ns;
   if (ticks >= pairs_.back().ticks) return pairs_.back().ns;
-  const auto right = std::upper_bound(pairs_.begin(), pairs_.end(), ticks,
-                                      [](uint64_t value, const Pair& pair) { return value < pair.ticks; });
-  const Pair& a = *(right - 1);
-  const Pair& b = *right;
-  // In integers, so that it is monotone; 128 bits, since an hour in ticks times an hour in nanoseconds is 86 bits.
-  __extension__ using Wide = unsigned __int128;
-  const Wide product = Wide{ticks - a.ticks} * static_cast<uint64_t>(b.ns - a.ns);
-  return a.ns + static_cast<int64_t>(product / (b.ticks - a.ticks));
+  // Most are asked for soon.
+  auto line = pairs_.end() - 2;
+  for (int i = 0; i < 4 && line->ticks > ticks; ++i) --line;
+  if (line->ticks > ticks) {
+    line = std::upper_bound(pairs_.begin(), line, ticks,
+                            [](uint64_t value, const Pair& pair) { return value < pair.ticks; }) -
+           1;
+  }
+  // In integers and rounded down, so that it is monotone, and never beyond the next pair.
+  return line->ns + static_cast<int64_t>((Wide{ticks - line->ticks} * line->rate) >> kRateBits);
 }
 
 }  // namespace tenon::trace

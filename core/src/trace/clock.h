@@ -44,6 +44,7 @@ class TickConverter {
   struct Pair {
     uint64_t ticks;
     int64_t ns;
+    uint64_t rate;  // of the line to the next pair: nanoseconds a tick, times 2^kRateBits
   };
   Pair read() const noexcept;
 

@@ -12,9 +12,9 @@ int64_t end_of(const Event& event) {
 
 }  // namespace
 
-void KeptSteps::step(int64_t begin_ns, int64_t end_ns) {
+void KeptSteps::step(uint64_t number, int64_t begin_ns, int64_t end_ns) {
   const int64_t took = end_ns - begin_ns;
-  steps_.push_back({.end_ns = end_ns, .slow = slow_ns_ > 0 && took >= slow_ns_, .events = {}});
+  steps_.push_back({.number = number, .end_ns = end_ns, .slow = slow_ns_ > 0 && took >= slow_ns_, .events = {}});
   ++counts_.steps_seen;
   counts_.slowest = std::max(counts_.slowest, std::chrono::nanoseconds(took));
   for (Copy& copy : std::exchange(open_, {})) keep(std::move(copy));
@@ -45,11 +45,16 @@ void KeptSteps::pass_on(const Copy& copy, Sink& sink) {
   ++events_passed_;
 }
 
+void KeptSteps::settle(const Step& step, bool written) {
+  decided_until_ns_ = step.end_ns;
+  passed_ = written;
+  if (decided_) decided_(step.number, written);
+}
+
 void KeptSteps::pass_on(Sink& sink) {
   for (const Step& step : steps_) {
     for (const Copy& copy : step.events) pass_on(copy, sink);
-    decided_until_ns_ = step.end_ns;
-    passed_ = true;
+    settle(step, true);
   }
   counts_.steps_written += steps_.size();
   steps_.clear();
@@ -62,8 +67,7 @@ void KeptSteps::decide(Sink& sink) {
     if (steps_.back().slow) {
       pass_on(sink);
     } else if (steps_.size() > max_steps_) {
-      decided_until_ns_ = steps_.front().end_ns;
-      passed_ = false;
+      settle(steps_.front(), false);
       steps_.pop_front();
     }
   }

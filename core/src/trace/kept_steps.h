@@ -4,7 +4,9 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tenon/core/trace_sink.h"
@@ -14,12 +16,14 @@ namespace tenon::trace {
 // Thread: one at a time.
 class KeptSteps {
  public:
+  using Decided = decltype(RecorderOptions::decided);
   // slow_ns: how long a step takes at least that is wanted; 0 = none is.
-  KeptSteps(size_t steps, int64_t slow_ns) : max_steps_(steps), slow_ns_(slow_ns) {}
+  KeptSteps(size_t steps, int64_t slow_ns, Decided decided = {})
+      : max_steps_(steps), slow_ns_(slow_ns), decided_(std::move(decided)) {}
 
   // Steps in their order, each before events that are younger than its end. An event belongs to the step within which,
   // or before which, it ended; one that comes after its step was decided upon shares that step's fate.
-  void step(int64_t begin_ns, int64_t end_ns);
+  void step(uint64_t number, int64_t begin_ns, int64_t end_ns);
   void event(const Event& event, Sink& sink);
 
   // Decides upon the steps that were told: passes on all that is kept as of a slow one, forgets what is too old.
@@ -37,15 +41,18 @@ class KeptSteps {
     std::string text;
   };
   struct Step {
+    uint64_t number = 0;
     int64_t end_ns = 0;
     bool slow = false;
     std::vector<Copy> events;
   };
   void keep(Copy copy);
   void pass_on(const Copy& copy, Sink& sink);
+  void settle(const Step& step, bool written);
 
   const size_t max_steps_;
   const int64_t slow_ns_;
+  const Decided decided_;
   std::deque<Step> steps_;
   std::vector<Copy> open_;  // of the step that has not ended
   int64_t decided_until_ns_ = -1;

@@ -38,7 +38,7 @@ class Recorder::Impl {
 
  private:
   struct StepTicks {
-    uint64_t begin, end;
+    uint64_t number, begin, end;
   };
 
   struct Lane {
@@ -89,12 +89,12 @@ class Recorder::Impl {
 };
 
 Recorder::Impl::Impl(RecorderOptions options, std::unique_ptr<Sink> sink)
-    : options_(options),
-      clock_(options.clock),
+    : options_(std::move(options)),
+      clock_(options_.clock),
       converter_(clock_),
       sink_(std::move(sink)),
-      gate_(options.skip_steps == 0 ? Gate::kOpen : Gate::kRequests) {
-  if (options_.keep_steps > 0) kept_.emplace(options_.keep_steps, options_.slow_step.count());
+      gate_(options_.skip_steps == 0 ? Gate::kOpen : Gate::kRequests) {
+  if (options_.keep_steps > 0) kept_.emplace(options_.keep_steps, options_.slow_step.count(), options_.decided);
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   sink_->begin({int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec, clock_.tsc()});
@@ -136,7 +136,7 @@ void Recorder::Impl::end_step() {
     if (!capturing()) return;
     const uint64_t end = clock_.ticks();
     const std::lock_guard lock(steps_mutex_);
-    ended_steps_.push_back({step_begin_, end});
+    ended_steps_.push_back({steps_begun_ - 1, step_begin_, end});
     return;
   }
   if (options_.steps == 0 || steps_begun_ != options_.skip_steps + options_.steps) return;
@@ -224,7 +224,9 @@ void Recorder::Impl::drain_locked() {
   converter_.sample();
   Drain drain{.previous_ns = previous_ns_, .begin_ns = converter_.last_ns(), .end_ns = 0, .events = 0, .drops = drops_};
   const uint64_t passed_before = kept_ ? kept_->events_passed() : 0;
-  for (const StepTicks& step : taken_steps_) kept_->step(converter_.to_ns(step.begin), converter_.to_ns(step.end));
+  for (const StepTicks& step : taken_steps_) {
+    kept_->step(step.number, converter_.to_ns(step.begin), converter_.to_ns(step.end));
+  }
   for (uint32_t i = 0; i < heads_.size(); ++i) drain.events += pass_on(i, *lanes_[i].track.ring_, heads_[i]);
   if (kept_) {
     kept_->decide(*sink_);
@@ -276,7 +278,7 @@ Status Recorder::Impl::stop() {
 }
 
 Recorder::Recorder(RecorderOptions options, std::unique_ptr<Sink> sink)
-    : impl_(std::make_unique<Impl>(options, std::move(sink))) {}
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(sink))) {}
 Recorder::~Recorder() {
   static_cast<void>(impl_->stop());
 }

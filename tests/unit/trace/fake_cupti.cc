@@ -15,10 +15,20 @@ FAKE FakeCupti* fake_cupti() {
   return &state;
 }
 
+FAKE CUptiResult cuptiGetVersion(uint32_t* version) {
+  *version = 130001;
+  return CUPTI_SUCCESS;
+}
+
+FAKE CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle*, CUpti_CallbackFunc, void*, CUpti_SubscriberParams* params) {
+  std::strncpy(params->oldSubscriberName, state.other_subscriber, params->oldSubscriberSize - 1);
+  return state.subscribing;
+}
+
 FAKE CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
                                                 CUpti_BuffersCallbackCompleteFunc complete) {
   state.request = request, state.complete = complete;
-  return state.registering;
+  return CUPTI_SUCCESS;
 }
 
 FAKE CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
@@ -61,6 +71,8 @@ FAKE CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, uint32_t, size_t* 
 
 FAKE CUptiResult cuptiActivityPushExternalCorrelationId(CUpti_ExternalCorrelationKind, uint64_t id) {
   state.tags.push_back(id);
+  if (state.on_tag) state.on_tag(id);
+  if (state.records.size() >= state.deliver_at) cuptiActivityFlushAll(0);
   return CUPTI_SUCCESS;
 }
 

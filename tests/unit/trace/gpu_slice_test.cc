@@ -109,6 +109,18 @@ TEST(GpuSlices, StepsAndLayersSpanTheirKernels) {
   EXPECT_EQ(range(1), std::pair(100L, 110L));
   EXPECT_EQ(range(2), std::pair(115L, 127L));  // behind the one before, although its first kernel overlaps it
   EXPECT_EQ(range(3), std::pair(115L, 122L));
+  EXPECT_EQ(text_of(spans[0], "gpu_busy_us"), std::to_string(0.015));
+  EXPECT_EQ(text_of(spans[0], "gap_us"), std::to_string(0.0));
+}
+
+TEST(GpuSlices, AStepSaysForHowLongNothingRan) {
+  const std::vector<ProgramOp> program = ops();
+  const std::vector<ProgramRun> runs = {{program, true, {.phase = "decode"}}};
+  const KernelRecording recording{
+      .kernels = {kernel("a", 100, kernel_tag(0, 0), 1), kernel("b", 125, kernel_tag(0, 1), 2)}};
+  const GpuSlice step = placed(gpu_slices(recording, runs), GpuSlice::Place::kLayers).front();
+  EXPECT_EQ(text_of(step, "gpu_busy_us"), std::to_string(0.020));
+  EXPECT_EQ(text_of(step, "gap_us"), std::to_string(0.015));
 }
 
 TEST(GpuSlices, AGraphThatIsOneIsItsWholeProgram) {

@@ -14,6 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::Pair;
 
 class Keeping : public testing::Test {
  protected:
@@ -25,7 +26,7 @@ class Keeping : public testing::Test {
   // A step of one event that ends with it.
   void step(int64_t begin, int64_t end) {
     event(begin, end);
-    kept_.step(begin, end);
+    kept_.step(number_++, begin, end);
   }
   std::vector<int64_t> ends() const {
     std::vector<int64_t> list;
@@ -35,7 +36,9 @@ class Keeping : public testing::Test {
 
   Heard heard_;
   ListSink sink_{heard_};
-  KeptSteps kept_{2, 100};
+  uint64_t number_ = 4;
+  std::vector<std::pair<uint64_t, bool>> decided_;
+  KeptSteps kept_{2, 100, [this](uint64_t step, bool written) { decided_.emplace_back(step, written); }};
 };
 
 TEST_F(Keeping, PassesOnASlowStepAndThoseBeforeIt) {
@@ -50,6 +53,8 @@ TEST_F(Keeping, PassesOnASlowStepAndThoseBeforeIt) {
   EXPECT_THAT(ends(), ElementsAre(30, 40, 140, 150, 160));
   kept_.pass_on(sink_);
   EXPECT_EQ(kept_.counts().steps_written, 5u);
+  EXPECT_THAT(decided_, ElementsAre(Pair(4, false), Pair(5, false), Pair(6, true), Pair(7, true), Pair(8, true),
+                                    Pair(9, true), Pair(10, true)));
 }
 
 TEST_F(Keeping, GivesWhatComesLateItsStepsFate) {
@@ -65,7 +70,7 @@ TEST_F(Keeping, GivesWhatComesLateItsStepsFate) {
 
 TEST_F(Keeping, TakesInstantsByTheirMoment) {
   kept_.event({.begin_ns = 5}, sink_);
-  kept_.step(0, 10), kept_.step(10, 20), kept_.step(20, 30), kept_.decide(sink_);
+  kept_.step(0, 0, 10), kept_.step(1, 10, 20), kept_.step(2, 20, 30), kept_.decide(sink_);
   kept_.event({.begin_ns = 25}, sink_);
   kept_.pass_on(sink_);
   ASSERT_EQ(heard_.events.size(), 1u);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "fake_cupti.h"
@@ -58,6 +59,7 @@ class Recording : public testing::Test {
 
 TEST_F(Recording, GivesTheKernelsOnce) {
   KernelRecorder recorder(TENON_FAKE_CUPTI);
+  EXPECT_EQ(recorder.version(), "13.0.1");
   EXPECT_TRUE(fake_->enabled.empty());
   recorder.start();
   EXPECT_EQ(fake_->enabled, std::set{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL});
@@ -176,10 +178,37 @@ TEST_F(Recording, GivesGraphsAsOne) {
   EXPECT_EQ(recording.others[0].tag, 6u);
 }
 
+// Runs of two kernels, one of which comes after its run was forgotten.
+TEST_F(Recording, ForgetsWhatIsNotWanted) {
+  constexpr uint32_t kRuns = 20000, kWritten = 500, kKept = 10;
+  uint32_t run = 1;
+  KernelRecorder recorder(TENON_FAKE_CUPTI);
+  recorder.start(GpuRecords::kNodes, [&](uint64_t tag) { return tag + kKept > run || tag == kWritten; });
+  fake_->deliver_at = 1000;
+  for (; run <= kRuns; ++run) {
+    add_tag(run, run), add_kernel("soon", run, run + 1, run);
+    if (run > 3000) add_kernel("late", run, run + 1, run - 3000);
+    recorder.tag(run);
+  }
+  --run;
+  const KernelRecording recording = recorder.stop();
+  EXPECT_LT(recording.kernels.size(), 10000u);
+  const auto count = [&](uint64_t tag) { return std::ranges::count(recording.kernels, tag, &KernelRecord::tag); };
+  EXPECT_EQ(count(kWritten), 2);
+  for (uint32_t kept = kRuns - kKept + 1; kept <= kRuns; ++kept) EXPECT_EQ(count(kept), 1) << kept;
+}
+
 TEST_F(Recording, SaysThatAnotherProfilerIsThere) {
-  fake_->registering = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
-  EXPECT_THAT(failure_of([] { KernelRecorder recorder(TENON_FAKE_CUPTI); }), HasSubstr("another profiler"));
-  fake_->registering = CUPTI_SUCCESS;
+  // This process may have subscribed to the first one already.
+  void* library = dlopen(TENON_SECOND_FAKE_CUPTI, RTLD_NOW);
+  ASSERT_NE(library, nullptr) << dlerror();
+  auto* held = reinterpret_cast<FakeCupti* (*)()>(dlsym(library, "fake_cupti"))();
+  held->subscribing = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  EXPECT_THAT(failure_of([] { KernelRecorder recorder(TENON_SECOND_FAKE_CUPTI); }),
+              HasSubstr("another profiler or debugger (Nsight Systems"));
+  held->other_subscriber = "CUPTI for Them";
+  EXPECT_THAT(failure_of([] { KernelRecorder recorder(TENON_SECOND_FAKE_CUPTI); }),
+              HasSubstr("another profiler or debugger (CUPTI for Them) has this process: run it without"));
   KernelRecorder recorder(TENON_FAKE_CUPTI);
   fake_->enabling = CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
   EXPECT_THAT(failure_of([&] { recorder.start(); }), HasSubstr("run it without"));

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <memory>
+#include <ostream>
 #include <random>
 
 #include "byte_source.h"
+#include "deflate.h"
 #include "temp_folder.h"
 
 namespace tenon::profiler {
@@ -34,6 +37,52 @@ std::string noise(size_t size) {
   while (text.size() < size) text += static_cast<char>(random() & 0xFFU);
   return text;
 }
+
+struct Maker {
+  const char* name;
+  std::unique_ptr<Deflate> (*make)();
+};
+void PrintTo(const Maker& maker, std::ostream* out) {
+  *out << maker.name;
+}
+
+class EveryDeflate : public testing::TestWithParam<Maker> {};
+
+// Random bytes come out longer than they went in, and in pieces.
+TEST_P(EveryDeflate, PacksWhatInflateUnpacks) {
+  const auto deflate = GetParam().make();
+  if (!deflate) GTEST_SKIP() << GetParam().name << " is not installed";
+  std::string packed, body;
+  const auto put = [&](std::string_view bytes) { packed += bytes; };
+  z_stream inflated{};
+  ASSERT_EQ(inflateInit2(&inflated, -15), Z_OK);
+  std::string out(3'000'000, '\0');
+  inflated.next_out = reinterpret_cast<Bytef*>(out.data());
+  inflated.avail_out = static_cast<uInt>(out.size());
+  const auto unpack = [&](int expected) {
+    inflated.next_in = reinterpret_cast<Bytef*>(packed.data());
+    inflated.avail_in = static_cast<uInt>(packed.size());
+    EXPECT_EQ(inflate(&inflated, Z_NO_FLUSH), expected);
+    packed.clear();
+    EXPECT_EQ(std::string_view(out).substr(0, inflated.total_out), body);
+  };
+  for (const std::string& part :
+       {noise(700'000), std::string(1'000'000, 'a'), std::string("{\"ph\":\"X\"}"), noise(10)}) {
+    deflate->run(part, Deflate::Mode::kGoOn, put);
+    deflate->run({}, Deflate::Mode::kFlush, put);
+    body += part;
+    unpack(Z_OK);
+  }
+  deflate->run("end", Deflate::Mode::kGoOn, put);
+  deflate->run({}, Deflate::Mode::kEnd, put);
+  body += "end";
+  unpack(Z_STREAM_END);
+  inflateEnd(&inflated);
+}
+
+INSTANTIATE_TEST_SUITE_P(Deflate, EveryDeflate,
+                         testing::Values(Maker{"zlib", make_zlib_deflate}, Maker{"isal", make_isal_deflate}),
+                         [](const auto& maker) { return std::string(maker.param.name); });
 
 TEST(OutputFile, FillsInTheHeadOfAGzipStreamLast) {
   const TempFolder folder;

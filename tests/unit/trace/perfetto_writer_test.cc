@@ -87,10 +87,12 @@ TEST(PerfettoWriter, WritesWhatTheCheckFindsNothingIn) {
 TEST(PerfettoWriter, WritesTheSchema) {
   const TempFolder folder;
   const std::string path = folder.file("run.json");
-  trace::Recorder recorder({.drain_interval = milliseconds(0)},
-                           make_perfetto_writer({.path = path,
-                                                 .metadata = {{"model", "tiny"}, {"git", "abc"}},
-                                                 .devices = {{{"id", int64_t{0}}, {"name", "some CPU"}}}}));
+  trace::Recorder recorder(
+      {.drain_interval = milliseconds(0)},
+      make_perfetto_writer(
+          {.path = path, .metadata = {{"model", "tiny"}, {"git", "abc"}}, .devices = [] {
+             return std::vector<std::vector<trace::Arg>>{{{"id", int64_t{0}}, {"name", std::string("some CPU")}}};
+           }}));
   record_run(recorder, 2);
   ASSERT_TRUE(recorder.stop().ok());
   const std::string text = folder.bytes(path);

@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 
-constexpr RecorderOptions kManual{.drain_interval = milliseconds(0)};
+const RecorderOptions kManual{.drain_interval = milliseconds(0)};
 
 std::vector<std::string> names(const Heard& heard) {
   std::vector<std::string> result;

@@ -195,6 +195,18 @@ TEST(TraceCheck, FindsFlowIdsThatAreNeitherIntegerNorHex) {
   for (const Finding& finding : report.findings) EXPECT_EQ(finding.rule, "flow-id");
 }
 
+TEST(TraceCheck, SaysWhyThereAreNoKernels) {
+  std::string text(kGood);
+  for (const auto& [from, to] : {std::pair(R"("cat":"kernel")", R"("cat":"cpu_op")"),
+                                 std::pair(R"("mode":"graph")", R"("problem":"no CUPTI","mode":"graph")")}) {
+    text.replace(text.find(from), std::string_view(from).size(), to);
+  }
+  const CheckReport report = check_trace_bytes(text);
+  ASSERT_EQ(report.findings.size(), 1);
+  EXPECT_EQ(report.findings[0].rule, "no-kernels");
+  EXPECT_THAT(report.findings[0].found, HasSubstr("the trace says: no CUPTI"));
+}
+
 TEST(TraceCheck, SaysWhere) {
   std::string text(kGood);
   const size_t at = text.find("-1");

@@ -111,6 +111,8 @@ class Pipeline {
   Status reserve(uint32_t slot, uint32_t kv_len);
   void truncate(uint32_t slot, uint32_t kv_len);
   uint64_t kv_used_bytes(uint32_t kv_len) const;
+  // Blocks of the cache, the pages of its tables, that a sequence of that length takes.
+  uint64_t kv_used_blocks(uint32_t kv_len) const;
   // Up to out.size() tokens that may follow; how many.
   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out);
 

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -153,6 +154,9 @@ struct RecorderOptions {
   // the steps that did. An event held back takes some 200 bytes.
   uint32_t keep_steps = 0;
   std::chrono::nanoseconds slow_step{0};
+  // With keep_steps, if there is one: told of each step, in their order, whether it is written; the first that begins
+  // is 0, and those that are still held at the end are not. On the thread that drains, which waits for it.
+  std::function<void(uint64_t step, bool written)> decided = {};
   uint32_t ring_records = 1U << 15U;             // per thread, 32 bytes each; rounded up to a power of two
   std::chrono::milliseconds drain_interval{10};  // 0 = no drain thread: drain() and stop() alone empty the rings
   ClockSource clock = ClockSource::kBest;

@@ -31,11 +31,12 @@ struct GpuSlice {
 };
 
 // One run of a program. Its ops were launched one by one, op i under kernel_tag(run, i), or as a graph, all under
-// kernel_tag(run). run: its number in the recording.
+// kernel_tag(run). run: its number in the recording. only_to_learn: it is no slices itself.
 struct ProgramRun {
   std::span<const ProgramOp> ops = {};
   bool one_by_one = false;
   StepLoad load = {};
+  bool only_to_learn = false;
 };
 constexpr uint64_t kernel_tag(uint32_t run, uint32_t op = UINT32_MAX) {
   return (uint64_t{run} + 1) << 32U | op;
@@ -46,7 +47,8 @@ constexpr uint64_t kernel_tag(uint32_t run, uint32_t op = UINT32_MAX) {
 // step and, over what the op adds to it (from the latest end of what is ahead of it to its own end), gbps and peak_pct.
 // Which op a graph's kernel belongs to follows from the last run of the same program that was launched one by one; a
 // kernel that cannot be told keeps its own name. A graph that was recorded as one bears its phase's name and the whole
-// program's bytes. Steps and layers are spans around their kernels, each from the end of the one before.
+// program's bytes. Steps and layers are spans around their kernels, each from the end of the one before; a step says
+// for how long of it some kernel ran (gpu_busy_us) and none did (gap_us).
 // read_gbps: what peak_pct is a share of; 0 = not known.
 std::vector<GpuSlice> gpu_slices(const KernelRecording& recording, std::span<const ProgramRun> runs,
                                  double read_gbps = 0);

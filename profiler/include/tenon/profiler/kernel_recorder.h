@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,7 +42,7 @@ struct GpuActivity {
   uint32_t correlation = 0, graph = 0;
   uint64_t graph_node = 0;
   uint64_t bytes = 0;  // kCopy, kFill
-  uint64_t tag = 0;    // kCopy, kFill, kGraph
+  uint64_t tag = 0;    // see KernelRecorder::tag
 
   static constexpr uint32_t kNoStream = UINT32_MAX;
 };
@@ -65,17 +66,26 @@ enum class GpuRecords : uint8_t {
 class KernelRecorder {
  public:
   // library: a file; "" = searched for: by the loader, beside the libcudart in use, in $CUDA_HOME and /usr/local/cuda.
-  // Throws Error: kIo if there is none (naming the places), kUsage if this build is without it, kPlugin for what CUPTI
-  // says, such as another profiler that has it.
+  // From the first recorder on CUPTI is this process's own: a profiler that comes later is turned down. Throws Error:
+  // kIo if there is none (naming the places), kUsage if this build is without it, kPlugin for what CUPTI says, such as
+  // another profiler that has it already.
   explicit KernelRecorder(const std::string& library = {});
   ~KernelRecorder();
   KernelRecorder(const KernelRecorder&) = delete;
   KernelRecorder& operator=(const KernelRecorder&) = delete;
 
-  // Throws Error(kPlugin).
-  void start(GpuRecords records = GpuRecords::kKernels);
-  // Kernels, copies, fills and graphs that this thread launches from now on bear it; 0 = none. A tag that CUPTI does
-  // not take is none.
+  // Of CUPTI: "13.0.1".
+  std::string version() const;
+
+  // Whether what bears this tag is still wanted. Asked on threads of CUPTI, until stop() has returned; it must not call
+  // this recorder.
+  using Wanted = std::function<bool(uint64_t tag)>;
+  // wanted: for a recording without end, of which little is wanted: asked now and then, for as little memory as what is
+  // wanted takes, and some thousand records. What it has turned down once it is not asked about again. Throws
+  // Error(kPlugin).
+  void start(GpuRecords records = GpuRecords::kKernels, Wanted wanted = {});
+  // What this thread asks of the device from now on bears it, calls too; 0 = none. Rising. A tag that CUPTI does not
+  // take is none.
   void tag(uint64_t tag) noexcept;
   // Ends the recording, if there is one, and gives what it has. Call it when nothing is under way on the device. Throws
   // Error(kPlugin).

@@ -10,12 +10,13 @@
 
 #include "tenon/core/error.h"
 
-struct z_stream_s;
 namespace tenon {
 class AtomicFile;
 }
 
 namespace tenon::profiler {
+
+class Deflate;
 
 struct OutputFileOptions {
   std::string what = "trace";                                     // begins the errors
@@ -42,7 +43,6 @@ class OutputFile {
   Status finish(std::string_view head);
 
  private:
-  void deflate_bytes(std::string_view bytes, int mode);
   void put(std::string_view bytes);
   void put_at(std::string_view bytes, uint64_t offset);
   void keep(const char* doing, std::error_code error);
@@ -52,7 +52,7 @@ class OutputFile {
   bool gzip_;
   std::unique_ptr<AtomicFile> file_;
   uint64_t written_ = 0;
-  std::unique_ptr<z_stream_s> stream_;
+  std::unique_ptr<Deflate> deflate_;  // if it is gzipped
   unsigned long body_crc_ = 0;
   uint64_t body_size_ = 0;
   Status status_;

@@ -24,7 +24,8 @@ struct PerfettoOptions {
   // The rate that an op's is a share of, in GB/s (1e9 bytes a second), 0 while it is not known; asked on the thread
   // that writes.
   std::function<double()> read_gbps = {};
-  std::vector<std::vector<trace::Arg>> devices = {};  // deviceProperties, one list per device
+  // deviceProperties, one list per device. Asked once, at the end, on the thread that writes.
+  std::function<std::vector<std::vector<trace::Arg>>()> devices = {};
   std::function<GpuSlices()> kernels = {};            // asked once, when all else is written, on the thread that writes
 };
 
