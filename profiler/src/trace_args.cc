@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace tenon::profiler {
@@ -11,160 +12,245 @@ namespace {
 
 constexpr size_t kMaxArgs = 1024;
 constexpr size_t kMaxShapes = 1U << 16U;
+constexpr size_t kMaxFirsts = 1U << 16U;
+constexpr size_t kMaxDiffering = 64;  // values of a set that is told by its difference
 
-uint64_t hash_of(std::span<const uint32_t> words) {
-  uint64_t hash = 0x9E3779B97F4A7C15U;
-  for (const uint32_t word : words) {
-    hash = (hash ^ word) * 0xFF51AFD7ED558CCDU;
-    hash ^= hash >> 32U;
+uint64_t mixed(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0xFF51AFD7ED558CCDU;
+  return hash ^ hash >> 32U;
+}
+
+uint64_t hash_of(const uint8_t* bytes, size_t size) {
+  uint64_t hash = 0x9E3779B97F4A7C15U + size;
+  for (; size >= 8; bytes += 8, size -= 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes, 8);
+    hash = mixed(hash, word);
   }
-  return hash;
+  uint64_t rest = 0;
+  std::memcpy(&rest, bytes, size);
+  return mixed(hash, rest);
+}
+
+// Seven bits a byte, the lowest first; the top bit says that there are more.
+void push_varint(std::vector<uint8_t>& bytes, uint64_t value) {
+  for (; value >= 0x80; value >>= 7U) bytes.push_back(static_cast<uint8_t>(value | 0x80U));
+  bytes.push_back(static_cast<uint8_t>(value));
+}
+
+uint64_t varint(const uint8_t*& at) {
+  uint64_t value = 0;
+  for (unsigned shift = 0;; shift += 7) {
+    const uint8_t byte = *at++;
+    value |= uint64_t{byte & 0x7FU} << shift;
+    if (byte < 0x80) return value;
+  }
+}
+
+// Numbers near zero become small ones, whatever their sign.
+uint64_t zigzag(int64_t value) {
+  return static_cast<uint64_t>(value) << 1U ^ static_cast<uint64_t>(value >> 63);
+}
+int64_t unzigzag(uint64_t value) {
+  return static_cast<int64_t>(value >> 1U ^ (~(value & 1U) + 1U));
 }
 
 constexpr std::array<double, 7> kPowers{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6};
+constexpr double kMostDigits = 0x1p45;  // beyond which a double takes no more bytes
 
-struct Decimal {
-  int32_t digits;
-  uint8_t decimals;
-};
-
-std::optional<Decimal> exact_decimal(double value) {
+// The integer, and behind it in three bits the power of ten.
+std::optional<uint64_t> exact_decimal(double value) {
   for (uint8_t i = 1; i < kPowers.size(); ++i) {
     const double digits = std::nearbyint(value * kPowers[i]);
-    if (!(std::abs(digits) <= std::numeric_limits<int32_t>::max())) return std::nullopt;
-    if (digits / kPowers[i] == value) return Decimal{static_cast<int32_t>(digits), i};
+    if (!(std::abs(digits) <= kMostDigits)) return std::nullopt;
+    if (digits / kPowers[i] == value) return zigzag(static_cast<int64_t>(digits)) << 3U | i;
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-size_t TraceArgs::width(Code code) {
-  if (code == Code::kInt64 || code == Code::kDouble) return 2;
-  return code == Code::kNull ? 0 : 1;
+const uint8_t* TraceArgs::skip(Code code, const uint8_t* at) {
+  if (code == Code::kNull) return at;
+  if (code == Code::kDouble) return at + sizeof(double);
+  while (*at >= 0x80) ++at;
+  return at + 1;
+}
+
+void TraceArgs::pack(const TraceArg& arg) {
+  Code code = Code::kNull;
+  switch (arg.kind) {
+    case TraceArg::Kind::kInteger:
+      code = Code::kInteger;
+      push_varint(values_, zigzag(arg.integer));
+      break;
+    case TraceArg::Kind::kNumber:
+      if (const std::optional<uint64_t> decimal = exact_decimal(arg.number)) {
+        code = Code::kDecimal;
+        push_varint(values_, *decimal);
+      } else {
+        code = Code::kDouble;
+        const auto bytes = std::bit_cast<std::array<uint8_t, sizeof(double)>>(arg.number);
+        values_.insert(values_.end(), bytes.begin(), bytes.end());
+      }
+      break;
+    case TraceArg::Kind::kBool:
+      code = Code::kBool;
+      values_.push_back(arg.integer != 0 ? 1 : 0);
+      break;
+    case TraceArg::Kind::kText:
+    case TraceArg::Kind::kJson:
+      code = arg.kind == TraceArg::Kind::kText ? Code::kText : Code::kJson;
+      push_varint(values_, arg.text);
+      sort_ = mixed(sort_, arg.text);
+      break;
+    case TraceArg::Kind::kNull:
+      break;
+  }
+  shape_.push_back({arg.key, code});
+}
+
+void TraceArgs::grow() {
+  const std::vector<uint32_t> old = std::move(slots_);
+  slots_.assign(std::max<size_t>(1024, old.size() * 2), 0);
+  for (const uint32_t set : old) {
+    if (set == 0) continue;
+    Values values(*this, set);
+    for (const Field& field : values.shape()) values.next(field.code);
+    size_t slot = hash_of(at(set), static_cast<size_t>(values.end() - at(set))) & (slots_.size() - 1);
+    while (slots_[slot] != 0) slot = (slot + 1) & (slots_.size() - 1);
+    slots_[slot] = set;
+  }
+}
+
+bool TraceArgs::find_shape() {
+  if (!shapes_.empty() && shapes_[last_shape_] == shape_) return true;
+  if (shapes_.size() == kMaxShapes && !shape_ids_.contains(shape_)) return false;
+  const auto [shape, is_new] = shape_ids_.try_emplace(shape_, static_cast<uint32_t>(shapes_.size()));
+  if (is_new) shapes_.push_back(shape_);
+  last_shape_ = shape->second;
+  return true;
 }
 
 uint32_t TraceArgs::intern(std::span<const TraceArg> args) {
   if (args.empty()) return 0;
-  args = args.first(std::min(args.size(), kMaxArgs));
   shape_.clear();
-  packed_.assign(1, 0);
-  const auto push_wide = [this](uint64_t bits) {
-    packed_.push_back(static_cast<uint32_t>(bits));
-    packed_.push_back(static_cast<uint32_t>(bits >> 32U));
-  };
-  for (const TraceArg& arg : args) {
-    Code code = Code::kNull;
-    uint8_t decimals = 0;
-    switch (arg.kind) {
-      case TraceArg::Kind::kInteger:
-        if (arg.integer >= std::numeric_limits<int32_t>::min() && arg.integer <= std::numeric_limits<int32_t>::max()) {
-          code = Code::kInt32;
-          packed_.push_back(static_cast<uint32_t>(arg.integer));
-        } else {
-          code = Code::kInt64;
-          push_wide(static_cast<uint64_t>(arg.integer));
-        }
-        break;
-      case TraceArg::Kind::kNumber:
-        if (const std::optional<Decimal> decimal = exact_decimal(arg.number)) {
-          code = Code::kDecimal;
-          decimals = decimal->decimals;
-          packed_.push_back(static_cast<uint32_t>(decimal->digits));
-        } else {
-          code = Code::kDouble;
-          push_wide(std::bit_cast<uint64_t>(arg.number));
-        }
-        break;
-      case TraceArg::Kind::kBool:
-        code = Code::kBool;
-        packed_.push_back(arg.integer != 0 ? 1 : 0);
-        break;
-      case TraceArg::Kind::kText:
-      case TraceArg::Kind::kJson:
-        code = arg.kind == TraceArg::Kind::kText ? Code::kText : Code::kJson;
-        packed_.push_back(arg.text);
-        break;
-      case TraceArg::Kind::kNull:
-        break;
-    }
-    shape_.push_back({arg.key, code, decimals});
-  }
-  if (shapes_.empty() || shapes_[last_shape_] != shape_) {
-    if (shapes_.size() == kMaxShapes && !shape_ids_.contains(shape_)) {
-      ++refused_;
-      return 0;
-    }
-    const auto [at, is_new] = shape_ids_.try_emplace(shape_, static_cast<uint32_t>(shapes_.size()));
-    if (is_new) shapes_.push_back(shape_);
-    last_shape_ = at->second;
-  }
-  packed_[0] = last_shape_;
-
-  if (slots_.empty() || (sets_ + 1) * 2 > slots_.size()) {
-    const std::vector<uint32_t> old = std::move(slots_);
-    slots_.assign(std::max<size_t>(1024, old.size() * 2), 0);
-    for (const uint32_t set : old) {
-      if (set == 0) continue;
-      size_t size = 1;
-      for (const Field& field : shapes_[*words(set)]) size += width(field.code);
-      size_t slot = hash_of({words(set), size}) & (slots_.size() - 1);
-      while (slots_[slot] != 0) slot = (slot + 1) & (slots_.size() - 1);
-      slots_[slot] = set;
-    }
-  }
-  size_t slot = hash_of(packed_) & (slots_.size() - 1);
-  for (; slots_[slot] != 0; slot = (slot + 1) & (slots_.size() - 1)) {
-    if (same(slots_[slot])) return slots_[slot];
-  }
-  const size_t room = kChunkWords - used_ % kChunkWords;
-  if (room < packed_.size()) used_ += static_cast<uint32_t>(room);  // a set lies within one chunk
-  if (used_ > std::numeric_limits<uint32_t>::max() - 2 * kChunkWords) {
+  values_.clear();
+  packed_.clear();
+  sort_ = 0;
+  for (const TraceArg& arg : args.first(std::min(args.size(), kMaxArgs))) pack(arg);
+  if (!find_shape()) {
     ++refused_;
     return 0;
   }
-  while (chunks_.size() <= used_ / kChunkWords) {
-    chunks_.push_back(std::make_unique_for_overwrite<uint32_t[]>(kChunkWords));
+  sort_ = mixed(sort_, last_shape_);
+  const auto first = first_ids_.find(sort_);
+  if (first != first_ids_.end() && shape_.size() <= kMaxDiffering) {
+    if (const uint32_t same = pack_difference(first->second); same != 0) return same;
   }
-  std::ranges::copy(packed_, chunks_.back().get() + used_ % kChunkWords);
+  if (packed_.empty()) {
+    push_varint(packed_, uint64_t{last_shape_} << 1U);
+    packed_.insert(packed_.end(), values_.begin(), values_.end());
+  }
+  const uint32_t set = keep();
+  if (set != 0 && first == first_ids_.end() && firsts_.size() < kMaxFirsts) {
+    first_ids_.emplace(sort_, static_cast<uint32_t>(firsts_.size()));
+    firsts_.push_back(set);
+  }
+  return set;
+}
+
+uint32_t TraceArgs::pack_difference(uint32_t first) {
+  Values others(*this, firsts_[first]);
+  if (&others.shape() != &shapes_[last_shape_]) return 0;
+  uint64_t differing = 0;
+  differences_.clear();
+  const uint8_t* mine = values_.data();
+  for (size_t i = 0; i < shape_.size(); ++i) {
+    const Code code = shape_[i].code;
+    const uint8_t *const other = others.next(code), *const after = skip(code, mine);
+    if (after - mine != skip(code, other) - other || !std::equal(mine, after, other)) {
+      differing |= uint64_t{1} << i;
+      differences_.insert(differences_.end(), mine, after);
+    }
+    mine = after;
+  }
+  push_varint(packed_, uint64_t{last_shape_} << 1U | 1U);
+  push_varint(packed_, first);
+  push_varint(packed_, differing);
+  packed_.insert(packed_.end(), differences_.begin(), differences_.end());
+  return differing == 0 ? firsts_[first] : 0;
+}
+
+uint32_t TraceArgs::keep() {
+  if ((sets_ + 1) * 2 > slots_.size()) grow();
+  size_t slot = hash_of(packed_.data(), packed_.size()) & (slots_.size() - 1);
+  for (; slots_[slot] != 0; slot = (slot + 1) & (slots_.size() - 1)) {
+    if (same(slots_[slot])) return slots_[slot];
+  }
+  const size_t room = kChunk - used_ % kChunk;
+  if (room < packed_.size()) used_ += static_cast<uint32_t>(room);  // a set lies within one chunk
+  if (used_ > std::numeric_limits<uint32_t>::max() - 2 * kChunk) {
+    ++refused_;
+    return 0;
+  }
+  while (chunks_.size() <= used_ / kChunk) chunks_.push_back(std::make_unique<uint8_t[]>(kChunk));
+  std::ranges::copy(packed_, chunks_.back().get() + used_ % kChunk);
   slots_[slot] = used_;
   used_ += static_cast<uint32_t>(packed_.size());
   ++sets_;
   return slots_[slot];
 }
 
+TraceArgs::Values::Values(const TraceArgs& args, uint32_t set)
+    : own_(args.at(set)), head_(varint(own_)), shape_(args.shapes_[head_ >> 1U]) {
+  if ((head_ & 1U) == 0) return;
+  first_ = args.at(args.firsts_[varint(own_)]);
+  varint(first_);
+  differing_ = varint(own_);
+}
+
+const uint8_t* TraceArgs::Values::next(Code code) {
+  const bool is_own = first_ == nullptr || (differing_ & 1U) != 0;
+  const uint8_t* const value = is_own ? own_ : first_;
+  if (is_own) own_ = skip(code, own_);
+  if (first_ != nullptr) first_ = skip(code, first_);
+  differing_ >>= 1U;
+  return value;
+}
+
 bool TraceArgs::same(uint32_t set) const {
-  const uint32_t* at = words(set);
-  return *at == packed_[0] && std::equal(packed_.begin(), packed_.end(), at);
+  return set % kChunk + packed_.size() <= kChunk && std::memcmp(at(set), packed_.data(), packed_.size()) == 0;
 }
 
 size_t TraceArgs::bytes() const noexcept {
-  size_t bytes = chunks_.size() * kChunkWords * sizeof(uint32_t) + slots_.capacity() * sizeof(uint32_t);
+  size_t bytes = chunks_.size() * kChunk + (slots_.capacity() + firsts_.capacity()) * sizeof(uint32_t);
   for (const Shape& shape : shapes_) bytes += sizeof(shape) + shape.capacity() * sizeof(Field);
   return bytes;
 }
 
 void TraceArgs::freeze() {
-  slots_ = {};
+  slots_ = std::vector<uint32_t>();  // `= {}` would keep the memory
   shape_ids_.clear();
+  first_ids_ = decltype(first_ids_)();
 }
 
-TraceArg TraceArgs::decode(Field field, const uint32_t* at) {
+TraceArg TraceArgs::decode(Field field, const uint8_t* at) {
   TraceArg arg{.key = field.key};
-  const auto wide = [at] { return uint64_t{at[0]} | uint64_t{at[1]} << 32U; };
   switch (field.code) {
-    case Code::kInt32:
-    case Code::kInt64:
+    case Code::kInteger:
       arg.kind = TraceArg::Kind::kInteger;
-      arg.integer = field.code == Code::kInt32 ? static_cast<int32_t>(*at) : static_cast<int64_t>(wide());
+      arg.integer = unzigzag(varint(at));
       break;
-    case Code::kDecimal:
+    case Code::kDecimal: {
+      const uint64_t decimal = varint(at);
       arg.kind = TraceArg::Kind::kNumber;
-      arg.number = static_cast<int32_t>(*at) / kPowers[field.decimals];
+      arg.number = static_cast<double>(unzigzag(decimal >> 3U)) / kPowers[decimal & 7U];
       break;
+    }
     case Code::kDouble:
       arg.kind = TraceArg::Kind::kNumber;
-      arg.number = std::bit_cast<double>(wide());
+      std::memcpy(&arg.number, at, sizeof(arg.number));
       break;
     case Code::kBool:
       arg.kind = TraceArg::Kind::kBool;
@@ -173,7 +259,7 @@ TraceArg TraceArgs::decode(Field field, const uint32_t* at) {
     case Code::kText:
     case Code::kJson:
       arg.kind = field.code == Code::kText ? TraceArg::Kind::kText : TraceArg::Kind::kJson;
-      arg.text = *at;
+      arg.text = static_cast<uint32_t>(varint(at));
       break;
     case Code::kNull:
       break;
@@ -184,20 +270,17 @@ TraceArg TraceArgs::decode(Field field, const uint32_t* at) {
 std::vector<TraceArg> TraceArgs::all(uint32_t set) const {
   std::vector<TraceArg> args;
   if (set == 0) return args;
-  const uint32_t* at = words(set);
-  for (const Field& field : shapes_[*at++]) {
-    args.push_back(decode(field, at));
-    at += width(field.code);
-  }
+  Values values(*this, set);
+  for (const Field& field : values.shape()) args.push_back(decode(field, values.next(field.code)));
   return args;
 }
 
 std::optional<TraceArg> TraceArgs::find(uint32_t set, uint32_t key) const {
   if (set == 0) return std::nullopt;
-  const uint32_t* at = words(set);
-  for (const Field& field : shapes_[*at++]) {
-    if (field.key == key) return decode(field, at);
-    at += width(field.code);
+  Values values(*this, set);
+  for (const Field& field : values.shape()) {
+    const uint8_t* value = values.next(field.code);
+    if (field.key == key) return decode(field, value);
   }
   return std::nullopt;
 }
@@ -220,10 +303,10 @@ std::optional<uint32_t> TraceArgs::text(uint32_t set, uint32_t key) const {
 
 bool TraceArgs::has_text(uint32_t set, const std::vector<bool>& among) const {
   if (set == 0) return false;
-  const uint32_t* at = words(set);
-  for (const Field& field : shapes_[*at++]) {
-    if ((field.code == Code::kText || field.code == Code::kJson) && among[*at]) return true;
-    at += width(field.code);
+  Values values(*this, set);
+  for (const Field& field : values.shape()) {
+    const uint8_t* value = values.next(field.code);
+    if ((field.code == Code::kText || field.code == Code::kJson) && among[varint(value)]) return true;
   }
   return false;
 }

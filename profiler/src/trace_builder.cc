@@ -53,7 +53,7 @@ uint32_t TraceBuilder::new_track(uint32_t process) {
 
 void TraceBuilder::stage(const TraceSlice& slice) {
   events_[slice.track].push(slice);
-  ++n_slices_;
+  ++(slice.depth == 'i' ? n_instants_ : n_slices_);
 }
 
 uint32_t TraceBuilder::thread(int64_t pid, int64_t tid) {
@@ -107,13 +107,10 @@ void TraceBuilder::add(int64_t pid, int64_t tid, const Event& event) {
 }
 
 void TraceBuilder::add_async(int64_t pid, int64_t scope, std::string_view id, const Event& event) {
-  const uint32_t text = file_.strings.intern(id);
-  TraceSlice slice = staged(event, 0);
-  const Key key{scope, static_cast<int64_t>(uint64_t{slice.category} << 32U | text)};
-  const auto [at, is_new] = async_ids_.try_emplace(key, static_cast<uint32_t>(spans_.size()));
-  if (is_new) spans_.push_back({process_index(pid), slice.category});
-  slice.track = at->second;
-  async_.push(slice);
+  const uint64_t within = KeyHash{}({scope, category(event.category)});
+  const uint64_t hash = std::hash<std::string_view>{}(id);
+  async_.push_back(
+      {staged(event, process_index(pid)), KeyHash{}({static_cast<int64_t>(hash), static_cast<int64_t>(within)})});
 }
 
 void TraceBuilder::add_counter(int64_t pid, std::string_view name, int64_t ns, double value) {
@@ -147,7 +144,10 @@ void TraceBuilder::sort_thread(int64_t pid, int64_t tid, int64_t index) {
   if (track != kNoIndex) file_.tracks[track].sort_index = index;
 }
 
+// Frees what is no longer needed on the way: all events are there twice for a moment.
 void TraceBuilder::finish() {
+  file_.args.freeze();
+  counter_ids_.clear();
   lay_out_async();
   order_tracks();
   place_events();
@@ -155,7 +155,6 @@ void TraceBuilder::finish() {
   for (TraceCounter& counter : file_.counters) {
     std::ranges::stable_sort(counter.points, {}, &TraceCounter::Point::ns);
   }
-  file_.args.freeze();
   notice(too_many_tracks_, "events on more than 65536 tracks are left out");
   notice(without_begin_, "ends without a begin are left out");
   notice(without_end_, "begins without an end are drawn to the end of the trace");
@@ -194,55 +193,61 @@ size_t TraceBuilder::pair_up(TraceSlice* first, TraceSlice* last) {
   return static_cast<size_t>(kept - first);
 }
 
-// Each id's spans become complete slices; ids share a row where they do not overlap.
-void TraceBuilder::lay_out_async() {
-  std::vector<TraceSlice> all;
-  async_.drain([&](const TraceSlice& s) { all.push_back(s); });
-  std::ranges::stable_sort(all, {}, &TraceSlice::track);
-  struct Id {
-    TraceSlice *first, *last;
-    int64_t begin_ns, end_ns;
-  };
-  std::map<std::pair<uint32_t, uint16_t>, std::vector<Id>> groups;  // by process and category
-  for (size_t i = 0; i < all.size();) {
-    TraceSlice* first = all.data() + i;
-    const uint32_t id = first->track;
-    size_t n = 0;
-    while (i + n < all.size() && first[n].track == id) ++n;
-    i += n;
-    TraceSlice* moments = std::stable_partition(first, first + n, [](const TraceSlice& s) { return s.depth != 'n'; });
-    const auto paired = static_cast<ptrdiff_t>(pair_up(first, moments));
-    std::copy(moments, first + n, first + paired);
-    TraceSlice* last = first + paired + (first + n - moments);
-    if (first == last) continue;
-    Id entry{first, last, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min()};
-    for (const TraceSlice* s = first; s != last; ++s) {
+std::vector<TraceSlice> TraceBuilder::pair_up_async(std::vector<AsyncId>& ids) {
+  std::ranges::stable_sort(async_, {}, &AsyncEvent::id);
+  std::vector<TraceSlice> events;
+  events.reserve(async_.size());
+  while (!async_.empty()) {
+    const uint64_t id = async_.front().id;
+    const uint32_t process = async_.front().slice.track;
+    const auto first = static_cast<ptrdiff_t>(events.size());
+    for (; !async_.empty() && async_.front().id == id; async_.pop_front()) {
+      events.push_back(async_.front().slice);
+      events.back().track = process;
+    }
+    const auto begin = events.begin() + first;
+    const auto moments = std::stable_partition(begin, events.end(), [](const TraceSlice& s) { return s.depth != 'n'; });
+    const size_t paired = pair_up(events.data() + first, events.data() + (moments - events.begin()));
+    events.erase(begin + static_cast<ptrdiff_t>(paired), moments);
+    if (begin == events.end()) continue;
+    AsyncId entry{static_cast<uint32_t>(first), static_cast<uint32_t>(events.end() - begin), begin->begin_ns,
+                  begin->end_ns()};
+    for (auto s = begin; s != events.end(); ++s) {
       entry.begin_ns = std::min(entry.begin_ns, s->begin_ns);
       entry.end_ns = std::max(entry.end_ns, s->end_ns());
     }
-    groups[{spans_[id].process, spans_[id].category}].push_back(entry);
+    ids.push_back(entry);
   }
-  for (auto& [group, ids] : groups) {
-    std::ranges::stable_sort(ids, {}, &Id::begin_ns);
-    std::vector<std::pair<int64_t, uint32_t>> rows;  // when each is free, and its track
-    for (const Id& id : ids) {
-      auto row = std::ranges::find_if(rows, [&](const auto& r) { return r.first <= id.begin_ns; });
-      if (row == rows.end() && rows.size() == kMaxRows) --row;
-      if (row == rows.end()) {
-        rows.emplace_back(std::numeric_limits<int64_t>::min(), new_track(group.first));
-        row = rows.end() - 1;
-        TraceTrack& track = file_.tracks.back();
-        track.kind = TraceTrack::Kind::kAsync;
-        track.tid = static_cast<int64_t>(rows.size());
-        track.name = file_.strings[file_.categories[group.second]];
-      }
-      row->first = std::max(row->first, id.end_ns);
-      for (const TraceSlice* s = id.first; s != id.last; ++s) {
-        TraceSlice slice = *s;
-        slice.track = row->second;
-        slice.depth = slice.depth == 'n' ? 'i' : 'X';
-        stage(slice);
-      }
+  return events;
+}
+
+// Ids of one category of a process share a row where they do not overlap.
+void TraceBuilder::lay_out_async() {
+  std::vector<AsyncId> ids;
+  const std::vector<TraceSlice> events = pair_up_async(ids);
+  const auto group = [&](const AsyncId& id) { return std::pair(events[id.first].track, events[id.first].category); };
+  std::ranges::sort(ids, {}, [&](const AsyncId& id) { return std::tuple(group(id), id.begin_ns, id.first); });
+  std::vector<std::pair<int64_t, uint32_t>> rows;  // when each is free, and its track
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const AsyncId& id = ids[i];
+    const auto [process, category] = group(id);
+    if (i == 0 || group(ids[i - 1]) != group(id)) rows.clear();
+    auto row = std::ranges::find_if(rows, [&](const auto& r) { return r.first <= id.begin_ns; });
+    if (row == rows.end() && rows.size() == kMaxRows) --row;
+    if (row == rows.end()) {
+      rows.emplace_back(std::numeric_limits<int64_t>::min(), new_track(process));
+      row = rows.end() - 1;
+      TraceTrack& track = file_.tracks.back();
+      track.kind = TraceTrack::Kind::kAsync;
+      track.tid = static_cast<int64_t>(rows.size());
+      track.name = file_.strings[file_.categories[category]];
+    }
+    row->first = std::max(row->first, id.end_ns);
+    for (uint32_t e = id.first; e < id.first + id.count; ++e) {
+      TraceSlice slice = events[e];
+      slice.track = row->second;
+      slice.depth = slice.depth == 'n' ? 'i' : 'X';
+      stage(slice);
     }
   }
 }
@@ -284,6 +289,7 @@ void TraceBuilder::place_events() {
   std::vector<TraceSlice>& slices = file_.slices;
   std::vector<TraceInstant>& instants = file_.instants;
   slices.reserve(n_slices_);
+  instants.reserve(n_instants_);
   for (uint32_t t = 0; t < file_.tracks.size(); ++t) {
     TraceTrack& track = file_.tracks[t];
     const size_t first = slices.size();
@@ -300,7 +306,6 @@ void TraceBuilder::place_events() {
     const size_t paired = pair_up(begin, slices.data() + slices.size());
     slices.resize(first + nest(begin, begin + paired, track, static_cast<uint32_t>(first)));
   }
-  instants.shrink_to_fit();
 }
 
 size_t TraceBuilder::nest(TraceSlice* first, TraceSlice* last, TraceTrack& track, uint32_t offset) {

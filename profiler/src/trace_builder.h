@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <string_view>
@@ -61,9 +62,9 @@ class TraceBuilder {
   struct KeyHash {
     size_t operator()(const Key& key) const noexcept;
   };
-  struct AsyncSpan {
-    uint32_t process = 0;
-    uint16_t category = 0;
+  struct AsyncEvent {
+    TraceSlice slice;  // its track: the process
+    uint64_t id = 0;   // a hash of everything that tells ids apart
   };
   struct FlowEnd {
     uint64_t id = 0;
@@ -82,6 +83,12 @@ class TraceBuilder {
   TraceSlice staged(const Event& event, uint32_t track);
   void saw(int64_t begin_ns, int64_t end_ns);
 
+  // All events of one asynchronous id, as complete slices and moments.
+  struct AsyncId {
+    uint32_t first = 0, count = 0;
+    int64_t begin_ns = 0, end_ns = 0;
+  };
+  std::vector<TraceSlice> pair_up_async(std::vector<AsyncId>& ids);
   void lay_out_async();
   std::string name_of(const char* what, int64_t id) const;
   void order_tracks();
@@ -95,13 +102,12 @@ class TraceBuilder {
 
   TraceFile& file_;
   std::vector<Staged> events_;  // by track
-  Staged async_;
-  uint64_t n_slices_ = 0;
+  std::deque<AsyncEvent> async_;
+  size_t n_slices_ = 0, n_instants_ = 0;
   std::unordered_map<int64_t, uint32_t> process_ids_;
-  std::unordered_map<Key, uint32_t, KeyHash> threads_, async_ids_;
+  std::unordered_map<Key, uint32_t, KeyHash> threads_;
   std::map<std::pair<uint32_t, std::string>, uint32_t, std::less<>> counter_ids_;
   std::unordered_map<uint32_t, uint16_t> category_ids_;  // by string
-  std::vector<AsyncSpan> spans_;
   std::vector<FlowEnd> flow_ends_;
   Key last_thread_{};
   uint32_t last_track_ = kNoIndex;

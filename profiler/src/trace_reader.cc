@@ -62,6 +62,12 @@ class TraceReader {
   void place_counter();
   void name_things();
   void leave_out(const std::string& why) { ++left_out_[why]; }
+  // Most events have the names, and many the texts, of the one before in the same places.
+  struct Known {
+    std::string text;
+    uint32_t id = 0;  // of ""
+  };
+  uint32_t intern_at(std::vector<Known>& known, size_t place, const std::string& text);
 
   TraceFile file_;
   CheckReport report_;
@@ -80,6 +86,7 @@ class TraceReader {
   int64_t pid_ = 0, tid_ = 0;
   bool local_id_ = false;
   std::vector<TraceArg> args_;
+  std::vector<Known> known_keys_, known_texts_;  // by place among the arguments
 
   std::string key_, text_;
 };
@@ -252,9 +259,17 @@ int64_t TraceReader::read_id() {
   return kFirstTextId - file_.strings.intern(text_);
 }
 
+uint32_t TraceReader::intern_at(std::vector<Known>& known, size_t place, const std::string& text) {
+  constexpr size_t kMaxKnown = 64;
+  if (place >= kMaxKnown) return file_.strings.intern(text);
+  if (place >= known.size()) known.resize(place + 1);
+  if (known[place].text != text) known[place] = {text, file_.strings.intern(text)};
+  return known[place].id;
+}
+
 void TraceReader::read_args() {
   for (in_.begin_object(); in_.next_member(key_);) {
-    const uint32_t key = file_.strings.intern(key_);
+    const uint32_t key = intern_at(known_keys_, args_.size(), key_);
     TraceArg arg = read_arg();
     arg.key = key;
     args_.push_back(arg);
@@ -267,7 +282,7 @@ TraceArg TraceReader::read_arg() {
     case JsonKind::kString:
       in_.string(text_, kMaxText);
       arg.kind = TraceArg::Kind::kText;
-      arg.text = file_.strings.intern(text_);
+      arg.text = intern_at(known_texts_, args_.size(), text_);
       return arg;
     case JsonKind::kNumber: {
       in_.number(text_);

@@ -60,14 +60,15 @@ void run(const Options& o) {
     prepare();
     return run_window(app, o.files, {width, height, o.scale, o.measure_frames});
   }
-  for (const std::string& file : o.files) add_document(app, tenon::profiler::read_trace(file));
+  for (const std::string& file : o.files)
+    add_document(app, std::make_shared<const Document>(tenon::profiler::read_trace(file)));
   if (!app.documents.empty()) app.current = 0;
   prepare();
   Headless headless(width, height, app.theme.scale);
   headless.frame(app);
   if (!o.search.empty() && !app.documents.empty()) {
     o.search.copy(app.search_text.data(), app.search_text.size() - 1);
-    search_timeline(app, 1);
+    search_from(app, 1);
   }
   for (int i = 0; i < 3; ++i) headless.frame(app);  // tables and scrolled windows find their sizes
   write_png(headless.picture(app), o.screenshot);

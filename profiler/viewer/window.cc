@@ -27,7 +27,11 @@ using ClearColour = void (*)(float, float, float, float);
 using Clear = void (*)(unsigned);
 using Viewport = void (*)(int, int, int, int);
 using Finish = void (*)();
+using BindTexture = void (*)(unsigned, unsigned);
+using TextureParameter = void (*)(unsigned, unsigned, int);
 constexpr unsigned kColourBuffer = 0x4000;  // GL_COLOR_BUFFER_BIT
+constexpr unsigned kTexture2d = 0x0DE1, kMagnify = 0x2800, kMinify = 0x2801;
+constexpr int kNearest = 0x2600;
 
 std::string last_error;
 
@@ -44,6 +48,7 @@ class Window {
  private:
   void load();
   void frame();
+  void new_frame();
   void answer();
   void set_scale(float scale);
   void measure();
@@ -56,16 +61,19 @@ class Window {
   Clear clear_ = nullptr;
   Viewport viewport_ = nullptr;
   Finish finish_ = nullptr;
+  BindTexture bind_texture_ = nullptr;
+  TextureParameter texture_parameter_ = nullptr;
   std::deque<std::string> waiting_;
   struct Press {
     int key, modifiers;
   };
   std::vector<Press> presses_;  // since the last frame
   std::string loading_;
-  std::future<TraceFile> file_;
+  std::future<std::shared_ptr<const Document>> file_;
   Clock::time_point load_start_;
   double load_s_ = 0;
   bool fonts_ready_ = false;
+  bool filtered_ = true;  // the fonts' texture, as ImGui makes it
 };
 
 Window::Window(App& app, const WindowOptions& options) : app_(app), options_(options) {
@@ -85,6 +93,8 @@ Window::Window(App& app, const WindowOptions& options) : app_(app), options_(opt
   clear_ = reinterpret_cast<Clear>(glfwGetProcAddress("glClear"));
   viewport_ = reinterpret_cast<Viewport>(glfwGetProcAddress("glViewport"));
   finish_ = reinterpret_cast<Finish>(glfwGetProcAddress("glFinish"));
+  bind_texture_ = reinterpret_cast<BindTexture>(glfwGetProcAddress("glBindTexture"));
+  texture_parameter_ = reinterpret_cast<TextureParameter>(glfwGetProcAddress("glTexParameteri"));
   glfwSetWindowUserPointer(window_, this);
   glfwSetDropCallback(window_, [](GLFWwindow* w, int n, const char** paths) {
     for (int i = 0; i < n; ++i) static_cast<Window*>(glfwGetWindowUserPointer(w))->open(paths[i]);
@@ -119,6 +129,7 @@ void Window::set_scale(float scale) {
   if (fonts_ready_) ImGui_ImplOpenGL3_DestroyFontsTexture();
   if (fonts_ready_) ImGui_ImplOpenGL3_CreateFontsTexture();
   fonts_ready_ = true;
+  filtered_ = true;
 }
 
 // Files are read beside the frames, one after the other.
@@ -126,6 +137,7 @@ void Window::load() {
   if (file_.valid()) {
     if (file_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
     app_.message.clear();
+    app_.reads_file = false;
     try {
       load_s_ = std::chrono::duration<double>(Clock::now() - load_start_).count();
       add_document(app_, file_.get());
@@ -139,13 +151,23 @@ void Window::load() {
   loading_ = waiting_.front();
   waiting_.pop_front();
   app_.message = "reading " + loading_;
+  app_.reads_file = true;
   load_start_ = Clock::now();
-  file_ = std::async(std::launch::async, [path = loading_] { return profiler::read_trace(path); });
+  file_ = std::async(std::launch::async,
+                     [path = loading_] { return std::make_shared<const Document>(profiler::read_trace(path)); });
+}
+
+void Window::new_frame() {
+  ImGui_ImplOpenGL3_NewFrame();
+  ImGui_ImplGlfw_NewFrame();
+  if (std::exchange(filtered_, false)) {  // in software, mixing four texels for every pixel takes a third of a frame
+    bind_texture_(kTexture2d, static_cast<unsigned>(reinterpret_cast<uintptr_t>(ImGui::GetIO().Fonts->TexID)));
+    for (const unsigned filter : {kMagnify, kMinify}) texture_parameter_(kTexture2d, filter, kNearest);
+  }
 }
 
 void Window::frame() {
-  ImGui_ImplOpenGL3_NewFrame();
-  ImGui_ImplGlfw_NewFrame();
+  new_frame();
   ImGuiIO& io = ImGui::GetIO();
   const bool control = io.KeyCtrl;
   for (const Press& press : presses_) {
@@ -202,8 +224,7 @@ void Window::measure() {
     const auto start = Clock::now();
     const std::clock_t cpu = std::clock();
     glfwPollEvents();
-    ImGui_ImplOpenGL3_NewFrame();
-    ImGui_ImplGlfw_NewFrame();
+    new_frame();
     ImGui::NewFrame();
     draw(app_);
     ImGui::Render();

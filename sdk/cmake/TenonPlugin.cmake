@@ -1,5 +1,5 @@
 # tenon_add_plugin(KIND attention NAME flash [DEVICE cpu] SOURCES cpu.cc
-#                  [AVX2 a.cc] [AVX512 b.cc] [AVX512_VNNI c.cc] [AVX512_BF16 d.cc] [LIBRARIES ...])
+#                  [AVX2 a.cc] [AVX_VNNI b.cc] [AVX512 c.cc] [AVX512_VNNI d.cc] [AVX512_BF16 e.cc] [LIBRARIES ...])
 # makes <plugins>/attention/flash.cpu.so. Sources named under an instruction set are compiled for it; the plugin chooses at run
 # time by tenon_device.isa, so they must define nothing that another source could pick up instead of its own (no inline
 # functions outside an anonymous namespace).
@@ -17,19 +17,20 @@ set(TENON_PLUGIN_OUTPUT ${CMAKE_BINARY_DIR}/lib/tenon/plugins CACHE INTERNAL "Wh
 
 # Compiles sources of this directory for the instruction sets that they are named under.
 function(tenon_isa_sources)
-  cmake_parse_arguments(arg "" "" "AVX2;AVX512;AVX512_VNNI;AVX512_BF16" ${ARGN})
+  cmake_parse_arguments(arg "" "" "AVX2;AVX_VNNI;AVX512;AVX512_VNNI;AVX512_BF16" ${ARGN})
   set(avx2 -mavx2 -mfma -mf16c -mbmi2)
   # GCC 12 takes its own AVX-512 headers for users of uninitialized values (GCC bug 105593).
   set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
     $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   set_source_files_properties(${arg_AVX2} PROPERTIES COMPILE_OPTIONS "${avx2}")
+  set_source_files_properties(${arg_AVX_VNNI} PROPERTIES COMPILE_OPTIONS "${avx2};-mavxvnni")
   set_source_files_properties(${arg_AVX512} PROPERTIES COMPILE_OPTIONS "${avx512}")
   set_source_files_properties(${arg_AVX512_VNNI} PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512vnni")
   set_source_files_properties(${arg_AVX512_BF16} PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512bf16")
 endfunction()
 
 function(tenon_add_plugin)
-  cmake_parse_arguments(arg "NO_INSTALL" "KIND;NAME;DEVICE;TARGET;OUTPUT" "SOURCES;AVX2;AVX512;AVX512_VNNI;AVX512_BF16;LIBRARIES"
+  cmake_parse_arguments(arg "NO_INSTALL" "KIND;NAME;DEVICE;TARGET;OUTPUT" "SOURCES;AVX2;AVX_VNNI;AVX512;AVX512_VNNI;AVX512_BF16;LIBRARIES"
     ${ARGN})
   if(NOT arg_DEVICE)
     set(arg_DEVICE cpu)
@@ -43,9 +44,9 @@ function(tenon_add_plugin)
   if(NOT arg_OUTPUT)
     set(arg_OUTPUT ${TENON_PLUGIN_OUTPUT}/${arg_KIND})
   endif()
-  tenon_isa_sources(AVX2 ${arg_AVX2} AVX512 ${arg_AVX512} AVX512_VNNI ${arg_AVX512_VNNI} AVX512_BF16 ${arg_AVX512_BF16})
+  tenon_isa_sources(AVX2 ${arg_AVX2} AVX_VNNI ${arg_AVX_VNNI} AVX512 ${arg_AVX512} AVX512_VNNI ${arg_AVX512_VNNI} AVX512_BF16 ${arg_AVX512_BF16})
 
-  add_library(${arg_TARGET} MODULE ${arg_SOURCES} ${arg_AVX2} ${arg_AVX512} ${arg_AVX512_VNNI} ${arg_AVX512_BF16})
+  add_library(${arg_TARGET} MODULE ${arg_SOURCES} ${arg_AVX2} ${arg_AVX_VNNI} ${arg_AVX512} ${arg_AVX512_VNNI} ${arg_AVX512_BF16})
   set_target_properties(${arg_TARGET} PROPERTIES PREFIX "" OUTPUT_NAME ${arg_NAME}.${arg_DEVICE} SUFFIX .so
     LIBRARY_OUTPUT_DIRECTORY ${arg_OUTPUT} CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN" LINK_DEPENDS ${TENON_PLUGIN_SCRIPT})

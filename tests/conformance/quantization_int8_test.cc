@@ -13,10 +13,12 @@ std::vector<Scheme> int8_schemes() {
   std::vector<Scheme> all{{.name = "gguf", .label = "scalar", .int8 = true}};
   uint64_t isa = 0;
   for (const auto& [name, bit] : {std::pair<const char*, uint64_t>{"avx2", TENON_ISA_AVX2},
+                                  {"avxvnni", TENON_ISA_AVX_VNNI},
                                   {"avx512", TENON_ISA_AVX512},
                                   {"avx512vnni", TENON_ISA_AVX512_VNNI}}) {
+    if ((machine_isa() & bit) == 0) continue;
     isa |= bit;
-    if ((machine_isa() & bit) != 0) all.push_back({.name = "gguf", .label = name, .int8 = true, .isa = isa});
+    all.push_back({.name = "gguf", .label = name, .int8 = true, .isa = isa});
   }
   return all;
 }

@@ -1,4 +1,5 @@
 // Everything that the viewer makes of a trace, over arbitrary bytes.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include "model/fold.h"
 #include "model/reports.h"
 #include "model/selection.h"
+#include "model/side_by_side.h"
 #include "tenon/core/error.h"
 
 namespace view = tenon::view;
@@ -32,6 +34,13 @@ static void look(const view::TraceFile& file) {
   view::sum_area(file, {file.begin_ns, file.end_ns, 0, static_cast<uint32_t>(tracks.size())});
   view::search(file, "a");
   view::token_strip(analysis);
+  view::SideBySide pair({&file, &analysis}, {&file, &analysis});
+  pair.align(1);
+  if (!(pair.step_range().first < pair.step_range().second)) std::abort();
+  for (uint32_t i = 0; i < std::min<size_t>(file.slices.size(), 100); ++i) {
+    const uint32_t same = pair.counterpart(0, i);
+    if (same != view::kNoIndex && file.name(file.slices[same]) != file.name(file.slices[i])) std::abort();
+  }
   view::pipeline_info(file, analysis);
   for (const view::Phase phase : {view::Phase::kAll, view::Phase::kPrefill, view::Phase::kDecode}) {
     view::to_text(view::op_table(file, analysis, phase, 3.0));

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "cpu/cpu_device.h"
 #include "tenon/core/error.h"
 #include "tenon/core/params.h"
 #include "tenon/core/plugin_check.h"
@@ -28,15 +29,7 @@ Registry& registry() {
 }  // namespace
 
 uint64_t machine_isa() {
-  uint64_t isa = 0;
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  if (avx2) isa |= TENON_ISA_AVX2;
-  if (avx2 && avx512) isa |= TENON_ISA_AVX512;
-  if (avx2 && avx512 && __builtin_cpu_supports("avx512vnni")) isa |= TENON_ISA_AVX512_VNNI;
-  if (avx2 && avx512 && __builtin_cpu_supports("avx512bf16")) isa |= TENON_ISA_AVX512_BF16;
-  return isa;
+  return tenon::machine_isa();
 }
 
 std::vector<std::string> installed(const std::string& kind) {

@@ -4,6 +4,7 @@
 What OpenGL puts on the screen is compared with what the viewer's own rasteriser makes of the same frame (key P). With PICTURES,
 a folder, some screens are kept there.
 """
+import importlib.util
 import json
 import os
 import pathlib
@@ -19,9 +20,9 @@ import zlib
 WIDTH, HEIGHT = 1280, 720
 
 
-def trace(path):
+def trace(path, seed=5):
     """24 decode steps of 4 layers on two threads, with everything that the views look for."""
-    rng = random.Random(5)
+    rng = random.Random(seed)
     words = "The sky is blue because air scatters short waves of light more than long ones , so blue reaches us from everywhere .".split()
     events = [{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "engine"}}]
     for thread in (7, 8):
@@ -174,6 +175,47 @@ def differing(a, b, least):
     return sum(sum(abs(x - y) > least for x, y in zip(p, q)) for p, q in zip(a, b) if p != q) / (len(a) * len(a[0]))
 
 
+def recent(folder):
+    """The names of the files that were opened, the newest first."""
+    listed = folder / "state/tenon/recent-traces"
+    return [pathlib.Path(line).name for line in listed.read_text().splitlines()] if listed.exists() else []
+
+
+def drops(program, display, folder, shots):
+    """A file dropped on the start page is opened, a second one can be compared with it, and what is no trace is said to be none."""
+    from drop import Source
+
+    second = folder / "söme other run.json"
+    trace(second, seed=6)
+    viewer = Viewer(program, display, folder, [])
+    try:
+        shots["empty"] = viewer.settle()
+
+        def drop(*paths):
+            Source(display.name, int(viewer.window), paths).drop(600, 400)
+            return viewer.settle()
+        shots["dropped"] = drop(folder / "sky.json")
+        assert shots["dropped"] != shots["empty"], "a dropped file changes nothing"
+        assert recent(folder)[:1] == ["sky.json"], "a dropped file is not opened"
+        drop(second)
+        assert recent(folder)[:2] == [second.name, "sky.json"], "a name with a blank and an umlaut is not opened"
+        shots["compare"] = viewer.press("c")
+        assert viewer.press("period") != shots["compare"], "the step that two traces are aligned at does not change"
+        broken = folder / "dropped.json"
+        broken.write_text("no trace")
+        before = viewer.settle()
+        assert drop(broken) != before, "nothing says that a dropped file is no trace"
+        assert broken.name not in recent(folder)
+        assert viewer.process.poll() is None, "a dropped file that is no trace ends the viewer"
+        viewer.close()
+        viewer = Viewer(program, display, folder, [])
+        drop(folder / "sky.json", second)
+        assert recent(folder)[:2] == [second.name, "sky.json"], "of two files dropped at once one is missing"
+        viewer.close()
+    finally:
+        viewer.stop()
+
+
 def run(program, keep):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -235,6 +277,8 @@ def run(program, keep):
             viewer.settle()
             viewer.close()
             viewer = None
+            (folder / "state/tenon/recent-traces").unlink()
+            drops(program, display, folder, shots)
             if keep:
                 for view, rows in shots.items():
                     write_png(pathlib.Path(keep) / f"view-{view.replace('_', '-')}.png", rows)
@@ -249,6 +293,9 @@ def main():
         if not shutil.which(tool):
             print(f"skipped: {tool} is not installed")
             return 77
+    if not importlib.util.find_spec("Xlib"):
+        print("skipped: python3-xlib is not installed")
+        return 77
     run(str(pathlib.Path(sys.argv[1]).resolve()), sys.argv[2] if len(sys.argv) > 2 else None)
     return 0
 

@@ -1,8 +1,10 @@
 #include "cpu_device.h"
 
+#include <cpuid.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 
@@ -12,20 +14,30 @@
 namespace tenon {
 namespace {
 
-uint64_t isa_of_this_machine() {
-  uint64_t isa = 0;
-  __builtin_cpu_init();
-  // F16C is older than AVX2, and clang has no name for it here.
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
-    isa |= TENON_ISA_AVX2;
+// clang 16 has no name for it.
+bool has_avx_vnni() {
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1) != 0;
+}
+
+// The sets that device.isa may name, each with what it lets kernels use.
+struct NamedIsa {
+  const char *name, *called;
+  uint64_t has, allows;
+};
+constexpr uint64_t kAvxVnni = TENON_ISA_AVX2 | TENON_ISA_AVX_VNNI;
+constexpr NamedIsa kNamed[] = {{"auto", "", 0, ~uint64_t{0}},
+                               {"baseline", "", 0, 0},
+                               {"avx2", "AVX2", TENON_ISA_AVX2, TENON_ISA_AVX2},
+                               {"avx-vnni", "AVX-VNNI", kAvxVnni, kAvxVnni},
+                               {"avx512", "AVX-512", TENON_ISA_AVX512, ~uint64_t{0}}};
+
+uint64_t allowed_isa(const std::string& name) {
+  const auto* const named = std::find_if(std::begin(kNamed), std::end(kNamed), [&](auto& n) { return n.name == name; });
+  if ((machine_isa() & named->has) != named->has) {
+    throw sdk::Refused(std::string("this machine has no ") + named->called);
   }
-  if (isa != 0 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-    isa |= TENON_ISA_AVX512;
-    if (__builtin_cpu_supports("avx512vnni")) isa |= TENON_ISA_AVX512_VNNI;
-    if (__builtin_cpu_supports("avx512bf16")) isa |= TENON_ISA_AVX512_BF16;
-  }
-  return isa;
+  return machine_isa() & named->allows;
 }
 
 std::string processor_name() {
@@ -49,11 +61,9 @@ class CpuDevice : public sdk::ComponentDefaults {
       sdk::text({.name = "isa",
                  .doc = "Instructions that kernels may use; auto takes all that the machine has.",
                  .value = "auto",
-                 .choices = "auto|baseline|avx2|avx512"}));
+                 .choices = "auto|baseline|avx2|avx-vnni|avx512"}));
 
   CpuDevice(const sdk::Params& params, const sdk::Env&) : name_(processor_name()) {
-    const uint64_t machine = isa_of_this_machine();
-    const std::string isa = params.text("isa");
     table_.self = this;
     table_.kind = "cpu";
     table_.name = name_.c_str();
@@ -62,9 +72,7 @@ class CpuDevice : public sdk::ComponentDefaults {
     table_.memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
     const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
     table_.l2 = l2 > 0 ? static_cast<uint64_t>(l2) : 0;
-    table_.isa = isa == "auto" ? machine : isa == "avx512" ? machine : isa == "avx2" ? machine & TENON_ISA_AVX2 : 0;
-    if (isa == "avx512" && (machine & TENON_ISA_AVX512) == 0) throw sdk::Refused("this machine has no AVX-512");
-    if (isa == "avx2" && (machine & TENON_ISA_AVX2) == 0) throw sdk::Refused("this machine has no AVX2");
+    table_.isa = allowed_isa(params.text("isa"));
     table_.alloc = &alloc;
     table_.release = &release;
     table_.copy = &copy;
@@ -103,6 +111,22 @@ class CpuDevice : public sdk::ComponentDefaults {
 constexpr tenon_component kComponent = sdk::detail::component<CpuDevice>();
 
 }  // namespace
+
+uint64_t machine_isa() {
+  uint64_t isa = 0;
+  __builtin_cpu_init();
+  // F16C is older than AVX2, and clang has no name for it here.
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("bmi2")) return isa;
+  isa |= TENON_ISA_AVX2;
+  if (has_avx_vnni()) isa |= TENON_ISA_AVX_VNNI;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl")) {
+    isa |= TENON_ISA_AVX512;
+    if (__builtin_cpu_supports("avx512vnni")) isa |= TENON_ISA_AVX512_VNNI;
+    if (__builtin_cpu_supports("avx512bf16")) isa |= TENON_ISA_AVX512_BF16;
+  }
+  return isa;
+}
 
 void register_cpu_device(Registry& registry) {
   registry.add_builtin({.kind = kComponent.kind,

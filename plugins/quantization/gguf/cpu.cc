@@ -17,6 +17,8 @@ Kernels kernels(Isa isa) {
       return {&kAvx512Kernels, &kAvx512VnniPacked};
     case Isa::kAvx512:
       return {&kAvx512Kernels, &kAvx2Packed};
+    case Isa::kAvxVnni:
+      return {&kAvx2Kernels, &kAvxVnniPacked};
     case Isa::kAvx2:
       return {&kAvx2Kernels, &kAvx2Packed};
     default:

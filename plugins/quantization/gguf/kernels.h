@@ -6,7 +6,7 @@
 namespace tenon::gguf {
 
 extern const sdk::cpu::KernelTable kScalarKernels, kAvx2Kernels, kAvx512Kernels;
-extern const sdk::cpu::PackedTable kScalarPacked, kAvx2Packed, kAvx512VnniPacked;
+extern const sdk::cpu::PackedTable kScalarPacked, kAvx2Packed, kAvxVnniPacked, kAvx512VnniPacked;
 extern const sdk::cpu::Bf16Table kAvx512Bf16;
 
 }  // namespace tenon::gguf

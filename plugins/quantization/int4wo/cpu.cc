@@ -7,7 +7,7 @@ namespace tenon::int4wo {
 using namespace sdk::cpu;
 
 Kernels kernels(Isa isa) {
-  return {isa >= Isa::kAvx512 ? &kAvx512Kernels : isa == Isa::kAvx2 ? &kAvx2Kernels : &kScalarKernels};
+  return {isa >= Isa::kAvx512 ? &kAvx512Kernels : isa >= Isa::kAvx2 ? &kAvx2Kernels : &kScalarKernels};
 }
 
 Int4wo::Int4wo(const sdk::Params& params, const sdk::Env& env)

@@ -7,7 +7,7 @@ namespace tenon::int8wo {
 using namespace sdk::cpu;
 
 Kernels kernels(Isa isa) {
-  return {isa >= Isa::kAvx512 ? &kAvx512Kernels : isa == Isa::kAvx2 ? &kAvx2Kernels : &kScalarKernels};
+  return {isa >= Isa::kAvx512 ? &kAvx512Kernels : isa >= Isa::kAvx2 ? &kAvx2Kernels : &kScalarKernels};
 }
 
 tenon_claim Int8wo::claim(const tenon_linear& s, const tenon_bounds&) const {

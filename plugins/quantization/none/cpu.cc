@@ -10,7 +10,7 @@ namespace tenon::none {
 using namespace sdk::cpu;
 
 Kernels kernels(Isa isa) {
-  return {isa >= Isa::kAvx512 ? &kAvx512Kernels : isa == Isa::kAvx2 ? &kAvx2Kernels : &kScalarKernels};
+  return {isa >= Isa::kAvx512 ? &kAvx512Kernels : isa >= Isa::kAvx2 ? &kAvx2Kernels : &kScalarKernels};
 }
 
 namespace {

@@ -1,6 +1,6 @@
 // Phase 0, block by block: entries that can be among the row's k largest, as keys whose order is that of the
-// candidates. Phase 1, row by row: the k largest of those, sorted. A block keeps a floor below which nothing matters
-// and raises it whenever its keys have doubled, so that most entries cost one comparison.
+// candidates. Phase 1, row by row: the k largest of those, sorted. A block has a floor below which nothing matters, so
+// that most entries cost two comparisons.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -14,8 +14,8 @@ namespace {
 
 namespace cpu = sdk::cpu;
 
-constexpr uint32_t kGroup = 16;
-constexpr uint32_t kFewKeys = 256;
+constexpr uint32_t kLook = 16;     // entries looked at together
+constexpr uint32_t kGroups = 512;  // of a block's entries, an entry in each in turn
 
 // Drops what is smaller than the k-th largest value. n > k > 0. Returns how many remain; the k-th is keys[k - 1].
 uint32_t keep_largest(uint64_t* keys, uint32_t n, uint32_t k) {
@@ -25,21 +25,32 @@ uint32_t keep_largest(uint64_t* keys, uint32_t n, uint32_t k) {
   return static_cast<uint32_t>(std::partition(keys + k, keys + n, ties) - keys);
 }
 
+// The k-th largest of the largest entries of groups: k entries at least are no smaller. kOut if there are too few
+// groups.
+float floor_of(const cpu::Entries& e, uint32_t k) {
+  float largest[kGroups];
+  const uint32_t groups = std::min(kGroups, e.n);
+  if (k == 0 || k > groups) return cpu::kOut;
+  std::copy(e.logit, e.logit + groups, largest);
+  for (uint32_t begin = groups; begin < e.n; begin += groups) {
+    const uint32_t n = std::min(groups, e.n - begin);
+    for (uint32_t g = 0; g < n; ++g) largest[g] = e.logit[begin + g] > largest[g] ? e.logit[begin + g] : largest[g];
+  }
+  std::nth_element(largest, largest + k - 1, largest + groups, std::greater<>());
+  return largest[k - 1];
+}
+
 uint32_t collect(const cpu::Entries& e, uint32_t k, uint64_t* keys) {
-  uint32_t n = 0, limit = std::max(2 * k, kFewKeys);
-  float floor = cpu::kOut;
-  for (uint32_t begin = 0; begin < e.n; begin += kGroup) {
-    const uint32_t end = std::min(begin + kGroup, e.n);
+  const float floor = floor_of(e, k);
+  uint32_t n = 0;
+  for (uint32_t begin = 0; begin < e.n; begin += kLook) {
+    const uint32_t end = std::min(begin + kLook, e.n);
     bool promising = false;
     for (uint32_t i = begin; i < end; ++i) promising |= e.logit[i] >= floor;
     if (!promising) continue;
     for (uint32_t i = begin; i < end; ++i) {
       if (e.logit[i] >= floor && e.logit[i] > cpu::kOut) keys[n++] = cpu::candidate_key(e.logit[i], e.id_of(i));
     }
-    if (k == 0 || n < limit) continue;
-    n = keep_largest(keys, n, k);
-    floor = cpu::value_of_key(keys[k - 1]);
-    limit = 2 * std::max(n, kFewKeys);
   }
   return n;
 }

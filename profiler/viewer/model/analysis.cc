@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <limits>
+#include <tuple>
 #include <unordered_map>
 
 #include "model/sum.h"
@@ -12,6 +13,7 @@ namespace tenon::view {
 namespace {
 
 constexpr std::string_view kStep = "ProfilerStep#";
+constexpr size_t kMaxPaths = 10'000;  // what has further names is "(others)"
 
 class Analyser {
  public:
@@ -50,6 +52,7 @@ class Analyser {
   const uint32_t component_, op_, layer_, read_, written_, bytes_, step_;
   std::unordered_map<uint64_t, Site> sites_;  // by name and operation
   std::unordered_map<std::string, uint32_t> path_ids_;
+  const Site others_{kMaxPaths, -1};
   std::vector<bool> is_source_;   // categories
   std::vector<int64_t> windows_;  // where the duration of each step begins
 };
@@ -118,16 +121,28 @@ void Analyser::find_source() {
   } else {
     is_source_.assign(is_source_.size(), true);
   }
+  std::vector<uint32_t> tracks;
   if (out_.source == OpSource::kCpuOps && !out_.steps.empty()) {
-    add_track(file_.slices[out_.steps.front().slice].track);  // the other threads do the same operations
+    tracks.push_back(file_.slices[out_.steps.front().slice].track);  // the other threads do the same operations
   } else {
-    for (uint32_t track = 0; track < file_.tracks.size(); ++track) add_track(track);
+    for (uint32_t track = 0; track < file_.tracks.size(); ++track) {
+      if (file_.tracks[track].kind == profiler::TraceTrack::Kind::kThread) tracks.push_back(track);
+    }
   }
+  size_t n_ops = 0;
+  for (const uint32_t track : tracks) {
+    const std::vector<uint32_t>& lanes = file_.tracks[track].lanes;
+    if (lanes.empty()) continue;
+    n_ops +=
+        static_cast<size_t>(std::count_if(file_.slices.begin() + lanes.front(), file_.slices.begin() + lanes.back(),
+                                          [this](const TraceSlice& s) { return is_source_[s.category]; }));
+  }
+  out_.ops.reserve(n_ops);  // millions: grown, they would be there three times for a moment
+  for (const uint32_t track : tracks) add_track(track);
 }
 
 void Analyser::add_track(uint32_t track) {
   const profiler::TraceTrack& t = file_.tracks[track];
-  if (t.kind != profiler::TraceTrack::Kind::kThread) return;
   for (size_t depth = 0; depth < t.depth(); ++depth) {
     uint32_t child = depth + 1 < t.depth() ? t.lanes[depth + 1] : 0;
     const uint32_t last_child = depth + 1 < t.depth() ? t.lanes[depth + 2] : 0;
@@ -150,8 +165,11 @@ const Analyser::Site& Analyser::site_of(const TraceSlice& slice) {
   if (found != sites_.end()) return found->second;
   const std::string_view name = file_.name(slice), op = file_.strings[op_id];
   const std::string_view component = file_.strings[file_.args.text(slice.args, component_).value_or(0)];
-  std::string path = without_numbers(name);
-  if (!op.empty() && !path.ends_with('/' + std::string(op))) path.append("/").append(op);
+  std::string path = without_numbers(path_of(file_, slice));
+  if (out_.paths.size() >= kMaxPaths && !path_ids_.contains(path)) {
+    if (out_.paths.size() == kMaxPaths) out_.paths.push_back({"(others)", {}, Work::kOther});
+    return others_;
+  }
   const auto [at, is_new] = path_ids_.try_emplace(path, static_cast<uint32_t>(out_.paths.size()));
   if (is_new) out_.paths.push_back({path, std::string(component), work_of(component, op, name)});
   const double layer = file_.args.number(slice.args, layer_).value_or(layer_of(name));
@@ -200,7 +218,7 @@ void Analyser::time_kernels() {
 
 void Analyser::assign_to_steps() {
   const auto begin_of = [this](const OpEvent& op) { return file_.slices[op.slice].begin_ns; };
-  std::ranges::stable_sort(out_.ops, {}, begin_of);
+  std::ranges::sort(out_.ops, {}, [&](const OpEvent& op) { return std::pair(begin_of(op), op.slice); });
   const bool kernels = out_.source == OpSource::kKernels;
   std::vector<Step>& steps = out_.steps;
   std::unordered_map<int64_t, uint32_t> by_number;
@@ -223,7 +241,7 @@ void Analyser::assign_to_steps() {
     }
   }
   if (kernels) time_kernels();
-  std::ranges::stable_sort(out_.ops, {}, &OpEvent::step);
+  std::ranges::sort(out_.ops, {}, [&](const OpEvent& op) { return std::tuple(op.step, begin_of(op), op.slice); });
 }
 
 void Analyser::sum_up() {
@@ -256,6 +274,13 @@ void Analyser::sum_up() {
 
 Analysis analyse(const TraceFile& file) {
   return Analyser(file).run();
+}
+
+std::string path_of(const TraceFile& file, const TraceSlice& slice) {
+  std::string path(file.name(slice));
+  const std::string_view op = file.text(slice, "op").value_or("");
+  if (!op.empty() && !path.ends_with('/' + std::string(op))) path.append("/").append(op);
+  return path;
 }
 
 bool is_in(const Step& step, Phase phase) {

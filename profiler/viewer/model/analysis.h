@@ -66,6 +66,10 @@ struct Analysis {
 
 Analysis analyse(const TraceFile& file);
 
+// "layers.3.mlp.down/gemv" of an operation, whether its name says the operation or its argument "op" does; the name of
+// any other slice.
+std::string path_of(const TraceFile& file, const TraceSlice& slice);
+
 // Which steps are meant.
 enum class Phase : uint8_t { kAll, kPrefill, kDecode };
 bool is_in(const Step& step, Phase phase);

@@ -76,8 +76,7 @@ void draw_bar(App& app) {
     app.focus_search = false;
     if (ImGui::InputTextWithHint("##search", "search (/)", app.search_text.data(), app.search_text.size(),
                                  ImGuiInputTextFlags_EnterReturnsTrue)) {
-      app.view = ViewId::kTimeline;
-      search_timeline(app, ImGui::GetIO().KeyShift ? -1 : 1);
+      search_from(app, ImGui::GetIO().KeyShift ? -1 : 1);
     }
   }
   const ImVec2 below = ImGui::GetCursorPos();
@@ -112,6 +111,9 @@ void draw_files(App& app) {
       ImGui::EndTooltip();
     }
   }
+  constexpr double kSeconds = 10;
+  const double since = app.message_since.get(app.message, [] { return ImGui::GetTime(); });
+  if (!app.reads_file && ImGui::GetTime() - since > kSeconds) app.message.clear();
   if (!app.message.empty()) {
     ImGui::SameLine();
     ImGui::TextColored(ImGui::ColorConvertU32ToFloat4(app.theme.selection), "%s", app.message.c_str());
@@ -160,8 +162,8 @@ std::string App::basis() const {
   return text;
 }
 
-void add_document(App& app, TraceFile trace) {
-  app.documents.push_back(std::make_shared<const Document>(std::move(trace)));
+void add_document(App& app, std::shared_ptr<const Document> document) {
+  app.documents.push_back(std::move(document));
   app.timelines.emplace_back().collapsed.resize(app.documents.back()->file.tracks.size());
   app.current = app.documents.size() - 1;
   if (app.documents.size() == 1) app.phase = usual_phase(app.document().analysis);
@@ -176,7 +178,7 @@ void go_to(App& app, uint32_t slice) {
   app.view = ViewId::kTimeline;
   state.selected = slice;
   state.area.reset();
-  state.scroll_to_selected = true;
+  state.scroll_to = slice;
   state.collapsed[s.track] = false;
   const auto begin = static_cast<double>(s.begin_ns - file.begin_ns),
              length = static_cast<double>(std::max<int64_t>(1, s.duration_ns));

@@ -14,6 +14,7 @@
 #include "model/flame.h"
 #include "model/reports.h"
 #include "model/selection.h"
+#include "model/side_by_side.h"
 #include "ui/theme.h"
 
 namespace tenon::view {
@@ -72,15 +73,33 @@ struct TimelineState {
   uint32_t selected = kNoIndex;   // a slice
   std::optional<Area> area;
   Table area_sums;
-  bool dragging = false;
+  bool dragging = false, panning = false;  // which began here
   ImVec2 drag_from{};
   double drag_from_ns = 0;
   std::vector<uint32_t> found;  // by the search
   std::vector<bool> is_found;   // of all slices; empty if nothing is
   size_t found_at = 0;
   std::string searched;
-  bool scroll_to_selected = false;
-  std::vector<bool> collapsed;  // tracks
+  uint32_t scroll_to = kNoIndex;  // a slice; for the next frame
+  std::vector<bool> collapsed;    // tracks
+};
+
+// Two timelines over one another, see SideBySide.
+struct PairState {
+  SideBySide pair;
+  std::array<TimelineState, 2> timelines{};
+  double from_ns = 0, to_ns = 0;  // what both show, since the aligned moment
+  size_t keys_side = 0;           // where the mouse was last
+
+  struct Mark {
+    size_t side = 0;
+    uint32_t slice = kNoIndex;  // what is hovered, else selected
+    std::string path{};         // of a row of the table, where it is neither
+    bool operator==(const Mark&) const = default;
+  };
+  Mark hovered{}, selected{}, marked{};
+  std::array<PathMatch, 2> same{};                    // all that is called like what is marked
+  std::array<uint32_t, 2> twins{kNoIndex, kNoIndex};  // it, and what it is in the other trace
 };
 
 // Something that is made once for what it is made of.
@@ -111,6 +130,7 @@ struct App {
   uint32_t flame_root = 0;
   Made<Flame> flame;
   Made<Table> ops, steps, comparison;
+  Made<std::optional<PairState>> pair;
   Made<HeatMap> heat;
   Made<Waterfall> fall;
   bool worst_first = true;
@@ -118,6 +138,8 @@ struct App {
   bool focus_search = false;
   std::vector<std::string> recent;
   std::string message;  // of the last action, or an error
+  bool reads_file = false;
+  Made<double> message_since{};  // for what is said of an open trace goes away after a while
 
   // What the frame asks its window to do.
   std::string wants_open;
@@ -130,12 +152,13 @@ struct App {
   std::string basis() const;
   const Document& document() const { return *documents[current]; }
   TimelineState& timeline() { return timelines[current]; }
-  std::optional<double> peak() const {
-    return document().analysis.peak_gbps ? document().analysis.peak_gbps : bandwidth;
+  std::optional<double> peak() const { return peak_of(document()); }
+  std::optional<double> peak_of(const Document& d) const {
+    return d.analysis.peak_gbps ? d.analysis.peak_gbps : bandwidth;
   }
 };
 
-void add_document(App& app, TraceFile trace);
+void add_document(App& app, std::shared_ptr<const Document> document);
 // Shows the slice in the timeline, with some of what is around it.
 void go_to(App& app, uint32_t slice);
 // One frame, over the whole display.

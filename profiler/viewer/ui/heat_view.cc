@@ -15,9 +15,12 @@ std::string field_text(double value) {
 }
 
 void draw_scale(const App& app, double most, const char* unit) {
+  const std::string text = "0 to " + field_text(most) + ' ' + unit;
+  const float width = app.theme.px(200), height = ImGui::GetTextLineHeight();
+  if (ImGui::GetContentRegionAvail().x < width + app.theme.px(8) + ImGui::CalcTextSize(text.c_str()).x)
+    ImGui::NewLine();
   ImDrawList& draw = *ImGui::GetWindowDrawList();
   const ImVec2 at = ImGui::GetCursorScreenPos();
-  const float width = app.theme.px(200), height = ImGui::GetTextLineHeight();
   constexpr int kParts = 50;
   for (int i = 0; i < kParts; ++i) {
     const float x = at.x + width * static_cast<float>(i) / kParts;
@@ -26,7 +29,7 @@ void draw_scale(const App& app, double most, const char* unit) {
   }
   ImGui::Dummy({width, height});
   ImGui::SameLine();
-  ImGui::Text("0 to %s %s", field_text(most).c_str(), unit);
+  ImGui::TextUnformatted(text.c_str());
 }
 
 }  // namespace
@@ -34,6 +37,7 @@ void draw_scale(const App& app, double most, const char* unit) {
 void draw_heat_map(App& app) {
   const Document& document = app.document();
   const Theme& theme = app.theme;
+  draw_phase_choice(app);
   const HeatMap& map = app.heat.get(app.basis(), [&] { return heat_map(document.analysis, app.phase); });
   if (map.columns.empty())
     return draw_missing(app,
@@ -47,13 +51,13 @@ void draw_heat_map(App& app) {
         app,
         "GB/s needs the arguments bytes_read and bytes_written, which this trace has not: shares are shown instead.");
     by_share = true;
+  } else {
+    ImGui::SameLine(0, theme.px(20));
+    if (ImGui::RadioButton("GB/s", !by_share)) app.heat_by_share = false;
+    ImGui::SameLine();
+    if (ImGui::RadioButton("share of the step", by_share)) app.heat_by_share = true;
+    ImGui::SameLine(0, theme.px(20));
   }
-  draw_phase_choice(app);
-  ImGui::SameLine(0, theme.px(20));
-  if (ImGui::RadioButton("GB/s", !app.heat_by_share)) app.heat_by_share = false;
-  ImGui::SameLine();
-  if (ImGui::RadioButton("share of the step", app.heat_by_share)) app.heat_by_share = true;
-  ImGui::SameLine(0, theme.px(20));
   const auto value = [&](const HeatMap::Field& field) {
     return by_share ? 100.0 * static_cast<double>(field.ns) / static_cast<double>(std::max<int64_t>(1, map.total_ns))
                     : field.gbps();

@@ -1,8 +1,6 @@
-// The start page, what made the trace, and two traces side by side.
+// The start page, and what made the trace.
 #include <algorithm>
-#include <cstdio>
 
-#include "model/compare.h"
 #include "ui/views.h"
 
 namespace tenon::view {
@@ -16,7 +14,7 @@ constexpr Help kHelp[] = {{"W S, wheel", "zoom in and out at the cursor"},
                           {"drag", "measure, and sum up what lies in the area"},
                           {"click, double click", "select a slice; zoom to it"},
                           {"F", "fit what is selected, then all"},
-                          {", .", "previous and next step"},
+                          {", .", "previous and next step; in Compare of both traces"},
                           {"/ or Ctrl+F, Enter", "search names and arguments"},
                           {"N, Shift+N", "next and previous result"},
                           {"Esc", "select nothing"},
@@ -27,48 +25,15 @@ constexpr Help kHelp[] = {{"W S, wheel", "zoom in and out at the cursor"},
                           {"P", "save a picture"},
                           {"Ctrl+Q", "end"}};
 
-void draw_split(const App& app, const char* name, const Analysis& analysis, Phase phase, double longest) {
-  std::array<double, kWorks> mean{};
-  const std::vector<uint32_t> steps = steps_of(analysis, phase);
-  double total = 0;
-  for (const uint32_t i : steps) {
-    for (size_t w = 0; w < kWorks; ++w)
-      mean[w] += static_cast<double>(analysis.steps[i].by_work[w]) / static_cast<double>(steps.size());
-  }
-  for (const double ns : mean) total += ns;
-  ImDrawList& draw = *ImGui::GetWindowDrawList();
-  const ImVec2 a = ImGui::GetCursorScreenPos();
-  const float left = app.theme.px(150), height = app.theme.px(28);
-  const float width = ImGui::GetContentRegionAvail().x - left;
-  draw.AddText({a.x, a.y + app.theme.px(4)}, app.theme.text,
-               (std::string(name) + "  " + duration_text(static_cast<int64_t>(total))).c_str());
-  float x = a.x + left;
-  for (size_t w = 0; w < kWorks; ++w) {
-    const float size = longest > 0 ? width * static_cast<float>(mean[w] / longest) : 0;
-    draw.AddRectFilled({x, a.y}, {x + size, a.y + height - 3}, app.theme.work[w]);
-    x += size;
-  }
-  ImGui::Dummy({width, height});
-}
-
-double mean_step(const Analysis& analysis, Phase phase) {
-  const std::vector<uint32_t> steps = steps_of(analysis, phase);
-  double sum = 0;
-  for (const uint32_t i : steps) {
-    for (const int64_t ns : analysis.steps[i].by_work) sum += static_cast<double>(ns);
-  }
-  return steps.empty() ? 0 : sum / static_cast<double>(steps.size());
-}
-
 }  // namespace
 
 void draw_start(App& app) {
   const Theme& theme = app.theme;
   ImGui::BeginChild("start");
   ImGui::Dummy({1, theme.px(16)});
-  ImGui::SetWindowFontScale(1.6F);
+  ImGui::PushFont(title_font());
   ImGui::TextUnformatted("tenon-view");
-  ImGui::SetWindowFontScale(1);
+  ImGui::PopFont();
   ImGui::TextDisabled("What each part of a pipeline costs, by step, token, layer and operation.");
   ImGui::Dummy({1, theme.px(10)});
   ImGui::TextUnformatted(
@@ -132,29 +97,6 @@ void draw_pipeline(App& app) {
     ImGui::Dummy({1, theme.px(8)});
   }
   ImGui::EndChild();
-}
-
-void draw_compare(App& app) {
-  if (app.documents.size() < 2) {
-    return draw_missing(app, "To compare, open a second trace: drop it here, or start tenon-view with two files.");
-  }
-  draw_phase_choice(app);
-  const Analysis &a = app.documents[0]->analysis, &b = app.documents[1]->analysis;
-  const auto make = [&app] { return comparison(app.documents[0]->file, app.documents[1]->file, app.phase); };
-  Table& changes = app.comparison.get(app.basis(), make);
-  if (changes.rows.empty() || steps_of(a, app.phase).empty() || steps_of(b, app.phase).empty()) {
-    return draw_missing(app,
-                        "One of the two has no such steps (slices ProfilerStep#N), so there is nothing to compare.");
-  }
-  const double longest = std::max(mean_step(a, app.phase), mean_step(b, app.phase));
-  draw_legend(app);
-  draw_split(app, "A", a, app.phase, longest);
-  draw_split(app, "B", b, app.phase, longest);
-  ImGui::TextDisabled(
-      "Medians over %zu and %zu steps. \"noise\": a rank test gives p > 0.01, the medians differ by less than 5 %%, or "
-      "it is below 1 %% of a step.",
-      steps_of(a, app.phase).size(), steps_of(b, app.phase).size());
-  draw_table(app, changes, "changes");
 }
 
 }  // namespace tenon::view

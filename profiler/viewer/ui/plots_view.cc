@@ -59,11 +59,34 @@ void draw_plot(App& app, const std::string& name, const std::vector<Point>& poin
   const ImVec2 mouse = ImGui::GetIO().MousePos;
   if (!ImGui::IsItemHovered() || points.empty()) return;
   const int64_t at = file.begin_ns + static_cast<int64_t>(static_cast<double>((mouse.x - a.x) / width) * length);
-  auto point = std::ranges::upper_bound(points, at, {}, &Point::ns);
-  if (point != points.begin()) --point;
+  const auto after = std::ranges::upper_bound(points, at, {}, &Point::ns);
   draw.AddLine({mouse.x, top}, {mouse.x, bottom}, theme.selection);
-  ImGui::SetTooltip("%s at %s", value_text(name, point->value).c_str(),
-                    duration_text(point->ns - file.begin_ns).c_str());
+  if (ImGui::IsMouseClicked(0)) {
+    const auto middle = static_cast<double>(at - file.begin_ns);
+    app.view = ViewId::kTimeline;
+    show_range(app.timeline(), middle - 0.01 * length, middle + 0.01 * length);
+  }
+  if (after == points.begin())
+    return ImGui::SetTooltip("no value before %s", duration_text(after->ns - file.begin_ns).c_str());
+  const Point& point = *(after - 1);
+  ImGui::SetTooltip("%s since %s", value_text(name, point.value).c_str(),
+                    duration_text(point.ns - file.begin_ns).c_str());
+}
+
+void draw_time_axis(const App& app) {
+  const Theme& theme = app.theme;
+  const ImVec2 a = ImGui::GetCursorScreenPos();
+  const float width = ImGui::GetContentRegionAvail().x;
+  const auto length =
+      static_cast<double>(std::max<int64_t>(1, app.document().file.end_ns - app.document().file.begin_ns));
+  const RulerSteps steps = ruler_steps(length / static_cast<double>(width) * static_cast<double>(theme.px(110)));
+  ImDrawList& draw = *ImGui::GetWindowDrawList();
+  for (double ns = 0; ns < length; ns += steps.ns) {
+    const float x = std::round(a.x + width * static_cast<float>(ns / length)) + 0.5F;
+    draw.AddLine({x, a.y}, {x, a.y + theme.px(6)}, theme.dim);
+    draw.AddText({x + theme.px(4), a.y}, theme.dim, ruler_text(ns, steps).c_str());
+  }
+  ImGui::Dummy({width, theme.px(22)});
 }
 
 }  // namespace
@@ -72,6 +95,7 @@ void draw_plots(App& app) {
   const Document& document = app.document();
   ImGui::BeginChild("plots");
   for (const profiler::TraceCounter& counter : document.file.counters) draw_plot(app, counter.name, counter.points);
+  if (!document.file.counters.empty()) draw_time_axis(app);
   if (document.file.counters.empty()) {
     draw_missing(app, "This trace has no counters (kv_used_bytes, tok_per_s and the like).");
     std::vector<Point> rate;
@@ -80,7 +104,10 @@ void draw_plots(App& app) {
       if (n > 0 && step.duration_ns > 0)
         rate.push_back({step.begin_ns, n * 1e9 / static_cast<double>(step.duration_ns)});
     }
-    if (!rate.empty()) draw_plot(app, "tokens a second, from the steps", rate);
+    if (!rate.empty()) {
+      draw_plot(app, "tokens a second, from the steps", rate);
+      draw_time_axis(app);
+    }
   }
   ImGui::EndChild();
 }

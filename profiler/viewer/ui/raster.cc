@@ -15,16 +15,10 @@ struct Texture {
   const unsigned char* alpha = nullptr;
   int width = 0, height = 0;
 
-  // Between the centres of texels.
+  // Of the nearest texel.
   float at(float u, float v) const {
-    const float x = std::max(0.0F, u - 0.5F), y = std::max(0.0F, v - 0.5F);
-    const int left = std::min(static_cast<int>(x), width - 1), top = std::min(static_cast<int>(y), height - 1);
-    const int right = std::min(left + 1, width - 1), bottom = std::min(top + 1, height - 1);
-    const float dx = x - static_cast<float>(left), dy = y - static_cast<float>(top);
-    const auto texel = [this](int tx, int ty) { return static_cast<float>(alpha[ty * width + tx]); };
-    const float above = texel(left, top) + (texel(right, top) - texel(left, top)) * dx;
-    const float below = texel(left, bottom) + (texel(right, bottom) - texel(left, bottom)) * dx;
-    return above + (below - above) * dy;
+    const int x = std::clamp(static_cast<int>(u), 0, width - 1), y = std::clamp(static_cast<int>(v), 0, height - 1);
+    return static_cast<float>(alpha[y * width + x]);
   }
 };
 

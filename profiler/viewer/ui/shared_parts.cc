@@ -31,13 +31,17 @@ void draw_legend(const App& app) {
     ImGui::Dummy({size, size});
     ImGui::SameLine(0, app.theme.px(2));
     ImGui::TextUnformatted(label(work));
-    if (i + 1 < kWorks) ImGui::SameLine(0, app.theme.px(12));
+    if (i + 1 == kWorks) break;
+    ImGui::SameLine(0, app.theme.px(12));
+    const float next = size + app.theme.px(2) + ImGui::CalcTextSize(label(static_cast<Work>(i + 1))).x;
+    if (ImGui::GetContentRegionAvail().x < next) ImGui::NewLine();
   }
 }
 
 void describe_step(const App& app, const Step& step) {
   ImGui::Text("step %lld  %.*s  %s", static_cast<long long>(step.number), static_cast<int>(step.phase.size()),
               step.phase.data(), duration_text(step.duration_ns).c_str());
+  if (step.end_op == 0) ImGui::TextDisabled("no operation of it was recorded");
   for (size_t i = 0; i < kWorks; ++i) {
     if (step.by_work[i] == 0) continue;
     const double share =
@@ -52,8 +56,9 @@ void describe_step(const App& app, const Step& step) {
   }
 }
 
-void draw_table(App& app, Table& table, const char* id, float height) {
-  if (table.columns.empty() || table.columns.size() >= IMGUI_TABLE_MAX_COLUMNS) return;
+const Table::Row* draw_table(App& app, Table& table, const char* id, std::string_view marked) {
+  if (table.columns.empty() || table.columns.size() >= IMGUI_TABLE_MAX_COLUMNS) return nullptr;
+  const Table::Row* clicked = nullptr;
   ImGui::PushID(id);
   if (ImGui::SmallButton("copy as text")) {
     ImGui::SetClipboardText(to_text(table).c_str());
@@ -63,7 +68,7 @@ void draw_table(App& app, Table& table, const char* id, float height) {
                                      ImGuiTableFlags_ScrollX | ImGuiTableFlags_Resizable |
                                      ImGuiTableFlags_BordersInnerV | ImGuiTableFlags_SortTristate |
                                      ImGuiTableFlags_SizingFixedFit | ImGuiTableFlags_Hideable;
-  if (ImGui::BeginTable("table", static_cast<int>(table.columns.size()), kFlags, {0, height})) {
+  if (ImGui::BeginTable("table", static_cast<int>(table.columns.size()), kFlags)) {
     ImGui::TableSetupScrollFreeze(1, 1);
     for (const Table::Column& column : table.columns) {
       ImGui::TableSetupColumn(column.name.c_str(), column.is_number ? ImGuiTableColumnFlags_PreferSortDescending : 0);
@@ -87,8 +92,8 @@ void draw_table(App& app, Table& table, const char* id, float height) {
           const std::string& text = row.cells[c].text;
           if (c == 0) {
             ImGui::PushID(r);
-            if (ImGui::Selectable("##row", false, ImGuiSelectableFlags_SpanAllColumns) && row.slice != kNoIndex)
-              go_to(app, row.slice);
+            const bool stands_out = !marked.empty() && text == marked;
+            if (ImGui::Selectable("##row", stands_out, ImGuiSelectableFlags_SpanAllColumns)) clicked = &row;
             ImGui::PopID();
             ImGui::SameLine(0, 0);
           }
@@ -109,6 +114,8 @@ void draw_table(App& app, Table& table, const char* id, float height) {
     ImGui::EndTable();
   }
   ImGui::PopID();
+  if (clicked != nullptr && clicked->slice != kNoIndex) go_to(app, clicked->slice);
+  return clicked;
 }
 
 }  // namespace tenon::view

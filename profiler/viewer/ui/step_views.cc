@@ -39,6 +39,11 @@ void draw_step_strip(App& app, float height) {
     const Step& step = steps[slowest];
     const float x = origin.x + label_width + static_cast<float>(b) * bar;
     float y = origin.y + height;
+    if (step.end_op == 0) {  // what it did was not recorded: its length alone
+      const float size = (height - theme.px(4)) *
+                         static_cast<float>(static_cast<double>(step.duration_ns) / static_cast<double>(longest));
+      draw.AddRect({x, y - size}, {x + std::max(1.0F, bar - 1), y}, theme.dim);
+    }
     for (size_t w = 0; w < kWorks; ++w) {
       const float size = (height - theme.px(4)) *
                          static_cast<float>(static_cast<double>(step.by_work[w]) / static_cast<double>(longest));
@@ -62,7 +67,7 @@ void draw_cell(App& app, const TokenCell& cell, ImVec2 at, ImVec2 size) {
   const Theme& theme = app.theme;
   const Step& step = app.document().analysis.steps[cell.step];
   ImDrawList& draw = *ImGui::GetWindowDrawList();
-  const ImU32 fill = theme.of(cell.dominant);
+  const ImU32 fill = step.end_op > 0 ? theme.of(cell.dominant) : theme.line;  // nothing of it was recorded
   draw.AddRectFilled(at, {at.x + size.x - 2, at.y + size.y - 2}, fill, theme.px(3));
   if (cell.over_median > 1.3)
     draw.AddRect(at, {at.x + size.x - 2, at.y + size.y - 2}, theme.selection, theme.px(3), 0, theme.px(2.5F));
@@ -70,8 +75,8 @@ void draw_cell(App& app, const TokenCell& cell, ImVec2 at, ImVec2 size) {
   const ImVec4 clip{at.x, at.y, at.x + size.x - 3, at.y + size.y};
   draw.AddText(nullptr, 0, {at.x + theme.px(5), at.y + theme.px(2)}, ink, cell.text.c_str(), nullptr, 0, &clip);
   const ImVec2 text = {at.x + theme.px(5), at.y + size.y * 0.5F};
-  draw.AddText(ImGui::GetFont(), ImGui::GetFontSize() * 0.8F, text, ink, duration_text(cell.duration_ns).c_str(),
-               nullptr, 0, &clip);
+  draw.AddText(small_font(), small_font()->FontSize, text, ink, duration_text(cell.duration_ns).c_str(), nullptr, 0,
+               &clip);
   if (!ImGui::IsWindowHovered() || !ImGui::IsMouseHoveringRect(at, {at.x + size.x, at.y + size.y})) return;
   ImGui::BeginTooltip();
   if (!cell.text.empty()) ImGui::Text("\"%s\"", cell.text.c_str());
@@ -79,7 +84,8 @@ void draw_cell(App& app, const TokenCell& cell, ImVec2 at, ImVec2 size) {
   if (cell.n_tokens > 1)
     ImGui::Text("%lld tokens of %lld drafted", static_cast<long long>(cell.n_tokens),
                 static_cast<long long>(step.drafted));
-  if (step.decodes()) ImGui::Text("%.2f of the median; most of the difference: %s", cell.over_median, label(cell.grew));
+  if (step.decodes() && step.end_op > 0)
+    ImGui::Text("%.2f of the median; most of the difference: %s", cell.over_median, label(cell.grew));
   ImGui::EndTooltip();
   if (ImGui::IsMouseClicked(0)) go_to(app, step.slice);
 }

@@ -18,11 +18,13 @@ ImU32 mix(ImU32 from, ImU32 to, float share) {
       {a.x + (b.x - a.x) * share, a.y + (b.y - a.y) * share, a.z + (b.z - a.z) * share, 1});
 }
 
-ImFont* add_font(const char* path, float size) {
+constexpr std::array<ImWchar, 3> kLatin{0x20, 0xFF, 0};
+
+ImFont* add_font(const char* path, float size, const ImWchar* glyphs) {
   ImFontAtlas* fonts = ImGui::GetIO().Fonts;
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) {
-    if (ImFont* font = fonts->AddFontFromFileTTF(path, size, nullptr, kGlyphs.data())) return font;
+    if (ImFont* font = fonts->AddFontFromFileTTF(path, size, nullptr, glyphs)) return font;
   }
   ImFontConfig config;
   config.SizePixels = size * 13 / kTextSize;
@@ -81,12 +83,23 @@ void apply(const Theme& theme) {
 }
 
 void add_fonts(float scale) {
-  add_font("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf", kTextSize * scale);
-  add_font("/usr/share/fonts/truetype/dejavu/DejaVuSansMono.ttf", kTextSize * 0.93F * scale);
+  constexpr const char* kSans = "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf";
+  add_font(kSans, kTextSize * scale, kGlyphs.data());
+  add_font("/usr/share/fonts/truetype/dejavu/DejaVuSansMono.ttf", kTextSize * 0.93F * scale, kGlyphs.data());
+  add_font(kSans, kTextSize * 0.8F * scale, kLatin.data());
+  add_font(kSans, kTextSize * 1.6F * scale, kLatin.data());
 }
 
 ImFont* mono_font() {
-  return ImGui::GetIO().Fonts->Fonts.back();
+  return ImGui::GetIO().Fonts->Fonts[1];
+}
+
+ImFont* small_font() {
+  return ImGui::GetIO().Fonts->Fonts[2];
+}
+
+ImFont* title_font() {
+  return ImGui::GetIO().Fonts->Fonts[3];
 }
 
 ImU32 colour_of(uint32_t name, const Theme& theme) {

@@ -22,9 +22,12 @@ struct Theme {
 Theme make_theme(bool dark, float scale);
 // Sets the style of the current ImGui context.
 void apply(const Theme& theme);
-// Adds a proportional and a monospaced font, the system's DejaVu if it is there. To be called once for a context.
+// Adds the fonts, the system's DejaVu if it is there. To be called once for a context. Each is drawn in its own size
+// only, so that the nearest texel is the right one.
 void add_fonts(float scale);
 ImFont* mono_font();
+ImFont* small_font();  // Latin
+ImFont* title_font();  // Latin
 
 // A steady, muted colour for a name.
 ImU32 colour_of(uint32_t name, const Theme& theme);

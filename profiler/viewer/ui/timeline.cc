@@ -16,17 +16,28 @@ ImU32 Timeline::colour(const TraceSlice& slice) const {
   return work < kWorks ? theme_.of(static_cast<Work>(work)) : colour_of(document_.shade[slice.name], theme_);
 }
 
-void Timeline::run() {
+// Of a few spread over the box: what a folded run mostly shows is not what it happens to begin with.
+const TraceSlice& Timeline::longest_of(const Box& box) const {
+  constexpr uint32_t kSamples = 5;
+  uint32_t longest = box.first;
+  for (uint32_t i = 1; i < kSamples && box.count > 1; ++i) {
+    const auto sample = box.first + static_cast<uint32_t>(uint64_t{box.count - 1} * i / (kSamples - 1));
+    if (file_.slices[sample].duration_ns > file_.slices[longest].duration_ns) longest = sample;
+  }
+  return file_.slices[longest];
+}
+
+uint32_t Timeline::run() {
   const ImVec2 origin = ImGui::GetCursorScreenPos(), room = ImGui::GetContentRegionAvail();
   const float ruler = theme_.px(24), gutter = theme_.px(180);
   left_ = origin.x + gutter;
   right_ = origin.x + room.x - ImGui::GetStyle().ScrollbarSize;
-  if (right_ - left_ < 50) return;
+  if (right_ - left_ < 50) return kNoIndex;
   if (state_.to_ns <= state_.from_ns) {
     show_range(state_, 0, std::max(1.0, since_begin(file_.end_ns)));
   }
   ns_per_px_ = (state_.to_ns - state_.from_ns) / (right_ - left_);
-  keys();
+  if (pane_.takes_keys) keys();
   ns_per_px_ = (state_.to_ns - state_.from_ns) / (right_ - left_);
   top_ = origin.y + ruler;
   bottom_ = origin.y + room.y;
@@ -39,26 +50,36 @@ void Timeline::run() {
   mouse();
   ImGui::EndChild();
   draw_area();
-  if (hovered_ != kNoIndex && !state_.dragging) describe_box(app_, hovered_box_);
+  if (hovered_ == kNoIndex || state_.dragging) return kNoIndex;
+  describe_box(app_, document_, hovered_box_);
+  return hovered_box_.count == 1 ? hovered_ : kNoIndex;
 }
 
 void Timeline::draw_ruler() {
   const RulerSteps steps = ruler_steps(ns_per_px_ * theme_.px(110));
-  draw_.AddRectFilled({left_, top_ - theme_.px(24)}, {right_, top_}, theme_.panel);
+  draw_.AddRectFilled({gutter(), top_ - theme_.px(24)}, {right_, top_}, theme_.panel);
   draw_.PushClipRect({left_, top_ - theme_.px(24)}, {right_, bottom_}, true);
-  const double first = std::floor(state_.from_ns / steps.ns);
+  const double first = std::floor((state_.from_ns - pane_.origin_ns) / steps.ns);
   for (int i = 0; i < 100; ++i) {
     const double at = (first + i) * steps.ns;
-    const float x = std::round(x_of(at)) + 0.5F;
+    const float x = std::round(x_of(at + pane_.origin_ns)) + 0.5F;
     if (x > right_) break;
     draw_.AddLine({x, top_ - theme_.px(6)}, {x, bottom_}, theme_.line);
     draw_.AddText({x + theme_.px(4), top_ - theme_.px(21)}, theme_.dim, ruler_text(at, steps).c_str());
   }
+  if (!pane_.is_alone) {
+    const float x = std::round(x_of(pane_.origin_ns)) + 0.5F;
+    draw_.AddLine({x, top_ - theme_.px(24)}, {x, bottom_}, theme_.selection);
+  }
   draw_.PopClipRect();
+  const ImVec4 clip{gutter(), top_ - theme_.px(24), left_ - theme_.px(4), top_};
+  draw_.AddText(nullptr, 0, {gutter() + theme_.px(6), top_ - theme_.px(21)}, theme_.text, pane_.label.c_str(), nullptr,
+                0, &clip);
 }
 
 void Timeline::draw_tracks() {
   float y = first_y_;
+  draw_.PushClipRect({gutter(), top_}, {right_, bottom_}, true);
   uint32_t process = kNoIndex;
   const float view_bottom = bottom_;
   for (uint32_t t = 0; t < file_.tracks.size(); ++t) {
@@ -69,7 +90,7 @@ void Timeline::draw_tracks() {
     if (track.process != process) {
       process = track.process;
       if (y + theme_.px(20) > top_ && y < view_bottom) {
-        draw_.AddRectFilled({left_ - theme_.px(180), y}, {right_, y + theme_.px(19)}, theme_.panel);
+        draw_.AddRectFilled({gutter(), y}, {right_, y + theme_.px(19)}, theme_.panel);
         draw_.AddText({left_ - theme_.px(174), y + theme_.px(1)}, theme_.text, file_.processes[process].name.c_str());
       }
       y += theme_.px(22);
@@ -79,6 +100,7 @@ void Timeline::draw_tracks() {
     if (y + height > top_ && y < view_bottom) draw_track(t, y, height);
     y += height;
   }
+  draw_.PopClipRect();
   track_tops_.push_back(y);
   ImGui::Dummy({1, y - first_y_});
 }
@@ -86,11 +108,10 @@ void Timeline::draw_tracks() {
 void Timeline::draw_track(uint32_t index, float top, float height) {
   const profiler::TraceTrack& track = file_.tracks[index];
   const bool collapsed = state_.collapsed[index];
-  const float gutter = left_ - theme_.px(180);
-  const ImVec4 clip{gutter, top, left_ - theme_.px(4), top + height};
+  const ImVec4 clip{gutter(), top, left_ - theme_.px(4), top + height};
   const std::string name = (track.depth() > 1 ? collapsed ? "+ " : "- " : "  ") + track.name;
-  draw_.AddText(nullptr, 0, {gutter + theme_.px(10), top}, theme_.dim, name.c_str(), nullptr, 0, &clip);
-  draw_.AddLine({gutter, top + height - theme_.px(3)}, {right_, top + height - theme_.px(3)}, theme_.line);
+  draw_.AddText(nullptr, 0, {gutter() + theme_.px(10), top}, theme_.dim, name.c_str(), nullptr, 0, &clip);
+  draw_.AddLine({gutter(), top + height - theme_.px(3)}, {right_, top + height - theme_.px(3)}, theme_.line);
   draw_.PushClipRect({left_, top_}, {right_, bottom_}, true);
   for (size_t d = 0; d < (collapsed ? std::min<size_t>(1, track.depth()) : track.depth()); ++d) {
     const float lane_top = top + static_cast<float>(d) * lane_height();
@@ -121,17 +142,16 @@ void Timeline::draw_box(const Box& box, float top) {
   const float x1 = std::max(std::min(x_of(box.end_ns), right_ + 2), x0 + 1);
   const float y1 = top + lane_height() - 1;
   const TraceSlice& slice = file_.slices[box.first];
-  const ImU32 fill = colour(slice);
+  const ImU32 fill = colour(longest_of(box));
   if (box.count > 1) {  // a folded run is hollow below
-    draw_.AddRectFilled({x0, top}, {x1, y1}, (fill & 0x00FFFFFFU) | 0x90000000U);
-    draw_.AddRectFilled({x0, y1 - theme_.px(4)}, {x1, y1}, theme_.dim);
+    const float bar = y1 - theme_.px(4);
+    draw_.AddRectFilled({x0, top}, {x1, bar}, (fill & 0x00FFFFFFU) | 0x90000000U);
+    draw_.AddRectFilled({x0, bar}, {x1, y1}, theme_.dim);
   } else {
     draw_.AddRectFilled({x0, top}, {x1 - (x1 - x0 > 4 ? 1.0F : 0.0F), y1}, fill);
   }
   if (!state_.is_found.empty() && state_.is_found[box.first]) draw_.AddRect({x0, top}, {x1, y1}, theme_.selection);
-  const bool selected =
-      state_.selected != kNoIndex && state_.selected >= box.first && state_.selected < box.first + box.count;
-  if (selected) draw_.AddRect({x0, top}, {x1, y1}, theme_.selection, 0, 0, theme_.px(2));
+  draw_marks(box, {x0, top}, {x1, y1});
   if (x1 - x0 < theme_.px(24)) return;
   const ImVec4 clip{x0 + 2, top, x1 - 3, y1 + 2};
   const ImU32 ink = box.count > 1 ? theme_.text : text_on(fill);
@@ -143,6 +163,16 @@ void Timeline::draw_box(const Box& box, float top) {
     const std::string_view name = file_.name(slice).substr(0, static_cast<size_t>((x1 - x0) / theme_.px(3)));
     draw_.AddText(nullptr, 0, {x0 + theme_.px(3), top}, ink, name.data(), name.data() + name.size(), 0, &clip);
   }
+}
+
+void Timeline::draw_marks(const Box& box, ImVec2 a, ImVec2 b) {
+  const auto holds = [&box](uint32_t slice) { return slice >= box.first && slice - box.first < box.count; };
+  if (holds(state_.selected)) draw_.AddRect(a, b, theme_.selection, 0, 0, theme_.px(2));
+  if (pane_.same != nullptr && box.count == 1 && (*pane_.same)(file_.slices[box.first]))
+    draw_.AddRect(a, b, theme_.text, 0, 0, theme_.px(1));
+  if (!holds(pane_.twin)) return;
+  const float out = theme_.px(2);  // so that narrow ones are seen
+  draw_.AddRect({a.x - out, a.y - out}, {b.x + out, b.y + out}, theme_.selection, 0, 0, theme_.px(2.5F));
 }
 
 void Timeline::draw_instants(const profiler::TraceTrack& track, float top) {
@@ -177,6 +207,16 @@ void Timeline::draw_flows() {
   draw_.PopClipRect();
 }
 
+// From where the mouse went down to where it is.
+Area Timeline::dragged_area() const {
+  const ImVec2 mouse = ImGui::GetIO().MousePos;
+  int64_t from = in_trace(state_.drag_from_ns), to = in_trace(ns_at(mouse.x));
+  uint32_t first = track_at(state_.drag_from.y), last = track_at(mouse.y);
+  if (from > to) std::swap(from, to);
+  if (first > last) std::swap(first, last);
+  return {from, to, first, last + 1};
+}
+
 uint32_t Timeline::track_at(float y) const {
   for (uint32_t t = 0; t < file_.tracks.size(); ++t) {
     if (y < track_tops_[t + 1]) return t;
@@ -185,20 +225,16 @@ uint32_t Timeline::track_at(float y) const {
 }
 
 void Timeline::draw_area() {
-  double from = 0, to = 0;
-  if (state_.dragging) {
-    from = state_.drag_from_ns;
-    to = ns_at(ImGui::GetIO().MousePos.x);
-  } else if (state_.area) {
-    from = since_begin(state_.area->from_ns);
-    to = since_begin(state_.area->to_ns);
-  } else {
-    return;
-  }
-  if (from > to) std::swap(from, to);
+  if (!state_.dragging && !state_.area) return;
+  const Area area = state_.dragging ? dragged_area() : *state_.area;
+  const double from = since_begin(area.from_ns), to = since_begin(area.to_ns);
+  const auto y_of = [this](uint32_t track) {
+    return std::clamp(track_tops_[std::min<size_t>(track, file_.tracks.size())], top_, bottom_);
+  };
   const float x0 = std::clamp(x_of(from), left_, right_), x1 = std::clamp(x_of(to), left_, right_);
   ImDrawList& over = *ImGui::GetWindowDrawList();
-  over.AddRectFilled({x0, top_}, {x1, bottom_}, (theme_.selection & 0x00FFFFFFU) | 0x22000000U);
+  over.AddRectFilled({x0, y_of(area.first_track)}, {x1, y_of(area.end_track)},
+                     (theme_.selection & 0x00FFFFFFU) | 0x22000000U);
   over.AddLine({x0, top_ - theme_.px(24)}, {x0, bottom_}, theme_.selection);
   over.AddLine({x1, top_ - theme_.px(24)}, {x1, bottom_}, theme_.selection);
   const std::string text = duration_text(static_cast<int64_t>(to - from));
@@ -221,7 +257,9 @@ void draw_timeline(App& app) {
   const float below = details ? std::min(room.y * 0.45F, app.theme.px(240)) : 0;
   ImGui::BeginChild("timeline", {0, room.y - below}, false,
                     ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
-  Timeline(app).run();
+  const Document& document = app.document();
+  const auto length = static_cast<double>(document.file.end_ns - document.file.begin_ns);
+  Timeline(app, {document, app.timeline(), -0.01 * length, 1.01 * length + 1}).run();
   ImGui::EndChild();
   if (details) draw_details(app);
 }

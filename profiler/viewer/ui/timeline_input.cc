@@ -42,38 +42,45 @@ void Timeline::keys() {
   if (ImGui::IsKeyDown('S') || ImGui::IsKeyDown(key::kDown)) zoom(std::exp(2.5 * speed), mouse);
   if (ImGui::IsKeyDown('A') || ImGui::IsKeyDown(key::kLeft)) pan(-speed);
   if (ImGui::IsKeyDown('D') || ImGui::IsKeyDown(key::kRight)) pan(speed);
-  if (ImGui::IsKeyPressed('N', false)) search_timeline(app_, io.KeyShift ? -1 : 1);
-  if (ImGui::IsKeyPressed('.')) step_by(1);
-  if (ImGui::IsKeyPressed(',')) step_by(-1);
+  if (pane_.is_alone) step_keys();
   if (ImGui::IsKeyPressed(key::kEscape, false)) {
     state_.area.reset();
     state_.selected = kNoIndex;
     state_.found.clear();
     state_.is_found.clear();
   }
-  if (!ImGui::IsKeyPressed('F', false)) return;
-  const auto length = static_cast<double>(file_.end_ns - file_.begin_ns);
-  const auto fit = [this](double from, double to) {
+  if (ImGui::IsKeyPressed('F', false)) fit();
+}
+
+void Timeline::step_keys() {
+  if (ImGui::IsKeyPressed('N', false)) search_timeline(app_, ImGui::GetIO().KeyShift ? -1 : 1);
+  if (ImGui::IsKeyPressed('.')) step_by(1);
+  if (ImGui::IsKeyPressed(',')) step_by(-1);
+}
+
+// What is selected; all if that is shown already.
+void Timeline::fit() {
+  const auto show = [this](double from, double to) {
     const double margin = std::max(1.0, (to - from) * 0.05);
     const bool fits_already = std::abs(state_.from_ns - (from - margin)) < margin / 10;
     if (!fits_already) show_range(state_, from - margin, to + margin);
     return !fits_already;
   };
-  if (state_.area && fit(since_begin(state_.area->from_ns), since_begin(state_.area->to_ns))) return;
+  if (state_.area && show(since_begin(state_.area->from_ns), since_begin(state_.area->to_ns))) return;
   if (!state_.area && state_.selected != kNoIndex) {
     const TraceSlice& s = file_.slices[state_.selected];
-    if (fit(since_begin(s.begin_ns), since_begin(s.end_ns()))) return;
+    if (show(since_begin(s.begin_ns), since_begin(s.end_ns()))) return;
   }
-  show_range(state_, -0.01 * length, 1.01 * length + 1);
+  show_range(state_, pane_.whole_from_ns, pane_.whole_to_ns);
 }
 
 void Timeline::mouse() {
   const ImGuiIO& io = ImGui::GetIO();
-  if (state_.scroll_to_selected && state_.selected != kNoIndex) {
-    const TraceSlice& s = file_.slices[state_.selected];
-    const float y = track_tops_[s.track] - first_y_ + static_cast<float>(s.depth) * lane_height();
-    ImGui::SetScrollFromPosY(y + ImGui::GetWindowPos().y - ImGui::GetScrollY(), 0.4F);
-    state_.scroll_to_selected = false;
+  if (state_.scroll_to != kNoIndex) {
+    const TraceSlice& s = file_.slices[state_.scroll_to];
+    const float y = track_tops_[s.track] + static_cast<float>(s.depth) * lane_height();
+    ImGui::SetScrollFromPosY(y - ImGui::GetWindowPos().y, 0.4F);
+    state_.scroll_to = kNoIndex;
   }
   const bool over = ImGui::IsWindowHovered() && io.MousePos.y >= top_ && io.MousePos.x < right_;
   if (over && io.MouseWheel != 0) {
@@ -84,11 +91,7 @@ void Timeline::mouse() {
     }
   }
   if (over && io.MouseWheelH != 0) pan(-0.05 * static_cast<double>(io.MouseWheelH));
-  if (ImGui::IsMouseDragging(1) || ImGui::IsMouseDragging(2)) {
-    const double by = -static_cast<double>(io.MouseDelta.x) * ns_per_px_;
-    show_range(state_, state_.from_ns + by, state_.to_ns + by);
-    ImGui::SetScrollY(ImGui::GetScrollY() - io.MouseDelta.y);
-  }
+  pan_by_mouse(over);
   if (over && ImGui::IsMouseDoubleClicked(0)) return click(true);
   if (over && ImGui::IsMouseClicked(0)) {
     state_.drag_from = io.MousePos;
@@ -103,13 +106,19 @@ void Timeline::mouse() {
   if (!state_.dragging || io.MouseDown[0]) return;
   state_.dragging = false;
   if (std::abs(io.MousePos.x - state_.drag_from.x) < theme_.px(4)) return click(false);
-  int64_t from = in_trace(state_.drag_from_ns), to = in_trace(ns_at(io.MousePos.x));
-  uint32_t first = track_at(state_.drag_from.y), last = track_at(io.MousePos.y);
-  if (from > to) std::swap(from, to);
-  if (first > last) std::swap(first, last);
-  state_.area = Area{from, to, first, last + 1};
+  state_.area = dragged_area();
   state_.area_sums = sum_area(file_, *state_.area);
   state_.selected = kNoIndex;
+}
+
+void Timeline::pan_by_mouse(bool over) {
+  const ImGuiIO& io = ImGui::GetIO();
+  if (over && (ImGui::IsMouseClicked(1) || ImGui::IsMouseClicked(2))) state_.panning = true;
+  if (!ImGui::IsMouseDown(1) && !ImGui::IsMouseDown(2)) state_.panning = false;
+  if (!state_.panning) return;
+  const double by = -static_cast<double>(io.MouseDelta.x) * ns_per_px_;
+  show_range(state_, state_.from_ns + by, state_.to_ns + by);
+  ImGui::SetScrollY(ImGui::GetScrollY() - io.MouseDelta.y);
 }
 
 void Timeline::click(bool twice) {

@@ -112,15 +112,15 @@ std::string ruler_text(double ns, const RulerSteps& steps) {
   return text.data();
 }
 
-void describe_box(const App& app, const Box& box) {
-  const TraceFile& file = app.document().file;
+void describe_box(const App& app, const Document& document, const Box& box) {
+  const TraceFile& file = document.file;
   const TraceSlice& slice = file.slices[box.first];
   ImGui::BeginTooltip();
   if (box.count > 1) {
     ImGui::Text("%u slices in %s", box.count, duration_text(box.end_ns - box.begin_ns).c_str());
     ImGui::TextDisabled("zoom in to tell them apart");
   } else {
-    const std::string name(file.name(slice)), rate = rate_text(file, slice, app.peak());
+    const std::string name(file.name(slice)), rate = rate_text(file, slice, app.peak_of(document));
     ImGui::TextUnformatted(name.c_str());
     ImGui::Text("%s%s%s", duration_text(slice.duration_ns).c_str(), rate.empty() ? "" : ", ", rate.c_str());
     for (const char* key : {"component", "op", "phase", "tokens"}) {
@@ -143,8 +143,9 @@ void draw_details(App& app) {
     if (ImGui::SmallButton("next")) search_timeline(app, 1);
   }
   if (state.area) {
-    ImGui::Text("%s on %u tracks", duration_text(state.area->to_ns - state.area->from_ns).c_str(),
-                state.area->end_track - state.area->first_track);
+    const uint32_t tracks = state.area->end_track - state.area->first_track;
+    ImGui::Text("%s on %u track%s", duration_text(state.area->to_ns - state.area->from_ns).c_str(), tracks,
+                tracks == 1 ? "" : "s");
     draw_table(app, state.area_sums, "area");
   } else if (state.selected != kNoIndex) {
     draw_slice(app, state.selected);

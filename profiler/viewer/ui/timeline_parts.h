@@ -20,7 +20,7 @@ RulerSteps ruler_steps(double least_ns);
 std::string ruler_text(double ns, const RulerSteps& steps);
 
 // A tooltip.
-void describe_box(const App& app, const Box& box);
+void describe_box(const App& app, const Document& document, const Box& box);
 // The panel below: the selected slice with its arguments, the selected area's sums, the search's results.
 void draw_details(App& app);
 

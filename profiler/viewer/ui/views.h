@@ -22,13 +22,16 @@ void draw_phase_choice(App& app);
 // Says what the trace lacks for a view.
 void draw_missing(const App& app, const char* text);
 void draw_legend(const App& app);
-// Sortable by its headers; a click on a row goes to its slice; a button copies it. `id`: unique in the window.
-void draw_table(App& app, Table& table, const char* id, float height = 0);
+// Sortable by its headers; a click on a row goes to its slice; a button copies it. `id`: unique in the window;
+// `marked`: the first cell of rows that stand out. Returns the row that was clicked.
+const Table::Row* draw_table(App& app, Table& table, const char* id, std::string_view marked = {});
 // How a step splits, as a tooltip's lines.
 void describe_step(const App& app, const Step& step);
 
 // Starts a search, or goes to its next (1) or previous (-1) result.
 void search_timeline(App& app, int direction);
+// The same in the comparison if that is shown, else in the timeline.
+void search_from(App& app, int direction);
 // Shows [from_ns, to_ns].
 void show_range(TimelineState& state, double from_ns, double to_ns);
 

@@ -12,16 +12,17 @@ constexpr std::array<Work, 8> kColours{Work::kGemv,     Work::kAttention, Work::
 
 void draw_headline(App& app, const Waterfall& fall) {
   const auto step = static_cast<double>(fall.step_ns);
-  ImGui::Text("The mean of %zu steps takes %s", fall.n_steps, duration_text(fall.step_ns).c_str());
-  if (fall.bytes > 0) {
-    ImGui::SameLine(0, 0);
-    ImGui::Text(" and moves %s: %.1f GB/s.", bytes_text(fall.bytes).c_str(), fall.bytes / step);
-  }
-  if (fall.limit_ns > 0) {
-    ImGui::SameLine(0, 0);
-    ImGui::Text(" At the memory's %.1f GB/s that takes %s, %.0f %% of the step.", *app.peak(),
-                duration_text(static_cast<int64_t>(fall.limit_ns)).c_str(), 100 * fall.limit_ns / step);
-  } else if (fall.bytes <= 0) {
+  std::array<char, 256> moves{}, limit{};
+  if (fall.bytes > 0)
+    std::snprintf(moves.data(), moves.size(), " and moves %s: %.1f GB/s", bytes_text(fall.bytes).c_str(),
+                  fall.bytes / step);
+  if (fall.limit_ns > 0)
+    std::snprintf(limit.data(), limit.size(), " At the memory's %.1f GB/s that takes %s, %.0f %% of the step.",
+                  *app.peak(), duration_text(static_cast<int64_t>(fall.limit_ns)).c_str(), 100 * fall.limit_ns / step);
+  ImGui::TextWrapped("The mean of %zu steps takes %s%s.%s", fall.n_steps, duration_text(fall.step_ns).c_str(),
+                     moves.data(), limit.data());
+  if (fall.limit_ns > 0) return;
+  if (fall.bytes <= 0) {
     draw_missing(app,
                  "This trace does not say what its operations read and write (bytes_read, bytes_written), so there is "
                  "no limit to compare with.");
@@ -96,7 +97,7 @@ void draw_waterfall(App& app) {
   }
   draw.AddText({origin.x + left + width + theme.px(12), y + (row * 0.7F - line) / 2}, theme.text,
                duration_text(fall.step_ns).c_str());
-  ImGui::Dummy({room.x, y - origin.y + row});
+  ImGui::Dummy({room.x, y - origin.y + row * 0.72F + line});
   ImGui::TextDisabled(
       "%s", fall.limit_ns > 0 ? "Solid: what moving the bytes takes at the peak. Pale: everything above it." : "");
 }

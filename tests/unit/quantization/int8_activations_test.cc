@@ -109,6 +109,7 @@ TEST(RowOps, SameBitsOnEveryInstructionSet) {
 std::vector<std::pair<std::string, const PackedTable*>> packed_tables() {
   std::vector<std::pair<std::string, const PackedTable*>> all{{"scalar", &gguf::kScalarPacked}};
   if ((machine_isa() & TENON_ISA_AVX2) != 0) all.emplace_back("avx2", &gguf::kAvx2Packed);
+  if ((machine_isa() & TENON_ISA_AVX_VNNI) != 0) all.emplace_back("avxvnni", &gguf::kAvxVnniPacked);
   if ((machine_isa() & TENON_ISA_AVX512_VNNI) != 0) all.emplace_back("avx512vnni", &gguf::kAvx512VnniPacked);
   return all;
 }
@@ -128,7 +129,11 @@ TEST_P(PackedProducts, EqualProductsOfTheRoundedRows) {
   const Rows rows(gguf::kScalarKernels.ops, x, kWidth);
   std::vector<uint8_t> weights = random_rows(format, kColumns, kWidth, size_of_weights, random);
   const size_t row_bytes = weights.size() / kColumns, header = format == TENON_Q4_K ? 16 : format == TENON_Q4_1 ? 4 : 2;
-  if (format != TENON_Q6_K) std::fill_n(weights.begin() + static_cast<std::ptrdiff_t>(header), 16, uint8_t{0x80});
+  if (format == TENON_Q6_K) {
+    std::fill_n(weights.begin(), 192, uint8_t{0}), std::fill_n(weights.begin() + 192, 16, uint8_t{0x80});
+  } else {
+    std::fill_n(weights.begin() + static_cast<std::ptrdiff_t>(header), 16, uint8_t{0x80});
+  }
   std::vector<uint8_t> store(packing.bytes_of_row(kWidth) * kStride);
   for (uint32_t c = 0; c < kColumns; ++c) sdk::cpu::pack_row(packing, &weights[c * row_bytes], kWidth, c, store.data());
   std::vector<float> first;

@@ -14,7 +14,7 @@ constexpr float kMainLane = 113;  // a y on the track "thread 7", first lane: ba
 class ViewInteraction : public testing::Test {
  protected:
   ViewInteraction() {
-    add_document(app, made_trace());
+    add_document(app, std::make_shared<const Document>(made_trace()));
     app.view = ViewId::kTimeline;
     for (int i = 0; i < 3; ++i) headless.frame(app);
   }

@@ -19,8 +19,8 @@ struct Drawn {
 
 Drawn drawn(ViewId view, bool dark, int decodes = 8) {
   App app(dark, 1);
-  add_document(app, made_trace(decodes));
-  add_document(app, made_trace(decodes, 23));
+  add_document(app, std::make_shared<const Document>(made_trace(decodes)));
+  add_document(app, std::make_shared<const Document>(made_trace(decodes, 23)));
   app.current = 0;
   app.view = view;
   Headless headless(1200, 700, 1);
@@ -45,7 +45,7 @@ TEST(ViewPicture, CostFollowsPixelsNotEvents) {
     for (int i = 0; i < n; ++i) text += event("s", "c", 1, 10 * i, 9);
     text.resize(text.size() - 2);
     App app(true, 1);
-    add_document(app, profiler::read_trace_bytes(text + ']', "many.json"));
+    add_document(app, std::make_shared<const Document>(profiler::read_trace_bytes(text + ']', "many.json")));
     Headless headless(1200, 700, 1);
     for (int i = 0; i < 3; ++i) headless.frame(app);
     return headless.vertices();
@@ -56,8 +56,8 @@ TEST(ViewPicture, CostFollowsPixelsNotEvents) {
 TEST(ViewPicture, ATraceWithNothingForAViewSaysSo) {
   for (size_t v = 1; v < kViews; ++v) {
     App app(true, 1);
-    add_document(app, profiler::read_trace_bytes(R"([{"ph":"M","pid":1,"name":"process_name","args":{"name":"x"}}])",
-                                                 "empty.json"));
+    add_document(app, std::make_shared<const Document>(profiler::read_trace_bytes(
+                          R"([{"ph":"M","pid":1,"name":"process_name","args":{"name":"x"}}])", "empty.json")));
     app.view = static_cast<ViewId>(v);
     Headless headless(1200, 700, 1);
     headless.frame(app);
@@ -69,8 +69,8 @@ TEST(ViewPicture, TimesNearTheEndsOfTheirRangeAreDrawn) {
   for (const char* ts : {"2190000000000000", "-2190000000000000", "1795300433403399.504"}) {
     App app(true, 1);
     const std::string event = std::string(R"({"ph":"X","pid":1,"tid":1,"dur":5,"name":"a","ts":)") + ts + '}';
-    add_document(app, profiler::read_trace_bytes(
-                          '[' + event + R"(,{"ph":"X","pid":1,"tid":1,"ts":0,"dur":1,"name":"b"}])", "far.json"));
+    add_document(app, std::make_shared<const Document>(profiler::read_trace_bytes(
+                          '[' + event + R"(,{"ph":"X","pid":1,"tid":1,"ts":0,"dur":1,"name":"b"}])", "far.json")));
     Headless headless(1200, 700, 1);
     for (int i = 0; i < 200; ++i) headless.frame(app, {.mouse = {1100, 300}, .wheel = 1, .key = 'W'});
     for (int i = 0; i < 200; ++i) headless.frame(app, {.mouse = {300, 300}, .wheel = -1, .key = 'D'});
@@ -80,7 +80,7 @@ TEST(ViewPicture, TimesNearTheEndsOfTheirRangeAreDrawn) {
 
 TEST(ViewPicture, PixelsAreWhereTheVerticesAre) {
   App app(true, 1);
-  add_document(app, made_trace());
+  add_document(app, std::make_shared<const Document>(made_trace()));
   Headless headless(1200, 700, 1);
   for (int i = 0; i < 3; ++i) headless.frame(app);
   const Image image = headless.picture(app);

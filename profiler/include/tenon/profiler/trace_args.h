@@ -1,5 +1,6 @@
 // The arguments of events: sets of named values, equal sets kept once. A set is its shape (names and kinds, shared by
-// all events of a sort) and one or two 32-bit words a value.
+// all events of a sort) and as many bytes a value as its digits need; of sets with the same shape and texts, such as
+// those of one kernel's launches, all but the first hold only what differs from the first.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "tenon/profiler/trace_strings.h"
@@ -45,33 +47,60 @@ class TraceArgs {
   bool has_text(uint32_t set, const std::vector<bool>& among) const;
 
  private:
-  // kDecimal: an int32 to be divided by 10 to the power of `decimals`, which gives the very double.
-  enum class Code : uint8_t { kInt32, kInt64, kDecimal, kDouble, kText, kBool, kNull, kJson };
+  // kDecimal: an integer and the power of ten to divide it by, which gives the very double.
+  enum class Code : uint8_t { kInteger, kDecimal, kDouble, kText, kBool, kNull, kJson };
   struct Field {
     uint32_t key;
     Code code;
-    uint8_t decimals;
     auto operator<=>(const Field&) const = default;
   };
   using Shape = std::vector<Field>;
 
-  static constexpr size_t kChunkWords = 1U << 18U;
+  static constexpr size_t kChunk = 1U << 20U;
 
-  const uint32_t* words(uint32_t set) const { return chunks_[set / kChunkWords].get() + set % kChunkWords; }
-  static size_t width(Code code);
-  static TraceArg decode(Field field, const uint32_t* at);
+  // The values of a set, in the order of its shape.
+  class Values {
+   public:
+    Values(const TraceArgs& args, uint32_t set);
+    const Shape& shape() const { return shape_; }
+    const uint8_t* next(Code code);
+    const uint8_t* end() const { return own_; }  // of the set, once all values have been asked for
+
+   private:
+    const uint8_t* own_;
+    uint64_t head_;
+    const Shape& shape_;
+    const uint8_t* first_ = nullptr;  // the values of the set that this one differs from; null: it has all itself
+    uint64_t differing_ = 0;          // a bit for each value, the lowest for the next one
+  };
+
+  const uint8_t* at(uint32_t set) const { return chunks_[set / kChunk].get() + set % kChunk; }
+  void pack(const TraceArg& arg);
+  bool find_shape();
+  // Packs how the set differs from the first one of its sort; nothing if that has another shape. Returns that set if
+  // it is the same, else 0.
+  uint32_t pack_difference(uint32_t first);
+  // Of what is packed; 0 if there is no room.
+  uint32_t keep();
+  void grow();
   bool same(uint32_t set) const;
+  static const uint8_t* skip(Code code, const uint8_t* at);
+  static TraceArg decode(Field field, const uint8_t* at);
 
-  std::vector<std::unique_ptr<uint32_t[]>> chunks_;
-  uint32_t used_ = 1;  // of all chunks, in words; 0 is the empty set
+  std::vector<std::unique_ptr<uint8_t[]>> chunks_;
+  uint32_t used_ = 1;  // of all chunks; 0 is the empty set
   std::vector<Shape> shapes_;
   std::map<Shape, uint32_t> shape_ids_;
   uint32_t last_shape_ = 0;
-  Shape shape_;                   // of the set that is being added
-  std::vector<uint32_t> packed_;  // of that, the shape's id in front
-  std::vector<uint32_t> slots_;   // sets by hash, linear probing; 0 = free
+  std::vector<uint32_t> firsts_;                      // sets that others differ from
+  std::unordered_map<uint64_t, uint32_t> first_ids_;  // by the hash of shape and texts
+  std::vector<uint32_t> slots_;                       // sets by hash, linear probing; 0 = free
   size_t sets_ = 0;
   uint64_t refused_ = 0;
+  // Of the set that is being added.
+  Shape shape_;
+  uint64_t sort_ = 0;  // a hash of its shape and texts
+  std::vector<uint8_t> values_, differences_, packed_;
 };
 
 }  // namespace tenon::profiler

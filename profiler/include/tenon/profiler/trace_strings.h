@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -32,7 +33,7 @@ class TraceStrings {
 
   std::vector<std::unique_ptr<char[]>> chunks_;
   size_t used_ = 0;  // of the last chunk
-  std::vector<std::string_view> texts_;
+  std::deque<std::string_view> texts_;  // which grows without copying
   std::vector<uint32_t> slots_;  // a hash table with linear probing; kNone = free
   uint64_t bytes_ = 0, max_bytes_ = UINT64_MAX, refused_ = 0;
 };

@@ -18,10 +18,11 @@ namespace tenon::sdk::cpu {
 
 namespace detail {
 
-// Wide chunks while there are enough of them for many threads.
-inline uint32_t pick_chunk_columns(uint64_t columns) {
+// Wide chunks while there are enough of them: of many rows eight a thread, of one row, which is sooner done, more.
+inline uint32_t pick_chunk_columns(uint64_t columns, uint32_t rows, uint32_t threads) {
+  const uint64_t enough = rows == 1 ? 64 : uint64_t{8} * threads;
   for (const uint32_t n : {64, 32}) {
-    if (columns >= uint64_t{64} * n) return n;
+    if (columns >= enough * n) return n;
   }
   return 16;
 }
@@ -64,12 +65,12 @@ inline LinearArgs linear_args(const LinearSite& site, Isa isa, const tenon_linea
 }  // namespace detail
 
 template <KernelsOf Of>
-void record_linear(const LinearSite& site, Isa isa, const tenon_linear_call& call, Recorder& rec) {
+void record_linear(const LinearSite& site, Isa isa, uint32_t threads, const tenon_linear_call& call, Recorder& rec) {
   using namespace detail;
   std::vector<tenon_operand> operands;
   LinearArgs a = linear_args(site, isa, call, rec, operands);
   const uint64_t columns = site.columns();
-  a.chunk_columns = pick_chunk_columns(a.silu != 0 ? columns / 2 : columns);
+  a.chunk_columns = pick_chunk_columns(a.silu != 0 ? columns / 2 : columns, a.rows, threads);
   const size_t row = padded(a.k) * sizeof(float) * (a.silu != 0 ? 2 : 1);
   a.group_columns = std::clamp<uint32_t>(static_cast<uint32_t>(kUnpackedBytes / row) / 4 * 4, 4, a.chunk_columns);
   uint32_t chunks = 0;

@@ -13,12 +13,12 @@ class LinearScheme : public Quantization<T> {
   static constexpr uint32_t kRowInvariantMax = UINT32_MAX;
   using Site = LinearSite;
 
-  explicit LinearScheme(const Env& env) : isa_(isa_of(env.device())) {}
+  explicit LinearScheme(const Env& env) : isa_(isa_of(env.device())), threads_(env.device().units) {}
 
   // While loading: one row as f32.
   tenon_footprint footprint(Site& site) const { return footprint_of(site, uint64_t{site.k} * sizeof(float)); }
   void record(Site& site, const tenon_linear_call& call, Recorder& rec) const {
-    record_linear<Of>(site, isa_, call, rec);
+    record_linear<Of>(site, isa_, threads_, call, rec);
   }
   void record_rows(Site& site, const tenon_tid* store, tenon_tid index, tenon_tid y, Recorder& rec) const {
     record_linear_rows<Of>(site, isa_, store[0], index, y, rec);
@@ -29,6 +29,7 @@ class LinearScheme : public Quantization<T> {
 
  private:
   Isa isa_;
+  uint32_t threads_;
 };
 
 }  // namespace tenon::sdk::cpu

@@ -16,13 +16,15 @@
 
 namespace tenon::sdk::cpu {
 
-enum class Isa : uint32_t { kScalar, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };  // each has what those before it have
+// Each has what those before it have, but that AVX-512 may come without AVX-VNNI.
+enum class Isa : uint32_t { kScalar, kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kAvx512Bf16 };
 inline Isa isa_of(const tenon_device& device) {
   constexpr uint64_t kVnni = TENON_ISA_AVX512 | TENON_ISA_AVX512_VNNI;
   if ((device.isa & kVnni) == kVnni) {
     return (device.isa & TENON_ISA_AVX512_BF16) != 0 ? Isa::kAvx512Bf16 : Isa::kAvx512Vnni;
   }
   if ((device.isa & TENON_ISA_AVX512) != 0) return Isa::kAvx512;
+  if ((device.isa & TENON_ISA_AVX_VNNI) != 0) return Isa::kAvxVnni;
   return (device.isa & TENON_ISA_AVX2) != 0 ? Isa::kAvx2 : Isa::kScalar;
 }
 // What a plugin has for each instruction set; the same formats in each, equal to the bit.

@@ -1,10 +1,10 @@
 // Products of rows of x in int8 with packed rows (packed_rows.h), by integer dot products. For the one source of an
-// instruction set, see vector.h: AVX-512 VNNI, AVX2 or plain code.
+// instruction set, see vector.h: AVX-512 VNNI, AVX-VNNI, AVX2 or plain code.
 //
-// A product of a row of x and a row of weights is always summed in the same order: of each 32 k (16 of Q6_K) the codes,
-// less what the format subtracts from them, times x make an exact integer, which times (weight scale * activation
-// scale) goes into the sum by fused multiply-add; behind it, where the format has minima, so does minimum * (activation
-// scale * sum of x).
+// A product of a row of x and a row of weights is always summed in the same order: of each 32 k the codes, less what
+// the format subtracts from them, times x (of Q6_K also times the scale of 16 k) make an exact integer, which times
+// (weight scale * activation scale) goes into the sum by fused multiply-add; behind it, where the format has minima, so
+// does minimum * (activation scale * sum of x).
 #pragma once
 
 #include "tenon/sdk/cpu/row_kernels.h"
@@ -55,8 +55,14 @@ inline Floats halves_at(const uint8_t* p) {
 inline Floats bytes_at(const uint8_t* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_bytes(p)))};
 }
-inline Floats signed_bytes_at(const uint8_t* p) {
-  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_bytes(p)))};
+inline Ints signed_bytes_at(const uint8_t* p) {
+  return {_mm512_cvtepi8_epi32(load_bytes(p))};
+}
+inline Ints mul(Ints a, Ints b) {
+  return {_mm512_mullo_epi32(a.v, b.v)};
+}
+inline Ints add(Ints a, Ints b) {
+  return {_mm512_add_epi32(a.v, b.v)};
 }
 inline Floats to_floats(Ints i) {
   return {_mm512_cvtepi32_ps(i.v)};
@@ -64,14 +70,18 @@ inline Floats to_floats(Ints i) {
 inline Codes codes_at(const uint8_t* p) {
   return {_mm512_loadu_si512(p)};
 }
-template <int Shift>
-inline Codes shifted(Codes c, int mask) {
-  const __m512i s = Shift >= 0 ? _mm512_srli_epi16(c.v, static_cast<uint32_t>(Shift >= 0 ? Shift : 0))
-                               : _mm512_slli_epi16(c.v, static_cast<uint32_t>(Shift < 0 ? -Shift : 0));
-  return {_mm512_and_si512(s, _mm512_set1_epi8(static_cast<char>(mask)))};
+// Down, but for bits that come over from the byte above.
+template <uint32_t Shift>
+inline Codes shifted(Codes c) {
+  return {_mm512_srli_epi16(c.v, Shift)};
 }
-inline Codes joined(Codes a, Codes b) {
-  return {_mm512_or_si512(a.v, b.v)};
+template <uint32_t Shift>
+inline Codes shifted(Codes c, int mask) {
+  return {_mm512_and_si512(shifted<Shift>(c).v, _mm512_set1_epi8(static_cast<char>(mask)))};
+}
+// a | (b & mask)
+inline Codes joined(Codes a, Codes b, int mask) {
+  return {_mm512_ternarylogic_epi32(a.v, b.v, _mm512_set1_epi8(static_cast<char>(mask)), 0xf8)};
 }
 // negative: of the sum of the x that meet the codes.
 template <int Offset>
@@ -126,8 +136,14 @@ inline __m128i eight_bytes(const uint8_t* p) {
 inline Floats bytes_at(const uint8_t* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(eight_bytes(p)))};
 }
-inline Floats signed_bytes_at(const uint8_t* p) {
-  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight_bytes(p)))};
+inline Ints signed_bytes_at(const uint8_t* p) {
+  return {_mm256_cvtepi8_epi32(eight_bytes(p))};
+}
+inline Ints mul(Ints a, Ints b) {
+  return {_mm256_mullo_epi32(a.v, b.v)};
+}
+inline Ints add(Ints a, Ints b) {
+  return {_mm256_add_epi32(a.v, b.v)};
 }
 inline Floats to_floats(Ints i) {
   return {_mm256_cvtepi32_ps(i.v)};
@@ -135,15 +151,31 @@ inline Floats to_floats(Ints i) {
 inline Codes codes_at(const uint8_t* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
 }
-template <int Shift>
+template <uint32_t Shift>
+inline Codes shifted(Codes c) {
+  return {_mm256_srli_epi16(c.v, Shift)};
+}
+template <uint32_t Shift>
 inline Codes shifted(Codes c, int mask) {
-  const __m256i s =
-      Shift >= 0 ? _mm256_srli_epi16(c.v, Shift >= 0 ? Shift : 0) : _mm256_slli_epi16(c.v, Shift < 0 ? -Shift : 0);
-  return {_mm256_and_si256(s, _mm256_set1_epi8(static_cast<char>(mask)))};
+  return {_mm256_and_si256(shifted<Shift>(c).v, _mm256_set1_epi8(static_cast<char>(mask)))};
 }
-inline Codes joined(Codes a, Codes b) {
-  return {_mm256_or_si256(a.v, b.v)};
+inline Codes joined(Codes a, Codes b, int mask) {
+  return {_mm256_or_si256(a.v, _mm256_and_si256(b.v, _mm256_set1_epi8(static_cast<char>(mask))))};
 }
+#if defined(__AVXVNNI__)
+template <int Offset>
+inline Ints begin_ints(int32_t negative) {
+  if constexpr (Offset == 0) {
+    return {_mm256_setzero_si256()};
+  } else {
+    return {_mm256_slli_epi32(_mm256_set1_epi32(negative), __builtin_ctz(Offset))};
+  }
+}
+template <int Offset>
+inline Ints dot(Ints sum, Codes c, int32_t x) {
+  return {_mm256_dpbusd_avx_epi32(sum.v, c.v, _mm256_set1_epi32(x))};
+}
+#else
 // Pairs of products of 8-bit codes do not fit 16 bits unless the codes are signed: those lose their offset in dot().
 constexpr int kSignedOffset = 128;
 template <int Offset>
@@ -163,6 +195,7 @@ inline Ints dot(Ints sum, Codes c, int32_t four) {
   }
   return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)))};
 }
+#endif
 
 #else
 
@@ -209,9 +242,17 @@ inline Floats bytes_at(const uint8_t* p) {
   for (int i = 0; i < 16; ++i) a.v[i] = p[i];
   return a;
 }
-inline Floats signed_bytes_at(const uint8_t* p) {
-  Floats a;
+inline Ints signed_bytes_at(const uint8_t* p) {
+  Ints a;
   for (int i = 0; i < 16; ++i) a.v[i] = static_cast<int8_t>(p[i]);
+  return a;
+}
+inline Ints mul(Ints a, const Ints& b) {
+  for (int i = 0; i < 16; ++i) a.v[i] *= b.v[i];
+  return a;
+}
+inline Ints add(Ints a, const Ints& b) {
+  for (int i = 0; i < 16; ++i) a.v[i] += b.v[i];
   return a;
 }
 inline Floats to_floats(const Ints& i) {
@@ -224,13 +265,13 @@ inline Codes codes_at(const uint8_t* p) {
   memcpy(c.v, p, sizeof(c.v));
   return c;
 }
-template <int Shift>
-inline Codes shifted(Codes c, int mask) {
-  for (uint8_t& v : c.v) v = static_cast<uint8_t>((Shift >= 0 ? v >> (Shift >= 0 ? Shift : 0) : v << -Shift) & mask);
+template <uint32_t Shift>
+inline Codes shifted(Codes c, int mask = 255) {
+  for (uint8_t& v : c.v) v = static_cast<uint8_t>(v >> Shift & mask);
   return c;
 }
-inline Codes joined(Codes a, const Codes& b) {
-  for (int i = 0; i < 64; ++i) a.v[i] = static_cast<uint8_t>(a.v[i] | b.v[i]);
+inline Codes joined(Codes a, const Codes& b, int mask) {
+  for (int i = 0; i < 64; ++i) a.v[i] = static_cast<uint8_t>(a.v[i] | (b.v[i] & mask));
   return a;
 }
 template <int Offset>
@@ -249,10 +290,12 @@ inline Ints dot(Ints sum, const Codes& c, int32_t four) {
 
 #endif
 
-// What is multiplied with 32 k of x: kParts of equal width, each with a scale and, if kMinima, a minimum.
+// What is multiplied with 32 k of x: a scale and, if kMinima, a minimum; kParts of equal width, which have a scale in
+// integers if they are two.
 template <uint32_t Parts>
 struct PackedBlock {
-  Floats scale[Parts], minimum[Parts];
+  Floats scale, minimum;
+  Ints part_scale[Parts];
   Codes code[8];
 };
 
@@ -263,80 +306,97 @@ inline void four_bits(const uint8_t* p, Codes (&code)[8]) {
     code[i] = shifted<0>(c, 15), code[i + 4] = shifted<4>(c, 15);
   }
 }
+inline void six_bits(const uint8_t* p, Codes (&code)[8]) {
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half, p += 192) {
+    const Codes c0 = codes_at(p), c1 = codes_at(p + 64), c2 = codes_at(p + 128);
+    Codes* to = code + 4 * half;
+    to[0] = shifted<0>(c0, 63), to[1] = shifted<0>(c1, 63), to[2] = shifted<0>(c2, 63);
+    to[3] = joined(joined(shifted<6>(c0, 3), shifted<4>(c1), 0x0c), shifted<2>(c2), 0x30);
+  }
+}
 
-// block(p, b, side): block b of a group at p, for the rows from kSide * side on.
+// A unit of a group, for the rows from kSide * side on; block(b): its b-th 32 k.
 struct PackedQ4_0 {
-  static constexpr uint32_t kCode = kPackedQ4_0, kParts = 1;
+  static constexpr uint32_t kCode = kPackedQ4_0, kUnitBytes = 288, kBlocks = 1, kParts = 1;
   static constexpr int kOffset = 8;
   static constexpr bool kMinima = false;
-  static PackedBlock<1> block(const uint8_t* p, uint32_t b, uint32_t side) {
+  PackedQ4_0(const uint8_t* unit, uint32_t side) : unit_(unit), side_(side) {}
+  PackedBlock<1> block(uint32_t) const {
     PackedBlock<1> out;
-    p += b * size_t{288};
-    out.scale[0] = halves_at(p + 2 * kSide * side);
-    four_bits(p + 32 + 4 * kSide * side, out.code);
+    out.scale = halves_at(unit_ + 2 * kSide * side_);
+    four_bits(unit_ + 32 + 4 * kSide * side_, out.code);
     return out;
   }
+  const uint8_t* unit_;
+  uint32_t side_;
 };
 struct PackedQ4_1 {
-  static constexpr uint32_t kCode = kPackedQ4_1, kParts = 1;
+  static constexpr uint32_t kCode = kPackedQ4_1, kUnitBytes = 320, kBlocks = 1, kParts = 1;
   static constexpr int kOffset = 0;
   static constexpr bool kMinima = true;
-  static PackedBlock<1> block(const uint8_t* p, uint32_t b, uint32_t side) {
+  PackedQ4_1(const uint8_t* unit, uint32_t side) : unit_(unit), side_(side) {}
+  PackedBlock<1> block(uint32_t) const {
     PackedBlock<1> out;
-    p += b * size_t{320};
-    out.scale[0] = halves_at(p + 2 * kSide * side), out.minimum[0] = halves_at(p + 32 + 2 * kSide * side);
-    four_bits(p + 64 + 4 * kSide * side, out.code);
+    out.scale = halves_at(unit_ + 2 * kSide * side_), out.minimum = halves_at(unit_ + 32 + 2 * kSide * side_);
+    four_bits(unit_ + 64 + 4 * kSide * side_, out.code);
     return out;
   }
+  const uint8_t* unit_;
+  uint32_t side_;
 };
 struct PackedQ8_0 {
-  static constexpr uint32_t kCode = kPackedQ8_0, kParts = 1;
+  static constexpr uint32_t kCode = kPackedQ8_0, kUnitBytes = 544, kBlocks = 1, kParts = 1;
   static constexpr int kOffset = 128;
   static constexpr bool kMinima = false;
-  static PackedBlock<1> block(const uint8_t* p, uint32_t b, uint32_t side) {
+  PackedQ8_0(const uint8_t* unit, uint32_t side) : unit_(unit), side_(side) {}
+  PackedBlock<1> block(uint32_t) const {
     PackedBlock<1> out;
-    p += b * size_t{544};
-    out.scale[0] = halves_at(p + 2 * kSide * side);
+    out.scale = halves_at(unit_ + 2 * kSide * side_);
 #pragma GCC unroll 8
-    for (uint32_t s = 0; s < 8; ++s) out.code[s] = codes_at(p + 32 + 64 * s + 4 * kSide * side);
+    for (uint32_t s = 0; s < 8; ++s) out.code[s] = codes_at(unit_ + 32 + 64 * s + 4 * kSide * side_);
     return out;
   }
+  const uint8_t* unit_;
+  uint32_t side_;
 };
 struct PackedQ4_K {
-  static constexpr uint32_t kCode = kPackedQ4_K, kParts = 1;
+  static constexpr uint32_t kCode = kPackedQ4_K, kUnitBytes = 2368, kBlocks = 8, kParts = 1;
   static constexpr int kOffset = 0;
   static constexpr bool kMinima = true;
-  static PackedBlock<1> block(const uint8_t* p, uint32_t b, uint32_t side) {
+  PackedQ4_K(const uint8_t* unit, uint32_t side)
+      : unit_(unit),
+        side_(side),
+        d_(halves_at(unit + 2 * kSide * side)),
+        m_(negative(halves_at(unit + 32 + 2 * kSide * side))) {}
+  PackedBlock<1> block(uint32_t b) const {
     PackedBlock<1> out;
-    p += b / 8 * size_t{2368};
-    const uint8_t* part = p + 64 + b % 8 * 288;
-    out.scale[0] = mul(halves_at(p + 2 * kSide * side), bytes_at(part + kSide * side));
-    out.minimum[0] = negative(mul(halves_at(p + 32 + 2 * kSide * side), bytes_at(part + 16 + kSide * side)));
-    four_bits(part + 32 + 4 * kSide * side, out.code);
+    const uint8_t* part = unit_ + 64 + b * size_t{288};
+    out.scale = mul(d_, bytes_at(part + kSide * side_)), out.minimum = mul(m_, bytes_at(part + 16 + kSide * side_));
+    four_bits(part + 32 + 4 * kSide * side_, out.code);
     return out;
   }
+  const uint8_t* unit_;
+  uint32_t side_;
+  Floats d_, m_;
 };
 struct PackedQ6_K {
-  static constexpr uint32_t kCode = kPackedQ6_K, kParts = 2;
+  static constexpr uint32_t kCode = kPackedQ6_K, kUnitBytes = 3360, kBlocks = 8, kParts = 2;
   static constexpr int kOffset = 32;
   static constexpr bool kMinima = false;
-  static PackedBlock<2> block(const uint8_t* p, uint32_t b, uint32_t side) {
+  PackedQ6_K(const uint8_t* unit, uint32_t side) : unit_(unit), side_(side), d_(halves_at(unit + 2 * kSide * side)) {}
+  PackedBlock<2> block(uint32_t b) const {
     PackedBlock<2> out;
-    p += b / 8 * size_t{3360};
-    const Floats d = halves_at(p + 2 * kSide * side);
-    const uint8_t* part = p + 32 + b % 8 * 416;
-    out.scale[0] = mul(d, signed_bytes_at(part + kSide * side));
-    out.scale[1] = mul(d, signed_bytes_at(part + 16 + kSide * side));
-    four_bits(part + 32 + 4 * kSide * side, out.code);
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      const Codes high = codes_at(part + 32 + 256 + 64 * half + 4 * kSide * side);
-      Codes* code = out.code + 4 * half;
-      code[0] = joined(code[0], shifted<-4>(high, 0x30)), code[1] = joined(code[1], shifted<-2>(high, 0x30));
-      code[2] = joined(code[2], shifted<0>(high, 0x30)), code[3] = joined(code[3], shifted<2>(high, 0x30));
-    }
+    const uint8_t* part = unit_ + 32 + b * size_t{416};
+    out.scale = d_;
+    out.part_scale[0] = signed_bytes_at(part + kSide * side_),
+    out.part_scale[1] = signed_bytes_at(part + 16 + kSide * side_);
+    six_bits(part + 32 + 4 * kSide * side_, out.code);
     return out;
   }
+  const uint8_t* unit_;
+  uint32_t side_;
+  Floats d_;
 };
 
 inline int32_t four_at(const int8_t* q) {
@@ -353,21 +413,27 @@ inline void packed_tile(const PackedProduct& t, const uint8_t* group, uint32_t s
   Floats sum[R];
 #pragma GCC unroll 8
   for (uint32_t r = 0; r < R; ++r) sum[r] = no_floats();
-  for (uint32_t b = 0; b < blocks; ++b) {
-    const PackedBlock<F::kParts> w = F::block(group, b, side);
+  uint32_t b = 0;
+  for (const uint8_t* unit = group; b < blocks; unit += F::kUnitBytes) {
+    const F weights(unit, side);
+    for (uint32_t i = 0; i < F::kBlocks; ++i, ++b) {
+      const PackedBlock<F::kParts> w = weights.block(i);
 #pragma GCC unroll 8
-    for (uint32_t r = 0; r < R; ++r) {
-      const size_t at = size_t{row + r} * blocks + b;
-      const int8_t* q = t.x.q + at * kInt8Block;
+      for (uint32_t r = 0; r < R; ++r) {
+        const size_t at = size_t{row + r} * blocks + b;
+        const int8_t* q = t.x.q + at * kInt8Block;
+        Ints dots[F::kParts];
 #pragma GCC unroll 2
-      for (uint32_t p = 0; p < F::kParts; ++p) {
-        Ints dots = begin_ints<F::kOffset>(F::kParts == 2 ? t.x.negative16[2 * at + p] : t.x.negative32[at]);
+        for (uint32_t p = 0; p < F::kParts; ++p) {
+          dots[p] = begin_ints<F::kOffset>(F::kParts == 2 ? t.x.negative16[2 * at + p] : t.x.negative32[at]);
 #pragma GCC unroll 8
-        for (uint32_t s = p * kSteps; s < (p + 1) * kSteps; ++s)
-          dots = dot<F::kOffset>(dots, w.code[s], four_at(q + 4 * s));
-        sum[r] = fma(to_floats(dots), mul(w.scale[p], splat_floats(t.x.scale[at])), sum[r]);
+          for (uint32_t s = p * kSteps; s < (p + 1) * kSteps; ++s)
+            dots[p] = dot<F::kOffset>(dots[p], w.code[s], four_at(q + 4 * s));
+        }
+        if constexpr (F::kParts == 2) dots[0] = add(mul(dots[0], w.part_scale[0]), mul(dots[1], w.part_scale[1]));
+        sum[r] = fma(to_floats(dots[0]), mul(w.scale, splat_floats(t.x.scale[at])), sum[r]);
+        if constexpr (F::kMinima) sum[r] = fma(w.minimum, splat_floats(t.x.sum[at]), sum[r]);
       }
-      if constexpr (F::kMinima) sum[r] = fma(w.minimum[0], splat_floats(t.x.sum[at]), sum[r]);
     }
   }
 #pragma GCC unroll 8

@@ -4,7 +4,8 @@
 // Sixteen rows make a group; rows that a matrix lacks are zeros. A group is units of 32 or 256 k, one behind the other.
 // A unit is the rows' scales, then for each 32 k the codes: step s (0 to 7) has k 4 s to 4 s + 3 of row 0, then of row
 // 1, and so on, 64 bytes. Codes of 4 bits lie two steps to 64 bytes, s in the lower half and s + 4 in the upper; those
-// of 6 bits as well, and the upper two bits of steps 0 to 3, then of 4 to 7, in 64 bytes each.
+// of 6 bits have four steps in three times 64 bytes: steps 0 to 2 in the lower six bits, and in the upper two the bits
+// 0 and 1, 2 and 3, 4 and 5 of step 3.
 //
 //   code          unit k  bytes  scales of 16 rows
 //   kPackedQ4_0       32    288  f16 d; w = d (q - 8)
@@ -113,13 +114,18 @@ inline void pack_q6_k_unit(const uint8_t* block, uint32_t row, uint8_t* unit) {
     const uint8_t *low = block + part / 4 * 64 + quarter % 2 * 32, *high = block + 128 + part / 4 * 32;
     const auto low_at = [&](uint32_t s) { return word_at(low + 4 * s) >> (quarter / 2 * 4) & 0x0f0f0f0fu; };
     const auto high_at = [&](uint32_t s) { return word_at(high + 4 * s) >> (2 * quarter) & 0x03030303u; };
-    for (uint32_t s = 0; s < 4; ++s) put_step(to + 32, s, row, low_at(s) | low_at(s + 4) << 4);
     for (uint32_t half = 0; half < 2; ++half) {
-      uint32_t bits = 0;
-      for (uint32_t s = 0; s < 4; ++s) bits |= high_at(4 * half + s) << (2 * s);
-      put_step(to + 32 + 256, half, row, bits);
+      const auto code_at = [&](uint32_t s) { return low_at(4 * half + s) | high_at(4 * half + s) << 4; };
+      for (uint32_t s = 0; s < 3; ++s) {
+        put_step(to + 32, 3 * half + s, row, code_at(s) | (code_at(3) >> (2 * s) & 0x03030303u) << 6);
+      }
     }
   }
+}
+inline uint32_t six_bits_at(const uint8_t* codes, uint32_t row, uint32_t k) {
+  const uint8_t* steps = codes + k / 16 * size_t{192} + 4 * size_t{row} + k % 4;
+  const uint32_t s = k % 16 / 4;
+  return s < 3 ? steps[64 * s] & 63u : steps[0] >> 6 | steps[64] >> 6 << 2 | steps[128] >> 6 << 4;
 }
 inline void unpack_q6_k_unit(const uint8_t* unit, uint32_t row, float* w) {
   const float d = half_at(unit + 2 * size_t{row});
@@ -127,8 +133,7 @@ inline void unpack_q6_k_unit(const uint8_t* unit, uint32_t row, float* w) {
     const uint8_t* from = unit + 32 + part * kQ6_KPart;
     for (uint32_t k = 0; k < 32; ++k) {
       const float scale = d * static_cast<float>(static_cast<int8_t>(from[k / 16 * 16 + row]));
-      const uint32_t high = from[32 + 256 + 64 * (k / 16) + 4 * row + k % 4] >> (k % 16 / 4 * 2) & 3u;
-      w[k] = scale * static_cast<float>(static_cast<int>(nibble_at(from + 32, row, k) | high << 4) - 32);
+      w[k] = scale * static_cast<float>(static_cast<int>(six_bits_at(from + 32, row, k)) - 32);
     }
   }
 }

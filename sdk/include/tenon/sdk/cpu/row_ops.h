@@ -1,9 +1,14 @@
-// What is done to rows beside products: RMSNorm, their conversion to int8, SiLU. Plain loops, written so that compilers
-// make vectors of them and every instruction set gives the same bits (contraction must be off). For the one source of
-// an instruction set, see vector.h.
+// What is done to rows beside products: RMSNorm, their conversion to int8, SiLU. Mostly plain loops, written so that
+// compilers make vectors of them; every instruction set gives the same bits (contraction must be off). For the one
+// source of an instruction set, see vector.h.
 #pragma once
 
 #include <math.h>
+#include <string.h>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 #include "tenon/sdk/cpu/activation.h"
 #include "tenon/sdk/cpu/row_kernels.h"
@@ -24,6 +29,59 @@ void rms_norm(const float* x, const float* weight, uint32_t n, float eps, float*
   for (i = 0; i < n; ++i) y[i] = x[i] * scale * weight[i];
 }
 
+#if defined(__AVX2__)
+
+// The largest magnitude of 32 floats, as bits, whose order is that of magnitudes.
+uint32_t largest_bits(const float* x) {
+  const auto magnitude = [&](int i) {
+    return _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(x + 8 * i)), _mm256_set1_epi32(0x7fffffff));
+  };
+  const __m256i eight =
+      _mm256_max_epu32(_mm256_max_epu32(magnitude(0), magnitude(1)), _mm256_max_epu32(magnitude(2), magnitude(3)));
+  __m128i most = _mm_max_epu32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  most = _mm_max_epu32(most, _mm_shuffle_epi32(most, 0x4e));
+  most = _mm_max_epu32(most, _mm_shuffle_epi32(most, 0xb1));
+  return static_cast<uint32_t>(_mm_cvtsi128_si32(most));
+}
+
+// q = x * factor to the nearest, which is from -127 to 127; halves: the sums of the first and the last 16.
+void round_block(const float* x, float factor, int8_t* q, int32_t* halves) {
+  const auto rounded = [&](int i) {
+    return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), _mm256_set1_ps(factor)));
+  };
+  // Packs go by halves of a register: afterwards words of 4 q lie as 0 2 4 6 1 3 5 7.
+  const __m256i mixed =
+      _mm256_packs_epi16(_mm256_packs_epi32(rounded(0), rounded(1)), _mm256_packs_epi32(rounded(2), rounded(3)));
+  const __m256i all = _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), all);
+  const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), all);
+  __m256i sums = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+  sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, 0x4e));
+  sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, 0xb1));
+  halves[0] = _mm256_extract_epi32(sums, 0), halves[1] = _mm256_extract_epi32(sums, 4);
+}
+
+#else
+
+uint32_t largest_bits(const float* x) {
+  uint32_t largest = 0;
+  for (uint32_t i = 0; i < kInt8Block; ++i) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, x[i]) & 0x7fffffff;
+    largest = bits > largest ? bits : largest;
+  }
+  return largest;
+}
+
+void round_block(const float* x, float factor, int8_t* q, int32_t* halves) {
+  halves[0] = halves[1] = 0;
+  for (uint32_t i = 0; i < kInt8Block; ++i) {
+    q[i] = static_cast<int8_t>((x[i] * factor + 0x1.8p23F) - 0x1.8p23F);
+    halves[i / 16] += q[i];
+  }
+}
+
+#endif
+
 // Per block of 32: scale = absmax / 127, q = x * (127 / absmax) to the nearest (halves to even). k is a multiple of 32.
 // A block with a value that is not finite gets NaN for its scale: so do its products.
 void quantize_row(const float* x, uint32_t k, const Int8Row& to) {
@@ -31,24 +89,17 @@ void quantize_row(const float* x, uint32_t k, const Int8Row& to) {
   for (uint32_t b = 0; b < k / kInt8Block; ++b) {
     const float* from = x + size_t{b} * kInt8Block;
     int8_t* q = to.q + size_t{b} * kInt8Block;
-    uint32_t largest = 0;  // as bits, whose order is that of magnitudes
-    for (uint32_t i = 0; i < kInt8Block; ++i) {
-      const uint32_t bits = __builtin_bit_cast(uint32_t, from[i]) & 0x7fffffff;
-      largest = bits > largest ? bits : largest;
-    }
+    const uint32_t largest = largest_bits(from);
     const bool finite = largest < kInfinite;
     const float scale = __builtin_bit_cast(float, finite ? largest : 0) / 127.0F, inverse = 1.0F / scale;
     // A scale so small that its inverse overflows belongs to values that vanish beside any other.
     const float factor = inverse <= 3.4028235e38F ? inverse : 0.0F;
-    int32_t rounded[kInt8Block];
-    for (uint32_t i = 0; i < kInt8Block; ++i) {
-      const float steps = finite ? from[i] * factor : 0.0F;
-      const float above = steps > -127.0F ? steps : -127.0F, bounded = above < 127.0F ? above : 127.0F;
-      rounded[i] = static_cast<int32_t>((bounded + 0x1.8p23F) - 0x1.8p23F);
-    }
-    for (uint32_t i = 0; i < kInt8Block; ++i) q[i] = static_cast<int8_t>(rounded[i]);
     int32_t half[2] = {};
-    for (uint32_t i = 0; i < 16; ++i) half[0] += rounded[i], half[1] += rounded[16 + i];
+    if (finite) {
+      round_block(from, factor, q, half);
+    } else {
+      memset(q, 0, kInt8Block);
+    }
     to.negative16[2 * b] = -half[0], to.negative16[2 * b + 1] = -half[1];
     to.negative32[b] = -(half[0] + half[1]);
     to.scale[b] = finite ? scale : __builtin_nanf("");
