@@ -14,6 +14,8 @@ class TraceStrings {
   static constexpr uint32_t kNone = UINT32_MAX;
 
   TraceStrings();
+  TraceStrings(TraceStrings&&) = default;
+  TraceStrings& operator=(TraceStrings&&) = default;
 
   // The id of `text`; 0 is the empty text. What is longer than 64 KiB is cut; once `max_bytes` of text are held,
   // new texts become the empty one.
@@ -32,9 +34,9 @@ class TraceStrings {
   void grow();
 
   std::vector<std::unique_ptr<char[]>> chunks_;
-  size_t used_ = 0;  // of the last chunk
+  size_t used_ = 0;                     // of the last chunk
   std::deque<std::string_view> texts_;  // which grows without copying
-  std::vector<uint32_t> slots_;  // a hash table with linear probing; kNone = free
+  std::vector<uint32_t> slots_;         // a hash table with linear probing; kNone = free
   uint64_t bytes_ = 0, max_bytes_ = UINT64_MAX, refused_ = 0;
 };
 
