@@ -183,6 +183,33 @@ GpuSlice slice_of(const GpuActivity& a, std::span<const ProgramRun> runs, double
   return slice;
 }
 
+// Steps are the only spans over layers that have arguments.
+bool is_step(const GpuSlice& slice) {
+  if (slice.place == Place::kLayers) return !slice.args.empty();
+  const auto op = std::ranges::find(slice.args, "op", &trace::Arg::name);
+  return slice.place == Place::kStream && op != slice.args.end() && op->value == decltype(op->value)("graph");
+}
+
+// For how long of each step the host waited for the device.
+void put_waits(std::span<const GpuActivity> others, std::vector<GpuSlice>& slices) {
+  std::vector<std::pair<int64_t, int64_t>> waits;
+  for (const GpuActivity& a : others) {
+    if (a.kind == GpuActivity::Kind::kWait && !a.name.starts_with("Stream Wait")) waits.emplace_back(a.start, a.end);
+  }
+  std::ranges::sort(waits);
+  int64_t end = 0;
+  for (auto& [from, to] : waits) from = std::max(from, end), end = to = std::max(to, end);  // side by side
+  for (GpuSlice& slice : slices) {
+    if (!is_step(slice)) continue;
+    int64_t waited = 0;
+    auto wait = std::ranges::upper_bound(waits, slice.begin_ns, {}, &std::pair<int64_t, int64_t>::second);
+    for (; wait != waits.end() && wait->first < slice.end_ns; ++wait) {
+      waited += std::max<int64_t>(0, std::min(wait->second, slice.end_ns) - std::max(wait->first, slice.begin_ns));
+    }
+    slice.args.push_back({"sync_wait_us", static_cast<double>(waited) / 1000});
+  }
+}
+
 }  // namespace
 
 std::vector<GpuSlice> gpu_slices(const KernelRecording& recording, std::span<const ProgramRun> runs, double read_gbps) {
@@ -220,6 +247,7 @@ std::vector<GpuSlice> gpu_slices(const KernelRecording& recording, std::span<con
     ended = RunSlices(run, number, read_gbps).add(kernels, same ? launched.ops : unknown, ended, slices);
   }
   for (const GpuActivity& a : recording.others) slices.push_back(slice_of(a, runs, read_gbps));
+  put_waits(recording.others, slices);
   return slices;
 }
 

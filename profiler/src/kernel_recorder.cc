@@ -193,10 +193,6 @@ std::string KernelRecorder::version() const {
 
 void KernelRecorder::start(GpuRecords records, Wanted wanted) {
   stop();
-  {
-    const std::lock_guard lock(collected().mutex);
-    collected().wanted = std::move(wanted);
-  }
   std::vector<CUpti_ActivityKind> kinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL};
   if (records != GpuRecords::kKernels) kinds.insert(kinds.end(), kTagKinds);
   if (records >= GpuRecords::kNodes) {
@@ -209,6 +205,8 @@ void KernelRecorder::start(GpuRecords records, Wanted wanted) {
     cupti_->enabled.push_back(kind);
   }
   cupti_->calls_wanted = records >= GpuRecords::kNodes;
+  const std::lock_guard lock(collected().mutex);
+  collected().wanted = std::move(wanted);
 }
 
 void KernelRecorder::tag(uint64_t tag) noexcept {

@@ -116,11 +116,17 @@ TEST(GpuSlices, StepsAndLayersSpanTheirKernels) {
 TEST(GpuSlices, AStepSaysForHowLongNothingRan) {
   const std::vector<ProgramOp> program = ops();
   const std::vector<ProgramRun> runs = {{program, true, {.phase = "decode"}}};
+  const auto wait = [](const char* name, uint64_t start, uint64_t end) {
+    return GpuActivity{.kind = GpuActivity::Kind::kWait, .name = name, .start = start, .end = end};
+  };
   const KernelRecording recording{
-      .kernels = {kernel("a", 100, kernel_tag(0, 0), 1), kernel("b", 125, kernel_tag(0, 1), 2)}};
+      .kernels = {kernel("a", 100, kernel_tag(0, 0), 1), kernel("b", 125, kernel_tag(0, 1), 2)},
+      .others = {wait("Stream Sync", 130, 200), wait("Event Sync", 90, 104), wait("Event Sync", 132, 134),
+                 wait("Stream Wait Event", 110, 120)}};
   const GpuSlice step = placed(gpu_slices(recording, runs), GpuSlice::Place::kLayers).front();
   EXPECT_EQ(text_of(step, "gpu_busy_us"), std::to_string(0.020));
   EXPECT_EQ(text_of(step, "gap_us"), std::to_string(0.015));
+  EXPECT_EQ(text_of(step, "sync_wait_us"), std::to_string(0.009));
 }
 
 TEST(GpuSlices, AGraphThatIsOneIsItsWholeProgram) {
@@ -143,6 +149,7 @@ TEST(GpuSlices, AGraphThatIsOneIsItsWholeProgram) {
   EXPECT_EQ(text_of(slices[0], "gbps"), std::to_string(4.0));
   EXPECT_EQ(text_of(slices[0], "peak_pct"), std::to_string(50.0));
   EXPECT_EQ(text_of(slices[0], "step"), "3");
+  EXPECT_EQ(text_of(slices[0], "sync_wait_us"), std::to_string(0.0));
   EXPECT_EQ(slices[1].name, "graph 6");
 }
 

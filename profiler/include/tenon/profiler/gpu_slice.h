@@ -48,7 +48,7 @@ constexpr uint64_t kernel_tag(uint32_t run, uint32_t op = UINT32_MAX) {
 // Which op a graph's kernel belongs to follows from the last run of the same program that was launched one by one; a
 // kernel that cannot be told keeps its own name. A graph that was recorded as one bears its phase's name and the whole
 // program's bytes. Steps and layers are spans around their kernels, each from the end of the one before; a step says
-// for how long of it some kernel ran (gpu_busy_us) and none did (gap_us).
+// for how long of it some kernel ran (gpu_busy_us), none did (gap_us), and the host waited (sync_wait_us).
 // read_gbps: what peak_pct is a share of; 0 = not known.
 std::vector<GpuSlice> gpu_slices(const KernelRecording& recording, std::span<const ProgramRun> runs,
                                  double read_gbps = 0);
