@@ -23,7 +23,7 @@ uint32_t TraceFile::category_index(std::string_view name) const {
                                                                : static_cast<uint32_t>(at - categories.begin());
 }
 
-std::optional<std::string_view> TraceFile::meta(std::string_view key) const {
+std::optional<std::string_view> TraceFile::meta(std::string_view key) const& {
   const auto at = std::ranges::find(metadata, key, &std::pair<std::string, std::string>::first);
   if (at == metadata.end()) return std::nullopt;
   return at->second;

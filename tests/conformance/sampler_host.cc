@@ -49,8 +49,8 @@ Logits awkward_logits(uint32_t vocab, uint64_t seed, double deviation) {
     l = static_cast<float>(sum * std::sqrt(3.0) * deviation);
     if (random() % 4 == 0) l = std::round(l);
     if (random() % 16 == 0) l = kOut;
+    if (vocab > 8 && random() % 16 == 0) l = std::numeric_limits<float>::quiet_NaN();
   }
-  if (vocab > 8) logits[random() % vocab] = std::numeric_limits<float>::quiet_NaN();
   return logits;
 }
 

@@ -29,7 +29,8 @@ struct StepRow {
 
 // Rows of one slot, all wanted, at positions 0, 1, ...
 std::vector<StepRow> rows_of(const std::vector<Logits>& logits);
-// Deterministic logits, about normal with that deviation; some equal, some minus infinity, one NaN if there is room.
+// Deterministic logits, about normal with that deviation; some equal, some minus infinity, some NaN if there is
+// room.
 Logits awkward_logits(uint32_t vocab, uint64_t seed, double deviation = 4);
 
 class SamplerHost {

@@ -55,8 +55,8 @@ TEST(HeldCupti, IsNamedAtTheEndAndInTheTrace) {
     ASSERT_THAT(text, HasSubstr("CUPTI is held"));
     EXPECT_THAT(text, HasSubstr("the trace: no kernels: CUPTI: subscribing: "));
     EXPECT_THAT(text, HasSubstr("another profiler or debugger"));
-    const auto problem = profiler::read_trace(trace).meta("problem");
-    EXPECT_THAT(std::string(problem.value_or("")), HasSubstr("no kernels: CUPTI: subscribing: "));
+    const profiler::TraceFile written = profiler::read_trace(trace);
+    EXPECT_THAT(std::string(written.meta("problem").value_or("")), HasSubstr("no kernels: CUPTI: subscribing: "));
     const profiler::CheckReport report = profiler::check_trace(trace);
     ASSERT_EQ(report.findings.size(), 1u);
     EXPECT_EQ(report.findings[0].rule, "no-kernels");

@@ -31,8 +31,8 @@ float floor_of(const cpu::Entries& e, uint32_t k) {
   float largest[kGroups];
   const uint32_t groups = std::min(kGroups, e.n);
   if (k == 0 || k > groups) return cpu::kOut;
-  std::copy(e.logit, e.logit + groups, largest);
-  for (uint32_t begin = groups; begin < e.n; begin += groups) {
+  std::fill_n(largest, groups, cpu::kOut);
+  for (uint32_t begin = 0; begin < e.n; begin += groups) {
     const uint32_t n = std::min(groups, e.n - begin);
     for (uint32_t g = 0; g < n; ++g) largest[g] = e.logit[begin + g] > largest[g] ? e.logit[begin + g] : largest[g];
   }

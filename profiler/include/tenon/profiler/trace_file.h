@@ -102,7 +102,8 @@ struct TraceFile {
   std::string_view category(const TraceSlice& slice) const { return strings[categories[slice.category]]; }
   // kNoIndex if no event has it.
   uint32_t category_index(std::string_view name) const;
-  std::optional<std::string_view> meta(std::string_view key) const;
+  std::optional<std::string_view> meta(std::string_view key) const&;
+  std::optional<std::string_view> meta(std::string_view key) const&& = delete;  // its texts go with it
   // Arguments by name; look the name's id up once where many slices are asked.
   std::optional<double> number(const TraceSlice& slice, std::string_view key) const;
   std::optional<std::string_view> text(const TraceSlice& slice, std::string_view key) const;
