@@ -4,27 +4,31 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "../cpu/walker.h"
 #include "../queue/queue_runner.h"
+#include "pages_ahead.h"
 #include "pipeline_impl.h"
 #include "tenon/core/error.h"
 
 namespace tenon {
 
-// One block for all storages of a kind.
-void Pipeline::Impl::place(MemoryKind kind) {
+// One block for all storages of a kind; where it begins.
+std::byte* Pipeline::Impl::place(MemoryKind kind) {
   const uint64_t bytes = plan.of(kind);
   const uint32_t space = kind == MemoryKind::kPinned ? TENON_SPACE_HOST : TENON_SPACE_DEVICE;
-  auto* base = static_cast<std::byte*>(parts.memory->alloc_zeroed(space, bytes, to_string(kind)));
+  auto* const base = static_cast<std::byte*>(parts.memory->alloc_zeroed(space, bytes, to_string(kind)));
   // All of it will be read, over and over; of a cache only what is in use should be resident.
   if (kind == MemoryKind::kWeights && !parts.queues() && base != nullptr) ::madvise(base, bytes, MADV_HUGEPAGE);
+  std::byte* next = base;
   for (size_t i = 0; i < storages.size(); ++i) {
     Storage& s = storages[static_cast<uint32_t>(i)];
     if (s.kind != kind) continue;
-    s.address = base;
-    base += align(s.bytes);
+    s.address = next;
+    next += align(s.bytes);
   }
+  return base;
 }
 
 // The stores that are used where the file's mapping has them.
@@ -48,10 +52,9 @@ void Pipeline::Impl::lock_weights() const {
     const Storage& s = storages[static_cast<uint32_t>(i)];
     if ((s.kind != MemoryKind::kWeights && s.kind != MemoryKind::kMapped) || s.address == nullptr) continue;
     if (::mlock(s.address, s.bytes) == 0) continue;
-    throw Error(ErrorCode::kUsage, "weights.lock: the system does not lock " + format_bytes(s.bytes) + " of " +
-                                        s.name + " (" + std::strerror(errno) +
-                                        "); the limit (`ulimit -l`) has to be above " +
-                                        format_bytes(plan.of(MemoryKind::kWeights) + plan.of(MemoryKind::kMapped)));
+    throw Error(ErrorCode::kUsage, "weights.lock: the system does not lock " + format_bytes(s.bytes) + " of " + s.name +
+                                       " (" + std::strerror(errno) + "); the limit (`ulimit -l`) has to be above " +
+                                       format_bytes(plan.of(MemoryKind::kWeights) + plan.of(MemoryKind::kMapped)));
   }
 }
 
@@ -79,10 +82,14 @@ void Pipeline::Impl::load(const LoadProgress& progress) {
 void Pipeline::Impl::fill(const LoadProgress& progress) {
   parts.enter();
   map_weights();
-  place(MemoryKind::kWeights);
+  std::byte* const to = place(MemoryKind::kWeights);
   place(MemoryKind::kTables);
   void* scratch = parts.memory->alloc(TENON_SPACE_DEVICE, plan.load_scratch, "converting weights");
-  loader->load(static_cast<std::byte*>(scratch), progress);
+  {
+    std::optional<PagesAhead> pages;
+    if (!parts.queues() && parts.device().units > 1) pages.emplace(to, plan.of(MemoryKind::kWeights));
+    loader->load(static_cast<std::byte*>(scratch), progress);
+  }
   parts.memory->release(scratch);
   if (config.lock_weights) lock_weights();
   for (const MemoryKind kind : {MemoryKind::kKvCache, MemoryKind::kState, MemoryKind::kPinned}) place(kind);

@@ -33,7 +33,7 @@ struct Pipeline::Impl {
   void fill(const LoadProgress& progress);
   void map_weights();
   void lock_weights() const;
-  void place(MemoryKind kind);
+  std::byte* place(MemoryKind kind);
   void link_programs();
   // step.cc
   const StepProgram* program_for(const StepBatch& batch) const;
