@@ -18,11 +18,36 @@ namespace tenon::sdk::cpu {
 
 namespace detail {
 
-// Wide chunks while there are enough of them: of many rows eight a thread, of one row, which is sooner done, more.
-inline uint32_t pick_chunk_columns(uint64_t columns, uint32_t rows, uint32_t threads) {
-  const uint64_t enough = rows == 1 ? 64 : uint64_t{8} * threads;
+// Chunks of all matrices, or of one of gate and up, whose columns go in pairs.
+inline uint32_t count_chunks(const LinearArgs& a, uint32_t columns_a_chunk) {
+  uint32_t chunks = 0;
+  for (uint32_t i = 0; i < (a.silu != 0 ? 1 : a.n_mats); ++i) {
+    const uint32_t n = a.silu != 0 && a.n_mats == 1 ? a.mat_rows[i] / 2 : a.mat_rows[i];
+    chunks += (n + columns_a_chunk - 1) / columns_a_chunk;
+  }
+  return chunks;
+}
+
+// Few rows take as long as their weights need from memory, and a thread that begins elsewhere there loses the time of
+// some kilobytes. Threads take chunks in runs, four a thread if there are as many.
+inline uint32_t chunk_of_few_rows(const LinearArgs& a, uint64_t column_bytes, uint32_t threads) {
+  constexpr uint64_t kBeginning = 7 << 10;
+  constexpr uint32_t kMost = 512;
+  uint32_t best = kGroupRows;
+  uint64_t least = UINT64_MAX;
+  for (uint32_t columns = kGroupRows; columns <= kMost; columns += kGroupRows) {
+    const uint32_t chunks = count_chunks(a, columns), run = std::max(1U, chunks / (4 * threads));
+    const uint64_t runs_a_thread = ((chunks + run - 1) / run + threads - 1) / threads;
+    const uint64_t cost = runs_a_thread * (run * columns * column_bytes + kBeginning);
+    if (cost < least) least = cost, best = columns;
+  }
+  return best;
+}
+
+// Of many rows wide chunks, while there are eight a thread.
+inline uint32_t chunk_of_many_rows(uint64_t columns, uint32_t threads) {
   for (const uint32_t n : {64, 32}) {
-    if (columns >= enough * n) return n;
+    if (columns >= uint64_t{8} * threads * n) return n;
   }
   return 16;
 }
@@ -70,14 +95,13 @@ void record_linear(const LinearSite& site, Isa isa, uint32_t threads, const teno
   std::vector<tenon_operand> operands;
   LinearArgs a = linear_args(site, isa, call, rec, operands);
   const uint64_t columns = site.columns();
-  a.chunk_columns = pick_chunk_columns(a.silu != 0 ? columns / 2 : columns, a.rows, threads);
+  constexpr uint32_t kFewRows = 16;
+  const uint64_t out_columns = a.silu != 0 ? columns / 2 : columns;
+  a.chunk_columns = a.rows <= kFewRows ? chunk_of_few_rows(a, site.bytes() / out_columns, threads)
+                                       : chunk_of_many_rows(out_columns, threads);
   const size_t row = padded(a.k) * sizeof(float) * (a.silu != 0 ? 2 : 1);
   a.group_columns = std::clamp<uint32_t>(static_cast<uint32_t>(kUnpackedBytes / row) / 4 * 4, 4, a.chunk_columns);
-  uint32_t chunks = 0;
-  for (uint32_t i = 0; i < (a.silu != 0 ? 1 : a.n_mats); ++i) {
-    const uint32_t n = a.silu != 0 ? static_cast<uint32_t>(columns / 2) : a.mat_rows[i];
-    chunks += (n + a.chunk_columns - 1) / a.chunk_columns;
-  }
+  const uint32_t chunks = count_chunks(a, a.chunk_columns);
 
   const auto n = static_cast<double>(columns), k = static_cast<double>(a.k);
   const double out = a.silu != 0 ? n / 2 : n;

@@ -34,6 +34,10 @@ enum : uint32_t { kY, kX, kLive, kStores };  // operands
 inline constexpr uint32_t kBlockRows = 48;           // of x at a time: a multiple of every kernel's
 inline constexpr size_t kUnpackedBytes = 512 << 10;  // of a group of columns: fits a second-level cache
 
+inline uint32_t tile_rows(const LinearArgs& a) {
+  return std::min(kBlockRows, a.rows);
+}
+
 // Rows of x as a product takes them, in scratch of the op or, of a single row, of the thread.
 class PreparedRows {
  public:
@@ -84,7 +88,7 @@ class PreparedRows {
 // Where things are in a thread's scratch, in floats; tiles are at its beginning.
 struct ThreadLayout {
   explicit ThreadLayout(const LinearArgs& a)
-      : unpacked(size_t{kBlockRows} * 2 * a.chunk_columns),
+      : unpacked(size_t{tile_rows(a)} * 2 * a.chunk_columns),
         normed(unpacked + (a.activations == Activations::kF32 ? size_t{2} * a.group_columns * (padded(a.k) + 1) : 0)),
         row(normed + (a.activations != Activations::kF32 && a.norm != 0 ? a.k : 0)),
         end(row + (a.rows == 1 ? PreparedRows::bytes(a) / sizeof(float) : 0)) {}
@@ -142,7 +146,7 @@ class ChunkRunner {
   }
   const RowFormat& format(uint32_t s) const { return *kernels_.f32->find(span_[s].code); }
   uint32_t spans() const { return a_.silu != 0 ? 2 : 1; }
-  float* tile(uint32_t s) const { return tile_ + size_t{s} * kBlockRows * a_.chunk_columns; }
+  float* tile(uint32_t s) const { return tile_ + size_t{s} * tile_rows(a_) * a_.chunk_columns; }
 
   void one_row() {
     for (uint32_t s = 0; s < spans(); ++s) {
