@@ -34,10 +34,11 @@ constexpr NamedIsa kNamed[] = {{"auto", "", 0, ~uint64_t{0}},
 
 uint64_t allowed_isa(const std::string& name) {
   const auto* const named = std::find_if(std::begin(kNamed), std::end(kNamed), [&](auto& n) { return n.name == name; });
-  if ((machine_isa() & named->has) != named->has) {
+  const uint64_t machine = machine_isa();
+  if ((machine & named->has) != named->has) {
     throw sdk::Refused(std::string("this machine has no ") + named->called);
   }
-  return machine_isa() & named->allows;
+  return machine & named->allows;
 }
 
 std::string processor_name() {

@@ -163,21 +163,11 @@ inline Codes joined(Codes a, Codes b, int mask) {
   return {_mm256_or_si256(a.v, _mm256_and_si256(b.v, _mm256_set1_epi8(static_cast<char>(mask))))};
 }
 #if defined(__AVXVNNI__)
-template <int Offset>
-inline Ints begin_ints(int32_t negative) {
-  if constexpr (Offset == 0) {
-    return {_mm256_setzero_si256()};
-  } else {
-    return {_mm256_slli_epi32(_mm256_set1_epi32(negative), __builtin_ctz(Offset))};
-  }
-}
-template <int Offset>
-inline Ints dot(Ints sum, Codes c, int32_t x) {
-  return {_mm256_dpbusd_avx_epi32(sum.v, c.v, _mm256_set1_epi32(x))};
-}
+constexpr int kSignedOffset = 0;
 #else
 // Pairs of products of 8-bit codes do not fit 16 bits unless the codes are signed: those lose their offset in dot().
 constexpr int kSignedOffset = 128;
+#endif
 template <int Offset>
 inline Ints begin_ints(int32_t negative) {
   if constexpr (Offset == 0 || Offset == kSignedOffset) {
@@ -186,6 +176,12 @@ inline Ints begin_ints(int32_t negative) {
     return {_mm256_slli_epi32(_mm256_set1_epi32(negative), __builtin_ctz(Offset))};
   }
 }
+#if defined(__AVXVNNI__)
+template <int Offset>
+inline Ints dot(Ints sum, Codes c, int32_t x) {
+  return {_mm256_dpbusd_avx_epi32(sum.v, c.v, _mm256_set1_epi32(x))};
+}
+#else
 template <int Offset>
 inline Ints dot(Ints sum, Codes c, int32_t four) {
   __m256i w = c.v, x = _mm256_set1_epi32(four);
@@ -316,86 +312,77 @@ inline void six_bits(const uint8_t* p, Codes (&code)[8]) {
   }
 }
 
-// A unit of a group, for the rows from kSide * side on; block(b): its b-th 32 k.
-struct PackedQ4_0 {
+// A unit of a group, for the rows from kSide * side on.
+struct PackedUnit {
+  Floats halves(size_t at) const { return halves_at(bytes + at + 2 * kSide * side); }
+  const uint8_t* codes(size_t at) const { return bytes + at + 4 * kSide * side; }
+  const uint8_t* scales(size_t at) const { return bytes + at + kSide * side; }  // of 8 bits
+  const uint8_t* bytes;
+  uint32_t side;
+};
+
+// block(b): the b-th 32 k of a unit.
+struct PackedQ4_0 : PackedUnit {
   static constexpr uint32_t kCode = kPackedQ4_0, kUnitBytes = 288, kBlocks = 1, kParts = 1;
   static constexpr int kOffset = 8;
   static constexpr bool kMinima = false;
-  PackedQ4_0(const uint8_t* unit, uint32_t side) : unit_(unit), side_(side) {}
   PackedBlock<1> block(uint32_t) const {
     PackedBlock<1> out;
-    out.scale = halves_at(unit_ + 2 * kSide * side_);
-    four_bits(unit_ + 32 + 4 * kSide * side_, out.code);
+    out.scale = halves(0);
+    four_bits(codes(32), out.code);
     return out;
   }
-  const uint8_t* unit_;
-  uint32_t side_;
 };
-struct PackedQ4_1 {
+struct PackedQ4_1 : PackedUnit {
   static constexpr uint32_t kCode = kPackedQ4_1, kUnitBytes = 320, kBlocks = 1, kParts = 1;
   static constexpr int kOffset = 0;
   static constexpr bool kMinima = true;
-  PackedQ4_1(const uint8_t* unit, uint32_t side) : unit_(unit), side_(side) {}
   PackedBlock<1> block(uint32_t) const {
     PackedBlock<1> out;
-    out.scale = halves_at(unit_ + 2 * kSide * side_), out.minimum = halves_at(unit_ + 32 + 2 * kSide * side_);
-    four_bits(unit_ + 64 + 4 * kSide * side_, out.code);
+    out.scale = halves(0), out.minimum = halves(32);
+    four_bits(codes(64), out.code);
     return out;
   }
-  const uint8_t* unit_;
-  uint32_t side_;
 };
-struct PackedQ8_0 {
+struct PackedQ8_0 : PackedUnit {
   static constexpr uint32_t kCode = kPackedQ8_0, kUnitBytes = 544, kBlocks = 1, kParts = 1;
   static constexpr int kOffset = 128;
   static constexpr bool kMinima = false;
-  PackedQ8_0(const uint8_t* unit, uint32_t side) : unit_(unit), side_(side) {}
   PackedBlock<1> block(uint32_t) const {
     PackedBlock<1> out;
-    out.scale = halves_at(unit_ + 2 * kSide * side_);
+    out.scale = halves(0);
 #pragma GCC unroll 8
-    for (uint32_t s = 0; s < 8; ++s) out.code[s] = codes_at(unit_ + 32 + 64 * s + 4 * kSide * side_);
+    for (uint32_t s = 0; s < 8; ++s) out.code[s] = codes_at(codes(32 + 64 * s));
     return out;
   }
-  const uint8_t* unit_;
-  uint32_t side_;
 };
-struct PackedQ4_K {
+struct PackedQ4_K : PackedUnit {
   static constexpr uint32_t kCode = kPackedQ4_K, kUnitBytes = 2368, kBlocks = 8, kParts = 1;
   static constexpr int kOffset = 0;
   static constexpr bool kMinima = true;
-  PackedQ4_K(const uint8_t* unit, uint32_t side)
-      : unit_(unit),
-        side_(side),
-        d_(halves_at(unit + 2 * kSide * side)),
-        m_(negative(halves_at(unit + 32 + 2 * kSide * side))) {}
+  explicit PackedQ4_K(const PackedUnit& unit) : PackedUnit(unit), d_(halves(0)), m_(negative(halves(32))) {}
   PackedBlock<1> block(uint32_t b) const {
     PackedBlock<1> out;
-    const uint8_t* part = unit_ + 64 + b * size_t{288};
-    out.scale = mul(d_, bytes_at(part + kSide * side_)), out.minimum = mul(m_, bytes_at(part + 16 + kSide * side_));
-    four_bits(part + 32 + 4 * kSide * side_, out.code);
+    const size_t part = 64 + b * size_t{288};
+    out.scale = mul(d_, bytes_at(scales(part))), out.minimum = mul(m_, bytes_at(scales(part + 16)));
+    four_bits(codes(part + 32), out.code);
     return out;
   }
-  const uint8_t* unit_;
-  uint32_t side_;
   Floats d_, m_;
 };
-struct PackedQ6_K {
+struct PackedQ6_K : PackedUnit {
   static constexpr uint32_t kCode = kPackedQ6_K, kUnitBytes = 3360, kBlocks = 8, kParts = 2;
   static constexpr int kOffset = 32;
   static constexpr bool kMinima = false;
-  PackedQ6_K(const uint8_t* unit, uint32_t side) : unit_(unit), side_(side), d_(halves_at(unit + 2 * kSide * side)) {}
+  explicit PackedQ6_K(const PackedUnit& unit) : PackedUnit(unit), d_(halves(0)) {}
   PackedBlock<2> block(uint32_t b) const {
     PackedBlock<2> out;
-    const uint8_t* part = unit_ + 32 + b * size_t{416};
+    const size_t part = 32 + b * size_t{416};
     out.scale = d_;
-    out.part_scale[0] = signed_bytes_at(part + kSide * side_),
-    out.part_scale[1] = signed_bytes_at(part + 16 + kSide * side_);
-    six_bits(part + 32 + 4 * kSide * side_, out.code);
+    out.part_scale[0] = signed_bytes_at(scales(part)), out.part_scale[1] = signed_bytes_at(scales(part + 16));
+    six_bits(codes(part + 32), out.code);
     return out;
   }
-  const uint8_t* unit_;
-  uint32_t side_;
   Floats d_;
 };
 
@@ -415,7 +402,7 @@ inline void packed_tile(const PackedProduct& t, const uint8_t* group, uint32_t s
   for (uint32_t r = 0; r < R; ++r) sum[r] = no_floats();
   uint32_t b = 0;
   for (const uint8_t* unit = group; b < blocks; unit += F::kUnitBytes) {
-    const F weights(unit, side);
+    const F weights{PackedUnit{unit, side}};
     for (uint32_t i = 0; i < F::kBlocks; ++i, ++b) {
       const PackedBlock<F::kParts> w = weights.block(i);
 #pragma GCC unroll 8
