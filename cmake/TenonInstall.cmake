@@ -16,4 +16,16 @@ tenon_install_package(TenonSDK tenon_sdk ${PROJECT_SOURCE_DIR}/sdk/cmake/TenonPl
   ${PROJECT_SOURCE_DIR}/sdk/cmake/plugin.map)
 tenon_install_package(Tenon tenon_core)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/include/ ${PROJECT_SOURCE_DIR}/core/include/
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh" PATTERN "*.rs")
+
+# What a plugin's author reads and starts from: `tenon plugin new` copies the templates.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/template DESTINATION ${CMAKE_INSTALL_DATADIR}/tenon USE_SOURCE_PERMISSIONS)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DATADIR}/tenon USE_SOURCE_PERMISSIONS)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# One whole plugin of each kind.
+foreach(plugin attention/reference draft/ngram kv_cache/static op/rms_norm quantization/int8wo sampler/min_p scheduler/lockstep)
+  if(EXISTS ${PROJECT_SOURCE_DIR}/plugins/${plugin})
+    get_filename_component(kind ${plugin} DIRECTORY)
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/plugins/${plugin} DESTINATION ${CMAKE_INSTALL_DATADIR}/tenon/examples/plugins/${kind})
+  endif()
+endforeach()

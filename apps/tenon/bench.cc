@@ -146,6 +146,7 @@ std::string Bench::run(Engine& engine, const std::vector<std::vector<int32_t>>& 
   }
   std::vector<int32_t> tokens;
   for (const Result& result : engine.generate(requests, &stats)) {
+    if (result.error) std::rethrow_exception(result.error);
     if (result.finish == FinishReason::kCancelled) throw Interrupted();
     if (result.tokens.size() != new_tokens) {
       throw Error(ErrorCode::kRequest, "a sequence ended after " + std::to_string(result.tokens.size()) + " of " +

@@ -54,6 +54,7 @@ void OpBench::decode(Engine& engine, const std::vector<std::vector<int32_t>>& pr
     };
   }
   for (const Result& result : engine.generate(requests)) {
+    if (result.error) std::rethrow_exception(result.error);
     if (result.finish == FinishReason::kCancelled) throw Interrupted();
   }
 }

@@ -12,7 +12,7 @@ namespace tenon::app {
 namespace {
 
 struct Args {
-  std::string component, model, program, file;
+  std::string component, model, program, file, schema_hash;
   PipelineArgs pipeline;
   uint32_t rows = 0, context = 0;
   bool json = false;
@@ -89,6 +89,7 @@ void show_model(const std::string& path) {
 
 int run(const Args& args) {
   if (!args.file.empty()) return inspect_file(args.file, args.json);
+  if (!args.schema_hash.empty()) return print_schema_hash(args.schema_hash);
   if (!args.model.empty()) {
     show_model(args.model);
   } else if (!args.program.empty()) {
@@ -121,6 +122,12 @@ Run add_inspect(CLI::App& app) {
                       ->excludes(component)
                       ->excludes(model);
   command->add_option("--file", args->file, "A plugin library, opened in a process of its own")
+      ->excludes(component)
+      ->excludes(model)
+      ->excludes(program);
+  command
+      ->add_option("--schema-hash", args->schema_hash,
+                   "The hash of a plugin library's parameters, which its note may state")
       ->excludes(component)
       ->excludes(model)
       ->excludes(program);

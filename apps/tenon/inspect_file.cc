@@ -35,7 +35,22 @@ void print(const boost::json::object& o) {
   }
 }
 
+int say_why(const std::string& library, const ChildOutcome& outcome) {
+  // An exception's text names the library itself.
+  const bool threw = outcome.end == ChildOutcome::End::kThrew;
+  std::fprintf(stderr, "error: %s%s\n", threw ? "" : (library + ": when it is opened, it ").c_str(),
+               outcome.text.c_str());
+  return kPlugin;
+}
+
 }  // namespace
+
+int print_schema_hash(const std::string& library) {
+  const ChildOutcome outcome = run_in_child([&] { return library_schema_hash(library); }, kLimit);
+  if (outcome.end != ChildOutcome::End::kReturned) return say_why(library, outcome);
+  std::printf("%s\n", outcome.text.c_str());
+  return std::fflush(stdout) == 0 ? kOk : kIo;
+}
 
 int inspect_file(const std::string& library, bool json) {
   Registry registry;
@@ -61,20 +76,15 @@ int inspect_file(const std::string& library, bool json) {
     std::printf("%s\n", boost::json::serialize(all).c_str());
   } else {
     std::printf("%s.%s for %s (%s)\n%s\nschema %s, layout %s\n", info.kind.c_str(), info.name.c_str(),
-                info.device.c_str(), info.targets.c_str(), info.library.c_str(), info.schema_hash.c_str(),
-                info.layout_hash.c_str());
+                info.device.c_str(), info.targets.c_str(), info.library.c_str(),
+                info.schema_hash.empty() ? "not stated" : info.schema_hash.c_str(), info.layout_hash.c_str());
     if (opened) {
       const boost::json::value inside = boost::json::parse(outcome.text);
       print(inside.as_object());
     }
   }
   if (std::fflush(stdout) != 0) return kIo;
-  if (opened) return kOk;
-  // An exception's text names the library itself.
-  const bool threw = outcome.end == ChildOutcome::End::kThrew;
-  const std::string where = threw ? "" : info.library.string() + ": when it is opened, it ";
-  std::fprintf(stderr, "error: %s%s\n", where.c_str(), outcome.text.c_str());
-  return kPlugin;
+  return opened ? kOk : say_why(info.library.string(), outcome);
 }
 
 }  // namespace tenon::app

@@ -54,12 +54,12 @@ class TopNSigma : public sdk::Sampler<TopNSigma> {
 
   Record encode(const sdk::Params& request) const { return {static_cast<float>(request.real("n"))}; }
 
-  void record_apply(tenon_candidates& c, tenon_tid params, tenon_tid, sdk::Recorder& r) {
+  void record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) {
     const uint32_t rows = r.bounds().out_rows;
     const tenon_tid out = r.temp(sdk::tensor(TENON_F32, {rows, c.vocab}));
     const tenon_operand operands[] = {{out, TENON_WRITE},
                                       {c.logits, TENON_READ},
-                                      {params, TENON_READ},
+                                      {s.params, TENON_READ},
                                       {r.step(TENON_STEP_LIVE), TENON_READ},
                                       {r.step(TENON_STEP_OUT_ROW), TENON_READ},
                                       {r.step(TENON_STEP_SLOT), TENON_READ}};

@@ -3,6 +3,9 @@
 # makes <plugins>/attention/flash.cpu.so. Sources named under an instruction set are compiled for it; the plugin chooses at run
 # time by tenon_device.isa, so they must define nothing that another source could pick up instead of its own (no inline
 # functions outside an anonymous namespace).
+# tenon_add_kernels(target kernels.cc SCALAR [AVX2] [AVX_VNNI] [AVX512] [AVX512_VNNI] [AVX512_BF16])
+# compiles one source once for each instruction set, with TENON_ISA as its name in small letters (scalar, avx2, avx_vnni, ...):
+# a namespace for what the source defines.
 # DEVICE cuda: a project that has enabled CUDA and found CUDAToolkit; without it the plugin is left out. The library links the
 # shared CUDA runtime, and the SDK's tenon/cuda/ headers are at hand.
 
@@ -29,6 +32,20 @@ function(tenon_isa_sources)
   set_source_files_properties(${arg_AVX512_BF16} PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512bf16")
 endfunction()
 
+function(tenon_add_kernels target source)
+  get_filename_component(name ${source} NAME_WE)
+  get_filename_component(path ${source} ABSOLUTE)
+  get_filename_component(folder ${path} DIRECTORY)
+  foreach(isa IN LISTS ARGN)
+    string(TOLOWER ${isa} namespace)
+    set(generated ${CMAKE_CURRENT_BINARY_DIR}/${target}/${name}.${namespace}.cc)
+    file(CONFIGURE OUTPUT ${generated} CONTENT "#define TENON_ISA ${namespace}\n#include \"${path}\"\n" @ONLY)
+    tenon_isa_sources(${isa} ${generated})
+    target_sources(${target} PRIVATE ${generated})
+  endforeach()
+  target_include_directories(${target} PRIVATE ${folder})
+endfunction()
+
 function(tenon_add_plugin)
   cmake_parse_arguments(arg "NO_INSTALL" "KIND;NAME;DEVICE;TARGET;OUTPUT" "SOURCES;AVX2;AVX_VNNI;AVX512;AVX512_VNNI;AVX512_BF16;LIBRARIES"
     ${ARGN})
@@ -48,7 +65,7 @@ function(tenon_add_plugin)
 
   add_library(${arg_TARGET} MODULE ${arg_SOURCES} ${arg_AVX2} ${arg_AVX_VNNI} ${arg_AVX512} ${arg_AVX512_VNNI} ${arg_AVX512_BF16})
   set_target_properties(${arg_TARGET} PROPERTIES PREFIX "" OUTPUT_NAME ${arg_NAME}.${arg_DEVICE} SUFFIX .so
-    LIBRARY_OUTPUT_DIRECTORY ${arg_OUTPUT} CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    LIBRARY_OUTPUT_DIRECTORY ${arg_OUTPUT} C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN" LINK_DEPENDS ${TENON_PLUGIN_SCRIPT})
   # Contraction off: the same bits from every compiler; kernels ask for fused multiply-adds themselves.
   target_compile_options(${arg_TARGET} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>

@@ -23,8 +23,8 @@ struct GoodSampler : sdk::Sampler<T> {
   GoodSampler(const sdk::Params& params, const sdk::Env&) : k_(params.integer("k")) {}
 
   Record encode(const sdk::Params& params) const { return {params.integer("k")}; }
-  void record_select(const tenon_candidates& c, tenon_tid, tenon_tid next, sdk::Recorder& rec) {
-    const tenon_operand operands[] = {{c.logits, TENON_READ}, {next, TENON_WRITE}};
+  void record_select(const tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& rec) {
+    const tenon_operand operands[] = {{c.logits, TENON_READ}, {s.next, TENON_WRITE}};
     rec.emit<&select>({.name = "select", .operands = operands, .chunks = {rec.bounds().out_rows}}, Args{c.vocab});
   }
 

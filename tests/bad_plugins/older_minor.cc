@@ -1,4 +1,4 @@
-// From the past: its table ends before record_verify, and what lies behind it is no part of it.
+// From the past: its table ends before record_accept, and what lies behind it is no part of it.
 #include "altered.h"
 
 namespace {
@@ -6,10 +6,9 @@ namespace {
 const void* shorter(void*, const char* id) noexcept {
   static const tenon_sampler kTable = [] {
     tenon_sampler t = *tenon::bad::Good::table();
-    t.h.size = offsetof(tenon_sampler, record_verify);
-    t.record_accept = [](void*, tenon_tid, const tenon_recorder*, tenon_reason*) -> tenon_status {
-      return TENON_ERROR;
-    };
+    t.h.size = offsetof(tenon_sampler, record_accept);
+    t.record_accept = [](void*, const tenon_sampling*, const tenon_candidates*, const tenon_recorder*,
+                         tenon_reason*) -> tenon_status { return TENON_ERROR; };
     return t;
   }();
   return std::string_view(id) == "sampler/1" ? &kTable : nullptr;

@@ -5,7 +5,7 @@
 
 namespace tenon::bad {
 
-struct ProposesMinusOne : sdk::HostDraft<ProposesMinusOne> {
+struct ProposesMinusOne : sdk::Draft<ProposesMinusOne> {
   static constexpr const char* kName = "minus_one";
   static constexpr const char* kDoc = "The last token, and then -1.";
   static constexpr auto kParams = sdk::params();

@@ -20,7 +20,7 @@ struct RaisesBanned : sdk::Sampler<RaisesBanned> {
   RaisesBanned(const sdk::Params&, const sdk::Env&) {}
 
   Record encode(const sdk::Params&) const { return {}; }
-  void record_apply(tenon_candidates& c, tenon_tid, tenon_tid, sdk::Recorder& rec) {
+  void record_apply(tenon_candidates& c, const tenon_sampling&, sdk::Recorder& rec) {
     const uint32_t rows = rec.bounds().out_rows;
     const tenon_tid out = rec.temp(sdk::tensor(TENON_F32, {rows, c.vocab}));
     const tenon_operand operands[] = {

@@ -17,9 +17,9 @@ struct TakesLeast : sdk::Sampler<TakesLeast> {
   TakesLeast(const sdk::Params&, const sdk::Env&) {}
 
   Record encode(const sdk::Params& params) const { return {params.integer("k")}; }
-  void record_select(const tenon_candidates& c, tenon_tid, tenon_tid next, sdk::Recorder& rec) {
+  void record_select(const tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& rec) {
     const tenon_operand operands[] = {
-        {c.logits, TENON_READ}, {next, TENON_WRITE}, {rec.step(TENON_STEP_LIVE), TENON_READ}};
+        {c.logits, TENON_READ}, {s.next, TENON_WRITE}, {rec.step(TENON_STEP_LIVE), TENON_READ}};
     rec.emit<&select>({.name = "select", .operands = operands, .chunks = {rec.bounds().out_rows}}, Args{c.vocab});
   }
 

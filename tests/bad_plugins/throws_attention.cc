@@ -11,12 +11,11 @@ struct ThrowsAttention : sdk::Attention<ThrowsAttention> {
 
   ThrowsAttention(const sdk::Params&, const sdk::Env&) {}
 
-  tenon_claim claim(const tenon_attn&, const tenon_kv_format&, const tenon_bounds&) {
+  tenon_claim claim(const tenon_attn&, const tenon_kv_view&, const tenon_bounds&) {
     throw sdk::Refused("claim threw");
   }
   tenon_kv_format preferred_format() { throw std::bad_alloc(); }
-  tenon_tid record_plan(const tenon_attn&, const tenon_kv_view&, sdk::Recorder&) { throw "text"; }
-  void record(const tenon_attn&, const tenon_attn_call&, sdk::Recorder&) { throw sdk::Failed("record threw"); }
+  void record(const tenon_attn&, const tenon_attn_call&, sdk::Recorder&) { throw "text"; }
 };
 
 }  // namespace tenon::bad

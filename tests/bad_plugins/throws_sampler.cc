@@ -16,10 +16,10 @@ struct ThrowsSampler : sdk::Sampler<ThrowsSampler> {
 
   uint64_t state_bytes(uint32_t) const { throw 1; }
   Record encode(const sdk::Params&) const { throw sdk::Failed("encode threw"); }
-  void record_select(const tenon_candidates&, tenon_tid, tenon_tid, sdk::Recorder&) {
+  void record_select(const tenon_candidates&, const tenon_sampling&, sdk::Recorder&) {
     throw sdk::NoSpace("record_select threw");
   }
-  void record_accept(tenon_tid, sdk::Recorder&) { throw 1; }
+  void record_accept(const tenon_candidates&, const tenon_sampling&, sdk::Recorder&) { throw 1; }
 };
 
 }  // namespace tenon::bad

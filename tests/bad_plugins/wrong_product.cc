@@ -38,7 +38,7 @@ struct WrongProduct : sdk::Quantization<WrongProduct> {
   tenon_footprint footprint(Site& site) const { return cpu::footprint_of(site, 0); }
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void*) const {
     cpu::each_loaded_row(site, src, store, [&](uint8_t* to, const uint8_t* from) {
-      cpu::unpack_row(src.format, from, site.k, reinterpret_cast<float*>(to));
+      sdk::unpack_row(src.format, from, site.k, reinterpret_cast<float*>(to));
     });
   }
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& r) const {

@@ -22,12 +22,12 @@ struct Heads {
 void attend(benchmark::State& state, Heads heads, uint32_t context, uint32_t rows, tenon_format codec) {
   const Component attention("attention", "flash");
   OpRunner host(OpRunner::bounds({.rows = rows, .kv_len = context}));
-  const tenon_kv_format format = sdk::cpu::plain_kv_format(codec);
+  const tenon_kv_format format = sdk::plain_kv_format(codec);
   const tenon_tensor plane = sdk::tensor(codec, {1, heads.kv, context, heads.dim});
   auto view = sdk::abi_struct<tenon_kv_view>();
   view.format = &format, view.heads = heads.kv, view.k_dim = view.v_dim = heads.dim;
-  view.page_tokens = std::bit_ceil(context), view.pos_rule = TENON_POS_LINEAR, view.columns = 1;
-  view.sink_page = TENON_NO_PAGE;
+  view.page_cells = std::bit_ceil(context), view.pos_rule = TENON_POS_LINEAR, view.columns = 1;
+  view.place = host.recorder()->step(host.recorder()->ctx, TENON_STEP_PLACE);
   view.k = host.strided_input(plane, nullptr), view.v = host.strided_input(plane, nullptr);
   for (const auto stride : {&view.k_stride, &view.v_stride}) {
     (*stride)[0] = plane.stride[0], (*stride)[1] = plane.stride[2], (*stride)[2] = plane.stride[1];
@@ -35,12 +35,16 @@ void attend(benchmark::State& state, Heads heads, uint32_t context, uint32_t row
   view.pages = host.input(TENON_I32, {1, 1}, nullptr);
   auto layer = sdk::abi_struct<tenon_attn>();
   layer.q_heads = heads.q, layer.kv_heads = heads.kv, layer.k_dim = layer.v_dim = heads.dim;
-  layer.scale = 1 / std::sqrt(static_cast<float>(heads.dim)), layer.q_format = TENON_F32;
+  layer.scale = 1 / std::sqrt(static_cast<float>(heads.dim));
   auto call = sdk::abi_struct<tenon_attn_call>();
   call.kv = &view;
   call.q = host.input(TENON_F32, {rows, int64_t{heads.q} * heads.dim}, nullptr);
   call.out = host.output(TENON_F32, {rows, int64_t{heads.q} * heads.dim});
-  for (uint32_t i = 0; i < rows; ++i) host.step_i32(TENON_STEP_POS)[i] = static_cast<int32_t>(context - rows + i);
+  host.step_i32(TENON_STEP_KV_LEN)[0] = static_cast<int32_t>(context - rows);
+  for (uint32_t i = 0; i < rows; ++i) {
+    host.step_i32(TENON_STEP_POS)[i] = host.step_i32(TENON_STEP_PLACE)[i] = static_cast<int32_t>(context - rows + i);
+    host.step_i32(TENON_STEP_PARENT)[i] = static_cast<int32_t>(i) - 1;
+  }
   const auto& table = attention.table<tenon_attention>();
   if (table.record(attention.self(), &layer, &call, host.recorder(), nullptr) != TENON_OK) {
     state.SkipWithError("not recorded");

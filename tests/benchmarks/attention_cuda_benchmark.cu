@@ -1,5 +1,7 @@
 // Attention on a GPU: a decode step's time by context in a captured graph of layers that each have a cache of their own
 // and append to it, and prefill by length. Prints every figure that tuning needs; runs in well under a minute.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <bit>
@@ -60,24 +62,25 @@ class Step {
     auto chain = sdk::abi_struct<tenon_chain>();
     chain.n = 2, chain.op = pointers;
     auto a = sdk::abi_struct<tenon_attn>();
-    a.q_heads = s.q_heads, a.kv_heads = s.kv_heads, a.k_dim = a.v_dim = kDim, a.q_format = TENON_F32;
+    a.q_heads = s.q_heads, a.kv_heads = s.kv_heads, a.k_dim = a.v_dim = kDim;
     a.scale = 0.08838835f, a.pro = &chain;
     const auto& table = attention.table<tenon_attention>();
     char text[256] = "";
     tenon_reason why{text, sizeof(text)};
     auto claim = sdk::abi_struct<tenon_claim>();
-    const tenon_kv_format format = sdk::cpu::plain_kv_format(s.codec);
+    const tenon_kv_format format = sdk::plain_kv_format(s.codec);
     const tenon_bounds b = bounds(s);
     const auto check = [&](tenon_status status) {
       if (status != TENON_OK) throw std::runtime_error(text);
     };
-    check(table.claim(attention.self(), &a, &format, &b, &claim, &why));
+    auto prototype = sdk::abi_struct<tenon_kv_view>();
+    prototype.format = &format, prototype.heads = s.kv_heads, prototype.k_dim = prototype.v_dim = kDim;
+    prototype.page_cells = std::bit_ceil(tokens), prototype.columns = 1, prototype.pos_rule = TENON_POS_LINEAR;
+    check(table.claim(attention.self(), &a, &prototype, &b, &claim, &why));
     if (claim.pro != 2) throw std::runtime_error("attention claims something else than rope and append");
     for (uint32_t i = 0; i < s.layers; ++i) {
-      auto view = sdk::abi_struct<tenon_kv_view>();
-      view.format = &format, view.heads = s.kv_heads, view.k_dim = view.v_dim = kDim;
-      view.page_tokens = std::bit_ceil(tokens), view.columns = 1, view.pages = pages;
-      view.pos_rule = TENON_POS_LINEAR, view.sink_page = TENON_NO_PAGE;
+      tenon_kv_view view = prototype;
+      view.pages = pages, view.place = host_.recorder()->step(host_.recorder()->ctx, TENON_STEP_PLACE);
       const tenon_tensor plane = sdk::tensor(s.codec, {1, s.kv_heads, tokens, kDim});
       view.k = host_.input(plane, nullptr), view.v = host_.input(plane, nullptr);
       for (const tenon_tid t : {view.k, view.v}) {

@@ -187,7 +187,7 @@ class Chain {
     MatvecArgs a{};
     a.map = {s.n, s.silu ? 1U : 0U}, a.k = s.k, a.rows = b_.options.rows;
     a.blocks = b_.units * b_.options.grid / 100, a.stages = b_.options.stages, a.silu = s.silu ? 1 : 0, a.eps = 1e-5F;
-    a.large = s.norm ? 0 : 1, a.most_block_bytes = kLargeBlockBytes;
+    a.most_block_bytes = kLargeBlockBytes;
     a.x_stride = a.y_stride = a.addend_stride = kMostColumns;
     MatvecPointers p{};
     p.weights = weights_[i], p.scales = scales_[i], p.live = live_, p.prepared = prepared_;
@@ -195,7 +195,11 @@ class Chain {
     p.norm = s.norm ? norm_ : nullptr, p.addend = s.add ? x_[(i + 2) % 3] : nullptr;
     auto raw = tenon::sdk::abi_struct<tenon_launch>();
     raw.queue = b_.stream, raw.flags = b_.options.plain ? 0 : TENON_LAUNCH_OVERLAP;
-    Matvec<F, kTiles>::launch(a, p, Launch(&raw));
+    const Launch launch(&raw);
+    using Product = Matvec<F, kTiles>;
+    a.prepared = Product::direct_classes(a) == 0 ? 1 : 0;
+    if (a.prepared != 0) Product::prepare(a, p, launch);
+    Product::multiply(a, p, !s.norm, launch);
   }
   void print(const char* name, const Time& t, double bytes, size_t ops) const {
     std::printf("  %s: %8.1f us (least %8.1f)  %6.2f us an op  %6.0f GB/s  %5.1f %% of the stream, %5.1f %% of 4650\n",

@@ -24,7 +24,7 @@ struct Shape {
 // One site of one matrix, loaded and recorded.
 class Layer {
  public:
-  Layer(const std::string& scheme, std::initializer_list<Setting> settings, tenon_format source, const Shape& shape)
+  Layer(const std::string& scheme, const std::vector<Setting>& settings, tenon_format source, const Shape& shape)
       : component_("quantization", scheme, settings),
         table_(component_.table<tenon_quantization>()),
         host_(OpRunner::bounds({.rows = shape.rows})) {
@@ -73,7 +73,7 @@ class Layer {
   uint64_t bytes_ = 0;
 };
 
-void measure(benchmark::State& state, const std::string& scheme, std::initializer_list<Setting> settings,
+void measure(benchmark::State& state, const std::string& scheme, const std::vector<Setting>& settings,
              tenon_format source, const Shape& shape) {
   Layer layer(scheme, settings, source, shape);
   for (auto _ : state) layer.run();
@@ -90,7 +90,7 @@ void measure(benchmark::State& state, const std::string& scheme, std::initialize
   }
 }
 
-void add(const std::string& label, const std::string& scheme, std::initializer_list<Setting> settings,
+void add(const std::string& label, const std::string& scheme, const std::vector<Setting>& settings,
          tenon_format source) {
   for (const Shape& shape :
        {Shape{1, 1536, 512}, Shape{1, 16384, 4096}, Shape{128, 1536, 512}, Shape{128, 512, 4096}}) {

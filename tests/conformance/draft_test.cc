@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 
 #include "support/component.h"
@@ -18,9 +19,10 @@ using Text = std::vector<int32_t>;
 
 Text propose(const Component& draft, const Text& text, uint32_t cap, uint32_t slot = 0) {
   const auto& table = draft.table<tenon_draft>();
-  Text out(cap + 4, -9);
+  Text out(cap + 4, -9), parent(cap, 0);
+  std::iota(parent.begin(), parent.end(), -1);
   uint32_t count = 99;
-  EXPECT_EQ(table.propose(draft.self(), slot, text.data(), static_cast<uint32_t>(text.size()), out.data(), cap, &count,
+  EXPECT_EQ(table.propose(draft.self(), slot, text.data(), static_cast<uint32_t>(text.size()), out.data(), parent.data(), cap, &count,
                           nullptr),
             TENON_OK);
   EXPECT_LE(count, cap);
@@ -45,7 +47,7 @@ Text model(const Text& text, int64_t k, int64_t min, int64_t max) {
 TEST(Ngram, ProposesWhatFollowedBefore) {
   const Component draft("draft", "ngram", {{"k", 4}});
   EXPECT_EQ(draft.table<tenon_draft>().max_tokens(draft.self()), 4U);
-  EXPECT_EQ(draft.table<tenon_draft>().flags, uint32_t{TENON_DRAFT_HOST});
+  EXPECT_EQ(draft.table<tenon_draft>().flags, 0U);
   EXPECT_THAT(propose(draft, {1, 2, 3, 4, 5, 6, 7, 1, 2, 3}, 4), ElementsAre(4, 5, 6, 7));
   EXPECT_THAT(propose(draft, {1, 2, 3, 4, 5, 6, 7, 1, 2, 3}, 2), ElementsAre(4, 5));
   EXPECT_THAT(propose(draft, {1, 2, 3, 9, 3, 8, 1, 2, 3}, 1), ElementsAre(9)) << "a longer match wins";

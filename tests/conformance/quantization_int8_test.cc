@@ -4,7 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "quantization_host.h"
+#include "quantization_schemes.h"
 
 namespace tenon::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <functional>
 #include <stdexcept>
 
-#include "quantization_host.h"
+#include "quantization_schemes.h"
 #include "support/weight_rows.h"
 #include "tenon/sdk/error.h"
 
@@ -159,7 +159,7 @@ TEST_P(Quantization, StaysExactWithExtremeWeights) {
 
 // Reason of a refusal; "" if it is none.
 std::string refusal(const Scheme& scheme, const SiteCase& c, const std::function<void(tenon_linear&)>& change) {
-  const std::unique_ptr<Component> component = scheme.open();
+  const std::unique_ptr<conformance::Component> component = scheme.open();
   LinearDescription description(c);
   change(description.linear);
   const tenon_bounds bounds = OpRunner::bounds({.rows = 1});
@@ -236,7 +236,7 @@ TEST(Int4wo, AWeightIsOffByHalfAStepAndWhatBf16Rounds) {
 // Llama-2-7B's linear layers and head: 6,607,077,376 weights in 1,391,872 rows.
 TEST(Sizes, OfLlama2InEveryScheme) {
   const auto bytes_of = [](const Scheme& scheme) {
-    const std::unique_ptr<Component> component = scheme.open();
+    const std::unique_ptr<conformance::Component> component = scheme.open();
     const auto& table = component->table<tenon_quantization>();
     uint64_t sum = 0;
     const auto add = [&](std::vector<int64_t> rows, int64_t k, uint64_t times) {
@@ -273,7 +273,7 @@ TEST(Loading, RefusesWeightsThatCannotBeHeld) {
 }
 
 TEST(Loading, RefusesRowsThatTheSiteDoesNotHave) {
-  const std::unique_ptr<Component> component = scheme_named("int8wo").open();
+  const std::unique_ptr<conformance::Component> component = scheme_named("int8wo").open();
   const auto& table = component->table<tenon_quantization>();
   const LinearDescription d({.rows = {4}, .k = 16});
   void* site = nullptr;

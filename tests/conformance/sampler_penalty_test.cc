@@ -5,7 +5,7 @@
 #include <limits>
 #include <random>
 
-#include "sampler_host.h"
+#include "samplers.h"
 
 namespace tenon::test {
 namespace {
@@ -92,9 +92,10 @@ void run_step(const Penalty& p, const Component& component, uint32_t vocab, cons
       std::count_if(step.rows.begin(), step.rows.end(), [](const StepRow& r) { return !r.logits.empty(); }));
   runner.set_live(static_cast<uint32_t>(step.rows.size()), static_cast<uint32_t>(step.seq_slot.size()), wanted);
 
-  const tenon_candidates out = host.apply(link, form == TENON_DENSE ? host.dense() : host.sparse(vocab));
+  const tenon_candidates given = form == TENON_DENSE ? host.dense() : host.sparse(vocab);
+  const tenon_candidates out = host.apply(link, given);
   EXPECT_EQ(out.flags & TENON_SORTED, 0U);
-  host.accept(link);
+  host.accept(link, given);
   host.run(vocab + wanted);
   const std::vector<Candidates> got = host.candidates(out);
   size_t at = 0;

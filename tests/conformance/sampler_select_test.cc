@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "sampler_host.h"
+#include "samplers.h"
 #include "tenon/sdk/cpu/philox.h"
 
 namespace tenon::test {

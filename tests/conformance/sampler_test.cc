@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "sampler_host.h"
+#include "samplers.h"
 
 namespace tenon::test {
 namespace {

@@ -68,7 +68,9 @@ class CudaOps : public testing::Test {
   static void check(const OpReport& report, Engine& engine, uint32_t sequences = 1) {
     ASSERT_EQ(report.problem, "");
     EXPECT_EQ(report.steps, 20u);
-    const Program& program = *engine.pipeline().programs().front();
+    const std::vector<const Program*> programs = engine.pipeline().programs();
+    const Program& program = **std::ranges::find_if(
+        programs, [&](const Program* p) { return p->bounds().rows >= sequences; });
     std::set<std::string> measured, recorded;
     double us = report.between_us, bytes = 0;
     for (const profiler::OpGroup& group : report.groups) {

@@ -97,11 +97,16 @@ struct Linked {
   // Rewrites c, or chooses TENON_STEP_NEXT.
   void record(tenon_candidates& c, const tenon_recorder* r) const {
     const tenon_sampler& t = sampler.table();
-    const tenon_status status =
-        t.is_selector != 0
-            ? t.record_select(sampler.self(), &c, params, r->step(r->ctx, TENON_STEP_NEXT), nullptr, r, nullptr)
-            : t.record_apply(sampler.self(), &c, params, state, nullptr, r, nullptr);
+    const tenon_sampling s = sampling(t.is_selector != 0 ? r->step(r->ctx, TENON_STEP_NEXT) : 0);
+    const tenon_status status = t.is_selector != 0 ? t.record_select(sampler.self(), &s, &c, r, nullptr)
+                                                   : t.record_apply(sampler.self(), &s, &c, r, nullptr);
     if (status != TENON_OK) throw sdk::Failed("a sampler was not recorded");
+  }
+
+  tenon_sampling sampling(tenon_tid next) const {
+    auto s = sdk::abi_struct<tenon_sampling>();
+    s.params = params, s.state = state, s.next = next;
+    return s;
   }
 
   Sampler sampler;

@@ -155,7 +155,8 @@ class Step {
     for (const auto& l : linked_) {
       const tenon_sampler& t = l->sampler.table();
       if (l->state == 0) continue;
-      EXPECT_EQ(t.record_accept(l->sampler.self(), l->state, r_.recorder(), nullptr), TENON_OK);
+      const tenon_sampling s = l->sampling(r_.recorder()->step(r_.recorder()->ctx, TENON_STEP_NEXT));
+      EXPECT_EQ(t.record_accept(l->sampler.self(), &s, &c_, r_.recorder(), nullptr), TENON_OK);
     }
   }
 

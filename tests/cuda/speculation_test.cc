@@ -55,6 +55,38 @@ TEST_P(Speculation, GivesThePlainTextInFewerSteps) {
   }
 }
 
+// A draft model: rounds of one program, launched op by op, as a list and as a captured graph that runs ahead of the host.
+TEST_P(Speculation, RoundsOfADraftModelGiveThePlainText) {
+  const Settings penalized = {"sampler.chain=[{use=\"repetition_penalty\", penalty=1.1}]", "sampler.select=greedy"};
+  for (const char* draft : {"draft.pipeline.quantization.use=int8wo", "draft.pipeline.model.layers=1"}) {
+    for (const Settings& sampling : {kExact, penalized, Settings{}}) {
+      for (const char* execution : {"per_op", "recorded", "auto"}) {
+        Settings settings = sampling;
+        settings.insert(settings.end(), {"quantization.use=none", "kv_cache.capacity=256",
+                                         std::string("pipeline.execution=") + execution});
+        const Tokens expected = open_with(settings, {})->generate(repeating(60)).tokens;
+        const auto engine = open_with(settings, {draft, "draft.pipeline.tokens=4"});
+        const std::string what = std::string(draft) + ", " + execution + ", " + testing::PrintToString(sampling);
+        RunStats stats;
+        EXPECT_EQ(engine->generate(repeating(60), &stats).tokens, expected) << what;
+        EXPECT_EQ(engine->generate(repeating(60)).tokens, expected) << what << ", again";
+        EXPECT_GT(stats.drafted, 0u) << what;
+        EXPECT_EQ(engine->pipeline().high_water(), engine->pipeline().plan().peak()) << what;
+      }
+    }
+  }
+}
+
+TEST_P(Speculation, ADraftModelThatIsTheModelItselfIsAlwaysRight) {
+  const auto engine = open_with(kExact, {"draft.pipeline.tokens=3"});
+  RunStats stats;
+  Request r = repeating(41);
+  r.ignore_end = true;
+  EXPECT_EQ(engine->generate(r, &stats).tokens, open_with(kExact, {})->generate(r).tokens);
+  EXPECT_EQ(stats.accepted, stats.drafted);
+  EXPECT_EQ(stats.steps, 1u + 10u);
+}
+
 TEST_P(Speculation, GivesThePlainTextOfGgufFiles) {
   for (const std::string name : {"tiny-gguf-k", "tiny-gguf-mixed", "tiny-gguf-q8_0"}) {
     const std::string model = name + "/" + name + ".gguf";
@@ -122,6 +154,7 @@ TEST_P(Speculation, VerifyingFiveDraftedRowsIsFiveSingleSteps) {
   const size_t vocab = pipeline.model().vocab, prompt = 21;
   const auto start = [&] {
     Tokens text = request().tokens;
+    pipeline.end_sequence(0);
     pipeline.start_sequence(0, 1, {});
     text.push_back(run(pipeline, rows_of(text, 0, prompt - 1)).next.front());
     return text;

@@ -15,7 +15,8 @@ tokens() {
 }
 shipped=$(tokens)
 [ -n "$shipped" ] || fail "no tokens"
-ours=$(tokens --set quantization.use=plain --set kv_cache.use=plain --set attention.use=plain --set draft.use=repeat)
+ours=$(tokens --set quantization.use=plain --set kv_cache.use=plain --set attention.use=plain --set draft.use=repeat \
+  --set scheduler.use=turns)
 [ "$ours" = "$shipped" ] || fail "the templates make $ours, the shipped parts $shipped"
 
 first=${shipped#<}

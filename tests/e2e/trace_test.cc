@@ -122,6 +122,17 @@ INSTANTIATE_TEST_SUITE_P(
         Loss{"NotClosed", "syntax", kStep, [](const std::string& line) { return line.substr(0, line.size() - 2); }}),
     [](const auto& param) { return std::string(param.param.name); });
 
+TEST(Trace, HasASliceForWhatADraftTook) {
+  const std::filesystem::path path = temporary_folder() / "draft.json";
+  const Outcome run = tenon(Words{"generate", kStories, "-p", "1 2 3 1 2 3", "-n", "12", "--ignore-end", "--trace", path,
+                                  "--set", "draft.use=ngram"} +
+                            greedy());
+  ASSERT_EQ(run.code, 0) << run.err;
+  const std::string text = read_file(path);
+  EXPECT_THAT(text, HasSubstr(R"("cat":"user_annotation","name":"draft","args":{"component":"draft.ngram","proposed":)"));
+  EXPECT_EQ(tenon({"trace", "check", path}).code, 0);
+}
+
 TEST(TraceCheck, FindsThatAFileWasCutAnywhere) {
   const std::string& text = recorded();
   const std::filesystem::path path = temporary_folder() / "cut.json";

@@ -2,6 +2,7 @@
 // positions and a gated MLP. Touvron et al. 2023, arXiv:2302.13971; Su et al. 2021, arXiv:2104.09864.
 #include <cmath>
 
+#include "llama.h"
 #include "llama_config.h"
 #include "llama_translation.h"
 #include "tenon/core/error.h"
@@ -15,30 +16,32 @@ std::string layer_path(uint32_t layer, const char* rest) {
   return "layers." + std::to_string(layer) + "." + rest;
 }
 
-// The source tensors of a model by the house's names.
-class Parts {
+// The tensors of the weights by the house's names, and what a model declares of them.
+class SourceTensors {
  public:
-  Parts(const Weights& weights, Declarations& declare) : weights_(weights), declare_(declare) {}
+  SourceTensors(const Weights& weights, Declarations& declare) : weights_(weights), declare_(declare) {}
 
-  const WeightTensor* find(const std::string& part, const char* suffix = "weight") const {
-    return weights_.find(tensor_name(weights_.convention(), part, suffix));
+  const WeightTensor* find(const std::string& path, const char* suffix = "weight") const {
+    return weights_.find(tensor_name(weights_.convention(), path, suffix));
   }
-  const WeightTensor* need(const std::string& part, const char* suffix = "weight") const {
-    if (const WeightTensor* t = find(part, suffix)) return t;
+  const WeightTensor* need(const std::string& path) const {
+    if (const WeightTensor* t = find(path)) return t;
     throw Error(ErrorCode::kModel, {weights_.files().empty() ? "" : weights_.files().front().string(), 0, 0},
-                "tensor \"" + tensor_name(weights_.convention(), part, suffix) + "\" is missing");
+                "tensor \"" + tensor_name(weights_.convention(), path) + "\" is missing");
   }
-  Matrix matrix(const std::string& part, int64_t rows) const { return {part, need(part), rows}; }
-  VectorId vector(const std::string& part) const { return declare_.vector(part, {need(part)}); }
-  // The biases of matrices that stand side by side: all of them or none.
-  std::optional<VectorId> biases(const std::string& path, const std::vector<Matrix>& mats) const {
-    std::vector<const WeightTensor*> found;
-    for (const Matrix& m : mats) {
-      if (find(m.path, "bias") != nullptr || !found.empty()) found.push_back(need(m.path, "bias"));
+  OpCall rms_norm(const std::string& path, float epsilon) const {
+    return {.name = "rms_norm",
+            .vectors = {{"weight", declare_.vector(path, {need(path)})}},
+            .numbers = {{"eps", static_cast<double>(epsilon)}}};
+  }
+  // The matrix of a path, its last name the role, with its bias if there is one.
+  LinearDecl linear(const std::string& path, int32_t layer, int64_t rows, int64_t columns) const {
+    LinearDecl decl{.path = path, .role = path.substr(path.rfind('.') + 1), .layer = layer};
+    decl.source = need(path), decl.rows = rows, decl.columns = columns;
+    if (const WeightTensor* bias = find(path, "bias")) {
+      decl.behind.push_back({.name = "bias", .vectors = {{"bias", declare_.vector(path + ".bias", {bias})}}});
     }
-    if (found.empty()) return {};
-    if (found.size() != mats.size()) need(mats.front().path, "bias");
-    return declare_.vector(path + ".bias", found);
+    return decl;
   }
 
  private:
@@ -78,83 +81,88 @@ VectorId declare_rope(const Config& c, const Weights& weights, Declarations& dec
 
 class SelfAttention : public Module {
  public:
-  SelfAttention(uint32_t layer, const Config& c, VectorId rope, const Parts& parts, Declarations& declare)
+  SelfAttention(uint32_t layer, const Config& c, VectorId rope, const SourceTensors& source, Declarations& declare)
       : Module(layer_path(layer, "attention")) {
     const ModelInfo& m = c.info;
-    const int64_t q_rows = int64_t{m.heads} * m.head_dim, kv_rows = int64_t{m.kv_heads} * m.head_dim;
-    LinearDecl qkv{.path = path() + ".qkv", .role = "qkv", .layer = static_cast<int32_t>(layer), .columns = m.width};
-    qkv.mats = {parts.matrix(path() + ".q", q_rows), parts.matrix(path() + ".k", kv_rows),
-                parts.matrix(path() + ".v", kv_rows)};
-    qkv.norm = Norm{parts.vector(layer_path(layer, "attention_norm")), c.norm_epsilon};
-    qkv.bias = parts.biases(qkv.path, qkv.mats);
-
-    AttentionDecl attention{.path = path(), .layer = static_cast<int32_t>(layer), .qkv = declare.linear(qkv)};
-    attention.q_heads = m.heads, attention.kv_heads = m.kv_heads, attention.head_dim = m.head_dim;
+    const auto number = static_cast<int32_t>(layer);
+    const Chain before = {source.rms_norm(layer_path(layer, "attention_norm"), c.norm_epsilon)};
+    const auto heads = [&](const char* name, uint32_t count) {
+      LinearDecl decl = source.linear(path() + name, number, int64_t{count} * m.head_dim, m.width);
+      decl.before = before;
+      return declare.linear(std::move(decl));
+    };
+    AttentionDecl attention{.path = path(), .layer = number};
+    attention.q = heads(".q", m.heads), attention.k = heads(".k", m.kv_heads), attention.v = heads(".v", m.kv_heads);
+    attention.q_heads = m.heads, attention.kv_heads = m.kv_heads;
+    attention.k_dim = attention.v_dim = m.head_dim;
+    attention.heads = {{.name = "rope",
+                        .vectors = {{"table", rope}},
+                        .numbers = {{"rotated", c.rotated}, {"interleaved", c.interleaved ? 1 : 0}}}};
     attention.window = c.window;
     attention.scale = 1.0f / std::sqrt(static_cast<float>(m.head_dim));
-    attention.rope = rope, attention.rotated = c.rotated, attention.interleaved = c.interleaved;
-    attention_ = declare.attention(attention);
+    attention_ = declare.attention(std::move(attention));
 
-    LinearDecl o{.path = path() + ".o", .role = "o", .layer = static_cast<int32_t>(layer), .columns = q_rows};
-    o.mats = {parts.matrix(path() + ".o", m.width)};
-    o.bias = parts.biases(o.path, o.mats);
-    o.residual = true;
-    o_ = declare.linear(o);
+    LinearDecl o = source.linear(path() + ".o", number, m.width, int64_t{m.heads} * m.head_dim);
+    o.behind.push_back({.name = "add"});
+    o_ = declare.linear(std::move(o));
   }
-  tenon_tid forward(StepBuilder& b, tenon_tid x) const override { return b.linear(o_, b.attention(attention_, x), x); }
+  tenon_tid forward(StepBuilder& b, tenon_tid x) const override { return b.linear(o_, b.attention(attention_, x), {x}); }
 
  private:
   LayerId attention_;
-  SiteId o_;
+  LinearId o_;
 };
 
 class Mlp : public Module {
  public:
-  Mlp(uint32_t layer, const Config& c, const Parts& parts, Declarations& declare) : Module(layer_path(layer, "mlp")) {
-    LinearDecl in{
-        .path = path() + ".gate_up", .role = "gate_up", .layer = static_cast<int32_t>(layer), .columns = c.info.width};
-    in.mats = {parts.matrix(path() + ".gate", c.info.ffn), parts.matrix(path() + ".up", c.info.ffn)};
-    in.norm = Norm{parts.vector(layer_path(layer, "mlp_norm")), c.norm_epsilon};
-    in.bias = parts.biases(in.path, in.mats);
-    in.silu_mul = true;
-    in_ = declare.linear(in);
-    LinearDecl down{
-        .path = path() + ".down", .role = "down", .layer = static_cast<int32_t>(layer), .columns = c.info.ffn};
-    down.mats = {parts.matrix(path() + ".down", c.info.width)};
-    down.bias = parts.biases(down.path, down.mats);
-    down.residual = true;
-    down_ = declare.linear(down);
+  Mlp(uint32_t layer, const Config& c, const SourceTensors& source, Declarations& declare)
+      : Module(layer_path(layer, "mlp")) {
+    const auto number = static_cast<int32_t>(layer);
+    const Chain before = {source.rms_norm(layer_path(layer, "mlp_norm"), c.norm_epsilon)};
+    const auto half = [&](const char* name) {
+      LinearDecl decl = source.linear(path() + name, number, c.info.ffn, c.info.width);
+      decl.before = before;
+      return declare.linear(std::move(decl));
+    };
+    const LinearId gate = half(".gate"), up = half(".up");
+    gated_ = declare.joined({.linears = {gate, up}, .behind = {{.name = "silu_mul"}}});
+    LinearDecl down = source.linear(path() + ".down", number, c.info.width, c.info.ffn);
+    down.behind.push_back({.name = "add"});
+    down_ = declare.linear(std::move(down));
   }
-  tenon_tid forward(StepBuilder& b, tenon_tid x) const override { return b.linear(down_, b.linear(in_, x), x); }
+  tenon_tid forward(StepBuilder& b, tenon_tid x) const override { return b.linear(down_, b.joined(gated_, x), {x}); }
 
  private:
-  SiteId in_, down_;
+  JoinedId gated_;
+  LinearId down_;
 };
 
 class Llama : public Model {
  public:
   Llama(const Weights& weights, Declarations& declare) : config_(read_config(weights)) {
+    config_.info.layers = declare.layer_count(config_.info.layers);
     const ModelInfo& m = config_.info;
-    const Parts parts(weights, declare);
-    LinearDecl embedding{.path = "embedding", .role = "embedding", .columns = m.width};
-    embedding.mats = {parts.matrix("embedding", m.vocab)};
+    const SourceTensors source(weights, declare);
+    LinearDecl embedding{.path = "embedding", .role = "embedding"};
+    embedding.source = source.need("embedding"), embedding.rows = m.vocab, embedding.columns = m.width;
     embedding.lookup = true;
     const VectorId rope = declare_rope(config_, weights, declare);
-    LinearDecl head{.path = "lm_head", .role = "head", .columns = m.width};
-    head.norm = Norm{parts.vector("norm"), config_.norm_epsilon};
+    const Chain before_head = {source.rms_norm("norm", config_.norm_epsilon)};
     if (m.tied) {
       // One store for both uses, under the head's name: it decides what most of the bytes are read for.
-      embedding.path = head.path, embedding.role = head.role, embedding.norm = head.norm;
-      embedding_ = head_ = declare.linear(embedding);
+      embedding.path = "lm_head", embedding.role = "head", embedding.before = before_head;
+      embedding_ = head_ = declare.linear(std::move(embedding));
     } else {
       embedding.product = false;
-      embedding_ = declare.linear(embedding);
-      head.mats = {parts.matrix("lm_head", m.vocab)};
-      head_ = declare.linear(head);
+      embedding_ = declare.linear(std::move(embedding));
+      LinearDecl head{.path = "lm_head", .role = "head"};
+      head.source = source.need("lm_head"), head.rows = m.vocab, head.columns = m.width;
+      head.before = before_head;
+      head_ = declare.linear(std::move(head));
     }
     for (uint32_t layer = 0; layer < m.layers; ++layer) {
-      layers_.push_back(std::make_unique<SelfAttention>(layer, config_, rope, parts, declare));
-      layers_.push_back(std::make_unique<Mlp>(layer, config_, parts, declare));
+      layers_.push_back(std::make_unique<SelfAttention>(layer, config_, rope, source, declare));
+      layers_.push_back(std::make_unique<Mlp>(layer, config_, source, declare));
     }
   }
 
@@ -168,7 +176,7 @@ class Llama : public Model {
 
  private:
   Config config_;
-  SiteId embedding_ = 0, head_ = 0;
+  LinearId embedding_ = 0, head_ = 0;
   std::vector<std::unique_ptr<Module>> layers_;
 };
 
@@ -178,40 +186,17 @@ bool claims(const Weights& weights) {
 }
 
 }  // namespace
+
+const ModelKind& kind() {
+  static constexpr ModelKind kKind = {
+      "llama", "Llama 2 and 3, Mistral, SmolLM2 and others of their shape", &claims,
+      [](const Weights& weights) { return read_config(weights).info; },
+      [](const Weights& weights, Declarations& declare) -> std::unique_ptr<Model> {
+        return std::make_unique<Llama>(weights, declare);
+      },
+      &translate};
+  return kKind;
+}
+
 }  // namespace llama
-
-namespace {
-
-constexpr ModelKind kModels[] = {
-    {"llama", "Llama 2 and 3, Mistral, SmolLM2 and others of their shape", &llama::claims,
-     [](const Weights& weights) { return llama::read_config(weights).info; },
-     [](const Weights& weights, Declarations& declare) -> std::unique_ptr<Model> {
-       return std::make_unique<llama::Llama>(weights, declare);
-     },
-     &llama::translate},
-};
-
-}  // namespace
-
-std::span<const ModelKind> builtin_models() {
-  return kModels;
-}
-
-std::string architecture_of(const Weights& weights) {
-  const char* key = weights.convention() == "gguf" ? "general.architecture" : "model_type";
-  return metadata_text(weights, key).value_or("");
-}
-
-const ModelKind& model_kind_for(const Weights& weights) {
-  std::string known;
-  for (const ModelKind& kind : builtin_models()) {
-    if (kind.claims(weights)) return kind;
-    known += (known.empty() ? "" : "; ") + std::string(kind.name) + ": " + std::string(kind.doc);
-  }
-  const std::string found = architecture_of(weights);
-  throw Error(ErrorCode::kModel, {weights.files().empty() ? "" : weights.files().front().string(), 0, 0},
-              (found.empty() ? "the weights name no architecture" : "architecture \"" + found + "\" is not supported") +
-                  "; supported: " + known);
-}
-
 }  // namespace tenon

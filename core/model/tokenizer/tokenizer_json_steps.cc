@@ -101,7 +101,7 @@ void add_normalizer(const JsonPlace& place, std::vector<NormalizerStep>& steps) 
   } else if (type == "NFKD") {
     steps.push_back(UnicodeForm::kNfkd);
   } else if (type == "Lowercase") {
-    steps.push_back(Lowercase{});
+    steps.emplace_back(std::in_place_type<Lowercase>);
   } else if (type == "Prepend") {
     steps.push_back(Prepend{std::string(place["prepend"].string())});
   } else if (type == "Replace") {

@@ -16,14 +16,14 @@
 #include <cmath>
 #include <cstring>
 
-#include "tenon/sdk/cpu/convert.h"
+#include "tenon/sdk/convert.h"
 
 namespace tenon::weights {
 namespace {
 
-using sdk::cpu::float_to_bf16;
-using sdk::cpu::float_to_half;
-using sdk::cpu::half_to_float;
+using sdk::float_to_bf16;
+using sdk::float_to_half;
+using sdk::half_to_float;
 
 constexpr size_t kBlock = 32;
 constexpr const char* kBeyondHalf = "is too large: the scale of its block is beyond half precision (65504)";

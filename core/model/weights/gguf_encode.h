@@ -1,4 +1,4 @@
-// Rows of f32 to what GGUF stores: the inverse of tenon/sdk/cpu/gguf_blocks.h.
+// Rows of f32 to what GGUF stores: the inverse of tenon/sdk/gguf_blocks.h.
 #pragma once
 
 #include <cstddef>

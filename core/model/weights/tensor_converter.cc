@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "layout.h"
-#include "tenon/sdk/cpu/gguf_blocks.h"
+#include "tenon/sdk/gguf_blocks.h"
 #include "tenon/sdk/cpu/quantize_rows.h"
 
 namespace tenon::weights {
@@ -37,7 +37,7 @@ size_t element_count(const WeightTensor& t) {
 }
 
 bool is_matrix(const WeightTensor& t) {
-  return t.shape.size() >= 2 && sdk::cpu::can_unpack(t.format);
+  return t.shape.size() >= 2 && sdk::can_unpack(t.format);
 }
 
 bool is_blocks(tenon_format format) {
@@ -90,8 +90,8 @@ void TensorConverter::convert_chunk(const Job& job, size_t begin, size_t n, Chun
   uint8_t* out = encoded_.data() +
                  (sdk::is_quantized_rows(to) ? rows_before * sdk::row_bytes(to, job.width) : sdk::row_bytes(to, begin));
   chunk.bad.reset();
-  if (sdk::cpu::can_unpack(from)) {
-    sdk::cpu::unpack_row(from, in, n, chunk.weights.data());
+  if (sdk::can_unpack(from)) {
+    sdk::unpack_row(from, in, n, chunk.weights.data());
     chunk.bad =
         from == to ? find_not_finite(chunk.weights.data(), n) : encode(to, chunk.weights.data(), n, job.width, out);
   }

@@ -1,8 +1,8 @@
 // A host for one component: enough to create it and to ask what needs no program.
 #pragma once
 
+#include <map>
 #include <memory>
-#include <set>
 
 #include "check/checks.h"
 #include "registry/library.h"
@@ -13,7 +13,8 @@ namespace tenon {
 
 class Bench {
  public:
-  // Opens the library; it is closed again with the bench. Throws Error(kPlugin).
+  // Opens the library; it is closed again with the bench. Throws Error(kPlugin), or NotTested where the component's
+  // device is not here.
   explicit Bench(const Subject& subject);
   ~Bench();
   Bench(const Bench&) = delete;
@@ -34,12 +35,20 @@ class Bench {
   static tenon_status alloc(void* ctx, uint32_t, uint64_t bytes, const char*, void** out, tenon_reason* why);
   static void release(void* ctx, void* p);
 
+  void find_device(const Subject& subject);
+
   Library library_;
   LoadedComponent loaded_;
+  Registry devices_;
+  Instance made_device_;  // of a component for another device than the CPU
   tenon_host host_{};
   tenon_device device_{};
   tenon_env env_{};
-  std::set<void*> memory_;
+  struct Piece {
+    uint64_t bytes;
+    uint32_t space;
+  };
+  std::map<void*, Piece> memory_;
   uint64_t left_ = UINT64_MAX;
   bool refused_ = false;
 };

@@ -1,24 +1,22 @@
-// The checks of a plugin, as a list. A check returns, throws Error with what is wrong, or throws Skip.
+// The checks of a plugin, as a list. A check returns, throws Error with what is wrong, or throws NotTested.
 #pragma once
 
 #include <filesystem>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "tenon/abi/plugin.h"
+#include "tenon/core/plugin_check.h"
 
 namespace tenon {
 
-struct Skip : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 [[noreturn]] void fail_check(const std::string& why);
 
 // What is checked; the note is there from the first check on.
 struct Subject {
   std::filesystem::path library;  // canonical
   tenon_note note{};
+  std::vector<std::filesystem::path> plugin_dirs;  // where its device is looked for
 };
 
 struct Check {

@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,8 +34,8 @@ void write_all(int fd, const std::string& text) {
 }
 
 [[noreturn]] void be_the_child(const std::function<std::string()>& work, int to_parent) {
-  // A group of its own, so that what it starts ends with it.
-  setpgid(0, 0);
+  // A session and a group of its own, so that what it starts ends with it.
+  setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
@@ -52,21 +53,30 @@ void write_all(int fd, const std::string& text) {
   _exit(0);
 }
 
-// Everything until the child closes its end; false if the time was up first.
-bool read_until_closed(int fd, Clock::time_point deadline, std::string& text) {
+// Everything that is there now; false if nothing will follow.
+bool read_available(int fd, std::string& text) {
   char buffer[4096];
   while (text.size() < kMaxText) {
+    const ssize_t n = read(fd, buffer, sizeof(buffer));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n < 0;
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  return false;
+}
+
+// Everything that the child writes until it is dead, whoever else may hold the pipe; false if the time was up first.
+bool read_until_dead(int fd, int process, Clock::time_point deadline, std::string& text) {
+  while (true) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    pollfd wanted{fd, POLLIN, 0};
-    const int ready = poll(&wanted, 1, static_cast<int>(std::max<int64_t>(0, left)));
+    pollfd wanted[] = {{fd, POLLIN, 0}, {process, POLLIN, 0}};
+    const int ready = poll(wanted, 2, static_cast<int>(std::max<int64_t>(0, left)));
     if (ready == 0) return false;
     if (ready < 0 && errno != EINTR) fail("waiting for a child process");
     if (ready < 0) continue;
-    const ssize_t n = read(fd, buffer, sizeof(buffer));
-    if (n == 0) return true;
-    if (n > 0) text.append(buffer, static_cast<size_t>(n));
+    if (fd >= 0 && !read_available(fd, text)) fd = -1;  // poll() passes over it
+    if (wanted[1].revents != 0 || (fd < 0 && process < 0)) return true;
   }
-  return true;
 }
 
 std::string seconds(std::chrono::milliseconds limit) {
@@ -80,6 +90,7 @@ std::string seconds(std::chrono::milliseconds limit) {
 ChildOutcome run_in_child(const std::function<std::string()>& work, std::chrono::milliseconds limit) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) fail("making a pipe");
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child < 0) {
@@ -90,12 +101,13 @@ ChildOutcome run_in_child(const std::function<std::string()>& work, std::chrono:
     close(ends[0]);
     be_the_child(work, ends[1]);
   }
-  setpgid(child, child);
   close(ends[1]);
+  const int process = static_cast<int>(syscall(SYS_pidfd_open, child, 0));
   std::string text;
-  const bool in_time = read_until_closed(ends[0], Clock::now() + limit, text);
-  close(ends[0]);
-  if (!in_time) kill(-child, SIGKILL);
+  const bool in_time = read_until_dead(ends[0], process, Clock::now() + limit, text);
+  close(ends[0]), close(process);
+  // What it has started too, before its number is anybody else's.
+  kill(-child, SIGKILL), kill(child, SIGKILL);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

@@ -9,11 +9,6 @@
 namespace tenon {
 namespace {
 
-void need_cpu(const Subject& s) {
-  if (s.note.device != kHostDevice && std::string_view(s.note.device) != "cpu")
-    throw Skip(std::string("needs a ") + s.note.device + " device");
-}
-
 void open(const Subject& s) {
   const Library library(s.library, s.note);
 }
@@ -35,7 +30,6 @@ void texts(const Subject& s) {
 }
 
 void create_twice(const Subject& s) {
-  need_cpu(s);
   const Bench bench(s);
   for (int round = 0; round < 2; ++round) {
     if (!bench.create(bench.values())) fail_check("was not created");
@@ -43,7 +37,6 @@ void create_twice(const Subject& s) {
 }
 
 void two_instances(const Subject& s) {
-  need_cpu(s);
   const Bench bench(s);
   Instance first = bench.create(bench.values());
   const Instance second = bench.create(bench.values());
@@ -81,7 +74,6 @@ bool create_with(Bench& bench, uint64_t pieces, bool with_reason) {
 
 // The host's memory runs out at every place that asks for some.
 void failed_create(const Subject& s) {
-  need_cpu(s);
   constexpr uint64_t kMost = 1000;
   Bench bench(s);
   // No room for a reason is no reason to fail in another way.
@@ -126,10 +118,9 @@ std::string problem_with(const Bench& bench, ParamValues values, size_t i, const
 
 // A value may not go with the defaults of the others (a least above its most); then it must go with their ends.
 void bounds(const Subject& s) {
-  need_cpu(s);
   const Bench bench(s);
   const tenon_param_schema& schema = *bench.component().schema;
-  if (schema.count == 0) throw Skip("it has no parameters");
+  if (schema.count == 0) throw NotTested("it has no parameters");
   ParamValues lowest = bench.values(), highest = bench.values();
   for (size_t i = 0; i < schema.count; ++i) {
     const std::vector<ParamValue> ends = bounds_of(spec_at(schema, i));
@@ -151,7 +142,6 @@ void bounds(const Subject& s) {
 }
 
 void unknown_interface(const Subject& s) {
-  need_cpu(s);
   const Bench bench(s);
   const Instance instance = bench.create(bench.values());
   for (const char* id : {"", "none/1", "sampler/999"}) {
@@ -162,12 +152,10 @@ void unknown_interface(const Subject& s) {
 }
 
 void struct_sizes(const Subject& s) {
-  need_cpu(s);
   check_struct_sizes(s);
 }
 
 void kind(const Subject& s) {
-  need_cpu(s);
   check_kind(s);
 }
 

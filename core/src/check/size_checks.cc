@@ -65,17 +65,12 @@ class Sized {
   tenon_head head_{};
 };
 
-// An older host's bounds end before what its 1.0 form has 0 for; its claims before the estimate.
-constexpr size_t kBoundsCut = offsetof(tenon_bounds, steps_ahead), kClaimCut = offsetof(tenon_claim, us);
+// An older host's bounds end before what its 1.0 form has 0 for; its claims before the variant.
+constexpr size_t kBoundsCut = offsetof(tenon_bounds, steps_ahead), kClaimCut = offsetof(tenon_claim, variant);
 constexpr size_t kClaimed = kClaimCut - sizeof(tenon_head);
 
 struct Inputs {
-  explicit Inputs(Host h) : host(h), bounds(narrow_bounds(), h, kBoundsCut), claim({}, h, kClaimCut), none({}, h) {}
-  static tenon_bounds narrow_bounds() {
-    tenon_bounds b = some_bounds();
-    b.world = 0;  // not there in an older host's
-    return b;
-  }
+  explicit Inputs(Host h) : host(h), bounds(some_bounds(), h, kBoundsCut), claim({}, h, kClaimCut), none({}, h) {}
   std::string answer(tenon_status status) const {
     claim.check("tenon_claim");
     return std::to_string(status) + (status == TENON_OK ? claim.first(kClaimed) : "");
@@ -93,7 +88,8 @@ std::string attention(const Instance& i, Inputs& in) {
   Sized<tenon_kv_format> format({}, in.host);
   const tenon_status preferred = t.preferred_format(i.self(), format.get(), nullptr);
   format.check("tenon_kv_format");
-  const tenon_status claimed = t.claim(i.self(), layer.get(), format.get(), in.bounds.get(), in.claim.get(), nullptr);
+  Sized<tenon_kv_view> view(some_view(*format.get()), in.host);
+  const tenon_status claimed = t.claim(i.self(), layer.get(), view.get(), in.bounds.get(), in.claim.get(), nullptr);
   return std::to_string(preferred) + ' ' + in.answer(claimed);
 }
 
@@ -118,19 +114,51 @@ std::string kv_cache(const Instance& i, Inputs& in) {
   const auto& t = i.table<tenon_kv_cache>();
   Sized<tenon_kv_geometry> first(some_geometry(0), in.host), second(some_geometry(1), in.host);
   const tenon_kv_geometry* const layers[] = {first.get(), second.get()};
-  const std::string answer = in.answer(t.claim(i.self(), first.get(), in.bounds.get(), in.claim.get(), nullptr));
+  Sized<tenon_kv_view> view({}, in.host);
+  const std::string answer = std::to_string(t.claim(i.self(), first.get(), in.bounds.get(), view.get(), nullptr)) + ' ';
+  view.check("tenon_kv_view");
   Sized<tenon_footprint> footprint({}, in.host);
   const tenon_status planned = t.plan(i.self(), layers, 2, in.bounds.get(), footprint.get(), nullptr);
   footprint.check("tenon_footprint");
   return answer + std::to_string(planned) + footprint.first(sizeof(tenon_footprint) - sizeof(tenon_head));
 }
 
-std::string sampler(const Instance& i, Inputs& in, const ParamValues& values) {
+std::string sampler(const Instance& i, Host host, const ParamValues& values) {
   const auto& t = i.table<tenon_sampler>();
-  Sized<tenon_params> request(*values.abi(), in.host);
+  Sized<tenon_params> request(*values.abi(), host);
   std::vector<uint64_t> record(t.param_bytes / sizeof(uint64_t) + 1);
-  const tenon_status encoded = t.encode(i.self(), request.get(), record.data(), nullptr);
-  return std::to_string(encoded) + ' ' + in.answer(t.claim(i.self(), in.none.get(), in.claim.get(), nullptr));
+  return std::to_string(t.encode(i.self(), request.get(), record.data(), nullptr));
+}
+
+std::string op(const Instance& i, Host host) {
+  const auto& t = i.table<tenon_small_op>();
+  Sized<tenon_fop> op(some_op(t.id), host);
+  int64_t columns = 0;
+  const tenon_status status = t.columns(i.self(), op.get(), kSomeColumns, &columns, nullptr);
+  return std::to_string(status) + ' ' + std::to_string(columns);
+}
+
+std::string scheduler(const Instance& i, Host host) {
+  const auto& t = i.table<tenon_scheduler>();
+  Sized<tenon_sequence> first(some_sequence(0), host), second(some_sequence(2), host);
+  const tenon_sequence* const list[] = {first.get(), second.get()};
+  auto plain = sdk::abi_struct<tenon_workload>();
+  plain.n = 2, plain.rows = 4, plain.sequence = list, plain.free_slots = t.sequences(i.self()) - 1;
+  Sized<tenon_workload> workload(plain, host);
+  tenon_share share[2] = {};
+  uint32_t preempted[2] = {}, victim = 0;
+  auto empty = sdk::abi_struct<tenon_schedule>();
+  empty.share = share, empty.preempted = preempted;
+  Sized<tenon_schedule> schedule(empty, host);
+  std::string answer = std::to_string(t.next(i.self(), workload.get(), schedule.get(), nullptr));
+  schedule.check("tenon_schedule");
+  const uint32_t shares = std::min(schedule.get()->n_shares, 2U), outs = std::min(schedule.get()->n_preempted, 2U);
+  for (uint32_t s = 0; s < shares; ++s) {
+    answer += ' ' + std::to_string(share[s].sequence) + ':' + std::to_string(share[s].rows);
+  }
+  for (uint32_t s = 0; s < outs; ++s) answer += " -" + std::to_string(preempted[s]);
+  answer += ' ' + std::to_string(t.no_space(i.self(), workload.get(), 0, &victim, nullptr));
+  return answer + ' ' + std::to_string(victim);
 }
 
 std::string answers(const Bench& bench, std::string_view kind, Host host) {
@@ -146,9 +174,11 @@ std::string answers(const Bench& bench, std::string_view kind, Host host) {
   if (kind == "attention") return attention(i, inputs);
   if (kind == "quantization") return quantization(i, inputs);
   if (kind == "kv_cache") return kv_cache(i, inputs);
-  if (kind == "sampler") return sampler(i, inputs, values);
+  if (kind == "sampler") return sampler(i, host, values);
+  if (kind == "op") return op(i, host);
+  if (kind == "scheduler") return scheduler(i, host);
   if (kind == "draft") return std::to_string(i.table<tenon_draft>().max_tokens(i.self()));
-  throw Skip("there is none for this kind");
+  throw NotTested("there is none for this kind");
 }
 
 }  // namespace

@@ -27,7 +27,9 @@ void drop_other_components_keys(const Section& section, Table& below, const Tabl
   std::erase_if(below, [&](const auto& entry) { return !is_own_key(section, entry.first); });
 }
 
-void merge(Table& below, Table above) {
+}  // namespace
+
+void merge_sections(Table& below, Table above) {
   for (auto& [name, node] : above) {
     const auto [found, is_new] = below.try_emplace(name);
     auto* old_keys = std::get_if<Table>(&found->second.value);
@@ -38,11 +40,21 @@ void merge(Table& below, Table above) {
       continue;
     }
     drop_other_components_keys(*known, *old_keys, *new_keys);
-    for (auto& [key, value] : *new_keys) (*old_keys)[key] = std::move(value);
+    for (auto& [key, value] : *new_keys) {
+      auto* below_it = std::get_if<Table>(&(*old_keys)[key].value);
+      auto* above_it = std::get_if<Table>(&value.value);
+      if (below_it != nullptr && above_it != nullptr) {
+        merge_sections(*below_it, std::move(*above_it));  // draft.pipeline
+      } else {
+        (*old_keys)[key] = std::move(value);
+      }
+    }
     found->second.key_where = node.key_where;
     found->second.where = node.where;
   }
 }
+
+namespace {
 
 // Several overrides are one layer: which of them comes first matters only for the same key.
 void merge_override(Table& all, Table one) {
@@ -52,7 +64,7 @@ void merge_override(Table& all, Table one) {
     if (keys == nullptr || added == nullptr) {
       all[name] = std::move(node);
     } else {
-      for (auto& [key, value] : *added) (*keys)[key] = std::move(value);
+      merge_override(*keys, std::move(*added));
     }
   }
 }
@@ -134,11 +146,11 @@ ConfigDocument parse_config(const std::vector<ConfigText>& layers, const std::ve
   for (const ConfigText& layer : layers) {
     data->file = layer.name;
     data->sources.push_back(layer.name);
-    config::collect(errors, [&] { config::merge(data->root, config::parse_toml(layer.name, layer.text)); });
+    config::collect(errors, [&] { config::merge_sections(data->root, config::parse_toml(layer.name, layer.text)); });
   }
   if (!model.empty()) {
     const SourcePosition where{"command line"};
-    config::merge(data->root, {{"model", Node{where, where, Table{{"path", Node{where, where, model}}}}}});
+    config::merge_sections(data->root, {{"model", Node{where, where, Table{{"path", Node{where, where, model}}}}}});
   }
   Table overrides;
   for (const std::string& option : set) {
@@ -148,7 +160,7 @@ ConfigDocument parse_config(const std::vector<ConfigText>& layers, const std::ve
       config::merge_override(overrides, std::move(one));
     });
   }
-  config::merge(data->root, std::move(overrides));
+  config::merge_sections(data->root, std::move(overrides));
   if (!errors.empty()) throw Error(ErrorCode::kConfig, std::move(errors));
   return ConfigDocument(std::move(data));
 }

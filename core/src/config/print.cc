@@ -17,6 +17,8 @@ std::string value_text(const ParamValue& value) {
   return toml_string(std::get<std::string>(value));
 }
 
+constexpr std::string_view kDraftPrefix = "draft.pipeline.";
+
 struct Key {
   std::string name, value;
   std::string component_default;  // of a component's parameter: a pipeline of another component starts from it
@@ -58,16 +60,32 @@ const char* name_of(Execution execution) {
   return kNames[static_cast<size_t>(execution)];
 }
 
-Lines component_section(const char* section, const ComponentConfig& c) {
+Lines component_section(const std::string& section, const ComponentConfig& c) {
   Lines lines{section, {}};
   lines.own("use", c.name);
   lines.params(c);
   return lines;
 }
 
-std::vector<Lines> sections_of(const PipelineConfig& c) {
-  std::vector<std::string> overrides, chain, plugins;
+// The sections of a model and its components; prefix: "" or "draft.pipeline.".
+void add_instance(const ModelInstanceConfig& c, const std::string& prefix, std::vector<Lines>& all) {
+  Lines model{prefix + "model", {}};
+  model.own("path", c.model.path);
+  model.own("weights", c.model.weights);
+  model.own("tokenizer", c.model.tokenizer);
+  model.count("context", c.model.context);
+  model.count("layers", c.model.layers);
+  all.push_back(std::move(model));
+  std::vector<std::string> overrides;
   for (const QuantizationOverride& o : c.overrides) overrides.push_back(inline_table(o.scheme, o.match));
+  all.push_back(component_section(prefix + "quantization", c.quantization));
+  all.back().raw("override", inline_array(overrides));
+  all.push_back(component_section(prefix + "kv_cache", c.kv_cache));
+  all.push_back(component_section(prefix + "attention", c.attention));
+}
+
+std::vector<Lines> sections_of(const PipelineConfig& c) {
+  std::vector<std::string> chain, plugins;
   for (const ComponentConfig& link : c.sampler_chain) chain.push_back(inline_table(link, ""));
   for (const PluginConfig& p : c.plugins) plugins.push_back("{path = " + toml_string(p.path) + "}");
 
@@ -78,22 +96,14 @@ std::vector<Lines> sections_of(const PipelineConfig& c) {
   pipeline.own("strict", c.strict);
   pipeline.own("execution", std::string(name_of(c.execution)));
   all.push_back(std::move(pipeline));
-  Lines model{"model", {}};
-  model.own("path", c.model.path);
-  model.own("weights", c.model.weights);
-  model.own("tokenizer", c.model.tokenizer);
-  model.count("context", c.model.context);
-  all.push_back(std::move(model));
+  add_instance(c, "", all);
+  const auto cache = std::find_if(all.begin(), all.end(), [](const Lines& l) { return l.section == "kv_cache"; });
+  cache->count("capacity", c.capacity);
   Lines weights{"weights", {}};
   weights.own("lock", c.lock_weights);
   all.push_back(std::move(weights));
   all.push_back(component_section("device", c.device));
   all.back().count("index", c.device_index);
-  all.push_back(component_section("quantization", c.quantization));
-  all.back().raw("override", inline_array(overrides));
-  all.push_back(component_section("kv_cache", c.kv_cache));
-  all.back().count("capacity", c.capacity);
-  all.push_back(component_section("attention", c.attention));
   Lines sampler{"sampler", {}};
   sampler.count("seed", c.seed);
   sampler.raw("chain", inline_array(chain));
@@ -103,6 +113,12 @@ std::vector<Lines> sections_of(const PipelineConfig& c) {
                         : Lines{"draft", {{"use", toml_string(kNoDraft), "", false}}});
   all.push_back(component_section("scheduler", c.scheduler));
   all.back().count("prefill_rows", c.prefill_rows);
+  if (c.draft_model) {
+    Lines draft{"draft.pipeline", {}};
+    draft.count("tokens", c.draft_model->tokens);
+    all.push_back(std::move(draft));
+    add_instance(*c.draft_model, std::string(kDraftPrefix), all);
+  }
   Lines trace{"trace", {}};
   trace.own("path", c.trace.path);
   trace.count("skip_steps", c.trace.skip_steps);
@@ -136,15 +152,26 @@ std::vector<std::string> to_overrides(const PipelineConfig& config, const Pipeli
   std::vector<std::string> options;
   const std::vector<config::Lines> from = config::sections_of(base);
   const std::vector<config::Lines> to = config::sections_of(config);
-  for (size_t i = 0; i < to.size(); ++i) {
-    const config::Key* use = config::find_key(to[i], "use");
-    const config::Key* old_use = config::find_key(from[i], "use");
+  const config::Lines none;
+  const auto section = [&none](const std::vector<config::Lines>& all, const std::string& name) -> const config::Lines& {
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const config::Lines& lines) { return lines.section == name; });
+    return found == all.end() ? none : *found;
+  };
+  for (const config::Lines& lines : to) {
+    const config::Lines* before = &section(from, lines.section);
+    // What a draft model does not state is as in the pipeline's own sections.
+    if (before == &none && lines.section.starts_with(config::kDraftPrefix)) {
+      before = &section(to, lines.section.substr(config::kDraftPrefix.size()));
+    }
+    const config::Key* use = config::find_key(lines, "use");
+    const config::Key* old_use = config::find_key(*before, "use");
     const bool other = use != nullptr && old_use != nullptr && use->value != old_use->value;
-    for (const config::Key& key : to[i].keys) {
-      const config::Key* old = config::find_key(from[i], key.name);
+    for (const config::Key& key : lines.keys) {
+      const config::Key* old = config::find_key(*before, key.name);
       const bool by_default = key.of_component && other;
       if (by_default ? key.value == key.component_default : old != nullptr && key.value == old->value) continue;
-      options.push_back((to[i].section.empty() ? "" : to[i].section + ".") + key.name + "=" + key.value);
+      options.push_back((lines.section.empty() ? "" : lines.section + ".") + key.name + "=" + key.value);
     }
   }
   return options;

@@ -40,8 +40,10 @@ class Resolver {
  private:
   void check_sections();
   void plugins();
-  void model(ModelPath path);
-  void quantization_overrides(const Node& list);
+  void model(ModelPath path, ModelConfig& m);
+  void quantization_overrides(const Node& list, std::vector<QuantizationOverride>& to);
+  void instance(ModelInstanceConfig& to, ModelPath path);
+  void draft_pipeline(const Node& node, ModelPath path);
   void sampler();
   void sampler_chain(const Node& list);
   void trace();
@@ -63,6 +65,8 @@ class Resolver {
   void check_name(const char* kind, const char* key, const std::string& name);
 
   const ConfigDocument::Data& data_;
+  const Table* root_ = &data_.root;  // of the pipeline, or of its draft model
+  std::string label_;                // before the names of sections in messages: "draft.pipeline."
   SchemaSource& schemas_;
   Findings findings_;
   PipelineConfig out_;
@@ -99,13 +103,13 @@ void Resolver::check_sections() {
 }
 
 const Node& Resolver::section_node(const char* name) const {
-  const auto found = data_.root.find(name);
-  return found != data_.root.end() && found->second.table() != nullptr ? found->second : absent_;
+  const auto found = root_->find(name);
+  return found != root_->end() && found->second.table() != nullptr ? found->second : absent_;
 }
 
 bool Resolver::is_malformed(const char* name) const {
-  const auto found = data_.root.find(name);
-  return found != data_.root.end() && found->second.table() == nullptr;
+  const auto found = root_->find(name);
+  return found != root_->end() && found->second.table() == nullptr;
 }
 
 void Resolver::set_own(const Form& form, const Table& keys, ParamValues& own) {
@@ -195,7 +199,7 @@ void Resolver::check_missing(const std::string& label, const Node& node, const P
 ComponentConfig Resolver::section_component(const char* name, ParamValues& own) {
   const Section& s = section(name);
   if (is_malformed(name)) return {};
-  return component({s.name, *s.keys, s.structured}, s.kind, section_node(name), own);
+  return component({label_ + s.name, *s.keys, s.structured}, s.kind, section_node(name), own);
 }
 
 void Resolver::plugins() {
@@ -219,19 +223,19 @@ void Resolver::check_name(const char* kind, const char* key, const std::string& 
   if (std::find(names.begin(), names.end(), name) != names.end()) return;
   names.insert(names.begin(), "auto");
   const auto found = section_node("model").table()->find(key);
-  findings_.add(found->second.where, std::string("model.") + key + ": found " + quote(name) + ", expected " +
+  findings_.add(found->second.where, label_ + "model." + key + ": found " + quote(name) + ", expected " +
                                          listed(names) + suggestion(name, names));
 }
 
-void Resolver::model(ModelPath path) {
+void Resolver::model(ModelPath path, ModelConfig& m) {
   const Node& node = section_node("model");
   const Section& s = section("model");
-  const ParamValues own = plain({s.name, *s.keys, s.structured}, node);
-  ModelConfig& m = out_.model;
+  const ParamValues own = plain({label_ + s.name, *s.keys, s.structured}, node);
   m.path = get<std::string>(own, "path");
   m.weights = get<std::string>(own, "weights");
   m.tokenizer = get<std::string>(own, "tokenizer");
   m.context = get_count(own, "context");
+  m.layers = get_count(own, "layers");
   const auto found = node.table()->find("path");
   const bool given = found != node.table()->end();
   m.where = given ? found->second.where : node.where;
@@ -242,7 +246,7 @@ void Resolver::model(ModelPath path) {
   check_name("tokenizer", "tokenizer", m.tokenizer);
 }
 
-void Resolver::quantization_overrides(const Node& list) {
+void Resolver::quantization_overrides(const Node& list, std::vector<QuantizationOverride>& to) {
   if (list.array() == nullptr) {
     findings_.add(list.key_where, "quantization.override: found " + describe_found(list) +
                                       ", expected [[quantization.override]], once for each pattern");
@@ -263,8 +267,62 @@ void Resolver::quantization_overrides(const Node& list) {
       findings_.add(match->second.where,
                     "quantization.override.match: found \"\", expected a glob over module paths, such as \"lm_head\"");
     }
-    out_.overrides.push_back(std::move(o));
+    to.push_back(std::move(o));
   }
+}
+
+// The sections of a model and what it is stored and computed with.
+void Resolver::instance(ModelInstanceConfig& to, ModelPath path) {
+  model(path, to.model);
+  ParamValues scheme(*section("quantization").keys), cache(*section("kv_cache").keys),
+      attention(*section("attention").keys);
+  to.quantization = section_component("quantization", scheme);
+  const Table& keys = *section_node("quantization").table();
+  if (const auto list = keys.find("override"); list != keys.end()) quantization_overrides(list->second, to.overrides);
+  to.kv_cache = section_component("kv_cache", cache);
+  to.attention = section_component("attention", attention);
+  if (root_ == &data_.root) out_.capacity = get_count(cache, "capacity");
+}
+
+void Resolver::draft_pipeline(const Node& node, ModelPath path) {
+  if (node.table() == nullptr) {
+    return findings_.add(node.key_where, "draft.pipeline: found " + describe_found(node) +
+                                             ", expected the section [draft.pipeline]");
+  }
+  if (out_.draft) {
+    findings_.add(node.key_where, "draft.use names " + quote(out_.draft->name) +
+                                      ", and [draft.pipeline] a draft model; a pipeline has one of them");
+  }
+  DraftModelConfig draft;
+  draft.where = node.where;
+  std::vector<StructuredKey> nested;
+  for (const char* name : kDraftSections) nested.push_back({name, "a table", ""});
+  draft.tokens = get_count(plain({"draft.pipeline", draft_pipeline_keys(), nested}, node), "tokens");
+  Table above, merged;
+  for (const StructuredKey& key : nested) {
+    if (const auto own = data_.root.find(key.name); own != data_.root.end()) merged.insert(*own);
+    const auto stated = node.table()->find(key.name);
+    if (stated == node.table()->end()) continue;
+    if (stated->second.table() == nullptr) {
+      findings_.add(stated->second.key_where, std::string("draft.pipeline.") + key.name + ": found " +
+                                                  describe_found(stated->second) + ", expected a table");
+    } else {
+      above.insert(*stated);
+    }
+  }
+  if (const auto cache = above.find("kv_cache"); cache != above.end()) {
+    const auto capacity = cache->second.table()->find("capacity");
+    if (capacity != cache->second.table()->end()) {
+      findings_.add(capacity->second.key_where,
+                    "draft.pipeline.kv_cache.capacity: the draft's cache has the capacity of the pipeline's; state "
+                    "kv_cache.capacity");
+    }
+  }
+  merge_sections(merged, std::move(above));
+  root_ = &merged, label_ = "draft.pipeline.";
+  instance(draft, path);
+  root_ = &data_.root, label_.clear();
+  out_.draft_model = std::move(draft);
 }
 
 std::optional<ComponentConfig> Resolver::sampler_link(const std::string& label, const Node& node) {
@@ -340,25 +398,20 @@ PipelineConfig Resolver::run(ModelPath path) {
   const ParamValues pipeline = plain({p.name, *p.keys, p.structured}, section_node("pipeline"));
   out_.strict = get<bool>(pipeline, "strict");
   out_.execution = execution_of(get<std::string>(pipeline, "execution"));
-  model(path);
   const Section& w = section("weights");
   out_.lock_weights = get<bool>(plain({w.name, *w.keys, w.structured}, section_node("weights")), "lock");
 
-  ParamValues device(*section("device").keys), scheme(*section("quantization").keys), cache(*section("kv_cache").keys),
-      attention(*section("attention").keys), draft(*section("draft").keys), scheduler(*section("scheduler").keys);
+  ParamValues device(*section("device").keys), draft(*section("draft").keys), scheduler(*section("scheduler").keys);
   out_.device = section_component("device", device);
   out_.device_index = get_count(device, "index");
   // Where the device itself is in doubt, components of any device are looked at.
   const std::vector<std::string> devices = schemas_.names("device");
   if (std::find(devices.begin(), devices.end(), out_.device.name) != devices.end()) device_ = out_.device.name;
-  out_.quantization = section_component("quantization", scheme);
-  const Table& keys = *section_node("quantization").table();
-  if (const auto list = keys.find("override"); list != keys.end()) quantization_overrides(list->second);
-  out_.kv_cache = section_component("kv_cache", cache);
-  out_.capacity = get_count(cache, "capacity");
-  out_.attention = section_component("attention", attention);
+  instance(out_, path);
   sampler();
   if (ComponentConfig c = section_component("draft", draft); c.name != kNoDraft) out_.draft = std::move(c);
+  const Table& draft_keys = *section_node("draft").table();
+  if (const auto node = draft_keys.find("pipeline"); node != draft_keys.end()) draft_pipeline(node->second, path);
   out_.scheduler = section_component("scheduler", scheduler);
   out_.prefill_rows = get_count(scheduler, "prefill_rows");
   trace();
@@ -376,7 +429,7 @@ const tenon_param_schema& no_params() {
 
 const tenon_param_schema& RegistrySchemas::schema(std::string_view kind, std::string_view name,
                                                   std::string_view device) {
-  return *registry_.load(kind, name, kind == "scheduler" ? "" : device).schema;
+  return *registry_.load(kind, name, device).schema;
 }
 
 std::vector<std::string> RegistrySchemas::names(std::string_view kind) {

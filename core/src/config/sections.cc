@@ -67,7 +67,13 @@ const tenon_param_schema& model_keys() {
                .doc = "Positions the model is run with at most; 0 takes the model's own.",
                .min = 0,
                .max = kMaxCount,
-               .unit = "tokens"})));
+               .unit = "tokens"}),
+      integer({.name = "layers",
+               .doc = "How many of the model's layers are used, from the first on; 0 takes all of them. A model without "
+                      "its last layers is good for drafts only.",
+               .min = 0,
+               .max = kMaxCount,
+               .unit = "layers"})));
   return s.schema;
 }
 
@@ -115,7 +121,8 @@ const tenon_param_schema& sampler_keys() {
 const tenon_param_schema& draft_keys() {
   static const Schema s(
       sdk::params(text({.name = "use",
-                        .doc = "What proposes tokens ahead, for the model to verify; none = one token a step.",
+                        .doc = "What proposes tokens ahead, for the model to verify; none = one token a step, or the "
+                               "model of [draft.pipeline].",
                         .value = kNoDraft})));
   return s.schema;
 }
@@ -202,7 +209,23 @@ constexpr const char* kSamplerDoc =
 constexpr const char* kDraftDoc =
     "Speculative decoding: a draft proposes tokens, the model verifies them in one step. The text is the one that the "
     "model\n"
-    "gives by itself.";
+    "gives by itself. The draft is a component, or a second model on the same device: `[draft.pipeline]` has the\n"
+    "sections `model`, `quantization`, `kv_cache` and `attention`, and what they do not state is as in the pipeline's "
+    "own.\n"
+    "Its model must have the same vocabulary.\n"
+    "\n"
+    "```toml\n"
+    "[draft.pipeline]\n"
+    "tokens = 4\n"
+    "\n"
+    "[draft.pipeline.model]\n"
+    "path = \"models/small.gguf\"\n"
+    "\n"
+    "[draft.pipeline.quantization]\n"
+    "use = \"int4wo\"\n"
+    "```\n"
+    "\n"
+    "`tokens` is how many tokens the draft model proposes in a round (int: 1 to 15; default 4).";
 constexpr const char* kSchedulerDoc = "Which sequences, and how many of their tokens, run in a step.";
 constexpr const char* kTraceDoc =
     "A recording of what every component did, for the Perfetto UI. See `docs/profiling.md`.";
@@ -218,6 +241,16 @@ const tenon_param_schema& override_keys() {
 
 const tenon_param_schema& component_keys() {
   static const Schema s(sdk::params(use("The component.")));
+  return s.schema;
+}
+
+const tenon_param_schema& draft_pipeline_keys() {
+  static const Schema s(sdk::params(integer({.name = "tokens",
+                                             .doc = "Tokens that the draft model proposes in a round.",
+                                             .value = 4,
+                                             .min = 1,
+                                             .max = 15,
+                                             .unit = "tokens"})));
   return s.schema;
 }
 
@@ -242,7 +275,12 @@ std::span<const Section> sections() {
        &sampler_keys(),
        {{"chain", "an array of tables or names", "The processors in order: `use` and the component's parameters."},
         {"select", "a name or a table", "The component that draws the token: its name, or `use` and its parameters."}}},
-      {"draft", "draft", kDraftDoc, &draft_keys(), {}},
+      {"draft",
+       "draft",
+       kDraftDoc,
+       &draft_keys(),
+       {{"pipeline", "a table of sections",
+         "A draft model: `tokens`, and `[draft.pipeline.model]`, `.quantization`, `.kv_cache`, `.attention`."}}},
       {"scheduler", "scheduler", kSchedulerDoc, &scheduler_keys(), {}},
       {"trace", "", kTraceDoc, &trace_keys(), {}},
   };

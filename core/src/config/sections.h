@@ -36,6 +36,10 @@ const tenon_param_schema& component_keys();
 // Whether the section itself has that key, as opposed to its component.
 bool is_own_key(const Section& section, const std::string& key);
 
+// The keys of draft.pipeline itself, and the sections that it may have.
+const tenon_param_schema& draft_pipeline_keys();
+inline constexpr const char* kDraftSections[] = {"model", "quantization", "kv_cache", "attention"};
+
 inline constexpr const char* kNoDraft = "none";
 
 }  // namespace tenon::config

@@ -27,6 +27,10 @@ struct Node {
   const Table* table() const { return std::get_if<Table>(&value); }
 };
 
+// Lays the sections of `above` over those of `below`: of a key the upper one holds, arrays are replaced whole, and where a
+// section names another component, what `below` says to the former one is dropped.
+void merge_sections(Table& below, Table above);
+
 // For messages: 'the string "64"', "the int 64", "an array".
 std::string describe_found(const Node& node);
 // In quotes, control characters escaped, shortened if long. For messages.

@@ -77,7 +77,8 @@ class CpuDevice : public sdk::ComponentDefaults {
     table_.alloc = &alloc;
     table_.release = &release;
     table_.copy = &copy;
-    table_.record_fop = &record_fop;
+    table_.record_step_op = &record_step_op;
+    table_.record_draft_pass = &record_draft_pass;
   }
 
   const tenon_device* instance_table() const { return &table_; }
@@ -100,9 +101,13 @@ class CpuDevice : public sdk::ComponentDefaults {
     }
     return TENON_OK;
   }
-  static tenon_status record_fop(void*, const tenon_fop* op, tenon_tid x, tenon_tid y, const tenon_recorder* rec,
-                                 tenon_reason* why) noexcept {
+  static tenon_status record_step_op(void*, const tenon_fop* op, tenon_tid x, tenon_tid y, const tenon_recorder* rec,
+                                     tenon_reason* why) noexcept {
     return record_cpu_op(sdk::read_abi(op), x, y, rec, why);
+  }
+  static tenon_status record_draft_pass(void*, const tenon_draft_pass* pass, const tenon_recorder* rec,
+                                        tenon_reason* why) noexcept {
+    return record_cpu_draft_pass(sdk::read_abi(pass), rec, why);
   }
 
   std::string name_;

@@ -1,4 +1,4 @@
-// device.cpu: the host's memory and cores behind the device table, and the small ops of the fusion vocabulary.
+// device.cpu: the host's memory and cores behind the device table, and the step's own ops.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,10 @@ void register_cpu_device(Registry& registry);
 // TENON_ISA_* that this machine has.
 uint64_t machine_isa();
 
-// The visible form of a vocabulary id; see tenon_device.record_fop.
+// See tenon_device.record_step_op.
 tenon_status record_cpu_op(const tenon_fop& op, tenon_tid x, tenon_tid y, const tenon_recorder* rec, tenon_reason* why);
+
+// See tenon_device.record_draft_pass.
+tenon_status record_cpu_draft_pass(const tenon_draft_pass& pass, const tenon_recorder* rec, tenon_reason* why);
 
 }  // namespace tenon

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine_impl.h"
-#include "run.h"
+#include "tenon/core/error.h"
 
 namespace tenon {
 
@@ -11,7 +11,7 @@ void Engine::Impl::check_prompt(const std::vector<int32_t>& tokens) const {
   if (tokens.empty()) {
     throw Error(ErrorCode::kRequest, "the prompt is empty, and the model has no token that begins a text");
   }
-  if (tokens.size() >= pipeline->capacity()) {
+  if (tokens.size() >= pipeline->longest_sequence()) {
     throw Error(ErrorCode::kRequest,
                 "the prompt has " + std::to_string(tokens.size()) + " tokens; the cache holds " +
                     std::to_string(pipeline->capacity()) +
@@ -25,6 +25,25 @@ void Engine::Impl::check_prompt(const std::vector<int32_t>& tokens) const {
     }
   }
 }
+
+namespace {
+
+RunStats operator-(const RunStats& a, const RunStats& b) {
+  return {.prompt_seconds = a.prompt_seconds - b.prompt_seconds,
+          .decode_seconds = a.decode_seconds - b.decode_seconds,
+          .prompt_tokens = a.prompt_tokens - b.prompt_tokens,
+          .new_tokens = a.new_tokens - b.new_tokens,
+          .decode_tokens = a.decode_tokens - b.decode_tokens,
+          .steps = a.steps - b.steps,
+          .drafted = a.drafted - b.drafted,
+          .accepted = a.accepted - b.accepted,
+          .preempted = a.preempted - b.preempted,
+          .recomputed = a.recomputed - b.recomputed,
+          .decode_weight_bytes = a.decode_weight_bytes - b.decode_weight_bytes,
+          .decode_kv_bytes = a.decode_kv_bytes - b.decode_kv_bytes};
+}
+
+}  // namespace
 
 Engine::Engine() : impl_(std::make_unique<Impl>()) {}
 Engine::~Engine() = default;
@@ -52,57 +71,122 @@ const Pipeline& Engine::pipeline() const {
   return *impl_->pipeline;
 }
 
+Engine::Impl::Turn::Turn(Impl& impl, const char* function) : impl_(impl) {
+  std::thread::id in;
+  if (impl_.stepping.compare_exchange_strong(in, std::this_thread::get_id())) return;
+  const std::string name = function;
+  throw Error(ErrorCode::kUsage,
+              in == std::this_thread::get_id()
+                  ? name + "() was called from within a callback of a request; submit() may be called there"
+                  : name + "(): another thread is stepping this engine; submit() and cancel() may be called by any");
+}
+
+void Engine::Impl::load(const LoadProgress& progress) {
+  if (loaded) return;
+  pipeline->load(progress);
+  loaded = true;
+}
+
 void Engine::load(const LoadProgress& progress) {
-  if (impl_->loaded) return;
-  impl_->pipeline->load(progress);
-  impl_->loaded = true;
+  const Impl::Turn turn(*impl_, "load");
+  impl_->load(progress);
+}
+
+std::vector<int32_t> Engine::Impl::prompt_tokens(const Request& request) const {
+  if (!request.prompt.empty()) return tokenizer->encode(request.prompt);
+  if (!request.chat.empty()) {
+    if (!chat) {
+      throw Error(ErrorCode::kRequest, chat_problem.empty() ? "the model has no chat template" : chat_problem);
+    }
+    return chat->encode(*tokenizer, request.chat);
+  }
+  if (!request.tokens.empty()) return request.tokens;
+  return tokenizer->encode("");
 }
 
 std::vector<int32_t> Engine::prompt_tokens(const Request& request) const {
-  if (!request.prompt.empty()) return tokenizer().encode(request.prompt);
-  if (!request.chat.empty()) {
-    if (!impl_->chat) {
-      throw Error(ErrorCode::kRequest,
-                  impl_->chat_problem.empty() ? "the model has no chat template" : impl_->chat_problem);
-    }
-    return impl_->chat->encode(tokenizer(), request.chat);
+  return impl_->prompt_tokens(request);
+}
+
+std::unique_ptr<Sequence> Engine::Impl::make_sequence(Request request, uint32_t index) const {
+  std::vector<int32_t> prompt;
+  std::exception_ptr error;
+  try {
+    prompt = prompt_tokens(request);
+    check_prompt(prompt);
+  } catch (...) {
+    error = std::current_exception();
   }
-  if (!request.tokens.empty()) return request.tokens;
-  return tokenizer().encode("");
+  const bool turns = !request.chat.empty() && chat;
+  const uint64_t seed = request.seed.value_or(config.seed);
+  auto sequence = std::make_unique<Sequence>(
+      std::move(request), index, std::move(prompt),
+      turns ? chat->stop_tokens(*tokenizer) : tokenizer->info().end_of_generation, *tokenizer,
+      pipeline->longest_sequence());
+  sequence->seed = seed;
+  if (error) sequence->fail(error);
+  return sequence;
+}
+
+Ticket Engine::submit(Request request) {
+  return impl_->tickets.add(impl_->make_sequence(std::move(request), 0));
+}
+
+void Engine::cancel(Ticket ticket) {
+  impl_->tickets.cancel(ticket);
+}
+
+std::optional<Result> Engine::take(Ticket ticket) {
+  return impl_->tickets.take(ticket);
+}
+
+bool Engine::step() {
+  const Impl::Turn turn(*impl_, "step");
+  impl_->load({});
+  return impl_->loop->step();
+}
+
+RunStats Engine::totals() const {
+  return impl_->loop->totals();
 }
 
 std::vector<Result> Engine::generate(std::span<const Request> requests, RunStats* stats) {
-  load();
-  std::vector<Sequence> sequences;
-  sequences.reserve(requests.size());
+  const Impl::Turn turn(*impl_, "generate");
+  impl_->load({});
+  const RunStats before = impl_->loop->stats();
+  std::vector<Ticket> tickets;
   for (const Request& request : requests) {
-    std::vector<int32_t> prompt = prompt_tokens(request);
-    impl_->check_prompt(prompt);
-    const bool chat = !request.chat.empty() && impl_->chat;
-    sequences.emplace_back(request, static_cast<uint32_t>(sequences.size()), std::move(prompt),
-                           chat ? impl_->chat->stop_tokens(tokenizer()) : tokenizer().info().end_of_generation,
-                           tokenizer(), pipeline().capacity());
-    sequences.back().request_id = ++impl_->requests;
+    const auto index = static_cast<uint32_t>(tickets.size());
+    std::unique_ptr<Sequence> sequence = impl_->make_sequence(request, index);
+    if (!request.seed) sequence->seed += index * 0x9E3779B97F4A7C15U;
+    sequence->kept_for_call = true;
+    tickets.push_back(impl_->tickets.add(std::move(sequence)));
   }
-  RunStats own;
-  Run run(pipeline(), *impl_->scheduler, impl_->trace ? &*impl_->trace : nullptr, stats != nullptr ? *stats : own);
-  run.run(sequences, impl_->config.seed);
   std::vector<Result> results;
-  for (Sequence& s : sequences) results.push_back(s.take_result());
+  for (const Ticket ticket : tickets) {
+    while (!impl_->tickets.done(ticket)) impl_->loop->step();
+    results.push_back(*impl_->tickets.take(ticket));
+  }
+  if (stats != nullptr) *stats = impl_->loop->stats() - before;
   return results;
 }
 
 Result Engine::generate(const Request& request, RunStats* stats) {
-  return std::move(generate(std::span(&request, 1), stats).front());
+  Result result = std::move(generate(std::span(&request, 1), stats).front());
+  if (result.error) std::rethrow_exception(result.error);
+  return result;
 }
 
 void Engine::score(std::span<const int32_t> tokens, uint32_t first,
                    const std::function<void(uint32_t, std::span<const float>)>& on_row, const std::stop_token& cancel) {
-  load();
+  const Impl::Turn turn(*impl_, "score");
+  impl_->load({});
+  if (!impl_->loop->idle()) throw Error(ErrorCode::kUsage, "score(): requests are running; their steps come first");
   Pipeline& p = pipeline();
   const uint32_t piece = p.max_out_rows(false);
   if (piece == 0) throw Error(ErrorCode::kUsage, "this engine was opened without score_rows");
   impl_->check_prompt({tokens.begin(), tokens.end()});
+  p.end_sequence(0);  // what a text before this one may have left there
   p.start_sequence(0, 0, {});
   StepBatch batch;
   batch.sample = false;
@@ -131,6 +215,7 @@ void Engine::score(std::span<const int32_t> tokens, uint32_t first,
     }
     at += rows;
   }
+  p.end_sequence(0);
 }
 
 }  // namespace tenon

@@ -23,9 +23,9 @@ const Kind& builtin(Registry& registry, const char* kind, const std::string& nam
   return *static_cast<const Kind*>(registry.load(kind, name).implementation.get());
 }
 
-std::unique_ptr<Weights> open_model(const PipelineConfig& config, Registry& registry) {
-  if (config.model.weights == "auto") return open_weights(config.model.path);
-  return builtin<WeightsReader>(registry, "weights", config.model.weights).open(config.model.path, {});
+std::unique_ptr<Weights> open_model(const ModelConfig& model, Registry& registry) {
+  if (model.weights == "auto") return open_weights(model.path);
+  return builtin<WeightsReader>(registry, "weights", model.weights).open(model.path, {});
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const PipelineConfig& config, Registry& registry, const Weights& weights) {
@@ -38,7 +38,6 @@ std::unique_ptr<Tokenizer> open_tokenizer(const PipelineConfig& config, Registry
 std::unique_ptr<Registry> make_registry(const std::vector<std::filesystem::path>& plugin_dirs) {
   auto registry = std::make_unique<Registry>();
   register_cpu_device(*registry);
-  add_kinds(*registry, "scheduler", builtin_schedulers());
   add_kinds(*registry, "model", builtin_models());
   add_kinds(*registry, "weights", builtin_weights_readers());
   add_kinds(*registry, "tokenizer", builtin_tokenizers());
@@ -55,7 +54,11 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   RegistrySchemas schemas(*impl.registry);
   impl.config = resolve(document, schemas);
   impl.defaults = resolve(load_config("", {}), schemas, ModelPath::kOptional);
-  impl.weights = open_model(impl.config, *impl.registry);
+  impl.weights = open_model(impl.config.model, *impl.registry);
+  const auto& draft = impl.config.draft_model;
+  if (draft && (draft->model.path != impl.config.model.path || draft->model.weights != impl.config.model.weights)) {
+    impl.draft_weights = open_model(draft->model, *impl.registry);
+  }
   impl.tokenizer = open_tokenizer(impl.config, *impl.registry, *impl.weights);
   const std::string& chat_template = impl.tokenizer->info().chat_template;
   try {
@@ -63,20 +66,21 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   } catch (const Error& e) {
     impl.chat_problem = e.what();
   }
-  impl.scheduler = builtin<SchedulerKind>(*impl.registry, "scheduler", impl.config.scheduler.name)
-                       .create(*impl.config.scheduler.params.abi());
+  impl.scheduler = std::make_unique<Scheduler>(impl.config.scheduler, *impl.registry, options.log);
   PipelineOptions pipeline;
   pipeline.sequences = options.sequences != 0 ? options.sequences : impl.scheduler->sequences();
   pipeline.prefill_rows = impl.config.prefill_rows;
   pipeline.score_rows = options.score_rows;
   pipeline.recorder = options.recorder ? options.recorder(impl.config) : nullptr;
   pipeline.log = options.log;
+  if (draft) pipeline.draft_weights = impl.draft_weights ? impl.draft_weights.get() : impl.weights.get();
   impl.pipeline = Pipeline::build(impl.config, *impl.registry, *impl.weights, pipeline);
   if (pipeline.recorder != nullptr) {
     // Host memory is no HBM.
     const bool walks = (impl.pipeline->device().flags & TENON_DEVICE_WALKS) != 0;
     impl.trace.emplace(*pipeline.recorder, walks ? "read_gbps" : "hbm_read_gbps");
   }
+  impl.loop.emplace(*impl.pipeline, *impl.scheduler, impl.tickets, impl.trace ? &*impl.trace : nullptr, options.log);
   return engine;
 }
 

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "tenon/abi/scheduler.h"
 #include "tenon/core/trace.h"
 
 namespace tenon {
@@ -29,14 +30,20 @@ class RequestTrace {
     track.request(trace::RequestPhase::kEnd, queued_, id);
     track.request(trace::RequestPhase::kBegin, prefill_, id);
   }
-  void first_token(trace::Track& track, uint64_t id) const {
+  // Its prompt is in the cache. first: for the first time.
+  void generate(trace::Track& track, uint64_t id, bool first) const {
     track.request(trace::RequestPhase::kEnd, prefill_, id);
-    track.request(trace::RequestPhase::kInstant, first_token_, id);
+    if (first) track.request(trace::RequestPhase::kInstant, first_token_, id);
     track.request(trace::RequestPhase::kBegin, decode_, id);
   }
-  // generating: it got to its first token.
-  void end(trace::Track& track, uint64_t id, bool generating) const {
-    track.request(trace::RequestPhase::kEnd, generating ? decode_ : prefill_, id);
+  // It was pre-empted.
+  void requeue(trace::Track& track, uint64_t id, uint32_t phase) const {
+    track.request(trace::RequestPhase::kEnd, site_of(phase), id);
+    track.request(trace::RequestPhase::kBegin, queued_, id);
+  }
+  // phase: the TENON_SEQUENCE_* that it was in.
+  void end(trace::Track& track, uint64_t id, uint32_t phase) const {
+    track.request(trace::RequestPhase::kEnd, site_of(phase), id);
     track.request(trace::RequestPhase::kEnd, life_, id);
   }
   struct Counts {
@@ -51,6 +58,10 @@ class RequestTrace {
   }
 
  private:
+  trace::SiteId site_of(uint32_t phase) const {
+    return phase == TENON_SEQUENCE_GENERATES ? decode_ : phase == TENON_SEQUENCE_PROMPT ? prefill_ : queued_;
+  }
+
   trace::SiteId life_, queued_, prefill_, decode_, first_token_, kv_used_, kv_blocks_, tokens_per_second_, read_gbps_;
 };
 

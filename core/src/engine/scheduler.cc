@@ -1,78 +1,126 @@
-#include "tenon/core/scheduler.h"
+#include "scheduler.h"
 
 #include <algorithm>
-#include <array>
+#include <cstdlib>
 
-#include "tenon/sdk/params.h"
+#include "tenon/core/error.h"
+#include "tenon/sdk/error.h"
 
 namespace tenon {
 namespace {
 
-// One sequence at a time, in the order in which they came.
-class Single : public Scheduler {
- public:
-  uint32_t sequences() const override { return 1; }
-  void next(std::span<const SequenceState> states, const StepLimits& limits, std::vector<StepShare>& shares) override {
-    shares.clear();
-    for (uint32_t i = 0; i < states.size(); ++i) {
-      if (states[i].pending == 0) continue;
-      shares.push_back({i, std::min(states[i].pending, limits.rows)});
-      return;
-    }
-  }
-};
+constexpr size_t kAlignment = 64;
 
-// A fixed number of sequences that start together: prompts are filled in turn, then every sequence gets its token in
-// each step until it ends.
-class Lockstep : public Scheduler {
- public:
-  static constexpr auto kParams = sdk::params(sdk::integer({.name = "sequences",
-                                                            .doc = "Sequences that run in step.",
-                                                            .value = 8,
-                                                            .min = 1,
-                                                            .max = 4096,
-                                                            .unit = "sequences"}));
-  explicit Lockstep(uint32_t sequences) : sequences_(sequences) {}
-  uint32_t sequences() const override { return sequences_; }
-  void next(std::span<const SequenceState> states, const StepLimits& limits, std::vector<StepShare>& shares) override {
-    shares.clear();
-    const bool prompts = std::any_of(states.begin(), states.end(),
-                                     [](const SequenceState& s) { return s.pending > 0 && !s.generating; });
-    uint32_t rows = limits.rows, out_rows = limits.out_rows;
-    for (uint32_t i = 0; i < states.size(); ++i) {
-      const SequenceState& s = states[i];
-      if (s.pending == 0 || s.generating == prompts) continue;
-      const uint32_t n = prompts ? std::min(s.pending, rows) : s.pending;
-      const uint32_t outs = prompts ? 1 : n;
-      if (n == 0 || n > rows || outs > out_rows) continue;
-      shares.push_back({i, n});
-      rows -= n;
-      out_rows -= outs;
-    }
-  }
-
- private:
-  uint32_t sequences_;
-};
-
-constexpr tenon_param_schema kNoParams = {{sizeof(tenon_param_schema), 1, 0}, 0, 0, nullptr};
-constexpr auto kLockstepSpecs = Lockstep::kParams;
-constexpr std::array<const tenon_param_spec*, 1> kLockstepPointers = {kLockstepSpecs.data()};
-constexpr tenon_param_schema kLockstepParams = {{sizeof(tenon_param_schema), 1, 0}, 1, 0, kLockstepPointers.data()};
-
-constexpr SchedulerKind kSchedulers[] = {
-    {"single", "One sequence at a time, in the order in which they came.", &kNoParams,
-     [](const tenon_params&) -> std::unique_ptr<Scheduler> { return std::make_unique<Single>(); }},
-    {"lockstep", "A fixed number of sequences that start together and run in step.", &kLockstepParams,
-     [](const tenon_params& p) -> std::unique_ptr<Scheduler> {
-       return std::make_unique<Lockstep>(static_cast<uint32_t>(p.value[0].integer));
-     }},
-};
+// A scheduler's memory beyond its own is the host's, whatever the pipeline's device is.
+tenon_status host_alloc(void*, uint32_t, uint64_t bytes, const char*, void** out, tenon_reason* why) {
+  *out = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  if (*out != nullptr) return TENON_OK;
+  sdk::fill_reason(why, "out of host memory");
+  return TENON_NO_SPACE;
+}
+void host_release(void*, void* p) {
+  std::free(p);
+}
 
 }  // namespace
 
-std::span<const SchedulerKind> builtin_schedulers() {
-  return kSchedulers;
+Scheduler::Scheduler(const ComponentConfig& config, Registry& registry, Log log)
+    : log_(std::move(log)),
+      host_(sdk::abi_struct<tenon_host>()),
+      device_(sdk::abi_struct<tenon_device>()),
+      env_(sdk::abi_struct<tenon_env>()) {
+  host_.ctx = this;
+  host_.alloc = &host_alloc;
+  host_.release = &host_release;
+  host_.log = [](void* ctx, uint32_t level, const char* message) {
+    const Log& to = static_cast<Scheduler*>(ctx)->log_;
+    if (to) to(level, message);
+  };
+  device_.kind = device_.name = kHostDevice.data();
+  env_.host = &host_, env_.device = &device_;
+  const LoadedComponent& component = registry.load(config.kind, config.name);
+  try {
+    instance_ = Instance(component, *config.params.abi(), env_);
+  } catch (const Error& e) {
+    throw Error(e.code(), config.where, e.diagnostics().front().message);
+  }
+  sequences_ = instance_.table<tenon_scheduler>().sequences(instance_.self());
+  if (sequences_ == 0) throw Error(ErrorCode::kPlugin, config.where, id() + " runs no sequence at all");
+}
+
+tenon_workload Scheduler::workload(std::span<const tenon_sequence> sequences, const Room& room) {
+  pointers_.clear();
+  for (const tenon_sequence& s : sequences) pointers_.push_back(&s);
+  auto w = sdk::abi_struct<tenon_workload>();
+  w.n = static_cast<uint32_t>(sequences.size()), w.sequence = pointers_.data();
+  w.rows = room.rows, w.free_slots = room.free_slots;
+  w.page_tokens = room.page_tokens, w.free_pages = room.free_pages;
+  return w;
+}
+
+Scheduler::Answer Scheduler::next(std::span<const tenon_sequence> sequences, const Room& room) {
+  const tenon_workload w = workload(sequences, room);
+  shares_.resize(w.n), preempted_.resize(w.n);
+  auto answer = sdk::abi_struct<tenon_schedule>();
+  answer.share = shares_.data(), answer.preempted = preempted_.data();
+  char text[256] = "";
+  tenon_reason why{text, sizeof(text)};
+  const tenon_status status = instance_.table<tenon_scheduler>().next(instance_.self(), &w, &answer, &why);
+  if (status != TENON_OK) wrong(std::string("chooses no step: ") + text);
+  check(sequences, room, answer);
+  return {std::span(shares_).first(answer.n_shares), std::span(preempted_).first(answer.n_preempted)};
+}
+
+void Scheduler::check(std::span<const tenon_sequence> sequences, const Room& room, const tenon_schedule& answer) {
+  const auto n = static_cast<uint32_t>(sequences.size());
+  if (answer.n_shares > n || answer.n_preempted > n) wrong("names more sequences than there are");
+  named_.assign(n, false);
+  const auto name = [&](uint32_t i) {
+    if (i >= n) wrong("names sequence " + std::to_string(i) + " of " + std::to_string(n));
+    if (named_[i]) wrong("names sequence " + std::to_string(i) + " twice");
+    named_[i] = true;
+  };
+  for (const uint32_t i : std::span(preempted_).first(answer.n_preempted)) {
+    name(i);
+    if (sequences[i].phase == TENON_SEQUENCE_WAITS) wrong("pre-empts a sequence that does not run");
+  }
+  uint64_t rows = 0, admitted = 0;
+  for (const tenon_share& share : std::span(shares_).first(answer.n_shares)) {
+    name(share.sequence);
+    const tenon_sequence& s = sequences[share.sequence];
+    if (share.rows == 0 || share.rows > s.pending) {
+      wrong("gives " + std::to_string(share.rows) + " rows to a sequence with " + std::to_string(s.pending) +
+            " pending tokens");
+    }
+    rows += share.rows;
+    admitted += s.phase == TENON_SEQUENCE_WAITS ? 1 : 0;
+  }
+  if (answer.n_shares == 0) wrong("gives no rows to any of " + std::to_string(n) + " sequences");
+  if (rows > room.rows) {
+    wrong("gives " + std::to_string(rows) + " rows; a step has " + std::to_string(room.rows) + " at most");
+  }
+  if (admitted > room.free_slots + answer.n_preempted) {
+    wrong("admits " + std::to_string(admitted) + " sequences to " +
+          std::to_string(room.free_slots + answer.n_preempted) + " free slots");
+  }
+}
+
+uint32_t Scheduler::no_space(std::span<const tenon_sequence> sequences, const Room& room, uint32_t sequence) {
+  const tenon_workload w = workload(sequences, room);
+  uint32_t victim = TENON_NO_SEQUENCE;
+  char text[256] = "";
+  tenon_reason why{text, sizeof(text)};
+  const tenon_status status =
+      instance_.table<tenon_scheduler>().no_space(instance_.self(), &w, sequence, &victim, &why);
+  if (status != TENON_OK) wrong(std::string("does not say whom to pre-empt: ") + text);
+  if (victim == sequence || victim == TENON_NO_SEQUENCE) return victim;
+  if (victim >= w.n) wrong("pre-empts sequence " + std::to_string(victim) + " of " + std::to_string(w.n));
+  if (sequences[victim].phase == TENON_SEQUENCE_WAITS) wrong("pre-empts a sequence that does not run");
+  return victim;
+}
+
+void Scheduler::wrong(const std::string& what) const {
+  throw Error(ErrorCode::kPlugin, id() + " " + what);
 }
 
 }  // namespace tenon

@@ -43,32 +43,34 @@ const char* to_string(FinishReason reason) {
       return "callback";
     case FinishReason::kCapacity:
       return "capacity";
+    case FinishReason::kError:
+      return "error";
   }
   return "unknown";
 }
 
-Sequence::Sequence(const Request& request, uint32_t index, std::vector<int32_t> prompt, std::vector<int32_t> end_tokens,
+Sequence::Sequence(Request request, uint32_t index, std::vector<int32_t> prompt, std::vector<int32_t> end_tokens,
                    const Tokenizer& tokenizer, uint32_t capacity)
-    : request_(&request),
+    : request_(std::move(request)),
       index_(index),
-      limit_(request.max_new_tokens),
+      limit_(request_.max_new_tokens),
       capacity_(capacity),
       tokens_(std::move(prompt)),
       end_tokens_(std::move(end_tokens)),
       prompt_size_(tokens_.size()),
       detokenizer_(tokenizer, {.show_control = false, .continues = true}) {
   // All the room that it may need, so that steps do not allocate.
-  const size_t room = std::min<size_t>(prompt_size_ + limit_, capacity) + 1;
+  const size_t room = std::max(prompt_size_, std::min<size_t>(prompt_size_ + limit_, capacity)) + 1;
   tokens_.reserve(room);
   text_.reserve((room - prompt_size_) * 8);
-  if (request.logprobs) logprobs_.reserve(room - prompt_size_);
+  if (request_.logprobs) logprobs_.reserve(room - prompt_size_);
   done_ = limit_ == 0;
 }
 
 // The bytes at the end of the text that may be the beginning of a stop string.
 size_t Sequence::held_back() const {
   size_t held = 0;
-  for (const std::string& stop : request_->stop) {
+  for (const std::string& stop : request_.stop) {
     const size_t longest = stop.empty() ? 0 : std::min(stop.size() - 1, text_.size());
     for (size_t n = longest; n > held; --n) {
       if (text_.compare(text_.size() - n, n, stop, 0, n) == 0) held = n;
@@ -77,39 +79,39 @@ size_t Sequence::held_back() const {
   return held;
 }
 
-void Sequence::report(int32_t id, std::string_view text, std::span<const float> logits) {
-  Token token{.id = id, .text = text, .logprob = {}, .top = {}, .sequence = index_};
-  if (request_->logprobs && !logits.empty()) {
+void Sequence::report(int32_t chosen, std::string_view text, std::span<const float> logits) {
+  Token token{.id = chosen, .text = text, .logprob = {}, .top = {}, .sequence = index_};
+  if (request_.logprobs && !logits.empty()) {
     const double norm = log_sum_exp(logits);
-    token.logprob = Logprob{id, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(id)]) - norm)};
+    token.logprob = Logprob{chosen, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(chosen)]) - norm)};
     logprobs_.push_back(*token.logprob);
-    likeliest(logits, norm, request_->top_logprobs, top_);
+    likeliest(logits, norm, request_.top_logprobs, top_);
     token.top = top_;
   }
-  if (request_->on_token && !request_->on_token(token)) wanted_ = false;
+  if (request_.on_token && !request_.on_token(token)) wanted_ = false;
 }
 
-bool Sequence::take(int32_t id, std::span<const float> logits) {
-  if (!request_->ignore_end && std::binary_search(end_tokens_.begin(), end_tokens_.end(), id)) {
+bool Sequence::take(int32_t token, std::span<const float> logits) {
+  if (!request_.ignore_end && std::binary_search(end_tokens_.begin(), end_tokens_.end(), token)) {
     finish(FinishReason::kEndOfText);
     return false;
   }
-  tokens_.push_back(id);
+  tokens_.push_back(token);
   ++generated_;
-  text_ += detokenizer_.push(id);
-  for (const std::string& stop : request_->stop) {
+  text_ += detokenizer_.push(token);
+  for (const std::string& stop : request_.stop) {
     const size_t from = shown_ > stop.size() ? shown_ - stop.size() : 0;
     const size_t at = stop.empty() ? std::string::npos : text_.find(stop, from);
     if (at == std::string::npos) continue;
     text_.resize(std::max(at, shown_));
-    report(id, std::string_view(text_).substr(shown_), logits);
+    report(token, std::string_view(text_).substr(shown_), logits);
     shown_ = text_.size();
     done_ = true;
     reason_ = FinishReason::kStopString;
     return false;
   }
   const size_t visible = text_.size() - std::min(held_back(), text_.size() - shown_);
-  report(id, std::string_view(text_).substr(shown_, visible - shown_), logits);
+  report(token, std::string_view(text_).substr(shown_, visible - shown_), logits);
   shown_ = visible;
   if (!wanted_) {
     finish(FinishReason::kCallback);
@@ -126,10 +128,17 @@ void Sequence::finish(FinishReason reason) {
   done_ = true;
   reason_ = reason;
   text_ += detokenizer_.finish();
-  if (shown_ == text_.size() || !wanted_ || !request_->on_token) return;
-  request_->on_token(
+  if (shown_ == text_.size() || !wanted_ || !request_.on_token) return;
+  request_.on_token(
       Token{.id = -1, .text = std::string_view(text_).substr(shown_), .logprob = {}, .top = {}, .sequence = index_});
   shown_ = text_.size();
+}
+
+void Sequence::fail(std::exception_ptr error) {
+  if (done_) return;
+  done_ = true;
+  reason_ = FinishReason::kError;
+  error_ = std::move(error);
 }
 
 Result Sequence::take_result() {
@@ -138,6 +147,7 @@ Result Sequence::take_result() {
   r.tokens.assign(tokens_.begin() + static_cast<std::ptrdiff_t>(prompt_size_), tokens_.end());
   r.text = std::move(text_);
   r.finish = reason_;
+  r.error = error_;
   r.logprobs = std::move(logprobs_);
   return r;
 }

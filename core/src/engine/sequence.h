@@ -1,46 +1,61 @@
-// One request on its way: tokens, text, stop strings.
+// One request on its way: tokens, text, stop strings, and where it stands.
 #pragma once
 
+#include <exception>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tenon/abi/scheduler.h"
 #include "tenon/core/engine.h"
 
 namespace tenon {
 
 class Sequence {
  public:
-  Sequence(const Request& request, uint32_t index, std::vector<int32_t> prompt, std::vector<int32_t> end_tokens,
+  // index: Token::sequence.
+  Sequence(Request request, uint32_t index, std::vector<int32_t> prompt, std::vector<int32_t> end_tokens,
            const Tokenizer& tokenizer, uint32_t capacity);
 
-  // Takes a chosen token and says whether the sequence goes on. logits: the row that it was chosen from.
-  bool take(int32_t id, std::span<const float> logits);
-  // Ends with what is there: the text that was held back comes out.
+  // Takes a chosen token and says whether the sequence goes on. logits: the row that it was chosen from. Throws what
+  // the request's callback throws.
+  bool take(int32_t token, std::span<const float> logits);
+  // Ends with what is there: the text that was held back comes out. Throws what the request's callback throws.
   void finish(FinishReason reason);
+  // Ends with an error, unless it has ended. Calls nothing.
+  void fail(std::exception_ptr error);
 
-  const Request& request() const { return *request_; }
+  const Request& request() const { return request_; }
   bool done() const { return done_; }
-  bool generating() const { return generated_ > 0; }
+  bool has_text() const { return generated_ > 0; }
   const std::vector<int32_t>& tokens() const { return tokens_; }  // prompt and text
   std::string_view text() const { return text_; }                 // of the generated tokens so far
-  uint32_t new_tokens() const { return generated_; }
   uint32_t tokens_left() const { return limit_ - generated_; }
+  uint32_t prompt_size() const { return static_cast<uint32_t>(prompt_size_); }
+  uint32_t uncached() const { return static_cast<uint32_t>(tokens_.size()) - kv_len; }
+  uint32_t pending() const { return uncached() + static_cast<uint32_t>(drafts.size()); }
   Result take_result();
 
-  uint32_t slot = 0;
+  uint64_t id = 0;  // the ticket's, and the trace's
+  uint64_t seed = 0;
+  uint64_t joined_at = 0;      // step
+  bool kept_for_call = false;  // a generate() waits for the result
+
+  // While it is in the loop.
+  uint32_t phase = TENON_SEQUENCE_WAITS;
+  uint32_t slot = 0;            // unless it waits
   uint32_t kv_len = 0;          // tokens in the cache
-  std::vector<int32_t> drafts;  // proposed behind the last token
-  uint64_t request_id = 0;      // in the trace
-  uint32_t pending() const { return static_cast<uint32_t>(tokens_.size() - kv_len + drafts.size()); }
-  uint32_t prompt_size() const { return static_cast<uint32_t>(prompt_size_); }
+  uint32_t most_cached = 0;     // the largest kv_len so far: what is below it and not in the cache is computed again
+  std::vector<int32_t> drafts;  // proposed after the last token
+  std::vector<int32_t> parents;  // of the drafts: which of them each follows, or -1: the last token
+  bool started = false;         // its slot has its sampler's parameters
+  bool sits_out = false;        // is not asked for again in the step that is being planned
 
  private:
-  bool emit(const std::string& text, int32_t id, std::span<const float> logits);
-  void report(int32_t id, std::string_view text, std::span<const float> logits);
+  void report(int32_t chosen, std::string_view text, std::span<const float> logits);
   size_t held_back() const;
 
-  const Request* request_;
+  Request request_;
   uint32_t index_, limit_, capacity_;
   std::vector<int32_t> tokens_, end_tokens_;
   size_t prompt_size_;
@@ -50,6 +65,7 @@ class Sequence {
   uint32_t generated_ = 0;
   bool done_ = false, wanted_ = true;
   FinishReason reason_ = FinishReason::kLength;
+  std::exception_ptr error_;
   std::vector<Logprob> logprobs_, top_;
 };
 

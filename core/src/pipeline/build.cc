@@ -12,32 +12,72 @@ namespace {
 constexpr uint32_t kDefaultCapacity = 8192;
 constexpr uint32_t kFewRows = 16;
 
+// Of each bound the largest.
+tenon_bounds largest_of(const std::vector<tenon_bounds>& shapes) {
+  tenon_bounds all = shapes.front();
+  for (const tenon_bounds& b : shapes) {
+    for (uint32_t tenon_bounds::*bound :
+         {&tenon_bounds::rows, &tenon_bounds::seqs, &tenon_bounds::rows_per_seq, &tenon_bounds::out_rows,
+          &tenon_bounds::kv_len, &tenon_bounds::slots, &tenon_bounds::steps_ahead}) {
+      all.*bound = std::max(all.*bound, b.*bound);
+    }
+  }
+  return all;
+}
+
+// "sampler.top_k (k = 40)".
+std::string described(const Instance& instance, const ParamValues& params) {
+  std::string values;
+  for (size_t i = 0; i < params.schema().count; ++i) {
+    values += (values.empty() ? "" : ", ") + std::string(spec_at(params.schema(), i).name) + " = " +
+              value_text(params.get(i));
+  }
+  return values.empty() ? instance.id() : instance.id() + " (" + values + ")";
+}
+
 }  // namespace
 
-// Which batch shapes get a program: one new token each, drafts to verify, prompts, and scoring.
+// Which batch shapes get a program; a step takes the smallest that fits. A pipeline of one sequence has steps of one
+// row, of its drafts and of a prompt. With several sequences any number of rows comes up, so there are programs of 1, 2,
+// 4, ... rows: one a sequence; drafts to verify; and any mix, for prompts beside those who generate. Scoring is apart.
 void Pipeline::Impl::choose_shapes() {
-  const uint32_t seqs = std::max(1u, options.sequences);
-  const uint32_t prefill = std::max(options.prefill_rows, seqs * (1 + draft_tokens));
+  const uint32_t seqs = std::max(1u, options.sequences), verified = seqs * (1 + draft_tokens);
+  const uint32_t prefill = std::max(options.prefill_rows, verified);
   const auto add = [&](uint32_t rows, uint32_t rows_per_seq, uint32_t out_rows, bool sample) {
     auto b = sdk::abi_struct<tenon_bounds>();
-    b.rows = rows, b.seqs = seqs, b.rows_per_seq = rows_per_seq, b.out_rows = out_rows;
-    b.kv_len = capacity, b.slots = seqs, b.steps_ahead = parts.queues() ? 2 : 1, b.rank = 0, b.world = 1;
+    b.rows = rows, b.seqs = std::min(rows, seqs), b.rows_per_seq = std::min(rows, rows_per_seq);
+    b.out_rows = std::min(rows, out_rows);
+    b.trees = draft_trees && sample && b.rows_per_seq > 1 ? 1 : 0;
+    b.kv_len = capacity, b.slots = seqs, b.steps_ahead = context.queues() ? 2 : 1;
     shapes.push_back(b);
     shape_samples.push_back(sample);
   };
-  add(seqs, 1, seqs, true);
-  if (draft_tokens > 0) add(seqs * (1 + draft_tokens), 1 + draft_tokens, seqs * (1 + draft_tokens), true);
+  const auto add_powers = [&](uint32_t first, uint32_t last, uint32_t rows_per_seq) {
+    for (uint64_t rows = first; rows < last; rows *= 2) add(static_cast<uint32_t>(rows), rows_per_seq, verified, true);
+    add(last, rows_per_seq, verified, true);
+  };
+  add_powers(1, seqs, 1);
+  if (draft_model) {  // its rounds take as many rows of every sequence
+    round = shapes.size();
+    add(verified, 1 + draft_tokens, verified, true);
+  } else if (draft_tokens > 0) {
+    add_powers(seqs == 1 ? verified : 2, verified, 1 + draft_tokens);
+  }
   // Short prompts and their rests: weights then pass once, as for one token, and not through a product of many rows.
-  if (parts.queues() && prefill > kFewRows && shapes.back().rows < kFewRows)
-    add(kFewRows, kFewRows, shapes.back().out_rows, true);
-  if (prefill > shapes.back().rows_per_seq) add(prefill, prefill, shapes.back().out_rows, true);
-  if (options.score_rows > 0) add(prefill, prefill, std::min(prefill, options.score_rows), false);
+  const bool few = prefill > kFewRows && (seqs > 1 || (context.queues() && verified < kFewRows));
+  if (few && seqs > 1) {
+    add_powers(kFewRows, prefill, prefill);
+  } else {
+    if (few) add(kFewRows, kFewRows, verified, true);
+    if (prefill > shapes.back().rows_per_seq) add(prefill, prefill, verified, true);
+  }
+  if (options.score_rows > 0) add(prefill, prefill, options.score_rows, false);
 }
 
 // What the configuration asks of the device itself.
 void Pipeline::Impl::check_device() const {
-  const tenon_device& device = parts.device();
-  if (parts.queues()) return;
+  const tenon_device& device = context.device();
+  if (context.queues()) return;
   const std::string name = std::string("device.") + device.kind;
   if (config.device_index != 0) {
     throw Error(ErrorCode::kConfig, config.device.where,
@@ -51,77 +91,89 @@ void Pipeline::Impl::check_device() const {
   }
 }
 
-void Pipeline::Impl::declare() {
-  check_device();
-  const ModelKind& kind = model_kind_for(weights);
-  info = kind.describe(weights);
-  const uint32_t context = config.model.context != 0 ? config.model.context : info.context;
-  capacity = config.capacity != 0 ? config.capacity : std::min(context, kDefaultCapacity);
-  if (parts.draft) {
-    draft_tokens = parts.draft.table<tenon_draft>().max_tokens(parts.draft.self());
-    if ((parts.draft.table<tenon_draft>().flags & TENON_DRAFT_HOST) == 0) {
-      throw Error(ErrorCode::kConfig, config.draft->where,
-                  parts.draft.id() + " drafts on the device, which this engine does not run yet");
-    }
-  }
-  declared = std::make_unique<Declared>(weights, storages, capacity);
-  model = kind.build(weights, *declared);
-  info = model->info();
-  choose_shapes();
-  negotiation = std::make_unique<Negotiation>(config, parts, *declared, shapes);
-  negotiation->run();
-  row_invariant_max = parts.attention.table<tenon_attention>().row_invariant_max;
-  for (const Scheme& s : parts.schemes) row_invariant_max = std::min(row_invariant_max, s.table().row_invariant_max);
-  if (draft_tokens > 0 && row_invariant_max < shapes[1].rows) {
-    const std::string text = "verifying " + std::to_string(draft_tokens) + " drafts takes " +
-                             std::to_string(shapes[1].rows) + " rows, but results are equal to single steps up to " +
-                             std::to_string(row_invariant_max) + " rows only: text may differ from that without drafts";
-    if (config.strict) throw Error(ErrorCode::kConfig, config.draft->where, text);
-    negotiation->note("draft", text);
-  }
-  decisions = negotiation->decisions();
+Pipeline::Impl::Impl(const PipelineConfig& c, Registry& registry, const Weights& weights, const PipelineOptions& o)
+    : config(c),
+      options(o),
+      context(c, registry, o),
+      target(c, c.strict, weights, context, storages, "", o.model != nullptr ? *o.model : model_kind_for(weights)),
+      samplers(create_samplers(c, context)) {
+  if (c.draft) draft = context.create(*c.draft);
+  if (!c.draft_model) return;
+  if (o.draft_weights == nullptr) throw Error(ErrorCode::kInternal, "a draft model without weights");
+  draft_model =
+      std::make_unique<ModelInstance>(*c.draft_model, c.strict, *o.draft_weights, context, storages, "draft/",
+                                      model_kind_for(*o.draft_weights));
+  draft_tokens = c.draft_model->tokens;
 }
 
-void Pipeline::Impl::add_state() {
-  const uint64_t slots = shapes.front().slots;
-  state.declare(storages, shapes, parts.queues());
-  for (size_t i = 0; i < parts.samplers.size(); ++i) {
-    ChainLink& link = parts.samplers[i];
-    const std::string name = "sampler/" + std::to_string(i) + "." + link.name;
-    link.state_bytes =
-        link.table().state_bytes != nullptr ? link.table().state_bytes(link.instance.self(), info.vocab) : 0;
-    link.param_storage = storages.add(name + "/params", MemoryKind::kState, slots * link.table().param_bytes);
-    if (link.state_bytes > 0) {
-      link.state_storage = storages.add(name + "/state", MemoryKind::kState, slots * link.state_bytes);
-    }
+void Pipeline::Impl::declare() {
+  check_device();
+  const ModelInfo info = target.describe();
+  const uint32_t model_context = config.model.context != 0 ? config.model.context : info.context;
+  capacity = config.capacity != 0 ? config.capacity : std::min(model_context, kDefaultCapacity);
+  if (draft) {
+    draft_tokens = draft.table<tenon_draft>().max_tokens(draft.self());
+    draft_trees = (draft.table<tenon_draft>().flags & TENON_DRAFT_TREES) != 0;
   }
+  target.declare(capacity);
+  choose_shapes();
+  target.negotiate(shapes);
+  for (size_t i = 0; i < samplers.size(); ++i) {
+    const std::string does = samplers[i].table().is_selector != 0 ? ", selects" : "";
+    target.negotiation().note("sampler " + std::to_string(i + 1),
+                              described(samplers[i].instance, samplers[i].params) + does);
+  }
+  if (draft) {
+    target.negotiation().note("draft", described(draft, config.draft->params) + " proposes up to " +
+                                           std::to_string(draft_tokens) + " tokens a step, verified in one step");
+  }
+  check_drafts();
+  decisions = target.negotiation().decisions();
+  if (draft_model) declare_draft_model();
+}
+
+// The draft model takes part in every program: with its own rows in a round, with the target's in all others.
+void Pipeline::Impl::declare_draft_model() {
+  if (context.device().record_draft_pass == nullptr) {
+    throw Error(ErrorCode::kConfig, config.draft_model->where,
+                std::string("device.") + context.device().kind + " has no draft models");
+  }
+  draft_model->declare(capacity);
+  if (draft_model->info().vocab != target.info().vocab) {
+    throw Error(ErrorCode::kConfig, config.draft_model->where,
+                "the draft model has a vocabulary of " + std::to_string(draft_model->info().vocab) +
+                    " tokens and the model one of " + std::to_string(target.info().vocab) +
+                    "; a draft model must have the vocabulary of its target");
+  }
+  std::vector<tenon_bounds> own = shapes;
+  own[round].rows = own[round].out_rows = own[round].seqs;
+  own[round].rows_per_seq = 1;
+  draft_model->negotiate(std::move(own));
+  decisions.push_back({"draft", config.draft_model->model.path + ", " + std::to_string(draft_model->info().layers) +
+                                    " layers: proposes " + std::to_string(draft_tokens) +
+                                    " tokens a round, drafted and verified by one program"});
+  for (const Decision& d : draft_model->negotiation().decisions()) decisions.push_back(d);
+}
+
+// Text is the same with drafts and without as long as a row's result does not depend on the rows beside it.
+void Pipeline::Impl::check_drafts() {
+  const uint32_t invariant = target.row_invariant_max(), verified = shapes.front().slots * (1 + draft_tokens);
+  if (draft_tokens == 0 || invariant >= verified) return;
+  const std::string text = "verifying " + std::to_string(draft_tokens) + " drafts takes " +
+                           std::to_string(verified) + " rows, but results are equal to single steps up to " +
+                           std::to_string(invariant) + " rows only: text may differ from that without drafts";
+  if (config.strict) {
+    throw Error(ErrorCode::kConfig, config.draft ? config.draft->where : config.draft_model->where, text);
+  }
+  target.negotiation().note("draft", text);
 }
 
 void Pipeline::Impl::record() {
-  std::vector<tenon_kv_geometry> layers;
-  for (const AttentionLayer& layer : declared->layers) {
-    auto g = sdk::abi_struct<tenon_kv_geometry>();
-    g.layer = static_cast<uint32_t>(layer.decl.layer), g.heads = layer.decl.kv_heads;
-    g.k_dim = g.v_dim = layer.decl.head_dim, g.window = layer.decl.window;
-    layers.push_back(g);
-  }
-  std::vector<const tenon_kv_geometry*> pointers;
-  for (const tenon_kv_geometry& g : layers) pointers.push_back(&g);
-  const tenon_bounds* largest = &shapes.front();
-  for (const tenon_bounds& b : shapes) largest = b.rows > largest->rows ? &b : largest;
-  auto footprint = sdk::abi_struct<tenon_footprint>();
-  Call call(parts.kv_cache, "plan");
-  call.check(parts.kv_cache.table<tenon_kv_cache>().plan(
-      parts.kv_cache.self(), pointers.data(), static_cast<uint32_t>(pointers.size()), largest, &footprint, call.why()));
-  if (footprint.n_stores > TENON_MAX_STORES) {
-    throw Error(ErrorCode::kPlugin, parts.kv_cache.id() + " states more stores than there may be");
-  }
-  for (uint32_t i = 0; i < footprint.n_stores; ++i) {
-    kv_stores.push_back(storages.add("kv_cache#" + std::to_string(i), MemoryKind::kKvCache, footprint.store_bytes[i]));
-  }
-  const ProgramContext context{parts, *declared, storages, state, kv_stores};
+  const tenon_bounds largest = largest_of(shapes);
+  const ProgramContext shared{context, target, draft_model.get(), samplers, storages, state, draft_state, largest};
   for (size_t i = 0; i < shapes.size(); ++i) {
-    programs.push_back(record_step(context, *model, shapes[i], i, shape_samples[i]));
+    programs.push_back(draft_model && i == round ? record_round(shared, shapes[i], i)
+                                                 : record_step(shared, shapes[i], i, shape_samples[i]));
   }
 }
 
@@ -139,10 +191,10 @@ void Pipeline::Impl::make_plan() {
   }
   memory.thread_scratch_stride = thread_scratch;
   plan.bytes[static_cast<size_t>(MemoryKind::kActivations)] = activations;
-  const uint64_t threads = parts.queues() ? 0 : parts.device().units;
+  const uint64_t threads = context.queues() ? 0 : context.device().units;
   plan.bytes[static_cast<size_t>(MemoryKind::kWorkspace)] = scratch + zeroed + thread_scratch * threads;
-  plan.load_scratch = loader->scratch_bytes();
-  plan.device_memory = parts.device().memory;
+  plan.load_scratch = std::max(target.load_scratch(), draft_model ? draft_model->load_scratch() : 0);
+  plan.device_memory = context.device().memory;
 }
 
 std::unique_ptr<Pipeline> Pipeline::build(const PipelineConfig& config, Registry& registry, const Weights& weights,
@@ -151,9 +203,11 @@ std::unique_ptr<Pipeline> Pipeline::build(const PipelineConfig& config, Registry
   pipeline->impl_ = std::make_unique<Impl>(config, registry, weights, options);
   Impl& impl = *pipeline->impl_;
   impl.declare();
-  impl.loader = std::make_unique<WeightLoader>(weights, *impl.declared, impl.storages, impl.parts);
-  impl.loader->add_stores();
-  impl.add_state();
+  impl.target.add_stores();
+  if (impl.draft_model) impl.draft_model->add_stores();
+  impl.state.declare(impl.storages, impl.shapes, impl.context.queues());
+  if (impl.draft_model) impl.draft_state.declare(impl.storages, impl.shapes[impl.round], impl.state);
+  declare_samplers(impl.samplers, impl.shapes.front().slots, impl.target.info().vocab, impl.storages);
   impl.record();
   impl.make_plan();
   return pipeline;

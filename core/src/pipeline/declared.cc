@@ -1,5 +1,6 @@
 #include "declared.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "tenon/core/error.h"
@@ -20,10 +21,17 @@ std::string shape_text(const std::vector<int64_t>& shape) {
               "tensor \"" + t.name + "\" has the shape " + shape_text(t.shape) + ", expected " + shape_text(expected));
 }
 
-tenon_fop fop(tenon_id id) {
-  auto op = sdk::abi_struct<tenon_fop>();
-  op.id = id;
-  return op;
+std::string last_name(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  return dot == std::string::npos ? path : path.substr(dot + 1);
+}
+
+// "q", "k", "v" -> "qkv"; "gate", "up" -> "gate_up".
+std::string joined_name(const std::vector<std::string>& names) {
+  const bool letters = std::all_of(names.begin(), names.end(), [](const auto& n) { return n.size() == 1; });
+  std::string all;
+  for (const std::string& n : names) all += (all.empty() || letters ? "" : "_") + n;
+  return all;
 }
 
 }  // namespace
@@ -32,21 +40,43 @@ int64_t Site::total_rows() const {
   return std::accumulate(rows.begin(), rows.end(), int64_t{0});
 }
 
-SiteId Declared::linear(LinearDecl decl) {
-  Site site;
-  for (const Matrix& m : decl.mats) {
-    const std::vector<int64_t> expected = {m.rows, decl.columns};
-    if (m.source->shape != expected) wrong_shape(weights_, *m.source, expected);
-    site.rows.push_back(m.rows);
-    site.formats.push_back(m.source->format);
-  }
-  site.decl = std::move(decl);
-  sites.push_back(std::move(site));
-  return static_cast<SiteId>(sites.size() - 1);
+size_t Site::done_behind(const tenon_claim& claim) const {
+  const size_t own = groups.front().behind.size();
+  return groups.size() == 1 && claim.epi > own ? claim.epi - own : 0;
+}
+
+bool Site::queries_turn_last() const {
+  const size_t n = behind.size();
+  return n > 1 && behind[n - 1].fop.id == TENON_F_ROPE && behind[n - 2].fop.id == TENON_F_KV_APPEND;
+}
+
+tenon_kv_geometry kv_geometry_of(const AttentionDecl& d) {
+  auto g = sdk::abi_struct<tenon_kv_geometry>();
+  g.layer = static_cast<uint32_t>(d.layer), g.heads = d.kv_heads;
+  g.k_dim = d.k_dim, g.v_dim = d.v_dim, g.window = d.window;
+  return g;
+}
+
+int64_t SiteGroup::rows(const Site& site) const {
+  int64_t n = 0;
+  for (const size_t m : mats) n += site.rows[m];
+  return n;
+}
+
+LinearId Declared::linear(LinearDecl decl) {
+  const std::vector<int64_t> expected = {decl.rows, decl.columns};
+  if (decl.source->shape != expected) wrong_shape(weights_, *decl.source, expected);
+  linears_.push_back(std::move(decl));
+  return static_cast<LinearId>(linears_.size() - 1);
+}
+
+JoinedId Declared::joined(JoinedDecl decl) {
+  joined_.push_back(std::move(decl));
+  return static_cast<JoinedId>(joined_.size() - 1);
 }
 
 VectorId Declared::vector(std::string path, std::vector<const WeightTensor*> parts) {
-  Vector v{.path = std::move(path), .parts = std::move(parts), .fill = {}};
+  Vector v{.path = std::move(path), .parts = std::move(parts), .fill = {}, .storage = {}};
   for (const WeightTensor* t : v.parts) {
     if (t->shape.size() != 1) wrong_shape(weights_, *t, {t->shape.empty() ? 0 : t->shape.back()});
     if (t->format != TENON_F32 && t->format != TENON_F16 && t->format != TENON_BF16) {
@@ -56,84 +86,168 @@ VectorId Declared::vector(std::string path, std::vector<const WeightTensor*> par
     }
     v.columns += t->shape[0];
   }
-  v.storage = storages_.add(v.path, MemoryKind::kWeights, static_cast<uint64_t>(v.columns) * sizeof(float));
   vectors.push_back(std::move(v));
   return static_cast<VectorId>(vectors.size() - 1);
 }
 
 VectorId Declared::table(std::string path, int64_t rows, int64_t columns, std::function<void(std::span<float>)> fill) {
-  Vector v{.path = std::move(path), .parts = {}, .fill = std::move(fill), .rows = rows, .columns = columns};
-  v.storage = storages_.add(v.path, MemoryKind::kTables, static_cast<uint64_t>(rows * columns) * sizeof(float));
+  Vector v{.path = std::move(path), .parts = {}, .fill = std::move(fill), .rows = rows, .columns = columns, .storage = {}};
   vectors.push_back(std::move(v));
   return static_cast<VectorId>(vectors.size() - 1);
 }
 
 LayerId Declared::attention(AttentionDecl decl) {
-  layers.push_back({.decl = std::move(decl), .claims = {}});
+  layers.push_back({.decl = std::move(decl), .cache = {}, .claims = {}});
   return static_cast<LayerId>(layers.size() - 1);
 }
 
-const char* fop_name(tenon_id id) {
-  switch (id) {
-    case TENON_F_RMSNORM:
-      return "rmsnorm";
-    case TENON_F_BIAS:
-      return "bias";
-    case TENON_F_ADD:
-      return "add";
-    case TENON_F_SILU_MUL:
-      return "silu_mul";
-    case TENON_F_QK_NORM:
-      return "qk_norm";
-    case TENON_F_ROPE:
-      return "rope";
-    case TENON_F_KV_APPEND:
-      return "kv_append";
-    default:
-      return "op";
-  }
+uint32_t Declared::layer_count(uint32_t all) const {
+  if (layers_wanted_ <= all) return layers_wanted_ == 0 ? all : layers_wanted_;
+  throw Error(ErrorCode::kConfig, "model.layers: found " + std::to_string(layers_wanted_) + ", but the model has " +
+                                      std::to_string(all) + " layers");
 }
 
-Chain prologue_of(const Site& site) {
-  Chain chain;
-  if (site.decl.norm) {
-    tenon_fop op = fop(TENON_F_RMSNORM);
-    op.f[0] = site.decl.norm->epsilon;
-    chain.ops.push_back(op);
+VectorId Declared::side_by_side(const std::string& path, const std::vector<VectorId>& ids) {
+  Vector v{.path = path, .parts = {}, .fill = {}, .storage = {}};
+  for (const VectorId id : ids) {
+    v.parts.insert(v.parts.end(), vectors[id].parts.begin(), vectors[id].parts.end());
+    v.columns += vectors[id].columns;
   }
-  return chain;
+  vectors.push_back(std::move(v));
+  return static_cast<VectorId>(vectors.size() - 1);
 }
 
-Chain epilogue_of(const Site& site, const AttentionDecl* attention) {
-  Chain chain;
-  if (site.decl.bias) chain.ops.push_back(fop(TENON_F_BIAS));
-  if (site.decl.silu_mul) chain.ops.push_back(fop(TENON_F_SILU_MUL));
-  if (site.decl.residual) chain.ops.push_back(fop(TENON_F_ADD));
-  if (attention == nullptr) return chain;
-  const auto heads = [&](tenon_fop op) {
-    op.i[2] = static_cast<int32_t>(attention->q_heads);
-    op.i[3] = static_cast<int32_t>(attention->kv_heads);
-    return op;
+SiteId Declared::add_site(const std::vector<LinearId>& linears, const AttentionDecl* attention, const Chain& behind) {
+  const LinearDecl& first = linears_[linears.front()];
+  Site site;
+  site.decl = {first.path, first.role, first.layer, first.columns, {}, first.product, first.lookup};
+  site.before = resolve_chain(first.path, first.before, first.columns, parts_, vectors);
+  std::vector<std::string> names;
+  for (const LinearId id : linears) {
+    const LinearDecl& d = linears_[id];
+    site.decl.mats.push_back({d.path, d.source});
+    site.rows.push_back(d.rows);
+    site.formats.push_back(d.source->format);
+    names.push_back(last_name(d.path));
+    site.each.push_back(resolve_chain(d.path, d.behind, d.rows, parts_, vectors));
+    if (d.columns != first.columns ||
+        !equal(resolve_chain(d.path, d.before, d.columns, parts_, vectors), site.before)) {
+      throw Error(ErrorCode::kModel, d.path + " and " + first.path + " stand side by side and are not of the same x");
+    }
+    site_of_linear_[id] = static_cast<SiteId>(sites.size());
+  }
+  if (linears.size() == 1) {
+    site.behind = std::move(site.each.front());
+    site.each.clear();
+  } else {
+    const std::string& path = first.path;
+    site.decl.role = joined_name(names);
+    site.decl.path = path.substr(0, path.size() - names.front().size()) + site.decl.role;
+  }
+  const int64_t columns = columns_after(site.decl.path, site.behind, site.behind.size(), site.total_rows());
+  const OpChain over_all = resolve_chain(site.decl.path, behind, columns, parts_, vectors, attention);
+  site.behind.insert(site.behind.end(), over_all.begin(), over_all.end());
+  if (attention != nullptr) site.behind.push_back(append_op(*attention));
+  sites.push_back(std::move(site));
+  return static_cast<SiteId>(sites.size() - 1);
+}
+
+void Declared::make_sites() {
+  std::map<LinearId, size_t> joined_of, layer_of;  // by its first product
+  std::vector<bool> taken(linears_.size());
+  const auto take = [&](LinearId id) {
+    if (taken[id]) throw Error(ErrorCode::kModel, linears_[id].path + " stands side by side with others twice");
+    taken[id] = true;
   };
-  if (attention->q_norm) {
-    tenon_fop op = heads(fop(TENON_F_QK_NORM));
-    op.f[0] = attention->q_norm->epsilon;
-    chain.ops.push_back(op);
+  for (size_t i = 0; i < joined_.size(); ++i) {
+    for (const LinearId id : joined_[i].linears) take(id);
+    joined_of[joined_[i].linears.front()] = i;
   }
-  tenon_fop rope = heads(fop(TENON_F_ROPE));
-  rope.i[0] = static_cast<int32_t>(attention->rotated);
-  rope.i[1] = attention->interleaved ? 1 : 0;
-  chain.ops.push_back(rope);
-  tenon_fop append = heads(fop(TENON_F_KV_APPEND));
-  append.i[0] = attention->layer;
-  chain.ops.push_back(append);
-  return chain;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const AttentionDecl& d = layers[i].decl;
+    for (const LinearId id : {d.q, d.k, d.v}) take(id);
+    layer_of[d.q] = i;
+  }
+  site_of_linear_.resize(linears_.size());
+  for (LinearId id = 0; id < linears_.size(); ++id) {
+    if (const auto joined = joined_of.find(id); joined != joined_of.end()) {
+      add_site(joined_[joined->second].linears, nullptr, joined_[joined->second].behind);
+    } else if (const auto layer = layer_of.find(id); layer != layer_of.end()) {
+      AttentionLayer& l = layers[layer->second];
+      l.qkv = add_site({l.decl.q, l.decl.k, l.decl.v}, &l.decl, l.decl.heads);
+    } else if (!taken[id]) {
+      add_site({id}, nullptr, {});
+    }
+  }
 }
 
-ChainView::ChainView(const tenon_fop* ops, size_t n) : chain_(sdk::abi_struct<tenon_chain>()) {
-  for (size_t i = 0; i < n; ++i) pointers_.push_back(ops + i);
-  chain_.n = static_cast<uint32_t>(n);
-  chain_.op = pointers_.data();
+void Declared::append_before_rope(AttentionLayer& layer) {
+  OpChain& behind = sites[layer.qkv].behind;
+  const size_t n = behind.size();
+  if (n > 1 && behind[n - 2].fop.id == TENON_F_ROPE) std::swap(behind[n - 2], behind[n - 1]);
+}
+
+void Declared::split(Site& site) {
+  for (size_t m = 0; m < site.decl.mats.size(); ++m) {
+    const Scheme& scheme = parts_.scheme_for(site.decl.mats[m].path, site.decl.path);
+    if (site.groups.empty() || site.groups.back().scheme != &scheme) {
+      site.groups.emplace_back();
+      site.groups.back().scheme = &scheme;
+    }
+    site.groups.back().mats.push_back(m);
+  }
+  for (SiteGroup& group : site.groups) {
+    if (!site.each.empty()) {
+      std::vector<const OpChain*> chains;
+      for (const size_t m : group.mats) chains.push_back(&site.each[m]);
+      for (const OpChain* chain : chains) {
+        for (const ChainOp& op : *chain) {
+          if (op.in_place() && op.rows == std::array<bool, 4>{}) continue;
+          throw Error(ErrorCode::kModel, site.decl.path + ": op." + op.name() +
+                                             " cannot stand behind one of several products side by side");
+        }
+      }
+      const std::string path = group.mats.size() == site.decl.mats.size() ? site.decl.path
+                                                                         : site.decl.mats[group.mats.front()].path;
+      std::optional<OpChain> one = joined_chain(chains, [&](const std::vector<VectorId>& ids) {
+        return side_by_side(path + '.' + last_name(vectors[ids.front()].path), ids);
+      });
+      group.apart = !one.has_value();
+      if (one) group.behind = std::move(*one);
+    }
+    // Parts of a cut site see their own columns only, so nothing behind the site can be theirs.
+    group.offered = group.behind;
+    if (site.groups.size() == 1 && !group.apart) {
+      group.offered.insert(group.offered.end(), site.behind.begin(), site.behind.end());
+      if (site.queries_turn_last()) group.offered.pop_back();
+    }
+  }
+}
+
+void Declared::add_vectors() {
+  std::vector<bool> needed(vectors.size());
+  const auto need = [&](const OpChain& chain) {
+    for (const ChainOp& op : chain) {
+      for (const auto& v : op.vectors) {
+        if (v) needed[*v] = true;
+      }
+    }
+  };
+  for (const Site& site : sites) {
+    need(site.before), need(site.behind);
+    for (const SiteGroup& group : site.groups) {
+      need(group.behind);
+      for (const size_t m : group.mats) {
+        if (group.apart) need(site.each[m]);
+      }
+    }
+  }
+  for (VectorId id = 0; id < vectors.size(); ++id) {
+    Vector& v = vectors[id];
+    if (!needed[id]) continue;
+    v.storage = storages_.add(v.path, v.fill ? MemoryKind::kTables : MemoryKind::kWeights,
+                              static_cast<uint64_t>(v.rows * v.columns) * sizeof(float));
+  }
 }
 
 }  // namespace tenon

@@ -6,60 +6,100 @@
 #include <string>
 #include <vector>
 
+#include "chains.h"
 #include "components.h"
+#include "tenon/abi/kv_cache.h"
 #include "tenon/core/module.h"
 #include "tenon/core/program.h"
 
 namespace tenon {
 
+using SiteId = uint32_t;  // products of one x whose columns lie side by side
+
+struct Matrix {
+  std::string path;                      // "layers.3.attention.q"
+  const WeightTensor* source = nullptr;  // (rows, columns)
+};
+
+// Products that were declared apart, together: "layers.3.attention.qkv" of q, k and v.
+struct SiteDecl {
+  std::string path, role;
+  int32_t layer = -1;
+  int64_t columns = 0;  // of every matrix
+  std::vector<Matrix> mats;
+  bool product = true, lookup = false;  // see LinearDecl
+};
+
 // Matrices of a site that one scheme holds, and its handle for them.
 struct SiteGroup {
   const Scheme* scheme = nullptr;
   std::vector<size_t> mats;  // of the declaration, consecutive
+  OpChain behind;            // over the columns of all of them: what is behind each, as one chain
+  bool apart = false;        // what is behind each cannot be one chain: `behind` is empty, each has its own
+  OpChain offered;           // behind, and what is behind the site if it is all of it: the scheme may claim of this
   void* handle = nullptr;    // from bind; the scheme's
   tenon_footprint footprint{};
   std::vector<uint32_t> stores;     // storages
   std::vector<tenon_claim> claims;  // by program shape
+  int64_t rows(const struct Site& site) const;
 };
 
 struct Site {
-  LinearDecl decl;
+  SiteDecl decl;
+  OpChain before;             // of all matrices
+  std::vector<OpChain> each;  // behind a matrix, over its columns; of a site of several
+  OpChain behind;             // over all columns
   std::vector<SiteGroup> groups;
   std::vector<int64_t> rows;          // of each matrix
   std::vector<tenon_format> formats;  // of each matrix, in the file
   int64_t total_rows() const;
-};
-
-struct Vector {
-  std::string path;
-  std::vector<const WeightTensor*> parts;      // or
-  std::function<void(std::span<float>)> fill;  // computed
-  int64_t rows = 1, columns = 0;
-  uint32_t storage = 0;
+  // How many ops behind the site the claim of its first group has done; 0 of a site that is cut.
+  size_t done_behind(const tenon_claim& claim) const;
+  bool queries_turn_last() const;  // behind it stands a ROPE after the cache's append
 };
 
 struct AttentionLayer {
   AttentionDecl decl;
+  SiteId qkv = 0;                   // its y is Q, K, V heads in order; behind it: `heads`, then the cache's append
+  tenon_kv_view cache{};            // the prototype that the cache gave for the layer
   std::vector<tenon_claim> claims;  // by program shape
   bool dequant = false;             // reads a copy of the cache in its preferred format
 };
 
+tenon_kv_geometry kv_geometry_of(const AttentionDecl& d);
+
 // The page tables of layers that share theirs.
 struct KvTable {
-  uint32_t page_tokens = 0, columns = 0;
+  uint32_t page_cells = 0, columns = 0;
 };
 
 // The model's declarations, checked against the weights.
 class Declared : public Declarations {
  public:
-  Declared(const Weights& weights, StorageTable& storages, uint32_t capacity)
-      : weights_(weights), storages_(storages), capacity_(capacity) {}
+  // layers_wanted: how many, 0 = all.
+  Declared(const Weights& weights, Components& parts, StorageTable& storages, uint32_t capacity, uint32_t layers_wanted)
+      : weights_(weights), parts_(parts), storages_(storages), capacity_(capacity), layers_wanted_(layers_wanted) {}
 
-  SiteId linear(LinearDecl decl) override;
+  LinearId linear(LinearDecl decl) override;
+  JoinedId joined(JoinedDecl decl) override;
   VectorId vector(std::string path, std::vector<const WeightTensor*> parts) override;
   VectorId table(std::string path, int64_t rows, int64_t columns, std::function<void(std::span<float>)> fill) override;
   LayerId attention(AttentionDecl decl) override;
   uint32_t capacity() const override { return capacity_; }
+  uint32_t layer_count(uint32_t all) const override;
+
+  // Once the model is made: products that stand side by side become sites. Throws Error: kModel, kPlugin.
+  void make_sites();
+  // For a cache that keeps keys before rope: the append stands before the ROPE that ended the chain, which then is for
+  // queries alone, and no scheme is offered it.
+  void append_before_rope(AttentionLayer& layer);
+  // Cuts a site where the scheme changes; which ops each group's scheme may claim.
+  void split(Site& site);
+  // Storages of the vectors that are needed, once all sites are split.
+  void add_vectors();
+
+  SiteId site_of(LinearId linear) const { return site_of_linear_[linear]; }
+  SiteId site_of_joined(JoinedId joined) const { return site_of_linear_[joined_[joined].linears.front()]; }
 
   std::vector<Site> sites;
   std::vector<Vector> vectors;
@@ -67,30 +107,16 @@ class Declared : public Declarations {
   std::map<tenon_id, KvTable> kv_tables;  // by group; known once a program is recorded
 
  private:
+  SiteId add_site(const std::vector<LinearId>& linears, const AttentionDecl* attention, const Chain& behind);
+  VectorId side_by_side(const std::string& path, const std::vector<VectorId>& ids);
+
   const Weights& weights_;
+  Components& parts_;
   StorageTable& storages_;
-  uint32_t capacity_;
+  uint32_t capacity_, layers_wanted_;
+  std::vector<LinearDecl> linears_;
+  std::vector<JoinedDecl> joined_;
+  std::vector<SiteId> site_of_linear_;
 };
-
-// The small ops of a site or layer before and behind its product, in order; tensors are 0 until they are recorded.
-struct Chain {
-  std::vector<tenon_fop> ops;
-};
-Chain prologue_of(const Site& site);
-// For a qkv site: with the ops of the heads, up to the cache's append.
-Chain epilogue_of(const Site& site, const AttentionDecl* attention);
-
-// A chain as the boundary has it; valid as long as the ops.
-class ChainView {
- public:
-  ChainView(const tenon_fop* ops, size_t n);
-  const tenon_chain* get() const { return &chain_; }
-
- private:
-  std::vector<const tenon_fop*> pointers_;
-  tenon_chain chain_;
-};
-
-const char* fop_name(tenon_id id);
 
 }  // namespace tenon

@@ -18,9 +18,9 @@ namespace tenon {
 std::byte* Pipeline::Impl::place(MemoryKind kind) {
   const uint64_t bytes = plan.of(kind);
   const uint32_t space = kind == MemoryKind::kPinned ? TENON_SPACE_HOST : TENON_SPACE_DEVICE;
-  auto* const base = static_cast<std::byte*>(parts.memory->alloc_zeroed(space, bytes, to_string(kind)));
+  auto* const base = static_cast<std::byte*>(context.memory().alloc_zeroed(space, bytes, to_string(kind)));
   // All of it will be read, over and over; of a cache only what is in use should be resident.
-  if (kind == MemoryKind::kWeights && !parts.queues() && base != nullptr) ::madvise(base, bytes, MADV_HUGEPAGE);
+  if (kind == MemoryKind::kWeights && !context.queues() && base != nullptr) ::madvise(base, bytes, MADV_HUGEPAGE);
   std::byte* next = base;
   for (size_t i = 0; i < storages.size(); ++i) {
     Storage& s = storages[static_cast<uint32_t>(i)];
@@ -31,23 +31,9 @@ std::byte* Pipeline::Impl::place(MemoryKind kind) {
   return base;
 }
 
-// The stores that are used where the file's mapping has them.
-void Pipeline::Impl::map_weights() {
-  for (const Site& site : declared->sites) {
-    for (const SiteGroup& group : site.groups) {
-      for (size_t i = 0; i < group.stores.size(); ++i) {
-        Storage& s = storages[group.stores[i]];
-        if (s.kind != MemoryKind::kMapped) continue;
-        const std::byte* bytes = weights.mapped(*site.decl.mats[group.mats[i]].source);
-        s.address = const_cast<std::byte*>(bytes);  // recorded for reading only
-      }
-    }
-  }
-}
-
 // Those in the host's memory, allocated or mapped.
 void Pipeline::Impl::lock_weights() const {
-  if (parts.queues()) return;
+  if (context.queues()) return;
   for (size_t i = 0; i < storages.size(); ++i) {
     const Storage& s = storages[static_cast<uint32_t>(i)];
     if ((s.kind != MemoryKind::kWeights && s.kind != MemoryKind::kMapped) || s.address == nullptr) continue;
@@ -61,7 +47,7 @@ void Pipeline::Impl::lock_weights() const {
 void Pipeline::Impl::load(const LoadProgress& progress) {
   if (plan.peak() > plan.device_memory) {
     throw Error(ErrorCode::kMemory, "the pipeline needs " + format_bytes(plan.peak()) + " and device " +
-                                        parts.device().kind + " has " + format_bytes(plan.device_memory) +
+                                        context.device().kind + " has " + format_bytes(plan.device_memory) +
                                         "; a smaller kv_cache.capacity (now " + std::to_string(capacity) +
                                         " tokens) or a smaller format of weights or cache needs less\n" +
                                         to_string(plan));
@@ -80,50 +66,55 @@ void Pipeline::Impl::load(const LoadProgress& progress) {
 }
 
 void Pipeline::Impl::fill(const LoadProgress& progress) {
-  parts.enter();
-  map_weights();
+  context.enter();
+  target.map_weights();
+  if (draft_model) draft_model->map_weights();
   std::byte* const to = place(MemoryKind::kWeights);
   place(MemoryKind::kTables);
-  void* scratch = parts.memory->alloc(TENON_SPACE_DEVICE, plan.load_scratch, "converting weights");
+  void* scratch = context.memory().alloc(TENON_SPACE_DEVICE, plan.load_scratch, "converting weights");
   {
     std::optional<PagesAhead> pages;
-    if (!parts.queues() && parts.device().units > 1) pages.emplace(to, plan.of(MemoryKind::kWeights));
-    loader->load(static_cast<std::byte*>(scratch), progress);
+    if (!context.queues() && context.device().units > 1) pages.emplace(to, plan.of(MemoryKind::kWeights));
+    const uint64_t first = target.load_total(), total = first + (draft_model ? draft_model->load_total() : 0);
+    const auto report = [&](uint64_t before) {
+      return [&progress, before, total](uint64_t done, uint64_t) {
+        if (progress) progress(before + done, total);
+      };
+    };
+    target.load(static_cast<std::byte*>(scratch), report(0));
+    if (draft_model) draft_model->load(static_cast<std::byte*>(scratch), report(first));
   }
-  parts.memory->release(scratch);
+  context.memory().release(scratch);
   if (config.lock_weights) lock_weights();
   for (const MemoryKind kind : {MemoryKind::kKvCache, MemoryKind::kState, MemoryKind::kPinned}) place(kind);
-  state.attach(storages, parts);
-  std::vector<void*> stores;
-  for (const uint32_t s : kv_stores) stores.push_back(storages[s].address);
-  Call attach(parts.kv_cache, "attach");
-  attach.check(
-      parts.kv_cache.table<tenon_kv_cache>().attach(parts.kv_cache.self(), stores.data(), parts.queue(), attach.why()));
+  state.attach(storages, context);
+  target.attach();
+  if (draft_model) draft_model->attach();
   link_programs();
 }
 
 void Pipeline::Impl::link_programs() {
   const auto alloc = [&](MemoryKind kind) {
-    return static_cast<std::byte*>(parts.memory->alloc_zeroed(TENON_SPACE_DEVICE, plan.of(kind), to_string(kind)));
+    return static_cast<std::byte*>(context.memory().alloc_zeroed(TENON_SPACE_DEVICE, plan.of(kind), to_string(kind)));
   };
-  const tenon_device& device = parts.device();
+  const tenon_device& device = context.device();
   memory.activations = alloc(MemoryKind::kActivations);
   memory.thread_scratch = alloc(MemoryKind::kWorkspace);
-  memory.scratch = memory.thread_scratch + memory.thread_scratch_stride * (parts.queues() ? 0 : device.units);
+  memory.scratch = memory.thread_scratch + memory.thread_scratch_stride * (context.queues() ? 0 : device.units);
   uint64_t scratch_bytes = 0;
   for (const StepProgram& p : programs) scratch_bytes = std::max(scratch_bytes, p.program->scratch_bytes());
   memory.zeroed = memory.scratch + scratch_bytes;
-  if (parts.queues()) {
-    runner = std::make_unique<QueueRunner>(device, parts.queue(), config.execution, options.recorder);
+  if (context.queues()) {
+    runner = std::make_unique<QueueRunner>(device, context.queue(), config.execution, options.recorder);
   } else {
     runner = std::make_unique<Walker>(device.units, options.recorder);
   }
   const bool overlap = (device.flags & TENON_DEVICE_OVERLAPS) != 0 && config.execution != Execution::kPerOp;
   for (StepProgram& p : programs) {
-    p.program->link(storages, memory, parts.queue(), overlap);
+    p.program->link(storages, memory, context.queue(), overlap);
     runner->prepare(*p.program);
   }
-  if (options.recorder != nullptr) sites.emplace(*options.recorder);
+  if (options.recorder != nullptr) sites.emplace(*options.recorder, draft ? draft.id() : "");
   Status done = runner->finish();
   if (!done.ok()) throw Error(done.code(), done.message());
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/quantized_rows.h"
@@ -24,18 +25,28 @@ std::string without_layer(const std::string& path) {
   return out;
 }
 
-std::string names_of(const std::vector<tenon_fop>& ops, size_t begin, size_t end) {
+// "layers.12.mlp" -> 12; -1 for what is in no layer.
+int layer_of(const std::string& path) {
+  const size_t at = without_layer(path).find('*');
+  return at == std::string::npos ? -1 : std::stoi(path.substr(at));
+}
+
+// {0, 1, 2, 5} -> "0-2,5".
+std::string ranges_of(std::vector<int> layers) {
+  std::sort(layers.begin(), layers.end());
   std::string text;
-  for (size_t i = begin; i < end; ++i) text += (text.empty() ? "" : ", ") + std::string(fop_name(ops[i].id));
+  for (size_t i = 0, end = 0; i < layers.size(); i = end) {
+    for (end = i + 1; end < layers.size() && layers[end] <= layers[end - 1] + 1;) ++end;
+    text += (text.empty() ? "" : ",") + std::to_string(layers[i]);
+    if (layers[end - 1] > layers[i]) text += "-" + std::to_string(layers[end - 1]);
+  }
   return text;
 }
 
 }  // namespace
 
-LinearView::LinearView(const Site& site, const SiteGroup& group, const Chain& pro, const Chain& epi)
-    : linear(sdk::abi_struct<tenon_linear>()),
-      pro_(pro.ops.data(), pro.ops.size()),
-      epi_(epi.ops.data(), epi.ops.size()) {
+LinearView::LinearView(const Site& site, const SiteGroup& group)
+    : linear(sdk::abi_struct<tenon_linear>()), pro_(site.before), epi_(group.offered) {
   for (const size_t m : group.mats) {
     rows_.push_back(site.rows[m]);
     formats_.push_back(site.formats[m]);
@@ -56,44 +67,36 @@ LinearView::LinearView(const Site& site, const SiteGroup& group, const Chain& pr
 }
 
 void Negotiation::refuse(const std::string& path, const std::string& reason) {
-  const std::string message = path + ": " + reason;
+  const std::string message = name_ + path + ": " + reason;
   const auto same = [&](const Diagnostic& d) { return d.message == message; };
   if (std::none_of(refusals_.begin(), refusals_.end(), same)) refusals_.emplace_back().message = message;
 }
 
 void Negotiation::note(const std::string& path, const std::string& text) {
-  const std::string gathered = without_layer(path);
-  for (Decision& d : decisions_) {
-    if (d.path == gathered && d.text == text) {
-      ++d.count;
-      return;
-    }
-  }
-  decisions_.push_back({gathered, text, 1});
+  const std::string gathered = name_ + without_layer(path);
+  auto known = std::find_if(noted_.begin(), noted_.end(),
+                            [&](const Noted& n) { return n.decision.path == gathered && n.decision.text == text; });
+  if (known == noted_.end()) known = noted_.insert(known, Noted{.decision = {gathered, text, 0}, .layers = {}});
+  ++known->decision.count;
+  if (const int layer = layer_of(path); layer >= 0) known->layers.push_back(layer);
 }
 
 std::vector<Decision> Negotiation::decisions() const {
-  return decisions_;
-}
-
-// Matrices side by side that the same scheme holds stay one product; an override in the middle cuts the site.
-void Negotiation::split(Site& site) {
-  for (size_t m = 0; m < site.decl.mats.size(); ++m) {
-    const Scheme& scheme = parts_.scheme_for(site.decl.mats[m].path, site.decl.path);
-    if (site.groups.empty() || site.groups.back().scheme != &scheme) {
-      site.groups.emplace_back();
-      site.groups.back().scheme = &scheme;
-    }
-    site.groups.back().mats.push_back(m);
+  std::vector<Decision> all;
+  for (const Noted& noted : noted_) {
+    const auto rival = [&](const Noted& n) {
+      return n.decision.path == noted.decision.path && n.layers != noted.layers;
+    };
+    Decision& d = all.emplace_back(noted.decision);
+    if (noted.layers.empty() || std::none_of(noted_.begin(), noted_.end(), rival)) continue;
+    d.path.replace(d.path.find('*', name_.size()), 1, ranges_of(noted.layers));
   }
+  return all;
 }
 
-void Negotiation::claim(Site& site, const AttentionDecl* attention) {
-  // Parts of a cut site see only their own columns, so nothing behind the product can be theirs.
-  const bool whole = site.groups.size() == 1;
-  const Chain pro = prologue_of(site), epi = whole ? epilogue_of(site, attention) : Chain{};
+void Negotiation::claim(Site& site) {
   for (SiteGroup& group : site.groups) {
-    const LinearView view(site, group, pro, epi);
+    const LinearView view(site, group);
     const Scheme& scheme = *group.scheme;
     for (const tenon_bounds& bounds : shapes_) {
       auto claim = sdk::abi_struct<tenon_claim>();
@@ -105,7 +108,7 @@ void Negotiation::claim(Site& site, const AttentionDecl* attention) {
         return;
       }
       call.check(status);
-      if (claim.pro > pro.ops.size() || claim.epi > epi.ops.size()) {
+      if (claim.pro > site.before.size() || claim.epi > group.offered.size()) {
         refuse(view.linear.path, scheme.instance.id() + " claims more ops than there are");
         return;
       }
@@ -141,70 +144,97 @@ void Negotiation::bind(SiteGroup& group, const LinearView& view) {
   }
 }
 
+tenon_bounds largest_bounds(const std::vector<tenon_bounds>& shapes) {
+  tenon_bounds all = shapes.front();
+  for (const tenon_bounds& b : shapes) {
+    all.rows = std::max(all.rows, b.rows), all.seqs = std::max(all.seqs, b.seqs);
+    all.rows_per_seq = std::max(all.rows_per_seq, b.rows_per_seq), all.out_rows = std::max(all.out_rows, b.out_rows);
+    all.kv_len = std::max(all.kv_len, b.kv_len), all.steps_ahead = std::max(all.steps_ahead, b.steps_ahead);
+    all.trees = std::max(all.trees, b.trees);
+  }
+  return all;
+}
+
+// The prototype of the layer's view, which decides about the order of its chain and what attention is asked.
+void Negotiation::ask_cache(AttentionLayer& layer) {
+  const Instance& cache = parts_.kv_cache;
+  const tenon_kv_geometry geometry = kv_geometry_of(layer.decl);
+  const tenon_bounds largest = largest_bounds(shapes_);
+  layer.cache = sdk::abi_struct<tenon_kv_view>();
+  Call call(cache, "claim");
+  const tenon_status status =
+      cache.table<tenon_kv_cache>().claim(cache.self(), &geometry, &largest, &layer.cache, call.why());
+  if (status == TENON_REFUSED) return refuse(without_layer(layer.decl.path), cache.id() + " refuses: " + call.text());
+  call.check(status);
+  if (layer.cache.format == nullptr) refuse(without_layer(layer.decl.path), cache.id() + " states no format");
+}
+
+bool Negotiation::ask_attention(AttentionLayer& layer, tenon_attn& a, size_t shape, tenon_claim& claim) {
+  const Instance& attention = parts_.attention;
+  const auto& table = attention.table<tenon_attention>();
+  const std::string path = without_layer(layer.decl.path);
+  Call call(attention, "claim");
+  tenon_status status = table.claim(attention.self(), &a, &layer.cache, &shapes_[shape], &claim, call.why());
+  if (status == TENON_OK) return true;
+  if (status != TENON_REFUSED) call.check(status);
+  const std::string reason = call.text();
+  // The copy holds the same cells in other codecs; keys stay before or after rope.
+  auto want = sdk::abi_struct<tenon_kv_format>();
+  Call again(attention, "claim of its preferred format");
+  again.check(table.preferred_format(attention.self(), &want, again.why()));
+  want.rotated = layer.cache.format->rotated;
+  tenon_kv_view copy = layer.cache;
+  copy.format = &want;
+  const bool appended = want.rotated != 0;  // by then, so that nothing is left to claim; else the queries' ROPE
+  const ChainView none(nullptr, 0), rope(a.pro->n > 0 ? a.pro->op[a.pro->n - 1] : nullptr, a.pro->n > 0 ? 1 : 0);
+  a.pro = appended ? none.get() : rope.get();
+  status = table.claim(attention.self(), &a, &copy, &shapes_[shape], &claim, again.why());
+  if (status == TENON_REFUSED) {
+    refuse(path, attention.id() + " refuses: " + reason);
+    return false;
+  }
+  again.check(status);
+  const std::string text = attention.id() + " cannot read the cache as it is (" + reason +
+                           "): every step makes a copy of the layer's cache for it";
+  if (strict_) {
+    refuse(path, text + "; choose a cache format that it reads, or set pipeline.strict = false");
+    return false;
+  }
+  layer.dequant = true;
+  if (shape == 0) note(layer.decl.path, text);
+  return true;
+}
+
 void Negotiation::attend(AttentionLayer& layer, const Site& qkv) {
   const AttentionDecl& d = layer.decl;
-  const auto& cache = parts_.kv_cache.table<tenon_kv_cache>();
-  const auto& attention = parts_.attention.table<tenon_attention>();
-  auto geometry = sdk::abi_struct<tenon_kv_geometry>();
-  geometry.layer = static_cast<uint32_t>(d.layer);
-  geometry.heads = d.kv_heads, geometry.k_dim = geometry.v_dim = d.head_dim, geometry.window = d.window;
-  const Chain epi = epilogue_of(qkv, &d);
+  const std::string id = parts_.attention.id();
+  const OpChain& epi = qkv.behind;
+  const size_t n = epi.size();
+  const ChainView none(nullptr, 0);
   for (size_t s = 0; s < shapes_.size(); ++s) {
-    auto unused = sdk::abi_struct<tenon_claim>();
-    Call fits(parts_.kv_cache, "claim");
-    tenon_status status = cache.claim(parts_.kv_cache.self(), &geometry, &shapes_[s], &unused, fits.why());
-    if (status == TENON_REFUSED)
-      return refuse(without_layer(d.path), parts_.kv_cache.id() + " refuses: " + fits.text());
-    fits.check(status);
-
-    const size_t taken = qkv.groups.size() == 1 && s < qkv.groups[0].claims.size() ? qkv.groups[0].claims[s].epi : 0;
-    const ChainView pro(epi.ops.data() + taken, epi.ops.size() - taken), none(nullptr, 0);
+    const size_t taken = s < qkv.groups[0].claims.size() ? qkv.done_behind(qkv.groups[0].claims[s]) : 0;
+    const ChainView pro(epi, taken);
     auto a = sdk::abi_struct<tenon_attn>();
-    a.layer = geometry.layer, a.q_heads = d.q_heads, a.kv_heads = d.kv_heads, a.k_dim = a.v_dim = d.head_dim;
-    a.window = d.window, a.q_format = TENON_F32, a.scale = d.scale, a.softcap = d.softcap;
-    a.pro = pro.get(), a.epi = none.get();
-    const tenon_kv_format* format = cache.format(parts_.kv_cache.self());
-    if (format == nullptr) return refuse(d.path, parts_.kv_cache.id() + " states no format");
+    a.layer = static_cast<uint32_t>(d.layer), a.q_heads = d.q_heads, a.kv_heads = d.kv_heads;
+    a.k_dim = d.k_dim, a.v_dim = d.v_dim, a.window = d.window, a.scale = d.scale, a.softcap = d.softcap;
+    a.pro = pro.get();
     auto claim = sdk::abi_struct<tenon_claim>();
-    Call call(parts_.attention, "claim");
-    status = attention.claim(parts_.attention.self(), &a, format, &shapes_[s], &claim, call.why());
-    if (status == TENON_REFUSED) {
-      const std::string reason = call.text();
-      auto want = sdk::abi_struct<tenon_kv_format>();
-      Call again(parts_.attention, "claim of its preferred format");
-      again.check(attention.preferred_format(parts_.attention.self(), &want, again.why()));
-      a.pro = none.get();  // the copy is made of what was appended, so nothing is left to claim
-      status = attention.claim(parts_.attention.self(), &a, &want, &shapes_[s], &claim, again.why());
-      if (status == TENON_REFUSED) return refuse(without_layer(d.path), parts_.attention.id() + " refuses: " + reason);
-      again.check(status);
-      const std::string text = parts_.attention.id() + " cannot read the cache as it is (" + reason +
-                               "): every step makes a copy of the layer's cache for it";
-      if (config_.strict) {
-        return refuse(without_layer(d.path),
-                      text + "; choose a cache format that it reads, or set pipeline.strict = false");
-      }
-      layer.dequant = true;
-      if (s == 0) note(d.path, text);
-    } else {
-      call.check(status);
+    if (!ask_attention(layer, a, s, claim)) return;
+    if (claim.pro > n - taken) return refuse(d.path, id + " claims more ops than there are");
+    if (qkv.queries_turn_last() && claim.pro == 0) {
+      return refuse(without_layer(d.path), id + " does not turn queries itself, and " + parts_.kv_cache.id() +
+                                               " keeps keys before rope");
     }
-    if (claim.pro > epi.ops.size() - taken)
-      return refuse(d.path, parts_.attention.id() + " claims more ops than there are");
     layer.claims.push_back(claim);
-    if (s == 0) {
-      note(d.path,
-           parts_.attention.id() + " over " + parts_.kv_cache.id() + " (" + tenon_format_name(format->k.codec) + ")" +
-               (claim.pro > 0 ? ", does " + names_of(epi.ops, epi.ops.size() - claim.pro, epi.ops.size()) : "") +
-               (claim.pro + taken < epi.ops.size()
-                    ? "; ops of their own: " + names_of(epi.ops, taken, epi.ops.size() - claim.pro)
-                    : ""));
-    }
+    if (s > 0) continue;
+    note(d.path, id + " over " + parts_.kv_cache.id() + " (" + tenon_format_name(layer.cache.format->k.codec) + ")" +
+                     (claim.pro > 0 ? ", does " + names_of(epi, n - claim.pro, n) : "") +
+                     (claim.pro + taken < n ? "; ops of their own: " + names_of(epi, taken, n - claim.pro) : ""));
   }
 }
 
-void Negotiation::report(const Site& site) {
-  const Chain pro = prologue_of(site);
-  Chain epi = epilogue_of(site, nullptr);
+// attends: what is behind the site is reported with its attention, unless a scheme takes it.
+void Negotiation::report(const Site& site, bool attends) {
   for (const SiteGroup& group : site.groups) {
     if (group.claims.empty()) continue;
     std::string formats;
@@ -215,30 +245,40 @@ void Negotiation::report(const Site& site) {
     const bool in_place = (group.footprint.flags & TENON_FOOTPRINT_IN_PLACE) != 0;
     std::string text = group.scheme->instance.id() + " from " + formats + (in_place ? ", in place" : "");
     const tenon_claim& c = group.claims.front();
-    const size_t taken = std::min<size_t>(c.epi, epi.ops.size());
-    std::string does = names_of(pro.ops, pro.ops.size() - c.pro, pro.ops.size());
-    const std::string behind = names_of(epi.ops, 0, taken);
-    if (!behind.empty()) does += (does.empty() ? "" : ", ") + behind;
-    std::string own = names_of(pro.ops, 0, pro.ops.size() - c.pro);
-    const std::string left = names_of(epi.ops, taken, epi.ops.size());
-    if (!left.empty()) own += (own.empty() ? "" : ", ") + left;
+    const auto joined = [](std::string a, const std::string& b) { return a + (a.empty() || b.empty() ? "" : ", ") + b; };
+    const size_t first_claimed = site.before.size() - c.pro;
+    const size_t end = attends ? std::max<size_t>(c.epi, group.behind.size()) : group.offered.size();
+    const std::string does =
+        joined(names_of(site.before, first_claimed, site.before.size()), names_of(group.offered, 0, c.epi));
+    std::string own = joined(names_of(site.before, 0, first_claimed), names_of(group.offered, c.epi, end));
+    for (const size_t m : group.mats) {
+      if (group.apart) own = joined(own, names_of(site.each[m], 0, site.each[m].size()));
+    }
     if (!does.empty()) text += ", does " + does;
     if (!own.empty()) text += "; ops of their own: " + own;
     note(site.groups.size() == 1 ? site.decl.path : site.decl.mats[group.mats.front()].path, text);
   }
+  const bool whole = site.groups.size() == 1 && !site.groups.front().apart;
+  if (!whole && !attends && !site.behind.empty()) {
+    note(site.decl.path, "ops of their own: " + names_of(site.behind, 0, site.behind.size()));
+  }
 }
 
 void Negotiation::run() {
-  std::map<SiteId, const AttentionLayer*> attention_of;
-  for (const AttentionLayer& layer : declared_.layers) attention_of[layer.decl.qkv] = &layer;
+  std::set<SiteId> attended;
+  for (AttentionLayer& layer : declared_.layers) {
+    ask_cache(layer);
+    attended.insert(layer.qkv);
+    if (layer.cache.format != nullptr && layer.cache.format->rotated == 0) declared_.append_before_rope(layer);
+  }
+  if (!refusals_.empty()) throw Error(ErrorCode::kConfig, std::move(refusals_));
   for (SiteId id = 0; id < declared_.sites.size(); ++id) {
     Site& site = declared_.sites[id];
-    split(site);
-    const auto layer = attention_of.find(id);
-    claim(site, layer == attention_of.end() ? nullptr : &layer->second->decl);
-    report(site);
+    declared_.split(site);
+    claim(site);
+    report(site, attended.count(id) != 0);
   }
-  for (AttentionLayer& layer : declared_.layers) attend(layer, declared_.sites[layer.decl.qkv]);
+  for (AttentionLayer& layer : declared_.layers) attend(layer, declared_.sites[layer.qkv]);
   if (!refusals_.empty()) throw Error(ErrorCode::kConfig, std::move(refusals_));
 }
 

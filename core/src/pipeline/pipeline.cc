@@ -1,6 +1,7 @@
 #include "tenon/core/pipeline.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "pipeline_impl.h"
 #include "tenon/core/error.h"
@@ -10,6 +11,7 @@ namespace tenon {
 void StepBatch::clear() {
   for (auto* v : {&token, &position, &slot, &parent, &seq_slot, &seq_row, &out_row}) v->clear();
   prompts = prompt_rows = drafted = 0;
+  round = false;
 }
 
 Pipeline::Pipeline() = default;
@@ -17,18 +19,13 @@ Pipeline::Pipeline() = default;
 Pipeline::~Pipeline() = default;
 
 Pipeline::Impl::~Impl() {
-  parts.enter();
+  context.enter();
   runner.reset();
   programs.clear();
-  for (Site& site : declared ? declared->sites : std::vector<Site>{}) {
-    for (SiteGroup& group : site.groups) {
-      if (group.handle != nullptr) group.scheme->table().unbind(group.scheme->instance.self(), group.handle);
-    }
-  }
 }
 
 const ModelInfo& Pipeline::model() const {
-  return impl_->info;
+  return impl_->target.info();
 }
 const MemoryPlan& Pipeline::plan() const {
   return impl_->plan;
@@ -39,26 +36,32 @@ const std::vector<Decision>& Pipeline::decisions() const {
 uint32_t Pipeline::capacity() const {
   return impl_->capacity;
 }
+uint32_t Pipeline::longest_sequence() const {
+  return impl_->target.endless() ? INT32_MAX : impl_->capacity;
+}
 uint32_t Pipeline::sequences() const {
-  return impl_->shapes.front().seqs;
+  return impl_->shapes.front().slots;
 }
 uint32_t Pipeline::draft_tokens() const {
   return impl_->draft_tokens;
 }
+bool Pipeline::has_draft_model() const {
+  return impl_->draft_model != nullptr;
+}
 uint32_t Pipeline::row_invariant_max() const {
-  return impl_->row_invariant_max;
+  return impl_->target.row_invariant_max();
 }
 uint32_t Pipeline::threads() const {
-  return impl_->parts.device().units;
+  return impl_->context.device().units;
 }
 const tenon_device& Pipeline::device() const {
-  return impl_->parts.device();
+  return impl_->context.device();
 }
 uint64_t Pipeline::allocated() const {
-  return impl_->parts.memory->used();
+  return impl_->context.memory().used();
 }
 uint64_t Pipeline::high_water() const {
-  return impl_->parts.memory->high_water();
+  return impl_->context.memory().high_water();
 }
 void Pipeline::load(const LoadProgress& progress) {
   impl_->load(progress);
@@ -85,74 +88,91 @@ uint32_t Pipeline::max_out_rows(bool sample) const {
 }
 
 uint64_t Pipeline::weight_bytes() const {
-  uint64_t sum = 0;
-  for (const Site& site : impl_->declared->sites) {
-    for (const SiteGroup& group : site.groups) {
-      for (const uint32_t s : group.stores) sum += impl_->storages[s].bytes;
-    }
-  }
-  return sum;
+  return impl_->target.weight_bytes(false) + (impl_->draft_model ? impl_->draft_model->weight_bytes(false) : 0);
 }
 
 uint64_t Pipeline::step_weight_bytes() const {
-  uint64_t sum = 0;
-  for (const Site& site : impl_->declared->sites) {
-    for (const SiteGroup& group : site.groups) {
-      for (const uint32_t s : group.stores) sum += site.decl.product ? impl_->storages[s].bytes : 0;
-    }
-  }
-  return sum;
+  const uint64_t drafting = impl_->draft_model ? (1 + impl_->draft_tokens) * impl_->draft_model->weight_bytes(true) : 0;
+  return impl_->target.weight_bytes(true) + drafting;
 }
 
 std::optional<Pipeline::ReadRate> Pipeline::read_rate() const {
-  const tenon_device& device = impl_->parts.device();
+  const tenon_device& device = impl_->context.device();
   if (device.read_rate == nullptr) return {};
   ReadRate rate;
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
-  if (device.read_rate(device.self, impl_->parts.queue(), &rate.bytes, &rate.bytes_per_second, &why) != TENON_OK) {
+  if (device.read_rate(device.self, impl_->context.queue(), &rate.bytes, &rate.bytes_per_second, &why) != TENON_OK) {
     throw Error(ErrorCode::kPlugin, std::string("device.") + device.kind + ": measuring reads: " + text);
   }
   return rate;
 }
 
+void Pipeline::start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides) {
+  impl_->context.enter();
+  start_samplers(impl_->samplers, slot, overrides, impl_->storages, impl_->context);
+  const uint32_t key[4] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32U), 0, 0};
+  impl_->state.set_key(slot, key);
+}
+
+void Pipeline::end_sequence(uint32_t slot) {
+  truncate(slot, 0);
+  const Instance& draft = impl_->draft;
+  if (draft && draft.table<tenon_draft>().forget != nullptr) draft.table<tenon_draft>().forget(draft.self(), slot);
+}
+
+uint32_t Pipeline::free_pages(uint32_t& page_tokens) const {
+  return impl_->target.free_pages(page_tokens);
+}
+
 Status Pipeline::reserve(uint32_t slot, uint32_t kv_len) {
-  const Instance& cache = impl_->parts.kv_cache;
-  Call call(cache, "reserve");
-  const tenon_status status = cache.table<tenon_kv_cache>().reserve(cache.self(), slot, kv_len, call.why());
-  if (status == TENON_OK) return {};
-  return Status::error(status == TENON_NO_SPACE ? ErrorCode::kMemory : ErrorCode::kPlugin,
-                       cache.id() + ": " + call.text());
+  return impl_->reserve(slot, kv_len);
 }
 
 void Pipeline::truncate(uint32_t slot, uint32_t kv_len) {
-  const Instance& cache = impl_->parts.kv_cache;
-  Call call(cache, "truncate");
-  call.check(cache.table<tenon_kv_cache>().truncate(cache.self(), slot, kv_len, call.why()));
+  impl_->target.truncate(slot, kv_len);
+  if (impl_->draft_model) impl_->draft_model->truncate(slot, kv_len);
 }
 
 uint64_t Pipeline::kv_used_bytes(uint32_t kv_len) const {
-  const Instance& cache = impl_->parts.kv_cache;
-  return cache.table<tenon_kv_cache>().used_bytes(cache.self(), kv_len);
+  return impl_->target.kv_used_bytes(kv_len) +
+         (impl_->draft_model ? impl_->draft_model->kv_used_bytes(kv_len) : 0);
 }
 
 uint64_t Pipeline::kv_used_blocks(uint32_t kv_len) const {
-  uint64_t blocks = 0;
-  for (const auto& [group, table] : impl_->declared->kv_tables) {
-    if (table.page_tokens == 0) continue;
-    blocks += std::min<uint64_t>(table.columns, (uint64_t{kv_len} + table.page_tokens - 1) / table.page_tokens);
-  }
-  return blocks;
+  return impl_->target.kv_used_blocks(kv_len);
 }
 
-uint32_t Pipeline::propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out) {
-  const Instance& draft = impl_->parts.draft;
+uint32_t Pipeline::propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out,
+                           std::span<int32_t> parent) {
+  const Instance& draft = impl_->draft;
   if (!draft || out.empty()) return 0;
+  std::iota(parent.begin(), parent.end(), -1);
+  trace::Span span(impl_->sites ? track() : impl_->no_track, impl_->sites ? impl_->sites->propose : 0);
   uint32_t count = 0;
   Call call(draft, "propose");
   call.check(draft.table<tenon_draft>().propose(draft.self(), slot, tokens.data(), static_cast<uint32_t>(tokens.size()),
-                                                out.data(), static_cast<uint32_t>(out.size()), &count, call.why()));
-  return std::min<uint32_t>(count, static_cast<uint32_t>(out.size()));
+                                                out.data(), parent.data(), static_cast<uint32_t>(out.size()), &count,
+                                                call.why()));
+  if (count > out.size()) {
+    throw Error(ErrorCode::kPlugin, draft.id() + ": proposes " + std::to_string(count) +
+                                        " tokens; there was room for " + std::to_string(out.size()));
+  }
+  for (int32_t i = 0; i < static_cast<int32_t>(count); ++i) {
+    const int32_t before = parent[static_cast<size_t>(i)];
+    if (impl_->draft_trees ? before >= -1 && before < i : before == i - 1) continue;
+    throw Error(ErrorCode::kPlugin, draft.id() + ": proposal " + std::to_string(i) + " follows proposal " +
+                                        std::to_string(before) + ", which it must not");
+  }
+  for (const int32_t token : out.first(count)) {
+    if (token < 0 || static_cast<uint32_t>(token) >= impl_->target.info().vocab) {
+      throw Error(ErrorCode::kPlugin, draft.id() + ": proposes token " + std::to_string(token) +
+                                          ", outside of the vocabulary of " +
+                                          std::to_string(impl_->target.info().vocab));
+    }
+  }
+  span.set({count});
+  return count;
 }
 
 void Pipeline::watch(OpWatch watch) {

@@ -4,63 +4,64 @@
 #include <optional>
 #include <vector>
 
-#include "components.h"
-#include "declared.h"
-#include "negotiation.h"
+#include "context.h"
+#include "model_instance.h"
 #include "runner.h"
+#include "sampling.h"
 #include "step_recording.h"
 #include "step_sites.h"
 #include "step_state.h"
 #include "tenon/core/pipeline.h"
-#include "weight_loader.h"
 
 namespace tenon {
 
 struct Pipeline::Impl {
-  Impl(const PipelineConfig& c, Registry& registry, const Weights& w, const PipelineOptions& o)
-      : config(c), weights(w), options(o), parts(c, registry, o) {}
+  Impl(const PipelineConfig& c, Registry& registry, const Weights& weights, const PipelineOptions& o);
   ~Impl();  // with the runner first: nothing is under way when the components go
 
   // build.cc
   void check_device() const;
   void declare();
   void choose_shapes();
-  void add_state();
+  void declare_draft_model();
+  void check_drafts();
   void record();
   void make_plan();
   // load.cc
   void load(const LoadProgress& progress);
   void fill(const LoadProgress& progress);
-  void map_weights();
   void lock_weights() const;
   std::byte* place(MemoryKind kind);
   void link_programs();
   // step.cc
   const StepProgram* program_for(const StepBatch& batch) const;
+  Status reserve(uint32_t slot, uint32_t kv_len) const;
+  Status publish_caches() const;
   Status launch(const StepBatch& batch);
   Status launch_ahead(const StepBatch& batch);
   bool is_ahead(const StepBatch& batch) const;
   Status drop_ahead();
+  void expect_ahead(const StepBatch& batch, const StepResult& result);
   Status read(const StepBatch& batch, StepResult& result);
+  Status check_chosen(const StepResult& result) const;
   Status step(const StepBatch& batch, bool ahead, StepResult& result);
-  std::byte* address(uint32_t storage) const { return static_cast<std::byte*>(storages[storage].address); }
 
   PipelineConfig config;
-  const Weights& weights;
   PipelineOptions options;
-  Components parts;
+  Context context;
   StorageTable storages;
-  std::unique_ptr<Declared> declared;
-  std::unique_ptr<Model> model;
-  ModelInfo info;
-  uint32_t capacity = 0, draft_tokens = 0, row_invariant_max = 0;
+  ModelInstance target;
+  std::unique_ptr<ModelInstance> draft_model;
+  std::vector<ChainLink> samplers;
+  Instance draft;
+  uint32_t capacity = 0, draft_tokens = 0;
+  bool draft_trees = false;
   std::vector<tenon_bounds> shapes;
   std::vector<bool> shape_samples;
-  std::unique_ptr<Negotiation> negotiation;
+  size_t round = 0;  // the shape that drafts by itself; 0 if there is none
   std::vector<Decision> decisions;
-  std::unique_ptr<WeightLoader> loader;
   StepState state;
-  std::vector<uint32_t> kv_stores;
+  DraftState draft_state;
   std::vector<StepProgram> programs;
   MemoryPlan plan;
   Program::Memory memory;

@@ -1,32 +1,10 @@
 // One step of a loaded pipeline.
 #include <algorithm>
-#include <charconv>
 
 #include "pipeline_impl.h"
 #include "tenon/core/error.h"
 
 namespace tenon {
-namespace {
-
-// A request's value as the parameter's type has it; a text where it cannot be, which set() then refuses with what is
-// right.
-ParamValue as_value(const tenon_param_spec& spec, const std::string& text) {
-  const char* end = text.data() + text.size();
-  if (spec.type == TENON_PARAM_BOOL && (text == "true" || text == "false")) return text == "true";
-  int64_t integer = 0;
-  if (spec.type == TENON_PARAM_INT) {
-    const auto [at, error] = std::from_chars(text.data(), end, integer);
-    if (error == std::errc() && at == end) return integer;
-  }
-  double real = 0;
-  if (spec.type == TENON_PARAM_REAL) {
-    const auto [at, error] = std::from_chars(text.data(), end, real);
-    if (error == std::errc() && at == end) return real;
-  }
-  return text;
-}
-
-}  // namespace
 
 const StepProgram* Pipeline::Impl::program_for(const StepBatch& batch) const {
   const size_t rows = batch.token.size(), outs = batch.out_row.size();
@@ -37,7 +15,7 @@ const StepProgram* Pipeline::Impl::program_for(const StepBatch& batch) const {
   const StepProgram* best = nullptr;
   for (const StepProgram& p : programs) {
     const tenon_bounds& b = p.program->bounds();
-    if (p.sample != batch.sample || b.rows < rows || b.out_rows < outs ||
+    if (p.sample != batch.sample || p.round != batch.round || b.rows < rows || b.out_rows < outs ||
         b.rows_per_seq < static_cast<uint32_t>(longest)) {
       continue;
     }
@@ -46,40 +24,15 @@ const StepProgram* Pipeline::Impl::program_for(const StepBatch& batch) const {
   return best;
 }
 
-void Pipeline::start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides) {
-  impl_->parts.enter();
-  std::vector<bool> used(overrides.size(), false);
-  std::vector<std::byte> record;
-  for (ChainLink& link : impl_->parts.samplers) {
-    ParamValues values = link.params;
-    for (size_t i = 0; i < overrides.size(); ++i) {
-      if (!overrides[i].first.starts_with(link.name + ".")) continue;
-      const std::string key = overrides[i].first.substr(link.name.size() + 1);
-      const size_t index = find_param(values.schema(), key);
-      const std::string problem =
-          index == values.schema().count
-              ? "has no parameter of that name"
-              : values.set(index, as_value(spec_at(values.schema(), index), overrides[i].second));
-      if (!problem.empty()) throw Error(ErrorCode::kRequest, "sampler." + overrides[i].first + ": " + problem);
-      used[i] = true;
-    }
-    record.assign(link.table().param_bytes, std::byte{0});
-    Call call(link.instance, "encode");
-    call.check(link.table().encode(link.instance.self(), values.abi(), record.data(), call.why()));
-    impl_->parts.copy_now(impl_->address(link.param_storage) + slot * record.size(), record.data(), record.size());
-    if (link.state_bytes > 0) {
-      impl_->parts.copy_now(impl_->address(link.state_storage) + slot * link.state_bytes, nullptr, link.state_bytes);
-    }
-  }
-  for (size_t i = 0; i < overrides.size(); ++i) {
-    if (!used[i]) throw Error(ErrorCode::kRequest, "sampler." + overrides[i].first + ": the chain has no such sampler");
-  }
-  const uint32_t key[4] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32U), 0, 0};
-  impl_->state.set_key(slot, key);
-  truncate(slot, 0);
-  if (impl_->parts.draft && impl_->parts.draft.table<tenon_draft>().forget != nullptr) {
-    impl_->parts.draft.table<tenon_draft>().forget(impl_->parts.draft.self(), slot);
-  }
+Status Pipeline::Impl::reserve(uint32_t slot, uint32_t kv_len) const {
+  Status status = target.reserve(slot, kv_len);
+  return status.ok() && draft_model ? draft_model->reserve(slot, kv_len) : status;
+}
+
+// What reserve() and truncate() changed in the tables, enqueued: before every launch.
+Status Pipeline::Impl::publish_caches() const {
+  Status status = target.publish();
+  return status.ok() && draft_model ? draft_model->publish() : status;
 }
 
 Status Pipeline::Impl::launch(const StepBatch& batch) {
@@ -88,13 +41,8 @@ Status Pipeline::Impl::launch(const StepBatch& batch) {
     return Status::error(ErrorCode::kInternal, "no program takes " + std::to_string(batch.token.size()) + " rows and " +
                                                    std::to_string(batch.out_row.size()) + " rows of logits");
   }
-  const Instance& cache = parts.kv_cache;
-  char text[256] = "";
-  tenon_reason why{text, sizeof(text)};
-  if (cache.table<tenon_kv_cache>().publish(cache.self(), parts.queue(), &why) != TENON_OK) {
-    return Status::error(ErrorCode::kPlugin, cache.id() + ": " + text);
-  }
-  Status status = state.publish(batch);
+  Status status = publish_caches();
+  if (status.ok()) status = state.publish(batch);
   if (!status.ok()) return status;
   StepLoad load{.rows = static_cast<double>(batch.token.size()),
                 .context = 0,
@@ -104,64 +52,95 @@ Status Pipeline::Impl::launch(const StepBatch& batch) {
   return runner->run(*running->program, load);
 }
 
-// The step behind this one: the device has moved its rows on by itself.
+// The step after this one: the device moves its rows on by itself, by no more than they are. Without room in the cache it
+// has to wait.
 Status Pipeline::Impl::launch_ahead(const StepBatch& batch) {
+  for (size_t s = 0; s < batch.seq_slot.size(); ++s) {
+    const int32_t first = batch.seq_row[s], rows = batch.seq_row[s + 1] - first;
+    const int32_t length = batch.position[static_cast<size_t>(first)] + 2 * rows;
+    const Status room = reserve(static_cast<uint32_t>(batch.seq_slot[s]), static_cast<uint32_t>(length));
+    if (!room.ok()) return room.code() == ErrorCode::kMemory ? Status() : room;
+  }
+  Status status = publish_caches();
+  if (!status.ok()) return status;
   StepLoad load{.rows = static_cast<double>(batch.token.size()),
                 .context = 0,
                 .step = steps + 1,
                 .phase = StepSites::kPhases[StepSites::phase_of(batch)]};
   for (const int32_t position : batch.position) load.context += position + 2;
-  Status status = runner->run(*running->program, load);
+  status = runner->run(*running->program, load);
   if (!status.ok()) return status;
   ahead_pending = true;
-  ahead_position = batch.position;
-  ahead_slot = batch.slot;
-  for (int32_t& position : ahead_position) ++position;
   return {};
 }
 
+// What the rows of the step that is under way have become: those of the batch, moved on by what it chose.
+void Pipeline::Impl::expect_ahead(const StepBatch& batch, const StepResult& result) {
+  ahead_token = batch.token, ahead_position = batch.position, ahead_slot = batch.slot;
+  for (size_t s = 0; s < batch.seq_slot.size(); ++s) {
+    const auto first = static_cast<size_t>(batch.seq_row[s]), end = static_cast<size_t>(batch.seq_row[s + 1]);
+    const int32_t accepted = result.accepted[s];
+    ahead_token[first] = result.next[first + static_cast<size_t>(accepted) - 1];
+    for (size_t row = first; row < end; ++row) ahead_position[row] += accepted;
+  }
+}
+
 bool Pipeline::Impl::is_ahead(const StepBatch& batch) const {
-  return ahead_pending && batch.sample && !batch.want_logits && batch.drafted == 0 && batch.prompts == 0 &&
+  return ahead_pending && batch.sample && !batch.want_logits && batch.round == running->round &&
+         (batch.drafted == 0 || batch.round) && batch.prompts == 0 &&
          batch.token == ahead_token && batch.position == ahead_position && batch.slot == ahead_slot;
 }
 
-// Nobody wants the step that was launched ahead: its sequence has ended.
+// Nobody wants the step that was launched ahead: its sequences have ended.
 Status Pipeline::Impl::drop_ahead() {
   if (!ahead_pending) return {};
   ahead_pending = false;
   StepBatch none;
   StepResult result;
-  return state.read(none, *runner, result);
+  return state.read(none, false, *runner, result);
 }
 
 Status Pipeline::Impl::read(const StepBatch& batch, StepResult& result) {
   result = {};
-  const size_t logits = batch.out_row.size() * info.vocab;
+  const size_t logits = batch.out_row.size() * target.info().vocab;
   const auto* from = static_cast<const float*>(running->program->address(running->logits));
-  if (!parts.queues()) {
+  if (!context.queues()) {
     result.logits = {from, logits};
   } else if (batch.want_logits || !batch.sample) {
     uint32_t rows = 0;
     for (const tenon_bounds& b : shapes) rows = std::max(rows, b.out_rows);
     if (host_logits == nullptr) {
       try {
-        host_logits = static_cast<float*>(
-            parts.memory->alloc(TENON_SPACE_HOST, uint64_t{rows} * info.vocab * sizeof(float), "logits for the host"));
+        host_logits = static_cast<float*>(context.memory().alloc(
+            TENON_SPACE_HOST, uint64_t{rows} * target.info().vocab * sizeof(float), "logits for the host"));
       } catch (const Error& e) {
         return Status::error(e.code(), e.diagnostics().front().message);
       }
     }
-    const Status copied = parts.copy(host_logits, from, logits * sizeof(float));
+    const Status copied = context.copy(host_logits, from, logits * sizeof(float));
     Status status = runner->finish();  // says more than the copy if a kernel has failed
     if (status.ok()) status = copied;
     if (!status.ok()) return status;
     result.logits = {host_logits, logits};
   }
-  return batch.sample ? state.read(batch, *runner, result) : Status();
+  if (!batch.sample) return {};
+  const Status status = state.read(batch, running->program->bounds().trees != 0, *runner, result);
+  return status.ok() ? check_chosen(result) : status;
+}
+
+// The selector's choices, which go on as tokens of the next step.
+Status Pipeline::Impl::check_chosen(const StepResult& result) const {
+  for (const int32_t token : result.next) {
+    if (token >= 0 && static_cast<uint32_t>(token) < target.info().vocab) continue;
+    return Status::error(ErrorCode::kPlugin, samplers.back().instance.id() + ": chooses token " +
+                                                 std::to_string(token) + ", outside of the vocabulary of " +
+                                                 std::to_string(target.info().vocab));
+  }
+  return {};
 }
 
 Status Pipeline::Impl::step(const StepBatch& batch, bool ahead, StepResult& result) {
-  parts.enter();
+  context.enter();
   Status status;
   if (is_ahead(batch)) {
     ahead_pending = false;
@@ -171,9 +150,12 @@ Status Pipeline::Impl::step(const StepBatch& batch, bool ahead, StepResult& resu
     if (!status.ok()) return status;
   }
   // Only a program whose rows move on by themselves can be run again as it is.
-  if (ahead && parts.queues() && running->moves_on && !batch.want_logits) status = launch_ahead(batch);
-  if (status.ok()) status = read(batch, result);
-  if (ahead_pending) ahead_token.assign(result.next.begin(), result.next.end());
+  Status next;
+  if (ahead && context.queues() && running->moves_on && !batch.want_logits) next = launch_ahead(batch);
+  status = read(batch, result);
+  if (status.ok()) status = next;
+  if (ahead_pending) expect_ahead(batch, result);
+  result.ahead = ahead_pending;
   return status;
 }
 
@@ -206,4 +188,5 @@ Status Pipeline::step(const StepBatch& batch, StepResult& result, bool ahead, co
   recorder->end_step();
   return status;
 }
+
 }  // namespace tenon

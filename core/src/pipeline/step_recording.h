@@ -1,11 +1,13 @@
-// Records one step program: the model's modules through the parts that were negotiated.
+// Records step programs: the modules of one model or two through the components that were negotiated.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "declared.h"
+#include "model_instance.h"
+#include "sampling.h"
+#include "draft_state.h"
 #include "step_state.h"
 #include "tenon/core/module.h"
 #include "tenon/core/program.h"
@@ -14,11 +16,14 @@ namespace tenon {
 
 // What all programs of a pipeline share.
 struct ProgramContext {
-  Components& parts;
-  Declared& declared;
+  Context& device;
+  ModelInstance& target;
+  ModelInstance* draft;  // nullptr if there is none
+  std::span<const ChainLink> samplers;
   StorageTable& storages;
   const StepState& state;
-  std::span<const uint32_t> kv_stores;  // storages of the cache
+  const DraftState& draft_state;
+  const tenon_bounds& largest;  // of each bound the largest of all programs
 };
 
 // A program and what the host reads from it.
@@ -26,11 +31,19 @@ struct StepProgram {
   std::unique_ptr<Program> program;
   tenon_tid logits = 0;
   bool sample = false;
-  bool moves_on = false;  // run again as it is, it takes the next token of every sequence
+  bool moves_on = false;  // run again as it is, it takes the next tokens of every sequence
+  bool round = false;     // it drafts by itself: the tokens behind the first of a sequence are made on the device
 };
 
-// shape: the index of the bounds in the negotiation. Throws Error(kPlugin) when a component fails to record.
-StepProgram record_step(const ProgramContext& context, const Model& model, const tenon_bounds& bounds, size_t shape,
-                        bool sample);
+// shape: the index of the bounds in the negotiation. Throws Error(kPlugin), with the component named, when one fails to
+// record or leaves what the next cannot work on. Where there is a draft model it runs over the same rows, so that its
+// cache holds what the target's does.
+StepProgram record_step(const ProgramContext& context, const tenon_bounds& bounds, size_t shape, bool sample);
+
+// A round of speculation as one program. Every sequence has 1 + tokens rows, and only the first one's token is given. The
+// draft model takes the rows one after another, and chooses each next token as the samplers would choose the target's;
+// the target then takes all rows at once, and what it would have chosen itself survives. The last row runs through the
+// draft model for its cache alone, in case that all survive.
+StepProgram record_round(const ProgramContext& context, const tenon_bounds& bounds, size_t shape);
 
 }  // namespace tenon

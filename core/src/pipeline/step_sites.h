@@ -10,7 +10,9 @@ namespace tenon {
 
 struct StepSites {
   static constexpr const char* kPhases[] = {"decode", "verify", "prefill"};
-  explicit StepSites(trace::Recorder& recorder) {
+  // draft: the id of the component that proposes, "" if there is none.
+  StepSites(trace::Recorder& recorder, const std::string& draft) {
+    if (!draft.empty()) propose = recorder.add_site(trace::draft_site(draft));
     for (size_t i = 0; i < 3; ++i) {
       steps[i] = recorder.add_site(trace::step_site(kPhases[i]));
       phases[i] = recorder.add_site(trace::section_site(kPhases[i]));
@@ -19,6 +21,7 @@ struct StepSites {
   static size_t phase_of(const StepBatch& batch) { return batch.prompts > 0 ? 2 : batch.drafted > 0 ? 1 : 0; }
 
   std::array<trace::SiteId, 3> steps{}, phases{};
+  trace::SiteId propose{};
 };
 
 }  // namespace tenon

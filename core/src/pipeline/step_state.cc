@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 
 namespace tenon {
 namespace {
@@ -15,10 +16,15 @@ constexpr std::chrono::milliseconds kSpin{2};
 
 void StepState::declare(StorageTable& storages, std::span<const tenon_bounds> shapes, bool queues) {
   queues_ = queues;
-  uint32_t rows = 0;
-  for (const tenon_bounds& b : shapes) rows = std::max(rows, b.rows), out_rows_ = std::max(out_rows_, b.out_rows);
+  for (const tenon_bounds& b : shapes) {
+    rows_ = std::max(rows_, b.rows), out_rows_ = std::max(out_rows_, b.out_rows), seqs_ = std::max(seqs_, b.seqs);
+    trees_ = trees_ || b.trees != 0;
+  }
+  const uint32_t rows = rows_;
+  place_.reserve(rows);
+  in_order_.resize(rows);
+  std::iota(in_order_.begin(), in_order_.end(), 0);
   const uint32_t slots = shapes.front().slots;
-  seqs_ = shapes.front().seqs;
   const auto add = [&](uint32_t role, const char* name, uint64_t words) {
     if (by_role_.size() <= role) by_role_.resize(role + 1);
     by_role_[role] = storages.add(std::string("step/") + name, MemoryKind::kState, words * 4);
@@ -27,6 +33,7 @@ void StepState::declare(StorageTable& storages, std::span<const tenon_bounds> sh
   add(TENON_STEP_LIVE, "live", 4);
   add(TENON_STEP_TOKEN, "token", rows);
   add(TENON_STEP_POS, "pos", rows);
+  add(TENON_STEP_PLACE, "place", rows);
   add(TENON_STEP_SLOT, "slot", rows);
   add(TENON_STEP_PARENT, "parent", rows);
   add(TENON_STEP_SEQ_SLOT, "seq_slot", seqs_);
@@ -36,18 +43,19 @@ void StepState::declare(StorageTable& storages, std::span<const tenon_bounds> sh
   add(TENON_STEP_ADAPTER, "adapter", slots);
   add(TENON_STEP_RNG, "rng", uint64_t{slots} * 4);
   add(TENON_STEP_ACCEPTED, "accepted", seqs_);
+  add(TENON_STEP_SURVIVOR, "survivor", rows);
   add(TENON_STEP_NEXT, "next", out_rows_);
   if (!queues) return;
   count_ = storages.add("step/count", MemoryKind::kState, 4);
   outbox_ = storages.add("step/outbox", MemoryKind::kPinned, uint64_t{kEntries} * entry_words() * 4);
 }
 
-void StepState::attach(const StorageTable& storages, Components& parts) {
-  table_ = &storages, parts_ = &parts;
+void StepState::attach(const StorageTable& storages, Context& context) {
+  table_ = &storages, context_ = &context;
   mirror_ = address(TENON_STEP_LIVE);
   if (queues_) {
     const auto bytes = static_cast<uint64_t>(address(TENON_STEP_ADAPTER) - address(TENON_STEP_LIVE));
-    mirror_ = static_cast<std::byte*>(parts.memory->alloc_zeroed(TENON_SPACE_HOST, bytes, "step state"));
+    mirror_ = static_cast<std::byte*>(context.memory().alloc_zeroed(TENON_SPACE_HOST, bytes, "step state"));
   }
 }
 
@@ -61,6 +69,12 @@ Status StepState::publish(const StepBatch& batch) {
   std::memcpy(mirror_of(TENON_STEP_LIVE), live, sizeof(live));
   write(TENON_STEP_TOKEN, batch.token);
   write(TENON_STEP_POS, batch.position);
+  place_.clear();
+  for (size_t s = 0; s < batch.seq_slot.size(); ++s) {
+    const int32_t before = batch.kv_len[static_cast<size_t>(batch.seq_slot[s])];
+    for (int32_t i = 0; i < batch.seq_row[s + 1] - batch.seq_row[s]; ++i) place_.push_back(before + i);
+  }
+  write(TENON_STEP_PLACE, place_);
   write(TENON_STEP_SLOT, batch.slot);
   write(TENON_STEP_PARENT, batch.parent);
   write(TENON_STEP_SEQ_SLOT, batch.seq_slot);
@@ -69,18 +83,19 @@ Status StepState::publish(const StepBatch& batch) {
   write(TENON_STEP_OUT_ROW, batch.out_row);
   if (!queues_) return {};
   const auto bytes = static_cast<uint64_t>(address(TENON_STEP_ADAPTER) - address(TENON_STEP_LIVE));
-  return parts_->copy(address(TENON_STEP_LIVE), mirror_, bytes);
+  return context_->copy(address(TENON_STEP_LIVE), mirror_, bytes);
 }
 
 void StepState::set_key(uint32_t slot, const uint32_t (&key)[4]) {
-  parts_->copy_now(address(TENON_STEP_RNG) + slot * sizeof(key), key, sizeof(key));
+  context_->copy_now(address(TENON_STEP_RNG) + slot * sizeof(key), key, sizeof(key));
 }
 
-Status StepState::read(const StepBatch& batch, Runner& runner, StepResult& result) {
-  const size_t outs = batch.out_row.size(), seqs = batch.seq_slot.size();
+Status StepState::read(const StepBatch& batch, bool trees, Runner& runner, StepResult& result) {
+  const size_t outs = batch.out_row.size(), seqs = batch.seq_slot.size(), rows = batch.token.size();
   if (!queues_) {
     result.next = {reinterpret_cast<const int32_t*>(address(TENON_STEP_NEXT)), outs};
     result.accepted = {reinterpret_cast<const int32_t*>(address(TENON_STEP_ACCEPTED)), seqs};
+    result.survivors = {reinterpret_cast<const int32_t*>(address(TENON_STEP_SURVIVOR)), rows};
     return {};
   }
   auto* entry = static_cast<uint32_t*>((*table_)[outbox_].address) + size_t{steps_read_ % kEntries} * entry_words();
@@ -99,6 +114,7 @@ Status StepState::read(const StepBatch& batch, Runner& runner, StepResult& resul
   const auto* words = reinterpret_cast<const int32_t*>(entry + 1);
   result.next = {words, outs};
   result.accepted = {words + out_rows_, seqs};
+  result.survivors = {trees ? words + out_rows_ + seqs_ : in_order_.data(), rows};
   return {};
 }
 

@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "components.h"
+#include "context.h"
 #include "runner.h"
 #include "tenon/core/pipeline.h"
 
@@ -19,20 +19,22 @@ class StepState {
   // [setup] Makes the storages, for the largest of the shapes.
   void declare(StorageTable& storages, std::span<const tenon_bounds> shapes, bool queues);
   // [setup] The storages have their addresses; makes the mirror.
-  void attach(const StorageTable& storages, Components& parts);
+  void attach(const StorageTable& storages, Context& context);
 
   std::span<const uint32_t> storages() const { return by_role_; }  // by TENON_STEP_* role
   // For the last op of a sampling program on a device with queues.
   uint32_t outbox() const { return outbox_; }
   uint32_t count() const { return count_; }
   uint32_t entries() const { return kEntries; }
-  uint32_t entry_words() const { return 1 + out_rows_ + seqs_; }
+  uint32_t entry_words() const { return first_survivor() + (trees_ ? rows_ : 0); }
+  uint32_t first_survivor() const { return 1 + out_rows_ + seqs_; }
 
   // Writes what a batch states. Nothing is under way.
   Status publish(const StepBatch& batch);
   void set_key(uint32_t slot, const uint32_t (&key)[4]);
   // What the oldest step that was not yet read has chosen: waits for it. On a device that walks it is done already.
-  Status read(const StepBatch& batch, Runner& runner, StepResult& result);
+  // trees: its program's rows may be trees.
+  Status read(const StepBatch& batch, bool trees, Runner& runner, StepResult& result);
 
  private:
   static constexpr uint32_t kEntries = 4;
@@ -42,10 +44,12 @@ class StepState {
   std::byte* address(uint32_t role) const { return static_cast<std::byte*>((*table_)[by_role_[role]].address); }
 
   std::vector<uint32_t> by_role_;
-  uint32_t outbox_ = 0, count_ = 0, out_rows_ = 0, seqs_ = 0;
-  bool queues_ = false;
+  uint32_t outbox_ = 0, count_ = 0, rows_ = 0, out_rows_ = 0, seqs_ = 0;
+  bool queues_ = false, trees_ = false;
+  std::vector<int32_t> place_;    // of the batch's rows
+  std::vector<int32_t> in_order_; // survivors of chains, which are each sequence's first rows: 0, 1, 2, ...
   const StorageTable* table_ = nullptr;
-  Components* parts_ = nullptr;
+  Context* context_ = nullptr;
   std::byte* mirror_ = nullptr;
   uint32_t steps_read_ = 0;
 };

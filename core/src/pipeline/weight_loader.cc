@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "tenon/core/error.h"
-#include "tenon/sdk/cpu/convert.h"
+#include "tenon/sdk/convert.h"
 #include "tenon/sdk/error.h"
 
 namespace tenon {
@@ -21,7 +21,7 @@ float value_at(tenon_format format, const std::byte* data, size_t i) {
   }
   uint16_t bits = 0;
   std::memcpy(&bits, data + i * sizeof(bits), sizeof(bits));
-  return format == TENON_F16 ? sdk::cpu::half_to_float(bits) : sdk::cpu::bf16_to_float(bits);
+  return format == TENON_F16 ? sdk::half_to_float(bits) : sdk::bf16_to_float(bits);
 }
 
 }  // namespace
@@ -81,14 +81,16 @@ void WeightLoader::load(std::byte* scratch, const LoadProgress& progress) {
   total_ = total_bytes();
   if (parts_.queues()) {
     pinned_ = static_cast<std::byte*>(
-        parts_.memory->alloc(TENON_SPACE_HOST, kBuffers * staging_bytes_, "weights on their way"));
+        parts_.context.memory().alloc(TENON_SPACE_HOST, kBuffers * staging_bytes_, "weights on their way"));
   }
-  for (const Vector& v : declared_.vectors) load_vector(v);
+  for (const Vector& v : declared_.vectors) {
+    if (v.storage) load_vector(v);
+  }
   for (Site& site : declared_.sites) {
     for (SiteGroup& group : site.groups) load_group(site, group);
   }
   wait();
-  parts_.memory->release(pinned_);
+  parts_.context.memory().release(pinned_);
 }
 
 void WeightLoader::wait() {
@@ -178,7 +180,7 @@ void WeightLoader::load_vector(const Vector& v) {
     weights_.read(*t, 0, raw);
     for (size_t i = 0; i < static_cast<size_t>(t->shape[0]); ++i) values[at++] = value_at(t->format, raw.data(), i);
   }
-  parts_.copy_now(storages_[v.storage].address, values.data(), values.size() * sizeof(float));
+  parts_.copy_now(storages_[*v.storage].address, values.data(), values.size() * sizeof(float));
 }
 
 }  // namespace tenon

@@ -57,11 +57,16 @@ struct ProgramRecording::Callbacks {
   }
 };
 
-ProgramRecording::ProgramRecording(const tenon_bounds& bounds, StorageTable& storages, std::span<const uint32_t> state)
-    : storages_(storages), state_(state), recorder_(sdk::abi_struct<tenon_recorder>()) {
+ProgramRecording::ProgramRecording(const tenon_bounds& bounds, StorageTable& storages, std::span<const uint32_t> state,
+                                   const tenon_bounds* largest)
+    : storages_(storages),
+      state_(state),
+      recorder_(sdk::abi_struct<tenon_recorder>()),
+      largest_(largest != nullptr ? *largest : bounds) {
   program_.bounds_ = bounds;
   recorder_.ctx = this;
   recorder_.bounds = &program_.bounds_;
+  recorder_.largest = &largest_;
   recorder_.temp = &Callbacks::temp;
   recorder_.keep = &Callbacks::keep;
   recorder_.slice = &Callbacks::slice;
@@ -71,6 +76,11 @@ ProgramRecording::ProgramRecording(const tenon_bounds& bounds, StorageTable& sto
 }
 
 ProgramRecording::~ProgramRecording() = default;
+
+void ProgramRecording::enter(const tenon_bounds& bounds, std::span<const uint32_t> state) {
+  state_ = state;
+  recorder_.bounds = &entered_.emplace_back(bounds);
+}
 
 void ProgramRecording::fail(std::string message) {
   if (error_.empty()) error_ = path_ + " (" + component_ + "): " + std::move(message);
@@ -148,6 +158,8 @@ tenon_tid ProgramRecording::step(uint32_t role) {
   t.rank = 1;
   t.dim[0] = static_cast<int64_t>(storages_[state_[role]].bytes / 4);
   t.stride[0] = 4;
+  // What the sampling ops write is read after the wait, like any tensor.
+  if (role != TENON_STEP_ACCEPTED && role != TENON_STEP_NEXT) states_.insert(state_[role]);
   return storage(state_[role], t);
 }
 
@@ -159,6 +171,7 @@ tenon_status ProgramRecording::emit(const tenon_op& op) {
   if (op.name == nullptr || op.name[0] == '\0') return reject("no name");
   if (op.n_operands > TENON_MAX_OPERANDS) return reject("more than 64 operands");
   if (op.part == nullptr && op.launch == nullptr) return reject("nothing to run");
+  if ((op.blocks & ~(TENON_BLOCKS_SMALL | TENON_BLOCKS_LARGE)) != 0) return reject("unknown classes of blocks");
   if (op.phases > TENON_MAX_PHASES || (op.part != nullptr && op.phases == 0)) return reject("phases out of range");
   for (uint32_t p = 0; p < op.phases; ++p) {
     if (op.chunks[p] == 0) return reject("a phase without chunks");
@@ -170,7 +183,8 @@ tenon_status ProgramRecording::emit(const tenon_op& op) {
   }
   ProgramOp& out = program_.ops_.emplace_back();
   out.path = path_, out.component = component_, out.name = op.name, out.layer = layer_;
-  out.kind = op.kind, out.flags = op.flags;
+  out.flags = op.flags;
+  out.block_classes = op.blocks == 0 ? static_cast<uint32_t>(TENON_BLOCKS_SMALL) : op.blocks;
   out.operands.assign(op.operand, op.operand + op.n_operands);
   out.args.resize((op.args_bytes + 7) / 8);
   out.args_bytes = op.args_bytes;
@@ -182,6 +196,17 @@ tenon_status ProgramRecording::emit(const tenon_op& op) {
   out.cost = op.cost;
   out.launch = op.launch, out.part = op.part, out.self = op.self;
   return TENON_OK;
+}
+
+bool ProgramRecording::written_since(size_t first_op, tenon_tid id) const {
+  const tenon_tid root = program_.tensors_[id].root;
+  for (size_t i = first_op; i < program_.ops_.size(); ++i) {
+    for (const tenon_operand& o : program_.ops_[i].operands) {
+      const bool writes = (o.access & (TENON_WRITE | TENON_WRITE_NEW)) != 0;
+      if (writes && program_.tensors_[o.tensor].root == root) return true;
+    }
+  }
+  return false;
 }
 
 void ProgramRecording::find_lifetimes(std::span<const tenon_tid> outputs) {
@@ -253,18 +278,59 @@ void ProgramRecording::find_stable() {
   }
 }
 
+// Large and small blocks in alternation: large wherever an op can be and the op before is not. Alternation begins with
+// small, so that every layer of a model comes out alike. An op that can only be large makes the one before it small; if
+// that cannot be, it is not overlapped with it.
+void ProgramRecording::choose_blocks() {
+  bool begun = false;
+  ProgramOp* before = nullptr;
+  for (ProgramOp& op : program_.ops_) {
+    const bool small = (op.block_classes & TENON_BLOCKS_SMALL) != 0,
+               large = (op.block_classes & TENON_BLOCKS_LARGE) != 0;
+    op.plain = (op.flags & TENON_OP_FOREIGN) != 0;
+    const bool crowded = before != nullptr && before->blocks == TENON_BLOCKS_LARGE && !op.plain;
+    op.blocks = large && (!small || (begun && !crowded)) ? TENON_BLOCKS_LARGE : TENON_BLOCKS_SMALL;
+    if (crowded && op.blocks == TENON_BLOCKS_LARGE) {
+      if ((before->block_classes & TENON_BLOCKS_SMALL) != 0) {
+        before->blocks = TENON_BLOCKS_SMALL;
+      } else {
+        op.plain = true;
+      }
+    }
+    begun |= large;
+    before = &op;
+  }
+}
+
+// Step state may be read before the wait, since nothing in a program writes it but its last op. An op that does so in the
+// middle is waited for by the op after it as a whole, and with it by all that follow.
+void ProgramRecording::wait_for_state() {
+  for (size_t i = 0; i + 1 < program_.ops_.size(); ++i) {
+    const ProgramOp& op = program_.ops_[i];
+    program_.ops_[i + 1].plain |= std::any_of(op.operands.begin(), op.operands.end(), [&](const tenon_operand& o) {
+      const int64_t storage = program_.tensors_[o.tensor].storage;
+      return (o.access & TENON_WRITE) != 0 && storage >= 0 && states_.contains(static_cast<uint32_t>(storage));
+    });
+  }
+}
+
 std::unique_ptr<Program> ProgramRecording::finish(std::span<const tenon_tid> outputs) {
-  if (!error_.empty()) throw Error(ErrorCode::kInternal, error_);
+  if (!error_.empty()) throw Error(ErrorCode::kPlugin, error_);
+  Program recorded = program_;  // without a plan: the recording may go on
   find_lifetimes(outputs);
   place_activations();
   find_stable();
+  choose_blocks();
+  wait_for_state();
   for (ProgramOp& op : program_.ops_) {
     program_.scratch_bytes_ = std::max(program_.scratch_bytes_, align(op.scratch_bytes));
     program_.thread_scratch_bytes_ = std::max(program_.thread_scratch_bytes_, align(op.thread_scratch_bytes));
     op.zeroed_offset = program_.zeroed_bytes_;
     program_.zeroed_bytes_ += align(op.zeroed_bytes);
   }
-  return std::make_unique<Program>(std::move(program_));
+  auto planned = std::make_unique<Program>(std::move(program_));
+  program_ = std::move(recorded);
+  return planned;
 }
 
 void Program::link(const StorageTable& storages, const Memory& memory, void* queue, bool overlap) {
@@ -287,11 +353,11 @@ void Program::link(const StorageTable& storages, const Memory& memory, void* que
     for (const tenon_operand& o : op.operands) pointers_.push_back(addresses_[o.tensor]);
     launch.scratch = memory.scratch;
     launch.zeroed = memory.zeroed == nullptr ? nullptr : memory.zeroed + op.zeroed_offset;
-    launch.stable = op.stable;
+    launch.stable = op.stable, launch.blocks = op.blocks;
     launch.queue = queue;
     // The first op begins when the step before has ended: it reads the state that the step's last op wrote.
     const bool first = launches_.empty();
-    if (overlap && !first && (op.flags & TENON_OP_FOREIGN) == 0) launch.flags |= TENON_LAUNCH_OVERLAP;
+    if (overlap && !first && !op.plain) launch.flags |= TENON_LAUNCH_OVERLAP;
     launches_.push_back(launch);
   }
 }

@@ -25,7 +25,8 @@ const char* to_string(MemoryKind kind) {
   return "unknown";
 }
 
-uint32_t StorageTable::add(const std::string& name, MemoryKind kind, uint64_t bytes) {
+uint32_t StorageTable::add(const std::string& own_name, MemoryKind kind, uint64_t bytes) {
+  const std::string name = prefix_ + own_name;
   const auto [it, inserted] = by_name_.try_emplace(name, static_cast<uint32_t>(storages_.size()));
   if (inserted) {
     storages_.push_back({name, kind, bytes, nullptr});

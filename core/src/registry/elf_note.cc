@@ -51,13 +51,22 @@ void check_text(const char (&text)[N], const char* what, bool (*allowed)(char), 
   if (!good) broken(std::string("has a plugin note whose ") + what + " is no proper text");
 }
 
+bool name_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+// A component's name may have its vendor's before it, with a dot between them.
 void check_texts(const tenon_note& note) {
-  const auto name = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
   const auto printable = [](char c) { return c >= ' ' && c <= '~'; };
-  check_text(note.kind, "kind", name, false);
-  check_text(note.name, "name", name, false);
-  check_text(note.device, "device", name, false);
-  check_text(note.schema_hash, "schema hash", printable, false);
+  check_text(note.kind, "kind", name_character, false);
+  const auto vendored = [](char c) { return name_character(c) || c == '.'; };
+  check_text(note.name, "name", vendored, false);
+  const std::string_view full(note.name);
+  if (full.front() == '.' || full.back() == '.' || full.find("..") != full.npos) {
+    broken("has a plugin note whose name is no proper text");
+  }
+  check_text(note.device, "device", name_character, false);
+  check_text(note.schema_hash, "schema hash", printable, true);
   check_text(note.layout_hash, "layout hash", printable, false);
   check_text(note.targets, "list of targets", printable, true);
 }

@@ -29,7 +29,7 @@ Missing missing_of(std::initializer_list<Wanted> wanted) {
   }
 
 Missing missing(const tenon_device& t) {
-  Missing m = missing_of({TENON_HAS(alloc), TENON_HAS(release), TENON_HAS(copy), TENON_HAS(record_fop)});
+  Missing m = missing_of({TENON_HAS(alloc), TENON_HAS(release), TENON_HAS(copy), TENON_HAS(record_step_op)});
   if (t.flags & TENON_DEVICE_WALKS) return m;
   const Missing queues = missing_of({TENON_HAS(queue), TENON_HAS(wait), TENON_HAS(capture_begin),
                                      TENON_HAS(capture_end), TENON_HAS(replay), TENON_HAS(graph_release)});
@@ -44,18 +44,23 @@ Missing missing(const tenon_kv_cache& t) {
   return missing_of({TENON_HAS(claim), TENON_HAS(plan), TENON_HAS(attach), TENON_HAS(view), TENON_HAS(record_append),
                      TENON_HAS(record_dequant), TENON_HAS(record_commit), TENON_HAS(reserve), TENON_HAS(fork),
                      TENON_HAS(truncate), TENON_HAS(publish), TENON_HAS(export_sequence), TENON_HAS(import_sequence),
-                     TENON_HAS(used_bytes), TENON_HAS(format)});
+                     TENON_HAS(used_bytes)});
 }
 Missing missing(const tenon_attention& t) {
   return missing_of({TENON_HAS(claim), TENON_HAS(record), TENON_HAS(preferred_format)});
 }
 Missing missing(const tenon_sampler& t) {
   const Wanted record = t.is_selector != 0 ? TENON_HAS(record_select) : TENON_HAS(record_apply);
-  return missing_of({TENON_HAS(state_bytes), TENON_HAS(encode), TENON_HAS(claim), record});
+  return missing_of({TENON_HAS(state_bytes), TENON_HAS(encode), record});
 }
 Missing missing(const tenon_draft& t) {
-  const Wanted propose = t.flags & TENON_DRAFT_HOST ? TENON_HAS(propose) : TENON_HAS(record_propose);
-  return missing_of({TENON_HAS(max_tokens), propose});
+  return missing_of({TENON_HAS(max_tokens), TENON_HAS(propose)});
+}
+Missing missing(const tenon_small_op& t) {
+  return missing_of({Wanted{"id", t.id != 0}, TENON_HAS(columns), TENON_HAS(record)});
+}
+Missing missing(const tenon_scheduler& t) {
+  return missing_of({TENON_HAS(sequences), TENON_HAS(next), TENON_HAS(no_space)});
 }
 #undef TENON_HAS
 
@@ -74,8 +79,10 @@ constexpr Kind kKinds[] = {
     {"device", sizeof(tenon_device), &missing_in<tenon_device>},
     {"draft", sizeof(tenon_draft), &missing_in<tenon_draft>},
     {"kv_cache", sizeof(tenon_kv_cache), &missing_in<tenon_kv_cache>},
+    {"op", sizeof(tenon_small_op), &missing_in<tenon_small_op>},
     {"quantization", sizeof(tenon_quantization), &missing_in<tenon_quantization>},
     {"sampler", sizeof(tenon_sampler), &missing_in<tenon_sampler>},
+    {"scheduler", sizeof(tenon_scheduler), &missing_in<tenon_scheduler>},
 };
 
 const Kind* find(std::string_view kind) {
@@ -129,12 +136,15 @@ std::string compatibility_problem(const tenon_note& note) {
     for (const std::string& kind : plugin_kinds()) text += (kind == plugin_kinds().front() ? " " : ", ") + kind;
     return text;
   }
-  if (note.device == kHostDevice && std::string_view(note.kind) != "draft") {
+  const std::string_view kind = note.kind;
+  if (kind == "scheduler" && note.device != kHostDevice) {
+    return std::string("is a scheduler for the device \"") + note.device + "\"; a scheduler states \"host\"";
+  }
+  if (note.device == kHostDevice && kind != "draft" && kind != "scheduler") {
     return std::string("is for the device \"host\", which stands for any; a ") + note.kind +
            " states the one that it runs on, \"cpu\" or \"cuda\"";
   }
-  char layout[24] = "";
-  sdk::detail::write_hex(sdk::layout::of(note.kind), layout);
+  const char* const layout = sdk::layout::of(note.kind);
   if (std::strcmp(layout, note.layout_hash) != 0) {
     return "was built against another draft of " + interface_id(note.kind) + " (its layout is " + note.layout_hash +
            ", this host's " + layout + "): rebuild it with this SDK";

@@ -114,7 +114,8 @@ void Library::check_component(const tenon_note& note, const std::string& name) {
   if (component_.schema == nullptr) component_.schema = &kNoParameters;
   const std::vector<std::string> problems = schema_problems(*component_.schema);
   if (!problems.empty()) fail(name, "its parameter schema is wrong: " + problems.front());
-  if (const std::string hash = schema_hash(*component_.schema); hash != note.schema_hash) {
+  if (const std::string hash = schema_hash(*component_.schema);
+      note.schema_hash[0] != '\0' && hash != note.schema_hash) {
     fail(name, "its parameters (schema " + hash + ") are not those that its note promises (schema " + note.schema_hash +
                    "): rebuild it");
   }
@@ -135,6 +136,15 @@ void Library::initialize(const std::string& name) {
   }
   if (status != TENON_OK) fail(name, std::string("init failed: ") + text);
   initialized_ = true;
+}
+
+std::string library_schema_hash(const std::filesystem::path& library) {
+  std::error_code missing;
+  const std::filesystem::path canonical = std::filesystem::canonical(library, missing);
+  if (missing) fail(library.string(), missing.message());
+  tenon_note note = examine_library(canonical, {});
+  note.schema_hash[0] = '\0';
+  return schema_hash(*open_library(canonical, note).component().schema);
 }
 
 const Library& open_library(const std::filesystem::path& canonical, const tenon_note& note) {

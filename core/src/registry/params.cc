@@ -130,17 +130,24 @@ std::string type_name(const tenon_param_spec& spec) {
   }
 }
 
+std::string value_text(const ParamValue& value) {
+  if (const bool* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  if (const auto* integer = std::get_if<int64_t>(&value)) return std::to_string(*integer);
+  if (const double* real = std::get_if<double>(&value)) return number(*real);
+  return quoted(std::get<std::string>(value));
+}
+
 std::string default_text(const tenon_param_spec& spec) {
   if (spec.flags & TENON_PARAM_REQUIRED) return "";
   switch (spec.type) {
     case TENON_PARAM_BOOL:
-      return spec.int_default != 0 ? "true" : "false";
+      return value_text(spec.int_default != 0);
     case TENON_PARAM_INT:
-      return std::to_string(spec.int_default);
+      return value_text(spec.int_default);
     case TENON_PARAM_REAL:
-      return number(spec.real_default);
+      return value_text(spec.real_default);
     case TENON_PARAM_TEXT:
-      return quoted(spec.text_default == nullptr ? "" : spec.text_default);
+      return value_text(std::string(spec.text_default == nullptr ? "" : spec.text_default));
     default:
       return "";
   }

@@ -101,7 +101,8 @@ struct Registry::Impl {
       const ComponentInfo& other = it->second.info;
       if (other.name != entry.info.name) break;
       if (other.device == entry.info.device || other.library.empty() || entry.info.library.empty()) continue;
-      if (other.schema_hash != entry.info.schema_hash) {
+      const bool both_stated = !other.schema_hash.empty() && !entry.info.schema_hash.empty();
+      if (both_stated && other.schema_hash != entry.info.schema_hash) {
         const std::string message = entry.info.library.string() + ": its parameters (schema " + entry.info.schema_hash +
                                     ") are not those of " + other.library.string() + " (schema " + other.schema_hash +
                                     "); " + entry.info.kind + '/' + entry.info.name +
@@ -202,6 +203,7 @@ struct Registry::Impl {
       c->compiler = text(p.compiler);
       c->schema = library.component().schema;
       c->component = &library.component();
+      c->info.schema_hash = schema_hash(*c->schema);
     }
     entry.loaded = std::move(c);
   }

@@ -16,6 +16,14 @@ SiteInfo section_site(std::string_view name) {
   return {.kind = SiteKind::kSpan, .name = std::string(name), .category = "user_annotation"};
 }
 
+SiteInfo draft_site(std::string_view component) {
+  return {.kind = SiteKind::kSpan,
+          .name = "draft",
+          .category = "user_annotation",
+          .args = {{"component", std::string(component)}},
+          .values = {"proposed"}};
+}
+
 SiteInfo op_site(std::string_view module_path, std::string_view component, std::string_view op, int64_t layer) {
   SiteInfo site{.kind = SiteKind::kSpan,
                 .name = std::string(module_path),

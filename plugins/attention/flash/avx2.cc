@@ -71,6 +71,10 @@ V load_codec(const void* p, uint32_t element, uint32_t n) {
     float part[kLanes] = {};
     memcpy(part, from, n * sizeof(float));
     return load(part);
+  } else if constexpr (kCodec == TENON_I8) {
+    int8_t part[kLanes] = {};
+    memcpy(part, static_cast<const int8_t*>(p) + element, n < kLanes ? n : uint32_t{kLanes});
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(part))));
   } else {
     const auto* from = static_cast<const uint16_t*>(p) + element;
     uint16_t part[kLanes] = {};

@@ -67,6 +67,9 @@ V load_codec(const void* p, uint32_t element, uint32_t n) {
   const auto lanes = static_cast<__mmask16>((1u << n) - 1);
   if constexpr (kCodec == TENON_F32) {
     return _mm512_maskz_loadu_ps(lanes, static_cast<const float*>(p) + element);
+  } else if constexpr (kCodec == TENON_I8) {
+    const __m128i bytes = _mm_maskz_loadu_epi8(lanes, static_cast<const int8_t*>(p) + element);
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
   } else {
     const __m256i bits = _mm256_maskz_loadu_epi16(lanes, static_cast<const uint16_t*>(p) + element);
     if constexpr (kCodec == TENON_F16) return _mm512_cvtph_ps(bits);

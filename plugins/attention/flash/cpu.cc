@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "attend.h"
 #include "kernels.h"
@@ -28,62 +29,92 @@ Flash::Flash(const sdk::Params& params, const sdk::Env& env)
            : (env.device().isa & TENON_ISA_AVX2) != 0 ? 1
                                                       : 0) {}
 
-tenon_claim Flash::claim(const tenon_attn& a, const tenon_kv_format& f, const tenon_bounds&) const {
-  if (const char* why = sdk::cpu::not_plain(f)) throw Refused(why);
-  if (a.q_format != TENON_F32) throw Refused("queries that are not f32");
-  if (a.kv_heads == 0 || a.q_heads == 0 || a.q_heads % a.kv_heads != 0) {
-    throw Refused(std::to_string(a.q_heads) + " query heads cannot share " + std::to_string(a.kv_heads) + " KV heads");
-  }
-  if (a.k_dim == 0 || a.v_dim == 0) throw Refused("heads without dimensions");
-  if (a.mask != TENON_MASK_CAUSAL && a.mask != TENON_MASK_PARENT) throw Refused("an unknown mask");
-  return sdk::abi_struct<tenon_claim>();
+tenon_claim Flash::claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds&) const {
+  if (const std::string why = sdk::kv_unread(kv, sdk::kReadsEverything); !why.empty()) throw Refused(why);
+  sdk::check_heads(a);
+  auto claim = sdk::abi_struct<tenon_claim>();
+  const std::vector<tenon_fop> pro = sdk::ops_of(a.pro);
+  if (kv.format->rotated == 0 && !pro.empty() && pro.back().id == TENON_F_ROPE) claim.pro = 1;
+  return claim;
 }
 
 tenon_kv_format Flash::preferred_format() const {
-  return sdk::cpu::plain_kv_format(TENON_F32);
+  return sdk::plain_kv_format(TENON_F32);
 }
+
+namespace {
+
+// How the work is cut.
+void cut(AttendArgs& args, const tenon_bounds& b, uint32_t split) {
+  const uint32_t blocks = (args.rows + args.block_rows - 1) / args.block_rows;
+  const auto splits_of = [&](uint32_t lanes) { return (lanes + split - 1) / split; };
+  args.split = split;
+  if (args.kv.rule == TENON_POS_RING) {
+    args.sink_splits = splits_of(args.kv.sinks);
+    args.splits = args.sink_splits + splits_of(args.kv.window + args.block_rows) + 1;
+  } else {
+    const uint64_t lanes = args.kv.rule == TENON_POS_LINEAR ? b.kv_len : args.kv.capacity();
+    args.lanes = static_cast<uint32_t>(std::min(lanes, args.kv.capacity()));
+    args.sink_splits = args.splits = std::max<uint32_t>(1, splits_of(args.lanes));
+  }
+  if (blocks * args.kv_heads >= kManyChunks || scratch_bytes(args) > kMostScratch) args.sink_splits = args.splits = 1;
+}
+
+std::vector<tenon_operand> operands_of(const tenon_attn_call& call, tenon_tid rope, sdk::Recorder& r) {
+  const tenon_kv_view& kv = *call.kv;
+  const bool table = kv.pos_rule == TENON_POS_TABLE;
+  return {{call.q, TENON_READ},
+          {call.out, TENON_WRITE},
+          {kv.k, TENON_READ},
+          {kv.v, TENON_READ},
+          {kv.k_scale != 0 ? kv.k_scale : kv.k, TENON_READ},
+          {kv.v_scale != 0 ? kv.v_scale : kv.v, TENON_READ},
+          {kv.pages, TENON_READ},
+          {kv.place, TENON_READ},
+          {table ? kv.used : r.step(TENON_STEP_KV_LEN), TENON_READ},
+          {table ? kv.pos : r.step(TENON_STEP_KV_LEN), TENON_READ},
+          {r.step(TENON_STEP_LIVE), TENON_READ},
+          {r.step(TENON_STEP_POS), TENON_READ},
+          {r.step(TENON_STEP_SLOT), TENON_READ},
+          {r.step(TENON_STEP_PARENT), TENON_READ},
+          {r.step(TENON_STEP_KV_LEN), TENON_READ},
+          {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+          {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
+          {rope != 0 ? rope : call.q, TENON_READ}};
+}
+
+}  // namespace
 
 void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
   AttendArgs args{};
-  args.kv = sdk::cpu::kv_layout(*call.kv);
+  args.kv = sdk::kv_layout(*call.kv);
   if (args.kv.heads != a.kv_heads || args.kv.k.dim != a.k_dim || args.kv.v.dim != a.v_dim) {
     throw sdk::Failed("the cache's heads are not the layer's");
   }
   args.q_row = r.describe(call.q).stride[0], args.out_row = r.describe(call.out).stride[0];
-  args.want_lse = a.want_lse != 0 && call.lse != 0, args.has_sink = a.has_sink;
-  if (args.want_lse != 0) args.lse_row = r.describe(call.lse).stride[0];
   args.kv_heads = a.kv_heads, args.group = a.q_heads / a.kv_heads;
-  args.rows = r.bounds().rows;
+  args.rows = r.bounds().rows, args.seqs = r.bounds().seqs, args.trees = r.bounds().trees;
   args.block_rows = std::clamp<uint32_t>(kBlockQueries / args.group, 1, args.rows);
-  args.window = a.window, args.tree = a.mask == TENON_MASK_PARENT;
+  args.window = a.window, args.weight_rows = call.kv->weight_rows;
   args.isa = isa_, args.padded = round_up(a.v_dim, kValuePadding);
   args.scale = a.scale, args.softcap = a.softcap;
-  const uint32_t blocks = (args.rows + args.block_rows - 1) / args.block_rows;
-  args.kv_len = static_cast<uint32_t>(std::min<uint64_t>(r.bounds().kv_len, args.kv.capacity()));
-  args.split = split_, args.splits = std::max<uint32_t>(1, (args.kv_len + split_ - 1) / split_);
-  if (blocks * a.kv_heads >= kManyChunks || scratch_bytes(args) > kMostScratch) args.splits = 1;
+  tenon_tid rope = 0;
+  for (const tenon_fop& op : sdk::ops_of(call.pro)) {
+    if (op.id != TENON_F_ROPE) throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
+    args.rotated = op.i[0], args.pairing = op.i[1], rope = op.t[0];
+  }
+  cut(args, r.bounds(), split_);
 
-  const tenon_operand operands[] = {{call.q, TENON_READ},
-                                    {call.out, TENON_WRITE},
-                                    {call.kv->k, TENON_READ},
-                                    {call.kv->v, TENON_READ},
-                                    {call.kv->pages, TENON_READ},
-                                    {r.step(TENON_STEP_LIVE), TENON_READ},
-                                    {r.step(TENON_STEP_POS), TENON_READ},
-                                    {r.step(TENON_STEP_SLOT), TENON_READ},
-                                    {r.step(TENON_STEP_PARENT), TENON_READ},
-                                    {r.step(TENON_STEP_KV_LEN), TENON_READ},
-                                    {a.has_sink != 0 ? call.sink : call.q, TENON_READ},
-                                    {args.want_lse != 0 ? call.lse : call.out, TENON_WRITE}};
+  std::vector<tenon_operand> operands = operands_of(call, rope, r);
   // Rows of one block share what is read of the cache.
   const uint32_t shared = std::clamp<uint32_t>(r.bounds().rows_per_seq, 1, args.block_rows);
   const double q_columns = double(a.q_heads) * a.k_dim, out_columns = double(a.q_heads) * a.v_dim;
+  const auto row_bytes = [](const sdk::KvPlane& p) {
+    return double(p.dim) * tenon_format_block(p.codec).bytes + tenon_format_block(p.scale).bytes;
+  };
   tenon_cost cost{};
   cost.read[1] = q_columns * sizeof(float), cost.written[1] = out_columns * sizeof(float);
-  cost.read[2] = a.kv_heads *
-                 (double(a.k_dim) * tenon_format_block(args.kv.k.codec).bytes +
-                  double(a.v_dim) * tenon_format_block(args.kv.v.codec).bytes) /
-                 shared;
+  cost.read[2] = a.kv_heads * (row_bytes(args.kv.k) + row_bytes(args.kv.v)) / shared;
   cost.flops[2] = 2 * (q_columns + out_columns);
   const auto emit = [&](std::initializer_list<uint32_t> chunks) {
     r.emit<attend>({.name = "attention",
@@ -94,11 +125,20 @@ void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Record
                     .thread_scratch_bytes = thread_scratch_bytes(args)},
                    args);
   };
+  const uint32_t blocks = (args.rows + args.block_rows - 1) / args.block_rows;
   if (args.splits == 1) {
     emit({blocks * a.kv_heads});
   } else {
     emit({blocks * a.kv_heads * args.splits, args.rows * a.kv_heads});
   }
+  if (args.weight_rows == 0) return;
+  operands[kOut] = operands[kQ];
+  operands.push_back({call.kv->weights, TENON_WRITE});
+  r.emit<sum_weights>({.name = "weights",
+                       .operands = operands,
+                       .chunks = {args.seqs * a.kv_heads},
+                       .thread_scratch_bytes = weights_scratch_bytes(args)},
+                      args);
 }
 
 }  // namespace tenon::flash

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <string>
 
+#include "../exact/exact.cuh"
 #include "cuda_ops.h"
 #include "plugin.h"
-#include "tenon/cuda/attention_exact.cuh"
 
 namespace tenon::flash {
 namespace {
@@ -14,11 +14,18 @@ enum Variant : uint32_t { kExact, kDecode, kPrefill };
 // Cuts of positions are multiples of this share of the parameter `split`.
 constexpr uint32_t kGranulesOfSplit = 4, kLeastGranule = 64;
 
-bool is_fast(const tenon_attn& a, const tenon_kv_format& f, uint64_t shared_bytes) {
+// The fastest that there is for a layer. What a step with trees or a view beyond plain chains needs, only exact has; int8
+// is read by decode alone.
+Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b, uint64_t shared_bytes) {
+  const tenon_kv_plane &k = kv.format->k, &v = kv.format->v;
+  const bool decodes = b.rows_per_seq <= kDecodeRows, int8 = k.codec == TENON_I8;
+  if (b.trees != 0 || k.codec != v.codec || !sdk::kv_unread(kv, sdk::kReadsScales).empty()) return kExact;
+  if (int8 ? !decodes || k.scale != TENON_F16 || v.scale != TENON_F16 : k.codec != TENON_F16 && k.codec != TENON_BF16) {
+    return kExact;
+  }
   const uint32_t most = shared_bytes > decode_shared_bytes(kMostDim) ? kMostDim : kMostDim / 2;
-  const auto fits = [most](uint32_t dim) { return dim % 8 == 0 && dim <= most; };
-  return (f.k.codec == TENON_F16 || f.k.codec == TENON_BF16) && fits(a.k_dim) && fits(a.v_dim) &&
-         a.mask == TENON_MASK_CAUSAL;
+  const auto fits = [&](uint32_t dim) { return dim % (int8 ? 16 : 8) == 0 && dim <= most; };
+  return !fits(a.k_dim) || !fits(a.v_dim) ? kExact : decodes ? kDecode : kPrefill;
 }
 
 // The last ops of a chain that the fast kernels do: [[QK_NORM] ROPE] KV_APPEND.
@@ -55,8 +62,6 @@ struct Recording {
     }
     const tenon_bounds& b = r.bounds();
     args.q_row = row_of(call.q), args.out_row = row_of(call.out);
-    args.want_lse = a.want_lse != 0 && call.lse != 0, args.has_sink = a.has_sink;
-    if (args.want_lse != 0) args.lse_row = row_of(call.lse);
     args.q_heads = a.q_heads, args.group = a.q_heads / a.kv_heads;
     args.rows = b.rows, args.rows_per_seq = std::min(b.rows, std::max(1u, b.rows_per_seq)),
     args.seqs = std::max(1u, b.seqs);
@@ -75,9 +80,10 @@ struct Recording {
     operands[kPages] = {call.kv->pages, TENON_READ};
     state(kLive, TENON_STEP_LIVE), state(kPos, TENON_STEP_POS), state(kSlot, TENON_STEP_SLOT);
     state(kSeqSlot, TENON_STEP_SEQ_SLOT), state(kSeqRow, TENON_STEP_SEQ_ROW), state(kKvLen, TENON_STEP_KV_LEN);
-    operands[kLse] = args.want_lse != 0 ? tenon_operand{call.lse, TENON_WRITE} : operands[kOut];
-    for (uint32_t i = kSink; i < kOperands; ++i) operands[i] = operands[kQ];
-    if (a.has_sink != 0) operands[kSink] = {call.sink, TENON_READ};
+    for (uint32_t i = kRope; i < kOperands; ++i) operands[i] = operands[kQ];
+    if (call.kv->k_scale == 0) return;
+    operands[kKeyScales] = {call.kv->k_scale, TENON_READ | TENON_READ_OLD};
+    operands[kValueScales] = {call.kv->v_scale, TENON_READ | TENON_READ_OLD};
   }
 
   void set_prologue() {
@@ -137,7 +143,7 @@ struct Recording {
     operands[kConverted] = {converted, TENON_WRITE};
     tenon_operand own[kOperands];
     std::copy(std::begin(operands), std::end(operands), own);
-    own[kOut] = own[kLse] = own[kQ];
+    own[kOut] = own[kQ];
     if (args.append == 0) own[kKeys] = own[kValues] = own[kQ];
     cuda::emit<prepare>(r, {.name = "prepare", .operands = own, .chunks = {}, .cost = c}, args);
 
@@ -159,13 +165,14 @@ struct Recording {
 
 GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l) {
   GpuPointers p{};
-  p.q = l.ptr<float>(kQ), p.out = l.ptr<float>(kOut), p.lse = l.ptr<float>(kLse);
+  p.q = l.ptr<float>(kQ), p.out = l.ptr<float>(kOut);
   p.keys = l.ptr<void>(kKeys), p.values = l.ptr<void>(kValues), p.pages = l.ptr<const int32_t>(kPages);
   p.live = l.ptr<const uint32_t>(kLive), p.pos = l.ptr<const int32_t>(kPos), p.slot = l.ptr<const int32_t>(kSlot);
   p.seq_slot = l.ptr<const int32_t>(kSeqSlot), p.seq_row = l.ptr<const int32_t>(kSeqRow);
-  p.kv_len = l.ptr<const int32_t>(kKvLen), p.sink = l.ptr<const float>(kSink), p.rope = l.ptr<const float>(kRope);
+  p.kv_len = l.ptr<const int32_t>(kKvLen), p.rope = l.ptr<const float>(kRope);
   if (a.normed != 0) p.q_weight = l.ptr<const float>(kQWeight), p.k_weight = l.ptr<const float>(kKWeight);
   p.converted = l.ptr<void>(kConverted);
+  p.key_scales = l.ptr<void>(kKeyScales), p.value_scales = l.ptr<void>(kValueScales);
   return p;
 }
 
@@ -175,20 +182,20 @@ Flash::Flash(const sdk::Params& params, const sdk::Env& env)
       units_(env.device().units),
       shared_(env.device().shared_per_unit) {}
 
-tenon_claim Flash::claim(const tenon_attn& a, const tenon_kv_format& f, const tenon_bounds& b) const {
-  if (const std::string why = cuda::not_exact(a, f); !why.empty()) throw sdk::Refused(why);
-  auto claim = sdk::abi_struct<tenon_claim>();
-  claim.variant = !is_fast(a, f, shared_) ? kExact : b.rows_per_seq <= kDecodeRows ? kDecode : kPrefill;
-  if (claim.variant != kExact) claim.pro = claimed(sdk::ops_of(a.pro));
+tenon_claim Flash::claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b) const {
+  auto claim = exact::claim(a, kv, b);
+  claim.variant = best(a, kv, b, shared_);
+  // What is appended in int8 the cache appends.
+  if (claim.variant != kExact) claim.pro = kv.format->k.scale != 0 ? 0 : claimed(sdk::ops_of(a.pro));
   return claim;
 }
 
 tenon_kv_format Flash::preferred_format() const {
-  return cuda::plain_kv_format(TENON_F16);
+  return sdk::plain_kv_format(TENON_F16);
 }
 
 void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
-  if (call.claim->variant == kExact) return cuda::record_exact(a, call, r);
+  if (call.claim->variant == kExact) return exact::record(a, call, r);
   Recording recording{a, call, r};
   recording.set_args(), recording.set_operands(), recording.set_prologue();
   if (call.claim->variant == kDecode) {

@@ -10,6 +10,7 @@
 // Where splits lie follows from a row's own position alone: a row has the same bits alone, among drafts and in a batch.
 // Rows whose splits differ (their positions straddle a change of the split's size) are taken one group after the other.
 #include <algorithm>
+#include <type_traits>
 
 #include "cuda_ops.h"
 #include "splits.cuh"
@@ -69,8 +70,52 @@ struct TileLoader {
   }
 };
 
-// One group of rows with the same cut, in one of its splits.
-template <class E, uint32_t D>
+// The same of int8 with scales in f16, which becomes f16 on its way: a byte's bits, biased by 128, are the last of
+// 1024 + 128 + q in f16, which is exact, and the product with the scale is rounded once.
+template <uint32_t D>
+struct Int8TileLoader {
+  cuda::KvRows rows, scales;
+  uint32_t pieces;  // 16-byte pieces of a row in memory: two of the tile
+
+  __device__ static void store(uint32_t to, uint32_t low, uint32_t high, __half2 scale) {
+    uint32_t word[4];
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t biased = __byte_perm(i < 2 ? low ^ 0x80808080u : high ^ 0x80808080u, 0x64646464u,
+                                          i % 2 == 0 ? 0x4140 : 0x4342);
+      const __half2 q = __hsub2(reinterpret_cast<const __half2&>(biased), __half2half2(__ushort_as_half(0x6480)));
+      const __half2 x = __hmul2(q, scale);
+      word[i] = reinterpret_cast<const uint32_t&>(x);
+    }
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(word[0]), "r"(word[1]), "r"(word[2]),
+                 "r"(word[3])
+                 : "memory");
+  }
+  __device__ void operator()(uint32_t tile, uint32_t token, uint32_t from, uint32_t to, uint32_t end) const {
+    constexpr uint32_t kPieces = D / 16, kOfLane = kKeysOfTile * kPieces / 32;
+    uint4 raw[kOfLane];
+    __half scale[kOfLane];
+#pragma unroll
+    for (uint32_t i = 0; i < kOfLane; ++i) {
+      const uint32_t at = i * 32 + threadIdx.x % 32, t = token + at / kPieces, piece = at % kPieces;
+      raw[i] = {0, 0, 0, 0}, scale[i] = __ushort_as_half(0);
+      if (t < from || t >= min(to, end) || piece >= pieces) continue;
+      raw[i] = *reinterpret_cast<const uint4*>(rows.at(t) + piece * 16);
+      scale[i] = *reinterpret_cast<const __half*>(scales.at(t));
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kOfLane; ++i) {
+      const uint32_t at = i * 32 + threadIdx.x % 32, r = at / kPieces, t = token + r, piece = at % kPieces;
+      if (t < end && piece < pieces && (t < from || t >= to)) continue;
+      const __half2 both = __half2half2(scale[i]);
+      store(tile + tile_offset<D>(r, 2 * piece), raw[i].x, raw[i].y, both);
+      store(tile + tile_offset<D>(r, 2 * piece + 1), raw[i].z, raw[i].w, both);
+    }
+  }
+};
+
+// One group of rows with the same cut, in one of its splits. kInt8: of the cache; E is then __half.
+template <class E, uint32_t D, bool kInt8>
 struct Pass {
   using S = Shape<D>;
   const GpuArgs& a;
@@ -122,9 +167,17 @@ struct Pass {
     const uint32_t first = i / 4 * 2, of_turn = min(2u, tiles - first), in_turn = i % 4;
     const bool v = in_turn >= of_turn;
     const cuda::KvPlane& plane = v ? a.kv.v : a.kv.k;
-    const TileLoader<E, D> loader{cuda::KvRows(a.kv, plane, v ? p.values : p.keys, p.pages, w.slot, w.kv_head),
-                                  plane.dim / 8};
-    loader(shared_address(ring() + slot * S::kTileBytes), token_of(first + in_turn - (v ? of_turn : 0)), from, to, end);
+    const cuda::KvRows rows(a.kv, plane, v ? p.values : p.keys, p.pages, w.slot, w.kv_head);
+    const uint32_t to_tile = shared_address(ring() + slot * S::kTileBytes);
+    const uint32_t token = token_of(first + in_turn - (v ? of_turn : 0));
+    if constexpr (kInt8) {
+      cuda::KvPlane scale = plane;
+      scale.page = plane.scale_page, scale.cell = plane.scale_cell, scale.head = plane.scale_head;
+      const cuda::KvRows scales(a.kv, scale, v ? p.value_scales : p.key_scales, p.pages, w.slot, w.kv_head);
+      Int8TileLoader<D>{rows, scales, plane.dim / 16}(to_tile, token, from, to, end);
+    } else {
+      TileLoader<E, D>{rows, plane.dim / 8}(to_tile, token, from, to, end);
+    }
   }
   // What the ring holds at first; each tile is a group of copies.
   __device__ void fill(uint32_t from, uint32_t to) const {
@@ -392,7 +445,7 @@ struct Pass {
         total += tops[k][q] == kNothing ? 0 : sums[k][q] * exp2_approx(tops[k][q] - all);
       }
       if (count == 1) {
-        finish(a, p, w, queries[q], d, all, total, value);
+        finish(a, p, w, queries[q], d, total, value);
       } else {
         *reinterpret_cast<float4*>(made().values[q] + d) = {value[0], value[1], value[2], value[3]};
         if (d == 0) made().sums[q] = {all, total};
@@ -415,7 +468,7 @@ struct Pass {
         sums = theirs.sums[q], values = *reinterpret_cast<const float4*>(theirs.values[q] + d);
       });
       if (count <= a.cluster) {
-        finish(a, p, w, queries[q], d, top, sum, value);
+        finish(a, p, w, queries[q], d, sum, value);
       } else {
         const Partials partials(a, scratch);
         const uint64_t at = partials.at(first / a.cluster, q);
@@ -427,7 +480,7 @@ struct Pass {
   }
 };
 
-template <class E, uint32_t D>
+template <class E, uint32_t D, bool kInt8>
 __global__ void __launch_bounds__(kThreads, 2)
     decode_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p, float* scratch,
                   uint32_t* counters) {
@@ -458,7 +511,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (first_of_cluster >= count) continue;
     most = max(most, count);
     if (waited) __syncthreads();
-    Pass<E, D> pass(a, p, w, queries, scratch, smem, c, row, next - 1);
+    Pass<E, D, kInt8> pass(a, p, w, queries, scratch, smem, c, row, next - 1);
     if (blockIdx.z < count) {
       pass.run(waited);
     } else if (!waited) {
@@ -473,9 +526,9 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, clusters)) combine<D>(a, p, w, scratch);
 }
 
-template <class E, uint32_t D>
+template <class E, uint32_t D, bool kInt8>
 void launch(const GpuArgs& a, const cuda::Launch& l) {
-  l(&decode_kernel<E, D>,
+  l(&decode_kernel<E, D, kInt8>,
     {.blocks = {a.kv.heads * tiles_of(a), a.seqs, a.most_splits},
      .threads = {kThreads},
      .shared_bytes = Shape<D>::kSharedBytes,
@@ -506,9 +559,14 @@ void decode(const GpuArgs& recorded, const cuda::Launch& l) {
   GpuArgs a = recorded;
   a.prefetch = l.stable(kKeys) && l.stable(kValues) && l.stable(kPages);
   const uint32_t dim = std::max(a.kv.k.dim, a.kv.v.dim);
-  with_half(a.kv.k.codec, [&]<class E>(E) {
-    dim <= 64 ? launch<E, 64>(a, l) : dim <= 128 ? launch<E, 128>(a, l) : launch<E, 256>(a, l);
-  });
+  const auto of_dim = [&]<class E, bool kInt8>(E, std::bool_constant<kInt8>) {
+    dim <= 64 ? launch<E, 64, kInt8>(a, l) : dim <= 128 ? launch<E, 128, kInt8>(a, l) : launch<E, 256, kInt8>(a, l);
+  };
+  if (a.kv.k.codec == TENON_I8) {
+    a.prefetch = a.prefetch != 0 && l.stable(kKeyScales) && l.stable(kValueScales);
+    return of_dim(__half{}, std::true_type());
+  }
+  with_half(a.kv.k.codec, [&]<class E>(E e) { of_dim(e, std::false_type()); });
 }
 
 }  // namespace tenon::flash

@@ -1,5 +1,5 @@
 // The ops that Flash records on a GPU. All read f32 queries; keys and values are f16 or bf16, and so are the operands
-// of the products, whose sums and whose softmax are f32.
+// of the products, whose sums and whose softmax are f32. Decoding also reads int8 with scales in f16, as f16.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,10 @@ inline constexpr uint32_t kDecodeRows = 16;  // of a sequence: what the decode o
 
 struct GpuArgs {
   cuda::KvLayout kv;
-  int64_t q_row, out_row, lse_row;            // floats
+  int64_t q_row, out_row;                     // floats
   uint32_t q_heads, group;                    // group: query heads of a KV head
   uint32_t rows, rows_per_seq, seqs, kv_len;  // bounds
   uint32_t window, kv_pages;                  // pages: that the planes have
-  uint32_t has_sink, want_lse;
   float scale, softcap;
   // What of the prologue is claimed. The rows of Q are then followed by those of K and V.
   uint32_t append, normed;
@@ -42,23 +41,24 @@ enum GpuOperand {
   kSeqSlot,
   kSeqRow,
   kKvLen,
-  kLse,      // out if it is not wanted
-  kSink,     // from here on Q where there is none
-  kRope,     // f32[positions][rotated / 2][2]
+  kRope,     // from here on Q where there is none; f32[positions][rotated / 2][2]
   kQWeight,  // of the norm
   kKWeight,
+  kKeyScales,  // of int8
+  kValueScales,
   kConverted,  // f16 or bf16 (rows, q_heads, k_dim): what prepare makes of Q for prefill
   kOperands
 };
 
 struct GpuPointers {
-  float *q, *out, *lse;  // q: only read
+  float *q, *out;  // q: only read
   void *keys, *values;
   const int32_t* pages;
   const uint32_t* live;
   const int32_t *pos, *slot, *seq_slot, *seq_row, *kv_len;
-  const float *sink, *rope, *q_weight, *k_weight;  // weights: nullptr if there is no norm
+  const float *rope, *q_weight, *k_weight;  // weights: nullptr if there is no norm
   void* converted;
+  void *key_scales, *value_scales;
 };
 GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l);
 

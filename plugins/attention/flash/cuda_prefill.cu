@@ -177,16 +177,15 @@ struct Prefill {
     }
     for (uint32_t h = 0; h < 2; ++h) {
       const uint32_t r = warp * 16 + g + 8 * h;
-      const Normalizer n(a, p, head, top[h], row_sum(sum[h]));
+      const float weight = 1 / row_sum(sum[h]);
       if (r >= t.rows) continue;
       const int64_t row = t.first_row + r;
       float* to = p.out + row * a.out_row + head * a.kv.v.dim + lane % 4 * 2;
 #pragma unroll
       for (uint32_t i = 0; i < D / 8; ++i) {
         if (i * 8 >= a.kv.v.dim) break;
-        to[i * 8] = out[i][2 * h] * n.weight, to[i * 8 + 1] = out[i][2 * h + 1] * n.weight;
+        to[i * 8] = out[i][2 * h] * weight, to[i * 8 + 1] = out[i][2 * h + 1] * weight;
       }
-      if (a.want_lse != 0 && lane % 4 == 0) p.lse[row * a.lse_row + head] = n.lse();
     }
   }
 

@@ -78,7 +78,7 @@ __device__ void produce(const GpuArgs& a, const GpuPointers& p, const Maps& maps
                         const QueryTile& t, const Walk& walk) {
   constexpr uint32_t kHalves = D / kHalfColumns;
   const auto head = static_cast<int32_t>(blockIdx.x), kv_head = static_cast<int32_t>(blockIdx.x / a.group);
-  const uint32_t run = min(kKeys, a.kv.page_tokens), shift = 31 - static_cast<uint32_t>(__clz(a.kv.page_tokens));
+  const uint32_t run = min(kKeys, a.kv.page_cells), shift = 31 - static_cast<uint32_t>(__clz(a.kv.page_cells));
   const int32_t* pages = p.pages + size_t{t.slot} * a.kv.columns;
   const auto load = [&](bool v, uint32_t i) {
     const uint32_t stage = stage_of(i), barrier = s.full(v, stage), first = walk.token(i);
@@ -90,7 +90,7 @@ __device__ void produce(const GpuArgs& a, const GpuPointers& p, const Maps& maps
       const int32_t page = token < t.position + t.rows ? pages[token >> shift] : -1;
       for (uint32_t h = 0; h < kHalves; ++h) {
         copy_box(s.tile(v, stage) + h * kHalfBytes + r * kHalfRow, v ? maps.v : maps.k, barrier,
-                 static_cast<int32_t>(h * kHalfColumns), static_cast<int32_t>(token & (a.kv.page_tokens - 1)), kv_head,
+                 static_cast<int32_t>(h * kHalfColumns), static_cast<int32_t>(token & (a.kv.page_cells - 1)), kv_head,
                  page);
       }
     }
@@ -269,15 +269,14 @@ struct Consumer {
   __device__ __forceinline__ void store(const Values& out, const Softmax& state) const {
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
-      const Normalizer n(a, p, blockIdx.x, state.top[h] * factor, row_sum(state.sum[h]));
+      const float weight = 1 / row_sum(state.sum[h]);
       if (row + 8 * h >= t.rows) continue;
       const int64_t r = t.first_row + row + 8 * h;
       float* to = p.out + r * a.out_row + blockIdx.x * D + lane % 4 * 2;
 #pragma unroll
       for (uint32_t i = 0; i < D / 8; ++i) {
-        *reinterpret_cast<float2*>(to + i * 8) = {out[4 * i + 2 * h] * n.weight, out[4 * i + 2 * h + 1] * n.weight};
+        *reinterpret_cast<float2*>(to + i * 8) = {out[4 * i + 2 * h] * weight, out[4 * i + 2 * h + 1] * weight};
       }
-      if (a.want_lse != 0 && lane % 4 == 0) p.lse[r * a.lse_row + blockIdx.x] = n.lse();
     }
   }
 };
@@ -342,11 +341,11 @@ void launch(const GpuArgs& a, const cuda::Launch& l) {
   const GpuPointers p = pointers(a, l);
   const uint64_t q_head = D * sizeof(E), q_row = q_head * a.q_heads;
   const auto plane = [&](void* base, const cuda::KvPlane& kv) {
-    const uint64_t tokens = a.kv.columns == 1 ? std::min(a.kv_len, a.kv.page_tokens) : a.kv.page_tokens;
+    const uint64_t tokens = a.kv.columns == 1 ? std::min(a.kv_len, a.kv.page_cells) : a.kv.page_cells;
     return make_map(kv.codec, base,
                     {{D, tokens, a.kv.heads, a.kv_pages},
-                     {static_cast<uint64_t>(kv.token), static_cast<uint64_t>(kv.head), static_cast<uint64_t>(kv.page)},
-                     std::min(kKeys, a.kv.page_tokens)});
+                     {static_cast<uint64_t>(kv.cell), static_cast<uint64_t>(kv.head), static_cast<uint64_t>(kv.page)},
+                     std::min(kKeys, a.kv.page_cells)});
   };
   const Maps maps{make_map(a.kv.k.codec, p.converted, {{D, a.rows, a.q_heads, 1}, {q_row, q_head, q_row}, kRows}),
                   plane(p.keys, a.kv.k), plane(p.values, a.kv.v)};
@@ -361,10 +360,10 @@ bool can_prefill_wgmma(const GpuArgs& a, uint32_t arch) {
   constexpr uint32_t kHopper = 90;
   constexpr bool kBuilt = std::string_view(TENON_PLUGIN_TARGETS).find("sm_90a") != std::string_view::npos;
   const auto fits = [](const cuda::KvPlane& p) {
-    return (p.dim == 64 || p.dim == 128) && p.token % 16 == 0 && p.head % 16 == 0 && p.page % 16 == 0;
+    return (p.dim == 64 || p.dim == 128) && p.cell % 16 == 0 && p.head % 16 == 0 && p.page % 16 == 0;
   };
   return kBuilt && arch == kHopper && a.kv.k.dim == a.kv.v.dim && fits(a.kv.k) && fits(a.kv.v) && a.softcap == 0 &&
-         a.out_row % 2 == 0 && a.kv.page_tokens >= kSwizzleRows;
+         a.out_row % 2 == 0 && a.kv.page_cells >= kSwizzleRows;
 }
 
 void prefill_wgmma(const GpuArgs& a, const cuda::Launch& l) {

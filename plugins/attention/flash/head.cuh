@@ -108,24 +108,4 @@ __device__ __forceinline__ void store_own(const float (&x)[D / 32], E* head) {
   *reinterpret_cast<OwnElements<E, D>*>(head + threadIdx.x % 32 * (D / 32)) = OwnElements<E, D>(x);
 }
 
-// What a query's values are multiplied by, and its log-sum-exp; top and sum are its softmax's, in units of log2.
-class Normalizer {
- public:
-  __device__ Normalizer(const GpuArgs& a, const GpuPointers& p, uint32_t q_head, float top, float sum)
-      : top_(top), sum_(sum) {
-    float shrink = 1;
-    if (a.has_sink != 0) {
-      const float sink = p.sink[q_head] * kLog2E;
-      top_ = fmaxf(top, sink), shrink = exp2_approx(top - top_);
-      sum_ = sum * shrink + exp2_approx(sink - top_);
-    }
-    weight = shrink / sum_;
-  }
-  __device__ float lse() const { return (top_ + log2f(sum_)) * kLn2; }
-  float weight;
-
- private:
-  float top_, sum_;
-};
-
 }  // namespace tenon::flash

@@ -1,4 +1,4 @@
-// The inner loops, one table per instruction set. A block is 64 keys at positions that are multiples of 64.
+// The inner loops, one table per instruction set. A block is 64 keys, at lanes from a multiple of 64 on.
 //
 // Every sum runs in an order that depends on nothing but the row itself: scores over dimensions from first to last,
 // values over keys from first to last, the softmax's denominator over 64 lanes in one fixed tree. So a row's bits are
@@ -14,18 +14,21 @@ enum { kFewQueries = 4 };     // for which a block is not worth being converted 
 enum { kValuePadding = 16 };  // rows of values and accumulators are padded to a multiple of this many floats
 
 struct Kernels {
-  // Keys [first, end) of a block, as f32 and transposed: to[d * kKeys + key]. The other keys become 0. `ahead` bytes
-  // behind each key lies what is wanted next.
-  void (*load_keys)(uint32_t codec, const void* const* key, uint32_t first, uint32_t end, uint32_t dim, int64_t ahead,
-                    float* to);
+  // Keys [first, end) of a block, as f32 and transposed: to[d * kKeys + key]. The other keys become 0. scale: of each
+  // key, for codecs that have them. `ahead` bytes behind each key lies what is wanted next.
+  void (*load_keys)(uint32_t codec, const void* const* key, const float* scale, uint32_t first, uint32_t end,
+                    uint32_t dim, int64_t ahead, float* to);
+  // Turns transposed keys in place: pair i by the angle of cosine angle[2 i * kKeys + key] and sine
+  // angle[(2 i + 1) * kKeys + key]. interleaved: pairs are (2 i, 2 i + 1), else (i, i + half).
+  void (*turn)(float* keys, const float* angle, uint32_t half, bool interleaved);
   // Values [first, end) of a block as f32: to[key * padded + d], 0 behind dim. The other rows are left alone.
-  void (*load_values)(uint32_t codec, const void* const* value, uint32_t first, uint32_t end, uint32_t dim,
-                      int64_t ahead, uint32_t padded, float* to);
+  void (*load_values)(uint32_t codec, const void* const* value, const float* scale, uint32_t first, uint32_t end,
+                      uint32_t dim, int64_t ahead, uint32_t padded, float* to);
   // s[i * kKeys + key] = dot(q[i * dim], key), for n queries.
   void (*scores)(const float* q, uint32_t n, uint32_t dim, const float* keys, float* s);
   // The same of keys that are converted and transposed on the way, for n <= kFewQueries.
-  void (*scores_of_few)(uint32_t codec, const void* const* key, uint32_t first, uint32_t end, int64_t ahead,
-                        const float* q, uint32_t n, uint32_t dim, float* s);
+  void (*scores_of_few)(uint32_t codec, const void* const* key, const float* scale, uint32_t first, uint32_t end,
+                        int64_t ahead, const float* q, uint32_t n, uint32_t dim, float* s);
   // s = cap * tanh(s / cap), n blocks.
   void (*soft_cap)(float* s, uint32_t n, float cap);
   // One query's block: scores become exp(score - maximum), 0 where `visible` has no bit. Updates maximum and sum, and
@@ -35,8 +38,9 @@ struct Kernels {
   void (*accumulate)(const float* p, const float* shrink, uint32_t n, uint32_t first, uint32_t end, const float* values,
                      uint32_t padded, float* acc);
   // The same of values that are converted on the way, for n <= kFewQueries.
-  void (*accumulate_few)(uint32_t codec, const void* const* value, uint32_t dim, int64_t ahead, const float* p,
-                         const float* shrink, uint32_t n, uint32_t first, uint32_t end, uint32_t padded, float* acc);
+  void (*accumulate_few)(uint32_t codec, const void* const* value, const float* scale, uint32_t dim, int64_t ahead,
+                         const float* p, const float* shrink, uint32_t n, uint32_t first, uint32_t end, uint32_t padded,
+                         float* acc);
   // to = to * a + from * b
   void (*fold)(float* to, float a, const float* from, float b, uint32_t n);
   float (*exp)(float x);  // x <= 0

@@ -3,7 +3,7 @@
 //   load, store, set, add, sub, mul, fma(a, b, c) = a * b + c, max(a, b) = b if either is NaN, round, abs, copysign,
 //   largest(V) of its lanes, folded(V): their sum, halves onto halves,
 //   power(n) = 2^n for whole n, zero_below(x, limit, y) = x < limit ? 0 : y, transpose(V (&)[kLanes])
-//   load_codec<codec>(p, element, n): n <= kLanes elements as f32, the rest 0
+//   load_codec<codec>(p, element, n): n <= kLanes elements as f32, without their scale, the rest 0
 #include <math.h>
 #include <string.h>
 
@@ -42,12 +42,21 @@ float exp_one(float x) {
 
 template <uint32_t kCodec>
 void prefetch(const void* row, uint32_t element, int64_t ahead) {
-  const int64_t byte = int64_t{element} * (kCodec == TENON_F32 ? 4 : 2);
+  const int64_t byte = int64_t{element} * (kCodec == TENON_F32 ? 4 : kCodec == TENON_I8 ? 1 : 2);
   if (byte % 64 == 0) __builtin_prefetch(static_cast<const char*>(row) + byte + ahead, 0, 2);
 }
 
+// Elements as f32: what tenon/sdk/kv_codec.h makes of one, for a vector of them.
 template <uint32_t kCodec>
-void load_keys_of(const void* const* key, uint32_t first, uint32_t end, uint32_t dim, int64_t ahead, float* to) {
+V decoded(const void* p, uint32_t element, uint32_t n, const float* scale, uint32_t row) {
+  const V x = load_codec<kCodec>(p, element, n);
+  if constexpr (kCodec == TENON_I8) return mul(x, set(scale[row]));
+  return x;
+}
+
+template <uint32_t kCodec>
+void load_keys_of(const void* const* key, const float* scale, uint32_t first, uint32_t end, uint32_t dim, int64_t ahead,
+                  float* to) {
   for (uint32_t group = 0; group < kKeys; group += kLanes) {
     for (uint32_t d = 0; d < dim; d += kLanes) {
       const uint32_t n = dim - d < kLanes ? dim - d : uint32_t{kLanes};
@@ -56,7 +65,7 @@ void load_keys_of(const void* const* key, uint32_t first, uint32_t end, uint32_t
       for (uint32_t i = 0; i < kLanes; ++i) {
         const uint32_t k = group + i;
         if (k >= first && k < end) prefetch<kCodec>(key[k], d, ahead);
-        rows[i] = k >= first && k < end ? load_codec<kCodec>(key[k], d, n) : set(0.0f);
+        rows[i] = k >= first && k < end ? decoded<kCodec>(key[k], d, n, scale, k) : set(0.0f);
       }
       transpose(rows);
 #pragma GCC unroll 16
@@ -68,29 +77,48 @@ void load_keys_of(const void* const* key, uint32_t first, uint32_t end, uint32_t
 }
 
 template <uint32_t kCodec>
-void load_values_of(const void* const* value, uint32_t first, uint32_t end, uint32_t dim, int64_t ahead,
-                    uint32_t padded, float* to) {
+void load_values_of(const void* const* value, const float* scale, uint32_t first, uint32_t end, uint32_t dim,
+                    int64_t ahead, uint32_t padded, float* to) {
   for (uint32_t k = first; k < end; ++k) {
     for (uint32_t d = 0; d < padded; d += kLanes) {
       const uint32_t left = d < dim ? dim - d : 0;
       prefetch<kCodec>(value[k], d, ahead);
-      store(to + k * padded + d, load_codec<kCodec>(value[k], d, left < kLanes ? left : uint32_t{kLanes}));
+      store(to + k * padded + d,
+            decoded<kCodec>(value[k], d, left < kLanes ? left : uint32_t{kLanes}, scale, k));
     }
   }
 }
 
-void load_keys(uint32_t codec, const void* const* key, uint32_t first, uint32_t end, uint32_t dim, int64_t ahead,
-               float* to) {
-  if (codec == TENON_F32) return load_keys_of<TENON_F32>(key, first, end, dim, ahead, to);
-  if (codec == TENON_F16) return load_keys_of<TENON_F16>(key, first, end, dim, ahead, to);
-  load_keys_of<TENON_BF16>(key, first, end, dim, ahead, to);
+// f of the codec as a constant.
+template <class F>
+void with_codec(uint32_t codec, F&& f) {
+  if (codec == TENON_F32) return f(Constant<TENON_F32>());
+  if (codec == TENON_F16) return f(Constant<TENON_F16>());
+  if (codec == TENON_I8) return f(Constant<TENON_I8>());
+  f(Constant<TENON_BF16>());
 }
 
-void load_values(uint32_t codec, const void* const* value, uint32_t first, uint32_t end, uint32_t dim, int64_t ahead,
-                 uint32_t padded, float* to) {
-  if (codec == TENON_F32) return load_values_of<TENON_F32>(value, first, end, dim, ahead, padded, to);
-  if (codec == TENON_F16) return load_values_of<TENON_F16>(value, first, end, dim, ahead, padded, to);
-  load_values_of<TENON_BF16>(value, first, end, dim, ahead, padded, to);
+void load_keys(uint32_t codec, const void* const* key, const float* scale, uint32_t first, uint32_t end, uint32_t dim,
+               int64_t ahead, float* to) {
+  with_codec(codec, [&](auto kCodec) { load_keys_of<kCodec>(key, scale, first, end, dim, ahead, to); });
+}
+
+void load_values(uint32_t codec, const void* const* value, const float* scale, uint32_t first, uint32_t end,
+                 uint32_t dim, int64_t ahead, uint32_t padded, float* to) {
+  with_codec(codec, [&](auto kCodec) { load_values_of<kCodec>(value, scale, first, end, dim, ahead, padded, to); });
+}
+
+void turn(float* keys, const float* angle, uint32_t half, bool interleaved) {
+  for (uint32_t i = 0; i < half; ++i) {
+    float* first = keys + (interleaved ? 2 * i : i) * kKeys;
+    float* second = keys + (interleaved ? 2 * i + 1 : i + half) * kKeys;
+    for (uint32_t k = 0; k < kKeys; k += kLanes) {
+      const V c = load(angle + 2 * i * kKeys + k), s = load(angle + (2 * i + 1) * kKeys + k);
+      const V u = load(first + k), v = load(second + k);
+      store(first + k, sub(mul(u, c), mul(v, s)));
+      store(second + k, fma(u, s, mul(v, c)));
+    }
+  }
 }
 
 // Vectors of a tile: all registers are in use with kRowTile queries, and with few queries as well.
@@ -134,8 +162,8 @@ void scores(const float* q, uint32_t n, uint32_t dim, const float* keys, float* 
 
 // kRows queries against kLanes keys; kWhole: all of them are there.
 template <uint32_t kCodec, uint32_t kRows, bool kWhole>
-void few_scores(const void* const* key, uint32_t first, uint32_t end, int64_t ahead, const float* q, uint32_t dim,
-                uint32_t group, float* s) {
+void few_scores(const void* const* key, const float* scale, uint32_t first, uint32_t end, int64_t ahead, const float* q,
+                uint32_t dim, uint32_t group, float* s) {
   V sum[kRows];
 #pragma GCC unroll 4
   for (uint32_t r = 0; r < kRows; ++r) sum[r] = set(0.0f);
@@ -147,7 +175,7 @@ void few_scores(const void* const* key, uint32_t first, uint32_t end, int64_t ah
       const uint32_t k = group + i;
       const bool there = kWhole || (k >= first && k < end);
       if (there) prefetch<kCodec>(key[k], d, ahead);
-      rows[i] = there ? load_codec<kCodec>(key[k], d, n) : set(0.0f);
+      rows[i] = there ? decoded<kCodec>(key[k], d, n, scale, k) : set(0.0f);
     }
     transpose(rows);
 #pragma GCC unroll 16
@@ -162,13 +190,13 @@ void few_scores(const void* const* key, uint32_t first, uint32_t end, int64_t ah
 }
 
 template <uint32_t kCodec, uint32_t kRows>
-void scores_of_rows(const void* const* key, uint32_t first, uint32_t end, int64_t ahead, const float* q, uint32_t dim,
-                    float* s) {
+void scores_of_rows(const void* const* key, const float* scale, uint32_t first, uint32_t end, int64_t ahead,
+                    const float* q, uint32_t dim, float* s) {
   for (uint32_t group = 0; group < kKeys; group += kLanes) {
     if (group >= first && group + kLanes <= end) {
-      few_scores<kCodec, kRows, true>(key, first, end, ahead, q, dim, group, s);
+      few_scores<kCodec, kRows, true>(key, scale, first, end, ahead, q, dim, group, s);
     } else {
-      few_scores<kCodec, kRows, false>(key, first, end, ahead, q, dim, group, s);
+      few_scores<kCodec, kRows, false>(key, scale, first, end, ahead, q, dim, group, s);
     }
   }
 }
@@ -176,21 +204,18 @@ void scores_of_rows(const void* const* key, uint32_t first, uint32_t end, int64_
 // f of the codec and the number of queries as constants.
 template <class F>
 void with_few(uint32_t codec, uint32_t n, F&& f) {
-  const auto of = [&](auto kCodec) {
+  with_codec(codec, [&](auto kCodec) {
     if (n == 1) return f(kCodec, Constant<1>());
     if (n == 2) return f(kCodec, Constant<2>());
     if (n == 3) return f(kCodec, Constant<3>());
     f(kCodec, Constant<4>());
-  };
-  if (codec == TENON_F32) return of(Constant<TENON_F32>());
-  if (codec == TENON_F16) return of(Constant<TENON_F16>());
-  of(Constant<TENON_BF16>());
+  });
 }
 
-void scores_of_few(uint32_t codec, const void* const* key, uint32_t first, uint32_t end, int64_t ahead, const float* q,
-                   uint32_t n, uint32_t dim, float* s) {
+void scores_of_few(uint32_t codec, const void* const* key, const float* scale, uint32_t first, uint32_t end,
+                   int64_t ahead, const float* q, uint32_t n, uint32_t dim, float* s) {
   with_few(codec, n,
-           [&](auto kCodec, auto kRows) { scores_of_rows<kCodec, kRows>(key, first, end, ahead, q, dim, s); });
+           [&](auto kCodec, auto kRows) { scores_of_rows<kCodec, kRows>(key, scale, first, end, ahead, q, dim, s); });
 }
 
 // tanh|x| = (1 - e) / (1 + e) with e = exp(-2|x|).
@@ -277,8 +302,8 @@ void accumulate(const float* p, const float* shrink, uint32_t n, uint32_t first,
 }
 
 template <uint32_t kCodec, uint32_t kRows>
-void few_values(const void* const* value, uint32_t dim, int64_t ahead, const float* p, const float* shrink,
-                uint32_t first, uint32_t end, uint32_t padded, float* acc) {
+void few_values(const void* const* value, const float* scale, uint32_t dim, int64_t ahead, const float* p,
+                const float* shrink, uint32_t first, uint32_t end, uint32_t padded, float* acc) {
   constexpr uint32_t kVectors = 64 / kLanes < 4 ? 64 / kLanes : 4;
   for (uint32_t d = 0; d < padded; d += kVectors * kLanes) {
     V sum[kRows][kVectors];
@@ -296,7 +321,7 @@ void few_values(const void* const* value, uint32_t dim, int64_t ahead, const flo
       for (uint32_t j = 0; j < kVectors; ++j) {
         const uint32_t at = d + j * kLanes, left = at < dim ? dim - at : 0;
         if (left != 0) prefetch<kCodec>(value[k], at, ahead);
-        v[j] = load_codec<kCodec>(value[k], at, left < kLanes ? left : uint32_t{kLanes});
+        v[j] = decoded<kCodec>(value[k], at, left < kLanes ? left : uint32_t{kLanes}, scale, k);
       }
 #pragma GCC unroll 4
       for (uint32_t r = 0; r < kRows; ++r) {
@@ -316,10 +341,11 @@ void few_values(const void* const* value, uint32_t dim, int64_t ahead, const flo
   }
 }
 
-void accumulate_few(uint32_t codec, const void* const* value, uint32_t dim, int64_t ahead, const float* p,
-                    const float* shrink, uint32_t n, uint32_t first, uint32_t end, uint32_t padded, float* acc) {
+void accumulate_few(uint32_t codec, const void* const* value, const float* scale, uint32_t dim, int64_t ahead,
+                    const float* p, const float* shrink, uint32_t n, uint32_t first, uint32_t end, uint32_t padded,
+                    float* acc) {
   with_few(codec, n, [&](auto kCodec, auto kRows) {
-    few_values<kCodec, kRows>(value, dim, ahead, p, shrink, first, end, padded, acc);
+    few_values<kCodec, kRows>(value, scale, dim, ahead, p, shrink, first, end, padded, acc);
   });
 }
 
@@ -327,8 +353,8 @@ void fold(float* to, float a, const float* from, float b, uint32_t n) {
   for (uint32_t i = 0; i < n; i += kLanes) store(to + i, fma(load(from + i), set(b), mul(load(to + i), set(a))));
 }
 
-constexpr Kernels kKernels = {load_keys, load_values, scores,         scores_of_few, soft_cap,
-                              softmax,   accumulate,  accumulate_few, fold,          exp_one};
+constexpr Kernels kKernels = {load_keys, turn,       load_values,    scores, scores_of_few, soft_cap,
+                              softmax,   accumulate, accumulate_few, fold,   exp_one};
 
 }  // namespace
 }  // namespace tenon::flash

@@ -3,7 +3,7 @@
 
 #include "kernels.h"
 #include "tenon/abi/types.h"
-#include "tenon/sdk/cpu/convert.h"
+#include "tenon/sdk/convert.h"
 
 namespace tenon::flash {
 namespace {
@@ -65,8 +65,9 @@ template <uint32_t kCodec>
 V load_codec(const void* p, uint32_t element, uint32_t n) {
   if (n == 0) return 0;
   if constexpr (kCodec == TENON_F32) return static_cast<const float*>(p)[element];
+  if constexpr (kCodec == TENON_I8) return static_cast<const int8_t*>(p)[element];
   const uint16_t bits = static_cast<const uint16_t*>(p)[element];
-  return kCodec == TENON_F16 ? sdk::cpu::half_to_float(bits) : sdk::cpu::bf16_to_float(bits);
+  return kCodec == TENON_F16 ? sdk::half_to_float(bits) : sdk::bf16_to_float(bits);
 }
 
 void transpose(V (&)[kLanes]) {}

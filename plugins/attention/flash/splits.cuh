@@ -54,13 +54,12 @@ struct Query {
   uint32_t count;       // splits that it is cut into; 0: it does not belong to the pass
 };
 
-// Stores four dimensions of a query's result, of which top and sum are the softmax's.
+// Stores four dimensions of a query's result, of which sum is the softmax's.
 __device__ inline void finish(const GpuArgs& a, const GpuPointers& p, const Work& w, const Query& q, uint32_t d,
-                              float top, float sum, const float (&value)[4]) {
+                              float sum, const float (&value)[4]) {
   const uint32_t row = w.first_row + q.row;
-  const Normalizer n(a, p, q.head, top, sum);
-  for (uint32_t i = 0; i < 4; ++i) p.out[row * a.out_row + q.head * a.kv.v.dim + d + i] = value[i] * n.weight;
-  if (a.want_lse != 0 && d == 0) p.lse[row * a.lse_row + q.head] = n.lse();
+  const float weight = 1 / sum;
+  for (uint32_t i = 0; i < 4; ++i) p.out[row * a.out_row + q.head * a.kv.v.dim + d + i] = value[i] * weight;
 }
 
 // What a block has made of its split, in its shared memory.
@@ -130,7 +129,7 @@ __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, f
       values = __ldcg(reinterpret_cast<const float4*>(partials.values + at * a.kv.v.dim + d));
     });
     const Query query{row, w.head_of(a, q), 0, 0, count};
-    finish(a, p, w, query, d, top, sum, value);
+    finish(a, p, w, query, d, sum, value);
   }
 }
 

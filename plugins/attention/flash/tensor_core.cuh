@@ -11,7 +11,7 @@
 
 namespace tenon::flash {
 
-constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
+constexpr float kLog2E = 1.4426950408889634f;
 
 __device__ __forceinline__ float exp2_approx(float x) {
   float y;

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "plugin.h"
 #include "tenon/sdk/cpu/kv_reader.h"
@@ -11,137 +12,299 @@ namespace {
 
 using sdk::Part;
 using sdk::Refused;
-using sdk::cpu::KvRows;
+using sdk::cpu::KvCells;
 
 struct Args {
-  sdk::cpu::KvLayout kv;
-  int64_t q_row, out_row, lse_row;  // bytes
-  uint32_t q_heads, kv_heads, rows, kv_len;
-  uint32_t window, tree, has_sink, want_lse;
+  sdk::KvLayout kv;
+  int64_t q_row, out_row;  // bytes
+  uint32_t q_heads, kv_heads, rows, seqs;
+  uint32_t kv_len, window;  // kv_len: cells of a sequence in this program
+  uint32_t weight_rows;
+  int32_t rotated, pairing;  // of keys before rope; rotated 0: they come after it
   float scale, softcap;
+  uint32_t reserved = 0;
 };
-enum Operand { kQ, kOut, kK, kV, kPages, kLive, kPos, kSlot, kParent, kKvLen, kSink, kLse };
+enum Operand {
+  kQ,
+  kOut,
+  kK,
+  kV,
+  kKeyScales,  // K and V where there are none
+  kValueScales,
+  kPages,
+  kPlace,
+  kUsed,  // of TABLE; else KV_LEN
+  kTable,
+  kLive,
+  kPos,
+  kSlot,
+  kParent,
+  kKvLen,
+  kSeqSlot,
+  kSeqRow,
+  kRope,
+  kWeights
+};
 
-// Which positions of its sequence a row sees: `seen` up to and with its own.
-void look(const Args& a, const Part& part, uint32_t row, bool* seen) {
-  const auto* pos = part.ptr<int32_t>(kPos);
-  const auto* parent = part.ptr<int32_t>(kParent);
-  const int32_t last = pos[row];
-  const int32_t committed = a.tree != 0 ? part.ptr<int32_t>(kKvLen)[part.ptr<int32_t>(kSlot)[row]] : last + 1;
-  for (int32_t t = 0; t <= last; ++t) seen[t] = t < committed;
-  if (a.tree != 0) {
+// The cells that a row sees, in order of their positions, ties in order of the cells.
+struct Seen {
+  int32_t position;
+  uint32_t cell;
+};
+
+// One KV head as one row of the step sees it.
+class View {
+ public:
+  View(const Args& a, const Part& part, uint32_t row, uint32_t kv_head, Seen* seen)
+      : a_(a),
+        part_(part),
+        head_(kv_head),
+        slot_(static_cast<uint32_t>(part.ptr<int32_t>(kSlot)[row])),
+        position_(part.ptr<int32_t>(kPos)[row]),
+        keys_(a.kv, a.kv.k, part.ptr<void>(kK), part.ptr<void>(kKeyScales), part.ptr<int32_t>(kPages), slot_, kv_head),
+        values_(a.kv, a.kv.v, part.ptr<void>(kV), part.ptr<void>(kValueScales), part.ptr<int32_t>(kPages), slot_,
+                kv_head),
+        seen_(seen) {
+    find_old(row);
+    find_new(row);
+    std::sort(seen_, seen_ + n_, [](const Seen& x, const Seen& y) {
+      return x.position != y.position ? x.position < y.position : x.cell < y.cell;
+    });
+  }
+
+  uint32_t size() const { return n_; }
+  uint32_t cell(uint32_t i) const { return seen_[i].cell; }
+  uint32_t slot() const { return slot_; }
+  void value(uint32_t i, float* to) const { values_.load(seen_[i].cell, to); }
+  void key(uint32_t i, double* to, float* raw) const {
+    keys_.load(seen_[i].cell, raw);
+    std::copy_n(raw, a_.kv.k.dim, to);
+    const auto p = static_cast<uint32_t>(seen_[i].position);
+    turn(to, p < a_.kv.sinks ? p : p - shift());
+  }
+  void query(const float* q, double* to) const {
+    std::copy_n(q, a_.kv.k.dim, to);
+    turn(to, static_cast<uint32_t>(position_) - shift());
+  }
+
+ private:
+  uint32_t shift() const { return a_.kv.shift_at(static_cast<uint32_t>(position_)); }
+  // By the angles of table row `index`, if the cache keeps keys before rope.
+  void turn(double* x, uint32_t index) const {
+    const auto half = static_cast<uint32_t>(a_.rotated / 2);
+    const float* table = half == 0 ? nullptr : part_.ptr<const float>(kRope) + size_t{index} * half * 2;
+    for (uint32_t i = 0; i < half; ++i) {
+      double& first = x[a_.pairing == 0 ? i : 2 * i];
+      double& second = x[a_.pairing == 0 ? i + half : 2 * i + 1];
+      const double c = table[2 * i], s = table[2 * i + 1], u = first, v = second;
+      first = u * c - v * s, second = u * s + v * c;
+    }
+  }
+  uint32_t place(uint32_t row) const {
+    const auto* place = part_.ptr<const int32_t>(kPlace);
+    return static_cast<uint32_t>(a_.kv.apart() ? place[row * a_.kv.heads + head_] : place[row]);
+  }
+  // The position of an old cell, or -1.
+  int32_t old_position(uint32_t cell, int32_t kv_len) const {
+    const sdk::KvLayout& kv = a_.kv;
+    if (kv.rule == TENON_POS_TABLE) {
+      const auto page = static_cast<size_t>(keys_.page(cell));
+      const size_t line = kv.apart() ? page * kv.heads + head_ : page;
+      const int32_t p = part_.ptr<const int32_t>(kTable)[line * kv.page_cells + cell % kv.page_cells];
+      return p < kv_len ? p : -1;
+    }
+    if (kv.rule == TENON_POS_LINEAR || cell < kv.sinks) {
+      return cell < static_cast<uint32_t>(kv_len) ? static_cast<int32_t>(cell) : -1;
+    }
+    const auto newest = static_cast<int64_t>(kv_len) - 1 - cell;
+    if (newest < 0 || cell - kv.sinks >= kv.ring) return -1;
+    return static_cast<int32_t>(cell + newest / kv.ring * kv.ring);
+  }
+  bool in_windows(int64_t p) const {
+    return (a_.window == 0 || p > int64_t{position_} - a_.window) && a_.kv.in_window(p, position_);
+  }
+  void find_old(uint32_t row) {
+    const auto* slots = part_.ptr<const int32_t>(kSlot);
+    const uint32_t live = std::min(*part_.ptr<uint32_t>(kLive), a_.rows);
+    const int32_t kv_len = part_.ptr<int32_t>(kKvLen)[slot_];
+    uint64_t cells = a_.kv.capacity();
+    if (a_.kv.rule == TENON_POS_LINEAR) cells = std::min<uint64_t>(cells, static_cast<uint64_t>(kv_len));
+    if (a_.kv.rule == TENON_POS_RING) cells = std::min<uint64_t>(cells, uint64_t{a_.kv.sinks} + a_.kv.ring);
+    if (a_.kv.rule == TENON_POS_TABLE) {
+      const auto* used = part_.ptr<const int32_t>(kUsed);
+      cells = static_cast<uint64_t>(a_.kv.apart() ? used[slot_ * a_.kv.heads + head_] : used[slot_]);
+    }
+    uint32_t first = row, last = row;  // rows of the sequence
+    while (first > 0 && slots[first - 1] == slots[row]) --first;
+    while (last + 1 < live && slots[last + 1] == slots[row]) ++last;
+    for (uint32_t cell = 0; cell < cells; ++cell) {
+      const int32_t p = old_position(cell, kv_len);
+      if (p < 0 || p > position_ || !in_windows(p)) continue;
+      bool overwritten = false;
+      for (uint32_t r = first; r <= last && !overwritten; ++r) overwritten = place(r) == cell;
+      if (!overwritten) seen_[n_++] = {p, cell};
+    }
+  }
+  void find_new(uint32_t row) {
+    const auto* parent = part_.ptr<const int32_t>(kParent);
     // A parent is an earlier row, which ends the walk.
     for (auto i = static_cast<int32_t>(row), before = i + 1; i >= 0 && i < before; before = i, i = parent[i]) {
-      if (pos[i] <= last) seen[pos[i]] = true;
+      const int32_t p = part_.ptr<int32_t>(kPos)[i];
+      const uint32_t cell = place(static_cast<uint32_t>(i));
+      if (cell >= a_.kv_len) {
+        throw sdk::Failed("position " + std::to_string(p) + " in cell " + std::to_string(cell) + " of a program for " +
+                          std::to_string(a_.kv_len) + " tokens");
+      }
+      if (in_windows(p)) seen_[n_++] = {p, cell};
     }
   }
-  if (a.window != 0) std::fill_n(seen, std::max<int64_t>(0, int64_t{last} + 1 - a.window), false);
-}
 
-void attend_head(const Args& a, const Part& part, uint32_t row, uint32_t head, const bool* seen, double* score) {
-  const auto last = static_cast<uint32_t>(part.ptr<int32_t>(kPos)[row]);
-  const auto slot = static_cast<uint32_t>(part.ptr<int32_t>(kSlot)[row]);
-  const uint32_t kv_head = head / (a.q_heads / a.kv_heads);
-  const KvRows keys(a.kv, a.kv.k, part.ptr<void>(kK), part.ptr<int32_t>(kPages), slot, kv_head);
-  const KvRows values(a.kv, a.kv.v, part.ptr<void>(kV), part.ptr<int32_t>(kPages), slot, kv_head);
+  const Args& a_;
+  const Part& part_;
+  uint32_t head_, slot_;
+  int32_t position_;
+  KvCells keys_, values_;
+  Seen* seen_;
+  uint32_t n_ = 0;
+};
+
+// What a chunk works in.
+struct Work {
+  Work(const Args& a, void* memory) {
+    score = static_cast<double*>(memory);
+    q = score + a.kv_len, k = q + a.kv.k.dim, mean = k + a.kv.k.dim;
+    seen = reinterpret_cast<Seen*>(mean + a.kv.v.dim);
+    row = reinterpret_cast<float*>(seen + 2 * size_t{a.kv_len});
+  }
+  static uint64_t bytes(const Args& a) {
+    return (uint64_t{a.kv_len} + 2 * a.kv.k.dim + a.kv.v.dim) * sizeof(double) +
+           2 * uint64_t{a.kv_len} * sizeof(Seen) + std::max(a.kv.k.dim, a.kv.v.dim) * sizeof(float);
+  }
+  double *score;      // (cells)
+  double *q, *k;      // (k_dim)
+  double *mean;       // (v_dim)
+  Seen* seen;         // (cells), old ones and new ones
+  float* row;         // a key or a value
+};
+
+// The softmax of a query head of a row over what the view sees, into w.score.
+void weigh(const Args& a, const Part& part, const View& view, uint32_t row, uint32_t head, const Work& w) {
   const auto* q = reinterpret_cast<const float*>(part.ptr<std::byte>(kQ) + row * a.q_row) + size_t{head} * a.kv.k.dim;
-
-  double top = a.has_sink != 0 ? double{part.ptr<float>(kSink)[head]} : -std::numeric_limits<double>::infinity();
-  for (uint32_t t = 0; t <= last; ++t) {
-    if (!seen[t]) continue;
-    const auto* key = reinterpret_cast<const float*>(keys.at(t));
+  view.query(q, w.q);
+  double top = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (uint32_t i = 0; i < view.size(); ++i) {
+    view.key(i, w.k, w.row);
     double dot = 0;
-    for (uint32_t d = 0; d < a.kv.k.dim; ++d) dot += double{q[d]} * key[d];
+    for (uint32_t d = 0; d < a.kv.k.dim; ++d) dot += w.q[d] * w.k[d];
     dot *= a.scale;
     if (a.softcap != 0) dot = a.softcap * std::tanh(dot / a.softcap);
-    score[t] = dot;
+    w.score[i] = dot;
     top = std::max(top, dot);
   }
-  double sum = a.has_sink != 0 ? std::exp(part.ptr<float>(kSink)[head] - top) : 0;
-  for (uint32_t t = 0; t <= last; ++t) {
-    if (seen[t]) sum += score[t] = std::exp(score[t] - top);
-  }
-  auto* out = reinterpret_cast<float*>(part.ptr<std::byte>(kOut) + row * a.out_row) + size_t{head} * a.kv.v.dim;
-  for (uint32_t d = 0; d < a.kv.v.dim; ++d) {
-    double mean = 0;
-    for (uint32_t t = 0; t <= last; ++t) {
-      if (seen[t]) mean += score[t] * reinterpret_cast<const float*>(values.at(t))[d];
-    }
-    out[d] = static_cast<float>(mean / sum);
-  }
-  if (a.want_lse != 0) {
-    auto* lse = reinterpret_cast<float*>(part.ptr<std::byte>(kLse) + row * a.lse_row);
-    lse[head] = static_cast<float>(top + std::log(sum));
-  }
+  for (uint32_t i = 0; i < view.size(); ++i) sum += w.score[i] = std::exp(w.score[i] - top);
+  for (uint32_t i = 0; i < view.size(); ++i) w.score[i] /= sum;
 }
 
 // A chunk is one head of one row.
 void attend(const Args& a, const Part& part) {
   const uint32_t live = std::min(*part.ptr<uint32_t>(kLive), a.rows);
-  auto* score = part.thread_scratch<double>();
-  auto* seen = reinterpret_cast<bool*>(score + a.kv_len);
+  const Work w(a, part.thread_scratch());
   for (uint32_t chunk = part.begin(); chunk < part.end(); ++chunk) {
-    const uint32_t row = chunk / a.q_heads;
+    const uint32_t row = chunk / a.q_heads, head = chunk % a.q_heads;
     if (row >= live) return;
-    const int32_t pos = part.ptr<int32_t>(kPos)[row];
     if (part.ptr<int32_t>(kSlot)[row] < 0) continue;
-    if (pos < 0 || static_cast<uint32_t>(pos) >= a.kv_len) {
-      throw sdk::Failed("position " + std::to_string(pos) + " in a program for " + std::to_string(a.kv_len) +
-                        " tokens");
+    const View view(a, part, row, head / (a.q_heads / a.kv_heads), w.seen);
+    weigh(a, part, view, row, head, w);
+    auto* out = reinterpret_cast<float*>(part.ptr<std::byte>(kOut) + row * a.out_row) + size_t{head} * a.kv.v.dim;
+    std::fill_n(w.mean, a.kv.v.dim, 0.0);
+    for (uint32_t i = 0; i < view.size(); ++i) {
+      view.value(i, w.row);
+      for (uint32_t d = 0; d < a.kv.v.dim; ++d) w.mean[d] += w.score[i] * w.row[d];
     }
-    look(a, part, row, seen);
-    attend_head(a, part, row, chunk % a.q_heads, seen, score);
+    for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] = static_cast<float>(w.mean[d]);
+  }
+}
+
+// The softmax weights of each sequence's last rows, by cell. A chunk is a KV head of a sequence.
+void sum_weights(const Args& a, const Part& part) {
+  const uint32_t seqs = part.ptr<uint32_t>(kLive)[1];
+  const Work w(a, part.thread_scratch());
+  for (uint32_t chunk = part.begin(); chunk < part.end(); ++chunk) {
+    const uint32_t seq = chunk / a.kv_heads, kv_head = chunk % a.kv_heads, group = a.q_heads / a.kv_heads;
+    if (seq >= seqs) return;
+    const int32_t slot = part.ptr<int32_t>(kSeqSlot)[seq];
+    if (slot < 0) continue;
+    const auto end = static_cast<uint32_t>(part.ptr<int32_t>(kSeqRow)[seq + 1]);
+    const auto begin = std::max(static_cast<uint32_t>(part.ptr<int32_t>(kSeqRow)[seq]),
+                                end > a.weight_rows ? end - a.weight_rows : 0);
+    const auto cells = static_cast<size_t>(a.kv.capacity());
+    float* sums = part.ptr<float>(kWeights) + (static_cast<size_t>(slot) * a.kv_heads + kv_head) * cells;
+    std::fill_n(sums, cells, 0.0f);
+    for (uint32_t row = begin; row < end; ++row) {
+      const View view(a, part, row, kv_head, w.seen);
+      for (uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        weigh(a, part, view, row, head, w);
+        for (uint32_t i = 0; i < view.size(); ++i) sums[view.cell(i)] += static_cast<float>(w.score[i]);
+      }
+    }
   }
 }
 
 }  // namespace
 
-tenon_claim Reference::claim(const tenon_attn& a, const tenon_kv_format& f, const tenon_bounds&) const {
-  if (const char* why = sdk::cpu::not_plain(f)) throw Refused(why);
-  if (f.k.codec != TENON_F32 || f.v.codec != TENON_F32) {
-    throw Refused(std::string("reads f32 caches only, not ") +
-                  tenon_format_name(f.k.codec != TENON_F32 ? f.k.codec : f.v.codec));
+tenon_claim Reference::claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds&) const {
+  if (const std::string why = sdk::kv_unread(kv, sdk::kReadsEverything); !why.empty()) throw Refused(why);
+  for (const tenon_kv_plane* p : {&kv.format->k, &kv.format->v}) {
+    if (p->codec != TENON_F32) throw Refused(std::string("reads f32 caches only, not ") + tenon_format_name(p->codec));
   }
-  if (a.q_format != TENON_F32) throw Refused("queries that are not f32");
-  if (a.kv_heads == 0 || a.q_heads == 0 || a.q_heads % a.kv_heads != 0) {
-    throw Refused(std::to_string(a.q_heads) + " query heads cannot share " + std::to_string(a.kv_heads) + " KV heads");
-  }
-  if (a.k_dim == 0 || a.v_dim == 0) throw Refused("heads without dimensions");
-  if (a.mask != TENON_MASK_CAUSAL && a.mask != TENON_MASK_PARENT) throw Refused("an unknown mask");
+  sdk::check_heads(a);
   auto claim = sdk::abi_struct<tenon_claim>();
-  claim.rank = -1;
+  const std::vector<tenon_fop> pro = sdk::ops_of(a.pro);
+  if (kv.format->rotated == 0 && !pro.empty() && pro.back().id == TENON_F_ROPE) claim.pro = 1;
   return claim;
 }
 
 tenon_kv_format Reference::preferred_format() const {
-  return sdk::cpu::plain_kv_format(TENON_F32);
+  return sdk::plain_kv_format(TENON_F32);
 }
 
 void Reference::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
+  const tenon_kv_view& kv = *call.kv;
   Args args{};
-  args.kv = sdk::cpu::kv_layout(*call.kv);
+  args.kv = sdk::kv_layout(kv);
   if (args.kv.heads != a.kv_heads || args.kv.k.dim != a.k_dim || args.kv.v.dim != a.v_dim) {
     throw sdk::Failed("the cache's heads are not the layer's");
   }
   args.q_row = r.describe(call.q).stride[0], args.out_row = r.describe(call.out).stride[0];
-  args.want_lse = a.want_lse != 0 && call.lse != 0, args.has_sink = a.has_sink;
-  if (args.want_lse != 0) args.lse_row = r.describe(call.lse).stride[0];
-  args.q_heads = a.q_heads, args.kv_heads = a.kv_heads, args.rows = r.bounds().rows;
-  args.kv_len = static_cast<uint32_t>(std::min<uint64_t>(r.bounds().kv_len, args.kv.capacity()));
-  args.window = a.window, args.tree = a.mask == TENON_MASK_PARENT;
-  args.scale = a.scale, args.softcap = a.softcap;
-  const tenon_operand operands[] = {{call.q, TENON_READ},
-                                    {call.out, TENON_WRITE},
-                                    {call.kv->k, TENON_READ},
-                                    {call.kv->v, TENON_READ},
-                                    {call.kv->pages, TENON_READ},
-                                    {r.step(TENON_STEP_LIVE), TENON_READ},
-                                    {r.step(TENON_STEP_POS), TENON_READ},
-                                    {r.step(TENON_STEP_SLOT), TENON_READ},
-                                    {r.step(TENON_STEP_PARENT), TENON_READ},
-                                    {r.step(TENON_STEP_KV_LEN), TENON_READ},
-                                    {a.has_sink != 0 ? call.sink : call.q, TENON_READ},
-                                    {args.want_lse != 0 ? call.lse : call.out, TENON_WRITE}};
+  args.q_heads = a.q_heads, args.kv_heads = a.kv_heads, args.rows = r.bounds().rows, args.seqs = r.bounds().seqs;
+  // Of a linear cache no more cells are in use than the program has tokens.
+  const uint64_t longest = kv.pos_rule == TENON_POS_LINEAR ? r.bounds().kv_len : args.kv.capacity();
+  args.kv_len = static_cast<uint32_t>(std::min(longest, args.kv.capacity()));
+  args.window = a.window, args.scale = a.scale, args.softcap = a.softcap, args.weight_rows = kv.weight_rows;
+  tenon_tid rope = 0;
+  for (const tenon_fop& op : sdk::ops_of(call.pro)) {
+    if (op.id != TENON_F_ROPE) throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
+    args.rotated = op.i[0], args.pairing = op.i[1], rope = op.t[0];
+  }
+  const bool table = kv.pos_rule == TENON_POS_TABLE;
+  std::vector<tenon_operand> operands = {{call.q, TENON_READ},
+                                         {call.out, TENON_WRITE},
+                                         {kv.k, TENON_READ},
+                                         {kv.v, TENON_READ},
+                                         {kv.k_scale != 0 ? kv.k_scale : kv.k, TENON_READ},
+                                         {kv.v_scale != 0 ? kv.v_scale : kv.v, TENON_READ},
+                                         {kv.pages, TENON_READ},
+                                         {kv.place, TENON_READ},
+                                         {table ? kv.used : r.step(TENON_STEP_KV_LEN), TENON_READ},
+                                         {table ? kv.pos : r.step(TENON_STEP_KV_LEN), TENON_READ},
+                                         {r.step(TENON_STEP_LIVE), TENON_READ},
+                                         {r.step(TENON_STEP_POS), TENON_READ},
+                                         {r.step(TENON_STEP_SLOT), TENON_READ},
+                                         {r.step(TENON_STEP_PARENT), TENON_READ},
+                                         {r.step(TENON_STEP_KV_LEN), TENON_READ},
+                                         {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                                         {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                         {rope != 0 ? rope : call.q, TENON_READ}};
   const double q_columns = double(a.q_heads) * a.k_dim, out_columns = double(a.q_heads) * a.v_dim;
   tenon_cost cost{};
   cost.read[1] = q_columns * sizeof(float), cost.written[1] = out_columns * sizeof(float);
@@ -151,8 +314,16 @@ void Reference::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Re
                   .operands = operands,
                   .chunks = {args.rows * a.q_heads},
                   .cost = cost,
-                  .thread_scratch_bytes = uint64_t{args.kv_len} * (sizeof(double) + sizeof(bool))},
+                  .thread_scratch_bytes = Work::bytes(args)},
                  args);
+  if (kv.weight_rows == 0) return;
+  operands[kOut] = operands[kQ];
+  operands.push_back({kv.weights, TENON_WRITE});
+  r.emit<sum_weights>({.name = "weights",
+                       .operands = operands,
+                       .chunks = {args.seqs * a.kv_heads},
+                       .thread_scratch_bytes = Work::bytes(args)},
+                      args);
 }
 
 }  // namespace tenon::reference

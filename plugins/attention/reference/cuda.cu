@@ -1,21 +1,18 @@
+#include "../exact/exact.cuh"
 #include "plugin.h"
-#include "tenon/cuda/attention_exact.cuh"
 
 namespace tenon::reference {
 
-tenon_claim Reference::claim(const tenon_attn& a, const tenon_kv_format& f, const tenon_bounds&) const {
-  if (const std::string why = cuda::not_exact(a, f); !why.empty()) throw sdk::Refused(why);
-  auto claim = sdk::abi_struct<tenon_claim>();
-  claim.rank = -1;
-  return claim;
+tenon_claim Reference::claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b) const {
+  return exact::claim(a, kv, b);
 }
 
 tenon_kv_format Reference::preferred_format() const {
-  return cuda::plain_kv_format(TENON_F32);
+  return sdk::plain_kv_format(TENON_F32);
 }
 
 void Reference::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
-  cuda::record_exact(a, call, r);
+  exact::record(a, call, r);
 }
 
 }  // namespace tenon::reference

@@ -16,7 +16,7 @@ class Reference : public sdk::Attention<Reference> {
 
   Reference(const sdk::Params&, const sdk::Env&) {}
 
-  tenon_claim claim(const tenon_attn& a, const tenon_kv_format& f, const tenon_bounds& b) const;
+  tenon_claim claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b) const;
   tenon_kv_format preferred_format() const;
   void record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const;
 };

@@ -4,7 +4,7 @@
 #include "generate.h"
 #include "plugin.h"
 #include "read_rate.h"
-#include "small_ops.h"
+#include "step_ops.h"
 #include "tenon/cuda/error.h"
 
 namespace tenon::cuda_device {
@@ -89,11 +89,19 @@ void graph_release(void*, void* graph) noexcept {
   static_cast<void>(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)));
 }
 
-tenon_status record_fop(void*, const tenon_fop* op, tenon_tid x, tenon_tid y, const tenon_recorder* raw,
-                        tenon_reason* why) noexcept {
+tenon_status call_record_step_op(void*, const tenon_fop* op, tenon_tid x, tenon_tid y, const tenon_recorder* raw,
+                                 tenon_reason* why) noexcept {
   return sdk::guard(why, [&] {
     sdk::Recorder recorder(raw);
-    record_small_op(sdk::read_abi(op), x, y, recorder);
+    record_step_op(sdk::read_abi(op), x, y, recorder);
+  });
+}
+
+tenon_status call_record_draft_pass(void*, const tenon_draft_pass* pass, const tenon_recorder* raw,
+                                    tenon_reason* why) noexcept {
+  return sdk::guard(why, [&] {
+    sdk::Recorder recorder(raw);
+    record_draft_pass(sdk::read_abi(pass), recorder);
   });
 }
 
@@ -149,7 +157,8 @@ CudaDevice::CudaDevice(const sdk::Params& params, const sdk::Env& env) {
   table_.queue = &make_queue, table_.wait = &wait;
   table_.capture_begin = &capture_begin, table_.capture_end = &capture_end;
   table_.replay = &replay, table_.graph_release = &graph_release;
-  table_.record_fop = &record_fop, table_.generate = &generate, table_.read_rate = &read_rate;
+  table_.record_step_op = &call_record_step_op, table_.record_draft_pass = &call_record_draft_pass;
+  table_.generate = &generate, table_.read_rate = &read_rate;
 }
 
 CudaDevice::~CudaDevice() {

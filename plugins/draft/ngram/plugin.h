@@ -13,7 +13,7 @@
 
 namespace tenon::ngram {
 
-class Ngram : public sdk::HostDraft<Ngram> {
+class Ngram : public sdk::Draft<Ngram> {
  public:
   static constexpr const char* kName = "ngram";
   static constexpr const char* kDoc = "What followed the last tokens earlier in the text (prompt look-up)";

@@ -1,5 +1,5 @@
 // GGUF's blocks on the GPU, taken apart into integers and scales while they load. What the bytes mean stands in
-// sdk/cpu/gguf_blocks.h, whose values these are to the bit.
+// sdk/gguf_blocks.h, whose values these are to the bit.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "tenon/abi/types.h"
-#include "tenon/sdk/cpu/gguf_blocks.h"
+#include "tenon/sdk/gguf_blocks.h"
 
 namespace tenon::gguf {
 
@@ -64,10 +64,10 @@ struct BlockRow {
       case TENON_Q2_K:
         return {half(p + 80), half(p + 82), p[run] & 15, p[run] >> 4};
       case TENON_Q3_K:
-        return {half(p + 108), 0, sdk::cpu::q3_k_scale(p + 96, run)};
+        return {half(p + 108), 0, sdk::q3_k_scale(p + 96, run)};
       case TENON_Q4_K:
       case TENON_Q5_K: {
-        const sdk::cpu::ScaleMin s = sdk::cpu::k_scale_min(p + 4, run / 2);
+        const sdk::ScaleMin s = sdk::k_scale_min(p + 4, run / 2);
         return {half(p), half(p + 2), s.scale, s.min};
       }
       case TENON_Q6_K:

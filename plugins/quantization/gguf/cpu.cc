@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels.h"
+#include "packings.h"
 #include "plugin.h"
 
 namespace tenon::gguf {
@@ -12,29 +13,22 @@ using namespace sdk::cpu;
 Kernels kernels(Isa isa) {
   switch (isa) {
     case Isa::kAvx512Bf16:
-      return {&kAvx512Kernels, &kAvx512VnniPacked, &kAvx512Bf16};
+      return {&avx512::kKernels, &avx512_vnni::kPacked, &avx512_bf16::kBf16, &packing_by_code};
     case Isa::kAvx512Vnni:
-      return {&kAvx512Kernels, &kAvx512VnniPacked};
+      return {&avx512::kKernels, &avx512_vnni::kPacked, nullptr, &packing_by_code};
     case Isa::kAvx512:
-      return {&kAvx512Kernels, &kAvx2Packed};
+      return {&avx512::kKernels, &avx2::kPacked, nullptr, &packing_by_code};
     case Isa::kAvxVnni:
-      return {&kAvx2Kernels, &kAvxVnniPacked};
+      return {&avx2::kKernels, &avx_vnni::kPacked, nullptr, &packing_by_code};
     case Isa::kAvx2:
-      return {&kAvx2Kernels, &kAvx2Packed};
+      return {&avx2::kKernels, &avx2::kPacked, nullptr, &packing_by_code};
     default:
-      return {&kScalarKernels, &kScalarPacked};
+      return {&scalar::kKernels, &scalar::kPacked, nullptr, &packing_by_code};
   }
 }
 
 namespace {
 
-// A matrix that is multiplied in halves is cut between two rows, and groups of rows have to be whole there.
-bool halves_are_groups(const tenon_linear& s) {
-  for (const tenon_fop& op : sdk::ops_of(s.epi)) {
-    if (op.id == TENON_F_SILU_MUL && s.n_mats == 1) return s.out_dim[0] / 2 % kGroupRows == 0;
-  }
-  return true;
-}
 // nullptr, or why its matrices are not packed.
 const char* obstacle(const tenon_linear& s) {
   if (!halves_are_groups(s)) return "the halves of a matrix of gate and up are no multiple of 16 rows";
@@ -95,7 +89,7 @@ void Gguf::load(Site& site, const tenon_rows& src, void* const* store, void*, vo
   }
   const Packing& packing = *packing_of(src.format);
   each_numbered_row(site, src, [&](uint64_t row, const uint8_t* from) {
-    pack_row(packing, from, site.k, row, static_cast<uint8_t*>(store[src.mat]));
+    pack_row(packing, from, sdk::row_bytes(src.format, site.k), site.k, row, static_cast<uint8_t*>(store[src.mat]));
   });
 }
 

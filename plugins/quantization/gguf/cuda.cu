@@ -85,7 +85,7 @@ class Gguf : public cuda::PackedScheme<Gguf>, public Schema {
   Gguf(const sdk::Params& params, const sdk::Env& env)
       : PackedScheme(env), env_(env), int8_(params.text("activations") == "int8") {}
 
-  static bool reads(tenon_format format) { return sdk::cpu::can_unpack(format); }
+  static bool reads(tenon_format format) { return sdk::can_unpack(format); }
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
     if (int8_) {

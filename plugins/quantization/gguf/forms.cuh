@@ -27,9 +27,10 @@ using SixBitForm = cuda::GroupedFormat<cuda::Sixes<32>, cuda::TwoLevelScales<tru
 }  // namespace tenon::gguf
 
 // The kernels of a form, in a source of their own each few forms.
-#define TENON_GGUF_KERNELS(EXTERN, FORM)                                                           \
-  EXTERN template void cuda::run_packed<gguf::FORM>(const cuda::PackedArgs&, const cuda::Launch&); \
-  EXTERN template void cuda::run_lookup<gguf::FORM>(const cuda::UnpackArgs&, const cuda::Launch&); \
+#define TENON_GGUF_KERNELS(EXTERN, FORM)                                                            \
+  EXTERN template void cuda::run_packed<gguf::FORM>(const cuda::PackedArgs&, const cuda::Launch&);  \
+  EXTERN template void cuda::run_prepare<gguf::FORM>(const cuda::PackedArgs&, const cuda::Launch&); \
+  EXTERN template void cuda::run_lookup<gguf::FORM>(const cuda::UnpackArgs&, const cuda::Launch&);  \
   EXTERN template void cuda::run_unpack<gguf::FORM, __half>(const cuda::UnpackArgs&, const cuda::Launch&);
 
 namespace tenon {

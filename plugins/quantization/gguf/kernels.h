@@ -1,12 +1,25 @@
-// The row kernels of each instruction set; equal to the bit.
+// The row kernels of each instruction set and its products of packed rows; equal to the bit.
 #pragma once
 
 #include "tenon/sdk/cpu/row_kernels.h"
 
-namespace tenon::gguf {
-
-extern const sdk::cpu::KernelTable kScalarKernels, kAvx2Kernels, kAvx512Kernels;
-extern const sdk::cpu::PackedTable kScalarPacked, kAvx2Packed, kAvxVnniPacked, kAvx512VnniPacked;
-extern const sdk::cpu::Bf16Table kAvx512Bf16;
-
-}  // namespace tenon::gguf
+namespace tenon::gguf::scalar {
+extern const sdk::cpu::KernelTable kKernels;
+extern const sdk::cpu::PackedTable kPacked;
+}  // namespace tenon::gguf::scalar
+namespace tenon::gguf::avx2 {
+extern const sdk::cpu::KernelTable kKernels;
+extern const sdk::cpu::PackedTable kPacked;
+}  // namespace tenon::gguf::avx2
+namespace tenon::gguf::avx_vnni {
+extern const sdk::cpu::PackedTable kPacked;
+}
+namespace tenon::gguf::avx512 {
+extern const sdk::cpu::KernelTable kKernels;
+}
+namespace tenon::gguf::avx512_vnni {
+extern const sdk::cpu::PackedTable kPacked;
+}
+namespace tenon::gguf::avx512_bf16 {
+extern const sdk::cpu::Bf16Table kBf16;
+}

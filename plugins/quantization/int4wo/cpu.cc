@@ -7,7 +7,7 @@ namespace tenon::int4wo {
 using namespace sdk::cpu;
 
 Kernels kernels(Isa isa) {
-  return {isa >= Isa::kAvx512 ? &kAvx512Kernels : isa >= Isa::kAvx2 ? &kAvx2Kernels : &kScalarKernels};
+  return {isa >= Isa::kAvx512 ? &avx512::kKernels : isa >= Isa::kAvx2 ? &avx2::kKernels : &scalar::kKernels};
 }
 
 Int4wo::Int4wo(const sdk::Params& params, const sdk::Env& env)
@@ -31,7 +31,7 @@ void Int4wo::load(Site& site, const tenon_rows& src, void* const* store, void* s
   each_loaded_row(site, src, store, [&](uint8_t* to, const uint8_t* from) {
     if (const uint32_t stored = sdk::int4_group(src.format); stored != 0) return take_row(from, site.k, stored, to);
     auto* w = static_cast<float*>(scratch);
-    unpack_row(src.format, from, site.k, w);
+    sdk::unpack_row(src.format, from, site.k, w);
     pack_row(w, site.k, group_, to);
   });
 }

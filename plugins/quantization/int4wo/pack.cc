@@ -22,7 +22,7 @@ void take_row(const uint8_t* stored, uint32_t k, uint32_t group, uint8_t* row) {
     uint16_t header[2];
     std::memcpy(header, stored + at, sizeof(header));
     for (const uint16_t half : header) {
-      if (!std::isfinite(sdk::cpu::bf16_to_float(half))) {
+      if (!std::isfinite(sdk::bf16_to_float(half))) {
         throw sdk::Failed("the scale or zero point of a group is not finite");
       }
     }

@@ -52,6 +52,7 @@ __global__ void take_kernel(const cuda::LoadedRows rows, float* scales, uint64_t
 class Int8wo : public cuda::PackedScheme<Int8wo>, public Schema {
  public:
   static constexpr uint32_t kStores = 2;
+  static constexpr bool kRouted = true;
 
   Int8wo(const sdk::Params&, const sdk::Env& env) : PackedScheme(env) {}
 
@@ -63,7 +64,7 @@ class Int8wo : public cuda::PackedScheme<Int8wo>, public Schema {
   }
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void* queue) const {
     const cuda::LoadedRows rows = cuda::loaded_rows(site, src, store[0], &reads);
-    auto* scales = static_cast<float*>(store[1]);
+    float* scales = site.scales(store[1], src);
     if (src.format == sdk::kInt8Rows) {
       cuda::launch_load(&take_kernel, src, queue, rows, scales, sdk::int8_row_bytes(site.k));
     } else {

@@ -3,8 +3,12 @@
 
 #include "tenon/sdk/cpu/row_kernels.h"
 
-namespace tenon::int8wo {
-
-extern const sdk::cpu::KernelTable kScalarKernels, kAvx2Kernels, kAvx512Kernels;
-
-}  // namespace tenon::int8wo
+namespace tenon::int8wo::scalar {
+extern const sdk::cpu::KernelTable kKernels;
+}
+namespace tenon::int8wo::avx2 {
+extern const sdk::cpu::KernelTable kKernels;
+}
+namespace tenon::int8wo::avx512 {
+extern const sdk::cpu::KernelTable kKernels;
+}

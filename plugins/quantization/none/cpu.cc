@@ -10,7 +10,7 @@ namespace tenon::none {
 using namespace sdk::cpu;
 
 Kernels kernels(Isa isa) {
-  return {isa >= Isa::kAvx512 ? &kAvx512Kernels : isa >= Isa::kAvx2 ? &kAvx2Kernels : &kScalarKernels};
+  return {isa >= Isa::kAvx512 ? &avx512::kKernels : isa >= Isa::kAvx2 ? &avx2::kKernels : &scalar::kKernels};
 }
 
 namespace {
@@ -18,8 +18,8 @@ namespace {
 // A weight that was finite stays finite, or the model would answer with NaN.
 void narrow(tenon_format format, const float* w, uint32_t k, uint8_t* to) {
   for (uint32_t i = 0; i < k; ++i) {
-    const uint16_t bits = format == TENON_F16 ? float_to_half(w[i]) : float_to_bf16(w[i]);
-    const float back = format == TENON_F16 ? half_to_float(bits) : bf16_to_float(bits);
+    const uint16_t bits = format == TENON_F16 ? sdk::float_to_half(w[i]) : sdk::float_to_bf16(w[i]);
+    const float back = format == TENON_F16 ? sdk::half_to_float(bits) : sdk::bf16_to_float(bits);
     if (std::isinf(back) && std::isfinite(w[i])) {
       throw sdk::Failed("weight " + std::to_string(w[i]) + " in column " + std::to_string(i) + " is too large for " +
                         tenon_format_name(format) + "; use dtype = \"fp32\"");
@@ -39,13 +39,14 @@ tenon_format None::held(tenon_format source) const {
 }
 
 tenon_claim None::claim(const tenon_linear& s, const tenon_bounds&) const {
-  return claim_linear(s);
+  return claim_linear(s, nullptr, true);
 }
 
 std::unique_ptr<None::Site> None::bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
   auto site = std::make_unique<Site>();
   site->k = static_cast<uint32_t>(s.in_dim);
-  site->in_place = true;
+  site->experts = s.experts;
+  site->in_place = s.experts == 0;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
     const tenon_format format = held(s.source[i]);
     site->in_place &= format == s.source[i];
@@ -56,13 +57,13 @@ std::unique_ptr<None::Site> None::bind(const tenon_linear& s, std::span<const te
 
 void None::load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void*) const {
   each_loaded_row(site, src, store, [&](uint8_t* to, const uint8_t* from) {
-    const StoredMatrix& m = site.mats[src.mat];
+    const StoredMatrix& m = site.mat(src);
     if (m.code == src.format) {
       std::memcpy(to, from, m.row_bytes);
       return;
     }
     auto* w = m.code == TENON_F32 ? reinterpret_cast<float*>(to) : static_cast<float*>(scratch);
-    unpack_row(src.format, from, site.k, w);
+    sdk::unpack_row(src.format, from, site.k, w);
     if (m.code != TENON_F32) narrow(m.code, w, site.k, to);
   });
 }

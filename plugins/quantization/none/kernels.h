@@ -3,8 +3,12 @@
 
 #include "tenon/sdk/cpu/row_kernels.h"
 
-namespace tenon::none {
-
-extern const sdk::cpu::KernelTable kScalarKernels, kAvx2Kernels, kAvx512Kernels;
-
-}  // namespace tenon::none
+namespace tenon::none::scalar {
+extern const sdk::cpu::KernelTable kKernels;
+}
+namespace tenon::none::avx2 {
+extern const sdk::cpu::KernelTable kKernels;
+}
+namespace tenon::none::avx512 {
+extern const sdk::cpu::KernelTable kKernels;
+}

@@ -32,9 +32,9 @@ Categorical::Categorical(const sdk::Params&, const sdk::Env& env) {
   kernel_ = (isa & TENON_ISA_AVX512) != 0 ? 2 : (isa & TENON_ISA_AVX2) != 0 ? 1 : 0;
 }
 
-void Categorical::record_select(const tenon_candidates& c, tenon_tid, tenon_tid next, sdk::Recorder& r) const {
+void Categorical::record_select(const tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const {
   const cpu::CandidateOp op(
-      c, r, {{next, TENON_WRITE}, {r.step(TENON_STEP_POS), TENON_READ}, {r.step(TENON_STEP_RNG), TENON_READ}});
+      c, r, {{s.next, TENON_WRITE}, {r.step(TENON_STEP_POS), TENON_READ}, {r.step(TENON_STEP_RNG), TENON_READ}});
   r.emit<choose>({.name = "draw",
                   .operands = op.operands,
                   .chunks = {op.grid.chunks(), op.grid.rows},

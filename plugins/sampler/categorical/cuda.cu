@@ -54,9 +54,9 @@ void choose(const cuda::CandidateGrid& g, const cuda::Launch& l) {
 
 Categorical::Categorical(const sdk::Params&, const sdk::Env&) : kernel_(0) {}
 
-void Categorical::record_select(const tenon_candidates& c, tenon_tid, tenon_tid next, sdk::Recorder& r) const {
+void Categorical::record_select(const tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const {
   const sdk::cpu::CandidateOp op(
-      c, r, {{next, TENON_WRITE}, {r.step(TENON_STEP_POS), TENON_READ}, {r.step(TENON_STEP_RNG), TENON_READ}});
+      c, r, {{s.next, TENON_WRITE}, {r.step(TENON_STEP_POS), TENON_READ}, {r.step(TENON_STEP_RNG), TENON_READ}});
   cuda::emit<choose>(r,
                      {.name = "draw",
                       .operands = op.operands,

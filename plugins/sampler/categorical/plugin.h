@@ -23,7 +23,7 @@ class Categorical : public sdk::Sampler<Categorical> {
   Categorical(const sdk::Params&, const sdk::Env& env);
 
   Record encode(const sdk::Params&) const { return {}; }
-  void record_select(const tenon_candidates& c, tenon_tid params, tenon_tid next, sdk::Recorder& r) const;
+  void record_select(const tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const;
 
  private:
   uint32_t kernel_;  // of several for a device: by instruction set

@@ -12,12 +12,12 @@ struct Penalty {
 
 }  // namespace
 
-void FrequencyPresence::record_apply(tenon_candidates& c, tenon_tid params, tenon_tid state, sdk::Recorder& r) const {
-  cuda::record_penalty<Record, Penalty>("penalize", c, params, state, r);
+void FrequencyPresence::record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const {
+  cuda::record_penalty<Record, Penalty>("penalize", c, s, r);
 }
 
-void FrequencyPresence::record_accept(tenon_tid state, sdk::Recorder& r) const {
-  cuda::record_count_accepted(state, r);
+void FrequencyPresence::record_accept(const tenon_candidates&, const tenon_sampling& s, sdk::Recorder& r) const {
+  cuda::record_count_accepted(s.state, r);
 }
 
 }  // namespace tenon::frequency_presence

@@ -34,8 +34,8 @@ class FrequencyPresence : public sdk::Sampler<FrequencyPresence> {
   Record encode(const sdk::Params& request) const {
     return {static_cast<float>(request.real("frequency")), static_cast<float>(request.real("presence"))};
   }
-  void record_apply(tenon_candidates& c, tenon_tid params, tenon_tid state, sdk::Recorder& r) const;
-  void record_accept(tenon_tid state, sdk::Recorder& r) const;
+  void record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const;
+  void record_accept(const tenon_candidates& given, const tenon_sampling& s, sdk::Recorder& r) const;
 };
 
 }  // namespace tenon::frequency_presence

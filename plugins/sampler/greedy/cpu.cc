@@ -31,8 +31,8 @@ void choose(const cpu::CandidateGrid& g, const sdk::Part& part) {
 
 }  // namespace
 
-void Greedy::record_select(const tenon_candidates& c, tenon_tid, tenon_tid next, sdk::Recorder& r) const {
-  const cpu::CandidateOp op(c, r, {{next, TENON_WRITE}});
+void Greedy::record_select(const tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const {
+  const cpu::CandidateOp op(c, r, {{s.next, TENON_WRITE}});
   r.emit<choose>({.name = "argmax",
                   .operands = op.operands,
                   .chunks = {op.grid.chunks(), op.grid.rows},

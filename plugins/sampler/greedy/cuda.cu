@@ -17,8 +17,8 @@ void choose(const cuda::CandidateGrid& g, const cuda::Launch& l) {
 
 }  // namespace
 
-void Greedy::record_select(const tenon_candidates& c, tenon_tid, tenon_tid next, sdk::Recorder& r) const {
-  const sdk::cpu::CandidateOp op(c, r, {{next, TENON_WRITE}});
+void Greedy::record_select(const tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const {
+  const sdk::cpu::CandidateOp op(c, r, {{s.next, TENON_WRITE}});
   cuda::emit<choose>(r,
                      {.name = "argmax",
                       .operands = op.operands,

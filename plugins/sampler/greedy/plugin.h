@@ -18,7 +18,7 @@ class Greedy : public sdk::Sampler<Greedy> {
   Greedy(const sdk::Params&, const sdk::Env&) {}
 
   Record encode(const sdk::Params&) const { return {}; }
-  void record_select(const tenon_candidates& c, tenon_tid params, tenon_tid next, sdk::Recorder& r) const;
+  void record_select(const tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const;
 };
 
 }  // namespace tenon::greedy

@@ -22,9 +22,9 @@ void keep(const cpu::CandidateGrid& g, const sdk::Part& part) {
 
 }  // namespace
 
-void MinP::record_apply(tenon_candidates& c, tenon_tid params, tenon_tid, sdk::Recorder& r) const {
+void MinP::record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const {
   const tenon_candidates kept = cpu::temp_candidates(c, r);
-  const cpu::CandidateOp op = cpu::filter_op(c, params, kept, r);
+  const cpu::CandidateOp op = cpu::filter_op(c, s.params, kept, r);
   r.emit<keep>({.name = "keep_likely",
                 .operands = op.operands,
                 .chunks = {op.grid.chunks(), op.grid.chunks()},

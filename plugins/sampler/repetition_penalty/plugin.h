@@ -27,8 +27,8 @@ class RepetitionPenalty : public sdk::Sampler<RepetitionPenalty> {
 
   uint64_t state_bytes(uint32_t vocab) const { return sdk::cpu::count_bytes(vocab); }
   Record encode(const sdk::Params& request) const { return {static_cast<float>(request.real("penalty"))}; }
-  void record_apply(tenon_candidates& c, tenon_tid params, tenon_tid state, sdk::Recorder& r) const;
-  void record_accept(tenon_tid state, sdk::Recorder& r) const;
+  void record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const;
+  void record_accept(const tenon_candidates& given, const tenon_sampling& s, sdk::Recorder& r) const;
 };
 
 }  // namespace tenon::repetition_penalty

@@ -18,9 +18,9 @@ void scale(const cpu::CandidateGrid& g, const sdk::Part& part) {
 
 }  // namespace
 
-void Temperature::record_apply(tenon_candidates& c, tenon_tid params, tenon_tid, sdk::Recorder& r) const {
+void Temperature::record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const {
   const tenon_tid scaled = cpu::temp_logits(c, r);
-  const cpu::CandidateOp op(c, r, {{params, TENON_READ}, {scaled, TENON_WRITE}});
+  const cpu::CandidateOp op(c, r, {{s.params, TENON_READ}, {scaled, TENON_WRITE}});
   r.emit<scale>({.name = "scale", .operands = op.operands, .chunks = {op.grid.chunks()}, .cost = op.cost(1, true)},
                 op.grid);
   c.logits = scaled;

@@ -21,9 +21,9 @@ void scale(const cuda::CandidateGrid& g, const cuda::Launch& l) {
 
 }  // namespace
 
-void Temperature::record_apply(tenon_candidates& c, tenon_tid params, tenon_tid, sdk::Recorder& r) const {
+void Temperature::record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const {
   const tenon_tid scaled = sdk::cpu::temp_logits(c, r);
-  const sdk::cpu::CandidateOp op(c, r, {{params, TENON_READ}, {scaled, TENON_WRITE}});
+  const sdk::cpu::CandidateOp op(c, r, {{s.params, TENON_READ}, {scaled, TENON_WRITE}});
   cuda::emit<scale>(r, {.name = "scale", .operands = op.operands, .chunks = {}, .cost = op.cost(1, true)}, op.grid);
   c.logits = scaled;
 }

@@ -27,7 +27,7 @@ class Temperature : public sdk::Sampler<Temperature> {
   Record encode(const sdk::Params& request) const {
     return {static_cast<float>(std::max(request.real("value"), 1e-5))};
   }
-  void record_apply(tenon_candidates& c, tenon_tid params, tenon_tid state, sdk::Recorder& r) const;
+  void record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const;
 };
 
 }  // namespace tenon::temperature

@@ -89,8 +89,8 @@ void keep(const cpu::CandidateGrid& g, const sdk::Part& part) {
 
 }  // namespace
 
-void TopK::record_apply(tenon_candidates& c, tenon_tid params, tenon_tid, sdk::Recorder& r) const {
-  const cpu::CandidateOp op = sorted_op(c, params, r);
+void TopK::record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const {
+  const cpu::CandidateOp op = sorted_op(c, s.params, r);
   const cpu::CandidateGrid& g = op.grid;
   r.emit<keep>(
       {.name = "keep_largest",

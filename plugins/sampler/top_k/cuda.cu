@@ -222,8 +222,8 @@ void keep(const cuda::CandidateGrid& g, const cuda::Launch& l) {
 
 }  // namespace
 
-void TopK::record_apply(tenon_candidates& c, tenon_tid params, tenon_tid, sdk::Recorder& r) const {
-  const sdk::cpu::CandidateOp op = sorted_op(c, params, r);
+void TopK::record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const {
+  const sdk::cpu::CandidateOp op = sorted_op(c, s.params, r);
   cuda::emit<keep>(r,
                    {.name = "keep_largest",
                     .operands = op.operands,

@@ -25,7 +25,7 @@ class TopK : public sdk::Sampler<TopK> {
 
   Record encode(const sdk::Params& request) const { return {static_cast<uint32_t>(request.integer("k"))}; }
   // SPARSE and SORTED, rising ids among equal logits. Ties may be any number, so rows keep room for all candidates.
-  void record_apply(tenon_candidates& c, tenon_tid params, tenon_tid state, sdk::Recorder& r) const;
+  void record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const;
 };
 
 }  // namespace tenon::top_k

@@ -139,9 +139,9 @@ void keep(const cpu::CandidateGrid& g, const sdk::Part& part) {
 
 }  // namespace
 
-void TopP::record_apply(tenon_candidates& c, tenon_tid params, tenon_tid, sdk::Recorder& r) const {
+void TopP::record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const {
   const tenon_candidates kept = cpu::temp_candidates(c, r);
-  const cpu::CandidateOp op = cpu::filter_op(c, params, kept, r);
+  const cpu::CandidateOp op = cpu::filter_op(c, s.params, kept, r);
   const uint32_t chunks = op.grid.chunks();
   r.emit<keep>({.name = "keep_probable",
                 .operands = op.operands,

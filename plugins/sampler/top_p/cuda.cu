@@ -108,9 +108,9 @@ void keep(const cuda::CandidateGrid& g, const cuda::Launch& l) {
 
 }  // namespace
 
-void TopP::record_apply(tenon_candidates& c, tenon_tid params, tenon_tid, sdk::Recorder& r) const {
+void TopP::record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const {
   const tenon_candidates kept = sdk::cpu::temp_candidates(c, r);
-  const sdk::cpu::CandidateOp op = sdk::cpu::filter_op(c, params, kept, r);
+  const sdk::cpu::CandidateOp op = sdk::cpu::filter_op(c, s.params, kept, r);
   cuda::emit<keep>(r, {.name = "keep_probable", .operands = op.operands, .chunks = {}, .cost = op.cost(60, true)},
                    op.grid);
   c = kept;

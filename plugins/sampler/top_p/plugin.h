@@ -28,7 +28,7 @@ class TopP : public sdk::Sampler<TopP> {
 
   Record encode(const sdk::Params& request) const { return {request.real("p")}; }
   // Form, order and flags stay; SPARSE rows become shorter.
-  void record_apply(tenon_candidates& c, tenon_tid params, tenon_tid state, sdk::Recorder& r) const;
+  void record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const;
 };
 
 }  // namespace tenon::top_p

@@ -13,37 +13,37 @@ namespace cpu = tenon::sdk::cpu;
 namespace {
 
 struct Args {
-  cpu::KvLayout kv;
+  sdk::KvLayout kv;
   int64_t q_row, out_row;  // elements
   uint32_t q_heads, rows, kv_len, window;
   float scale;
 };
-enum { kOut, kQ, kK, kV, kPages, kLive, kPos, kSlot };  // operands
+enum { kOut, kQ, kK, kV, kKScales, kVScales, kPages, kLive, kPos, kSlot };  // operands
 
 void attend_head(const Args& a, const sdk::Part& part, uint32_t row, uint32_t head) {
   const auto slot = static_cast<uint32_t>(part.ptr<const int32_t>(kSlot)[row]);
   const auto last = static_cast<uint32_t>(part.ptr<const int32_t>(kPos)[row]);
   const uint32_t kv_head = head / (a.q_heads / a.kv.heads);
-  const cpu::KvRows keys(a.kv, a.kv.k, part.ptr<void>(kK), part.ptr<int32_t>(kPages), slot, kv_head);
-  const cpu::KvRows values(a.kv, a.kv.v, part.ptr<void>(kV), part.ptr<int32_t>(kPages), slot, kv_head);
+  const cpu::KvCells keys(a.kv, a.kv.k, part.ptr<void>(kK), part.ptr<void>(kKScales), part.ptr<int32_t>(kPages), slot, kv_head);
+  const cpu::KvCells values(a.kv, a.kv.v, part.ptr<void>(kV), part.ptr<void>(kVScales), part.ptr<int32_t>(kPages), slot, kv_head);
   const float* q = part.ptr<const float>(kQ) + row * a.q_row + size_t{head} * a.kv.k.dim;
   float* out = part.ptr<float>(kOut) + row * a.out_row + size_t{head} * a.kv.v.dim;
   auto* line = part.thread_scratch<float>();  // a key, then a value, as floats
 
   // A greater score than any before scales what has been summed up.
-  float most = -std::numeric_limits<float>::infinity(), sum = 0;
+  double most = -std::numeric_limits<double>::infinity(), sum = 0;
   std::fill_n(out, a.kv.v.dim, 0.0F);
   for (uint32_t t = a.window != 0 && last >= a.window ? last + 1 - a.window : 0; t <= last; ++t) {
-    cpu::load_row(a.kv.k.codec, keys.at(t), a.kv.k.dim, line);
-    float score = 0;
-    for (uint32_t d = 0; d < a.kv.k.dim; ++d) score += q[d] * line[d];
+    keys.load(t, line);
+    double score = 0;
+    for (uint32_t d = 0; d < a.kv.k.dim; ++d) score += double{q[d]} * line[d];
     score *= a.scale;
-    const float next = std::max(most, score), shrink = std::exp(most - next), weight = std::exp(score - next);
+    const double next = std::max(most, score), shrink = std::exp(most - next), weight = std::exp(score - next);
     most = next, sum = sum * shrink + weight;
-    cpu::load_row(a.kv.v.codec, values.at(t), a.kv.v.dim, line);
-    for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] = out[d] * shrink + weight * line[d];
+    values.load(t, line);
+    for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] = static_cast<float>(out[d] * shrink + weight * line[d]);
   }
-  for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] /= sum;
+  for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] = static_cast<float>(out[d] / sum);
 }
 
 // A chunk is one head of one row.
@@ -66,20 +66,20 @@ class Plain : public sdk::Attention<Plain> {
 
   Plain(const sdk::Params&, const sdk::Env&) {}
 
-  tenon_claim claim(const tenon_attn& a, const tenon_kv_format& format, const tenon_bounds&) const {
-    if (const char* why = cpu::not_plain(format)) throw sdk::Refused(why);
-    if (a.kv_heads == 0 || a.q_heads % a.kv_heads != 0) throw sdk::Refused("query heads that cannot share KV heads");
-    if (a.q_format != TENON_F32) throw sdk::Refused("queries that are not f32");
-    if (a.mask != TENON_MASK_CAUSAL) throw sdk::Refused("masks other than the causal one");
-    if (a.softcap != 0 || a.has_sink != 0 || a.want_lse != 0) throw sdk::Refused("softcap, sinks or log sums");
+  // Of a chain in a linear cache, cell t holds position t, the step's own rows among them.
+  tenon_claim claim(const tenon_attn& a, const tenon_kv_view& view, const tenon_bounds& b) const {
+    if (const std::string why = sdk::kv_unread(view, sdk::kReadsScales); !why.empty()) throw sdk::Refused(why);
+    if (b.trees != 0) throw sdk::Refused("trees of drafts");
+    sdk::check_heads(a);
+    if (a.softcap != 0) throw sdk::Refused("a softcap");
     return sdk::abi_struct<tenon_claim>();
   }
 
-  tenon_kv_format preferred_format() const { return cpu::plain_kv_format(TENON_F32); }
+  tenon_kv_format preferred_format() const { return sdk::plain_kv_format(TENON_F32); }
 
   void record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
     Args args{};
-    args.kv = cpu::kv_layout(*call.kv);
+    args.kv = sdk::kv_layout(*call.kv);
     args.q_row = r.describe(call.q).stride[0] / 4, args.out_row = r.describe(call.out).stride[0] / 4;
     args.q_heads = a.q_heads, args.rows = r.bounds().rows, args.window = a.window, args.scale = a.scale;
     args.kv_len = static_cast<uint32_t>(std::min<uint64_t>(r.bounds().kv_len, args.kv.capacity()));
@@ -87,6 +87,8 @@ class Plain : public sdk::Attention<Plain> {
                                       {call.q, TENON_READ},
                                       {call.kv->k, TENON_READ},
                                       {call.kv->v, TENON_READ},
+                                      {call.kv->k_scale != 0 ? call.kv->k_scale : call.kv->k, TENON_READ},
+                                      {call.kv->v_scale != 0 ? call.kv->v_scale : call.kv->v, TENON_READ},
                                       {call.kv->pages, TENON_READ},
                                       {r.step(TENON_STEP_LIVE), TENON_READ},
                                       {r.step(TENON_STEP_POS), TENON_READ},

@@ -7,7 +7,7 @@ namespace sdk = tenon::sdk;
 
 namespace {
 
-class Repeat : public sdk::HostDraft<Repeat> {
+class Repeat : public sdk::Draft<Repeat> {
  public:
   static constexpr const char* kName = "repeat";
   static constexpr const char* kDoc = "The last token, again and again";

@@ -16,34 +16,34 @@ namespace cpu = tenon::sdk::cpu;
 
 namespace {
 
-constexpr tenon_kv_format kFormats[] = {cpu::plain_kv_format(TENON_F32), cpu::plain_kv_format(TENON_F16),
-                                        cpu::plain_kv_format(TENON_BF16)};
+constexpr tenon_kv_format kFormats[] = {sdk::kv_format(TENON_F32), sdk::kv_format(TENON_F16),
+                                        sdk::kv_format(TENON_BF16)};
 const tenon_kv_format& format_of(uint32_t codec) {
   return *std::find_if(std::begin(kFormats), std::end(kFormats),
                        [&](const tenon_kv_format& f) { return f.k.codec == codec; });
 }
 
 struct AppendArgs {
-  cpu::KvLayout kv;
+  sdk::KvLayout kv;
   int64_t k_row, v_row;  // bytes
   uint32_t rows, capacity;
 };
-enum { kRowK, kRowV, kKeys, kValues, kPages, kLive, kPos, kSlot };  // operands
+enum { kRowK, kRowV, kKeys, kValues, kPages, kLive, kPlace, kSlot };  // operands
 
 // A chunk is a row.
 void append(const AppendArgs& a, const sdk::Part& part) {
   const uint32_t end = std::min({part.end(), *part.ptr<const uint32_t>(kLive), a.rows});
   for (uint32_t row = part.begin(); row < end; ++row) {
     const int32_t slot = part.ptr<const int32_t>(kSlot)[row];
-    const auto token = static_cast<uint32_t>(part.ptr<const int32_t>(kPos)[row]);
+    const auto cell = static_cast<uint32_t>(part.ptr<const int32_t>(kPlace)[row]);
     if (slot < 0) continue;
-    if (token >= a.capacity) throw sdk::Failed("position " + std::to_string(token) + " is beyond the capacity");
-    const auto store = [&](const cpu::KvPlane& plane, int from, int64_t from_row, int to) {
+    if (cell >= a.capacity) throw sdk::Failed("cell " + std::to_string(cell) + " is beyond the capacity");
+    const auto store = [&](const sdk::KvPlane& plane, int from, int64_t from_row, int to) {
       const auto* x = reinterpret_cast<const float*>(part.ptr<std::byte>(static_cast<size_t>(from)) + row * from_row);
       for (uint32_t h = 0; h < a.kv.heads; ++h) {
-        const cpu::KvRows rows(a.kv, plane, part.ptr<void>(static_cast<size_t>(to)), part.ptr<int32_t>(kPages),
-                               static_cast<uint32_t>(slot), h);
-        cpu::store_row(plane.codec, x + size_t{h} * plane.dim, plane.dim, rows.at(token));
+        const cpu::KvCells cells(a.kv, plane, part.ptr<void>(static_cast<size_t>(to)), nullptr, part.ptr<int32_t>(kPages),
+                                 static_cast<uint32_t>(slot), h);
+        cells.store(x + size_t{h} * plane.dim, cell);
       }
     };
     store(a.kv.k, kRowK, a.k_row, kKeys);
@@ -52,7 +52,7 @@ void append(const AppendArgs& a, const sdk::Part& part) {
 }
 
 struct CopyArgs {
-  cpu::KvLayout from, to;
+  sdk::KvLayout from, to;
   uint32_t tokens;  // that the copy has room for
 };
 enum { kFromK, kFromV, kToK, kToV, kTable, kLiveSeqs, kSeqSlot, kSeqRow, kKvLen };  // operands
@@ -67,16 +67,16 @@ void copy(const CopyArgs& a, const sdk::Part& part) {
     const int32_t length = part.ptr<const int32_t>(kKvLen)[slot] + seq_row[s + 1] - seq_row[s];
     const uint32_t tokens = std::min(static_cast<uint32_t>(length), a.tokens);
     for (const bool v : {false, true}) {
-      const cpu::KvPlane &from = v ? a.from.v : a.from.k, &to = v ? a.to.v : a.to.k;
+      const sdk::KvPlane &from = v ? a.from.v : a.from.k, &to = v ? a.to.v : a.to.k;
       for (uint32_t h = 0; h < a.from.heads; ++h) {
         const auto* table = part.ptr<int32_t>(kTable);
         const auto sequence = static_cast<uint32_t>(slot);
-        const cpu::KvRows source(a.from, from, part.ptr<void>(v ? kFromV : kFromK), table, sequence, h);
-        const cpu::KvRows target(a.to, to, part.ptr<void>(v ? kToV : kToK), table, sequence, h);
+        const cpu::KvCells source(a.from, from, part.ptr<void>(v ? kFromV : kFromK), nullptr, table, sequence, h);
+        const cpu::KvCells target(a.to, to, part.ptr<void>(v ? kToV : kToK), nullptr, table, sequence, h);
         auto* line = part.thread_scratch<float>();
         for (uint32_t t = 0; t < tokens; ++t) {
-          cpu::load_row(from.codec, source.at(t), from.dim, line);
-          cpu::store_row(to.codec, line, to.dim, target.at(t));
+          source.load(t, line);
+          target.store(line, t);
         }
       }
     }
@@ -95,11 +95,11 @@ class Plain : public sdk::KvCache<Plain> {
                           : params.text("format") == "fp16" ? TENON_F16
                                                             : TENON_BF16)) {}
 
-  const tenon_kv_format& format() const { return format_; }
-
-  tenon_claim claim(const tenon_kv_geometry& g, const tenon_bounds&) const {
+  // Survivors of a tree of drafts would have to be moved together: record_commit of kv_cache.static does it.
+  tenon_kv_view claim(const tenon_kv_geometry& g, const tenon_bounds& b) const {
     if (g.heads == 0 || g.k_dim == 0 || g.v_dim == 0) throw sdk::Refused("a layer without heads or dimensions");
-    return sdk::abi_struct<tenon_claim>();
+    if (b.trees != 0) throw sdk::Refused("trees of drafts");
+    return prototype(format_, g.heads, g.k_dim, g.v_dim, b.kv_len);
   }
 
   // Checked against overflow: the geometry comes from a model's file.
@@ -133,12 +133,12 @@ class Plain : public sdk::KvCache<Plain> {
     const tenon_tensor k = plane_tensor(layer, false, format_, capacity_),
                        v = plane_tensor(layer, true, format_, capacity_);
     return view_of(format_, k, v, r.slice(store[0], k, plane(layer, false).offset),
-                   r.slice(store[0], v, plane(layer, true).offset), store[1]);
+                   r.slice(store[0], v, plane(layer, true).offset), store[1], r.step(TENON_STEP_PLACE));
   }
 
   void record_append(uint32_t layer, const tenon_tid* store, tenon_tid k, tenon_tid v, sdk::Recorder& r) const {
     const tenon_kv_view to = view(layer, store, r);
-    const AppendArgs args{cpu::kv_layout(to), r.describe(k).stride[0], r.describe(v).stride[0], r.bounds().rows,
+    const AppendArgs args{sdk::kv_layout(to), r.describe(k).stride[0], r.describe(v).stride[0], r.bounds().rows,
                           capacity_};
     const tenon_operand operands[] = {{k, TENON_READ},
                                       {v, TENON_READ},
@@ -146,7 +146,7 @@ class Plain : public sdk::KvCache<Plain> {
                                       {to.v, TENON_WRITE_NEW},
                                       {to.pages, TENON_READ},
                                       {r.step(TENON_STEP_LIVE), TENON_READ},
-                                      {r.step(TENON_STEP_POS), TENON_READ},
+                                      {to.place, TENON_READ},
                                       {r.step(TENON_STEP_SLOT), TENON_READ}};
     tenon_cost cost{};
     cost.read[1] = static_cast<double>(to.heads) * (to.k_dim + to.v_dim) * sizeof(float);
@@ -156,13 +156,14 @@ class Plain : public sdk::KvCache<Plain> {
 
   tenon_kv_view record_dequant(uint32_t layer, const tenon_tid* store, const tenon_kv_format& want,
                                sdk::Recorder& r) const {
-    if (const char* why = cpu::not_plain(want)) throw sdk::Refused(why);
-    if (want.k.codec != want.v.codec) throw sdk::Refused("a copy has one codec for keys and values");
+    if (want.k.codec != want.v.codec || want.k.scale != 0 || want.rotated == 0 || want.k.codec == TENON_I8) {
+      throw sdk::Refused("a copy has one plain codec for keys and values");
+    }
     const tenon_kv_view from = view(layer, store, r);
     const uint32_t tokens = std::min(capacity_, r.bounds().kv_len);
     const tenon_tensor k = plane_tensor(layer, false, want, tokens), v = plane_tensor(layer, true, want, tokens);
-    const tenon_kv_view to = view_of(format_of(want.k.codec), k, v, r.temp(k), r.temp(v), store[1]);
-    const CopyArgs args{cpu::kv_layout(from), cpu::kv_layout(to), tokens};
+    const tenon_kv_view to = view_of(format_of(want.k.codec), k, v, r.temp(k), r.temp(v), store[1], from.place);
+    const CopyArgs args{sdk::kv_layout(from), sdk::kv_layout(to), tokens};
     const tenon_operand operands[] = {{from.k, TENON_READ},
                                       {from.v, TENON_READ},
                                       {to.k, TENON_WRITE},
@@ -264,14 +265,18 @@ class Plain : public sdk::KvCache<Plain> {
     const Plane& p = plane(layer, values);
     return sdk::tensor(format.k.codec, {slots_, tokens, p.heads, p.dim});
   }
-  static tenon_kv_view view_of(const tenon_kv_format& format, const tenon_tensor& k, const tenon_tensor& v,
-                               tenon_tid k_id, tenon_tid v_id, tenon_tid pages) {
+  static tenon_kv_view prototype(const tenon_kv_format& format, uint32_t heads, uint32_t k_dim, uint32_t v_dim,
+                                 uint32_t cells) {
     auto view = sdk::abi_struct<tenon_kv_view>();
-    view.format = &format, view.k = k_id, view.v = v_id, view.pages = pages;
-    view.heads = static_cast<uint32_t>(k.dim[2]), view.k_dim = static_cast<uint32_t>(k.dim[3]);
-    view.v_dim = static_cast<uint32_t>(v.dim[3]);
-    view.page_tokens = std::bit_ceil(static_cast<uint32_t>(k.dim[1])), view.columns = 1;
-    view.pos_rule = TENON_POS_LINEAR, view.sink_page = TENON_NO_PAGE, view.group = 1;
+    view.format = &format, view.heads = heads, view.k_dim = k_dim, view.v_dim = v_dim;
+    view.page_cells = std::bit_ceil(cells), view.columns = 1, view.pos_rule = TENON_POS_LINEAR, view.group = 1;
+    return view;
+  }
+  static tenon_kv_view view_of(const tenon_kv_format& format, const tenon_tensor& k, const tenon_tensor& v,
+                               tenon_tid k_id, tenon_tid v_id, tenon_tid pages, tenon_tid place) {
+    tenon_kv_view view = prototype(format, static_cast<uint32_t>(k.dim[2]), static_cast<uint32_t>(k.dim[3]),
+                                   static_cast<uint32_t>(v.dim[3]), static_cast<uint32_t>(k.dim[1]));
+    view.k = k_id, view.v = v_id, view.pages = pages, view.place = place;
     std::copy_n(k.stride, 3, view.k_stride), std::copy_n(v.stride, 3, view.v_stride);
     return view;
   }

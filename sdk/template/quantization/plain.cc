@@ -80,7 +80,7 @@ class Plain : public sdk::Quantization<Plain> {
 
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void*) const {
     cpu::each_loaded_row(site, src, store, [&](uint8_t* to, const uint8_t* from) {
-      cpu::unpack_row(src.format, from, site.k, reinterpret_cast<float*>(to));
+      tenon::sdk::unpack_row(src.format, from, site.k, reinterpret_cast<float*>(to));
     });
   }
 

@@ -37,9 +37,9 @@ class Ban : public sdk::Sampler<Ban> {
 
   Record encode(const sdk::Params& request) const { return {static_cast<int32_t>(request.integer("token"))}; }
 
-  void record_apply(tenon_candidates& c, tenon_tid params, tenon_tid /*state*/, sdk::Recorder& r) const {
+  void record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const {
     const tenon_candidates kept = cpu::temp_candidates(c, r);
-    const cpu::CandidateOp op = cpu::filter_op(c, params, kept, r);
+    const cpu::CandidateOp op = cpu::filter_op(c, s.params, kept, r);
     r.emit<drop>({.name = "drop", .operands = op.operands, .chunks = {op.grid.chunks()}, .cost = op.cost(1, true)},
                  op.grid);
     c = kept;

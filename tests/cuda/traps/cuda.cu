@@ -26,8 +26,8 @@ class Traps : public sdk::Sampler<Traps> {
   Traps(const sdk::Params&, const sdk::Env&) {}
 
   Record encode(const sdk::Params&) const { return {}; }
-  void record_select(const tenon_candidates& c, tenon_tid, tenon_tid next, sdk::Recorder& r) const {
-    const sdk::cpu::CandidateOp op(c, r, {{next, TENON_WRITE}});
+  void record_select(const tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const {
+    const sdk::cpu::CandidateOp op(c, r, {{s.next, TENON_WRITE}});
     cuda::emit<choose>(r, {.name = "trap", .operands = op.operands, .chunks = {}, .cost = op.cost(1, false)}, op.grid);
   }
 };

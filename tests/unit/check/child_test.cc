@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
+#include <thread>
 
 #include "tenon/core/error.h"
 #include "tenon/core/plugin_check.h"
@@ -56,6 +58,46 @@ TEST(Child, IsStoppedWhenItsTimeIsUp) {
       50ms);
   EXPECT_EQ(outcome.end, End::kTimedOut);
   EXPECT_EQ(outcome.text, "gave no answer within 0.05 s");
+}
+
+// A process that the child has started, which holds the pipe and would go on for ever.
+pid_t lingering() {
+  const pid_t child = fork();
+  while (child == 0) pause();
+  return child;
+}
+// A dead one may stay listed until somebody asks after it.
+bool is_gone(pid_t process) {
+  for (int i = 0; i < 100; ++i) {
+    std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
+    std::string number, name, state;
+    if (!(stat >> number >> name >> state) || state == "Z") return true;
+    std::this_thread::sleep_for(20ms);
+  }
+  return false;
+}
+
+TEST(Child, WhatItHasStartedEndsWithIt) {
+  const ChildOutcome outcome = outcome_of([] { return std::to_string(lingering()); });
+  EXPECT_EQ(outcome.end, End::kReturned);
+  EXPECT_TRUE(is_gone(std::stoi(outcome.text)));
+}
+
+TEST(Child, WhatItHasStartedEndsWhenTheTimeIsUp) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const ChildOutcome outcome = run_in_child(
+      [&]() -> std::string {
+        const pid_t process = lingering();
+        if (write(ends[1], &process, sizeof(process)) != sizeof(process)) return "cannot write";
+        while (true) pause();
+      },
+      500ms);
+  EXPECT_EQ(outcome.end, End::kTimedOut) << outcome.text;
+  pid_t process = 0;
+  ASSERT_EQ(read(ends[0], &process, sizeof(process)), static_cast<ssize_t>(sizeof(process)));
+  EXPECT_TRUE(is_gone(process));
+  close(ends[0]), close(ends[1]);
 }
 
 }  // namespace

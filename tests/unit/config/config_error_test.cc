@@ -54,7 +54,7 @@ TEST(ConfigErrors, AComponentForTheCpuOnlyIsRefusedOnCuda) {
     registry.add_builtin({kind, name, device, "", nullptr, nullptr, nullptr});
   };
   add("device", "cuda", "cuda");
-  add("scheduler", "single", "");
+  add("scheduler", "single", "host");
   std::string file = "[device]\nuse = \"cuda\"\n[scheduler]\nuse = \"single\"\n";
   for (const char* kind : {"attention", "draft", "kv_cache", "quantization"}) {
     add(kind, "plain", "cpu");

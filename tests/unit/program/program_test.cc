@@ -16,7 +16,7 @@ void nothing(const NoArgs&, const sdk::Part&) {}
 
 tenon_bounds bounds() {
   auto b = sdk::abi_struct<tenon_bounds>();
-  b.rows = 4, b.seqs = 1, b.rows_per_seq = 4, b.out_rows = 1, b.kv_len = 16, b.slots = 1, b.world = 1;
+  b.rows = 4, b.seqs = 1, b.rows_per_seq = 4, b.out_rows = 1, b.kv_len = 16, b.slots = 1;
   return b;
 }
 
@@ -101,6 +101,81 @@ TEST_F(ProgramTest, StableIsWhatNoEarlierOpWrote) {
   EXPECT_EQ(program->ops()[2].stable & 15u, 1u | 4u);
 }
 
+constexpr uint32_t kSmall = TENON_BLOCKS_SMALL, kLarge = TENON_BLOCKS_LARGE, kEither = kSmall | kLarge;
+
+// The ops of a model as a GPU gets them, and the class of blocks that each is to have.
+struct QueueOp {
+  const char* name;
+  uint32_t classes, expected;  // TENON_BLOCKS_*
+  uint32_t flags = 0;
+};
+class BlockClasses : public ProgramTest {
+ protected:
+  std::unique_ptr<Program> record(const std::vector<QueueOp>& ops) {
+    const tenon_tid x = temp(64);
+    const tenon_operand operand{x, TENON_READ | TENON_WRITE};
+    const tenon_recorder* rec = recording_->recorder();
+    for (const QueueOp& o : ops) {
+      auto op = sdk::abi_struct<tenon_op>();
+      op.name = o.name, op.operand = &operand, op.n_operands = 1, op.blocks = o.classes, op.flags = o.flags;
+      op.launch = [](void*, const void*, const tenon_launch*, tenon_reason*) -> tenon_status { return TENON_OK; };
+      EXPECT_EQ(rec->emit(rec->ctx, &op), TENON_OK) << o.name;
+    }
+    auto program = recording_->finish({});
+    program->link(storages_, {}, nullptr, true);
+    for (size_t i = 0; i < ops.size(); ++i) {
+      EXPECT_EQ(program->launch(i).blocks, ops[i].expected) << "op " << i << ", " << ops[i].name;
+    }
+    return program;
+  }
+  static bool overlaps(const Program& program, size_t op) {
+    return (program.launch(op).flags & TENON_LAUNCH_OVERLAP) != 0;
+  }
+};
+
+TEST_F(BlockClasses, AlternateInEveryLayerOfADecodingStep) {
+  std::vector<QueueOp> ops = {{"rows", 0, kSmall}};
+  for (int layer = 0; layer < 3; ++layer) {
+    ops.insert(ops.end(), {{"qkv", kEither, kSmall},
+                           {"attention", 0, kSmall},
+                           {"o", kEither, kLarge},
+                           {"gate_up", kEither, kSmall},
+                           {"down", kEither, kLarge}});
+  }
+  ops.insert(ops.end(), {{"gather", 0, kSmall}, {"head", kEither, kLarge}, {"top_k", 0, kSmall}});
+  const auto program = record(ops);
+  for (size_t i = 1; i < ops.size(); ++i) EXPECT_TRUE(overlaps(*program, i)) << ops[i].name;
+}
+
+TEST_F(BlockClasses, AProductOfPreparedRowsIsLargeEverywhere) {
+  std::vector<QueueOp> ops;
+  for (int layer = 0; layer < 2; ++layer) {
+    for (const char* product : {"qkv", "o", "gate_up", "down"}) {
+      ops.push_back({"prepare", kSmall, kSmall});
+      ops.push_back({product, kLarge, kLarge});
+    }
+  }
+  record(ops);
+}
+
+TEST_F(BlockClasses, AnOpThatMustBeLargeMakesTheOneBeforeItSmall) {
+  const auto program = record({{"first", kEither, kSmall},
+                               {"second", kEither, kSmall},
+                               {"long row", kLarge, kLarge},
+                               {"third", kEither, kSmall}});
+  for (size_t i = 1; i < 4; ++i) EXPECT_TRUE(overlaps(*program, i)) << i;
+}
+
+TEST_F(BlockClasses, TwoThatMustBeLargeDoNotOverlap) {
+  const auto program = record({{"first", kLarge, kLarge},
+                               {"second", kLarge, kLarge},
+                               {"library", 0, kSmall, TENON_OP_FOREIGN},
+                               {"third", kEither, kLarge}});
+  EXPECT_FALSE(overlaps(*program, 1));
+  EXPECT_FALSE(overlaps(*program, 2));
+  EXPECT_TRUE(overlaps(*program, 3));
+}
+
 TEST_F(ProgramTest, ASliceSharesItsParent) {
   const tenon_tid parent = temp(64);
   const tenon_tid part = recording_->slice(parent, sdk::tensor(TENON_F32, {16}), 32);
@@ -117,7 +192,23 @@ TEST_F(ProgramTest, MalformedRecordingsAreErrorsThatNameTheirPlace) {
     recording_->finish({});
     FAIL() << "finished";
   } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kInternal);
+    EXPECT_EQ(e.code(), ErrorCode::kPlugin);
+  }
+}
+
+TEST_F(ProgramTest, WhatIsKeptIsSizedByTheLargestBounds) {
+  tenon_bounds largest = bounds();
+  largest.slots = 5;
+  for (const uint32_t slots : {1U, 3U}) {
+    tenon_bounds own = bounds();
+    own.slots = slots;
+    ProgramRecording recording(own, storages_, state_, &largest);
+    recording.scope("sampler", "sampler.test", -1);
+    sdk::Recorder rec(recording.recorder());
+    EXPECT_EQ(rec.bounds().slots, slots);
+    const tenon_tid id = rec.keep(sdk::tensor(TENON_U8, {rec.largest().slots, 8}), "by slot");
+    EXPECT_EQ(recording.view(id).dim[0], 5);
+    EXPECT_EQ(recording.error(), "");
   }
 }
 

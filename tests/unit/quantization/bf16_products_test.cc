@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernel_tables.h"
-#include "tenon/sdk/cpu/convert.h"
+#include "tenon/sdk/convert.h"
 
 namespace tenon::test {
 namespace {
@@ -28,18 +28,18 @@ TEST_P(Bf16Products, EqualProductsOfTheRoundedRows) {
   std::vector<uint16_t> rounded(size_t{kRows} * x_stride);
   const auto row_of_x = [&](uint32_t r) { return &rounded[size_t{r} * x_stride]; };
   for (uint32_t r = 0; r < kRows; ++r) {
-    gguf::kAvx512Bf16.convert(&x[size_t{r} * k], k, row_of_x(r));
-    for (uint32_t i = 0; i < k; ++i) ASSERT_EQ(row_of_x(r)[i], sdk::cpu::float_to_bf16(x[size_t{r} * k + i]));
+    gguf::avx512_bf16::kBf16.convert(&x[size_t{r} * k], k, row_of_x(r));
+    for (uint32_t i = 0; i < k; ++i) ASSERT_EQ(row_of_x(r)[i], sdk::float_to_bf16(x[size_t{r} * k + i]));
   }
-  const auto product = gguf::kAvx512Bf16.product;
+  const auto product = gguf::avx512_bf16::kBf16.product;
   std::vector<float> y(kRows * kStride, NAN), w(k);
   product({weights.data(), size_t{2} * k, kColumns, kRows, k, rounded.data(), x_stride, y.data(), kStride});
   for (uint32_t r = 0; r < kRows; ++r) {
     for (uint32_t c = 0; c < kColumns; ++c) {
-      sdk::cpu::unpack_row(TENON_BF16, &weights[size_t{2} * c * k], k, w.data());
+      sdk::unpack_row(TENON_BF16, &weights[size_t{2} * c * k], k, w.data());
       double sum = 0, size = 0;
       for (uint32_t i = 0; i < k; ++i) {
-        const double p = double{w[i]} * double{sdk::cpu::bf16_to_float(row_of_x(r)[i])};
+        const double p = double{w[i]} * double{sdk::bf16_to_float(row_of_x(r)[i])};
         sum += p, size += std::abs(p);
       }
       ASSERT_NEAR(double{y[r * kStride + c]}, sum, 4e-6 * size) << "row " << r << " column " << c;

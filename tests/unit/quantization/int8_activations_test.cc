@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "kernel_tables.h"
+#include "packings.h"
 #include "tenon/sdk/cpu/activation.h"
-#include "tenon/sdk/cpu/packed_rows.h"
 
 namespace tenon::test {
 namespace {
@@ -31,7 +31,7 @@ struct Rows {
   std::vector<int32_t> negative32, negative16;
 };
 Rows quantized(const std::vector<float>& x) {
-  return {gguf::kScalarKernels.ops, x, static_cast<uint32_t>(x.size())};
+  return {gguf::scalar::kKernels.ops, x, static_cast<uint32_t>(x.size())};
 }
 
 TEST(Int8Rows, AreOffByHalfAStep) {
@@ -80,7 +80,7 @@ TEST(RowOps, SameBitsOnEveryInstructionSet) {
   for (float& v : weight) v = normal(random);
   std::fill(x.begin() + 64, x.begin() + 96, 0.0F);
   x[1] = 1e-42F, x[40] = 3e38F, x[100] = NAN, x[140] = -INFINITY;
-  const RowOps& scalar = gguf::kScalarKernels.ops;
+  const RowOps& scalar = gguf::scalar::kKernels.ops;
   const Rows want(scalar, x, kWidth);
   for (const uint32_t n : {1u, 7u, 8u, 33u, 99u, kWidth}) {
     for (const auto& [name, table] : gguf_tables()) {
@@ -107,10 +107,10 @@ TEST(RowOps, SameBitsOnEveryInstructionSet) {
 }
 
 std::vector<std::pair<std::string, const PackedTable*>> packed_tables() {
-  std::vector<std::pair<std::string, const PackedTable*>> all{{"scalar", &gguf::kScalarPacked}};
-  if ((machine_isa() & TENON_ISA_AVX2) != 0) all.emplace_back("avx2", &gguf::kAvx2Packed);
-  if ((machine_isa() & TENON_ISA_AVX_VNNI) != 0) all.emplace_back("avxvnni", &gguf::kAvxVnniPacked);
-  if ((machine_isa() & TENON_ISA_AVX512_VNNI) != 0) all.emplace_back("avx512vnni", &gguf::kAvx512VnniPacked);
+  std::vector<std::pair<std::string, const PackedTable*>> all{{"scalar", &gguf::scalar::kPacked}};
+  if ((machine_isa() & TENON_ISA_AVX2) != 0) all.emplace_back("avx2", &gguf::avx2::kPacked);
+  if ((machine_isa() & TENON_ISA_AVX_VNNI) != 0) all.emplace_back("avxvnni", &gguf::avx_vnni::kPacked);
+  if ((machine_isa() & TENON_ISA_AVX512_VNNI) != 0) all.emplace_back("avx512vnni", &gguf::avx512_vnni::kPacked);
   return all;
 }
 
@@ -120,13 +120,13 @@ class PackedProducts : public testing::TestWithParam<std::tuple<tenon_format, fl
 TEST_P(PackedProducts, EqualProductsOfTheRoundedRows) {
   const auto [format, size_of_weights] = GetParam();
   constexpr uint32_t kRows = 15, kColumns = 41, kWidth = 768, kStride = 48;
-  const Packing& packing = *sdk::cpu::packing_of(format);
+  const Packing& packing = *gguf::packing_of(format);
   std::mt19937 random(2);
   std::normal_distribution<float> normal;
   std::vector<float> x(kRows * kWidth);
   for (float& v : x) v = normal(random);
   std::fill(x.begin(), x.begin() + 64, 127.0F);  // the largest sums
-  const Rows rows(gguf::kScalarKernels.ops, x, kWidth);
+  const Rows rows(gguf::scalar::kKernels.ops, x, kWidth);
   std::vector<uint8_t> weights = random_rows(format, kColumns, kWidth, size_of_weights, random);
   const size_t row_bytes = weights.size() / kColumns, header = format == TENON_Q4_K ? 16 : format == TENON_Q4_1 ? 4 : 2;
   if (format == TENON_Q6_K) {
@@ -135,7 +135,8 @@ TEST_P(PackedProducts, EqualProductsOfTheRoundedRows) {
     std::fill_n(weights.begin() + static_cast<std::ptrdiff_t>(header), 16, uint8_t{0x80});
   }
   std::vector<uint8_t> store(packing.bytes_of_row(kWidth) * kStride);
-  for (uint32_t c = 0; c < kColumns; ++c) sdk::cpu::pack_row(packing, &weights[c * row_bytes], kWidth, c, store.data());
+  for (uint32_t c = 0; c < kColumns; ++c)
+    sdk::cpu::pack_row(packing, &weights[c * row_bytes], row_bytes, kWidth, c, store.data());
   std::vector<float> first;
   for (const auto& [name, table] : packed_tables()) {
     SCOPED_TRACE(name);
@@ -145,7 +146,7 @@ TEST_P(PackedProducts, EqualProductsOfTheRoundedRows) {
     product({store.data(), group_bytes, kColumns, kRows, rows.from(0), y.data(), kStride});
     for (uint32_t r = 0; r < kRows; ++r) {
       for (uint32_t c = 0; c < kColumns; ++c) {
-        sdk::cpu::unpack_row(format, &weights[c * row_bytes], kWidth, w.data());
+        sdk::unpack_row(format, &weights[c * row_bytes], kWidth, w.data());
         double sum = 0, size = 0;
         for (uint32_t i = 0; i < kWidth; ++i) {
           const size_t at = r * kWidth + i;

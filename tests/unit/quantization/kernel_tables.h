@@ -16,9 +16,9 @@ struct NamedTable {
   const sdk::cpu::KernelTable* kernels;
 };
 inline std::vector<NamedTable> gguf_tables() {
-  std::vector<NamedTable> all{{"scalar", &gguf::kScalarKernels}};
-  if ((machine_isa() & TENON_ISA_AVX2) != 0) all.push_back({"avx2", &gguf::kAvx2Kernels});
-  if ((machine_isa() & TENON_ISA_AVX512) != 0) all.push_back({"avx512", &gguf::kAvx512Kernels});
+  std::vector<NamedTable> all{{"scalar", &gguf::scalar::kKernels}};
+  if ((machine_isa() & TENON_ISA_AVX2) != 0) all.push_back({"avx2", &gguf::avx2::kKernels});
+  if ((machine_isa() & TENON_ISA_AVX512) != 0) all.push_back({"avx512", &gguf::avx512::kKernels});
   return all;
 }
 

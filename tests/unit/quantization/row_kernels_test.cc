@@ -53,7 +53,7 @@ double worst_error(const Problem& p, tenon_format format, const std::vector<floa
   double worst = 0;
   std::vector<float> w(p.k);
   for (uint32_t c = 0; c < p.columns; ++c) {
-    sdk::cpu::unpack_row(format, &p.weights[c * p.row_bytes], p.k, w.data());
+    sdk::unpack_row(format, &p.weights[c * p.row_bytes], p.k, w.data());
     for (uint32_t r = 0; r < p.rows; ++r) {
       double sum = 0, magnitude = 0;
       for (uint32_t i = 0; i < p.k; ++i) {
@@ -80,7 +80,8 @@ TEST_P(RowKernels, SameBitsFromEveryTableAloneAndTogether) {
   for (const uint32_t k : widths()) {
     for (const uint32_t columns : {1u, 2u, 5u, 9u, 17u}) {
       const Problem p = make_problem(GetParam(), 13, columns, k, 0.1F, k * 31 + columns);
-      const std::vector<float> reference = one_by_one(gguf::kScalarKernels, *gguf::kScalarKernels.find(GetParam()), p);
+      const std::vector<float> reference =
+          one_by_one(gguf::scalar::kKernels, *gguf::scalar::kKernels.find(GetParam()), p);
       EXPECT_LT(worst_error(p, GetParam(), reference), 4e-7) << "k " << k;
       for (const NamedTable& table : gguf_tables()) {
         SCOPED_TRACE(table.name + " k " + std::to_string(k) + " columns " + std::to_string(columns));
@@ -113,7 +114,7 @@ TEST_P(RowKernels, ExtremeScalesStayExact) {
     const Problem p = make_problem(GetParam(), 3, 6, widths().back(), scale, 5);
     for (const NamedTable& table : gguf_tables()) {
       const std::vector<float> y = one_by_one(*table.kernels, *table.kernels->find(GetParam()), p);
-      EXPECT_EQ(y, one_by_one(gguf::kScalarKernels, *gguf::kScalarKernels.find(GetParam()), p)) << table.name;
+      EXPECT_EQ(y, one_by_one(gguf::scalar::kKernels, *gguf::scalar::kKernels.find(GetParam()), p)) << table.name;
       EXPECT_LT(worst_error(p, GetParam(), y), 4e-7) << table.name << " scale " << scale;
     }
   }
@@ -132,7 +133,7 @@ TEST(RowKernels, EveryHalfUnpacksAsTheReference) {
     std::vector<float> got(all.size());
     table.kernels->find(TENON_F16)->unpack(reinterpret_cast<const uint8_t*>(all.data()),
                                            static_cast<uint32_t>(all.size()), got.data());
-    for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(got[i], sdk::cpu::half_to_float(all[i])) << table.name;
+    for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(got[i], sdk::half_to_float(all[i])) << table.name;
   }
 }
 

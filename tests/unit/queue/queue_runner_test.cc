@@ -80,7 +80,7 @@ class QueueRunnerTest : public testing::Test {
  protected:
   QueueRunnerTest() : device_(make_device()) {
     auto bounds = sdk::abi_struct<tenon_bounds>();
-    bounds.rows = bounds.seqs = bounds.rows_per_seq = bounds.out_rows = bounds.slots = bounds.world = 1;
+    bounds.rows = bounds.seqs = bounds.rows_per_seq = bounds.out_rows = bounds.slots = 1;
     bounds.kv_len = 16;
     ProgramRecording recording(bounds, storages_, {});
     record(recording, 1, "layers.0.attention.qkv", "quantization.mine", "product");

@@ -10,7 +10,6 @@
 
 #include "scratch.h"
 #include "tenon/core/error.h"
-#include "tenon/sdk/layout.h"
 
 namespace tenon {
 namespace {
@@ -55,9 +54,7 @@ TEST(ElfNote, ReadsAPlugin) {
   EXPECT_STREQ(note->device, "cpu");
   EXPECT_STREQ(note->targets, "x86-64");
   EXPECT_EQ(note->abi_major, TENON_ABI_MAJOR);
-  char layout[24] = "";
-  sdk::detail::write_hex(sdk::layout::of("sampler"), layout);
-  EXPECT_STREQ(note->layout_hash, layout);
+  EXPECT_STREQ(note->layout_hash, TENON_LAYOUT_SAMPLER);
 }
 
 TEST(ElfNote, ReadsALibraryWhoseSectionsAreStripped) {
@@ -97,6 +94,21 @@ TEST(ElfNote, TellsADamagedNote) {
   bytes = good();
   at<tenon_note_section>(bytes, place).note.kind[2] = '\n';
   EXPECT_EQ(read(bytes), "error: has a plugin note whose kind is no proper text");
+}
+
+TEST(ElfNote, ANameMayCarryItsVendors) {
+  const size_t place = place_of_note(good());
+  const auto named = [&](const char* name) {
+    Bytes bytes = good();
+    auto& text = at<tenon_note_section>(bytes, place).note.name;
+    std::memset(text, 0, sizeof(text));
+    std::memcpy(text, name, std::strlen(name));
+    return read(bytes);
+  };
+  EXPECT_EQ(named("acme.good_1"), "sampler/acme.good_1");
+  for (const char* wrong : {".good", "acme.", "acme..good", "Acme.good", "acme/good"}) {
+    EXPECT_EQ(named(wrong), "error: has a plugin note whose name is no proper text") << wrong;
+  }
 }
 
 TEST(ElfNote, AbsurdTablesAreRefusedBeforeTheyAreAllocated) {

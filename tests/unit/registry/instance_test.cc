@@ -59,7 +59,6 @@ TEST_F(InstanceTest, ANewerTableIsCutAndAnOlderOneWidened) {
   EXPECT_NE(create("newer_minor").table<tenon_sampler>().encode, nullptr);
   const Instance older = create("older_minor");
   EXPECT_NE(older.table<tenon_sampler>().record_select, nullptr);
-  EXPECT_EQ(older.table<tenon_sampler>().record_verify, nullptr);
   EXPECT_EQ(older.table<tenon_sampler>().record_accept, nullptr);
 }
 
@@ -79,15 +78,16 @@ TEST_F(InstanceTest, ASamplerThatThrowsEverywhereAnswersWithReasons) {
   const ParamValues values(*i.component().schema);
   const auto bounds = sdk::abi_struct<tenon_bounds>();
   auto recorder = sdk::abi_struct<tenon_recorder>();
-  recorder.bounds = &bounds;
+  recorder.bounds = recorder.largest = &bounds;
+  const auto sampling = sdk::abi_struct<tenon_sampling>();
   auto candidates = sdk::abi_struct<tenon_candidates>();
   int64_t record = 0;
   EXPECT_EQ(t.state_bytes(i.self(), 10), 0u);
   EXPECT_EQ(t.encode(i.self(), values.abi(), &record, &why_), TENON_ERROR);
   EXPECT_STREQ(text_, "encode threw");
-  EXPECT_EQ(t.record_select(i.self(), &candidates, 1, 2, nullptr, &recorder, &why_), TENON_NO_SPACE);
+  EXPECT_EQ(t.record_select(i.self(), &sampling, &candidates, &recorder, &why_), TENON_NO_SPACE);
   EXPECT_STREQ(text_, "record_select threw");
-  EXPECT_EQ(t.record_accept(i.self(), 1, &recorder, &why_), TENON_ERROR);
+  EXPECT_EQ(t.record_accept(i.self(), &sampling, &candidates, &recorder, &why_), TENON_ERROR);
   EXPECT_STREQ(text_, "an exception that is no std::exception");
 }
 
@@ -96,20 +96,18 @@ TEST_F(InstanceTest, AnAttentionThatThrowsEverywhereAnswersWithReasons) {
   const auto& t = i.table<tenon_attention>();
   const auto layer = sdk::abi_struct<tenon_attn>();
   const auto call = sdk::abi_struct<tenon_attn_call>();
-  const auto view = sdk::abi_struct<tenon_kv_view>();
   auto format = sdk::abi_struct<tenon_kv_format>();
+  auto view = sdk::abi_struct<tenon_kv_view>();
+  view.format = &format;
   const auto bounds = sdk::abi_struct<tenon_bounds>();
   auto recorder = sdk::abi_struct<tenon_recorder>();
   recorder.bounds = &bounds;
   auto claim = sdk::abi_struct<tenon_claim>();
-  tenon_tid plan = 0;
-  EXPECT_EQ(t.claim(i.self(), &layer, &format, &bounds, &claim, &why_), TENON_REFUSED);
+  EXPECT_EQ(t.claim(i.self(), &layer, &view, &bounds, &claim, &why_), TENON_REFUSED);
   EXPECT_STREQ(text_, "claim threw");
   EXPECT_EQ(t.preferred_format(i.self(), &format, &why_), TENON_NO_SPACE);
   EXPECT_STREQ(text_, "out of host memory");
-  EXPECT_EQ(t.record_plan(i.self(), &layer, &view, &recorder, &plan, &why_), TENON_ERROR);
   EXPECT_EQ(t.record(i.self(), &layer, &call, &recorder, &why_), TENON_ERROR);
-  EXPECT_STREQ(text_, "record threw");
 }
 
 }  // namespace

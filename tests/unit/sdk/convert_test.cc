@@ -1,4 +1,4 @@
-#include "tenon/sdk/cpu/convert.h"
+#include "tenon/sdk/convert.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace tenon::sdk::cpu {
+namespace tenon::sdk {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -72,4 +72,4 @@ TEST(Convert, RoundsToNearestEvenBfloat) {
 }
 
 }  // namespace
-}  // namespace tenon::sdk::cpu
+}  // namespace tenon::sdk

@@ -12,14 +12,14 @@
 #include "model/weights/gguf_encode.h"
 #include "support/weights_writer.h"
 #include "tenon/core/weights.h"
-#include "tenon/sdk/cpu/gguf_blocks.h"
+#include "tenon/sdk/gguf_blocks.h"
 
 namespace tenon {
 namespace {
 
-using sdk::cpu::float_to_bf16;
-using sdk::cpu::float_to_half;
-using sdk::cpu::half_to_float;
+using sdk::float_to_bf16;
+using sdk::float_to_half;
+using sdk::half_to_float;
 using testing::bytes_of;
 using testing::expect_error;
 using testing::GgufWriter;
@@ -69,7 +69,7 @@ std::vector<float> defined(tenon_format format, std::span<const float> w) {
         result.push_back(rounded_half(v));
         continue;
       case TENON_BF16:
-        result.push_back(sdk::cpu::bf16_to_float(float_to_bf16(v)));
+        result.push_back(sdk::bf16_to_float(float_to_bf16(v)));
         continue;
       case TENON_Q8_0:
         d = std::abs(extreme) / 127;
@@ -101,7 +101,7 @@ std::vector<float> read_weights(const Weights& model, const std::string& name) {
   size_t n = 1;
   for (const int64_t dim : t.shape) n *= static_cast<size_t>(dim);
   std::vector<float> w(n);
-  sdk::cpu::unpack_row(t.format, bytes.data(), n, w.data());
+  sdk::unpack_row(t.format, bytes.data(), n, w.data());
   return w;
 }
 
@@ -174,7 +174,7 @@ TEST(Encode, OfQ8ValuesGivesTheSameBlocks) {
     const float size = std::ldexp(1.F, static_cast<int>(random() % 40) - 30);
     for (float& v : w) v = size * (static_cast<float>(random() % 20001) / 1e4F - 1);
     ASSERT_FALSE(weights::encode_row(TENON_Q8_0, w, 32, first));
-    sdk::cpu::unpack_block(TENON_Q8_0, first, w);
+    sdk::unpack_block(TENON_Q8_0, first, w);
     ASSERT_FALSE(weights::encode_row(TENON_Q8_0, w, 32, second));
     ASSERT_TRUE(std::equal(first, first + 34, second)) << "round " << round;
   }
@@ -202,7 +202,7 @@ TEST(Encode, OfSuperblocksIsNear) {
     std::vector<uint8_t> stored(w.size() / block.elements * block.bytes);
     ASSERT_FALSE(weights::encode_row(c.format, w.data(), w.size(), stored.data()));
     std::vector<float> got(w.size());
-    sdk::cpu::unpack_row(c.format, stored.data(), w.size(), got.data());
+    sdk::unpack_row(c.format, stored.data(), w.size(), got.data());
     for (size_t block_begin = 0; block_begin < w.size(); block_begin += 256) {
       float most = 0;  // a scale is off by half of 1/63 or 1/128 of the block's largest
       for (size_t i = block_begin; i < block_begin + 256; ++i) most = std::max(most, std::abs(w[i]));

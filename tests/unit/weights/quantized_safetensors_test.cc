@@ -106,7 +106,7 @@ TEST(QuantizedRows, StandForTheWeights) {
     EXPECT_NEAR(static_cast<float>(static_cast<int8_t>(int8[4 + i])) * scale, tame[i], 0.51F * scale) << i;
     const uint8_t* group = int4.data() + i / 32 * 20;
     const auto half = [&](size_t at) {
-      return sdk::cpu::bf16_to_float(static_cast<uint16_t>(group[at] | group[at + 1] << 8));
+      return sdk::bf16_to_float(static_cast<uint16_t>(group[at] | group[at + 1] << 8));
     };
     const uint32_t j = i % 32, q = j < 16 ? group[4 + j] & 15 : group[4 + j - 16] >> 4;
     // The zero point is rounded to 8 bits as well.

@@ -44,6 +44,7 @@ struct ModelConfig {
   SourcePosition where;
   std::string weights = "auto", tokenizer = "auto";  // names, or found from the path
   uint32_t context = 0;                              // tokens; 0 = the model's own
+  uint32_t layers = 0;                               // the first so many of the model's; 0 = all
 };
 
 struct QuantizationOverride {
@@ -63,25 +64,36 @@ struct TraceConfig {
 
 enum class Execution { kAuto, kPerOp, kRecorded, kGraph };
 
-// Everything stated, typed, within its range.
-struct PipelineConfig {
-  bool strict = true;
-  Execution execution = Execution::kAuto;
-  std::vector<PluginConfig> plugins;
+// One model and the components that it is stored and computed with.
+struct ModelInstanceConfig {
   ModelConfig model;
-  bool lock_weights = false;  // in the host's memory
-  ComponentConfig device;
-  uint32_t device_index = 0;
   ComponentConfig quantization;
   std::vector<QuantizationOverride> overrides;  // in the order of the file; the last that matches holds
   ComponentConfig kv_cache;
-  uint32_t capacity = 0;  // tokens of a sequence; 0 = the model's context, at most 8192
   ComponentConfig attention;
+};
+
+// A second model on the same device that proposes tokens for the first one to verify.
+struct DraftModelConfig : ModelInstanceConfig {
+  SourcePosition where;
+  uint32_t tokens = 0;  // proposed in a round
+};
+
+// Everything stated, typed, within its range.
+struct PipelineConfig : ModelInstanceConfig {
+  bool strict = true;
+  Execution execution = Execution::kAuto;
+  std::vector<PluginConfig> plugins;
+  bool lock_weights = false;  // in the host's memory
+  ComponentConfig device;
+  uint32_t device_index = 0;
+  uint32_t capacity = 0;  // tokens of a sequence; 0 = the model's context, at most 8192
   uint64_t seed = 0;
   std::vector<ComponentConfig> sampler_chain;
   ComponentConfig sampler_select;  // unless the chain ends in a selector
   SourcePosition sampler_where;    // of the chain
-  std::optional<ComponentConfig> draft;
+  std::optional<ComponentConfig> draft;        // proposes from the host; or
+  std::optional<DraftModelConfig> draft_model;  // proposes on the device
   ComponentConfig scheduler;
   uint32_t prefill_rows = 0;  // of a step at most
   TraceConfig trace;

@@ -3,9 +3,15 @@
 //   auto engine = tenon::Engine::open({.config = "pipeline.toml"});
 //   tenon::Result r = engine->generate({.prompt = "Once upon a time", .max_new_tokens = 64,
 //                                       .on_token = [](const tenon::Token& t) { std::cout << t.text; return true; }});
+//
+// or, for requests that come and go:
+//   tenon::Ticket ticket = engine->submit({.prompt = "Once upon a time"});  // from any thread
+//   while (engine->step()) {}                                               // one thread
+//   tenon::Result r = *engine->take(ticket);
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -40,6 +46,19 @@ struct Token {
   uint32_t sequence = 0;           // index of the request in its batch
 };
 
+enum class FinishReason { kLength, kEndOfText, kStopString, kCancelled, kCallback, kCapacity, kError };
+const char* to_string(FinishReason reason);
+
+struct Result {
+  std::vector<int32_t> prompt_tokens, tokens;  // tokens: generated, without the one that ended the text
+  std::string text;
+  FinishReason finish = FinishReason::kLength;
+  std::exception_ptr error;        // with kError: an Error, or what a callback threw; text and tokens are those so far
+  std::vector<Logprob> logprobs;  // by token, if asked for
+};
+
+// Callbacks are called by the thread that steps. They may submit and cancel; step() and generate() throw there. What
+// on_token or on_prompt throw ends the request with that error.
 struct Request {
   std::string prompt = {};             // text, or
   std::vector<ChatMessage> chat = {};  // a conversation, or
@@ -49,30 +68,28 @@ struct Request {
   std::vector<std::string> stop = {};  // ends before the first of them appears; not part of the text
   std::optional<uint64_t> seed = {};   // else the pipeline's
   std::vector<std::pair<std::string, std::string>> sampler = {};  // overrides: {"temperature.value", "0.2"}
+  int32_t priority = 0;                // higher ones first, where the scheduler heeds it
   bool logprobs = false;
   uint32_t top_logprobs = 0;                        // likeliest tokens to report with each; up to 64
-  std::function<bool(const Token&)> on_token = {};  // on the caller's thread; false ends the request
+  std::function<bool(const Token&)> on_token = {};  // false ends the request
   std::function<void(uint32_t done, uint32_t total)> on_prompt =
       {};                       // progress of the prompt in tokens, after each step
+  // It has ended. A submitted request's result is given here alone if this is set, else to take(). What it throws is
+  // logged.
+  std::function<void(const Result&)> on_done = {};
   std::stop_token cancel = {};  // from any thread; looked at before each step
 };
 
-enum class FinishReason { kLength, kEndOfText, kStopString, kCancelled, kCallback, kCapacity };
-const char* to_string(FinishReason reason);
+// A request that was submitted.
+enum class Ticket : uint64_t {};
 
-struct Result {
-  std::vector<int32_t> prompt_tokens, tokens;  // tokens: generated, without the one that ended the text
-  std::string text;
-  FinishReason finish = FinishReason::kLength;
-  std::vector<Logprob> logprobs;  // by token, if asked for
-};
-
-// Of one generate() call; times in seconds.
+// What steps did; times in seconds. Of one generate() call: of all steps that it made, other requests included.
 struct RunStats {
-  double prompt_seconds = 0, decode_seconds = 0;        // decode: from the first generated token on
+  double prompt_seconds = 0, decode_seconds = 0;        // decode: steps without rows of prompts
   uint64_t prompt_tokens = 0, new_tokens = 0;           // over all sequences
   uint64_t decode_tokens = 0;                           // generated within decode_seconds
   uint64_t steps = 0, drafted = 0, accepted = 0;        // accepted: of the drafted
+  uint64_t preempted = 0, recomputed = 0;               // sequences that lost their slot; rows run again, in prompt_tokens
   double decode_weight_bytes = 0, decode_kv_bytes = 0;  // read in decode steps, by the program's own account
 };
 
@@ -87,7 +104,9 @@ struct EngineOptions {
   std::function<void(uint32_t level, const std::string&)> log = {};
 };
 
-// Thread: one call at a time; a request's cancel from any.
+// Thread: submit(), cancel(), take() and totals() from any, a request's own cancel too. The others by one thread at a time:
+// load(), step(), generate() and score() throw Error(kUsage) while another thread is in one of them, or from within a
+// callback. Destroyed while nobody is in a function of it; requests that have not ended are dropped without a call.
 class Engine {
  public:
   // Reads the configuration, finds the parts, opens the model and plans. No weights are loaded yet. Throws Error.
@@ -110,14 +129,30 @@ class Engine {
   // Loads weights, once; generate() and score() do so if need be.
   void load(const LoadProgress& progress = {});
 
-  // Throws Error(kRequest) for a prompt that does not fit, naming lengths; the engine stays usable after any error.
+  // Enqueues a request, which joins at the next step; returns at once. What is wrong with it is its result's error.
+  Ticket submit(Request request);
+  // Enqueues the end of a request: it ends with kCancelled before the next step. Nothing if it has ended.
+  void cancel(Ticket ticket);
+  // The result, once; nullopt while there is none. Throws Error(kUsage) for a ticket whose result was taken already.
+  std::optional<Result> take(Ticket ticket);
+  // Takes in what was submitted and cancelled, runs one step, and gives results to those that ended. Says whether
+  // anything is left to do. A request's error ends that request; an error of the step itself ends those that take part.
+  // Loads if need be; throws Error for that, and Error(kUsage).
+  bool step();
+  // Of all steps since the engine was opened.
+  RunStats totals() const;
+
+  // submit() and step() together. Throws the request's error, Error(kRequest) for a prompt that does not fit, naming
+  // lengths; the engine stays usable after any error.
   Result generate(const Request& request, RunStats* stats = nullptr);
-  // Several at once, as the scheduler has it. Results in order.
+  // Several at once, as the scheduler has it. Results in order; one that failed says so and leaves the others alone.
+  // Those without a seed draw from different streams, the first from the pipeline's seed.
   std::vector<Result> generate(std::span<const Request> requests, RunStats* stats = nullptr);
   // The tokens that a request's text or conversation becomes.
   std::vector<int32_t> prompt_tokens(const Request& request) const;
 
-  // Logits of rows [first, tokens.size()) of a text by itself: on_row(row, logits of vocab). Throws Error.
+  // Logits of rows [first, tokens.size()) of a text by itself: on_row(row, logits of vocab). Throws Error, kUsage while
+  // sequences run.
   void score(std::span<const int32_t> tokens, uint32_t first,
              const std::function<void(uint32_t row, std::span<const float> logits)>& on_row,
              const std::stop_token& cancel = {});

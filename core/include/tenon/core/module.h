@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tenon/abi/program.h"
@@ -27,50 +27,50 @@ struct ModelInfo {
   uint64_t parameters = 0;
 };
 
-using SiteId = uint32_t;    // a group of matrices
 using VectorId = uint32_t;  // a norm's weight, a bias, a table
+using LinearId = uint32_t;  // a product
+using JoinedId = uint32_t;  // products whose columns lie side by side
 using LayerId = uint32_t;   // an attention layer, counted from 0
 
-struct Matrix {
-  std::string path;                      // "layers.3.attention.q"
-  const WeightTensor* source = nullptr;  // (rows, columns)
-  int64_t rows = 0;
+// One small op of a chain: a component of kind `op` by its name, with its arguments by the names that it publishes.
+// Rows (a residual) are named when the model is recorded; the counts and dimensions of heads follow from the attention.
+struct OpCall {
+  std::string name;
+  std::vector<std::pair<std::string, VectorId>> vectors = {};
+  std::vector<std::pair<std::string, double>> numbers = {};
 };
+// Applied in order. What neighbours claim of it runs inside them, the rest as ops of its own.
+using Chain = std::vector<OpCall>;
 
-// Small ops before or behind a product: claimed by the scheme or recorded as ops of their own, in order.
-struct Norm {  // RMS norm of x
-  VectorId weight = 0;
-  float epsilon = 0;
-};
-
-// A linear map y = epilogue(norm(x) W^T): matrices that share x, side by side in y.
+// A linear map y = behind(before(x) W^T). Products that take the same x and stand side by side are declared apart; the
+// pipeline makes one product of them where their scheme is the same.
 struct LinearDecl {
-  std::string path;  // "layers.3.attention.qkv"
-  std::string role;  // "qkv", "o", "gate_up", "down", "head", "embedding"
+  std::string path;  // "layers.3.attention.q"
+  std::string role;  // "q", "o", "gate", "down", "head", "embedding"
   int32_t layer = -1;
-  int64_t columns = 0;  // of every matrix
-  std::vector<Matrix> mats = {};
+  const WeightTensor* source = nullptr;  // (rows, columns)
+  int64_t rows = 0, columns = 0;
   bool product = true;  // y = x W^T is wanted
-  bool lookup = false;  // rows of matrix 0 are wanted: an embedding
-  std::optional<Norm> norm = {};
-  std::optional<VectorId> bias = {};
-  bool silu_mul = false;  // of two equal matrices: silu(first) * second
-  bool residual = false;  // plus what record() names
+  bool lookup = false;  // rows of the matrix are wanted: an embedding
+  Chain before = {}, behind = {};
 };
 
-// Self-attention of a layer: a qkv site, what happens to heads, the cache, the softmax.
+// Products of the same x (and the same ops before) whose columns lie side by side, and ops over all of these columns:
+// gate and up with silu_mul.
+struct JoinedDecl {
+  std::vector<LinearId> linears;
+  Chain behind = {};
+};
+
+// Self-attention of a layer: Q, K and V of the same x, what happens to their heads, the cache, the softmax.
 struct AttentionDecl {
   std::string path;  // "layers.3.attention"
   int32_t layer = -1;
-  SiteId qkv = 0;  // its y is Q, K, V heads in order
-  uint32_t q_heads = 0, kv_heads = 0, head_dim = 0;
+  LinearId q = 0, k = 0, v = 0;  // q_heads * k_dim, kv_heads * k_dim and kv_heads * v_dim columns
+  uint32_t q_heads = 0, kv_heads = 0, k_dim = 0, v_dim = 0;
+  Chain heads = {};  // over the heads of Q, K and V side by side, before the cache has K and V: qk_norm, rope
   uint32_t window = 0;
   float scale = 1, softcap = 0;
-  VectorId rope = 0;                // table (positions, rotated / 2, 2) of (cos, sin)
-  uint32_t rotated = 0;             // dimensions of a head
-  bool interleaved = false;         // pairs (2i, 2i + 1), else (i, i + rotated / 2)
-  std::optional<Norm> q_norm = {};  // with k_norm: per head
-  std::optional<Norm> k_norm = {};
 };
 
 // Taken by a model's constructor. Throws Error(kModel) for a tensor of the wrong shape, naming it, its shape and the
@@ -78,7 +78,9 @@ struct AttentionDecl {
 class Declarations {
  public:
   virtual ~Declarations() = default;
-  virtual SiteId linear(LinearDecl decl) = 0;
+  virtual LinearId linear(LinearDecl decl) = 0;
+  // A product is joined once at most, and not recorded by itself then. One of attention is joined with its neighbours.
+  virtual JoinedId joined(JoinedDecl decl) = 0;
   // Vectors side by side, as f32.
   virtual VectorId vector(std::string path, std::vector<const WeightTensor*> parts) = 0;
   // A constant that fill() computes at load: f32 (rows, columns).
@@ -87,18 +89,22 @@ class Declarations {
   virtual LayerId attention(AttentionDecl decl) = 0;
   // Positions that a sequence may have: the cache's capacity.
   virtual uint32_t capacity() const = 0;
+  // How many of the model's layers are wanted, from the first on; all it has for a model of `all`. Throws
+  // Error(kConfig) if there are not so many.
+  virtual uint32_t layer_count(uint32_t all) const = 0;
 };
 
 // Taken by a model's record(). Tensors are f32 (rows, columns).
 class StepBuilder {
  public:
   virtual ~StepBuilder() = default;
-  virtual tenon_tid embed(SiteId site) = 0;  // the step's tokens
-  // residual: the addend of a site that was declared with one.
-  virtual tenon_tid linear(SiteId site, tenon_tid x, tenon_tid residual = 0) = 0;
-  // qkv projection, heads, cache append and softmax: x (rows, width) -> (rows, q_heads * head_dim).
+  virtual tenon_tid embed(LinearId linear) = 0;  // the step's tokens
+  // rows: what the ops of the chain behind take beside x, in order: the residual of an `add`.
+  virtual tenon_tid linear(LinearId linear, tenon_tid x, const std::vector<tenon_tid>& rows = {}) = 0;
+  virtual tenon_tid joined(JoinedId joined, tenon_tid x, const std::vector<tenon_tid>& rows = {}) = 0;
+  // Q, K and V, their heads, cache append and softmax: x (rows, width) -> (rows, q_heads * v_dim).
   virtual tenon_tid attention(LayerId layer, tenon_tid x) = 0;
-  // The rows whose logits are wanted. What is recorded behind it works on those.
+  // The rows whose logits are wanted. What is recorded after it works on those.
   virtual tenon_tid out_rows(tenon_tid x) = 0;
 };
 
@@ -123,7 +129,6 @@ class Model {
   virtual tenon_tid record(StepBuilder& builder) const = 0;
 };
 
-// An architecture as the registry lists it.
 // A model in the other convention of names, order of rows and description: GGUF's for a Hugging Face model, and the
 // other way round. Borrows the weights that it was made of.
 struct Translation {
@@ -131,6 +136,7 @@ struct Translation {
   std::string config;                // config.json's text for Hugging Face's
 };
 
+// An architecture as the registry lists it.
 struct ModelKind {
   std::string_view name;  // the value in TOML
   std::string_view doc;

@@ -22,7 +22,9 @@ std::vector<std::string> param_names(const tenon_param_schema& schema);
 std::vector<std::string> choices_of(const tenon_param_spec& spec);
 // "bool", "int", "real", "text".
 std::string type_name(const tenon_param_spec& spec);
-// The default as a TOML value: 64, 0.8, true, "fp16"; "" if the parameter is required.
+// A value as TOML has it: 64, 0.8, true, "fp16".
+std::string value_text(const ParamValue& value);
+// The default as a TOML value; "" if the parameter is required.
 std::string default_text(const tenon_param_spec& spec);
 // What may be written: "32, 64, 128", "1 to 1024", "at least 1"; "" if anything of the type.
 std::string range_text(const tenon_param_spec& spec);

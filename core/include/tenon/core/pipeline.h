@@ -26,14 +26,16 @@ struct PipelineOptions {
   uint32_t sequences = 1;               // that run at once: slots of the cache
   uint32_t prefill_rows = 512;          // rows of a step at most
   uint32_t score_rows = 0;              // rows whose logits a scoring step gives at most; 0 = no scoring
+  const ModelKind* model = nullptr;     // nullptr: the built-in architecture that claims the weights
   trace::Recorder* recorder = nullptr;  // outlives the pipeline
   std::function<void(uint32_t level, const std::string& message)>
       log;  // of the host and the components; see tenon_host
+  const Weights* draft_weights = nullptr;  // of the draft model, if the configuration has one; outlives the pipeline
 };
 
 // One thing that was chosen while building, or turned down, with the reason.
 struct Decision {
-  std::string path;  // module path, "*" for a layer's number where all layers agree
+  std::string path;  // module path; for layers that agree "layers.*." if all do, else "layers.0-3,7."
   std::string text;
   uint32_t count = 1;  // how many modules it stands for
 };
@@ -46,6 +48,7 @@ struct StepBatch {
   std::vector<int32_t> kv_len;                         // by slot
   bool sample = true;                                  // false: only logits are wanted
   bool want_logits = false;                            // beside the chosen tokens
+  bool round = false;  // the draft model makes the tokens behind the first of each sequence, which has 1 + draft_tokens()
   uint32_t prompts = 0, prompt_rows = 0,
            drafted = 0;  // of which: sequences still in their prompt, their rows; drafted rows
 
@@ -55,9 +58,11 @@ struct StepBatch {
 // Valid until the next step.
 struct StepResult {
   std::span<const int32_t> next;      // by out row
-  std::span<const int32_t> accepted;  // by sequence: rows that survive
+  std::span<const int32_t> accepted;  // by sequence: how many rows survive
+  std::span<const int32_t> survivors;  // which, ascending: those of sequence s from row seq_row[s] on
   std::span<const float> logits;      // (out rows, vocab), as the model gave them; empty on a device with queues unless
                                       // the batch wants them
+  bool ahead = false;                 // the step after this one is under way: see step()
 };
 
 // Progress of loading: bytes done of all.
@@ -79,16 +84,19 @@ class Pipeline {
   const MemoryPlan& plan() const;
   const std::vector<Decision>& decisions() const;
   std::vector<const Program*> programs() const;
-  uint32_t capacity() const;   // tokens of a sequence
+  uint32_t capacity() const;   // tokens of a sequence, or of what its cache keeps
+  uint32_t longest_sequence() const;  // tokens that one may reach: the capacity, unless the cache drops old ones
   uint32_t sequences() const;  // slots
   uint32_t max_rows() const;   // of a sampling step
   uint32_t max_out_rows(bool sample) const;
   uint32_t draft_tokens() const;       // proposals a step at most; 0 without a draft
+  bool has_draft_model() const;        // drafts are made within a step: StepBatch::round
   uint32_t row_invariant_max() const;  // see tenon_quantization
   uint32_t threads() const;
   const tenon_device& device() const;
   uint64_t weight_bytes() const;       // of the matrices as they are multiplied, stores and mapped
-  uint64_t step_weight_bytes() const;  // that a step reads: without an embedding that is only looked up
+  // That a decode step reads: without an embedding that is only looked up, and with every pass of a draft model.
+  uint64_t step_weight_bytes() const;
 
   // Allocates and loads. Throws Error(kMemory) before anything is allocated if the plan does not fit. After any other
   // error all that is left is to destroy the pipeline, which gives everything back.
@@ -107,14 +115,20 @@ class Pipeline {
   // "temperature.value" = text, checked against the samplers' schemas. Throws Error(kRequest).
   using Override = std::pair<std::string, std::string>;
   void start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides);
-  // Room in the cache for that many tokens. The status says when there is none.
+  // The slot's sequence has ended, or gives up its place: what it has in the cache is free again.
+  void end_sequence(uint32_t slot);
+  // Room in the cache for that many tokens; before every step, for its rows. The status says when there is none
+  // (kMemory).
   Status reserve(uint32_t slot, uint32_t kv_len);
   void truncate(uint32_t slot, uint32_t kv_len);
+  // Pages of the cache that no slot holds, and their size in tokens; 0 and 0 where slots do not share pages.
+  uint32_t free_pages(uint32_t& page_tokens) const;
   uint64_t kv_used_bytes(uint32_t kv_len) const;
   // Blocks of the cache, the pages of its tables, that a sequence of that length takes.
   uint64_t kv_used_blocks(uint32_t kv_len) const;
-  // Up to out.size() tokens that may follow; how many.
-  uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out);
+  // Up to out.size() tokens that may follow, each after the proposal parent[i] < i or, -1, the newest token; how many.
+  // Throws Error(kPlugin).
+  uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out, std::span<int32_t> parent);
 
   // Once loaded: who is told of the ops of the steps from now on; {} for nobody. Graphs are captured anew afterwards,
   // so that a profiler that was attached meanwhile sees them come about. When it returns, nothing is under way on the
@@ -123,10 +137,11 @@ class Pipeline {
 
   // Where this thread records, once loaded. Records nothing without a recorder.
   trace::Track& track();
-  // No allocation once a batch of that shape has run. ahead: the next batch is certain to be this one with every row
-  // moved on by the token that is chosen now, unless the sequences all end; a device with queues then begins it
-  // already. use: called with the results if there are any; what it does counts as part of the step in a trace, what it
-  // returns is the text of the tokens that the step gave (valid until the step ends).
+  // No allocation once a batch of that shape has run. ahead: the next batch may be this one with every row moved on by
+  // the token that is chosen now. A device with queues then begins it already, if the cache has room, and says so in
+  // result.ahead: the next batch is that one, or nobody wants any more of its sequences. use: called with the results if
+  // there are any; what it does counts as part of the step in a trace, what it returns is the text of the tokens that
+  // the step gave (valid until the step ends).
   using Use = std::function<std::string_view(const StepResult& result)>;
   Status step(const StepBatch& batch, StepResult& result, bool ahead = false, const Use& use = {});
 

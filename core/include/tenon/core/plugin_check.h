@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -17,29 +18,43 @@ struct ChildOutcome {
   End end = End::kReturned;
   std::string text;  // the result, what the exception said, or how the process died
 };
-// Runs work in a forked child, whose standard output goes to standard error. The child is killed when the limit is
-// over. Call it from a process with one thread, or with work that takes no lock that another may hold.
-// Throws Error(kIo) if no child can be started.
+// Runs work in a forked child, whose standard output goes to standard error. When it ends, or the limit is over, its
+// whole process group is killed. Call it from a process with one thread, or with work that takes no lock that another
+// may hold. Throws Error(kIo) if no child can be started.
 ChildOutcome run_in_child(const std::function<std::string()>& work, std::chrono::milliseconds limit);
 
+// Thrown by a check that cannot say anything about this library here, with the reason.
+struct NotTested : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 struct CheckResult {
-  enum class Verdict { kPassed, kFailed, kSkipped };
+  enum class Verdict { kPassed, kFailed, kNotTested };
   std::string name;  // "binary.exports"
   Verdict verdict = Verdict::kPassed;
-  std::string message;  // why it failed or was skipped; may be empty if it passed
+  std::string message;  // why it failed or was not tested; empty if it passed
+};
+
+// A part of what every component of a kind owes; there is a room of its own for them (conformance). run throws Error
+// with what is wrong, or NotTested.
+struct KindCheck {
+  std::string kind, name;
+  std::vector<std::string> needs;  // checks without which this one means nothing
+  std::function<void(const std::filesystem::path& library)> run;
 };
 
 struct CheckOptions {
-  std::chrono::milliseconds limit{10000};         // of one check
-  std::chrono::milliseconds suite_limit{300000};  // of the kind's conformance suite
-  std::vector<std::string> skip;                  // names, or their first parts: "lifecycle"
-  std::filesystem::path suites;                   // where the conformance programs are; empty: there are none
+  std::chrono::milliseconds limit{10000};          // of one check
+  std::chrono::milliseconds kind_limit{300000};    // of one of the kind's checks
+  std::vector<std::string> skip;                   // names, or their first parts: "lifecycle"
+  std::vector<std::filesystem::path> plugin_dirs;  // where devices other than the CPU are looked for
+  std::vector<KindCheck> kind_checks;              // of all kinds
 };
 
 // All checks of a library in order, each in a child process of its own. Deterministic but for the limits.
 // Throws Error(kPlugin) if there is no such file.
 std::vector<CheckResult> check_plugin(const std::filesystem::path& library, const CheckOptions& options);
-// Their names, for --help and for `skip`.
+// Their names, without those of the kinds.
 std::vector<std::string> plugin_check_names();
 
 // The defaults of a schema; required texts and numbers at something that they allow. The schema outlives them.

@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,6 +49,21 @@ struct Storage {
 // Storages by number; numbers are stable. Not thread-safe.
 class StorageTable {
  public:
+  // While it lives, the names of storages that are added begin with it: "draft/".
+  class Prefix {
+   public:
+    Prefix(StorageTable& table, const std::string& prefix) : table_(table), before_(table.prefix_) {
+      table.prefix_ = before_ + prefix;
+    }
+    ~Prefix() { table_.prefix_ = before_; }
+    Prefix(const Prefix&) = delete;
+    Prefix& operator=(const Prefix&) = delete;
+
+   private:
+    StorageTable& table_;
+    std::string before_;
+  };
+
   // The storage of that name, made if it is new. Throws Error(kInternal) if it exists with another size.
   uint32_t add(const std::string& name, MemoryKind kind, uint64_t bytes);
   Storage& operator[](uint32_t id) { return storages_[id]; }
@@ -56,6 +73,7 @@ class StorageTable {
  private:
   std::vector<Storage> storages_;
   std::map<std::string, uint32_t> by_name_;
+  std::string prefix_;
 };
 
 struct ProgramTensor {
@@ -73,8 +91,10 @@ struct ProgramOp {
   std::string component;  // "quantization.gguf"
   std::string name;       // "product"
   int32_t layer = -1;
-  tenon_id kind = 0;
   uint32_t flags = 0;
+  uint32_t block_classes = 0;  // TENON_BLOCKS_* that it can run as
+  uint32_t blocks = 0;         // the one that it runs as
+  bool plain = false;          // never overlapped: foreign, or large behind one that cannot be small
   std::vector<tenon_operand> operands;
   std::vector<uint64_t> args;  // bytes, padded to whole words
   uint32_t args_bytes = 0;
@@ -151,16 +171,21 @@ struct OpWatch {
 // Records one program: hands components a tenon_recorder and plans the result.
 class ProgramRecording {
  public:
-  // keeps and the step state become storages. state[role]: storage of TENON_STEP_* role.
-  ProgramRecording(const tenon_bounds& bounds, StorageTable& storages, std::span<const uint32_t> state);
+  // keeps and the step state become storages. state[role]: storage of TENON_STEP_* role. largest: of all programs that
+  // share the storages; this one's own bounds if there is no other.
+  ProgramRecording(const tenon_bounds& bounds, StorageTable& storages, std::span<const uint32_t> state,
+                   const tenon_bounds* largest = nullptr);
   ~ProgramRecording();
   ProgramRecording(const ProgramRecording&) = delete;
   ProgramRecording& operator=(const ProgramRecording&) = delete;
 
+  // What is recorded from now on has these bounds, and this step state instead of the program's own: one model's pass
+  // among several of a program. state[role] as above; it outlives the recording.
+  void enter(const tenon_bounds& bounds, std::span<const uint32_t> state);
   // Ops emitted from now on carry these names.
   void scope(std::string path, std::string component, int32_t layer);
   const tenon_recorder* recorder() const { return &recorder_; }
-  const tenon_bounds& bounds() const { return program_.bounds_; }
+  const tenon_bounds& bounds() const { return *recorder_.bounds; }
 
   tenon_tid temp(const tenon_tensor& t, std::string name = {});
   tenon_tid slice(tenon_tid of, const tenon_tensor& t, uint64_t offset);
@@ -168,11 +193,16 @@ class ProgramRecording {
   // A storage as a tensor of the program; the same id for the same storage.
   tenon_tid storage(uint32_t number, const tenon_tensor& t);
   const tenon_tensor& view(tenon_tid id) const { return program_.tensors_[id].view; }
+  bool has(tenon_tid id) const { return id != 0 && id < program_.tensors_.size(); }
+  size_t op_count() const { return program_.ops_.size(); }
+  // Whether an op from `first_op` on writes to the tensor, or to what it is a part of.
+  bool written_since(size_t first_op, tenon_tid id) const;
 
   // The first thing that went wrong while recording, or "". Components need not report it themselves.
   const std::string& error() const { return error_; }
 
-  // Plans activations by lifetime. `outputs` stay readable after the step. Throws Error(kInternal, error()).
+  // Plans activations by lifetime. `outputs` stay readable after the step. The recording may go on; a later finish()
+  // returns all of it. Throws Error(kPlugin, error()).
   std::unique_ptr<Program> finish(std::span<const tenon_tid> outputs);
 
  private:
@@ -184,10 +214,15 @@ class ProgramRecording {
   void find_lifetimes(std::span<const tenon_tid> outputs);
   void place_activations();
   void find_stable();
+  void choose_blocks();
+  void wait_for_state();
 
   StorageTable& storages_;
   std::span<const uint32_t> state_;
+  std::set<uint32_t> states_;        // storages of all step state that was entered
+  std::list<tenon_bounds> entered_;  // that components may look at while they record
   tenon_recorder recorder_{};
+  tenon_bounds largest_;
   Program program_;
   std::map<uint32_t, tenon_tid> by_storage_;
   std::string path_, component_, error_;

@@ -16,14 +16,13 @@
 
 namespace tenon {
 
-// The device of a component that runs on the host, whatever the pipeline's device is. Only a draft can.
+// The device of a component that runs on the host, whatever the pipeline's device is: a draft, a scheduler.
 inline constexpr std::string_view kHostDevice = "host";
 
 // One component on offer.
 struct ComponentInfo {
   std::string kind, name;
-  std::string
-      device;  // "cpu", "cuda", "host"; "" for kinds that are of no device (tokenizer, weights, model, scheduler)
+  std::string device;  // "cpu", "cuda", "host"; "" for kinds that are of no device (tokenizer, weights, model)
   std::filesystem::path library;  // empty: built in
   std::string schema_hash, layout_hash, targets;
   std::filesystem::path root;  // the search root that it came from
@@ -109,6 +108,10 @@ class Instance {
   void* self_ = nullptr;
   std::shared_ptr<const void> table_;  // a widened copy
 };
+
+// The schema hash that a plugin's note should state, whatever it states. Opens the library. Throws Error(kPlugin) as
+// Registry::load does.
+std::string library_schema_hash(const std::filesystem::path& library);
 
 // The standard roots in order: extra (--plugin-dir), $TENON_PLUGIN_PATH, the user's folder, the install's folder beside
 // the running program or library. Never the working directory.

@@ -217,6 +217,8 @@ class Recorder {
 SiteInfo step_site(std::string_view phase);
 // A part of a step: prefill, decode, sample, a layer.
 SiteInfo section_site(std::string_view name);
+// What a draft took to propose tokens for one sequence, before the step that verifies them; value: proposed.
+SiteInfo draft_site(std::string_view component);
 // One operation of the step program; values: bytes_read, bytes_written, flops. layer < 0 = belongs to no layer.
 SiteInfo op_site(std::string_view module_path, std::string_view component, std::string_view op, int64_t layer);
 // kv_used_bytes, kv_blocks_used, tok_per_s, hbm_read_gbps, ...

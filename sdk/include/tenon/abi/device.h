@@ -1,4 +1,4 @@
-/* device/1: memory, queues, capture and replay, the small ops.  C11 and C++20. */
+/* device/1: memory, queues, capture and replay, the step's own ops.  C11 and C++20. */
 #ifndef TENON_ABI_DEVICE_H
 #define TENON_ABI_DEVICE_H
 
@@ -31,6 +31,18 @@ typedef struct tenon_generated {
   const void *table;          /* 1021 elements of the format, host memory */
 } tenon_generated;
 
+/* What stands before a pass of a draft model in a program whose sequences have rows_per_seq rows each, one after another, of
+ * which only the first one's token is given.  Of every live sequence, the token that the samplers chose in the pass before
+ * becomes the TOKEN of its row `pass`, unless that is 0, and this row the only one of the sequence in the pass. */
+typedef struct tenon_draft_pass {
+  tenon_head h;
+  uint32_t pass, rows_per_seq;
+  tenon_tid next; /* i32[seqs]: chosen in the pass before */
+  /* The step state of the pass, written: as TENON_STEP_*, one row a sequence.  KV_LEN is the step's and `pass` more. */
+  tenon_tid live, token, pos, slot, parent, seq_row, kv_len, out_row;
+  tenon_tid choice_live, choice_row; /* LIVE and OUT_ROW for its samplers, which see the step's own rows */
+} tenon_draft_pass;
+
 typedef struct tenon_device {
   tenon_head h;
   void *self;
@@ -49,9 +61,12 @@ typedef struct tenon_device {
   tenon_status (*capture_end)(void *self, void *queue, void **graph, tenon_reason *why); /* [setup] instantiated */
   tenon_status (*replay)(void *self, void *graph, void *queue, tenon_reason *why); /* [host] */
   void (*graph_release)(void *self, void *graph);                                  /* [setup] */
-  /* [record] the visible form of a vocabulary id, so that whatever nobody claims still runs: y = op(x), y may be x. */
-  tenon_status (*record_fop)(void *self, const tenon_fop *op, tenon_tid x, tenon_tid y, const tenon_recorder *rec,
-                             tenon_reason *why);
+  /* [record] the step's own ops: TENON_F_GATHER_ROWS, VERIFY and, on a device with queues, ADVANCE. */
+  tenon_status (*record_step_op)(void *self, const tenon_fop *op, tenon_tid x, tenon_tid y, const tenon_recorder *rec,
+                                 tenon_reason *why);
+  /* [record] NULL on a device that has no draft models. */
+  tenon_status (*record_draft_pass)(void *self, const tenon_draft_pass *pass, const tenon_recorder *rec,
+                                    tenon_reason *why);
   /* [setup] makes up a tensor where it is wanted, enqueued; NULL on a device that leaves this to the host. */
   tenon_status (*generate)(void *self, void *queue, void *dst, const tenon_generated *what, tenon_reason *why);
   /* [setup] measures how fast memory can be read: the best of several passes over *bytes, in memory taken for that and given

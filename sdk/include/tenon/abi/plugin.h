@@ -8,10 +8,13 @@
 #include "tenon/abi/device.h"
 #include "tenon/abi/draft.h"
 #include "tenon/abi/kv_cache.h"
+#include "tenon/abi/layout.h"
+#include "tenon/abi/op.h"
 #include "tenon/abi/params.h"
 #include "tenon/abi/program.h"
 #include "tenon/abi/quantization.h"
 #include "tenon/abi/sampler.h"
+#include "tenon/abi/scheduler.h"
 #include "tenon/abi/types.h"
 
 #ifdef __cplusplus
@@ -27,9 +30,10 @@ typedef struct tenon_note {
   uint16_t abi_major, abi_minor; /* that the library was built against */
   uint16_t needs_minor;          /* the least host minor version that it works with */
   uint16_t reserved;
-  char kind[16], name[48], device[16]; /* device: "cpu", "cuda": opened only if that device is live; "host": a draft for any */
-  char schema_hash[24];                /* of the parameter schema: equal over all devices of a (kind, name) */
-  char layout_hash[24];                /* of the kind's interface while it is a draft, see layout.h */
+  /* name: [a-z0-9_]+, or a vendor's before it: "acme.typical". */
+  char kind[16], name[48], device[16]; /* device: "cpu", "cuda": opened only if that device is live; "host": a draft or a scheduler, for any */
+  char schema_hash[24];                /* of the parameter schema: equal over all devices of a (kind, name); "" = not stated */
+  char layout_hash[24];                /* TENON_LAYOUT_<KIND> of layout.h, while the interface is a draft */
   char targets[64];                    /* "x86-64", "sm_90a;sm_100a" */
 } tenon_note;
 typedef struct tenon_note_section { /* Elf64_Nhdr, owner, descriptor */
@@ -57,6 +61,14 @@ typedef struct tenon_env { /* borrowed by the instance for its life */
   uint32_t ordinal, reserved; /* of the device that is wanted: device.index */
 } tenon_env;
 
+/* What a component may do otherwise than every other one of its kind.  Each replaces a rule that the checks of conformance hold
+ * the kind to by the rule that it states; all other rules hold.  `tenon plugin check` says which it was held to. */
+enum {
+  TENON_OWN_FORMULA = 1, /* attention: its answer is not the softmax over all that a row sees.  It is held to its operands, and a
+                            row to the same bits alone and among others */
+  TENON_OWN_TOKENS = 2   /* kv_cache: it does not keep every token.  The cells that its view says are in use read back as what
+                            was appended at the positions that the view says, and what the newest step appended is among them */
+};
 typedef struct tenon_component {
   tenon_head h;
   const char *kind, *name, *device, *doc;
@@ -65,6 +77,7 @@ typedef struct tenon_component {
   void (*destroy)(void *self); /* [setup] queues drained, programs gone */
   /* [any] the table of an interface: "quantization/1" of its own kind, or an optional extension's; NULL if it has none. */
   const void *(*interface)(void *self, const char *id);
+  uint32_t own_rules, reserved; /* TENON_OWN_* */
 } tenon_component;
 
 typedef struct tenon_plugin {
@@ -75,6 +88,42 @@ typedef struct tenon_plugin {
   tenon_status (*init)(const tenon_host *host, tenon_reason *why); /* [setup] may be NULL; once, after loading */
   void (*deinit)(void);                                            /* [setup] may be NULL */
 } tenon_plugin;
+
+/* What tenon_add_plugin() or the compiler's command line may say of a library. */
+#ifndef TENON_PLUGIN_DEVICE
+#define TENON_PLUGIN_DEVICE "cpu"
+#define TENON_PLUGIN_TARGETS "x86-64"
+#endif
+#ifndef TENON_PLUGIN_VENDOR
+#define TENON_PLUGIN_VENDOR "unknown"
+#define TENON_PLUGIN_VERSION "0"
+#define TENON_PLUGIN_LICENSE "unknown"
+#define TENON_PLUGIN_URL ""
+#endif
+
+#ifndef __cplusplus
+/* At file scope of one source file of a library in C: the note, the table of components and the exported symbol.
+ *   static const tenon_component typical = {...};
+ *   TENON_PLUGIN("sampler", TENON_LAYOUT_SAMPLER, "acme.typical", typical);
+ * kind and name are the component's own, as literals.  TENON_PLUGIN_SCHEMA_HASH, if it is defined before this header is included,
+ * is stated in the note; `tenon inspect --schema-hash FILE` prints it.  A library for one device needs none.  (In C++ the macro is
+ * TENON_PLUGIN(Class) of tenon/sdk/component.h.) */
+#ifndef TENON_PLUGIN_SCHEMA_HASH
+#define TENON_PLUGIN_SCHEMA_HASH ""
+#endif
+#define TENON_PLUGIN(kind_text, layout, name_text, component_table)                                            \
+  __attribute__((section(".note.tenon"), used, aligned(4))) const tenon_note_section tenon_note_v1 = {         \
+      sizeof(TENON_NOTE_OWNER),                                                                                \
+      sizeof(tenon_note),                                                                                      \
+      TENON_NOTE_TYPE,                                                                                         \
+      TENON_NOTE_OWNER,                                                                                        \
+      {TENON_ABI_MAJOR, TENON_ABI_MINOR, 0, 0, kind_text, name_text, TENON_PLUGIN_DEVICE,                      \
+       TENON_PLUGIN_SCHEMA_HASH, layout, TENON_PLUGIN_TARGETS}};                                               \
+  static const tenon_component *const tenon_components_v1[] = {&(component_table)};                            \
+  __attribute__((visibility("default"), used)) const tenon_plugin tenon_plugin_v1 = {                          \
+      {sizeof(tenon_plugin), TENON_ABI_MAJOR, TENON_ABI_MINOR}, TENON_PLUGIN_VENDOR, TENON_PLUGIN_VERSION,     \
+      TENON_PLUGIN_LICENSE, TENON_PLUGIN_URL, __VERSION__, 1, 0, tenon_components_v1, NULL, NULL}
+#endif
 
 #ifdef __cplusplus
 }

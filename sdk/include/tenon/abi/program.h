@@ -24,16 +24,19 @@ typedef struct tenon_bounds { /* host upper bounds, constants of a program.  Liv
   uint32_t kv_len;      /* no sequence is longer than this after the step: size splits and scratch by it */
   uint32_t slots;       /* sequence slots: a sequence keeps its slot for life; per-sequence state is by slot */
   uint32_t steps_ahead; /* launches that the host may have in flight: caches reserve this much further */
-  uint32_t rank, world; /* tensor parallel; 0, 1 */
+  uint32_t trees;       /* 1: a sequence's rows may be a tree of drafts; 0: every row follows the row before it */
+  uint32_t reserved;
 } tenon_bounds;
 
 /* The step state, owned by core, in device memory.  Written by the program's last op (commit) and by the host between
- * launches, never inside a program; hence stable and readable before the wait.  Exceptions: ACCEPTED and NEXT, which
- * the sampling ops write. */
+ * launches, never inside a program; hence stable and readable before the wait.  Exceptions: ACCEPTED, SURVIVOR and NEXT,
+ * which the sampling ops write. */
 enum {
   TENON_STEP_LIVE = 1, /* u32[4]: live rows, seqs, out_rows, 0.  Rows past it are padding: slot -1, no visible effect */
   TENON_STEP_TOKEN,    /* i32[rows] */
-  TENON_STEP_POS,      /* i32[rows] */
+  TENON_STEP_POS,      /* i32[rows]: for rotary angles and masks */
+  TENON_STEP_PLACE,    /* i32[rows]: KV_LEN and the row's number in its sequence's part of the step: the place of a row where
+                          the cache keeps cells in order (tenon/abi/kv_cache.h) */
   TENON_STEP_SLOT,     /* i32[rows] */
   TENON_STEP_PARENT,   /* i32[rows]: row of the preceding token in this step, or -1: chains and trees of drafts */
   TENON_STEP_SEQ_SLOT, /* i32[seqs] */
@@ -43,6 +46,7 @@ enum {
   TENON_STEP_ADAPTER,  /* i32[slots]: adapter or -1 */
   TENON_STEP_RNG,      /* u32[slots][4]: Philox key (2), two spare; the counter is (position, purpose) */
   TENON_STEP_ACCEPTED, /* i32[seqs]: rows of the sequence that survive this step, 1 or more; set by verification */
+  TENON_STEP_SURVIVOR, /* i32[rows]: which, ascending: those of sequence s from SEQ_ROW[s] on; set by verification */
   TENON_STEP_NEXT      /* i32[out_rows]: chosen tokens */
 };
 
@@ -66,7 +70,8 @@ typedef struct tenon_launch { /* made by the host once a program's memory is pla
   void *scratch;    /* shared with other ops: touch after the wait only */
   void *zeroed;     /* private to the op, zero at load; the op leaves it zero */
   uint64_t stable;  /* bit i: no earlier op of this program writes a byte of operand i, memory reuse included */
-  uint32_t flags, reserved;
+  uint32_t flags;
+  uint32_t blocks; /* the class that the op's blocks are to have: one of TENON_BLOCKS_* that the op named */
 } tenon_launch;
 enum { TENON_LAUNCH_OVERLAP = 1 }; /* launch with programmatic stream serialization; clear = plain launch */
 
@@ -87,17 +92,21 @@ typedef struct tenon_cost {
   double flops[3];
 } tenon_cost;
 
+/* Classes of an op's thread blocks, for rule 6 of the overlap contract.  An op names those that it can run as; the host
+ * chooses while recording, large where the op before is not. */
+enum { TENON_BLOCKS_SMALL = 1, TENON_BLOCKS_LARGE = 2 };
+
 #define TENON_MAX_PHASES 4
 #define TENON_MAX_OPERANDS 64
 typedef struct tenon_op {
   tenon_head h;
   const char *name; /* below the module path that the host keeps, e.g. "gemv" */
-  tenon_id kind;    /* 0, or the fusion vocabulary's id if it is one of those alone */
   const tenon_operand *operand;
   uint32_t n_operands;
   uint32_t flags;
   const void *args; /* copied, 8-byte aligned for the op; no pointers inside, so that a program can be printed and hashed */
   uint32_t args_bytes;
+  uint32_t blocks;                   /* TENON_BLOCKS_* that the op can run as; 0 = small */
   uint32_t phases;                   /* CPU: 1 to TENON_MAX_PHASES */
   uint32_t chunks[TENON_MAX_PHASES]; /* CPU: fixed when recorded */
   uint64_t scratch_bytes, zeroed_bytes, thread_scratch_bytes;
@@ -115,8 +124,9 @@ enum { TENON_OP_FOREIGN = 1 /* holds kernels that do not obey the overlap contra
  * 3. Every block, on every path, executes the wait before it exits: also idle blocks, also with no live rows.
  * 4. After its wait everything earlier in the program is complete and visible (by induction over 3).
  * 5. Kernels only: a copy, memset or host node in the middle cuts the overlap.
- * 6. Blocks are small (at most 94 KB of shared memory) or large (130 KB), never large twice in a row; at most half of an SM's
- *    threads and registers.  tenon/cuda/block_size.h says why. */
+ * 6. Blocks are small (at most 94 KB of shared memory) or large (130 KB), as tenon_launch.blocks says; at most half of an
+ *    SM's threads and registers.  No two large ops follow each other: the host sees to it (TENON_BLOCKS_*), and launches
+ *    plainly what it cannot alternate.  tenon/cuda/block_size.h says why. */
 
 /* ---- recording --------------------------------------------------------------------------------------------------- */
 /* Host services, valid during the call that receives it.  An id of 0 or a status other than OK means that the recording
@@ -125,6 +135,7 @@ typedef struct tenon_recorder {
   tenon_head h;
   void *ctx;
   const tenon_bounds *bounds;
+  const tenon_bounds *largest; /* of each bound the largest of all programs: what is kept by slot, or by row, is sized by it */
   tenon_tid (*temp)(void *ctx, const tenon_tensor *t);                  /* activation; its lifetime follows from the ops */
   tenon_tid (*keep)(void *ctx, const tenon_tensor *t, const char *key); /* survives steps; one per key over all programs;
                                                                            zero at load */
@@ -134,44 +145,42 @@ typedef struct tenon_recorder {
   tenon_status (*emit)(void *ctx, const tenon_op *op);                  /* copies op, operands, args, name */
 } tenon_recorder;
 
-/* ---- fusion: a vocabulary that kernels may claim ------------------------------------------------------------------ */
-typedef struct tenon_fop {
+/* ---- fusion: chains of small ops that kernels may claim ------------------------------------------------------------ */
+typedef struct tenon_fop { /* one op of a chain; an op component (abi/op.h) publishes which argument stands where */
   tenon_head h;
   tenon_id id;
-  tenon_tid t[4]; /* 0 while a claim is asked for; filled when recorded */
+  tenon_tid t[4]; /* vectors, tables, rows; 0 while a claim is asked for, filled when recorded */
   float f[4];
-  int32_t i[4];
-  const void *ext; /* a struct named by the id, e.g. tenon_kv_view; borrowed for the call */
+  int32_t i[8];
+  tenon_tid live; /* u32: how many rows are live; 0 = TENON_STEP_LIVE's first.  Every form honours it */
+  uint32_t reserved;
 } tenon_fop;
-/* t[3] of any of them: u32, how many rows are live; 0 = TENON_STEP_LIVE's first. */
-enum {                  /*  t[]; f[]; i[]; ext                        (a revised meaning is a new id) */
+enum {                  /*  t[]; f[]; i[]                             (a revised meaning is a new id) */
   TENON_F_RMSNORM = 1,  /*  weight f32[columns]; eps: y = x * rsqrt(mean(x^2) + eps) * weight */
   TENON_F_BIAS = 2,     /*  bias f32[columns] */
   TENON_F_ADD = 3,      /*  addend f32[rows][columns]: the residual, or a delta made beforehand */
   TENON_F_SILU_MUL = 4, /*  -: columns [0, n/2) gate columns [n/2, n): y = silu(a) * b, n/2 columns */
-  TENON_F_QK_NORM = 5,  /*  q weight, k weight f32[head_dim]; eps; -, -, q heads, kv heads */
-  TENON_F_ROPE = 6,     /*  table f32[positions][rotated / 2][2] of (cos, sin); -; rotated dims, pairing (0: i with i +
-                            rotated/2, 1: 2i with 2i + 1), q heads, kv heads.  x's columns are Q, K, V heads in order */
-  TENON_F_KV_APPEND = 7, /* -; -; layer, -, q heads, kv heads; tenon_kv_view: takes the K and V columns, Q stays */
+  /* Over heads: x's columns are the Q, K and V heads of a row in order; i[2..5]: q heads, kv heads, k dim, v dim. */
+  TENON_F_QK_NORM = 5,   /* q weight, k weight f32[k dim]; eps */
+  TENON_F_ROPE = 6,      /* table f32[positions][rotated / 2][2] of (cos, sin); -; rotated dims, pairing (0: i with i +
+                            rotated/2, 1: 2i with 2i + 1) */
+  TENON_F_KV_APPEND = 7, /* -; -; layer: the cache takes the K and V columns, Q stays.  The cache records it */
   TENON_F_SOFTCAP = 8,   /* -; cap: y = cap * tanh(x / cap) */
-  TENON_F_LORA = 9,      /* A table, B table, adapter of row; scale */
-  TENON_F_QUANT = 10,    /* scales out; -; format, group */
-  TENON_F_COMBINE = 11,  /* row of output, weight: weighted scatter-add (experts) */
-  TENON_F_ALL_REDUCE = 12, /* -; -; communicator.  The tensor is in TENON_SPACE_SYMMETRIC */
-  TENON_F_TEMPERATURE = 32,
-  TENON_F_TOP_K,
-  TENON_F_TOP_P,
-  TENON_F_MIN_P,
-  TENON_F_PENALTY,
-  TENON_F_TOKEN_MASK, /* sampler; parameters by slot */
+  TENON_F_LAYER_NORM = 9, /* weight, bias f32[columns]; eps: y = (x - mean(x)) * rsqrt(variance(x) + eps) * weight + bias */
+  TENON_F_SCALE = 10,     /* -; factor: y = factor * x */
+  TENON_F_GELU_MUL = 11,  /* -: as SILU_MUL with gelu(a) = a / 2 * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))) */
+  /* The step's own: the device records them (record_step_op). */
   TENON_F_GATHER_ROWS = 64, /* rows by TENON_STEP_OUT_ROW: y[i] = x[out_row[i]] */
-  TENON_F_VERIFY = 65,      /* y = TENON_STEP_ACCEPTED from x = TENON_STEP_NEXT: a drafted row survives while every drafted
-                               row before it equals the token chosen for its parent */
-  TENON_F_ADVANCE = 66      /* count u32[1]; -; entries, words of an entry, 1 = every sequence has one row, which moves on:
-                               the step's last op, on devices with queues.  Sets TOKEN, POS and KV_LEN for the next step if
-                               the rows move on, and posts x = TENON_STEP_NEXT for the host to y, u32[entries][words] in
-                               TENON_SPACE_HOST: the entry count % entries gets the NEXT of all out rows, ACCEPTED of all
-                               sequences and last, in word 0, count + 1, which is the new count */
+  TENON_F_VERIFY = 65,      /* y = TENON_STEP_ACCEPTED from x = TENON_STEP_NEXT, and TENON_STEP_SURVIVOR: the rows up to the
+                               first whose logits are wanted survive, then from that one on the first child whose token is
+                               the one chosen for its parent, and so on */
+  TENON_F_ADVANCE = 66      /* count u32[1]; -; entries, words of an entry, 1 = the rows move on, the first word for SURVIVOR or
+                               0: the step's last op, on devices with queues.  If rows move on, every row's logits are wanted,
+                               each sequence's rows follow each other, POS, PLACE and KV_LEN grow by ACCEPTED, and the first
+                               row's TOKEN becomes the NEXT of the last row that survives.  Posts x = TENON_STEP_NEXT for the
+                               host to y, u32[entries][words] in TENON_SPACE_HOST: the entry count % entries gets the NEXT of
+                               all out rows, ACCEPTED of all sequences, SURVIVOR of all live rows if it has a word, and last,
+                               in word 0, count + 1, which is the new count */
 };
 typedef struct tenon_chain { /* applied in order */
   tenon_head h;
@@ -182,9 +191,7 @@ typedef struct tenon_claim { /* an answer: how much of each chain the op does it
   tenon_head h;
   uint32_t pro;     /* the LAST pro ops of the prologue */
   uint32_t epi;     /* the FIRST epi ops of the epilogue; the builder records the rest as visible ops */
-  int32_t rank;     /* higher wins among components; the choice is printed */
   uint32_t variant; /* the plugin's own; handed back to bind and record */
-  double us;        /* estimated time; 0 = unknown */
 } tenon_claim;
 
 /* What a site or cache needs.  Bytes in device memory unless said otherwise. */
@@ -196,7 +203,7 @@ typedef struct tenon_footprint {
   uint64_t load_bytes;                    /* scratch while loading, given to load() */
 } tenon_footprint;
 /* Store i is matrix i exactly as the file has it: the host may hand out the file's mapping and never calls load(). */
-enum { TENON_FOOTPRINT_IN_PLACE = 1 };
+enum { TENON_FOOTPRINT_IN_PLACE = 1, TENON_FOOTPRINT_ENDLESS = 2 /* of a cache: sequences of any length fit */ };
 
 #ifdef __cplusplus
 }

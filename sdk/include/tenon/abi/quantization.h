@@ -1,5 +1,18 @@
 /* quantization/1: how weight matrices are stored and multiplied.  C11 and C++20.
- * A site is a group of matrices that share x and lie side by side in y (Q, K, V; gate, up; or just one). */
+ * A site is a group of matrices that share x and lie side by side in y (Q, K, V; gate, up; or just one).
+ *
+ * A ROUTED site has that group once for each expert, all of one shape and stored alike: tenon_linear.experts sets of n_mats
+ * matrices; out_dim and source are those of one set.  Each row of x is multiplied by the set that its entry of
+ * tenon_linear_call.expert names:  y[r] = epilogue(prologue(x[r]) W_{expert[r]}^T).
+ *   - The vocabulary's ops keep their meaning, so a scheme claims the same ones: a norm's weight, a bias, an addend are
+ *     those of the site, not of an expert.
+ *   - expert[r] < 0: the row is skipped.  Its product is zeros, and the epilogue applies to those as to any other, whether
+ *     it was claimed or not.  A number from `experts` on is an error on a device that walks; elsewhere the row is skipped.
+ *   - The numbers come from an op of the same program as a rule, so that what they choose is not known before the wait of
+ *     the overlap contract.
+ *   - A product of fewer rows than experts reads no matrices but those that its rows name, and its cost says so.
+ *   - In load(), matrix m of expert e is mat = e * n_mats + m.  Experts do not lie in place, and are no embedding.
+ * A scheme that has no routed products answers TENON_REFUSED in claim, and says so. */
 #ifndef TENON_ABI_QUANTIZATION_H
 #define TENON_ABI_QUANTIZATION_H
 
@@ -14,7 +27,7 @@ typedef struct tenon_linear {
   const char *path; /* "layers.3.attention.qkv" */
   const char *role; /* "qkv", "o", "gate_up", "down", "head", "embedding" */
   uint32_t n_mats, x_format, y_format; /* 1 to TENON_MAX_STORES matrices */
-  uint32_t experts;                    /* 0, or the number of interchangeable matrix sets */
+  uint32_t experts;                    /* 0, or of a routed site how many sets of n_mats matrices there are */
   const int64_t *out_dim;              /* rows of each matrix, of this rank */
   const tenon_format *source;          /* how each matrix is stored in the file */
   int64_t in_dim;
@@ -29,7 +42,7 @@ typedef struct tenon_linear_call {
   tenon_head h;
   tenon_tid x, y;         /* (rows, in_dim), (rows, sum of out_dim); rows may be strided */
   const tenon_tid *store; /* as many as the footprint has */
-  tenon_tid expert;       /* i32[rows]: which set; 0 = none.  Sorting rows is the scheme's affair */
+  tenon_tid expert;       /* of a routed site, i32[rows]: each row's set; else 0.  Sorting rows is the scheme's affair */
   tenon_tid row_live;     /* u32: live rows; 0 = TENON_STEP_LIVE's first */
   uint32_t reserved;
   const tenon_chain *pro, *epi; /* with tensors filled in; only what was claimed */

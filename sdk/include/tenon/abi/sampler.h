@@ -20,33 +20,39 @@ typedef struct tenon_candidates {
   tenon_tid id, count;              /* SPARSE: i32[out_rows][cap], i32[out_rows] */
 } tenon_candidates;
 
-enum { TENON_SAMPLER_HOST = 1 }; /* needs the host between two steps (a grammar's mask): the program is split there */
+/* The tensors that the three recording functions of a sampler get. */
+typedef struct tenon_sampling {
+  tenon_head h;
+  tenon_tid params; /* u8[slots][param_bytes]: what encode() wrote for the request of each slot */
+  tenon_tid state;  /* u8[slots][state_bytes]; 0 of a sampler without state */
+  tenon_tid next;   /* i32[out_rows] = TENON_STEP_NEXT: record_select writes it, record_accept reads it; 0 in record_apply */
+  uint32_t reserved;
+} tenon_sampling;
+
 typedef struct tenon_sampler {
   tenon_head h;
   uint32_t in_forms;    /* mask of forms that apply/select accept */
   uint32_t is_selector; /* 1: record_select; 0: record_apply */
   uint32_t param_bytes; /* one record per slot, in device memory */
-  uint32_t flags;
+  uint32_t reserved;
   uint64_t (*state_bytes)(void *self, uint32_t vocab); /* [setup] per slot; 0 = stateless.  Zeroed when a sequence starts */
   /* [host] writes param_bytes for a request: every value of the schema, the request's overrides in place. */
   tenon_status (*encode)(void *self, const tenon_params *request, void *record, tenon_reason *why);
-  /* [setup] neighbours before it in the chain that it does itself. */
-  tenon_status (*claim)(void *self, const tenon_chain *before, tenon_claim *out, tenon_reason *why);
-  /* [record] params: u8[slots][param_bytes]; state: u8[slots][state_bytes] or 0.  A row's slot is that of its OUT_ROW; it sees
-   * the slot's state plus this step's tokens up its PARENTs, itself included. */
-  tenon_status (*record_apply)(void *self, tenon_candidates *c, tenon_tid params, tenon_tid state,
-                               const tenon_chain *claimed, const tenon_recorder *rec, tenon_reason *why);
-  /* [record] next: i32[out_rows] = TENON_STEP_NEXT.  Random numbers: Philox4x32-10, key RNG[slot], counter (position of the
-   * token to be chosen, purpose 0, index of the candidate / 4), so that a draw depends on nothing else. */
-  tenon_status (*record_select)(void *self, const tenon_candidates *c, tenon_tid params, tenon_tid next,
-                                const tenon_chain *claimed, const tenon_recorder *rec, tenon_reason *why);
-  /* [record] for drafts with probabilities; NULL: core compares tokens (exact for a selector that is a function of logits,
-   * key and position). */
-  tenon_status (*record_verify)(void *self, const tenon_candidates *target, const tenon_candidates *draft,
-                                tenon_tid params, tenon_tid next, tenon_tid accepted, const tenon_recorder *rec,
+  /* [record] of a processor.  A row's slot is that of its OUT_ROW; it sees the slot's state plus this step's tokens up its
+   * PARENTs, itself included, so that verifying drafts chooses what single steps would.  What it leaves in *c is checked: a
+   * form, tensors of that form's shape, and room (cap) for no more than vocab entries. */
+  tenon_status (*record_apply)(void *self, const tenon_sampling *s, tenon_candidates *c, const tenon_recorder *rec,
+                               tenon_reason *why);
+  /* [record] of a selector; writes s->next, each a token of the vocabulary.  Random numbers: Philox4x32-10, key RNG[slot],
+   * counter (position of the token to be chosen, purpose 0, index of the candidate / 4), so that a draw depends on nothing else.
+   * Drafts are verified by comparing tokens: exact, as the choice is a function of logits, state, key and position. */
+  tenon_status (*record_select)(void *self, const tenon_sampling *s, const tenon_candidates *c, const tenon_recorder *rec,
                                 tenon_reason *why);
-  /* [record] state moves here only, by the step's tokens that ACCEPTED keeps: nothing is ever rolled back. */
-  tenon_status (*record_accept)(void *self, tenon_tid state, const tenon_recorder *rec, tenon_reason *why);
+  /* [record] after the selector and the verification; NULL: there is no state.  State moves here only, by what survives,
+   * so that nothing is ever rolled back: the ACCEPTED[i] rows of sequence i that SURVIVOR lists have their tokens kept (TOKEN of
+   * the row), and those of them that are out rows had s->next chosen.  given: what record_apply or record_select of this sampler was given. */
+  tenon_status (*record_accept)(void *self, const tenon_sampling *s, const tenon_candidates *given,
+                                const tenon_recorder *rec, tenon_reason *why);
 } tenon_sampler;
 
 #ifdef __cplusplus

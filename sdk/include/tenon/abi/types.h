@@ -146,8 +146,7 @@ typedef struct tenon_tensor {
 } tenon_tensor;
 enum {
   TENON_SPACE_DEVICE = 0,
-  TENON_SPACE_HOST = 1,
-  TENON_SPACE_SYMMETRIC = 2 /* same offset on every rank, peer-mapped */
+  TENON_SPACE_HOST = 1
 };
 
 #ifdef __cplusplus

@@ -200,7 +200,7 @@ inline void record_silu_mul_rows(sdk::Recorder& rec, const SiluMulCall& c) {
   const tenon_tensor from = rec.describe(c.x), to = rec.describe(c.y);
   std::vector<tenon_operand> operands = {{c.x, TENON_READ}, {c.y, TENON_WRITE}, {c.row_live, TENON_READ}};
   if (c.bias != 0) operands.push_back({c.bias, TENON_READ});
-  sdk::OpSpec spec{.name = "silu_mul_rows", .operands = operands, .chunks = {}, .kind = TENON_F_SILU_MUL};
+  sdk::OpSpec spec{.name = "silu_mul_rows", .operands = operands, .chunks = {}};
   const double columns = c.cost_share * static_cast<double>(to.dim[1]);
   spec.cost.read[1] = 8 * columns, spec.cost.written[1] = 4 * columns;
   spec.cost.flops[1] = 4 * columns;

@@ -1,28 +1,27 @@
-// Plain KV planes on the GPU: f32, f16 or bf16, no scales, no tiles, no tails, positions in order; the counterpart of
-// tenon/sdk/cpu/kv_reader.h, whose layout and checks it shares.
+// KV planes on the GPU, the counterpart of tenon/sdk/cpu/kv_reader.h. Layout and checks are those of
+// tenon/sdk/kv_layout.h. Every codec, scales and heads apart:
 //
-//   struct Args { cuda::KvLayout kv; ... };
-//   if (const char* why = cuda::not_plain(format)) throw sdk::Refused(why);                       in claim()
-//   Args args{cuda::kv_layout(*call.kv), ...};                                                    in record()
-//   cuda::with_element(args.kv.k.codec, [&]<class E>(E) { launch(&my_kernel<E>, ...); });         in the op
-//   cuda::KvRows keys(args.kv, args.kv.k, base, pages, slot, head);                               in the kernel
-//   cuda::to_float(static_cast<const E*>(keys.at(token))[d])
+//   cuda::with_kv_codec(args.kv.k.codec, [&]<class C>(C) { launch(&my_kernel<C>, ...); });         in the op
+//   cuda::KvCells keys(args.kv, args.kv.k, base, scales, pages, slot, head);                       in the kernel
+//   C::decode(reinterpret_cast<const C::Element*>(keys.at(cell))[d], keys.scale(cell))
+//
+// Plain codecs, f32, f16 or bf16, whose heads share their pages, with the GPU's own types: with_element() and KvRows.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <string>
 
-#include "tenon/sdk/cpu/kv_reader.h"
+#include "tenon/sdk/kv_layout.h"
 
 namespace tenon::cuda {
 
-using sdk::cpu::kv_layout;
-using sdk::cpu::KvLayout;
-using sdk::cpu::KvPlane;
-using sdk::cpu::not_plain;
-using sdk::cpu::plain_kv_format;
+using sdk::kv_layout;
+using sdk::KvLayout;
+using sdk::KvPlane;
+using sdk::plain_kv_format;
 
 __device__ __forceinline__ float to_float(float x) {
   return x;
@@ -64,6 +63,72 @@ void with_element(uint32_t codec, F&& f) {
   }
 }
 
+// The SDK's codecs with the GPU's own conversions, which round alike.
+struct KvF16 : sdk::KvF16 {
+  __device__ static float decode(Element e, float) { return __half2float(__ushort_as_half(e)); }
+  __device__ static Element encode(float x, float) { return __half_as_ushort(__float2half_rn(x)); }
+};
+struct KvBf16 : sdk::KvBf16 {
+  __device__ static float decode(Element e, float) { return __bfloat162float(__ushort_as_bfloat16(e)); }
+  __device__ static Element encode(float x, float) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
+};
+
+// Calls f with the codec of a format. Throws Refused for a format that is none.
+template <class F>
+void with_kv_codec(uint32_t format, F&& f) {
+  if (format == TENON_F16) return f(KvF16());
+  if (format == TENON_BF16) return f(KvBf16());
+  if (format == TENON_F32) return f(sdk::KvF32());
+  if (format == TENON_I8) return f(sdk::KvI8());
+  throw sdk::Refused(std::string("no codec of a cache stores ") + tenon_format_name(format));
+}
+
+// The cells of one head of one sequence. base, scales: the plane's tensors (scales of a codec without them may be
+// anything); pages: the view's table.
+class KvCells {
+ public:
+  __device__ KvCells(const KvLayout& layout, const KvPlane& plane, void* base, void* scales, const int32_t* pages,
+                     uint32_t slot, uint32_t head)
+      : base_(static_cast<char*>(base) + head * plane.head),
+        scales_(static_cast<char*>(scales) + head * plane.scale_head),
+        pages_(pages + (layout.apart() ? size_t{slot} * layout.heads + head : size_t{slot}) * layout.columns),
+        plane_(plane) {
+    shift_ = 31 - static_cast<uint32_t>(__clz(static_cast<int>(layout.page_cells)));
+  }
+
+  // Of a cell below the layout's capacity; below 0: it has none.
+  __device__ int32_t page(uint32_t cell) const { return pages_[cell >> shift_]; }
+  __device__ uint32_t inside(uint32_t cell) const { return cell & ((1u << shift_) - 1); }
+  // Its elements; nullptr if it has no page.
+  __device__ char* at(uint32_t cell) const {
+    const int32_t p = page(cell);
+    return p < 0 ? nullptr : base_ + p * plane_.page + inside(cell) * plane_.cell;
+  }
+  // Of a cell that has a page.
+  __device__ char* scale_at(uint32_t cell) const {
+    return scales_ + page(cell) * plane_.scale_page + inside(cell) * plane_.scale_cell;
+  }
+  __device__ float scale(uint32_t cell) const {
+    if (plane_.scale == 0) return 1;
+    const char* from = scale_at(cell);
+    return plane_.scale == TENON_F16 ? __half2float(*reinterpret_cast<const __half*>(from))
+                                     : *reinterpret_cast<const float*>(from);
+  }
+  __device__ void store_scale(uint32_t cell, float scale) const {
+    if (plane_.scale == TENON_F16) {
+      *reinterpret_cast<__half*>(scale_at(cell)) = __float2half_rn(scale);
+    } else {
+      *reinterpret_cast<float*>(scale_at(cell)) = scale;
+    }
+  }
+
+ private:
+  char *base_, *scales_;
+  const int32_t* pages_;
+  const KvPlane& plane_;
+  uint32_t shift_;
+};
+
 // The rows of one head of one sequence. base: the plane's tensor; pages: the table, i32[slots][columns].
 class KvRows {
  public:
@@ -72,23 +137,23 @@ class KvRows {
       : base_(static_cast<char*>(base) + head * plane.head),
         pages_(pages + size_t{slot} * layout.columns),
         page_stride_(plane.page),
-        token_stride_(plane.token) {
-    shift_ = 31 - static_cast<uint32_t>(__clz(static_cast<int>(layout.page_tokens)));
+        cell_stride_(plane.cell) {
+    shift_ = 31 - static_cast<uint32_t>(__clz(static_cast<int>(layout.page_cells)));
   }
 
   // The elements of token t, which is below the layout's capacity; nullptr if the token has no page.
   __device__ char* at(uint32_t t) const {
     const int32_t page = pages_[t >> shift_];
-    return page < 0 ? nullptr : base_ + page * page_stride_ + (t & ((1u << shift_) - 1)) * token_stride_;
+    return page < 0 ? nullptr : base_ + page * page_stride_ + (t & ((1u << shift_) - 1)) * cell_stride_;
   }
   // Tokens from t on, at most n, that follow each other at the plane's token stride.
   __device__ uint32_t run(uint32_t t, uint32_t n) const { return min(n, (1u << shift_) - (t & ((1u << shift_) - 1))); }
-  __device__ int64_t stride() const { return token_stride_; }
+  __device__ int64_t stride() const { return cell_stride_; }
 
  private:
   char* base_;
   const int32_t* pages_;
-  int64_t page_stride_, token_stride_;
+  int64_t page_stride_, cell_stride_;
   uint32_t shift_;
 };
 

@@ -4,6 +4,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
+
 #include "tenon/abi/quantization.h"
 #include "tenon/cuda/error.h"
 #include "tenon/cuda/packed_scheme.cuh"
@@ -40,14 +42,15 @@ struct LoadedRows {
 // Throws Failed on rows that the site does not have, in a format that `reads` does not take.
 inline LoadedRows loaded_rows(const PackedSite& site, const tenon_rows& src, void* store,
                               bool (*reads)(tenon_format) = &is_float) {
-  if (src.mat >= site.rows.size() || src.row0 + src.rows > site.rows[src.mat] || !reads(src.format)) {
+  const size_t mats = site.rows.size(), mat = src.mat % mats;
+  if (src.mat >= mats * std::max(site.experts, 1U) || src.row0 + src.rows > site.rows[mat] || !reads(src.format)) {
     throw sdk::Failed("rows " + std::to_string(src.row0) + " to " + std::to_string(src.row0 + src.rows) +
                       " of matrix " + std::to_string(src.mat) + " in " + tenon_format_name(src.format) +
                       " are not of this site");
   }
   return {src.data, src.format,
-          site.k,   site.first[src.mat] + static_cast<uint32_t>(src.row0),
-          site.map, static_cast<uint8_t*>(store)};
+          site.k,   site.first[mat] + static_cast<uint32_t>(src.row0),
+          site.map, static_cast<uint8_t*>(store) + site.expert_of(src) * site.weight_bytes};
 }
 
 inline constexpr uint32_t kLoadThreads = 256;

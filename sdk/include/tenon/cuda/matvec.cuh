@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "tenon/cuda/block_size.h"
+#include "tenon/cuda/expert_groups.cuh"
 #include "tenon/cuda/formats.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
@@ -29,10 +30,11 @@ struct MatvecArgs {
   uint32_t blocks;            // at most; multiprocessors
   uint32_t stages;            // of a warp's ring, at most
   uint32_t silu;              // 1: y = silu(first half) * second half; map.halves is 1 then, and there is no addend
-  uint32_t large;             // 1: a large block, else a small one; see block_size.h
+  uint32_t prepared;          // 1: x comes from Matvec::prepare(), which several rows need and one very long row
   uint32_t most_block_bytes;  // of shared memory that the GPU gives a block
   float eps;
   int64_t x_stride, y_stride, addend_stride;  // in elements
+  uint32_t experts, padding;                  // of a routed product
 };
 struct MatvecPointers {
   const uint8_t* weights;
@@ -42,7 +44,8 @@ struct MatvecPointers {
   const uint32_t* live;
   const float* norm;           // or nullptr
   const float *bias, *addend;  // or nullptr
-  uint8_t* prepared;           // PreparedRows::bytes, when there are several rows
+  uint8_t* prepared;           // Matvec::prepared_bytes(), if MatvecArgs::prepared; of a routed product for each group
+  const int32_t* routing;      // of a routed product: the experts of the rows or, of prepared rows, ExpertGroups
 };
 
 // Where things are in a block's shared memory.
@@ -99,12 +102,12 @@ struct Output {
   float scale = 1, addend = 0;
 };
 template <class F>
-__device__ __forceinline__ Output load_output(const MatvecArgs& a, const MatvecPointers& p, uint32_t slot,
-                                              uint32_t row) {
+__device__ __forceinline__ Output load_output(const MatvecArgs& a, const MatvecPointers& p, const float* scales,
+                                              uint32_t slot, uint32_t row) {
   Output out;
   const uint32_t column = a.map.column(slot);
   if (column == UINT32_MAX) return out;
-  if constexpr (F::kTotal) out.scale = p.scales[slot];
+  if constexpr (F::kTotal) out.scale = scales[slot];
   if (p.bias != nullptr) out.addend = p.bias[column];
   if (p.addend != nullptr) out.addend += p.addend[row * a.addend_stride + column];
   return out;
@@ -112,8 +115,33 @@ __device__ __forceinline__ Output load_output(const MatvecArgs& a, const MatvecP
 
 }  // namespace detail
 
+// Which rows a block multiplies, and with which matrices. Routed, the grid's y counts rows of x, or groups of rows.
+template <bool kRouted, bool kShared>
+class BlockRows {
+ public:
+  __device__ __forceinline__ explicit BlockRows(const MatvecPointers& p) : p_(p) {}
+  // After the wait. The matrices' number; -1: none, the product is 0.
+  __device__ __forceinline__ int32_t expert(uint32_t experts) const {
+    const int32_t e = kShared ? p_.routing[blockIdx.y] : ExpertGroups::at(p_.routing, blockIdx.y)[0];
+    return e < static_cast<int32_t>(experts) ? e : -1;
+  }
+  // The row of x and y that the block's row i is; UINT32_MAX: none.
+  __device__ __forceinline__ uint32_t operator[](uint32_t i) const {
+    if constexpr (!kRouted) {
+      return i;
+    } else if constexpr (kShared) {
+      return blockIdx.y;
+    } else {
+      return static_cast<uint32_t>(ExpertGroups::at(p_.routing, blockIdx.y)[1 + i]);
+    }
+  }
+
+ private:
+  const MatvecPointers& p_;
+};
+
 // More than 4 rows take the registers of two blocks.
-template <class F, int kTiles, int N, bool kShared>
+template <class F, int kTiles, int N, bool kShared, bool kRouted = false>
 __global__ void __launch_bounds__(kMatvecThreads, N == 1 ? 2 : 1)
     matvec_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
   constexpr uint32_t kRows = kShared ? 1 : 4 * N, kOutputs = kTiles * kTileRows * kRows;
@@ -130,21 +158,42 @@ __global__ void __launch_bounds__(kMatvecThreads, N == 1 ? 2 : 1)
             shared_address(memory) + Ring::kBytes * a.stages * warp, a.stages);
   const size_t stride = size_t{chunks} * F::kChunkBytes;
   ChunkWalk<F, kTiles> feed(first, last, chunks, warp);
+  const auto prime = [&](const uint8_t* weights) {
 #pragma unroll 1
-  for (uint32_t s = 0; s < a.stages && feed.more(); ++s, feed.advance()) {
-    if (s > 0) ring.wait_first(s - 1);  // or x, of the kernel before, would wait behind all of the ring
-    ring.fill(s, p.weights + feed.offset(), stride, feed.tiles());
-  }
+    for (uint32_t s = 0; s < a.stages && feed.more(); ++s, feed.advance()) {
+      if (s > 0) ring.wait_first(s - 1);  // or x, of the kernel before, would wait behind all of the ring
+      ring.fill(s, weights + feed.offset(), stride, feed.tiles());
+    }
+  };
+  if constexpr (!kRouted) prime(p.weights);
   uint8_t* stage = memory + at.x;
-  const RowSource source{p.x, p.norm, a.k, chunks};
+  const RowSource source{kRouted && kShared ? p.x + blockIdx.y * a.x_stride : p.x, p.norm, a.k, chunks};
   if (kShared && p.norm != nullptr) stage_norm<F>(source, warp, stage);
   wait();
+
+  // The step itself may have chosen the experts: their weights are known now.
+  const BlockRows<kRouted, kShared> block_rows(p);
+  const uint8_t* weights = p.weights;
+  const float* scales = p.scales;
+  uint32_t multiplied = chunks;
+  if constexpr (kRouted) {
+    if (block_rows[0] >= min(*p.live, a.rows)) return;  // a padding row, or no group
+    const int32_t expert = block_rows.expert(a.experts);
+    if (expert < 0) {
+      multiplied = 0;
+    } else {
+      weights += static_cast<uint32_t>(expert) * (tiles * stride);
+      if constexpr (F::kTotal) scales += static_cast<uint32_t>(expert) * (tiles * kTileRows);
+      prime(weights);
+    }
+  }
 
   // x.
   auto* partials = reinterpret_cast<float*>(memory + at.partials);
   auto* squares = reinterpret_cast<float*>(memory + at.squares);
   RowPart part;
   const PreparedRows<F> rows(a.k, N);
+  const uint8_t* prepared = kRouted && !kShared ? p.prepared + blockIdx.y * rows.bytes() : p.prepared;
   auto x = [&] {
     if constexpr (kShared) {
       auto* sums = reinterpret_cast<float*>(memory + at.sums);
@@ -157,7 +206,7 @@ __global__ void __launch_bounds__(kMatvecThreads, N == 1 ? 2 : 1)
           [&](uint32_t group, float sum) { sums[group] = sum; });
       return SharedRow<F>(stage, sums);
     } else {
-      return GlobalRows<F, N>(p.prepared, rows);
+      return GlobalRows<F, N>(prepared, rows);
     }
   }();
 
@@ -166,23 +215,23 @@ __global__ void __launch_bounds__(kMatvecThreads, N == 1 ? 2 : 1)
   uint32_t group = 0;
   for (uint32_t tile = first; tile < last; tile += kTiles, ++group) {
     const auto exists = [&](const detail::Turn<kRows>& t) {
-      return t.output < kOutputs && t.slot < last * kTileRows && t.row < live;
+      return t.output < kOutputs && t.slot < last * kTileRows && block_rows[t.row] < live;
     };
     detail::Output out;
     if (const detail::Turn<kRows> t(group, tile); exists(t)) {
-      out = detail::load_output<F>(a, p, t.slot, t.row);
-      if (!kShared && p.norm != nullptr) factor = reinterpret_cast<const float*>(p.prepared + rows.factors())[t.row];
+      out = detail::load_output<F>(a, p, scales, t.slot, block_rows[t.row]);
+      if (!kShared && p.norm != nullptr) factor = reinterpret_cast<const float*>(prepared + rows.factors())[t.row];
     }
 
     float acc[kTiles][N][F::kAcc] = {};
-    for (uint32_t c = warp; c < chunks; c += kMatvecWarps) {
+    for (uint32_t c = warp; c < multiplied; c += kMatvecWarps) {
       x.seek(c);
       uint32_t chunk[kTiles] = {ring.front()};
       if (kTiles == 2) chunk[kTiles - 1] = chunk[0] + (kTiles - 1) * F::kChunkBytes;
       tile + kTiles <= last ? F::template multiply<kTiles>(acc, chunk, x) : F::template multiply<1>(acc, chunk, x);
       __syncwarp();
       if (feed.more()) {
-        ring.fill(ring.stage(), p.weights + feed.offset(), stride, feed.tiles());
+        ring.fill(ring.stage(), weights + feed.offset(), stride, feed.tiles());
         feed.advance();
       }
       ring.pop();
@@ -198,7 +247,7 @@ __global__ void __launch_bounds__(kMatvecThreads, N == 1 ? 2 : 1)
     for (int n = 0; n < N; ++n) {
       RowInfo info{part.unscale, part.total};
       if constexpr (!kShared) {
-        info = reinterpret_cast<const RowInfo*>(p.prepared + rows.info())[(4 * n + lane % 4) * kMatvecWarps + warp];
+        info = reinterpret_cast<const RowInfo*>(prepared + rows.info())[(4 * n + lane % 4) * kMatvecWarps + warp];
       }
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
@@ -217,6 +266,7 @@ __global__ void __launch_bounds__(kMatvecThreads, N == 1 ? 2 : 1)
       float sum = 0;
 #pragma unroll
       for (uint32_t w = 0; w < kMatvecWarps; ++w) sum += from[w * kOutputs];
+      if (kRouted && multiplied == 0) sum = 0;  // formats add what x sums up to
       float v = sum * factor * out.scale + out.addend;
       if (a.silu != 0) {
         const float up = __shfl_down_sync(~0U, v, 8);
@@ -224,27 +274,34 @@ __global__ void __launch_bounds__(kMatvecThreads, N == 1 ? 2 : 1)
       }
       const uint32_t column = a.map.column(t.slot);
       const bool gate = a.silu == 0 || t.slot % kTileRows < 8;
-      if (exists(t) && gate && column != UINT32_MAX) p.y[t.row * a.y_stride + column] = v;
+      if (exists(t) && gate && column != UINT32_MAX) p.y[block_rows[t.row] * a.y_stride + column] = v;
     }
   }
 }
 
 // A block a row.
-template <class F, int N>
+template <class F, int N, bool kRouted = false>
 __global__ void __launch_bounds__(kMatvecThreads)
     prepare_rows_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
   extern __shared__ __align__(128) uint8_t stage[];
   __shared__ float squares[kMatvecWarps];
   const PreparedRows<F> rows(a.k, N);
   const uint32_t row = blockIdx.x, warp = threadIdx.x / 32;
-  const RowSource source{p.x + row * a.x_stride, p.norm, a.k, chunks_of<F>(a.k)};
+  RowSource source{p.x + row * a.x_stride, p.norm, a.k, chunks_of<F>(a.k)};
   if (p.norm != nullptr) stage_norm<F>(source, warp, stage);
   wait();
-  auto* sums = reinterpret_cast<float*>(p.prepared + rows.sums()) + row * rows.groups;
+  uint8_t* prepared = p.prepared;
+  if constexpr (kRouted) {
+    const uint32_t from = BlockRows<true, false>(p)[row];
+    if (from >= min(*p.live, a.rows)) return;
+    source.x = p.x + from * a.x_stride;
+    prepared += blockIdx.y * rows.bytes();
+  }
+  auto* sums = reinterpret_cast<float*>(prepared + rows.sums()) + row * rows.groups;
   RowPart part = prepare_part<F>(
       source, warp, stage,
       [&](uint32_t octet, const uint4& high, const uint4& low) {
-        auto* to = reinterpret_cast<uint4*>(p.prepared);
+        auto* to = reinterpret_cast<uint4*>(prepared);
         if constexpr (std::is_void_v<typename F::Half>) {
           to += size_t{row} * rows.padded / 4 + 2 * octet;
           to[0] = high, to[1] = low;
@@ -257,63 +314,75 @@ __global__ void __launch_bounds__(kMatvecThreads)
       [&](uint32_t group, float sum) { sums[group] = sum; });
   part.total = detail::warp_sum(part.total), part.square = detail::warp_sum(part.square);
   if (lane_id() == 0) {
-    reinterpret_cast<RowInfo*>(p.prepared + rows.info())[row * kMatvecWarps + warp] = {part.unscale, part.total};
+    reinterpret_cast<RowInfo*>(prepared + rows.info())[row * kMatvecWarps + warp] = {part.unscale, part.total};
     squares[warp] = part.square;
   }
   __syncthreads();
   if (threadIdx.x == 0 && p.norm != nullptr) {
-    reinterpret_cast<float*>(p.prepared + rows.factors())[row] = norm_factor(squares, a.k, a.eps);
+    reinterpret_cast<float*>(prepared + rows.factors())[row] = norm_factor(squares, a.k, a.eps);
   }
 }
 
 // How a product is launched. kTiles: of a group.
 template <class F, int kTiles = 2>
 class Matvec {
+  template <class, int>
+  friend class RoutedMatvec;
+
  public:
-  // Of MatvecPointers::prepared.
-  static uint64_t prepared_bytes(const MatvecArgs& a) {
-    return in_shared<1>(a) ? 0 : PreparedRows<F>(a.k, a.rows <= 4 ? 1 : a.rows <= 8 ? 2 : 4).bytes();
+  // The classes of blocks that multiply x as it is: TENON_BLOCKS_*; 0: x has to be prepared.
+  static uint32_t direct_classes(const MatvecArgs& a) {
+    return (in_shared<1>(a, false) ? TENON_BLOCKS_SMALL : 0) | (in_shared<1>(a, true) ? TENON_BLOCKS_LARGE : 0);
   }
-  static void launch(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
-    if (in_shared<kTiles>(a)) return run<kTiles, 1, true>(a, p, launch);
-    if (in_shared<1>(a)) return run<1, 1, true>(a, p, launch);
-    if (a.rows <= 4) return prepare_and_run<kTiles, 1>(a, p, launch);
-    if (a.rows <= 8) return prepare_and_run<kTiles, 2>(a, p, launch);
-    prepare_and_run<kTiles, 4>(a, p, launch);
+  static uint64_t prepared_bytes(const MatvecArgs& a) { return PreparedRows<F>(a.k, row_blocks(a)).bytes(); }
+  // Makes MatvecPointers::prepared of x. Small blocks.
+  static void prepare(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
+    const auto run = [&](auto kernel) {
+      const uint32_t padded = PreparedRows<F>(a.k, 1).padded;
+      launch(kernel, {.blocks = {a.rows}, .threads = {kMatvecThreads}, .shared_bytes = 4 * padded}, a, p);
+    };
+    with_row_blocks(a, [&]<int N>() { run(&prepare_rows_kernel<F, N>); });
+  }
+  // Prepared x is multiplied by large blocks: the partial sums of several rows leave small ones too little for the
+  // ring.
+  static void multiply(const MatvecArgs& a, const MatvecPointers& p, bool large, const Launch& launch) {
+    if (a.prepared != 0) return with_row_blocks(a, [&]<int N>() { run<kTiles, N, false>(a, p, true, launch); });
+    if (in_shared<kTiles>(a, large)) return run<kTiles, 1, true>(a, p, large, launch);
+    run<1, 1, true>(a, p, large, launch);
   }
 
  private:
   static constexpr uint32_t kLeastRingBytes = kMatvecWarps * 3 * 1024;
 
-  static uint32_t block_bytes(const MatvecArgs& a) {
-    return std::min(a.large != 0 ? kLargeBlockBytes : kSmallBlockBytes, a.most_block_bytes);
+  static uint32_t row_blocks(const MatvecArgs& a) { return a.rows <= 4 ? 1 : a.rows <= 8 ? 2 : 4; }
+  template <class Use>
+  static void with_row_blocks(const MatvecArgs& a, const Use& use) {
+    if (a.rows <= 4) return use.template operator()<1>();
+    if (a.rows <= 8) return use.template operator()<2>();
+    use.template operator()<4>();
+  }
+  static uint32_t block_bytes(const MatvecArgs& a, bool large) {
+    return std::min(large ? kLargeBlockBytes : kSmallBlockBytes, a.most_block_bytes);
   }
   template <int T, bool kShared>
-  static uint32_t stages(const MatvecArgs& a, uint32_t rows) {
+  static uint32_t stages(const MatvecArgs& a, uint32_t rows, bool large) {
     const MatvecLayout none = matvec_layout<F, T, kShared>(a.k, rows, 0);
-    const uint32_t room = block_bytes(a);
+    const uint32_t room = block_bytes(a, large);
     if (none.bytes >= room) return 0;
     return std::min(a.stages, (room - none.bytes) / (kMatvecWarps * (T * F::kChunkBytes + 8)));
   }
   template <int T>
-  static bool in_shared(const MatvecArgs& a) {
-    return a.rows == 1 && stages<T, true>(a, 1) * kMatvecWarps * T * F::kChunkBytes >= kLeastRingBytes;
-  }
-  template <int T, int N>
-  static void prepare_and_run(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
-    const PreparedRows<F> rows(a.k, N);
-    MatvecArgs large = a;
-    large.large = 1;  // what is before it is small
-    launch(&prepare_rows_kernel<F, N>,
-           {.blocks = {a.rows}, .threads = {kMatvecThreads}, .shared_bytes = 4 * rows.padded}, a, p);
-    run<T, N, false>(large, p, launch);
+  static bool in_shared(const MatvecArgs& a, bool large) {
+    return a.rows == 1 && stages<T, true>(a, 1, large) * kMatvecWarps * T * F::kChunkBytes >= kLeastRingBytes;
   }
   template <int T, int N, bool kShared>
-  static void run(MatvecArgs a, const MatvecPointers& p, const Launch& launch) {
+  static void run(MatvecArgs a, const MatvecPointers& p, bool large, const Launch& launch) {
     constexpr uint32_t kRows = kShared ? 1 : 4 * N;
-    a.stages = stages<T, kShared>(a, kRows);
+    a.stages = stages<T, kShared>(a, kRows, large);
     launch(&matvec_kernel<F, T, N, kShared>,
-           {.blocks = {std::min(a.blocks, a.map.tiles())}, .threads = {kMatvecThreads}, .shared_bytes = block_bytes(a)},
+           {.blocks = {std::min(a.blocks, a.map.tiles())},
+            .threads = {kMatvecThreads},
+            .shared_bytes = block_bytes(a, large)},
            a, p);
   }
 };

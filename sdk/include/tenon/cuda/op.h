@@ -51,6 +51,8 @@ class Launch {
   T* zeroed() const {  // the op's own; zero when it starts, and it leaves it zero
     return static_cast<T*>(raw_->zeroed);
   }
+  // Whether the host chose large blocks; only where the op names them in OpSpec::blocks.
+  bool large_blocks() const { return raw_->blocks == TENON_BLOCKS_LARGE; }
   bool stable(size_t operand) const { return (raw_->stable >> operand & 1) != 0; }
   cudaStream_t stream() const { return static_cast<cudaStream_t>(raw_->queue); }
 
@@ -93,7 +95,7 @@ template <auto Fn, class Args>
 void emit(sdk::Recorder& recorder, const sdk::OpSpec& spec, const Args& args, uint32_t flags = 0) {
   static_assert(std::is_trivially_copyable_v<Args> && alignof(Args) <= 8);
   auto op = sdk::abi_struct<tenon_op>();
-  op.name = spec.name, op.kind = spec.kind, op.flags = flags;
+  op.name = spec.name, op.flags = flags, op.blocks = spec.blocks;
   op.operand = spec.operands.data(), op.n_operands = static_cast<uint32_t>(spec.operands.size());
   op.args = &args, op.args_bytes = sizeof(Args);
   op.scratch_bytes = spec.scratch_bytes, op.zeroed_bytes = spec.zeroed_bytes, op.cost = spec.cost;

@@ -1,12 +1,12 @@
-// The device side of the overlap contract (tenon/abi/program.h). A kernel first reads what is stable (weights, step state,
-// older keys and values), and calls wait() before it reads or writes anything else. Every block calls wait() on every path
-// before it exits. On GPUs before Hopper these are nothing and kernels are launched plainly.
+// The device side of the overlap contract (tenon/abi/program.h). A kernel first reads what is stable (weights, step
+// state, older keys and values), and calls wait() before it reads or writes anything else. Every block calls wait() on
+// every path before it exits. On GPUs before Hopper these are nothing and kernels are launched plainly.
 #pragma once
 
 namespace tenon::cuda {
 
-// The kernel behind may begin as soon as there is room for it. Promises nothing about memory. Only for kernels whose blocks
-// keep to the sizes of block_size.h, or their blocks pile up on some multiprocessors and leave others empty.
+// The kernel behind may begin as soon as there is room for it. Promises nothing about memory. Only for kernels whose
+// blocks keep to the sizes of block_size.h, or their blocks pile up on some multiprocessors and leave others empty.
 __device__ __forceinline__ void trigger() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -58,13 +58,13 @@ void run_penalty(const CandidateGrid& g, const Launch& l) {
 
 // Emits the penalty and rewrites c.
 template <class Record, class Penalty>
-void record_penalty(const char* name, tenon_candidates& c, tenon_tid params, tenon_tid state, sdk::Recorder& r) {
-  const sdk::cpu::CandidateOp op = sdk::cpu::penalty_op(c, params, state, r);
+void record_penalty(const char* name, tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) {
+  const sdk::cpu::CandidateOp op = sdk::cpu::penalty_op(c, s, r);
   emit<&run_penalty<Record, Penalty>>(
       r, {.name = name, .operands = op.operands, .chunks = {}, .cost = sdk::cpu::penalty_cost(op)}, op.grid);
 }
 
-// ---- counting what ACCEPTED keeps: a block a sequence ----
+// ---- counting what survives: a block a sequence ----
 
 struct AcceptPointers {
   explicit AcceptPointers(const Launch& l)
@@ -73,11 +73,12 @@ struct AcceptPointers {
         accepted(l.ptr<const int32_t>(sdk::cpu::kAccepted)),
         seq_slot(l.ptr<const int32_t>(sdk::cpu::kSeqSlot)),
         seq_row(l.ptr<const int32_t>(sdk::cpu::kSeqRow)),
-        token(l.ptr<const int32_t>(sdk::cpu::kToken)) {}
+        token(l.ptr<const int32_t>(sdk::cpu::kToken)),
+        survivor(l.ptr<const int32_t>(sdk::cpu::kSurvivor)) {}
 
   uint32_t* held;
   const uint32_t* live;
-  const int32_t *accepted, *seq_slot, *seq_row, *token;
+  const int32_t *accepted, *seq_slot, *seq_row, *token, *survivor;
 };
 inline __global__ void count_accepted_kernel(sdk::cpu::AcceptArgs a, AcceptPointers p) {
   wait();
@@ -86,7 +87,7 @@ inline __global__ void count_accepted_kernel(sdk::cpu::AcceptArgs a, AcceptPoint
   uint32_t* held = p.held + size_t{static_cast<uint32_t>(p.seq_slot[s])} * a.vocab;
   const int32_t first = p.seq_row[s], end = min(p.seq_row[s + 1], first + p.accepted[s]);
   for (int32_t i = first + static_cast<int32_t>(threadIdx.x); i < end; i += static_cast<int32_t>(blockDim.x)) {
-    const auto token = static_cast<uint32_t>(p.token[i]);
+    const auto token = static_cast<uint32_t>(p.token[p.survivor[i]]);
     if (token < a.vocab) atomicAdd(held + token, 1);
   }
 }

@@ -1,8 +1,9 @@
 // Base of an attention. T has
 //   static constexpr uint32_t kRowInvariantMax;
-//   tenon_claim claim(const tenon_attn&, const tenon_kv_format&, const tenon_bounds&);   throw Refused("why") to
-//   decline tenon_kv_format preferred_format(); tenon_tid record_plan(const tenon_attn&, const tenon_kv_view&,
-//   Recorder&);           optional void record(const tenon_attn&, const tenon_attn_call&, Recorder&);
+//   tenon_claim claim(const tenon_attn&, const tenon_kv_view& prototype, const tenon_bounds&);
+//     throws Refused("why") to decline; sdk::kv_unread() says why a reader cannot read a view
+//   tenon_kv_format preferred_format();
+//   void record(const tenon_attn&, const tenon_attn_call&, Recorder&);
 #pragma once
 
 #include "tenon/abi/attention.h"
@@ -27,24 +28,16 @@ class Attention : public ComponentDefaults {
     auto t = abi_struct<tenon_attention>();
     t.row_invariant_max = T::kRowInvariantMax;
     t.claim = &call_claim, t.record = &call_record, t.preferred_format = &call_preferred_format;
-    if constexpr (requires { &T::record_plan; }) t.record_plan = &call_record_plan;
     return t;
   }
   static T& self(void* p) { return *static_cast<T*>(p); }
 
-  static tenon_status call_claim(void* p, const tenon_attn* a, const tenon_kv_format* f, const tenon_bounds* b,
+  static tenon_status call_claim(void* p, const tenon_attn* a, const tenon_kv_view* kv, const tenon_bounds* b,
                                  tenon_claim* out, tenon_reason* why) noexcept {
-    return guard(why, [&] { write_abi(out, self(p).claim(read_abi(a), read_abi(f), read_abi(b))); });
+    return guard(why, [&] { write_abi(out, self(p).claim(read_abi(a), read_abi(kv), read_abi(b))); });
   }
   static tenon_status call_preferred_format(void* p, tenon_kv_format* out, tenon_reason* why) noexcept {
     return guard(why, [&] { write_abi(out, self(p).preferred_format()); });
-  }
-  static tenon_status call_record_plan(void* p, const tenon_attn* a, const tenon_kv_view* kv, const tenon_recorder* rec,
-                                       tenon_tid* plan, tenon_reason* why) noexcept {
-    return guard(why, [&] {
-      Recorder r(rec);
-      *plan = self(p).record_plan(read_abi(a), read_abi(kv), r);
-    });
   }
   static tenon_status call_record(void* p, const tenon_attn* a, const tenon_attn_call* c, const tenon_recorder* rec,
                                   tenon_reason* why) noexcept {
@@ -54,5 +47,13 @@ class Attention : public ComponentDefaults {
     });
   }
 };
+
+// Throws Refused for heads that no attention can have.
+inline void check_heads(const tenon_attn& a) {
+  if (a.kv_heads == 0 || a.q_heads == 0 || a.q_heads % a.kv_heads != 0) {
+    throw Refused(std::to_string(a.q_heads) + " query heads cannot share " + std::to_string(a.kv_heads) + " KV heads");
+  }
+  if (a.k_dim == 0 || a.v_dim == 0) throw Refused("heads without dimensions");
+}
 
 }  // namespace tenon::sdk

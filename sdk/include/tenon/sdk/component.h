@@ -84,6 +84,7 @@ constexpr tenon_component component() {
   auto c = abi_struct<tenon_component>();
   c.kind = T::kKind, c.name = T::kName, c.device = T::kDevice, c.doc = T::kDoc, c.schema = &SchemaOf<T>::kSchema;
   c.create = &create<T>, c.destroy = &destroy<T>, c.interface = &interface<T>;
+  c.own_rules = T::kOwnRules;
   return c;
 }
 
@@ -104,36 +105,21 @@ constexpr tenon_note_section note() {
   copy_text(T::kDevice, s.note.device);
   copy_text(T::kTargets, s.note.targets);
   write_hex(schema_hash(T::kParams.data(), T::kParams.size()), s.note.schema_hash);
-  write_hex(layout::of(T::kKind), s.note.layout_hash);
+  copy_text(layout::of(T::kKind), s.note.layout_hash);
   return s;
 }
 
 }  // namespace detail
 
-}  // namespace tenon::sdk
-
 // The device that a library is for; tenon_add_plugin() says it. One class may so be a plugin for several devices, with
 // a source file for each.
-#ifndef TENON_PLUGIN_DEVICE
-#define TENON_PLUGIN_DEVICE "cpu"
-#define TENON_PLUGIN_TARGETS "x86-64"
-#endif
-
-namespace tenon::sdk {
-
 struct ComponentDefaults {
   static constexpr const char* kDevice = TENON_PLUGIN_DEVICE;
   static constexpr const char* kTargets = TENON_PLUGIN_TARGETS;
+  static constexpr uint32_t kOwnRules = 0;  // TENON_OWN_*: what the component does otherwise than its kind
 };
 
 }  // namespace tenon::sdk
-
-#ifndef TENON_PLUGIN_VENDOR
-#define TENON_PLUGIN_VENDOR "unknown"
-#define TENON_PLUGIN_VERSION "0"
-#define TENON_PLUGIN_LICENSE "unknown"
-#define TENON_PLUGIN_URL ""
-#endif
 
 #define TENON_PLUGIN(Class)                                                                                 \
   extern "C" {                                                                                              \

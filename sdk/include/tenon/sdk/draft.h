@@ -1,6 +1,8 @@
-// Base of a draft that proposes from the host. T has
+// Base of a draft. T has
 //   uint32_t max_tokens() const;                       proposals a step, at most; fixed after construction
-//   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out);   how many it proposes
+//   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out);   how many it proposes; or
+//   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out, std::span<int32_t> parent);
+//     that may branch; see tenon_draft
 //   void forget(uint32_t slot);                        optional
 #pragma once
 
@@ -12,7 +14,7 @@
 namespace tenon::sdk {
 
 template <class T>
-class HostDraft : public ComponentDefaults {
+class Draft : public ComponentDefaults {
  public:
   static constexpr const char* kKind = "draft";
   static constexpr const char* kInterface = "draft/1";
@@ -24,9 +26,12 @@ class HostDraft : public ComponentDefaults {
   }
 
  private:
+  static constexpr bool kBranches =
+      requires(T& t, std::span<const int32_t> tokens, std::span<int32_t> out) { t.propose(0, tokens, out, out); };
+
   static constexpr tenon_draft make() {
     auto t = abi_struct<tenon_draft>();
-    t.flags = TENON_DRAFT_HOST, t.max_tokens = &call_max_tokens;
+    t.flags = kBranches ? TENON_DRAFT_TREES : 0, t.max_tokens = &call_max_tokens;
     t.propose = &call_propose;
     if constexpr (requires { &T::forget; }) t.forget = &call_forget;
     return t;
@@ -39,8 +44,14 @@ class HostDraft : public ComponentDefaults {
     return n;
   }
   static tenon_status call_propose(void* p, uint32_t slot, const int32_t* tokens, uint32_t n, int32_t* out,
-                                   uint32_t cap, uint32_t* count, tenon_reason* why) noexcept {
-    return guard(why, [&] { *count = self(p).propose(slot, std::span(tokens, n), std::span(out, cap)); });
+                                   int32_t* parent, uint32_t cap, uint32_t* count, tenon_reason* why) noexcept {
+    return guard(why, [&] {
+      if constexpr (kBranches) {
+        *count = self(p).propose(slot, std::span(tokens, n), std::span(out, cap), std::span(parent, cap));
+      } else {
+        *count = self(p).propose(slot, std::span(tokens, n), std::span(out, cap));
+      }
+    });
   }
   static void call_forget(void* p, uint32_t slot) noexcept {
     static_cast<void>(guard(nullptr, [&] { self(p).forget(slot); }));

@@ -1,9 +1,9 @@
 // Base of a KV cache policy. T has
-//   const tenon_kv_format& format() const;                                     known after construction, lives as long
-//   tenon_claim claim(const tenon_kv_geometry&, const tenon_bounds&);          throw Refused("why") to decline
+//   tenon_kv_view claim(const tenon_kv_geometry&, const tenon_bounds&);        the prototype; throw Refused("why") to decline
 //   tenon_footprint plan(std::span<const tenon_kv_geometry>, const tenon_bounds&);
 //   void attach(void* const* store, void* queue);
 //   tenon_kv_view view(uint32_t layer, const tenon_tid* store, Recorder&);
+//   void record_begin(const tenon_tid* store, Recorder&);                      optional
 //   void record_append(uint32_t layer, const tenon_tid* store, tenon_tid k, tenon_tid v, Recorder&);
 //   tenon_kv_view record_dequant(uint32_t layer, const tenon_tid* store, const tenon_kv_format& want, Recorder&);
 //   void record_commit(const tenon_tid* store, Recorder&);
@@ -14,6 +14,7 @@
 //   uint64_t export_sequence(uint32_t slot, uint32_t kv_len, void* queue, void* dst);
 //   void import_sequence(uint32_t slot, uint32_t kv_len, void* queue, const void* src, uint64_t bytes);
 //   uint64_t used_bytes(uint32_t kv_len) const;
+//   uint32_t free_pages(uint32_t& page_tokens) const;                          optional: where slots share pages
 #pragma once
 
 #include <span>
@@ -45,12 +46,13 @@ class KvCache : public ComponentDefaults {
     t.reserve = &call_reserve, t.fork = &call_fork, t.truncate = &call_truncate, t.publish = &call_publish;
     t.export_sequence = &call_export_sequence, t.import_sequence = &call_import_sequence,
     t.used_bytes = &call_used_bytes;
-    t.format = &call_format;
+    if constexpr (requires { &T::record_begin; }) t.record_begin = &call_record_begin;
+    if constexpr (requires { &T::free_pages; }) t.free_pages = &call_free_pages;
     return t;
   }
   static T& self(void* p) { return *static_cast<T*>(p); }
 
-  static tenon_status call_claim(void* p, const tenon_kv_geometry* g, const tenon_bounds* b, tenon_claim* out,
+  static tenon_status call_claim(void* p, const tenon_kv_geometry* g, const tenon_bounds* b, tenon_kv_view* out,
                                  tenon_reason* why) noexcept {
     return guard(why, [&] { write_abi(out, self(p).claim(read_abi(g), read_abi(b))); });
   }
@@ -70,6 +72,13 @@ class KvCache : public ComponentDefaults {
     return guard(why, [&] {
       Recorder r(rec);
       write_abi(out, self(p).view(layer, s->store, r));
+    });
+  }
+  static tenon_status call_record_begin(void* p, const tenon_kv_stores* s, const tenon_recorder* rec,
+                                        tenon_reason* why) noexcept {
+    return guard(why, [&] {
+      Recorder r(rec);
+      self(p).record_begin(s->store, r);
     });
   }
   static tenon_status call_record_append(void* p, uint32_t layer, const tenon_kv_stores* s, tenon_tid k, tenon_tid v,
@@ -120,10 +129,10 @@ class KvCache : public ComponentDefaults {
     static_cast<void>(guard(nullptr, [&] { bytes = self(p).used_bytes(kv_len); }));
     return bytes;
   }
-  static const tenon_kv_format* call_format(void* p) noexcept {
-    const tenon_kv_format* f = nullptr;
-    static_cast<void>(guard(nullptr, [&] { f = &self(p).format(); }));
-    return f;
+  static uint32_t call_free_pages(void* p, uint32_t* page_tokens) noexcept {
+    uint32_t pages = 0;
+    static_cast<void>(guard(nullptr, [&] { pages = self(p).free_pages(*page_tokens); }));
+    return pages;
   }
 };
 

@@ -62,7 +62,7 @@ struct OpSpec {
   std::initializer_list<uint32_t> chunks;  // one number a phase
   tenon_cost cost{};
   uint64_t scratch_bytes = 0, zeroed_bytes = 0, thread_scratch_bytes = 0;
-  tenon_id kind = 0;
+  uint32_t blocks = 0;  // of a GPU's op: TENON_BLOCKS_* that it can run as; 0 = small
 };
 
 class Recorder {
@@ -70,6 +70,8 @@ class Recorder {
   explicit Recorder(const tenon_recorder* raw) : raw_(raw), bounds_(read_abi(raw->bounds)) {}
 
   const tenon_bounds& bounds() const { return bounds_; }
+  // Of each bound the largest of all programs: what is kept by slot, or by row, is sized by it.
+  tenon_bounds largest() const { return read_abi(raw_->largest); }
   const tenon_recorder* raw() const { return raw_; }
 
   tenon_tid temp(const tenon_tensor& t) { return checked(raw_->temp(raw_->ctx, &t)); }
@@ -89,7 +91,7 @@ class Recorder {
   void emit(const OpSpec& spec, const Args& args) {
     static_assert(std::is_trivially_copyable_v<Args> && alignof(Args) <= 8);
     auto op = abi_struct<tenon_op>();
-    op.name = spec.name, op.kind = spec.kind;
+    op.name = spec.name;
     op.operand = spec.operands.data(), op.n_operands = static_cast<uint32_t>(spec.operands.size());
     op.args = &args, op.args_bytes = sizeof(Args);
     op.phases = static_cast<uint32_t>(spec.chunks.size());

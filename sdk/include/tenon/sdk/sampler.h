@@ -1,12 +1,14 @@
-// Bases of samplers. A processor T has
+// Base of a sampler. Every T has
 //   static constexpr uint32_t kInForms;                        TENON_DENSE | TENON_SPARSE
 //   using Record = ...;                                        trivially copyable parameters of one sequence
 //   Record encode(const Params&) const;                        of a request
-//   void record_apply(tenon_candidates&, tenon_tid params, tenon_tid state, Recorder&);
-//   uint64_t state_bytes(uint32_t vocab) const;                optional, with
-//   void record_accept(tenon_tid state, Recorder&);
-// A selector T has kInForms, Record, encode and
-//   void record_select(const tenon_candidates&, tenon_tid params, tenon_tid next, Recorder&);
+// a processor besides
+//   void record_apply(tenon_candidates&, const tenon_sampling&, Recorder&);
+// a selector
+//   void record_select(const tenon_candidates&, const tenon_sampling&, Recorder&);
+// and one with a state
+//   uint64_t state_bytes(uint32_t vocab) const;                of a slot
+//   void record_accept(const tenon_candidates& given, const tenon_sampling&, Recorder&);
 // The constructor's Params are the component's own; encode() with a request's gets the same keys, overridden.
 #pragma once
 
@@ -36,7 +38,7 @@ class Sampler : public ComponentDefaults {
     auto t = abi_struct<tenon_sampler>();
     t.in_forms = T::kInForms;
     t.param_bytes = sizeof(typename T::Record);
-    t.state_bytes = &call_state_bytes, t.encode = &call_encode, t.claim = &call_claim;
+    t.state_bytes = &call_state_bytes, t.encode = &call_encode;
     if constexpr (requires { &T::record_select; }) {
       t.is_selector = 1;
       t.record_select = &call_record_select;
@@ -64,39 +66,36 @@ class Sampler : public ComponentDefaults {
       std::memcpy(record, &r, sizeof(r));
     });
   }
-  static tenon_status call_claim(void*, const tenon_chain*, tenon_claim* out, tenon_reason* why) noexcept {
-    return guard(why, [&] { write_abi(out, abi_struct<tenon_claim>()); });
-  }
-  static tenon_status call_record_apply(void* p, tenon_candidates* c, tenon_tid params, tenon_tid state,
-                                        const tenon_chain*, const tenon_recorder* rec, tenon_reason* why) noexcept {
+  static tenon_status call_record_apply(void* p, const tenon_sampling* sampling, tenon_candidates* c,
+                                        const tenon_recorder* rec, tenon_reason* why) noexcept {
     if constexpr (requires { &T::record_apply; }) {
       return guard(why, [&] {
         Recorder r(rec);
         tenon_candidates candidates = read_abi(c);
-        self(p).record_apply(candidates, params, state, r);
+        self(p).record_apply(candidates, read_abi(sampling), r);
         write_abi(c, candidates);
       });
     } else {
       return TENON_UNSUPPORTED;
     }
   }
-  static tenon_status call_record_select(void* p, const tenon_candidates* c, tenon_tid params, tenon_tid next,
-                                         const tenon_chain*, const tenon_recorder* rec, tenon_reason* why) noexcept {
+  static tenon_status call_record_select(void* p, const tenon_sampling* sampling, const tenon_candidates* c,
+                                         const tenon_recorder* rec, tenon_reason* why) noexcept {
     if constexpr (requires { &T::record_select; }) {
       return guard(why, [&] {
         Recorder r(rec);
-        self(p).record_select(read_abi(c), params, next, r);
+        self(p).record_select(read_abi(c), read_abi(sampling), r);
       });
     } else {
       return TENON_UNSUPPORTED;
     }
   }
-  static tenon_status call_record_accept(void* p, tenon_tid state, const tenon_recorder* rec,
-                                         tenon_reason* why) noexcept {
+  static tenon_status call_record_accept(void* p, const tenon_sampling* sampling, const tenon_candidates* given,
+                                         const tenon_recorder* rec, tenon_reason* why) noexcept {
     if constexpr (requires { &T::record_accept; }) {
       return guard(why, [&] {
         Recorder r(rec);
-        self(p).record_accept(state, r);
+        self(p).record_accept(read_abi(given), read_abi(sampling), r);
       });
     } else {
       return TENON_UNSUPPORTED;

@@ -5,6 +5,9 @@
 // thread prepares its own copy, which is sooner done than waited for. With activations in f32 one live row is
 // multiplied by weights as stored, several by columns unpacked once into thread scratch. Claimed behind the product:
 // BIAS and ADD before and after one SILU_MUL, whose chunks compute both halves of the columns.
+//
+// Of a routed site the first phase also sorts the rows by expert; a chunk is its columns of one expert after the other,
+// each over the expert's rows. So an expert that no row wants is not read.
 #pragma once
 
 #include <algorithm>
@@ -71,7 +74,11 @@ inline LinearArgs linear_args(const LinearSite& site, Isa isa, const tenon_linea
   for (uint32_t i = 0; i < a.n_mats; ++i) {
     read(call.store[i]);
     a.code[i] = site.mats[i].code, a.mat_rows[i] = site.mats[i].rows, a.row_bytes[i] = site.mats[i].row_bytes;
+    a.expert_bytes[i] = site.store_bytes(site.mats[i]);
   }
+  if ((site.experts != 0) != (call.expert != 0))
+    throw Failed("a routed site needs the rows' experts, no other takes them");
+  if (site.experts != 0) a.experts = site.experts, a.expert = read(call.expert);
   for (const tenon_fop& op : pro) {
     if (op.id != TENON_F_RMSNORM || pro.size() != 1) throw Failed("a prologue that was not claimed");
     a.norm = read(op.t[0]), a.eps = op.f[0];
@@ -108,8 +115,10 @@ void record_linear(const LinearSite& site, Isa isa, uint32_t threads, const teno
   const std::initializer_list<uint32_t> plain = {chunks}, prepared = {a.rows, chunks};
   const bool two = a.rows > 1 && PreparedRows::bytes(a) != 0;
   OpSpec spec{.name = a.rows == 1 ? "gemv" : "gemm", .operands = operands, .chunks = two ? prepared : plain};
-  spec.cost.read[0] = static_cast<double>(site.bytes());
-  spec.cost.read[1] = 4 * (k + (a.before + a.after) * out), spec.cost.written[1] = 4 * out;
+  // Of a routed site each row reads its expert's matrices, until there may be as many rows as experts.
+  const bool few = a.rows < a.experts;
+  spec.cost.read[few ? 1 : 0] = static_cast<double>(site.bytes()) * (few ? 1 : std::max(a.experts, 1U));
+  spec.cost.read[1] += 4 * (k + (a.before + a.after) * out), spec.cost.written[1] = 4 * out;
   spec.cost.flops[1] = 2 * n * k;
   spec.thread_scratch_bytes = ThreadLayout(a).end * sizeof(float);
   if (two) spec.scratch_bytes = PreparedRows::bytes(a);
@@ -120,7 +129,8 @@ template <KernelsOf Of>
 void record_linear_rows(const LinearSite& site, Isa isa, tenon_tid store, tenon_tid index, tenon_tid y, Recorder& rec) {
   const StoredMatrix& m = site.mats.front();
   const tenon_tensor out = rec.describe(y);
-  detail::RowsArgs a{isa, m.code, site.k, static_cast<uint32_t>(out.dim[0]), m.rows, m.row_bytes, out.stride[0] / 4};
+  detail::RowsArgs a{isa,         site.packed() ? 1U : 0U, m.code, site.k, static_cast<uint32_t>(out.dim[0]), m.rows,
+                     m.row_bytes, out.stride[0] / 4};
   const tenon_operand operands[] = {
       {y, TENON_WRITE}, {index, TENON_READ}, {rec.step(TENON_STEP_LIVE), TENON_READ}, {store, TENON_READ}};
   OpSpec spec{.name = "rows", .operands = operands, .chunks = {a.rows}};

@@ -1,6 +1,7 @@
 // A quantization scheme's site on the CPU: how its matrices are stored, what is claimed, and how rows are loaded.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -8,9 +9,9 @@
 
 #include "tenon/abi/device.h"
 #include "tenon/abi/quantization.h"
-#include "tenon/sdk/cpu/gguf_blocks.h"
 #include "tenon/sdk/cpu/row_kernels.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/gguf_blocks.h"
 #include "tenon/sdk/quantized_rows.h"
 #include "tenon/sdk/recorder.h"
 
@@ -30,13 +31,14 @@ inline Isa isa_of(const tenon_device& device) {
 // What a plugin has for each instruction set; the same formats in each, equal to the bit.
 struct Kernels {
   const KernelTable* f32;
-  const PackedTable* packed = nullptr;  // nullptr: none
-  const Bf16Table* bf16 = nullptr;      // nullptr: none; only some instruction sets have one
+  const PackedTable* packed = nullptr;                 // nullptr: none
+  const Bf16Table* bf16 = nullptr;                     // nullptr: none; only some instruction sets have one
+  const Packing* (*packing)(uint32_t code) = nullptr;  // of a format of `packed`; nullptr if there are none
 };
 using KernelsOf = Kernels (*)(Isa);
 
 struct StoredMatrix {
-  uint32_t code = 0;  // of its row format, or a PackedCode
+  uint32_t code = 0;  // of its row format or, if x becomes int8, of its packed format
   uint32_t rows = 0;
   uint64_t row_bytes = 0;
 };
@@ -44,17 +46,23 @@ struct StoredMatrix {
 enum class Activations : uint32_t { kF32, kInt8, kBf16 };
 
 struct LinearSite {
-  std::vector<StoredMatrix> mats;  // store i holds matrix i, row by row or packed
+  std::vector<StoredMatrix> mats;  // store i holds matrix i, row by row or packed; of a routed site, of every expert
   uint32_t k = 0;
+  uint32_t experts = 0;  // 0: not routed
   bool in_place = false;
   Activations activations = Activations::kF32;
 
   bool packed() const { return activations == Activations::kInt8; }
 
   uint64_t columns() const;
-  uint64_t bytes() const;
-  uint64_t store_bytes(const StoredMatrix& m) const {
+  uint64_t bytes() const;                              // of one expert
+  uint64_t store_bytes(const StoredMatrix& m) const {  // of one expert
     return m.row_bytes * (packed() ? (m.rows + kGroupRows - 1) / kGroupRows * kGroupRows : m.rows);
+  }
+  // While loading: the matrix that rows of a file belong to, and where it begins.
+  const StoredMatrix& mat(const tenon_rows& src) const { return mats[src.mat % mats.size()]; }
+  uint8_t* place(const tenon_rows& src, void* const* store) const {
+    return static_cast<uint8_t*>(store[src.mat % mats.size()]) + src.mat / mats.size() * store_bytes(mat(src));
   }
 };
 
@@ -70,6 +78,7 @@ inline uint64_t LinearSite::bytes() const {
 }
 
 inline constexpr uint32_t kMaxEpilogue = 4;
+inline constexpr uint32_t kMostExperts = 1 << 16;
 
 namespace detail {
 
@@ -101,6 +110,15 @@ inline bool has_halves(const tenon_linear& s) {
   return s.n_mats == 2 ? s.out_dim[0] == s.out_dim[1] : s.n_mats == 1 && s.out_dim[0] % 2 == 0;
 }
 
+// Whether packed rows can be multiplied: a matrix of gate and up is cut between two rows, and groups of rows have to be
+// whole there.
+inline bool halves_are_groups(const tenon_linear& s) {
+  for (const tenon_fop& op : ops_of(s.epi)) {
+    if (op.id == TENON_F_SILU_MUL && s.n_mats == 1) return s.out_dim[0] / 2 % kGroupRows == 0;
+  }
+  return true;
+}
+
 namespace detail {
 inline void check_sources(const tenon_linear& s, bool (*also)(tenon_format)) {
   for (uint32_t i = 0; i < s.n_mats; ++i) {
@@ -120,14 +138,16 @@ inline void check_sources(const tenon_linear& s, bool (*also)(tenon_format)) {
 }
 }  // namespace detail
 
-// Throws Refused: what no scheme on the CPU does (experts, activations other than f32, shapes beyond 2^31, matrices
-// that neither unpack_row nor, as `also` says, the scheme itself reads).
-inline tenon_claim claim_linear(const tenon_linear& s, bool (*also)(tenon_format) = nullptr) {
+// Throws Refused: what no scheme on the CPU does (activations other than f32, shapes beyond 2^31, matrices that neither
+// unpack_row nor, as `also` says, the scheme itself reads), and routed sites unless the scheme multiplies them.
+inline tenon_claim claim_linear(const tenon_linear& s, bool (*also)(tenon_format) = nullptr, bool routed = false) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (s.n_mats == 0 || s.n_mats > TENON_MAX_STORES) {
     throw Refused("a site of " + std::to_string(s.n_mats) + " matrices; 1 to " + std::to_string(TENON_MAX_STORES));
   }
-  if (s.experts != 0) throw Refused("expert matrices are not supported");
+  if (s.experts != 0 && !routed) throw Refused("expert matrices are not supported");
+  if (s.experts > kMostExperts) throw Refused(std::to_string(s.experts) + " experts; at most 65536");
+  if (s.experts != 0 && s.rows_wanted != 0) throw Refused("an embedding has no experts");
   if (s.x_format != TENON_F32 || s.y_format != TENON_F32) throw Refused("activations other than f32");
   if (s.in_dim <= 0 || s.in_dim > kMost) throw Refused("a width of " + std::to_string(s.in_dim) + "; 1 to 2^31 - 1");
   int64_t columns = 0;
@@ -153,7 +173,9 @@ inline tenon_footprint footprint_of(const LinearSite& site, uint64_t load_bytes)
   f.n_stores = static_cast<uint32_t>(site.mats.size());
   f.flags = site.in_place ? TENON_FOOTPRINT_IN_PLACE : 0;
   f.load_bytes = site.in_place ? 0 : load_bytes;
-  for (size_t i = 0; i < site.mats.size(); ++i) f.store_bytes[i] = site.store_bytes(site.mats[i]);
+  for (size_t i = 0; i < site.mats.size(); ++i) {
+    f.store_bytes[i] = std::max(site.experts, 1U) * site.store_bytes(site.mats[i]);
+  }
   return f;
 }
 
@@ -161,8 +183,10 @@ inline tenon_footprint footprint_of(const LinearSite& site, uint64_t load_bytes)
 template <class F>
 void each_numbered_row(const LinearSite& site, const tenon_rows& src, F&& f) {
   const uint64_t file_bytes = row_bytes(src.format, site.k);
-  if (src.mat >= site.mats.size() || file_bytes == 0) throw Failed("rows of a matrix that the site does not have");
-  const StoredMatrix& m = site.mats[src.mat];
+  if (src.mat >= site.mats.size() * std::max(site.experts, 1U) || file_bytes == 0) {
+    throw Failed("rows of a matrix that the site does not have");
+  }
+  const StoredMatrix& m = site.mat(src);
   if (src.row0 > m.rows || src.rows > m.rows - src.row0 || src.bytes != src.rows * file_bytes) {
     throw Failed("rows [" + std::to_string(src.row0) + ", +" + std::to_string(src.rows) + ") in " +
                  std::to_string(src.bytes) + " bytes do not fit a matrix of " + std::to_string(m.rows) + " rows");
@@ -173,7 +197,7 @@ void each_numbered_row(const LinearSite& site, const tenon_rows& src, F&& f) {
 template <class F>
 void each_loaded_row(const LinearSite& site, const tenon_rows& src, void* const* store, F&& f) {
   each_numbered_row(site, src, [&](uint64_t row, const uint8_t* from) {
-    f(static_cast<uint8_t*>(store[src.mat]) + row * site.mats[src.mat].row_bytes, from);
+    f(site.place(src, store) + row * site.mat(src).row_bytes, from);
   });
 }
 

@@ -1,5 +1,10 @@
-// Products of rows of x in int8 with packed rows (packed_rows.h), by integer dot products. For the one source of an
-// instruction set, see vector.h: AVX-512 VNNI, AVX-VNNI, AVX2 or plain code.
+// Products of rows of x in int8 with packed rows (packed_rows.h), by integer dot products. For sources that are
+// compiled once for each instruction set (tenon_add_kernels; see vector.h): AVX-512 VNNI, AVX-VNNI, AVX2 or plain code.
+//
+// A scheme brings formats (PackedWeights, below) and makes a table of them, in a source of its own:
+//
+//   constexpr PackedFormat kFormats[] = {packed_format<MyWeights>()};
+//   constinit const PackedTable TENON_ISA::kPacked = {kFormats, 1};
 //
 // A product of a row of x and a row of weights is always summed in the same order: of each 32 k the codes, less what
 // the format subtracts from them, times x (of Q6_K also times the scale of 16 k) make an exact integer, which times
@@ -7,11 +12,13 @@
 // does minimum * (activation scale * sum of x).
 #pragma once
 
+#include <concepts>
+
 #include "tenon/sdk/cpu/row_kernels.h"
 #include "tenon/sdk/cpu/vector.h"
 
 #if !defined(__AVX2__)
-#include "tenon/sdk/cpu/convert.h"
+#include "tenon/sdk/convert.h"
 #endif
 
 namespace tenon::sdk::cpu {
@@ -295,23 +302,6 @@ struct PackedBlock {
   Codes code[8];
 };
 
-inline void four_bits(const uint8_t* p, Codes (&code)[8]) {
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    const Codes c = codes_at(p + 64 * i);
-    code[i] = shifted<0>(c, 15), code[i + 4] = shifted<4>(c, 15);
-  }
-}
-inline void six_bits(const uint8_t* p, Codes (&code)[8]) {
-#pragma GCC unroll 2
-  for (int half = 0; half < 2; ++half, p += 192) {
-    const Codes c0 = codes_at(p), c1 = codes_at(p + 64), c2 = codes_at(p + 128);
-    Codes* to = code + 4 * half;
-    to[0] = shifted<0>(c0, 63), to[1] = shifted<0>(c1, 63), to[2] = shifted<0>(c2, 63);
-    to[3] = joined(joined(shifted<6>(c0, 3), shifted<4>(c1), 0x0c), shifted<2>(c2), 0x30);
-  }
-}
-
 // A unit of a group, for the rows from kSide * side on.
 struct PackedUnit {
   Floats halves(size_t at) const { return halves_at(bytes + at + 2 * kSide * side); }
@@ -321,69 +311,22 @@ struct PackedUnit {
   uint32_t side;
 };
 
-// block(b): the b-th 32 k of a unit.
-struct PackedQ4_0 : PackedUnit {
-  static constexpr uint32_t kCode = kPackedQ4_0, kUnitBytes = 288, kBlocks = 1, kParts = 1;
-  static constexpr int kOffset = 8;
-  static constexpr bool kMinima = false;
-  PackedBlock<1> block(uint32_t) const {
-    PackedBlock<1> out;
-    out.scale = halves(0);
-    four_bits(codes(32), out.code);
-    return out;
-  }
-};
-struct PackedQ4_1 : PackedUnit {
-  static constexpr uint32_t kCode = kPackedQ4_1, kUnitBytes = 320, kBlocks = 1, kParts = 1;
-  static constexpr int kOffset = 0;
-  static constexpr bool kMinima = true;
-  PackedBlock<1> block(uint32_t) const {
-    PackedBlock<1> out;
-    out.scale = halves(0), out.minimum = halves(32);
-    four_bits(codes(64), out.code);
-    return out;
-  }
-};
-struct PackedQ8_0 : PackedUnit {
-  static constexpr uint32_t kCode = kPackedQ8_0, kUnitBytes = 544, kBlocks = 1, kParts = 1;
-  static constexpr int kOffset = 128;
-  static constexpr bool kMinima = false;
-  PackedBlock<1> block(uint32_t) const {
-    PackedBlock<1> out;
-    out.scale = halves(0);
-#pragma GCC unroll 8
-    for (uint32_t s = 0; s < 8; ++s) out.code[s] = codes_at(codes(32 + 64 * s));
-    return out;
-  }
-};
-struct PackedQ4_K : PackedUnit {
-  static constexpr uint32_t kCode = kPackedQ4_K, kUnitBytes = 2368, kBlocks = 8, kParts = 1;
-  static constexpr int kOffset = 0;
-  static constexpr bool kMinima = true;
-  explicit PackedQ4_K(const PackedUnit& unit) : PackedUnit(unit), d_(halves(0)), m_(negative(halves(32))) {}
-  PackedBlock<1> block(uint32_t b) const {
-    PackedBlock<1> out;
-    const size_t part = 64 + b * size_t{288};
-    out.scale = mul(d_, bytes_at(scales(part))), out.minimum = mul(m_, bytes_at(scales(part + 16)));
-    four_bits(codes(part + 32), out.code);
-    return out;
-  }
-  Floats d_, m_;
-};
-struct PackedQ6_K : PackedUnit {
-  static constexpr uint32_t kCode = kPackedQ6_K, kUnitBytes = 3360, kBlocks = 8, kParts = 2;
-  static constexpr int kOffset = 32;
-  static constexpr bool kMinima = false;
-  explicit PackedQ6_K(const PackedUnit& unit) : PackedUnit(unit), d_(halves(0)) {}
-  PackedBlock<2> block(uint32_t b) const {
-    PackedBlock<2> out;
-    const size_t part = 32 + b * size_t{416};
-    out.scale = d_;
-    out.part_scale[0] = signed_bytes_at(scales(part)), out.part_scale[1] = signed_bytes_at(scales(part + 16));
-    six_bits(codes(part + 32), out.code);
-    return out;
-  }
-  Floats d_;
+// A format of packed weights, read as what is multiplied with 32 k of x at a time:
+//   kCode       that of its Packing
+//   kUnitBytes  of a unit of a group; kBlocks: how many 32 k a unit has
+//   kOffset     which a code has more than the integer that it stands for: 0, or a power of two
+//   kMinima     whether a weight is scale * integer + minimum, else scale * integer
+//   kParts      1, or 2 where either 16 k have an integer scale of their own
+// A value of the type is one unit for the rows from kSide * side on; block(b) gives its b-th 32 k.
+template <class W>
+concept PackedWeights = requires(const PackedUnit& unit, const W w, uint32_t b) {
+  W{unit};
+  {uint32_t{W::kCode}};
+  {uint32_t{W::kUnitBytes}};
+  {uint32_t{W::kBlocks}};
+  {int{W::kOffset}};
+  {bool{W::kMinima}};
+  { w.block(b) } -> std::same_as<PackedBlock<W::kParts>>;
 };
 
 inline int32_t four_at(const int8_t* q) {
@@ -393,7 +336,7 @@ inline int32_t four_at(const int8_t* q) {
 }
 
 // R rows of x with the rows of a group from kSide * side on.
-template <class F, uint32_t R>
+template <PackedWeights F, uint32_t R>
 inline void packed_tile(const PackedProduct& t, const uint8_t* group, uint32_t side, uint32_t row, float* y) {
   constexpr uint32_t kSteps = 8 / F::kParts;
   const uint32_t blocks = t.x.k / kInt8Block;
@@ -439,7 +382,7 @@ inline void packed_rows(const PackedProduct& t, uint32_t& row) {
   }
 }
 
-template <class F>
+template <PackedWeights F>
 void packed_product(const PackedProduct& t) {
   uint32_t row = 0;
   if constexpr (kMostXRows >= 8) packed_rows<F, 8>(t, row);
@@ -447,12 +390,10 @@ void packed_product(const PackedProduct& t) {
   packed_rows<F, 1>(t, row);
 }
 
-constexpr PackedFormat kPackedFormats[] = {{kPackedQ4_0, &packed_product<PackedQ4_0>},
-                                           {kPackedQ4_1, &packed_product<PackedQ4_1>},
-                                           {kPackedQ8_0, &packed_product<PackedQ8_0>},
-                                           {kPackedQ4_K, &packed_product<PackedQ4_K>},
-                                           {kPackedQ6_K, &packed_product<PackedQ6_K>}};
-constexpr PackedTable kPackedTable{kPackedFormats, sizeof(kPackedFormats) / sizeof(kPackedFormats[0])};
+template <PackedWeights F>
+constexpr PackedFormat packed_format() {
+  return {F::kCode, &packed_product<F>};
+}
 
 }  // namespace
 }  // namespace tenon::sdk::cpu

@@ -23,12 +23,12 @@ inline uint64_t count_bytes(uint32_t vocab) {
 }
 
 // Rewrites c: the order may be lost.
-inline CandidateOp penalty_op(tenon_candidates& c, tenon_tid params, tenon_tid state, Recorder& r) {
+inline CandidateOp penalty_op(tenon_candidates& c, const tenon_sampling& s, Recorder& r) {
   const tenon_candidates in = c;
   c.logits = temp_logits(c, r), c.flags &= ~uint32_t{TENON_SORTED};
   return CandidateOp(in, r,
-                     {{params, TENON_READ},
-                      {state, TENON_READ},
+                     {{s.params, TENON_READ},
+                      {s.state, TENON_READ},
                       {r.step(TENON_STEP_TOKEN), TENON_READ},
                       {r.step(TENON_STEP_PARENT), TENON_READ},
                       {c.logits, TENON_WRITE}});
@@ -41,8 +41,8 @@ inline tenon_cost penalty_cost(const CandidateOp& op) {
 
 // Emits Fn(const CandidateGrid&, const Part&), which calls penalize(), and rewrites c.
 template <auto Fn>
-void record_penalty(const char* name, tenon_candidates& c, tenon_tid params, tenon_tid state, Recorder& r) {
-  const CandidateOp op = penalty_op(c, params, state, r);
+void record_penalty(const char* name, tenon_candidates& c, const tenon_sampling& s, Recorder& r) {
+  const CandidateOp op = penalty_op(c, s, r);
   const uint64_t ids = op.grid.dense() ? op.grid.block : op.grid.vocab;
   r.emit<Fn>({.name = name,
               .operands = op.operands,
@@ -74,8 +74,8 @@ void penalize(const CandidateGrid& g, const Part& part, Penalty&& penalty) {
   });
 }
 
-// Counts the step's tokens that ACCEPTED keeps: of each sequence its first rows.
-enum AcceptOperand : uint32_t { kState, kLiveSeqs, kAccepted, kSeqSlot, kSeqRow, kToken };
+// Counts the step's tokens that survive.
+enum AcceptOperand : uint32_t { kState, kLiveSeqs, kAccepted, kSeqSlot, kSeqRow, kToken, kSurvivor };
 struct AcceptArgs {
   uint32_t seqs, vocab;
 };
@@ -83,7 +83,8 @@ struct AcceptOp {
   AcceptOp(tenon_tid state, Recorder& r)
       : operands{{state, TENON_READ | TENON_WRITE},         {r.step(TENON_STEP_LIVE), TENON_READ},
                  {r.step(TENON_STEP_ACCEPTED), TENON_READ}, {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                 {r.step(TENON_STEP_SEQ_ROW), TENON_READ},  {r.step(TENON_STEP_TOKEN), TENON_READ}},
+                 {r.step(TENON_STEP_SEQ_ROW), TENON_READ},  {r.step(TENON_STEP_TOKEN), TENON_READ},
+                 {r.step(TENON_STEP_SURVIVOR), TENON_READ}},
         args{r.bounds().seqs, static_cast<uint32_t>(r.describe(state).dim[1] / int64_t{sizeof(uint32_t)})} {
     cost.read[1] = cost.written[1] = sizeof(uint32_t), cost.flops[1] = 1;
   }
@@ -101,7 +102,7 @@ inline void count_accepted(const AcceptArgs& a, const Part& part) {
     const int32_t* row = part.ptr<int32_t>(kSeqRow) + s;
     const int32_t accepted = std::min(row[1], row[0] + part.ptr<int32_t>(kAccepted)[s]);
     for (int32_t i = row[0]; i < accepted; ++i) {
-      const auto token = static_cast<uint32_t>(part.ptr<int32_t>(kToken)[i]);
+      const auto token = static_cast<uint32_t>(part.ptr<int32_t>(kToken)[part.ptr<int32_t>(kSurvivor)[i]]);
       if (token < a.vocab) ++held[token];
     }
   }

@@ -1,11 +1,11 @@
-// The products of row_kernels.h over any vectors (vector.h) and any row formats. For the one source of an instruction
-// set, see vector.h. A row format is a struct with
-//   static constexpr uint32_t kCode, kElements, kHeader;   weights of a block (a multiple of 16), bytes before the
-//   first static constexpr size_t kBytes;                        bytes of a block static constexpr uint32_t kColumns;
-//   columns that hide each other's latency static float scale(const uint8_t* row); template <class Sink> static void
-//   block(const uint8_t* p, Sink&& sink);   sink(i, weights 16 i to 16 i + 15) static Vec some(const uint8_t* p,
-//   uint32_t n);         if a row need not be whole blocks: n < kElements of the last
+// The products of row_kernels.h over any vectors (vector.h) and any row formats. For sources that are compiled once for
+// each instruction set (tenon_add_kernels; see vector.h). A scheme brings formats (StoredRow, below) and makes a table:
+//
+//   constexpr RowFormat kFormats[] = {row_format<MyRow>()};
+//   constinit const KernelTable TENON_ISA::kKernels = {kRowOps, &tile_product, kFormats, 1};
 #pragma once
+
+#include <concepts>
 
 #include "tenon/sdk/cpu/row_kernels.h"
 #include "tenon/sdk/cpu/row_ops.h"
@@ -14,6 +14,25 @@
 namespace tenon::sdk::cpu {
 namespace {
 
+// A way of storing a row: a header, then blocks of weights, one after the other.
+//   kCode      the format's number in the table: RowFormat::code
+//   kHeader    bytes before the first block
+//   kElements  weights of a block, a multiple of 16; kBytes: its bytes
+//   kColumns   rows that vector_product() goes through together, to hide each other's latency
+//   scale(row) what the row's sum is multiplied with: 1 where blocks have their scales themselves
+//   block(p, sink) calls sink(i, w) for every 16 weights of the block at p: w has weights 16 i to 16 i + 15
+template <class F>
+concept StoredRow = requires(const uint8_t* p) {
+  {uint32_t{F::kCode}};
+  {uint32_t{F::kHeader}};
+  {uint32_t{F::kColumns}};
+  {size_t{F::kBytes}};
+  { F::scale(p) } -> std::same_as<float>;
+  F::block(p, [](uint32_t, Vec) {});
+}
+&&F::kElements % kLanes == 0;
+
+// A row need not be whole blocks: some(p, n) gives the n < kElements weights of the last one.
 template <class F>
 concept Ragged = requires(const uint8_t* p) {
   F::some(p, 1u);
@@ -154,7 +173,7 @@ void tile_product(const TileProduct& t) {
   last_rows<kTileRows - 1>(t, row);
 }
 
-template <class F>
+template <StoredRow F>
 constexpr RowFormat row_format() {
   return {F::kCode, &vector_product<F>, &unpack<F>};
 }

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tenon/sdk/cpu/convert.h"
+#include "tenon/sdk/convert.h"
 #include "tenon/sdk/quantized_rows.h"
 
 namespace tenon::sdk::cpu {

@@ -5,7 +5,7 @@
 #include "tenon/sdk/cpu/products.h"
 
 #if !defined(__AVX2__)
-#include "tenon/sdk/cpu/gguf_blocks.h"
+#include "tenon/sdk/gguf_blocks.h"
 #endif
 
 namespace tenon::sdk::cpu {

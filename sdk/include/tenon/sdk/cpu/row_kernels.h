@@ -61,7 +61,18 @@ struct Int8Rows {
 
 // Rows of weights packed in groups of sixteen; packed_rows.h says how, packed_products.h in which order is summed.
 inline constexpr uint32_t kGroupRows = 16;
-enum PackedCode : uint32_t { kPackedQ4_0 = 1u << 17, kPackedQ4_1, kPackedQ8_0, kPackedQ4_K, kPackedQ6_K };
+// How one format is packed, in code for the base machine. Rows have k weights, k a multiple of unit_k; a row takes
+// bytes_of_row() in its group.
+struct Packing {
+  uint32_t code;  // the plugin's own, from kOwnFormats on, as PackedFormat::code
+  uint32_t unit_k, unit_bytes;
+  // The weights of a unit, as the row has them before it is packed, to the row's place in the group's unit; and back,
+  // as floats.
+  void (*pack)(const uint8_t* weights, uint32_t row, uint8_t* unit);
+  void (*unpack)(const uint8_t* unit, uint32_t row, float* w);
+
+  uint64_t bytes_of_row(uint64_t k) const { return k / unit_k * unit_bytes / kGroupRows; }
+};
 struct PackedProduct {  // y[r * y_stride + c]; columns are rounded up to groups
   const uint8_t* weights;
   size_t group_bytes;
@@ -86,7 +97,7 @@ struct PackedTable {
   }
 };
 
-// Rows of x in bf16 for dot products of bf16; see bf16_products.h.
+// Rows of x in bf16 for dot products of bf16, which only some instruction sets have.
 struct Bf16Product {  // y[r * y_stride + c]
   const uint8_t* weights;
   size_t row_bytes;

@@ -1,0 +1,10 @@
+// `tenon plugin new`: a project to start a plugin from.
+#pragma once
+
+#include "command.h"
+
+namespace tenon::app {
+
+Run add_plugin_new(CLI::App& plugin);
+
+}  // namespace tenon::app

@@ -1,0 +1,97 @@
+// One layer of attention over a hand-made paged cache, on any device, and what it should answer in float64.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "conformance/device.h"
+#include "conformance/op_runner.h"
+#include "tenon/abi/attention.h"
+
+namespace tenon::conformance {
+
+struct AttentionCase {
+  struct Sequence {
+    uint32_t before, rows;              // tokens in the cache before the step; rows of the step
+    std::vector<int32_t> parents = {};  // of the rows, counted from the sequence's first; empty: a chain
+  };
+  std::string name = {};
+  uint32_t q_heads = 1, kv_heads = 1, k_dim = 8, v_dim = 8;
+  std::vector<Sequence> sequences = {};
+  tenon_format codec = TENON_F32;
+  uint32_t window = 0;
+  float softcap = 0;
+  bool tree = false;          // the program allows trees
+  uint32_t page_tokens = 16;  // 0: one page for everything, without gaps between cells
+  // Left to attention: the append, and before it a norm of heads and rope of so many dimensions.
+  bool append = false, norm = false;
+  int32_t rotated = 0, pairing = 0;
+};
+std::string to_string(const AttentionCase& c);
+
+// Holds the cache and the queries of a case. Everything that no row may see is NaN: the rest of a page, other pages.
+class AttentionHost {
+ public:
+  AttentionHost(const AttentionCase& c, uint64_t seed);
+
+  struct Answer {
+    std::string fault = {};           // of the run, or "" and then
+    std::vector<float> out = {};      // (rows, q_heads, v_dim)
+    std::vector<uint8_t> cache = {};  // keys and values, every byte
+  };
+  struct How {
+    uint32_t begin = 0, end = UINT32_MAX;  // of the rows, as one step
+    uint32_t padding = 2;                  // rows after them
+    uint32_t kv_len = 0;                   // of the program; 0: the longest
+    uint32_t rows_per_seq = 0;             // of the program; 0: the step's
+    uint32_t repeats = 1;                  // of the layer in one program, each over a cache of its own
+    uint64_t seed = 1;
+  };
+  uint32_t rows() const { return static_cast<uint32_t>(rows_.size()); }
+  uint32_t longest() const { return longest_; }
+  Answer run(const Component& attention, const How& how) const;
+  Answer run(const Component& attention) const { return run(attention, How{}); }
+  // TENON_OK, or REFUSED and the reason.
+  tenon_status claim(const Component& attention, std::string* why) const;
+
+  // (rows, q_heads, v_dim) in float64, over the values as the cache's codec has them. queries: a format that they are
+  // rounded to.
+  std::vector<double> expected(tenon_format queries = TENON_F32) const;
+
+  // Of the case's cache in another format, which outlives it.
+  tenon_kv_view prototype(const tenon_kv_format& format) const;
+  tenon_attn layer() const;
+
+ private:
+  struct Row {
+    uint32_t sequence, place;
+    int32_t position, parent;  // parent: row of the whole step, or -1
+  };
+  // Of a sequence, f32 (cell, head, dim): what the step's rows bring, and what the cache holds in the end.
+  struct Cached {
+    std::vector<float> k, v, stored_k, stored_v;
+  };
+  struct Placed;
+  struct Prologue;
+
+  void prepare(float* head, int32_t position, const std::vector<float>& weight) const;
+  std::vector<bool> visible(uint32_t row) const;  // by cell
+  Placed place(OpRunner& host, const How& how) const;
+  tenon_tid queries(OpRunner& host, const How& how) const;
+  void write_step(OpRunner& host, const How& how) const;
+
+  AttentionCase case_;
+  uint32_t longest_ = 0, columns_ = 0, n_pages_ = 0;
+  std::vector<Row> rows_;
+  std::vector<Cached> cached_;
+  std::vector<int32_t> slot_;   // by sequence; one slot more is nobody's
+  std::vector<int32_t> pages_;  // (slots, columns)
+  std::vector<float> q_;        // (rows, q_heads, k_dim)
+  std::vector<float> q_weight_, k_weight_, rope_;
+  bool cell_major_ = false;
+};
+
+}  // namespace tenon::conformance

@@ -1,0 +1,227 @@
+// What every attention owes: the softmax of float64 over awkward shapes, and the same bits for a row alone and among
+// others, whatever the bounds.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "conformance/attention_host.h"
+#include "conformance/suites.h"
+#include "tenon/core/error.h"
+#include "tenon/sdk/kv_codec.h"
+
+namespace tenon::conformance {
+namespace {
+
+// Shapes that cross vectors, key blocks, splits and pages.
+std::vector<AttentionCase> cases() {
+  std::vector<AttentionCase> all;
+  for (const uint32_t dim : {1, 3, 64, 80, 96, 128, 256}) {
+    all.push_back({.name = "dim" + std::to_string(dim),
+                   .q_heads = 2,
+                   .kv_heads = 2,
+                   .k_dim = dim,
+                   .v_dim = dim,
+                   .sequences = {{70, 5}, {0, 3}}});
+  }
+  all.push_back({.name = "dims192and128", .q_heads = 2, .k_dim = 192, .v_dim = 128, .sequences = {{30, 4}}});
+  all.push_back({.name = "dims5and17", .q_heads = 2, .k_dim = 5, .v_dim = 17, .sequences = {{30, 4}}});
+  for (const uint32_t group : {1, 3, 4, 7}) {
+    all.push_back({.name = "group" + std::to_string(group),
+                   .q_heads = 2 * group,
+                   .kv_heads = 2,
+                   .k_dim = 16,
+                   .v_dim = 16,
+                   .sequences = {{0, 70}, {129, 1}, {63, 2}}});
+  }
+  for (const uint32_t before : {0, 62, 63, 64, 65, 254, 255, 256, 257, 1100}) {
+    all.push_back({.name = "context" + std::to_string(before + 1),
+                   .q_heads = 4,
+                   .kv_heads = 2,
+                   .k_dim = 16,
+                   .v_dim = 16,
+                   .sequences = {{before, 1}},
+                   .page_tokens = 64});
+  }
+  all.push_back(
+      {.name = "prefill", .q_heads = 3, .k_dim = 20, .v_dim = 20, .sequences = {{0, 300}}, .page_tokens = 512});
+  all.push_back(
+      {.name = "chunked_prefill", .q_heads = 2, .k_dim = 16, .v_dim = 16, .sequences = {{500, 80}}, .page_tokens = 8});
+  all.push_back({.name = "many_sequences",
+                 .q_heads = 2,
+                 .k_dim = 8,
+                 .v_dim = 8,
+                 .sequences = {{10, 1}, {300, 1}, {0, 1}, {63, 1}, {64, 4}, {513, 2}, {1, 9}},
+                 .page_tokens = 1});
+  for (const uint32_t window : {1, 2, 64, 100, 300}) {
+    all.push_back({.name = "window" + std::to_string(window),
+                   .q_heads = 2,
+                   .k_dim = 16,
+                   .v_dim = 16,
+                   .sequences = {{290, 40}, {3, 2}},
+                   .window = window});
+  }
+  all.push_back({.name = "softcap", .q_heads = 2, .k_dim = 16, .v_dim = 16, .sequences = {{100, 3}}, .softcap = 5});
+  all.push_back({.name = "all_at_once",
+                 .q_heads = 6,
+                 .kv_heads = 2,
+                 .k_dim = 24,
+                 .v_dim = 40,
+                 .sequences = {{300, 3}, {5, 30}},
+                 .window = 37,
+                 .softcap = 30});
+  all.push_back(
+      {.name = "chain_of_drafts", .q_heads = 2, .k_dim = 16, .v_dim = 16, .sequences = {{255, 6}}, .tree = true});
+  all.push_back({.name = "tree_of_drafts",
+                 .q_heads = 2,
+                 .k_dim = 16,
+                 .v_dim = 16,
+                 .sequences = {{250, 9, {-1, 0, 0, 1, 1, 2, 4, 5, 6}}, {0, 3, {-1, 0, 0}}},
+                 .tree = true});
+  all.push_back({.name = "tree_in_window",
+                 .q_heads = 2,
+                 .k_dim = 16,
+                 .v_dim = 16,
+                 .sequences = {{64, 5, {-1, 0, 0, 2, 3}}},
+                 .window = 4,
+                 .tree = true});
+  const size_t n = all.size();
+  for (size_t i = 0; i < n; ++i) {
+    for (const tenon_format codec : {TENON_F16, TENON_BF16}) {
+      AttentionCase c = all[i];
+      c.codec = codec;
+      c.name += std::string("_") + tenon_format_name(codec);
+      all.push_back(c);
+    }
+  }
+  return all;
+}
+
+// Does the component read this cache? If not, it must say why.
+bool reads(const AttentionHost& host, const Component& attention) {
+  std::string why;
+  const tenon_status status = host.claim(attention, &why);
+  if (status == TENON_OK) return true;
+  require(status == TENON_REFUSED, "claim failed: " + why);
+  require(!why.empty(), "refuses a cache's format and does not say why");
+  return false;
+}
+
+AttentionHost::Answer answer_of(const AttentionHost& host, const Component& attention, uint64_t seed) {
+  AttentionHost::Answer answer = host.run(attention, {.seed = seed});
+  require(answer.fault.empty(), answer.fault);
+  return answer;
+}
+
+// On a device with queues scores and weights may be rounded to the cache's own format.
+double tolerance(const Component& attention, tenon_format codec) {
+  if (attention.device().walks() || codec == TENON_F32) return 1e-5;
+  return codec == TENON_F16 ? 5e-3 : 3e-2;
+}
+
+// The error of a row, relative to the row's largest value.
+void require_near(const std::vector<float>& got, const std::vector<double>& want, size_t columns, double tolerance) {
+  require(got.size() == want.size(), "answers " + std::to_string(got.size()) + " values");
+  for (size_t row = 0; row < got.size(); row += columns) {
+    double largest = 0, error = 0;
+    for (size_t i = row; i < row + columns; ++i) {
+      largest = std::max(largest, std::abs(want[i]));
+      error = std::isnan(got[i]) ? INFINITY : std::max(error, std::abs(got[i] - want[i]));
+    }
+    if (error > tolerance * largest) {
+      fail("row " + std::to_string(row / columns) + " is off by " + std::to_string(error / largest) +
+           " relative to float64");
+    }
+  }
+}
+
+// Runs a check over all cases that the component reads; a fault is said with its case. How many it reads.
+template <class F>
+size_t each_case(const Component& attention, uint64_t seed, F&& check) {
+  size_t read = 0;
+  for (const AttentionCase& c : cases()) {
+    const AttentionHost host(c, ++seed);
+    try {
+      if (!reads(host, attention)) continue;
+      ++read;
+      check(c, host, seed);
+    } catch (const Error& e) {
+      fail(c.name + ": " + e.diagnostics().front().message);
+    }
+  }
+  return read;
+}
+
+void keeps_to_its_operands(const Subject& subject) {
+  const std::unique_ptr<Component> attention = subject.open();
+  const size_t read = each_case(*attention, 1, [&](const AttentionCase&, const AttentionHost& host, uint64_t seed) {
+    answer_of(host, *attention, seed);
+  });
+  require(read > 0, "reads none of the caches that it was given");
+}
+
+void agrees_with_float64(const Subject& subject) {
+  if (subject.has_own(TENON_OWN_FORMULA)) throw NotTested("it declares a formula of its own");
+  const std::unique_ptr<Component> attention = subject.open();
+  each_case(*attention, 1, [&](const AttentionCase& c, const AttentionHost& host, uint64_t seed) {
+    const AttentionHost::Answer got = answer_of(host, *attention, seed);
+    // The cache's rounding is in the reference too: what is left is the arithmetic's.
+    require_near(got.out, host.expected(), c.v_dim, tolerance(*attention, c.codec));
+  });
+}
+
+void a_row_alone(const Subject& subject) {
+  const std::unique_ptr<Component> attention = subject.open();
+  const uint32_t most = attention->table<tenon_attention>().row_invariant_max;
+  each_case(*attention, 100, [&](const AttentionCase& c, const AttentionHost& host, uint64_t seed) {
+    if (host.rows() > most) return;  // more than it promises
+    if (c.tree && c.name.find("chain") == std::string::npos) return;  // a branch alone is another sequence
+    const AttentionHost::Answer all = answer_of(host, *attention, seed);
+    const size_t columns = size_t{c.q_heads} * c.v_dim;
+    for (uint32_t row = 0; row < host.rows(); row += 1 + host.rows() / 12) {
+      const uint32_t n = std::min(host.rows() - row, 1 + row % 3);
+      const AttentionHost::Answer some = host.run(
+          *attention,
+          {.begin = row, .end = row + n, .padding = row % 2, .kv_len = host.longest() + row * 77, .seed = row});
+      require(some.fault.empty(), some.fault);
+      if (std::memcmp(some.out.data(), all.out.data() + row * columns, n * columns * sizeof(float)) == 0) continue;
+      fail("rows " + std::to_string(row) + " to " + std::to_string(row + n) + " have other bits than among all rows");
+    }
+  });
+}
+
+void prefers_a_format_that_it_reads(const Subject& subject) {
+  const std::unique_ptr<Component> attention = subject.open();
+  auto format = sdk::abi_struct<tenon_kv_format>();
+  Reason why;
+  why.check(attention->table<tenon_attention>().preferred_format(attention->self(), &format, &why.raw),
+            "has no preferred format");
+  const AttentionHost host({.name = "any", .sequences = {{1, 1}}, .codec = format.k.codec}, 1);
+  require(reads(host, *attention), "refuses the format that it prefers");
+}
+
+void refuses_what_it_cannot_read(const Subject& subject) {
+  const std::unique_ptr<Component> attention = subject.open();
+  const AttentionHost host({.name = "any", .sequences = {{1, 1}}}, 1);
+  const tenon_attn a = host.layer();
+  const tenon_bounds b = OpRunner::bounds({});
+  const tenon_kv_format format = sdk::kv_format(TENON_Q8_0, TENON_F64);
+  const tenon_kv_view view = host.prototype(format);
+  auto claim = sdk::abi_struct<tenon_claim>();
+  Reason why;
+  const tenon_status status =
+      attention->table<tenon_attention>().claim(attention->self(), &a, &view, &b, &claim, &why.raw);
+  require(status == TENON_REFUSED, "does not refuse a cache's format that nobody knows");
+  require(*why.text != '\0', "refuses a cache's format and does not say why");
+}
+
+}  // namespace
+
+std::vector<Check> attention_checks() {
+  return {{kBounds, &keeps_to_its_operands},
+          {"float64", &agrees_with_float64},
+          {"a_row_alone", &a_row_alone},
+          {"preferred_format", &prefers_a_format_that_it_reads},
+          {"refusal", &refuses_what_it_cannot_read}};
+}
+
+}  // namespace tenon::conformance

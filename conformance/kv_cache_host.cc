@@ -1,0 +1,313 @@
+#include "conformance/kv_cache_host.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "conformance/suite.h"
+#include "tenon/sdk/cpu/kv_reader.h"
+#include "tenon/sdk/recorder.h"
+
+namespace tenon::conformance {
+namespace {
+
+constexpr int64_t kGap = 5;  // floats between rows of k and v
+
+// Values of every size, ties between two neighbours among them.
+float random_value(std::mt19937_64& random) {
+  const float sign = random() % 2 != 0 ? -1.0f : 1.0f;
+  switch (random() % 8) {
+    case 0:
+      return sign * 0.0f;
+    case 1:
+      return sign *
+             std::ldexp(1.0f + static_cast<float>(random() % 4096) / 2048.0f, -20 + static_cast<int>(random() % 12));
+    case 2:
+      return sign * (1.0f + static_cast<float>(random() % 64) / 2048.0f);  // ties of f16
+    case 3:
+      return sign * (1.0f + static_cast<float>(random() % 64) / 256.0f);  // ties of bf16
+    case 4:
+      return sign * (65472.0f + static_cast<float>(random() % 64));  // where f16 ends
+    case 5:
+      return sign * std::ldexp(1.0f, -24 - static_cast<int>(random() % 4)) * 1.5f;
+    default:
+      return sign * static_cast<float>(random() % 1000003) / 333333.0f;
+  }
+}
+
+tenon_kv_geometry geometry(uint32_t layer, uint32_t heads, uint32_t k_dim, uint32_t v_dim) {
+  auto g = sdk::abi_struct<tenon_kv_geometry>();
+  g.layer = layer, g.heads = heads, g.k_dim = k_dim, g.v_dim = v_dim;
+  return g;
+}
+
+bool same(float a, float b) {
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
+
+}  // namespace
+
+float rounded(tenon_format codec, float value) {
+  if (codec == TENON_F32 || value == 0) return value;
+  const int digits = codec == TENON_F16 ? 11 : 8, least = codec == TENON_F16 ? -24 : -133;
+  const double largest = codec == TENON_F16 ? 65504 : double{std::bit_cast<float>(0x7f7f0000u)};
+  int exponent = 0;
+  std::frexp(value, &exponent);
+  const int unit = std::max(exponent - digits, least);
+  const double near = std::ldexp(std::nearbyint(std::ldexp(double{value}, -unit)), unit);
+  if (std::abs(near) > largest) return std::copysign(std::numeric_limits<float>::infinity(), value);
+  return static_cast<float>(std::copysign(near, value));
+}
+
+// What the cache makes of a head's row, computed without any code of its.
+void KvCacheHost::stored(float* row, uint32_t n) const {
+  if (scale_ == TENON_FORMAT_NONE) {
+    for (uint32_t i = 0; i < n; ++i) row[i] = rounded(codec_, row[i]);
+    return;
+  }
+  float most = 0;
+  for (uint32_t i = 0; i < n; ++i) most = std::max(most, std::abs(row[i]));
+  const float scale = rounded(scale_, std::max(most / 127.0f, 1e-5f));
+  for (uint32_t i = 0; i < n; ++i) row[i] = (std::clamp(std::nearbyint(row[i] / scale), -127.0f, 127.0f) + 0.0f) * scale;
+}
+
+KvCacheHost::KvCacheHost(const Component& cache, const Shape& shape, bool every_token)
+    : cache_(cache),
+      shape_(shape),
+      every_token_(every_token),
+      host_(OpRunner::bounds({.rows = shape.rows, .seqs = shape.seqs, .kv_len = shape.capacity, .slots = shape.slots}),
+            cache.device()),
+      codec_(TENON_F32) {
+  layers_ = {{.heads = 2, .k_dim = 8, .v_dim = 8},
+             {.heads = 3, .k_dim = 5, .v_dim = 19},
+             {.heads = 1, .k_dim = 64, .v_dim = 32}};
+  std::vector<tenon_kv_geometry> geometries;
+  for (uint32_t i = 0; i < layers_.size(); ++i) {
+    Layer& l = layers_[i];
+    l.by_slot.resize(shape.slots);
+    geometries.push_back(geometry(i, l.heads, l.k_dim, l.v_dim));
+  }
+  std::vector<const tenon_kv_geometry*> pointers;
+  for (const auto& g : geometries) pointers.push_back(&g);
+  footprint_ = sdk::abi_struct<tenon_footprint>();
+  auto claim = sdk::abi_struct<tenon_kv_view>();
+  const tenon_bounds& b = *host_.recorder()->bounds;
+  for (const auto* g : pointers) {
+    if (table().claim(self(), g, &b, &claim, &why_) != TENON_OK) fail(text_);
+  }
+  codec_ = claim.format->k.codec, scale_ = claim.format->k.scale;
+  if (table().plan(self(), pointers.data(), static_cast<uint32_t>(pointers.size()), &b, &footprint_, &why_) !=
+      TENON_OK) {
+    fail(text_);
+  }
+  record();
+}
+
+void KvCacheHost::record() {
+  std::vector<tenon_tid> stores;
+  std::vector<void*> addresses;
+  for (uint32_t i = 0; i < footprint_.n_stores; ++i) {
+    stores.push_back(host_.store(footprint_.store_bytes[i]));
+    addresses.push_back(host_.data(stores.back()));
+  }
+  const auto check = [&](tenon_status status) {
+    if (status != TENON_OK) fail(text_);
+  };
+  check(table().attach(self(), addresses.data(), host_.device().queue(), &why_));
+  auto s = sdk::abi_struct<tenon_kv_stores>();
+  s.store = stores.data();
+  if (table().record_begin != nullptr) check(table().record_begin(self(), &s, host_.recorder(), &why_));
+  for (uint32_t i = 0; i < layers_.size(); ++i) {
+    Layer& l = layers_[i];
+    const auto input = [&](uint32_t dim) {
+      tenon_tensor t = sdk::tensor(TENON_F32, {shape_.rows, int64_t{l.heads} * dim});
+      t.stride[0] += kGap * 4;
+      return host_.strided_input(t, nullptr);
+    };
+    l.k = input(l.k_dim), l.v = input(l.v_dim);
+    l.view = sdk::abi_struct<tenon_kv_view>();
+    check(table().record_append(self(), i, &s, l.k, l.v, host_.recorder(), &why_));
+    check(table().view(self(), i, &s, host_.recorder(), &l.view, &why_));
+    for (const tenon_format codec : {TENON_F32, TENON_F16, TENON_BF16}) {
+      const tenon_kv_format want = sdk::kv_format(codec, TENON_FORMAT_NONE, l.view.format->rotated != 0);
+      tenon_kv_view& copy = l.copies.emplace_back(sdk::abi_struct<tenon_kv_view>());
+      check(table().record_dequant(self(), i, &s, &want, host_.recorder(), &copy, &why_));
+      if (copy.format->k.codec != codec) fail("makes a copy in another format than asked for");
+    }
+  }
+  check(table().record_commit(self(), &s, host_.recorder(), &why_));
+}
+
+uint32_t KvCacheHost::length(uint32_t slot) const {
+  return static_cast<uint32_t>(layers_[0].by_slot[slot].size());
+}
+
+std::string KvCacheHost::run_step(const std::vector<Append>& appends, std::mt19937_64& random) {
+  for (int32_t& s : host_.step_i32(TENON_STEP_SLOT)) s = -1;
+  for (int32_t& p : host_.step_i32(TENON_STEP_POS)) p = 0;
+  for (uint32_t slot = 0; slot < shape_.slots; ++slot) {
+    host_.step_i32(TENON_STEP_KV_LEN)[slot] = static_cast<int32_t>(length(slot));
+  }
+  std::vector<std::pair<uint32_t, uint32_t>> rows;  // slot, position
+  for (uint32_t i = 0; i < appends.size(); ++i) {
+    const auto [slot, n] = appends[i];
+    host_.step_i32(TENON_STEP_SEQ_SLOT)[i] = static_cast<int32_t>(slot);
+    host_.step_i32(TENON_STEP_SEQ_ROW)[i] = static_cast<int32_t>(rows.size());
+    if (table().reserve(self(), slot, length(slot) + n, &why_) != TENON_OK) return text_;
+    for (uint32_t j = 0; j < n; ++j) rows.emplace_back(slot, length(slot) + j);
+  }
+  host_.step_i32(TENON_STEP_SEQ_ROW)[appends.size()] = static_cast<int32_t>(rows.size());
+  for (size_t r = 0; r < rows.size(); ++r) {
+    host_.step_i32(TENON_STEP_SLOT)[r] = static_cast<int32_t>(rows[r].first);
+    host_.step_i32(TENON_STEP_POS)[r] = host_.step_i32(TENON_STEP_PLACE)[r] = static_cast<int32_t>(rows[r].second);
+  }
+  host_.set_live(static_cast<uint32_t>(rows.size()), static_cast<uint32_t>(appends.size()));
+  for (Layer& l : layers_) {
+    const auto fill = [&](tenon_tid id, uint32_t dim, std::vector<float> Token::*member) {
+      const size_t columns = size_t{l.heads} * dim;
+      std::vector<float> all(host_.extent(id) / sizeof(float));
+      float* values = all.data();
+      for (size_t r = 0; r < shape_.rows; ++r, values += columns + kGap) {
+        for (size_t c = 0; c < columns; ++c) values[c] = random_value(random);
+        if (r >= rows.size()) continue;
+        auto& tokens = l.by_slot[rows[r].first];
+        tokens.resize(std::max<size_t>(tokens.size(), rows[r].second + 1));
+        std::vector<float>& token = tokens[rows[r].second].*member;
+        token.assign(values, values + columns);
+        for (uint32_t h = 0; h < l.heads; ++h) stored(token.data() + size_t{h} * dim, dim);
+      }
+      host_.write(id, all.data());
+    };
+    fill(l.k, l.k_dim, &Token::k), fill(l.v, l.v_dim, &Token::v);
+  }
+  if (table().publish(self(), host_.device().queue(), &why_) != TENON_OK) return text_;
+  return host_.run(random());
+}
+
+std::string KvCacheHost::step(const std::vector<Append>& appends, std::mt19937_64& random) {
+  const std::string fault = run_step(appends, random);
+  if (!fault.empty()) return fault;
+  for (const Layer& l : layers_) {
+    for (uint32_t slot = 0; slot < shape_.slots; ++slot) {
+      const std::string wrong = compare_view(l, l.view, slot);
+      if (!wrong.empty()) return "view: " + wrong;
+    }
+    for (const auto& copy : l.copies) {
+      for (const Append& a : appends) {
+        const std::string wrong = compare_view(l, copy, a.slot);
+        if (!wrong.empty()) return std::string("copy in ") + tenon_format_name(copy.format->k.codec) + ": " + wrong;
+      }
+    }
+  }
+  return {};
+}
+
+std::map<uint32_t, uint32_t> KvCacheHost::cells_of(const tenon_kv_view& view, uint32_t slot, uint32_t head) const {
+  const auto before = static_cast<uint32_t>(host_.step_i32(TENON_STEP_KV_LEN)[slot]);
+  const bool apart = (view.flags & TENON_KV_HEADS_APART) != 0;
+  std::map<uint32_t, uint32_t> cells;
+  if (view.pos_rule == TENON_POS_LINEAR) {
+    for (uint32_t c = 0; c < before; ++c) cells[c] = c;
+  } else if (view.pos_rule == TENON_POS_RING) {
+    for (uint32_t c = 0; c < std::min(before, view.sinks + view.ring); ++c) {
+      cells[c] = c < view.sinks ? c : c + (before - 1 - c) / view.ring * view.ring;
+    }
+  } else {
+    const auto used = host_.read<int32_t>(view.used), pages = host_.read<int32_t>(view.pages);
+    const auto pos = host_.read<int32_t>(view.pos);
+    const size_t row = apart ? size_t{slot} * view.heads + head : slot;
+    for (uint32_t c = 0; c < static_cast<uint32_t>(used[row]); ++c) {
+      const auto page = static_cast<size_t>(pages[row * view.columns + c / view.page_cells]);
+      const size_t line = apart ? page * view.heads + head : page;
+      const int32_t p = pos[line * view.page_cells + c % view.page_cells];
+      if (p >= 0 && static_cast<uint32_t>(p) < before) cells[c] = static_cast<uint32_t>(p);
+    }
+  }
+  // The place of a row of the step is no old cell.
+  const auto place = host_.read<int32_t>(view.place);
+  for (uint32_t r = 0; r < static_cast<uint32_t>(host_.step_i32(TENON_STEP_LIVE)[0]); ++r) {
+    if (host_.step_i32(TENON_STEP_SLOT)[r] != static_cast<int32_t>(slot)) continue;
+    const auto cell = static_cast<uint32_t>(place[apart ? size_t{r} * view.heads + head : r]);
+    cells[cell] = static_cast<uint32_t>(host_.step_i32(TENON_STEP_POS)[r]);
+  }
+  return cells;
+}
+
+std::string KvCacheHost::compare_view(const Layer& layer, const tenon_kv_view& view, uint32_t slot) const {
+  if (const std::string why = sdk::kv_unread(view, sdk::kReadsEverything); !why.empty()) return why;
+  const sdk::KvLayout layout = sdk::kv_layout(view);
+  auto pages = host_.read<int32_t>(view.pages);
+  auto k = host_.read<std::byte>(view.k), v = host_.read<std::byte>(view.v);
+  std::vector<std::byte> ks, vs;
+  if (view.k_scale != 0) ks = host_.read<std::byte>(view.k_scale), vs = host_.read<std::byte>(view.v_scale);
+  for (uint32_t h = 0; h < layer.heads; ++h) {
+    const std::map<uint32_t, uint32_t> cells = cells_of(view, slot, h);
+    if (every_token_ && cells.size() != length(slot)) {
+      return "slot " + std::to_string(slot) + " has " + std::to_string(cells.size()) + " cells in use for " +
+             std::to_string(length(slot)) + " tokens";
+    }
+    for (const bool values : {false, true}) {
+      const uint32_t dim = values ? layer.v_dim : layer.k_dim;
+      const sdk::KvPlane& plane = values ? layout.v : layout.k;
+      const sdk::cpu::KvCells rows(layout, plane, (values ? v : k).data(), (values ? vs : ks).data(), pages.data(),
+                                   slot, h);
+      std::vector<float> got(dim);
+      for (const auto& [cell, position] : cells) {
+        if (position >= length(slot)) return "a cell in use holds position " + std::to_string(position);
+        const Token& token = layer.by_slot[slot][position];
+        rows.load(cell, got.data());
+        for (uint32_t d = 0; d < dim; ++d) {
+          const float kept = (values ? token.v : token.k)[h * dim + d];
+          const float want = plane.scale != 0 ? kept : rounded(plane.codec, kept);
+          if (same(got[d], want)) continue;
+          return std::string(values ? "V" : "K") + " of slot " + std::to_string(slot) + " token " +
+                 std::to_string(position) + " in cell " + std::to_string(cell) + " head " + std::to_string(h) +
+                 " dim " + std::to_string(d) + " is " + std::to_string(got[d]) + ", not " + std::to_string(want);
+        }
+      }
+    }
+  }
+  return {};
+}
+
+tenon_status KvCacheHost::fork(uint32_t from, uint32_t to, uint32_t kv_len) {
+  const tenon_status status = table().fork(self(), from, to, kv_len, host_.device().queue(), &why_);
+  if (status != TENON_OK) return status;
+  for (Layer& l : layers_) {
+    auto tokens = l.by_slot[from];
+    tokens.resize(kv_len);
+    l.by_slot[to] = tokens;
+  }
+  return status;
+}
+
+tenon_status KvCacheHost::truncate(uint32_t slot, uint32_t kv_len) {
+  const tenon_status status = table().truncate(self(), slot, kv_len, &why_);
+  if (status != TENON_OK) return status;
+  for (Layer& l : layers_) l.by_slot[slot].resize(kv_len);
+  return status;
+}
+
+std::vector<std::byte> KvCacheHost::export_sequence(uint32_t slot) const {
+  uint64_t bytes = 0, again = 0;
+  if (table().export_sequence(self(), slot, length(slot), host_.device().queue(), nullptr, &bytes, nullptr) != TENON_OK)
+    return {};
+  std::vector<std::byte> out(bytes);
+  if (table().export_sequence(self(), slot, length(slot), host_.device().queue(), out.data(), &again, nullptr) !=
+      TENON_OK)
+    return {};
+  return again == bytes ? out : std::vector<std::byte>{};
+}
+
+tenon_status KvCacheHost::import_sequence(uint32_t slot, uint32_t kv_len, const std::vector<std::byte>& bytes,
+                                          const KvCacheHost& from, uint32_t from_slot) {
+  const tenon_status status =
+      table().import_sequence(self(), slot, kv_len, host_.device().queue(), bytes.data(), bytes.size(), &why_);
+  if (status != TENON_OK) return status;
+  for (size_t i = 0; i < layers_.size(); ++i) layers_[i].by_slot[slot] = from.layers_[i].by_slot[from_slot];
+  return status;
+}
+
+}  // namespace tenon::conformance

@@ -1,0 +1,80 @@
+// A cache of a few odd layers in a watched host, with a naive model of it beside.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "conformance/device.h"
+#include "conformance/op_runner.h"
+#include "tenon/abi/kv_cache.h"
+#include "tenon/sdk/error.h"
+
+namespace tenon::conformance {
+
+// What a plain codec makes of a value: rounded to nearest even, computed without any code of the cache.
+float rounded(tenon_format codec, float value);
+
+class KvCacheHost {
+ public:
+  struct Shape {
+    uint32_t rows = 12, seqs = 4, slots = 5, capacity = 37;
+  };
+  struct Append {
+    uint32_t slot, rows;
+  };
+
+  // every_token: the cache keeps all of them; else it is held to those that its view says are in use.
+  KvCacheHost(const Component& cache, const Shape& shape, bool every_token = true);
+
+  const tenon_kv_cache& table() const { return cache_.table<tenon_kv_cache>(); }
+  void* self() const { return cache_.self(); }
+  const Device& device() const { return cache_.device(); }
+  const Shape& shape() const { return shape_; }
+  const tenon_footprint& footprint() const { return footprint_; }
+  uint32_t length(uint32_t slot) const;
+
+  // One step that appends random tokens, with rows of padding; "" or what went wrong.
+  std::string run_step(const std::vector<Append>& appends, std::mt19937_64& random);
+  // The same; then the cache, read through its view and through its copies, holds what the model holds, cell by cell.
+  std::string step(const std::vector<Append>& appends, std::mt19937_64& random);
+  // The same to cache and model. Returns the cache's status.
+  tenon_status fork(uint32_t from, uint32_t to, uint32_t kv_len);
+  tenon_status truncate(uint32_t slot, uint32_t kv_len);
+  std::vector<std::byte> export_sequence(uint32_t slot) const;
+  tenon_status import_sequence(uint32_t slot, uint32_t kv_len, const std::vector<std::byte>& bytes,
+                               const KvCacheHost& from, uint32_t from_slot);
+  std::string last_reason() const { return text_; }
+
+ private:
+  struct Token {
+    std::vector<float> k, v;  // (heads, dim) as stored
+  };
+  struct Layer {
+    uint32_t heads, k_dim, v_dim;
+    tenon_tid k = 0, v = 0;   // inputs of the append
+    tenon_kv_view view = {};  // and, behind it, copies in plain formats
+    std::vector<tenon_kv_view> copies = {};
+    std::vector<std::vector<Token>> by_slot = {};  // the model
+  };
+
+  void record();
+  void stored(float* row, uint32_t n) const;
+  // Which position each cell of a sequence holds, as the view says after a step: old cells, and those of its rows.
+  std::map<uint32_t, uint32_t> cells_of(const tenon_kv_view& view, uint32_t slot, uint32_t head) const;
+  std::string compare_view(const Layer& layer, const tenon_kv_view& view, uint32_t slot) const;
+
+  const Component& cache_;
+  Shape shape_;
+  bool every_token_;
+  tenon_footprint footprint_{};
+  OpRunner host_;
+  std::vector<Layer> layers_;
+  tenon_format codec_, scale_ = TENON_FORMAT_NONE;
+  char text_[256] = "";
+  tenon_reason why_{text_, sizeof(text_)};
+};
+
+}  // namespace tenon::conformance

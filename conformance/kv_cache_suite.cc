@@ -1,0 +1,192 @@
+// What every cache owes: it is a list of tokens by slot, whatever happens to it.
+#include <algorithm>
+
+#include "conformance/kv_cache_host.h"
+#include "conformance/suites.h"
+
+namespace tenon::conformance {
+namespace {
+
+void require_ok(const KvCacheHost& host, tenon_status status, const std::string& what) {
+  require(status == TENON_OK, what + " failed: " + host.last_reason());
+}
+void require_refusal(const KvCacheHost& host, tenon_status status, tenon_status wanted, const std::string& what) {
+  require(status == wanted, "answers " + std::to_string(status) + " to " + what);
+  require(!host.last_reason().empty(), "refuses " + what + " and does not say why");
+}
+void require_step(KvCacheHost& host, const std::vector<KvCacheHost::Append>& appends, std::mt19937_64& random) {
+  const std::string fault = host.step(appends, random);
+  require(fault.empty(), fault);
+}
+
+// Some slots with some rows each, within the host's bounds.
+std::vector<KvCacheHost::Append> random_appends(const KvCacheHost& host, std::mt19937_64& random) {
+  std::vector<uint32_t> slots(host.shape().slots);
+  for (uint32_t i = 0; i < slots.size(); ++i) slots[i] = i;
+  std::shuffle(slots.begin(), slots.end(), random);
+  std::vector<KvCacheHost::Append> appends;
+  uint32_t room = host.shape().rows;
+  for (const uint32_t slot : slots) {
+    const uint32_t most = std::min(room, host.shape().capacity - host.length(slot));
+    if (appends.size() == host.shape().seqs || most == 0) continue;
+    appends.push_back({slot, 1 + static_cast<uint32_t>(random() % most)});
+    room -= appends.back().rows;
+  }
+  return appends;
+}
+
+// A cache that keeps some tokens only may need room for them.
+KvCacheHost::Shape shape_for(const Subject& subject) {
+  if (!subject.has_own(TENON_OWN_TOKENS)) return {};
+  return {.seqs = 2, .slots = 2, .capacity = 2048};
+}
+void must_keep_every_token(const Subject& subject) {
+  if (subject.has_own(TENON_OWN_TOKENS)) throw NotTested("it declares that it does not keep every token");
+}
+
+void keeps_to_its_operands(const Subject& subject) {
+  constexpr int kSteps = 40;
+  const std::unique_ptr<Component> cache = subject.open();
+  KvCacheHost host(*cache, shape_for(subject));
+  std::mt19937_64 random(6);
+  for (int i = 0; i < kSteps; ++i) {
+    const auto appends = random_appends(host, random);
+    if (appends.empty()) return;
+    const std::string fault = host.run_step(appends, random);
+    require(fault.empty(), fault);
+  }
+}
+
+// Two sequences that grow well beyond what a window keeps.
+void keeps_what_it_says(const Subject& subject) {
+  if (!subject.has_own(TENON_OWN_TOKENS)) return;  // list_of_tokens asks for more
+  const std::unique_ptr<Component> cache = subject.open();
+  KvCacheHost::Shape shape = shape_for(subject);
+  shape.rows = 96;
+  KvCacheHost host(*cache, shape, false);
+  std::mt19937_64 random(5);
+  while (host.length(0) + 64 <= shape.capacity) require_step(host, {{0, 64}, {1, 1 + host.length(1) % 7}}, random);
+}
+
+void is_a_list_of_tokens(const Subject& subject) {
+  must_keep_every_token(subject);
+  const std::unique_ptr<Component> cache = subject.open();
+  KvCacheHost host(*cache, {});
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 200; ++i) {
+    const auto slot = static_cast<uint32_t>(random() % host.shape().slots);
+    const auto other = static_cast<uint32_t>(random() % host.shape().slots);
+    const auto part = static_cast<uint32_t>(random() % (host.length(slot) + 1));
+    switch (random() % 4) {
+      case 0:
+        require_ok(host, host.fork(slot, other, part), "fork");
+        break;
+      case 1:
+        require_ok(host, host.truncate(slot, part), "truncate");
+        break;
+      case 2: {
+        const auto bytes = host.export_sequence(slot);
+        require(!bytes.empty(), "exports nothing");
+        require_ok(host, host.import_sequence(other, host.length(slot), bytes, host, slot), "import_sequence");
+        break;
+      }
+      default:
+        break;
+    }
+    const auto appends = random_appends(host, random);
+    if (!appends.empty()) require_step(host, appends, random);
+  }
+}
+
+void moves_sequences(const Subject& subject) {
+  must_keep_every_token(subject);
+  const std::unique_ptr<Component> cache = subject.open(), second = subject.open();
+  KvCacheHost host(*cache, {});
+  KvCacheHost other(*second, {.rows = 3, .seqs = 2, .slots = 2, .capacity = 64});
+  std::mt19937_64 random(8);
+  require_step(host, {{3, 9}}, random);
+  const auto bytes = host.export_sequence(3);
+  require_ok(other, other.import_sequence(1, 9, bytes, host, 3), "import_sequence of another instance's export");
+  require(other.export_sequence(1) == bytes, "an imported sequence is exported as other bytes");
+  require_step(other, {{1, 2}, {0, 1}}, random);
+}
+
+// Another value of a text parameter that has a list of them; "" if there is none.
+std::string another(const Subject& subject, const std::string& parameter) {
+  const tenon_param_schema& schema = *subject.loaded().schema;
+  const size_t i = find_param(schema, parameter);
+  if (i == schema.count) return "";
+  for (const std::string& choice : choices_of(spec_at(schema, i))) {
+    if (choice != subject.text(parameter)) return choice;
+  }
+  return "";
+}
+
+void refuses_sequences_that_do_not_fit(const Subject& subject) {
+  must_keep_every_token(subject);
+  const std::unique_ptr<Component> cache = subject.open();
+  KvCacheHost host(*cache, {});
+  std::mt19937_64 random(9);
+  require_step(host, {{0, 5}}, random);
+  auto bytes = host.export_sequence(0);
+  const auto refuses = [&](uint32_t kv_len, const std::vector<std::byte>& what, const char* name) {
+    require_refusal(host, host.import_sequence(1, kv_len, what, host, 0), TENON_REFUSED, name);
+  };
+  refuses(4, bytes, "a sequence of another length");
+  auto cut = bytes;
+  cut.pop_back();
+  refuses(5, cut, "a sequence without its last byte");
+  refuses(5, {}, "a sequence of no bytes");
+  bytes[0] ^= std::byte{1};
+  refuses(5, bytes, "a sequence that nobody exported");
+  const std::string format = another(subject, "format");
+  if (format.empty()) return;
+  const std::unique_ptr<Component> second = subject.open({{"format", format}});
+  KvCacheHost other(*second, {});
+  require_refusal(other, other.import_sequence(1, 5, host.export_sequence(0), host, 0), TENON_REFUSED,
+                  "a sequence in another format");
+}
+
+void says_when_it_is_full(const Subject& subject) {
+  must_keep_every_token(subject);
+  const std::unique_ptr<Component> cache = subject.open();
+  KvCacheHost host(*cache, {});
+  const auto& t = host.table();
+  const uint32_t capacity = host.shape().capacity, slots = host.shape().slots;
+  Reason why;
+  why.check(t.reserve(host.self(), 0, capacity, &why.raw), "does not reserve what it planned");
+  const auto full = [&](tenon_status status, const char* what) {
+    require(status == TENON_NO_SPACE, std::string("answers ") + std::to_string(status) + " to " + what);
+    require(*why.text != '\0', std::string("has no space for ") + what + " and does not say so");
+  };
+  full(t.reserve(host.self(), 0, capacity + 1, &why.raw), "one token more than it planned");
+  full(t.reserve(host.self(), slots, 1, &why.raw), "a slot that does not exist");
+  full(t.fork(host.self(), 0, slots + 4, 1, host.device().queue(), &why.raw), "a fork to a slot that does not exist");
+}
+
+void refuses_absurd_plans(const Subject& subject) {
+  const std::unique_ptr<Component> cache = subject.open();
+  auto g = sdk::abi_struct<tenon_kv_geometry>();
+  g.heads = g.k_dim = g.v_dim = UINT32_MAX;
+  const tenon_kv_geometry* layers[] = {&g};
+  const tenon_bounds b = OpRunner::bounds({.kv_len = 1u << 30, .slots = UINT32_MAX});
+  auto f = sdk::abi_struct<tenon_footprint>();
+  Reason why;
+  const tenon_status status = cache->table<tenon_kv_cache>().plan(cache->self(), layers, 1, &b, &f, &why.raw);
+  require(status == TENON_NO_SPACE, "plans more bytes than can be counted");
+  require(*why.text != '\0', "refuses an absurd plan and does not say why");
+}
+
+}  // namespace
+
+std::vector<Check> kv_cache_checks() {
+  return {{kBounds, &keeps_to_its_operands},
+          {"list_of_tokens", &is_a_list_of_tokens},
+          {"cells_in_use", &keeps_what_it_says},
+          {"export", &moves_sequences},
+          {"misfits", &refuses_sequences_that_do_not_fit},
+          {"full", &says_when_it_is_full},
+          {"absurd_plans", &refuses_absurd_plans}};
+}
+
+}  // namespace tenon::conformance

@@ -1,0 +1,161 @@
+#include "conformance/op_cases.h"
+
+#include <cmath>
+#include <random>
+
+#include "tenon/sdk/error.h"
+
+namespace tenon::conformance {
+namespace {
+
+using Row = std::vector<double>;
+
+float number_of(const std::string& name) {
+  return name == "eps" ? 1e-5F : 1.5F;
+}
+
+int32_t integer_of(const std::string& name, const OpShape& s) {
+  const std::map<std::string, int32_t> known = {{"q_heads", s.q_heads}, {"kv_heads", s.kv_heads},
+                                                {"k_dim", s.k_dim},     {"v_dim", s.v_dim},
+                                                {"rotated", s.rotated}, {"interleaved", s.interleaved}};
+  const auto it = known.find(name);
+  return it == known.end() ? 1 : it->second;
+}
+
+// The shape of an argument; empty if it is not known here.
+std::vector<int64_t> shape_of(const std::string& op, const tenon_op_arg& arg, const OpInputs& in) {
+  if (arg.kind == TENON_ARG_VECTOR) return {in.columns};
+  if (arg.kind == TENON_ARG_ROWS) return {in.shape.rows, in.columns};
+  if (op == "rope") return {kPositions, in.shape.rotated};
+  if (op == "qk_norm") return {in.shape.k_dim};
+  return {};
+}
+
+Row rms_norm(const Row& x, const float* weight, double eps) {
+  double sum = 0;
+  for (const double v : x) sum += v * v;
+  const double scale = 1 / std::sqrt(sum / static_cast<double>(x.size()) + eps);
+  Row y;
+  for (size_t i = 0; i < x.size(); ++i) y.push_back(x[i] * scale * static_cast<double>(weight[i]));
+  return y;
+}
+
+Row layer_norm(const Row& x, const OpInputs& in) {
+  double mean = 0, variance = 0;
+  const auto n = static_cast<double>(x.size());
+  for (const double v : x) mean += v / n;
+  for (const double v : x) variance += (v - mean) * (v - mean) / n;
+  Row y;
+  for (size_t i = 0; i < x.size(); ++i) {
+    y.push_back((x[i] - mean) / std::sqrt(variance + static_cast<double>(in.op.f[0])) *
+                    static_cast<double>(in.tensor[0][i]) +
+                static_cast<double>(in.tensor[1][i]));
+  }
+  return y;
+}
+
+Row gated(const Row& x, bool gelu) {
+  const size_t n = x.size() / 2;
+  Row y;
+  for (size_t i = 0; i < n; ++i) {
+    const double a = x[i];
+    const double gate =
+        gelu ? a / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (a + 0.044715 * a * a * a))) : a / (1 + std::exp(-a));
+    y.push_back(gate * x[n + i]);
+  }
+  return y;
+}
+
+Row qk_norm(Row x, const OpInputs& in) {
+  const auto dim = static_cast<size_t>(in.shape.k_dim);
+  for (size_t h = 0; h < static_cast<size_t>(in.shape.q_heads + in.shape.kv_heads); ++h) {
+    const auto at = x.begin() + static_cast<ptrdiff_t>(h * dim);
+    const Row y =
+        rms_norm(Row(at, at + static_cast<ptrdiff_t>(dim)),
+                 in.tensor[h < static_cast<size_t>(in.shape.q_heads) ? 0 : 1].data(), static_cast<double>(in.op.f[0]));
+    std::copy(y.begin(), y.end(), at);
+  }
+  return x;
+}
+
+Row rope(Row x, const OpInputs& in, int32_t position) {
+  const auto half = static_cast<size_t>(in.shape.rotated / 2);
+  const float* table = in.tensor[0].data() + position * in.shape.rotated;
+  for (size_t h = 0; h < static_cast<size_t>(in.shape.q_heads + in.shape.kv_heads); ++h) {
+    double* head = x.data() + h * static_cast<size_t>(in.shape.k_dim);
+    for (size_t i = 0; i < half; ++i) {
+      double& first = head[in.shape.interleaved != 0 ? 2 * i : i];
+      double& second = head[in.shape.interleaved != 0 ? 2 * i + 1 : i + half];
+      const double c = static_cast<double>(table[2 * i]), s = static_cast<double>(table[2 * i + 1]);
+      const double u = first, v = second;
+      first = u * c - v * s, second = u * s + v * c;
+    }
+  }
+  return x;
+}
+
+std::optional<Row> row_of(const std::string& name, const OpInputs& in, const Row& x, size_t row) {
+  const auto each = [&](auto f) {
+    Row y;
+    for (size_t i = 0; i < x.size(); ++i) y.push_back(f(x[i], i));
+    return y;
+  };
+  const double number = static_cast<double>(in.op.f[0]);
+  if (name == "bias") return each([&](double v, size_t i) { return v + static_cast<double>(in.tensor[0][i]); });
+  if (name == "add") {
+    return each([&](double v, size_t i) { return v + static_cast<double>(in.tensor[0][row * x.size() + i]); });
+  }
+  if (name == "scale") return each([&](double v, size_t) { return number * v; });
+  if (name == "softcap") return each([&](double v, size_t) { return number * std::tanh(v / number); });
+  if (name == "rms_norm") return rms_norm(x, in.tensor[0].data(), number);
+  if (name == "layer_norm") return layer_norm(x, in);
+  if (name == "silu_mul" || name == "gelu_mul") return gated(x, name == "gelu_mul");
+  if (name == "qk_norm") return qk_norm(x, in);
+  if (name == "rope") return rope(x, in, in.position[row]);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<OpInputs> inputs_of(const std::string& name, const tenon_small_op& table, const OpShape& shape) {
+  OpInputs in;
+  in.shape = shape, in.columns = shape.columns;
+  in.op = sdk::abi_struct<tenon_fop>();
+  in.op.id = table.id;
+  for (uint32_t a = 0; a < table.n_args; ++a) {
+    const tenon_op_arg& arg = table.arg[a];
+    if (arg.kind == TENON_ARG_NUMBER) in.op.f[arg.index] = number_of(arg.name);
+    if (arg.kind == TENON_ARG_INTEGER) in.op.i[arg.index] = integer_of(arg.name, shape);
+    if (std::string(arg.name) == "q_heads") {
+      in.columns = int64_t{shape.q_heads + shape.kv_heads} * shape.k_dim + int64_t{shape.kv_heads} * shape.v_dim;
+    }
+  }
+  std::mt19937 random(7);
+  std::uniform_real_distribution<float> value(-2, 2);
+  const auto fill = [&](std::vector<float>& to, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) to.push_back(value(random));
+  };
+  fill(in.x, shape.rows * in.columns);
+  for (uint32_t a = 0; a < table.n_args; ++a) {
+    const tenon_op_arg& arg = table.arg[a];
+    if (arg.kind > TENON_ARG_ROWS) continue;
+    std::vector<int64_t>& dims = in.tensor_shape[arg.index] = shape_of(name, arg, in);
+    if (dims.empty()) return std::nullopt;
+    fill(in.tensor[arg.index], dims.size() == 2 ? dims[0] * dims[1] : dims[0]);
+  }
+  for (uint32_t r = 0; r < shape.rows; ++r) in.position.push_back(static_cast<int32_t>(r * 5 % kPositions));
+  return in;
+}
+
+std::optional<std::vector<double>> expected_of(const std::string& name, const OpInputs& in) {
+  std::vector<double> all;
+  for (size_t r = 0; r < in.shape.live; ++r) {
+    const auto begin = in.x.begin() + static_cast<ptrdiff_t>(r) * in.columns;
+    const std::optional<Row> y = row_of(name, in, Row(begin, begin + in.columns), r);
+    if (!y) return std::nullopt;
+    all.insert(all.end(), y->begin(), y->end());
+  }
+  return all;
+}
+
+}  // namespace tenon::conformance

@@ -1,0 +1,38 @@
+// What a small op is given, and what float64 makes of it, for the suites of every device.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tenon/abi/op.h"
+
+namespace tenon::conformance {
+
+inline constexpr int32_t kPositions = 32;  // of a table of rope
+
+struct OpShape {
+  uint32_t rows = 1, live = 1;
+  int64_t columns = 64;  // of ops that have no heads
+  int32_t q_heads = 2, kv_heads = 1, k_dim = 16, v_dim = 16;
+  int32_t rotated = 16, interleaved = 0;
+};
+
+struct OpInputs {
+  OpShape shape;
+  int64_t columns = 0;  // of x
+  std::vector<float> x;
+  tenon_fop op{};                        // its numbers and integers
+  std::vector<float> tensor[4];          // by place in t[]; empty where there is none
+  std::vector<int64_t> tensor_shape[4];  // rows only if there are two
+  std::vector<int32_t> position;         // by row
+};
+
+// Values between -2 and 2 for everything that the op asks for; nullopt if it asks for a table that is not known here.
+std::optional<OpInputs> inputs_of(const std::string& name, const tenon_small_op& table, const OpShape& shape);
+// Live rows of y, or nullopt for an op that is not known here.
+std::optional<std::vector<double>> expected_of(const std::string& name, const OpInputs& in);
+
+}  // namespace tenon::conformance

@@ -1,0 +1,105 @@
+// A site of random matrices for tests of quantization schemes: claims, binds, loads and records it, and knows in
+// float64 what it ought to answer.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "conformance/device.h"
+#include "conformance/op_runner.h"
+
+namespace tenon::conformance {
+
+struct SiteCase {
+  std::vector<tenon_format> source{TENON_F32};  // per matrix; of a routed site those of one expert
+  std::vector<int64_t> rows{8};
+  int64_t k = 32;
+  float scale = 0.1F;  // of the weights
+  uint32_t seed = 1;
+  uint32_t experts = 0;  // 0: the site is not routed
+};
+
+// One step of a site: x and the operands of whatever is fused are made from the seed.
+struct StepCase {
+  uint32_t rows = 1, live = 1;
+  uint32_t pitch = 0;     // elements between rows of x and y beyond their width
+  bool own_live = false;  // the live count comes as row_live
+  bool norm = false;      // RMSNORM before
+  std::vector<tenon_id> epilogue{};
+  uint32_t seed = 1;
+  bool unit = false;              // row r of x is the unit vector r
+  std::vector<int32_t> expert{};  // of each row, if the site is routed
+};
+
+class QuantizedSite {
+ public:
+  // What a scheme's definition makes of a matrix of the file, rows of k.
+  using Definition = std::function<std::vector<float>(std::vector<float> file, int64_t k)>;
+  // Throws Error with the scheme's reason. rows_a_load: how many rows load() gets at a time. definition: nullptr if
+  // what the scheme holds is to be learnt. around: the site is bound with the ops of this step around it, as it has to
+  // be before they can be recorded fused.
+  QuantizedSite(std::unique_ptr<Component> scheme, const SiteCase& site, uint32_t rows_a_load = 3,
+                const Definition& definition = nullptr, const StepCase& around = {});
+  QuantizedSite(const QuantizedSite&) = delete;
+  QuantizedSite& operator=(const QuantizedSite&) = delete;
+
+  // y (live, columns), with everything of the step fused if `fused`, else the bare product. Throws Error if
+  // the host saw an op misbehave.
+  std::vector<float> run(const StepCase& step, bool fused, uint64_t seed = 1) const;
+  // What the step's ops say that they cost.
+  tenon_cost cost(const StepCase& step) const;
+  // What the step ought to give, and how much rounding may be: the sum of |w x|, through the epilogue.
+  struct Exact {
+    std::vector<double> y, magnitude;
+  };
+  Exact exact(const StepCase& step, bool fused) const;
+  std::vector<float> embed(const std::vector<int32_t>& index) const;
+
+  // Weight (row, column) of matrix m as the scheme is to hold it; as the file has it. Matrices are numbered as in
+  // load().
+  double weight(size_t m, int64_t row, int64_t column) const {
+    return held_[m][static_cast<size_t>(row * k_ + column)];
+  }
+  double source(size_t m, int64_t row, int64_t column) const {
+    return file_[m][static_cast<size_t>(row * k_ + column)];
+  }
+  const tenon_footprint& footprint() const { return footprint_; }
+  int64_t columns() const;
+  // Whether the scheme takes on everything that stands around the step's product.
+  bool claims(const StepCase& step) const;
+  // For a scheme whose definition is not known here: from now on it is to hold what its products with unit vectors
+  // show.
+  void learn();
+  bool has_rows() const { return table_->record_rows != nullptr; }
+  uint32_t row_invariant_max() const { return table_->row_invariant_max; }
+
+ private:
+  struct Chains;
+  void load(uint32_t rows_a_load);
+  size_t sets() const { return std::max(case_.experts, 1U); }
+  std::vector<float> input(const StepCase& step) const;
+  tenon_claim claim(const tenon_bounds& bounds, Chains& chains) const;
+  std::string emit(OpRunner& host, const StepCase& step, bool fused, tenon_tid x, tenon_tid y) const;
+
+  std::unique_ptr<Component> component_;
+  const tenon_quantization* table_;
+  SiteCase case_;
+  int64_t k_;
+  std::vector<std::vector<uint8_t>> bytes_;  // per matrix, as in a file
+  std::vector<std::vector<float>> file_, held_;
+  std::shared_ptr<void> site_;
+  tenon_footprint footprint_{};
+  std::vector<std::unique_ptr<GuardedMemory>> stores_;  // in the device's memory
+};
+
+// A site as the interface describes it. The vectors stay alive with it.
+struct LinearDescription {
+  explicit LinearDescription(const SiteCase& c);
+  tenon_linear linear;
+  SiteCase site;
+};
+
+}  // namespace tenon::conformance

@@ -1,0 +1,176 @@
+// What any quantization scheme owes, however its weights look inside: it holds the file's matrices, multiplies by what
+// it holds, does what it claims, and a row has the same bits alone and among others.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <random>
+
+#include "conformance/quantization_host.h"
+#include "conformance/suites.h"
+#include "conformance/weight_rows.h"
+
+namespace tenon::conformance {
+namespace {
+
+// Of a scheme's sums against float64, relative; wide enough for activations in 8 bits.
+constexpr double kTolerance = 4e-2;
+// Of the weights held against the file's, relative: two bits a weight hold about 0.5, another matrix is off by 1.4.
+constexpr double kHeld = 0.75;
+constexpr int64_t kWidth = 256;  // whole blocks of every format
+
+// Root mean square of the difference, relative to that of what is wanted.
+class Difference {
+ public:
+  void add(double got, double wanted) { off_ += (got - wanted) * (got - wanted), size_ += wanted * wanted; }
+  double relative() const { return std::sqrt(off_ / size_); }
+
+ private:
+  double off_ = 0, size_ = 0;
+};
+
+void require_close(const std::vector<float>& got, const std::vector<double>& wanted, const std::string& what) {
+  require(got.size() == wanted.size(), what + ": has " + std::to_string(got.size()) + " values");
+  Difference d;
+  for (size_t i = 0; i < got.size(); ++i) d.add(double{got[i]}, wanted[i]);
+  require(d.relative() <= kTolerance, what + ": off by " + std::to_string(d.relative()) + " relative to float64");
+}
+
+// Matrices in the first format that the scheme takes.
+std::optional<SiteCase> taken_site(const Subject& subject, uint32_t experts) {
+  const std::unique_ptr<Component> component = subject.open();
+  const tenon_bounds bounds = OpRunner::bounds({.rows = 1});
+  for (const tenon_format format : kFileFormats) {
+    SiteCase site = {.source = {format, format}, .rows = {40, 19}, .k = kWidth, .experts = experts};
+    const LinearDescription d(site);
+    tenon_claim claim{};
+    claim.h = {sizeof(claim), 1, 0};
+    const auto& table = component->table<tenon_quantization>();
+    if (table.claim(component->self(), &d.linear, &bounds, &claim, nullptr) == TENON_OK) return site;
+  }
+  return {};
+}
+SiteCase site_of(const Subject& subject) {
+  if (const std::optional<SiteCase> site = taken_site(subject, 0)) return *site;
+  fail("refuses a site of two matrices in every format that a file may have");
+}
+
+void keeps_to_its_operands(const Subject& subject) {
+  const QuantizedSite site(subject.open(), site_of(subject));
+  for (const StepCase& step : {StepCase{}, StepCase{.rows = 9, .live = 7, .pitch = 3, .own_live = true}}) {
+    site.run(step, false);
+  }
+  if (site.has_rows()) site.embed({39, 0, 7, 7});
+}
+
+void holds_the_matrices(const Subject& subject) {
+  const SiteCase c = site_of(subject);
+  QuantizedSite site(subject.open(), c);
+  site.learn();
+  Difference d;
+  for (size_t m = 0; m < c.rows.size(); ++m) {
+    for (int64_t row = 0; row < c.rows[m]; ++row) {
+      for (int64_t i = 0; i < kWidth; ++i) d.add(site.weight(m, row, i), site.source(m, row, i));
+    }
+  }
+  require(d.relative() <= kHeld, "products with unit vectors show other matrices than the file's: off by " +
+                                     std::to_string(d.relative()) + " relative");
+}
+
+void multiplies(const Subject& subject) {
+  QuantizedSite site(subject.open(), site_of(subject));
+  site.learn();
+  for (const StepCase& step : {StepCase{}, StepCase{.rows = 9, .live = 7, .pitch = 3, .own_live = true}}) {
+    require_close(site.run(step, false), site.exact(step, false).y, std::to_string(step.rows) + " rows");
+  }
+}
+
+void does_what_it_claims(const Subject& subject) {
+  SiteCase c = site_of(subject);
+  c.rows = {24, 24};
+  const QuantizedSite any(subject.open(), c);
+  const std::vector<std::vector<tenon_id>> epilogues{
+      {}, {TENON_F_ADD}, {TENON_F_BIAS}, {TENON_F_BIAS, TENON_F_ADD}, {TENON_F_SILU_MUL}};
+  for (const bool norm : {false, true}) {
+    for (const std::vector<tenon_id>& epilogue : epilogues) {
+      const StepCase step{.rows = 4, .live = 3, .norm = norm, .epilogue = epilogue};
+      if (!any.claims(step)) continue;
+      QuantizedSite site(subject.open(), c, 3, nullptr, step);
+      site.learn();
+      require_close(site.run(step, true), site.exact(step, true).y,
+                    (norm ? "a norm, " : "") + std::to_string(epilogue.size()) + " ops after the product");
+    }
+  }
+}
+
+void looks_up_rows(const Subject& subject) {
+  QuantizedSite site(subject.open(), site_of(subject));
+  if (!site.has_rows()) return;
+  site.learn();
+  const std::vector<int32_t> index{39, 0, 7, 7};
+  std::vector<double> wanted;
+  for (const int32_t row : index) {
+    for (int64_t i = 0; i < kWidth; ++i) wanted.push_back(site.weight(0, row, i));
+  }
+  require_close(site.embed(index), wanted, "rows that are looked up");
+}
+
+void a_row_alone(const Subject& subject) {
+  const QuantizedSite site(subject.open(), site_of(subject));
+  const uint32_t most = std::min(site.row_invariant_max(), 33U);
+  if (most == 0) throw NotTested("it promises no count of rows (row_invariant_max is 0)");
+  const std::vector<float> all = site.run({.rows = most, .live = most}, false);
+  for (uint32_t live = 1; live <= most; live += live < 9 ? 1 : 8) {
+    const std::vector<float> y = site.run({.rows = most, .live = live}, false, live);
+    require(std::equal(y.begin(), y.end(), all.begin()),
+            std::to_string(live) + " rows have other bits than among " + std::to_string(most));
+  }
+}
+
+void loads_in_any_pieces(const Subject& subject) {
+  const SiteCase c = site_of(subject);
+  const QuantizedSite a(subject.open(), c, 1), b(subject.open(), c, 100);
+  require(a.run({}, false) == b.run({}, false), "loading row by row gives other products than all rows at once");
+}
+
+void routes_rows(const Subject& subject) {
+  constexpr uint32_t kExperts = 5;
+  const std::optional<SiteCase> c = taken_site(subject, kExperts);
+  if (!c) throw NotTested("it refuses routed sites");
+  QuantizedSite site(subject.open(), *c);
+  site.learn();
+  std::mt19937 random(3);
+  for (const uint32_t rows : {1U, 2U, 7U, 16U, 17U, 40U}) {
+    StepCase step{.rows = rows, .live = rows, .pitch = rows % 3};
+    const auto check = [&](const std::string& routing) {
+      require_close(site.run(step, false), site.exact(step, false).y, std::to_string(rows) + " rows, " + routing);
+    };
+    for (uint32_t r = 0; r < rows; ++r) step.expert.push_back(static_cast<int32_t>(random() % kExperts));
+    check("experts at random");
+    for (uint32_t r = 0; r < rows; r += 3) step.expert[r] = -1;
+    if (rows > 1) check("some skipped");
+    step.expert.assign(rows, kExperts - 1);
+    check("one expert for all");
+  }
+}
+
+void skips_rows(const Subject& subject) {
+  const std::optional<SiteCase> c = taken_site(subject, 3);
+  if (!c) throw NotTested("it refuses routed sites");
+  const QuantizedSite site(subject.open(), *c);
+  for (const uint32_t rows : {1U, 5U, 20U}) {
+    const StepCase step{.rows = rows, .live = rows, .expert = std::vector<int32_t>(rows, -1)};
+    for (const float y : site.run(step, false)) require(y == 0, "the product of a row that is skipped is not zero");
+  }
+}
+
+}  // namespace
+
+std::vector<Check> quantization_checks() {
+  return {{kBounds, &keeps_to_its_operands}, {"held_matrices", &holds_the_matrices},
+          {"float64", &multiplies},          {"claims", &does_what_it_claims},
+          {"lookup", &looks_up_rows},        {"a_row_alone", &a_row_alone},
+          {"loading", &loads_in_any_pieces}, {"routed", &routes_rows},
+          {"skipped_rows", &skips_rows}};
+}
+
+}  // namespace tenon::conformance

@@ -1,0 +1,76 @@
+// A step's logits through samplers, as a pipeline would record them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "conformance/device.h"
+#include "conformance/op_runner.h"
+#include "tenon/abi/sampler.h"
+
+namespace tenon::conformance {
+
+// What a request asks of a sampler.
+using Settings = std::vector<std::pair<std::string, double>>;
+struct Candidate {
+  int32_t id;
+  float logit;
+  bool operator==(const Candidate&) const = default;
+};
+using Candidates = std::vector<Candidate>;
+using Logits = std::vector<float>;
+
+// Rows of a step; those whose logits are wanted name theirs.
+struct StepRow {
+  Logits logits = {};  // empty: not wanted
+  int32_t slot = 0, position = 0, token = 0, parent = -1;
+};
+
+// Rows of one slot, all wanted, at positions 0, 1, ...
+std::vector<StepRow> rows_of(const std::vector<Logits>& logits);
+// Deterministic logits, about normal with that deviation; some equal, some minus infinity, some NaN if there is
+// room.
+Logits awkward_logits(uint32_t vocab, uint64_t seed, double deviation = 4);
+
+class SamplerHost {
+ public:
+  // The bounds have room for `padding` more rows and out rows than there are.
+  SamplerHost(uint32_t vocab, const std::vector<StepRow>& rows, uint32_t slots = 1, uint32_t padding = 2,
+              const Device& device = Device::cpu());
+
+  OpRunner& runner() { return runner_; }
+  // The logits as they are; or a list of what is in, in random order.
+  tenon_candidates dense() const { return dense_; }
+  tenon_candidates sparse(uint64_t seed);
+  // What a pipeline keeps for a sampler: its records and its state, zero at first. settings: of each slot, the last
+  // one's for all further slots.
+  struct Link {
+    const tenon_sampler* table = nullptr;
+    void* self = nullptr;
+    tenon_tid params = 0, state = 0;
+
+    tenon_sampling sampling(tenon_tid next) const;
+  };
+  Link link(const Component& sampler, const std::vector<Settings>& settings = {{}});
+  // Record. Throw Error with the sampler's reason.
+  tenon_candidates apply(const Link& link, tenon_candidates c);
+  tenon_tid select(const Link& link, const tenon_candidates& c);
+  void accept(const Link& link, const tenon_candidates& given);
+
+  // Runs everything recorded so far; the seed chooses how chunks are split over threads. Throws Error with what an op
+  // did wrong.
+  void run(uint64_t seed = 1);
+  // After run(): of each wanted row, in order.
+  std::vector<Candidates> candidates(const tenon_candidates& c) const;
+  std::vector<int32_t> tokens(tenon_tid next) const;
+
+ private:
+  uint32_t vocab_, slots_, wanted_ = 0;
+  OpRunner runner_;
+  Logits logits_;  // (rows with padding, vocab)
+  tenon_candidates dense_{};
+};
+
+}  // namespace tenon::conformance

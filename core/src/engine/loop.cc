@@ -1,0 +1,284 @@
+#include "loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+
+#include "tenon/core/error.h"
+
+namespace tenon {
+
+Loop::Loop(Pipeline& pipeline, Scheduler& scheduler, Tickets& tickets, const RequestTrace* trace, Scheduler::Log log)
+    : pipeline_(pipeline), scheduler_(scheduler), tickets_(tickets), trace_(trace), log_(std::move(log)) {
+  const uint32_t slots = pipeline_.sequences(), rows = pipeline_.max_rows();
+  for (auto* v : {&batch_.token, &batch_.position, &batch_.slot, &batch_.parent, &batch_.out_row}) v->reserve(rows);
+  batch_.seq_slot.reserve(slots);
+  batch_.seq_row.reserve(slots + 1);
+  batch_.kv_len.assign(slots, 0);
+  running_.reserve(slots);
+  shares_.reserve(slots);
+  newest_.reserve(slots);
+  chosen_.reserve(1 + pipeline_.draft_tokens());
+  if (trace_ != nullptr) text_.reserve(trace::kMaxText);
+  for (uint32_t i = slots; i-- > 0;) free_slots_.push_back(i);
+}
+
+RunStats Loop::totals() const {
+  const std::lock_guard lock(totals_mutex_);
+  return totals_;
+}
+
+// ---- coming and going ------------------------------------------------------------------------------------------------
+
+// Takes in who joins, and ends whom somebody cancelled.
+void Loop::welcome() {
+  tickets_.collect(joining_, cancelled_);
+  changed_ = changed_ || !joining_.empty() || !cancelled_.empty();
+  for (auto& s : joining_) {
+    s->joined_at = steps_;
+    if (trace_ != nullptr) trace_->queue(pipeline_.track(), s->id);
+  }
+  sequences_.insert(sequences_.end(), std::make_move_iterator(joining_.begin()),
+                    std::make_move_iterator(joining_.end()));
+  joining_.clear();
+  const auto cancelled = [&](const Sequence& s) {
+    return s.request().cancel.stop_requested() || std::find(cancelled_.begin(), cancelled_.end(), Ticket{s.id}) !=
+                                                      cancelled_.end();
+  };
+  for (const auto& s : sequences_) {
+    if (s->done() || !cancelled(*s)) continue;
+    try {
+      s->finish(FinishReason::kCancelled);
+    } catch (...) {  // from a callback that the rest of the text went to: it is cancelled all the same
+    }
+  }
+  cancelled_.clear();
+}
+
+void Loop::hand_over(Sequence& s) {
+  if (trace_ != nullptr) trace_->end(pipeline_.track(), s.id, s.phase);
+  for (Share& share : shares_) {
+    if (share.sequence == &s) share.sequence = nullptr;
+  }
+  try {
+    vacate(s);
+  } catch (const std::exception& e) {
+    if (log_) log_(3, std::string("a sequence's slot could not be given back: ") + e.what());
+  }
+  std::optional<Result> result = s.take_result();
+  const auto& on_done = s.request().on_done;
+  if (on_done) {
+    try {
+      on_done(*result);
+    } catch (const std::exception& e) {
+      if (log_) log_(3, std::string("a request's on_done failed: ") + e.what());
+    } catch (...) {
+      if (log_) log_(3, "a request's on_done failed");
+    }
+    if (!s.kept_for_call) result.reset();
+  }
+  tickets_.finish(Ticket{s.id}, std::move(result));
+}
+
+// Those that have ended leave, and their results go where they are wanted.
+void Loop::dismiss() {
+  for (size_t i = 0; i < sequences_.size();) {
+    if (!sequences_[i]->done()) {
+      ++i;
+      continue;
+    }
+    const std::unique_ptr<Sequence> s = std::move(sequences_[i]);
+    sequences_.erase(sequences_.begin() + static_cast<std::ptrdiff_t>(i));
+    changed_ = true;
+    hand_over(*s);
+  }
+}
+
+// An error of the step ends those that take part; one of its planning ends all.
+void Loop::fail(const std::exception_ptr& error, bool planned) {
+  if (planned) {
+    for (const Share& share : shares_) {
+      if (share.sequence != nullptr) share.sequence->fail(error);
+    }
+  } else {
+    for (const auto& s : sequences_) s->fail(error);
+  }
+}
+
+// ---- a step ----------------------------------------------------------------------------------------------------------
+
+bool Loop::step() {
+  welcome();
+  dismiss();
+  bool planned = false;
+  try {
+    const bool all_ended =
+        std::all_of(shares_.begin(), shares_.end(), [](const Share& share) { return share.sequence == nullptr; });
+    if (ahead_ && !all_ended) {
+      planned = true;
+      move_batch_on();
+      run();
+    } else if (!sequences_.empty()) {
+      ahead_ = false;
+      planned = plan();
+      if (planned) {
+        fill_batch();
+        run();
+      }
+    }
+  } catch (...) {
+    fail(std::current_exception(), planned);
+  }
+  dismiss();
+  const std::lock_guard lock(totals_mutex_);
+  totals_ = stats_;
+  return !sequences_.empty() || tickets_.anything_new();
+}
+
+void Loop::add_rows(Sequence& s, uint32_t rows) {
+  const auto first_row = static_cast<int32_t>(batch_.token.size());
+  const uint32_t newest = s.uncached() - 1;  // from that row on, logits are wanted
+  for (uint32_t i = 0; i < rows; ++i) {
+    const auto row = first_row + static_cast<int32_t>(i);
+    // A draft follows another one or the newest token; everything before is a chain.
+    const int32_t back = i <= newest ? 1 : static_cast<int32_t>(i - newest - 1) - s.parents[i - newest - 1];
+    batch_.token.push_back(i <= newest ? s.tokens()[s.kv_len + i] : s.drafts[i - newest - 1]);
+    batch_.parent.push_back(i == 0 ? -1 : row - back);
+    batch_.position.push_back(i == 0 ? static_cast<int32_t>(s.kv_len)
+                                     : batch_.position[static_cast<size_t>(row - back)] + 1);
+    batch_.slot.push_back(static_cast<int32_t>(s.slot));
+    if (i >= newest) batch_.out_row.push_back(row);
+  }
+  batch_.seq_slot.push_back(static_cast<int32_t>(s.slot));
+  batch_.seq_row.push_back(first_row + static_cast<int32_t>(rows));
+  batch_.kv_len[s.slot] = static_cast<int32_t>(s.kv_len);
+  if (s.phase == TENON_SEQUENCE_GENERATES) {
+    batch_.drafted += rows - 1;
+    return;
+  }
+  ++batch_.prompts;
+  batch_.prompt_rows += rows;
+  stats_.recomputed += std::min(rows, s.most_cached - std::min(s.most_cached, s.kv_len));
+}
+
+void Loop::fill_batch() {
+  batch_.clear();
+  batch_.round = round_;
+  batch_.want_logits =
+      std::any_of(running_.begin(), running_.end(), [](const Sequence* s) { return s->request().logprobs; });
+  batch_.seq_row.push_back(0);
+  for (const Share& share : shares_) add_rows(*share.sequence, share.rows);
+}
+
+// The batch of the step that was launched ahead: every sequence goes on after what the step before it accepted.
+void Loop::move_batch_on() {
+  for (size_t i = 0; i < batch_.seq_slot.size(); ++i) {
+    const auto first = static_cast<size_t>(batch_.seq_row[i]), end = static_cast<size_t>(batch_.seq_row[i + 1]);
+    batch_.token[first] = newest_[i].token;
+    for (size_t row = first; row < end; ++row) batch_.position[row] += newest_[i].accepted;
+    batch_.kv_len[static_cast<size_t>(batch_.seq_slot[i])] = batch_.position[first];
+  }
+}
+
+// Whether the step after this one takes the same sequences, as many rows each, as far as they do not end.
+bool Loop::certain_to_go_on() const {
+  if (changed_ || batch_.prompts > 0 || batch_.want_logits || shares_.size() != running_.size()) return false;
+  if (pipeline_.draft_tokens() > 0 && !batch_.round) return false;
+  const uint32_t most = batch_.round ? 1 + pipeline_.draft_tokens() : 1;  // tokens that a step gives
+  return std::all_of(running_.begin(), running_.end(), [&](const Sequence* s) {
+    return s->tokens_left() > most && s->tokens().size() + 2 * most - 1 < pipeline_.longest_sequence() &&
+           !s->request().cancel.stop_requested();
+  });
+}
+
+void Loop::run() {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  const uint64_t before = stats_.new_tokens;
+  StepResult result;
+  const Status status =
+      pipeline_.step(batch_, result, certain_to_go_on(), [this](const StepResult& given) { return give(given); });
+  ahead_ = result.ahead;
+  if (!status.ok()) throw Error(status.code(), status.message());
+  account(std::chrono::duration<double>(Clock::now() - start).count(), stats_.new_tokens - before);
+}
+
+// Every sequence is given its tokens; returns their text, of several sequences with " | " between.
+std::string_view Loop::give(const StepResult& result) {
+  text_.clear();
+  newest_.clear();
+  const size_t vocab = pipeline_.model().vocab;
+  size_t out = 0;
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    const int32_t begin = batch_.seq_row[i], end = batch_.seq_row[i + 1];
+    const int32_t survivors = std::clamp(result.accepted[i], 1, end - begin);
+    chosen_.clear();
+    const auto kept = result.survivors.subspan(static_cast<size_t>(begin), static_cast<size_t>(survivors));
+    for (; out < batch_.out_row.size() && batch_.out_row[out] < end; ++out) {
+      if (!std::binary_search(kept.begin(), kept.end(), batch_.out_row[out])) continue;
+      const bool logits = !result.logits.empty();
+      chosen_.push_back({result.next[out], logits ? result.logits.subspan(out * vocab, vocab) : std::span<const float>()});
+    }
+    newest_.push_back({chosen_.empty() ? -1 : chosen_.back().token, survivors});
+    Sequence* s = shares_[i].sequence;
+    if (s == nullptr) continue;
+    try {
+      // A step that is under way already may write as far as room was reserved for it.
+      if (survivors < end - begin && !result.ahead) pipeline_.truncate(s->slot, s->kv_len + static_cast<uint32_t>(survivors));
+      give(*s, static_cast<uint32_t>(survivors), chosen_);
+    } catch (...) {  // a callback of the request
+      s->fail(std::current_exception());
+    }
+  }
+  return text_;
+}
+
+// What a step gave to one sequence: `cached` of its tokens came into the cache, and `chosen` are those that follow, in
+// order. Throws what the request's callbacks throw.
+void Loop::give(Sequence& s, uint32_t cached, std::span<const Chosen> chosen) {
+  const bool in_prompt = s.phase == TENON_SEQUENCE_PROMPT, first_text = !s.has_text();
+  const uint32_t reached = s.most_cached;
+  if (!in_prompt) stats_.accepted += cached - 1;
+  s.kv_len += cached;
+  s.most_cached = std::max(reached, s.kv_len);
+  const size_t text_before = s.text().size();
+  for (const Chosen& c : chosen) {
+    ++stats_.new_tokens;
+    if (!s.take(c.token, c.logits)) break;
+  }
+  if (trace_ != nullptr && s.text().size() > text_before && text_.size() < trace::kMaxText) {
+    if (!text_.empty()) text_ += " | ";
+    text_ += s.text().substr(text_before, trace::kMaxText);
+  }
+  if (!in_prompt) return;
+  if (!chosen.empty()) {
+    s.phase = TENON_SEQUENCE_GENERATES;
+    if (trace_ != nullptr) trace_->generate(pipeline_.track(), s.id, first_text);
+  }
+  if (s.request().on_prompt && reached < s.prompt_size()) {
+    s.request().on_prompt(std::min(s.most_cached, s.prompt_size()), s.prompt_size());
+  }
+}
+
+void Loop::account(double seconds, uint64_t new_tokens) {
+  ++stats_.steps;
+  stats_.drafted += batch_.drafted;
+  stats_.prompt_tokens += batch_.prompt_rows;
+  RequestTrace::Counts counts{.tokens_per_second = static_cast<double>(new_tokens) / seconds};
+  for (const Sequence* s : running_) {
+    counts.kv_bytes += static_cast<double>(pipeline_.kv_used_bytes(s->kv_len));
+    counts.kv_blocks += static_cast<double>(pipeline_.kv_used_blocks(s->kv_len));
+  }
+  if (batch_.prompts > 0) {
+    stats_.prompt_seconds += seconds;
+  } else {
+    stats_.decode_seconds += seconds;
+    stats_.decode_tokens += new_tokens;
+    stats_.decode_weight_bytes += static_cast<double>(pipeline_.step_weight_bytes());
+    stats_.decode_kv_bytes += counts.kv_bytes;
+    counts.read_gbps = (static_cast<double>(pipeline_.step_weight_bytes()) + counts.kv_bytes) / seconds / 1e9;
+  }
+  if (trace_ != nullptr) trace_->step(pipeline_.track(), counts);
+}
+
+}  // namespace tenon

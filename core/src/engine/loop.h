@@ -1,0 +1,112 @@
+// The engine's loop: sequences that wait and run, one step at a time.
+//
+// A step is planned (plan.cc): the scheduler sees all sequences and says who runs; the cache is asked for room, and
+// where it has none the scheduler says who makes place. Then it runs, and every sequence is given its tokens.
+//
+// On a device with queues a step may be launched before the one before it is read: the same sequences, each moved on by
+// its newest token. Such a step is always taken as it is, whoever came meanwhile; the rows of sequences that have ended
+// go to nobody. So the scheduler is asked again one step later, and nothing that the device has done is undone.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "request_trace.h"
+#include "scheduler.h"
+#include "sequence.h"
+#include "tenon/core/pipeline.h"
+#include "tickets.h"
+
+namespace tenon {
+
+// Thread: one at a time, but for totals().
+class Loop {
+ public:
+  // The pipeline is loaded before the first step. trace: nullptr if nothing is recorded.
+  Loop(Pipeline& pipeline, Scheduler& scheduler, Tickets& tickets, const RequestTrace* trace, Scheduler::Log log);
+
+  // See Engine::step. Throws nothing: what goes wrong ends sequences.
+  bool step();
+  bool idle() const { return sequences_.empty(); }
+  const RunStats& stats() const { return stats_; }
+  RunStats totals() const;  // [any thread] as of the end of the last step
+
+ private:
+  // A row of a step and what was chosen for it.
+  struct Chosen {
+    int32_t token = 0;
+    std::span<const float> logits;  // (vocab), empty if nobody wants them
+  };
+  struct Share {
+    Sequence* sequence;  // nullptr: it has ended since the step was launched
+    uint32_t rows;
+  };
+
+  // loop.cc
+  void welcome();
+  void dismiss();
+  void hand_over(Sequence& s);
+  void fail(const std::exception_ptr& error, bool planned);
+  void fill_batch();
+  void add_rows(Sequence& s, uint32_t rows);
+  void move_batch_on();
+  bool certain_to_go_on() const;
+  void run();
+  std::string_view give(const StepResult& result);
+  void give(Sequence& s, uint32_t cached, std::span<const Chosen> chosen);
+  void account(double seconds, uint64_t new_tokens);
+
+  // plan.cc
+  bool plan();
+  bool list();
+  void describe();
+  Scheduler::Room room() const;
+  void draft(Sequence& s);
+  void begin_round();
+  void place(uint32_t index, uint32_t rows);
+  uint32_t make_room(uint32_t index, uint32_t rows);
+  bool start(Sequence& s);
+  void preempt(Sequence& s);
+  void vacate(Sequence& s);
+
+  Pipeline& pipeline_;
+  Scheduler& scheduler_;
+  Tickets& tickets_;
+  const RequestTrace* trace_;
+  Scheduler::Log log_;
+
+  std::vector<std::unique_ptr<Sequence>> sequences_;  // by id
+  std::vector<Sequence*> running_;                    // in the order of admission
+  std::vector<uint32_t> free_slots_;
+  bool changed_ = false;  // somebody came or left since the scheduler was asked
+
+  // The step that is planned, or launched ahead.
+  std::vector<Share> shares_;
+  StepBatch batch_;
+  bool round_ = false;  // the draft model makes all of its drafts
+  bool ahead_ = false;  // it is under way on the device
+  struct Newest {
+    int32_t token, accepted;  // the last chosen token; rows that survived
+  };
+  std::vector<Newest> newest_;  // by share, of the step before it
+
+  // For one call, kept for their room.
+  std::vector<std::unique_ptr<Sequence>> joining_;
+  std::vector<Ticket> cancelled_;
+  std::vector<Sequence*> listed_;        // what the scheduler sees, and
+  std::vector<tenon_sequence> entries_;  // as it sees it
+  std::vector<Chosen> chosen_;
+  std::string text_;  // of the step's tokens, for the trace
+
+  uint64_t steps_ = 0;  // that were planned: what age counts in
+  uint32_t fruitless_ = 0;  // plans in a row that led to no step
+  RunStats stats_;
+  mutable std::mutex totals_mutex_;
+  RunStats totals_;
+};
+
+}  // namespace tenon

@@ -1,0 +1,184 @@
+// Who runs in the next step: the scheduler's answer, and room in the cache for it.
+#include <algorithm>
+#include <numeric>
+
+#include "loop.h"
+#include "tenon/core/error.h"
+
+namespace tenon {
+namespace {
+
+// Plans in a row that may end without a step, for each sequence: pre-empting is no progress by itself.
+constexpr uint32_t kFruitlessPlans = 4;
+
+}  // namespace
+
+// What the scheduler sees. Says whether there is anybody.
+bool Loop::list() {
+  listed_.clear();
+  for (Sequence* s : running_) {
+    if (!s->sits_out && !s->done()) listed_.push_back(s);
+  }
+  for (const auto& s : sequences_) {
+    if (s->phase == TENON_SEQUENCE_WAITS && !s->sits_out && !s->done()) listed_.push_back(s.get());
+  }
+  describe();
+  return !listed_.empty();
+}
+
+void Loop::describe() {
+  entries_.clear();
+  for (const Sequence* s : listed_) {
+    auto& e = entries_.emplace_back();
+    e.h = {sizeof(tenon_sequence), 1, 0};
+    e.id = s->id, e.age = steps_ - s->joined_at, e.phase = s->phase, e.priority = s->request().priority;
+    e.tokens = static_cast<uint32_t>(s->tokens().size()), e.cached = s->kv_len, e.pending = s->pending();
+  }
+}
+
+Scheduler::Room Loop::room() const {
+  Scheduler::Room r;
+  r.rows = pipeline_.max_rows();
+  r.free_slots = static_cast<uint32_t>(free_slots_.size());
+  r.free_pages = pipeline_.free_pages(r.page_tokens);
+  return r;
+}
+
+void Loop::draft(Sequence& s) {
+  s.drafts.clear();
+  if (pipeline_.draft_tokens() == 0 || s.phase != TENON_SEQUENCE_GENERATES || s.tokens_left() <= 1) return;
+  const auto room = static_cast<uint32_t>(pipeline_.longest_sequence() - s.tokens().size());
+  if (pipeline_.has_draft_model()) {  // it makes all of them within the step, or none
+    s.drafts.assign(room >= pipeline_.draft_tokens() ? pipeline_.draft_tokens() : 0, 0);
+    s.parents.resize(s.drafts.size());
+    std::iota(s.parents.begin(), s.parents.end(), -1);
+    return;
+  }
+  s.drafts.resize(std::min({pipeline_.draft_tokens(), s.tokens_left() - 1, room}));
+  s.parents.resize(s.drafts.size());
+  s.drafts.resize(pipeline_.propose(s.slot, s.tokens(), s.drafts, s.parents));
+}
+
+// The slot is free again, and what the sequence had in the cache is gone.
+void Loop::vacate(Sequence& s) {
+  if (s.phase == TENON_SEQUENCE_WAITS) return;
+  free_slots_.push_back(s.slot);
+  std::erase(running_, &s);
+  s.phase = TENON_SEQUENCE_WAITS, s.kv_len = 0, s.started = false;
+  s.drafts.clear();
+  pipeline_.end_sequence(s.slot);
+}
+
+void Loop::preempt(Sequence& s) {
+  if (s.started) {
+    ++stats_.preempted;
+    if (trace_ != nullptr) trace_->requeue(pipeline_.track(), s.id, s.phase);
+  }
+  s.sits_out = true;
+  vacate(s);
+}
+
+// Its sampler's parameters and key; says whether the request is sound.
+bool Loop::start(Sequence& s) {
+  try {
+    pipeline_.start_sequence(s.slot, s.seed, s.request().sampler);
+  } catch (...) {
+    s.fail(std::current_exception());
+    vacate(s);
+    return false;
+  }
+  s.started = true;
+  s.drafts.reserve(pipeline_.draft_tokens()), s.parents.reserve(pipeline_.draft_tokens());
+  if (trace_ != nullptr) trace_->start(pipeline_.track(), s.id);
+  return true;
+}
+
+// How many of the rows there is room for: all, for a sequence that generates perhaps none of the drafts, or 0.
+uint32_t Loop::make_room(uint32_t index, uint32_t rows) {
+  Sequence& s = *listed_[index];
+  while (true) {
+    const Status status = pipeline_.reserve(s.slot, s.kv_len + rows);
+    if (status.ok()) return rows;
+    if (status.code() == ErrorCode::kMemory && s.phase == TENON_SEQUENCE_GENERATES && rows > 1) {
+      rows = 1;
+      continue;
+    }
+    if (status.code() != ErrorCode::kMemory || running_.size() == 1) {
+      const std::string what = status.code() != ErrorCode::kMemory
+                                   ? status.message()
+                                   : "the cache has no room for the " + std::to_string(s.kv_len + rows) +
+                                         " tokens of this sequence, even by itself: " + status.message();
+      s.fail(std::make_exception_ptr(Error(ErrorCode::kRequest, what)));
+      if (!s.started) vacate(s);  // else it leaves with its result
+      return 0;
+    }
+    describe();
+    const uint32_t victim = scheduler_.no_space(entries_, room(), index);
+    if (victim == TENON_NO_SEQUENCE && s.started) {
+      s.sits_out = true;
+      return 0;
+    }
+    if (victim == TENON_NO_SEQUENCE || victim == index) {
+      preempt(s);
+      return 0;
+    }
+    preempt(*listed_[victim]);
+  }
+}
+
+void Loop::place(uint32_t index, uint32_t rows) {
+  Sequence& s = *listed_[index];
+  if (s.sits_out) return;  // it was pre-empted for a share before this one
+  if (s.phase == TENON_SEQUENCE_WAITS) {
+    if (free_slots_.empty()) return;
+    s.slot = free_slots_.back();
+    free_slots_.pop_back();
+    running_.push_back(&s);
+    s.phase = TENON_SEQUENCE_PROMPT;
+  }
+  rows = make_room(index, rows);
+  if (rows > 0 && (s.started || start(s))) shares_.push_back({&s, rows});
+}
+
+// A round of the draft model takes all drafts of all sequences of the step; in any other step they have one row each.
+void Loop::begin_round() {
+  const auto whole = [&](const Share& share) {
+    return share.sequence->phase == TENON_SEQUENCE_GENERATES && share.rows == 1 + pipeline_.draft_tokens();
+  };
+  round_ = pipeline_.has_draft_model() && std::all_of(shares_.begin(), shares_.end(), whole);
+  if (round_ || !pipeline_.has_draft_model()) return;
+  for (Share& share : shares_) {
+    if (share.sequence->phase != TENON_SEQUENCE_GENERATES) continue;
+    share.sequence->drafts.clear();
+    share.rows = 1;
+  }
+}
+
+// Fills shares_. Says whether there is a step to run: none if all who were to take part have ended or given up their
+// place. Throws Error where nothing can go on.
+bool Loop::plan() {
+  changed_ = false;
+  ++steps_;
+  shares_.clear();
+  for (Sequence* s : running_) draft(*s);
+  for (const auto& s : sequences_) s->sits_out = false;
+  while (shares_.empty() && list()) {
+    const Scheduler::Answer answer = scheduler_.next(entries_, room());
+    for (const uint32_t i : answer.preempted) preempt(*listed_[i]);
+    for (const tenon_share& share : answer.shares) place(share.sequence, share.rows);
+    std::erase_if(shares_, [](const Share& share) { return share.sequence->phase == TENON_SEQUENCE_WAITS; });
+  }
+  if (!shares_.empty()) {
+    begin_round();
+    fruitless_ = 0;
+    return true;
+  }
+  if (++fruitless_ > kFruitlessPlans * (1 + sequences_.size())) {
+    fruitless_ = 0;
+    throw Error(ErrorCode::kPlugin, scheduler_.id() + " lets no sequence run: all " +
+                                        std::to_string(sequences_.size()) + " wait for room in the cache");
+  }
+  return false;
+}
+
+}  // namespace tenon

@@ -1,0 +1,58 @@
+// The engine's side of the kind `scheduler`: asks the component, and holds its answer against the rules of
+// tenon/abi/scheduler.h.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tenon/core/config.h"
+#include "tenon/core/registry.h"
+
+namespace tenon {
+
+// Thread: one at a time.
+class Scheduler {
+ public:
+  using Log = std::function<void(uint32_t level, const std::string& message)>;
+  // Throws Error(kPlugin) if the component cannot be created or runs no sequence. The registry outlives it.
+  Scheduler(const ComponentConfig& config, Registry& registry, Log log);
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  uint32_t sequences() const { return sequences_; }  // that run at once at most
+  std::string id() const { return instance_.id(); }
+
+  // What of a tenon_workload is not about single sequences.
+  struct Room {
+    uint32_t rows = 0, free_slots = 0, page_tokens = 0, free_pages = 0;
+  };
+  struct Answer {
+    std::span<const tenon_share> shares;
+    std::span<const uint32_t> preempted;
+  };
+  // Valid until the next call. Throws Error(kPlugin), with the component's reason or the rule that its answer breaks.
+  // Allocates nothing once there were as many sequences.
+  Answer next(std::span<const tenon_sequence> sequences, const Room& room);
+  // Index of the victim, `sequence` itself, or TENON_NO_SEQUENCE. Throws Error(kPlugin).
+  uint32_t no_space(std::span<const tenon_sequence> sequences, const Room& room, uint32_t sequence);
+
+ private:
+  tenon_workload workload(std::span<const tenon_sequence> sequences, const Room& room);
+  void check(std::span<const tenon_sequence> sequences, const Room& room, const tenon_schedule& answer);
+  [[noreturn]] void wrong(const std::string& what) const;
+
+  Log log_;
+  tenon_host host_;
+  tenon_device device_;
+  tenon_env env_;
+  Instance instance_;
+  uint32_t sequences_ = 0;
+  std::vector<const tenon_sequence*> pointers_;
+  std::vector<tenon_share> shares_;
+  std::vector<uint32_t> preempted_;
+  std::vector<bool> named_;  // in the answer that is checked
+};
+
+}  // namespace tenon

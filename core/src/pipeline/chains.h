@@ -1,0 +1,68 @@
+// Chains of small ops as the pipeline keeps them: what a model stated, with op components in the place of names.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "components.h"
+#include "tenon/core/module.h"
+
+namespace tenon {
+
+struct Vector {
+  std::string path;
+  std::vector<const WeightTensor*> parts;      // side by side; or
+  std::function<void(std::span<float>)> fill;  // computed
+  int64_t rows = 1, columns = 0;
+  std::optional<uint32_t> storage;  // none: nobody needs it as it is
+};
+
+struct ChainOp {
+  const SmallOp* op = nullptr;                            // nullptr: the cache's append
+  tenon_fop fop{};                                        // numbers and integers; tensors are 0 until it is recorded
+  std::array<std::optional<VectorId>, 4> vectors = {};  // by place in fop.t
+  std::array<bool, 4> rows = {};                         // by place in fop.t: named when a step is recorded
+
+  std::string name() const;
+  bool in_place() const;
+  // Whether ops of one kind over columns that lie side by side are one op over all of them, in place.
+  bool joins() const;
+  // Of y, for x of so many. Throws Error(kModel) with the op's reason.
+  int64_t columns(const std::string& path, int64_t x) const;
+};
+using OpChain = std::vector<ChainOp>;
+
+// What `path` has in a chain over x of so many columns. attention: fills in the integers of heads. Throws Error:
+// kPlugin for an op that is not installed, kModel for arguments that it does not have or lacks.
+OpChain resolve_chain(const std::string& path, const Chain& chain, int64_t columns, Components& parts,
+                      std::span<const Vector> vectors, const AttentionDecl* attention = nullptr);
+// The cache's append, with the heads of the layer.
+ChainOp append_op(const AttentionDecl& attention);
+
+// Whether both do the same with the same vectors.
+bool equal(const OpChain& a, const OpChain& b);
+// One chain for columns side by side, if their chains are alike. join: one vector of several.
+std::optional<OpChain> joined_chain(const std::vector<const OpChain*>& chains,
+                                    const std::function<VectorId(const std::vector<VectorId>&)>& join);
+
+int64_t columns_after(const std::string& path, const OpChain& chain, size_t n, int64_t x);
+std::string names_of(const OpChain& chain, size_t begin, size_t end);
+
+// A chain as the boundary has it, while claims are asked for. Of ops that are recorded: with tensors filled in; valid as
+// long as they.
+class ChainView {
+ public:
+  explicit ChainView(const OpChain& ops, size_t begin = 0);
+  ChainView(const tenon_fop* ops, size_t n);
+  const tenon_chain* get() const { return &chain_; }
+
+ private:
+  std::vector<const tenon_fop*> pointers_;
+  tenon_chain chain_;
+};
+
+}  // namespace tenon

@@ -1,0 +1,147 @@
+#include "model_instance.h"
+
+#include <algorithm>
+
+#include "tenon/core/error.h"
+#include "tenon/sdk/error.h"
+
+namespace tenon {
+
+ModelInstance::ModelInstance(const ModelInstanceConfig& config, bool strict, const Weights& weights, Context& context,
+                             StorageTable& storages, std::string name, const ModelKind& kind)
+    : parts(config, context),
+      config_(config),
+      strict_(strict),
+      weights_(weights),
+      storages_(storages),
+      name_(std::move(name)),
+      kind_(kind) {}
+
+ModelInstance::~ModelInstance() {
+  if (declared == nullptr) return;
+  for (Site& site : declared->sites) {
+    for (SiteGroup& group : site.groups) {
+      if (group.handle != nullptr) group.scheme->table().unbind(group.scheme->instance.self(), group.handle);
+    }
+  }
+}
+
+void ModelInstance::declare(uint32_t capacity) {
+  const StorageTable::Prefix prefix(storages_, name_);
+  declared = std::make_unique<Declared>(weights_, parts, storages_, capacity, config_.model.layers);
+  model_ = kind_.build(weights_, *declared);
+  info_ = model_->info();
+  declared->make_sites();
+}
+
+void ModelInstance::negotiate(std::vector<tenon_bounds> shapes) {
+  shapes_ = std::move(shapes);
+  negotiation_ = std::make_unique<Negotiation>(strict_, name_, parts, *declared, shapes_);
+  negotiation_->run();
+  const StorageTable::Prefix prefix(storages_, name_);
+  declared->add_vectors();
+}
+
+void ModelInstance::add_stores() {
+  const StorageTable::Prefix prefix(storages_, name_);
+  loader_ = std::make_unique<WeightLoader>(weights_, *declared, storages_, parts);
+  loader_->add_stores();
+  plan_cache();
+}
+
+void ModelInstance::plan_cache() {
+  std::vector<tenon_kv_geometry> layers;
+  for (const AttentionLayer& layer : declared->layers) layers.push_back(kv_geometry_of(layer.decl));
+  std::vector<const tenon_kv_geometry*> pointers;
+  for (const tenon_kv_geometry& g : layers) pointers.push_back(&g);
+  const tenon_bounds largest = largest_bounds(shapes_);
+  auto footprint = sdk::abi_struct<tenon_footprint>();
+  Call call(parts.kv_cache, "plan");
+  call.check(cache().plan(parts.kv_cache.self(), pointers.data(), static_cast<uint32_t>(pointers.size()), &largest,
+                          &footprint, call.why()));
+  endless_ = (footprint.flags & TENON_FOOTPRINT_ENDLESS) != 0;
+  if (footprint.n_stores > TENON_MAX_STORES) {
+    throw Error(ErrorCode::kPlugin, parts.kv_cache.id() + " states more stores than there may be");
+  }
+  for (uint32_t i = 0; i < footprint.n_stores; ++i) {
+    kv_stores_.push_back(
+        storages_.add("kv_cache#" + std::to_string(i), MemoryKind::kKvCache, footprint.store_bytes[i]));
+  }
+}
+
+// The stores that are used where the file's mapping has them.
+void ModelInstance::map_weights() {
+  for (const Site& site : declared->sites) {
+    for (const SiteGroup& group : site.groups) {
+      for (size_t i = 0; i < group.stores.size(); ++i) {
+        Storage& s = storages_[group.stores[i]];
+        if (s.kind != MemoryKind::kMapped) continue;
+        const std::byte* bytes = weights_.mapped(*site.decl.mats[group.mats[i]].source);
+        s.address = const_cast<std::byte*>(bytes);  // recorded for reading only
+      }
+    }
+  }
+}
+
+void ModelInstance::attach() {
+  std::vector<void*> stores;
+  for (const uint32_t s : kv_stores_) stores.push_back(storages_[s].address);
+  Call call(parts.kv_cache, "attach");
+  call.check(cache().attach(parts.kv_cache.self(), stores.data(), parts.queue(), call.why()));
+}
+
+uint32_t ModelInstance::row_invariant_max() const {
+  uint32_t rows = parts.attention.table<tenon_attention>().row_invariant_max;
+  for (const Scheme& s : parts.schemes) rows = std::min(rows, s.table().row_invariant_max);
+  return rows;
+}
+
+uint64_t ModelInstance::weight_bytes(bool multiplied_only) const {
+  uint64_t sum = 0;
+  for (const Site& site : declared->sites) {
+    if (multiplied_only && !site.decl.product) continue;
+    for (const SiteGroup& group : site.groups) {
+      for (const uint32_t s : group.stores) sum += storages_[s].bytes;
+    }
+  }
+  return sum;
+}
+
+Status ModelInstance::reserve(uint32_t slot, uint32_t kv_len) const {
+  Call call(parts.kv_cache, "reserve");
+  const tenon_status status = cache().reserve(parts.kv_cache.self(), slot, kv_len, call.why());
+  if (status == TENON_OK) return {};
+  return Status::error(status == TENON_NO_SPACE ? ErrorCode::kMemory : ErrorCode::kPlugin,
+                       parts.kv_cache.id() + ": " + call.text());
+}
+
+void ModelInstance::truncate(uint32_t slot, uint32_t kv_len) const {
+  Call call(parts.kv_cache, "truncate");
+  call.check(cache().truncate(parts.kv_cache.self(), slot, kv_len, call.why()));
+}
+
+Status ModelInstance::publish() const {
+  Call call(parts.kv_cache, "publish");
+  if (cache().publish(parts.kv_cache.self(), parts.queue(), call.why()) == TENON_OK) return {};
+  return Status::error(ErrorCode::kPlugin, parts.kv_cache.id() + ": " + call.text());
+}
+
+uint32_t ModelInstance::free_pages(uint32_t& page_tokens) const {
+  page_tokens = 0;
+  return cache().free_pages == nullptr ? 0 : cache().free_pages(parts.kv_cache.self(), &page_tokens);
+}
+
+uint64_t ModelInstance::kv_used_bytes(uint32_t kv_len) const {
+  return cache().used_bytes(parts.kv_cache.self(), kv_len);
+}
+
+uint64_t ModelInstance::kv_used_blocks(uint32_t kv_len) const {
+  uint64_t blocks = 0;
+  for (const auto& [group, table] : declared->kv_tables) {
+    if (table.page_cells == 0) continue;
+    blocks += std::min<uint64_t>(table.columns, (uint64_t{kv_len} + table.page_cells - 1) / table.page_cells);
+  }
+  return blocks;
+}
+
+}  // namespace tenon

@@ -1,0 +1,83 @@
+// One model on a context: its weights under their schemes, its cache and attention, and what was negotiated for them. A
+// pipeline has one that gives the text, and may have a second that drafts for it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "components.h"
+#include "declared.h"
+#include "negotiation.h"
+#include "tenon/core/pipeline.h"
+#include "weight_loader.h"
+
+namespace tenon {
+
+class ModelInstance {
+ public:
+  // kind: the architecture. name: "" or what the paths of modules and the names of storages begin with, such as "draft/". The weights outlive it.
+  ModelInstance(const ModelInstanceConfig& config, bool strict, const Weights& weights, Context& context,
+                StorageTable& storages, std::string name, const ModelKind& kind);
+  ~ModelInstance();
+  ModelInstance(const ModelInstance&) = delete;
+  ModelInstance& operator=(const ModelInstance&) = delete;
+
+  // What the model is, known before it is declared.
+  ModelInfo describe() const { return kind_.describe(weights_); }
+  // The steps of building, in this order. Nothing is allocated on the device.
+  void declare(uint32_t capacity);
+  // shapes: the bounds of every program that runs this model; claims go by their index. Throws Error with every refusal.
+  void negotiate(std::vector<tenon_bounds> shapes);
+  void add_stores();
+
+  // Loading, in this order; the storages have their addresses when load() and attach() are called.
+  void map_weights();
+  void load(std::byte* scratch, const LoadProgress& progress) { loader_->load(scratch, progress); }
+  void attach();
+
+  const std::string& name() const { return name_; }
+  StorageTable& storages() const { return storages_; }
+  const ModelInfo& info() const { return info_; }
+  const Model& model() const { return *model_; }
+  const std::vector<tenon_bounds>& shapes() const { return shapes_; }
+  const std::vector<uint32_t>& kv_stores() const { return kv_stores_; }  // storages of the cache
+  Negotiation& negotiation() { return *negotiation_; }
+  uint64_t load_scratch() const { return loader_->scratch_bytes(); }
+  uint64_t load_total() const { return loader_->total_bytes(); }
+  uint32_t row_invariant_max() const;  // see tenon_quantization
+  // Bytes of the matrices as they are multiplied. multiplied_only: without an embedding that is only looked up.
+  uint64_t weight_bytes(bool multiplied_only) const;
+
+  // Of the cache, by slot; see tenon_kv_cache.
+  bool endless() const { return endless_; }  // sequences of any length fit
+  Status reserve(uint32_t slot, uint32_t kv_len) const;
+  void truncate(uint32_t slot, uint32_t kv_len) const;
+  Status publish() const;
+  uint32_t free_pages(uint32_t& page_tokens) const;  // 0 and 0 where slots do not share pages
+  uint64_t kv_used_bytes(uint32_t kv_len) const;
+  uint64_t kv_used_blocks(uint32_t kv_len) const;
+
+  const tenon_kv_cache& cache() const { return parts.kv_cache.table<tenon_kv_cache>(); }
+
+  Components parts;
+  std::unique_ptr<Declared> declared;
+
+ private:
+  void plan_cache();
+
+  const ModelInstanceConfig config_;
+  bool strict_, endless_ = false;
+  const Weights& weights_;
+  StorageTable& storages_;
+  std::string name_;
+  const ModelKind& kind_;
+  std::unique_ptr<Model> model_;
+  ModelInfo info_;
+  std::vector<tenon_bounds> shapes_;
+  std::unique_ptr<Negotiation> negotiation_;
+  std::unique_ptr<WeightLoader> loader_;
+  std::vector<uint32_t> kv_stores_;
+};
+
+}  // namespace tenon

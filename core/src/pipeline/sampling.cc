@@ -1,0 +1,97 @@
+#include "sampling.h"
+
+#include <charconv>
+
+#include "tenon/core/error.h"
+
+namespace tenon {
+namespace {
+
+// A request's value as the parameter's type has it; a text where it cannot be, which set() then refuses with what is
+// right.
+ParamValue as_value(const tenon_param_spec& spec, const std::string& text) {
+  const char* end = text.data() + text.size();
+  if (spec.type == TENON_PARAM_BOOL && (text == "true" || text == "false")) return text == "true";
+  int64_t integer = 0;
+  if (spec.type == TENON_PARAM_INT) {
+    const auto [at, error] = std::from_chars(text.data(), end, integer);
+    if (error == std::errc() && at == end) return integer;
+  }
+  double real = 0;
+  if (spec.type == TENON_PARAM_REAL) {
+    const auto [at, error] = std::from_chars(text.data(), end, real);
+    if (error == std::errc() && at == end) return real;
+  }
+  return text;
+}
+
+std::byte* record_of(const StorageTable& storages, uint32_t storage, uint32_t slot, uint64_t bytes) {
+  return static_cast<std::byte*>(storages[storage].address) + slot * bytes;
+}
+
+}  // namespace
+
+std::vector<ChainLink> create_samplers(const PipelineConfig& config, Context& context) {
+  std::vector<ChainLink> samplers;
+  for (const ComponentConfig& link : config.sampler_chain) {
+    samplers.push_back({.instance = context.create(link), .name = link.name, .params = link.params});
+  }
+  if (samplers.empty() || samplers.back().table().is_selector == 0) {
+    const ComponentConfig& select = config.sampler_select;
+    samplers.push_back({.instance = context.create(select), .name = select.name, .params = select.params});
+  }
+  for (size_t i = 0; i < samplers.size(); ++i) {
+    const bool last = i + 1 == samplers.size();
+    if ((samplers[i].table().is_selector != 0) != last) {
+      throw Error(ErrorCode::kConfig, config.sampler_where,
+                  samplers[i].instance.id() + (last ? " selects no token; the sampler's select must name one that does"
+                                                    : " selects the token and must be the last of the chain"));
+    }
+  }
+  return samplers;
+}
+
+void declare_samplers(std::vector<ChainLink>& samplers, uint32_t slots, uint32_t vocab, StorageTable& storages) {
+  for (size_t i = 0; i < samplers.size(); ++i) {
+    ChainLink& link = samplers[i];
+    const std::string name = "sampler/" + std::to_string(i) + "." + link.name;
+    link.state_bytes = link.table().state_bytes != nullptr ? link.table().state_bytes(link.instance.self(), vocab) : 0;
+    link.param_storage = storages.add(name + "/params", MemoryKind::kState, uint64_t{slots} * link.table().param_bytes);
+    if (link.state_bytes > 0) {
+      link.state_storage = storages.add(name + "/state", MemoryKind::kState, uint64_t{slots} * link.state_bytes);
+    }
+  }
+}
+
+void start_samplers(std::vector<ChainLink>& samplers, uint32_t slot, std::span<const Pipeline::Override> overrides,
+                    const StorageTable& storages, const Context& context) {
+  std::vector<bool> used(overrides.size(), false);
+  std::vector<std::byte> record;
+  for (ChainLink& link : samplers) {
+    ParamValues values = link.params;
+    for (size_t i = 0; i < overrides.size(); ++i) {
+      if (!overrides[i].first.starts_with(link.name + ".")) continue;
+      const std::string key = overrides[i].first.substr(link.name.size() + 1);
+      if (key.find('.') != key.npos) continue;  // of another link, whose name begins like this one's
+      const size_t index = find_param(values.schema(), key);
+      const std::string problem =
+          index == values.schema().count
+              ? "has no parameter of that name"
+              : values.set(index, as_value(spec_at(values.schema(), index), overrides[i].second));
+      if (!problem.empty()) throw Error(ErrorCode::kRequest, "sampler." + overrides[i].first + ": " + problem);
+      used[i] = true;
+    }
+    record.assign(link.table().param_bytes, std::byte{0});
+    Call call(link.instance, "encode");
+    call.check(link.table().encode(link.instance.self(), values.abi(), record.data(), call.why()));
+    context.copy_now(record_of(storages, link.param_storage, slot, record.size()), record.data(), record.size());
+    if (link.state_bytes > 0) {
+      context.copy_now(record_of(storages, link.state_storage, slot, link.state_bytes), nullptr, link.state_bytes);
+    }
+  }
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    if (!used[i]) throw Error(ErrorCode::kRequest, "sampler." + overrides[i].first + ": the chain has no such sampler");
+  }
+}
+
+}  // namespace tenon

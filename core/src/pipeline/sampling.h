@@ -1,0 +1,31 @@
+// The samplers of a pipeline: their instances, their records by slot, and how a request's own values reach them.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "context.h"
+#include "tenon/core/program.h"
+
+namespace tenon {
+
+struct ChainLink {
+  Instance instance;
+  std::string name;
+  ParamValues params;
+  uint32_t param_storage = 0, state_storage = 0;
+  uint64_t state_bytes = 0;  // of a slot
+  const tenon_sampler& table() const { return instance.table<tenon_sampler>(); }
+};
+
+// The chain that a configuration names; the last one is the selector. Throws Error if it selects nothing or too early.
+std::vector<ChainLink> create_samplers(const PipelineConfig& config, Context& context);
+// Makes the storages of the samplers' records and states.
+void declare_samplers(std::vector<ChainLink>& samplers, uint32_t slots, uint32_t vocab, StorageTable& storages);
+// Writes the records of a request into its slot, and empties the slot's states. Throws Error(kRequest) for an override
+// ("temperature.value" = text) that no sampler has or takes.
+void start_samplers(std::vector<ChainLink>& samplers, uint32_t slot, std::span<const Pipeline::Override> overrides,
+                    const StorageTable& storages, const Context& context);
+
+}  // namespace tenon

@@ -1,0 +1,336 @@
+// Attention in f32 as the formula says it, over every KV view: exact, and slower than kernels for one layout. What Flash
+// does with views that its fast kernels do not read, and the reference.
+//
+//   return exact::claim(a, kv, bounds);          in claim(); throws Refused
+//   exact::record(a, call, recorder);            in record()
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "seen.cuh"
+#include "tenon/cuda/op.h"
+#include "tenon/cuda/overlap.cuh"
+#include "tenon/sdk/attention.h"
+
+namespace tenon::exact {
+
+inline constexpr uint32_t kMostDim = 256, kPerLane = kMostDim / 32;
+inline constexpr uint32_t kWeightBlocks = 8;  // that share the cells of a KV head of a sequence
+
+enum Operand {
+  kQ,
+  kOut,
+  kKeys,
+  kValues,
+  kKeyScales,  // K and V where there are none
+  kValueScales,
+  kPages,
+  kPlace,
+  kUsed,  // of TABLE; else KV_LEN
+  kTable,
+  kLive,
+  kPos,
+  kOrder,
+  kSlot,
+  kParent,
+  kKvLen,
+  kSeqSlot,
+  kSeqRow,
+  kRope,   // Q where there is none
+  kStats,  // OUT where no weights are wanted
+  kWeights
+};
+
+// A query head of a row. A lane has the elements d = lane + 32 i: of keys before rope also the pair's other one, so that
+// a key turned by the angles of its index meets the query as it is.
+struct Query {
+  float own[kPerLane], other[kPerLane];
+
+  __device__ Query(const Args& a, const Pointers& p, const Seen& seen, uint32_t row, uint32_t head) {
+    const float* q = p.q + row * a.q_row + head * a.kv.k.dim;
+#pragma unroll
+    for (uint32_t i = 0; i < kPerLane; ++i) {
+      const uint32_t d = threadIdx.x % 32 + 32 * i;
+      own[i] = d < a.kv.k.dim ? q[d] : 0, other[i] = 0;
+      if (d >= static_cast<uint32_t>(a.rotated) || d >= a.kv.k.dim) continue;
+      const bool second = is_second(a, d);
+      const float u = q[second ? partner(a, d) : d], v = q[second ? d : partner(a, d)];
+      const float2 turn = angle(a, p, seen.position() - seen.shift(), d);
+      const float first_turned = u * turn.x - v * turn.y, second_turned = u * turn.y + v * turn.x;
+      own[i] = second ? second_turned : first_turned, other[i] = second ? -first_turned : second_turned;
+    }
+  }
+
+  __device__ static bool is_second(const Args& a, uint32_t d) {
+    return a.pairing == 0 ? d >= static_cast<uint32_t>(a.rotated) / 2 : d % 2 != 0;
+  }
+  __device__ static uint32_t partner(const Args& a, uint32_t d) {
+    const uint32_t half = static_cast<uint32_t>(a.rotated) / 2;
+    return a.pairing != 0 ? d ^ 1 : d < half ? d + half : d - half;
+  }
+  __device__ static float2 angle(const Args& a, const Pointers& p, uint32_t index, uint32_t d) {
+    const uint32_t half = static_cast<uint32_t>(a.rotated) / 2;
+    return reinterpret_cast<const float2*>(p.rope)[size_t{index} * half + (a.pairing == 0 ? d % half : d / 2)];
+  }
+
+  // Of kAtOnce cells, the same in every lane of the warp; -infinity for those that are not seen. A cell without a page is
+  // not seen.
+  template <class C>
+  __device__ void scores(const Args& a, const Pointers& p, const Seen& view, const KvCells& keys,
+                         const uint32_t (&cell)[kAtOnce], const uint32_t (&position)[kAtOnce], bool (&seen)[kAtOnce],
+                         float (&score)[kAtOnce]) const {
+    const typename C::Element* key[kAtOnce];
+    float scale[kAtOnce];
+    uint32_t index[kAtOnce];
+#pragma unroll
+    for (uint32_t j = 0; j < kAtOnce; ++j) {
+      key[j] = seen[j] ? reinterpret_cast<const typename C::Element*>(keys.at(cell[j])) : nullptr;
+      seen[j] = key[j] != nullptr;
+      scale[j] = seen[j] ? keys.scale(cell[j]) : 0;
+      index[j] = view.index_of(position[j]);
+      score[j] = 0;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kPerLane; ++i) {
+      const uint32_t d = threadIdx.x % 32 + 32 * i;
+      if (d >= a.kv.k.dim) break;
+#pragma unroll
+      for (uint32_t j = 0; j < kAtOnce; ++j) {
+        if (!seen[j]) continue;
+        float x = own[i];
+        if (d < static_cast<uint32_t>(a.rotated)) {
+          const float2 turn = angle(a, p, index[j], d);
+          x = own[i] * turn.x + other[i] * turn.y;
+        }
+        score[j] += x * C::decode(key[j][d], scale[j]);
+      }
+    }
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) {
+#pragma unroll
+      for (uint32_t j = 0; j < kAtOnce; ++j) score[j] += __shfl_xor_sync(~0u, score[j], d);
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < kAtOnce; ++j) {
+      score[j] *= a.scale;
+      if (a.softcap != 0) score[j] = a.softcap * tanhf(score[j] / a.softcap);
+      if (!seen[j]) score[j] = -INFINITY;
+    }
+  }
+};
+
+// A block is one query head of one row.
+template <class C>
+__global__ void __launch_bounds__(kThreads)
+    attend_kernel(const __grid_constant__ Args a, const __grid_constant__ Pointers p) {
+  extern __shared__ int32_t path[];
+  __shared__ Shared shared;
+  __shared__ float values[kWarps][kMostDim], tops[kWarps], sums[kWarps];
+  cuda::wait();
+  const uint32_t live = min(*p.live, a.rows), head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (uint32_t row = blockIdx.y; row < live; row += gridDim.y) {
+    if (p.slot[row] < 0) continue;
+    const Seen view(a, p, shared, path, row, head / a.group);
+    const Query query(a, p, view, row, head);
+    const KvCells keys(a.kv, a.kv.k, p.keys, p.key_scales, p.pages, view.slot(), head / a.group);
+    const KvCells cached(a.kv, a.kv.v, p.values, p.value_scales, p.pages, view.slot(), head / a.group);
+    float top = -INFINITY, sum = 0, out[kPerLane] = {};
+    view.each([&](const uint32_t(&cell)[kAtOnce], const uint32_t(&position)[kAtOnce], bool(&seen)[kAtOnce]) {
+      float weight[kAtOnce];
+      query.scores<C>(a, p, view, keys, cell, position, seen, weight);
+      float higher = top;
+#pragma unroll
+      for (const float score : weight) higher = fmaxf(higher, score);
+      if (higher == -INFINITY) return;
+      const float shrink = top == -INFINITY ? 0 : expf(top - higher);
+      top = higher;
+#pragma unroll
+      for (float& score : weight) score = expf(score - higher);
+      sum = sum * shrink + ((weight[0] + weight[1]) + (weight[2] + weight[3]));
+#pragma unroll
+      for (float& o : out) o *= shrink;
+#pragma unroll
+      for (uint32_t j = 0; j < kAtOnce; ++j) {
+        if (!seen[j]) continue;
+        const auto* value = reinterpret_cast<const typename C::Element*>(cached.at(cell[j]));
+        if (value == nullptr) continue;
+        const float scale = cached.scale(cell[j]);
+#pragma unroll
+        for (uint32_t i = 0; i < kPerLane; ++i) {
+          const uint32_t d = lane + 32 * i;
+          if (d < a.kv.v.dim) out[i] += weight[j] * C::decode(value[d], scale);
+        }
+      }
+    });
+    __syncthreads();
+    if (lane == 0) tops[warp] = top, sums[warp] = sum;
+#pragma unroll
+    for (uint32_t i = 0; i < kPerLane; ++i) values[warp][lane + 32 * i] = out[i];
+    __syncthreads();
+    top = -INFINITY, sum = 0;
+    for (const float other : tops) top = fmaxf(top, other);
+    float shrink[kWarps];
+    for (uint32_t w = 0; w < kWarps; ++w) {
+      shrink[w] = tops[w] == -INFINITY ? 0 : expf(tops[w] - top);
+      sum += sums[w] * shrink[w];
+    }
+    for (uint32_t d = threadIdx.x; d < a.kv.v.dim; d += blockDim.x) {
+      float value = 0;
+      for (uint32_t w = 0; w < kWarps; ++w) value += values[w][d] * shrink[w];
+      p.out[row * a.out_row + head * a.kv.v.dim + d] = value / sum;
+    }
+    if (a.weight_rows != 0 && threadIdx.x == 0) p.stats[row * a.q_heads + head] = {top, sum};
+  }
+}
+
+// The softmax weights of each sequence's last rows, by cell, once their maxima and sums are known. A block is a share of
+// the cells of a KV head of a sequence; a cell is one thread's for all heads of a row.
+template <class C>
+__global__ void __launch_bounds__(kThreads)
+    weights_kernel(const __grid_constant__ Args a, const __grid_constant__ Pointers p) {
+  extern __shared__ int32_t path[];
+  __shared__ Shared shared;
+  cuda::wait();
+  const uint32_t kv_head = blockIdx.x, seq = blockIdx.y;
+  if (seq >= p.live[1] || p.seq_slot[seq] < 0) return;
+  const auto mine = [](uint32_t cell) { return cell / 32 % kWeightBlocks == blockIdx.z; };
+  const auto cells = static_cast<uint32_t>(a.kv.capacity());
+  float* sums = p.weights + (size_t{static_cast<uint32_t>(p.seq_slot[seq])} * a.kv.heads + kv_head) * cells;
+  for (uint32_t cell = threadIdx.x; cell < cells; cell += kThreads) {
+    if (mine(cell)) sums[cell] = 0;
+  }
+  const auto end = static_cast<uint32_t>(p.seq_row[seq + 1]);
+  const uint32_t begin = max(static_cast<uint32_t>(p.seq_row[seq]), end > a.weight_rows ? end - a.weight_rows : 0);
+  for (uint32_t row = begin; row < end; ++row) {
+    const Seen view(a, p, shared, path, row, kv_head);
+    const KvCells keys(a.kv, a.kv.k, p.keys, p.key_scales, p.pages, view.slot(), kv_head);
+    for (uint32_t head = kv_head * a.group; head < (kv_head + 1) * a.group; ++head) {
+      const Query query(a, p, view, row, head);
+      const float2 stats = p.stats[row * a.q_heads + head];
+      view.each([&](const uint32_t(&cell)[kAtOnce], const uint32_t(&position)[kAtOnce], bool(&seen)[kAtOnce]) {
+        bool any = false;
+#pragma unroll
+        for (uint32_t j = 0; j < kAtOnce; ++j) any |= seen[j] = seen[j] && mine(cell[j]);
+        if (!any) return;
+        float score[kAtOnce];
+        query.scores<C>(a, p, view, keys, cell, position, seen, score);
+        if (threadIdx.x % 32 != 0) return;
+#pragma unroll
+        for (uint32_t j = 0; j < kAtOnce; ++j) {
+          if (seen[j]) sums[cell[j]] += expf(score[j] - stats.x) / stats.y;
+        }
+      });
+    }
+  }
+}
+
+inline Pointers pointers(const cuda::Launch& l) {
+  return {l.ptr<const float>(kQ),         l.ptr<float>(kOut),             l.ptr<void>(kKeys),
+          l.ptr<void>(kValues),           l.ptr<void>(kKeyScales),        l.ptr<void>(kValueScales),
+          l.ptr<const int32_t>(kPages),   l.ptr<const int32_t>(kPlace),   l.ptr<const int32_t>(kUsed),
+          l.ptr<const int32_t>(kTable),   l.ptr<const uint32_t>(kLive),   l.ptr<const int32_t>(kPos),
+          l.ptr<const int32_t>(kOrder),   l.ptr<const int32_t>(kSlot),    l.ptr<const int32_t>(kParent),
+          l.ptr<const int32_t>(kKvLen),   l.ptr<const int32_t>(kSeqSlot), l.ptr<const int32_t>(kSeqRow),
+          l.ptr<const float>(kRope),      l.ptr<float2>(kStats),          nullptr};
+}
+inline size_t path_bytes(const Args& a) {
+  return a.trees != 0 ? a.rows * sizeof(int32_t) : 0;
+}
+inline void attend(const Args& a, const cuda::Launch& l) {
+  constexpr uint32_t kMostRowBlocks = 32768;  // further rows are taken in turns
+  cuda::with_kv_codec(a.kv.k.codec, [&]<class C>(C) {
+    l(&attend_kernel<C>,
+      {.blocks = {a.q_heads, std::min(a.rows, kMostRowBlocks)}, .threads = {kThreads}, .shared_bytes = path_bytes(a)}, a,
+      pointers(l));
+  });
+}
+inline void weights(const Args& a, const cuda::Launch& l) {
+  Pointers p = pointers(l);
+  p.weights = l.ptr<float>(kWeights);
+  cuda::with_kv_codec(a.kv.k.codec, [&]<class C>(C) {
+    l(&weights_kernel<C>,
+      {.blocks = {a.kv.heads, a.seqs, kWeightBlocks}, .threads = {kThreads}, .shared_bytes = path_bytes(a)}, a, p);
+  });
+}
+
+// Throws Refused for what the kernels cannot do.
+inline tenon_claim claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b) {
+  using sdk::Refused;
+  if (const std::string why = sdk::kv_unread(kv, sdk::kReadsEverything); !why.empty()) throw Refused(why);
+  if (kv.format->k.codec != kv.format->v.codec) throw Refused("the cache stores keys and values in different codecs");
+  if (b.trees != 0 && b.rows > kMostTreeRows) {
+    throw Refused("trees of drafts in steps of more than " + std::to_string(kMostTreeRows) + " rows");
+  }
+  sdk::check_heads(a);
+  if (a.k_dim > kMostDim || a.v_dim > kMostDim) {
+    throw Refused("heads of " + std::to_string(a.k_dim) + " and " + std::to_string(a.v_dim) + " dimensions; 1 to " +
+                  std::to_string(kMostDim) + " can be done");
+  }
+  auto claim = sdk::abi_struct<tenon_claim>();
+  const std::vector<tenon_fop> pro = sdk::ops_of(a.pro);
+  if (kv.format->rotated == 0 && !pro.empty() && pro.back().id == TENON_F_ROPE) claim.pro = 1;
+  return claim;
+}
+
+inline std::vector<tenon_operand> operands_of(const tenon_attn_call& call, tenon_tid rope, sdk::Recorder& r) {
+  const tenon_kv_view& kv = *call.kv;
+  const bool table = kv.pos_rule == TENON_POS_TABLE;
+  const auto state = [&](uint32_t role) { return tenon_operand{r.step(role), TENON_READ}; };
+  const tenon_operand kv_len = state(TENON_STEP_KV_LEN);
+  return {{call.q, TENON_READ},
+          {call.out, TENON_WRITE},
+          {kv.k, TENON_READ},
+          {kv.v, TENON_READ},
+          {kv.k_scale != 0 ? kv.k_scale : kv.k, TENON_READ},
+          {kv.v_scale != 0 ? kv.v_scale : kv.v, TENON_READ},
+          {kv.pages, TENON_READ},
+          {kv.place, TENON_READ},
+          table ? tenon_operand{kv.used, TENON_READ} : kv_len,
+          table ? tenon_operand{kv.pos, TENON_READ} : kv_len,
+          state(TENON_STEP_LIVE),
+          state(TENON_STEP_POS),
+          state(TENON_STEP_PLACE),
+          state(TENON_STEP_SLOT),
+          state(TENON_STEP_PARENT),
+          kv_len,
+          state(TENON_STEP_SEQ_SLOT),
+          state(TENON_STEP_SEQ_ROW),
+          {rope != 0 ? rope : call.q, TENON_READ},
+          {call.out, TENON_WRITE}};
+}
+
+inline void record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) {
+  Args args{};
+  args.kv = sdk::kv_layout(*call.kv);
+  if (args.kv.heads != a.kv_heads || args.kv.k.dim != a.k_dim || args.kv.v.dim != a.v_dim) {
+    throw sdk::Failed("the cache's heads are not the layer's");
+  }
+  const auto row = [&](tenon_tid t) { return r.describe(t).stride[0] / static_cast<int64_t>(sizeof(float)); };
+  args.q_row = row(call.q), args.out_row = row(call.out);
+  args.q_heads = a.q_heads, args.group = a.q_heads / a.kv_heads, args.rows = r.bounds().rows;
+  args.seqs = std::max(1u, r.bounds().seqs), args.trees = r.bounds().trees, args.weight_rows = call.kv->weight_rows;
+  args.window = a.window, args.scale = a.scale, args.softcap = a.softcap;
+  tenon_tid rope = 0;
+  for (const tenon_fop& op : sdk::ops_of(call.pro)) {
+    if (op.id != TENON_F_ROPE) throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
+    args.rotated = op.i[0], args.pairing = op.i[1], rope = op.t[0];
+  }
+  std::vector<tenon_operand> operands = operands_of(call, rope, r);
+  if (args.weight_rows != 0) {
+    operands[kStats] = {r.temp(sdk::tensor(TENON_F32, {args.rows, args.q_heads, 2})), TENON_WRITE};
+  }
+  const double q_columns = double(a.q_heads) * a.k_dim, out_columns = double(a.q_heads) * a.v_dim;
+  tenon_cost cost{};
+  cost.read[1] = q_columns * sizeof(float), cost.written[1] = out_columns * sizeof(float);
+  cost.read[2] = (q_columns + out_columns) * tenon_format_block(args.kv.k.codec).bytes;
+  cost.flops[2] = 2 * (q_columns + out_columns);
+  cuda::emit<attend>(r, {.name = "attention", .operands = operands, .chunks = {}, .cost = cost}, args);
+  if (args.weight_rows == 0) return;
+  operands[kOut] = operands[kQ], operands[kStats].access = TENON_READ;
+  operands.push_back({call.kv->weights, TENON_WRITE});
+  cuda::emit<weights>(r, {.name = "weights", .operands = operands, .chunks = {}}, args);
+}
+
+}  // namespace tenon::exact

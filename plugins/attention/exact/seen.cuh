@@ -1,0 +1,196 @@
+// What a row of a step sees of a KV view, whatever the view (tenon/abi/kv_cache.h says the rule), found by a block of
+// threads together. Part of exact.cuh.
+//
+// Cells come in lanes: under LINEAR and RING a lane is a position, under TABLE a cell. Which warp takes a lane, and in
+// which order, follows from the lane alone: a row's sums have the same bits alone, among others and in a tree of drafts.
+#pragma once
+
+#include <cstdint>
+
+#include "tenon/cuda/kv_reader.cuh"
+
+namespace tenon::exact {
+
+using cuda::KvCells, cuda::KvLayout;
+
+inline constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
+inline constexpr uint32_t kAtOnce = 4;  // lanes that a warp takes together
+inline constexpr uint32_t kTurn = kWarps * kAtOnce;
+inline constexpr uint32_t kTableCells = 512;    // of a table, for which the block finds the step's rows together
+inline constexpr uint32_t kMostTreeRows = 8192;  // of a step with trees: a path is kept in shared memory
+
+struct Args {
+  KvLayout kv;
+  int64_t q_row, out_row;  // floats
+  uint32_t q_heads, group, rows, seqs;
+  uint32_t window, trees, weight_rows, reserved;
+  int32_t rotated, pairing;  // of keys before rope; rotated 0: they come after it
+  float scale, softcap;
+};
+struct Pointers {
+  const float* q;
+  float* out;
+  void *keys, *values, *key_scales, *value_scales;
+  const int32_t *pages, *place, *used, *table;
+  const uint32_t* live;
+  const int32_t *pos, *order, *slot, *parent, *kv_len, *seq_slot, *seq_row;
+  const float* rope;
+  float2* stats;  // of (row, query head): maximum and sum
+  float* weights;
+};
+
+// The block's own memory, beside a path of as many rows as the step has, if it has trees.
+struct Shared {
+  int32_t row_of[kTableCells];  // the step's row whose place a cell is, or -1
+  uint32_t end;                 // of the cells
+  int32_t base, straight;       // see Seen
+};
+
+class Seen {
+ public:
+  // Every thread of the block makes it together.
+  __device__ Seen(const Args& a, const Pointers& p, Shared& shared, int32_t* path, uint32_t row, uint32_t kv_head)
+      : a_(a),
+        p_(p),
+        shared_(shared),
+        path_(path),
+        head_(kv_head),
+        slot_(static_cast<uint32_t>(p.slot[row])),
+        position_(p.pos[row]),
+        base_(position_),
+        straight_(static_cast<int32_t>(row)),
+        kv_len_(p.kv_len[slot_]) {
+    __syncthreads();
+    if (a.trees != 0) walk();
+    const auto n = static_cast<uint32_t>(position_);
+    own_ = after_window(n, a.window);
+    first_ = max(own_, after_window(n, a.kv.window));
+    sinks_ = a.kv.window != 0 || a.kv.rule == TENON_POS_RING ? min(a.kv.sinks, n + 1) : 0;
+    if (a.kv.rule == TENON_POS_RING) first_ = max(first_, oldest_of_ring(row));
+  }
+
+  __device__ uint32_t slot() const { return slot_; }
+  __device__ uint32_t position() const { return static_cast<uint32_t>(position_); }
+  __device__ uint32_t shift() const { return a_.kv.shift_at(position()); }
+  // The row of the rope's table for a key of that position.
+  __device__ uint32_t index_of(uint32_t position) const {
+    return position < a_.kv.sinks ? position : position - shift();
+  }
+
+  // Calls f(cell, position, seen), arrays of kAtOnce, in each warp for its lanes of which it sees any.
+  template <class F>
+  __device__ void each(F&& f) const {
+    if (a_.kv.rule == TENON_POS_TABLE) return each_of_table(f);
+    const auto lane = [&](uint32_t l, uint32_t& cell, uint32_t& position) {
+      position = l, cell = cell_of(l);
+      return true;
+    };
+    range(own_, sinks_, lane, f);
+    range(max(first_, sinks_), static_cast<uint32_t>(position_) + 1, lane, f);
+  }
+
+ private:
+  __device__ static uint32_t after_window(uint32_t position, uint32_t window) {
+    return window != 0 && position >= window ? position + 1 - window : 0;
+  }
+  __device__ uint32_t place(int32_t row) const {
+    return static_cast<uint32_t>(a_.kv.apart() ? p_.place[static_cast<uint32_t>(row) * a_.kv.heads + head_]
+                                               : p_.place[row]);
+  }
+  // From the row to its first ancestor whose order is its position: behind that one stand all rows before it, and its
+  // position is base, or that of the newest old cell. path[i]: the row of the position i below the row's own.
+  __device__ void walk() {
+    if (threadIdx.x == 0) {
+      int32_t i = straight_;
+      // A parent is an earlier row, which ends the walk.
+      for (int32_t before = i + 1; i >= 0 && i < before && p_.order[i] != p_.pos[i]; before = i, i = p_.parent[i]) {
+        path_[position_ - p_.pos[i]] = i;
+        shared_.base = p_.pos[i] - 1;
+      }
+      if (i == straight_) shared_.base = position_;
+      shared_.straight = i;
+    }
+    __syncthreads();
+    base_ = shared_.base, straight_ = shared_.straight;
+  }
+  // The first position behind the sinks that no row of the sequence's step overwrites.
+  __device__ uint32_t oldest_of_ring(uint32_t row) const {
+    uint32_t s = 0;
+    while (s + 1 < p_.live[1] && static_cast<uint32_t>(p_.seq_row[s + 1]) <= row) ++s;
+    const auto end = static_cast<uint32_t>(p_.order[p_.seq_row[s + 1] - 1]) + 1;
+    return max(a_.kv.sinks, end > a_.kv.ring ? end - a_.kv.ring : 0);
+  }
+  // LINEAR, RING.
+  __device__ uint32_t cell_of(uint32_t position) const {
+    if (static_cast<int32_t>(position) > base_) return place(path_[position_ - static_cast<int32_t>(position)]);
+    return a_.kv.cell_of(position);
+  }
+  __device__ bool in_windows(int32_t p) const {
+    return (a_.window == 0 || int64_t{p} + a_.window > position_) && a_.kv.in_window(p, position_);
+  }
+
+  // Lanes [from, to). find(lane, cell, position): whether the row sees it, if so where.
+  template <class Find, class F>
+  __device__ void range(uint32_t from, uint32_t to, const Find& find, F& f) const {
+    const uint32_t capacity = static_cast<uint32_t>(a_.kv.capacity());
+    for (uint32_t at = from / kTurn * kTurn + threadIdx.x / 32 * kAtOnce; at < to; at += kTurn) {
+      uint32_t cell[kAtOnce] = {}, position[kAtOnce] = {};
+      bool seen[kAtOnce], any = false;
+#pragma unroll
+      for (uint32_t j = 0; j < kAtOnce; ++j) {
+        const uint32_t lane = at + j;
+        seen[j] = lane >= from && lane < to && find(lane, cell[j], position[j]) && cell[j] < capacity;
+        any |= seen[j];
+      }
+      if (any) f(cell, position, seen);
+    }
+  }
+
+  // Calls f for the row and its ancestors in the step, each in one of the block's threads.
+  template <class F>
+  __device__ void each_ancestor(F&& f) const {
+    for (int32_t i = threadIdx.x; i < position_ - base_; i += kThreads) f(path_[i]);
+    if (straight_ < 0) return;
+    for (int32_t p = base_ - static_cast<int32_t>(threadIdx.x); p >= kv_len_; p -= kThreads) f(straight_ - (base_ - p));
+  }
+  template <class F>
+  __device__ void each_of_table(F& f) const {
+    const size_t line = a_.kv.apart() ? size_t{slot_} * a_.kv.heads + head_ : slot_;
+    if (threadIdx.x == 0) shared_.end = static_cast<uint32_t>(p_.used[line]);
+    __syncthreads();
+    each_ancestor([&](int32_t row) { atomicMax(&shared_.end, place(row) + 1); });
+    __syncthreads();
+    const uint32_t end = shared_.end;
+    const KvCells cells(a_.kv, a_.kv.k, nullptr, nullptr, p_.pages, slot_, head_);
+    const auto lane = [&](uint32_t cell, uint32_t& to, uint32_t& position) {
+      const int32_t row = shared_.row_of[cell % kTableCells], page = cells.page(cell);
+      if (page < 0) return false;
+      const size_t entry = a_.kv.apart() ? static_cast<size_t>(page) * a_.kv.heads + head_ : static_cast<size_t>(page);
+      const int32_t p = row >= 0 ? p_.pos[row] : p_.table[entry * a_.kv.page_cells + cells.inside(cell)];
+      to = cell, position = static_cast<uint32_t>(p);
+      return p >= 0 && (row >= 0 || (p < kv_len_ && cell < static_cast<uint32_t>(p_.used[line]))) && in_windows(p);
+    };
+    for (uint32_t from = 0; from < end; from += kTableCells) {
+      __syncthreads();
+      for (uint32_t i = threadIdx.x; i < kTableCells; i += kThreads) shared_.row_of[i] = -1;
+      __syncthreads();
+      each_ancestor([&](int32_t row) {
+        if (const uint32_t cell = place(row); cell / kTableCells == from / kTableCells) {
+          shared_.row_of[cell % kTableCells] = row;
+        }
+      });
+      __syncthreads();
+      range(from, min(end, from + kTableCells), lane, f);
+    }
+  }
+
+  const Args& a_;
+  const Pointers& p_;
+  Shared& shared_;
+  int32_t* path_;
+  uint32_t head_, slot_;
+  int32_t position_, base_, straight_, kv_len_;
+  uint32_t own_, first_, sinks_;  // LINEAR, RING: it sees [own, sinks) and [first, position]
+};
+
+}  // namespace tenon::exact

@@ -1,0 +1,327 @@
+#include "step.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+namespace tenon::flash {
+
+using sdk::Part;
+
+const Kernels& kernels(uint32_t isa) {
+  static constexpr const Kernels* kTables[] = {&kScalarKernels, &kAvx2Kernels, &kAvx512Kernels};
+  return *kTables[isa];
+}
+
+namespace {
+
+uint64_t bits_below(uint32_t n) {
+  return n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1;
+}
+// Lanes [from, to) as bits of the block.
+uint64_t bits_of(uint64_t from, uint64_t to, uint32_t block) {
+  if (to <= block || to <= from) return 0;
+  const uint64_t above = bits_below(static_cast<uint32_t>(std::min<uint64_t>(to - block, kKeys)));
+  return from <= block ? above : above & ~bits_below(static_cast<uint32_t>(std::min<uint64_t>(from - block, kKeys)));
+}
+uint32_t after_window(uint32_t position, uint32_t window) {
+  return window != 0 && position >= window ? position + 1 - window : 0;
+}
+
+}  // namespace
+
+Workspace::Workspace(const AttendArgs& a, void* memory) {
+  const size_t n = size_t{a.block_rows} * a.group;
+  auto* base = static_cast<float*>(memory);
+  size_t used = 0;
+  const auto take = [&](size_t floats) {
+    float* mine = base == nullptr ? nullptr : base + used;
+    used += (floats + 15) / 16 * 16;
+    return mine;
+  };
+  keys = take(size_t{a.kv.k.dim} * kKeys);
+  values = take(size_t{a.padded} * kKeys);
+  angles = take(static_cast<size_t>(a.rotated) * kKeys);
+  q = take(n * a.kv.k.dim);
+  scores = take(n * kKeys);
+  sum = take(n * a.padded);
+  total = take(n * a.padded);
+  shrink = take(n);
+  state = reinterpret_cast<Softmax*>(take(2 * n));
+  total_state = reinterpret_cast<Softmax*>(take(2 * n));
+  visible = reinterpret_cast<uint64_t*>(take(size_t{2} * a.block_rows));
+  path = reinterpret_cast<uint32_t*>(take(a.trees != 0 ? a.rows : 0));
+  bytes = used * sizeof(float);
+}
+
+Step::Step(const AttendArgs& a, const Part& part)
+    : a_(a),
+      pos_(part.ptr<int32_t>(kPos)),
+      slot_(part.ptr<int32_t>(kSlot)),
+      parent_(part.ptr<int32_t>(kParent)),
+      kv_len_(part.ptr<int32_t>(kKvLen)),
+      place_(part.ptr<int32_t>(kPlace)),
+      used_(part.ptr<int32_t>(kUsed)),
+      table_(part.ptr<int32_t>(kTable)),
+      pages_(part.ptr<int32_t>(kPages)),
+      live_(std::min(*part.ptr<uint32_t>(kLive), a.rows)) {}
+
+bool Step::active(uint32_t row) const {
+  if (slot_[row] < 0) return false;
+  if (a_.lanes == 0) return true;
+  // In a chain of a linear cache a row's cell is its position.
+  const bool tokens = a_.kv.rule == TENON_POS_LINEAR && a_.trees == 0;
+  uint32_t cell = tokens ? position(row) : place(row, 0);
+  for (uint32_t h = 1; h < a_.kv_heads && a_.kv.apart(); ++h) cell = std::max(cell, place(row, h));
+  if (cell >= a_.lanes) {
+    throw sdk::Failed("position " + std::to_string(pos_[row]) + " in a program for " + std::to_string(a_.lanes) +
+                      (by_cell() ? " cells" : " tokens"));
+  }
+  return true;
+}
+
+bool Step::branches(uint32_t row) const {
+  if (a_.trees == 0) return false;
+  uint32_t first = row, last = row;
+  while (first > 0 && slot_[first - 1] == slot_[row]) --first;
+  while (last + 1 < live_ && slot_[last + 1] == slot_[row]) ++last;
+  for (uint32_t i = first + 1; i <= last; ++i) {
+    if (parent_[i] != static_cast<int32_t>(i) - 1) return true;
+  }
+  return false;
+}
+
+Lanes Step::lanes(uint32_t row, uint32_t head) const {
+  if (!by_cell()) {
+    const uint32_t n = position(row), own = after_window(n, a_.window);
+    const bool sinks = a_.kv.window != 0 && own < a_.kv.sinks;
+    return {sinks ? a_.kv.sinks : 0, std::max(own, after_window(n, a_.kv.window)), n + 1};
+  }
+  uint32_t end = used(row, head);
+  for_path(row, [&](uint32_t r) { end = std::max(end, place(r, head) + 1); });
+  return {0, 0, end};
+}
+
+const int32_t* Step::table_line(uint32_t row, uint32_t head, uint32_t cell) const {
+  const size_t slot = a_.kv.apart() ? size_t{this->slot(row)} * a_.kv_heads + head : this->slot(row);
+  const auto page = static_cast<size_t>(pages_[slot * a_.kv.columns + cell / a_.kv.page_cells]);
+  return table_ + (a_.kv.apart() ? page * a_.kv_heads + head : page) * a_.kv.page_cells + cell % a_.kv.page_cells;
+}
+
+uint64_t Step::visible(uint32_t row, uint32_t head, uint32_t block) const {
+  const uint32_t n = position(row);
+  if (!by_cell()) {
+    const uint32_t own = after_window(n, a_.window);
+    const uint64_t bits = bits_of(std::max(own, after_window(n, a_.kv.window)), uint64_t{n} + 1, block);
+    return a_.kv.window == 0 ? bits : bits | bits_of(own, std::min(a_.kv.sinks, n + 1), block);
+  }
+  uint64_t bits = 0;
+  const uint32_t end = std::min(used(row, head), block + kKeys);
+  const int32_t length = kv_len_[slot_[row]];
+  for (uint32_t cell = block; cell < end; ++cell) {
+    const int32_t p = *table_line(row, head, cell);
+    if (p >= 0 && p < length && in_windows(p, n)) bits |= uint64_t{1} << (cell - block);
+  }
+  for_path(row, [&](uint32_t r) {
+    const uint32_t cell = place(r, head);
+    if (cell >= block && cell < block + kKeys && in_windows(pos_[r], n)) bits |= uint64_t{1} << (cell - block);
+  });
+  return bits;
+}
+
+uint32_t Step::position_of(uint32_t row, uint32_t head, uint32_t lane) const {
+  if (!by_cell()) return lane;
+  uint32_t position = UINT32_MAX;
+  for_path(row, [&](uint32_t r) {
+    if (place(r, head) == lane) position = this->position(r);
+  });
+  return position != UINT32_MAX ? position : static_cast<uint32_t>(*table_line(row, head, lane));
+}
+
+Run::Run(const AttendArgs& a, const Part& part, const Step& step, uint32_t head, uint32_t begin, uint32_t end)
+    : a_(a),
+      step_(step),
+      k_(kernels(a.isa)),
+      w_(a, part.thread_scratch()),
+      rope_(part.ptr<const float>(kRope)),
+      head_(head),
+      begin_(begin),
+      rows_(end - begin),
+      keys_(a.kv, a.kv.k, part.ptr<void>(kKeysPlane), part.ptr<void>(kKeyScales), part.ptr<int32_t>(kPages),
+            step.slot(begin), head),
+      values_(a.kv, a.kv.v, part.ptr<void>(kValuesPlane), part.ptr<void>(kValueScales), part.ptr<int32_t>(kPages),
+              step.slot(begin), head) {
+  const uint32_t dim = a.kv.k.dim;
+  for (uint32_t row = begin; row < end; ++row) {
+    const Lanes lanes = step.lanes(row, head);
+    sinks_ = std::max(sinks_, lanes.sinks);
+    first_ = std::min(first_, lanes.first), end_ = std::max(end_, lanes.end);
+    const auto* q =
+        reinterpret_cast<const float*>(part.ptr<std::byte>(kQ) + row * a.q_row) + size_t{head} * a.group * dim;
+    float* to = w_.q + size_t{row - begin} * a.group * dim;
+    if (a.rotated == 0) {
+      for (uint32_t i = 0; i < a.group * dim; ++i) to[i] = q[i] * a.scale;
+    } else {
+      std::copy_n(q, a.group * dim, to);
+      for (uint32_t i = 0; i < a.group; ++i) turn_query(to + size_t{i} * dim, row);
+    }
+  }
+  if (!step.by_cell() && step.branches(begin)) branches_from_ = step.kv_len(begin);
+}
+
+// By its index's angles, and scaled.
+void Run::turn_query(float* q, uint32_t row) const {
+  const auto half = static_cast<uint32_t>(a_.rotated / 2);
+  const float* angle = rope_ + size_t{step_.position(row) - step_.shift(row)} * half * 2;
+  for (uint32_t i = 0; i < half; ++i) {
+    float& first = q[a_.pairing == 0 ? i : 2 * i];
+    float& second = q[a_.pairing == 0 ? i + half : 2 * i + 1];
+    const float c = angle[2 * i], s = angle[2 * i + 1], u = first, v = second;
+    first = u * c - v * s, second = u * s + v * c;
+  }
+  for (uint32_t d = 0; d < a_.kv.k.dim; ++d) q[d] *= a_.scale;
+}
+
+void Run::split(uint32_t index) {
+  std::fill_n(w_.state, queries(), Softmax{});
+  std::fill_n(w_.sum, size_t{queries()} * a_.padded, 0.0f);
+  const uint32_t from = index * a_.split, to = std::min(from + a_.split, end_);
+  for (uint32_t at = from; at < to; at += kKeys) {
+    if (!skips(at, at + kKeys)) block(at);
+  }
+}
+
+void Run::block(uint32_t at) {
+  if (branches_from_ == UINT32_MAX || at + kKeys <= branches_from_) return attend_block(at, 0, rows_);
+  for (uint32_t i = 0; i < rows_; ++i) attend_block(at, i, i + 1);
+}
+
+// Rows [low, high) become those that see anything of the block; their scores are in the workspace. Returns what any of
+// them sees.
+uint64_t Run::score_block(uint32_t at, uint32_t& low, uint32_t& high) {
+  uint64_t seen = 0;
+  uint32_t from = high, to = low;
+  for (uint32_t i = low; i < high; ++i) {
+    w_.visible[i] = step_.visible(begin_ + i, head_, at);
+    if (w_.visible[i] == 0) continue;
+    from = std::min(from, i), to = i + 1;
+    seen |= w_.visible[i];
+  }
+  low = from, high = to;
+  if (seen == 0) return 0;
+  find_cells(at, seen, begin_ + low);
+  const uint32_t g = a_.group, dim = a_.kv.k.dim, n = (high - low) * g;
+  const int64_t ahead = kKeys * keys_.stride();
+  float *scores = w_.scores + size_t{low} * g * kKeys, *q = w_.q + size_t{low} * g * dim;
+  few_ = n <= kFewQueries && a_.rotated == 0;
+  if (few_) {
+    k_.scores_of_few(a_.kv.k.codec, key_, key_scale_, low_lane_, end_lane_, ahead, q, n, dim, scores);
+  } else {
+    k_.load_keys(a_.kv.k.codec, key_, key_scale_, low_lane_, end_lane_, dim, ahead, w_.keys);
+    if (a_.rotated != 0) load_turned_keys(at, seen, low);
+    k_.scores(q, n, dim, w_.keys, scores);
+  }
+  if (a_.softcap != 0) k_.soft_cap(scores, n, a_.softcap);
+  return seen;
+}
+
+// The cells of a block's lanes, for rows that agree about them.
+void Run::find_cells(uint32_t at, uint64_t seen, uint32_t row) {
+  low_lane_ = static_cast<uint32_t>(std::countr_zero(seen)), end_lane_ = kKeys - static_cast<uint32_t>(std::countl_zero(seen));
+  const bool plain = a_.kv.rule == TENON_POS_LINEAR && branches_from_ == UINT32_MAX;
+  if (branches_from_ != UINT32_MAX && at + kKeys > branches_from_) {
+    const uint32_t depth = step_.position(row) + 1 - branches_from_;
+    uint32_t i = depth;
+    step_.for_path(row, [&](uint32_t r) {
+      if (i > 0) w_.path[--i] = step_.place(r, head_);
+    });
+  }
+  for (uint32_t i = low_lane_, cell = 0; i < end_lane_; ++i) {
+    const uint32_t lane = at + i;
+    if (plain) {
+      cell = lane;
+    } else if ((seen >> i & 1) != 0) {
+      cell = lane >= branches_from_ ? w_.path[lane - branches_from_] : a_.kv.cell_of(lane);
+    }
+    cell_[i] = cell;
+    key_[i] = keys_.at(cell), value_[i] = values_.at(cell);
+  }
+  if (a_.kv.k.scale == 0) return;
+  for (uint32_t i = low_lane_; i < end_lane_; ++i) {
+    key_scale_[i] = keys_.scale(cell_[i]), value_scale_[i] = values_.scale(cell_[i]);
+  }
+}
+
+// Turns a block's converted keys by the angles of their indices. low: the first row that sees anything of it.
+void Run::load_turned_keys(uint32_t at, uint64_t seen, uint32_t low) {
+  const void* angle[kKeys];
+  const uint32_t shift = step_.shift(begin_ + low), rotated = static_cast<uint32_t>(a_.rotated);
+  uint32_t index = 0;
+  for (uint32_t i = low_lane_; i < end_lane_; ++i) {
+    if ((seen >> i & 1) != 0) {
+      uint32_t row = low;
+      while ((w_.visible[row] >> i & 1) == 0) ++row;
+      const uint32_t p = step_.position_of(begin_ + row, head_, at + i);
+      index = p < a_.kv.sinks ? p : p - shift;
+    }
+    angle[i] = rope_ + size_t{index} * rotated;
+  }
+  k_.load_keys(TENON_F32, angle, nullptr, low_lane_, end_lane_, rotated, 0, w_.angles);
+  k_.turn(w_.keys, w_.angles, rotated / 2, a_.pairing != 0);
+}
+
+void Run::attend_block(uint32_t at, uint32_t low, uint32_t high) {
+  const uint64_t seen = score_block(at, low, high);
+  if (seen == 0) return;
+  const uint32_t g = a_.group;
+  if (!few_) {
+    k_.load_values(a_.kv.v.codec, value_, value_scale_, low_lane_, end_lane_, a_.kv.v.dim, kKeys * values_.stride(),
+                   a_.padded, w_.values);
+  }
+  for (uint32_t i = low * g; i < high * g; ++i) {
+    w_.shrink[i] = w_.visible[i / g] == 0 ? 1
+                                          : k_.softmax(w_.scores + size_t{i} * kKeys, w_.visible[i / g],
+                                                       &w_.state[i].maximum, &w_.state[i].sum);
+  }
+  for (uint32_t i = low; i < high;) {
+    uint32_t next = i + 1;
+    while (next < high && w_.visible[next] == w_.visible[i]) ++next;
+    add_values(i * g, (next - i) * g, w_.visible[i]);
+    i = next;
+  }
+}
+
+// What a row does not see is not read either: its sums do not depend on what later rows left there.
+void Run::add_values(uint32_t query, uint32_t n, uint64_t visible) {
+  while (visible != 0) {
+    const auto first = static_cast<uint32_t>(std::countr_zero(visible));
+    const uint32_t end = first + static_cast<uint32_t>(std::countr_one(visible >> first));
+    const float* p = w_.scores + size_t{query} * kKeys;
+    float* sum = w_.sum + size_t{query} * a_.padded;
+    if (few_) {
+      k_.accumulate_few(a_.kv.v.codec, value_, value_scale_, a_.kv.v.dim, kKeys * values_.stride(), p,
+                        w_.shrink + query, n, first, end, a_.padded, sum);
+    } else {
+      k_.accumulate(p, w_.shrink + query, n, first, end, w_.values, a_.padded, sum);
+    }
+    visible &= ~bits_below(end);
+    std::fill_n(w_.shrink + query, n, 1.0f);
+  }
+}
+
+uint32_t Run::all_scores(uint32_t* cell, float* scores, size_t stride) {
+  uint32_t n = 0;
+  for (uint32_t at = 0; at < end_; at += kKeys) {
+    if (skips(at, at + kKeys)) continue;
+    uint32_t low = 0, high = 1;
+    for (uint64_t seen = score_block(at, low, high); seen != 0; seen &= seen - 1) {
+      const auto lane = static_cast<uint32_t>(std::countr_zero(seen));
+      cell[n] = cell_[lane];
+      for (uint32_t i = 0; i < a_.group; ++i) scores[i * stride + n] = w_.scores[size_t{i} * kKeys + lane];
+      ++n;
+    }
+  }
+  return n;
+}
+
+}  // namespace tenon::flash

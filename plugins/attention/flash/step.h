@@ -1,0 +1,130 @@
+// One step as Flash reads it: which lanes its rows see, and their scores and sums, block by block. Part of attend.cc;
+// attend.h says what a lane is.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "attend.h"
+#include "kernels.h"
+#include "tenon/sdk/cpu/kv_reader.h"
+
+namespace tenon::flash {
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+const Kernels& kernels(uint32_t isa);
+
+// The state of a softmax under way.
+struct Softmax {
+  float maximum = -kInfinity, sum = 0;
+};
+
+// A work item's memory; of nullptr just its size. Query i of a run of rows is query head i % group of row i / group.
+struct Workspace {
+  Workspace(const AttendArgs& a, void* memory);
+  float *keys, *values, *angles, *q, *scores, *sum, *total, *shrink;
+  Softmax *state, *total_state;
+  uint64_t* visible;  // by row: bits of a block's lanes
+  uint32_t* path;     // the cells of a row's ancestors in this step, the first to itself
+  uint64_t bytes;
+};
+
+// What a row sees lies in lanes [0, sinks) and [first, end).
+struct Lanes {
+  uint32_t sinks, first, end;
+};
+
+// The step as the masks see it.
+class Step {
+ public:
+  Step(const AttendArgs& a, const sdk::Part& part);
+
+  uint32_t live() const { return live_; }
+  // False for padding. Throws Failed for a row whose cell the program does not have.
+  bool active(uint32_t row) const;
+  uint32_t slot(uint32_t row) const { return static_cast<uint32_t>(slot_[row]); }
+  uint32_t position(uint32_t row) const { return static_cast<uint32_t>(pos_[row]); }
+  uint32_t kv_len(uint32_t row) const { return static_cast<uint32_t>(kv_len_[slot_[row]]); }
+  uint32_t place(uint32_t row, uint32_t head) const {
+    return static_cast<uint32_t>(a_.kv.apart() ? place_[row * a_.kv_heads + head] : place_[row]);
+  }
+  // By how much the row's indices are below its positions.
+  uint32_t shift(uint32_t row) const { return a_.kv.shift_at(position(row)); }
+  bool by_cell() const { return a_.kv.rule == TENON_POS_TABLE; }
+  // Whether the rows of the row's sequence branch.
+  bool branches(uint32_t row) const;
+
+  Lanes lanes(uint32_t row, uint32_t head) const;
+  // Bit i: the row sees lane block + i.
+  uint64_t visible(uint32_t row, uint32_t head, uint32_t block) const;
+  // The position of a lane that a row sees.
+  uint32_t position_of(uint32_t row, uint32_t head, uint32_t lane) const;
+  // Calls f(row) for the row and its ancestors in this step.
+  template <class F>
+  void for_path(uint32_t row, F&& f) const {
+    // A parent is an earlier row, which ends the walk.
+    for (auto i = static_cast<int32_t>(row), before = i + 1; i >= 0 && i < before; before = i, i = parent_[i]) {
+      f(static_cast<uint32_t>(i));
+    }
+  }
+
+ private:
+  bool in_windows(int64_t p, int64_t n) const {
+    return (a_.window == 0 || p > n - a_.window) && a_.kv.in_window(p, n);
+  }
+  uint32_t used(uint32_t row, uint32_t head) const {
+    return static_cast<uint32_t>(a_.kv.apart() ? used_[slot_[row] * static_cast<int32_t>(a_.kv_heads) +
+                                                       static_cast<int32_t>(head)]
+                                               : used_[slot_[row]]);
+  }
+  const int32_t* table_line(uint32_t row, uint32_t head, uint32_t cell) const;
+
+  const AttendArgs& a_;
+  const int32_t *pos_, *slot_, *parent_, *kv_len_, *place_, *used_, *table_, *pages_;
+  uint32_t live_;
+};
+
+// Rows of one sequence against one KV head.
+class Run {
+ public:
+  Run(const AttendArgs& a, const sdk::Part& part, const Step& step, uint32_t head, uint32_t begin, uint32_t end);
+
+  uint32_t first() const { return first_; }
+  uint32_t end() const { return end_; }
+  // Whether no row sees anything of lanes [from, to), which lie before first().
+  bool skips(uint32_t from, uint32_t to) const { return from >= sinks_ && to <= first_; }
+  uint32_t queries() const { return rows_ * a_.group; }
+  const Workspace& work() const { return w_; }
+
+  // One split's softmax and sums, into state and sum of the workspace.
+  void split(uint32_t index);
+  // Of a run of one row: the cells that it sees, and its scores by query head, `stride` apart; how many.
+  uint32_t all_scores(uint32_t* cell, float* scores, size_t stride);
+
+ private:
+  void turn_query(float* q, uint32_t row) const;
+  void block(uint32_t at);
+  void attend_block(uint32_t at, uint32_t low, uint32_t high);
+  uint64_t score_block(uint32_t at, uint32_t& low, uint32_t& high);
+  void find_cells(uint32_t at, uint64_t seen, uint32_t row);
+  void load_turned_keys(uint32_t at, uint64_t seen, uint32_t low);
+  void add_values(uint32_t query, uint32_t n, uint64_t visible);
+
+  const AttendArgs& a_;
+  const Step& step_;
+  const Kernels& k_;
+  Workspace w_;
+  const float* rope_;
+  uint32_t head_, begin_, rows_, sinks_ = 0, first_ = UINT32_MAX, end_ = 0;
+  uint32_t branches_from_ = UINT32_MAX;  // from that position on, rows have cells of their own
+  sdk::cpu::KvCells keys_, values_;
+  // Of the block at hand. Lanes that nobody sees have those of a neighbour.
+  uint32_t low_lane_ = 0, end_lane_ = 0;
+  uint32_t cell_[kKeys];
+  const void *key_[kKeys], *value_[kKeys];
+  float key_scale_[kKeys], value_scale_[kKeys];
+  bool few_ = false;  // queries see it
+};
+
+}  // namespace tenon::flash

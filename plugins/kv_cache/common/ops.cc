@@ -1,0 +1,156 @@
+#include "ops.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "convert.h"
+#include "tenon/sdk/cpu/kv_reader.h"
+
+namespace tenon::slot_cache {
+namespace {
+
+namespace cpu = sdk::cpu;
+using sdk::KvPlane;
+using sdk::Part;
+
+void load_cell(bool simd, const KvPlane& plane, const cpu::KvCells& cells, uint32_t cell, float* to) {
+  if (!simd) return cells.load(cell, to);
+  load_row_avx2(plane.codec, cells.at(cell), plane.dim, cells.scale(cell), to);
+}
+void store_cell(bool simd, const KvPlane& plane, const cpu::KvCells& cells, const float* from, uint32_t cell) {
+  if (!simd) return cells.store(from, cell);
+  float scale = 1;
+  if (plane.scale != 0) {
+    scale = sdk::kv_scale(plane.scale, most_of_row_avx2(from, plane.dim));
+    sdk::store_kv_scale(plane.scale, scale, cells.scale_at(cell));
+  }
+  store_row_avx2(plane.codec, from, plane.dim, scale, cells.at(cell));
+}
+
+// A chunk is kAppendRows rows.
+void append(const AppendArgs& a, const Part& part) {
+  const uint32_t live = *part.ptr<uint32_t>(kAppendLive);
+  const uint32_t end = std::min(live, part.end() * kAppendRows);
+  const int32_t* pages = part.ptr<int32_t>(kAppendPages);
+  for (uint32_t row = part.begin() * kAppendRows; row < end; ++row) {
+    const int32_t slot = part.ptr<int32_t>(kAppendSlot)[row];
+    const auto cell = static_cast<uint32_t>(part.ptr<int32_t>(kAppendPlace)[row]);
+    if (slot < 0) continue;
+    if (cell >= a.cells) {
+      throw sdk::Failed("cell " + std::to_string(cell) + " in a cache of " + std::to_string(a.cells) +
+                        " cells a sequence");
+    }
+    const auto* k = reinterpret_cast<const float*>(part.ptr<std::byte>(kAppendK) + row * a.k_row);
+    const auto* v = reinterpret_cast<const float*>(part.ptr<std::byte>(kAppendV) + row * a.v_row);
+    const auto sequence = static_cast<uint32_t>(slot);
+    for (uint32_t h = 0; h < a.kv.heads; ++h) {
+      const cpu::KvCells keys(a.kv, a.kv.k, part.ptr<void>(kAppendKeys), part.ptr<void>(kAppendKeyScales), pages,
+                              sequence, h);
+      const cpu::KvCells values(a.kv, a.kv.v, part.ptr<void>(kAppendValues), part.ptr<void>(kAppendValueScales), pages,
+                                sequence, h);
+      store_cell(a.simd != 0, a.kv.k, keys, k + size_t{h} * a.kv.k.dim, cell);
+      store_cell(a.simd != 0, a.kv.v, values, v + size_t{h} * a.kv.v.dim, cell);
+    }
+  }
+}
+
+// One chunk.
+void place(const PlaceArgs& a, const Part& part) {
+  const uint32_t live = std::min(*part.ptr<uint32_t>(kPlaceLive), a.rows);
+  const auto* order = part.ptr<const int32_t>(kOrders);
+  for (uint32_t row = 0; row < live; ++row) {
+    part.ptr<int32_t>(kPlaces)[row] = static_cast<int32_t>(a.kv.cell_of(static_cast<uint32_t>(order[row])));
+  }
+}
+
+// A chunk is a sequence.
+void commit(const CommitArgs& a, const Part& part) {
+  const uint32_t end = std::min(part.end(), part.ptr<uint32_t>(kCommitLive)[1]);
+  const auto* place = part.ptr<const int32_t>(kCommitPlace);
+  for (uint32_t s = part.begin(); s < end; ++s) {
+    const int32_t slot = part.ptr<int32_t>(kCommitSeqSlot)[s], first = part.ptr<int32_t>(kCommitSeqRow)[s];
+    if (slot < 0) continue;
+    const auto* survivor = part.ptr<const int32_t>(kCommitSurvivor) + first;
+    for (int32_t i = 0; i < part.ptr<int32_t>(kCommitAccepted)[s]; ++i) {
+      if (survivor[i] == first + i) continue;
+      const auto from = static_cast<uint32_t>(place[survivor[i]]), to = static_cast<uint32_t>(place[first + i]);
+      for (uint32_t h = 0; h < a.kv.heads; ++h) {
+        for (const bool v : {false, true}) {
+          const KvPlane& plane = v ? a.kv.v : a.kv.k;
+          const cpu::KvCells cells(a.kv, plane, part.ptr<void>(v ? kCommitValues : kCommitKeys),
+                                   part.ptr<void>(v ? kCommitValueScales : kCommitKeyScales),
+                                   part.ptr<int32_t>(kCommitPages), static_cast<uint32_t>(slot), h);
+          std::memcpy(cells.at(to), cells.at(from), a.row_bytes[v ? 1 : 0]);
+          if (plane.scale != 0) std::memcpy(cells.scale_at(to), cells.scale_at(from), a.scale_bytes);
+        }
+      }
+    }
+  }
+}
+
+// A chunk is kDequantCells cells of one head of one sequence. Thread scratch: a row, f32.
+void dequant(const DequantArgs& a, const Part& part) {
+  const uint32_t seqs = part.ptr<uint32_t>(kLive)[1];
+  const int32_t* seq_row = part.ptr<int32_t>(kSeqRow);
+  const int32_t* pages = part.ptr<int32_t>(kPages);
+  auto* row = part.thread_scratch<float>();
+  const uint32_t blocks = dequant_blocks(a);
+  for (uint32_t chunk = part.begin(); chunk < part.end(); ++chunk) {
+    const uint32_t block = chunk % blocks, h = chunk / blocks % a.from.heads, seq = chunk / blocks / a.from.heads;
+    if (seq >= seqs) return;
+    const int32_t slot = part.ptr<int32_t>(kSeqSlot)[seq];
+    if (slot < 0) continue;
+    const int64_t length = int64_t{part.ptr<int32_t>(kKvLen)[slot]} + seq_row[seq + 1] - seq_row[seq];
+    const auto end =
+        static_cast<uint32_t>(std::min<int64_t>({length, int64_t{block + 1} * kDequantCells, int64_t{a.cells}}));
+    for (const bool v : {false, true}) {
+      const KvPlane& from = v ? a.from.v : a.from.k;
+      const KvPlane& to = v ? a.to.v : a.to.k;
+      const auto sequence = static_cast<uint32_t>(slot);
+      const cpu::KvCells source(a.from, from, part.ptr<void>(v ? kFromV : kFromK),
+                                part.ptr<void>(v ? kFromValueScales : kFromKeyScales), pages, sequence, h);
+      const cpu::KvCells copy(a.to, to, part.ptr<void>(v ? kToV : kToK), nullptr, pages, sequence, h);
+      for (uint32_t cell = block * kDequantCells; cell < end; ++cell) {
+        load_cell(a.simd != 0, from, source, cell, row);
+        store_cell(a.simd != 0, to, copy, row, cell);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void emit_append(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const AppendArgs& args) {
+  r.emit<append>(
+      {.name = "append", .operands = operands, .chunks = {(args.rows + kAppendRows - 1) / kAppendRows}, .cost = cost},
+      args);
+}
+
+void emit_place(sdk::Recorder& r, Operands operands, const PlaceArgs& args) {
+  r.emit<place>({.name = "place", .operands = operands, .chunks = {1}}, args);
+}
+
+void emit_commit(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const CommitArgs& args) {
+  r.emit<commit>({.name = "commit", .operands = operands, .chunks = {args.seqs}, .cost = cost}, args);
+}
+
+void emit_dequant(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const DequantArgs& args) {
+  r.emit<dequant>({.name = "dequant",
+                   .operands = operands,
+                   .chunks = {args.seqs * args.to.heads * dequant_blocks(args)},
+                   .cost = cost,
+                   .thread_scratch_bytes = std::max(args.to.k.dim, args.to.v.dim) * sizeof(float)},
+                  args);
+}
+
+void copy(const Copy& c, void*) {
+  for (uint64_t i = 0; i < c.pieces; ++i) {
+    std::memcpy(static_cast<std::byte*>(c.to) + i * c.to_pitch,
+                static_cast<const std::byte*>(c.from) + i * c.from_pitch, c.bytes);
+  }
+}
+
+void finish(void*) {}
+
+}  // namespace tenon::slot_cache

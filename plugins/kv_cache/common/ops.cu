@@ -1,0 +1,245 @@
+#include <algorithm>
+
+#include "ops.h"
+#include "tenon/cuda/error.h"
+#include "tenon/cuda/kv_reader.cuh"
+#include "tenon/cuda/op.h"
+#include "tenon/cuda/overlap.cuh"
+
+namespace tenon::slot_cache {
+namespace {
+
+constexpr uint32_t kThreads = 256, kWarps = kThreads / 32;
+constexpr uint32_t kMostRowBlocks = 4096;  // further rows are taken in turns
+
+struct AppendPointers {
+  const char *k, *v;
+  void *keys, *values, *key_scales, *value_scales;
+  const int32_t* pages;
+  const uint32_t* live;
+  const int32_t *place, *slot;
+};
+
+// A thread writes two elements of a row's K or V, or one if a head has an odd number.
+template <class K, class V>
+__global__ void append_kernel(AppendArgs a, AppendPointers p) {
+  cuda::wait();
+  const uint32_t live = min(*p.live, a.rows), step = (a.kv.k.dim | a.kv.v.dim) % 2 == 0 ? 2 : 1;
+  const uint32_t k_columns = a.kv.heads * a.kv.k.dim, columns = k_columns + a.kv.heads * a.kv.v.dim;
+  const uint32_t at = (blockIdx.x * blockDim.x + threadIdx.x) * step;
+  if (at >= columns) return;
+  const bool is_key = at < k_columns;
+  const sdk::KvPlane& plane = is_key ? a.kv.k : a.kv.v;
+  const uint32_t column = is_key ? at : at - k_columns, head = column / plane.dim, d = column % plane.dim;
+  for (uint32_t row = blockIdx.y; row < live; row += gridDim.y) {
+    const int32_t slot = p.slot[row], cell = p.place[row];
+    if (slot < 0 || cell < 0 || static_cast<uint32_t>(cell) >= a.cells) continue;
+    char* to = cuda::KvRows(a.kv, plane, is_key ? p.keys : p.values, p.pages, static_cast<uint32_t>(slot), head)
+                   .at(static_cast<uint32_t>(cell));
+    if (to == nullptr) continue;
+    const auto* from = reinterpret_cast<const float*>(is_key ? p.k + row * a.k_row : p.v + row * a.v_row) + column;
+    for (uint32_t i = 0; i < step; ++i) {
+      if (is_key) {
+        reinterpret_cast<K*>(to)[d + i] = cuda::from_float<K>(from[i]);
+      } else {
+        reinterpret_cast<V*>(to)[d + i] = cuda::from_float<V>(from[i]);
+      }
+    }
+  }
+}
+
+// A warp stores x(d) as a cell that has a page.
+template <class C, class X>
+__device__ void store_cell(const sdk::KvPlane& plane, const cuda::KvCells& cells, uint32_t cell, const X& x) {
+  const uint32_t lane = threadIdx.x % 32;
+  float scale = 1;
+  if constexpr (C::kScaled) {
+    float most = 0;
+    for (uint32_t d = lane; d < plane.dim; d += 32) most = fmaxf(most, fabsf(x(d)));
+    for (int step = 16; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+    scale = sdk::kv_scale(plane.scale, most);
+    if (lane == 0) cells.store_scale(cell, scale);
+  }
+  auto* to = reinterpret_cast<typename C::Element*>(cells.at(cell));
+  for (uint32_t d = lane; d < plane.dim; d += 32) to[d] = C::encode(x(d), scale);
+}
+
+// A warp writes one head of a row's K or V, and its scale.
+template <class C>
+__global__ void append_scaled_kernel(AppendArgs a, AppendPointers p) {
+  cuda::wait();
+  const uint32_t live = min(*p.live, a.rows), i = blockIdx.x * kWarps + threadIdx.x / 32, head = i / 2;
+  if (head >= a.kv.heads) return;
+  const bool is_key = i % 2 == 0;
+  const sdk::KvPlane& plane = is_key ? a.kv.k : a.kv.v;
+  for (uint32_t row = blockIdx.y; row < live; row += gridDim.y) {
+    const int32_t slot = p.slot[row];
+    const auto cell = static_cast<uint32_t>(p.place[row]);
+    if (slot < 0 || cell >= a.cells) continue;
+    const cuda::KvCells cells(a.kv, plane, is_key ? p.keys : p.values, is_key ? p.key_scales : p.value_scales, p.pages,
+                              static_cast<uint32_t>(slot), head);
+    if (cells.at(cell) == nullptr) continue;
+    const auto* from = reinterpret_cast<const float*>(is_key ? p.k + row * a.k_row : p.v + row * a.v_row);
+    store_cell<C>(plane, cells, cell, [&](uint32_t d) { return from[head * plane.dim + d]; });
+  }
+}
+
+void append_op(const AppendArgs& a, const cuda::Launch& l) {
+  const AppendPointers p{l.ptr<const char>(kAppendK),        l.ptr<const char>(kAppendV),
+                         l.ptr<void>(kAppendKeys),           l.ptr<void>(kAppendValues),
+                         l.ptr<void>(kAppendKeyScales),      l.ptr<void>(kAppendValueScales),
+                         l.ptr<const int32_t>(kAppendPages), l.ptr<const uint32_t>(kAppendLive),
+                         l.ptr<const int32_t>(kAppendPlace), l.ptr<const int32_t>(kAppendSlot)};
+  const uint32_t rows = std::min(a.rows, kMostRowBlocks);
+  if (a.kv.k.scale != 0) {
+    const uint32_t blocks = (2 * a.kv.heads + kWarps - 1) / kWarps;
+    return l(&append_scaled_kernel<sdk::KvI8>, {.blocks = {blocks, rows}, .threads = {kThreads}}, a, p);
+  }
+  const uint32_t columns = a.kv.heads * (a.kv.k.dim + a.kv.v.dim);
+  cuda::with_element(a.kv.k.codec, [&]<class E>(E) {
+    l(&append_kernel<E, E>, {.blocks = {(columns + kThreads - 1) / kThreads, rows}, .threads = {kThreads}}, a, p);
+  });
+}
+
+struct DequantPointers {
+  void *from_k, *from_v, *from_k_scale, *from_v_scale, *to_k, *to_v;
+  const int32_t* pages;
+  const uint32_t* live;
+  const int32_t *seq_slot, *seq_row, *kv_len;
+};
+
+// A block takes kDequantCells cells of one head of one sequence.
+template <class From, class To>
+__global__ void dequant_kernel(DequantArgs a, DequantPointers p) {
+  cuda::wait();
+  const uint32_t seq = blockIdx.z, head = blockIdx.y;
+  if (seq >= p.live[1] || p.seq_slot[seq] < 0) return;
+  const auto slot = static_cast<uint32_t>(p.seq_slot[seq]);
+  const auto length = static_cast<uint32_t>(p.kv_len[slot] + p.seq_row[seq + 1] - p.seq_row[seq]);
+  const uint32_t begin = blockIdx.x * kDequantCells, end = min(min(length, a.cells), begin + kDequantCells);
+  for (const bool v : {false, true}) {
+    const sdk::KvPlane& plane = v ? a.to.v : a.to.k;
+    const cuda::KvCells from(a.from, v ? a.from.v : a.from.k, v ? p.from_v : p.from_k,
+                             v ? p.from_v_scale : p.from_k_scale, p.pages, slot, head);
+    const cuda::KvCells to(a.to, plane, v ? p.to_v : p.to_k, nullptr, p.pages, slot, head);
+    for (uint32_t t = begin + threadIdx.x / 32; t < end; t += kWarps) {
+      const auto* in = reinterpret_cast<const typename From::Element*>(from.at(t));
+      if (in == nullptr) continue;
+      const float scale = from.scale(t);
+      store_cell<To>(plane, to, t, [&](uint32_t d) { return From::decode(in[d], scale); });
+    }
+  }
+}
+
+void dequant_op(const DequantArgs& a, const cuda::Launch& l) {
+  const auto run = [&]<class From, class To>(From, To) {
+    l(&dequant_kernel<From, To>, {.blocks = {dequant_blocks(a), a.from.heads, a.seqs}, .threads = {kThreads}}, a,
+      DequantPointers{l.ptr<void>(kFromK), l.ptr<void>(kFromV), l.ptr<void>(kFromKeyScales),
+                      l.ptr<void>(kFromValueScales), l.ptr<void>(kToK), l.ptr<void>(kToV),
+                      l.ptr<const int32_t>(kPages), l.ptr<const uint32_t>(kLive), l.ptr<const int32_t>(kSeqSlot),
+                      l.ptr<const int32_t>(kSeqRow), l.ptr<const int32_t>(kKvLen)});
+  };
+  cuda::with_kv_codec(a.from.k.codec, [&]<class From>(From from) {
+    cuda::with_kv_codec(a.to.k.codec, [&]<class To>(To to) {
+      if constexpr (!To::kScaled) run(from, to);  // a copy is plain
+    });
+  });
+}
+
+struct PlacePointers {
+  int32_t* place;
+  const int32_t* order;
+  const uint32_t* live;
+};
+__global__ void place_kernel(PlaceArgs a, PlacePointers p) {
+  cuda::wait();
+  for (uint32_t row = threadIdx.x; row < min(*p.live, a.rows); row += blockDim.x) {
+    p.place[row] = static_cast<int32_t>(a.kv.cell_of(static_cast<uint32_t>(p.order[row])));
+  }
+}
+void place_op(const PlaceArgs& a, const cuda::Launch& l) {
+  l(&place_kernel, {.blocks = {1}, .threads = {kThreads}}, a,
+    PlacePointers{l.ptr<int32_t>(kPlaces), l.ptr<const int32_t>(kOrders), l.ptr<const uint32_t>(kPlaceLive)});
+}
+
+struct CommitPointers {
+  char *planes[2], *scales[2];  // K, V
+  const int32_t* pages;
+  const uint32_t* live;
+  const int32_t *place, *seq_slot, *seq_row, *accepted, *survivor;
+};
+
+// A block is a head of K or V of one sequence; its threads share the bytes of a cell.
+__global__ void commit_kernel(CommitArgs a, CommitPointers p) {
+  cuda::wait();
+  const uint32_t seq = blockIdx.z, head = blockIdx.y, v = blockIdx.x;
+  if (seq >= p.live[1] || p.seq_slot[seq] < 0) return;
+  const auto slot = static_cast<uint32_t>(p.seq_slot[seq]);
+  const sdk::KvPlane& plane = v != 0 ? a.kv.v : a.kv.k;
+  const uint32_t bytes = a.row_bytes[v];
+  const cuda::KvRows cells(a.kv, plane, p.planes[v], p.pages, slot, head);
+  const int32_t first = p.seq_row[seq];
+  for (int32_t i = 0; i < p.accepted[seq]; ++i) {
+    const int32_t row = p.survivor[first + i];
+    if (row == first + i) continue;
+    const auto from = static_cast<uint32_t>(p.place[row]), to = static_cast<uint32_t>(p.place[first + i]);
+    const char* source = cells.at(from);
+    char* target = cells.at(to);
+    if (source == nullptr || target == nullptr) continue;
+    for (uint32_t b = threadIdx.x; b < bytes; b += blockDim.x) target[b] = source[b];
+    if (plane.scale != 0 && threadIdx.x == 0) {
+      const int64_t page = slot * plane.scale_page + head * plane.scale_head;  // a slot's page has its number
+      for (uint32_t b = 0; b < a.scale_bytes; ++b) {
+        p.scales[v][page + to * plane.scale_cell + b] = p.scales[v][page + from * plane.scale_cell + b];
+      }
+    }
+    __syncthreads();
+  }
+}
+void commit_op(const CommitArgs& a, const cuda::Launch& l) {
+  l(&commit_kernel, {.blocks = {2, a.kv.heads, a.seqs}, .threads = {kThreads}}, a,
+    CommitPointers{{l.ptr<char>(kCommitKeys), l.ptr<char>(kCommitValues)},
+                   {l.ptr<char>(kCommitKeyScales), l.ptr<char>(kCommitValueScales)},
+                   l.ptr<const int32_t>(kCommitPages),
+                   l.ptr<const uint32_t>(kCommitLive),
+                   l.ptr<const int32_t>(kCommitPlace),
+                   l.ptr<const int32_t>(kCommitSeqSlot),
+                   l.ptr<const int32_t>(kCommitSeqRow),
+                   l.ptr<const int32_t>(kCommitAccepted),
+                   l.ptr<const int32_t>(kCommitSurvivor)});
+}
+
+}  // namespace
+
+void emit_append(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const AppendArgs& args) {
+  cuda::emit<append_op>(r, {.name = "append", .operands = operands, .chunks = {}, .cost = cost}, args);
+}
+
+void emit_place(sdk::Recorder& r, Operands operands, const PlaceArgs& args) {
+  cuda::emit<place_op>(r, {.name = "place", .operands = operands, .chunks = {}}, args);
+}
+
+void emit_commit(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const CommitArgs& args) {
+  cuda::emit<commit_op>(r, {.name = "commit", .operands = operands, .chunks = {}, .cost = cost}, args);
+}
+
+void emit_dequant(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const DequantArgs& args) {
+  cuda::emit<dequant_op>(r, {.name = "dequant", .operands = operands, .chunks = {}, .cost = cost}, args);
+}
+
+void copy(const Copy& c, void* queue) {
+  const auto stream = static_cast<cudaStream_t>(queue);
+  if (c.pieces == 1) {
+    TENON_CUDA_CHECK(cudaMemcpyAsync(c.to, c.from, c.bytes, cudaMemcpyDefault, stream));
+  } else {
+    TENON_CUDA_CHECK(
+        cudaMemcpy2DAsync(c.to, c.to_pitch, c.from, c.from_pitch, c.bytes, c.pieces, cudaMemcpyDefault, stream));
+  }
+  if (queue == nullptr) finish(queue);
+}
+
+void finish(void* queue) {
+  TENON_CUDA_CHECK(cudaStreamSynchronize(static_cast<cudaStream_t>(queue)));
+}
+
+}  // namespace tenon::slot_cache

@@ -1,0 +1,88 @@
+// The ops of a slot cache: what a step appends, the places of a ring, the survivors' cells, and a copy of its sequences
+// with other codecs. emit_*() and the copies are each device's own: ops.cc, ops.cu.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tenon/sdk/kv_layout.h"
+#include "tenon/sdk/recorder.h"
+
+namespace tenon::slot_cache {
+
+inline constexpr uint32_t kAppendRows = 4;     // of a chunk
+inline constexpr uint32_t kDequantCells = 64;  // of a chunk
+
+using Operands = std::span<const tenon_operand>;
+
+struct AppendArgs {
+  sdk::KvLayout kv;
+  int64_t k_row, v_row;  // bytes
+  uint32_t cells, simd;  // cells: of a sequence
+  uint32_t rows, reserved = 0;
+};
+enum AppendOperand {
+  kAppendK,
+  kAppendV,
+  kAppendKeys,
+  kAppendValues,
+  kAppendKeyScales,  // the planes again where the codec has none
+  kAppendValueScales,
+  kAppendPages,
+  kAppendLive,
+  kAppendPlace,
+  kAppendSlot
+};
+void emit_append(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const AppendArgs& args);
+
+// The places of a step's rows in a ring, from their orders.
+struct PlaceArgs {
+  sdk::KvLayout kv;
+  uint32_t rows, reserved = 0;
+};
+enum PlaceOperand { kPlaces, kOrders, kPlaceLive };
+void emit_place(sdk::Recorder& r, Operands operands, const PlaceArgs& args);
+
+// The cells of a layer's survivors become those of the orders from KV_LEN on, which are the places of the sequence's
+// first rows. Survivors ascend, so no cell is written before it was read.
+struct CommitArgs {
+  sdk::KvLayout kv;
+  uint32_t seqs, scale_bytes;
+  uint32_t row_bytes[2];  // of a head's K, V
+};
+enum CommitOperand {
+  kCommitKeys,
+  kCommitValues,
+  kCommitKeyScales,
+  kCommitValueScales,
+  kCommitPages,
+  kCommitLive,
+  kCommitPlace,
+  kCommitSeqSlot,
+  kCommitSeqRow,
+  kCommitAccepted,
+  kCommitSurvivor
+};
+void emit_commit(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const CommitArgs& args);
+
+struct DequantArgs {
+  sdk::KvLayout from, to;
+  uint32_t cells, seqs;  // cells: that the copy has room for; seqs: of the step
+  uint32_t simd, reserved = 0;
+};
+enum DequantOperand { kFromK, kFromV, kFromKeyScales, kFromValueScales, kToK, kToV, kPages, kLive, kSeqSlot, kSeqRow, kKvLen };
+inline uint32_t dequant_blocks(const DequantArgs& a) {
+  return (a.cells + kDequantCells - 1) / kDequantCells;
+}
+void emit_dequant(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const DequantArgs& args);
+
+// Pieces of `bytes`, to_pitch and from_pitch apart; either side may be host memory.
+struct Copy {
+  void* to;
+  const void* from;
+  uint64_t bytes, pieces = 1, to_pitch = 0, from_pitch = 0;
+};
+void copy(const Copy& c, void* queue);  // enqueued; done when it returns if the queue is NULL
+void finish(void* queue);               // waits until what was enqueued is done
+
+}  // namespace tenon::slot_cache

@@ -1,0 +1,35 @@
+#include <algorithm>
+
+#include "plugin.h"
+#include "tenon/sdk/cpu/small_op.h"
+
+namespace tenon::op {
+namespace {
+
+void run(const sdk::cpu::Row& row) {
+  const Turn turn(row.args.i);
+  const sdk::Heads heads(row.args.i);
+  const int32_t half = turn.rotated / 2;
+  const float* table = row.operand(0) + int64_t{row.step(1, 0)[row.row]} * turn.rotated;
+  if (row.x != row.y) std::copy(row.x, row.x + row.args.columns, row.y);
+  for (int32_t h = 0; h < heads.q + heads.kv; ++h) {
+    float* head = row.y + h * heads.k_dim;
+    for (int32_t i = 0; i < half; ++i) {
+      float& first = head[turn.interleaved ? 2 * i : i];
+      float& second = head[turn.interleaved ? 2 * i + 1 : i + half];
+      const float c = table[2 * i], s = table[2 * i + 1], u = first, v = second;
+      first = u * c - v * s;
+      second = u * s + v * c;
+    }
+  }
+}
+
+}  // namespace
+
+void Rope::record(const tenon_fop& op, tenon_tid x, tenon_tid y, sdk::Recorder& r) const {
+  sdk::cpu::record_rows<&run>({.name = "rope", .steps = {TENON_STEP_POS}}, op, x, y, r);
+}
+
+}  // namespace tenon::op
+
+TENON_PLUGIN(tenon::op::Rope);

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "tenon/sdk/op.h"
+
+namespace tenon::op {
+
+// Which dimensions of a head turn, and with which.
+struct Turn {
+  int32_t rotated;
+  bool interleaved;  // 2i with 2i + 1, else i with i + rotated / 2
+  explicit constexpr Turn(const int32_t (&integers)[8]) : rotated(integers[0]), interleaved(integers[1] != 0) {}
+};
+
+// Su et al. 2021, arXiv:2104.09864. The table has an angle for each position and pair.
+class Rope : public sdk::Op<Rope> {
+ public:
+  static constexpr const char* kName = "rope";
+  static constexpr const char* kDoc = "Rotary positions: pairs of Q and K turned by their row's position.";
+  static constexpr auto kParams = sdk::params();
+  static constexpr tenon_id kId = TENON_F_ROPE;
+  static constexpr uint32_t kFlags = TENON_SMALL_OP_IN_PLACE;
+  static constexpr auto kArgs = sdk::op_args_over_heads(
+      sdk::op_table("table", 0, "f32 (positions, rotated / 2, 2) of (cos, sin)"),
+      sdk::op_integer("rotated", 0, "dimensions of a head that turn"),
+      sdk::op_integer("interleaved", 1, "0: i turns with i + rotated / 2, 1: 2i with 2i + 1"));
+
+  Rope(const sdk::Params&, const sdk::Env&) {}
+  int64_t columns(const tenon_fop& op, int64_t x) const { return sdk::columns_of_heads(op, x); }
+  void record(const tenon_fop& op, tenon_tid x, tenon_tid y, sdk::Recorder& r) const;
+};
+
+}  // namespace tenon::op

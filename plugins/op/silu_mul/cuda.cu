@@ -1,0 +1,21 @@
+#include "plugin.h"
+#include "tenon/cuda/small_op.cuh"
+
+namespace tenon::op {
+namespace {
+
+struct Of {
+  static __device__ float at(const cuda::RowOp& op, uint32_t, int64_t i, const float* x) {
+    return x[i] / (1.0f + expf(-x[i])) * x[op.args.columns / 2 + i];
+  }
+};
+
+}  // namespace
+
+void SiluMul::record(const tenon_fop& op, tenon_tid x, tenon_tid y, sdk::Recorder& r) const {
+  cuda::record_elements<Of>({.name = "silu_mul"}, op, x, y, r);
+}
+
+}  // namespace tenon::op
+
+TENON_PLUGIN(tenon::op::SiluMul);

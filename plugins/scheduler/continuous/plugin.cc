@@ -1,0 +1,148 @@
+// Sequences join and leave at any step. Of the rows of a step, those that generate get theirs first, one each and then
+// drafts; what is left goes to prompts, in chunks: those that run, then those that wait, by priority and then in the
+// order in which they came.
+//
+// Whoever waits rises by one in priority every `patience` steps, so that nobody waits for ever. A sequence that runs is
+// pre-empted where the cache is full, and for one that waits with a higher priority where all slots are taken: the one
+// of the lowest priority, of several the one that came last. The oldest sequence of the highest priority is hence never
+// pre-empted, and all come to their end.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tenon/sdk/scheduler.h"
+
+namespace tenon::continuous {
+
+class Continuous : public sdk::Scheduler<Continuous> {
+ public:
+  static constexpr const char* kName = "continuous";
+  static constexpr const char* kDoc = "Sequences join and leave at any step; prompts run in chunks beside decoding";
+  static constexpr auto kParams =
+      sdk::params(sdk::integer({.name = "sequences",
+                                .doc = "Sequences that run at once at most",
+                                .value = 8,
+                                .min = 1,
+                                .max = 4096,
+                                .unit = "sequences"}),
+                  sdk::integer({.name = "budget_rows",
+                                .doc = "Tokens of a step, while sequences generate; without them prefill_rows holds",
+                                .value = 128,
+                                .min = 1,
+                                .max = 65536,
+                                .unit = "tokens"}),
+                  sdk::integer({.name = "patience",
+                                .doc = "Steps of waiting that count as one more in priority; 0 = waiting counts nothing",
+                                .value = 1000,
+                                .min = 0,
+                                .max = int64_t{1} << 40,
+                                .unit = "steps"}));
+
+  Continuous(const sdk::Params& params, const sdk::Env&)
+      : sequences_(static_cast<uint32_t>(params.integer("sequences"))),
+        budget_rows_(static_cast<uint32_t>(params.integer("budget_rows"))),
+        patience_(static_cast<uint64_t>(params.integer("patience"))) {}
+
+  uint32_t sequences() const { return sequences_; }
+
+  void next(const sdk::Workload& w, sdk::Schedule& schedule) {
+    const uint32_t victim = victim_of_priority(w);
+    if (victim != TENON_NO_SEQUENCE) schedule.preempt(victim);
+    uint32_t rows = decode(w, victim, schedule);
+    order_prompts(w, victim);
+    uint32_t slots = w.free_slots() + (victim == TENON_NO_SEQUENCE ? 0 : 1), runs = 0;
+    uint64_t held = 0;  // pages that those who run will still take
+    for (uint32_t i = 0; i < w.size(); ++i) {
+      const tenon_sequence s = w[i];
+      if (s.phase == TENON_SEQUENCE_WAITS || i == victim) continue;
+      ++runs;
+      held += pages(w, s.tokens + 1) - pages(w, s.cached);
+    }
+    for (const Place& p : order_) {
+      const tenon_sequence s = w[p.index];
+      if (rows == 0) return;
+      if (s.phase == TENON_SEQUENCE_WAITS) {
+        const uint64_t wanted = pages(w, s.tokens + 1);
+        const bool room = runs == 0 || held + wanted <= w.free_pages() || w.page_tokens() == 0;
+        if (slots == 0 || !room) return;  // nobody overtakes
+        --slots, ++runs;
+        held += wanted;
+      }
+      const uint32_t n = std::min(s.pending, rows);
+      schedule.run(p.index, n);
+      rows -= n;
+    }
+  }
+
+  uint32_t no_space(const sdk::Workload& w, uint32_t sequence) const { return sdk::least_important(w, sequence); }
+
+ private:
+  struct Place {
+    uint32_t index;
+    bool waits;
+    int64_t priority;  // with what waiting adds
+    uint64_t id;
+  };
+
+  static uint64_t pages(const sdk::Workload& w, uint32_t tokens) {
+    return w.page_tokens() == 0 ? 0 : (uint64_t{tokens} + w.page_tokens() - 1) / w.page_tokens();
+  }
+
+  // The sequence that is to make place for one that waits and matters more, where no slot is free.
+  static uint32_t victim_of_priority(const sdk::Workload& w) {
+    if (w.free_slots() > 0) return TENON_NO_SEQUENCE;
+    uint32_t first = TENON_NO_SEQUENCE;
+    int32_t priority = 0;
+    for (uint32_t i = 0; i < w.size(); ++i) {
+      const tenon_sequence s = w[i];
+      if (s.phase != TENON_SEQUENCE_WAITS || (first != TENON_NO_SEQUENCE && s.priority <= priority)) continue;
+      first = i, priority = s.priority;
+    }
+    if (first == TENON_NO_SEQUENCE) return first;
+    const uint32_t least = sdk::least_important(w, first);
+    return w[least].priority < priority ? least : TENON_NO_SEQUENCE;
+  }
+
+  // Rows of the sequences that generate; how many are left for prompts.
+  uint32_t decode(const sdk::Workload& w, uint32_t victim, sdk::Schedule& schedule) const {
+    uint32_t generating = 0;
+    for (uint32_t i = 0; i < w.size(); ++i) {
+      if (i != victim && w[i].phase == TENON_SEQUENCE_GENERATES) ++generating;
+    }
+    if (generating == 0) return w.rows();
+    // Every sequence gets its token, whatever the budget: whoever decodes is never held up.
+    uint32_t rows = std::min(w.rows(), std::max(budget_rows_, generating));
+    for (uint32_t i = 0; i < w.size(); ++i) {
+      const tenon_sequence s = w[i];
+      if (i == victim || s.phase != TENON_SEQUENCE_GENERATES || rows == 0) continue;
+      const uint32_t drafts = rows > generating ? rows - generating : 0;
+      const uint32_t n = std::min(s.pending, 1 + drafts);
+      schedule.run(i, n);
+      rows -= n;
+      --generating;
+    }
+    return rows;
+  }
+
+  void order_prompts(const sdk::Workload& w, uint32_t victim) {
+    order_.clear();
+    for (uint32_t i = 0; i < w.size(); ++i) {
+      const tenon_sequence s = w[i];
+      if (i == victim || s.phase == TENON_SEQUENCE_GENERATES) continue;
+      const uint64_t waited = patience_ == 0 ? 0 : s.age / patience_;
+      order_.push_back({i, s.phase == TENON_SEQUENCE_WAITS, s.priority + static_cast<int64_t>(waited), s.id});
+    }
+    std::sort(order_.begin(), order_.end(), [](const Place& a, const Place& b) {
+      if (a.waits != b.waits) return b.waits;
+      return a.priority != b.priority ? a.priority > b.priority : a.id < b.id;
+    });
+  }
+
+  uint32_t sequences_, budget_rows_;
+  uint64_t patience_;
+  std::vector<Place> order_;  // of those that have prompt left, for one call
+};
+
+}  // namespace tenon::continuous
+
+TENON_PLUGIN(tenon::continuous::Continuous);

@@ -1,0 +1,170 @@
+// GGUF's block formats, one block at a time, in plain code: what the vector kernels are checked against, and what reads
+// them where speed does not matter. Scales are half precision with integers of few bits, so every product below is
+// exact in f32 and each weight is rounded at most once, whether or not multiplications and additions are fused. Source:
+// the GGUF specification and the layouts of ggml's block types. For code compiled for the base machine only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "tenon/abi/types.h"
+#include "tenon/sdk/convert.h"
+
+namespace tenon::sdk {
+
+inline float half_at(const uint8_t* p) {
+  uint16_t bits;
+  std::memcpy(&bits, p, sizeof(bits));
+  return half_to_float(bits);
+}
+
+// Q4_0 and Q4_1: byte j holds weight j (low nibble) and j + 16 (high nibble).  Q5_0 and Q5_1: bit j of `fifth` too.
+inline void unpack_legacy(const uint8_t* nibbles, uint32_t fifth, float scale, float shift, float* w) {
+  for (uint32_t j = 0; j < 16; ++j) {
+    const uint32_t low = (nibbles[j] & 15u) | ((fifth >> j) & 1u) << 4;
+    const uint32_t high = (nibbles[j] >> 4) | ((fifth >> (j + 16)) & 1u) << 4;
+    w[j] = static_cast<float>(low) * scale + shift;
+    w[j + 16] = static_cast<float>(high) * scale + shift;
+  }
+}
+inline uint32_t word_at(const uint8_t* p) {
+  uint32_t word;
+  std::memcpy(&word, p, sizeof(word));
+  return word;
+}
+
+inline void unpack_q8_0(const uint8_t* p, float* w) {
+  for (int j = 0; j < 32; ++j) w[j] = static_cast<float>(static_cast<int8_t>(p[2 + j])) * half_at(p);
+}
+
+// d and dmin f16 behind 16 bytes of 4-bit scales and minima and 64 bytes of 2-bit weights.
+inline void unpack_q2_k(const uint8_t* p, float* w) {
+  const float d = half_at(p + 80), dmin = half_at(p + 82);
+  for (int run = 0; run < 16; ++run, w += 16) {
+    const float scale = d * static_cast<float>(p[run] & 15), min = dmin * static_cast<float>(p[run] >> 4);
+    const uint8_t* q = p + 16 + run / 8 * 32 + run % 2 * 16;
+    for (int j = 0; j < 16; ++j) w[j] = scale * static_cast<float>((q[j] >> (run % 8 / 2 * 2)) & 3) - min;
+  }
+}
+
+// The sixteen 6-bit scales of Q3_K, minus 32: low nibbles in bytes 0 to 7, the upper two bits in bytes 8 to 11.
+constexpr int q3_k_scale(const uint8_t* s, int run) {
+  const int low = run < 8 ? s[run] & 15 : s[run - 8] >> 4;
+  return (low | ((s[8 + run % 4] >> (run / 4 * 2)) & 3) << 4) - 32;
+}
+// 32 bytes of third bits, 64 of the lower two, 12 of scales, d.
+inline void unpack_q3_k(const uint8_t* p, float* w) {
+  const float d = half_at(p + 108);
+  for (int run = 0; run < 16; ++run, w += 16) {
+    const float scale = d * static_cast<float>(q3_k_scale(p + 96, run));
+    const uint8_t *q = p + 32 + run / 8 * 32 + run % 2 * 16, *third = p + run % 2 * 16;
+    for (int j = 0; j < 16; ++j) {
+      const int value = ((q[j] >> (run % 8 / 2 * 2)) & 3) - (((third[j] >> (run / 2)) & 1) != 0 ? 0 : 4);
+      w[j] = scale * static_cast<float>(value);
+    }
+  }
+}
+
+// The eight 6-bit scales and minima of Q4_K and Q5_K in 12 bytes.
+struct ScaleMin {
+  int scale, min;
+};
+constexpr ScaleMin k_scale_min(const uint8_t* s, int group) {
+  if (group < 4) return {s[group] & 63, s[group + 4] & 63};
+  return {(s[group + 4] & 15) | (s[group - 4] >> 6) << 4, (s[group + 4] >> 4) | (s[group] >> 6) << 4};
+}
+// d, dmin, scales, then (Q5_K) 32 bytes of fifth bits, 128 of nibbles.
+inline void unpack_q4_q5_k(const uint8_t* p, const uint8_t* fifth, const uint8_t* nibbles, float* w) {
+  const float d = half_at(p), dmin = half_at(p + 2);
+  for (int group = 0; group < 8; ++group, w += 32) {
+    const ScaleMin s = k_scale_min(p + 4, group);
+    const float scale = d * static_cast<float>(s.scale), min = dmin * static_cast<float>(s.min);
+    const uint8_t* q = nibbles + group / 2 * 32;
+    for (int j = 0; j < 32; ++j) {
+      const int bit = fifth != nullptr ? ((fifth[j] >> group) & 1) << 4 : 0;
+      w[j] = scale * static_cast<float>(((q[j] >> (group % 2 * 4)) & 15) | bit) - min;
+    }
+  }
+}
+
+// 128 bytes of low nibbles, 64 of upper two bits, 16 int8 scales, d.
+inline void unpack_q6_k(const uint8_t* p, float* w) {
+  const float d = half_at(p + 208);
+  for (int run = 0; run < 16; ++run, w += 16) {
+    const float scale = d * static_cast<float>(static_cast<int8_t>(p[192 + run]));
+    const int half = run / 8, quarter = run % 8 / 2, at = run % 2 * 16;
+    const uint8_t *low = p + half * 64 + quarter % 2 * 32 + at, *high = p + 128 + half * 32 + at;
+    for (int j = 0; j < 16; ++j) {
+      const int value = ((low[j] >> (quarter / 2 * 4)) & 15) | ((high[j] >> (2 * quarter)) & 3) << 4;
+      w[j] = scale * static_cast<float>(value - 32);
+    }
+  }
+}
+
+// One block of a format of GGUF, tenon_format_block(format).elements weights.
+inline void unpack_block(tenon_format format, const uint8_t* p, float* w) {
+  switch (format) {
+    case TENON_Q4_0:
+      return unpack_legacy(p + 2, 0, half_at(p), -8 * half_at(p), w);
+    case TENON_Q4_1:
+      return unpack_legacy(p + 4, 0, half_at(p), half_at(p + 2), w);
+    case TENON_Q5_0:
+      return unpack_legacy(p + 6, word_at(p + 2), half_at(p), -16 * half_at(p), w);
+    case TENON_Q5_1:
+      return unpack_legacy(p + 8, word_at(p + 4), half_at(p), half_at(p + 2), w);
+    case TENON_Q8_0:
+      return unpack_q8_0(p, w);
+    case TENON_Q2_K:
+      return unpack_q2_k(p, w);
+    case TENON_Q3_K:
+      return unpack_q3_k(p, w);
+    case TENON_Q4_K:
+      return unpack_q4_q5_k(p, nullptr, p + 16, w);
+    case TENON_Q5_K:
+      return unpack_q4_q5_k(p, p + 16, p + 48, w);
+    case TENON_Q6_K:
+      return unpack_q6_k(p, w);
+    default:
+      return;
+  }
+}
+
+// What unpack_row reads.
+constexpr bool can_unpack(tenon_format format) {
+  switch (format) {
+    case TENON_F32:
+    case TENON_F16:
+    case TENON_BF16:
+    case TENON_Q4_0:
+    case TENON_Q4_1:
+    case TENON_Q5_0:
+    case TENON_Q5_1:
+    case TENON_Q8_0:
+    case TENON_Q2_K:
+    case TENON_Q3_K:
+    case TENON_Q4_K:
+    case TENON_Q5_K:
+    case TENON_Q6_K:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// n weights of a row, n a multiple of the format's block.
+inline void unpack_row(tenon_format format, const void* row, size_t n, float* w) {
+  const auto* p = static_cast<const uint8_t*>(row);
+  if (format == TENON_F32) {
+    std::memcpy(w, p, n * sizeof(float));
+  } else if (format == TENON_F16) {
+    for (size_t i = 0; i < n; ++i) w[i] = half_at(p + 2 * i);
+  } else if (format == TENON_BF16) {
+    for (size_t i = 0; i < n; ++i) w[i] = bf16_to_float(static_cast<uint16_t>(p[2 * i] | p[2 * i + 1] << 8));
+  } else {
+    const tenon_block block = tenon_format_block(format);
+    for (size_t i = 0; i < n; i += block.elements, p += block.bytes) unpack_block(format, p, w + i);
+  }
+}
+
+}  // namespace tenon::sdk

@@ -1,0 +1,127 @@
+// How a KV cache codes the row of a head: one functor a codec, the same on the host and on a GPU. Every cache's append,
+// every attention's reader and the copies of record_dequant go through them.
+//
+//   struct Codec {
+//     using Element = ...;                            as stored
+//     static constexpr tenon_format kFormat;
+//     static constexpr bool kScaled;                  an element is a multiple of its row's scale
+//     static constexpr Element encode(float x, float scale);    the scale as it is stored, kv_scale()'s
+//     static constexpr float decode(Element e, float scale);
+//   };
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "tenon/abi/kv_cache.h"
+#include "tenon/sdk/convert.h"
+#include "tenon/sdk/error.h"
+
+namespace tenon::sdk {
+
+template <class C>
+concept KvCodec = requires(typename C::Element e, float x) {
+  { C::kFormat } -> std::convertible_to<tenon_format>;
+  { C::kScaled } -> std::convertible_to<bool>;
+  { C::encode(x, x) } -> std::same_as<typename C::Element>;
+  { C::decode(e, x) } -> std::same_as<float>;
+};
+
+struct KvF32 {
+  using Element = float;
+  static constexpr tenon_format kFormat = TENON_F32;
+  static constexpr bool kScaled = false;
+  static constexpr Element encode(float x, float) { return x; }
+  static constexpr float decode(Element e, float) { return e; }
+};
+struct KvF16 {
+  using Element = uint16_t;
+  static constexpr tenon_format kFormat = TENON_F16;
+  static constexpr bool kScaled = false;
+  static constexpr Element encode(float x, float) { return float_to_half(x); }
+  static constexpr float decode(Element e, float) { return half_to_float(e); }
+};
+struct KvBf16 {
+  using Element = uint16_t;
+  static constexpr tenon_format kFormat = TENON_BF16;
+  static constexpr bool kScaled = false;
+  static constexpr Element encode(float x, float) { return float_to_bf16(x); }
+  static constexpr float decode(Element e, float) { return bf16_to_float(e); }
+};
+// Symmetric, -127 to 127, rounded to nearest even. The division is one: compilers that contract products into sums
+// give the same bits.
+struct KvI8 {
+  using Element = int8_t;
+  static constexpr tenon_format kFormat = TENON_I8;
+  static constexpr bool kScaled = true;
+  static constexpr float kMost = 127.0f;
+  static constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it leaves whole numbers
+  static constexpr Element encode(float x, float scale) {
+    const float q = (x / scale + kRounder) - kRounder;
+    return static_cast<Element>(q > kMost ? kMost : q < -kMost ? -kMost : q == q ? q : 0.0f);
+  }
+  static constexpr float decode(Element e, float scale) { return static_cast<float>(e) * scale; }
+};
+
+// Calls f with the codec of a format. Throws Refused for a format that is none.
+template <class F>
+decltype(auto) with_kv_codec(uint32_t format, F&& f) {
+  switch (format) {
+    case TENON_F32:
+      return f(KvF32());
+    case TENON_F16:
+      return f(KvF16());
+    case TENON_BF16:
+      return f(KvBf16());
+    case TENON_I8:
+      return f(KvI8());
+    default:
+      throw Refused(std::string("no codec of a cache stores ") + tenon_format_name(format));
+  }
+}
+constexpr bool is_kv_codec(uint32_t format) {
+  return format == TENON_F32 || format == TENON_F16 || format == TENON_BF16 || format == TENON_I8;
+}
+constexpr bool is_scaled_codec(uint32_t format) {
+  return format == TENON_I8;
+}
+
+// The scale of a row whose greatest magnitude is `most`, as a plane with scales of that format (f32 or f16) stores it.
+constexpr float kv_scale(uint32_t format, float most) {
+  constexpr float kLeast = 1e-5f;
+  const float scale = most / KvI8::kMost > kLeast ? most / KvI8::kMost : kLeast;
+  return format == TENON_F16 ? half_to_float(float_to_half(scale)) : scale;
+}
+inline float load_kv_scale(uint32_t format, const std::byte* from) {
+  if (format == TENON_F16) {
+    uint16_t bits;
+    std::memcpy(&bits, from, sizeof(bits));
+    return half_to_float(bits);
+  }
+  float scale;
+  std::memcpy(&scale, from, sizeof(scale));
+  return scale;
+}
+inline void store_kv_scale(uint32_t format, float scale, std::byte* to) {
+  if (format == TENON_F16) {
+    const uint16_t bits = float_to_half(scale);
+    std::memcpy(to, &bits, sizeof(bits));
+  } else {
+    std::memcpy(to, &scale, sizeof(scale));
+  }
+}
+
+// The formats that the SDK's caches have. Keys are stored after rope unless said otherwise.
+constexpr tenon_kv_format kv_format(tenon_format codec, tenon_format scale = TENON_FORMAT_NONE, bool rotated = true) {
+  auto f = abi_struct<tenon_kv_format>();
+  f.k.codec = f.v.codec = codec, f.k.scale = f.v.scale = scale;
+  f.rotated = rotated ? 1 : 0;
+  return f;
+}
+constexpr tenon_kv_format plain_kv_format(tenon_format codec) {
+  return kv_format(codec);
+}
+
+}  // namespace tenon::sdk

@@ -1,0 +1,96 @@
+// A KV view as an op needs it: one trivially copyable struct for its arguments, and whether a reader can read it; the
+// same on every device.
+//
+//   struct Args { sdk::KvLayout kv; ... };
+//   if (const auto why = sdk::kv_unread(view, sdk::kReadsScales); !why.empty()) throw sdk::Refused(why);    in claim()
+//   Args args{sdk::kv_layout(*call.kv), ...};                                                               in record()
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string>
+
+#include "tenon/abi/kv_cache.h"
+#include "tenon/sdk/error.h"
+#include "tenon/sdk/kv_codec.h"
+
+namespace tenon::sdk {
+
+// One of K, V of a layer. Strides in bytes.
+struct KvPlane {
+  int64_t page, cell, head;
+  int64_t scale_page, scale_cell, scale_head;
+  uint32_t codec, scale;  // formats; scale 0 = none
+  uint32_t dim, reserved;
+};
+
+// A view without its tensors.
+struct KvLayout {
+  KvPlane k, v;
+  uint32_t heads, page_cells, columns;
+  uint32_t rule, sinks, ring, window;  // rule: TENON_POS_*
+  uint32_t flags, rotated, reserved;
+
+  constexpr uint64_t capacity() const { return uint64_t{page_cells} * columns; }  // cells of a sequence
+  constexpr bool apart() const { return (flags & TENON_KV_HEADS_APART) != 0; }
+  // The cell of a row of that order, and of an old key of that position, under LINEAR and RING.
+  constexpr uint32_t cell_of(uint32_t order) const {
+    return rule == TENON_POS_RING && order >= sinks ? sinks + (order - sinks) % ring : order;
+  }
+  // Whether the view's own window leaves position p to a row at position n.
+  constexpr bool in_window(int64_t p, int64_t n) const { return window == 0 || p > n - window || p < sinks; }
+  // By how much the indices of a row at position n are below its positions; see TENON_KV_RENUMBERED.
+  constexpr uint32_t shift_at(uint32_t n) const {
+    const uint32_t kept = sinks + window;
+    return (flags & TENON_KV_RENUMBERED) != 0 && n + 1 > kept ? n + 1 - kept : 0;
+  }
+};
+
+// What a reader can do beside plain codecs in linear caches with keys after rope.
+enum KvReads : uint32_t {
+  kReadsScales = 1,
+  kReadsRing = 2,  // and windows
+  kReadsTable = 4,
+  kReadsUnrotated = 8,
+  kReadsApart = 16,
+  kGivesWeights = 32,
+  kReadsEverything = 63
+};
+
+// "", or why a reader of `reads` cannot read the view. Tensors and strides may be missing.
+inline std::string kv_unread(const tenon_kv_view& view, uint32_t reads) {
+  const auto cannot = [&](uint32_t what) { return (reads & what) == 0; };
+  for (const tenon_kv_plane* p : {&view.format->k, &view.format->v}) {
+    if (!is_kv_codec(p->codec)) return std::string("no reader for cells of ") + tenon_format_name(p->codec);
+    if (is_scaled_codec(p->codec) != (p->scale != TENON_FORMAT_NONE)) return "a codec and scales that do not belong together";
+    if (p->scale != TENON_FORMAT_NONE && p->scale != TENON_F32 && p->scale != TENON_F16) return "scales of another format";
+    if (p->scale != TENON_FORMAT_NONE && cannot(kReadsScales)) {
+      return std::string("no reader for ") + tenon_format_name(p->codec) + " with scales";
+    }
+  }
+  if (!std::has_single_bit(view.page_cells)) return "page_cells is no power of two";
+  if (view.pos_rule < TENON_POS_LINEAR || view.pos_rule > TENON_POS_TABLE) return "an unknown rule of positions";
+  if (view.pos_rule == TENON_POS_RING && (cannot(kReadsRing) || view.ring == 0)) return "no reader for rings";
+  if (view.window != 0 && cannot(kReadsRing)) return "no reader for a cache's window";
+  if (view.pos_rule == TENON_POS_TABLE && cannot(kReadsTable)) return "no reader for tables of positions";
+  if (view.format->rotated == 0 && cannot(kReadsUnrotated)) return "no reader for keys before rope";
+  if ((view.flags & ~uint32_t{TENON_KV_HEADS_APART | TENON_KV_RENUMBERED}) != 0) return "an unknown flag of the view";
+  if ((view.flags & TENON_KV_HEADS_APART) != 0 && cannot(kReadsApart)) return "no reader for heads apart";
+  if (view.weight_rows != 0 && cannot(kGivesWeights)) return "it gives no softmax weights";
+  return {};
+}
+
+inline KvLayout kv_layout(const tenon_kv_view& view) {
+  const auto plane = [](const int64_t(&s)[3], const int64_t(&scale)[3], const tenon_kv_plane& p, uint32_t dim) {
+    return KvPlane{s[0], s[1], s[2], scale[0], scale[1], scale[2], p.codec, p.scale, dim, 0};
+  };
+  KvLayout l{};
+  l.k = plane(view.k_stride, view.ks_stride, view.format->k, view.k_dim);
+  l.v = plane(view.v_stride, view.vs_stride, view.format->v, view.v_dim);
+  l.heads = view.heads, l.page_cells = view.page_cells, l.columns = view.columns;
+  l.rule = view.pos_rule, l.sinks = view.sinks, l.ring = view.ring, l.window = view.window;
+  l.flags = view.flags, l.rotated = view.format->rotated;
+  return l;
+}
+
+}  // namespace tenon::sdk

@@ -1,0 +1,73 @@
+#include "quantization_schemes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "support/weight_rows.h"
+#include "tenon/sdk/convert.h"
+
+namespace tenon::test {
+namespace {
+
+// The definition of int4wo once more, a row at a time.
+float as_bf16(float f) {
+  return sdk::bf16_to_float(sdk::float_to_bf16(f));
+}
+std::vector<float> int4_row(const float* w, int64_t k, int64_t group) {
+  std::vector<float> out;
+  for (int64_t at = 0; at < k; at += group) {
+    const int64_t end = std::min(k, at + group);
+    const float low = *std::min_element(w + at, w + end), high = *std::max_element(w + at, w + end);
+    const float step = std::max((high - low) / 15, 1e-6F);
+    const float s = as_bf16(step), z = as_bf16(low + 8 * step);
+    for (int64_t i = at; i < end; ++i) {
+      out.push_back((std::clamp(std::rint((w[i] - (z - 8 * s)) / s), 0.0F, 15.0F) - 8) * s + z);
+    }
+  }
+  return out;
+}
+
+std::vector<float> as_held(const Scheme& scheme, std::vector<float> file, int64_t k) {
+  if (scheme.dtype == "stored" || scheme.dtype == "fp32") return file;
+  if (scheme.name == "none") {
+    for (float& w : file) {
+      w = scheme.dtype == "fp16" ? sdk::half_to_float(sdk::float_to_half(w)) : as_bf16(w);
+    }
+    return file;
+  }
+  if (scheme.name != "int8wo" && scheme.group == 0) return file;
+  for (size_t at = 0; at < file.size(); at += static_cast<size_t>(k)) {
+    if (scheme.name == "int8wo") {
+      hold_as_int8(&file[at], static_cast<size_t>(k));
+      continue;
+    }
+    const std::vector<float> row = int4_row(&file[at], k, scheme.group);
+    std::copy(row.begin(), row.end(), file.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  return file;
+}
+
+}  // namespace
+
+std::unique_ptr<conformance::Component> Scheme::open() const {
+  const auto with = [&](const std::vector<Setting>& settings) -> std::unique_ptr<conformance::Component> {
+    if (device == "cpu") return std::make_unique<Component>("quantization", name, settings, isa);
+    return std::make_unique<conformance::Component>(plugins().load("quantization", name, device), *test::device(device),
+                                                    settings);
+  };
+  if (!dtype.empty()) return with({{"dtype", dtype}});
+  if (group != 0) return with({{"group_size", group}});
+  if (name == "gguf") return with({{"activations", std::string(int8 ? "int8" : "f32")}});
+  return with({});
+}
+
+void PrintTo(const Scheme& s, std::ostream* out) {
+  *out << s.label;
+}
+
+QuantizedSite::QuantizedSite(const Scheme& scheme, const SiteCase& site, uint32_t rows_a_load, const StepCase& around)
+    : conformance::QuantizedSite(
+          scheme.open(), site, rows_a_load,
+          [&](std::vector<float> file, int64_t k) { return as_held(scheme, std::move(file), k); }, around) {}
+
+}  // namespace tenon::test

@@ -1,0 +1,36 @@
+// The shipped schemes in all their settings, and sites that know from a scheme's definition what it holds.
+#pragma once
+
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "conformance/quantization_host.h"
+#include "support/component.h"
+#include "support/op_runner.h"
+
+namespace tenon::test {
+
+using conformance::LinearDescription;
+using conformance::SiteCase;
+using conformance::StepCase;
+
+// A scheme with its settings and instruction set.
+struct Scheme {
+  std::string name, label;
+  std::string dtype{};  // of none, "" elsewhere
+  int64_t group = 0;    // of int4wo
+  bool int8 = false;    // activations, of gguf
+  uint64_t isa = 0;     // TENON_ISA_*, on the CPU
+  std::string device = "cpu";
+
+  std::unique_ptr<conformance::Component> open() const;
+};
+void PrintTo(const Scheme& s, std::ostream* out);
+
+class QuantizedSite : public conformance::QuantizedSite {
+ public:
+  QuantizedSite(const Scheme& scheme, const SiteCase& site, uint32_t rows_a_load = 3, const StepCase& around = {});
+};
+
+}  // namespace tenon::test

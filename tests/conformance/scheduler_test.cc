@@ -1,0 +1,148 @@
+// What the shipped schedulers do beyond what any must.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/component.h"
+#include "tenon/sdk/error.h"
+
+namespace tenon::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using Shares = std::vector<std::pair<uint32_t, uint32_t>>;
+
+struct Plan {
+  Shares shares;  // sequence, rows
+  std::vector<uint32_t> preempted;
+};
+
+tenon_sequence waiting(uint64_t id, uint32_t tokens, int32_t priority = 0, uint64_t age = 0) {
+  auto s = sdk::abi_struct<tenon_sequence>();
+  s.id = id, s.age = age, s.phase = TENON_SEQUENCE_WAITS, s.priority = priority, s.tokens = s.pending = tokens;
+  return s;
+}
+tenon_sequence prompt(uint64_t id, uint32_t tokens, uint32_t cached) {
+  tenon_sequence s = waiting(id, tokens);
+  s.phase = TENON_SEQUENCE_PROMPT, s.cached = cached, s.pending = tokens - cached;
+  return s;
+}
+tenon_sequence generating(uint64_t id, uint32_t tokens, uint32_t drafts = 0, int32_t priority = 0) {
+  tenon_sequence s = waiting(id, tokens, priority);
+  s.phase = TENON_SEQUENCE_GENERATES, s.cached = tokens - 1, s.pending = 1 + drafts;
+  return s;
+}
+
+struct Room {
+  uint32_t rows = 100, free_slots = 4, page_tokens = 0, free_pages = 0;
+};
+
+tenon_workload workload(const std::vector<const tenon_sequence*>& list, const Room& room) {
+  auto w = sdk::abi_struct<tenon_workload>();
+  w.n = static_cast<uint32_t>(list.size()), w.rows = room.rows, w.free_slots = room.free_slots;
+  w.page_tokens = room.page_tokens, w.free_pages = room.free_pages, w.sequence = list.data();
+  return w;
+}
+
+Plan next(const Component& scheduler, const std::vector<tenon_sequence>& sequences, const Room& room = {}) {
+  std::vector<const tenon_sequence*> list;
+  for (const tenon_sequence& s : sequences) list.push_back(&s);
+  const tenon_workload w = workload(list, room);
+  std::vector<tenon_share> shares(w.n);
+  Plan plan;
+  plan.preempted.resize(w.n);
+  auto answer = sdk::abi_struct<tenon_schedule>();
+  answer.share = shares.data(), answer.preempted = plan.preempted.data();
+  EXPECT_EQ(scheduler.table<tenon_scheduler>().next(scheduler.self(), &w, &answer, nullptr), TENON_OK);
+  for (uint32_t i = 0; i < answer.n_shares; ++i) plan.shares.emplace_back(shares[i].sequence, shares[i].rows);
+  plan.preempted.resize(answer.n_preempted);
+  return plan;
+}
+
+uint32_t no_space(const Component& scheduler, const std::vector<tenon_sequence>& sequences, uint32_t asking) {
+  std::vector<const tenon_sequence*> list;
+  for (const tenon_sequence& s : sequences) list.push_back(&s);
+  const tenon_workload w = workload(list, {});
+  uint32_t victim = 999;
+  EXPECT_EQ(scheduler.table<tenon_scheduler>().no_space(scheduler.self(), &w, asking, &victim, nullptr), TENON_OK);
+  return victim;
+}
+
+TEST(Single, RunsTheOneThatRunsAndThenTheOneThatWaitsLongest) {
+  const Component single("scheduler", "single");
+  EXPECT_EQ(single.table<tenon_scheduler>().sequences(single.self()), 1U);
+  EXPECT_EQ(next(single, {generating(3, 9, 2), waiting(4, 5, 9)}).shares, (Shares{{0, 3}}));
+  EXPECT_EQ(next(single, {waiting(4, 500), waiting(5, 5, 9)}).shares, (Shares{{0, 100}}));
+}
+
+TEST(Lockstep, FillsPromptsBeforeItDecodes) {
+  const Component lockstep("scheduler", "lockstep", {{"sequences", 3}});
+  EXPECT_EQ(lockstep.table<tenon_scheduler>().sequences(lockstep.self()), 3U);
+  EXPECT_EQ(next(lockstep, {generating(1, 9), prompt(2, 60, 10), waiting(3, 80), waiting(4, 80)}, {.free_slots = 1}).shares,
+            (Shares{{1, 50}, {2, 50}}));
+  EXPECT_EQ(next(lockstep, {generating(1, 9, 3), generating(2, 9, 3), waiting(3, 80)}, {.rows = 5, .free_slots = 0}).shares,
+            (Shares{{0, 4}})) << "drafts run whole or not at all";
+}
+
+TEST(Continuous, FillsTheBudgetWithPromptsBesideDecoding) {
+  const Component continuous("scheduler", "continuous", {{"sequences", 8}, {"budget_rows", 32}});
+  EXPECT_EQ(next(continuous, {generating(1, 9), generating(2, 9, 3), prompt(3, 60, 10), waiting(4, 7)}).shares,
+            (Shares{{0, 1}, {1, 4}, {2, 27}}));
+  EXPECT_EQ(next(continuous, {generating(1, 9), prompt(3, 20, 10), waiting(4, 7), waiting(5, 90)}).shares,
+            (Shares{{0, 1}, {1, 10}, {2, 7}, {3, 14}}));
+  EXPECT_EQ(next(continuous, {waiting(4, 70), waiting(5, 90)}).shares, (Shares{{0, 70}, {1, 30}}))
+      << "without decoding the budget does not hold";
+}
+
+TEST(Continuous, GivesEveryoneATokenBeforeDrafts) {
+  const Component continuous("scheduler", "continuous", {{"budget_rows", 4}});
+  EXPECT_EQ(next(continuous, {generating(1, 9, 5), generating(2, 9, 5), generating(3, 9, 5)}).shares,
+            (Shares{{0, 2}, {1, 1}, {2, 1}}));
+}
+
+TEST(Continuous, AdmitsByPriorityThenByArrivalAndWaitingCounts) {
+  const Component continuous("scheduler", "continuous", {{"patience", 10}});
+  EXPECT_EQ(next(continuous, {waiting(1, 5), waiting(2, 5, 1), waiting(3, 5, 1)}, {.rows = 12}).shares,
+            (Shares{{1, 5}, {2, 5}, {0, 2}}));
+  EXPECT_EQ(next(continuous, {waiting(1, 5, 0, 29), waiting(2, 5, 1)}, {.free_slots = 1}).shares, (Shares{{0, 5}}));
+  const Component patient("scheduler", "continuous", {{"patience", 0}});
+  EXPECT_EQ(next(patient, {waiting(1, 5, 0, 1 << 30), waiting(2, 5, 1)}, {.free_slots = 1}).shares, (Shares{{1, 5}}));
+}
+
+TEST(Continuous, AdmitsNobodyThatThePagesDoNotHold) {
+  const Component continuous("scheduler", "continuous");
+  // 9 + 1 tokens take 2 pages; the one that runs takes 1 more for its next token.
+  EXPECT_EQ(next(continuous, {generating(1, 8), waiting(2, 9)}, {.page_tokens = 8, .free_pages = 3}).shares,
+            (Shares{{0, 1}, {1, 9}}));
+  EXPECT_EQ(next(continuous, {generating(1, 8), waiting(2, 9), waiting(3, 1)}, {.page_tokens = 8, .free_pages = 2}).shares,
+            (Shares{{0, 1}}))
+      << "nobody overtakes";
+  EXPECT_EQ(next(continuous, {waiting(2, 900)}, {.page_tokens = 8, .free_pages = 2}).shares, (Shares{{0, 100}}))
+      << "alone, the cache has the last word";
+}
+
+TEST(Continuous, PreemptsForAHigherPriorityOnly) {
+  const Component continuous("scheduler", "continuous");
+  const std::vector<tenon_sequence> equal = {generating(1, 9), generating(2, 9), waiting(3, 5, 0)};
+  EXPECT_THAT(next(continuous, equal, {.free_slots = 0}).preempted, IsEmpty());
+  const std::vector<tenon_sequence> higher = {generating(1, 9), generating(2, 9), generating(4, 9, 0, 7), waiting(5, 5, 1)};
+  const Plan plan = next(continuous, higher, {.free_slots = 0});
+  EXPECT_THAT(plan.preempted, ElementsAre(1)) << "the last that came of the lowest priority";
+  EXPECT_EQ(plan.shares, (Shares{{0, 1}, {2, 1}, {3, 5}}));
+  EXPECT_THAT(next(continuous, higher, {.free_slots = 1}).preempted, IsEmpty());
+}
+
+TEST(NoSpace, TakesFromTheLeastImportant) {
+  for (const char* name : {"single", "lockstep", "continuous"}) {
+    const Component scheduler("scheduler", name);
+    const std::vector<tenon_sequence> all = {generating(1, 9, 0, 1), generating(2, 9), generating(3, 9), waiting(4, 9)};
+    EXPECT_EQ(no_space(scheduler, all, 0), 2U) << name;
+    EXPECT_EQ(no_space(scheduler, all, 1), 2U) << name;
+    EXPECT_EQ(no_space(scheduler, all, 2), 2U) << name << ": it gives up its own place";
+    const uint32_t waits = no_space(scheduler, all, 3);
+    EXPECT_TRUE(waits == 3U || waits == TENON_NO_SEQUENCE) << name << ": it keeps waiting";
+  }
+}
+
+}  // namespace
+}  // namespace tenon::test

@@ -1,0 +1,118 @@
+// Policies of caches and trees of drafts on a GPU, where steps are captured and launched ahead of the host.
+#include <gtest/gtest.h>
+
+#include "policies.h"
+
+namespace tenon::test {
+namespace {
+
+class CudaPolicies : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string problem = no_gpu(); !problem.empty()) GTEST_SKIP() << problem;
+  }
+};
+
+Settings with(Settings settings, std::initializer_list<std::string> more) {
+  settings.insert(settings.end(), more);
+  return settings;
+}
+
+// In every mode of execution the same text with the same log probabilities, which are near those of the CPU. attention:
+// the GPU's.
+void expect_the_cpus(const Settings& settings, Request r, const std::string& attention = "flash") {
+  r.logprobs = true;
+  const Result cpu = open_kv(settings)->generate(r);
+  Result first;
+  for (const char* mode : {"per_op", "recorded", "auto"}) {
+    const auto engine = open_on(
+        "cuda", with(settings, {std::string("pipeline.execution=") + mode, "attention.use=" + attention}));
+    const Result got = engine->generate(r);
+    if (first.tokens.empty()) first = got;
+    EXPECT_EQ(got.tokens, cpu.tokens) << mode << ", " << settings.front();
+    ASSERT_EQ(got.logprobs.size(), cpu.logprobs.size());
+    for (size_t i = 0; i < cpu.logprobs.size(); ++i) {
+      EXPECT_EQ(got.logprobs[i].value, first.logprobs[i].value) << mode << ", token " << i;
+      ASSERT_NEAR(got.logprobs[i].value, cpu.logprobs[i].value, 1e-3) << mode << ", token " << i;
+    }
+    EXPECT_EQ(engine->generate(r).tokens, got.tokens) << "again, " << mode;
+  }
+}
+
+TEST_F(CudaPolicies, ASinkWindowGeneratesTenTimesItsCapacity) {
+  expect_the_cpus(sink_window(), text(21, 320));
+}
+
+TEST_F(CudaPolicies, ASinkWindowWithTheTextsPositionsIsTheCpus) {
+  expect_the_cpus(sink_window({"kv_cache.positions=original", "kv_cache.capacity=256"}), text(21, 200));
+}
+
+TEST_F(CudaPolicies, ASinkWindowOfHalvesGoesOnInFixedMemory) {
+  const auto engine = open_on("cuda", sink_window({"kv_cache.format=fp16"}));
+  engine->load();
+  const uint64_t memory = engine->pipeline().allocated();
+  EXPECT_EQ(engine->generate(text(21, 320)).tokens.size(), 320U);
+  EXPECT_EQ(engine->pipeline().allocated(), memory);
+}
+
+TEST_F(CudaPolicies, ASinkWindowTakesBackRejectedDrafts) {
+  const Request r = text(40, 120);
+  EXPECT_EQ(open_on("cuda", sink_window({"draft.use=ngram"}))->generate(r).tokens, tokens_of(sink_window(), r));
+}
+
+TEST_F(CudaPolicies, Int8IsTheCpusInEveryMode) {
+  expect_the_cpus({"kv_cache.use=int8", "kv_cache.capacity=256"}, text(100, 60), "reference");
+}
+
+// Flash multiplies in f16.
+TEST_F(CudaPolicies, Int8UnderFlashIsTheSameTextInEveryMode) {
+  std::vector<int32_t> first;
+  for (const char* mode : {"per_op", "recorded", "auto"}) {
+    const auto engine = open_on("cuda", {"kv_cache.use=int8", "kv_cache.capacity=256",
+                                         std::string("pipeline.execution=") + mode});
+    const auto tokens = engine->generate(text(100, 60)).tokens;
+    ASSERT_EQ(tokens.size(), 60U);
+    if (first.empty()) first = tokens;
+    EXPECT_EQ(tokens, first) << mode;
+  }
+}
+
+TEST_F(CudaPolicies, Int8IsNearF32) {
+  const std::vector<int32_t> ids = text(200, 1).tokens;
+  const auto exact = open_on("cuda", {"kv_cache.format=fp32", "kv_cache.capacity=256"}, 0, true);
+  // In single rows, which decode takes, and in many.
+  for (const char* rows : {"scheduler.prefill_rows=1", "scheduler.prefill_rows=64"}) {
+    const auto int8 = open_on("cuda", {"kv_cache.use=int8", "kv_cache.capacity=256", rows}, 0, true);
+    const double nats = divergence(*exact, *int8, ids);
+    EXPECT_GT(nats, 0) << rows;
+    EXPECT_LT(nats, 1e-3) << rows;
+  }
+}
+
+TEST_F(CudaPolicies, TreesGiveTheTextOfPlainDecoding) {
+  const Request r = text(60, 120);
+  for (const Settings& cache : std::vector<Settings>{{"kv_cache.format=fp32", "kv_cache.capacity=256"},
+                                                     {"kv_cache.use=int8", "kv_cache.capacity=256",
+                                                      "attention.use=reference"},
+                                                     sink_window()}) {
+    const Result plain = open_on("cuda", cache)->generate(r);
+    for (const char* mode : {"recorded", "auto"}) {
+      RunStats stats;
+      const Settings tree = with(with_tree(cache, r, plain.tokens), {std::string("pipeline.execution=") + mode});
+      EXPECT_EQ(open_on("cuda", tree)->generate(r, &stats).tokens, plain.tokens) << cache.front() << ", " << mode;
+      EXPECT_GT(stats.drafted, stats.accepted);
+      EXPECT_GT(stats.accepted, 50U) << "the branches were hardly ever right: the test tests little";
+    }
+  }
+}
+
+TEST_F(CudaPolicies, TreesOfSeveralSequencesDoNotMix) {
+  const Settings settings = {"kv_cache.capacity=256", "kv_cache.format=fp32"};
+  const std::vector<Request> requests = {text(30, 60, 1), text(45, 60, 2)};
+  const std::vector<int32_t> plain = tokens_of(settings, requests[1]);
+  const auto together = open_on("cuda", with_tree(settings, requests[1], plain), 2)->generate(requests);
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(together[i].tokens, tokens_of(settings, requests[i])) << i;
+}
+
+}  // namespace
+}  // namespace tenon::test

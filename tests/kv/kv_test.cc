@@ -1,0 +1,176 @@
+// What policies of caches and trees of drafts owe a whole pipeline, on the CPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "policies.h"
+
+namespace tenon::test {
+namespace {
+
+using testing::Contains;
+using testing::Field;
+using testing::HasSubstr;
+
+// The same tokens, and the log probabilities of f32 beside those of float64.
+void expect_alike(const Settings& settings, const Settings& reference, Request r, const std::string& what) {
+  r.logprobs = true;
+  const Result a = open_kv(settings)->generate(r), b = open_kv(reference)->generate(r);
+  EXPECT_EQ(a.tokens, b.tokens) << what;
+  ASSERT_EQ(a.logprobs.size(), b.logprobs.size()) << what;
+  for (size_t i = 0; i < a.logprobs.size(); ++i) {
+    ASSERT_NEAR(a.logprobs[i].value, b.logprobs[i].value, 1e-4) << what << ", token " << i;
+  }
+}
+
+TEST(SinkWindow, GeneratesTenTimesItsCapacityInFixedMemory) {
+  const auto engine = open_kv(sink_window());
+  engine->load();
+  const uint64_t memory = engine->pipeline().allocated();
+  const Result r = engine->generate(text(21, 320));
+  EXPECT_EQ(r.tokens.size(), 320U);
+  EXPECT_EQ(r.finish, FinishReason::kLength);
+  EXPECT_EQ(engine->pipeline().allocated(), memory);
+  EXPECT_EQ(engine->pipeline().kv_used_bytes(341), engine->pipeline().kv_used_bytes(32));
+}
+
+TEST(SinkWindow, EqualsTheFormulaInFloat64) {
+  const Request r = text(21, 200);
+  for (const char* positions : {"kv_cache.positions=renumbered", "kv_cache.positions=original"}) {
+    Settings s = sink_window({positions});
+    if (std::string(positions) == "kv_cache.positions=original") s.push_back("kv_cache.capacity=256");
+    Settings reference = s;
+    reference.push_back("attention.use=reference");
+    expect_alike(s, reference, r, positions);
+  }
+}
+
+TEST(SinkWindow, SeesEverythingUntilItsWindowIsFull) {
+  EXPECT_EQ(tokens_of(sink_window(), text(9, 23)),
+            tokens_of({"kv_cache.use=static", "kv_cache.format=fp32", "kv_cache.capacity=32"}, text(9, 23)));
+}
+
+TEST(SinkWindow, DoesNotDependOnHowAPromptIsCut) {
+  const Request r = text(150, 60);
+  std::vector<int32_t> first;
+  for (const char* rows : {"1", "7", "64", "200"}) {
+    const auto got = tokens_of(sink_window({std::string("scheduler.prefill_rows=") + rows}), r);
+    ASSERT_EQ(got.size(), 60U);
+    if (first.empty()) first = got;
+    EXPECT_EQ(got, first) << rows << " rows a step";
+  }
+}
+
+TEST(SinkWindow, TakesBackRejectedDrafts) {
+  const Request r = text(40, 120);
+  EXPECT_EQ(tokens_of(sink_window({"draft.use=ngram"}), r), tokens_of(sink_window(), r));
+}
+
+TEST(SinkWindow, RefusesAnAttentionThatCannotTurnAndACapacityBelowItsWindow) {
+  try {
+    open_kv(sink_window({"kv_cache.capacity=31"}));
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("sinks and window are 32 tokens"));
+  }
+}
+
+TEST(Int8Cache, IsReadNativelyOrThroughACopyThatIsAnnounced) {
+  const Request r = text(100, 60);
+  const auto native = open_kv({"kv_cache.use=int8", "kv_cache.capacity=256"});
+  const auto copied = open_kv({"kv_cache.use=int8", "kv_cache.capacity=256", "attention.use=reference",
+                               "pipeline.strict=false"});
+  EXPECT_EQ(native->generate(r).tokens, copied->generate(r).tokens);
+  const auto decisions = copied->pipeline().decisions();
+  EXPECT_THAT(decisions, Contains(Field(&Decision::text, HasSubstr("every step makes a copy"))));
+  for (const Decision& d : native->pipeline().decisions()) EXPECT_EQ(d.text.find("copy"), std::string::npos) << d.text;
+  EXPECT_THROW(open_kv({"kv_cache.use=int8", "attention.use=reference"}), Error);
+}
+
+TEST(Int8Cache, IsNearF32) {
+  const std::vector<int32_t> ids = text(200, 1).tokens;
+  const auto exact = open_kv({"kv_cache.format=fp32", "kv_cache.capacity=256"}, 0, true);
+  const auto int8 = open_kv({"kv_cache.use=int8", "kv_cache.capacity=256"}, 0, true);
+  const double nats = divergence(*exact, *int8, ids);
+  EXPECT_GT(nats, 0);
+  EXPECT_LT(nats, 1e-3);
+}
+
+TEST(Int8Cache, TakesHalfTheMemoryOfF16) {
+  const auto bytes = [](const char* use) {
+    return open_kv({std::string("kv_cache.use=") + use, "kv_cache.capacity=256"})->pipeline().kv_used_bytes(100);
+  };
+  const auto engine = open_kv({"kv_cache.use=static"});
+  const ModelInfo& m = engine->pipeline().model();
+  EXPECT_EQ(bytes("int8"), 100ULL * m.layers * 2 * m.kv_heads * (m.head_dim + 2));
+  EXPECT_EQ(bytes("static"), 100ULL * m.layers * 2 * m.kv_heads * m.head_dim * 2);
+}
+
+// Drafted siblings share a position: what survives is what plain decoding gives, whichever branch it was on, to the last
+// bit of the logits.
+TEST(Trees, GiveTheBitsOfPlainDecoding) {
+  Request r = text(60, 120);
+  r.logprobs = true;
+  for (const Settings& cache : std::vector<Settings>{
+           {"kv_cache.format=fp32", "kv_cache.capacity=256"},
+           {"kv_cache.format=fp16", "kv_cache.capacity=256"},
+           {"kv_cache.use=int8", "kv_cache.capacity=256"},
+           sink_window(),
+           {"kv_cache.format=fp32", "kv_cache.capacity=256", "attention.use=reference"}}) {
+    const Result plain = open_kv(cache)->generate(r);
+    RunStats stats;
+    const auto engine = open_kv(with_tree(cache, r, plain.tokens));
+    const Result tree = engine->generate(r, &stats);
+    EXPECT_EQ(tree.tokens, plain.tokens) << cache.front();
+    ASSERT_EQ(tree.logprobs.size(), plain.logprobs.size());
+    for (size_t i = 0; i < plain.logprobs.size(); ++i) {
+      ASSERT_EQ(tree.logprobs[i].value, plain.logprobs[i].value) << cache.front() << ", token " << i;
+    }
+    EXPECT_GT(stats.drafted, stats.accepted);
+    EXPECT_GT(stats.accepted, 50U) << "the branches were hardly ever right: the test tests little";
+  }
+}
+
+TEST(Trees, OfSeveralSequencesDoNotMix) {
+  const Settings settings = {"kv_cache.capacity=256", "kv_cache.format=fp32"};
+  const std::vector<Request> requests = {text(30, 60, 1), text(45, 60, 2), text(20, 60, 3)};
+  const std::vector<int32_t> plain = tokens_of(settings, requests[1]);
+  const auto together = open_kv(with_tree(settings, requests[1], plain), 3)->generate(requests);
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(together[i].tokens, tokens_of(settings, requests[i])) << i;
+}
+
+TEST(Trees, AreRefusedByACacheThatCannotMoveSurvivors) {
+  try {
+    open_kv({"kv_cache.use=heavy_hitter", "draft.use=two_branches"});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("trees of drafts"));
+  }
+}
+
+TEST(HeavyHitter, IsAPlainCacheWhileNothingIsDropped) {
+  const Request r = text(40, 60);
+  EXPECT_EQ(tokens_of({"kv_cache.use=heavy_hitter", "kv_cache.budget=128", "kv_cache.capacity=256"}, r),
+            tokens_of({"kv_cache.format=fp32", "kv_cache.capacity=256"}, r));
+}
+
+TEST(HeavyHitter, EvictsByWeightsAlikeUnderBothAttentions) {
+  const Request r = text(40, 150);
+  const Settings settings = {"kv_cache.use=heavy_hitter", "kv_cache.budget=24", "kv_cache.recent=8",
+                             "kv_cache.capacity=256"};
+  Settings reference = settings;
+  reference.push_back("attention.use=reference");
+  const auto got = tokens_of(settings, r);
+  EXPECT_EQ(got.size(), 150U);
+  expect_alike(settings, reference, r, "evicted");
+  EXPECT_NE(got, tokens_of({"kv_cache.format=fp32", "kv_cache.capacity=256"}, r)) << "nothing was evicted";
+}
+
+TEST(HeavyHitter, StartsAnewWithEverySequence) {
+  const auto engine = open_kv({"kv_cache.use=heavy_hitter", "kv_cache.budget=24", "kv_cache.capacity=256"});
+  const auto first = engine->generate(text(40, 80)).tokens;
+  engine->generate(text(70, 30, 9));
+  EXPECT_EQ(engine->generate(text(40, 80)).tokens, first);
+}
+
+}  // namespace
+}  // namespace tenon::test

@@ -1,0 +1,81 @@
+// Pipelines with the policies of caches that ship, and with those of this folder.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "support/pipelines.h"
+
+namespace tenon::test {
+
+inline std::unique_ptr<Engine> open_on(const std::string& device, const Settings& settings, uint32_t sequences = 0,
+                                       bool scores = false) {
+  EngineOptions options;
+  options.config = root() / "tests/golden/data" / kTiny;
+  options.set = {"quantization.use=none", "quantization.dtype=fp32", "sampler.chain=[]", "sampler.select=greedy",
+                 "device.use=" + device};
+  if (device == "cpu") options.set.emplace_back("device.threads=2");
+  options.set.insert(options.set.end(), settings.begin(), settings.end());
+  options.plugin_dirs = {TENON_KV_TEST_PLUGINS, plugins()};
+  options.sequences = sequences;
+  options.score_rows = scores ? 32 : 0;
+  return Engine::open(options);
+}
+
+inline std::unique_ptr<Engine> open_kv(const Settings& settings, uint32_t sequences = 0, bool scores = false) {
+  return open_on("cpu", settings, sequences, scores);
+}
+
+inline Request text(size_t prompt, uint32_t tokens, int32_t seed = 1) {
+  Request r;
+  for (size_t i = 0; i < prompt; ++i) r.tokens.push_back(static_cast<int32_t>((i * 37 + 5 * seed) % 200 + 3));
+  r.max_new_tokens = tokens, r.ignore_end = true;
+  return r;
+}
+
+inline Settings sink_window(Settings more = {}) {
+  Settings all = {"kv_cache.use=sink_window", "kv_cache.sinks=4", "kv_cache.window=28", "kv_cache.capacity=32",
+                  "kv_cache.format=fp32"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+inline std::vector<int32_t> tokens_of(const Settings& settings, const Request& r) {
+  return open_kv(settings)->generate(r).tokens;
+}
+
+// The mean KL divergence of the second engine's next tokens from the first's over a text, in nats.
+inline double divergence(Engine& a, Engine& b, const std::vector<int32_t>& ids) {
+  const auto probabilities = [&](Engine& e) {
+    std::vector<std::vector<double>> all;
+    e.score(
+        ids, 0,
+        [&](uint32_t, std::span<const float> row) {
+          const double top = *std::max_element(row.begin(), row.end());
+          double sum = 0;
+          for (const float x : row) sum += std::exp(x - top);
+          all.emplace_back();
+          for (const float x : row) all.back().push_back(std::exp(x - top) / sum);
+        },
+        {});
+    return all;
+  };
+  const auto p = probabilities(a), q = probabilities(b);
+  double sum = 0;
+  for (size_t r = 0; r < p.size(); ++r) {
+    for (size_t i = 0; i < p[r].size(); ++i) sum += p[r][i] > 0 ? p[r][i] * std::log(p[r][i] / q[r][i]) : 0;
+  }
+  return sum / static_cast<double>(p.size());
+}
+
+// The pipeline with a draft that knows the text and hides it among wrong branches.
+inline Settings with_tree(Settings settings, const Request& r, const std::vector<int32_t>& tokens) {
+  std::string all;
+  for (const int32_t t : r.tokens) all += std::to_string(t) + " ";
+  for (const int32_t t : tokens) all += std::to_string(t) + " ";
+  settings.push_back("draft.use=two_branches");
+  settings.push_back("draft.text=\"" + all + "\"");
+  return settings;
+}
+
+}  // namespace tenon::test

@@ -1,0 +1,216 @@
+// Requests that come and go at random: each gets the text that it gets alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <thread>
+
+#include "requests.h"
+
+namespace tenon::test {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+struct Case {
+  const char* name;
+  std::vector<std::string> set;
+  bool preempts;
+};
+
+class Loop : public ::testing::TestWithParam<Case> {
+ protected:
+  static constexpr size_t kRequests = 200;
+
+  static void SetUpTestSuite() {
+    requests_ = some_requests(kRequests, 7);
+    alone_ = alone(requests_);
+  }
+  static void TearDownTestSuite() { requests_.clear(), alone_.clear(); }
+
+  // cancelled: what is there has to be the beginning of what the request gets alone.
+  static void expect_as_alone(const Result& r, size_t i, bool cancelled) {
+    SCOPED_TRACE("request " + std::to_string(i));
+    const Result& expected = alone_[i];
+    EXPECT_EQ(error_of(r), "");
+    EXPECT_EQ(r.prompt_tokens, expected.prompt_tokens);
+    if (cancelled && r.finish == FinishReason::kCancelled) {
+      ASSERT_LE(r.tokens.size(), expected.tokens.size());
+      EXPECT_TRUE(std::equal(r.tokens.begin(), r.tokens.end(), expected.tokens.begin()));
+      return;
+    }
+    EXPECT_EQ(r.tokens, expected.tokens);
+    EXPECT_EQ(r.text, expected.text);
+    EXPECT_EQ(r.finish, expected.finish);
+    ASSERT_EQ(r.logprobs.size(), expected.logprobs.size());
+    for (size_t t = 0; t < r.logprobs.size(); ++t) EXPECT_EQ(r.logprobs[t].value, expected.logprobs[t].value);
+  }
+
+  static std::vector<Request> requests_;
+  static std::vector<Result> alone_;
+};
+
+std::vector<Request> Loop::requests_;
+std::vector<Result> Loop::alone_;
+
+TEST_P(Loop, EachRequestGetsTheTextThatItGetsAlone) {
+  const auto engine = open_tiny(GetParam().set);
+  std::mt19937_64 random(11);
+  std::map<size_t, Ticket> open;
+  std::vector<bool> cancelled(kRequests, false);
+  size_t next = 0, done = 0, ended_by_cancel = 0, to_cancel = 15;
+  for (uint64_t steps = 0; done < kRequests; ++steps) {
+    ASSERT_LT(steps, 20000u) << "it never ends";
+    // Now and then many come at once, and then nobody for a while.
+    for (uint64_t come = random() % 12 == 0 ? 1 + random() % 20 : 0; come > 0 && next < kRequests; --come, ++next) {
+      Request r = requests_[next];
+      if (random() % 16 == 0) {  // from within a callback, when so many tokens are there
+        cancelled[next] = true;
+        auto left = std::make_shared<uint64_t>(random() % 10);
+        r.on_token = [&, left, i = next](const Token&) {
+          if ((*left)-- == 0) engine->cancel(open.at(i));
+          return true;
+        };
+      }
+      open.emplace(next, engine->submit(std::move(r)));
+    }
+    if (random() % 16 == 0 && !open.empty() && to_cancel > 0) {
+      --to_cancel;
+      const size_t i = std::next(open.begin(), static_cast<std::ptrdiff_t>(random() % open.size()))->first;
+      cancelled[i] = true;
+      engine->cancel(open.at(i));
+    }
+    engine->step();
+    for (auto it = open.begin(); it != open.end();) {
+      const std::optional<Result> result = engine->take(it->second);
+      if (!result) {
+        ++it;
+        continue;
+      }
+      expect_as_alone(*result, it->first, cancelled[it->first]);
+      ended_by_cancel += result->finish == FinishReason::kCancelled ? 1 : 0;
+      ++done;
+      it = open.erase(it);
+    }
+  }
+  EXPECT_FALSE(engine->step());
+  const RunStats stats = engine->totals();
+  EXPECT_GT(ended_by_cancel, 5u);
+  EXPECT_EQ(stats.preempted > 0, GetParam().preempts) << stats.preempted << " were pre-empted";
+  EXPECT_EQ(stats.recomputed > 0, GetParam().preempts);
+  EXPECT_EQ(stats.accepted > 0, engine->pipeline().draft_tokens() > 0);
+}
+
+TEST_P(Loop, AlsoWhenTheyComeFromOtherThreads) {
+  const auto engine = open_tiny(GetParam().set);
+  constexpr size_t kEach = 30, kThreads = 3;
+  std::vector<Result> results(kEach * kThreads);
+  std::vector<uint8_t> cancelled(results.size(), 0);
+  std::atomic<size_t> done{0};
+  std::vector<std::jthread> threads;
+  for (size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937_64 random(t);
+      for (size_t i = t * kEach; i < (t + 1) * kEach; ++i) {
+        Request r = requests_[i];
+        r.on_done = [&, i](const Result& result) {
+          results[i] = result;
+          ++done;
+        };
+        const Ticket ticket = engine->submit(std::move(r));
+        for (uint64_t n = random() % 4000; n > 0; --n) std::this_thread::yield();
+        if (random() % 8 != 0) continue;
+        cancelled[i] = 1;
+        engine->cancel(ticket);
+      }
+    });
+  }
+  while (done < results.size()) engine->step();
+  threads.clear();
+  for (size_t i = 0; i < results.size(); ++i) expect_as_alone(results[i], i, cancelled[i] != 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Schedulers, Loop,
+    ::testing::Values(
+        Case{"single", {"scheduler.use=single"}, false},
+        Case{"lockstep", {"scheduler.use=lockstep", "scheduler.sequences=5"}, false},
+        // Chunks that do not divide prompts, and more of them than a step takes.
+        Case{"continuous", {"scheduler.use=continuous", "scheduler.sequences=6", "scheduler.budget_rows=23",
+                            "scheduler.prefill_rows=48", "scheduler.patience=0"}, true},
+        Case{"continuous_drafts", {"scheduler.use=continuous", "scheduler.sequences=6", "scheduler.budget_rows=19",
+                                   "draft.use=ngram", "draft.k=3"}, true},
+        Case{"few_pages", {"scheduler.use=continuous", "scheduler.sequences=8", "kv_cache.use=few_pages",
+                           "kv_cache.pages=20"}, true},
+        Case{"few_pages_untold", {"scheduler.use=continuous", "scheduler.sequences=8", "kv_cache.use=few_pages",
+                                  "kv_cache.pages=20", "kv_cache.tells=false", "draft.use=ngram", "draft.k=4"}, true},
+        Case{"few_pages_lockstep", {"scheduler.use=lockstep", "scheduler.sequences=6", "kv_cache.use=few_pages",
+                                    "kv_cache.pages=16"}, true}),
+    [](const auto& param) { return std::string(param.param.name); });
+
+// ---- what the cache cannot hold --------------------------------------------------------------------------------------
+
+TEST(FewPages, ASequenceThatDoesNotFitByItselfEndsWithAnErrorAndAlone) {
+  const auto engine = open_tiny({"scheduler.use=continuous", "kv_cache.use=few_pages", "kv_cache.pages=6"});
+  std::vector<Request> requests = some_requests(3, 5);
+  for (Request& r : requests) r.tokens.resize(20, 9), r.max_new_tokens = 10, r.ignore_end = true, r.stop.clear(), r.priority = 0;
+  requests[1].tokens.resize(60, 8);  // 48 tokens is all that there is
+  requests[2].max_new_tokens = 100;  // it begins well
+  const std::vector<Result> expected = {alone({requests[0]}).front(), {}, alone({requests[2]}).front()};
+  const std::vector<Result> results = engine->generate(requests);
+  EXPECT_EQ(results[0].tokens, expected[0].tokens);
+  EXPECT_EQ(results[1].finish, FinishReason::kError);
+  EXPECT_THAT(error_of(results[1]), HasSubstr("the cache has no room for the 60 tokens of this sequence, even by itself"));
+  EXPECT_THAT(error_of(results[1]), HasSubstr("kv_cache.few_pages"));
+  EXPECT_THAT(error_of(results[2]), HasSubstr("even by itself"));
+  ASSERT_EQ(results[2].tokens.size(), 29u) << "48 tokens are in the cache, and one came of the last";
+  EXPECT_TRUE(std::equal(results[2].tokens.begin(), results[2].tokens.end(), expected[2].tokens.begin()));
+  EXPECT_EQ(engine->generate(requests[0]).tokens, expected[0].tokens);
+}
+
+TEST(Priority, AHigherOneTakesTheSlotOfALowerOne) {
+  const auto engine = open_tiny({"scheduler.use=continuous", "scheduler.sequences=2"});
+  std::vector<Request> requests = some_requests(3, 6);
+  std::vector<int> order;
+  for (int i = 0; i < 3; ++i) {
+    Request& r = requests[static_cast<size_t>(i)];
+    r.max_new_tokens = 20, r.ignore_end = true, r.stop.clear(), r.priority = i;
+    r.on_done = [&order, i](const Result&) { order.push_back(i); };
+  }
+  const std::vector<Result> expected = alone(requests);
+  order.clear();
+  engine->submit(requests[0]);
+  engine->submit(requests[1]);
+  for (int i = 0; i < 5; ++i) engine->step();
+  EXPECT_EQ(engine->totals().preempted, 0u);
+  engine->submit(requests[2]);
+  while (engine->step()) {
+  }
+  EXPECT_EQ(engine->totals().preempted, 1u);
+  EXPECT_THAT(order, ::testing::ElementsAre(1, 2, 0));
+}
+
+// ---- programs --------------------------------------------------------------------------------------------------------
+
+std::vector<uint32_t> rows_of_programs(const std::vector<std::string>& set) {
+  std::vector<uint32_t> rows;
+  const auto engine = open_tiny(set);
+  for (const Program* p : engine->pipeline().programs()) rows.push_back(p->bounds().rows);
+  return rows;
+}
+
+TEST(Programs, AreThereForAsManyRowsAsStepsTake) {
+  using ::testing::ElementsAre;
+  EXPECT_THAT(rows_of_programs({}), ElementsAre(1, 512));
+  EXPECT_THAT(rows_of_programs({"draft.use=ngram", "draft.k=4"}), ElementsAre(1, 5, 512));
+  EXPECT_THAT(rows_of_programs({"scheduler.use=lockstep", "scheduler.sequences=6", "scheduler.prefill_rows=100"}),
+              ElementsAre(1, 2, 4, 6, 16, 32, 64, 100));
+  EXPECT_THAT(rows_of_programs({"scheduler.use=lockstep", "scheduler.sequences=4", "draft.use=ngram", "draft.k=2",
+                                "scheduler.prefill_rows=16"}),
+              ElementsAre(1, 2, 4, 2, 4, 8, 12, 16));
+}
+
+}  // namespace
+}  // namespace tenon::test

@@ -1,0 +1,110 @@
+#include "made_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "tenon/core/registry.h"
+#include "tenon/sdk/op.h"
+
+namespace tenon::test {
+namespace {
+
+class Recorded : public Model {
+ public:
+  Recorded(ModelInfo info, Record record) : info_(std::move(info)), record_(std::move(record)) {}
+  const ModelInfo& info() const override { return info_; }
+  tenon_tid record(StepBuilder& builder) const override { return record_(builder); }
+
+ private:
+  ModelInfo info_;
+  Record record_;
+};
+
+// A ModelKind is plain functions, so the model that they are about is kept here while a pipeline is built.
+MadeModel* current = nullptr;
+constexpr ModelKind kKind = {"made", "made up by a test", [](const Weights&) { return true; },
+                             [](const Weights&) { return current->info; },
+                             [](const Weights&, Declarations& declare) -> std::unique_ptr<Model> {
+                               return std::make_unique<Recorded>(current->info,
+                                                                 current->declare(current->weights, declare));
+                             },
+                             nullptr};
+
+Registry& registry() {
+  static const std::unique_ptr<Registry> all = [] {
+    auto r = make_registry({});
+    r->add_root(TENON_TEMPLATES);
+    return r;
+  }();
+  return *all;
+}
+
+}  // namespace
+
+const WeightTensor* MadeWeights::add(const std::string& name, std::vector<int64_t> shape) {
+  if (const WeightTensor* there = find(name)) return there;
+  WeightTensor t{.name = name, .format = TENON_F32, .shape = std::move(shape)};
+  size_t n = 1;
+  for (const int64_t d : t.shape) n *= static_cast<size_t>(d);
+  t.bytes = n * sizeof(float);
+  std::mt19937_64 random(sdk::op_id(name));
+  std::uniform_real_distribution<float> value(-1, 1);
+  Values& values = values_[name];
+  while (values.size() < n) values.push_back(value(random));
+  tensors_.push_back(t);
+  return (by_name_[name] = std::make_unique<WeightTensor>(t)).get();
+}
+
+const WeightTensor* MadeWeights::find(std::string_view name) const {
+  const auto found = by_name_.find(std::string(name));
+  return found == by_name_.end() ? nullptr : found->second.get();
+}
+
+void MadeWeights::read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const {
+  std::memcpy(out.data(), reinterpret_cast<const std::byte*>(values_.at(tensor.name).data()) + offset, out.size());
+}
+
+std::unique_ptr<Pipeline> build(MadeModel& model, uint32_t rows, uint32_t wanted, std::vector<std::string> set) {
+  const std::vector<std::string> exact = {"kv_cache.format=fp32", "kv_cache.capacity=64", "sampler.chain=[]",
+                                          "sampler.select=greedy"};
+  set.insert(set.begin(), exact.begin(), exact.end());
+  const auto names_scheme = [](const std::string& s) { return s.starts_with("quantization.use="); };
+  if (std::none_of(set.begin(), set.end(), names_scheme)) {
+    set.insert(set.end(), {"quantization.use=none", "quantization.dtype=fp32"});
+  }
+  RegistrySchemas schemas(registry());
+  const PipelineConfig config = resolve(load_config("", set), schemas, ModelPath::kOptional);
+  PipelineOptions options;
+  options.prefill_rows = rows, options.score_rows = wanted, options.model = &kKind;
+  current = &model;
+  return Pipeline::build(config, registry(), model.weights, options);
+}
+
+std::vector<Values> logits_of(MadeModel& model, const std::vector<int32_t>& tokens, uint32_t wanted,
+                              std::vector<std::string> set) {
+  const auto rows = static_cast<uint32_t>(tokens.size());
+  const std::unique_ptr<Pipeline> pipeline = build(model, rows, wanted, std::move(set));
+  pipeline->load();
+  pipeline->start_sequence(0, 1, {});
+  if (Status s = pipeline->reserve(0, rows); !s.ok()) throw Error(s.code(), s.message());
+  StepBatch batch;
+  batch.token = tokens;
+  for (uint32_t r = 0; r < rows; ++r) {
+    batch.position.push_back(static_cast<int32_t>(r)), batch.slot.push_back(0);
+    batch.parent.push_back(static_cast<int32_t>(r) - 1);
+    if (r + wanted >= rows) batch.out_row.push_back(static_cast<int32_t>(r));
+  }
+  batch.seq_slot = {0}, batch.seq_row = {0, static_cast<int32_t>(rows)}, batch.kv_len = {0};
+  batch.sample = false, batch.want_logits = true, batch.prompts = 1, batch.prompt_rows = rows;
+  StepResult result;
+  if (Status s = pipeline->step(batch, result); !s.ok()) throw Error(s.code(), s.message());
+  std::vector<Values> logits;
+  for (uint32_t r = 0; r < wanted; ++r) {
+    const auto row = result.logits.subspan(size_t{r} * model.info.vocab, model.info.vocab);
+    logits.emplace_back(row.begin(), row.end());
+  }
+  return logits;
+}
+
+}  // namespace tenon::test

@@ -1,0 +1,53 @@
+// Pipelines of models that a test declares itself, over weights that it makes up.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tenon/core/engine.h"
+#include "tenon/core/pipeline.h"
+
+namespace tenon::test {
+
+using Values = std::vector<float>;
+
+// Tensors of f32 by name, values between -1 and 1 from a generator that starts with the name.
+class MadeWeights : public Weights {
+ public:
+  const WeightTensor* add(const std::string& name, std::vector<int64_t> shape);
+  const Values& values(const std::string& name) const { return values_.at(name); }
+
+  std::string_view convention() const override { return "huggingface"; }
+  const std::vector<std::filesystem::path>& files() const override { return files_; }
+  const std::vector<WeightTensor>& tensors() const override { return tensors_; }
+  const WeightTensor* find(std::string_view name) const override;
+  const MetadataValue* metadata(std::string_view) const override { return nullptr; }
+  std::vector<std::string> metadata_keys() const override { return {}; }
+  const std::byte* mapped(const WeightTensor&) const override { return nullptr; }
+  void read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const override;
+
+ private:
+  std::vector<std::filesystem::path> files_ = {"made up"};
+  std::vector<WeightTensor> tensors_;
+  std::map<std::string, std::unique_ptr<WeightTensor>> by_name_;
+  std::map<std::string, Values> values_;
+};
+
+// What a test's model is: declare() is called once, and gives what is called to record a step.
+using Record = std::function<tenon_tid(StepBuilder&)>;
+struct MadeModel {
+  MadeWeights weights;
+  ModelInfo info;  // vocab, width and context are used
+  std::function<Record(MadeWeights&, Declarations&)> declare;
+};
+
+// Logits of the last `wanted` rows of a prompt, in exact components of the CPU unless `set` says otherwise. Throws Error.
+std::vector<Values> logits_of(MadeModel& model, const std::vector<int32_t>& tokens, uint32_t wanted,
+                              std::vector<std::string> set = {});
+// The same pipeline, not loaded.
+std::unique_ptr<Pipeline> build(MadeModel& model, uint32_t rows, uint32_t wanted, std::vector<std::string> set = {});
+
+}  // namespace tenon::test
