@@ -8,7 +8,7 @@
 #define TENON_LAYOUT_DRAFT        "4dbe72ac5db1d36f"
 #define TENON_LAYOUT_KV_CACHE     "79fc63e4ad6192b5"
 #define TENON_LAYOUT_OP           "c7cd6c041b0319d7"
-#define TENON_LAYOUT_QUANTIZATION "623e0098e09d1433"
+#define TENON_LAYOUT_QUANTIZATION "3fcdc92cc6e044ef"
 #define TENON_LAYOUT_SAMPLER      "0f89ba5f02bfaea1"
 #define TENON_LAYOUT_SCHEDULER    "74b41ac750577cc4"
 
@@ -88,7 +88,12 @@
  * quantization: tenon_linear f8834757d071
  * quantization: tenon_linear_call 0b1829fa1adf
  * quantization: tenon_rows 9dd9498831b2
- * quantization: tenon_quantization 8787473af7be
+ * quantization: tenon_stored d7ec86699a50
+ * quantization: tenon_written 1dbb8bec4cdd
+ * quantization: tenon_encode 0b482d92f9c0
+ * quantization: tenon_observe_call 7e4bdd32d7c8
+ * quantization: tenon_quantization 03ba2293c131
+ * quantization: macro TENON_MAX_STORED 70b62cc65e97
  * sampler: enum TENON_DENSE 932eec1bf7d4
  * sampler: enum TENON_SORTED 891fc245fcfd
  * sampler: tenon_candidates 5276c8371732

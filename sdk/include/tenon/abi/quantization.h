@@ -12,7 +12,14 @@
  *     the overlap contract.
  *   - A product of fewer rows than experts reads no matrices but those that its rows name, and its cost says so.
  *   - In load(), matrix m of expert e is mat = e * n_mats + m.  Experts do not lie in place, and are no embedding.
- * A scheme that has no routed products answers TENON_REFUSED in claim, and says so. */
+ * A scheme that has no routed products answers TENON_REFUSED in claim, and says so.
+ *
+ * WRITING is the scheme's, too.  A matrix lies in a file as tensors under its name ("X.weight", "X.weight_scale"); describe()
+ * says which ones the scheme writes and encode() fills them, so that any installed scheme can write model files.
+ *
+ * CALIBRATION: a scheme with observed_bytes and observe sees x of its sites while texts run through a pipeline whose matrices
+ * are not its own yet: the house records observe() before the product, on x as the product takes it, all ops before it done.
+ * What it added up comes back as tenon_encode.observed. */
 #ifndef TENON_ABI_QUANTIZATION_H
 #define TENON_ABI_QUANTIZATION_H
 
@@ -61,6 +68,42 @@ typedef struct tenon_rows {
   uint64_t bytes;
 } tenon_rows;
 
+/* A tensor that a file has, or is to have, under a matrix's name. */
+typedef struct tenon_stored {
+  const char *name; /* what follows the matrix's name and a dot: "weight", "qweight", "weight_scale" */
+  tenon_format format;
+  uint32_t rank; /* 0 to 4 */
+  int64_t dim[4]; /* elements, outermost first */
+} tenon_stored;
+
+/* How a scheme writes one matrix.  Texts are the component's and valid as long as it. */
+#define TENON_MAX_STORED 8
+typedef struct tenon_written {
+  tenon_head h;
+  uint32_t n_tensors;
+  uint32_t whole; /* 1: encode() wants all rows in one call */
+  tenon_stored tensor[TENON_MAX_STORED];
+  const char *description; /* a JSON object, config.json's quantization_config: of every matrix the same */
+} tenon_written;
+
+/* Rows [row0, row0 + rows) of a matrix, to be written. */
+typedef struct tenon_encode {
+  tenon_head h;
+  uint64_t row0, rows;
+  const float *data;    /* (rows, in_dim), contiguous */
+  const void *observed; /* what observe() added up for the site, observed_bytes, in host memory; NULL: no calibration */
+  void *const *out;     /* for each tensor described: where these rows of it go if its first dimension is the matrix's rows,
+                           else all of it, which every call may write to */
+} tenon_encode;
+
+typedef struct tenon_observe_call {
+  tenon_head h;
+  tenon_tid x;        /* f32 (rows, in_dim); rows may be strided */
+  tenon_tid state;    /* observed_bytes, zeroed before the first text; what a step adds, later ones add to */
+  tenon_tid expert;   /* see tenon_linear_call */
+  tenon_tid row_live; /* see tenon_linear_call */
+} tenon_observe_call;
+
 typedef struct tenon_quantization {
   tenon_head h;
   /* Up to this many rows a row's result does not depend, to the bit, on the other rows; 0 = not even that. */
@@ -80,6 +123,17 @@ typedef struct tenon_quantization {
   /* [record] y[r] = row index[r] of matrix 0 as f32; index i32[rows].  NULL: the scheme cannot hold embeddings. */
   tenon_status (*record_rows)(void *self, void *site, const tenon_tid *store, tenon_tid index, tenon_tid y,
                               const tenon_recorder *rec, tenon_reason *why);
+  /* [setup] how it would write the one matrix of s, whose floats it will be given, its file's format being of no account.
+   * REFUSED: such a matrix it cannot write, with the reason.  NULL: the scheme writes no files. */
+  tenon_status (*describe)(void *self, const tenon_linear *s, tenon_written *out, tenon_reason *why);
+  /* [setup, any thread] after describe() of the same s; calls with growing row ranges, each row once; deterministic.
+   * REFUSED: these numbers it cannot write. */
+  tenon_status (*encode)(void *self, const tenon_linear *s, const tenon_encode *e, tenon_reason *why);
+  /* [setup] device memory that observe() wants for the site s; 0: it has no wish to see it.  NULL: no calibration. */
+  uint64_t (*observed_bytes)(void *self, const tenon_linear *s);
+  /* [record] an op that adds to the state what the live rows of x tell. */
+  tenon_status (*observe)(void *self, const tenon_linear *s, const tenon_observe_call *c, const tenon_recorder *rec,
+                          tenon_reason *why);
 } tenon_quantization;
 
 #ifdef __cplusplus

@@ -17,7 +17,7 @@ pub const TENON_LAYOUT_DEVICE: &str = "857dd7b5fe6bbe6c";
 pub const TENON_LAYOUT_DRAFT: &str = "4dbe72ac5db1d36f";
 pub const TENON_LAYOUT_KV_CACHE: &str = "79fc63e4ad6192b5";
 pub const TENON_LAYOUT_OP: &str = "c7cd6c041b0319d7";
-pub const TENON_LAYOUT_QUANTIZATION: &str = "623e0098e09d1433";
+pub const TENON_LAYOUT_QUANTIZATION: &str = "3fcdc92cc6e044ef";
 pub const TENON_LAYOUT_SAMPLER: &str = "0f89ba5f02bfaea1";
 pub const TENON_LAYOUT_SCHEDULER: &str = "74b41ac750577cc4";
 
@@ -799,6 +799,62 @@ impl tenon_rows {
 const _: () = assert!(core::mem::size_of::<tenon_rows>() == 56);
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct tenon_stored {
+    pub name: *const c_char,
+    pub format: tenon_format,
+    pub rank: u32,
+    pub dim: [i64; 4],
+}
+unsafe impl Sync for tenon_stored {}
+impl tenon_stored {
+    pub const NEW: tenon_stored = tenon_stored { name: core::ptr::null(), format: 0, rank: 0, dim: [0; 4] };
+}
+const _: () = assert!(core::mem::size_of::<tenon_stored>() == 48);
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct tenon_written {
+    pub h: tenon_head,
+    pub n_tensors: u32,
+    pub whole: u32,
+    pub tensor: [tenon_stored; 8],
+    pub description: *const c_char,
+}
+unsafe impl Sync for tenon_written {}
+impl tenon_written {
+    pub const NEW: tenon_written = tenon_written { h: head(408), n_tensors: 0, whole: 0, tensor: [tenon_stored::NEW; 8], description: core::ptr::null() };
+}
+const _: () = assert!(core::mem::size_of::<tenon_written>() == 408);
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct tenon_encode {
+    pub h: tenon_head,
+    pub row0: u64,
+    pub rows: u64,
+    pub data: *const f32,
+    pub observed: *const c_void,
+    pub out: *const *mut c_void,
+}
+unsafe impl Sync for tenon_encode {}
+impl tenon_encode {
+    pub const NEW: tenon_encode = tenon_encode { h: head(48), row0: 0, rows: 0, data: core::ptr::null(), observed: core::ptr::null(), out: core::ptr::null() };
+}
+const _: () = assert!(core::mem::size_of::<tenon_encode>() == 48);
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct tenon_observe_call {
+    pub h: tenon_head,
+    pub x: tenon_tid,
+    pub state: tenon_tid,
+    pub expert: tenon_tid,
+    pub row_live: tenon_tid,
+}
+unsafe impl Sync for tenon_observe_call {}
+impl tenon_observe_call {
+    pub const NEW: tenon_observe_call = tenon_observe_call { h: head(24), x: 0, state: 0, expert: 0, row_live: 0 };
+}
+const _: () = assert!(core::mem::size_of::<tenon_observe_call>() == 24);
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct tenon_quantization {
     pub h: tenon_head,
     pub row_invariant_max: u32,
@@ -810,12 +866,17 @@ pub struct tenon_quantization {
     pub unbind: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
     pub record: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, *const tenon_linear_call, *const tenon_recorder, *mut tenon_reason) -> tenon_status>,
     pub record_rows: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, *const tenon_tid, tenon_tid, tenon_tid, *const tenon_recorder, *mut tenon_reason) -> tenon_status>,
+    pub describe: Option<unsafe extern "C" fn(*mut c_void, *const tenon_linear, *mut tenon_written, *mut tenon_reason) -> tenon_status>,
+    pub encode: Option<unsafe extern "C" fn(*mut c_void, *const tenon_linear, *const tenon_encode, *mut tenon_reason) -> tenon_status>,
+    pub observed_bytes: Option<unsafe extern "C" fn(*mut c_void, *const tenon_linear) -> u64>,
+    pub observe: Option<unsafe extern "C" fn(*mut c_void, *const tenon_linear, *const tenon_observe_call, *const tenon_recorder, *mut tenon_reason) -> tenon_status>,
 }
 unsafe impl Sync for tenon_quantization {}
 impl tenon_quantization {
-    pub const NEW: tenon_quantization = tenon_quantization { h: head(72), row_invariant_max: 0, reserved: 0, claim: None, bind: None, footprint: None, load: None, unbind: None, record: None, record_rows: None };
+    pub const NEW: tenon_quantization = tenon_quantization { h: head(104), row_invariant_max: 0, reserved: 0, claim: None, bind: None, footprint: None, load: None, unbind: None, record: None, record_rows: None, describe: None, encode: None, observed_bytes: None, observe: None };
 }
-const _: () = assert!(core::mem::size_of::<tenon_quantization>() == 72);
+const _: () = assert!(core::mem::size_of::<tenon_quantization>() == 104);
+pub const TENON_MAX_STORED: u32 = 8;
 
 // sampler.h
 pub const TENON_DENSE: u32 = 1;
