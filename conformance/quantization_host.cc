@@ -90,7 +90,7 @@ LinearDescription::LinearDescription(const SiteCase& c) : linear(sdk::abi_struct
   for (size_t set = 0; set < site.sets(); ++set) {
     for (const auto& t : tensors_) matrices_.push_back({"test.matrix", static_cast<uint32_t>(t.size()), 0, t.data()});
   }
-  linear.path = "test.site", linear.description = "";
+  linear.path = "test.site", linear.description = site.description.c_str();
   linear.n_mats = static_cast<uint32_t>(site.rows.size());
   linear.x_format = linear.y_format = TENON_F32;
   linear.out_dim = site.rows.data(), linear.matrix = matrices_.data(), linear.in_dim = site.k;

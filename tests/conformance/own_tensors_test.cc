@@ -9,6 +9,7 @@
 #include "quantization_schemes.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/convert.h"
+#include "tenon/sdk/error.h"
 
 namespace tenon::test {
 namespace {

@@ -42,7 +42,7 @@ std::string ranges_of(std::vector<int> layers) {
   return text;
 }
 
-// "q4_0"; of a matrix that is not plain "weight i8, weight_scale f32".
+// "bf16"; of a matrix that is not plain "weight i8, weight_scale f32".
 std::string stored_as(const Matrix& m) {
   if (const WeightTensor* plain = plain_tensor(m)) return tenon_format_name(plain->format);
   std::string text;
