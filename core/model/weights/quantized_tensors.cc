@@ -1,6 +1,6 @@
 #include "quantized_tensors.h"
 
-#include "tenon/sdk/quantized_rows.h"
+#include "tenon/core/quantized_rows.h"
 
 namespace tenon::weights {
 namespace {

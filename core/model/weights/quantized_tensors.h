@@ -1,4 +1,4 @@
-// How safetensors are written that hold the rows of tenon/sdk/quantized_rows.h. Of a matrix X of N rows and K columns:
+// How safetensors are written that hold the rows of tenon/core/quantized_rows.h. Of a matrix X of N rows and K columns:
 //   int8 rows: X int8 (N, K), X_scale f32 (N)
 //   int4 rows in groups of G: X uint8 (N, P / 2), X_scale and X_zero bf16 (N, P / G), P = K rounded up to whole groups
 // and __metadata__ has "tenon.format.X": "int8wo columns=K" or "int4wo group_size=G columns=K".

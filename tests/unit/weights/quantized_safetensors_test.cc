@@ -7,8 +7,8 @@
 #include "expect_error.h"
 #include "support/weights_writer.h"
 #include "tenon/core/quantize.h"
+#include "tenon/core/quantize_rows.h"
 #include "tenon/core/weights.h"
-#include "tenon/sdk/cpu/quantize_rows.h"
 
 namespace tenon {
 namespace {

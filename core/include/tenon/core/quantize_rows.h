@@ -1,4 +1,4 @@
-// From f32 to the rows of tenon/sdk/quantized_rows.h, the definition of int8wo and int4wo: to the nearest, halves to
+// From f32 to the rows of tenon/core/quantized_rows.h, the definition of int8wo and int4wo: to the nearest, halves to
 // even. Weights must be finite.
 #pragma once
 
@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "tenon/core/quantized_rows.h"
 #include "tenon/sdk/convert.h"
-#include "tenon/sdk/quantized_rows.h"
 
 namespace tenon::sdk::cpu {
 
