@@ -10,7 +10,7 @@
 #include "progress.h"
 #include "spdlog/spdlog.h"
 #include "tenon/core/memory_plan.h"
-#include "tenon/sdk/quantized_rows.h"
+#include "tenon/core/quantized_rows.h"
 
 namespace tenon::app {
 namespace {

@@ -6,7 +6,7 @@
 #include "json_text.h"
 #include "mapped_file.h"
 #include "tenon/core/error.h"
-#include "tenon/sdk/quantized_rows.h"
+#include "tenon/core/quantized_rows.h"
 
 namespace tenon::weights {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "tenon/sdk/quantized_rows.h"
+#include "tenon/core/quantized_rows.h"
 
 namespace tenon::weights {
 namespace {

@@ -11,8 +11,8 @@
 #include "layout.h"
 #include "model_writer.h"
 #include "tenon/core/module.h"
+#include "tenon/core/quantized_rows.h"
 #include "tenon/core/weights.h"
-#include "tenon/sdk/quantized_rows.h"
 #include "tensor_converter.h"
 
 namespace tenon {

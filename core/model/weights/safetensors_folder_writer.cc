@@ -9,7 +9,7 @@
 #include "quantized_tensors.h"
 #include "safetensors_parser.h"
 #include "tenon/core/error.h"
-#include "tenon/sdk/quantized_rows.h"
+#include "tenon/core/quantized_rows.h"
 
 namespace tenon::weights {
 namespace {

@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "layout.h"
+#include "tenon/core/quantize_rows.h"
 #include "tenon/sdk/gguf_blocks.h"
-#include "tenon/sdk/cpu/quantize_rows.h"
 
 namespace tenon::weights {
 namespace {

@@ -21,7 +21,7 @@ class TensorConverter {
  public:
   explicit TensorConverter(const Weights& model);
 
-  // `put` gets the tensor's bytes in `format`, in order; of rows (tenon/sdk/quantized_rows.h) whole ones. Throws
+  // `put` gets the tensor's bytes in `format`, in order; of rows (tenon/core/quantized_rows.h) whole ones. Throws
   // Error(kModel) for a weight that cannot be stored, with its place, and what `put` throws.
   using Put = std::function<void(std::span<const std::byte>)>;
   void convert(const WeightTensor& source, tenon_format format, const Put& put);

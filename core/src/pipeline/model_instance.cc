@@ -76,7 +76,7 @@ void ModelInstance::map_weights() {
       for (size_t i = 0; i < group.stores.size(); ++i) {
         Storage& s = storages_[group.stores[i]];
         if (s.kind != MemoryKind::kMapped) continue;
-        const std::byte* bytes = weights_.mapped(*site.decl.mats[group.mats[i]].source);
+        const std::byte* bytes = weights_.mapped(*plain_tensor(site.decl.mats[group.mats[i]].sets.front()));
         s.address = const_cast<std::byte*>(bytes);  // recorded for reading only
       }
     }
@@ -92,7 +92,9 @@ void ModelInstance::attach() {
 
 uint32_t ModelInstance::row_invariant_max() const {
   uint32_t rows = parts.attention.table<tenon_attention>().row_invariant_max;
-  for (const Scheme& s : parts.schemes) rows = std::min(rows, s.table().row_invariant_max);
+  for (const Site& site : declared->sites) {
+    for (const SiteGroup& group : site.groups) rows = std::min(rows, group.scheme->table().row_invariant_max);
+  }
   return rows;
 }
 

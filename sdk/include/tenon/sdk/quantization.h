@@ -6,7 +6,16 @@
 //   void load(Site&, const tenon_rows&, void* const* store, void* scratch, void* queue);
 //   void record(Site&, const tenon_linear_call&, Recorder&);
 //   void record_rows(Site&, const tenon_tid* store, tenon_tid index, tenon_tid y, Recorder&);   optional
-// Pointers inside tenon_linear (path, dimensions, formats) are valid during the call only: a Site copies what it needs.
+// A scheme that writes files has both of
+//   tenon_written describe(const tenon_linear&);                             throw Refused("why") to decline
+//   void encode(const tenon_linear&, const tenon_encode&);
+// and one that calibrates
+//   uint64_t observed_bytes(const tenon_linear&);
+//   void observe(const tenon_linear&, const tenon_observe_call&, Recorder&);
+// tenon_linear has of each matrix all tensors that the file has under its name, and the file's description of them.
+// Most schemes read plain matrices (plain_format() of stored.h), and some tensors that they write themselves
+// (need_tensors()). load() gets a slice of each tensor, in the same order: a Site notes what each is. Pointers inside
+// tenon_linear are valid during the call only: a Site copies what it needs.
 #pragma once
 
 #include <memory>
@@ -15,6 +24,7 @@
 #include "tenon/abi/quantization.h"
 #include "tenon/sdk/component.h"
 #include "tenon/sdk/recorder.h"
+#include "tenon/sdk/stored.h"
 
 namespace tenon::sdk {
 
@@ -36,6 +46,8 @@ class Quantization : public ComponentDefaults {
     t.claim = &call_claim, t.bind = &call_bind, t.footprint = &call_footprint, t.load = &call_load,
     t.unbind = &call_unbind, t.record = &call_record;
     if constexpr (requires { &T::record_rows; }) t.record_rows = &call_record_rows;
+    if constexpr (requires { &T::describe; }) t.describe = &call_describe, t.encode = &call_encode;
+    if constexpr (requires { &T::observe; }) t.observed_bytes = &call_observed_bytes, t.observe = &call_observe;
     return t;
   }
   static T& self(void* p) { return *static_cast<T*>(p); }
@@ -72,6 +84,22 @@ class Quantization : public ComponentDefaults {
     return guard(why, [&] {
       Recorder r(rec);
       self(p).record_rows(*static_cast<typename T::Site*>(site), store, index, y, r);
+    });
+  }
+  static tenon_status call_describe(void* p, const tenon_linear* s, tenon_written* out, tenon_reason* why) noexcept {
+    return guard(why, [&] { write_abi(out, self(p).describe(read_abi(s))); });
+  }
+  static tenon_status call_encode(void* p, const tenon_linear* s, const tenon_encode* e, tenon_reason* why) noexcept {
+    return guard(why, [&] { self(p).encode(read_abi(s), read_abi(e)); });
+  }
+  static uint64_t call_observed_bytes(void* p, const tenon_linear* s) noexcept {
+    return self(p).observed_bytes(read_abi(s));
+  }
+  static tenon_status call_observe(void* p, const tenon_linear* s, const tenon_observe_call* c,
+                                   const tenon_recorder* rec, tenon_reason* why) noexcept {
+    return guard(why, [&] {
+      Recorder r(rec);
+      self(p).observe(read_abi(s), read_abi(c), r);
     });
   }
 };

@@ -1,5 +1,5 @@
-// Rows of matrices that were quantized before they were stored (safetensors that `tenon quantize` writes): formats of
-// tenon_linear::source and tenon_rows beside those of tenon/abi/types.h. Rows are contiguous, and a row is
+// Rows that `tenon quantize` makes before it takes them apart into tensors of safetensors: formats beside those of
+// tenon/abi/types.h. Rows are contiguous, and a row is
 //   int8 rows: scale f32, then an int8 a weight, zeros up to a multiple of 16. A weight stands for q * scale.
 //   int4 rows in groups of G: for each group scale and zero point in bf16, then G / 2 bytes; of every 32 weights byte j
 //     holds weight j (low nibble) and j + 16 (high). A weight stands for (q - 8) * scale + zero. The last group of a
@@ -46,12 +46,6 @@ inline std::string format_name(tenon_format format) {
   if (format == kInt8Rows) return "int8 rows";
   if (const uint32_t group = int4_group(format); group != 0) return "int4 rows in groups of " + std::to_string(group);
   return tenon_format_name(format);
-}
-// What a scheme that does not read them answers.
-inline std::string advice_on(tenon_format format) {
-  if (!is_quantized_rows(format)) return "";
-  return std::string("; quantization.use = ") + (format == kInt8Rows ? "\"int8wo\"" : "\"int4wo\"") +
-         " multiplies them as they are";
 }
 
 }  // namespace tenon::sdk
