@@ -3,14 +3,14 @@
 #ifndef TENON_ABI_LAYOUT_H
 #define TENON_ABI_LAYOUT_H
 
-#define TENON_LAYOUT_ATTENTION    "7ddc40bbb6dbbba9"
-#define TENON_LAYOUT_DEVICE       "857dd7b5fe6bbe6c"
-#define TENON_LAYOUT_DRAFT        "4dbe72ac5db1d36f"
-#define TENON_LAYOUT_KV_CACHE     "79fc63e4ad6192b5"
-#define TENON_LAYOUT_OP           "c7cd6c041b0319d7"
-#define TENON_LAYOUT_QUANTIZATION "623e0098e09d1433"
-#define TENON_LAYOUT_SAMPLER      "0f89ba5f02bfaea1"
-#define TENON_LAYOUT_SCHEDULER    "74b41ac750577cc4"
+#define TENON_LAYOUT_ATTENTION    "2773db49dc8824d8"
+#define TENON_LAYOUT_DEVICE       "b18021901dfe632f"
+#define TENON_LAYOUT_DRAFT        "c5649851e01fbd1c"
+#define TENON_LAYOUT_KV_CACHE     "739889ca3a1ef1fa"
+#define TENON_LAYOUT_OP           "29b472959fb6b12f"
+#define TENON_LAYOUT_QUANTIZATION "3c2d0dc8b669b4ef"
+#define TENON_LAYOUT_SAMPLER      "3850c13f3ff31099"
+#define TENON_LAYOUT_SCHEDULER    "84a06ca064932150"
 
 /* TENON_LAYOUTS(X) makes an X("kind", hash) of each. */
 #define TENON_LAYOUTS(X) \
@@ -31,7 +31,7 @@
  * device: enum TENON_DEVICE_WALKS 5b5f28376a86
  * device: tenon_generated 32f52c5dc1fd
  * device: tenon_draft_pass 1eedf9a6efc4
- * device: tenon_device 5c0ce303e7b7
+ * device: tenon_device 1cdbbf9a2c50
  * draft: enum TENON_DRAFT_TREES ee13387ba970
  * draft: tenon_draft c77f21c33f7b
  * kv_cache: tenon_kv_plane be010cfaad3b
@@ -58,19 +58,19 @@
  * plugin: tenon_env 762e3d9dcc10
  * plugin: enum TENON_OWN_FORMULA 8698a9462081
  * plugin: tenon_component e28c9cf87661
- * plugin: tenon_plugin 715f74ebb40c
+ * plugin: tenon_plugin 9062591300d3
  * plugin: macro TENON_ABI_MAJOR 607fab7c6c4c
  * plugin: macro TENON_ABI_MINOR 5e98558c16bd
  * plugin: macro TENON_NOTE_OWNER 9bbfc9bd60fa
  * plugin: macro TENON_NOTE_TYPE 2667732161d9
  * program: typedef uint32_t tenon_tid 2fdfe0cd3022
  * program: tenon_bounds e52b477c6f07
- * program: enum TENON_STEP_LIVE d50db99fefff
+ * program: enum TENON_STEP_LIVE 31ee9e50b1d1
  * program: enum TENON_READ cdecec659a0f
  * program: tenon_operand 158655afc3a8
  * program: tenon_launch 748988d6086f
  * program: enum TENON_LAUNCH_OVERLAP 12fcff95e608
- * program: tenon_part 8611072afa5e
+ * program: tenon_part d87c83bd35cb
  * program: tenon_cost f244b9c97528
  * program: enum TENON_BLOCKS_SMALL fa1d18bf1977
  * program: tenon_op 5b74a32aad02
@@ -90,8 +90,7 @@
  * quantization: tenon_rows 9dd9498831b2
  * quantization: tenon_quantization 8787473af7be
  * sampler: enum TENON_DENSE 932eec1bf7d4
- * sampler: enum TENON_SORTED 891fc245fcfd
- * sampler: tenon_candidates 5276c8371732
+ * sampler: tenon_candidates d77f8b971776
  * sampler: tenon_sampling 7b19eeef2863
  * sampler: tenon_sampler 191b9152e19b
  * scheduler: enum TENON_SEQUENCE_WAITS 96c397a3de8b
@@ -103,11 +102,11 @@
  * scheduler: macro TENON_NO_SEQUENCE 265b4a473dbe
  * types: tenon_head 63b41462238e
  * types: typedef int32_t tenon_status 22467031af8e
- * types: enum TENON_OK 3704e4cca7d9
+ * types: enum TENON_OK 9752495ed494
  * types: tenon_reason 8bea9972e660
  * types: typedef uint64_t tenon_id 4846c1593881
  * types: typedef uint32_t tenon_format a17504fff8d4
- * types: enum TENON_FORMAT_NONE d80a368e1dbb
+ * types: enum TENON_FORMAT_NONE 70eff1f87409
  * types: tenon_block a5705dc447a0
  * types: tenon_tensor 7d0b59304683
  * types: enum TENON_SPACE_DEVICE 97fa9cf8670a
