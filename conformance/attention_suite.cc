@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "conformance/attention_host.h"
+#include "conformance/attention_views.h"
 #include "conformance/suites.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/kv_codec.h"
@@ -189,6 +190,32 @@ void a_row_alone(const Subject& subject) {
   });
 }
 
+// Views that a plain cache does not have: each is read by the rules of the header, or refused with a reason.
+void reads_views_or_says_why_not(const Subject& subject) {
+  if (subject.has_own(TENON_OWN_FORMULA)) throw NotTested("it declares a formula of its own");
+  const std::unique_ptr<Component> attention = subject.open();
+  uint64_t seed = 300;
+  for (const ViewCase& c : view_cases()) {
+    ViewHost host(c, *attention, ++seed);
+    const ViewHost::Answer got = host.run();
+    if (!got.refusal.empty()) continue;
+    require(got.fault.empty(), c.name + ": " + got.fault);
+    const ViewHost::Expected want = host.expected();
+    const double most = tolerance(*attention, c.codec);
+    try {
+      require_near(got.out, want.out, ViewHost::kValueDim, most);
+    } catch (const Error& e) {
+      fail(c.name + ": " + e.diagnostics().front().message);
+    }
+    for (size_t i = 0; i < got.weights.size(); ++i) {
+      if (std::isnan(want.weights[i])) continue;  // a slot without rows keeps what it has
+      require(std::abs(got.weights[i] - want.weights[i]) <= most,
+              c.name + ": the softmax weight of cell " + std::to_string(i % ViewHost::kCells) + " is " +
+                  std::to_string(got.weights[i]) + ", not " + std::to_string(want.weights[i]));
+    }
+  }
+}
+
 void prefers_a_format_that_it_reads(const Subject& subject) {
   const std::unique_ptr<Component> attention = subject.open();
   auto format = sdk::abi_struct<tenon_kv_format>();
@@ -220,6 +247,7 @@ std::vector<Check> attention_checks() {
   return {{kBounds, &keeps_to_its_operands},
           {"float64", &agrees_with_float64},
           {"a_row_alone", &a_row_alone},
+          {"views", &reads_views_or_says_why_not},
           {"preferred_format", &prefers_a_format_that_it_reads},
           {"refusal", &refuses_what_it_cannot_read}};
 }

@@ -225,6 +225,8 @@ std::map<uint32_t, uint32_t> KvCacheHost::cells_of(const tenon_kv_view& view, ui
       if (p >= 0 && static_cast<uint32_t>(p) < before) cells[c] = static_cast<uint32_t>(p);
     }
   }
+  const sdk::KvLayout layout = sdk::kv_layout(view);
+  std::erase_if(cells, [&](const auto& cell) { return !layout.in_window(cell.second, before); });
   // The place of a row of the step is no old cell.
   const auto place = host_.read<int32_t>(view.place);
   for (uint32_t r = 0; r < static_cast<uint32_t>(host_.step_i32(TENON_STEP_LIVE)[0]); ++r) {

@@ -33,6 +33,7 @@ class KvCacheHost {
   void* self() const { return cache_.self(); }
   const Device& device() const { return cache_.device(); }
   const Shape& shape() const { return shape_; }
+  bool keeps_every_token() const { return every_token_; }
   const tenon_footprint& footprint() const { return footprint_; }
   uint32_t length(uint32_t slot) const;
 
@@ -62,7 +63,8 @@ class KvCacheHost {
 
   void record();
   void stored(float* row, uint32_t n) const;
-  // Which position each cell of a sequence holds, as the view says after a step: old cells, and those of its rows.
+  // Which position each cell of a sequence holds, as the view says after a step: old cells as far as the view's window
+  // leaves them to a row of the step, and those of its rows.
   std::map<uint32_t, uint32_t> cells_of(const tenon_kv_view& view, uint32_t slot, uint32_t head) const;
   std::string compare_view(const Layer& layer, const tenon_kv_view& view, uint32_t slot) const;
 

@@ -68,6 +68,35 @@ void keeps_what_it_says(const Subject& subject) {
   while (host.length(0) + 64 <= shape.capacity) require_step(host, {{0, 64}, {1, 1 + host.length(1) % 7}}, random);
 }
 
+// What is cut, copied or carried to another instance holds what its next row sees, or the cache says why it cannot. A
+// sequence that ends is always let go.
+void cuts_and_copies_what_it_keeps(const Subject& subject) {
+  if (!subject.has_own(TENON_OWN_TOKENS)) return;  // list_of_tokens asks for more
+  const std::unique_ptr<Component> cache = subject.open(), second = subject.open();
+  KvCacheHost::Shape shape = shape_for(subject);
+  shape.rows = 96;
+  KvCacheHost host(*cache, shape, false), other(*second, shape, false);
+  std::mt19937_64 random(11);
+  while (host.length(0) + 90 <= shape.capacity * 2 / 3) {
+    const std::string fault = host.run_step({{0, 90}}, random);
+    require(fault.empty(), fault);
+  }
+  const auto done = [&](tenon_status status, const std::string& what) {
+    if (status != TENON_OK) require_refusal(host, status, TENON_REFUSED, what);
+    return status == TENON_OK;
+  };
+  const uint32_t whole = host.length(0);
+  if (done(host.fork(0, 1, whole), "a fork")) require_step(host, {{1, 2}, {0, 1}}, random);
+  if (done(host.truncate(0, whole - 3), "a cut by a few tokens")) require_step(host, {{0, 2}}, random);
+  if (const auto bytes = host.export_sequence(0); !bytes.empty()) {
+    require_ok(other, other.import_sequence(1, host.length(0), bytes, host, 0), "import_sequence");
+    require_step(other, {{1, 3}}, random);
+  }
+  if (done(host.truncate(0, whole / 2), "a cut to the half")) require_step(host, {{0, 1}}, random);
+  require_ok(host, host.truncate(1, 0), "truncate to nothing");
+  require_step(host, {{1, 5}, {0, 1}}, random);
+}
+
 void is_a_list_of_tokens(const Subject& subject) {
   must_keep_every_token(subject);
   const std::unique_ptr<Component> cache = subject.open();
@@ -98,15 +127,25 @@ void is_a_list_of_tokens(const Subject& subject) {
   }
 }
 
+// A cache that does not keep every token may not have what an export needs.
+std::vector<std::byte> exported(const KvCacheHost& host, uint32_t slot) {
+  auto bytes = host.export_sequence(slot);
+  if (bytes.empty() && !host.keeps_every_token()) throw NotTested("it does not export sequences");
+  require(!bytes.empty(), "exports nothing");
+  return bytes;
+}
+
 void moves_sequences(const Subject& subject) {
-  must_keep_every_token(subject);
   const std::unique_ptr<Component> cache = subject.open(), second = subject.open();
-  KvCacheHost host(*cache, {});
-  KvCacheHost other(*second, {.rows = 3, .seqs = 2, .slots = 2, .capacity = 64});
+  const bool all = !subject.has_own(TENON_OWN_TOKENS);
+  KvCacheHost::Shape shape = shape_for(subject);
+  KvCacheHost host(*cache, shape, all);
+  shape.rows = 3, shape.seqs = 2, shape.slots = 2, shape.capacity += 27;
+  KvCacheHost other(*second, shape, all);
   std::mt19937_64 random(8);
-  require_step(host, {{3, 9}}, random);
-  const auto bytes = host.export_sequence(3);
-  require_ok(other, other.import_sequence(1, 9, bytes, host, 3), "import_sequence of another instance's export");
+  require_step(host, {{0, 2}, {1, 9}}, random);
+  const auto bytes = exported(host, 1);
+  require_ok(other, other.import_sequence(1, 9, bytes, host, 1), "import_sequence of another instance's export");
   require(other.export_sequence(1) == bytes, "an imported sequence is exported as other bytes");
   require_step(other, {{1, 2}, {0, 1}}, random);
 }
@@ -123,12 +162,12 @@ std::string another(const Subject& subject, const std::string& parameter) {
 }
 
 void refuses_sequences_that_do_not_fit(const Subject& subject) {
-  must_keep_every_token(subject);
+  const bool all = !subject.has_own(TENON_OWN_TOKENS);
   const std::unique_ptr<Component> cache = subject.open();
-  KvCacheHost host(*cache, {});
+  KvCacheHost host(*cache, shape_for(subject), all);
   std::mt19937_64 random(9);
   require_step(host, {{0, 5}}, random);
-  auto bytes = host.export_sequence(0);
+  auto bytes = exported(host, 0);
   const auto refuses = [&](uint32_t kv_len, const std::vector<std::byte>& what, const char* name) {
     require_refusal(host, host.import_sequence(1, kv_len, what, host, 0), TENON_REFUSED, name);
   };
@@ -142,15 +181,14 @@ void refuses_sequences_that_do_not_fit(const Subject& subject) {
   const std::string format = another(subject, "format");
   if (format.empty()) return;
   const std::unique_ptr<Component> second = subject.open({{"format", format}});
-  KvCacheHost other(*second, {});
+  KvCacheHost other(*second, shape_for(subject), all);
   require_refusal(other, other.import_sequence(1, 5, host.export_sequence(0), host, 0), TENON_REFUSED,
                   "a sequence in another format");
 }
 
 void says_when_it_is_full(const Subject& subject) {
-  must_keep_every_token(subject);
   const std::unique_ptr<Component> cache = subject.open();
-  KvCacheHost host(*cache, {});
+  KvCacheHost host(*cache, shape_for(subject));
   const auto& t = host.table();
   const uint32_t capacity = host.shape().capacity, slots = host.shape().slots;
   Reason why;
@@ -159,7 +197,13 @@ void says_when_it_is_full(const Subject& subject) {
     require(status == TENON_NO_SPACE, std::string("answers ") + std::to_string(status) + " to " + what);
     require(*why.text != '\0', std::string("has no space for ") + what + " and does not say so");
   };
-  full(t.reserve(host.self(), 0, capacity + 1, &why.raw), "one token more than it planned");
+  // An endless cache is never full of tokens.
+  const tenon_status longer = t.reserve(host.self(), 0, capacity + 1, &why.raw);
+  if ((host.footprint().flags & TENON_FOOTPRINT_ENDLESS) != 0) {
+    why.check(longer, "says that it is endless and ends at its capacity");
+  } else {
+    full(longer, "one token more than it planned");
+  }
   full(t.reserve(host.self(), slots, 1, &why.raw), "a slot that does not exist");
   full(t.fork(host.self(), 0, slots + 4, 1, host.device().queue(), &why.raw), "a fork to a slot that does not exist");
 }
@@ -183,6 +227,7 @@ std::vector<Check> kv_cache_checks() {
   return {{kBounds, &keeps_to_its_operands},
           {"list_of_tokens", &is_a_list_of_tokens},
           {"cells_in_use", &keeps_what_it_says},
+          {"cut_or_copied", &cuts_and_copies_what_it_keeps},
           {"export", &moves_sequences},
           {"misfits", &refuses_sequences_that_do_not_fit},
           {"full", &says_when_it_is_full},

@@ -202,9 +202,9 @@ void OpRunner::part_op(const ProgramOp& op, const tenon_launch& launch, Workspac
     for (const auto& [begin, end] : runs) {
       auto part = sdk::abi_struct<tenon_part>();
       part.phase = phase, part.begin = begin, part.end = end;
-      part.threads = threads, part.thread = static_cast<uint32_t>(random() % threads);
-      std::fill_n(work.threads[part.thread]->data(), op.thread_scratch_bytes, kPoison);
-      part.thread_scratch = op.thread_scratch_bytes != 0 ? work.threads[part.thread]->data() : nullptr;
+      uint8_t* scratch = work.threads[random() % threads]->data();
+      std::fill_n(scratch, op.thread_scratch_bytes, kPoison);
+      part.thread_scratch = op.thread_scratch_bytes != 0 ? scratch : nullptr;
       check_part(op, launch, part);
     }
   }
@@ -286,7 +286,7 @@ void OpRunner::walk_all() const {
     const ProgramOp& op = program_->ops()[i];
     if (op.part == nullptr) throw Fault(op.name + " has no part() for a device that walks");
     auto part = sdk::abi_struct<tenon_part>();
-    part.threads = 1, part.thread_scratch = arena_->thread.data();
+    part.thread_scratch = arena_->thread.data();
     for (part.phase = 0; part.phase < op.phases; ++part.phase) {
       part.begin = 0, part.end = op.chunks[part.phase];
       check_part(op, program_->launch(i), part);

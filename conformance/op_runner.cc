@@ -67,7 +67,7 @@ OpRunner::OpRunner(const tenon_bounds& bounds, const Device& device)
     step_[role].resize(storages_[state_->storages()[role]].bytes / sizeof(int32_t));
   }
   set_live(bounds.rows, bounds.seqs, bounds.out_rows);
-  for (const uint32_t role : {TENON_STEP_PARENT, TENON_STEP_ADAPTER}) std::ranges::fill(step_i32(role), -1);
+  std::ranges::fill(step_i32(TENON_STEP_PARENT), -1);
   for (uint32_t i = 0; i < bounds.out_rows; ++i) step_i32(TENON_STEP_OUT_ROW)[i] = static_cast<int32_t>(i);
   for (uint32_t i = 0; i < bounds.rows; ++i) step_i32(TENON_STEP_SURVIVOR)[i] = static_cast<int32_t>(i);
 }

@@ -47,7 +47,7 @@ class OpRunner {
   };
   static tenon_bounds bounds(const Shape& shape);
 
-  // Step state: all rows live, LIVE = {rows, seqs, out_rows, 0}, OUT_ROW and SURVIVOR count up, PARENT and ADAPTER -1,
+  // Step state: all rows live, LIVE = {rows, seqs, out_rows, 0}, OUT_ROW and SURVIVOR count up, PARENT -1,
   // the rest 0. The device outlives the runner.
   explicit OpRunner(const tenon_bounds& bounds, const Device& device = Device::cpu());
   ~OpRunner();

@@ -2,9 +2,11 @@
 #include <cstdio>
 
 #include "command.h"
+#include "conformance/device.h"
 #include "inspect_file.h"
 #include "program_report.h"
 #include "report.h"
+#include "tenon/abi/op.h"
 #include "tenon/abi/types.h"
 #include "tenon/core/params.h"
 
@@ -43,6 +45,45 @@ void list_components(const Registry& registry, bool json) {
   }
 }
 
+const char* arg_kind(uint32_t kind) {
+  switch (kind) {
+    case TENON_ARG_VECTOR:
+      return "vector";
+    case TENON_ARG_TABLE:
+      return "table";
+    case TENON_ARG_ROWS:
+      return "rows";
+    case TENON_ARG_NUMBER:
+      return "number";
+    case TENON_ARG_INTEGER:
+      return "integer";
+    default:
+      return "unknown";
+  }
+}
+
+// What a model that names a small op states. Only an instance tells it, so the op's device has to be there.
+boost::json::array op_arguments(Registry& registry, const LoadedComponent& c) {
+  const conformance::Device device(registry, c.info.device);
+  const conformance::Component op(c, device);
+  const auto& table = op.table<tenon_small_op>();
+  boost::json::array all;
+  for (uint32_t i = 0; i < table.n_args; ++i) {
+    const tenon_op_arg& arg = table.arg[i];
+    all.push_back(boost::json::object{
+        {"name", arg.name}, {"kind", arg_kind(arg.kind)}, {"doc", arg.doc == nullptr ? "" : arg.doc}});
+  }
+  return all;
+}
+
+void print_arguments(const boost::json::array& arguments) {
+  std::printf(arguments.empty() ? "no arguments\n" : "arguments\n");
+  for (const boost::json::value& arg : arguments) {
+    std::printf("  %-14s %-8s %s\n", arg.at("name").as_string().c_str(), arg.at("kind").as_string().c_str(),
+                arg.at("doc").as_string().c_str());
+  }
+}
+
 void show_component(Registry& registry, const std::string& id, bool json) {
   const size_t dot = id.find('.');
   if (dot == std::string::npos) {
@@ -67,9 +108,15 @@ void show_component(Registry& registry, const std::string& id, bool json) {
                                              {"range", range_text(spec)},
                                              {"doc", spec.doc}});
   }
-  if (!json) return;
-  const boost::json::object out = {
+  const bool is_op = c.info.kind == "op";
+  const boost::json::array arguments = is_op ? op_arguments(registry, c) : boost::json::array();
+  if (!json) {
+    if (is_op) print_arguments(arguments);
+    return;
+  }
+  boost::json::object out = {
       {"id", id}, {"doc", c.doc}, {"origin", origin(c.info)}, {"version", c.version}, {"parameters", parameters}};
+  if (is_op) out["arguments"] = arguments;
   std::printf("%s\n", boost::json::serialize(out).c_str());
 }
 

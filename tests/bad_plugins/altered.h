@@ -44,7 +44,6 @@ constexpr tenon_note_section section_of(const tenon_note& note) {
       1,                                                                                                    \
       0,                                                                                                    \
       tenon_components_v1,                                                                                  \
-      init,                                                                                                 \
-      nullptr};                                                                                             \
+      init};                                                                                                \
   }                                                                                                         \
   static_assert(true)

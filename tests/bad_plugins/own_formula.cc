@@ -23,6 +23,7 @@ struct OwnFormula : sdk::Attention<OwnFormula> {
   OwnFormula(const sdk::Params& params, const sdk::Env& env) : plain_(params, env) {}
 
   tenon_claim claim(const tenon_attn& a, const tenon_kv_view& view, const tenon_bounds& b) const {
+    if (view.format->k.scale != 0) throw sdk::Refused("no reader for scales");
     return plain_.claim(a, view, b);
   }
   tenon_kv_format preferred_format() const {

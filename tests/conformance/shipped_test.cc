@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "conformance/attention_host.h"
+#include "conformance/attention_views.h"
 #include "conformance/kv_cache_host.h"
 #include "support/component.h"
 
@@ -21,6 +22,16 @@ TEST(ShippedAttention, FailsAtAPositionOutOfBounds) {
     const Component attention("attention", name);
     const AttentionHost host({.name = "any", .sequences = {{300, 2}}}, 1);
     EXPECT_NE(host.run(attention, {.padding = 0, .kv_len = 301}).fault.find("position 301"), std::string::npos) << name;
+  }
+}
+
+// The suite lets a component refuse a view; these two refuse none but for the codec.
+TEST(ShippedAttention, ReadsEveryView) {
+  const Component flash("attention", "flash"), reference("attention", "reference");
+  for (const conformance::ViewCase& c : conformance::view_cases()) {
+    EXPECT_EQ(conformance::ViewHost(c, flash, 1).run().refusal, "") << c.name;
+    const std::string refusal = conformance::ViewHost(c, reference, 1).run().refusal;
+    EXPECT_EQ(refusal.empty(), c.codec == TENON_F32) << c.name << ": " << refusal;
   }
 }
 
@@ -56,6 +67,65 @@ TEST(StaticCache, NamesTheFormatOfASequenceThatItRefuses) {
   ASSERT_EQ(host.step({{0, 5}}, random), "");
   EXPECT_EQ(other.import_sequence(1, 5, host.export_sequence(0), host, 0), TENON_REFUSED);
   EXPECT_THAT(other.last_reason(), HasSubstr("f16"));
+}
+
+// A window of 10 and steps of up to 6 rows: at 40 tokens the ring of 17 cells has 23 to 39.
+struct SinkWindow {
+  explicit SinkWindow(const char* positions)
+      : cache("kv_cache", "sink_window", {{"sinks", int64_t{3}}, {"window", int64_t{10}}, {"positions", std::string(positions)}}),
+        host(cache, {.rows = 6, .seqs = 2, .slots = 3, .capacity = 64}, false) {
+    while (host.length(0) < 40) EXPECT_EQ(host.step({{0, 5}}, random), "");
+  }
+  std::mt19937_64 random{12};
+  Component cache;
+  KvCacheHost host;
+};
+
+TEST(SinkWindowCache, CutsBackAsFarAsTheRingReaches) {
+  for (const char* positions : {"renumbered", "original"}) {
+    SinkWindow sink(positions);
+    EXPECT_EQ(sink.host.truncate(0, 31), TENON_REFUSED);  // would see position 22
+    EXPECT_THAT(sink.host.last_reason(), HasSubstr("sees position 22"));
+    ASSERT_EQ(sink.host.truncate(0, 32), TENON_OK);
+    EXPECT_EQ(sink.host.step({{0, 6}}, sink.random), "");
+    EXPECT_EQ(sink.host.truncate(0, 32), TENON_OK);  // these rows took the cells of those that were cut off
+    ASSERT_EQ(sink.host.truncate(0, 2), TENON_OK);   // sinks alone
+    EXPECT_EQ(sink.host.step({{0, 3}}, sink.random), "");
+    ASSERT_EQ(sink.host.truncate(0, 0), TENON_OK);
+    EXPECT_EQ(sink.host.step({{0, 6}}, sink.random), "");
+  }
+}
+
+TEST(SinkWindowCache, ForksWhatANextTokenSees) {
+  SinkWindow sink("renumbered");
+  EXPECT_EQ(sink.host.fork(0, 1, 31), TENON_REFUSED);
+  ASSERT_EQ(sink.host.fork(0, 1, 32), TENON_OK);
+  EXPECT_EQ(sink.host.step({{1, 3}, {0, 3}}, sink.random), "");  // each goes on by itself
+  EXPECT_EQ(sink.host.truncate(1, 31), TENON_REFUSED);           // the fork never had position 22
+  EXPECT_EQ(sink.host.truncate(1, 33), TENON_OK);
+  EXPECT_EQ(sink.host.step({{1, 6}}, sink.random), "");
+}
+
+TEST(SinkWindowCache, ExportsWhatANextTokenSees) {
+  SinkWindow from("renumbered"), to("renumbered");
+  const auto at_40 = from.host.export_sequence(0);
+  ASSERT_EQ(from.host.truncate(0, 32), TENON_OK);
+  const auto at_32 = from.host.export_sequence(0);
+  ASSERT_FALSE(at_32.empty());
+  EXPECT_EQ(at_32.size(), at_40.size());  // three sinks and nine of the window, however long the text
+  ASSERT_EQ(to.host.import_sequence(2, 32, at_32, from.host, 0), TENON_OK);
+  EXPECT_EQ(to.host.export_sequence(2), at_32);
+  EXPECT_EQ(to.host.step({{2, 5}, {0, 1}}, to.random), "");
+  EXPECT_EQ(to.host.truncate(2, 31), TENON_REFUSED);
+}
+
+TEST(SinkWindowCache, EndsOnlyAtTheTextsOwnPositions) {
+  char text[256] = "";
+  tenon_reason why{text, sizeof(text)};
+  const SinkWindow endless("renumbered"), ends("original");
+  EXPECT_EQ(endless.host.table().reserve(endless.host.self(), 1, 1000000, &why), TENON_OK) << text;
+  EXPECT_EQ(ends.host.table().reserve(ends.host.self(), 1, 65, &why), TENON_NO_SPACE);
+  EXPECT_THAT(text, HasSubstr("64"));
 }
 
 TEST(Rounded, IsToNearestEven) {

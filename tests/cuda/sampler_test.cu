@@ -101,7 +101,7 @@ struct Result {
   std::vector<std::vector<std::pair<int32_t, uint32_t>>> candidates;  // of each row: id, the logit's bits
   std::vector<int32_t> tokens;
   std::vector<std::vector<uint32_t>> states;
-  uint32_t form = 0, flags = 0;
+  uint32_t form = 0;
   bool operator==(const Result&) const = default;
 };
 
@@ -166,7 +166,7 @@ class Step {
   }
   Result result() {
     Result result;
-    result.form = c_.form, result.flags = c_.flags;
+    result.form = c_.form;
     read_candidates(result);
     result.tokens = Device::template read<int32_t>(r_, r_.recorder()->step(r_.recorder()->ctx, TENON_STEP_NEXT));
     for (const auto& l : linked_) {
@@ -252,8 +252,8 @@ Result run(uint32_t vocab, const std::vector<Row>& rows, uint32_t form, const st
 // The first difference, short enough to be read.
 void expect_equal(const Result& cuda, const Result& cpu, const std::string& what) {
   if (cuda == cpu) return;
-  ADD_FAILURE() << what << ": the devices differ; forms " << cuda.form << " " << cpu.form << ", flags " << cuda.flags
-                << " " << cpu.flags << ", states are " << (cuda.states == cpu.states ? "equal" : "different");
+  ADD_FAILURE() << what << ": the devices differ; forms " << cuda.form << " " << cpu.form << ", states are "
+                << (cuda.states == cpu.states ? "equal" : "different");
   for (size_t r = 0; r < cpu.candidates.size(); ++r) {
     const auto &a = cuda.candidates[r], &b = cpu.candidates[r];
     const size_t at = static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());

@@ -45,6 +45,20 @@ TEST(Inspect, ShowsAComponentAModelAndAProgram) {
   EXPECT_TRUE(tenon_json({"inspect", "--program", kStories, "--json"}).is_object());
 }
 
+TEST(Inspect, ShowsWhatASmallOpTakes) {
+  const boost::json::value json = tenon_json({"inspect", "op.rope", "--json"});
+  const boost::json::array& arguments = json.at("arguments").as_array();
+  ASSERT_FALSE(arguments.empty());
+  EXPECT_EQ(arguments[0].at("name").as_string(), "table");
+  EXPECT_EQ(arguments[0].at("kind").as_string(), "table");
+  EXPECT_EQ(arguments[0].at("doc").as_string(), "f32 (positions, rotated / 2, 2) of (cos, sin)");
+  const Outcome text = tenon({"inspect", "op.rms_norm"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("arguments\n  weight         vector"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("  eps            number"), std::string::npos) << text.out;
+  EXPECT_EQ(tenon({"inspect", "sampler.greedy"}).out.find("arguments"), std::string::npos);
+}
+
 TEST(Tokenize, GoesThereAndBack) {
   const std::string text = "The other bird, on the theatre's roof in 1997: \xC3\xA9";
   for (const char* model : {"tiny-gqa-untied", "tiny-gqa-untied.gguf"}) {

@@ -71,8 +71,6 @@ class CpuDevice : public sdk::ComponentDefaults {
     table_.units = params.integer("threads") > 0 ? static_cast<uint32_t>(params.integer("threads")) : usable_cores();
     table_.flags = TENON_DEVICE_WALKS | TENON_DEVICE_ZEROES;
     table_.memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
-    const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    table_.l2 = l2 > 0 ? static_cast<uint64_t>(l2) : 0;
     table_.isa = allowed_isa(params.text("isa"));
     table_.alloc = &alloc;
     table_.release = &release;

@@ -142,8 +142,6 @@ void Walker::run_part(Walk& w, uint32_t thread, const Cursor& at, uint32_t begin
   auto part = sdk::abi_struct<tenon_part>();
   part.launch = &w.program.launch(at.op);
   part.phase = at.phase;
-  part.thread = thread;
-  part.threads = team_.size();
   part.why = &why;
   const Program::Memory& memory = w.program.memory();
   part.thread_scratch = memory.thread_scratch + thread * memory.thread_scratch_stride;

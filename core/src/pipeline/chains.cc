@@ -139,7 +139,6 @@ OpChain resolve_chain(const std::string& path, const Chain& chain, int64_t colum
 ChainOp append_op(const AttentionDecl& a) {
   ChainOp append{.op = nullptr, .fop = sdk::abi_struct<tenon_fop>()};
   append.fop.id = TENON_F_KV_APPEND;
-  append.fop.i[0] = a.layer;
   append.fop.i[2] = static_cast<int32_t>(a.q_heads), append.fop.i[3] = static_cast<int32_t>(a.kv_heads);
   append.fop.i[4] = static_cast<int32_t>(a.k_dim), append.fop.i[5] = static_cast<int32_t>(a.v_dim);
   return append;

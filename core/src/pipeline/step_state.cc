@@ -40,7 +40,6 @@ void StepState::declare(StorageTable& storages, std::span<const tenon_bounds> sh
   add(TENON_STEP_SEQ_ROW, "seq_row", seqs_ + 1);
   add(TENON_STEP_KV_LEN, "kv_len", slots);
   add(TENON_STEP_OUT_ROW, "out_row", out_rows_);
-  add(TENON_STEP_ADAPTER, "adapter", slots);
   add(TENON_STEP_RNG, "rng", uint64_t{slots} * 4);
   add(TENON_STEP_ACCEPTED, "accepted", seqs_);
   add(TENON_STEP_SURVIVOR, "survivor", rows);
@@ -54,7 +53,7 @@ void StepState::attach(const StorageTable& storages, Context& context) {
   table_ = &storages, context_ = &context;
   mirror_ = address(TENON_STEP_LIVE);
   if (queues_) {
-    const auto bytes = static_cast<uint64_t>(address(TENON_STEP_ADAPTER) - address(TENON_STEP_LIVE));
+    const auto bytes = static_cast<uint64_t>(address(TENON_STEP_RNG) - address(TENON_STEP_LIVE));
     mirror_ = static_cast<std::byte*>(context.memory().alloc_zeroed(TENON_SPACE_HOST, bytes, "step state"));
   }
 }
@@ -82,7 +81,7 @@ Status StepState::publish(const StepBatch& batch) {
   write(TENON_STEP_KV_LEN, batch.kv_len);
   write(TENON_STEP_OUT_ROW, batch.out_row);
   if (!queues_) return {};
-  const auto bytes = static_cast<uint64_t>(address(TENON_STEP_ADAPTER) - address(TENON_STEP_LIVE));
+  const auto bytes = static_cast<uint64_t>(address(TENON_STEP_RNG) - address(TENON_STEP_LIVE));
   return context_->copy(address(TENON_STEP_LIVE), mirror_, bytes);
 }
 

@@ -39,7 +39,7 @@ std::string loaders_words(const std::string& what) {
 // Memory comes with an instance; all that init can do through its host is say something.
 tenon_status no_memory_yet(void*, uint32_t, uint64_t, const char*, void**, tenon_reason* why) {
   sdk::fill_reason(why, "memory is there from create on, not during init");
-  return TENON_UNSUPPORTED;
+  return TENON_REFUSED;
 }
 void release_nothing(void*, void*) {}
 void keep_message(void* messages, uint32_t, const char* message) {
@@ -84,10 +84,6 @@ Library::Library(const std::filesystem::path& canonical, const tenon_note& note)
   plugin_ = sdk::read_abi(table);
   check_component(note, name);
   initialize(name);
-}
-
-Library::~Library() {
-  if (initialized_ && plugin_.deinit != nullptr) plugin_.deinit();
 }
 
 void Library::check_component(const tenon_note& note, const std::string& name) {
@@ -135,7 +131,6 @@ void Library::initialize(const std::string& name) {
     fail(name, "init let an exception out");
   }
   if (status != TENON_OK) fail(name, std::string("init failed: ") + text);
-  initialized_ = true;
 }
 
 std::string library_schema_hash(const std::filesystem::path& library) {

@@ -21,7 +21,6 @@ class Library {
   // canonical: an absolute path. Throws Error(kPlugin): the loader's own words, a missing symbol, a table that
   // contradicts the note, a schema that is wrong in itself, init's reason.
   Library(const std::filesystem::path& canonical, const tenon_note& note);
-  ~Library();
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
@@ -38,7 +37,6 @@ class Library {
   tenon_component component_{};
   tenon_host host_{};
   std::vector<std::string> messages_;
-  bool initialized_ = false;
 };
 
 // The same, once a process and for good: graphs hold kernels, and thread-locals make unloading unsafe.

@@ -151,7 +151,7 @@ CudaDevice::CudaDevice(const sdk::Params& params, const sdk::Env& env) {
   table_.units = static_cast<uint32_t>(properties.multiProcessorCount);
   table_.arch = std::min(static_cast<uint32_t>(properties.major * 10 + properties.minor), built_arch());
   table_.flags = table_.arch >= kHopper && params.boolean("overlap") ? TENON_DEVICE_OVERLAPS : 0;
-  table_.memory = free_bytes, table_.l2 = static_cast<uint64_t>(properties.l2CacheSize);
+  table_.memory = free_bytes;
   table_.shared_per_unit = properties.sharedMemPerMultiprocessor;
   table_.alloc = &alloc, table_.release = &release, table_.copy = &copy;
   table_.queue = &make_queue, table_.wait = &wait;

@@ -49,7 +49,7 @@ typedef struct tenon_device {
   const char *kind; /* "cpu", "cuda": which libraries fit */
   const char *name; /* of the hardware, for people */
   uint32_t ordinal, units, arch, flags; /* units: threads, or multiprocessors; arch: 90 for sm_90, 0 on the CPU */
-  uint64_t memory, l2, shared_per_unit, isa; /* bytes */
+  uint64_t memory, shared_per_unit, isa; /* bytes */
   tenon_status (*alloc)(void *self, uint32_t space, uint64_t bytes, void **out, tenon_reason *why); /* [setup] 256-aligned */
   void (*release)(void *self, uint32_t space, void *p, uint64_t bytes);                             /* [setup] */
   /* [host] enqueued; any spaces; on a device that walks, done when it returns.  src NULL: zeros. */

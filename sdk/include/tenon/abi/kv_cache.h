@@ -111,7 +111,7 @@ typedef struct tenon_kv_cache {
   /* [record] may be NULL; once a program, before anything else: ops that fill the cache's own tensors (places, lengths,
    * positions) from the step state, so that captured steps go on without the host. */
   tenon_status (*record_begin)(void *self, const tenon_kv_stores *s, const tenon_recorder *rec, tenon_reason *why);
-  /* The two that make any cache work with any writer and any reader.  [record], not optional.
+  /* The two that stand in for attention that does not append, or has no reader for the codecs.  [record], not optional.
    * append: k, v are f32 (rows, heads * dim), rows may be strided; the step's rows go to their places. */
   tenon_status (*record_append)(void *self, uint32_t layer, const tenon_kv_stores *s, tenon_tid k, tenon_tid v,
                                 const tenon_recorder *rec, tenon_reason *why);
@@ -121,13 +121,13 @@ typedef struct tenon_kv_cache {
   /* [record] once, after verification, in programs whose bounds allow trees: the cells of the rows in TENON_STEP_SURVIVOR
    * become those of the orders from KV_LEN on.  Of a chain the survivors lie there already. */
   tenon_status (*record_commit)(void *self, const tenon_kv_stores *s, const tenon_recorder *rec, tenon_reason *why);
-  /* [host] by slot; decisions from upper bounds only.  NO_SPACE: the scheduler waits or preempts. */
+  /* [host] by slot; decisions from upper bounds only.  NO_SPACE: the scheduler waits or preempts.  fork: as truncate. */
   tenon_status (*reserve)(void *self, uint32_t slot, uint32_t kv_len, tenon_reason *why);
   tenon_status (*fork)(void *self, uint32_t from, uint32_t to, uint32_t kv_len, void *queue, tenon_reason *why);
   /* 0 frees the slot.  REFUSED where the cache no longer has what a sequence of that length sees. */
   tenon_status (*truncate)(void *self, uint32_t slot, uint32_t kv_len, tenon_reason *why);
   tenon_status (*publish)(void *self, void *queue, tenon_reason *why); /* enqueue changed tables, if any changed */
-  /* [host] a sequence's cache as bytes, tagged with the format.  dst NULL: only *bytes is set. */
+  /* [host] a sequence's cache as bytes, tagged with the format.  dst NULL: only *bytes is set.  REFUSED as truncate. */
   tenon_status (*export_sequence)(void *self, uint32_t slot, uint32_t kv_len, void *queue, void *dst, uint64_t *bytes,
                                   tenon_reason *why);
   tenon_status (*import_sequence)(void *self, uint32_t slot, uint32_t kv_len, void *queue, const void *src, uint64_t bytes,

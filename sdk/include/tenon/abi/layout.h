@@ -3,14 +3,14 @@
 #ifndef TENON_ABI_LAYOUT_H
 #define TENON_ABI_LAYOUT_H
 
-#define TENON_LAYOUT_ATTENTION    "d0083a0668a6e5e0"
-#define TENON_LAYOUT_DEVICE       "2f8b85a52fc0953d"
-#define TENON_LAYOUT_DRAFT        "b7d0ccb82db2902a"
-#define TENON_LAYOUT_KV_CACHE     "7b4306dae029063b"
-#define TENON_LAYOUT_OP           "7ffaeb70ddb215e6"
-#define TENON_LAYOUT_QUANTIZATION "3b2c7c24c173017c"
-#define TENON_LAYOUT_SAMPLER      "5ad8978b2cfbf1fa"
-#define TENON_LAYOUT_SCHEDULER    "71d3f10f0c03ec37"
+#define TENON_LAYOUT_ATTENTION    "bff5ca8ca4182b4e"
+#define TENON_LAYOUT_DEVICE       "07e8badfd25bb355"
+#define TENON_LAYOUT_DRAFT        "025c12ce9e9658c4"
+#define TENON_LAYOUT_KV_CACHE     "240d2c6de4e72310"
+#define TENON_LAYOUT_OP           "6a927a29a85c4b6d"
+#define TENON_LAYOUT_QUANTIZATION "e36e9bba5e405a18"
+#define TENON_LAYOUT_SAMPLER      "2a469adedb5aa00d"
+#define TENON_LAYOUT_SCHEDULER    "09dec501a4f08c5a"
 
 /* TENON_LAYOUTS(X) makes an X("kind", hash) of each. */
 #define TENON_LAYOUTS(X) \
@@ -31,7 +31,7 @@
  * device: enum TENON_DEVICE_WALKS 5b5f28376a86
  * device: tenon_generated 32f52c5dc1fd
  * device: tenon_draft_pass 1eedf9a6efc4
- * device: tenon_device 5c0ce303e7b7
+ * device: tenon_device 1cdbbf9a2c50
  * draft: enum TENON_DRAFT_TREES ee13387ba970
  * draft: tenon_draft c77f21c33f7b
  * kv_cache: tenon_kv_plane be010cfaad3b
@@ -58,19 +58,19 @@
  * plugin: tenon_env 762e3d9dcc10
  * plugin: enum TENON_OWN_FORMULA 8698a9462081
  * plugin: tenon_component e28c9cf87661
- * plugin: tenon_plugin 715f74ebb40c
+ * plugin: tenon_plugin 9062591300d3
  * plugin: macro TENON_ABI_MAJOR 607fab7c6c4c
  * plugin: macro TENON_ABI_MINOR 5e98558c16bd
  * plugin: macro TENON_NOTE_OWNER 9bbfc9bd60fa
  * plugin: macro TENON_NOTE_TYPE 2667732161d9
  * program: typedef uint32_t tenon_tid 2fdfe0cd3022
  * program: tenon_bounds e52b477c6f07
- * program: enum TENON_STEP_LIVE d50db99fefff
+ * program: enum TENON_STEP_LIVE 31ee9e50b1d1
  * program: enum TENON_READ cdecec659a0f
  * program: tenon_operand 158655afc3a8
  * program: tenon_launch 748988d6086f
  * program: enum TENON_LAUNCH_OVERLAP 12fcff95e608
- * program: tenon_part 8611072afa5e
+ * program: tenon_part d87c83bd35cb
  * program: tenon_cost f244b9c97528
  * program: enum TENON_BLOCKS_SMALL fa1d18bf1977
  * program: tenon_op 5b74a32aad02
@@ -97,8 +97,7 @@
  * quantization: tenon_quantization 03ba2293c131
  * quantization: macro TENON_MAX_STORED 70b62cc65e97
  * sampler: enum TENON_DENSE 932eec1bf7d4
- * sampler: enum TENON_SORTED 891fc245fcfd
- * sampler: tenon_candidates 5276c8371732
+ * sampler: tenon_candidates d77f8b971776
  * sampler: tenon_sampling 7b19eeef2863
  * sampler: tenon_sampler 191b9152e19b
  * scheduler: enum TENON_SEQUENCE_WAITS 96c397a3de8b
@@ -110,11 +109,11 @@
  * scheduler: macro TENON_NO_SEQUENCE 265b4a473dbe
  * types: tenon_head 63b41462238e
  * types: typedef int32_t tenon_status 22467031af8e
- * types: enum TENON_OK 3704e4cca7d9
+ * types: enum TENON_OK 9752495ed494
  * types: tenon_reason 8bea9972e660
  * types: typedef uint64_t tenon_id 4846c1593881
  * types: typedef uint32_t tenon_format a17504fff8d4
- * types: enum TENON_FORMAT_NONE d80a368e1dbb
+ * types: enum TENON_FORMAT_NONE 70eff1f87409
  * types: tenon_block a5705dc447a0
  * types: tenon_tensor 7d0b59304683
  * types: enum TENON_SPACE_DEVICE 97fa9cf8670a

@@ -86,7 +86,6 @@ typedef struct tenon_plugin {
   uint32_t n_components, reserved; /* 1 */
   const tenon_component *const *component;
   tenon_status (*init)(const tenon_host *host, tenon_reason *why); /* [setup] may be NULL; once, after loading */
-  void (*deinit)(void);                                            /* [setup] may be NULL */
 } tenon_plugin;
 
 /* What tenon_add_plugin() or the compiler's command line may say of a library. */
@@ -122,7 +121,7 @@ typedef struct tenon_plugin {
   static const tenon_component *const tenon_components_v1[] = {&(component_table)};                            \
   __attribute__((visibility("default"), used)) const tenon_plugin tenon_plugin_v1 = {                          \
       {sizeof(tenon_plugin), TENON_ABI_MAJOR, TENON_ABI_MINOR}, TENON_PLUGIN_VENDOR, TENON_PLUGIN_VERSION,     \
-      TENON_PLUGIN_LICENSE, TENON_PLUGIN_URL, __VERSION__, 1, 0, tenon_components_v1, NULL, NULL}
+      TENON_PLUGIN_LICENSE, TENON_PLUGIN_URL, __VERSION__, 1, 0, tenon_components_v1, NULL}
 #endif
 
 #ifdef __cplusplus

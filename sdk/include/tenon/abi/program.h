@@ -43,7 +43,6 @@ enum {
   TENON_STEP_SEQ_ROW,  /* i32[seqs + 1]: sequence s has rows [s], [s + 1) */
   TENON_STEP_KV_LEN,   /* i32[slots]: tokens in the cache before this step's append */
   TENON_STEP_OUT_ROW,  /* i32[out_rows]: the rows whose logits are wanted, ascending */
-  TENON_STEP_ADAPTER,  /* i32[slots]: adapter or -1 */
   TENON_STEP_RNG,      /* u32[slots][4]: Philox key (2), two spare; the counter is (position, purpose) */
   TENON_STEP_ACCEPTED, /* i32[seqs]: rows of the sequence that survive this step, 1 or more; set by verification */
   TENON_STEP_SURVIVOR, /* i32[rows]: which, ascending: those of sequence s from SEQ_ROW[s] on; set by verification */
@@ -81,7 +80,7 @@ typedef struct tenon_part {
   tenon_head h;
   const tenon_launch *launch;
   uint32_t phase, begin, end; /* chunks [begin, end) of chunks[phase] */
-  uint32_t thread, threads;
+  uint32_t reserved;
   void *thread_scratch; /* thread_scratch_bytes, private to the thread for the call, 64-byte aligned */
   tenon_reason *why;
 } tenon_part;
@@ -164,7 +163,7 @@ enum {                  /*  t[]; f[]; i[]                             (a revised
   TENON_F_QK_NORM = 5,   /* q weight, k weight f32[k dim]; eps */
   TENON_F_ROPE = 6,      /* table f32[positions][rotated / 2][2] of (cos, sin); -; rotated dims, pairing (0: i with i +
                             rotated/2, 1: 2i with 2i + 1) */
-  TENON_F_KV_APPEND = 7, /* -; -; layer: the cache takes the K and V columns, Q stays.  The cache records it */
+  TENON_F_KV_APPEND = 7, /* -: the cache takes the K and V columns, Q stays.  The cache records it */
   TENON_F_SOFTCAP = 8,   /* -; cap: y = cap * tanh(x / cap) */
   TENON_F_LAYER_NORM = 9, /* weight, bias f32[columns]; eps: y = (x - mean(x)) * rsqrt(variance(x) + eps) * weight + bias */
   TENON_F_SCALE = 10,     /* -; factor: y = factor * x */

@@ -10,12 +10,11 @@ extern "C" {
 #endif
 
 enum { TENON_DENSE = 1, TENON_SPARSE = 2 }; /* forms */
-enum { TENON_SORTED = 1 };                  /* flags: SPARSE rows are in falling order of logit */
 /* What runs down the chain.  A processor never writes its input's tensors: it makes new ones and rewrites *c.
  * A candidate that is out has the logit -infinity (DENSE) or is not listed (SPARSE). */
 typedef struct tenon_candidates {
   tenon_head h;
-  uint32_t form, cap, vocab, flags; /* SPARSE: room for cap entries a row */
+  uint32_t form, cap, vocab, reserved; /* SPARSE: room for cap entries a row */
   tenon_tid logits;                 /* f32[out_rows][vocab], or f32[out_rows][cap] */
   tenon_tid id, count;              /* SPARSE: i32[out_rows][cap], i32[out_rows] */
 } tenon_candidates;

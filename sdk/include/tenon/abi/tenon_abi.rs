@@ -12,14 +12,14 @@ pub const fn head(size: usize) -> tenon_head {
     tenon_head { size: size as u32, major: 1, minor: 0 }
 }
 
-pub const TENON_LAYOUT_ATTENTION: &str = "d0083a0668a6e5e0";
-pub const TENON_LAYOUT_DEVICE: &str = "2f8b85a52fc0953d";
-pub const TENON_LAYOUT_DRAFT: &str = "b7d0ccb82db2902a";
-pub const TENON_LAYOUT_KV_CACHE: &str = "7b4306dae029063b";
-pub const TENON_LAYOUT_OP: &str = "7ffaeb70ddb215e6";
-pub const TENON_LAYOUT_QUANTIZATION: &str = "3b2c7c24c173017c";
-pub const TENON_LAYOUT_SAMPLER: &str = "5ad8978b2cfbf1fa";
-pub const TENON_LAYOUT_SCHEDULER: &str = "71d3f10f0c03ec37";
+pub const TENON_LAYOUT_ATTENTION: &str = "bff5ca8ca4182b4e";
+pub const TENON_LAYOUT_DEVICE: &str = "07e8badfd25bb355";
+pub const TENON_LAYOUT_DRAFT: &str = "025c12ce9e9658c4";
+pub const TENON_LAYOUT_KV_CACHE: &str = "240d2c6de4e72310";
+pub const TENON_LAYOUT_OP: &str = "6a927a29a85c4b6d";
+pub const TENON_LAYOUT_QUANTIZATION: &str = "e36e9bba5e405a18";
+pub const TENON_LAYOUT_SAMPLER: &str = "2a469adedb5aa00d";
+pub const TENON_LAYOUT_SCHEDULER: &str = "09dec501a4f08c5a";
 
 // attention.h
 #[repr(C)]
@@ -132,7 +132,6 @@ pub struct tenon_device {
     pub arch: u32,
     pub flags: u32,
     pub memory: u64,
-    pub l2: u64,
     pub shared_per_unit: u64,
     pub isa: u64,
     pub alloc: Option<unsafe extern "C" fn(*mut c_void, u32, u64, *mut *mut c_void, *mut tenon_reason) -> tenon_status>,
@@ -151,9 +150,9 @@ pub struct tenon_device {
 }
 unsafe impl Sync for tenon_device {}
 impl tenon_device {
-    pub const NEW: tenon_device = tenon_device { h: head(184), self_: core::ptr::null_mut(), kind: core::ptr::null(), name: core::ptr::null(), ordinal: 0, units: 0, arch: 0, flags: 0, memory: 0, l2: 0, shared_per_unit: 0, isa: 0, alloc: None, release: None, copy: None, queue: None, wait: None, capture_begin: None, capture_end: None, replay: None, graph_release: None, record_step_op: None, record_draft_pass: None, generate: None, read_rate: None };
+    pub const NEW: tenon_device = tenon_device { h: head(176), self_: core::ptr::null_mut(), kind: core::ptr::null(), name: core::ptr::null(), ordinal: 0, units: 0, arch: 0, flags: 0, memory: 0, shared_per_unit: 0, isa: 0, alloc: None, release: None, copy: None, queue: None, wait: None, capture_begin: None, capture_end: None, replay: None, graph_release: None, record_step_op: None, record_draft_pass: None, generate: None, read_rate: None };
 }
-const _: () = assert!(core::mem::size_of::<tenon_device>() == 184);
+const _: () = assert!(core::mem::size_of::<tenon_device>() == 176);
 
 // draft.h
 pub const TENON_DRAFT_TREES: u32 = 1;
@@ -498,13 +497,12 @@ pub struct tenon_plugin {
     pub reserved: u32,
     pub component: *const *const tenon_component,
     pub init: Option<unsafe extern "C" fn(*const tenon_host, *mut tenon_reason) -> tenon_status>,
-    pub deinit: Option<unsafe extern "C" fn()>,
 }
 unsafe impl Sync for tenon_plugin {}
 impl tenon_plugin {
-    pub const NEW: tenon_plugin = tenon_plugin { h: head(80), vendor: core::ptr::null(), version: core::ptr::null(), license: core::ptr::null(), url: core::ptr::null(), compiler: core::ptr::null(), n_components: 0, reserved: 0, component: core::ptr::null(), init: None, deinit: None };
+    pub const NEW: tenon_plugin = tenon_plugin { h: head(72), vendor: core::ptr::null(), version: core::ptr::null(), license: core::ptr::null(), url: core::ptr::null(), compiler: core::ptr::null(), n_components: 0, reserved: 0, component: core::ptr::null(), init: None };
 }
-const _: () = assert!(core::mem::size_of::<tenon_plugin>() == 80);
+const _: () = assert!(core::mem::size_of::<tenon_plugin>() == 72);
 pub const TENON_ABI_MAJOR: u32 = 1;
 pub const TENON_ABI_MINOR: u32 = 0;
 pub const TENON_NOTE_TYPE: u32 = 0x7465;
@@ -540,11 +538,10 @@ pub const TENON_STEP_SEQ_SLOT: u32 = 7;
 pub const TENON_STEP_SEQ_ROW: u32 = 8;
 pub const TENON_STEP_KV_LEN: u32 = 9;
 pub const TENON_STEP_OUT_ROW: u32 = 10;
-pub const TENON_STEP_ADAPTER: u32 = 11;
-pub const TENON_STEP_RNG: u32 = 12;
-pub const TENON_STEP_ACCEPTED: u32 = 13;
-pub const TENON_STEP_SURVIVOR: u32 = 14;
-pub const TENON_STEP_NEXT: u32 = 15;
+pub const TENON_STEP_RNG: u32 = 11;
+pub const TENON_STEP_ACCEPTED: u32 = 12;
+pub const TENON_STEP_SURVIVOR: u32 = 13;
+pub const TENON_STEP_NEXT: u32 = 14;
 pub const TENON_READ: u32 = 1;
 pub const TENON_WRITE: u32 = 2;
 pub const TENON_READ_OLD: u32 = 4;
@@ -586,16 +583,15 @@ pub struct tenon_part {
     pub phase: u32,
     pub begin: u32,
     pub end: u32,
-    pub thread: u32,
-    pub threads: u32,
+    pub reserved: u32,
     pub thread_scratch: *mut c_void,
     pub why: *mut tenon_reason,
 }
 unsafe impl Sync for tenon_part {}
 impl tenon_part {
-    pub const NEW: tenon_part = tenon_part { h: head(56), launch: core::ptr::null(), phase: 0, begin: 0, end: 0, thread: 0, threads: 0, thread_scratch: core::ptr::null_mut(), why: core::ptr::null_mut() };
+    pub const NEW: tenon_part = tenon_part { h: head(48), launch: core::ptr::null(), phase: 0, begin: 0, end: 0, reserved: 0, thread_scratch: core::ptr::null_mut(), why: core::ptr::null_mut() };
 }
-const _: () = assert!(core::mem::size_of::<tenon_part>() == 56);
+const _: () = assert!(core::mem::size_of::<tenon_part>() == 48);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_cost {
@@ -902,7 +898,6 @@ pub const TENON_MAX_STORED: u32 = 8;
 // sampler.h
 pub const TENON_DENSE: u32 = 1;
 pub const TENON_SPARSE: u32 = 2;
-pub const TENON_SORTED: u32 = 1;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_candidates {
@@ -910,14 +905,14 @@ pub struct tenon_candidates {
     pub form: u32,
     pub cap: u32,
     pub vocab: u32,
-    pub flags: u32,
+    pub reserved: u32,
     pub logits: tenon_tid,
     pub id: tenon_tid,
     pub count: tenon_tid,
 }
 unsafe impl Sync for tenon_candidates {}
 impl tenon_candidates {
-    pub const NEW: tenon_candidates = tenon_candidates { h: head(36), form: 0, cap: 0, vocab: 0, flags: 0, logits: 0, id: 0, count: 0 };
+    pub const NEW: tenon_candidates = tenon_candidates { h: head(36), form: 0, cap: 0, vocab: 0, reserved: 0, logits: 0, id: 0, count: 0 };
 }
 const _: () = assert!(core::mem::size_of::<tenon_candidates>() == 36);
 #[repr(C)]
@@ -1051,7 +1046,6 @@ pub const TENON_OK: i32 = 0;
 pub const TENON_ERROR: i32 = -1;
 pub const TENON_REFUSED: i32 = -2;
 pub const TENON_NO_SPACE: i32 = -3;
-pub const TENON_UNSUPPORTED: i32 = -4;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_reason {
@@ -1081,7 +1075,6 @@ pub const TENON_F8E4M3: u32 = 12;
 pub const TENON_F8E5M2: u32 = 13;
 pub const TENON_F4E2M1: u32 = 14;
 pub const TENON_E8M0: u32 = 15;
-pub const TENON_I4: u32 = 16;
 pub const TENON_GGUF_FORMATS: u32 = 64;
 pub const TENON_Q4_0: u32 = 66;
 pub const TENON_Q4_1: u32 = 67;

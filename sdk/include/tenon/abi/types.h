@@ -23,8 +23,7 @@ enum {
   TENON_OK = 0,
   TENON_ERROR = -1,    /* failed; the reason's text says why */
   TENON_REFUSED = -2,  /* not for me; the reason's text says why */
-  TENON_NO_SPACE = -3, /* memory or cache exhausted; may work later */
-  TENON_UNSUPPORTED = -4 /* an optional function that is not there */
+  TENON_NO_SPACE = -3  /* memory or cache exhausted; may work later */
 };
 
 /* The caller's buffer for a message; the callee writes at most cap bytes, 0-terminated.  text may be NULL. */
@@ -33,7 +32,7 @@ typedef struct tenon_reason {
   uint32_t cap;
 } tenon_reason;
 
-/* Open vocabularies: below 2^16 Tenon's own, above it the 64-bit FNV-1a hash of a reverse-DNS name. */
+/* Open vocabularies: below 2^16 Tenon's own, above it the 64-bit FNV-1a hash of a name. */
 typedef uint64_t tenon_id;
 
 /* How elements are stored.  Plain types below 64; block formats of GGUF from 64 on, 64 + GGUF's own number. */
@@ -55,7 +54,6 @@ enum {
   TENON_F8E5M2,
   TENON_F4E2M1,
   TENON_E8M0,
-  TENON_I4, /* two elements a byte */
 
   TENON_GGUF_FORMATS = 64, /* blocks along the innermost dimension */
   TENON_Q4_0 = 64 + 2,     /* 32 weights in 18 bytes */
@@ -71,7 +69,7 @@ enum {
   TENON_Q8_K = 64 + 15     /* 256 in 292 */
 };
 
-/* Elements and bytes of one block of a format; plain types are blocks of one (TENON_I4: of two).  Frozen. */
+/* Elements and bytes of one block of a format; plain types are blocks of one (TENON_F4E2M1: of two).  Frozen. */
 typedef struct tenon_block {
   uint32_t elements, bytes;
 } tenon_block;
@@ -84,7 +82,7 @@ static inline tenon_block tenon_format_block(tenon_format format) {
     case TENON_F64: case TENON_I64: b.elements = 1; b.bytes = 8; break;
     case TENON_I8: case TENON_U8: case TENON_BOOL: case TENON_F8E4M3: case TENON_F8E5M2: case TENON_E8M0:
       b.elements = 1; b.bytes = 1; break;
-    case TENON_F4E2M1: case TENON_I4: b.elements = 2; b.bytes = 1; break;
+    case TENON_F4E2M1: b.elements = 2; b.bytes = 1; break;
     case TENON_Q4_0: b.elements = 32; b.bytes = 18; break;
     case TENON_Q4_1: b.elements = 32; b.bytes = 20; break;
     case TENON_Q5_0: b.elements = 32; b.bytes = 22; break;
@@ -118,7 +116,6 @@ static inline const char *tenon_format_name(tenon_format format) {
     case TENON_F8E5M2: return "f8e5m2";
     case TENON_F4E2M1: return "f4e2m1";
     case TENON_E8M0: return "e8m0";
-    case TENON_I4: return "i4";
     case TENON_Q4_0: return "q4_0";
     case TENON_Q4_1: return "q4_1";
     case TENON_Q5_0: return "q5_0";

@@ -137,7 +137,6 @@ struct ComponentDefaults {
       1,                                                                                                    \
       0,                                                                                                    \
       tenon_components_v1,                                                                                  \
-      nullptr,                                                                                              \
       nullptr};                                                                                             \
   }                                                                                                         \
   static_assert(true)

@@ -41,7 +41,6 @@ class Part {
   uint32_t phase() const { return raw_->phase; }
   uint32_t begin() const { return raw_->begin; }
   uint32_t end() const { return raw_->end; }
-  uint32_t thread() const { return raw_->thread; }
   template <class T = void>
   T* scratch() const {
     return static_cast<T*>(raw_->launch->scratch);

@@ -68,38 +68,26 @@ class Sampler : public ComponentDefaults {
   }
   static tenon_status call_record_apply(void* p, const tenon_sampling* sampling, tenon_candidates* c,
                                         const tenon_recorder* rec, tenon_reason* why) noexcept {
-    if constexpr (requires { &T::record_apply; }) {
-      return guard(why, [&] {
-        Recorder r(rec);
-        tenon_candidates candidates = read_abi(c);
-        self(p).record_apply(candidates, read_abi(sampling), r);
-        write_abi(c, candidates);
-      });
-    } else {
-      return TENON_UNSUPPORTED;
-    }
+    return guard(why, [&] {
+      Recorder r(rec);
+      tenon_candidates candidates = read_abi(c);
+      self(p).record_apply(candidates, read_abi(sampling), r);
+      write_abi(c, candidates);
+    });
   }
   static tenon_status call_record_select(void* p, const tenon_sampling* sampling, const tenon_candidates* c,
                                          const tenon_recorder* rec, tenon_reason* why) noexcept {
-    if constexpr (requires { &T::record_select; }) {
-      return guard(why, [&] {
-        Recorder r(rec);
-        self(p).record_select(read_abi(c), read_abi(sampling), r);
-      });
-    } else {
-      return TENON_UNSUPPORTED;
-    }
+    return guard(why, [&] {
+      Recorder r(rec);
+      self(p).record_select(read_abi(c), read_abi(sampling), r);
+    });
   }
   static tenon_status call_record_accept(void* p, const tenon_sampling* sampling, const tenon_candidates* given,
                                          const tenon_recorder* rec, tenon_reason* why) noexcept {
-    if constexpr (requires { &T::record_accept; }) {
-      return guard(why, [&] {
-        Recorder r(rec);
-        self(p).record_accept(read_abi(given), read_abi(sampling), r);
-      });
-    } else {
-      return TENON_UNSUPPORTED;
-    }
+    return guard(why, [&] {
+      Recorder r(rec);
+      self(p).record_accept(read_abi(given), read_abi(sampling), r);
+    });
   }
 };
 

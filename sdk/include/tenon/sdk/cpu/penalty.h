@@ -22,10 +22,10 @@ inline uint64_t count_bytes(uint32_t vocab) {
   return uint64_t{vocab} * sizeof(uint32_t);
 }
 
-// Rewrites c: the order may be lost.
+// Rewrites c's logits.
 inline CandidateOp penalty_op(tenon_candidates& c, const tenon_sampling& s, Recorder& r) {
   const tenon_candidates in = c;
-  c.logits = temp_logits(c, r), c.flags &= ~uint32_t{TENON_SORTED};
+  c.logits = temp_logits(c, r);
   return CandidateOp(in, r,
                      {{s.params, TENON_READ},
                       {s.state, TENON_READ},

@@ -1,0 +1,86 @@
+// A step of attention over views that a plain cache does not have: rings with sinks, tables of positions, scaled cells,
+// heads apart, keys before rope, softmax weights; and what it should answer in float64. What a row sees is computed from
+// the rules at the top of tenon/abi/kv_cache.h alone.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "conformance/device.h"
+#include "conformance/op_runner.h"
+#include "tenon/abi/attention.h"
+
+namespace tenon::conformance {
+
+struct ViewCase {
+  std::string name;
+  tenon_format codec = TENON_F32;
+  uint32_t rule = TENON_POS_LINEAR, sinks = 0, ring = 0, window = 0, flags = 0;
+  bool rotated = true;
+  uint32_t weight_rows = 0, layer_window = 0;
+  bool tree = false;
+  float softcap = 0;
+};
+std::vector<ViewCase> view_cases();
+
+// Two sequences in three slots. Cells that no row sees, and pages of the slot that is nobody's, are NaN.
+class ViewHost {
+ public:
+  ViewHost(const ViewCase& c, const Component& attention, uint64_t seed);
+
+  struct Answer {
+    std::string refusal = {}, fault = {};  // a refusal is an answer; a fault is none
+    std::vector<float> out = {}, weights = {};
+  };
+  struct Expected {
+    std::vector<double> out, weights;  // (rows, q_heads, v_dim); (slots, heads, cells), NaN for slots without rows
+  };
+  // Each once, in this order.
+  Answer run();
+  Expected expected() const;
+
+  static constexpr uint32_t kHeads = 2, kGroup = 2, kKeyDim = 16, kValueDim = 8, kSlots = 3;
+  static constexpr uint32_t kPageCells = 8, kColumns = 12, kCells = kPageCells * kColumns;
+
+ private:
+  static constexpr uint32_t kRows = 8, kSeqs = 2, kFirst[kSeqs + 1] = {0, 5, kRows};
+  static constexpr int32_t kParent[kRows] = {-1, 0, 0, 1, 2, -1, 5, 6}, kLength[kSeqs] = {61, 3}, kSlot[kSeqs] = {2, 0};
+  static constexpr uint32_t kRotated = 8, kPages = kSlots * kHeads * kColumns;
+
+  // A cell that a row sees, and the position of what it holds.
+  struct Seen {
+    uint32_t cell;
+    int32_t position;
+  };
+  uint32_t lines() const { return (case_.flags & TENON_KV_HEADS_APART) != 0 ? kHeads : 1; }
+  static uint32_t sequence_of(uint32_t row) { return row < kFirst[1] ? 0 : 1; }
+  uint32_t place(uint32_t row, uint32_t head) const { return place_[row * lines() + (lines() > 1 ? head : 0)]; }
+  // Which old cell holds which position, -1 for cells that are not old: of a sequence and head.
+  std::vector<int32_t> old_cells(uint32_t sequence, uint32_t head) const;
+  std::vector<Seen> seen(uint32_t row, uint32_t head) const;
+  std::vector<double> scores(uint32_t row, uint32_t q_head, const std::vector<Seen>& cells) const;
+  void turn(std::vector<double>& x, int32_t index) const;
+
+  void fill_state();
+  void place_rows();
+  void place_in_table(uint32_t sequence, uint32_t line);
+  void make_view();
+  void make_plane(bool values, tenon_tid& plane, tenon_tid& scales, int64_t (&stride)[3], int64_t (&scale_stride)[3]);
+  std::vector<float> randoms(size_t n);
+
+  ViewCase case_;
+  const Component& attention_;
+  OpRunner host_;
+  std::mt19937_64 random_;
+  std::vector<uint32_t> place_;             // (rows + 1 of padding, lines)
+  std::vector<int32_t> table_, used_;       // (slots, lines, cells), (slots, lines)
+  std::vector<int32_t> pages_;              // (slots, lines, columns)
+  std::vector<float> q_, angles_;           // (rows, q_heads, k_dim); (cells, kRotated)
+  std::vector<float> keys_, values_;        // (sequences, heads, cells, dim) as the codec gives them back
+  tenon_kv_format format_{};
+  tenon_kv_view view_;
+};
+
+}  // namespace tenon::conformance
