@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "requests.h"
@@ -178,6 +179,38 @@ TEST(Tickets, TwoThreadsInOneEngineAreAnErrorNoHang) {
   ASSERT_EQ(errors.size(), 2u);
   EXPECT_THAT(errors, ::testing::Each(HasSubstr("another thread is stepping this engine")));
   std::thread([&] { EXPECT_EQ(engine->generate(request()).tokens.size(), 8u); }).join();
+}
+
+TEST(Tickets, ThreadsThatDoNotStepTakeResultsReadTotalsAndStopRequests) {
+  const auto engine = open_tiny(kContinuous);
+  const std::vector<int32_t> expected = engine->generate(request()).tokens;
+  constexpr int kThreads = 3, kEach = 6;
+  std::atomic<int> open{kThreads};
+  const auto ask = [&] {
+    for (int i = 0; i < kEach; ++i) {
+      std::stop_source stop;
+      Request r = request();
+      r.cancel = stop.get_token();
+      const Ticket ticket = engine->submit(r);
+      if (i % 2 != 0) stop.request_stop();
+      std::optional<Result> result;
+      for (uint64_t steps = 0; !(result = engine->take(ticket));) {
+        EXPECT_GE(engine->totals().steps, steps);
+        steps = engine->totals().steps;
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
+      if (result->finish != FinishReason::kCancelled) {
+        EXPECT_EQ(result->tokens, expected);
+      }
+      EXPECT_TRUE(i % 2 != 0 || result->finish == FinishReason::kLength);
+    }
+    --open;
+  };
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < kThreads; ++t) threads.emplace_back(ask);
+  while (open > 0) {
+    if (!engine->step()) std::this_thread::yield();
+  }
 }
 
 TEST(Tickets, AnEngineMayDieWithRequestsOpen) {
