@@ -108,7 +108,7 @@ TEST(Quantize, RefusesAndLeavesNothing) {
   refused({kModel, out, "--scheme", "Q8_0", "--override", "output.weight"}, 2, "GLOB=SCHEME");
   refused({kModel, out, "--scheme", "Q8_0", "--override", "no_such*=F16"}, 2, "no_such");
   refused({kModel, out, "--scheme", "int8wo"}, 2, "folder");
-  refused({kModel, folder / "out", "--scheme", "int4wo", "--group-size", "48"}, 2, "32, 64, 128 and 256");
+  refused({kModel, folder / "out", "--scheme", "int4wo", "--group-size", "48"}, 2, "32, 64, 128, 256");
   refused({kModel, folder / "out", "--scheme", "int4wo", "--override", "lm_head*=Q8_0"}, 2, "format of GGUF");
   refused({kModel, out, "--scheme", "Q8_0", "--override", "output.weight=int8wo"}, 2, "no format of GGUF");
   refused({kStories, out, "--scheme", "Q8_0"}, 5, "made-up");

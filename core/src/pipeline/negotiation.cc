@@ -94,7 +94,7 @@ std::vector<Decision> Negotiation::decisions() const {
   return all;
 }
 
-void Negotiation::claim(Site& site) {
+void Negotiation::claim(Site& site, bool observed) {
   for (SiteGroup& group : site.groups) {
     const LinearView view(site, group);
     const Scheme& scheme = *group.scheme;
@@ -112,6 +112,7 @@ void Negotiation::claim(Site& site) {
         refuse(view.linear.path, scheme.instance.id() + " claims more ops than there are");
         return;
       }
+      if (observed) claim.pro = 0;
       group.claims.push_back(claim);
     }
     if (site.decl.lookup && scheme.table().record_rows == nullptr) {
@@ -264,7 +265,7 @@ void Negotiation::report(const Site& site, bool attends) {
   }
 }
 
-void Negotiation::run() {
+void Negotiation::run(const Observed& observed) {
   std::set<SiteId> attended;
   for (AttentionLayer& layer : declared_.layers) {
     ask_cache(layer);
@@ -275,7 +276,7 @@ void Negotiation::run() {
   for (SiteId id = 0; id < declared_.sites.size(); ++id) {
     Site& site = declared_.sites[id];
     declared_.split(site);
-    claim(site);
+    claim(site, observed(site));
     report(site, attended.count(id) != 0);
   }
   for (AttentionLayer& layer : declared_.layers) attend(layer, declared_.sites[layer.qkv]);

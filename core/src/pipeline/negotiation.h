@@ -1,6 +1,7 @@
 // Who does what: asks every component what it takes on, for every program shape, and writes down what was decided.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "declared.h"
@@ -30,15 +31,17 @@ class Negotiation {
               const std::vector<tenon_bounds>& shapes)
       : strict_(strict), name_(std::move(name)), parts_(parts), declared_(declared), shapes_(shapes) {}
 
+  // Whether somebody observes what goes into the site's products, so that nobody may claim what is before them.
+  using Observed = std::function<bool(const Site& site)>;
   // Splits sites by scheme, collects claims, binds, reads footprints. Throws Error with every refusal at once.
-  void run();
+  void run(const Observed& observed);
   // Decisions that are alike, gathered: of all layers "layers.*.mlp.down", of some "layers.0-3,7.mlp.down".
   std::vector<Decision> decisions() const;
   void note(const std::string& path, const std::string& text);
 
  private:
   void ask_cache(AttentionLayer& layer);
-  void claim(Site& site);
+  void claim(Site& site, bool observed);
   void bind(SiteGroup& group, const LinearView& view);
   void attend(AttentionLayer& layer, const Site& qkv);
   // Asks attention about the cache as it is and, if it refuses, about a copy; false when nothing fits.

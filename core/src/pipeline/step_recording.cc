@@ -175,6 +175,7 @@ class Builder : public StepBuilder {
     for (; own + claimed < before.size(); ++own) {
       x = visible(site.decl.path, site.decl.layer, site.before[own], before[own], x, own > 0);
     }
+    instance_.observation().record(site, x, row_live_, rec_);
     const bool whole = site.groups.size() == 1;
     const size_t done = whole ? site.groups.front().claims[shape_].epi : 0;
     const tenon_tid y = rows_of(columns_after(site.decl.path, site.groups.front().offered, done, site.total_rows()),

@@ -1,0 +1,43 @@
+#include "model_matrices.h"
+
+#include "tenon/core/error.h"
+#include "tenon/core/module.h"
+
+namespace tenon {
+namespace {
+
+// Takes a model's declarations for what they say about matrices.
+class Listing : public Declarations {
+ public:
+  LinearId linear(LinearDecl decl) override {
+    matrices[decl.source->name] = {decl.path, decl.role,    decl.layer, decl.rows,
+                                   decl.columns, decl.product, decl.lookup};
+    return next_++;
+  }
+  JoinedId joined(JoinedDecl) override { return next_++; }
+  VectorId vector(std::string, std::vector<const WeightTensor*>) override { return next_++; }
+  VectorId table(std::string, int64_t, int64_t, std::function<void(std::span<float>)>) override { return next_++; }
+  LayerId attention(AttentionDecl) override { return next_++; }
+  uint32_t capacity() const override { return 1; }
+  uint32_t layer_count(uint32_t all) const override { return all; }
+
+  std::map<std::string, ModelMatrix> matrices;
+
+ private:
+  uint32_t next_ = 0;
+};
+
+}  // namespace
+
+std::map<std::string, ModelMatrix> matrices_of(const Weights& weights) {
+  Listing listing;
+  try {
+    model_kind_for(weights).build(weights, listing);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kModel) throw;
+    return {};  // any tensors can be written, of a model or not
+  }
+  return std::move(listing.matrices);
+}
+
+}  // namespace tenon
