@@ -9,6 +9,7 @@
 #include "conformance/weight_rows.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/recorder.h"
+#include "tenon/sdk/stored.h"
 
 namespace tenon::conformance {
 namespace {
@@ -61,13 +62,67 @@ std::vector<float> addend(const StepCase& step, size_t op, int64_t columns) {
 
 }  // namespace
 
+FileMatrix SiteCase::matrix(size_t m, std::mt19937& random) const {
+  if (stored) return stored(rows[m], k, random);
+  FileMatrix made;
+  const tenon_stored plain = {"weight", source[m], 2, {rows[m], k, 0, 0}};
+  made.tensors = {{plain, random_rows(source[m], static_cast<uint32_t>(rows[m]), static_cast<uint32_t>(k), scale, random)}};
+  made.weights.resize(static_cast<size_t>(rows[m] * k));
+  sdk::unpack_row(source[m], made.tensors.front().bytes.data(), made.weights.size(), made.weights.data());
+  return made;
+}
+
+std::vector<FileMatrix> SiteCase::matrices() const {
+  std::mt19937 random(seed);
+  std::vector<FileMatrix> all;
+  for (size_t i = 0; i < sets() * rows.size(); ++i) all.push_back(matrix(i % rows.size(), random));
+  return all;
+}
+
 LinearDescription::LinearDescription(const SiteCase& c) : linear(sdk::abi_struct<tenon_linear>()), site(c) {
-  linear.path = "test.site", linear.role = "qkv";
+  std::mt19937 random(1);
+  for (size_t m = 0; m < site.rows.size(); ++m) {
+    std::vector<tenon_stored>& tensors = tensors_.emplace_back();
+    if (!site.stored) tensors.push_back({"weight", site.source[m], 2, {site.rows[m], site.k, 0, 0}});
+    if (!site.stored) continue;
+    for (const FileMatrix::Tensor& t : site.matrix(m, random).tensors) tensors.push_back(t.stored);
+  }
+  for (size_t set = 0; set < site.sets(); ++set) {
+    for (const auto& t : tensors_) matrices_.push_back({"test.matrix", static_cast<uint32_t>(t.size()), 0, t.data()});
+  }
+  linear.path = "test.site", linear.description = site.description.c_str();
   linear.n_mats = static_cast<uint32_t>(site.rows.size());
   linear.x_format = linear.y_format = TENON_F32;
-  linear.out_dim = site.rows.data(), linear.source = site.source.data(), linear.in_dim = site.k;
+  linear.out_dim = site.rows.data(), linear.matrix = matrices_.data(), linear.in_dim = site.k;
   linear.experts = site.experts;
-  linear.shard_world = 1, linear.rows_wanted = site.experts == 0 ? 1 : 0, linear.product_wanted = 1;
+  linear.rows_wanted = site.experts == 0 ? 1 : 0, linear.product_wanted = 1;
+}
+
+void QuantizedSite::load_matrix(uint32_t mat, uint32_t pass, uint32_t rows_a_load, void* const* stores, void* scratch) {
+  const Device& device = component_->device();
+  char text[256] = "";
+  tenon_reason why{text, sizeof(text)};
+  const int64_t all = case_.rows[mat % case_.rows.size()];
+  const auto rows = static_cast<uint64_t>(all);
+  if ((footprint_.flags & TENON_FOOTPRINT_WHOLE) != 0) rows_a_load = UINT32_MAX;
+  for (uint64_t row = 0; row < rows; row += rows_a_load) {
+    auto src = sdk::abi_struct<tenon_rows>();
+    src.mat = mat, src.pass = pass, src.row0 = row;
+    src.rows = std::min<uint64_t>(rows_a_load, rows - row);
+    std::vector<std::unique_ptr<GuardedMemory>> data;
+    std::vector<tenon_slice> slices;
+    for (const FileMatrix::Tensor& t : file_[mat].tensors) {
+      const uint64_t row_bytes = sdk::row_bytes(t.stored, all);
+      const uint64_t bytes = row_bytes != 0 ? src.rows * row_bytes : t.bytes.size();
+      data.push_back(std::make_unique<GuardedMemory>(device, bytes, std::string("rows of ") + t.stored.name));
+      data.back()->write(t.bytes.data() + row * row_bytes, 0, bytes);
+      slices.push_back({data.back()->data(), bytes});
+    }
+    src.tensor = slices.data();
+    check(table_->load(component_->self(), site_.get(), &src, stores, scratch, device.queue(), &why), text);
+    device.wait();
+    for (const auto& memory : data) require_intact(*memory);
+  }
 }
 
 void QuantizedSite::load(uint32_t rows_a_load) {
@@ -80,30 +135,18 @@ void QuantizedSite::load(uint32_t rows_a_load) {
   }
   GuardedMemory scratch(device, footprint_.load_bytes, "the scratch of load()");
   scratch.fill(kPoison);
-  char text[256] = "";
-  tenon_reason why{text, sizeof(text)};
-  for (uint32_t mat = 0; mat < bytes_.size(); ++mat) {
-    const size_t m = mat % case_.rows.size();
-    const auto rows = static_cast<uint64_t>(case_.rows[m]), row_bytes = bytes_[mat].size() / rows;
-    for (uint64_t row = 0; row < rows; row += rows_a_load) {
-      auto src = sdk::abi_struct<tenon_rows>();
-      src.mat = mat, src.format = case_.source[m], src.row0 = row;
-      src.rows = std::min<uint64_t>(rows_a_load, rows - row), src.bytes = src.rows * row_bytes;
-      GuardedMemory data(device, src.bytes, "the rows of the file");
-      data.write(bytes_[mat].data() + row * row_bytes, 0, src.bytes);
-      src.data = data.data();
-      check(table_->load(component_->self(), site_.get(), &src, pointers.data(), scratch.data(), device.queue(), &why),
-            text);
-      device.wait();
-      require_intact(data);
+  for (uint32_t pass = 0; pass < std::max(footprint_.passes, 1U); ++pass) {
+    for (uint32_t mat = 0; mat < file_.size(); ++mat) {
+      load_matrix(mat, pass, rows_a_load, pointers.data(), scratch.data());
     }
   }
   require_intact(scratch);
   for (const auto& store : stores_) require_intact(*store);
   if ((footprint_.flags & TENON_FOOTPRINT_IN_PLACE) == 0) return;
-  require(stores_.size() == bytes_.size(), "a scheme that works in place must have a store for each matrix");
+  require(stores_.size() == file_.size(), "a scheme that works in place must have a store for each matrix");
   for (size_t m = 0; m < stores_.size(); ++m) {
-    require(stores_[m]->remember() == bytes_[m], "a scheme that works in place must load the file's bytes");
+    require(file_[m].tensors.size() == 1 && stores_[m]->remember() == file_[m].tensors.front().bytes,
+            "a scheme that works in place must load the file's bytes");
   }
 }
 
@@ -136,15 +179,8 @@ tenon_claim QuantizedSite::claim(const tenon_bounds& bounds, Chains& chains) con
 QuantizedSite::QuantizedSite(std::unique_ptr<Component> scheme, const SiteCase& site, uint32_t rows_a_load,
                              const Definition& definition, const StepCase& around)
     : component_(std::move(scheme)), table_(&component_->table<tenon_quantization>()), case_(site), k_(site.k) {
-  std::mt19937 random(site.seed);
-  for (size_t i = 0; i < sets() * site.rows.size(); ++i) {
-    const size_t m = i % site.rows.size();
-    bytes_.push_back(random_rows(site.source[m], static_cast<uint32_t>(site.rows[m]), static_cast<uint32_t>(k_),
-                                 site.scale, random));
-    file_.emplace_back(static_cast<size_t>(site.rows[m] * k_));
-    sdk::unpack_row(site.source[m], bytes_[i].data(), file_[i].size(), file_[i].data());
-    held_.push_back(definition ? definition(file_[i], k_) : file_[i]);
-  }
+  file_ = site.matrices();
+  for (const FileMatrix& m : file_) held_.push_back(definition ? definition(m.weights, k_) : m.weights);
   Chains chains(around, true);
   LinearDescription description(case_);
   description.linear.pro = chains.pro.get(), description.linear.epi = chains.epi.get();
@@ -214,7 +250,7 @@ std::vector<float> QuantizedSite::input(const StepCase& step) const {
 void QuantizedSite::learn() {
   const auto k = static_cast<uint32_t>(k_);
   const size_t mats = case_.rows.size();
-  for (size_t set = 0; set < sets(); ++set) {
+  for (size_t set = 0; set < case_.sets(); ++set) {
     StepCase step{.rows = k, .live = k, .unit = true};
     if (case_.experts != 0) step.expert.assign(k, static_cast<int32_t>(set));
     const std::vector<float> columns = run(step, false);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,16 @@
 
 namespace tenon::conformance {
 
+// What a file has of one matrix, and the weights that it stands for.
+struct FileMatrix {
+  struct Tensor {
+    tenon_stored stored;  // its name is a literal
+    std::vector<uint8_t> bytes;
+  };
+  std::vector<Tensor> tensors;
+  std::vector<float> weights;
+};
+
 struct SiteCase {
   std::vector<tenon_format> source{TENON_F32};  // per matrix; of a routed site those of one expert
   std::vector<int64_t> rows{8};
@@ -20,6 +31,14 @@ struct SiteCase {
   float scale = 0.1F;  // of the weights
   uint32_t seed = 1;
   uint32_t experts = 0;  // 0: the site is not routed
+  // Makes a matrix that is stored in another way than plain; `source` then only counts the matrices.
+  std::function<FileMatrix(int64_t rows, int64_t k, std::mt19937& random)> stored{};
+  std::string description{};  // what the file says of how matrices are stored
+
+  FileMatrix matrix(size_t m, std::mt19937& random) const;
+  size_t sets() const { return std::max(experts, 1U); }
+  // All matrices as load() numbers them.
+  std::vector<FileMatrix> matrices() const;
 };
 
 // One step of a site: x and the operands of whatever is fused are made from the seed.
@@ -64,7 +83,7 @@ class QuantizedSite {
     return held_[m][static_cast<size_t>(row * k_ + column)];
   }
   double source(size_t m, int64_t row, int64_t column) const {
-    return file_[m][static_cast<size_t>(row * k_ + column)];
+    return file_[m].weights[static_cast<size_t>(row * k_ + column)];
   }
   const tenon_footprint& footprint() const { return footprint_; }
   int64_t columns() const;
@@ -79,7 +98,7 @@ class QuantizedSite {
  private:
   struct Chains;
   void load(uint32_t rows_a_load);
-  size_t sets() const { return std::max(case_.experts, 1U); }
+  void load_matrix(uint32_t mat, uint32_t pass, uint32_t rows_a_load, void* const* stores, void* scratch);
   std::vector<float> input(const StepCase& step) const;
   tenon_claim claim(const tenon_bounds& bounds, Chains& chains) const;
   std::string emit(OpRunner& host, const StepCase& step, bool fused, tenon_tid x, tenon_tid y) const;
@@ -88,8 +107,8 @@ class QuantizedSite {
   const tenon_quantization* table_;
   SiteCase case_;
   int64_t k_;
-  std::vector<std::vector<uint8_t>> bytes_;  // per matrix, as in a file
-  std::vector<std::vector<float>> file_, held_;
+  std::vector<FileMatrix> file_;          // per matrix
+  std::vector<std::vector<float>> held_;  // the weights that the scheme is to hold
   std::shared_ptr<void> site_;
   tenon_footprint footprint_{};
   std::vector<std::unique_ptr<GuardedMemory>> stores_;  // in the device's memory
@@ -98,8 +117,14 @@ class QuantizedSite {
 // A site as the interface describes it. The vectors stay alive with it.
 struct LinearDescription {
   explicit LinearDescription(const SiteCase& c);
+  LinearDescription(const LinearDescription&) = delete;
+  LinearDescription& operator=(const LinearDescription&) = delete;
   tenon_linear linear;
   SiteCase site;
+
+ private:
+  std::vector<std::vector<tenon_stored>> tensors_;
+  std::vector<tenon_matrix> matrices_;
 };
 
 }  // namespace tenon::conformance

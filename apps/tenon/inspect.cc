@@ -6,7 +6,7 @@
 #include "program_report.h"
 #include "report.h"
 #include "tenon/core/params.h"
-#include "tenon/sdk/quantized_rows.h"
+#include "tenon/abi/types.h"
 
 namespace tenon::app {
 namespace {
@@ -79,7 +79,7 @@ void show_model(const std::string& path) {
   for (const WeightTensor& t : weights->tensors()) {
     std::string shape;
     for (const int64_t d : t.shape) shape += (shape.empty() ? "" : " x ") + std::to_string(d);
-    std::printf("%-48s %-6s %s\n", t.name.c_str(), sdk::format_name(t.format).c_str(), shape.c_str());
+    std::printf("%-48s %-6s %s\n", t.name.c_str(), tenon_format_name(t.format), shape.c_str());
     bytes += t.bytes;
   }
   std::printf("%zu tensors, %s, architecture %s, convention %s\n", weights->tensors().size(),

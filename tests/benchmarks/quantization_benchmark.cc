@@ -10,6 +10,7 @@
 #include "peaks.h"
 #include "support/component.h"
 #include "support/op_runner.h"
+#include "support/plain_matrices.h"
 #include "support/weight_rows.h"
 #include "tenon/sdk/error.h"
 
@@ -31,17 +32,18 @@ class Layer {
     std::mt19937 random(1);
     const std::vector<uint8_t> weights =
         random_rows(source, static_cast<uint32_t>(shape.n), static_cast<uint32_t>(shape.k), 0.1F, random);
+    const PlainMatrices matrix(std::span(&source, 1), std::span(&shape.n, 1), shape.k);
     auto linear = sdk::abi_struct<tenon_linear>();
-    linear.path = linear.role = "bench", linear.n_mats = 1, linear.x_format = linear.y_format = TENON_F32;
-    linear.out_dim = &shape.n, linear.source = &source, linear.in_dim = shape.k, linear.product_wanted = 1;
+    linear.path = "bench", linear.description = "", linear.n_mats = 1, linear.x_format = linear.y_format = TENON_F32;
+    linear.out_dim = &shape.n, linear.matrix = matrix.get(), linear.in_dim = shape.k, linear.product_wanted = 1;
     check(table_.bind(component_.self(), &linear, nullptr, 0, &site_, &why_));
     auto footprint = sdk::abi_struct<tenon_footprint>();
     check(table_.footprint(component_.self(), site_, &footprint, &why_));
     bytes_ = footprint.store_bytes[0];
     const tenon_tid store = host_.store(bytes_);
     auto src = sdk::abi_struct<tenon_rows>();
-    src.format = source, src.rows = static_cast<uint64_t>(shape.n), src.data = weights.data(),
-    src.bytes = weights.size();
+    const tenon_slice slice{weights.data(), weights.size()};
+    src.rows = static_cast<uint64_t>(shape.n), src.tensor = &slice;
     std::vector<float> scratch(footprint.load_bytes / sizeof(float) + 1);
     void* to = host_.data(store);
     check(table_.load(component_.self(), site_, &src, &to, scratch.data(), nullptr, &why_));

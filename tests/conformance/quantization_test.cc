@@ -286,12 +286,14 @@ TEST(Loading, RefusesRowsThatTheSiteDoesNotHave) {
   for (const auto& [row0, rows, bytes] :
        {std::array<uint64_t, 3>{4, 1, 64}, {3, 2, 128}, {0, 1, 63}, {UINT64_MAX, 2, 128}}) {
     auto src = sdk::abi_struct<tenon_rows>();
-    src.format = TENON_F32, src.row0 = row0, src.rows = rows, src.bytes = bytes, src.data = data.data();
+    const tenon_slice slice{data.data(), bytes};
+    src.row0 = row0, src.rows = rows, src.tensor = &slice;
     EXPECT_EQ(table.load(component->self(), site, &src, stores, scratch.data(), nullptr, &why), TENON_ERROR);
   }
   data[5] = NAN;
   auto src = sdk::abi_struct<tenon_rows>();
-  src.format = TENON_F32, src.rows = 1, src.bytes = 64, src.data = data.data();
+  const tenon_slice slice{data.data(), 64};
+  src.rows = 1, src.tensor = &slice;
   EXPECT_EQ(table.load(component->self(), site, &src, stores, scratch.data(), nullptr, &why), TENON_ERROR);
   EXPECT_NE(std::string(text).find("not finite"), std::string::npos);
   table.unbind(component->self(), site);

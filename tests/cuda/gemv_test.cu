@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <random>
 
+#include "../support/plain_matrices.h"
 #include "../support/weight_rows.h"
 #include "recorder.h"
 #include "tenon/abi/plugin.h"
@@ -181,10 +182,11 @@ class Site {
       const int64_t block = tenon_format_block(type).elements;
       shape_.k = std::max(shape_.k, (shape.k + block - 1) / block * block);
     }
+    const PlainMatrices matrices(source_, shape_.rows, shape_.k);
     auto linear = sdk::abi_struct<tenon_linear>();
-    linear.path = "test.site", linear.role = "qkv", linear.n_mats = static_cast<uint32_t>(shape.rows.size());
-    linear.x_format = linear.y_format = TENON_F32, linear.out_dim = shape_.rows.data(), linear.source = source_.data();
-    linear.in_dim = shape_.k, linear.shard_world = 1, linear.rows_wanted = linear.product_wanted = 1;
+    linear.path = "test.site", linear.description = "", linear.n_mats = static_cast<uint32_t>(shape.rows.size());
+    linear.x_format = linear.y_format = TENON_F32, linear.out_dim = shape_.rows.data(), linear.matrix = matrices.get();
+    linear.in_dim = shape_.k, linear.rows_wanted = linear.product_wanted = 1;
     linear.pro = &pro_.chain, linear.epi = &epi_.chain;
     const tenon_bounds bounds = CudaRecorder::bounds(1);
     const auto& t = scheme_.table();
@@ -344,9 +346,10 @@ class Site {
     const uint64_t row_bytes = bytes.size() / static_cast<uint64_t>(shape_.rows[m]);
     for (int64_t row = 0; row < shape_.rows[m]; row += 37) {
       auto src = sdk::abi_struct<tenon_rows>();
-      src.mat = m, src.format = source_[m], src.row0 = static_cast<uint64_t>(row);
+      src.mat = m, src.row0 = static_cast<uint64_t>(row);
       src.rows = static_cast<uint64_t>(std::min<int64_t>(37, shape_.rows[m] - row));
-      src.data = staged + src.row0 * row_bytes, src.bytes = src.rows * row_bytes;
+      const tenon_slice slice{staged + src.row0 * row_bytes, src.rows * row_bytes};
+      src.tensor = &slice;
       check(scheme_.table().load(scheme_.self(), site_, &src, stores_.data(), nullptr, nullptr, &why_), text_);
     }
     TENON_CUDA_CHECK(cudaDeviceSynchronize());
@@ -504,10 +507,11 @@ Claimed claimed(const Setting& setting, int64_t k) {
   const Scheme scheme(setting);
   const std::vector<int64_t> rows(setting.types.size(), 64);
   const Chain none({});
+  const PlainMatrices matrices(setting.types, rows, k);
   auto linear = sdk::abi_struct<tenon_linear>();
-  linear.path = "test.site", linear.role = "o", linear.n_mats = static_cast<uint32_t>(rows.size());
-  linear.x_format = linear.y_format = TENON_F32, linear.out_dim = rows.data(), linear.source = setting.types.data();
-  linear.in_dim = k, linear.shard_world = 1, linear.product_wanted = 1, linear.pro = linear.epi = &none.chain;
+  linear.path = "test.site", linear.description = "", linear.n_mats = static_cast<uint32_t>(rows.size());
+  linear.x_format = linear.y_format = TENON_F32, linear.out_dim = rows.data(), linear.matrix = matrices.get();
+  linear.in_dim = k, linear.product_wanted = 1, linear.pro = linear.epi = &none.chain;
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
   const tenon_bounds bounds = CudaRecorder::bounds(1);

@@ -81,6 +81,11 @@ TEST(Quantize, NamesTheSchemeThatReadsAFolder) {
   const Outcome both = tenon({"generate", out, "-p", "x", "-n", "1", "--set", "quantization.use=int4wo", "--set",
                               "quantization.override=[{match = \"lm_head\", use = \"int8wo\"}]"});
   EXPECT_EQ(both.code, 0) << both.err;
+  const Outcome found = tenon({"generate", out, "-p", "x", "-n", "1", "--set", "quantization.use=auto"});
+  EXPECT_EQ(found.code, 0) << found.err;
+  EXPECT_EQ(found.out, both.out);
+  const Outcome plan = tenon({"plan", out, "--set", "quantization.use=auto"});
+  EXPECT_NE(plan.out.find("quantization.int4wo from weight u8, weight_scale bf16"), std::string::npos) << plan.out;
 }
 
 TEST(Quantize, TakesOverrides) {

@@ -95,15 +95,15 @@ class TwoBitScheme : public LinearScheme<TwoBitScheme, &kernels> {
     site->k = static_cast<uint32_t>(s.in_dim);
     site->activations = Activations::kInt8;
     for (uint32_t i = 0; i < s.n_mats; ++i) {
-      site->mats.push_back({kTwoBits, static_cast<uint32_t>(s.out_dim[i]), kPacking.bytes_of_row(site->k)});
+      site->mats.push_back(stored_matrix(s, i, kTwoBits, kPacking.bytes_of_row(site->k), unpacked_source(s, i)));
     }
     return site;
   }
   void load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void*) const {
     auto* w = static_cast<float*>(scratch);
     std::vector<Block> row(site.k / kBlock);
-    each_numbered_row(site, src, [&](uint64_t number, const uint8_t* from) {
-      sdk::unpack_row(src.format, from, site.k, w);
+    each_numbered_row(site, src, [&](uint64_t number, const FileRow& from) {
+      sdk::unpack_row(site.mat(src).source, from[0], site.k, w);
       for (size_t b = 0; b < row.size(); ++b) row[b] = quantized(w + b * kBlock);
       pack_row(kPacking, reinterpret_cast<const uint8_t*>(row.data()), row.size() * sizeof(Block), site.k, number,
                static_cast<uint8_t*>(store[src.mat]));

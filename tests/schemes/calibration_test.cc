@@ -80,7 +80,8 @@ TEST(Calibration, ShowsEachLayerWhatTheStoredOnesBeforeItGive) {
   };
   std::map<std::string, Rows> before;
   before["model.embed_tokens.weight"] = stored.at("model.embed_tokens.weight");
-  for (const double scale : rows_of(*out, "model.embed_tokens.column_scale")[0]) EXPECT_EQ(scale, 1);  // not observed
+  const Rows of_embedding = rows_of(*out, "model.embed_tokens.column_scale");
+  for (const double scale : of_embedding[0]) EXPECT_EQ(scale, 1);  // it is not observed
   for (const char* layer : {"0", "1"}) {
     const auto inputs = LlamaReference(*source, before).inputs(tokens);
     const std::string path = std::string("layers.") + layer, name = "model." + path;

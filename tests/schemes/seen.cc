@@ -87,7 +87,7 @@ class Seen : public sdk::Quantization<Seen> {
   Seen(const sdk::Params& params, const sdk::Env&) : strength_(params.real("strength")) {}
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
-    tenon_claim claim = cpu::claim_linear(s);
+    tenon_claim claim = cpu::claim_linear(s, &source);
     claim.pro = claim.epi = 0;
     return claim;
   }
@@ -96,16 +96,31 @@ class Seen : public sdk::Quantization<Seen> {
     auto site = std::make_unique<Site>();
     site->k = static_cast<uint32_t>(s.in_dim);
     for (uint32_t i = 0; i < s.n_mats; ++i) {
-      site->mats.push_back({TENON_F32, static_cast<uint32_t>(s.out_dim[i]), site->k * sizeof(float)});
+      site->mats.push_back(cpu::stored_matrix(s, i, TENON_F32, site->k * sizeof(float), source(s, i)));
     }
     return site;
   }
 
-  tenon_footprint footprint(Site& site) const { return cpu::footprint_of(site, 0); }
+  // All rows in one call: of a square matrix column_scale has the form of a tensor by row, and would come in pieces.
+  tenon_footprint footprint(Site& site) const {
+    tenon_footprint f = cpu::footprint_of(site, 0);
+    f.flags |= TENON_FOOTPRINT_WHOLE;
+    return f;
+  }
 
+  // Into f32. What the file has in the scheme's own tensors stands for code * row_scale * column_scale.
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void*) const {
-    cpu::each_loaded_row(site, src, store, [&](uint8_t* to, const uint8_t* from) {
-      sdk::unpack_row(src.format, from, site.k, reinterpret_cast<float*>(to));
+    const tenon_format format = site.mat(src).source;
+    cpu::each_loaded_row(site, src, store, [&](uint8_t* to, const cpu::FileRow& from) {
+      auto* w = reinterpret_cast<float*>(to);
+      if (format != kOwnTensors) return sdk::unpack_row(format, from[0], site.k, w);
+      const auto* columns = static_cast<const uint8_t*>(src.tensor[kColumnScale].data);
+      float row_scale = 0, column_scale = 0;
+      std::memcpy(&row_scale, from[kRowScale], sizeof(float));
+      for (uint32_t i = 0; i < site.k; ++i) {
+        std::memcpy(&column_scale, columns + i * sizeof(float), sizeof(float));
+        w[i] = static_cast<float>(static_cast<int8_t>(from[kCodes][i])) * row_scale * column_scale;
+      }
     });
   }
 
@@ -173,6 +188,19 @@ class Seen : public sdk::Quantization<Seen> {
   }
 
  private:
+  static constexpr tenon_format kOwnTensors = 1U << 20;  // beside the formats of tenon/abi/types.h
+  enum { kCodes, kColumnScale, kRowScale };              // in the order of their names
+
+  // Plain matrices, which become f32, and those that the scheme has written.
+  static tenon_format source(const tenon_linear& s, uint32_t mat) {
+    if (sdk::find_tensor(s.matrix[mat], "codes") == nullptr) return cpu::unpacked_source(s, mat);
+    const tenon_stored expected[] = {{"codes", TENON_I8, 2, {s.out_dim[mat], s.in_dim, 0, 0}},
+                                     {"row_scale", TENON_F32, 1, {s.out_dim[mat], 0, 0, 0}},
+                                     {"column_scale", TENON_F32, 1, {s.in_dim, 0, 0, 0}}};
+    sdk::need_tensors(s.matrix[mat], expected);
+    return kOwnTensors;
+  }
+
   static tenon_tid live_rows(tenon_tid given, sdk::Recorder& r) {
     return given != 0 ? given : r.step(TENON_STEP_LIVE);
   }

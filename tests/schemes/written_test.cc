@@ -4,11 +4,11 @@
 
 #include <random>
 
+#include "quantization/rows/quantize_rows.h"
 #include "schemes.h"
 #include "support/weights_writer.h"
 #include "tenon/core/tokenizer.h"
 #include "tenon/core/weights.h"
-#include "tenon/sdk/cpu/quantize_rows.h"
 #include "weights/expect_error.h"
 
 namespace tenon::test {
@@ -83,9 +83,9 @@ TEST_P(Int8, IsARowsScaleAndItsCodes) {
   const auto registry = schemes();
   quantize_model(folder_of(scratch, w, columns), scratch.path() / "out", {.target = target("int8wo", *registry)});
   std::string codes, scales;
-  std::vector<char> row(sdk::int8_row_bytes(columns));
+  std::vector<char> row(rows::int8_row_bytes(columns));
   for (size_t r = 0; r < 17; ++r) {
-    sdk::cpu::quantize_int8_row(w.data() + r * columns, columns, reinterpret_cast<uint8_t*>(row.data()));
+    rows::quantize_int8_row(w.data() + r * columns, columns, reinterpret_cast<uint8_t*>(row.data()));
     scales.append(row.data(), 4), codes.append(row.data() + 4, columns);
   }
   const Header out(scratch.path() / "out");
@@ -107,10 +107,10 @@ TEST_P(Int4, IsAGroupsScaleZeroAndCodes) {
   quantize_model(folder_of(scratch, w, columns), scratch.path() / "out",
                  {.target = target("int4wo", *registry, {{"group_size", std::to_string(group)}})});
   std::string codes, scales, zeros;
-  std::vector<char> row(sdk::int4_row_bytes(columns, group));
+  std::vector<char> row(rows::int4_row_bytes(columns, group));
   for (size_t r = 0; r < 17; ++r) {
     ASSERT_TRUE(
-        sdk::cpu::quantize_int4_row(w.data() + r * columns, columns, group, reinterpret_cast<uint8_t*>(row.data())));
+        rows::quantize_int4_row(w.data() + r * columns, columns, group, reinterpret_cast<uint8_t*>(row.data())));
     for (size_t at = 0; at < row.size(); at += 4 + group / 2) {
       scales.append(row.data() + at, 2), zeros.append(row.data() + at + 2, 2);
       codes.append(row.data() + at + 4, group / 2);

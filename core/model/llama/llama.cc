@@ -34,10 +34,18 @@ class SourceTensors {
             .vectors = {{"weight", declare_.vector(path, {need(path)})}},
             .numbers = {{"eps", static_cast<double>(epsilon)}}};
   }
-  // The matrix of a path, its last name the role, with its bias if there is one.
+  // Everything that the file has of a matrix.
+  Matrix matrix(const std::string& path, int64_t rows) const {
+    std::string name = tensor_name(weights_.convention(), path);
+    name.resize(name.rfind('.'));
+    Matrix m{.path = path, .name = name, .tensors = weights_.find_under(name), .rows = rows};
+    std::erase_if(m.tensors, [&](const WeightTensor* t) { return t->name == name + ".bias"; });
+    if (m.tensors.empty()) (void)need(path);
+    return m;
+  }
+  // The product with the matrix of a path, with its bias if there is one.
   LinearDecl linear(const std::string& path, int32_t layer, int64_t rows, int64_t columns) const {
-    LinearDecl decl{.path = path, .role = path.substr(path.rfind('.') + 1), .layer = layer};
-    decl.source = need(path), decl.rows = rows, decl.columns = columns;
+    LinearDecl decl{.matrix = matrix(path, rows), .layer = layer, .columns = columns};
     if (const WeightTensor* bias = find(path, "bias")) {
       decl.behind.push_back({.name = "bias", .vectors = {{"bias", declare_.vector(path + ".bias", {bias})}}});
     }
@@ -143,22 +151,17 @@ class Llama : public Model {
     config_.info.layers = declare.layer_count(config_.info.layers);
     const ModelInfo& m = config_.info;
     const SourceTensors source(weights, declare);
-    LinearDecl embedding{.path = "embedding", .role = "embedding"};
-    embedding.source = source.need("embedding"), embedding.rows = m.vocab, embedding.columns = m.width;
-    embedding.lookup = true;
+    LinearDecl embedding{.matrix = source.matrix("embedding", m.vocab), .columns = m.width, .lookup = true};
     const VectorId rope = declare_rope(config_, weights, declare);
     const Chain before_head = {source.rms_norm("norm", config_.norm_epsilon)};
     if (m.tied) {
       // One store for both uses, under the head's name: it decides what most of the bytes are read for.
-      embedding.path = "lm_head", embedding.role = "head", embedding.before = before_head;
+      embedding.matrix.path = "lm_head", embedding.before = before_head;
       embedding_ = head_ = declare.linear(std::move(embedding));
     } else {
       embedding.product = false;
       embedding_ = declare.linear(std::move(embedding));
-      LinearDecl head{.path = "lm_head", .role = "head"};
-      head.source = source.need("lm_head"), head.rows = m.vocab, head.columns = m.width;
-      head.before = before_head;
-      head_ = declare.linear(std::move(head));
+      head_ = declare.linear({.matrix = source.matrix("lm_head", m.vocab), .columns = m.width, .before = before_head});
     }
     for (uint32_t layer = 0; layer < m.layers; ++layer) {
       layers_.push_back(std::make_unique<SelfAttention>(layer, config_, rope, source, declare));

@@ -154,6 +154,22 @@ constexpr std::array<Names, 3> kModelNames = {{
 
 }  // namespace
 
+namespace {
+
+// A matrix may be stored in any number of tensors, so those are not counted.
+uint64_t parameter_count(const Weights& weights, const ModelInfo& m) {
+  const uint64_t q = uint64_t{m.heads} * m.head_dim, kv = uint64_t{m.kv_heads} * m.head_dim;
+  const uint64_t of_layer = m.width * (2 * q + 2 * kv + 3 * uint64_t{m.ffn});
+  uint64_t n = m.layers * of_layer + uint64_t{m.vocab} * m.width * (m.tied ? 1 : 2);
+  for (const WeightTensor& t : weights.tensors()) {
+    if (t.shape.size() != 1 || !(t.name.ends_with("norm.weight") || t.name.ends_with(".bias"))) continue;
+    n += static_cast<uint64_t>(t.shape.front());
+  }
+  return n;
+}
+
+}  // namespace
+
 Config read_config(const Weights& weights) {
   Config c = weights.convention() == "gguf" ? from_gguf(weights) : from_huggingface(weights);
   ModelInfo& m = c.info;
@@ -167,11 +183,7 @@ Config read_config(const Weights& weights) {
     refuse("rope over " + std::to_string(c.rotated) + " of " + std::to_string(m.head_dim) +
            " dimensions is not possible");
   }
-  for (const WeightTensor& t : weights.tensors()) {
-    uint64_t n = 1;
-    for (const int64_t d : t.shape) n *= static_cast<uint64_t>(d);
-    m.parameters += n;
-  }
+  m.parameters = parameter_count(weights, m);
   return c;
 }
 

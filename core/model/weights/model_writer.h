@@ -27,11 +27,10 @@ class ModelWriter {
 // `tensors` have name, format, shape. Throws Error(kModel) for a format that the kind of file has not.
 std::unique_ptr<ModelWriter> write_gguf(const std::filesystem::path& output, const GgufPairs& metadata,
                                         uint64_t alignment, std::vector<WeightTensor> tensors);
-// A folder with model.safetensors, whose __metadata__ has the entries of `metadata`, and what else it shall hold, by name.
+// A folder with model.safetensors and what else it shall hold, by name.
 std::unique_ptr<ModelWriter> write_safetensors_folder(const std::filesystem::path& output,
                                                       std::vector<WeightTensor> tensors,
-                                                      std::map<std::string, std::string> texts,
-                                                      const std::map<std::string, std::string>& metadata);
+                                                      std::map<std::string, std::string> texts);
 
 // Throws Error(kIo) if `error` is one.
 void check_written(const std::filesystem::path& path, std::error_code error);

@@ -30,15 +30,13 @@ uint64_t bytes_of(const WeightTensor& t) {
 }
 
 // Gives every tensor its place, wide elements first so that each lies aligned, and returns what stands before them.
-std::string lay_out(std::vector<Target>& targets, const std::map<std::string, std::string>& more,
-                    uint64_t& file_bytes) {
+std::string lay_out(std::vector<Target>& targets, uint64_t& file_bytes) {
   std::vector<Target*> order;
   for (Target& t : targets) order.push_back(&t);
   const auto width = [](const Target* t) { return tenon_format_block(t->tensor.format).bytes; };
   std::stable_sort(order.begin(), order.end(), [&](const Target* a, const Target* b) { return width(a) > width(b); });
-  boost::json::object header, metadata{{"format", "pt"}};
-  for (const auto& [key, value] : more) metadata[key] = value;
-  header["__metadata__"] = std::move(metadata);
+  boost::json::object header;
+  header["__metadata__"] = boost::json::object{{"format", "pt"}};
   uint64_t end = 0;
   for (Target* target : order) {
     const WeightTensor& t = target->tensor;
@@ -67,13 +65,13 @@ std::string lay_out(std::vector<Target>& targets, const std::map<std::string, st
 class SafetensorsFolderWriter final : public ModelWriter {
  public:
   SafetensorsFolderWriter(const fs::path& output, std::vector<WeightTensor> tensors,
-                          std::map<std::string, std::string> texts, const std::map<std::string, std::string>& metadata)
+                          std::map<std::string, std::string> texts)
       : output_(output),
         parent_(output.has_parent_path() ? output.parent_path() : "."),
         staging_(parent_ / (output.filename().string() + ".partial-" + std::to_string(getpid()))),
         texts_(std::move(texts)) {
     for (WeightTensor& t : tensors) targets_.push_back({std::move(t), 0});
-    const std::string header = lay_out(targets_, metadata, file_bytes_);
+    const std::string header = lay_out(targets_, file_bytes_);
     file_ = std::make_unique<AtomicFile>(staging_ / kWeightsName,
                                          AtomicFileOptions{.folder = parent_, .bytes = file_bytes_});
     check_written(output_, file_->write_at(std::as_bytes(std::span(header)), 0));
@@ -120,9 +118,8 @@ class SafetensorsFolderWriter final : public ModelWriter {
 }  // namespace
 
 std::unique_ptr<ModelWriter> write_safetensors_folder(const fs::path& output, std::vector<WeightTensor> tensors,
-                                                      std::map<std::string, std::string> texts,
-                                                      const std::map<std::string, std::string>& metadata) {
-  return std::make_unique<SafetensorsFolderWriter>(output, std::move(tensors), std::move(texts), metadata);
+                                                      std::map<std::string, std::string> texts) {
+  return std::make_unique<SafetensorsFolderWriter>(output, std::move(tensors), std::move(texts));
 }
 
 }  // namespace tenon::weights

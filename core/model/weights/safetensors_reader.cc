@@ -4,9 +4,9 @@
 
 #include "json_text.h"
 #include "layout.h"
-#include "quantized_tensors.h"
 #include "readers.h"
 #include "safetensors_parser.h"
+#include "table_weights.h"
 
 namespace tenon::weights {
 namespace {
@@ -153,7 +153,11 @@ void add_config(const fs::path& folder, MetadataMap& metadata) {
          "is missing; safetensors hold no model description, so the config.json that was published with them "
          "must be in the same folder");
   }
-  flatten_json(read_json_object(config, kMaxConfigBytes), "", metadata);
+  const boost::json::object root = read_json_object(config, kMaxConfigBytes);
+  flatten_json(root, "", metadata);
+  if (const boost::json::value* how = root.if_contains("quantization_config"); how != nullptr && how->is_object()) {
+    metadata["quantization_config"] = boost::json::serialize(*how);
+  }
   const fs::path generation = folder / "generation_config.json";
   if (is_there(generation)) flatten_json(read_json_object(generation, kMaxConfigBytes), "generation_config.", metadata);
 }
@@ -176,7 +180,7 @@ std::unique_ptr<Weights> open_safetensors(const std::string& path, const Weights
   Contents contents{"huggingface", std::move(shards.tensors), {}};
   add_config(where.folder, contents.metadata);
   contents.metadata.merge(shards.metadata);
-  return open_tensors(std::move(contents), std::move(shards.files));
+  return std::make_unique<FileWeights>(std::move(contents), std::move(shards.files));
 }
 
 }  // namespace tenon::weights

@@ -16,7 +16,6 @@ std::vector<std::filesystem::path> paths(const std::vector<MappedFile>& files) {
 TableWeights::TableWeights(Contents contents, std::vector<std::filesystem::path> files)
     : contents_(std::move(contents)), files_(std::move(files)) {
   Findings findings(files_.empty() ? std::string() : files_.front().string());
-  by_name_.reserve(contents_.tensors.size());
   for (const WeightTensor& t : contents_.tensors) {
     const auto [known, added] = by_name_.emplace(t.name, &t);
     if (added) continue;
@@ -32,6 +31,15 @@ TableWeights::TableWeights(Contents contents, std::vector<std::filesystem::path>
 const WeightTensor* TableWeights::find(std::string_view name) const {
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : found->second;
+}
+
+std::vector<const WeightTensor*> TableWeights::find_under(std::string_view name) const {
+  std::vector<const WeightTensor*> all;
+  const std::string prefix = std::string(name) + ".";
+  for (auto at = by_name_.lower_bound(prefix); at != by_name_.end() && at->first.starts_with(prefix); ++at) {
+    all.push_back(at->second);
+  }
+  return all;
 }
 
 const MetadataValue* TableWeights::metadata(std::string_view key) const {

@@ -4,7 +4,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "mapped_file.h"
@@ -26,6 +25,7 @@ class TableWeights : public Weights {
   const std::vector<std::filesystem::path>& files() const override { return files_; }
   const std::vector<WeightTensor>& tensors() const override { return contents_.tensors; }
   const WeightTensor* find(std::string_view name) const override;
+  std::vector<const WeightTensor*> find_under(std::string_view name) const override;
   const MetadataValue* metadata(std::string_view key) const override;
   std::vector<std::string> metadata_keys() const override;
 
@@ -39,7 +39,7 @@ class TableWeights : public Weights {
  private:
   Contents contents_;
   std::vector<std::filesystem::path> files_;
-  std::unordered_map<std::string_view, const WeightTensor*> by_name_;
+  std::map<std::string_view, const WeightTensor*> by_name_;
 };
 
 // Tensors in mapped files; `WeightTensor::file` counts the files in the order given.

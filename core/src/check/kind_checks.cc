@@ -40,9 +40,10 @@ void attention(const Instance& i) {
 void quantization(const Instance& i) {
   const auto& t = i.table<tenon_quantization>();
   const int64_t rows = 32;
-  const tenon_format source = kNoSuchFormat;
   const auto none = sdk::abi_struct<tenon_chain>();
-  const tenon_linear site = some_site(none, rows, source);
+  const tenon_stored tensor = {"weight", kNoSuchFormat, 2, {rows, kSomeWidth, 0, 0}};
+  const tenon_matrix matrix = {"check", 1, 0, &tensor};
+  const tenon_linear site = some_site(none, rows, &matrix);
   const tenon_bounds bounds = some_bounds();
   auto claim = sdk::abi_struct<tenon_claim>();
   Reason why;

@@ -32,11 +32,12 @@ inline tenon_kv_view some_view(const tenon_kv_format& format) {
   return view;
 }
 
-inline tenon_linear some_site(const tenon_chain& none, const int64_t& rows, const tenon_format& source) {
+inline constexpr int64_t kSomeWidth = 256;
+inline tenon_linear some_site(const tenon_chain& none, const int64_t& rows, const tenon_matrix* matrix) {
   auto site = sdk::abi_struct<tenon_linear>();
-  site.path = "check", site.role = "o", site.n_mats = 1, site.x_format = site.y_format = TENON_F32;
-  site.out_dim = &rows, site.source = &source, site.in_dim = 256;
-  site.shard_world = 1, site.product_wanted = 1, site.pro = site.epi = &none;
+  site.path = "check", site.description = "", site.n_mats = 1, site.x_format = site.y_format = TENON_F32;
+  site.out_dim = &rows, site.matrix = matrix, site.in_dim = kSomeWidth;
+  site.product_wanted = 1, site.pro = site.epi = &none;
   return site;
 }
 

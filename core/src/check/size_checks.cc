@@ -96,8 +96,9 @@ std::string attention(const Instance& i, Inputs& in) {
 std::string quantization(const Instance& i, Inputs& in) {
   const auto& t = i.table<tenon_quantization>();
   const int64_t rows = 32;
-  const tenon_format source = TENON_F32;
-  Sized<tenon_linear> site(some_site(*in.none.get(), rows, source), in.host);
+  const tenon_stored tensor = {"weight", TENON_F32, 2, {rows, kSomeWidth, 0, 0}};
+  const tenon_matrix matrix = {"check", 1, 0, &tensor};
+  Sized<tenon_linear> site(some_site(*in.none.get(), rows, &matrix), in.host);
   const tenon_status claimed = t.claim(i.self(), site.get(), in.bounds.get(), in.claim.get(), nullptr);
   std::string answer = in.answer(claimed);
   const tenon_claim* const claims[] = {in.claim.get()};

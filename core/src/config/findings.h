@@ -30,7 +30,7 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
 // '"a", "b" and "c"'.
 std::string listed(const std::vector<std::string>& names);
 
-// Sets parameter i from a node, or reports what was found and what would be right. label: "quantization.int4wo".
+// Sets parameter i from a node, or reports what was found and what would be right. label: "quantization.none".
 void set_param(ParamValues& values, size_t i, const Node& node, const std::string& label, Findings& findings);
 
 // Reports a key that is in none of the schemas, with the nearest that is.

@@ -20,7 +20,7 @@ that check the file (the sections' own, and those of the components in this buil
 path = "models/SmolLM2-135M-Instruct-Q4_1.gguf"
 
 [quantization]
-use = "int8wo"
+use = "auto"
 
 [sampler]
 chain = []
@@ -33,7 +33,7 @@ Four layers, of each key the last one holds:
 
 1. the defaults of the schemas, as listed below;
 2. the installed `share/tenon/configs/default.toml`, which names a component for every section and so serves any model;
-3. the pipeline file, or the model, that the command line names (`tenon generate int8.toml`, `tenon generate model.gguf`);
+3. the pipeline file, or the model, that the command line names (`tenon generate mine.toml`, `tenon generate model.gguf`);
 4. `--set section.key=value`, as often as wanted.
 
 A file therefore states only what differs. Arrays (`chain`, `override`, `plugin`) are replaced whole. Where a later layer
@@ -52,7 +52,7 @@ command line.
 Everything, before anything is loaded, and all findings are printed at once with their position:
 
 ```text
-pipeline.toml:14:1: error: quantization.int4wo: unknown key "groupsize"; did you mean "group_size" (int: 32, 64, 128, 256; default 64)?
+pipeline.toml:14:1: error: quantization.none: unknown key "type"; did you mean "dtype" (string: stored, fp32, fp16, bf16; default stored)?
 --set kv_cache.capacity:1:19: error: kv_cache.capacity: found the string "8k", expected int: 0 to 2147483647 tokens; default 0
 ```
 

@@ -92,7 +92,7 @@ const tenon_param_schema& device_keys() {
 }
 
 const tenon_param_schema& quantization_keys() {
-  static const Schema s(sdk::params(use("The scheme that stores and multiplies weight matrices.")));
+  static const Schema s(sdk::params(use("The scheme that stores and multiplies weight matrices; auto finds it from what the model's files have.")));
   return s.schema;
 }
 
@@ -186,13 +186,19 @@ constexpr const char* kQuantizationDoc =
     "\n"
     "```toml\n"
     "[quantization]\n"
-    "use = \"int4wo\"\n"
-    "group_size = 64\n"
+    "use = \"auto\"\n"
     "\n"
     "[[quantization.override]]\n"
     "match = \"lm_head\"\n"
-    "use = \"int8wo\"\n"
-    "```";
+    "use = \"none\"\n"
+    "dtype = \"fp32\"\n"
+    "```\n"
+    "\n"
+    "With `auto` every installed scheme is asked about every matrix. Of those that take it, one that keeps the values of "
+    "the\n"
+    "file comes before one that would round them anew, then the one that needs the least memory, then the first by "
+    "name; if\n"
+    "all would round and there are several, it is for you to name one. `tenon plan` shows what was chosen.";
 constexpr const char* kKvCacheDoc = "Where keys and values live, and in which format.";
 constexpr const char* kAttentionDoc = "The attention kernels.";
 constexpr const char* kSamplerDoc =
@@ -222,7 +228,7 @@ constexpr const char* kDraftDoc =
     "path = \"models/small.gguf\"\n"
     "\n"
     "[draft.pipeline.quantization]\n"
-    "use = \"int4wo\"\n"
+    "use = \"auto\"\n"
     "```\n"
     "\n"
     "`tokens` is how many tokens the draft model proposes in a round (int: 1 to 15; default 4).";
@@ -235,7 +241,7 @@ constexpr const char* kTraceDoc =
 const tenon_param_schema& override_keys() {
   static const Schema s(
       sdk::params(text({.name = "match", .doc = "A glob over module paths.", .flags = TENON_PARAM_REQUIRED}),
-                  use("The scheme for the matrices that match.")));
+                  use("The scheme for the matrices that match, or auto.")));
   return s.schema;
 }
 

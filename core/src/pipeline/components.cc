@@ -2,11 +2,16 @@
 
 #include <fnmatch.h>
 
+#include "tenon/core/error.h"
+
 namespace tenon {
 
 Components::Components(const ModelInstanceConfig& config, Context& on) : context(on) {
-  schemes.push_back({"", context.create(config.quantization)});
-  for (const QuantizationOverride& o : config.overrides) schemes.push_back({o.match, context.create(o.scheme)});
+  const auto add = [&](const std::string& match, const ComponentConfig& scheme) {
+    schemes.push_back({match, scheme.name == kAutoScheme ? Instance() : context.create(scheme)});
+  };
+  add("", config.quantization);
+  for (const QuantizationOverride& o : config.overrides) add(o.match, o.scheme);
   kv_cache = context.create(config.kv_cache);
   attention = context.create(config.attention);
 }
@@ -17,6 +22,18 @@ const Scheme& Components::scheme_for(const std::string& matrix, const std::strin
     if (fnmatch(match, matrix.c_str(), 0) == 0 || fnmatch(match, site.c_str(), 0) == 0) return schemes[i];
   }
   return schemes.front();
+}
+
+const std::vector<Scheme>& Components::installed_schemes() {
+  if (!installed_.empty()) return installed_;
+  for (const std::string& name : context.installed("quantization")) {
+    try {
+      installed_.push_back({"", context.create_default("quantization", name)});
+    } catch (const Error&) {
+      // What does not load is reported where it is asked for by name.
+    }
+  }
+  return installed_;
 }
 
 }  // namespace tenon

@@ -63,11 +63,15 @@ Instance Context::create(const ComponentConfig& config) {
   }
 }
 
+Instance Context::create_default(const std::string& kind, const std::string& name) {
+  const LoadedComponent& component = registry_.load(kind, name, device().kind);
+  const ParamValues params(*component.schema);
+  return Instance(component, *params.abi(), env_);
+}
+
 const SmallOp& Context::op(const std::string& name) {
   if (const auto found = ops_.find(name); found != ops_.end()) return found->second;
-  const LoadedComponent& component = registry_.load("op", name, device().kind);
-  const ParamValues params(*component.schema);
-  SmallOp made{Instance(component, *params.abi(), env_)};
+  SmallOp made{create_default("op", name)};
   for (const auto& [other, op] : ops_) {
     if (op.table().id != made.table().id) continue;
     throw Error(ErrorCode::kPlugin, "op." + name + " and op." + other + " have the same id");

@@ -5,6 +5,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "device_memory.h"
 #include "tenon/core/config.h"
@@ -45,6 +47,10 @@ class Context {
 
   // An instance of what a configuration names, on this device. Throws Error at the place that names it.
   Instance create(const ComponentConfig& config);
+  // The names of the installed components of a kind that run on this device, sorted.
+  std::vector<std::string> installed(std::string_view kind) const { return registry_.names(kind, device().kind); }
+  // An instance with the parameters that it has when nothing is stated. Throws Error.
+  Instance create_default(const std::string& kind, const std::string& name);
   // A small op by its name, made when it is first asked for. Throws Error(kPlugin): not there (with what is installed), or
   // of the same id as another one.
   const SmallOp& op(const std::string& name);

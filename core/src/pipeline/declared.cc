@@ -1,11 +1,10 @@
 #include "declared.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
-#include "tenon/sdk/quantized_rows.h"
+#include "tenon/sdk/gguf_blocks.h"
 
 namespace tenon {
 namespace {
@@ -37,7 +36,9 @@ std::string joined_name(const std::vector<std::string>& names) {
 }  // namespace
 
 int64_t Site::total_rows() const {
-  return std::accumulate(rows.begin(), rows.end(), int64_t{0});
+  int64_t n = 0;
+  for (const SiteMatrix& m : decl.mats) n += m.rows;
+  return n;
 }
 
 size_t Site::done_behind(const tenon_claim& claim) const {
@@ -59,13 +60,41 @@ tenon_kv_geometry kv_geometry_of(const AttentionDecl& d) {
 
 int64_t SiteGroup::rows(const Site& site) const {
   int64_t n = 0;
-  for (const size_t m : mats) n += site.rows[m];
+  for (const size_t m : mats) n += site.decl.mats[m].rows;
   return n;
 }
 
+const WeightTensor* plain_tensor(const Matrix& matrix) {
+  if (matrix.tensors.size() != 1 || matrix.tensors.front()->name != matrix.name + ".weight") return nullptr;
+  return sdk::can_unpack(matrix.tensors.front()->format) ? matrix.tensors.front() : nullptr;
+}
+
+// Of a matrix that is stored in another way than plain, only its scheme knows which shapes are right.
+void Declared::check_matrix(const Matrix& matrix, const LinearDecl& decl) const {
+  const std::vector<int64_t> expected = {decl.matrix.rows, decl.columns};
+  const WeightTensor* plain = plain_tensor(matrix);
+  if (plain != nullptr && plain->shape != expected) wrong_shape(weights_, *plain, expected);
+  for (const WeightTensor* t : matrix.tensors) {
+    if (t->shape.size() <= std::size(tenon_stored{}.dim)) continue;
+    throw Error(ErrorCode::kModel, "tensor \"" + t->name + "\" has the shape " + shape_text(t->shape) +
+                                       "; tensors of a matrix have at most 4 dimensions");
+  }
+  if (decl.experts.empty()) return;
+  const Matrix& first = decl.experts.front();
+  bool alike = matrix.tensors.size() == first.tensors.size();
+  for (size_t i = 0; alike && i < first.tensors.size(); ++i) {
+    const WeightTensor &a = *first.tensors[i], &b = *matrix.tensors[i];
+    alike = a.format == b.format && a.shape == b.shape &&
+            a.name.substr(first.name.size()) == b.name.substr(matrix.name.size());
+  }
+  if (alike) return;
+  throw Error(ErrorCode::kModel, "matrices \"" + first.name + "\" and \"" + matrix.name + "\" of " + decl.matrix.path +
+                                     " are not stored alike, as those of all experts must be");
+}
+
 LinearId Declared::linear(LinearDecl decl) {
-  const std::vector<int64_t> expected = {decl.rows, decl.columns};
-  if (decl.source->shape != expected) wrong_shape(weights_, *decl.source, expected);
+  if (decl.experts.empty()) check_matrix(decl.matrix, decl);
+  for (const Matrix& m : decl.experts) check_matrix(m, decl);
   linears_.push_back(std::move(decl));
   return static_cast<LinearId>(linears_.size() - 1);
 }
@@ -82,7 +111,7 @@ VectorId Declared::vector(std::string path, std::vector<const WeightTensor*> par
     if (t->format != TENON_F32 && t->format != TENON_F16 && t->format != TENON_BF16) {
       throw Error(
           ErrorCode::kModel, {weights_.files()[t->file].string(), 0, 0},
-          "tensor \"" + t->name + "\" is " + sdk::format_name(t->format) + "; a vector must be f32, f16 or bf16");
+          "tensor \"" + t->name + "\" is " + tenon_format_name(t->format) + "; a vector must be f32, f16 or bf16");
     }
     v.columns += t->shape[0];
   }
@@ -120,19 +149,20 @@ VectorId Declared::side_by_side(const std::string& path, const std::vector<Vecto
 SiteId Declared::add_site(const std::vector<LinearId>& linears, const AttentionDecl* attention, const Chain& behind) {
   const LinearDecl& first = linears_[linears.front()];
   Site site;
-  site.decl = {first.path, first.role, first.layer, first.columns, {}, first.product, first.lookup};
-  site.before = resolve_chain(first.path, first.before, first.columns, parts_, vectors);
+  const std::string& path = first.matrix.path;
+  site.decl = {path, first.layer, first.columns, {}, static_cast<uint32_t>(first.experts.size()),
+               first.product, first.lookup};
+  site.before = resolve_chain(path, first.before, first.columns, parts_, vectors);
   std::vector<std::string> names;
   for (const LinearId id : linears) {
     const LinearDecl& d = linears_[id];
-    site.decl.mats.push_back({d.path, d.source});
-    site.rows.push_back(d.rows);
-    site.formats.push_back(d.source->format);
-    names.push_back(last_name(d.path));
-    site.each.push_back(resolve_chain(d.path, d.behind, d.rows, parts_, vectors));
-    if (d.columns != first.columns ||
-        !equal(resolve_chain(d.path, d.before, d.columns, parts_, vectors), site.before)) {
-      throw Error(ErrorCode::kModel, d.path + " and " + first.path + " stand side by side and are not of the same x");
+    const Matrix& m = d.matrix;
+    site.decl.mats.push_back({m.path, m.rows, d.experts.empty() ? std::vector{m} : d.experts});
+    names.push_back(last_name(m.path));
+    site.each.push_back(resolve_chain(m.path, d.behind, m.rows, parts_, vectors));
+    if (d.columns != first.columns || d.experts.size() != first.experts.size() ||
+        !equal(resolve_chain(m.path, d.before, d.columns, parts_, vectors), site.before)) {
+      throw Error(ErrorCode::kModel, m.path + " and " + path + " stand side by side and are not of the same x");
     }
     site_of_linear_[id] = static_cast<SiteId>(sites.size());
   }
@@ -140,9 +170,7 @@ SiteId Declared::add_site(const std::vector<LinearId>& linears, const AttentionD
     site.behind = std::move(site.each.front());
     site.each.clear();
   } else {
-    const std::string& path = first.path;
-    site.decl.role = joined_name(names);
-    site.decl.path = path.substr(0, path.size() - names.front().size()) + site.decl.role;
+    site.decl.path = path.substr(0, path.size() - names.front().size()) + joined_name(names);
   }
   const int64_t columns = columns_after(site.decl.path, site.behind, site.behind.size(), site.total_rows());
   const OpChain over_all = resolve_chain(site.decl.path, behind, columns, parts_, vectors, attention);
@@ -156,7 +184,7 @@ void Declared::make_sites() {
   std::map<LinearId, size_t> joined_of, layer_of;  // by its first product
   std::vector<bool> taken(linears_.size());
   const auto take = [&](LinearId id) {
-    if (taken[id]) throw Error(ErrorCode::kModel, linears_[id].path + " stands side by side with others twice");
+    if (taken[id]) throw Error(ErrorCode::kModel, linears_[id].matrix.path + " stands side by side with others twice");
     taken[id] = true;
   };
   for (size_t i = 0; i < joined_.size(); ++i) {
@@ -187,12 +215,11 @@ void Declared::append_before_rope(AttentionLayer& layer) {
   if (n > 1 && behind[n - 2].fop.id == TENON_F_ROPE) std::swap(behind[n - 2], behind[n - 1]);
 }
 
-void Declared::split(Site& site) {
+void Declared::split(Site& site, const std::vector<const Scheme*>& schemes) {
   for (size_t m = 0; m < site.decl.mats.size(); ++m) {
-    const Scheme& scheme = parts_.scheme_for(site.decl.mats[m].path, site.decl.path);
-    if (site.groups.empty() || site.groups.back().scheme != &scheme) {
+    if (site.groups.empty() || site.groups.back().scheme != schemes[m]) {
       site.groups.emplace_back();
-      site.groups.back().scheme = &scheme;
+      site.groups.back().scheme = schemes[m];
     }
     site.groups.back().mats.push_back(m);
   }

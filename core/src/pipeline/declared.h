@@ -16,18 +16,24 @@ namespace tenon {
 
 using SiteId = uint32_t;  // products of one x whose columns lie side by side
 
-struct Matrix {
-  std::string path;                      // "layers.3.attention.q"
-  const WeightTensor* source = nullptr;  // (rows, columns)
+// The tensor of a plain matrix (tenon/abi/quantization.h); nullptr for one that is stored in another way.
+const WeightTensor* plain_tensor(const Matrix& matrix);
+
+struct SiteMatrix {
+  std::string path;  // "layers.3.attention.q"
+  int64_t rows = 0;
+  std::vector<Matrix> sets;  // in the file: one, or of a routed site one for each expert
 };
 
 // Products that were declared apart, together: "layers.3.attention.qkv" of q, k and v.
 struct SiteDecl {
-  std::string path, role;
+  std::string path;
   int32_t layer = -1;
   int64_t columns = 0;  // of every matrix
-  std::vector<Matrix> mats;
+  std::vector<SiteMatrix> mats;
+  uint32_t experts = 0;                 // 0: not routed
   bool product = true, lookup = false;  // see LinearDecl
+  size_t sets() const { return experts == 0 ? 1 : experts; }
 };
 
 // Matrices of a site that one scheme holds, and its handle for them.
@@ -50,8 +56,6 @@ struct Site {
   std::vector<OpChain> each;  // behind a matrix, over its columns; of a site of several
   OpChain behind;             // over all columns
   std::vector<SiteGroup> groups;
-  std::vector<int64_t> rows;          // of each matrix
-  std::vector<tenon_format> formats;  // of each matrix, in the file
   int64_t total_rows() const;
   // How many ops behind the site the claim of its first group has done; 0 of a site that is cut.
   size_t done_behind(const tenon_claim& claim) const;
@@ -78,7 +82,12 @@ class Declared : public Declarations {
  public:
   // layers_wanted: how many, 0 = all.
   Declared(const Weights& weights, Components& parts, StorageTable& storages, uint32_t capacity, uint32_t layers_wanted)
-      : weights_(weights), parts_(parts), storages_(storages), capacity_(capacity), layers_wanted_(layers_wanted) {}
+      : weights_(weights),
+        parts_(parts),
+        storages_(storages),
+        capacity_(capacity),
+        layers_wanted_(layers_wanted),
+        description_(metadata_text(weights, "quantization_config").value_or("")) {}
 
   LinearId linear(LinearDecl decl) override;
   JoinedId joined(JoinedDecl decl) override;
@@ -93,10 +102,13 @@ class Declared : public Declarations {
   // For a cache that keeps keys before rope: the append stands before the ROPE that ended the chain, which then is for
   // queries alone, and no scheme is offered it.
   void append_before_rope(AttentionLayer& layer);
-  // Cuts a site where the scheme changes; which ops each group's scheme may claim.
-  void split(Site& site);
+  // Cuts a site where the scheme changes; which ops each group's scheme may claim. schemes: of each matrix.
+  void split(Site& site, const std::vector<const Scheme*>& schemes);
   // Storages of the vectors that are needed, once all sites are split.
   void add_vectors();
+
+  // What the file says of how matrices are stored; see tenon_linear.
+  const std::string& description() const { return description_; }
 
   SiteId site_of(LinearId linear) const { return site_of_linear_[linear]; }
   SiteId site_of_joined(JoinedId joined) const { return site_of_linear_[joined_[joined].linears.front()]; }
@@ -107,6 +119,7 @@ class Declared : public Declarations {
   std::map<tenon_id, KvTable> kv_tables;  // by group; known once a program is recorded
 
  private:
+  void check_matrix(const Matrix& matrix, const LinearDecl& decl) const;
   SiteId add_site(const std::vector<LinearId>& linears, const AttentionDecl* attention, const Chain& behind);
   VectorId side_by_side(const std::string& path, const std::vector<VectorId>& ids);
 
@@ -114,6 +127,7 @@ class Declared : public Declarations {
   Components& parts_;
   StorageTable& storages_;
   uint32_t capacity_, layers_wanted_;
+  std::string description_;
   std::vector<LinearDecl> linears_;
   std::vector<JoinedDecl> joined_;
   std::vector<SiteId> site_of_linear_;

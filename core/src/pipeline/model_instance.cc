@@ -39,7 +39,7 @@ void ModelInstance::negotiate(std::vector<tenon_bounds> shapes) {
   shapes_ = std::move(shapes);
   const StorageTable::Prefix prefix(storages_, name_);
   negotiation_ = std::make_unique<Negotiation>(strict_, name_, parts, *declared, shapes_);
-  negotiation_->run([this](const Site& site) { return observation_.ask(site, storages_); });
+  negotiation_->run([this](const Site& site) { return observation_.ask(site, declared->description(), storages_); });
   declared->add_vectors();
 }
 
@@ -77,7 +77,7 @@ void ModelInstance::map_weights() {
       for (size_t i = 0; i < group.stores.size(); ++i) {
         Storage& s = storages_[group.stores[i]];
         if (s.kind != MemoryKind::kMapped) continue;
-        const std::byte* bytes = weights_.mapped(*site.decl.mats[group.mats[i]].source);
+        const std::byte* bytes = weights_.mapped(*plain_tensor(site.decl.mats[group.mats[i]].sets.front()));
         s.address = const_cast<std::byte*>(bytes);  // recorded for reading only
       }
     }
@@ -93,7 +93,9 @@ void ModelInstance::attach() {
 
 uint32_t ModelInstance::row_invariant_max() const {
   uint32_t rows = parts.attention.table<tenon_attention>().row_invariant_max;
-  for (const Scheme& s : parts.schemes) rows = std::min(rows, s.table().row_invariant_max);
+  for (const Site& site : declared->sites) {
+    for (const SiteGroup& group : site.groups) rows = std::min(rows, group.scheme->table().row_invariant_max);
+  }
   return rows;
 }
 

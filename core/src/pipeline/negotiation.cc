@@ -5,7 +5,6 @@
 #include <set>
 
 #include "tenon/sdk/error.h"
-#include "tenon/sdk/quantized_rows.h"
 
 namespace tenon {
 namespace {
@@ -43,23 +42,44 @@ std::string ranges_of(std::vector<int> layers) {
   return text;
 }
 
+// "bf16"; of a matrix that is not plain "weight i8, weight_scale f32".
+std::string stored_as(const Matrix& m) {
+  if (const WeightTensor* plain = plain_tensor(m)) return tenon_format_name(plain->format);
+  std::string text;
+  for (const WeightTensor* t : m.tensors) {
+    text += (text.empty() ? "" : ", ") + t->name.substr(m.name.size() + 1) + " " + tenon_format_name(t->format);
+  }
+  return text;
+}
+
 }  // namespace
 
-LinearView::LinearView(const Site& site, const SiteGroup& group)
-    : linear(sdk::abi_struct<tenon_linear>()), pro_(site.before), epi_(group.offered) {
-  for (const size_t m : group.mats) {
-    rows_.push_back(site.rows[m]);
-    formats_.push_back(site.formats[m]);
+LinearView::LinearView(const Site& site, const std::vector<size_t>& mats, const OpChain& offered,
+                       const std::string& description)
+    : linear(sdk::abi_struct<tenon_linear>()), pro_(site.before), epi_(offered) {
+  for (const size_t m : mats) rows_.push_back(site.decl.mats[m].rows);
+  for (size_t set = 0; set < site.decl.sets(); ++set) {
+    for (const size_t m : mats) {
+      const Matrix& matrix = site.decl.mats[m].sets[set];
+      std::vector<tenon_stored>& tensors = tensors_.emplace_back();
+      for (const WeightTensor* t : matrix.tensors) {
+        tenon_stored& stored = tensors.emplace_back();
+        stored.name = t->name.c_str() + matrix.name.size() + 1;
+        stored.format = t->format, stored.rank = static_cast<uint32_t>(t->shape.size());
+        std::copy(t->shape.begin(), t->shape.end(), stored.dim);
+      }
+      matrices_.push_back({matrix.name.c_str(), static_cast<uint32_t>(tensors.size()), 0, tensors.data()});
+    }
   }
-  const bool whole = group.mats.size() == site.decl.mats.size();
-  linear.path = whole ? site.decl.path.c_str() : site.decl.mats[group.mats.front()].path.c_str();
-  linear.role = site.decl.role.c_str();
-  linear.n_mats = static_cast<uint32_t>(group.mats.size());
+  const bool whole = mats.size() == site.decl.mats.size();
+  linear.path = whole ? site.decl.path.c_str() : site.decl.mats[mats.front()].path.c_str();
+  linear.n_mats = static_cast<uint32_t>(mats.size());
   linear.x_format = linear.y_format = TENON_F32;
+  linear.experts = site.decl.experts;
   linear.out_dim = rows_.data();
-  linear.source = formats_.data();
+  linear.matrix = matrices_.data();
+  linear.description = description.c_str();
   linear.in_dim = site.decl.columns;
-  linear.shard_world = 1;
   linear.rows_wanted = site.decl.lookup ? 1 : 0;
   linear.product_wanted = site.decl.product ? 1 : 0;
   linear.pro = pro_.get();
@@ -94,9 +114,96 @@ std::vector<Decision> Negotiation::decisions() const {
   return all;
 }
 
+std::optional<Negotiation::Offer> Negotiation::offer_of(const Scheme& scheme, const Site& site, const LinearView& view,
+                                                        std::string& why) const {
+  const tenon_quantization& table = scheme.table();
+  void* const self = scheme.instance.self();
+  Call call(scheme.instance, "ask");
+  std::vector<tenon_claim> claims(shapes_.size(), sdk::abi_struct<tenon_claim>());
+  std::vector<const tenon_claim*> pointers;
+  bool taken = true;
+  for (size_t i = 0; taken && i < claims.size(); ++i) {
+    taken = table.claim(self, &view.linear, &shapes_[i], &claims[i], call.why()) == TENON_OK;
+    pointers.push_back(&claims[i]);
+  }
+  void* handle = nullptr;
+  taken = taken && table.bind(self, &view.linear, pointers.data(), static_cast<uint32_t>(pointers.size()), &handle,
+                              call.why()) == TENON_OK;
+  if (!taken) {
+    why = call.text();
+    return {};
+  }
+  auto footprint = sdk::abi_struct<tenon_footprint>();
+  const bool stated = table.footprint(self, handle, &footprint, call.why()) == TENON_OK;
+  table.unbind(self, handle);
+  if (!stated || (site.decl.lookup && table.record_rows == nullptr)) {
+    why = stated ? "cannot look up rows" : call.text();
+    return {};
+  }
+  Offer offer{&scheme, (footprint.flags & TENON_FOOTPRINT_EXACT) != 0, 0};
+  for (uint32_t i = 0; i < std::min<uint32_t>(footprint.n_stores, TENON_MAX_STORES); ++i) {
+    offer.bytes += footprint.store_bytes[i];
+  }
+  return offer;
+}
+
+// See kQuantizationDoc of the configuration for the order.
+const Scheme* Negotiation::choose(const Site& site, size_t mat) {
+  const LinearView view(site, {mat}, {}, declared_.description());
+  std::vector<Offer> offers;
+  std::string refused, names;
+  for (const Scheme& scheme : parts_.installed_schemes()) {
+    std::string why;
+    if (const auto offer = offer_of(scheme, site, view, why)) {
+      offers.push_back(*offer);
+      names += (names.empty() ? "" : ", ") + scheme.instance.component().info.name;
+    } else {
+      refused += "\n  " + scheme.instance.id() + ": " + why;
+    }
+  }
+  const std::string path = without_layer(view.linear.path);
+  if (offers.empty()) {
+    refuse(path, "quantization.use = \"auto\" finds no installed scheme that reads the matrix:" + refused);
+    return nullptr;
+  }
+  std::stable_sort(offers.begin(), offers.end(), [](const Offer& a, const Offer& b) {
+    return a.exact != b.exact ? a.exact : a.bytes < b.bytes;
+  });
+  if (offers.front().exact || offers.size() == 1) return offers.front().scheme;
+  refuse(path, "quantization.use = \"auto\" finds no scheme that keeps the file's values, but some that would round them "
+               "anew; name one of " + names);
+  return nullptr;
+}
+
+std::vector<const Scheme*> Negotiation::schemes_of(const Site& site) {
+  std::vector<const Scheme*> all;
+  for (size_t m = 0; m < site.decl.mats.size(); ++m) {
+    const Scheme& stated = parts_.scheme_for(site.decl.mats[m].path, site.decl.path);
+    const Scheme* scheme = stated.instance ? &stated : choose(site, m);
+    if (scheme == nullptr) return {};
+    all.push_back(scheme);
+  }
+  return all;
+}
+
+std::string Negotiation::advice(const Scheme& refusing, const Site& site, const LinearView& view) {
+  std::string exact, others;
+  for (const Scheme& scheme : parts_.installed_schemes()) {
+    const std::string& name = scheme.instance.component().info.name;
+    if (name == refusing.instance.component().info.name) continue;
+    std::string why;
+    const auto offer = offer_of(scheme, site, view, why);
+    if (!offer) continue;
+    std::string& list = offer->exact ? exact : others;
+    list += (list.empty() ? "\"" : ", \"") + name + "\"";
+  }
+  if (exact.empty() && others.empty()) return "; no installed scheme reads it";
+  return "; quantization.use = " + (exact.empty() ? others + " would convert it" : exact + " holds it as it is stored");
+}
+
 void Negotiation::claim(Site& site, bool observed) {
   for (SiteGroup& group : site.groups) {
-    const LinearView view(site, group);
+    const LinearView view(site, group.mats, group.offered, declared_.description());
     const Scheme& scheme = *group.scheme;
     for (const tenon_bounds& bounds : shapes_) {
       auto claim = sdk::abi_struct<tenon_claim>();
@@ -104,7 +211,8 @@ void Negotiation::claim(Site& site, bool observed) {
       const tenon_status status =
           scheme.table().claim(scheme.instance.self(), &view.linear, &bounds, &claim, call.why());
       if (status == TENON_REFUSED) {
-        refuse(without_layer(view.linear.path), scheme.instance.id() + " refuses: " + call.text());
+        refuse(without_layer(view.linear.path),
+               scheme.instance.id() + " refuses: " + call.text() + advice(scheme, site, view));
         return;
       }
       call.check(status);
@@ -121,11 +229,11 @@ void Negotiation::claim(Site& site, bool observed) {
                                    "scheme for it with [[quantization.override]]");
       return;
     }
-    bind(group, view);
+    bind(site, group, view);
   }
 }
 
-void Negotiation::bind(SiteGroup& group, const LinearView& view) {
+void Negotiation::bind(const Site& site, SiteGroup& group, const LinearView& view) {
   std::vector<const tenon_claim*> claims;
   for (const tenon_claim& c : group.claims) claims.push_back(&c);
   const Instance& instance = group.scheme->instance;
@@ -142,6 +250,11 @@ void Negotiation::bind(SiteGroup& group, const LinearView& view) {
   if (group.footprint.n_stores > TENON_MAX_STORES || (in_place && group.footprint.n_stores != group.mats.size())) {
     refuse(view.linear.path, instance.id() + " states a footprint of " + std::to_string(group.footprint.n_stores) +
                                  " stores for " + std::to_string(group.mats.size()) + " matrices");
+  }
+  for (const size_t m : group.mats) {
+    const SiteMatrix& matrix = site.decl.mats[m];
+    if (!in_place || (site.decl.experts == 0 && plain_tensor(matrix.sets.front()) != nullptr)) continue;
+    refuse(matrix.path, instance.id() + " states that it works in place, and the matrix is not a plain one");
   }
 }
 
@@ -240,7 +353,7 @@ void Negotiation::report(const Site& site, bool attends) {
     if (group.claims.empty()) continue;
     std::string formats;
     for (const size_t m : group.mats) {
-      const std::string f = sdk::format_name(site.formats[m]);
+      const std::string f = stored_as(site.decl.mats[m].sets.front());
       if (formats.find(f) == std::string::npos) formats += (formats.empty() ? "" : "+") + f;
     }
     const bool in_place = (group.footprint.flags & TENON_FOOTPRINT_IN_PLACE) != 0;
@@ -273,12 +386,19 @@ void Negotiation::run(const Observed& observed) {
     if (layer.cache.format != nullptr && layer.cache.format->rotated == 0) declared_.append_before_rope(layer);
   }
   if (!refusals_.empty()) throw Error(ErrorCode::kConfig, std::move(refusals_));
+  bool all_split = true;
   for (SiteId id = 0; id < declared_.sites.size(); ++id) {
     Site& site = declared_.sites[id];
-    declared_.split(site);
+    const std::vector<const Scheme*> schemes = schemes_of(site);
+    if (schemes.empty()) {
+      all_split = false;
+      continue;
+    }
+    declared_.split(site, schemes);
     claim(site, observed(site));
     report(site, attended.count(id) != 0);
   }
+  if (!all_split) throw Error(ErrorCode::kConfig, std::move(refusals_));
   for (AttentionLayer& layer : declared_.layers) attend(layer, declared_.sites[layer.qkv]);
   if (!refusals_.empty()) throw Error(ErrorCode::kConfig, std::move(refusals_));
 }

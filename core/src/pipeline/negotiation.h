@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "declared.h"
@@ -9,14 +11,18 @@
 
 namespace tenon {
 
-// The linear struct of a group as the boundary has it; the arrays must outlive it.
+// Some matrices of a site as the boundary has them, with the ops before the site and those offered after them. What it is
+// made of outlives it.
 struct LinearView {
-  LinearView(const Site& site, const SiteGroup& group);
+  LinearView(const Site& site, const std::vector<size_t>& mats, const OpChain& offered, const std::string& description);
+  LinearView(const LinearView&) = delete;
+  LinearView& operator=(const LinearView&) = delete;
   tenon_linear linear;
 
  private:
   std::vector<int64_t> rows_;
-  std::vector<tenon_format> formats_;
+  std::vector<std::vector<tenon_stored>> tensors_;  // by matrix
+  std::vector<tenon_matrix> matrices_;
   ChainView pro_, epi_;
 };
 
@@ -41,8 +47,20 @@ class Negotiation {
 
  private:
   void ask_cache(AttentionLayer& layer);
+  // The scheme of each matrix; empty where one is refused.
+  std::vector<const Scheme*> schemes_of(const Site& site);
+  const Scheme* choose(const Site& site, size_t mat);
+  // What a scheme that was not asked to hold the matrices would do with them; nothing if it refuses, and then why.
+  struct Offer {
+    const Scheme* scheme;
+    bool exact;
+    uint64_t bytes;
+  };
+  std::optional<Offer> offer_of(const Scheme& scheme, const Site& site, const LinearView& view, std::string& why) const;
+  // What to write instead of a scheme that refuses; "" if no other takes the matrices.
+  std::string advice(const Scheme& refusing, const Site& site, const LinearView& view);
   void claim(Site& site, bool observed);
-  void bind(SiteGroup& group, const LinearView& view);
+  void bind(const Site& site, SiteGroup& group, const LinearView& view);
   void attend(AttentionLayer& layer, const Site& qkv);
   // Asks attention about the cache as it is and, if it refuses, about a copy; false when nothing fits.
   bool ask_attention(AttentionLayer& layer, tenon_attn& a, size_t shape, tenon_claim& claim);

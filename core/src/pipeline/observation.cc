@@ -10,16 +10,26 @@
 namespace tenon {
 namespace {
 
-// All matrices of a site together, as one that observes sees them.
-SiteGroup whole(const Site& site) {
-  SiteGroup group;
-  group.mats.resize(site.decl.mats.size());
-  std::iota(group.mats.begin(), group.mats.end(), size_t{0});
-  return group;
-}
+// All matrices of a site, as one that observes sees them.
+class WholeSite {
+ public:
+  WholeSite(const Site& site, const std::string& description)
+      : view_(site, all_of(site), nothing_, description) {}
+  const tenon_linear* linear() const { return &view_.linear; }
+
+ private:
+  static std::vector<size_t> all_of(const Site& site) {
+    std::vector<size_t> mats(site.decl.mats.size());
+    std::iota(mats.begin(), mats.end(), size_t{0});
+    return mats;
+  }
+
+  const OpChain nothing_;
+  LinearView view_;
+};
 
 bool has(const Site& site, const std::vector<std::string>& matrices) {
-  return std::any_of(site.decl.mats.begin(), site.decl.mats.end(), [&](const Matrix& m) {
+  return std::any_of(site.decl.mats.begin(), site.decl.mats.end(), [&](const SiteMatrix& m) {
     return std::find(matrices.begin(), matrices.end(), m.path) != matrices.end();
   });
 }
@@ -35,34 +45,31 @@ void Observation::watch(const std::vector<Observer>& observers) {
   }
 }
 
-bool Observation::ask(const Site& site, StorageTable& storages) {
+bool Observation::ask(const Site& site, const std::string& description, StorageTable& storages) {
   bool watched = false;
   for (const auto& watcher : watchers_) {
     if (!site.decl.product || !has(site, watcher->matrices)) continue;
-    const SiteGroup group = whole(site);
-    const LinearView view(site, group);
-    const uint64_t bytes = watcher->table().observed_bytes(watcher->scheme.self(), &view.linear);
+    const WholeSite whole(site, description);
+    const uint64_t bytes = watcher->table().observed_bytes(watcher->scheme.self(), whole.linear());
     if (bytes == 0) continue;
     const std::string name = site.decl.path + "/observed#" + std::to_string(states_.size());
-    states_.push_back({watcher.get(), &site, storages.add(name, MemoryKind::kState, bytes), bytes});
+    states_.push_back({watcher.get(), &site, description, storages.add(name, MemoryKind::kState, bytes), bytes});
     watched = true;
   }
   return watched;
 }
 
-void Observation::record(const Site& site, tenon_tid x, tenon_tid row_live, ProgramRecording& recording) const {
+void Observation::record(const Site& site, const tenon_observe_call& rows, ProgramRecording& recording) const {
   for (const State& state : states_) {
     if (state.site != &site) continue;
     const Instance& scheme = state.watcher->scheme;
-    const SiteGroup group = whole(site);
-    const LinearView view(site, group);
+    const WholeSite whole(site, state.description);
     recording.scope(site.decl.path + ".observe", scheme.id(), site.decl.layer);
-    auto call = sdk::abi_struct<tenon_observe_call>();
-    call.x = x, call.row_live = row_live;
+    tenon_observe_call call = rows;
     call.state = recording.storage(state.storage, sdk::tensor(TENON_U8, {static_cast<int64_t>(state.bytes)}));
     Call observe(scheme, "observe " + site.decl.path);
     observe.check(
-        state.watcher->table().observe(scheme.self(), &view.linear, &call, recording.recorder(), observe.why()));
+        state.watcher->table().observe(scheme.self(), whole.linear(), &call, recording.recorder(), observe.why()));
   }
 }
 

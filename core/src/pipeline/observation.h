@@ -21,10 +21,10 @@ class Observation {
   void watch(const std::vector<Observer>& observers);
 
   // Asks the observers of the site's matrices how much they want to keep, and gives it a storage. Says whether anybody
-  // watches the site; its ops before the product are then visible.
-  bool ask(const Site& site, StorageTable& storages);
-  // Records what adds to the states of the site. x: as the product takes it.
-  void record(const Site& site, tenon_tid x, tenon_tid row_live, ProgramRecording& recording) const;
+  // watches the site; its ops before the product are then visible. description: see tenon_linear.
+  bool ask(const Site& site, const std::string& description, StorageTable& storages);
+  // Records what adds to the states of the site. rows: all but the state, x as the product takes it.
+  void record(const Site& site, const tenon_observe_call& rows, ProgramRecording& recording) const;
   // The state of the site that holds the matrix, read from the device; empty if nobody watches it.
   std::vector<std::byte> read(const std::string& matrix, const StorageTable& storages) const;
 
@@ -37,6 +37,7 @@ class Observation {
   struct State {
     const Watcher* watcher;
     const Site* site;
+    std::string description;
     uint32_t storage;
     uint64_t bytes;
   };

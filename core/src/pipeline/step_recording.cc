@@ -40,13 +40,15 @@ class Builder : public StepBuilder {
     return y;
   }
 
-  tenon_tid linear(LinearId id, tenon_tid x, const std::vector<tenon_tid>& rows) override {
+  tenon_tid tokens() override { return rec_.step(TENON_STEP_TOKEN); }
+
+  tenon_tid linear(LinearId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override {
     if (x == 0) return 0;  // after out_rows() where nobody wants logits
-    return product_and_rest(declared_.sites[declared_.site_of(id)], x, rows);
+    return product_and_rest(declared_.sites[declared_.site_of(id)], {x, expert}, rows);
   }
-  tenon_tid joined(JoinedId id, tenon_tid x, const std::vector<tenon_tid>& rows) override {
+  tenon_tid joined(JoinedId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override {
     if (x == 0) return 0;
-    return product_and_rest(declared_.sites[declared_.site_of_joined(id)], x, rows);
+    return product_and_rest(declared_.sites[declared_.site_of_joined(id)], {x, expert}, rows);
   }
 
   tenon_tid attention(LayerId id, tenon_tid x) override {
@@ -54,7 +56,7 @@ class Builder : public StepBuilder {
     const AttentionDecl& d = layer.decl;
     Site& qkv = declared_.sites[layer.qkv];
     const tenon_kv_view append_view = cache_view(d);
-    tenon_tid y = product(qkv, x, {});
+    tenon_tid y = product(qkv, {x, 0}, {});
     const std::vector<tenon_fop> ops = filled(qkv.behind, {});
     const size_t claimed = layer.claims[shape_].pro;
     size_t done = qkv.done_behind(qkv.groups.front().claims[shape_]);
@@ -157,8 +159,13 @@ class Builder : public StepBuilder {
     return y;
   }
 
-  tenon_tid product_and_rest(Site& site, tenon_tid x, const std::vector<tenon_tid>& rows) {
-    tenon_tid y = product(site, x, rows);
+  // What is multiplied: rows and, if the product is routed, the expert of each.
+  struct Input {
+    tenon_tid x, expert;
+  };
+
+  tenon_tid product_and_rest(Site& site, const Input& input, const std::vector<tenon_tid>& rows) {
+    tenon_tid y = product(site, input, rows);
     const std::vector<tenon_fop> ops = filled(site.behind, rows);
     for (size_t i = site.done_behind(site.groups.front().claims[shape_]); i < ops.size(); ++i) {
       y = visible(site.decl.path, site.decl.layer, site.behind[i], ops[i], y, true);
@@ -166,16 +173,25 @@ class Builder : public StepBuilder {
     return y;
   }
 
+  void observe(const Site& site, const Input& input) {
+    auto call = sdk::abi_struct<tenon_observe_call>();
+    call.x = input.x, call.expert = input.expert, call.row_live = row_live_;
+    instance_.observation().record(site, call, rec_);
+  }
+
   // The products of a site with what is behind each of them, and what their schemes claimed of what is behind the site.
-  tenon_tid product(Site& site, tenon_tid x, const std::vector<tenon_tid>& rows) {
+  tenon_tid product(Site& site, Input input, const std::vector<tenon_tid>& rows) {
+    if ((site.decl.experts != 0) != (input.expert != 0)) {
+      throw Error(ErrorCode::kModel, site.decl.path + ": a routed product takes the experts of its rows, and no other does");
+    }
     const std::vector<tenon_fop> before = filled(site.before, {});
     size_t claimed = before.size();
     for (const SiteGroup& group : site.groups) claimed = std::min<size_t>(claimed, group.claims[shape_].pro);
     size_t own = 0;
     for (; own + claimed < before.size(); ++own) {
-      x = visible(site.decl.path, site.decl.layer, site.before[own], before[own], x, own > 0);
+      input.x = visible(site.decl.path, site.decl.layer, site.before[own], before[own], input.x, own > 0);
     }
-    instance_.observation().record(site, x, row_live_, rec_);
+    observe(site, input);
     const bool whole = site.groups.size() == 1;
     const size_t done = whole ? site.groups.front().claims[shape_].epi : 0;
     const tenon_tid y = rows_of(columns_after(site.decl.path, site.groups.front().offered, done, site.total_rows()),
@@ -184,14 +200,14 @@ class Builder : public StepBuilder {
     int64_t column = 0;
     for (SiteGroup& group : site.groups) {
       const std::string& path = whole ? site.decl.path : site.decl.mats[group.mats.front()].path;
-      multiply(site, group, path, x, whole ? y : columns_of(y, column, group.rows(site)), before_view, rows);
+      multiply(site, group, path, input, whole ? y : columns_of(y, column, group.rows(site)), before_view, rows);
       ops_behind_each(site, group, path, y, column);
       column += group.rows(site);
     }
     return y;
   }
 
-  void multiply(const Site& site, SiteGroup& group, const std::string& path, tenon_tid x, tenon_tid y,
+  void multiply(const Site& site, SiteGroup& group, const std::string& path, const Input& input, tenon_tid y,
                 const ChainView& before, const std::vector<tenon_tid>& rows) {
     const Instance& scheme = group.scheme->instance;
     enter(path, scheme.id(), site.decl.layer);
@@ -201,7 +217,7 @@ class Builder : public StepBuilder {
     const ChainView behind_view(behind.data(), claim.epi);
     const std::vector<tenon_tid> stores = stores_of(group);
     auto call = sdk::abi_struct<tenon_linear_call>();
-    call.x = x, call.y = y;
+    call.x = input.x, call.y = y, call.expert = input.expert;
     call.store = stores.data();
     call.row_live = row_live_;
     call.pro = before.get(), call.epi = behind_view.get(), call.claim = &claim;
@@ -220,8 +236,8 @@ class Builder : public StepBuilder {
     on(group.behind, group.claims[shape_].epi, column, group.rows(site));
     if (!group.apart) return;
     for (const size_t m : group.mats) {
-      on(site.each[m], 0, column, site.rows[m]);
-      column += site.rows[m];
+      on(site.each[m], 0, column, site.decl.mats[m].rows);
+      column += site.decl.mats[m].rows;
     }
   }
 

@@ -24,18 +24,42 @@ float value_at(tenon_format format, const std::byte* data, size_t i) {
   return format == TENON_F16 ? sdk::half_to_float(bits) : sdk::bf16_to_float(bits);
 }
 
+uint32_t passes_of(const SiteGroup& group) {
+  return std::max(group.footprint.passes, 1U);
+}
+
+uint64_t bytes_of(const Matrix& m) {
+  uint64_t sum = 0;
+  for (const WeightTensor* t : m.tensors) sum += t->bytes;
+  return sum;
+}
+
 }  // namespace
 
-uint64_t WeightLoader::rows_a_chunk(const WeightTensor& t) const {
-  const uint64_t row_bytes = t.bytes / static_cast<uint64_t>(t.shape[0]);
-  return std::max<uint64_t>(1, std::min<uint64_t>(static_cast<uint64_t>(t.shape[0]),
-                                                  (parts_.queues() ? kQueueChunkBytes : kChunkBytes) / row_bytes));
+std::vector<WeightLoader::Piece> WeightLoader::pieces_of(const Matrix& matrix, int64_t rows, uint64_t row, uint64_t n) {
+  std::vector<Piece> pieces;
+  for (const WeightTensor* t : matrix.tensors) {
+    const bool by_row = !t->shape.empty() && t->shape.front() == rows;
+    const uint64_t row_bytes = by_row ? t->bytes / static_cast<uint64_t>(rows) : 0;
+    pieces.push_back(by_row ? Piece{t, row * row_bytes, n * row_bytes, true} : Piece{t, 0, t->bytes, false});
+  }
+  return pieces;
+}
+
+uint64_t WeightLoader::rows_a_call(const Matrix& matrix, int64_t rows, const SiteGroup& group) const {
+  const auto all = static_cast<uint64_t>(rows);
+  if ((group.footprint.flags & TENON_FOOTPRINT_WHOLE) != 0) return all;
+  uint64_t row_bytes = 0;
+  for (const Piece& p : pieces_of(matrix, rows, 0, 1)) row_bytes += p.rows ? p.bytes : 0;
+  const uint64_t most = parts_.queues() ? kQueueChunkBytes : kChunkBytes;
+  return std::clamp<uint64_t>(most / std::max<uint64_t>(row_bytes, 1), 1, all);
 }
 
 bool WeightLoader::in_place(const Site& site, const SiteGroup& group) const {
   return !parts_.queues() && (group.footprint.flags & TENON_FOOTPRINT_IN_PLACE) != 0 &&
-         std::all_of(group.mats.begin(), group.mats.end(),
-                     [&](size_t m) { return weights_.mapped(*site.decl.mats[m].source) != nullptr; });
+         std::all_of(group.mats.begin(), group.mats.end(), [&](size_t m) {
+           return weights_.mapped(*plain_tensor(site.decl.mats[m].sets.front())) != nullptr;
+         });
 }
 
 void WeightLoader::add_stores() {
@@ -52,10 +76,14 @@ void WeightLoader::add_stores() {
       if (mapped) continue;
       load_bytes_ = std::max(load_bytes_, align(group.footprint.load_bytes));
       for (const size_t m : group.mats) {
-        const WeightTensor& t = *site.decl.mats[m].source;
-        if (weights_.mapped(t) != nullptr && !parts_.queues()) continue;
-        const uint64_t row_bytes = t.bytes / static_cast<uint64_t>(t.shape[0]);
-        staging_bytes_ = std::max(staging_bytes_, align(rows_a_chunk(t) * row_bytes));
+        const SiteMatrix& of = site.decl.mats[m];
+        for (const Matrix& matrix : of.sets) {
+          uint64_t bytes = 0;
+          for (const Piece& p : pieces_of(matrix, of.rows, 0, rows_a_call(matrix, of.rows, group))) {
+            if (weights_.mapped(*p.tensor) == nullptr || parts_.queues()) bytes += align(p.bytes);
+          }
+          staging_bytes_ = std::max(staging_bytes_, bytes);
+        }
       }
     }
   }
@@ -64,7 +92,11 @@ void WeightLoader::add_stores() {
 uint64_t WeightLoader::total_bytes() const {
   uint64_t sum = 0;
   for (const Site& site : declared_.sites) {
-    for (const Matrix& m : site.decl.mats) sum += m.source->bytes;
+    for (const SiteGroup& group : site.groups) {
+      for (const size_t m : group.mats) {
+        for (const Matrix& matrix : site.decl.mats[m].sets) sum += passes_of(group) * bytes_of(matrix);
+      }
+    }
   }
   return sum;
 }
@@ -104,70 +136,116 @@ void WeightLoader::wait() {
   }
 }
 
-const void* WeightLoader::stage(const WeightTensor& t, uint64_t offset, uint64_t bytes) {
-  if (parts_.queues()) return stage_on_device(t, offset, bytes);
-  if (const std::byte* mapped = weights_.mapped(t)) return mapped + offset;
-  std::byte* staging = scratch_ + load_bytes_;
-  weights_.read(t, offset, std::span(staging, bytes));
-  return staging;
+std::vector<tenon_slice> WeightLoader::stage(const std::vector<Piece>& pieces) {
+  const uint64_t buffer = parts_.queues() ? staged_++ % kBuffers * staging_bytes_ : 0;
+  in_use_ |= buffer == 0;
+  uint64_t at = buffer;
+  std::vector<tenon_slice> slices;
+  for (const Piece& p : pieces) {
+    const std::byte* mapped = weights_.mapped(*p.tensor);
+    if (!parts_.queues() && mapped != nullptr) {
+      slices.push_back({mapped + p.offset, p.bytes});
+      continue;
+    }
+    std::byte* staging = scratch_ + load_bytes_ + at;
+    if (parts_.queues()) {
+      slices.push_back({stage_on_device(p, at), p.bytes});
+    } else {
+      weights_.read(*p.tensor, p.offset, std::span(staging, p.bytes));
+      slices.push_back({staging, p.bytes});
+    }
+    at += align(p.bytes);
+  }
+  return slices;
 }
 
-const void* WeightLoader::stage_on_device(const WeightTensor& t, uint64_t offset, uint64_t bytes) {
-  const uint64_t buffer = staged_++ % kBuffers * staging_bytes_;
-  std::byte* staging = scratch_ + load_bytes_ + buffer;
+const void* WeightLoader::stage_on_device(const Piece& p, uint64_t at) {
+  std::byte* staging = scratch_ + load_bytes_ + at;
+  const WeightTensor& t = *p.tensor;
   const tenon_device& device = parts_.device();
   if (device.generate != nullptr) {
-    if (const std::optional<tenon_generated> made = weights_.generated(t, offset, bytes)) {
+    if (const std::optional<tenon_generated> made = weights_.generated(t, p.offset, p.bytes)) {
       char text[256] = "";
       tenon_reason why{text, sizeof(text)};
       if (device.generate(device.self, parts_.queue(), staging, &*made, &why) == TENON_OK) return staging;
       throw Error(ErrorCode::kPlugin, std::string("device.") + device.kind + ": making up " + t.name + ": " + text);
     }
   }
-  // What went through the buffers before is done when they are used anew.
-  if (buffer == 0) wait();
+  // What went through the buffers before is done when the host fills them anew.
+  if (in_use_) wait();
+  in_use_ = false;
   if (const std::byte* mapped = weights_.mapped(t)) {
-    std::memcpy(pinned_ + buffer, mapped + offset, bytes);
+    std::memcpy(pinned_ + at, mapped + p.offset, p.bytes);
   } else {
-    weights_.read(t, offset, std::span(pinned_ + buffer, bytes));
+    weights_.read(t, p.offset, std::span(pinned_ + at, p.bytes));
   }
-  const Status status = parts_.copy(staging, pinned_ + buffer, bytes);
+  const Status status = parts_.copy(staging, pinned_ + at, p.bytes);
   if (!status.ok()) throw Error(status.code(), status.message());
   return staging;
 }
 
 void WeightLoader::load_group(const Site& site, SiteGroup& group) {
-  const Instance& scheme = group.scheme->instance;
+  const bool mapped = in_place(site, group), verbatim = (group.footprint.flags & TENON_FOOTPRINT_IN_PLACE) != 0;
+  for (uint32_t pass = 0; pass < passes_of(group); ++pass) {
+    uint32_t mat = 0;
+    for (size_t set = 0; set < site.decl.sets(); ++set) {
+      for (size_t i = 0; i < group.mats.size(); ++i, ++mat) {
+        const SiteMatrix& of = site.decl.mats[group.mats[i]];
+        const Matrix& matrix = of.sets[set];
+        newest_ = matrix.name + " by " + group.scheme->instance.id();
+        if (verbatim && !mapped) {
+          copy_in_place(matrix, of.rows, group, storages_[group.stores[i]].address);
+        } else if (!mapped) {
+          load_matrix(of, matrix, group, mat, pass);
+        }
+        advance(bytes_of(matrix) - reported_);
+        reported_ = 0;
+      }
+    }
+  }
+}
+
+void WeightLoader::load_matrix(const SiteMatrix& of, const Matrix& matrix, SiteGroup& group, uint32_t mat,
+                               uint32_t pass) {
   std::vector<void*> stores;
   for (const uint32_t s : group.stores) stores.push_back(storages_[s].address);
-  const bool verbatim = (group.footprint.flags & TENON_FOOTPRINT_IN_PLACE) != 0;
-  for (size_t i = 0; i < group.mats.size(); ++i) {
-    const WeightTensor& t = *site.decl.mats[group.mats[i]].source;
-    if (storages_[group.stores[std::min(i, group.stores.size() - 1)]].kind == MemoryKind::kMapped) {
-      advance(t.bytes);
-      continue;
-    }
-    newest_ = t.name + " by " + scheme.id();
-    const auto rows = static_cast<uint64_t>(t.shape[0]);
-    const uint64_t row_bytes = t.bytes / rows, step = rows_a_chunk(t);
-    for (uint64_t row = 0; row < rows; row += step) {
-      auto src = sdk::abi_struct<tenon_rows>();
-      src.mat = static_cast<uint32_t>(i);
-      src.format = t.format;
-      src.row0 = row, src.rows = std::min(step, rows - row);
-      src.bytes = src.rows * row_bytes;
-      src.data = stage(t, row * row_bytes, src.bytes);
-      if (verbatim) {
-        const Status status = parts_.copy(static_cast<std::byte*>(stores[i]) + row * row_bytes, src.data, src.bytes);
-        if (!status.ok()) throw Error(status.code(), status.message());
-      } else {
-        Call call(scheme, "load " + t.name);
-        call.check(group.scheme->table().load(scheme.self(), group.handle, &src, stores.data(), scratch_,
-                                              parts_.queue(), call.why()));
-      }
-      weights_.release(t, row * row_bytes, src.bytes);
-      advance(src.bytes);
-    }
+  const auto rows = static_cast<uint64_t>(of.rows);
+  const uint64_t step = rows_a_call(matrix, of.rows, group);
+  const Instance& scheme = group.scheme->instance;
+  for (uint64_t row = 0; row < rows; row += step) {
+    auto src = sdk::abi_struct<tenon_rows>();
+    src.mat = mat, src.pass = pass;
+    src.row0 = row, src.rows = std::min(step, rows - row);
+    const std::vector<Piece> pieces = pieces_of(matrix, of.rows, row, src.rows);
+    const std::vector<tenon_slice> slices = stage(pieces);
+    src.tensor = slices.data();
+    Call call(scheme, "load " + matrix.name);
+    call.check(group.scheme->table().load(scheme.self(), group.handle, &src, stores.data(), scratch_, parts_.queue(),
+                                          call.why()));
+    release(pieces);
+  }
+}
+
+// For a scheme that works in place, where the file cannot be handed out as it is.
+void WeightLoader::copy_in_place(const Matrix& matrix, int64_t rows, const SiteGroup& group, void* store) {
+  const uint64_t step = rows_a_call(matrix, rows, group), all = static_cast<uint64_t>(rows);
+  for (uint64_t row = 0; row < all; row += step) {
+    const std::vector<Piece> pieces = pieces_of(matrix, rows, row, std::min(step, all - row));
+    const Piece& piece = pieces.front();
+    const std::vector<tenon_slice> slices = stage(pieces);
+    const Status status = parts_.copy(static_cast<std::byte*>(store) + piece.offset, slices.front().data, piece.bytes);
+    if (!status.ok()) throw Error(status.code(), status.message());
+    release(pieces);
+  }
+}
+
+// What a call has read is not wanted soon; it is reported unless it was all of a tensor, which comes with every call.
+void WeightLoader::release(const std::vector<Piece>& pieces) {
+  for (const Piece& p : pieces) {
+    if (!p.rows) continue;
+    weights_.release(*p.tensor, p.offset, p.bytes);
+    advance(p.bytes);
+    reported_ += p.bytes;
   }
 }
 

@@ -25,13 +25,24 @@ class WeightLoader {
   static constexpr uint64_t kBuffers = 2;
 
   bool in_place(const Site& site, const SiteGroup& group) const;
+  // A part of a tensor: the rows of a call, or all of it.
+  struct Piece {
+    const WeightTensor* tensor;
+    uint64_t offset, bytes;
+    bool rows;  // a call's rows, and not all of a tensor that comes with every call
+  };
+  // What load() gets for rows [row, row + n) of a matrix, of each tensor.
+  static std::vector<Piece> pieces_of(const Matrix& matrix, int64_t rows, uint64_t row, uint64_t n);
+  uint64_t rows_a_call(const Matrix& matrix, int64_t rows, const SiteGroup& group) const;
   void load_group(const Site& site, SiteGroup& group);
-  // Where the scheme finds bytes [offset, offset + bytes) of a tensor.
-  const void* stage(const WeightTensor& tensor, uint64_t offset, uint64_t bytes);
-  const void* stage_on_device(const WeightTensor& tensor, uint64_t offset, uint64_t bytes);
+  void load_matrix(const SiteMatrix& of, const Matrix& matrix, SiteGroup& group, uint32_t mat, uint32_t pass);
+  void copy_in_place(const Matrix& matrix, int64_t rows, const SiteGroup& group, void* store);
+  // Where the scheme finds the pieces, until so many calls later that the buffers are used anew.
+  std::vector<tenon_slice> stage(const std::vector<Piece>& pieces);
+  const void* stage_on_device(const Piece& piece, uint64_t at);
+  void release(const std::vector<Piece>& pieces);
   void load_vector(const Vector& vector);
   void wait();
-  uint64_t rows_a_chunk(const WeightTensor& tensor) const;
   void advance(uint64_t bytes);
 
   const Weights& weights_;
@@ -39,8 +50,10 @@ class WeightLoader {
   StorageTable& storages_;
   Components& parts_;
   std::byte *scratch_ = nullptr, *pinned_ = nullptr;
-  uint64_t staged_ = 0;  // pieces so far
+  uint64_t staged_ = 0;  // calls so far
+  bool in_use_ = false;  // the device may still read the buffers that come next
   uint64_t load_bytes_ = 0, staging_bytes_ = 0, done_ = 0, total_ = 0;
+  uint64_t reported_ = 0;  // of the matrix that is being loaded
   std::string newest_ = "vectors";  // what was enqueued last, for errors
   LoadProgress progress_;
 };

@@ -36,7 +36,7 @@ PipelineConfig base_config(const QuantizeCalibration& options) {
 }
 
 bool after_all_layers(const PlannedTensor& p) {
-  return p.matrix.layer < 0 && p.matrix.product && !p.matrix.role.empty();
+  return p.matrix.layer < 0 && p.matrix.product && p.matrix.known;
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ PipelineConfig Calibration::config_for(std::span<const PlannedTensor* const> bat
   const ComponentConfig plain = base_.quantization;
   config.quantization = scheme_.config();
   for (const PlannedTensor& p : plan_.tensors) {
-    if (p.scheme == nullptr || !encoded_.contains(p.source->name)) continue;
+    if (p.scheme == nullptr || !encoded_.contains(p.matrix.name)) continue;
     if (p.scheme != &scheme_) config.overrides.push_back({p.matrix.path, p.scheme->config()});
   }
   const std::map<std::string, ModelMatrix> all = matrices_of(model_);
@@ -88,7 +88,7 @@ void Calibration::observe(std::span<const PlannedTensor* const> batch, const Rea
   states_.clear();
   std::map<const SchemeEncoder*, Observer> observers;
   for (const PlannedTensor* p : batch) {
-    if (!p->scheme->observes() || p->matrix.role.empty() || !p->matrix.product) continue;
+    if (!p->scheme->observes() || !p->matrix.known || !p->matrix.product) continue;
     Observer& observer = observers.try_emplace(p->scheme, Observer{p->scheme->config(), {}}).first->second;
     observer.matrices.push_back(p->matrix.path);
   }
@@ -117,7 +117,7 @@ std::span<const std::byte> Calibration::observed(const PlannedTensor& p) const {
 }
 
 void Calibration::keep(const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) {
-  std::vector<EncodedTensor>& tensors = encoded_[p.source->name];
+  std::vector<EncodedTensor>& tensors = encoded_[p.matrix.name];
   if (tensors.empty()) {
     for (size_t t = 0; t < p.described.tensors.size(); ++t) tensors.push_back({plan_.written[p.first + t], {}});
   }

@@ -2,24 +2,21 @@
 
 #include <algorithm>
 
-#include "../../model/weights/json_text.h"
-
 namespace tenon {
 namespace {
 
 weights::Contents contents_of(const Weights& source, const EncodedTensors& encoded, const std::string& description) {
   weights::Contents contents{source.convention(), {}, {}};
   for (const WeightTensor& t : source.tensors()) {
-    const auto found = encoded.find(t.name);
-    if (found == encoded.end()) {
+    if (!t.name.ends_with(".weight") || !encoded.contains(t.name.substr(0, t.name.rfind('.')))) {
       contents.tensors.push_back(t);
-    } else {
-      for (const EncodedTensor& e : found->second) contents.tensors.push_back(e.tensor);
     }
   }
+  for (const auto& [name, tensors] : encoded) {
+    for (const EncodedTensor& e : tensors) contents.tensors.push_back(e.tensor);
+  }
   for (const std::string& key : source.metadata_keys()) contents.metadata.emplace(key, *source.metadata(key));
-  weights::flatten_json(weights::parse_json(description, "quantization_config").as_object(), "quantization_config.",
-                        contents.metadata);
+  contents.metadata["quantization_config"] = description;
   return contents;
 }
 

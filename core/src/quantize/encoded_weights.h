@@ -9,7 +9,7 @@
 
 namespace tenon {
 
-// What was encoded so far: by the name of the source's tensor, the tensors in its place.
+// What was encoded so far: by the name of a matrix, the tensors in the place of its "weight".
 struct EncodedTensor {
   WeightTensor tensor;
   std::vector<std::byte> bytes;

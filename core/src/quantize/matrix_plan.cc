@@ -84,10 +84,11 @@ class Planner {
   std::string ask(const SchemeEncoder& scheme, PlannedTensor& p) const {
     const WeightTensor& t = *p.source;
     if (t.shape.size() != 2) return "it has " + std::to_string(t.shape.size()) + " dimensions";
-    const auto known = matrices_.find(t.name);
+    const std::string name = without_weight(t.name);
+    const auto known = matrices_.find(name);
     p.matrix = known != matrices_.end()
                    ? known->second
-                   : ModelMatrix{.path = without_weight(t.name), .role = "", .rows = t.shape[0], .columns = t.shape[1]};
+                   : ModelMatrix{.path = name, .name = name, .rows = t.shape[0], .columns = t.shape[1]};
     auto answer = scheme.describe(p.matrix);
     if (const auto* refusal = std::get_if<std::string>(&answer)) return refusal->empty() ? "no reason given" : *refusal;
     p.described = std::get<MatrixDescription>(std::move(answer));
@@ -97,7 +98,7 @@ class Planner {
 
   const QuantizeOptions& options_;
   QuantizeReport& report_;
-  std::map<std::string, ModelMatrix> matrices_;  // by the tensor's name
+  std::map<std::string, ModelMatrix> matrices_;  // by name
 };
 
 void add_written(const PlannedTensor& p, std::vector<WeightTensor>& written) {
@@ -111,7 +112,7 @@ void add_written(const PlannedTensor& p, std::vector<WeightTensor>& written) {
   }
   for (const MatrixDescription::Tensor& stored : p.described.tensors) {
     WeightTensor& t = written.emplace_back();
-    t.name = without_weight(p.source->name) + "." + stored.name;
+    t.name = p.matrix.name + "." + stored.name;
     t.format = stored.format, t.shape = stored.shape, t.bytes = stored.bytes();
   }
 }

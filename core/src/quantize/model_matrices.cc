@@ -10,8 +10,8 @@ namespace {
 class Listing : public Declarations {
  public:
   LinearId linear(LinearDecl decl) override {
-    matrices[decl.source->name] = {decl.path, decl.role,    decl.layer, decl.rows,
-                                   decl.columns, decl.product, decl.lookup};
+    add(decl.matrix, decl);
+    for (const Matrix& expert : decl.experts) add(expert, decl);
     return next_++;
   }
   JoinedId joined(JoinedDecl) override { return next_++; }
@@ -24,6 +24,11 @@ class Listing : public Declarations {
   std::map<std::string, ModelMatrix> matrices;
 
  private:
+  void add(const Matrix& m, const LinearDecl& decl) {
+    if (m.name.empty()) return;
+    matrices[m.name] = {decl.matrix.path, m.name, true, decl.layer, m.rows, decl.columns, decl.product, decl.lookup};
+  }
+
   uint32_t next_ = 0;
 };
 

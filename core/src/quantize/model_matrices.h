@@ -9,7 +9,7 @@
 
 namespace tenon {
 
-// By the tensor's name. Empty where no architecture claims the weights or they are no whole model.
+// By their name in the file. Empty where no architecture claims the weights or they are no whole model.
 std::map<std::string, ModelMatrix> matrices_of(const Weights& weights);
 
 }  // namespace tenon

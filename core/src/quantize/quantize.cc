@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <set>
-#include <boost/json/serialize.hpp>
 #include <system_error>
 
 #include "../../model/tokenizer/gguf_vocabulary.h"
 #include "../../model/weights/folder_texts.h"
 #include "../../model/weights/gguf_metadata_copy.h"
-#include "../../model/weights/json_text.h"
 #include "../../model/weights/model_writer.h"
 #include "../../model/weights/tensor_converter.h"
 #include "calibration.h"
@@ -42,11 +40,9 @@ void check_input(const Weights& model, const std::string& input) {
                                        ": made-up weights have no file and no tokenizer; a GGUF file or a Hugging "
                                        "Face folder can be quantized");
   }
-  for (const std::string& key : model.metadata_keys()) {
-    if (!key.starts_with("quantization_config.")) continue;
-    throw Error(ErrorCode::kModel, {input},
-                "is quantized already: its description has a quantization_config; start from what it was made of");
-  }
+  if (model.metadata("quantization_config") == nullptr) return;
+  throw Error(ErrorCode::kModel, {input},
+              "is quantized already: its description has a quantization_config; start from what it was made of");
 }
 
 // The same model with the names and the description of the kind of file that is written.
@@ -86,20 +82,6 @@ GgufPairs gguf_metadata(const Source& source, tenon_format mostly, bool blocks, 
   return pairs;
 }
 
-// Metadata of matrices in rows, for readers that join their tensors.
-std::map<std::string, std::string> row_formats(const QuantizePlan& plan) {
-  std::map<std::string, std::string> formats;
-  for (const PlannedTensor& p : plan.tensors) {
-    if (p.scheme == nullptr) continue;
-    const boost::json::object how = parse_json(p.described.description, "quantization_config").as_object();
-    if (how.at("quant_method") != "tenon") continue;
-    std::string text = p.scheme->name();
-    if (how.contains("group_size")) text += " group_size=" + boost::json::serialize(how.at("group_size"));
-    formats["tenon.format." + p.source->name] = text + " columns=" + std::to_string(p.matrix.columns);
-  }
-  return formats;
-}
-
 std::unique_ptr<ModelWriter> open_folder(const Source& source, const fs::path& output, const QuantizePlan& plan) {
   const fs::path& first = source.opened->files().front();
   std::map<std::string, std::string> texts;
@@ -114,7 +96,7 @@ std::unique_ptr<ModelWriter> open_folder(const Source& source, const fs::path& o
   if (!plan.description.empty()) {
     texts["config.json"] = with_quantization(texts.at("config.json"), plan.description);
   }
-  return write_safetensors_folder(output, plan.written, std::move(texts), row_formats(plan));
+  return write_safetensors_folder(output, plan.written, std::move(texts));
 }
 
 std::unique_ptr<ModelWriter> open_gguf(const Source& source, const fs::path& output, const QuantizePlan& plan,

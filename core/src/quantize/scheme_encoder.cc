@@ -20,10 +20,12 @@ std::unique_ptr<Context> host_context(Registry& registry) {
 // The matrix as the boundary has it. Borrows from it.
 struct LinearOfMatrix {
   explicit LinearOfMatrix(const ModelMatrix& m) : linear(sdk::abi_struct<tenon_linear>()), rows(m.rows) {
-    linear.path = m.path.c_str(), linear.role = m.role.c_str();
-    linear.n_mats = 1, linear.shard_world = 1;
+    linear.path = m.path.c_str(), linear.n_mats = 1;
     linear.x_format = linear.y_format = TENON_F32;
-    linear.out_dim = &rows, linear.in_dim = m.columns, linear.source = &source;
+    linear.out_dim = &rows, linear.in_dim = m.columns;
+    tensor = {"weight", TENON_F32, 2, {m.rows, m.columns, 0, 0}};
+    matrix = {m.name.c_str(), 1, 0, &tensor};
+    linear.matrix = &matrix, linear.description = "";
     linear.rows_wanted = m.lookup ? 1 : 0, linear.product_wanted = m.product ? 1 : 0;
     linear.pro = linear.epi = &none;
   }
@@ -34,7 +36,8 @@ struct LinearOfMatrix {
 
  private:
   int64_t rows;
-  tenon_format source = TENON_F32;
+  tenon_stored tensor{};
+  tenon_matrix matrix{};
   tenon_chain none = sdk::abi_struct<tenon_chain>();
 };
 

@@ -33,7 +33,8 @@ namespace {
 const char* obstacle(const tenon_linear& s) {
   if (!halves_are_groups(s)) return "the halves of a matrix of gate and up are no multiple of 16 rows";
   for (uint32_t i = 0; i < s.n_mats; ++i) {
-    if (packing_of(s.source[i]) == nullptr) return tenon_format_name(s.source[i]);
+    const tenon_format format = unpacked_source(s, i);
+    if (packing_of(format) == nullptr) return tenon_format_name(format);
   }
   return nullptr;
 }
@@ -60,7 +61,8 @@ Gguf::Gguf(const sdk::Params& params, const sdk::Env& env) : LinearScheme(env) {
 Activations Gguf::activations_of(const tenon_linear& s) const {
   if (wish_ == Wish::kF32 || s.product_wanted == 0) return Activations::kF32;
   if (obstacle(s) == nullptr) return Activations::kInt8;
-  const bool bf16 = std::all_of(s.source, s.source + s.n_mats, [](tenon_format f) { return f == TENON_BF16; });
+  bool bf16 = true;
+  for (uint32_t i = 0; i < s.n_mats; ++i) bf16 = bf16 && unpacked_source(s, i) == TENON_BF16;
   return bf16 && kernels(isa()).bf16 != nullptr ? Activations::kBf16 : Activations::kF32;
 }
 
@@ -68,14 +70,14 @@ std::unique_ptr<Gguf::Site> Gguf::bind(const tenon_linear& s, std::span<const te
   auto site = std::make_unique<Site>();
   site->k = static_cast<uint32_t>(s.in_dim);
   site->activations = activations_of(s);
-  site->in_place = !site->packed();
+  site->in_place = !site->packed(), site->exact = true;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
-    const auto rows = static_cast<uint32_t>(s.out_dim[i]);
+    const tenon_format source = unpacked_source(s, i);
     if (site->packed()) {
-      const Packing& packing = *packing_of(s.source[i]);
-      site->mats.push_back({packing.code, rows, packing.bytes_of_row(site->k)});
+      const Packing& packing = *packing_of(source);
+      site->mats.push_back(stored_matrix(s, i, packing.code, packing.bytes_of_row(site->k), source));
     } else {
-      site->mats.push_back({s.source[i], rows, plain_row_bytes(s.source[i], site->k)});
+      site->mats.push_back(stored_matrix(s, i, source, sdk::plain_row_bytes(source, site->k), source));
     }
   }
   return site;
@@ -83,13 +85,15 @@ std::unique_ptr<Gguf::Site> Gguf::bind(const tenon_linear& s, std::span<const te
 
 void Gguf::load(Site& site, const tenon_rows& src, void* const* store, void*, void*) const {
   if (!site.packed()) {
-    return each_loaded_row(site, src, store, [&](uint8_t* to, const uint8_t* from) {
-      std::memcpy(to, from, site.mats[src.mat].row_bytes);
+    return each_loaded_row(site, src, store, [&](uint8_t* to, const FileRow& from) {
+      std::memcpy(to, from[0], site.mats[src.mat].row_bytes);
     });
   }
-  const Packing& packing = *packing_of(src.format);
-  each_numbered_row(site, src, [&](uint64_t row, const uint8_t* from) {
-    pack_row(packing, from, sdk::row_bytes(src.format, site.k), site.k, row, static_cast<uint8_t*>(store[src.mat]));
+  const tenon_format source = site.mats[src.mat].source;
+  const Packing& packing = *packing_of(source);
+  each_numbered_row(site, src, [&](uint64_t row, const FileRow& from) {
+    pack_row(packing, from[0], sdk::plain_row_bytes(source, site.k), site.k, row,
+             static_cast<uint8_t*>(store[src.mat]));
   });
 }
 

@@ -85,7 +85,10 @@ class Gguf : public cuda::PackedScheme<Gguf>, public Schema {
   Gguf(const sdk::Params& params, const sdk::Env& env)
       : PackedScheme(env), env_(env), int8_(params.text("activations") == "int8") {}
 
-  static bool reads(tenon_format format) { return sdk::can_unpack(format); }
+  static tenon_format source(const tenon_linear& s, uint32_t mat) {
+    return cuda::plain_source(s, mat, [](tenon_format f) { return sdk::can_unpack(f); });
+  }
+  static bool exact(const Site&) { return true; }
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
     if (int8_) {
@@ -95,9 +98,9 @@ class Gguf : public cuda::PackedScheme<Gguf>, public Schema {
   }
 
   // See forms.cuh.
-  static uint32_t code(const tenon_linear& s) {
-    const auto all = [&](auto is) { return std::all_of(s.source, s.source + s.n_mats, is); };
-    const tenon_format first = s.source[0];
+  static uint32_t code(std::span<const tenon_format> sources) {
+    const auto all = [&](auto is) { return std::all_of(sources.begin(), sources.end(), is); };
+    const tenon_format first = sources[0];
     const bool alike = all([&](tenon_format f) { return f == first; });
     if (alike && (cuda::is_float(first) || has_form(first))) return first;
     const bool minima = !all([](tenon_format f) { return !has_minima(f); });
@@ -136,16 +139,16 @@ class Gguf : public cuda::PackedScheme<Gguf>, public Schema {
   std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
     auto site = PackedScheme::bind(s, claims);
     std::set<std::string> types;
-    for (uint32_t i = 0; i < s.n_mats; ++i) {
-      if (s.source[i] != site->code) types.insert(tenon_format_name(s.source[i]));
+    for (const tenon_format source : site->source) {
+      if (source != site->code) types.insert(tenon_format_name(source));
     }
     if (!types.empty()) tell(s.path, types, site->code);
     return site;
   }
 
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void* queue) const {
-    const cuda::LoadedRows rows = cuda::loaded_rows(site, src, store[0], &reads);
-    const tenon_block block = tenon_format_block(src.format);
+    const cuda::LoadedRows rows = cuda::loaded_rows(site, src, store[0]);
+    const tenon_block block = tenon_format_block(rows.format);
     const Blocks blocks{site.k / block.elements * block.bytes, block.bytes};
     with_format(site.code, [&]<class F>(F) {
       if constexpr (F::kGroup != 0) {

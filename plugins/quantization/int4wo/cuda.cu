@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
+#include "../rows/stored_rows.h"
 #include "schema.h"
 #include "tenon/cuda/grouped_formats.cuh"
 #include "tenon/cuda/load_rows.cuh"
@@ -57,17 +59,22 @@ __global__ void load_kernel(const cuda::LoadedRows rows) {
   }
 }
 
-// Of rows that were quantized before they were stored; see tenon/sdk/quantized_rows.h.
+// What the file has of rows that were quantized before they were stored, beside the weights: bf16 for each group.
+struct StoredGroups {
+  const uint16_t *scale, *zero;
+};
 template <uint32_t Group>
-__global__ void take_kernel(const cuda::LoadedRows rows, uint64_t row_bytes) {
+__global__ void take_kernel(const cuda::LoadedRows rows, const StoredGroups stored) {
   using Format = cuda::Int4Format<stored_group(Group)>;
   const uint32_t padded = cuda::chunks_of<Format>(rows.k) * Format::kChunkK, lane = threadIdx.x % 32;
   const uint32_t slot = rows.slot(blockIdx.x);
-  const uint8_t* row = static_cast<const uint8_t*>(rows.data) + blockIdx.x * row_bytes;
+  const uint32_t groups = (rows.k + Group - 1) / Group;
+  const uint8_t* row = static_cast<const uint8_t*>(rows.data) + size_t{blockIdx.x} * groups * (Group / 2);
   for (uint32_t begin = threadIdx.x / 32 * Group; begin < padded; begin += blockDim.x / 32 * Group) {
     const bool there = begin < rows.k;
-    const uint8_t* group = row + begin / Group * (4 + Group / 2);
-    const uint32_t pair = there ? *reinterpret_cast<const uint32_t*>(group) : 0;
+    const uint8_t* group = row + begin / 2;
+    const size_t at_group = size_t{blockIdx.x} * groups + begin / Group;
+    const uint32_t pair = there ? stored.scale[at_group] | uint32_t{stored.zero[at_group]} << 16 : 0;
     for (uint32_t i = begin + stored_group(Group) * lane; i < begin + Group && i < padded;
          i += 32 * stored_group(Group)) {
       uint8_t* to = rows.chunk<Format>(blockIdx.x, i) + Format::scale_offset(slot % cuda::kTileRows, i);
@@ -77,7 +84,7 @@ __global__ void take_kernel(const cuda::LoadedRows rows, uint64_t row_bytes) {
       uint32_t q[8];
       for (uint32_t j = 0; j < 8; ++j) {
         const uint32_t at = i + j - begin;
-        const uint32_t both = there ? group[4 + at / 32 * 16 + at % 16] : 0x88;
+        const uint32_t both = there ? group[at / 32 * 16 + at % 16] : 0x88;
         q[j] = at % 32 < 16 ? both & 15 : both >> 4;
       }
       Format::put(rows.chunk<Format>(blockIdx.x, i), slot % cuda::kTileRows, i, q);
@@ -103,12 +110,17 @@ class Int4wo : public cuda::PackedScheme<Int4wo>, public Schema {
   Int4wo(const sdk::Params& params, const sdk::Env& env)
       : PackedScheme(env), group_(static_cast<uint32_t>(params.integer("group_size"))) {}
 
-  static bool reads(tenon_format format) { return cuda::is_float(format) || sdk::int4_group(format) != 0; }
+  static tenon_format source(const tenon_linear& s, uint32_t mat) {
+    return rows::has_own_tensors(s.matrix[mat], TENON_U8) ? rows::need_int4(s, mat) : PackedScheme::source(s, mat);
+  }
+  static bool exact(const Site& site) {
+    return std::all_of(site.source.begin(), site.source.end(), [](tenon_format f) { return rows::int4_group(f) != 0; });
+  }
   // Matrices that were stored in groups keep them; one site has one kind.
-  uint32_t code(const tenon_linear& s) const {
+  uint32_t code(std::span<const tenon_format> sources) const {
     uint32_t found = 0;
-    for (uint32_t i = 0; i < s.n_mats; ++i) {
-      const uint32_t group = stored_group(sdk::int4_group(s.source[i]));
+    for (const tenon_format source : sources) {
+      const uint32_t group = stored_group(rows::int4_group(source));
       if (group != 0 && found != 0 && group != found) {
         throw sdk::Refused("matrices side by side in groups of " + std::to_string(found) + " and " +
                            std::to_string(group) + "; on a GPU they must have the same");
@@ -124,14 +136,16 @@ class Int4wo : public cuda::PackedScheme<Int4wo>, public Schema {
     use(cuda::Int4Format<128>{});
   }
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void* queue) const {
-    const cuda::LoadedRows rows = cuda::loaded_rows(site, src, store[0], &reads);
-    const uint32_t stored = sdk::int4_group(src.format);
+    const cuda::LoadedRows loaded = cuda::loaded_rows(site, src, store[0]);
+    const uint32_t stored = rows::int4_group(site.source_of(src));
     const uint32_t group = stored != 0 ? stored : stored_group(group_) == site.code ? group_ : site.code;
     with_group(group, [&]<uint32_t Group>(std::integral_constant<uint32_t, Group>) {
       if (stored != 0) {
-        cuda::launch_load(&take_kernel<Group>, src, queue, rows, sdk::int4_row_bytes(site.k, Group));
+        const StoredGroups groups{static_cast<const uint16_t*>(src.tensor[rows::kScale].data),
+                                  static_cast<const uint16_t*>(src.tensor[rows::kZero].data)};
+        cuda::launch_load(&take_kernel<Group>, src, queue, loaded, groups);
       } else {
-        cuda::launch_load(&load_kernel<Group>, src, queue, rows);
+        cuda::launch_load(&load_kernel<Group>, src, queue, loaded);
       }
     });
   }

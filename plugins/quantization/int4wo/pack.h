@@ -1,11 +1,11 @@
-// How quantization.int4wo holds a row: as tenon/sdk/quantized_rows.h defines int4 rows.
+// How quantization.int4wo holds a row: as ../rows/stored_rows.h defines int4 rows.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "../rows/stored_rows.h"
 #include "tenon/sdk/cpu/row_kernels.h"
-#include "tenon/sdk/quantized_rows.h"
 
 namespace tenon::int4wo {
 
@@ -16,10 +16,12 @@ constexpr uint32_t code_of(uint32_t group) {
   return sdk::cpu::kOwnFormats + group;
 }
 constexpr uint64_t row_bytes(uint64_t k, uint32_t group) {
-  return sdk::int4_row_bytes(k, group);
+  return rows::int4_row_bytes(k, group);
 }
 // Throw sdk::Failed where a weight, a scale or a zero point is not finite.
 void pack_row(const float* w, uint32_t k, uint32_t group, uint8_t* row);
-void take_row(const uint8_t* stored, uint32_t k, uint32_t group, uint8_t* row);  // of sdk::int4_rows(group)
+// Of a row's tensors in the file.
+void take_row(const uint8_t* weight, const uint8_t* scale, const uint8_t* zero, uint32_t k, uint32_t group,
+              uint8_t* row);
 
 }  // namespace tenon::int4wo

@@ -11,25 +11,34 @@ Kernels kernels(Isa isa) {
   return {isa >= Isa::kAvx512 ? &avx512::kKernels : isa >= Isa::kAvx2 ? &avx2::kKernels : &scalar::kKernels};
 }
 
+namespace {
+
+tenon_format source_of(const tenon_linear& s, uint32_t mat) {
+  return rows::has_own_tensors(s.matrix[mat], TENON_I8) ? rows::need_int8(s, mat) : unpacked_source(s, mat);
+}
+
+}  // namespace
+
 tenon_claim Int8wo::claim(const tenon_linear& s, const tenon_bounds&) const {
-  return claim_linear(
-      s, [](tenon_format format) { return format == sdk::kInt8Rows; }, true);
+  return claim_linear(s, &source_of, true);
 }
 
 std::unique_ptr<Int8wo::Site> Int8wo::bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
   auto site = std::make_unique<Site>();
-  site->k = static_cast<uint32_t>(s.in_dim), site->experts = s.experts;
+  site->k = static_cast<uint32_t>(s.in_dim), site->experts = s.experts, site->exact = true;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
-    site->mats.push_back({kInt8Row, static_cast<uint32_t>(s.out_dim[i]), row_bytes(site->k)});
+    site->mats.push_back(stored_matrix(s, i, kInt8Row, row_bytes(site->k), source_of(s, i)));
+    site->exact &= site->mats.back().source == rows::kInt8Rows;
   }
   return site;
 }
 
 void Int8wo::load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void*) const {
-  each_loaded_row(site, src, store, [&](uint8_t* to, const uint8_t* from) {
-    if (src.format == sdk::kInt8Rows) return take_row(from, site.k, to);
+  const tenon_format source = site.mat(src).source;
+  each_loaded_row(site, src, store, [&](uint8_t* to, const FileRow& from) {
+    if (source == rows::kInt8Rows) return take_row(from[rows::kWeight], from[rows::kScale], site.k, to);
     auto* w = static_cast<float*>(scratch);
-    sdk::unpack_row(src.format, from, site.k, w);
+    sdk::unpack_row(source, from[0], site.k, w);
     pack_row(w, site.k, to);
   });
 }

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
+#include "../rows/stored_rows.h"
 #include "schema.h"
 #include "tenon/cuda/load_rows.cuh"
 
@@ -34,15 +36,15 @@ __global__ void load_kernel(const cuda::LoadedRows rows, float* scales) {
   }
 }
 
-// Of rows that were quantized before they were stored; see tenon/sdk/quantized_rows.h.
-__global__ void take_kernel(const cuda::LoadedRows rows, float* scales, uint64_t row_bytes) {
-  const uint8_t* row = static_cast<const uint8_t*>(rows.data) + blockIdx.x * row_bytes;
-  const float scale = *reinterpret_cast<const float*>(row);
+// Of rows that were quantized before they were stored. stored: the scales of the rows.
+__global__ void take_kernel(const cuda::LoadedRows rows, float* scales, const float* stored) {
+  const int8_t* row = static_cast<const int8_t*>(rows.data) + size_t{blockIdx.x} * rows.k;
+  const float scale = stored[blockIdx.x];
   if (threadIdx.x == 0) scales[rows.slot(blockIdx.x)] = isfinite(scale) ? scale : NAN;
   const uint32_t padded = cuda::chunks_of<Format>(rows.k) * Format::kChunkK;
   for (uint32_t i = 4 * threadIdx.x; i < padded; i += 4 * blockDim.x) {
     int q[4];
-    for (uint32_t j = 0; j < 4; ++j) q[j] = i + j < rows.k ? static_cast<int8_t>(row[sizeof(float) + i + j]) : 0;
+    for (uint32_t j = 0; j < 4; ++j) q[j] = i + j < rows.k ? row[i + j] : 0;
     Format::put(rows.quad<Format>(blockIdx.x, i), q);
   }
 }
@@ -56,19 +58,24 @@ class Int8wo : public cuda::PackedScheme<Int8wo>, public Schema {
 
   Int8wo(const sdk::Params&, const sdk::Env& env) : PackedScheme(env) {}
 
-  static bool reads(tenon_format format) { return cuda::is_float(format) || format == sdk::kInt8Rows; }
-  static uint32_t code(const tenon_linear&) { return 0; }
+  static tenon_format source(const tenon_linear& s, uint32_t mat) {
+    return rows::has_own_tensors(s.matrix[mat], TENON_I8) ? rows::need_int8(s, mat) : PackedScheme::source(s, mat);
+  }
+  static uint32_t code(std::span<const tenon_format>) { return 0; }
+  static bool exact(const Site& site) {
+    return std::all_of(site.source.begin(), site.source.end(), [](tenon_format f) { return f == rows::kInt8Rows; });
+  }
   template <class Use>
   static void with_format(uint32_t, const Use& use) {
     use(Format{});
   }
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void* queue) const {
-    const cuda::LoadedRows rows = cuda::loaded_rows(site, src, store[0], &reads);
+    const cuda::LoadedRows loaded = cuda::loaded_rows(site, src, store[0]);
     float* scales = site.scales(store[1], src);
-    if (src.format == sdk::kInt8Rows) {
-      cuda::launch_load(&take_kernel, src, queue, rows, scales, sdk::int8_row_bytes(site.k));
+    if (site.source_of(src) == rows::kInt8Rows) {
+      cuda::launch_load(&take_kernel, src, queue, loaded, scales, static_cast<const float*>(src.tensor[rows::kScale].data));
     } else {
-      cuda::launch_load(&load_kernel, src, queue, rows, scales);
+      cuda::launch_load(&load_kernel, src, queue, loaded, scales);
     }
   }
 };

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "tenon/sdk/cpu/quantize_rows.h"
+#include "../rows/quantize_rows.h"
 #include "tenon/sdk/error.h"
 
 namespace tenon::int8wo {
@@ -13,14 +13,14 @@ void pack_row(const float* w, uint32_t k, uint8_t* row) {
   for (uint32_t i = 0; i < k; ++i) {
     if (!std::isfinite(w[i])) throw sdk::Failed("weight " + std::to_string(i) + " of a row is not finite");
   }
-  sdk::cpu::quantize_int8_row(w, k, row);
+  rows::quantize_int8_row(w, k, row);
 }
 
-void take_row(const uint8_t* stored, uint32_t k, uint8_t* row) {
-  float scale = 0;
-  std::memcpy(&scale, stored, sizeof(scale));
-  if (!std::isfinite(scale)) throw sdk::Failed("the scale of a row is not finite");
-  std::memcpy(row, stored, row_bytes(k));
+void take_row(const uint8_t* weight, const uint8_t* scale, uint32_t k, uint8_t* row) {
+  float value = 0;
+  std::memcpy(&value, scale, sizeof(value));
+  if (!std::isfinite(value)) throw sdk::Failed("the scale of a row is not finite");
+  rows::join_int8_row(weight, scale, k, row);
 }
 
 }  // namespace tenon::int8wo

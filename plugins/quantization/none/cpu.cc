@@ -39,31 +39,31 @@ tenon_format None::held(tenon_format source) const {
 }
 
 tenon_claim None::claim(const tenon_linear& s, const tenon_bounds&) const {
-  return claim_linear(s, nullptr, true);
+  return claim_linear(s, &unpacked_source, true);
 }
 
 std::unique_ptr<None::Site> None::bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
   auto site = std::make_unique<Site>();
   site->k = static_cast<uint32_t>(s.in_dim);
   site->experts = s.experts;
-  site->in_place = s.experts == 0;
+  site->in_place = s.experts == 0, site->exact = true;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
-    const tenon_format format = held(s.source[i]);
-    site->in_place &= format == s.source[i];
-    site->mats.push_back({format, static_cast<uint32_t>(s.out_dim[i]), plain_row_bytes(format, site->k)});
+    const tenon_format source = unpacked_source(s, i), format = held(source);
+    site->in_place &= format == source, site->exact &= format == source || format == TENON_F32;
+    site->mats.push_back(stored_matrix(s, i, format, sdk::plain_row_bytes(format, site->k), source));
   }
   return site;
 }
 
 void None::load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void*) const {
-  each_loaded_row(site, src, store, [&](uint8_t* to, const uint8_t* from) {
+  each_loaded_row(site, src, store, [&](uint8_t* to, const FileRow& from) {
     const StoredMatrix& m = site.mat(src);
-    if (m.code == src.format) {
-      std::memcpy(to, from, m.row_bytes);
+    if (m.code == m.source) {
+      std::memcpy(to, from[0], m.row_bytes);
       return;
     }
     auto* w = m.code == TENON_F32 ? reinterpret_cast<float*>(to) : static_cast<float*>(scratch);
-    sdk::unpack_row(src.format, from, site.k, w);
+    sdk::unpack_row(m.source, from[0], site.k, w);
     if (m.code != TENON_F32) narrow(m.code, w, site.k, to);
   });
 }

@@ -28,10 +28,14 @@ class None : public cuda::PackedScheme<None>, public Schema {
       : PackedScheme(env), dtype_(format_named(params.text("dtype"))) {}
 
   // Matrices of a site are held alike: what differs becomes f32, which changes no value.
-  uint32_t code(const tenon_linear& s) const {
+  uint32_t code(std::span<const tenon_format> sources) const {
     if (dtype_ != TENON_FORMAT_NONE) return dtype_;
-    const bool alike = std::all_of(s.source, s.source + s.n_mats, [&](tenon_format f) { return f == s.source[0]; });
-    return alike ? s.source[0] : static_cast<tenon_format>(TENON_F32);
+    const bool alike = std::all_of(sources.begin(), sources.end(), [&](tenon_format f) { return f == sources[0]; });
+    return alike ? sources[0] : static_cast<tenon_format>(TENON_F32);
+  }
+  static bool exact(const Site& site) {
+    return site.code == TENON_F32 || std::all_of(site.source.begin(), site.source.end(),
+                                                 [&](tenon_format f) { return f == site.code; });
   }
   template <class Use>
   static void with_format(uint32_t code, const Use& use) {

@@ -1,8 +1,4 @@
-// How int8wo and int4wo write matrices: quantized rows, each part of them a tensor. Of a matrix X of N rows and K columns:
-//   int8: X.weight i8 (N, K), X.weight_scale f32 (N)
-//   int4 in groups of G: X.weight u8 (N, P / 2), X.weight_scale and X.weight_zero bf16 (N, P / G), P = K rounded up to
-//   whole groups
-// What the bytes stand for is said where rows are quantized: tenon/sdk/quantized_rows.h.
+// How int8wo and int4wo write matrices: the tensors of stored_rows.h.
 #pragma once
 
 #include "tenon/abi/quantization.h"

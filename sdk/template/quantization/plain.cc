@@ -71,7 +71,7 @@ class Plain : public sdk::Quantization<Plain> {
     auto site = std::make_unique<Site>();
     site->k = static_cast<uint32_t>(s.in_dim);
     for (uint32_t i = 0; i < s.n_mats; ++i) {
-      site->mats.push_back({TENON_F32, static_cast<uint32_t>(s.out_dim[i]), site->k * sizeof(float)});
+      site->mats.push_back(cpu::stored_matrix(s, i, TENON_F32, site->k * sizeof(float), cpu::unpacked_source(s, i)));
     }
     return site;
   }
@@ -79,8 +79,8 @@ class Plain : public sdk::Quantization<Plain> {
   tenon_footprint footprint(Site& site) const { return cpu::footprint_of(site, 0); }
 
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void*) const {
-    cpu::each_loaded_row(site, src, store, [&](uint8_t* to, const uint8_t* from) {
-      tenon::sdk::unpack_row(src.format, from, site.k, reinterpret_cast<float*>(to));
+    cpu::each_loaded_row(site, src, store, [&](uint8_t* to, const cpu::FileRow& from) {
+      tenon::sdk::unpack_row(site.mat(src).source, from[0], site.k, reinterpret_cast<float*>(to));
     });
   }
 

@@ -31,6 +31,11 @@ std::string set_errors(const std::string& option) {
   return errors("", {option});
 }
 
+TEST(ConfigErrors, NoSchemeHasNoParameters) {
+  EXPECT_THAT(errors("[quantization]\nuse = \"auto\"\ngroup_size = 64\n"),
+              HasSubstr("p.toml:3:1: error: quantization: unknown key \"group_size\""));
+}
+
 TEST(ConfigErrors, UnknownKeyNamesTheNearest) {
   EXPECT_EQ(errors("[quantization]\nuse = \"int4wo\"\n  groupsize = 64\n"),
             "p.toml:3:3: error: quantization.int4wo: unknown key \"groupsize\"; did you mean \"group_size\" "

@@ -85,6 +85,15 @@ TEST(Config, AnotherComponentDropsTheFormerOnesParametersOnly) {
   }
 }
 
+TEST(Config, ASchemeMayBeLeftToTheFile) {
+  const PipelineConfig c =
+      resolved("[quantization]\nuse = \"auto\"\n[[quantization.override]]\nmatch = \"lm_head\"\nuse = \"auto\"\n");
+  EXPECT_EQ(c.quantization.name, kAutoScheme);
+  EXPECT_EQ(c.overrides.at(0).scheme.name, kAutoScheme);
+  EXPECT_EQ(c.overrides.at(0).match, "lm_head");
+  EXPECT_NE(to_toml(c).find("use = \"auto\""), std::string::npos);
+}
+
 TEST(Config, ArraysAreReplacedWhole) {
   const PipelineConfig c = resolved("[sampler]\nchain = [{use = \"top_k\", k = 5, ties = false}]\n", {});
   ASSERT_EQ(c.sampler_chain.size(), 1u);

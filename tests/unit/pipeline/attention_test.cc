@@ -35,10 +35,10 @@ MadeModel attending(const Biases& biases) {
   m.info.vocab = kVocab, m.info.width = kWidth, m.info.context = 64, m.info.layers = 1;
   m.declare = [biases](MadeWeights& w, Declarations& declare) -> Record {
     const auto linear = [&](const std::string& name, uint32_t rows, uint32_t columns, bool bias) {
-      LinearDecl d{.path = "layers.0.attention." + name, .role = name, .layer = 0};
-      d.source = w.add(name, {rows, columns}), d.rows = rows, d.columns = columns;
+      LinearDecl d{
+          .matrix = w.matrix("layers.0.attention." + name, name, rows, columns), .layer = 0, .columns = columns};
       if (bias) {
-        const VectorId b = declare.vector(d.path + ".bias", {w.add(name + ".bias", {rows})});
+        const VectorId b = declare.vector(d.matrix.path + ".bias", {w.add(name + ".bias", {rows})});
         d.behind = {{.name = "bias", .vectors = {{"bias", b}}}};
       }
       return d;
@@ -64,7 +64,7 @@ MadeModel attending(const Biases& biases) {
 }
 
 Row product(const MadeWeights& w, const std::string& name, const Row& x, bool bias) {
-  const Values& matrix = w.values(name);
+  const Values& matrix = w.values(name + ".weight");
   Row y(matrix.size() / x.size());
   for (size_t r = 0; r < y.size(); ++r) {
     if (bias) y[r] = static_cast<double>(w.values(name + ".bias")[r]);
@@ -114,7 +114,7 @@ Row expected(const MadeWeights& w, const Biases& biases) {
   std::vector<Row> keys, values;
   Row q;
   for (size_t t = 0; t < kPrompt.size(); ++t) {
-    const auto row = w.values("embedding").begin() + kPrompt[t] * static_cast<int64_t>(kWidth);
+    const auto row = w.values("embedding.weight").begin() + kPrompt[t] * static_cast<int64_t>(kWidth);
     const Row x(row, row + kWidth);
     const auto position = static_cast<int64_t>(t);
     q = turned(w, product(w, "q", x, biases.q), "q_norm", position);

@@ -21,9 +21,8 @@ MadeModel one_product(Chain behind, Chain before = {}) {
   MadeModel m;
   m.info.vocab = kVocab, m.info.width = kWidth, m.info.context = 64;
   m.declare = [behind, before](MadeWeights& w, Declarations& declare) -> Record {
-    LinearDecl embedding{.path = "embedding", .role = "embedding"}, head{.path = "lm_head", .role = "head"};
-    embedding.source = w.add("embedding", {kVocab, kWidth}), head.source = w.add("head", {kVocab, kWidth});
-    embedding.rows = head.rows = kVocab, embedding.columns = head.columns = kWidth;
+    LinearDecl embedding{.matrix = w.matrix("embedding", "embedding", kVocab, kWidth), .columns = kWidth};
+    LinearDecl head{.matrix = w.matrix("lm_head", "head", kVocab, kWidth), .columns = kWidth};
     embedding.product = false, embedding.lookup = true;
     head.before = before, head.behind = behind;
     if (before.empty()) {
@@ -92,8 +91,7 @@ TEST(Chain, ArgumentsAreChecked) {
               HasSubstr("has no argument \"by\"; it has factor"));
   MadeModel short_norm = one_product({});
   short_norm.declare = [](MadeWeights& w, Declarations& declare) -> Record {
-    LinearDecl head{.path = "lm_head", .role = "head"};
-    head.source = w.add("head", {kVocab, kWidth}), head.rows = kVocab, head.columns = kWidth;
+    LinearDecl head{.matrix = w.matrix("lm_head", "head", kVocab, kWidth), .columns = kWidth};
     head.before = {{.name = "rms_norm",
                     .vectors = {{"weight", declare.vector("short", {w.add("short", {kWidth - 1})})}},
                     .numbers = {{"eps", 1e-5}}}};
@@ -111,8 +109,7 @@ MadeModel gated(const std::string& activation) {
   m.info.vocab = kVocab, m.info.width = kWidth, m.info.context = 64;
   m.declare = [activation](MadeWeights& w, Declarations& declare) -> Record {
     const auto linear = [&](const std::string& name, int64_t rows, int64_t columns, bool bias) {
-      LinearDecl d{.path = "mlp." + name, .role = name};
-      d.source = w.add(name, {rows, columns}), d.rows = rows, d.columns = columns;
+      LinearDecl d{.matrix = w.matrix("mlp." + name, name, rows, columns), .columns = columns};
       if (bias) {
         const VectorId b = declare.vector("mlp." + name + ".bias", {w.add(name + ".bias", {rows})});
         d.behind = {{.name = "bias", .vectors = {{"bias", b}}}};
@@ -155,8 +152,8 @@ TEST(Joined, ASiteThatIsCutGivesTheSame) {
 TEST(Joined, ProductsOfDifferentInputsAreRefused) {
   MadeModel m = gated("silu_mul");
   m.declare = [](MadeWeights& w, Declarations& declare) -> Record {
-    LinearDecl a{.path = "a", .role = "a"}, b{.path = "b", .role = "b"};
-    a.source = b.source = w.add("gate", {40, kWidth}), a.rows = b.rows = 40, a.columns = b.columns = kWidth;
+    LinearDecl a{.matrix = w.matrix("a", "gate", 40, kWidth), .columns = kWidth};
+    LinearDecl b{.matrix = w.matrix("b", "gate", 40, kWidth), .columns = kWidth};
     b.before = {{.name = "scale", .numbers = {{"factor", 2}}}};
     const LinearId first = declare.linear(a), second = declare.linear(b);
     declare.joined({.linears = {first, second}});

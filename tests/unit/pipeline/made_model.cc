@@ -35,6 +35,7 @@ Registry& registry() {
   static const std::unique_ptr<Registry> all = [] {
     auto r = make_registry({});
     r->add_root(TENON_TEMPLATES);
+    r->add_root(TENON_PIPELINE_TEST_PLUGINS);
     return r;
   }();
   return *all;
@@ -56,12 +57,28 @@ const WeightTensor* MadeWeights::add(const std::string& name, std::vector<int64_
   return (by_name_[name] = std::make_unique<WeightTensor>(t)).get();
 }
 
+const WeightTensor* MadeWeights::add_bytes(const std::string& name, tenon_format format, std::vector<int64_t> shape,
+                                           std::vector<std::byte> bytes) {
+  WeightTensor t{.name = name, .format = format, .shape = std::move(shape), .bytes = bytes.size()};
+  bytes_[name] = std::move(bytes);
+  tensors_.push_back(t);
+  return (by_name_[name] = std::make_unique<WeightTensor>(t)).get();
+}
+
+Matrix MadeWeights::matrix(const std::string& path, const std::string& name, int64_t rows, int64_t columns) {
+  return {.path = path, .name = name, .tensors = {add(name + ".weight", {rows, columns})}, .rows = rows};
+}
+
 const WeightTensor* MadeWeights::find(std::string_view name) const {
   const auto found = by_name_.find(std::string(name));
   return found == by_name_.end() ? nullptr : found->second.get();
 }
 
 void MadeWeights::read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const {
+  if (const auto raw = bytes_.find(tensor.name); raw != bytes_.end()) {
+    std::memcpy(out.data(), raw->second.data() + offset, out.size());
+    return;
+  }
   std::memcpy(out.data(), reinterpret_cast<const std::byte*>(values_.at(tensor.name).data()) + offset, out.size());
 }
 

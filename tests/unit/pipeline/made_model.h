@@ -19,12 +19,22 @@ class MadeWeights : public Weights {
  public:
   const WeightTensor* add(const std::string& name, std::vector<int64_t> shape);
   const Values& values(const std::string& name) const { return values_.at(name); }
+  // A tensor of these bytes.
+  const WeightTensor* add_bytes(const std::string& name, tenon_format format, std::vector<int64_t> shape,
+                                std::vector<std::byte> bytes);
+  // A plain matrix of that name: its tensor is NAME.weight.
+  Matrix matrix(const std::string& path, const std::string& name, int64_t rows, int64_t columns);
+
+  MetadataValue description = std::string();  // of how matrices are stored
 
   std::string_view convention() const override { return "huggingface"; }
   const std::vector<std::filesystem::path>& files() const override { return files_; }
   const std::vector<WeightTensor>& tensors() const override { return tensors_; }
   const WeightTensor* find(std::string_view name) const override;
-  const MetadataValue* metadata(std::string_view) const override { return nullptr; }
+  std::vector<const WeightTensor*> find_under(std::string_view) const override { return {}; }
+  const MetadataValue* metadata(std::string_view key) const override {
+    return key == "quantization_config" ? &description : nullptr;
+  }
   std::vector<std::string> metadata_keys() const override { return {}; }
   const std::byte* mapped(const WeightTensor&) const override { return nullptr; }
   void read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const override;
@@ -34,6 +44,7 @@ class MadeWeights : public Weights {
   std::vector<WeightTensor> tensors_;
   std::map<std::string, std::unique_ptr<WeightTensor>> by_name_;
   std::map<std::string, Values> values_;
+  std::map<std::string, std::vector<std::byte>> bytes_;
 };
 
 // What a test's model is: declare() is called once, and gives what is called to record a step.

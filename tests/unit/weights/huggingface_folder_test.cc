@@ -78,6 +78,30 @@ TEST(HuggingFaceFolder, FlattensConfig) {
   expect_error(ErrorCode::kModel, {"\"large\"", "18446744073709551615"}, [&] { metadata_int(*model, "large"); });
 }
 
+TEST(HuggingFaceFolder, HasTheDescriptionOfStoredMatricesAsText) {
+  const ScratchFolder folder;
+  folder.put("config.json", R"({"quantization_config": {"quant_method": "gptq", "bits": 4}})");
+  folder.put("model.safetensors", one_tensor("w", 3));
+  const auto model = open_weights(folder.path().string());
+  EXPECT_EQ(metadata_text(*model, "quantization_config"), R"({"quant_method":"gptq","bits":4})");
+  EXPECT_EQ(metadata_int(*model, "quantization_config.bits"), 4);
+}
+
+TEST(HuggingFaceFolder, FindsAllTensorsUnderAName) {
+  const ScratchFolder folder;
+  folder.put("config.json", "{}");
+  SafetensorsWriter writer;
+  for (const char* name : {"a.w.scales", "a.w", "a.w.qweight", "a.w_norm.weight", "a.wx.bias"}) {
+    writer.tensor(name, "F32", {1}, "abcd");
+  }
+  folder.put("model.safetensors", writer.bytes());
+  const auto model = open_weights(folder.path().string());
+  std::vector<std::string> names;
+  for (const WeightTensor* t : model->find_under("a.w")) names.push_back(t->name);
+  EXPECT_EQ(names, (std::vector<std::string>{"a.w.qweight", "a.w.scales"}));
+  EXPECT_TRUE(model->find_under("b").empty());
+}
+
 TEST(HuggingFaceFolder, FindsTheConfigBesideAFile) {
   const ScratchFolder folder;
   const std::string file = folder.put("only.safetensors", one_tensor("w", 4));

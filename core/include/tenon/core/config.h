@@ -47,6 +47,9 @@ struct ModelConfig {
   uint32_t layers = 0;                               // the first so many of the model's; 0 = all
 };
 
+// In place of a scheme's name: each matrix gets the installed scheme that holds it as it is stored.
+inline constexpr const char* kAutoScheme = "auto";
+
 struct QuantizationOverride {
   std::string match;  // glob over module paths
   ComponentConfig scheme;

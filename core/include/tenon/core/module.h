@@ -42,17 +42,26 @@ struct OpCall {
 // Applied in order. What neighbours claim of it runs inside them, the rest as ops of its own.
 using Chain = std::vector<OpCall>;
 
+// A weight matrix: everything that the file has under its name, but for a bias. What the tensors mean, its scheme knows.
+struct Matrix {
+  std::string path;                         // "layers.3.attention.q"
+  std::string name;                         // in the file: "model.layers.3.self_attn.q_proj"
+  std::vector<const WeightTensor*> tensors;  // their names begin with the name and a dot; in the order of their names
+  int64_t rows = 0;
+};
+
 // A linear map y = behind(before(x) W^T). Products that take the same x and stand side by side are declared apart; the
 // pipeline makes one product of them where their scheme is the same.
+// A routed product has a matrix for each expert, all of the same rows and stored alike: then `matrix` has the path that
+// they share and their rows, and no tensors. Each row of x is multiplied by the matrix of its expert.
 struct LinearDecl {
-  std::string path;  // "layers.3.attention.q"
-  std::string role;  // "q", "o", "gate", "down", "head", "embedding"
+  Matrix matrix;
   int32_t layer = -1;
-  const WeightTensor* source = nullptr;  // (rows, columns)
-  int64_t rows = 0, columns = 0;
+  int64_t columns = 0;
   bool product = true;  // y = x W^T is wanted
   bool lookup = false;  // rows of the matrix are wanted: an embedding
   Chain before = {}, behind = {};
+  std::vector<Matrix> experts = {};
 };
 
 // Products of the same x (and the same ops before) whose columns lie side by side, and ops over all of these columns:
@@ -99,9 +108,13 @@ class StepBuilder {
  public:
   virtual ~StepBuilder() = default;
   virtual tenon_tid embed(LinearId linear) = 0;  // the step's tokens
+  virtual tenon_tid tokens() = 0;                // i32 (rows): for models that route by the token
   // rows: what the ops of the chain behind take beside x, in order: the residual of an `add`.
-  virtual tenon_tid linear(LinearId linear, tenon_tid x, const std::vector<tenon_tid>& rows = {}) = 0;
-  virtual tenon_tid joined(JoinedId joined, tenon_tid x, const std::vector<tenon_tid>& rows = {}) = 0;
+  // expert: of a routed product, i32 (rows): the expert of each row of x; below 0: the product of the row is zeros.
+  virtual tenon_tid linear(LinearId linear, tenon_tid x, const std::vector<tenon_tid>& rows = {},
+                           tenon_tid expert = 0) = 0;
+  virtual tenon_tid joined(JoinedId joined, tenon_tid x, const std::vector<tenon_tid>& rows = {},
+                           tenon_tid expert = 0) = 0;
   // Q, K and V, their heads, cache append and softmax: x (rows, width) -> (rows, q_heads * v_dim).
   virtual tenon_tid attention(LayerId layer, tenon_tid x) = 0;
   // The rows whose logits are wanted. What is recorded after it works on those.

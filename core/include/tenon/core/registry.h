@@ -95,7 +95,7 @@ class Instance {
 
   explicit operator bool() const { return component_ != nullptr; }
   const LoadedComponent& component() const { return *component_; }
-  std::string id() const;  // "quantization.int4wo"
+  std::string id() const;  // "quantization.none"
   void* self() const { return self_; }
   // The table of the kind's interface, as large as this host knows it: fields that the plugin does not have are 0.
   template <class Table>

@@ -3,14 +3,14 @@
 #ifndef TENON_ABI_LAYOUT_H
 #define TENON_ABI_LAYOUT_H
 
-#define TENON_LAYOUT_ATTENTION    "7ddc40bbb6dbbba9"
-#define TENON_LAYOUT_DEVICE       "857dd7b5fe6bbe6c"
-#define TENON_LAYOUT_DRAFT        "4dbe72ac5db1d36f"
-#define TENON_LAYOUT_KV_CACHE     "79fc63e4ad6192b5"
-#define TENON_LAYOUT_OP           "c7cd6c041b0319d7"
-#define TENON_LAYOUT_QUANTIZATION "3fcdc92cc6e044ef"
-#define TENON_LAYOUT_SAMPLER      "0f89ba5f02bfaea1"
-#define TENON_LAYOUT_SCHEDULER    "74b41ac750577cc4"
+#define TENON_LAYOUT_ATTENTION    "d0083a0668a6e5e0"
+#define TENON_LAYOUT_DEVICE       "2f8b85a52fc0953d"
+#define TENON_LAYOUT_DRAFT        "b7d0ccb82db2902a"
+#define TENON_LAYOUT_KV_CACHE     "7b4306dae029063b"
+#define TENON_LAYOUT_OP           "7ffaeb70ddb215e6"
+#define TENON_LAYOUT_QUANTIZATION "3b2c7c24c173017c"
+#define TENON_LAYOUT_SAMPLER      "5ad8978b2cfbf1fa"
+#define TENON_LAYOUT_SCHEDULER    "71d3f10f0c03ec37"
 
 /* TENON_LAYOUTS(X) makes an X("kind", hash) of each. */
 #define TENON_LAYOUTS(X) \
@@ -80,15 +80,17 @@
  * program: enum TENON_F_RMSNORM 940fa61be2c4
  * program: tenon_chain 03160ba69fa8
  * program: tenon_claim 1ea24b89cb64
- * program: tenon_footprint 34c04f221b78
- * program: enum TENON_FOOTPRINT_IN_PLACE 8f85578c7ef6
+ * program: tenon_footprint a711b83653c0
+ * program: enum TENON_FOOTPRINT_IN_PLACE 7e5d8504eaa5
  * program: macro TENON_MAX_PHASES 85ab7fc6286a
  * program: macro TENON_MAX_OPERANDS 6800fab9ab73
  * program: macro TENON_MAX_STORES b111d0fcb141
- * quantization: tenon_linear f8834757d071
- * quantization: tenon_linear_call 0b1829fa1adf
- * quantization: tenon_rows 9dd9498831b2
  * quantization: tenon_stored d7ec86699a50
+ * quantization: tenon_matrix 7a67de2315e4
+ * quantization: tenon_linear b3b292dd6af1
+ * quantization: tenon_linear_call 0b1829fa1adf
+ * quantization: tenon_slice 22fb5ef80a4d
+ * quantization: tenon_rows f293bd72e784
  * quantization: tenon_written 1dbb8bec4cdd
  * quantization: tenon_encode 0b482d92f9c0
  * quantization: tenon_observe_call 7e4bdd32d7c8

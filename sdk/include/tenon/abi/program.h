@@ -201,9 +201,15 @@ typedef struct tenon_footprint {
   uint32_t n_stores, flags;
   uint64_t store_bytes[TENON_MAX_STORES]; /* persistent, owned by the host, 256-byte aligned */
   uint64_t load_bytes;                    /* scratch while loading, given to load() */
+  uint32_t passes, reserved;              /* how often load() sees every row; 0 or 1 = once */
 } tenon_footprint;
-/* Store i is matrix i exactly as the file has it: the host may hand out the file's mapping and never calls load(). */
-enum { TENON_FOOTPRINT_IN_PLACE = 1, TENON_FOOTPRINT_ENDLESS = 2 /* of a cache: sequences of any length fit */ };
+enum {
+  /* Store i is plain matrix i exactly as the file has it: the host may hand out the file's mapping and never calls load(). */
+  TENON_FOOTPRINT_IN_PLACE = 1,
+  TENON_FOOTPRINT_ENDLESS = 2, /* of a cache: sequences of any length fit */
+  TENON_FOOTPRINT_WHOLE = 4,   /* load() wants all rows of a matrix in one call */
+  TENON_FOOTPRINT_EXACT = 8    /* each weight stands for the value that it has in the file: nothing is rounded anew */
+};
 
 #ifdef __cplusplus
 }

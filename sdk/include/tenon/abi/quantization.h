@@ -1,8 +1,13 @@
 /* quantization/1: how weight matrices are stored and multiplied.  C11 and C++20.
  * A site is a group of matrices that share x and lie side by side in y (Q, K, V; gate, up; or just one).
  *
+ * WHAT A FILE STORES is the scheme's to judge.  The host knows no published format: a matrix comes with all tensors under its
+ * name ("X.qweight", "X.scales", "X.g_idx", ...) and with the file's own description, and claim() takes it or refuses it with
+ * the name of the tensor, what was found and what would be right.  The host has checked the shape of plain matrices, and that
+ * the matrices of all experts are stored alike.
+ *
  * A ROUTED site has that group once for each expert, all of one shape and stored alike: tenon_linear.experts sets of n_mats
- * matrices; out_dim and source are those of one set.  Each row of x is multiplied by the set that its entry of
+ * matrices; out_dim has those of one set.  Each row of x is multiplied by the set that its entry of
  * tenon_linear_call.expert names:  y[r] = epilogue(prologue(x[r]) W_{expert[r]}^T).
  *   - The vocabulary's ops keep their meaning, so a scheme claims the same ones: a norm's weight, a bias, an addend are
  *     those of the site, not of an expert.
@@ -14,8 +19,8 @@
  *   - In load(), matrix m of expert e is mat = e * n_mats + m.  Experts do not lie in place, and are no embedding.
  * A scheme that has no routed products answers TENON_REFUSED in claim, and says so.
  *
- * WRITING is the scheme's, too.  A matrix lies in a file as tensors under its name ("X.weight", "X.weight_scale"); describe()
- * says which ones the scheme writes and encode() fills them, so that any installed scheme can write model files.
+ * WRITING is the scheme's, too.  describe() says which tensors it writes under a matrix's name and encode() fills them, so that
+ * any installed scheme can write model files.
  *
  * CALIBRATION: a scheme with observed_bytes and observe sees x of its sites while texts run through a pipeline whose matrices
  * are not its own yet: the house records observe() before the product, on x as the product takes it, all ops before it done.
@@ -29,19 +34,34 @@
 extern "C" {
 #endif
 
+/* A tensor that a file has, or is to have, under a matrix's name.  Frozen. */
+typedef struct tenon_stored {
+  const char *name; /* what follows the matrix's name and a dot: "weight", "qweight", "weight_scale" */
+  tenon_format format;
+  uint32_t rank; /* 0 to 4 */
+  int64_t dim[4]; /* elements, outermost first */
+} tenon_stored;
+
+/* A matrix and everything that the file has under its name, but for its bias.  A PLAIN matrix is one tensor "weight" of
+ * floats or GGUF's blocks, (out_dim, in_dim).  Frozen. */
+typedef struct tenon_matrix {
+  const char *name; /* in the file: "model.layers.3.mlp.down_proj" */
+  uint32_t n_tensors, reserved;
+  const tenon_stored *tensor; /* in the order of their names */
+} tenon_matrix;
+
 typedef struct tenon_linear {
   tenon_head h;
-  const char *path; /* "layers.3.attention.qkv" */
-  const char *role; /* "qkv", "o", "gate_up", "down", "head", "embedding" */
+  const char *path;                    /* "layers.3.attention.qkv" */
   uint32_t n_mats, x_format, y_format; /* 1 to TENON_MAX_STORES matrices */
   uint32_t experts;                    /* 0, or of a routed site how many sets of n_mats matrices there are */
   const int64_t *out_dim;              /* rows of each matrix, of this rank */
-  const tenon_format *source;          /* how each matrix is stored in the file */
+  const tenon_matrix *matrix;          /* each matrix in the file; of a routed site matrix m of expert e at e * n_mats + m */
+  const char *description;             /* what the file says of how matrices are stored: config.json's quantization_config
+                                          as JSON; "" = nothing */
   int64_t in_dim;
-  uint32_t shard_axis, shard_rank, shard_world; /* axis: 0 none, 1 rows, 2 columns */
-  uint32_t rows_wanted;                         /* 1: record_rows will be called too (tied or plain embedding) */
-  uint32_t product_wanted;                      /* 1: record will be called */
-  uint32_t reserved;
+  uint32_t rows_wanted;    /* 1: record_rows will be called too (tied or plain embedding) */
+  uint32_t product_wanted; /* 1: record will be called */
   const tenon_chain *pro, *epi;
 } tenon_linear;
 
@@ -56,25 +76,20 @@ typedef struct tenon_linear_call {
   const tenon_claim *claim;
 } tenon_linear_call;
 
-/* Rows [row0, row0 + rows) of matrix `mat`, as the file stores them, contiguous.  Bias tensors are not part of a site.  data is
- * device memory where the device has queues (valid until what load() enqueued is done), else host memory. */
+/* A tensor of a matrix, or some rows of it: contiguous, as the file stores it.  Frozen. */
+typedef struct tenon_slice {
+  const void *data; /* device memory where the device has queues (valid until what load() enqueued is done), else the host's */
+  uint64_t bytes;
+} tenon_slice;
+
+/* Rows [row0, row0 + rows) of matrix `mat`: of tensors whose first dimension is the matrix's rows these rows, of others all
+ * of it, with every call. */
 typedef struct tenon_rows {
   tenon_head h;
-  uint32_t mat, reserved;
-  tenon_format format;
-  uint32_t reserved2;
+  uint32_t mat, pass; /* passes count from 0 */
   uint64_t row0, rows;
-  const void *data;
-  uint64_t bytes;
+  const tenon_slice *tensor; /* for each tensor of the matrix, in its order */
 } tenon_rows;
-
-/* A tensor that a file has, or is to have, under a matrix's name. */
-typedef struct tenon_stored {
-  const char *name; /* what follows the matrix's name and a dot: "weight", "qweight", "weight_scale" */
-  tenon_format format;
-  uint32_t rank; /* 0 to 4 */
-  int64_t dim[4]; /* elements, outermost first */
-} tenon_stored;
 
 /* How a scheme writes one matrix.  Texts are the component's and valid as long as it. */
 #define TENON_MAX_STORED 8
@@ -114,7 +129,8 @@ typedef struct tenon_quantization {
   tenon_status (*bind)(void *self, const tenon_linear *s, const tenon_claim *const *claims, uint32_t n, void **site,
                        tenon_reason *why);
   tenon_status (*footprint)(void *self, void *site, tenon_footprint *out, tenon_reason *why); /* [setup] */
-  /* [setup] converts into the stores, with growing row ranges, each row once; deterministic.  scratch: load_bytes. */
+  /* [setup] converts into the stores, with growing row ranges, each row once in each pass, one pass over all matrices after
+   * the other; deterministic.  scratch: load_bytes. */
   tenon_status (*load)(void *self, void *site, const tenon_rows *src, void *const *store, void *scratch, void *queue,
                        tenon_reason *why);
   void (*unbind)(void *self, void *site); /* [setup] programs that use it are gone */

@@ -12,14 +12,14 @@ pub const fn head(size: usize) -> tenon_head {
     tenon_head { size: size as u32, major: 1, minor: 0 }
 }
 
-pub const TENON_LAYOUT_ATTENTION: &str = "7ddc40bbb6dbbba9";
-pub const TENON_LAYOUT_DEVICE: &str = "857dd7b5fe6bbe6c";
-pub const TENON_LAYOUT_DRAFT: &str = "4dbe72ac5db1d36f";
-pub const TENON_LAYOUT_KV_CACHE: &str = "79fc63e4ad6192b5";
-pub const TENON_LAYOUT_OP: &str = "c7cd6c041b0319d7";
-pub const TENON_LAYOUT_QUANTIZATION: &str = "3fcdc92cc6e044ef";
-pub const TENON_LAYOUT_SAMPLER: &str = "0f89ba5f02bfaea1";
-pub const TENON_LAYOUT_SCHEDULER: &str = "74b41ac750577cc4";
+pub const TENON_LAYOUT_ATTENTION: &str = "d0083a0668a6e5e0";
+pub const TENON_LAYOUT_DEVICE: &str = "2f8b85a52fc0953d";
+pub const TENON_LAYOUT_DRAFT: &str = "b7d0ccb82db2902a";
+pub const TENON_LAYOUT_KV_CACHE: &str = "7b4306dae029063b";
+pub const TENON_LAYOUT_OP: &str = "7ffaeb70ddb215e6";
+pub const TENON_LAYOUT_QUANTIZATION: &str = "3b2c7c24c173017c";
+pub const TENON_LAYOUT_SAMPLER: &str = "5ad8978b2cfbf1fa";
+pub const TENON_LAYOUT_SCHEDULER: &str = "71d3f10f0c03ec37";
 
 // attention.h
 #[repr(C)]
@@ -720,14 +720,18 @@ pub struct tenon_footprint {
     pub flags: u32,
     pub store_bytes: [u64; 8],
     pub load_bytes: u64,
+    pub passes: u32,
+    pub reserved: u32,
 }
 unsafe impl Sync for tenon_footprint {}
 impl tenon_footprint {
-    pub const NEW: tenon_footprint = tenon_footprint { h: head(88), n_stores: 0, flags: 0, store_bytes: [0; 8], load_bytes: 0 };
+    pub const NEW: tenon_footprint = tenon_footprint { h: head(96), n_stores: 0, flags: 0, store_bytes: [0; 8], load_bytes: 0, passes: 0, reserved: 0 };
 }
-const _: () = assert!(core::mem::size_of::<tenon_footprint>() == 88);
+const _: () = assert!(core::mem::size_of::<tenon_footprint>() == 96);
 pub const TENON_FOOTPRINT_IN_PLACE: u32 = 1;
 pub const TENON_FOOTPRINT_ENDLESS: u32 = 2;
+pub const TENON_FOOTPRINT_WHOLE: u32 = 4;
+pub const TENON_FOOTPRINT_EXACT: u32 = 8;
 pub const TENON_MAX_PHASES: u32 = 4;
 pub const TENON_MAX_OPERANDS: u32 = 64;
 pub const TENON_MAX_STORES: u32 = 8;
@@ -735,31 +739,53 @@ pub const TENON_MAX_STORES: u32 = 8;
 // quantization.h
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct tenon_stored {
+    pub name: *const c_char,
+    pub format: tenon_format,
+    pub rank: u32,
+    pub dim: [i64; 4],
+}
+unsafe impl Sync for tenon_stored {}
+impl tenon_stored {
+    pub const NEW: tenon_stored = tenon_stored { name: core::ptr::null(), format: 0, rank: 0, dim: [0; 4] };
+}
+const _: () = assert!(core::mem::size_of::<tenon_stored>() == 48);
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct tenon_matrix {
+    pub name: *const c_char,
+    pub n_tensors: u32,
+    pub reserved: u32,
+    pub tensor: *const tenon_stored,
+}
+unsafe impl Sync for tenon_matrix {}
+impl tenon_matrix {
+    pub const NEW: tenon_matrix = tenon_matrix { name: core::ptr::null(), n_tensors: 0, reserved: 0, tensor: core::ptr::null() };
+}
+const _: () = assert!(core::mem::size_of::<tenon_matrix>() == 24);
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct tenon_linear {
     pub h: tenon_head,
     pub path: *const c_char,
-    pub role: *const c_char,
     pub n_mats: u32,
     pub x_format: u32,
     pub y_format: u32,
     pub experts: u32,
     pub out_dim: *const i64,
-    pub source: *const tenon_format,
+    pub matrix: *const tenon_matrix,
+    pub description: *const c_char,
     pub in_dim: i64,
-    pub shard_axis: u32,
-    pub shard_rank: u32,
-    pub shard_world: u32,
     pub rows_wanted: u32,
     pub product_wanted: u32,
-    pub reserved: u32,
     pub pro: *const tenon_chain,
     pub epi: *const tenon_chain,
 }
 unsafe impl Sync for tenon_linear {}
 impl tenon_linear {
-    pub const NEW: tenon_linear = tenon_linear { h: head(104), path: core::ptr::null(), role: core::ptr::null(), n_mats: 0, x_format: 0, y_format: 0, experts: 0, out_dim: core::ptr::null(), source: core::ptr::null(), in_dim: 0, shard_axis: 0, shard_rank: 0, shard_world: 0, rows_wanted: 0, product_wanted: 0, reserved: 0, pro: core::ptr::null(), epi: core::ptr::null() };
+    pub const NEW: tenon_linear = tenon_linear { h: head(88), path: core::ptr::null(), n_mats: 0, x_format: 0, y_format: 0, experts: 0, out_dim: core::ptr::null(), matrix: core::ptr::null(), description: core::ptr::null(), in_dim: 0, rows_wanted: 0, product_wanted: 0, pro: core::ptr::null(), epi: core::ptr::null() };
 }
-const _: () = assert!(core::mem::size_of::<tenon_linear>() == 104);
+const _: () = assert!(core::mem::size_of::<tenon_linear>() == 88);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_linear_call {
@@ -781,35 +807,30 @@ impl tenon_linear_call {
 const _: () = assert!(core::mem::size_of::<tenon_linear_call>() == 64);
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct tenon_rows {
-    pub h: tenon_head,
-    pub mat: u32,
-    pub reserved: u32,
-    pub format: tenon_format,
-    pub reserved2: u32,
-    pub row0: u64,
-    pub rows: u64,
+pub struct tenon_slice {
     pub data: *const c_void,
     pub bytes: u64,
 }
-unsafe impl Sync for tenon_rows {}
-impl tenon_rows {
-    pub const NEW: tenon_rows = tenon_rows { h: head(56), mat: 0, reserved: 0, format: 0, reserved2: 0, row0: 0, rows: 0, data: core::ptr::null(), bytes: 0 };
+unsafe impl Sync for tenon_slice {}
+impl tenon_slice {
+    pub const NEW: tenon_slice = tenon_slice { data: core::ptr::null(), bytes: 0 };
 }
-const _: () = assert!(core::mem::size_of::<tenon_rows>() == 56);
+const _: () = assert!(core::mem::size_of::<tenon_slice>() == 16);
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct tenon_stored {
-    pub name: *const c_char,
-    pub format: tenon_format,
-    pub rank: u32,
-    pub dim: [i64; 4],
+pub struct tenon_rows {
+    pub h: tenon_head,
+    pub mat: u32,
+    pub pass: u32,
+    pub row0: u64,
+    pub rows: u64,
+    pub tensor: *const tenon_slice,
 }
-unsafe impl Sync for tenon_stored {}
-impl tenon_stored {
-    pub const NEW: tenon_stored = tenon_stored { name: core::ptr::null(), format: 0, rank: 0, dim: [0; 4] };
+unsafe impl Sync for tenon_rows {}
+impl tenon_rows {
+    pub const NEW: tenon_rows = tenon_rows { h: head(40), mat: 0, pass: 0, row0: 0, rows: 0, tensor: core::ptr::null() };
 }
-const _: () = assert!(core::mem::size_of::<tenon_stored>() == 48);
+const _: () = assert!(core::mem::size_of::<tenon_rows>() == 40);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_written {

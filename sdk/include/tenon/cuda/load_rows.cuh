@@ -13,7 +13,7 @@
 namespace tenon::cuda {
 
 struct LoadedRows {
-  const void* data;
+  const void* data;  // of the matrix's first tensor
   tenon_format format;
   uint32_t k, column;  // of y, of the first row
   TileMap map;
@@ -39,16 +39,14 @@ struct LoadedRows {
   }
 };
 
-// Throws Failed on rows that the site does not have, in a format that `reads` does not take.
-inline LoadedRows loaded_rows(const PackedSite& site, const tenon_rows& src, void* store,
-                              bool (*reads)(tenon_format) = &is_float) {
+// Throws Failed on rows that the site does not have.
+inline LoadedRows loaded_rows(const PackedSite& site, const tenon_rows& src, void* store) {
   const size_t mats = site.rows.size(), mat = src.mat % mats;
-  if (src.mat >= mats * std::max(site.experts, 1U) || src.row0 + src.rows > site.rows[mat] || !reads(src.format)) {
+  if (src.mat >= mats * std::max(site.experts, 1U) || src.row0 + src.rows > site.rows[mat]) {
     throw sdk::Failed("rows " + std::to_string(src.row0) + " to " + std::to_string(src.row0 + src.rows) +
-                      " of matrix " + std::to_string(src.mat) + " in " + tenon_format_name(src.format) +
-                      " are not of this site");
+                      " of matrix " + std::to_string(src.mat) + " are not of this site");
   }
-  return {src.data, src.format,
+  return {src.tensor[0].data, site.source[mat],
           site.k,   site.first[mat] + static_cast<uint32_t>(src.row0),
           site.map, static_cast<uint8_t*>(store) + site.expert_of(src) * site.weight_bytes};
 }

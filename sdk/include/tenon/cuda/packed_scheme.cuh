@@ -1,10 +1,12 @@
 // Base of a quantization scheme on CUDA that packs a site's weights (packed.cuh): up to 16 rows run matvec.cuh, more
 // are multiplied by weights unpacked into a temporary (gemm.h). T has
 //   static constexpr uint32_t kStores;                    1, or 2: the second holds Int8Format's scales
-//   uint32_t code(const tenon_linear&) const;             of the format that a site gets
+//   uint32_t code(std::span<const tenon_format> sources) const;   of the format that a site gets
+//   bool exact(const Site&) const;                        whether each weight has the value that it has in the file
 //   static void with_format(uint32_t code, f);            f(Format{}), see formats.cuh
 //   void load(Site&, const tenon_rows&, void* const* store, void* scratch, void* queue);
-//   static bool reads(tenon_format);                      optional: the formats of files that load() takes
+//   static tenon_format source(const tenon_linear&, uint32_t mat);   optional: how the file has matrix `mat` of the first
+//                                                         set, throws Refused; else plain matrices of floats
 //   static constexpr bool kRouted = true;                 optional: routed sites too (routed_matvec.cuh)
 #pragma once
 
@@ -18,8 +20,8 @@
 #include "tenon/cuda/gemm.h"
 #include "tenon/cuda/routed_matvec.cuh"
 #include "tenon/cuda/unpack.cuh"
+#include "tenon/sdk/gguf_blocks.h"
 #include "tenon/sdk/quantization.h"
-#include "tenon/sdk/quantized_rows.h"
 
 namespace tenon::cuda {
 
@@ -28,14 +30,32 @@ struct PackedSite {
   TileMap map{};
   uint32_t k = 0, experts = 0;        // 0: not routed
   std::vector<uint32_t> first, rows;  // of each matrix of an expert: its column in y, its rows
+  std::vector<tenon_format> source;   // of each matrix of an expert: what T::source() says of it
+  bool exact = false;                 // each weight has the value that it has in the file
   uint64_t weight_bytes = 0;          // of an expert
 
+  tenon_format source_of(const tenon_rows& src) const { return source[src.mat % rows.size()]; }
   uint32_t expert_of(const tenon_rows& src) const { return src.mat / static_cast<uint32_t>(rows.size()); }
   // Where the scales of the rows' expert begin, of a store of scales.
   float* scales(void* store, const tenon_rows& src) const {
     return static_cast<float*>(store) + size_t{expert_of(src)} * map.tiles() * kTileRows;
   }
 };
+
+// A plain matrix in one of the formats that a scheme reads, for its source().
+inline tenon_format plain_source(const tenon_linear& s, uint32_t mat, bool (*reads)(tenon_format)) {
+  const tenon_format format = sdk::need_plain(s, mat);
+  const std::string name = tenon_format_name(format);
+  if (!reads(format)) {
+    throw sdk::Refused("tensor " + sdk::full_name(s.matrix[mat], "weight") + " is stored as " + name +
+                       "; on a GPU this scheme reads " + sdk::readable_formats(reads));
+  }
+  if (sdk::plain_row_bytes(format, static_cast<uint64_t>(s.in_dim)) == 0) {
+    throw sdk::Refused("a width of " + std::to_string(s.in_dim) + " is not whole blocks of " +
+                       std::to_string(tenon_format_block(format).elements) + " (" + name + ")");
+  }
+  return format;
+}
 
 __host__ __device__ inline bool is_float(tenon_format format) {
   return format == TENON_F32 || format == TENON_F16 || format == TENON_BF16;
@@ -50,25 +70,8 @@ inline uint32_t taken_of(const std::vector<tenon_fop>& ops, bool halves) {
   return n;
 }
 
-inline void check_source(tenon_format format, int64_t in_dim, bool (*reads)(tenon_format)) {
-  const std::string name = sdk::format_name(format);
-  if (!reads(format)) {
-    std::string readable = sdk::advice_on(format);
-    if (!readable.empty()) throw sdk::Refused("a matrix stored as " + name + readable);
-    readable = "; readable are f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 and q2_k to q6_k";
-    if (!reads(TENON_Q8_0)) {
-      readable = "; on a GPU this scheme reads f32, f16 and bf16";
-      if (format > TENON_GGUF_FORMATS) readable += "; quantization.use = \"gguf\" multiplies GGUF's blocks as they are";
-    }
-    throw sdk::Refused("a matrix stored as " + name + readable);
-  }
-  if (sdk::row_bytes(format, static_cast<uint64_t>(in_dim)) == 0) {
-    throw sdk::Refused("a width of " + std::to_string(in_dim) + " is not whole blocks of " +
-                       std::to_string(tenon_format_block(format).elements) + " (" + name + ")");
-  }
-}
-
-inline void check_site(const tenon_linear& s, bool (*reads)(tenon_format), bool routed) {
+template <class Source>
+void check_site(const tenon_linear& s, const Source& source, bool routed) {
   // Products of 32 bits hold; a row of x fits in shared memory.
   constexpr int64_t kMostRows = 1 << 24, kMostColumns = 56 << 10;
   if (s.experts != 0 && !routed) {
@@ -81,7 +84,7 @@ inline void check_site(const tenon_linear& s, bool (*reads)(tenon_format), bool 
   }
   int64_t columns = 0;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
-    check_source(s.source[i], s.in_dim, reads);
+    (void)source(s, i);
     columns += s.out_dim[i];
   }
   if (s.n_mats == 0 || columns <= 0 || columns > kMostRows || s.in_dim <= 0 || s.in_dim > kMostColumns) {
@@ -150,11 +153,11 @@ class PackedScheme : public sdk::Quantization<T> {
   explicit PackedScheme(const sdk::Env& env)
       : blocks_(env.device().units),
         most_block_bytes_(static_cast<uint32_t>(env.device().shared_per_unit) - kReservedBytes) {}
-  static bool reads(tenon_format format) { return is_float(format); }
+  static tenon_format source(const tenon_linear& s, uint32_t mat) { return plain_source(s, mat, &is_float); }
 
   // The same for every batch shape, since SILU_MUL decides how tiles are made.
   tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
-    detail::check_site(s, &T::reads, T::kRouted);
+    detail::check_site(s, &T::source, T::kRouted);
     auto claim = sdk::abi_struct<tenon_claim>();
     const std::vector<tenon_fop> pro = sdk::ops_of(s.pro);
     const bool halves = s.n_mats == 2 ? s.out_dim[0] == s.out_dim[1] : s.n_mats == 1 && s.out_dim[0] % 2 == 0;
@@ -165,7 +168,9 @@ class PackedScheme : public sdk::Quantization<T> {
 
   std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
     auto site = std::make_unique<Site>();
-    site->code = self().code(s), site->k = static_cast<uint32_t>(s.in_dim), site->experts = s.experts;
+    site->k = static_cast<uint32_t>(s.in_dim), site->experts = s.experts;
+    for (uint32_t i = 0; i < s.n_mats; ++i) site->source.push_back(T::source(s, i));
+    site->code = self().code(site->source), site->exact = self().exact(*site);
     for (uint32_t i = 0; i < s.n_mats; ++i) {
       site->first.push_back(site->map.columns), site->rows.push_back(static_cast<uint32_t>(s.out_dim[i]));
       site->map.columns += site->rows.back();
@@ -182,7 +187,7 @@ class PackedScheme : public sdk::Quantization<T> {
 
   tenon_footprint footprint(Site& site) const {
     auto f = sdk::abi_struct<tenon_footprint>();
-    f.n_stores = T::kStores;
+    f.n_stores = T::kStores, f.flags = site.exact ? TENON_FOOTPRINT_EXACT : 0;
     const uint32_t sets = std::max(site.experts, 1U);
     f.store_bytes[0] = sets * site.weight_bytes;
     if (T::kStores == 2) f.store_bytes[1] = sets * scale_bytes(site);

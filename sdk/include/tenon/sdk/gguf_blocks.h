@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "tenon/abi/types.h"
 #include "tenon/sdk/convert.h"
@@ -131,25 +132,28 @@ inline void unpack_block(tenon_format format, const uint8_t* p, float* w) {
 }
 
 // What unpack_row reads.
+inline constexpr tenon_format kUnpackedFormats[] = {TENON_F32,  TENON_F16,  TENON_BF16, TENON_Q4_0, TENON_Q4_1,
+                                                    TENON_Q5_0, TENON_Q5_1, TENON_Q8_0, TENON_Q2_K, TENON_Q3_K,
+                                                    TENON_Q4_K, TENON_Q5_K, TENON_Q6_K};
 constexpr bool can_unpack(tenon_format format) {
-  switch (format) {
-    case TENON_F32:
-    case TENON_F16:
-    case TENON_BF16:
-    case TENON_Q4_0:
-    case TENON_Q4_1:
-    case TENON_Q5_0:
-    case TENON_Q5_1:
-    case TENON_Q8_0:
-    case TENON_Q2_K:
-    case TENON_Q3_K:
-    case TENON_Q4_K:
-    case TENON_Q5_K:
-    case TENON_Q6_K:
-      return true;
-    default:
-      return false;
+  for (const tenon_format f : kUnpackedFormats) {
+    if (f == format) return true;
   }
+  return false;
+}
+// "f32, f16, ..." of those that a scheme reads.
+template <class Reads>
+std::string readable_formats(const Reads& reads) {
+  std::string text;
+  for (const tenon_format f : kUnpackedFormats) {
+    if (reads(f)) text += (text.empty() ? "" : ", ") + std::string(tenon_format_name(f));
+  }
+  return text;
+}
+// Bytes of a row of k weights; 0 where these are not whole blocks.
+inline uint64_t plain_row_bytes(tenon_format format, uint64_t k) {
+  const tenon_block block = tenon_format_block(format);
+  return block.elements == 0 || k % block.elements != 0 ? 0 : k / block.elements * block.bytes;
 }
 
 // n weights of a row, n a multiple of the format's block.

@@ -12,8 +12,8 @@
 #include "tenon/sdk/cpu/row_kernels.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/gguf_blocks.h"
-#include "tenon/sdk/quantized_rows.h"
 #include "tenon/sdk/recorder.h"
+#include "tenon/sdk/stored.h"
 
 namespace tenon::sdk::cpu {
 
@@ -41,6 +41,13 @@ struct StoredMatrix {
   uint32_t code = 0;  // of its row format or, if x becomes int8, of its packed format
   uint32_t rows = 0;
   uint64_t row_bytes = 0;
+  // In the file, for loading: its format (the scheme may number formats of its own), and of each tensor the bytes that
+  // load() gets for a row, or, if it has no rows, 0 and all its bytes.
+  struct Tensor {
+    uint64_t row_bytes = 0, bytes = 0;
+  };
+  tenon_format source = TENON_FORMAT_NONE;
+  std::vector<Tensor> tensors{};
 };
 // What rows of x are turned into. kInt8: for packed matrices; kBf16: for matrices in bf16.
 enum class Activations : uint32_t { kF32, kInt8, kBf16 };
@@ -49,7 +56,8 @@ struct LinearSite {
   std::vector<StoredMatrix> mats;  // store i holds matrix i, row by row or packed; of a routed site, of every expert
   uint32_t k = 0;
   uint32_t experts = 0;  // 0: not routed
-  bool in_place = false;
+  bool in_place = false;  // the stores are the file's bytes
+  bool exact = false;     // each weight has the value that it has in the file
   Activations activations = Activations::kF32;
 
   bool packed() const { return activations == Activations::kInt8; }
@@ -65,6 +73,16 @@ struct LinearSite {
     return static_cast<uint8_t*>(store[src.mat % mats.size()]) + src.mat / mats.size() * store_bytes(mat(src));
   }
 };
+
+// Matrix i of a site, as claim_linear() found it in the file. code and row_bytes: how the scheme stores it.
+inline StoredMatrix stored_matrix(const tenon_linear& s, uint32_t i, uint32_t code, uint64_t row_bytes,
+                                  tenon_format source) {
+  StoredMatrix m{.code = code, .rows = static_cast<uint32_t>(s.out_dim[i]), .row_bytes = row_bytes, .source = source};
+  for (const tenon_stored& t : tensors_of(s.matrix[i])) {
+    m.tensors.push_back({sdk::row_bytes(t, s.out_dim[i]), stored_bytes(t)});
+  }
+  return m;
+}
 
 inline uint64_t LinearSite::columns() const {
   uint64_t n = 0;
@@ -119,28 +137,28 @@ inline bool halves_are_groups(const tenon_linear& s) {
   return true;
 }
 
-namespace detail {
-inline void check_sources(const tenon_linear& s, bool (*also)(tenon_format)) {
-  for (uint32_t i = 0; i < s.n_mats; ++i) {
-    if (also != nullptr && also(s.source[i])) continue;
-    const std::string name = format_name(s.source[i]), advice = advice_on(s.source[i]);
-    if (!can_unpack(s.source[i])) {
-      throw Refused(
-          "a matrix stored as " + name +
-          (!advice.empty() ? advice : "; readable are f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 and q2_k to q6_k"));
-    }
-    const uint32_t block = tenon_format_block(s.source[i]).elements;
-    if (s.in_dim % block != 0) {
-      throw Refused("a width of " + std::to_string(s.in_dim) + " is not whole blocks of " + std::to_string(block) +
-                    " (" + name + ")");
-    }
-  }
-}
-}  // namespace detail
+// How a scheme names what the file has of matrix i of the first set: a format of its own, or of a plain matrix the
+// format of that. Throws Refused with the tensor, what was found and what would be right.
+using SourceOf = tenon_format (*)(const tenon_linear& s, uint32_t mat);
 
-// Throws Refused: what no scheme on the CPU does (activations other than f32, shapes beyond 2^31, matrices that neither
-// unpack_row nor, as `also` says, the scheme itself reads), and routed sites unless the scheme multiplies them.
-inline tenon_claim claim_linear(const tenon_linear& s, bool (*also)(tenon_format) = nullptr, bool routed = false) {
+// A plain matrix in any format that unpack_row reads.
+inline tenon_format unpacked_source(const tenon_linear& s, uint32_t mat) {
+  const tenon_format format = need_plain(s, mat);
+  const std::string name = tenon_format_name(format);
+  if (!can_unpack(format)) {
+    throw Refused("tensor " + full_name(s.matrix[mat], "weight") + " is stored as " + name + "; readable are " +
+                  readable_formats(&can_unpack));
+  }
+  if (plain_row_bytes(format, static_cast<uint64_t>(s.in_dim)) == 0) {
+    throw Refused("a width of " + std::to_string(s.in_dim) + " is not whole blocks of " +
+                  std::to_string(tenon_format_block(format).elements) + " (" + name + ")");
+  }
+  return format;
+}
+
+// Throws Refused: what no scheme on the CPU does (activations other than f32, shapes beyond 2^31), matrices that `source`
+// does not take, and routed sites unless the scheme multiplies them.
+inline tenon_claim claim_linear(const tenon_linear& s, SourceOf source = &unpacked_source, bool routed = false) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (s.n_mats == 0 || s.n_mats > TENON_MAX_STORES) {
     throw Refused("a site of " + std::to_string(s.n_mats) + " matrices; 1 to " + std::to_string(TENON_MAX_STORES));
@@ -155,7 +173,7 @@ inline tenon_claim claim_linear(const tenon_linear& s, bool (*also)(tenon_format
     if (s.out_dim[i] <= 0 || s.out_dim[i] > kMost - columns) throw Refused("rows that are not 1 to 2^31 - 1 in all");
     columns += s.out_dim[i];
   }
-  detail::check_sources(s, also);
+  for (uint32_t i = 0; i < s.n_mats; ++i) (void)source(s, i);
   auto claim = abi_struct<tenon_claim>();
   const std::vector<tenon_fop> pro = ops_of(s.pro);
   claim.pro = !pro.empty() && pro.back().id == TENON_F_RMSNORM ? 1 : 0;
@@ -163,15 +181,10 @@ inline tenon_claim claim_linear(const tenon_linear& s, bool (*also)(tenon_format
   return claim;
 }
 
-inline uint64_t plain_row_bytes(tenon_format format, uint64_t k) {
-  const tenon_block block = tenon_format_block(format);
-  return k / block.elements * block.bytes;
-}
-
 inline tenon_footprint footprint_of(const LinearSite& site, uint64_t load_bytes) {
   auto f = abi_struct<tenon_footprint>();
   f.n_stores = static_cast<uint32_t>(site.mats.size());
-  f.flags = site.in_place ? TENON_FOOTPRINT_IN_PLACE : 0;
+  f.flags = site.in_place ? TENON_FOOTPRINT_IN_PLACE | TENON_FOOTPRINT_EXACT : site.exact ? TENON_FOOTPRINT_EXACT : 0;
   f.load_bytes = site.in_place ? 0 : load_bytes;
   for (size_t i = 0; i < site.mats.size(); ++i) {
     f.store_bytes[i] = std::max(site.experts, 1U) * site.store_bytes(site.mats[i]);
@@ -179,24 +192,43 @@ inline tenon_footprint footprint_of(const LinearSite& site, uint64_t load_bytes)
   return f;
 }
 
-// f(number, row of the file) for each row of src. Throws Failed on rows that the site does not have.
+// A row of a matrix while it loads.
+class FileRow {
+ public:
+  FileRow(const StoredMatrix& matrix, const tenon_rows& src, uint64_t row) : matrix_(matrix), src_(src), row_(row) {}
+  // Where tensor t of the matrix has the row; the beginning of a tensor that has no rows.
+  const uint8_t* operator[](size_t t) const {
+    return static_cast<const uint8_t*>(src_.tensor[t].data) + row_ * matrix_.tensors[t].row_bytes;
+  }
+
+ private:
+  const StoredMatrix& matrix_;
+  const tenon_rows& src_;
+  uint64_t row_;  // counted from src's first
+};
+
+// f(number, FileRow) for each row of src. Throws Failed on rows that the site does not have.
 template <class F>
 void each_numbered_row(const LinearSite& site, const tenon_rows& src, F&& f) {
-  const uint64_t file_bytes = row_bytes(src.format, site.k);
-  if (src.mat >= site.mats.size() * std::max(site.experts, 1U) || file_bytes == 0) {
+  if (src.mat >= site.mats.size() * std::max(site.experts, 1U)) {
     throw Failed("rows of a matrix that the site does not have");
   }
   const StoredMatrix& m = site.mat(src);
-  if (src.row0 > m.rows || src.rows > m.rows - src.row0 || src.bytes != src.rows * file_bytes) {
-    throw Failed("rows [" + std::to_string(src.row0) + ", +" + std::to_string(src.rows) + ") in " +
-                 std::to_string(src.bytes) + " bytes do not fit a matrix of " + std::to_string(m.rows) + " rows");
+  bool fits = src.row0 <= m.rows && src.rows <= m.rows - src.row0;
+  for (size_t t = 0; t < m.tensors.size(); ++t) {
+    const StoredMatrix::Tensor& tensor = m.tensors[t];
+    fits = fits && src.tensor[t].bytes == (tensor.row_bytes != 0 ? src.rows * tensor.row_bytes : tensor.bytes);
   }
-  for (uint64_t r = 0; r < src.rows; ++r) f(src.row0 + r, static_cast<const uint8_t*>(src.data) + r * file_bytes);
+  if (!fits) {
+    throw Failed("rows [" + std::to_string(src.row0) + ", +" + std::to_string(src.rows) + ") with their bytes do not fit a " +
+                 "matrix of " + std::to_string(m.rows) + " rows");
+  }
+  for (uint64_t r = 0; r < src.rows; ++r) f(src.row0 + r, FileRow(m, src, r));
 }
-// f(row of the store, row of the file)
+// f(row of the store, FileRow)
 template <class F>
 void each_loaded_row(const LinearSite& site, const tenon_rows& src, void* const* store, F&& f) {
-  each_numbered_row(site, src, [&](uint64_t row, const uint8_t* from) {
+  each_numbered_row(site, src, [&](uint64_t row, const FileRow& from) {
     f(site.place(src, store) + row * site.mat(src).row_bytes, from);
   });
 }

@@ -1,4 +1,4 @@
-// From f32 to the rows of tenon/sdk/quantized_rows.h, the definition of int8wo and int4wo: to the nearest, halves to
+// From f32 to the rows of stored_rows.h, the definition of int8wo and int4wo: to the nearest, halves to
 // even. Weights must be finite.
 #pragma once
 
@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include "stored_rows.h"
 #include "tenon/sdk/convert.h"
-#include "tenon/sdk/quantized_rows.h"
 
-namespace tenon::sdk::cpu {
+namespace tenon::rows {
 
 // s = max(absmax / 127.5, FLT_EPSILON), q = w / s within [-128, 127].
 inline void quantize_int8_row(const float* w, uint32_t k, uint8_t* row) {
@@ -31,8 +31,8 @@ namespace detail {
 inline bool quantize_int4_group(const float* w, uint32_t n, uint32_t group, uint8_t* to) {
   const auto [min, max] = std::minmax_element(w, w + n);
   const float step = std::max((*max - *min) / 15.0F, 1e-6F);
-  const uint16_t stored[] = {float_to_bf16(step), float_to_bf16(*min + 8.0F * step)};
-  const float scale = bf16_to_float(stored[0]), zero = bf16_to_float(stored[1]);
+  const uint16_t stored[] = {sdk::float_to_bf16(step), sdk::float_to_bf16(*min + 8.0F * step)};
+  const float scale = sdk::bf16_to_float(stored[0]), zero = sdk::bf16_to_float(stored[1]);
   if (!std::isfinite(scale) || !std::isfinite(zero)) return false;
   std::memcpy(to, stored, sizeof(stored));
   const float first = zero - 8.0F * scale;
@@ -57,4 +57,4 @@ inline bool quantize_int4_row(const float* w, uint32_t k, uint32_t group, uint8_
   return true;
 }
 
-}  // namespace tenon::sdk::cpu
+}  // namespace tenon::rows

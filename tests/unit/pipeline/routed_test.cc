@@ -1,0 +1,122 @@
+// Routed products in a pipeline: a model whose experts are chosen by the token, against a dense reference.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "made_model.h"
+#include "support/weight_rows.h"
+#include "tenon/core/error.h"
+
+namespace tenon::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Row = std::vector<double>;
+
+constexpr int64_t kWidth = 32, kInner = 40, kVocab = 48;
+constexpr int32_t kExperts = 5;
+const std::vector<int32_t> kPrompt = {3, 0, 4, 4, 1, 2, 0};
+
+std::string expert_name(int32_t expert, const std::string& matrix) {
+  return "experts." + std::to_string(expert) + "." + matrix;
+}
+
+// logits = head(down_e(silu(gate_e x) * up_e x)), x the embedding of the token and e the token.
+MadeModel mixture() {
+  MadeModel m;
+  m.info.vocab = kVocab, m.info.width = kWidth, m.info.context = 64;
+  m.declare = [](MadeWeights& w, Declarations& declare) -> Record {
+    const auto routed = [&](const std::string& name, int64_t rows, int64_t columns) {
+      LinearDecl d{.matrix = {.path = "experts." + name, .name = "", .tensors = {}, .rows = rows}, .columns = columns};
+      for (int32_t e = 0; e < kExperts; ++e) {
+        d.experts.push_back(w.matrix(d.matrix.path, expert_name(e, name), rows, columns));
+      }
+      return declare.linear(d);
+    };
+    LinearDecl embedding{.matrix = w.matrix("embedding", "embedding", kVocab, kWidth), .columns = kWidth};
+    embedding.product = false, embedding.lookup = true;
+    const LinearId rows = declare.linear(embedding);
+    const LinearId gate = routed("gate", kInner, kWidth), up = routed("up", kInner, kWidth);
+    const JoinedId gated = declare.joined({.linears = {gate, up}, .behind = {{.name = "silu_mul"}}});
+    const LinearId down = routed("down", kWidth, kInner);
+    const LinearId head =
+        declare.linear({.matrix = w.matrix("lm_head", "head", kVocab, kWidth), .columns = kWidth});
+    return [=](StepBuilder& b) {
+      const tenon_tid expert = b.tokens(), x = b.embed(rows);
+      return b.linear(head, b.out_rows(b.linear(down, b.joined(gated, x, {}, expert), {}, expert)));
+    };
+  };
+  return m;
+}
+
+Row product(const MadeWeights& w, const std::string& name, const Row& x, bool int8) {
+  Values matrix = w.values(name + ".weight");
+  if (int8) {
+    for (size_t at = 0; at < matrix.size(); at += x.size()) hold_as_int8(&matrix[at], x.size());
+  }
+  Row y(matrix.size() / x.size());
+  for (size_t r = 0; r < y.size(); ++r) {
+    for (size_t i = 0; i < x.size(); ++i) y[r] += static_cast<double>(matrix[r * x.size() + i]) * x[i];
+  }
+  return y;
+}
+
+Row reference(const MadeWeights& w, int32_t token, bool int8) {
+  const Values& embedding = w.values("embedding.weight");
+  const auto begin = embedding.begin() + token * kWidth;
+  const Row x(begin, begin + kWidth);
+  const Row gate = product(w, expert_name(token, "gate"), x, int8), up = product(w, expert_name(token, "up"), x, int8);
+  Row inner(gate.size());
+  for (size_t i = 0; i < inner.size(); ++i) inner[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+  return product(w, "head", product(w, expert_name(token, "down"), inner, int8), false);
+}
+
+TEST(RoutedProducts, EqualADenseReference) {
+  for (const char* scheme : {"none", "int8wo"}) {
+    SCOPED_TRACE(scheme);
+    MadeModel m = mixture();
+    const std::string override = std::string("quantization.override=[{match=\"experts.*\", use=\"") + scheme + "\"}]";
+    const std::vector<Values> got = logits_of(m, kPrompt, 3, {override});
+    for (size_t r = 0; r < got.size(); ++r) {
+      const Row want = reference(m.weights, kPrompt[kPrompt.size() - got.size() + r], std::string(scheme) == "int8wo");
+      ASSERT_EQ(got[r].size(), want.size());
+      for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(double{got[r][i]}, want[i], 2e-4) << r << ' ' << i;
+    }
+  }
+}
+
+// What a scheme does not claim of the ops around a routed product runs on all of its rows.
+TEST(RoutedProducts, OfSchemesThatAreCutGiveTheSame) {
+  MadeModel m = mixture();
+  const std::vector<Values> whole = logits_of(m, kPrompt, 2);
+  const std::vector<Values> cut =
+      logits_of(m, kPrompt, 2, {"quantization.override=[{match=\"experts.up\", use=\"none\", dtype=\"fp32\"}]"});
+  for (size_t r = 0; r < 2; ++r) EXPECT_THAT(cut[r], testing::Pointwise(testing::FloatNear(1e-4F), whole[r]));
+}
+
+std::string error_of(MadeModel m, std::vector<std::string> set = {}) {
+  try {
+    build(m, 4, 1, std::move(set));
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(RoutedProducts, ASchemeThatHasNoneIsNamedWithWhatHas) {
+  EXPECT_THAT(error_of(mixture(), {"quantization.override=[{match=\"experts.*\", use=\"gguf\"}]"}),
+              testing::AllOf(HasSubstr("quantization.gguf refuses: expert matrices are not supported"),
+                             HasSubstr("\"none\" holds it as it is stored")));
+}
+
+TEST(RoutedProducts, ExpertsMustBeStoredAlike) {
+  MadeModel m = mixture();
+  m.weights.add_bytes(expert_name(3, "gate") + ".weight", TENON_BF16, {kInner, kWidth},
+                      std::vector<std::byte>(kInner * kWidth * 2));
+  EXPECT_THAT(error_of(std::move(m)),
+              HasSubstr("matrices \"experts.0.gate\" and \"experts.3.gate\" of experts.gate are not stored alike"));
+}
+
+}  // namespace
+}  // namespace tenon::test
