@@ -97,8 +97,9 @@ void check_output(const std::string& output, const QuantizeTarget& target) {
   const bool gguf = std::filesystem::path(output).extension() == ".gguf";
   if (gguf != target.makes_folder()) return;
   throw Error(ErrorCode::kUsage, {output},
-              gguf ? "OUT is a folder for " + target.name() + ", which GGUF has not; name one that does not end in .gguf"
-                   : "OUT must end in .gguf; only quantization components make a folder");
+              gguf
+                  ? "OUT is a folder for " + target.name() + ", which GGUF has not; name one that does not end in .gguf"
+                  : "OUT must end in .gguf; only quantization components make a folder");
 }
 
 void warn_of(const QuantizeReport& report) {
@@ -159,7 +160,9 @@ Run add_quantize(CLI::App& app) {
       app.add_subcommand("quantize", "Write a model anew with its matrices in a smaller (or larger) format.");
   auto args = std::make_shared<Args>();
   command->add_option("IN", args->input, "A GGUF file (of a split one any part), or a Hugging Face folder")->required();
-  command->add_option("OUT", args->output, "The file to write, which ends in .gguf; for a quantization component a new folder")
+  command
+      ->add_option("OUT", args->output,
+                   "The file to write, which ends in .gguf; for a quantization component a new folder")
       ->required();
   command->add_option("--scheme", args->scheme, "What matrices are stored as, such as Q8_0; see below")->required();
   command

@@ -40,7 +40,8 @@ std::map<std::string, Rows> dequantized(const Weights& out) {
   for (const WeightTensor& t : out.tensors()) {
     if (!t.name.ends_with(".codes")) continue;
     const std::string stem = without(t.name, ".codes");
-    const std::vector<double> row = rows_of(out, stem + ".row_scale")[0], column = rows_of(out, stem + ".column_scale")[0];
+    const std::vector<double> row = rows_of(out, stem + ".row_scale")[0],
+                              column = rows_of(out, stem + ".column_scale")[0];
     std::vector<int8_t> codes(t.bytes);
     out.read(t, 0, std::as_writable_bytes(std::span(codes)));
     Rows& w = all[stem + ".weight"];

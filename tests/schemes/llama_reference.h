@@ -1,4 +1,5 @@
-// What goes into the matrices of a small Llama in Hugging Face's form, in float64: the formulas of tests/golden/reference.py.
+// What goes into the matrices of a small Llama in Hugging Face's form, in float64: the formulas of
+// tests/golden/reference.py.
 #pragma once
 
 #include <cmath>

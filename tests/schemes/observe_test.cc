@@ -60,9 +60,9 @@ void expect_sums(const std::vector<double>& state, const Rows& x, const std::str
 
 // 19 rows in steps of 8: the last step has rows that are not live.
 TEST(Observe, EqualsTheFormulaInFloat64) {
-  const std::vector<std::string> matrices = {"layers.0.attention.k", "layers.0.attention.o", "layers.0.mlp.up",
-                                             "layers.0.mlp.down",    "layers.1.attention.q", "layers.1.mlp.down",
-                                             "lm_head"};
+  const std::vector<std::string> matrices = {
+      "layers.0.attention.k", "layers.0.attention.o", "layers.0.mlp.up", "layers.0.mlp.down",
+      "layers.1.attention.q", "layers.1.mlp.down",    "lm_head"};
   Observing run(matrices, {});
   run.read(kText);
   const auto inputs = LlamaReference(run.weights()).inputs(kText);

@@ -1,6 +1,6 @@
-// quantization.seen: a scheme of a stranger's with a stored form of its own, which looks at what goes into its matrices.
-// A weight stands for code * row_scale * column_scale. Columns of x that are large on average get a small column_scale, so
-// that their weights are rounded to finer steps; see AWQ, Lin et al. 2023, arXiv:2306.00978.
+// quantization.seen: a scheme of a stranger's with a stored form of its own, which looks at what goes into its
+// matrices. A weight stands for code * row_scale * column_scale. Columns of x that are large on average get a small
+// column_scale, so that their weights are rounded to finer steps; see AWQ, Lin et al. 2023, arXiv:2306.00978.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -79,8 +79,8 @@ class Seen : public sdk::Quantization<Seen> {
  public:
   static constexpr const char* kName = "seen";
   static constexpr const char* kDoc = "8-bit weights with a scale a row and one a column, chosen by what x is like";
-  static constexpr auto kParams = sdk::params(sdk::real(
-      {.name = "strength", .doc = "how much a column's mean |x| counts", .value = 0.5, .min = 0, .max = 1}));
+  static constexpr auto kParams = sdk::params(
+      sdk::real({.name = "strength", .doc = "how much a column's mean |x| counts", .value = 0.5, .min = 0, .max = 1}));
   static constexpr uint32_t kRowInvariantMax = UINT32_MAX;
   using Site = cpu::LinearSite;
 
@@ -101,10 +101,11 @@ class Seen : public sdk::Quantization<Seen> {
     return site;
   }
 
-  // All rows in one call: of a square matrix column_scale has the form of a tensor by row, and would come in pieces.
+  // Every weight is held as it is meant. All rows come in one call: of a square matrix column_scale has the form of a
+  // tensor by row, and would come in pieces.
   tenon_footprint footprint(Site& site) const {
     tenon_footprint f = cpu::footprint_of(site, 0);
-    f.flags |= TENON_FOOTPRINT_WHOLE;
+    f.flags |= TENON_FOOTPRINT_WHOLE | TENON_FOOTPRINT_EXACT;
     return f;
   }
 
@@ -135,8 +136,8 @@ class Seen : public sdk::Quantization<Seen> {
       operands.push_back({call.store[args.n_mats], TENON_READ});
       args.mat_rows[args.n_mats++] = m.rows;
     }
-    r.emit<multiply>(
-        {.name = "multiply", .operands = operands, .chunks = {static_cast<uint32_t>(site.columns())}}, args);
+    r.emit<multiply>({.name = "multiply", .operands = operands, .chunks = {static_cast<uint32_t>(site.columns())}},
+                     args);
   }
 
   void record_rows(Site& site, const tenon_tid* store, tenon_tid index, tenon_tid y, sdk::Recorder& r) const {
@@ -181,9 +182,8 @@ class Seen : public sdk::Quantization<Seen> {
   void observe(const tenon_linear& s, const tenon_observe_call& call, sdk::Recorder& r) const {
     const tenon_tensor x = r.describe(call.x);
     const ObserveArgs args{static_cast<uint32_t>(s.in_dim), static_cast<uint32_t>(x.dim[0]), x.stride[0] / 4};
-    const tenon_operand operands[] = {{call.state, TENON_READ | TENON_WRITE},
-                                      {call.x, TENON_READ},
-                                      {live_rows(call.row_live, r), TENON_READ}};
+    const tenon_operand operands[] = {
+        {call.state, TENON_READ | TENON_WRITE}, {call.x, TENON_READ}, {live_rows(call.row_live, r), TENON_READ}};
     r.emit<add_columns>({.name = "add_columns", .operands = operands, .chunks = {args.k + 1}}, args);
   }
 
@@ -201,9 +201,7 @@ class Seen : public sdk::Quantization<Seen> {
     return kOwnTensors;
   }
 
-  static tenon_tid live_rows(tenon_tid given, sdk::Recorder& r) {
-    return given != 0 ? given : r.step(TENON_STEP_LIVE);
-  }
+  static tenon_tid live_rows(tenon_tid given, sdk::Recorder& r) { return given != 0 ? given : r.step(TENON_STEP_LIVE); }
 
   // By column mean |x| to the power of -strength, around 1; all 1 without an observation.
   std::vector<float> columns_of(size_t k, const double* sums) const {

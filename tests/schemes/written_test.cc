@@ -213,10 +213,9 @@ TEST(Written, TakesOverridesOfAnyKind) {
   const auto registry = schemes();
   const std::vector<std::string> names = {"seen", "int8wo", "bf16"};
   const std::vector<QuantizeTarget> targets = quantize_targets(names, {}, *registry);
-  const QuantizeReport report =
-      quantize_model(golden("tiny-gqa-untied.gguf"), scratch.path() / "out",
-                     {.target = targets[0],
-                      .overrides = {{"model.layers.1.*", targets[1]}, {"*.down_proj.weight", targets[2]}}});
+  const QuantizeReport report = quantize_model(
+      golden("tiny-gqa-untied.gguf"), scratch.path() / "out",
+      {.target = targets[0], .overrides = {{"model.layers.1.*", targets[1]}, {"*.down_proj.weight", targets[2]}}});
   EXPECT_EQ(report.tensors.at("seen"), 8U);    // embedding, head, six of layer 0
   EXPECT_EQ(report.tensors.at("int8wo"), 6U);  // of layer 1
   EXPECT_EQ(report.tensors.at("bf16"), 2U);
@@ -259,14 +258,18 @@ TEST(Targets, SayWhatThereIs) {
   const auto registry = schemes();
   expect_error(ErrorCode::kUsage, {"Q9", "Q8_0", "int4wo", "seen"}, [&] { target("Q9", *registry); });
   expect_error(ErrorCode::kUsage, {"quantization.none", "writes no files"}, [&] { target("none", *registry); });
-  expect_error(ErrorCode::kUsage, {"group_size", "48", "32, 64, 128, 256"},
-               [&] { target("int4wo", *registry, {{"group_size", "48"}}); });
-  expect_error(ErrorCode::kUsage, {"groupsize", "int4wo has group_size"},
-               [&] { target("int4wo", *registry, {{"groupsize", "32"}}); });
-  expect_error(ErrorCode::kUsage, {"group_size", "int8wo has no parameters"},
-               [&] { target("int8wo", *registry, {{"group_size", "32"}}); });
-  expect_error(ErrorCode::kUsage, {"group_size", "only quantization components"},
-               [&] { target("Q8_0", *registry, {{"group_size", "32"}}); });
+  expect_error(ErrorCode::kUsage, {"group_size", "48", "32, 64, 128, 256"}, [&] {
+    target("int4wo", *registry, {{"group_size", "48"}});
+  });
+  expect_error(ErrorCode::kUsage, {"groupsize", "int4wo has group_size"}, [&] {
+    target("int4wo", *registry, {{"groupsize", "32"}});
+  });
+  expect_error(ErrorCode::kUsage, {"group_size", "int8wo has no parameters"}, [&] {
+    target("int8wo", *registry, {{"group_size", "32"}});
+  });
+  expect_error(ErrorCode::kUsage, {"group_size", "only quantization components"}, [&] {
+    target("Q8_0", *registry, {{"group_size", "32"}});
+  });
   EXPECT_EQ(target("q8_0", *registry).format, TENON_Q8_0);
   EXPECT_TRUE(target("int4wo", *registry, {{"int4wo.group_size", "32"}}).makes_folder());
 }

@@ -13,8 +13,7 @@ namespace {
 // All matrices of a site, as one that observes sees them.
 class WholeSite {
  public:
-  WholeSite(const Site& site, const std::string& description)
-      : view_(site, all_of(site), nothing_, description) {}
+  WholeSite(const Site& site, const std::string& description) : view_(site, all_of(site), nothing_, description) {}
   const tenon_linear* linear() const { return &view_.linear; }
 
  private:

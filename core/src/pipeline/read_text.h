@@ -10,8 +10,8 @@
 namespace tenon {
 
 struct TextReading {
-  uint32_t first = 0;         // logits are wanted of rows from this one on; none from the text's length on
-  uint32_t rows_a_step = 0;   // what a step that chooses no tokens may take
+  uint32_t first = 0;        // logits are wanted of rows from this one on; none from the text's length on
+  uint32_t rows_a_step = 0;  // what a step that chooses no tokens may take
   std::stop_token cancel = {};
 };
 

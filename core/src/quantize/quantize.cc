@@ -103,7 +103,8 @@ std::unique_ptr<ModelWriter> open_gguf(const Source& source, const fs::path& out
                                        tenon_format wanted) {
   const auto is_block = [](const WeightTensor& t) { return is_blocks(t.format); };
   const bool blocks = std::any_of(plan.written.begin(), plan.written.end(), is_block);
-  const bool any = std::any_of(plan.written.begin(), plan.written.end(), [&](const auto& t) { return t.format == wanted; });
+  const bool any =
+      std::any_of(plan.written.begin(), plan.written.end(), [&](const auto& t) { return t.format == wanted; });
   uint64_t alignment = 0;
   const GgufPairs metadata = gguf_metadata(source, any ? wanted : tenon_format{TENON_F16}, blocks, alignment);
   return write_gguf(output, metadata, alignment, plan.written);

@@ -63,7 +63,8 @@ SchemeEncoder::SchemeEncoder(ComponentConfig config, Registry& registry)
 }
 
 std::variant<MatrixDescription, std::string> SchemeEncoder::describe(const ModelMatrix& matrix) const {
-  if (matrix.lookup && table().record_rows == nullptr) return "the scheme cannot look up rows, as an embedding needs it";
+  if (matrix.lookup && table().record_rows == nullptr)
+    return "the scheme cannot look up rows, as an embedding needs it";
   const LinearOfMatrix linear(matrix);
   auto written = sdk::abi_struct<tenon_written>();
   Call call(instance_, "describe " + matrix.path);

@@ -15,10 +15,10 @@ namespace tenon {
 
 // A matrix of a model, and what it is there.
 struct ModelMatrix {
-  std::string path;     // "layers.3.attention.q", which experts share; of one that no model declares its name
-  std::string name;     // in the file, without ".weight"
-  bool known = false;   // a model declares it
-  int32_t layer = -1;   // -1: in no layer
+  std::string path;    // "layers.3.attention.q", which experts share; of one that no model declares its name
+  std::string name;    // in the file, without ".weight"
+  bool known = false;  // a model declares it
+  int32_t layer = -1;  // -1: in no layer
   int64_t rows = 0, columns = 0;
   bool product = true, lookup = false;  // see LinearDecl
 };

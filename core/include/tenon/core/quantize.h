@@ -38,7 +38,7 @@ struct QuantizeTarget {
   bool makes_folder() const { return scheme != nullptr; }
 };
 
-// A parameter of a component as a text: {"group_size", "32"}, or {"int4wo.group_size", "32"} of that component alone.
+// A parameter of a component as a text: {"group_size", "32"}, or {"acme.mine.group_size", "32"} of that one alone.
 using QuantizeSetting = std::pair<std::string, std::string>;
 
 // Targets by name: those of quantize_formats(), in upper or lower case, or quantization components. A setting goes to
