@@ -66,7 +66,8 @@ FileMatrix SiteCase::matrix(size_t m, std::mt19937& random) const {
   if (stored) return stored(rows[m], k, random);
   FileMatrix made;
   const tenon_stored plain = {"weight", source[m], 2, {rows[m], k, 0, 0}};
-  made.tensors = {{plain, random_rows(source[m], static_cast<uint32_t>(rows[m]), static_cast<uint32_t>(k), scale, random)}};
+  made.tensors = {
+      {plain, random_rows(source[m], static_cast<uint32_t>(rows[m]), static_cast<uint32_t>(k), scale, random)}};
   made.weights.resize(static_cast<size_t>(rows[m] * k));
   sdk::unpack_row(source[m], made.tensors.front().bytes.data(), made.weights.size(), made.weights.data());
   return made;

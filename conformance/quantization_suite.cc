@@ -153,9 +153,8 @@ FileMatrix written(const Component& scheme, const tenon_written& how, const teno
     tenon_reason why{text, sizeof(text)};
     if (scheme.table<tenon_quantization>().encode(scheme.self(), &s, &e, &why) != TENON_OK) fail(text);
   }
-  std::sort(out.tensors.begin(), out.tensors.end(), [](const auto& a, const auto& b) {
-    return std::string_view(a.stored.name) < b.stored.name;
-  });
+  std::sort(out.tensors.begin(), out.tensors.end(),
+            [](const auto& a, const auto& b) { return std::string_view(a.stored.name) < b.stored.name; });
   return out;
 }
 
@@ -180,7 +179,8 @@ void reads_what_it_writes(const Subject& subject) {
   for (int64_t row = 0; row < c.rows[0]; ++row) {
     for (int64_t i = 0; i < kWidth; ++i) d.add(site.weight(0, row, i), site.source(0, row, i));
   }
-  require(d.relative() <= kHeld, "a matrix that it wrote and loaded is off by " + std::to_string(d.relative()) + " relative");
+  require(d.relative() <= kHeld,
+          "a matrix that it wrote and loaded is off by " + std::to_string(d.relative()) + " relative");
 }
 
 void routes_rows(const Subject& subject) {

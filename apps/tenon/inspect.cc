@@ -5,8 +5,8 @@
 #include "inspect_file.h"
 #include "program_report.h"
 #include "report.h"
-#include "tenon/core/params.h"
 #include "tenon/abi/types.h"
+#include "tenon/core/params.h"
 
 namespace tenon::app {
 namespace {

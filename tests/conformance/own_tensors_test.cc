@@ -40,14 +40,16 @@ FileMatrix int8_matrix(int64_t n, int64_t k, std::mt19937& random) {
   return m;
 }
 
-// In groups of g: weight u8 (n, p / 2), weight_scale and weight_zero bf16 (n, p / g): a weight is (q - 8) * scale + zero.
+// In groups of g: weight u8 (n, p / 2), weight_scale and weight_zero bf16 (n, p / g): a weight is (q - 8) * scale +
+// zero.
 FileMatrix int4_matrix(int64_t g, int64_t n, int64_t k, std::mt19937& random) {
   const int64_t groups = (k + g - 1) / g;
   const auto bytes = static_cast<size_t>(groups * g / 2);
   FileMatrix m;
-  m.tensors = {{{"weight", TENON_U8, 2, {n, groups * g / 2, 0, 0}}, std::vector<uint8_t>(static_cast<size_t>(n) * bytes)},
-               {{"weight_scale", TENON_BF16, 2, {n, groups, 0, 0}}, std::vector<uint8_t>(static_cast<size_t>(n * groups) * 2)},
-               {{"weight_zero", TENON_BF16, 2, {n, groups, 0, 0}}, std::vector<uint8_t>(static_cast<size_t>(n * groups) * 2)}};
+  m.tensors = {
+      {{"weight", TENON_U8, 2, {n, groups * g / 2, 0, 0}}, std::vector<uint8_t>(static_cast<size_t>(n) * bytes)},
+      {{"weight_scale", TENON_BF16, 2, {n, groups, 0, 0}}, std::vector<uint8_t>(static_cast<size_t>(n * groups) * 2)},
+      {{"weight_zero", TENON_BF16, 2, {n, groups, 0, 0}}, std::vector<uint8_t>(static_cast<size_t>(n * groups) * 2)}};
   for (uint8_t& b : m.tensors[0].bytes) b = static_cast<uint8_t>(random());
   std::uniform_real_distribution<float> scale(0.01F, 0.1F), zero(-0.2F, 0.2F);
   for (int64_t i = 0; i < n * groups; ++i) {
@@ -61,7 +63,8 @@ FileMatrix int4_matrix(int64_t g, int64_t n, int64_t k, std::mt19937& random) {
   };
   for (int64_t r = 0; r < n; ++r) {
     for (int64_t i = 0; i < k; ++i) {
-      const uint8_t both = m.tensors[0].bytes[static_cast<size_t>(r) * bytes + static_cast<size_t>(i / 32 * 16 + i % 16)];
+      const uint8_t both =
+          m.tensors[0].bytes[static_cast<size_t>(r) * bytes + static_cast<size_t>(i / 32 * 16 + i % 16)];
       const int q = i % 32 < 16 ? both & 15 : both >> 4;
       const int64_t at = r * groups + i / g;
       m.weights.push_back(static_cast<float>(q - 8) * half(1, at) + half(2, at));
@@ -71,7 +74,8 @@ FileMatrix int4_matrix(int64_t g, int64_t n, int64_t k, std::mt19937& random) {
 }
 
 SiteCase site_of(const Scheme& scheme, std::vector<int64_t> rows, int64_t k, uint32_t experts = 0) {
-  SiteCase c{.source = std::vector<tenon_format>(rows.size(), TENON_FORMAT_NONE), .rows = rows, .k = k, .experts = experts};
+  SiteCase c{
+      .source = std::vector<tenon_format>(rows.size(), TENON_FORMAT_NONE), .rows = rows, .k = k, .experts = experts};
   c.stored = [group = scheme.group](int64_t n, int64_t width, std::mt19937& random) {
     return group == 0 ? int8_matrix(n, width, random) : int4_matrix(group, n, width, random);
   };
@@ -120,7 +124,8 @@ std::vector<Scheme> schemes() {
   }
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(Schemes, OwnTensors, testing::ValuesIn(schemes()), [](const auto& p) { return p.param.label; });
+INSTANTIATE_TEST_SUITE_P(Schemes, OwnTensors, testing::ValuesIn(schemes()),
+                         [](const auto& p) { return p.param.label; });
 
 // Reason of the refusal of a matrix of 4 rows of 64 that `damage` was done to; "" if it is taken.
 std::string refusal(const Scheme& scheme, const std::function<void(FileMatrix&)>& damage) {
@@ -156,15 +161,19 @@ TEST(DamagedTensors, AreRefusedByName) {
               HasSubstr("\"test.matrix.weight\" is u8 (4, 24); expected u8 (4, 32)"));
   EXPECT_THAT(refusal(int4, [](FileMatrix& m) { m.tensors[1].stored.dim[1] = 3; }), HasSubstr("expected"));
   const auto add = [](FileMatrix& m) { m.tensors.push_back({{"g_idx", TENON_I32, 1, {64, 0, 0, 0}}, {}}); };
-  EXPECT_THAT(refusal(int8, add), HasSubstr("\"test.matrix.g_idx\" is not one that this scheme reads: weight i8 (4, 64)"));
+  EXPECT_THAT(refusal(int8, add),
+              HasSubstr("\"test.matrix.g_idx\" is not one that this scheme reads: weight i8 (4, 64)"));
 }
 
 TEST(DamagedTensors, OfAnotherSchemeAreRefusedWithWhatTheyAre) {
   const Scheme int4{.name = "int4wo", .label = "", .group = 64}, int8{.name = "int8wo", .label = ""};
-  EXPECT_THAT(refusal(int4, [](FileMatrix& m) {
-                m.tensors = {{{"qweight", TENON_I32, 2, {8, 4, 0, 0}}, {}}, {{"scales", TENON_F16, 2, {1, 4, 0, 0}}, {}}};
-              }),
-              HasSubstr("\"test.matrix\" is stored as qweight i32 (8, 4), scales f16 (1, 4); this scheme reads one tensor"));
+  EXPECT_THAT(
+      refusal(
+          int4,
+          [](FileMatrix& m) {
+            m.tensors = {{{"qweight", TENON_I32, 2, {8, 4, 0, 0}}, {}}, {{"scales", TENON_F16, 2, {1, 4, 0, 0}}, {}}};
+          }),
+      HasSubstr("\"test.matrix\" is stored as qweight i32 (8, 4), scales f16 (1, 4); this scheme reads one tensor"));
 }
 
 TEST(DamagedTensors, AScaleThatIsNotFiniteIsAnError) {

@@ -52,7 +52,7 @@ command line.
 Everything, before anything is loaded, and all findings are printed at once with their position:
 
 ```text
-pipeline.toml:14:1: error: quantization.none: unknown key "type"; did you mean "dtype" (string: stored, fp32, fp16, bf16; default stored)?
+pipeline.toml:14:1: error: quantization.none: unknown key "type"; did you mean "dtype" (text: stored, fp32, fp16, bf16; default "stored")?
 --set kv_cache.capacity:1:19: error: kv_cache.capacity: found the string "8k", expected int: 0 to 2147483647 tokens; default 0
 ```
 

@@ -92,7 +92,8 @@ const tenon_param_schema& device_keys() {
 }
 
 const tenon_param_schema& quantization_keys() {
-  static const Schema s(sdk::params(use("The scheme that stores and multiplies weight matrices; auto finds it from what the model's files have.")));
+  static const Schema s(sdk::params(
+      use("The scheme that stores and multiplies weight matrices; auto finds it from what the model's files have.")));
   return s.schema;
 }
 
@@ -194,8 +195,8 @@ constexpr const char* kQuantizationDoc =
     "dtype = \"fp32\"\n"
     "```\n"
     "\n"
-    "With `auto` every installed scheme is asked about every matrix. Of those that take it, one that keeps the values of "
-    "the\n"
+    "With `auto` every installed scheme is asked about every matrix. Of those that take it, one that keeps the values "
+    "of the\n"
     "file comes before one that would round them anew, then the one that needs the least memory, then the first by "
     "name; if\n"
     "all would round and there are several, it is for you to name one. `tenon plan` shows what was chosen.";

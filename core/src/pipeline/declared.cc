@@ -150,7 +150,7 @@ SiteId Declared::add_site(const std::vector<LinearId>& linears, const AttentionD
   const LinearDecl& first = linears_[linears.front()];
   Site site;
   const std::string& path = first.matrix.path;
-  site.decl = {path, first.layer, first.columns, {}, static_cast<uint32_t>(first.experts.size()),
+  site.decl = {path,          first.layer, first.columns, {}, static_cast<uint32_t>(first.experts.size()),
                first.product, first.lookup};
   site.before = resolve_chain(path, first.before, first.columns, parts_, vectors);
   std::vector<std::string> names;

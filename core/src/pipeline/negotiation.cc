@@ -166,12 +166,13 @@ const Scheme* Negotiation::choose(const Site& site, size_t mat) {
     refuse(path, "quantization.use = \"auto\" finds no installed scheme that reads the matrix:" + refused);
     return nullptr;
   }
-  std::stable_sort(offers.begin(), offers.end(), [](const Offer& a, const Offer& b) {
-    return a.exact != b.exact ? a.exact : a.bytes < b.bytes;
-  });
+  std::stable_sort(offers.begin(), offers.end(),
+                   [](const Offer& a, const Offer& b) { return a.exact != b.exact ? a.exact : a.bytes < b.bytes; });
   if (offers.front().exact || offers.size() == 1) return offers.front().scheme;
-  refuse(path, "quantization.use = \"auto\" finds no scheme that keeps the file's values, but some that would round them "
-               "anew; name one of " + names);
+  refuse(path,
+         "quantization.use = \"auto\" finds no scheme that keeps the file's values, but some that would round them "
+         "anew; name one of " +
+             names);
   return nullptr;
 }
 

@@ -11,8 +11,8 @@
 
 namespace tenon {
 
-// Some matrices of a site as the boundary has them, with the ops before the site and those offered after them. What it is
-// made of outlives it.
+// Some matrices of a site as the boundary has them, with the ops before the site and those offered after them. What it
+// is made of outlives it.
 struct LinearView {
   LinearView(const Site& site, const std::vector<size_t>& mats, const OpChain& offered, const std::string& description);
   LinearView(const LinearView&) = delete;

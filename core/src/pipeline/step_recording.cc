@@ -182,7 +182,8 @@ class Builder : public StepBuilder {
   // The products of a site with what is behind each of them, and what their schemes claimed of what is behind the site.
   tenon_tid product(Site& site, Input input, const std::vector<tenon_tid>& rows) {
     if ((site.decl.experts != 0) != (input.expert != 0)) {
-      throw Error(ErrorCode::kModel, site.decl.path + ": a routed product takes the experts of its rows, and no other does");
+      throw Error(ErrorCode::kModel,
+                  site.decl.path + ": a routed product takes the experts of its rows, and no other does");
     }
     const std::vector<tenon_fop> before = filled(site.before, {});
     size_t claimed = before.size();

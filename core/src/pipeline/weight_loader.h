@@ -53,7 +53,7 @@ class WeightLoader {
   uint64_t staged_ = 0;  // calls so far
   bool in_use_ = false;  // the device may still read the buffers that come next
   uint64_t load_bytes_ = 0, staging_bytes_ = 0, done_ = 0, total_ = 0;
-  uint64_t reported_ = 0;  // of the matrix that is being loaded
+  uint64_t reported_ = 0;           // of the matrix that is being loaded
   std::string newest_ = "vectors";  // what was enqueued last, for errors
   LoadProgress progress_;
 };

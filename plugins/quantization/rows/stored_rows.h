@@ -1,6 +1,7 @@
 // The tensors that int8wo and int4wo store a matrix X of N rows and K columns as, and the rows that they hold it as.
 //   int8: X.weight int8 (N, K), X.weight_scale f32 (N). A weight stands for q * scale.
-//   int4 in groups of G: X.weight uint8 (N, P / 2), X.weight_scale and X.weight_zero bf16 (N, P / G), P = K rounded up to
+//   int4 in groups of G: X.weight uint8 (N, P / 2), X.weight_scale and X.weight_zero bf16 (N, P / G), P = K rounded up
+//   to
 //     whole groups. Of every 32 weights byte j of 16 holds weight j (low nibble) and j + 16 (high). A weight stands for
 //     (q - 8) * scale + zero. The last group of a row is filled up with q = 8.
 // A row is held as

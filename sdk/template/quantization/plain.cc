@@ -70,6 +70,7 @@ class Plain : public sdk::Quantization<Plain> {
   std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
     auto site = std::make_unique<Site>();
     site->k = static_cast<uint32_t>(s.in_dim);
+    site->exact = true;  // fp32 holds every value that a file may have
     for (uint32_t i = 0; i < s.n_mats; ++i) {
       site->mats.push_back(cpu::stored_matrix(s, i, TENON_F32, site->k * sizeof(float), cpu::unpacked_source(s, i)));
     }

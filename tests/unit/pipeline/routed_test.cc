@@ -40,8 +40,7 @@ MadeModel mixture() {
     const LinearId gate = routed("gate", kInner, kWidth), up = routed("up", kInner, kWidth);
     const JoinedId gated = declare.joined({.linears = {gate, up}, .behind = {{.name = "silu_mul"}}});
     const LinearId down = routed("down", kWidth, kInner);
-    const LinearId head =
-        declare.linear({.matrix = w.matrix("lm_head", "head", kVocab, kWidth), .columns = kWidth});
+    const LinearId head = declare.linear({.matrix = w.matrix("lm_head", "head", kVocab, kWidth), .columns = kWidth});
     return [=](StepBuilder& b) {
       const tenon_tid expert = b.tokens(), x = b.embed(rows);
       return b.linear(head, b.out_rows(b.linear(down, b.joined(gated, x, {}, expert), {}, expert)));

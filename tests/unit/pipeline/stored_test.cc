@@ -1,5 +1,5 @@
-// Matrices that a file stores in ways that only their schemes know: which scheme gets them, how they are loaded, and what
-// is said of those that nobody reads.
+// Matrices that a file stores in ways that only their schemes know: which scheme gets them, how they are loaded, and
+// what is said of those that nobody reads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +55,8 @@ std::vector<const WeightTensor*> int8_head(MadeWeights& w) {
           w.add_bytes("head.weight_scale", TENON_F32, {kVocab}, as_bytes(scales))};
 }
 
-void expect_logits(MadeModel& m, const std::vector<std::string>& set, const std::function<double(size_t, size_t)>& weight) {
+void expect_logits(MadeModel& m, const std::vector<std::string>& set,
+                   const std::function<double(size_t, size_t)>& weight) {
   const std::vector<Values> got = logits_of(m, kPrompt, 2, set);
   const Values& embedding = m.weights.values("embedding.weight");
   for (size_t r = 0; r < got.size(); ++r) {

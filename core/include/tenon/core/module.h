@@ -42,10 +42,10 @@ struct OpCall {
 // Applied in order. What neighbours claim of it runs inside them, the rest as ops of its own.
 using Chain = std::vector<OpCall>;
 
-// A weight matrix: everything that the file has under its name, but for a bias. What the tensors mean, its scheme knows.
+// A weight matrix: all that the file has under its name, but for a bias. What the tensors mean, its scheme knows.
 struct Matrix {
-  std::string path;                         // "layers.3.attention.q"
-  std::string name;                         // in the file: "model.layers.3.self_attn.q_proj"
+  std::string path;                          // "layers.3.attention.q"
+  std::string name;                          // in the file: "model.layers.3.self_attn.q_proj"
   std::vector<const WeightTensor*> tensors;  // their names begin with the name and a dot; in the order of their names
   int64_t rows = 0;
 };

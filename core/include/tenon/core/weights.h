@@ -48,8 +48,8 @@ class Weights {
   // All tensors whose names are this name, a dot and something more, in the order of their names.
   virtual std::vector<const WeightTensor*> find_under(std::string_view name) const = 0;
 
-  // Metadata by key; config.json is flattened with dots ("rope_scaling.factor"), and its quantization_config is there as
-  // JSON text as well. nullptr if absent.
+  // Metadata by key; config.json is flattened with dots ("rope_scaling.factor"), and its quantization_config is there
+  // as JSON text as well. nullptr if absent.
   virtual const MetadataValue* metadata(std::string_view key) const = 0;
   virtual std::vector<std::string> metadata_keys() const = 0;
 

@@ -12,10 +12,10 @@
 // and one that calibrates
 //   uint64_t observed_bytes(const tenon_linear&);
 //   void observe(const tenon_linear&, const tenon_observe_call&, Recorder&);
-// tenon_linear has of each matrix all tensors that the file has under its name, and the file's description of them. Most
-// schemes read plain matrices (plain_format() of stored.h), and some tensors that they write themselves (need_tensors()).
-// load() gets a slice of each tensor, in the same order: a Site notes what each is. Pointers inside tenon_linear are valid
-// during the call only: a Site copies what it needs.
+// tenon_linear has of each matrix all tensors that the file has under its name, and the file's description of them.
+// Most schemes read plain matrices (plain_format() of stored.h), and some tensors that they write themselves
+// (need_tensors()). load() gets a slice of each tensor, in the same order: a Site notes what each is. Pointers inside
+// tenon_linear are valid during the call only: a Site copies what it needs.
 #pragma once
 
 #include <memory>

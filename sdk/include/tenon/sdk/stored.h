@@ -43,7 +43,8 @@ inline std::string full_name(const tenon_matrix& m, std::string_view tensor) {
 // "qweight i32 (8, 40), scales f16 (2, 40)"
 inline std::string list_of(std::span<const tenon_stored> tensors) {
   std::string text;
-  for (const tenon_stored& t : tensors) text += (text.empty() ? "" : ", ") + std::string(t.name) + " " + type_and_shape(t);
+  for (const tenon_stored& t : tensors)
+    text += (text.empty() ? "" : ", ") + std::string(t.name) + " " + type_and_shape(t);
   return text;
 }
 

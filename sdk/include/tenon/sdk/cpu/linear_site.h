@@ -156,8 +156,8 @@ inline tenon_format unpacked_source(const tenon_linear& s, uint32_t mat) {
   return format;
 }
 
-// Throws Refused: what no scheme on the CPU does (activations other than f32, shapes beyond 2^31), matrices that `source`
-// does not take, and routed sites unless the scheme multiplies them.
+// Throws Refused: what no scheme on the CPU does (activations other than f32, shapes beyond 2^31), matrices that
+// `source` does not take, and routed sites unless the scheme multiplies them.
 inline tenon_claim claim_linear(const tenon_linear& s, SourceOf source = &unpacked_source, bool routed = false) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (s.n_mats == 0 || s.n_mats > TENON_MAX_STORES) {
@@ -220,8 +220,8 @@ void each_numbered_row(const LinearSite& site, const tenon_rows& src, F&& f) {
     fits = fits && src.tensor[t].bytes == (tensor.row_bytes != 0 ? src.rows * tensor.row_bytes : tensor.bytes);
   }
   if (!fits) {
-    throw Failed("rows [" + std::to_string(src.row0) + ", +" + std::to_string(src.rows) + ") with their bytes do not fit a " +
-                 "matrix of " + std::to_string(m.rows) + " rows");
+    throw Failed("rows [" + std::to_string(src.row0) + ", +" + std::to_string(src.rows) +
+                 ") with their bytes do not fit a " + "matrix of " + std::to_string(m.rows) + " rows");
   }
   for (uint64_t r = 0; r < src.rows; ++r) f(src.row0 + r, FileRow(m, src, r));
 }
