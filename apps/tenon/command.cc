@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <csignal>
+#include <fstream>
+#include <iterator>
 #include <mutex>
 #include <thread>
 
@@ -84,6 +86,13 @@ std::vector<std::string> PipelineArgs::overrides() const {
 Verbosity& verbosity() {
   static Verbosity value;
   return value;
+}
+
+std::string text_of_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  if (!file) throw Error(ErrorCode::kIo, {path, 0, 0}, "cannot be read");
+  return text;
 }
 
 void log_message(uint32_t level, const std::string& message) {

@@ -47,6 +47,9 @@ struct Verbosity {
 };
 Verbosity& verbosity();  // of this process, set by main
 
+// Throws Error(kIo).
+std::string text_of_file(const std::string& path);
+
 // Prints messages of the host and of components to standard error, by level.
 void log_message(uint32_t level, const std::string& message);
 

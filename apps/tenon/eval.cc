@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 
 #include "base_file.h"
 #include "progress.h"
@@ -15,13 +13,6 @@ namespace tenon::app {
 namespace {
 
 constexpr uint32_t kScoreRows = 128;  // whose logits are held at once
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file) throw Error(ErrorCode::kIo, {path, 0, 0}, "cannot be read");
-  return text;
-}
 
 PipelineArgs pipeline_args(const EvalArgs& args) {
   PipelineArgs pipeline = args.pipeline;
@@ -64,7 +55,7 @@ std::string Windows::sha256(uint64_t count) {
 
 Evaluation::Evaluation(const EvalArgs& args) : args_(args) {
   interruption();
-  const std::string text = read_text(args.text_file);
+  const std::string text = text_of_file(args.text_file);
   session_ = std::make_unique<Session>(pipeline_args(args), std::min(args.context, kScoreRows));
   windows_ = std::make_unique<Windows>(engine().tokenizer(), text, args.context);
   if (windows_->count() == 0) {

@@ -9,8 +9,8 @@
 #include "command.h"
 #include "progress.h"
 #include "spdlog/spdlog.h"
+#include "tenon/core/engine.h"
 #include "tenon/core/memory_plan.h"
-#include "tenon/core/quantized_rows.h"
 
 namespace tenon::app {
 namespace {
@@ -18,7 +18,10 @@ namespace {
 struct Args {
   std::string input, output, scheme;
   std::vector<std::string> overrides;
-  uint32_t group_size = 64;
+  std::vector<std::string> set;
+  std::vector<std::filesystem::path> plugin_dirs;
+  std::string group_size, text_file, device;
+  uint32_t context = 512, max_windows = 128;
   bool force = false;
 };
 
@@ -29,20 +32,26 @@ constexpr const char* kFooter = R"(Schemes, with bits a weight. OUT is a GGUF fi
   Q5_1 6    Q5_0 5.5   blocks of 32
   Q4_1 5    Q4_0 4.5   blocks of 32; small and fast
   Q4_K 4.5  blocks of 256
-and a new folder with safetensors, config.json and tokenizer for
+and a new folder with safetensors, config.json and tokenizer for every quantization component that writes files, such as
   int8wo 8  one scale a row
-  int4wo 4.5 groups of 64 with scale and zero point; 5, 4.25, 4.125 with --group-size 32, 128, 256
-which run with quantization.use = "int8wo" or "int4wo".
+  int4wo 4.5 groups of 64 with scale and zero point; 5, 4.25, 4.125 with --set group_size=32, 128, 256
+which run with quantization.use = "int8wo" or "int4wo". `tenon inspect` lists the components, installed ones of others too, and
+`tenon inspect FILE` the parameters that --set takes.
 
 Matrices get the scheme, all of them; tensors of one dimension (norms, biases) stay F32, in safetensors as they are. A
-matrix whose rows are no whole number of blocks is kept in F16. All weights are rounded to the nearest, without
-calibration.
+matrix whose rows are no whole number of blocks, or that a component refuses, is kept in F16.
+
+With --calibrate a component chooses by what goes into its matrices while a text runs through the model: each layer is
+quantized with what it sees after the layers that are quantized already. Every layer builds and loads a pipeline of the
+layers up to it and reads the whole text, so the time grows with the square of the layers; what is quantized stays in
+memory until the end. Without it all weights are rounded by themselves.
 
 Examples:
   tenon quantize model-f16.gguf model-q8_0.gguf --scheme Q8_0
   tenon quantize Llama-3.2-1B model-q4_0.gguf --scheme Q4_0        a Hugging Face folder, its tokenizer included
-  tenon quantize Llama-3.2-1B Llama-3.2-1B-int4 --scheme int4wo --group-size 32
+  tenon quantize Llama-3.2-1B Llama-3.2-1B-int4 --scheme int4wo --set group_size=32
   tenon generate Llama-3.2-1B-int4 --set quantization.use=int4wo
+  tenon quantize Llama-3.2-1B small --scheme acme.mine --plugin-dir plugins --calibrate text.txt
   tenon quantize model-f16.gguf model-q4_0.gguf --scheme Q4_0 --override "output.weight=Q8_0" --override "token_embd*=Q8_0"
   tenon eval perplexity model-q4_0.gguf --text text.txt            what it cost
   tenon inspect --model model-f16.gguf                             the tensors' names
@@ -51,32 +60,56 @@ Exit codes: 0 done; 2 command line (also: OUT is there, an override matches noth
 translated or holds weights that cannot be stored (NaN, infinite, too large); 7 a file cannot be read or written; 130
 interrupted by Ctrl-C. OUT appears when it is complete, or not at all.)";
 
-QuantizeOverride parse_override(const std::string& text, uint32_t group_size) {
+// "a=b" in two, at the last "=".
+std::pair<std::string, std::string> split(const char* option, const std::string& text, const char* form) {
   const size_t equals = text.rfind('=');
   if (equals == std::string::npos || equals == 0) {
-    throw Error(ErrorCode::kUsage, "--override " + text + ": write GLOB=SCHEME, as in \"output.weight=Q8_0\"");
+    throw Error(ErrorCode::kUsage, fmt::format("{} {}: write {}", option, text, form));
   }
-  return {text.substr(0, equals), quantize_format(text.substr(equals + 1), group_size)};
+  return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
-void check_output(const std::string& output, tenon_format format) {
+QuantizeOptions options_of(const Args& args, Registry& registry) {
+  std::vector<std::string> names = {args.scheme};
+  std::vector<QuantizeSetting> settings;
+  QuantizeOptions options;
+  for (const std::string& text : args.overrides) {
+    auto [match, name] = split("--override", text, "GLOB=SCHEME, as in \"output.weight=Q8_0\"");
+    options.overrides.push_back({match, {}});
+    names.push_back(name);
+  }
+  for (const std::string& text : args.set) settings.push_back(split("--set", text, "NAME=VALUE, as in group_size=32"));
+  if (!args.group_size.empty()) settings.emplace_back("group_size", args.group_size);
+  const std::vector<QuantizeTarget> targets = quantize_targets(names, settings, registry);
+  options.target = targets.front();
+  for (size_t i = 0; i < options.overrides.size(); ++i) options.overrides[i].target = targets[i + 1];
+  options.replace = args.force;
+  if (args.text_file.empty()) return options;
+  QuantizeCalibration& calibration = options.calibration.emplace();
+  calibration.text = text_of_file(args.text_file);
+  calibration.context = args.context, calibration.windows = args.max_windows;
+  if (!args.device.empty()) calibration.set.push_back("device.use=" + args.device);
+  calibration.registry = &registry;
+  return options;
+}
+
+void check_output(const std::string& output, const QuantizeTarget& target) {
   const bool gguf = std::filesystem::path(output).extension() == ".gguf";
-  if (gguf != makes_folder(format)) return;
+  if (gguf != target.makes_folder()) return;
   throw Error(ErrorCode::kUsage, {output},
-              gguf ? "OUT is a folder for int8wo and int4wo, which GGUF has not; name one that does not end in .gguf"
-                   : "OUT must end in .gguf; only int8wo and int4wo make a folder");
+              gguf
+                  ? "OUT is a folder for " + target.name() + ", which GGUF has not; name one that does not end in .gguf"
+                  : "OUT must end in .gguf; only quantization components make a folder");
 }
 
 void warn_of(const QuantizeReport& report) {
-  std::map<std::pair<tenon_format, int64_t>, std::vector<std::string>> groups;
-  for (const QuantizeException& e : report.exceptions) groups[{e.wanted, e.width}].push_back(e.tensor);
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> groups;
+  for (const QuantizeException& e : report.exceptions) groups[{e.wanted, e.reason}].push_back(e.tensor);
   for (const auto& [kind, names] : groups) {
-    const auto [wanted, width] = kind;
     const size_t shown = std::min<size_t>(names.size(), 4);
-    spdlog::warn("{} kept in f16: rows of {} weights are no whole number of {}'s blocks of {}: {}{}",
-                 names.size() == 1 ? "one matrix is" : fmt::format("{} matrices are", names.size()), width,
-                 sdk::format_name(wanted), tenon_format_block(wanted).elements,
-                 fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "),
+    spdlog::warn("{} kept in f16, not {}: {}: {}{}",
+                 names.size() == 1 ? "one matrix is" : fmt::format("{} matrices are", names.size()), kind.first,
+                 kind.second, fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "),
                  shown < names.size() ? ", ..." : "");
   }
   if (report.requantized > 0) {
@@ -85,10 +118,16 @@ void warn_of(const QuantizeReport& report) {
   }
 }
 
+std::string progress_line(const QuantizeProgress& p) {
+  if (p.windows > 0) return fmt::format("{}: window {} of {} read", p.name, p.window, p.windows);
+  return fmt::format("tensor {} of {} ({}), {} of {}", p.tensor, p.tensors, p.name, format_bytes(p.done),
+                     format_bytes(p.total));
+}
+
 std::string result_line(const Args& args, const QuantizeReport& report, double seconds) {
   std::string formats;
   for (const auto& [format, count] : report.tensors)
-    formats += fmt::format("{}{} {}", formats.empty() ? "" : ", ", count, sdk::format_name(format));
+    formats += fmt::format("{}{} {}", formats.empty() ? "" : ", ", count, format);
   const double bits =
       8.0 * static_cast<double>(report.bytes_written) / std::max(1.0, static_cast<double>(report.weights));
   return fmt::format("{}: {} from {} | {:.2f} bits a weight | tensors: {} | {:.1f} s", args.output,
@@ -96,17 +135,13 @@ std::string result_line(const Args& args, const QuantizeReport& report, double s
 }
 
 int run(const Args& args) {
-  QuantizeOptions options;
-  options.format = quantize_format(args.scheme, args.group_size);
-  options.replace = args.force;
-  check_output(args.output, options.format);
-  for (const std::string& text : args.overrides) options.overrides.push_back(parse_override(text, args.group_size));
+  const std::unique_ptr<Registry> registry = make_registry(args.plugin_dirs);
+  QuantizeOptions options = options_of(args, *registry);
+  check_output(args.output, options.target);
   const std::stop_token cancel = interruption();
   Progress progress("quantizing");
   options.progress = [&](const QuantizeProgress& p) {
-    progress.update(p.done, p.total,
-                    fmt::format("tensor {} of {} ({}), {} of {}", p.tensor, p.tensors, p.name, format_bytes(p.done),
-                                format_bytes(p.total)));
+    progress.update(p.done, p.total, progress_line(p));
     if (cancel.stop_requested()) throw Interrupted();
   };
   const auto start = std::chrono::steady_clock::now();
@@ -125,7 +160,9 @@ Run add_quantize(CLI::App& app) {
       app.add_subcommand("quantize", "Write a model anew with its matrices in a smaller (or larger) format.");
   auto args = std::make_shared<Args>();
   command->add_option("IN", args->input, "A GGUF file (of a split one any part), or a Hugging Face folder")->required();
-  command->add_option("OUT", args->output, "The file to write, which ends in .gguf; for int8wo and int4wo a new folder")
+  command
+      ->add_option("OUT", args->output,
+                   "The file to write, which ends in .gguf; for a quantization component a new folder")
       ->required();
   command->add_option("--scheme", args->scheme, "What matrices are stored as, such as Q8_0; see below")->required();
   command
@@ -133,8 +170,21 @@ Run add_quantize(CLI::App& app) {
                    "GLOB=SCHEME: another scheme for the matrices whose names in OUT match (repeatable; the last "
                    "that matches holds)")
       ->allow_extra_args(false);
-  command->add_option("--group-size", args->group_size, "Of int4wo: weights that share a scale: 32, 64, 128 or 256")
+  command
+      ->add_option("--set", args->set,
+                   "NAME=VALUE: a parameter of the quantization components that have it, or COMPONENT.NAME=VALUE "
+                   "(repeatable)")
+      ->allow_extra_args(false);
+  command->add_option("--group-size", args->group_size, "The same as --set group_size=N");
+  command->add_option("--calibrate", args->text_file, "A text that runs through the model for schemes that observe");
+  command->add_option("--context", args->context, "Tokens of a window of the text")
+      ->check(CLI::Range(1U, 1U << 20))
       ->capture_default_str();
+  command->add_option("--max-windows", args->max_windows, "Windows of the text to read at most; 0 = all")
+      ->capture_default_str();
+  command->add_option("--device", args->device, "Where the text runs: cpu, cuda; else as pipelines do by default");
+  command->add_option("--plugin-dir", args->plugin_dirs, "Search this folder for plugins first (repeatable)")
+      ->allow_extra_args(false);
   command->add_flag("--force", args->force, "Replace OUT if it is a file that is there");
   command->footer(kFooter);
   return [command, args] { return command->parsed() ? run(*args) : -1; };

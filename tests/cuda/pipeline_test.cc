@@ -54,8 +54,12 @@ TEST_F(CudaPipeline, RunsFoldersThatWereQuantizedBefore) {
     for (const uint32_t group : {0, 32, 64, 128, 256}) {
       SCOPED_TRACE(std::string(model) + " in groups of " + std::to_string(group));
       const std::filesystem::path made = folder / (model + std::to_string(group));
+      const std::vector<std::string> scheme = {group == 0 ? "int8wo" : "int4wo"};
+      std::vector<QuantizeSetting> settings;
+      if (group != 0) settings.emplace_back("group_size", std::to_string(group));
+      const auto registry = make_registry({plugins()});
       quantize_model(root() / "tests/golden/data" / model, made,
-                     {.format = quantize_format(group == 0 ? "int8wo" : "int4wo", group == 0 ? 64 : group)});
+                     {.target = quantize_targets(scheme, settings, *registry).front()});
       Settings reads = kExact, converts = kExact;
       reads.erase(reads.begin(), reads.begin() + 2), converts = reads;
       reads.emplace_back(group == 0 ? "quantization.use=int8wo" : "quantization.use=int4wo");

@@ -88,6 +88,27 @@ TEST(Quantize, NamesTheSchemeThatReadsAFolder) {
   EXPECT_NE(plan.out.find("quantization.int4wo from weight u8, weight_scale bf16"), std::string::npos) << plan.out;
 }
 
+// A scheme that core has never heard of: quantized with a text, loaded by its own name and by "auto", run.
+TEST(Quantize, CalibratesAStrangersScheme) {
+  const std::filesystem::path folder = temporary_folder(), out = folder / "out";
+  const Words plugins = {"--plugin-dir", TENON_SCHEME_TEST_PLUGINS};
+  write_file(folder / "text", "The other bird sat on the wall and saw the other bird. One day the wall was gone.");
+  const Outcome made = tenon(Words{"quantize", kModel, out, "--scheme", "seen", "--calibrate", folder / "text",
+                                   "--context", "16", "--max-windows", "2", "--set", "strength=0.25"} +
+                             plugins);
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_NE(made.err.find("16 seen"), std::string::npos) << made.err;
+  const auto run = [&](const std::string& scheme) {
+    return tenon_json(Words{"generate", out, "-p", "The other bird", "-n", "8", "--ignore-end", "--json"} + greedy() +
+                      plugins + Words{"--set", "quantization.use=" + scheme});
+  };
+  EXPECT_EQ(run("seen").at("tokens").as_array().size(), 8u);
+  EXPECT_EQ(run("auto").at("tokens"), run("seen").at("tokens"));
+  const Outcome blind = tenon({"quantize", kModel, folder / "more", "--scheme", "int8wo", "--calibrate", folder / "text"});
+  EXPECT_EQ(blind.code, 2);
+  EXPECT_NE(blind.err.find("does not look at texts"), std::string::npos) << blind.err;
+}
+
 TEST(Quantize, TakesOverrides) {
   const std::string out = temporary_folder() / "out.gguf";
   ASSERT_EQ(
@@ -113,7 +134,7 @@ TEST(Quantize, RefusesAndLeavesNothing) {
   refused({kModel, out, "--scheme", "Q8_0", "--override", "output.weight"}, 2, "GLOB=SCHEME");
   refused({kModel, out, "--scheme", "Q8_0", "--override", "no_such*=F16"}, 2, "no_such");
   refused({kModel, out, "--scheme", "int8wo"}, 2, "folder");
-  refused({kModel, folder / "out", "--scheme", "int4wo", "--group-size", "48"}, 2, "32, 64, 128 and 256");
+  refused({kModel, folder / "out", "--scheme", "int4wo", "--group-size", "48"}, 2, "32, 64, 128, 256");
   refused({kModel, folder / "out", "--scheme", "int4wo", "--override", "lm_head*=Q8_0"}, 2, "format of GGUF");
   refused({kModel, out, "--scheme", "Q8_0", "--override", "output.weight=int8wo"}, 2, "no format of GGUF");
   refused({kStories, out, "--scheme", "Q8_0"}, 5, "made-up");

@@ -6,7 +6,6 @@
 #include "json_text.h"
 #include "mapped_file.h"
 #include "tenon/core/error.h"
-#include "tenon/core/quantized_rows.h"
 
 namespace tenon::weights {
 namespace {
@@ -31,17 +30,14 @@ std::map<std::string, std::string> folder_texts(const std::filesystem::path& fol
   return texts;
 }
 
-std::string with_quantization(const std::string& config, tenon_format format) {
+std::string with_quantization(const std::string& config, const std::string& description) {
   boost::json::value value = parse_json(config, "config.json");
   boost::json::object& root = value.as_object();
   if (const boost::json::value* found = root.if_contains("quantization_config"); found && !found->is_null()) {
     throw Error(ErrorCode::kModel, {"config.json"},
                 "has a quantization_config: the weights are quantized already; start from what they were made of");
   }
-  const uint32_t group = sdk::int4_group(format);
-  boost::json::object how{{"quant_method", "tenon"}, {"scheme", group == 0 ? "int8wo" : "int4wo"}};
-  if (group != 0) how["group_size"] = group;
-  root["quantization_config"] = std::move(how);
+  root["quantization_config"] = parse_json(description, "quantization_config");
   return boost::json::serialize(value) + "\n";
 }
 

@@ -5,8 +5,6 @@
 #include <map>
 #include <string>
 
-#include "tenon/abi/types.h"
-
 namespace tenon::weights {
 
 // What the tokenizer of a GGUF file goes into: its metadata, without tensors.
@@ -14,8 +12,8 @@ inline constexpr char kGgufTokenizerName[] = "tokenizer.gguf";
 
 // Description and tokenizer as the folder has them, by name. Throws Error(kModel) without a config.json, Error(kIo).
 std::map<std::string, std::string> folder_texts(const std::filesystem::path& folder);
-// config.json's text with an entry "quantization_config" that says how the weights are stored. Throws Error(kModel)
-// where it has one.
-std::string with_quantization(const std::string& config, tenon_format format);
+// config.json's text with `description`, a JSON object, as its entry "quantization_config". Throws Error(kModel) where it
+// has one, and for a description that is no JSON.
+std::string with_quantization(const std::string& config, const std::string& description);
 
 }  // namespace tenon::weights

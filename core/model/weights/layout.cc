@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "tenon/core/quantized_rows.h"
 
 namespace tenon::weights {
 namespace {
@@ -65,7 +64,7 @@ uint64_t natural_alignment(tenon_format format) {
 }
 
 std::string describe(const WeightTensor& t) {
-  std::string text = sdk::format_name(t.format) + " (";
+  std::string text = std::string(tenon_format_name(t.format)) + " (";
   for (size_t i = 0; i < t.shape.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(t.shape[i]);
   return text + ")";
 }

@@ -6,10 +6,8 @@
 #include <cerrno>
 
 #include "model_writer.h"
-#include "quantized_tensors.h"
 #include "safetensors_parser.h"
 #include "tenon/core/error.h"
-#include "tenon/core/quantized_rows.h"
 
 namespace tenon::weights {
 namespace {
@@ -19,64 +17,47 @@ namespace fs = std::filesystem;
 constexpr char kWeightsName[] = "model.safetensors";
 constexpr size_t kHeaderAlignment = 8;
 
-// A tensor of the file, and what stands in its header.
+// A tensor of the file, and where its bytes go on.
 struct Target {
   WeightTensor tensor;
-  std::vector<StoredPart> parts;  // one for what is stored as it is
-  std::vector<uint64_t> at;       // where each part goes on
+  uint64_t at = 0;
 };
 
-Target target_of(WeightTensor t) {
-  if (sdk::is_quantized_rows(t.format)) return {t, stored_parts(t), {}};
-  const StoredPart whole{t.name, t.format, t.shape};
-  return {std::move(t), {whole}, {}};
-}
-
-uint64_t bytes_of(const StoredPart& part) {
-  uint64_t bytes = tenon_format_block(part.format).bytes;
-  for (const int64_t dim : part.shape) bytes *= static_cast<uint64_t>(dim);
+uint64_t bytes_of(const WeightTensor& t) {
+  uint64_t bytes = tenon_format_block(t.format).bytes;
+  for (const int64_t dim : t.shape) bytes *= static_cast<uint64_t>(dim);
   return bytes;
 }
 
-// Gives every part its place, wide elements first so that each lies aligned, and returns what stands before them.
+// Gives every tensor its place, wide elements first so that each lies aligned, and returns what stands before them.
 std::string lay_out(std::vector<Target>& targets, uint64_t& file_bytes) {
-  std::vector<std::pair<size_t, size_t>> order;  // target, part
-  boost::json::object header, metadata{{"format", "pt"}};
-  for (size_t t = 0; t < targets.size(); ++t) {
-    targets[t].at.resize(targets[t].parts.size());
-    for (size_t p = 0; p < targets[t].parts.size(); ++p) order.emplace_back(t, p);
-    if (!sdk::is_quantized_rows(targets[t].tensor.format)) continue;
-    const auto [key, value] = format_entry(targets[t].tensor);
-    metadata[key.substr(key.find('.') + 1)] = value;
-  }
-  const auto width = [&](const auto& place) {
-    return tenon_format_block(targets[place.first].parts[place.second].format).bytes;
-  };
-  std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) { return width(a) > width(b); });
-  header["__metadata__"] = std::move(metadata);
+  std::vector<Target*> order;
+  for (Target& t : targets) order.push_back(&t);
+  const auto width = [](const Target* t) { return tenon_format_block(t->tensor.format).bytes; };
+  std::stable_sort(order.begin(), order.end(), [&](const Target* a, const Target* b) { return width(a) > width(b); });
+  boost::json::object header;
+  header["__metadata__"] = boost::json::object{{"format", "pt"}};
   uint64_t end = 0;
-  for (const auto& [t, p] : order) {
-    const StoredPart& part = targets[t].parts[p];
-    const std::string_view dtype = safetensors_dtype(part.format);
+  for (Target* target : order) {
+    const WeightTensor& t = target->tensor;
+    const std::string_view dtype = safetensors_dtype(t.format);
     if (dtype.empty()) {
-      throw Error(ErrorCode::kModel, "tensor \"" + part.name + "\" in " + sdk::format_name(part.format) +
-                                         " cannot be stored in safetensors");
+      throw Error(ErrorCode::kModel,
+                  "tensor \"" + t.name + "\" in " + tenon_format_name(t.format) + " cannot be stored in safetensors");
     }
-    targets[t].at[p] = end;
-    boost::json::object& entry = header[part.name].emplace_object();
+    target->at = end;
+    boost::json::object& entry = header[t.name].emplace_object();
     entry["dtype"] = dtype;
-    entry["shape"] = boost::json::array(part.shape.begin(), part.shape.end());
-    entry["data_offsets"] = {end, end + bytes_of(part)};
-    end += bytes_of(part);
+    entry["shape"] = boost::json::array(t.shape.begin(), t.shape.end());
+    entry["data_offsets"] = {end, end + bytes_of(t)};
+    end += bytes_of(t);
   }
   std::string text = boost::json::serialize(header);
   text.resize(aligned(text.size(), kHeaderAlignment), ' ');
   std::string out;
   for (size_t i = 0; i < 8; ++i) out += static_cast<char>(text.size() >> (8 * i) & 0xFFU);
   out += text;
-  for (Target& target : targets) {
-    for (uint64_t& at : target.at) at += out.size();
-  }
+  for (Target& target : targets) target.at += out.size();
   file_bytes = out.size() + end;
   return out;
 }
@@ -89,7 +70,7 @@ class SafetensorsFolderWriter final : public ModelWriter {
         parent_(output.has_parent_path() ? output.parent_path() : "."),
         staging_(parent_ / (output.filename().string() + ".partial-" + std::to_string(getpid()))),
         texts_(std::move(texts)) {
-    for (WeightTensor& t : tensors) targets_.push_back(target_of(std::move(t)));
+    for (WeightTensor& t : tensors) targets_.push_back({std::move(t), 0});
     const std::string header = lay_out(targets_, file_bytes_);
     file_ = std::make_unique<AtomicFile>(staging_ / kWeightsName,
                                          AtomicFileOptions{.folder = parent_, .bytes = file_bytes_});
@@ -102,10 +83,8 @@ class SafetensorsFolderWriter final : public ModelWriter {
 
   void put(size_t index, std::span<const std::byte> bytes) override {
     Target& target = targets_[index];
-    if (target.parts.size() == 1) return put_part(target, 0, bytes);
-    split_.resize(target.parts.size());
-    split_rows(target.tensor.format, static_cast<uint64_t>(target.tensor.shape.back()), bytes, split_);
-    for (size_t p = 0; p < split_.size(); ++p) put_part(target, p, split_[p]);
+    check_written(output_, file_->write_at(bytes, target.at));
+    target.at += bytes.size();
   }
 
   void commit() override {
@@ -128,18 +107,12 @@ class SafetensorsFolderWriter final : public ModelWriter {
   uint64_t file_bytes() const override { return file_bytes_; }
 
  private:
-  void put_part(Target& target, size_t part, std::span<const std::byte> bytes) {
-    check_written(output_, file_->write_at(bytes, target.at[part]));
-    target.at[part] += bytes.size();
-  }
-
   fs::path output_, parent_, staging_;
   std::map<std::string, std::string> texts_;
   std::vector<Target> targets_;
   uint64_t file_bytes_ = 0;
   bool staged_ = false;
   std::unique_ptr<AtomicFile> file_;
-  std::vector<std::vector<std::byte>> split_;
 };
 
 }  // namespace

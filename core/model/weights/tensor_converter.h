@@ -16,13 +16,15 @@ size_t element_count(const WeightTensor& tensor);
 // A matrix whose weights can be read.
 bool is_matrix(const WeightTensor& tensor);
 bool is_blocks(tenon_format format);
+// Throws Error(kModel) that names the place of a weight which cannot be stored.
+[[noreturn]] void refuse_weight(const Weights& model, const WeightTensor& tensor, size_t index, const char* why);
 
 class TensorConverter {
  public:
   explicit TensorConverter(const Weights& model);
 
-  // `put` gets the tensor's bytes in `format`, in order; of rows (tenon/core/quantized_rows.h) whole ones. Throws
-  // Error(kModel) for a weight that cannot be stored, with its place, and what `put` throws.
+  // `put` gets the tensor's bytes in `format`, in order. Throws Error(kModel) for a weight that cannot be stored, with
+  // its place, and what `put` throws.
   using Put = std::function<void(std::span<const std::byte>)>;
   void convert(const WeightTensor& source, tenon_format format, const Put& put);
 
@@ -34,13 +36,10 @@ class TensorConverter {
   struct Job {
     const WeightTensor& source;
     tenon_format format;
-    size_t width;  // of a row
-    size_t chunk;  // weights that a thread takes at a time
   };
 
   void convert_batch(const Job& job, size_t first, size_t count);
   void convert_chunk(const Job& job, size_t begin, size_t n, Chunk& chunk);
-  [[noreturn]] void refuse(const Job& job, size_t index, const char* why) const;
 
   const Weights& model_;
   std::vector<uint8_t> in_, encoded_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../pipeline/read_text.h"
 #include "engine_impl.h"
 #include "tenon/core/error.h"
 
@@ -186,36 +187,7 @@ void Engine::score(std::span<const int32_t> tokens, uint32_t first,
   const uint32_t piece = p.max_out_rows(false);
   if (piece == 0) throw Error(ErrorCode::kUsage, "this engine was opened without score_rows");
   impl_->check_prompt({tokens.begin(), tokens.end()});
-  p.end_sequence(0);  // what a text before this one may have left there
-  p.start_sequence(0, 0, {});
-  StepBatch batch;
-  batch.sample = false;
-  batch.kv_len.assign(p.sequences(), 0);
-  for (uint32_t at = 0; at < tokens.size() && !cancel.stop_requested();) {
-    const auto rows = std::min<uint32_t>(piece, static_cast<uint32_t>(tokens.size()) - at);
-    batch.clear();
-    batch.seq_row = {0, static_cast<int32_t>(rows)};
-    batch.seq_slot = {0};
-    batch.kv_len[0] = static_cast<int32_t>(at);
-    batch.prompts = 1, batch.prompt_rows = rows;
-    for (uint32_t i = 0; i < rows; ++i) {
-      batch.token.push_back(tokens[at + i]);
-      batch.position.push_back(static_cast<int32_t>(at + i));
-      batch.slot.push_back(0);
-      batch.parent.push_back(static_cast<int32_t>(i) - 1);
-      if (at + i >= first) batch.out_row.push_back(static_cast<int32_t>(i));
-    }
-    Status status = p.reserve(0, at + rows);
-    StepResult result;
-    if (status.ok()) status = p.step(batch, result);
-    if (!status.ok()) throw Error(status.code(), status.message());
-    const size_t vocab = p.model().vocab;
-    for (size_t o = 0; o < batch.out_row.size(); ++o) {
-      on_row(at + static_cast<uint32_t>(batch.out_row[o]), result.logits.subspan(o * vocab, vocab));
-    }
-    at += rows;
-  }
-  p.end_sequence(0);
+  read_text(p, tokens, {.first = first, .rows_a_step = piece, .cancel = cancel}, on_row);
 }
 
 }  // namespace tenon

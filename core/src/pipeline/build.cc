@@ -115,6 +115,7 @@ void Pipeline::Impl::declare() {
     draft_tokens = draft.table<tenon_draft>().max_tokens(draft.self());
     draft_trees = (draft.table<tenon_draft>().flags & TENON_DRAFT_TREES) != 0;
   }
+  target.observe(options.observers);
   target.declare(capacity);
   choose_shapes();
   target.negotiate(shapes);

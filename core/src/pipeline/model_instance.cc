@@ -15,7 +15,8 @@ ModelInstance::ModelInstance(const ModelInstanceConfig& config, bool strict, con
       weights_(weights),
       storages_(storages),
       name_(std::move(name)),
-      kind_(kind) {}
+      kind_(kind),
+      observation_(context) {}
 
 ModelInstance::~ModelInstance() {
   if (declared == nullptr) return;
@@ -36,9 +37,9 @@ void ModelInstance::declare(uint32_t capacity) {
 
 void ModelInstance::negotiate(std::vector<tenon_bounds> shapes) {
   shapes_ = std::move(shapes);
-  negotiation_ = std::make_unique<Negotiation>(strict_, name_, parts, *declared, shapes_);
-  negotiation_->run();
   const StorageTable::Prefix prefix(storages_, name_);
+  negotiation_ = std::make_unique<Negotiation>(strict_, name_, parts, *declared, shapes_);
+  negotiation_->run([this](const Site& site) { return observation_.ask(site, declared->description(), storages_); });
   declared->add_vectors();
 }
 

@@ -9,6 +9,7 @@
 #include "components.h"
 #include "declared.h"
 #include "negotiation.h"
+#include "observation.h"
 #include "tenon/core/pipeline.h"
 #include "weight_loader.h"
 
@@ -25,6 +26,8 @@ class ModelInstance {
 
   // What the model is, known before it is declared.
   ModelInfo describe() const { return kind_.describe(weights_); }
+  // Before negotiate(): who sees what goes into products. Throws Error(kPlugin).
+  void observe(const std::vector<Observer>& observers) { observation_.watch(observers); }
   // The steps of building, in this order. Nothing is allocated on the device.
   void declare(uint32_t capacity);
   // shapes: the bounds of every program that runs this model; claims go by their index. Throws Error with every refusal.
@@ -43,6 +46,7 @@ class ModelInstance {
   const std::vector<tenon_bounds>& shapes() const { return shapes_; }
   const std::vector<uint32_t>& kv_stores() const { return kv_stores_; }  // storages of the cache
   Negotiation& negotiation() { return *negotiation_; }
+  const Observation& observation() const { return observation_; }
   uint64_t load_scratch() const { return loader_->scratch_bytes(); }
   uint64_t load_total() const { return loader_->total_bytes(); }
   uint32_t row_invariant_max() const;  // see tenon_quantization
@@ -75,6 +79,7 @@ class ModelInstance {
   std::unique_ptr<Model> model_;
   ModelInfo info_;
   std::vector<tenon_bounds> shapes_;
+  Observation observation_;
   std::unique_ptr<Negotiation> negotiation_;
   std::unique_ptr<WeightLoader> loader_;
   std::vector<uint32_t> kv_stores_;

@@ -202,7 +202,7 @@ std::string Negotiation::advice(const Scheme& refusing, const Site& site, const 
   return "; quantization.use = " + (exact.empty() ? others + " would convert it" : exact + " holds it as it is stored");
 }
 
-void Negotiation::claim(Site& site) {
+void Negotiation::claim(Site& site, bool observed) {
   for (SiteGroup& group : site.groups) {
     const LinearView view(site, group.mats, group.offered, declared_.description());
     const Scheme& scheme = *group.scheme;
@@ -221,6 +221,7 @@ void Negotiation::claim(Site& site) {
         refuse(view.linear.path, scheme.instance.id() + " claims more ops than there are");
         return;
       }
+      if (observed) claim.pro = 0;
       group.claims.push_back(claim);
     }
     if (site.decl.lookup && scheme.table().record_rows == nullptr) {
@@ -378,7 +379,7 @@ void Negotiation::report(const Site& site, bool attends) {
   }
 }
 
-void Negotiation::run() {
+void Negotiation::run(const Observed& observed) {
   std::set<SiteId> attended;
   for (AttentionLayer& layer : declared_.layers) {
     ask_cache(layer);
@@ -395,7 +396,7 @@ void Negotiation::run() {
       continue;
     }
     declared_.split(site, schemes);
-    claim(site);
+    claim(site, observed(site));
     report(site, attended.count(id) != 0);
   }
   if (!all_split) throw Error(ErrorCode::kConfig, std::move(refusals_));

@@ -1,6 +1,7 @@
 // Who does what: asks every component what it takes on, for every program shape, and writes down what was decided.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,8 +37,10 @@ class Negotiation {
               const std::vector<tenon_bounds>& shapes)
       : strict_(strict), name_(std::move(name)), parts_(parts), declared_(declared), shapes_(shapes) {}
 
+  // Whether somebody observes what goes into the site's products, so that nobody may claim what is before them.
+  using Observed = std::function<bool(const Site& site)>;
   // Splits sites by scheme, collects claims, binds, reads footprints. Throws Error with every refusal at once.
-  void run();
+  void run(const Observed& observed);
   // Decisions that are alike, gathered: of all layers "layers.*.mlp.down", of some "layers.0-3,7.mlp.down".
   std::vector<Decision> decisions() const;
   void note(const std::string& path, const std::string& text);
@@ -56,7 +59,7 @@ class Negotiation {
   std::optional<Offer> offer_of(const Scheme& scheme, const Site& site, const LinearView& view, std::string& why) const;
   // What to write instead of a scheme that refuses; "" if no other takes the matrices.
   std::string advice(const Scheme& refusing, const Site& site, const LinearView& view);
-  void claim(Site& site);
+  void claim(Site& site, bool observed);
   void bind(const Site& site, SiteGroup& group, const LinearView& view);
   void attend(AttentionLayer& layer, const Site& qkv);
   // Asks attention about the cache as it is and, if it refuses, about a copy; false when nothing fits.

@@ -175,6 +175,11 @@ uint32_t Pipeline::propose(uint32_t slot, std::span<const int32_t> tokens, std::
   return count;
 }
 
+std::vector<std::byte> Pipeline::observed(const std::string& matrix) const {
+  impl_->context.enter();
+  return impl_->target.observation().read(matrix, impl_->storages);
+}
+
 void Pipeline::watch(OpWatch watch) {
   if (!impl_->runner) throw Error(ErrorCode::kInternal, "ops can be watched once the pipeline is loaded");
   const Status status = impl_->runner->watch(std::move(watch));

@@ -1,29 +1,9 @@
 #include "sampling.h"
 
-#include <charconv>
-
 #include "tenon/core/error.h"
 
 namespace tenon {
 namespace {
-
-// A request's value as the parameter's type has it; a text where it cannot be, which set() then refuses with what is
-// right.
-ParamValue as_value(const tenon_param_spec& spec, const std::string& text) {
-  const char* end = text.data() + text.size();
-  if (spec.type == TENON_PARAM_BOOL && (text == "true" || text == "false")) return text == "true";
-  int64_t integer = 0;
-  if (spec.type == TENON_PARAM_INT) {
-    const auto [at, error] = std::from_chars(text.data(), end, integer);
-    if (error == std::errc() && at == end) return integer;
-  }
-  double real = 0;
-  if (spec.type == TENON_PARAM_REAL) {
-    const auto [at, error] = std::from_chars(text.data(), end, real);
-    if (error == std::errc() && at == end) return real;
-  }
-  return text;
-}
 
 std::byte* record_of(const StorageTable& storages, uint32_t storage, uint32_t slot, uint64_t bytes) {
   return static_cast<std::byte*>(storages[storage].address) + slot * bytes;
@@ -77,7 +57,7 @@ void start_samplers(std::vector<ChainLink>& samplers, uint32_t slot, std::span<c
       const std::string problem =
           index == values.schema().count
               ? "has no parameter of that name"
-              : values.set(index, as_value(spec_at(values.schema(), index), overrides[i].second));
+              : values.set(index, value_from_text(spec_at(values.schema(), index), overrides[i].second));
       if (!problem.empty()) throw Error(ErrorCode::kRequest, "sampler." + overrides[i].first + ": " + problem);
       used[i] = true;
     }

@@ -173,6 +173,12 @@ class Builder : public StepBuilder {
     return y;
   }
 
+  void observe(const Site& site, const Input& input) {
+    auto call = sdk::abi_struct<tenon_observe_call>();
+    call.x = input.x, call.expert = input.expert, call.row_live = row_live_;
+    instance_.observation().record(site, call, rec_);
+  }
+
   // The products of a site with what is behind each of them, and what their schemes claimed of what is behind the site.
   tenon_tid product(Site& site, Input input, const std::vector<tenon_tid>& rows) {
     if ((site.decl.experts != 0) != (input.expert != 0)) {
@@ -186,6 +192,7 @@ class Builder : public StepBuilder {
     for (; own + claimed < before.size(); ++own) {
       input.x = visible(site.decl.path, site.decl.layer, site.before[own], before[own], input.x, own > 0);
     }
+    observe(site, input);
     const bool whole = site.groups.size() == 1;
     const size_t done = whole ? site.groups.front().claims[shape_].epi : 0;
     const tenon_tid y = rows_of(columns_after(site.decl.path, site.groups.front().offered, done, site.total_rows()),

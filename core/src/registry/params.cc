@@ -137,6 +137,22 @@ std::string value_text(const ParamValue& value) {
   return quoted(std::get<std::string>(value));
 }
 
+ParamValue value_from_text(const tenon_param_spec& spec, const std::string& text) {
+  const char* end = text.data() + text.size();
+  if (spec.type == TENON_PARAM_BOOL && (text == "true" || text == "false")) return text == "true";
+  int64_t integer = 0;
+  if (spec.type == TENON_PARAM_INT) {
+    const auto [at, error] = std::from_chars(text.data(), end, integer);
+    if (error == std::errc() && at == end) return integer;
+  }
+  double real = 0;
+  if (spec.type == TENON_PARAM_REAL) {
+    const auto [at, error] = std::from_chars(text.data(), end, real);
+    if (error == std::errc() && at == end) return real;
+  }
+  return text;
+}
+
 std::string default_text(const tenon_param_spec& spec) {
   if (spec.flags & TENON_PARAM_REQUIRED) return "";
   switch (spec.type) {

@@ -1,3 +1,4 @@
+#include "../rows/encode.h"
 #include "kernels.h"
 #include "pack.h"
 #include "plugin.h"
@@ -19,7 +20,9 @@ tenon_format source_of(const tenon_linear& s, uint32_t mat) {
 }  // namespace
 
 Int4wo::Int4wo(const sdk::Params& params, const sdk::Env& env)
-    : LinearScheme(env), group_(static_cast<uint32_t>(params.integer("group_size"))) {}
+    : LinearScheme(env),
+      group_(static_cast<uint32_t>(params.integer("group_size"))),
+      description_(R"({"quant_method":"tenon","scheme":"int4wo","group_size":)" + std::to_string(group_) + "}") {}
 
 tenon_claim Int4wo::claim(const tenon_linear& s, const tenon_bounds&) const {
   return claim_linear(s, &source_of);
@@ -47,6 +50,14 @@ void Int4wo::load(Site& site, const tenon_rows& src, void* const* store, void* s
     sdk::unpack_row(source, from[0], site.k, w);
     pack_row(w, site.k, group_, to);
   });
+}
+
+tenon_written Int4wo::describe(const tenon_linear& s) const {
+  return rows::describe_int4(s, group_, description_.c_str());
+}
+
+void Int4wo::encode(const tenon_linear& s, const tenon_encode& e) const {
+  rows::encode_int4(s, group_, e);
 }
 
 }  // namespace tenon::int4wo

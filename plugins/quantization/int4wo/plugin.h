@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 
 #include "schema.h"
 #include "tenon/sdk/cpu/linear_scheme.h"
@@ -18,9 +19,12 @@ class Int4wo : public sdk::cpu::LinearScheme<Int4wo, &kernels>, public Schema {
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const;
   std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const;
   void load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void* queue) const;
+  tenon_written describe(const tenon_linear& s) const;
+  void encode(const tenon_linear& s, const tenon_encode& e) const;
 
  private:
   uint32_t group_;
+  std::string description_;  // of what it writes
 };
 
 }  // namespace tenon::int4wo

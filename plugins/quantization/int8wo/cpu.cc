@@ -1,3 +1,4 @@
+#include "../rows/encode.h"
 #include "kernels.h"
 #include "pack.h"
 #include "plugin.h"
@@ -40,6 +41,14 @@ void Int8wo::load(Site& site, const tenon_rows& src, void* const* store, void* s
     sdk::unpack_row(source, from[0], site.k, w);
     pack_row(w, site.k, to);
   });
+}
+
+tenon_written Int8wo::describe(const tenon_linear& s) const {
+  return rows::describe_int8(s, R"({"quant_method":"tenon","scheme":"int8wo"})");
+}
+
+void Int8wo::encode(const tenon_linear& s, const tenon_encode& e) const {
+  rows::encode_int8(s, e);
 }
 
 }  // namespace tenon::int8wo

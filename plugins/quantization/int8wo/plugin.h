@@ -18,6 +18,8 @@ class Int8wo : public sdk::cpu::LinearScheme<Int8wo, &kernels>, public Schema {
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const;
   std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const;
   void load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void* queue) const;
+  tenon_written describe(const tenon_linear& s) const;
+  void encode(const tenon_linear& s, const tenon_encode& e) const;
 };
 
 }  // namespace tenon::int8wo

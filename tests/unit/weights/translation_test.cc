@@ -1,11 +1,9 @@
-// Llamas between Hugging Face and GGUF: tensors, description and tokenizer.
+// Llamas between Hugging Face and GGUF: tensors and description.
 #include <gtest/gtest.h>
 
 #include "expect_error.h"
 #include "support/weights_writer.h"
 #include "tenon/core/module.h"
-#include "tenon/core/quantize.h"
-#include "tenon/core/tokenizer.h"
 #include "tenon/core/weights.h"
 
 namespace tenon {
@@ -95,15 +93,6 @@ TEST(Translation, NamesWhatHasNoCounterpart) {
   refused(R"(,"sliding_window":32)", "model.norm.weight", {"sliding_window 32"});
   refused(R"(,"partial_rotary_factor":0.5)", "model.norm.weight", {"rope over 2 of 4"});
   refused("", "model.layers.0.self_attn.q_proj.weight", {"1 heads of 4 rows"});
-}
-
-TEST(Translation, TakesTheTokenizerOfAGgufFileAlong) {
-  const ScratchFolder scratch;
-  quantize_model(golden("tiny-gqa-untied.gguf"), scratch.path() / "out", {.format = quantize_format("int8wo")});
-  const auto before = make_tokenizer(*open_weights(golden("tiny-gqa-untied.gguf")));
-  const auto after = make_tokenizer(*open_weights((scratch.path() / "out").string()));
-  EXPECT_EQ(after->encode("The other bird, 12!"), before->encode("The other bird, 12!"));
-  EXPECT_EQ(after->info().end_of_generation, before->info().end_of_generation);
 }
 
 }  // namespace

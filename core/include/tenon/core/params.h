@@ -24,6 +24,8 @@ std::vector<std::string> choices_of(const tenon_param_spec& spec);
 std::string type_name(const tenon_param_spec& spec);
 // A value as TOML has it: 64, 0.8, true, "fp16".
 std::string value_text(const ParamValue& value);
+// A text as the parameter's type has it; the text itself where it cannot be, which set() then refuses.
+ParamValue value_from_text(const tenon_param_spec& spec, const std::string& text);
 // The default as a TOML value; "" if the parameter is required.
 std::string default_text(const tenon_param_spec& spec);
 // What may be written: "32, 64, 128", "1 to 1024", "at least 1"; "" if anything of the type.

@@ -22,6 +22,12 @@
 
 namespace tenon {
 
+// A quantization scheme that sees what goes into products while steps run; see CALIBRATION in tenon/abi/quantization.h.
+struct Observer {
+  ComponentConfig scheme;
+  std::vector<std::string> matrices;  // paths: "layers.3.attention.q"
+};
+
 struct PipelineOptions {
   uint32_t sequences = 1;               // that run at once: slots of the cache
   uint32_t prefill_rows = 512;          // rows of a step at most
@@ -30,6 +36,7 @@ struct PipelineOptions {
   trace::Recorder* recorder = nullptr;  // outlives the pipeline
   std::function<void(uint32_t level, const std::string& message)>
       log;  // of the host and the components; see tenon_host
+  std::vector<Observer> observers = {};    // the ops before products that they see are computed by themselves
   const Weights* draft_weights = nullptr;  // of the draft model, if the configuration has one; outlives the pipeline
 };
 
@@ -129,6 +136,10 @@ class Pipeline {
   // Up to out.size() tokens that may follow, each after the proposal parent[i] < i or, -1, the newest token; how many.
   // Throws Error(kPlugin).
   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out, std::span<int32_t> parent);
+
+  // Once loaded: what an observer has added up of all steps so far, for the site of that matrix; empty if none wants it.
+  // Throws Error(kPlugin).
+  std::vector<std::byte> observed(const std::string& matrix) const;
 
   // Once loaded: who is told of the ops of the steps from now on; {} for nobody. Graphs are captured anew afterwards,
   // so that a profiler that was attached meanwhile sees them come about. When it returns, nothing is under way on the

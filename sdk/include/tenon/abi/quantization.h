@@ -108,7 +108,7 @@ typedef struct tenon_encode {
   const float *data;    /* (rows, in_dim), contiguous */
   const void *observed; /* what observe() added up for the site, observed_bytes, in host memory; NULL: no calibration */
   void *const *out;     /* for each tensor described: where these rows of it go if its first dimension is the matrix's rows,
-                           else all of it, which every call may write to */
+                           else all of it, zeroed before the first call, which every call may write to */
 } tenon_encode;
 
 typedef struct tenon_observe_call {
@@ -143,7 +143,7 @@ typedef struct tenon_quantization {
    * REFUSED: such a matrix it cannot write, with the reason.  NULL: the scheme writes no files. */
   tenon_status (*describe)(void *self, const tenon_linear *s, tenon_written *out, tenon_reason *why);
   /* [setup, any thread] after describe() of the same s; calls with growing row ranges, each row once; deterministic.
-   * REFUSED: these numbers it cannot write. */
+   * Different matrices are encoded by different threads at the same time.  REFUSED: these numbers it cannot write. */
   tenon_status (*encode)(void *self, const tenon_linear *s, const tenon_encode *e, tenon_reason *why);
   /* [setup] device memory that observe() wants for the site s; 0: it has no wish to see it.  NULL: no calibration. */
   uint64_t (*observed_bytes)(void *self, const tenon_linear *s);

@@ -1,0 +1,23 @@
+// A text through a pipeline by itself: no tokens are chosen.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <stop_token>
+
+#include "tenon/core/pipeline.h"
+
+namespace tenon {
+
+struct TextReading {
+  uint32_t first = 0;        // logits are wanted of rows from this one on; none from the text's length on
+  uint32_t rows_a_step = 0;  // what a step that chooses no tokens may take
+  std::stop_token cancel = {};
+};
+
+// In slot 0, which is empty before and after it. on_row(row, logits of vocab), if given, for each row whose logits are
+// wanted. Throws Error.
+void read_text(Pipeline& pipeline, std::span<const int32_t> tokens, const TextReading& reading,
+               const std::function<void(uint32_t row, std::span<const float> logits)>& on_row);
+
+}  // namespace tenon

@@ -1,0 +1,48 @@
+// What goes into the matrices of a model while texts run through it, layer by layer.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "encoded_weights.h"
+#include "matrix_plan.h"
+#include "tenon/core/tokenizer.h"
+
+namespace tenon {
+
+class Calibration {
+ public:
+  // The model, the registry of the options and what the plan names outlive it. Throws Error(kUsage) where no scheme of
+  // the plan observes and for a text without tokens; what resolve() throws.
+  Calibration(const Weights& model, const Tokenizer& tokenizer, const QuantizeCalibration& options,
+              const QuantizePlan& plan, const SchemeEncoder& scheme);
+
+  // Matrices that are encoded together, in order: what is only looked up or in no model, each layer, what comes after
+  // all layers.
+  std::vector<std::vector<const PlannedTensor*>> batches() const;
+  // Runs the texts through the layers up to that of the batch, which is next: matrices that were kept as they are
+  // stored, the others as the model has them. read: called after each window. Throws what Pipeline::build() and load()
+  // throw.
+  using Read = std::function<void(uint32_t window, uint32_t windows)>;
+  void observe(std::span<const PlannedTensor* const> batch, const Read& read);
+  // Of a matrix of the batch that was observed last; empty if its scheme does not want to see it.
+  std::span<const std::byte> observed(const PlannedTensor& p) const;
+  // The next bytes of tensor `index` of those that a matrix is written as.
+  void keep(const PlannedTensor& p, size_t index, std::span<const std::byte> bytes);
+
+ private:
+  PipelineConfig config_for(std::span<const PlannedTensor* const> batch) const;
+
+  const Weights& model_;
+  const QuantizeCalibration& options_;
+  const QuantizePlan& plan_;
+  const SchemeEncoder& scheme_;
+  PipelineConfig base_;
+  std::vector<std::vector<int32_t>> windows_;
+  EncodedTensors encoded_;
+  std::map<const PlannedTensor*, std::vector<std::byte>> states_;
+};
+
+}  // namespace tenon

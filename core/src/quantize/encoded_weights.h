@@ -1,0 +1,34 @@
+// A model in which matrices that were encoded are seen as they will be stored.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "../../model/weights/table_weights.h"
+
+namespace tenon {
+
+// What was encoded so far: by the name of a matrix, the tensors in the place of its "weight".
+struct EncodedTensor {
+  WeightTensor tensor;
+  std::vector<std::byte> bytes;
+};
+using EncodedTensors = std::map<std::string, std::vector<EncodedTensor>>;
+
+class EncodedWeights final : public weights::TableWeights {
+ public:
+  // description: JSON, seen as the model's quantization_config. The source and what was encoded outlive it unchanged.
+  EncodedWeights(const Weights& source, const EncodedTensors& encoded, const std::string& description);
+
+  const std::byte* mapped(const WeightTensor& tensor) const override;
+  void read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const override;
+  void prefetch(const WeightTensor& tensor) const override;
+  void release(const WeightTensor& tensor, uint64_t offset, uint64_t bytes) const override;
+
+ private:
+  const Weights& source_;
+  std::map<std::string, const std::vector<std::byte>*> bytes_;  // by name, of tensors that are not the source's
+};
+
+}  // namespace tenon

@@ -1,0 +1,123 @@
+#include "matrix_encoding.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "../../model/weights/gguf_encode.h"
+#include "../../model/weights/tensor_converter.h"
+#include "tenon/sdk/error.h"
+#include "tenon/sdk/gguf_blocks.h"
+
+namespace tenon {
+namespace {
+
+constexpr uint64_t kChunkWeights = uint64_t{1} << 20;   // that a scheme is given at a time, unless it wants all
+constexpr uint64_t kWeightsAtOnce = uint64_t{1} << 28;  // that all threads hold together, unless one matrix is more
+constexpr uint64_t kMostThreads = 16;
+
+uint64_t rows_a_call(const PlannedTensor& p) {
+  const auto rows = static_cast<uint64_t>(p.matrix.rows), columns = static_cast<uint64_t>(p.matrix.columns);
+  return p.described.whole ? rows : std::clamp<uint64_t>(kChunkWeights / columns, 1, rows);
+}
+
+// The way of one matrix.
+class MatrixWay {
+ public:
+  MatrixWay(const Weights& model, const PlannedTensor& p)
+      : model_(model), p_(p), rows_(rows_a_call(p)), columns_(static_cast<uint64_t>(p.matrix.columns)) {
+    weights_.resize(rows_ * columns_);
+    for (const MatrixDescription::Tensor& t : p.described.tensors) {
+      out_.emplace_back(t.by_row ? rows_ * row_bytes(t) : t.bytes());
+    }
+  }
+
+  void run(std::span<const std::byte> observed, const PutEncoded& put) {
+    const auto all = static_cast<uint64_t>(p_.matrix.rows);
+    for (uint64_t row = 0; row < all; row += rows_) {
+      const uint64_t rows = std::min(rows_, all - row);
+      read(row, rows);
+      encode(row, rows, observed);
+      for (size_t t = 0; t < out_.size(); ++t) {
+        const MatrixDescription::Tensor& tensor = p_.described.tensors[t];
+        if (tensor.by_row) put(p_, t, std::span(out_[t]).first(rows * row_bytes(tensor)));
+      }
+    }
+    for (size_t t = 0; t < out_.size(); ++t) {
+      if (!p_.described.tensors[t].by_row) put(p_, t, out_[t]);
+    }
+  }
+
+ private:
+  uint64_t row_bytes(const MatrixDescription::Tensor& t) const {
+    return t.bytes() / static_cast<uint64_t>(p_.matrix.rows);
+  }
+
+  void read(uint64_t row, uint64_t rows) {
+    const WeightTensor& source = *p_.source;
+    const uint64_t source_row = source.bytes / static_cast<uint64_t>(p_.matrix.rows);
+    raw_.resize(rows * source_row);
+    model_.read(source, row * source_row, raw_);
+    sdk::unpack_row(source.format, raw_.data(), rows * columns_, weights_.data());
+    const auto bad = weights::find_not_finite(weights_.data(), rows * columns_);
+    if (bad) weights::refuse_weight(model_, source, row * columns_ + bad->index, bad->why);
+  }
+
+  void encode(uint64_t row, uint64_t rows, std::span<const std::byte> observed) {
+    std::vector<void*> out;
+    for (std::vector<std::byte>& bytes : out_) out.push_back(bytes.data());
+    auto call = sdk::abi_struct<tenon_encode>();
+    call.row0 = row, call.rows = rows;
+    call.data = weights_.data();
+    call.observed = observed.empty() ? nullptr : observed.data();
+    call.out = out.data();
+    p_.scheme->encode(p_.matrix, call);
+  }
+
+  const Weights& model_;
+  const PlannedTensor& p_;
+  uint64_t rows_, columns_;  // rows: of a call
+  std::vector<std::byte> raw_;
+  std::vector<float> weights_;               // (rows, columns)
+  std::vector<std::vector<std::byte>> out_;  // by tensor of the description
+};
+
+}  // namespace
+
+void encode_matrices(const Weights& model, std::span<const PlannedTensor* const> matrices, const ObservedOf& observed,
+                     const PutEncoded& put) {
+  uint64_t largest = 1;
+  for (const PlannedTensor* p : matrices) {
+    largest = std::max(largest, rows_a_call(*p) * static_cast<uint64_t>(p->matrix.columns));
+  }
+  const uint64_t threads = std::clamp<uint64_t>(
+      std::min<uint64_t>(std::thread::hardware_concurrency(), kWeightsAtOnce / largest), 1, kMostThreads);
+  std::atomic<size_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr error;
+  const PutEncoded put_alone = [&](const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) {
+    const std::lock_guard lock(mutex);
+    if (!error) put(p, index, bytes);
+  };
+  const auto work = [&] {
+    try {
+      for (size_t i = next++; i < matrices.size(); i = next++) {
+        MatrixWay(model, *matrices[i]).run(observed(*matrices[i]), put_alone);
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!error) error = std::current_exception();
+      next = matrices.size();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (uint64_t i = 1; i < std::min<uint64_t>(threads, matrices.size()); ++i) others.emplace_back(work);
+    work();
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace tenon

@@ -1,0 +1,155 @@
+#include "matrix_plan.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+
+#include "../../model/weights/layout.h"
+#include "../../model/weights/tensor_converter.h"
+#include "model_matrices.h"
+#include "tenon/core/error.h"
+
+namespace tenon {
+namespace {
+
+using weights::element_count;
+using weights::in_quotes;
+using weights::is_blocks;
+using weights::is_matrix;
+
+bool matches(const QuantizeOverride& override, const std::string& name) {
+  return fnmatch(override.match.c_str(), name.c_str(), 0) == 0;
+}
+
+void check_kind(const QuantizeOverride& override, bool folder) {
+  const auto refuse = [&](const char* why) {
+    throw Error(ErrorCode::kUsage, "override " + in_quotes(override.match) + ": " + override.target.name() + why);
+  };
+  if (!folder && override.target.scheme) {
+    refuse(" is no format of GGUF; give it as the scheme of the whole model, then OUT is a folder");
+  }
+  if (!folder || override.target.scheme) return;
+  const auto formats = quantize_formats();
+  const auto is = [&](const QuantizeFormat& f) { return f.format == override.target.format; };
+  if (std::find_if(formats.begin(), formats.end(), is)->safetensors) return;
+  refuse(" is a format of GGUF; in safetensors matrices can be F32, F16 or BF16, or what a component stores");
+}
+
+const QuantizeTarget& wanted_target(const WeightTensor& t, const QuantizeOptions& options) {
+  const QuantizeTarget* target = &options.target;
+  for (const QuantizeOverride& override : options.overrides) {
+    if (matches(override, t.name)) target = &override.target;
+  }
+  return *target;
+}
+
+std::string without_weight(const std::string& name) {
+  constexpr std::string_view kSuffix = ".weight";
+  return name.ends_with(kSuffix) ? name.substr(0, name.size() - kSuffix.size()) : name;
+}
+
+class Planner {
+ public:
+  Planner(const Weights& model, const QuantizeOptions& options, QuantizeReport& report)
+      : options_(options), report_(report) {
+    if (options.target.scheme) matrices_ = matrices_of(model);
+  }
+
+  PlannedTensor plan(const WeightTensor& t) {
+    PlannedTensor p{.source = &t, .format = t.format, .matrix = {}, .described = {}};
+    if (!is_matrix(t)) {
+      if (!options_.target.makes_folder() && (t.format == TENON_F16 || t.format == TENON_BF16)) p.format = TENON_F32;
+      return p;
+    }
+    const QuantizeTarget& wanted = wanted_target(t, options_);
+    const std::string refusal = wanted.scheme ? ask(*wanted.scheme, p) : fit(wanted.format, p);
+    if (!refusal.empty()) {
+      p.format = TENON_F16;
+      report_.exceptions.push_back({t.name, wanted.name(), refusal});
+    }
+    if (is_blocks(t.format) && (p.scheme != nullptr || t.format != p.format)) ++report_.requantized;
+    return p;
+  }
+
+ private:
+  // Both return "" or why the tensor cannot be stored so.
+  std::string fit(tenon_format format, PlannedTensor& p) const {
+    const int64_t width = p.source->shape.back();
+    const tenon_block block = tenon_format_block(format);
+    p.format = format;
+    if (width % block.elements == 0) return "";
+    return "rows of " + std::to_string(width) + " weights are no whole number of blocks of " +
+           std::to_string(block.elements);
+  }
+  std::string ask(const SchemeEncoder& scheme, PlannedTensor& p) const {
+    const WeightTensor& t = *p.source;
+    if (t.shape.size() != 2) return "it has " + std::to_string(t.shape.size()) + " dimensions";
+    const std::string name = without_weight(t.name);
+    const auto known = matrices_.find(name);
+    p.matrix = known != matrices_.end()
+                   ? known->second
+                   : ModelMatrix{.path = name, .name = name, .rows = t.shape[0], .columns = t.shape[1]};
+    auto answer = scheme.describe(p.matrix);
+    if (const auto* refusal = std::get_if<std::string>(&answer)) return refusal->empty() ? "no reason given" : *refusal;
+    p.described = std::get<MatrixDescription>(std::move(answer));
+    p.scheme = &scheme;
+    return "";
+  }
+
+  const QuantizeOptions& options_;
+  QuantizeReport& report_;
+  std::map<std::string, ModelMatrix> matrices_;  // by name
+};
+
+void add_written(const PlannedTensor& p, std::vector<WeightTensor>& written) {
+  if (p.scheme == nullptr) {
+    WeightTensor& t = written.emplace_back(*p.source);
+    const size_t width = t.shape.empty() ? 1 : static_cast<size_t>(t.shape.back());
+    t.format = p.format;
+    t.bytes = width == 0 ? 0
+                         : element_count(t) / width * (width / tenon_format_block(t.format).elements) *
+                               tenon_format_block(t.format).bytes;
+    return;
+  }
+  for (const MatrixDescription::Tensor& stored : p.described.tensors) {
+    WeightTensor& t = written.emplace_back();
+    t.name = p.matrix.name + "." + stored.name;
+    t.format = stored.format, t.shape = stored.shape, t.bytes = stored.bytes();
+  }
+}
+
+}  // namespace
+
+void check_overrides(const Weights& model, const QuantizeOptions& options) {
+  for (const QuantizeOverride& override : options.overrides) {
+    check_kind(override, options.target.makes_folder());
+    std::vector<std::string> names;
+    for (const WeightTensor& t : model.tensors()) {
+      if (is_matrix(t)) names.push_back(t.name);
+    }
+    if (std::any_of(names.begin(), names.end(), [&](const auto& name) { return matches(override, name); })) continue;
+    const std::string nearest = nearest_name(override.match, names);
+    throw Error(ErrorCode::kUsage, "override " + in_quotes(override.match) + " matches no matrix of the model" +
+                                       (nearest.empty() ? "; names are those of " + std::string(model.convention()) +
+                                                              ", such as " + in_quotes(names.empty() ? "" : names[0])
+                                                        : "; did you mean " + in_quotes(nearest) + "?"));
+  }
+}
+
+QuantizePlan plan_tensors(const Weights& model, const QuantizeOptions& options, QuantizeReport& report) {
+  QuantizePlan plan;
+  Planner planner(model, options, report);
+  for (const WeightTensor& t : model.tensors()) {
+    PlannedTensor& p = plan.tensors.emplace_back(planner.plan(t));
+    p.first = plan.written.size();
+    add_written(p, plan.written);
+    report.weights += element_count(t);
+    ++report.tensors[p.scheme != nullptr ? p.scheme->name() : std::string(tenon_format_name(p.format))];
+    const bool of_whole = p.scheme == options.target.scheme.get();
+    if (p.scheme != nullptr && (of_whole || plan.description.empty())) plan.description = p.described.description;
+  }
+  for (const WeightTensor& t : plan.written) report.bytes_written += t.bytes;
+  return plan;
+}
+
+}  // namespace tenon

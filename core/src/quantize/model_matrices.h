@@ -1,0 +1,15 @@
+// What the matrices of a model are for.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "scheme_encoder.h"
+#include "tenon/core/weights.h"
+
+namespace tenon {
+
+// By their name in the file. Empty where no architecture claims the weights or they are no whole model.
+std::map<std::string, ModelMatrix> matrices_of(const Weights& weights);
+
+}  // namespace tenon

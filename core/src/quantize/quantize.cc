@@ -1,0 +1,217 @@
+#include "tenon/core/quantize.h"
+
+#include <algorithm>
+#include <set>
+#include <system_error>
+
+#include "../../model/tokenizer/gguf_vocabulary.h"
+#include "../../model/weights/folder_texts.h"
+#include "../../model/weights/gguf_metadata_copy.h"
+#include "../../model/weights/model_writer.h"
+#include "../../model/weights/tensor_converter.h"
+#include "calibration.h"
+#include "matrix_encoding.h"
+#include "matrix_plan.h"
+#include "tenon/core/module.h"
+#include "tenon/core/weights.h"
+
+namespace tenon {
+namespace {
+
+using namespace weights;
+namespace fs = std::filesystem;
+
+void check_output(const fs::path& output, const QuantizeOptions& options) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(output, error);
+  if (!fs::exists(status)) return;
+  if (options.target.makes_folder()) {
+    if (fs::is_directory(status) && fs::is_empty(output, error)) return;
+    throw Error(ErrorCode::kUsage, {output.string()},
+                "is there already; the output is a new folder, and one that is there is not replaced: remove it, or "
+                "name another");
+  }
+  if (!options.replace) throw Error(ErrorCode::kUsage, {output.string()}, "is there already; --force replaces it");
+}
+
+void check_input(const Weights& model, const std::string& input) {
+  if (model.files().empty()) {
+    throw Error(ErrorCode::kModel, input +
+                                       ": made-up weights have no file and no tokenizer; a GGUF file or a Hugging "
+                                       "Face folder can be quantized");
+  }
+  if (model.metadata("quantization_config") == nullptr) return;
+  throw Error(ErrorCode::kModel, {input},
+              "is quantized already: its description has a quantization_config; start from what it was made of");
+}
+
+// The same model with the names and the description of the kind of file that is written.
+struct Source {
+  std::unique_ptr<Weights> opened;
+  Translation translation;  // of a model of the other convention
+  const Weights& weights() const { return translation.weights ? *translation.weights : *opened; }
+  bool translated() const { return translation.weights != nullptr; }
+};
+
+Source open_source(const std::string& input, bool folder) {
+  Source source{open_weights(input), {}};
+  check_input(*source.opened, input);
+  if (source.opened->convention() != (folder ? "huggingface" : "gguf")) {
+    source.translation = model_kind_for(*source.opened).translate(*source.opened);
+  }
+  return source;
+}
+
+uint32_t file_type_of(tenon_format format) {
+  const auto formats = quantize_formats();
+  return std::find_if(formats.begin(), formats.end(), [&](const auto& f) { return f.format == format; })->file_type;
+}
+
+GgufPairs gguf_metadata(const Source& source, tenon_format mostly, bool blocks, uint64_t& alignment) {
+  const uint32_t file_type = file_type_of(mostly);
+  const fs::path& first = source.opened->files().front();
+  if (!source.translated()) return copy_gguf_metadata(first, file_type, blocks, alignment);
+  alignment = kGgufAlignment;
+  const Weights& model = source.weights();
+  GgufPairs pairs;
+  for (const std::string& key : model.metadata_keys()) pairs.add(key, *model.metadata(key));
+  const WeightTensor* embedding = model.find("token_embd.weight");
+  const auto rows = static_cast<size_t>(embedding == nullptr ? 0 : embedding->shape.front());
+  for (const auto& [key, value] : text::gguf_vocabulary(first.parent_path(), rows)) pairs.add(key, value);
+  add_file_type(pairs, file_type, blocks);
+  return pairs;
+}
+
+std::unique_ptr<ModelWriter> open_folder(const Source& source, const fs::path& output, const QuantizePlan& plan) {
+  const fs::path& first = source.opened->files().front();
+  std::map<std::string, std::string> texts;
+  if (source.translated()) {
+    uint64_t alignment = 0;
+    std::vector<WeightTensor> none;
+    texts[kGgufTokenizerName] = lay_out_gguf(copy_gguf_metadata(first, 0, false, alignment), alignment, none).header;
+    texts["config.json"] = source.translation.config;
+  } else {
+    texts = folder_texts(first.parent_path());
+  }
+  if (!plan.description.empty()) {
+    texts["config.json"] = with_quantization(texts.at("config.json"), plan.description);
+  }
+  return write_safetensors_folder(output, plan.written, std::move(texts));
+}
+
+std::unique_ptr<ModelWriter> open_gguf(const Source& source, const fs::path& output, const QuantizePlan& plan,
+                                       tenon_format wanted) {
+  const auto is_block = [](const WeightTensor& t) { return is_blocks(t.format); };
+  const bool blocks = std::any_of(plan.written.begin(), plan.written.end(), is_block);
+  const bool any =
+      std::any_of(plan.written.begin(), plan.written.end(), [&](const auto& t) { return t.format == wanted; });
+  uint64_t alignment = 0;
+  const GgufPairs metadata = gguf_metadata(source, any ? wanted : tenon_format{TENON_F16}, blocks, alignment);
+  return write_gguf(output, metadata, alignment, plan.written);
+}
+
+// The tensors of a plan on their way into the file, with progress.
+class Writing {
+ public:
+  Writing(const Weights& model, const QuantizePlan& plan, const QuantizeOptions& options, ModelWriter& writer)
+      : model_(model), plan_(plan), options_(options), writer_(writer) {
+    now_.tensors = plan.tensors.size();
+    for (const WeightTensor& t : plan.written) now_.total += t.bytes;
+  }
+
+  // What no scheme encodes.
+  void convert_others() {
+    TensorConverter converter(model_);
+    for (size_t i = 0; i < plan_.tensors.size(); ++i) {
+      const PlannedTensor& p = plan_.tensors[i];
+      if (p.scheme != nullptr) continue;
+      if (i + 1 < plan_.tensors.size()) model_.prefetch(*plan_.tensors[i + 1].source);
+      converter.convert(*p.source, p.format, [&](std::span<const std::byte> bytes) { put(p, 0, bytes); });
+    }
+  }
+  void encode(std::span<const PlannedTensor* const> matrices) {
+    encode_matrices(
+        model_, matrices, [](const PlannedTensor&) { return std::span<const std::byte>(); },
+        [this](const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) { put(p, index, bytes); });
+  }
+  void encode(Calibration& calibration) {
+    for (const std::vector<const PlannedTensor*>& batch : calibration.batches()) {
+      observe(calibration, batch);
+      encode_matrices(
+          model_, batch, [&](const PlannedTensor& p) { return calibration.observed(p); },
+          [&](const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) {
+            calibration.keep(p, index, bytes);
+            put(p, index, bytes);
+          });
+    }
+  }
+
+ private:
+  void observe(Calibration& calibration, std::span<const PlannedTensor* const> batch) {
+    const std::string& path = batch.front()->matrix.path;
+    const int32_t layer = batch.front()->matrix.layer;
+    const std::string name = layer < 0 ? path : path.substr(0, path.find('.', path.find('.') + 1));
+    calibration.observe(batch, [&](uint32_t window, uint32_t windows) {
+      QuantizeProgress progress = now_;
+      progress.name = name, progress.window = window, progress.windows = windows;
+      if (options_.progress) options_.progress(progress);
+    });
+  }
+  void put(const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) {
+    writer_.put(p.first + index, bytes);
+    now_.done += bytes.size();
+    begun_.insert(&p);
+    now_.tensor = begun_.size();
+    now_.name = p.source->name;
+    if (options_.progress) options_.progress(now_);
+  }
+
+  const Weights& model_;
+  const QuantizePlan& plan_;
+  const QuantizeOptions& options_;
+  ModelWriter& writer_;
+  QuantizeProgress now_;
+  std::set<const PlannedTensor*> begun_;
+};
+
+void write_tensors(const Source& source, const QuantizePlan& plan, const QuantizeOptions& options,
+                   ModelWriter& writer) {
+  const Weights& model = source.weights();
+  Writing writing(model, plan, options, writer);
+  if (options.calibration) {
+    const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*source.opened);
+    Calibration calibration(model, *tokenizer, *options.calibration, plan, *options.target.scheme);
+    writing.convert_others();
+    return writing.encode(calibration);
+  }
+  writing.convert_others();
+  std::vector<const PlannedTensor*> matrices;
+  for (const PlannedTensor& p : plan.tensors) {
+    if (p.scheme != nullptr) matrices.push_back(&p);
+  }
+  if (!matrices.empty()) writing.encode(matrices);
+}
+
+}  // namespace
+
+QuantizeReport quantize_model(const std::string& input, const fs::path& given_output, const QuantizeOptions& options) {
+  const fs::path output = given_output.has_filename() ? given_output : given_output.parent_path();
+  const bool folder = options.target.makes_folder();
+  check_output(output, options);
+  if (options.calibration && !folder) {
+    throw Error(ErrorCode::kUsage, options.target.name() + " is written without a calibration: no text changes it");
+  }
+  const Source source = open_source(input, folder);
+  check_overrides(source.weights(), options);
+  QuantizeReport report;
+  const QuantizePlan plan = plan_tensors(source.weights(), options, report);
+  for (const fs::path& part : source.opened->files()) report.input_bytes += fs::file_size(part);
+  const std::unique_ptr<ModelWriter> writer =
+      folder ? open_folder(source, output, plan) : open_gguf(source, output, plan, options.target.format);
+  report.file_bytes = writer->file_bytes();
+  write_tensors(source, plan, options, *writer);
+  writer->commit();
+  return report;
+}
+
+}  // namespace tenon

@@ -1,0 +1,112 @@
+#include "scheme_encoder.h"
+
+#include <set>
+
+#include "../../model/weights/safetensors_parser.h"
+#include "tenon/core/error.h"
+#include "tenon/sdk/error.h"
+
+namespace tenon {
+namespace {
+
+std::unique_ptr<Context> host_context(Registry& registry) {
+  PipelineConfig config;
+  RegistrySchemas schemas(registry);
+  config.device.kind = "device", config.device.name = "cpu";
+  config.device.params = ParamValues(schemas.schema("device", "cpu", ""));
+  return std::make_unique<Context>(config, registry, PipelineOptions{});
+}
+
+// The matrix as the boundary has it. Borrows from it.
+struct LinearOfMatrix {
+  explicit LinearOfMatrix(const ModelMatrix& m) : linear(sdk::abi_struct<tenon_linear>()), rows(m.rows) {
+    linear.path = m.path.c_str(), linear.n_mats = 1;
+    linear.x_format = linear.y_format = TENON_F32;
+    linear.out_dim = &rows, linear.in_dim = m.columns;
+    tensor = {"weight", TENON_F32, 2, {m.rows, m.columns, 0, 0}};
+    matrix = {m.name.c_str(), 1, 0, &tensor};
+    linear.matrix = &matrix, linear.description = "";
+    linear.rows_wanted = m.lookup ? 1 : 0, linear.product_wanted = m.product ? 1 : 0;
+    linear.pro = linear.epi = &none;
+  }
+  LinearOfMatrix(const LinearOfMatrix&) = delete;
+  LinearOfMatrix& operator=(const LinearOfMatrix&) = delete;
+
+  tenon_linear linear;
+
+ private:
+  int64_t rows;
+  tenon_stored tensor{};
+  tenon_matrix matrix{};
+  tenon_chain none = sdk::abi_struct<tenon_chain>();
+};
+
+MatrixDescription::Tensor tensor_of(const tenon_stored& stored, int64_t rows) {
+  MatrixDescription::Tensor t{stored.name != nullptr ? stored.name : "", stored.format, {}, false};
+  for (uint32_t d = 0; d < std::min<uint32_t>(stored.rank, 4); ++d) t.shape.push_back(stored.dim[d]);
+  t.by_row = !t.shape.empty() && t.shape.front() == rows;
+  return t;
+}
+
+}  // namespace
+
+uint64_t MatrixDescription::Tensor::bytes() const {
+  uint64_t bytes = tenon_format_block(format).bytes;
+  for (const int64_t dim : shape) bytes *= static_cast<uint64_t>(dim);
+  return bytes;
+}
+
+SchemeEncoder::SchemeEncoder(ComponentConfig config, Registry& registry)
+    : config_(std::move(config)), context_(host_context(registry)), instance_(context_->create(config_)) {
+  if (table().describe != nullptr && table().encode != nullptr) return;
+  throw Error(ErrorCode::kUsage, instance_.id() + " writes no files: it has no describe() and encode()");
+}
+
+std::variant<MatrixDescription, std::string> SchemeEncoder::describe(const ModelMatrix& matrix) const {
+  if (matrix.lookup && table().record_rows == nullptr)
+    return "the scheme cannot look up rows, as an embedding needs it";
+  const LinearOfMatrix linear(matrix);
+  auto written = sdk::abi_struct<tenon_written>();
+  Call call(instance_, "describe " + matrix.path);
+  const tenon_status status = table().describe(instance_.self(), &linear.linear, &written, call.why());
+  if (status == TENON_REFUSED) return std::string(call.text());
+  call.check(status);
+  MatrixDescription result;
+  for (uint32_t t = 0; t < std::min<uint32_t>(written.n_tensors, TENON_MAX_STORED); ++t) {
+    result.tensors.push_back(tensor_of(written.tensor[t], matrix.rows));
+  }
+  result.whole = written.whole != 0;
+  if (written.description != nullptr) result.description = written.description;
+  check(matrix, result);
+  return result;
+}
+
+void SchemeEncoder::check(const ModelMatrix& matrix, const MatrixDescription& described) const {
+  const auto wrong = [&](const std::string& what) {
+    throw Error(ErrorCode::kPlugin, instance_.id() + ": describe " + matrix.path + ": " + what);
+  };
+  if (described.tensors.empty()) wrong("states no tensors");
+  if (described.description.empty()) wrong("states no description");
+  std::set<std::string> names;
+  for (const MatrixDescription::Tensor& t : described.tensors) {
+    if (t.name.empty() || !names.insert(t.name).second) wrong("states the name \"" + t.name + "\" twice or none");
+    if (weights::safetensors_dtype(t.format).empty()) {
+      wrong("tensor \"" + t.name + "\" is of a type that safetensors have not");
+    }
+    for (const int64_t dim : t.shape) {
+      if (dim < 1) wrong("tensor \"" + t.name + "\" has a dimension of " + std::to_string(dim));
+    }
+  }
+}
+
+void SchemeEncoder::encode(const ModelMatrix& matrix, const tenon_encode& rows) const {
+  const LinearOfMatrix linear(matrix);
+  Call call(instance_, "encode " + matrix.path);
+  const tenon_status status = table().encode(instance_.self(), &linear.linear, &rows, call.why());
+  if (status == TENON_REFUSED) {
+    throw Error(ErrorCode::kModel, matrix.path + " cannot be stored by " + instance_.id() + ": " + call.text());
+  }
+  call.check(status);
+}
+
+}  // namespace tenon

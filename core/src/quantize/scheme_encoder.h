@@ -1,0 +1,65 @@
+// A quantization component as one that writes matrices: describe() and encode() of its instance on the host's CPU.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "../pipeline/context.h"
+#include "tenon/abi/quantization.h"
+
+namespace tenon {
+
+// A matrix of a model, and what it is there.
+struct ModelMatrix {
+  std::string path;    // "layers.3.attention.q", which experts share; of one that no model declares its name
+  std::string name;    // in the file, without ".weight"
+  bool known = false;  // a model declares it
+  int32_t layer = -1;  // -1: in no layer
+  int64_t rows = 0, columns = 0;
+  bool product = true, lookup = false;  // see LinearDecl
+};
+
+// What a scheme writes for a matrix.
+struct MatrixDescription {
+  struct Tensor {
+    std::string name;  // what follows the matrix's name and a dot
+    tenon_format format;
+    std::vector<int64_t> shape;
+    bool by_row;  // the first dimension is the matrix's rows
+    uint64_t bytes() const;
+  };
+  std::vector<Tensor> tensors;
+  bool whole = false;       // encode() takes all rows in one call
+  std::string description;  // JSON
+};
+
+// Thread: encode() from any, of one matrix by one at a time; the others by one at a time.
+class SchemeEncoder {
+ public:
+  // config: of a quantization component. The registry outlives it. Throws Error: kUsage for a component that writes no
+  // files, else as Registry::load and Instance do.
+  SchemeEncoder(ComponentConfig config, Registry& registry);
+
+  const ComponentConfig& config() const { return config_; }
+  const std::string& name() const { return config_.name; }
+  bool observes() const { return table().observe != nullptr; }
+
+  // The description, or the reason of the refusal. Throws Error(kPlugin) for a description that cannot be stored.
+  std::variant<MatrixDescription, std::string> describe(const ModelMatrix& matrix) const;
+  // See tenon_encode. Throws Error: kModel with the scheme's reason where it refuses the numbers, kPlugin.
+  void encode(const ModelMatrix& matrix, const tenon_encode& rows) const;
+
+ private:
+  const tenon_quantization& table() const { return instance_.table<tenon_quantization>(); }
+  void check(const ModelMatrix& matrix, const MatrixDescription& described) const;
+
+  ComponentConfig config_;
+  std::unique_ptr<Context> context_;
+  Instance instance_;
+};
+
+}  // namespace tenon

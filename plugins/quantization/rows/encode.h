@@ -1,0 +1,16 @@
+// How int8wo and int4wo write matrices: the tensors of stored_rows.h.
+#pragma once
+
+#include "tenon/abi/quantization.h"
+
+namespace tenon::rows {
+
+// The answers to describe(). description: the JSON text, which lives as long as the component.
+tenon_written describe_int8(const tenon_linear& s, const char* description);
+tenon_written describe_int4(const tenon_linear& s, uint32_t group, const char* description);
+
+// The work of encode(). Weights are finite. Throws sdk::Refused for a group of weights that bf16 cannot hold.
+void encode_int8(const tenon_linear& s, const tenon_encode& e);
+void encode_int4(const tenon_linear& s, uint32_t group, const tenon_encode& e);
+
+}  // namespace tenon::rows

@@ -1,0 +1,173 @@
+// quantize_model() with texts: what is written follows from what the layers see, and runs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "llama_reference.h"
+#include "schemes.h"
+#include "support/weights_writer.h"
+#include "tenon/core/tokenizer.h"
+#include "weights/expect_error.h"
+
+namespace tenon::test {
+namespace {
+
+using tenon::testing::bytes_of;
+using tenon::testing::expect_error;
+using tenon::testing::SafetensorsWriter;
+using tenon::testing::ScratchFolder;
+
+constexpr char kText[] = "The other bird sat on the wall and saw the other bird. One day the wall was gone.";
+
+QuantizeOptions calibrated(const std::string& scheme, Registry& registry) {
+  QuantizeOptions options{.target = target(scheme, registry)};
+  options.calibration = QuantizeCalibration{.text = kText,
+                                            .context = 256,
+                                            .windows = 0,
+                                            .set = {"quantization.dtype=fp32", "kv_cache.format=fp32"},
+                                            .registry = &registry};
+  return options;
+}
+
+std::string without(const std::string& text, const std::string& end) {
+  return text.substr(0, text.size() - end.size());
+}
+
+// What the stored tensors of each matrix stand for, by the name that it had.
+std::map<std::string, Rows> dequantized(const Weights& out) {
+  std::map<std::string, Rows> all;
+  for (const WeightTensor& t : out.tensors()) {
+    if (!t.name.ends_with(".codes")) continue;
+    const std::string stem = without(t.name, ".codes");
+    const std::vector<double> row = rows_of(out, stem + ".row_scale")[0],
+                              column = rows_of(out, stem + ".column_scale")[0];
+    std::vector<int8_t> codes(t.bytes);
+    out.read(t, 0, std::as_writable_bytes(std::span(codes)));
+    Rows& w = all[stem + ".weight"];
+    for (size_t r = 0; r < row.size(); ++r) {
+      w.emplace_back();
+      for (size_t i = 0; i < column.size(); ++i) w[r].push_back(codes[r * column.size() + i] * row[r] * column[i]);
+    }
+  }
+  return all;
+}
+
+// What `seen` makes of inputs.
+std::vector<double> column_scales(const Rows& x) {
+  std::vector<double> mean(x.front().size());
+  for (const auto& row : x) {
+    for (size_t i = 0; i < mean.size(); ++i) mean[i] += std::abs(row[i]) / static_cast<double>(x.size());
+  }
+  double log_mean = 0;
+  for (const double m : mean) log_mean += std::log(m) / static_cast<double>(mean.size());
+  for (double& m : mean) m = std::exp(0.5 * (log_mean - std::log(m)));
+  return mean;
+}
+
+// A layer sees what comes out of the layers before it as they are stored, and of its own matrices as they were.
+TEST(Calibration, ShowsEachLayerWhatTheStoredOnesBeforeItGive) {
+  const ScratchFolder scratch;
+  const auto registry = schemes();
+  quantize_model(golden(kTiny), scratch.path() / "out", calibrated("seen", *registry));
+  const auto source = open_weights(golden(kTiny)), out = open_weights((scratch.path() / "out").string());
+  const std::vector<int32_t> tokens = make_tokenizer(*source)->encode(kText, {.add_special = false});
+  const std::map<std::string, Rows> stored = dequantized(*out);
+  ASSERT_EQ(stored.size(), 2U + 2 * 7);
+  const auto expect_scales = [&](const std::string& tensor, const Rows& x) {
+    const std::vector<double> scales = rows_of(*out, tensor + ".column_scale")[0], expected = column_scales(x);
+    ASSERT_EQ(scales.size(), expected.size()) << tensor;
+    for (size_t i = 0; i < scales.size(); ++i) EXPECT_NEAR(scales[i], expected[i], 1e-3 * expected[i]) << tensor << i;
+  };
+  std::map<std::string, Rows> before;
+  before["model.embed_tokens.weight"] = stored.at("model.embed_tokens.weight");
+  const Rows of_embedding = rows_of(*out, "model.embed_tokens.column_scale");
+  for (const double scale : of_embedding[0]) EXPECT_EQ(scale, 1);  // it is not observed
+  for (const char* layer : {"0", "1"}) {
+    const auto inputs = LlamaReference(*source, before).inputs(tokens);
+    const std::string path = std::string("layers.") + layer, name = "model." + path;
+    expect_scales(name + ".self_attn.q_proj", inputs.at(path + ".attention.q"));
+    expect_scales(name + ".self_attn.v_proj", inputs.at(path + ".attention.v"));
+    expect_scales(name + ".self_attn.o_proj", inputs.at(path + ".attention.o"));
+    expect_scales(name + ".mlp.up_proj", inputs.at(path + ".mlp.up"));
+    expect_scales(name + ".mlp.down_proj", inputs.at(path + ".mlp.down"));
+    for (const auto& [tensor, rows] : stored) {
+      if (tensor.starts_with(name + ".")) before[tensor] = rows;
+    }
+  }
+  expect_scales("lm_head", LlamaReference(*source, before).inputs(tokens).at("lm_head"));
+}
+
+// The same model with every matrix as plain floats.
+std::string plain_folder(const ScratchFolder& scratch, const Weights& out) {
+  SafetensorsWriter writer;
+  const std::map<std::string, Rows> stored = dequantized(out);
+  for (const auto& [name, rows] : stored) {
+    std::vector<float> w;
+    for (const auto& row : rows) w.insert(w.end(), row.begin(), row.end());
+    writer.tensor(name, "F32", {rows.size(), rows.front().size()}, bytes_of(w));
+  }
+  const auto source = open_weights(golden(kTiny));
+  for (const WeightTensor& t : source->tensors()) {
+    if (stored.contains(t.name)) continue;
+    const std::vector<double> v = rows_of(*source, t.name)[0];
+    writer.tensor(t.name, "F32", {v.size()}, bytes_of(std::vector<float>(v.begin(), v.end())));
+  }
+  std::filesystem::create_directory(scratch.path() / "plain");
+  scratch.put("plain/model.safetensors", writer.bytes());
+  for (const char* name : {"config.json", "tokenizer.json"}) {
+    std::filesystem::copy_file(std::filesystem::path(golden(kTiny)) / name, scratch.path() / "plain" / name);
+  }
+  return scratch.path() / "plain";
+}
+
+TEST(Calibration, WritesAFolderThatRuns) {
+  const ScratchFolder scratch;
+  const auto registry = schemes();
+  const std::string folder = scratch.path() / "out";
+  quantize_model(golden(kTiny), folder, calibrated("seen", *registry));
+  const std::string plain = plain_folder(scratch, *open_weights(folder));
+  const auto run = [&](const std::string& model, const std::string& scheme) {
+    EngineOptions options{.config = model, .set = kExact, .plugin_dirs = {TENON_SCHEME_TEST_PLUGINS, plugins()}};
+    options.set.erase(options.set.begin(), options.set.begin() + 2);
+    options.set.push_back("quantization.use=" + scheme);
+    Request r = request();
+    r.logprobs = true;
+    return Engine::open(options)->generate(r);
+  };
+  const Result own = run(folder, "seen"), floats = run(plain, "seen");
+  EXPECT_EQ(own.tokens, floats.tokens);
+  ASSERT_EQ(own.logprobs.size(), floats.logprobs.size());
+  for (size_t i = 0; i < own.logprobs.size(); ++i) {
+    EXPECT_NEAR(own.logprobs[i].value, floats.logprobs[i].value, 1e-5) << "token " << i;
+  }
+}
+
+TEST(Calibration, RefusesASchemeThatDoesNotLook) {
+  const ScratchFolder scratch;
+  const auto registry = schemes();
+  expect_error(ErrorCode::kUsage, {"int8wo", "does not look at texts"},
+               [&] { quantize_model(golden(kTiny), scratch.path() / "out", calibrated("int8wo", *registry)); });
+  expect_error(ErrorCode::kUsage, {"Q8_0", "calibration"},
+               [&] { quantize_model(golden(kTiny), scratch.path() / "out.gguf", calibrated("Q8_0", *registry)); });
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 0);
+}
+
+TEST(Calibration, EndsWithWhatProgressThrows) {
+  const ScratchFolder scratch;
+  const auto registry = schemes();
+  struct Stop {};
+  QuantizeOptions options = calibrated("seen", *registry);
+  std::string layer;
+  options.progress = [&](const QuantizeProgress& p) {
+    if (p.windows == 0) return;
+    layer = p.name;
+    throw Stop();
+  };
+  EXPECT_THROW(quantize_model(golden(kTiny), scratch.path() / "out", options), Stop);
+  EXPECT_EQ(layer, "layers.0");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 0);
+}
+
+}  // namespace
+}  // namespace tenon::test

@@ -1,0 +1,109 @@
+// What a scheme observes of a pipeline's products equals what a float64 reference gives.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "llama_reference.h"
+#include "pipeline/read_text.h"
+#include "schemes.h"
+#include "tenon/core/error.h"
+
+namespace tenon::test {
+namespace {
+
+const std::vector<int32_t> kText = {5, 42, 79, 116, 153, 190, 27, 64, 101, 138, 175, 12, 49, 86, 123, 160, 197, 34, 71};
+
+class Observing {
+ public:
+  Observing(const std::vector<std::string>& matrices, const std::vector<std::string>& set)
+      : registry_(schemes()), weights_(open_weights(golden(kTiny))) {
+    std::vector<std::string> all = kExact;
+    if (!set.empty()) all.erase(all.begin(), all.begin() + 2);  // the scheme
+    all.insert(all.end(), set.begin(), set.end());
+    RegistrySchemas known(*registry_);
+    const PipelineConfig config = resolve(load_config(golden(kTiny), all), known);
+    ComponentConfig seen{"quantization", "seen", {}, ParamValues(known.schema("quantization", "seen", "cpu"))};
+    PipelineOptions options;
+    options.observers = {{seen, matrices}};
+    options.prefill_rows = options.score_rows = 8;
+    pipeline_ = Pipeline::build(config, *registry_, *weights_, options);
+    pipeline_->load();
+  }
+  void read(const std::vector<int32_t>& text) { read_text(*pipeline_, text, {.first = 0, .rows_a_step = 8}, {}); }
+  // Sums of |x| by column, and then the number of rows.
+  std::vector<double> state(const std::string& matrix) const {
+    const std::vector<std::byte> bytes = pipeline_->observed(matrix);
+    std::vector<double> sums(bytes.size() / sizeof(double));
+    std::memcpy(sums.data(), bytes.data(), bytes.size());
+    return sums;
+  }
+  const Weights& weights() const { return *weights_; }
+  const Pipeline& pipeline() const { return *pipeline_; }
+
+ private:
+  std::unique_ptr<Registry> registry_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Pipeline> pipeline_;
+};
+
+void expect_sums(const std::vector<double>& state, const Rows& x, const std::string& what) {
+  const size_t columns = x.front().size();
+  ASSERT_EQ(state.size(), columns + 1) << what;
+  EXPECT_EQ(state[columns], static_cast<double>(x.size())) << what;
+  for (size_t i = 0; i < columns; ++i) {
+    double sum = 0;
+    for (const auto& row : x) sum += std::abs(row[i]);
+    EXPECT_NEAR(state[i], sum, 1e-4 * (1 + sum)) << what << ", column " << i;
+  }
+}
+
+// 19 rows in steps of 8: the last step has rows that are not live.
+TEST(Observe, EqualsTheFormulaInFloat64) {
+  const std::vector<std::string> matrices = {
+      "layers.0.attention.k", "layers.0.attention.o", "layers.0.mlp.up", "layers.0.mlp.down",
+      "layers.1.attention.q", "layers.1.mlp.down",    "lm_head"};
+  Observing run(matrices, {});
+  run.read(kText);
+  const auto inputs = LlamaReference(run.weights()).inputs(kText);
+  for (const std::string& m : matrices) expect_sums(run.state(m), inputs.at(m), m);
+  EXPECT_TRUE(run.state("layers.1.mlp.gate").empty());  // nobody asked for it
+}
+
+TEST(Observe, AddsUpOverTexts) {
+  Observing once({"layers.1.mlp.down"}, {}), twice({"layers.1.mlp.down"}, {});
+  once.read(kText);
+  twice.read(kText), twice.read(kText);
+  const std::vector<double> a = once.state("layers.1.mlp.down"), b = twice.state("layers.1.mlp.down");
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(b[i], 2 * a[i], 1e-9 * a[i]) << i;
+}
+
+// A scheme that would take the norm into its product leaves it visible where somebody looks, and nowhere else.
+TEST(Observe, MakesTheOpsBeforeTheProductVisible) {
+  const Observing run({"layers.0.attention.q"}, {"quantization.use=int8wo"});
+  std::string seen, other;
+  for (const Decision& d : run.pipeline().decisions()) {
+    if (d.path == "layers.0.attention.qkv") seen = d.text;
+    if (d.path == "layers.1.attention.qkv") other = d.text;
+  }
+  EXPECT_THAT(seen, testing::HasSubstr("ops of their own: rms_norm"));
+  EXPECT_THAT(other, testing::HasSubstr("does rms_norm"));
+}
+
+TEST(Observe, RefusesASchemeThatDoesNotLook) {
+  const auto registry = schemes();
+  const auto weights = open_weights(golden(kTiny));
+  RegistrySchemas known(*registry);
+  const PipelineConfig config = resolve(load_config(golden(kTiny), kExact), known);
+  PipelineOptions options;
+  options.observers = {{config.quantization, {"layers.0.attention.q"}}};
+  try {
+    Pipeline::build(config, *registry, *weights, options);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("quantization.none has no observe()"));
+  }
+}
+
+}  // namespace
+}  // namespace tenon::test

@@ -1,0 +1,27 @@
+// What the tests of this folder share: a registry with the plugins of the build and the scheme `seen`, and model files.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/pipelines.h"
+#include "tenon/core/quantize.h"
+
+namespace tenon::test {
+
+inline std::unique_ptr<Registry> schemes() {
+  return make_registry({TENON_SCHEME_TEST_PLUGINS, plugins()});
+}
+
+inline QuantizeTarget target(const std::string& name, Registry& registry,
+                             const std::vector<QuantizeSetting>& settings = {}) {
+  const std::vector<std::string> names = {name};
+  return quantize_targets(names, settings, registry).front();
+}
+
+inline std::string golden(const std::string& name) {
+  return root() / "tests/golden/data" / name;
+}
+
+}  // namespace tenon::test

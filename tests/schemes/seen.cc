@@ -1,0 +1,223 @@
+// quantization.seen: a scheme of a stranger's with a stored form of its own, which looks at what goes into its
+// matrices. A weight stands for code * row_scale * column_scale. Columns of x that are large on average get a small
+// column_scale, so that their weights are rounded to finer steps; see AWQ, Lin et al. 2023, arXiv:2306.00978.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tenon/sdk/cpu/linear.h"
+#include "tenon/sdk/quantization.h"
+
+namespace sdk = tenon::sdk;
+namespace cpu = tenon::sdk::cpu;
+
+namespace {
+
+struct ProductArgs {
+  uint32_t k, rows, n_mats, mat_rows[TENON_MAX_STORES];
+  int64_t x_stride, y_stride;  // elements
+};
+enum { kY, kX, kLive, kStores };  // operands
+
+// A chunk is one column of y, over all live rows.
+void multiply(const ProductArgs& a, const sdk::Part& part) {
+  const uint32_t live = std::min(*part.ptr<const uint32_t>(kLive), a.rows);
+  for (uint32_t column = part.begin(); column < part.end(); ++column) {
+    uint32_t mat = 0, row_of_mat = column;
+    while (row_of_mat >= a.mat_rows[mat]) row_of_mat -= a.mat_rows[mat++];
+    const float* w = part.ptr<const float>(kStores + mat) + size_t{row_of_mat} * a.k;
+    for (uint32_t r = 0; r < live; ++r) {
+      const float* x = part.ptr<const float>(kX) + r * a.x_stride;
+      float sum = 0;
+      for (uint32_t i = 0; i < a.k; ++i) sum += x[i] * w[i];
+      part.ptr<float>(kY)[r * a.y_stride + column] = sum;
+    }
+  }
+}
+
+struct RowsArgs {
+  uint32_t k, rows;
+  int64_t y_stride;
+};
+
+// A chunk is one row of y: y[r] = row index[r] of the matrix.
+void look_up(const RowsArgs& a, const sdk::Part& part) {
+  enum { kOut, kIndex, kLiveRows, kStore };
+  const uint32_t end = std::min({part.end(), *part.ptr<const uint32_t>(kLiveRows), a.rows});
+  for (uint32_t r = part.begin(); r < end; ++r) {
+    const auto row = static_cast<size_t>(part.ptr<const int32_t>(kIndex)[r]);
+    std::copy_n(part.ptr<const float>(kStore) + row * a.k, a.k, part.ptr<float>(kOut) + r * a.y_stride);
+  }
+}
+
+// What observe() adds up: sums of |x| by column, then the number of rows, all f64.
+uint64_t state_bytes(int64_t columns) {
+  return (static_cast<uint64_t>(columns) + 1) * sizeof(double);
+}
+
+struct ObserveArgs {
+  uint32_t k, rows;
+  int64_t x_stride;  // elements
+};
+
+// A chunk is one column; the last is the number of rows.
+void add_columns(const ObserveArgs& a, const sdk::Part& part) {
+  enum { kState, kXIn, kLiveRows };
+  const uint32_t live = std::min(*part.ptr<const uint32_t>(kLiveRows), a.rows);
+  auto* sums = part.ptr<double>(kState);
+  for (uint32_t column = part.begin(); column < part.end(); ++column) {
+    for (uint32_t r = 0; r < live; ++r) {
+      sums[column] += column == a.k ? 1 : std::abs(double{part.ptr<const float>(kXIn)[r * a.x_stride + column]});
+    }
+  }
+}
+
+class Seen : public sdk::Quantization<Seen> {
+ public:
+  static constexpr const char* kName = "seen";
+  static constexpr const char* kDoc = "8-bit weights with a scale a row and one a column, chosen by what x is like";
+  static constexpr auto kParams = sdk::params(
+      sdk::real({.name = "strength", .doc = "how much a column's mean |x| counts", .value = 0.5, .min = 0, .max = 1}));
+  static constexpr uint32_t kRowInvariantMax = UINT32_MAX;
+  using Site = cpu::LinearSite;
+
+  Seen(const sdk::Params& params, const sdk::Env&) : strength_(params.real("strength")) {}
+
+  tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
+    tenon_claim claim = cpu::claim_linear(s, &source);
+    claim.pro = claim.epi = 0;
+    return claim;
+  }
+
+  std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
+    auto site = std::make_unique<Site>();
+    site->k = static_cast<uint32_t>(s.in_dim);
+    for (uint32_t i = 0; i < s.n_mats; ++i) {
+      site->mats.push_back(cpu::stored_matrix(s, i, TENON_F32, site->k * sizeof(float), source(s, i)));
+    }
+    return site;
+  }
+
+  // Every weight is held as it is meant. All rows come in one call: of a square matrix column_scale has the form of a
+  // tensor by row, and would come in pieces.
+  tenon_footprint footprint(Site& site) const {
+    tenon_footprint f = cpu::footprint_of(site, 0);
+    f.flags |= TENON_FOOTPRINT_WHOLE | TENON_FOOTPRINT_EXACT;
+    return f;
+  }
+
+  // Into f32. What the file has in the scheme's own tensors stands for code * row_scale * column_scale.
+  void load(Site& site, const tenon_rows& src, void* const* store, void*, void*) const {
+    const tenon_format format = site.mat(src).source;
+    cpu::each_loaded_row(site, src, store, [&](uint8_t* to, const cpu::FileRow& from) {
+      auto* w = reinterpret_cast<float*>(to);
+      if (format != kOwnTensors) return sdk::unpack_row(format, from[0], site.k, w);
+      const auto* columns = static_cast<const uint8_t*>(src.tensor[kColumnScale].data);
+      float row_scale = 0, column_scale = 0;
+      std::memcpy(&row_scale, from[kRowScale], sizeof(float));
+      for (uint32_t i = 0; i < site.k; ++i) {
+        std::memcpy(&column_scale, columns + i * sizeof(float), sizeof(float));
+        w[i] = static_cast<float>(static_cast<int8_t>(from[kCodes][i])) * row_scale * column_scale;
+      }
+    });
+  }
+
+  void record(Site& site, const tenon_linear_call& call, sdk::Recorder& r) const {
+    const tenon_tensor x = r.describe(call.x), y = r.describe(call.y);
+    ProductArgs args{};
+    args.k = site.k, args.rows = static_cast<uint32_t>(y.dim[0]);
+    args.x_stride = x.stride[0] / 4, args.y_stride = y.stride[0] / 4;
+    std::vector<tenon_operand> operands{
+        {call.y, TENON_WRITE}, {call.x, TENON_READ}, {live_rows(call.row_live, r), TENON_READ}};
+    for (const cpu::StoredMatrix& m : site.mats) {
+      operands.push_back({call.store[args.n_mats], TENON_READ});
+      args.mat_rows[args.n_mats++] = m.rows;
+    }
+    r.emit<multiply>({.name = "multiply", .operands = operands, .chunks = {static_cast<uint32_t>(site.columns())}},
+                     args);
+  }
+
+  void record_rows(Site& site, const tenon_tid* store, tenon_tid index, tenon_tid y, sdk::Recorder& r) const {
+    const tenon_tensor out = r.describe(y);
+    const RowsArgs args{site.k, static_cast<uint32_t>(out.dim[0]), out.stride[0] / 4};
+    const tenon_operand operands[] = {
+        {y, TENON_WRITE}, {index, TENON_READ}, {r.step(TENON_STEP_LIVE), TENON_READ}, {store[0], TENON_READ}};
+    r.emit<look_up>({.name = "look_up", .operands = operands, .chunks = {args.rows}}, args);
+  }
+
+  tenon_written describe(const tenon_linear& s) const {
+    if (s.out_dim[0] % 2 != 0) throw sdk::Refused("an odd number of rows");
+    auto w = sdk::abi_struct<tenon_written>();
+    w.whole = 1;
+    w.tensor[w.n_tensors++] = {"codes", TENON_I8, 2, {s.out_dim[0], s.in_dim}};
+    w.tensor[w.n_tensors++] = {"row_scale", TENON_F32, 1, {s.out_dim[0]}};
+    w.tensor[w.n_tensors++] = {"column_scale", TENON_F32, 1, {s.in_dim}};
+    w.description = R"({"quant_method":"seen","bits":8})";
+    return w;
+  }
+
+  void encode(const tenon_linear& s, const tenon_encode& e) const {
+    const auto k = static_cast<size_t>(s.in_dim);
+    auto* codes = static_cast<int8_t*>(e.out[0]);
+    auto* row_scale = static_cast<float*>(e.out[1]);
+    const std::vector<float> column_scale = columns_of(k, static_cast<const double*>(e.observed));
+    std::copy(column_scale.begin(), column_scale.end(), static_cast<float*>(e.out[2]));
+    std::vector<float> scaled(k);
+    for (size_t r = 0; r < e.rows; ++r) {
+      float largest = 1e-30F;
+      for (size_t i = 0; i < k; ++i) {
+        scaled[i] = e.data[r * k + i] / column_scale[i];
+        largest = std::max(largest, std::abs(scaled[i]));
+      }
+      row_scale[r] = largest / 127;
+      for (size_t i = 0; i < k; ++i) codes[r * k + i] = static_cast<int8_t>(std::rint(scaled[i] / row_scale[r]));
+    }
+  }
+
+  uint64_t observed_bytes(const tenon_linear& s) const { return state_bytes(s.in_dim); }
+
+  void observe(const tenon_linear& s, const tenon_observe_call& call, sdk::Recorder& r) const {
+    const tenon_tensor x = r.describe(call.x);
+    const ObserveArgs args{static_cast<uint32_t>(s.in_dim), static_cast<uint32_t>(x.dim[0]), x.stride[0] / 4};
+    const tenon_operand operands[] = {
+        {call.state, TENON_READ | TENON_WRITE}, {call.x, TENON_READ}, {live_rows(call.row_live, r), TENON_READ}};
+    r.emit<add_columns>({.name = "add_columns", .operands = operands, .chunks = {args.k + 1}}, args);
+  }
+
+ private:
+  static constexpr tenon_format kOwnTensors = 1U << 20;  // beside the formats of tenon/abi/types.h
+  enum { kCodes, kColumnScale, kRowScale };              // in the order of their names
+
+  // Plain matrices, which become f32, and those that the scheme has written.
+  static tenon_format source(const tenon_linear& s, uint32_t mat) {
+    if (sdk::find_tensor(s.matrix[mat], "codes") == nullptr) return cpu::unpacked_source(s, mat);
+    const tenon_stored expected[] = {{"codes", TENON_I8, 2, {s.out_dim[mat], s.in_dim, 0, 0}},
+                                     {"row_scale", TENON_F32, 1, {s.out_dim[mat], 0, 0, 0}},
+                                     {"column_scale", TENON_F32, 1, {s.in_dim, 0, 0, 0}}};
+    sdk::need_tensors(s.matrix[mat], expected);
+    return kOwnTensors;
+  }
+
+  static tenon_tid live_rows(tenon_tid given, sdk::Recorder& r) { return given != 0 ? given : r.step(TENON_STEP_LIVE); }
+
+  // By column mean |x| to the power of -strength, around 1; all 1 without an observation.
+  std::vector<float> columns_of(size_t k, const double* sums) const {
+    std::vector<float> scale(k, 1.0F);
+    if (sums == nullptr || sums[k] == 0) return scale;
+    double log_mean = 0;
+    for (size_t i = 0; i < k; ++i) log_mean += std::log(std::max(sums[i] / sums[k], 1e-6)) / static_cast<double>(k);
+    for (size_t i = 0; i < k; ++i) {
+      scale[i] = static_cast<float>(std::exp(strength_ * (log_mean - std::log(std::max(sums[i] / sums[k], 1e-6)))));
+    }
+    return scale;
+  }
+
+  double strength_;
+};
+
+}  // namespace
+
+TENON_PLUGIN(Seen);
