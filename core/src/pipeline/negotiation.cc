@@ -330,7 +330,7 @@ void Negotiation::attend(AttentionLayer& layer, const Site& qkv) {
     const size_t taken = s < qkv.groups[0].claims.size() ? qkv.done_behind(qkv.groups[0].claims[s]) : 0;
     const ChainView pro(epi, taken);
     auto a = sdk::abi_struct<tenon_attn>();
-    a.layer = static_cast<uint32_t>(d.layer), a.q_heads = d.q_heads, a.kv_heads = d.kv_heads;
+    a.q_heads = d.q_heads, a.kv_heads = d.kv_heads;
     a.k_dim = d.k_dim, a.v_dim = d.v_dim, a.window = d.window, a.scale = d.scale, a.softcap = d.softcap;
     a.pro = pro.get();
     auto claim = sdk::abi_struct<tenon_claim>();

@@ -289,7 +289,7 @@ class Builder : public StepBuilder {
     if (layer.dequant) view = dequantized(layer);
     enter(d.path, attention.id(), d.layer);
     auto a = sdk::abi_struct<tenon_attn>();
-    a.layer = static_cast<uint32_t>(d.layer), a.q_heads = d.q_heads, a.kv_heads = d.kv_heads;
+    a.q_heads = d.q_heads, a.kv_heads = d.kv_heads;
     a.k_dim = d.k_dim, a.v_dim = d.v_dim, a.window = d.window;
     a.scale = d.scale, a.softcap = d.softcap, a.pro = pro.get();
     auto call = sdk::abi_struct<tenon_attn_call>();

@@ -11,9 +11,10 @@ extern "C" {
 
 typedef struct tenon_attn { /* of one layer */
   tenon_head h;
-  uint32_t layer, q_heads, kv_heads, k_dim, v_dim;
+  uint32_t q_heads, kv_heads, k_dim, v_dim;
   uint32_t window;      /* 0 = unlimited; else a row sees the last `window` positions, itself included */
   float scale, softcap; /* softcap 0 = none */
+  uint32_t reserved;
   const tenon_chain *pro; /* what of QK_NORM, ROPE, KV_APPEND the producer left; ROPE after KV_APPEND turns queries only */
 } tenon_attn;
 

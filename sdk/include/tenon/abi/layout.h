@@ -3,7 +3,7 @@
 #ifndef TENON_ABI_LAYOUT_H
 #define TENON_ABI_LAYOUT_H
 
-#define TENON_LAYOUT_ATTENTION    "bff5ca8ca4182b4e"
+#define TENON_LAYOUT_ATTENTION    "0611bd71a4c280d4"
 #define TENON_LAYOUT_DEVICE       "07e8badfd25bb355"
 #define TENON_LAYOUT_DRAFT        "025c12ce9e9658c4"
 #define TENON_LAYOUT_KV_CACHE     "240d2c6de4e72310"
@@ -24,7 +24,7 @@
   X("scheduler", TENON_LAYOUT_SCHEDULER)
 
 /* What the hashes were made of, so that a check can name what has changed.
- * attention: tenon_attn c59282ab96c4
+ * attention: tenon_attn 8727a7c169e4
  * attention: tenon_attn_call 96067a068ace
  * attention: tenon_attention 7fd347e55515
  * device: enum TENON_ISA_AVX2 64553277da32

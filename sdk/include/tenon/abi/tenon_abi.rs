@@ -12,7 +12,7 @@ pub const fn head(size: usize) -> tenon_head {
     tenon_head { size: size as u32, major: 1, minor: 0 }
 }
 
-pub const TENON_LAYOUT_ATTENTION: &str = "bff5ca8ca4182b4e";
+pub const TENON_LAYOUT_ATTENTION: &str = "0611bd71a4c280d4";
 pub const TENON_LAYOUT_DEVICE: &str = "07e8badfd25bb355";
 pub const TENON_LAYOUT_DRAFT: &str = "025c12ce9e9658c4";
 pub const TENON_LAYOUT_KV_CACHE: &str = "240d2c6de4e72310";
@@ -26,7 +26,6 @@ pub const TENON_LAYOUT_SCHEDULER: &str = "09dec501a4f08c5a";
 #[derive(Clone, Copy)]
 pub struct tenon_attn {
     pub h: tenon_head,
-    pub layer: u32,
     pub q_heads: u32,
     pub kv_heads: u32,
     pub k_dim: u32,
@@ -34,11 +33,12 @@ pub struct tenon_attn {
     pub window: u32,
     pub scale: f32,
     pub softcap: f32,
+    pub reserved: u32,
     pub pro: *const tenon_chain,
 }
 unsafe impl Sync for tenon_attn {}
 impl tenon_attn {
-    pub const NEW: tenon_attn = tenon_attn { h: head(48), layer: 0, q_heads: 0, kv_heads: 0, k_dim: 0, v_dim: 0, window: 0, scale: 0.0, softcap: 0.0, pro: core::ptr::null() };
+    pub const NEW: tenon_attn = tenon_attn { h: head(48), q_heads: 0, kv_heads: 0, k_dim: 0, v_dim: 0, window: 0, scale: 0.0, softcap: 0.0, reserved: 0, pro: core::ptr::null() };
 }
 const _: () = assert!(core::mem::size_of::<tenon_attn>() == 48);
 #[repr(C)]
