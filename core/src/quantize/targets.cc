@@ -61,7 +61,8 @@ class Schemes {
     if (made) return made;
     const std::vector<std::string> installed = registry_.names("quantization", "cpu");
     if (std::find(installed.begin(), installed.end(), name) == installed.end()) unknown_name(name, installed);
-    ComponentConfig config{"quantization", name, {"--scheme " + name, 0, 0}, ParamValues(schema_of(name))};
+    ParamValues defaults(schema_of(name));
+    ComponentConfig config{"quantization", name, {"--scheme " + name, 0, 0}, std::move(defaults)};
     for (size_t i = 0; i < settings_.size(); ++i) set(config, i);
     return made = std::make_shared<const SchemeEncoder>(std::move(config), registry_);
   }
