@@ -35,8 +35,8 @@ constexpr const char* kFooter = R"(Schemes, with bits a weight. OUT is a GGUF fi
 and a new folder with safetensors, config.json and tokenizer for every quantization component that writes files, such as
   int8wo 8  one scale a row
   int4wo 4.5 groups of 64 with scale and zero point; 5, 4.25, 4.125 with --set group_size=32, 128, 256
-which run with quantization.use = "int8wo" or "int4wo". `tenon inspect` lists the components, installed ones of others too, and
-`tenon inspect FILE` the parameters that --set takes.
+which run with quantization.use = "auto", or the component's name. `tenon inspect` lists the components, those of others
+too, and `tenon inspect quantization.NAME` the parameters that --set takes.
 
 Matrices get the scheme, all of them; tensors of one dimension (norms, biases) stay F32, in safetensors as they are. A
 matrix whose rows are no whole number of blocks, or that a component refuses, is kept in F16.
@@ -50,7 +50,7 @@ Examples:
   tenon quantize model-f16.gguf model-q8_0.gguf --scheme Q8_0
   tenon quantize Llama-3.2-1B model-q4_0.gguf --scheme Q4_0        a Hugging Face folder, its tokenizer included
   tenon quantize Llama-3.2-1B Llama-3.2-1B-int4 --scheme int4wo --set group_size=32
-  tenon generate Llama-3.2-1B-int4 --set quantization.use=int4wo
+  tenon generate Llama-3.2-1B-int4 --set quantization.use=auto
   tenon quantize Llama-3.2-1B small --scheme acme.mine --plugin-dir plugins --calibrate text.txt
   tenon quantize model-f16.gguf model-q4_0.gguf --scheme Q4_0 --override "output.weight=Q8_0" --override "token_embd*=Q8_0"
   tenon eval perplexity model-q4_0.gguf --text text.txt            what it cost
