@@ -23,7 +23,8 @@ class Observing {
     all.insert(all.end(), set.begin(), set.end());
     RegistrySchemas known(*registry_);
     const PipelineConfig config = resolve(load_config(golden(kTiny), all), known);
-    ComponentConfig seen{"quantization", "seen", {}, ParamValues(known.schema("quantization", "seen", "cpu"))};
+    ParamValues defaults(known.schema("quantization", "seen", "cpu"));
+    const ComponentConfig seen{"quantization", "seen", {}, std::move(defaults)};
     PipelineOptions options;
     options.observers = {{seen, matrices}};
     options.prefill_rows = options.score_rows = 8;

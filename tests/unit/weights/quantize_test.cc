@@ -28,6 +28,12 @@ using testing::ScratchFolder;
 constexpr uint32_t kF32 = 0, kF16 = 1, kI32 = 26;  // ggml's numbers
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+QuantizeOptions as(tenon_format format, bool replace = false) {
+  QuantizeOptions options;
+  options.target.format = format, options.replace = replace;
+  return options;
+}
+
 float rounded_half(float v) {
   return half_to_float(float_to_half(v));
 }
@@ -122,7 +128,7 @@ class Schemes : public ::testing::TestWithParam<tenon_format> {};
 TEST_P(Schemes, ReadBackAsTheyAreDefined) {
   const std::vector<float> w = hard_weights(96 * 64);
   const ScratchFolder folder;
-  quantize_model(folder.put("in.gguf", model_of(w, 64).bytes()), folder.path() / "out.gguf", {.target = {GetParam()}});
+  quantize_model(folder.put("in.gguf", model_of(w, 64).bytes()), folder.path() / "out.gguf", as(GetParam()));
   const auto out = open_weights(folder.path() / "out.gguf");
   EXPECT_EQ(out->find("blk.0.ffn_up.weight")->format, GetParam());
   const std::vector<float> got = read_weights(*out, "blk.0.ffn_up.weight");
@@ -135,7 +141,7 @@ TEST_P(Schemes, ReadBackAsTheyAreDefined) {
 TEST_P(Schemes, OfTheirOwnOutputChangeNothing) {
   const ScratchFolder folder;
   const auto again = [&](const char* in, const char* out) {
-    quantize_model(folder.path() / in, folder.path() / out, {.target = {GetParam()}});
+    quantize_model(folder.path() / in, folder.path() / out, as(GetParam()));
   };
   folder.put("in.gguf", model_of(hard_weights(96 * 64), 64).bytes());
   again("in.gguf", "one.gguf");
@@ -250,9 +256,9 @@ TEST(Quantize, KeepsWhatIsNoMatrixAndCopiesMetadata) {
   writer.tensor("ids", kI32, {2, 3}, bytes_of(std::vector<int32_t>{1, 2, 3, 4, 5, 6}));
   writer.tensor("other.weight", kF32, {2, 32}, bytes_of(std::vector<float>(64, -1)));
   const std::string in = folder.put("in.gguf", writer.bytes());
-  const QuantizeReport report =
-      quantize_model(in, folder.path() / "out.gguf",
-                     {.target = {TENON_Q4_1}, .overrides = {{"o*", {TENON_Q8_0}}, {"other.*", {TENON_BF16}}}});
+  QuantizeOptions options = as(TENON_Q4_1);
+  options.overrides = {{"o*", {TENON_Q8_0}}, {"other.*", {TENON_BF16}}};
+  const QuantizeReport report = quantize_model(in, folder.path() / "out.gguf", options);
   const auto before = open_weights(in), after = open_weights(folder.path() / "out.gguf");
   ASSERT_EQ(after->metadata_keys(), before->metadata_keys());
   for (const std::string& key : before->metadata_keys()) {
@@ -295,7 +301,7 @@ TEST(Quantize, JoinsTheFilesOfASplitModel) {
     writer.tensor("w" + std::to_string(part), kF32, {2, 128}, bytes_of(w));
     folder.put("in-0000" + std::to_string(part + 1) + "-of-00002.gguf", writer.bytes());
   }
-  quantize_model(folder.path() / "in-00002-of-00002.gguf", folder.path() / "out.gguf", {.target = {TENON_Q8_0}});
+  quantize_model(folder.path() / "in-00002-of-00002.gguf", folder.path() / "out.gguf", as(TENON_Q8_0));
   const auto out = open_weights(folder.path() / "out.gguf");
   EXPECT_EQ(out->tensors().size(), 2U);
   EXPECT_EQ(out->metadata("split.count"), nullptr);
@@ -311,25 +317,27 @@ TEST(Quantize, NamesWhatItRefusesAndLeavesNothing) {
   const std::string bad = folder.put("bad.gguf", model_of(w, 64).bytes());
   for (const tenon_format format : {TENON_Q4_0, TENON_F32}) {
     expect_error(ErrorCode::kModel, {"bad.gguf", "blk.0.ffn_up.weight", "weight 1285", "column 5 of row 20", "is NaN"},
-                 [&] { quantize_model(bad, out, {.target = {format}}); });
+                 [&] { quantize_model(bad, out, as(format)); });
   }
   struct Stop {};
   QuantizeOptions stopping;
   stopping.progress = [](const QuantizeProgress&) { throw Stop(); };
   EXPECT_THROW(quantize_model(good, out, stopping), Stop);
-  expect_error(ErrorCode::kUsage, {"blk.0.ffn_up.wight", "blk.0.ffn_up.weight"}, [&] {
-    quantize_model(good, out, {.overrides = {{"blk.0.ffn_up.wight", {TENON_F16}}}});
-  });
-  expect_error(ErrorCode::kIo, {"none"}, [&] { quantize_model(good, folder.path() / "none" / "out.gguf", {}); });
+  QuantizeOptions misnamed;
+  misnamed.overrides = {{"blk.0.ffn_up.wight", {TENON_F16}}};
+  expect_error(ErrorCode::kUsage, {"blk.0.ffn_up.wight", "blk.0.ffn_up.weight"},
+               [&] { quantize_model(good, out, misnamed); });
+  const std::filesystem::path nowhere = folder.path() / "none" / "out.gguf";
+  expect_error(ErrorCode::kIo, {"none"}, [&] { quantize_model(good, nowhere, {}); });
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
 
   quantize_model(good, out, {});
   const std::string before = file_bytes(out);
-  expect_error(ErrorCode::kUsage, {"out.gguf", "--force"}, [&] { quantize_model(good, out, {.target = {TENON_Q4_0}}); });
+  expect_error(ErrorCode::kUsage, {"out.gguf", "--force"}, [&] { quantize_model(good, out, as(TENON_Q4_0)); });
   EXPECT_TRUE(file_bytes(out) == before);
-  quantize_model(good, out, {.target = {TENON_Q4_0}, .replace = true});
+  quantize_model(good, out, as(TENON_Q4_0, true));
   EXPECT_LT(file_bytes(out).size(), before.size());
-  quantize_model(out, out, {.target = {TENON_F16}, .replace = true});  // over itself
+  quantize_model(out, out, as(TENON_F16, true));  // over itself
   EXPECT_EQ(open_weights(out)->find("blk.0.ffn_up.weight")->format, uint32_t{TENON_F16});
 }
 
