@@ -1,3 +1,6 @@
+// The driver of a calibration. For each layer a pipeline is built over an overlay of the model: matrices that were encoded
+// are there as they will be stored and held by their scheme, all others are plain floats. The texts run through it, the
+// states are read back, and the pipeline goes. Nothing of a later layer ever has a part in what an earlier one sees.
 #include "calibration.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// A thread takes one matrix after the other. Rows go through three buffers: as the file has them, as f32, as the tensors
+// that the scheme describes; a tensor that is not by row is filled over all calls and handed on at the end.
 #include "matrix_encoding.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// What each tensor becomes is decided before anything is written: a matrix goes to the target that the last override
+// names, in F16 where that refuses it; what is no matrix is kept.
 #include "matrix_plan.h"
 
 #include <fnmatch.h>

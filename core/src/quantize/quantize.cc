@@ -1,3 +1,5 @@
+// A model opened, translated if the other kind of file is wanted, planned and written. The file has its place and size
+// before the first tensor is converted, and its name after the last.
 #include "tenon/core/quantize.h"
 
 #include <algorithm>
