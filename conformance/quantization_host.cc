@@ -358,11 +358,14 @@ std::vector<float> QuantizedSite::embed(const std::vector<int32_t>& index) const
   padded.push_back(-1);
   const tenon_tid index_id = host.input(TENON_I32, {static_cast<int64_t>(rows) + 1}, padded);
   const tenon_tid y = host.output(TENON_F32, {static_cast<int64_t>(rows) + 1, k_});
-  const tenon_tid store = host.store(stores_[0]->bytes());
-  host.write(store, stores_[0]->data());
+  std::vector<tenon_tid> stores;
+  for (const auto& s : stores_) {
+    stores.push_back(host.store(s->bytes()));
+    host.write(stores.back(), s->data());
+  }
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
-  check(table_->record_rows(component_->self(), site_.get(), &store, index_id, y, host.recorder(), &why), text);
+  check(table_->record_rows(component_->self(), site_.get(), stores.data(), index_id, y, host.recorder(), &why), text);
   const std::string problem = host.run(1);
   require(problem.empty(), problem);
   std::vector<float> values = host.f32(y);

@@ -52,6 +52,8 @@ std::optional<SiteCase> taken_site(const Subject& subject, uint32_t experts) {
 }
 SiteCase site_of(const Subject& subject) {
   if (const std::optional<SiteCase> site = taken_site(subject, 0)) return *site;
+  // A setting may be for another device; the defaults are for every one.
+  if (!subject.variant().settings.empty()) throw NotTested("it refuses every site in this setting");
   fail("refuses a site of two matrices in every format that a file may have");
 }
 

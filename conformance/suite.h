@@ -52,6 +52,7 @@ class Subject {
   const Device& device() const { return *device_; }
   // Whether it declares a TENON_OWN_* rule.
   bool has_own(uint32_t rule) const;
+  const Variant& variant() const { return variant_; }
   // A new instance; with other settings instead of the variant's.
   std::unique_ptr<Component> open() const { return open(variant_.settings); }
   std::unique_ptr<Component> open(const std::vector<Setting>& settings) const;

@@ -93,7 +93,8 @@ class OwnTensors : public testing::TestWithParam<Scheme> {
     const std::vector<float> y = site.run(step, false);
     const auto want = site.exact(step, false);
     ASSERT_EQ(y.size(), want.y.size());
-    for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(double{y[i]}, want.y[i], 2e-5 * want.magnitude[i]) << i;
+    // Codes and zero points may be summed apart, which leaves a rounding where they cancel.
+    for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(double{y[i]}, want.y[i], 2e-5 * want.magnitude[i] + 1e-6) << i;
   }
 };
 
