@@ -85,6 +85,7 @@ void OpRunner::check_same(const std::vector<std::vector<uint8_t>>& wanted, const
 std::string OpRunner::run(uint64_t seed) {
   try {
     std::mt19937_64 random(seed);
+    planned_run_ = false;
     planned();
     hold_all();
     write_state();
@@ -332,6 +333,7 @@ const Program& OpRunner::prepare(bool overlap) {
 
 std::string OpRunner::run_once(Launch how) {
   try {
+    planned_run_ = true;
     prepare(false);
     fill_outputs();
     contents();
@@ -348,6 +350,7 @@ std::string OpRunner::run_once(Launch how) {
 
 std::string OpRunner::run_unwatched() {
   try {
+    planned_run_ = true;
     planned();
     if (arena_ == nullptr) prepare(true);
     write_state();

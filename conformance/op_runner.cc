@@ -143,6 +143,11 @@ uint64_t OpRunner::offset_of(tenon_tid id) const {
   return t.storage >= 0 ? t.offset : t.offset - planned().tensor(t.root).offset;
 }
 
+void OpRunner::check_current(tenon_tid id) const {
+  const ProgramTensor& t = planned().tensor(id);
+  if (planned_run_ && t.storage < 0) throw std::logic_error("a temporary is read after a run that had it elsewhere");
+}
+
 void* OpRunner::data(tenon_tid id) const {
   return memory_of(id).data() + offset_of(id);
 }

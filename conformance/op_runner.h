@@ -76,11 +76,13 @@ class OpRunner {
   tenon_tid slice(tenon_tid of, const tenon_tensor& t, uint64_t offset);
 
   // Where a tensor lies in the device's memory; fixed for the runner's life. extent(): from its first to past its last
-  // byte.
+  // byte. read() and values() throw std::logic_error for a temporary whose last run was as core plans it, where it has
+  // other memory.
   void* data(tenon_tid id) const;
   uint64_t extent(tenon_tid id) const;
   template <class T>
   std::vector<T> read(tenon_tid id) const {
+    check_current(id);
     std::vector<T> values(extent(id) / sizeof(T));
     device_.copy(values.data(), data(id), values.size() * sizeof(T));
     return values;
@@ -90,6 +92,7 @@ class OpRunner {
   template <class T>
   std::span<T> values(tenon_tid id) const {
     if (!device_.walks()) throw std::logic_error("values() of a device's own memory");
+    check_current(id);
     return {static_cast<T*>(data(id)), extent(id) / sizeof(T)};
   }
   // The elements of a f32, f16, bf16 or i32 tensor in order, strides removed.
@@ -130,6 +133,7 @@ class OpRunner {
   Held& held(uint32_t storage) const;
   GuardedMemory& memory_of(tenon_tid id) const;
   uint64_t offset_of(tenon_tid id) const;
+  void check_current(tenon_tid id) const;
 
   void write_state();
   void read_state();
@@ -155,6 +159,7 @@ class OpRunner {
   std::map<uint32_t, std::vector<int32_t>> step_;  // by role
   mutable StorageTable storages_;
   std::unique_ptr<ProgramRecording> recording_;
+  bool planned_run_ = false;  // the last run was as core plans it
   mutable std::unique_ptr<Program> program_;                           // nullptr: more may have been recorded
   mutable std::map<uint32_t, Held> held_;                              // by storage
   mutable std::map<tenon_tid, std::unique_ptr<GuardedMemory>> temps_;  // by root
