@@ -1,8 +1,9 @@
 // Llama and what shares its shape (Mistral, SmolLM2): pre-norm decoder layers of grouped-query attention with rotary
 // positions and a gated MLP. Touvron et al. 2023, arXiv:2302.13971; Su et al. 2021, arXiv:2104.09864.
+#include "llama.h"
+
 #include <cmath>
 
-#include "llama.h"
 #include "llama_config.h"
 #include "llama_translation.h"
 #include "tenon/core/error.h"
@@ -24,15 +25,10 @@ class SourceTensors {
   const WeightTensor* find(const std::string& path, const char* suffix = "weight") const {
     return weights_.find(tensor_name(weights_.convention(), path, suffix));
   }
-  const WeightTensor* need(const std::string& path) const {
-    if (const WeightTensor* t = find(path)) return t;
-    throw Error(ErrorCode::kModel, {weights_.files().empty() ? "" : weights_.files().front().string(), 0, 0},
-                "tensor \"" + tensor_name(weights_.convention(), path) + "\" is missing");
-  }
-  OpCall rms_norm(const std::string& path, float epsilon) const {
+  OpCall rms_norm(const std::string& path, const Config& c) const {
     return {.name = "rms_norm",
-            .vectors = {{"weight", declare_.vector(path, {need(path)})}},
-            .numbers = {{"eps", static_cast<double>(epsilon)}}};
+            .vectors = {{"weight", vector(path, "weight", c.info.width)}},
+            .numbers = {{"eps", static_cast<double>(c.norm_epsilon)}}};
   }
   // Everything that the file has of a matrix.
   Matrix matrix(const std::string& path, int64_t rows) const {
@@ -40,19 +36,30 @@ class SourceTensors {
     name.resize(name.rfind('.'));
     Matrix m{.path = path, .name = name, .tensors = weights_.find_under(name), .rows = rows};
     std::erase_if(m.tensors, [&](const WeightTensor* t) { return t->name == name + ".bias"; });
-    if (m.tensors.empty()) (void)need(path);
+    if (m.tensors.empty()) refuse_missing(path, "weight");
     return m;
   }
   // The product with the matrix of a path, with its bias if there is one.
   LinearDecl linear(const std::string& path, int32_t layer, int64_t rows, int64_t columns) const {
     LinearDecl decl{.matrix = matrix(path, rows), .layer = layer, .columns = columns};
-    if (const WeightTensor* bias = find(path, "bias")) {
-      decl.behind.push_back({.name = "bias", .vectors = {{"bias", declare_.vector(path + ".bias", {bias})}}});
+    if (find(path, "bias") != nullptr) {
+      decl.behind.push_back({.name = "bias", .vectors = {{"bias", vector(path, "bias", rows)}}});
     }
     return decl;
   }
 
  private:
+  VectorId vector(const std::string& path, const char* suffix, int64_t length) const {
+    const std::string name = suffix == std::string_view("weight") ? path : path + "." + suffix;
+    const WeightTensor* tensor = find(path, suffix);
+    if (tensor != nullptr) return declare_.vector(name, {tensor}, length);
+    refuse_missing(path, suffix);
+    return declare_.vector(name, {}, length);
+  }
+  void refuse_missing(const std::string& path, const char* suffix) const {
+    declare_.refuse("tensor \"" + tensor_name(weights_.convention(), path, suffix) + "\" is missing");
+  }
+
   const Weights& weights_;
   Declarations& declare_;
 };
@@ -93,7 +100,7 @@ class SelfAttention : public Module {
       : Module(layer_path(layer, "attention")) {
     const ModelInfo& m = c.info;
     const auto number = static_cast<int32_t>(layer);
-    const Chain before = {source.rms_norm(layer_path(layer, "attention_norm"), c.norm_epsilon)};
+    const Chain before = {source.rms_norm(layer_path(layer, "attention_norm"), c)};
     const auto heads = [&](const char* name, uint32_t count) {
       LinearDecl decl = source.linear(path() + name, number, int64_t{count} * m.head_dim, m.width);
       decl.before = before;
@@ -114,7 +121,9 @@ class SelfAttention : public Module {
     o.behind.push_back({.name = "add"});
     o_ = declare.linear(std::move(o));
   }
-  tenon_tid forward(StepBuilder& b, tenon_tid x) const override { return b.linear(o_, b.attention(attention_, x), {x}); }
+  tenon_tid forward(StepBuilder& b, tenon_tid x) const override {
+    return b.linear(o_, b.attention(attention_, x), {x});
+  }
 
  private:
   LayerId attention_;
@@ -126,7 +135,7 @@ class Mlp : public Module {
   Mlp(uint32_t layer, const Config& c, const SourceTensors& source, Declarations& declare)
       : Module(layer_path(layer, "mlp")) {
     const auto number = static_cast<int32_t>(layer);
-    const Chain before = {source.rms_norm(layer_path(layer, "mlp_norm"), c.norm_epsilon)};
+    const Chain before = {source.rms_norm(layer_path(layer, "mlp_norm"), c)};
     const auto half = [&](const char* name) {
       LinearDecl decl = source.linear(path() + name, number, c.info.ffn, c.info.width);
       decl.before = before;
@@ -153,7 +162,7 @@ class Llama : public Model {
     const SourceTensors source(weights, declare);
     LinearDecl embedding{.matrix = source.matrix("embedding", m.vocab), .columns = m.width, .lookup = true};
     const VectorId rope = declare_rope(config_, weights, declare);
-    const Chain before_head = {source.rms_norm("norm", config_.norm_epsilon)};
+    const Chain before_head = {source.rms_norm("norm", config_)};
     if (m.tied) {
       // One store for both uses, under the head's name: it decides what most of the bytes are read for.
       embedding.matrix.path = "lm_head", embedding.before = before_head;
@@ -191,13 +200,14 @@ bool claims(const Weights& weights) {
 }  // namespace
 
 const ModelKind& kind() {
-  static constexpr ModelKind kKind = {
-      "llama", "Llama 2 and 3, Mistral, SmolLM2 and others of their shape", &claims,
-      [](const Weights& weights) { return read_config(weights).info; },
-      [](const Weights& weights, Declarations& declare) -> std::unique_ptr<Model> {
-        return std::make_unique<Llama>(weights, declare);
-      },
-      &translate};
+  static constexpr ModelKind kKind = {"llama",
+                                      "Llama 2 and 3, Mistral, SmolLM2 and others of their shape",
+                                      &claims,
+                                      [](const Weights& weights) { return read_config(weights).info; },
+                                      [](const Weights& weights, Declarations& declare) -> std::unique_ptr<Model> {
+                                        return std::make_unique<Llama>(weights, declare);
+                                      },
+                                      &translate};
   return kKind;
 }
 

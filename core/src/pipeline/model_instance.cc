@@ -30,6 +30,7 @@ void ModelInstance::declare(uint32_t capacity) {
   const StorageTable::Prefix prefix(storages_, name_);
   declared = std::make_unique<Declared>(weights_, parts, storages_, capacity, config_.model.layers);
   model_ = kind_.build(weights_, *declared);
+  declared->check();
   info_ = model_->info();
   declared->make_sites();
 }

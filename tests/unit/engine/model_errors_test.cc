@@ -30,6 +30,19 @@ class BrokenModel : public ::testing::Test {
     text.replace(at, from.size(), to);
     tenon::testing::write_file(model() / file, text);
   }
+  // In the header of the weights, whose length may change by it.
+  void edit_header(const std::string& from, const std::string& to) {
+    std::ifstream in(model() / "model.safetensors", std::ios::binary);
+    const std::string file(std::istreambuf_iterator<char>(in), {});
+    uint64_t length = 0;
+    std::memcpy(&length, file.data(), sizeof(length));
+    std::string header = file.substr(sizeof(length), length);
+    const size_t at = header.find(from);
+    ASSERT_NE(at, std::string::npos) << header << " has no " << from;
+    header.replace(at, from.size(), to);
+    tenon::testing::write_file(model() / "model.safetensors",
+                               tenon::testing::SafetensorsWriter::file(header, file.substr(sizeof(length) + length)));
+  }
   std::string error() const {
     try {
       Engine::open({.config = model().string(), .set = {"kv_cache.capacity=64"}});
@@ -55,8 +68,26 @@ TEST_F(BrokenModel, AMissingTensorIsNamed) {
 
 TEST_F(BrokenModel, AWrongShapeIsNamedBesideTheRightOne) {
   edit("config.json", "\"intermediate_size\": 72", "\"intermediate_size\": 73");
-  EXPECT_THAT(error(), HasSubstr("has the shape (72, "));
-  EXPECT_THAT(error(), HasSubstr("expected (73, "));
+  EXPECT_THAT(error(), HasSubstr("is f32 (72, 64), expected the shape (73, 64)"));
+}
+
+TEST_F(BrokenModel, EveryTensorOfTheWrongLengthRankOrFormatIsNamedAtOnce) {
+  edit_header(R"("model.norm.weight":{"dtype":"F32","shape":[64])",
+              R"("model.norm.weight":{"dtype":"I32","shape":[64])");
+  edit_header(R"("model.layers.0.input_layernorm.weight":{"dtype":"F32","shape":[64])",
+              R"("model.layers.0.input_layernorm.weight":{"dtype":"F16","shape":[128])");
+  edit_header(R"("model.layers.1.input_layernorm.weight":{"dtype":"F32","shape":[64])",
+              R"("model.layers.1.input_layernorm.weight":{"dtype":"F32","shape":[8,8])");
+  edit_header("model.layers.1.post_attention_layernorm.weight", "model.layers.1.post_attention_layernorm.wait");
+  const std::string found = error();
+  EXPECT_THAT(found,
+              HasSubstr("model.safetensors: error: tensor \"model.norm.weight\" is i32 (64), expected f32, f16 or "
+                        "bf16 (64)"));
+  EXPECT_THAT(found,
+              HasSubstr("\"model.layers.0.input_layernorm.weight\" is f16 (128), expected f32, f16 or bf16 (64)"));
+  EXPECT_THAT(found,
+              HasSubstr("\"model.layers.1.input_layernorm.weight\" is f32 (8, 8), expected f32, f16 or bf16 (64)"));
+  EXPECT_THAT(found, HasSubstr("tensor \"model.layers.1.post_attention_layernorm.weight\" is missing"));
 }
 
 TEST_F(BrokenModel, AllThatIsWrongWithTheConfigurationIsSaidAtOnce) {

@@ -82,16 +82,17 @@ struct AttentionDecl {
   float scale = 1, softcap = 0;
 };
 
-// Taken by a model's constructor. Throws Error(kModel) for a tensor of the wrong shape, naming it, its shape and the
-// right one.
+// Taken by a model's constructor. What is wrong with the weights is collected, and thrown together once the model is
+// built: tensors of another shape or format than declared, and what the model itself refuses.
 class Declarations {
  public:
   virtual ~Declarations() = default;
   virtual LinearId linear(LinearDecl decl) = 0;
   // A product is joined once at most, and not recorded by itself then. One of attention is joined with its neighbours.
   virtual JoinedId joined(JoinedDecl decl) = 0;
-  // Vectors side by side, as f32.
-  virtual VectorId vector(std::string path, std::vector<const WeightTensor*> parts) = 0;
+  // Vectors side by side, as f32: `length` elements, those of all parts together. Every part has one dimension and is
+  // f32, f16 or bf16. No parts at all stand for a tensor that is missing, which the model has refused.
+  virtual VectorId vector(std::string path, std::vector<const WeightTensor*> parts, int64_t length) = 0;
   // A constant that fill() computes at load: f32 (rows, columns).
   virtual VectorId table(std::string path, int64_t rows, int64_t columns,
                          std::function<void(std::span<float>)> fill) = 0;
@@ -101,6 +102,8 @@ class Declarations {
   // How many of the model's layers are wanted, from the first on; all it has for a model of `all`. Throws
   // Error(kConfig) if there are not so many.
   virtual uint32_t layer_count(uint32_t all) const = 0;
+  // Something about the weights that the model cannot be built with, in words that name the tensor or key.
+  virtual void refuse(std::string what) = 0;
 };
 
 // Taken by a model's record(). Tensors are f32 (rows, columns).
