@@ -7,6 +7,7 @@
 #include <numbers>
 #include <utility>
 
+#include "../weights/layout.h"
 #include "tenon/core/error.h"
 
 namespace tenon::llama {
@@ -35,6 +36,12 @@ class Reader {
     const double v = value.value_or(fallback.value_or(1));
     if (!(v > 0)) problem("key \"" + prefix_ + key + "\": found " + std::to_string(v) + ", expected a positive number");
     return v;
+  }
+  // A key, with its prefix, that may be left out, and of which one value is supported.
+  void only(const std::string& key, const MetadataValue& expected) {
+    const MetadataValue* found = weights_.metadata(key);
+    if (found == nullptr || *found == expected) return;
+    problem("key \"" + key + "\": found " + weights::describe(*found) + ", expected " + weights::describe(expected));
   }
   void problem(const std::string& message) {
     Diagnostic& d = problems_.emplace_back();
@@ -93,8 +100,13 @@ Config from_huggingface(const Weights& weights) {
   c.rotated = static_cast<uint32_t>(partial * m.head_dim);
   if (architecture_of(weights) == "mistral")
     c.window = static_cast<uint32_t>(metadata_int(weights, "sliding_window").value_or(0));
+  c.attention_bias = metadata_bool(weights, "attention_bias").value_or(false);
+  c.mlp_bias = metadata_bool(weights, "mlp_bias").value_or(false);
   const std::string activation = metadata_text(weights, "hidden_act").value_or("silu");
   if (activation != "silu") r.problem("hidden_act \"" + activation + "\" is not supported; supported: silu");
+  const bool mistral = architecture_of(weights) == "mistral";
+  r.only("architectures", std::vector<std::string>{mistral ? "MistralForCausalLM" : "LlamaForCausalLM"});
+  for (const char* key : {"is_encoder_decoder", "add_cross_attention", "rope_interleaved"}) r.only(key, false);
   r.finish();
   return c;
 }
@@ -125,9 +137,14 @@ Config from_gguf(const Weights& weights) {
   if (m.vocab == 0) r.problem("tensor \"token_embd.weight\" is missing or no matrix");
   m.tied = weights.find("output.weight") == nullptr;
   m.name = metadata_text(weights, "general.name").value_or("");
-  if (metadata_int(weights, architecture + ".expert_count").value_or(0) > 0) {
-    r.problem("a mixture of experts is not supported by the model \"llama\"");
-  }
+  r.only(architecture + ".expert_count", int64_t{0});
+  r.only(architecture + ".expert_used_count", int64_t{0});
+  r.only(architecture + ".vocab_size", int64_t{m.vocab});
+  r.only(architecture + ".attention.value_length", int64_t{m.head_dim});
+  r.only(architecture + ".attention.causal", true);
+  r.only(architecture + ".use_parallel_residual", false);
+  r.only("general.type", std::string("model"));
+  r.only("general.quantization_version", int64_t{2});
   r.finish();
   return c;
 }
@@ -201,10 +218,16 @@ std::string tensor_name(std::string_view convention, const std::string& part, co
   throw Error(ErrorCode::kInternal, "no tensor is called \"" + part + "\"");
 }
 
+std::vector<std::string> layer_parts() {
+  std::vector<std::string> parts;
+  for (const Names& n : kLayerNames) parts.emplace_back(n.part);
+  return parts;
+}
+
 std::vector<std::string> part_names(uint32_t layers) {
   std::vector<std::string> parts = {"embedding"};
   for (uint32_t layer = 0; layer < layers; ++layer) {
-    for (const Names& n : kLayerNames) parts.push_back("layers." + std::to_string(layer) + "." + n.part);
+    for (const std::string& part : layer_parts()) parts.push_back("layers." + std::to_string(layer) + "." + part);
   }
   parts.insert(parts.end(), {"norm", "lm_head"});
   return parts;

@@ -6,7 +6,9 @@
 #include <set>
 
 #include "../weights/json_text.h"
+#include "../weights/metadata_ledger.h"
 #include "../weights/translated_weights.h"
+#include "harmless_names.h"
 #include "llama_config.h"
 #include "tenon/core/error.h"
 
@@ -75,6 +77,8 @@ class Renaming {
     const ModelInfo& m = config_.info;
     const WeightTensor* t = model_.find(tensor_name(model_.convention(), part, suffix));
     if (t == nullptr || (part == "lm_head" && m.tied)) return;
+    // A bias that the description does not have is no part of the model.
+    if (suffix == std::string_view("bias") && !has_bias(part)) return;
     TensorOrigin origin{t, {}, {}};
     const uint32_t heads = part.ends_with("attention.q") ? m.heads : part.ends_with("attention.k") ? m.kv_heads : 0;
     if (heads != 0) {
@@ -85,6 +89,10 @@ class Renaming {
       origin.row = row_order(heads, m.head_dim, convention_ == "gguf");
     }
     add(*t, tensor_name(convention_, part, suffix), std::move(origin));
+  }
+  bool has_bias(const std::string& part) const {
+    if (part.find(".attention.") != std::string::npos) return config_.attention_bias.value_or(true);
+    return part.find(".mlp.") != std::string::npos && config_.mlp_bias.value_or(true);
   }
   void add(WeightTensor t, std::string name, TensorOrigin origin) {
     if (origin.source != nullptr) used_.insert(origin.source->name);
@@ -138,6 +146,22 @@ Translation to_gguf(const Weights& model, const Config& c) {
   return {tensors.finish(std::move(all)), {}};
 }
 
+// Whether these parts have biases: all of them in all layers, or none, as config.json can say no more.
+bool biased(const Weights& model, uint32_t layers, std::initializer_list<const char*> parts) {
+  std::string with, without;
+  for (uint32_t layer = 0; layer < layers; ++layer) {
+    for (const char* part : parts) {
+      const std::string name = tensor_name(model.convention(), "layers." + std::to_string(layer) + "." + part, "bias");
+      (model.find(name) != nullptr ? with : without) = name;
+    }
+  }
+  if (!with.empty() && !without.empty()) {
+    refuse(model, "tensor \"" + with + "\" is there and \"" + without +
+                      "\" is not; in the form of Hugging Face all of these have biases or none");
+  }
+  return !with.empty();
+}
+
 Translation to_huggingface(const Weights& model, const Config& c) {
   const ModelInfo& m = c.info;
   boost::json::object config{{"architectures", {"LlamaForCausalLM"}},
@@ -161,6 +185,8 @@ Translation to_huggingface(const Weights& model, const Config& c) {
   if (c.scaling == RopeScaling::kLinear) {
     config["rope_scaling"] = boost::json::object{{"rope_type", "linear"}, {"factor", c.factor}};
   }
+  config["attention_bias"] = biased(model, m.layers, {"attention.q", "attention.k", "attention.v", "attention.o"});
+  config["mlp_bias"] = biased(model, m.layers, {"mlp.gate", "mlp.up", "mlp.down"});
   Renaming tensors(model, c, "huggingface");
   tensors.add_parts();
   tensors.add_as_is(kRopeDivisors);
@@ -173,7 +199,11 @@ Translation to_huggingface(const Weights& model, const Config& c) {
 }  // namespace
 
 Translation translate(const Weights& model) {
-  const Config config = read_config(model);
+  const weights::MetadataLedger ledger(model);
+  const Config config = read_config(ledger);
+  std::string unknown;
+  for (const std::string& key : ledger.unknown_keys(kHarmlessKeys)) unknown += (unknown.empty() ? "" : "\n") + key;
+  if (!unknown.empty()) refuse(model, unknown);
   if (config.rotated != config.info.head_dim) {
     refuse(model, "rope over " + std::to_string(config.rotated) + " of " + std::to_string(config.info.head_dim) +
                       " dimensions of a head is not translated between GGUF and Hugging Face");

@@ -40,6 +40,8 @@ uint64_t natural_alignment(tenon_format format);
 
 // "q4_1 (64, 32)".
 std::string describe(const WeightTensor& tensor);
+// "the text \"abc\"", "a list of 3 numbers".
+std::string describe(const MetadataValue& value);
 
 struct DataRegion {
   uint64_t begin = 0;       // bytes from the start of the file

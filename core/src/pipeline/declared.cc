@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "../../model/weights/layout.h"
+#include "../../model/weights/metadata_ledger.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/gguf_blocks.h"
@@ -72,16 +74,36 @@ void Declared::refuse(std::string what) {
   findings_.push_back({{weights_.files().empty() ? "" : weights_.files().front().string()}, std::move(what)});
 }
 
-void Declared::wrong_tensor(const WeightTensor& t, const std::string& expected) {
-  refuse("tensor \"" + t.name + "\" is " + tenon_format_name(t.format) + " " + shape_text(t.shape) + ", expected " +
-         expected);
+void Declared::refuse_tensor(const WeightTensor& t, const std::string& what) {
+  refuse("tensor " + weights::in_quotes(t.name) + " is " + weights::describe(t) + what);
   if (t.file < weights_.files().size()) findings_.back().where.file = weights_.files()[t.file].string();
 }
 
-void Declared::check() const {
+void Declared::wrong_tensor(const WeightTensor& t, const std::string& expected) {
+  refuse_tensor(t, ", expected " + expected);
+}
+
+void Declared::check(std::span<const std::string_view> harmless) {
+  for (const WeightTensor& t : weights_.tensors()) {
+    if (used_.contains(t.name) || weights::matches_any(t.name, harmless)) continue;
+    refuse_tensor(t, t.name.find("lora_") == std::string::npos
+                         ? ": the model computes nothing with it; expected only tensors of its architecture and layers"
+                         : ": an adapter is not applied; expected weights that it has been merged into");
+  }
+  const auto is_plain = [](const Matrix& m) { return plain_tensor(m) != nullptr; };
+  const auto plain = [&](const LinearDecl& d) {
+    return d.experts.empty() ? is_plain(d.matrix) : std::all_of(d.experts.begin(), d.experts.end(), is_plain);
+  };
+  if (!description_.empty() && std::all_of(linears_.begin(), linears_.end(), plain)) {
+    refuse(
+        "quantization_config is " + weights::in_quotes(description_) +
+        ", but every matrix is stored plainly, so nothing reads it; expected the quantized tensors that it describes, "
+        "or none");
+  }
   constexpr size_t kShown = 20;
   if (findings_.empty()) return;
-  std::vector<Diagnostic> shown(findings_.begin(), findings_.begin() + std::min(findings_.size(), kShown));
+  std::vector<Diagnostic> shown(findings_.begin(),
+                                findings_.begin() + static_cast<ptrdiff_t>(std::min(findings_.size(), kShown)));
   if (findings_.size() > kShown) shown.push_back({{}, "and " + std::to_string(findings_.size() - kShown) + " more"});
   throw Error(ErrorCode::kModel, std::move(shown));
 }
@@ -92,6 +114,7 @@ void Declared::check_matrix(const Matrix& matrix, const LinearDecl& decl) {
   const WeightTensor* plain = plain_tensor(matrix);
   if (plain != nullptr && plain->shape != expected) wrong_tensor(*plain, "the shape " + shape_text(expected));
   for (const WeightTensor* t : matrix.tensors) {
+    uses(*t);
     if (t->shape.size() <= std::size(tenon_stored{}.dim)) continue;
     wrong_tensor(*t, "at most 4 dimensions of a tensor of a matrix");
   }
@@ -125,6 +148,7 @@ VectorId Declared::vector(std::string path, std::vector<const WeightTensor*> par
   int64_t found = 0;
   bool right = true;
   for (const WeightTensor* t : v.parts) {
+    uses(*t);
     const bool fits = t->shape.size() == 1 && is_float(t->format) && (v.parts.size() > 1 || t->shape[0] == length);
     if (!fits) wrong_tensor(*t, "f32, f16 or bf16 " + (v.parts.size() > 1 ? "of one dimension" : shape_text({length})));
     right = right && fits;

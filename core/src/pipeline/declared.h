@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -97,10 +98,12 @@ class Declared : public Declarations {
   LayerId attention(AttentionDecl decl) override;
   uint32_t capacity() const override { return capacity_; }
   uint32_t layer_count(uint32_t all) const override;
+  void uses(const WeightTensor& tensor) override { used_.insert(tensor.name); }
   void refuse(std::string what) override;
 
-  // Once the model is made: throws Error(kModel) with all that was found wrong with the weights.
-  void check() const;
+  // Once the model is made: throws Error(kModel) with all that was found wrong with the weights. harmless: patterns of
+  // the tensors that may be there without being declared.
+  void check(std::span<const std::string_view> harmless);
   // After that: products that stand side by side become sites. Throws Error: kModel, kPlugin.
   void make_sites();
   // For a cache that keeps keys before rope: the append stands before the ROPE that ended the chain, which then is for
@@ -126,6 +129,7 @@ class Declared : public Declarations {
   void check_matrix(const Matrix& matrix, const LinearDecl& decl);
   // The tensor's name, format and shape, and what would be right.
   void wrong_tensor(const WeightTensor& tensor, const std::string& expected);
+  void refuse_tensor(const WeightTensor& tensor, const std::string& what);
   SiteId add_site(const std::vector<LinearId>& linears, const AttentionDecl* attention, const Chain& behind);
   VectorId side_by_side(const std::string& path, const std::vector<VectorId>& ids);
 
@@ -137,6 +141,7 @@ class Declared : public Declarations {
   std::vector<LinearDecl> linears_;
   std::vector<JoinedDecl> joined_;
   std::vector<SiteId> site_of_linear_;
+  std::set<std::string, std::less<>> used_;  // tensors of the file, by name
   std::vector<Diagnostic> findings_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "support/weights_writer.h"
 #include "tenon/core/engine.h"
+#include "tenon/core/pipeline.h"
 
 namespace tenon {
 namespace {
@@ -88,6 +89,60 @@ TEST_F(BrokenModel, EveryTensorOfTheWrongLengthRankOrFormatIsNamedAtOnce) {
   EXPECT_THAT(found,
               HasSubstr("\"model.layers.1.input_layernorm.weight\" is f32 (8, 8), expected f32, f16 or bf16 (64)"));
   EXPECT_THAT(found, HasSubstr("tensor \"model.layers.1.post_attention_layernorm.weight\" is missing"));
+}
+
+TEST_F(BrokenModel, EveryKeyAndTensorThatNobodyReadsIsNamedAtOnce) {
+  edit("config.json", "\"hidden_act\"", R"("rope_interleavd": 5, "query_pre_attn_scalar": 144, "hidden_act")");
+  edit_header("\"__metadata__\"",
+              R"("model.layers.1.self_attn.q_norm.weight":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)"
+              R"("model.layers.2.mlp.up_proj.weight":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)"
+              R"("base.lora_A.weight":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"__metadata__")");
+  const std::string found = error();
+  EXPECT_THAT(found, HasSubstr("key \"rope_interleavd\", found 5: the model does not read it, so it may change what is "
+                               "computed; did you mean \"rope_interleaved\"?"));
+  EXPECT_THAT(found, HasSubstr("key \"query_pre_attn_scalar\", found 144"));
+  EXPECT_THAT(found,
+              HasSubstr("model.safetensors: error: tensor \"model.layers.1.self_attn.q_norm.weight\" is f32 (0): "
+                        "the model computes nothing with it"));
+  EXPECT_THAT(found, HasSubstr("tensor \"model.layers.2.mlp.up_proj.weight\" is f32 (0): the model computes nothing"));
+  EXPECT_THAT(found, HasSubstr("tensor \"base.lora_A.weight\" is f32 (0): an adapter is not applied"));
+}
+
+TEST_F(BrokenModel, AQuantizationThatNobodyReadsIsRefused) {
+  edit("config.json", "\"hidden_act\"", R"("quantization_config": {"quant_method": "gptq"}, "hidden_act")");
+  EXPECT_THAT(error(), HasSubstr("every matrix is stored plainly, so nothing reads it"));
+}
+
+TEST_F(BrokenModel, BiasesAreThoseOfTheDescription) {
+  edit("config.json", "\"attention_bias\": false", "\"attention_bias\": true");
+  EXPECT_THAT(error(), HasSubstr("tensor \"model.layers.1.self_attn.o_proj.bias\" is missing"));
+  edit("config.json", "\"attention_bias\": true", "\"attention_bias\": false");
+  edit_header("\"__metadata__\"",
+              R"("model.layers.1.mlp.up_proj.bias":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"__metadata__")");
+  EXPECT_THAT(error(), HasSubstr("tensor \"model.layers.1.mlp.up_proj.bias\" is f32 (0): the model computes nothing"));
+}
+
+TEST_F(BrokenModel, AHeadBesideATiedOneIsRefusedUnlessItIsTheSame) {
+  edit("config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+  EXPECT_THAT(error(), HasSubstr("\"lm_head.weight\" is not the same as \"model.embed_tokens.weight\""));
+  std::ifstream in(model() / "model.safetensors", std::ios::binary);
+  std::string file(std::istreambuf_iterator<char>(in), {});
+  uint64_t header = 0;
+  std::memcpy(&header, file.data(), sizeof(header));
+  const size_t head = sizeof(header) + header, bytes = size_t{260} * 64 * sizeof(float);
+  file.replace(head, bytes, file, head + bytes, bytes);  // the embedding stands after the head
+  tenon::testing::write_file(model() / "model.safetensors", file);
+  EXPECT_EQ(error(), "no error");
+}
+
+TEST_F(BrokenModel, AnotherHeadThanForTextIsRefused) {
+  edit("config.json", "LlamaForCausalLM", "LlamaForCausalLMEagle3");
+  EXPECT_THAT(error(), HasSubstr("key \"architectures\": found"));
+}
+
+TEST_F(BrokenModel, LayersThatAreNotWantedMayBeThere) {
+  const auto engine = Engine::open({.config = model().string(), .set = {"kv_cache.capacity=64", "model.layers=1"}});
+  EXPECT_EQ(engine->pipeline().model().layers, 1U);
 }
 
 TEST_F(BrokenModel, AllThatIsWrongWithTheConfigurationIsSaidAtOnce) {

@@ -27,6 +27,7 @@ class MapWeights final : public Weights {
   const std::vector<std::filesystem::path>& files() const override { return files_; }
   const std::vector<WeightTensor>& tensors() const override { return tensors_; }
   const WeightTensor* find(std::string_view) const override { return nullptr; }
+  std::vector<const WeightTensor*> find_under(std::string_view) const override { return {}; }
   const MetadataValue* metadata(std::string_view key) const override {
     const auto found = values.find(key);
     return found == values.end() ? nullptr : &found->second;

@@ -83,7 +83,8 @@ struct AttentionDecl {
 };
 
 // Taken by a model's constructor. What is wrong with the weights is collected, and thrown together once the model is
-// built: tensors of another shape or format than declared, and what the model itself refuses.
+// built: tensors of another shape or format than declared, tensors that nobody declared, and what the model itself
+// refuses.
 class Declarations {
  public:
   virtual ~Declarations() = default;
@@ -102,6 +103,8 @@ class Declarations {
   // How many of the model's layers are wanted, from the first on; all it has for a model of `all`. Throws
   // Error(kConfig) if there are not so many.
   virtual uint32_t layer_count(uint32_t all) const = 0;
+  // A tensor that the model reads by itself, or knows not to need, such as one of a layer that is not wanted.
+  virtual void uses(const WeightTensor& tensor) = 0;
   // Something about the weights that the model cannot be built with, in words that name the tensor or key.
   virtual void refuse(std::string what) = 0;
 };
@@ -159,8 +162,11 @@ struct ModelKind {
   bool (*claims)(const Weights& weights);  // by the architecture that the weights name
   ModelInfo (*describe)(const Weights& weights);
   std::unique_ptr<Model> (*build)(const Weights& weights, Declarations& declare);
-  // Throws Error(kModel) that names what has no counterpart.
+  // Throws Error(kModel) that names what has no counterpart and keys that it does not know.
   Translation (*translate)(const Weights& weights);
+  // Keys and tensors that may be there without being read, as patterns in which '*' stands for any text. Any other that
+  // build() leaves unread is an error. Keys that are harmless for every model need not be listed.
+  std::span<const std::string_view> harmless_keys = {}, harmless_tensors = {};
 };
 
 std::span<const ModelKind> builtin_models();
