@@ -6,7 +6,6 @@
 #include <cmath>
 #include <optional>
 
-#include "../weights/layout.h"
 #include "harmless_names.h"
 #include "llama_config.h"
 #include "llama_translation.h"
@@ -103,39 +102,17 @@ class SourceTensors {
   Declarations& declare_;
 };
 
-// Angular frequencies by pair, after scaling.
-std::vector<double> frequencies(const Config& c, const Weights& weights, Declarations& declare) {
-  std::vector<double> f = scaled_frequencies(c);
-  const WeightTensor* divisors = weights.find(kRopeDivisors);
-  if (divisors != nullptr) {
-    declare.uses(*divisors);
-    std::vector<float> d(f.size());
-    if (divisors->format != TENON_F32 || divisors->bytes != d.size() * sizeof(float)) {
-      declare.refuse("tensor \"" + divisors->name + "\" is " + weights::describe(*divisors) + ", expected f32 (" +
-                     std::to_string(d.size()) + ")");
-      return f;
-    }
-    weights.read(*divisors, 0, std::as_writable_bytes(std::span(d)));
-    for (size_t i = 0; i < f.size(); ++i) {
-      if (!(std::isfinite(d[i]) && d[i] > 0)) {
-        declare.refuse("tensor \"" + divisors->name + "\": element " + std::to_string(i) + " is " +
-                       std::to_string(d[i]) + ", expected a positive number");
-      }
-      f[i] /= static_cast<double>(d[i]);
-    }
-  }
-  return f;
-}
-
-VectorId declare_rope(const Config& c, const Weights& weights, Declarations& declare) {
-  return declare.table("rope", declare.capacity(), c.rotated,
-                       [f = frequencies(c, weights, declare)](std::span<float> table) {
+VectorId declare_rope(const Rope& rope, Declarations& declare) {
+  for (const WeightTensor* t : rope.tensors) declare.uses(*t);
+  return declare.table("rope", declare.capacity(), rope.rotated,
+                       [f = frequencies(rope, declare.capacity()),
+                        scale = static_cast<float>(rope.attention_factor)](std::span<float> table) {
                          // Angles in single precision, as the models were trained with.
                          for (size_t row = 0; row * 2 * f.size() < table.size(); ++row) {
                            for (size_t i = 0; i < f.size(); ++i) {
                              const float angle = static_cast<float>(row) * static_cast<float>(f[i]);
-                             table[(row * f.size() + i) * 2] = std::cos(angle);
-                             table[(row * f.size() + i) * 2 + 1] = std::sin(angle);
+                             table[(row * f.size() + i) * 2] = std::cos(angle) * scale;
+                             table[(row * f.size() + i) * 2 + 1] = std::sin(angle) * scale;
                            }
                          }
                        });
@@ -159,7 +136,7 @@ class SelfAttention : public Module {
     attention.k_dim = attention.v_dim = m.head_dim;
     attention.heads = {{.name = "rope",
                         .vectors = {{"table", rope}},
-                        .numbers = {{"rotated", c.rotated}, {"interleaved", c.interleaved ? 1 : 0}}}};
+                        .numbers = {{"rotated", c.rope.rotated}, {"interleaved", c.rope.interleaved ? 1 : 0}}}};
     attention.window = c.window;
     attention.scale = 1.0f / std::sqrt(static_cast<float>(m.head_dim));
     attention_ = declare.attention(std::move(attention));
@@ -209,7 +186,7 @@ class Llama : public Model {
     const ModelInfo& m = config_.info;
     const SourceTensors source(weights, declare);
     LinearDecl embedding{.matrix = source.matrix("embedding", m.vocab), .columns = m.width, .lookup = true};
-    const VectorId rope = declare_rope(config_, weights, declare);
+    const VectorId rope = declare_rope(config_.rope, declare);
     const Chain before_head = {source.rms_norm("norm", config_)};
     for (uint32_t layer = m.layers; layer < all; ++layer) source.leave_out(layer);
     if (m.tied) {

@@ -10,6 +10,7 @@
 #include "../weights/translated_weights.h"
 #include "harmless_names.h"
 #include "llama_config.h"
+#include "rope_config.h"
 #include "tenon/core/error.h"
 
 namespace tenon::llama {
@@ -129,18 +130,29 @@ Translation to_gguf(const Weights& model, const Config& c) {
                      {"llama.attention.key_length", number(m.head_dim)},
                      {"llama.attention.value_length", number(m.head_dim)},
                      {"llama.attention.layer_norm_rms_epsilon", double{c.norm_epsilon}},
-                     {"llama.rope.dimension_count", number(c.rotated)},
-                     {"llama.rope.freq_base", c.rope_theta}};
+                     {"llama.rope.dimension_count", number(c.rope.rotated)},
+                     {"llama.rope.freq_base", c.rope.theta}};
   Renaming tensors(model, c, "gguf");
   tensors.add_parts();
-  if (c.scaling == RopeScaling::kLinear) {
+  if (c.rope.scaling == RopeScaling::kLinear) {
     all["llama.rope.scaling.type"] = std::string("linear");
-    all["llama.rope.scaling.factor"] = c.factor;
-  } else if (c.scaling == RopeScaling::kLlama3) {
-    const std::vector<double> plain = plain_frequencies(c), scaled = scaled_frequencies(c);
+    all["llama.rope.scaling.factor"] = c.rope.factor;
+  } else if (c.rope.scaling == RopeScaling::kYarn && c.rope.whole_pairs) {
+    all["llama.rope.scaling.type"] = std::string("yarn");
+    all["llama.rope.scaling.factor"] = c.rope.factor;
+    all["llama.rope.scaling.original_context_length"] = static_cast<int64_t>(c.rope.original_context);
+    all["llama.rope.scaling.attn_factor"] = c.rope.attention_factor / yarn_attention_factor(c.rope.factor);
+    all["llama.rope.scaling.yarn_beta_fast"] = c.rope.fast_turns;
+    all["llama.rope.scaling.yarn_beta_slow"] = c.rope.slow_turns;
+  } else if (c.rope.scaling == RopeScaling::kLlama3) {
+    const std::vector<double> plain = plain_frequencies(c.rope), scaled = scaled_frequencies(c.rope, m.context);
     std::vector<float> divisors;
     for (size_t i = 0; i < plain.size(); ++i) divisors.push_back(static_cast<float>(plain[i] / scaled[i]));
     tensors.add_computed(kRopeDivisors, divisors);
+  } else if (c.rope.scaling != RopeScaling::kNone) {
+    refuse(model,
+           "this scaling of rope is not translated to GGUF; translated are linear, yarn with truncate, and "
+           "llama3");
   }
   tensors.add_as_is(kRopeDivisors);
   return {tensors.finish(std::move(all)), {}};
@@ -176,14 +188,23 @@ Translation to_huggingface(const Weights& model, const Config& c) {
                              {"num_key_value_heads", m.kv_heads},
                              {"head_dim", m.head_dim},
                              {"rms_norm_eps", c.norm_epsilon},
-                             {"rope_theta", c.rope_theta},
+                             {"rope_theta", c.rope.theta},
                              {"tie_word_embeddings", m.tied}};
   if (!m.name.empty()) config["_name_or_path"] = m.name;
   for (const char* key : {"bos_token_id", "eos_token_id"}) {
     if (const auto id = metadata_int(model, std::string("tokenizer.ggml.") + key)) config[key] = *id;
   }
-  if (c.scaling == RopeScaling::kLinear) {
-    config["rope_scaling"] = boost::json::object{{"rope_type", "linear"}, {"factor", c.factor}};
+  if (c.rope.scaling == RopeScaling::kLinear) {
+    config["rope_scaling"] = boost::json::object{{"rope_type", "linear"}, {"factor", c.rope.factor}};
+  } else if (c.rope.scaling == RopeScaling::kYarn) {
+    config["rope_scaling"] = boost::json::object{{"rope_type", "yarn"},
+                                                 {"factor", c.rope.factor},
+                                                 {"original_max_position_embeddings", c.rope.original_context},
+                                                 {"attention_factor", c.rope.attention_factor},
+                                                 {"beta_fast", c.rope.fast_turns},
+                                                 {"beta_slow", c.rope.slow_turns}};
+  } else if (c.rope.scaling != RopeScaling::kNone) {
+    refuse(model, "rope of type longrope is not translated to the form of Hugging Face");
   }
   config["attention_bias"] = biased(model, m.layers, {"attention.q", "attention.k", "attention.v", "attention.o"});
   config["mlp_bias"] = biased(model, m.layers, {"mlp.gate", "mlp.up", "mlp.down"});
@@ -201,11 +222,11 @@ Translation to_huggingface(const Weights& model, const Config& c) {
 Translation translate(const Weights& model) {
   const weights::MetadataLedger ledger(model);
   const Config config = read_config(ledger);
-  std::string unknown;
-  for (const std::string& key : ledger.unknown_keys(kHarmlessKeys)) unknown += (unknown.empty() ? "" : "\n") + key;
-  if (!unknown.empty()) refuse(model, unknown);
-  if (config.rotated != config.info.head_dim) {
-    refuse(model, "rope over " + std::to_string(config.rotated) + " of " + std::to_string(config.info.head_dim) +
+  if (std::vector<Diagnostic> unknown = ledger.unknown_keys(kHarmlessKeys); !unknown.empty()) {
+    throw Error(ErrorCode::kModel, std::move(unknown));
+  }
+  if (config.rope.rotated != config.info.head_dim) {
+    refuse(model, "rope over " + std::to_string(config.rope.rotated) + " of " + std::to_string(config.info.head_dim) +
                       " dimensions of a head is not translated between GGUF and Hugging Face");
   }
   return model.convention() == "gguf" ? to_huggingface(model, config) : to_gguf(model, config);

@@ -23,13 +23,17 @@ std::string weights::describe(const MetadataValue& value) {
   return std::visit(visitor, value);
 }
 
+std::string weights::description_file(const Weights& weights) {
+  if (weights.files().empty()) return {};
+  const std::filesystem::path& first = weights.files().front();
+  return (weights.convention() == "gguf" ? first : first.parent_path() / "config.json").string();
+}
+
 namespace {
 
 [[noreturn]] void mistyped(const Weights& weights, std::string_view key, const MetadataValue& value,
                            const std::string& expected) {
-  SourcePosition where;
-  if (!weights.files().empty()) where.file = weights.files().front().string();
-  throw Error(ErrorCode::kModel, where,
+  throw Error(ErrorCode::kModel, {weights::description_file(weights)},
               "metadata " + weights::in_quotes(key) + " is " + weights::describe(value) + "; expected " + expected);
 }
 

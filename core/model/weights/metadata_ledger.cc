@@ -107,19 +107,21 @@ std::span<const std::string_view> harmless_keys(std::string_view convention) {
   return kConfigKeys;
 }
 
-std::vector<std::string> MetadataLedger::unknown_keys(std::span<const std::string_view> harmless) const {
-  std::vector<std::string> absent, messages;
+std::vector<Diagnostic> MetadataLedger::unknown_keys(std::span<const std::string_view> harmless) const {
+  std::vector<std::string> absent;
+  std::vector<Diagnostic> unknown;
   for (const std::string& key : asked_) {
     if (source_.metadata(key) == nullptr) absent.push_back(key);
   }
   for (const std::string& key : source_.metadata_keys()) {
     if (asked_.contains(key) || matches_any(key, harmless) || matches_any(key, harmless_keys(convention()))) continue;
     const std::string nearest = nearest_name(key, absent);
-    messages.push_back("key " + in_quotes(key) + ", found " + describe(*source_.metadata(key)) +
-                       ": the model does not read it, so it may change what is computed; " +
-                       (nearest.empty() ? "expected no such key" : "did you mean " + in_quotes(nearest) + "?"));
+    unknown.push_back({{description_file(source_)},
+                       "key " + in_quotes(key) + ", found " + describe(*source_.metadata(key)) +
+                           ": the model does not read it, so it may change what is computed; " +
+                           (nearest.empty() ? "expected no such key" : "did you mean " + in_quotes(nearest) + "?")});
   }
-  return messages;
+  return unknown;
 }
 
 }  // namespace tenon::weights

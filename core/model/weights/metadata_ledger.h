@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tenon/core/error.h"
 #include "tenon/core/weights.h"
 
 namespace tenon::weights {
@@ -22,8 +23,9 @@ class MetadataLedger final : public Weights {
  public:
   explicit MetadataLedger(const Weights& source) : source_(source) {}
 
-  // A message for each key that was not asked for, is not harmless by its convention and is of none of the patterns.
-  std::vector<std::string> unknown_keys(std::span<const std::string_view> harmless) const;
+  // What is wrong with each key that was not asked for, is not harmless by its convention and is of none of the
+  // patterns.
+  std::vector<Diagnostic> unknown_keys(std::span<const std::string_view> harmless) const;
 
   const MetadataValue* metadata(std::string_view key) const override {
     asked_.emplace(key);

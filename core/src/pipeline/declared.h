@@ -100,6 +100,7 @@ class Declared : public Declarations {
   uint32_t layer_count(uint32_t all) const override;
   void uses(const WeightTensor& tensor) override { used_.insert(tensor.name); }
   void refuse(std::string what) override;
+  void refuse(Diagnostic what) { findings_.push_back(std::move(what)); }
 
   // Once the model is made: throws Error(kModel) with all that was found wrong with the weights. harmless: patterns of
   // the tensors that may be there without being declared.

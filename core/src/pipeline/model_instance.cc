@@ -32,7 +32,7 @@ void ModelInstance::declare(uint32_t capacity) {
   declared = std::make_unique<Declared>(weights_, parts, storages_, capacity, config_.model.layers);
   const weights::MetadataLedger ledger(weights_);
   model_ = kind_.build(ledger, *declared);
-  for (std::string& key : ledger.unknown_keys(kind_.harmless_keys)) declared->refuse(std::move(key));
+  for (Diagnostic& key : ledger.unknown_keys(kind_.harmless_keys)) declared->refuse(std::move(key));
   declared->check(kind_.harmless_tensors);
   info_ = model_->info();
   declared->make_sites();

@@ -5,14 +5,35 @@
 #include <fstream>
 #include <iterator>
 
+#include "core/model/llama/llama_config.h"
 #include "support/weights_writer.h"
 #include "tenon/core/engine.h"
+#include "tenon/core/module.h"
 #include "tenon/core/pipeline.h"
 
 namespace tenon {
 namespace {
 
 using ::testing::HasSubstr;
+
+// Takes what a model declares and keeps the values of its rope.
+class TableOnly : public Declarations {
+ public:
+  std::vector<float> table_values;
+  LinearId linear(LinearDecl) override { return 0; }
+  JoinedId joined(JoinedDecl) override { return 0; }
+  VectorId vector(std::string, std::vector<const WeightTensor*>, int64_t) override { return 0; }
+  VectorId table(std::string, int64_t rows, int64_t columns, std::function<void(std::span<float>)> fill) override {
+    table_values.resize(static_cast<size_t>(rows * columns));
+    fill(table_values);
+    return 0;
+  }
+  LayerId attention(AttentionDecl) override { return 0; }
+  uint32_t capacity() const override { return 50; }
+  uint32_t layer_count(uint32_t all) const override { return all; }
+  void uses(const WeightTensor&) override {}
+  void refuse(std::string what) override { ADD_FAILURE() << what; }
+};
 
 // A copy of a small checkpoint whose files can be edited.
 class BrokenModel : public ::testing::Test {
@@ -98,8 +119,11 @@ TEST_F(BrokenModel, EveryKeyAndTensorThatNobodyReadsIsNamedAtOnce) {
               R"("model.layers.2.mlp.up_proj.weight":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)"
               R"("base.lora_A.weight":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"__metadata__")");
   const std::string found = error();
-  EXPECT_THAT(found, HasSubstr("key \"rope_interleavd\", found 5: the model does not read it, so it may change what is "
-                               "computed; did you mean \"rope_interleaved\"?"));
+  EXPECT_THAT(
+      found,
+      HasSubstr(
+          "config.json: error: key \"rope_interleavd\", found 5: the model does not read it, so it may change what is "
+          "computed; did you mean \"rope_interleaved\"?"));
   EXPECT_THAT(found, HasSubstr("key \"query_pre_attn_scalar\", found 144"));
   EXPECT_THAT(found,
               HasSubstr("model.safetensors: error: tensor \"model.layers.1.self_attn.q_norm.weight\" is f32 (0): "
@@ -158,8 +182,73 @@ TEST_F(BrokenModel, HeadsThatCannotBeShared) {
 }
 
 TEST_F(BrokenModel, AnUnknownRopeScaling) {
-  edit("config.json", "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"");
-  EXPECT_THAT(error(), HasSubstr("rope scaling \"yarn\" is not supported; supported: linear, llama3"));
+  edit("config.json", "\"rope_type\": \"default\"", "\"rope_type\": \"ntk\"");
+  EXPECT_THAT(error(), HasSubstr("rope scaling \"ntk\" is not supported; supported: linear, dynamic, yarn"));
+}
+
+TEST_F(BrokenModel, AWindowOfMistralIsTheDefaultUnlessItIsNull) {
+  edit("config.json", "\"model_type\": \"llama\"", "\"model_type\": \"mistral\"");
+  edit("config.json", "LlamaForCausalLM", "MistralForCausalLM");
+  const auto window = [&] {
+    const auto weights = open_weights(model().string());
+    return llama::read_config(*weights).window;
+  };
+  EXPECT_EQ(window(), 4096U);
+  edit("config.json", "\"model_type\"", "\"sliding_window\": null, \"model_type\"");
+  EXPECT_EQ(window(), 0U);
+  edit("config.json", "\"sliding_window\": null", "\"sliding_window\": 512");
+  EXPECT_EQ(window(), 512U);
+  edit("config.json", "\"sliding_window\": 512", "\"sliding_window\": -1");
+  EXPECT_THAT(error(), HasSubstr("key \"sliding_window\": found -1, expected a positive count below 2^31"));
+  edit("config.json", "\"sliding_window\": -1", "\"sliding_window\": 4294967297");
+  EXPECT_THAT(error(), HasSubstr("key \"sliding_window\": found 4294967297, expected a positive count below 2^31"));
+}
+
+TEST_F(BrokenModel, ALlamaHasNoWindow) {
+  edit("config.json", "\"model_type\"", "\"sliding_window\": 512, \"model_type\"");
+  EXPECT_THAT(error(), HasSubstr("key \"sliding_window\", found 512: the model does not read it"));
+}
+
+TEST_F(BrokenModel, TheAttentionFactorOfYarnScalesCosinesAndSines) {
+  const auto table = [&] {
+    const auto weights = open_weights(model().string());
+    TableOnly declared;
+    model_kind_for(*weights).build(*weights, declared);
+    return declared.table_values;
+  };
+  const std::vector<float> plain = table();
+  edit("config.json", "\"rope_type\": \"default\"", R"("rope_type": "yarn", "factor": 1, "attention_factor": 0.5)");
+  const std::vector<float> scaled = table();
+  ASSERT_EQ(scaled.size(), plain.size());
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(scaled[i], plain[i] * 0.5F) << i;
+}
+
+TEST_F(BrokenModel, ATokenWithoutARowOfTheEmbeddingIsRefused) {
+  edit("tokenizer.json", "\"added_tokens\": [",
+       R"("added_tokens": [{"id": 260, "content": "<pad>", "single_word": false, "lstrip": false, "rstrip": false,
+                           "normalized": false, "special": true},)");
+  EXPECT_THAT(error(), HasSubstr("the tokenizer has 261 tokens and the embedding 260 rows; expected a row for every"));
+}
+
+TEST(GgufModel, WhatTheDescriptionSaysOtherwiseThanTheTensorsIsRefused) {
+  const tenon::testing::ScratchFolder folder;
+  tenon::testing::GgufWriter gguf;
+  gguf.add("general.architecture", "llama").add("general.type", "adapter").add("llama.block_count", uint32_t{1});
+  gguf.add("llama.attention.head_count", uint32_t{1}).add("llama.embedding_length", uint32_t{4});
+  gguf.add("llama.feed_forward_length", uint32_t{4}).add("llama.context_length", uint32_t{64});
+  gguf.add("llama.vocab_size", uint32_t{3}).add("llama.attention.value_length", uint32_t{8});
+  gguf.add("llama.expert_count", uint32_t{8});
+  gguf.tensor("token_embd.weight", 0, {2, 4}, std::string(32, '\0'));
+  const auto weights = open_weights(folder.put("m.gguf", gguf.bytes()));
+  try {
+    model_kind_for(*weights).describe(*weights);
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("key \"general.type\": found the text \"adapter\", expected the text \"model\""));
+    EXPECT_THAT(e.what(), HasSubstr("key \"llama.vocab_size\": found 3, expected 2"));
+    EXPECT_THAT(e.what(), HasSubstr("key \"llama.attention.value_length\": found 8, expected 4"));
+    EXPECT_THAT(e.what(), HasSubstr("key \"llama.expert_count\": found 8, expected 0"));
+  }
 }
 
 TEST(GgufModel, MissingMetadataIsNamed) {
