@@ -1,8 +1,12 @@
 // Llama and what shares its shape (Mistral, SmolLM2): pre-norm decoder layers of grouped-query attention with rotary
 // positions and a gated MLP. Touvron et al. 2023, arXiv:2302.13971; Su et al. 2021, arXiv:2104.09864.
-#include <cmath>
-
 #include "llama.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "harmless_names.h"
 #include "llama_config.h"
 #include "llama_translation.h"
 #include "tenon/core/error.h"
@@ -24,67 +28,94 @@ class SourceTensors {
   const WeightTensor* find(const std::string& path, const char* suffix = "weight") const {
     return weights_.find(tensor_name(weights_.convention(), path, suffix));
   }
-  const WeightTensor* need(const std::string& path) const {
-    if (const WeightTensor* t = find(path)) return t;
-    throw Error(ErrorCode::kModel, {weights_.files().empty() ? "" : weights_.files().front().string(), 0, 0},
-                "tensor \"" + tensor_name(weights_.convention(), path) + "\" is missing");
-  }
-  OpCall rms_norm(const std::string& path, float epsilon) const {
+  OpCall rms_norm(const std::string& path, const Config& c) const {
     return {.name = "rms_norm",
-            .vectors = {{"weight", declare_.vector(path, {need(path)})}},
-            .numbers = {{"eps", static_cast<double>(epsilon)}}};
+            .vectors = {{"weight", vector(path, "weight", c.info.width)}},
+            .numbers = {{"eps", static_cast<double>(c.norm_epsilon)}}};
+  }
+  // The tensors of a layer that is not wanted.
+  void leave_out(uint32_t layer) const {
+    for (const std::string& part : layer_parts()) {
+      for (const WeightTensor* t : everything_of(layer_path(layer, part.c_str()))) declare_.uses(*t);
+    }
+  }
+  // A head of its own beside one that is tied must be the embedding once more.
+  void check_tied_head() const {
+    const WeightTensor *head = find("lm_head"), *embedding = find("embedding");
+    if (head == nullptr || embedding == nullptr) return;
+    declare_.uses(*head);
+    if (!same_bytes(*head, *embedding)) {
+      declare_.refuse("tensor \"" + head->name + "\" is not the same as \"" + embedding->name +
+                      "\", but tie_word_embeddings is true; expected equal tensors, no head of its own, or "
+                      "tie_word_embeddings = false");
+    }
   }
   // Everything that the file has of a matrix.
   Matrix matrix(const std::string& path, int64_t rows) const {
-    std::string name = tensor_name(weights_.convention(), path);
-    name.resize(name.rfind('.'));
-    Matrix m{.path = path, .name = name, .tensors = weights_.find_under(name), .rows = rows};
+    const std::string name = matrix_name(path);
+    Matrix m{.path = path, .name = name, .tensors = everything_of(path), .rows = rows};
     std::erase_if(m.tensors, [&](const WeightTensor* t) { return t->name == name + ".bias"; });
-    if (m.tensors.empty()) (void)need(path);
+    if (m.tensors.empty()) refuse_missing(path, "weight");
     return m;
   }
-  // The product with the matrix of a path, with its bias if there is one.
-  LinearDecl linear(const std::string& path, int32_t layer, int64_t rows, int64_t columns) const {
+  // The product with the matrix of a path. biased: whether it has a bias; unset: it has if the file holds one.
+  LinearDecl linear(const std::string& path, int32_t layer, int64_t rows, int64_t columns,
+                    std::optional<bool> biased) const {
     LinearDecl decl{.matrix = matrix(path, rows), .layer = layer, .columns = columns};
-    if (const WeightTensor* bias = find(path, "bias")) {
-      decl.behind.push_back({.name = "bias", .vectors = {{"bias", declare_.vector(path + ".bias", {bias})}}});
+    if (biased.value_or(find(path, "bias") != nullptr)) {
+      decl.behind.push_back({.name = "bias", .vectors = {{"bias", vector(path, "bias", rows)}}});
     }
     return decl;
   }
 
  private:
+  std::string matrix_name(const std::string& path) const {
+    const std::string name = tensor_name(weights_.convention(), path);
+    return name.substr(0, name.rfind('.'));
+  }
+  std::vector<const WeightTensor*> everything_of(const std::string& path) const {
+    return weights_.find_under(matrix_name(path));
+  }
+  bool same_bytes(const WeightTensor& a, const WeightTensor& b) const {
+    if (a.format != b.format || a.shape != b.shape) return false;
+    std::vector<std::byte> from_a(1 << 20), from_b(1 << 20);
+    for (uint64_t at = 0; at < a.bytes; at += from_a.size()) {
+      const uint64_t n = std::min<uint64_t>(a.bytes - at, from_a.size());
+      weights_.read(a, at, std::span(from_a).first(n));
+      weights_.read(b, at, std::span(from_b).first(n));
+      if (!std::equal(from_a.begin(), from_a.begin() + static_cast<ptrdiff_t>(n), from_b.begin())) return false;
+    }
+    return true;
+  }
+  VectorId vector(const std::string& path, const char* suffix, int64_t length) const {
+    const std::string name = suffix == std::string_view("weight") ? path : path + "." + suffix;
+    const WeightTensor* tensor = find(path, suffix);
+    if (tensor != nullptr) return declare_.vector(name, {tensor}, length);
+    refuse_missing(path, suffix);
+    return declare_.vector(name, {}, length);
+  }
+  void refuse_missing(const std::string& path, const char* suffix) const {
+    declare_.refuse("tensor \"" + tensor_name(weights_.convention(), path, suffix) + "\" is missing");
+  }
+
   const Weights& weights_;
   Declarations& declare_;
 };
 
-// Angular frequencies by pair, after scaling.
-std::vector<double> frequencies(const Config& c, const Weights& weights) {
-  std::vector<double> f = scaled_frequencies(c);
-  const WeightTensor* divisors = weights.find(kRopeDivisors);
-  if (divisors != nullptr) {
-    std::vector<float> d(f.size());
-    if (divisors->format != TENON_F32 || divisors->bytes != d.size() * sizeof(float)) {
-      throw Error(
-          ErrorCode::kModel, {weights.files().front().string(), 0, 0},
-          "tensor \"" + std::string(kRopeDivisors) + "\" must hold " + std::to_string(d.size()) + " f32 values");
-    }
-    weights.read(*divisors, 0, std::as_writable_bytes(std::span(d)));
-    for (size_t i = 0; i < f.size(); ++i) f[i] /= static_cast<double>(d[i]);
-  }
-  return f;
-}
-
-VectorId declare_rope(const Config& c, const Weights& weights, Declarations& declare) {
-  return declare.table("rope", declare.capacity(), c.rotated, [f = frequencies(c, weights)](std::span<float> table) {
-    // Angles in single precision, as the models were trained with.
-    for (size_t row = 0; row * 2 * f.size() < table.size(); ++row) {
-      for (size_t i = 0; i < f.size(); ++i) {
-        const float angle = static_cast<float>(row) * static_cast<float>(f[i]);
-        table[(row * f.size() + i) * 2] = std::cos(angle);
-        table[(row * f.size() + i) * 2 + 1] = std::sin(angle);
-      }
-    }
-  });
+VectorId declare_rope(const Rope& rope, Declarations& declare) {
+  for (const WeightTensor* t : rope.tensors) declare.uses(*t);
+  return declare.table("rope", declare.capacity(), rope.rotated,
+                       [f = frequencies(rope, declare.capacity()),
+                        scale = static_cast<float>(rope.attention_factor)](std::span<float> table) {
+                         // Angles in single precision, as the models were trained with.
+                         for (size_t row = 0; row * 2 * f.size() < table.size(); ++row) {
+                           for (size_t i = 0; i < f.size(); ++i) {
+                             const float angle = static_cast<float>(row) * static_cast<float>(f[i]);
+                             table[(row * f.size() + i) * 2] = std::cos(angle) * scale;
+                             table[(row * f.size() + i) * 2 + 1] = std::sin(angle) * scale;
+                           }
+                         }
+                       });
 }
 
 class SelfAttention : public Module {
@@ -93,9 +124,9 @@ class SelfAttention : public Module {
       : Module(layer_path(layer, "attention")) {
     const ModelInfo& m = c.info;
     const auto number = static_cast<int32_t>(layer);
-    const Chain before = {source.rms_norm(layer_path(layer, "attention_norm"), c.norm_epsilon)};
+    const Chain before = {source.rms_norm(layer_path(layer, "attention_norm"), c)};
     const auto heads = [&](const char* name, uint32_t count) {
-      LinearDecl decl = source.linear(path() + name, number, int64_t{count} * m.head_dim, m.width);
+      LinearDecl decl = source.linear(path() + name, number, int64_t{count} * m.head_dim, m.width, c.attention_bias);
       decl.before = before;
       return declare.linear(std::move(decl));
     };
@@ -105,16 +136,18 @@ class SelfAttention : public Module {
     attention.k_dim = attention.v_dim = m.head_dim;
     attention.heads = {{.name = "rope",
                         .vectors = {{"table", rope}},
-                        .numbers = {{"rotated", c.rotated}, {"interleaved", c.interleaved ? 1 : 0}}}};
+                        .numbers = {{"rotated", c.rope.rotated}, {"interleaved", c.rope.interleaved ? 1 : 0}}}};
     attention.window = c.window;
     attention.scale = 1.0f / std::sqrt(static_cast<float>(m.head_dim));
     attention_ = declare.attention(std::move(attention));
 
-    LinearDecl o = source.linear(path() + ".o", number, m.width, int64_t{m.heads} * m.head_dim);
+    LinearDecl o = source.linear(path() + ".o", number, m.width, int64_t{m.heads} * m.head_dim, c.attention_bias);
     o.behind.push_back({.name = "add"});
     o_ = declare.linear(std::move(o));
   }
-  tenon_tid forward(StepBuilder& b, tenon_tid x) const override { return b.linear(o_, b.attention(attention_, x), {x}); }
+  tenon_tid forward(StepBuilder& b, tenon_tid x) const override {
+    return b.linear(o_, b.attention(attention_, x), {x});
+  }
 
  private:
   LayerId attention_;
@@ -126,15 +159,15 @@ class Mlp : public Module {
   Mlp(uint32_t layer, const Config& c, const SourceTensors& source, Declarations& declare)
       : Module(layer_path(layer, "mlp")) {
     const auto number = static_cast<int32_t>(layer);
-    const Chain before = {source.rms_norm(layer_path(layer, "mlp_norm"), c.norm_epsilon)};
+    const Chain before = {source.rms_norm(layer_path(layer, "mlp_norm"), c)};
     const auto half = [&](const char* name) {
-      LinearDecl decl = source.linear(path() + name, number, c.info.ffn, c.info.width);
+      LinearDecl decl = source.linear(path() + name, number, c.info.ffn, c.info.width, c.mlp_bias);
       decl.before = before;
       return declare.linear(std::move(decl));
     };
     const LinearId gate = half(".gate"), up = half(".up");
     gated_ = declare.joined({.linears = {gate, up}, .behind = {{.name = "silu_mul"}}});
-    LinearDecl down = source.linear(path() + ".down", number, c.info.width, c.info.ffn);
+    LinearDecl down = source.linear(path() + ".down", number, c.info.width, c.info.ffn, c.mlp_bias);
     down.behind.push_back({.name = "add"});
     down_ = declare.linear(std::move(down));
   }
@@ -148,13 +181,16 @@ class Mlp : public Module {
 class Llama : public Model {
  public:
   Llama(const Weights& weights, Declarations& declare) : config_(read_config(weights)) {
-    config_.info.layers = declare.layer_count(config_.info.layers);
+    const uint32_t all = config_.info.layers;
+    config_.info.layers = declare.layer_count(all);
     const ModelInfo& m = config_.info;
     const SourceTensors source(weights, declare);
     LinearDecl embedding{.matrix = source.matrix("embedding", m.vocab), .columns = m.width, .lookup = true};
-    const VectorId rope = declare_rope(config_, weights, declare);
-    const Chain before_head = {source.rms_norm("norm", config_.norm_epsilon)};
+    const VectorId rope = declare_rope(config_.rope, declare);
+    const Chain before_head = {source.rms_norm("norm", config_)};
+    for (uint32_t layer = m.layers; layer < all; ++layer) source.leave_out(layer);
     if (m.tied) {
+      source.check_tied_head();
       // One store for both uses, under the head's name: it decides what most of the bytes are read for.
       embedding.matrix.path = "lm_head", embedding.before = before_head;
       embedding_ = head_ = declare.linear(std::move(embedding));
@@ -191,13 +227,16 @@ bool claims(const Weights& weights) {
 }  // namespace
 
 const ModelKind& kind() {
-  static constexpr ModelKind kKind = {
-      "llama", "Llama 2 and 3, Mistral, SmolLM2 and others of their shape", &claims,
-      [](const Weights& weights) { return read_config(weights).info; },
-      [](const Weights& weights, Declarations& declare) -> std::unique_ptr<Model> {
-        return std::make_unique<Llama>(weights, declare);
-      },
-      &translate};
+  static constexpr ModelKind kKind = {"llama",
+                                      "Llama 2 and 3, Mistral, SmolLM2 and others of their shape",
+                                      &claims,
+                                      [](const Weights& weights) { return read_config(weights).info; },
+                                      [](const Weights& weights, Declarations& declare) -> std::unique_ptr<Model> {
+                                        return std::make_unique<Llama>(weights, declare);
+                                      },
+                                      &translate,
+                                      kHarmlessKeys,
+                                      kHarmlessTensors};
   return kKind;
 }
 

@@ -1,26 +1,24 @@
 // A Llama's hyper-parameters, read from GGUF metadata or from config.json.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "rope.h"
 #include "tenon/core/module.h"
 #include "tenon/core/weights.h"
 
 namespace tenon::llama {
 
-enum class RopeScaling { kNone, kLinear, kLlama3 };
-
 struct Config {
   ModelInfo info;
   float norm_epsilon = 1e-5f;
-  double rope_theta = 10000;
-  uint32_t rotated = 0;      // dimensions of a head
-  bool interleaved = false;  // GGUF stores Q and K rows for pairs (2i, 2i + 1)
-  RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1, low_frequency_factor = 1, high_frequency_factor = 4, original_context = 8192;
+  Rope rope;
   uint32_t window = 0;
+  // Whether the products of attention and of the MLP have biases; unset where the file tells it by its tensors.
+  std::optional<bool> attention_bias, mlp_bias;
 };
 
 // Throws Error(kModel) for what is missing, inconsistent or not supported, all at once.
@@ -29,13 +27,9 @@ Config read_config(const Weights& weights);
 // The name of a tensor in a convention: part "layers.3.attention.q" -> "blk.3.attn_q.weight" or
 // "model.layers.3.self_attn.q_proj.weight". suffix is "weight" or "bias".
 std::string tensor_name(std::string_view convention, const std::string& part, const char* suffix = "weight");
+// The parts of a layer: "attention.q", ...
+std::vector<std::string> layer_parts();
 // All parts of a model, in order.
 std::vector<std::string> part_names(uint32_t layers);
-
-// One divisor for each angular frequency of a model of GGUF, in f32; optional.
-inline constexpr char kRopeDivisors[] = "rope_freqs.weight";
-// Angular frequencies by pair, before and after scaling; divisors do not count.
-std::vector<double> plain_frequencies(const Config& config);
-std::vector<double> scaled_frequencies(const Config& config);
 
 }  // namespace tenon::llama

@@ -6,8 +6,11 @@
 #include <set>
 
 #include "../weights/json_text.h"
+#include "../weights/metadata_ledger.h"
 #include "../weights/translated_weights.h"
+#include "harmless_names.h"
 #include "llama_config.h"
+#include "rope_config.h"
 #include "tenon/core/error.h"
 
 namespace tenon::llama {
@@ -75,6 +78,8 @@ class Renaming {
     const ModelInfo& m = config_.info;
     const WeightTensor* t = model_.find(tensor_name(model_.convention(), part, suffix));
     if (t == nullptr || (part == "lm_head" && m.tied)) return;
+    // A bias that the description does not have is no part of the model.
+    if (suffix == std::string_view("bias") && !has_bias(part)) return;
     TensorOrigin origin{t, {}, {}};
     const uint32_t heads = part.ends_with("attention.q") ? m.heads : part.ends_with("attention.k") ? m.kv_heads : 0;
     if (heads != 0) {
@@ -85,6 +90,10 @@ class Renaming {
       origin.row = row_order(heads, m.head_dim, convention_ == "gguf");
     }
     add(*t, tensor_name(convention_, part, suffix), std::move(origin));
+  }
+  bool has_bias(const std::string& part) const {
+    if (part.find(".attention.") != std::string::npos) return config_.attention_bias.value_or(true);
+    return part.find(".mlp.") != std::string::npos && config_.mlp_bias.value_or(true);
   }
   void add(WeightTensor t, std::string name, TensorOrigin origin) {
     if (origin.source != nullptr) used_.insert(origin.source->name);
@@ -121,21 +130,48 @@ Translation to_gguf(const Weights& model, const Config& c) {
                      {"llama.attention.key_length", number(m.head_dim)},
                      {"llama.attention.value_length", number(m.head_dim)},
                      {"llama.attention.layer_norm_rms_epsilon", double{c.norm_epsilon}},
-                     {"llama.rope.dimension_count", number(c.rotated)},
-                     {"llama.rope.freq_base", c.rope_theta}};
+                     {"llama.rope.dimension_count", number(c.rope.rotated)},
+                     {"llama.rope.freq_base", c.rope.theta}};
   Renaming tensors(model, c, "gguf");
   tensors.add_parts();
-  if (c.scaling == RopeScaling::kLinear) {
+  if (c.rope.scaling == RopeScaling::kLinear) {
     all["llama.rope.scaling.type"] = std::string("linear");
-    all["llama.rope.scaling.factor"] = c.factor;
-  } else if (c.scaling == RopeScaling::kLlama3) {
-    const std::vector<double> plain = plain_frequencies(c), scaled = scaled_frequencies(c);
+    all["llama.rope.scaling.factor"] = c.rope.factor;
+  } else if (c.rope.scaling == RopeScaling::kYarn && c.rope.whole_pairs) {
+    all["llama.rope.scaling.type"] = std::string("yarn");
+    all["llama.rope.scaling.factor"] = c.rope.factor;
+    all["llama.rope.scaling.original_context_length"] = static_cast<int64_t>(c.rope.original_context);
+    all["llama.rope.scaling.attn_factor"] = c.rope.attention_factor / yarn_attention_factor(c.rope.factor);
+    all["llama.rope.scaling.yarn_beta_fast"] = c.rope.fast_turns;
+    all["llama.rope.scaling.yarn_beta_slow"] = c.rope.slow_turns;
+  } else if (c.rope.scaling == RopeScaling::kLlama3) {
+    const std::vector<double> plain = plain_frequencies(c.rope), scaled = scaled_frequencies(c.rope, m.context);
     std::vector<float> divisors;
     for (size_t i = 0; i < plain.size(); ++i) divisors.push_back(static_cast<float>(plain[i] / scaled[i]));
     tensors.add_computed(kRopeDivisors, divisors);
+  } else if (c.rope.scaling != RopeScaling::kNone) {
+    refuse(model,
+           "this scaling of rope is not translated to GGUF; translated are linear, yarn with truncate, and "
+           "llama3");
   }
   tensors.add_as_is(kRopeDivisors);
   return {tensors.finish(std::move(all)), {}};
+}
+
+// Whether these parts have biases: all of them in all layers, or none, as config.json can say no more.
+bool biased(const Weights& model, uint32_t layers, std::initializer_list<const char*> parts) {
+  std::string with, without;
+  for (uint32_t layer = 0; layer < layers; ++layer) {
+    for (const char* part : parts) {
+      const std::string name = tensor_name(model.convention(), "layers." + std::to_string(layer) + "." + part, "bias");
+      (model.find(name) != nullptr ? with : without) = name;
+    }
+  }
+  if (!with.empty() && !without.empty()) {
+    refuse(model, "tensor \"" + with + "\" is there and \"" + without +
+                      "\" is not; in the form of Hugging Face all of these have biases or none");
+  }
+  return !with.empty();
 }
 
 Translation to_huggingface(const Weights& model, const Config& c) {
@@ -152,15 +188,26 @@ Translation to_huggingface(const Weights& model, const Config& c) {
                              {"num_key_value_heads", m.kv_heads},
                              {"head_dim", m.head_dim},
                              {"rms_norm_eps", c.norm_epsilon},
-                             {"rope_theta", c.rope_theta},
+                             {"rope_theta", c.rope.theta},
                              {"tie_word_embeddings", m.tied}};
   if (!m.name.empty()) config["_name_or_path"] = m.name;
   for (const char* key : {"bos_token_id", "eos_token_id"}) {
     if (const auto id = metadata_int(model, std::string("tokenizer.ggml.") + key)) config[key] = *id;
   }
-  if (c.scaling == RopeScaling::kLinear) {
-    config["rope_scaling"] = boost::json::object{{"rope_type", "linear"}, {"factor", c.factor}};
+  if (c.rope.scaling == RopeScaling::kLinear) {
+    config["rope_scaling"] = boost::json::object{{"rope_type", "linear"}, {"factor", c.rope.factor}};
+  } else if (c.rope.scaling == RopeScaling::kYarn) {
+    config["rope_scaling"] = boost::json::object{{"rope_type", "yarn"},
+                                                 {"factor", c.rope.factor},
+                                                 {"original_max_position_embeddings", c.rope.original_context},
+                                                 {"attention_factor", c.rope.attention_factor},
+                                                 {"beta_fast", c.rope.fast_turns},
+                                                 {"beta_slow", c.rope.slow_turns}};
+  } else if (c.rope.scaling != RopeScaling::kNone) {
+    refuse(model, "rope of type longrope is not translated to the form of Hugging Face");
   }
+  config["attention_bias"] = biased(model, m.layers, {"attention.q", "attention.k", "attention.v", "attention.o"});
+  config["mlp_bias"] = biased(model, m.layers, {"mlp.gate", "mlp.up", "mlp.down"});
   Renaming tensors(model, c, "huggingface");
   tensors.add_parts();
   tensors.add_as_is(kRopeDivisors);
@@ -173,9 +220,13 @@ Translation to_huggingface(const Weights& model, const Config& c) {
 }  // namespace
 
 Translation translate(const Weights& model) {
-  const Config config = read_config(model);
-  if (config.rotated != config.info.head_dim) {
-    refuse(model, "rope over " + std::to_string(config.rotated) + " of " + std::to_string(config.info.head_dim) +
+  const weights::MetadataLedger ledger(model);
+  const Config config = read_config(ledger);
+  if (std::vector<Diagnostic> unknown = ledger.unknown_keys(kHarmlessKeys); !unknown.empty()) {
+    throw Error(ErrorCode::kModel, std::move(unknown));
+  }
+  if (config.rope.rotated != config.info.head_dim) {
+    refuse(model, "rope over " + std::to_string(config.rope.rotated) + " of " + std::to_string(config.info.head_dim) +
                       " dimensions of a head is not translated between GGUF and Hugging Face");
   }
   return model.convention() == "gguf" ? to_huggingface(model, config) : to_gguf(model, config);

@@ -40,6 +40,10 @@ uint64_t natural_alignment(tenon_format format);
 
 // "q4_1 (64, 32)".
 std::string describe(const WeightTensor& tensor);
+// The file that the metadata comes from: the first of GGUF, config.json; "" for weights without files.
+std::string description_file(const Weights& weights);
+// "the text \"abc\"", "a list of 3 numbers".
+std::string describe(const MetadataValue& value);
 
 struct DataRegion {
   uint64_t begin = 0;       // bytes from the start of the file

@@ -5,9 +5,8 @@
 #include "tenon/core/weights.h"
 
 namespace tenon {
-namespace {
 
-std::string kind_of(const MetadataValue& value) {
+std::string weights::describe(const MetadataValue& value) {
   struct {
     std::string operator()(bool v) const { return v ? "true" : "false"; }
     std::string operator()(int64_t v) const { return std::to_string(v); }
@@ -24,12 +23,18 @@ std::string kind_of(const MetadataValue& value) {
   return std::visit(visitor, value);
 }
 
+std::string weights::description_file(const Weights& weights) {
+  if (weights.files().empty()) return {};
+  const std::filesystem::path& first = weights.files().front();
+  return (weights.convention() == "gguf" ? first : first.parent_path() / "config.json").string();
+}
+
+namespace {
+
 [[noreturn]] void mistyped(const Weights& weights, std::string_view key, const MetadataValue& value,
                            const std::string& expected) {
-  SourcePosition where;
-  if (!weights.files().empty()) where.file = weights.files().front().string();
-  throw Error(ErrorCode::kModel, where,
-              "metadata " + weights::in_quotes(key) + " is " + kind_of(value) + "; expected " + expected);
+  throw Error(ErrorCode::kModel, {weights::description_file(weights)},
+              "metadata " + weights::in_quotes(key) + " is " + weights::describe(value) + "; expected " + expected);
 }
 
 template <class T>

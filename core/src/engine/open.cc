@@ -33,6 +33,15 @@ std::unique_ptr<Tokenizer> open_tokenizer(const PipelineConfig& config, Registry
   return builtin<TokenizerKind>(registry, "tokenizer", config.model.tokenizer).open(weights);
 }
 
+// Every token must have a row of the embedding; rows without a token are harmless.
+void check_vocabulary(const Tokenizer& tokenizer, const Weights& weights, const ModelInfo& model) {
+  const auto tokens = static_cast<uint32_t>(tokenizer.info().vocab_size);
+  if (tokens <= model.vocab) return;
+  throw Error(ErrorCode::kModel, {weights.files().empty() ? "" : weights.files().front().string()},
+              "the tokenizer has " + std::to_string(tokens) + " tokens and the embedding " +
+                  std::to_string(model.vocab) + " rows; expected a row for every token");
+}
+
 }  // namespace
 
 std::unique_ptr<Registry> make_registry(const std::vector<std::filesystem::path>& plugin_dirs) {
@@ -75,6 +84,7 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   pipeline.log = options.log;
   if (draft) pipeline.draft_weights = impl.draft_weights ? impl.draft_weights.get() : impl.weights.get();
   impl.pipeline = Pipeline::build(impl.config, *impl.registry, *impl.weights, pipeline);
+  check_vocabulary(*impl.tokenizer, *impl.weights, impl.pipeline->model());
   if (pipeline.recorder != nullptr) {
     // Host memory is no HBM.
     const bool walks = (impl.pipeline->device().flags & TENON_DEVICE_WALKS) != 0;

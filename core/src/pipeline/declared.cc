@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "../../model/weights/layout.h"
+#include "../../model/weights/metadata_ledger.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/gguf_blocks.h"
@@ -15,9 +17,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text + ")";
 }
 
-[[noreturn]] void wrong_shape(const Weights& weights, const WeightTensor& t, const std::vector<int64_t>& expected) {
-  throw Error(ErrorCode::kModel, {t.file < weights.files().size() ? weights.files()[t.file].string() : "", 0, 0},
-              "tensor \"" + t.name + "\" has the shape " + shape_text(t.shape) + ", expected " + shape_text(expected));
+bool is_float(uint32_t format) {
+  return format == TENON_F32 || format == TENON_F16 || format == TENON_BF16;
 }
 
 std::string last_name(const std::string& path) {
@@ -69,15 +70,53 @@ const WeightTensor* plain_tensor(const Matrix& matrix) {
   return sdk::can_unpack(matrix.tensors.front()->format) ? matrix.tensors.front() : nullptr;
 }
 
+void Declared::refuse(std::string what) {
+  findings_.push_back({{weights_.files().empty() ? "" : weights_.files().front().string()}, std::move(what)});
+}
+
+void Declared::refuse_tensor(const WeightTensor& t, const std::string& what) {
+  refuse("tensor " + weights::in_quotes(t.name) + " is " + weights::describe(t) + what);
+  if (t.file < weights_.files().size()) findings_.back().where.file = weights_.files()[t.file].string();
+}
+
+void Declared::wrong_tensor(const WeightTensor& t, const std::string& expected) {
+  refuse_tensor(t, ", expected " + expected);
+}
+
+void Declared::check(std::span<const std::string_view> harmless) {
+  for (const WeightTensor& t : weights_.tensors()) {
+    if (used_.contains(t.name) || weights::matches_any(t.name, harmless)) continue;
+    refuse_tensor(t, t.name.find("lora_") == std::string::npos
+                         ? ": the model computes nothing with it; expected only tensors of its architecture and layers"
+                         : ": an adapter is not applied; expected weights that it has been merged into");
+  }
+  const auto is_plain = [](const Matrix& m) { return plain_tensor(m) != nullptr; };
+  const auto plain = [&](const LinearDecl& d) {
+    return d.experts.empty() ? is_plain(d.matrix) : std::all_of(d.experts.begin(), d.experts.end(), is_plain);
+  };
+  if (!description_.empty() && std::all_of(linears_.begin(), linears_.end(), plain)) {
+    refuse(
+        "quantization_config is " + weights::in_quotes(description_) +
+        ", but every matrix is stored plainly, so nothing reads it; expected the quantized tensors that it describes, "
+        "or none");
+  }
+  constexpr size_t kShown = 20;
+  if (findings_.empty()) return;
+  std::vector<Diagnostic> shown(findings_.begin(),
+                                findings_.begin() + static_cast<ptrdiff_t>(std::min(findings_.size(), kShown)));
+  if (findings_.size() > kShown) shown.push_back({{}, "and " + std::to_string(findings_.size() - kShown) + " more"});
+  throw Error(ErrorCode::kModel, std::move(shown));
+}
+
 // Of a matrix that is stored in another way than plain, only its scheme knows which shapes are right.
-void Declared::check_matrix(const Matrix& matrix, const LinearDecl& decl) const {
+void Declared::check_matrix(const Matrix& matrix, const LinearDecl& decl) {
   const std::vector<int64_t> expected = {decl.matrix.rows, decl.columns};
   const WeightTensor* plain = plain_tensor(matrix);
-  if (plain != nullptr && plain->shape != expected) wrong_shape(weights_, *plain, expected);
+  if (plain != nullptr && plain->shape != expected) wrong_tensor(*plain, "the shape " + shape_text(expected));
   for (const WeightTensor* t : matrix.tensors) {
+    uses(*t);
     if (t->shape.size() <= std::size(tenon_stored{}.dim)) continue;
-    throw Error(ErrorCode::kModel, "tensor \"" + t->name + "\" has the shape " + shape_text(t->shape) +
-                                       "; tensors of a matrix have at most 4 dimensions");
+    wrong_tensor(*t, "at most 4 dimensions of a tensor of a matrix");
   }
   if (decl.experts.empty()) return;
   const Matrix& first = decl.experts.front();
@@ -88,8 +127,8 @@ void Declared::check_matrix(const Matrix& matrix, const LinearDecl& decl) const 
             a.name.substr(first.name.size()) == b.name.substr(matrix.name.size());
   }
   if (alike) return;
-  throw Error(ErrorCode::kModel, "matrices \"" + first.name + "\" and \"" + matrix.name + "\" of " + decl.matrix.path +
-                                     " are not stored alike, as those of all experts must be");
+  refuse("matrices \"" + first.name + "\" and \"" + matrix.name + "\" of " + decl.matrix.path +
+         " are not stored alike, as those of all experts must be");
 }
 
 LinearId Declared::linear(LinearDecl decl) {
@@ -104,23 +143,28 @@ JoinedId Declared::joined(JoinedDecl decl) {
   return static_cast<JoinedId>(joined_.size() - 1);
 }
 
-VectorId Declared::vector(std::string path, std::vector<const WeightTensor*> parts) {
-  Vector v{.path = std::move(path), .parts = std::move(parts), .fill = {}, .storage = {}};
+VectorId Declared::vector(std::string path, std::vector<const WeightTensor*> parts, int64_t length) {
+  Vector v{.path = std::move(path), .parts = std::move(parts), .fill = {}, .columns = length, .storage = {}};
+  int64_t found = 0;
+  bool right = true;
   for (const WeightTensor* t : v.parts) {
-    if (t->shape.size() != 1) wrong_shape(weights_, *t, {t->shape.empty() ? 0 : t->shape.back()});
-    if (t->format != TENON_F32 && t->format != TENON_F16 && t->format != TENON_BF16) {
-      throw Error(
-          ErrorCode::kModel, {weights_.files()[t->file].string(), 0, 0},
-          "tensor \"" + t->name + "\" is " + tenon_format_name(t->format) + "; a vector must be f32, f16 or bf16");
-    }
-    v.columns += t->shape[0];
+    uses(*t);
+    const bool fits = t->shape.size() == 1 && is_float(t->format) && (v.parts.size() > 1 || t->shape[0] == length);
+    if (!fits) wrong_tensor(*t, "f32, f16 or bf16 " + (v.parts.size() > 1 ? "of one dimension" : shape_text({length})));
+    right = right && fits;
+    if (right) found += t->shape[0];
+  }
+  if (right && v.parts.size() > 1 && found != length) {
+    refuse(v.path + ": the tensors from \"" + v.parts.front()->name + "\" to \"" + v.parts.back()->name + "\" have " +
+           std::to_string(found) + " elements together, expected " + std::to_string(length));
   }
   vectors.push_back(std::move(v));
   return static_cast<VectorId>(vectors.size() - 1);
 }
 
 VectorId Declared::table(std::string path, int64_t rows, int64_t columns, std::function<void(std::span<float>)> fill) {
-  Vector v{.path = std::move(path), .parts = {}, .fill = std::move(fill), .rows = rows, .columns = columns, .storage = {}};
+  Vector v{
+      .path = std::move(path), .parts = {}, .fill = std::move(fill), .rows = rows, .columns = columns, .storage = {}};
   vectors.push_back(std::move(v));
   return static_cast<VectorId>(vectors.size() - 1);
 }
@@ -234,8 +278,8 @@ void Declared::split(Site& site, const std::vector<const Scheme*>& schemes) {
                                              " cannot stand behind one of several products side by side");
         }
       }
-      const std::string path = group.mats.size() == site.decl.mats.size() ? site.decl.path
-                                                                         : site.decl.mats[group.mats.front()].path;
+      const std::string path =
+          group.mats.size() == site.decl.mats.size() ? site.decl.path : site.decl.mats[group.mats.front()].path;
       std::optional<OpChain> one = joined_chain(chains, [&](const std::vector<VectorId>& ids) {
         return side_by_side(path + '.' + last_name(vectors[ids.front()].path), ids);
       });

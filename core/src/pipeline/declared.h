@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "chains.h"
 #include "components.h"
 #include "tenon/abi/kv_cache.h"
+#include "tenon/core/error.h"
 #include "tenon/core/module.h"
 #include "tenon/core/program.h"
 
@@ -91,13 +93,19 @@ class Declared : public Declarations {
 
   LinearId linear(LinearDecl decl) override;
   JoinedId joined(JoinedDecl decl) override;
-  VectorId vector(std::string path, std::vector<const WeightTensor*> parts) override;
+  VectorId vector(std::string path, std::vector<const WeightTensor*> parts, int64_t length) override;
   VectorId table(std::string path, int64_t rows, int64_t columns, std::function<void(std::span<float>)> fill) override;
   LayerId attention(AttentionDecl decl) override;
   uint32_t capacity() const override { return capacity_; }
   uint32_t layer_count(uint32_t all) const override;
+  void uses(const WeightTensor& tensor) override { used_.insert(tensor.name); }
+  void refuse(std::string what) override;
+  void refuse(Diagnostic what) { findings_.push_back(std::move(what)); }
 
-  // Once the model is made: products that stand side by side become sites. Throws Error: kModel, kPlugin.
+  // Once the model is made: throws Error(kModel) with all that was found wrong with the weights. harmless: patterns of
+  // the tensors that may be there without being declared.
+  void check(std::span<const std::string_view> harmless);
+  // After that: products that stand side by side become sites. Throws Error: kModel, kPlugin.
   void make_sites();
   // For a cache that keeps keys before rope: the append stands before the ROPE that ended the chain, which then is for
   // queries alone, and no scheme is offered it.
@@ -119,7 +127,10 @@ class Declared : public Declarations {
   std::map<tenon_id, KvTable> kv_tables;  // by group; known once a program is recorded
 
  private:
-  void check_matrix(const Matrix& matrix, const LinearDecl& decl) const;
+  void check_matrix(const Matrix& matrix, const LinearDecl& decl);
+  // The tensor's name, format and shape, and what would be right.
+  void wrong_tensor(const WeightTensor& tensor, const std::string& expected);
+  void refuse_tensor(const WeightTensor& tensor, const std::string& what);
   SiteId add_site(const std::vector<LinearId>& linears, const AttentionDecl* attention, const Chain& behind);
   VectorId side_by_side(const std::string& path, const std::vector<VectorId>& ids);
 
@@ -131,6 +142,8 @@ class Declared : public Declarations {
   std::vector<LinearDecl> linears_;
   std::vector<JoinedDecl> joined_;
   std::vector<SiteId> site_of_linear_;
+  std::set<std::string, std::less<>> used_;  // tensors of the file, by name
+  std::vector<Diagnostic> findings_;
 };
 
 }  // namespace tenon

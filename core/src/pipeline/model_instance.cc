@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../../model/weights/metadata_ledger.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 
@@ -30,7 +31,10 @@ ModelInstance::~ModelInstance() {
 void ModelInstance::declare(uint32_t capacity) {
   const StorageTable::Prefix prefix(storages_, name_);
   declared = std::make_unique<Declared>(weights_, parts, storages_, capacity, config_.model.layers);
-  model_ = kind_.build(weights_, *declared);
+  const weights::MetadataLedger ledger(weights_);
+  model_ = kind_.build(ledger, *declared);
+  for (Diagnostic& key : ledger.unknown_keys(kind_.harmless_keys)) declared->refuse(std::move(key));
+  declared->check(kind_.harmless_tensors);
   info_ = model_->info();
   declared->make_sites();
 }

@@ -5,13 +5,35 @@
 #include <fstream>
 #include <iterator>
 
+#include "core/model/llama/llama_config.h"
 #include "support/weights_writer.h"
 #include "tenon/core/engine.h"
+#include "tenon/core/module.h"
+#include "tenon/core/pipeline.h"
 
 namespace tenon {
 namespace {
 
 using ::testing::HasSubstr;
+
+// Takes what a model declares and keeps the values of its rope.
+class TableOnly : public Declarations {
+ public:
+  std::vector<float> table_values;
+  LinearId linear(LinearDecl) override { return 0; }
+  JoinedId joined(JoinedDecl) override { return 0; }
+  VectorId vector(std::string, std::vector<const WeightTensor*>, int64_t) override { return 0; }
+  VectorId table(std::string, int64_t rows, int64_t columns, std::function<void(std::span<float>)> fill) override {
+    table_values.resize(static_cast<size_t>(rows * columns));
+    fill(table_values);
+    return 0;
+  }
+  LayerId attention(AttentionDecl) override { return 0; }
+  uint32_t capacity() const override { return 50; }
+  uint32_t layer_count(uint32_t all) const override { return all; }
+  void uses(const WeightTensor&) override {}
+  void refuse(std::string what) override { ADD_FAILURE() << what; }
+};
 
 // A copy of a small checkpoint whose files can be edited.
 class BrokenModel : public ::testing::Test {
@@ -29,6 +51,19 @@ class BrokenModel : public ::testing::Test {
     ASSERT_NE(at, std::string::npos) << file << " has no " << from;
     text.replace(at, from.size(), to);
     tenon::testing::write_file(model() / file, text);
+  }
+  // In the header of the weights, whose length may change by it.
+  void edit_header(const std::string& from, const std::string& to) {
+    std::ifstream in(model() / "model.safetensors", std::ios::binary);
+    const std::string file(std::istreambuf_iterator<char>(in), {});
+    uint64_t length = 0;
+    std::memcpy(&length, file.data(), sizeof(length));
+    std::string header = file.substr(sizeof(length), length);
+    const size_t at = header.find(from);
+    ASSERT_NE(at, std::string::npos) << header << " has no " << from;
+    header.replace(at, from.size(), to);
+    tenon::testing::write_file(model() / "model.safetensors",
+                               tenon::testing::SafetensorsWriter::file(header, file.substr(sizeof(length) + length)));
   }
   std::string error() const {
     try {
@@ -55,8 +90,83 @@ TEST_F(BrokenModel, AMissingTensorIsNamed) {
 
 TEST_F(BrokenModel, AWrongShapeIsNamedBesideTheRightOne) {
   edit("config.json", "\"intermediate_size\": 72", "\"intermediate_size\": 73");
-  EXPECT_THAT(error(), HasSubstr("has the shape (72, "));
-  EXPECT_THAT(error(), HasSubstr("expected (73, "));
+  EXPECT_THAT(error(), HasSubstr("is f32 (72, 64), expected the shape (73, 64)"));
+}
+
+TEST_F(BrokenModel, EveryTensorOfTheWrongLengthRankOrFormatIsNamedAtOnce) {
+  edit_header(R"("model.norm.weight":{"dtype":"F32","shape":[64])",
+              R"("model.norm.weight":{"dtype":"I32","shape":[64])");
+  edit_header(R"("model.layers.0.input_layernorm.weight":{"dtype":"F32","shape":[64])",
+              R"("model.layers.0.input_layernorm.weight":{"dtype":"F16","shape":[128])");
+  edit_header(R"("model.layers.1.input_layernorm.weight":{"dtype":"F32","shape":[64])",
+              R"("model.layers.1.input_layernorm.weight":{"dtype":"F32","shape":[8,8])");
+  edit_header("model.layers.1.post_attention_layernorm.weight", "model.layers.1.post_attention_layernorm.wait");
+  const std::string found = error();
+  EXPECT_THAT(found,
+              HasSubstr("model.safetensors: error: tensor \"model.norm.weight\" is i32 (64), expected f32, f16 or "
+                        "bf16 (64)"));
+  EXPECT_THAT(found,
+              HasSubstr("\"model.layers.0.input_layernorm.weight\" is f16 (128), expected f32, f16 or bf16 (64)"));
+  EXPECT_THAT(found,
+              HasSubstr("\"model.layers.1.input_layernorm.weight\" is f32 (8, 8), expected f32, f16 or bf16 (64)"));
+  EXPECT_THAT(found, HasSubstr("tensor \"model.layers.1.post_attention_layernorm.weight\" is missing"));
+}
+
+TEST_F(BrokenModel, EveryKeyAndTensorThatNobodyReadsIsNamedAtOnce) {
+  edit("config.json", "\"hidden_act\"", R"("rope_interleavd": 5, "query_pre_attn_scalar": 144, "hidden_act")");
+  edit_header("\"__metadata__\"",
+              R"("model.layers.1.self_attn.q_norm.weight":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)"
+              R"("model.layers.2.mlp.up_proj.weight":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)"
+              R"("base.lora_A.weight":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"__metadata__")");
+  const std::string found = error();
+  EXPECT_THAT(
+      found,
+      HasSubstr(
+          "config.json: error: key \"rope_interleavd\", found 5: the model does not read it, so it may change what is "
+          "computed; did you mean \"rope_interleaved\"?"));
+  EXPECT_THAT(found, HasSubstr("key \"query_pre_attn_scalar\", found 144"));
+  EXPECT_THAT(found,
+              HasSubstr("model.safetensors: error: tensor \"model.layers.1.self_attn.q_norm.weight\" is f32 (0): "
+                        "the model computes nothing with it"));
+  EXPECT_THAT(found, HasSubstr("tensor \"model.layers.2.mlp.up_proj.weight\" is f32 (0): the model computes nothing"));
+  EXPECT_THAT(found, HasSubstr("tensor \"base.lora_A.weight\" is f32 (0): an adapter is not applied"));
+}
+
+TEST_F(BrokenModel, AQuantizationThatNobodyReadsIsRefused) {
+  edit("config.json", "\"hidden_act\"", R"("quantization_config": {"quant_method": "gptq"}, "hidden_act")");
+  EXPECT_THAT(error(), HasSubstr("every matrix is stored plainly, so nothing reads it"));
+}
+
+TEST_F(BrokenModel, BiasesAreThoseOfTheDescription) {
+  edit("config.json", "\"attention_bias\": false", "\"attention_bias\": true");
+  EXPECT_THAT(error(), HasSubstr("tensor \"model.layers.1.self_attn.o_proj.bias\" is missing"));
+  edit("config.json", "\"attention_bias\": true", "\"attention_bias\": false");
+  edit_header("\"__metadata__\"",
+              R"("model.layers.1.mlp.up_proj.bias":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"__metadata__")");
+  EXPECT_THAT(error(), HasSubstr("tensor \"model.layers.1.mlp.up_proj.bias\" is f32 (0): the model computes nothing"));
+}
+
+TEST_F(BrokenModel, AHeadBesideATiedOneIsRefusedUnlessItIsTheSame) {
+  edit("config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+  EXPECT_THAT(error(), HasSubstr("\"lm_head.weight\" is not the same as \"model.embed_tokens.weight\""));
+  std::ifstream in(model() / "model.safetensors", std::ios::binary);
+  std::string file(std::istreambuf_iterator<char>(in), {});
+  uint64_t header = 0;
+  std::memcpy(&header, file.data(), sizeof(header));
+  const size_t head = sizeof(header) + header, bytes = size_t{260} * 64 * sizeof(float);
+  file.replace(head, bytes, file, head + bytes, bytes);  // the embedding stands after the head
+  tenon::testing::write_file(model() / "model.safetensors", file);
+  EXPECT_EQ(error(), "no error");
+}
+
+TEST_F(BrokenModel, AnotherHeadThanForTextIsRefused) {
+  edit("config.json", "LlamaForCausalLM", "LlamaForCausalLMEagle3");
+  EXPECT_THAT(error(), HasSubstr("key \"architectures\": found"));
+}
+
+TEST_F(BrokenModel, LayersThatAreNotWantedMayBeThere) {
+  const auto engine = Engine::open({.config = model().string(), .set = {"kv_cache.capacity=64", "model.layers=1"}});
+  EXPECT_EQ(engine->pipeline().model().layers, 1U);
 }
 
 TEST_F(BrokenModel, AllThatIsWrongWithTheConfigurationIsSaidAtOnce) {
@@ -72,8 +182,73 @@ TEST_F(BrokenModel, HeadsThatCannotBeShared) {
 }
 
 TEST_F(BrokenModel, AnUnknownRopeScaling) {
-  edit("config.json", "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"");
-  EXPECT_THAT(error(), HasSubstr("rope scaling \"yarn\" is not supported; supported: linear, llama3"));
+  edit("config.json", "\"rope_type\": \"default\"", "\"rope_type\": \"ntk\"");
+  EXPECT_THAT(error(), HasSubstr("rope scaling \"ntk\" is not supported; supported: linear, dynamic, yarn"));
+}
+
+TEST_F(BrokenModel, AWindowOfMistralIsTheDefaultUnlessItIsNull) {
+  edit("config.json", "\"model_type\": \"llama\"", "\"model_type\": \"mistral\"");
+  edit("config.json", "LlamaForCausalLM", "MistralForCausalLM");
+  const auto window = [&] {
+    const auto weights = open_weights(model().string());
+    return llama::read_config(*weights).window;
+  };
+  EXPECT_EQ(window(), 4096U);
+  edit("config.json", "\"model_type\"", "\"sliding_window\": null, \"model_type\"");
+  EXPECT_EQ(window(), 0U);
+  edit("config.json", "\"sliding_window\": null", "\"sliding_window\": 512");
+  EXPECT_EQ(window(), 512U);
+  edit("config.json", "\"sliding_window\": 512", "\"sliding_window\": -1");
+  EXPECT_THAT(error(), HasSubstr("key \"sliding_window\": found -1, expected a positive count below 2^31"));
+  edit("config.json", "\"sliding_window\": -1", "\"sliding_window\": 4294967297");
+  EXPECT_THAT(error(), HasSubstr("key \"sliding_window\": found 4294967297, expected a positive count below 2^31"));
+}
+
+TEST_F(BrokenModel, ALlamaHasNoWindow) {
+  edit("config.json", "\"model_type\"", "\"sliding_window\": 512, \"model_type\"");
+  EXPECT_THAT(error(), HasSubstr("key \"sliding_window\", found 512: the model does not read it"));
+}
+
+TEST_F(BrokenModel, TheAttentionFactorOfYarnScalesCosinesAndSines) {
+  const auto table = [&] {
+    const auto weights = open_weights(model().string());
+    TableOnly declared;
+    model_kind_for(*weights).build(*weights, declared);
+    return declared.table_values;
+  };
+  const std::vector<float> plain = table();
+  edit("config.json", "\"rope_type\": \"default\"", R"("rope_type": "yarn", "factor": 1, "attention_factor": 0.5)");
+  const std::vector<float> scaled = table();
+  ASSERT_EQ(scaled.size(), plain.size());
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(scaled[i], plain[i] * 0.5F) << i;
+}
+
+TEST_F(BrokenModel, ATokenWithoutARowOfTheEmbeddingIsRefused) {
+  edit("tokenizer.json", "\"added_tokens\": [",
+       R"("added_tokens": [{"id": 260, "content": "<pad>", "single_word": false, "lstrip": false, "rstrip": false,
+                           "normalized": false, "special": true},)");
+  EXPECT_THAT(error(), HasSubstr("the tokenizer has 261 tokens and the embedding 260 rows; expected a row for every"));
+}
+
+TEST(GgufModel, WhatTheDescriptionSaysOtherwiseThanTheTensorsIsRefused) {
+  const tenon::testing::ScratchFolder folder;
+  tenon::testing::GgufWriter gguf;
+  gguf.add("general.architecture", "llama").add("general.type", "adapter").add("llama.block_count", uint32_t{1});
+  gguf.add("llama.attention.head_count", uint32_t{1}).add("llama.embedding_length", uint32_t{4});
+  gguf.add("llama.feed_forward_length", uint32_t{4}).add("llama.context_length", uint32_t{64});
+  gguf.add("llama.vocab_size", uint32_t{3}).add("llama.attention.value_length", uint32_t{8});
+  gguf.add("llama.expert_count", uint32_t{8});
+  gguf.tensor("token_embd.weight", 0, {2, 4}, std::string(32, '\0'));
+  const auto weights = open_weights(folder.put("m.gguf", gguf.bytes()));
+  try {
+    model_kind_for(*weights).describe(*weights);
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("key \"general.type\": found the text \"adapter\", expected the text \"model\""));
+    EXPECT_THAT(e.what(), HasSubstr("key \"llama.vocab_size\": found 3, expected 2"));
+    EXPECT_THAT(e.what(), HasSubstr("key \"llama.attention.value_length\": found 8, expected 4"));
+    EXPECT_THAT(e.what(), HasSubstr("key \"llama.expert_count\": found 8, expected 0"));
+  }
 }
 
 TEST(GgufModel, MissingMetadataIsNamed) {

@@ -38,7 +38,7 @@ MadeModel attending(const Biases& biases) {
       LinearDecl d{
           .matrix = w.matrix("layers.0.attention." + name, name, rows, columns), .layer = 0, .columns = columns};
       if (bias) {
-        const VectorId b = declare.vector(d.matrix.path + ".bias", {w.add(name + ".bias", {rows})});
+        const VectorId b = declare.vector(d.matrix.path + ".bias", {w.add(name + ".bias", {rows})}, rows);
         d.behind = {{.name = "bias", .vectors = {{"bias", b}}}};
       }
       return d;
@@ -51,8 +51,8 @@ MadeModel attending(const Biases& biases) {
     a.k = declare.linear(linear("k", kKvHeads * kKDim, kWidth, biases.k));
     a.v = declare.linear(linear("v", kKvHeads * kVDim, kWidth, biases.v));
     a.q_heads = kQHeads, a.kv_heads = kKvHeads, a.k_dim = kKDim, a.v_dim = kVDim, a.scale = kScale;
-    const VectorId q_norm = declare.vector("q_norm", {w.add("q_norm", {kKDim})});
-    const VectorId k_norm = declare.vector("k_norm", {w.add("k_norm", {kKDim})});
+    const VectorId q_norm = declare.vector("q_norm", {w.add("q_norm", {kKDim})}, kKDim);
+    const VectorId k_norm = declare.vector("k_norm", {w.add("k_norm", {kKDim})}, kKDim);
     const VectorId table = declare.table("rope", declare.capacity(), kRotated, fill_rope);
     a.heads = {{.name = "qk_norm", .vectors = {{"q_weight", q_norm}, {"k_weight", k_norm}}, .numbers = {{"eps", 1e-5}}},
                {.name = "rope", .vectors = {{"table", table}}, .numbers = {{"rotated", kRotated}, {"interleaved", 0}}}};

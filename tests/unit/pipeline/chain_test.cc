@@ -27,7 +27,7 @@ MadeModel one_product(Chain behind, Chain before = {}) {
     head.before = before, head.behind = behind;
     if (before.empty()) {
       head.before = {{.name = "rms_norm",
-                      .vectors = {{"weight", declare.vector("norm", {w.add("norm", {kWidth})})}},
+                      .vectors = {{"weight", declare.vector("norm", {w.add("norm", {kWidth})}, kWidth)}},
                       .numbers = {{"eps", 1e-5}}}};
     }
     const LinearId rows = declare.linear(embedding), product = declare.linear(head);
@@ -93,7 +93,7 @@ TEST(Chain, ArgumentsAreChecked) {
   short_norm.declare = [](MadeWeights& w, Declarations& declare) -> Record {
     LinearDecl head{.matrix = w.matrix("lm_head", "head", kVocab, kWidth), .columns = kWidth};
     head.before = {{.name = "rms_norm",
-                    .vectors = {{"weight", declare.vector("short", {w.add("short", {kWidth - 1})})}},
+                    .vectors = {{"weight", declare.vector("short", {w.add("short", {kWidth - 1})}, kWidth - 1)}},
                     .numbers = {{"eps", 1e-5}}}};
     declare.linear(head);
     return {};
@@ -111,7 +111,7 @@ MadeModel gated(const std::string& activation) {
     const auto linear = [&](const std::string& name, int64_t rows, int64_t columns, bool bias) {
       LinearDecl d{.matrix = w.matrix("mlp." + name, name, rows, columns), .columns = columns};
       if (bias) {
-        const VectorId b = declare.vector("mlp." + name + ".bias", {w.add(name + ".bias", {rows})});
+        const VectorId b = declare.vector("mlp." + name + ".bias", {w.add(name + ".bias", {rows})}, rows);
         d.behind = {{.name = "bias", .vectors = {{"bias", b}}}};
       }
       return d;

@@ -126,9 +126,8 @@ TEST(Refusal, NamesTheSchemeThatHoldsTheMatrix) {
 
 TEST(Refusal, NamesTheTensorThatIsDamaged) {
   const Head damaged = [](MadeWeights& w) {
-    std::vector<const WeightTensor*> tensors = int8_head(w);
-    tensors.pop_back();
-    return tensors;
+    return std::vector<const WeightTensor*>{
+        w.add_bytes("head.weight", TENON_I8, {kVocab, kWidth}, as_bytes(some_codes()))};
   };
   EXPECT_THAT(error_of(looked_up(damaged), {"quantization.use=int8wo"}),
               AllOf(HasSubstr("tensor \"head.weight_scale\" is missing; expected f32 (48)"),

@@ -66,7 +66,7 @@ TEST(HuggingFaceFolder, FlattensConfig) {
   EXPECT_EQ(model->metadata("quantization_config"), nullptr);
   EXPECT_EQ(metadata_int(*model, "absent"), std::nullopt);
 
-  const std::string file = (folder.path() / "model.safetensors").string();
+  const std::string file = (folder.path() / "config.json").string();
   expect_error(ErrorCode::kModel, {file, "\"model_type\"", "\"llama\"", "integer"},
                [&] { metadata_int(*model, "model_type"); });
   expect_error(ErrorCode::kModel, {"\"rope_theta\"", "number 1", "integer"},

@@ -80,10 +80,11 @@ TEST(Translation, ReadsAnyPartOfReorderedRows) {
 TEST(Translation, NamesWhatHasNoCounterpart) {
   const ScratchFolder scratch;
   const auto refused = [&](const std::string& extra, const std::string& tensor, const std::vector<std::string>& parts) {
-    scratch.put("config.json",
-                R"({"model_type":"mistral","num_hidden_layers":1,"num_attention_heads":1,"hidden_size":4,)"
-                R"("intermediate_size":4,"vocab_size":4,"max_position_embeddings":64)" +
-                    extra + "}");
+    scratch.put(
+        "config.json",
+        R"({"model_type":"mistral","num_hidden_layers":1,"num_attention_heads":1,"num_key_value_heads":1,"hidden_size":4,)"
+        R"("intermediate_size":4,"vocab_size":4,"max_position_embeddings":64)" +
+            extra + "}");
     scratch.put("model.safetensors",
                 testing::SafetensorsWriter().tensor(tensor, "F32", {1}, std::string(4, '\0')).bytes());
     const auto model = open_weights(scratch.path().string());

@@ -82,16 +82,18 @@ struct AttentionDecl {
   float scale = 1, softcap = 0;
 };
 
-// Taken by a model's constructor. Throws Error(kModel) for a tensor of the wrong shape, naming it, its shape and the
-// right one.
+// Taken by a model's constructor. What is wrong with the weights is collected, and thrown together once the model is
+// built: tensors of another shape or format than declared, tensors that nobody declared, and what the model itself
+// refuses.
 class Declarations {
  public:
   virtual ~Declarations() = default;
   virtual LinearId linear(LinearDecl decl) = 0;
   // A product is joined once at most, and not recorded by itself then. One of attention is joined with its neighbours.
   virtual JoinedId joined(JoinedDecl decl) = 0;
-  // Vectors side by side, as f32.
-  virtual VectorId vector(std::string path, std::vector<const WeightTensor*> parts) = 0;
+  // Vectors side by side, as f32: `length` elements, those of all parts together. Every part has one dimension and is
+  // f32, f16 or bf16. No parts at all stand for a tensor that is missing, which the model has refused.
+  virtual VectorId vector(std::string path, std::vector<const WeightTensor*> parts, int64_t length) = 0;
   // A constant that fill() computes at load: f32 (rows, columns).
   virtual VectorId table(std::string path, int64_t rows, int64_t columns,
                          std::function<void(std::span<float>)> fill) = 0;
@@ -101,6 +103,10 @@ class Declarations {
   // How many of the model's layers are wanted, from the first on; all it has for a model of `all`. Throws
   // Error(kConfig) if there are not so many.
   virtual uint32_t layer_count(uint32_t all) const = 0;
+  // A tensor that the model reads by itself, or knows not to need, such as one of a layer that is not wanted.
+  virtual void uses(const WeightTensor& tensor) = 0;
+  // Something about the weights that the model cannot be built with, in words that name the tensor or key.
+  virtual void refuse(std::string what) = 0;
 };
 
 // Taken by a model's record(). Tensors are f32 (rows, columns).
@@ -156,8 +162,11 @@ struct ModelKind {
   bool (*claims)(const Weights& weights);  // by the architecture that the weights name
   ModelInfo (*describe)(const Weights& weights);
   std::unique_ptr<Model> (*build)(const Weights& weights, Declarations& declare);
-  // Throws Error(kModel) that names what has no counterpart.
+  // Throws Error(kModel) that names what has no counterpart and keys that it does not know.
   Translation (*translate)(const Weights& weights);
+  // Keys and tensors that may be there without being read, as patterns in which '*' stands for any text. Any other that
+  // build() leaves unread is an error. Keys that are harmless for every model need not be listed.
+  std::span<const std::string_view> harmless_keys = {}, harmless_tensors = {};
 };
 
 std::span<const ModelKind> builtin_models();

@@ -49,7 +49,7 @@ class Weights {
   virtual std::vector<const WeightTensor*> find_under(std::string_view name) const = 0;
 
   // Metadata by key; config.json is flattened with dots ("rope_scaling.factor"), and its quantization_config is there
-  // as JSON text as well. nullptr if absent.
+  // as JSON text as well; "null_keys" lists its keys that are null. nullptr if absent.
   virtual const MetadataValue* metadata(std::string_view key) const = 0;
   virtual std::vector<std::string> metadata_keys() const = 0;
 

@@ -1,0 +1,83 @@
+// Reads a model's description and collects what is wrong with it, so that all of it is said at once.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../weights/layout.h"
+#include "tenon/core/error.h"
+#include "tenon/core/weights.h"
+
+namespace tenon::llama {
+
+class ConfigReader {
+ public:
+  explicit ConfigReader(const Weights& weights) : weights_(weights) {}
+
+  const Weights& weights() const { return weights_; }
+  bool has(const std::string& key) const { return weights_.metadata(key) != nullptr; }
+
+  // Typed look-ups; a value of another kind is a problem and counts as absent.
+  std::optional<double> real(const std::string& key) { return look_up(metadata_real, key); }
+  std::optional<bool> boolean(const std::string& key) { return look_up(metadata_bool, key); }
+  std::optional<std::string> text(const std::string& key) { return look_up(metadata_text, key); }
+
+  // 1 to 2^31 - 1. Without a fallback the key must be there.
+  uint32_t count(const std::string& key, std::optional<int64_t> fallback = {}) {
+    if (!present(key, fallback.has_value())) return static_cast<uint32_t>(fallback.value_or(1));
+    const std::optional<int64_t> n = look_up(metadata_int, key);
+    if (n && *n > 0 && *n <= std::numeric_limits<int32_t>::max()) return static_cast<uint32_t>(*n);
+    if (n) wrong(key, std::to_string(*n), "a positive count below 2^31");
+    return 1;
+  }
+  // Positive and finite. Without a fallback the key must be there.
+  double positive(const std::string& key, std::optional<double> fallback = {}) {
+    if (!present(key, fallback.has_value())) return fallback.value_or(1);
+    const std::optional<double> v = real(key);
+    if (v && std::isfinite(*v) && *v > 0) return *v;
+    if (v) wrong(key, std::to_string(*v), "a positive number");
+    return 1;
+  }
+  std::optional<double> optional_positive(const std::string& key) {
+    return has(key) ? std::optional(positive(key)) : std::nullopt;
+  }
+  // A key that may be left out, and of which one value is supported.
+  void only(const std::string& key, const MetadataValue& expected) {
+    const MetadataValue* found = weights_.metadata(key);
+    if (found == nullptr || *found == expected) return;
+    wrong(key, weights::describe(*found), weights::describe(expected));
+  }
+  void wrong(const std::string& key, const std::string& found, const std::string& expected) {
+    problem("key \"" + key + "\": found " + found + ", expected " + expected);
+  }
+  void problem(const std::string& message) { problems_.push_back({{weights::description_file(weights_)}, message}); }
+  bool fine() const { return problems_.empty(); }
+  // Throws Error(kModel) if there are problems.
+  void finish() {
+    if (!problems_.empty()) throw Error(ErrorCode::kModel, std::move(problems_));
+  }
+
+ private:
+  template <class T>
+  std::optional<T> look_up(std::optional<T> (*find)(const Weights&, std::string_view), const std::string& key) {
+    try {
+      return find(weights_, key);
+    } catch (const Error& e) {
+      problems_.insert(problems_.end(), e.diagnostics().begin(), e.diagnostics().end());
+      return std::nullopt;
+    }
+  }
+  bool present(const std::string& key, bool optional) {
+    if (!has(key) && !optional) problem("key \"" + key + "\" is missing");
+    return has(key);
+  }
+
+  const Weights& weights_;
+  std::vector<Diagnostic> problems_;
+};
+
+}  // namespace tenon::llama

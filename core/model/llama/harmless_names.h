@@ -1,0 +1,25 @@
+// What a file of these models may hold without its being read.
+#pragma once
+
+#include <string_view>
+
+namespace tenon::llama {
+
+inline constexpr std::string_view kHarmlessKeys[] = {
+    // GGUF: where the weights were converted from, and that a scaled rope was trained with.
+    "*.tensor_data_layout",
+    "*.rope.scaling.finetuned",
+    // config.json: how it was trained, and how its products were cut for training.
+    "attention_dropout",
+    "initializer_range",
+    "is_decoder",
+    "is_llama_config",
+    "max_sequence_length",
+    "pretraining_tp",
+};
+
+inline constexpr std::string_view kHarmlessTensors[] = {
+    "*.rotary_emb.inv_freq",  // frequencies are computed
+};
+
+}  // namespace tenon::llama

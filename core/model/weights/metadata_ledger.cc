@@ -1,0 +1,127 @@
+#include "metadata_ledger.h"
+
+#include <algorithm>
+
+#include "layout.h"
+
+namespace tenon::weights {
+namespace {
+
+// What the GGUF specification has for people, for files and for tokenizers, and what known converters add.
+constexpr std::string_view kGgufKeys[] = {
+    "general.name*",     "general.author*",     "general.version",         "general.organization*", "general.finetune*",
+    "general.basename",  "general.description", "general.quantized*",      "general.size_label",    "general.license*",
+    "general.url*",      "general.doi*",        "general.uuid*",           "general.repo_url*",     "general.source.*",
+    "general.base_*",    "general.tags*",       "general.languages*",      "general.datasets*",     "general.dataset.*",
+    "general.file_type", "general.alignment",   "general.parameter_count", "general.sampling.*",    "split.*",
+    "tokenizer.*",       "quantize.imatrix.*",  "mradermacher.*",
+};
+
+// What transformers' PreTrainedConfig has beside a model's own fields, and what tools around it add. Of
+// quantization_config every scheme is told.
+constexpr std::string_view kConfigKeys[] = {
+    "__metadata__*",
+    "generation_config.*",
+    "null_keys",
+    "quantization_config*",
+    "_attn_implementation*",
+    "_commit_hash",
+    "_name_or_path",
+    "attn_implementation",
+    "auto_class",
+    "bad_words_ids*",
+    "begin_suppress_tokens*",
+    "bos_token_id",
+    "chunk_size_feed_forward",
+    "decoder_start_token_id",
+    "diversity_penalty",
+    "do_sample",
+    "dtype",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "eos_token_id*",
+    "exponential_decay_length_penalty*",
+    "finetuning_task",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "gradient_checkpointing",
+    "id2label*",
+    "label2id*",
+    "length_penalty",
+    "max_length",
+    "min_length",
+    "name_or_path",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_labels",
+    "num_return_sequences",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",
+    "pad_token_id",
+    "prefix",
+    "problem_type",
+    "remove_invalid_values",
+    "repetition_penalty",
+    "return_dict*",
+    "sep_token_id",
+    "suppress_tokens*",
+    "task_specific_params*",
+    "temperature",
+    "tf_legacy_loss",
+    "tokenizer_class",
+    "top_k",
+    "top_p",
+    "torch_dtype",
+    "torchscript",
+    "transformers.js_config*",
+    "transformers_version",
+    "typical_p",
+    "unk_token_id",
+    "unsloth_fixed",
+    "unsloth_version",
+    "use_bfloat16",
+    "use_cache",
+};
+
+}  // namespace
+
+bool matches(std::string_view name, std::string_view pattern) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return name == pattern;
+  if (!name.starts_with(pattern.substr(0, star))) return false;
+  const std::string_view rest = pattern.substr(star + 1);
+  for (size_t skipped = star; skipped <= name.size(); ++skipped) {
+    if (matches(name.substr(skipped), rest)) return true;
+  }
+  return false;
+}
+
+bool matches_any(std::string_view name, std::span<const std::string_view> patterns) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](std::string_view p) { return matches(name, p); });
+}
+
+std::span<const std::string_view> harmless_keys(std::string_view convention) {
+  if (convention == "gguf") return kGgufKeys;
+  return kConfigKeys;
+}
+
+std::vector<Diagnostic> MetadataLedger::unknown_keys(std::span<const std::string_view> harmless) const {
+  std::vector<std::string> absent;
+  std::vector<Diagnostic> unknown;
+  for (const std::string& key : asked_) {
+    if (source_.metadata(key) == nullptr) absent.push_back(key);
+  }
+  for (const std::string& key : source_.metadata_keys()) {
+    if (asked_.contains(key) || matches_any(key, harmless) || matches_any(key, harmless_keys(convention()))) continue;
+    const std::string nearest = nearest_name(key, absent);
+    unknown.push_back({{description_file(source_)},
+                       "key " + in_quotes(key) + ", found " + describe(*source_.metadata(key)) +
+                           ": the model does not read it, so it may change what is computed; " +
+                           (nearest.empty() ? "expected no such key" : "did you mean " + in_quotes(nearest) + "?")});
+  }
+  return unknown;
+}
+
+}  // namespace tenon::weights
