@@ -54,7 +54,11 @@ class ConfigReader {
   void wrong(const std::string& key, const std::string& found, const std::string& expected) {
     problem("key \"" + key + "\": found " + found + ", expected " + expected);
   }
-  void problem(const std::string& message) { problems_.push_back({{weights::description_file(weights_)}, message}); }
+  void problem(const std::string& message) {
+    Diagnostic& d = problems_.emplace_back();
+    d.where.file = weights::description_file(weights_);
+    d.message = message;
+  }
   bool fine() const { return problems_.empty(); }
   // Throws Error(kModel) if there are problems.
   void finish() {

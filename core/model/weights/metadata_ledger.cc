@@ -116,10 +116,11 @@ std::vector<Diagnostic> MetadataLedger::unknown_keys(std::span<const std::string
   for (const std::string& key : source_.metadata_keys()) {
     if (asked_.contains(key) || matches_any(key, harmless) || matches_any(key, harmless_keys(convention()))) continue;
     const std::string nearest = nearest_name(key, absent);
-    unknown.push_back({{description_file(source_)},
-                       "key " + in_quotes(key) + ", found " + describe(*source_.metadata(key)) +
-                           ": the model does not read it, so it may change what is computed; " +
-                           (nearest.empty() ? "expected no such key" : "did you mean " + in_quotes(nearest) + "?")});
+    Diagnostic& d = unknown.emplace_back();
+    d.where.file = description_file(source_);
+    d.message = "key " + in_quotes(key) + ", found " + describe(*source_.metadata(key)) +
+                ": the model does not read it, so it may change what is computed; " +
+                (nearest.empty() ? "expected no such key" : "did you mean " + in_quotes(nearest) + "?");
   }
   return unknown;
 }

@@ -104,7 +104,7 @@ void Declared::check(std::span<const std::string_view> harmless) {
   if (findings_.empty()) return;
   std::vector<Diagnostic> shown(findings_.begin(),
                                 findings_.begin() + static_cast<ptrdiff_t>(std::min(findings_.size(), kShown)));
-  if (findings_.size() > kShown) shown.push_back({{}, "and " + std::to_string(findings_.size() - kShown) + " more"});
+  if (findings_.size() > kShown) shown.emplace_back().message = "and " + std::to_string(findings_.size() - kShown) + " more";
   throw Error(ErrorCode::kModel, std::move(shown));
 }
 

@@ -15,13 +15,16 @@ class Listing : public Declarations {
     return next_++;
   }
   JoinedId joined(JoinedDecl) override { return next_++; }
-  VectorId vector(std::string, std::vector<const WeightTensor*>) override { return next_++; }
+  VectorId vector(std::string, std::vector<const WeightTensor*>, int64_t) override { return next_++; }
   VectorId table(std::string, int64_t, int64_t, std::function<void(std::span<float>)>) override { return next_++; }
   LayerId attention(AttentionDecl) override { return next_++; }
   uint32_t capacity() const override { return 1; }
   uint32_t layer_count(uint32_t all) const override { return all; }
+  void uses(const WeightTensor&) override {}
+  void refuse(std::string) override { refused = true; }
 
   std::map<std::string, ModelMatrix> matrices;
+  bool refused = false;
 
  private:
   void add(const Matrix& m, const LinearDecl& decl) {
@@ -40,8 +43,9 @@ std::map<std::string, ModelMatrix> matrices_of(const Weights& weights) {
     model_kind_for(weights).build(weights, listing);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kModel) throw;
-    return {};  // any tensors can be written, of a model or not
+    listing.refused = true;
   }
+  if (listing.refused) return {};  // any tensors can be written, of a model or not
   return std::move(listing.matrices);
 }
 
