@@ -5,10 +5,19 @@
 namespace tenon::e2e {
 namespace {
 
-constexpr const char* kTemplate =
-    "{% for message in messages %}{% if message['role'] == 'user' %}{{ '<|user|>\\n' + message['content'] + eos_token "
-    "}}{% elif message['role'] == 'assistant' %}{{ '<|assistant|>\\n' + message['content'] + eos_token }}{% endif %}{% "
-    "endfor %}";
+// Zephyr's.
+constexpr const char* kTemplate = R"({% for message in messages %}
+{% if message['role'] == 'user' %}
+{{ '<|user|>\n' + message['content'] + eos_token }}
+{% elif message['role'] == 'system' %}
+{{ '<|system|>\n' + message['content'] + eos_token }}
+{% elif message['role'] == 'assistant' %}
+{{ '<|assistant|>\n' + message['content'] + eos_token }}
+{% endif %}
+{% if loop.last and add_generation_prompt %}
+{{ '<|assistant|>' }}
+{% endif %}
+{% endfor %})";
 
 // A small model that can chat, and has room for answers that take seconds.
 std::string chat_model() {

@@ -1,9 +1,13 @@
+// A template is known by a fingerprint of what it renders, and stands for the format that it renders: the text of a
+// published template is in tests/data/tokenizer/chats.json or with the models named here.
 #include "tenon/core/chat_format.h"
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+#include <iterator>
 
+#include "../weights/layout.h"
+#include "chat_template.h"
 #include "tenon/core/error.h"
 #include "utf8.h"
 
@@ -18,48 +22,30 @@ std::string known_formats() {
   return known;
 }
 
-bool holds(std::string_view text, std::string_view what) {
-  return text.find(what) != std::string_view::npos;
-}
+// A template that models are published with: its fingerprint without default system message and dates.
+struct KnownTemplate {
+  uint64_t fingerprint;
+  std::string_view format;
+  bool bos = false, trims = false, prompts_always = false;
+};
 
-// The template without white space and with one kind of quotes, so that its spelling matters less.
-std::string condensed(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (!std::isspace(static_cast<unsigned char>(c))) out += c == '"' ? '\'' : c;
-  }
-  return out;
-}
-
-// What stands between two marks, with its escapes resolved; "" if a mark is missing.
-std::string between(std::string_view text, std::string_view before, std::string_view behind) {
-  const size_t start = text.find(before);
-  if (start == std::string_view::npos) return {};
-  std::string found;
-  for (text.remove_prefix(start + before.size()); !text.starts_with(behind); text.remove_prefix(1)) {
-    if (text.size() > 1 && text[0] == '\\') {
-      text.remove_prefix(1);
-      found += text[0] == 'n' ? '\n' : text[0];
-    } else if (!text.empty()) {
-      found += text[0];
-    } else {
-      return {};
-    }
-  }
-  return found;
-}
-
-// A system message in the template's own words: text and not an expression.
-std::string stated_system(std::string_view chat_template) {
-  constexpr std::string_view kStart = "<|im_start|>system";
-  for (size_t at = 0; (at = chat_template.find(kStart, at)) != std::string_view::npos; at += kStart.size()) {
-    std::string message = between(chat_template.substr(at), kStart, "<|im_end|>");
-    if (message.size() > 1 && message[0] == '\n' && message.find_first_of("{}'\"") == std::string::npos) {
-      return message.substr(1);
-    }
-  }
-  return {};
-}
+constexpr KnownTemplate kTemplates[] = {
+    {0x332f3fa556194b99, "chatml"},                     // OpenHermes, SmolLM
+    {0x6ab8ce224aef21b3, "chatml"},                     // SmolLM2, Qwen1.5
+    {0x6f88c905076caf6a, "chatml"},                     // states its own defaults
+    {0x65e156c9f93b26b1, "chatml", true},               // begins with BOS
+    {0x291f1f60a23c309f, "chatml", true, true},         // trims as well
+    {0xacf676522d9fc248, "llama-2"},                    // Llama 2
+    {0x80e8b096c79b9103, "llama-2"},                    // checks that turns alternate
+    {0xa3a878da8776bdb6, "llama-2"},                    // a default system message
+    {0xbdd8e1e0d950936d, "llama-2"},                    // both
+    {0x6c65d5c03240db16, "llama-3", true, true, true},  // Llama 3, first version
+    {0xce25b79f9f1134ae, "llama-3", true, true},        // Llama 3
+    {0xaa04c919399f7a76, "llama-3", true, true},        // Llama 3.1
+    {0x717bd68377797f7d, "llama-3", true, true},        // Llama 3.2
+    {0x9dd882556c654def, "llama-3", true, true},        // Llama 3.1 without tools
+    {0xd6200921503963d9, "zephyr"},                     // Zephyr, TinyLlama
+};
 
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(ErrorCode::kRequest, "chat: " + message);
@@ -84,33 +70,28 @@ ChatFormat ChatFormat::from_name(std::string_view name) {
 }
 
 ChatFormat ChatFormat::from_template(std::string_view chat_template) {
-  const std::string plain = condensed(chat_template);
-  std::string_view name;
-  if (holds(plain, "<|im_start|>") && !holds(plain, "<|im_sep|>")) {
-    name = "chatml";
-  } else if (holds(plain, "<|start_header_id|>")) {
-    name = "llama-3";
-  } else if (holds(plain, "bos_token+'[INST]'+content.strip()+'[/INST]'") && holds(plain, "<<SYS>>")) {
-    name = "llama-2";
-  } else if (holds(plain, "<|user|>") &&
-             (holds(plain, "message['content']+eos_token") || holds(plain, "['content']+'</s>"))) {
-    name = "zephyr";
-  } else {
-    throw Error(ErrorCode::kModel, (chat_template.empty() ? "the model has no chat template"
-                                                          : "the model's chat template is of no known format") +
-                                       std::string("; known: ") + known_formats());
+  const std::string open(1, text::ChatTemplate::kOpen), close(1, text::ChatTemplate::kClose);
+  text::ChatTemplate left(chat_template);
+  const std::string chatml_system = left.take(open + "<|im_start|>system\n", "<|im_end|>\n" + close);
+  const std::string llama2_system = left.take("set system_message=" + open, close);
+  const std::string cut = left.take(open + "Cutting Knowledge Date: ", close);
+  const std::string date = left.take("set date_string=" + open, close);
+  const auto known = std::find_if(std::begin(kTemplates), std::end(kTemplates), [&](const KnownTemplate& k) {
+    return k.fingerprint == left.fingerprint() && (chatml_system.empty() || k.format == "chatml") &&
+           (llama2_system.empty() || k.format == "llama-2") && ((cut.empty() && date.empty()) || k.format == "llama-3");
+  });
+  if (known == std::end(kTemplates)) {
+    throw Error(ErrorCode::kModel,
+                chat_template.empty()
+                    ? "the model has no chat template; known: " + known_formats()
+                    : "the model's chat template is none of the published ones of a known format, and is not guessed; "
+                      "found " +
+                          weights::in_quotes(chat_template) + "; known: " + known_formats());
   }
-  ChatFormat format = from_name(name);
-  format.trims_ = holds(plain, "message['content']|trim") || holds(plain, "message.content|trim");
-  if (format.kind_ == Kind::kChatMl) {
-    format.bos_ = holds(plain, "{{bos_token") || holds(plain, "{{-bos_token");
-    format.default_system_ = stated_system(chat_template);
-  }
-  if (format.kind_ == Kind::kLlama2) format.default_system_ = between(chat_template, "set system_message = '", "'");
-  const std::string date = between(chat_template, "date_string = \"", "\"");
-  if (const std::string cut = between(chat_template, "Cutting Knowledge Date: ", "\""); !cut.empty() && !date.empty()) {
-    format.dated_preamble_ = "Cutting Knowledge Date: " + cut + "Today Date: " + date + "\n\n";
-  }
+  ChatFormat format = from_name(known->format);
+  format.bos_ = known->bos, format.trims_ = known->trims, format.prompts_always_ = known->prompts_always;
+  format.default_system_ = chatml_system + llama2_system;
+  if (!date.empty()) format.dated_preamble_ = "Cutting Knowledge Date: " + cut + "Today Date: " + date + "\n\n";
   return format;
 }
 
@@ -188,7 +169,8 @@ std::vector<ChatFormat::Piece> ChatFormat::pieces(const Tokenizer& tokenizer, st
       break;
     case Kind::kLlama3:
       llama3(messages, out);
-      if (generation_prompt) out.push_back({"<|start_header_id|>assistant<|end_header_id|>\n\n", true});
+      if (generation_prompt || prompts_always_)
+        out.push_back({"<|start_header_id|>assistant<|end_header_id|>\n\n", true});
       break;
     case Kind::kZephyr:
       for (const auto& [role, content] : messages) {

@@ -67,6 +67,20 @@ void require_parts(const std::filesystem::path& folder, const PartName& name) {
   findings.throw_if_any();
 }
 
+// The first part holds the metadata. What another one says beside which part it is must be the same there.
+void check_same_model(const GgufFile& first, const OpenPart& part) {
+  Findings findings(part.file.path().string());
+  for (const auto& [key, value] : part.content.metadata) {
+    if (key == "split.no" || key == "general.alignment") continue;
+    const auto known = first.metadata.find(key);
+    if (known != first.metadata.end() && known->second == value) continue;
+    findings.add("key " + in_quotes(key) + ": found " + describe(value) + ", expected " +
+                 (known == first.metadata.end() ? "no such key" : describe(known->second)) +
+                 " as in the first part; are these parts of different models?");
+  }
+  findings.throw_if_any();
+}
+
 std::vector<OpenPart> open_parts(const std::filesystem::path& folder, const PartName& name, OpenPart opened) {
   require_parts(folder, name);
   std::vector<OpenPart> parts;
@@ -78,6 +92,7 @@ std::vector<OpenPart> open_parts(const std::filesystem::path& folder, const Part
       parts.push_back(open_part(folder / name.file_name(number, kExtension), number - 1));
     }
     check_part(parts.back(), number, name.count);
+    check_same_model(parts.front().content, parts.back());
   }
   return parts;
 }
@@ -105,7 +120,6 @@ std::unique_ptr<Weights> open_gguf(const std::string& text, const WeightsOptions
     parts.push_back(std::move(opened));
   }
 
-  // The first part holds the metadata; the others only say which part they are.
   Contents contents{"gguf", {}, std::move(parts.front().content.metadata)};
   std::vector<MappedFile> files;
   for (OpenPart& part : parts) {

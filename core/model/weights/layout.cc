@@ -89,24 +89,28 @@ void check_layout(std::span<const WeightTensor> tensors, const DataRegion& regio
   std::sort(order.begin(), order.end(),
             [](const WeightTensor* a, const WeightTensor* b) { return a->offset < b->offset; });
 
+  const auto aligned = [&](uint64_t at) { return (at + region.alignment - 1) / region.alignment * region.alignment; };
+  const std::string allowed = region.alignment > 1
+                                  ? "expected gaps up to the alignment of " + std::to_string(region.alignment) + " only"
+                                  : "this format has no gaps";
   uint64_t covered = region.begin;  // up to here bytes belong to a tensor
   const WeightTensor* last = nullptr;
   for (const WeightTensor* t : order) {
     if (last && t->offset < covered) {
       findings.add("tensors " + in_quotes(last->name) + " (" + range(*last) + ") and " + in_quotes(t->name) + " (" +
                    range(*t) + ") overlap");
-    } else if (region.gapless && t->offset > covered) {
+    } else if (region.alignment > 0 && t->offset > aligned(covered)) {
       findings.add("bytes " + std::to_string(covered) + " to " + std::to_string(t->offset) + ", before tensor " +
-                   in_quotes(t->name) + ", belong to no tensor; this format has no gaps");
+                   in_quotes(t->name) + ", belong to no tensor; " + allowed);
     }
     if (!last || t->offset + t->bytes > covered) {
       covered = t->offset + t->bytes;
       last = t;
     }
   }
-  if (region.gapless && beyond.empty() && covered < region.file_bytes) {
+  if (region.alignment > 0 && beyond.empty() && aligned(covered) < region.file_bytes) {
     findings.add("the last tensor ends at byte " + std::to_string(covered) + ", but the file at byte " +
-                 std::to_string(region.file_bytes) + "; the bytes between belong to no tensor");
+                 std::to_string(region.file_bytes) + "; the bytes between belong to no tensor; " + allowed);
   }
 }
 

@@ -48,10 +48,12 @@ std::string describe(const MetadataValue& value);
 struct DataRegion {
   uint64_t begin = 0;       // bytes from the start of the file
   uint64_t file_bytes = 0;  // the region ends with the file
-  bool gapless = false;     // the format allows no bytes that belong to no tensor
+  // Each tensor begins at the first multiple of it after the one before, and the file ends at such a multiple or right
+  // after the last; 1: no gaps. 0: unknown, gaps are not looked for.
+  uint64_t alignment = 0;
 };
 
-// Reports tensors of one file that reach beyond it or overlap, and gaps where there must be none.
+// Reports tensors of one file that reach beyond it or overlap, and gaps beyond the alignment.
 void check_layout(std::span<const WeightTensor> tensors, const DataRegion& region, Findings& findings);
 
 }  // namespace tenon::weights

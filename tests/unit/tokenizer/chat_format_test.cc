@@ -81,6 +81,43 @@ TEST(ChatFormat, RefusesUnknownTemplatesAndListsTheFormats) {
   EXPECT_THROW(ChatFormat::from_name("alpaca"), Error);
 }
 
+// Each differs from a published template in what it renders.
+TEST(ChatFormat, RefusesATemplateThatOnlyLooksLikeAKnownOne) {
+  const auto cases = test::read_json(data_path("chats.json")).as_array();
+  const auto refused = [&](size_t which, const std::string& from, const std::string& to) {
+    std::string source = text_of(cases[which].at("template"));
+    const size_t at = source.find(from);
+    ASSERT_NE(at, std::string::npos) << source;
+    source.replace(at, from.size(), to);
+    EXPECT_THROW(ChatFormat::from_template(source), Error) << source;
+  };
+  std::map<std::string, size_t> first;
+  for (size_t i = 0; i < cases.size(); ++i) first.emplace(text_of(cases[i].at("template")), i);
+  for (const auto& [source, which] : first) {
+    const std::string name = text_of(cases[which].at("name"));
+    refused(which, "message['content']", "message['content'] | upper");
+    refused(which, "endfor %}", "endfor %}{{ eos_token }}");
+    if (name == "chatml") refused(which, "'<|im_start|>' + message['role']", "'<|im_start|> ' + message['role']");
+    if (name == "llama-2") refused(which, "'[INST] '", "'[INST]'");
+    if (name == "llama-3") refused(which, "<|eot_id|>'", "<|eot_id|> '");
+    if (name == "zephyr") refused(which, "<|user|>\n", "<|user|>");
+  }
+  refused(0, "{{'<|im_start|>'", "{% if true %}{{ 'x' }}{% endif %}{{'<|im_start|>'");
+}
+
+TEST(ChatFormat, TakesAnySpellingThatRendersTheSame) {
+  const std::string spelled = R"({#- ChatML -#}
+    {%- for message in messages -%}
+        {{- "<|im_start|>"+message["role"]+"\n"
+          + message[ "content" ] + "<|im_end|>" + "\n" -}}
+    {%- endfor -%}
+    {%- if add_generation_prompt -%}
+        {{- "<|im_start|>assistant\n" -}}
+    {%- endif -%}
+)";
+  EXPECT_EQ(ChatFormat::from_template(spelled).name(), "chatml");
+}
+
 TEST(ChatFormat, RefusesRolesAndOrdersThatAFormatDoesNotHave) {
   const auto refused = [](const char* format, const std::vector<ChatMessage>& messages) {
     EXPECT_THROW(ChatFormat::from_name(format).render(tokenizer(), messages), Error) << format;

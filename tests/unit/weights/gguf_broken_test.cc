@@ -126,6 +126,14 @@ TEST(GgufBroken, TensorPlaces) {
   expect_refused(GgufWriter().tensor("v", 0, {2}, eight).tensor("w", 0, {2}, eight, 0).bytes(), {"overlap"});
 }
 
+TEST(GgufBroken, BytesThatBelongToNoTensor) {
+  const std::string eight(8, 'x'), two_rows(64, 'x');
+  expect_refused(GgufWriter().tensor("v", 0, {2}, eight).tensor("w", 0, {2}, two_rows, 64).bytes() + two_rows,
+                 {"before tensor \"w\", belong to no tensor; expected gaps up to the alignment of 32 only"});
+  expect_refused(GgufWriter().tensor("v", 0, {2}, two_rows).bytes(), {"the last tensor ends at byte", "belong to no"});
+  expect_refused(GgufWriter().tensor("v", 0, {2}, eight, 32).bytes() + two_rows, {"before tensor \"v\""});
+}
+
 TEST(GgufBroken, AllFindingsAtOnce) {
   GgufWriter writer;
   for (int i = 0; i < 30; ++i) writer.tensor("bad" + std::to_string(i), 99, {1}, "x");

@@ -228,14 +228,21 @@ TEST(GgufSplit, RefusesPartsThatDoNotBelongTogether) {
   const std::string second = folder.put("m-00002-of-00002.gguf", part(0, 2, 2).bytes());
   expect_error(ErrorCode::kModel, {"m-00002-of-00002.gguf", "split.no is 0", "must be 1"},
                [&] { open_weights(first); });
-  testing::write_file(second, part(1, 2, 2).tensor("t0", 0, {1}, "abcd").bytes());
+  testing::write_file(second, part(1, 2, 3).tensor("t0", 0, {1}, "abcd").bytes());
   expect_error(ErrorCode::kModel, {"\"t0\" is there twice", "m-00001-of-00002.gguf", "m-00002-of-00002.gguf"}, [&] {
     testing::write_file(first, part(0, 2, 3).bytes());
     open_weights(first);
   });
-  testing::write_file(second, part(1, 2, 2).bytes());
+  testing::write_file(second, part(1, 2, 5).bytes());
   testing::write_file(first, part(0, 2, 5).bytes());
   expect_error(ErrorCode::kModel, {"hold 2 tensors", "says 5"}, [&] { open_weights(first); });
+  testing::write_file(second, part(1, 2, 2).add("general.name", "other").add("llama.block_count", 3).bytes());
+  testing::write_file(first, part(0, 2, 2).add("general.name", "whole").bytes());
+  expect_error(
+      ErrorCode::kModel,
+      {"m-00002-of-00002.gguf: error: key \"general.name\": found the text \"other\", expected the text \"whole\"",
+       "key \"llama.block_count\": found 3, expected no such key", "parts of different models?"},
+      [&] { open_weights(first); });
   const std::string renamed = folder.put("renamed.gguf", part(0, 2, 2).bytes());
   expect_error(ErrorCode::kModel, {"renamed.gguf", "split.count", "-NNNNN-of-NNNNN.gguf"},
                [&] { open_weights(renamed); });

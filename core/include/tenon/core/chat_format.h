@@ -28,7 +28,8 @@ struct ChatMessage {
 // BOS stands where the template puts it.
 class ChatFormat {
  public:
-  // Throws Error(kModel) that lists the formats if the template is none of them, or is empty.
+  // Takes the templates that models of these formats are published with, spelled in any way that renders the same, and
+  // guesses at no other. Throws Error(kModel) that lists the formats if the template is none of them, or is empty.
   static ChatFormat from_template(std::string_view chat_template);
   // The format in its plainest form. Throws Error(kModel) that lists the formats.
   static ChatFormat from_name(std::string_view name);
@@ -62,9 +63,10 @@ class ChatFormat {
   void llama3(std::span<const ChatMessage> messages, std::vector<Piece>& out) const;
 
   Kind kind_;
-  bool bos_ = false;            // the template begins with BOS
-  bool trims_ = false;          // contents lose blanks at both ends
-  std::string dated_preamble_;  // llama-3 with a knowledge date: what precedes the system message
+  bool bos_ = false;             // the template begins with BOS
+  bool prompts_always_ = false;  // the assistant's turn is begun whether it is asked for or not
+  bool trims_ = false;           // contents lose blanks at both ends
+  std::string dated_preamble_;   // llama-3 with a knowledge date: what precedes the system message
   std::string default_system_;
 };
 
