@@ -7,6 +7,7 @@
 
 #include "bench_ops.h"
 #include "command.h"
+#include "output_path.h"
 #include "progress.h"
 #include "session.h"
 #include "sha256.h"
@@ -210,6 +211,7 @@ int run(const Args& args) {
   interruption();
   Bench bench(args);
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(nullptr, &std::fclose);
+  refuse_input_as_output(args.output, std::vector{args.pipeline.config, bench.model()});
   if (!args.output.empty()) file.reset(std::fopen(args.output.c_str(), "wb"));
   if (!args.output.empty() && !file) throw Error(ErrorCode::kIo, {args.output, 0, 0}, "cannot be written");
   std::FILE* out = file ? file.get() : stdout;

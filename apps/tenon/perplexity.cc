@@ -5,6 +5,7 @@
 #include "base_file.h"
 #include "divergence.h"
 #include "eval.h"
+#include "output_path.h"
 #include "report.h"
 #include "spdlog/spdlog.h"
 
@@ -44,6 +45,8 @@ void print(const Args& args, Evaluation& evaluation, const Walk& walk, const Lik
 
 int run(const Args& args) {
   Evaluation evaluation(args);
+  const std::string& model = evaluation.engine().config().model.path;
+  refuse_input_as_output(args.save_logits, std::vector{args.pipeline.config, model, args.text_file});
   std::optional<BaseWriter> base;
   if (!args.save_logits.empty()) base.emplace(args.save_logits, base_header(evaluation, args));
   CodedRow row;

@@ -7,6 +7,7 @@
 
 #include "bandwidth.h"
 #include "gpu_trace.h"
+#include "output_path.h"
 #include "progress.h"
 #include "report.h"
 #include "tenon/profiler/perfetto_writer.h"
@@ -44,7 +45,10 @@ Session::Session(const PipelineArgs& args, uint32_t score_rows) {
   EngineOptions options{.config = args.config, .set = args.overrides(), .plugin_dirs = args.plugin_dirs};
   options.score_rows = score_rows;
   options.log = &log_message;
-  options.recorder = [this](const PipelineConfig& config) { return make_recorder(config); };
+  options.recorder = [&](const PipelineConfig& config) {
+    refuse_input_as_output(config.trace.path, std::vector{args.config, config.model.path});
+    return make_recorder(config);
+  };
   engine_ = Engine::open(options);
   if (!recorder_) return;
   if (engine_->config().trace.keep_steps > 0) {

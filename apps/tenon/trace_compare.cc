@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "output_path.h"
 #include "table.h"
 #include "tenon/profiler/trace_merge.h"
 #include "trace.h"
@@ -137,6 +138,7 @@ std::vector<std::string> names_of(const std::vector<std::string>& files) {
 }
 
 int merge(const MergeArgs& args) {
+  refuse_input_as_output(args.output, args.files);
   std::vector<profiler::TraceFile> traces;
   for (const std::string& file : args.files) traces.push_back(profiler::read_trace(file));
   for (const std::string& notice : profiler::merge_traces(traces, names_of(args.files), args.output)) {

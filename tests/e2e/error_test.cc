@@ -80,6 +80,31 @@ TEST(Errors, OfBrokenSyntaxHaveAPlace) {
   EXPECT_NE(outcome.err.find(file + ":2:"), std::string::npos) << outcome.err;
 }
 
+// By whatever name: the path itself, a link to it, a file of a model's folder.
+TEST(Errors, OfAnOutputThatIsAnInputLeaveTheInput) {
+  const std::filesystem::path folder = temporary_folder();
+  const std::string model = folder / "m.gguf", link = folder / "link.json", trace = folder / "t.json";
+  std::filesystem::copy_file(golden("tiny-gqa-untied.gguf"), model);
+  std::filesystem::create_hard_link(model, link);
+  std::filesystem::copy(golden("tiny-gqa-untied"), folder / "hf");
+  write_file(trace, "{}");
+  const std::string before = read_file(model), config = folder / "hf/config.json", settings = read_file(config);
+  for (const Words& words : std::vector<Words>{
+           {"generate", model, "-p", "x", "-n", "2", "--trace", model},
+           {"generate", model, "-p", "x", "-n", "2", "--trace", link},
+           {"generate", folder / "hf", "-p", "x", "-n", "2", "--trace", config},
+           {"bench", model, "--prompt-tokens", "4", "--new-tokens", "2", "-o", link},
+           {"eval", "perplexity", model, "--text", trace, "--save-logits", trace},
+           {"trace", "merge", trace, trace, "-o", trace}}) {
+    const Outcome outcome = tenon(words);
+    EXPECT_EQ(outcome.code, 2) << words[0] << ": " << outcome.err;
+    EXPECT_NE(outcome.err.find("would be written over"), std::string::npos) << outcome.err;
+  }
+  EXPECT_TRUE(read_file(model) == before);
+  EXPECT_TRUE(read_file(config) == settings);
+  EXPECT_EQ(read_file(trace), "{}");
+}
+
 TEST(Errors, OfATruncatedModelNameIt) {
   const std::string whole = read_file(golden("tiny-gqa-untied.gguf"));
   const std::string file = temporary_folder() / "half.gguf";

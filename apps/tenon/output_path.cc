@@ -1,0 +1,36 @@
+#include "output_path.h"
+
+#include <system_error>
+
+#include "tenon/core/error.h"
+
+namespace tenon::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool same_file(const fs::path& a, const fs::path& b) {
+  std::error_code error;
+  return fs::equivalent(a, b, error) && !error;
+}
+
+bool is_of(const fs::path& output, const fs::path& input) {
+  std::error_code error;
+  if (!fs::is_directory(input, error)) return same_file(output, input);
+  for (const fs::directory_entry& entry : fs::directory_iterator(input, error)) {
+    if (same_file(output, entry.path())) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void refuse_input_as_output(const fs::path& output, std::span<const std::string> inputs) {
+  for (const std::string& input : inputs) {
+    if (input.empty() || !is_of(output, input)) continue;
+    throw Error(ErrorCode::kUsage, {output.string(), 0, 0},
+                "is read by this command (" + input + ") and would be written over; name another output");
+  }
+}
+
+}  // namespace tenon::app
