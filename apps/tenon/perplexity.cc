@@ -44,9 +44,9 @@ void print(const Args& args, Evaluation& evaluation, const Walk& walk, const Lik
 }
 
 int run(const Args& args) {
+  refuse_input_as_output(args.save_logits, std::vector{args.pipeline.config, args.text_file});
   Evaluation evaluation(args);
-  const std::string& model = evaluation.engine().config().model.path;
-  refuse_input_as_output(args.save_logits, std::vector{args.pipeline.config, model, args.text_file});
+  refuse_input_as_output(args.save_logits, std::vector{evaluation.engine().config().model.path});
   std::optional<BaseWriter> base;
   if (!args.save_logits.empty()) base.emplace(args.save_logits, base_header(evaluation, args));
   CodedRow row;
