@@ -17,9 +17,14 @@ std::string range(const WeightTensor& t) {
 }  // namespace
 
 void Findings::add(std::string message) {
+  Diagnostic finding;
+  finding.where.file = file_, finding.message = std::move(message);
+  add(std::move(finding));
+}
+
+void Findings::add(Diagnostic finding) {
   if (shown_.size() < kFindingsShown) {
-    shown_.emplace_back().where.file = file_;
-    shown_.back().message = std::move(message);
+    shown_.push_back(std::move(finding));
   } else {
     ++more_;
   }
@@ -27,7 +32,7 @@ void Findings::add(std::string message) {
 
 void Findings::throw_if_any() {
   if (shown_.empty()) return;
-  if (more_ > 0) shown_.emplace_back().message = "and " + std::to_string(more_) + " more in " + file_;
+  if (more_ > 0) shown_.emplace_back().message = "and " + std::to_string(more_) + " more" + (file_.empty() ? "" : " in " + file_);
   throw Error(ErrorCode::kModel, std::move(shown_));
 }
 

@@ -13,12 +13,14 @@
 
 namespace tenon::weights {
 
-// Findings about one file, thrown together. Keeps the first twenty and counts the rest.
+// Findings about one file, or several, are thrown together. The first twenty are kept, and the rest is counted.
 class Findings {
  public:
+  // file: the one that all findings are about; "" where each names its own.
   explicit Findings(std::string file) : file_(std::move(file)) {}
 
   void add(std::string message);
+  void add(Diagnostic finding);
   // Throws Error(kModel) if there are any.
   void throw_if_any();
 

@@ -23,12 +23,6 @@ struct Target {
   uint64_t at = 0;
 };
 
-uint64_t bytes_of(const WeightTensor& t) {
-  uint64_t bytes = tenon_format_block(t.format).bytes;
-  for (const int64_t dim : t.shape) bytes *= static_cast<uint64_t>(dim);
-  return bytes;
-}
-
 // Gives every tensor its place, wide elements first so that each lies aligned, and returns what stands before them.
 std::string lay_out(std::vector<Target>& targets, uint64_t& file_bytes) {
   std::vector<Target*> order;
@@ -49,8 +43,8 @@ std::string lay_out(std::vector<Target>& targets, uint64_t& file_bytes) {
     boost::json::object& entry = header[t.name].emplace_object();
     entry["dtype"] = dtype;
     entry["shape"] = boost::json::array(t.shape.begin(), t.shape.end());
-    entry["data_offsets"] = {end, end + bytes_of(t)};
-    end += bytes_of(t);
+    entry["data_offsets"] = {end, end + t.bytes};
+    end += t.bytes;
   }
   std::string text = boost::json::serialize(header);
   text.resize(aligned(text.size(), kHeaderAlignment), ' ');

@@ -59,6 +59,14 @@ tenon_kv_geometry kv_geometry_of(const AttentionDecl& d) {
   return g;
 }
 
+tenon_attn attention_of(const AttentionDecl& d, const ChainView& pro) {
+  auto a = sdk::abi_struct<tenon_attn>();
+  a.q_heads = d.q_heads, a.kv_heads = d.kv_heads;
+  a.k_dim = d.k_dim, a.v_dim = d.v_dim, a.window = d.window;
+  a.scale = d.scale, a.softcap = d.softcap, a.pro = pro.get();
+  return a;
+}
+
 int64_t SiteGroup::rows(const Site& site) const {
   int64_t n = 0;
   for (const size_t m : mats) n += site.decl.mats[m].rows;
@@ -70,13 +78,15 @@ const WeightTensor* plain_tensor(const Matrix& matrix) {
   return sdk::can_unpack(matrix.tensors.front()->format) ? matrix.tensors.front() : nullptr;
 }
 
-void Declared::refuse(std::string what) {
-  findings_.push_back({{weights_.files().empty() ? "" : weights_.files().front().string()}, std::move(what)});
+void Declared::refuse_in(uint32_t file, std::string what) {
+  Diagnostic finding;
+  if (file < weights_.files().size()) finding.where.file = weights_.files()[file].string();
+  finding.message = std::move(what);
+  findings_.add(std::move(finding));
 }
 
 void Declared::refuse_tensor(const WeightTensor& t, const std::string& what) {
-  refuse("tensor " + weights::in_quotes(t.name) + " is " + weights::describe(t) + what);
-  if (t.file < weights_.files().size()) findings_.back().where.file = weights_.files()[t.file].string();
+  refuse_in(t.file, "tensor " + weights::in_quotes(t.name) + " is " + weights::describe(t) + what);
 }
 
 void Declared::wrong_tensor(const WeightTensor& t, const std::string& expected) {
@@ -100,12 +110,7 @@ void Declared::check(std::span<const std::string_view> harmless) {
         ", but every matrix is stored plainly, so nothing reads it; expected the quantized tensors that it describes, "
         "or none");
   }
-  constexpr size_t kShown = 20;
-  if (findings_.empty()) return;
-  std::vector<Diagnostic> shown(findings_.begin(),
-                                findings_.begin() + static_cast<ptrdiff_t>(std::min(findings_.size(), kShown)));
-  if (findings_.size() > kShown) shown.emplace_back().message = "and " + std::to_string(findings_.size() - kShown) + " more";
-  throw Error(ErrorCode::kModel, std::move(shown));
+  findings_.throw_if_any();
 }
 
 // Of a matrix that is stored in another way than plain, only its scheme knows which shapes are right.

@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "../../model/weights/layout.h"
 #include "chains.h"
 #include "components.h"
-#include "tenon/abi/kv_cache.h"
+#include "tenon/abi/attention.h"
 #include "tenon/core/error.h"
 #include "tenon/core/module.h"
 #include "tenon/core/program.h"
@@ -73,6 +74,8 @@ struct AttentionLayer {
 };
 
 tenon_kv_geometry kv_geometry_of(const AttentionDecl& d);
+// pro: the ops that are left for the attention; it outlives the result.
+tenon_attn attention_of(const AttentionDecl& d, const ChainView& pro);
 
 // The page tables of layers that share theirs.
 struct KvTable {
@@ -99,8 +102,8 @@ class Declared : public Declarations {
   uint32_t capacity() const override { return capacity_; }
   uint32_t layer_count(uint32_t all) const override;
   void uses(const WeightTensor& tensor) override { used_.insert(tensor.name); }
-  void refuse(std::string what) override;
-  void refuse(Diagnostic what) { findings_.push_back(std::move(what)); }
+  void refuse(std::string what) override { refuse_in(0, std::move(what)); }
+  void refuse(Diagnostic what) { findings_.add(std::move(what)); }
 
   // Once the model is made: throws Error(kModel) with all that was found wrong with the weights. harmless: patterns of
   // the tensors that may be there without being declared.
@@ -130,6 +133,7 @@ class Declared : public Declarations {
   void check_matrix(const Matrix& matrix, const LinearDecl& decl);
   // The tensor's name, format and shape, and what would be right.
   void wrong_tensor(const WeightTensor& tensor, const std::string& expected);
+  void refuse_in(uint32_t file, std::string what);
   void refuse_tensor(const WeightTensor& tensor, const std::string& what);
   SiteId add_site(const std::vector<LinearId>& linears, const AttentionDecl* attention, const Chain& behind);
   VectorId side_by_side(const std::string& path, const std::vector<VectorId>& ids);
@@ -143,7 +147,7 @@ class Declared : public Declarations {
   std::vector<JoinedDecl> joined_;
   std::vector<SiteId> site_of_linear_;
   std::set<std::string, std::less<>> used_;  // tensors of the file, by name
-  std::vector<Diagnostic> findings_;
+  weights::Findings findings_{""};
 };
 
 }  // namespace tenon

@@ -329,10 +329,7 @@ void Negotiation::attend(AttentionLayer& layer, const Site& qkv) {
   for (size_t s = 0; s < shapes_.size(); ++s) {
     const size_t taken = s < qkv.groups[0].claims.size() ? qkv.done_behind(qkv.groups[0].claims[s]) : 0;
     const ChainView pro(epi, taken);
-    auto a = sdk::abi_struct<tenon_attn>();
-    a.q_heads = d.q_heads, a.kv_heads = d.kv_heads;
-    a.k_dim = d.k_dim, a.v_dim = d.v_dim, a.window = d.window, a.scale = d.scale, a.softcap = d.softcap;
-    a.pro = pro.get();
+    tenon_attn a = attention_of(d, pro);
     auto claim = sdk::abi_struct<tenon_claim>();
     if (!ask_attention(layer, a, s, claim)) return;
     if (claim.pro > n - taken) return refuse(d.path, id + " claims more ops than there are");

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "../pipeline/read_text.h"
-#include "model_matrices.h"
 #include "tenon/core/error.h"
 #include "tenon/core/pipeline.h"
 
@@ -50,6 +49,7 @@ Calibration::Calibration(const Weights& model, const Tokenizer& tokenizer, const
       options_(options),
       plan_(plan),
       scheme_(scheme),
+      matrices_(matrices_of(model)),
       base_(base_config(options)),
       windows_(windows_of(tokenizer, options)) {
   const auto observes = [](const PlannedTensor& p) { return p.scheme != nullptr && p.scheme->observes(); };
@@ -79,8 +79,7 @@ PipelineConfig Calibration::config_for(std::span<const PlannedTensor* const> bat
     if (p.scheme == nullptr || !encoded_.contains(p.matrix.name)) continue;
     if (p.scheme != &scheme_) config.overrides.push_back({p.matrix.path, p.scheme->config()});
   }
-  const std::map<std::string, ModelMatrix> all = matrices_of(model_);
-  for (const auto& [name, matrix] : all) {
+  for (const auto& [name, matrix] : matrices_) {
     const bool there = layer < 0 || matrix.layer <= layer;
     if (there && !encoded_.contains(name)) config.overrides.push_back({matrix.path, plain});
   }

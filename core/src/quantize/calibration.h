@@ -8,6 +8,7 @@
 
 #include "encoded_weights.h"
 #include "matrix_plan.h"
+#include "model_matrices.h"
 #include "tenon/core/tokenizer.h"
 
 namespace tenon {
@@ -39,6 +40,7 @@ class Calibration {
   const QuantizeCalibration& options_;
   const QuantizePlan& plan_;
   const SchemeEncoder& scheme_;
+  std::map<std::string, ModelMatrix> matrices_;  // by name
   PipelineConfig base_;
   std::vector<std::vector<int32_t>> windows_;
   EncodedTensors encoded_;

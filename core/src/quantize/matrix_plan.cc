@@ -106,11 +106,7 @@ class Planner {
 void add_written(const PlannedTensor& p, std::vector<WeightTensor>& written) {
   if (p.scheme == nullptr) {
     WeightTensor& t = written.emplace_back(*p.source);
-    const size_t width = t.shape.empty() ? 1 : static_cast<size_t>(t.shape.back());
-    t.format = p.format;
-    t.bytes = width == 0 ? 0
-                         : element_count(t) / width * (width / tenon_format_block(t.format).elements) *
-                               tenon_format_block(t.format).bytes;
+    t.format = p.format, t.bytes = weights::stored_bytes(t.format, t.shape).value();
     return;
   }
   for (const MatrixDescription::Tensor& stored : p.described.tensors) {

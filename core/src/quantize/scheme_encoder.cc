@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "../../model/weights/layout.h"
 #include "../../model/weights/safetensors_parser.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
@@ -52,9 +53,7 @@ MatrixDescription::Tensor tensor_of(const tenon_stored& stored, int64_t rows) {
 }  // namespace
 
 uint64_t MatrixDescription::Tensor::bytes() const {
-  uint64_t bytes = tenon_format_block(format).bytes;
-  for (const int64_t dim : shape) bytes *= static_cast<uint64_t>(dim);
-  return bytes;
+  return weights::stored_bytes(format, shape).value_or(0);
 }
 
 SchemeEncoder::SchemeEncoder(ComponentConfig config, Registry& registry)
@@ -97,6 +96,7 @@ void SchemeEncoder::check(const ModelMatrix& matrix, const MatrixDescription& de
     for (const int64_t dim : t.shape) {
       if (dim < 1) wrong("tensor \"" + t.name + "\" has a dimension of " + std::to_string(dim));
     }
+    if (t.bytes() == 0) wrong("tensor \"" + t.name + "\" has no size below 2^63 bytes");
   }
 }
 
