@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "../common/view_operands.h"
 #include "seen.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
@@ -19,27 +20,10 @@ namespace tenon::exact {
 inline constexpr uint32_t kMostDim = 256, kPerLane = kMostDim / 32;
 inline constexpr uint32_t kWeightBlocks = 8;  // that share the cells of a KV head of a sequence
 
+using enum attention::ViewOperand;
 enum Operand {
-  kQ,
-  kOut,
-  kKeys,
-  kValues,
-  kKeyScales,  // K and V where there are none
-  kValueScales,
-  kPages,
-  kPlace,
-  kUsed,  // of TABLE; else KV_LEN
-  kTable,
-  kLive,
-  kPos,
-  kOrder,
-  kSlot,
-  kParent,
-  kKvLen,
-  kSeqSlot,
-  kSeqRow,
-  kRope,   // Q where there is none
-  kStats,  // OUT where no weights are wanted
+  kOrder = kViewOperands,  // The PLACE of the step gives the order of its rows.
+  kStats,                  // A view that wants no weights gives OUT.
   kWeights
 };
 
@@ -227,8 +211,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 inline Pointers pointers(const cuda::Launch& l) {
-  return {l.ptr<const float>(kQ),         l.ptr<float>(kOut),             l.ptr<void>(kKeys),
-          l.ptr<void>(kValues),           l.ptr<void>(kKeyScales),        l.ptr<void>(kValueScales),
+  return {l.ptr<const float>(kQ),         l.ptr<float>(kOut),             l.ptr<void>(kKeyPlane),
+          l.ptr<void>(kValuePlane),           l.ptr<void>(kKeyScales),        l.ptr<void>(kValueScales),
           l.ptr<const int32_t>(kPages),   l.ptr<const int32_t>(kPlace),   l.ptr<const int32_t>(kUsed),
           l.ptr<const int32_t>(kTable),   l.ptr<const uint32_t>(kLive),   l.ptr<const int32_t>(kPos),
           l.ptr<const int32_t>(kOrder),   l.ptr<const int32_t>(kSlot),    l.ptr<const int32_t>(kParent),
@@ -274,50 +258,19 @@ inline tenon_claim claim(const tenon_attn& a, const tenon_kv_view& kv, const ten
   return claim;
 }
 
-inline std::vector<tenon_operand> operands_of(const tenon_attn_call& call, tenon_tid rope, sdk::Recorder& r) {
-  const tenon_kv_view& kv = *call.kv;
-  const bool table = kv.pos_rule == TENON_POS_TABLE;
-  const auto state = [&](uint32_t role) { return tenon_operand{r.step(role), TENON_READ}; };
-  const tenon_operand kv_len = state(TENON_STEP_KV_LEN);
-  return {{call.q, TENON_READ},
-          {call.out, TENON_WRITE},
-          {kv.k, TENON_READ},
-          {kv.v, TENON_READ},
-          {kv.k_scale != 0 ? kv.k_scale : kv.k, TENON_READ},
-          {kv.v_scale != 0 ? kv.v_scale : kv.v, TENON_READ},
-          {kv.pages, TENON_READ},
-          {kv.place, TENON_READ},
-          table ? tenon_operand{kv.used, TENON_READ} : kv_len,
-          table ? tenon_operand{kv.pos, TENON_READ} : kv_len,
-          state(TENON_STEP_LIVE),
-          state(TENON_STEP_POS),
-          state(TENON_STEP_PLACE),
-          state(TENON_STEP_SLOT),
-          state(TENON_STEP_PARENT),
-          kv_len,
-          state(TENON_STEP_SEQ_SLOT),
-          state(TENON_STEP_SEQ_ROW),
-          {rope != 0 ? rope : call.q, TENON_READ},
-          {call.out, TENON_WRITE}};
-}
-
 inline void record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) {
   Args args{};
-  args.kv = sdk::kv_layout(*call.kv);
-  if (args.kv.heads != a.kv_heads || args.kv.k.dim != a.k_dim || args.kv.v.dim != a.v_dim) {
-    throw sdk::Failed("the cache's heads are not the layer's");
-  }
+  args.kv = attention::layout_of(a, *call.kv);
   const auto row = [&](tenon_tid t) { return r.describe(t).stride[0] / static_cast<int64_t>(sizeof(float)); };
   args.q_row = row(call.q), args.out_row = row(call.out);
   args.q_heads = a.q_heads, args.group = a.q_heads / a.kv_heads, args.rows = r.bounds().rows;
   args.seqs = std::max(1u, r.bounds().seqs), args.trees = r.bounds().trees, args.weight_rows = call.kv->weight_rows;
   args.window = a.window, args.scale = a.scale, args.softcap = a.softcap;
-  tenon_tid rope = 0;
-  for (const tenon_fop& op : sdk::ops_of(call.pro)) {
-    if (op.id != TENON_F_ROPE) throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
-    args.rotated = op.i[0], args.pairing = op.i[1], rope = op.t[0];
-  }
-  std::vector<tenon_operand> operands = operands_of(call, rope, r);
+  const attention::Turn turn = attention::claimed_turn(call);
+  args.rotated = turn.rotated, args.pairing = turn.pairing;
+  std::vector<tenon_operand> operands = attention::view_operands(call, turn, r);
+  operands.push_back({r.step(TENON_STEP_PLACE), TENON_READ});
+  operands.push_back({call.out, TENON_WRITE});
   if (args.weight_rows != 0) {
     operands[kStats] = {r.temp(sdk::tensor(TENON_F32, {args.rows, args.q_heads, 2})), TENON_WRITE};
   }

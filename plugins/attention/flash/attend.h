@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "../common/view_operands.h"
 #include "tenon/sdk/kv_layout.h"
 #include "tenon/sdk/recorder.h"
 
@@ -33,27 +34,8 @@ struct AttendArgs {
   uint32_t isa, padded;      // padded: floats of an accumulator
   float scale, softcap;
 };
-enum AttendOperand {
-  kQ,
-  kOut,
-  kKeysPlane,
-  kValuesPlane,
-  kKeyScales,  // the planes again where there are none
-  kValueScales,
-  kPages,
-  kPlace,
-  kUsed,   // of a table; else KV_LEN
-  kTable,  // the same
-  kLive,
-  kPos,
-  kSlot,
-  kParent,
-  kKvLen,
-  kSeqSlot,
-  kSeqRow,
-  kRope,    // Q where keys come after rope
-  kWeights  // of sum_weights
-};
+using enum attention::ViewOperand;
+inline constexpr uint32_t kWeights = kViewOperands;  // Only sum_weights writes it.
 
 uint64_t scratch_bytes(const AttendArgs& a);         // partial results of the splits
 uint64_t thread_scratch_bytes(const AttendArgs& a);  // of one work item

@@ -60,37 +60,11 @@ void cut(AttendArgs& args, const tenon_bounds& b, uint32_t split) {
   if (blocks * args.kv_heads >= kManyChunks || scratch_bytes(args) > kMostScratch) args.sink_splits = args.splits = 1;
 }
 
-std::vector<tenon_operand> operands_of(const tenon_attn_call& call, tenon_tid rope, sdk::Recorder& r) {
-  const tenon_kv_view& kv = *call.kv;
-  const bool table = kv.pos_rule == TENON_POS_TABLE;
-  return {{call.q, TENON_READ},
-          {call.out, TENON_WRITE},
-          {kv.k, TENON_READ},
-          {kv.v, TENON_READ},
-          {kv.k_scale != 0 ? kv.k_scale : kv.k, TENON_READ},
-          {kv.v_scale != 0 ? kv.v_scale : kv.v, TENON_READ},
-          {kv.pages, TENON_READ},
-          {kv.place, TENON_READ},
-          {table ? kv.used : r.step(TENON_STEP_KV_LEN), TENON_READ},
-          {table ? kv.pos : r.step(TENON_STEP_KV_LEN), TENON_READ},
-          {r.step(TENON_STEP_LIVE), TENON_READ},
-          {r.step(TENON_STEP_POS), TENON_READ},
-          {r.step(TENON_STEP_SLOT), TENON_READ},
-          {r.step(TENON_STEP_PARENT), TENON_READ},
-          {r.step(TENON_STEP_KV_LEN), TENON_READ},
-          {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-          {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
-          {rope != 0 ? rope : call.q, TENON_READ}};
-}
-
 }  // namespace
 
 void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
   AttendArgs args{};
-  args.kv = sdk::kv_layout(*call.kv);
-  if (args.kv.heads != a.kv_heads || args.kv.k.dim != a.k_dim || args.kv.v.dim != a.v_dim) {
-    throw sdk::Failed("the cache's heads are not the layer's");
-  }
+  args.kv = attention::layout_of(a, *call.kv);
   args.q_row = r.describe(call.q).stride[0], args.out_row = r.describe(call.out).stride[0];
   args.kv_heads = a.kv_heads, args.group = a.q_heads / a.kv_heads;
   args.rows = r.bounds().rows, args.seqs = r.bounds().seqs, args.trees = r.bounds().trees;
@@ -98,14 +72,11 @@ void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Record
   args.window = a.window, args.weight_rows = call.kv->weight_rows;
   args.isa = isa_, args.padded = round_up(a.v_dim, kValuePadding);
   args.scale = a.scale, args.softcap = a.softcap;
-  tenon_tid rope = 0;
-  for (const tenon_fop& op : sdk::ops_of(call.pro)) {
-    if (op.id != TENON_F_ROPE) throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
-    args.rotated = op.i[0], args.pairing = op.i[1], rope = op.t[0];
-  }
+  const attention::Turn turn = attention::claimed_turn(call);
+  args.rotated = turn.rotated, args.pairing = turn.pairing;
   cut(args, r.bounds(), split_);
 
-  std::vector<tenon_operand> operands = operands_of(call, rope, r);
+  std::vector<tenon_operand> operands = attention::view_operands(call, turn, r);
   // Rows of one block share what is read of the cache.
   const uint32_t shared = std::clamp<uint32_t>(r.bounds().rows_per_seq, 1, args.block_rows);
   const double q_columns = double(a.q_heads) * a.k_dim, out_columns = double(a.q_heads) * a.v_dim;

@@ -147,9 +147,9 @@ Run::Run(const AttendArgs& a, const Part& part, const Step& step, uint32_t head,
       head_(head),
       begin_(begin),
       rows_(end - begin),
-      keys_(a.kv, a.kv.k, part.ptr<void>(kKeysPlane), part.ptr<void>(kKeyScales), part.ptr<int32_t>(kPages),
+      keys_(a.kv, a.kv.k, part.ptr<void>(kKeyPlane), part.ptr<void>(kKeyScales), part.ptr<int32_t>(kPages),
             step.slot(begin), head),
-      values_(a.kv, a.kv.v, part.ptr<void>(kValuesPlane), part.ptr<void>(kValueScales), part.ptr<int32_t>(kPages),
+      values_(a.kv, a.kv.v, part.ptr<void>(kValuePlane), part.ptr<void>(kValueScales), part.ptr<int32_t>(kPages),
               step.slot(begin), head) {
   const uint32_t dim = a.kv.k.dim;
   for (uint32_t row = begin; row < end; ++row) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "../common/view_operands.h"
 #include "plugin.h"
 #include "tenon/sdk/cpu/kv_reader.h"
 
@@ -24,27 +25,8 @@ struct Args {
   float scale, softcap;
   uint32_t reserved = 0;
 };
-enum Operand {
-  kQ,
-  kOut,
-  kK,
-  kV,
-  kKeyScales,  // K and V where there are none
-  kValueScales,
-  kPages,
-  kPlace,
-  kUsed,  // of TABLE; else KV_LEN
-  kTable,
-  kLive,
-  kPos,
-  kSlot,
-  kParent,
-  kKvLen,
-  kSeqSlot,
-  kSeqRow,
-  kRope,
-  kWeights
-};
+using enum attention::ViewOperand;
+constexpr uint32_t kWeights = kViewOperands;  // Only sum_weights writes it.
 
 // The cells that a row sees, in order of their positions, ties in order of the cells.
 struct Seen {
@@ -61,8 +43,8 @@ class View {
         head_(kv_head),
         slot_(static_cast<uint32_t>(part.ptr<int32_t>(kSlot)[row])),
         position_(part.ptr<int32_t>(kPos)[row]),
-        keys_(a.kv, a.kv.k, part.ptr<void>(kK), part.ptr<void>(kKeyScales), part.ptr<int32_t>(kPages), slot_, kv_head),
-        values_(a.kv, a.kv.v, part.ptr<void>(kV), part.ptr<void>(kValueScales), part.ptr<int32_t>(kPages), slot_,
+        keys_(a.kv, a.kv.k, part.ptr<void>(kKeyPlane), part.ptr<void>(kKeyScales), part.ptr<int32_t>(kPages), slot_, kv_head),
+        values_(a.kv, a.kv.v, part.ptr<void>(kValuePlane), part.ptr<void>(kValueScales), part.ptr<int32_t>(kPages), slot_,
                 kv_head),
         seen_(seen) {
     find_old(row);
@@ -271,40 +253,16 @@ tenon_kv_format Reference::preferred_format() const {
 void Reference::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
   const tenon_kv_view& kv = *call.kv;
   Args args{};
-  args.kv = sdk::kv_layout(kv);
-  if (args.kv.heads != a.kv_heads || args.kv.k.dim != a.k_dim || args.kv.v.dim != a.v_dim) {
-    throw sdk::Failed("the cache's heads are not the layer's");
-  }
+  args.kv = attention::layout_of(a, kv);
   args.q_row = r.describe(call.q).stride[0], args.out_row = r.describe(call.out).stride[0];
   args.q_heads = a.q_heads, args.kv_heads = a.kv_heads, args.rows = r.bounds().rows, args.seqs = r.bounds().seqs;
   // Of a linear cache no more cells are in use than the program has tokens.
   const uint64_t longest = kv.pos_rule == TENON_POS_LINEAR ? r.bounds().kv_len : args.kv.capacity();
   args.kv_len = static_cast<uint32_t>(std::min(longest, args.kv.capacity()));
   args.window = a.window, args.scale = a.scale, args.softcap = a.softcap, args.weight_rows = kv.weight_rows;
-  tenon_tid rope = 0;
-  for (const tenon_fop& op : sdk::ops_of(call.pro)) {
-    if (op.id != TENON_F_ROPE) throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
-    args.rotated = op.i[0], args.pairing = op.i[1], rope = op.t[0];
-  }
-  const bool table = kv.pos_rule == TENON_POS_TABLE;
-  std::vector<tenon_operand> operands = {{call.q, TENON_READ},
-                                         {call.out, TENON_WRITE},
-                                         {kv.k, TENON_READ},
-                                         {kv.v, TENON_READ},
-                                         {kv.k_scale != 0 ? kv.k_scale : kv.k, TENON_READ},
-                                         {kv.v_scale != 0 ? kv.v_scale : kv.v, TENON_READ},
-                                         {kv.pages, TENON_READ},
-                                         {kv.place, TENON_READ},
-                                         {table ? kv.used : r.step(TENON_STEP_KV_LEN), TENON_READ},
-                                         {table ? kv.pos : r.step(TENON_STEP_KV_LEN), TENON_READ},
-                                         {r.step(TENON_STEP_LIVE), TENON_READ},
-                                         {r.step(TENON_STEP_POS), TENON_READ},
-                                         {r.step(TENON_STEP_SLOT), TENON_READ},
-                                         {r.step(TENON_STEP_PARENT), TENON_READ},
-                                         {r.step(TENON_STEP_KV_LEN), TENON_READ},
-                                         {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                                         {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                         {rope != 0 ? rope : call.q, TENON_READ}};
+  const attention::Turn turn = attention::claimed_turn(call);
+  args.rotated = turn.rotated, args.pairing = turn.pairing;
+  std::vector<tenon_operand> operands = attention::view_operands(call, turn, r);
   const double q_columns = double(a.q_heads) * a.k_dim, out_columns = double(a.q_heads) * a.v_dim;
   tenon_cost cost{};
   cost.read[1] = q_columns * sizeof(float), cost.written[1] = out_columns * sizeof(float);
