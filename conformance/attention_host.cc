@@ -136,7 +136,7 @@ tenon_kv_view AttentionHost::prototype(const tenon_kv_format& format) const {
   return view;
 }
 
-// What stands before attention, with its tensors once there is a host.
+// These ops are left to attention. They have their tensors once there is a host.
 struct AttentionHost::Prologue {
   explicit Prologue(const AttentionHost& of, OpRunner* host) {
     const AttentionCase& c = of.case_;

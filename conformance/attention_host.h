@@ -15,8 +15,9 @@ namespace tenon::conformance {
 
 struct AttentionCase {
   struct Sequence {
-    uint32_t before, rows;              // tokens in the cache before the step; rows of the step
-    std::vector<int32_t> parents = {};  // of the rows, counted from the sequence's first; empty: a chain
+    uint32_t before, rows;  // The cache holds `before` tokens, and the step adds `rows`.
+    // The parent of each row counts from the sequence's first row. No parents at all mean a chain.
+    std::vector<int32_t> parents = {};
   };
   std::string name = {};
   uint32_t q_heads = 1, kv_heads = 1, k_dim = 8, v_dim = 8;
@@ -38,16 +39,16 @@ class AttentionHost {
   AttentionHost(const AttentionCase& c, uint64_t seed);
 
   struct Answer {
-    std::string fault = {};           // of the run, or "" and then
+    std::string fault = {};           // The run ended with this fault. The other members are valid if it is "".
     std::vector<float> out = {};      // (rows, q_heads, v_dim)
-    std::vector<uint8_t> cache = {};  // keys and values, every byte
+    std::vector<uint8_t> cache = {};  // This holds every byte of keys and values.
   };
   struct How {
-    uint32_t begin = 0, end = UINT32_MAX;  // of the rows, as one step
-    uint32_t padding = 2;                  // rows after them
-    uint32_t kv_len = 0;                   // of the program; 0: the longest
-    uint32_t rows_per_seq = 0;             // of the program; 0: the step's
-    uint32_t repeats = 1;                  // of the layer in one program, each over a cache of its own
+    uint32_t begin = 0, end = UINT32_MAX;  // The step has the rows [begin, end) of the case.
+    uint32_t padding = 2;                  // The program has so many rows after them.
+    uint32_t kv_len = 0;                   // The program's bound; 0 stands for the longest sequence.
+    uint32_t rows_per_seq = 0;             // The program's bound; 0 stands for the step's.
+    uint32_t repeats = 1;                  // The program has the layer so often, each time over its own cache.
     uint64_t seed = 1;
   };
   uint32_t rows() const { return static_cast<uint32_t>(rows_.size()); }

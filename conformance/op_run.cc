@@ -24,6 +24,19 @@ void check_part(const ProgramOp& op, const tenon_launch& launch, tenon_part part
   if (op.part(op.self, op.args.data(), &part) != TENON_OK) throw Fault(std::string("failed: ") + why.text);
 }
 
+// The result is "", or what went wrong first in `work`.
+template <class F>
+std::string fault_of(const F& work) {
+  try {
+    work();
+    return {};
+  } catch (const Fault& e) {
+    return e.what();
+  } catch (const Error& e) {
+    return e.diagnostics().front().message;
+  }
+}
+
 }  // namespace
 
 // What ops get beside their operands while they are watched.
@@ -83,7 +96,7 @@ void OpRunner::check_same(const std::vector<std::vector<uint8_t>>& wanted, const
 }
 
 std::string OpRunner::run(uint64_t seed) {
-  try {
+  return fault_of([&] {
     std::mt19937_64 random(seed);
     planned_run_ = false;
     planned();
@@ -108,12 +121,7 @@ std::string OpRunner::run(uint64_t seed) {
       check_same(after, how);
     }
     read_state();
-    return {};
-  } catch (const Fault& e) {
-    return e.what();
-  } catch (const Error& e) {
-    return e.diagnostics().front().message;
-  }
+  });
 }
 
 // Op by op; every launch is core's, with the addresses of guarded memory.
@@ -332,7 +340,7 @@ const Program& OpRunner::prepare(bool overlap) {
 }
 
 std::string OpRunner::run_once(Launch how) {
-  try {
+  return fault_of([&] {
     planned_run_ = true;
     prepare(false);
     fill_outputs();
@@ -340,16 +348,11 @@ std::string OpRunner::run_once(Launch how) {
     run_planned(how);
     check_memory(program_->ops());
     read_state();
-    return {};
-  } catch (const Fault& e) {
-    return e.what();
-  } catch (const Error& e) {
-    return e.diagnostics().front().message;
-  }
+  });
 }
 
 std::string OpRunner::run_unwatched() {
-  try {
+  return fault_of([&] {
     planned_run_ = true;
     planned();
     if (arena_ == nullptr) prepare(true);
@@ -361,12 +364,7 @@ std::string OpRunner::run_unwatched() {
       device_.wait();
     }
     read_state();
-    return {};
-  } catch (const Fault& e) {
-    return e.what();
-  } catch (const Error& e) {
-    return e.diagnostics().front().message;
-  }
+  });
 }
 
 }  // namespace tenon::conformance

@@ -40,15 +40,6 @@ OpCall clamp(double low, double high) {
   return {.name = "acme.clamp", .numbers = {{"low", low}, {"high", high}}};
 }
 
-std::string error_of(MadeModel m, std::vector<std::string> set = {}) {
-  try {
-    build(m, 4, 1, std::move(set));
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(Chain, AnOpThatNobodyKnowsRunsByItself) {
   MadeModel plain = one_product({}), clamped = one_product({clamp(-0.5, 0.25)});
   std::vector<Values> expected = logits_of(plain, kPrompt, 3);

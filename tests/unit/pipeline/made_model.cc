@@ -124,4 +124,13 @@ std::vector<Values> logits_of(MadeModel& model, const std::vector<int32_t>& toke
   return logits;
 }
 
+std::string error_of(MadeModel model, std::vector<std::string> set) {
+  try {
+    build(model, 4, 1, std::move(set));
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
 }  // namespace tenon::test

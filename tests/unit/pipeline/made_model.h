@@ -60,5 +60,7 @@ std::vector<Values> logits_of(MadeModel& model, const std::vector<int32_t>& toke
                               std::vector<std::string> set = {});
 // The same pipeline, not loaded.
 std::unique_ptr<Pipeline> build(MadeModel& model, uint32_t rows, uint32_t wanted, std::vector<std::string> set = {});
+// The text of the error that building throws, or "no error".
+std::string error_of(MadeModel model, std::vector<std::string> set = {});
 
 }  // namespace tenon::test

@@ -94,15 +94,6 @@ TEST(RoutedProducts, OfSchemesThatAreCutGiveTheSame) {
   for (size_t r = 0; r < 2; ++r) EXPECT_THAT(cut[r], testing::Pointwise(testing::FloatNear(1e-4F), whole[r]));
 }
 
-std::string error_of(MadeModel m, std::vector<std::string> set = {}) {
-  try {
-    build(m, 4, 1, std::move(set));
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 TEST(RoutedProducts, ASchemeThatHasNoneIsNamedWithWhatHas) {
   EXPECT_THAT(error_of(mixture(), {"quantization.override=[{match=\"experts.*\", use=\"gguf\"}]"}),
               testing::AllOf(HasSubstr("quantization.gguf refuses: expert matrices are not supported"),

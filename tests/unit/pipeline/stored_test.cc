@@ -77,15 +77,6 @@ std::string decision_on(MadeModel& m, const std::string& path, const std::vector
   return "";
 }
 
-std::string error_of(MadeModel m, std::vector<std::string> set) {
-  try {
-    build(m, 4, 1, std::move(set));
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
 const std::vector<std::string> kAuto = {"quantization.use=auto"};
 
 TEST(AutoScheme, TakesTheOneThatHoldsAMatrixAsItIsStored) {
