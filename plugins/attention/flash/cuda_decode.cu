@@ -24,10 +24,11 @@ namespace {
 constexpr uint32_t kKeysOfTile = 16;
 constexpr uint32_t kStride = kWarps * kKeysOfTile;  // from a tile of a warp to its next
 
-template <uint32_t D>
+// kMany: of so many short sequences that more blocks on a multiprocessor are worth more than tiles on their way.
+template <uint32_t D, bool kMany>
 struct Shape {
   static constexpr uint32_t kTileBytes = kKeysOfTile * D * 2;
-  static constexpr uint32_t kSlots = D == 64 ? 8 : D == 128 ? 5 : 3;  // tiles of a warp's ring
+  static constexpr uint32_t kSlots = D == 64 ? (kMany ? 4 : 8) : D == 128 && !kMany ? 5 : 3;  // tiles of a warp's ring
   static constexpr uint32_t kRingBytes = kWarps * kSlots * kTileBytes;
   static constexpr uint32_t kPartRow = D + 8;  // floats; the padding spreads rows over the banks
   static constexpr uint32_t kPartBytes = kWarps * kQueries * kPartRow * 4;  // in the ring's place, and Made behind it
@@ -81,8 +82,8 @@ struct Int8TileLoader {
     uint32_t word[4];
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
-      const uint32_t biased = __byte_perm(i < 2 ? low ^ 0x80808080u : high ^ 0x80808080u, 0x64646464u,
-                                          i % 2 == 0 ? 0x4140 : 0x4342);
+      const uint32_t biased =
+          __byte_perm(i < 2 ? low ^ 0x80808080u : high ^ 0x80808080u, 0x64646464u, i % 2 == 0 ? 0x4140 : 0x4342);
       const __half2 q = __hsub2(reinterpret_cast<const __half2&>(biased), __half2half2(__ushort_as_half(0x6480)));
       const __half2 x = __hmul2(q, scale);
       word[i] = reinterpret_cast<const uint32_t&>(x);
@@ -115,9 +116,9 @@ struct Int8TileLoader {
 };
 
 // One group of rows with the same cut, in one of its splits. kInt8: of the cache; E is then __half.
-template <class E, uint32_t D, bool kInt8>
+template <class E, uint32_t D, bool kInt8, bool kMany>
 struct Pass {
-  using S = Shape<D>;
+  using S = Shape<D, kMany>;
   const GpuArgs& a;
   const GpuPointers& p;
   const Work& w;
@@ -304,7 +305,7 @@ struct Pass {
   // The warp's share of the split: maxima, sums and values of rows g and g + 8 of the queries.
   __device__ void attend() {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
-    constexpr bool kKeep = D <= 128;  // the queries in registers
+    constexpr bool kKeep = D <= (kMany ? 64 : 128);  // the queries in registers
     uint32_t q[kKeep ? D / 16 : 1][4];
     const auto load_q = [&](uint32_t k) {
       load_matrices(q[kKeep ? k : 0], shared_address(q_tile()) + tile_offset<D>(lane % 16, k * 2 + lane / 16));
@@ -480,8 +481,8 @@ struct Pass {
   }
 };
 
-template <class E, uint32_t D, bool kInt8>
-__global__ void __launch_bounds__(kThreads, 2)
+template <class E, uint32_t D, bool kInt8, bool kMany>
+__global__ void __launch_bounds__(kThreads, kMany ? 4 : 2)
     decode_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p, float* scratch,
                   uint32_t* counters) {
   extern __shared__ __align__(128) char smem[];
@@ -511,7 +512,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (first_of_cluster >= count) continue;
     most = max(most, count);
     if (waited) __syncthreads();
-    Pass<E, D, kInt8> pass(a, p, w, queries, scratch, smem, c, row, next - 1);
+    Pass<E, D, kInt8, kMany> pass(a, p, w, queries, scratch, smem, c, row, next - 1);
     if (blockIdx.z < count) {
       pass.run(waited);
     } else if (!waited) {
@@ -526,20 +527,28 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, clusters)) combine<D>(a, p, w, scratch);
 }
 
-template <class E, uint32_t D, bool kInt8>
+template <class E, uint32_t D, bool kInt8, bool kMany>
 void launch(const GpuArgs& a, const cuda::Launch& l) {
-  l(&decode_kernel<E, D, kInt8>,
+  l(&decode_kernel<E, D, kInt8, kMany>,
     {.blocks = {a.kv.heads * tiles_of(a), a.seqs, a.most_splits},
      .threads = {kThreads},
-     .shared_bytes = Shape<D>::kSharedBytes,
+     .shared_bytes = Shape<D, kMany>::kSharedBytes,
      .cluster = {1, 1, a.cluster}},
     a, pointers(a, l), l.scratch<float>(), l.zeroed<uint32_t>());
+}
+
+template <class E, uint32_t D, bool kInt8>
+void launch(const GpuArgs& a, const cuda::Launch& l) {
+  const bool many = tiles_of(a) * a.seqs > a.splits;  // of which two fill a multiprocessor
+  D <= 128 && many ? launch<E, D, kInt8, D <= 128>(a, l) : launch<E, D, kInt8, false>(a, l);
 }
 
 }  // namespace
 
 uint32_t decode_shared_bytes(uint32_t dim) {
-  return dim <= 64 ? Shape<64>::kSharedBytes : dim <= 128 ? Shape<128>::kSharedBytes : Shape<256>::kSharedBytes;
+  return dim <= 64    ? Shape<64, false>::kSharedBytes
+         : dim <= 128 ? Shape<128, false>::kSharedBytes
+                      : Shape<256, false>::kSharedBytes;
 }
 uint64_t decode_scratch_bytes(const GpuArgs& a) {
   return uint64_t{a.kv.heads} * tiles_of(a) * a.seqs * (a.most_splits / a.cluster) * queries_of_block(a) *
