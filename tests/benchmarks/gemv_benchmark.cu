@@ -1,6 +1,6 @@
-// Products of one row with packed weights on a GPU: the four of each layer of Llama-2-7B as one captured graph with
-// programmatic dependent launch, all layers' weights lying apart, and each shape by itself. Beside them the memory's
-// own speed, measured by a kernel that only reads.
+// Products of one to 256 rows with packed weights on a GPU: the four of each layer of Llama-2-7B as one captured graph
+// with programmatic dependent launch, all layers' weights lying apart, and each shape by itself. Beside them the
+// memory's own speed, measured by a kernel that only reads.
 //
 //   gemv_benchmark [--format bf16|fp16|int8|int4|q4_0|q4_1|q4_k|q6_k|q8_0|all] [--stages N] [--tiles 1|2]
 //                  [--chunk 1|2] [--grid N] [--rows N] [--layers N] [--plain]
@@ -16,6 +16,7 @@
 
 #include "tenon/cuda/grouped_formats.cuh"
 #include "tenon/cuda/matvec.cuh"
+#include "tenon/cuda/tile_gemm.cuh"
 
 namespace {
 
@@ -142,6 +143,9 @@ class Chain {
     norm_ = reinterpret_cast<float*>(b_.arena->take(row));
     live_ = reinterpret_cast<uint32_t*>(b_.arena->take(4));
     prepared_ = b_.arena->take(size_t{16} << 20);
+    scratch_ = b_.arena->take(size_t{64} << 20);
+    zeroed_ = b_.arena->take(2 * kZeroedBytes);
+    TENON_CUDA_CHECK(cudaMemset(zeroed_, 0, 2 * kZeroedBytes));
     TENON_CUDA_CHECK(cudaMemcpy(live_, &b_.options.rows, 4, cudaMemcpyHostToDevice));
     for (uint32_t layer = 0; layer < b_.options.layers; ++layer) {
       for (const Shape& s : kLayer) {
@@ -195,7 +199,15 @@ class Chain {
     p.norm = s.norm ? norm_ : nullptr, p.addend = s.add ? x_[(i + 2) % 3] : nullptr;
     auto raw = tenon::sdk::abi_struct<tenon_launch>();
     raw.queue = b_.stream, raw.flags = b_.options.plain ? 0 : TENON_LAUNCH_OVERLAP;
+    raw.scratch = scratch_, raw.zeroed = zeroed_ + i % 2 * kZeroedBytes;
     const Launch launch(&raw);
+    if constexpr (!std::is_void_v<typename F::Half>) {
+      if (a.rows > kMatvecRows) {
+        a.most_block_bytes = kMostBlockBytes;
+        TileGemm<F>::prepare(a, p, launch);
+        return TileGemm<F>::multiply(a, p, false, launch);
+      }
+    }
     using Product = Matvec<F, kTiles>;
     a.prepared = Product::direct_classes(a) == 0 ? 1 : 0;
     if (a.prepared != 0) Product::prepare(a, p, launch);
@@ -210,7 +222,9 @@ class Chain {
   const Bench& b_;
   float *x_[3] = {}, *norm_ = nullptr;
   uint32_t* live_ = nullptr;
-  uint8_t* prepared_ = nullptr;
+  static constexpr size_t kZeroedBytes = 4096;
+  static constexpr uint32_t kMostBlockBytes = 227 << 10;
+  uint8_t *prepared_ = nullptr, *scratch_ = nullptr, *zeroed_ = nullptr;
   std::vector<uint8_t*> weights_;
   std::vector<float*> scales_;
   std::vector<double> bytes_;
@@ -299,7 +313,7 @@ int run(int argc, char** argv) {
   }
   b.units = static_cast<uint32_t>(properties.multiProcessorCount);
   TENON_CUDA_CHECK(cudaStreamCreateWithFlags(&b.stream, cudaStreamNonBlocking));
-  Arena arena(size_t{14} << 30);
+  Arena arena(size_t{15} << 30);
   b.arena = &arena;
   constexpr size_t kStreamBytes = size_t{8} << 30;
   const Time read = time_graph(b.stream, 5, [&] {

@@ -330,11 +330,16 @@ class Matvec {
   friend class RoutedMatvec;
 
  public:
+  static constexpr const char* kName = "gemv";
   // The classes of blocks that multiply x as it is: TENON_BLOCKS_*; 0: x has to be prepared.
   static uint32_t direct_classes(const MatvecArgs& a) {
     return (in_shared<1>(a, false) ? TENON_BLOCKS_SMALL : 0) | (in_shared<1>(a, true) ? TENON_BLOCKS_LARGE : 0);
   }
+  // The class of those that multiply prepared x.
+  static uint32_t prepared_classes(const MatvecArgs&) { return TENON_BLOCKS_LARGE; }
   static uint64_t prepared_bytes(const MatvecArgs& a) { return PreparedRows<F>(a.k, row_blocks(a)).bytes(); }
+  static uint64_t scratch_bytes(const MatvecArgs&) { return 0; }
+  static uint64_t zeroed_bytes(const MatvecArgs&) { return 0; }
   // Makes MatvecPointers::prepared of x. Small blocks.
   static void prepare(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
     const auto run = [&](auto kernel) {

@@ -1,5 +1,5 @@
-// Base of a quantization scheme on CUDA that packs a site's weights (packed.cuh): up to 16 rows run matvec.cuh, more
-// are multiplied by weights unpacked into a temporary (gemm.h). T has
+// Base of a quantization scheme on CUDA that packs a site's weights (packed.cuh): up to 16 rows run matvec.cuh, up to 256
+// on Hopper tile_gemm.cuh, more are multiplied by weights unpacked into a temporary (gemm.h). T has
 //   static constexpr uint32_t kStores;                    1, or 2: the second holds Int8Format's scales
 //   uint32_t code(std::span<const tenon_format> sources) const;   of the format that a site gets
 //   bool exact(const Site&) const;                        whether each weight has the value that it has in the file
@@ -19,6 +19,7 @@
 
 #include "tenon/cuda/gemm.h"
 #include "tenon/cuda/routed_matvec.cuh"
+#include "tenon/cuda/tile_gemm.cuh"
 #include "tenon/cuda/unpack.cuh"
 #include "tenon/sdk/gguf_blocks.h"
 #include "tenon/sdk/quantization.h"
@@ -132,6 +133,14 @@ void run_prepare(const PackedArgs& a, const Launch& launch) {
   Matvec<F>::prepare(a, prepare_pointers(a, launch), launch);
 }
 template <class F>
+void run_tiles(const PackedArgs& a, const Launch& launch) {
+  TileGemm<F>::multiply(a, packed_pointers<F>(a, launch), false, launch);
+}
+template <class F>
+void run_prepare_halves(const PackedArgs& a, const Launch& launch) {
+  TileGemm<F>::prepare(a, prepare_pointers(a, launch), launch);
+}
+template <class F>
 void run_routed(const PackedArgs& a, const Launch& launch) {
   RoutedMatvec<F>::multiply(a, packed_pointers<F>(a, launch), launch.large_blocks(), launch);
 }
@@ -151,7 +160,8 @@ class PackedScheme : public sdk::Quantization<T> {
   using Site = PackedSite;
 
   explicit PackedScheme(const sdk::Env& env)
-      : blocks_(env.device().units),
+      : arch_(env.device().arch),
+        blocks_(env.device().units),
         most_block_bytes_(static_cast<uint32_t>(env.device().shared_per_unit) - kReservedBytes) {}
   static tenon_format source(const tenon_linear& s, uint32_t mat) { return plain_source(s, mat, &is_float); }
 
@@ -197,8 +207,8 @@ class PackedScheme : public sdk::Quantization<T> {
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     const auto rows = static_cast<uint32_t>(rec.describe(call.y).dim[0]);
     T::with_format(site.code, [&]<class F>(F) {
-      const bool packed = rows <= kMatvecRows || site.experts != 0;
-      packed ? record_matvec<F>(site, call, rows, rec) : record_large<F>(site, call, rec);
+      const bool packed = rows <= kMatvecRows || site.experts != 0 || fits_tiles<F>(rows);
+      packed ? record_packed<F>(site, call, rows, rec) : record_large<F>(site, call, rec);
     });
   }
 
@@ -219,7 +229,13 @@ class PackedScheme : public sdk::Quantization<T> {
   static uint64_t scale_bytes(const Site& site) { return uint64_t{site.map.tiles()} * kTileRows * sizeof(float); }
 
   template <class F>
-  void record_matvec(const Site& site, const tenon_linear_call& call, uint32_t rows, sdk::Recorder& rec) const {
+  bool fits_tiles(uint32_t rows) const {
+    if constexpr (std::is_void_v<typename F::Half>) return false;
+    return rows <= kTileGemmRows && TileGemm<F>::fits(TENON_PLUGIN_TARGETS, arch_);
+  }
+
+  template <class F>
+  void record_packed(const Site& site, const tenon_linear_call& call, uint32_t rows, sdk::Recorder& rec) const {
     const std::vector<tenon_fop> pro = sdk::ops_of(call.pro), epi = sdk::ops_of(call.epi);
     if (pro.size() > 1 || (!pro.empty() && pro[0].id != TENON_F_RMSNORM) ||
         detail::taken_of(epi, site.map.halves != 0) != epi.size()) {
@@ -258,6 +274,11 @@ class PackedScheme : public sdk::Quantization<T> {
       if (a.experts != 0)
         return emit_product<F, RoutedMatvec<F>, &run_routed<F>, &run_routed_prepare<F>>(site, a, operands, rec);
     }
+    if constexpr (!std::is_void_v<typename F::Half>) {
+      if (rows > kMatvecRows) {
+        return emit_product<F, TileGemm<F>, &run_tiles<F>, &run_prepare_halves<F>>(site, a, operands, rec);
+      }
+    }
     emit_product<F, Matvec<F>, &run_packed<F>, &run_prepare<F>>(site, a, operands, rec);
   }
 
@@ -266,8 +287,9 @@ class PackedScheme : public sdk::Quantization<T> {
   static void emit_product(const Site& site, PackedArgs& a, std::vector<tenon_operand>& operands, sdk::Recorder& rec) {
     const uint32_t classes = Product::direct_classes(a);
     if (classes == 0) record_prepare<Product, Prepare>(a, operands, rec);
-    sdk::OpSpec spec{.name = "gemv", .operands = operands, .chunks = {}};
-    spec.blocks = classes == 0 ? static_cast<uint32_t>(TENON_BLOCKS_LARGE) : classes;
+    sdk::OpSpec spec{.name = Product::kName, .operands = operands, .chunks = {}};
+    spec.blocks = classes == 0 ? Product::prepared_classes(a) : classes;
+    spec.scratch_bytes = Product::scratch_bytes(a), spec.zeroed_bytes = Product::zeroed_bytes(a);
     const double n = site.map.columns, k = site.k, out = a.silu != 0 ? n / 2 : n;
     // Of a routed site each row reads its expert's matrices, until there may be as many rows as experts.
     const auto set = static_cast<double>(site.weight_bytes + (T::kStores == 2 ? scale_bytes(site) : 0));
@@ -326,7 +348,7 @@ class PackedScheme : public sdk::Quantization<T> {
 
   static constexpr uint32_t kReservedBytes = 1024;  // of a multiprocessor's shared memory, for each block
 
-  uint32_t blocks_, most_block_bytes_;
+  uint32_t arch_, blocks_, most_block_bytes_;
 };
 
 }  // namespace tenon::cuda

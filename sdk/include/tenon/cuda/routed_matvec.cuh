@@ -18,10 +18,14 @@ class RoutedMatvec {
   using Dense = Matvec<F, kTiles>;
 
  public:
+  static constexpr const char* kName = Dense::kName;
   // The classes of blocks that multiply x as it is: TENON_BLOCKS_*; 0: x has to be prepared in groups.
   static uint32_t direct_classes(const MatvecArgs& a) {
     return a.rows > kMatvecRows ? 0 : Dense::direct_classes(one_row(a));
   }
+  static uint32_t prepared_classes(const MatvecArgs& a) { return Dense::prepared_classes(a); }
+  static uint64_t scratch_bytes(const MatvecArgs&) { return 0; }
+  static uint64_t zeroed_bytes(const MatvecArgs&) { return 0; }
   static uint64_t prepared_bytes(const MatvecArgs& a) { return groups(a) * PreparedRows<F>(a.k, kRowBlocks).bytes(); }
   static void prepare(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
     launch(&prepare_rows_kernel<F, kRowBlocks, true>,

@@ -1,0 +1,499 @@
+// Products of packed weights (packed.cuh) with 17 to 256 rows of x, on sm_90a: weights are read once, as they are
+// stored, and become halves in registers; x is one half a value, each row scaled by a power of two that keeps it in
+// range. RMSNorm before, and bias, SiLU-multiply and residual behind.
+//
+// More than 128 rows are multiplied in parts. A block multiplies panels of kPanelTiles tiles by a part; two warpgroups
+// have half of a panel each. The panels' stages along K (kStageK) are shared out evenly among the blocks, so a panel's
+// may lie with several: the block that has its first stage finishes it. The others leave their sums in the op's scratch
+// memory and say so in its flags; they have them early, since a panel's later stages are the first that a block
+// multiplies. Sums are added in the blocks' order, so equal launches give equal bits.
+//
+// Two more warps keep rings in shared memory full: one of weights, begun before the wait, one of x.
+#pragma once
+
+#include <algorithm>
+#include <string_view>
+
+#include "tenon/cuda/half_fragments.cuh"
+#include "tenon/cuda/matvec.cuh"
+#include "tenon/cuda/warpgroup.cuh"
+
+namespace tenon::cuda {
+
+inline constexpr uint32_t kTileGemmRows = 256;  // at most
+namespace detail {
+
+inline constexpr uint32_t kPanelTiles = 8, kGroupThreads = 128, kSumThreads = 2 * kGroupThreads,
+                          kTileGemmThreads = kSumThreads + 64, kXStageK = 64, kMostPrepareThreads = 1024;
+
+// x as the product takes it: halves, [part][64 k][8 k][row][8 values], the values in the order of A fragments; then the
+// factors that undo the rows' scales.
+struct PreparedHalves {
+  uint32_t rows, parts, blocks;  // rows of a part; blocks of kXStageK
+  __host__ __device__ uint32_t block_bytes() const { return kXStageK * rows * 2; }
+  __host__ __device__ size_t part_bytes() const { return size_t{blocks} * block_bytes(); }
+  __host__ __device__ size_t factors() const { return parts * part_bytes(); }
+  __host__ __device__ size_t bytes() const { return factors() + rows * parts * sizeof(float); }
+};
+template <class F>
+__host__ __device__ inline uint32_t stages_of(uint32_t k) {
+  return (k + kStageK<F> - 1) / kStageK<F>;
+}
+template <class F>
+__host__ __device__ inline PreparedHalves prepared_halves(uint32_t k, uint32_t rows, uint32_t parts) {
+  return {rows, parts, stages_of<F>(k) * (kStageK<F> / kXStageK)};
+}
+
+struct TileGemmLayout {
+  uint32_t weight_stages, x_stages;
+  uint32_t x, barriers;  // offsets in shared memory; weights come first
+};
+template <class F>
+inline constexpr uint32_t kStageChunks = kStageK<F> / F::kChunkK;
+template <class F>
+inline constexpr uint32_t kTileStageBytes = kStageChunks<F>* F::kChunkBytes;
+template <class F, int N>
+__host__ inline TileGemmLayout tile_gemm_layout(uint32_t room) {
+  constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>, kXBytes = kXStageK * N * 2, kMost = 12;
+  TileGemmLayout at{};
+  at.x_stages = N == 32 ? 6 : 4;
+  const uint32_t rest = room - at.x_stages * (kXBytes + 16) - 128;
+  at.weight_stages = std::min(kMost, rest / (kWeightBytes + 16));
+  at.x = (at.weight_stages * kWeightBytes + 127) / 128 * 128;
+  at.barriers = at.x + at.x_stages * kXBytes;
+  return at;
+}
+
+// A ring's place: which stage, and the parity of its use.
+struct RingPlace {
+  uint32_t stage = 0, parity = 0;
+  __device__ __forceinline__ void advance(uint32_t stages) {
+    if (++stage == stages) stage = 0, parity ^= 1;
+  }
+};
+// The barriers of a ring's stages: full, then empty.
+struct RingBarriers {
+  uint32_t address, stages;
+  __device__ __forceinline__ Barrier full(uint32_t stage) const { return Barrier(address + 8 * stage); }
+  __device__ __forceinline__ Barrier empty(uint32_t stage) const { return Barrier(address + 8 * (stages + stage)); }
+  // A stage is filled by one thread, and empty when all warps that multiply have read it.
+  __device__ __forceinline__ void init() const {
+    for (uint32_t s = 0; s < stages; ++s) full(s).init(1), empty(s).init(kSumThreads / 32);
+  }
+};
+
+// Stages of all panels, in order, shared out among blocks.
+struct StageShares {
+  uint32_t a_block, longer;  // so many of the first blocks have one more
+  __device__ StageShares(uint32_t stages, uint32_t blocks) : a_block(stages / blocks), longer(stages % blocks) {}
+  __device__ __forceinline__ uint32_t begin(uint32_t block) const { return block * a_block + min(block, longer); }
+};
+
+}  // namespace detail
+
+struct TileGemmPointers : MatvecPointers {
+  float4* sums;     // scratch
+  uint32_t* flags;  // one a block, zero
+};
+
+namespace detail {
+
+// A block's share of a product, and the rings through which it comes.
+template <class F, int N>
+struct TileGemmBlock {
+  static constexpr uint32_t kXBytes = kXStageK * N * 2, kQuads = kStageK<F> / kXStageK;
+  static constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>;
+  static_assert(kQuads % 2 == 0);
+
+  const MatvecArgs& a;
+  const TileGemmPointers& p;
+  const TileGemmLayout& at;
+  uint32_t parts, part, block, blocks;  // those of the block's part
+  uint32_t tiles, chunks, a_panel;      // a_panel: stages
+  PreparedHalves halves;
+  StageShares shares;
+  uint32_t first, last;  // stages
+  uint32_t base;         // of shared memory
+  RingBarriers of_weights, of_x;
+
+  __device__ __forceinline__ TileGemmBlock(const MatvecArgs& args, const TileGemmPointers& pointers,
+                                           const TileGemmLayout& layout, uint32_t all_parts, const uint8_t* memory)
+      : a(args),
+        p(pointers),
+        at(layout),
+        parts(all_parts),
+        part(blockIdx.x % parts),
+        block(blockIdx.x / parts),
+        blocks(gridDim.x / parts),
+        tiles(a.map.tiles()),
+        chunks(chunks_of<F>(a.k)),
+        a_panel(stages_of<F>(a.k)),
+        halves(prepared_halves<F>(a.k, N, parts)),
+        shares((tiles + kPanelTiles - 1) / kPanelTiles * a_panel, blocks),
+        first(shares.begin(block)),
+        last(shares.begin(block + 1)),
+        base(shared_address(memory)),
+        of_weights{base + at.barriers, at.weight_stages},
+        of_x{base + at.barriers + 16 * at.weight_stages, at.x_stages} {
+    if (threadIdx.x == 0) {
+      of_weights.init(), of_x.init();
+      publish_barriers();
+    }
+    __syncthreads();
+  }
+
+  // By a warp of its own, which needs not wait: a lane a tile.
+  __device__ __forceinline__ void fill_weights() const {
+    RingPlace place;
+    for (uint32_t s = first; s < last; ++s, place.advance(at.weight_stages)) {
+      const Barrier full = of_weights.full(place.stage);
+      of_weights.empty(place.stage).wait(place.parity ^ 1);
+      if (lane_id() == 0) full.arrive_expecting(kWeightBytes);
+      __syncwarp();
+      if (lane_id() >= kPanelTiles) continue;
+      const uint32_t tile = min(s / a_panel * kPanelTiles + lane_id(), tiles - 1);
+      const uint32_t chunk = s % a_panel * kStageChunks<F>, there = min(chunks - chunk, kStageChunks<F>);
+      const uint8_t* from = p.weights + (size_t{tile} * chunks + chunk) * F::kChunkBytes;
+      const uint32_t to = base + place.stage * kWeightBytes + lane_id() * kTileStageBytes<F>;
+      full.copy(to, from, there * F::kChunkBytes, Barrier::kEvictFirst);
+      // Behind the last chunk x is zero, and any weights will do.
+      for (uint32_t c = there; c < kStageChunks<F>; ++c) {
+        full.copy(to + c * F::kChunkBytes, from, F::kChunkBytes, Barrier::kEvictFirst);
+      }
+    }
+  }
+  // By a lane, after the wait.
+  __device__ __forceinline__ void fill_x() const {
+    RingPlace place;
+    const uint8_t* x = p.prepared + part * halves.part_bytes();
+    for (uint32_t s = first; s < last; ++s) {
+      for (uint32_t q = 0; q < kQuads; ++q, place.advance(at.x_stages)) {
+        const Barrier full = of_x.full(place.stage);
+        of_x.empty(place.stage).wait(place.parity ^ 1);
+        full.arrive_expecting(kXBytes);
+        full.copy(base + at.x + place.stage * kXBytes, x + size_t{s % a_panel * kQuads + q} * kXBytes, kXBytes,
+                  Barrier::kEvictNormal);
+      }
+    }
+  }
+};
+
+// A warpgroup's half of a panel: sums of 64 slots by N rows, 16 slots a warp, of which a lane has rows g and g + 8,
+// g = lane / 4. After the wait.
+template <class F, int N>
+class PanelSums {
+ public:
+  using Block = TileGemmBlock<F, N>;
+  __device__ __forceinline__ explicit PanelSums(const Block& b)
+      : b_(b),
+        warp_(threadIdx.x / 32),
+        rows_before_(b.part * N),
+        live_(min(*b.p.live, b.a.rows) - min(min(*b.p.live, b.a.rows), rows_before_)) {}
+
+  // What the block has of the panel that stage s is in; returns the stage after.
+  __device__ __forceinline__ uint32_t multiply(uint32_t s) {
+    const uint32_t end = min(b_.last, (s / b_.a_panel + 1) * b_.a_panel);
+#pragma unroll
+    for (float& v : sum_) v = 0;
+    for (; s < end; ++s) {
+#pragma unroll
+      for (uint32_t q = 0; q < Block::kQuads; ++q) multiply_quad(q);
+    }
+    warpgroup::wait<0>();
+    warpgroup::hold(sum_);
+    release_x();
+    under_way_ = UINT32_MAX;
+    return end;
+  }
+
+  // For the block that finishes the panel.
+  __device__ __forceinline__ void leave() const {
+    float4* to = left_by(blockIdx.x);
+#pragma unroll
+    for (uint32_t i = 0; i < kFours; ++i) {
+      __stcg(to + i * kGroupThreads, float4{sum_[4 * i], sum_[4 * i + 1], sum_[4 * i + 2], sum_[4 * i + 3]});
+    }
+    __threadfence();
+    named_sync(kSumBarrier, kSumThreads);
+    if (threadIdx.x == 0) asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(b_.p.flags + blockIdx.x) : "memory");
+  }
+  // Adds what others have left.
+  __device__ __forceinline__ void gather(uint32_t panel) {
+    uint32_t behind = b_.block + 1;
+    while (behind < b_.blocks && b_.shares.begin(behind) < (panel + 1) * b_.a_panel) ++behind;
+    if (behind == b_.block + 1) return;
+    for (uint32_t next = b_.block + 1 + threadIdx.x; next < behind; next += kSumThreads) {
+      uint32_t *flag = b_.p.flags + next * b_.parts + b_.part, there = 0;
+      while (there == 0) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(flag) : "memory");
+      *flag = 0;
+    }
+    named_sync(kSumBarrier, kSumThreads);
+    for (uint32_t next = b_.block + 1; next < behind; ++next) {
+      const float4* from = left_by(next * b_.parts + b_.part);
+#pragma unroll
+      for (uint32_t i = 0; i < kFours; ++i) {
+        const float4 v = __ldcg(from + i * kGroupThreads);
+        sum_[4 * i] += v.x, sum_[4 * i + 1] += v.y, sum_[4 * i + 2] += v.z, sum_[4 * i + 3] += v.w;
+      }
+    }
+  }
+  // Makes y of the sums.
+  __device__ __forceinline__ void finish(uint32_t panel) {
+    const uint32_t tile = panel * kPanelTiles + warp_, slot = tile * kTileRows + lane_id() / 4;
+    const bool there = tile < b_.tiles;
+    const uint32_t column[2] = {there ? b_.a.map.column(slot) : UINT32_MAX,
+                                there ? b_.a.map.column(slot + 8) : UINT32_MAX};
+    scale(slot, column);
+    float* const y = b_.p.y + rows_before_ * b_.a.y_stride;
+    if (b_.a.silu != 0) {
+      if (column[0] == UINT32_MAX) return;
+#pragma unroll
+      for (uint32_t i = 0; i < kRows; ++i) {
+        const float gate = sum(i, 0);
+        if (row(i) < live_) y[row(i) * b_.a.y_stride + column[0]] = gate / (1 + expf(-gate)) * sum(i, 1);
+      }
+      return;
+    }
+    const float* const addend = b_.p.addend + (b_.p.addend != nullptr ? rows_before_ * b_.a.addend_stride : 0);
+#pragma unroll
+    for (uint32_t half = 0; half < 2; ++half) {
+      if (column[half] == UINT32_MAX) continue;
+      if (b_.p.addend != nullptr) {  // all of it before the first store, behind which no load could move
+#pragma unroll
+        for (uint32_t i = 0; i < kRows; ++i) {
+          if (row(i) < live_) sum(i, half) += addend[row(i) * b_.a.addend_stride + column[half]];
+        }
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < kRows; ++i) {
+        if (row(i) < live_) y[row(i) * b_.a.y_stride + column[half]] = sum(i, half);
+      }
+    }
+  }
+
+ private:
+  static constexpr uint32_t kSums = N / 2, kFours = kSums / 4, kRows = N / 4;  // of a lane
+  static constexpr uint32_t kSumBarrier = 1;
+
+  // The part's row that a lane's i-th is, and its sum for slot g or g + 8.
+  static __device__ __forceinline__ uint32_t row(uint32_t i) {
+    return i / 2 * 8 + 2 * (lane_id() % 4) + i % 2;
+  }
+  __device__ __forceinline__ float& sum(uint32_t i, uint32_t half) {
+    return sum_[i / 2 * 4 + half * 2 + i % 2];
+  }
+  __device__ __forceinline__ float4* left_by(uint32_t block) const {
+    return b_.p.sums + (size_t{block} * 2 + warp_ / 4) * kFours * kGroupThreads + threadIdx.x % kGroupThreads;
+  }
+  __device__ __forceinline__ void release_x() const {
+    if (under_way_ != UINT32_MAX && elect_lane()) b_.of_x.empty(under_way_).arrive();
+  }
+
+  // 64 k. Its product is under way when this returns, and the one before it done.
+  __device__ __forceinline__ void multiply_quad(uint32_t q) {
+    uint32_t(&fragment)[4][4] = fragment_[q % 2];
+    if (q == 0) b_.of_weights.full(weights_.stage).wait(weights_.parity);
+    HalfFragments<F>::load(b_.base + weights_.stage * Block::kWeightBytes + warp_ * kTileStageBytes<F>, q, fragment);
+    if (q + 1 == Block::kQuads) {
+      __syncwarp();
+      if (elect_lane()) b_.of_weights.empty(weights_.stage).arrive();
+      weights_.advance(b_.at.weight_stages);
+    }
+    b_.of_x.full(x_.stage).wait(x_.parity);
+#pragma unroll
+    for (uint32_t step = 0; step < 4; ++step) warpgroup::hold(fragment[step]);
+    warpgroup::begin();
+#pragma unroll
+    for (uint32_t step = 0; step < 4; ++step) {
+      constexpr uint32_t kCoresOf8 = 16 * N;  // bytes
+      const uint32_t x = b_.base + b_.at.x + x_.stage * Block::kXBytes + 2 * step * kCoresOf8;
+      warpgroup::multiply<typename F::Half>(sum_, fragment[step], warpgroup::describe(x, kCoresOf8));
+    }
+    warpgroup::commit();
+    warpgroup::wait<1>();
+    release_x();
+    under_way_ = x_.stage;
+    x_.advance(b_.at.x_stages);
+  }
+
+  __device__ __forceinline__ void scale(uint32_t slot, const uint32_t (&column)[2]) {
+    float scale[2] = {1, 1}, bias[2] = {};
+#pragma unroll
+    for (uint32_t half = 0; half < 2; ++half) {
+      if (column[half] == UINT32_MAX) continue;
+      if constexpr (F::kTotal) scale[half] = b_.p.scales[slot + 8 * half];
+      if (b_.p.bias != nullptr) bias[half] = b_.p.bias[column[half]];
+    }
+    const auto* factors = reinterpret_cast<const float*>(b_.p.prepared + b_.halves.factors()) + rows_before_;
+#pragma unroll
+    for (uint32_t i = 0; i < kRows; ++i) {
+      const float factor = row(i) < live_ ? factors[row(i)] : 0;
+#pragma unroll
+      for (uint32_t half = 0; half < 2; ++half) sum(i, half) = fmaf(sum(i, half), factor * scale[half], bias[half]);
+    }
+  }
+
+  const Block& b_;
+  uint32_t warp_, rows_before_, live_;  // live_: of the part
+  RingPlace weights_, x_;
+  float sum_[kSums];
+  uint32_t fragment_[2][4][4];       // of the product that is under way, and of the next one
+  uint32_t under_way_ = UINT32_MAX;  // the stage of x that is read; UINT32_MAX: none
+};
+
+}  // namespace detail
+
+template <class F, int N>
+__global__ void __launch_bounds__(detail::kTileGemmThreads, 1)
+    tile_gemm_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ TileGemmPointers p,
+                     const __grid_constant__ detail::TileGemmLayout at, uint32_t parts) {
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(128) uint8_t memory[];
+  trigger();
+  const detail::TileGemmBlock<F, N> block(a, p, at, parts, memory);
+  const uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
+  if (warp == detail::kSumThreads / 32) {
+    block.fill_weights();
+    wait();
+  } else if (warp > detail::kSumThreads / 32) {
+    wait();
+    if (elect_lane()) block.fill_x();
+  } else {
+    wait();
+    detail::PanelSums<F, N> sums(block);
+    for (uint32_t s = block.first; s < block.last;) {
+      const uint32_t panel = s / block.a_panel;
+      const bool finishes = s % block.a_panel == 0;
+      s = sums.multiply(s);
+      if (finishes) {
+        sums.gather(panel);
+        sums.finish(panel);
+      } else {
+        sums.leave();
+      }
+    }
+  }
+#endif
+}
+
+// Where value k of a row lies in shared memory: of each 32 the octets are turned, so that what a core takes of four
+// blocks lies in different banks.
+__device__ __forceinline__ uint32_t turned(uint32_t k) {
+  return k / 32 * 32 + (k / 8 + k / 32) % 4 * 8 + k % 8;
+}
+
+// A block a row. Rows that there are not become zeros.
+template <class F>
+__global__ void __launch_bounds__(detail::kMostPrepareThreads)
+    prepare_halves_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p,
+                          const __grid_constant__ detail::PreparedHalves to) {
+  using namespace detail;
+  using H = typename F::Half;
+  constexpr uint32_t kWarps = kMostPrepareThreads / 32;
+  extern __shared__ __align__(128) float values[];
+  __shared__ float squares[kWarps];
+  __shared__ uint32_t greatest[kWarps];
+  wait();
+  const uint32_t row = blockIdx.x, all = to.blocks * kXStageK;
+  const uint32_t k_there = row < min(*p.live, a.rows) ? a.k : 0;
+  const float* x = p.x + row * a.x_stride;
+  float square = 0;
+  uint32_t largest = 0;  // magnitude's bits
+#pragma unroll 2
+  for (uint32_t k = 8 * threadIdx.x; k < all; k += 8 * blockDim.x) {
+    float v[8], norm[8];
+    load_octet(x, k, k_there, v);
+    if (p.norm != nullptr) load_octet(p.norm, k, k_there, norm);
+    for (uint32_t i = 0; i < 8; ++i) {
+      square = fmaf(v[i], v[i], square);
+      if (p.norm != nullptr) v[i] *= norm[i];
+      largest = max(largest, __float_as_uint(v[i]) & 0x7fffffff);
+    }
+    auto* octet = reinterpret_cast<float4*>(values + turned(k));
+    octet[0] = {v[0], v[1], v[2], v[3]}, octet[1] = {v[4], v[5], v[6], v[7]};
+  }
+  square = warp_sum(square);
+  largest = __reduce_max_sync(~0U, largest);
+  if (lane_id() == 0) squares[threadIdx.x / 32] = square, greatest[threadIdx.x / 32] = largest;
+  __syncthreads();
+  square = 0;
+  for (uint32_t w = 0; w < blockDim.x / 32; ++w) square += squares[w], largest = max(largest, greatest[w]);
+  float scale = 1, factor = 1;
+  if constexpr (F::kScaled) {
+    // The exponent's bits of 2^13 over the largest's power of two.
+    const uint32_t bits = min(267 - (largest >> 23), 253U);
+    scale = __uint_as_float(bits << 23), factor = __uint_as_float((254 - bits) << 23);
+  }
+  if (p.norm != nullptr) factor *= rsqrtf(square / static_cast<float>(a.k) + a.eps);
+
+  // 16 bytes at a time, what a core has of a row: of the two k-steps in 32 k, one's first or second half.
+  for (uint32_t piece = threadIdx.x; piece < all / 8; piece += blockDim.x) {
+    const float up = F::kStaggered && piece % 2 == 1 ? scale / 16 : scale;
+    uint32_t out[4];
+    for (uint32_t t = 0; t < 4; ++t) {
+      const float2 v = *reinterpret_cast<const float2*>(values + turned(piece / 4 * 32 + 8 * t + piece % 4 * 2));
+      out[t] = to_halves<H>(v.x * up, v.y * up);
+    }
+    auto* at = p.prepared + row / to.rows * to.part_bytes() + size_t{piece / 8} * to.block_bytes() +
+               (piece % 8 * to.rows + row % to.rows) * 16;
+    *reinterpret_cast<uint4*>(at) = {out[0], out[1], out[2], out[3]};
+  }
+  if (threadIdx.x == 0) reinterpret_cast<float*>(p.prepared + to.factors())[row] = factor;
+}
+
+// How a product is launched; as Matvec, whose MatvecArgs::prepared is always 1 here.
+template <class F>
+class TileGemm {
+ public:
+  static constexpr const char* kName = "tile_gemm";
+  // Whether a plugin built for `targets` has the kernels for a GPU of that architecture.
+  static constexpr bool fits(std::string_view targets, uint32_t arch) {
+    constexpr uint32_t kHopper = 90;
+    return arch == kHopper && targets.find("sm_90a") != std::string_view::npos;
+  }
+  static constexpr uint32_t direct_classes(const MatvecArgs&) { return 0; }
+  static uint32_t prepared_classes(const MatvecArgs&) { return TENON_BLOCKS_LARGE; }
+  static uint64_t prepared_bytes(const MatvecArgs& a) { return halves(a).bytes(); }
+  static uint64_t scratch_bytes(const MatvecArgs& a) {
+    return uint64_t{grid(a)} * part_rows(a) * detail::kPanelTiles * kTileRows * sizeof(float);
+  }
+  static uint64_t zeroed_bytes(const MatvecArgs& a) { return grid(a) * sizeof(uint32_t); }
+
+  static void prepare(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
+    const detail::PreparedHalves to = halves(a);
+    const uint32_t k = to.blocks * detail::kXStageK;
+    launch(&prepare_halves_kernel<F>,
+           {.blocks = {to.rows * to.parts},
+            .threads = {std::min(detail::kMostPrepareThreads, (k / 8 + 31) / 32 * 32)},
+            .shared_bytes = k * sizeof(float)},
+           a, p, to);
+  }
+  static void multiply(const MatvecArgs& a, const MatvecPointers& p, bool, const Launch& launch) {
+    const auto run = [&]<int N>() {
+      const TileGemmPointers all{p, launch.scratch<float4>(), launch.zeroed<uint32_t>()};
+      const uint32_t room = std::min(kLargeBlockBytes, a.most_block_bytes);
+      launch(&tile_gemm_kernel<F, N>,
+             {.blocks = {grid(a)}, .threads = {detail::kTileGemmThreads}, .shared_bytes = room}, a, all,
+             detail::tile_gemm_layout<F, N>(room), parts(a));
+    };
+    if (part_rows(a) == 32) return run.template operator()<32>();
+    if (part_rows(a) == 64) return run.template operator()<64>();
+    run.template operator()<kMostPartRows>();
+  }
+
+ private:
+  static constexpr uint32_t kMostPartRows = 128;
+
+  static uint32_t part_rows(const MatvecArgs& a) { return a.rows <= 32 ? 32 : a.rows <= 64 ? 64 : kMostPartRows; }
+  static uint32_t parts(const MatvecArgs& a) { return (a.rows + part_rows(a) - 1) / part_rows(a); }
+  static detail::PreparedHalves halves(const MatvecArgs& a) {
+    return detail::prepared_halves<F>(a.k, part_rows(a), parts(a));
+  }
+  // The blocks of the parts lie side by side, so that weights come from memory once and from L2 then.
+  static uint32_t grid(const MatvecArgs& a) {
+    const uint32_t panels = (a.map.tiles() + detail::kPanelTiles - 1) / detail::kPanelTiles;
+    return std::min(a.blocks / parts(a), panels * detail::stages_of<F>(a.k)) * parts(a);
+  }
+};
+
+}  // namespace tenon::cuda
