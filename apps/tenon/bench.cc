@@ -2,6 +2,8 @@
 #include "bench.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <map>
 
@@ -79,6 +81,10 @@ class Bench {
   }
 
   const std::string& model() const { return model_; }
+  // Where the point's trace goes; "" for none.
+  std::string trace_of(const BenchPoint& point) const {
+    return point.number > 0 && !trace_.empty() ? numbered(trace_, point.number) : trace_;
+  }
 
   // Throws Interrupted and Error.
   BenchRow measure(const BenchPoint& point);
@@ -101,7 +107,7 @@ class Bench {
 PipelineArgs Bench::arguments(const BenchPoint& point) const {
   PipelineArgs args = args_.pipeline;
   if (point.threads > 0) args.threads = static_cast<int>(point.threads);
-  if (point.number > 0 && !trace_.empty()) args.trace = numbered(trace_, point.number);
+  if (point.number > 0) args.trace = trace_of(point);
   if (capacity_ == 0) {
     const uint64_t tokens = (uint64_t{point.prompt_tokens} + point.new_tokens + 7) / 8 * 8;
     args.set.push_back("kv_cache.capacity=" + std::to_string(tokens));
@@ -211,9 +217,11 @@ int run(const Args& args) {
   interruption();
   Bench bench(args);
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(nullptr, &std::fclose);
-  refuse_input_as_output(args.output, std::vector{args.pipeline.config, bench.model()});
+  const std::vector<std::string> inputs = {args.pipeline.config, bench.model()};
+  check_output(args.output, inputs, args.pipeline.force);
+  for (const BenchPoint& point : points_of(args)) check_output(bench.trace_of(point), inputs, args.pipeline.force);
   if (!args.output.empty()) file.reset(std::fopen(args.output.c_str(), "wb"));
-  if (!args.output.empty() && !file) throw Error(ErrorCode::kIo, {args.output, 0, 0}, "cannot be written");
+  if (!args.output.empty() && !file) throw Error(ErrorCode::kIo, {args.output, 0, 0}, std::string("cannot be written: ") + std::strerror(errno));
   std::FILE* out = file ? file.get() : stdout;
   const auto output = make_bench_output(args.format, out, {bench.model(), args.warmups, args.runs, args.ops});
   int code = kOk;

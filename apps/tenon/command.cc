@@ -10,6 +10,8 @@
 #include <mutex>
 #include <thread>
 
+#include "output_path.h"
+
 namespace tenon::app {
 namespace {
 
@@ -73,6 +75,7 @@ void PipelineArgs::add_to(CLI::App& app, const std::string& positional) {
   app.add_option("--threads", threads, "Threads that compute (device.threads)")->check(CLI::PositiveNumber);
   app.add_option("--seed", seed, "Seed of the sampler (sampler.seed)");
   app.add_option("--trace", trace, "Write a trace for Perfetto; .gz compresses it (trace.path)");
+  add_force(app, force);
 }
 
 std::vector<std::string> PipelineArgs::overrides() const {

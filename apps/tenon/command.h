@@ -34,6 +34,7 @@ struct PipelineArgs {
   std::vector<std::string> set;
   std::vector<std::filesystem::path> plugin_dirs;
   int threads = 0;
+  bool force = false;  // outputs that are there are replaced
   std::string seed, trace;
 
   // positional: the name of the argument that config is; "" = none.

@@ -122,6 +122,7 @@ int compare(CompareArgs args) {
 struct MergeArgs {
   std::string output;
   std::vector<std::string> files;
+  bool force = false;
 };
 
 // "rank0" of rank0.trace.json.gz; the whole path where two files have the same name.
@@ -138,7 +139,7 @@ std::vector<std::string> names_of(const std::vector<std::string>& files) {
 }
 
 int merge(const MergeArgs& args) {
-  refuse_input_as_output(args.output, args.files);
+  check_output(args.output, args.files, args.force);
   std::vector<profiler::TraceFile> traces;
   for (const std::string& file : args.files) traces.push_back(profiler::read_trace(file));
   for (const std::string& notice : profiler::merge_traces(traces, names_of(args.files), args.output)) {
@@ -184,6 +185,7 @@ Run add_trace_merge(CLI::App& trace) {
   auto args = std::make_shared<MergeArgs>();
   command->add_option("FILE", args->files, "Traces, .json or .json.gz")->required()->expected(2, 256);
   command->add_option("-o,--output", args->output, "The merged trace; .gz compresses it")->required();
+  add_force(*command, args->force);
   return [command, args] { return command->parsed() ? merge(*args) : -1; };
 }
 
