@@ -122,10 +122,17 @@ std::filesystem::path default_pipeline_file() {
 
 ConfigText read_config(const std::filesystem::path& path) {
   const SourcePosition where{path.string()};
-  std::error_code ignored;
-  errno = std::filesystem::is_directory(path, ignored) ? EISDIR : 0;
+  // Opening a pipe would wait for a writer, and a device may have no end.
+  std::error_code missing;
+  const std::filesystem::file_status status = std::filesystem::status(path, missing);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    throw Error(ErrorCode::kIo, where,
+                std::string("cannot read the pipeline file: ") +
+                    (std::filesystem::is_directory(status) ? std::strerror(EISDIR) : "it is not a regular file"));
+  }
+  errno = 0;
   std::ifstream file;
-  if (errno == 0) file.open(path, std::ios::binary);
+  file.open(path, std::ios::binary);
   if (!file.is_open()) {
     throw Error(ErrorCode::kIo, where, std::string("cannot read the pipeline file: ") + std::strerror(errno));
   }

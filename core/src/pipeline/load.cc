@@ -45,9 +45,8 @@ void Pipeline::Impl::lock_weights() const {
 }
 
 void Pipeline::Impl::load(const LoadProgress& progress) {
-  if (plan.peak() > plan.device_memory) {
-    throw Error(ErrorCode::kMemory, "the pipeline needs " + format_bytes(plan.peak()) + " and device " +
-                                        context.device().kind + " has " + format_bytes(plan.device_memory) +
+  if (const std::string problem = plan.problem(context.device().kind); !problem.empty()) {
+    throw Error(ErrorCode::kMemory, problem +
                                         "; a smaller kv_cache.capacity (now " + std::to_string(capacity) +
                                         " tokens) or a smaller format of weights or cache needs less\n" +
                                         to_string(plan));

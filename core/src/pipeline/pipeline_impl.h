@@ -21,6 +21,7 @@ struct Pipeline::Impl {
 
   // build.cc
   void check_device() const;
+  void warn_of_capacity(uint32_t model_context) const;
   void declare();
   void choose_shapes();
   void declare_draft_model();
