@@ -13,6 +13,7 @@
 #include "progress.h"
 #include "session.h"
 #include "sha256.h"
+#include "standard_output.h"
 
 namespace tenon::app {
 namespace {
@@ -120,7 +121,7 @@ PipelineArgs Bench::arguments(const BenchPoint& point) const {
 }
 
 std::string Bench::line(const Engine& engine, const BenchPoint& point) const {
-  const std::vector<std::string> all = reproducing_words(engine, "bench");
+  const std::vector<std::string> all = reproducing_words(engine, "bench", args_.pipeline.plugin_dirs);
   std::vector<std::string> words = {all.begin(), all.begin() + 3};
   for (size_t i = 3; i + 1 < all.size(); i += 2) {  // but what follows from the point
     const std::string& value = all[i + 1];
@@ -129,8 +130,6 @@ std::string Bench::line(const Engine& engine, const BenchPoint& point) const {
                          (point.batch > 1 && value.starts_with("scheduler."));
     if (!implied) words.insert(words.end(), {all[i], value});
   }
-  for (const std::filesystem::path& dir : args_.pipeline.plugin_dirs)
-    words.insert(words.end(), {"--plugin-dir", dir.string()});
   words.insert(words.end(), {"--prompt-tokens", std::to_string(point.prompt_tokens), "--new-tokens",
                              std::to_string(point.new_tokens), "--batch", std::to_string(point.batch)});
   if ((engine.pipeline().device().flags & TENON_DEVICE_WALKS) != 0) {
@@ -139,6 +138,7 @@ std::string Bench::line(const Engine& engine, const BenchPoint& point) const {
   if (args_.warmups != 2) words.insert(words.end(), {"--warmups", std::to_string(args_.warmups)});
   if (args_.runs != 5) words.insert(words.end(), {"--runs", std::to_string(args_.runs)});
   if (args_.ops) words.push_back("--ops");
+  if (args_.format != "table") words.insert(words.end(), {"--format", args_.format});
   return shell_line(words);
 }
 
@@ -226,14 +226,13 @@ int run(const Args& args) {
   const auto output = make_bench_output(args.format, out, {bench.model(), args.warmups, args.runs, args.ops});
   int code = kOk;
   for (const BenchPoint& point : points_of(args)) {
-    if (interruption().stop_requested()) code = kInterrupted;
-    if (code == kInterrupted) break;
+    if (interruption().stop_requested()) break;
     try {
       const BenchRow row = bench.measure(point);
       if (row.ops && !row.ops->problem.empty()) code = kFailed;
       output->row(row);
     } catch (const Interrupted&) {
-      code = kInterrupted;
+      break;
     } catch (const Error& e) {
       const std::string& why = e.diagnostics().front().message;
       output->row({.point = point, .error = why.substr(0, why.find('\n'))});
@@ -244,8 +243,8 @@ int run(const Args& args) {
     }
   }
   output->end();
-  const bool written = std::fflush(out) == 0 && std::ferror(out) == 0;
-  return written ? code : kIo;
+  if (file && !flush_file(out, args.output)) return kIo;
+  return interruption().stop_requested() ? interrupted_code() : code;
 }
 
 }  // namespace

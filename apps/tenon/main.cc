@@ -2,8 +2,10 @@
 #include <cstdio>
 
 #include "command.h"
+#include "fault_report.h"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
+#include "standard_output.h"
 
 namespace {
 
@@ -13,7 +15,9 @@ constexpr const char* kFooter = R"(Examples:
   tenon bench synthetic:llama-3.2-1b --set quantization.use=int8wo
 
 Exit codes: 0 done; 1 failed otherwise; 2 command line; 3 configuration; 4 plugin; 5 model; 6 memory; 7 file;
-8 request (prompt, parameters); 130 interrupted by Ctrl-C, with what was made until then.)";
+8 request (prompt, parameters); 9 a component crashed, ended the process or did not come back; 10 a model's file
+became shorter while it was in use; with what was made until then: 129 hung up, 130 interrupted by Ctrl-C,
+143 terminated.)";
 
 void set_up_log() {
   auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
@@ -27,11 +31,26 @@ void set_level() {
   spdlog::set_level(v.quiet ? spdlog::level::warn : v.verbose ? spdlog::level::debug : spdlog::level::info);
 }
 
+// Writing fails instead, and is named: to a pipe that nobody reads, beyond the size that files may have.
+void take_signals_as_errors() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+// Of a command that has ended with `code`: what it printed has to be where it was printed to.
+int ended(int code) {
+  using namespace tenon::app;
+  const bool stopped = code == kInterrupted || code == kTerminated || code == kHungUp;
+  return flush_output() || stopped ? code : kIo;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   using namespace tenon::app;
-  std::signal(SIGPIPE, SIG_IGN);
+  hold_standard_descriptors();
+  take_signals_as_errors();
+  install_fault_reports();
   set_up_log();
   CLI::App app("Tenon: language models as pipelines of exchangeable parts.", "tenon");
   app.footer(kFooter);
@@ -49,14 +68,14 @@ int main(int argc, char** argv) {
     set_level();
     for (const Run& run : commands) {
       const int code = run();
-      if (code >= 0) return code;
+      if (code >= 0) return ended(code);
     }
     return kUsage;
   } catch (const CLI::ParseError& e) {
     const int code = app.exit(e);
-    return code == 0 ? kOk : kUsage;
+    return code == 0 ? ended(kOk) : kUsage;
   } catch (const Interrupted&) {
-    return kInterrupted;
+    return interrupted_code();
   } catch (const tenon::Error& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return exit_code(e.code());

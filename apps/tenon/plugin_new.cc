@@ -159,7 +159,7 @@ int run(const Args& args) {
                   fs::perm_options::add);
   std::printf("%s: a %s named %s; ./test.sh there builds, checks and runs it\n", folder.c_str(), args.kind.c_str(),
               args.name.c_str());
-  return std::fflush(stdout) == 0 ? kOk : kIo;
+  return kOk;
 }
 
 }  // namespace

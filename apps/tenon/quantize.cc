@@ -12,6 +12,7 @@
 #include "spdlog/spdlog.h"
 #include "tenon/core/engine.h"
 #include "tenon/core/memory_plan.h"
+#include "text_input.h"
 
 namespace tenon::app {
 namespace {
@@ -140,6 +141,9 @@ std::string result_line(const Args& args, const QuantizeReport& report, double s
 
 int run(const Args& args) {
   const std::unique_ptr<Registry> registry = make_registry(args.plugin_dirs);
+  for (const ScanNotice& notice : registry->notices()) {
+    if (notice.refused) spdlog::warn("refused: {}", notice.message);
+  }
   QuantizeOptions options = options_of(args, *registry);
   check_out(args, options.target);
   const std::stop_token cancel = interruption();

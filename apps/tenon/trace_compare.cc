@@ -115,7 +115,6 @@ int compare(CompareArgs args) {
     std::printf("\n%td slower, %td faster, of %zu\n", slower,
                 std::ranges::count(changes, Verdict::kFaster, &OpChange::verdict), changes.size());
   }
-  if (std::fflush(stdout) != 0) return kIo;
   return slower > 0 ? kFailed : kOk;
 }
 

@@ -155,6 +155,12 @@ void Running::signal(int number) {
   kill(pid_, number);
 }
 
+bool Running::ended() const {
+  siginfo_t info{};
+  EXPECT_EQ(waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT), 0);
+  return info.si_pid != 0;
+}
+
 Outcome Running::finish() {
   std::array<char, 4096> bytes{};
   for (ssize_t count = 0; (count = read(output_, bytes.data(), bytes.size())) > 0;)

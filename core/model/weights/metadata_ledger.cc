@@ -131,7 +131,7 @@ std::vector<Diagnostic> MetadataLedger::needlessly_ignored(std::span<const std::
     d.where.file = description_file(source_);
     d.message = "model.ignore_unknown names " + in_quotes(name) + ", " +
                 (std::any_of(keys.begin(), keys.end(), is_there) ? "which is known, and is not ignored"
-                                                                  : "and there is no such key");
+                                                                 : "and there is no such key");
   }
   return needless;
 }
@@ -149,11 +149,12 @@ std::vector<Diagnostic> MetadataLedger::unknown_keys(std::span<const std::string
     const std::string nearest = nearest_name(key, absent);
     Diagnostic& d = unknown.emplace_back();
     d.where.file = description_file(source_);
-    d.message = "key " + in_quotes(key) + ", found " + describe(*source_.metadata(key)) +
-                ": the model does not read it, so it may change what is computed; " +
-                (nearest.empty() ? "expected no such key; where it is known to change nothing, model.ignore_unknown = [" +
-                                        in_quotes(key) + "] lets it be there"
-                                  : "did you mean " + in_quotes(nearest) + "?");
+    d.message =
+        "key " + in_quotes(key) + ", found " + describe(*source_.metadata(key)) +
+        ": the model does not read it, so it may change what is computed; " +
+        (nearest.empty() ? "expected no such key; where it is known to change nothing, model.ignore_unknown = [" +
+                               in_quotes(key) + "] lets it be there"
+                         : "did you mean " + in_quotes(nearest) + "?");
   }
   return unknown;
 }

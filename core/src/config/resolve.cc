@@ -241,7 +241,8 @@ void Resolver::ignored_keys(const Node& model, std::vector<std::string>& to) {
     if (key.text() != nullptr && !key.text()->empty()) {
       to.push_back(*key.text());
     } else {
-      findings_.add(key.where, label_ + "model.ignore_unknown: found " + describe_found(key) + ", expected a key's name");
+      findings_.add(key.where,
+                    label_ + "model.ignore_unknown: found " + describe_found(key) + ", expected a key's name");
     }
   }
 }

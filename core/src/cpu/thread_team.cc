@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "tenon/core/fault.h"
+
 namespace tenon {
 namespace {
 
@@ -54,6 +56,7 @@ void ThreadTeam::start(Job job, void* context) {
 }
 
 void ThreadTeam::work(uint32_t thread) {
+  const SignalStack stack;
   started_(thread);
   uint32_t seen = 0;
   while (true) {

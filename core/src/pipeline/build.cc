@@ -110,9 +110,9 @@ Pipeline::Impl::Impl(const PipelineConfig& c, Registry& registry, const Weights&
 void Pipeline::Impl::warn_of_capacity(uint32_t model_context) const {
   if (!options.log) return;
   options.log(kWarning, "kv_cache.capacity is " + std::to_string(capacity) + " tokens, the model's context " +
-                                  std::to_string(model_context) +
-                                  ": the model was not made for what comes after that, and its text there may mean "
-                                  "nothing");
+                            std::to_string(model_context) +
+                            ": the model was not made for what comes after that, and its text there may mean "
+                            "nothing");
 }
 
 void Pipeline::Impl::declare() {

@@ -46,8 +46,7 @@ void Pipeline::Impl::lock_weights() const {
 
 void Pipeline::Impl::load(const LoadProgress& progress) {
   if (const std::string problem = plan.problem(context.device().kind); !problem.empty()) {
-    throw Error(ErrorCode::kMemory, problem +
-                                        "; a smaller kv_cache.capacity (now " + std::to_string(capacity) +
+    throw Error(ErrorCode::kMemory, problem + "; a smaller kv_cache.capacity (now " + std::to_string(capacity) +
                                         " tokens) or a smaller format of weights or cache needs less\n" +
                                         to_string(plan));
   }

@@ -63,9 +63,11 @@ void ModelInstance::check_overrides() const {
                                                   [&](const SiteMatrix& m) { return named(m.path); });
     });
     if (used) continue;
-    wrong.push_back({o.scheme.where, "quantization.override: match = \"" + o.match +
-                                         "\" names no matrix of the model; those of its first layer and outside of layers "
-                                         "are " + names});
+    wrong.push_back(
+        {o.scheme.where, "quantization.override: match = \"" + o.match +
+                             "\" names no matrix of the model; those of its first layer and outside of layers "
+                             "are " +
+                             names});
   }
   if (!wrong.empty()) throw Error(ErrorCode::kConfig, std::move(wrong));
 }

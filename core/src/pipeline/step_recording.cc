@@ -20,8 +20,8 @@ tenon_sampling sampling_of(const ChainLink& link, ModelBuilder& builder, tenon_t
   return s;
 }
 
-// One link of the chain over *c, which a processor rewrites. Throws Error(kPlugin) for what it leaves; `checked`: what it
-// leaves in a step is looked at there.
+// One link of the chain over *c, which a processor rewrites. Throws Error(kPlugin) for what it leaves; `checked`: what
+// it leaves in a step is looked at there.
 void record_link(const ChainLink& link, ModelBuilder& builder, tenon_tid next, bool checked, tenon_candidates& c) {
   ProgramRecording& rec = builder.recording();
   const tenon_sampler& table = link.table();

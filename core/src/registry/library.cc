@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 
+#include "fault.h"
 #include "registry/elf_note.h"
 #include "registry/kinds.h"
 #include "registry/trust.h"
@@ -71,6 +72,7 @@ Library::Library(const std::filesystem::path& canonical, const tenon_note& note)
   const std::string name = canonical.string();
   namespace dll = boost::dll;
   const tenon_plugin* table = nullptr;
+  const fault::InComponent in(canonical.c_str(), "loading it");
   try {
     library_.load(canonical, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
     table = &library_.get<const tenon_plugin>(TENON_PLUGIN_SYMBOL);

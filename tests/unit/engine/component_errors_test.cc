@@ -74,18 +74,18 @@ TEST_P(LeavesWrongValues, IsAnErrorThatNamesTheSampler) {
                         GetParam().message));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, LeavesWrongValues,
-    testing::Values(Wrong{"id", "leaves candidate 260, outside of the vocabulary of 260"},
-                    Wrong{"negative", "leaves candidate -1, outside of the vocabulary of 260"},
-                    Wrong{"many", "leaves 5 candidates; it has room for 4"}, Wrong{"none", "leaves no candidate"},
-                    Wrong{"less", "leaves -1 candidates; it has room for 4"},
-                    Wrong{"nan", "leaves a logit that is no number for token 3"},
-                    Wrong{"infinite", "leaves an infinite logit for token 3"},
-                    Wrong{"out", "leaves no candidate with a logit above -infinity"},
-                    Wrong{"dense_nan", "leaves a logit that is no number for token 0"},
-                    Wrong{"dense_out", "leaves no candidate with a logit above -infinity"}),
-    [](const auto& param_info) { return std::string(param_info.param.what); });
+INSTANTIATE_TEST_SUITE_P(All, LeavesWrongValues,
+                         testing::Values(Wrong{"id", "leaves candidate 260, outside of the vocabulary of 260"},
+                                         Wrong{"negative", "leaves candidate -1, outside of the vocabulary of 260"},
+                                         Wrong{"many", "leaves 5 candidates; it has room for 4"},
+                                         Wrong{"none", "leaves no candidate"},
+                                         Wrong{"less", "leaves -1 candidates; it has room for 4"},
+                                         Wrong{"nan", "leaves a logit that is no number for token 3"},
+                                         Wrong{"infinite", "leaves an infinite logit for token 3"},
+                                         Wrong{"out", "leaves no candidate with a logit above -infinity"},
+                                         Wrong{"dense_nan", "leaves a logit that is no number for token 0"},
+                                         Wrong{"dense_out", "leaves no candidate with a logit above -infinity"}),
+                         [](const auto& param_info) { return std::string(param_info.param.what); });
 
 TEST(ComponentErrors, ASamplerThatLeavesNothingWrong) {
   EXPECT_EQ(error_of("leaves_wrong_values", {"sampler.chain=[{use = \"leaves_wrong_values\"}]"}), "no error");

@@ -280,16 +280,19 @@ TEST(Engine, APlanThatDoesNotFitIsRefusedBeforeAnythingIsAllocated) {
 }
 
 TEST(Engine, AnOverrideThatMatchesNothingIsAnError) {
-  const auto with = [](const std::string& match) { return "quantization.override=[{match = \"" + match + "\", use = \"int8wo\"}]"; };
+  const auto with = [](const std::string& match) {
+    return "quantization.override=[{match = \"" + match + "\", use = \"int8wo\"}]";
+  };
   EXPECT_THAT(error_of([&] { open(kTiny, {with("layers.*.mlp.dwon")}); }, ErrorCode::kConfig),
-              testing::AllOf(HasSubstr("match = \"layers.*.mlp.dwon\" names no matrix of the model"), HasSubstr("lm_head"),
-                             HasSubstr("--set quantization.override:1:")));
+              testing::AllOf(HasSubstr("match = \"layers.*.mlp.dwon\" names no matrix of the model"),
+                             HasSubstr("lm_head"), HasSubstr("--set quantization.override:1:")));
   EXPECT_NO_THROW(open(kTiny, {with("layers.*.mlp.down")}));
   EXPECT_NO_THROW(open(kTiny, {with("layers.1.mlp.down"), "model.layers=1"}));
 }
 
 // What is said while an engine is opened.
-std::vector<std::string> log_of(const std::string& model, const std::vector<std::string>& set, EngineOptions options = {}) {
+std::vector<std::string> log_of(const std::string& model, const std::vector<std::string>& set,
+                                EngineOptions options = {}) {
   std::vector<std::string> lines;
   options.log = [&](uint32_t level, const std::string& text) { lines.push_back(std::to_string(level) + " " + text); };
   open(model, set, options);
@@ -298,9 +301,10 @@ std::vector<std::string> log_of(const std::string& model, const std::vector<std:
 
 TEST(Engine, ACapacityAboveTheModelsContextIsSaid) {
   EXPECT_THAT(log_of("synthetic:stories15m", {"kv_cache.capacity=256"}), testing::IsEmpty());
-  EXPECT_THAT(log_of("synthetic:stories15m", {"kv_cache.capacity=257"}),
-              testing::ElementsAre(testing::StartsWith(
-                  "2 kv_cache.capacity is 257 tokens, the model's context 256: the model was not made for what comes after")));
+  EXPECT_THAT(
+      log_of("synthetic:stories15m", {"kv_cache.capacity=257"}),
+      testing::ElementsAre(testing::StartsWith(
+          "2 kv_cache.capacity is 257 tokens, the model's context 256: the model was not made for what comes after")));
   EXPECT_THAT(log_of("synthetic:stories15m", {"kv_cache.capacity=257", "model.context=512"}), testing::IsEmpty());
 }
 
@@ -314,7 +318,8 @@ TEST(Engine, AFolderOfPluginsIsThereAndWhatIsBrokenInItIsSaid) {
   EXPECT_THAT(log_of(kTiny, {}, {.plugin_dirs = {folder}}), testing::IsEmpty());
   std::ofstream(folder + "/mine.cpu.so") << "no library";
   EXPECT_THAT(log_of(kTiny, {}, {.plugin_dirs = {folder}}),
-              testing::ElementsAre(testing::AllOf(testing::StartsWith("2 refused: "), HasSubstr("mine.cpu.so: is no ELF file"))));
+              testing::ElementsAre(
+                  testing::AllOf(testing::StartsWith("2 refused: "), HasSubstr("mine.cpu.so: is no ELF file"))));
   EXPECT_THAT(error_of([&] { open(kTiny, {}, {.plugin_dirs = {folder + "/mine.cpu.so"}}); }, ErrorCode::kPlugin),
               HasSubstr("it is a file"));
   std::filesystem::remove_all(folder);
