@@ -42,6 +42,9 @@ struct PipelineOptions {
   std::vector<Observer> observers = {};    // the ops before products that they see are computed by themselves
   const Weights* draft_weights = nullptr;  // of the draft model, if the configuration has one; outlives the pipeline
   std::filesystem::path system_root = "/";  // where the limits of control groups are looked for
+  // For tests, on the host: every storage has pages of its own, and ends, up to 63 bytes, where one begins that nobody
+  // may touch. Takes more memory than the plan says.
+  bool guarded = false;
 };
 
 // One thing that was chosen while building, or turned down, with the reason.
