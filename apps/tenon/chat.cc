@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 
 #include "command.h"
@@ -70,6 +71,8 @@ class LineReader {
     char bytes[65536];
     const ssize_t count = read(STDIN_FILENO, bytes, sizeof bytes);
     if (count < 0 && errno == EINTR) return true;
+    if (count < 0)
+      throw Error(ErrorCode::kIo, {"standard input"}, std::string("cannot be read: ") + std::strerror(errno));
     if (count <= 0) ended_ = true;
     if (count > 0) waiting_.append(bytes, static_cast<size_t>(count));
     return true;

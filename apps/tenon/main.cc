@@ -1,5 +1,8 @@
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
 
 #include "command.h"
 #include "fault_report.h"
@@ -18,6 +21,8 @@ Exit codes: 0 done; 1 failed otherwise; 2 command line; 3 configuration; 4 plugi
 8 request (prompt, parameters); 9 a component crashed, ended the process or did not come back; 10 a model's file
 became shorter while it was in use; with what was made until then: 129 hung up, 130 interrupted by Ctrl-C,
 143 terminated.)";
+
+constexpr const char* kOutOfMemory = "error: out of memory\n";
 
 void set_up_log() {
   auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
@@ -44,13 +49,24 @@ int ended(int code) {
   return flush_output() || stopped ? code : kIo;
 }
 
-}  // namespace
+std::terminate_handler end_otherwise = nullptr;
 
-int main(int argc, char** argv) {
+// The parsers of options and of TOML allocate in functions that let no exception out.
+void end_without_memory() {
+  if (const std::exception_ptr thrown = std::current_exception()) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::bad_alloc&) {
+      std::fputs(kOutOfMemory, stderr);
+      std::_Exit(tenon::app::kMemory);
+    } catch (...) {
+    }
+  }
+  end_otherwise();
+}
+
+int run_command(int argc, char** argv) {
   using namespace tenon::app;
-  hold_standard_descriptors();
-  take_signals_as_errors();
-  install_fault_reports();
   set_up_log();
   CLI::App app("Tenon: language models as pipelines of exchangeable parts.", "tenon");
   app.footer(kFooter);
@@ -76,9 +92,26 @@ int main(int argc, char** argv) {
     return code == 0 ? ended(kOk) : kUsage;
   } catch (const Interrupted&) {
     return interrupted_code();
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace tenon::app;
+  hold_standard_descriptors();
+  take_signals_as_errors();
+  install_fault_reports();
+  end_otherwise = std::set_terminate(end_without_memory);
+  // Nothing from here on allocates: memory may be what there is none of.
+  try {
+    return run_command(argc, argv);
   } catch (const tenon::Error& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return exit_code(e.code());
+  } catch (const std::bad_alloc&) {
+    std::fputs(kOutOfMemory, stderr);
+    return kMemory;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "error: %s\n", e.what());
     return kFailed;

@@ -177,8 +177,8 @@ StepProgram record_with(Record record, const ProgramContext& context, const teno
     return step;
   } catch (const Error&) {
     // A component that the recorder refused something just returns: the recorder knows why.
-    if (recording.error().empty()) throw;
-    throw Error(ErrorCode::kPlugin, recording.error());
+    recording.check();
+    throw;
   }
 }
 
