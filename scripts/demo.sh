@@ -8,4 +8,4 @@ configure release
 cmake --build --preset release --target core/all plugins/all profiler/all apps/all configs/all >&2
 find_gpu "computing on the CPU"
 exec build/release/bin/tenon generate configs/smollm2.toml ${gpu:+--set device.use=cuda} --chat \
-  --prompt "${1:-Why is the sky blue?}" --trace smollm2.trace.json.gz
+  --prompt "${1:-Why is the sky blue?}" --trace smollm2.trace.json.gz --force

@@ -5,9 +5,11 @@
 #include <barrier>
 #include <chrono>
 #include <fstream>
+#include <latch>
 #include <memory>
 #include <new>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -54,6 +56,12 @@ Sum widest_sum() {
   return &sum_plain;
 }
 
+// Far more than caches hold, as long as that is little of what the machine has left.
+uint64_t buffer_bytes(uint64_t available) {
+  constexpr uint64_t kMost = uint64_t{1} << 30, kLeast = uint64_t{16} << 20, kWhereUnknown = uint64_t{256} << 20;
+  return available == 0 ? kWhereUnknown : std::clamp(available / 16, kLeast, kMost);
+}
+
 uint64_t available_memory() {
   std::ifstream info("/proc/meminfo");
   for (std::string line; std::getline(info, line);) {
@@ -69,7 +77,7 @@ struct FreeBlocks {
 }  // namespace
 
 Bandwidth read_bandwidth(uint32_t threads) {
-  const uint64_t wanted = available_memory() < (uint64_t{4} << 30) ? uint64_t{256} << 20 : uint64_t{1} << 30;
+  const uint64_t wanted = buffer_bytes(available_memory());
   const size_t share = wanted / sizeof(Block) / threads / kUnroll * kUnroll;  // blocks of a thread
   Bandwidth result{.bytes_per_second = 0,
                    .buffer = share * threads * sizeof(Block),
@@ -81,17 +89,31 @@ Bandwidth read_bandwidth(uint32_t threads) {
   const Sum sum = widest_sum();
   std::atomic<uint64_t> total = 0;  // keeps the reading from being left out
   std::barrier line(static_cast<std::ptrdiff_t>(threads) + 1);
+  // Nobody comes to the line before all can: a thread that is not started would be waited for without end.
+  std::latch started(1);
+  bool complete = false;
+  const auto work = [&](Block* mine) {
+    started.wait();
+    if (!complete) return;
+    std::fill_n(mine, share, Block{1});
+    for (uint32_t pass = 0; pass < kPasses; ++pass) {
+      line.arrive_and_wait();
+      total += sum(mine, share);
+      line.arrive_and_wait();
+    }
+  };
   std::vector<std::jthread> workers;
-  for (uint32_t t = 0; t < threads; ++t) {
-    workers.emplace_back([&, mine = blocks + t * share] {
-      std::fill_n(mine, share, Block{1});
-      for (uint32_t pass = 0; pass < kPasses; ++pass) {
-        line.arrive_and_wait();
-        total += sum(mine, share);
-        line.arrive_and_wait();
-      }
-    });
+  try {
+    for (uint32_t t = 0; t < threads; ++t) workers.emplace_back(work, blocks + t * share);
+  } catch (const std::system_error& e) {
+    started.count_down();
+    throw Error(ErrorCode::kInternal, "a thread that reads cannot be started: " + e.code().message());
+  } catch (...) {
+    started.count_down();
+    throw;
   }
+  complete = true;
+  started.count_down();
   for (uint32_t pass = 0; pass < kPasses; ++pass) {
     // Before the line, not behind it: with all cores reading, this thread may be woken when they have long begun.
     const auto start = std::chrono::steady_clock::now();

@@ -1,6 +1,7 @@
 #include "base_file.h"
 
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 
@@ -52,18 +53,19 @@ void BaseWriter::finish() {
   check(file_.finish(bytes_of(header_)));
 }
 
-BaseReader::BaseReader(const std::string& path) : path_(path), file_(path, std::ios::binary) {
+BaseReader::BaseReader(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rbe")) {
+  if (!file_) fail(std::string("cannot be read: ") + std::strerror(errno));
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(path, error);
-  if (error || !file_) fail("cannot be read" + (error ? ": " + error.message() : std::string()));
+  if (error) fail("cannot be read: " + error.message());
   const auto magic = header_.magic;
   const uint32_t version = header_.version;
-  file_.read(reinterpret_cast<char*>(&header_), sizeof header_);
-  if (static_cast<size_t>(file_.gcount()) < sizeof magic || header_.magic != magic) {
+  const size_t got = read(&header_, sizeof header_);
+  if (got < sizeof magic || header_.magic != magic) {
     fail("this is no file that `tenon eval perplexity --save-logits` wrote: it does not begin with " +
          std::string(magic.data(), magic.size()));
   }
-  if (!file_) {
+  if (got < sizeof header_) {
     fail("is cut short: it has " + std::to_string(size) + " bytes, its header alone takes " +
          std::to_string(sizeof header_));
   }
@@ -87,10 +89,10 @@ BaseReader::BaseReader(const std::string& path) : path_(path), file_(path, std::
 void BaseReader::next(CodedRow& row) {
   std::array<char, kRowHead> head{};
   row.code.resize(header_.vocab);
-  file_.read(head.data(), head.size());
-  file_.read(reinterpret_cast<char*>(row.code.data()),
-             static_cast<std::streamsize>(row.code.size() * sizeof(uint16_t)));
-  if (!file_) fail("cannot be read at position " + std::to_string(read_));
+  const size_t codes = row.code.size() * sizeof(uint16_t);
+  if (read(head.data(), head.size()) < head.size() || read(row.code.data(), codes) < codes) {
+    fail("ends at position " + std::to_string(read_) + " now; it was cut off after it was opened");
+  }
   std::memcpy(&row.top, head.data(), 4);
   std::memcpy(&row.step, head.data() + 4, 4);
   std::memcpy(&row.negative_log_likelihood, head.data() + 8, 4);
@@ -103,6 +105,14 @@ void BaseReader::next(CodedRow& row) {
          std::to_string(row.negative_log_likelihood));
   }
   ++read_;
+}
+
+size_t BaseReader::read(void* out, size_t bytes) {
+  const size_t got = std::fread(out, 1, bytes, file_.get());
+  if (got < bytes && std::ferror(file_.get()) != 0) {
+    fail("cannot be read at position " + std::to_string(read_) + ": " + std::strerror(errno));
+  }
+  return got;
 }
 
 void BaseReader::fail(const std::string& message) const {

@@ -4,7 +4,8 @@
 #pragma once
 
 #include <array>
-#include <fstream>
+#include <cstdio>
+#include <memory>
 #include <string>
 
 #include "divergence.h"
@@ -54,10 +55,15 @@ class BaseReader {
   void next(CodedRow& row);  // at most header().positions times; throws Error(kIo)
 
  private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  // How many bytes there were; throws Error(kIo) where they cannot be read.
+  size_t read(void* out, size_t bytes);
   [[noreturn]] void fail(const std::string& message) const;
 
   std::string path_;
-  std::ifstream file_;
+  std::unique_ptr<std::FILE, Close> file_;
   BaseHeader header_;
   uint64_t read_ = 0;
 };

@@ -2,6 +2,8 @@
 #include "bench.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <map>
 
@@ -11,6 +13,7 @@
 #include "progress.h"
 #include "session.h"
 #include "sha256.h"
+#include "standard_output.h"
 
 namespace tenon::app {
 namespace {
@@ -79,6 +82,10 @@ class Bench {
   }
 
   const std::string& model() const { return model_; }
+  // Where the point's trace goes; "" for none.
+  std::string trace_of(const BenchPoint& point) const {
+    return point.number > 0 && !trace_.empty() ? numbered(trace_, point.number) : trace_;
+  }
 
   // Throws Interrupted and Error.
   BenchRow measure(const BenchPoint& point);
@@ -101,7 +108,7 @@ class Bench {
 PipelineArgs Bench::arguments(const BenchPoint& point) const {
   PipelineArgs args = args_.pipeline;
   if (point.threads > 0) args.threads = static_cast<int>(point.threads);
-  if (point.number > 0 && !trace_.empty()) args.trace = numbered(trace_, point.number);
+  if (point.number > 0) args.trace = trace_of(point);
   if (capacity_ == 0) {
     const uint64_t tokens = (uint64_t{point.prompt_tokens} + point.new_tokens + 7) / 8 * 8;
     args.set.push_back("kv_cache.capacity=" + std::to_string(tokens));
@@ -114,7 +121,7 @@ PipelineArgs Bench::arguments(const BenchPoint& point) const {
 }
 
 std::string Bench::line(const Engine& engine, const BenchPoint& point) const {
-  const std::vector<std::string> all = reproducing_words(engine, "bench");
+  const std::vector<std::string> all = reproducing_words(engine, "bench", args_.pipeline.plugin_dirs);
   std::vector<std::string> words = {all.begin(), all.begin() + 3};
   for (size_t i = 3; i + 1 < all.size(); i += 2) {  // but what follows from the point
     const std::string& value = all[i + 1];
@@ -123,8 +130,6 @@ std::string Bench::line(const Engine& engine, const BenchPoint& point) const {
                          (point.batch > 1 && value.starts_with("scheduler."));
     if (!implied) words.insert(words.end(), {all[i], value});
   }
-  for (const std::filesystem::path& dir : args_.pipeline.plugin_dirs)
-    words.insert(words.end(), {"--plugin-dir", dir.string()});
   words.insert(words.end(), {"--prompt-tokens", std::to_string(point.prompt_tokens), "--new-tokens",
                              std::to_string(point.new_tokens), "--batch", std::to_string(point.batch)});
   if ((engine.pipeline().device().flags & TENON_DEVICE_WALKS) != 0) {
@@ -133,6 +138,7 @@ std::string Bench::line(const Engine& engine, const BenchPoint& point) const {
   if (args_.warmups != 2) words.insert(words.end(), {"--warmups", std::to_string(args_.warmups)});
   if (args_.runs != 5) words.insert(words.end(), {"--runs", std::to_string(args_.runs)});
   if (args_.ops) words.push_back("--ops");
+  if (args_.format != "table") words.insert(words.end(), {"--format", args_.format});
   return shell_line(words);
 }
 
@@ -211,21 +217,22 @@ int run(const Args& args) {
   interruption();
   Bench bench(args);
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(nullptr, &std::fclose);
-  refuse_input_as_output(args.output, std::vector{args.pipeline.config, bench.model()});
+  const std::vector<std::string> inputs = {args.pipeline.config, bench.model()};
+  check_output(args.output, inputs, args.pipeline.force);
+  for (const BenchPoint& point : points_of(args)) check_output(bench.trace_of(point), inputs, args.pipeline.force);
   if (!args.output.empty()) file.reset(std::fopen(args.output.c_str(), "wb"));
-  if (!args.output.empty() && !file) throw Error(ErrorCode::kIo, {args.output, 0, 0}, "cannot be written");
+  if (!args.output.empty() && !file) throw Error(ErrorCode::kIo, {args.output, 0, 0}, std::string("cannot be written: ") + std::strerror(errno));
   std::FILE* out = file ? file.get() : stdout;
   const auto output = make_bench_output(args.format, out, {bench.model(), args.warmups, args.runs, args.ops});
   int code = kOk;
   for (const BenchPoint& point : points_of(args)) {
-    if (interruption().stop_requested()) code = kInterrupted;
-    if (code == kInterrupted) break;
+    if (interruption().stop_requested()) break;
     try {
       const BenchRow row = bench.measure(point);
       if (row.ops && !row.ops->problem.empty()) code = kFailed;
       output->row(row);
     } catch (const Interrupted&) {
-      code = kInterrupted;
+      break;
     } catch (const Error& e) {
       const std::string& why = e.diagnostics().front().message;
       output->row({.point = point, .error = why.substr(0, why.find('\n'))});
@@ -236,8 +243,8 @@ int run(const Args& args) {
     }
   }
   output->end();
-  const bool written = std::fflush(out) == 0 && std::ferror(out) == 0;
-  return written ? code : kIo;
+  if (file && !flush_file(out, args.output)) return kIo;
+  return interruption().stop_requested() ? interrupted_code() : code;
 }
 
 }  // namespace

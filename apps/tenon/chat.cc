@@ -4,13 +4,17 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 
 #include "command.h"
+#include "fault_report.h"
 #include "progress.h"
 #include "report.h"
 #include "session.h"
 #include "spdlog/spdlog.h"
+#include "standard_output.h"
+#include "text_input.h"
 
 namespace tenon::app {
 namespace {
@@ -27,17 +31,25 @@ struct Args {
   PipelineArgs pipeline;
   std::string system;
   uint32_t max_new_tokens = 1024;
+  bool parse_special = false;
+  double step_limit = 0;
 };
 
 // Lines of standard input; waiting for one ends with an interruption.
 class LineReader {
  public:
-  // Without its end; nullopt at the end of the input or if interrupted.
+  // Without its end; nullopt at the end of the input or if interrupted. Throws Error(kRequest) for a line that is too
+  // long.
   std::optional<std::string> next() {
     while (true) {
-      const size_t end = waiting_.find('\n');
+      const size_t end = waiting_.find('\n', searched_);
+      searched_ = end == std::string::npos ? waiting_.size() : 0;
       if (end != std::string::npos) return take(end, end + 1);
       if (ended_) return waiting_.empty() ? std::nullopt : std::optional(take(waiting_.size(), waiting_.size()));
+      if (waiting_.size() > kPromptBytes) {
+        throw Error(ErrorCode::kRequest, {"standard input", 0, 0},
+                    "has a line of more than " + in_mebibytes(kPromptBytes) + ", the most that a message may have");
+      }
       if (!fill()) return std::nullopt;
     }
   }
@@ -56,15 +68,18 @@ class LineReader {
     while (poll(&input, 1, kPollMs) <= 0) {
       if (interruption().stop_requested()) return false;
     }
-    char bytes[4096];
+    char bytes[65536];
     const ssize_t count = read(STDIN_FILENO, bytes, sizeof bytes);
     if (count < 0 && errno == EINTR) return true;
+    if (count < 0)
+      throw Error(ErrorCode::kIo, {"standard input"}, std::string("cannot be read: ") + std::strerror(errno));
     if (count <= 0) ended_ = true;
     if (count > 0) waiting_.append(bytes, static_cast<size_t>(count));
     return true;
   }
 
   std::string waiting_;
+  size_t searched_ = 0;  // of what waits: that has no end of a line
   bool ended_ = false;
 };
 
@@ -103,20 +118,22 @@ bool Conversation::answer(const std::string& line) {
   request.chat = messages_;
   request.max_new_tokens = args_.max_new_tokens;
   request.cancel = interruption();
+  StepLimit limit(args_.step_limit);
+  request.parse_special = args_.parse_special;
   request.on_prompt = [&](uint32_t done, uint32_t total) {
+    limit.beat();
     progress.update(done, total);
     if (done >= total) progress.finish();
   };
   request.on_token = [&](const Token& token) {
-    written =
-        std::fwrite(token.text.data(), 1, token.text.size(), stdout) == token.text.size() && std::fflush(stdout) == 0;
-    return written;
+    limit.beat();
+    return print_now(token.text);
   };
   try {
     RunStats stats;
     const Result result = engine_.generate(request, &stats);
     messages_.push_back({"assistant", result.text});
-    written = written && std::fputc('\n', stdout) != EOF && std::fflush(stdout) == 0;
+    written = print_now("\n");
     spdlog::debug("prompt {} tok {:.0f} tok/s, new {} tok {:.1f} tok/s, {}", stats.prompt_tokens,
                   per_second(static_cast<double>(stats.prompt_tokens), stats.prompt_seconds), stats.new_tokens,
                   per_second(static_cast<double>(stats.decode_tokens), stats.decode_seconds), to_string(result.finish));
@@ -145,8 +162,9 @@ std::optional<int> handle(Conversation& conversation, const std::string& line) {
   } else if (command.starts_with('/')) {
     spdlog::error("there is no command {}; /help lists them", command);
   } else if (line.find_first_not_of(" \t") != std::string::npos) {
-    if (!conversation.answer(line)) return kIo;
-    if (interruption().stop_requested() && !rearm_interruption()) return kInterrupted;
+    const bool written = conversation.answer(line);
+    if (!written && !interruption().stop_requested()) return kIo;
+    if (interruption().stop_requested() && !rearm_interruption()) return interrupted_code();
   }
   return std::nullopt;
 }
@@ -159,7 +177,7 @@ int converse(Conversation& conversation) {
     const std::optional<std::string> line = lines.next();
     if (!line) {
       if (terminal) std::fputc('\n', stderr);
-      return interruption().stop_requested() ? kInterrupted : kOk;
+      return interruption().stop_requested() ? interrupted_code() : kOk;
     }
     if (const std::optional<int> code = handle(conversation, *line)) return *code;
   }
@@ -192,6 +210,9 @@ Run add_chat(CLI::App& app) {
   command->add_option("--system", args->system, "System message");
   command->add_option("-n,--max-new-tokens", args->max_new_tokens, "Tokens of an answer at most")
       ->capture_default_str();
+  command->add_flag("--parse-special", args->parse_special,
+                    "Names of special tokens in messages mean those tokens; else they are text");
+  add_step_limit(*command, args->step_limit);
   return [command, args] { return command->parsed() ? run(*args) : -1; };
 }
 

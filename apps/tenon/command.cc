@@ -1,14 +1,18 @@
 #include "command.h"
 
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
-#include <fstream>
-#include <iterator>
+#include <cstring>
 #include <mutex>
 #include <thread>
+
+#include "fault_report.h"
+#include "output_path.h"
 
 namespace tenon::app {
 namespace {
@@ -23,15 +27,20 @@ StopState& stop_state() {
 }
 // Any thread may be the one that a signal interrupts.
 std::atomic<uint32_t> interrupts = 0;
-std::atomic<bool> terminated = false;
-static_assert(decltype(interrupts)::is_always_lock_free && decltype(terminated)::is_always_lock_free);
+std::atomic<int> ending = 0;  // the signal that the process ends with; Ctrl-C may be for an answer alone
+static_assert(decltype(interrupts)::is_always_lock_free && decltype(ending)::is_always_lock_free);
 
 // request_stop() is not for signal handlers: a thread waits for the pipe.
 int interrupt_pipe[2] = {-1, -1};
 
 void on_interrupt(int signal) {
-  if (signal == SIGTERM) terminated = true;
-  if (++interrupts > 1) _exit(kInterrupted);
+  // A terminal that goes away tells it more than once: by itself, and through the shell.
+  if (signal == SIGHUP && interrupts > 0 && ending == SIGHUP) return;
+  if (signal != SIGINT) ending = signal;
+  if (++interrupts > 1) {
+    say_what_runs();
+    leave(128 + signal);
+  }
   const char byte = 1;
   static_cast<void>(!write(interrupt_pipe[1], &byte, 1));
 }
@@ -73,6 +82,7 @@ void PipelineArgs::add_to(CLI::App& app, const std::string& positional) {
   app.add_option("--threads", threads, "Threads that compute (device.threads)")->check(CLI::PositiveNumber);
   app.add_option("--seed", seed, "Seed of the sampler (sampler.seed)");
   app.add_option("--trace", trace, "Write a trace for Perfetto; .gz compresses it (trace.path)");
+  add_force(app, force);
 }
 
 std::vector<std::string> PipelineArgs::overrides() const {
@@ -88,13 +98,6 @@ Verbosity& verbosity() {
   return value;
 }
 
-std::string text_of_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file) throw Error(ErrorCode::kIo, {path, 0, 0}, "cannot be read");
-  return text;
-}
-
 void log_message(uint32_t level, const std::string& message) {
   static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
                                                           spdlog::level::warn, spdlog::level::err};
@@ -104,7 +107,9 @@ void log_message(uint32_t level, const std::string& message) {
 std::stop_token interruption() {
   StopState& state = stop_state();
   static const bool installed = [&state] {
-    if (pipe(interrupt_pipe) != 0) return false;
+    if (pipe2(interrupt_pipe, O_CLOEXEC) != 0) {
+      throw Error(ErrorCode::kIo, std::string("a pipe for signals cannot be made: ") + std::strerror(errno));
+    }
     std::thread([&state] {
       for (char byte = 0; read(interrupt_pipe[0], &byte, 1) == 1;) {
         const std::lock_guard lock(state.mutex);
@@ -113,6 +118,7 @@ std::stop_token interruption() {
     }).detach();
     std::signal(SIGINT, on_interrupt);
     std::signal(SIGTERM, on_interrupt);
+    if (std::signal(SIGHUP, on_interrupt) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);  // under nohup
     return true;
   }();
   static_cast<void>(installed);
@@ -121,11 +127,16 @@ std::stop_token interruption() {
 }
 
 bool rearm_interruption() {
-  if (terminated) return false;
+  if (ending != 0) return false;
   const std::lock_guard lock(stop_state().mutex);
   stop_state().source = std::stop_source();
   interrupts = 0;
   return true;
+}
+
+ExitCode interrupted_code() {
+  const int signal = ending;
+  return signal == SIGTERM ? kTerminated : signal == SIGHUP ? kHungUp : kInterrupted;
 }
 
 std::string shell_line(const std::vector<std::string>& words) {

@@ -16,15 +16,20 @@ namespace tenon::app {
 // Also in `tenon --help`.
 enum ExitCode {
   kOk = 0,
-  kFailed = 1,        // anything that has no number of its own
-  kUsage = 2,         // the command line
-  kConfig = 3,        // a pipeline file or an override
-  kPlugin = 4,        // a plugin
-  kModel = 5,         // weights, tokenizer, architecture
-  kMemory = 6,        // the plan does not fit
-  kIo = 7,            // a file cannot be read or written
-  kRequest = 8,       // the prompt, a parameter of the request
-  kInterrupted = 130  // Ctrl-C; what was made is there
+  kFailed = 1,   // anything that has no number of its own
+  kUsage = 2,    // the command line
+  kConfig = 3,   // a pipeline file or an override
+  kPlugin = 4,   // a plugin
+  kModel = 5,    // weights, tokenizer, architecture
+  kMemory = 6,   // the plan does not fit
+  kIo = 7,       // a file cannot be read or written
+  kRequest = 8,  // the prompt, a parameter of the request
+  kCrashed = 9,  // a component crashed, ended the process or did not come back
+  kShrunk = 10,  // a model's file became shorter, or unreadable, while it was in use
+  // With what was made until then:
+  kHungUp = 129,       // SIGHUP
+  kInterrupted = 130,  // Ctrl-C
+  kTerminated = 143    // SIGTERM
 };
 ExitCode exit_code(ErrorCode code);
 
@@ -34,6 +39,7 @@ struct PipelineArgs {
   std::vector<std::string> set;
   std::vector<std::filesystem::path> plugin_dirs;
   int threads = 0;
+  bool force = false;  // outputs that are there are replaced
   std::string seed, trace;
 
   // positional: the name of the argument that config is; "" = none.
@@ -47,19 +53,19 @@ struct Verbosity {
 };
 Verbosity& verbosity();  // of this process, set by main
 
-// Throws Error(kIo).
-std::string text_of_file(const std::string& path);
-
 // Prints messages of the host and of components to standard error, by level.
 void log_message(uint32_t level, const std::string& message);
 
-// Asked to stop by the first Ctrl-C or SIGTERM; the second ends the process.
+// Asked to stop by the first Ctrl-C, SIGTERM or SIGHUP; the second Ctrl-C or SIGTERM ends the process at once and names
+// the components that ran. Throws Error(kIo) where the system has no room for that.
 std::stop_token interruption();
 // From now on the next Ctrl-C is the first again, for tokens taken from here on. False, and without effect, after
-// SIGTERM: the process is to end.
+// SIGTERM and SIGHUP: the process is to end.
 bool rearm_interruption();
+// The exit code of a process that was asked to stop.
+ExitCode interrupted_code();
 
-// Thrown where work ends early that leaves nothing to show; the process ends with kInterrupted.
+// Thrown where work ends early that leaves nothing to show; the process ends with interrupted_code().
 struct Interrupted {};
 
 // Each adds its command; the returned function runs it if it was chosen.

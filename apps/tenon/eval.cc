@@ -8,6 +8,7 @@
 #include "progress.h"
 #include "report.h"
 #include "sha256.h"
+#include "text_input.h"
 
 namespace tenon::app {
 namespace {
@@ -104,19 +105,19 @@ boost::json::object Evaluation::json(const Walk& walk) {
 }
 
 std::string Evaluation::line(const std::string& measure, const std::vector<std::string>& words) {
-  std::vector<std::string> all = reproducing_words(engine(), "eval");
+  std::vector<std::string> all = reproducing_words(engine(), "eval", args_.pipeline.plugin_dirs);
   all.insert(all.begin() + 2, measure);
   all.insert(all.end(), {"--text", args_.text_file, "--context", std::to_string(args_.context)});
   if (args_.max_windows > 0) all.insert(all.end(), {"--max-windows", std::to_string(args_.max_windows)});
+  if (args_.json) all.push_back("--json");
   all.insert(all.end(), words.begin(), words.end());
   return shell_line(all);
 }
 
 ExitCode Evaluation::end(const Walk& walk) {
-  const bool written = std::fflush(stdout) == 0;
   const bool traced = session_->finish_trace();
-  if (walk.windows < count_) return kInterrupted;
-  return written && traced ? kOk : kIo;
+  if (walk.windows < count_) return interrupted_code();
+  return traced ? kOk : kIo;
 }
 
 Run add_eval(CLI::App& app) {

@@ -1,46 +1,54 @@
-#include <unistd.h>
-
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
+#include <optional>
 
 #include "command.h"
+#include "fault_report.h"
 #include "progress.h"
 #include "report.h"
 #include "session.h"
 #include "sha256.h"
 #include "spdlog/spdlog.h"
+#include "standard_output.h"
+#include "text_input.h"
 
 namespace tenon::app {
 namespace {
 
 struct Args {
   PipelineArgs pipeline;
-  std::string prompt, prompt_file, system;
+  std::optional<std::string> prompt;
+  std::string prompt_file, system;
   uint32_t max_new_tokens = 256;
   std::vector<std::string> stop;
-  bool chat = false, json = false, ignore_end = false;
+  bool chat = false, json = false, ignore_end = false, parse_special = false;
   uint32_t logprobs = 0;
+  double step_limit = 0;
+  bool prompt_is_input = false;  // and cannot stand on a command line
 };
 
-std::string read_prompt(const Args& args) {
-  if (!args.prompt.empty()) return args.prompt;
-  if (args.prompt_file.empty()) return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::ifstream file(args.prompt_file, std::ios::binary);
-  if (!file) throw Error(ErrorCode::kIo, {args.prompt_file, 0, 0}, "cannot be read");
-  return {std::istreambuf_iterator<char>(file), {}};
+constexpr const char* kGenerateFooter =
+    "The last line on standard error ends with the command that gives the same text again, with every option that was\n"
+    "given but --trace, --force and --step-limit. A prompt has 64 MiB at most.";
+
+// With what the prompt was read from standard input in it, where a command line has room for it.
+Args with_prompt(Args args) {
+  constexpr size_t kOnACommandLine = size_t{64} << 10U;
+  if (args.prompt || !args.prompt_file.empty()) return args;
+  args.prompt = text_of_input(kPromptBytes);
+  args.prompt_is_input = args.prompt->size() > kOnACommandLine || args.prompt->find('\0') != std::string::npos;
+  return args;
 }
 
 Request make_request(const Args& args) {
   Request request;
-  const std::string prompt = read_prompt(args);
+  const std::string prompt = args.prompt ? *args.prompt : text_of_file(args.prompt_file, kPromptBytes);
   if (args.chat) {
     if (!args.system.empty()) request.chat.push_back({"system", args.system});
     request.chat.push_back({"user", prompt});
   } else {
     request.prompt = prompt;
   }
+  request.parse_special = args.parse_special;
   request.max_new_tokens = args.max_new_tokens;
   request.stop = args.stop;
   request.ignore_end = args.ignore_end;
@@ -50,14 +58,31 @@ Request make_request(const Args& args) {
   return request;
 }
 
+// The command that gives the same text. A prompt of standard input that no command line can have is not in it.
+std::vector<std::string> line_words(const Engine& engine, const Args& args) {
+  std::vector<std::string> words = reproducing_words(engine, "generate", args.pipeline.plugin_dirs);
+  const auto add = [&](const char* option, const std::string& value) {
+    if (value.starts_with('-')) {  // in one word, or it would be taken for an option
+      words.push_back(std::string(option) + '=' + value);
+    } else {
+      words.insert(words.end(), {option, value});
+    }
+  };
+  if (args.chat) words.push_back("--chat");
+  if (!args.system.empty()) add("--system", args.system);
+  if (args.prompt && !args.prompt_is_input) add("--prompt", *args.prompt);
+  if (!args.prompt_file.empty()) add("--prompt-file", args.prompt_file);
+  if (args.parse_special) words.push_back("--parse-special");
+  words.insert(words.end(), {"--max-new-tokens", std::to_string(args.max_new_tokens)});
+  for (const std::string& stop : args.stop) add("--stop", stop);
+  if (args.ignore_end) words.push_back("--ignore-end");
+  if (args.logprobs > 0) words.insert(words.end(), {"--logprobs", std::to_string(args.logprobs)});
+  if (args.json) words.push_back("--json");
+  return words;
+}
+
 std::string result_line(Engine& engine, const Args& args, const Result& result, const RunStats& s) {
   const MemoryUse memory = memory_use(engine.pipeline());
-  std::vector<std::string> words = reproducing_words(engine, "generate");
-  if (args.chat) words.push_back("--chat");
-  if (!args.system.empty()) words.insert(words.end(), {"--system", args.system});
-  if (!args.prompt.empty()) words.insert(words.end(), {"--prompt", args.prompt});
-  if (!args.prompt_file.empty()) words.insert(words.end(), {"--prompt-file", args.prompt_file});
-  words.insert(words.end(), {"--max-new-tokens", std::to_string(args.max_new_tokens)});
   std::string drafts;
   if (s.drafted > 0) drafts = fmt::format(", drafts {} of {} accepted", s.accepted, s.drafted);
   return fmt::format(
@@ -66,7 +91,7 @@ std::string result_line(Engine& engine, const Args& args, const Result& result, 
       s.prompt_tokens, per_second(static_cast<double>(s.prompt_tokens), s.prompt_seconds), s.new_tokens,
       per_second(static_cast<double>(s.decode_tokens), s.decode_seconds), decode_gbps(s), drafts,
       format_bytes(memory.planned), format_bytes(memory.allocated), format_bytes(memory.resident),
-      output_hash(result.tokens), shell_line(words));
+      output_hash(result.tokens), shell_line(line_words(engine, args)));
 }
 
 boost::json::object result_json(Engine& engine, const Args& args, const Result& result, const RunStats& stats) {
@@ -89,34 +114,29 @@ boost::json::object result_json(Engine& engine, const Args& args, const Result& 
   return out;
 }
 
-int run(const Args& args) {
+int run(const Args& given) {
+  const Args args = with_prompt(given);
   Request request = make_request(args);
   Session session(args.pipeline);
   session.load();
   Progress progress("prompt");
+  StepLimit limit(args.step_limit);
   request.on_prompt = [&](uint32_t done, uint32_t total) {
+    limit.beat();
     progress.update(done, total);
     if (done >= total) progress.finish();
   };
-  bool written = true;
-  if (!args.json) {
-    request.on_token = [&](const Token& token) {
-      written =
-          std::fwrite(token.text.data(), 1, token.text.size(), stdout) == token.text.size() && std::fflush(stdout) == 0;
-      return written;
-    };
-  }
+  request.on_token = [&](const Token& token) {
+    limit.beat();
+    return args.json || print_now(token.text);
+  };
   RunStats stats;
   const Result result = session.engine().generate(request, &stats);
-  if (args.json) {
-    const std::string text = boost::json::serialize(result_json(session.engine(), args, result, stats)) + "\n";
-    written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  } else {
-    written = written && std::fputc('\n', stdout) != EOF && std::fflush(stdout) == 0;
-  }
+  const bool written =
+      print_now((args.json ? boost::json::serialize(result_json(session.engine(), args, result, stats)) : "") + "\n");
   if (!verbosity().quiet) std::fprintf(stderr, "%s\n", result_line(session.engine(), args, result, stats).c_str());
   const bool traced = session.finish_trace();
-  if (result.finish == FinishReason::kCancelled) return kInterrupted;
+  if (interruption().stop_requested()) return interrupted_code();
   return written && traced ? kOk : kIo;
 }
 
@@ -131,12 +151,16 @@ Run add_generate(CLI::App& app) {
   command->add_option("-f,--prompt-file", args->prompt_file, "Read the prompt from a file")->excludes(prompt);
   command->add_option("-n,--max-new-tokens", args->max_new_tokens, "Tokens to generate at most")->capture_default_str();
   command->add_option("--stop", args->stop, "End before this text appears (repeatable)")->allow_extra_args(false);
+  command->add_flag("--parse-special", args->parse_special,
+                    "Names of special tokens in the prompt mean those tokens; else they are text");
   command->add_flag("--ignore-end", args->ignore_end, "Go on past end-of-text tokens");
   command->add_flag("--chat", args->chat, "Take the prompt as a user's message in the model's chat format");
   command->add_option("--system", args->system, "System message for --chat");
   command->add_option("--logprobs", args->logprobs, "With --json: log probabilities, of so many likeliest tokens")
       ->check(CLI::Range(0, 64));
   command->add_flag("--json", args->json, "One JSON object instead of the text");
+  add_step_limit(*command, args->step_limit);
+  command->footer(kGenerateFooter);
   return [command, args] { return command->parsed() ? run(*args) : -1; };
 }
 

@@ -49,7 +49,7 @@ int print_schema_hash(const std::string& library) {
   const ChildOutcome outcome = run_in_child([&] { return library_schema_hash(library); }, kLimit);
   if (outcome.end != ChildOutcome::End::kReturned) return say_why(library, outcome);
   std::printf("%s\n", outcome.text.c_str());
-  return std::fflush(stdout) == 0 ? kOk : kIo;
+  return kOk;
 }
 
 int inspect_file(const std::string& library, bool json) {
@@ -83,7 +83,6 @@ int inspect_file(const std::string& library, bool json) {
       print(inside.as_object());
     }
   }
-  if (std::fflush(stdout) != 0) return kIo;
   return opened ? kOk : say_why(info.library.string(), outcome);
 }
 

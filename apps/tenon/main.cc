@@ -1,9 +1,14 @@
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
 
 #include "command.h"
+#include "fault_report.h"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
+#include "standard_output.h"
 
 namespace {
 
@@ -13,7 +18,11 @@ constexpr const char* kFooter = R"(Examples:
   tenon bench synthetic:llama-3.2-1b --set quantization.use=int8wo
 
 Exit codes: 0 done; 1 failed otherwise; 2 command line; 3 configuration; 4 plugin; 5 model; 6 memory; 7 file;
-8 request (prompt, parameters); 130 interrupted by Ctrl-C, with what was made until then.)";
+8 request (prompt, parameters); 9 a component crashed, ended the process or did not come back; 10 a model's file
+became shorter while it was in use; with what was made until then: 129 hung up, 130 interrupted by Ctrl-C,
+143 terminated.)";
+
+constexpr const char* kOutOfMemory = "error: out of memory\n";
 
 void set_up_log() {
   auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
@@ -27,11 +36,37 @@ void set_level() {
   spdlog::set_level(v.quiet ? spdlog::level::warn : v.verbose ? spdlog::level::debug : spdlog::level::info);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  using namespace tenon::app;
+// Writing fails instead, and is named: to a pipe that nobody reads, beyond the size that files may have.
+void take_signals_as_errors() {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+// Of a command that has ended with `code`: what it printed has to be where it was printed to.
+int ended(int code) {
+  using namespace tenon::app;
+  const bool stopped = code == kInterrupted || code == kTerminated || code == kHungUp;
+  return flush_output() || stopped ? code : kIo;
+}
+
+std::terminate_handler end_otherwise = nullptr;
+
+// The parsers of options and of TOML allocate in functions that let no exception out.
+void end_without_memory() {
+  if (const std::exception_ptr thrown = std::current_exception()) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::bad_alloc&) {
+      std::fputs(kOutOfMemory, stderr);
+      std::_Exit(tenon::app::kMemory);
+    } catch (...) {
+    }
+  }
+  end_otherwise();
+}
+
+int run_command(int argc, char** argv) {
+  using namespace tenon::app;
   set_up_log();
   CLI::App app("Tenon: language models as pipelines of exchangeable parts.", "tenon");
   app.footer(kFooter);
@@ -49,17 +84,34 @@ int main(int argc, char** argv) {
     set_level();
     for (const Run& run : commands) {
       const int code = run();
-      if (code >= 0) return code;
+      if (code >= 0) return ended(code);
     }
     return kUsage;
   } catch (const CLI::ParseError& e) {
     const int code = app.exit(e);
-    return code == 0 ? kOk : kUsage;
+    return code == 0 ? ended(kOk) : kUsage;
   } catch (const Interrupted&) {
-    return kInterrupted;
+    return interrupted_code();
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace tenon::app;
+  hold_standard_descriptors();
+  take_signals_as_errors();
+  install_fault_reports();
+  end_otherwise = std::set_terminate(end_without_memory);
+  // Nothing from here on allocates: memory may be what there is none of.
+  try {
+    return run_command(argc, argv);
   } catch (const tenon::Error& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return exit_code(e.code());
+  } catch (const std::bad_alloc&) {
+    std::fputs(kOutOfMemory, stderr);
+    return kMemory;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "error: %s\n", e.what());
     return kFailed;

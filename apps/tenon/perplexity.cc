@@ -28,6 +28,7 @@ BaseHeader base_header(Evaluation& evaluation, const Args& args) {
 void print(const Args& args, Evaluation& evaluation, const Walk& walk, const Likelihood& score) {
   std::vector<std::string> words;
   if (!args.save_logits.empty()) words = {"--save-logits", args.save_logits};
+  if (args.pipeline.force) words.push_back("--force");
   const std::string line = evaluation.line("perplexity", words);
   if (args.json) {
     boost::json::object out = evaluation.json(walk);
@@ -44,9 +45,9 @@ void print(const Args& args, Evaluation& evaluation, const Walk& walk, const Lik
 }
 
 int run(const Args& args) {
-  refuse_input_as_output(args.save_logits, std::vector{args.pipeline.config, args.text_file});
+  check_output(args.save_logits, std::vector{args.pipeline.config, args.text_file}, args.pipeline.force);
   Evaluation evaluation(args);
-  refuse_input_as_output(args.save_logits, std::vector{evaluation.engine().config().model.path});
+  check_output(args.save_logits, std::vector{evaluation.engine().config().model.path}, args.pipeline.force);
   std::optional<BaseWriter> base;
   if (!args.save_logits.empty()) base.emplace(args.save_logits, base_header(evaluation, args));
   CodedRow row;

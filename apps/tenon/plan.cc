@@ -2,6 +2,7 @@
 
 #include "command.h"
 #include "report.h"
+#include "spdlog/spdlog.h"
 
 namespace tenon::app {
 namespace {
@@ -55,7 +56,9 @@ int run(const Args& args) {
   } else {
     print(*engine);
   }
-  return std::fflush(stdout) == 0 ? kOk : kIo;
+  const Pipeline& p = engine->pipeline();
+  if (const std::string problem = p.plan().problem(p.device().kind); !problem.empty()) spdlog::warn("{}", problem);
+  return kOk;
 }
 
 }  // namespace

@@ -76,7 +76,6 @@ int run(const Args& args) {
   } else {
     std::printf("%s: %s\n", args.library.c_str(), summary(results).c_str());
   }
-  if (std::fflush(stdout) != 0) return kIo;
   return failed ? kPlugin : kOk;
 }
 

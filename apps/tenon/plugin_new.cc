@@ -9,12 +9,16 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <sstream>
+
+#include "output_path.h"
 
 namespace tenon::app {
 namespace {
@@ -23,7 +27,7 @@ namespace fs = std::filesystem;
 
 struct Args {
   std::string kind, name, folder;
-  bool c = false, cuda = false;
+  bool c = false, cuda = false, force = false;
 };
 using Replacements = std::map<std::string, std::string>;
 
@@ -43,7 +47,7 @@ void write(const fs::path& path, const std::string& text) {
   std::ofstream file(path);
   file << text;
   file.close();
-  if (!file) throw Error(ErrorCode::kIo, path.string() + ": cannot be written");
+  if (!file) throw Error(ErrorCode::kIo, {path.string(), 0, 0}, std::string("cannot be written: ") + std::strerror(errno));
 }
 
 bool in_word(char c) {
@@ -123,9 +127,10 @@ int run(const Args& args) {
   if (args.cuda && !cuda_source) {
     throw Error(ErrorCode::kUsage, "there is no template for CUDA of the kind \"" + args.kind + "\"");
   }
-  if (fs::exists(folder) && !fs::is_empty(folder)) {
-    throw Error(ErrorCode::kIo, folder.string() + ": is there already, and not empty");
+  if (fs::exists(folder) && !fs::is_directory(folder)) {
+    throw Error(ErrorCode::kUsage, {folder.string(), 0, 0}, "is a file; name a folder");
   }
+  if (fs::exists(folder) && !fs::is_empty(folder) && !args.force) refuse_to_replace(folder);
   const Replacements names = {{"\"" + old_name + "\"", "\"" + args.name + "\""},
                               {args.kind + "." + old_name, args.kind + "." + args.name},
                               {class_of(old_name), class_of(args.name)}};
@@ -154,7 +159,7 @@ int run(const Args& args) {
                   fs::perm_options::add);
   std::printf("%s: a %s named %s; ./test.sh there builds, checks and runs it\n", folder.c_str(), args.kind.c_str(),
               args.name.c_str());
-  return std::fflush(stdout) == 0 ? kOk : kIo;
+  return kOk;
 }
 
 }  // namespace
@@ -168,6 +173,7 @@ Run add_plugin_new(CLI::App& plugin) {
   command->add_flag("--c", args->c, "In C11");
   command->add_flag("--cuda", args->cuda, "For CUDA, too");
   command->add_option("DIR", args->folder, "The folder to write, new or empty")->required();
+  command->add_flag("--force", args->force, "Write into a folder that is not empty, over files of the same names");
   return [command, args] { return command->parsed() ? run(*args) : -1; };
 }
 

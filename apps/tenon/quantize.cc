@@ -7,10 +7,12 @@
 #include <map>
 
 #include "command.h"
+#include "output_path.h"
 #include "progress.h"
 #include "spdlog/spdlog.h"
 #include "tenon/core/engine.h"
 #include "tenon/core/memory_plan.h"
+#include "text_input.h"
 
 namespace tenon::app {
 namespace {
@@ -93,8 +95,11 @@ QuantizeOptions options_of(const Args& args, Registry& registry) {
   return options;
 }
 
-void check_output(const std::string& output, const QuantizeTarget& target) {
+// A folder that is there is not replaced by any option: quantize_model() says so.
+void check_out(const Args& args, const QuantizeTarget& target) {
+  const std::string& output = args.output;
   const bool gguf = std::filesystem::path(output).extension() == ".gguf";
+  if (gguf && !target.makes_folder()) check_output(output, std::vector{args.input, args.text_file}, args.force);
   if (gguf != target.makes_folder()) return;
   throw Error(ErrorCode::kUsage, {output},
               gguf
@@ -136,8 +141,11 @@ std::string result_line(const Args& args, const QuantizeReport& report, double s
 
 int run(const Args& args) {
   const std::unique_ptr<Registry> registry = make_registry(args.plugin_dirs);
+  for (const ScanNotice& notice : registry->notices()) {
+    if (notice.refused) spdlog::warn("refused: {}", notice.message);
+  }
   QuantizeOptions options = options_of(args, *registry);
-  check_output(args.output, options.target);
+  check_out(args, options.target);
   const std::stop_token cancel = interruption();
   Progress progress("quantizing");
   options.progress = [&](const QuantizeProgress& p) {
@@ -185,7 +193,7 @@ Run add_quantize(CLI::App& app) {
   command->add_option("--device", args->device, "Where the text runs: cpu, cuda; else as pipelines do by default");
   command->add_option("--plugin-dir", args->plugin_dirs, "Search this folder for plugins first (repeatable)")
       ->allow_extra_args(false);
-  command->add_flag("--force", args->force, "Replace OUT if it is a file that is there");
+  add_force(*command, args->force);
   command->footer(kFooter);
   return [command, args] { return command->parsed() ? run(*args) : -1; };
 }

@@ -50,19 +50,22 @@ boost::json::object to_json(const MemoryPlan& plan) {
   return {{"bytes", kinds},
           {"load_scratch", plan.load_scratch},
           {"peak", plan.peak()},
-          {"device_memory", plan.device_memory}};
+          {"device_memory", plan.device_memory},
+          {"limit", plan.limit}};
 }
 
-std::vector<std::string> reproducing_words(const Engine& engine, const std::string& command) {
+std::vector<std::string> reproducing_words(const Engine& engine, const std::string& command,
+                                           const std::vector<std::filesystem::path>& plugin_dirs) {
   const PipelineConfig& config = engine.config();
   std::vector<std::string> words = {"tenon", command, config.model.path};
   PipelineConfig base = engine.default_config();
-  base.model = config.model;
+  base.model.path = config.model.path;
   base.trace = config.trace;
   for (const std::string& word : to_overrides(config, base)) {
     words.push_back("--set");
     words.push_back(word);
   }
+  for (const std::filesystem::path& folder : plugin_dirs) words.insert(words.end(), {"--plugin-dir", folder.string()});
   return words;
 }
 

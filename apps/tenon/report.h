@@ -26,7 +26,9 @@ boost::json::object to_json(const RunStats& stats);
 boost::json::object to_json(const MemoryUse& memory);
 boost::json::object to_json(const MemoryPlan& plan);
 
-// The command that gives the same output: every value that the configuration has on top of what is installed.
-std::vector<std::string> reproducing_words(const Engine& engine, const std::string& command);
+// The command that gives the same output: the model, every value that the configuration has on top of what is
+// installed but for the trace, and the folders of plugins.
+std::vector<std::string> reproducing_words(const Engine& engine, const std::string& command,
+                                           const std::vector<std::filesystem::path>& plugin_dirs);
 
 }  // namespace tenon::app

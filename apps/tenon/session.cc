@@ -46,7 +46,7 @@ Session::Session(const PipelineArgs& args, uint32_t score_rows) {
   options.score_rows = score_rows;
   options.log = &log_message;
   options.recorder = [&](const PipelineConfig& config) {
-    refuse_input_as_output(config.trace.path, std::vector{args.config, config.model.path});
+    check_output(config.trace.path, std::vector{args.config, config.model.path}, args.force);
     return make_recorder(config);
   };
   engine_ = Engine::open(options);

@@ -1,10 +1,8 @@
-#include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <sstream>
 
 #include "command.h"
+#include "standard_output.h"
+#include "text_input.h"
 
 namespace tenon::app {
 namespace {
@@ -16,10 +14,7 @@ struct Args {
 
 std::string read_text(const Args& args) {
   if (!args.text.empty()) return args.text;
-  if (args.text_file.empty()) return {std::istreambuf_iterator<char>(std::cin), {}};
-  std::ifstream file(args.text_file, std::ios::binary);
-  if (!file) throw Error(ErrorCode::kIo, {args.text_file, 0, 0}, "cannot be read");
-  return {std::istreambuf_iterator<char>(file), {}};
+  return args.text_file.empty() ? text_of_input(kTextBytes) : text_of_file(args.text_file);
 }
 
 // Ids separated by anything that is no digit: "1 2 3", "[1, 2, 3]".
@@ -43,7 +38,7 @@ int run(const Args& args) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*weights);
   std::string out;
   if (!args.ids.empty()) {
-    const std::string ids = args.ids == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : args.ids;
+    const std::string ids = args.ids == "-" ? text_of_input(kTextBytes) : args.ids;
     out = decode(*tokenizer, parse_ids(ids, tokenizer->info().vocab_size), {.show_control = true});
   } else {
     for (const int32_t id :
@@ -52,8 +47,7 @@ int run(const Args& args) {
     }
     out += '\n';
   }
-  const bool written = std::fwrite(out.data(), 1, out.size(), stdout) == out.size() && std::fflush(stdout) == 0;
-  return written ? kOk : kIo;
+  return print_now(out) ? kOk : kIo;
 }
 
 }  // namespace

@@ -115,13 +115,13 @@ int compare(CompareArgs args) {
     std::printf("\n%td slower, %td faster, of %zu\n", slower,
                 std::ranges::count(changes, Verdict::kFaster, &OpChange::verdict), changes.size());
   }
-  if (std::fflush(stdout) != 0) return kIo;
   return slower > 0 ? kFailed : kOk;
 }
 
 struct MergeArgs {
   std::string output;
   std::vector<std::string> files;
+  bool force = false;
 };
 
 // "rank0" of rank0.trace.json.gz; the whole path where two files have the same name.
@@ -138,7 +138,7 @@ std::vector<std::string> names_of(const std::vector<std::string>& files) {
 }
 
 int merge(const MergeArgs& args) {
-  refuse_input_as_output(args.output, args.files);
+  check_output(args.output, args.files, args.force);
   std::vector<profiler::TraceFile> traces;
   for (const std::string& file : args.files) traces.push_back(profiler::read_trace(file));
   for (const std::string& notice : profiler::merge_traces(traces, names_of(args.files), args.output)) {
@@ -184,6 +184,7 @@ Run add_trace_merge(CLI::App& trace) {
   auto args = std::make_shared<MergeArgs>();
   command->add_option("FILE", args->files, "Traces, .json or .json.gz")->required()->expected(2, 256);
   command->add_option("-o,--output", args->output, "The merged trace; .gz compresses it")->required();
+  add_force(*command, args->force);
   return [command, args] { return command->parsed() ? merge(*args) : -1; };
 }
 

@@ -46,7 +46,7 @@ TEST(HeldCupti, IsNamedAtTheEndAndInTheTrace) {
                              (build() / "lib/libcupti_holder.so").string() + "' '" + (build() / "bin/tenon").string() +
                              "' generate synthetic:stories15m --plugin-dir '" + plugins() +
                              "' --set device.use=cuda --set kv_cache.capacity=128 --prompt Once --max-new-tokens 20 "
-                             "--ignore-end --trace '" +
+                             "--ignore-end --force --trace '" +
                              trace + "' --set trace." + steps + " >/dev/null 2>'" + said + "'";
     const int status = std::system(line.c_str());
     std::ifstream file(said);

@@ -34,7 +34,7 @@ TEST(Bench, GivesTheSameTokensWithAnyThreadsAndByItsOwnLine) {
   const boost::json::array all = points({"--new-tokens", "6", "--batch", "4", "--threads", "1,3"});
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].at("hash"), all[1].at("hash"));
-  const Outcome again = tenon_line(std::string(all[1].at("line").as_string()) + " --format json");
+  const Outcome again = tenon_line(std::string(all[1].at("line").as_string()));
   ASSERT_EQ(again.code, 0) << again.err;
   const boost::json::value json = boost::json::parse(again.out);
   EXPECT_EQ(json.at_pointer("/points/0/hash"), all[1].at("hash"));

@@ -49,6 +49,26 @@ TEST(Chat, TakesASystemMessage) {
   EXPECT_NE(tenon(words, "Hello\n").out, by_option);
 }
 
+TEST(Chat, TakesNamesOfSpecialTokensForTextUnlessAsked) {
+  const std::string model = chat_model();
+  const auto size = [&](const Words& more) {
+    const Words words = {"generate", model, "--chat", "-p", "a</s><s>b", "-n", "1", "--json"};
+    return tenon_json(words + more).at("prompt_tokens").as_array().size();
+  };
+  EXPECT_LT(size({"--parse-special"}), size({}));
+  const Outcome parsed = tenon({"chat", model, "-n", "4", "--parse-special"}, "a</s><s>b\n");
+  EXPECT_EQ(parsed.code, 0) << parsed.err;
+  EXPECT_EQ(parsed.out, tenon({"generate", model, "--chat", "--parse-special", "-n", "4", "-p", "a</s><s>b"}).out);
+}
+
+TEST(Chat, AnEmptyMessageIsOneAndStaysOneInTheLine) {
+  const Outcome first = tenon({"generate", chat_model(), "--chat", "-p", "", "-n", "4", "--ignore-end"}, "not this");
+  EXPECT_EQ(first.code, 0) << first.err;
+  const Outcome again = tenon_line(first.err.substr(first.err.rfind("| tenon ") + 2));
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.out, first.out);
+}
+
 TEST(Chat, SaysWhatItDoesNotKnow) {
   const Outcome outcome = tenon({"chat", chat_model()}, "/what\n\n/help\n");
   EXPECT_EQ(outcome.code, 0);

@@ -105,6 +105,53 @@ TEST(Errors, OfAnOutputThatIsAnInputLeaveTheInput) {
   EXPECT_EQ(read_file(trace), "{}");
 }
 
+// Every command that writes a file asks before it replaces one, in the same words, and does it with --force.
+TEST(Errors, OfAnOutputThatIsThereAskForForce) {
+  const std::filesystem::path folder = temporary_folder();
+  const std::string text = folder / "text", first = folder / "a.json", second = folder / "b.json";
+  write_file(text, "One day a bird sat on a wall and saw another bird. The other bird sang.");
+  for (const std::string& trace : {first, second}) ASSERT_EQ(tenon(generate({"--trace", trace})).code, 0);
+  struct Case {
+    Words words;
+    std::string output;
+  };
+  const std::string model = golden("tiny-gqa-untied.gguf");
+  const Words bench = {"bench", kStories, "--warmups", "0", "--runs", "1", "--prompt-tokens", "4"};
+  const std::vector<Case> cases = {
+      {generate({"--trace", folder / "t.json"}), folder / "t.json"},
+      {bench + Words{"--new-tokens", "2", "-o", folder / "bench.txt"}, folder / "bench.txt"},
+      {bench + Words{"--new-tokens", "2", "--trace", folder / "t.json"}, folder / "t.json"},
+      {bench + Words{"--new-tokens", "2,3", "--trace", folder / "s.json"}, folder / "s-2.json"},
+      {{"eval", "perplexity", model, "--text", text, "--context", "8", "--save-logits", folder / "base"},
+       folder / "base"},
+      {{"trace", "merge", first, second, "-o", folder / "both.json"}, folder / "both.json"},
+      {{"quantize", model, folder / "out.gguf", "--scheme", "Q8_0"}, folder / "out.gguf"},
+  };
+  for (const Case& c : cases) {
+    write_file(c.output, "mine");
+    const Outcome refused = tenon(c.words);
+    EXPECT_EQ(refused.code, 2) << c.output << ": " << refused.err;
+    EXPECT_EQ(refused.out, "");
+    EXPECT_NE(refused.err.find(c.output + ": error: is there already; --force replaces it"), std::string::npos)
+        << refused.err;
+    EXPECT_EQ(read_file(c.output), "mine");
+    const Outcome forced = tenon(c.words + Words{"--force"});
+    EXPECT_EQ(forced.code, 0) << forced.err;
+    EXPECT_NE(read_file(c.output), "mine") << c.output;
+  }
+  EXPECT_EQ(tenon(bench + Words{"--new-tokens", "2", "-o", "/dev/null"}).code, 0);
+}
+
+// The name that an output has while it grows is an output too.
+TEST(Errors, OfAPartThatIsAnInputLeaveTheInput) {
+  const std::filesystem::path folder = temporary_folder();
+  std::filesystem::copy_file(golden("tiny-gqa-untied.gguf"), folder / "u.part");
+  const std::string whole = read_file(folder / "u.part");
+  const Outcome outcome = tenon({"generate", folder / "u.part", "-p", "x", "-n", "2", "--trace", folder / "u"});
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_TRUE(read_file(folder / "u.part") == whole);
+}
+
 TEST(Errors, OfATruncatedModelNameIt) {
   const std::string whole = read_file(golden("tiny-gqa-untied.gguf"));
   const std::string file = temporary_folder() / "half.gguf";

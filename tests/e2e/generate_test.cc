@@ -96,6 +96,80 @@ TEST(Generate, SaysHowToGetTheSameAgain) {
   EXPECT_EQ(again.out, first.out);
 }
 
+// The command at the end of what a run says, run as it is printed.
+Outcome again(const Outcome& first) {
+  const size_t line = first.err.rfind("| tenon ");
+  EXPECT_NE(line, std::string::npos) << first.err;
+  return line == std::string::npos ? Outcome() : tenon_line(first.err.substr(line + 2));
+}
+
+std::string hash_of(const Outcome& outcome) {
+  const size_t at = outcome.err.rfind("| hash ");
+  return at == std::string::npos ? "none in " + outcome.err : outcome.err.substr(at + 7, 16);
+}
+
+TEST(Generate, SaysHowToGetTheSameAgainWithEveryOption) {
+  const std::string whole = text_of({kStories, "-p", kPrompt, "-n", "24", "--ignore-end"});
+  const std::string stop = whole.substr(whole.size() / 2, 5);
+  const std::filesystem::path folder = temporary_folder();
+  write_file(folder / "prompt", kPrompt);
+  std::filesystem::copy(golden("tiny-gqa-untied"), folder / "own");
+  boost::json::object config = boost::json::parse(read_file(folder / "own/config.json")).as_object();
+  config["auto_map"] = {{"AutoConfig", "own.Config"}};
+  write_file(folder / "own/config.json", boost::json::serialize(config));
+  const std::string tiny = golden("tiny-gqa-untied");
+  const Words stories = {"generate", kStories, "-p", kPrompt, "-n", "24"};
+  const Words faults = {"--plugin-dir", std::string(TENON_BAD_PLUGINS) + "/good",
+                        "--set",        "sampler.chain=[]",
+                        "--set",        "sampler.select=good"};
+  for (const Words& words : std::vector<Words>{
+           stories + Words{"--ignore-end", "--stop", stop, "--stop", "it's"},
+           stories + Words{"--ignore-end"} + faults,
+           stories + Words{"--ignore-end", "--set", "model.layers=2", "--set", "model.context=64"},
+           {"generate", kStories, "-f", folder / "prompt", "-n", "8", "--ignore-end", "--seed", "3"},
+           {"generate", tiny, "-p", "--stop", "-n", "8"},
+           {"generate", tiny, "-p", "a</s>b", "-n", "8", "--ignore-end", "--parse-special"},
+           {"generate", folder / "own", "-p", "x", "-n", "8", "--set", "model.ignore_unknown=[\"auto_map\"]"},
+       }) {
+    Words given = words;
+    if (given[3] == "--stop") given[2] = "--prompt=--stop", given.erase(given.begin() + 3);
+    const Outcome first = tenon(given), second = again(first);
+    EXPECT_EQ(second.code, 0) << first.err << second.err;
+    EXPECT_EQ(second.out, first.out) << first.err;
+    EXPECT_EQ(hash_of(second), hash_of(first)) << first.err;
+    const Outcome json = tenon(given + Words{"--json", "--logprobs", "2"}), json_again = again(json);
+    EXPECT_EQ(json_again.code, 0) << json_again.err;
+    const boost::json::value a = boost::json::parse(json.out), b = boost::json::parse(json_again.out);
+    for (const char* key : {"text", "finish", "prompt_tokens", "tokens", "hash", "logprobs"})
+      EXPECT_EQ(a.at(key), b.at(key)) << key;
+  }
+}
+
+TEST(Generate, SaysHowToGetTheSameAgainAsFromStandardInput) {
+  const Outcome first = tenon({"generate", kStories, "-n", "8", "--ignore-end"}, "<10> it's\n<11>");
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(again(first).out, first.out);
+  EXPECT_EQ(hash_of(again(first)), hash_of(first));
+}
+
+TEST(Generate, TakesNamesOfSpecialTokensForTextUnlessAsked) {
+  const std::string tiny = golden("tiny-gqa-untied");
+  const auto ids = [&](const Words& more) {
+    return tenon_json(Words{"generate", tiny, "-p", "a</s>b", "-n", "1", "--json"} + more)
+        .at("prompt_tokens")
+        .as_array();
+  };
+  const boost::json::array as_text = ids({}), parsed = ids({"--parse-special"});
+  EXPECT_LT(parsed.size(), as_text.size());
+  const auto of = [&](const Words& more) {
+    std::string line;
+    for (const boost::json::value& id : ids(more)) line += (line.empty() ? "" : " ") + std::to_string(id.as_int64());
+    return line + "\n";
+  };
+  EXPECT_EQ(of({}), tenon({"tokenize", tiny, "-p", "a</s>b"}).out);
+  EXPECT_EQ(of({"--parse-special"}), tenon({"tokenize", tiny, "-p", "a</s>b", "--parse-special"}).out);
+}
+
 class GenerateTrace : public testing::TestWithParam<const char*> {};
 
 TEST_P(GenerateTrace, IsWholeAndChangesNothing) {

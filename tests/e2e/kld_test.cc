@@ -91,6 +91,7 @@ TEST_F(Kld, RefusesFilesThatAreNoBase) {
   refused(compare(model_), 7, {base_});
   write_file(base_, "GGUF and so on");
   refused(compare(model_), 7, {base_, "--save-logits"});
+  std::filesystem::remove(base_);
   ASSERT_EQ(tenon(save(model_)).code, 0);
   std::filesystem::resize_file(base_, std::filesystem::file_size(base_) - 1);
   refused(compare(model_), 7, {base_, "247 of 248 positions"});

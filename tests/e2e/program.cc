@@ -52,6 +52,15 @@ Outcome run(const Words& words, const std::string& input) {
   return outcome;
 }
 
+// The program under test. TENON_E2E_PROGRAM names another one, to see a test fail on an older program.
+const std::string& program() {
+  static const std::string path = [] {
+    const char* other = std::getenv("TENON_E2E_PROGRAM");
+    return std::string(other != nullptr ? other : TENON_PROGRAM);
+  }();
+  return path;
+}
+
 struct Root {
   std::filesystem::path path;
   Root() {
@@ -64,11 +73,11 @@ struct Root {
 }  // namespace
 
 Outcome tenon(const Words& words, const std::string& input) {
-  return run(Words{TENON_PROGRAM} + words, input);
+  return run(Words{program()} + words, input);
 }
 
 Outcome tenon_line(const std::string& line) {
-  return run({"/bin/sh", "-c", "tenon() { '" TENON_PROGRAM "' \"$@\"; }; " + line}, "");
+  return run({"/bin/sh", "-c", "tenon() { '" + program() + "' \"$@\"; }; " + line}, "");
 }
 
 boost::json::value tenon_json(const Words& words, const std::string& input) {
@@ -89,7 +98,7 @@ Running::Running(const Words& words) : err_(temporary_folder() / "err") {
   posix_spawn_file_actions_adddup2(&files, in[0], 0);
   posix_spawn_file_actions_adddup2(&files, out[1], 1);
   posix_spawn_file_actions_addopen(&files, 2, err_.c_str(), O_WRONLY | O_CREAT, 0600);
-  pid_ = spawn(Words{TENON_PROGRAM} + words, files);
+  pid_ = spawn(Words{program()} + words, files);
   posix_spawn_file_actions_destroy(&files);
   close(in[0]);
   close(out[1]);
@@ -144,6 +153,12 @@ void Running::interrupt() {
 
 void Running::signal(int number) {
   kill(pid_, number);
+}
+
+bool Running::ended() const {
+  siginfo_t info{};
+  EXPECT_EQ(waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT), 0);
+  return info.si_pid != 0;
 }
 
 Outcome Running::finish() {

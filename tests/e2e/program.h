@@ -39,6 +39,7 @@ class Running {
   void interrupt();                                              // SIGINT
   void signal(int number);
   void kill_now();   // SIGKILL
+  bool ended() const;
   Outcome finish();  // closes standard input and waits
 
  private:

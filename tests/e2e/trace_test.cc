@@ -214,7 +214,8 @@ TEST(TraceStats, SaysThatAFileHasNothingToSumUp) {
 
 TEST(SlowSteps, AloneAreWritten) {
   const std::filesystem::path path = temporary_folder() / "slow.json";
-  const Words words = {"generate", kStories, "-p", "Once", "-n", "12", "--ignore-end", "--trace", path, "--set"};
+  const Words words = {"generate", kStories, "-p",    "Once", "-n",   "12", "--ignore-end",
+                       "--force",  "--trace", path, "--set"};
   const Outcome none = tenon(words + Words{"trace.slow_step_ms=1e9"});
   EXPECT_EQ(none.code, 0) << none.err;
   EXPECT_THAT(none.err, HasSubstr("the trace has no steps"));

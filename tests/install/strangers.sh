@@ -82,7 +82,7 @@ case $part in
     "$tenon" inspect sampler.plain_c --plugin-dir "$work/new/plain_c/build/lib/tenon/plugins" | grep -q 'One token is never chosen' ||
       fail "inspect does not know the new sampler"
     ! "$tenon" plugin new --kind sampler --name again "$work/new/again" 2>"$work/error" || fail "it overwrites"
-    grep -q 'is there already, and not empty' "$work/error" || fail "no reason for not overwriting"
+    grep -q 'is there already; --force replaces it' "$work/error" || fail "no reason for not overwriting"
     ! "$tenon" plugin new --kind sampler --name Bad.Name "$work/new/bad" 2>"$work/error" || fail "takes a wrong name"
     ! "$tenon" plugin new --kind nothing --name x "$work/new/bad" 2>"$work/error" || fail "takes a wrong kind"
     grep -q 'kinds: attention, draft, ' "$work/error" || fail "does not list the kinds"

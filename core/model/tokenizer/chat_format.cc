@@ -193,10 +193,10 @@ std::string ChatFormat::render(const Tokenizer& tokenizer, std::span<const ChatM
 }
 
 std::vector<int32_t> ChatFormat::encode(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
-                                        bool generation_prompt) const {
+                                        bool generation_prompt, bool parse_special) const {
   const std::vector<Piece> rendered = pieces(tokenizer, messages, generation_prompt);
   std::vector<TextPart> parts;
-  for (const Piece& piece : rendered) parts.push_back({piece.text, piece.format});
+  for (const Piece& piece : rendered) parts.push_back({piece.text, piece.format || parse_special});
   return tokenizer.encode_parts(parts, false);
 }
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <boost/json/stream_parser.hpp>
-#include <fstream>
 
 #include "tenon/core/error.h"
+#include "tenon/core/files.h"
 
 namespace tenon::text {
 namespace {
@@ -23,16 +23,14 @@ std::string describe(const boost::json::value& value) {
 std::string read_file(const std::filesystem::path& path, uint64_t limit) {
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(path, error);
-  std::ifstream file(path, std::ios::binary);
-  if (error || !file) throw Error(ErrorCode::kIo, SourcePosition{path.string()}, "cannot be read");
-  if (size > limit) {
+  if (!error && size > limit) {
     throw Error(ErrorCode::kModel, SourcePosition{path.string()},
                 std::to_string(size) + " bytes; at most " + std::to_string(limit) + " are read");
   }
-  std::string text(size, '\0');
-  if (!file.read(text.data(), static_cast<std::streamsize>(size))) {
-    throw Error(ErrorCode::kIo, SourcePosition{path.string()}, "cannot be read to its end");
-  }
+  std::string text;
+  if (!error) text = read_start(path, size, error);
+  if (error) throw Error(ErrorCode::kIo, SourcePosition{path.string()}, "cannot be read: " + error.message());
+  if (text.size() < size) throw Error(ErrorCode::kIo, SourcePosition{path.string()}, "cannot be read to its end");
   return text;
 }
 

@@ -1,9 +1,7 @@
-#include <array>
-#include <fstream>
-
 #include "gguf_parser.h"
 #include "layout.h"
 #include "readers.h"
+#include "tenon/core/files.h"
 
 namespace tenon::weights {
 namespace {
@@ -103,9 +101,7 @@ bool claims_gguf(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return false;
   if (std::filesystem::path(path).extension() == kExtension) return true;
-  std::array<char, 4> magic{};
-  std::ifstream(path, std::ios::binary).read(magic.data(), magic.size());
-  return std::string_view(magic.data(), magic.size()) == "GGUF";
+  return read_start(path, 4, error) == "GGUF";  // where it cannot be read, nobody claims it and open_weights() says why
 }
 
 std::unique_ptr<Weights> open_gguf(const std::string& text, const WeightsOptions&) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "../../src/fault.h"
 #include "tenon/core/error.h"
 
 namespace tenon::weights {
@@ -39,6 +40,7 @@ MappedFile::MappedFile(std::filesystem::path path) : path_(std::move(path)) {
     start = size > 0 ? ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor_, 0) : nullptr;
     if (start != MAP_FAILED) {
       bytes_ = {static_cast<const std::byte*>(start), size};
+      if (size > 0) fault::remember_mapping(bytes_, path_, descriptor_);
       return;
     }
   }
@@ -50,6 +52,7 @@ MappedFile::MappedFile(std::filesystem::path path) : path_(std::move(path)) {
 }
 
 MappedFile::~MappedFile() {
+  fault::forget_mapping(bytes_);
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
   if (descriptor_ >= 0) ::close(descriptor_);
 }

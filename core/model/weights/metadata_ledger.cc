@@ -107,20 +107,54 @@ std::span<const std::string_view> harmless_keys(std::string_view convention) {
   return kConfigKeys;
 }
 
-std::vector<Diagnostic> MetadataLedger::unknown_keys(std::span<const std::string_view> harmless) const {
+namespace {
+
+bool stands_for(const std::string& name, const std::string& key) {
+  return key == name || (key.starts_with(name) && key[name.size()] == '.');
+}
+
+}  // namespace
+
+bool MetadataLedger::is_unknown(const std::string& key, std::span<const std::string_view> harmless) const {
+  return !asked_.contains(key) && !matches_any(key, harmless) && !matches_any(key, harmless_keys(convention()));
+}
+
+std::vector<Diagnostic> MetadataLedger::needlessly_ignored(std::span<const std::string_view> harmless,
+                                                           std::span<const std::string> ignored) const {
+  std::vector<Diagnostic> needless;
+  const std::vector<std::string> keys = source_.metadata_keys();
+  for (const std::string& name : ignored) {
+    const auto is_there = [&](const std::string& key) { return stands_for(name, key); };
+    const auto is_ignored = [&](const std::string& key) { return stands_for(name, key) && is_unknown(key, harmless); };
+    if (std::any_of(keys.begin(), keys.end(), is_ignored)) continue;
+    Diagnostic& d = needless.emplace_back();
+    d.where.file = description_file(source_);
+    d.message = "model.ignore_unknown names " + in_quotes(name) + ", " +
+                (std::any_of(keys.begin(), keys.end(), is_there) ? "which is known, and is not ignored"
+                                                                 : "and there is no such key");
+  }
+  return needless;
+}
+
+std::vector<Diagnostic> MetadataLedger::unknown_keys(std::span<const std::string_view> harmless,
+                                                     std::span<const std::string> ignored) const {
   std::vector<std::string> absent;
   std::vector<Diagnostic> unknown;
   for (const std::string& key : asked_) {
     if (source_.metadata(key) == nullptr) absent.push_back(key);
   }
   for (const std::string& key : source_.metadata_keys()) {
-    if (asked_.contains(key) || matches_any(key, harmless) || matches_any(key, harmless_keys(convention()))) continue;
+    if (!is_unknown(key, harmless)) continue;
+    if (std::any_of(ignored.begin(), ignored.end(), [&](const auto& name) { return stands_for(name, key); })) continue;
     const std::string nearest = nearest_name(key, absent);
     Diagnostic& d = unknown.emplace_back();
     d.where.file = description_file(source_);
-    d.message = "key " + in_quotes(key) + ", found " + describe(*source_.metadata(key)) +
-                ": the model does not read it, so it may change what is computed; " +
-                (nearest.empty() ? "expected no such key" : "did you mean " + in_quotes(nearest) + "?");
+    d.message =
+        "key " + in_quotes(key) + ", found " + describe(*source_.metadata(key)) +
+        ": the model does not read it, so it may change what is computed; " +
+        (nearest.empty() ? "expected no such key; where it is known to change nothing, model.ignore_unknown = [" +
+                               in_quotes(key) + "] lets it be there"
+                         : "did you mean " + in_quotes(nearest) + "?");
   }
   return unknown;
 }

@@ -23,9 +23,14 @@ class MetadataLedger final : public Weights {
  public:
   explicit MetadataLedger(const Weights& source) : source_(source) {}
 
-  // What is wrong with each key that was not asked for, is not harmless by its convention and is of none of the
-  // patterns.
-  std::vector<Diagnostic> unknown_keys(std::span<const std::string_view> harmless) const;
+  // What is wrong with each key that was not asked for, is not harmless by its convention, is of none of the patterns
+  // and is not to be ignored. A name to ignore stands for the key of that name and for those below it ("auto_map" for
+  // "auto_map.AutoConfig").
+  std::vector<Diagnostic> unknown_keys(std::span<const std::string_view> harmless,
+                                       std::span<const std::string> ignored = {}) const;
+  // What is wrong with each name to ignore that stands for no such key.
+  std::vector<Diagnostic> needlessly_ignored(std::span<const std::string_view> harmless,
+                                             std::span<const std::string> ignored) const;
 
   const MetadataValue* metadata(std::string_view key) const override {
     asked_.emplace(key);
@@ -51,6 +56,8 @@ class MetadataLedger final : public Weights {
   }
 
  private:
+  bool is_unknown(const std::string& key, std::span<const std::string_view> harmless) const;
+
   const Weights& source_;
   mutable std::set<std::string, std::less<>> asked_;
 };

@@ -1,10 +1,9 @@
-#include <array>
 #include <filesystem>
-#include <fstream>
 
 #include "layout.h"
 #include "readers.h"
 #include "tenon/core/error.h"
+#include "tenon/core/files.h"
 
 namespace tenon {
 namespace {
@@ -30,13 +29,8 @@ std::string accepted() {
 }
 
 std::vector<std::string> names_beside(const fs::path& path) {
-  std::vector<std::string> names;
-  std::error_code error;
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    names.push_back(entry->path().filename().string());
-  }
-  return names;
+  std::error_code ignored;
+  return names_in_folder(path.has_parent_path() ? path.parent_path() : fs::path("."), ignored);
 }
 
 [[noreturn]] void refuse(const std::string& text) {
@@ -54,11 +48,8 @@ std::vector<std::string> names_beside(const fs::path& path) {
   if (status.type() != fs::file_type::regular) {
     throw Error(ErrorCode::kModel, {text}, "neither a file nor a folder" + accepted());
   }
-  std::array<char, 8> start{};
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(ErrorCode::kIo, {text}, "cannot open");
-  file.read(start.data(), start.size());
-  const std::string_view found(start.data(), static_cast<size_t>(file.gcount()));
+  const std::string found = read_start(path, 8, error);
+  if (error) throw Error(ErrorCode::kIo, {text}, "cannot be read: " + error.message());
   throw Error(
       ErrorCode::kModel, {text},
       (found.empty() ? "an empty file" : "a file of no known kind, starting with " + weights::in_quotes(found)) +

@@ -64,6 +64,8 @@ class SafetensorsFolderWriter final : public ModelWriter {
         parent_(output.has_parent_path() ? output.parent_path() : "."),
         staging_(parent_ / (output.filename().string() + ".partial-" + std::to_string(getpid()))),
         texts_(std::move(texts)) {
+    for (const auto& [name, text] : texts_) staged_files_.push_back(staging_ / name);
+    staged_files_.push_back(staging_ / kWeightsName);
     for (WeightTensor& t : tensors) targets_.push_back({std::move(t), 0});
     const std::string header = lay_out(targets_, file_bytes_);
     file_ = std::make_unique<AtomicFile>(staging_ / kWeightsName,
@@ -71,8 +73,9 @@ class SafetensorsFolderWriter final : public ModelWriter {
     check_written(output_, file_->write_at(std::as_bytes(std::span(header)), 0));
   }
   ~SafetensorsFolderWriter() override {
-    std::error_code ignored;
-    if (staged_) fs::remove_all(staging_, ignored);
+    if (!staged_) return;
+    for (const fs::path& file : staged_files_) ::unlink(file.c_str());
+    ::rmdir(staging_.c_str());
   }
 
   void put(size_t index, std::span<const std::byte> bytes) override {
@@ -102,6 +105,7 @@ class SafetensorsFolderWriter final : public ModelWriter {
 
  private:
   fs::path output_, parent_, staging_;
+  std::vector<fs::path> staged_files_;  // known beforehand: to remove them takes neither memory nor an open file
   std::map<std::string, std::string> texts_;
   std::vector<Target> targets_;
   uint64_t file_bytes_ = 0;

@@ -7,6 +7,7 @@
 #include "readers.h"
 #include "safetensors_parser.h"
 #include "table_weights.h"
+#include "tenon/core/files.h"
 
 namespace tenon::weights {
 namespace {
@@ -45,16 +46,14 @@ Location locate_in_folder(const fs::path& folder) {
   const fs::path index = folder / (std::string("model") + kIndexExtension);
   if (is_there(index)) return {folder, index, {}};
 
-  std::vector<std::string> all, stores, ggufs;
+  std::vector<std::string> stores, ggufs;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    const fs::path name = entry->path().filename();
-    all.push_back(name.string());
-    if (name.extension() == kExtension) stores.push_back(name.string());
-    if (name.extension() == ".gguf") ggufs.push_back(name.string());
-  }
+  const std::vector<std::string> all = names_in_folder(folder, error);
   if (error) throw Error(ErrorCode::kIo, {folder.string()}, "cannot list the folder: " + error.message());
-  for (auto* list : {&all, &stores, &ggufs}) std::sort(list->begin(), list->end());
+  for (const std::string& name : all) {
+    if (name.ends_with(kExtension)) stores.push_back(name);
+    if (name.ends_with(".gguf")) ggufs.push_back(name);
+  }
   if (stores.size() == 1) return {folder, {}, folder / stores.front()};
   if (!stores.empty()) {
     fail(folder, "holds several .safetensors files (" + names(stores) +

@@ -1,6 +1,7 @@
 #include "tensor_converter.h"
 
 #include <algorithm>
+#include <system_error>
 #include <thread>
 
 #include "layout.h"
@@ -71,8 +72,15 @@ void TensorConverter::convert_batch(const Job& job, size_t first, size_t count) 
   const size_t used = (count + kChunk - 1) / kChunk;
   {
     std::vector<std::jthread> others;
-    for (size_t i = 1; i < used; ++i) others.emplace_back(work, i);
+    others.reserve(used);
+    size_t shared = 1;
+    try {
+      for (; shared < used; ++shared) others.emplace_back(work, shared);
+    } catch (const std::system_error&) {
+      // The system starts no more threads: this one does what is left.
+    }
     work(0);
+    for (; shared < used; ++shared) work(shared);
   }
   for (size_t i = 0; i < used; ++i) {
     const std::optional<BadWeight>& bad = chunks_[i].bad;

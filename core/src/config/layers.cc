@@ -4,11 +4,11 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include "document.h"
 #include "sections.h"
 #include "tenon/core/config.h"
+#include "tenon/core/files.h"
 
 namespace tenon {
 namespace config {
@@ -106,10 +106,11 @@ bool is_pipeline_file(const std::string& argument) {
 
 std::filesystem::path default_pipeline_file() {
   Dl_info info{};
-  std::error_code ignored;
+  std::error_code error, ignored;
   std::filesystem::path folder;
   if (dladdr(reinterpret_cast<const void*>(&default_pipeline_file), &info) != 0 && info.dli_fname != nullptr) {
-    folder = std::filesystem::weakly_canonical(info.dli_fname, ignored).parent_path();
+    folder = std::filesystem::weakly_canonical(info.dli_fname, error).parent_path();
+    if (error) throw Error(ErrorCode::kIo, {info.dli_fname}, "cannot be looked up: " + error.message());
   }
   // lib/, or Debian's lib/x86_64-linux-gnu/.
   for (const char* up : {"..", "../.."}) {
@@ -122,17 +123,17 @@ std::filesystem::path default_pipeline_file() {
 
 ConfigText read_config(const std::filesystem::path& path) {
   const SourcePosition where{path.string()};
-  std::error_code ignored;
-  errno = std::filesystem::is_directory(path, ignored) ? EISDIR : 0;
-  std::ifstream file;
-  if (errno == 0) file.open(path, std::ios::binary);
-  if (!file.is_open()) {
-    throw Error(ErrorCode::kIo, where, std::string("cannot read the pipeline file: ") + std::strerror(errno));
+  // Opening a pipe would wait for a writer, and a device may have no end.
+  std::error_code missing;
+  const std::filesystem::file_status status = std::filesystem::status(path, missing);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    throw Error(ErrorCode::kIo, where,
+                std::string("cannot read the pipeline file: ") +
+                    (std::filesystem::is_directory(status) ? std::strerror(EISDIR) : "it is not a regular file"));
   }
-  std::string text(config::kMaxFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) throw Error(ErrorCode::kIo, where, "cannot read the pipeline file");
-  text.resize(static_cast<size_t>(file.gcount()));
+  std::error_code error;
+  std::string text = read_start(path, config::kMaxFileBytes + 1, error);
+  if (error) throw Error(ErrorCode::kIo, where, "cannot read the pipeline file: " + error.message());
   if (text.size() > config::kMaxFileBytes) {
     throw Error(ErrorCode::kConfig, where, "more than 1 MiB, too large for a pipeline file");
   }

@@ -75,6 +75,9 @@ void add_instance(const ModelInstanceConfig& c, const std::string& prefix, std::
   model.own("tokenizer", c.model.tokenizer);
   model.count("context", c.model.context);
   model.count("layers", c.model.layers);
+  std::vector<std::string> ignored;
+  for (const std::string& key : c.model.ignore_unknown) ignored.push_back(toml_string(key));
+  model.raw("ignore_unknown", inline_array(ignored));
   all.push_back(std::move(model));
   std::vector<std::string> overrides;
   for (const QuantizationOverride& o : c.overrides) overrides.push_back(inline_table(o.scheme, o.match));

@@ -40,6 +40,7 @@ class Resolver {
  private:
   void check_sections();
   void plugins();
+  void ignored_keys(const Node& model, std::vector<std::string>& to);
   void model(ModelPath path, ModelConfig& m);
   void quantization_overrides(const Node& list, std::vector<QuantizationOverride>& to);
   void instance(ModelInstanceConfig& to, ModelPath path);
@@ -228,6 +229,24 @@ void Resolver::check_name(const char* kind, const char* key, const std::string& 
                                          listed(names) + suggestion(name, names));
 }
 
+void Resolver::ignored_keys(const Node& model, std::vector<std::string>& to) {
+  const auto list = model.table()->find("ignore_unknown");
+  if (list == model.table()->end()) return;
+  if (list->second.array() == nullptr) {
+    findings_.add(list->second.where, label_ + "model.ignore_unknown: found " + describe_found(list->second) +
+                                          ", expected an array of keys, such as [\"auto_map\"]");
+    return;
+  }
+  for (const Node& key : *list->second.array()) {
+    if (key.text() != nullptr && !key.text()->empty()) {
+      to.push_back(*key.text());
+    } else {
+      findings_.add(key.where,
+                    label_ + "model.ignore_unknown: found " + describe_found(key) + ", expected a key's name");
+    }
+  }
+}
+
 void Resolver::model(ModelPath path, ModelConfig& m) {
   const Node& node = section_node("model");
   const Section& s = section("model");
@@ -237,6 +256,7 @@ void Resolver::model(ModelPath path, ModelConfig& m) {
   m.tokenizer = get<std::string>(own, "tokenizer");
   m.context = get_count(own, "context");
   m.layers = get_count(own, "layers");
+  ignored_keys(node, m.ignore_unknown);
   const auto found = node.table()->find("path");
   const bool given = found != node.table()->end();
   m.where = given ? found->second.where : node.where;

@@ -265,7 +265,13 @@ std::span<const Section> sections() {
   static const std::vector<Section> all = {
       {"plugin", "", kPluginDoc, &plugin_keys(), {}},
       {"pipeline", "", kPipelineDoc, &pipeline_keys(), {}},
-      {"model", "", kModelDoc, &model_keys(), {}},
+      {"model",
+       "",
+       kModelDoc,
+       &model_keys(),
+       {{"ignore_unknown", "an array of texts",
+         "Keys of config.json, or of a GGUF file's metadata, that are known to change nothing although the model does "
+         "not read them: each by its name, which stands for what is below it too. Else such a key is an error."}}},
       {"weights", "", kWeightsDoc, &weights_keys(), {}},
       {"device", "device", kDeviceDoc, &device_keys(), {}},
       {"quantization",

@@ -158,12 +158,22 @@ Node convert(const std::string& name, const toml::node& from, const SourcePositi
   return node;
 }
 
+// The parser reads numbers by streams, which take a failed allocation for a bad number: a mistake in the text is found
+// again.
+toml::table parse(std::string_view text) {
+  try {
+    return toml::parse(text);
+  } catch (const toml::parse_error&) {
+    return toml::parse(text);
+  }
+}
+
 }  // namespace
 
 Table parse_toml(const std::string& name, const std::string& text) {
   KeyDepthGuard(name, text).check();
   try {
-    return convert_table(name, toml::parse(std::string_view(text)));
+    return convert_table(name, parse(text));
   } catch (const toml::parse_error& e) {
     fail(name, e.source().begin.line, e.source().begin.column, "TOML syntax: " + std::string(e.description()));
   } catch (const ParserAssertion&) {

@@ -86,7 +86,7 @@ class CpuDevice : public sdk::ComponentDefaults {
   static tenon_status alloc(void*, uint32_t, uint64_t bytes, void** out, tenon_reason* why) noexcept {
     return sdk::guard(why, [&] {
       void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (p == MAP_FAILED) throw sdk::NoSpace("the system has no " + std::to_string(bytes) + " bytes left");
+      if (p == MAP_FAILED) throw sdk::NoSpace("the system has no " + std::to_string(bytes) + " bytes of memory left");
       *out = p;
     });
   }

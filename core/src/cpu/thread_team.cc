@@ -4,6 +4,11 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <string>
+#include <system_error>
+
+#include "tenon/core/error.h"
+#include "tenon/core/fault.h"
 
 namespace tenon {
 namespace {
@@ -30,10 +35,27 @@ void ThreadTeam::pause(uint32_t turn) const {
 
 ThreadTeam::ThreadTeam(uint32_t threads, std::function<void(uint32_t)> started)
     : started_(std::move(started)), turns_before_yield_(threads > usable_cores() ? 0 : kTurnsBeforeYield) {
-  for (uint32_t t = 1; t < threads; ++t) threads_.emplace_back([this, t] { work(t); });
+  try {
+    for (uint32_t t = 1; t < threads; ++t) threads_.emplace_back([this, t] { work(t); });
+    for (uint32_t ready = 0; (ready = ready_.load(std::memory_order_acquire)) + 1 < threads;) ready_.wait(ready);
+    if (failure_) std::rethrow_exception(failure_);
+  } catch (const std::system_error& e) {
+    const size_t running = threads_.size() + 1;  // with the caller
+    end();
+    throw Error(ErrorCode::kInternal, "device.threads is " + std::to_string(threads) + ", and after " +
+                                          std::to_string(running) +
+                                          " the system starts no more: " + e.code().message());
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
 ThreadTeam::~ThreadTeam() {
+  end();
+}
+
+void ThreadTeam::end() {
   stop_.store(true, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_acq_rel);
   generation_.notify_all();
@@ -54,7 +76,15 @@ void ThreadTeam::start(Job job, void* context) {
 }
 
 void ThreadTeam::work(uint32_t thread) {
-  started_(thread);
+  const SignalStack stack;
+  try {
+    started_(thread);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::current_exception();
+  }
+  ready_.fetch_add(1, std::memory_order_acq_rel);
+  ready_.notify_all();
   uint32_t seen = 0;
   while (true) {
     for (uint32_t turn = 0; generation_.load(std::memory_order_acquire) == seen && turn < kTurnsBeforeSleep; ++turn) {

@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -16,7 +18,8 @@ uint32_t usable_cores();
 // The caller is thread 0. Thread: run() by one caller at a time.
 class ThreadTeam {
  public:
-  // started(thread) runs once on each new thread before its first job.
+  // started(thread) runs once on each new thread before its first job, and has ended on all when this returns. Throws
+  // what it throws, and Error(kInternal) where the system does not start a thread.
   ThreadTeam(uint32_t threads, std::function<void(uint32_t)> started);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
@@ -38,8 +41,12 @@ class ThreadTeam {
   using Job = void (*)(void* context, uint32_t thread);
   void start(Job job, void* context);
   void work(uint32_t thread);
+  void end();
 
   std::function<void(uint32_t)> started_;
+  std::atomic<uint32_t> ready_{0};  // threads on which started_ has ended
+  std::mutex mutex_;
+  std::exception_ptr failure_;  // of started_, the first; guarded by mutex_
   uint32_t turns_before_yield_;
   Job job_ = nullptr;
   void* context_ = nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../fault.h"
 #include "tenon/sdk/error.h"
 
 namespace tenon {
@@ -146,6 +147,7 @@ void Walker::run_part(Walk& w, uint32_t thread, const Cursor& at, uint32_t begin
   const Program::Memory& memory = w.program.memory();
   part.thread_scratch = memory.thread_scratch + thread * memory.thread_scratch_stride;
   part.begin = begin, part.end = end;
+  const fault::InComponent in(op.component.c_str(), op.name.c_str(), op.path.c_str());
   if (op.part(op.self, op.args.data(), &part) == TENON_OK || w.failed.exchange(true, std::memory_order_acq_rel)) return;
   std::copy(std::begin(text), std::end(text), std::begin(w.message));
   w.failed_op = at.op;

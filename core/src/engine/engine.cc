@@ -46,8 +46,10 @@ RunStats operator-(const RunStats& a, const RunStats& b) {
 
 }  // namespace
 
-Engine::Engine() : impl_(std::make_unique<Impl>()) {}
-Engine::~Engine() = default;
+Engine::Engine() : impl_(std::make_shared<Impl>()) {}
+Engine::~Engine() {
+  impl_->close();
+}
 
 const PipelineConfig& Engine::config() const {
   return impl_->config;
@@ -72,9 +74,10 @@ const Pipeline& Engine::pipeline() const {
   return *impl_->pipeline;
 }
 
-Engine::Impl::Turn::Turn(Impl& impl, const char* function) : impl_(impl) {
+Engine::Impl::Turn::Turn(std::shared_ptr<Impl> impl, const char* function)
+    : impl_(std::move(impl)), function_(function) {
   std::thread::id in;
-  if (impl_.stepping.compare_exchange_strong(in, std::this_thread::get_id())) return;
+  if (impl_->stepping.compare_exchange_strong(in, std::this_thread::get_id())) return;
   const std::string name = function;
   throw Error(ErrorCode::kUsage,
               in == std::this_thread::get_id()
@@ -82,24 +85,46 @@ Engine::Impl::Turn::Turn(Impl& impl, const char* function) : impl_(impl) {
                   : name + "(): another thread is stepping this engine; submit() and cancel() may be called by any");
 }
 
-void Engine::Impl::load(const LoadProgress& progress) {
+Engine::Impl::Turn::~Turn() {
+  impl_->stepping.store({});
+  impl_->stepping.notify_all();
+}
+
+void Engine::Impl::Turn::check_open() const {
+  if (!impl_->closed) return;
+  throw Error(ErrorCode::kUsage, std::string(function_) + "(): the engine was destroyed while this call was under way");
+}
+
+// A thread that waited for itself would wait for ever: where a callback destroys the engine, its Turn has the rest.
+void Engine::Impl::close() {
+  closed = true;
+  for (std::thread::id in; (in = stepping.load()) != std::thread::id() && in != std::this_thread::get_id();) {
+    stepping.wait(in);
+  }
+}
+
+void Engine::Impl::load(const Turn& turn, const LoadProgress& progress) {
   if (loaded) return;
-  pipeline->load(progress);
+  pipeline->load([&](uint64_t done, uint64_t total) {
+    if (progress) progress(done, total);
+    turn.check_open();
+  });
+  turn.check_open();
   loaded = true;
 }
 
 void Engine::load(const LoadProgress& progress) {
-  const Impl::Turn turn(*impl_, "load");
-  impl_->load(progress);
+  const Impl::Turn turn(impl_, "load");
+  turn->load(turn, progress);
 }
 
 std::vector<int32_t> Engine::Impl::prompt_tokens(const Request& request) const {
-  if (!request.prompt.empty()) return tokenizer->encode(request.prompt);
+  if (!request.prompt.empty()) return tokenizer->encode(request.prompt, {.parse_special = request.parse_special});
   if (!request.chat.empty()) {
     if (!chat) {
       throw Error(ErrorCode::kRequest, chat_problem.empty() ? "the model has no chat template" : chat_problem);
     }
-    return chat->encode(*tokenizer, request.chat);
+    return chat->encode(*tokenizer, request.chat, true, request.parse_special);
   }
   if (!request.tokens.empty()) return request.tokens;
   return tokenizer->encode("");
@@ -142,9 +167,11 @@ std::optional<Result> Engine::take(Ticket ticket) {
 }
 
 bool Engine::step() {
-  const Impl::Turn turn(*impl_, "step");
-  impl_->load({});
-  return impl_->loop->step();
+  const Impl::Turn turn(impl_, "step");
+  turn->load(turn, {});
+  const bool more = turn->loop->step();
+  turn.check_open();
+  return more;
 }
 
 RunStats Engine::totals() const {
@@ -152,23 +179,26 @@ RunStats Engine::totals() const {
 }
 
 std::vector<Result> Engine::generate(std::span<const Request> requests, RunStats* stats) {
-  const Impl::Turn turn(*impl_, "generate");
-  impl_->load({});
-  const RunStats before = impl_->loop->stats();
+  const Impl::Turn turn(impl_, "generate");
+  turn->load(turn, {});
+  const RunStats before = turn->loop->stats();
   std::vector<Ticket> tickets;
   for (const Request& request : requests) {
     const auto index = static_cast<uint32_t>(tickets.size());
-    std::unique_ptr<Sequence> sequence = impl_->make_sequence(request, index);
+    std::unique_ptr<Sequence> sequence = turn->make_sequence(request, index);
     if (!request.seed) sequence->seed += index * 0x9E3779B97F4A7C15U;
     sequence->kept_for_call = true;
-    tickets.push_back(impl_->tickets.add(std::move(sequence)));
+    tickets.push_back(turn->tickets.add(std::move(sequence)));
   }
   std::vector<Result> results;
   for (const Ticket ticket : tickets) {
-    while (!impl_->tickets.done(ticket)) impl_->loop->step();
-    results.push_back(*impl_->tickets.take(ticket));
+    while (!turn->tickets.done(ticket)) {
+      turn->loop->step();
+      turn.check_open();
+    }
+    results.push_back(*turn->tickets.take(ticket));
   }
-  if (stats != nullptr) *stats = impl_->loop->stats() - before;
+  if (stats != nullptr) *stats = turn->loop->stats() - before;
   return results;
 }
 
@@ -180,14 +210,18 @@ Result Engine::generate(const Request& request, RunStats* stats) {
 
 void Engine::score(std::span<const int32_t> tokens, uint32_t first,
                    const std::function<void(uint32_t, std::span<const float>)>& on_row, const std::stop_token& cancel) {
-  const Impl::Turn turn(*impl_, "score");
-  impl_->load({});
-  if (!impl_->loop->idle()) throw Error(ErrorCode::kUsage, "score(): requests are running; their steps come first");
-  Pipeline& p = pipeline();
+  const Impl::Turn turn(impl_, "score");
+  turn->load(turn, {});
+  if (!turn->loop->idle()) throw Error(ErrorCode::kUsage, "score(): requests are running; their steps come first");
+  Pipeline& p = *turn->pipeline;
   const uint32_t piece = p.max_out_rows(false);
   if (piece == 0) throw Error(ErrorCode::kUsage, "this engine was opened without score_rows");
-  impl_->check_prompt({tokens.begin(), tokens.end()});
-  read_text(p, tokens, {.first = first, .rows_a_step = piece, .cancel = cancel}, on_row);
+  turn->check_prompt({tokens.begin(), tokens.end()});
+  read_text(p, tokens, {.first = first, .rows_a_step = piece, .cancel = cancel},
+            [&](uint32_t row, std::span<const float> logits) {
+              if (on_row) on_row(row, logits);
+              turn.check_open();
+            });
 }
 
 }  // namespace tenon

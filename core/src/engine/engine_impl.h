@@ -30,20 +30,30 @@ struct Engine::Impl {
   std::optional<Loop> loop;
   bool loaded = false;
   std::atomic<std::thread::id> stepping;  // the thread that is in a function that only one may be in
+  std::atomic<bool> closed = false;       // the engine is gone, and nobody wants what the call under way makes
 
-  // For the length of such a function. Throws Error(kUsage) that says who is in one already.
+  // For the length of such a function, in which the engine itself may be destroyed. Throws Error(kUsage) that says who
+  // is in one already.
   class Turn {
    public:
-    Turn(Impl& impl, const char* function);
-    ~Turn() { impl_.stepping.store({}); }
+    Turn(std::shared_ptr<Impl> impl, const char* function);
+    ~Turn();
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
 
+    Impl& operator*() const { return *impl_; }
+    Impl* operator->() const { return impl_.get(); }
+    // Throws Error(kUsage) if the engine was destroyed.
+    void check_open() const;
+
    private:
-    Impl& impl_;
+    std::shared_ptr<Impl> impl_;
+    const char* function_;
   };
 
-  void load(const LoadProgress& progress);
+  void load(const Turn& turn, const LoadProgress& progress);
+  // By the engine's destructor.
+  void close();
   void check_prompt(const std::vector<int32_t>& tokens) const;
   std::vector<int32_t> prompt_tokens(const Request& request) const;
   // What is wrong with the request becomes the sequence's error.

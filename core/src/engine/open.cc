@@ -50,6 +50,12 @@ std::unique_ptr<Registry> make_registry(const std::vector<std::filesystem::path>
   add_kinds(*registry, "model", builtin_models());
   add_kinds(*registry, "weights", builtin_weights_readers());
   add_kinds(*registry, "tokenizer", builtin_tokenizers());
+  for (const std::filesystem::path& folder : plugin_dirs) {
+    std::error_code error;
+    if (std::filesystem::is_directory(folder, error)) continue;
+    throw Error(ErrorCode::kPlugin, {folder.string()},
+                "is no folder to search for plugins: " + (error ? error.message() : "it is a file"));
+  }
   for (const std::filesystem::path& root : plugin_search_path(plugin_dirs)) registry->add_root(root);
   return registry;
 }
@@ -59,6 +65,9 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   Impl& impl = *engine->impl_;
   const ConfigDocument document = load_config(options.config, options.set);
   impl.registry = make_registry(options.plugin_dirs);
+  for (const ScanNotice& notice : impl.registry->notices()) {
+    if (notice.refused && options.log) options.log(kWarning, "refused: " + notice.message);
+  }
   for (const PluginConfig& p : document.plugins()) impl.registry->add_library(p.path, p.where);
   RegistrySchemas schemas(*impl.registry);
   impl.config = resolve(document, schemas);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "../fault.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 
@@ -65,6 +66,7 @@ Scheduler::Answer Scheduler::next(std::span<const tenon_sequence> sequences, con
   answer.share = shares_.data(), answer.preempted = preempted_.data();
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
+  const fault::InComponent in(id().c_str(), "next");
   const tenon_status status = instance_.table<tenon_scheduler>().next(instance_.self(), &w, &answer, &why);
   if (status != TENON_OK) wrong(std::string("chooses no step: ") + text);
   check(sequences, room, answer);
@@ -110,6 +112,7 @@ uint32_t Scheduler::no_space(std::span<const tenon_sequence> sequences, const Ro
   uint32_t victim = TENON_NO_SEQUENCE;
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
+  const fault::InComponent in(id().c_str(), "no_space");
   const tenon_status status =
       instance_.table<tenon_scheduler>().no_space(instance_.self(), &w, sequence, &victim, &why);
   if (status != TENON_OK) wrong(std::string("does not say whom to pre-empt: ") + text);

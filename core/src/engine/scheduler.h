@@ -22,7 +22,7 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
 
   uint32_t sequences() const { return sequences_; }  // that run at once at most
-  std::string id() const { return instance_.id(); }
+  const std::string& id() const { return instance_.id(); }
 
   // What of a tenon_workload is not about single sequences.
   struct Room {

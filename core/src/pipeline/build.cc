@@ -1,6 +1,7 @@
 // From a configuration to recorded programs and a plan: nothing here touches device memory.
 #include <algorithm>
 
+#include "../cpu/memory_limit.h"
 #include "pipeline_impl.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
@@ -106,11 +107,20 @@ Pipeline::Impl::Impl(const PipelineConfig& c, Registry& registry, const Weights&
   draft_tokens = c.draft_model->tokens;
 }
 
+void Pipeline::Impl::warn_of_capacity(uint32_t model_context) const {
+  if (!options.log) return;
+  options.log(kWarning, "kv_cache.capacity is " + std::to_string(capacity) + " tokens, the model's context " +
+                            std::to_string(model_context) +
+                            ": the model was not made for what comes after that, and its text there may mean "
+                            "nothing");
+}
+
 void Pipeline::Impl::declare() {
   check_device();
   const ModelInfo info = target.describe();
   const uint32_t model_context = config.model.context != 0 ? config.model.context : info.context;
   capacity = config.capacity != 0 ? config.capacity : std::min(model_context, kDefaultCapacity);
+  if (capacity > model_context) warn_of_capacity(model_context);
   if (draft) {
     draft_tokens = draft.table<tenon_draft>().max_tokens(draft.self());
     draft_trees = (draft.table<tenon_draft>().flags & TENON_DRAFT_TREES) != 0;
@@ -196,6 +206,11 @@ void Pipeline::Impl::make_plan() {
   plan.bytes[static_cast<size_t>(MemoryKind::kWorkspace)] = scratch + zeroed + thread_scratch * threads;
   plan.load_scratch = std::max(target.load_scratch(), draft_model ? draft_model->load_scratch() : 0);
   plan.device_memory = context.device().memory;
+  if (context.queues()) return;
+  MemoryLimit limit = memory_limit(options.system_root);
+  if (limit.bytes >= plan.device_memory) return;
+  plan.device_memory = limit.bytes;
+  plan.limit = std::move(limit.file);
 }
 
 std::unique_ptr<Pipeline> Pipeline::build(const PipelineConfig& config, Registry& registry, const Weights& weights,

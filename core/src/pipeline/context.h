@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../fault.h"
 #include "device_memory.h"
 #include "tenon/core/config.h"
 #include "tenon/core/pipeline.h"
@@ -27,6 +28,7 @@ class Call {
  private:
   const Instance& instance_;
   std::string doing_;
+  fault::InComponent in_{instance_.id().c_str(), doing_.c_str()};
   char text_[512] = "";
   tenon_reason why_{text_, sizeof(text_)};
 };

@@ -24,7 +24,12 @@ void* DeviceMemory::alloc(uint32_t space, uint64_t bytes, const std::string& pur
                                         ": " + text);
   }
   const std::lock_guard lock(mutex_);
-  blocks_[p] = {bytes, space};
+  try {
+    blocks_[p] = {bytes, space};
+  } catch (...) {
+    device_.release(device_.self, space, p, bytes);
+    throw;
+  }
   if (space == TENON_SPACE_DEVICE) used_ += bytes;
   high_water_ = std::max(high_water_, used_);
   return p;

@@ -1,5 +1,6 @@
 // Allocates what the plan says and fills it.
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,10 +15,29 @@
 
 namespace tenon {
 
+std::byte* Pipeline::Impl::guarded(uint32_t space, uint64_t bytes, const std::string& purpose) {
+  if (context.queues()) throw Error(ErrorCode::kUsage, "only the host's memory can be guarded");
+  constexpr uint64_t kVector = 64;  // to which kernels may expect a storage to be aligned
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  const uint64_t whole = (bytes + page - 1) / page * page;
+  auto* const base = static_cast<std::byte*>(context.memory().alloc_zeroed(space, whole + page, purpose));
+  if (::mprotect(base + whole, page, PROT_NONE) != 0) {
+    throw Error(ErrorCode::kInternal, std::string("a page cannot be guarded: ") + std::strerror(errno));
+  }
+  return base + whole - (bytes + kVector - 1) / kVector * kVector;
+}
+
 // One block for all storages of a kind; where it begins.
 std::byte* Pipeline::Impl::place(MemoryKind kind) {
   const uint64_t bytes = plan.of(kind);
   const uint32_t space = kind == MemoryKind::kPinned ? TENON_SPACE_HOST : TENON_SPACE_DEVICE;
+  if (options.guarded) {
+    for (size_t i = 0; i < storages.size(); ++i) {
+      Storage& s = storages[static_cast<uint32_t>(i)];
+      if (s.kind == kind) s.address = guarded(space, s.bytes, s.name);
+    }
+    return nullptr;
+  }
   auto* const base = static_cast<std::byte*>(context.memory().alloc_zeroed(space, bytes, to_string(kind)));
   // All of it will be read, over and over; of a cache only what is in use should be resident.
   if (kind == MemoryKind::kWeights && !context.queues() && base != nullptr) ::madvise(base, bytes, MADV_HUGEPAGE);
@@ -45,10 +65,8 @@ void Pipeline::Impl::lock_weights() const {
 }
 
 void Pipeline::Impl::load(const LoadProgress& progress) {
-  if (plan.peak() > plan.device_memory) {
-    throw Error(ErrorCode::kMemory, "the pipeline needs " + format_bytes(plan.peak()) + " and device " +
-                                        context.device().kind + " has " + format_bytes(plan.device_memory) +
-                                        "; a smaller kv_cache.capacity (now " + std::to_string(capacity) +
+  if (const std::string problem = plan.problem(context.device().kind); !problem.empty()) {
+    throw Error(ErrorCode::kMemory, problem + "; a smaller kv_cache.capacity (now " + std::to_string(capacity) +
                                         " tokens) or a smaller format of weights or cache needs less\n" +
                                         to_string(plan));
   }
@@ -71,10 +89,12 @@ void Pipeline::Impl::fill(const LoadProgress& progress) {
   if (draft_model) draft_model->map_weights();
   std::byte* const to = place(MemoryKind::kWeights);
   place(MemoryKind::kTables);
-  void* scratch = context.memory().alloc(TENON_SPACE_DEVICE, plan.load_scratch, "converting weights");
+  void* scratch = options.guarded ? guarded(TENON_SPACE_DEVICE, plan.load_scratch, "converting weights")
+                                  : context.memory().alloc(TENON_SPACE_DEVICE, plan.load_scratch, "converting weights");
   {
     std::optional<PagesAhead> pages;
-    if (!context.queues() && context.device().units > 1) pages.emplace(to, plan.of(MemoryKind::kWeights));
+    if (!context.queues() && context.device().units > 1 && to != nullptr)
+      pages.emplace(to, plan.of(MemoryKind::kWeights));
     const uint64_t first = target.load_total(), total = first + (draft_model ? draft_model->load_total() : 0);
     const auto report = [&](uint64_t before) {
       return [&progress, before, total](uint64_t done, uint64_t) {
@@ -95,6 +115,7 @@ void Pipeline::Impl::fill(const LoadProgress& progress) {
 
 void Pipeline::Impl::link_programs() {
   const auto alloc = [&](MemoryKind kind) {
+    if (options.guarded) return guarded(TENON_SPACE_DEVICE, plan.of(kind), to_string(kind));
     return static_cast<std::byte*>(context.memory().alloc_zeroed(TENON_SPACE_DEVICE, plan.of(kind), to_string(kind)));
   };
   const tenon_device& device = context.device();

@@ -17,6 +17,12 @@ uint64_t MemoryPlan::peak() const {
   return std::max(resident(), of(MemoryKind::kWeights) + of(MemoryKind::kTables) + load_scratch);
 }
 
+std::string MemoryPlan::problem(const std::string& device) const {
+  if (peak() <= device_memory) return "";
+  return "the pipeline needs " + format_bytes(peak()) + " and device " + device + " has " +
+         format_bytes(device_memory) + (limit.empty() ? "" : " (the limit that " + limit + " states)");
+}
+
 std::string format_bytes(uint64_t bytes) {
   static constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB"};
   double value = static_cast<double>(bytes);
@@ -43,6 +49,7 @@ std::string to_string(const MemoryPlan& plan) {
   line("load scratch", plan.load_scratch);
   line("peak allocated", plan.peak());
   line("device memory", plan.device_memory);
+  if (!plan.limit.empty()) text += "limited by             " + plan.limit + "\n";
   return text;
 }
 

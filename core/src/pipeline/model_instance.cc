@@ -1,5 +1,7 @@
 #include "model_instance.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 
 #include "../../model/weights/metadata_ledger.h"
@@ -33,15 +35,47 @@ void ModelInstance::declare(uint32_t capacity) {
   declared = std::make_unique<Declared>(weights_, parts, storages_, capacity, config_.model.layers);
   const weights::MetadataLedger ledger(weights_);
   model_ = kind_.build(ledger, *declared);
-  for (Diagnostic& key : ledger.unknown_keys(kind_.harmless_keys)) declared->refuse(std::move(key));
+  const std::vector<std::string>& ignored = config_.model.ignore_unknown;
+  for (Diagnostic& key : ledger.unknown_keys(kind_.harmless_keys, ignored)) declared->refuse(std::move(key));
+  // A draft model may have the names from the model that it drafts for.
+  if (name_.empty()) {
+    for (Diagnostic& d : ledger.needlessly_ignored(kind_.harmless_keys, ignored)) declared->refuse(std::move(d));
+  }
   declared->check(kind_.harmless_tensors);
   info_ = model_->info();
   declared->make_sites();
 }
 
+// An override that names no matrix is a mistake, unless it may be meant for layers that are left out here, or for the
+// model that this one drafts for.
+void ModelInstance::check_overrides() const {
+  if (!name_.empty() || config_.model.layers != 0) return;
+  std::vector<Diagnostic> wrong;
+  std::string names;
+  for (const Site& site : declared->sites) {
+    if (site.decl.layer > 0) continue;
+    for (const SiteMatrix& m : site.decl.mats) names += (names.empty() ? "" : ", ") + m.path;
+  }
+  for (const QuantizationOverride& o : config_.overrides) {
+    const auto named = [&](const std::string& path) { return fnmatch(o.match.c_str(), path.c_str(), 0) == 0; };
+    const bool used = std::any_of(declared->sites.begin(), declared->sites.end(), [&](const Site& site) {
+      return named(site.decl.path) || std::any_of(site.decl.mats.begin(), site.decl.mats.end(),
+                                                  [&](const SiteMatrix& m) { return named(m.path); });
+    });
+    if (used) continue;
+    wrong.push_back(
+        {o.scheme.where, "quantization.override: match = \"" + o.match +
+                             "\" names no matrix of the model; those of its first layer and outside of layers "
+                             "are " +
+                             names});
+  }
+  if (!wrong.empty()) throw Error(ErrorCode::kConfig, std::move(wrong));
+}
+
 void ModelInstance::negotiate(std::vector<tenon_bounds> shapes) {
   shapes_ = std::move(shapes);
   const StorageTable::Prefix prefix(storages_, name_);
+  check_overrides();
   negotiation_ = std::make_unique<Negotiation>(strict_, name_, parts, *declared, shapes_);
   negotiation_->run([this](const Site& site) { return observation_.ask(site, declared->description(), storages_); });
   declared->add_vectors();

@@ -68,6 +68,7 @@ class ModelInstance {
   std::unique_ptr<Declared> declared;
 
  private:
+  void check_overrides() const;
   void plan_cache();
 
   const ModelInstanceConfig config_;

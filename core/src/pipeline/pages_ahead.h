@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <system_error>
 #include <thread>
 
 namespace tenon {
@@ -14,16 +15,23 @@ namespace tenon {
 class PagesAhead {
  public:
   // base: of a mapping's page. The memory must outlive this; whoever writes first, nothing is lost.
-  PagesAhead(std::byte* base, uint64_t bytes)
-      : thread_([base, bytes](const std::stop_token& stop) {
-          for (uint64_t end = bytes; end > 0 && !stop.stop_requested();) {
-            const uint64_t begin = (end - 1) / kPiece * kPiece;
-            if (::madvise(base + begin, end - begin, MADV_POPULATE_WRITE) != 0) return;  // Linux before 5.14
-            end = begin;
-          }
-        }) {}
+  // Where the system starts no thread the pages come one by one, later.
+  PagesAhead(std::byte* base, uint64_t bytes) {
+    try {
+      thread_ = std::jthread([base, bytes](const std::stop_token& stop) { populate(base, bytes, stop); });
+    } catch (const std::system_error&) {
+    }
+  }
 
  private:
+  static void populate(std::byte* base, uint64_t bytes, const std::stop_token& stop) {
+    for (uint64_t end = bytes; end > 0 && !stop.stop_requested();) {
+      const uint64_t begin = (end - 1) / kPiece * kPiece;
+      if (::madvise(base + begin, end - begin, MADV_POPULATE_WRITE) != 0) return;  // Linux before 5.14
+      end = begin;
+    }
+  }
+
   static constexpr uint64_t kPiece = uint64_t{4} << 20;
   std::jthread thread_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "../fault.h"
 #include "pipeline_impl.h"
 #include "tenon/core/error.h"
 
@@ -118,7 +119,9 @@ void Pipeline::start_sequence(uint32_t slot, uint64_t seed, std::span<const Over
 void Pipeline::end_sequence(uint32_t slot) {
   truncate(slot, 0);
   const Instance& draft = impl_->draft;
-  if (draft && draft.table<tenon_draft>().forget != nullptr) draft.table<tenon_draft>().forget(draft.self(), slot);
+  if (!draft || draft.table<tenon_draft>().forget == nullptr) return;
+  const fault::InComponent in(draft.id().c_str(), "forget");
+  draft.table<tenon_draft>().forget(draft.self(), slot);
 }
 
 uint32_t Pipeline::free_pages(uint32_t& page_tokens) const {

@@ -21,6 +21,7 @@ struct Pipeline::Impl {
 
   // build.cc
   void check_device() const;
+  void warn_of_capacity(uint32_t model_context) const;
   void declare();
   void choose_shapes();
   void declare_draft_model();
@@ -32,6 +33,7 @@ struct Pipeline::Impl {
   void fill(const LoadProgress& progress);
   void lock_weights() const;
   std::byte* place(MemoryKind kind);
+  std::byte* guarded(uint32_t space, uint64_t bytes, const std::string& purpose);
   void link_programs();
   // step.cc
   const StepProgram* program_for(const StepBatch& batch) const;

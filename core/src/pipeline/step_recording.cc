@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../cpu/candidates_check.h"
 #include "model_builder.h"
 #include "sampler_check.h"
 #include "tenon/core/error.h"
@@ -19,8 +20,9 @@ tenon_sampling sampling_of(const ChainLink& link, ModelBuilder& builder, tenon_t
   return s;
 }
 
-// One link of the chain over *c, which a processor rewrites. Throws Error(kPlugin) for what it leaves.
-void record_link(const ChainLink& link, ModelBuilder& builder, tenon_tid next, tenon_candidates& c) {
+// One link of the chain over *c, which a processor rewrites. Throws Error(kPlugin) for what it leaves; `checked`: what
+// it leaves in a step is looked at there.
+void record_link(const ChainLink& link, ModelBuilder& builder, tenon_tid next, bool checked, tenon_candidates& c) {
   ProgramRecording& rec = builder.recording();
   const tenon_sampler& table = link.table();
   builder.enter("sampler", link.instance.id(), -1);
@@ -38,6 +40,7 @@ void record_link(const ChainLink& link, ModelBuilder& builder, tenon_tid next, t
   const std::string problem =
       selects ? selection_problem(rec, first_op, next) : candidates_problem(rec, first_op, given, c);
   if (!problem.empty()) throw Error(ErrorCode::kPlugin, link.instance.id() + ": " + problem);
+  if (!selects && checked) record_candidates_check(given, c, rec.recorder());
 }
 
 // The chain of samplers over the logits; the chosen tokens are NEXT. Gives what each of them was given.
@@ -51,7 +54,7 @@ std::vector<tenon_candidates> record_choice(const ProgramContext& context, Model
   std::vector<tenon_candidates> given;
   for (const ChainLink& link : context.samplers) {
     given.push_back(candidates);
-    record_link(link, builder, next, candidates);
+    record_link(link, builder, next, !context.device.queues(), candidates);
   }
   return given;
 }
@@ -174,8 +177,8 @@ StepProgram record_with(Record record, const ProgramContext& context, const teno
     return step;
   } catch (const Error&) {
     // A component that the recorder refused something just returns: the recorder knows why.
-    if (recording.error().empty()) throw;
-    throw Error(ErrorCode::kPlugin, recording.error());
+    recording.check();
+    throw;
   }
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "tenon/core/error.h"
 #include "tenon/core/program.h"
@@ -29,10 +30,16 @@ struct ProgramRecording::Callbacks {
   static auto guarded(void* ctx, F&& f) noexcept -> decltype(f()) {
     try {
       return f();
+    } catch (const std::bad_alloc&) {
+      of(ctx).fail_without_memory();
     } catch (const std::exception& e) {
-      of(ctx).fail(e.what());
-      return decltype(f()){};
+      try {
+        of(ctx).fail(e.what());
+      } catch (const std::bad_alloc&) {
+        of(ctx).fail_without_memory();
+      }
     }
+    return decltype(f()){};
   }
   static tenon_tid temp(void* ctx, const tenon_tensor* t) {
     return guarded(ctx, [&] { return of(ctx).temp(sdk::read_abi(t)); });
@@ -84,6 +91,16 @@ void ProgramRecording::enter(const tenon_bounds& bounds, std::span<const uint32_
 
 void ProgramRecording::fail(std::string message) {
   if (error_.empty()) error_ = path_ + " (" + component_ + "): " + std::move(message);
+}
+
+void ProgramRecording::fail_without_memory() noexcept {
+  out_of_memory_ = true;
+  if (error_.empty()) error_ = "out of memory";  // so short that it takes none
+}
+
+void ProgramRecording::check() const {
+  if (out_of_memory_) throw std::bad_alloc();
+  if (!error_.empty()) throw Error(ErrorCode::kPlugin, error_);
 }
 
 void ProgramRecording::scope(std::string path, std::string component, int32_t layer) {
@@ -302,8 +319,8 @@ void ProgramRecording::choose_blocks() {
   }
 }
 
-// Step state may be read before the wait, since nothing in a program writes it but its last op. An op that does so in the
-// middle is waited for by the op after it as a whole, and with it by all that follow.
+// Step state may be read before the wait, since nothing in a program writes it but its last op. An op that does so in
+// the middle is waited for by the op after it as a whole, and with it by all that follow.
 void ProgramRecording::wait_for_state() {
   for (size_t i = 0; i + 1 < program_.ops_.size(); ++i) {
     const ProgramOp& op = program_.ops_[i];
@@ -315,7 +332,7 @@ void ProgramRecording::wait_for_state() {
 }
 
 std::unique_ptr<Program> ProgramRecording::finish(std::span<const tenon_tid> outputs) {
-  if (!error_.empty()) throw Error(ErrorCode::kPlugin, error_);
+  check();
   Program recorded = program_;  // without a plan: the recording may go on
   find_lifetimes(outputs);
   place_activations();

@@ -1,11 +1,12 @@
-// A thread takes one matrix after the other. Rows go through three buffers: as the file has them, as f32, as the tensors
-// that the scheme describes; a tensor that is not by row is filled over all calls and handed on at the end.
+// A thread takes one matrix after the other. Rows go through three buffers: as the file has them, as f32, as the
+// tensors that the scheme describes; a tensor that is not by row is filled over all calls and handed on at the end.
 #include "matrix_encoding.h"
 
 #include <algorithm>
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "../../model/weights/gguf_encode.h"
@@ -116,7 +117,14 @@ void encode_matrices(const Weights& model, std::span<const PlannedTensor* const>
   };
   {
     std::vector<std::jthread> others;
-    for (uint64_t i = 1; i < std::min<uint64_t>(threads, matrices.size()); ++i) others.emplace_back(work);
+    try {
+      for (uint64_t i = 1; i < std::min<uint64_t>(threads, matrices.size()); ++i) others.emplace_back(work);
+    } catch (const std::system_error&) {
+      // The system starts no more threads: those that run share the matrices.
+    } catch (...) {
+      next = matrices.size();
+      throw;
+    }
     work();
   }
   if (error) std::rethrow_exception(error);

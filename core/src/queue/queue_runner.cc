@@ -3,6 +3,8 @@
 #include <set>
 #include <utility>
 
+#include "../fault.h"
+
 namespace tenon {
 namespace {
 
@@ -16,7 +18,11 @@ Status failed(const ProgramOp& op, const std::string& why) {
 }  // namespace
 
 QueueRunner::QueueRunner(const tenon_device& device, void* queue, Execution execution, trace::Recorder* recorder)
-    : device_(device), queue_(queue), execution_(execution), recorder_(recorder) {}
+    : device_(device),
+      device_id_(std::string("device.") + device.kind),
+      queue_(queue),
+      execution_(execution),
+      recorder_(recorder) {}
 
 QueueRunner::~QueueRunner() {
   device_.wait(device_.self, queue_, nullptr);
@@ -103,6 +109,7 @@ Status QueueRunner::launch_op(const Program& program, size_t i) {
   const ProgramOp& op = program.ops()[i];
   char text[512] = "";
   tenon_reason why{text, sizeof(text)};
+  const fault::InComponent in(op.component.c_str(), op.name.c_str(), op.path.c_str());
   if (op.launch(op.self, op.args.data(), &program.launch(i), &why) == TENON_OK) return {};
   return failed(op, text);
 }
@@ -117,6 +124,7 @@ Status QueueRunner::watch(OpWatch watch) {
 Status QueueRunner::finish() {
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
+  const fault::InComponent in(device_id_.c_str(), "wait for what it was given");
   if (device_.wait(device_.self, queue_, &why) == TENON_OK) return {};
   std::string message = std::string("a kernel failed on device.") + device_.kind + ": " + text;
   if (execution_ != Execution::kPerOp) message += suspects();

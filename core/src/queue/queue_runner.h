@@ -37,6 +37,7 @@ class QueueRunner : public Runner {
   std::string suspects() const;
 
   const tenon_device& device_;
+  std::string device_id_;
   void* queue_;
   Execution execution_;
   trace::Recorder* recorder_;

@@ -20,6 +20,13 @@ constexpr uint64_t kMaxTable = 64 << 20;
   throw Error(ErrorCode::kPlugin, why);
 }
 
+// A file that is not there or not the user's to read is that file's problem; anything else is the system's.
+[[noreturn]] void unreadable(int error) {
+  const bool of_the_file = error == EACCES || error == EPERM || error == ENOENT || error == ENOTDIR || error == ELOOP;
+  throw Error(of_the_file ? ErrorCode::kPlugin : ErrorCode::kIo,
+              std::string("cannot be read: ") + std::strerror(error));
+}
+
 // The text that begins at `offset` of a string table; it ends with the table at the latest.
 std::string text_at(const std::string& strings, uint64_t offset) {
   if (offset >= strings.size()) return "";
@@ -53,16 +60,15 @@ ElfFile::ElfFile(const std::filesystem::path& path) {
     delete p;
   });
   struct stat info {};
-  if (*fd < 0 || ::fstat(*fd, &info) != 0) {
-    throw Error(ErrorCode::kIo, std::string("cannot be read: ") + std::strerror(errno));
-  }
-  if (!S_ISREG(info.st_mode)) throw Error(ErrorCode::kIo, "is not a regular file");
+  if (*fd < 0 || ::fstat(*fd, &info) != 0) unreadable(errno);
+  if (!S_ISREG(info.st_mode)) broken("is not a regular file");
   size_ = static_cast<uint64_t>(info.st_size);
   read_ = [fd](uint64_t offset, std::span<std::byte> out) {
     while (!out.empty()) {
       const ssize_t n = ::pread(*fd, out.data(), out.size(), static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) throw Error(ErrorCode::kIo, "cannot be read to its end");
+      if (n < 0) unreadable(errno);
+      if (n == 0) broken("cannot be read to its end");
       offset += static_cast<uint64_t>(n);
       out = out.subspan(static_cast<size_t>(n));
     }

@@ -41,7 +41,8 @@ class ElfFile {
  public:
   // Borrows the bytes.
   explicit ElfFile(std::span<const std::byte> bytes);
-  // Reads from the file only what is asked for. Throws Error(kIo) if it cannot.
+  // Reads from the file only what is asked for. Throws Error(kIo) where the system fails, not the file: too many open
+  // files, a disk that does not read.
   explicit ElfFile(const std::filesystem::path& path);
 
   const std::vector<ElfSection>& sections() const { return sections_; }

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "fault.h"
 #include "registry/kinds.h"
 #include "tenon/core/registry.h"
 
@@ -46,6 +47,8 @@ std::shared_ptr<const void> table_of(const LoadedComponent& c, void* self) {
 
 Instance::Instance(const LoadedComponent& component, const tenon_params& params, const tenon_env& env) {
   if (component.component == nullptr) fail(component, "is part of the host and has no instances");
+  id_ = component.info.kind + '.' + component.info.name;
+  const fault::InComponent in(id_.c_str(), "create");
   char text[1024] = "";
   tenon_reason why{text, sizeof(text)};
   void* self = nullptr;
@@ -71,7 +74,9 @@ Instance::Instance(const LoadedComponent& component, const tenon_params& params,
 }
 
 Instance::~Instance() {
-  if (component_ != nullptr) component_->component->destroy(self_);
+  if (component_ == nullptr) return;
+  const fault::InComponent in(id_.c_str(), "destroy");
+  component_->component->destroy(self_);
 }
 
 Instance::Instance(Instance&& other) noexcept {
@@ -81,12 +86,9 @@ Instance::Instance(Instance&& other) noexcept {
 Instance& Instance::operator=(Instance&& other) noexcept {
   std::swap(component_, other.component_);
   std::swap(self_, other.self_);
+  std::swap(id_, other.id_);
   std::swap(table_, other.table_);
   return *this;
-}
-
-std::string Instance::id() const {
-  return component_->info.kind + '.' + component_->info.name;
 }
 
 }  // namespace tenon

@@ -1,10 +1,13 @@
 #include "registry/library.h"
 
+#include <cerrno>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 
+#include "fault.h"
 #include "registry/elf_note.h"
 #include "registry/kinds.h"
 #include "registry/trust.h"
@@ -42,8 +45,12 @@ tenon_status no_memory_yet(void*, uint32_t, uint64_t, const char*, void**, tenon
   return TENON_REFUSED;
 }
 void release_nothing(void*, void*) {}
-void keep_message(void* messages, uint32_t, const char* message) {
-  static_cast<std::vector<std::string>*>(messages)->emplace_back(message);
+// Called by C: without memory the message is lost, which harms nothing.
+void keep_message(void* messages, uint32_t, const char* message) noexcept {
+  try {
+    static_cast<std::vector<std::string>*>(messages)->emplace_back(message);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 }  // namespace
@@ -63,7 +70,17 @@ tenon_note examine_library(const std::filesystem::path& canonical, const std::ve
   } catch (const Error& e) {
     const std::string& why = e.diagnostics().front().message;
     if (why.starts_with(name)) throw;
-    fail(name, why);
+    throw Error(e.code(), name + ": " + why);
+  }
+}
+
+// The loader takes a failed allocation for a missing file; what is wrong with the library itself is found again.
+void Library::load(const std::filesystem::path& canonical) {
+  constexpr auto kMode = boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local;
+  try {
+    library_.load(canonical, kMode);
+  } catch (const std::exception&) {
+    library_.load(canonical, kMode);
   }
 }
 
@@ -71,10 +88,15 @@ Library::Library(const std::filesystem::path& canonical, const tenon_note& note)
   const std::string name = canonical.string();
   namespace dll = boost::dll;
   const tenon_plugin* table = nullptr;
+  const fault::InComponent in(canonical.c_str(), "loading it");
+  errno = 0;
   try {
-    library_.load(canonical, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
+    load(canonical);
     table = &library_.get<const tenon_plugin>(TENON_PLUGIN_SYMBOL);
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& e) {
+    if (errno == ENOMEM) throw std::bad_alloc();  // of which the loader does not speak
     fail(name, std::string(library_.is_loaded() ? "does not export " TENON_PLUGIN_SYMBOL ": " : "does not load: ") +
                    loaders_words(e.what()));
   }

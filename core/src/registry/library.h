@@ -29,6 +29,7 @@ class Library {
   const std::vector<std::string>& messages() const { return messages_; }  // what it had to say during init
 
  private:
+  void load(const std::filesystem::path& canonical);
   void check_component(const tenon_note& note, const std::string& name);
   void initialize(const std::string& name);
 

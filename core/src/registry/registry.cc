@@ -6,6 +6,7 @@
 
 #include "registry/kinds.h"
 #include "registry/library.h"
+#include "tenon/core/files.h"
 #include "tenon/core/params.h"
 
 namespace tenon {
@@ -54,6 +55,12 @@ bool fits(const ComponentInfo& c, std::string_view device) {
   return device.empty() || c.device.empty() || c.device == kHostDevice || c.device == device;
 }
 
+// Whether the system fails and not the file. Going on without a library that is there could choose another in silence.
+bool of_the_system(const std::error_code& error) {
+  return error == std::errc::too_many_files_open || error == std::errc::too_many_files_open_in_system ||
+         error == std::errc::not_enough_memory || error == std::errc::io_error;
+}
+
 struct Candidate {
   fs::path path;
   std::vector<fs::path> folders;  // that lead to it from the root, itself included
@@ -63,15 +70,19 @@ struct Candidate {
 void find_libraries(const std::vector<fs::path>& folders, bool deeper, std::vector<Candidate>& found,
                     std::vector<ScanNotice>& notices) {
   std::error_code failed;
-  for (const fs::directory_entry& e : fs::directory_iterator(folders.back(), failed)) {
+  for (const std::string& name : names_in_folder(folders.back(), failed)) {
+    const fs::path path = folders.back() / name;
     std::error_code unknown;
-    if (!e.is_directory(unknown)) {
-      if (e.path().extension() == ".so") found.push_back({e.path(), folders});
+    if (!fs::is_directory(path, unknown)) {
+      if (path.extension() == ".so") found.push_back({path, folders});
     } else if (deeper) {
-      find_libraries({folders.back(), e.path()}, false, found, notices);
+      find_libraries({folders.back(), path}, false, found, notices);
     }
   }
-  if (failed) notices.push_back({folders.back(), folders.back().string() + ": " + failed.message(), true});
+  if (!failed) return;
+  if (of_the_system(failed))
+    throw Error(ErrorCode::kIo, {folders.back().string()}, "cannot be read: " + failed.message());
+  notices.push_back({folders.back(), folders.back().string() + ": " + failed.message(), true});
 }
 
 ComponentInfo info_of(const tenon_note& note, const fs::path& library, const fs::path& root) {
@@ -224,6 +235,7 @@ void Registry::add_builtin(BuiltinComponent builtin) {
 void Registry::add_root(const fs::path& root) {
   std::error_code missing;
   const fs::path canonical_root = fs::canonical(root, missing);
+  if (of_the_system(missing)) throw Error(ErrorCode::kIo, {root.string()}, "cannot be read: " + missing.message());
   if (missing || !fs::is_directory(canonical_root, missing) || !impl_->roots.insert(canonical_root).second) return;
 
   std::map<Key, std::vector<Entry>> found;
@@ -240,8 +252,11 @@ void Registry::add_root(const fs::path& root) {
       entry.info = info_of(entry.note, library, canonical_root);
       found[key_of(entry.info)].push_back(std::move(entry));
     } catch (const Error& e) {
+      if (e.code() == ErrorCode::kIo) throw;
       impl_->note(path, e.diagnostics().front().message, true);
     } catch (const fs::filesystem_error& e) {
+      if (of_the_system(e.code()))
+        throw Error(ErrorCode::kIo, {path.string()}, "cannot be read: " + e.code().message());
       impl_->note(path, path.string() + ": " + e.code().message(), true);
     }
   }
@@ -283,7 +298,7 @@ void Registry::add_library(const fs::path& path, const SourcePosition& where) {
     }
     impl_->add(std::move(entry));
   } catch (const Error& e) {
-    throw Error(ErrorCode::kPlugin, where, e.diagnostics().front().message);
+    throw Error(e.code(), where, e.diagnostics().front().message);
   }
 }
 

@@ -1,6 +1,7 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <new>
 
 #include "tenon/core/registry.h"
 
@@ -42,6 +43,7 @@ fs::path install_folder() {
   if (dladdr(&kHere, &info) == 0 || info.dli_fname == nullptr) return {};
   std::error_code failed;
   const fs::path library = fs::canonical(info.dli_fname, failed);
+  if (failed == std::errc::not_enough_memory) throw std::bad_alloc();  // not a build without a folder of its own
   return failed ? fs::path() : library.parent_path() / "tenon/plugins";
 }
 

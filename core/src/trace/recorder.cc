@@ -5,7 +5,9 @@
 #include <ctime>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "clock.h"
@@ -53,10 +55,12 @@ class Recorder::Impl {
   void set_gate(Gate gate);
   void drain_loop(const std::stop_token& stop);
   void drain_locked();
+  void pass_on_all();
   uint64_t pass_on(uint32_t index, Ring& ring, uint64_t head);
   void take_steps();
   void introduce();
   void finish_locked();
+  void lose() noexcept;
 
   const RecorderOptions options_;
   const TickClock clock_;
@@ -84,6 +88,7 @@ class Recorder::Impl {
   int64_t previous_ns_ = 0;
   bool ended_ = false;     // no step will be recorded any more
   bool finished_ = false;  // the sink is done or has failed
+  bool out_of_memory_ = false;
   Status status_;
   std::jthread thread_;
 };
@@ -98,8 +103,11 @@ Recorder::Impl::Impl(RecorderOptions options, std::unique_ptr<Sink> sink)
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   sink_->begin({int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec, clock_.tsc()});
-  if (options_.drain_interval.count() > 0) {
+  if (options_.drain_interval.count() <= 0) return;
+  try {
     thread_ = std::jthread([this](const std::stop_token& stop) { drain_loop(stop); });
+  } catch (const std::system_error& e) {
+    throw Error(ErrorCode::kInternal, "trace: the thread that writes it cannot be started: " + e.code().message());
   }
 }
 
@@ -205,8 +213,24 @@ void Recorder::Impl::take_steps() {
   std::swap(taken_steps_, ended_steps_);
 }
 
+// Ends the trace, not the process, where there is no memory for it. Nothing here may allocate.
+void Recorder::Impl::lose() noexcept {
+  out_of_memory_ = true;
+  finished_ = true;
+  set_gate(Gate::kClosed);
+  sink_.reset();
+}
+
 void Recorder::Impl::drain_locked() {
   if (finished_) return;
+  try {
+    pass_on_all();
+  } catch (const std::bad_alloc&) {
+    lose();
+  }
+}
+
+void Recorder::Impl::pass_on_all() {
   if (kept_) take_steps();
   introduce();
   // Heads before the clock, so that no record is younger than the last pair.
@@ -256,8 +280,12 @@ Recorder::Kept Recorder::Impl::kept() const {
 void Recorder::Impl::finish_locked() {
   if (finished_) return;
   finished_ = true;
-  status_ = sink_->finish({converter_.last_ns(), dropped()});
-  sink_.reset();
+  try {
+    status_ = sink_->finish({converter_.last_ns(), dropped()});
+    sink_.reset();
+  } catch (const std::bad_alloc&) {
+    lose();
+  }
 }
 
 void Recorder::Impl::drain() {
@@ -274,13 +302,18 @@ Status Recorder::Impl::stop() {
   set_gate(Gate::kClosed);
   drain_locked();
   finish_locked();
+  if (out_of_memory_) return Status::error(ErrorCode::kMemory, "trace: out of memory; the run went on without a trace");
   return status_;
 }
 
 Recorder::Recorder(RecorderOptions options, std::unique_ptr<Sink> sink)
     : impl_(std::make_unique<Impl>(std::move(options), std::move(sink))) {}
 Recorder::~Recorder() {
-  static_cast<void>(impl_->stop());
+  try {
+    static_cast<void>(impl_->stop());
+  } catch (const std::bad_alloc&) {
+    // There is no memory to say so, and nobody to say it to.
+  }
 }
 SiteId Recorder::add_site(SiteInfo info) {
   return impl_->add_site(std::move(info));

@@ -62,6 +62,35 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{"malformed", "asks for a malformed tensor (rank 2, format f32)"}),
     [](const auto& param_info) { return std::string(param_info.param.what); });
 
+class LeavesWrongValues : public testing::TestWithParam<Wrong> {};
+
+// Known in a step alone, where it is left: not in the selector, which is sound.
+TEST_P(LeavesWrongValues, IsAnErrorThatNamesTheSampler) {
+  const std::string chain =
+      std::string("sampler.chain=[{use = \"temperature\"}, {use = \"leaves_wrong_values\", what = \"") +
+      GetParam().what + "\"}]";
+  EXPECT_THAT(error_of("leaves_wrong_values", {chain}),
+              HasSubstr(std::string("step: error: sampler: sampler.leaves_wrong_values failed in check: ") +
+                        GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LeavesWrongValues,
+                         testing::Values(Wrong{"id", "leaves candidate 260, outside of the vocabulary of 260"},
+                                         Wrong{"negative", "leaves candidate -1, outside of the vocabulary of 260"},
+                                         Wrong{"many", "leaves 5 candidates; it has room for 4"},
+                                         Wrong{"none", "leaves no candidate"},
+                                         Wrong{"less", "leaves -1 candidates; it has room for 4"},
+                                         Wrong{"nan", "leaves a logit that is no number for token 3"},
+                                         Wrong{"infinite", "leaves an infinite logit for token 3"},
+                                         Wrong{"out", "leaves no candidate with a logit above -infinity"},
+                                         Wrong{"dense_nan", "leaves a logit that is no number for token 0"},
+                                         Wrong{"dense_out", "leaves no candidate with a logit above -infinity"}),
+                         [](const auto& param_info) { return std::string(param_info.param.what); });
+
+TEST(ComponentErrors, ASamplerThatLeavesNothingWrong) {
+  EXPECT_EQ(error_of("leaves_wrong_values", {"sampler.chain=[{use = \"leaves_wrong_values\"}]"}), "no error");
+}
+
 TEST(ComponentErrors, ASelectorThatWritesNothing) {
   EXPECT_THAT(error_of("chooses_wrong", {"sampler.chain=[{use = \"chooses_wrong\", token = -2}]"}),
               HasSubstr("plan: error: sampler.chooses_wrong: chooses no token"));

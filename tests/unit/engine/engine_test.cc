@@ -279,6 +279,52 @@ TEST(Engine, APlanThatDoesNotFitIsRefusedBeforeAnythingIsAllocated) {
   EXPECT_EQ(engine->pipeline().high_water(), 0u);
 }
 
+TEST(Engine, AnOverrideThatMatchesNothingIsAnError) {
+  const auto with = [](const std::string& match) {
+    return "quantization.override=[{match = \"" + match + "\", use = \"int8wo\"}]";
+  };
+  EXPECT_THAT(error_of([&] { open(kTiny, {with("layers.*.mlp.dwon")}); }, ErrorCode::kConfig),
+              testing::AllOf(HasSubstr("match = \"layers.*.mlp.dwon\" names no matrix of the model"),
+                             HasSubstr("lm_head"), HasSubstr("--set quantization.override:1:")));
+  EXPECT_NO_THROW(open(kTiny, {with("layers.*.mlp.down")}));
+  EXPECT_NO_THROW(open(kTiny, {with("layers.1.mlp.down"), "model.layers=1"}));
+}
+
+// What is said while an engine is opened.
+std::vector<std::string> log_of(const std::string& model, const std::vector<std::string>& set,
+                                EngineOptions options = {}) {
+  std::vector<std::string> lines;
+  options.log = [&](uint32_t level, const std::string& text) { lines.push_back(std::to_string(level) + " " + text); };
+  open(model, set, options);
+  return lines;
+}
+
+TEST(Engine, ACapacityAboveTheModelsContextIsSaid) {
+  EXPECT_THAT(log_of("synthetic:stories15m", {"kv_cache.capacity=256"}), testing::IsEmpty());
+  EXPECT_THAT(
+      log_of("synthetic:stories15m", {"kv_cache.capacity=257"}),
+      testing::ElementsAre(testing::StartsWith(
+          "2 kv_cache.capacity is 257 tokens, the model's context 256: the model was not made for what comes after")));
+  EXPECT_THAT(log_of("synthetic:stories15m", {"kv_cache.capacity=257", "model.context=512"}), testing::IsEmpty());
+}
+
+TEST(Engine, AFolderOfPluginsIsThereAndWhatIsBrokenInItIsSaid) {
+  const std::string folder = testing::TempDir() + "broken-plugins";
+  EXPECT_THAT(error_of([&] { open(kTiny, {}, {.plugin_dirs = {folder}}); }, ErrorCode::kPlugin),
+              testing::AllOf(HasSubstr(folder), HasSubstr("No such file or directory")));
+  std::filesystem::create_directory(folder);
+  std::filesystem::permissions(folder, std::filesystem::perms::group_write | std::filesystem::perms::others_write,
+                               std::filesystem::perm_options::remove);
+  EXPECT_THAT(log_of(kTiny, {}, {.plugin_dirs = {folder}}), testing::IsEmpty());
+  std::ofstream(folder + "/mine.cpu.so") << "no library";
+  EXPECT_THAT(log_of(kTiny, {}, {.plugin_dirs = {folder}}),
+              testing::ElementsAre(
+                  testing::AllOf(testing::StartsWith("2 refused: "), HasSubstr("mine.cpu.so: is no ELF file"))));
+  EXPECT_THAT(error_of([&] { open(kTiny, {}, {.plugin_dirs = {folder + "/mine.cpu.so"}}); }, ErrorCode::kPlugin),
+              HasSubstr("it is a file"));
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Engine, WhatTheDeviceCannotDoIsRefused) {
   EXPECT_THAT(error_of([] { open(kTiny, {"pipeline.execution=graph"}); }, ErrorCode::kConfig),
               HasSubstr("device.cpu captures no graphs"));

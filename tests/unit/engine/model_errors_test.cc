@@ -65,9 +65,10 @@ class BrokenModel : public ::testing::Test {
     tenon::testing::write_file(model() / "model.safetensors",
                                tenon::testing::SafetensorsWriter::file(header, file.substr(sizeof(length) + length)));
   }
-  std::string error() const {
+  std::string error(std::vector<std::string> set = {}) const {
     try {
-      Engine::open({.config = model().string(), .set = {"kv_cache.capacity=64"}});
+      set.insert(set.begin(), "kv_cache.capacity=64");
+      Engine::open({.config = model().string(), .set = set});
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::kModel);
       return e.what();
@@ -130,6 +131,20 @@ TEST_F(BrokenModel, EveryKeyAndTensorThatNobodyReadsIsNamedAtOnce) {
                         "the model computes nothing with it"));
   EXPECT_THAT(found, HasSubstr("tensor \"model.layers.2.mlp.up_proj.weight\" is f32 (0): the model computes nothing"));
   EXPECT_THAT(found, HasSubstr("tensor \"base.lora_A.weight\" is f32 (0): an adapter is not applied"));
+}
+
+TEST_F(BrokenModel, KeysThatAreNamedOneByOneMayBeThere) {
+  edit("config.json", "\"hidden_act\"",
+       R"("auto_map": {"AutoConfig": "x.Config", "AutoModel": "x.Model"}, "my_tool": 3, "hidden_act")");
+  EXPECT_THAT(error(), ::testing::AllOf(HasSubstr("key \"auto_map.AutoConfig\""), HasSubstr("key \"my_tool\""),
+                                        HasSubstr("model.ignore_unknown = [\"my_tool\"] lets it be there")));
+  const auto with = [&](const std::string& keys) { return error({"model.ignore_unknown=" + keys}); };
+  EXPECT_EQ(with(R"(["auto_map", "my_tool"])"), "no error");
+  EXPECT_THAT(with(R"(["auto_map"])"), HasSubstr("key \"my_tool\""));
+  EXPECT_THAT(with(R"(["auto_map", "my_tool", "hidden_act"])"),
+              HasSubstr("model.ignore_unknown names \"hidden_act\", which is known, and is not ignored"));
+  EXPECT_THAT(with(R"(["auto_map", "my_tool", "my_tol"])"),
+              HasSubstr("model.ignore_unknown names \"my_tol\", and there is no such key"));
 }
 
 TEST_F(BrokenModel, AQuantizationThatNobodyReadsIsRefused) {

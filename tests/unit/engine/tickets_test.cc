@@ -226,6 +226,62 @@ TEST(Tickets, AnEngineMayDieWithRequestsOpen) {
   open_tiny(kContinuous)->submit(r);  // one that never loaded
 }
 
+// Within a callback the engine cannot wait for the call that is under way: the call ends with an error, and has the
+// rest.
+TEST(Tickets, AnEngineThatDiesInACallbackEndsTheCallWithAnError) {
+  const char* const kText = "the engine was destroyed while this call was under way";
+  for (const int callback : {0, 1, 2}) {
+    auto engine = open_tiny(kContinuous);
+    const Ticket other = engine->submit(request());
+    static_cast<void>(other);
+    Request r = request();
+    const auto die = [&] { engine.reset(); };
+    if (callback == 0) r.on_token = [&](const Token&) { return die(), true; };
+    if (callback == 1) r.on_prompt = [&](uint32_t, uint32_t) { die(); };
+    if (callback == 2) r.on_done = [&](const Result&) { die(); };
+    Engine& dying = *engine;
+    EXPECT_THAT(usage_error([&] { dying.generate(r); }), HasSubstr(kText)) << callback;
+    EXPECT_EQ(engine, nullptr);
+  }
+  auto engine = open_tiny(kContinuous);
+  Engine& dying = *engine;
+  Request r = request();
+  r.on_token = [&](const Token&) { return engine.reset(), true; };
+  dying.submit(r);
+  EXPECT_THAT(usage_error([&] {
+                while (dying.step()) {
+                }
+              }),
+              HasSubstr(std::string("step(): ") + kText));
+  engine = open_tiny(kContinuous);
+  Engine& loading = *engine;
+  EXPECT_THAT(usage_error([&] { loading.load([&](uint64_t, uint64_t) { engine.reset(); }); }), HasSubstr(kText));
+}
+
+// From another thread: the call ends with an error after the step under way, and nothing runs once the engine is gone.
+TEST(Tickets, AnEngineThatDiesWhileAnotherThreadIsInItEndsThatCallWithAnError) {
+  for (int round = 0; round < 20; ++round) {
+    auto engine = open_tiny(kContinuous);
+    Engine& dying = *engine;
+    std::atomic<bool> running = false, gone = false, late = false;
+    Request endless = request(12, 100);
+    endless.on_token = [&](const Token&) {
+      late = late || gone;
+      running = true;
+      return true;
+    };
+    engine->submit(endless);
+    std::string error;
+    std::thread stepping([&] { error = usage_error([&] { dying.generate(endless); }); });
+    while (!running) std::this_thread::yield();
+    engine.reset();
+    gone = true;
+    stepping.join();
+    EXPECT_FALSE(late) << round;
+    EXPECT_THAT(error, ::testing::AnyOf(HasSubstr("generate(): the engine was destroyed"), ::testing::Eq("no error")));
+  }
+}
+
 TEST(Tickets, ScoringWaitsForNobody) {
   EngineOptions options;
   options.score_rows = 16;

@@ -43,9 +43,9 @@ class ChatFormat {
   std::string render(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
                      bool generation_prompt = true) const;
   // The same as token ids, BOS included where the template has it. Special tokens come from the format alone: their
-  // names in a message are text.
+  // names in a message are text, unless parse_special is set.
   std::vector<int32_t> encode(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
-                              bool generation_prompt = true) const;
+                              bool generation_prompt = true, bool parse_special = false) const;
 
   // Sorted: the tokens that end the assistant's turn, and the tokenizer's own end_of_generation.
   std::vector<int32_t> stop_tokens(const Tokenizer& tokenizer) const;

@@ -45,6 +45,7 @@ struct ModelConfig {
   std::string weights = "auto", tokenizer = "auto";  // names, or found from the path
   uint32_t context = 0;                              // tokens; 0 = the model's own
   uint32_t layers = 0;                               // the first so many of the model's; 0 = all
+  std::vector<std::string> ignore_unknown;           // keys of its metadata that nothing reads and that may be there
 };
 
 // In place of a scheme's name: each matrix gets the installed scheme that holds it as it is stored.

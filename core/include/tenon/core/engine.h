@@ -63,6 +63,7 @@ struct Request {
   std::string prompt = {};             // text, or
   std::vector<ChatMessage> chat = {};  // a conversation, or
   std::vector<int32_t> tokens = {};    // ids; the first that is not empty counts
+  bool parse_special = false;          // names of special tokens in text and messages mean those tokens
   uint32_t max_new_tokens = 256;
   bool ignore_end = false;             // go on past end-of-text tokens
   std::vector<std::string> stop = {};  // ends before the first of them appears; not part of the text
@@ -104,9 +105,12 @@ struct EngineOptions {
   std::function<void(uint32_t level, const std::string&)> log = {};
 };
 
-// Thread: submit(), cancel(), take() and totals() from any, a request's own cancel too. The others by one thread at a time:
-// load(), step(), generate() and score() throw Error(kUsage) while another thread is in one of them, or from within a
-// callback. Destroyed while nobody is in a function of it; requests that have not ended are dropped without a call.
+// Thread: submit(), cancel(), take() and totals() from any, a request's own cancel too. The others by one thread at a
+// time: load(), step(), generate() and score() throw Error(kUsage) while another thread is in one of them, or from
+// within a callback. Requests that have not ended when it is destroyed are dropped without a call. Destroyed while a
+// thread is in one of those functions, that call throws Error(kUsage) after the step under way; the destructor waits
+// for it, unless it was called from within a callback of that thread: then what the engine holds goes when the call
+// ends, and what was handed to open() has to live until then. No other function may be called any more.
 class Engine {
  public:
   // Reads the configuration, finds the parts, opens the model and plans. No weights are loaded yet. Throws Error.
@@ -160,10 +164,11 @@ class Engine {
  private:
   Engine();
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // also held by the call that is under way
 };
 
-// A registry with everything that is built in, and the plugins of the standard search path behind `plugin_dirs`.
+// A registry with everything that is built in, and the plugins of the standard search path behind `plugin_dirs`. Throws
+// Error(kPlugin) for one of these that is no folder; libraries that are refused are among the registry's notices.
 std::unique_ptr<Registry> make_registry(const std::vector<std::filesystem::path>& plugin_dirs);
 
 }  // namespace tenon

@@ -19,7 +19,7 @@ enum class ErrorCode {
   kMemory,    // the plan does not fit, or an allocation failed
   kIo,        // a file cannot be read or written
   kRequest,   // one request: prompt too long, bad parameter
-  kInternal,  // a programming mistake
+  kInternal,  // a programming mistake; a thread that the system does not start
 };
 
 // Where in a text file something was found. Lines and columns count from 1; 0 = unknown.

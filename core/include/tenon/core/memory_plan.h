@@ -13,13 +13,16 @@ namespace tenon {
 struct MemoryPlan {
   std::array<uint64_t, kMemoryKinds> bytes{};  // by MemoryKind; kMapped is used in place and not allocated
   uint64_t load_scratch = 0;                   // while weights are converted; gone before the cache is made
-  uint64_t device_memory = 0;                  // of the machine
+  uint64_t device_memory = 0;                  // of the machine, or what a control group leaves of the host's
+  std::string limit;                           // the file that states device_memory; "" if it is the machine's
 
   uint64_t of(MemoryKind kind) const { return bytes[static_cast<size_t>(kind)]; }
   // Allocated for as long as the pipeline lives.
   uint64_t resident() const;
   // The allocator's high-water mark: the larger of loading and running.
   uint64_t peak() const;
+  // "" or why it cannot be: what it needs and what there is, with the file that says so. device: its kind.
+  std::string problem(const std::string& device) const;
 };
 
 // "1.24 GB": three digits, decimal units.

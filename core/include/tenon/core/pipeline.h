@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -28,6 +29,8 @@ struct Observer {
   std::vector<std::string> matrices;  // paths: "layers.3.attention.q"
 };
 
+inline constexpr uint32_t kWarning = 2;  // a level of what is logged; see tenon_host
+
 struct PipelineOptions {
   uint32_t sequences = 1;               // that run at once: slots of the cache
   uint32_t prefill_rows = 512;          // rows of a step at most
@@ -38,6 +41,10 @@ struct PipelineOptions {
       log;  // of the host and the components; see tenon_host
   std::vector<Observer> observers = {};    // the ops before products that they see are computed by themselves
   const Weights* draft_weights = nullptr;  // of the draft model, if the configuration has one; outlives the pipeline
+  std::filesystem::path system_root = "/";  // where the limits of control groups are looked for
+  // For tests, on the host: every storage has pages of its own, and ends, up to 63 bytes, where one begins that nobody
+  // may touch. Takes more memory than the plan says.
+  bool guarded = false;
 };
 
 // One thing that was chosen while building, or turned down, with the reason.

@@ -200,6 +200,8 @@ class ProgramRecording {
 
   // The first thing that went wrong while recording, or "". Components need not report it themselves.
   const std::string& error() const { return error_; }
+  // Throws what went wrong first: Error(kPlugin), or std::bad_alloc of a callback that had no memory.
+  void check() const;
 
   // Plans activations by lifetime. `outputs` stay readable after the step. The recording may go on; a later finish()
   // returns all of it. Throws Error(kPlugin, error()).
@@ -211,6 +213,7 @@ class ProgramRecording {
   tenon_tid keep(const tenon_tensor& t, const std::string& key);
   tenon_status emit(const tenon_op& op);
   void fail(std::string message);
+  void fail_without_memory() noexcept;
   void find_lifetimes(std::span<const tenon_tid> outputs);
   void place_activations();
   void find_stable();
@@ -226,6 +229,7 @@ class ProgramRecording {
   Program program_;
   std::map<uint32_t, tenon_tid> by_storage_;
   std::string path_, component_, error_;
+  bool out_of_memory_ = false;  // in a callback, from which no exception may leave
   int32_t layer_ = -1;
 };
 

@@ -95,7 +95,7 @@ class Instance {
 
   explicit operator bool() const { return component_ != nullptr; }
   const LoadedComponent& component() const { return *component_; }
-  std::string id() const;  // "quantization.none"
+  const std::string& id() const { return id_; }  // "quantization.none"
   void* self() const { return self_; }
   // The table of the kind's interface, as large as this host knows it: fields that the plugin does not have are 0.
   template <class Table>
@@ -106,6 +106,7 @@ class Instance {
  private:
   const LoadedComponent* component_ = nullptr;
   void* self_ = nullptr;
+  std::string id_;
   std::shared_ptr<const void> table_;  // a widened copy
 };
 

@@ -37,9 +37,11 @@ typedef struct tenon_sampler {
   uint64_t (*state_bytes)(void *self, uint32_t vocab); /* [setup] per slot; 0 = stateless.  Zeroed when a sequence starts */
   /* [host] writes param_bytes for a request: every value of the schema, the request's overrides in place. */
   tenon_status (*encode)(void *self, const tenon_params *request, void *record, tenon_reason *why);
-  /* [record] of a processor.  A row's slot is that of its OUT_ROW; it sees the slot's state plus this step's tokens up its
-   * PARENTs, itself included, so that verifying drafts chooses what single steps would.  What it leaves in *c is checked: a
-   * form, tensors of that form's shape, and room (cap) for no more than vocab entries. */
+  /* [record] of a processor.  A row's slot is that of its OUT_ROW; it sees the slot's state plus this step's tokens up
+   * its PARENTs, itself included, so that verifying drafts chooses what single steps would.  What it leaves in *c is
+   * checked: a form, tensors of that form's shape, and room (cap) for no more than vocab entries; and on devices that
+   * walk programs, in each step, counts of 1 to cap, ids of the vocabulary, no logit that is NaN or +infinity, and one
+   * above -infinity. */
   tenon_status (*record_apply)(void *self, const tenon_sampling *s, tenon_candidates *c, const tenon_recorder *rec,
                                tenon_reason *why);
   /* [record] of a selector; writes s->next, each a token of the vocabulary.  Random numbers: Philox4x32-10, key RNG[slot],

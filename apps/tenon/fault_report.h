@@ -1,0 +1,49 @@
+// Faults of components, of mapped files and of steps without end: a message that names them, and an exit code.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+
+#include "tenon/core/fault.h"
+
+namespace tenon::app {
+
+// From now on a signal that would kill the process, and exit() within a component, end it with a message: with kCrashed
+// where a thread is in a component, with kShrunk where pages of a mapped file are gone. What happens elsewhere kills
+// the process as ever, and so does what happens in a process that was forked. Once, by main.
+void install_fault_reports();
+
+// Async-signal-safe: names on standard error what threads are in at the moment; nothing if they are in no component.
+void say_what_runs() noexcept;
+
+// Async-signal-safe: ends the process, wherever its threads are. _exit() would take it for a component's.
+[[noreturn]] void leave(int code) noexcept;
+
+// The option --step-limit of a command that generates.
+void add_step_limit(CLI::App& command, double& seconds);
+
+// Ends the process with kCrashed and the names of what runs when a step takes too long. Nothing without a limit.
+class StepLimit {
+ public:
+  explicit StepLimit(double seconds);  // 0 = no limit
+  ~StepLimit();
+  StepLimit(const StepLimit&) = delete;
+  StepLimit& operator=(const StepLimit&) = delete;
+
+  void beat();  // a step has ended
+
+ private:
+  void watch();
+
+  double seconds_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t beats_ = 0;
+  bool ended_ = false;
+  std::thread watcher_;
+};
+
+}  // namespace tenon::app

@@ -1,0 +1,137 @@
+#include "candidates_check.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tenon/sdk/recorder.h"
+
+namespace tenon {
+namespace {
+
+using sdk::Part;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// The operands that state one set of candidates; id and count of SPARSE alone.
+struct Form {
+  uint32_t sparse, cap, vocab;
+  int32_t logits, id, count;  // numbers of operands
+  uint32_t logits_stride;     // elements from row to row
+  uint32_t id_stride;
+};
+struct CheckArgs {
+  Form given, left;
+  int32_t live;
+};
+
+// A row of candidates as they lie in memory.
+struct Row {
+  const float* logits;
+  const int32_t* id;  // nullptr of DENSE
+  int32_t count;
+};
+
+Row row_of(const Form& form, const Part& p, uint32_t row) {
+  const float* const logits = p.ptr<const float>(form.logits) + size_t{row} * form.logits_stride;
+  if (form.sparse == 0) return {logits, nullptr, static_cast<int32_t>(form.vocab)};
+  return {logits, p.ptr<const int32_t>(form.id) + size_t{row} * form.id_stride, p.ptr<const int32_t>(form.count)[row]};
+}
+
+// Without a branch a logit, so that the loop is done for several at once. std::isnan() would be folded away by
+// -ffast-math.
+bool logits_are_sound(const Row& row) {
+  uint32_t wrong = 0, possible = 0;
+  for (int32_t i = 0; i < row.count; ++i) {
+    const uint32_t bits = std::bit_cast<uint32_t>(row.logits[i]);
+    constexpr uint32_t kExponent = 0x7F800000U, kMinusInfinity = 0xFF800000U;
+    const uint32_t special = (bits & kExponent) == kExponent ? 1U : 0U, out = bits == kMinusInfinity ? 1U : 0U;
+    wrong |= special & ~out;
+    possible |= ~special & 1U;
+  }
+  return wrong == 0 && possible != 0;
+}
+
+// What is wrong with the logits, one by one.
+std::string logits_problem(const Row& row) {
+  for (int32_t i = 0; i < row.count; ++i) {
+    const float logit = row.logits[i];
+    if (logit < kInfinity) continue;
+    return std::string("leaves ") + (logit == kInfinity ? "an infinite logit" : "a logit that is no number") +
+           " for token " + std::to_string(row.id != nullptr ? row.id[i] : i);
+  }
+  return "leaves no candidate with a logit above -infinity";
+}
+
+bool count_is_sound(const Form& form, const Row& row) {
+  return form.sparse == 0 || (row.count >= 1 && row.count <= static_cast<int32_t>(form.cap));
+}
+
+std::string ids_problem(const Form& form, const Row& row) {
+  if (form.sparse == 0) return "";
+  const auto vocab = static_cast<int32_t>(form.vocab);
+  const auto* const wrong =
+      std::find_if(row.id, row.id + row.count, [vocab](int32_t id) { return id < 0 || id >= vocab; });
+  if (wrong == row.id + row.count) return "";
+  return "leaves candidate " + std::to_string(*wrong) + ", outside of the vocabulary of " + std::to_string(vocab);
+}
+
+std::string row_problem(const CheckArgs& a, const Row& given, const Row& left) {
+  if (a.left.sparse != 0 && (left.count < 0 || left.count > static_cast<int32_t>(a.left.cap))) {
+    return "leaves " + std::to_string(left.count) + " candidates; it has room for " + std::to_string(a.left.cap);
+  }
+  if (std::string problem = ids_problem(a.left, left); !problem.empty()) return problem;
+  if (count_is_sound(a.left, left) && logits_are_sound(left)) return "";
+  // Whoever was given such a row may leave such a row.
+  if (!count_is_sound(a.given, given) || !logits_are_sound(given)) return "";
+  return left.count == 0 ? "leaves no candidate" : logits_problem(left);
+}
+
+void check(const CheckArgs& a, const Part& p) {
+  const uint32_t live = p.ptr<const uint32_t>(a.live)[2];
+  for (uint32_t row = p.begin(); row < std::min(p.end(), live); ++row) {
+    const std::string problem = row_problem(a, row_of(a.given, p, row), row_of(a.left, p, row));
+    if (!problem.empty()) throw std::runtime_error(problem);
+  }
+}
+
+// Notes the tensors as operands.
+Form form_of(const tenon_candidates& c, sdk::Recorder& rec, std::vector<tenon_operand>& operands) {
+  const auto number = [&](tenon_tid id) {
+    const auto known = std::find_if(operands.begin(), operands.end(), [&](const auto& o) { return o.tensor == id; });
+    if (known != operands.end()) return static_cast<int32_t>(known - operands.begin());
+    operands.push_back({id, TENON_READ});
+    return static_cast<int32_t>(operands.size() - 1);
+  };
+  const auto stride = [&](tenon_tid id) { return static_cast<uint32_t>(rec.describe(id).stride[0] / 4); };
+  Form form{.sparse = c.form == TENON_SPARSE ? 1U : 0U,
+            .cap = c.cap,
+            .vocab = c.vocab,
+            .logits = number(c.logits),
+            .id = -1,
+            .count = -1,
+            .logits_stride = stride(c.logits),
+            .id_stride = 0};
+  if (form.sparse != 0) form.id = number(c.id), form.count = number(c.count), form.id_stride = stride(c.id);
+  return form;
+}
+
+}  // namespace
+
+void record_candidates_check(const tenon_candidates& given, const tenon_candidates& left, const tenon_recorder* raw) {
+  sdk::Recorder rec(raw);
+  std::vector<tenon_operand> operands;
+  CheckArgs args{.given = form_of(given, rec, operands), .left = form_of(left, rec, operands), .live = 0};
+  args.live = static_cast<int32_t>(operands.size());
+  operands.push_back({rec.step(TENON_STEP_LIVE), TENON_READ});
+  tenon_cost cost{};
+  // Bytes of a row; how much of a SPARSE one is filled is known in the step.
+  cost.read[1] = left.form == TENON_SPARSE ? 0 : 4.0 * left.vocab;
+  rec.emit<&check>({.name = "check", .operands = operands, .chunks = {rec.bounds().out_rows}, .cost = cost}, args);
+}
+
+}  // namespace tenon

@@ -1,0 +1,20 @@
+// How much memory the control groups of this process leave it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace tenon {
+
+struct MemoryLimit {
+  uint64_t bytes = UINT64_MAX;  // UINT64_MAX: no group has a limit
+  std::string file;             // that states it; "" if none does
+};
+
+// The least limit of the process's control groups and all groups above them that can be seen, of version 2 (memory.max)
+// and 1 (memory.limit_in_bytes). root: where /proc and the mounted groups are looked for. Throws nothing: what cannot
+// be read limits nothing.
+MemoryLimit memory_limit(const std::filesystem::path& root = "/");
+
+}  // namespace tenon
