@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "command.h"
+#include "json_text.h"
 #include "progress.h"
 #include "report.h"
 #include "session.h"
@@ -109,7 +110,7 @@ int run(const Args& args) {
   RunStats stats;
   const Result result = session.engine().generate(request, &stats);
   if (args.json) {
-    const std::string text = boost::json::serialize(result_json(session.engine(), args, result, stats)) + "\n";
+    const std::string text = json_text(result_json(session.engine(), args, result, stats)) + "\n";
     written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   } else {
     written = written && std::fputc('\n', stdout) != EOF && std::fflush(stdout) == 0;
