@@ -24,6 +24,7 @@ enum ExitCode {
   kMemory = 6,        // the plan does not fit
   kIo = 7,            // a file cannot be read or written
   kRequest = 8,       // the prompt, a parameter of the request
+  kNumbers = 9,       // what the model computes is not finite
   kInterrupted = 130  // Ctrl-C; what was made is there
 };
 ExitCode exit_code(ErrorCode code);

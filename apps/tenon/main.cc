@@ -13,7 +13,8 @@ constexpr const char* kFooter = R"(Examples:
   tenon bench synthetic:llama-3.2-1b --set quantization.use=int8wo
 
 Exit codes: 0 done; 1 failed otherwise; 2 command line; 3 configuration; 4 plugin; 5 model; 6 memory; 7 file;
-8 request (prompt, parameters); 130 interrupted by Ctrl-C, with what was made until then.)";
+8 request (prompt, parameters); 9 numbers that are not finite; 130 interrupted by Ctrl-C, with what was made until
+then.)";
 
 void set_up_log() {
   auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();

@@ -62,6 +62,27 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{"malformed", "asks for a malformed tensor (rank 2, format f32)"}),
     [](const auto& param_info) { return std::string(param_info.param.what); });
 
+// The model's logits are finite: the sampler is at fault that leaves others, wherever it stands.
+TEST(ComponentErrors, CandidatesThatAreNotFinite) {
+  for (const char* what : {"nan", "infinity"}) {
+    const std::string bad = std::string("{use = \"leaves_wrong\", what = \"") + what + "\"}";
+    const std::string before = "{use = \"repetition_penalty\"}, {use = \"temperature\"}, ";
+    for (const std::string& chain :
+         {bad, before + bad, before + bad + ", {use = \"top_k\", k = 100}", bad + ", " + bad}) {
+      for (const std::vector<std::string>& draft :
+           {std::vector<std::string>{}, {"draft.use=ngram"}, {"draft.pipeline.tokens=2"}}) {
+        SCOPED_TRACE(chain + testing::PrintToString(draft));
+        std::vector<std::string> set = {"sampler.chain=[" + chain + "]"};
+        set.insert(set.end(), draft.begin(), draft.end());
+        EXPECT_THAT(
+            error_of("leaves_wrong", set),
+            HasSubstr(std::string("step: error: sampler.leaves_wrong: leaves ") + (what[0] == 'n' ? "nan" : "inf") +
+                      " among the candidates after 5 tokens, from logits that are finite"));
+      }
+    }
+  }
+}
+
 TEST(ComponentErrors, ASelectorThatWritesNothing) {
   EXPECT_THAT(error_of("chooses_wrong", {"sampler.chain=[{use = \"chooses_wrong\", token = -2}]"}),
               HasSubstr("plan: error: sampler.chooses_wrong: chooses no token"));

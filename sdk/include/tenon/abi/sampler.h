@@ -11,7 +11,7 @@ extern "C" {
 
 enum { TENON_DENSE = 1, TENON_SPARSE = 2 }; /* forms */
 /* What runs down the chain.  A processor never writes its input's tensors: it makes new ones and rewrites *c.
- * A candidate that is out has the logit -infinity (DENSE) or is not listed (SPARSE). */
+ * A candidate that is out has the logit -infinity (DENSE) or is not listed (SPARSE); of finite logits none is NaN or +infinity. */
 typedef struct tenon_candidates {
   tenon_head h;
   uint32_t form, cap, vocab, reserved; /* SPARSE: room for cap entries a row */
