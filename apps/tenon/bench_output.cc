@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bench.h"
+#include "json_text.h"
 
 namespace tenon::app {
 namespace {
@@ -122,7 +123,7 @@ class Json : public BenchOutput {
   void row(const BenchRow& row) override { points_.push_back(as_json(row)); }
   void end() override {
     all_["points"] = std::move(points_);
-    fmt::print(file_, "{}\n", boost::json::serialize(all_));
+    fmt::print(file_, "{}\n", json_text(all_));
   }
 
  private:

@@ -63,6 +63,8 @@ ExitCode exit_code(ErrorCode code) {
       return kIo;
     case ErrorCode::kRequest:
       return kRequest;
+    case ErrorCode::kNumbers:
+      return kNumbers;
     case ErrorCode::kInternal:
       return kFailed;
   }

@@ -26,6 +26,7 @@ enum ExitCode {
   kRequest = 8,  // the prompt, a parameter of the request
   kCrashed = 9,  // a component crashed, ended the process or did not come back
   kShrunk = 10,  // a model's file became shorter, or unreadable, while it was in use
+  kNumbers = 11,  // what the model computes is not finite
   // With what was made until then:
   kHungUp = 129,       // SIGHUP
   kInterrupted = 130,  // Ctrl-C

@@ -3,6 +3,7 @@
 
 #include "command.h"
 #include "fault_report.h"
+#include "json_text.h"
 #include "progress.h"
 #include "report.h"
 #include "session.h"
@@ -133,7 +134,7 @@ int run(const Args& given) {
   RunStats stats;
   const Result result = session.engine().generate(request, &stats);
   const bool written =
-      print_now((args.json ? boost::json::serialize(result_json(session.engine(), args, result, stats)) : "") + "\n");
+      print_now((args.json ? json_text(result_json(session.engine(), args, result, stats)) : "") + "\n");
   if (!verbosity().quiet) std::fprintf(stderr, "%s\n", result_line(session.engine(), args, result, stats).c_str());
   const bool traced = session.finish_trace();
   if (interruption().stop_requested()) return interrupted_code();

@@ -4,6 +4,7 @@
 #include "command.h"
 #include "conformance/device.h"
 #include "inspect_file.h"
+#include "json_text.h"
 #include "program_report.h"
 #include "report.h"
 #include "tenon/abi/op.h"
@@ -41,7 +42,7 @@ void list_components(const Registry& registry, bool json) {
   }
   if (json) {
     const boost::json::object all = {{"components", components}, {"notices", notices}};
-    std::printf("%s\n", boost::json::serialize(all).c_str());
+    std::printf("%s\n", json_text(all).c_str());
   }
 }
 
@@ -117,7 +118,7 @@ void show_component(Registry& registry, const std::string& id, bool json) {
   boost::json::object out = {
       {"id", id}, {"doc", c.doc}, {"origin", origin(c.info)}, {"version", c.version}, {"parameters", parameters}};
   if (is_op) out["arguments"] = arguments;
-  std::printf("%s\n", boost::json::serialize(out).c_str());
+  std::printf("%s\n", json_text(out).c_str());
 }
 
 void show_model(const std::string& path) {

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "command.h"
+#include "json_text.h"
 #include "report.h"
 #include "tenon/core/params.h"
 #include "tenon/core/plugin_check.h"
@@ -73,7 +74,7 @@ int inspect_file(const std::string& library, bool json) {
     } else {
       all["error"] = outcome.text;
     }
-    std::printf("%s\n", boost::json::serialize(all).c_str());
+    std::printf("%s\n", json_text(all).c_str());
   } else {
     std::printf("%s.%s for %s (%s)\n%s\nschema %s, layout %s\n", info.kind.c_str(), info.name.c_str(),
                 info.device.c_str(), info.targets.c_str(), info.library.c_str(),

@@ -5,6 +5,7 @@
 #include "base_file.h"
 #include "divergence.h"
 #include "eval.h"
+#include "json_text.h"
 #include "report.h"
 #include "spdlog/spdlog.h"
 
@@ -66,7 +67,7 @@ void print(const Args& args, Evaluation& evaluation, const Walk& walk, const Com
     out["base_perplexity"] = base.perplexity();
     out["perplexity_ratio"] = ratio;
     out["line"] = line;
-    fmt::print("{}\n", boost::json::serialize(out));
+    fmt::print("{}\n", json_text(out));
     return;
   }
   fmt::print("KL divergence, nats  mean {:.4g}, median {:.4g}, p99 {:.4g}, max {:.4g}\n", kld.mean, kld.median, kld.p99,

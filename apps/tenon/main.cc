@@ -19,8 +19,8 @@ constexpr const char* kFooter = R"(Examples:
 
 Exit codes: 0 done; 1 failed otherwise; 2 command line; 3 configuration; 4 plugin; 5 model; 6 memory; 7 file;
 8 request (prompt, parameters); 9 a component crashed, ended the process or did not come back; 10 a model's file
-became shorter while it was in use; with what was made until then: 129 hung up, 130 interrupted by Ctrl-C,
-143 terminated.)";
+became shorter while it was in use; 11 numbers that are not finite; with what was made until then: 129 hung up,
+130 interrupted by Ctrl-C, 143 terminated.)";
 
 constexpr const char* kOutOfMemory = "error: out of memory\n";
 

@@ -5,6 +5,7 @@
 #include "base_file.h"
 #include "divergence.h"
 #include "eval.h"
+#include "json_text.h"
 #include "output_path.h"
 #include "report.h"
 #include "spdlog/spdlog.h"
@@ -36,7 +37,7 @@ void print(const Args& args, Evaluation& evaluation, const Walk& walk, const Lik
     out["perplexity"] = score.perplexity();
     out["standard_error"] = score.standard_error();
     out["line"] = line;
-    fmt::print("{}\n", boost::json::serialize(out));
+    fmt::print("{}\n", json_text(out));
   } else {
     fmt::print("perplexity {:.4f} +- {:.4f} over {} tokens in {} windows of {}, {:.1f} tok/s\n{}\n", score.perplexity(),
                score.standard_error(), walk.scored, walk.windows, args.context,

@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "command.h"
+#include "json_text.h"
 #include "report.h"
 #include "spdlog/spdlog.h"
 
@@ -52,7 +53,7 @@ int run(const Args& args) {
   if (args.toml) {
     std::printf("%s", to_toml(engine->config()).c_str());
   } else if (args.json) {
-    std::printf("%s\n", boost::json::serialize(as_json(*engine)).c_str());
+    std::printf("%s\n", json_text(as_json(*engine)).c_str());
   } else {
     print(*engine);
   }

@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "conformance/suite.h"
+#include "json_text.h"
 #include "plugin_new.h"
 #include "report.h"
 
@@ -72,7 +73,7 @@ int run(const Args& args) {
   }
   if (args.json) {
     const boost::json::object all = {{"library", args.library}, {"summary", summary(results)}, {"checks", list}};
-    std::printf("%s\n", boost::json::serialize(all).c_str());
+    std::printf("%s\n", json_text(all).c_str());
   } else {
     std::printf("%s: %s\n", args.library.c_str(), summary(results).c_str());
   }

@@ -4,6 +4,7 @@
 #include <boost/json.hpp>
 #include <cstdio>
 
+#include "json_text.h"
 #include "tenon/core/error.h"
 
 namespace tenon::app {
@@ -109,7 +110,7 @@ void print_program(const Pipeline& pipeline, const StepSize& size, bool json) {
                                    {"bytes_written", sum.written},
                                    {"flops", sum.flops},
                                    {"ops", ops}};
-  std::printf("%s\n", boost::json::serialize(out).c_str());
+  std::printf("%s\n", json_text(out).c_str());
 }
 
 }  // namespace tenon::app

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "json_text.h"
 #include "output_path.h"
 #include "table.h"
 #include "tenon/profiler/trace_merge.h"
@@ -106,7 +107,7 @@ int compare(CompareArgs args) {
                  few->steps_a, few->steps_b, kFewSteps);
   }
   if (args.format == "json") {
-    std::printf("%s\n", boost::json::serialize(json_of(changes)).c_str());
+    std::printf("%s\n", json_text(json_of(changes)).c_str());
   } else {
     std::fputs(table_of(changes, args.all).c_str(), stdout);
   }

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <map>
 
+#include "json_text.h"
 #include "op_report.h"
 #include "table.h"
 #include "trace.h"
@@ -158,7 +159,7 @@ void print_json(const TraceStats& stats, const Args& args) {
                                    {"notices", notices},
                                    {"read_bandwidth_gbps", stats.read_gbps},
                                    {"steps_without_ops", stats.steps_without_ops}};
-  std::printf("%s\n", boost::json::serialize(all).c_str());
+  std::printf("%s\n", json_text(all).c_str());
 }
 
 int run(const Args& args) {

@@ -12,7 +12,7 @@ struct LeavesWrongValues : sdk::Sampler<LeavesWrongValues> {
       sdk::params(sdk::text({.name = "what",
                              .doc = "What is wrong.",
                              .value = "nothing",
-                             .choices = "nothing|id|negative|many|none|less|nan|infinite|out|dense_nan|dense_out"}));
+                             .choices = "nothing|id|negative|many|none|less|out|dense_out"}));
   static constexpr uint32_t kInForms = TENON_DENSE;
   static constexpr uint32_t kCap = 4;
   struct Record {
@@ -28,7 +28,6 @@ struct LeavesWrongValues : sdk::Sampler<LeavesWrongValues> {
 
   Record encode(const sdk::Params&) const { return {}; }
   void record_apply(tenon_candidates& c, const tenon_sampling&, sdk::Recorder& r) {
-    constexpr float kInfinity = std::numeric_limits<float>::infinity();
     const int64_t rows = r.bounds().out_rows;
     Args args{.id = 3, .count = 2, .logit = 1, .width = kCap};
     if (what_ == "id") args.id = static_cast<int32_t>(c.vocab);
@@ -36,9 +35,7 @@ struct LeavesWrongValues : sdk::Sampler<LeavesWrongValues> {
     if (what_ == "many") args.count = kCap + 1;
     if (what_ == "none") args.count = 0;
     if (what_ == "less") args.count = -1;
-    if (what_ == "nan" || what_ == "dense_nan") args.logit = std::numeric_limits<float>::quiet_NaN();
-    if (what_ == "infinite") args.logit = kInfinity;
-    if (what_ == "out" || what_ == "dense_out") args.logit = -kInfinity;
+    if (what_ == "out" || what_ == "dense_out") args.logit = -std::numeric_limits<float>::infinity();
     const bool dense = what_.starts_with("dense");
     if (dense) args.width = c.vocab;
     c.logits = r.temp(sdk::tensor(TENON_F32, {rows, args.width}));

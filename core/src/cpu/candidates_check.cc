@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -14,8 +12,6 @@ namespace tenon {
 namespace {
 
 using sdk::Part;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // The operands that state one set of candidates; id and count of SPARSE alone.
 struct Form {
@@ -42,29 +38,21 @@ Row row_of(const Form& form, const Part& p, uint32_t row) {
   return {logits, p.ptr<const int32_t>(form.id) + size_t{row} * form.id_stride, p.ptr<const int32_t>(form.count)[row]};
 }
 
-// Without a branch a logit, so that the loop is done for several at once. std::isnan() would be folded away by
-// -ffast-math.
-bool logits_are_sound(const Row& row) {
-  uint32_t wrong = 0, possible = 0;
-  for (int32_t i = 0; i < row.count; ++i) {
-    const uint32_t bits = std::bit_cast<uint32_t>(row.logits[i]);
-    constexpr uint32_t kExponent = 0x7F800000U, kMinusInfinity = 0xFF800000U;
-    const uint32_t special = (bits & kExponent) == kExponent ? 1U : 0U, out = bits == kMinusInfinity ? 1U : 0U;
-    wrong |= special & ~out;
-    possible |= ~special & 1U;
-  }
-  return wrong == 0 && possible != 0;
+// What VERIFY tells of: NaN and +infinity. std::isnan() would be folded away by -ffast-math.
+bool special(float logit) {
+  constexpr uint32_t kExponent = 0x7F800000U, kMinusInfinity = 0xFF800000U;
+  const uint32_t bits = std::bit_cast<uint32_t>(logit);
+  return (bits & kExponent) == kExponent && bits != kMinusInfinity;
 }
 
-// What is wrong with the logits, one by one.
-std::string logits_problem(const Row& row) {
+// Without a branch a logit, so that the loop is done for several at once.
+bool can_choose(const Row& row) {
+  constexpr uint32_t kMinusInfinity = 0xFF800000U;
+  uint32_t possible = 0;
   for (int32_t i = 0; i < row.count; ++i) {
-    const float logit = row.logits[i];
-    if (logit < kInfinity) continue;
-    return std::string("leaves ") + (logit == kInfinity ? "an infinite logit" : "a logit that is no number") +
-           " for token " + std::to_string(row.id != nullptr ? row.id[i] : i);
+    possible |= std::bit_cast<uint32_t>(row.logits[i]) != kMinusInfinity ? 1U : 0U;
   }
-  return "leaves no candidate with a logit above -infinity";
+  return possible != 0;
 }
 
 bool count_is_sound(const Form& form, const Row& row) {
@@ -85,10 +73,13 @@ std::string row_problem(const CheckArgs& a, const Row& given, const Row& left) {
     return "leaves " + std::to_string(left.count) + " candidates; it has room for " + std::to_string(a.left.cap);
   }
   if (std::string problem = ids_problem(a.left, left); !problem.empty()) return problem;
-  if (count_is_sound(a.left, left) && logits_are_sound(left)) return "";
-  // Whoever was given such a row may leave such a row.
-  if (!count_is_sound(a.given, given) || !logits_are_sound(given)) return "";
-  return left.count == 0 ? "leaves no candidate" : logits_problem(left);
+  if (count_is_sound(a.left, left) && can_choose(left)) return "";
+  // Whoever was given such a row, or one that VERIFY tells of, may leave such a row.
+  if (!count_is_sound(a.given, given) || !can_choose(given) ||
+      std::any_of(given.logits, given.logits + given.count, special)) {
+    return "";
+  }
+  return left.count == 0 ? "leaves no candidate" : "leaves no candidate with a logit above -infinity";
 }
 
 void check(const CheckArgs& a, const Part& p) {

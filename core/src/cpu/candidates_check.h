@@ -6,8 +6,8 @@
 namespace tenon {
 
 // Records an op that fails where candidates are left that no sampler may leave, and says which: of SPARSE a count that
-// is not 1 to cap or an id that is no token, of both forms a logit that is NaN or +infinity, or none above -infinity.
-// Rows that came to the processor with such a logit are passed over: they are the fault of what was there before. It
+// is not 1 to cap or an id that is no token, of both forms no logit above -infinity. Rows that came to the processor so,
+// or with a NaN or +infinity, which VERIFY tells of (tenon/sdk/told.h), are passed over: that is another's fault. It
 // reads each candidate once, a small part of what any processor does. The op belongs to the recorder's scope. Throws
 // sdk::Failed. Only for devices that walk the program.
 void record_candidates_check(const tenon_candidates& given, const tenon_candidates& left, const tenon_recorder* rec);

@@ -1,9 +1,13 @@
-// The step's own ops: the rows whose logits are wanted, a draft model's passes, and the verification of drafts. Rows are f32, contiguous inside,
-// strided between.
+// The step's own ops: the rows whose logits are wanted, a draft model's passes, the verification of drafts, and what
+// the host is told of the choice. Rows are f32, contiguous inside, strided between.
 #include <algorithm>
+#include <atomic>
+#include <limits>
+#include <vector>
 
 #include "cpu_device.h"
 #include "tenon/sdk/recorder.h"
+#include "tenon/sdk/told.h"
 
 namespace tenon {
 namespace {
@@ -28,9 +32,10 @@ struct VerifyArgs {
   uint32_t seqs;
 };
 void verify(const VerifyArgs&, const Part& p) {  // 0 next, 1 accepted, 2 live, 3 out_row, 4 seq_row, 5 token, 6 parent,
-                                                 // 7 survivor
+                                                 // 7 survivor, 8 told
   const uint32_t seqs = p.ptr<uint32_t>(2)[1], outs = p.ptr<uint32_t>(2)[2];
   const auto* next = p.ptr<const int32_t>(0);
+  std::copy_n(next, outs, p.ptr<int32_t>(8));
   const auto* out_row = p.ptr<const int32_t>(3);
   const auto* seq_row = p.ptr<const int32_t>(4);
   auto* survivor = p.ptr<int32_t>(7);
@@ -47,6 +52,55 @@ void verify(const VerifyArgs&, const Part& p) {  // 0 next, 1 accepted, 2 live, 
       while (o < outs && out_row[o] < row) ++o;
     }
     p.ptr<int32_t>(1)[s] = after - begin;
+  }
+}
+
+// Of a row whose numbers are not finite, the host is told so in the place of its token, which verify() wrote. A chunk
+// is a slice of a row; whoever finds something says so, and the lower number is the one that stays.
+constexpr int64_t kSlice = 8192;  // entries
+struct TellArgs {
+  int64_t vocab, stride;  // of the logits
+  uint32_t slices, padding;
+  sdk::AllLeft left;
+};
+enum TellOperand { kLogits, kTold, kTellLive };
+// Neither has a branch inside of its loop, so that it becomes vector instructions. A number without itself is 0 if it
+// is finite, else NaN, which stays NaN in a sum.
+bool any_no_logit(const float* x, int64_t n) {
+  constexpr int64_t kLanes = 16;
+  float sums[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += x[i + lane] - x[i + lane];
+  }
+  for (; i < n; ++i) sums[0] += x[i] - x[i];
+  return std::any_of(std::begin(sums), std::end(sums), sdk::no_logit);
+}
+bool any_no_candidate(const float* x, int64_t n) {
+  uint32_t found = 0;
+  for (int64_t i = 0; i < n; ++i) found |= static_cast<uint32_t>(sdk::no_candidate(x[i]));
+  return found != 0;
+}
+int32_t worst_of(const TellArgs& a, const Part& p, uint32_t row, int64_t first) {
+  const auto share = [first](int64_t entries) { return std::clamp<int64_t>(entries - first, 0, kSlice); };
+  const float* logits = p.ptr<const float>(kLogits) + row * a.stride + first;
+  if (any_no_logit(logits, share(a.vocab))) return sdk::kNoLogits;
+  for (uint32_t i = 0; i < a.left.n; ++i) {
+    const sdk::LeftRows& of = a.left.of[i];
+    const int64_t entries = of.counted != 0 ? p.ptr<const int32_t>(of.operand + 1)[row] : of.columns;
+    const float* left = p.ptr<const float>(of.operand) + row * of.stride + first;
+    if (any_no_candidate(left, share(entries))) return sdk::kNoCandidates;
+  }
+  return std::numeric_limits<int32_t>::max();
+}
+void tell(const TellArgs& a, const Part& p) {
+  const uint32_t rows = p.ptr<const uint32_t>(kTellLive)[2];
+  for (uint32_t chunk = p.begin(); chunk < std::min(p.end(), rows * a.slices); ++chunk) {
+    const int32_t worst = worst_of(a, p, chunk / a.slices, int64_t{chunk % a.slices} * kSlice);
+    if (worst == std::numeric_limits<int32_t>::max()) continue;
+    const std::atomic_ref<int32_t> told(p.ptr<int32_t>(kTold)[chunk / a.slices]);
+    for (int32_t before = told; before > worst && !told.compare_exchange_weak(before, worst);) {
+    }
   }
 }
 
@@ -102,7 +156,7 @@ void record_gather(tenon_tid x, tenon_tid y, Recorder& rec) {
       {.name = "gather", .operands = operands, .chunks = {rec.bounds().out_rows}}, a);
 }
 
-void record_verify(tenon_tid next, tenon_tid accepted, Recorder& rec) {
+void record_verify(tenon_tid next, tenon_tid accepted, tenon_tid told, Recorder& rec) {
   const tenon_operand operands[] = {{next, TENON_READ},
                                     {accepted, TENON_WRITE},
                                     {rec.step(TENON_STEP_LIVE), TENON_READ},
@@ -110,9 +164,23 @@ void record_verify(tenon_tid next, tenon_tid accepted, Recorder& rec) {
                                     {rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
                                     {rec.step(TENON_STEP_TOKEN), TENON_READ},
                                     {rec.step(TENON_STEP_PARENT), TENON_READ},
-                                    {rec.step(TENON_STEP_SURVIVOR), TENON_WRITE}};
+                                    {rec.step(TENON_STEP_SURVIVOR), TENON_WRITE},
+                                    {told, TENON_WRITE}};
   rec.emit<&verify>({.name = "verify", .operands = operands, .chunks = {1}},
                     VerifyArgs{rec.bounds().seqs});
+}
+
+// op: TENON_F_VERIFY.
+void record_tell(const tenon_fop& op, Recorder& rec) {
+  const tenon_tensor logits = rec.describe(op.t[0]);
+  std::vector<tenon_operand> operands = {
+      {op.t[0], TENON_READ}, {op.t[3], TENON_READ | TENON_WRITE}, {rec.step(TENON_STEP_LIVE), TENON_READ}};
+  const int64_t vocab = logits.dim[1];
+  const auto slices = static_cast<uint32_t>((vocab + kSlice - 1) / kSlice), rows = rec.bounds().out_rows;
+  const TellArgs a{vocab, logits.stride[0] / 4, slices, 0, sdk::add_left(op, rec, operands)};
+  tenon_cost cost{};
+  cost.read[0] = static_cast<double>(rows) * static_cast<double>(vocab) * sizeof(float);
+  rec.emit<&tell>({.name = "tell", .operands = operands, .chunks = {rows * slices}, .cost = cost}, a);
 }
 
 void record_draft_pass(const tenon_draft_pass& to, Recorder& rec) {
@@ -146,7 +214,8 @@ tenon_status record_cpu_op(const tenon_fop& op, tenon_tid x, tenon_tid y, const 
       case TENON_F_GATHER_ROWS:
         return record_gather(x, y, rec);
       case TENON_F_VERIFY:
-        return record_verify(x, y, rec);
+        record_verify(x, y, op.t[3], rec);
+        return record_tell(op, rec);
       default:
         throw sdk::Refused("device.cpu has no op of the step for id " + std::to_string(op.id));
     }

@@ -1,6 +1,7 @@
 #include "walker.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "../fault.h"
 #include "tenon/sdk/error.h"
@@ -11,6 +12,7 @@ struct Walker::Walk {
   const Program& program;
   const std::vector<trace::SiteId>* sites;
   const StepLoad& load;
+  size_t ops;          // how many of the program's are walked
   uint64_t begin = 0;  // ticks
   std::atomic<bool> failed{false};
   char message[512] = "";
@@ -56,7 +58,7 @@ Status Walker::watch(OpWatch watch) {
 }
 
 Status Walker::run(const Program& program, const StepLoad& load) {
-  Walk w{.program = program, .sites = nullptr, .load = load};
+  Walk w{.program = program, .sites = nullptr, .load = load, .ops = program.ops().size()};
   const auto found = sites_.find(&program);
   if (found != sites_.end() && tracks_[0]->recording()) {
     w.sites = &found->second;
@@ -64,12 +66,27 @@ Status Walker::run(const Program& program, const StepLoad& load) {
     w.begin = tracks_[0]->now();
   }
   if (watch_.begin) watch_.begin(program, load);
-  if (watch_.op) watch_.op(program, 0);
+  return walk(w);
+}
+
+Status Walker::run_each(const Program& program, size_t ops, const std::function<void(size_t op)>& done) {
+  const StepLoad nothing;
+  Walk w{.program = program, .sites = nullptr, .load = nothing, .ops = ops};
+  OpWatch others = std::exchange(watch_, {.op = [&done](const Program&, size_t op) {
+                                   if (op > 0) done(op - 1);
+                                 }});
+  Status status = walk(w);
+  watch_ = std::move(others);
+  return status;
+}
+
+Status Walker::walk(Walk& w) {
+  if (watch_.op) watch_.op(w.program, 0);
   open(w, {});
   auto job = [this, &w](uint32_t thread) { walk(w, thread); };
   team_.run(job);
   if (!w.failed.load(std::memory_order_acquire)) return {};
-  const ProgramOp& op = program.ops()[w.failed_op];
+  const ProgramOp& op = w.program.ops()[w.failed_op];
   return Status::error(ErrorCode::kPlugin, op.path + ": " + op.component + " failed in " + op.name + ": " + w.message);
 }
 
@@ -96,7 +113,7 @@ void Walker::walk(Walk& w, uint32_t thread) {
   for (uint32_t turn = 0;;) {
     uint64_t front = front_.load(std::memory_order_acquire);
     const auto open_phase = static_cast<uint32_t>(front >> 32), next = static_cast<uint32_t>(front);
-    for (; at.number < open_phase && at.op < ops.size(); at.advance(ops)) {
+    for (; at.number < open_phase && at.op < w.ops; at.advance(ops)) {
       if (tracing && at.last_of_op(ops) && (open_phase != Cursor::kEnd || !w.failed)) trace(at.op);
     }
     if (open_phase == Cursor::kEnd) return;
@@ -126,13 +143,13 @@ void Walker::complete(Walk& w, uint32_t thread, Cursor at) {
 void Walker::open(Walk& w, Cursor at) {
   const std::vector<ProgramOp>& ops = w.program.ops();
   const bool failed = w.failed.load(std::memory_order_relaxed);
-  while (!failed && at.op < ops.size() && ops[at.op].chunks[at.phase] == 0) {
+  while (!failed && at.op < w.ops && ops[at.op].chunks[at.phase] == 0) {
     if (w.sites != nullptr) ends_[at.op] = at.op == 0 ? w.begin : ends_[at.op - 1];
     if (watch_.op && at.last_of_op(ops)) watch_.op(w.program, at.op + 1);
     at.advance(ops);
   }
   done_.store(0, std::memory_order_relaxed);
-  const uint32_t number = failed || at.op == ops.size() ? Cursor::kEnd : at.number;
+  const uint32_t number = failed || at.op == w.ops ? Cursor::kEnd : at.number;
   front_.store(uint64_t{number} << 32, std::memory_order_release);
 }
 

@@ -21,12 +21,15 @@ class Walker : public Runner {
   void prepare(const Program& program) override;
   trace::Track& track() override { return *tracks_[0]; }
   Status run(const Program& program, const StepLoad& load) override;
+  Status run_each(const Program& program, size_t ops, const std::function<void(size_t op)>& done) override;
   Status finish() override { return {}; }
   Status watch(OpWatch watch) override;
 
  private:
   struct Walk;
   struct Cursor;
+  // All threads walk the program.
+  Status walk(Walk& walk);
   void walk(Walk& walk, uint32_t thread);
   // Chunks [begin, end) of the phase.
   void run_part(Walk& walk, uint32_t thread, const Cursor& at, uint32_t begin, uint32_t end);

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "tenon/core/error.h"
+#include "tenon/sdk/told.h"
 
 namespace tenon {
 
@@ -18,6 +19,7 @@ Loop::Loop(Pipeline& pipeline, Scheduler& scheduler, Tickets& tickets, const Req
   running_.reserve(slots);
   shares_.reserve(slots);
   newest_.reserve(slots);
+  broken_.reserve(slots);
   chosen_.reserve(1 + pipeline_.draft_tokens());
   if (trace_ != nullptr) text_.reserve(trace::kMaxText);
   for (uint32_t i = slots; i-- > 0;) free_slots_.push_back(i);
@@ -201,12 +203,26 @@ void Loop::run() {
   ahead_ = result.ahead;
   if (!status.ok()) throw Error(status.code(), status.message());
   account(std::chrono::duration<double>(Clock::now() - start).count(), stats_.new_tokens - before);
+  end_broken();
+}
+
+// Once all others have what the step gave them, since to find the cause is to run rows again.
+void Loop::end_broken() {
+  for (const Broken& b : broken_) {
+    try {
+      throw pipeline_.explain({b.sequence->slot, b.sequence->tokens(), b.cached, b.sampled});
+    } catch (...) {
+      b.sequence->fail(std::current_exception());
+    }
+  }
+  broken_.clear();
 }
 
 // Every sequence is given its tokens; returns their text, of several sequences with " | " between.
 std::string_view Loop::give(const StepResult& result) {
   text_.clear();
   newest_.clear();
+  broken_.clear();
   const size_t vocab = pipeline_.model().vocab;
   size_t out = 0;
   for (size_t i = 0; i < shares_.size(); ++i) {
@@ -222,10 +238,15 @@ std::string_view Loop::give(const StepResult& result) {
     newest_.push_back({chosen_.empty() ? -1 : chosen_.back().token, survivors});
     Sequence* s = shares_[i].sequence;
     if (s == nullptr) continue;
+    const uint32_t cached = s->kv_len;
+    const auto broken = std::find_if(chosen_.begin(), chosen_.end(), [](const Chosen& c) { return c.token < 0; });
     try {
-      // A step that is under way already may write as far as room was reserved for it.
-      if (survivors < end - begin && !result.ahead) pipeline_.truncate(s->slot, s->kv_len + static_cast<uint32_t>(survivors));
-      give(*s, static_cast<uint32_t>(survivors), chosen_);
+      // A step that is under way already may write as far as room was reserved for it; where there is no next token,
+      // the rows will be wanted once more.
+      const bool cut = survivors < end - begin && !result.ahead && broken == chosen_.end();
+      if (cut) pipeline_.truncate(s->slot, cached + static_cast<uint32_t>(survivors));
+      give(*s, static_cast<uint32_t>(survivors), {chosen_.begin(), broken});
+      if (broken != chosen_.end() && !s->done()) broken_.push_back({s, cached, broken->token == sdk::kNoCandidates});
     } catch (...) {  // a callback of the request
       s->fail(std::current_exception());
     }

@@ -41,6 +41,12 @@ class Loop {
     int32_t token = 0;
     std::span<const float> logits;  // (vocab), empty if nobody wants them
   };
+  // A sequence that has no next token.
+  struct Broken {
+    Sequence* sequence;
+    uint32_t cached;  // tokens of it that were in the cache before the step
+    bool sampled;     // its logits are finite
+  };
   struct Share {
     Sequence* sequence;  // nullptr: it has ended since the step was launched
     uint32_t rows;
@@ -59,6 +65,7 @@ class Loop {
   std::string_view give(const StepResult& result);
   void give(Sequence& s, uint32_t cached, std::span<const Chosen> chosen);
   void account(double seconds, uint64_t new_tokens);
+  void end_broken();
 
   // plan.cc
   bool plan();
@@ -100,6 +107,7 @@ class Loop {
   std::vector<Sequence*> listed_;        // what the scheduler sees, and
   std::vector<tenon_sequence> entries_;  // as it sees it
   std::vector<Chosen> chosen_;
+  std::vector<Broken> broken_;
   std::string text_;  // of the step's tokens, for the trace
 
   uint64_t steps_ = 0;  // that were planned: what age counts in

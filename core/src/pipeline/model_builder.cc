@@ -70,6 +70,7 @@ tenon_tid ModelBuilder::out_rows(tenon_tid x) {
   enter("out_rows", std::string("device.") + parts_.device().kind, -1);
   const int64_t columns = rec_.view(x).dim[1];
   rows_ = rec_.bounds().out_rows;
+  live_word_ = 2;
   row_live_ = rec_.slice(rec_.step(TENON_STEP_LIVE), sdk::tensor(TENON_U32, {1}), 2 * sizeof(uint32_t));
   const tenon_tid y = rows_of(columns, "out_rows");
   auto op = sdk::abi_struct<tenon_fop>();
@@ -95,7 +96,7 @@ tenon_tid ModelBuilder::state_records(uint32_t storage, uint64_t record_bytes) {
 }
 
 tenon_tid ModelBuilder::rows_of(int64_t columns, const std::string& name) {
-  return rec_.temp(sdk::tensor(TENON_F32, {static_cast<int64_t>(rows_), columns}), name);
+  return rec_.temp(sdk::tensor(TENON_F32, {static_cast<int64_t>(rows_), columns}), name, live_word_);
 }
 
 tenon_tid ModelBuilder::bytes_of(uint32_t storage) {
@@ -264,6 +265,7 @@ tenon_tid ModelBuilder::softmax(AttentionLayer& layer, tenon_tid y, tenon_kv_vie
   const auto& table = attention.table<tenon_attention>();
   if (layer.dequant) view = dequantized(layer);
   enter(d.path, attention.id(), d.layer);
+  read_heads_.push_back({&layer, y});
   const tenon_attn a = attention_of(d, pro);
   auto call = sdk::abi_struct<tenon_attn_call>();
   call.q = columns_of(y, 0, int64_t{d.q_heads} * d.k_dim);

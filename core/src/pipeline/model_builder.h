@@ -11,6 +11,12 @@
 
 namespace tenon {
 
+// The heads of Q, K and V, side by side in the rows of one tensor, as an attention layer takes them.
+struct ReadHeads {
+  const AttentionLayer* layer;
+  tenon_tid tensor;
+};
+
 // Thread: the one that builds. Every function throws Error(kPlugin) with the component named when one fails to record.
 class ModelBuilder : public StepBuilder {
  public:
@@ -39,6 +45,8 @@ class ModelBuilder : public StepBuilder {
   tenon_tid joined(JoinedId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override;
   tenon_tid attention(LayerId id, tenon_tid x) override;
   tenon_tid out_rows(tenon_tid x) override;
+
+  const std::vector<ReadHeads>& read_heads() const { return read_heads_; }  // by layer, once the model is recorded
 
   // What follows the model is recorded through these.
   ProgramRecording& recording() { return rec_; }
@@ -97,6 +105,8 @@ class ModelBuilder : public StepBuilder {
   ProgramRecording& rec_;
   uint32_t rows_;           // The next tensor has so many rows.
   tenon_tid row_live_ = 0;  // It says how many of them are live; 0 stands for the step's rows.
+  int32_t live_word_ = 0;   // That number is this word of TENON_STEP_LIVE.
+  std::vector<ReadHeads> read_heads_;
 };
 
 }  // namespace tenon

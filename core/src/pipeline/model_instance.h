@@ -41,6 +41,7 @@ class ModelInstance {
 
   const std::string& name() const { return name_; }
   StorageTable& storages() const { return storages_; }
+  const Weights& weights() const { return weights_; }
   const ModelInfo& info() const { return info_; }
   const Model& model() const { return *model_; }
   const std::vector<tenon_bounds>& shapes() const { return shapes_; }

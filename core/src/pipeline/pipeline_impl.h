@@ -47,6 +47,8 @@ struct Pipeline::Impl {
   Status read(const StepBatch& batch, StepResult& result);
   Status check_chosen(const StepResult& result) const;
   Status step(const StepBatch& batch, bool ahead, StepResult& result);
+  // explain.cc
+  class Explanation;
 
   PipelineConfig config;
   PipelineOptions options;
@@ -76,6 +78,7 @@ struct Pipeline::Impl {
   const StepProgram* running = nullptr;  // the program of the last launch
   // The step that was launched before the result of the one before it was read: what its batch must be.
   bool ahead_pending = false;
+  bool restated = false;  // the step state is that of other rows since then: no step can follow by itself
   std::vector<int32_t> ahead_token, ahead_position, ahead_slot;
   float* host_logits = nullptr;  // on devices with queues, once somebody wants logits
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tenon/core/error.h"
+#include "tenon/sdk/told.h"
 
 namespace tenon {
 
@@ -33,7 +34,12 @@ void read_text(Pipeline& p, std::span<const int32_t> tokens, const TextReading& 
     if (!status.ok()) throw Error(status.code(), status.message());
     const size_t vocab = p.model().vocab;
     for (size_t o = 0; on_row && o < batch.out_row.size(); ++o) {
-      on_row(at + static_cast<uint32_t>(batch.out_row[o]), result.logits.subspan(o * vocab, vocab));
+      const uint32_t row = at + static_cast<uint32_t>(batch.out_row[o]);
+      const std::span<const float> logits = result.logits.subspan(o * vocab, vocab);
+      if (std::any_of(logits.begin(), logits.end(), sdk::no_logit)) {
+        throw p.explain({.slot = 0, .tokens = tokens.first(row + 1), .cached = at});
+      }
+      on_row(row, logits);
     }
     at += rows;
   }

@@ -1,6 +1,8 @@
 // Runs the step programs of a pipeline on its device.
 #pragma once
 
+#include <functional>
+
 #include "tenon/core/error.h"
 #include "tenon/core/program.h"
 #include "tenon/core/trace.h"
@@ -17,6 +19,9 @@ class Runner {
   virtual Status run(const Program& program, const StepLoad& load) = 0;
   // What is under way is done. On failure the steps' results are void.
   virtual Status finish() = 0;
+  // Runs the first `ops` of a program, each of them done before done(op) is told of it, by whatever thread; nobody else
+  // is told. For a look at what ops leave: it is slow.
+  virtual Status run_each(const Program& program, size_t ops, const std::function<void(size_t op)>& done) = 0;
   // See Pipeline::watch.
   virtual Status watch(OpWatch watch) = 0;
   // Of the thread that calls run().

@@ -3,6 +3,7 @@
 
 #include "pipeline_impl.h"
 #include "tenon/core/error.h"
+#include "tenon/sdk/told.h"
 
 namespace tenon {
 
@@ -37,6 +38,7 @@ Status Pipeline::Impl::publish_caches() const {
 
 Status Pipeline::Impl::launch(const StepBatch& batch) {
   running = program_for(batch);
+  restated = false;
   if (running == nullptr) {
     return Status::error(ErrorCode::kInternal, "no program takes " + std::to_string(batch.token.size()) + " rows and " +
                                                    std::to_string(batch.out_row.size()) + " rows of logits");
@@ -131,6 +133,7 @@ Status Pipeline::Impl::read(const StepBatch& batch, StepResult& result) {
 // The selector's choices, which go on as tokens of the next step.
 Status Pipeline::Impl::check_chosen(const StepResult& result) const {
   for (const int32_t token : result.next) {
+    if (token == sdk::kNoLogits || token == sdk::kNoCandidates) continue;
     if (token >= 0 && static_cast<uint32_t>(token) < target.info().vocab) continue;
     return Status::error(ErrorCode::kPlugin, samplers.back().instance.id() + ": chooses token " +
                                                  std::to_string(token) + ", outside of the vocabulary of " +
@@ -151,7 +154,7 @@ Status Pipeline::Impl::step(const StepBatch& batch, bool ahead, StepResult& resu
   }
   // Only a program whose rows move on by themselves can be run again as it is.
   Status next;
-  if (ahead && context.queues() && running->moves_on && !batch.want_logits) next = launch_ahead(batch);
+  if (ahead && !restated && context.queues() && running->moves_on && !batch.want_logits) next = launch_ahead(batch);
   status = read(batch, result);
   if (status.ok()) status = next;
   if (ahead_pending) expect_ahead(batch, result);

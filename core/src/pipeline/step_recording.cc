@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "../cpu/candidates_check.h"
-#include "model_builder.h"
 #include "sampler_check.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/recorder.h"
+#include "tenon/sdk/told.h"
 
 namespace tenon {
 namespace {
@@ -44,37 +44,69 @@ void record_link(const ChainLink& link, ModelBuilder& builder, tenon_tid next, b
 }
 
 // The chain of samplers over the logits; the chosen tokens are NEXT. Gives what each of them was given.
-std::vector<tenon_candidates> record_choice(const ProgramContext& context, ModelBuilder& builder, tenon_tid logits,
-                                            uint32_t vocab) {
+std::vector<GivenCandidates> record_choice(const ProgramContext& context, ModelBuilder& builder, tenon_tid logits,
+                                           uint32_t vocab) {
   ProgramRecording& rec = builder.recording();
   auto candidates = sdk::abi_struct<tenon_candidates>();
   candidates.form = TENON_DENSE, candidates.cap = candidates.vocab = vocab;
   candidates.logits = logits;
   const tenon_tid next = rec.step(TENON_STEP_NEXT);
-  std::vector<tenon_candidates> given;
+  std::vector<GivenCandidates> given;
   for (const ChainLink& link : context.samplers) {
-    given.push_back(candidates);
+    given.push_back({candidates, rec.op_count()});
     record_link(link, builder, next, !context.device.queues(), candidates);
   }
   return given;
 }
 
-// Which rows survive, and what the samplers remember of them. given: to each sampler.
-void record_verification(const ProgramContext& context, ModelBuilder& builder,
-                         const std::vector<tenon_candidates>& given) {
+tenon_tid told_tensor(const ProgramContext& context, ProgramRecording& rec) {
+  return rec.storage(context.state.told(), sdk::tensor(TENON_I32, {context.state.told_rows()}));
+}
+
+// What the processors left, the last of them first; of a longer chain only the last ones are looked at.
+void name_left(const std::vector<GivenCandidates>& given, tenon_fop& verify) {
+  uint32_t n = 0;
+  for (size_t i = given.size(); i-- > 1 && n < sdk::kMostLeft; ++n) {
+    const tenon_candidates& left = given[i].candidates;
+    const tenon_tid count = left.form == TENON_SPARSE ? left.count : 0;
+    if (n == 0) {
+      verify.t[1] = left.logits, verify.t[2] = count;
+    } else {
+      verify.i[2 * n - 2] = static_cast<int32_t>(left.logits), verify.i[2 * n - 1] = static_cast<int32_t>(count);
+    }
+  }
+}
+
+// Which rows survive, and what the host is told. Throws Error(kPlugin) for a device that tells nothing.
+void record_verify(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step) {
   ProgramRecording& rec = builder.recording();
-  builder.enter("verify", std::string("device.") + context.device.device().kind, -1);
+  const std::string device = std::string("device.") + context.device.device().kind;
+  builder.enter("verify", device, -1);
   auto verify = sdk::abi_struct<tenon_fop>();
   verify.id = TENON_F_VERIFY;
+  verify.t[0] = step.logits;
+  name_left(step.given, verify);
+  const tenon_tid told = verify.t[3] = told_tensor(context, rec);
+  const size_t first_op = rec.op_count();
+  builder.record_step_op(verify, rec.step(TENON_STEP_NEXT), rec.step(TENON_STEP_ACCEPTED));
+  if (rec.error().empty() && !rec.written_since(first_op, told)) {
+    throw Error(ErrorCode::kPlugin, device + " does not say which rows have logits that are not finite");
+  }
+}
+
+// The verification, and what the samplers remember of the rows that survive it.
+void record_verification(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step) {
+  ProgramRecording& rec = builder.recording();
+  record_verify(context, builder, step);
   const tenon_tid next = rec.step(TENON_STEP_NEXT);
-  builder.record_step_op(verify, next, rec.step(TENON_STEP_ACCEPTED));
-  for (size_t i = 0; i < given.size(); ++i) {
+  for (size_t i = 0; i < step.given.size(); ++i) {
     const ChainLink& link = context.samplers[i];
     if (link.state_bytes == 0 || link.table().record_accept == nullptr) continue;
     builder.enter("sampler", link.instance.id(), -1);
     const tenon_sampling s = sampling_of(link, builder, next);
     Call call(link.instance, "record accept");
-    call.check(link.table().record_accept(link.instance.self(), &s, &given[i], rec.recorder(), call.why()));
+    call.check(
+        link.table().record_accept(link.instance.self(), &s, &step.given[i].candidates, rec.recorder(), call.why()));
   }
 }
 
@@ -91,13 +123,14 @@ void record_advance(const ProgramContext& context, ModelBuilder& builder, bool m
   op.i[3] = rec.bounds().trees != 0 ? static_cast<int32_t>(state.first_survivor()) : 0;
   tenon_tensor outbox = sdk::tensor(TENON_U32, {state.entries(), state.entry_words()});
   outbox.space = TENON_SPACE_HOST;
-  builder.record_step_op(op, rec.step(TENON_STEP_NEXT), rec.storage(state.outbox(), outbox));
+  builder.record_step_op(op, told_tensor(context, rec), rec.storage(state.outbox(), outbox));
 }
 
 // What ends every program: the choice of tokens and its verification, the caches' commit, the rows that move on.
 void record_end(const ProgramContext& context, ModelBuilder& builder, StepProgram& step) {
   if (step.sample) {
-    record_verification(context, builder, record_choice(context, builder, step.logits, context.target.info().vocab));
+    step.given = record_choice(context, builder, step.logits, context.target.info().vocab);
+    record_verification(context, builder, step);
   }
   // Of chains the survivors lie in place already.
   if (step.sample && builder.recording().bounds().trees != 0) {
@@ -139,6 +172,7 @@ void record_pass_state(const ProgramContext& context, ProgramRecording& rec, uin
 // The draft model runs over the target's rows for its cache alone.
 void record_one(const ProgramContext& context, ModelBuilder& builder, size_t shape, StepProgram& step) {
   step.logits = builder.record();
+  step.model_ops = builder.recording().op_count(), step.heads = builder.read_heads();
   if (context.draft != nullptr && step.sample) {
     ModelBuilder draft(*context.draft, context.storages, builder.recording(), shape, ModelBuilder::Logits::kUnwanted);
     draft.record();

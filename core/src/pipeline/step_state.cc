@@ -44,6 +44,7 @@ void StepState::declare(StorageTable& storages, std::span<const tenon_bounds> sh
   add(TENON_STEP_ACCEPTED, "accepted", seqs_);
   add(TENON_STEP_SURVIVOR, "survivor", rows);
   add(TENON_STEP_NEXT, "next", out_rows_);
+  told_ = storages.add("step/told", MemoryKind::kState, uint64_t{out_rows_} * 4);
   if (!queues) return;
   count_ = storages.add("step/count", MemoryKind::kState, 4);
   outbox_ = storages.add("step/outbox", MemoryKind::kPinned, uint64_t{kEntries} * entry_words() * 4);
@@ -92,7 +93,7 @@ void StepState::set_key(uint32_t slot, const uint32_t (&key)[4]) {
 Status StepState::read(const StepBatch& batch, bool trees, Runner& runner, StepResult& result) {
   const size_t outs = batch.out_row.size(), seqs = batch.seq_slot.size(), rows = batch.token.size();
   if (!queues_) {
-    result.next = {reinterpret_cast<const int32_t*>(address(TENON_STEP_NEXT)), outs};
+    result.next = {static_cast<const int32_t*>((*table_)[told_].address), outs};
     result.accepted = {reinterpret_cast<const int32_t*>(address(TENON_STEP_ACCEPTED)), seqs};
     result.survivors = {reinterpret_cast<const int32_t*>(address(TENON_STEP_SURVIVOR)), rows};
     return {};

@@ -22,6 +22,9 @@ class StepState {
   void attach(const StorageTable& storages, Context& context);
 
   std::span<const uint32_t> storages() const { return by_role_; }  // by TENON_STEP_* role
+  // What the host is told in the place of TENON_STEP_NEXT (tenon/sdk/told.h).
+  uint32_t told() const { return told_; }
+  uint32_t told_rows() const { return out_rows_; }
   // For the last op of a sampling program on a device with queues.
   uint32_t outbox() const { return outbox_; }
   uint32_t count() const { return count_; }
@@ -44,7 +47,7 @@ class StepState {
   std::byte* address(uint32_t role) const { return static_cast<std::byte*>((*table_)[by_role_[role]].address); }
 
   std::vector<uint32_t> by_role_;
-  uint32_t outbox_ = 0, count_ = 0, rows_ = 0, out_rows_ = 0, seqs_ = 0;
+  uint32_t told_ = 0, outbox_ = 0, count_ = 0, rows_ = 0, out_rows_ = 0, seqs_ = 0;
   bool queues_ = false, trees_ = false;
   std::vector<int32_t> place_;    // of the batch's rows
   std::vector<int32_t> in_order_; // survivors of chains, which are each sequence's first rows: 0, 1, 2, ...

@@ -122,9 +122,9 @@ tenon_tid ProgramRecording::add(ProgramTensor tensor) {
   return id;
 }
 
-tenon_tid ProgramRecording::temp(const tenon_tensor& t, std::string name) {
+tenon_tid ProgramRecording::temp(const tenon_tensor& t, std::string name, int32_t live) {
   ProgramTensor tensor;
-  tensor.view = t;
+  tensor.view = t, tensor.live = live;
   tensor.name = name.empty() ? path_ : std::move(name);
   return add(std::move(tensor));
 }

@@ -105,6 +105,17 @@ Status QueueRunner::launch(const Program& program, const OpWatch& watch) {
   return {};
 }
 
+Status QueueRunner::run_each(const Program& program, size_t ops, const std::function<void(size_t op)>& done) {
+  newest_ = &program;
+  for (size_t i = 0; i < ops; ++i) {
+    Status status = launch_op(program, i);
+    if (status.ok()) status = finish();
+    if (!status.ok()) return status;
+    done(i);
+  }
+  return {};
+}
+
 Status QueueRunner::launch_op(const Program& program, size_t i) {
   const ProgramOp& op = program.ops()[i];
   char text[512] = "";

@@ -20,6 +20,7 @@ class QueueRunner : public Runner {
 
   void prepare(const Program& program) override;
   Status run(const Program& program, const StepLoad& load) override;
+  Status run_each(const Program& program, size_t ops, const std::function<void(size_t op)>& done) override;
   Status finish() override;
   Status watch(OpWatch watch) override;
   trace::Track& track() override { return *track_; }

@@ -3,6 +3,7 @@
 #include "step_ops.h"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
+#include "tenon/sdk/told.h"
 
 namespace tenon::cuda_device {
 namespace {
@@ -34,13 +35,14 @@ struct VerifyArgs {
 };
 struct VerifyPointers {
   const int32_t* next;
-  int32_t *accepted, *survivor;
+  int32_t *accepted, *survivor, *told;
   const uint32_t* live;
   const int32_t *out_row, *seq_row, *token, *parent;
 };
 __global__ void verify_kernel(VerifyPointers p) {
   cuda::wait();
   const uint32_t seqs = p.live[1], outs = p.live[2];
+  for (uint32_t o = threadIdx.x; o < outs; o += blockDim.x) p.told[o] = p.next[o];
   for (uint32_t s = threadIdx.x; s < seqs; s += blockDim.x) {
     const int32_t begin = p.seq_row[s], end = p.seq_row[s + 1];
     uint32_t o = 0;
@@ -58,9 +60,59 @@ __global__ void verify_kernel(VerifyPointers p) {
 }
 void verify(const VerifyArgs&, const cuda::Launch& l) {
   l(&verify_kernel, {.blocks = {1}, .threads = {kThreads}},
-    VerifyPointers{l.ptr<const int32_t>(0), l.ptr<int32_t>(1), l.ptr<int32_t>(7), l.ptr<const uint32_t>(2),
-                   l.ptr<const int32_t>(3), l.ptr<const int32_t>(4), l.ptr<const int32_t>(5),
+    VerifyPointers{l.ptr<const int32_t>(0), l.ptr<int32_t>(1), l.ptr<int32_t>(7), l.ptr<int32_t>(8),
+                   l.ptr<const uint32_t>(2), l.ptr<const int32_t>(3), l.ptr<const int32_t>(4), l.ptr<const int32_t>(5),
                    l.ptr<const int32_t>(6)});
+}
+
+// Of a row whose numbers are not finite, the host is told so in the place of its token, which verify_kernel wrote. The
+// blocks of a row look at a share each; whoever finds something says so, and the lower number is the one that stays.
+struct TellArgs {
+  int64_t vocab, stride;  // of the logits
+  uint32_t out_rows, padding;
+  sdk::AllLeft left;
+};
+struct TellPointers {
+  const float* logits;
+  int32_t* told;
+  const uint32_t* live;
+  const float* left[sdk::kMostLeft];
+  const int32_t* count[sdk::kMostLeft];  // nullptr: all columns
+};
+constexpr uint32_t kTellUnroll = 8;
+__global__ void tell_kernel(TellArgs a, TellPointers p) {
+  cuda::wait();
+  const uint32_t row = blockIdx.y;
+  if (row >= min(p.live[2], a.out_rows)) return;
+  const int64_t first = blockIdx.x * blockDim.x + threadIdx.x, step = int64_t{gridDim.x} * blockDim.x;
+  bool no_logits = false, no_candidates = false;
+  const float* logits = p.logits + row * a.stride;
+#pragma unroll kTellUnroll
+  for (int64_t i = first; i < a.vocab; i += step) no_logits |= sdk::no_logit(logits[i]);
+#pragma unroll
+  for (uint32_t l = 0; l < sdk::kMostLeft; ++l) {
+    if (l >= a.left.n) break;
+    const float* left = p.left[l] + row * a.left.of[l].stride;
+    const int64_t entries = p.count[l] != nullptr ? p.count[l][row] : a.left.of[l].columns;
+#pragma unroll kTellUnroll
+    for (int64_t i = first; i < entries; i += step) no_candidates |= sdk::no_candidate(left[i]);
+  }
+  if (no_logits) {
+    atomicMin(p.told + row, sdk::kNoLogits);
+  } else if (no_candidates) {
+    atomicMin(p.told + row, sdk::kNoCandidates);
+  }
+}
+void tell(const TellArgs& a, const cuda::Launch& l) {
+  TellPointers p{l.ptr<const float>(0), l.ptr<int32_t>(1), l.ptr<const uint32_t>(2), {}, {}};
+  for (uint32_t i = 0; i < a.left.n; ++i) {
+    const sdk::LeftRows& left = a.left.of[i];
+    p.left[i] = l.ptr<const float>(left.operand);
+    p.count[i] = left.counted != 0 ? l.ptr<const int32_t>(left.operand + 1) : nullptr;
+  }
+  const auto share = int64_t{kThreads} * kTellUnroll;
+  const auto wide = static_cast<uint32_t>((a.vocab + share - 1) / share);
+  l(&tell_kernel, {.blocks = {std::min(wide, 64u), a.out_rows}, .threads = {kThreads}}, a, p);
 }
 
 struct AdvanceArgs {
@@ -89,7 +141,7 @@ __global__ void advance_kernel(AdvanceArgs a, AdvancePointers p) {
     for (uint32_t s = threadIdx.x; s < seqs; s += blockDim.x) {
       const uint32_t rows = live / seqs, first = s * rows;
       const int32_t accepted = p.accepted[s];
-      p.token[first] = p.next[first + accepted - 1];
+      p.token[first] = max(p.next[first + accepted - 1], 0);
       p.kv_len[p.slot[first]] += accepted;
       for (uint32_t r = first; r < first + rows; ++r) p.pos[r] += accepted, p.place[r] += accepted;
     }
@@ -161,7 +213,7 @@ void record_gather(tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
                       GatherArgs{from.dim[1], from.stride[0] / 4, to.stride[0] / 4, rec.bounds().out_rows, 0});
 }
 
-void record_verify(tenon_tid next, tenon_tid accepted, sdk::Recorder& rec) {
+void record_verify(tenon_tid next, tenon_tid accepted, tenon_tid told, sdk::Recorder& rec) {
   const Operands operands = {{next, TENON_READ},
                              {accepted, TENON_WRITE},
                              {rec.step(TENON_STEP_LIVE), TENON_READ},
@@ -169,9 +221,20 @@ void record_verify(tenon_tid next, tenon_tid accepted, sdk::Recorder& rec) {
                              {rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
                              {rec.step(TENON_STEP_TOKEN), TENON_READ},
                              {rec.step(TENON_STEP_PARENT), TENON_READ},
-                             {rec.step(TENON_STEP_SURVIVOR), TENON_WRITE}};
+                             {rec.step(TENON_STEP_SURVIVOR), TENON_WRITE},
+                             {told, TENON_WRITE}};
   cuda::emit<&verify>(rec, {.name = "verify", .operands = operands, .chunks = {}},
                       VerifyArgs{rec.bounds().seqs, 0});
+}
+
+// op: TENON_F_VERIFY.
+void record_tell(const tenon_fop& op, sdk::Recorder& rec) {
+  const tenon_tensor logits = rec.describe(op.t[0]);
+  Operands operands = {
+      {op.t[0], TENON_READ}, {op.t[3], TENON_READ | TENON_WRITE}, {rec.step(TENON_STEP_LIVE), TENON_READ}};
+  const sdk::AllLeft left = sdk::add_left(op, rec, operands);
+  cuda::emit<&tell>(rec, {.name = "tell", .operands = operands, .chunks = {}},
+                    TellArgs{logits.dim[1], logits.stride[0] / 4, rec.bounds().out_rows, 0, left});
 }
 
 void record_advance(const tenon_fop& op, tenon_tid next, tenon_tid outbox, sdk::Recorder& rec) {
@@ -219,7 +282,8 @@ void record_step_op(const tenon_fop& op, tenon_tid x, tenon_tid y, sdk::Recorder
     case TENON_F_GATHER_ROWS:
       return record_gather(x, y, recorder);
     case TENON_F_VERIFY:
-      return record_verify(x, y, recorder);
+      record_verify(x, y, op.t[3], recorder);
+      return record_tell(op, recorder);
     case TENON_F_ADVANCE:
       return record_advance(op, x, y, recorder);
     default:

@@ -80,15 +80,33 @@ INSTANTIATE_TEST_SUITE_P(All, LeavesWrongValues,
                                          Wrong{"many", "leaves 5 candidates; it has room for 4"},
                                          Wrong{"none", "leaves no candidate"},
                                          Wrong{"less", "leaves -1 candidates; it has room for 4"},
-                                         Wrong{"nan", "leaves a logit that is no number for token 3"},
-                                         Wrong{"infinite", "leaves an infinite logit for token 3"},
                                          Wrong{"out", "leaves no candidate with a logit above -infinity"},
-                                         Wrong{"dense_nan", "leaves a logit that is no number for token 0"},
                                          Wrong{"dense_out", "leaves no candidate with a logit above -infinity"}),
                          [](const auto& param_info) { return std::string(param_info.param.what); });
 
 TEST(ComponentErrors, ASamplerThatLeavesNothingWrong) {
   EXPECT_EQ(error_of("leaves_wrong_values", {"sampler.chain=[{use = \"leaves_wrong_values\"}]"}), "no error");
+}
+
+// The model's logits are finite: the sampler is at fault that leaves others, wherever it stands.
+TEST(ComponentErrors, CandidatesThatAreNotFinite) {
+  for (const char* what : {"nan", "infinity"}) {
+    const std::string bad = std::string("{use = \"leaves_wrong\", what = \"") + what + "\"}";
+    const std::string before = "{use = \"repetition_penalty\"}, {use = \"temperature\"}, ";
+    for (const std::string& chain :
+         {bad, before + bad, before + bad + ", {use = \"top_k\", k = 100}", bad + ", " + bad}) {
+      for (const std::vector<std::string>& draft :
+           {std::vector<std::string>{}, {"draft.use=ngram"}, {"draft.pipeline.tokens=2"}}) {
+        SCOPED_TRACE(chain + testing::PrintToString(draft));
+        std::vector<std::string> set = {"sampler.chain=[" + chain + "]"};
+        set.insert(set.end(), draft.begin(), draft.end());
+        EXPECT_THAT(
+            error_of("leaves_wrong", set),
+            HasSubstr(std::string("step: error: sampler.leaves_wrong: leaves ") + (what[0] == 'n' ? "nan" : "inf") +
+                      " among the candidates after 5 tokens, from logits that are finite"));
+      }
+    }
+  }
 }
 
 TEST(ComponentErrors, ASelectorThatWritesNothing) {

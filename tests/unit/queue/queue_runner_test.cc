@@ -18,14 +18,18 @@ using ::testing::Not;
 struct Queue {
   bool broken = false, capturing = false;
   uint32_t failing_kernel = 0, failing_launch = 0, failing_in_capture = 0;  // numbers of ops, from 1
-  std::vector<uint32_t> captured;
+  std::vector<uint32_t> captured, ran;
+  size_t waited_for = 0;  // how many of those that ran
   uint32_t captures = 0, releases = 0;
 
   tenon_status answer(tenon_reason* why) const {
     if (broken) sdk::fill_reason(why, "an illegal memory access was encountered");
     return broken ? TENON_ERROR : TENON_OK;
   }
-  void run(uint32_t op) { broken = broken || op == failing_kernel; }
+  void run(uint32_t op) {
+    broken = broken || op == failing_kernel;
+    ran.push_back(op);
+  }
 };
 
 struct Args {
@@ -54,7 +58,10 @@ Queue& of(void* queue) {
 tenon_device make_device() {
   auto d = sdk::abi_struct<tenon_device>();
   d.kind = "fake";
-  d.wait = [](void*, void* q, tenon_reason* why) { return of(q).answer(why); };
+  d.wait = [](void*, void* q, tenon_reason* why) {
+    of(q).waited_for = of(q).ran.size();
+    return of(q).answer(why);
+  };
   d.capture_begin = [](void*, void* q, tenon_reason*) {
     of(q).capturing = true;
     of(q).captured.clear();
@@ -118,6 +125,26 @@ class QueueRunnerTest : public testing::Test {
 
 TEST_F(QueueRunnerTest, RunsInEveryMode) {
   for (const Execution execution : kAll) EXPECT_EQ(error(execution), "");
+}
+
+TEST_F(QueueRunnerTest, EachOpIsDoneBeforeItIsToldOf) {
+  for (const Execution execution : kAll) {
+    QueueRunner runner(device_, &queue_, execution, nullptr);
+    runner.prepare(*program_);
+    queue_.ran.clear();
+    std::vector<size_t> told;
+    const auto done = [&](size_t op) {
+      told.push_back(op);
+      EXPECT_EQ(queue_.waited_for, told.size());
+    };
+    EXPECT_TRUE(runner.run_each(*program_, 2, done).ok());
+    EXPECT_THAT(told, testing::ElementsAre(0, 1));
+    EXPECT_THAT(queue_.ran, testing::ElementsAre(1, 2));
+  }
+  queue_.failing_kernel = 2;
+  QueueRunner runner(device_, &queue_, Execution::kAuto, nullptr);
+  EXPECT_THAT(runner.run_each(*program_, 3, [](size_t op) { EXPECT_EQ(op, 0u); }).message(),
+              HasSubstr("a kernel failed on device.fake"));
 }
 
 TEST_F(QueueRunnerTest, ALaunchThatFailsNamesItsOpAndItsComponent) {

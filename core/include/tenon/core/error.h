@@ -19,6 +19,7 @@ enum class ErrorCode {
   kMemory,    // the plan does not fit, or an allocation failed
   kIo,        // a file cannot be read or written
   kRequest,   // one request: prompt too long, bad parameter
+  kNumbers,   // what a model computes is not finite
   kInternal,  // a programming mistake; a thread that the system does not start
 };
 

@@ -71,7 +71,7 @@ struct StepBatch {
 
 // Valid until the next step.
 struct StepResult {
-  std::span<const int32_t> next;      // by out row
+  std::span<const int32_t> next;      // by out row: a token, or below 0 what tenon/sdk/told.h says
   std::span<const int32_t> accepted;  // by sequence: how many rows survive
   std::span<const int32_t> survivors;  // which, ascending: those of sequence s from row seq_row[s] on
   std::span<const float> logits;      // (out rows, vocab), as the model gave them; empty on a device with queues unless
@@ -143,6 +143,18 @@ class Pipeline {
   // Up to out.size() tokens that may follow, each after the proposal parent[i] < i or, -1, the newest token; how many.
   // Throws Error(kPlugin).
   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out, std::span<int32_t> parent);
+
+  // A row that has no next token, since its logits or what samplers made of them are not finite.
+  struct BrokenRow {
+    uint32_t slot = 0;
+    std::span<const int32_t> tokens;  // of the sequence, up to the row's own
+    uint32_t cached = 0;              // how many of them were in the cache before the step
+    bool sampled = false;             // the logits are finite: a sampler is at fault
+  };
+  // Why: the rows of the sequence are run again, op by op, in its own slot, whose cells it may overwrite; what other
+  // sequences have stays. The step that was launched ahead, if there is one, is done then. To be called before the
+  // sequence ends; may take as long as to read its text. The result is kNumbers, or kPlugin for a sampler's fault.
+  Error explain(const BrokenRow& row);
 
   // Once loaded: what an observer has added up of all steps so far, for the site of that matrix; empty if none wants it.
   // Throws Error(kPlugin).

@@ -84,6 +84,7 @@ struct ProgramTensor {
   int64_t storage = -1;                         // number in the storage table; -1: in the arena
   tenon_tid root = 0;                           // of a slice: the tensor that it is part of; else itself
   uint32_t first_op = UINT32_MAX, last_op = 0;  // of a root in the arena: its lifetime
+  int32_t live = -1;  // of a root that is rows of a model's: the word of TENON_STEP_LIVE that says how many
 };
 
 struct ProgramOp {
@@ -187,7 +188,8 @@ class ProgramRecording {
   const tenon_recorder* recorder() const { return &recorder_; }
   const tenon_bounds& bounds() const { return *recorder_.bounds; }
 
-  tenon_tid temp(const tenon_tensor& t, std::string name = {});
+  // live: see ProgramTensor.
+  tenon_tid temp(const tenon_tensor& t, std::string name = {}, int32_t live = -1);
   tenon_tid slice(tenon_tid of, const tenon_tensor& t, uint64_t offset);
   tenon_tid step(uint32_t role);
   // A storage as a tensor of the program; the same id for the same storage.

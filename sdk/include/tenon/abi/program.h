@@ -170,16 +170,16 @@ enum {                  /*  t[]; f[]; i[]                             (a revised
   TENON_F_GELU_MUL = 11,  /* -: as SILU_MUL with gelu(a) = a / 2 * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))) */
   /* The step's own: the device records them (record_step_op). */
   TENON_F_GATHER_ROWS = 64, /* rows by TENON_STEP_OUT_ROW: y[i] = x[out_row[i]] */
-  TENON_F_VERIFY = 65,      /* y = TENON_STEP_ACCEPTED from x = TENON_STEP_NEXT, and TENON_STEP_SURVIVOR: the rows up to the
-                               first whose logits are wanted survive, then from that one on the first child whose token is
-                               the one chosen for its parent, and so on */
+  TENON_F_VERIFY = 65,      /* t[], i[] as in tenon/sdk/told.h.  y = ACCEPTED from x = NEXT, and SURVIVOR: the rows
+                               up to the first whose logits are wanted survive, then from that one on the first child whose
+                               token is the one chosen for its parent, and so on */
   TENON_F_ADVANCE = 66      /* count u32[1]; -; entries, words of an entry, 1 = the rows move on, the first word for SURVIVOR or
                                0: the step's last op, on devices with queues.  If rows move on, every row's logits are wanted,
                                each sequence's rows follow each other, POS, PLACE and KV_LEN grow by ACCEPTED, and the first
-                               row's TOKEN becomes the NEXT of the last row that survives.  Posts x = TENON_STEP_NEXT for the
-                               host to y, u32[entries][words] in TENON_SPACE_HOST: the entry count % entries gets the NEXT of
-                               all out rows, ACCEPTED of all sequences, SURVIVOR of all live rows if it has a word, and last,
-                               in word 0, count + 1, which is the new count */
+                               row's TOKEN becomes the x of the last row that survives, or 0 if that is below 0.  Posts x, what
+                               VERIFY told, for the host to y, u32[entries][words] in TENON_SPACE_HOST: the entry count % entries
+                               gets x of all out rows, ACCEPTED of all sequences, SURVIVOR of all live rows if it has a word, and
+                               last, in word 0, count + 1, which is the new count */
 };
 typedef struct tenon_chain { /* applied in order */
   tenon_head h;

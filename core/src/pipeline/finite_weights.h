@@ -1,0 +1,21 @@
+// Whether the weights of a module are finite, as the file has them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "model_instance.h"
+
+namespace tenon {
+
+// The first weight of a module's matrices and vectors that is NaN or infinite, in words that name its tensor and its
+// place;
+// "" if there is none in a format that core reads. path: of an op. token: of a matrix whose rows are looked up, only
+// the row of this token counts. Throws Error(kIo).
+std::string weight_not_finite(const ModelInstance& instance, const std::string& path, int32_t token);
+
+// "nan", "inf", "-inf".
+std::string name_of(float value);
+
+}  // namespace tenon
