@@ -22,7 +22,6 @@ constexpr std::string_view kGgufKeys[] = {
 constexpr std::string_view kConfigKeys[] = {
     "__metadata__*",
     "generation_config.*",
-    "null_keys",
     "quantization_config*",
     "_attn_implementation*",
     "_commit_hash",
@@ -75,7 +74,7 @@ constexpr std::string_view kConfigKeys[] = {
     "top_p",
     "torch_dtype",
     "torchscript",
-    "transformers.js_config*",
+    "transformers\\.js_config*",
     "transformers_version",
     "typical_p",
     "unk_token_id",
@@ -116,7 +115,8 @@ bool stands_for(const std::string& name, const std::string& key) {
 }  // namespace
 
 bool MetadataLedger::is_unknown(const std::string& key, std::span<const std::string_view> harmless) const {
-  return !asked_.contains(key) && !matches_any(key, harmless) && !matches_any(key, harmless_keys(convention()));
+  return key != kNullKeys && !asked_.contains(key) && !matches_any(key, harmless) &&
+         !matches_any(key, harmless_keys(convention()));
 }
 
 std::vector<Diagnostic> MetadataLedger::needlessly_ignored(std::span<const std::string_view> harmless,
