@@ -4,6 +4,7 @@
 #include "llama/llama.h"
 #include "tenon/core/error.h"
 #include "tenon/core/module.h"
+#include "weights/layout.h"
 
 namespace tenon {
 
@@ -12,9 +13,16 @@ std::span<const ModelKind> builtin_models() {
   return kModels;
 }
 
+namespace {
+
+const char* architecture_key(const Weights& weights) {
+  return weights.convention() == "gguf" ? "general.architecture" : "model_type";
+}
+
+}  // namespace
+
 std::string architecture_of(const Weights& weights) {
-  const char* key = weights.convention() == "gguf" ? "general.architecture" : "model_type";
-  return metadata_text(weights, key).value_or("");
+  return metadata_text(weights, architecture_key(weights)).value_or("");
 }
 
 const ModelKind& model_kind_for(const Weights& weights) {
@@ -24,9 +32,11 @@ const ModelKind& model_kind_for(const Weights& weights) {
     known += (known.empty() ? "" : "; ") + std::string(kind.name) + ": " + std::string(kind.doc);
   }
   const std::string found = architecture_of(weights);
-  throw Error(ErrorCode::kModel, {weights.files().empty() ? "" : weights.files().front().string(), 0, 0},
-              (found.empty() ? "the weights name no architecture" : "architecture \"" + found + "\" is not supported") +
-                  "; supported: " + known);
+  throw Error(
+      ErrorCode::kModel, {weights::description_file(weights)},
+      "key \"" + std::string(architecture_key(weights)) + "\": " +
+          (found.empty() ? "the weights name no architecture" : "architecture \"" + found + "\" is not supported") +
+          "; supported: " + known);
 }
 
 }  // namespace tenon

@@ -1,9 +1,11 @@
-// Reads a model's description and collects what is wrong with it, so that all of it is said at once.
+// Reads a model's description and collects what is wrong with it, so that all of it is said at once. A key of
+// config.json that is null is refused where it is read, unless transformers lets it be null: then it counts as absent.
 #pragma once
 
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +22,8 @@ class ConfigReader {
 
   const Weights& weights() const { return weights_; }
   bool has(const std::string& key) const { return weights_.metadata(key) != nullptr; }
+  bool is_null(const std::string& key) const { return weights::is_null(weights_, key); }
+  void may_be_null(const std::string& key) { nullable_.insert(key); }
 
   // Typed look-ups; a value of another kind is a problem and counts as absent.
   std::optional<double> real(const std::string& key) { return look_up(metadata_real, key); }
@@ -43,10 +47,11 @@ class ConfigReader {
     return 1;
   }
   std::optional<double> optional_positive(const std::string& key) {
-    return has(key) ? std::optional(positive(key)) : std::nullopt;
+    return present(key, true) ? std::optional(positive(key)) : std::nullopt;
   }
   // A key that may be left out, and of which one value is supported.
   void only(const std::string& key, const MetadataValue& expected) {
+    refuse_null(key);
     const MetadataValue* found = weights_.metadata(key);
     if (found == nullptr || *found == expected) return;
     wrong(key, weights::describe(*found), weights::describe(expected));
@@ -68,6 +73,7 @@ class ConfigReader {
  private:
   template <class T>
   std::optional<T> look_up(std::optional<T> (*find)(const Weights&, std::string_view), const std::string& key) {
+    refuse_null(key);
     try {
       return find(weights_, key);
     } catch (const Error& e) {
@@ -75,12 +81,17 @@ class ConfigReader {
       return std::nullopt;
     }
   }
+  void refuse_null(const std::string& key) {
+    if (is_null(key) && !nullable_.contains(key)) wrong(key, "null", "a value, or no such key");
+  }
   bool present(const std::string& key, bool optional) {
-    if (!has(key) && !optional) problem("key \"" + key + "\" is missing");
+    refuse_null(key);
+    if (!has(key) && !optional && !is_null(key)) problem("key \"" + key + "\" is missing");
     return has(key);
   }
 
   const Weights& weights_;
+  std::set<std::string> nullable_;
   std::vector<Diagnostic> problems_;
 };
 

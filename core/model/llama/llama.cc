@@ -102,8 +102,28 @@ class SourceTensors {
   Declarations& declare_;
 };
 
+// Frequencies that depend on the length of the text are those of the longest that the cache takes, for all positions
+// and from the first token on: keys that are stored already cannot be turned anew when a text grows.
+void note_length(const Rope& rope, Declarations& declare) {
+  const uint32_t capacity = declare.capacity();
+  const std::string length = "for texts of kv_cache.capacity = " + std::to_string(capacity) + " tokens, ";
+  const auto first = std::to_string(
+      static_cast<uint64_t>(rope.scaling == RopeScaling::kDynamic ? rope.context : rope.original_context));
+  if (rope.scaling == RopeScaling::kDynamic) {
+    declare.note("rope", "dynamic, " + length +
+                             (capacity > rope.context ? "beyond the context of " + first + ": theta is larger"
+                                                      : "within the context of " + first + ": not scaled"));
+  } else if (rope.scaling == RopeScaling::kLongrope) {
+    declare.note("rope",
+                 "longrope, " + length +
+                     (capacity > rope.original_context ? "beyond the first context of " + first + ": long_factor"
+                                                       : "within the first context of " + first + ": short_factor"));
+  }
+}
+
 VectorId declare_rope(const Rope& rope, Declarations& declare) {
   for (const WeightTensor* t : rope.tensors) declare.uses(*t);
+  note_length(rope, declare);
   return declare.table("rope", declare.capacity(), rope.rotated,
                        [f = frequencies(rope, declare.capacity()),
                         scale = static_cast<float>(rope.attention_factor)](std::span<float> table) {
@@ -137,7 +157,7 @@ class SelfAttention : public Module {
     attention.heads = {{.name = "rope",
                         .vectors = {{"table", rope}},
                         .numbers = {{"rotated", c.rope.rotated}, {"interleaved", c.rope.interleaved ? 1 : 0}}}};
-    attention.window = c.window;
+    attention.window = c.windows.at(layer);
     attention.scale = 1.0f / std::sqrt(static_cast<float>(m.head_dim));
     attention_ = declare.attention(std::move(attention));
 

@@ -12,24 +12,70 @@
 namespace tenon::llama {
 namespace {
 
-bool is_null(const Weights& weights, const char* key) {
-  const MetadataValue* nulls = weights.metadata("null_keys");
-  const auto* names = nulls == nullptr ? nullptr : std::get_if<std::vector<std::string>>(nulls);
-  return names != nullptr && std::find(names->begin(), names->end(), key) != names->end();
-}
-
-float norm_epsilon(ConfigReader& r, const std::string& key, double fallback) {
+// Without a fallback the key must be there.
+float norm_epsilon(ConfigReader& r, const std::string& key, std::optional<double> fallback) {
   const auto epsilon = static_cast<float>(r.positive(key, fallback));
   if (!(std::isfinite(epsilon) && epsilon > 0)) r.problem("key \"" + key + "\" is no positive number in f32");
   return epsilon;
 }
 
-uint32_t head_dim(ConfigReader& r, const std::string& key, const ModelInfo& m) {
-  if (!r.has(key) && m.width % m.heads != 0) {
-    r.problem("a width of " + std::to_string(m.width) + " is no multiple of " + std::to_string(m.heads) +
-              " heads, and key \"" + key + "\" is missing");
+// The names of the counts in a convention, for messages.
+struct CountKeys {
+  std::string layers, heads, kv_heads, width, head_dim;
+};
+
+uint32_t head_dim(ConfigReader& r, const CountKeys& keys, const ModelInfo& m) {
+  if (!r.has(keys.head_dim) && m.width % m.heads != 0) {
+    r.problem("key \"" + keys.width + "\": a width of " + std::to_string(m.width) + " is no multiple of the " +
+              std::to_string(m.heads) + " heads of \"" + keys.heads + "\", and key \"" + keys.head_dim +
+              "\" is missing");
   }
-  return r.count(key, std::max(1u, m.width / m.heads));
+  const uint32_t found = r.count(keys.head_dim, std::max(1u, m.width / m.heads));
+  // Frequencies are computed for every pair before any tensor's shape is compared.
+  constexpr uint32_t kMost = 65536;
+  if (found <= kMost) return found;
+  r.wrong(keys.head_dim, std::to_string(found), "at most " + std::to_string(kMost));
+  return kMost;
+}
+
+void check_counts(ConfigReader& r, const CountKeys& keys, const ModelInfo& m) {
+  if (m.heads % m.kv_heads != 0) {
+    r.problem("keys \"" + keys.heads + "\" and \"" + keys.kv_heads + "\": " + std::to_string(m.heads) +
+              " query heads are no multiple of " + std::to_string(m.kv_heads) + " KV heads");
+  }
+  // Each layer has tensors of its own, so an absurd count is known before anything is made for each of them.
+  if (const size_t tensors = r.weights().tensors().size(); m.layers > tensors) {
+    r.wrong(keys.layers, std::to_string(m.layers),
+            "no more layers than the " + std::to_string(tensors) + " tensors that there are");
+  }
+}
+
+// What a layer sees. The published default of Mistral is 4096 positions in every layer; layer_types may take the window
+// from some of them.
+std::vector<uint32_t> read_windows(ConfigReader& r, const ModelInfo& m, bool mistral) {
+  uint32_t window = 0;
+  if (mistral) {
+    r.may_be_null("sliding_window");
+    if (!r.is_null("sliding_window")) window = r.count("sliding_window", 4096);
+  }
+  const MetadataValue* found = r.weights().metadata("layer_types");
+  if (found == nullptr) return r.fine() ? std::vector(m.layers, window) : std::vector<uint32_t>();
+  const auto* types = std::get_if<std::vector<std::string>>(found);
+  if (types == nullptr || types->size() != m.layers) {
+    r.wrong("layer_types", weights::describe(*found), "a list of " + std::to_string(m.layers) + " texts");
+    return {};
+  }
+  std::vector<uint32_t> windows;
+  for (const std::string& type : *types) {
+    const bool sliding = type == "sliding_attention" && window != 0;
+    if (!sliding && type != "full_attention" && type != "attention") {
+      r.wrong("layer_types", "\"" + type + "\"",
+              mistral ? "\"full_attention\" or, with a sliding_window, \"sliding_attention\"" : "\"full_attention\"");
+      break;
+    }
+    windows.push_back(sliding ? window : 0);
+  }
+  return windows;
 }
 
 // Where a key is missing, transformers' LlamaConfig and MistralConfig say what it is.
@@ -38,24 +84,41 @@ Config from_huggingface(ConfigReader& r) {
   ModelInfo& m = c.info;
   const Weights& weights = r.weights();
   const bool mistral = architecture_of(weights) == "mistral";
+  const CountKeys keys = {"num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size", "head_dim"};
+  for (const std::string& key : {keys.kv_heads, keys.head_dim}) r.may_be_null(key);
   m.layers = r.count("num_hidden_layers");
   m.heads = r.count("num_attention_heads");
-  m.kv_heads = r.count("num_key_value_heads", mistral && !is_null(weights, "num_key_value_heads") ? 8 : m.heads);
+  m.kv_heads = r.count("num_key_value_heads", mistral && !r.is_null(keys.kv_heads) ? 8 : m.heads);
   m.width = r.count("hidden_size");
   m.ffn = r.count("intermediate_size");
   m.vocab = r.count("vocab_size");
   m.context = r.count("max_position_embeddings", mistral ? 131072 : 2048);
-  m.head_dim = head_dim(r, "head_dim", m);
+  m.head_dim = head_dim(r, keys, m);
   m.tied = r.boolean("tie_word_embeddings").value_or(false);
   m.name = r.text("_name_or_path").value_or("");
   c.norm_epsilon = norm_epsilon(r, "rms_norm_eps", 1e-6);
   c.rope = read_huggingface_rope(r, m);
-  if (mistral && !is_null(weights, "sliding_window")) c.window = r.count("sliding_window", 4096);
+  check_counts(r, keys, m);
+  c.windows = read_windows(r, m, mistral);
+  if (mistral) {
+    // MistralConfig has no such keys, and its model never has biases.
+    for (const char* key : {"attention_bias", "mlp_bias"}) r.only(key, false);
+  }
   c.attention_bias = r.boolean("attention_bias").value_or(false);
   c.mlp_bias = r.boolean("mlp_bias").value_or(false);
   const std::string activation = r.text("hidden_act").value_or("silu");
-  if (activation != "silu") r.problem("hidden_act \"" + activation + "\" is not supported; supported: silu");
-  r.only("architectures", std::vector<std::string>{mistral ? "MistralForCausalLM" : "LlamaForCausalLM"});
+  if (activation != "silu" && activation != "swish") {
+    r.problem("hidden_act \"" + activation + "\" is not supported; supported: silu");
+  }
+  r.may_be_null("architectures");
+  const std::string causal = mistral ? "MistralForCausalLM" : "LlamaForCausalLM";
+  const MetadataValue* classes = weights.metadata("architectures");
+  if (classes != nullptr && *classes != MetadataValue(std::vector{causal})) {
+    r.wrong("architectures", weights::describe(*classes),
+            "\"" + causal + "\" alone, as model_type is \"" + architecture_of(weights) + "\"");
+  }
+  r.only("is_causal", true);
+  r.only("pruned_heads", std::vector<std::string>());
   for (const char* key : {"is_encoder_decoder", "add_cross_attention", "rope_interleaved"}) r.only(key, false);
   return c;
 }
@@ -64,14 +127,18 @@ Config from_gguf(ConfigReader& r) {
   Config c;
   ModelInfo& m = c.info;
   const std::string architecture = architecture_of(r.weights()), prefix = architecture + ".";
+  const CountKeys keys = {prefix + "block_count", prefix + "attention.head_count", prefix + "attention.head_count_kv",
+                          prefix + "embedding_length", prefix + "attention.key_length"};
   m.layers = r.count(prefix + "block_count");
   m.heads = r.count(prefix + "attention.head_count");
   m.kv_heads = r.count(prefix + "attention.head_count_kv", m.heads);
   m.width = r.count(prefix + "embedding_length");
   m.ffn = r.count(prefix + "feed_forward_length");
   m.context = r.count(prefix + "context_length");
-  m.head_dim = head_dim(r, prefix + "attention.key_length", m);
-  c.norm_epsilon = norm_epsilon(r, prefix + "attention.layer_norm_rms_epsilon", 1e-5);
+  m.head_dim = head_dim(r, keys, m);
+  check_counts(r, keys, m);
+  if (r.fine()) c.windows.assign(m.layers, 0);
+  c.norm_epsilon = norm_epsilon(r, prefix + "attention.layer_norm_rms_epsilon", {});
   c.rope = read_gguf_rope(r, m, architecture);
   const WeightTensor* embedding = r.weights().find("token_embd.weight");
   if (embedding == nullptr || embedding->shape.size() != 2 || embedding->shape[0] < 1 ||
@@ -132,13 +199,6 @@ Config read_config(const Weights& weights) {
   Config c = weights.convention() == "gguf" ? from_gguf(r) : from_huggingface(r);
   ModelInfo& m = c.info;
   m.architecture = architecture_of(weights);
-  if (m.heads % m.kv_heads != 0) {
-    r.problem(std::to_string(m.heads) + " query heads are no multiple of " + std::to_string(m.kv_heads) + " KV heads");
-  }
-  if (c.rope.rotated == 0 || c.rope.rotated % 2 != 0 || c.rope.rotated > m.head_dim) {
-    r.problem("rope over " + std::to_string(c.rope.rotated) + " of " + std::to_string(m.head_dim) +
-              " dimensions is not possible");
-  }
   r.finish();
   m.parameters = parameter_count(weights, m);
   return c;

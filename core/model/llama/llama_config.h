@@ -16,7 +16,7 @@ struct Config {
   ModelInfo info;
   float norm_epsilon = 1e-5f;
   Rope rope;
-  uint32_t window = 0;
+  std::vector<uint32_t> windows;  // of each layer: the positions that a row sees, itself among them; 0: all before it
   // Whether the products of attention and of the MLP have biases; unset where the file tells it by its tensors.
   std::optional<bool> attention_bias, mlp_bias;
 };

@@ -51,10 +51,13 @@ class Renaming {
       for (const char* suffix : {"weight", "bias"}) add_part(part, suffix);
     }
   }
-  void add_as_is(const char* name) {
-    if (const WeightTensor* t = model_.find(name)) add(*t, name, {t, {}, {}});
+  // The model's tensors of rope, which the description says otherwise in the other convention.
+  void leave_out_rope() {
+    for (const WeightTensor* t : config_.rope.tensors) used_.insert(t->name);
   }
-  void add_computed(const char* name, const std::vector<float>& values) {
+  // What frequencies are divided by, as f32.
+  void add_divisors(const char* name, const std::vector<double>& divisors) {
+    const std::vector<float> values(divisors.begin(), divisors.end());
     TensorOrigin origin;
     origin.bytes.resize(values.size() * sizeof(float));
     std::memcpy(origin.bytes.data(), values.data(), origin.bytes.size());
@@ -110,10 +113,85 @@ class Renaming {
   std::set<std::string> used_;
 };
 
+// What the plain frequencies are divided by, pair by pair, for sequences of so many positions.
+std::vector<double> divisors_at(const Rope& rope, uint32_t positions) {
+  std::vector<double> divisors = plain_frequencies(rope);
+  const std::vector<double> applied = frequencies(rope, positions);
+  for (size_t i = 0; i < divisors.size(); ++i) divisors[i] /= applied[i];
+  return divisors;
+}
+
+// GGUF's types of scaled rope are linear, yarn and longrope; other frequencies that do not depend on the length are a
+// tensor.
+void describe_gguf_rope(const Weights& model, const Rope& rope, uint32_t context, MetadataMap& all, Renaming& tensors) {
+  const std::string scaling = "llama.rope.scaling.";
+  switch (rope.scaling) {
+    case RopeScaling::kNone:
+      break;
+    case RopeScaling::kLinear:
+      all[scaling + "type"] = std::string("linear");
+      all[scaling + "factor"] = rope.factor;
+      break;
+    case RopeScaling::kYarn:
+      if (!rope.whole_pairs) refuse(model, "rope of type \"yarn\" with truncate = false cannot be said in GGUF");
+      all[scaling + "type"] = std::string("yarn");
+      all[scaling + "factor"] = rope.factor;
+      all[scaling + "original_context_length"] = static_cast<int64_t>(rope.original_context);
+      all[scaling + "attn_factor"] = rope.attention_factor / yarn_attention_factor(rope.factor);
+      all[scaling + "yarn_beta_fast"] = rope.fast_turns;
+      all[scaling + "yarn_beta_slow"] = rope.slow_turns;
+      break;
+    case RopeScaling::kLongrope:
+      all[scaling + "type"] = std::string("longrope");
+      all[scaling + "original_context_length"] = static_cast<int64_t>(rope.original_context);
+      all[scaling + "attn_factor"] = rope.attention_factor;
+      tensors.add_divisors(kShortRopeDivisors, rope.short_divisors);
+      tensors.add_divisors(kLongRopeDivisors, rope.long_divisors);
+      break;
+    case RopeScaling::kLlama3:
+      tensors.add_divisors(kRopeDivisors, divisors_at(rope, context));
+      break;
+    case RopeScaling::kDynamic:
+      refuse(model,
+             "rope of type \"dynamic\" cannot be said in GGUF, whose types are none, linear, yarn and longrope: its "
+             "frequencies depend on the length of the text");
+  }
+}
+
+boost::json::array numbers(const std::vector<double>& values) {
+  return boost::json::array(values.begin(), values.end());
+}
+
+// Frequencies of a tensor are said as longrope, whose divisors are the same for short and for long texts then.
+boost::json::value huggingface_rope(const Rope& rope, uint32_t context) {
+  if (rope.scaling == RopeScaling::kLongrope || !rope.divisors.empty()) {
+    const bool by_length = rope.scaling == RopeScaling::kLongrope;
+    const auto original = static_cast<uint32_t>(by_length ? rope.original_context : context);
+    return boost::json::object{{"rope_type", "longrope"},
+                               {"original_max_position_embeddings", original},
+                               {"attention_factor", rope.attention_factor},
+                               {"short_factor", numbers(divisors_at(rope, 1))},
+                               {"long_factor", numbers(divisors_at(rope, original + 1))}};
+  }
+  if (rope.scaling == RopeScaling::kLinear) {
+    return boost::json::object{{"rope_type", "linear"}, {"factor", rope.factor}};
+  }
+  if (rope.scaling == RopeScaling::kYarn) {
+    return boost::json::object{{"rope_type", "yarn"},
+                               {"factor", rope.factor},
+                               {"original_max_position_embeddings", static_cast<int64_t>(rope.original_context)},
+                               {"attention_factor", rope.attention_factor},
+                               {"beta_fast", rope.fast_turns},
+                               {"beta_slow", rope.slow_turns}};
+  }
+  return nullptr;
+}
+
 Translation to_gguf(const Weights& model, const Config& c) {
   const ModelInfo& m = c.info;
-  if (c.window != 0 && c.window < m.context) {
-    refuse(model, "sliding_window " + std::to_string(c.window) + " cannot be said in GGUF's architecture llama");
+  for (const uint32_t window : c.windows) {
+    if (window == 0 || window >= m.context) continue;
+    refuse(model, "sliding_window " + std::to_string(window) + " cannot be said in GGUF's architecture llama");
   }
   const auto number = [](uint32_t n) { return MetadataValue(int64_t{n}); };
   std::string name = m.name;
@@ -134,27 +212,7 @@ Translation to_gguf(const Weights& model, const Config& c) {
                      {"llama.rope.freq_base", c.rope.theta}};
   Renaming tensors(model, c, "gguf");
   tensors.add_parts();
-  if (c.rope.scaling == RopeScaling::kLinear) {
-    all["llama.rope.scaling.type"] = std::string("linear");
-    all["llama.rope.scaling.factor"] = c.rope.factor;
-  } else if (c.rope.scaling == RopeScaling::kYarn && c.rope.whole_pairs) {
-    all["llama.rope.scaling.type"] = std::string("yarn");
-    all["llama.rope.scaling.factor"] = c.rope.factor;
-    all["llama.rope.scaling.original_context_length"] = static_cast<int64_t>(c.rope.original_context);
-    all["llama.rope.scaling.attn_factor"] = c.rope.attention_factor / yarn_attention_factor(c.rope.factor);
-    all["llama.rope.scaling.yarn_beta_fast"] = c.rope.fast_turns;
-    all["llama.rope.scaling.yarn_beta_slow"] = c.rope.slow_turns;
-  } else if (c.rope.scaling == RopeScaling::kLlama3) {
-    const std::vector<double> plain = plain_frequencies(c.rope), scaled = scaled_frequencies(c.rope, m.context);
-    std::vector<float> divisors;
-    for (size_t i = 0; i < plain.size(); ++i) divisors.push_back(static_cast<float>(plain[i] / scaled[i]));
-    tensors.add_computed(kRopeDivisors, divisors);
-  } else if (c.rope.scaling != RopeScaling::kNone) {
-    refuse(model,
-           "this scaling of rope is not translated to GGUF; translated are linear, yarn with truncate, and "
-           "llama3");
-  }
-  tensors.add_as_is(kRopeDivisors);
+  describe_gguf_rope(model, c.rope, m.context, all, tensors);
   return {tensors.finish(std::move(all)), {}};
 }
 
@@ -194,23 +252,12 @@ Translation to_huggingface(const Weights& model, const Config& c) {
   for (const char* key : {"bos_token_id", "eos_token_id"}) {
     if (const auto id = metadata_int(model, std::string("tokenizer.ggml.") + key)) config[key] = *id;
   }
-  if (c.rope.scaling == RopeScaling::kLinear) {
-    config["rope_scaling"] = boost::json::object{{"rope_type", "linear"}, {"factor", c.rope.factor}};
-  } else if (c.rope.scaling == RopeScaling::kYarn) {
-    config["rope_scaling"] = boost::json::object{{"rope_type", "yarn"},
-                                                 {"factor", c.rope.factor},
-                                                 {"original_max_position_embeddings", c.rope.original_context},
-                                                 {"attention_factor", c.rope.attention_factor},
-                                                 {"beta_fast", c.rope.fast_turns},
-                                                 {"beta_slow", c.rope.slow_turns}};
-  } else if (c.rope.scaling != RopeScaling::kNone) {
-    refuse(model, "rope of type longrope is not translated to the form of Hugging Face");
-  }
+  if (boost::json::value rope = huggingface_rope(c.rope, m.context); !rope.is_null()) config["rope_scaling"] = rope;
   config["attention_bias"] = biased(model, m.layers, {"attention.q", "attention.k", "attention.v", "attention.o"});
   config["mlp_bias"] = biased(model, m.layers, {"mlp.gate", "mlp.up", "mlp.down"});
   Renaming tensors(model, c, "huggingface");
   tensors.add_parts();
-  tensors.add_as_is(kRopeDivisors);
+  tensors.leave_out_rope();
   std::string text = boost::json::serialize(config);
   MetadataMap flat;
   weights::flatten_json(weights::parse_json(text, "config.json").as_object(), "", flat);
@@ -224,10 +271,6 @@ Translation translate(const Weights& model) {
   const Config config = read_config(ledger);
   if (std::vector<Diagnostic> unknown = ledger.unknown_keys(kHarmlessKeys); !unknown.empty()) {
     throw Error(ErrorCode::kModel, std::move(unknown));
-  }
-  if (config.rope.rotated != config.info.head_dim) {
-    refuse(model, "rope over " + std::to_string(config.rope.rotated) + " of " + std::to_string(config.info.head_dim) +
-                      " dimensions of a head is not translated between GGUF and Hugging Face");
   }
   return model.convention() == "gguf" ? to_huggingface(model, config) : to_gguf(model, config);
 }

@@ -4,6 +4,8 @@
 #include "rope_config.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <numbers>
 #include <set>
 
 namespace tenon::llama {
@@ -17,6 +19,12 @@ class RopeGroup {
 
   std::string key(const std::string& name) const { return name_ + "." + name; }
   bool has(const std::string& name) const { return reader_.has(key(name)); }
+  const std::string& name() const { return name_; }
+  bool is_null(const std::string& name) const { return reader_.is_null(key(name)); }
+  // Counts as absent then.
+  void may_be_null(std::initializer_list<const char*> names) {
+    for (const char* name : names) reader_.may_be_null(key(name));
+  }
   double positive(const std::string& name) { return known(name), reader_.positive(key(name)); }
   double positive(const std::string& name, double fallback) {
     return known(name), reader_.positive(key(name), fallback);
@@ -35,6 +43,15 @@ class RopeGroup {
                       std::to_string(*beside) + ", expected one value");
     }
     return here ? *here : beside.value_or(fallback);
+  }
+  // The positions that a model was trained with before it was extended: a whole number.
+  double original_context(double fallback, double least) {
+    const char* name = "original_max_position_embeddings";
+    const double n = positive_here_or_beside(name, fallback);
+    if (n >= least && n == std::floor(n)) return n;
+    reader_.wrong(has(name) ? key(name) : name, std::to_string(n),
+                  "a whole number, at least " + std::to_string(static_cast<int>(least)));
+    return least;
   }
   // A divisor for each pair.
   std::vector<double> divisors(const std::string& name, size_t count) {
@@ -58,6 +75,9 @@ class RopeGroup {
     known("rope_type"), known("type");
     const std::optional<std::string> now = reader_.text(key("rope_type")), once = reader_.text(key("type"));
     if (now && once && *now != *once) reader_.wrong(key("type"), *once, "the same as rope_type, " + *now);
+    for (const char* name : {"rope_type", "type"}) {
+      if (reader_.text(key(name)) == "") reader_.wrong(key(name), "\"\"", kTypes);
+    }
     return now ? *now : once.value_or("");
   }
   void known(const std::string& name) { known_.insert(key(name)); }
@@ -80,6 +100,7 @@ class RopeGroup {
 };
 
 void read_yarn(RopeGroup& group, Rope& r) {
+  group.may_be_null({"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"});
   r.slow_turns = group.positive("beta_slow", 1), r.fast_turns = group.positive("beta_fast", 32);
   r.whole_pairs = group.boolean("truncate", true);
   group.known("finetuned");
@@ -93,22 +114,23 @@ void read_yarn(RopeGroup& group, Rope& r) {
 }
 
 void read_longrope(RopeGroup& group, Rope& r) {
+  group.may_be_null({"factor", "attention_factor"});
   r.short_divisors = group.divisors("short_factor", r.rotated / 2);
   r.long_divisors = group.divisors("long_factor", r.rotated / 2);
   r.factor = group.positive("factor", r.context / r.original_context);
-  const double derived =
-      r.factor <= 1 ? 1 : std::sqrt(1 + std::log(r.factor) / std::log(std::max(2.0, r.original_context)));
+  const double derived = r.factor <= 1 ? 1 : std::sqrt(1 + std::log(r.factor) / std::log(r.original_context));
   r.attention_factor = group.positive("attention_factor", derived);
 }
 
 void read_type(ConfigReader& reader, RopeGroup& group, const std::string& type, Rope& r) {
   if (type == "yarn" || type == "longrope" || type == "llama3") {
-    r.original_context = group.positive_here_or_beside("original_max_position_embeddings", r.context);
+    r.original_context = group.original_context(r.context, type == "longrope" ? 2 : 1);
   }
   if (type == "linear" || type == "dynamic" || type == "llama3") {
     r.factor = group.positive("factor");
   } else if (type == "yarn") {
-    r.factor = group.positive("factor", r.context / r.original_context);
+    group.may_be_null({"factor"});
+    r.factor = group.is_null("factor") ? r.context / r.original_context : group.positive("factor");
   }
   if (type.empty() || type == "default") return;
   if (type == "linear") {
@@ -126,24 +148,51 @@ void read_type(ConfigReader& reader, RopeGroup& group, const std::string& type, 
     r.low_frequency_factor = group.positive("low_freq_factor");
     r.high_frequency_factor = group.positive("high_freq_factor");
   } else {
-    reader.problem("rope scaling \"" + type + "\" is not supported; supported: " + kTypes);
+    reader.problem("key \"" + group.key(group.has("rope_type") ? "rope_type" : "type") + "\": rope scaling \"" + type +
+                   "\" is not supported; supported: " + kTypes);
+  }
+}
+
+// How a description names its keys.
+struct RopeKeys {
+  std::string group, theta, factor, divisors, fast, slow;
+};
+
+// Angles are computed in single precision, so a pair that turns far more than once from one position to the next has
+// none that mean anything; one that is all but still is no more meant.
+void check_frequencies(ConfigReader& reader, const RopeKeys& keys, const Rope& r) {
+  for (const double positions : {1.0, r.original_context + 1}) {
+    for (const double f : scaled_frequencies(r, static_cast<uint32_t>(std::min(positions, 4e9)))) {
+      if (f >= 1e-30 && f <= 2 * std::numbers::pi) continue;
+      reader.problem("rope with " + keys.theta + " " + weights::in_figures(r.theta) +
+                     (r.scaling == RopeScaling::kNone ? "" : ", " + keys.factor + " " + weights::in_figures(r.factor)) +
+                     (r.scaling == RopeScaling::kLongrope ? " and " + keys.divisors : "") +
+                     " turns a pair of dimensions by " + weights::in_figures(f) +
+                     " radians a position; expected 1e-30 to a whole turn");
+      return;
+    }
   }
 }
 
 // What its formula cannot be computed with.
-void check(ConfigReader& reader, const Rope& r) {
+void check(ConfigReader& reader, const RopeKeys& keys, const Rope& r) {
+  const bool had_problems = !reader.fine();
   if (r.scaling == RopeScaling::kYarn && (r.theta <= 1 || r.fast_turns < r.slow_turns)) {
-    reader.problem("rope of type \"yarn\": found theta " + std::to_string(r.theta) + ", beta_fast " +
-                   std::to_string(r.fast_turns) + " and beta_slow " + std::to_string(r.slow_turns) +
-                   "; expected theta above 1 and beta_fast not below beta_slow");
+    reader.problem(keys.group + " of type \"yarn\": found " + keys.theta + " " + weights::in_figures(r.theta) + ", " +
+                   keys.fast + " " + weights::in_figures(r.fast_turns) + " and " + keys.slow + " " +
+                   weights::in_figures(r.slow_turns) +
+                   "; expected the first above 1 and the last not above the second");
   }
   if (r.scaling == RopeScaling::kDynamic && r.rotated <= 2) {
-    reader.problem("rope of type \"dynamic\" over " + std::to_string(r.rotated) + " dimensions; expected at least 4");
+    reader.problem(keys.group + " of type \"dynamic\" over the head_dim of " + std::to_string(r.rotated) +
+                   " dimensions; expected at least 4");
   }
   if (r.scaling == RopeScaling::kLlama3 && r.high_frequency_factor <= r.low_frequency_factor) {
-    reader.problem("rope of type \"llama3\": found high_freq_factor " + std::to_string(r.high_frequency_factor) +
-                   " and low_freq_factor " + std::to_string(r.low_frequency_factor) + "; expected the first above");
+    reader.problem(keys.group + " of type \"llama3\": found high_freq_factor " +
+                   std::to_string(r.high_frequency_factor) + " and low_freq_factor " +
+                   std::to_string(r.low_frequency_factor) + "; expected the first above");
   }
+  if (!had_problems && reader.fine()) check_frequencies(reader, keys, r);
 }
 
 // One f32 for each pair; empty if there is no such tensor.
@@ -168,33 +217,46 @@ std::vector<double> divisors_of(ConfigReader& reader, const char* name, Rope& r)
   return {values.begin(), values.end()};
 }
 
-bool has_under(const Weights& weights, const std::string& prefix) {
-  const std::vector<std::string> keys = weights.metadata_keys();
-  return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) { return key.starts_with(prefix); });
+// Whether a group of config.json has keys, be it with null.
+bool has_group(const Weights& weights, const std::string& name) {
+  std::vector<std::string> keys = weights.metadata_keys();
+  if (const MetadataValue* nulls = weights.metadata(weights::kNullKeys)) {
+    const auto& more = std::get<std::vector<std::string>>(*nulls);
+    keys.insert(keys.end(), more.begin(), more.end());
+  }
+  return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) { return key.starts_with(name + "."); });
 }
 
 }  // namespace
 
 Rope read_huggingface_rope(ConfigReader& reader, const ModelInfo& model) {
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
-    if (const MetadataValue* found = reader.weights().metadata(name)) {
+    const MetadataValue* found = reader.weights().metadata(name);
+    if (found != nullptr && *found != MetadataValue(std::vector<std::string>())) {
       reader.wrong(name, weights::describe(*found), "an object or null");
     }
   }
-  const bool before = has_under(reader.weights(), "rope_scaling.");
-  if (before && has_under(reader.weights(), "rope_parameters.")) {
+  const bool before = has_group(reader.weights(), "rope_scaling");
+  if (before && has_group(reader.weights(), "rope_parameters")) {
     reader.problem("found rope_scaling and rope_parameters, expected one of them");
   }
   RopeGroup group(reader, before ? "rope_scaling" : "rope_parameters");
   Rope r;
   r.context = r.original_context = model.context;
   r.theta = group.positive_here_or_beside("rope_theta", 10000);
-  r.rotated = static_cast<uint32_t>(group.positive_here_or_beside("partial_rotary_factor", 1) * model.head_dim);
+  // The models of transformers turn whole heads: some types of rope ignore the factor, with others they fail.
+  if (const double part = group.positive_here_or_beside("partial_rotary_factor", 1); part != 1) {
+    reader.wrong("partial_rotary_factor", std::to_string(part), "1, as heads are turned as a whole");
+  }
+  r.rotated = model.head_dim;
+  if (r.rotated % 2 != 0) reader.wrong("head_dim", std::to_string(r.rotated), "an even number, as rope turns pairs");
   const std::string type = group.type();
   read_type(reader, group, type, r);
   group.refuse_others(type);
-  check(reader, r);
-  r.divisors = divisors_of(reader, kRopeDivisors, r);
+  check(reader,
+        {group.name(), "rope_theta", group.key("factor"), group.key("short_factor") + " or " + group.key("long_factor"),
+         "beta_fast", "beta_slow"},
+        r);
   return r;
 }
 
@@ -220,8 +282,8 @@ Rope read_gguf_rope(ConfigReader& reader, const ModelInfo& model, const std::str
     r.scaling = RopeScaling::kLongrope;
     r.original_context = reader.count(scaling + "original_context_length");
     r.attention_factor = reader.positive(scaling + "attn_factor", 1);
-    r.short_divisors = divisors_of(reader, "rope_factors_short.weight", r);
-    r.long_divisors = divisors_of(reader, "rope_factors_long.weight", r);
+    r.short_divisors = divisors_of(reader, kShortRopeDivisors, r);
+    r.long_divisors = divisors_of(reader, kLongRopeDivisors, r);
     if (r.short_divisors.empty() || r.long_divisors.empty()) {
       reader.problem(
           "rope of type \"longrope\": expected the tensors rope_factors_short.weight and "
@@ -234,7 +296,16 @@ Rope read_gguf_rope(ConfigReader& reader, const ModelInfo& model, const std::str
                    "type\"; expected none, linear, "
                    "yarn or longrope there");
   }
-  check(reader, r);
+  if (r.rotated != model.head_dim || r.rotated % 2 != 0) {
+    reader.wrong(prefix + "dimension_count", std::to_string(r.rotated),
+                 "the dimensions of a head (" + architecture + ".attention.key_length), " +
+                     std::to_string(model.head_dim) + ", which are pairs");
+    return r;
+  }
+  check(reader,
+        {"rope", prefix + "freq_base", scaling + "factor", "the tensors of divisors", scaling + "yarn_beta_fast",
+         scaling + "yarn_beta_slow"},
+        r);
   r.divisors = divisors_of(reader, kRopeDivisors, r);
   return r;
 }

@@ -111,6 +111,11 @@ bool claims_gguf(const std::string& path) {
 std::unique_ptr<Weights> open_gguf(const std::string& text, const WeightsOptions&) {
   const std::filesystem::path path(text);
   OpenPart opened = open_part(path, 0);
+  for (const char* key : {"split.no", "split.count"}) {
+    const auto found = opened.content.metadata.find(key);
+    if (found == opened.content.metadata.end() || std::holds_alternative<int64_t>(found->second)) continue;
+    fail(path, "key " + in_quotes(key) + ": found " + describe(found->second) + ", expected an integer");
+  }
   const int64_t count = integer(opened.content, "split.count").value_or(1);
   std::vector<OpenPart> parts;
   if (count > 1) {

@@ -4,6 +4,7 @@
 #include <boost/json/parser.hpp>
 #include <optional>
 
+#include "layout.h"
 #include "tenon/core/error.h"
 
 namespace tenon::weights {
@@ -38,6 +39,21 @@ std::optional<std::string> as_text(const boost::json::value& value) {
 
 void add(const std::string& key, const boost::json::value& value, MetadataMap& metadata);
 
+void add_null(const std::string& key, MetadataMap& metadata) {
+  MetadataValue& nulls = metadata.try_emplace(kNullKeys, std::vector<std::string>()).first->second;
+  std::get<std::vector<std::string>>(nulls).push_back(key);
+}
+
+// A dot joins the parts of a path, so a dot within a key is written in another way.
+std::string escaped(std::string_view key) {
+  std::string text;
+  for (const char c : key) {
+    if (c == '.' || c == '\\') text += '\\';
+    text += c;
+  }
+  return text;
+}
+
 void add_array(const std::string& key, const boost::json::array& array, MetadataMap& metadata) {
   if (auto integers = all_of_kind<int64_t>(array, as_integer)) {
     metadata.emplace(key, std::move(*integers));
@@ -53,7 +69,7 @@ void add_array(const std::string& key, const boost::json::array& array, Metadata
 void add(const std::string& key, const boost::json::value& value, MetadataMap& metadata) {
   switch (value.kind()) {
     case boost::json::kind::null:
-      return;
+      return add_null(key, metadata);
     case boost::json::kind::bool_:
       metadata.emplace(key, value.get_bool());
       return;
@@ -72,6 +88,7 @@ void add(const std::string& key, const boost::json::value& value, MetadataMap& m
     case boost::json::kind::array:
       return add_array(key, value.get_array(), metadata);
     case boost::json::kind::object:
+      if (value.get_object().empty()) metadata.emplace(key, std::vector<std::string>());
       return flatten_json(value.get_object(), key + ".", metadata);
   }
 }
@@ -93,7 +110,7 @@ boost::json::value parse_json(std::string_view text, const std::string& file) {
 }
 
 void flatten_json(const boost::json::object& object, const std::string& prefix, MetadataMap& metadata) {
-  for (const auto& [key, value] : object) add(prefix + std::string(key), value, metadata);
+  for (const auto& [key, value] : object) add(prefix + escaped(key), value, metadata);
 }
 
 boost::json::object read_json_object(const std::filesystem::path& path, uint64_t most) {

@@ -40,11 +40,17 @@ std::optional<uint64_t> stored_bytes(tenon_format format, std::span<const int64_
 // The alignment that a format's blocks need in memory, 1 to 8.
 uint64_t natural_alignment(tenon_format format);
 
+// The metadata with the paths of config.json's keys that are null. No key of the file's can be written like this.
+inline constexpr char kNullKeys[] = "\\null_keys";
+bool is_null(const Weights& weights, std::string_view key);
+
 // "q4_1 (64, 32)".
 std::string describe(const WeightTensor& tensor);
 // The file that the metadata comes from: the first of GGUF, config.json; "" for weights without files.
 std::string description_file(const Weights& weights);
-// "the text \"abc\"", "a list of 3 numbers".
+// "0.5", "1e-30".
+std::string in_figures(double value);
+// "the text \"abc\"", "a list of 3 numbers", and lists of a few texts in full.
 std::string describe(const MetadataValue& value);
 
 struct DataRegion {

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <array>
+#include <cstdio>
 #include <type_traits>
 
 #include "layout.h"
@@ -6,21 +9,39 @@
 
 namespace tenon {
 
+std::string weights::in_figures(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.9g", value);
+  return text.data();
+}
+
 std::string weights::describe(const MetadataValue& value) {
   struct {
     std::string operator()(bool v) const { return v ? "true" : "false"; }
     std::string operator()(int64_t v) const { return std::to_string(v); }
     std::string operator()(uint64_t v) const { return std::to_string(v); }
-    std::string operator()(double v) const { return "the number " + std::to_string(v); }
+    std::string operator()(double v) const { return "the number " + weights::in_figures(v); }
     std::string operator()(const std::string& v) const { return "the text " + weights::in_quotes(v); }
     std::string operator()(const std::vector<int64_t>& v) const { return list(v.size(), "integers"); }
     std::string operator()(const std::vector<double>& v) const { return list(v.size(), "numbers"); }
-    std::string operator()(const std::vector<std::string>& v) const { return list(v.size(), "texts"); }
+    std::string operator()(const std::vector<std::string>& v) const {
+      if (v.empty()) return "an empty list or group";
+      if (v.size() > 4) return list(v.size(), "texts");
+      std::string text = "a list of";
+      for (const std::string& each : v) text += " " + weights::in_quotes(each);
+      return text;
+    }
     static std::string list(size_t count, const char* what) {
       return "a list of " + std::to_string(count) + " " + what;
     }
   } visitor;
   return std::visit(visitor, value);
+}
+
+bool weights::is_null(const Weights& weights, std::string_view key) {
+  const MetadataValue* nulls = weights.metadata(kNullKeys);
+  const auto* names = nulls == nullptr ? nullptr : std::get_if<std::vector<std::string>>(nulls);
+  return names != nullptr && std::find(names->begin(), names->end(), key) != names->end();
 }
 
 std::string weights::description_file(const Weights& weights) {

@@ -22,7 +22,6 @@ constexpr std::string_view kGgufKeys[] = {
 constexpr std::string_view kConfigKeys[] = {
     "__metadata__*",
     "generation_config.*",
-    "null_keys",
     "quantization_config*",
     "_attn_implementation*",
     "_commit_hash",
@@ -75,7 +74,7 @@ constexpr std::string_view kConfigKeys[] = {
     "top_p",
     "torch_dtype",
     "torchscript",
-    "transformers.js_config*",
+    "transformers\\.js_config*",
     "transformers_version",
     "typical_p",
     "unk_token_id",
@@ -114,7 +113,9 @@ std::vector<Diagnostic> MetadataLedger::unknown_keys(std::span<const std::string
     if (source_.metadata(key) == nullptr) absent.push_back(key);
   }
   for (const std::string& key : source_.metadata_keys()) {
-    if (asked_.contains(key) || matches_any(key, harmless) || matches_any(key, harmless_keys(convention()))) continue;
+    if (key == kNullKeys || asked_.contains(key) || matches_any(key, harmless) ||
+        matches_any(key, harmless_keys(convention())))
+      continue;
     const std::string nearest = nearest_name(key, absent);
     Diagnostic& d = unknown.emplace_back();
     d.where.file = description_file(source_);

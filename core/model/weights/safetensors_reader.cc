@@ -155,11 +155,6 @@ void add_config(const fs::path& folder, MetadataMap& metadata) {
   }
   const boost::json::object root = read_json_object(config, kMaxConfigBytes);
   flatten_json(root, "", metadata);
-  std::vector<std::string> nulls;
-  for (const auto& [key, value] : root) {
-    if (value.is_null()) nulls.emplace_back(key);
-  }
-  if (!nulls.empty()) metadata["null_keys"] = std::move(nulls);
   if (const boost::json::value* how = root.if_contains("quantization_config"); how != nullptr && how->is_object()) {
     metadata["quantization_config"] = boost::json::serialize(*how);
   }

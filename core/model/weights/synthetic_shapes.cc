@@ -120,7 +120,7 @@ MetadataMap synthetic_config(const SyntheticShape& shape, tenon_format format) {
     config["rope_scaling.high_freq_factor"] = 4.0;
     config["rope_scaling.original_max_position_embeddings"] = int64_t{8192};
   }
-  if (series.type == "mistral") config["null_keys"] = std::vector<std::string>{"sliding_window"};
+  if (series.type == "mistral") config[kNullKeys] = std::vector<std::string>{"sliding_window"};
   if (series.experts > 0) {
     config["num_local_experts"] = series.experts;
     config["num_experts_per_tok"] = int64_t{2};

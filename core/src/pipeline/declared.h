@@ -102,7 +102,11 @@ class Declared : public Declarations {
   uint32_t capacity() const override { return capacity_; }
   uint32_t layer_count(uint32_t all) const override;
   void uses(const WeightTensor& tensor) override { used_.insert(tensor.name); }
+  void note(std::string about, std::string decision) override {
+    notes_.emplace_back(std::move(about), std::move(decision));
+  }
   void refuse(std::string what) override { refuse_in(0, std::move(what)); }
+  const std::vector<std::pair<std::string, std::string>>& notes() const { return notes_; }
   void refuse(Diagnostic what) { findings_.add(std::move(what)); }
 
   // Once the model is made: throws Error(kModel) with all that was found wrong with the weights. harmless: patterns of
@@ -146,6 +150,7 @@ class Declared : public Declarations {
   std::vector<LinearDecl> linears_;
   std::vector<JoinedDecl> joined_;
   std::vector<SiteId> site_of_linear_;
+  std::vector<std::pair<std::string, std::string>> notes_;
   std::set<std::string, std::less<>> used_;  // tensors of the file, by name
   weights::Findings findings_{""};
 };

@@ -43,6 +43,7 @@ void ModelInstance::negotiate(std::vector<tenon_bounds> shapes) {
   shapes_ = std::move(shapes);
   const StorageTable::Prefix prefix(storages_, name_);
   negotiation_ = std::make_unique<Negotiation>(strict_, name_, parts, *declared, shapes_);
+  for (const auto& [about, decision] : declared->notes()) negotiation_->note(about, decision);
   negotiation_->run([this](const Site& site) { return observation_.ask(site, declared->description(), storages_); });
   declared->add_vectors();
 }

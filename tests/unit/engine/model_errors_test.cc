@@ -191,7 +191,7 @@ TEST_F(BrokenModel, AWindowOfMistralIsTheDefaultUnlessItIsNull) {
   edit("config.json", "LlamaForCausalLM", "MistralForCausalLM");
   const auto window = [&] {
     const auto weights = open_weights(model().string());
-    return llama::read_config(*weights).window;
+    return llama::read_config(*weights).windows.back();
   };
   EXPECT_EQ(window(), 4096U);
   edit("config.json", "\"model_type\"", "\"sliding_window\": null, \"model_type\"");
@@ -202,6 +202,61 @@ TEST_F(BrokenModel, AWindowOfMistralIsTheDefaultUnlessItIsNull) {
   EXPECT_THAT(error(), HasSubstr("key \"sliding_window\": found -1, expected a positive count below 2^31"));
   edit("config.json", "\"sliding_window\": -1", "\"sliding_window\": 4294967297");
   EXPECT_THAT(error(), HasSubstr("key \"sliding_window\": found 4294967297, expected a positive count below 2^31"));
+}
+
+TEST_F(BrokenModel, LayerTypesTakeTheWindowOfMistralFromSomeLayers) {
+  edit("config.json", "\"model_type\": \"llama\"",
+       R"("model_type": "mistral", "sliding_window": 9, "layer_types": ["full_attention", "sliding_attention"])");
+  edit("config.json", "LlamaForCausalLM", "MistralForCausalLM");
+  const auto weights = open_weights(model().string());
+  EXPECT_THAT(llama::read_config(*weights).windows, ::testing::ElementsAre(0U, 9U));
+  edit("config.json", "\"full_attention\", ", "");
+  EXPECT_THAT(error(),
+              HasSubstr("key \"layer_types\": found a list of \"sliding_attention\", expected a list of 2 texts"));
+  edit("config.json", "[\"sliding_attention\"]", "[\"chunked_attention\", \"sliding_attention\"]");
+  EXPECT_THAT(error(), HasSubstr("key \"layer_types\": found \"chunked_attention\", expected \"full_attention\" or"));
+  edit("config.json", "\"chunked_attention\"", "\"sliding_attention\"");
+  edit("config.json", "\"sliding_window\": 9", "\"sliding_window\": null");
+  EXPECT_THAT(error(), HasSubstr("\"full_attention\" or, with a sliding_window, \"sliding_attention\""));
+}
+
+TEST_F(BrokenModel, LayersOfALlamaSeeEverything) {
+  edit("config.json", "\"model_type\"", R"("layer_types": ["full_attention", "full_attention"], "model_type")");
+  EXPECT_EQ(error(), "no error");
+  edit("config.json", "\"full_attention\"]", "\"sliding_attention\"]");
+  EXPECT_THAT(error(), HasSubstr("key \"layer_types\": found \"sliding_attention\", expected \"full_attention\""));
+}
+
+// Transformers' Mistral looks at no such keys, and drops the tensors.
+TEST_F(BrokenModel, MistralHasNoBiases) {
+  edit("config.json", "\"model_type\": \"llama\"", "\"model_type\": \"mistral\"");
+  edit("config.json", "LlamaForCausalLM", "MistralForCausalLM");
+  edit("config.json", "\"attention_bias\": false", "\"attention_bias\": true");
+  edit("config.json", "\"mlp_bias\": false", "\"mlp_bias\": true");
+  EXPECT_THAT(error(), HasSubstr("key \"attention_bias\": found true, expected false"));
+  EXPECT_THAT(error(), HasSubstr("key \"mlp_bias\": found true, expected false"));
+}
+
+TEST_F(BrokenModel, WhatTransformersReadsAsNullIsNotTheDefault) {
+  edit("config.json", "\"model_type\"", R"("is_causal": null, "hidden_size": 64, "model_type")");
+  EXPECT_THAT(error(), HasSubstr("key \"is_causal\": found null"));
+  edit("config.json", "\"is_causal\": null", "\"is_causal\": {}");
+  EXPECT_THAT(error(), HasSubstr("key \"is_causal\": found an empty list or group, expected true"));
+  edit("config.json", "\"is_causal\": {}", "\"head_dim\": {}");
+  EXPECT_THAT(error(), HasSubstr("\"head_dim\" is an empty list or group; expected an integer"));
+  edit("config.json", "\"head_dim\": {}", "\"rms_norm_eps\": null, \"head_dim\": null");
+  edit("config.json", "\"rms_norm_eps\": 1e-05", "\"pad_token_id\": null");
+  EXPECT_THAT(error(), HasSubstr("key \"rms_norm_eps\": found null, expected a value, or no such key"));
+}
+
+TEST_F(BrokenModel, AHeadOfAnAbsurdSizeIsRefusedAtOnce) {
+  edit("config.json", "\"head_dim\": 16", "\"head_dim\": 2147483646");
+  EXPECT_THAT(error(), HasSubstr("key \"head_dim\": found 2147483646, expected at most 65536"));
+}
+
+TEST_F(BrokenModel, MoreLayersThanTensorsAreRefusedAtOnce) {
+  edit("config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 2147483647");
+  EXPECT_THAT(error(), HasSubstr("key \"num_hidden_layers\": found 2147483647, expected no more layers than the 21"));
 }
 
 TEST_F(BrokenModel, ALlamaHasNoWindow) {

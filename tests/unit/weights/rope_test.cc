@@ -149,6 +149,56 @@ TEST(Rope, WhatIsNotComputedIsRefusedByName) {
       {"key \"rope_scaling.low_freq_factor\" is missing", "key \"rope_scaling.high_freq_factor\" is missing"});
 }
 
+// transformers' models ignore the factor with the default rope and fail with the other types.
+TEST(Rope, HeadsAreTurnedAsAWhole) {
+  for (const char* group : {R"("partial_rotary_factor": 0.5)", R"("rope_scaling": {"partial_rotary_factor": 0.5})"}) {
+    expect_refused(group, {"key \"partial_rotary_factor\": found 0.500000, expected 1"});
+  }
+  EXPECT_EQ(rope_of(R"("partial_rotary_factor": 1.0)").rotated, 16U);
+}
+
+TEST(Rope, NullIsAbsentOnlyWhereTransformersTakesIt) {
+  EXPECT_EQ(
+      rope_of(R"("rope_scaling": {"type": "yarn", "factor": null, "original_max_position_embeddings": 1024})").factor,
+      4);
+  expect_refused(R"("rope_scaling": {"type": "yarn", "original_max_position_embeddings": 1024})",
+                 {"key \"rope_scaling.factor\" is missing"});
+  expect_refused(R"("rope_scaling": {"type": "yarn", "factor": 4, "truncate": null})",
+                 {"key \"rope_scaling.truncate\": found null"});
+  expect_refused(R"("rope_scaling": {"type": "linear", "factor": null})", {"key \"rope_scaling.factor\": found null"});
+  expect_refused(R"("rope_scaling": {"rope_type": null})", {"key \"rope_scaling.rope_type\": found null"});
+  expect_refused(R"("rope_scaling": {"rope_type": ""})", {"key \"rope_scaling.rope_type\": found \"\""});
+  expect_refused(R"("rope_theta": null)", {"key \"rope_theta\": found null"});
+  EXPECT_EQ(rope_of(R"("rope_scaling": {})").scaling, RopeScaling::kNone);
+}
+
+TEST(Rope, TheFirstContextIsAWholeNumber) {
+  const std::string lists = R"("short_factor": [1,1,1,1,1,1,1,1], "long_factor": [2,2,2,2,2,2,2,2])";
+  for (const char* context : {"1.75", "1", "0.5"}) {
+    expect_refused(R"("rope_scaling": {"type": "longrope", "original_max_position_embeddings": )" +
+                       std::string(context) + ", " + lists + "}",
+                   {"key \"rope_scaling.original_max_position_embeddings\": found", "a whole number, at least 2"});
+  }
+}
+
+TEST(Rope, FrequenciesThatMeanNothingAreRefused) {
+  expect_refused(R"("rope_theta": 1e-30)", {"rope with rope_theta 1e-30 turns a pair", "radians a position"});
+  expect_refused(R"("rope_scaling": {"type": "linear", "factor": 1e-30})",
+                 {"rope_scaling.factor 1e-30 turns a pair of dimensions by 1e+30 radians"});
+}
+
+// A key with a dot is not the path of another, and no key stands for the list of those that are null.
+TEST(Rope, KeysThatLookLikePathsAreNone) {
+  const std::string dotted =
+      R"("rope_scaling.rope_type": "linear", "rope_scaling.factor": 2, "null_keys": ["rope_theta"])";
+  const ScratchFolder folder;
+  folder.put("config.json", config_json(dotted));
+  folder.put("model.safetensors", testing::SafetensorsWriter().tensor("x", "F32", {1}, "1234").bytes());
+  const auto weights = open_weights(folder.path().string());
+  EXPECT_EQ(read_config(*weights).rope.scaling, RopeScaling::kNone);
+  EXPECT_EQ(metadata_int(*weights, "rope_scaling\\.factor"), 2);
+}
+
 TEST(Rope, NumbersArePositiveAndFinite) {
   expect_refused(R"("rope_theta": 0, "rms_norm_eps": 1e-60, "rope_scaling": {"type": "linear", "factor": -2})",
                  {"key \"rope_theta\": found 0.000000, expected a positive number",
@@ -163,6 +213,7 @@ testing::GgufWriter gguf_model() {
   gguf.add("general.architecture", "llama").add("llama.block_count", uint32_t{1});
   gguf.add("llama.attention.head_count", uint32_t{4}).add("llama.embedding_length", uint32_t{64});
   gguf.add("llama.feed_forward_length", uint32_t{72}).add("llama.context_length", uint32_t{4096});
+  gguf.add("llama.attention.layer_norm_rms_epsilon", 1e-5F);
   gguf.tensor("token_embd.weight", 0, {260, 64}, std::string(size_t{260} * 64 * 4, '\0'));
   return gguf;
 }

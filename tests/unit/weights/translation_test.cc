@@ -1,7 +1,12 @@
 // Llamas between Hugging Face and GGUF: tensors and description.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
 #include "expect_error.h"
+#include "model/llama/llama_config.h"
 #include "support/weights_writer.h"
 #include "tenon/core/module.h"
 #include "tenon/core/weights.h"
@@ -64,6 +69,42 @@ TEST(Translation, ThereAndBackIsTheSame) {
   }
 }
 
+void expect_same_rope(const Weights& made, const llama::Rope& expected) {
+  const llama::Rope found = llama::read_config(made).rope;
+  for (const uint32_t positions : {1U, 64U, 65U, 512U}) {
+    const std::vector<double> f = llama::frequencies(found, positions), want = llama::frequencies(expected, positions);
+    ASSERT_EQ(f.size(), want.size());
+    for (size_t i = 0; i < f.size(); ++i) EXPECT_NEAR(f[i] / want[i], 1, 1e-6) << "pair " << i << " of " << positions;
+  }
+  EXPECT_NEAR(found.attention_factor, expected.attention_factor, 1e-6);
+}
+
+TEST(Translation, KeepsTheFrequenciesOfScaledRope) {
+  const ScratchFolder scratch;
+  std::filesystem::copy(golden("tiny-gqa-untied"), scratch.path(), std::filesystem::copy_options::recursive);
+  std::ifstream in(golden("tiny-gqa-untied/config.json"));
+  const std::string config(std::istreambuf_iterator<char>(in), {}), plain = R"("rope_type": "default")";
+  ASSERT_NE(config.find(plain), std::string::npos);
+  for (const char* rope :
+       {R"("rope_type": "linear", "factor": 2.5)",
+        R"("rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+           "original_max_position_embeddings": 64)",
+        R"("rope_type": "yarn", "factor": 8, "beta_fast": 16, "beta_slow": 0.5, "attention_factor": 0.75,
+           "original_max_position_embeddings": 64)",
+        R"("rope_type": "longrope", "original_max_position_embeddings": 64,
+           "short_factor": [1, 1, 1, 1, 1.5, 1.5, 2, 2], "long_factor": [1, 1.5, 2, 2.5, 3, 4, 5, 6.5])"}) {
+    scratch.put("config.json", std::string(config).replace(config.find(plain), plain.size(), rope));
+    const auto folder = open_weights(scratch.path().string());
+    const llama::Rope expected = llama::read_config(*folder).rope;
+    const Translation there = model_kind_for(*folder).translate(*folder);
+    expect_same_rope(*there.weights, expected);
+    const Translation back = model_kind_for(*there.weights).translate(*there.weights);
+    expect_same_rope(*back.weights, expected);
+    // transformers looks at no tensor of frequencies.
+    EXPECT_EQ(back.weights->tensors().size(), folder->tensors().size()) << rope;
+  }
+}
+
 TEST(Translation, ReadsAnyPartOfReorderedRows) {
   const auto folder = open_weights(golden("tiny-gqa-untied"));
   const Translation made = model_kind_for(*folder).translate(*folder);
@@ -92,7 +133,11 @@ TEST(Translation, NamesWhatHasNoCounterpart) {
   };
   refused("", "model.layers.0.self_attn.q_norm.weight", {"q_norm", "no counterpart", "GGUF"});
   refused(R"(,"sliding_window":32)", "model.norm.weight", {"sliding_window 32"});
-  refused(R"(,"partial_rotary_factor":0.5)", "model.norm.weight", {"rope over 2 of 4"});
+  refused(R"(,"sliding_window":32,"layer_types":["sliding_attention"])", "model.norm.weight", {"sliding_window 32"});
+  refused(R"(,"rope_scaling":{"type":"dynamic","factor":2})", "model.norm.weight",
+          {"rope of type \"dynamic\" cannot be said in GGUF, whose types are none, linear, yarn and longrope"});
+  refused(R"(,"rope_scaling":{"type":"yarn","factor":2,"truncate":false})", "model.norm.weight",
+          {"rope of type \"yarn\" with truncate = false cannot be said in GGUF"});
   refused("", "model.layers.0.self_attn.q_proj.weight", {"1 heads of 4 rows"});
 }
 

@@ -105,6 +105,9 @@ class Declarations {
   virtual uint32_t layer_count(uint32_t all) const = 0;
   // A tensor that the model reads by itself, or knows not to need, such as one of a layer that is not wanted.
   virtual void uses(const WeightTensor& tensor) = 0;
+  // Something that was decided for this run and that changes what is computed, for people: what it is about, and how it
+  // was decided.
+  virtual void note(std::string /*about*/, std::string /*decision*/) {}
   // Something about the weights that the model cannot be built with, in words that name the tensor or key.
   virtual void refuse(std::string what) = 0;
 };
