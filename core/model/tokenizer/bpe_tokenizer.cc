@@ -45,7 +45,6 @@ class BpeTokenizer final : public Tokenizer {
     info_ = std::move(parts.info);
     info_.kind = "bpe";
     info_.vocab_size = vocabulary_.size();
-    if (parts.options.unknown) control_[*parts.options.unknown] = true;
     std::unordered_map<int32_t, std::string> named;  // what the decoder does not apply to
     if (parts.added_names_are_text) {
       for (const AddedToken& token : parts.added) named[token.id] = token.name;

@@ -12,6 +12,12 @@ bool is_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
+// Whether two signs mean something else side by side than apart.
+bool makes_operator(char first, char second) {
+  constexpr std::string_view kFirst = "=!<>*/%{}-", kSecond = "=*/%}{-";
+  return kFirst.find(first) != std::string_view::npos && kSecond.find(second) != std::string_view::npos;
+}
+
 std::string_view without_end(std::string_view text, std::string_view what) {
   const size_t last = text.find_last_not_of(what);
   return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
@@ -90,7 +96,8 @@ void ChatTemplate::add_tag(std::string_view inside) {
       apart = true;
       continue;
     }
-    if (apart && is_word(c) && is_word(canonical_.back())) canonical_ += ' ';
+    if (apart && ((is_word(c) && is_word(canonical_.back())) || makes_operator(canonical_.back(), c)))
+      canonical_ += ' ';
     apart = false;
     if (c != '\'' && c != '"') {
       canonical_ += c;
@@ -100,6 +107,8 @@ void ChatTemplate::add_tag(std::string_view inside) {
     for (++i; i < inside.size() && inside[i] != c; ++i) {
       if (inside[i] == '\\' && i + 1 < inside.size()) {
         ++i;
+        // Any other escape leaves a sign that no known template has, and no text that may vary.
+        if (std::string_view("nt\\'\"").find(inside[i]) == std::string_view::npos) canonical_ += kOpen;
         canonical_ += inside[i] == 'n' ? '\n' : inside[i] == 't' ? '\t' : inside[i];
       } else {
         canonical_ += inside[i];

@@ -5,6 +5,7 @@
 #include <boost/json/stream_parser.hpp>
 #include <fstream>
 
+#include "../weights/metadata_ledger.h"
 #include "tenon/core/error.h"
 
 namespace tenon::text {
@@ -53,8 +54,28 @@ boost::json::value parse_json(std::string_view text, const std::string& file) {
 }
 
 JsonPlace JsonPlace::operator[](std::string_view key) const {
-  const std::string path = path_.empty() ? std::string(key) : path_ + '.' + std::string(key);
-  return {object().if_contains(key), file_, path};
+  std::string path = path_.empty() ? std::string(key) : path_ + '.' + std::string(key);
+  if (asked_ != nullptr) asked_->insert(path);
+  return {object().if_contains(key), *this, std::move(path)};
+}
+
+void JsonPlace::expect_nothing_else(std::span<const std::string_view> harmless) const {
+  if (is_array()) {
+    for (const JsonPlace& element : elements()) {
+      if (element.is_object() || element.is_array()) element.expect_nothing_else(harmless);
+    }
+  }
+  if (!is_object()) return;
+  for (const auto& [key, value] : value_->get_object()) {
+    const std::string path = path_.empty() ? std::string(key) : path_ + '.' + std::string(key);
+    if (value.is_null() || weights::matches_any(path, harmless)) continue;
+    const JsonPlace member(&value, *this, path);
+    if (asked_ == nullptr || !asked_->contains(path)) {
+      member.fail("found " + describe(value) +
+                  ", which is not read, so it may change how text is split; expected no such key");
+    }
+    member.expect_nothing_else(harmless);
+  }
 }
 
 std::vector<JsonPlace> JsonPlace::elements() const {
@@ -62,7 +83,7 @@ std::vector<JsonPlace> JsonPlace::elements() const {
   if (empty()) return places;
   const boost::json::array& values = array();
   for (size_t i = 0; i < values.size(); ++i) {
-    places.push_back(JsonPlace(&values[i], file_, path_ + '[' + std::to_string(i) + ']'));
+    places.push_back(JsonPlace(&values[i], *this, path_ + '[' + std::to_string(i) + ']'));
   }
   return places;
 }
@@ -85,6 +106,11 @@ std::string_view JsonPlace::string() const {
 int64_t JsonPlace::integer() const {
   if (empty() || !value_->is_int64()) expected("an integer");
   return value_->get_int64();
+}
+
+double JsonPlace::number() const {
+  if (empty() || !value_->is_number()) expected("a number");
+  return value_->to_number<double>();
 }
 
 bool JsonPlace::boolean() const {

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,13 +20,16 @@ std::string read_file(const std::filesystem::path& path, uint64_t limit = uint64
 // Throws Error(kModel) with line and column.
 boost::json::value parse_json(std::string_view text, const std::string& file);
 
-// A place in a parsed file; null or absent values are empty places. Borrows the value and the file's name. Everything
+// A place in a parsed file; null or absent values are empty places. Borrows the value, the file's name and, if there is
+// one, the list in which it writes down the path of each member that is asked for. Everything
 // that reads throws Error(kModel) "FILE: PLACE: found ..., expected ..." for a value of another kind.
 class JsonPlace {
  public:
-  JsonPlace(const boost::json::value& value, const std::string& file) : value_(&value), file_(&file) {}
+  JsonPlace(const boost::json::value& value, const std::string& file, std::set<std::string>* asked = nullptr)
+      : value_(&value), file_(&file), asked_(asked) {}
 
   bool empty() const { return value_ == nullptr || value_->is_null(); }
+  bool is_null() const { return value_ != nullptr && value_->is_null(); }
   bool is_string() const { return !empty() && value_->is_string(); }
   bool is_array() const { return !empty() && value_->is_array(); }
   bool is_object() const { return !empty() && value_->is_object(); }
@@ -33,24 +38,32 @@ class JsonPlace {
   JsonPlace operator[](std::string_view key) const;
   // The elements of an array; none for an empty place.
   std::vector<JsonPlace> elements() const;
+  // The same where the array has to be there.
+  std::vector<JsonPlace> required_elements() const { return array(), elements(); }
 
   const boost::json::object& object() const;
   const boost::json::array& array() const;
   std::string_view string() const;
   int64_t integer() const;
+  double number() const;
   bool boolean() const;
   // The same for a value that may be missing.
   std::string string_or(std::string_view otherwise) const;
   bool boolean_or(bool otherwise) const;
 
+  // Fails at the first member, here or below, that was not asked for, is not null, and whose path matches none of the
+  // patterns (a star stands for any text). What lies below a match is harmless as well.
+  void expect_nothing_else(std::span<const std::string_view> harmless) const;
+
   [[noreturn]] void fail(const std::string& message) const;
   [[noreturn]] void expected(std::string_view what) const;
 
  private:
-  JsonPlace(const boost::json::value* value, const std::string* file, std::string path)
-      : value_(value), file_(file), path_(std::move(path)) {}
+  JsonPlace(const boost::json::value* value, const JsonPlace& parent, std::string path)
+      : value_(value), file_(parent.file_), asked_(parent.asked_), path_(std::move(path)) {}
   const boost::json::value* value_;
   const std::string* file_;
+  std::set<std::string>* asked_;
   std::string path_;
 };
 

@@ -8,6 +8,26 @@
 namespace tenon::text {
 namespace {
 
+// What changes no id: the format's version, how a caller wants texts cut and padded, offsets into the text, texts in
+// pairs, and what a decoder or a post-processor of bytes has from the pre-tokenizer of the same name.
+constexpr std::string_view kHarmless[] = {
+    "version",
+    "truncation",
+    "padding",
+    "model.vocab",
+    "model.merges",
+    "*trim_offsets",
+    "post_processor*.pair",
+    "post_processor*.special_tokens",
+    "post_processor*.add_prefix_space",
+    "post_processor*.use_regex",
+    "decoder*.add_prefix_space",
+    "decoder*.use_regex",
+    "decoder*.split",
+    "*.str_rep",
+    "*.type_id",
+};
+
 void parse_vocabulary(const JsonPlace& place, TokenizerJson& file) {
   std::vector<std::string>& tokens = file.tokens;
   for (const auto& entry : place.object()) {
@@ -68,6 +88,9 @@ void parse_model(const JsonPlace& model, size_t added, TokenizerJson& file) {
   parse_vocabulary(model["vocab"], file);
   const Vocabulary vocabulary(file.tokens);
   parts.merges = parse_merges(model["merges"], vocabulary);
+  if (const JsonPlace dropout = model["dropout"]; !dropout.empty() && dropout.number() != 0) {
+    dropout.fail("found " + std::to_string(dropout.number()) + ", expected none: merges are left out at random");
+  }
   parts.options.ignore_merges = model["ignore_merges"].boolean_or(false);
   parts.options.byte_fallback = model["byte_fallback"].boolean_or(false);
   parts.options.fuse_unknown = model["fuse_unk"].boolean_or(false);
@@ -81,17 +104,17 @@ void parse_decoder(const JsonPlace& place, BpeTokenizerParts& parts) {
   const std::string_view type = place["type"].string();
   TokenDecoder& decoder = parts.decoder;
   if (type == "Sequence") {
-    for (const JsonPlace& step : place["decoders"].elements()) parse_decoder(step, parts);
+    for (const JsonPlace& step : place["decoders"].required_elements()) parse_decoder(step, parts);
   } else if (type == "ByteLevel") {
     decoder.byte_level = true;
   } else if (type == "ByteFallback") {
     decoder.byte_fallback = true;
   } else if (type == "Replace") {
     const JsonPlace pattern = place["pattern"];
-    if (pattern["String"].empty()) pattern.expected(R"({"String": ...})");
+    if (pattern["String"].string_or("").empty()) pattern.expected(R"({"String": ...} with a text to replace)");
     decoder.replacements.emplace_back(pattern["String"].string(), place["content"].string());
   } else if (type == "Metaspace") {
-    decoder.replacements.emplace_back(place["replacement"].string_or(kMetaspace), " ");
+    decoder.replacements.emplace_back(metaspace_character(place), " ");
     const bool prefix = place["add_prefix_space"].boolean_or(true);
     parts.info.strips_first_space = place["prepend_scheme"].string_or(prefix ? "always" : "never") != "never";
   } else if (type == "Strip") {
@@ -116,14 +139,14 @@ void parse_template(const JsonPlace& place, TokenizerJson& file) {
   std::vector<int32_t> prefix;
   std::vector<int32_t> suffix;
   bool behind = false;
-  for (const JsonPlace& item : place["single"].elements()) {
+  for (const JsonPlace& item : place["single"].required_elements()) {
     if (const JsonPlace sequence = item["Sequence"]; !sequence.empty()) {
       if (behind || sequence["id"].string() != "A") sequence.fail("only one sequence, \"A\", is supported");
       behind = true;
       continue;
     }
     const std::string_view name = item["SpecialToken"]["id"].string();
-    for (const JsonPlace& id : place["special_tokens"][name]["ids"].elements()) {
+    for (const JsonPlace& id : place["special_tokens"][name]["ids"].required_elements()) {
       check_id(id, id.integer(), file);
       (behind ? suffix : prefix).push_back(static_cast<int32_t>(id.integer()));
     }
@@ -137,7 +160,7 @@ void parse_template(const JsonPlace& place, TokenizerJson& file) {
 void parse_post_processor(const JsonPlace& place, TokenizerJson& file) {
   const std::string_view type = place["type"].string();
   if (type == "Sequence") {
-    for (const JsonPlace& step : place["processors"].elements()) parse_post_processor(step, file);
+    for (const JsonPlace& step : place["processors"].required_elements()) parse_post_processor(step, file);
   } else if (type == "TemplateProcessing") {
     parse_template(place, file);
   } else if (type != "ByteLevel") {  // which concerns offsets alone
@@ -175,7 +198,8 @@ void add_token(TokenizerJson& file, AddedToken token, const JsonPlace& place) {
 
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& name) {
   const boost::json::value document = parse_json(text, name);
-  const JsonPlace root(document, name);
+  std::set<std::string> asked;
+  const JsonPlace root(document, name, &asked);
   const std::vector<JsonPlace> added = root["added_tokens"].elements();
   TokenizerJson file;
   BpeTokenizerParts& parts = file.parts;
@@ -183,12 +207,12 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& nam
   for (const JsonPlace& place : added) add_token(file, parse_added_token(place, place["id"].integer()), place);
   parts.normalizer = parse_normalizer(root["normalizer"]);
   parts.pre_tokenizer = parse_pre_tokenizer(root["pre_tokenizer"]);
-  if (const JsonPlace decoder = root["decoder"]; !decoder.empty()) {
-    parse_decoder(decoder, parts);
-  } else {
-    parts.decoder.byte_level = parts.pre_tokenizer.ends_in_bytes();
-  }
+  // Without a decoder, the package joins the names of tokens by blanks, which no published vocabulary means.
+  const JsonPlace decoder = root["decoder"];
+  if (decoder.empty()) decoder.expected("a decoder, such as {\"type\": \"ByteLevel\"}");
+  parse_decoder(decoder, parts);
   if (const JsonPlace processor = root["post_processor"]; !processor.empty()) parse_post_processor(processor, file);
+  root.expect_nothing_else(kHarmless);
   return file;
 }
 

@@ -27,6 +27,8 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& nam
 // Its sections; an empty place means no steps.
 std::vector<NormalizerStep> parse_normalizer(const JsonPlace& place);
 PreTokenizer parse_pre_tokenizer(const JsonPlace& place);
+// What a step or decoder "Metaspace" writes for a blank.
+std::string metaspace_character(const JsonPlace& metaspace);
 
 // One entry of "added_tokens" or "added_tokens_decoder"; `id` comes from where the file keeps it.
 AddedToken parse_added_token(const JsonPlace& place, int64_t id);

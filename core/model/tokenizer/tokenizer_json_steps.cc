@@ -1,4 +1,6 @@
 // The sections "normalizer" and "pre_tokenizer".
+#include <algorithm>
+
 #include "onig_pattern.h"
 #include "pre_tokenizer_table.h"
 #include "tokenizer_json.h"
@@ -37,8 +39,9 @@ SplitBehavior parse_behavior(const JsonPlace& place, std::string_view otherwise)
 }
 
 void parse_metaspace(const JsonPlace& place, std::vector<PreTokenizerStep>& steps) {
-  const std::string replacement = place["replacement"].string_or(kMetaspace);
+  const std::string replacement = metaspace_character(place);
   const JsonPlace scheme_place = place["prepend_scheme"];
+  if (scheme_place.is_null()) scheme_place.expected("always, first or never");
   const std::string scheme = scheme_place.string_or(place["add_prefix_space"].boolean_or(true) ? "always" : "never");
   SpaceMap::Prepend prepend;
   if (scheme == "always") {
@@ -59,7 +62,7 @@ void parse_metaspace(const JsonPlace& place, std::vector<PreTokenizerStep>& step
 void add_pre_tokenizer(const JsonPlace& place, std::vector<PreTokenizerStep>& steps) {
   const std::string_view type = place["type"].string();
   if (type == "Sequence") {
-    for (const JsonPlace& step : place["pretokenizers"].elements()) add_pre_tokenizer(step, steps);
+    for (const JsonPlace& step : place["pretokenizers"].required_elements()) add_pre_tokenizer(step, steps);
   } else if (type == "Split") {
     steps.push_back(SplitStep{parse_pattern(place["pattern"]), parse_behavior(place["behavior"], ""),
                               place["invert"].boolean_or(false)});
@@ -91,7 +94,7 @@ void add_pre_tokenizer(const JsonPlace& place, std::vector<PreTokenizerStep>& st
 void add_normalizer(const JsonPlace& place, std::vector<NormalizerStep>& steps) {
   const std::string_view type = place["type"].string();
   if (type == "Sequence") {
-    for (const JsonPlace& step : place["normalizers"].elements()) add_normalizer(step, steps);
+    for (const JsonPlace& step : place["normalizers"].required_elements()) add_normalizer(step, steps);
   } else if (type == "NFC") {
     steps.push_back(UnicodeForm::kNfc);
   } else if (type == "NFD") {
@@ -115,6 +118,16 @@ void add_normalizer(const JsonPlace& place, std::vector<NormalizerStep>& steps) 
 }
 
 }  // namespace
+
+std::string metaspace_character(const JsonPlace& metaspace) {
+  const JsonPlace place = metaspace["replacement"];
+  std::string character = place.string_or(kMetaspace);
+  const auto starts_character = [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; };
+  if (place.is_null() || std::count_if(character.begin(), character.end(), starts_character) != 1) {
+    place.expected("one character");
+  }
+  return character;
+}
 
 std::vector<NormalizerStep> parse_normalizer(const JsonPlace& place) {
   std::vector<NormalizerStep> steps;

@@ -102,6 +102,13 @@ TEST(ChatFormat, RefusesATemplateThatOnlyLooksLikeAKnownOne) {
     if (name == "llama-3") refused(which, "<|eot_id|>'", "<|eot_id|> '");
     if (name == "zephyr") refused(which, "<|user|>\n", "<|user|>");
   }
+  // What Jinja reads otherwise, or not at all: a backslash before the end of a line, other escapes, signs with blanks.
+  for (const auto& [source, which] : first) {
+    if (source.find("\\n'") != source.npos) refused(which, "\\n'", "\\\n'");
+    if (source.find("\\n'") != source.npos) refused(which, "\\n'", "\\x0a'");
+    if (source.find("==") != source.npos) refused(which, "==", "= =");
+    if (source.find("Don\\'t") != source.npos) refused(which, "Don\\'t", "Don\\at");
+  }
   refused(0, "{{'<|im_start|>'", "{% if true %}{{ 'x' }}{% endif %}{{'<|im_start|>'");
 }
 

@@ -74,7 +74,7 @@ TEST(GgufVocabulary, RefusesAnotherCut) {
   const std::filesystem::path folder = mkdtemp(pattern.data());
   std::ofstream(folder / "tokenizer.json")
       << text.substr(0, at) + kPlain.data() +
-             R"({"type": "Sequence", "pretokenizers": [{"type": "Punctuation"}, {"type": "ByteLevel"}]}, "was":)" +
+             R"({"type": "Sequence", "pretokenizers": [{"type": "Punctuation"}, {"type": "ByteLevel"}]}, "version":)" +
              text.substr(at + kPlain.size());
   try {
     gguf_vocabulary(folder, 0);

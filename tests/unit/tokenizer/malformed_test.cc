@@ -24,7 +24,8 @@ std::string json_error(const std::string& text) {
 }
 
 std::string with_model(const std::string& model, const std::string& rest = "") {
-  return R"({"model": {"type": "BPE", )" + model + "}" + rest + "}";
+  const std::string decoder = rest.find("decoder") == rest.npos ? R"(, "decoder": {"type": "Fuse"})" : "";
+  return R"({"model": {"type": "BPE", )" + model + "}" + decoder + rest + "}";
 }
 
 constexpr const char* kSmall = R"("vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"])";
@@ -85,6 +86,33 @@ TEST(MalformedJson, UnknownStepsAreNamedWithWhatIsSupported) {
                          {"Sequence": {"id": "A"}}], "special_tokens": {"x": {"ids": [7]}}})"),
               HasSubstr("token 7 does not exist"));
   EXPECT_THAT(section(R"("post_processor": {"type": "TemplateProcessing", "single": []})"), HasSubstr("is missing"));
+}
+
+// Each of these gave other ids or other text than the package tokenizers, or text where it gives none.
+TEST(MalformedJson, WhatIsNotReadOrMeansNothingIsRefused) {
+  const auto section = [](const std::string& rest) { return json_error(with_model(kSmall, ", " + rest)); };
+  EXPECT_THAT(section(R"("normalizer": {"type": "NFC", "odd": 1})"),
+              HasSubstr("normalizer.odd: found 1, which is not read, so it may change how text is split"));
+  EXPECT_THAT(section(R"("added_tokens": [{"id": 3, "content": "x", "odd": {"a": 1}}])"),
+              HasSubstr("added_tokens[0].odd: found an object, which is not read"));
+  EXPECT_THAT(section(R"("odd": [1])"), HasSubstr("tokenizer.json: error: odd: found an array, which is not read"));
+  EXPECT_EQ(section(R"("version": "1.0", "truncation": {"max_length": 3}, "padding": null, "odd": null)"), "");
+  EXPECT_THAT(section(R"("decoder": null)"), HasSubstr("decoder: found null, expected a decoder"));
+  EXPECT_THAT(section(R"("decoder": {"type": "Sequence"})"), HasSubstr("decoder.decoders: found nothing"));
+  EXPECT_THAT(section(R"("decoder": {"type": "Replace", "pattern": {"String": ""}, "content": "x"})"),
+              HasSubstr("with a text to replace"));
+  EXPECT_THAT(section(R"("decoder": {"type": "Metaspace", "replacement": "ab"})"),
+              HasSubstr("decoder.replacement: found \"ab\", expected one character"));
+  EXPECT_THAT(section(R"("pre_tokenizer": {"type": "Metaspace", "prepend_scheme": null})"),
+              HasSubstr("pre_tokenizer.prepend_scheme: found null, expected always, first or never"));
+  EXPECT_THAT(section(R"("normalizer": {"type": "Sequence", "normalizers": null})"),
+              HasSubstr("normalizer.normalizers: found null, expected an array"));
+  EXPECT_THAT(section(R"("post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}},
+                         {"Sequence": {"id": "A"}}], "special_tokens": {"x": {}}})"),
+              HasSubstr("post_processor.special_tokens.x.ids: found nothing, expected an array"));
+  EXPECT_THAT(json_error(with_model(std::string(kSmall) + R"(, "dropout": 0.1)")),
+              HasSubstr("model.dropout: found 0.1"));
+  EXPECT_EQ(json_error(with_model(std::string(kSmall) + R"(, "dropout": 0)")), "");
 }
 
 template <class Weights>
