@@ -29,18 +29,6 @@ struct Mapping {
 };
 Mapping mappings[kMappings];
 
-// Gives the thread's place back when the thread ends, but not when it calls exit() from within a component, which ends
-// it too: what exit() calls afterwards is to know where it came from.
-struct Lease {
-  Taken* entry = nullptr;
-  Place own;  // where all entries are taken: it is found by the thread itself alone
-  ~Lease() {
-    if (place_of_thread->component.load(std::memory_order_relaxed) != nullptr) return;
-    place_of_thread = nullptr;
-    if (entry != nullptr) entry->taken.store(false, std::memory_order_release);
-  }
-};
-
 template <class Entry, size_t n>
 Entry* take(Entry (&entries)[n]) noexcept {
   for (Entry& entry : entries) {
@@ -54,10 +42,20 @@ Entry* take(Entry (&entries)[n]) noexcept {
 
 thread_local Place* place_of_thread = nullptr;
 
+PlaceLease::PlaceLease() noexcept {
+  Taken* const entry = take(places);
+  if (entry != nullptr) taken_ = &entry->taken;
+  place_of_thread = entry != nullptr ? &entry->place : &own_;
+}
+
+PlaceLease::~PlaceLease() {
+  if (place_of_thread->component.load(std::memory_order_relaxed) != nullptr) return;
+  place_of_thread = nullptr;
+  if (taken_ != nullptr) taken_->store(false, std::memory_order_release);
+}
+
 Place& find_place() noexcept {
-  static thread_local Lease lease;
-  lease.entry = take(places);
-  place_of_thread = lease.entry != nullptr ? &lease.entry->place : &lease.own;
+  static thread_local const PlaceLease lease;
   return *place_of_thread;
 }
 

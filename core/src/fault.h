@@ -14,7 +14,22 @@ struct alignas(64) Place {
   std::atomic<const char*> component{nullptr}, function{nullptr}, module{nullptr};
 };
 
-// Of the calling thread. The first call of a thread finds it one, which is free again when the thread ends.
+// The place of the thread that creates it, for as long as it lives; allocates nothing. A thread of core's has one on
+// its stack. It is not given back where exit() is called from within a component, which ends the thread too: what
+// exit() calls afterwards is to know where it came from.
+class PlaceLease {
+ public:
+  PlaceLease() noexcept;
+  ~PlaceLease();
+  PlaceLease(const PlaceLease&) = delete;
+  PlaceLease& operator=(const PlaceLease&) = delete;
+
+ private:
+  std::atomic<bool>* taken_ = nullptr;
+  Place own_;  // where all places are taken: it is found by the thread itself alone
+};
+
+// Of the calling thread. The first call of a thread without a lease gives it one until it ends.
 Place& find_place() noexcept;
 [[gnu::tls_model("initial-exec")]] extern thread_local Place* place_of_thread;
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <system_error>
 
+#include "../fault.h"
 #include "tenon/core/error.h"
-#include "tenon/core/fault.h"
 
 namespace tenon {
 namespace {
@@ -76,6 +76,7 @@ void ThreadTeam::start(Job job, void* context) {
 }
 
 void ThreadTeam::work(uint32_t thread) {
+  const fault::PlaceLease place;
   const SignalStack stack;
   try {
     started_(thread);

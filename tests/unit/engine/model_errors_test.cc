@@ -293,6 +293,26 @@ TEST_F(BrokenModel, TheAttentionFactorOfYarnScalesCosinesAndSines) {
   for (size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(scaled[i], plain[i] * 0.5F) << i;
 }
 
+TEST_F(BrokenModel, TheLengthThatRopeIsScaledForIsSaid) {
+  const auto said = [&](const std::string& capacity) {
+    const auto engine = Engine::open({.config = model().string(), .set = {"kv_cache.capacity=" + capacity}});
+    std::string found;
+    for (const Decision& d : engine->pipeline().decisions()) {
+      if (d.path == "rope") found += d.text;
+    }
+    return found;
+  };
+  EXPECT_EQ(said("512"), "");
+  edit("config.json", "\"rope_type\": \"default\"", R"("rope_type": "dynamic", "factor": 2)");
+  EXPECT_EQ(said("512"), "dynamic, for texts of kv_cache.capacity = 512 tokens, within the context of 512: not scaled");
+  EXPECT_THAT(said("513"), HasSubstr("beyond the context of 512: theta is larger"));
+  edit("config.json", "\"rope_type\": \"dynamic\", \"factor\": 2",
+       R"("rope_type": "longrope", "original_max_position_embeddings": 64, "short_factor": [1,1,1,1,1,1,1,1],
+          "long_factor": [2,2,2,2,2,2,2,2])");
+  EXPECT_THAT(said("64"), HasSubstr("within the first context of 64: short_factor"));
+  EXPECT_THAT(said("65"), HasSubstr("beyond the first context of 64: long_factor"));
+}
+
 TEST_F(BrokenModel, ATokenWithoutARowOfTheEmbeddingIsRefused) {
   edit("tokenizer.json", "\"added_tokens\": [",
        R"("added_tokens": [{"id": 260, "content": "<pad>", "single_word": false, "lstrip": false, "rstrip": false,
