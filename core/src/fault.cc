@@ -56,7 +56,8 @@ PlaceLease::~PlaceLease() {
 
 Place& find_place() noexcept {
   static thread_local const PlaceLease lease;
-  return *place_of_thread;
+  static Place after_all;  // of a thread whose lease has ended: destructors of statics call components, too
+  return place_of_thread != nullptr ? *place_of_thread : after_all;
 }
 
 void remember_mapping(std::span<const std::byte> bytes, const std::filesystem::path& path, int descriptor) {
