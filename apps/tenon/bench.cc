@@ -1,6 +1,8 @@
 // `tenon bench`: one engine a point, a few runs to warm up, then the runs that count.
 #include "bench.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -13,6 +15,7 @@
 #include "progress.h"
 #include "session.h"
 #include "sha256.h"
+#include "spdlog/spdlog.h"
 #include "standard_output.h"
 
 namespace tenon::app {
@@ -213,17 +216,57 @@ BenchRow Bench::measure(const BenchPoint& point) {
   return row;
 }
 
+// Where the rows go: standard output, what is no regular file, or a file that has its name when it is whole, and until
+// then one with ".part" behind it, which can be read while it grows.
+class BenchFile {
+ public:
+  explicit BenchFile(const std::string& path) : path_(path), part_path_(path) {
+    if (path_.empty()) return;
+    std::error_code unknown;
+    const auto type = std::filesystem::status(path_, unknown).type();
+    if (type == std::filesystem::file_type::not_found || type == std::filesystem::file_type::regular) {
+      part_path_ += ".part";
+    }
+    file_.reset(std::fopen(part_path_.c_str(), "wbe"));
+    if (!file_) fail();
+  }
+  ~BenchFile() {
+    if (!whole_ && part_path_ != path_) ::unlink(part_path_.c_str());
+  }
+  BenchFile(const BenchFile&) = delete;
+  BenchFile& operator=(const BenchFile&) = delete;
+
+  std::FILE* stream() const { return file_ ? file_.get() : stdout; }
+  // False, and said, where it could not be written.
+  bool finish() {
+    if (!file_) return true;  // what ends the process flushes standard output
+    if (!flush_file(file_.get(), path_)) return false;
+    if (std::fclose(file_.release()) != 0) fail();
+    if (part_path_ != path_ && std::rename(part_path_.c_str(), path_.c_str()) != 0) fail();
+    return whole_ = true;
+  }
+
+ private:
+  [[noreturn]] void fail() const {
+    throw Error(ErrorCode::kIo, {path_, 0, 0}, std::string("cannot be written: ") + std::strerror(errno));
+  }
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+
+  std::string path_, part_path_;
+  bool whole_ = false;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
 int run(const Args& args) {
   interruption();
   Bench bench(args);
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(nullptr, &std::fclose);
   const std::vector<std::string> inputs = {args.pipeline.config, bench.model()};
   check_output(args.output, inputs, args.pipeline.force);
   for (const BenchPoint& point : points_of(args)) check_output(bench.trace_of(point), inputs, args.pipeline.force);
-  if (!args.output.empty()) file.reset(std::fopen(args.output.c_str(), "wb"));
-  if (!args.output.empty() && !file) throw Error(ErrorCode::kIo, {args.output, 0, 0}, std::string("cannot be written: ") + std::strerror(errno));
-  std::FILE* out = file ? file.get() : stdout;
-  const auto output = make_bench_output(args.format, out, {bench.model(), args.warmups, args.runs, args.ops});
+  BenchFile file(args.output);
+  const auto output = make_bench_output(args.format, file.stream(), {bench.model(), args.warmups, args.runs, args.ops});
   int code = kOk;
   for (const BenchPoint& point : points_of(args)) {
     if (interruption().stop_requested()) break;
@@ -235,15 +278,17 @@ int run(const Args& args) {
       break;
     } catch (const Error& e) {
       const std::string& why = e.diagnostics().front().message;
+      spdlog::error("{}", e.what());
       output->row({.point = point, .error = why.substr(0, why.find('\n'))});
       code = kFailed;
     } catch (const std::bad_alloc&) {
+      spdlog::error("out of memory");
       output->row({.point = point, .error = "out of host memory"});
       code = kFailed;
     }
   }
   output->end();
-  if (file && !flush_file(out, args.output)) return kIo;
+  if (!file.finish()) return kIo;
   return interruption().stop_requested() ? interrupted_code() : code;
 }
 

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "fault_report.h"
@@ -112,12 +113,16 @@ std::stop_token interruption() {
     if (pipe2(interrupt_pipe, O_CLOEXEC) != 0) {
       throw Error(ErrorCode::kIo, std::string("a pipe for signals cannot be made: ") + std::strerror(errno));
     }
-    std::thread([&state] {
-      for (char byte = 0; read(interrupt_pipe[0], &byte, 1) == 1;) {
-        const std::lock_guard lock(state.mutex);
-        state.source.request_stop();
-      }
-    }).detach();
+    try {
+      std::thread([&state] {
+        for (char byte = 0; read(interrupt_pipe[0], &byte, 1) == 1;) {
+          const std::lock_guard lock(state.mutex);
+          state.source.request_stop();
+        }
+      }).detach();
+    } catch (const std::system_error& e) {
+      throw Error(ErrorCode::kInternal, "the thread that waits for signals cannot be started: " + e.code().message());
+    }
     std::signal(SIGINT, on_interrupt);
     std::signal(SIGTERM, on_interrupt);
     if (std::signal(SIGHUP, on_interrupt) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);  // under nohup

@@ -63,7 +63,8 @@ const char* arg_kind(uint32_t kind) {
   }
 }
 
-// A model that names a small op states these arguments. Only an instance knows them, so the op's device has to be there.
+// A model that names a small op states these arguments. Only an instance knows them, so the op's device has to be
+// there.
 boost::json::array op_arguments(Registry& registry, const LoadedComponent& c) {
   const conformance::Device device(registry, c.info.device);
   const conformance::Component op(c, device);

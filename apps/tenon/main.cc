@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <exception>
 #include <new>
+#include <system_error>
 
 #include "command.h"
 #include "fault_report.h"
@@ -112,6 +113,9 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     std::fputs(kOutOfMemory, stderr);
     return kMemory;
+  } catch (const std::system_error& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return e.code() == std::errc::not_enough_memory ? kMemory : kIo;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "error: %s\n", e.what());
     return kFailed;

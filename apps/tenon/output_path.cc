@@ -3,6 +3,7 @@
 #include <system_error>
 
 #include "tenon/core/error.h"
+#include "tenon/core/files.h"
 
 namespace tenon::app {
 namespace {
@@ -17,8 +18,8 @@ bool same_file(const fs::path& a, const fs::path& b) {
 bool is_of(const fs::path& output, const fs::path& input) {
   std::error_code error;
   if (!fs::is_directory(input, error)) return same_file(output, input);
-  for (const fs::directory_entry& entry : fs::directory_iterator(input, error)) {
-    if (same_file(output, entry.path())) return true;
+  for (const std::string& name : names_in_folder(input, error)) {
+    if (same_file(output, input / name)) return true;
   }
   return false;
 }

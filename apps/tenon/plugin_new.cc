@@ -47,7 +47,8 @@ void write(const fs::path& path, const std::string& text) {
   std::ofstream file(path);
   file << text;
   file.close();
-  if (!file) throw Error(ErrorCode::kIo, {path.string(), 0, 0}, std::string("cannot be written: ") + std::strerror(errno));
+  if (!file)
+    throw Error(ErrorCode::kIo, {path.string(), 0, 0}, std::string("cannot be written: ") + std::strerror(errno));
 }
 
 bool in_word(char c) {

@@ -9,8 +9,6 @@
 #include <memory>
 #include <string_view>
 
-#include "tenon/core/error.h"
-
 namespace tenon {
 namespace {
 
@@ -48,12 +46,6 @@ std::string read_start(int file, uint64_t most, std::error_code& error) {
   return error ? std::string() : text;
 }
 
-std::string whole(std::string text, const std::string& name, uint64_t most, std::error_code error) {
-  if (error) throw Error(ErrorCode::kIo, {name}, "cannot be read: " + error.message());
-  if (text.size() <= most) return text;
-  throw Error(ErrorCode::kIo, {name}, "has more than " + std::to_string(most) + " bytes, the most that is read");
-}
-
 }  // namespace
 
 std::string read_start(const std::filesystem::path& path, uint64_t most, std::error_code& error) {
@@ -62,18 +54,6 @@ std::string read_start(const std::filesystem::path& path, uint64_t most, std::er
   if (file.number() >= 0) return read_start(file.number(), most, error);
   error = last_error();
   return {};
-}
-
-std::string read_text(const std::filesystem::path& path, uint64_t most) {
-  std::error_code error;
-  std::string text = read_start(path, most + 1, error);
-  return whole(std::move(text), path.string(), most, error);
-}
-
-std::string read_standard_input(uint64_t most) {
-  std::error_code error;
-  std::string text = read_start(STDIN_FILENO, most + 1, error);
-  return whole(std::move(text), "standard input", most, error);
 }
 
 std::vector<std::string> names_in_folder(const std::filesystem::path& folder, std::error_code& error) {

@@ -7,7 +7,8 @@
 //   - leave no file that is half written, none under a temporary name, and what an output file held before.
 //
 // Of each kind of call all are tried, of allocations a fixed share: the first call from each of up to kSites stacks.
-// TENON_FAULTS=all tries all calls, TENON_FAULTS=N every N-th of what would be tried otherwise.
+// TENON_FAULTS=all tries all calls, TENON_FAULTS=N every N-th of what would be tried otherwise. Under the address
+// sanitizer every 16th is, and a leak is an error as well.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -39,6 +40,11 @@ using Words = std::vector<std::string>;
 
 constexpr int kTimeout = 60'000;  // ms; a run takes some 20
 constexpr size_t kSites = 400;
+#if defined(__SANITIZE_ADDRESS__)
+constexpr size_t kShare = 16;
+#else
+constexpr size_t kShare = 1;
+#endif
 constexpr size_t kMostShown = 12;
 constexpr const char* kPrevious = "what was there before\n";
 
@@ -203,12 +209,13 @@ std::string contents(const fs::path& path) {
 struct Command {
   std::string name;
   std::function<Words()> words;
-  std::string input;                                         // on standard input
-  Words outputs = {};                                        // files or folders that it makes
-  std::string (*stable_out)(const std::string&) = nullptr;   // what of standard output is the same in every run
-  std::string (*stable_file)(const std::string&) = nullptr;  // the same of output files; nullptr: a trace to be checked
-  bool folders = false;                                      // outputs are folders, of which none may be there before
-  bool forces = false;                                       // an output that is there needs --force
+  std::string input;                                        // on standard input
+  Words outputs = {};                                       // files or folders that it makes
+  std::string (*stable_out)(const std::string&) = nullptr;  // what of standard output is the same in every run
+  std::string (*stable_file)(const std::string&) =
+      nullptr;           // the same of output files; nullptr: times, which is_whole() looks at
+  bool folders = false;  // outputs are folders, of which none may be there before
+  bool forces = false;   // an output that is there needs --force
 };
 
 std::string same(const std::string& text) {
@@ -330,8 +337,7 @@ std::vector<Command> commands() {
            },
        .input = "",
        .outputs = {"b.json"},
-       .stable_out = same,
-       .stable_file = without_json_numbers},
+       .stable_out = same},
   };
 }
 
@@ -362,10 +368,13 @@ class Faults : public testing::Test {
   Faults(Command command, Kind kind) : command_(std::move(command)), kind_(std::move(kind)) {}
 
   void TestBody() override {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "the thread sanitizer's allocator cannot be stood before";
+#endif
     words_ = Words{TENON_PROGRAM} + command_.words();
     // An output that is there must not stop the command.
     if (!command_.outputs.empty() && !command_.folders) {
-      const Outcome help = run({TENON_PROGRAM, words_[1], "--help"}, place().out, "/dev/null", {});
+      const Outcome help = run(words_ + Words{"--help"}, place().out, "/dev/null", {});
       if (help.out.find("--force") != std::string::npos) words_.emplace_back("--force");
     }
     input_ = input_file(command_.name + ".in", command_.input);
@@ -383,7 +392,13 @@ class Faults : public testing::Test {
   }
 
  private:
-  static Words environment(const Words& more) { return Words{"LD_PRELOAD=" TENON_INJECT_LIBRARY} + more; }
+  // The sanitizer wants to be loaded first, and ends the process where an allocation fails, unless it is told
+  // otherwise.
+  static Words environment(const Words& more) {
+    return Words{"LD_PRELOAD=" TENON_INJECT_LIBRARY,
+                 "ASAN_OPTIONS=verify_asan_link_order=0:allocator_may_return_null=1"} +
+           more;
+  }
 
   CleanRun clean_run() {
     prepare(false);
@@ -417,7 +432,7 @@ class Faults : public testing::Test {
     } else {
       for (uint64_t n = 1; n <= count; ++n) calls.push_back(n);
     }
-    const size_t step = share == nullptr ? 1 : std::max(1UL, std::strtoul(share, nullptr, 10));
+    const size_t step = share == nullptr ? kShare : std::max(1UL, std::strtoul(share, nullptr, 10));
     std::vector<uint64_t> some;
     for (size_t i = 0; i < calls.size(); i += step) some.push_back(calls[i]);
     return some;
@@ -438,7 +453,7 @@ class Faults : public testing::Test {
         run(words_, place().out, input_, environment({"TENON_INJECT_MEMINFO=" + meminfo_, "TENON_INJECT=" + what}));
     const bool fired = outcome.report.starts_with("fired ");
     fired_ += fired ? 1 : 0;
-    failed_ += outcome.code > 0 ? 1 : 0;
+    failed_ += fired && outcome.code > 0 ? 1 : 0;
     const std::string wrong = judge(outcome, fired, previous);
     if (wrong.empty()) return;
     ++wrong_;
@@ -489,6 +504,11 @@ class Faults : public testing::Test {
 
   bool is_whole(const fs::path& path, const std::string& there, const std::string& clean) const {
     if (command_.stable_file != nullptr) return command_.stable_file(there) == command_.stable_file(clean);
+    if (path.filename() == "b.json") {  // a point that failed has a row as well
+      boost::system::error_code broken;
+      const boost::json::value rows = boost::json::parse(there, broken);
+      return !broken && (rows.is_object() || rows.is_array());
+    }
     const Outcome checked = run({TENON_PROGRAM, "trace", "check", path}, place().inputs, "/dev/null", {});
     return checked.code == 0;
   }

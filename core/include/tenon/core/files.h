@@ -1,4 +1,4 @@
-// Files that are read whole, and folders, with the system's reason where they cannot be.
+// Reading files and folders, with the system's reason where they cannot be.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,6 @@ namespace tenon {
 // The first `most` bytes of a file, all of it if it has fewer. `error` is cleared or set to the system's reason, and
 // then the text is empty.
 std::string read_start(const std::filesystem::path& path, uint64_t most, std::error_code& error);
-
-// All of a file, a pipe or a terminal. Throws Error(kIo) with the system's reason, or where there is more than `most`
-// bytes, such as from /dev/zero.
-std::string read_text(const std::filesystem::path& path, uint64_t most = uint64_t{1} << 30);
-// The same of standard input.
-std::string read_standard_input(uint64_t most = uint64_t{1} << 30);
 
 // What is in a folder, without "." and "..", in order. `error` is cleared or set to the system's reason, and then there
 // are no names. std::filesystem's iterators end the process where they have no memory.
