@@ -2,6 +2,7 @@
 // allocate nor be given an object; an entry is taken by one compare-and-swap and read without any.
 #include "fault.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -54,10 +55,30 @@ PlaceLease::~PlaceLease() {
   if (taken_ != nullptr) taken_->store(false, std::memory_order_release);
 }
 
+namespace {
+
+// A key of pthread's, not a thread_local with a destructor: glibc ends the process where it has no memory to note one.
+struct PlaceKey {
+  pthread_key_t key{};
+  bool made = pthread_key_create(&key, [](void* entry) {
+                place_of_thread = nullptr;
+                static_cast<Taken*>(entry)->taken.store(false, std::memory_order_release);
+              }) == 0;
+};
+const PlaceKey place_key;
+
+}  // namespace
+
 Place& find_place() noexcept {
-  static thread_local const PlaceLease lease;
-  static Place after_all;  // of a thread whose lease has ended: destructors of statics call components, too
-  return place_of_thread != nullptr ? *place_of_thread : after_all;
+  static Place shared;  // of threads for which there is none: found by nobody
+  Taken* const entry = place_key.made ? take(places) : nullptr;
+  if (entry == nullptr) return shared;
+  if (pthread_setspecific(place_key.key, entry) != 0) {
+    entry->taken.store(false, std::memory_order_release);
+    return shared;
+  }
+  place_of_thread = &entry->place;
+  return *place_of_thread;
 }
 
 void remember_mapping(std::span<const std::byte> bytes, const std::filesystem::path& path, int descriptor) {

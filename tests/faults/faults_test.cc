@@ -347,9 +347,10 @@ struct Kind {
 };
 // "names the cause": the system's own words for the error, or the project's.
 const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> all = {{"alloc", "[Mm]emory"},
+  // A thread that is not started for want of memory is EAGAIN's.
+  static const std::vector<Kind> all = {{"alloc", "[Mm]emory|started: Resource temporarily unavailable"},
                                         {"open", "Too many open files"},
-                                        {"map", "[Mm]emory"},
+                                        {"map", "[Mm]emory|started: Resource temporarily unavailable"},
                                         {"read", "Input/output error"},
                                         {"write", "No space left on device|Input/output error"},
                                         {"thread", "thread|Resource temporarily unavailable"}};
