@@ -174,7 +174,7 @@ void a_row_alone(const Subject& subject) {
   const std::unique_ptr<Component> attention = subject.open();
   const uint32_t most = attention->table<tenon_attention>().row_invariant_max;
   each_case(*attention, 100, [&](const AttentionCase& c, const AttentionHost& host, uint64_t seed) {
-    if (host.rows() > most) return;  // more than it promises
+    if (host.rows() > most) return;                                   // more than it promises
     if (c.tree && c.name.find("chain") == std::string::npos) return;  // a branch alone is another sequence
     const AttentionHost::Answer all = answer_of(host, *attention, seed);
     const size_t columns = size_t{c.q_heads} * c.v_dim;

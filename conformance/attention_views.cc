@@ -165,8 +165,8 @@ std::vector<ViewHost::Seen> ViewHost::seen(uint32_t row, uint32_t head) const {
   const int32_t n = host_.step_i32(TENON_STEP_POS)[row];
   const auto in_windows = [&](int32_t p) {
     const bool layer = case_.layer_window == 0 || p > n - static_cast<int32_t>(case_.layer_window);
-    const bool policy = case_.window == 0 || p > n - static_cast<int32_t>(case_.window) ||
-                        p < static_cast<int32_t>(case_.sinks);
+    const bool policy =
+        case_.window == 0 || p > n - static_cast<int32_t>(case_.window) || p < static_cast<int32_t>(case_.sinks);
     return layer && policy;
   };
   std::vector<Seen> all;

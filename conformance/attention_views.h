@@ -74,11 +74,11 @@ class ViewHost {
   const Component& attention_;
   OpRunner host_;
   std::mt19937_64 random_;
-  std::vector<uint32_t> place_;             // (rows + 1 of padding, lines)
-  std::vector<int32_t> table_, used_;       // (slots, lines, cells), (slots, lines)
-  std::vector<int32_t> pages_;              // (slots, lines, columns)
-  std::vector<float> q_, angles_;           // (rows, q_heads, k_dim); (cells, kRotated)
-  std::vector<float> keys_, values_;        // (sequences, heads, cells, dim) as the codec gives them back
+  std::vector<uint32_t> place_;        // (rows + 1 of padding, lines)
+  std::vector<int32_t> table_, used_;  // (slots, lines, cells), (slots, lines)
+  std::vector<int32_t> pages_;         // (slots, lines, columns)
+  std::vector<float> q_, angles_;      // (rows, q_heads, k_dim); (cells, kRotated)
+  std::vector<float> keys_, values_;   // (sequences, heads, cells, dim) as the codec gives them back
   tenon_kv_format format_{};
   tenon_kv_view view_;
 };

@@ -70,7 +70,8 @@ void KvCacheHost::stored(float* row, uint32_t n) const {
   float most = 0;
   for (uint32_t i = 0; i < n; ++i) most = std::max(most, std::abs(row[i]));
   const float scale = rounded(scale_, std::max(most / 127.0f, 1e-5f));
-  for (uint32_t i = 0; i < n; ++i) row[i] = (std::clamp(std::nearbyint(row[i] / scale), -127.0f, 127.0f) + 0.0f) * scale;
+  for (uint32_t i = 0; i < n; ++i)
+    row[i] = (std::clamp(std::nearbyint(row[i] / scale), -127.0f, 127.0f) + 0.0f) * scale;
 }
 
 KvCacheHost::KvCacheHost(const Component& cache, const Shape& shape, bool every_token)

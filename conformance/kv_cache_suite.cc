@@ -224,14 +224,10 @@ void refuses_absurd_plans(const Subject& subject) {
 }  // namespace
 
 std::vector<Check> kv_cache_checks() {
-  return {{kBounds, &keeps_to_its_operands},
-          {"list_of_tokens", &is_a_list_of_tokens},
-          {"cells_in_use", &keeps_what_it_says},
-          {"cut_or_copied", &cuts_and_copies_what_it_keeps},
-          {"export", &moves_sequences},
-          {"misfits", &refuses_sequences_that_do_not_fit},
-          {"full", &says_when_it_is_full},
-          {"absurd_plans", &refuses_absurd_plans}};
+  return {{kBounds, &keeps_to_its_operands},     {"list_of_tokens", &is_a_list_of_tokens},
+          {"cells_in_use", &keeps_what_it_says}, {"cut_or_copied", &cuts_and_copies_what_it_keeps},
+          {"export", &moves_sequences},          {"misfits", &refuses_sequences_that_do_not_fit},
+          {"full", &says_when_it_is_full},       {"absurd_plans", &refuses_absurd_plans}};
 }
 
 }  // namespace tenon::conformance

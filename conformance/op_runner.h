@@ -159,7 +159,7 @@ class OpRunner {
   std::map<uint32_t, std::vector<int32_t>> step_;  // by role
   mutable StorageTable storages_;
   std::unique_ptr<ProgramRecording> recording_;
-  bool planned_run_ = false;  // the last run was as core plans it
+  bool planned_run_ = false;                                           // the last run was as core plans it
   mutable std::unique_ptr<Program> program_;                           // nullptr: more may have been recorded
   mutable std::map<uint32_t, Held> held_;                              // by storage
   mutable std::map<tenon_tid, std::unique_ptr<GuardedMemory>> temps_;  // by root

@@ -16,16 +16,16 @@ namespace tenon::app {
 // Also in `tenon --help`.
 enum ExitCode {
   kOk = 0,
-  kFailed = 1,   // anything that has no number of its own
-  kUsage = 2,    // the command line
-  kConfig = 3,   // a pipeline file or an override
-  kPlugin = 4,   // a plugin
-  kModel = 5,    // weights, tokenizer, architecture
-  kMemory = 6,   // the plan does not fit
-  kIo = 7,       // a file cannot be read or written
-  kRequest = 8,  // the prompt, a parameter of the request
-  kCrashed = 9,  // a component crashed, ended the process or did not come back
-  kShrunk = 10,  // a model's file became shorter, or unreadable, while it was in use
+  kFailed = 1,    // anything that has no number of its own
+  kUsage = 2,     // the command line
+  kConfig = 3,    // a pipeline file or an override
+  kPlugin = 4,    // a plugin
+  kModel = 5,     // weights, tokenizer, architecture
+  kMemory = 6,    // the plan does not fit
+  kIo = 7,        // a file cannot be read or written
+  kRequest = 8,   // the prompt, a parameter of the request
+  kCrashed = 9,   // a component crashed, ended the process or did not come back
+  kShrunk = 10,   // a model's file became shorter, or unreadable, while it was in use
   kNumbers = 11,  // what the model computes is not finite
   // With what was made until then:
   kHungUp = 129,       // SIGHUP

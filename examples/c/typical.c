@@ -56,7 +56,8 @@ static void swap(token *a, token *b) {
 static float distance_of_mass(token *t, uint32_t n, double mass) {
   while (n > 1) {
     const float pivot = t[n / 2].distance;
-    uint32_t below = 0, equal_end = 0, above = n; /* [0, below) < pivot, [below, equal_end) == pivot, [above, n) > pivot */
+    uint32_t below = 0, equal_end = 0,
+             above = n; /* [0, below) < pivot, [below, equal_end) == pivot, [above, n) > pivot */
     double mass_below = 0, mass_equal = 0;
     while (equal_end < above) {
       if (t[equal_end].distance < pivot) {

@@ -68,8 +68,8 @@ int main(int argc, char** argv) {
   }
   const uint32_t tokens = argc > 3 ? static_cast<uint32_t>(std::strtoul(argv[3], nullptr, 10)) : 32;
   try {
-    const auto engine = tenon::Engine::open(
-        {.config = argv[1], .set = {"scheduler.use=continuous", "scheduler.sequences=2"}});
+    const auto engine =
+        tenon::Engine::open({.config = argv[1], .set = {"scheduler.use=continuous", "scheduler.sequences=2"}});
     generate_one(*engine, argv[2], tokens);
     stream_two(*engine, argv[2], tokens);
     return 0;

@@ -30,9 +30,9 @@ class CuptiRecords {
 
  private:
   KernelRecording recording_;
-  std::unordered_map<uint32_t, uint64_t> tags_;  // by correlation
+  std::unordered_map<uint32_t, uint64_t> tags_;     // by correlation
   std::map<uint32_t, uint32_t> device_of_context_;  // waits bear the context's id for the device's
-  size_t worth_forgetting_ = 0;  // records
+  size_t worth_forgetting_ = 0;                     // records
 };
 
 }  // namespace tenon::profiler

@@ -26,9 +26,7 @@ struct OwnFormula : sdk::Attention<OwnFormula> {
     if (view.format->k.scale != 0) throw sdk::Refused("no reader for scales");
     return plain_.claim(a, view, b);
   }
-  tenon_kv_format preferred_format() const {
-    return plain_.preferred_format();
-  }
+  tenon_kv_format preferred_format() const { return plain_.preferred_format(); }
   void record(tenon_attn a, const tenon_attn_call& call, sdk::Recorder& r) const {
     a.scale *= 2;
     plain_.record(a, call, r);

@@ -11,9 +11,7 @@ struct ThrowsAttention : sdk::Attention<ThrowsAttention> {
 
   ThrowsAttention(const sdk::Params&, const sdk::Env&) {}
 
-  tenon_claim claim(const tenon_attn&, const tenon_kv_view&, const tenon_bounds&) {
-    throw sdk::Refused("claim threw");
-  }
+  tenon_claim claim(const tenon_attn&, const tenon_kv_view&, const tenon_bounds&) { throw sdk::Refused("claim threw"); }
   tenon_kv_format preferred_format() { throw std::bad_alloc(); }
   void record(const tenon_attn&, const tenon_attn_call&, sdk::Recorder&) { throw "text"; }
 };

@@ -22,8 +22,8 @@ Text propose(const Component& draft, const Text& text, uint32_t cap, uint32_t sl
   Text out(cap + 4, -9), parent(cap, 0);
   std::iota(parent.begin(), parent.end(), -1);
   uint32_t count = 99;
-  EXPECT_EQ(table.propose(draft.self(), slot, text.data(), static_cast<uint32_t>(text.size()), out.data(), parent.data(), cap, &count,
-                          nullptr),
+  EXPECT_EQ(table.propose(draft.self(), slot, text.data(), static_cast<uint32_t>(text.size()), out.data(),
+                          parent.data(), cap, &count, nullptr),
             TENON_OK);
   EXPECT_LE(count, cap);
   EXPECT_TRUE(std::all_of(out.begin() + count, out.end(), [](int32_t t) { return t == -9; }));

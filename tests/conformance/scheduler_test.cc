@@ -78,10 +78,13 @@ TEST(Single, RunsTheOneThatRunsAndThenTheOneThatWaitsLongest) {
 TEST(Lockstep, FillsPromptsBeforeItDecodes) {
   const Component lockstep("scheduler", "lockstep", {{"sequences", 3}});
   EXPECT_EQ(lockstep.table<tenon_scheduler>().sequences(lockstep.self()), 3U);
-  EXPECT_EQ(next(lockstep, {generating(1, 9), prompt(2, 60, 10), waiting(3, 80), waiting(4, 80)}, {.free_slots = 1}).shares,
-            (Shares{{1, 50}, {2, 50}}));
-  EXPECT_EQ(next(lockstep, {generating(1, 9, 3), generating(2, 9, 3), waiting(3, 80)}, {.rows = 5, .free_slots = 0}).shares,
-            (Shares{{0, 4}})) << "drafts run whole or not at all";
+  EXPECT_EQ(
+      next(lockstep, {generating(1, 9), prompt(2, 60, 10), waiting(3, 80), waiting(4, 80)}, {.free_slots = 1}).shares,
+      (Shares{{1, 50}, {2, 50}}));
+  EXPECT_EQ(
+      next(lockstep, {generating(1, 9, 3), generating(2, 9, 3), waiting(3, 80)}, {.rows = 5, .free_slots = 0}).shares,
+      (Shares{{0, 4}}))
+      << "drafts run whole or not at all";
 }
 
 TEST(Continuous, FillsTheBudgetWithPromptsBesideDecoding) {
@@ -114,8 +117,9 @@ TEST(Continuous, AdmitsNobodyThatThePagesDoNotHold) {
   // 9 + 1 tokens take 2 pages; the one that runs takes 1 more for its next token.
   EXPECT_EQ(next(continuous, {generating(1, 8), waiting(2, 9)}, {.page_tokens = 8, .free_pages = 3}).shares,
             (Shares{{0, 1}, {1, 9}}));
-  EXPECT_EQ(next(continuous, {generating(1, 8), waiting(2, 9), waiting(3, 1)}, {.page_tokens = 8, .free_pages = 2}).shares,
-            (Shares{{0, 1}}))
+  EXPECT_EQ(
+      next(continuous, {generating(1, 8), waiting(2, 9), waiting(3, 1)}, {.page_tokens = 8, .free_pages = 2}).shares,
+      (Shares{{0, 1}}))
       << "nobody overtakes";
   EXPECT_EQ(next(continuous, {waiting(2, 900)}, {.page_tokens = 8, .free_pages = 2}).shares, (Shares{{0, 100}}))
       << "alone, the cache has the last word";
@@ -125,7 +129,8 @@ TEST(Continuous, PreemptsForAHigherPriorityOnly) {
   const Component continuous("scheduler", "continuous");
   const std::vector<tenon_sequence> equal = {generating(1, 9), generating(2, 9), waiting(3, 5, 0)};
   EXPECT_THAT(next(continuous, equal, {.free_slots = 0}).preempted, IsEmpty());
-  const std::vector<tenon_sequence> higher = {generating(1, 9), generating(2, 9), generating(4, 9, 0, 7), waiting(5, 5, 1)};
+  const std::vector<tenon_sequence> higher = {generating(1, 9), generating(2, 9), generating(4, 9, 0, 7),
+                                              waiting(5, 5, 1)};
   const Plan plan = next(continuous, higher, {.free_slots = 0});
   EXPECT_THAT(plan.preempted, ElementsAre(1)) << "the last that came of the lowest priority";
   EXPECT_EQ(plan.shares, (Shares{{0, 1}, {2, 1}, {3, 5}}));

@@ -72,7 +72,8 @@ TEST(StaticCache, NamesTheFormatOfASequenceThatItRefuses) {
 // A window of 10 and steps of up to 6 rows: at 40 tokens the ring of 17 cells has 23 to 39.
 struct SinkWindow {
   explicit SinkWindow(const char* positions)
-      : cache("kv_cache", "sink_window", {{"sinks", int64_t{3}}, {"window", int64_t{10}}, {"positions", std::string(positions)}}),
+      : cache("kv_cache", "sink_window",
+              {{"sinks", int64_t{3}}, {"window", int64_t{10}}, {"positions", std::string(positions)}}),
         host(cache, {.rows = 6, .seqs = 2, .slots = 3, .capacity = 64}, false) {
     while (host.length(0) < 40) EXPECT_EQ(host.step({{0, 5}}, random), "");
   }

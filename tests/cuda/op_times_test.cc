@@ -69,8 +69,8 @@ class CudaOps : public testing::Test {
     ASSERT_EQ(report.problem, "");
     EXPECT_EQ(report.steps, 20u);
     const std::vector<const Program*> programs = engine.pipeline().programs();
-    const Program& program = **std::ranges::find_if(
-        programs, [&](const Program* p) { return p->bounds().rows >= sequences; });
+    const Program& program =
+        **std::ranges::find_if(programs, [&](const Program* p) { return p->bounds().rows >= sequences; });
     std::set<std::string> measured, recorded;
     double us = report.between_us, bytes = 0;
     for (const profiler::OpGroup& group : report.groups) {

@@ -43,9 +43,10 @@ class Step {
   Step(const View& v, const conformance::Component& attention)
       : v_(v),
         attention_(attention),
-        host_(OpRunner::bounds({.rows = kRows + 1, .seqs = 2, .kv_len = kCells, .slots = kSlots, .rows_per_seq = 5,
-                                .trees = v.trees}),
-              attention.device()) {}
+        host_(
+            OpRunner::bounds(
+                {.rows = kRows + 1, .seqs = 2, .kv_len = kCells, .slots = kSlots, .rows_per_seq = 5, .trees = v.trees}),
+            attention.device()) {}
 
   Answer run() {
     fill_state();
@@ -107,7 +108,7 @@ class Step {
       host_.step_i32(TENON_STEP_PARENT)[row] = kParents[row];
       host_.step_i32(TENON_STEP_PLACE)[row] = kLength[s] + static_cast<int32_t>(row - first);
       host_.step_i32(TENON_STEP_POS)[row] =
-          v_.trees == 0 ? kLength[s] + static_cast<int32_t>(row - first)
+          v_.trees == 0       ? kLength[s] + static_cast<int32_t>(row - first)
           : kParents[row] < 0 ? kLength[s]
                               : host_.step_i32(TENON_STEP_POS)[static_cast<uint32_t>(kParents[row])] + 1;
       if (v_.trees == 0 && row != first) host_.step_i32(TENON_STEP_PARENT)[row] = static_cast<int32_t>(row) - 1;
@@ -156,7 +157,8 @@ class Step {
         scale = sdk::kv_scale(TENON_F16, sdk::cpu::most_of_row(row, dim));
         sdk::store_kv_scale(TENON_F16, scale, scale_bytes.data() + size_t{r} * 2);
       }
-      sdk::cpu::store_row(v_.codec, row, dim, bytes.data() + size_t{r} * dim * tenon_format_block(v_.codec).bytes, scale);
+      sdk::cpu::store_row(v_.codec, row, dim, bytes.data() + size_t{r} * dim * tenon_format_block(v_.codec).bytes,
+                          scale);
     }
     if (v_.codec == TENON_I8) {
       const tenon_tensor s = sdk::tensor(TENON_F16, {kPages, kHeads, kPageCells});
@@ -245,15 +247,32 @@ const View kViews[] = {
     {.name = "tree_of_int8", .codec = TENON_I8, .softcap = 2},
     {.name = "policys_window", .codec = TENON_F16, .sinks = 4, .window = 20, .trees = 0},
     {.name = "ring", .rule = TENON_POS_RING, .sinks = 4, .ring = 28, .window = 20},
-    {.name = "ring_of_chains", .codec = TENON_BF16, .rule = TENON_POS_RING, .sinks = 4, .ring = 28, .window = 20, .trees = 0},
-    {.name = "renumbered_ring", .rule = TENON_POS_RING, .sinks = 4, .ring = 28, .window = 20, .flags = kRenumbered,
+    {.name = "ring_of_chains",
+     .codec = TENON_BF16,
+     .rule = TENON_POS_RING,
+     .sinks = 4,
+     .ring = 28,
+     .window = 20,
+     .trees = 0},
+    {.name = "renumbered_ring",
+     .rule = TENON_POS_RING,
+     .sinks = 4,
+     .ring = 28,
+     .window = 20,
+     .flags = kRenumbered,
      .rotated = false},
     {.name = "keys_before_rope", .codec = TENON_F16, .rotated = false, .pairing = 1},
     {.name = "apart", .flags = kApart, .weight_rows = 2},
     {.name = "table", .rule = TENON_POS_TABLE, .weight_rows = 1},
     {.name = "table_of_heads", .codec = TENON_I8, .rule = TENON_POS_TABLE, .flags = kApart, .weight_rows = 3},
-    {.name = "table_before_rope", .rule = TENON_POS_TABLE, .sinks = 2, .window = 30, .flags = kApart | kRenumbered,
-     .rotated = false, .weight_rows = 5, .trees = 0},
+    {.name = "table_before_rope",
+     .rule = TENON_POS_TABLE,
+     .sinks = 2,
+     .window = 30,
+     .flags = kApart | kRenumbered,
+     .rotated = false,
+     .weight_rows = 5,
+     .trees = 0},
 };
 INSTANTIATE_TEST_SUITE_P(Some, CudaViews, testing::ValuesIn(kViews), [](const auto& view) { return view.param.name; });
 

@@ -89,13 +89,13 @@ TEST(Errors, OfAnOutputThatIsAnInputLeaveTheInput) {
   std::filesystem::copy(golden("tiny-gqa-untied"), folder / "hf");
   write_file(trace, "{}");
   const std::string before = read_file(model), config = folder / "hf/config.json", settings = read_file(config);
-  for (const Words& words : std::vector<Words>{
-           {"generate", model, "-p", "x", "-n", "2", "--trace", model},
-           {"generate", model, "-p", "x", "-n", "2", "--trace", link},
-           {"generate", folder / "hf", "-p", "x", "-n", "2", "--trace", config},
-           {"bench", model, "--prompt-tokens", "4", "--new-tokens", "2", "-o", link},
-           {"eval", "perplexity", model, "--text", trace, "--save-logits", trace},
-           {"trace", "merge", trace, trace, "-o", trace}}) {
+  for (const Words& words :
+       std::vector<Words>{{"generate", model, "-p", "x", "-n", "2", "--trace", model},
+                          {"generate", model, "-p", "x", "-n", "2", "--trace", link},
+                          {"generate", folder / "hf", "-p", "x", "-n", "2", "--trace", config},
+                          {"bench", model, "--prompt-tokens", "4", "--new-tokens", "2", "-o", link},
+                          {"eval", "perplexity", model, "--text", trace, "--save-logits", trace},
+                          {"trace", "merge", trace, trace, "-o", trace}}) {
     const Outcome outcome = tenon(words);
     EXPECT_EQ(outcome.code, 2) << words[0] << ": " << outcome.err;
     EXPECT_NE(outcome.err.find("would be written over"), std::string::npos) << outcome.err;

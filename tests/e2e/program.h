@@ -38,7 +38,7 @@ class Running {
   void wait_for_open_file(const std::filesystem::path& folder);  // in it, with a name or without
   void interrupt();                                              // SIGINT
   void signal(int number);
-  void kill_now();   // SIGKILL
+  void kill_now();  // SIGKILL
   bool ended() const;
   Outcome finish();  // closes standard input and waits
 

@@ -104,7 +104,8 @@ TEST(Quantize, CalibratesAStrangersScheme) {
   };
   EXPECT_EQ(run("seen").at("tokens").as_array().size(), 8u);
   EXPECT_EQ(run("auto").at("tokens"), run("seen").at("tokens"));
-  const Outcome blind = tenon({"quantize", kModel, folder / "more", "--scheme", "int8wo", "--calibrate", folder / "text"});
+  const Outcome blind =
+      tenon({"quantize", kModel, folder / "more", "--scheme", "int8wo", "--calibrate", folder / "text"});
   EXPECT_EQ(blind.code, 2);
   EXPECT_NE(blind.err.find("does not look at texts"), std::string::npos) << blind.err;
 }

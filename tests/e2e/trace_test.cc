@@ -124,12 +124,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Trace, HasASliceForWhatADraftTook) {
   const std::filesystem::path path = temporary_folder() / "draft.json";
-  const Outcome run = tenon(Words{"generate", kStories, "-p", "1 2 3 1 2 3", "-n", "12", "--ignore-end", "--trace", path,
-                                  "--set", "draft.use=ngram"} +
+  const Outcome run = tenon(Words{"generate", kStories, "-p", "1 2 3 1 2 3", "-n", "12", "--ignore-end", "--trace",
+                                  path, "--set", "draft.use=ngram"} +
                             greedy());
   ASSERT_EQ(run.code, 0) << run.err;
   const std::string text = read_file(path);
-  EXPECT_THAT(text, HasSubstr(R"("cat":"user_annotation","name":"draft","args":{"component":"draft.ngram","proposed":)"));
+  EXPECT_THAT(text,
+              HasSubstr(R"("cat":"user_annotation","name":"draft","args":{"component":"draft.ngram","proposed":)"));
   EXPECT_EQ(tenon({"trace", "check", path}).code, 0);
 }
 
@@ -214,8 +215,8 @@ TEST(TraceStats, SaysThatAFileHasNothingToSumUp) {
 
 TEST(SlowSteps, AloneAreWritten) {
   const std::filesystem::path path = temporary_folder() / "slow.json";
-  const Words words = {"generate", kStories, "-p",    "Once", "-n",   "12", "--ignore-end",
-                       "--force",  "--trace", path, "--set"};
+  const Words words = {"generate",     kStories,  "-p",      "Once", "-n",   "12",
+                       "--ignore-end", "--force", "--trace", path,   "--set"};
   const Outcome none = tenon(words + Words{"trace.slow_step_ms=1e9"});
   EXPECT_EQ(none.code, 0) << none.err;
   EXPECT_THAT(none.err, HasSubstr("the trace has no steps"));

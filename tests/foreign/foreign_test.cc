@@ -50,12 +50,7 @@ TEST_F(Foreign, AttentionAnswersTheSameBits) {
   const AttentionCase cases[] = {
       {.name = "plain", .q_heads = 6, .kv_heads = 2, .k_dim = 64, .v_dim = 64, .sequences = {{300, 5}, {0, 70}}},
       {.name = "odd", .q_heads = 2, .k_dim = 5, .v_dim = 17, .sequences = {{30, 4}}, .window = 9, .softcap = 5},
-      {.name = "half",
-       .q_heads = 2,
-       .k_dim = 80,
-       .v_dim = 80,
-       .sequences = {{1100, 1}},
-       .codec = TENON_F16},
+      {.name = "half", .q_heads = 2, .k_dim = 80, .v_dim = 80, .sequences = {{1100, 1}}, .codec = TENON_F16},
   };
   for (const uint64_t isa : instruction_sets()) {
     const Component ours("attention", "flash", {}, isa);

@@ -25,8 +25,8 @@ void expect_the_cpus(const Settings& settings, Request r, const std::string& att
   const Result cpu = open_kv(settings)->generate(r);
   Result first;
   for (const char* mode : {"per_op", "recorded", "auto"}) {
-    const auto engine = open_on(
-        "cuda", with(settings, {std::string("pipeline.execution=") + mode, "attention.use=" + attention}));
+    const auto engine =
+        open_on("cuda", with(settings, {std::string("pipeline.execution=") + mode, "attention.use=" + attention}));
     const Result got = engine->generate(r);
     if (first.tokens.empty()) first = got;
     EXPECT_EQ(got.tokens, cpu.tokens) << mode << ", " << settings.front();
@@ -68,8 +68,8 @@ TEST_F(CudaPolicies, Int8IsTheCpusInEveryMode) {
 TEST_F(CudaPolicies, Int8UnderFlashIsTheSameTextInEveryMode) {
   std::vector<int32_t> first;
   for (const char* mode : {"per_op", "recorded", "auto"}) {
-    const auto engine = open_on("cuda", {"kv_cache.use=int8", "kv_cache.capacity=256",
-                                         std::string("pipeline.execution=") + mode});
+    const auto engine =
+        open_on("cuda", {"kv_cache.use=int8", "kv_cache.capacity=256", std::string("pipeline.execution=") + mode});
     const auto tokens = engine->generate(text(100, 60)).tokens;
     ASSERT_EQ(tokens.size(), 60U);
     if (first.empty()) first = tokens;
@@ -91,10 +91,10 @@ TEST_F(CudaPolicies, Int8IsNearF32) {
 
 TEST_F(CudaPolicies, TreesGiveTheTextOfPlainDecoding) {
   const Request r = text(60, 120);
-  for (const Settings& cache : std::vector<Settings>{{"kv_cache.format=fp32", "kv_cache.capacity=256"},
-                                                     {"kv_cache.use=int8", "kv_cache.capacity=256",
-                                                      "attention.use=reference"},
-                                                     sink_window()}) {
+  for (const Settings& cache :
+       std::vector<Settings>{{"kv_cache.format=fp32", "kv_cache.capacity=256"},
+                             {"kv_cache.use=int8", "kv_cache.capacity=256", "attention.use=reference"},
+                             sink_window()}) {
     const Result plain = open_on("cuda", cache)->generate(r);
     for (const char* mode : {"recorded", "auto"}) {
       RunStats stats;

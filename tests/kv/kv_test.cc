@@ -77,8 +77,8 @@ TEST(SinkWindow, RefusesAnAttentionThatCannotTurnAndACapacityBelowItsWindow) {
 TEST(Int8Cache, IsReadNativelyOrThroughACopyThatIsAnnounced) {
   const Request r = text(100, 60);
   const auto native = open_kv({"kv_cache.use=int8", "kv_cache.capacity=256"});
-  const auto copied = open_kv({"kv_cache.use=int8", "kv_cache.capacity=256", "attention.use=reference",
-                               "pipeline.strict=false"});
+  const auto copied =
+      open_kv({"kv_cache.use=int8", "kv_cache.capacity=256", "attention.use=reference", "pipeline.strict=false"});
   EXPECT_EQ(native->generate(r).tokens, copied->generate(r).tokens);
   const auto decisions = copied->pipeline().decisions();
   EXPECT_THAT(decisions, Contains(Field(&Decision::text, HasSubstr("every step makes a copy"))));
@@ -110,12 +110,12 @@ TEST(Int8Cache, TakesHalfTheMemoryOfF16) {
 TEST(Trees, GiveTheBitsOfPlainDecoding) {
   Request r = text(60, 120);
   r.logprobs = true;
-  for (const Settings& cache : std::vector<Settings>{
-           {"kv_cache.format=fp32", "kv_cache.capacity=256"},
-           {"kv_cache.format=fp16", "kv_cache.capacity=256"},
-           {"kv_cache.use=int8", "kv_cache.capacity=256"},
-           sink_window(),
-           {"kv_cache.format=fp32", "kv_cache.capacity=256", "attention.use=reference"}}) {
+  for (const Settings& cache :
+       std::vector<Settings>{{"kv_cache.format=fp32", "kv_cache.capacity=256"},
+                             {"kv_cache.format=fp16", "kv_cache.capacity=256"},
+                             {"kv_cache.use=int8", "kv_cache.capacity=256"},
+                             sink_window(),
+                             {"kv_cache.format=fp32", "kv_cache.capacity=256", "attention.use=reference"}}) {
     const Result plain = open_kv(cache)->generate(r);
     RunStats stats;
     const auto engine = open_kv(with_tree(cache, r, plain.tokens));

@@ -48,16 +48,15 @@ inline std::vector<int32_t> tokens_of(const Settings& settings, const Request& r
 inline double divergence(Engine& a, Engine& b, const std::vector<int32_t>& ids) {
   const auto probabilities = [&](Engine& e) {
     std::vector<std::vector<double>> all;
-    e.score(
-        ids, 0,
-        [&](uint32_t, std::span<const float> row) {
-          const double top = *std::max_element(row.begin(), row.end());
-          double sum = 0;
-          for (const float x : row) sum += std::exp(x - top);
-          all.emplace_back();
-          for (const float x : row) all.back().push_back(std::exp(x - top) / sum);
-        },
-        {});
+    e.score(ids, 0,
+            [&](uint32_t, std::span<const float> row) {
+              const double top = *std::max_element(row.begin(), row.end());
+              double sum = 0;
+              for (const float x : row) sum += std::exp(x - top);
+              all.emplace_back();
+              for (const float x : row) all.back().push_back(std::exp(x - top) / sum);
+            },
+            {});
     return all;
   };
   const auto p = probabilities(a), q = probabilities(b);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-
 namespace tenon::weights {
 namespace {
 
@@ -32,7 +31,8 @@ void Findings::add(Diagnostic finding) {
 
 void Findings::throw_if_any() {
   if (shown_.empty()) return;
-  if (more_ > 0) shown_.emplace_back().message = "and " + std::to_string(more_) + " more" + (file_.empty() ? "" : " in " + file_);
+  if (more_ > 0)
+    shown_.emplace_back().message = "and " + std::to_string(more_) + " more" + (file_.empty() ? "" : " in " + file_);
   throw Error(ErrorCode::kModel, std::move(shown_));
 }
 

@@ -307,8 +307,8 @@ void Resolver::instance(ModelInstanceConfig& to, ModelPath path) {
 
 void Resolver::draft_pipeline(const Node& node, ModelPath path) {
   if (node.table() == nullptr) {
-    return findings_.add(node.key_where, "draft.pipeline: found " + describe_found(node) +
-                                             ", expected the section [draft.pipeline]");
+    return findings_.add(node.key_where,
+                         "draft.pipeline: found " + describe_found(node) + ", expected the section [draft.pipeline]");
   }
   if (out_.draft) {
     findings_.add(node.key_where, "draft.use names " + quote(out_.draft->name) +

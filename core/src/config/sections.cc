@@ -69,8 +69,9 @@ const tenon_param_schema& model_keys() {
                .max = kMaxCount,
                .unit = "tokens"}),
       integer({.name = "layers",
-               .doc = "How many of the model's layers are used, from the first on; 0 takes all of them. A model without "
-                      "its last layers is good for drafts only.",
+               .doc =
+                   "How many of the model's layers are used, from the first on; 0 takes all of them. A model without "
+                   "its last layers is good for drafts only.",
                .min = 0,
                .max = kMaxCount,
                .unit = "layers"})));

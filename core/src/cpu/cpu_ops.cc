@@ -152,8 +152,7 @@ void record_gather(tenon_tid x, tenon_tid y, Recorder& rec) {
                                     {y, TENON_WRITE},
                                     {rec.step(TENON_STEP_LIVE), TENON_READ},
                                     {rec.step(TENON_STEP_OUT_ROW), TENON_READ}};
-  rec.emit<&gather>(
-      {.name = "gather", .operands = operands, .chunks = {rec.bounds().out_rows}}, a);
+  rec.emit<&gather>({.name = "gather", .operands = operands, .chunks = {rec.bounds().out_rows}}, a);
 }
 
 void record_verify(tenon_tid next, tenon_tid accepted, tenon_tid told, Recorder& rec) {
@@ -166,8 +165,7 @@ void record_verify(tenon_tid next, tenon_tid accepted, tenon_tid told, Recorder&
                                     {rec.step(TENON_STEP_PARENT), TENON_READ},
                                     {rec.step(TENON_STEP_SURVIVOR), TENON_WRITE},
                                     {told, TENON_WRITE}};
-  rec.emit<&verify>({.name = "verify", .operands = operands, .chunks = {1}},
-                    VerifyArgs{rec.bounds().seqs});
+  rec.emit<&verify>({.name = "verify", .operands = operands, .chunks = {1}}, VerifyArgs{rec.bounds().seqs});
 }
 
 // op: TENON_F_VERIFY.

@@ -54,7 +54,9 @@ Engine::~Engine() {
 const PipelineConfig& Engine::config() const {
   return impl_->config;
 }
-const PipelineConfig& Engine::default_config() const { return impl_->defaults; }
+const PipelineConfig& Engine::default_config() const {
+  return impl_->defaults;
+}
 const Registry& Engine::registry() const {
   return *impl_->registry;
 }
@@ -145,10 +147,10 @@ std::unique_ptr<Sequence> Engine::Impl::make_sequence(Request request, uint32_t 
   }
   const bool turns = !request.chat.empty() && chat;
   const uint64_t seed = request.seed.value_or(config.seed);
-  auto sequence = std::make_unique<Sequence>(
-      std::move(request), index, std::move(prompt),
-      turns ? chat->stop_tokens(*tokenizer) : tokenizer->info().end_of_generation, *tokenizer,
-      pipeline->longest_sequence());
+  auto sequence =
+      std::make_unique<Sequence>(std::move(request), index, std::move(prompt),
+                                 turns ? chat->stop_tokens(*tokenizer) : tokenizer->info().end_of_generation,
+                                 *tokenizer, pipeline->longest_sequence());
   sequence->seed = seed;
   if (error) sequence->fail(error);
   return sequence;

@@ -44,8 +44,8 @@ void Loop::welcome() {
                     std::make_move_iterator(joining_.end()));
   joining_.clear();
   const auto cancelled = [&](const Sequence& s) {
-    return s.request().cancel.stop_requested() || std::find(cancelled_.begin(), cancelled_.end(), Ticket{s.id}) !=
-                                                      cancelled_.end();
+    return s.request().cancel.stop_requested() ||
+           std::find(cancelled_.begin(), cancelled_.end(), Ticket{s.id}) != cancelled_.end();
   };
   for (const auto& s : sequences_) {
     if (s->done() || !cancelled(*s)) continue;
@@ -233,7 +233,8 @@ std::string_view Loop::give(const StepResult& result) {
     for (; out < batch_.out_row.size() && batch_.out_row[out] < end; ++out) {
       if (!std::binary_search(kept.begin(), kept.end(), batch_.out_row[out])) continue;
       const bool logits = !result.logits.empty();
-      chosen_.push_back({result.next[out], logits ? result.logits.subspan(out * vocab, vocab) : std::span<const float>()});
+      chosen_.push_back(
+          {result.next[out], logits ? result.logits.subspan(out * vocab, vocab) : std::span<const float>()});
     }
     newest_.push_back({chosen_.empty() ? -1 : chosen_.back().token, survivors});
     Sequence* s = shares_[i].sequence;

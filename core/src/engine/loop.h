@@ -110,7 +110,7 @@ class Loop {
   std::vector<Broken> broken_;
   std::string text_;  // of the step's tokens, for the trace
 
-  uint64_t steps_ = 0;  // that were planned: what age counts in
+  uint64_t steps_ = 0;      // that were planned: what age counts in
   uint32_t fruitless_ = 0;  // plans in a row that led to no step
   RunStats stats_;
   mutable std::mutex totals_mutex_;

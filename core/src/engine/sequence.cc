@@ -83,7 +83,8 @@ void Sequence::report(int32_t chosen, std::string_view text, std::span<const flo
   Token token{.id = chosen, .text = text, .logprob = {}, .top = {}, .sequence = index_};
   if (request_.logprobs && !logits.empty()) {
     const double norm = log_sum_exp(logits);
-    token.logprob = Logprob{chosen, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(chosen)]) - norm)};
+    token.logprob =
+        Logprob{chosen, static_cast<float>(static_cast<double>(logits[static_cast<size_t>(chosen)]) - norm)};
     logprobs_.push_back(*token.logprob);
     likeliest(logits, norm, request_.top_logprobs, top_);
     token.top = top_;

@@ -43,13 +43,13 @@ class Sequence {
 
   // While it is in the loop.
   uint32_t phase = TENON_SEQUENCE_WAITS;
-  uint32_t slot = 0;            // unless it waits
-  uint32_t kv_len = 0;          // tokens in the cache
-  uint32_t most_cached = 0;     // the largest kv_len so far: what is below it and not in the cache is computed again
-  std::vector<int32_t> drafts;  // proposed after the last token
+  uint32_t slot = 0;             // unless it waits
+  uint32_t kv_len = 0;           // tokens in the cache
+  uint32_t most_cached = 0;      // the largest kv_len so far: what is below it and not in the cache is computed again
+  std::vector<int32_t> drafts;   // proposed after the last token
   std::vector<int32_t> parents;  // of the drafts: which of them each follows, or -1: the last token
-  bool started = false;         // its slot has its sampler's parameters
-  bool sits_out = false;        // is not asked for again in the step that is being planned
+  bool started = false;          // its slot has its sampler's parameters
+  bool sits_out = false;         // is not asked for again in the step that is being planned
 
  private:
   void report(int32_t chosen, std::string_view text, std::span<const float> logits);

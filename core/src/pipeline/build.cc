@@ -101,9 +101,8 @@ Pipeline::Impl::Impl(const PipelineConfig& c, Registry& registry, const Weights&
   if (c.draft) draft = context.create(*c.draft);
   if (!c.draft_model) return;
   if (o.draft_weights == nullptr) throw Error(ErrorCode::kInternal, "a draft model without weights");
-  draft_model =
-      std::make_unique<ModelInstance>(*c.draft_model, c.strict, *o.draft_weights, context, storages, "draft/",
-                                      model_kind_for(*o.draft_weights));
+  draft_model = std::make_unique<ModelInstance>(*c.draft_model, c.strict, *o.draft_weights, context, storages, "draft/",
+                                                model_kind_for(*o.draft_weights));
   draft_tokens = c.draft_model->tokens;
 }
 
@@ -170,9 +169,9 @@ void Pipeline::Impl::declare_draft_model() {
 void Pipeline::Impl::check_drafts() {
   const uint32_t invariant = target.row_invariant_max(), verified = shapes.front().slots * (1 + draft_tokens);
   if (draft_tokens == 0 || invariant >= verified) return;
-  const std::string text = "verifying " + std::to_string(draft_tokens) + " drafts takes " +
-                           std::to_string(verified) + " rows, but results are equal to single steps up to " +
-                           std::to_string(invariant) + " rows only: text may differ from that without drafts";
+  const std::string text = "verifying " + std::to_string(draft_tokens) + " drafts takes " + std::to_string(verified) +
+                           " rows, but results are equal to single steps up to " + std::to_string(invariant) +
+                           " rows only: text may differ from that without drafts";
   if (config.strict) {
     throw Error(ErrorCode::kConfig, config.draft ? config.draft->where : config.draft_model->where, text);
   }

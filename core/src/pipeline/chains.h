@@ -22,10 +22,10 @@ struct Vector {
 };
 
 struct ChainOp {
-  const SmallOp* op = nullptr;                            // nullptr: the cache's append
-  tenon_fop fop{};                                        // numbers and integers; tensors are 0 until it is recorded
+  const SmallOp* op = nullptr;                          // nullptr: the cache's append
+  tenon_fop fop{};                                      // numbers and integers; tensors are 0 until it is recorded
   std::array<std::optional<VectorId>, 4> vectors = {};  // by place in fop.t
-  std::array<bool, 4> rows = {};                         // by place in fop.t: named when a step is recorded
+  std::array<bool, 4> rows = {};                        // by place in fop.t: named when a step is recorded
 
   std::string name() const;
   bool in_place() const;

@@ -34,10 +34,7 @@ struct Context::HostCalls {
 };
 
 Context::Context(const PipelineConfig& config, Registry& registry, const PipelineOptions& options)
-    : registry_(registry),
-      log_(options.log),
-      host_(sdk::abi_struct<tenon_host>()),
-      env_(sdk::abi_struct<tenon_env>()) {
+    : registry_(registry), log_(options.log), host_(sdk::abi_struct<tenon_host>()), env_(sdk::abi_struct<tenon_env>()) {
   host_.ctx = this;
   host_.alloc = &HostCalls::alloc;
   host_.release = &HostCalls::release;

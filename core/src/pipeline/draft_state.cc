@@ -17,10 +17,14 @@ void DraftState::declare(StorageTable& storages, const tenon_bounds& round, cons
     uint32_t role;
     const char* name;
     uint64_t words;
-  } of_pass[] = {{TENON_STEP_LIVE, "live", 4},         {TENON_STEP_TOKEN, "token", seqs},
-                 {TENON_STEP_POS, "pos", seqs},        {TENON_STEP_SLOT, "slot", seqs},
-                 {TENON_STEP_PARENT, "parent", seqs},  {TENON_STEP_SEQ_ROW, "seq_row", seqs + 1},
-                 {TENON_STEP_KV_LEN, "kv_len", round.slots}, {TENON_STEP_OUT_ROW, "out_row", seqs}};
+  } of_pass[] = {{TENON_STEP_LIVE, "live", 4},
+                 {TENON_STEP_TOKEN, "token", seqs},
+                 {TENON_STEP_POS, "pos", seqs},
+                 {TENON_STEP_SLOT, "slot", seqs},
+                 {TENON_STEP_PARENT, "parent", seqs},
+                 {TENON_STEP_SEQ_ROW, "seq_row", seqs + 1},
+                 {TENON_STEP_KV_LEN, "kv_len", round.slots},
+                 {TENON_STEP_OUT_ROW, "out_row", seqs}};
   for (const auto& [role, name, words] : of_pass) pass_[role] = own(name, words);
   pass_[TENON_STEP_PLACE] = pass_[TENON_STEP_POS];  // of a chain
   choice_[TENON_STEP_LIVE] = own("choice_live", 4);

@@ -340,10 +340,10 @@ Error Pipeline::explain(const BrokenRow& row) {
   try {
     return Impl::Explanation(*impl_, row).error();
   } catch (const Error& e) {
-    return {ErrorCode::kNumbers, std::string(row.sampled ? "what the samplers leave after " : "the logits after ") +
-                                     std::to_string(row.tokens.size()) +
-                                     " tokens are not finite; to find out why was not possible: " +
-                                     e.diagnostics().front().message};
+    return {ErrorCode::kNumbers,
+            std::string(row.sampled ? "what the samplers leave after " : "the logits after ") +
+                std::to_string(row.tokens.size()) +
+                " tokens are not finite; to find out why was not possible: " + e.diagnostics().front().message};
   }
 }
 

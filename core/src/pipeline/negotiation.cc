@@ -334,8 +334,8 @@ void Negotiation::attend(AttentionLayer& layer, const Site& qkv) {
     if (!ask_attention(layer, a, s, claim)) return;
     if (claim.pro > n - taken) return refuse(d.path, id + " claims more ops than there are");
     if (qkv.queries_turn_last() && claim.pro == 0) {
-      return refuse(without_layer(d.path), id + " does not turn queries itself, and " + parts_.kv_cache.id() +
-                                               " keeps keys before rope");
+      return refuse(without_layer(d.path),
+                    id + " does not turn queries itself, and " + parts_.kv_cache.id() + " keeps keys before rope");
     }
     layer.claims.push_back(claim);
     if (s > 0) continue;
@@ -357,7 +357,9 @@ void Negotiation::report(const Site& site, bool attends) {
     const bool in_place = (group.footprint.flags & TENON_FOOTPRINT_IN_PLACE) != 0;
     std::string text = group.scheme->instance.id() + " from " + formats + (in_place ? ", in place" : "");
     const tenon_claim& c = group.claims.front();
-    const auto joined = [](std::string a, const std::string& b) { return a + (a.empty() || b.empty() ? "" : ", ") + b; };
+    const auto joined = [](std::string a, const std::string& b) {
+      return a + (a.empty() || b.empty() ? "" : ", ") + b;
+    };
     const size_t first_claimed = site.before.size() - c.pro;
     const size_t end = attends ? std::max<size_t>(c.epi, group.behind.size()) : group.offered.size();
     const std::string does =

@@ -138,8 +138,7 @@ void Pipeline::truncate(uint32_t slot, uint32_t kv_len) {
 }
 
 uint64_t Pipeline::kv_used_bytes(uint32_t kv_len) const {
-  return impl_->target.kv_used_bytes(kv_len) +
-         (impl_->draft_model ? impl_->draft_model->kv_used_bytes(kv_len) : 0);
+  return impl_->target.kv_used_bytes(kv_len) + (impl_->draft_model ? impl_->draft_model->kv_used_bytes(kv_len) : 0);
 }
 
 uint64_t Pipeline::kv_used_blocks(uint32_t kv_len) const {

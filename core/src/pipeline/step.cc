@@ -89,8 +89,8 @@ void Pipeline::Impl::expect_ahead(const StepBatch& batch, const StepResult& resu
 
 bool Pipeline::Impl::is_ahead(const StepBatch& batch) const {
   return ahead_pending && batch.sample && !batch.want_logits && batch.round == running->round &&
-         (batch.drafted == 0 || batch.round) && batch.prompts == 0 &&
-         batch.token == ahead_token && batch.position == ahead_position && batch.slot == ahead_slot;
+         (batch.drafted == 0 || batch.round) && batch.prompts == 0 && batch.token == ahead_token &&
+         batch.position == ahead_position && batch.slot == ahead_slot;
 }
 
 // Nobody wants the step that was launched ahead: its sequences have ended.

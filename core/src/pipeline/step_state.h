@@ -49,8 +49,8 @@ class StepState {
   std::vector<uint32_t> by_role_;
   uint32_t told_ = 0, outbox_ = 0, count_ = 0, rows_ = 0, out_rows_ = 0, seqs_ = 0;
   bool queues_ = false, trees_ = false;
-  std::vector<int32_t> place_;    // of the batch's rows
-  std::vector<int32_t> in_order_; // survivors of chains, which are each sequence's first rows: 0, 1, 2, ...
+  std::vector<int32_t> place_;     // of the batch's rows
+  std::vector<int32_t> in_order_;  // survivors of chains, which are each sequence's first rows: 0, 1, 2, ...
   const StorageTable* table_ = nullptr;
   Context* context_ = nullptr;
   std::byte* mirror_ = nullptr;

@@ -25,7 +25,7 @@ Missing missing_of(std::initializer_list<Wanted> wanted) {
 }
 #define TENON_HAS(field)       \
   Wanted {                     \
-#field, t.field != nullptr \
+    #field, t.field != nullptr \
   }
 
 Missing missing(const tenon_device& t) {

@@ -17,7 +17,7 @@ enum ViewOperand {
   kOut,
   kKeyPlane,
   kValuePlane,
-  kKeyScales,    // A cache without scales gives its planes again.
+  kKeyScales,  // A cache without scales gives its planes again.
   kValueScales,
   kPages,
   kPlace,

@@ -211,13 +211,27 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 inline Pointers pointers(const cuda::Launch& l) {
-  return {l.ptr<const float>(kQ),         l.ptr<float>(kOut),             l.ptr<void>(kKeyPlane),
-          l.ptr<void>(kValuePlane),           l.ptr<void>(kKeyScales),        l.ptr<void>(kValueScales),
-          l.ptr<const int32_t>(kPages),   l.ptr<const int32_t>(kPlace),   l.ptr<const int32_t>(kUsed),
-          l.ptr<const int32_t>(kTable),   l.ptr<const uint32_t>(kLive),   l.ptr<const int32_t>(kPos),
-          l.ptr<const int32_t>(kOrder),   l.ptr<const int32_t>(kSlot),    l.ptr<const int32_t>(kParent),
-          l.ptr<const int32_t>(kKvLen),   l.ptr<const int32_t>(kSeqSlot), l.ptr<const int32_t>(kSeqRow),
-          l.ptr<const float>(kRope),      l.ptr<float2>(kStats),          nullptr};
+  return {l.ptr<const float>(kQ),
+          l.ptr<float>(kOut),
+          l.ptr<void>(kKeyPlane),
+          l.ptr<void>(kValuePlane),
+          l.ptr<void>(kKeyScales),
+          l.ptr<void>(kValueScales),
+          l.ptr<const int32_t>(kPages),
+          l.ptr<const int32_t>(kPlace),
+          l.ptr<const int32_t>(kUsed),
+          l.ptr<const int32_t>(kTable),
+          l.ptr<const uint32_t>(kLive),
+          l.ptr<const int32_t>(kPos),
+          l.ptr<const int32_t>(kOrder),
+          l.ptr<const int32_t>(kSlot),
+          l.ptr<const int32_t>(kParent),
+          l.ptr<const int32_t>(kKvLen),
+          l.ptr<const int32_t>(kSeqSlot),
+          l.ptr<const int32_t>(kSeqRow),
+          l.ptr<const float>(kRope),
+          l.ptr<float2>(kStats),
+          nullptr};
 }
 inline size_t path_bytes(const Args& a) {
   return a.trees != 0 ? a.rows * sizeof(int32_t) : 0;
@@ -226,8 +240,8 @@ inline void attend(const Args& a, const cuda::Launch& l) {
   constexpr uint32_t kMostRowBlocks = 32768;  // further rows are taken in turns
   cuda::with_kv_codec(a.kv.k.codec, [&]<class C>(C) {
     l(&attend_kernel<C>,
-      {.blocks = {a.q_heads, std::min(a.rows, kMostRowBlocks)}, .threads = {kThreads}, .shared_bytes = path_bytes(a)}, a,
-      pointers(l));
+      {.blocks = {a.q_heads, std::min(a.rows, kMostRowBlocks)}, .threads = {kThreads}, .shared_bytes = path_bytes(a)},
+      a, pointers(l));
   });
 }
 inline void weights(const Args& a, const cuda::Launch& l) {

@@ -16,7 +16,7 @@ using cuda::KvCells, cuda::KvLayout;
 inline constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
 inline constexpr uint32_t kAtOnce = 4;  // lanes that a warp takes together
 inline constexpr uint32_t kTurn = kWarps * kAtOnce;
-inline constexpr uint32_t kTableCells = 512;    // of a table, for which the block finds the step's rows together
+inline constexpr uint32_t kTableCells = 512;     // of a table, for which the block finds the step's rows together
 inline constexpr uint32_t kMostTreeRows = 8192;  // of a step with trees: a path is kept in shared memory
 
 struct Args {

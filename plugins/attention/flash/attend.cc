@@ -164,8 +164,8 @@ void sum_weights(const AttendArgs& a, const Part& part) {
     const int32_t slot = part.ptr<int32_t>(kSeqSlot)[seq];
     if (slot < 0) continue;
     const auto end = static_cast<uint32_t>(part.ptr<int32_t>(kSeqRow)[seq + 1]);
-    const uint32_t begin = std::max(static_cast<uint32_t>(part.ptr<int32_t>(kSeqRow)[seq]),
-                                    end > a.weight_rows ? end - a.weight_rows : 0);
+    const uint32_t begin =
+        std::max(static_cast<uint32_t>(part.ptr<int32_t>(kSeqRow)[seq]), end > a.weight_rows ? end - a.weight_rows : 0);
     float* sums = part.ptr<float>(kWeights) + (static_cast<size_t>(slot) * a.kv_heads + head) * cells;
     std::fill_n(sums, cells, 0.0f);
     for (uint32_t row = begin; row < end && step.active(row); ++row) {

@@ -207,9 +207,7 @@ struct Pass {
     uint32_t tile_row = 0;
     E* cache = nullptr;  // or nullptr
   };
-  __device__ uint32_t heads() const {
-    return w.queries + (a.append != 0 ? 2 * w.rows : 0);
-  }
+  __device__ uint32_t heads() const { return w.queries + (a.append != 0 ? 2 * w.rows : 0); }
   __device__ Head head(uint32_t i) const {
     Head h;
     if (i < w.queries) {

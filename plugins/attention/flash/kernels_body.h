@@ -83,8 +83,7 @@ void load_values_of(const void* const* value, const float* scale, uint32_t first
     for (uint32_t d = 0; d < padded; d += kLanes) {
       const uint32_t left = d < dim ? dim - d : 0;
       prefetch<kCodec>(value[k], d, ahead);
-      store(to + k * padded + d,
-            decoded<kCodec>(value[k], d, left < kLanes ? left : uint32_t{kLanes}, scale, k));
+      store(to + k * padded + d, decoded<kCodec>(value[k], d, left < kLanes ? left : uint32_t{kLanes}, scale, k));
     }
   }
 }

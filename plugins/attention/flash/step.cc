@@ -227,7 +227,8 @@ uint64_t Run::score_block(uint32_t at, uint32_t& low, uint32_t& high) {
 
 // The cells of a block's lanes, for rows that agree about them.
 void Run::find_cells(uint32_t at, uint64_t seen, uint32_t row) {
-  low_lane_ = static_cast<uint32_t>(std::countr_zero(seen)), end_lane_ = kKeys - static_cast<uint32_t>(std::countl_zero(seen));
+  low_lane_ = static_cast<uint32_t>(std::countr_zero(seen)),
+  end_lane_ = kKeys - static_cast<uint32_t>(std::countl_zero(seen));
   const bool plain = a_.kv.rule == TENON_POS_LINEAR && branches_from_ == UINT32_MAX;
   if (branches_from_ != UINT32_MAX && at + kKeys > branches_from_) {
     const uint32_t depth = step_.position(row) + 1 - branches_from_;

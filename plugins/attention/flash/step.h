@@ -70,13 +70,11 @@ class Step {
   }
 
  private:
-  bool in_windows(int64_t p, int64_t n) const {
-    return (a_.window == 0 || p > n - a_.window) && a_.kv.in_window(p, n);
-  }
+  bool in_windows(int64_t p, int64_t n) const { return (a_.window == 0 || p > n - a_.window) && a_.kv.in_window(p, n); }
   uint32_t used(uint32_t row, uint32_t head) const {
-    return static_cast<uint32_t>(a_.kv.apart() ? used_[slot_[row] * static_cast<int32_t>(a_.kv_heads) +
-                                                       static_cast<int32_t>(head)]
-                                               : used_[slot_[row]]);
+    return static_cast<uint32_t>(
+        a_.kv.apart() ? used_[slot_[row] * static_cast<int32_t>(a_.kv_heads) + static_cast<int32_t>(head)]
+                      : used_[slot_[row]]);
   }
   const int32_t* table_line(uint32_t row, uint32_t head, uint32_t cell) const;
 

@@ -43,9 +43,10 @@ class View {
         head_(kv_head),
         slot_(static_cast<uint32_t>(part.ptr<int32_t>(kSlot)[row])),
         position_(part.ptr<int32_t>(kPos)[row]),
-        keys_(a.kv, a.kv.k, part.ptr<void>(kKeyPlane), part.ptr<void>(kKeyScales), part.ptr<int32_t>(kPages), slot_, kv_head),
-        values_(a.kv, a.kv.v, part.ptr<void>(kValuePlane), part.ptr<void>(kValueScales), part.ptr<int32_t>(kPages), slot_,
-                kv_head),
+        keys_(a.kv, a.kv.k, part.ptr<void>(kKeyPlane), part.ptr<void>(kKeyScales), part.ptr<int32_t>(kPages), slot_,
+              kv_head),
+        values_(a.kv, a.kv.v, part.ptr<void>(kValuePlane), part.ptr<void>(kValueScales), part.ptr<int32_t>(kPages),
+                slot_, kv_head),
         seen_(seen) {
     find_old(row);
     find_new(row);
@@ -159,14 +160,14 @@ struct Work {
     row = reinterpret_cast<float*>(seen + 2 * size_t{a.kv_len});
   }
   static uint64_t bytes(const Args& a) {
-    return (uint64_t{a.kv_len} + 2 * a.kv.k.dim + a.kv.v.dim) * sizeof(double) +
-           2 * uint64_t{a.kv_len} * sizeof(Seen) + std::max(a.kv.k.dim, a.kv.v.dim) * sizeof(float);
+    return (uint64_t{a.kv_len} + 2 * a.kv.k.dim + a.kv.v.dim) * sizeof(double) + 2 * uint64_t{a.kv_len} * sizeof(Seen) +
+           std::max(a.kv.k.dim, a.kv.v.dim) * sizeof(float);
   }
-  double *score;      // (cells)
-  double *q, *k;      // (k_dim)
-  double *mean;       // (v_dim)
-  Seen* seen;         // (cells), old ones and new ones
-  float* row;         // a key or a value
+  double* score;  // (cells)
+  double *q, *k;  // (k_dim)
+  double* mean;   // (v_dim)
+  Seen* seen;     // (cells), old ones and new ones
+  float* row;     // a key or a value
 };
 
 // The softmax of a query head of a row over what the view sees, into w.score.
@@ -217,8 +218,8 @@ void sum_weights(const Args& a, const Part& part) {
     const int32_t slot = part.ptr<int32_t>(kSeqSlot)[seq];
     if (slot < 0) continue;
     const auto end = static_cast<uint32_t>(part.ptr<int32_t>(kSeqRow)[seq + 1]);
-    const auto begin = std::max(static_cast<uint32_t>(part.ptr<int32_t>(kSeqRow)[seq]),
-                                end > a.weight_rows ? end - a.weight_rows : 0);
+    const auto begin =
+        std::max(static_cast<uint32_t>(part.ptr<int32_t>(kSeqRow)[seq]), end > a.weight_rows ? end - a.weight_rows : 0);
     const auto cells = static_cast<size_t>(a.kv.capacity());
     float* sums = part.ptr<float>(kWeights) + (static_cast<size_t>(slot) * a.kv_heads + kv_head) * cells;
     std::fill_n(sums, cells, 0.0f);

@@ -223,8 +223,7 @@ void record_verify(tenon_tid next, tenon_tid accepted, tenon_tid told, sdk::Reco
                              {rec.step(TENON_STEP_PARENT), TENON_READ},
                              {rec.step(TENON_STEP_SURVIVOR), TENON_WRITE},
                              {told, TENON_WRITE}};
-  cuda::emit<&verify>(rec, {.name = "verify", .operands = operands, .chunks = {}},
-                      VerifyArgs{rec.bounds().seqs, 0});
+  cuda::emit<&verify>(rec, {.name = "verify", .operands = operands, .chunks = {}}, VerifyArgs{rec.bounds().seqs, 0});
 }
 
 // op: TENON_F_VERIFY.
@@ -272,9 +271,8 @@ void record_draft_pass(const tenon_draft_pass& to, sdk::Recorder& rec) {
                             to.choice_live, to.choice_row}) {
     operands.push_back({t, TENON_WRITE});
   }
-  cuda::emit<&draft_pass>(
-      rec, {.name = "draft_pass", .operands = operands, .chunks = {}},
-      DraftPassArgs{to.pass, to.rows_per_seq});
+  cuda::emit<&draft_pass>(rec, {.name = "draft_pass", .operands = operands, .chunks = {}},
+                          DraftPassArgs{to.pass, to.rows_per_seq});
 }
 
 void record_step_op(const tenon_fop& op, tenon_tid x, tenon_tid y, sdk::Recorder& recorder) {

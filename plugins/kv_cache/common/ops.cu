@@ -135,9 +135,9 @@ void dequant_op(const DequantArgs& a, const cuda::Launch& l) {
   const auto run = [&]<class From, class To>(From, To) {
     l(&dequant_kernel<From, To>, {.blocks = {dequant_blocks(a), a.from.heads, a.seqs}, .threads = {kThreads}}, a,
       DequantPointers{l.ptr<void>(kFromK), l.ptr<void>(kFromV), l.ptr<void>(kFromKeyScales),
-                      l.ptr<void>(kFromValueScales), l.ptr<void>(kToK), l.ptr<void>(kToV),
-                      l.ptr<const int32_t>(kPages), l.ptr<const uint32_t>(kLive), l.ptr<const int32_t>(kSeqSlot),
-                      l.ptr<const int32_t>(kSeqRow), l.ptr<const int32_t>(kKvLen)});
+                      l.ptr<void>(kFromValueScales), l.ptr<void>(kToK), l.ptr<void>(kToV), l.ptr<const int32_t>(kPages),
+                      l.ptr<const uint32_t>(kLive), l.ptr<const int32_t>(kSeqSlot), l.ptr<const int32_t>(kSeqRow),
+                      l.ptr<const int32_t>(kKvLen)});
   };
   cuda::with_kv_codec(a.from.k.codec, [&]<class From>(From from) {
     cuda::with_kv_codec(a.to.k.codec, [&]<class To>(To to) {

@@ -70,7 +70,19 @@ struct DequantArgs {
   uint32_t cells, seqs;  // cells: that the copy has room for; seqs: of the step
   uint32_t simd, reserved = 0;
 };
-enum DequantOperand { kFromK, kFromV, kFromKeyScales, kFromValueScales, kToK, kToV, kPages, kLive, kSeqSlot, kSeqRow, kKvLen };
+enum DequantOperand {
+  kFromK,
+  kFromV,
+  kFromKeyScales,
+  kFromValueScales,
+  kToK,
+  kToV,
+  kPages,
+  kLive,
+  kSeqSlot,
+  kSeqRow,
+  kKvLen
+};
 inline uint32_t dequant_blocks(const DequantArgs& a) {
   return (a.cells + kDequantCells - 1) / kDequantCells;
 }

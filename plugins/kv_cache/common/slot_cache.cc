@@ -20,13 +20,12 @@ constexpr uint32_t kMostCells = 1u << 30;
 enum Which : uint32_t { kKeys, kValues, kKeyScales, kValueScales };
 
 // The formats of copies: plain, keys after rope or before it.
-constexpr tenon_kv_format kPlain[] = {
-    sdk::kv_format(TENON_F32),
-    sdk::kv_format(TENON_F16),
-    sdk::kv_format(TENON_BF16),
-    sdk::kv_format(TENON_F32, TENON_FORMAT_NONE, false),
-    sdk::kv_format(TENON_F16, TENON_FORMAT_NONE, false),
-    sdk::kv_format(TENON_BF16, TENON_FORMAT_NONE, false)};
+constexpr tenon_kv_format kPlain[] = {sdk::kv_format(TENON_F32),
+                                      sdk::kv_format(TENON_F16),
+                                      sdk::kv_format(TENON_BF16),
+                                      sdk::kv_format(TENON_F32, TENON_FORMAT_NONE, false),
+                                      sdk::kv_format(TENON_F16, TENON_FORMAT_NONE, false),
+                                      sdk::kv_format(TENON_BF16, TENON_FORMAT_NONE, false)};
 
 // What an exported sequence begins with; then come the planes of all layers, each (head, token, dim), of the tokens that
 // a row behind the sequence sees.
@@ -64,7 +63,8 @@ tenon_kv_view SlotCache::claim(const tenon_kv_geometry& g, const tenon_bounds& b
   if (g.heads == 0 || g.k_dim == 0 || g.v_dim == 0) throw Refused("a layer without heads or without dimensions");
   if (policy_.renumbered && policy_.sinks + policy_.window > b.kv_len) {
     throw Refused("sinks and window are " + std::to_string(policy_.sinks + policy_.window) +
-                  " tokens, but the capacity, which the table of rotary angles follows, is " + std::to_string(b.kv_len));
+                  " tokens, but the capacity, which the table of rotary angles follows, is " +
+                  std::to_string(b.kv_len));
   }
   const uint32_t cells = std::min(cells_for(b), kMostCells);
   return prototype(g.heads, g.k_dim, g.v_dim, cells, cells - policy_.sinks);
@@ -155,7 +155,8 @@ sdk::KvLayout SlotCache::rule() const {
 }
 
 tenon_kv_view SlotCache::view(uint32_t layer, const tenon_tid* store, Recorder& r) const {
-  tenon_kv_view view = prototype(plane(layer, kKeys).heads, plane(layer, kKeys).dim, plane(layer, kValues).dim, cells_, ring_);
+  tenon_kv_view view =
+      prototype(plane(layer, kKeys).heads, plane(layer, kKeys).dim, plane(layer, kValues).dim, cells_, ring_);
   const auto slice = [&](uint32_t which, int64_t(&stride)[3]) {
     const Plane& p = plane(layer, which);
     const tenon_tensor t = plane_tensor(p.format, slots_, p.heads, page_cells_, p.dim);
@@ -255,8 +256,9 @@ void SlotCache::record_commit(const tenon_tid* store, Recorder& r) const {
     cost.read[1] = cost.written[1] =
         static_cast<double>(v.heads) * (v.k_dim + v.v_dim) * tenon_format_block(format_.k.codec).bytes;
     const auto row = [&](uint32_t which) { return static_cast<uint32_t>(row_bytes(plane(layer, which))); };
-    emit_commit(r, operands, cost,
-                {sdk::kv_layout(v), r.bounds().seqs, tenon_format_block(format_.k.scale).bytes, {row(kKeys), row(kValues)}});
+    emit_commit(
+        r, operands, cost,
+        {sdk::kv_layout(v), r.bounds().seqs, tenon_format_block(format_.k.scale).bytes, {row(kKeys), row(kValues)}});
   }
 }
 
@@ -329,8 +331,8 @@ uint64_t SlotCache::export_sequence(uint32_t slot, uint32_t kv_len, void* queue,
   for (const Run& run : kept(kv_len)) tokens += run.count;
   const uint64_t bytes = sizeof(ExportHeader) + tokens * token_bytes_;
   if (dst == nullptr) return bytes;
-  ExportHeader header{{}, format_.k.codec, format_.k.scale, static_cast<uint32_t>(planes_.size() / planes_a_layer()),
-                      kv_len, shape()};
+  ExportHeader header{
+      {}, format_.k.codec, format_.k.scale, static_cast<uint32_t>(planes_.size() / planes_a_layer()), kv_len, shape()};
   std::copy(std::begin(kMagic), std::end(kMagic), header.magic);
   auto* out = static_cast<std::byte*>(dst);
   std::memcpy(out, &header, sizeof(header));

@@ -86,9 +86,9 @@ class SlotCache {
   std::vector<Plane> planes_;  // of layer 0, of layer 1, ...
   uint32_t slots_ = 0, capacity_ = 0, rows_ = 0;
   uint32_t cells_ = 0, ring_ = 0;
-  uint32_t page_cells_ = 0;              // cells_ rounded up to 8
-  uint64_t token_bytes_ = 0;             // of all layers
-  std::vector<uint32_t> overwritten_;    // by slot: a ring no longer has the positions from the sinks to here
+  uint32_t page_cells_ = 0;            // cells_ rounded up to 8
+  uint64_t token_bytes_ = 0;           // of all layers
+  std::vector<uint32_t> overwritten_;  // by slot: a ring no longer has the positions from the sinks to here
   std::byte* base_ = nullptr;
 };
 

@@ -22,10 +22,11 @@ class SinkWindow : public sdk::KvCache<SinkWindow>, public slot_cache::SlotCache
                     .min = 1,
                     .max = 1 << 20,
                     .unit = "tokens"}),
-      sdk::text({.name = "positions",
-                 .doc = "Rotary positions: those inside of what is kept, or those of the text, which end at the capacity",
-                 .value = "renumbered",
-                 .choices = "renumbered|original"}),
+      sdk::text(
+          {.name = "positions",
+           .doc = "Rotary positions: those inside of what is kept, or those of the text, which end at the capacity",
+           .value = "renumbered",
+           .choices = "renumbered|original"}),
       sdk::text({.name = "format", .doc = "How an element is stored", .value = "fp16", .choices = "fp16|bf16|fp32"}));
 
   SinkWindow(const sdk::Params& params, const sdk::Env& env)

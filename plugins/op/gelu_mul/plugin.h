@@ -8,7 +8,8 @@ namespace tenon::op {
 class GeluMul : public sdk::Op<GeluMul> {
  public:
   static constexpr const char* kName = "gelu_mul";
-  static constexpr const char* kDoc = "The gate of a GeGLU: gelu (with tanh) of the first half of the columns times the second.";
+  static constexpr const char* kDoc =
+      "The gate of a GeGLU: gelu (with tanh) of the first half of the columns times the second.";
   static constexpr auto kParams = sdk::params();
   static constexpr tenon_id kId = TENON_F_GELU_MUL;
   static constexpr uint32_t kFlags = 0;

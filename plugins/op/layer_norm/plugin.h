@@ -12,7 +12,8 @@ class LayerNorm : public sdk::Op<LayerNorm> {
   static constexpr auto kParams = sdk::params();
   static constexpr tenon_id kId = TENON_F_LAYER_NORM;
   static constexpr uint32_t kFlags = TENON_SMALL_OP_IN_PLACE;
-  static constexpr auto kArgs = sdk::op_args(sdk::op_vector("weight", 0), sdk::op_vector("bias", 1), sdk::op_number("eps", 0));
+  static constexpr auto kArgs =
+      sdk::op_args(sdk::op_vector("weight", 0), sdk::op_vector("bias", 1), sdk::op_number("eps", 0));
 
   LayerNorm(const sdk::Params&, const sdk::Env&) {}
   void record(const tenon_fop& op, tenon_tid x, tenon_tid y, sdk::Recorder& r) const;

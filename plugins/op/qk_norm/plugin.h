@@ -12,9 +12,9 @@ class QkNorm : public sdk::Op<QkNorm> {
   static constexpr auto kParams = sdk::params();
   static constexpr tenon_id kId = TENON_F_QK_NORM;
   static constexpr uint32_t kFlags = TENON_SMALL_OP_IN_PLACE;
-  static constexpr auto kArgs = sdk::op_args_over_heads(
-      sdk::op_table("q_weight", 0, "f32 of k_dim"), sdk::op_table("k_weight", 1, "f32 of k_dim"),
-      sdk::op_number("eps", 0));
+  static constexpr auto kArgs =
+      sdk::op_args_over_heads(sdk::op_table("q_weight", 0, "f32 of k_dim"),
+                              sdk::op_table("k_weight", 1, "f32 of k_dim"), sdk::op_number("eps", 0));
 
   QkNorm(const sdk::Params&, const sdk::Env&) {}
   int64_t columns(const tenon_fop& op, int64_t x) const { return sdk::columns_of_heads(op, x); }

@@ -29,7 +29,8 @@ __global__ void kernel(cuda::RowOp op) {
         y[base + half + pair] = x[base + half + pair];
         continue;
       }
-      const int64_t u = base + (turn.interleaved ? 2 * pair : pair), v = base + (turn.interleaved ? 2 * pair + 1 : pair + half);
+      const int64_t u = base + (turn.interleaved ? 2 * pair : pair),
+                    v = base + (turn.interleaved ? 2 * pair + 1 : pair + half);
       const float first = x[u], second = x[v], c = angles[2 * pair], s = angles[2 * pair + 1];
       y[u] = first * c - second * s;
       y[v] = first * s + second * c;

@@ -19,10 +19,10 @@ class Rope : public sdk::Op<Rope> {
   static constexpr auto kParams = sdk::params();
   static constexpr tenon_id kId = TENON_F_ROPE;
   static constexpr uint32_t kFlags = TENON_SMALL_OP_IN_PLACE;
-  static constexpr auto kArgs = sdk::op_args_over_heads(
-      sdk::op_table("table", 0, "f32 (positions, rotated / 2, 2) of (cos, sin)"),
-      sdk::op_integer("rotated", 0, "dimensions of a head that turn"),
-      sdk::op_integer("interleaved", 1, "0: i turns with i + rotated / 2, 1: 2i with 2i + 1"));
+  static constexpr auto kArgs =
+      sdk::op_args_over_heads(sdk::op_table("table", 0, "f32 (positions, rotated / 2, 2) of (cos, sin)"),
+                              sdk::op_integer("rotated", 0, "dimensions of a head that turn"),
+                              sdk::op_integer("interleaved", 1, "0: i turns with i + rotated / 2, 1: 2i with 2i + 1"));
 
   Rope(const sdk::Params&, const sdk::Env&) {}
   int64_t columns(const tenon_fop& op, int64_t x) const { return sdk::columns_of_heads(op, x); }

@@ -73,7 +73,8 @@ class Int8wo : public cuda::PackedScheme<Int8wo>, public Schema {
     const cuda::LoadedRows loaded = cuda::loaded_rows(site, src, store[0]);
     float* scales = site.scales(store[1], src);
     if (site.source_of(src) == rows::kInt8Rows) {
-      cuda::launch_load(&take_kernel, src, queue, loaded, scales, static_cast<const float*>(src.tensor[rows::kScale].data));
+      cuda::launch_load(&take_kernel, src, queue, loaded, scales,
+                        static_cast<const float*>(src.tensor[rows::kScale].data));
     } else {
       cuda::launch_load(&load_kernel, src, queue, loaded, scales);
     }

@@ -34,8 +34,8 @@ class None : public cuda::PackedScheme<None>, public Schema {
     return alike ? sources[0] : static_cast<tenon_format>(TENON_F32);
   }
   static bool exact(const Site& site) {
-    return site.code == TENON_F32 || std::all_of(site.source.begin(), site.source.end(),
-                                                 [&](tenon_format f) { return f == site.code; });
+    return site.code == TENON_F32 ||
+           std::all_of(site.source.begin(), site.source.end(), [&](tenon_format f) { return f == site.code; });
   }
   template <class Use>
   static void with_format(uint32_t code, const Use& use) {

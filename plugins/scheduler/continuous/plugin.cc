@@ -18,25 +18,25 @@ class Continuous : public sdk::Scheduler<Continuous> {
  public:
   static constexpr const char* kName = "continuous";
   static constexpr const char* kDoc = "Sequences join and leave at any step; prompts run in chunks beside decoding";
-  static constexpr auto kParams =
-      sdk::params(sdk::integer({.name = "sequences",
-                                .doc = "Sequences that run at once at most",
-                                .value = 8,
-                                .min = 1,
-                                .max = 4096,
-                                .unit = "sequences"}),
-                  sdk::integer({.name = "budget_rows",
-                                .doc = "Tokens of a step, while sequences generate; without them prefill_rows holds",
-                                .value = 128,
-                                .min = 1,
-                                .max = 65536,
-                                .unit = "tokens"}),
-                  sdk::integer({.name = "patience",
-                                .doc = "Steps of waiting that count as one more in priority; 0 = waiting counts nothing",
-                                .value = 1000,
-                                .min = 0,
-                                .max = int64_t{1} << 40,
-                                .unit = "steps"}));
+  static constexpr auto kParams = sdk::params(
+      sdk::integer({.name = "sequences",
+                    .doc = "Sequences that run at once at most",
+                    .value = 8,
+                    .min = 1,
+                    .max = 4096,
+                    .unit = "sequences"}),
+      sdk::integer({.name = "budget_rows",
+                    .doc = "Tokens of a step, while sequences generate; without them prefill_rows holds",
+                    .value = 128,
+                    .min = 1,
+                    .max = 65536,
+                    .unit = "tokens"}),
+      sdk::integer({.name = "patience",
+                    .doc = "Steps of waiting that count as one more in priority; 0 = waiting counts nothing",
+                    .value = 1000,
+                    .min = 0,
+                    .max = int64_t{1} << 40,
+                    .unit = "steps"}));
 
   Continuous(const sdk::Params& params, const sdk::Env&)
       : sequences_(static_cast<uint32_t>(params.integer("sequences"))),

@@ -24,8 +24,10 @@ void attend_head(const Args& a, const sdk::Part& part, uint32_t row, uint32_t he
   const auto slot = static_cast<uint32_t>(part.ptr<const int32_t>(kSlot)[row]);
   const auto last = static_cast<uint32_t>(part.ptr<const int32_t>(kPos)[row]);
   const uint32_t kv_head = head / (a.q_heads / a.kv.heads);
-  const cpu::KvCells keys(a.kv, a.kv.k, part.ptr<void>(kK), part.ptr<void>(kKScales), part.ptr<int32_t>(kPages), slot, kv_head);
-  const cpu::KvCells values(a.kv, a.kv.v, part.ptr<void>(kV), part.ptr<void>(kVScales), part.ptr<int32_t>(kPages), slot, kv_head);
+  const cpu::KvCells keys(a.kv, a.kv.k, part.ptr<void>(kK), part.ptr<void>(kKScales), part.ptr<int32_t>(kPages), slot,
+                          kv_head);
+  const cpu::KvCells values(a.kv, a.kv.v, part.ptr<void>(kV), part.ptr<void>(kVScales), part.ptr<int32_t>(kPages), slot,
+                            kv_head);
   const float* q = part.ptr<const float>(kQ) + row * a.q_row + size_t{head} * a.kv.k.dim;
   float* out = part.ptr<float>(kOut) + row * a.out_row + size_t{head} * a.kv.v.dim;
   auto* line = part.thread_scratch<float>();  // a key, then a value, as floats

@@ -41,8 +41,8 @@ void append(const AppendArgs& a, const sdk::Part& part) {
     const auto store = [&](const sdk::KvPlane& plane, int from, int64_t from_row, int to) {
       const auto* x = reinterpret_cast<const float*>(part.ptr<std::byte>(static_cast<size_t>(from)) + row * from_row);
       for (uint32_t h = 0; h < a.kv.heads; ++h) {
-        const cpu::KvCells cells(a.kv, plane, part.ptr<void>(static_cast<size_t>(to)), nullptr, part.ptr<int32_t>(kPages),
-                                 static_cast<uint32_t>(slot), h);
+        const cpu::KvCells cells(a.kv, plane, part.ptr<void>(static_cast<size_t>(to)), nullptr,
+                                 part.ptr<int32_t>(kPages), static_cast<uint32_t>(slot), h);
         cells.store(x + size_t{h} * plane.dim, cell);
       }
     };
@@ -140,14 +140,10 @@ class Plain : public sdk::KvCache<Plain> {
     const tenon_kv_view to = view(layer, store, r);
     const AppendArgs args{sdk::kv_layout(to), r.describe(k).stride[0], r.describe(v).stride[0], r.bounds().rows,
                           capacity_};
-    const tenon_operand operands[] = {{k, TENON_READ},
-                                      {v, TENON_READ},
-                                      {to.k, TENON_WRITE_NEW},
-                                      {to.v, TENON_WRITE_NEW},
-                                      {to.pages, TENON_READ},
-                                      {r.step(TENON_STEP_LIVE), TENON_READ},
-                                      {to.place, TENON_READ},
-                                      {r.step(TENON_STEP_SLOT), TENON_READ}};
+    const tenon_operand operands[] = {{k, TENON_READ},         {v, TENON_READ},
+                                      {to.k, TENON_WRITE_NEW}, {to.v, TENON_WRITE_NEW},
+                                      {to.pages, TENON_READ},  {r.step(TENON_STEP_LIVE), TENON_READ},
+                                      {to.place, TENON_READ},  {r.step(TENON_STEP_SLOT), TENON_READ}};
     tenon_cost cost{};
     cost.read[1] = static_cast<double>(to.heads) * (to.k_dim + to.v_dim) * sizeof(float);
     cost.written[1] = cost.read[1] / sizeof(float) * tenon_format_block(format_.k.codec).bytes;

@@ -101,7 +101,8 @@ class HeavyHitter : public sdk::KvCache<HeavyHitter> {
   static constexpr uint32_t kOwnRules = TENON_OWN_TOKENS;
   static constexpr auto kParams = sdk::params(
       sdk::integer({.name = "budget", .doc = "Tokens that are kept", .value = 64, .min = 8, .max = 1 << 16}),
-      sdk::integer({.name = "recent", .doc = "Newest tokens that are never dropped", .value = 8, .min = 1, .max = 4096}));
+      sdk::integer(
+          {.name = "recent", .doc = "Newest tokens that are never dropped", .value = 8, .min = 1, .max = 4096}));
 
   HeavyHitter(const sdk::Params& params, const sdk::Env&)
       : format_(sdk::plain_kv_format(TENON_F32)),
@@ -171,14 +172,11 @@ class HeavyHitter : public sdk::KvCache<HeavyHitter> {
       const tenon_kv_view v = view(layer, store, r);
       const tenon_tid score = r.slice(store[kScores], sdk::tensor(TENON_F32, {slots_, v.heads, page_cells_}),
                                       lines_before(layer) * slots_ * page_cells_ * sizeof(float));
-      const tenon_operand operands[] = {{v.pos, TENON_READ | TENON_WRITE},
-                                        {v.place, TENON_WRITE},
-                                        {v.weights, TENON_READ | TENON_WRITE},
-                                        {score, TENON_READ | TENON_WRITE},
-                                        {r.step(TENON_STEP_LIVE), TENON_READ},
-                                        {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                                        {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                        {r.step(TENON_STEP_KV_LEN), TENON_READ}};
+      const tenon_operand operands[] = {
+          {v.pos, TENON_READ | TENON_WRITE},        {v.place, TENON_WRITE},
+          {v.weights, TENON_READ | TENON_WRITE},    {score, TENON_READ | TENON_WRITE},
+          {r.step(TENON_STEP_LIVE), TENON_READ},    {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+          {r.step(TENON_STEP_SEQ_ROW), TENON_READ}, {r.step(TENON_STEP_KV_LEN), TENON_READ}};
       const BeginArgs args{v.heads, page_cells_, cells_, budget_, recent_, r.bounds().seqs};
       r.emit<begin>({.name = "evict", .operands = operands, .chunks = {args.seqs * args.heads}}, args);
     }

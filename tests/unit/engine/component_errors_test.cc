@@ -116,10 +116,9 @@ TEST(ComponentErrors, ASelectorThatWritesNothing) {
 
 TEST(ComponentErrors, ATokenOutsideOfTheVocabulary) {
   for (const char* token : {"-1", "100000"}) {
-    EXPECT_THAT(error_of("chooses_wrong",
-                         {std::string("sampler.chain=[{use = \"chooses_wrong\", token = ") + token + "}]"}),
-                HasSubstr(std::string("sampler.chooses_wrong: chooses token ") + token +
-                          ", outside of the vocabulary of "));
+    EXPECT_THAT(
+        error_of("chooses_wrong", {std::string("sampler.chain=[{use = \"chooses_wrong\", token = ") + token + "}]"}),
+        HasSubstr(std::string("sampler.chooses_wrong: chooses token ") + token + ", outside of the vocabulary of "));
   }
 }
 

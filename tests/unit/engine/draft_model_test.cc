@@ -26,7 +26,8 @@ std::unique_ptr<Engine> open(std::vector<std::string> set, uint32_t sequences = 
 
 Request request(uint32_t seed, uint32_t n) {
   Request r{.max_new_tokens = n, .ignore_end = true, .seed = seed};
-  for (uint32_t i = 0; i < 9 + seed % 5; ++i) r.tokens.push_back(static_cast<int32_t>((i * 7919 + seed * 613) % 250 + 3));
+  for (uint32_t i = 0; i < 9 + seed % 5; ++i)
+    r.tokens.push_back(static_cast<int32_t>((i * 7919 + seed * 613) % 250 + 3));
   return r;
 }
 
@@ -108,8 +109,7 @@ TEST(DraftModel, OnePlanHoldsBothToTheByte) {
   const auto alone = open({});
   const auto drafted = open({"draft.pipeline.quantization.use=int8wo"});
   EXPECT_GT(drafted->pipeline().plan().of(MemoryKind::kWeights), alone->pipeline().plan().of(MemoryKind::kWeights));
-  EXPECT_EQ(drafted->pipeline().plan().of(MemoryKind::kKvCache),
-            2 * alone->pipeline().plan().of(MemoryKind::kKvCache));
+  EXPECT_EQ(drafted->pipeline().plan().of(MemoryKind::kKvCache), 2 * alone->pipeline().plan().of(MemoryKind::kKvCache));
   drafted->load();
   drafted->generate(request(1, 20));
   EXPECT_EQ(drafted->pipeline().high_water(), drafted->pipeline().plan().peak());

@@ -141,16 +141,24 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"single", {"scheduler.use=single"}, false},
         Case{"lockstep", {"scheduler.use=lockstep", "scheduler.sequences=5"}, false},
         // Chunks that do not divide prompts, and more of them than a step takes.
-        Case{"continuous", {"scheduler.use=continuous", "scheduler.sequences=6", "scheduler.budget_rows=23",
-                            "scheduler.prefill_rows=48", "scheduler.patience=0"}, true},
-        Case{"continuous_drafts", {"scheduler.use=continuous", "scheduler.sequences=6", "scheduler.budget_rows=19",
-                                   "draft.use=ngram", "draft.k=3"}, true},
-        Case{"few_pages", {"scheduler.use=continuous", "scheduler.sequences=8", "kv_cache.use=few_pages",
-                           "kv_cache.pages=20"}, true},
-        Case{"few_pages_untold", {"scheduler.use=continuous", "scheduler.sequences=8", "kv_cache.use=few_pages",
-                                  "kv_cache.pages=20", "kv_cache.tells=false", "draft.use=ngram", "draft.k=4"}, true},
-        Case{"few_pages_lockstep", {"scheduler.use=lockstep", "scheduler.sequences=6", "kv_cache.use=few_pages",
-                                    "kv_cache.pages=16"}, true}),
+        Case{"continuous",
+             {"scheduler.use=continuous", "scheduler.sequences=6", "scheduler.budget_rows=23",
+              "scheduler.prefill_rows=48", "scheduler.patience=0"},
+             true},
+        Case{"continuous_drafts",
+             {"scheduler.use=continuous", "scheduler.sequences=6", "scheduler.budget_rows=19", "draft.use=ngram",
+              "draft.k=3"},
+             true},
+        Case{"few_pages",
+             {"scheduler.use=continuous", "scheduler.sequences=8", "kv_cache.use=few_pages", "kv_cache.pages=20"},
+             true},
+        Case{"few_pages_untold",
+             {"scheduler.use=continuous", "scheduler.sequences=8", "kv_cache.use=few_pages", "kv_cache.pages=20",
+              "kv_cache.tells=false", "draft.use=ngram", "draft.k=4"},
+             true},
+        Case{"few_pages_lockstep",
+             {"scheduler.use=lockstep", "scheduler.sequences=6", "kv_cache.use=few_pages", "kv_cache.pages=16"},
+             true}),
     [](const auto& param) { return std::string(param.param.name); });
 
 // ---- what the cache cannot hold --------------------------------------------------------------------------------------
@@ -158,14 +166,16 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(FewPages, ASequenceThatDoesNotFitByItselfEndsWithAnErrorAndAlone) {
   const auto engine = open_tiny({"scheduler.use=continuous", "kv_cache.use=few_pages", "kv_cache.pages=6"});
   std::vector<Request> requests = some_requests(3, 5);
-  for (Request& r : requests) r.tokens.resize(20, 9), r.max_new_tokens = 10, r.ignore_end = true, r.stop.clear(), r.priority = 0;
+  for (Request& r : requests)
+    r.tokens.resize(20, 9), r.max_new_tokens = 10, r.ignore_end = true, r.stop.clear(), r.priority = 0;
   requests[1].tokens.resize(60, 8);  // 48 tokens is all that there is
   requests[2].max_new_tokens = 100;  // it begins well
   const std::vector<Result> expected = {alone({requests[0]}).front(), {}, alone({requests[2]}).front()};
   const std::vector<Result> results = engine->generate(requests);
   EXPECT_EQ(results[0].tokens, expected[0].tokens);
   EXPECT_EQ(results[1].finish, FinishReason::kError);
-  EXPECT_THAT(error_of(results[1]), HasSubstr("the cache has no room for the 60 tokens of this sequence, even by itself"));
+  EXPECT_THAT(error_of(results[1]),
+              HasSubstr("the cache has no room for the 60 tokens of this sequence, even by itself"));
   EXPECT_THAT(error_of(results[1]), HasSubstr("kv_cache.few_pages"));
   EXPECT_THAT(error_of(results[2]), HasSubstr("even by itself"));
   ASSERT_EQ(results[2].tokens.size(), 29u) << "48 tokens are in the cache, and one came of the last";

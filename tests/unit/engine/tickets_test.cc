@@ -151,7 +151,8 @@ TEST(Tickets, GenerateFromWithinACallbackIsAnError) {
   std::vector<std::string> errors;
   r.on_token = [&](const Token&) {
     errors = {usage_error([&] { engine->generate(request()); }), usage_error([&] { engine->step(); }),
-              usage_error([&] { engine->score(std::vector<int32_t>{1}, 0, {}); }), usage_error([&] { engine->load(); })};
+              usage_error([&] { engine->score(std::vector<int32_t>{1}, 0, {}); }),
+              usage_error([&] { engine->load(); })};
     return true;
   };
   EXPECT_EQ(engine->generate(r).tokens.size(), 8u);

@@ -34,7 +34,9 @@ class Wrong : public sdk::Scheduler<Wrong> {
       const tenon_sequence s = w[i];
       if (s.phase == TENON_SEQUENCE_WAITS && slots == 0 && !(wrong && rule_ == "slots")) break;
       if (s.phase == TENON_SEQUENCE_WAITS && slots > 0) --slots;
-      const uint32_t n = wrong && rule_ == "rows" ? s.pending : wrong && rule_ == "slots" ? 1 : std::min(s.pending, rows);
+      const uint32_t n = wrong && rule_ == "rows"    ? s.pending
+                         : wrong && rule_ == "slots" ? 1
+                                                     : std::min(s.pending, rows);
       schedule.run(i, n);
       if (wrong && rule_ == "twice") return schedule.run(i, 1);
       rows -= std::min(rows, n);

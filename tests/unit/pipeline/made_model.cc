@@ -23,7 +23,9 @@ class Recorded : public Model {
 
 // A ModelKind is plain functions, so the model that they are about is kept here while a pipeline is built.
 MadeModel* current = nullptr;
-constexpr ModelKind kKind = {"made", "made up by a test", [](const Weights&) { return true; },
+constexpr ModelKind kKind = {"made",
+                             "made up by a test",
+                             [](const Weights&) { return true; },
                              [](const Weights&) { return current->info; },
                              [](const Weights&, Declarations& declare) -> std::unique_ptr<Model> {
                                return std::make_unique<Recorded>(current->info,

@@ -188,7 +188,9 @@ TEST(Recorder, RecordsBeforeTheFirstStepWhenNoneIsSkipped) {
   const SiteId load = recorder.add_site(section_site("load"));
   Track& track = recorder.add_track("engine");
   for (int i = 0; i < 3; ++i) {
-    { const Span span(track, load); }
+    {
+      const Span span(track, load);
+    }
     recorder.begin_step();
     recorder.end_step();
   }

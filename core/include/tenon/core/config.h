@@ -94,9 +94,9 @@ struct PipelineConfig : ModelInstanceConfig {
   uint32_t capacity = 0;  // tokens of a sequence; 0 = the model's context, at most 8192
   uint64_t seed = 0;
   std::vector<ComponentConfig> sampler_chain;
-  ComponentConfig sampler_select;  // unless the chain ends in a selector
-  SourcePosition sampler_where;    // of the chain
-  std::optional<ComponentConfig> draft;        // proposes from the host; or
+  ComponentConfig sampler_select;               // unless the chain ends in a selector
+  SourcePosition sampler_where;                 // of the chain
+  std::optional<ComponentConfig> draft;         // proposes from the host; or
   std::optional<DraftModelConfig> draft_model;  // proposes on the device
   ComponentConfig scheduler;
   uint32_t prefill_rows = 0;  // of a step at most

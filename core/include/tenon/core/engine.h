@@ -53,7 +53,7 @@ struct Result {
   std::vector<int32_t> prompt_tokens, tokens;  // tokens: generated, without the one that ended the text
   std::string text;
   FinishReason finish = FinishReason::kLength;
-  std::exception_ptr error;        // with kError: an Error, or what a callback threw; text and tokens are those so far
+  std::exception_ptr error;       // with kError: an Error, or what a callback threw; text and tokens are those so far
   std::vector<Logprob> logprobs;  // by token, if asked for
 };
 
@@ -69,12 +69,12 @@ struct Request {
   std::vector<std::string> stop = {};  // ends before the first of them appears; not part of the text
   std::optional<uint64_t> seed = {};   // else the pipeline's
   std::vector<std::pair<std::string, std::string>> sampler = {};  // overrides: {"temperature.value", "0.2"}
-  int32_t priority = 0;                // higher ones first, where the scheduler heeds it
+  int32_t priority = 0;                                           // higher ones first, where the scheduler heeds it
   bool logprobs = false;
   uint32_t top_logprobs = 0;                        // likeliest tokens to report with each; up to 64
   std::function<bool(const Token&)> on_token = {};  // false ends the request
   std::function<void(uint32_t done, uint32_t total)> on_prompt =
-      {};                       // progress of the prompt in tokens, after each step
+      {};  // progress of the prompt in tokens, after each step
   // It has ended. A submitted request's result is given here alone if this is set, else to take(). What it throws is
   // logged.
   std::function<void(const Result&)> on_done = {};
@@ -86,11 +86,11 @@ enum class Ticket : uint64_t {};
 
 // What steps did; times in seconds. Of one generate() call: of all steps that it made, other requests included.
 struct RunStats {
-  double prompt_seconds = 0, decode_seconds = 0;        // decode: steps without rows of prompts
-  uint64_t prompt_tokens = 0, new_tokens = 0;           // over all sequences
-  uint64_t decode_tokens = 0;                           // generated within decode_seconds
-  uint64_t steps = 0, drafted = 0, accepted = 0;        // accepted: of the drafted
-  uint64_t preempted = 0, recomputed = 0;               // sequences that lost their slot; rows run again, in prompt_tokens
+  double prompt_seconds = 0, decode_seconds = 0;  // decode: steps without rows of prompts
+  uint64_t prompt_tokens = 0, new_tokens = 0;     // over all sequences
+  uint64_t decode_tokens = 0;                     // generated within decode_seconds
+  uint64_t steps = 0, drafted = 0, accepted = 0;  // accepted: of the drafted
+  uint64_t preempted = 0, recomputed = 0;         // sequences that lost their slot; rows run again, in prompt_tokens
   double decode_weight_bytes = 0, decode_kv_bytes = 0;  // read in decode steps, by the program's own account
 };
 
@@ -98,10 +98,10 @@ struct EngineOptions {
   std::string config = {};            // a pipeline file, a model, or "" with the model in `set`
   std::vector<std::string> set = {};  // "kv_cache.capacity=2048"
   std::vector<std::filesystem::path> plugin_dirs = {};
-  uint32_t sequences = 0;               // 0: as many as the scheduler holds
+  uint32_t sequences = 0;  // 0: as many as the scheduler holds
   // Asked once for what to record with, when the configuration is known; nullptr for nothing. Outlives the engine.
   std::function<trace::Recorder*(const PipelineConfig&)> recorder = {};
-  uint32_t score_rows = 0;              // > 0: score() works, in pieces of that many rows
+  uint32_t score_rows = 0;  // > 0: score() works, in pieces of that many rows
   std::function<void(uint32_t level, const std::string&)> log = {};
 };
 

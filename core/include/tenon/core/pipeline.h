@@ -38,9 +38,9 @@ struct PipelineOptions {
   const ModelKind* model = nullptr;     // nullptr: the built-in architecture that claims the weights
   trace::Recorder* recorder = nullptr;  // outlives the pipeline
   std::function<void(uint32_t level, const std::string& message)>
-      log;  // of the host and the components; see tenon_host
-  std::vector<Observer> observers = {};    // the ops before products that they see are computed by themselves
-  const Weights* draft_weights = nullptr;  // of the draft model, if the configuration has one; outlives the pipeline
+      log;                                  // of the host and the components; see tenon_host
+  std::vector<Observer> observers = {};     // the ops before products that they see are computed by themselves
+  const Weights* draft_weights = nullptr;   // of the draft model, if the configuration has one; outlives the pipeline
   std::filesystem::path system_root = "/";  // where the limits of control groups are looked for
   // For tests, on the host: every storage has pages of its own, and ends, up to 63 bytes, where one begins that nobody
   // may touch. Takes more memory than the plan says.
@@ -62,7 +62,8 @@ struct StepBatch {
   std::vector<int32_t> kv_len;                         // by slot
   bool sample = true;                                  // false: only logits are wanted
   bool want_logits = false;                            // beside the chosen tokens
-  bool round = false;  // the draft model makes the tokens behind the first of each sequence, which has 1 + draft_tokens()
+  bool round =
+      false;  // the draft model makes the tokens behind the first of each sequence, which has 1 + draft_tokens()
   uint32_t prompts = 0, prompt_rows = 0,
            drafted = 0;  // of which: sequences still in their prompt, their rows; drafted rows
 
@@ -71,12 +72,12 @@ struct StepBatch {
 
 // Valid until the next step.
 struct StepResult {
-  std::span<const int32_t> next;      // by out row: a token, or below 0 what tenon/sdk/told.h says
-  std::span<const int32_t> accepted;  // by sequence: how many rows survive
+  std::span<const int32_t> next;       // by out row: a token, or below 0 what tenon/sdk/told.h says
+  std::span<const int32_t> accepted;   // by sequence: how many rows survive
   std::span<const int32_t> survivors;  // which, ascending: those of sequence s from row seq_row[s] on
-  std::span<const float> logits;      // (out rows, vocab), as the model gave them; empty on a device with queues unless
-                                      // the batch wants them
-  bool ahead = false;                 // the step after this one is under way: see step()
+  std::span<const float> logits;  // (out rows, vocab), as the model gave them; empty on a device with queues unless
+                                  // the batch wants them
+  bool ahead = false;             // the step after this one is under way: see step()
 };
 
 // Progress of loading: bytes done of all.
@@ -98,17 +99,17 @@ class Pipeline {
   const MemoryPlan& plan() const;
   const std::vector<Decision>& decisions() const;
   std::vector<const Program*> programs() const;
-  uint32_t capacity() const;   // tokens of a sequence, or of what its cache keeps
+  uint32_t capacity() const;          // tokens of a sequence, or of what its cache keeps
   uint32_t longest_sequence() const;  // tokens that one may reach: the capacity, unless the cache drops old ones
-  uint32_t sequences() const;  // slots
-  uint32_t max_rows() const;   // of a sampling step
+  uint32_t sequences() const;         // slots
+  uint32_t max_rows() const;          // of a sampling step
   uint32_t max_out_rows(bool sample) const;
   uint32_t draft_tokens() const;       // proposals a step at most; 0 without a draft
   bool has_draft_model() const;        // drafts are made within a step: StepBatch::round
   uint32_t row_invariant_max() const;  // see tenon_quantization
   uint32_t threads() const;
   const tenon_device& device() const;
-  uint64_t weight_bytes() const;       // of the matrices as they are multiplied, stores and mapped
+  uint64_t weight_bytes() const;  // of the matrices as they are multiplied, stores and mapped
   // That a decode step reads: without an embedding that is only looked up, and with every pass of a draft model.
   uint64_t step_weight_bytes() const;
 

@@ -26,7 +26,7 @@ struct PerfettoOptions {
   std::function<double()> read_gbps = {};
   // deviceProperties, one list per device. Asked once, at the end, on the thread that writes.
   std::function<std::vector<std::vector<trace::Arg>>()> devices = {};
-  std::function<GpuSlices()> kernels = {};            // asked once, when all else is written, on the thread that writes
+  std::function<GpuSlices()> kernels = {};  // asked once, when all else is written, on the thread that writes
 };
 
 // While it runs it writes `path` + ".part" in the array form, which loads however it is cut; at the end that becomes

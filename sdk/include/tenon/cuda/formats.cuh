@@ -106,9 +106,7 @@ struct HalfFormat {
   static __device__ __forceinline__ void partial(const float (&acc)[kAcc], float& low, float& high) {
     low = acc[0] + acc[1], high = acc[2] + acc[3];
   }
-  static __device__ __forceinline__ float finish(float sum, const RowInfo& row) {
-    return sum * row.unscale;
-  }
+  static __device__ __forceinline__ float finish(float sum, const RowInfo& row) { return sum * row.unscale; }
 
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
     return (k % kChunkK / 32 * 2 + k % 8 / 4) * 512 + lane_offset(row, k) + row / 8 * 4;  // and 8 bytes on
@@ -218,9 +216,7 @@ struct F32Format {
       if (i / 2 == lane_id() % 4) (i % 2 == 0 ? low : high) = v;
     }
   }
-  static __device__ __forceinline__ float finish(float sum, const RowInfo&) {
-    return sum;
-  }
+  static __device__ __forceinline__ float finish(float sum, const RowInfo&) { return sum; }
 
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
     return k % kChunkK / 8 * 512 + (row % 8 * 4 + k % 8 / 2) * 16 + row / 8 * 8;  // and 16 bytes on

@@ -46,9 +46,12 @@ inline LoadedRows loaded_rows(const PackedSite& site, const tenon_rows& src, voi
     throw sdk::Failed("rows " + std::to_string(src.row0) + " to " + std::to_string(src.row0 + src.rows) +
                       " of matrix " + std::to_string(src.mat) + " are not of this site");
   }
-  return {src.tensor[0].data, site.source[mat],
-          site.k,   site.first[mat] + static_cast<uint32_t>(src.row0),
-          site.map, static_cast<uint8_t*>(store) + site.expert_of(src) * site.weight_bytes};
+  return {src.tensor[0].data,
+          site.source[mat],
+          site.k,
+          site.first[mat] + static_cast<uint32_t>(src.row0),
+          site.map,
+          static_cast<uint8_t*>(store) + site.expert_of(src) * site.weight_bytes};
 }
 
 inline constexpr uint32_t kLoadThreads = 256;

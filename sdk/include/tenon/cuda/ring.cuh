@@ -68,18 +68,14 @@ class WarpRing {
   }
 
   // Waits for a stage to come for the first time. Filling a ring stage after stage keeps the way clear for others.
-  __device__ __forceinline__ void wait_first(uint32_t stage) const {
-    wait(stage, 0);
-  }
+  __device__ __forceinline__ void wait_first(uint32_t stage) const { wait(stage, 0); }
 
   // Waits for the oldest stage; its address in shared memory.
   __device__ __forceinline__ uint32_t front() const {
     wait(stage_, phase_);
     return data_ + stage_ * kBytes;
   }
-  __device__ __forceinline__ uint32_t stage() const {
-    return stage_;
-  }
+  __device__ __forceinline__ uint32_t stage() const { return stage_; }
   // Goes on to the next stage.
   __device__ __forceinline__ void pop() {
     if (++stage_ == stages_) stage_ = 0, phase_ ^= 1;

@@ -53,9 +53,7 @@ class SharedRow {
       v = *reinterpret_cast<const uint4*>(stage_ + place(chunk_ * F::kBlocks + block));
     return v;
   }
-  __device__ __forceinline__ float sum(uint32_t group, int) const {
-    return sums_[chunk_ * kGroups + group];
-  }
+  __device__ __forceinline__ float sum(uint32_t group, int) const { return sums_[chunk_ * kGroups + group]; }
   __device__ __forceinline__ float2 pair(int, uint32_t k) const {
     return *reinterpret_cast<const float2*>(stage_ + (chunk_ * F::kChunkK + k) * 4);
   }

@@ -36,7 +36,7 @@ struct RowOp {
   const float* x;
   float* y;
   const uint32_t* live;
-  const float* t[4];         // the op's tensors that are there
+  const float* t[4];       // the op's tensors that are there
   const int32_t* step[2];  // the step state that it reads
 
   __device__ uint32_t live_rows() const { return min(*live, args.rows); }
@@ -81,7 +81,7 @@ void run_rows(const SmallOpArgs& a, const Launch& l) {
 
 struct SmallOp {
   const char* name;
-  bool has_rows = false;                         // the op's tensors are ROWS, else VECTORs and TABLEs
+  bool has_rows = false;                       // the op's tensors are ROWS, else VECTORs and TABLEs
   std::initializer_list<uint32_t> steps = {};  // roles of step state that it reads, at most two
 };
 
@@ -108,8 +108,8 @@ void record_rows(const SmallOp& spec, const tenon_fop& op, tenon_tid x, tenon_ti
   tenon_cost cost{};
   cost.read[1] = 4.0 * static_cast<double>(a.columns), cost.written[1] = 4.0 * static_cast<double>(a.y_columns);
   cost.flops[1] = static_cast<double>(a.columns);
-  emit<&detail::run_rows<Kernel, kWholeRow>>(
-      rec, {.name = spec.name, .operands = operands, .chunks = {}, .cost = cost}, a);
+  emit<&detail::run_rows<Kernel, kWholeRow>>(rec, {.name = spec.name, .operands = operands, .chunks = {}, .cost = cost},
+                                             a);
 }
 
 template <class F>

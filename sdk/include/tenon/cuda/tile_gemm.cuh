@@ -51,7 +51,7 @@ struct TileGemmLayout {
 template <class F>
 inline constexpr uint32_t kStageChunks = kStageK<F> / F::kChunkK;
 template <class F>
-inline constexpr uint32_t kTileStageBytes = kStageChunks<F>* F::kChunkBytes;
+inline constexpr uint32_t kTileStageBytes = kStageChunks<F> * F::kChunkBytes;
 template <class F, int N>
 __host__ inline TileGemmLayout tile_gemm_layout(uint32_t room) {
   constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>, kXBytes = kXStageK * N * 2, kMost = 12;
@@ -276,12 +276,8 @@ class PanelSums {
   static constexpr uint32_t kSumBarrier = 1;
 
   // The part's row that a lane's i-th is, and its sum for slot g or g + 8.
-  static __device__ __forceinline__ uint32_t row(uint32_t i) {
-    return i / 2 * 8 + 2 * (lane_id() % 4) + i % 2;
-  }
-  __device__ __forceinline__ float& sum(uint32_t i, uint32_t half) {
-    return sum_[i / 2 * 4 + half * 2 + i % 2];
-  }
+  static __device__ __forceinline__ uint32_t row(uint32_t i) { return i / 2 * 8 + 2 * (lane_id() % 4) + i % 2; }
+  __device__ __forceinline__ float& sum(uint32_t i, uint32_t half) { return sum_[i / 2 * 4 + half * 2 + i % 2]; }
   __device__ __forceinline__ float4* left_by(uint32_t block) const {
     return b_.p.sums + (size_t{block} * 2 + warp_ / 4) * kFours * kGroupThreads + threadIdx.x % kGroupThreads;
   }

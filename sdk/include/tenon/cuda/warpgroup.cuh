@@ -95,27 +95,27 @@ __device__ __forceinline__ uint64_t describe(uint32_t address, uint32_t along_k)
 #define TENON_D32 TENON_D16, TENON_D8(16), TENON_D8(24)
 #define TENON_D64 TENON_D32, TENON_D8(32), TENON_D8(40), TENON_D8(48), TENON_D8(56)
 #define TENON_R16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define TENON_R32 \
-  TENON_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define TENON_R32 TENON_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define TENON_R64                                                                                                    \
   TENON_R32                                                                                                          \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, " \
   "%54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 // The operands behind d's are counted from its number of registers on.
-#define TENON_PRODUCT(n, type, registers, a0, a1, a2, a3, b_at, ...)                                            \
-  asm volatile("{\n.reg .pred add;\nsetp.eq.b32 add, 0, 0;\n"                                                   \
-               "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" registers "}, {" a0 ", " a1 \
-               ", " a2 ", " a3 "}, " b_at ", add, 1, 1, 0;\n}"                                                  \
-               : __VA_ARGS__                                                                                    \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-#define TENON_MULTIPLY(n, count, registers, a0, a1, a2, a3, b_at, ...)                              \
-  template <class Half>                                                                             \
-  __device__ __forceinline__ void multiply(float (&d)[count], const uint32_t (&a)[4], uint64_t b) { \
-    if constexpr (std::is_same_v<Half, __half>) {                                                   \
-      TENON_PRODUCT(n, "f16", registers, a0, a1, a2, a3, b_at, __VA_ARGS__);                        \
-    } else {                                                                                        \
-      TENON_PRODUCT(n, "bf16", registers, a0, a1, a2, a3, b_at, __VA_ARGS__);                       \
-    }                                                                                               \
+#define TENON_PRODUCT(n, type, registers, a0, a1, a2, a3, b_at, ...)                                                  \
+  asm volatile(                                                                                                       \
+      "{\n.reg .pred add;\nsetp.eq.b32 add, 0, 0;\n"                                                                  \
+      "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" registers "}, {" a0 ", " a1 ", " a2 ", " a3 \
+      "}, " b_at ", add, 1, 1, 0;\n}"                                                                                 \
+      : __VA_ARGS__                                                                                                   \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define TENON_MULTIPLY(n, count, registers, a0, a1, a2, a3, b_at, ...)                            \
+  template <class Half>                                                                           \
+  __device__ __forceinline__ void multiply(float(&d)[count], const uint32_t(&a)[4], uint64_t b) { \
+    if constexpr (std::is_same_v<Half, __half>) {                                                 \
+      TENON_PRODUCT(n, "f16", registers, a0, a1, a2, a3, b_at, __VA_ARGS__);                      \
+    } else {                                                                                      \
+      TENON_PRODUCT(n, "bf16", registers, a0, a1, a2, a3, b_at, __VA_ARGS__);                     \
+    }                                                                                             \
   }
 // d (64, N) += a (64, 16) b (N, 16)^T; of d a lane has rows g and g + 8 of its warp's, g = lane / 4: of each 8 columns
 // n first 2 (lane % 4) and + 1 of row g, then of g + 8.

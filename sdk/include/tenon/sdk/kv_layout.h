@@ -62,8 +62,10 @@ inline std::string kv_unread(const tenon_kv_view& view, uint32_t reads) {
   const auto cannot = [&](uint32_t what) { return (reads & what) == 0; };
   for (const tenon_kv_plane* p : {&view.format->k, &view.format->v}) {
     if (!is_kv_codec(p->codec)) return std::string("no reader for cells of ") + tenon_format_name(p->codec);
-    if (is_scaled_codec(p->codec) != (p->scale != TENON_FORMAT_NONE)) return "a codec and scales that do not belong together";
-    if (p->scale != TENON_FORMAT_NONE && p->scale != TENON_F32 && p->scale != TENON_F16) return "scales of another format";
+    if (is_scaled_codec(p->codec) != (p->scale != TENON_FORMAT_NONE))
+      return "a codec and scales that do not belong together";
+    if (p->scale != TENON_FORMAT_NONE && p->scale != TENON_F32 && p->scale != TENON_F16)
+      return "scales of another format";
     if (p->scale != TENON_FORMAT_NONE && cannot(kReadsScales)) {
       return std::string("no reader for ") + tenon_format_name(p->codec) + " with scales";
     }

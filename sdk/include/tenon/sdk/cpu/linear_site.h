@@ -55,7 +55,7 @@ enum class Activations : uint32_t { kF32, kInt8, kBf16 };
 struct LinearSite {
   std::vector<StoredMatrix> mats;  // store i holds matrix i, row by row or packed; of a routed site, of every expert
   uint32_t k = 0;
-  uint32_t experts = 0;  // 0: not routed
+  uint32_t experts = 0;   // 0: not routed
   bool in_place = false;  // the stores are the file's bytes
   bool exact = false;     // each weight has the value that it has in the file
   Activations activations = Activations::kF32;

@@ -321,11 +321,11 @@ struct PackedUnit {
 template <class W>
 concept PackedWeights = requires(const PackedUnit& unit, const W w, uint32_t b) {
   W{unit};
-  {uint32_t{W::kCode}};
-  {uint32_t{W::kUnitBytes}};
-  {uint32_t{W::kBlocks}};
-  {int{W::kOffset}};
-  {bool{W::kMinima}};
+  { uint32_t{W::kCode} };
+  { uint32_t{W::kUnitBytes} };
+  { uint32_t{W::kBlocks} };
+  { int{W::kOffset} };
+  { bool{W::kMinima} };
   { w.block(b) } -> std::same_as<PackedBlock<W::kParts>>;
 };
 

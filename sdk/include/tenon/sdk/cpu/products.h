@@ -23,20 +23,17 @@ namespace {
 //   block(p, sink) calls sink(i, w) for every 16 weights of the block at p: w has weights 16 i to 16 i + 15
 template <class F>
 concept StoredRow = requires(const uint8_t* p) {
-  {uint32_t{F::kCode}};
-  {uint32_t{F::kHeader}};
-  {uint32_t{F::kColumns}};
-  {size_t{F::kBytes}};
+  { uint32_t{F::kCode} };
+  { uint32_t{F::kHeader} };
+  { uint32_t{F::kColumns} };
+  { size_t{F::kBytes} };
   { F::scale(p) } -> std::same_as<float>;
   F::block(p, [](uint32_t, Vec) {});
-}
-&&F::kElements % kLanes == 0;
+} && F::kElements % kLanes == 0;
 
 // A row need not be whole blocks: some(p, n) gives the n < kElements weights of the last one.
 template <class F>
-concept Ragged = requires(const uint8_t* p) {
-  F::some(p, 1u);
-};
+concept Ragged = requires(const uint8_t* p) { F::some(p, 1u); };
 
 // f(unit, weights) for every 16 weights of a row, the last ones filled up.
 template <class F, class Sink>

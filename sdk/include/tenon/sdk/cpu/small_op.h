@@ -59,7 +59,7 @@ void run_rows(const SmallOpArgs& a, const Part& p) {
 
 struct RowOp {
   const char* name;
-  bool has_rows = false;                         // the op's tensors are ROWS, else VECTORs and TABLEs
+  bool has_rows = false;                       // the op's tensors are ROWS, else VECTORs and TABLEs
   std::initializer_list<uint32_t> steps = {};  // roles of step state that it reads
 };
 
