@@ -111,6 +111,27 @@ TEST_F(CudaAttention, VerifiesDraftsOfSeveralSequences) {
   }
 }
 
+// So many that a warp takes one by itself, and so many that rows are split by the step's shape.
+TEST_F(CudaAttention, DecodesManySequences) {
+  for (const uint32_t sequences : {20u, 150u}) {
+    for (const uint32_t dim : {64u, 96u, 128u}) {
+      for (const uint32_t window : {0u, 200u}) {
+        AttentionCase c{.q_heads = 12,
+                        .kv_heads = 4,
+                        .k_dim = dim,
+                        .v_dim = dim,
+                        .codec = dim == 96 ? TENON_BF16 : TENON_F16,
+                        .append = window == 0,
+                        .rotated = static_cast<int32_t>(window == 0 ? dim : 0)};
+        c.window = window;
+        for (uint32_t i = 0; i < sequences; ++i) c.sequences.push_back({i * i % 701, 1 + i % 7 / 5});
+        c.sequences[1].before = 3000;
+        check(*flash_, c, sequences + dim + window);
+      }
+    }
+  }
+}
+
 TEST_F(CudaAttention, HasWindowsAndCaps) {
   for (const uint32_t before : {99u, 1500u, 3000u}) {
     for (const uint32_t rows : {2u, 40u}) {

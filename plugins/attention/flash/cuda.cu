@@ -37,15 +37,6 @@ uint32_t claimed(const std::vector<tenon_fop>& ops) {
   return !is(1, TENON_F_ROPE) ? 1 : !is(2, TENON_F_QK_NORM) ? 2 : 3;
 }
 
-// Blocks that fold their splits in shared memory; larger clusters would not fill the GPU.
-constexpr uint32_t kCluster = 2, kHasClusters = 90;
-
-// Splits that a row is cut into at most, so that those of all KV heads are two blocks for every multiprocessor: each
-// works while the other waits for its keys and values.
-uint32_t splits_for(uint32_t units, uint32_t kv_heads, uint32_t cluster) {
-  return std::max(1u, 2 * units / kv_heads / cluster) * cluster;
-}
-
 struct Recording {
   const tenon_attn& a;
   const tenon_attn_call& call;
@@ -116,9 +107,7 @@ struct Recording {
   }
 
   void decode_step(uint32_t units, uint32_t arch, uint32_t granule) {
-    args.cluster = arch >= kHasClusters ? kCluster : 1;
-    args.splits = splits_for(units, args.kv.heads, args.cluster), args.granule = granule;
-    args.most_splits = most_splits(args);
+    set_splits(args, units, arch, granule);
     tenon_cost c = cost(args.rows_per_seq);
     if (args.append != 0) {
       c.read[1] += kv_columns() * sizeof(float);
@@ -175,6 +164,8 @@ GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l) {
   p.key_scales = l.ptr<void>(kKeyScales), p.value_scales = l.ptr<void>(kValueScales);
   return p;
 }
+
+static_assert(Flash::kRowInvariantMax == kSteadyRows);
 
 Flash::Flash(const sdk::Params& params, const sdk::Env& env)
     : split_(static_cast<uint32_t>(params.integer("split"))),

@@ -1,13 +1,15 @@
 // Attention of steps with at most sixteen rows a sequence, in one kernel: flash decoding.
 //
-// A block takes one KV head, up to sixteen queries (the query heads of that KV head, for one or several rows of a
-// sequence) and one split of the positions. Its four warps walk the split in tiles of 16 tokens, two in a turn; every
-// warp has a ring of K and V tiles of its own, filled by asynchronous copies, so the loop has no block-wide barrier.
+// A team takes one KV head, up to sixteen queries (the query heads of that KV head, for one or several rows of a
+// sequence) and one split of the positions. It is a block, whose four warps walk the split in tiles of 16 tokens, two in a
+// turn; every warp has a ring of K and V tiles of its own, filled by asynchronous copies, so the loop has no block-wide
+// barrier. Where sequences are many, nothing is split, and each warp is a team of its own.
 // What a step appends is appended by the blocks whose splits it falls in. A cluster of blocks folds what its splits
 // have made in shared memory, in order; if a row has more splits, that goes through scratch, and the last of its
 // clusters folds all.
 //
-// Where splits lie follows from a row's own position alone: a row has the same bits alone, among drafts and in a batch.
+// Where splits lie follows from a row's own position alone: a row has the same bits alone, among drafts and in a batch
+// of few rows. A step of more rows than that has blocks enough without splits, or with few.
 // Rows whose splits differ (their positions straddle a change of the split's size) are taken one group after the other.
 #include <algorithm>
 #include <type_traits>
@@ -22,18 +24,20 @@ namespace tenon::flash {
 namespace {
 
 constexpr uint32_t kKeysOfTile = 16;
-constexpr uint32_t kStride = kWarps * kKeysOfTile;  // from a tile of a warp to its next
 
-// kMany: of so many short sequences that more blocks on a multiprocessor are worth more than tiles on their way.
+// kMany: a warp is a team.
 template <uint32_t D, bool kMany>
 struct Shape {
+  static constexpr uint32_t kTeam = kMany ? 1 : kWarps, kTeams = kWarps / kTeam;  // kTeam: warps of a team
+  static constexpr uint32_t kStride = kTeam * kKeysOfTile;                        // from a tile of a warp to its next
+  static constexpr uint32_t kBlocks = kMany ? 3 : 2;                              // on a multiprocessor
   static constexpr uint32_t kTileBytes = kKeysOfTile * D * 2;
   static constexpr uint32_t kSlots = D == 64 ? (kMany ? 4 : 8) : D == 128 && !kMany ? 5 : 3;  // tiles of a warp's ring
-  static constexpr uint32_t kRingBytes = kWarps * kSlots * kTileBytes;
+  static constexpr uint32_t kRingBytes = kTeam * kSlots * kTileBytes;
   static constexpr uint32_t kPartRow = D + 8;  // floats; the padding spreads rows over the banks
   static constexpr uint32_t kPartBytes = kWarps * kQueries * kPartRow * 4;  // in the ring's place, and Made behind it
-  static constexpr uint32_t kSharedBytes = kRingBytes + kQueries * D * 2;
-  static_assert(kPartBytes + kQueries * (8 + D * 4) <= kRingBytes);
+  static constexpr uint32_t kTeamBytes = kRingBytes + kQueries * D * 2, kSharedBytes = kTeams * kTeamBytes;
+  static_assert(kMany || kPartBytes + kQueries * (8 + D * 4) <= kRingBytes);
   static_assert(D == 256 || kSharedBytes <= cuda::kSmallBlockBytes);
 };
 
@@ -129,7 +133,16 @@ struct Pass {
   uint32_t split, begin, end;
   uint32_t first_tile, tiles;  // of this warp; tiles: of K, and of V
 
-  __device__ char* ring() const { return smem + threadIdx.x / 32 * S::kSlots * S::kTileBytes; }
+  static __device__ uint32_t warp_of_team() { return kMany ? 0 : threadIdx.x / 32; }
+  static __device__ uint32_t thread_of_team() { return threadIdx.x % (32 * S::kTeam); }
+  static __device__ void sync() {
+    if constexpr (kMany) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+  __device__ char* ring() const { return smem + warp_of_team() * S::kSlots * S::kTileBytes; }
   __device__ char* q_tile() const { return smem + S::kRingBytes; }
   __device__ Made<D>& made() const { return *reinterpret_cast<Made<D>*>(smem + S::kPartBytes); }
 
@@ -141,20 +154,20 @@ struct Pass {
     begin = cut.start + split * cut.size;
     end = min(begin + cut.size, static_cast<uint32_t>(w.pos[last_row]) + 1);
     const uint32_t seen = first_seen(a, static_cast<uint32_t>(w.pos[row]));
-    first_tile = seen > begin ? (seen - begin) / kStride : 0;
-    tiles = tiles_of_warp(threadIdx.x / 32);
-    if (threadIdx.x < w.queries) {
-      const uint32_t r = w.row_of(a, threadIdx.x), pos = static_cast<uint32_t>(w.pos[r]);
+    first_tile = seen > begin ? (seen - begin) / S::kStride : 0;
+    tiles = tiles_of_warp(warp_of_team());
+    const uint32_t thread = thread_of_team();
+    if (thread < w.queries) {
+      const uint32_t r = w.row_of(a, thread), pos = static_cast<uint32_t>(w.pos[r]);
       const bool mine = r >= row && r <= last_row;
-      queries[threadIdx.x] = {r, w.head_of(a, threadIdx.x), first_seen(a, pos), mine ? pos + 1 : 0,
-                              mine ? cut.count(pos) : 0};
-    } else if (threadIdx.x < kQueries) {
-      queries[threadIdx.x] = {};
+      queries[thread] = {r, w.head_of(a, thread), first_seen(a, pos), mine ? pos + 1 : 0, mine ? cut.count(pos) : 0};
+    } else if (thread < kQueries) {
+      queries[thread] = {};
     }
   }
 
   __device__ uint32_t tiles_of_warp(uint32_t warp) const {
-    const uint32_t own = begin + warp * kKeysOfTile, all = end > own ? (end - own + kStride - 1) / kStride : 0;
+    const uint32_t own = begin + warp * kKeysOfTile, all = end > own ? (end - own + S::kStride - 1) / S::kStride : 0;
     return all > first_tile ? all - first_tile : 0;
   }
   // Tiles come in the order K K V V of a turn, the last turn having one or two of each: the i-th of a ring.
@@ -162,7 +175,7 @@ struct Pass {
     return tile / 2 * 4 + tile % 2 + (v ? min(2u, tiles - tile / 2 * 2) : 0);
   }
   __device__ uint32_t token_of(uint32_t tile) const {
-    return begin + (first_tile + tile) * kStride + threadIdx.x / 32 * kKeysOfTile;
+    return begin + (first_tile + tile) * S::kStride + warp_of_team() * kKeysOfTile;
   }
   __device__ void load(uint32_t i, uint32_t slot, uint32_t from, uint32_t to) const {
     const uint32_t first = i / 4 * 2, of_turn = min(2u, tiles - first), in_turn = i % 4;
@@ -225,7 +238,7 @@ struct Pass {
              (h.v ? a.kv.heads * a.kv.k.dim : 0);
     h.cache =
         reinterpret_cast<E*>(cuda::KvRows(a.kv, plane, h.v ? p.values : p.keys, p.pages, w.slot, w.kv_head).at(token));
-    const uint32_t tile = (token - begin) / kStride, owner = (token - begin) % kStride / kKeysOfTile;
+    const uint32_t tile = (token - begin) / S::kStride, owner = (token - begin) % S::kStride / kKeysOfTile;
     h.tile_row = token % kKeysOfTile;
     if (tile < first_tile) return h;
     const uint32_t place = place_of(tile - first_tile, h.v, tiles_of_warp(owner));
@@ -252,17 +265,17 @@ struct Pass {
   }
 
   __device__ void run(bool waited) {
-    const uint32_t warp = threadIdx.x / 32;
+    const uint32_t warp = warp_of_team();
     const bool prefetch = a.prefetch != 0;
     if (waited || prefetch) fill(0, w.old_len);
     if (!waited) {
-      for (uint32_t i = threadIdx.x; i < kQueries * D / 8; i += kThreads) {
+      for (uint32_t i = thread_of_team(); i < kQueries * D / 8; i += 32 * S::kTeam) {
         store_zeros(shared_address(q_tile()) + i * 16);
       }
     }
-    __syncthreads();
+    sync();
     // The queries of all passes are prepared in the first.
-    const uint32_t first = waited ? w.queries + (warp + kWarps - w.queries % kWarps) % kWarps : warp;
+    const uint32_t first = waited ? w.queries + (warp + S::kTeam - w.queries % S::kTeam) % S::kTeam : warp;
     if (LaneTurn<D>::fits(a)) {
       constexpr uint32_t kAtOnce = 2;
       LaneTurn<D> turn;
@@ -271,12 +284,12 @@ struct Pass {
       if (!waited) cuda::wait();
       if (!waited && !prefetch) fill(0, w.old_len);
 #pragma unroll 1
-      for (uint32_t i = first; i < heads(); i += kAtOnce * kWarps) {
+      for (uint32_t i = first; i < heads(); i += kAtOnce * S::kTeam) {
         Head h[kAtOnce];
         float x[kAtOnce][D / 32];
 #pragma unroll
         for (uint32_t u = 0; u < kAtOnce; ++u) {
-          if (i + u * kWarps < heads()) h[u] = head(i + u * kWarps);
+          if (i + u * S::kTeam < heads()) h[u] = head(i + u * S::kTeam);
           if (h[u].from == nullptr) continue;
           load_own<D>(h[u].from, x[u]);
         }
@@ -291,18 +304,18 @@ struct Pass {
       if (!waited) cuda::wait();
       if (!waited && !prefetch) fill(0, w.old_len);
 #pragma unroll 1
-      for (uint32_t i = first; i < heads(); i += kWarps) {
+      for (uint32_t i = first; i < heads(); i += S::kTeam) {
         if (const Head h = head(i); h.from != nullptr) prepare(h);
       }
     }
     if (a.append == 0) fill_new();
-    __syncthreads();
+    sync();
     attend();
   }
 
   // The warp's share of the split: maxima, sums and values of rows g and g + 8 of the queries.
   __device__ void attend() {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
+    const uint32_t lane = threadIdx.x % 32, g = lane / 4;
     constexpr bool kKeep = D <= (kMany ? 64 : 128);  // the queries in registers
     uint32_t q[kKeep ? D / 16 : 1][4];
     const auto load_q = [&](uint32_t k) {
@@ -403,7 +416,28 @@ struct Pass {
         }
       }
     }
-    gather(warp, g, lane, top, sum, out);
+    if constexpr (kMany) {
+      finish_alone(g, lane, sum, out);
+    } else {
+      gather(warp_of_team(), g, lane, top, sum, out);
+    }
+  }
+
+  // Stores what a warp has made of its queries, which nobody else works on.
+  __device__ void finish_alone(uint32_t g, uint32_t lane, float (&sum)[2], const float (&out)[D / 8][4]) const {
+    wait_copies<0>();
+#pragma unroll
+    for (uint32_t h = 0; h < 2; ++h) {
+      const float weight = 1 / row_sum(sum[h]);
+      const uint32_t q = g + 8 * h;
+      if (q >= w.queries || queries[q].count == 0) continue;
+      float* to = p.out + (w.first_row + queries[q].row) * a.out_row + queries[q].head * a.kv.v.dim + lane % 4 * 2;
+#pragma unroll
+      for (uint32_t n = 0; n < D / 8; ++n) {
+        if (n * 8 >= a.kv.v.dim) break;
+        *reinterpret_cast<float2*>(to + n * 8) = {out[n][2 * h] * weight, out[n][2 * h + 1] * weight};
+      }
+    }
   }
 
   // Adds the warps' shares and stores what the split makes of each query.
@@ -480,19 +514,24 @@ struct Pass {
 };
 
 template <class E, uint32_t D, bool kInt8, bool kMany>
-__global__ void __launch_bounds__(kThreads, kMany ? 4 : 2)
+__global__ void __launch_bounds__(kThreads, Shape<D, kMany>::kBlocks)
     decode_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p, float* scratch,
                   uint32_t* counters) {
-  extern __shared__ __align__(128) char smem[];
-  __shared__ Query queries[kQueries];
+  using S = Shape<D, kMany>;
+  extern __shared__ __align__(128) char all_teams[];
+  __shared__ Query all_queries[S::kTeams][kQueries];
   cuda::trigger();
+  const uint32_t team = threadIdx.x / (32 * S::kTeam), item = blockIdx.x * S::kTeams + team;
   Work w{};
-  w.kv_head = blockIdx.x % a.kv.heads, w.seq = blockIdx.y;
-  w.query = blockIdx.x / a.kv.heads * kQueries;
-  if (w.seq >= p.live[1] || p.seq_slot[w.seq] < 0) return cuda::wait();
-  w.slot = static_cast<uint32_t>(p.seq_slot[w.seq]);
-  w.first_row = static_cast<uint32_t>(p.seq_row[w.seq]);
-  w.rows = min(static_cast<uint32_t>(p.seq_row[w.seq + 1]) - w.first_row, a.rows_per_seq);
+  w.kv_head = item % a.kv.heads, w.seq = blockIdx.y, w.query = item / a.kv.heads * kQueries;
+  // What does not depend on each other is loaded together.
+  const uint32_t live = p.live[1];
+  const int32_t slot = p.seq_slot[w.seq], first_row = p.seq_row[w.seq], end_row = p.seq_row[w.seq + 1];
+  if (w.seq >= live || slot < 0) return cuda::wait();
+  char* const smem = all_teams + team * S::kTeamBytes;
+  Query* const queries = all_queries[team];
+  w.slot = static_cast<uint32_t>(slot), w.first_row = static_cast<uint32_t>(first_row);
+  w.rows = min(static_cast<uint32_t>(end_row) - w.first_row, a.rows_per_seq);
   if (w.query >= w.rows * a.group) return cuda::wait();
   w.queries = min(kQueries, w.rows * a.group - w.query);
   w.old_len = static_cast<uint32_t>(p.kv_len[w.slot]);
@@ -509,7 +548,7 @@ __global__ void __launch_bounds__(kThreads, kMany ? 4 : 2)
     const uint32_t count = c.count(static_cast<uint32_t>(w.pos[next - 1]));
     if (first_of_cluster >= count) continue;
     most = max(most, count);
-    if (waited) __syncthreads();
+    if (waited) Pass<E, D, kInt8, kMany>::sync();
     Pass<E, D, kInt8, kMany> pass(a, p, w, queries, scratch, smem, c, row, next - 1);
     if (blockIdx.z < count) {
       pass.run(waited);
@@ -517,28 +556,32 @@ __global__ void __launch_bounds__(kThreads, kMany ? 4 : 2)
       cuda::wait();
     }
     waited = true;
-    if (count > 1) pass.fold_cluster();
+    if constexpr (!kMany) {
+      if (count > 1) pass.fold_cluster();
+    }
   }
   if (!waited) return cuda::wait();
-  if (most <= a.cluster || blockIdx.z != first_of_cluster) return;
-  const uint32_t clusters = (most + a.cluster - 1) / a.cluster;
-  if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, clusters)) combine<D>(a, p, w, scratch);
+  if constexpr (!kMany) {
+    if (most <= a.cluster || blockIdx.z != first_of_cluster) return;
+    const uint32_t clusters = (most + a.cluster - 1) / a.cluster;
+    if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, clusters)) combine<D>(a, p, w, scratch);
+  }
 }
 
 template <class E, uint32_t D, bool kInt8, bool kMany>
 void launch(const GpuArgs& a, const cuda::Launch& l) {
+  using S = Shape<D, kMany>;
   l(&decode_kernel<E, D, kInt8, kMany>,
-    {.blocks = {a.kv.heads * tiles_of(a), a.seqs, a.most_splits},
+    {.blocks = {(a.kv.heads * tiles_of(a) + S::kTeams - 1) / S::kTeams, a.seqs, a.most_splits},
      .threads = {kThreads},
-     .shared_bytes = Shape<D, kMany>::kSharedBytes,
+     .shared_bytes = S::kSharedBytes,
      .cluster = {1, 1, a.cluster}},
     a, pointers(a, l), l.scratch<float>(), l.zeroed<uint32_t>());
 }
 
 template <class E, uint32_t D, bool kInt8>
 void launch(const GpuArgs& a, const cuda::Launch& l) {
-  const bool many = tiles_of(a) * a.seqs > a.splits;  // of which two fill a multiprocessor
-  D <= 128 && many ? launch<E, D, kInt8, D <= 128>(a, l) : launch<E, D, kInt8, false>(a, l);
+  D <= 128 && a.of_many_teams != 0 ? launch<E, D, kInt8, D <= 128>(a, l) : launch<E, D, kInt8, false>(a, l);
 }
 
 }  // namespace
@@ -556,10 +599,22 @@ uint64_t decode_zeroed_bytes(const GpuArgs& a) {
   return uint64_t{a.kv.heads} * tiles_of(a) * a.seqs * sizeof(uint32_t);
 }
 
-uint32_t most_splits(const GpuArgs& a) {
+// Of few rows, the splits of all KV heads are two blocks for every multiprocessor: each works while the other waits for
+// its keys and values. Of many rows, those of all sequences are four. Larger clusters would not fill the GPU.
+void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
+  constexpr uint32_t kCluster = 2, kHasClusters = 90, kBlocks = 2, kManyBlocks = 4;
+  const uint32_t unsplit = a.kv.heads * tiles_of(a) * a.seqs;
+  a.granule = granule, a.of_many_rows = a.rows > kSteadyRows;
+  a.of_many_teams = a.of_many_rows != 0 && std::max(a.kv.k.dim, a.kv.v.dim) <= 128 && unsplit > kBlocks * units;
+  a.cluster = arch >= kHasClusters && a.of_many_rows == 0 ? kCluster : 1;
+  const uint32_t wanted = a.of_many_teams != 0  ? 1
+                          : a.of_many_rows != 0 ? kManyBlocks * units / unsplit
+                                                : kBlocks * units / a.kv.heads;
+  a.splits = std::max(1u, wanted / a.cluster) * a.cluster;
   const uint64_t span = a.window == 0 ? a.kv_len : std::min<uint64_t>(a.kv_len, uint64_t{a.window} + kAnchor);
-  const uint64_t most = std::min<uint64_t>(a.splits, (span + a.granule - 1) / a.granule);
-  return static_cast<uint32_t>((most + a.cluster - 1) / a.cluster * a.cluster);
+  const uint64_t least = a.of_many_rows != 0 ? kAmple : granule;
+  const uint64_t most = std::min<uint64_t>(a.splits, (span + least - 1) / least);
+  a.most_splits = static_cast<uint32_t>((most + a.cluster - 1) / a.cluster * a.cluster);
 }
 
 void decode(const GpuArgs& recorded, const cuda::Launch& l) {

@@ -11,6 +11,7 @@ namespace tenon::flash {
 
 inline constexpr uint32_t kMostDim = 256;
 inline constexpr uint32_t kDecodeRows = 16;  // of a sequence: what the decode op takes
+inline constexpr uint32_t kSteadyRows = 16;  // of a step: up to so many, a row's bits are those that it has alone
 
 struct GpuArgs {
   cuda::KvLayout kv;
@@ -23,10 +24,11 @@ struct GpuArgs {
   uint32_t append, normed;
   int32_t rotated, pairing;  // rotated 0: no rope
   float eps;
-  // Of decoding: splits that a row is cut into at most, and what their sizes are multiples of; how many of them fold
-  // what they have made through their cluster; most_splits() of it; whether older keys and values may be read before
-  // the wait, known when launched.
-  uint32_t splits, granule, cluster, most_splits, prefetch;
+  // Of decoding, as set_splits() has it: splits that a row is cut into at most, and what their sizes are multiples of;
+  // how many of them fold what they have made through their cluster; those of the grid; whether the step has so many rows
+  // that a row's splits may depend on the step's shape; whether each warp is a team. prefetch: whether older keys and
+  // values may be read before the wait, known when launched.
+  uint32_t splits, granule, cluster, most_splits, of_many_rows, of_many_teams, prefetch;
 };
 
 enum GpuOperand {
@@ -70,7 +72,7 @@ void with_half(uint32_t codec, F&& f) {
 
 // One kernel for steps of at most kDecodeRows rows a sequence: rope, append, attention, and the combination of splits.
 void decode(const GpuArgs& a, const cuda::Launch& l);
-uint32_t most_splits(const GpuArgs& a);
+void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule);
 uint32_t decode_shared_bytes(uint32_t dim);
 uint64_t decode_scratch_bytes(const GpuArgs& a);
 uint64_t decode_zeroed_bytes(const GpuArgs& a);

@@ -11,7 +11,7 @@ inline constexpr uint32_t kQueries = 16;   // of a block: rows of a matrix produ
 inline constexpr uint32_t kAnchor = 1024;  // windows begin at multiples of it
 // A block takes less time for so many than to fold what more make of them.
 inline constexpr uint32_t kGranulesAlone = 2;
-inline constexpr uint32_t kAmple = 256;  // positions of a split that make it worth a second block on a multiprocessor
+inline constexpr uint32_t kAmple = 256;  // positions of a split that are worth a block beside others
 inline constexpr float kNothing = -INFINITY;
 
 __host__ __device__ inline uint32_t queries_of_block(const GpuArgs& a) {
@@ -30,6 +30,11 @@ struct Cut {
 };
 __device__ inline Cut cut(const GpuArgs& a, uint32_t pos) {
   const uint32_t start = first_seen(a, pos) / kAnchor * kAnchor, span = pos + 1 - start;
+  if (a.of_many_rows != 0) {
+    if (a.splits == 1) return {start, 1 << 30};
+    const uint32_t step = a.granule * a.splits;
+    return {start, max((span + step - 1) / step * a.granule, kAmple)};
+  }
   const uint32_t alone = kGranulesAlone * a.granule;
   if (span <= alone * a.cluster) return {start, alone};
   const uint32_t step = a.granule * (span >= a.splits * kAmple ? a.splits : (a.splits + 1) / 2);
