@@ -492,8 +492,8 @@ double many_rows_tolerance() {
 }
 
 TEST_P(Gemv, ManyRowsEqualFloat64) {
-  const Shape shapes[] = {{{17}, 40},          {{40, 24, 24}, 300}, {{35, 3}, 576},
-                          {{16, 7, 9}, 11008}, {{1300}, 513},       {{3000}, 64}};
+  const Shape shapes[] = {{{17}, 40},    {{40, 24, 24}, 300}, {{35, 3}, 576}, {{16, 7, 9}, 11008},
+                          {{1300}, 513}, {{3000}, 64},        {{17000}, 200}};
   for (const Shape& shape : shapes) {
     Site site(GetParam(), shape);
     for (const int64_t rows : {17, 40, 128, 201}) {

@@ -17,6 +17,11 @@ __device__ __forceinline__ uint4 load_shared(uint32_t address) {
   return v;
 }
 
+__device__ __forceinline__ void store_shared(uint32_t address, float4 v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+               : "memory");
+}
+
 // True in one lane of a converged warp, and known to the compiler to be so.
 __device__ __forceinline__ bool elect_lane() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -2,18 +2,22 @@
 // stored, and become halves in registers; x is one half a value, each row scaled by a power of two that keeps it in
 // range. RMSNorm before, and bias, SiLU-multiply and residual behind.
 //
-// More than 128 rows are multiplied in parts. A block multiplies panels of kPanelTiles tiles by a part; two warpgroups
-// have half of a panel each. The panels' stages along K (kStageK) are shared out evenly among the blocks, so a panel's
-// may lie with several: the block that has its first stage finishes it. The others leave their sums in the op's scratch
-// memory and say so in its flags; they have them early, since a panel's later stages are the first that a block
-// multiplies. Sums are added in the blocks' order, so equal launches give equal bits.
+// Blocks work in pairs, which are clusters. A pair multiplies panels of weights by all rows of x; each of its blocks has
+// half of a panel's tiles, and each of a block's warpgroups four of those. The panels' stages along K (kStageK)
+// are shared out evenly among the pairs, so a panel's may lie with several: the pair that has its first stage finishes
+// it. The others leave their sums in the op's scratch memory and say so in its flags; they have them early, since a
+// panel's later stages are the first that a pair multiplies. Sums are added in the pairs' order, so equal launches give
+// equal bits.
 //
-// Two more warps keep rings in shared memory full: one of weights, begun before the wait, one of x.
+// Two more warps of a block keep rings in shared memory full: one of weights, begun before the wait, one of x. Each block
+// of a pair reads half of x from L2 and writes it into the shared memory of both: what comes through L2 would be the
+// limit otherwise.
 #pragma once
 
 #include <algorithm>
 #include <string_view>
 
+#include "tenon/cuda/cluster.cuh"
 #include "tenon/cuda/half_fragments.cuh"
 #include "tenon/cuda/matvec.cuh"
 #include "tenon/cuda/warpgroup.cuh"
@@ -23,8 +27,7 @@ namespace tenon::cuda {
 inline constexpr uint32_t kTileGemmRows = 256;  // at most
 namespace detail {
 
-inline constexpr uint32_t kPanelTiles = 8, kGroupThreads = 128, kSumThreads = 2 * kGroupThreads,
-                          kTileGemmThreads = kSumThreads + 64, kXStageK = 64, kMostPrepareThreads = 1024;
+inline constexpr uint32_t kPair = 2, kPanelTiles = 8, kGroupThreads = 128, kXStageK = 64, kMostPrepareThreads = 1024;
 
 // x as the product takes it: halves, [part][64 k][8 k][row][8 values], the values in the order of A fragments; then the
 // factors that undo the rows' scales.
@@ -46,29 +49,47 @@ __host__ __device__ inline PreparedHalves prepared_halves(uint32_t k, uint32_t r
 
 struct TileGemmLayout {
   uint32_t weight_stages, x_stages;
-  uint32_t x, barriers;  // offsets in shared memory; weights come first
+  uint32_t x, sums, barriers;  // offsets in shared memory; weights come first
 };
 template <class F>
 inline constexpr uint32_t kStageChunks = kStageK<F> / F::kChunkK;
 template <class F>
 inline constexpr uint32_t kTileStageBytes = kStageChunks<F> * F::kChunkBytes;
+// A warp multiplies a tile, by every second 64 k if there are two teams, whose sums are added through shared memory. Of
+// few rows, a warp's time is that of making halves, one step waiting for the other; with two teams a multiprocessor has
+// twice as many such chains. Two more warps fill the rings. Where a lane has so many sums that a kernel's even share of
+// registers does not hold them, the fillers are a warpgroup, which gives up most of its own.
+template <class F, int N>
+struct TileGemmShape {
+  static constexpr bool kMakesHalves = F::kTotal || F::kGroup != 0;
+  static constexpr uint32_t kTeams = N <= 64 && kMakesHalves ? 2 : 1;
+  static constexpr bool kMovesRegisters = N == kTileGemmRows || (N == 64 && kTeams == 2);
+  static constexpr uint32_t kKept = 24,
+                            kTaken = kTeams == 2 ? 112 : 240;  // registers of a lane that fills, that multiplies
+  static constexpr uint32_t kTeamThreads = 32 * kPanelTiles,
+                            kFiller = kTeams * kPanelTiles;  // the first warp that fills
+  static constexpr uint32_t kThreads = kTeams * kTeamThreads + (kMovesRegisters ? kGroupThreads : 64);
+  static constexpr uint32_t kSumBytes = kTeams > 1 ? kPanelTiles* kTileRows* N * 4 : 0;
+};
 template <class F, int N>
 __host__ inline TileGemmLayout tile_gemm_layout(uint32_t room) {
   constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>, kXBytes = kXStageK * N * 2, kMost = 12;
   TileGemmLayout at{};
   at.x_stages = N == 32 ? 6 : 4;
-  const uint32_t rest = room - at.x_stages * (kXBytes + 16) - 128;
+  const uint32_t rest = room - at.x_stages * (kXBytes + 16) - 128 - TileGemmShape<F, N>::kSumBytes;
   at.weight_stages = std::min(kMost, rest / (kWeightBytes + 16));
   at.x = (at.weight_stages * kWeightBytes + 127) / 128 * 128;
-  at.barriers = at.x + at.x_stages * kXBytes;
+  at.sums = at.x + at.x_stages * kXBytes;
+  at.barriers = at.sums + TileGemmShape<F, N>::kSumBytes;
   return at;
 }
 
 // A ring's place: which stage, and the parity of its use.
 struct RingPlace {
   uint32_t stage = 0, parity = 0;
-  __device__ __forceinline__ void advance(uint32_t stages) {
-    if (++stage == stages) stage = 0, parity ^= 1;
+  __device__ __forceinline__ void advance(uint32_t stages, uint32_t by = 1) {
+    stage += by;
+    if (stage >= stages) stage -= stages, parity ^= 1;
   }
 };
 // The barriers of a ring's stages: full, then empty.
@@ -76,17 +97,17 @@ struct RingBarriers {
   uint32_t address, stages;
   __device__ __forceinline__ Barrier full(uint32_t stage) const { return Barrier(address + 8 * stage); }
   __device__ __forceinline__ Barrier empty(uint32_t stage) const { return Barrier(address + 8 * (stages + stage)); }
-  // A stage is filled by one thread, and empty when all warps that multiply have read it.
-  __device__ __forceinline__ void init() const {
-    for (uint32_t s = 0; s < stages; ++s) full(s).init(1), empty(s).init(kSumThreads / 32);
+  // A stage is filled by one thread, and empty when so many warps have read it.
+  __device__ __forceinline__ void init(uint32_t readers) const {
+    for (uint32_t s = 0; s < stages; ++s) full(s).init(1), empty(s).init(readers);
   }
 };
 
-// Stages of all panels, in order, shared out among blocks.
+// Stages of all panels, in order, shared out among pairs.
 struct StageShares {
-  uint32_t a_block, longer;  // so many of the first blocks have one more
-  __device__ StageShares(uint32_t stages, uint32_t blocks) : a_block(stages / blocks), longer(stages % blocks) {}
-  __device__ __forceinline__ uint32_t begin(uint32_t block) const { return block * a_block + min(block, longer); }
+  uint32_t a_pair, longer;  // so many of the first pairs have one more
+  __device__ StageShares(uint32_t stages, uint32_t pairs) : a_pair(stages / pairs), longer(stages % pairs) {}
+  __device__ __forceinline__ uint32_t begin(uint32_t pair) const { return pair * a_pair + min(pair, longer); }
 };
 
 }  // namespace detail
@@ -103,13 +124,13 @@ template <class F, int N>
 struct TileGemmBlock {
   static constexpr uint32_t kXBytes = kXStageK * N * 2, kQuads = kStageK<F> / kXStageK;
   static constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>;
-  static_assert(kQuads % 2 == 0);
+  static_assert(kQuads % 2 == 0);  // for two teams, and for two sets of fragments
 
   const MatvecArgs& a;
   const TileGemmPointers& p;
   const TileGemmLayout& at;
-  uint32_t parts, part, block, blocks;  // those of the block's part
-  uint32_t tiles, chunks, a_panel;      // a_panel: stages
+  uint32_t parts, part, pair, pairs, rank;  // pair, pairs: of the part; rank: in the pair
+  uint32_t tiles, chunks, a_panel;          // a_panel: stages
   PreparedHalves halves;
   StageShares shares;
   uint32_t first, last;  // stages
@@ -122,24 +143,31 @@ struct TileGemmBlock {
         p(pointers),
         at(layout),
         parts(all_parts),
-        part(blockIdx.x % parts),
-        block(blockIdx.x / parts),
-        blocks(gridDim.x / parts),
+        part(blockIdx.x / kPair % parts),
+        pair(blockIdx.x / kPair / parts),
+        pairs(gridDim.x / kPair / parts),
+        rank(blockIdx.x % kPair),
         tiles(a.map.tiles()),
         chunks(chunks_of<F>(a.k)),
         a_panel(stages_of<F>(a.k)),
         halves(prepared_halves<F>(a.k, N, parts)),
-        shares((tiles + kPanelTiles - 1) / kPanelTiles * a_panel, blocks),
-        first(shares.begin(block)),
-        last(shares.begin(block + 1)),
+        shares((tiles + kPair * kPanelTiles - 1) / (kPair * kPanelTiles) * a_panel, pairs),
+        first(shares.begin(pair)),
+        last(shares.begin(pair + 1)),
         base(shared_address(memory)),
         of_weights{base + at.barriers, at.weight_stages},
         of_x{base + at.barriers + 16 * at.weight_stages, at.x_stages} {
     if (threadIdx.x == 0) {
-      of_weights.init(), of_x.init();
+      of_weights.init(TileGemmShape<F, N>::kTeams * kPanelTiles), of_x.init(kPair * kPanelTiles);
       publish_barriers();
     }
-    __syncthreads();
+    this_cluster().sync();
+  }
+  // The block that has this one's place in another pair of the part.
+  __device__ __forceinline__ uint32_t block_of(uint32_t other) const { return (other * parts + part) * kPair + rank; }
+  // The block's first tile of the panel that stage s is in.
+  __device__ __forceinline__ uint32_t first_tile(uint32_t s) const {
+    return (s / a_panel * kPair + rank) * kPanelTiles;
   }
 
   // By a warp of its own, which needs not wait: a lane a tile.
@@ -151,7 +179,7 @@ struct TileGemmBlock {
       if (lane_id() == 0) full.arrive_expecting(kWeightBytes);
       __syncwarp();
       if (lane_id() >= kPanelTiles) continue;
-      const uint32_t tile = min(s / a_panel * kPanelTiles + lane_id(), tiles - 1);
+      const uint32_t tile = min(first_tile(s) + lane_id(), tiles - 1);
       const uint32_t chunk = s % a_panel * kStageChunks<F>, there = min(chunks - chunk, kStageChunks<F>);
       const uint8_t* from = p.weights + (size_t{tile} * chunks + chunk) * F::kChunkBytes;
       const uint32_t to = base + place.stage * kWeightBytes + lane_id() * kTileStageBytes<F>;
@@ -162,51 +190,61 @@ struct TileGemmBlock {
       }
     }
   }
-  // By a lane, after the wait.
+  // By a lane, after the wait: its half of each stage, for both blocks.
   __device__ __forceinline__ void fill_x() const {
+    constexpr uint32_t kHalf = kXBytes / kPair;
     RingPlace place;
-    const uint8_t* x = p.prepared + part * halves.part_bytes();
+    const uint8_t* x = p.prepared + part * halves.part_bytes() + rank * kHalf;
     for (uint32_t s = first; s < last; ++s) {
       for (uint32_t q = 0; q < kQuads; ++q, place.advance(at.x_stages)) {
         const Barrier full = of_x.full(place.stage);
         of_x.empty(place.stage).wait(place.parity ^ 1);
         full.arrive_expecting(kXBytes);
-        full.copy(base + at.x + place.stage * kXBytes, x + size_t{s % a_panel * kQuads + q} * kXBytes, kXBytes,
-                  Barrier::kEvictNormal);
+        full.copy_to_cluster(base + at.x + place.stage * kXBytes + rank * kHalf,
+                             x + size_t{s % a_panel * kQuads + q} * kXBytes, kHalf, (1 << kPair) - 1);
       }
     }
   }
 };
 
-// A warpgroup's half of a panel: sums of 64 slots by N rows, 16 slots a warp, of which a lane has rows g and g + 8,
+// What a warpgroup has of a panel: sums of 64 slots by N rows, 16 slots a warp, of which a lane has rows g and g + 8,
 // g = lane / 4. After the wait.
 template <class F, int N>
 class PanelSums {
  public:
   using Block = TileGemmBlock<F, N>;
+  using Shape = TileGemmShape<F, N>;
   __device__ __forceinline__ explicit PanelSums(const Block& b)
       : b_(b),
-        warp_(threadIdx.x / 32),
+        team_(warp_of_block() / kPanelTiles),
+        warp_(warp_of_block() % kPanelTiles),
         rows_before_(b.part * N),
-        live_(min(*b.p.live, b.a.rows) - min(min(*b.p.live, b.a.rows), rows_before_)) {}
+        live_(min(*b.p.live, b.a.rows) - min(min(*b.p.live, b.a.rows), rows_before_)) {
+    x_.stage = team_;
+  }
+  __device__ __forceinline__ uint32_t team() const { return team_; }
 
-  // What the block has of the panel that stage s is in; returns the stage after.
+  // What the pair has of the panel that stage s is in; returns the stage after.
   __device__ __forceinline__ uint32_t multiply(uint32_t s) {
     const uint32_t end = min(b_.last, (s / b_.a_panel + 1) * b_.a_panel);
 #pragma unroll
     for (float& v : sum_) v = 0;
-    for (; s < end; ++s) {
-#pragma unroll
-      for (uint32_t q = 0; q < Block::kQuads; ++q) multiply_quad(q);
+    constexpr uint32_t kAtOnce =
+        1 + kOwnQuads % 2;  // stages: with as many quads as there are sets of fragments, or more
+    for (; s + kAtOnce <= end; s += kAtOnce) {
+      multiply_stage<0>();
+      if constexpr (kAtOnce == 2) multiply_stage<1>();
     }
+    if (s < end) multiply_stage<0>();
     warpgroup::wait<0>();
     warpgroup::hold(sum_);
     release_x();
     under_way_ = UINT32_MAX;
+    if constexpr (Shape::kTeams > 1) add_teams();
     return end;
   }
 
-  // For the block that finishes the panel.
+  // For the pair that finishes the panel.
   __device__ __forceinline__ void leave() const {
     float4* to = left_by(blockIdx.x);
 #pragma unroll
@@ -214,22 +252,22 @@ class PanelSums {
       __stcg(to + i * kGroupThreads, float4{sum_[4 * i], sum_[4 * i + 1], sum_[4 * i + 2], sum_[4 * i + 3]});
     }
     __threadfence();
-    named_sync(kSumBarrier, kSumThreads);
+    named_sync(kSumBarrier, Shape::kTeamThreads);
     if (threadIdx.x == 0) asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(b_.p.flags + blockIdx.x) : "memory");
   }
   // Adds what others have left.
   __device__ __forceinline__ void gather(uint32_t panel) {
-    uint32_t behind = b_.block + 1;
-    while (behind < b_.blocks && b_.shares.begin(behind) < (panel + 1) * b_.a_panel) ++behind;
-    if (behind == b_.block + 1) return;
-    for (uint32_t next = b_.block + 1 + threadIdx.x; next < behind; next += kSumThreads) {
-      uint32_t *flag = b_.p.flags + next * b_.parts + b_.part, there = 0;
+    uint32_t after = b_.pair + 1;
+    while (after < b_.pairs && b_.shares.begin(after) < (panel + 1) * b_.a_panel) ++after;
+    if (after == b_.pair + 1) return;
+    for (uint32_t next = b_.pair + 1 + threadIdx.x; next < after; next += Shape::kTeamThreads) {
+      uint32_t *flag = b_.p.flags + b_.block_of(next), there = 0;
       while (there == 0) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(flag) : "memory");
       *flag = 0;
     }
-    named_sync(kSumBarrier, kSumThreads);
-    for (uint32_t next = b_.block + 1; next < behind; ++next) {
-      const float4* from = left_by(next * b_.parts + b_.part);
+    named_sync(kSumBarrier, Shape::kTeamThreads);
+    for (uint32_t next = b_.pair + 1; next < after; ++next) {
+      const float4* from = left_by(b_.block_of(next));
 #pragma unroll
       for (uint32_t i = 0; i < kFours; ++i) {
         const float4 v = __ldcg(from + i * kGroupThreads);
@@ -239,7 +277,7 @@ class PanelSums {
   }
   // Makes y of the sums.
   __device__ __forceinline__ void finish(uint32_t panel) {
-    const uint32_t tile = panel * kPanelTiles + warp_, slot = tile * kTileRows + lane_id() / 4;
+    const uint32_t tile = (panel * kPair + b_.rank) * kPanelTiles + warp_, slot = tile * kTileRows + lane_id() / 4;
     const bool there = tile < b_.tiles;
     const uint32_t column[2] = {there ? b_.a.map.column(slot) : UINT32_MAX,
                                 there ? b_.a.map.column(slot + 8) : UINT32_MAX};
@@ -273,24 +311,59 @@ class PanelSums {
 
  private:
   static constexpr uint32_t kSums = N / 2, kFours = kSums / 4, kRows = N / 4;  // of a lane
-  static constexpr uint32_t kSumBarrier = 1;
+  static constexpr uint32_t kSumBarrier = 1, kLeftBarrier = 2, kAddedBarrier = 3;
+  static constexpr uint32_t kOwnQuads = Block::kQuads / Shape::kTeams;  // of a stage
+
+  // The same in all lanes, and known to the compiler to be so.
+  static __device__ __forceinline__ uint32_t warp_of_block() { return __shfl_sync(~0U, threadIdx.x / 32, 0); }
 
   // The part's row that a lane's i-th is, and its sum for slot g or g + 8.
   static __device__ __forceinline__ uint32_t row(uint32_t i) { return i / 2 * 8 + 2 * (lane_id() % 4) + i % 2; }
   __device__ __forceinline__ float& sum(uint32_t i, uint32_t half) { return sum_[i / 2 * 4 + half * 2 + i % 2]; }
   __device__ __forceinline__ float4* left_by(uint32_t block) const {
-    return b_.p.sums + (size_t{block} * 2 + warp_ / 4) * kFours * kGroupThreads + threadIdx.x % kGroupThreads;
+    return b_.p.sums + (size_t{block} * (kPanelTiles / 4) + warp_ / 4) * kFours * kGroupThreads +
+           threadIdx.x % kGroupThreads;
   }
   __device__ __forceinline__ void release_x() const {
-    if (under_way_ != UINT32_MAX && elect_lane()) b_.of_x.empty(under_way_).arrive();
+    if (under_way_ == UINT32_MAX || lane_id() >= kPair) return;
+    b_.of_x.empty(under_way_).arrive_in_cluster(lane_id());
   }
 
-  // 64 k. Its product is under way when this returns, and the one before it done.
-  __device__ __forceinline__ void multiply_quad(uint32_t q) {
-    uint32_t(&fragment)[4][4] = fragment_[q % 2];
-    if (q == 0) b_.of_weights.full(weights_.stage).wait(weights_.parity);
-    HalfFragments<F>::load(b_.base + weights_.stage * Block::kWeightBytes + warp_ * kTileStageBytes<F>, q, fragment);
-    if (q + 1 == Block::kQuads) {
+  // The first team gets what the second has.
+  __device__ __forceinline__ void add_teams() {
+    constexpr uint32_t kBoth = 2 * Shape::kTeamThreads;
+    const uint32_t at = b_.base + b_.at.sums + threadIdx.x % Shape::kTeamThreads * 16;
+    if (team_ == 1) {
+#pragma unroll
+      for (uint32_t i = 0; i < kFours; ++i) {
+        store_shared(at + i * Shape::kTeamThreads * 16,
+                     float4{sum_[4 * i], sum_[4 * i + 1], sum_[4 * i + 2], sum_[4 * i + 3]});
+      }
+    }
+    named_sync(kLeftBarrier, kBoth);
+    if (team_ == 0) {
+#pragma unroll
+      for (uint32_t i = 0; i < kFours; ++i) {
+        const uint4 v = load_shared(at + i * Shape::kTeamThreads * 16);
+        sum_[4 * i] += __uint_as_float(v.x), sum_[4 * i + 1] += __uint_as_float(v.y);
+        sum_[4 * i + 2] += __uint_as_float(v.z), sum_[4 * i + 3] += __uint_as_float(v.w);
+      }
+    }
+    named_sync(kAddedBarrier, kBoth);
+  }
+
+  // kFirst: which fragments the first quad gets.
+  template <uint32_t kFirst>
+  __device__ __forceinline__ void multiply_stage() {
+#pragma unroll
+    for (uint32_t i = 0; i < kOwnQuads; ++i) multiply_quad(i, fragment_[(kFirst + i) % 2]);
+  }
+  // 64 k, the team's i-th of a stage. Its product is under way when this returns, and the one before it done.
+  __device__ __forceinline__ void multiply_quad(uint32_t i, uint32_t (&fragment)[4][4]) {
+    if (i == 0) b_.of_weights.full(weights_.stage).wait(weights_.parity);
+    HalfFragments<F>::load(b_.base + weights_.stage * Block::kWeightBytes + warp_ * kTileStageBytes<F>,
+                           i * Shape::kTeams + team_, fragment);
+    if (i + 1 == kOwnQuads) {
       __syncwarp();
       if (elect_lane()) b_.of_weights.empty(weights_.stage).arrive();
       weights_.advance(b_.at.weight_stages);
@@ -309,7 +382,7 @@ class PanelSums {
     warpgroup::wait<1>();
     release_x();
     under_way_ = x_.stage;
-    x_.advance(b_.at.x_stages);
+    x_.advance(b_.at.x_stages, Shape::kTeams);
   }
 
   __device__ __forceinline__ void scale(uint32_t slot, const uint32_t (&column)[2]) {
@@ -330,7 +403,7 @@ class PanelSums {
   }
 
   const Block& b_;
-  uint32_t warp_, rows_before_, live_;  // live_: of the part
+  uint32_t team_, warp_, rows_before_, live_;  // warp_: of the team; live_: of the part
   RingPlace weights_, x_;
   float sum_[kSums];
   uint32_t fragment_[2][4][4];       // of the product that is under way, and of the next one
@@ -340,7 +413,7 @@ class PanelSums {
 }  // namespace detail
 
 template <class F, int N>
-__global__ void __launch_bounds__(detail::kTileGemmThreads, 1)
+__global__ void __launch_bounds__(detail::TileGemmShape<F, N>::kThreads, 1)
     tile_gemm_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ TileGemmPointers p,
                      const __grid_constant__ detail::TileGemmLayout at, uint32_t parts) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -348,19 +421,21 @@ __global__ void __launch_bounds__(detail::kTileGemmThreads, 1)
   trigger();
   const detail::TileGemmBlock<F, N> block(a, p, at, parts, memory);
   const uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
-  if (warp == detail::kSumThreads / 32) {
-    block.fill_weights();
+  using Shape = detail::TileGemmShape<F, N>;
+  if (warp >= Shape::kFiller) {
+    if constexpr (Shape::kMovesRegisters) warpgroup::keep_registers<Shape::kKept>();
+    if (warp == Shape::kFiller) block.fill_weights();
     wait();
-  } else if (warp > detail::kSumThreads / 32) {
-    wait();
-    if (elect_lane()) block.fill_x();
+    if (warp == Shape::kFiller + 1 && elect_lane()) block.fill_x();
   } else {
+    if constexpr (Shape::kMovesRegisters) warpgroup::take_registers<Shape::kTaken>();
     wait();
     detail::PanelSums<F, N> sums(block);
     for (uint32_t s = block.first; s < block.last;) {
       const uint32_t panel = s / block.a_panel;
       const bool finishes = s % block.a_panel == 0;
       s = sums.multiply(s);
+      if (sums.team() > 0) continue;
       if (finishes) {
         sums.gather(panel);
         sums.finish(panel);
@@ -369,6 +444,7 @@ __global__ void __launch_bounds__(detail::kTileGemmThreads, 1)
       }
     }
   }
+  this_cluster().sync();  // the other block's last arrivals are at barriers of this one
 #endif
 }
 
@@ -451,7 +527,8 @@ class TileGemm {
   static uint32_t prepared_classes(const MatvecArgs&) { return TENON_BLOCKS_LARGE; }
   static uint64_t prepared_bytes(const MatvecArgs& a) { return halves(a).bytes(); }
   static uint64_t scratch_bytes(const MatvecArgs& a) {
-    return uint64_t{grid(a)} * part_rows(a) * detail::kPanelTiles * kTileRows * sizeof(float);
+    return with_rows(a,
+                     [&]<int N>() { return uint64_t{grid(a)} * N * detail::kPanelTiles * kTileRows * sizeof(float); });
   }
   static uint64_t zeroed_bytes(const MatvecArgs& a) { return grid(a) * sizeof(uint32_t); }
 
@@ -465,30 +542,41 @@ class TileGemm {
            a, p, to);
   }
   static void multiply(const MatvecArgs& a, const MatvecPointers& p, bool, const Launch& launch) {
-    const auto run = [&]<int N>() {
+    with_rows(a, [&]<int N>() {
       const TileGemmPointers all{p, launch.scratch<float4>(), launch.zeroed<uint32_t>()};
-      const uint32_t room = std::min(kLargeBlockBytes, a.most_block_bytes);
+      const uint32_t room = N == kTileGemmRows ? a.most_block_bytes : std::min(kLargeBlockBytes, a.most_block_bytes);
       launch(&tile_gemm_kernel<F, N>,
-             {.blocks = {grid(a)}, .threads = {detail::kTileGemmThreads}, .shared_bytes = room}, a, all,
-             detail::tile_gemm_layout<F, N>(room), parts(a));
-    };
-    if (part_rows(a) == 32) return run.template operator()<32>();
-    if (part_rows(a) == 64) return run.template operator()<64>();
-    run.template operator()<kMostPartRows>();
+             {.blocks = {grid(a)},
+              .threads = {detail::TileGemmShape<F, N>::kThreads},
+              .shared_bytes = room,
+              .cluster = {detail::kPair}},
+             a, all, detail::tile_gemm_layout<F, N>(room), parts(a));
+    });
   }
 
  private:
-  static constexpr uint32_t kMostPartRows = 128;
+  static constexpr uint32_t kPairTiles = detail::kPair * detail::kPanelTiles;
 
-  static uint32_t part_rows(const MatvecArgs& a) { return a.rows <= 32 ? 32 : a.rows <= 64 ? 64 : kMostPartRows; }
-  static uint32_t parts(const MatvecArgs& a) { return (a.rows + part_rows(a) - 1) / part_rows(a); }
+  static uint32_t panels(const MatvecArgs& a) { return (a.map.tiles() + kPairTiles - 1) / kPairTiles; }
+  // 256 rows are one part where every pair has a panel, and else two: what pairs of a panel leave to each other is half.
+  static uint32_t parts(const MatvecArgs& a) {
+    return a.rows > kTileGemmRows / 2 && panels(a) < a.blocks / detail::kPair ? 2 : 1;
+  }
+  // Calls f with how many rows a part has.
+  template <class Fn>
+  static auto with_rows(const MatvecArgs& a, const Fn& f) {
+    if (a.rows <= 32) return f.template operator()<32>();
+    if (a.rows <= 64) return f.template operator()<64>();
+    if (a.rows <= 128 || parts(a) == 2) return f.template operator()<128>();
+    return f.template operator()<kTileGemmRows>();
+  }
   static detail::PreparedHalves halves(const MatvecArgs& a) {
-    return detail::prepared_halves<F>(a.k, part_rows(a), parts(a));
+    return with_rows(a, [&]<int N>() { return detail::prepared_halves<F>(a.k, N, parts(a)); });
   }
   // The blocks of the parts lie side by side, so that weights come from memory once and from L2 then.
   static uint32_t grid(const MatvecArgs& a) {
-    const uint32_t panels = (a.map.tiles() + detail::kPanelTiles - 1) / detail::kPanelTiles;
-    return std::min(a.blocks / parts(a), panels * detail::stages_of<F>(a.k)) * parts(a);
+    const uint32_t side_by_side = detail::kPair * parts(a);
+    return std::min(a.blocks / side_by_side, panels(a) * detail::stages_of<F>(a.k)) * side_by_side;
   }
 };
 

@@ -23,6 +23,14 @@ class Barrier {
   __device__ __forceinline__ void arrive() const {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address_) : "memory");
   }
+  // At the barrier in the same place of the cluster's block `rank`.
+  __device__ __forceinline__ void arrive_in_cluster(uint32_t rank) const {
+    asm volatile(
+        "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(address_),
+        "r"(rank)
+        : "memory");
+  }
   __device__ __forceinline__ void arrive_expecting(uint32_t bytes) const {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address_), "r"(bytes) : "memory");
   }
@@ -43,6 +51,14 @@ class Barrier {
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
             "r"(to),
         "l"(from), "r"(bytes), "r"(address_), "l"(policy)
+        : "memory");
+  }
+  // To the same place in the blocks of the cluster that `ranks` has bits for, each of which counts it at its own barrier.
+  __device__ __forceinline__ void copy_to_cluster(uint32_t to, const void* from, uint32_t bytes, uint16_t ranks) const {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "
+        "%4;" ::"r"(to),
+        "l"(from), "r"(bytes), "r"(address_), "h"(ranks)
         : "memory");
   }
 
@@ -69,6 +85,15 @@ template <uint32_t kPending>
 __device__ __forceinline__ void wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
+// All warps of a warpgroup change how many registers a lane has: to fewer, and to more, once others have given theirs up.
+template <uint32_t kRegisters>
+__device__ __forceinline__ void keep_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <uint32_t kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
 // Keeps the compiler from moving uses of registers that a product works on.
 template <class T, uint32_t N>
 __device__ __forceinline__ void hold(T (&d)[N]) {
@@ -94,12 +119,21 @@ __device__ __forceinline__ uint64_t describe(uint32_t address, uint32_t along_k)
 #define TENON_D16 TENON_D8(0), TENON_D8(8)
 #define TENON_D32 TENON_D16, TENON_D8(16), TENON_D8(24)
 #define TENON_D64 TENON_D32, TENON_D8(32), TENON_D8(40), TENON_D8(48), TENON_D8(56)
+#define TENON_D128                                                                                               \
+  TENON_D64, TENON_D8(64), TENON_D8(72), TENON_D8(80), TENON_D8(88), TENON_D8(96), TENON_D8(104), TENON_D8(112), \
+      TENON_D8(120)
 #define TENON_R16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define TENON_R32 TENON_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define TENON_R64                                                                                                    \
   TENON_R32                                                                                                          \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, " \
   "%54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TENON_R128                                                                                                   \
+  TENON_R64                                                                                                          \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, " \
+  "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, " \
+  "%107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, "     \
+  "%125, %126, %127"
 // The operands behind d's are counted from its number of registers on.
 #define TENON_PRODUCT(n, type, registers, a0, a1, a2, a3, b_at, ...)                                                  \
   asm volatile(                                                                                                       \
@@ -122,15 +156,18 @@ __device__ __forceinline__ uint64_t describe(uint32_t address, uint32_t along_k)
 TENON_MULTIPLY("32", 16, TENON_R16, "%16", "%17", "%18", "%19", "%20", TENON_D16)
 TENON_MULTIPLY("64", 32, TENON_R32, "%32", "%33", "%34", "%35", "%36", TENON_D32)
 TENON_MULTIPLY("128", 64, TENON_R64, "%64", "%65", "%66", "%67", "%68", TENON_D64)
+TENON_MULTIPLY("256", 128, TENON_R128, "%128", "%129", "%130", "%131", "%132", TENON_D128)
 #undef TENON_MULTIPLY
 #undef TENON_PRODUCT
 #undef TENON_D8
 #undef TENON_D16
 #undef TENON_D32
 #undef TENON_D64
+#undef TENON_D128
 #undef TENON_R16
 #undef TENON_R32
 #undef TENON_R64
+#undef TENON_R128
 
 }  // namespace warpgroup
 }  // namespace tenon::cuda
