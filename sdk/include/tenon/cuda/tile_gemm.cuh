@@ -1,6 +1,6 @@
 // Products of packed weights (packed.cuh) with 17 to 256 rows of x, on sm_90a: weights are read once, as they are
 // stored, and become halves in registers; x is one half a value, each row scaled by a power of two that keeps it in
-// range. RMSNorm before, and bias, SiLU-multiply and residual behind.
+// range. RMSNorm comes before, and bias, SiLU-multiply and residual after.
 //
 // Blocks work in pairs, which are clusters. A pair multiplies panels of weights by all rows of x; each of its blocks has
 // half of a panel's tiles, and each of a block's warpgroups four of those. The panels' stages along K (kStageK)
@@ -8,6 +8,8 @@
 // it. The others leave their sums in the op's scratch memory and say so in its flags; they have them early, since a
 // panel's later stages are the first that a pair multiplies. Sums are added in the pairs' order, so equal launches give
 // equal bits.
+//
+// More than 128 rows are one part, or two that are multiplied by pairs of their own (TileGemm::parts()).
 //
 // Two more warps of a block keep rings in shared memory full: one of weights, begun before the wait, one of x. Each block
 // of a pair reads half of x from L2 and writes it into the shared memory of both: what comes through L2 would be the
@@ -184,7 +186,7 @@ struct TileGemmBlock {
       const uint8_t* from = p.weights + (size_t{tile} * chunks + chunk) * F::kChunkBytes;
       const uint32_t to = base + place.stage * kWeightBytes + lane_id() * kTileStageBytes<F>;
       full.copy(to, from, there * F::kChunkBytes, Barrier::kEvictFirst);
-      // Behind the last chunk x is zero, and any weights will do.
+      // After the last chunk x is zero, and any weights will do.
       for (uint32_t c = there; c < kStageChunks<F>; ++c) {
         full.copy(to + c * F::kChunkBytes, from, F::kChunkBytes, Barrier::kEvictFirst);
       }
@@ -296,7 +298,7 @@ class PanelSums {
 #pragma unroll
     for (uint32_t half = 0; half < 2; ++half) {
       if (column[half] == UINT32_MAX) continue;
-      if (b_.p.addend != nullptr) {  // all of it before the first store, behind which no load could move
+      if (b_.p.addend != nullptr) {  // all of it before the first store, which no load could pass
 #pragma unroll
         for (uint32_t i = 0; i < kRows; ++i) {
           if (row(i) < live_) sum(i, half) += addend[row(i) * b_.a.addend_stride + column[half]];
