@@ -62,7 +62,7 @@ for name in $names; do
   detail=
   if [ "$verdict" = caught ]; then
     caught=$((caught + 1))
-    detail=$(sed -n '/^The following tests FAILED/{n;s/^[^-]*- //;s/ (.*//;p}' "$log")
+    detail=$(sed -n '/^The following tests FAILED/{n;s/^[^-]*- //;s/ .*//;p}' "$log")
   else
     bad+=("$name: $verdict")
     cp "$log" "$log.$name"

@@ -297,6 +297,8 @@ TEST(TensorExtent, MalformedViewsHaveNone) {
     t = sdk::tensor(TENON_F32, {4, 8});
     t.dim[0] = n;
     EXPECT_EQ(tensor_extent(t), 0u) << n;
+    t.stride[0] = 0;
+    EXPECT_EQ(tensor_extent(t), 0u) << n << " rows at one place";
     t = sdk::tensor(TENON_F32, {4, 8});
     t.dim[1] = n;
     EXPECT_EQ(tensor_extent(t), 0u) << n;
