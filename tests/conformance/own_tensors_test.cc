@@ -178,14 +178,30 @@ TEST(DamagedTensors, OfAnotherSchemeAreRefusedWithWhatTheyAre) {
 }
 
 TEST(DamagedTensors, AScaleThatIsNotFiniteIsAnError) {
-  const Scheme scheme{.name = "int8wo", .label = ""};
-  SiteCase c = site_of(scheme, {4}, 64);
-  c.stored = [](int64_t n, int64_t k, std::mt19937& random) {
-    FileMatrix m = int8_matrix(n, k, random);
-    put(m.tensors[1], 2, NAN);
-    return m;
+  const Scheme int8{.name = "int8wo", .label = ""}, int4{.name = "int4wo", .label = "", .group = 64};
+  const auto error = [](const Scheme& scheme, size_t tensor, auto value) -> std::string {
+    SiteCase c = site_of(scheme, {4}, 128);
+    c.stored = [=, make = c.stored](int64_t n, int64_t k, std::mt19937& random) {
+      FileMatrix m = make(n, k, random);
+      put(m.tensors[tensor], 2, value);
+      return m;
+    };
+    try {
+      conformance::QuantizedSite(scheme.open(), c);
+      return "no error";
+    } catch (const std::runtime_error& e) {
+      return e.what();
+    }
   };
-  EXPECT_THROW(conformance::QuantizedSite(scheme.open(), c), std::runtime_error);
+  EXPECT_EQ(error(int8, 1, 0.5F), "no error");
+  EXPECT_EQ(error(int4, 2, sdk::float_to_bf16(0.5F)), "no error");
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    EXPECT_THAT(error(int8, 1, bad), HasSubstr("the scale of a row is not finite"));
+    for (const size_t tensor : {size_t{1}, size_t{2}}) {
+      EXPECT_THAT(error(int4, tensor, sdk::float_to_bf16(bad)),
+                  HasSubstr("the scale or zero point of a group is not finite"));
+    }
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "../../plugins/sampler/top_p/weight.h"
 #include "samplers.h"
 
 namespace tenon::test {
@@ -116,6 +117,35 @@ TEST(TopP, TakesTheLowerIdsOfEquals) {
   }
 }
 
+// Weights of 1, 1, 1 and four times 1/4: three quarters are reached where the first ones end, to the last bit.
+TEST(TopP, AddsNothingToWhatReachesP) {
+  float quarter = -std::log(4.0F) - 1e-5F;
+  while (quarter < -1.38F && top_p::weight_of(top_p::distance(quarter, 0)) != 0.25F) {
+    quarter = std::nextafter(quarter, 0.0F);
+  }
+  ASSERT_LT(quarter, -1.38F) << "no logit weighs a quarter";
+  const Logits logits = {quarter, 0, quarter, 0, 0, quarter, quarter};
+  const Candidates all = sorted(logits);
+  for (const uint32_t form : kForms) {
+    for (const auto& [p, n] : {std::pair{0.25, 1}, {0.5, 2}, {0.75, 3}, {0.8125, 4}, {0.82, 5}, {0.9375, 6}}) {
+      const Candidates kept = sorted(through("top_p", {{"p", p}}, logits, form));
+      EXPECT_EQ(kept, Candidates(all.begin(), all.begin() + n)) << p;
+    }
+  }
+}
+
+// Each weighs e^-(1/8) of the one before, and lies where a bin begins.
+TEST(TopP, FindsThoseThatLieOnTheEdgesOfBins) {
+  Logits logits;
+  double total = 0, before = 0;
+  for (int i = 0; i < 24; ++i) logits.push_back(3 - static_cast<float>(i) / 8), total += std::exp(-i / 8.0);
+  for (int n = 1; n < 24; ++n) {
+    const double weight = std::exp((1 - n) / 8.0);
+    EXPECT_EQ(through("top_p", {{"p", (before + weight / 2) / total}}, logits).size(), static_cast<size_t>(n));
+    before += weight;
+  }
+}
+
 // Sums in double may differ in the last bits: at the border either side is right.
 TEST(TopP, KeepsTheSmallestSetThatReachesP) {
   for (const uint32_t vocab : kVocabs) {
@@ -147,22 +177,28 @@ TEST(TopP, KeepsTheSmallestSetThatReachesP) {
 TEST(Chains, GiveTheSameTokenInEitherForm) {
   const Component temperature("sampler", "temperature"), top_k("sampler", "top_k"), top_p("sampler", "top_p"),
       min_p("sampler", "min_p"), categorical("sampler", "categorical");
-  std::vector<Logits> logits;
-  for (uint64_t r = 0; r < 50; ++r) logits.push_back(awkward_logits(3000, r));
-  const auto tokens = [&](bool sparse) {
-    SamplerHost host(3000, rows_of(logits));
-    tenon_candidates c = host.apply(host.link(temperature, {{{"value", 1.5}}}), host.dense());
-    if (sparse) {
-      c = host.apply(host.link(top_k, {{{"k", 0}}}), c);
-      EXPECT_EQ(c.form, uint32_t{TENON_SPARSE});
-    }
-    c = host.apply(host.link(top_p, {{{"p", 0.9}}}), c);
-    c = host.apply(host.link(min_p, {{{"p", 0.02}}}), c);
-    const tenon_tid next = host.select(host.link(categorical), c);
-    host.run(sparse ? 1 : 2);
-    return host.tokens(next);
-  };
-  EXPECT_EQ(tokens(false), tokens(true));
+  // The ids of the second are more than 2^18.
+  for (const auto& [vocab, rows] : {std::pair<uint32_t, uint64_t>{3000, 50}, {300007, 3}}) {
+    std::vector<Logits> logits;
+    for (uint64_t r = 0; r < rows; ++r) logits.push_back(awkward_logits(vocab, r));
+    logits.back()[vocab - 1] = 100;  // the last one wins
+    const auto tokens = [&, vocab = vocab](bool sparse) {
+      SamplerHost host(vocab, rows_of(logits));
+      tenon_candidates c = host.apply(host.link(temperature, {{{"value", 1.5}}}), host.dense());
+      if (sparse) {
+        c = host.apply(host.link(top_k, {{{"k", 0}}}), c);
+        EXPECT_EQ(c.form, uint32_t{TENON_SPARSE});
+      }
+      c = host.apply(host.link(top_p, {{{"p", 0.9}}}), c);
+      c = host.apply(host.link(min_p, {{{"p", 0.02}}}), c);
+      const tenon_tid next = host.select(host.link(categorical), c);
+      host.run(sparse ? 1 : 2);
+      return host.tokens(next);
+    };
+    const std::vector<int32_t> dense = tokens(false);
+    EXPECT_EQ(dense, tokens(true)) << vocab;
+    EXPECT_EQ(dense.back(), static_cast<int32_t>(vocab) - 1);
+  }
 }
 
 // Parameters belong to the slot; rows do not see each other.

@@ -85,6 +85,21 @@ TEST(Lockstep, FillsPromptsBeforeItDecodes) {
       next(lockstep, {generating(1, 9, 3), generating(2, 9, 3), waiting(3, 80)}, {.rows = 5, .free_slots = 0}).shares,
       (Shares{{0, 4}}))
       << "drafts run whole or not at all";
+  EXPECT_EQ(next(lockstep, {generating(1, 9, 3), generating(2, 9, 3), generating(3, 9)}, {.rows = 9}).shares,
+            (Shares{{0, 4}, {1, 4}, {2, 1}}))
+      << "what just fits runs";
+  EXPECT_EQ(next(lockstep, {generating(1, 9, 3), generating(2, 9, 3), generating(3, 9)}, {.rows = 5}).shares,
+            (Shares{{0, 4}, {2, 1}}))
+      << "who needs less goes on";
+}
+
+TEST(Lockstep, StartsNoMoreThanThereAreSlotsAndRowsFor) {
+  const Component lockstep("scheduler", "lockstep", {{"sequences", 3}});
+  const std::vector<tenon_sequence> all = {waiting(1, 10), waiting(2, 10), waiting(3, 10)};
+  EXPECT_EQ(next(lockstep, all, {.free_slots = 2}).shares, (Shares{{0, 10}, {1, 10}}));
+  EXPECT_EQ(next(lockstep, all, {.rows = 10, .free_slots = 2}).shares, (Shares{{0, 10}}));
+  EXPECT_EQ(next(lockstep, all, {.rows = 11, .free_slots = 3}).shares, (Shares{{0, 10}, {1, 1}}));
+  EXPECT_EQ(next(lockstep, {generating(1, 9), waiting(2, 10)}, {.free_slots = 0}).shares, (Shares{{0, 1}}));
 }
 
 TEST(Continuous, FillsTheBudgetWithPromptsBesideDecoding) {

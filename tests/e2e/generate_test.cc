@@ -56,6 +56,20 @@ TEST(Generate, ChangesWithTheSeed) {
   EXPECT_NE(text_of(words + Words{"--seed", "1"}), text_of(words + Words{"--seed", "2"}));
 }
 
+TEST(Generate, OptionsOfTheirOwnWinOverSetAndLeaveTheOthers) {
+  const Words words = {kStories, "-p", kPrompt, "-n", "24", "--ignore-end"};
+  const std::string seven = text_of(words + Words{"--seed", "7"});
+  const Words set = {"--set", "sampler.seed=8", "--set", "device.threads=1"};
+  EXPECT_EQ(text_of(words + set + Words{"--seed", "7"}), seven);
+  EXPECT_EQ(text_of(words + Words{"--seed", "7"} + set), seven);
+  EXPECT_EQ(text_of(words + set), text_of(words + Words{"--seed", "8"}));
+  const Words cold = {"--set", "sampler.chain=[]", "--set", "sampler.select=greedy"};
+  EXPECT_EQ(text_of(words + cold + Words{"--seed", "7"}), text_of(words + cold));
+  const Outcome wrong = tenon(Words{"generate"} + words + Words{"--set", "device.threads=1", "--seed", "-7"});
+  EXPECT_EQ(wrong.code, 3);
+  EXPECT_NE(wrong.err.find("sampler.seed"), std::string::npos) << wrong.err;
+}
+
 TEST(Generate, DraftsChangeNoToken) {
   std::string prompt;
   for (int i = 0; i < 12; ++i) prompt += kPrompt;

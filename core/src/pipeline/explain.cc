@@ -139,7 +139,7 @@ StepBatch Pipeline::Impl::Explanation::batch_of(uint32_t first, uint32_t end) co
 void Pipeline::Impl::Explanation::run(uint32_t first, uint32_t end) {
   const StepBatch batch = batch_of(first, end);
   first_ = first, rows_ = end - first, outs_ = static_cast<uint32_t>(batch.out_row.size());
-  step_ = p_.program_for(batch);
+  step_ = program_for(batch, p_.programs);
   if (step_ == nullptr) throw Error(ErrorCode::kInternal, "no program takes " + std::to_string(rows_) + " rows again");
   Status status = p_.reserve(row_.slot, end);
   if (status.ok()) status = p_.publish_caches();

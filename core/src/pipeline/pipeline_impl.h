@@ -36,7 +36,6 @@ struct Pipeline::Impl {
   std::byte* guarded(uint32_t space, uint64_t bytes, const std::string& purpose);
   void link_programs();
   // step.cc
-  const StepProgram* program_for(const StepBatch& batch) const;
   Status reserve(uint32_t slot, uint32_t kv_len) const;
   Status publish_caches() const;
   Status launch(const StepBatch& batch);

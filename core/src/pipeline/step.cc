@@ -7,7 +7,7 @@
 
 namespace tenon {
 
-const StepProgram* Pipeline::Impl::program_for(const StepBatch& batch) const {
+const StepProgram* program_for(const StepBatch& batch, std::span<const StepProgram> programs) {
   const size_t rows = batch.token.size(), outs = batch.out_row.size();
   int32_t longest = 0;
   for (size_t s = 0; s + 1 < batch.seq_row.size(); ++s) {
@@ -37,7 +37,7 @@ Status Pipeline::Impl::publish_caches() const {
 }
 
 Status Pipeline::Impl::launch(const StepBatch& batch) {
-  running = program_for(batch);
+  running = program_for(batch, programs);
   restated = false;
   if (running == nullptr) {
     return Status::error(ErrorCode::kInternal, "no program takes " + std::to_string(batch.token.size()) + " rows and " +

@@ -11,6 +11,7 @@
 #include "sampling.h"
 #include "step_state.h"
 #include "tenon/core/module.h"
+#include "tenon/core/pipeline.h"
 #include "tenon/core/program.h"
 
 namespace tenon {
@@ -56,5 +57,8 @@ StepProgram record_step(const ProgramContext& context, const tenon_bounds& bound
 // the target then takes all rows at once, and what it would have chosen itself survives. The last row runs through the
 // draft model for its cache alone, in case that all survive.
 StepProgram record_round(const ProgramContext& context, const tenon_bounds& bounds, size_t shape);
+
+// The program of the fewest rows that takes the batch; nullptr if none does.
+const StepProgram* program_for(const StepBatch& batch, std::span<const StepProgram> programs);
 
 }  // namespace tenon

@@ -109,6 +109,13 @@ TEST(OpReport, IsCsvWithTheSameColumnsInEveryLine) {
   EXPECT_EQ(at(6, "error"), "no memory");
 }
 
+// RFC 4180: a quote within a field is doubled.
+TEST(CsvField, IsQuotedWithItsQuotesDoubled) {
+  EXPECT_EQ(csv_field(""), "\"\"");
+  EXPECT_EQ(csv_field("a, b"), "\"a, b\"");
+  EXPECT_EQ(csv_field("say \"x\""), "\"say \"\"x\"\"\"");
+}
+
 TEST(OpReport, SaysWhyThereAreNoTimes) {
   const OpReport none{.problem = "CUPTI recorded no kernel"};
   EXPECT_THAT(printed("table", {row(none)}), HasSubstr("no times of the ops: CUPTI recorded no kernel"));

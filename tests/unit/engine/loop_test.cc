@@ -183,6 +183,27 @@ TEST(FewPages, ASequenceThatDoesNotFitByItselfEndsWithAnErrorAndAlone) {
   EXPECT_EQ(engine->generate(requests[0]).tokens, expected[0].tokens);
 }
 
+// A page holds one token here, so the free pages tell what the cache holds after every step.
+TEST(FewPages, RejectedDraftsLeaveTheCacheAtOnce) {
+  const auto engine =
+      open_tiny({"kv_cache.use=few_pages", "kv_cache.pages=128", "kv_cache.page_tokens=1", "draft.use=ngram",
+                 "draft.k=5", "draft.min_ngram=1", "sampler.chain=[]", "sampler.select=greedy"});
+  Request r{.max_new_tokens = 35, .ignore_end = true};
+  for (int i = 0; i < 90; ++i) r.tokens.push_back(3 + i * 7919 % 250);
+  uint32_t made = 0;
+  r.on_token = [&](const Token&) { return ++made, true; };
+  engine->submit(r);
+  while (engine->step()) {
+    uint32_t page = 0;
+    ASSERT_EQ(engine->pipeline().free_pages(page), 128 - (90 + made - 1)) << "after " << made << " tokens";
+  }
+  uint32_t page = 0;
+  EXPECT_EQ(engine->pipeline().free_pages(page), 128u);
+  EXPECT_EQ(made, 35u);
+  const RunStats stats = engine->totals();
+  EXPECT_GT(stats.drafted, stats.accepted) << "no draft was rejected: the test tests nothing";
+}
+
 TEST(Priority, AHigherOneTakesTheSlotOfALowerOne) {
   const auto engine = open_tiny({"scheduler.use=continuous", "scheduler.sequences=2"});
   std::vector<Request> requests = some_requests(3, 6);

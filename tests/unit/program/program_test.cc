@@ -78,6 +78,47 @@ TEST_F(ProgramTest, MemoryIsReusedOnceATensorIsDead) {
   EXPECT_EQ(recording_->finish({})->activation_bytes(), 2 * 4096u);
 }
 
+// Each op has its own zeroes, which it leaves as zeroes for the next step.
+TEST_F(ProgramTest, ZeroedRegionsAreDisjoint) {
+  struct Region {
+    const std::byte *begin, *end;
+  };
+  const std::vector<uint64_t> bytes = {1, 0, 256, 257, 0, 8, 4000};
+  const tenon_tid x = temp(64);
+  const tenon_operand operand[] = {{x, TENON_READ}};
+  for (const uint64_t n : bytes) {
+    sdk::Recorder(recording_->recorder())
+        .emit<&nothing>({.name = "op", .operands = operand, .chunks = {1}, .zeroed_bytes = n}, NoArgs{});
+  }
+  const auto program = recording_->finish({});
+  std::vector<std::byte> zeroed(program->zeroed_bytes());
+  program->link(storages_, {.zeroed = zeroed.data()});
+  std::vector<Region> regions;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const auto* begin = static_cast<const std::byte*>(program->launch(i).zeroed);
+    EXPECT_EQ((begin - zeroed.data()) % 256, 0) << i;
+    if (bytes[i] == 0) continue;
+    for (const Region& other : regions) EXPECT_TRUE(begin >= other.end || begin + bytes[i] <= other.begin) << i;
+    regions.push_back({begin, begin + bytes[i]});
+    EXPECT_LE(regions.back().end, zeroed.data() + zeroed.size()) << i;
+  }
+}
+
+// One op at a time: they share scratch, as much as the greediest asks for.
+TEST_F(ProgramTest, ScratchIsThatOfTheGreediestOp) {
+  const tenon_tid x = temp(64);
+  const tenon_operand operand[] = {{x, TENON_READ}};
+  for (const uint64_t n : {100u, 3000u, 700u}) {
+    sdk::Recorder(recording_->recorder())
+        .emit<&nothing>(
+            {.name = "op", .operands = operand, .chunks = {1}, .scratch_bytes = n, .thread_scratch_bytes = n / 2},
+            NoArgs{});
+  }
+  const auto program = recording_->finish({});
+  EXPECT_EQ(program->scratch_bytes(), 3072u);
+  EXPECT_EQ(program->thread_scratch_bytes(), 1536u);
+}
+
 TEST_F(ProgramTest, OutputsStayUntilTheEnd) {
   const tenon_tid kept = temp(1024);
   op({{kept, TENON_WRITE}});
@@ -99,6 +140,19 @@ TEST_F(ProgramTest, StableIsWhatNoEarlierOpWrote) {
   op({{w, TENON_READ}, {a, TENON_READ}, {kv, TENON_READ_OLD}, {kv, TENON_READ}, {b, TENON_WRITE}});
   const auto program = recording_->finish({});
   EXPECT_EQ(program->ops()[2].stable & 15u, 1u | 4u);
+}
+
+// Old cells are stable while only new ones are written; whoever writes all of it writes the old ones.
+TEST_F(ProgramTest, OldCellsAreStableUntilAllIsWritten) {
+  const uint32_t cache = storages_.add("kv", MemoryKind::kKvCache, 1024);
+  const tenon_tid kv = recording_->storage(cache, sdk::tensor(TENON_U8, {1024}));
+  op({{kv, TENON_WRITE_NEW}});
+  op({{kv, TENON_READ_OLD}});
+  op({{kv, TENON_WRITE}});
+  op({{kv, TENON_READ_OLD}});
+  const auto program = recording_->finish({});
+  EXPECT_EQ(program->ops()[1].stable & 1u, 1u);
+  EXPECT_EQ(program->ops()[3].stable & 1u, 0u);
 }
 
 constexpr uint32_t kSmall = TENON_BLOCKS_SMALL, kLarge = TENON_BLOCKS_LARGE, kEither = kSmall | kLarge;
@@ -239,6 +293,16 @@ TEST(TensorExtent, MalformedViewsHaveNone) {
   t = sdk::tensor(TENON_F32, {4});
   t.format = 9999;
   EXPECT_EQ(tensor_extent(t), 0u);
+  for (const int64_t n : {int64_t{0}, int64_t{-1}}) {
+    t = sdk::tensor(TENON_F32, {4, 8});
+    t.dim[0] = n;
+    EXPECT_EQ(tensor_extent(t), 0u) << n;
+    t.stride[0] = 0;
+    EXPECT_EQ(tensor_extent(t), 0u) << n << " rows at one place";
+    t = sdk::tensor(TENON_F32, {4, 8});
+    t.dim[1] = n;
+    EXPECT_EQ(tensor_extent(t), 0u) << n;
+  }
 }
 
 struct CountArgs {

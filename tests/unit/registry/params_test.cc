@@ -66,7 +66,10 @@ TEST(Params, SetsWhatObeysAndRefusesTheRest) {
   EXPECT_EQ(values.set(0, int64_t{48}), "48 is not one of the choices");
   EXPECT_EQ(values.set(0, std::string("64")), "must be an int, not a text");
   EXPECT_EQ(values.set(1, int64_t{65}), "65 is out of range");
+  EXPECT_EQ(values.set(1, int64_t{0}), "0 is out of range");
+  for (const int64_t end : {int64_t{1}, int64_t{64}}) EXPECT_EQ(values.set(1, end), "");
   EXPECT_EQ(values.set(1, 2.0), "must be an int, not a real");
+  EXPECT_EQ(values.set(2, 0.0), "");
   EXPECT_EQ(values.set(2, int64_t{1}), "");
   EXPECT_EQ(values.set(2, -0.5), "-0.5 is out of range");
   EXPECT_THAT(values.set(2, std::numeric_limits<double>::quiet_NaN()), HasSubstr("no finite number"));

@@ -1,7 +1,10 @@
 #include "tenon/core/registry.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <gtest/gtest.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -260,6 +263,30 @@ TEST(Registry, WhatIsNoLibraryIsPassedOverWithANotice) {
                     HasSubstr("another draft of sampler/1")));
 }
 
+// What the system says of every group while this lives; getgrgid_r() below asks it.
+class FakeGroup {
+ public:
+  FakeGroup(std::string name, std::vector<std::string> members) : name_(std::move(name)), members_(std::move(members)) {
+    for (std::string& m : members_) pointers_.push_back(m.data());
+    pointers_.push_back(nullptr);
+    there_ = this;
+  }
+  ~FakeGroup() { there_ = nullptr; }
+  FakeGroup(const FakeGroup&) = delete;
+  FakeGroup& operator=(const FakeGroup&) = delete;
+
+  static FakeGroup* there() { return there_; }
+  void describe(gid_t gid, group* out) {
+    out->gr_name = name_.data(), out->gr_gid = gid, out->gr_mem = pointers_.data();
+  }
+
+ private:
+  static inline FakeGroup* there_ = nullptr;
+  std::string name_;
+  std::vector<std::string> members_;
+  std::vector<char*> pointers_;
+};
+
 class Trust : public ::testing::Test {
  protected:
   std::string error() const { return error_of_library(library_); }
@@ -293,6 +320,22 @@ TEST_F(Trust, WhatAGroupCanWriteToIsRefused) {
   EXPECT_THAT(error(), AllOf(HasSubstr("can be written by its group"), HasSubstr("group 65534")));
 }
 
+TEST_F(Trust, OnlyTheUsersOwnGroupWithoutOtherMembersMayWrite) {
+  const passwd& user = *getpwuid(geteuid());
+  if (chown(library_.c_str(), static_cast<uid_t>(-1), user.pw_gid) != 0) GTEST_SKIP() << "the group cannot be set";
+  ASSERT_EQ(chmod(library_.c_str(), 0664), 0);
+  const auto error_among = [&](const std::string& name, std::vector<std::string> members) {
+    const FakeGroup group(name, std::move(members));
+    return error();
+  };
+  const std::string own = user.pw_name;
+  EXPECT_EQ(error_among(own, {}), "no error");
+  EXPECT_EQ(error_among(own, {own}), "no error");
+  EXPECT_THAT(error_among(own, {"somebody"}), HasSubstr("can be written by its group"));
+  EXPECT_THAT(error_among(own, {own, "somebody"}), HasSubstr("can be written by its group"));
+  EXPECT_THAT(error_among("staff", {}), HasSubstr("can be written by its group"));
+}
+
 TEST_F(Trust, WhatBelongsToAnotherIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to change the owner";
   ASSERT_EQ(chown(library_.c_str(), 65534, 0), 0);
@@ -301,3 +344,16 @@ TEST_F(Trust, WhatBelongsToAnotherIsRefused) {
 
 }  // namespace
 }  // namespace tenon
+
+// In the place of the C library's, for the library under test as well.
+extern "C" __attribute__((visibility("default"))) int getgrgid_r(gid_t gid, group* out, char* room, size_t size,
+                                                                 group** found) {
+  if (tenon::FakeGroup* fake = tenon::FakeGroup::there()) {
+    fake->describe(gid, out);
+    *found = out;
+    return 0;
+  }
+  using Function = int (*)(gid_t, group*, char*, size_t, group**);
+  static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "getgrgid_r"));
+  return real(gid, out, room, size, found);
+}

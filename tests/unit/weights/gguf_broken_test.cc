@@ -109,6 +109,10 @@ TEST(GgufBroken, TensorDirectory) {
   expect_refused(GgufWriter().tensor("w", 0, {kAbsurd, kAbsurd}, four).bytes(), {"\"w\"", "overflows"});
   expect_refused(GgufWriter().tensor("w", 0, {uint64_t{1} << 62}, four).bytes(), {"\"w\"", "overflows"});
   expect_refused(GgufWriter().tensor("w", 2, {1, 33}, std::string(36, 'x')).bytes(), {"q4_0 (1, 33)", "blocks of 32"});
+  // Whole blocks in all, but no row is: both rows would share one.
+  expect_refused(GgufWriter().tensor("w", 2, {2, 16}, std::string(18, 'x')).bytes(), {"q4_0 (2, 16)", "blocks of 32"});
+  expect_refused(GgufWriter().tensor("w", 12, {2, 128}, std::string(144, 'x')).bytes(),
+                 {"q4_k (2, 128)", "blocks of 256"});
   expect_refused(GgufWriter().tensor("w", 16, {256}, four).bytes(), {"\"w\" has type 16 (IQ2_XXS)", "not read"});
   expect_refused(GgufWriter().tensor("w", 4000000000, {256}, four).bytes(), {"type 4000000000", "not read"});
 }
@@ -124,6 +128,22 @@ TEST(GgufBroken, TensorPlaces) {
   expect_refused(GgufWriter().tensor("v", 0, {16}, std::string(64, 'x')).tensor("w", 0, {8}, eight, 32).bytes(),
                  {"\"v\"", "\"w\"", "overlap"});
   expect_refused(GgufWriter().tensor("v", 0, {2}, eight).tensor("w", 0, {2}, eight, 0).bytes(), {"overlap"});
+}
+
+TEST(GgufBroken, OffsetsOfEveryResidue) {
+  for (const uint32_t alignment : {8U, 32U, 64U, 256U}) {
+    for (uint64_t offset = 0; offset < alignment; ++offset) {
+      GgufWriter writer;
+      writer.alignment = alignment;
+      writer.add("general.alignment", alignment).tensor("w", 0, {1}, std::string(offset + 4, 'x'), offset);
+      if (offset == 0) {
+        EXPECT_NO_THROW(parse(writer.bytes())) << alignment;
+        continue;
+      }
+      expect_refused(writer.bytes(), {"tensor \"w\": offset " + std::to_string(offset) +
+                                      " is no multiple of the alignment " + std::to_string(alignment)});
+    }
+  }
 }
 
 TEST(GgufBroken, BytesThatBelongToNoTensor) {

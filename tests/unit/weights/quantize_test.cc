@@ -25,7 +25,7 @@ using testing::expect_error;
 using testing::GgufWriter;
 using testing::ScratchFolder;
 
-constexpr uint32_t kF32 = 0, kF16 = 1, kI32 = 26;  // ggml's numbers
+constexpr uint32_t kF32 = 0, kF16 = 1, kI32 = 26, kBf16 = 30;  // ggml's numbers
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 QuantizeOptions as(tenon_format format, bool replace = false) {
@@ -252,6 +252,7 @@ TEST(Quantize, KeepsWhatIsNoMatrixAndCopiesMetadata) {
   writer.add("texts", std::vector<std::string>{"", "b"}).add<uint32_t>("general.quantization_version", 2);
   writer.alignment = 64;
   writer.tensor("norm.weight", kF32, {256}, bytes_of(norm)).tensor("half.bias", kF16, {40}, bytes_of(half_norm));
+  writer.tensor("brain.weight", kBf16, {40}, bytes_of(std::vector<uint16_t>(40, float_to_bf16(0.75F))));
   writer.tensor("narrow.weight", kF32, {2, 40}, bytes_of(std::vector<float>(80, 0.1F)));
   writer.tensor("ids", kI32, {2, 3}, bytes_of(std::vector<int32_t>{1, 2, 3, 4, 5, 6}));
   writer.tensor("other.weight", kF32, {2, 32}, bytes_of(std::vector<float>(64, -1)));
@@ -280,6 +281,8 @@ TEST(Quantize, KeepsWhatIsNoMatrixAndCopiesMetadata) {
   EXPECT_EQ(read_weights(*after, "norm.weight"), norm);
   EXPECT_EQ(format("half.bias"), uint32_t{TENON_F32});
   EXPECT_EQ(read_weights(*after, "half.bias"), std::vector<float>(40, 0.75F));
+  EXPECT_EQ(format("brain.weight"), uint32_t{TENON_F32});
+  EXPECT_EQ(read_weights(*after, "brain.weight"), std::vector<float>(40, 0.75F));
   EXPECT_EQ(format("narrow.weight"), uint32_t{TENON_F16});
   EXPECT_EQ(format("ids"), uint32_t{TENON_I32});
   EXPECT_EQ(format("other.weight"), uint32_t{TENON_BF16});
@@ -287,7 +290,7 @@ TEST(Quantize, KeepsWhatIsNoMatrixAndCopiesMetadata) {
   EXPECT_EQ(report.exceptions[0].tensor, "narrow.weight");
   EXPECT_EQ(report.exceptions[0].wanted, "Q4_1");
   EXPECT_NE(report.exceptions[0].reason.find("rows of 40 weights"), std::string::npos);
-  EXPECT_EQ(report.tensors.at("f32"), 2U);
+  EXPECT_EQ(report.tensors.at("f32"), 3U);
   for (const WeightTensor& t : after->tensors()) EXPECT_EQ(t.offset % 64, 0U) << t.name;
 }
 

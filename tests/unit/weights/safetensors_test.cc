@@ -114,6 +114,7 @@ TEST(SafetensorsBroken, SizesAndPlaces) {
   };
   EXPECT_NO_THROW(parse(entry("2", "0,8")));
   expect_refused(entry("3", "0,8"), {"\"w\", F32 [3]", "[0, 8]", "12 bytes"});
+  expect_refused(entry("1", "0,8"), {"\"w\", F32 [1]", "[0, 8]", "do not span the 4 bytes"});
   expect_refused(entry("2", "8,0"), {"\"w\"", "[8, 0]"});
   expect_refused(entry("1152921504606846976,1152921504606846976", "0,8"), {"\"w\"", "overflows"});
   expect_refused(entry("18446744073709551615", "0,8"), {"\"w\"", "overflows"});

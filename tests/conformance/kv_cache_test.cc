@@ -1,0 +1,118 @@
+// What the shipped caches refuse for the reason that is meant, where another check would do by accident.
+#include "tenon/abi/kv_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/component.h"
+#include "support/op_runner.h"
+#include "tenon/sdk/error.h"
+#include "tenon/sdk/recorder.h"
+
+namespace tenon::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Layer {
+  uint32_t heads, k_dim, v_dim;
+};
+
+// A cache of one slot with its memory; appends go to the first layer.
+class Cache {
+ public:
+  Cache(const std::string& name, const std::vector<Layer>& layers, uint32_t capacity,
+        const std::vector<Setting>& settings = {})
+      : component_("kv_cache", name, settings), host_(OpRunner::bounds({.rows = 1, .kv_len = capacity})) {
+    std::vector<tenon_kv_geometry> geometries;
+    for (const Layer& l : layers) {
+      auto& g = geometries.emplace_back(sdk::abi_struct<tenon_kv_geometry>());
+      g.layer = static_cast<uint32_t>(geometries.size() - 1), g.heads = l.heads, g.k_dim = l.k_dim, g.v_dim = l.v_dim;
+    }
+    std::vector<const tenon_kv_geometry*> pointers;
+    for (const auto& g : geometries) pointers.push_back(&g);
+    auto footprint = sdk::abi_struct<tenon_footprint>();
+    check(table().plan(component_.self(), pointers.data(), static_cast<uint32_t>(pointers.size()),
+                       host_.recorder()->bounds, &footprint, &why_));
+    std::vector<void*> addresses;
+    for (uint32_t i = 0; i < footprint.n_stores; ++i) {
+      stores_.push_back(host_.store(footprint.store_bytes[i]));
+      addresses.push_back(host_.data(stores_.back()));
+    }
+    check(table().attach(component_.self(), addresses.data(), queue(), &why_));
+  }
+
+  // "", or why a row that is to go to this place is not appended.
+  std::string append(const Layer& l, int32_t place) {
+    auto s = sdk::abi_struct<tenon_kv_stores>();
+    s.store = stores_.data();
+    const std::vector<float> ones(size_t{l.heads} * std::max(l.k_dim, l.v_dim), 1.0F);
+    const tenon_tid k = host_.input(TENON_F32, {1, l.heads * l.k_dim}, ones);
+    const tenon_tid v = host_.input(TENON_F32, {1, l.heads * l.v_dim}, ones);
+    check(table().record_append(component_.self(), 0, &s, k, v, host_.recorder(), &why_));
+    host_.step_i32(TENON_STEP_PLACE)[0] = place;
+    return host_.run(1);
+  }
+
+  std::vector<std::byte> exported(uint32_t kv_len) {
+    uint64_t bytes = 0;
+    check(table().export_sequence(component_.self(), 0, kv_len, queue(), nullptr, &bytes, &why_));
+    std::vector<std::byte> out(bytes);
+    check(table().export_sequence(component_.self(), 0, kv_len, queue(), out.data(), &bytes, &why_));
+    return out;
+  }
+  // "", or why these bytes are refused.
+  std::string import(uint32_t kv_len, const std::vector<std::byte>& bytes) {
+    const tenon_status status =
+        table().import_sequence(component_.self(), 0, kv_len, queue(), bytes.data(), bytes.size(), &why_);
+    EXPECT_TRUE(status == TENON_OK || status == TENON_REFUSED) << status;
+    return status == TENON_OK ? "" : text_;
+  }
+
+ private:
+  const tenon_kv_cache& table() const { return component_.table<tenon_kv_cache>(); }
+  void* queue() const { return host_.device().queue(); }
+  void check(tenon_status status) const {
+    if (status != TENON_OK) throw std::runtime_error(text_);
+  }
+
+  Component component_;
+  OpRunner host_;
+  std::vector<tenon_tid> stores_;
+  char text_[256] = "";
+  tenon_reason why_{text_, sizeof(text_)};
+};
+
+// Eight cells fill their page: the one after it would be another head's.
+TEST(SlotCaches, ARowBehindTheLastCellIsAnError) {
+  const Layer layer{2, 8, 16};
+  for (const char* name : {"static", "int8"}) {
+    EXPECT_EQ(Cache(name, {layer}, 8).append(layer, 7), "") << name;
+    EXPECT_THAT(Cache(name, {layer}, 8).append(layer, 8), HasSubstr("cell 8 in a cache of 8 cells a sequence")) << name;
+    EXPECT_THAT(Cache(name, {layer}, 8).append(layer, -1), HasSubstr("in a cache of 8 cells a sequence")) << name;
+  }
+}
+
+// As many bytes each, in another order.
+TEST(SlotCaches, RefuseSequencesOfOtherShapesThatAreAsLong) {
+  for (const char* name : {"static", "int8"}) {
+    const std::vector<std::byte> bytes = Cache(name, {{2, 8, 4}, {1, 8, 8}}, 16).exported(5);
+    EXPECT_EQ(Cache(name, {{2, 8, 4}, {1, 8, 8}}, 16).import(5, bytes), "") << name;
+    for (const std::vector<Layer>& other : std::vector<std::vector<Layer>>{
+             {{2, 4, 8}, {1, 8, 8}}, {{1, 8, 8}, {2, 8, 4}}, {{8, 2, 1}, {1, 8, 8}}, {{4, 4, 2}, {1, 8, 8}}}) {
+      EXPECT_THAT(Cache(name, other, 16).import(5, bytes), HasSubstr("other layers, head dimensions")) << name;
+    }
+  }
+}
+
+TEST(SlotCaches, RefuseSequencesOfAnotherWindowThatAreAsLong) {
+  const auto cache = [](int64_t sinks, int64_t window) {
+    return Cache("sink_window", {{2, 8, 8}}, 32, {{"sinks", sinks}, {"window", window}});
+  };
+  const std::vector<std::byte> bytes = cache(4, 12).exported(9);
+  EXPECT_EQ(cache(4, 12).import(9, bytes), "");
+  EXPECT_THAT(cache(6, 10).import(9, bytes), HasSubstr("sinks or window"));
+}
+
+}  // namespace
+}  // namespace tenon::test
