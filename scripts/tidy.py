@@ -8,6 +8,7 @@ does. Everything that is found is printed, and ends the run with 1.
 """
 import collections
 import concurrent.futures
+import functools
 import json
 import pathlib
 import re
@@ -18,17 +19,34 @@ import sys
 FOLDERS = ("core/", "sdk/", "plugins/", "profiler/", "apps/", "conformance/")
 MOST = 20  # sources that are read together
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-UNKNOWN_TO_CLANG = {"-Wno-restrict"}
+NOT_FOR_CLANG = {"-Wno-restrict", "-fno-gnu-unique", "-Werror"}  # its own warnings are not looked at: g++ has the word
 ANONYMOUS = re.compile(r"^namespace \{$(.*?)^\}  // namespace$", re.M | re.S)
 # At the margin of an anonymous namespace: the name of a type, or the last word before "(", "=", "{", "[" or ";".
 DEFINED = re.compile(r"^(?:template <.*>\s*)?(?:(?:class|struct|union|enum|enum class|using) (\w+)|"
                      r"[A-Za-z_][\w:<>,&*\[\]() ]*?[ &*](\w+)(?= ?[({;=\[]))", re.M)
 CONSTANT = re.compile(r"\b(k[A-Z]\w*) ?(?==|\[)")
 OF_THE_WHOLE_FILE = re.compile(r"^\s*(?:using namespace|#define) .*", re.M)
+INCLUDED = re.compile(r'^#include "(.*)"$', re.M)
+
+
+@functools.cache
+def text_of(path):
+    return path.read_text(encoding="utf-8")
+
+
+@functools.cache
+def header_names(path, folders):
+    """What the tree's own headers define that a file includes, directly or not."""
+    names = set()
+    for name in INCLUDED.findall(text_of(path)):
+        found = next((f / name for f in (path.parent, *folders) if (f / name).is_file()), None)
+        if found is not None and found.suffix == ".h":
+            names |= {n for pair in DEFINED.findall(text_of(found)) for n in pair if n} | header_names(found, folders)
+    return names
 
 
 def local_names(path):
-    text = path.read_text(encoding="utf-8")
+    text = text_of(path)
     names = set(OF_THE_WHOLE_FILE.findall(text))
     for block in ANONYMOUS.findall(text):
         names |= {name for pair in DEFINED.findall(block) for name in pair if name} | set(CONSTANT.findall(block))
@@ -44,23 +62,25 @@ def read_commands(build, wanted):
             continue
         if str(path.relative_to(ROOT)).startswith(wanted):
             arguments = shlex.split(re.sub(r" -o \S+ -c \S+$", "", entry["command"]))[1:]
-            commands.setdefault(path, (path.suffix, tuple(a for a in arguments if a not in UNKNOWN_TO_CLANG)))
+            commands.setdefault(path, (path.suffix, tuple(a for a in arguments if a not in NOT_FOR_CLANG)))
     return commands
 
 
 def groups_of(commands):
-    """[(command, [path])]: sources of the same command that share no local name."""
+    """[(command, [path])]: sources of the same command whose local names are neither another's nor of another's headers."""
     by_command = collections.defaultdict(list)
     for path, command in sorted(commands.items()):
-        names = local_names(path)
-        for group, taken in by_command[command]:
-            if len(group) < MOST and not names & taken:
+        folders = tuple(ROOT / a[2:] for a in command[1] if a.startswith("-I"))
+        local, seen = local_names(path), set(header_names(path, folders))
+        for group, locals_, headers in by_command[command]:
+            if len(group) < MOST and not local & locals_ and not local & (headers - seen) and not seen & locals_:
                 group.append(path)
-                taken |= names
+                locals_ |= local
+                headers |= seen
                 break
         else:
-            by_command[command].append(([path], names))
-    return [(command, group) for command, groups in by_command.items() for group, _ in groups]
+            by_command[command].append(([path], local, seen))
+    return [(command, group) for command, groups in by_command.items() for group, *_ in groups]
 
 
 def tidy(folder, name, command, group):
@@ -72,7 +92,7 @@ def tidy(folder, name, command, group):
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode == 0:
         return True
-    if "[clang-diagnostic-" in done.stdout and len(group) > 1:
+    if "[clang-diagnostic-error]" in done.stdout and len(group) > 1:
         half = len(group) // 2
         return all([tidy(folder, name + "a", command, group[:half]), tidy(folder, name + "b", command, group[half:])])
     print(done.stdout or done.stderr, end="", flush=True)
