@@ -60,7 +60,7 @@ double quantile(std::span<const double> ascending, double fraction) {
   return share > 0 ? ascending[below] * (1 - share) + ascending[above] * share : ascending[below];
 }
 
-Spread spread(std::vector<double> values) {
+DivergenceSpread spread(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return {.mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size()),
           .median = quantile(values, 0.5),

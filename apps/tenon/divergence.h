@@ -35,10 +35,10 @@ struct CodedRow {
 // KL(base || other) in nats, over the whole vocabulary; both have the same.
 double kl_divergence(const CodedRow& base, const Logits& other);
 
-struct Spread {
+struct DivergenceSpread {
   double mean = 0, median = 0, p99 = 0, max = 0;
 };
-Spread spread(std::vector<double> values);  // not empty
+DivergenceSpread spread(std::vector<double> values);  // not empty
 
 // Of falling 0 to rising 1, between neighbours by straight line: at (n - 1) * fraction.
 double quantile(std::span<const double> ascending, double fraction);

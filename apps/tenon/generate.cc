@@ -10,6 +10,7 @@
 #include "sha256.h"
 #include "spdlog/spdlog.h"
 #include "standard_output.h"
+#include "tensor_dump.h"
 #include "text_input.h"
 
 namespace tenon::app {
@@ -17,6 +18,7 @@ namespace {
 
 struct Args {
   PipelineArgs pipeline;
+  DumpArgs dump;
   std::optional<std::string> prompt;
   std::string prompt_file, system;
   uint32_t max_new_tokens = 256;
@@ -29,7 +31,7 @@ struct Args {
 
 constexpr const char* kGenerateFooter =
     "The last line on standard error ends with the command that gives the same text again, with every option that was\n"
-    "given but --trace, --force and --step-limit. A prompt has 64 MiB at most.";
+    "given but --trace, --force, --step-limit and what begins with --dump. A prompt has 64 MiB at most.";
 
 // With what the prompt was read from standard input in it, where a command line has room for it.
 Args with_prompt(Args args) {
@@ -118,7 +120,9 @@ boost::json::object result_json(Engine& engine, const Args& args, const Result& 
 int run(const Args& given) {
   const Args args = with_prompt(given);
   Request request = make_request(args);
+  TensorDump dump(args.dump, args.pipeline.force);
   Session session(args.pipeline);
+  dump.attach(session.engine().pipeline());
   session.load();
   Progress progress("prompt");
   StepLimit limit(args.step_limit);
@@ -137,6 +141,7 @@ int run(const Args& given) {
       print_now((args.json ? json_text(result_json(session.engine(), args, result, stats)) : "") + "\n");
   if (!verbosity().quiet) std::fprintf(stderr, "%s\n", result_line(session.engine(), args, result, stats).c_str());
   const bool traced = session.finish_trace();
+  if (!interruption().stop_requested()) dump.finish();
   if (interruption().stop_requested()) return interrupted_code();
   return written && traced ? kOk : kIo;
 }
@@ -160,6 +165,7 @@ Run add_generate(CLI::App& app) {
   command->add_option("--logprobs", args->logprobs, "With --json: log probabilities, of so many likeliest tokens")
       ->check(CLI::Range(0, 64));
   command->add_flag("--json", args->json, "One JSON object instead of the text");
+  args->dump.add_to(*command);
   add_step_limit(*command, args->step_limit);
   command->footer(kGenerateFooter);
   return [command, args] { return command->parsed() ? run(*args) : -1; };

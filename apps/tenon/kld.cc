@@ -54,7 +54,7 @@ void check_same_text(const Args& args, const BaseHeader& base, Evaluation& evalu
 }
 
 void print(const Args& args, Evaluation& evaluation, const Walk& walk, const Comparison& found) {
-  const Spread kld = spread(found.divergence);
+  const DivergenceSpread kld = spread(found.divergence);
   const Likelihood ours(found.likelihood), base(found.base_likelihood);
   const double ratio = ours.perplexity() / base.perplexity();
   const std::string line = evaluation.line("kld", {"--base", args.base});

@@ -60,7 +60,7 @@ constexpr double kMostDigits = 0x1p45;  // beyond which a double takes no more b
 
 // The integer, and behind it in three bits the power of ten.
 std::optional<uint64_t> exact_decimal(double value) {
-  for (uint8_t i = 1; i < kPowers.size(); ++i) {
+  for (uint32_t i = 1; i < kPowers.size(); ++i) {
     const double digits = std::nearbyint(value * kPowers[i]);
     if (!(std::abs(digits) <= kMostDigits)) return std::nullopt;
     if (digits / kPowers[i] == value) return zigzag(static_cast<int64_t>(digits)) << 3U | i;
@@ -225,7 +225,7 @@ bool TraceArgs::same(uint32_t set) const {
 
 size_t TraceArgs::bytes() const noexcept {
   size_t bytes = chunks_.size() * kChunk + (slots_.capacity() + firsts_.capacity()) * sizeof(uint32_t);
-  for (const Shape& shape : shapes_) bytes += sizeof(shape) + shape.capacity() * sizeof(Field);
+  for (const Shape& shape : shapes_) bytes += sizeof(Shape) + shape.capacity() * sizeof(Field);
   return bytes;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check_docs.py SOURCE [BUILD]: what README.md and docs/*.md say is so.
+"""check_docs.py SOURCE [BUILD]: what the root's and docs' pages say is so.
 
 Links to files lead to files. A fenced block whose info string has a word behind the language is checked:
   file=PATH   it stands in that file of the checkout, line by line
@@ -72,7 +72,7 @@ def main():
     build = pathlib.Path(sys.argv[2]).resolve() if len(sys.argv) > 2 else None
     os.umask(0o022)  # plugins that others may write to are not loaded
     problems = 0
-    for page in [source / "README.md", *sorted((source / "docs").glob("*.md"))]:
+    for page in [*sorted(source.glob("*.md")), *sorted((source / "docs").glob("*.md"))]:
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             if build:

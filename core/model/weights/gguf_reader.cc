@@ -82,16 +82,18 @@ void check_same_model(const GgufFile& first, const OpenPart& part) {
 std::vector<OpenPart> open_parts(const std::filesystem::path& folder, const PartName& name, OpenPart opened) {
   require_parts(folder, name);
   std::vector<OpenPart> parts;
-  for (uint32_t number = 1; number <= name.count; ++number) {
-    if (number == name.number) {
-      for (WeightTensor& t : opened.content.tensors) t.file = number - 1;
-      parts.push_back(std::move(opened));
-    } else {
-      parts.push_back(open_part(folder / name.file_name(number, kExtension), number - 1));
-    }
-    check_part(parts.back(), number, name.count);
+  const auto take = [&](OpenPart part) {
+    parts.push_back(std::move(part));
+    check_part(parts.back(), static_cast<uint32_t>(parts.size()), name.count);
     check_same_model(parts.front().content, parts.back());
-  }
+  };
+  const auto open_from = [&](uint32_t first, uint32_t end) {
+    for (uint32_t n = first; n < end; ++n) take(open_part(folder / name.file_name(n, kExtension), n - 1));
+  };
+  open_from(1, name.number);
+  for (WeightTensor& t : opened.content.tensors) t.file = name.number - 1;
+  take(std::move(opened));
+  open_from(name.number + 1, name.count + 1);
   return parts;
 }
 

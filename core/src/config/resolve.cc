@@ -177,7 +177,7 @@ ComponentConfig Resolver::component(const Form& form, const char* kind, const No
   }
   for (const std::string& missing : c.params.missing()) {
     const size_t i = find_param(*params, missing);
-    if (keys.count(missing) == 0) {
+    if (!keys.contains(missing)) {
       findings_.add(c.where, label + ": " + quote(missing) + " is missing (" + describe(spec_at(*params, i)) + ")");
     }
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "../fault.h"
+#include "../program/checks.h"
 #include "tenon/sdk/error.h"
 
 namespace tenon {
@@ -44,7 +45,7 @@ void Walker::prepare(const Program& program) {
   std::vector<trace::SiteId>& sites = sites_[&program];
   for (const ProgramOp& op : program.ops()) {
     sites.push_back(recorder_->add_site(trace::op_site(op.path, op.component, op.name, op.layer)));
-    if (static_cast<size_t>(op.layer + 1) >= layer_sites_.size()) layer_sites_.resize(op.layer + 2);
+    if (static_cast<size_t>(op.layer) + 1 >= layer_sites_.size()) layer_sites_.resize(op.layer + 2);
     trace::SiteId& layer = layer_sites_[op.layer + 1];
     if (op.layer >= 0 && layer == 0) {
       layer = recorder_->add_site(trace::section_site("layer " + std::to_string(op.layer)));
@@ -135,6 +136,7 @@ void Walker::complete(Walk& w, uint32_t thread, Cursor at) {
   if (at.last_of_op(ops)) {
     if (w.sites != nullptr) ends_[at.op] = tracks_[thread]->now();
     if (watch_.op) watch_.op(w.program, at.op + 1);
+    if constexpr (TENON_CHECKED) fill_dead(w.program, at.op);
   }
   at.advance(ops);
   open(w, at);

@@ -85,7 +85,7 @@ class Resolver {
     return static_cast<int32_t>(value);
   }
   void check_known(const std::string& name) {
-    if (known_.count(name) != 0) return;
+    if (known_.contains(name)) return;
     std::string list;
     for (const std::string& k : known_) list += (list.empty() ? "" : ", ") + k;
     refuse(path_, call_.name, "has no argument \"" + name + "\"; it has " + (list.empty() ? "none" : list));

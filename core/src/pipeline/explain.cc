@@ -78,13 +78,6 @@ class Pipeline::Impl::Explanation {
   struct Largest {
     float key = 0, value = 0;
   };
-  // Rows of a tensor in the host's memory.
-  struct View {
-    const float* data;
-    int64_t stride, columns;
-    uint32_t rows;
-    float at(uint32_t row, int64_t column) const { return data[row * stride + column]; }
-  };
 
   Error of_model();
   Error of_samplers();
@@ -94,7 +87,9 @@ class Pipeline::Impl::Explanation {
   void look(size_t op);
   void look_at_heads(size_t op);
   void look_at_candidates(size_t op);
-  View view_of(tenon_tid id, uint32_t rows, std::vector<float>& buffer) const;
+  Rows rows_of(tenon_tid id, uint32_t count, std::vector<float>& buffer) const {
+    return p_.rows_of(program(), id, count, buffer);
+  }
   bool is_rows(tenon_tid id) const { return root_of(id).live >= 0; }
   const ProgramTensor& root_of(tenon_tid id) const { return program().tensor(program().tensor(id).root); }
   uint32_t live_rows(tenon_tid id) const { return root_of(id).live == 0 ? rows_ : outs_; }
@@ -163,26 +158,13 @@ void Pipeline::Impl::Explanation::run_all() {
   for (uint32_t at = 0; at < all && !found_; at += most) run(at, std::min(at + most, all));
 }
 
-Pipeline::Impl::Explanation::View Pipeline::Impl::Explanation::view_of(tenon_tid id, uint32_t rows,
-                                                                       std::vector<float>& buffer) const {
-  const tenon_tensor& t = program().tensor(id).view;
-  const int64_t columns = t.rank > 1 ? t.dim[1] : 1, stride = t.stride[0] / static_cast<int64_t>(sizeof(float));
-  const auto* data = static_cast<const float*>(program().address(id));
-  if (p_.context.queues() && rows > 0) {
-    buffer.resize(static_cast<size_t>((rows - 1) * stride + columns));
-    p_.context.copy_now(buffer.data(), data, buffer.size() * sizeof(float));
-    data = buffer.data();
-  }
-  return {data, stride, columns, rows};
-}
-
 float Pipeline::Impl::Explanation::largest_input(const ProgramOp& op) const {
   float largest = 0;
   std::vector<float> buffer;
   for (const tenon_operand& o : op.operands) {
     if (o.access != TENON_READ || !is_rows(o.tensor)) continue;
-    const View x = view_of(o.tensor, live_rows(o.tensor), buffer);
-    for (uint32_t r = 0; r < x.rows; ++r) {
+    const Rows x = rows_of(o.tensor, live_rows(o.tensor), buffer);
+    for (uint32_t r = 0; r < x.count; ++r) {
       for (int64_t c = 0; c < x.columns; ++c) largest = std::max(largest, std::abs(x.at(r, c)));
     }
   }
@@ -195,8 +177,8 @@ void Pipeline::Impl::Explanation::look(size_t index) {
   const ProgramOp& op = program().ops()[index];
   for (const tenon_operand& o : op.operands) {
     if ((o.access & TENON_WRITE) == 0 || !is_rows(o.tensor)) continue;
-    const View y = view_of(o.tensor, live_rows(o.tensor), buffer_);
-    for (uint32_t r = 0; r < y.rows; ++r) {
+    const Rows y = rows_of(o.tensor, live_rows(o.tensor), buffer_);
+    for (uint32_t r = 0; r < y.count; ++r) {
       for (int64_t c = 0; c < y.columns; ++c) {
         if (!sdk::no_logit(y.at(r, c))) continue;
         const uint32_t position = first_ + (root_of(o.tensor).live == 0 ? r : rows_ - 1);
@@ -223,8 +205,8 @@ void Pipeline::Impl::Explanation::look_at_heads(size_t index) {
     if (!written) continue;
     const AttentionDecl& d = all[i].layer->decl;
     const int64_t keys = int64_t{d.q_heads} * d.k_dim, values = keys + int64_t{d.kv_heads} * d.k_dim;
-    const View x = view_of(heads, rows_, buffer_);
-    for (uint32_t r = 0; r < x.rows; ++r) {
+    const Rows x = rows_of(heads, rows_, buffer_);
+    for (uint32_t r = 0; r < x.count; ++r) {
       for (int64_t c = keys; c < x.columns; ++c) {
         float& largest = c < values ? largest_[i].key : largest_[i].value;
         largest = std::max(largest, std::abs(x.at(r, c)));
@@ -238,7 +220,7 @@ void Pipeline::Impl::Explanation::look_at_candidates(size_t index) {
   for (size_t i = 1; i < step_->given.size(); ++i) {
     const GivenCandidates& given = step_->given[i];
     if (given.first_op != index + 1) continue;
-    const View left = view_of(given.candidates.logits, 1, buffer_);
+    const Rows left = rows_of(given.candidates.logits, 1, buffer_);
     int64_t entries = left.columns;
     if (given.candidates.form == TENON_SPARSE) {
       int32_t count = 0;

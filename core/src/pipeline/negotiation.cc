@@ -396,7 +396,7 @@ void Negotiation::run(const Observed& observed) {
     }
     declared_.split(site, schemes);
     claim(site, observed(site));
-    report(site, attended.count(id) != 0);
+    report(site, attended.contains(id));
   }
   if (!all_split) throw Error(ErrorCode::kConfig, std::move(refusals_));
   for (AttentionLayer& layer : declared_.layers) attend(layer, declared_.sites[layer.qkv]);

@@ -48,6 +48,18 @@ struct Pipeline::Impl {
   Status step(const StepBatch& batch, bool ahead, StepResult& result);
   // explain.cc
   class Explanation;
+  // look.cc
+  // Rows of a tensor of the model's in the host's memory.
+  struct Rows {
+    const float* data;
+    int64_t stride, columns;
+    uint32_t count;
+    float at(uint32_t row, int64_t column) const { return data[row * stride + column]; }
+  };
+  // The first `count` rows of a tensor in f32. The buffer holds them on a device that has memory of its own.
+  Rows rows_of(const Program& program, tenon_tid id, uint32_t count, std::vector<float>& buffer) const;
+  std::vector<std::string> paths_with_results() const;
+  Status run_and_look(const Program& program, const StepBatch& batch);
 
   PipelineConfig config;
   PipelineOptions options;
@@ -79,6 +91,8 @@ struct Pipeline::Impl {
   bool ahead_pending = false;
   bool restated = false;  // the step state is that of other rows since then: no step can follow by itself
   std::vector<int32_t> ahead_token, ahead_position, ahead_slot;
+  std::vector<std::string> looked_at;  // paths of modules; see Pipeline::look_at
+  Look look;
   float* host_logits = nullptr;  // on devices with queues, once somebody wants logits
 };
 

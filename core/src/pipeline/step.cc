@@ -51,6 +51,7 @@ Status Pipeline::Impl::launch(const StepBatch& batch) {
                 .step = steps,
                 .phase = StepSites::kPhases[StepSites::phase_of(batch)]};
   for (const int32_t position : batch.position) load.context += position + 1;
+  if (look) return run_and_look(*running->program, batch);
   return runner->run(*running->program, load);
 }
 
@@ -154,7 +155,8 @@ Status Pipeline::Impl::step(const StepBatch& batch, bool ahead, StepResult& resu
   }
   // Only a program whose rows move on by themselves can be run again as it is.
   Status next;
-  if (ahead && !restated && context.queues() && running->moves_on && !batch.want_logits) next = launch_ahead(batch);
+  if (ahead && !restated && !look && context.queues() && running->moves_on && !batch.want_logits)
+    next = launch_ahead(batch);
   status = read(batch, result);
   if (status.ok()) status = next;
   if (ahead_pending) expect_ahead(batch, result);

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <new>
 
+#include "checks.h"
 #include "tenon/core/error.h"
 #include "tenon/core/program.h"
 #include "tenon/sdk/error.h"
@@ -344,6 +345,10 @@ std::unique_ptr<Program> ProgramRecording::finish(std::span<const tenon_tid> out
     program_.thread_scratch_bytes_ = std::max(program_.thread_scratch_bytes_, align(op.thread_scratch_bytes));
     op.zeroed_offset = program_.zeroed_bytes_;
     program_.zeroed_bytes_ += align(op.zeroed_bytes);
+  }
+  if constexpr (TENON_CHECKED) {
+    const std::string problem = plan_problem(program_.tensors_, program_.ops_, program_.activation_bytes_, storages_);
+    if (!problem.empty()) throw Error(ErrorCode::kInternal, "a program's plan is wrong: " + problem);
   }
   auto planned = std::make_unique<Program>(std::move(program_));
   program_ = std::move(recorded);

@@ -51,7 +51,10 @@ inline void pack_q8_0_unit(const uint8_t* block, uint32_t row, uint8_t* unit) {
 }
 inline void unpack_q8_0_unit(const uint8_t* unit, uint32_t row, float* w) {
   const float d = half_at(unit + 2 * size_t{row});
-  for (uint32_t k = 0; k < 32; ++k) w[k] = d * static_cast<float>(unit[32 + 64 * (k / 4) + 4 * row + k % 4] - 128);
+  for (uint32_t k = 0; k < 32; ++k) {
+    const int q = unit[32 + 64 * (k / 4) + 4 * row + k % 4] - 128;
+    w[k] = d * static_cast<float>(q);
+  }
 }
 
 inline constexpr size_t kQ4_KPart = 32 + 256;

@@ -92,10 +92,10 @@ TEST(CodedRow, KeepsLogProbabilitiesToHalfAStep) {
   }
 }
 
-TEST(Spread, HasTheQuantilesOfNumpy) {
+TEST(DivergenceSpread, HasTheQuantilesOfNumpy) {
   std::vector<double> values;
   for (int i = 0; i < 101; ++i) values.push_back((i * 37) % 101);
-  const Spread of = spread(values);
+  const DivergenceSpread of = spread(values);
   EXPECT_DOUBLE_EQ(of.mean, 50);
   EXPECT_DOUBLE_EQ(of.median, 50);
   EXPECT_DOUBLE_EQ(of.p99, 99);

@@ -35,7 +35,7 @@ class ChatFormat {
   static ChatFormat from_name(std::string_view name);
 
   std::string_view name() const noexcept;
-  // What stands in for a missing system message; "" = nothing does.
+  // This stands in for a system message that is missing; "" = nothing does.
   const std::string& default_system() const noexcept { return default_system_; }
 
   // The prompt up to where the assistant begins (or, without generation_prompt, up to the last message's end). Throws

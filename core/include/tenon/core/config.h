@@ -48,7 +48,7 @@ struct ModelConfig {
   std::vector<std::string> ignore_unknown;           // keys of its metadata that nothing reads and that may be there
 };
 
-// In place of a scheme's name: each matrix gets the installed scheme that holds it as it is stored.
+// Stands in place of a scheme's name: each matrix gets the installed scheme that holds it as it is stored.
 inline constexpr const char* kAutoScheme = "auto";
 
 struct QuantizationOverride {
@@ -142,17 +142,17 @@ class ConfigDocument {
   std::shared_ptr<const Data> data_;
 };
 
-// Whether an argument names a pipeline file (*.toml) and not a model.
+// Says whether an argument names a pipeline file (*.toml) and not a model.
 bool is_pipeline_file(const std::string& argument);
 // The default.toml that is installed with (or built beside) this library. Throws Error(kIo) if there is none.
 std::filesystem::path default_pipeline_file();
-// At most 1 MiB. Throws Error: kIo if it cannot be read, kConfig if it is larger.
+// The file has 1 MiB at most. Throws Error: kIo if it cannot be read, kConfig if it is larger.
 ConfigText read_config(const std::filesystem::path& path);
 // Later layers win, then `set` in its order, with the model's path between them if given. Throws Error(kConfig) with
 // the syntax errors of all layers and overrides.
 ConfigDocument parse_config(const std::vector<ConfigText>& layers, const std::vector<std::string>& set,
                             const std::string& model = {});
-// What the programs take: a pipeline file, a model, or "" for the defaults; above default.toml.
+// Reads what the programs take: a pipeline file, a model, or "" for the defaults; default.toml lies below it.
 ConfigDocument load_config(const std::string& config_or_model, const std::vector<std::string>& set);
 
 enum class ModelPath { kRequired, kOptional };

@@ -37,7 +37,7 @@ struct Logprob {
   float value = 0;  // natural logarithm, of the model's own distribution before the sampler
 };
 
-// One generated token as it comes.
+// This is one generated token as it comes.
 struct Token {
   int32_t id = 0;                  // -1: no token, only text that had been held back when the sequence ended
   std::string_view text;           // what it completes; may be empty. Valid during the call
@@ -81,10 +81,10 @@ struct Request {
   std::stop_token cancel = {};  // from any thread; looked at before each step
 };
 
-// A request that was submitted.
+// A ticket stands for a request that was submitted.
 enum class Ticket : uint64_t {};
 
-// What steps did; times in seconds. Of one generate() call: of all steps that it made, other requests included.
+// This says what steps did, in seconds. After a generate() call it is about all steps of that call, for any request.
 struct RunStats {
   double prompt_seconds = 0, decode_seconds = 0;  // decode: steps without rows of prompts
   uint64_t prompt_tokens = 0, new_tokens = 0;     // over all sequences
@@ -120,7 +120,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const PipelineConfig& config() const;
-  // What the configuration would be with nothing but the installed defaults.
+  // This is what the configuration would be with nothing but the installed defaults.
   const PipelineConfig& default_config() const;
   const Registry& registry() const;
   const Weights& weights() const;
@@ -130,7 +130,7 @@ class Engine {
   Pipeline& pipeline();
   const Pipeline& pipeline() const;
 
-  // Loads weights, once; generate() and score() do so if need be.
+  // Loads the weights, once; generate() and score() do so if need be.
   void load(const LoadProgress& progress = {});
 
   // Enqueues a request, which joins at the next step; returns at once. What is wrong with it is its result's error.
@@ -143,7 +143,7 @@ class Engine {
   // anything is left to do. A request's error ends that request; an error of the step itself ends those that take part.
   // Loads if need be; throws Error for that, and Error(kUsage).
   bool step();
-  // Of all steps since the engine was opened.
+  // Adds up all steps since the engine was opened.
   RunStats totals() const;
 
   // submit() and step() together. Throws the request's error, Error(kRequest) for a prompt that does not fit, naming

@@ -10,7 +10,7 @@
 
 namespace tenon {
 
-// What kind of thing went wrong. The programs map it to their exit code (see `tenon --help`).
+// This says what kind of thing went wrong. The programs map it to their exit code (see `tenon --help`).
 enum class ErrorCode {
   kUsage,     // the command line
   kConfig,    // a pipeline file or an override

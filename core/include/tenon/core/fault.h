@@ -1,8 +1,8 @@
-// What a process can say of itself when a signal ends it: which function of which component each thread is in, and
-// which file is mapped at an address.
+// A process can say these things of itself when a signal ends it: which function of which component each thread is in,
+// and which file is mapped at an address.
 //
-// Core keeps the account and handles no signal: that is the application's (apps/tenon/fault_report.h). All functions
-// here may be called in a signal handler. They take no lock, allocate nothing and give texts that were there before.
+// Core keeps the account and handles no signal; the application does (apps/tenon/fault_report.h). A signal handler may
+// call every function here: they take no lock, allocate nothing, and give texts that were there before.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +11,18 @@
 
 namespace tenon {
 
-// Where a thread is. All texts are nullptr where it is in no component.
+// This says where a thread is. All texts are nullptr if it is in no component.
 struct Whereabouts {
   const char* component = nullptr;  // "sampler.greedy"
   const char* function = nullptr;   // the op that runs, or what the component was asked for: "plan"
   const char* module = nullptr;     // "layers.3.attention"; may be ""
 };
 
-// Of the calling thread.
+// Says where the calling thread is.
 Whereabouts whereabouts() noexcept;
 
-// Of all threads that are in a component, as many as there is room for. Returns how many. A thread that goes on
-// meanwhile may be listed for what it did a moment ago.
+// Says where the threads are that are in a component, as many as there is room for, and returns how many. A thread that
+// goes on meanwhile may be listed for what it did a moment ago.
 size_t threads_in_components(std::span<Whereabouts> out) noexcept;
 
 // A file whose pages the process reads in place.

@@ -1,4 +1,4 @@
-// What a pipeline will allocate on its device, known before any weight is read.
+// This says what a pipeline will allocate on its device. It is known before any weight is read.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@ struct MemoryPlan {
   std::string limit;                           // the file that states device_memory; "" if it is the machine's
 
   uint64_t of(MemoryKind kind) const { return bytes[static_cast<size_t>(kind)]; }
-  // Allocated for as long as the pipeline lives.
+  // This much is allocated for as long as the pipeline lives.
   uint64_t resident() const;
-  // The allocator's high-water mark: the larger of loading and running.
+  // This is the allocator's high-water mark: the larger of what loading and what running needs.
   uint64_t peak() const;
-  // "" or why it cannot be: what it needs and what there is, with the file that says so. device: its kind.
+  // Says why the plan does not fit, or "": what it needs, what there is, and which file says so. device: its kind.
   std::string problem(const std::string& device) const;
 };
 

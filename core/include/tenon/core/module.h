@@ -1,6 +1,6 @@
-// Models as modules. A model states once what it needs (Declarations), and is then run in recording mode, once per
-// batch shape (StepBuilder). It never sees a component: sites, caches and attention are numbers that the pipeline
-// resolved.
+// Models are made of modules. A model states once what it needs (Declarations), and is then recorded, once for each
+// shape of a batch (StepBuilder). It never sees a component: sites, caches and attention are numbers, which the
+// pipeline resolves.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace tenon {
 
-// What a model is, as far as others need to know. Dimensions in elements, context in tokens.
+// This says what a model is, as far as others need to know. Dimensions are in elements, the context is in tokens.
 struct ModelInfo {
   std::string architecture;  // as the weights name it
   std::string name;          // for people
@@ -82,7 +82,7 @@ struct AttentionDecl {
   float scale = 1, softcap = 0;
 };
 
-// Taken by a model's constructor. What is wrong with the weights is collected, and thrown together once the model is
+// A model's constructor takes this. What is wrong with the weights is collected, and thrown together once the model is
 // built: tensors of another shape or format than declared, tensors that nobody declared, and what the model itself
 // refuses.
 class Declarations {
@@ -94,11 +94,11 @@ class Declarations {
   // Vectors side by side, as f32: `length` elements, those of all parts together. Every part has one dimension and is
   // f32, f16 or bf16. No parts at all stand for a tensor that is missing, which the model has refused.
   virtual VectorId vector(std::string path, std::vector<const WeightTensor*> parts, int64_t length) = 0;
-  // A constant that fill() computes at load: f32 (rows, columns).
+  // Declares a constant that fill() computes when the model is loaded: f32 (rows, columns).
   virtual VectorId table(std::string path, int64_t rows, int64_t columns,
                          std::function<void(std::span<float>)> fill) = 0;
   virtual LayerId attention(AttentionDecl decl) = 0;
-  // Positions that a sequence may have: the cache's capacity.
+  // Returns how many positions a sequence may have: the cache's capacity.
   virtual uint32_t capacity() const = 0;
   // How many of the model's layers are wanted, from the first on; all it has for a model of `all`. Throws
   // Error(kConfig) if there are not so many.
@@ -112,7 +112,7 @@ class Declarations {
   virtual void refuse(std::string what) = 0;
 };
 
-// Taken by a model's record(). Tensors are f32 (rows, columns).
+// A model's record() takes this. Tensors are f32 (rows, columns).
 class StepBuilder {
  public:
   virtual ~StepBuilder() = default;
@@ -130,7 +130,7 @@ class StepBuilder {
   virtual tenon_tid out_rows(tenon_tid x) = 0;
 };
 
-// One node of the model's tree.
+// A module is one node of the model's tree.
 class Module {
  public:
   explicit Module(std::string path) : path_(std::move(path)) {}
@@ -158,7 +158,7 @@ struct Translation {
   std::string config;                // config.json's text for Hugging Face's
 };
 
-// An architecture as the registry lists it.
+// This is an architecture as the registry lists it.
 struct ModelKind {
   std::string_view name;  // the value in TOML
   std::string_view doc;

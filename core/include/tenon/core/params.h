@@ -28,13 +28,13 @@ std::string value_text(const ParamValue& value);
 ParamValue value_from_text(const tenon_param_spec& spec, const std::string& text);
 // The default as a TOML value; "" if the parameter is required.
 std::string default_text(const tenon_param_spec& spec);
-// What may be written: "32, 64, 128", "1 to 1024", "at least 1"; "" if anything of the type.
+// Says what may be written: "32, 64, 128", "1 to 1024", "at least 1"; "" if anything of the type.
 std::string range_text(const tenon_param_spec& spec);
 // All of it in one line: "int: 32, 64, 128, 256; default 64".
 std::string describe(const tenon_param_spec& spec);
 // The hash that a library's note carries, 16 hexadecimal digits.
 std::string schema_hash(const tenon_param_schema& schema);
-// What is wrong with a schema itself: names missing or twice, an unknown type, a default outside the range.
+// Says what is wrong with a schema itself: names missing or twice, an unknown type, a default outside the range.
 std::vector<std::string> schema_problems(const tenon_param_schema& schema);
 
 // One value for every parameter of a schema. The schema outlives it. Copies and moves freely.

@@ -1,5 +1,5 @@
-// A pipeline: the parts that a configuration names, negotiated, recorded as step programs and planned; then loaded and
-// stepped.
+// A pipeline has the components that a configuration names. They are negotiated and recorded as step programs, whose
+// memory is planned; then it is loaded, and takes steps.
 #pragma once
 
 #include <cstdint>
@@ -23,38 +23,38 @@
 
 namespace tenon {
 
-// A quantization scheme that sees what goes into products while steps run; see CALIBRATION in tenon/abi/quantization.h.
+// An observer is a scheme that sees what goes into products while steps run: CALIBRATION in tenon/abi/quantization.h.
 struct Observer {
   ComponentConfig scheme;
   std::vector<std::string> matrices;  // paths: "layers.3.attention.q"
 };
 
-inline constexpr uint32_t kWarning = 2;  // a level of what is logged; see tenon_host
+inline constexpr uint32_t kWarning = 2;  // a level of the log; see tenon_host
 
 struct PipelineOptions {
-  uint32_t sequences = 1;               // that run at once: slots of the cache
-  uint32_t prefill_rows = 512;          // rows of a step at most
-  uint32_t score_rows = 0;              // rows whose logits a scoring step gives at most; 0 = no scoring
+  uint32_t sequences = 1;               // how many run at once; each has a slot of the cache
+  uint32_t prefill_rows = 512;          // a step has so many rows at most
+  uint32_t score_rows = 0;              // a scoring step gives the logits of so many rows at most; 0 = no scoring
   const ModelKind* model = nullptr;     // nullptr: the built-in architecture that claims the weights
   trace::Recorder* recorder = nullptr;  // outlives the pipeline
   std::function<void(uint32_t level, const std::string& message)>
-      log;                                  // of the host and the components; see tenon_host
+      log;                                  // takes what the host and components say; see tenon_host
   std::vector<Observer> observers = {};     // the ops before products that they see are computed by themselves
-  const Weights* draft_weights = nullptr;   // of the draft model, if the configuration has one; outlives the pipeline
+  const Weights* draft_weights = nullptr;   // for the draft model, if the configuration has one; outlive the pipeline
   std::filesystem::path system_root = "/";  // where the limits of control groups are looked for
   // For tests, on the host: every storage has pages of its own, and ends, up to 63 bytes, where one begins that nobody
   // may touch. Takes more memory than the plan says.
   bool guarded = false;
 };
 
-// One thing that was chosen while building, or turned down, with the reason.
+// A decision is one thing that was chosen while building, or turned down, with the reason.
 struct Decision {
   std::string path;  // module path; for layers that agree "layers.*." if all do, else "layers.0-3,7."
   std::string text;
   uint32_t count = 1;  // how many modules it stands for
 };
 
-// What one step takes: rows in order of their sequences. Filled by the engine; keeps its capacity over steps.
+// A batch is what one step takes: rows in the order of their sequences. The engine fills it, and keeps its memory.
 struct StepBatch {
   std::vector<int32_t> token, position, slot, parent;  // by row
   std::vector<int32_t> seq_slot, seq_row;              // by sequence; seq_row has one more
@@ -70,7 +70,7 @@ struct StepBatch {
   void clear();
 };
 
-// Valid until the next step.
+// The results of a step are valid until the next step.
 struct StepResult {
   std::span<const int32_t> next;       // by out row: a token, or below 0 what tenon/sdk/told.h says
   std::span<const int32_t> accepted;   // by sequence: how many rows survive
@@ -80,7 +80,7 @@ struct StepResult {
   bool ahead = false;             // the step after this one is under way: see step()
 };
 
-// Progress of loading: bytes done of all.
+// Is told of the progress of loading: how many of all bytes are done.
 using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 // Thread: one at a time. The registry and the weights outlive it.
@@ -110,7 +110,7 @@ class Pipeline {
   uint32_t threads() const;
   const tenon_device& device() const;
   uint64_t weight_bytes() const;  // of the matrices as they are multiplied, stores and mapped
-  // That a decode step reads: without an embedding that is only looked up, and with every pass of a draft model.
+  // So many bytes a decode step reads: all but an embedding that is only looked up, and those of every draft pass.
   uint64_t step_weight_bytes() const;
 
   // Allocates and loads. Throws Error(kMemory) before anything is allocated if the plan does not fit. After any other
@@ -119,7 +119,7 @@ class Pipeline {
   uint64_t allocated() const;   // now, on the device
   uint64_t high_water() const;  // at most, so far
 
-  // How fast the device reads its memory, measured now; nothing on a device that leaves this to the host.
+  // Measures how fast the device reads its memory. A device that leaves this to the host gives nothing.
   struct ReadRate {
     double bytes_per_second = 0;
     uint64_t bytes = 0;  // over how much
@@ -130,29 +130,29 @@ class Pipeline {
   // "temperature.value" = text, checked against the samplers' schemas. Throws Error(kRequest).
   using Override = std::pair<std::string, std::string>;
   void start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides);
-  // The slot's sequence has ended, or gives up its place: what it has in the cache is free again.
+  // The slot's sequence has ended, or gives up its slot: what it has in the cache is free again.
   void end_sequence(uint32_t slot);
-  // Room in the cache for that many tokens; before every step, for its rows. The status says when there is none
-  // (kMemory).
+  // Makes room in the cache for that many tokens. It is called before every step, for its rows. kMemory: there is no
+  // room.
   Status reserve(uint32_t slot, uint32_t kv_len);
   void truncate(uint32_t slot, uint32_t kv_len);
-  // Pages of the cache that no slot holds, and their size in tokens; 0 and 0 where slots do not share pages.
+  // Returns how many pages of the cache no slot holds, and their size in tokens; both are 0 where slots share no pages.
   uint32_t free_pages(uint32_t& page_tokens) const;
   uint64_t kv_used_bytes(uint32_t kv_len) const;
-  // Blocks of the cache, the pages of its tables, that a sequence of that length takes.
+  // Returns how many pages of the cache a sequence of that length takes.
   uint64_t kv_used_blocks(uint32_t kv_len) const;
   // Up to out.size() tokens that may follow, each after the proposal parent[i] < i or, -1, the newest token; how many.
   // Throws Error(kPlugin).
   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out, std::span<int32_t> parent);
 
-  // A row that has no next token, since its logits or what samplers made of them are not finite.
+  // A broken row has no next token, since its logits, or what samplers made of them, are not finite.
   struct BrokenRow {
     uint32_t slot = 0;
-    std::span<const int32_t> tokens;  // of the sequence, up to the row's own
-    uint32_t cached = 0;              // how many of them were in the cache before the step
+    std::span<const int32_t> tokens;  // the sequence's, up to the row's own
+    uint32_t cached = 0;              // so many of them were in the cache before the step
     bool sampled = false;             // the logits are finite: a sampler is at fault
   };
-  // Why: the rows of the sequence are run again, op by op, in its own slot, whose cells it may overwrite; what other
+  // Says why. Its rows are run again, op by op, in its own slot, whose cells it may overwrite; what other
   // sequences have stays. The step that was launched ahead, if there is one, is done then. To be called before the
   // sequence ends; may take as long as to read its text. The result is kNumbers, or kPlugin for a sampler's fault.
   Error explain(const BrokenRow& row);
@@ -165,6 +165,20 @@ class Pipeline {
   // so that a profiler that was attached meanwhile sees them come about. When it returns, nothing is under way on the
   // device. Throws Error.
   void watch(OpWatch watch);
+
+  // The last result of a module of the model that gives the text, as it was when its op had ended.
+  struct ModuleResult {
+    std::string_view path;            // "layers.3.mlp.down"
+    std::string_view component, op;   // who made it: "quantization.none", "product"
+    uint32_t rows = 0, columns = 0;   // the rows that are live
+    std::span<const float> values{};  // (rows, columns)
+  };
+  using Look = std::function<void(const ModuleResult& result)>;
+  // From now on every step runs op by op, and `look` is called with the results of these modules, in the
+  // order of their ops, once the step has ended, by the thread that calls step(). It does not throw, and what it is given
+  // is valid during the call. No paths: steps run as usual again. Throws Error(kUsage), which names what there is, for
+  // a path that no op leaves a result for.
+  void look_at(std::vector<std::string> paths, Look look);
 
   // Where this thread records, once loaded. Records nothing without a recorder.
   trace::Track& track();

@@ -18,27 +18,27 @@
 
 namespace tenon {
 
-// Of every tensor and buffer, in bytes; enough for any vector unit and for CUDA.
+// Every tensor and buffer begins at a multiple of so many bytes, which is enough for any vector unit and for CUDA.
 inline constexpr uint64_t kAlignment = 256;
 constexpr uint64_t align(uint64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// What a piece of memory is for. The plan and the reports go by it.
+// This says what a piece of memory is for. The plan and the reports go by it.
 enum class MemoryKind {
   kWeights,      // stores of the quantization sites, norms, biases
   kMapped,       // weights used where the file's mapping has them: no allocation
   kKvCache,      // stores of the cache
   kTables,       // constants made by the host: rope
   kState,        // step state, sampler parameters and state, what components keep
-  kActivations,  // of the largest program, by lifetime
+  kActivations,  // the arena of the largest program; tensors share it by their lifetimes
   kWorkspace,    // scratch of ops
   kPinned,       // host memory that the device reaches: what it posts to the host
 };
 inline constexpr size_t kMemoryKinds = 8;
 const char* to_string(MemoryKind kind);
 
-// Memory that outlives a step, shared by all programs.
+// A storage is memory that outlives a step. All programs share it.
 struct Storage {
   std::string name;
   MemoryKind kind = MemoryKind::kState;
@@ -46,10 +46,10 @@ struct Storage {
   void* address = nullptr;  // set by the pipeline before programs are linked
 };
 
-// Storages by number; numbers are stable. Not thread-safe.
+// The table has all storages by their numbers, which never change. It is not thread-safe.
 class StorageTable {
  public:
-  // While it lives, the names of storages that are added begin with it: "draft/".
+  // While one lives, the names of storages that are added begin with its text, such as "draft/".
   class Prefix {
    public:
     Prefix(StorageTable& table, const std::string& prefix) : table_(table), before_(table.prefix_) {
@@ -64,7 +64,7 @@ class StorageTable {
     std::string before_;
   };
 
-  // The storage of that name, made if it is new. Throws Error(kInternal) if it exists with another size.
+  // Returns the storage of that name, and makes it if it is new. Throws Error(kInternal) if it has another size.
   uint32_t add(const std::string& name, MemoryKind kind, uint64_t bytes);
   Storage& operator[](uint32_t id) { return storages_[id]; }
   const Storage& operator[](uint32_t id) const { return storages_[id]; }
@@ -79,12 +79,12 @@ class StorageTable {
 struct ProgramTensor {
   tenon_tensor view{};
   std::string name;
-  uint64_t offset = 0;                          // bytes, in the storage or in the activation arena
-  uint64_t extent = 0;                          // bytes from the first to past the last element
-  int64_t storage = -1;                         // number in the storage table; -1: in the arena
-  tenon_tid root = 0;                           // of a slice: the tensor that it is part of; else itself
-  uint32_t first_op = UINT32_MAX, last_op = 0;  // of a root in the arena: its lifetime
-  int32_t live = -1;  // of a root that is rows of a model's: the word of TENON_STEP_LIVE that says how many
+  uint64_t offset = 0;                          // in bytes, within the storage or the arena of activations
+  uint64_t extent = 0;                          // the bytes that it spans, from its first element to its last
+  int64_t storage = -1;                         // the storage that it lies in; -1: it lies in the arena
+  tenon_tid root = 0;                           // a slice has the tensor that it was cut from, others themselves
+  uint32_t first_op = UINT32_MAX, last_op = 0;  // a root in the arena lives from one to the other
+  int32_t live = -1;  // a root that holds rows of a model has the word of TENON_STEP_LIVE that counts them
 };
 
 struct ProgramOp {
@@ -93,38 +93,38 @@ struct ProgramOp {
   std::string name;       // "product"
   int32_t layer = -1;
   uint32_t flags = 0;
-  uint32_t block_classes = 0;  // TENON_BLOCKS_* that it can run as
-  uint32_t blocks = 0;         // the one that it runs as
-  bool plain = false;          // never overlapped: foreign, or large behind one that cannot be small
+  uint32_t block_classes = 0;  // every one of TENON_BLOCKS_* that it can run as
+  uint32_t blocks = 0;         // the one of them that it runs as
+  bool plain = false;          // it never overlaps: it is foreign, or large after one that cannot be small
   std::vector<tenon_operand> operands;
-  std::vector<uint64_t> args;  // bytes, padded to whole words
+  std::vector<uint64_t> args;  // the op's arguments, padded to whole words
   uint32_t args_bytes = 0;
   uint32_t phases = 1;
   std::array<uint32_t, TENON_MAX_PHASES> chunks{};
   uint64_t scratch_bytes = 0, zeroed_bytes = 0, thread_scratch_bytes = 0;
   tenon_cost cost{};
   uint64_t stable = 0;         // see tenon_launch
-  uint64_t zeroed_offset = 0;  // in the program's zeroed memory
+  uint64_t zeroed_offset = 0;  // its place in the program's zeroed memory
   decltype(tenon_op::launch) launch = nullptr;
   decltype(tenon_op::part) part = nullptr;
   void* self = nullptr;
 };
 
-// A recorded program. Immutable after ProgramRecording::finish but for link().
+// A recorded program. After ProgramRecording::finish() nothing of it changes but what link() sets.
 class Program {
  public:
   const tenon_bounds& bounds() const { return bounds_; }
   const std::vector<ProgramOp>& ops() const { return ops_; }
   const ProgramTensor& tensor(tenon_tid id) const { return tensors_[id]; }
-  size_t tensor_count() const { return tensors_.size(); }  // ids 1 to count - 1
+  size_t tensor_count() const { return tensors_.size(); }  // ids are 1 to count - 1
 
-  // What it needs beside the storages; any two programs may share it.
+  // The program needs this much memory beside the storages. Any two programs may share it.
   uint64_t activation_bytes() const { return activation_bytes_; }
   uint64_t scratch_bytes() const { return scratch_bytes_; }
   uint64_t zeroed_bytes() const { return zeroed_bytes_; }
-  uint64_t thread_scratch_bytes() const { return thread_scratch_bytes_; }  // a thread
+  uint64_t thread_scratch_bytes() const { return thread_scratch_bytes_; }  // for each thread
 
-  // Memory for all of the above; borrowed. zeroed is zero.
+  // This is memory for all of the above. The program borrows it, and `zeroed` holds zeros.
   struct Memory {
     std::byte* activations = nullptr;
     std::byte* scratch = nullptr;
@@ -132,8 +132,8 @@ class Program {
     std::byte* thread_scratch = nullptr;
     uint64_t thread_scratch_stride = 0;
   };
-  // Resolves ids to addresses. The storages have theirs. queue: of a device that has them; overlap: whether ops that
-  // keep the overlap contract are launched before what is ahead of them ends.
+  // Turns ids into addresses; the storages have theirs by then. queue: the device's, if it has queues. overlap: ops
+  // that keep the overlap contract are launched before the op before them has ended.
   void link(const StorageTable& storages, const Memory& memory, void* queue = nullptr, bool overlap = false);
 
   const tenon_launch& launch(size_t op) const { return launches_[op]; }
@@ -151,7 +151,7 @@ class Program {
   std::vector<void*> pointers_, addresses_;
 };
 
-// What turns an op's cost into a step's: live rows, and the sum over them of the tokens that each attends to.
+// With this an op's cost becomes a number for a step: its live rows, and the sum of the tokens that each attends to.
 struct StepLoad {
   double rows = 0, context = 0;
   uint64_t step = 0;       // its number in a trace
@@ -160,49 +160,49 @@ struct StepLoad {
   double of(const double (&cost)[3]) const { return cost[0] + cost[1] * rows + cost[2] * context; }
 };
 
-// Who is told of what a step runs, on the thread that runs it. Both are there or neither; they do not throw.
+// These are told what a step runs, by the thread that runs it. Either both are there or neither is. They do not throw.
 struct OpWatch {
-  // Before a program runs: true if its ops are to be launched one by one, where else a captured graph is replayed; the
-  // next run that is not captures one anew, for a tool that has to see it being made.
+  // Is called before a program runs. It returns true if the ops are to be launched one by one where otherwise a
+  // captured graph is replayed. The next run that may replay captures anew, for a tool that has to see it being made.
   std::function<bool(const Program& program, const StepLoad& load)> begin = {};
-  // Just before an op is launched or computed, and with ops().size() behind the last one; not in a graph.
+  // Is called before an op is launched or computed, and with ops().size() after the last one; not within a graph.
   std::function<void(const Program& program, size_t op)> op = {};
 };
 
-// Records one program: hands components a tenon_recorder and plans the result.
+// Records one program: it hands a tenon_recorder to components, and plans the memory of the result.
 class ProgramRecording {
  public:
-  // keeps and the step state become storages. state[role]: storage of TENON_STEP_* role. largest: of all programs that
-  // share the storages; this one's own bounds if there is no other.
+  // What components keep, and the step state, become storages. state[role]: the storage of a role of TENON_STEP_*.
+  // largest: the bounds of all programs that share the storages; nullptr if there is no other program.
   ProgramRecording(const tenon_bounds& bounds, StorageTable& storages, std::span<const uint32_t> state,
                    const tenon_bounds* largest = nullptr);
   ~ProgramRecording();
   ProgramRecording(const ProgramRecording&) = delete;
   ProgramRecording& operator=(const ProgramRecording&) = delete;
 
-  // What is recorded from now on has these bounds, and this step state instead of the program's own: one model's pass
-  // among several of a program. state[role] as above; it outlives the recording.
+  // From now on ops are recorded with these bounds, and with this step state instead of the program's own: that of one
+  // pass of a model, of which a program may have several. `state` is as above, and outlives the recording.
   void enter(const tenon_bounds& bounds, std::span<const uint32_t> state);
   // Ops emitted from now on carry these names.
   void scope(std::string path, std::string component, int32_t layer);
   const tenon_recorder* recorder() const { return &recorder_; }
   const tenon_bounds& bounds() const { return *recorder_.bounds; }
 
-  // live: see ProgramTensor.
+  // Adds an activation. live: see ProgramTensor.
   tenon_tid temp(const tenon_tensor& t, std::string name = {}, int32_t live = -1);
   tenon_tid slice(tenon_tid of, const tenon_tensor& t, uint64_t offset);
   tenon_tid step(uint32_t role);
-  // A storage as a tensor of the program; the same id for the same storage.
+  // Makes a storage a tensor of the program, which has the same id each time.
   tenon_tid storage(uint32_t number, const tenon_tensor& t);
   const tenon_tensor& view(tenon_tid id) const { return program_.tensors_[id].view; }
   bool has(tenon_tid id) const { return id != 0 && id < program_.tensors_.size(); }
   size_t op_count() const { return program_.ops_.size(); }
-  // Whether an op from `first_op` on writes to the tensor, or to what it is a part of.
+  // Says whether an op from `first_op` on writes to the tensor, or to what it was cut from.
   bool written_since(size_t first_op, tenon_tid id) const;
 
-  // The first thing that went wrong while recording, or "". Components need not report it themselves.
+  // Names the first thing that went wrong while recording, or is "". Components need not report it themselves.
   const std::string& error() const { return error_; }
-  // Throws what went wrong first: Error(kPlugin), or std::bad_alloc of a callback that had no memory.
+  // Throws what went wrong first: Error(kPlugin), or std::bad_alloc if a callback had no memory.
   void check() const;
 
   // Plans activations by lifetime. `outputs` stay readable after the step. The recording may go on; a later finish()
@@ -224,18 +224,18 @@ class ProgramRecording {
 
   StorageTable& storages_;
   std::span<const uint32_t> state_;
-  std::set<uint32_t> states_;        // storages of all step state that was entered
-  std::list<tenon_bounds> entered_;  // that components may look at while they record
+  std::set<uint32_t> states_;        // the storages of all step state that was entered
+  std::list<tenon_bounds> entered_;  // components may look at these while they record
   tenon_recorder recorder_{};
   tenon_bounds largest_;
   Program program_;
   std::map<uint32_t, tenon_tid> by_storage_;
   std::string path_, component_, error_;
-  bool out_of_memory_ = false;  // in a callback, from which no exception may leave
+  bool out_of_memory_ = false;  // a callback was; no exception may leave it
   int32_t layer_ = -1;
 };
 
-// Bytes from the first to past the last element; 0 if the view is malformed (rank, sizes, an unknown format, overflow).
+// Returns the bytes from the first element to the end of the last; 0 if rank, sizes, strides or format make no sense.
 uint64_t tensor_extent(const tenon_tensor& t);
 
 }  // namespace tenon

@@ -29,7 +29,7 @@ struct QuantizeFormat {
 };
 std::span<const QuantizeFormat> quantize_formats();
 
-// What matrices are stored as.
+// This says what matrices are stored as.
 struct QuantizeTarget {
   tenon_format format = TENON_Q8_0;                  // where there is no scheme
   std::shared_ptr<const SchemeEncoder> scheme = {};  // a quantization component with its parameters

@@ -76,7 +76,7 @@ class StreamDetokenizer {
 
   // The text that this token completes; may be empty.
   std::string push(int32_t id);
-  // What is still waiting, as U+FFFD. Ready for the next text afterwards.
+  // Gives what is still waiting, as U+FFFD. It is ready for the next text afterwards.
   std::string finish();
 
  private:

@@ -54,7 +54,7 @@ struct Arg {
   std::variant<int64_t, uint64_t, double, std::string> value;
 };
 
-// What all events of one place share.
+// A site is what all events of one place share.
 struct SiteInfo {
   SiteKind kind = SiteKind::kSpan;
   std::string name = {};
@@ -77,7 +77,7 @@ class Track {
   Track(const Track&) = delete;
   Track& operator=(const Track&) = delete;
 
-  // Whether spans, instants and counters are wanted now. The only cost when they are not.
+  // Says whether spans, instants and counters are wanted now. If they are not, this is all that they cost.
   bool recording() const noexcept { return gate_.load(std::memory_order_relaxed) == Gate::kOpen; }
 
   // The time, in ticks of this recorder's clock. Never before what this track returned last. Not on a
@@ -121,10 +121,10 @@ class Span {
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
-  // Whether it will be recorded, for values that are costly to gather.
+  // Says whether it will be recorded, for values that are costly to gather.
   bool active() const noexcept { return track_ != nullptr; }
 
-  // What the span carries, in the order of SiteInfo::values. More than kMaxValues are cut.
+  // Sets what the span carries, in the order of SiteInfo::values. More than kMaxValues are cut.
   void set(std::initializer_list<uint64_t> values) noexcept {
     n_values_ = 0;
     for (const uint64_t value : values) {
@@ -184,7 +184,7 @@ class Recorder {
   void begin_step();
   void end_step();
 
-  // Whether spans are being recorded.
+  // Says whether spans are being recorded.
   bool capturing() const noexcept;
 
   // With keep_steps: what is held back goes to the sink with the next drain. Thread: any; also from a signal handler.

@@ -34,7 +34,7 @@ struct WeightTensor {
   uint64_t offset = 0;         // bytes from the start of that file
 };
 
-// An open model. Thread-safe for reading after construction. Owns its mappings.
+// These are the weights of an open model. Thread-safe for reading after construction. Owns its mappings.
 class Weights {
  public:
   virtual ~Weights() = default;
@@ -59,7 +59,7 @@ class Weights {
   virtual const std::byte* mapped(const WeightTensor& tensor) const = 0;
   // Copies bytes [offset, offset + out.size()) of the tensor as stored. Throws Error(kIo).
   virtual void read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const = 0;
-  // How a device makes up bytes [offset, offset + bytes) of the tensor itself, the same that read() gives; nothing
+  // Says how a device makes up bytes [offset, offset + bytes) of the tensor itself, as read() gives them; nothing
   // where they come from a file. The table lives as long as this object.
   virtual std::optional<tenon_generated> generated(const WeightTensor&, uint64_t, uint64_t) const { return {}; }
   // A hint that the mapped bytes are wanted soon: starts paging them in and returns at once.
@@ -68,7 +68,7 @@ class Weights {
   virtual void release(const WeightTensor&, uint64_t /*offset*/, uint64_t /*bytes*/) const {}
 };
 
-// What only some readers look at.
+// Only some readers look at these.
 struct WeightsOptions {
   uint64_t seed = 1;                 // synthetic: the same seed gives the same weights, on every machine
   tenon_format format = TENON_BF16;  // synthetic: TENON_BF16, TENON_F16 or TENON_F32

@@ -1,5 +1,5 @@
-/* attention/1: how queries meet a KV view.  C11 and C++20.
- * What a row sees is the view's and the step's: tenon/abi/kv_cache.h says it once for all of them. */
+/* attention/1: attention lets queries meet the view of a cache.  C11 and C++20.
+ * The view and the step decide what a row sees; tenon/abi/kv_cache.h says how, once for all attentions. */
 #ifndef TENON_ABI_ATTENTION_H
 #define TENON_ABI_ATTENTION_H
 
@@ -38,7 +38,7 @@ typedef struct tenon_attention {
                         tenon_reason *why);
   tenon_status (*record)(void *self, const tenon_attn *a, const tenon_attn_call *c, const tenon_recorder *rec,
                          tenon_reason *why); /* [record] */
-  /* [setup] the plain codecs that this attention reads best, for the cache's dequant after a refusal. */
+  /* [setup] It names the plain codecs that it reads best: to these the cache's record_dequant turns after a refusal. */
   tenon_status (*preferred_format)(void *self, tenon_kv_format *out, tenon_reason *why);
 } tenon_attention;
 

@@ -1,4 +1,4 @@
-/* device/1: memory, queues, capture and replay, the step's own ops.  C11 and C++20. */
+/* device/1: a device has memory and queues, captures and replays, and records the step's own ops.  C11 and C++20. */
 #ifndef TENON_ABI_DEVICE_H
 #define TENON_ABI_DEVICE_H
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-enum { /* tenon_device.isa on x86-64: what kernels may use, already lowered to what the user forces */
+enum { /* tenon_device.isa on x86-64: what kernels may use; if the user asked for less, it is that already */
   TENON_ISA_AVX2 = 1,        /* AVX2, FMA, F16C */
   TENON_ISA_AVX512 = 2,      /* F, BW, DQ, VL */
   TENON_ISA_AVX512_VNNI = 4,
@@ -67,7 +67,7 @@ typedef struct tenon_device {
   /* [record] NULL on a device that has no draft models. */
   tenon_status (*record_draft_pass)(void *self, const tenon_draft_pass *pass, const tenon_recorder *rec,
                                     tenon_reason *why);
-  /* [setup] makes up a tensor where it is wanted, enqueued; NULL on a device that leaves this to the host. */
+  /* [setup] It enqueues making up a tensor where it is wanted.  NULL on a device that leaves this to the host. */
   tenon_status (*generate)(void *self, void *queue, void *dst, const tenon_generated *what, tenon_reason *why);
   /* [setup] measures how fast memory can be read: the best of several passes over *bytes, in memory taken for that and given
    * back.  NULL: the host measures. */

@@ -1,5 +1,5 @@
-/* draft/1: which tokens to propose ahead, from the history of a sequence.  C11 and C++20.
- * Verification is the engine's: proposals become rows of the next step, and greedy or sampled text is the same as without a
+/* draft/1: a draft proposes tokens ahead, from the tokens of a sequence so far.  C11 and C++20.
+ * The engine verifies them: proposals become rows of the next step, and greedy or sampled text is the same as without a
  * draft. */
 #ifndef TENON_ABI_DRAFT_H
 #define TENON_ABI_DRAFT_H
@@ -14,13 +14,13 @@ enum { TENON_DRAFT_TREES = 1 /* proposals may branch; programs, cache and attent
 typedef struct tenon_draft {
   tenon_head h;
   uint32_t flags, reserved;
-  uint32_t (*max_tokens)(void *self); /* [any] proposals a step, at most; fixed after create */
-  /* [host] up to cap tokens that may follow tokens[0, n) of the sequence in `slot`; *count may be 0.  parent[i] is which
+  uint32_t (*max_tokens)(void *self); /* [any] so many proposals a step at most; the number is fixed after create */
+  /* [host] It proposes up to cap tokens that may follow tokens[0, n) of the sequence in `slot`; *count may be 0.  parent[i] is which
    * proposal, before i, token i follows, or -1: the newest token of the sequence.  It comes filled in as a chain, i - 1, and
    * only a draft with TREES may change it. */
   tenon_status (*propose)(void *self, uint32_t slot, const int32_t *tokens, uint32_t n, int32_t *out, int32_t *parent,
                           uint32_t cap, uint32_t *count, tenon_reason *why);
-  /* [host] the sequence in `slot` ended or its slot is given to another; NULL if the draft keeps nothing. */
+  /* [host] The sequence in `slot` has ended, or its slot is given to another.  NULL if the draft keeps nothing. */
   void (*forget)(void *self, uint32_t slot);
 } tenon_draft;
 

@@ -1,4 +1,4 @@
-/* op/1: a small operation by name: what stands before and after products, and over heads.  C11 and C++20.
+/* op/1: a small operation stands before or after a product, or over heads, and has a name.  C11 and C++20.
  *
  * A model names it with its arguments; the host makes a tenon_fop of that and offers it to the products and the attention
  * beside it.  What they do not claim, because they do not know its id or for any other reason, the component records
@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* An argument, and where in a tenon_fop it stands.  Frozen. */
+/* This is an argument, and where it stands in a tenon_fop.  Frozen. */
 enum {
   TENON_ARG_VECTOR = 1, /* t[index]: f32, an element for each column of x; the model declares it */
   TENON_ARG_TABLE,      /* t[index]: f32 of another shape, which the argument's doc states; the model declares it */
@@ -37,8 +37,8 @@ typedef struct tenon_small_op {
   uint32_t n_args;
   const tenon_op_arg *arg; /* every one of them is needed.  INTEGERs named q_heads, kv_heads, k_dim and v_dim are the
                               attention's; the host fills them in */
-  /* [setup] how many columns y has for x of so many; op has its numbers and integers.  REFUSED: such columns or numbers
-   * cannot be, with the reason. */
+  /* [setup] It says how many columns y has if x has so many; op has its numbers and integers.  REFUSED, with the reason: such
+   * columns or numbers cannot be. */
   tenon_status (*columns)(void *self, const tenon_fop *op, int64_t x, int64_t *y, tenon_reason *why);
   /* [record] y = op(x) for the rows below op->live; x and y are f32 (rows, columns), contiguous inside a row, rows may be
    * strided.  y is x only if the flags allow it. */

@@ -1,4 +1,4 @@
-/* Packaging: one library per (kind, name, device), described by an ELF note that is read before dlopen.  C11 and C++20.
+/* Packaging: there is one library for each (kind, name, device).  An ELF note describes it, and is read before dlopen.  C11 and C++20.
  *
  * A library exports one data symbol, `tenon_plugin_v1`, of type tenon_plugin; everything else is hidden. */
 #ifndef TENON_ABI_PLUGIN_H
@@ -44,7 +44,7 @@ typedef struct tenon_note_section { /* Elf64_Nhdr, owner, descriptor */
 #define TENON_NOTE_OWNER "Tenon"
 #define TENON_NOTE_TYPE 0x7465
 
-/* Services of the host for every component; valid from create to after destroy. */
+/* The host's services are there for every component, from create until destroy has returned. */
 typedef struct tenon_host {
   tenon_head h;
   void *ctx;
@@ -54,15 +54,15 @@ typedef struct tenon_host {
   void (*log)(void *ctx, uint32_t level, const char *message); /* [any] level: 0 debug, 1 info, 2 warning, 3 error */
 } tenon_host;
 
-typedef struct tenon_env { /* borrowed by the instance for its life */
+typedef struct tenon_env { /* an instance borrows it for its life */
   tenon_head h;
   const tenon_host *host;
   const tenon_device *device;
   uint32_t ordinal, reserved; /* of the device that is wanted: device.index */
 } tenon_env;
 
-/* What a component may do otherwise than every other one of its kind.  Each replaces a rule that the checks of conformance hold
- * the kind to by the rule that it states; all other rules hold.  `tenon plugin check` says which it was held to. */
+/* A component may do these things otherwise than all others of its kind.  Each of them replaces a rule that the checks hold the
+ * kind to by the rule that it states; all other rules hold.  `tenon plugin check` says which rules a component was held to. */
 enum {
   TENON_OWN_FORMULA = 1, /* attention: its answer is not the softmax over all that a row sees.  It is held to its operands, and a
                             row to the same bits alone and among others */
@@ -88,7 +88,7 @@ typedef struct tenon_plugin {
   tenon_status (*init)(const tenon_host *host, tenon_reason *why); /* [setup] may be NULL; once, after loading */
 } tenon_plugin;
 
-/* What tenon_add_plugin() or the compiler's command line may say of a library. */
+/* tenon_add_plugin() or the compiler's command line may say these things of a library. */
 #ifndef TENON_PLUGIN_DEVICE
 #define TENON_PLUGIN_DEVICE "cpu"
 #define TENON_PLUGIN_TARGETS "x86-64"

@@ -1,4 +1,4 @@
-/* The step program: operations as data, what they may claim of each other, and what records them.  C11 and C++20.
+/* The step program: this header has operations as data, what they claim of each other, and who records them.  C11 and C++20.
  *
  * Tags on every function of the interfaces:
  *   [setup]   may allocate and load            [record]  host only, while a program is recorded: calls the recorder
@@ -17,24 +17,24 @@ extern "C" {
 
 typedef uint32_t tenon_tid; /* a tensor of the program being recorded; 0 = none */
 
-/* ---- what one program is good for -------------------------------------------------------------------------------- */
-typedef struct tenon_bounds { /* host upper bounds, constants of a program.  Live values are in the step state. */
+/* ---- what a program is made for ----------------------------------------------------------------------------------- */
+typedef struct tenon_bounds { /* upper bounds that the host chose: constants of a program.  The step state has live values. */
   tenon_head h;
   uint32_t rows, seqs, rows_per_seq, out_rows; /* rows = (sequence, position) pairs, any mix of prefill and decode */
-  uint32_t kv_len;      /* no sequence is longer than this after the step: size splits and scratch by it */
-  uint32_t slots;       /* sequence slots: a sequence keeps its slot for life; per-sequence state is by slot */
-  uint32_t steps_ahead; /* launches that the host may have in flight: caches reserve this much further */
+  uint32_t kv_len;      /* no sequence is longer than this after the step; splits and scratch are sized by it */
+  uint32_t slots;       /* a sequence keeps its slot for as long as it runs; what is kept of a sequence is kept by slot */
+  uint32_t steps_ahead; /* the host may have so many launches under way; caches reserve this much further */
   uint32_t trees;       /* 1: a sequence's rows may be a tree of drafts; 0: every row follows the row before it */
   uint32_t reserved;
 } tenon_bounds;
 
-/* The step state, owned by core, in device memory.  Written by the program's last op (commit) and by the host between
- * launches, never inside a program; hence stable and readable before the wait.  Exceptions: ACCEPTED, SURVIVOR and NEXT,
- * which the sampling ops write. */
+/* The step state lies in device memory, and core owns it.  A program's last op (commit) writes it, and the host does between
+ * launches, but nothing inside a program does: it is stable, and may be read before the wait.  The exceptions are ACCEPTED,
+ * SURVIVOR and NEXT, which the sampling ops write. */
 enum {
   TENON_STEP_LIVE = 1, /* u32[4]: live rows, seqs, out_rows, 0.  Rows past it are padding: slot -1, no visible effect */
   TENON_STEP_TOKEN,    /* i32[rows] */
-  TENON_STEP_POS,      /* i32[rows]: for rotary angles and masks */
+  TENON_STEP_POS,      /* i32[rows]: positions, which rotary angles and masks go by */
   TENON_STEP_PLACE,    /* i32[rows]: KV_LEN and the row's number in its sequence's part of the step: the place of a row where
                           the cache keeps cells in order (tenon/abi/kv_cache.h) */
   TENON_STEP_SLOT,     /* i32[rows] */
@@ -51,7 +51,7 @@ enum {
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 enum {
-  /* OLD and NEW are a pair for KV planes: positions before, and from, TENON_STEP_KV_LEN on. */
+  /* OLD and NEW are for the planes of a cache: the positions before TENON_STEP_KV_LEN, and those from it on. */
   TENON_READ = 1,
   TENON_WRITE = 2,
   TENON_READ_OLD = 4,
@@ -62,30 +62,30 @@ typedef struct tenon_operand { /* frozen */
   uint32_t access;
 } tenon_operand;
 
-typedef struct tenon_launch { /* made by the host once a program's memory is planned */
+typedef struct tenon_launch { /* the host makes it once a program's memory is planned */
   tenon_head h;
   void *queue;      /* the device's stream; NULL on the CPU */
-  void *const *ptr; /* ptr[i]: address of operand i */
-  void *scratch;    /* shared with other ops: touch after the wait only */
-  void *zeroed;     /* private to the op, zero at load; the op leaves it zero */
-  uint64_t stable;  /* bit i: no earlier op of this program writes a byte of operand i, memory reuse included */
+  void *const *ptr; /* ptr[i] is the address of operand i */
+  void *scratch;    /* the op shares it with others, and touches it after the wait only */
+  void *zeroed;     /* the op's own; it is zero when the program is loaded, and the op leaves it zero */
+  uint64_t stable;  /* bit i: no earlier op of this program writes a byte of operand i, not even where memory is used again */
   uint32_t flags;
   uint32_t blocks; /* the class that the op's blocks are to have: one of TENON_BLOCKS_* that the op named */
 } tenon_launch;
 enum { TENON_LAUNCH_OVERLAP = 1 }; /* launch with programmatic stream serialization; clear = plain launch */
 
-/* CPU: one thread's share of a phase.  All threads walk the program together; the host puts a barrier after each phase,
- * so an op starts no threads and takes no locks.  Which thread gets which chunk does not change the result's bits. */
+/* On the CPU a part is one thread's share of a phase.  All threads walk the program together, and the host puts a barrier after
+ * each phase, so an op starts no threads and takes no locks.  Which thread gets which chunk does not change the result's bits. */
 typedef struct tenon_part {
   tenon_head h;
   const tenon_launch *launch;
   uint32_t phase, begin, end; /* chunks [begin, end) of chunks[phase] */
   uint32_t reserved;
-  void *thread_scratch; /* thread_scratch_bytes, private to the thread for the call, 64-byte aligned */
+  void *thread_scratch; /* thread_scratch_bytes, which are the thread's own during the call, aligned to 64 bytes */
   tenon_reason *why;
 } tenon_part;
 
-/* What an op costs: [0] + [1] * rows + [2] * (sum over rows of the tokens that the row attends to).  Frozen. */
+/* An op costs [0] + [1] * rows + [2] * (the sum over rows of the tokens that the row attends to).  Frozen. */
 typedef struct tenon_cost {
   double read[3], written[3]; /* bytes, of main memory */
   double flops[3];
@@ -99,20 +99,20 @@ enum { TENON_BLOCKS_SMALL = 1, TENON_BLOCKS_LARGE = 2 };
 #define TENON_MAX_OPERANDS 64
 typedef struct tenon_op {
   tenon_head h;
-  const char *name; /* below the module path that the host keeps, e.g. "gemv" */
+  const char *name; /* it stands after the module's path, which the host keeps: "gemv" */
   const tenon_operand *operand;
   uint32_t n_operands;
   uint32_t flags;
-  const void *args; /* copied, 8-byte aligned for the op; no pointers inside, so that a program can be printed and hashed */
+  const void *args; /* the host copies them, aligned to 8 bytes; they hold no pointers, so that a program can be printed and hashed */
   uint32_t args_bytes;
   uint32_t blocks;                   /* TENON_BLOCKS_* that the op can run as; 0 = small */
   uint32_t phases;                   /* CPU: 1 to TENON_MAX_PHASES */
-  uint32_t chunks[TENON_MAX_PHASES]; /* CPU: fixed when recorded */
+  uint32_t chunks[TENON_MAX_PHASES]; /* CPU: they are fixed when the op is recorded */
   uint64_t scratch_bytes, zeroed_bytes, thread_scratch_bytes;
   tenon_cost cost;
   tenon_status (*launch)(void *self, const void *args, const tenon_launch *l, tenon_reason *why); /* [capture] */
   tenon_status (*part)(void *self, const void *args, const tenon_part *p);                        /* [step] */
-  void *self; /* lives as long as the component's instance or site */
+  void *self; /* it lives as long as the component's instance, or the site */
 } tenon_op;
 enum { TENON_OP_FOREIGN = 1 /* holds kernels that do not obey the overlap contract (cuBLASLt): never overlapped */ };
 
@@ -128,17 +128,17 @@ enum { TENON_OP_FOREIGN = 1 /* holds kernels that do not obey the overlap contra
  *    plainly what it cannot alternate.  tenon/cuda/block_size.h says why. */
 
 /* ---- recording --------------------------------------------------------------------------------------------------- */
-/* Host services, valid during the call that receives it.  An id of 0 or a status other than OK means that the recording
+/* The host's services are valid during the call that receives them.  An id of 0 or a status other than OK means that the recording
  * has failed; the host has noted why, and the caller just returns. */
 typedef struct tenon_recorder {
   tenon_head h;
   void *ctx;
   const tenon_bounds *bounds;
   const tenon_bounds *largest; /* of each bound the largest of all programs: what is kept by slot, or by row, is sized by it */
-  tenon_tid (*temp)(void *ctx, const tenon_tensor *t);                  /* activation; its lifetime follows from the ops */
-  tenon_tid (*keep)(void *ctx, const tenon_tensor *t, const char *key); /* survives steps; one per key over all programs;
-                                                                           zero at load */
-  tenon_tid (*slice)(void *ctx, tenon_tid of, const tenon_tensor *t, uint64_t offset); /* a view, offset in bytes */
+  tenon_tid (*temp)(void *ctx, const tenon_tensor *t);                  /* an activation: its lifetime follows from the ops */
+  tenon_tid (*keep)(void *ctx, const tenon_tensor *t, const char *key); /* it survives steps: one for each key, over all
+                                                                           programs, zero when they are loaded */
+  tenon_tid (*slice)(void *ctx, tenon_tid of, const tenon_tensor *t, uint64_t offset); /* a view; the offset is in bytes */
   tenon_tid (*step)(void *ctx, uint32_t role);                          /* TENON_STEP_* */
   void (*describe)(void *ctx, tenon_tid id, tenon_tensor *out);         /* out->h.size set by the caller */
   tenon_status (*emit)(void *ctx, const tenon_op *op);                  /* copies op, operands, args, name */
@@ -193,7 +193,7 @@ typedef struct tenon_claim { /* an answer: how much of each chain the op does it
   uint32_t variant; /* the plugin's own; handed back to bind and record */
 } tenon_claim;
 
-/* What a site or cache needs.  Bytes in device memory unless said otherwise. */
+/* A footprint says what a site or a cache needs, in bytes of device memory unless it says otherwise. */
 #define TENON_MAX_STORES 8
 typedef struct tenon_footprint {
   tenon_head h;

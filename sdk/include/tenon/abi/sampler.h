@@ -1,4 +1,4 @@
-/* sampler/1: logits to a token, as recorded ops; a chain of processors and one selector.  C11 and C++20. */
+/* sampler/1: a sampler turns logits into a token, by recorded ops: a chain of processors and one selector.  C11 and C++20. */
 #ifndef TENON_ABI_SAMPLER_H
 #define TENON_ABI_SAMPLER_H
 
@@ -10,11 +10,11 @@ extern "C" {
 #endif
 
 enum { TENON_DENSE = 1, TENON_SPARSE = 2 }; /* forms */
-/* What runs down the chain.  A processor never writes its input's tensors: it makes new ones and rewrites *c.
- * A candidate that is out has the logit -infinity (DENSE) or is not listed (SPARSE); of finite logits none is NaN or +infinity. */
+/* Candidates run down the chain.  A processor never writes to the tensors that it is given: it makes new ones and rewrites *c.
+ * A candidate that is out has the logit -infinity (DENSE) or is not listed (SPARSE).  Finite logits leave no NaN and no +infinity. */
 typedef struct tenon_candidates {
   tenon_head h;
-  uint32_t form, cap, vocab, reserved; /* SPARSE: room for cap entries a row */
+  uint32_t form, cap, vocab, reserved; /* SPARSE: a row has room for cap entries */
   tenon_tid logits;                 /* f32[out_rows][vocab], or f32[out_rows][cap] */
   tenon_tid id, count;              /* SPARSE: i32[out_rows][cap], i32[out_rows] */
 } tenon_candidates;
@@ -23,19 +23,19 @@ typedef struct tenon_candidates {
 typedef struct tenon_sampling {
   tenon_head h;
   tenon_tid params; /* u8[slots][param_bytes]: what encode() wrote for the request of each slot */
-  tenon_tid state;  /* u8[slots][state_bytes]; 0 of a sampler without state */
+  tenon_tid state;  /* u8[slots][state_bytes]; 0 if the sampler has no state */
   tenon_tid next;   /* i32[out_rows] = TENON_STEP_NEXT: record_select writes it, record_accept reads it; 0 in record_apply */
   uint32_t reserved;
 } tenon_sampling;
 
 typedef struct tenon_sampler {
   tenon_head h;
-  uint32_t in_forms;    /* mask of forms that apply/select accept */
+  uint32_t in_forms;    /* a mask of the forms that it takes */
   uint32_t is_selector; /* 1: record_select; 0: record_apply */
-  uint32_t param_bytes; /* one record per slot, in device memory */
+  uint32_t param_bytes; /* there is one record a slot, in device memory */
   uint32_t reserved;
-  uint64_t (*state_bytes)(void *self, uint32_t vocab); /* [setup] per slot; 0 = stateless.  Zeroed when a sequence starts */
-  /* [host] writes param_bytes for a request: every value of the schema, the request's overrides in place. */
+  uint64_t (*state_bytes)(void *self, uint32_t vocab); /* [setup] for a slot; 0 = no state.  It is zero when a sequence starts */
+  /* [host] It writes param_bytes for a request, which has every value of the schema, overridden where the request says so. */
   tenon_status (*encode)(void *self, const tenon_params *request, void *record, tenon_reason *why);
   /* [record] of a processor.  A row's slot is that of its OUT_ROW; it sees the slot's state plus this step's tokens up
    * its PARENTs, itself included, so that verifying drafts chooses what single steps would.  What it leaves in *c is

@@ -1,8 +1,8 @@
-/* Basic types of the binary boundary.  C11 and C++20.
+/* The basic types of the binary boundary.  C11 and C++20; docs/glossary.md has the words.
  *
- * Growth.  Every struct that crosses starts with tenon_head (or is marked frozen) and grows only at its end; the reader
- * reads min(size), and a field that is missing is 0.  Arrays of growing structs are arrays of pointers.
- * Ownership.  Pointers passed in are borrowed for the call unless said otherwise.  Who allocates frees. */
+ * Growth.  Every struct that crosses begins with tenon_head, or is marked as frozen, and grows at its end only.  A reader takes
+ * min(size) bytes, and a field that is missing counts as 0.  Arrays of structs that may grow are arrays of pointers.
+ * Ownership.  A pointer that is passed in is borrowed for the call unless its comment says otherwise.  Who allocates frees. */
 #ifndef TENON_ABI_TYPES_H
 #define TENON_ABI_TYPES_H
 
@@ -21,21 +21,21 @@ typedef struct tenon_head {
 typedef int32_t tenon_status;
 enum {
   TENON_OK = 0,
-  TENON_ERROR = -1,    /* failed; the reason's text says why */
+  TENON_ERROR = -1,    /* it failed; the reason's text says why */
   TENON_REFUSED = -2,  /* not for me; the reason's text says why */
-  TENON_NO_SPACE = -3  /* memory or cache exhausted; may work later */
+  TENON_NO_SPACE = -3  /* memory or the cache is used up; it may work later */
 };
 
-/* The caller's buffer for a message; the callee writes at most cap bytes, 0-terminated.  text may be NULL. */
+/* A reason is the caller's buffer for a message.  The callee writes cap bytes at most, the 0 at the end included; text may be NULL. */
 typedef struct tenon_reason {
   char *text;
   uint32_t cap;
 } tenon_reason;
 
-/* Open vocabularies: below 2^16 Tenon's own, above it the 64-bit FNV-1a hash of a name. */
+/* Anybody may add to these vocabularies: below 2^16 ids are Tenon's own, above it an id is the 64-bit FNV-1a hash of a name. */
 typedef uint64_t tenon_id;
 
-/* How elements are stored.  Plain types below 64; block formats of GGUF from 64 on, 64 + GGUF's own number. */
+/* A format says how elements are stored.  Plain types are below 64; GGUF's block formats are 64 plus GGUF's own number. */
 typedef uint32_t tenon_format;
 enum {
   TENON_FORMAT_NONE = 0,
@@ -69,7 +69,7 @@ enum {
   TENON_Q8_K = 64 + 15     /* 256 in 292 */
 };
 
-/* Elements and bytes of one block of a format; plain types are blocks of one (TENON_F4E2M1: of two).  Frozen. */
+/* One block of a format has so many elements and bytes; a plain type is a block of one (TENON_F4E2M1: of two).  Frozen. */
 typedef struct tenon_block {
   uint32_t elements, bytes;
 } tenon_block;
@@ -131,8 +131,8 @@ static inline const char *tenon_format_name(tenon_format format) {
   }
 }
 
-/* A borrowed view of memory.  dim is outermost first, in elements; stride in bytes (of a block format: of one block in the
- * innermost dimension). */
+/* A borrowed view of memory.  dim counts elements, outermost first; stride counts bytes (in the innermost dimension of a block
+ * format: from one block to the next). */
 typedef struct tenon_tensor {
   tenon_head h;
   tenon_format format;

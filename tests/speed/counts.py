@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""What steps and kernels cost, by counts that no busy machine changes, beside what is recorded.
+
+    counts.py programs TENON [--record]          operations, bytes and floating-point operations of steps on the CPU
+    counts.py kernels PLUGINS NVCC [--record]    code, registers and stack of the CUDA kernels in a build's plugins
+
+Each compares with the CSV file beside it that has its name; any difference is printed and ends it with 1. A change that means to change
+a count records it anew (--record) and says in its commit what became better or worse. Exit code 77 means that nothing could be compared.
+
+programs: what `tenon inspect --program` says, added up by component and op: from the cost that each op states of itself. The
+instruction set and the threads are stated, so that every machine counts the same.
+kernels: read from the cubins in the libraries. The code depends on the CUDA compiler, so another release of it than the recorded one compares nothing.
+"""
+import collections
+import csv
+import io
+import json
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+NOTHING_COMPARED = 77
+
+FIXED = ["device.isa=baseline", "device.threads=2", "kv_cache.capacity=4096"]
+STEPS = {"decode": ["--rows", "1", "--context", "1024"], "prompt": ["--rows", "512", "--context", "256"]}
+PIPELINES = {  # name: (model, what is set)
+    "1b-none": ("synthetic:llama-3.2-1b", ["quantization.use=none"]),
+    "1b-int8wo": ("synthetic:llama-3.2-1b", ["quantization.use=int8wo"]),
+    "1b-int4wo": ("synthetic:llama-3.2-1b", ["quantization.use=int4wo"]),
+    "1b-int8-cache": ("synthetic:llama-3.2-1b", ["quantization.use=int4wo", "kv_cache.use=int8"]),
+    "1b-reference": ("synthetic:llama-3.2-1b",
+                     ["quantization.use=int4wo", "attention.use=reference", "kv_cache.format=fp32"]),
+    "7b-int4wo": ("synthetic:llama-2-7b", ["quantization.use=int4wo"]),
+    "tiny-gguf": ("tests/golden/data/tiny-gguf-mixed/tiny-gguf-mixed.gguf",
+                  ["quantization.use=gguf", "kv_cache.capacity=512"]),
+}
+
+
+def program_rows(tenon):
+    yield ["pipeline", "step", "component", "op", "calls", "bytes_read", "bytes_written", "flops"]
+    for name, (model, settings) in PIPELINES.items():
+        for step, size in STEPS.items():
+            command = [tenon, "inspect", "--program", model, "--json", *size]
+            for setting in FIXED + settings:
+                command += ["--set", setting]
+            done = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            if done.returncode != 0:
+                sys.exit(f"{' '.join(command)}: {done.stderr}")
+            program = json.loads(done.stdout)
+            sums = collections.defaultdict(lambda: [0, 0, 0, 0])
+            for op in program["ops"]:
+                sum_of = sums[op["component"], op["op"]]
+                for i, value in enumerate([1, op["bytes_read"], op["bytes_written"], op["flops"]]):
+                    sum_of[i] += round(value)
+            for (component, op), values in sorted(sums.items()):
+                yield [name, step, component, op, *values]
+
+
+class Cubin:
+    """The kernels of one ELF image for a GPU that lies at `base` in `data`."""
+
+    MACHINE = 190
+    REGISTERS, FRAME = 0x2F, 0x11  # attributes of .nv.info: pairs of a symbol and a number
+
+    def __init__(self, data, base):
+        self.data, self.base = data, base
+        self.machine = struct.unpack_from("<H", data, base + 18)[0]
+        start = base + struct.unpack_from("<Q", data, base + 40)[0]
+        count, names = struct.unpack_from("<HH", data, base + 60)
+        headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + 64 * i) for i in range(count)]
+        self.sections = [(self.text(headers[names][4] + h[0]), h) for h in headers]
+
+    def text(self, offset):
+        at = self.base + offset
+        return self.data[at:self.data.index(b"\0", at)].decode()
+
+    def body(self, header):
+        return self.data[self.base + header[4]:self.base + header[4] + header[5]]
+
+    def attributes(self):
+        """{attribute: {kernel: number}}"""
+        by_name = dict(self.sections)
+        strings, symbols, info = by_name[".strtab"], self.body(by_name[".symtab"]), self.body(by_name[".nv.info"])
+        found, at = collections.defaultdict(dict), 0
+        while at < len(info):
+            form, attribute, size = struct.unpack_from("<BBH", info, at)
+            if form == 4 and attribute in (self.REGISTERS, self.FRAME):
+                symbol, number = struct.unpack_from("<II", info, at + 4)
+                name = self.text(strings[4] + struct.unpack_from("<I", symbols, 24 * symbol)[0])
+                found[attribute][name] = number
+            at += 4 + (size if form == 4 else 0)
+        return found
+
+    def kernels(self):
+        """(name, bytes of code, registers, bytes of stack)"""
+        attributes = self.attributes()
+        for name, header in self.sections:
+            kernel = name.removeprefix(".text.")
+            if kernel != name:
+                yield (kernel, header[5], attributes[self.REGISTERS].get(kernel, 0),
+                       attributes[self.FRAME].get(kernel, 0))
+
+
+def short_name(mangled):
+    """The function's own name: what an anonymous namespace is called depends on where the sources lie."""
+    names, rest = [], mangled.removeprefix("_ZN").removeprefix("_Z")
+    while found := re.match(r"(\d+)", rest):
+        begin = len(found[1])
+        names.append(rest[begin:begin + int(found[1])])
+        rest = rest[begin + int(found[1]):]
+    return "::".join(n for n in names if "_GLOBAL__N_" not in n)
+
+
+def kernel_rows(plugins, nvcc):
+    version = subprocess.run([nvcc, "--version"], text=True, stdout=subprocess.PIPE, check=True).stdout
+    compiler = "nvcc " + re.search(r"V([\d.]+)", version)[1]
+    yield ["library", "kernel", "variants", "code_bytes", "most_registers", "most_stack_bytes", compiler]
+    for library in sorted(pathlib.Path(plugins).glob("*/*.cuda.so")):
+        data = library.read_bytes()
+        sums = collections.defaultdict(lambda: [0, 0, 0, 0])
+        at = data.find(b"\x7fELF", 1)
+        while at >= 0:
+            cubin = Cubin(data, at)
+            if cubin.machine == Cubin.MACHINE:
+                for name, code, registers, stack in cubin.kernels():
+                    s = sums[short_name(name)]
+                    s[:] = [s[0] + 1, s[1] + code, max(s[2], registers), max(s[3], stack)]
+            at = data.find(b"\x7fELF", at + 1)
+        for name, values in sorted(sums.items()):
+            yield [f"{library.parent.name}.{library.name.removesuffix('.cuda.so')}", name, *values]
+
+
+def main():
+    record = "--record" in sys.argv
+    what, *source = [a for a in sys.argv[1:] if a != "--record"]
+    rows = [list(map(str, row)) for row in {"programs": program_rows, "kernels": kernel_rows}[what](*source)]
+    if len(rows) == 1:
+        sys.exit(f"nothing to count in {source[0]}")
+    recorded = HERE / f"{what}.csv"
+    if record:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        recorded.write_text(text.getvalue())
+        return 0
+    before = list(csv.reader(recorded.open()))
+    if what == "kernels" and before[0] != rows[0]:
+        print(f"recorded with {before[0][-1]}, built with {rows[0][-1]}")
+        return NOTHING_COMPARED
+    if before == rows:
+        return 0
+    for sign, ours, theirs in (("-", before, rows), ("+", rows, before)):
+        known = set(map(tuple, theirs))
+        for row in ours:
+            if tuple(row) not in known:
+                print(sign, ",".join(row))
+    print(f"these counts are not those of {recorded.relative_to(ROOT)}; a change that means it records them anew:\n"
+          f"  python3 tests/speed/counts.py {what} {' '.join(source)} --record")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""counts.py itself: names, cubins, and that a difference from what is recorded ends it with 1."""
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import counts  # noqa: E402
+
+KERNEL = "_ZN5tenon5flash47_GLOBAL__N__c53b956e_14_cuda_decode_cu_9790b26213decode_kernelILi4EEEvi"
+
+
+def cubin(code_bytes, registers, stack):
+    """An ELF image with one kernel: .strtab, .symtab, .nv.info and .text."""
+    names = b"\0.shstrtab\0.strtab\0.symtab\0.nv.info\0.text." + KERNEL.encode() + b"\0"
+    strings = b"\0" + KERNEL.encode() + b"\0"
+    symbols = bytes(24) + struct.pack("<I", 1) + bytes(20)
+    info = (struct.pack("<BBHI", 3, 0x50, 0, 0)[:4] + struct.pack("<BBHII", 4, 0x2F, 8, 1, registers) +
+            struct.pack("<BBHII", 4, 0x11, 8, 1, stack))
+    bodies = [b"", names, strings, symbols, info, bytes(code_bytes)]
+    titles = [b"", b".shstrtab", b".strtab", b".symtab", b".nv.info", b".text." + KERNEL.encode()]
+    image, headers = b"", b""
+    for title, body in zip(titles, bodies):
+        place = 64 + len(image)
+        headers += struct.pack("<IIQQQQIIQQ", names.index(title + b"\0"), 0, 0, 0, place, len(body), 0, 0, 0, 0)
+        image += body
+    head = bytearray(64)
+    head[:4] = b"\x7fELF"
+    struct.pack_into("<H", head, 18, 190)
+    struct.pack_into("<Q", head, 40, 64 + len(image))
+    struct.pack_into("<HH", head, 60, len(bodies), 1)
+    return bytes(head) + image + headers
+
+
+class Counts(unittest.TestCase):
+    def test_names_do_not_depend_on_where_the_sources_lie(self):
+        self.assertEqual(counts.short_name(KERNEL), "tenon::flash::decode_kernel")
+        self.assertEqual(counts.short_name(KERNEL.replace("c53b956e", "11111111")), "tenon::flash::decode_kernel")
+
+    def test_kernels_are_added_up_by_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            kind = pathlib.Path(folder) / "attention"
+            kind.mkdir()
+            (kind / "flash.cuda.so").write_bytes(b"\x7fELF" + bytes(100) + cubin(640, 40, 8) + cubin(128, 90, 0))
+            nvcc = pathlib.Path(folder) / "nvcc"
+            nvcc.write_text("#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.88\n")
+            nvcc.chmod(0o755)
+            rows = list(counts.kernel_rows(folder, str(nvcc)))
+        self.assertEqual(rows[0][-1], "nvcc 13.0.88")
+        self.assertEqual(rows[1:], [["attention.flash", "tenon::flash::decode_kernel", 2, 768, 90, 8]])
+
+    def test_a_difference_ends_it_with_1_and_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            recorded = (counts.HERE / "programs.csv").read_text()
+            copy = pathlib.Path(folder) / "speed" / "nowhere" / "counts.py"
+            copy.parent.mkdir(parents=True)
+            copy.write_text((counts.HERE / "counts.py").read_text().replace("def program_rows(tenon):",
+                            "def program_rows(tenon):\n    yield from csv.reader(open(tenon))\n    return"))
+            ours = pathlib.Path(folder) / "ours.csv"
+            ours.write_text(recorded)
+            run = lambda *more: subprocess.run([sys.executable, copy, "programs", ours, *more], text=True,
+                                               stdout=subprocess.PIPE)
+            self.assertEqual(run("--record").returncode, 0)
+            self.assertEqual((copy.parent / "programs.csv").read_text(), recorded)
+            self.assertEqual(run().returncode, 0)
+            lines = recorded.splitlines()
+            ours.write_text("\n".join([*lines[:-1], lines[-1] + "1"]) + "\n")
+            other = run()
+            self.assertEqual(other.returncode, 1)
+            self.assertIn("- " + lines[-1] + "\n", other.stdout)
+            self.assertIn("+ " + lines[-1] + "1\n", other.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
