@@ -152,8 +152,10 @@ ConfigText read_config(const std::filesystem::path& path);
 // the syntax errors of all layers and overrides.
 ConfigDocument parse_config(const std::vector<ConfigText>& layers, const std::vector<std::string>& set,
                             const std::string& model = {});
-// What the programs take: a pipeline file, a model, or "" for the defaults; above default.toml.
-ConfigDocument load_config(const std::string& config_or_model, const std::vector<std::string>& set);
+// What the programs take: a pipeline file, a model, or "" for the defaults; above default.toml, and above the file
+// `defaults` that a program may lay upon it ("" = none).
+ConfigDocument load_config(const std::string& config_or_model, const std::vector<std::string>& set,
+                           const std::filesystem::path& defaults = {});
 
 enum class ModelPath { kRequired, kOptional };
 // Checks everything against the schemas. Throws Error(kConfig) with all findings of all sections, in order of position.
