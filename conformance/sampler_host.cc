@@ -25,7 +25,9 @@ std::vector<tenon_param_value> values_of(const ParamValues& defaults, const Sett
   std::vector<tenon_param_value> values(defaults.abi()->value, defaults.abi()->value + schema.count);
   for (const auto& [name, value] : settings) {
     tenon_param_value& v = values.at(find_param(schema, name));
-    v.integer = static_cast<int64_t>(value), v.real = value;
+    v.integer = static_cast<int64_t>(value.number);
+    v.real = value.number;
+    v.text = value.text.c_str();
   }
   return values;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -12,8 +13,18 @@
 
 namespace tenon::conformance {
 
-// What a request asks of a sampler.
-using Settings = std::vector<std::pair<std::string, double>>;
+// What a request asks of a sampler: numbers and texts.
+struct SettingValue {
+  template <class Number>
+    requires std::is_arithmetic_v<Number>
+  SettingValue(Number value) : number(static_cast<double>(value)) {}
+  SettingValue(std::string value) : text(std::move(value)) {}
+  SettingValue(const char* value) : text(value) {}
+
+  double number = 0;
+  std::string text;
+};
+using Settings = std::vector<std::pair<std::string, SettingValue>>;
 struct Candidate {
   int32_t id;
   float logit;

@@ -79,6 +79,7 @@ Run add_inspect(CLI::App& app);
 Run add_plan(CLI::App& app);
 Run add_plugin(CLI::App& app);
 Run add_quantize(CLI::App& app);
+Run add_serve(CLI::App& app);  // where the build has it: TENON_SERVE
 Run add_tokenize(CLI::App& app);
 Run add_trace(CLI::App& app);
 

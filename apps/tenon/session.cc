@@ -41,8 +41,9 @@ std::vector<trace::Arg> properties_of(const tenon_device& d) {
 
 }  // namespace
 
-Session::Session(const PipelineArgs& args, uint32_t score_rows) {
+Session::Session(const PipelineArgs& args, uint32_t score_rows, const std::filesystem::path& defaults) {
   EngineOptions options{.config = args.config, .set = args.overrides(), .plugin_dirs = args.plugin_dirs};
+  options.defaults = defaults;
   options.score_rows = score_rows;
   options.log = &log_message;
   options.recorder = [&](const PipelineConfig& config) {

@@ -16,7 +16,8 @@ class GpuTrace;
 // While one lives whose trace keeps steps, the signal USR1 asks for them. Thread: one at a time.
 class Session {
  public:
-  explicit Session(const PipelineArgs& args, uint32_t score_rows = 0);
+  // defaults: see EngineOptions.
+  explicit Session(const PipelineArgs& args, uint32_t score_rows = 0, const std::filesystem::path& defaults = {});
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

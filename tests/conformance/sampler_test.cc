@@ -48,6 +48,32 @@ TEST(Temperature, Divides) {
   }
 }
 
+TEST(LogitBias, AddsToNamedTokens) {
+  for (const uint32_t form : kForms) {
+    EXPECT_EQ(sorted(through("logit_bias", {{"bias", "3:2.5,0:-100,2:7"}}, {1, -2, kOut, 0.25F}, form)),
+              (Candidates{{3, 2.75F}, {1, -2}, {0, -99}}));
+  }
+  // Both ends of what one chunk holds, and an id that is not there.
+  const Settings ends = {{"bias", "0:1,8191:2,8192:-3,49151:4,49152:5"}};
+  Logits logits = awkward_logits(49152, 7);
+  for (const uint32_t form : kForms) {
+    Logits biased = logits;
+    biased[0] += 1, biased[8191] += 2, biased[8192] -= 3, biased[49151] += 4;
+    EXPECT_EQ(sorted(through("logit_bias", ends, logits, form)), sorted(biased));
+    EXPECT_EQ(sorted(through("logit_bias", {}, logits, form)), sorted(logits));
+  }
+}
+
+TEST(LogitBias, RefusesWhatIsNoBias) {
+  for (const char* bias : {"1", "1:", ":1", "a:1", "1:b", "-1:1", "1:101", "1:-100.5", "1:nan", "1:2,1:3", "1:2;3:4"}) {
+    EXPECT_ANY_THROW(through("logit_bias", {{"bias", bias}}, {1, 2})) << bias;
+  }
+  std::string many = "0:1";
+  for (int id = 1; id < 1024; ++id) many += "," + std::to_string(id) + ":1";
+  EXPECT_EQ(through("logit_bias", {{"bias", many}}, {1, 2}), (Candidates{{0, 2}, {1, 3}}));
+  EXPECT_ANY_THROW(through("logit_bias", {{"bias", many + ",1024:1"}}, {1, 2}));
+}
+
 TEST(TopK, KeepsTies) {
   for (const uint32_t form : kForms) {
     EXPECT_EQ(through("top_k", {{"k", 2}}, {1, 3, 2, 2, 0, 2}, form), (Candidates{{1, 3}, {2, 2}, {3, 2}, {5, 2}}));
@@ -208,6 +234,7 @@ TEST(Processors, TakeEachSlotsParameters) {
     std::vector<Settings> settings;
   } cases[] = {
       {"temperature", {{{"value", 0.5}}, {{"value", 1}}, {{"value", 3}}}},
+      {"logit_bias", {{{"bias", "1:5,8999:9"}}, {}, {{"bias", "4000:-100"}}}},
       {"top_k", {{{"k", 2}}, {{"k", 0}}, {{"k", 30}}}},
       {"top_p", {{{"p", 0.3}}, {{"p", 1}}, {{"p", 0.9}}}},
       {"min_p", {{{"p", 0.3}}, {{"p", 0}}, {{"p", 0.01}}}},

@@ -166,8 +166,10 @@ ConfigDocument parse_config(const std::vector<ConfigText>& layers, const std::ve
   return ConfigDocument(std::move(data));
 }
 
-ConfigDocument load_config(const std::string& config_or_model, const std::vector<std::string>& set) {
+ConfigDocument load_config(const std::string& config_or_model, const std::vector<std::string>& set,
+                           const std::filesystem::path& defaults) {
   std::vector<ConfigText> layers = {read_config(default_pipeline_file())};
+  if (!defaults.empty()) layers.push_back(read_config(defaults));
   const bool is_file = is_pipeline_file(config_or_model);
   if (is_file) layers.push_back(read_config(config_or_model));
   return parse_config(layers, set, is_file ? "" : config_or_model);

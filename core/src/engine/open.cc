@@ -63,7 +63,7 @@ std::unique_ptr<Registry> make_registry(const std::vector<std::filesystem::path>
 std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine);
   Impl& impl = *engine->impl_;
-  const ConfigDocument document = load_config(options.config, options.set);
+  const ConfigDocument document = load_config(options.config, options.set, options.defaults);
   impl.registry = make_registry(options.plugin_dirs);
   for (const ScanNotice& notice : impl.registry->notices()) {
     if (notice.refused && options.log) options.log(kWarning, "refused: " + notice.message);
@@ -71,7 +71,7 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   for (const PluginConfig& p : document.plugins()) impl.registry->add_library(p.path, p.where);
   RegistrySchemas schemas(*impl.registry);
   impl.config = resolve(document, schemas);
-  impl.defaults = resolve(load_config("", {}), schemas, ModelPath::kOptional);
+  impl.defaults = resolve(load_config("", {}, options.defaults), schemas, ModelPath::kOptional);
   impl.weights = open_model(impl.config.model, *impl.registry);
   const auto& draft = impl.config.draft_model;
   if (draft && (draft->model.path != impl.config.model.path || draft->model.weights != impl.config.model.weights)) {

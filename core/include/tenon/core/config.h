@@ -152,8 +152,10 @@ ConfigText read_config(const std::filesystem::path& path);
 // the syntax errors of all layers and overrides.
 ConfigDocument parse_config(const std::vector<ConfigText>& layers, const std::vector<std::string>& set,
                             const std::string& model = {});
-// Reads what the programs take: a pipeline file, a model, or "" for the defaults; default.toml lies below it.
-ConfigDocument load_config(const std::string& config_or_model, const std::vector<std::string>& set);
+// Reads what the programs take: a pipeline file, a model, or "" for the defaults. default.toml lies below it, and between
+// the two the file `defaults` that a program may add ("" = none).
+ConfigDocument load_config(const std::string& config_or_model, const std::vector<std::string>& set,
+                           const std::filesystem::path& defaults = {});
 
 enum class ModelPath { kRequired, kOptional };
 // Checks everything against the schemas. Throws Error(kConfig) with all findings of all sections, in order of position.

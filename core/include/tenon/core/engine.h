@@ -97,6 +97,8 @@ struct RunStats {
 struct EngineOptions {
   std::string config = {};            // a pipeline file, a model, or "" with the model in `set`
   std::vector<std::string> set = {};  // "kv_cache.capacity=2048"
+  // A pipeline file between the installed default.toml and `config`; default_config() counts it among the defaults.
+  std::filesystem::path defaults = {};
   std::vector<std::filesystem::path> plugin_dirs = {};
   uint32_t sequences = 0;  // 0: as many as the scheduler holds
   // Asked once for what to record with, when the configuration is known; nullptr for nothing. Outlives the engine.

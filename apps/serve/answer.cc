@@ -1,0 +1,235 @@
+#include "answer.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "said_by.h"
+
+namespace tenon::serve {
+namespace {
+
+namespace json = boost::json;
+
+constexpr double kLeastLogprob = -9999;  // stands for minus infinity, which JSON does not have
+
+double finite(float logprob) {
+  return std::isfinite(logprob) ? std::max<double>(static_cast<double>(logprob), kLeastLogprob) : kLeastLogprob;
+}
+
+uint64_t count_characters(std::string_view text) {
+  return static_cast<uint64_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+// What a token's bytes are as text by themselves, with U+FFFD for what is none.
+std::string as_text(const Tokenizer& tokenizer, int32_t id) {
+  const std::array<int32_t, 1> ids = {id};
+  return decode(tokenizer, ids, {.show_control = true, .continues = true});
+}
+
+const char* finish_name(FinishReason finish) {
+  switch (finish) {
+    case FinishReason::kEndOfText:
+    case FinishReason::kStopString:
+      return "stop";
+    default:
+      return "length";
+  }
+}
+
+std::optional<ApiError> failure_of(const Event& event, bool chat, uint32_t longest) {
+  if (event.finish == FinishReason::kCancelled) {
+    return ApiError(503, "the request was ended: the server is shutting down, or it took longer than its time limit",
+                    "", "cancelled");
+  }
+  if (event.finish != FinishReason::kError) return std::nullopt;
+  const char* field = chat ? "messages" : "prompt";
+  try {
+    std::rethrow_exception(event.error);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kRequest) return ApiError(500, said_by(e), "", "engine_error");
+    const bool long_prompt = event.prompt_tokens >= longest;
+    return ApiError(400, said_by(e), field, long_prompt ? "context_length_exceeded" : "");
+  } catch (const std::exception& e) {
+    return ApiError(500, e.what(), "", "engine_error");
+  } catch (...) {
+    return ApiError(500, "the request failed", "", "engine_error");
+  }
+}
+
+}  // namespace
+
+std::string sse(const std::string& text) {
+  return "data: " + text + "\n\n";
+}
+
+Answer::Answer(const CompletionRequest& request, AnswerHead head, std::vector<std::string> prompts,
+               const Tokenizer& tokenizer, uint32_t longest)
+    : chat_(request.chat),
+      stream_(request.stream),
+      include_usage_(request.include_usage),
+      logprobs_(request.logprobs),
+      n_(request.n),
+      head_(std::move(head)),
+      prompts_(std::move(prompts)),
+      tokenizer_(tokenizer),
+      longest_(longest),
+      choices_(request.choices()),
+      left_(choices_.size()) {
+  for (size_t i = 0; i < choices_.size() && !prompts_.empty(); ++i) choices_[i].text = prompts_[i / n_];
+}
+
+// ---- log probabilities -----------------------------------------------------------------------------------------------
+
+// As OpenAI's older interface names a token: its text, or its bytes where they are no text.
+std::string Answer::token_name(int32_t id) const {
+  std::string text = as_text(tokenizer_, id);
+  if (text.find("\xEF\xBF\xBD") == std::string::npos) return text;
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string name = "bytes:";
+  for (const char c : tokenizer_.bytes(id)) {
+    const auto byte = static_cast<unsigned char>(c);
+    name += "\\x";
+    name += kDigits[byte >> 4U];
+    name += kDigits[byte & 15U];
+  }
+  return name;
+}
+
+json::object Answer::logprob_object(const Logprob& logprob) const {
+  json::array bytes;
+  for (const char c : tokenizer_.bytes(logprob.id)) bytes.emplace_back(static_cast<unsigned char>(c));
+  return {{"token", as_text(tokenizer_, logprob.id)}, {"logprob", finite(logprob.value)}, {"bytes", std::move(bytes)}};
+}
+
+void Answer::add_logprob(Choice& choice, const Event& event) const {
+  if (!logprobs_ || !event.logprob) return;
+  if (chat_) {
+    json::object entry = logprob_object(*event.logprob);
+    json::array top;
+    for (const Logprob& l : event.top) top.push_back(logprob_object(l));
+    entry["top_logprobs"] = std::move(top);
+    choice.content.push_back(std::move(entry));
+    return;
+  }
+  choice.tokens_of_text.push_back(json::string(token_name(event.token)));
+  choice.values.push_back(finite(event.logprob->value));
+  choice.offsets.push_back(choice.characters);
+  json::object top;
+  for (const Logprob& l : event.top) top[token_name(l.id)] = finite(l.value);
+  if (!event.top.empty()) top[token_name(event.token)] = finite(event.logprob->value);
+  choice.top.push_back(event.top.empty() ? json::value() : json::value(std::move(top)));
+}
+
+json::value Answer::take_logprobs(Choice& choice) const {
+  if (!logprobs_) return nullptr;
+  if (chat_) return json::object{{"content", std::exchange(choice.content, {})}, {"refusal", nullptr}};
+  return json::object{{"tokens", std::exchange(choice.tokens_of_text, {})},
+                      {"token_logprobs", std::exchange(choice.values, {})},
+                      {"top_logprobs", std::exchange(choice.top, {})},
+                      {"text_offset", std::exchange(choice.offsets, {})}};
+}
+
+// ---- objects ---------------------------------------------------------------------------------------------------------
+
+json::object Answer::begin(const char* object) const {
+  return {{"id", head_.id},
+          {"object", object},
+          {"created", head_.created},
+          {"model", head_.model},
+          {"system_fingerprint", head_.fingerprint}};
+}
+
+// A prompt counts once, however many answers it has.
+json::object Answer::usage() const {
+  uint64_t prompt = 0, tokens = 0;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (i % n_ == 0) prompt += choices_[i].prompt_tokens;
+    tokens += choices_[i].tokens;
+  }
+  return {{"prompt_tokens", prompt}, {"completion_tokens", tokens}, {"total_tokens", prompt + tokens}};
+}
+
+void Answer::write_chunk(uint32_t index, std::string_view text, const json::value& finish, std::string& chunks) {
+  Choice& choice = choices_[index];
+  json::object one = {{"index", index}};
+  if (chat_) {
+    json::object delta;
+    if (!choice.begun) delta["role"] = "assistant";
+    if (!choice.begun || finish.is_null()) delta["content"] = text;
+    one["delta"] = std::move(delta);
+  } else {
+    one["text"] = text;
+  }
+  choice.begun = true;
+  one["logprobs"] =
+      finish.is_null() || !choice.content.empty() || !choice.values.empty() ? take_logprobs(choice) : json::value();
+  one["finish_reason"] = finish;
+  json::object object = begin(chat_ ? "chat.completion.chunk" : "text_completion");
+  object["choices"] = json::array{std::move(one)};
+  if (include_usage_) object["usage"] = nullptr;
+  chunks += sse(json::serialize(object));
+}
+
+void Answer::write_end(std::string& chunks) const {
+  if (include_usage_) {
+    json::object object = begin(chat_ ? "chat.completion.chunk" : "text_completion");
+    object["choices"] = json::array{};
+    object["usage"] = usage();
+    chunks += sse(json::serialize(object));
+  }
+  chunks += sse("[DONE]");
+}
+
+void Answer::add(Event event, std::string& chunks) {
+  Choice& choice = choices_[event.choice];
+  if (stream_ && !choice.begun && !event.error && (chat_ || !choice.text.empty())) {
+    write_chunk(event.choice, choice.text, nullptr, chunks);  // the role, or the prompt
+  }
+  add_logprob(choice, event);
+  choice.characters += count_characters(event.text);
+  if (!stream_) {
+    choice.text += event.text;
+  } else if (!event.text.empty() || (logprobs_ && event.logprob)) {
+    write_chunk(event.choice, event.text, nullptr, chunks);
+  }
+  if (!event.last) return;
+  --left_;
+  choice.finish = event.finish;
+  choice.prompt_tokens = event.prompt_tokens;
+  choice.tokens = event.tokens;
+  if (!failure_) failure_ = failure_of(event, chat_, longest_);
+  if (stream_ && !failure_) write_chunk(event.choice, "", finish_name(event.finish), chunks);
+}
+
+std::string Answer::add(std::vector<Event> events) {
+  std::string chunks;
+  for (Event& event : events) {
+    if (!failure_ || event.last) add(std::move(event), chunks);
+  }
+  if (stream_ && complete() && !failure_) write_end(chunks);
+  return chunks;
+}
+
+std::string Answer::whole() const {
+  json::object object = begin(chat_ ? "chat.completion" : "text_completion");
+  json::array list;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    Choice choice = choices_[i];
+    json::object one = {{"index", i}};
+    if (chat_) {
+      one["message"] = json::object{{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+    } else {
+      one["text"] = choice.text;
+    }
+    one["logprobs"] = take_logprobs(choice);
+    one["finish_reason"] = finish_name(choice.finish);
+    list.push_back(std::move(one));
+  }
+  object["choices"] = std::move(list);
+  object["usage"] = usage();
+  return json::serialize(object);
+}
+
+}  // namespace tenon::serve

@@ -1,0 +1,75 @@
+// The events of a generation as OpenAI's JSON: one object at the end, or chunks as they come.
+#pragma once
+
+#include <boost/json.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api_error.h"
+#include "completion_request.h"
+#include "generation.h"
+#include "tenon/core/tokenizer.h"
+
+namespace tenon::serve {
+
+// What every object of an answer says of itself.
+struct AnswerHead {
+  std::string id, model, fingerprint;
+  int64_t created = 0;  // seconds since 1970
+};
+
+// Thread: one at a time. The tokenizer outlives it.
+class Answer {
+ public:
+  // prompts: the texts to echo, one a prompt; empty unless the request asks for them. longest: tokens that a sequence
+  // may reach, to tell a prompt that is too long from other errors.
+  Answer(const CompletionRequest& request, AnswerHead head, std::vector<std::string> prompts,
+         const Tokenizer& tokenizer, uint32_t longest);
+
+  // Takes the events in. For a stream it returns their chunks, as `data: {...}` lines with an empty line after each.
+  std::string add(std::vector<Event> events);
+  bool complete() const { return left_ == 0; }
+  // The first answer that failed; what is to be said instead of, or after, all others.
+  const std::optional<ApiError>& failure() const { return failure_; }
+  // Once complete and not for a stream: the whole object.
+  std::string whole() const;
+
+ private:
+  struct Choice {
+    std::string text;
+    FinishReason finish = FinishReason::kLength;
+    uint64_t prompt_tokens = 0, tokens = 0;
+    uint64_t characters = 0;  // of its text so far
+    bool begun = false;       // its first chunk was written
+    // Log probabilities, as its interface lists them.
+    boost::json::array content;                               // of a conversation
+    boost::json::array tokens_of_text, values, top, offsets;  // of a text
+  };
+
+  void add(Event event, std::string& chunks);
+  void add_logprob(Choice& choice, const Event& event) const;
+  boost::json::value take_logprobs(Choice& choice) const;
+  boost::json::object logprob_object(const Logprob& logprob) const;
+  boost::json::object begin(const char* object) const;
+  boost::json::object usage() const;
+  void write_chunk(uint32_t index, std::string_view text, const boost::json::value& finish, std::string& chunks);
+  void write_end(std::string& chunks) const;
+  std::string token_name(int32_t id) const;
+
+  const bool chat_, stream_, include_usage_, logprobs_;
+  const uint32_t n_;
+  const AnswerHead head_;
+  const std::vector<std::string> prompts_;
+  const Tokenizer& tokenizer_;
+  const uint32_t longest_;
+  std::vector<Choice> choices_;
+  size_t left_;
+  std::optional<ApiError> failure_;
+};
+
+// A line of server-sent events.
+std::string sse(const std::string& json);
+
+}  // namespace tenon::serve

@@ -1,0 +1,62 @@
+// What the server answers, by path. Knows nothing of sockets.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "answer.h"
+#include "completion_request.h"
+#include "driver.h"
+#include "http.h"
+#include "metrics.h"
+#include "tenon/core/engine.h"
+
+namespace tenon::serve {
+
+// A response, or a generation whose answer it is going to be.
+struct Reply {
+  HttpResponse response;
+  std::shared_ptr<Generation> generation;
+  std::unique_ptr<Answer> answer;
+};
+
+// Thread: any.
+class Api {
+ public:
+  struct Options {
+    std::vector<std::string> models;    // the names that the model is served by; at least one
+    std::vector<std::string> api_keys;  // none = everybody is let in
+    std::string version;
+  };
+  Api(Engine& engine, Driver& driver, Metrics& metrics, Options options);
+
+  // Throws ApiError(401) unless the path is open to all, or the header "Authorization" has one of the keys.
+  void check_key(const std::string& path, const std::string& authorization) const;
+  // wake: see Generation. What goes wrong is a response.
+  Reply handle(const HttpRequest& request, const std::function<void()>& wake);
+
+ private:
+  Reply route(const HttpRequest& request, const std::function<void()>& wake);
+  Reply complete(const std::string& body, bool chat, const std::function<void()>& wake);
+  HttpResponse models(const std::string& path) const;
+  HttpResponse tokenize(const std::string& body) const;
+  HttpResponse detokenize(const std::string& body) const;
+
+  Engine& engine_;
+  Driver& driver_;
+  Metrics& metrics_;
+  const Options options_;
+  const Abilities abilities_;
+  const int64_t started_;
+  const std::string id_prefix_;
+  std::atomic<uint64_t> serial_ = 0;
+};
+
+// The page at "/", page.html.
+extern const char* const kPage;
+
+}  // namespace tenon::serve

@@ -1,0 +1,261 @@
+// Every field of OpenAI's two interfaces is either read, or known to change nothing of the answer, or refused by name;
+// so are those that vLLM adds. docs/serving.md lists them.
+#include "completion_request.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tenon::serve {
+namespace {
+
+constexpr size_t kMostStops = 16, kMostStopBytes = 1024;
+constexpr uint32_t kMostTop = 20;        // top_logprobs of a conversation
+constexpr uint32_t kMostTopOfText = 64;  // logprobs of a text: as many as the engine reports
+constexpr uint32_t kTextTokens = 16;     // new tokens of a completion that states none
+
+void read_stop(Fields& fields, std::vector<std::string>& stop) {
+  const boost::json::value* value = fields.find("stop");
+  if (value == nullptr) return;
+  const auto add = [&](const boost::json::value& text) {
+    if (!text.is_string()) fields.fail("stop", "it is not a text or a list of texts");
+    if (text.get_string().empty()) return;  // never appears
+    if (text.get_string().size() > kMostStopBytes) {
+      fields.fail("stop", "a text has more than " + std::to_string(kMostStopBytes) + " bytes");
+    }
+    stop.emplace_back(text.get_string());
+  };
+  if (!value->is_array()) {
+    add(*value);
+    return;
+  }
+  for (const boost::json::value& text : value->get_array()) add(text);
+  if (stop.size() > kMostStops) fields.fail("stop", "it has more than " + std::to_string(kMostStops) + " texts");
+}
+
+void read_max_tokens(Fields& fields, bool chat, Request& request) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  // A text may be asked for with none: `echo` then gives the prompt back.
+  const auto tokens = fields.integer("max_tokens", chat ? 1 : 0, kMost);
+  const auto newer = chat ? fields.integer("max_completion_tokens", 1, kMost) : std::nullopt;
+  if (tokens && newer && *tokens != *newer) {
+    fields.fail("max_completion_tokens", "max_tokens, its older name, says something else");
+  }
+  const int64_t absent = chat ? kMost : kTextTokens;  // a conversation goes on until the cache is full
+  request.max_new_tokens = static_cast<uint32_t>(newer ? *newer : tokens.value_or(absent));
+}
+
+void read_logprobs(Fields& fields, CompletionRequest& out, Request& request) {
+  std::optional<int64_t> top;
+  if (out.chat) {
+    out.logprobs = fields.boolean("logprobs").value_or(false);
+    top = fields.integer("top_logprobs", 0, kMostTop);
+    if (top.value_or(0) > 0 && !out.logprobs) fields.fail("top_logprobs", "it needs logprobs = true");
+  } else {
+    top = fields.integer("logprobs", 0, kMostTopOfText);
+    out.logprobs = top.has_value();
+  }
+  request.logprobs = out.logprobs;
+  request.top_logprobs = static_cast<uint32_t>(top.value_or(0));
+}
+
+void read_stream(Fields& fields, CompletionRequest& out) {
+  out.stream = fields.boolean("stream").value_or(false);
+  const boost::json::value* value = fields.find("stream_options");
+  if (value == nullptr) return;
+  if (!out.stream) fields.fail("stream_options", "it needs stream = true");
+  if (!value->is_object()) fields.fail("stream_options", "it is not an object");
+  Fields options(value->get_object(), "stream_options.");
+  out.include_usage = options.boolean("include_usage").value_or(false);
+  options.only("continuous_usage_stats", {false});
+  options.accept({"include_obfuscation"});
+  options.finish();
+}
+
+void read_response_format(Fields& fields) {
+  const boost::json::value* value = fields.find("response_format");
+  if (value == nullptr) return;
+  if (!value->is_object()) fields.fail("response_format", "it is not an object");
+  Fields format(value->get_object(), "response_format.");
+  format.only("type", {"text"});
+  format.finish();
+}
+
+void refuse_tools(Fields& fields) {
+  fields.only("tools", {boost::json::value(boost::json::array{})});
+  fields.only("tool_choice", {"none", "auto"});
+  fields.accept({"parallel_tool_calls"});
+  const std::string why = "calls of functions are not supported";
+  fields.refuse("functions", why);
+  fields.refuse("function_call", why);
+}
+
+// What is the same for both interfaces and neither read nor refused elsewhere.
+void read_others(Fields& fields, uint32_t n) {
+  fields.accept({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+                 "prompt_cache_retention", "prediction", "request_id"});
+  fields.only("best_of", {n});
+  // vLLM's.
+  fields.only("use_beam_search", {false});
+  fields.only("length_penalty", {1});
+  fields.only("min_tokens", {0});
+  fields.only("stop_token_ids", {boost::json::value(boost::json::array{})});
+  fields.only("include_stop_str_in_output", {false});
+  fields.only("skip_special_tokens", {true});
+  fields.only("spaces_between_special_tokens", {true});
+  fields.only("add_special_tokens", {true});
+  fields.only("return_tokens_as_token_ids", {false});
+}
+
+Request read_request(Fields& fields, CompletionRequest& out, const Abilities& abilities) {
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min(), kMost = std::numeric_limits<int64_t>::max();
+  Request request;
+  check_model(fields, abilities);
+  read_stream(fields, out);
+  out.n = static_cast<uint32_t>(fields.integer("n", 1, abilities.most_choices).value_or(1));
+  read_max_tokens(fields, out.chat, request);
+  read_stop(fields, request.stop);
+  read_logprobs(fields, out, request);
+  if (const auto seed = fields.integer("seed", kLeast, kMost)) out.seed = static_cast<uint64_t>(*seed);
+  request.ignore_end = fields.boolean("ignore_eos").value_or(false);
+  request.parse_special = fields.boolean("parse_special").value_or(false);
+  request.priority = static_cast<int32_t>(-fields.integer("priority", -1000, 1000).value_or(0));  // vLLM: lower first
+  request.sampler = read_sampler_fields(fields, abilities.chain, abilities.vocab);
+  read_response_format(fields);
+  read_others(fields, out.n);
+  return request;
+}
+
+// prompt: a text, token ids, or a list of either.
+void read_prompts(Fields& fields, const Abilities& abilities, const Request& request, CompletionRequest& out) {
+  const boost::json::value* value = fields.find("prompt");
+  if (value == nullptr) fields.fail("prompt", "it is missing");
+  const auto add_text = [&](const boost::json::string& text) {
+    out.prompts.push_back(request);
+    out.prompts.back().prompt = std::string(text);
+  };
+  const auto add_tokens = [&](const boost::json::array& ids) {
+    if (ids.empty()) fields.fail("prompt", "a list of tokens is empty");
+    out.prompts.push_back(request);
+    out.prompts.back().tokens = parse_tokens(ids, fields, "prompt", abilities.vocab);
+  };
+  const boost::json::array* list = value->if_array();
+  if (value->is_string()) {
+    add_text(value->get_string());
+  } else if (list == nullptr || list->empty()) {
+    fields.fail("prompt", "it is not a text, a list of token ids, or a list of either");
+  } else if (list->front().is_number()) {
+    add_tokens(*list);
+  } else {
+    for (const boost::json::value& one : *list) {
+      if (one.is_string()) {
+        add_text(one.get_string());
+      } else if (one.is_array()) {
+        add_tokens(one.get_array());
+      } else {
+        fields.fail("prompt", "a list holds texts or lists of token ids");
+      }
+    }
+  }
+  if (out.choices() > abilities.most_choices) {
+    fields.fail("prompt", std::to_string(out.prompts.size()) + " prompts with " + std::to_string(out.n) +
+                              " answers each are more than " + std::to_string(abilities.most_choices));
+  }
+}
+
+std::string read_content(const boost::json::value* value, const Fields& message) {
+  if (value == nullptr) message.fail("content", "it is missing");
+  if (value->is_string()) return std::string(value->get_string());
+  if (!value->is_array()) message.fail("content", "it is not a text or a list of parts");
+  std::string text;
+  for (const boost::json::value& part : value->get_array()) {
+    if (!part.is_object()) message.fail("content", "a part is not an object");
+    Fields fields(part.get_object(), message.name("content") + ".");
+    const std::string type = fields.text("type").value_or("");
+    if (type != "text") fields.fail("type", "\"" + type + "\" is not supported; only \"text\" is", "unsupported_value");
+    const auto piece = fields.text("text");
+    if (!piece) fields.fail("text", "it is missing");
+    fields.finish();
+    text += *piece;
+  }
+  return text;
+}
+
+}  // namespace
+
+void check_model(Fields& fields, const Abilities& abilities) {
+  const auto model = fields.text("model");
+  if (!model || std::find(abilities.models.begin(), abilities.models.end(), *model) != abilities.models.end()) return;
+  std::string list;
+  for (const std::string& name : abilities.models) list += (list.empty() ? "" : ", ") + name;
+  throw ApiError(404, "the model \"" + *model + "\" is not served here; " + list + " is", "model", "model_not_found");
+}
+
+std::vector<int32_t> parse_tokens(const boost::json::array& ids, const Fields& fields, std::string_view field,
+                                  int32_t vocab) {
+  std::vector<int32_t> tokens;
+  tokens.reserve(ids.size());
+  for (const boost::json::value& id : ids) {
+    const int64_t* number = id.if_int64();
+    if (number == nullptr || *number < 0 || *number >= vocab) {
+      fields.fail(field,
+                  "it holds something that is not a token of the vocabulary (0 to " + std::to_string(vocab - 1) + ")");
+    }
+    tokens.push_back(static_cast<int32_t>(*number));
+  }
+  return tokens;
+}
+
+std::vector<ChatMessage> parse_messages(Fields& fields, std::string_view field) {
+  const boost::json::value* value = fields.find(field);
+  if (value == nullptr) fields.fail(field, "it is missing");
+  if (!value->is_array() || value->get_array().empty()) fields.fail(field, "it is not a list of messages");
+  std::vector<ChatMessage> messages;
+  for (const boost::json::value& one : value->get_array()) {
+    const std::string at = std::string(field) + "[" + std::to_string(messages.size()) + "]";
+    if (!one.is_object()) fields.fail(at, "it is not an object");
+    Fields message(one.get_object(), at + ".");
+    std::string role = message.text("role").value_or("");
+    if (role == "developer") role = "system";
+    if (role != "system" && role != "user" && role != "assistant") {
+      message.fail("role", "\"" + role + "\" is none of system, developer, user and assistant", "unsupported_value");
+    }
+    message.refuse("tool_calls", "calls of functions are not supported");
+    message.refuse("function_call", "calls of functions are not supported");
+    message.refuse("audio", "only text is supported");
+    message.refuse("refusal", "only content is supported");
+    message.accept({"name"});  // no chat format here writes names
+    messages.push_back({role, read_content(message.find("content"), message)});
+    message.finish();
+  }
+  return messages;
+}
+
+CompletionRequest parse_completion(const boost::json::object& body, bool chat, const Abilities& abilities) {
+  CompletionRequest out;
+  out.chat = chat;
+  Fields fields(body);
+  Request request = read_request(fields, out, abilities);
+  if (chat) {
+    request.chat = parse_messages(fields, "messages");
+    if (!abilities.chat)
+      fields.fail("messages", "the model has no chat template; /v1/completions continues plain text");
+    fields.only("modalities", {boost::json::value(boost::json::array{"text"})});
+    fields.only("add_generation_prompt", {true});
+    fields.only("continue_final_message", {false});
+    fields.only("echo", {false});
+    refuse_tools(fields);
+    out.prompts.push_back(std::move(request));
+  } else {
+    read_prompts(fields, abilities, request, out);
+    out.echo = fields.boolean("echo").value_or(false);
+    if (out.echo && out.logprobs) {
+      fields.fail("echo", "log probabilities of the prompt are not supported; leave out echo or logprobs",
+                  "unsupported_parameter");
+    }
+    fields.only("suffix", {""});
+  }
+  fields.finish();
+  return out;
+}
+
+}  // namespace tenon::serve

@@ -1,0 +1,48 @@
+// The body of /v1/completions or /v1/chat/completions as requests of the engine.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fields.h"
+#include "sampler_fields.h"
+#include "tenon/core/engine.h"
+
+namespace tenon::serve {
+
+// What a server can do, as far as bodies are read by it.
+struct Abilities {
+  std::vector<std::string> models;  // the names that it goes by; at least one
+  SamplerChain chain;
+  int32_t vocab = 0;
+  bool chat = false;            // the model has a chat format
+  uint32_t most_choices = 128;  // answers of one HTTP request
+};
+
+struct CompletionRequest {
+  bool chat = false;
+  bool stream = false, include_usage = false;
+  bool echo = false;      // completions: the prompt stands before the text
+  bool logprobs = false;  // are wanted, with request.top_logprobs of the likeliest
+  uint32_t n = 1;
+  // Each has its prompt, conversation or tokens, and is answered n times. What is the same for all is in each.
+  std::vector<Request> prompts;
+  std::optional<uint64_t> seed;  // of the first answer to a prompt; requests[i].seed is not set
+
+  size_t choices() const { return prompts.size() * n; }
+};
+
+// Throws ApiError: 400 that names a field, 404 for a model that is not served.
+CompletionRequest parse_completion(const boost::json::object& body, bool chat, const Abilities& abilities);
+
+// The messages of a conversation.
+std::vector<ChatMessage> parse_messages(Fields& fields, std::string_view field);
+// Throws ApiError(404) unless the body names no model, or one that is served.
+void check_model(Fields& fields, const Abilities& abilities);
+// Token ids of the vocabulary. what: as the error calls them.
+std::vector<int32_t> parse_tokens(const boost::json::array& ids, const Fields& fields, std::string_view field,
+                                  int32_t vocab);
+
+}  // namespace tenon::serve

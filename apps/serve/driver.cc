@@ -1,0 +1,243 @@
+// One thread steps; all others hand in requests and take events. Nothing here waits for a connection: what an answer
+// gets is appended to its Generation, and connections are woken once a step, on a thread of their own.
+#include "driver.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "api_error.h"
+
+namespace tenon::serve {
+namespace {
+
+constexpr auto kIdle = std::chrono::milliseconds(100);
+constexpr uint64_t kSeedStep = 0x9E3779B97F4A7C15U;  // between answers to one prompt, as Engine::generate() has it
+
+double seconds(Generation::Clock::duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+
+// A request without a seed gets one that nobody can know before.
+uint64_t random_seed() {
+  thread_local std::mt19937_64 random = [] {
+    std::random_device device;
+    return std::mt19937_64((uint64_t{device()} << 32U) | device());
+  }();
+  return random();
+}
+
+}  // namespace
+
+Driver::Driver(Engine& engine, Metrics& metrics, Options options)
+    : engine_(engine),
+      metrics_(metrics),
+      options_(std::move(options)),
+      cache_tokens_(static_cast<double>(engine.pipeline().sequences()) *
+                    static_cast<double>(engine.pipeline().capacity())) {}
+
+// ---- by any thread ---------------------------------------------------------------------------------------------------
+
+unsigned Driver::retry_after() const {
+  constexpr double kMost = 60;
+  const double rounds = static_cast<double>(waiting_) / engine_.pipeline().sequences();
+  return static_cast<unsigned>(std::clamp(std::ceil(rounds * seconds_an_answer_), 1.0, kMost));
+}
+
+void Driver::admit(const std::shared_ptr<Generation>& generation, size_t choices) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) {
+    ApiError error(503, "the server is shutting down", "", "shutting_down");
+    error.retry_after = 1;
+    throw error;
+  }
+  if (waiting_ >= options_.max_waiting) {
+    metrics_.refuse();
+    ApiError error(429, std::to_string(waiting_) + " requests wait already; try again later", "",
+                   "rate_limit_exceeded");
+    error.retry_after = retry_after();
+    throw error;
+  }
+  waiting_ += choices;
+  live_.insert(generation);
+}
+
+std::shared_ptr<Generation> Driver::submit(const CompletionRequest& request, std::function<void()> wake) {
+  const size_t choices = request.choices();
+  auto generation =
+      std::make_shared<Generation>(choices, request.stream || request.logprobs, request.stream, std::move(wake));
+  generation->choices_.resize(choices);
+  admit(generation, choices);
+  uint32_t choice = 0;
+  try {
+    for (const Request& prompt : request.prompts) {
+      const uint64_t seed = request.seed ? *request.seed : random_seed();
+      for (uint32_t i = 0; i < request.n; ++i) {
+        Request one = prompt;
+        one.seed = seed + i * kSeedStep;
+        submit_choice(generation, std::move(one), choice);
+        ++choice;
+      }
+    }
+  } catch (...) {  // out of memory: those that were submitted end, the others never came
+    cancel(*generation);
+    const std::lock_guard lock(mutex_);
+    waiting_ -= choices - choice;
+    live_.erase(generation);
+    throw;
+  }
+  const std::lock_guard lock(mutex_);
+  submitted_ = true;
+  changed_.notify_all();
+  return generation;
+}
+
+void Driver::submit_choice(const std::shared_ptr<Generation>& generation, Request request, uint32_t choice) {
+  request.on_token = [this, generation, choice](const Token& token) {
+    take(generation, choice, token);
+    return true;
+  };
+  request.on_prompt = [this, generation, choice](uint32_t done, uint32_t) { count_prompt(*generation, choice, done); };
+  request.on_done = [this, generation, choice](const Result& result) { end(generation, choice, result); };
+  const Ticket ticket = engine_.submit(std::move(request));
+  const std::lock_guard lock(generation->mutex_);
+  generation->tickets_.push_back(ticket);
+  if (generation->cancelled_) engine_.cancel(ticket);
+}
+
+void Driver::cancel_now(Generation& generation) {
+  const std::lock_guard lock(generation.mutex_);
+  generation.cancelled_ = true;
+  for (const Ticket ticket : generation.tickets_) engine_.cancel(ticket);
+}
+
+void Driver::cancel(Generation& generation) {
+  cancel_now(generation);
+  const std::lock_guard lock(mutex_);
+  submitted_ = true;
+  changed_.notify_all();
+}
+
+void Driver::cancel_all() {
+  std::vector<std::shared_ptr<Generation>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all.assign(live_.begin(), live_.end());
+    submitted_ = true;
+  }
+  for (const auto& generation : all) cancel_now(*generation);
+  changed_.notify_all();
+}
+
+void Driver::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
+}
+
+bool Driver::closed() const {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
+// ---- by the thread that steps ----------------------------------------------------------------------------------------
+
+void Driver::run(const std::function<void()>& beat) {
+  while (true) {
+    const bool more = engine_.step();
+    wake_marked();
+    beat();
+    std::unique_lock lock(mutex_);
+    metrics_.set_load(running_, waiting_, static_cast<double>(cached_) / cache_tokens_);
+    if (closed_ && waiting_ + running_ == 0) return;
+    if (!more && !submitted_) changed_.wait_for(lock, kIdle);
+    submitted_ = false;
+  }
+}
+
+void Driver::start(Generation& generation, uint32_t choice) {
+  Generation::Choice& c = generation.choices_[choice];
+  if (c.started) return;
+  c.started = true;
+  metrics_.start(seconds(Generation::Clock::now() - generation.arrived));
+  const std::lock_guard lock(mutex_);
+  --waiting_;
+  ++running_;
+}
+
+void Driver::count_prompt(Generation& generation, uint32_t choice, uint32_t done) {
+  start(generation, choice);
+  Generation::Choice& c = generation.choices_[choice];
+  cached_ += done + c.tokens - c.cached;
+  c.cached = done + c.tokens;
+}
+
+void Driver::take(const std::shared_ptr<Generation>& generation, uint32_t choice, const Token& token) {
+  start(*generation, choice);
+  Generation::Choice& c = generation->choices_[choice];
+  if (token.id >= 0) {
+    const auto now = Generation::Clock::now();
+    if (c.tokens == 0) {
+      metrics_.first_token(seconds(now - generation->arrived));
+      c.first = now;
+    } else {
+      metrics_.next_token(seconds(now - c.last));
+    }
+    c.last = now;
+    ++c.tokens;
+    ++c.cached;
+    ++cached_;
+  }
+  if (!generation->tokens) return;
+  Event event;
+  event.choice = choice;
+  event.text = token.text;
+  event.token = token.id;
+  event.logprob = token.logprob;
+  event.top.assign(token.top.begin(), token.top.end());
+  generation->put(std::move(event));
+  if (generation->stream) mark(generation);
+}
+
+void Driver::end(const std::shared_ptr<Generation>& generation, uint32_t choice, const Result& result) {
+  const Generation::Choice& c = generation->choices_[choice];
+  Metrics::Ended ended;
+  ended.finish = result.finish;
+  ended.prompt_tokens = result.prompt_tokens.size();
+  ended.tokens = result.tokens.size();
+  ended.seconds = seconds(Generation::Clock::now() - generation->arrived);
+  if (c.tokens > 1) ended.after_first = seconds(c.last - c.first);
+  metrics_.end(ended);
+  metrics_.set_totals(engine_.totals());
+  cached_ -= c.cached;
+  Event event;
+  event.choice = choice;
+  event.last = true;
+  event.finish = result.finish;
+  event.error = result.error;
+  event.prompt_tokens = static_cast<uint32_t>(result.prompt_tokens.size());
+  event.tokens = static_cast<uint32_t>(result.tokens.size());
+  if (!generation->tokens) event.text = result.text;
+  const bool all = generation->put(std::move(event));
+  if (all || generation->stream) mark(generation);
+  const std::lock_guard lock(mutex_);
+  c.started ? --running_ : --waiting_;
+  seconds_an_answer_ += (ended.seconds - seconds_an_answer_) / 16;
+  if (all) live_.erase(generation);
+}
+
+void Driver::mark(const std::shared_ptr<Generation>& generation) {
+  if (generation->marked_) return;
+  generation->marked_ = true;
+  marked_.push_back(generation);
+}
+
+void Driver::wake_marked() {
+  if (marked_.empty()) return;
+  for (const auto& generation : marked_) generation->marked_ = false;
+  options_.post([woken = std::exchange(marked_, {})] {
+    for (const auto& generation : woken) generation->wake();
+  });
+}
+
+}  // namespace tenon::serve

@@ -1,0 +1,41 @@
+// What the server counts, under vLLM's names, in Prometheus's text format.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tenon/core/engine.h"
+
+namespace tenon::serve {
+
+// Thread: any.
+class Metrics {
+ public:
+  explicit Metrics(const std::string& model);
+  ~Metrics();
+
+  // Of a request that was admitted; seconds.
+  void start(double waited);
+  void first_token(double since_arrival);
+  void next_token(double since_last);
+  struct Ended {
+    FinishReason finish = FinishReason::kLength;
+    uint64_t prompt_tokens = 0, tokens = 0;
+    double seconds = 0;      // since it arrived
+    double after_first = 0;  // since its first token
+  };
+  void end(const Ended& request);
+  void refuse();  // 429
+
+  void set_load(uint64_t running, uint64_t waiting, double cache_share);
+  void set_totals(const RunStats& totals);
+
+  std::string text() const;
+
+ private:
+  struct Families;
+  std::unique_ptr<Families> families_;
+};
+
+}  // namespace tenon::serve

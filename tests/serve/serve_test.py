@@ -1,0 +1,504 @@
+#!/usr/bin/env python3
+"""serve_test.py TENON SOURCE [unittest options]: a real server, asked over sockets."""
+import json
+import pathlib
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+from server import Server, make_model
+
+TENON, SOURCE = sys.argv[1], sys.argv[2]
+CHAT = "/v1/chat/completions"
+HELLO = [{"role": "user", "content": "Hello"}]
+FOLDER = tempfile.TemporaryDirectory()
+MODEL = make_model(SOURCE, FOLDER.name)
+SMALL = ["kv_cache.capacity=2048"]
+ENDLESS = {"max_tokens": 30000, "ignore_eos": True, "temperature": 0}
+LONG = ["kv_cache.capacity=32000"]
+
+
+def generate(prompt, *words):
+    """What `tenon generate` says at temperature 0."""
+    command = [TENON, "generate", MODEL, "--json", "--prompt", prompt, "--set", "sampler.chain=[]",
+               "--set", "sampler.select=greedy", "--set", "kv_cache.capacity=2048", *words]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE).stdout)
+
+
+def text_of(chunks, index=0):
+    text = ""
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            if choice["index"] == index:
+                text += choice["text"] if "text" in choice else choice["delta"].get("content", "")
+    return text
+
+
+def wait_until(condition, what):
+    for _ in range(6000):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("never: " + what)
+
+
+def in_threads(functions):
+    results = [None] * len(functions)
+
+    def run(i):
+        results[i] = functions[i]()
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(functions))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return results
+
+
+class Answers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(TENON, MODEL, SMALL, ["--served-model-name", "tiny", "--served-model-name", "other"])
+        cls.server.__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.end()
+        cls.server.__exit__(None)
+        assert code == 0, code
+
+    def error(self, path, body, status, param=None, code=None):
+        got, _, answer = self.server.ask(path, body)
+        self.assertEqual(got, status, answer)
+        error = answer["error"]
+        self.assertEqual(set(error), {"message", "type", "param", "code"})
+        if param:
+            self.assertEqual(error["param"], param, error)
+        if code:
+            self.assertEqual(error["code"], code, error)
+        return error["message"]
+
+    def test_says_what_it_serves(self):
+        _, _, answer = self.server.ask("/v1/models")
+        self.assertEqual([m["id"] for m in answer["data"]], ["tiny", "other"])
+        self.assertEqual(self.server.ask("/v1/models/other")[2]["id"], "other")
+        self.assertEqual(self.server.ask("/v1/models/third")[0], 404)
+        self.assertEqual(self.server.ask("/health")[0], 200)
+        self.assertIn("version", self.server.ask("/version")[2])
+        status, headers, page = self.server.ask("/")
+        self.assertEqual((status, headers["Content-Type"]), (200, "text/html; charset=utf-8"))
+        self.assertIn(b"v1/chat/completions", page)
+        self.assertEqual(self.server.ask("/", method="HEAD")[2], b"")
+
+    def test_text_is_what_generate_says(self):
+        for prompt in ["Once upon a time", "Hello", "x" * 300]:
+            expected = generate(prompt, "-n", "40")
+            answer = self.server.complete(prompt, max_tokens=40, temperature=0, model="tiny")
+            self.assertEqual(answer["choices"][0]["text"], expected["text"])
+            self.assertEqual(answer["object"], "text_completion")
+            usage = answer["usage"]
+            self.assertEqual(usage["prompt_tokens"], len(expected["prompt_tokens"]))
+            self.assertEqual(usage["completion_tokens"], len(expected["tokens"]))
+            self.assertEqual(usage["total_tokens"], usage["prompt_tokens"] + usage["completion_tokens"])
+            by_tokens = self.server.complete(expected["prompt_tokens"], max_tokens=40, temperature=0)
+            self.assertEqual(by_tokens["choices"][0]["text"], expected["text"])
+
+    def test_conversation_is_what_generate_says(self):
+        expected = generate("Hello", "--chat", "--system", "Be brief", "-n", "40")
+        for system in ["system", "developer"]:
+            messages = [{"role": system, "content": "Be brief"},
+                        {"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]}]
+            answer = self.server.complete(messages, CHAT, max_completion_tokens=40, temperature=0)
+            self.assertEqual(answer["object"], "chat.completion")
+            self.assertEqual(answer["choices"][0]["message"]["role"], "assistant")
+            self.assertEqual(answer["choices"][0]["message"]["content"], expected["text"])
+
+    def test_stream_is_what_comes_at_once(self):
+        for path, prompt in [("/v1/completions", "Once upon"), (CHAT, HELLO)]:
+            fields = {"max_tokens": 60, "seed": 5, "temperature": 0.9, "n": 2}
+            whole = self.server.complete(prompt, path, **fields)
+            chunks = self.server.stream(prompt, path, stream_options={"include_usage": True}, **fields)
+            for choice in whole["choices"]:
+                text = choice["text"] if path != CHAT else choice["message"]["content"]
+                self.assertEqual(text_of(chunks, choice["index"]), text)
+            self.assertEqual(chunks[-1]["usage"], whole["usage"])
+            self.assertEqual(chunks[-1]["choices"], [])
+            self.assertEqual({c["id"] for c in chunks}, {chunks[0]["id"]})
+            ends = [c["choices"][0] for c in chunks[:-1] if c["choices"][0]["finish_reason"]]
+            self.assertEqual({e["index"]: e["finish_reason"] for e in ends},
+                             {c["index"]: c["finish_reason"] for c in whole["choices"]})
+            self.assertTrue(all(c["usage"] is None for c in chunks[:-1]))
+            if path == CHAT:
+                self.assertEqual(chunks[0]["choices"][0]["delta"], {"role": "assistant", "content": ""})
+                self.assertEqual(chunks[0]["object"], "chat.completion.chunk")
+            self.assertNotIn("usage", self.server.stream(prompt, path, max_tokens=2)[-1])
+
+    def test_several_answers_to_several_prompts(self):
+        answer = self.server.complete(["Once", "Hello"], n=2, max_tokens=10, seed=3)
+        self.assertEqual([c["index"] for c in answer["choices"]], [0, 1, 2, 3])
+        alone = self.server.complete("Hello", max_tokens=10, seed=3)
+        self.assertEqual(answer["choices"][2]["text"], alone["choices"][0]["text"])
+        self.assertNotEqual(answer["choices"][0]["text"], answer["choices"][1]["text"])
+        counts = [self.server.complete(p, max_tokens=10, seed=3)["usage"]["prompt_tokens"] for p in ["Once", "Hello"]]
+        self.assertEqual(answer["usage"]["prompt_tokens"], sum(counts))
+
+    def test_seed(self):
+        texts = [self.server.complete("Once", max_tokens=30, seed=s)["choices"][0]["text"] for s in [1, 1, 2, -1, -1]]
+        self.assertEqual(texts[0], texts[1])
+        self.assertEqual(texts[3], texts[4])
+        self.assertEqual(len(set(texts)), 3)
+        self.assertEqual(len({self.server.complete("Once", max_tokens=30)["choices"][0]["text"] for _ in range(3)}), 3)
+
+    def test_sampling_is_what_generate_says(self):
+        chain = '{use="repetition_penalty", penalty=1.3}, {use="temperature", value=0.7}, {use="top_k", k=20}, ' \
+                '{use="top_p", p=0.8}, {use="min_p", p=0.05}'
+        expected = generate("Once upon a time", "-n", "40", "--seed", "11", "--set", "sampler.select=categorical",
+                            "--set", f"sampler.chain=[{chain}]")
+        answer = self.server.complete("Once upon a time", max_tokens=40, seed=11, temperature=0.7, top_k=20, top_p=0.8,
+                                      min_p=0.05, repetition_penalty=1.3)
+        self.assertEqual(answer["choices"][0]["text"], expected["text"])
+        def text(**fields):
+            return self.server.complete("Once", max_tokens=40, temperature=0, **fields)["choices"][0]["text"]
+        for field in ["frequency_penalty", "presence_penalty"]:
+            self.assertNotEqual(text(**{field: 2}), text(), field)
+            self.assertEqual(text(**{field: 0}), text(), field)
+
+    def test_stop(self):
+        full = self.server.complete("Once", max_tokens=60, temperature=0)["choices"][0]["text"]
+        stop = full[20:23]
+        expected = full[:full.index(stop)]
+        for value in [stop, [stop], ["\0never", stop]]:
+            answer = self.server.complete("Once", max_tokens=60, temperature=0, stop=value)["choices"][0]
+            self.assertEqual((answer["text"], answer["finish_reason"]), (expected, "stop"))
+            self.assertEqual(text_of(self.server.stream("Once", max_tokens=60, temperature=0, stop=value)), expected)
+        self.assertEqual(self.server.complete("Once", max_tokens=3)["choices"][0]["finish_reason"], "length")
+
+    def test_logit_bias(self):
+        _, _, tokens = self.server.ask("/tokenize", {"prompt": "Once upon", "add_special_tokens": False})
+        wanted = tokens["tokens"][-1]
+        answer = self.server.complete("Hello", max_tokens=4, logit_bias={str(wanted): 100}, logprobs=0, ignore_eos=True)
+        self.assertEqual(len(set(answer["choices"][0]["logprobs"]["tokens"])), 1)
+        forbidden = self.server.complete("Hello", max_tokens=4, logit_bias={str(wanted): -100}, temperature=0)
+        self.assertEqual(self.server.ask("/v1/completions", {"prompt": "x", "logit_bias": {"-1": 5}})[2]["error"]["param"],
+                         "logit_bias")
+        self.assertEqual(len(forbidden["choices"]), 1)
+
+    def test_logprobs_of_text(self):
+        answer = self.server.complete("Once", max_tokens=8, temperature=0, logprobs=3)["choices"][0]
+        logprobs = answer["logprobs"]
+        expected = generate("Once", "-n", "8", "--logprobs", "3")["logprobs"]
+        self.assertEqual(len(logprobs["tokens"]), len(expected))
+        for value, e in zip(logprobs["token_logprobs"], expected):
+            self.assertAlmostEqual(value, e["logprob"], places=4)
+        for token, value, top in zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"]):
+            self.assertEqual(top[token], value)  # greedy: the chosen one is the likeliest
+            self.assertEqual(max(top.values()), value)
+        self.assertEqual(logprobs["text_offset"][0], 0)
+        chunks = self.server.stream("Once", max_tokens=8, temperature=0, logprobs=3)
+        streamed = [t for c in chunks for t in (c["choices"][0]["logprobs"] or {}).get("tokens", [])]
+        self.assertEqual(streamed, logprobs["tokens"])
+
+    def test_logprobs_of_conversation(self):
+        fields = {"max_tokens": 8, "temperature": 0, "logprobs": True, "top_logprobs": 2}
+        content = self.server.complete(HELLO, CHAT, **fields)["choices"][0]["logprobs"]["content"]
+        self.assertGreater(len(content), 0)
+        for entry in content:
+            self.assertEqual(len(entry["top_logprobs"]), 2)
+            self.assertEqual(entry["top_logprobs"][0]["logprob"], entry["logprob"])
+            self.assertEqual(bytes(entry["bytes"]).decode(errors="replace"), entry["token"])
+        chunks = self.server.stream(HELLO, CHAT, **fields)
+        self.assertEqual([e for c in chunks for e in (c["choices"][0]["logprobs"] or {}).get("content", [])], content)
+
+    def test_echo(self):
+        answer = self.server.complete("Once upon", max_tokens=0, echo=True)
+        self.assertEqual(answer["choices"][0]["text"], "Once upon")
+        text = self.server.complete("Once upon", max_tokens=5, temperature=0)["choices"][0]["text"]
+        self.assertEqual(text_of(self.server.stream("Once upon", max_tokens=5, temperature=0, echo=True)),
+                         "Once upon" + text)
+
+    def test_tokens_and_back(self):
+        _, _, answer = self.server.ask("/tokenize", {"prompt": "Once upon a time", "return_token_strs": True})
+        self.assertEqual(answer["count"], len(answer["tokens"]))
+        self.assertEqual(len(answer["token_strs"]), answer["count"])
+        _, _, plain = self.server.ask("/tokenize", {"prompt": "Once upon a time", "add_special_tokens": False})
+        _, _, back = self.server.ask("/detokenize", {"tokens": plain["tokens"]})
+        self.assertEqual(back["prompt"].strip(), "Once upon a time")
+        _, _, chat = self.server.ask("/tokenize", {"messages": HELLO})
+        self.assertEqual(chat["count"], self.server.complete(HELLO, CHAT, max_tokens=1)["usage"]["prompt_tokens"])
+
+    def test_refusals_name_the_field(self):
+        text, chat = "/v1/completions", CHAT
+        for path, fields, param in [
+            (text, {}, "prompt"), (chat, {}, "messages"), (text, {"prompt": "x", "tempature": 1}, "tempature"),
+            (text, {"prompt": "x", "temperature": -1}, "temperature"), (text, {"prompt": "x", "n": 0}, "n"),
+            (text, {"prompt": ["x"] * 100, "n": 2}, "prompt"), (text, {"prompt": [1, 10**9]}, "prompt"),
+            (chat, {"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
+            (chat, {"messages": HELLO, "response_format": {"type": "json_object"}}, "response_format.type"),
+            (chat, {"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+            (text, {"prompt": "word " * 3000}, "prompt"), (chat, {"messages": [{"role": "user", "content": "word " * 3000}]},
+                                                            "messages")]:
+            self.error(path, fields, 400, param)
+        self.assertIn("2048", self.error(text, {"prompt": "word " * 3000, "stream": True}, 400, "prompt",
+                                         "context_length_exceeded"))
+        self.error(text, {"prompt": "x", "model": "gpt-4"}, 404, "model", "model_not_found")
+        self.error(text, "{", 400, code="invalid_json")
+        self.error(text, "[" * 100000, 400, code="invalid_json")
+        self.error("/v1/embeddings", {"input": "x"}, 501, code="not_supported")
+        self.error("/nowhere", {}, 404)
+        status, headers, _ = self.server.ask("/v1/completions", method="GET")
+        self.assertEqual((status, headers["Allow"]), (405, "POST"))
+
+    def test_many_clients_get_what_one_gets(self):
+        prompts = [f"Story {i}: once" for i in range(24)]
+        fields = {"max_tokens": 50, "seed": 9, "temperature": 0.8}
+        alone = [self.server.complete(p, **fields)["choices"][0]["text"] for p in prompts]
+        together = in_threads([lambda p=p: self.server.complete(p, **fields)["choices"][0]["text"] for p in prompts])
+        self.assertEqual(together, alone)
+        streamed = in_threads([lambda p=p: text_of(self.server.stream(p, **fields)) for p in prompts])
+        self.assertEqual(streamed, alone)
+
+    def test_one_connection_takes_one_request_after_another(self):
+        own = self.server.connect()
+        for path in ["/health", "/v1/models", "/nowhere"]:
+            self.server.ask(path, connection=own)
+            self.assertIsNotNone(own.sock, path)
+        body = json.dumps({"prompt": "Once", "max_tokens": 5, "temperature": 0, "stream": True})
+        own.request("POST", "/v1/completions", body)
+        streamed = own.getresponse().read()
+        self.assertIn(b"[DONE]", streamed)
+        self.assertEqual(self.server.ask("/health", connection=own)[0], 200)
+        own.close()
+
+    def test_requests_sent_ahead_are_answered_in_turn(self):
+        body = b'{"prompt": "Once", "max_tokens": 30, "temperature": 0}'
+        one = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        with self.server.socket() as s:
+            s.sendall(one)
+            time.sleep(0.01)  # so that it is read while the first is answered
+            s.sendall(one * 2 + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            answers = b""
+            while more := s.recv(65536):
+                answers += more
+        self.assertEqual(answers.count(b"HTTP/1.1 200 OK"), 4)
+        self.assertEqual(answers.count(b'"text_completion"'), 3)
+
+    def test_older_and_careful_clients(self):
+        body = b'{"prompt": "Once", "max_tokens": 3, "temperature": 0, "stream": true}'
+        with self.server.socket() as s:
+            s.sendall(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            answer = b""
+            while more := s.recv(65536):
+                answer += more
+        self.assertTrue(answer.endswith(b"data: [DONE]\n\n"), answer)
+        self.assertNotIn(b"chunked", answer)
+        with self.server.socket() as s:
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
+            self.assertTrue(s.recv(100).startswith(b"HTTP/1.1 100 Continue"))
+            s.sendall(body)
+            self.assertTrue(s.recv(100).startswith(b"HTTP/1.1 200 OK"))
+
+    def test_what_is_not_http(self):
+        for sent, status in [(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n", b"400"), (b"GET\r\n\r\n", b"400"),
+                             (b"GET / HTTP/1.1\r\nX: " + b"y" * 100000 + b"\r\n\r\n", b"431")]:
+            with self.server.socket() as s:
+                s.sendall(sent)
+                self.assertEqual(s.recv(100)[9:12], status, sent[:20])
+
+
+class Limits(unittest.TestCase):
+    def test_a_client_that_goes_away_ends_its_request(self):
+        with Server(TENON, MODEL, LONG) as server:
+            for stream in [True, False]:
+                before = server.metrics()["abort"]
+                body = json.dumps(dict(ENDLESS, prompt="Once", stream=stream))
+                own = server.connect()
+                own.request("POST", "/v1/completions", body)
+                if stream:
+                    own.getresponse().read(100)
+                else:
+                    wait_until(lambda: server.metrics()["vllm:num_requests_running"] == 1, "it runs")
+                own.sock.shutdown(socket.SHUT_RDWR)
+                own.close()
+                wait_until(lambda: server.metrics()["abort"] == before + 1, "it is aborted")
+                wait_until(lambda: server.metrics()["vllm:num_requests_running"] == 0, "nothing runs")
+                self.assertEqual(server.metrics()["vllm:kv_cache_usage_perc"], 0)
+            self.assertEqual(server.end(), 0)
+
+    def test_too_many_wait(self):
+        with Server(TENON, MODEL, LONG + ["scheduler.sequences=1"], ["--max-waiting", "2"]) as server:
+            holders = []
+            for i in range(3):
+                own = server.connect()
+                own.request("POST", "/v1/completions", json.dumps(dict(ENDLESS, prompt="Once")))
+                holders.append(own)
+                wait_until(lambda: server.metrics()["vllm:num_requests_running"] == 1 and
+                           server.metrics()["vllm:num_requests_waiting"] == i, f"{i} wait")
+            status, headers, answer = server.ask("/v1/completions", {"prompt": "Once"})
+            self.assertEqual((status, answer["error"]["code"]), (429, "rate_limit_exceeded"))
+            self.assertGreaterEqual(int(headers["Retry-After"]), 1)
+            self.assertEqual(server.metrics()["tenon:requests_refused_total"], 1)
+            for own in holders:
+                own.close()
+            wait_until(lambda: server.metrics()["abort"] == 3, "all are aborted")
+            self.assertEqual(len(server.complete("Once", max_tokens=2)["choices"]), 1)
+
+    def test_keys(self):
+        keys = pathlib.Path(FOLDER.name) / "keys"
+        keys.write_text("second\r\n\nthird\n")
+        with Server(TENON, MODEL, SMALL, ["--api-key", "first", "--api-key-file", str(keys)]) as server:
+            for key in ["first", "second", "third"]:
+                self.assertEqual(server.ask("/v1/models", headers={"Authorization": "Bearer " + key})[0], 200)
+            for headers in [{}, {"Authorization": "Bearer fourth"}, {"Authorization": "first"}, {"Authorization": "Bearer "}]:
+                status, _, answer = server.ask("/v1/models", headers=headers)
+                self.assertEqual((status, answer["error"]["code"]), (401, "invalid_api_key"))
+                self.assertEqual(server.ask("/v1/completions", {"prompt": "x" * 3000000}, headers)[0], 401)
+            for path in ["/health", "/metrics", "/"]:
+                self.assertEqual(server.ask(path)[0], 200)
+            self.assertNotIn("first", server.errors())
+
+    def test_sizes_and_times(self):
+        options = ["--max-body-mib", "0.01", "--read-seconds", "1", "--max-header-bytes", "1000"]
+        with Server(TENON, MODEL, SMALL, options) as server:
+            status, _, answer = server.ask("/v1/completions", {"prompt": "x" * 5000000})
+            self.assertEqual((status, answer["error"]["code"]), (413, "body_too_large"))
+            self.assertEqual(server.ask("/health", headers={"X": "y" * 2000})[0], 431)
+            for sent in [b"", b"GET / HT", b"POST /tokenize HTTP/1.1\r\nContent-Length: 100\r\n\r\n{"]:
+                with server.socket(30) as s:
+                    s.sendall(sent)
+                    self.assertEqual(s.recv(100), b"", sent)  # closed
+
+    def test_a_request_has_a_time(self):
+        with Server(TENON, MODEL, LONG, ["--request-seconds", "0.5"]) as server:
+            status, _, answer = server.ask("/v1/completions", dict(ENDLESS, prompt="Once"))
+            self.assertEqual((status, answer["error"]["code"]), (503, "cancelled"))
+            self.assertEqual(server.metrics()["abort"], 1)
+
+    def slow_client(self, server):
+        """A stream of more than any socket buffers, of which nothing is read."""
+        fields = {"prompt": "Once", "max_tokens": 3000, "ignore_eos": True, "seed": 4, "logprobs": 60, "n": 2}
+        body = json.dumps(dict(fields, stream=True))
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
+        slow.connect((server.host, server.port))
+        slow.sendall(f"POST /v1/completions HTTP/1.0\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        return slow, fields
+
+    def test_a_slow_reader_holds_nobody(self):
+        with Server(TENON, MODEL, LONG, ["--write-seconds", "600"]) as server:
+            slow, fields = self.slow_client(server)
+            for _ in range(3):
+                server.complete("Hello", max_tokens=5)
+            wait_until(lambda: server.metrics()["length"] >= 2 and server.metrics()["vllm:num_requests_running"] == 0,
+                       "all is generated")
+            text = b""
+            while more := slow.recv(1 << 20):
+                text += more
+            slow.close()
+            self.assertGreater(len(text), 9 << 20)
+            self.assertTrue(text.endswith(b"data: [DONE]\n\n"))
+            expected = server.complete(**fields)
+            chunks = [json.loads(line[6:]) for line in text.split(b"\r\n\r\n", 1)[1].split(b"\n\n")[:-2]]
+            for choice in expected["choices"]:
+                self.assertEqual(text_of(chunks, choice["index"]), choice["text"])
+
+    def test_a_reader_that_takes_nothing_is_dropped(self):
+        with Server(TENON, MODEL, LONG, ["--write-seconds", "0.5"]) as server:
+            slow, _ = self.slow_client(server)
+            wait_until(lambda: server.metrics()["vllm:e2e_request_latency_seconds_count"] == 2, "it is over")
+            self.assertEqual(server.end(), 0)
+            text = b""
+            with self.assertRaises(ConnectionError):  # or the end of what was in buffers
+                while more := slow.recv(1 << 20):
+                    text += more
+                if b"[DONE]" not in text:
+                    raise ConnectionError
+            slow.close()
+
+    def test_a_pipeline_without_a_sampler_says_so(self):
+        with Server(TENON, MODEL, SMALL + ['sampler.chain=[{use="temperature"}]']) as server:
+            for field, value, neutral in [("top_p", 0.5, 1), ("top_k", 5, 0), ("min_p", 0.1, 0),
+                                          ("frequency_penalty", 1, 0), ("logit_bias", {"3": 1}, {})]:
+                status, _, answer = server.ask("/v1/completions", {"prompt": "x", "max_tokens": 1, field: value})
+                self.assertEqual((status, answer["error"]["param"]), (400, field))
+                self.assertEqual(answer["error"]["code"], "unsupported_parameter")
+                server.complete("x", max_tokens=1, **{field: neutral})
+
+    def test_a_model_without_a_chat_format(self):
+        with Server(TENON, "synthetic:stories15m", SMALL) as server:
+            self.assertEqual(server.ask("/v1/models")[2]["data"][0]["id"], "synthetic:stories15m")
+            status, _, answer = server.ask(CHAT, {"messages": HELLO})
+            self.assertEqual((status, answer["error"]["param"]), (400, "messages"))
+            self.assertEqual(len(server.complete([1, 2, 3], max_tokens=4, ignore_eos=True)["choices"]), 1)
+
+    def test_tls(self):
+        if not shutil.which("openssl"):
+            self.skipTest("the program openssl, which makes a certificate, is not installed")
+        cert, key = (str(pathlib.Path(FOLDER.name) / name) for name in ("cert.pem", "key.pem"))
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                        "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert], check=True, capture_output=True)
+        with Server(TENON, MODEL, SMALL, ["--tls-cert", cert, "--tls-key", key]) as server:
+            self.assertTrue(server.url.startswith("https://"))
+            import http.client
+            own = http.client.HTTPSConnection(server.host, server.port, timeout=60,
+                                              context=ssl.create_default_context(cafile=cert))
+            fields = {"prompt": "Once", "max_tokens": 20, "temperature": 0}
+            for _ in range(3):
+                status, _, answer = server.ask("/v1/completions", fields, connection=own)
+                self.assertEqual(status, 200)
+            self.assertEqual(answer["choices"][0]["text"], generate("Once", "-n", "20")["text"])
+            own.request("POST", "/v1/completions", json.dumps(dict(ENDLESS, prompt="Once", max_tokens=2000, stream=True)))
+            own.getresponse().read(100)
+            own.sock.close()
+            own.close()
+            self.assertEqual(server.end(), 0)
+
+
+class Ends(unittest.TestCase):
+    def start_stream(self, server, **fields):
+        own = server.connect()
+        own.request("POST", "/v1/completions", json.dumps({**ENDLESS, "prompt": "Once", "stream": True, **fields}))
+        response = own.getresponse()
+        response.read(50)
+        return response
+
+    def test_requests_that_run_have_time_to_end(self):
+        for number in [signal.SIGTERM, signal.SIGINT]:
+            with Server(TENON, MODEL, LONG, ["--drain-seconds", "600"]) as server:
+                idle = server.connect()
+                server.ask("/health", connection=idle)
+                response = self.start_stream(server, max_tokens=2000)
+                server.process.send_signal(number)
+                rest = response.read()
+                self.assertTrue(b'"finish_reason":"length"' in rest[-500:], rest[-500:])
+                self.assertTrue(rest.endswith(b"data: [DONE]\n\n"))
+                self.assertEqual(server.process.wait(60), 0)
+                idle.close()
+                with self.assertRaises(OSError):
+                    server.socket(5)
+
+    def test_and_no_more_than_that(self):
+        with Server(TENON, MODEL, LONG, ["--drain-seconds", "0.2"]) as server:
+            response = self.start_stream(server)
+            server.process.send_signal(signal.SIGTERM)
+            rest = response.read()
+            self.assertEqual(server.process.wait(60), 0)
+            self.assertEqual(json.loads(rest.split(b"\n\n")[-2][6:])["error"]["code"], "cancelled")
+
+    def test_an_address_that_is_taken(self):
+        with Server(TENON, MODEL, SMALL) as server:
+            done = subprocess.run([TENON, "serve", MODEL, "--port", str(server.port), "--set", SMALL[0]],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+            self.assertEqual(done.returncode, 7, done.stderr)
+            self.assertIn(str(server.port), done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
