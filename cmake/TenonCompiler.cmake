@@ -13,4 +13,17 @@ if(TENON_SANITIZE)
   set(sanitize -fsanitize=${TENON_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:${sanitize}>")
   add_link_options(-fsanitize=${TENON_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    # As GCC does by itself: the runtime is a library of its own, before which another can stand (tests/faults), and a
+    # macro says that it is there.
+    string(REGEX MATCH "address|thread" sanitizer "${TENON_SANITIZE}")
+    string(TOUPPER "${sanitizer}" macro)
+    add_compile_definitions(__SANITIZE_${macro}__)
+    string(REGEX REPLACE "address" "asan" runtime "${sanitizer}")
+    string(REGEX REPLACE "thread" "tsan" runtime "${runtime}")
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libclang_rt.${runtime}-${CMAKE_SYSTEM_PROCESSOR}.so
+      OUTPUT_VARIABLE runtime OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    get_filename_component(folder ${runtime} DIRECTORY)
+    add_link_options(-shared-libsan -Wl,-rpath,${folder})
+  endif()
 endif()

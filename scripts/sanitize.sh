@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds with sanitizers and runs the whole suite under them: scripts/sanitize.sh [asan] [tsan]
+# Builds with sanitizers and runs the whole suite under them, with asan also fuzzing's fixed share:
+#   scripts/sanitize.sh [asan] [tsan]
 source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
 install_packages build test

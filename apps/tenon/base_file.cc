@@ -35,9 +35,10 @@ uint64_t BaseHeader::file_bytes() const {
   return sizeof(BaseHeader) + positions * row_bytes();
 }
 
-BaseWriter::BaseWriter(const std::string& path, const BaseHeader& header)
+BaseWriter::BaseWriter(const std::string& path, const BaseHeader& header, bool replace)
     : header_(header),
-      file_(path, sizeof(BaseHeader), {.what = "log-probabilities", .consequence = "", .gzip = false}) {}
+      file_(path, sizeof(BaseHeader),
+            {.what = "log-probabilities", .consequence = "", .gzip = false, .replace = replace}) {}
 
 void BaseWriter::add(const CodedRow& row) {
   row_.clear();

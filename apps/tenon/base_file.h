@@ -34,12 +34,12 @@ struct BaseHeader {
 };
 static_assert(sizeof(BaseHeader) == 96);
 
-// The file has its name, or replaces the one that has, once finish() has returned; see OutputFile.
+// The file has its name once finish() has returned; see OutputFile.
 class BaseWriter {
  public:
-  BaseWriter(const std::string& path, const BaseHeader& header);  // throws Error(kIo)
-  void add(const CodedRow& row);                                  // throws Error(kIo), for a full disk too
-  void finish();                                                  // throws Error(kIo)
+  BaseWriter(const std::string& path, const BaseHeader& header, bool replace = true);  // throws Error(kIo)
+  void add(const CodedRow& row);  // throws Error(kIo), for a full disk too
+  void finish();                  // throws Error(kIo)
 
  private:
   BaseHeader header_;

@@ -17,6 +17,7 @@
 #include "sha256.h"
 #include "spdlog/spdlog.h"
 #include "standard_output.h"
+#include "tenon/core/atomic_file.h"
 
 namespace tenon::app {
 namespace {
@@ -220,7 +221,7 @@ BenchRow Bench::measure(const BenchPoint& point) {
 // then one with ".part" behind it, which can be read while it grows.
 class BenchFile {
  public:
-  explicit BenchFile(const std::string& path) : path_(path), part_path_(path) {
+  BenchFile(const std::string& path, bool replace) : path_(path), part_path_(path), replace_(replace) {
     if (path_.empty()) return;
     std::error_code unknown;
     const auto type = std::filesystem::status(path_, unknown).type();
@@ -228,7 +229,7 @@ class BenchFile {
       part_path_ += ".part";
     }
     file_.reset(std::fopen(part_path_.c_str(), "wbe"));
-    if (!file_) fail();
+    if (!file_) fail({errno, std::generic_category()});
   }
   ~BenchFile() {
     if (!whole_ && part_path_ != path_) ::unlink(part_path_.c_str());
@@ -241,21 +242,22 @@ class BenchFile {
   bool finish() {
     if (!file_) return true;  // what ends the process flushes standard output
     if (!flush_file(file_.get(), path_)) return false;
-    if (std::fclose(file_.release()) != 0) fail();
-    if (part_path_ != path_ && std::rename(part_path_.c_str(), path_.c_str()) != 0) fail();
+    if (std::fclose(file_.release()) != 0) fail({errno, std::generic_category()});
+    if (part_path_ == path_) return whole_ = true;
+    if (const std::error_code error = give_name(part_path_, path_, replace_)) fail(error);
     return whole_ = true;
   }
 
  private:
-  [[noreturn]] void fail() const {
-    throw Error(ErrorCode::kIo, {path_, 0, 0}, std::string("cannot be written: ") + std::strerror(errno));
+  [[noreturn]] void fail(std::error_code error) const {
+    throw Error(ErrorCode::kIo, {path_, 0, 0}, "cannot be written: " + error.message());
   }
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
 
   std::string path_, part_path_;
-  bool whole_ = false;
+  bool replace_, whole_ = false;
   std::unique_ptr<std::FILE, Close> file_;
 };
 
@@ -265,7 +267,7 @@ int run(const Args& args) {
   const std::vector<std::string> inputs = {args.pipeline.config, bench.model()};
   check_output(args.output, inputs, args.pipeline.force);
   for (const BenchPoint& point : points_of(args)) check_output(bench.trace_of(point), inputs, args.pipeline.force);
-  BenchFile file(args.output);
+  BenchFile file(args.output, args.pipeline.force);
   const auto output = make_bench_output(args.format, file.stream(), {bench.model(), args.warmups, args.runs, args.ops});
   int code = kOk;
   for (const BenchPoint& point : points_of(args)) {

@@ -171,11 +171,11 @@ void StepLimit::watch() {
 // A component that ends the process by these would leave without a word and perhaps with the code of success. The
 // definitions of a program come before those of the C library for all that it loads.
 extern "C" {
-[[noreturn, gnu::visibility("default")]] void _exit(int code) {
+[[gnu::noreturn, gnu::visibility("default")]] void _exit(int code) {
   tenon::app::refuse_exit();
   tenon::app::leave(code);
 }
-[[noreturn, gnu::visibility("default")]] void _Exit(int code) {
+[[gnu::noreturn, gnu::visibility("default")]] void _Exit(int code) {
   _exit(code);
 }
 }

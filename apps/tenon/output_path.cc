@@ -49,7 +49,8 @@ void check_output(const fs::path& output, std::span<const std::string> inputs, b
   std::error_code error;
   const fs::file_status status = fs::status(output, error);
   if (fs::is_directory(status)) throw Error(ErrorCode::kUsage, {output.string(), 0, 0}, "is a folder; name a file");
-  if (fs::is_regular_file(status) && !force) refuse_to_replace(output);
+  const bool to_nothing = !fs::exists(status) && fs::is_symlink(fs::symlink_status(output, error));
+  if ((fs::is_regular_file(status) || to_nothing) && !force) refuse_to_replace(output);
 }
 
 }  // namespace tenon::app

@@ -12,9 +12,9 @@ namespace tenon::app {
 void add_force(CLI::App& command, bool& force);
 
 // Throws Error(kUsage) where `output`, or the name with ".part" that it has while it grows, is one of the inputs or a
-// file of an input that is a folder, by whatever name or link; where it is a folder; and where it is a file that is
-// there and `force` is not given. An empty output is passed over, as are inputs that are no files ("synthetic:NAME",
-// ""), and outputs that keep nothing, such as /dev/null or a pipe.
+// file of an input that is a folder, by whatever name or link; where it is a folder; and where it is a file, or a
+// link, that is there and `force` is not given. An empty output is passed over, as are inputs that are no files
+// ("synthetic:NAME", ""), and outputs that keep nothing, such as /dev/null or a pipe.
 void check_output(const std::filesystem::path& output, std::span<const std::string> inputs, bool force);
 
 // The message of all commands. Throws Error(kUsage).

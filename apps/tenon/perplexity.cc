@@ -50,7 +50,7 @@ int run(const Args& args) {
   Evaluation evaluation(args);
   check_output(args.save_logits, std::vector{evaluation.engine().config().model.path}, args.pipeline.force);
   std::optional<BaseWriter> base;
-  if (!args.save_logits.empty()) base.emplace(args.save_logits, base_header(evaluation, args));
+  if (!args.save_logits.empty()) base.emplace(args.save_logits, base_header(evaluation, args), args.pipeline.force);
   CodedRow row;
   std::vector<double> values;
   const Walk walk = evaluation.walk([&](std::span<const float> of_vocab, int32_t token) {

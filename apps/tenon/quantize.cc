@@ -74,13 +74,24 @@ std::pair<std::string, std::string> split(const char* option, const std::string&
 QuantizeOptions options_of(const Args& args, Registry& registry) {
   std::vector<std::string> names = {args.scheme};
   std::vector<QuantizeSetting> settings;
+  std::vector<std::string> of_model;
   QuantizeOptions options;
   for (const std::string& text : args.overrides) {
     auto [match, name] = split("--override", text, "GLOB=SCHEME, as in \"output.weight=Q8_0\"");
     options.overrides.push_back({match, {}});
     names.push_back(name);
   }
-  for (const std::string& text : args.set) settings.push_back(split("--set", text, "NAME=VALUE, as in group_size=32"));
+  for (const std::string& text : args.set) {
+    if (text.starts_with("model.ignore_unknown=")) {
+      of_model.push_back(text);
+    } else {
+      settings.push_back(split("--set", text, "NAME=VALUE, as in group_size=32"));
+    }
+  }
+  if (!of_model.empty()) {
+    RegistrySchemas schemas(registry);
+    options.ignore_unknown = resolve(load_config("", of_model), schemas, ModelPath::kOptional).model.ignore_unknown;
+  }
   if (!args.group_size.empty()) settings.emplace_back("group_size", args.group_size);
   const std::vector<QuantizeTarget> targets = quantize_targets(names, settings, registry);
   options.target = targets.front();
@@ -180,8 +191,8 @@ Run add_quantize(CLI::App& app) {
       ->allow_extra_args(false);
   command
       ->add_option("--set", args->set,
-                   "NAME=VALUE: a parameter of the quantization components that have it, or COMPONENT.NAME=VALUE "
-                   "(repeatable)")
+                   "NAME=VALUE: a parameter of the quantization components that have it, or COMPONENT.NAME=VALUE; "
+                   "model.ignore_unknown=[...] as for runs (repeatable)")
       ->allow_extra_args(false);
   command->add_option("--group-size", args->group_size, "The same as --set group_size=N");
   command->add_option("--calibrate", args->text_file, "A text that runs through the model for schemes that observe");

@@ -48,7 +48,7 @@ Session::Session(const PipelineArgs& args, uint32_t score_rows, const std::files
   options.log = &log_message;
   options.recorder = [&](const PipelineConfig& config) {
     check_output(config.trace.path, std::vector{args.config, config.model.path}, args.force);
-    return make_recorder(config);
+    return make_recorder(config, args.force);
   };
   engine_ = Engine::open(options);
   if (!recorder_) return;
@@ -63,12 +63,13 @@ Session::Session(const PipelineArgs& args, uint32_t score_rows, const std::files
   devices_.push_back(properties_of(engine_->pipeline().device()));
 }
 
-trace::Recorder* Session::make_recorder(const PipelineConfig& config) {
+trace::Recorder* Session::make_recorder(const PipelineConfig& config, bool replace) {
   const TraceConfig& trace = config.trace;
   if (trace.path.empty()) return nullptr;
   trace_path_ = trace.path;
   profiler::PerfettoOptions writer;
   writer.path = trace_path_;
+  writer.replace = replace;
   writer.metadata = {{"version", std::string(TENON_VERSION)}, {"model", config.model.path}};
   writer.more_metadata = [this] { return facts(); };
   writer.devices = [this] {

@@ -31,7 +31,7 @@ class Session {
   bool finish_trace();
 
  private:
-  trace::Recorder* make_recorder(const PipelineConfig& config);
+  trace::Recorder* make_recorder(const PipelineConfig& config, bool replace);
   std::vector<trace::Arg> facts();
   std::string problem() const;  // what of the GPU is missing in the trace; known at its end
   void report_kept() const;

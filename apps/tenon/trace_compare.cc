@@ -142,7 +142,7 @@ int merge(const MergeArgs& args) {
   check_output(args.output, args.files, args.force);
   std::vector<profiler::TraceFile> traces;
   for (const std::string& file : args.files) traces.push_back(profiler::read_trace(file));
-  for (const std::string& notice : profiler::merge_traces(traces, names_of(args.files), args.output)) {
+  for (const std::string& notice : profiler::merge_traces(traces, names_of(args.files), args.output, args.force)) {
     spdlog::warn("{}", notice);
   }
   spdlog::info("{} traces in {}", traces.size(), args.output);

@@ -18,8 +18,26 @@ std::error_code last_error() {
 
 }  // namespace
 
+std::error_code give_name(const std::filesystem::path& from, const std::filesystem::path& to, bool replace) {
+  if (replace) return std::rename(from.c_str(), to.c_str()) == 0 ? std::error_code() : last_error();
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return {};
+  if (errno != EINVAL && errno != ENOSYS) return last_error();
+  // A file system that cannot: a link does not replace either.
+  if (linkat(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), 0) == 0) {
+    unlink(from.c_str());
+    return {};
+  }
+  if (errno != EPERM && errno != EOPNOTSUPP) return last_error();
+  // One without links: what appears in this instant is lost.
+  if (access(to.c_str(), F_OK) == 0) return std::make_error_code(std::errc::file_exists);
+  return give_name(from, to, true);
+}
+
 AtomicFile::AtomicFile(std::filesystem::path path, AtomicFileOptions options)
-    : path_(std::move(path)), part_path_(std::move(options.part_path)), folder_(std::move(options.folder)) {
+    : path_(std::move(path)),
+      part_path_(std::move(options.part_path)),
+      folder_(std::move(options.folder)),
+      replace_(options.replace) {
   if (folder_.empty()) folder_ = path_.has_parent_path() ? path_.parent_path() : ".";
   if (!part_path_.empty()) {
     descriptor_ = open(part_path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, options.mode);
@@ -76,11 +94,11 @@ std::error_code AtomicFile::link_unnamed() {
     return linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
   };
   if (link_as(path_)) return {};
-  if (errno != EEXIST) return last_error();
+  if (errno != EEXIST || !replace_) return last_error();
   const std::filesystem::path beside = own_name();
   if (!link_as(beside)) return last_error();
   part_path_ = beside;
-  return std::rename(beside.c_str(), path_.c_str()) == 0 ? std::error_code() : last_error();
+  return give_name(beside, path_, true);
 }
 
 std::error_code AtomicFile::sync() {
@@ -92,7 +110,7 @@ std::error_code AtomicFile::commit() {
     if (const std::error_code error = link_unnamed()) return error;
   } else {
     if (close(std::exchange(descriptor_, -1)) != 0) return last_error();
-    if (std::rename(part_path_.c_str(), path_.c_str()) != 0) return last_error();
+    if (const std::error_code error = give_name(part_path_, path_, replace_)) return error;
   }
   done_ = true;
   return {};

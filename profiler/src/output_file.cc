@@ -25,7 +25,9 @@ const Bytef* as_bytef(std::string_view bytes) {
   return reinterpret_cast<const Bytef*>(bytes.data());
 }
 
-std::unique_ptr<AtomicFile> open_part(const std::string& path, const std::string& part_path, const std::string& what) {
+std::unique_ptr<AtomicFile> open_part(const std::string& path, const std::string& part_path,
+                                      const OutputFileOptions& options) {
+  const std::string& what = options.what;
   std::error_code ignored;
   const auto kind = std::filesystem::status(path, ignored).type();
   if (kind != std::filesystem::file_type::not_found && kind != std::filesystem::file_type::regular &&
@@ -34,7 +36,8 @@ std::unique_ptr<AtomicFile> open_part(const std::string& path, const std::string
                 what + ": this exists and is no regular file; name a file that may be replaced");
   }
   try {
-    return std::make_unique<AtomicFile>(path, AtomicFileOptions{.part_path = part_path, .mode = 0644});
+    return std::make_unique<AtomicFile>(
+        path, AtomicFileOptions{.part_path = part_path, .mode = 0644, .replace = options.replace});
   } catch (const Error& error) {
     const Diagnostic& found = error.diagnostics().front();
     throw Error(ErrorCode::kIo, found.where, what + ": " + found.message);
@@ -47,7 +50,7 @@ OutputFile::OutputFile(const std::string& path, size_t head_size, OutputFileOpti
     : options_(std::move(options)),
       part_path_(path + ".part"),
       gzip_(options_.gzip && path.ends_with(".gz")),
-      file_(open_part(path, part_path_, options_.what)) {
+      file_(open_part(path, part_path_, options_)) {
   const std::string head(head_size, ' ');
   if (!gzip_) {
     put(head);

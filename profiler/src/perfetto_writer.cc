@@ -60,7 +60,7 @@ class PerfettoWriter final : public trace::Sink {
  public:
   explicit PerfettoWriter(PerfettoOptions options)
       : options_(std::move(options)),
-        file_(options_.path, kObjectHead.size()),
+        file_(options_.path, kObjectHead.size(), {.replace = options_.replace}),
         requests_([this](const RequestBook::Entry& entry) { write_request(entry); }) {}
 
   void begin(const trace::Session& session) override;

@@ -29,7 +29,7 @@ bool is_number(std::string_view text) {
 
 class Merger {
  public:
-  explicit Merger(const std::string& path) : file_(path, kObjectHead.size()) { out_ += '['; }
+  Merger(const std::string& path, bool replace) : file_(path, kObjectHead.size(), {.replace = replace}) { out_ += '['; }
 
   void add(const TraceFile& trace, const std::string& name, int64_t sort, int64_t offset_ns);
   void finish(std::span<const TraceFile> traces, std::span<const std::string> names, int64_t base_ns);
@@ -267,7 +267,7 @@ void Merger::finish(std::span<const TraceFile> traces, std::span<const std::stri
 }  // namespace
 
 std::vector<std::string> merge_traces(std::span<const TraceFile> traces, std::span<const std::string> names,
-                                      const std::string& path) {
+                                      const std::string& path, bool replace) {
   std::vector<std::string> notices;
   std::vector<std::optional<int64_t>> starts;  // since the epoch, of each trace's first event
   std::optional<int64_t> base;
@@ -276,7 +276,7 @@ std::vector<std::string> merge_traces(std::span<const TraceFile> traces, std::sp
     starts.push_back(own ? std::optional(*own + trace.begin_ns) : std::nullopt);
     if (starts.back() && (!base || *starts.back() < *base)) base = starts.back();
   }
-  Merger merger(path);
+  Merger merger(path, replace);
   for (size_t i = 0; i < traces.size(); ++i) {
     if (!starts[i]) {
       notices.push_back(traces[i].path + ": it has no baseTimeNanoseconds; it begins with the merged trace");

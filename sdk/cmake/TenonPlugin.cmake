@@ -25,6 +25,8 @@ function(tenon_isa_sources)
   # GCC 12 takes its own AVX-512 headers for users of uninitialized values (GCC bug 105593).
   set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
     $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  set_source_files_properties(${arg_AVX2} ${arg_AVX_VNNI} ${arg_AVX512} ${arg_AVX512_VNNI} ${arg_AVX512_BF16}
+    PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   set_source_files_properties(${arg_AVX2} PROPERTIES COMPILE_OPTIONS "${avx2}")
   set_source_files_properties(${arg_AVX_VNNI} PROPERTIES COMPILE_OPTIONS "${avx2};-mavxvnni")
   set_source_files_properties(${arg_AVX512} PROPERTIES COMPILE_OPTIONS "${avx512}")

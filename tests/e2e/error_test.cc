@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <ostream>
 
 #include "program.h"
@@ -140,6 +141,34 @@ TEST(Errors, OfAnOutputThatIsThereAskForForce) {
     EXPECT_NE(read_file(c.output), "mine") << c.output;
   }
   EXPECT_EQ(tenon(bench + Words{"--new-tokens", "2", "-o", "/dev/null"}).code, 0);
+  std::filesystem::create_symlink(folder / "nothing", folder / "link");
+  EXPECT_EQ(tenon(bench + Words{"--new-tokens", "2", "-o", folder / "link"}).code, 2);
+}
+
+// What appears under an output's name while a command runs is not the command's to replace.
+TEST(Errors, OfAnOutputThatAppearsMeanwhileLeaveIt) {
+  for (const bool force : {false, true}) {
+    const std::filesystem::path folder = temporary_folder(), trace = folder / "t.json";
+    Running running(generate({"--trace", trace}) + (force ? Words{"--force"} : Words{}));
+    running.wait_for_open_file(folder);
+    running.signal(SIGSTOP);
+    write_file(trace, "mine");
+    running.signal(SIGCONT);
+    const Outcome outcome = running.finish();
+    EXPECT_EQ(outcome.code, force ? 0 : 7) << outcome.err;
+    EXPECT_EQ(outcome.err.find("File exists") == std::string::npos, force) << outcome.err;
+    EXPECT_EQ(read_file(trace) == "mine", !force);
+    EXPECT_FALSE(std::filesystem::exists(trace.string() + ".part"));
+  }
+  const std::filesystem::path folder = temporary_folder(), rows = folder / "rows";
+  Running bench({"bench", kStories, "--prompt-tokens", "4", "--new-tokens", "64", "--runs", "200", "-o", rows});
+  bench.wait_for_open_file(folder);
+  write_file(rows, "mine");
+  bench.interrupt();
+  const Outcome outcome = bench.finish();
+  EXPECT_EQ(outcome.code, 7) << outcome.err;
+  EXPECT_EQ(read_file(rows), "mine");
+  EXPECT_FALSE(std::filesystem::exists(rows.string() + ".part"));
 }
 
 // The name that an output has while it grows is an output too.

@@ -120,6 +120,32 @@ TEST(Quantize, TakesOverrides) {
   EXPECT_NE(model.out.find("q4_0"), std::string::npos) << model.out;
 }
 
+TEST(Quantize, TakesKeysToIgnoreAsRunsDo) {
+  const std::filesystem::path folder = temporary_folder(), model = folder / "own";
+  std::filesystem::copy(golden("tiny-gqa-untied"), model);
+  boost::json::object config = boost::json::parse(read_file(model / "config.json")).as_object();
+  config["auto_map"] = {{"AutoConfig", "own.Config"}};
+  write_file(model / "config.json", boost::json::serialize(config));
+  const auto quantize = [&](const std::string& out, const std::string& scheme, const Words& more) {
+    return tenon(Words{"quantize", model, folder / out, "--scheme", scheme} + more);
+  };
+  const auto ignore = [](const std::string& keys) { return Words{"--set", "model.ignore_unknown=" + keys}; };
+  const Outcome refused = quantize("out.gguf", "F32", {});
+  EXPECT_EQ(refused.code, 5) << refused.err;
+  EXPECT_NE(refused.err.find("model.ignore_unknown = [\"auto_map"), std::string::npos) << refused.err;
+  EXPECT_EQ(quantize("out.gguf", "F32", ignore("[\"auto_map\"]")).code, 0);
+  EXPECT_EQ(continuation(folder / "out.gguf").at("tokens"), continuation(golden("tiny-gqa-untied")).at("tokens"));
+  // A folder's description goes along as it is, and is asked about again when it runs.
+  EXPECT_EQ(quantize("out", "int8wo", ignore("[\"auto_map\"]")).code, 0);
+  for (const char* out : {"more.gguf", "more"}) {
+    const Outcome misspelled = quantize(out, *(out + 4) == '.' ? "F32" : "int8wo", ignore("[\"auto_mop\"]"));
+    EXPECT_EQ(misspelled.code, 5) << misspelled.err;
+    EXPECT_NE(misspelled.err.find("\"auto_mop\", and there is no such key"), std::string::npos) << misspelled.err;
+  }
+  EXPECT_EQ(quantize("more.gguf", "F32", ignore("auto_map")).code, 3);
+  EXPECT_EQ(files_in(folder), 3u);
+}
+
 TEST(Quantize, RefusesAndLeavesNothing) {
   const std::filesystem::path folder = temporary_folder();
   const std::string out = folder / "out.gguf";

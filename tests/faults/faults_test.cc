@@ -7,8 +7,9 @@
 //   - leave no file that is half written, none under a temporary name, and what an output file held before.
 //
 // Of each kind of call all are tried, of allocations a fixed share: the first call from each of up to kSites stacks.
-// TENON_FAULTS=all tries all calls, TENON_FAULTS=N every N-th of what would be tried otherwise. Under the address
-// sanitizer every 16th is, and a leak is an error as well.
+// TENON_FAULTS=all tries all calls, TENON_FAULTS=N every N-th of what would be tried otherwise, TENON_FAULTS_PART=K/N one
+// of N shares (K from 0) of what that is, for several machines or cores. Under the address sanitizer every 16th is, and a
+// leak is an error as well.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -20,6 +21,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -215,7 +217,6 @@ struct Command {
   std::string (*stable_file)(const std::string&) =
       nullptr;           // the same of output files; nullptr: times, which is_whole() looks at
   bool folders = false;  // outputs are folders, of which none may be there before
-  bool forces = false;   // an output that is there needs --force
 };
 
 std::string same(const std::string& text) {
@@ -268,8 +269,7 @@ std::vector<Command> commands() {
        .input = "",
        .outputs = {"q.gguf"},
        .stable_out = same,
-       .stable_file = same,
-       .forces = true},
+       .stable_file = same},
       {.name = "quantize_folder",
        .words =
            [] {
@@ -373,11 +373,6 @@ class Faults : public testing::Test {
     GTEST_SKIP() << "the thread sanitizer's allocator cannot be stood before";
 #endif
     words_ = Words{TENON_PROGRAM} + command_.words();
-    // An output that is there must not stop the command.
-    if (!command_.outputs.empty() && !command_.folders) {
-      const Outcome help = run(words_ + Words{"--help"}, place().out, "/dev/null", {});
-      if (help.out.find("--force") != std::string::npos) words_.emplace_back("--force");
-    }
     input_ = input_file(command_.name + ".in", command_.input);
     meminfo_ = input_file("meminfo", "MemTotal: 262144 kB\nMemAvailable: 131072 kB\n");
     clean_ = clean_run();
@@ -434,8 +429,12 @@ class Faults : public testing::Test {
       for (uint64_t n = 1; n <= count; ++n) calls.push_back(n);
     }
     const size_t step = share == nullptr ? kShare : std::max(1UL, std::strtoul(share, nullptr, 10));
+    size_t part = 0, parts = 1;
+    if (const char* const of = std::getenv("TENON_FAULTS_PART")) {
+      EXPECT_EQ(std::sscanf(of, "%zu/%zu", &part, &parts), 2);
+    }
     std::vector<uint64_t> some;
-    for (size_t i = 0; i < calls.size(); i += step) some.push_back(calls[i]);
+    for (size_t i = part * step; i < calls.size(); i += step * parts) some.push_back(calls[i]);
     return some;
   }
 
@@ -447,11 +446,12 @@ class Faults : public testing::Test {
   }
 
   void try_one(uint64_t n, bool later_too) {
-    const bool previous = n % 2 == 0;
+    const bool previous = n % 2 == 0 && !command_.outputs.empty();
     prepare(previous);
     const std::string what = kind_.name + ':' + std::to_string(n) + (later_too ? "+" : "");
+    const Words words = words_ + (previous && !command_.folders ? Words{"--force"} : Words{});
     const Outcome outcome =
-        run(words_, place().out, input_, environment({"TENON_INJECT_MEMINFO=" + meminfo_, "TENON_INJECT=" + what}));
+        run(words, place().out, input_, environment({"TENON_INJECT_MEMINFO=" + meminfo_, "TENON_INJECT=" + what}));
     const bool fired = outcome.report.starts_with("fired ");
     fired_ += fired ? 1 : 0;
     failed_ += fired && outcome.code > 0 ? 1 : 0;
@@ -461,7 +461,7 @@ class Faults : public testing::Test {
     const std::string function = outcome.report.substr(0, outcome.report.find('\n'));
     if (!shown_.insert(function + wrong + outcome.err).second || shown_.size() > kMostShown) return;
     std::string line = "TENON_INJECT=" + what + " LD_PRELOAD=" TENON_INJECT_LIBRARY;
-    for (const std::string& word : words_) line += ' ' + word;
+    for (const std::string& word : words) line += ' ' + word;
     ADD_FAILURE() << what << ", " << function << ": " << wrong << '\n' << line << "\n" << outcome.err;
   }
 

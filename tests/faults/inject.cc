@@ -207,6 +207,7 @@ struct Real {
   TENON_REAL(read)
   TENON_REAL(realloc)
   TENON_REAL(rename)
+  TENON_REAL(renameat2)
   TENON_REAL(write)
   TENON_REAL(writev)
 #undef TENON_REAL
@@ -396,6 +397,10 @@ int ftruncate(int file, off_t bytes) noexcept {
 int rename(const char* from, const char* to) noexcept {
   if (fails(kWrite, "rename")) return fail(ENOSPC, -1);
   return real().rename(from, to);
+}
+int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
+  if (fails(kWrite, "renameat2")) return fail(ENOSPC, -1);
+  return real().renameat2(from_folder, from, to_folder, to, flags);
 }
 int linkat(int from_folder, const char* from, int to_folder, const char* to, int flags) noexcept {
   if (fails(kWrite, "linkat")) return fail(ENOSPC, -1);

@@ -266,12 +266,12 @@ Translation to_huggingface(const Weights& model, const Config& c) {
 
 }  // namespace
 
-Translation translate(const Weights& model) {
+Translation translate(const Weights& model, std::span<const std::string> ignored) {
   const weights::MetadataLedger ledger(model);
   const Config config = read_config(ledger);
-  if (std::vector<Diagnostic> unknown = ledger.unknown_keys(kHarmlessKeys); !unknown.empty()) {
-    throw Error(ErrorCode::kModel, std::move(unknown));
-  }
+  std::vector<Diagnostic> wrong = ledger.unknown_keys(kHarmlessKeys, ignored);
+  for (Diagnostic& d : ledger.needlessly_ignored(kHarmlessKeys, ignored)) wrong.push_back(std::move(d));
+  if (!wrong.empty()) throw Error(ErrorCode::kModel, std::move(wrong));
   return model.convention() == "gguf" ? to_huggingface(model, config) : to_gguf(model, config);
 }
 

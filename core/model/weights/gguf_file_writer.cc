@@ -7,10 +7,10 @@ namespace {
 class GgufFileWriter final : public ModelWriter {
  public:
   GgufFileWriter(const std::filesystem::path& output, const GgufPairs& metadata, uint64_t alignment,
-                 std::vector<WeightTensor> tensors)
+                 std::vector<WeightTensor> tensors, bool replace)
       : tensors_(std::move(tensors)),
         layout_(lay_out_gguf(metadata, alignment, tensors_)),
-        file_(output, {.bytes = layout_.file_bytes}),
+        file_(output, {.bytes = layout_.file_bytes, .replace = replace}),
         written_(tensors_.size()) {
     check_written(output, file_.write_at(std::as_bytes(std::span(layout_.header)), 0));
   }
@@ -34,8 +34,8 @@ class GgufFileWriter final : public ModelWriter {
 }  // namespace
 
 std::unique_ptr<ModelWriter> write_gguf(const std::filesystem::path& output, const GgufPairs& metadata,
-                                        uint64_t alignment, std::vector<WeightTensor> tensors) {
-  return std::make_unique<GgufFileWriter>(output, metadata, alignment, std::move(tensors));
+                                        uint64_t alignment, std::vector<WeightTensor> tensors, bool replace) {
+  return std::make_unique<GgufFileWriter>(output, metadata, alignment, std::move(tensors), replace);
 }
 
 void check_written(const std::filesystem::path& path, std::error_code error) {

@@ -56,7 +56,10 @@ std::unique_ptr<Registry> make_registry(const std::vector<std::filesystem::path>
     throw Error(ErrorCode::kPlugin, {folder.string()},
                 "is no folder to search for plugins: " + (error ? error.message() : "it is a file"));
   }
-  for (const std::filesystem::path& root : plugin_search_path(plugin_dirs)) registry->add_root(root);
+  const std::vector<std::filesystem::path> named = plugin_path_variable();
+  for (const std::filesystem::path& root : plugin_search_path(plugin_dirs)) {
+    registry->add_root(root, std::find(named.begin(), named.end(), root) != named.end());
+  }
   return registry;
 }
 

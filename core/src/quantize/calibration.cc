@@ -33,6 +33,7 @@ PipelineConfig base_config(const QuantizeCalibration& options) {
   set.push_back("kv_cache.capacity=" + std::to_string(options.context));
   RegistrySchemas schemas(*options.registry);
   PipelineConfig config = resolve(load_config("", set), schemas, ModelPath::kOptional);
+  config.model.ignore_unknown = options.ignore_unknown;
   config.draft.reset(), config.draft_model.reset();
   return config;
 }

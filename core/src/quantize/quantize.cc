@@ -9,6 +9,7 @@
 #include "../../model/tokenizer/gguf_vocabulary.h"
 #include "../../model/weights/folder_texts.h"
 #include "../../model/weights/gguf_metadata_copy.h"
+#include "../../model/weights/metadata_ledger.h"
 #include "../../model/weights/model_writer.h"
 #include "../../model/weights/tensor_converter.h"
 #include "calibration.h"
@@ -55,11 +56,16 @@ struct Source {
   bool translated() const { return translation.weights != nullptr; }
 };
 
-Source open_source(const std::string& input, bool folder) {
+Source open_source(const std::string& input, bool folder, std::span<const std::string> ignored) {
   Source source{open_weights(input), {}};
   check_input(*source.opened, input);
   if (source.opened->convention() != (folder ? "huggingface" : "gguf")) {
-    source.translation = model_kind_for(*source.opened).translate(*source.opened);
+    source.translation = model_kind_for(*source.opened).translate(*source.opened, ignored);
+  } else if (!ignored.empty()) {
+    // Copied, whatever it says: a name to ignore must at least be that of a key.
+    std::vector<Diagnostic> needless =
+        MetadataLedger(*source.opened).needlessly_ignored(model_kind_for(*source.opened).harmless_keys, ignored);
+    if (!needless.empty()) throw Error(ErrorCode::kModel, std::move(needless));
   }
   return source;
 }
@@ -102,14 +108,14 @@ std::unique_ptr<ModelWriter> open_folder(const Source& source, const fs::path& o
 }
 
 std::unique_ptr<ModelWriter> open_gguf(const Source& source, const fs::path& output, const QuantizePlan& plan,
-                                       tenon_format wanted) {
+                                       tenon_format wanted, bool replace) {
   const auto is_block = [](const WeightTensor& t) { return is_blocks(t.format); };
   const bool blocks = std::any_of(plan.written.begin(), plan.written.end(), is_block);
   const bool any =
       std::any_of(plan.written.begin(), plan.written.end(), [&](const auto& t) { return t.format == wanted; });
   uint64_t alignment = 0;
   const GgufPairs metadata = gguf_metadata(source, any ? wanted : tenon_format{TENON_F16}, blocks, alignment);
-  return write_gguf(output, metadata, alignment, plan.written);
+  return write_gguf(output, metadata, alignment, plan.written, replace);
 }
 
 // The tensors of a plan on their way into the file, with progress.
@@ -182,7 +188,9 @@ void write_tensors(const Source& source, const QuantizePlan& plan, const Quantiz
   Writing writing(model, plan, options, writer);
   if (options.calibration) {
     const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*source.opened);
-    Calibration calibration(model, *tokenizer, *options.calibration, plan, *options.target.scheme);
+    QuantizeCalibration with_keys = *options.calibration;
+    if (!source.translated()) with_keys.ignore_unknown = options.ignore_unknown;
+    Calibration calibration(model, *tokenizer, with_keys, plan, *options.target.scheme);
     writing.convert_others();
     return writing.encode(calibration);
   }
@@ -203,13 +211,14 @@ QuantizeReport quantize_model(const std::string& input, const fs::path& given_ou
   if (options.calibration && !folder) {
     throw Error(ErrorCode::kUsage, options.target.name() + " is written without a calibration: no text changes it");
   }
-  const Source source = open_source(input, folder);
+  const Source source = open_source(input, folder, options.ignore_unknown);
   check_overrides(source.weights(), options);
   QuantizeReport report;
   const QuantizePlan plan = plan_tensors(source.weights(), options, report);
   for (const fs::path& part : source.opened->files()) report.input_bytes += fs::file_size(part);
   const std::unique_ptr<ModelWriter> writer =
-      folder ? open_folder(source, output, plan) : open_gguf(source, output, plan, options.target.format);
+      folder ? open_folder(source, output, plan)
+             : open_gguf(source, output, plan, options.target.format, options.replace);
   report.file_bytes = writer->file_bytes();
   write_tensors(source, plan, options, *writer);
   writer->commit();

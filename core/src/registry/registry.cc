@@ -232,11 +232,15 @@ void Registry::add_builtin(BuiltinComponent builtin) {
   impl_->add(std::move(entry));
 }
 
-void Registry::add_root(const fs::path& root) {
+void Registry::add_root(const fs::path& root, bool expected) {
   std::error_code missing;
   const fs::path canonical_root = fs::canonical(root, missing);
   if (of_the_system(missing)) throw Error(ErrorCode::kIo, {root.string()}, "cannot be read: " + missing.message());
-  if (missing || !fs::is_directory(canonical_root, missing) || !impl_->roots.insert(canonical_root).second) return;
+  if (missing || !fs::is_directory(canonical_root, missing)) {
+    if (expected) impl_->note(root, root.string() + ": no folder to search for plugins is there", true);
+    return;
+  }
+  if (!impl_->roots.insert(canonical_root).second) return;
 
   std::map<Key, std::vector<Entry>> found;
   std::set<fs::path> seen;  // a library may be there under several names

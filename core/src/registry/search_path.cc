@@ -49,10 +49,14 @@ fs::path install_folder() {
 
 }  // namespace
 
+std::vector<fs::path> plugin_path_variable() {
+  return folders_of("TENON_PLUGIN_PATH");
+}
+
 std::vector<fs::path> plugin_search_path(const std::vector<fs::path>& extra) {
   std::vector<fs::path> path;
   for (const fs::path& folder : extra) path.push_back(fs::absolute(folder));
-  for (fs::path& folder : folders_of("TENON_PLUGIN_PATH")) path.push_back(std::move(folder));
+  for (fs::path& folder : plugin_path_variable()) path.push_back(std::move(folder));
   for (fs::path folder : {users_folder(), install_folder()}) {
     if (!folder.empty()) path.push_back(std::move(folder));
   }

@@ -459,6 +459,15 @@ TEST(Engine, AFolderOfPluginsIsThereAndWhatIsBrokenInItIsSaid) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Engine, AFolderOfTheVariableThatIsNotThereIsSaid) {
+  const std::string folder = testing::TempDir() + "no-such-folder-of-plugins";
+  setenv("TENON_PLUGIN_PATH", folder.c_str(), 1);
+  EXPECT_THAT(log_of(kTiny, {}),
+              testing::ElementsAre("2 refused: " + folder + ": no folder to search for plugins is there"));
+  unsetenv("TENON_PLUGIN_PATH");
+  EXPECT_THAT(log_of(kTiny, {}), testing::IsEmpty());
+}
+
 TEST(Engine, WhatTheDeviceCannotDoIsRefused) {
   EXPECT_THAT(error_of([] { open(kTiny, {"pipeline.execution=graph"}); }, ErrorCode::kConfig),
               HasSubstr("device.cpu captures no graphs"));

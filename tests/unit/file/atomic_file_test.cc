@@ -55,6 +55,27 @@ TEST(AtomicFile, TakesThePlaceOfAFile) {
   }
 }
 
+TEST(AtomicFile, LeavesWhatAppearedMeanwhileUnlessItReplaces) {
+  for (const bool named : {false, true}) {
+    const ScratchFolder folder;
+    const std::filesystem::path path = folder.path() / "x";
+    {
+      AtomicFile file(path, {.part_path = named ? path.string() + ".part" : "", .replace = false});
+      ASSERT_FALSE(file.write_at(bytes("new"), 0));
+      folder.put("x", "appeared");
+      EXPECT_EQ(file.commit(), std::errc::file_exists);
+    }
+    EXPECT_EQ(content(path), "appeared");
+    EXPECT_EQ(entries(folder), 1u);
+    std::filesystem::remove(path);
+    AtomicFile file(path, {.part_path = named ? path.string() + ".part" : "", .replace = false});
+    ASSERT_FALSE(file.write_at(bytes("new"), 0));
+    ASSERT_FALSE(file.commit());
+    EXPECT_EQ(content(path), "new");
+    EXPECT_EQ(entries(folder), 1u);
+  }
+}
+
 TEST(AtomicFile, LeavesNothingWhenItIsAbandoned) {
   const ScratchFolder folder;
   for (const char* part : {"", "x.part"}) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <fstream>
 #include <memory>
 #include <ostream>
 #include <random>
@@ -124,6 +125,18 @@ TEST(OutputFile, LeavesNothingWhenItIsAbandoned) {
   const TempFolder folder;
   { OutputFile(folder.file("x.json"), 5).write("body"); }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(OutputFile, DoesNotReplaceWhatAppearedMeanwhileUnlessItMay) {
+  for (const bool replace : {false, true}) {
+    const TempFolder folder;
+    const std::string path = folder.file("x.json");
+    OutputFile file(path, 5, {.replace = replace});
+    file.write("body");
+    std::ofstream(path) << "appeared";
+    EXPECT_EQ(file.finish("HEAD:").ok(), replace);
+    EXPECT_EQ(folder.bytes(path), replace ? "HEAD:body" : "appeared");
+  }
 }
 
 TEST(ByteSource, ReadsSeveralGzipMembersAsOneText) {

@@ -41,7 +41,7 @@ void expect_same_tensors(const Weights& made, const Weights& expected) {
 // The same model in both forms, the GGUF file by gguf-py.
 TEST(Translation, GivesTheTensorsOfTheOtherForm) {
   const auto folder = open_weights(golden("tiny-gqa-untied")), file = open_weights(golden("tiny-gqa-untied.gguf"));
-  const Translation to_gguf = model_kind_for(*folder).translate(*folder);
+  const Translation to_gguf = model_kind_for(*folder).translate(*folder, {});
   EXPECT_EQ(to_gguf.weights->convention(), "gguf");
   expect_same_tensors(*to_gguf.weights, *file);
   for (const std::string& key : file->metadata_keys()) {
@@ -49,7 +49,7 @@ TEST(Translation, GivesTheTensorsOfTheOtherForm) {
     ASSERT_NE(to_gguf.weights->metadata(key), nullptr) << key;
     EXPECT_EQ(metadata_real(*to_gguf.weights, key), metadata_real(*file, key)) << key;
   }
-  const Translation to_folder = model_kind_for(*file).translate(*file);
+  const Translation to_folder = model_kind_for(*file).translate(*file, {});
   EXPECT_EQ(to_folder.weights->convention(), "huggingface");
   expect_same_tensors(*to_folder.weights, *folder);
   const ModelInfo made = model_kind_for(*to_folder.weights).describe(*to_folder.weights),
@@ -63,8 +63,8 @@ TEST(Translation, GivesTheTensorsOfTheOtherForm) {
 TEST(Translation, ThereAndBackIsTheSame) {
   for (const char* name : {"tiny-mha-tied", "tiny-odd", "tiny-linear-scaling"}) {
     const auto folder = open_weights(golden(name));
-    const Translation there = model_kind_for(*folder).translate(*folder);
-    const Translation back = model_kind_for(*there.weights).translate(*there.weights);
+    const Translation there = model_kind_for(*folder).translate(*folder, {});
+    const Translation back = model_kind_for(*there.weights).translate(*there.weights, {});
     expect_same_tensors(*back.weights, *folder);
   }
 }
@@ -96,9 +96,9 @@ TEST(Translation, KeepsTheFrequenciesOfScaledRope) {
     scratch.put("config.json", std::string(config).replace(config.find(plain), plain.size(), rope));
     const auto folder = open_weights(scratch.path().string());
     const llama::Rope expected = llama::read_config(*folder).rope;
-    const Translation there = model_kind_for(*folder).translate(*folder);
+    const Translation there = model_kind_for(*folder).translate(*folder, {});
     expect_same_rope(*there.weights, expected);
-    const Translation back = model_kind_for(*there.weights).translate(*there.weights);
+    const Translation back = model_kind_for(*there.weights).translate(*there.weights, {});
     expect_same_rope(*back.weights, expected);
     // transformers looks at no tensor of frequencies.
     EXPECT_EQ(back.weights->tensors().size(), folder->tensors().size()) << rope;
@@ -107,7 +107,7 @@ TEST(Translation, KeepsTheFrequenciesOfScaledRope) {
 
 TEST(Translation, ReadsAnyPartOfReorderedRows) {
   const auto folder = open_weights(golden("tiny-gqa-untied"));
-  const Translation made = model_kind_for(*folder).translate(*folder);
+  const Translation made = model_kind_for(*folder).translate(*folder, {});
   const WeightTensor& q = *made.weights->find("blk.0.attn_q.weight");
   const std::string whole = bytes_of_tensor(*made.weights, q);
   std::string pieces(q.bytes, '\0');
@@ -129,7 +129,7 @@ TEST(Translation, NamesWhatHasNoCounterpart) {
     scratch.put("model.safetensors",
                 testing::SafetensorsWriter().tensor(tensor, "F32", {1}, std::string(4, '\0')).bytes());
     const auto model = open_weights(scratch.path().string());
-    expect_error(ErrorCode::kModel, parts, [&] { model_kind_for(*model).translate(*model); });
+    expect_error(ErrorCode::kModel, parts, [&] { model_kind_for(*model).translate(*model, {}); });
   };
   refused("", "model.layers.0.self_attn.q_norm.weight", {"q_norm", "no counterpart", "GGUF"});
   refused(R"(,"sliding_window":32)", "model.norm.weight", {"sliding_window 32"});

@@ -17,7 +17,12 @@ struct AtomicFileOptions {
   std::filesystem::path folder = {};  // where it grows without a part_path; empty: where it will be
   uint64_t bytes = 0;    // asked for at once where the file system can, so that a full disk is known before the work
   uint32_t mode = 0666;  // less the process's umask
+  bool replace = true;   // false: what has the name by the time of commit() keeps it
 };
+
+// Renames; without `replace` it is EEXIST where something has the name `to`.
+[[nodiscard]] std::error_code give_name(const std::filesystem::path& from, const std::filesystem::path& to,
+                                        bool replace);
 
 // Destroyed without a successful commit() it leaves nothing.
 class AtomicFile {
@@ -33,7 +38,7 @@ class AtomicFile {
   [[nodiscard]] std::error_code write_at(std::span<const std::byte> bytes, uint64_t offset);
   // Brings it to the disk.
   [[nodiscard]] std::error_code sync();
-  // Gives it its name, in the place of a file that has it.
+  // Gives it its name: in the place of a file that has it, or else EEXIST, see AtomicFileOptions::replace.
   [[nodiscard]] std::error_code commit();
 
  private:
@@ -43,7 +48,7 @@ class AtomicFile {
 
   std::filesystem::path path_, part_path_, folder_;  // no part_path_: it has no name
   int descriptor_ = -1;
-  bool done_ = false;
+  bool replace_, done_ = false;
 };
 
 }  // namespace tenon

@@ -165,8 +165,9 @@ struct ModelKind {
   bool (*claims)(const Weights& weights);  // by the architecture that the weights name
   ModelInfo (*describe)(const Weights& weights);
   std::unique_ptr<Model> (*build)(const Weights& weights, Declarations& declare);
-  // Throws Error(kModel) that names what has no counterpart and keys that it does not know.
-  Translation (*translate)(const Weights& weights);
+  // Throws Error(kModel) that names what has no counterpart, keys that it does not know and that are not to be ignored,
+  // and names to ignore that stand for no such key.
+  Translation (*translate)(const Weights& weights, std::span<const std::string> ignored);
   // Keys and tensors that may be there without being read, as patterns in which '*' stands for any text. Any other that
   // build() leaves unread is an error. Keys that are harmless for every model need not be listed.
   std::span<const std::string_view> harmless_keys = {}, harmless_tensors = {};

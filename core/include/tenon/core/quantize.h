@@ -55,11 +55,12 @@ struct QuantizeOverride {
 
 // Texts that are run through the model for schemes that choose by what they see.
 struct QuantizeCalibration {
-  std::string text;              // cut into windows
-  uint32_t context = 512;        // tokens of a window
-  uint32_t windows = 128;        // read at most; 0 = all of the text
-  std::vector<std::string> set;  // overrides of the pipeline's configuration: "device.use=cuda"
-  Registry* registry = nullptr;  // of the pipeline's components
+  std::string text;                              // cut into windows
+  uint32_t context = 512;                        // tokens of a window
+  uint32_t windows = 128;                        // read at most; 0 = all of the text
+  std::vector<std::string> set;                  // overrides of the pipeline's configuration: "device.use=cuda"
+  Registry* registry = nullptr;                  // of the pipeline's components
+  std::vector<std::string> ignore_unknown = {};  // see ModelConfig; quantize_model() sets it
 };
 
 struct QuantizeProgress {
@@ -73,7 +74,8 @@ struct QuantizeOptions {
   QuantizeTarget target = {};
   std::vector<QuantizeOverride> overrides = {};  // the last that matches holds
   std::optional<QuantizeCalibration> calibration = {};
-  bool replace = false;  // a file that is there; never a folder
+  std::vector<std::string> ignore_unknown = {};  // keys of the model's description, see ModelConfig
+  bool replace = false;                          // a file that is there; never a folder
   // Called every few milliseconds of work, by one thread at a time. What it throws ends the work, and nothing is left
   // of the file.
   std::function<void(const QuantizeProgress&)> progress = {};

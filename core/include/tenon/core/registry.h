@@ -62,9 +62,9 @@ class Registry {
 
   void add_builtin(BuiltinComponent builtin);
   // Reads the notes of all libraries below root, at most one folder deep (<root>/<kind>/x.so). A root that is not there
-  // is skipped. Call in order of precedence: an earlier root shadows a later one. Throws Error(kPlugin) when one root
+  // is skipped, with a notice if it was `expected`. Call in order of precedence: an earlier root shadows a later one. Throws Error(kPlugin) when one root
   // holds the same kind, name and device twice; what else is wrong with a library becomes a notice.
-  void add_root(const std::filesystem::path& root);
+  void add_root(const std::filesystem::path& root, bool expected = false);
   // One library from elsewhere; takes precedence over all roots. Throws Error(kPlugin), at `where` if given.
   void add_library(const std::filesystem::path& path, const SourcePosition& where = {});
 
@@ -117,5 +117,7 @@ std::string library_schema_hash(const std::filesystem::path& library);
 // The standard roots in order: extra (--plugin-dir), $TENON_PLUGIN_PATH, the user's folder, the install's folder beside
 // the running program or library. Never the working directory.
 std::vector<std::filesystem::path> plugin_search_path(const std::vector<std::filesystem::path>& extra);
+// Those of $TENON_PLUGIN_PATH. Throws Error(kPlugin) for one that is not absolute, as plugin_search_path() does.
+std::vector<std::filesystem::path> plugin_path_variable();
 
 }  // namespace tenon

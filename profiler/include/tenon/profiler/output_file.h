@@ -22,6 +22,7 @@ struct OutputFileOptions {
   std::string what = "trace";                                     // begins the errors
   std::string consequence = "; the run goes on without a trace";  // ends those of writing
   bool gzip = true;                                               // if the path ends in ".gz"
+  bool replace = true;                                            // a file that is there when this one is whole
 };
 
 // Writes to `path` + ".part". The first error sticks: later writes do nothing, finish() returns it. Destroyed without a

@@ -18,6 +18,7 @@ struct GpuSlices {
 
 struct PerfettoOptions {
   std::string path = {};                  // ends in ".gz": gzipped
+  bool replace = true;                    // a file that is there at the end
   std::string mode = "cpu";               // which sources record; "graph" and "node" promise kernels
   std::vector<trace::Arg> metadata = {};  // beside mode and dropped_records: model, git, ...
   std::function<std::vector<trace::Arg>()> more_metadata = {};  // asked once, at the end, on the thread that writes
