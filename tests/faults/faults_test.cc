@@ -187,10 +187,10 @@ std::string made_by(const std::string& name, const Words& words) {
   return path;
 }
 
-// A number that time decides, such as 12.5 tok/s.
+// Without numbers that time decides, such as 12.5 tok/s, and without the option that lets an output be replaced.
 std::string without_times(const std::string& text) {
-  static const std::regex times(R"([0-9][0-9.e+]*( tok/s| s\b| GB/s|,"read_gbps))");
-  return std::regex_replace(text, times, "T$1");
+  static const std::regex times(R"([0-9][0-9.e+]*( tok/s| s\b| GB/s|,"read_gbps))"), force(" --force\\b");
+  return std::regex_replace(std::regex_replace(text, times, "T$1"), force, "");
 }
 
 std::string without_json_numbers(const std::string& text) {

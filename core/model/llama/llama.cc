@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <optional>
 
 #include "harmless_names.h"
@@ -107,8 +108,10 @@ class SourceTensors {
 void note_length(const Rope& rope, Declarations& declare) {
   const uint32_t capacity = declare.capacity();
   const std::string length = "for texts of kv_cache.capacity = " + std::to_string(capacity) + " tokens, ";
-  const auto first = std::to_string(
-      static_cast<uint64_t>(rope.scaling == RopeScaling::kDynamic ? rope.context : rope.original_context));
+  char first_text[32];  // A file may state any number.
+  std::snprintf(first_text, sizeof(first_text), "%.15g",
+                rope.scaling == RopeScaling::kDynamic ? rope.context : rope.original_context);
+  const std::string first = first_text;
   if (rope.scaling == RopeScaling::kDynamic) {
     declare.note("rope", "dynamic, " + length +
                              (capacity > rope.context ? "beyond the context of " + first + ": theta is larger"

@@ -40,7 +40,13 @@ void record_link(const ChainLink& link, ModelBuilder& builder, tenon_tid next, b
   const std::string problem =
       selects ? selection_problem(rec, first_op, next) : candidates_problem(rec, first_op, given, c);
   if (!problem.empty()) throw Error(ErrorCode::kPlugin, link.instance.id() + ": " + problem);
-  if (!selects && checked) record_candidates_check(given, c, rec.recorder());
+  if (selects || !checked) return;
+  try {
+    record_candidates_check(given, c, rec.recorder());
+  } catch (const sdk::Failed&) {
+    rec.check();  // The recording knows why it did not take the op.
+    throw;
+  }
 }
 
 // The chain of samplers over the logits; the chosen tokens are NEXT. Gives what each of them was given.
