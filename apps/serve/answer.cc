@@ -22,7 +22,7 @@ uint64_t count_characters(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
-// What a token's bytes are as text by themselves, with U+FFFD for what is none.
+// Gives a token's bytes as text by themselves, with U+FFFD for those that are none.
 std::string as_text(const Tokenizer& tokenizer, int32_t id) {
   const std::array<int32_t, 1> ids = {id};
   return decode(tokenizer, ids, {.show_control = true, .continues = true});

@@ -14,7 +14,7 @@
 
 namespace tenon::serve {
 
-// What every object of an answer says of itself.
+// Every object of an answer says this of itself.
 struct AnswerHead {
   std::string id, model, fingerprint;
   int64_t created = 0;  // seconds since 1970
@@ -41,11 +41,11 @@ class Answer {
     std::string text;
     FinishReason finish = FinishReason::kLength;
     uint64_t prompt_tokens = 0, tokens = 0;
-    uint64_t characters = 0;  // of its text so far
+    uint64_t characters = 0;  // those that its text has so far
     bool begun = false;       // its first chunk was written
     // Log probabilities, as its interface lists them.
-    boost::json::array content;                               // of a conversation
-    boost::json::array tokens_of_text, values, top, offsets;  // of a text
+    boost::json::array content;                               // A conversation has these,
+    boost::json::array tokens_of_text, values, top, offsets;  // and a text has these.
   };
 
   void add(Event event, std::string& chunks);

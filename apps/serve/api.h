@@ -1,4 +1,4 @@
-// What the server answers, by path. Knows nothing of sockets.
+// The server answers every path here. It knows nothing of sockets.
 #pragma once
 
 #include <atomic>

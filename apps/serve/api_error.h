@@ -1,4 +1,4 @@
-// What a client is told when its request is not answered: OpenAI's error object with a status of HTTP.
+// A client whose request is not answered is told so by OpenAI's error object, with a status of HTTP.
 #pragma once
 
 #include <stdexcept>

@@ -89,7 +89,7 @@ void refuse_tools(Fields& fields) {
   fields.refuse("function_call", why);
 }
 
-// What is the same for both interfaces and neither read nor refused elsewhere.
+// Reads the fields that both interfaces share and that nothing else reads or refuses.
 void read_others(Fields& fields, uint32_t n) {
   fields.accept({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
                  "prompt_cache_retention", "prediction", "request_id"});

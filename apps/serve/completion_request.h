@@ -12,7 +12,7 @@
 
 namespace tenon::serve {
 
-// What a server can do, as far as bodies are read by it.
+// A body is read by what the server can do.
 struct Abilities {
   std::vector<std::string> models;  // the names that it goes by; at least one
   SamplerChain chain;

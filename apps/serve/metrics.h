@@ -1,4 +1,4 @@
-// What the server counts, under vLLM's names, in Prometheus's text format.
+// The server's counts have vLLM's names and are written in Prometheus's text format.
 #pragma once
 
 #include <cstdint>

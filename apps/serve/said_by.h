@@ -1,4 +1,4 @@
-// What an error of the engine says, without what it says of files and lines.
+// An error of the engine is told to clients without its files and lines.
 #pragma once
 
 #include <string>
