@@ -62,8 +62,8 @@ class Registry {
 
   void add_builtin(BuiltinComponent builtin);
   // Reads the notes of all libraries below root, at most one folder deep (<root>/<kind>/x.so). A root that is not there
-  // is skipped, with a notice if it was `expected`. Call in order of precedence: an earlier root shadows a later one. Throws Error(kPlugin) when one root
-  // holds the same kind, name and device twice; what else is wrong with a library becomes a notice.
+  // is skipped, with a notice if it was `expected`. The root that was added first counts. Throws Error(kPlugin)
+  // for one that holds the same kind, name and device twice; what else is wrong with a library becomes a notice.
   void add_root(const std::filesystem::path& root, bool expected = false);
   // One library from elsewhere; takes precedence over all roots. Throws Error(kPlugin), at `where` if given.
   void add_library(const std::filesystem::path& path, const SourcePosition& where = {});

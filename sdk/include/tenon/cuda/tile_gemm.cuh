@@ -49,6 +49,12 @@ __host__ __device__ inline PreparedHalves prepared_halves(uint32_t k, uint32_t r
   return {rows, parts, stages_of<F>(k) * (kStageK<F> / kXStageK)};
 }
 
+// Panels of a pair, of so many tiles.
+__host__ __device__ inline uint32_t panels_of(uint32_t tiles) {
+  constexpr uint32_t kTiles = kPair * kPanelTiles;
+  return (tiles + kTiles - 1) / kTiles;
+}
+
 struct TileGemmLayout {
   uint32_t weight_stages, x_stages;
   uint32_t x, sums, barriers;  // offsets in shared memory; weights come first
@@ -153,7 +159,7 @@ struct TileGemmBlock {
         chunks(chunks_of<F>(a.k)),
         a_panel(stages_of<F>(a.k)),
         halves(prepared_halves<F>(a.k, N, parts)),
-        shares((tiles + kPair * kPanelTiles - 1) / (kPair * kPanelTiles) * a_panel, pairs),
+        shares(panels_of(tiles) * a_panel, pairs),
         first(shares.begin(pair)),
         last(shares.begin(pair + 1)),
         base(shared_address(memory)),
@@ -231,8 +237,8 @@ class PanelSums {
     const uint32_t end = min(b_.last, (s / b_.a_panel + 1) * b_.a_panel);
 #pragma unroll
     for (float& v : sum_) v = 0;
-    constexpr uint32_t kAtOnce =
-        1 + kOwnQuads % 2;  // stages: with as many quads as there are sets of fragments, or more
+    // So many stages have as many quads as there are sets of fragments, or a multiple.
+    constexpr uint32_t kAtOnce = 1 + kOwnQuads % 2;
     for (; s + kAtOnce <= end; s += kAtOnce) {
       multiply_stage<0>();
       if constexpr (kAtOnce == 2) multiply_stage<1>();
@@ -557,9 +563,7 @@ class TileGemm {
   }
 
  private:
-  static constexpr uint32_t kPairTiles = detail::kPair * detail::kPanelTiles;
-
-  static uint32_t panels(const MatvecArgs& a) { return (a.map.tiles() + kPairTiles - 1) / kPairTiles; }
+  static uint32_t panels(const MatvecArgs& a) { return detail::panels_of(a.map.tiles()); }
   // 256 rows are one part where every pair has a panel, and else two: what pairs of a panel leave to each other is half.
   static uint32_t parts(const MatvecArgs& a) {
     return a.rows > kTileGemmRows / 2 && panels(a) < a.blocks / detail::kPair ? 2 : 1;

@@ -43,8 +43,8 @@ class Barrier {
                    : "memory");
     }
   }
-  // What becomes of the data in L2: createpolicy.fractional's results.
-  static constexpr uint64_t kEvictFirst = 0x12f0000000000000, kEvictNormal = 0x1000000000000000;
+  // L2 gives such data up first; createpolicy.fractional's result.
+  static constexpr uint64_t kEvictFirst = 0x12f0000000000000;
   // Both addresses and the number of bytes are multiples of 16.
   __device__ __forceinline__ void copy(uint32_t to, const void* from, uint32_t bytes, uint64_t policy) const {
     asm volatile(
