@@ -202,7 +202,7 @@ class Chain {
     raw.scratch = scratch_, raw.zeroed = zeroed_ + i % 2 * kZeroedBytes;
     const Launch launch(&raw);
     if constexpr (!std::is_void_v<typename F::Half>) {
-      if (a.rows > kMatvecRows) {
+      if (a.rows >= kTileGemmSince) {
         a.most_block_bytes = kMostBlockBytes;
         TileGemm<F>::prepare(a, p, launch);
         return TileGemm<F>::multiply(a, p, false, launch);

@@ -1,7 +1,7 @@
 // Formats (formats.cuh) of few bits whose weights share a scale, and an offset where there is one, in groups along k:
 // w = s (q - bias) + z, q unsigned. Group: k of a group, a power of two from 16 on.
 //   Weights: how the q of 64 k lie. kBias, kStaggered; kBytes of 64 k
-//     load(address), then fragments(step, a): A fragments of denormal halves for 16 k
+//     load(address), then fragments<kWith>(step, a): A fragments of denormal halves for 16 k, with these bits besides
 //     unpack(from, block, lane, q): q[0], q[1] = 8 of rows lane / 4 and + 8, of 32-k block 0 or 1
 //     put(to, row, k, q): 8 of a row, in bytes that no other row has; k divisible by 8
 //   Scales: how s and z lie. kOffsets: there are z; kHeader: bytes before those of groups, kGroupBytes of a group
@@ -14,6 +14,16 @@
 
 namespace tenon::cuda {
 
+// word & kMask | kWith. By itself the compiler makes two instructions of it, since one has room for one constant only.
+template <uint32_t kMask, uint32_t kWith>
+__device__ __forceinline__ uint32_t masked(uint32_t word) {
+  if constexpr (kWith == 0) return word & kMask;
+  constexpr uint32_t kAndOr = 0xea;
+  uint32_t bits = 0;
+  asm("lop3.b32 %0, %1, %2, %3, %4;" : "=r"(bits) : "r"(word), "n"(kMask), "n"(kWith), "n"(kAndOr));
+  return bits;
+}
+
 // 4 bits. [lane][a u32 a k-step]. The u32: bits 0-3 (row g, k0), 4-7 (g, k0 + 2), 8-15 row g + 8 likewise, and in the
 // upper half k0 + 1 and k0 + 3. Two masks and a shift make A fragments; those of k0 + 2 and k0 + 3 are 16 times too
 // large, and x there 16 times too small.
@@ -24,10 +34,12 @@ struct Nibbles {
   static constexpr uint32_t kBytes = 512;
 
   __device__ __forceinline__ void load(uint32_t address) { words_ = load_shared(address + 16 * lane_id()); }
+  template <uint32_t kWith = 0>
   __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
     const uint32_t word[4] = {words_.x, words_.y, words_.z, words_.w};
     const uint32_t w = word[step], v = w >> 8;
-    a[0] = w & 0x000f000f, a[1] = v & 0x000f000f, a[2] = w & 0x00f000f0, a[3] = v & 0x00f000f0;
+    a[0] = masked<0x000f000f, kWith>(w), a[1] = masked<0x000f000f, kWith>(v);
+    a[2] = masked<0x00f000f0, kWith>(w), a[3] = masked<0x00f000f0, kWith>(v);
   }
 
   static __device__ void unpack(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t (&q)[2][8]) {
@@ -64,8 +76,9 @@ struct Sixes {
                  : "=r"(upper_.x), "=r"(upper_.y)
                  : "r"(address + kLower + 8 * lane_id()));
   }
+  template <uint32_t kWith = 0>
   __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
-    lower_.fragments(step, a);
+    lower_.template fragments<kWith>(step, a);
     const uint32_t u = step < 2 ? upper_.x : upper_.y;
     constexpr uint32_t kFirst = 0x00300030, kSecond = 0x03000300;
     if (step % 2 == 0) {
@@ -110,11 +123,12 @@ struct Bytes {
   __device__ __forceinline__ void load(uint32_t address) {
     words_[0] = load_shared(address + 16 * lane_id()), words_[1] = load_shared(address + 512 + 16 * lane_id());
   }
+  template <uint32_t kWith = 0>
   __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
     const uint4& w = words_[step / 2];
     const uint32_t low = step % 2 == 0 ? w.x : w.z, high = step % 2 == 0 ? w.y : w.w;
-    a[0] = __byte_perm(low, 0, 0x4140), a[1] = __byte_perm(high, 0, 0x4140);
-    a[2] = __byte_perm(low, 0, 0x4342), a[3] = __byte_perm(high, 0, 0x4342);
+    a[0] = __byte_perm(low, kWith, 0x7170), a[1] = __byte_perm(high, kWith, 0x7170);
+    a[2] = __byte_perm(low, kWith, 0x7372), a[3] = __byte_perm(high, kWith, 0x7372);
   }
 
   static __device__ void unpack(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t (&q)[2][8]) {

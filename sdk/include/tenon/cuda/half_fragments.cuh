@@ -83,15 +83,16 @@ struct HalfFragments<GroupedFormat<Weights, ScalesOf, Group, Blocks>> {
           offset[row] = __float2half2_rn(ScalesOf::offset(words, row));
         }
       }
-      weights.fragments(s, a[s]);
+      weights.template fragments<detail::kThousand>(s, a[s]);
 #pragma unroll
       for (uint32_t i = 0; i < 4; ++i) {
         constexpr float kUp = Weights::kStaggered ? 16 : 1;
         const float up = i < 2 ? 1 : kUp;
         const __half2 q =
-            __hsub2(detail::as_halves(a[s][i] | detail::kThousand), __float2half2_rn(1024 + up * Weights::kBias));
+            __hsub2(detail::as_halves(a[s][i]), __float2half2_rn(1024 + up * Weights::kBias));
         if constexpr (ScalesOf::kOffsets) {
-          a[s][i] = detail::as_bits(__hfma2(q, scale[i % 2], __hmul2(offset[i % 2], __float2half2_rn(up))));
+          const __half2 z = up == 1 ? offset[i % 2] : __hmul2(offset[i % 2], __float2half2_rn(up));
+          a[s][i] = detail::as_bits(__hfma2(q, scale[i % 2], z));
         } else {
           a[s][i] = detail::as_bits(__hmul2(q, scale[i % 2]));
         }

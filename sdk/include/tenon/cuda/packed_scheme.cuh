@@ -1,5 +1,6 @@
-// Base of a quantization scheme on CUDA that packs a site's weights (packed.cuh): up to 16 rows run matvec.cuh, up to 256
-// on Hopper tile_gemm.cuh, more are multiplied by weights unpacked into a temporary (gemm.h). T has
+// Base of a quantization scheme on CUDA that packs a site's weights (packed.cuh): up to 8 rows run matvec.cuh, up to 256
+// tile_gemm.cuh; a GPU without the latter's kernels runs matvec.cuh up to 16. More rows are multiplied by weights unpacked
+// into a temporary (gemm.h). T has
 //   static constexpr uint32_t kStores;                    1, or 2: the second holds Int8Format's scales
 //   uint32_t code(std::span<const tenon_format> sources) const;   of the format that a site gets
 //   bool exact(const Site&) const;                        whether each weight has the value that it has in the file
@@ -155,7 +156,7 @@ using PlainOf = std::conditional_t<std::is_void_v<typename F::Half>, float, type
 template <class T>
 class PackedScheme : public sdk::Quantization<T> {
  public:
-  static constexpr uint32_t kRowInvariantMax = kMatvecRows;
+  static constexpr uint32_t kRowInvariantMax = kTileGemmSince - 1;
   static constexpr bool kRouted = false;
   using Site = PackedSite;
 
@@ -207,7 +208,7 @@ class PackedScheme : public sdk::Quantization<T> {
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     const auto rows = static_cast<uint32_t>(rec.describe(call.y).dim[0]);
     T::with_format(site.code, [&]<class F>(F) {
-      const bool packed = rows <= kMatvecRows || site.experts != 0 || fits_tiles<F>(rows);
+      const bool packed = rows <= kMatvecRows || site.experts != 0 || takes_tiles<F>(site, rows);
       packed ? record_packed<F>(site, call, rows, rec) : record_large<F>(site, call, rec);
     });
   }
@@ -229,9 +230,10 @@ class PackedScheme : public sdk::Quantization<T> {
   static uint64_t scale_bytes(const Site& site) { return uint64_t{site.map.tiles()} * kTileRows * sizeof(float); }
 
   template <class F>
-  bool fits_tiles(uint32_t rows) const {
+  bool takes_tiles(const Site& site, uint32_t rows) const {
     if constexpr (std::is_void_v<typename F::Half>) return false;
-    return rows <= kTileGemmRows && TileGemm<F>::fits(TENON_PLUGIN_TARGETS, arch_);
+    return rows >= kTileGemmSince && rows <= kTileGemmRows && site.experts == 0 &&
+           TileGemm<F>::fits(TENON_PLUGIN_TARGETS, arch_);
   }
 
   template <class F>
@@ -275,7 +277,7 @@ class PackedScheme : public sdk::Quantization<T> {
         return emit_product<F, RoutedMatvec<F>, &run_routed<F>, &run_routed_prepare<F>>(site, a, operands, rec);
     }
     if constexpr (!std::is_void_v<typename F::Half>) {
-      if (rows > kMatvecRows) {
+      if (takes_tiles<F>(site, rows)) {
         return emit_product<F, TileGemm<F>, &run_tiles<F>, &run_prepare_halves<F>>(site, a, operands, rec);
       }
     }

@@ -1,4 +1,4 @@
-// Products of packed weights (packed.cuh) with 17 to 256 rows of x, on sm_90a: weights are read once, as they are
+// Products of packed weights (packed.cuh) with up to 256 rows of x, on sm_90a: weights are read once, as they are
 // stored, and become halves in registers; x is one half a value, each row scaled by a power of two that keeps it in
 // range. RMSNorm comes before, and bias, SiLU-multiply and residual after.
 //
@@ -11,12 +11,14 @@
 //
 // More than 128 rows are one part, or two that are multiplied by pairs of their own (TileGemm::parts()).
 //
-// Two more warps of a block keep rings in shared memory full: one of weights, begun before the wait, one of x. Each block
-// of a pair reads half of x from L2 and writes it into the shared memory of both: what comes through L2 would be the
-// limit otherwise.
+// Four more warps of a block keep rings in shared memory full: three one of weights, begun before the wait, the fourth one
+// of x. A single warp would need longer to ask for a stage of weights, tile by tile, than memory needs to bring it. Each
+// block of a pair reads half of x from L2 and writes it into the shared memory of both: what comes through L2 would be
+// the limit otherwise.
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <string_view>
 
 #include "tenon/cuda/cluster.cuh"
@@ -26,16 +28,17 @@
 
 namespace tenon::cuda {
 
-inline constexpr uint32_t kTileGemmRows = 256;  // at most
+inline constexpr uint32_t kTileGemmSince = 9, kTileGemmRows = 256;  // rows for which it pays; rows at most
 namespace detail {
 
-inline constexpr uint32_t kPair = 2, kPanelTiles = 8, kGroupThreads = 128, kXStageK = 64, kMostPrepareThreads = 1024;
+inline constexpr uint32_t kWeightFillers = 3;  // warps
+inline constexpr uint32_t kPair = 2, kPanelTiles = 8, kGroupThreads = 128, kPreparedK = 64, kMostPrepareThreads = 1024;
 
 // x as the product takes it: halves, [part][64 k][8 k][row][8 values], the values in the order of A fragments; then the
 // factors that undo the rows' scales.
 struct PreparedHalves {
-  uint32_t rows, parts, blocks;  // rows of a part; blocks of kXStageK
-  __host__ __device__ uint32_t block_bytes() const { return kXStageK * rows * 2; }
+  uint32_t rows, parts, blocks;  // rows of a part; blocks of kPreparedK
+  __host__ __device__ uint32_t block_bytes() const { return kPreparedK * rows * 2; }
   __host__ __device__ size_t part_bytes() const { return size_t{blocks} * block_bytes(); }
   __host__ __device__ size_t factors() const { return parts * part_bytes(); }
   __host__ __device__ size_t bytes() const { return factors() + rows * parts * sizeof(float); }
@@ -46,7 +49,7 @@ __host__ __device__ inline uint32_t stages_of(uint32_t k) {
 }
 template <class F>
 __host__ __device__ inline PreparedHalves prepared_halves(uint32_t k, uint32_t rows, uint32_t parts) {
-  return {rows, parts, stages_of<F>(k) * (kStageK<F> / kXStageK)};
+  return {rows, parts, stages_of<F>(k) * (kStageK<F> / kPreparedK)};
 }
 
 // Panels of a pair, of so many tiles.
@@ -55,59 +58,78 @@ __host__ __device__ inline uint32_t panels_of(uint32_t tiles) {
   return (tiles + kTiles - 1) / kTiles;
 }
 
-struct TileGemmLayout {
-  uint32_t weight_stages, x_stages;
-  uint32_t x, sums, barriers;  // offsets in shared memory; weights come first
-};
 template <class F>
 inline constexpr uint32_t kStageChunks = kStageK<F> / F::kChunkK;
 template <class F>
 inline constexpr uint32_t kTileStageBytes = kStageChunks<F> * F::kChunkBytes;
-// A warp multiplies a tile, by every second 64 k if there are two teams, whose sums are added through shared memory. Of
-// few rows, a warp's time is that of making halves, one step waiting for the other; with two teams a multiprocessor has
-// twice as many such chains. Two more warps fill the rings. Where a lane has so many sums that a kernel's even share of
-// registers does not hold them, the fillers are a warpgroup, which gives up most of its own.
-template <class F, int N>
+// A warp multiplies a tile. Where a lane has so many sums that a kernel's even share of registers does not hold them, the
+// warpgroup that fills the rings gives up most of its own.
+template <int N>
 struct TileGemmShape {
-  static constexpr bool kMakesHalves = F::kTotal || F::kGroup != 0;
-  static constexpr uint32_t kTeams = N <= 64 && kMakesHalves ? 2 : 1;
-  static constexpr bool kMovesRegisters = N == kTileGemmRows || (N == 64 && kTeams == 2);
-  static constexpr uint32_t kKept = 24,
-                            kTaken = kTeams == 2 ? 112 : 240;  // registers of a lane that fills, that multiplies
-  static constexpr uint32_t kTeamThreads = 32 * kPanelTiles,
-                            kFiller = kTeams * kPanelTiles;  // the first warp that fills
-  static constexpr uint32_t kThreads = kTeams * kTeamThreads + (kMovesRegisters ? kGroupThreads : 64);
-  static constexpr uint32_t kSumBytes = kTeams > 1 ? kPanelTiles* kTileRows* N * 4 : 0;
+  static constexpr uint32_t kTurnK = N <= 64 ? 128 : 64;  // multiplied at once: a stage of x
+  static constexpr bool kMovesRegisters = N == kTileGemmRows;
+  static constexpr uint32_t kKept = 24, kTaken = 240;  // registers of a lane that fills, that multiplies
+  static constexpr uint32_t kXFiller = kPanelTiles + kWeightFillers;  // a warp
+  static constexpr uint32_t kMultiplying = 32 * kPanelTiles, kThreads = 32 * (kXFiller + 1);
 };
+// Where things are in a block's shared memory: weights first, then the offsets below.
 template <class F, int N>
-__host__ inline TileGemmLayout tile_gemm_layout(uint32_t room) {
-  constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>, kXBytes = kXStageK * N * 2, kMost = 12;
-  TileGemmLayout at{};
-  at.x_stages = N == 32 ? 6 : 4;
-  const uint32_t rest = room - at.x_stages * (kXBytes + 16) - 128 - TileGemmShape<F, N>::kSumBytes;
-  at.weight_stages = std::min(kMost, rest / (kWeightBytes + 16));
-  at.x = (at.weight_stages * kWeightBytes + 127) / 128 * 128;
-  at.sums = at.x + at.x_stages * kXBytes;
-  at.barriers = at.sums + TileGemmShape<F, N>::kSumBytes;
-  return at;
-}
+struct TileGemmLayout {
+  static constexpr uint32_t kBytes = 227 << 10;  // all that a block of an H100 may have
+  static constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>;  // of a stage
+  static constexpr uint32_t kXBytes = TileGemmShape<N>::kTurnK * N * 2;       // of a stage
+  static constexpr uint32_t kXStages = N == kTileGemmRows ? 4 : N == 128 ? 6 : N == 64 ? 5 : 8;
+  static constexpr uint32_t kRest = kBytes - kXStages * (kXBytes + 16) - 128;
+  static constexpr uint32_t kFit = kRest / (kWeightBytes + 16);
+  static constexpr uint32_t kWeightStages = kFit >= 8 ? 8 : kFit;
+  static constexpr uint32_t kX = (kWeightStages * kWeightBytes + 127) / 128 * 128;
+  static constexpr uint32_t kBarriers = kX + kXStages * kXBytes;
+};
 
-// A ring's place: which stage, and the parity of its use.
-struct RingPlace {
-  uint32_t stage = 0, parity = 0;
-  __device__ __forceinline__ void advance(uint32_t stages, uint32_t by = 1) {
-    stage += by;
-    if (stage >= stages) stage -= stages, parity ^= 1;
+// A place on a ring's way round: which stage, and the parity of its use.
+template <uint32_t kStages>
+class RingPlace {
+ public:
+  __device__ __forceinline__ explicit RingPlace(uint32_t first = 0) : at_(first) {}
+  __device__ __forceinline__ uint32_t stage() const { return kCounts ? at_ % kStages : at_; }
+  __device__ __forceinline__ uint32_t parity() const { return kCounts ? at_ / kStages % 2 : parity_; }
+  __device__ __forceinline__ void advance(uint32_t by = 1) {
+    at_ += by;
+    if constexpr (!kCounts) {
+      if (at_ < kStages) return;
+      at_ -= kStages;
+      parity_ ^= 1;
+    }
   }
+
+ private:
+  static constexpr bool kCounts = std::has_single_bit(kStages);  // at_ goes on counting
+  uint32_t at_, parity_ = 0;
 };
 // The barriers of a ring's stages: full, then empty.
+template <uint32_t kStages>
 struct RingBarriers {
-  uint32_t address, stages;
+  uint32_t address;
   __device__ __forceinline__ Barrier full(uint32_t stage) const { return Barrier(address + 8 * stage); }
-  __device__ __forceinline__ Barrier empty(uint32_t stage) const { return Barrier(address + 8 * (stages + stage)); }
-  // A stage is filled by one thread, and empty when so many warps have read it.
-  __device__ __forceinline__ void init(uint32_t readers) const {
-    for (uint32_t s = 0; s < stages; ++s) full(s).init(1), empty(s).init(readers);
+  __device__ __forceinline__ Barrier empty(uint32_t stage) const { return Barrier(address + 8 * (kStages + stage)); }
+  // A stage is full when so many threads have filled their part, and empty when so many warps have read it.
+  __device__ __forceinline__ void init(uint32_t fillers, uint32_t readers) const {
+    for (uint32_t s = 0; s < kStages; ++s) {
+      full(s).init(fillers);
+      empty(s).init(readers);
+    }
+  }
+};
+
+// A place among the stages of all panels.
+struct StageWalk {
+  uint32_t a_panel, panel, stage;  // stages of a panel; which panel, which of its stages
+  __device__ StageWalk(uint32_t s, uint32_t stages_a_panel)
+      : a_panel(stages_a_panel), panel(s / a_panel), stage(s % a_panel) {}
+  __device__ __forceinline__ void advance() {
+    if (++stage < a_panel) return;
+    stage = 0;
+    ++panel;
   }
 };
 
@@ -130,26 +152,25 @@ namespace detail {
 // A block's share of a product, and the rings through which it comes.
 template <class F, int N>
 struct TileGemmBlock {
-  static constexpr uint32_t kXBytes = kXStageK * N * 2, kQuads = kStageK<F> / kXStageK;
-  static constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>;
-  static_assert(kQuads % 2 == 0);  // for two teams, and for two sets of fragments
+  using Layout = TileGemmLayout<F, N>;
+  static constexpr uint32_t kXBytes = Layout::kXBytes, kWeightBytes = Layout::kWeightBytes;
+  static constexpr uint32_t kTurns = kStageK<F> / TileGemmShape<N>::kTurnK;  // of a stage of weights
 
   const MatvecArgs& a;
   const TileGemmPointers& p;
-  const TileGemmLayout& at;
   uint32_t parts, part, pair, pairs, rank;  // pair, pairs: of the part; rank: in the pair
   uint32_t tiles, chunks, a_panel;          // a_panel: stages
   PreparedHalves halves;
   StageShares shares;
   uint32_t first, last;  // stages
   uint32_t base;         // of shared memory
-  RingBarriers of_weights, of_x;
+  RingBarriers<Layout::kWeightStages> of_weights;
+  RingBarriers<Layout::kXStages> of_x;
 
   __device__ __forceinline__ TileGemmBlock(const MatvecArgs& args, const TileGemmPointers& pointers,
-                                           const TileGemmLayout& layout, uint32_t all_parts, const uint8_t* memory)
+                                           uint32_t all_parts, const uint8_t* memory)
       : a(args),
         p(pointers),
-        at(layout),
         parts(all_parts),
         part(blockIdx.x / kPair % parts),
         pair(blockIdx.x / kPair / parts),
@@ -163,53 +184,57 @@ struct TileGemmBlock {
         first(shares.begin(pair)),
         last(shares.begin(pair + 1)),
         base(shared_address(memory)),
-        of_weights{base + at.barriers, at.weight_stages},
-        of_x{base + at.barriers + 16 * at.weight_stages, at.x_stages} {
+        of_weights{base + Layout::kBarriers},
+        of_x{base + Layout::kBarriers + 16 * Layout::kWeightStages} {
     if (threadIdx.x == 0) {
-      of_weights.init(TileGemmShape<F, N>::kTeams * kPanelTiles), of_x.init(kPair * kPanelTiles);
+      of_weights.init(kWeightFillers, kPanelTiles);
+      of_x.init(1, kPair * kPanelTiles);
       publish_barriers();
     }
     this_cluster().sync();
   }
   // The block that has this one's place in another pair of the part.
   __device__ __forceinline__ uint32_t block_of(uint32_t other) const { return (other * parts + part) * kPair + rank; }
-  // The block's first tile of the panel that stage s is in.
-  __device__ __forceinline__ uint32_t first_tile(uint32_t s) const {
-    return (s / a_panel * kPair + rank) * kPanelTiles;
-  }
 
-  // By a warp of its own, which needs not wait: a lane a tile.
-  __device__ __forceinline__ void fill_weights() const {
-    RingPlace place;
-    for (uint32_t s = first; s < last; ++s, place.advance(at.weight_stages)) {
-      const Barrier full = of_weights.full(place.stage);
-      of_weights.empty(place.stage).wait(place.parity ^ 1);
-      if (lane_id() == 0) full.arrive_expecting(kWeightBytes);
-      __syncwarp();
-      if (lane_id() >= kPanelTiles) continue;
-      const uint32_t tile = min(first_tile(s) + lane_id(), tiles - 1);
-      const uint32_t chunk = s % a_panel * kStageChunks<F>, there = min(chunks - chunk, kStageChunks<F>);
-      const uint8_t* from = p.weights + (size_t{tile} * chunks + chunk) * F::kChunkBytes;
-      const uint32_t to = base + place.stage * kWeightBytes + lane_id() * kTileStageBytes<F>;
-      full.copy(to, from, there * F::kChunkBytes, Barrier::kEvictFirst);
-      // After the last chunk x is zero, and any weights will do.
-      for (uint32_t c = there; c < kStageChunks<F>; ++c) {
-        full.copy(to + c * F::kChunkBytes, from, F::kChunkBytes, Barrier::kEvictFirst);
+  // By a lane of each of the warps that fill this ring, before the wait: every kWeightFillers-th tile is the warp's.
+  __device__ __forceinline__ void fill_weights(uint32_t filler) const {
+    RingPlace<Layout::kWeightStages> place;
+    StageWalk walk(first, a_panel);
+    const uint32_t own = (kPanelTiles - filler + kWeightFillers - 1) / kWeightFillers;
+    for (uint32_t s = first; s < last; ++s, place.advance(), walk.advance()) {
+      const Barrier full = of_weights.full(place.stage());
+      of_weights.empty(place.stage()).wait(place.parity() ^ 1);
+      full.arrive_expecting(own * kTileStageBytes<F>);
+      const uint32_t chunk = walk.stage * kStageChunks<F>, there = min(chunks - chunk, kStageChunks<F>);
+      const uint32_t first_tile = (walk.panel * kPair + rank) * kPanelTiles;
+#pragma unroll
+      for (uint32_t i = 0; i < kPanelTiles; i += kWeightFillers) {
+        if (i + filler >= kPanelTiles) break;
+        const uint32_t tile = min(first_tile + i + filler, tiles - 1);
+        const uint8_t* from = p.weights + (size_t{tile} * chunks + chunk) * F::kChunkBytes;
+        const uint32_t to = base + place.stage() * kWeightBytes + (i + filler) * kTileStageBytes<F>;
+        full.copy(to, from, there * F::kChunkBytes, Barrier::kEvictFirst);
+        // After the last chunk x is zero, and any weights will do.
+        for (uint32_t c = there; c < kStageChunks<F>; ++c) {
+          full.copy(to + c * F::kChunkBytes, from, F::kChunkBytes, Barrier::kEvictFirst);
+        }
       }
     }
   }
   // By a lane, after the wait: its half of each stage, for both blocks.
   __device__ __forceinline__ void fill_x() const {
     constexpr uint32_t kHalf = kXBytes / kPair;
-    RingPlace place;
+    RingPlace<Layout::kXStages> place;
+    StageWalk walk(first, a_panel);
     const uint8_t* x = p.prepared + part * halves.part_bytes() + rank * kHalf;
-    for (uint32_t s = first; s < last; ++s) {
-      for (uint32_t q = 0; q < kQuads; ++q, place.advance(at.x_stages)) {
-        const Barrier full = of_x.full(place.stage);
-        of_x.empty(place.stage).wait(place.parity ^ 1);
+    for (uint32_t s = first; s < last; ++s, walk.advance()) {
+      const uint8_t* from = x + size_t{walk.stage} * kTurns * kXBytes;
+      for (uint32_t turn = 0; turn < kTurns; ++turn, place.advance()) {
+        const Barrier full = of_x.full(place.stage());
+        of_x.empty(place.stage()).wait(place.parity() ^ 1);
         full.arrive_expecting(kXBytes);
-        full.copy_to_cluster(base + at.x + place.stage * kXBytes + rank * kHalf,
-                             x + size_t{s % a_panel * kQuads + q} * kXBytes, kHalf, (1 << kPair) - 1);
+        full.copy_to_cluster(base + Layout::kX + place.stage() * kXBytes + rank * kHalf, from + size_t{turn} * kXBytes,
+                             kHalf, (1 << kPair) - 1);
       }
     }
   }
@@ -221,24 +246,22 @@ template <class F, int N>
 class PanelSums {
  public:
   using Block = TileGemmBlock<F, N>;
-  using Shape = TileGemmShape<F, N>;
+  using Shape = TileGemmShape<N>;
   __device__ __forceinline__ explicit PanelSums(const Block& b)
       : b_(b),
-        team_(warp_of_block() / kPanelTiles),
-        warp_(warp_of_block() % kPanelTiles),
+        warp_(__shfl_sync(~0U, threadIdx.x / 32, 0)),  // known to the compiler to be the same in all lanes
         rows_before_(b.part * N),
-        live_(min(*b.p.live, b.a.rows) - min(min(*b.p.live, b.a.rows), rows_before_)) {
-    x_.stage = team_;
-  }
-  __device__ __forceinline__ uint32_t team() const { return team_; }
+        live_(min(*b.p.live, b.a.rows) - min(min(*b.p.live, b.a.rows), rows_before_)),
+        x_empty_(b.of_x.empty(0).in_cluster(lane_id() % kPair)),
+        x_described_(warpgroup::describe(b.base + Block::Layout::kX, kCoresOf8)) {}
 
   // What the pair has of the panel that stage s is in; returns the stage after.
   __device__ __forceinline__ uint32_t multiply(uint32_t s) {
     const uint32_t end = min(b_.last, (s / b_.a_panel + 1) * b_.a_panel);
 #pragma unroll
     for (float& v : sum_) v = 0;
-    // So many stages have as many quads as there are sets of fragments, or a multiple.
-    constexpr uint32_t kAtOnce = 1 + kOwnQuads % 2;
+    // So many stages have as many turns as there are sets of fragments, or a multiple.
+    constexpr uint32_t kAtOnce = 1 + Block::kTurns % 2;
     for (; s + kAtOnce <= end; s += kAtOnce) {
       multiply_stage<0>();
       if constexpr (kAtOnce == 2) multiply_stage<1>();
@@ -247,8 +270,7 @@ class PanelSums {
     warpgroup::wait<0>();
     warpgroup::hold(sum_);
     release_x();
-    under_way_ = UINT32_MAX;
-    if constexpr (Shape::kTeams > 1) add_teams();
+    releases_ = false;
     return end;
   }
 
@@ -260,7 +282,7 @@ class PanelSums {
       __stcg(to + i * kGroupThreads, float4{sum_[4 * i], sum_[4 * i + 1], sum_[4 * i + 2], sum_[4 * i + 3]});
     }
     __threadfence();
-    named_sync(kSumBarrier, Shape::kTeamThreads);
+    named_sync(kSumBarrier, Shape::kMultiplying);
     if (threadIdx.x == 0) asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(b_.p.flags + blockIdx.x) : "memory");
   }
   // Adds what others have left.
@@ -268,12 +290,12 @@ class PanelSums {
     uint32_t after = b_.pair + 1;
     while (after < b_.pairs && b_.shares.begin(after) < (panel + 1) * b_.a_panel) ++after;
     if (after == b_.pair + 1) return;
-    for (uint32_t next = b_.pair + 1 + threadIdx.x; next < after; next += Shape::kTeamThreads) {
+    for (uint32_t next = b_.pair + 1 + threadIdx.x; next < after; next += Shape::kMultiplying) {
       uint32_t *flag = b_.p.flags + b_.block_of(next), there = 0;
       while (there == 0) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(flag) : "memory");
       *flag = 0;
     }
-    named_sync(kSumBarrier, Shape::kTeamThreads);
+    named_sync(kSumBarrier, Shape::kMultiplying);
     for (uint32_t next = b_.pair + 1; next < after; ++next) {
       const float4* from = left_by(b_.block_of(next));
 #pragma unroll
@@ -319,11 +341,9 @@ class PanelSums {
 
  private:
   static constexpr uint32_t kSums = N / 2, kFours = kSums / 4, kRows = N / 4;  // of a lane
-  static constexpr uint32_t kSumBarrier = 1, kLeftBarrier = 2, kAddedBarrier = 3;
-  static constexpr uint32_t kOwnQuads = Block::kQuads / Shape::kTeams;  // of a stage
-
-  // The same in all lanes, and known to the compiler to be so.
-  static __device__ __forceinline__ uint32_t warp_of_block() { return __shfl_sync(~0U, threadIdx.x / 32, 0); }
+  static constexpr uint32_t kCoresOf8 = 16 * N;  // bytes
+  static constexpr uint32_t kSumBarrier = 1;
+  static constexpr uint32_t kTurnQuads = Shape::kTurnK / 64;
 
   // The part's row that a lane's i-th is, and its sum for slot g or g + 8.
   static __device__ __forceinline__ uint32_t row(uint32_t i) { return i / 2 * 8 + 2 * (lane_id() % 4) + i % 2; }
@@ -333,64 +353,43 @@ class PanelSums {
            threadIdx.x % kGroupThreads;
   }
   __device__ __forceinline__ void release_x() const {
-    if (under_way_ == UINT32_MAX || lane_id() >= kPair) return;
-    b_.of_x.empty(under_way_).arrive_in_cluster(lane_id());
+    if (releases_) Barrier::arrive_in_cluster(x_empty_ + 8 * under_way_);
   }
 
-  // The first team gets what the second has.
-  __device__ __forceinline__ void add_teams() {
-    constexpr uint32_t kBoth = 2 * Shape::kTeamThreads;
-    const uint32_t at = b_.base + b_.at.sums + threadIdx.x % Shape::kTeamThreads * 16;
-    if (team_ == 1) {
-#pragma unroll
-      for (uint32_t i = 0; i < kFours; ++i) {
-        store_shared(at + i * Shape::kTeamThreads * 16,
-                     float4{sum_[4 * i], sum_[4 * i + 1], sum_[4 * i + 2], sum_[4 * i + 3]});
-      }
-    }
-    named_sync(kLeftBarrier, kBoth);
-    if (team_ == 0) {
-#pragma unroll
-      for (uint32_t i = 0; i < kFours; ++i) {
-        const uint4 v = load_shared(at + i * Shape::kTeamThreads * 16);
-        sum_[4 * i] += __uint_as_float(v.x), sum_[4 * i + 1] += __uint_as_float(v.y);
-        sum_[4 * i + 2] += __uint_as_float(v.z), sum_[4 * i + 3] += __uint_as_float(v.w);
-      }
-    }
-    named_sync(kAddedBarrier, kBoth);
-  }
-
-  // kFirst: which fragments the first quad gets.
+  // kFirst: which fragments the first turn gets.
   template <uint32_t kFirst>
   __device__ __forceinline__ void multiply_stage() {
 #pragma unroll
-    for (uint32_t i = 0; i < kOwnQuads; ++i) multiply_quad(i, fragment_[(kFirst + i) % 2]);
+    for (uint32_t turn = 0; turn < Block::kTurns; ++turn) multiply_turn(turn, fragments_[(kFirst + turn) % 2]);
   }
-  // 64 k, the team's i-th of a stage. Its product is under way when this returns, and the one before it done.
-  __device__ __forceinline__ void multiply_quad(uint32_t i, uint32_t (&fragment)[4][4]) {
-    if (i == 0) b_.of_weights.full(weights_.stage).wait(weights_.parity);
-    HalfFragments<F>::load(b_.base + weights_.stage * Block::kWeightBytes + warp_ * kTileStageBytes<F>,
-                           i * Shape::kTeams + team_, fragment);
-    if (i + 1 == kOwnQuads) {
-      __syncwarp();
-      if (elect_lane()) b_.of_weights.empty(weights_.stage).arrive();
-      weights_.advance(b_.at.weight_stages);
-    }
-    b_.of_x.full(x_.stage).wait(x_.parity);
+  // The product of this turn is under way when this returns, and the one before it done.
+  __device__ __forceinline__ void multiply_turn(uint32_t turn, uint32_t (&fragments)[kTurnQuads][4][4]) {
+    if (turn == 0) b_.of_weights.full(weights_.stage()).wait(weights_.parity());
+    const uint32_t weights = b_.base + weights_.stage() * Block::kWeightBytes + warp_ * kTileStageBytes<F>;
 #pragma unroll
-    for (uint32_t step = 0; step < 4; ++step) warpgroup::hold(fragment[step]);
+    for (uint32_t q = 0; q < kTurnQuads; ++q) HalfFragments<F>::load(weights, turn * kTurnQuads + q, fragments[q]);
+    if (turn + 1 == Block::kTurns) {
+      __syncwarp();
+      if (elect_lane()) b_.of_weights.empty(weights_.stage()).arrive();
+      weights_.advance();
+    }
+    const uint32_t stage = x_.stage();
+    b_.of_x.full(stage).wait(x_.parity());
+#pragma unroll
+    for (uint32_t step = 0; step < 4 * kTurnQuads; ++step) warpgroup::hold(fragments[step / 4][step % 4]);
     warpgroup::begin();
 #pragma unroll
-    for (uint32_t step = 0; step < 4; ++step) {
-      constexpr uint32_t kCoresOf8 = 16 * N;  // bytes
-      const uint32_t x = b_.base + b_.at.x + x_.stage * Block::kXBytes + 2 * step * kCoresOf8;
-      warpgroup::multiply<typename F::Half>(sum_, fragment[step], warpgroup::describe(x, kCoresOf8));
+    for (uint32_t step = 0; step < 4 * kTurnQuads; ++step) {
+      const uint32_t offset = stage * Block::kXBytes + 2 * step * kCoresOf8;
+      warpgroup::multiply<typename F::Half>(sum_, fragments[step / 4][step % 4],
+                                            warpgroup::described_at(x_described_, offset));
     }
     warpgroup::commit();
     warpgroup::wait<1>();
     release_x();
-    under_way_ = x_.stage;
-    x_.advance(b_.at.x_stages, Shape::kTeams);
+    under_way_ = stage;
+    releases_ = lane_id() < kPair;
+    x_.advance();
   }
 
   __device__ __forceinline__ void scale(uint32_t slot, const uint32_t (&column)[2]) {
@@ -411,30 +410,34 @@ class PanelSums {
   }
 
   const Block& b_;
-  uint32_t team_, warp_, rows_before_, live_;  // warp_: of the team; live_: of the part
-  RingPlace weights_, x_;
+  uint32_t warp_, rows_before_, live_;  // live_: of the part
+  RingPlace<Block::Layout::kWeightStages> weights_;
+  RingPlace<Block::Layout::kXStages> x_;
+  uint32_t x_empty_;      // in the cluster: where the block's barriers are that the lane arrives at
+  uint64_t x_described_;  // the ring's first stage
   float sum_[kSums];
-  uint32_t fragment_[2][4][4];       // of the product that is under way, and of the next one
-  uint32_t under_way_ = UINT32_MAX;  // the stage of x that is read; UINT32_MAX: none
+  uint32_t fragments_[2][kTurnQuads][4][4];  // of the product that is under way, and of the next one
+  uint32_t under_way_ = 0;                   // the stage of x that is read, and
+  bool releases_ = false;                    // whether there is one, and the lane says when that is done
 };
 
 }  // namespace detail
 
 template <class F, int N>
-__global__ void __launch_bounds__(detail::TileGemmShape<F, N>::kThreads, 1)
+__global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
     tile_gemm_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ TileGemmPointers p,
-                     const __grid_constant__ detail::TileGemmLayout at, uint32_t parts) {
+                     uint32_t parts) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) uint8_t memory[];
   trigger();
-  const detail::TileGemmBlock<F, N> block(a, p, at, parts, memory);
+  const detail::TileGemmBlock<F, N> block(a, p, parts, memory);
   const uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
-  using Shape = detail::TileGemmShape<F, N>;
-  if (warp >= Shape::kFiller) {
+  using Shape = detail::TileGemmShape<N>;
+  if (warp >= detail::kPanelTiles) {
     if constexpr (Shape::kMovesRegisters) warpgroup::keep_registers<Shape::kKept>();
-    if (warp == Shape::kFiller) block.fill_weights();
+    if (warp < Shape::kXFiller && elect_lane()) block.fill_weights(warp - detail::kPanelTiles);
     wait();
-    if (warp == Shape::kFiller + 1 && elect_lane()) block.fill_x();
+    if (warp == Shape::kXFiller && elect_lane()) block.fill_x();
   } else {
     if constexpr (Shape::kMovesRegisters) warpgroup::take_registers<Shape::kTaken>();
     wait();
@@ -443,7 +446,6 @@ __global__ void __launch_bounds__(detail::TileGemmShape<F, N>::kThreads, 1)
       const uint32_t panel = s / block.a_panel;
       const bool finishes = s % block.a_panel == 0;
       s = sums.multiply(s);
-      if (sums.team() > 0) continue;
       if (finishes) {
         sums.gather(panel);
         sums.finish(panel);
@@ -474,7 +476,7 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
   __shared__ float squares[kWarps];
   __shared__ uint32_t greatest[kWarps];
   wait();
-  const uint32_t row = blockIdx.x, all = to.blocks * kXStageK;
+  const uint32_t row = blockIdx.x, all = to.blocks * kPreparedK;
   const uint32_t k_there = row < min(*p.live, a.rows) ? a.k : 0;
   const float* x = p.x + row * a.x_stride;
   float square = 0;
@@ -542,7 +544,7 @@ class TileGemm {
 
   static void prepare(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
     const detail::PreparedHalves to = halves(a);
-    const uint32_t k = to.blocks * detail::kXStageK;
+    const uint32_t k = to.blocks * detail::kPreparedK;
     launch(&prepare_halves_kernel<F>,
            {.blocks = {to.rows * to.parts},
             .threads = {std::min(detail::kMostPrepareThreads, (k / 8 + 31) / 32 * 32)},
@@ -552,13 +554,12 @@ class TileGemm {
   static void multiply(const MatvecArgs& a, const MatvecPointers& p, bool, const Launch& launch) {
     with_rows(a, [&]<int N>() {
       const TileGemmPointers all{p, launch.scratch<float4>(), launch.zeroed<uint32_t>()};
-      const uint32_t room = N == kTileGemmRows ? a.most_block_bytes : std::min(kLargeBlockBytes, a.most_block_bytes);
       launch(&tile_gemm_kernel<F, N>,
              {.blocks = {grid(a)},
-              .threads = {detail::TileGemmShape<F, N>::kThreads},
-              .shared_bytes = room,
+              .threads = {detail::TileGemmShape<N>::kThreads},
+              .shared_bytes = detail::TileGemmLayout<F, N>::kBytes,
               .cluster = {detail::kPair}},
-             a, all, detail::tile_gemm_layout<F, N>(room), parts(a));
+             a, all, parts(a));
     });
   }
 
@@ -571,6 +572,7 @@ class TileGemm {
   // Calls f with how many rows a part has.
   template <class Fn>
   static auto with_rows(const MatvecArgs& a, const Fn& f) {
+    if (a.rows <= 16) return f.template operator()<16>();
     if (a.rows <= 32) return f.template operator()<32>();
     if (a.rows <= 64) return f.template operator()<64>();
     if (a.rows <= 128 || parts(a) == 2) return f.template operator()<128>();

@@ -23,13 +23,15 @@ class Barrier {
   __device__ __forceinline__ void arrive() const {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address_) : "memory");
   }
-  // At the barrier in the same place of the cluster's block `rank`.
-  __device__ __forceinline__ void arrive_in_cluster(uint32_t rank) const {
-    asm volatile(
-        "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-        "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(address_),
-        "r"(rank)
-        : "memory");
+  // Where the barrier in the same place of the cluster's block `rank` is, for arrive_in_cluster(). Barriers that follow
+  // each other do so there, too.
+  __device__ __forceinline__ uint32_t in_cluster(uint32_t rank) const {
+    uint32_t there = 0;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address_), "r"(rank));
+    return there;
+  }
+  static __device__ __forceinline__ void arrive_in_cluster(uint32_t there) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
   }
   __device__ __forceinline__ void arrive_expecting(uint32_t bytes) const {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address_), "r"(bytes) : "memory");
@@ -113,6 +115,12 @@ __device__ __forceinline__ uint64_t describe(uint32_t address, uint32_t along_k)
   return (address & 0x3ffff) >> 4 | static_cast<uint64_t>(along_k >> 4) << 16 | (kCore >> 4) << 32;
 }
 
+// What describe() says of an address that lies so many bytes, a multiple of 16, after the described one.
+__device__ __forceinline__ uint64_t described_at(uint64_t described, uint32_t bytes) {
+  const uint32_t low = static_cast<uint32_t>(described) + (bytes >> 4);
+  return described & 0xffffffff00000000 | low;
+}
+
 #define TENON_D8(i)                                                                                           \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
@@ -122,6 +130,7 @@ __device__ __forceinline__ uint64_t describe(uint32_t address, uint32_t along_k)
 #define TENON_D128                                                                                               \
   TENON_D64, TENON_D8(64), TENON_D8(72), TENON_D8(80), TENON_D8(88), TENON_D8(96), TENON_D8(104), TENON_D8(112), \
       TENON_D8(120)
+#define TENON_R8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define TENON_R16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define TENON_R32 TENON_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define TENON_R64                                                                                                    \
@@ -153,6 +162,7 @@ __device__ __forceinline__ uint64_t describe(uint32_t address, uint32_t along_k)
   }
 // d (64, N) += a (64, 16) b (N, 16)^T; of d a lane has rows g and g + 8 of its warp's, g = lane / 4: of each 8 columns
 // n first 2 (lane % 4) and + 1 of row g, then of g + 8.
+TENON_MULTIPLY("16", 8, TENON_R8, "%8", "%9", "%10", "%11", "%12", TENON_D8(0))
 TENON_MULTIPLY("32", 16, TENON_R16, "%16", "%17", "%18", "%19", "%20", TENON_D16)
 TENON_MULTIPLY("64", 32, TENON_R32, "%32", "%33", "%34", "%35", "%36", TENON_D32)
 TENON_MULTIPLY("128", 64, TENON_R64, "%64", "%65", "%66", "%67", "%68", TENON_D64)
@@ -164,6 +174,7 @@ TENON_MULTIPLY("256", 128, TENON_R128, "%128", "%129", "%130", "%131", "%132", T
 #undef TENON_D32
 #undef TENON_D64
 #undef TENON_D128
+#undef TENON_R8
 #undef TENON_R16
 #undef TENON_R32
 #undef TENON_R64
