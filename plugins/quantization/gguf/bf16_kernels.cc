@@ -13,11 +13,12 @@ using namespace sdk::cpu;
 
 constexpr uint32_t kPairs = 32;  // elements of a vector
 
-inline __m512bh bf16_at(const void* p) {
-  return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
+// As integers: clang 16 returns vectors of bf16 wrongly where it does not optimize.
+inline __m512i bf16_at(const void* p) {
+  return _mm512_loadu_si512(p);
 }
-inline __m512bh some_bf16_at(const void* p, uint32_t n) {
-  return reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16((1u << n) - 1, p));
+inline __m512i some_bf16_at(const void* p, uint32_t n) {
+  return _mm512_maskz_loadu_epi16((1u << n) - 1, p);
 }
 
 void to_bf16(const float* x, uint32_t k, uint16_t* to) {
@@ -38,10 +39,10 @@ inline void bf16_tile(const Bf16Product& t, uint32_t row, uint32_t column) {
   const auto add = [&](auto at, uint32_t i, uint32_t n) {
     __m512bh a[C];
 #pragma GCC unroll 8
-    for (uint32_t c = 0; c < C; ++c) a[c] = at(w + c * t.row_bytes + 2 * size_t{i}, n);
+    for (uint32_t c = 0; c < C; ++c) a[c] = reinterpret_cast<__m512bh>(at(w + c * t.row_bytes + 2 * size_t{i}, n));
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < R; ++r) {
-      const __m512bh b = at(x + r * t.x_stride + i, n);
+      const auto b = reinterpret_cast<__m512bh>(at(x + r * t.x_stride + i, n));
 #pragma GCC unroll 8
       for (uint32_t c = 0; c < C; ++c) acc[r * C + c].v = _mm512_dpbf16_ps(acc[r * C + c].v, a[c], b);
     }

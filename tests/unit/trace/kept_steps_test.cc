@@ -85,10 +85,11 @@ struct Recorded {
   }
   void step(uint64_t number, milliseconds length = {}) {
     recorder.begin_step();
+    const std::string text = "token " + std::to_string(number);
     {
       Span span(*track_, step_site_);
       span.set({number});
-      span.set_text("token " + std::to_string(number));
+      span.set_text(text);
       if (length.count() > 0) std::this_thread::sleep_for(length);
     }
     recorder.end_step();
