@@ -1,15 +1,15 @@
-// How weights lie in a chunk (packed.cuh) and how a warp multiplies one by x. A format has
-//   kChunkK, kChunkBytes; kAcc: accumulators a lane keeps for a tile and 4 rows of x
+// How weights lie in a segment (packed.cuh) and how a warp multiplies one by x. A format has
+//   kSegmentK, kSegmentBytes; kAcc: accumulators a lane keeps for a tile and 4 rows of x
 //   Half: what x is split into, value = hi + lo, two columns of the B fragment a row; void: x stays f32
 //   kScaled: x is scaled by a power of two first, so that its greatest magnitude is near 2^14
 //   kGroup: k that share a scale, for which sums of x are needed (0: none); kTotal: the sum over all of x is
 //   kSpread: groups of one row of x that lie side by side in columns of B, so that they are scaled at once
 //   kStaggered: of each 4 k the last two are multiplied by 16 times the weight, and x there is 16 times too small
-//   multiply<T>(acc, chunk, x): acc[t] += chunk[t] * x for T tiles, for each block of 8 columns of B (4 rows of x)
+//   multiply<T>(acc, segment, x): acc[t] += segment[t] * x for T tiles, for each block of 8 columns of B (4 rows of x)
 //   partial<X>(acc, low, high): of row 4 n + lane % 4 of x, what it adds to rows lane / 4 and lane / 4 + 8 of the tile
 //   finish(sum, row): a warp's sum from its partials, but for Int8's scale of the weight row
-//   expand(chunk, block, lane, v): v[0], v[1] = 8 weights of rows lane / 4 and + 8, from k = 32 block + 8 (lane % 4)
-//   quad_offset(row, k): bytes from the chunk's begin to where the weights k..k+3 of a row begin; k divisible by 4
+//   expand(segment, block, lane, v): v[0], v[1] = 8 weights of rows lane / 4 and + 8, from k = 32 block + 8 (lane % 4)
+//   quad_offset(row, k): bytes from the segment's begin to where the weights k..k+3 of a row begin; k divisible by 4
 // Those here have a scale a row or none; grouped_formats.cuh has those with groups.
 #pragma once
 
@@ -84,18 +84,19 @@ __host__ __device__ inline uint32_t lane_offset(uint32_t row, uint32_t k) {
 template <class H, uint32_t Blocks = 1>
 struct HalfFormat {
   using Half = H;
-  static constexpr uint32_t kBlocks = Blocks, kChunkK = 32 * Blocks, kChunkBytes = 1024 * Blocks, kAcc = 4, kGroup = 0;
+  static constexpr uint32_t kBlocks = Blocks, kSegmentK = 32 * Blocks, kSegmentBytes = 1024 * Blocks, kAcc = 4,
+                            kGroup = 0;
   static constexpr uint32_t kSpread = 1;
   static constexpr bool kScaled = std::is_same_v<H, __half>, kTotal = false, kStaggered = false;
 
   template <int T, int kTiles, int N, class X>
-  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&chunk)[kTiles],
+  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&segment)[kTiles],
                                                   X& x) {
 #pragma unroll
     for (uint32_t s = 0; s < 2 * Blocks; ++s) {
 #pragma unroll
       for (int t = 0; t < T; ++t) {
-        const uint4 w = load_shared(chunk[t] + 512 * s + 16 * lane_id());
+        const uint4 w = load_shared(segment[t] + 512 * s + 16 * lane_id());
         const uint32_t a[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
         for (int n = 0; n < N; ++n) mma_step<H>(acc[t][n], a, x.fragment(s / 2, n), s % 2);
@@ -109,15 +110,15 @@ struct HalfFormat {
   static __device__ __forceinline__ float finish(float sum, const RowInfo& row) { return sum * row.unscale; }
 
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
-    return (k % kChunkK / 32 * 2 + k % 8 / 4) * 512 + lane_offset(row, k) + row / 8 * 4;  // and 8 bytes on
+    return (k % kSegmentK / 32 * 2 + k % 8 / 4) * 512 + lane_offset(row, k) + row / 8 * 4;  // and 8 bytes on
   }
   static __device__ void put(uint8_t* quad, const float (&w)[4]) {
     reinterpret_cast<uint32_t*>(quad)[0] = to_halves<H>(w[0], w[1]);
     reinterpret_cast<uint32_t*>(quad)[2] = to_halves<H>(w[2], w[3]);
   }
-  static __device__ void expand(const uint8_t* chunk, uint32_t block, uint32_t lane, float (&v)[2][8]) {
+  static __device__ void expand(const uint8_t* segment, uint32_t block, uint32_t lane, float (&v)[2][8]) {
     for (uint32_t s = 0; s < 2; ++s) {
-      const uint4 w = *reinterpret_cast<const uint4*>(chunk + (2 * block + s) * 512 + lane * 16);
+      const uint4 w = *reinterpret_cast<const uint4*>(segment + (2 * block + s) * 512 + lane * 16);
       const uint32_t a[4] = {w.x, w.y, w.z, w.w};
       for (uint32_t i = 0; i < 4; ++i) {  // a0, a2 are of row g, a1, a3 of row g + 8
         v[i % 2][4 * s + i / 2 * 2] = from_half<H>(a[i] & 0xffff);
@@ -128,23 +129,24 @@ struct HalfFormat {
 };
 
 // int8, stored as w + 128. [k-step pair][lane][4 bytes row g, 4 bytes row g + 8, for each k-step]. A scale a row lies
-// in a store of its own, by slot. Bytes become the bits of denormal halves, exact and free of a subtraction.
+// in a store of its own, by packed row. Bytes become the bits of denormal halves, exact and free of a subtraction.
 template <uint32_t Blocks = 2>
 struct Int8Format {
   using Half = __half;
-  static constexpr uint32_t kBlocks = Blocks, kChunkK = 32 * Blocks, kChunkBytes = 512 * Blocks, kAcc = 4, kGroup = 0;
+  static constexpr uint32_t kBlocks = Blocks, kSegmentK = 32 * Blocks, kSegmentBytes = 512 * Blocks, kAcc = 4,
+                            kGroup = 0;
   static constexpr uint32_t kSpread = 1;
   static constexpr bool kScaled = true, kTotal = true, kStaggered = false;
   static constexpr float kOffset = 128;
 
   template <int T, int kTiles, int N, class X>
-  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&chunk)[kTiles],
+  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&segment)[kTiles],
                                                   X& x) {
 #pragma unroll
     for (uint32_t b = 0; b < Blocks; ++b) {
       uint4 w[T];
 #pragma unroll
-      for (int t = 0; t < T; ++t) w[t] = load_shared(chunk[t] + 512 * b + 16 * lane_id());
+      for (int t = 0; t < T; ++t) w[t] = load_shared(segment[t] + 512 * b + 16 * lane_id());
 #pragma unroll
       for (int i = 0; i < 2 * T; ++i) {
         const int s = i / T, t = i % T;
@@ -165,16 +167,16 @@ struct Int8Format {
   }
 
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
-    return k % kChunkK / 32 * 512 + lane_offset(row, k) + k % 8 / 4 * 8 + row / 8 * 4;
+    return k % kSegmentK / 32 * 512 + lane_offset(row, k) + k % 8 / 4 * 8 + row / 8 * 4;
   }
   static __device__ void put(uint8_t* quad, const int (&q)[4]) {  // -128..127
     uint32_t word = 0;
     for (int i = 0; i < 4; ++i) word |= static_cast<uint32_t>(q[i] + 128) << 8 * i;
     *reinterpret_cast<uint32_t*>(quad) = word;
   }
-  static __device__ void expand(const uint8_t* chunk, uint32_t block, uint32_t lane, float (&v)[2][8]) {
+  static __device__ void expand(const uint8_t* segment, uint32_t block, uint32_t lane, float (&v)[2][8]) {
     for (uint32_t i = 0; i < 16; ++i) {
-      v[i / 4 % 2][i / 8 * 4 + i % 4] = static_cast<float>(int{chunk[block * 512 + lane * 16 + i]} - 128);
+      v[i / 4 % 2][i / 8 * 4 + i % 4] = static_cast<float>(int{segment[block * 512 + lane * 16 + i]} - 128);
     }
   }
 };
@@ -182,21 +184,21 @@ struct Int8Format {
 // fp32, multiplied in fp32. [8 k][lane][row g: 2 k, row g + 8: 2 k]
 struct F32Format {
   using Half = void;
-  static constexpr uint32_t kBlocks = 1, kChunkK = 32, kChunkBytes = 2048, kAcc = 8, kGroup = 0;
+  static constexpr uint32_t kBlocks = 1, kSegmentK = 32, kSegmentBytes = 2048, kAcc = 8, kGroup = 0;
   static constexpr uint32_t kSpread = 1;
   static constexpr bool kScaled = false, kTotal = false, kStaggered = false;
 
   template <int T, int kTiles, int N, class X>
-  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&chunk)[kTiles],
+  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&segment)[kTiles],
                                                   X& x) {
 #pragma unroll
-    for (int t = 0; t < T; ++t) multiply_tile(acc[t], chunk[t], x);
+    for (int t = 0; t < T; ++t) multiply_tile(acc[t], segment[t], x);
   }
   template <int N, class X>
-  static __device__ __forceinline__ void multiply_tile(float (&acc)[N][kAcc], uint32_t chunk, X& x) {
+  static __device__ __forceinline__ void multiply_tile(float (&acc)[N][kAcc], uint32_t segment, X& x) {
 #pragma unroll 1  // registers
     for (uint32_t o = 0; o < 4; ++o) {
-      const uint4 w = load_shared(chunk + 512 * o + 16 * lane_id());
+      const uint4 w = load_shared(segment + 512 * o + 16 * lane_id());
 #pragma unroll
       for (int r = 0; r < 4 * N && r < X::kRows; ++r) {
         const float2 v = x.pair(r, 8 * o + 2 * (lane_id() % 4));
@@ -219,15 +221,15 @@ struct F32Format {
   static __device__ __forceinline__ float finish(float sum, const RowInfo&) { return sum; }
 
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
-    return k % kChunkK / 8 * 512 + (row % 8 * 4 + k % 8 / 2) * 16 + row / 8 * 8;  // and 16 bytes on
+    return k % kSegmentK / 8 * 512 + (row % 8 * 4 + k % 8 / 2) * 16 + row / 8 * 8;  // and 16 bytes on
   }
   static __device__ void put(uint8_t* quad, const float (&w)[4]) {
     *reinterpret_cast<float2*>(quad) = {w[0], w[1]};
     *reinterpret_cast<float2*>(quad + 16) = {w[2], w[3]};
   }
-  static __device__ void expand(const uint8_t* chunk, uint32_t, uint32_t lane, float (&v)[2][8]) {
+  static __device__ void expand(const uint8_t* segment, uint32_t, uint32_t lane, float (&v)[2][8]) {
     for (uint32_t j = 0; j < 4; ++j) {
-      const auto w = *reinterpret_cast<const float4*>(chunk + lane % 4 * 512 + (lane / 4 * 4 + j) * 16);
+      const auto w = *reinterpret_cast<const float4*>(segment + lane % 4 * 512 + (lane / 4 * 4 + j) * 16);
       v[0][2 * j] = w.x, v[0][2 * j + 1] = w.y, v[1][2 * j] = w.z, v[1][2 * j + 1] = w.w;
     }
   }

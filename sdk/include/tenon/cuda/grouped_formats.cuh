@@ -7,7 +7,7 @@
 //   Scales: how s and z lie. kOffsets: there are z; kHeader: bytes before those of groups, kGroupBytes of a group
 //     load(from, group, g): Words, those of rows g and g + 8; scale(words, i), offset(words, i): s and z of row g + 8 i
 //     place(row, group): where a row's are
-// A chunk: [64 k of weights], then its scales.
+// A segment: [64 k of weights], then its scales.
 #pragma once
 
 #include "tenon/cuda/formats.cuh"
@@ -194,7 +194,7 @@ struct HalfScales {
   static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
 };
 
-// GGUF's K types: s = d sc, z = -dmin m, with fp16 (d, dmin) of a row in all of the chunk, int8 sc and uint8 m of a
+// GGUF's K types: s = d sc, z = -dmin m, with fp16 (d, dmin) of a row in all of the segment, int8 sc and uint8 m of a
 // group; without offsets d and sc alone. [g][row g, row g + 8], then [group][g][row g, row g + 8]
 template <bool Offsets>
 struct TwoLevelScales {
@@ -239,23 +239,23 @@ struct GroupedFormat {
   using Half = __half;
   using Scales = ScalesOf;
   static constexpr int kBias = Weights::kBias;
-  static constexpr uint32_t kBlocks = Blocks, kChunkK = 32 * Blocks, kGroup = Group, kGroups = kChunkK / Group;
-  static constexpr uint32_t kSpread = Group <= kChunkK / 2 ? 2 : 1, kAcc = 2 * kSpread;
+  static constexpr uint32_t kBlocks = Blocks, kSegmentK = 32 * Blocks, kGroup = Group, kGroups = kSegmentK / Group;
+  static constexpr uint32_t kSpread = Group <= kSegmentK / 2 ? 2 : 1, kAcc = 2 * kSpread;
   static constexpr uint32_t kScales = Weights::kBytes * (Blocks / 2);
-  static constexpr uint32_t kChunkBytes = kScales + Scales::kHeader + Scales::kGroupBytes * kGroups;
+  static constexpr uint32_t kSegmentBytes = kScales + Scales::kHeader + Scales::kGroupBytes * kGroups;
   static constexpr bool kScaled = true, kTotal = false, kStaggered = Weights::kStaggered;
-  static_assert(Blocks % 2 == 0 && kChunkK % (kSpread * Group) == 0 && Group >= 16 && kChunkBytes % 16 == 0);
+  static_assert(Blocks % 2 == 0 && kSegmentK % (kSpread * Group) == 0 && Group >= 16 && kSegmentBytes % 16 == 0);
 
   template <int T, int kTiles, int N, class X>
-  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&chunk)[kTiles],
+  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&segment)[kTiles],
                                                   X& x) {
     constexpr bool kSixteens = Group < 32 && !X::kSpreads;
     float c[T][N][4], sum[N];
     const auto multiply_quad = [&](uint32_t quad) {
       if constexpr (kSixteens) {
-        multiply_sixteens<T>(acc, chunk, x, quad);
+        multiply_sixteens<T>(acc, segment, x, quad);
       } else {
-        multiply_steps<T>(acc, chunk, x, quad, c, sum);
+        multiply_steps<T>(acc, segment, x, quad, c, sum);
       }
     };
     if constexpr (N == 1 && Blocks <= 4) {
@@ -279,17 +279,17 @@ struct GroupedFormat {
   }
 
   // q: with the bias; k divisible by 8.
-  static __device__ void put(uint8_t* chunk, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
-    Weights::put(chunk + k % kChunkK / 64 * Weights::kBytes, row, k % 64, q);
+  static __device__ void put(uint8_t* segment, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
+    Weights::put(segment + k % kSegmentK / 64 * Weights::kBytes, row, k % 64, q);
   }
   // Where a row's scale is for the group that k is in.
   static __host__ __device__ uint32_t scale_offset(uint32_t row, uint32_t k) {
-    return kScales + Scales::place(row, k % kChunkK / Group);
+    return kScales + Scales::place(row, k % kSegmentK / Group);
   }
-  static __device__ void expand(const uint8_t* chunk, uint32_t block, uint32_t lane, float (&v)[2][8]) {
-    const auto scales = Scales::load(PlainBytes{chunk + kScales}, (32 * block + 8 * (lane % 4)) / Group, lane / 4);
+  static __device__ void expand(const uint8_t* segment, uint32_t block, uint32_t lane, float (&v)[2][8]) {
+    const auto scales = Scales::load(PlainBytes{segment + kScales}, (32 * block + 8 * (lane % 4)) / Group, lane / 4);
     uint32_t q[2][8];
-    Weights::unpack(chunk + block / 2 * Weights::kBytes, block % 2, lane, q);
+    Weights::unpack(segment + block / 2 * Weights::kBytes, block % 2, lane, q);
     for (uint32_t i = 0; i < 16; ++i) {
       const float w = static_cast<float>(q[i / 8][i % 8]) - Weights::kBias;
       v[i / 8][i % 8] = fmaf(w, Scales::scale(scales, i / 8), Scales::offset(scales, i / 8));
@@ -298,14 +298,15 @@ struct GroupedFormat {
 
  private:
   template <int T, int kTiles, int N, class X>
-  static __device__ __forceinline__ void multiply_steps(float (&acc)[kTiles][N][kAcc], const uint32_t (&chunk)[kTiles],
-                                                        X& x, uint32_t quad, float (&c)[T][N][4], float (&sum)[N]) {
+  static __device__ __forceinline__ void multiply_steps(float (&acc)[kTiles][N][kAcc],
+                                                        const uint32_t (&segment)[kTiles], X& x, uint32_t quad,
+                                                        float (&c)[T][N][4], float (&sum)[N]) {
     // k that are summed before they are scaled; with several groups side by side, lane % 4 is the lane's group.
     constexpr uint32_t kSpan = X::kSpreads ? kSpread * Group : Group;
     const uint32_t own = X::kSpreads ? lane_id() % kSpread : 0;
     Weights weights[T];
 #pragma unroll
-    for (int t = 0; t < T; ++t) weights[t].load(chunk[t] + Weights::kBytes * quad);
+    for (int t = 0; t < T; ++t) weights[t].load(segment[t] + Weights::kBytes * quad);
 #pragma unroll
     for (uint32_t step = 0; step < 4; ++step) {
       const uint32_t k = 64 * quad + 16 * step, group = k / kSpan * (kSpan / Group);
@@ -327,7 +328,7 @@ struct GroupedFormat {
 #pragma unroll
         for (int n = 0; n < N; ++n) mma_step<Half>(c[t][n], a, f[n], step % 2);
         if ((k + 16) % kSpan != 0) continue;
-        const auto scales = Scales::load(SharedBytes{chunk[t] + kScales}, group + own, lane_id() / 4);
+        const auto scales = Scales::load(SharedBytes{segment[t] + kScales}, group + own, lane_id() / 4);
 #pragma unroll
         for (int n = 0; n < N; ++n) {
           scale(acc[t][n], X::kSpreads ? 0 : group % kSpread * 2, c[t][n], sum[n], scales);
@@ -338,10 +339,10 @@ struct GroupedFormat {
   // A group is half of the lanes of two k-steps; the other half of x is zero then.
   template <int T, int kTiles, int N, class X>
   static __device__ __forceinline__ void multiply_sixteens(float (&acc)[kTiles][N][kAcc],
-                                                           const uint32_t (&chunk)[kTiles], X& x, uint32_t quad) {
+                                                           const uint32_t (&segment)[kTiles], X& x, uint32_t quad) {
     Weights weights[T];
 #pragma unroll
-    for (int t = 0; t < T; ++t) weights[t].load(chunk[t] + Weights::kBytes * quad);
+    for (int t = 0; t < T; ++t) weights[t].load(segment[t] + Weights::kBytes * quad);
 #pragma unroll
     for (uint32_t block = 0; block < 2; ++block) {
       uint32_t a[T][2][4];
@@ -356,7 +357,7 @@ struct GroupedFormat {
         const bool own = lane_id() % 4 / 2 == half;
         typename Scales::Words scales[T];
 #pragma unroll
-        for (int t = 0; t < T; ++t) scales[t] = Scales::load(SharedBytes{chunk[t] + kScales}, group, lane_id() / 4);
+        for (int t = 0; t < T; ++t) scales[t] = Scales::load(SharedBytes{segment[t] + kScales}, group, lane_id() / 4);
 #pragma unroll
         for (int n = 0; n < N; ++n) {
           const float sum = x.sum(group, n);

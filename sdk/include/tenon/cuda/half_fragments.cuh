@@ -11,9 +11,9 @@
 
 namespace tenon::cuda {
 
-// k that are read at once: whole chunks.
+// k that are read at once: whole segments.
 template <class F>
-inline constexpr uint32_t kStageK = F::kChunkK < 128 ? 128 : F::kChunkK;
+inline constexpr uint32_t kStageK = F::kSegmentK < 128 ? 128 : F::kSegmentK;
 
 namespace detail {
 
@@ -28,17 +28,17 @@ inline constexpr uint32_t kThousand = 0x64006400;
 
 }  // namespace detail
 
-// load(chunk, quad, a): a[step] of the 64 k `quad` of a stage that begins at `chunk` in shared memory. A format that
+// load(segment, quad, a): a[step] of the 64 k `quad` of a stage that begins at `segment` in shared memory. A format that
 // is kStaggered has weights k % 4 in {2, 3} 16 times too large, and x there 16 times too small.
 template <class F>
 struct HalfFragments;
 
 template <class H, uint32_t Blocks>
 struct HalfFragments<HalfFormat<H, Blocks>> {
-  static __device__ __forceinline__ void load(uint32_t chunk, uint32_t quad, uint32_t (&a)[4][4]) {
+  static __device__ __forceinline__ void load(uint32_t segment, uint32_t quad, uint32_t (&a)[4][4]) {
 #pragma unroll
     for (uint32_t s = 0; s < 4; ++s) {
-      const uint4 w = load_shared(chunk + 512 * (4 * quad + s) + 16 * lane_id());
+      const uint4 w = load_shared(segment + 512 * (4 * quad + s) + 16 * lane_id());
       a[s][0] = w.x, a[s][1] = w.y, a[s][2] = w.z, a[s][3] = w.w;
     }
   }
@@ -46,11 +46,11 @@ struct HalfFragments<HalfFormat<H, Blocks>> {
 
 template <uint32_t Blocks>
 struct HalfFragments<Int8Format<Blocks>> {
-  static __device__ __forceinline__ void load(uint32_t chunk, uint32_t quad, uint32_t (&a)[4][4]) {
+  static __device__ __forceinline__ void load(uint32_t segment, uint32_t quad, uint32_t (&a)[4][4]) {
     const __half2 offset = __float2half2_rn(1024 + Int8Format<Blocks>::kOffset);
 #pragma unroll
     for (uint32_t b = 0; b < 2; ++b) {
-      const uint4 w = load_shared(chunk + 512 * (2 * quad + b) + 16 * lane_id());
+      const uint4 w = load_shared(segment + 512 * (2 * quad + b) + 16 * lane_id());
       const uint32_t words[4] = {w.x, w.y, w.z, w.w};  // rows g and g + 8 of one k-step, then of the next
 #pragma unroll
       for (uint32_t i = 0; i < 8; ++i) {
@@ -66,17 +66,17 @@ template <class Weights, class ScalesOf, uint32_t Group, uint32_t Blocks>
 struct HalfFragments<GroupedFormat<Weights, ScalesOf, Group, Blocks>> {
   using F = GroupedFormat<Weights, ScalesOf, Group, Blocks>;
 
-  static __device__ __forceinline__ void load(uint32_t chunk, uint32_t quad, uint32_t (&a)[4][4]) {
-    constexpr uint32_t kQuads = Blocks / 2;  // of a chunk
-    chunk += quad / kQuads * F::kChunkBytes, quad %= kQuads;
+  static __device__ __forceinline__ void load(uint32_t segment, uint32_t quad, uint32_t (&a)[4][4]) {
+    constexpr uint32_t kQuads = Blocks / 2;  // of a segment
+    segment += quad / kQuads * F::kSegmentBytes, quad %= kQuads;
     Weights weights;
-    weights.load(chunk + Weights::kBytes * quad);
+    weights.load(segment + Weights::kBytes * quad);
     __half2 scale[2], offset[2];
 #pragma unroll
     for (uint32_t s = 0; s < 4; ++s) {
       if (s == 0 || (s == 2 && Group < 64)) {
         const uint32_t k = 64 * quad + 16 * s + (Group < 32 ? 8 * (lane_id() % 4) : 0);
-        const auto words = ScalesOf::load(SharedBytes{chunk + F::kScales}, k / Group, lane_id() / 4);
+        const auto words = ScalesOf::load(SharedBytes{segment + F::kScales}, k / Group, lane_id() / 4);
 #pragma unroll
         for (uint32_t row = 0; row < 2; ++row) {
           scale[row] = __float2half2_rn(ScalesOf::scale(words, row));

@@ -19,7 +19,7 @@ struct LoadedRows {
   TileMap map;
   uint8_t* store;
 
-  __device__ uint32_t slot(uint32_t row) const { return map.slot(column + row); }
+  __device__ uint32_t packed_row(uint32_t row) const { return map.packed_row(column + row); }
   // Of rows in f32, f16 or bf16; 0 past the row's end.
   __device__ float weight(uint32_t row, uint32_t i) const {
     if (i >= k) return 0;
@@ -28,14 +28,14 @@ struct LoadedRows {
     if (format == TENON_F16) return __half2float(static_cast<const __half*>(data)[at]);
     return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
   }
-  // The chunk that weight i of a row goes to, and where in it the weights i..i+3 begin.
+  // The segment that weight i of a row goes to, and where in it the weights i..i+3 begin.
   template <class F>
-  __device__ uint8_t* chunk(uint32_t row, uint32_t i) const {
-    return store + chunk_offset<F>(k, slot(row), i);
+  __device__ uint8_t* segment(uint32_t row, uint32_t i) const {
+    return store + segment_offset<F>(k, packed_row(row), i);
   }
   template <class F>
   __device__ uint8_t* quad(uint32_t row, uint32_t i) const {
-    return chunk<F>(row, i) + F::quad_offset(slot(row) % kTileRows, i);
+    return segment<F>(row, i) + F::quad_offset(packed_row(row) % kTileRows, i);
   }
 };
 

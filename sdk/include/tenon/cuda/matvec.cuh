@@ -1,8 +1,8 @@
 // Products of packed weights (packed.cuh) with 1 to 16 rows of x at the speed of memory, with RMSNorm before and bias,
 // SiLU-multiply and residual behind.
 //
-// A block has an equal share of the tiles, in groups of kTiles. Of a group, chunk c along K belongs to warp c % 16; a
-// warp multiplies the chunks of all of the group's tiles together, from a ring that is filled before the wait and
+// A block has an equal share of the tiles, in groups of kTiles. Of a group, segment c along K belongs to warp c % 16; a
+// warp multiplies the segments of all of the group's tiles together, from a ring that is filled before the wait and
 // refilled as it is read. At a group's end the 16 partial sums meet in shared memory: so a row's result depends neither
 // on the other rows, nor on how tiles are grouped or shared out.
 //
@@ -38,7 +38,7 @@ struct MatvecArgs {
 };
 struct MatvecPointers {
   const uint8_t* weights;
-  const float* scales;  // by slot; Int8Format only
+  const float* scales;  // by packed row; Int8Format only
   const float* x;
   float* y;
   const uint32_t* live;
@@ -55,9 +55,10 @@ struct MatvecLayout {
 // rows: of x in shared memory or, by 4, of fragments.
 template <class F, int kTiles, bool kShared>
 __host__ __device__ inline MatvecLayout matvec_layout(uint32_t k, uint32_t rows, uint32_t stages) {
-  const uint32_t padded = chunks_of<F>(k) * F::kChunkK, groups = F::kGroup != 0 ? padded / (F::kGroup + !F::kGroup) : 0;
+  const uint32_t padded = segments_of<F>(k) * F::kSegmentK,
+                 groups = F::kGroup != 0 ? padded / (F::kGroup + !F::kGroup) : 0;
   MatvecLayout at{};
-  at.x = kMatvecWarps * stages * kTiles * F::kChunkBytes;
+  at.x = kMatvecWarps * stages * kTiles * F::kSegmentBytes;
   at.sums = at.x + (kShared ? 4 * padded : 0);
   at.partials = at.sums + (kShared ? (groups * 4 + 15) / 16 * 16 : 0);
   at.squares = at.partials + 2 * kMatvecWarps * kTiles * kTileRows * rows * 4;
@@ -66,23 +67,23 @@ __host__ __device__ inline MatvecLayout matvec_layout(uint32_t k, uint32_t rows,
   return at;
 }
 
-// The chunks that a warp multiplies, in order.
+// The segments that a warp multiplies, in order.
 template <class F, uint32_t kTiles>
-class ChunkWalk {
+class SegmentWalk {
  public:
-  __device__ ChunkWalk(uint32_t first, uint32_t last, uint32_t chunks, uint32_t warp)
-      : tile_(warp < chunks ? first : last), last_(last), chunks_(chunks), warp_(warp), chunk_(warp) {}
+  __device__ SegmentWalk(uint32_t first, uint32_t last, uint32_t segments, uint32_t warp)
+      : tile_(warp < segments ? first : last), last_(last), segments_(segments), warp_(warp), segment_(warp) {}
   __device__ __forceinline__ bool more() const { return tile_ < last_; }
-  // Of the first tile's chunk; and how many tiles there are.
-  __device__ __forceinline__ size_t offset() const { return size_t{tile_ * chunks_ + chunk_} * F::kChunkBytes; }
+  // Of the first tile's segment; and how many tiles there are.
+  __device__ __forceinline__ size_t offset() const { return size_t{tile_ * segments_ + segment_} * F::kSegmentBytes; }
   __device__ __forceinline__ uint32_t tiles() const { return min(last_ - tile_, kTiles); }
   __device__ __forceinline__ void advance() {
-    chunk_ += kMatvecWarps;
-    if (chunk_ >= chunks_) chunk_ = warp_, tile_ += kTiles;
+    segment_ += kMatvecWarps;
+    if (segment_ >= segments_) segment_ = warp_, tile_ += kTiles;
   }
 
  private:
-  uint32_t tile_, last_, chunks_, warp_, chunk_;
+  uint32_t tile_, last_, segments_, warp_, segment_;
 };
 
 namespace detail {
@@ -90,11 +91,11 @@ namespace detail {
 // Which output of a group a thread reduces: in each group it is another warp's turn.
 template <uint32_t kRows>
 struct Turn {
-  uint32_t output, row, slot;
+  uint32_t output, row, packed_row;
   __device__ __forceinline__ Turn(uint32_t group, uint32_t tile)
       : output((threadIdx.x - 32 * group) % kMatvecThreads),
         row(output / kTileRows % kRows),
-        slot((tile + output / (kTileRows * kRows)) * kTileRows + output % kTileRows) {}
+        packed_row((tile + output / (kTileRows * kRows)) * kTileRows + output % kTileRows) {}
 };
 
 // What an output takes beside the sum, loaded before the group's work.
@@ -103,11 +104,11 @@ struct Output {
 };
 template <class F>
 __device__ __forceinline__ Output load_output(const MatvecArgs& a, const MatvecPointers& p, const float* scales,
-                                              uint32_t slot, uint32_t row) {
+                                              uint32_t packed_row, uint32_t row) {
   Output out;
-  const uint32_t column = a.map.column(slot);
+  const uint32_t column = a.map.column(packed_row);
   if (column == UINT32_MAX) return out;
-  if constexpr (F::kTotal) out.scale = scales[slot];
+  if constexpr (F::kTotal) out.scale = scales[packed_row];
   if (p.bias != nullptr) out.addend = p.bias[column];
   if (p.addend != nullptr) out.addend += p.addend[row * a.addend_stride + column];
   return out;
@@ -149,15 +150,15 @@ __global__ void __launch_bounds__(kMatvecThreads, N == 1 ? 2 : 1)
 
   trigger();
   // Before the wait: weights.
-  const uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0), lane = lane_id(), chunks = chunks_of<F>(a.k);
+  const uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0), lane = lane_id(), segments = segments_of<F>(a.k);
   const uint32_t tiles = a.map.tiles(), first = tiles * blockIdx.x / gridDim.x,
                  last = tiles * (blockIdx.x + 1) / gridDim.x;
   const MatvecLayout at = matvec_layout<F, kTiles, kShared>(a.k, kRows, a.stages);
-  using Ring = WarpRing<F::kChunkBytes, kTiles>;
+  using Ring = WarpRing<F::kSegmentBytes, kTiles>;
   Ring ring(shared_address(memory + at.barriers) + 8 * a.stages * warp,
             shared_address(memory) + Ring::kBytes * a.stages * warp, a.stages);
-  const size_t stride = size_t{chunks} * F::kChunkBytes;
-  ChunkWalk<F, kTiles> feed(first, last, chunks, warp);
+  const size_t stride = size_t{segments} * F::kSegmentBytes;
+  SegmentWalk<F, kTiles> feed(first, last, segments, warp);
   const auto prime = [&](const uint8_t* weights) {
 #pragma unroll 1
     for (uint32_t s = 0; s < a.stages && feed.more(); ++s, feed.advance()) {
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(kMatvecThreads, N == 1 ? 2 : 1)
   };
   if constexpr (!kRouted) prime(p.weights);
   uint8_t* stage = memory + at.x;
-  const RowSource source{kRouted && kShared ? p.x + blockIdx.y * a.x_stride : p.x, p.norm, a.k, chunks};
+  const RowSource source{kRouted && kShared ? p.x + blockIdx.y * a.x_stride : p.x, p.norm, a.k, segments};
   if (kShared && p.norm != nullptr) stage_norm<F>(source, warp, stage);
   wait();
 
@@ -175,7 +176,7 @@ __global__ void __launch_bounds__(kMatvecThreads, N == 1 ? 2 : 1)
   const BlockRows<kRouted, kShared> block_rows(p);
   const uint8_t* weights = p.weights;
   const float* scales = p.scales;
-  uint32_t multiplied = chunks;
+  uint32_t multiplied = segments;
   if constexpr (kRouted) {
     if (block_rows[0] >= min(*p.live, a.rows)) return;  // a padding row, or no group
     const int32_t expert = block_rows.expert(a.experts);
@@ -215,20 +216,20 @@ __global__ void __launch_bounds__(kMatvecThreads, N == 1 ? 2 : 1)
   uint32_t group = 0;
   for (uint32_t tile = first; tile < last; tile += kTiles, ++group) {
     const auto exists = [&](const detail::Turn<kRows>& t) {
-      return t.output < kOutputs && t.slot < last * kTileRows && block_rows[t.row] < live;
+      return t.output < kOutputs && t.packed_row < last * kTileRows && block_rows[t.row] < live;
     };
     detail::Output out;
     if (const detail::Turn<kRows> t(group, tile); exists(t)) {
-      out = detail::load_output<F>(a, p, scales, t.slot, block_rows[t.row]);
+      out = detail::load_output<F>(a, p, scales, t.packed_row, block_rows[t.row]);
       if (!kShared && p.norm != nullptr) factor = reinterpret_cast<const float*>(prepared + rows.factors())[t.row];
     }
 
     float acc[kTiles][N][F::kAcc] = {};
     for (uint32_t c = warp; c < multiplied; c += kMatvecWarps) {
       x.seek(c);
-      uint32_t chunk[kTiles] = {ring.front()};
-      if (kTiles == 2) chunk[kTiles - 1] = chunk[0] + (kTiles - 1) * F::kChunkBytes;
-      tile + kTiles <= last ? F::template multiply<kTiles>(acc, chunk, x) : F::template multiply<1>(acc, chunk, x);
+      uint32_t segment[kTiles] = {ring.front()};
+      if (kTiles == 2) segment[kTiles - 1] = segment[0] + (kTiles - 1) * F::kSegmentBytes;
+      tile + kTiles <= last ? F::template multiply<kTiles>(acc, segment, x) : F::template multiply<1>(acc, segment, x);
       __syncwarp();
       if (feed.more()) {
         ring.fill(ring.stage(), weights + feed.offset(), stride, feed.tiles());
@@ -272,8 +273,8 @@ __global__ void __launch_bounds__(kMatvecThreads, N == 1 ? 2 : 1)
         const float up = __shfl_down_sync(~0U, v, 8);
         v = v / (1 + expf(-v)) * up;
       }
-      const uint32_t column = a.map.column(t.slot);
-      const bool gate = a.silu == 0 || t.slot % kTileRows < 8;
+      const uint32_t column = a.map.column(t.packed_row);
+      const bool gate = a.silu == 0 || t.packed_row % kTileRows < 8;
       if (exists(t) && gate && column != UINT32_MAX) p.y[block_rows[t.row] * a.y_stride + column] = v;
     }
   }
@@ -287,7 +288,7 @@ __global__ void __launch_bounds__(kMatvecThreads)
   __shared__ float squares[kMatvecWarps];
   const PreparedRows<F> rows(a.k, N);
   const uint32_t row = blockIdx.x, warp = threadIdx.x / 32;
-  RowSource source{p.x + row * a.x_stride, p.norm, a.k, chunks_of<F>(a.k)};
+  RowSource source{p.x + row * a.x_stride, p.norm, a.k, segments_of<F>(a.k)};
   if (p.norm != nullptr) stage_norm<F>(source, warp, stage);
   wait();
   uint8_t* prepared = p.prepared;
@@ -374,11 +375,11 @@ class Matvec {
     const MatvecLayout none = matvec_layout<F, T, kShared>(a.k, rows, 0);
     const uint32_t room = block_bytes(a, large);
     if (none.bytes >= room) return 0;
-    return std::min(a.stages, (room - none.bytes) / (kMatvecWarps * (T * F::kChunkBytes + 8)));
+    return std::min(a.stages, (room - none.bytes) / (kMatvecWarps * (T * F::kSegmentBytes + 8)));
   }
   template <int T>
   static bool in_shared(const MatvecArgs& a, bool large) {
-    return a.rows == 1 && stages<T, true>(a, 1, large) * kMatvecWarps * T * F::kChunkBytes >= kLeastRingBytes;
+    return a.rows == 1 && stages<T, true>(a, 1, large) * kMatvecWarps * T * F::kSegmentBytes >= kLeastRingBytes;
   }
   template <int T, int N, bool kShared>
   static void run(MatvecArgs a, const MatvecPointers& p, bool large, const Launch& launch) {

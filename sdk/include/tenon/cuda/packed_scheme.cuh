@@ -190,7 +190,7 @@ class PackedScheme : public sdk::Quantization<T> {
       for (uint32_t i = 0; i < sdk::read_abi(c).epi; ++i) site->map.halves |= epi[i].id == TENON_F_SILU_MUL ? 1 : 0;
     }
     T::with_format(site->code, [&]<class F>(F) {
-      site->weight_bytes = uint64_t{site->map.tiles()} * chunks_of<F>(site->k) * F::kChunkBytes;
+      site->weight_bytes = uint64_t{site->map.tiles()} * segments_of<F>(site->k) * F::kSegmentBytes;
     });
     return site;
   }

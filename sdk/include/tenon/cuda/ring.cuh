@@ -1,4 +1,4 @@
-// A ring of memory on its way into shared memory, private to one warp; a stage holds kChunks chunks that come together.
+// A ring of memory on its way into shared memory, private to one warp; a stage holds kSegments segments that come together.
 // Whole warps fill a stage, wait for the oldest and read it. Weights stream through such rings; they are read once, so
 // L2 gives them up first. Bulk copies on Hopper, copies of 16 bytes by every lane before it.
 #pragma once
@@ -33,12 +33,12 @@ __device__ __forceinline__ bool elect_lane() {
 #endif
 }
 
-template <uint32_t kChunkBytes, uint32_t kChunks>
+template <uint32_t kSegmentBytes, uint32_t kSegments>
 class WarpRing {
  public:
-  static_assert(kChunks <= 2 && kChunkBytes % 16 == 0);
+  static_assert(kSegments <= 2 && kSegmentBytes % 16 == 0);
   // barriers: 8 bytes a stage; data: kBytes a stage, 16-byte aligned.
-  static constexpr uint32_t kBytes = kChunkBytes * kChunks;
+  static constexpr uint32_t kBytes = kSegmentBytes * kSegments;
   __device__ WarpRing(uint32_t barriers, uint32_t data, uint32_t stages)
       : barriers_(barriers), data_(data), stages_(stages) {
     if (elect_lane()) {
@@ -53,19 +53,19 @@ class WarpRing {
     __syncwarp();
   }
 
-  // Starts the copy of `count` chunks, `stride` bytes apart, into a stage that nobody reads any more.
-  __device__ __forceinline__ void fill(uint32_t stage, const uint8_t* chunk, size_t stride, uint32_t count) const {
+  // Starts the copy of `count` segments, `stride` bytes apart, into a stage that nobody reads any more.
+  __device__ __forceinline__ void fill(uint32_t stage, const uint8_t* segment, size_t stride, uint32_t count) const {
     const uint32_t barrier = barriers_ + 8 * stage, to = data_ + stage * kBytes;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (elect_lane()) {
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(kChunkBytes * count)
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(kSegmentBytes * count)
                    : "memory");
-      copy(to, chunk, barrier);
-      if (kChunks == 2 && count == 2) copy(to + kChunkBytes, chunk + stride, barrier);
+      copy(to, segment, barrier);
+      if (kSegments == 2 && count == 2) copy(to + kSegmentBytes, segment + stride, barrier);
     }
 #else
-    for (uint32_t at = 16 * (threadIdx.x % 32); at < kChunkBytes * count; at += 16 * 32) {
-      const uint8_t* from = at < kChunkBytes ? chunk + at : chunk + stride + at - kChunkBytes;
+    for (uint32_t at = 16 * (threadIdx.x % 32); at < kSegmentBytes * count; at += 16 * 32) {
+      const uint8_t* from = at < kSegmentBytes ? segment + at : segment + stride + at - kSegmentBytes;
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at), "l"(from) : "memory");
     }
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
@@ -109,7 +109,7 @@ class WarpRing {
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
             "r"(to),
-        "l"(from), "r"(kChunkBytes), "r"(barrier), "l"(kEvictFirst)
+        "l"(from), "r"(kSegmentBytes), "r"(barrier), "l"(kEvictFirst)
         : "memory");
   }
 

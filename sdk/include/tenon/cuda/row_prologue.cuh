@@ -1,5 +1,5 @@
 // A row of x on its way into a product: RMSNorm's weights if wanted, then the form that a format multiplies
-// (formats.cuh). Each of a block's warps prepares what it multiplies itself, the chunks c with c % kMatvecWarps its own
+// (formats.cuh). Each of a block's warps prepares what it multiplies itself, the segments c with c % kMatvecWarps its own
 // number, and so waits for nothing but x. RMSNorm's factor comes in when the warps' sums meet.
 #pragma once
 
@@ -15,7 +15,7 @@ inline constexpr uint32_t kMatvecWarps = 16, kMatvecThreads = 32 * kMatvecWarps;
 struct RowSource {
   const float* x;
   const float* norm;  // weights of RMSNORM; nullptr: none
-  uint32_t k, chunks;
+  uint32_t k, segments;
 };
 
 // 8 k of a row, as they lie in shared memory: of each 32 k first the high parts, then the low parts. Formats that
@@ -75,19 +75,19 @@ __device__ inline float warp_sum(float v) {
 
 }  // namespace detail
 
-// The octets of a warp's chunks, in their order.
+// The octets of a warp's segments, in their order.
 template <class F>
 class OwnOctets {
  public:
-  __device__ OwnOctets(uint32_t chunks, uint32_t warp)
-      : warp_(warp), count_((chunks + kMatvecWarps - 1 - warp) / kMatvecWarps * kOfChunk) {}
+  __device__ OwnOctets(uint32_t segments, uint32_t warp)
+      : warp_(warp), count_((segments + kMatvecWarps - 1 - warp) / kMatvecWarps * kOfSegment) {}
   __device__ uint32_t count() const { return count_; }
   __device__ uint32_t operator[](uint32_t i) const {
-    return (warp_ + i / kOfChunk * kMatvecWarps) * kOfChunk + i % kOfChunk;
+    return (warp_ + i / kOfSegment * kMatvecWarps) * kOfSegment + i % kOfSegment;
   }
 
  private:
-  static constexpr uint32_t kOfChunk = F::kChunkK / 8;
+  static constexpr uint32_t kOfSegment = F::kSegmentK / 8;
   uint32_t warp_, count_;
 };
 
@@ -101,7 +101,7 @@ struct RowPart {
 // Before the wait: brings the norm's weights to where the warp will want them.
 template <class F>
 __device__ void stage_norm(const RowSource& s, uint32_t warp, uint8_t* stage) {
-  const OwnOctets<F> own(s.chunks, warp);
+  const OwnOctets<F> own(s.segments, warp);
   for (uint32_t i = lane_id(); i < own.count(); i += 32) {
     float v[8];
     detail::load_octet(s.norm, 8 * own[i], s.k, v);
@@ -115,7 +115,7 @@ __device__ void stage_norm(const RowSource& s, uint32_t warp, uint8_t* stage) {
 template <class F, class Put, class PutSum>
 __device__ RowPart prepare_part(const RowSource& s, uint32_t warp, uint8_t* stage, const Put& put,
                                 const PutSum& put_sum) {
-  const OwnOctets<F> own(s.chunks, warp);
+  const OwnOctets<F> own(s.segments, warp);
   const uint32_t lane = lane_id();
   RowPart part;
   uint32_t largest = 0;  // magnitude's bits

@@ -60,9 +60,9 @@ struct TileGemmLayout {
   uint32_t x, sums, barriers;  // offsets in shared memory; weights come first
 };
 template <class F>
-inline constexpr uint32_t kStageChunks = kStageK<F> / F::kChunkK;
+inline constexpr uint32_t kStageSegments = kStageK<F> / F::kSegmentK;
 template <class F>
-inline constexpr uint32_t kTileStageBytes = kStageChunks<F> * F::kChunkBytes;
+inline constexpr uint32_t kTileStageBytes = kStageSegments<F> * F::kSegmentBytes;
 // A warp multiplies a tile, by every second 64 k if there are two teams, whose sums are added through shared memory. Of
 // few rows, a warp's time is that of making halves, one step waiting for the other; with two teams a multiprocessor has
 // twice as many such chains. Two more warps fill the rings. Where a lane has so many sums that a kernel's even share of
@@ -138,7 +138,7 @@ struct TileGemmBlock {
   const TileGemmPointers& p;
   const TileGemmLayout& at;
   uint32_t parts, part, pair, pairs, rank;  // pair, pairs: of the part; rank: in the pair
-  uint32_t tiles, chunks, a_panel;          // a_panel: stages
+  uint32_t tiles, segments, a_panel;        // a_panel: stages
   PreparedHalves halves;
   StageShares shares;
   uint32_t first, last;  // stages
@@ -156,7 +156,7 @@ struct TileGemmBlock {
         pairs(gridDim.x / kPair / parts),
         rank(blockIdx.x % kPair),
         tiles(a.map.tiles()),
-        chunks(chunks_of<F>(a.k)),
+        segments(segments_of<F>(a.k)),
         a_panel(stages_of<F>(a.k)),
         halves(prepared_halves<F>(a.k, N, parts)),
         shares(panels_of(tiles) * a_panel, pairs),
@@ -188,13 +188,13 @@ struct TileGemmBlock {
       __syncwarp();
       if (lane_id() >= kPanelTiles) continue;
       const uint32_t tile = min(first_tile(s) + lane_id(), tiles - 1);
-      const uint32_t chunk = s % a_panel * kStageChunks<F>, there = min(chunks - chunk, kStageChunks<F>);
-      const uint8_t* from = p.weights + (size_t{tile} * chunks + chunk) * F::kChunkBytes;
+      const uint32_t segment = s % a_panel * kStageSegments<F>, there = min(segments - segment, kStageSegments<F>);
+      const uint8_t* from = p.weights + (size_t{tile} * segments + segment) * F::kSegmentBytes;
       const uint32_t to = base + place.stage * kWeightBytes + lane_id() * kTileStageBytes<F>;
-      full.copy(to, from, there * F::kChunkBytes, Barrier::kEvictFirst);
-      // After the last chunk x is zero, and any weights will do.
-      for (uint32_t c = there; c < kStageChunks<F>; ++c) {
-        full.copy(to + c * F::kChunkBytes, from, F::kChunkBytes, Barrier::kEvictFirst);
+      full.copy(to, from, there * F::kSegmentBytes, Barrier::kEvictFirst);
+      // After the last segment x is zero, and any weights will do.
+      for (uint32_t c = there; c < kStageSegments<F>; ++c) {
+        full.copy(to + c * F::kSegmentBytes, from, F::kSegmentBytes, Barrier::kEvictFirst);
       }
     }
   }
@@ -215,7 +215,7 @@ struct TileGemmBlock {
   }
 };
 
-// What a warpgroup has of a panel: sums of 64 slots by N rows, 16 slots a warp, of which a lane has rows g and g + 8,
+// What a warpgroup has of a panel: sums of 64 packed rows by N rows, 16 packed rows a warp, of which a lane has rows g and g + 8,
 // g = lane / 4. After the wait.
 template <class F, int N>
 class PanelSums {
@@ -285,11 +285,12 @@ class PanelSums {
   }
   // Makes y of the sums.
   __device__ __forceinline__ void finish(uint32_t panel) {
-    const uint32_t tile = (panel * kPair + b_.rank) * kPanelTiles + warp_, slot = tile * kTileRows + lane_id() / 4;
+    const uint32_t tile = (panel * kPair + b_.rank) * kPanelTiles + warp_,
+                   packed_row = tile * kTileRows + lane_id() / 4;
     const bool there = tile < b_.tiles;
-    const uint32_t column[2] = {there ? b_.a.map.column(slot) : UINT32_MAX,
-                                there ? b_.a.map.column(slot + 8) : UINT32_MAX};
-    scale(slot, column);
+    const uint32_t column[2] = {there ? b_.a.map.column(packed_row) : UINT32_MAX,
+                                there ? b_.a.map.column(packed_row + 8) : UINT32_MAX};
+    scale(packed_row, column);
     float* const y = b_.p.y + rows_before_ * b_.a.y_stride;
     if (b_.a.silu != 0) {
       if (column[0] == UINT32_MAX) return;
@@ -325,7 +326,7 @@ class PanelSums {
   // The same in all lanes, and known to the compiler to be so.
   static __device__ __forceinline__ uint32_t warp_of_block() { return __shfl_sync(~0U, threadIdx.x / 32, 0); }
 
-  // The part's row that a lane's i-th is, and its sum for slot g or g + 8.
+  // The part's row that a lane's i-th is, and its sum for packed row g or g + 8.
   static __device__ __forceinline__ uint32_t row(uint32_t i) { return i / 2 * 8 + 2 * (lane_id() % 4) + i % 2; }
   __device__ __forceinline__ float& sum(uint32_t i, uint32_t half) { return sum_[i / 2 * 4 + half * 2 + i % 2]; }
   __device__ __forceinline__ float4* left_by(uint32_t block) const {
@@ -393,12 +394,12 @@ class PanelSums {
     x_.advance(b_.at.x_stages, Shape::kTeams);
   }
 
-  __device__ __forceinline__ void scale(uint32_t slot, const uint32_t (&column)[2]) {
+  __device__ __forceinline__ void scale(uint32_t packed_row, const uint32_t (&column)[2]) {
     float scale[2] = {1, 1}, bias[2] = {};
 #pragma unroll
     for (uint32_t half = 0; half < 2; ++half) {
       if (column[half] == UINT32_MAX) continue;
-      if constexpr (F::kTotal) scale[half] = b_.p.scales[slot + 8 * half];
+      if constexpr (F::kTotal) scale[half] = b_.p.scales[packed_row + 8 * half];
       if (b_.p.bias != nullptr) bias[half] = b_.p.bias[column[half]];
     }
     const auto* factors = reinterpret_cast<const float*>(b_.p.prepared + b_.halves.factors()) + rows_before_;

@@ -34,23 +34,23 @@ __device__ inline void store_octet(H* to, uint32_t n, const float (&v)[8]) {
 
 }  // namespace detail
 
-// A warp a chunk, in turn. to: (columns, k) in natural order.
+// A warp a segment, in turn. to: (columns, k) in natural order.
 template <class F, class H>
 __global__ void unpack_kernel(const UnpackArgs a, const uint8_t* weights, const float* scales, H* to) {
   wait();
-  const uint32_t lane = lane_id(), chunks = chunks_of<F>(a.k), all = a.map.tiles() * chunks;
+  const uint32_t lane = lane_id(), segments = segments_of<F>(a.k), all = a.map.tiles() * segments;
   for (uint32_t c = (blockIdx.x * blockDim.x + threadIdx.x) / 32; c < all; c += gridDim.x * blockDim.x / 32) {
-    const uint32_t slot = c / chunks * kTileRows + lane / 4;
+    const uint32_t packed_row = c / segments * kTileRows + lane / 4;
     for (uint32_t b = 0; b < F::kBlocks; ++b) {
-      const uint32_t k = c % chunks * F::kChunkK + 32 * b + 8 * (lane % 4);
+      const uint32_t k = c % segments * F::kSegmentK + 32 * b + 8 * (lane % 4);
       if (k >= a.k) continue;
       float v[2][8];
-      F::expand(weights + size_t{c} * F::kChunkBytes, b, lane, v);
+      F::expand(weights + size_t{c} * F::kSegmentBytes, b, lane, v);
       for (uint32_t i = 0; i < 2; ++i) {
-        const uint32_t column = a.map.column(slot + 8 * i);
+        const uint32_t column = a.map.column(packed_row + 8 * i);
         if (column == UINT32_MAX) continue;
         if constexpr (F::kTotal) {
-          for (float& f : v[i]) f *= scales[slot + 8 * i];
+          for (float& f : v[i]) f *= scales[packed_row + 8 * i];
         }
         detail::store_octet(to + size_t{column} * a.k + k, a.k - k, v[i]);
       }
@@ -60,7 +60,7 @@ __global__ void unpack_kernel(const UnpackArgs a, const uint8_t* weights, const 
 template <class F, class H>
 void run_unpack(const UnpackArgs& a, const Launch& launch) {
   constexpr uint32_t kThreads = 256, kMostBlocks = 2048;
-  const uint32_t warps = a.map.tiles() * chunks_of<F>(a.k);
+  const uint32_t warps = a.map.tiles() * segments_of<F>(a.k);
   launch(&unpack_kernel<F, H>, {.blocks = {std::min(kMostBlocks, (warps + 7) / 8)}, .threads = {kThreads}}, a,
          launch.ptr<const uint8_t>(1), F::kTotal ? launch.ptr<const float>(2) : nullptr, launch.ptr<H>(0));
 }
@@ -74,12 +74,13 @@ __global__ void lookup_kernel(const UnpackArgs a, const uint8_t* weights, const 
   if (row >= *live) return;
   const int32_t wanted = index[row];
   if (wanted < 0 || static_cast<uint32_t>(wanted) >= a.matrix_rows) return;
-  const uint32_t slot = a.map.slot(static_cast<uint32_t>(wanted));
+  const uint32_t packed_row = a.map.packed_row(static_cast<uint32_t>(wanted));
   for (uint32_t k = 8 * threadIdx.x; k < a.k; k += 8 * blockDim.x) {
     float v[2][8];
-    F::expand(weights + chunk_offset<F>(a.k, slot, k), k % F::kChunkK / 32, slot % 8 * 4 + k % 32 / 8, v);
-    const float scale = F::kTotal ? scales[slot] : 1;
-    float(&of_row)[8] = v[slot % kTileRows / 8];
+    F::expand(weights + segment_offset<F>(a.k, packed_row, k), k % F::kSegmentK / 32, packed_row % 8 * 4 + k % 32 / 8,
+              v);
+    const float scale = F::kTotal ? scales[packed_row] : 1;
+    float(&of_row)[8] = v[packed_row % kTileRows / 8];
     for (float& f : of_row) f *= scale;
     detail::store_octet(y + row * a.y_stride + k, a.k - k, of_row);
   }
