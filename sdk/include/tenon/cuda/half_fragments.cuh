@@ -1,5 +1,6 @@
-// Packed weights (packed.cuh) as A fragments of halves that have the weights' values, 64 k at a time: for products of
-// so many rows that x is one half a value. What a format scales a whole row by (kTotal) is left to the product.
+// Packed weights (packed.cuh) as A fragments (mma.cuh) of halves that have the weights' values, 64 k at a time: for
+// products of so many rows that x is one half a value. The factor by which a format scales a whole row (kTotal) is left to
+// the product.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -11,7 +12,7 @@
 
 namespace tenon::cuda {
 
-// k that are read at once: whole segments.
+// k of a stage, which are read at once: whole segments.
 template <class F>
 inline constexpr uint32_t kStageK = F::kSegmentK < 128 ? 128 : F::kSegmentK;
 
@@ -23,23 +24,27 @@ __device__ __forceinline__ uint32_t as_bits(__half2 h) {
 __device__ __forceinline__ __half2 as_halves(uint32_t bits) {
   return *reinterpret_cast<const __half2*>(&bits);
 }
-// Bits below the 1024's: 1024 + u for an integer u below 1024, exactly.
+// Two halves of 1024. With an integer u below 1024 in the lower bits, a half is 1024 + u, exactly.
 inline constexpr uint32_t kThousand = 0x64006400;
 
 }  // namespace detail
 
-// load(segment, quad, a): a[step] of the 64 k `quad` of a stage that begins at `segment` in shared memory. A format that
-// is kStaggered has weights k % 4 in {2, 3} 16 times too large, and x there 16 times too small.
-template <class F>
+// HalfFragments<F>::load(segment, quad, a): a[k-step] gets an A fragment, of the 64 k `quad` of a stage that begins at
+// `segment` in shared memory. A format that is kStaggered has weights k % 4 in {2, 3} 16 times too large, and x there
+// 16 times too small.
+template <PackedFormat F>
 struct HalfFragments;
 
-template <class H, uint32_t Blocks>
+template <HalfType H, uint32_t Blocks>
 struct HalfFragments<HalfFormat<H, Blocks>> {
   static __device__ __forceinline__ void load(uint32_t segment, uint32_t quad, uint32_t (&a)[4][4]) {
 #pragma unroll
-    for (uint32_t s = 0; s < 4; ++s) {
-      const uint4 w = load_shared(segment + 512 * (4 * quad + s) + 16 * lane_id());
-      a[s][0] = w.x, a[s][1] = w.y, a[s][2] = w.z, a[s][3] = w.w;
+    for (uint32_t step = 0; step < 4; ++step) {
+      const uint4 w = load_shared(segment + 512 * (4 * quad + step) + 16 * lane_id());
+      a[step][0] = w.x;
+      a[step][1] = w.y;
+      a[step][2] = w.z;
+      a[step][3] = w.w;
     }
   }
 };
@@ -62,20 +67,20 @@ struct HalfFragments<Int8Format<Blocks>> {
   }
 };
 
-template <class Weights, class ScalesOf, uint32_t Group, uint32_t Blocks>
+template <GroupWeights Weights, GroupScales ScalesOf, uint32_t Group, uint32_t Blocks>
 struct HalfFragments<GroupedFormat<Weights, ScalesOf, Group, Blocks>> {
   using F = GroupedFormat<Weights, ScalesOf, Group, Blocks>;
 
   static __device__ __forceinline__ void load(uint32_t segment, uint32_t quad, uint32_t (&a)[4][4]) {
-    constexpr uint32_t kQuads = Blocks / 2;  // of a segment
-    segment += quad / kQuads * F::kSegmentBytes, quad %= kQuads;
+    segment += quad / F::kQuads * F::kSegmentBytes;
+    quad %= F::kQuads;
     Weights weights;
     weights.load(segment + Weights::kBytes * quad);
-    __half2 scale[2], offset[2];
+    __half2 scale[2], offset[2];  // of rows g and g + 8
 #pragma unroll
-    for (uint32_t s = 0; s < 4; ++s) {
-      if (s == 0 || (s == 2 && Group < 64)) {
-        const uint32_t k = 64 * quad + 16 * s + (Group < 32 ? 8 * (lane_id() % 4) : 0);
+    for (uint32_t step = 0; step < 4; ++step) {
+      if (step == 0 || (step == 2 && Group < 64)) {
+        const uint32_t k = 64 * quad + 16 * step + (Group < 32 ? 8 * (lane_id() % 4) : 0);
         const auto words = ScalesOf::load(SharedBytes{segment + F::kScales}, k / Group, lane_id() / 4);
 #pragma unroll
         for (uint32_t row = 0; row < 2; ++row) {
@@ -83,17 +88,17 @@ struct HalfFragments<GroupedFormat<Weights, ScalesOf, Group, Blocks>> {
           offset[row] = __float2half2_rn(ScalesOf::offset(words, row));
         }
       }
-      weights.fragments(s, a[s]);
+      weights.fragments(step, a[step]);
 #pragma unroll
       for (uint32_t i = 0; i < 4; ++i) {
         constexpr float kUp = Weights::kStaggered ? 16 : 1;
         const float up = i < 2 ? 1 : kUp;
         const __half2 q =
-            __hsub2(detail::as_halves(a[s][i] | detail::kThousand), __float2half2_rn(1024 + up * Weights::kBias));
+            __hsub2(detail::as_halves(a[step][i] | detail::kThousand), __float2half2_rn(1024 + up * Weights::kBias));
         if constexpr (ScalesOf::kOffsets) {
-          a[s][i] = detail::as_bits(__hfma2(q, scale[i % 2], __hmul2(offset[i % 2], __float2half2_rn(up))));
+          a[step][i] = detail::as_bits(__hfma2(q, scale[i % 2], __hmul2(offset[i % 2], __float2half2_rn(up))));
         } else {
-          a[s][i] = detail::as_bits(__hmul2(q, scale[i % 2]));
+          a[step][i] = detail::as_bits(__hmul2(q, scale[i % 2]));
         }
       }
     }
