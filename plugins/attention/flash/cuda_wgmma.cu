@@ -14,12 +14,10 @@
 #include <string_view>
 
 #include "cuda_ops.h"
-#include "head.cuh"
-#include "prefill.cuh"
 #include "softmax.cuh"
-#include "tenon/cuda/barrier.cuh"
 #include "tenon/cuda/shared_memory.cuh"
 #include "tenon/cuda/warpgroup.cuh"
+#include "wgmma_block.cuh"
 
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma nv_diag_suppress 177  // what nothing but the kernel for sm_90a refers to
@@ -28,132 +26,16 @@
 namespace tenon::flash {
 namespace {
 
-using cuda::Barrier;
-using cuda::warpgroup::kSwizzledColumns;
-using cuda::warpgroup::kSwizzledRowBytes;
-
-constexpr uint32_t kRows = 128, kKeys = 128, kStages = 2;  // of a block, of a tile, of a ring
-constexpr uint32_t kConsumers = 2, kWarpgroupThreads = 128, kThreads = (kConsumers + 1) * kWarpgroupThreads;
-constexpr uint32_t kConsumerRows = kRows / kConsumers;
-static_assert(kConsumerRows == 64);
-// A tile is (rows 128, D) in slices of 64 columns side by side, as the copy engine writes them in the 128-byte swizzle.
-constexpr uint32_t kSliceBytes = kKeys * kSwizzledRowBytes;
-static_assert(kRows == kKeys);
-enum NamedBarrier { kTurn = 1, kConsumer = kTurn + kConsumers };  // one each for every consumer
-
-// The tensors that the copy engine reads.
-struct Maps {
-  CUtensorMap q, k, v;
-};
-
-// Shared memory: Q, [stage] tiles of K, [stage] tiles of V, and barriers.
-template <uint32_t D>
-struct Layout {
-  static constexpr uint32_t kSlices = D / kSwizzledColumns;
-  static constexpr uint32_t kTileBytes = kSliceBytes * kSlices;
-  static constexpr uint32_t kKeysAt = kTileBytes, kValuesAt = kKeysAt + kStages * kTileBytes;
-  static constexpr uint32_t kBarriersAt = kValuesAt + kStages * kTileBytes;
-  static constexpr uint32_t kAlignment = 1024;  // of the swizzle
-  static constexpr uint32_t kSharedBytes = kBarriersAt + (1 + 4 * kStages) * Barrier::kBytes + kAlignment;
-
-  uint32_t base;
-  __device__ uint32_t queries() const { return base; }
-  __device__ uint32_t tile(Side side, uint32_t stage) const {
-    return base + (side == Side::kValues ? kValuesAt : kKeysAt) + stage * kTileBytes;
-  }
-  // Barriers: of the queries; full ones of K's stages, of V's; empty ones of K's stages, of V's.
-  __device__ Barrier queries_full() const { return Barrier(base + kBarriersAt); }
-  __device__ Barrier full(Side side, uint32_t stage) const { return Barrier(full_address(side, stage)); }
-  __device__ Barrier empty(Side side, uint32_t stage) const {
-    return Barrier(full_address(side, stage) + 2 * kStages * Barrier::kBytes);
-  }
-
- private:
-  __device__ uint32_t full_address(Side side, uint32_t stage) const {
-    return base + kBarriersAt + Barrier::kBytes + ((side == Side::kValues ? kStages : 0) + stage) * Barrier::kBytes;
-  }
-};
-
-// The tiles of positions that a block walks, from the last one down.
-struct Walk {
-  uint32_t last, count;  // tiles
-  __device__ Walk(const GpuArgs& a, const QueryTile& t) {
-    const uint32_t end = t.position + t.rows;
-    last = (end - 1) / kKeys;
-    count = last - first_seen(a, t.position) / kKeys + 1;
-  }
-  // The first token of the i-th.
-  __device__ uint32_t token(uint32_t i) const { return (last - i) * kKeys; }
-};
-
-// Which stage the i-th tile is in, and the parity of the phase in which it is full.
-__device__ __forceinline__ uint32_t stage_of(uint32_t i) {
-  return i % kStages;
-}
-__device__ __forceinline__ uint32_t parity_of(uint32_t i) {
-  return i / kStages % 2;
-}
-
-// What a block's warps share.
-template <uint32_t D>
-struct BlockWork {
-  const GpuArgs& a;
-  const GpuPointers& p;
-  const Maps& maps;
-  const Layout<D>& s;
-  const QueryTile& t;
-  const Walk& walk;
-};
-
-// ---- the producer: one thread -----------------------------------------------------------------------------------------
-// Loads the i-th tile, in boxes of as many tokens as follow each other: a page, or a tile.
-template <uint32_t D>
-__device__ __forceinline__ void load_tile(const BlockWork<D>& b, Side side, uint32_t i) {
-  const GpuArgs& a = b.a;
-  const auto kv_head = static_cast<int32_t>(blockIdx.x / a.heads_per_kv);
-  const uint32_t run = min(kKeys, a.kv.page_cells), shift = 31 - static_cast<uint32_t>(__clz(a.kv.page_cells));
-  const int32_t* pages = b.p.pages + size_t{b.t.slot} * a.kv.columns;
-  const uint32_t stage = stage_of(i), first = b.walk.token(i);
-  const Barrier full = b.s.full(side, stage);
-  b.s.empty(side, stage).wait(parity_of(i) ^ 1);
-  full.arrive_expecting(Layout<D>::kTileBytes);
-  for (uint32_t r = 0; r < kKeys; r += run) {
-    const uint32_t token = first + r;
-    // Tokens after the last have no page: they are outside of the map, hence zeros.
-    const int32_t page = token < b.t.position + b.t.rows ? pages[token >> shift] : -1;
-    for (uint32_t h = 0; h < Layout<D>::kSlices; ++h) {
-      full.copy_box(b.s.tile(side, stage) + h * kSliceBytes + r * kSwizzledRowBytes,
-                    side == Side::kValues ? &b.maps.v : &b.maps.k,
-                    {static_cast<int32_t>(h * kSwizzledColumns), static_cast<int32_t>(token & (a.kv.page_cells - 1)),
-                     kv_head, page});
-    }
-  }
-}
-template <uint32_t D>
-__device__ void produce(const BlockWork<D>& b) {
-  const auto head = static_cast<int32_t>(blockIdx.x);
-  const Barrier full = b.s.queries_full();
-  full.arrive_expecting(Layout<D>::kTileBytes);
-  for (uint32_t h = 0; h < Layout<D>::kSlices; ++h) {
-    full.copy_box(b.s.queries() + h * kSliceBytes, &b.maps.q,
-                  {static_cast<int32_t>(h * kSwizzledColumns), static_cast<int32_t>(b.t.first_row), head, 0});
-  }
-  load_tile(b, Side::kKeys, 0);
-  for (uint32_t i = 1; i < b.walk.count; ++i) {
-    load_tile(b, Side::kKeys, i);
-    load_tile(b, Side::kValues, i - 1);
-  }
-  load_tile(b, Side::kValues, b.walk.count - 1);
-}
+using namespace wgmma;
 
 // ---- the consumers ----------------------------------------------------------------------------------------------------
 // One warpgroup's 64 rows. Of its warp's 16, lane 4 g + t has rows g and g + 8; "row" of an array below is 0 for g and 1
 // for g + 8. Of eight keys or dimensions it has 2t and 2t + 1: element 4 * eight + 2 * row + i is of 2t + i.
 template <class E, uint32_t D>
 struct Consumer {
-  using Scores = float[kKeys / 2];
+  using Scores = float[kTileKeys / 2];
   using Values = float[D / 2];
-  using Weights = uint32_t[kKeys / 16][4];  // [16 keys]: an A fragment (rows 16, keys 16)
+  using Weights = uint32_t[kTileKeys / 16][4];  // [16 keys]: an A fragment (rows 16, keys 16)
   struct Softmax {
     float top[2], sum[2];  // by row: the greatest score, the sum of the lane's weights
   };
@@ -190,7 +72,7 @@ struct Consumer {
     const uint32_t values = s.tile(Side::kValues, stage_of(i));
     begin();
 #pragma unroll
-    for (uint32_t k = 0; k < kKeys / 16; ++k) {
+    for (uint32_t k = 0; k < kTileKeys / 16; ++k) {
       multiply<E, Contiguous::kAlongN>(out, weights[k],
                                        describe_swizzled(values + k * 16 * kSwizzledRowBytes, kSliceBytes));
     }
@@ -207,8 +89,8 @@ struct Consumer {
   // What lies in a tile after the last token is multiplied by 0, so it must be finite.
   __device__ __forceinline__ void clear_values(uint32_t i) const {
     const uint32_t left = b.t.position + b.t.rows - b.walk.token(i);
-    if (left >= kKeys) return;
-    const uint32_t pieces = (kKeys - left) * kSwizzledRowBytes / 16;
+    if (left >= kTileKeys) return;
+    const uint32_t pieces = (kTileKeys - left) * kSwizzledRowBytes / 16;
     for (uint32_t at = threadIdx.x % kWarpgroupThreads; at < pieces; at += kWarpgroupThreads) {
       for (uint32_t h = 0; h < Layout<D>::kSlices; ++h) {
         cuda::store_zeros(s.tile(Side::kValues, stage_of(i)) + h * kSliceBytes + left * kSwizzledRowBytes + at * 16);
@@ -223,7 +105,7 @@ struct Consumer {
     for (uint32_t h = 0; h < 2; ++h) {
       const uint32_t pos = b.t.position + row + 8 * h, seen = first_seen(a, pos);
 #pragma unroll
-      for (uint32_t n = 0; n < kKeys / 8; ++n) {
+      for (uint32_t n = 0; n < kTileKeys / 8; ++n) {
 #pragma unroll
         for (uint32_t e = 0; e < 2; ++e) {
           const uint32_t at = token + n * 8 + lane % 4 * 2 + e;
@@ -235,14 +117,14 @@ struct Consumer {
   // Scores of tile i become weights. Returns, for both rows, by how much what was added up before shrinks.
   __device__ __forceinline__ float2 softmax(Scores& scores, Softmax& state, uint32_t i) const {
     const uint32_t token = b.walk.token(i), position = b.t.position + warpgroup * kConsumerRows;
-    const bool whole = token + kKeys <= position + 1 && token >= first_seen(a, position + kConsumerRows - 1);
+    const bool whole = token + kTileKeys <= position + 1 && token >= first_seen(a, position + kConsumerRows - 1);
     if (!whole) mask(scores, token);
     float shrink[2];  // by row
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
       float higher = state.top[h];
 #pragma unroll
-      for (uint32_t n = 0; n < kKeys / 8; ++n) {
+      for (uint32_t n = 0; n < kTileKeys / 8; ++n) {
         higher = fmaxf(higher, fmaxf(scores[4 * n + 2 * h], scores[4 * n + 2 * h + 1]));
       }
       higher = row_max(higher);
@@ -251,7 +133,7 @@ struct Consumer {
       state.top[h] = higher;
       float own = 0;
 #pragma unroll
-      for (uint32_t n = 0; n < kKeys / 8; ++n) {
+      for (uint32_t n = 0; n < kTileKeys / 8; ++n) {
 #pragma unroll
         for (uint32_t e = 0; e < 2; ++e) {
           float& x = scores[4 * n + 2 * h + e];
@@ -266,11 +148,11 @@ struct Consumer {
   // Weights as A fragments.
   static __device__ __forceinline__ void convert(const Scores& scores, Weights& weights) {
 #pragma unroll
-    for (uint32_t n = 0; n < kKeys / 4; ++n) {
+    for (uint32_t n = 0; n < kTileKeys / 4; ++n) {
       weights[n / 4][n % 4] = cuda::to_halves<E>(scores[2 * n], scores[2 * n + 1]);
     }
 #pragma unroll
-    for (uint32_t k = 0; k < kKeys / 16; ++k) cuda::warpgroup::hold(weights[k]);
+    for (uint32_t k = 0; k < kTileKeys / 16; ++k) cuda::warpgroup::hold(weights[k]);
   }
 
   __device__ __forceinline__ void run() const {
@@ -417,7 +299,7 @@ void launch(const GpuArgs& a, const cuda::Launch& l) {
     return make_map(kv.codec, base,
                     {{D, tokens, a.kv.heads, a.kv_pages},
                      {static_cast<uint64_t>(kv.cell), static_cast<uint64_t>(kv.head), static_cast<uint64_t>(kv.page)},
-                     std::min(kKeys, a.kv.page_cells)});
+                     std::min(kTileKeys, a.kv.page_cells)});
   };
   const Maps maps{make_map(a.kv.k.codec, p.converted, {{D, a.rows, a.q_heads, 1}, {q_row, q_head, q_row}, kRows}),
                   plane(p.keys, a.kv.k), plane(p.values, a.kv.v)};
