@@ -12,7 +12,7 @@
 // 8t + 1; a2, a3: 8t + 2, 8t + 3) and the other four in the next. The k-steps of a fragment of x are permuted alike, so
 // x stays in its natural order and a lane reads 16 bytes of it.
 //
-// Example: gate and up of Llama-2-7B, 2 x 11008 columns, K = 4096, in Int4Format<64> (128 k, 1088 bytes a segment).
+// Example: gate and up of Llama-2-7B, 2 x 11008 columns, K = 4096, in Int4Format<64> (128 k, 1152 bytes a segment).
 // There are 22016 / 16 = 1376 tiles; tile 0 has columns 0..7 of gate and 0..7 of up; a tile has 4096 / 128 = 32
 // segments; weight (column 11008 + 9 of y, k = 300) is row 9 of tile 1, in the tile's segment 300 / 128 = 2.
 #pragma once
