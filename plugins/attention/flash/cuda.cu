@@ -1,4 +1,4 @@
-// Which kernels do a layer on a GPU, and the recording of their ops: their arguments and operands are set up here, once for
+// Chooses the kernels that do a layer on a GPU and records their ops. Their arguments and operands are set up here, once for
 // all of them.
 #include <algorithm>
 #include <string>
@@ -11,7 +11,7 @@
 namespace tenon::flash {
 namespace {
 
-// Which kernels do a layer; a claim's variant.
+// The kernels that do a layer; a claim's variant.
 enum Variant : uint32_t { kExact, kDecode, kPrefill };
 
 // Cuts of positions are multiples of this share of the parameter `split`.
@@ -113,7 +113,7 @@ struct Recording {
     }
   }
 
-  // Of K and V of a row.
+  // K's and V's columns of a row.
   double kv_columns() const { return double(args.kv.heads) * (args.kv.k.dim + args.kv.v.dim); }
 
   // rows_sharing: rows that read the same tokens together.

@@ -14,7 +14,7 @@
 //   fold                a cluster of blocks folds its splits in shared memory; if a row has more splits than that, they go
 //                       through scratch, and the last of the row's clusters folds all (decode_fold.cuh)
 //
-// Where splits lie follows from a row's own position alone: a row has the same bits alone, among drafts and in a batch of
+// A row's splits follow from its own position alone: a row has the same bits alone, among drafts and in a batch of
 // few rows. A step of more rows than that has blocks enough without splits, or with few. Rows of a sequence whose cuts
 // differ (their positions lie on both sides of a change of the split's size) are taken one after the other.
 #include <algorithm>

@@ -25,11 +25,11 @@ struct GpuArgs {
   uint32_t window;                            // positions that a row sees, with its own; 0: all
   uint32_t kv_pages;                          // that the planes have
   float scale, softcap;
-  // What is claimed of the prologue. A row of Q is then followed by those of K and V.
+  // The claimed ops of the prologue. A row of Q is then followed by those of K and V.
   uint32_t append, normed;   // KV_APPEND, QK_NORM
   int32_t rotated, pairing;  // ROPE; rotated 0: there is none
   float eps;                 // of the norm
-  // Of decoding, as set_splits() has it.
+  // Decoding's own, as set_splits() decides.
   uint32_t splits;       // that a row is cut into, at most
   uint32_t granule;      // positions; a split's size is a multiple of it
   uint32_t cluster;      // blocks of a cluster, which fold their splits through shared memory
@@ -60,7 +60,7 @@ enum GpuOperand {
   kOperands
 };
 
-// Which of `live` counts what.
+// The counts in `live`.
 enum LiveCount { kLiveRows, kLiveSeqs };
 
 struct GpuPointers {

@@ -96,13 +96,13 @@ struct Prefill {
   static constexpr uint32_t kQueryBytes = kRows * kTileRowBytes<D>, kTileBytes = kKeys * kTileRowBytes<D>;
   static constexpr uint32_t kSharedBytes = kQueryBytes + 4 * kTileBytes;  // queries, two tiles of keys, two of values
   using Scores = float[kKeys / 8][4];                                     // [eight keys][an mma's sums]
-  // What a lane has of its two rows.
+  // A lane's share of its two rows.
   struct State {
     float top[2] = {kNothing, kNothing};  // by row: the greatest score
     float sum[2] = {0, 0};                // by row: of the lane's weights
     float out[D / 8][4] = {};             // [eight dimensions][an mma's sums]
   };
-  // Which positions a lane's rows see, by row: [seen, past). whole: every row of the block sees every key of the tile.
+  // The positions that a lane's rows see, by row: [seen, past). whole: every row of the block sees every key of the tile.
   struct SeenRange {
     uint32_t seen[2], past[2];
     bool whole;

@@ -86,7 +86,7 @@ struct Consumer {
     if (lane == 0) s.empty(side, stage_of(i)).arrive();
   }
 
-  // What lies in a tile after the last token is multiplied by 0, so it must be finite.
+  // Values after the last token are multiplied by 0, so they must be finite.
   __device__ __forceinline__ void clear_values(uint32_t i) const {
     const uint32_t left = b.t.position + b.t.rows - b.walk.token(i);
     if (left >= kTileKeys) return;

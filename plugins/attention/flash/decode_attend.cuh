@@ -1,7 +1,7 @@
 // The inner loop of cuda_decode.cu: a warp multiplies the team's queries by its tiles of keys, makes weights of the scores,
 // and adds up the weighted values. Two tiles are a turn, so that the two have one maximum and the ring is never empty.
 //
-// Of a 16 x 8 product, lane 4 g + t has rows g and g + 8 (queries) and columns 2t and 2t + 1 (keys, or dimensions): "row"
+// In a 16 x 8 product, lane 4 g + t has rows g and g + 8 (queries) and columns 2t and 2t + 1 (keys, or dimensions): "row"
 // below is 0 for g and 1 for g + 8. The scores of a turn are x[tile][eight keys][an mma's sums], where sum 2 * row + i is
 // of column 2t + i.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace tenon::flash {
 
-// What a lane has of its two queries.
+// A lane's share of its two queries.
 template <uint32_t D>
 struct DecodeState {
   float top[2] = {kNothing, kNothing};  // by row: the greatest score
@@ -96,7 +96,7 @@ __device__ __forceinline__ void score(RingReader<Team>& ring, uint32_t of_turn, 
   }
 }
 
-// Which positions a lane's two queries see, by row: [seen, past).
+// The positions that a lane's two queries see, by row: [seen, past).
 struct SeenRange {
   uint32_t seen[2], past[2];
 };

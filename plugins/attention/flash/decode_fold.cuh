@@ -11,7 +11,7 @@
 
 namespace tenon::flash {
 
-// Of some splits of a query: the maximum, the sum of the weights, and four dimensions of the weighted values.
+// Some splits of a query together: the maximum, the sum of the weights, and four dimensions of the weighted values.
 struct Folded {
   float top, sum, value[4];
 };
@@ -146,7 +146,7 @@ struct Partials {
       : values(scratch), clusters(gridDim.z / a.cluster), queries(queries_of_team(a)), dim(a.kv.v.dim) {
     sums = reinterpret_cast<float2*>(scratch + uint64_t{gridDim.x} * gridDim.y * clusters * queries * dim);
   }
-  // Which of all a query of this block's team is, in a cluster.
+  // The number, among all, of a query of this block's team in a cluster.
   __device__ uint64_t at(uint32_t cluster, uint32_t q) const {
     return ((uint64_t{blockIdx.y} * gridDim.x + blockIdx.x) * clusters + cluster) * queries + q;
   }

@@ -54,7 +54,7 @@ __device__ DecodeHead<typename Team::Element> find_head(const Team& t, uint32_t 
   return h;
 }
 
-// By one warp: any norm, rope and dimension.
+// One warp prepares a head with any norm, rope and dimension.
 template <class Team>
 __device__ void prepare_any(const Team& t, const DecodeHead<typename Team::Element>& h) {
   using E = typename Team::Element;
@@ -68,7 +68,7 @@ __device__ void prepare_any(const Team& t, const DecodeHead<typename Team::Eleme
     if (h.tile != nullptr) *reinterpret_cast<E*>(h.tile + tile_offset<D>(h.tile_row, d / 8) + d % 8 * 2) = e;
   });
 }
-// By one warp, where LaneTurn fits. x: the lane's elements.
+// One warp prepares a head where LaneTurn fits. x: the lane's elements.
 template <class Team>
 __device__ void prepare_whole(const DecodeHead<typename Team::Element>& h, const LaneTurn<Team::kDim>& turn,
                               float (&x)[Team::kDim / 32]) {

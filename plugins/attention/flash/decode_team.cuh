@@ -26,14 +26,14 @@ struct TeamShape {
   static_assert(D == 256 || kSharedBytes <= cuda::kSmallBlockBytes);
 };
 
-// What a team has made of its split.
+// A team's result for its split.
 template <uint32_t D>
 struct SplitResult {
   float2 sums[kQueries];  // maximum and sum of the weights
   float values[kQueries][D];
 };
 
-// What a team has of its own.
+// A team's own memory.
 struct TeamMemory {
   Query* queries;  // [kQueries]
   char* tiles;     // kTeamBytes
@@ -106,7 +106,7 @@ struct DecodeTeam {
 
   // ---- a warp's ring: its tiles come in the order K K V V of a turn, the last turn having one or two of each. Example: 3
   // tiles come as K0 K1 V0 V1, K2 V2 ----
-  // Where in that order a tile of `tiles` comes.
+  // The number of a tile of `tiles` in that order.
   static __device__ uint32_t order_of(uint32_t tile, Side side, uint32_t tiles) {
     return tile / 2 * 4 + tile % 2 + (side == Side::kValues ? min(2u, tiles - tile / 2 * 2) : 0);
   }

@@ -11,7 +11,7 @@ namespace tenon::flash {
 
 inline constexpr uint32_t kKeysOfTile = 16;
 
-// Which tokens of a tile are written: those in [from, to) from the cache; those from `end` on are zeros; others are left
+// The tokens of a tile that are written: those in [from, to) from the cache; those from `end` on are zeros; others are left
 // alone. token: the tile's first.
 struct TileTokens {
   uint32_t token, from, to, end;

@@ -1,4 +1,4 @@
-// What happens to one head of a row before and after the softmax.
+// One head of a row before and after the softmax: where it is, norm, rope.
 #pragma once
 
 #include "cuda_ops.h"

@@ -1,4 +1,4 @@
-// Which queries a block of the prefill kernels takes.
+// The queries that a block of the prefill kernels takes.
 #pragma once
 
 #include "cuda_ops.h"

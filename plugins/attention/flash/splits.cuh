@@ -45,7 +45,7 @@ __device__ inline Cut cut(const GpuArgs& a, uint32_t pos) {
   return {start, (span + step - 1) / step * a.granule};
 }
 
-// What a team works on: queries of one sequence and one KV head.
+// A team works on queries of one sequence and one KV head.
 struct Work {
   uint32_t kv_head, seq, slot;
   uint32_t first_row, rows;  // of the sequence in the step

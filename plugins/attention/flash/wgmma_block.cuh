@@ -1,4 +1,4 @@
-// What a block of cuda_wgmma.cu shares: its shared memory, its walk over the positions, and the producer that fills the
+// A block of cuda_wgmma.cu shares these: its shared memory, its walk over the positions, and the producer that fills the
 // rings.
 #pragma once
 
@@ -70,7 +70,7 @@ struct Walk {
   __device__ uint32_t token(uint32_t i) const { return (last - i) * kTileKeys; }
 };
 
-// Which stage the i-th tile is in, and the parity of the phase in which it is full.
+// The stage that the i-th tile is in, and the parity of the phase in which it is full.
 __device__ __forceinline__ uint32_t stage_of(uint32_t i) {
   return i % kStages;
 }
@@ -78,7 +78,7 @@ __device__ __forceinline__ uint32_t parity_of(uint32_t i) {
   return i / kStages % 2;
 }
 
-// What a block's warps share.
+// A block's warps share this.
 template <uint32_t D>
 struct BlockWork {
   const GpuArgs& a;

@@ -1,4 +1,4 @@
-// What threads meet at: barriers in shared memory (mbarrier) with the bulk copies that signal them, named barriers of a
+// Threads meet at these: barriers in shared memory (mbarrier) with the bulk copies that signal them, named barriers of a
 // block, and counters in device memory. init(), arrive(), arrive_after_copies() and wait() need sm_80, all else of
 // Barrier sm_90.
 //
@@ -11,7 +11,7 @@
 
 namespace tenon::cuda {
 
-// Where a box begins in a tensor of four dimensions, innermost first.
+// The place where a box begins in a tensor of four dimensions, innermost first.
 struct BoxOrigin {
   int32_t x0, x1, x2, x3;
 };
@@ -22,7 +22,7 @@ class Barrier {
   static constexpr uint32_t kBytes = 8;
 
   __device__ explicit Barrier(uint32_t address) : address_(address) {}
-  // By one thread, before publish_barriers() and a block-wide or warp-wide barrier.
+  // One thread calls it, before publish_barriers() and a block-wide or warp-wide barrier.
   __device__ __forceinline__ void init(uint32_t arrivals) const {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address_), "r"(arrivals) : "memory");
   }

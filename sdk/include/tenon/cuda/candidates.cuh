@@ -96,7 +96,7 @@ __device__ void for_each_entry(const CandidateRow& row, F f) {
 
 // ---- choosing: the greatest score, the lowest id among equals ----
 
-// What the blocks of a row have found; zero between launches.
+// The blocks of a row put here what they have found; it is zero between launches.
 struct Selection {
   unsigned long long best;
   uint32_t blocks, reserved;

@@ -18,7 +18,7 @@ namespace tenon::cuda {
 struct ExpertGroups {
   static constexpr uint32_t kRows = 16, kWords = 1 + kRows;
 
-  // So many are enough for any routing: whole ones, and one that is not for each expert and for the skipped rows.
+  // The number of groups that is enough for any routing: full ones, and one more for each expert and for skipped rows.
   static uint32_t most(uint32_t rows, uint32_t experts) { return std::min(rows, rows / kRows + experts + 1); }
   // Fields of a group; a reference where the groups may be written.
   template <class T>

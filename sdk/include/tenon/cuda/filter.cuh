@@ -1,5 +1,5 @@
 // Samplers that leave out candidates and keep their form (dense or sparse), a row by a cluster of blocks. They are recorded as
-// tenon/sdk/cpu/filter.h says; their naive twin is the loop there.
+// tenon/sdk/cpu/filter.h says; write_kept() there is their naive twin.
 #pragma once
 
 #include "tenon/cuda/candidates.cuh"
@@ -7,7 +7,7 @@
 
 namespace tenon::cuda {
 
-// Where the candidates that stay are written.
+// The candidates that stay are written here.
 struct Kept {
   Kept(const CandidateGrid& g, const Launch& l)
       : logit(l.ptr<float>(sdk::cpu::kKeptLogits)),

@@ -1,7 +1,7 @@
 // How weights lie in a segment (packed.cuh), and how a warp multiplies segments by x. PackedFormat says what a format
 // has; the three here have one scale a row or none, grouped_formats.cuh has those with a scale for a group of weights.
 //
-// What is multiplied, for each tile: acc (16 rows of weights, columns of B) += weights (16 rows, k) B (k, columns). x is
+// A tile is multiplied so: acc (16 rows of weights, columns of B) += weights (16 rows, k) B (k, columns). x is
 // f32 and tensor cores take halves, so a row of x is two columns of B, x = high + low; a matrix of B, 8 columns, has 4
 // rows of x and is called a row block. What x looks like to a format says PreparedX.
 #pragma once
@@ -17,13 +17,13 @@
 
 namespace tenon::cuda {
 
-// What a warp's sums need to know of its share of a row of x (row_prologue.cuh).
+// A warp's sums need this about its share of a row of x (row_prologue.cuh).
 struct RowInfo {
   float unscale;  // undoes kScaled
   float total;    // the sum of the scaled share, if kTotal
 };
 
-// Of a tile and a row of x, what a lane has of the result.
+// A lane's part of the product of a tile and a row of x.
 struct RowPair {
   float low, high;  // of rows g = lane / 4 and g + 8 of the tile
 };
@@ -36,7 +36,7 @@ struct RowPair {
 // kSpread = 2, and kScaled and kStaggered are true.
 template <class F>
 concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weights)[2][8], float sum, RowInfo row) {
-  // What x is split into; void: x stays f32.
+  // x is split into two of these; void: x stays f32.
   typename F::Half;
   // k of a segment, in blocks of 32, and its bytes.
   { F::kBlocks } -> std::convertible_to<uint32_t>;
@@ -46,7 +46,7 @@ concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weig
   { F::kAcc } -> std::convertible_to<uint32_t>;
   // k that share a scale, for each of which sums of x are needed; 0: none.
   { F::kGroup } -> std::convertible_to<uint32_t>;
-  // So many groups of one row of x lie side by side in columns of B, and are scaled at once.
+  // Number of groups of one row of x that lie side by side in columns of B, and are scaled at once.
   { F::kSpread } -> std::convertible_to<uint32_t>;
   // Whether x is first scaled by a power of two, so that its greatest magnitude is near 2^14.
   { F::kScaled } -> std::convertible_to<bool>;
@@ -100,7 +100,7 @@ __device__ __forceinline__ void mma_step(float (&c)[4], const uint32_t (&a)[4], 
   step == 0 ? mma<Half>(c, a, x.x, x.y) : mma<Half>(c, a, x.z, x.w);
 }
 
-// Where the 16 bytes begin of the lane that holds (row, k) of a block of 32 k.
+// The offset of the 16 bytes of the lane that holds (row, k) of a block of 32 k.
 __host__ __device__ inline uint32_t lane_offset(uint32_t row, uint32_t k) {
   return (row % 8 * 4 + k % 32 / 8) * 16;
 }
@@ -142,7 +142,7 @@ struct HalfFormat {
   }
   static __device__ __forceinline__ float finish(float sum, const RowInfo& row) { return sum * row.unscale; }
 
-  // Where in a segment the weights k..k+3 of a row begin, of which the last two are 8 bytes on; k is divisible by 4.
+  // The offset in a segment of the weights k..k+3 of a row; the last two are 8 bytes on. k is divisible by 4.
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
     return (k % kSegmentK / 32 * 2 + k % 8 / 4) * 512 + lane_offset(row, k) + row / 8 * 4;
   }
@@ -198,7 +198,7 @@ struct Int8Format {
     return (sum / kDenormalStep - kOffset * row.total) * row.unscale;
   }
 
-  // Where in a segment the weights k..k+3 of a row begin; k is divisible by 4.
+  // The offset in a segment of the weights k..k+3 of a row; k is divisible by 4.
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
     return k % kSegmentK / 32 * 512 + lane_offset(row, k) + k % 8 / 4 * 8 + row / 8 * 4;
   }
@@ -257,7 +257,7 @@ struct F32Format {
   }
   static __device__ __forceinline__ float finish(float sum, const RowInfo&) { return sum; }
 
-  // Where in a segment the weights k..k+3 of a row begin, of which the last two are 16 bytes on; k is divisible by 4.
+  // The offset in a segment of the weights k..k+3 of a row; the last two are 16 bytes on. k is divisible by 4.
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
     return k % kSegmentK / 8 * 512 + (row % 8 * 4 + k % 8 / 2) * 16 + row / 8 * 8;
   }

@@ -2,7 +2,7 @@
 // of 8 elements everywhere, 16-byte accesses are used.
 //   record_norm_rows      y = convert(x) or convert(rmsnorm(x)); f32 to f16, bf16 or f32
 //   record_silu_mul_rows  y = silu(gate) * up; f32
-// Rows from the live count on: the first writes zeros there, the second nothing.
+// Past the live rows the first writes zeros, the second nothing. Naive twins: rms_norm and silu_mul of plugins/op.
 #pragma once
 
 #include <cuda_bf16.h>

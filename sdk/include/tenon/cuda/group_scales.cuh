@@ -9,7 +9,7 @@
 
 namespace tenon::cuda {
 
-// Where scales are read from: 2, 4 or 8 bytes that begin `at` bytes after the first.
+// Memory that scales are read from: 2, 4 or 8 bytes that begin `at` bytes after the first.
 template <class M>
 concept ScaleMemory = requires(const M& m, uint32_t at) {
   { m.half_word(at) } -> std::same_as<uint32_t>;
@@ -38,7 +38,7 @@ concept GroupScales = requires(SharedBytes shared, PlainBytes plain, uint32_t n,
   // Bytes before those of groups, and of a group.
   { S::kHeader } -> std::convertible_to<uint32_t>;
   { S::kGroupBytes } -> std::convertible_to<uint32_t>;
-  // Where the scale of (row, group) is.
+  // The offset of the scale of (row, group).
   { S::place(n, n) } -> std::same_as<uint32_t>;
   // load(memory, group, g): the words of rows g and g + 8.
   { S::load(shared, n, n) } -> std::same_as<typename S::Words>;

@@ -16,7 +16,7 @@ namespace tenon::cuda {
 template <class W>
 concept GroupWeights = requires(W w, const W& loaded, uint32_t address, uint32_t n, uint32_t (&a)[4],
                                 const uint8_t* from, uint32_t (&q)[2][8], uint8_t* to, const uint32_t (&row_q)[8]) {
-  // What is subtracted from q.
+  // It is subtracted from q.
   { W::kBias } -> std::convertible_to<int>;
   // As PackedFormat says.
   { W::kStaggered } -> std::convertible_to<bool>;
@@ -122,7 +122,7 @@ struct Sixes {
   }
 
  private:
-  // Where in its byte the upper two bits of the i-th of 8 k are.
+  // The place in their byte of the upper two bits of the i-th of 8 k.
   static __device__ uint32_t upper_bit(uint32_t i) { return 4 - i / 4 * 4 + i % 4 / 2 * 2; }
 
   Nibbles<0> lower_;

@@ -66,7 +66,7 @@ struct GroupedFormat {
   static __device__ void put(uint8_t* segment, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
     Weights::put(segment + k % kSegmentK / 64 * Weights::kBytes, row, k % 64, q);
   }
-  // Where in a segment a row's scale is for the group that k is in.
+  // The offset in a segment of a row's scale for the group that k is in.
   static __host__ __device__ uint32_t scale_offset(uint32_t row, uint32_t k) {
     return kScales + Scales::place(row, k % kSegmentK / Group);
   }

@@ -104,7 +104,7 @@ class KvCells {
     const int32_t p = page(cell);
     return p < 0 ? nullptr : base_ + p * plane_.page + inside(cell) * plane_.cell;
   }
-  // Where the scale is of a cell that has a page.
+  // The scale of a cell that has a page.
   __device__ char* scale_at(uint32_t cell) const {
     return scales_ + page(cell) * plane_.scale_page + inside(cell) * plane_.scale_cell;
   }

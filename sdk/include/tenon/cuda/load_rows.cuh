@@ -29,7 +29,7 @@ struct LoadedRows {
     if (format == TENON_F16) return __half2float(static_cast<const __half*>(data)[at]);
     return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
   }
-  // Where the segment begins that weight i of a row goes to, and where in it the weights i..i+3 begin.
+  // The segment that weight i of a row goes to, and the place in it of the weights i..i+3.
   template <class F>
   __device__ uint8_t* segment(uint32_t row, uint32_t i) const {
     return store + segment_offset<F>(k, packed_row(row), i);
@@ -40,7 +40,7 @@ struct LoadedRows {
   }
 };
 
-// What a load kernel needs to know. Throws Failed on rows that the site does not have.
+// Describes rows to a load kernel. Throws Failed on rows that the site does not have.
 inline LoadedRows loaded_rows(const PackedSite& site, const tenon_rows& src, void* store) {
   const size_t mats = site.rows.size(), mat = src.mat % mats;
   if (src.mat >= mats * std::max(site.experts, 1U) || src.row0 + src.rows > site.rows[mat]) {

@@ -1,4 +1,4 @@
-// What a block of matvec_kernel (matvec.cuh) works with: its shared memory, its segments, its rows, its outputs.
+// A block of matvec_kernel (matvec.cuh) works with these: its shared memory, its segments, its rows, its outputs.
 #pragma once
 
 #include <type_traits>
@@ -12,7 +12,7 @@
 
 namespace tenon::cuda {
 
-// Where things are in a block's shared memory, in bytes; the rings come first.
+// The layout of a block's shared memory: offsets in bytes. The rings come first.
 struct MatvecLayout {
   uint32_t x;         // [k] one row of x, 4 bytes a k; only kShared
   uint32_t sums;      // [group] f32, its sums; only kShared
@@ -43,7 +43,7 @@ class SegmentWalk {
   __device__ SegmentWalk(uint32_t first, uint32_t last, uint32_t segments, uint32_t warp)
       : tile_(warp < segments ? first : last), last_(last), segments_(segments), warp_(warp), segment_(warp) {}
   __device__ __forceinline__ bool more() const { return tile_ < last_; }
-  // Where the segment is of the pair's first tile, and how many tiles the pair has.
+  // The offset of the segment of the pair's first tile, and the number of the pair's tiles.
   __device__ __forceinline__ size_t offset() const { return size_t{tile_ * segments_ + segment_} * F::kSegmentBytes; }
   __device__ __forceinline__ uint32_t tiles() const { return min(last_ - tile_, kTiles); }
   __device__ __forceinline__ void advance() {
@@ -58,7 +58,7 @@ class SegmentWalk {
   uint32_t tile_, last_, segments_, warp_, segment_;
 };
 
-// Which rows a block multiplies, and with which matrices. Routed, the grid's y counts rows of x, or groups of rows.
+// The rows that a block multiplies, and their matrices. Routed, the grid's y counts rows of x, or groups of rows.
 template <bool kRouted, bool kShared>
 class BlockRows {
  public:
@@ -85,7 +85,7 @@ class BlockRows {
 
 namespace detail {
 
-// Where a warp's share of the one row goes: into the block's shared memory.
+// A warp's share of the one row goes into the block's shared memory.
 template <PackedFormat F>
 struct SharedRowSink {
   uint8_t* stage;
@@ -97,7 +97,7 @@ struct SharedRowSink {
   }
   __device__ __forceinline__ void put_sum(uint32_t group, float sum) const { sums[group] = sum; }
 };
-// Where a row of several goes: into PreparedRows.
+// A row of several goes into PreparedRows.
 template <PackedFormat F, int kRowBlocks>
 struct PreparedRowSink {
   uint8_t* prepared;
@@ -120,7 +120,7 @@ struct PreparedRowSink {
   __device__ __forceinline__ void put_sum(uint32_t group, float sum) const { sums[group] = sum; }
 };
 
-// Which output of a tile pair a thread reduces. With each pair it is the next warp's turn.
+// The output of a tile pair that a thread reduces. With each pair it is the next warp's turn.
 template <uint32_t kRows>
 struct ThreadOutput {
   uint32_t output, row, packed_row;
@@ -130,7 +130,7 @@ struct ThreadOutput {
         packed_row((tile + output / (kTileRows * kRows)) * kTileRows + output % kTileRows) {}
 };
 
-// What an output takes beside its sum; loaded before a tile pair is multiplied.
+// An output takes these beside its sum; they are loaded before a tile pair is multiplied.
 struct OutputTerms {
   float scale = 1, addend = 0;
 };

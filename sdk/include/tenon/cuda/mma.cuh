@@ -21,7 +21,7 @@
 
 namespace tenon::cuda {
 
-// What tensor cores multiply: fp16 or bf16.
+// Tensor cores multiply fp16 or bf16.
 template <class T>
 concept HalfType = std::same_as<T, __half> || std::same_as<T, __nv_bfloat16>;
 

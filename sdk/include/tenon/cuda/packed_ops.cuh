@@ -20,7 +20,7 @@ concept PackedProduct = requires(const MatvecArgs& a, const MatvecPointers& p, c
   // The class of those that multiply prepared x, and the bytes of that.
   { P::prepared_classes(a) } -> std::same_as<uint32_t>;
   { P::prepared_bytes(a) } -> std::same_as<uint64_t>;
-  // What the op needs.
+  // Memory that the op needs.
   { P::scratch_bytes(a) } -> std::same_as<uint64_t>;
   { P::zeroed_bytes(a) } -> std::same_as<uint64_t>;
   // Prepares x; multiplies, by large blocks or small ones.
@@ -43,7 +43,7 @@ struct PrepareOperand {
 
 namespace detail {
 
-// Operands in order, of which some are not there: these are nullptr.
+// Takes operands in order; those that are not there are nullptr.
 class PresentOperands {
  public:
   explicit PresentOperands(const Launch& launch, uint32_t first) : launch_(launch), next_(first) {}

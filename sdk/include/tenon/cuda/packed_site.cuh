@@ -25,7 +25,7 @@ struct PackedSite {
 
   tenon_format source_of(const tenon_rows& src) const { return source[src.mat % rows.size()]; }
   uint32_t expert_of(const tenon_rows& src) const { return src.mat / static_cast<uint32_t>(rows.size()); }
-  // Where the scales of the rows' expert begin in a store of scales.
+  // The first scale of the rows' expert in a store of scales.
   float* scales(void* store, const tenon_rows& src) const {
     return static_cast<float*>(store) + size_t{expert_of(src)} * map.tiles() * kTileRows;
   }
@@ -52,7 +52,7 @@ __host__ __device__ inline bool is_float(tenon_format format) {
 
 namespace detail {
 
-// How much of an epilogue a product takes: [BIAS] [ADD or SILU_MUL].
+// The number of ops of an epilogue that a product takes: [BIAS] [ADD or SILU_MUL].
 inline uint32_t taken_of(const std::vector<tenon_fop>& ops, bool halves) {
   uint32_t n = !ops.empty() && ops[0].id == TENON_F_BIAS ? 1 : 0;
   if (n < ops.size() && (ops[n].id == TENON_F_ADD || (ops[n].id == TENON_F_SILU_MUL && halves))) ++n;

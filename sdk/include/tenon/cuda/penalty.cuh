@@ -6,7 +6,7 @@
 
 namespace tenon::cuda {
 
-// What a penalty reads of the sequence, and where it writes.
+// A penalty reads these of the sequence, and writes `out`.
 template <class Record>
 struct PenaltyPointers {
   explicit PenaltyPointers(const Launch& l)

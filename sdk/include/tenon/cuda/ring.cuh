@@ -17,7 +17,7 @@
 
 namespace tenon::cuda {
 
-// What fills a stage.
+// The segments that fill a stage.
 struct StageSource {
   const uint8_t* segment;  // of the first tile, in device memory
   size_t tile_bytes;       // from a tile to the next: where the second tile's segment is

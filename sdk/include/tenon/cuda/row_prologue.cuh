@@ -31,7 +31,7 @@ struct StagedOctet {
   static __device__ uint32_t offset(uint32_t octet) { return kSplit ? octet / 4 * 128 + octet % 4 * 16 : octet * 32; }
 };
 
-// Where a prepared row goes.
+// A prepared row goes to a sink.
 template <class S>
 concept RowSink =
     requires(const S& sink, uint32_t octet, const uint4& high, const uint4& low, uint32_t group, float sum) {
@@ -118,7 +118,7 @@ class OwnOctets {
   uint32_t warp_, count_;
 };
 
-// What a lane has found about its warp's share of a row.
+// A lane's findings about its warp's share of a row.
 struct ShareSums {
   float unscale = 1;  // undoes kScaled
   float total = 0;    // the sum of what the lane prepared, scaled, if kTotal

@@ -26,7 +26,7 @@ struct PreparedRows {
       : padded(segments_of<F>(k) * F::kSegmentK),
         groups(F::kGroup == 0 ? 0 : padded / kGroupDivisor<F>),
         rows(4 * row_blocks) {}
-  // Where they begin, in bytes.
+  // Their offsets in bytes.
   __host__ __device__ size_t sums() const { return size_t{padded} * rows * 4; }
   __host__ __device__ size_t info() const { return sums() + size_t{groups} * rows * 4; }
   __host__ __device__ size_t factors() const { return info() + rows * kMatvecWarps * sizeof(RowInfo); }

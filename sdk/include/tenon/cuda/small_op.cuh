@@ -35,7 +35,7 @@ struct SmallOpArgs {
   uint32_t rows, tensors, steps, unused;
 };
 
-// What a kernel is given.
+// A kernel is given this.
 struct RowOp {
   SmallOpArgs args;
   const float* x;

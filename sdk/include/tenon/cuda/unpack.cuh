@@ -35,7 +35,7 @@ struct LookupPointers {
 
 namespace detail {
 
-// Stores 8 values, of which n are within the row.
+// Stores those of 8 values that are within the row: the first n.
 template <class H>
 __device__ inline void store_octet(H* to, uint32_t n, const float (&v)[8]) {
   if (n < 8 || reinterpret_cast<uintptr_t>(to) % 16 != 0) {

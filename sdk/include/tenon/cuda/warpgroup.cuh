@@ -74,7 +74,7 @@ __device__ __forceinline__ uint64_t describe_swizzled(uint32_t address, uint32_t
          kSwizzle128 << 62;
 }
 
-// Which way the contiguous bytes of b run: along k, in rows of N, or along N, in rows of k.
+// The contiguous bytes of b run along k, in rows of N, or along N, in rows of k.
 enum class Contiguous { kAlongK = 0, kAlongN = 1 };
 
 // ---- products. The macros spell out lists of registers; the operands after those of d are counted from there on -------
