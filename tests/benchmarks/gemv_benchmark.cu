@@ -150,7 +150,7 @@ class Chain {
     for (uint32_t layer = 0; layer < b_.options.layers; ++layer) {
       for (const Shape& s : kLayer) {
         const TileMap map{s.n, s.silu ? 1U : 0U};
-        const size_t bytes = size_t{map.tiles()} * chunks_of<F>(s.k) * F::kChunkBytes;
+        const size_t bytes = size_t{map.tiles()} * segments_of<F>(s.k) * F::kSegmentBytes;
         const size_t scales = F::kTotal ? size_t{map.tiles()} * kTileRows * 4 : 0;
         weights_.push_back(b_.arena->take(bytes));
         scales_.push_back(scales == 0 ? nullptr : reinterpret_cast<float*>(b_.arena->take(scales)));
@@ -181,7 +181,7 @@ class Chain {
       for (size_t i = 0; i < weights_.size(); ++i) enqueue(i);
     });
     std::printf("  stages %u  tiles %d  chunk %4u B  grid %3u %%: %8.1f us  %6.0f GB/s  %5.1f %%\n", b_.options.stages,
-                kTiles, F::kChunkBytes, b_.options.grid, t.median, all / t.median / 1e3,
+                kTiles, F::kSegmentBytes, b_.options.grid, t.median, all / t.median / 1e3,
                 100 * all / t.median / 1e3 / b_.stream_gbs);
   }
 

@@ -37,7 +37,7 @@ __global__ void add_kernel(const float* x, const float* w, float* y, uint32_t n,
   using Ring = cuda::WarpRing<kBytes / 2, 2>;
   const uint32_t base = cuda::shared_address(memory);
   Ring ring(base + kWarps * kBytes + 8 * warp, base + kBytes * warp, 1);
-  ring.fill(0, reinterpret_cast<const uint8_t*>(w + first), kBytes / 2, 2);
+  ring.fill(0, {reinterpret_cast<const uint8_t*>(w + first), kBytes / 2, 2});
   cuda::wait();
   // One block alone is late: the others have long gone.
   if (late != 0 && blockIdx.x == gridDim.x - 1) spin(kLate);

@@ -1,21 +1,24 @@
+// Chooses the kernels that do a layer on a GPU and records their ops. Their arguments and operands are set up here, once for
+// all of them.
 #include <algorithm>
 #include <string>
 
 #include "../exact/exact.cuh"
 #include "cuda_ops.h"
 #include "plugin.h"
+#include "tenon/cuda/chain.h"
 
 namespace tenon::flash {
 namespace {
 
-// Which kernels do a layer; a claim's variant.
+// The kernels that do a layer; a claim's variant.
 enum Variant : uint32_t { kExact, kDecode, kPrefill };
 
 // Cuts of positions are multiples of this share of the parameter `split`.
 constexpr uint32_t kGranulesOfSplit = 4, kLeastGranule = 64;
 
-// The fastest that there is for a layer. What a step with trees or a view beyond plain chains needs, only exact has; int8
-// is read by decode alone.
+// The fastest kernels that there are for a layer. Only exact has what a step with trees needs, or a view beyond plain
+// chains; only decode reads int8.
 Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b, uint64_t shared_bytes) {
   const tenon_kv_plane &k = kv.format->k, &v = kv.format->v;
   const bool decodes = b.rows_per_seq <= kDecodeRows, int8 = k.codec == TENON_I8;
@@ -52,25 +55,35 @@ struct Recording {
       throw sdk::Failed("the cache's heads are not the layer's");
     }
     const tenon_bounds& b = r.bounds();
-    args.q_row = row_of(call.q), args.out_row = row_of(call.out);
-    args.q_heads = a.q_heads, args.group = a.q_heads / a.kv_heads;
-    args.rows = b.rows, args.rows_per_seq = std::min(b.rows, std::max(1u, b.rows_per_seq)),
+    args.q_row = row_of(call.q);
+    args.out_row = row_of(call.out);
+    args.q_heads = a.q_heads;
+    args.heads_per_kv = a.q_heads / a.kv_heads;
+    args.rows = b.rows;
+    args.rows_per_seq = std::min(b.rows, std::max(1u, b.rows_per_seq));
     args.seqs = std::max(1u, b.seqs);
     args.kv_len = static_cast<uint32_t>(std::min<uint64_t>(b.kv_len, args.kv.capacity()));
     // Pages of the planes, as far as their tensors reach.
     const tenon_tensor plane = r.describe(call.kv->k);
     args.kv_pages = static_cast<uint32_t>(plane.dim[0] * plane.stride[0] / args.kv.k.page);
-    args.window = a.window, args.scale = a.scale, args.softcap = a.softcap;
+    args.window = a.window;
+    args.scale = a.scale;
+    args.softcap = a.softcap;
   }
 
   void set_operands() {
     const auto state = [&](GpuOperand i, uint32_t role) { operands[i] = {r.step(role), TENON_READ}; };
-    operands[kQ] = {call.q, TENON_READ}, operands[kOut] = {call.out, TENON_WRITE};
+    operands[kQ] = {call.q, TENON_READ};
+    operands[kOut] = {call.out, TENON_WRITE};
     operands[kKeys] = {call.kv->k, TENON_READ | TENON_READ_OLD};
     operands[kValues] = {call.kv->v, TENON_READ | TENON_READ_OLD};
     operands[kPages] = {call.kv->pages, TENON_READ};
-    state(kLive, TENON_STEP_LIVE), state(kPos, TENON_STEP_POS), state(kSlot, TENON_STEP_SLOT);
-    state(kSeqSlot, TENON_STEP_SEQ_SLOT), state(kSeqRow, TENON_STEP_SEQ_ROW), state(kKvLen, TENON_STEP_KV_LEN);
+    state(kLive, TENON_STEP_LIVE);
+    state(kPos, TENON_STEP_POS);
+    state(kSlot, TENON_STEP_SLOT);
+    state(kSeqSlot, TENON_STEP_SEQ_SLOT);
+    state(kSeqRow, TENON_STEP_SEQ_ROW);
+    state(kKvLen, TENON_STEP_KV_LEN);
     for (uint32_t i = kRope; i < kOperands; ++i) operands[i] = operands[kQ];
     if (call.kv->k_scale == 0) return;
     operands[kKeyScales] = {call.kv->k_scale, TENON_READ | TENON_READ_OLD};
@@ -80,29 +93,38 @@ struct Recording {
   void set_prologue() {
     for (const tenon_fop& op : sdk::ops_of(call.pro)) {
       if (op.id == TENON_F_QK_NORM) {
-        args.normed = 1, args.eps = op.f[0];
-        operands[kQWeight] = {op.t[0], TENON_READ}, operands[kKWeight] = {op.t[1], TENON_READ};
+        const cuda::QkNormOp norm{op};
+        args.normed = 1;
+        args.eps = norm.eps();
+        operands[kQWeight] = {norm.q_weight(), TENON_READ};
+        operands[kKWeight] = {norm.k_weight(), TENON_READ};
       } else if (op.id == TENON_F_ROPE) {
-        args.rotated = op.i[0], args.pairing = op.i[1];
-        operands[kRope] = {op.t[0], TENON_READ};
+        const cuda::RopeOp rope{op};
+        args.rotated = rope.rotated();
+        args.pairing = rope.pairing();
+        operands[kRope] = {rope.table(), TENON_READ};
       } else if (op.id == TENON_F_KV_APPEND) {
         args.append = 1;
-        operands[kKeys].access |= TENON_WRITE_NEW, operands[kValues].access |= TENON_WRITE_NEW;
+        operands[kKeys].access |= TENON_WRITE_NEW;
+        operands[kValues].access |= TENON_WRITE_NEW;
       } else {
         throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
       }
     }
   }
 
+  // K's and V's columns of a row.
   double kv_columns() const { return double(args.kv.heads) * (args.kv.k.dim + args.kv.v.dim); }
 
+  // rows_sharing: rows that read the same tokens together.
   tenon_cost cost(double rows_sharing) const {
     const double q_columns = double(args.q_heads) * args.kv.k.dim, out_columns = double(args.q_heads) * args.kv.v.dim;
     const double element = tenon_format_block(args.kv.k.codec).bytes;
     tenon_cost c{};
-    c.read[1] = q_columns * sizeof(float), c.written[1] = out_columns * sizeof(float);
-    c.read[2] = kv_columns() * element / rows_sharing;
-    c.flops[2] = 2 * (q_columns + out_columns);
+    c.read[cuda::kCostPerRow] = q_columns * sizeof(float);
+    c.written[cuda::kCostPerRow] = out_columns * sizeof(float);
+    c.read[cuda::kCostPerToken] = kv_columns() * element / rows_sharing;
+    c.flops[cuda::kCostPerToken] = 2 * (q_columns + out_columns);
     return c;
   }
 
@@ -110,8 +132,8 @@ struct Recording {
     set_splits(args, units, arch, granule);
     tenon_cost c = cost(args.rows_per_seq);
     if (args.append != 0) {
-      c.read[1] += kv_columns() * sizeof(float);
-      c.written[1] += kv_columns() * tenon_format_block(args.kv.k.codec).bytes;
+      c.read[cuda::kCostPerRow] += kv_columns() * sizeof(float);
+      c.written[cuda::kCostPerRow] += kv_columns() * tenon_format_block(args.kv.k.codec).bytes;
     }
     cuda::emit<decode>(r,
                        {.name = "attention",
@@ -128,7 +150,8 @@ struct Recording {
         r.temp(sdk::tensor(args.kv.k.codec, {args.rows, int64_t{args.q_heads} * args.kv.k.dim}));
     const double columns = double(args.q_heads) * args.kv.k.dim + (args.append != 0 ? kv_columns() : 0);
     tenon_cost c{};
-    c.read[1] = columns * sizeof(float), c.written[1] = columns * tenon_format_block(args.kv.k.codec).bytes;
+    c.read[cuda::kCostPerRow] = columns * sizeof(float);
+    c.written[cuda::kCostPerRow] = columns * tenon_format_block(args.kv.k.codec).bytes;
     operands[kConverted] = {converted, TENON_WRITE};
     tenon_operand own[kOperands];
     std::copy(std::begin(operands), std::end(operands), own);
@@ -154,14 +177,25 @@ struct Recording {
 
 GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l) {
   GpuPointers p{};
-  p.q = l.ptr<float>(kQ), p.out = l.ptr<float>(kOut);
-  p.keys = l.ptr<void>(kKeys), p.values = l.ptr<void>(kValues), p.pages = l.ptr<const int32_t>(kPages);
-  p.live = l.ptr<const uint32_t>(kLive), p.pos = l.ptr<const int32_t>(kPos), p.slot = l.ptr<const int32_t>(kSlot);
-  p.seq_slot = l.ptr<const int32_t>(kSeqSlot), p.seq_row = l.ptr<const int32_t>(kSeqRow);
-  p.kv_len = l.ptr<const int32_t>(kKvLen), p.rope = l.ptr<const float>(kRope);
-  if (a.normed != 0) p.q_weight = l.ptr<const float>(kQWeight), p.k_weight = l.ptr<const float>(kKWeight);
+  p.q = l.ptr<float>(kQ);
+  p.out = l.ptr<float>(kOut);
+  p.keys = l.ptr<void>(kKeys);
+  p.values = l.ptr<void>(kValues);
+  p.pages = l.ptr<const int32_t>(kPages);
+  p.live = l.ptr<const uint32_t>(kLive);
+  p.pos = l.ptr<const int32_t>(kPos);
+  p.slot = l.ptr<const int32_t>(kSlot);
+  p.seq_slot = l.ptr<const int32_t>(kSeqSlot);
+  p.seq_row = l.ptr<const int32_t>(kSeqRow);
+  p.kv_len = l.ptr<const int32_t>(kKvLen);
+  p.rope = l.ptr<const float>(kRope);
+  if (a.normed != 0) {
+    p.q_weight = l.ptr<const float>(kQWeight);
+    p.k_weight = l.ptr<const float>(kKWeight);
+  }
   p.converted = l.ptr<void>(kConverted);
-  p.key_scales = l.ptr<void>(kKeyScales), p.value_scales = l.ptr<void>(kValueScales);
+  p.key_scales = l.ptr<void>(kKeyScales);
+  p.value_scales = l.ptr<void>(kValueScales);
   return p;
 }
 
@@ -176,7 +210,7 @@ Flash::Flash(const sdk::Params& params, const sdk::Env& env)
 tenon_claim Flash::claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b) const {
   auto claim = exact::claim(a, kv, b);
   claim.variant = best(a, kv, b, shared_);
-  // What is appended in int8 the cache appends.
+  // The cache itself appends what is stored in int8.
   if (claim.variant != kExact) claim.pro = kv.format->k.scale != 0 ? 0 : claimed(sdk::ops_of(a.pro));
   return claim;
 }
@@ -188,7 +222,9 @@ tenon_kv_format Flash::preferred_format() const {
 void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
   if (call.claim->variant == kExact) return exact::record(a, call, r);
   Recording recording{a, call, r};
-  recording.set_args(), recording.set_operands(), recording.set_prologue();
+  recording.set_args();
+  recording.set_operands();
+  recording.set_prologue();
   if (call.claim->variant == kDecode) {
     recording.decode_step(units_, arch_, std::max(kLeastGranule, split_ / kGranulesOfSplit));
   } else {

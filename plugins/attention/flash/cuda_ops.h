@@ -1,34 +1,42 @@
-// The ops that Flash records on a GPU. All read f32 queries; keys and values are f16 or bf16, and so are the operands
-// of the products, whose sums and whose softmax are f32. Decoding also reads int8 with scales in f16, as f16.
+// The ops that Flash records on a GPU, and what they share: arguments, operands, and which kernels are for which heads.
+// Queries are f32 in memory. Keys and values are fp16 or bf16, and so are the operands of the products, whose sums and
+// whose softmax are f32. Decoding also reads int8 with scales in fp16, as fp16.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "tenon/cuda/kv_reader.cuh"
 #include "tenon/cuda/op.h"
 
 namespace tenon::flash {
 
-inline constexpr uint32_t kMostDim = 256;
-inline constexpr uint32_t kDecodeRows = 16;  // of a sequence: what the decode op takes
+inline constexpr uint32_t kMostDim = 256;    // of a head
+inline constexpr uint32_t kDecodeRows = 16;  // of a sequence: the decode op takes so many
 inline constexpr uint32_t kSteadyRows = 16;  // of a step: up to so many, a row's bits are those that it has alone
 
+// A plain struct that is kept in the program.
 struct GpuArgs {
   cuda::KvLayout kv;
-  int64_t q_row, out_row;                     // floats
-  uint32_t q_heads, group;                    // group: query heads of a KV head
+  int64_t q_row, out_row;                     // from row to row, in floats
+  uint32_t q_heads, heads_per_kv;             // heads_per_kv: query heads that share a KV head
   uint32_t rows, rows_per_seq, seqs, kv_len;  // bounds
-  uint32_t window, kv_pages;                  // pages: that the planes have
+  uint32_t window;                            // positions that a row sees, with its own; 0: all
+  uint32_t kv_pages;                          // that the planes have
   float scale, softcap;
-  // What of the prologue is claimed. The rows of Q are then followed by those of K and V.
-  uint32_t append, normed;
-  int32_t rotated, pairing;  // rotated 0: no rope
-  float eps;
-  // Of decoding, as set_splits() has it: splits that a row is cut into at most, and what their sizes are multiples of;
-  // how many of them fold what they have made through their cluster; those of the grid; whether the step has so many rows
-  // that a row's splits may depend on the step's shape; whether each warp is a team. prefetch: whether older keys and
-  // values may be read before the wait, known when launched.
-  uint32_t splits, granule, cluster, most_splits, of_many_rows, of_many_teams, prefetch;
+  // The claimed ops of the prologue. A row of Q is then followed by those of K and V.
+  uint32_t append, normed;   // KV_APPEND, QK_NORM
+  int32_t rotated, pairing;  // ROPE; rotated 0: there is none
+  float eps;                 // of the norm
+  // Decoding's own, as set_splits() decides.
+  uint32_t splits;       // that a row is cut into, at most
+  uint32_t granule;      // positions; a split's size is a multiple of it
+  uint32_t cluster;      // blocks of a cluster, which fold their splits through shared memory
+  uint32_t most_splits;  // of the grid
+  uint32_t many_rows;    // 1: the step has so many rows that a row's splits may depend on the step's shape
+  uint32_t warp_teams;   // 1: each warp is a team
+  uint32_t prefetch;     // 1: older keys and values may be read before the wait; known when launched
 };
 
 enum GpuOperand {
@@ -43,7 +51,7 @@ enum GpuOperand {
   kSeqSlot,
   kSeqRow,
   kKvLen,
-  kRope,     // from here on Q where there is none; f32[positions][rotated / 2][2]
+  kRope,     // from here on, Q stands for what there is not; f32[positions][rotated / 2][2]
   kQWeight,  // of the norm
   kKWeight,
   kKeyScales,  // of int8
@@ -52,22 +60,45 @@ enum GpuOperand {
   kOperands
 };
 
+// The counts in `live`.
+enum LiveCount { kLiveRows, kLiveSeqs };
+
 struct GpuPointers {
-  float *q, *out;  // q: only read
-  void *keys, *values;
-  const int32_t* pages;
-  const uint32_t* live;
-  const int32_t *pos, *slot, *seq_slot, *seq_row, *kv_len;
-  const float *rope, *q_weight, *k_weight;  // weights: nullptr if there is no norm
-  void* converted;
+  float* q;                           // (rows, q_heads, k_dim), then K and V if they are appended; only read
+  float* out;                         // (rows, q_heads, v_dim)
+  void *keys, *values;                // planes of the cache
+  const int32_t* pages;               // (slots, columns)
+  const uint32_t* live;               // by LiveCount
+  const int32_t *pos, *slot;          // by row
+  const int32_t *seq_slot, *seq_row;  // by sequence
+  const int32_t* kv_len;              // by slot: tokens before the step
+  const float* rope;                  // (positions, rotated / 2) of (cos, sin)
+  const float *q_weight, *k_weight;   // of the norm; nullptr if there is none
+  void* converted;                    // (rows, q_heads, k_dim)
   void *key_scales, *value_scales;
 };
+// A launch's operands, for every kernel alike.
 GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l);
 
-// Calls f with an element of the cache's type.
+// The larger of a layer's two head sizes, for which kernels are instantiated: a multiple of 8 up to kMostDim.
+inline uint32_t head_dim(const GpuArgs& a) {
+  return std::max(a.kv.k.dim, a.kv.v.dim);
+}
+// Calls f.operator()<D>() with the least of the sizes that holds a dimension; the last one must.
+template <uint32_t D, uint32_t... kLarger, class F>
+auto with_dim(uint32_t dim, const F& f) {
+  if constexpr (sizeof...(kLarger) == 0) {
+    return f.template operator()<D>();
+  } else {
+    return dim <= D ? f.template operator()<D>() : with_dim<kLarger...>(dim, f);
+  }
+}
+
+// Calls f with an element of the cache's type, fp16 or bf16.
 template <class F>
 void with_half(uint32_t codec, F&& f) {
-  codec == TENON_F16 ? f(__half{}) : f(__nv_bfloat16{});
+  if (codec == TENON_F16) return f(__half{});
+  f(__nv_bfloat16{});
 }
 
 // One kernel for steps of at most kDecodeRows rows a sequence: rope, append, attention, and the combination of splits.

@@ -1,121 +1,143 @@
-// Attention of steps with many rows, on any GPU since sm_80: FlashAttention-2 (Dao, arXiv:2307.08691), a block for 64
-// rows of one query head, 16 of them a warp. And what comes before it: rope, append, and the queries in the cache's
-// type.
+// Attention of steps with many rows, on any GPU since sm_80: FlashAttention-2 (Dao, arXiv:2307.08691). A block takes 64 rows
+// of one query head, a warp 16 of them. And what comes before it, on any GPU: norm, rope, append, and the queries in the
+// cache's type. The naive twins of both are exact.cuh, which computes the formula in f32, and AttentionHost::expected() of
+// conformance/attention_host.cc, in f64.
+//
+// The block walks the positions in tiles of 64 or 32 keys, with two buffers for keys and two for values: while it multiplies
+// keys, the next ones come, and the same of values. The stages of a tile: scores, softmax, values.
 #include <algorithm>
 
 #include "cuda_ops.h"
 #include "head.cuh"
 #include "prefill.cuh"
+#include "softmax.cuh"
+#include "tenon/cuda/mma.cuh"
 #include "tenon/cuda/overlap.cuh"
-#include "tensor_core.cuh"
+#include "tenon/cuda/shared_memory.cuh"
+#include "tiles.cuh"
 
 namespace tenon::flash {
 namespace {
 
-constexpr float kNothing = -INFINITY;
-
+// ---- prepare ----------------------------------------------------------------------------------------------------------
 // A head of a row, on its way to the converted queries or to the cache.
 template <class E>
 struct PreparedHead {
-  const float* from = nullptr;
-  E* to = nullptr;  // nullptr: nothing to do
-  uint32_t dim = 0;
-  const float *weight = nullptr, *table = nullptr;
+  HeadSource source{};
+  E* to = nullptr;  // nullptr: there is nothing to do
 };
 template <class E>
 __device__ PreparedHead<E> head_of_row(const GpuArgs& a, const GpuPointers& p, uint32_t row, uint32_t head) {
   const auto pos = static_cast<uint32_t>(p.pos[row]);
-  const uint32_t q_columns = a.q_heads * a.kv.k.dim;
-  const float *x = p.q + row * a.q_row, *table = a.rotated == 0 ? nullptr : p.rope + int64_t{pos} * a.rotated;
+  const float* table = rope_row(a, p, p.pos[row]);
   if (head < a.q_heads) {
-    E* to = static_cast<E*>(p.converted) + int64_t{row} * q_columns + head * a.kv.k.dim;
-    return {x + head * a.kv.k.dim, to, a.kv.k.dim, p.q_weight, table};
+    E* to = static_cast<E*>(p.converted) + int64_t{row} * (a.q_heads * a.kv.k.dim) + head * a.kv.k.dim;
+    return {{query_head(a, p, row, head), a.kv.k.dim, p.q_weight, table}, to};
   }
-  const bool v = head >= a.q_heads + a.kv.heads;
-  const uint32_t kv_head = head - a.q_heads - (v ? a.kv.heads : 0);
-  const cuda::KvPlane& plane = v ? a.kv.v : a.kv.k;
+  const Side side = head >= a.q_heads + a.kv.heads ? Side::kValues : Side::kKeys;
+  const uint32_t kv_head = head - a.q_heads - (side == Side::kValues ? a.kv.heads : 0);
   if (pos >= a.kv_len) return {};
-  const cuda::KvRows rows(a.kv, plane, v ? p.values : p.keys, p.pages, static_cast<uint32_t>(p.slot[row]), kv_head);
-  return {x + q_columns + (v ? a.kv.heads * a.kv.k.dim : 0) + kv_head * plane.dim, reinterpret_cast<E*>(rows.at(pos)),
-          plane.dim, v ? nullptr : p.k_weight, v ? nullptr : table};
+  const cuda::KvRows rows = cached(a, p, side, static_cast<uint32_t>(p.slot[row]), kv_head);
+  const bool key = side == Side::kKeys;
+  return {
+      {new_head(a, p, side, row, kv_head), plane_of(a, side).dim, key ? p.k_weight : nullptr, key ? table : nullptr},
+      reinterpret_cast<E*>(rows.at(pos))};
+}
+// Heads of a row: of Q and, if they are to be appended, of K and V.
+__host__ __device__ uint32_t heads_of_row(const GpuArgs& a) {
+  return a.q_heads + (a.append != 0 ? 2 * a.kv.heads : 0);
 }
 
 constexpr uint32_t kPrepareWarps = 4, kPrepareHeads = 8;
 
-// A warp takes some heads of a row: of Q and, if they are to be appended, of K and V. It reads all before it writes.
+// A warp takes kPrepareHeads heads of a row. It reads all of them before it writes.
 template <class E, uint32_t D>
 __global__ void __launch_bounds__(32 * kPrepareWarps)
     prepare_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p) {
   cuda::wait();
-  const uint32_t heads = a.q_heads + (a.append != 0 ? 2 * a.kv.heads : 0),
-                 first = (blockIdx.x * kPrepareWarps + threadIdx.x / 32) * kPrepareHeads,
-                 end = min(first + kPrepareHeads, heads);
-  for (uint32_t row = blockIdx.y; row < min(*p.live, a.rows); row += gridDim.y) {
+  const uint32_t first = (blockIdx.x * kPrepareWarps + threadIdx.x / 32) * kPrepareHeads,
+                 end = min(first + kPrepareHeads, heads_of_row(a));
+  for (uint32_t row = blockIdx.y; row < min(p.live[kLiveRows], a.rows); row += gridDim.y) {
     if (p.slot[row] < 0) continue;
     if (!LaneTurn<D>::fits(a)) {
       for (uint32_t head = first; head < end; ++head) {
         const auto h = head_of_row<E>(a, p, row, head);
         if (h.to == nullptr) continue;
-        prepare_head<D / 32>(a, h.from, h.dim, h.weight, h.table,
-                             [&](uint32_t d, float value) { h.to[d] = cuda::from_float<E>(value); });
+        prepare_head<D / 32>(a, h.source, [&](uint32_t d, float value) { h.to[d] = cuda::from_float<E>(value); });
       }
       continue;
     }
     PreparedHead<E> h[kPrepareHeads];
-    float x[kPrepareHeads][LaneTurn<D>::kOwn];
+    float x[kPrepareHeads][LaneTurn<D>::kOwn];  // [head][the lane's elements]
 #pragma unroll
     for (uint32_t i = 0; i < kPrepareHeads; ++i) {
       if (first + i < end) h[i] = head_of_row<E>(a, p, row, first + i);
-      if (h[i].to != nullptr) load_own<D>(h[i].from, x[i]);
+      if (h[i].to != nullptr) load_own<D>(h[i].source.x, x[i]);
     }
     LaneTurn<D> turn;
-    turn.load(a, a.rotated == 0 ? nullptr : p.rope + int64_t{p.pos[row]} * a.rotated);
+    turn.load(a, rope_row(a, p, p.pos[row]));
 #pragma unroll
     for (uint32_t i = 0; i < kPrepareHeads; ++i) {
       if (h[i].to == nullptr) continue;
-      if (h[i].table != nullptr) turn.apply(x[i]);
+      if (h[i].source.table != nullptr) turn.apply(x[i]);
       store_own<E, D>(x[i], h[i].to);
     }
   }
 }
 
+// ---- attention --------------------------------------------------------------------------------------------------------
 constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps, kRows = 16 * kWarps;
 
+// One block's rows. Of a warp's 16 a lane 4 g + t has g and g + 8; "row" of an array below is 0 for g and 1 for g + 8. Of
+// eight keys or dimensions it has 2t and 2t + 1: an mma's sum 2 * row + i is of 2t + i.
 template <class E, uint32_t D>
 struct Prefill {
   static constexpr uint32_t kKeys = D <= 128 ? 64 : 32;  // of a tile
-  static constexpr uint32_t kQueryBytes = kRows * kTileRow<D>, kTileBytes = kKeys * kTileRow<D>;
-  static constexpr uint32_t kSharedBytes = kQueryBytes + 4 * kTileBytes;
+  static constexpr uint32_t kQueryBytes = kRows * kTileRowBytes<D>, kTileBytes = kKeys * kTileRowBytes<D>;
+  static constexpr uint32_t kSharedBytes = kQueryBytes + 4 * kTileBytes;  // queries, two tiles of keys, two of values
+  using Scores = float[kKeys / 8][4];                                     // [eight keys][an mma's sums]
+  // A lane's share of its two rows.
+  struct State {
+    float top[2] = {kNothing, kNothing};  // by row: the greatest score
+    float sum[2] = {0, 0};                // by row: of the lane's weights
+    float out[D / 8][4] = {};             // [eight dimensions][an mma's sums]
+  };
+  // The positions that a lane's rows see, by row: [seen, past). whole: every row of the block sees every key of the tile.
+  struct SeenRange {
+    uint32_t seen[2], past[2];
+    bool whole;
+  };
 
   const GpuArgs& a;
   const GpuPointers& p;
   QueryTile t;
   uint32_t head, smem;
 
-  __device__ uint32_t tile(bool v, uint32_t j) const { return smem + kQueryBytes + ((v ? 2 : 0) + j % 2) * kTileBytes; }
+  __device__ uint32_t tile(Side side, uint32_t j) const {
+    return smem + kQueryBytes + ((side == Side::kValues ? 2 : 0) + j % 2) * kTileBytes;
+  }
   __device__ void load_queries() const {
     const uint32_t dim = a.kv.k.dim;
     const E* from = static_cast<const E*>(p.converted) + (int64_t{t.first_row} * a.q_heads + head) * dim;
     for (uint32_t i = threadIdx.x; i < kRows * D / 8; i += kThreads) {
       const uint32_t r = i / (D / 8), piece = i % (D / 8), to = smem + tile_offset<D>(r, piece);
       if (r < t.rows && piece < dim / 8) {
-        copy_async(to, from + int64_t{r} * a.q_heads * dim + piece * 8);
+        cuda::copy_async(to, from + int64_t{r} * a.q_heads * dim + piece * 8);
       } else {
-        store_zeros(to);
+        cuda::store_zeros(to);
       }
     }
   }
-  // Tokens from `first` on; those from `end` on are zeros.
-  __device__ void load_tile(bool v, uint32_t j, uint32_t first, uint32_t end) const {
-    const cuda::KvPlane& plane = v ? a.kv.v : a.kv.k;
-    const cuda::KvRows rows(a.kv, plane, v ? p.values : p.keys, p.pages, t.slot, head / a.group);
+  // Tile j: tokens from `first` on; those from `end` on are zeros.
+  __device__ void load_tile(Side side, uint32_t j, uint32_t first, uint32_t end) const {
+    const cuda::KvRows rows = cached(a, p, side, t.slot, head / a.heads_per_kv);
 #pragma unroll 4
     for (uint32_t i = threadIdx.x; i < kKeys * D / 8; i += kThreads) {
-      const uint32_t r = i / (D / 8), piece = i % (D / 8), to = tile(v, j) + tile_offset<D>(r, piece);
-      if (first + r < end && piece < plane.dim / 8) {
-        copy_async(to, rows.at(first + r) + piece * 16);
+      const uint32_t r = i / (D / 8), piece = i % (D / 8), to = tile(side, j) + tile_offset<D>(r, piece);
+      if (first + r < end && piece < plane_of(a, side).dim / 8) {
+        cuda::copy_async(to, rows.at(first + r) + piece * 16);
       } else {
-        store_zeros(to);
+        cuda::store_zeros(to);
       }
     }
   }
@@ -124,96 +146,118 @@ struct Prefill {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
     const uint32_t end = t.position + t.rows, begin = first_seen(a, t.position) / kKeys * kKeys;
     load_queries();
-    load_tile(false, 0, begin, end);
-    commit_copies();
-    load_tile(true, 0, begin, end);
-    commit_copies();
+    load_tile(Side::kKeys, 0, begin, end);
+    cuda::commit_copies();
+    load_tile(Side::kValues, 0, begin, end);
+    cuda::commit_copies();
 
-    uint32_t seen[2], past[2];
-    for (uint32_t h = 0; h < 2; ++h) {
-      const uint32_t pos = t.position + warp * 16 + g + 8 * h;
-      seen[h] = first_seen(a, pos), past[h] = pos + 1;
+    SeenRange range;
+    for (uint32_t row = 0; row < 2; ++row) {
+      const uint32_t pos = t.position + warp * 16 + g + 8 * row;
+      range.seen[row] = first_seen(a, pos);
+      range.past[row] = pos + 1;
     }
     const ScoreScale scale = score_scale(a.scale, a.softcap);
-    float top[2] = {kNothing, kNothing}, sum[2] = {0, 0}, out[D / 8][4] = {};
+    State state;
     uint32_t j = 0;
     for (uint32_t first = begin; first < end; first += kKeys, ++j) {
-      wait_copies<1>();
+      cuda::wait_copies<1>();
       __syncthreads();
-      if (first + kKeys < end) load_tile(false, j + 1, first + kKeys, end);
-      commit_copies();
-      float s[kKeys / 8][4] = {};
-#pragma unroll
-      for (uint32_t k = 0; k < D / 16; ++k) {
-        uint32_t q[4];
-        load_matrices(q, smem + tile_offset<D>(warp * 16 + lane % 16, k * 2 + lane / 16));
-#pragma unroll
-        for (uint32_t n = 0; n < kKeys / 16; ++n) {
-          uint32_t b[4];
-          load_matrices(b, tile(false, j) + tile_offset<D>(n * 16 + lane % 8 + lane / 16 * 8, k * 2 + lane / 8 % 2));
-          multiply<E>(s[2 * n], q, b[0], b[1]);
-          multiply<E>(s[2 * n + 1], q, b[2], b[3]);
-        }
-      }
-      const bool whole = first + kKeys <= t.position + 1 && (a.window == 0 || first >= first_seen(a, end - 1));
-      softmax(s, first + lane % 4 * 2, whole, seen, past, scale, top, sum, out);
-      wait_copies<1>();
+      if (first + kKeys < end) load_tile(Side::kKeys, j + 1, first + kKeys, end);
+      cuda::commit_copies();
+      Scores s = {};
+      multiply_keys(s, j);
+      range.whole = first + kKeys <= t.position + 1 && (a.window == 0 || first >= first_seen(a, end - 1));
+      softmax(s, first + lane % 4 * 2, range, scale, state);
+      cuda::wait_copies<1>();
       __syncthreads();
-      if (first + kKeys < end) load_tile(true, j + 1, first + kKeys, end);
-      commit_copies();
-#pragma unroll
-      for (uint32_t k = 0; k < kKeys / 16; ++k) {
-        const uint32_t weights[4] = {pack<E>(s[2 * k][0], s[2 * k][1]), pack<E>(s[2 * k][2], s[2 * k][3]),
-                                     pack<E>(s[2 * k + 1][0], s[2 * k + 1][1]),
-                                     pack<E>(s[2 * k + 1][2], s[2 * k + 1][3])};
-#pragma unroll
-        for (uint32_t n = 0; n < D / 16; ++n) {
-          uint32_t b[4];
-          load_matrices_transposed(b, tile(true, j) + tile_offset<D>(k * 16 + lane % 16, n * 2 + lane / 16));
-          multiply<E>(out[2 * n], weights, b[0], b[1]);
-          multiply<E>(out[2 * n + 1], weights, b[2], b[3]);
-        }
-      }
+      if (first + kKeys < end) load_tile(Side::kValues, j + 1, first + kKeys, end);
+      cuda::commit_copies();
+      multiply_values(s, j, state);
     }
-    for (uint32_t h = 0; h < 2; ++h) {
-      const uint32_t r = warp * 16 + g + 8 * h;
-      const float weight = 1 / row_sum(sum[h]);
-      if (r >= t.rows) continue;
-      const int64_t row = t.first_row + r;
-      float* to = p.out + row * a.out_row + head * a.kv.v.dim + lane % 4 * 2;
+    store(state);
+  }
+
+  // s (rows 16, keys kKeys) += queries (rows 16, D) keys (D, kKeys).
+  __device__ __forceinline__ void multiply_keys(Scores& s, uint32_t j) const {
 #pragma unroll
-      for (uint32_t i = 0; i < D / 8; ++i) {
-        if (i * 8 >= a.kv.v.dim) break;
-        to[i * 8] = out[i][2 * h] * weight, to[i * 8 + 1] = out[i][2 * h + 1] * weight;
+    for (uint32_t k = 0; k < D / 16; ++k) {
+      uint32_t q[4];  // an A fragment of the warp's 16 rows
+      cuda::load_matrices(q, smem + rows_first<D>(threadIdx.x / 32 * 16, k * 2));
+#pragma unroll
+      for (uint32_t n = 0; n < kKeys / 16; ++n) {
+        uint32_t b[4];  // B fragments of 8 keys, and of the next 8
+        cuda::load_matrices(b, tile(Side::kKeys, j) + pieces_first<D>(n * 16, k * 2));
+        cuda::mma<E>(s[2 * n], q, b[0], b[1]);
+        cuda::mma<E>(s[2 * n + 1], q, b[2], b[3]);
       }
     }
   }
 
-  // Scores become weights; what was accumulated under the old maximum shrinks.
-  __device__ void softmax(float (&s)[kKeys / 8][4], uint32_t token, bool whole, const uint32_t (&seen)[2],
-                          const uint32_t (&past)[2], const ScoreScale& scale, float (&top)[2], float (&sum)[2],
-                          float (&out)[D / 8][4]) const {
-    float higher[2] = {top[0], top[1]};
+  // Scores become weights; what was summed up for a lower maximum shrinks. token: of s[0][0].
+  __device__ __forceinline__ void softmax(Scores& s, uint32_t token, const SeenRange& range, const ScoreScale& scale,
+                                          State& state) const {
+    float higher[2] = {state.top[0], state.top[1]};
 #pragma unroll
     for (uint32_t n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
       for (uint32_t e = 0; e < 4; ++e) {
-        const uint32_t h = e / 2, at = token + n * 8 + e % 2;
-        s[n][e] = whole || (at >= seen[h] && at < past[h]) ? scale(s[n][e]) : kNothing;
-        higher[h] = fmaxf(higher[h], s[n][e]);
+        const uint32_t row = e / 2, at = token + n * 8 + e % 2;
+        s[n][e] = range.whole || (at >= range.seen[row] && at < range.past[row]) ? scale(s[n][e]) : kNothing;
+        higher[row] = fmaxf(higher[row], s[n][e]);
       }
     }
 #pragma unroll
-    for (uint32_t h = 0; h < 2; ++h) {
-      higher[h] = row_max(higher[h]);
-      const float base = higher[h] == kNothing ? 0 : higher[h], shrink = exp2_approx(top[h] - base);
-      top[h] = higher[h], sum[h] *= shrink;
+    for (uint32_t row = 0; row < 2; ++row) {
+      higher[row] = row_max(higher[row]);
+      const float base = higher[row] == kNothing ? 0 : higher[row], shrink = exp2_approx(state.top[row] - base);
+      state.top[row] = higher[row];
+      state.sum[row] *= shrink;
 #pragma unroll
       for (uint32_t n = 0; n < kKeys / 8; ++n) {
-        for (uint32_t e = 2 * h; e < 2 * h + 2; ++e) sum[h] += s[n][e] = exp2_approx(s[n][e] - base);
+        for (uint32_t e = 2 * row; e < 2 * row + 2; ++e) {
+          s[n][e] = exp2_approx(s[n][e] - base);
+          state.sum[row] += s[n][e];
+        }
       }
 #pragma unroll
-      for (uint32_t n = 0; n < D / 8; ++n) out[n][2 * h] *= shrink, out[n][2 * h + 1] *= shrink;
+      for (uint32_t n = 0; n < D / 8; ++n) {
+        state.out[n][2 * row] *= shrink;
+        state.out[n][2 * row + 1] *= shrink;
+      }
+    }
+  }
+
+  // out (rows 16, D) += weights (rows 16, kKeys) values (kKeys, D).
+  __device__ __forceinline__ void multiply_values(const Scores& s, uint32_t j, State& state) const {
+#pragma unroll
+    for (uint32_t k = 0; k < kKeys / 16; ++k) {
+      const uint32_t weights[4] = {
+          cuda::to_halves<E>(s[2 * k][0], s[2 * k][1]), cuda::to_halves<E>(s[2 * k][2], s[2 * k][3]),
+          cuda::to_halves<E>(s[2 * k + 1][0], s[2 * k + 1][1]), cuda::to_halves<E>(s[2 * k + 1][2], s[2 * k + 1][3])};
+#pragma unroll
+      for (uint32_t n = 0; n < D / 16; ++n) {
+        uint32_t b[4];  // B fragments of 8 dimensions, and of the next 8
+        cuda::load_matrices_transposed(b, tile(Side::kValues, j) + rows_first<D>(k * 16, n * 2));
+        cuda::mma<E>(state.out[2 * n], weights, b[0], b[1]);
+        cuda::mma<E>(state.out[2 * n + 1], weights, b[2], b[3]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store(const State& state) const {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
+    for (uint32_t row = 0; row < 2; ++row) {
+      const uint32_t r = warp * 16 + g + 8 * row;
+      const float weight = 1 / row_sum(state.sum[row]);
+      if (r >= t.rows) continue;
+      float* to = p.out + int64_t{t.first_row + r} * a.out_row + head * a.kv.v.dim + lane % 4 * 2;
+#pragma unroll
+      for (uint32_t i = 0; i < D / 8; ++i) {
+        if (i * 8 >= a.kv.v.dim) break;
+        to[i * 8] = state.out[i][2 * row] * weight;
+        to[i * 8 + 1] = state.out[i][2 * row + 1] * weight;
+      }
     }
   }
 };
@@ -224,40 +268,33 @@ __global__ void __launch_bounds__(kThreads)
   extern __shared__ __align__(128) char smem[];
   const QueryTile t = QueryTile::of<kRows>(p, blockIdx.y);
   cuda::wait();
-  if (t.rows != 0) Prefill<E, D>{a, p, t, blockIdx.x, shared_address(smem)}.run();
-}
-
-template <class E, uint32_t D>
-void launch(const GpuArgs& a, const cuda::Launch& l) {
-  l(&prefill_kernel<E, D>,
-    {.blocks = {a.q_heads, query_tiles(a, kRows)}, .threads = {kThreads}, .shared_bytes = Prefill<E, D>::kSharedBytes},
-    a, pointers(a, l));
+  if (t.rows != 0) Prefill<E, D>{a, p, t, blockIdx.x, cuda::shared_address(smem)}.run();
 }
 
 }  // namespace
 
 void prepare(const GpuArgs& a, const cuda::Launch& l) {
   constexpr uint32_t kMostRowBlocks = 32768;  // further rows are taken in turns
-  constexpr uint32_t kPerBlock = kPrepareWarps * kPrepareHeads;
-  const uint32_t heads = a.q_heads + (a.append != 0 ? 2 * a.kv.heads : 0);
+  constexpr uint32_t kHeadsOfBlock = kPrepareWarps * kPrepareHeads;
   with_half(a.kv.k.codec, [&]<class E>(E) {
-    const uint32_t dim = std::max(a.kv.k.dim, a.kv.v.dim);
-    l(dim <= 64    ? &prepare_kernel<E, 64>
-      : dim <= 128 ? &prepare_kernel<E, 128>
-                   : &prepare_kernel<E, 256>,
-      {.blocks = {(heads + kPerBlock - 1) / kPerBlock, std::min(a.rows, kMostRowBlocks)},
-       .threads = {32 * kPrepareWarps}},
-      a, pointers(a, l));
+    with_dim<64, 128, 256>(head_dim(a), [&]<uint32_t D>() {
+      l(&prepare_kernel<E, D>,
+        {.blocks = {(heads_of_row(a) + kHeadsOfBlock - 1) / kHeadsOfBlock, std::min(a.rows, kMostRowBlocks)},
+         .threads = {32 * kPrepareWarps}},
+        a, pointers(a, l));
+    });
   });
 }
 
 void prefill(const GpuArgs& a, const cuda::Launch& l) {
-  const uint32_t dim = std::max(a.kv.k.dim, a.kv.v.dim);
   with_half(a.kv.k.codec, [&]<class E>(E) {
-    dim <= 64    ? launch<E, 64>(a, l)
-    : dim <= 96  ? launch<E, 96>(a, l)
-    : dim <= 128 ? launch<E, 128>(a, l)
-                 : launch<E, 256>(a, l);
+    with_dim<64, 96, 128, 256>(head_dim(a), [&]<uint32_t D>() {
+      l(&prefill_kernel<E, D>,
+        {.blocks = {a.q_heads, query_tiles(a, kRows)},
+         .threads = {kThreads},
+         .shared_bytes = Prefill<E, D>::kSharedBytes},
+        a, pointers(a, l));
+    });
   });
 }
 

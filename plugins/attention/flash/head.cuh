@@ -1,8 +1,9 @@
-// What happens to one head of a row before and behind the softmax.
+// One head of a row before and after the softmax: where it is, norm, rope.
 #pragma once
 
 #include "cuda_ops.h"
-#include "tensor_core.cuh"
+#include "softmax.cuh"
+#include "tenon/cuda/mma.cuh"
 
 namespace tenon::flash {
 
@@ -11,13 +12,46 @@ __device__ __forceinline__ uint32_t first_seen(const GpuArgs& a, uint32_t pos) {
   return a.window != 0 && pos >= a.window ? pos + 1 - a.window : 0;
 }
 
-// Norm and rope, by one warp: store(d, value) for every d below dim, which is at most 32 * kPerLane. weight: of the
-// norm, or nullptr. table: the rope's row for the position, or nullptr.
+// ---- where heads are --------------------------------------------------------------------------------------------------
+enum class Side { kKeys, kValues };
+
+__device__ __forceinline__ const cuda::KvPlane& plane_of(const GpuArgs& a, Side side) {
+  return side == Side::kValues ? a.kv.v : a.kv.k;
+}
+// The cache's keys or values of a KV head of a sequence.
+__device__ __forceinline__ cuda::KvRows cached(const GpuArgs& a, const GpuPointers& p, Side side, uint32_t slot,
+                                               uint32_t kv_head) {
+  return cuda::KvRows(a.kv, plane_of(a, side), side == Side::kValues ? p.values : p.keys, p.pages, slot, kv_head);
+}
+// A head of Q, of the step's row.
+__device__ __forceinline__ const float* query_head(const GpuArgs& a, const GpuPointers& p, uint32_t row,
+                                                   uint32_t head) {
+  return p.q + row * a.q_row + head * a.kv.k.dim;
+}
+// A head of K or V that is to be appended, of the step's row.
+__device__ __forceinline__ const float* new_head(const GpuArgs& a, const GpuPointers& p, Side side, uint32_t row,
+                                                 uint32_t kv_head) {
+  return p.q + row * a.q_row + a.q_heads * a.kv.k.dim + kv_head * plane_of(a, side).dim +
+         (side == Side::kValues ? a.kv.heads * a.kv.k.dim : 0);
+}
+// The rope's row for a position; nullptr if there is no rope.
+__device__ __forceinline__ const float* rope_row(const GpuArgs& a, const GpuPointers& p, int32_t pos) {
+  return a.rotated == 0 ? nullptr : p.rope + int64_t{pos} * a.rotated;
+}
+
+// ---- norm and rope ----------------------------------------------------------------------------------------------------
+struct HeadSource {
+  const float* x;  // (dim)
+  uint32_t dim;
+  const float* weight;  // of the norm; nullptr: there is none
+  const float* table;   // the rope's row for the position; nullptr: there is none
+};
+// Norm and rope of any head, by one warp: calls store(d, value) for every d below dim, which is at most 32 * kPerLane.
 template <uint32_t kPerLane, class Store>
-__device__ __forceinline__ void prepare_head(const GpuArgs& a, const float* x, uint32_t dim, const float* weight,
-                                             const float* table, Store store) {
+__device__ __forceinline__ void prepare_head(const GpuArgs& a, const HeadSource& head, const Store& store) {
+  const auto [x, dim, weight, table] = head;
   const uint32_t lane = threadIdx.x % 32, half = table == nullptr ? 0 : static_cast<uint32_t>(a.rotated) / 2;
-  // Lane's i-th pair: elements first(p) and second(p) turn; from p = half on there is one element, which stays.
+  // Elements first(p) and second(p) are a pair that turns; from p = half on there is one element, which stays.
   const auto first = [&](uint32_t p) { return p >= half ? p + half : a.pairing == 0 ? p : 2 * p; };
   const auto second = [&](uint32_t p) { return a.pairing == 0 ? p + half : 2 * p + 1; };
   float u[kPerLane], v[kPerLane];
@@ -50,7 +84,7 @@ __device__ __forceinline__ void prepare_head(const GpuArgs& a, const float* x, u
   }
 }
 
-// Rope, by one warp, of heads of D dimensions of which all turn or none; each lane has the elements from kOwn * lane
+// Rope, by one warp, of heads of D dimensions of which all turn or none; each lane has kOwn elements, those from kOwn * lane
 // on.
 template <uint32_t D>
 class LaneTurn {
@@ -69,7 +103,8 @@ class LaneTurn {
       const bool second = halves_ ? d >= D / 2 : d % 2 != 0;
       const float2 turn =
           table == nullptr ? float2{1, 0} : reinterpret_cast<const float2*>(table)[halves_ ? d % (D / 2) : d / 2];
-      cos_[i] = turn.x, sin_[i] = second ? turn.y : -turn.y;
+      cos_[i] = turn.x;
+      sin_[i] = second ? turn.y : -turn.y;
     }
   }
   __device__ void apply(float (&x)[kOwn]) const {
@@ -85,22 +120,23 @@ class LaneTurn {
   float cos_[kOwn], sin_[kOwn];
 };
 
-// A lane's elements of a head, from memory and, rounded, into memory or shared memory. Heads lie at multiples of 16
-// bytes.
+// A lane's elements of a head: loaded from memory, and stored, rounded, to memory or shared memory. Heads lie at multiples
+// of 16 bytes.
 template <uint32_t D>
 __device__ __forceinline__ void load_own(const float* head, float (&x)[D / 32]) {
   const float* from = head + threadIdx.x % 32 * (D / 32);
 #pragma unroll
   for (uint32_t i = 0; i < D / 32; i += 2) {
     const auto v = *reinterpret_cast<const float2*>(from + i);
-    x[i] = v.x, x[i + 1] = v.y;
+    x[i] = v.x;
+    x[i + 1] = v.y;
   }
 }
 template <class E, uint32_t D>
 struct alignas(D / 16) OwnElements {
   uint32_t word[D / 64];
   __device__ explicit OwnElements(const float (&x)[D / 32]) {
-    for (uint32_t i = 0; i < D / 64; ++i) word[i] = pack<E>(x[2 * i], x[2 * i + 1]);
+    for (uint32_t i = 0; i < D / 64; ++i) word[i] = cuda::to_halves<E>(x[2 * i], x[2 * i + 1]);
   }
 };
 template <class E, uint32_t D>

@@ -1,3 +1,7 @@
+// A row of a step sees lanes of its sequence's cache (attend.h); a run of rows walks the lanes in blocks of kKeys at fixed
+// places, and every sum has one order, so that a row's bits do not depend on the rows beside it. The softmax is online
+// (Milakov and Gimelshein, arXiv:1805.02867). The naive twin is AttentionHost::expected() of
+// conformance/attention_host.cc.
 #include "step.h"
 
 #include <algorithm>
@@ -155,7 +159,8 @@ Run::Run(const AttendArgs& a, const Part& part, const Step& step, uint32_t head,
   for (uint32_t row = begin; row < end; ++row) {
     const Lanes lanes = step.lanes(row, head);
     sinks_ = std::max(sinks_, lanes.sinks);
-    first_ = std::min(first_, lanes.first), end_ = std::max(end_, lanes.end);
+    first_ = std::min(first_, lanes.first);
+    end_ = std::max(end_, lanes.end);
     const auto* q =
         reinterpret_cast<const float*>(part.ptr<std::byte>(kQ) + row * a.q_row) + size_t{head} * a.group * dim;
     float* to = w_.q + size_t{row - begin} * a.group * dim;
@@ -169,7 +174,7 @@ Run::Run(const AttendArgs& a, const Part& part, const Step& step, uint32_t head,
   if (!step.by_cell() && step.branches(begin)) branches_from_ = step.kv_len(begin);
 }
 
-// By its index's angles, and scaled.
+// Turns a query by the angles of its index, and scales it.
 void Run::turn_query(float* q, uint32_t row) const {
   const auto half = static_cast<uint32_t>(a_.rotated / 2);
   const float* angle = rope_ + size_t{step_.position(row) - step_.shift(row)} * half * 2;
@@ -177,7 +182,8 @@ void Run::turn_query(float* q, uint32_t row) const {
     float& first = q[a_.pairing == 0 ? i : 2 * i];
     float& second = q[a_.pairing == 0 ? i + half : 2 * i + 1];
     const float c = angle[2 * i], s = angle[2 * i + 1], u = first, v = second;
-    first = u * c - v * s, second = u * s + v * c;
+    first = u * c - v * s;
+    second = u * s + v * c;
   }
   for (uint32_t d = 0; d < a_.kv.k.dim; ++d) q[d] *= a_.scale;
 }
@@ -204,10 +210,12 @@ uint64_t Run::score_block(uint32_t at, uint32_t& low, uint32_t& high) {
   for (uint32_t i = low; i < high; ++i) {
     w_.visible[i] = step_.visible(begin_ + i, head_, at);
     if (w_.visible[i] == 0) continue;
-    from = std::min(from, i), to = i + 1;
+    from = std::min(from, i);
+    to = i + 1;
     seen |= w_.visible[i];
   }
-  low = from, high = to;
+  low = from;
+  high = to;
   if (seen == 0) return 0;
   find_cells(at, seen, begin_ + low);
   const uint32_t g = a_.group, dim = a_.kv.k.dim, n = (high - low) * g;
@@ -227,7 +235,7 @@ uint64_t Run::score_block(uint32_t at, uint32_t& low, uint32_t& high) {
 
 // The cells of a block's lanes, for rows that agree about them.
 void Run::find_cells(uint32_t at, uint64_t seen, uint32_t row) {
-  low_lane_ = static_cast<uint32_t>(std::countr_zero(seen)),
+  low_lane_ = static_cast<uint32_t>(std::countr_zero(seen));
   end_lane_ = kKeys - static_cast<uint32_t>(std::countl_zero(seen));
   const bool plain = a_.kv.rule == TENON_POS_LINEAR && branches_from_ == UINT32_MAX;
   if (branches_from_ != UINT32_MAX && at + kKeys > branches_from_) {
@@ -245,11 +253,13 @@ void Run::find_cells(uint32_t at, uint64_t seen, uint32_t row) {
       cell = lane >= branches_from_ ? w_.path[lane - branches_from_] : a_.kv.cell_of(lane);
     }
     cell_[i] = cell;
-    key_[i] = keys_.at(cell), value_[i] = values_.at(cell);
+    key_[i] = keys_.at(cell);
+    value_[i] = values_.at(cell);
   }
   if (a_.kv.k.scale == 0) return;
   for (uint32_t i = low_lane_; i < end_lane_; ++i) {
-    key_scale_[i] = keys_.scale(cell_[i]), value_scale_[i] = values_.scale(cell_[i]);
+    key_scale_[i] = keys_.scale(cell_[i]);
+    value_scale_[i] = values_.scale(cell_[i]);
   }
 }
 

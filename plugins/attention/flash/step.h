@@ -15,22 +15,23 @@ inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 const Kernels& kernels(uint32_t isa);
 
-// The state of a softmax under way.
+// A softmax under way: the greatest score so far, and the sum of the weights.
 struct Softmax {
   float maximum = -kInfinity, sum = 0;
 };
 
-// A work item's memory; of nullptr just its size. Query i of a run of rows is query head i % group of row i / group.
+// A work item's memory; made of nullptr it has just the size. Query i of a run of rows is query head i % group of row
+// i / group.
 struct Workspace {
   Workspace(const AttendArgs& a, void* memory);
   float *keys, *values, *angles, *q, *scores, *sum, *total, *shrink;
   Softmax *state, *total_state;
-  uint64_t* visible;  // by row: bits of a block's lanes
-  uint32_t* path;     // the cells of a row's ancestors in this step, the first to itself
+  uint64_t* visible;  // by row: a bit for each of a block's lanes
+  uint32_t* path;     // the cells of a row's ancestors in this step, from the first one to the row itself
   uint64_t bytes;
 };
 
-// What a row sees lies in lanes [0, sinks) and [first, end).
+// A row sees nothing outside of lanes [0, sinks) and [first, end).
 struct Lanes {
   uint32_t sinks, first, end;
 };
@@ -49,14 +50,14 @@ class Step {
   uint32_t place(uint32_t row, uint32_t head) const {
     return static_cast<uint32_t>(a_.kv.apart() ? place_[row * a_.kv_heads + head] : place_[row]);
   }
-  // By how much the row's indices are below its positions.
+  // How far the row's indices are below its positions.
   uint32_t shift(uint32_t row) const { return a_.kv.shift_at(position(row)); }
   bool by_cell() const { return a_.kv.rule == TENON_POS_TABLE; }
   // Whether the rows of the row's sequence branch.
   bool branches(uint32_t row) const;
 
   Lanes lanes(uint32_t row, uint32_t head) const;
-  // Bit i: the row sees lane block + i.
+  // Bit i says whether the row sees lane block + i.
   uint64_t visible(uint32_t row, uint32_t head, uint32_t block) const;
   // The position of a lane that a row sees.
   uint32_t position_of(uint32_t row, uint32_t head, uint32_t lane) const;
@@ -90,14 +91,15 @@ class Run {
 
   uint32_t first() const { return first_; }
   uint32_t end() const { return end_; }
-  // Whether no row sees anything of lanes [from, to), which lie before first().
+  // Whether no row sees anything of lanes [from, to).
   bool skips(uint32_t from, uint32_t to) const { return from >= sinks_ && to <= first_; }
   uint32_t queries() const { return rows_ * a_.group; }
   const Workspace& work() const { return w_; }
 
-  // One split's softmax and sums, into state and sum of the workspace.
+  // Computes one split's softmax and sums, into state and sum of the workspace.
   void split(uint32_t index);
-  // Of a run of one row: the cells that it sees, and its scores by query head, `stride` apart; how many.
+  // For a run of one row: writes the cells that it sees, and its scores, those of a query head `stride` after those of the
+  // one before. Returns how many cells there are.
   uint32_t all_scores(uint32_t* cell, float* scores, size_t stride);
 
  private:
@@ -117,12 +119,12 @@ class Run {
   uint32_t head_, begin_, rows_, sinks_ = 0, first_ = UINT32_MAX, end_ = 0;
   uint32_t branches_from_ = UINT32_MAX;  // from that position on, rows have cells of their own
   sdk::cpu::KvCells keys_, values_;
-  // Of the block at hand. Lanes that nobody sees have those of a neighbour.
+  // The block at hand: its lanes, and their cells, keys and values. Lanes that nobody sees have those of a neighbour.
   uint32_t low_lane_ = 0, end_lane_ = 0;
   uint32_t cell_[kKeys];
   const void *key_[kKeys], *value_[kKeys];
   float key_scale_[kKeys], value_scale_[kKeys];
-  bool few_ = false;  // queries see it
+  bool few_ = false;  // whether few queries see it
 };
 
 }  // namespace tenon::flash

@@ -25,43 +25,44 @@ __device__ void put_half(uint8_t* to, uint32_t bits) {
 }
 // The scales of the group that begins at k, of a row of a tile.
 template <class F>
-__device__ void put_scales(cuda::HalfScales, uint8_t* chunk, uint32_t row, uint32_t k, const GroupScales& s) {
-  put_half(chunk + F::scale_offset(row, k), s.d);
+__device__ void put_scales(cuda::HalfScales, uint8_t* segment, uint32_t row, uint32_t k, const GroupScales& s) {
+  put_half(segment + F::scale_offset(row, k), s.d);
 }
 template <class F>
-__device__ void put_scales(cuda::ScalePairs<__half>, uint8_t* chunk, uint32_t row, uint32_t k, const GroupScales& s) {
-  *reinterpret_cast<uint32_t*>(chunk + F::scale_offset(row, k)) = s.d | s.m << 16;
+__device__ void put_scales(cuda::ScalePairs<__half>, uint8_t* segment, uint32_t row, uint32_t k, const GroupScales& s) {
+  *reinterpret_cast<uint32_t*>(segment + F::scale_offset(row, k)) = s.d | s.m << 16;
 }
 template <class F, bool Offsets>
-__device__ void put_scales(cuda::TwoLevelScales<Offsets>, uint8_t* chunk, uint32_t row, uint32_t k,
+__device__ void put_scales(cuda::TwoLevelScales<Offsets>, uint8_t* segment, uint32_t row, uint32_t k,
                            const GroupScales& s) {
-  uint8_t *of_row = chunk + F::kScales + cuda::TwoLevelScales<Offsets>::row_place(row),
-          *of_group = chunk + F::scale_offset(row, k);
+  uint8_t *of_row = segment + F::kScales + cuda::TwoLevelScales<Offsets>::row_place(row),
+          *of_group = segment + F::scale_offset(row, k);
   *of_group = static_cast<uint8_t>(s.sc);
   if (Offsets) of_group[1] = static_cast<uint8_t>(s.min);
-  if (k % F::kChunkK != 0) return;
+  if (k % F::kSegmentK != 0) return;
   put_half(of_row, s.d);
   if (Offsets) put_half(of_row + 2, s.m);
 }
 
 template <class F>
 __global__ void load_blocks_kernel(const cuda::LoadedRows rows, const Blocks blocks) {
-  const uint32_t padded = cuda::chunks_of<F>(rows.k) * F::kChunkK, row = rows.slot(blockIdx.x) % cuda::kTileRows;
+  const uint32_t padded = cuda::segments_of<F>(rows.k) * F::kSegmentK,
+                 row = rows.packed_row(blockIdx.x) % cuda::kTileRows;
   const BlockRow from = blocks.row(rows, blockIdx.x);
   for (uint32_t k = 8 * threadIdx.x; k < padded; k += 8 * blockDim.x) {
-    uint8_t* chunk = rows.chunk<F>(blockIdx.x, k);
+    uint8_t* segment = rows.segment<F>(blockIdx.x, k);
     uint32_t q[8];
     for (uint32_t i = 0; i < 8; ++i) q[i] = static_cast<uint32_t>((k < rows.k ? from.weight(k + i) : 0) + F::kBias);
-    F::put(chunk, row, k, q);
+    F::put(segment, row, k, q);
     if (k % F::kGroup == 0) {
-      put_scales<F>(typename F::Scales{}, chunk, row, k, k < rows.k ? from.scales(k) : GroupScales{});
+      put_scales<F>(typename F::Scales{}, segment, row, k, k < rows.k ? from.scales(k) : GroupScales{});
     }
   }
 }
 
 template <class F>
 __global__ void load_floats_kernel(const cuda::LoadedRows rows, const Blocks blocks) {
-  const uint32_t padded = cuda::chunks_of<F>(rows.k) * F::kChunkK;
+  const uint32_t padded = cuda::segments_of<F>(rows.k) * F::kSegmentK;
   const BlockRow from = blocks.row(rows, blockIdx.x);
   for (uint32_t k = 4 * threadIdx.x; k < padded; k += 4 * blockDim.x) {
     float w[4];

@@ -10,7 +10,7 @@
 namespace tenon::int4wo {
 namespace {
 
-// In the store a group ends with its chunk: one of 256 has its scale and zero point twice.
+// In the store a group ends with its segment: one of 256 has its scale and zero point twice.
 constexpr uint32_t stored_group(uint32_t group) {
   return group < 128 ? group : 128;
 }
@@ -23,8 +23,8 @@ __device__ uint32_t bf16_bits(float f) {
 template <uint32_t Group>
 __global__ void load_kernel(const cuda::LoadedRows rows) {
   using Format = cuda::Int4Format<stored_group(Group)>;
-  const uint32_t padded = cuda::chunks_of<Format>(rows.k) * Format::kChunkK, lane = threadIdx.x % 32;
-  const uint32_t slot = rows.slot(blockIdx.x);
+  const uint32_t padded = cuda::segments_of<Format>(rows.k) * Format::kSegmentK, lane = threadIdx.x % 32;
+  const uint32_t packed_row = rows.packed_row(blockIdx.x);
   for (uint32_t begin = threadIdx.x / 32 * Group; begin < padded; begin += blockDim.x / 32 * Group) {
     float least = INFINITY, greatest = -INFINITY;
     bool bad = false;
@@ -44,7 +44,7 @@ __global__ void load_kernel(const cuda::LoadedRows rows) {
     if (__any_sync(~0U, bad)) pair = 0x7fff7fff;
     for (uint32_t i = begin + stored_group(Group) * lane; i < begin + Group && i < padded;
          i += 32 * stored_group(Group)) {
-      uint8_t* to = rows.chunk<Format>(blockIdx.x, i) + Format::scale_offset(slot % cuda::kTileRows, i);
+      uint8_t* to = rows.segment<Format>(blockIdx.x, i) + Format::scale_offset(packed_row % cuda::kTileRows, i);
       *reinterpret_cast<uint32_t*>(to) = pair;
     }
     const float scale = __uint_as_float(pair << 16), first = __uint_as_float(pair & 0xffff0000) - 8.0F * scale;
@@ -54,7 +54,7 @@ __global__ void load_kernel(const cuda::LoadedRows rows) {
         const float w = rows.weight(blockIdx.x, i + j);
         q[j] = i + j < rows.k ? static_cast<uint32_t>(fminf(fmaxf(rintf((w - first) / scale), 0), 15)) : 8;
       }
-      Format::put(rows.chunk<Format>(blockIdx.x, i), slot % cuda::kTileRows, i, q);
+      Format::put(rows.segment<Format>(blockIdx.x, i), packed_row % cuda::kTileRows, i, q);
     }
   }
 }
@@ -66,8 +66,8 @@ struct StoredGroups {
 template <uint32_t Group>
 __global__ void take_kernel(const cuda::LoadedRows rows, const StoredGroups stored) {
   using Format = cuda::Int4Format<stored_group(Group)>;
-  const uint32_t padded = cuda::chunks_of<Format>(rows.k) * Format::kChunkK, lane = threadIdx.x % 32;
-  const uint32_t slot = rows.slot(blockIdx.x);
+  const uint32_t padded = cuda::segments_of<Format>(rows.k) * Format::kSegmentK, lane = threadIdx.x % 32;
+  const uint32_t packed_row = rows.packed_row(blockIdx.x);
   const uint32_t groups = (rows.k + Group - 1) / Group;
   const uint8_t* row = static_cast<const uint8_t*>(rows.data) + size_t{blockIdx.x} * groups * (Group / 2);
   for (uint32_t begin = threadIdx.x / 32 * Group; begin < padded; begin += blockDim.x / 32 * Group) {
@@ -77,7 +77,7 @@ __global__ void take_kernel(const cuda::LoadedRows rows, const StoredGroups stor
     const uint32_t pair = there ? stored.scale[at_group] | uint32_t{stored.zero[at_group]} << 16 : 0;
     for (uint32_t i = begin + stored_group(Group) * lane; i < begin + Group && i < padded;
          i += 32 * stored_group(Group)) {
-      uint8_t* to = rows.chunk<Format>(blockIdx.x, i) + Format::scale_offset(slot % cuda::kTileRows, i);
+      uint8_t* to = rows.segment<Format>(blockIdx.x, i) + Format::scale_offset(packed_row % cuda::kTileRows, i);
       *reinterpret_cast<uint32_t*>(to) = pair;
     }
     for (uint32_t i = begin + 8 * lane; i < begin + Group && i < padded; i += 8 * 32) {
@@ -87,7 +87,7 @@ __global__ void take_kernel(const cuda::LoadedRows rows, const StoredGroups stor
         const uint32_t both = there ? group[at / 32 * 16 + at % 16] : 0x88;
         q[j] = at % 32 < 16 ? both & 15 : both >> 4;
       }
-      Format::put(rows.chunk<Format>(blockIdx.x, i), slot % cuda::kTileRows, i, q);
+      Format::put(rows.segment<Format>(blockIdx.x, i), packed_row % cuda::kTileRows, i, q);
     }
   }
 }

@@ -25,8 +25,8 @@ __global__ void load_kernel(const cuda::LoadedRows rows, float* scales) {
   bad = __syncthreads_or(bad) != 0;
   for (const float p : part) largest = fmaxf(largest, p);
   const float scale = fmaxf(largest / 127.5F, FLT_EPSILON);
-  if (threadIdx.x == 0) scales[rows.slot(blockIdx.x)] = bad ? NAN : scale;
-  const uint32_t padded = cuda::chunks_of<Format>(rows.k) * Format::kChunkK;
+  if (threadIdx.x == 0) scales[rows.packed_row(blockIdx.x)] = bad ? NAN : scale;
+  const uint32_t padded = cuda::segments_of<Format>(rows.k) * Format::kSegmentK;
   for (uint32_t i = 4 * threadIdx.x; i < padded; i += 4 * blockDim.x) {
     int q[4];
     for (uint32_t j = 0; j < 4; ++j) {
@@ -40,8 +40,8 @@ __global__ void load_kernel(const cuda::LoadedRows rows, float* scales) {
 __global__ void take_kernel(const cuda::LoadedRows rows, float* scales, const float* stored) {
   const int8_t* row = static_cast<const int8_t*>(rows.data) + size_t{blockIdx.x} * rows.k;
   const float scale = stored[blockIdx.x];
-  if (threadIdx.x == 0) scales[rows.slot(blockIdx.x)] = isfinite(scale) ? scale : NAN;
-  const uint32_t padded = cuda::chunks_of<Format>(rows.k) * Format::kChunkK;
+  if (threadIdx.x == 0) scales[rows.packed_row(blockIdx.x)] = isfinite(scale) ? scale : NAN;
+  const uint32_t padded = cuda::segments_of<Format>(rows.k) * Format::kSegmentK;
   for (uint32_t i = 4 * threadIdx.x; i < padded; i += 4 * blockDim.x) {
     int q[4];
     for (uint32_t j = 0; j < 4; ++j) q[j] = i + j < rows.k ? row[i + j] : 0;

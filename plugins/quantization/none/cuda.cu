@@ -9,7 +9,7 @@ namespace {
 
 template <class F>
 __global__ void load_kernel(const cuda::LoadedRows rows) {
-  const uint32_t padded = cuda::chunks_of<F>(rows.k) * F::kChunkK;
+  const uint32_t padded = cuda::segments_of<F>(rows.k) * F::kSegmentK;
   for (uint32_t i = 4 * threadIdx.x; i < padded; i += 4 * blockDim.x) {
     float w[4];
     for (uint32_t j = 0; j < 4; ++j) w[j] = rows.weight(blockIdx.x, i + j);

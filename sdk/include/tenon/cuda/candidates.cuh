@@ -51,11 +51,14 @@ struct CandidateRow {
   __device__ int32_t id_of(uint32_t i) const { return id != nullptr ? id[i] : static_cast<int32_t>(i); }
 };
 
-// Every kernel's beginning, the overlap contract's included. False: the block's row is padding, nothing is to be done.
+// How every kernel begins; the overlap contract's wait is in it. False: the block's row is padding, and nothing is to be done.
 __device__ inline bool open(const CandidateInput& in, CandidateRow& row) {
   row.row = blockIdx.y;
   const bool live = row.row < in.live[2];
-  if (live) row.step_row = in.out_row[row.row], row.slot = in.slot[row.step_row];
+  if (live) {
+    row.step_row = in.out_row[row.row];
+    row.slot = in.slot[row.step_row];
+  }
   wait();
   if (!live) return false;
   row.n = in.g.dense() ? in.g.width : static_cast<uint32_t>(in.count[row.row]);
@@ -73,7 +76,7 @@ inline Grid entry_grid(const CandidateGrid& g) {
   return {.blocks = {std::min(blocks, g.dense() ? kMostDense : kMostSparse), g.rows}, .threads = {kThreads}};
 }
 
-// f(i, logit) for this thread's share of the row. Logits are loaded several at a time: one alone takes as long.
+// Calls f(i, logit) for this thread's share of the row. Logits are loaded several at a time: one alone takes as long.
 template <class F>
 __device__ void for_each_entry(const CandidateRow& row, F f) {
   constexpr uint32_t kAtOnce = 8;
@@ -93,7 +96,8 @@ __device__ void for_each_entry(const CandidateRow& row, F f) {
 
 // ---- choosing: the greatest score, the lowest id among equals ----
 
-struct Selection {  // a row's, zero between launches
+// The blocks of a row put here what they have found; it is zero between launches.
+struct Selection {
   unsigned long long best;
   uint32_t blocks, reserved;
 };
@@ -101,7 +105,7 @@ inline uint64_t selection_bytes(const CandidateGrid& g) {
   return g.rows * sizeof(Selection);
 }
 
-// The greatest over a block, in every thread. shared: one for every warp.
+// The greatest value of a block, in every thread. shared: one word for every warp.
 __device__ inline uint64_t block_max(uint64_t value, uint64_t* shared) {
   for (uint32_t d = kWarp / 2; d > 0; d /= 2) {
     const uint64_t other = __shfl_xor_sync(kAllLanes, value, d);
@@ -113,8 +117,8 @@ __device__ inline uint64_t block_max(uint64_t value, uint64_t* shared) {
   return value;
 }
 
-// The body of a kernel that chooses one entry a row, over entry_grid(). score(row, i, logit): minus infinity or NaN:
-// out. Writes the token, 0 where none is in. Blocks meet in `selections`, each row's last one writes.
+// The body of a kernel over entry_grid() that chooses one entry of each row. An entry whose score(row, i, logit) is minus
+// infinity or NaN is out. Writes the token, or 0 where all are out. A row's blocks meet in `selections`; the last one writes.
 template <class Score>
 __device__ void select(const CandidateInput& in, int32_t* next, Selection* selections, Score score) {
   __shared__ uint64_t warps[kWarp];
@@ -143,7 +147,7 @@ __device__ void select(const CandidateInput& in, int32_t* next, Selection* selec
   next[row.row] = best == 0 ? 0 : sdk::cpu::id_of_key(best);
 }
 
-// ---- a cluster a row ----
+// ---- a row by a cluster ----
 
 constexpr uint32_t kClusterThreads = 512, kClusterWarps = kClusterThreads / kWarp, kMostClusterBlocks = 8;
 
@@ -153,8 +157,8 @@ Grid cluster_grid(void (*kernel)(P...), const CandidateGrid& g) {
   return {.blocks = {blocks, g.rows}, .threads = {kClusterThreads}, .cluster = blocks};
 }
 
-// The greatest over a cluster, in every thread. shared: one for every warp and one more, not written again before the
-// cluster has met another time.
+// The greatest value of a cluster, in every thread. shared: one word for every warp and one more, which are not to be written
+// again before the cluster has met another time.
 __device__ inline uint32_t cluster_max(uint32_t value, uint32_t* shared) {
   const auto cluster = this_cluster();
   value = __reduce_max_sync(kAllLanes, value);
@@ -169,7 +173,7 @@ __device__ inline uint32_t cluster_max(uint32_t value, uint32_t* shared) {
   return value;
 }
 
-// Sums of `value` over the threads in front and over all. shared: one for every warp.
+// Sums of `value` over the threads before this one, and over all. shared: one for every warp.
 template <class T>
 struct Scan {
   T before, all;

@@ -1,4 +1,5 @@
-// Samplers that leave out candidates and keep the form, on clusters. Recorded as tenon/sdk/cpu/filter.h says.
+// Samplers that leave out candidates and keep their form (dense or sparse), a row by a cluster of blocks. They are recorded as
+// tenon/sdk/cpu/filter.h says; write_kept() there is their naive twin.
 #pragma once
 
 #include "tenon/cuda/candidates.cuh"
@@ -6,6 +7,7 @@
 
 namespace tenon::cuda {
 
+// The candidates that stay are written here.
 struct Kept {
   Kept(const CandidateGrid& g, const Launch& l)
       : logit(l.ptr<float>(sdk::cpu::kKeptLogits)),
@@ -16,7 +18,8 @@ struct Kept {
   int32_t *id, *count;
 };
 
-// The body's end of a kernel over cluster_grid(). keep(logit, id). shared: one for every warp.
+// Ends the body of a kernel over cluster_grid(): writes the candidates for which keep(logit, id) is true. shared: one word for
+// every warp.
 template <class Keep>
 __device__ void write_kept(const CandidateInput& in, const CandidateRow& row, const Kept& kept, uint32_t* shared,
                            Keep keep) {
@@ -31,7 +34,10 @@ __device__ void write_kept(const CandidateInput& in, const CandidateRow& row, co
     const uint32_t i = begin + threadIdx.x;
     const bool stays = i < row.n && keep(row.logit[i], row.id[i]);
     const Scan<uint32_t> scan = block_scan(uint32_t{stays}, shared);
-    if (stays) logit[n + scan.before] = row.logit[i], id[n + scan.before] = row.id[i];
+    if (stays) {
+      logit[n + scan.before] = row.logit[i];
+      id[n + scan.before] = row.id[i];
+    }
     n += scan.all;
     __syncthreads();
   }

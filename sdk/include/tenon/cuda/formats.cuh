@@ -1,213 +1,253 @@
-// How weights lie in a chunk (packed.cuh) and how a warp multiplies one by x. A format has
-//   kChunkK, kChunkBytes; kAcc: accumulators a lane keeps for a tile and 4 rows of x
-//   Half: what x is split into, value = hi + lo, two columns of the B fragment a row; void: x stays f32
-//   kScaled: x is scaled by a power of two first, so that its greatest magnitude is near 2^14
-//   kGroup: k that share a scale, for which sums of x are needed (0: none); kTotal: the sum over all of x is
-//   kSpread: groups of one row of x that lie side by side in columns of B, so that they are scaled at once
-//   kStaggered: of each 4 k the last two are multiplied by 16 times the weight, and x there is 16 times too small
-//   multiply<T>(acc, chunk, x): acc[t] += chunk[t] * x for T tiles, for each block of 8 columns of B (4 rows of x)
-//   partial<X>(acc, low, high): of row 4 n + lane % 4 of x, what it adds to rows lane / 4 and lane / 4 + 8 of the tile
-//   finish(sum, row): a warp's sum from its partials, but for Int8's scale of the weight row
-//   expand(chunk, block, lane, v): v[0], v[1] = 8 weights of rows lane / 4 and + 8, from k = 32 block + 8 (lane % 4)
-//   quad_offset(row, k): bytes from the chunk's begin to where the weights k..k+3 of a row begin; k divisible by 4
-// Those here have a scale a row or none; grouped_formats.cuh has those with groups.
+// How weights lie in a segment (packed.cuh), and how a warp multiplies segments by x. PackedFormat says what a format
+// has; the three here have one scale a row or none, grouped_formats.cuh has those with a scale for a group of weights.
+//
+// A tile is multiplied so: acc (16 rows of weights, columns of B) += weights (16 rows, k) B (k, columns). x is
+// f32 and tensor cores take halves, so a row of x is two columns of B, x = high + low; a matrix of B, 8 columns, has 4
+// rows of x and is called a row block. What x looks like to a format says PreparedX.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+#include <concepts>
 #include <cstdint>
 #include <type_traits>
 
+#include "tenon/cuda/mma.cuh"
 #include "tenon/cuda/packed.cuh"
-#include "tenon/cuda/ring.cuh"
+#include "tenon/cuda/shared_memory.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::cuda {
 
-// What a warp's sums need of its part of a row of x (row_prologue.cuh).
+// A warp's sums need this about its share of a row of x (row_prologue.cuh).
 struct RowInfo {
   float unscale;  // undoes kScaled
-  float total;    // sum of the scaled part, if kTotal
+  float total;    // the sum of the scaled share, if kTotal
 };
+
+// A lane's part of the product of a tile and a row of x.
+struct RowPair {
+  float low, high;  // of rows g = lane / 4 and g + 8 of the tile
+};
+
+// A format. Beside its members it has a put() of its own, by which a scheme's load kernel stores weights.
+//
+// Example: HalfFormat<__nv_bfloat16> has Half = __nv_bfloat16, kBlocks = 1, kSegmentK = 32, kSegmentBytes = 16 rows * 32
+// k * 2 bytes = 1024, kAcc = 4 (an mma's sums), kGroup = 0, kSpread = 1, and kScaled, kTotal and kStaggered are false.
+// Int4Format<64> has Half = __half, kBlocks = 4, kSegmentK = 128, kSegmentBytes = 1152, kAcc = 4, kGroup = 64,
+// kSpread = 2, and kScaled and kStaggered are true.
+template <class F>
+concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weights)[2][8], float sum, RowInfo row) {
+  // x is split into two of these; void: x stays f32.
+  typename F::Half;
+  // k of a segment, in blocks of 32, and its bytes.
+  { F::kBlocks } -> std::convertible_to<uint32_t>;
+  { F::kSegmentK } -> std::convertible_to<uint32_t>;
+  { F::kSegmentBytes } -> std::convertible_to<uint32_t>;
+  // Sums that a lane keeps for a tile and a row block.
+  { F::kAcc } -> std::convertible_to<uint32_t>;
+  // k that share a scale, for each of which sums of x are needed; 0: none.
+  { F::kGroup } -> std::convertible_to<uint32_t>;
+  // Number of groups of one row of x that lie side by side in columns of B, and are scaled at once.
+  { F::kSpread } -> std::convertible_to<uint32_t>;
+  // Whether x is first scaled by a power of two, so that its greatest magnitude is near 2^14.
+  { F::kScaled } -> std::convertible_to<bool>;
+  // Whether the sum over all of x is needed.
+  { F::kTotal } -> std::convertible_to<bool>;
+  // Whether, of each 4 k, the last two have weights that are 16 times too large, and x there is to be 16 times too small.
+  { F::kStaggered } -> std::convertible_to<bool>;
+  // A warp's sum from its partial() ones, up to the scale of Int8Format's rows.
+  { F::finish(sum, row) } -> std::same_as<float>;
+  // expand(segment, block, lane, weights): as plain numbers 8 weights of rows lane / 4 [0] and lane / 4 + 8 [1], from
+  // k = 32 * block + 8 * (lane % 4) on. From device memory.
+  F::expand(segment, n, n, weights);
+};
+
+// Prepared rows of x as a format multiplies them (row_sources.cuh). seek() chooses a segment; the others are about it.
+template <class X>
+concept PreparedX = requires(X& x, uint32_t segment, uint32_t block, int row_block, int row, uint32_t k) {
+  // Rows of x, and whether groups of k lie side by side in columns of B (PackedFormat's kSpread).
+  { X::kRows } -> std::convertible_to<int>;
+  { X::kSpreads } -> std::convertible_to<bool>;
+  x.seek(segment);
+  // The lane's part of B for the 32 k of a block and 4 rows of x: two k-steps of two registers.
+  { x.fragment(block, row_block) } -> std::same_as<uint4>;
+  // The sum of a group of k, of the row 4 * row_block + lane % 4, in steps of 2^-24.
+  { x.sum(block, row_block) } -> std::same_as<float>;
+  // Values k and k + 1 of a row, in f32, for formats whose Half is void.
+  { x.pair(row, k) } -> std::same_as<float2>;
+};
+
+// A format that multiplies x: kTiles tiles by kRowBlocks times 4 rows.
+template <class F, class X, int kTiles, int kRowBlocks>
+concept Multiplies = PackedFormat<F> && PreparedX<X> &&
+                     requires(float (&acc)[kTiles][kRowBlocks][F::kAcc], const uint32_t (&segment)[kTiles], X& x) {
+                       // acc[tile][row block] += weights * x, for the first tiles, of which there may be fewer than
+                       // kTiles. segment[tile]: an address in shared memory.
+                       F::template multiply<kTiles>(acc, segment, x);
+                       F::template multiply<1>(acc, segment, x);
+                       // The sums of row 4 * row_block + lane % 4 of x (of the one row: in lanes with lane % 4 == 0).
+                       { F::template partial<X>(acc[0][0]) } -> std::same_as<RowPair>;
+                     };
+
+// kGroup to divide by: 1 where there are no groups.
+template <PackedFormat F>
+inline constexpr uint32_t kGroupDivisor = F::kGroup == 0 ? 1 : F::kGroup;
 
 inline constexpr float kDenormalStep = 1.0F / (1 << 24);  // a half with the bits u is u * 2^-24
 
-// Two halves in a register, the first in its lower part; one from the lower 16 bits.
-template <class Half>
-__device__ __forceinline__ uint32_t to_halves(float first, float second) {
-  uint32_t bits;
-  if constexpr (std::is_same_v<Half, __half>) {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
-  } else {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
-  }
-  return bits;
-}
-template <class Half>
-__device__ __forceinline__ float from_half(uint32_t bits) {
-  if constexpr (std::is_same_v<Half, __half>) {
-    return __half2float(__ushort_as_half(static_cast<uint16_t>(bits)));
-  } else {
-    return __uint_as_float(bits << 16);
-  }
-}
-
-template <class Half>
-__device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  if constexpr (std::is_same_v<Half, __half>) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-}
 // One of the two k-steps that a fragment of x is for.
-template <class Half>
+template <HalfType Half>
 __device__ __forceinline__ void mma_step(float (&c)[4], const uint32_t (&a)[4], const uint4& x, int step) {
   step == 0 ? mma<Half>(c, a, x.x, x.y) : mma<Half>(c, a, x.z, x.w);
 }
 
-__device__ __forceinline__ uint32_t lane_id() {
-  return threadIdx.x % 32;
-}
-// Of the lane that holds (row, k) of a 32-k block.
+// The offset of the 16 bytes of the lane that holds (row, k) of a block of 32 k.
 __host__ __device__ inline uint32_t lane_offset(uint32_t row, uint32_t k) {
   return (row % 8 * 4 + k % 32 / 8) * 16;
 }
 
-// bf16 or fp16. [k-step][lane][a0..a3]
-template <class H, uint32_t Blocks = 1>
+// Four bytes as the bits of denormal halves: of bytes 0 and 1, and of bytes 2 and 3. Byte u is u * 2^-24, exactly, and
+// costs no subtraction. The bits kWith come besides.
+template <uint32_t kWith = 0>
+__device__ __forceinline__ uint32_t first_bytes(uint32_t word) {
+  return __byte_perm(word, kWith, 0x7170);
+}
+template <uint32_t kWith = 0>
+__device__ __forceinline__ uint32_t last_bytes(uint32_t word) {
+  return __byte_perm(word, kWith, 0x7372);
+}
+
+// bf16 or fp16: [k-step][lane][a0..a3].
+template <HalfType H, uint32_t Blocks = 1>
 struct HalfFormat {
   using Half = H;
-  static constexpr uint32_t kBlocks = Blocks, kChunkK = 32 * Blocks, kChunkBytes = 1024 * Blocks, kAcc = 4, kGroup = 0;
-  static constexpr uint32_t kSpread = 1;
+  static constexpr uint32_t kBlocks = Blocks, kSegmentK = 32 * Blocks, kSegmentBytes = 1024 * Blocks;
+  static constexpr uint32_t kAcc = 4, kGroup = 0, kSpread = 1;
   static constexpr bool kScaled = std::is_same_v<H, __half>, kTotal = false, kStaggered = false;
 
-  template <int T, int kTiles, int N, class X>
-  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&chunk)[kTiles],
-                                                  X& x) {
+  template <int kPresent, int kTiles, int kRowBlocks, PreparedX X>
+  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][kRowBlocks][kAcc],
+                                                  const uint32_t (&segment)[kTiles], X& x) {
 #pragma unroll
-    for (uint32_t s = 0; s < 2 * Blocks; ++s) {
+    for (uint32_t step = 0; step < 2 * Blocks; ++step) {
 #pragma unroll
-      for (int t = 0; t < T; ++t) {
-        const uint4 w = load_shared(chunk[t] + 512 * s + 16 * lane_id());
+      for (int t = 0; t < kPresent; ++t) {
+        const uint4 w = load_shared(segment[t] + 512 * step + 16 * lane_id());
         const uint32_t a[4] = {w.x, w.y, w.z, w.w};
 #pragma unroll
-        for (int n = 0; n < N; ++n) mma_step<H>(acc[t][n], a, x.fragment(s / 2, n), s % 2);
+        for (int n = 0; n < kRowBlocks; ++n) mma_step<H>(acc[t][n], a, x.fragment(step / 2, n), step % 2);
       }
     }
   }
-  template <class X>
-  static __device__ __forceinline__ void partial(const float (&acc)[kAcc], float& low, float& high) {
-    low = acc[0] + acc[1], high = acc[2] + acc[3];
+  template <PreparedX X>
+  static __device__ __forceinline__ RowPair partial(const float (&acc)[kAcc]) {
+    return {acc[0] + acc[1], acc[2] + acc[3]};
   }
   static __device__ __forceinline__ float finish(float sum, const RowInfo& row) { return sum * row.unscale; }
 
+  // The offset in a segment of the weights k..k+3 of a row; the last two are 8 bytes on. k is divisible by 4.
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
-    return (k % kChunkK / 32 * 2 + k % 8 / 4) * 512 + lane_offset(row, k) + row / 8 * 4;  // and 8 bytes on
+    return (k % kSegmentK / 32 * 2 + k % 8 / 4) * 512 + lane_offset(row, k) + row / 8 * 4;
   }
   static __device__ void put(uint8_t* quad, const float (&w)[4]) {
     reinterpret_cast<uint32_t*>(quad)[0] = to_halves<H>(w[0], w[1]);
     reinterpret_cast<uint32_t*>(quad)[2] = to_halves<H>(w[2], w[3]);
   }
-  static __device__ void expand(const uint8_t* chunk, uint32_t block, uint32_t lane, float (&v)[2][8]) {
-    for (uint32_t s = 0; s < 2; ++s) {
-      const uint4 w = *reinterpret_cast<const uint4*>(chunk + (2 * block + s) * 512 + lane * 16);
+  static __device__ void expand(const uint8_t* segment, uint32_t block, uint32_t lane, float (&weights)[2][8]) {
+    for (uint32_t step = 0; step < 2; ++step) {
+      const uint4 w = *reinterpret_cast<const uint4*>(segment + (2 * block + step) * 512 + lane * 16);
       const uint32_t a[4] = {w.x, w.y, w.z, w.w};
       for (uint32_t i = 0; i < 4; ++i) {  // a0, a2 are of row g, a1, a3 of row g + 8
-        v[i % 2][4 * s + i / 2 * 2] = from_half<H>(a[i] & 0xffff);
-        v[i % 2][4 * s + i / 2 * 2 + 1] = from_half<H>(a[i] >> 16);
+        weights[i % 2][4 * step + i / 2 * 2] = from_half<H>(a[i] & 0xffff);
+        weights[i % 2][4 * step + i / 2 * 2 + 1] = from_half<H>(a[i] >> 16);
       }
     }
   }
 };
 
-// int8, stored as w + 128. [k-step pair][lane][4 bytes row g, 4 bytes row g + 8, for each k-step]. A scale a row lies
-// in a store of its own, by slot. Bytes become the bits of denormal halves, exact and free of a subtraction.
+// int8, stored as w + 128: [32 k][lane][k-step][4 bytes of row g, 4 bytes of row g + 8]. A scale a row lies in a store of
+// its own, by packed row.
 template <uint32_t Blocks = 2>
 struct Int8Format {
   using Half = __half;
-  static constexpr uint32_t kBlocks = Blocks, kChunkK = 32 * Blocks, kChunkBytes = 512 * Blocks, kAcc = 4, kGroup = 0;
-  static constexpr uint32_t kSpread = 1;
+  static constexpr uint32_t kBlocks = Blocks, kSegmentK = 32 * Blocks, kSegmentBytes = 512 * Blocks;
+  static constexpr uint32_t kAcc = 4, kGroup = 0, kSpread = 1;
   static constexpr bool kScaled = true, kTotal = true, kStaggered = false;
   static constexpr float kOffset = 128;
 
-  template <int T, int kTiles, int N, class X>
-  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&chunk)[kTiles],
-                                                  X& x) {
+  template <int kPresent, int kTiles, int kRowBlocks, PreparedX X>
+  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][kRowBlocks][kAcc],
+                                                  const uint32_t (&segment)[kTiles], X& x) {
 #pragma unroll
     for (uint32_t b = 0; b < Blocks; ++b) {
-      uint4 w[T];
+      uint4 w[kPresent];  // by tile
 #pragma unroll
-      for (int t = 0; t < T; ++t) w[t] = load_shared(chunk[t] + 512 * b + 16 * lane_id());
+      for (int t = 0; t < kPresent; ++t) w[t] = load_shared(segment[t] + 512 * b + 16 * lane_id());
 #pragma unroll
-      for (int i = 0; i < 2 * T; ++i) {
-        const int s = i / T, t = i % T;
-        const uint32_t low = s == 0 ? w[t].x : w[t].z, high = s == 0 ? w[t].y : w[t].w;
-        const uint32_t a[4] = {__byte_perm(low, 0, 0x4140), __byte_perm(high, 0, 0x4140), __byte_perm(low, 0, 0x4342),
-                               __byte_perm(high, 0, 0x4342)};
+      for (int i = 0; i < 2 * kPresent; ++i) {
+        const int step = i / kPresent, t = i % kPresent;
+        const uint32_t low = step == 0 ? w[t].x : w[t].z, high = step == 0 ? w[t].y : w[t].w;
+        const uint32_t a[4] = {first_bytes<>(low), first_bytes<>(high), last_bytes<>(low), last_bytes<>(high)};
 #pragma unroll
-        for (int n = 0; n < N; ++n) mma_step<Half>(acc[t][n], a, x.fragment(b, n), s);
+        for (int n = 0; n < kRowBlocks; ++n) mma_step<Half>(acc[t][n], a, x.fragment(b, n), step);
       }
     }
   }
-  template <class X>
-  static __device__ __forceinline__ void partial(const float (&acc)[kAcc], float& low, float& high) {
-    low = acc[0] + acc[1], high = acc[2] + acc[3];
+  template <PreparedX X>
+  static __device__ __forceinline__ RowPair partial(const float (&acc)[kAcc]) {
+    return {acc[0] + acc[1], acc[2] + acc[3]};
   }
   static __device__ __forceinline__ float finish(float sum, const RowInfo& row) {
     return (sum / kDenormalStep - kOffset * row.total) * row.unscale;
   }
 
+  // The offset in a segment of the weights k..k+3 of a row; k is divisible by 4.
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
-    return k % kChunkK / 32 * 512 + lane_offset(row, k) + k % 8 / 4 * 8 + row / 8 * 4;
+    return k % kSegmentK / 32 * 512 + lane_offset(row, k) + k % 8 / 4 * 8 + row / 8 * 4;
   }
-  static __device__ void put(uint8_t* quad, const int (&q)[4]) {  // -128..127
+  // q: -128 to 127.
+  static __device__ void put(uint8_t* quad, const int (&q)[4]) {
     uint32_t word = 0;
     for (int i = 0; i < 4; ++i) word |= static_cast<uint32_t>(q[i] + 128) << 8 * i;
     *reinterpret_cast<uint32_t*>(quad) = word;
   }
-  static __device__ void expand(const uint8_t* chunk, uint32_t block, uint32_t lane, float (&v)[2][8]) {
+  static __device__ void expand(const uint8_t* segment, uint32_t block, uint32_t lane, float (&weights)[2][8]) {
     for (uint32_t i = 0; i < 16; ++i) {
-      v[i / 4 % 2][i / 8 * 4 + i % 4] = static_cast<float>(int{chunk[block * 512 + lane * 16 + i]} - 128);
+      weights[i / 4 % 2][i / 8 * 4 + i % 4] = static_cast<float>(int{segment[block * 512 + lane * 16 + i]} - 128);
     }
   }
 };
 
-// fp32, multiplied in fp32. [8 k][lane][row g: 2 k, row g + 8: 2 k]
+// fp32, multiplied in fp32: [8 k][lane][2 k of row g, 2 k of row g + 8].
 struct F32Format {
   using Half = void;
-  static constexpr uint32_t kBlocks = 1, kChunkK = 32, kChunkBytes = 2048, kAcc = 8, kGroup = 0;
-  static constexpr uint32_t kSpread = 1;
+  static constexpr uint32_t kBlocks = 1, kSegmentK = 32, kSegmentBytes = 2048, kAcc = 8, kGroup = 0, kSpread = 1;
   static constexpr bool kScaled = false, kTotal = false, kStaggered = false;
 
-  template <int T, int kTiles, int N, class X>
-  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][N][kAcc], const uint32_t (&chunk)[kTiles],
-                                                  X& x) {
+  template <int kPresent, int kTiles, int kRowBlocks, PreparedX X>
+  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][kRowBlocks][kAcc],
+                                                  const uint32_t (&segment)[kTiles], X& x) {
 #pragma unroll
-    for (int t = 0; t < T; ++t) multiply_tile(acc[t], chunk[t], x);
+    for (int t = 0; t < kPresent; ++t) multiply_tile(acc[t], segment[t], x);
   }
-  template <int N, class X>
-  static __device__ __forceinline__ void multiply_tile(float (&acc)[N][kAcc], uint32_t chunk, X& x) {
+  // acc[row block][2 * (row % 4) + (0: row g, 1: row g + 8)]
+  template <int kRowBlocks, PreparedX X>
+  static __device__ __forceinline__ void multiply_tile(float (&acc)[kRowBlocks][kAcc], uint32_t segment, X& x) {
 #pragma unroll 1  // registers
-    for (uint32_t o = 0; o < 4; ++o) {
-      const uint4 w = load_shared(chunk + 512 * o + 16 * lane_id());
+    for (uint32_t octet = 0; octet < 4; ++octet) {
+      const uint4 w = load_shared(segment + 512 * octet + 16 * lane_id());
 #pragma unroll
-      for (int r = 0; r < 4 * N && r < X::kRows; ++r) {
-        const float2 v = x.pair(r, 8 * o + 2 * (lane_id() % 4));
+      for (int r = 0; r < 4 * kRowBlocks && r < X::kRows; ++r) {
+        const float2 v = x.pair(r, 8 * octet + 2 * (lane_id() % 4));
         float(&to)[kAcc] = acc[r / 4];
         to[r % 4 * 2] = fmaf(__uint_as_float(w.y), v.y, fmaf(__uint_as_float(w.x), v.x, to[r % 4 * 2]));
         to[r % 4 * 2 + 1] = fmaf(__uint_as_float(w.w), v.y, fmaf(__uint_as_float(w.z), v.x, to[r % 4 * 2 + 1]));
       }
     }
   }
-  template <class X>
-  static __device__ __forceinline__ void partial(const float (&acc)[kAcc], float& low, float& high) {
+  // A lane has 2 of each 8 k, so the four lanes of a row add theirs.
+  template <PreparedX X>
+  static __device__ __forceinline__ RowPair partial(const float (&acc)[kAcc]) {
+    float low, high;
 #pragma unroll
     for (uint32_t i = 0; i < kAcc; ++i) {
       float v = acc[i];
@@ -215,22 +255,29 @@ struct F32Format {
       v += __shfl_xor_sync(~0U, v, 2);
       if (i / 2 == lane_id() % 4) (i % 2 == 0 ? low : high) = v;
     }
+    return {low, high};
   }
   static __device__ __forceinline__ float finish(float sum, const RowInfo&) { return sum; }
 
+  // The offset in a segment of the weights k..k+3 of a row; the last two are 16 bytes on. k is divisible by 4.
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
-    return k % kChunkK / 8 * 512 + (row % 8 * 4 + k % 8 / 2) * 16 + row / 8 * 8;  // and 16 bytes on
+    return k % kSegmentK / 8 * 512 + (row % 8 * 4 + k % 8 / 2) * 16 + row / 8 * 8;
   }
   static __device__ void put(uint8_t* quad, const float (&w)[4]) {
     *reinterpret_cast<float2*>(quad) = {w[0], w[1]};
     *reinterpret_cast<float2*>(quad + 16) = {w[2], w[3]};
   }
-  static __device__ void expand(const uint8_t* chunk, uint32_t, uint32_t lane, float (&v)[2][8]) {
-    for (uint32_t j = 0; j < 4; ++j) {
-      const auto w = *reinterpret_cast<const float4*>(chunk + lane % 4 * 512 + (lane / 4 * 4 + j) * 16);
-      v[0][2 * j] = w.x, v[0][2 * j + 1] = w.y, v[1][2 * j] = w.z, v[1][2 * j + 1] = w.w;
+  static __device__ void expand(const uint8_t* segment, uint32_t, uint32_t lane, float (&weights)[2][8]) {
+    for (uint32_t pair = 0; pair < 4; ++pair) {
+      const auto w = *reinterpret_cast<const float4*>(segment + lane % 4 * 512 + (lane / 4 * 4 + pair) * 16);
+      weights[0][2 * pair] = w.x;
+      weights[0][2 * pair + 1] = w.y;
+      weights[1][2 * pair] = w.z;
+      weights[1][2 * pair + 1] = w.w;
     }
   }
 };
+
+static_assert(PackedFormat<HalfFormat<__half>> && PackedFormat<Int8Format<>> && PackedFormat<F32Format>);
 
 }  // namespace tenon::cuda

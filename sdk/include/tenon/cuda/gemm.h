@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tenon/cuda/chain.h"
 #include "tenon/cuda/gemm_rows.cuh"
 #include "tenon/cuda/gemm_tuning.h"
 #include "tenon/cuda/op.h"
@@ -27,24 +28,29 @@ constexpr int64_t kSiluPieceRows = 2048;
 struct GemmCall {
   tenon_tid x;            // (rows, k) f32; rows may be strided
   tenon_tid w;            // (n, k) row-major, dense, w_format
-  tenon_tid y;            // (rows, n), or (rows, n / 2) behind SILU_MUL; f32; rows may be strided
+  tenon_tid y;            // (rows, n), or (rows, n / 2) after SILU_MUL; f32; rows may be strided
   tenon_tid row_live;     // u32; 0: TENON_STEP_LIVE's first
   tenon_format w_format;  // TENON_F16, TENON_BF16 or TENON_F32
   int64_t n, k;
   const tenon_chain* pro;  // nothing or RMSNORM
   const tenon_chain* epi;  // [BIAS] [ADD or SILU_MUL]
-  const char* name;        // of the product's op
+  const char* name;        // that the product's op gets
 };
 
 namespace detail {
 
 // Operands: x, w, y, then bias and addend as far as there are.
+// The last two are there if there are such; an addend without a bias stands in its place.
+struct GemmOperand {
+  enum : uint32_t { kX, kW, kY, kBias, kAddend };
+};
 inline void gemm(const Product& p, const Launch& l) {
-  const size_t addend = p.biased != 0 ? 4 : 3;
+  using Operand = GemmOperand;
+  const uint32_t addend = p.biased != 0 ? Operand::kAddend : Operand::kBias;
   run_product(p,
-              {l.ptr<const void>(0), l.ptr<const void>(1), l.ptr<void>(2),
+              {l.ptr<const void>(Operand::kX), l.ptr<const void>(Operand::kW), l.ptr<void>(Operand::kY),
                p.addend_stride != 0 ? l.ptr<const float>(addend) : nullptr,
-               p.biased != 0 ? l.ptr<const float>(3) : nullptr, l.scratch()},
+               p.biased != 0 ? l.ptr<const float>(Operand::kBias) : nullptr, l.scratch()},
               l.stream());
 }
 
@@ -57,18 +63,20 @@ inline GemmChains read_chains(const GemmCall& call) {
   GemmChains c;
   const auto refuse = [](const char* where, const tenon_fop& op) {
     throw sdk::Failed(std::string("record_gemm cannot take op ") + std::to_string(op.id) + " at its place in the " +
-                      where + "; it takes RMSNORM before, and [BIAS] [ADD or SILU_MUL] behind the product");
+                      where + "; it takes RMSNORM before, and [BIAS] [ADD or SILU_MUL] after the product");
   };
   for (const tenon_fop& op : sdk::ops_of(call.pro)) {
     if (op.id != TENON_F_RMSNORM || c.norm) refuse("prologue", op);
-    c.norm = true, c.norm_weight = op.t[0], c.eps = op.f[0];
+    c.norm = true;
+    c.norm_weight = RmsNormOp{op}.weight();
+    c.eps = RmsNormOp{op}.eps();
   }
   for (const tenon_fop& op : sdk::ops_of(call.epi)) {
     const bool last = c.silu || c.addend != 0;
     if (op.id == TENON_F_BIAS && c.bias == 0 && !last) {
-      c.bias = op.t[0];
+      c.bias = addend_of(op);
     } else if (op.id == TENON_F_ADD && !last) {
-      c.addend = op.t[0];
+      c.addend = addend_of(op);
     } else if (op.id == TENON_F_SILU_MUL && !last) {
       c.silu = true;
     } else {
@@ -82,15 +90,25 @@ inline cudaDataType lt_type(tenon_format format) {
   return format == TENON_F16 ? CUDA_R_16F : format == TENON_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-// share: of the rows, for the cost.
-inline void record_product(sdk::Recorder& rec, const GemmCall& call, tenon_tid x, tenon_tid y, tenon_tid bias,
-                           tenon_tid addend, double share) {
+// What one product of a call multiplies.
+struct ProductTensors {
+  tenon_tid x, y;
+  tenon_tid bias, addend;  // or 0
+  double share;            // of the call's rows, for the cost
+};
+inline void record_product(sdk::Recorder& rec, const GemmCall& call, const ProductTensors& tensors) {
+  const auto [x, y, bias, addend, share] = tensors;
   const tenon_tensor from = rec.describe(x), to = rec.describe(y);
   const int64_t in_bytes = tenon_format_block(from.format).bytes, out_bytes = tenon_format_block(to.format).bytes;
   Product p{};
-  p.rows = to.dim[0], p.n = call.n, p.k = call.k;
-  p.x_stride = from.stride[0] / in_bytes, p.y_stride = to.stride[0] / out_bytes;
-  p.in = lt_type(from.format), p.out = lt_type(to.format), p.biased = bias != 0;
+  p.rows = to.dim[0];
+  p.n = call.n;
+  p.k = call.k;
+  p.x_stride = from.stride[0] / in_bytes;
+  p.y_stride = to.stride[0] / out_bytes;
+  p.in = lt_type(from.format);
+  p.out = lt_type(to.format);
+  p.biased = bias != 0;
   std::vector<tenon_operand> operands = {{x, TENON_READ}, {call.w, TENON_READ}, {y, TENON_WRITE}};
   if (bias != 0) operands.push_back({bias, TENON_READ});
   if (addend != 0) {
@@ -99,10 +117,10 @@ inline void record_product(sdk::Recorder& rec, const GemmCall& call, tenon_tid x
   }
   sdk::OpSpec spec{.name = call.name, .operands = operands, .chunks = {}, .scratch_bytes = kGemmWorkspaceBytes};
   const auto n = static_cast<double>(call.n), k = static_cast<double>(call.k);
-  spec.cost.read[0] = static_cast<double>(in_bytes) * n * k;
-  spec.cost.read[1] = share * (static_cast<double>(in_bytes) * k + (addend != 0 ? 4 * n : 0));
-  spec.cost.written[1] = share * static_cast<double>(out_bytes) * n;
-  spec.cost.flops[1] = share * 2 * n * k;
+  spec.cost.read[kFixedCost] = static_cast<double>(in_bytes) * n * k;
+  spec.cost.read[kCostPerRow] = share * (static_cast<double>(in_bytes) * k + (addend != 0 ? 4 * n : 0));
+  spec.cost.written[kCostPerRow] = share * static_cast<double>(out_bytes) * n;
+  spec.cost.flops[kCostPerRow] = share * 2 * n * k;
   emit<&gemm>(rec, spec, p, TENON_OP_FOREIGN);
 }
 
@@ -131,15 +149,15 @@ inline void record_gemm(sdk::Recorder& rec, const GemmCall& call) {
     x = rec.temp(t);
     record_norm_rows(rec, call.x, chains.norm_weight, chains.eps, x, live);
   }
-  if (!chains.silu) return detail::record_product(rec, call, x, call.y, chains.bias, chains.addend, 1);
+  if (!chains.silu) return detail::record_product(rec, call, {x, call.y, chains.bias, chains.addend, 1});
   const int64_t pieces = (rows + kSiluPieceRows - 1) / kSiluPieceRows, piece = (rows + pieces - 1) / pieces;
   const tenon_tid product = rec.temp(sdk::tensor(TENON_F32, {piece, call.n}));
   for (int64_t first = 0; first < rows; first += piece) {
     const int64_t count = std::min(piece, rows - first);
     const double share = static_cast<double>(count) / static_cast<double>(rows);
-    const tenon_tid part = detail::row_slice(rec, product, 0, count);
-    detail::record_product(rec, call, detail::row_slice(rec, x, first, count), part, 0, 0, share);
-    record_silu_mul_rows(rec, {part, chains.bias, detail::row_slice(rec, call.y, first, count), live,
+    const tenon_tid sums = detail::row_slice(rec, product, 0, count);
+    detail::record_product(rec, call, {detail::row_slice(rec, x, first, count), sums, 0, 0, share});
+    record_silu_mul_rows(rec, {sums, chains.bias, detail::row_slice(rec, call.y, first, count), live,
                                static_cast<uint32_t>(first), share});
   }
 }

@@ -2,7 +2,7 @@
 // of 8 elements everywhere, 16-byte accesses are used.
 //   record_norm_rows      y = convert(x) or convert(rmsnorm(x)); f32 to f16, bf16 or f32
 //   record_silu_mul_rows  y = silu(gate) * up; f32
-// Rows from the live count on: the first writes zeros there, the second nothing.
+// Past the live rows the first writes zeros, the second nothing. Naive twins: rms_norm and silu_mul of plugins/op.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tenon/cuda/chain.h"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
 
@@ -56,23 +57,24 @@ struct NormRowsArgs {
 };
 
 __device__ __forceinline__ float block_sum(float value) {
-  __shared__ float part[kRowThreads / 32];
+  __shared__ float of_warp[kRowThreads / 32];
   for (int d = 16; d > 0; d /= 2) value += __shfl_xor_sync(~0u, value, d);
-  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = value;
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
   __syncthreads();
   float sum = 0;
-  for (uint32_t w = 0; w < kRowThreads / 32; ++w) sum += part[w];
+  for (uint32_t w = 0; w < kRowThreads / 32; ++w) sum += of_warp[w];
   return sum;
 }
 
-// A block a row. The second pass finds the row in L1.
+// A block takes a row. Its second pass finds the row in L1.
 template <class T, int V>
 __global__ void __launch_bounds__(kRowThreads)
     norm_rows_kernel(NormRowsArgs a, const float* __restrict__ x, const float* __restrict__ weight, T* __restrict__ y,
                      const uint32_t* live) {
   wait();
   const uint32_t row = blockIdx.x, first = threadIdx.x * V, step = kRowThreads * V;
-  x += row * a.x_stride, y += row * a.y_stride;
+  x += row * a.x_stride;
+  y += row * a.y_stride;
   const bool padding = row >= *live;
   float scale = 1;
   if (a.normed != 0 && !padding) {
@@ -125,15 +127,19 @@ void with_float_type(tenon_format format, F&& f) {
   }
 }
 
-// Operands: x, y, live, weight.
+// kNorm is there if there is a norm.
+struct NormRowsOperand {
+  enum : uint32_t { kX, kY, kLive, kNorm };
+};
 inline void norm_rows(const NormRowsArgs& a, const Launch& l) {
-  const auto* x = l.ptr<const float>(0);
-  const auto* weight = a.normed != 0 ? l.ptr<const float>(3) : nullptr;
+  using Operand = NormRowsOperand;
+  const auto* x = l.ptr<const float>(Operand::kX);
+  const auto* weight = a.normed != 0 ? l.ptr<const float>(Operand::kNorm) : nullptr;
   with_float_type(a.y_format, [&]<class T>(T) {
-    auto* y = l.ptr<T>(1);
+    auto* y = l.ptr<T>(Operand::kY);
     const bool wide = vectored({x, weight, y}, {a.columns, a.x_stride, a.y_stride});
     l(wide ? &norm_rows_kernel<T, kRowVector> : &norm_rows_kernel<T, 1>, {.blocks = {a.rows}, .threads = {kRowThreads}},
-      a, x, weight, y, l.ptr<const uint32_t>(2));
+      a, x, weight, y, l.ptr<const uint32_t>(Operand::kLive));
   });
 }
 
@@ -155,22 +161,29 @@ __global__ void __launch_bounds__(kRowThreads)
   Pack<float, V> out;
   for (int e = 0; e < V; ++e) {
     float g = gate.v[e], u = up.v[e];
-    if (a.biased != 0) g += bias[i + e], u += bias[a.columns + i + e];
+    if (a.biased != 0) {
+      g += bias[i + e];
+      u += bias[a.columns + i + e];
+    }
     out.v[e] = g / (1.0f + expf(-g)) * u;
   }
   store_pack<float, V>(y + row * a.y_stride + i, out);
 }
 
-// Operands: x, y, live, bias.
+// kBias is there if there is a bias.
+struct SiluMulOperand {
+  enum : uint32_t { kX, kY, kLive, kBias };
+};
 inline void silu_mul_rows(const SiluMulArgs& a, const Launch& l) {
-  const auto* bias = a.biased != 0 ? l.ptr<const float>(3) : nullptr;
-  const auto* x = l.ptr<const float>(0);
-  auto* y = l.ptr<float>(1);
+  using Operand = SiluMulOperand;
+  const auto* bias = a.biased != 0 ? l.ptr<const float>(Operand::kBias) : nullptr;
+  const auto* x = l.ptr<const float>(Operand::kX);
+  auto* y = l.ptr<float>(Operand::kY);
   const bool wide = vectored({x, y}, {a.columns, a.x_stride, a.y_stride});
   const int64_t a_block = int64_t{kRowThreads} * (wide ? kRowVector : 1);
   const auto blocks = static_cast<uint32_t>((a.columns + a_block - 1) / a_block);
   l(wide ? &silu_mul_rows_kernel<kRowVector> : &silu_mul_rows_kernel<1>,
-    {.blocks = {blocks, a.rows}, .threads = {kRowThreads}}, a, x, y, l.ptr<const uint32_t>(2), bias);
+    {.blocks = {blocks, a.rows}, .threads = {kRowThreads}}, a, x, y, l.ptr<const uint32_t>(Operand::kLive), bias);
 }
 
 }  // namespace detail
@@ -184,8 +197,9 @@ inline void record_norm_rows(sdk::Recorder& rec, tenon_tid x, tenon_tid weight, 
   if (weight != 0) operands.push_back({weight, TENON_READ});
   sdk::OpSpec spec{.name = weight != 0 ? "norm_rows" : "convert_rows", .operands = operands, .chunks = {}};
   const auto columns = static_cast<double>(from.dim[1]);
-  spec.cost.read[1] = 4 * columns, spec.cost.written[1] = static_cast<double>(bytes) * columns;
-  spec.cost.flops[1] = weight != 0 ? 4 * columns : 0;
+  spec.cost.read[kCostPerRow] = 4 * columns;
+  spec.cost.written[kCostPerRow] = static_cast<double>(bytes) * columns;
+  spec.cost.flops[kCostPerRow] = weight != 0 ? 4 * columns : 0;
   emit<&detail::norm_rows>(rec, spec,
                            detail::NormRowsArgs{from.dim[1], from.stride[0] / 4, to.stride[0] / bytes,
                                                 static_cast<uint32_t>(from.dim[0]), eps, to.format, weight != 0});
@@ -202,8 +216,9 @@ inline void record_silu_mul_rows(sdk::Recorder& rec, const SiluMulCall& c) {
   if (c.bias != 0) operands.push_back({c.bias, TENON_READ});
   sdk::OpSpec spec{.name = "silu_mul_rows", .operands = operands, .chunks = {}};
   const double columns = c.cost_share * static_cast<double>(to.dim[1]);
-  spec.cost.read[1] = 8 * columns, spec.cost.written[1] = 4 * columns;
-  spec.cost.flops[1] = 4 * columns;
+  spec.cost.read[kCostPerRow] = 8 * columns;
+  spec.cost.written[kCostPerRow] = 4 * columns;
+  spec.cost.flops[kCostPerRow] = 4 * columns;
   emit<&detail::silu_mul_rows>(rec, spec,
                                detail::SiluMulArgs{to.dim[1], from.stride[0] / 4, to.stride[0] / 4,
                                                    static_cast<uint32_t>(to.dim[0]), c.first_row, c.bias != 0, 0});

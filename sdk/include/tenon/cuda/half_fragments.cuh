@@ -1,5 +1,6 @@
-// Packed weights (packed.cuh) as A fragments of halves that have the weights' values, 64 k at a time: for products of
-// so many rows that x is one half a value. What a format scales a whole row by (kTotal) is left to the product.
+// Packed weights (packed.cuh) as A fragments (mma.cuh) of halves that have the weights' values, 64 k at a time: for
+// products of so many rows that x is one half a value. The factor by which a format scales a whole row (kTotal) is left to
+// the product.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -11,9 +12,9 @@
 
 namespace tenon::cuda {
 
-// k that are read at once: whole chunks.
+// k of a stage, which are read at once: whole segments.
 template <class F>
-inline constexpr uint32_t kStageK = F::kChunkK < 128 ? 128 : F::kChunkK;
+inline constexpr uint32_t kStageK = F::kSegmentK < 128 ? 128 : F::kSegmentK;
 
 namespace detail {
 
@@ -23,78 +24,81 @@ __device__ __forceinline__ uint32_t as_bits(__half2 h) {
 __device__ __forceinline__ __half2 as_halves(uint32_t bits) {
   return *reinterpret_cast<const __half2*>(&bits);
 }
-// Bits below the 1024's: 1024 + u for an integer u below 1024, exactly.
+// Two halves of 1024. With an integer u below 1024 in the lower bits, a half is 1024 + u, exactly.
 inline constexpr uint32_t kThousand = 0x64006400;
 
 }  // namespace detail
 
-// load(chunk, quad, a): a[step] of the 64 k `quad` of a stage that begins at `chunk` in shared memory. A format that
-// is kStaggered has weights k % 4 in {2, 3} 16 times too large, and x there 16 times too small.
-template <class F>
+// HalfFragments<F>::load(segment, quad, a): a[k-step] gets an A fragment, of the 64 k `quad` of a stage that begins at
+// `segment` in shared memory. A format that is kStaggered has weights k % 4 in {2, 3} 16 times too large, and x there
+// 16 times too small.
+template <PackedFormat F>
 struct HalfFragments;
 
-template <class H, uint32_t Blocks>
+template <HalfType H, uint32_t Blocks>
 struct HalfFragments<HalfFormat<H, Blocks>> {
-  static __device__ __forceinline__ void load(uint32_t chunk, uint32_t quad, uint32_t (&a)[4][4]) {
+  static __device__ __forceinline__ void load(uint32_t segment, uint32_t quad, uint32_t (&a)[4][4]) {
 #pragma unroll
-    for (uint32_t s = 0; s < 4; ++s) {
-      const uint4 w = load_shared(chunk + 512 * (4 * quad + s) + 16 * lane_id());
-      a[s][0] = w.x, a[s][1] = w.y, a[s][2] = w.z, a[s][3] = w.w;
+    for (uint32_t step = 0; step < 4; ++step) {
+      const uint4 w = load_shared(segment + 512 * (4 * quad + step) + 16 * lane_id());
+      a[step][0] = w.x;
+      a[step][1] = w.y;
+      a[step][2] = w.z;
+      a[step][3] = w.w;
     }
   }
 };
 
 template <uint32_t Blocks>
 struct HalfFragments<Int8Format<Blocks>> {
-  static __device__ __forceinline__ void load(uint32_t chunk, uint32_t quad, uint32_t (&a)[4][4]) {
+  static __device__ __forceinline__ void load(uint32_t segment, uint32_t quad, uint32_t (&a)[4][4]) {
     const __half2 offset = __float2half2_rn(1024 + Int8Format<Blocks>::kOffset);
 #pragma unroll
     for (uint32_t b = 0; b < 2; ++b) {
-      const uint4 w = load_shared(chunk + 512 * (2 * quad + b) + 16 * lane_id());
+      const uint4 w = load_shared(segment + 512 * (2 * quad + b) + 16 * lane_id());
       const uint32_t words[4] = {w.x, w.y, w.z, w.w};  // rows g and g + 8 of one k-step, then of the next
 #pragma unroll
       for (uint32_t i = 0; i < 8; ++i) {
         const uint32_t word = words[i / 4 * 2 + i % 2];
-        const uint32_t bits = __byte_perm(word, detail::kThousand, i % 4 < 2 ? 0x7170 : 0x7372);
+        const uint32_t bits = i % 4 < 2 ? first_bytes<detail::kThousand>(word) : last_bytes<detail::kThousand>(word);
         a[2 * b + i / 4][i % 4] = detail::as_bits(__hsub2(detail::as_halves(bits), offset));
       }
     }
   }
 };
 
-template <class Weights, class ScalesOf, uint32_t Group, uint32_t Blocks>
+template <GroupWeights Weights, GroupScales ScalesOf, uint32_t Group, uint32_t Blocks>
 struct HalfFragments<GroupedFormat<Weights, ScalesOf, Group, Blocks>> {
   using F = GroupedFormat<Weights, ScalesOf, Group, Blocks>;
 
-  static __device__ __forceinline__ void load(uint32_t chunk, uint32_t quad, uint32_t (&a)[4][4]) {
-    constexpr uint32_t kQuads = Blocks / 2;  // of a chunk
-    chunk += quad / kQuads * F::kChunkBytes, quad %= kQuads;
+  static __device__ __forceinline__ void load(uint32_t segment, uint32_t quad, uint32_t (&a)[4][4]) {
+    segment += quad / F::kQuads * F::kSegmentBytes;
+    quad %= F::kQuads;
     Weights weights;
-    weights.load(chunk + Weights::kBytes * quad);
-    __half2 scale[2], offset[2];
+    weights.load(segment + Weights::kBytes * quad);
+    __half2 scale[2], offset[2];  // of rows g and g + 8
 #pragma unroll
-    for (uint32_t s = 0; s < 4; ++s) {
-      if (s == 0 || (s == 2 && Group < 64)) {
-        const uint32_t k = 64 * quad + 16 * s + (Group < 32 ? 8 * (lane_id() % 4) : 0);
-        const auto words = ScalesOf::load(SharedBytes{chunk + F::kScales}, k / Group, lane_id() / 4);
+    for (uint32_t step = 0; step < 4; ++step) {
+      if (step == 0 || (step == 2 && Group < 64)) {
+        const uint32_t k = 64 * quad + 16 * step + (Group < 32 ? 8 * (lane_id() % 4) : 0);
+        const auto words = ScalesOf::load(SharedBytes{segment + F::kScales}, k / Group, lane_id() / 4);
 #pragma unroll
         for (uint32_t row = 0; row < 2; ++row) {
           scale[row] = __float2half2_rn(ScalesOf::scale(words, row));
           offset[row] = __float2half2_rn(ScalesOf::offset(words, row));
         }
       }
-      weights.template fragments<detail::kThousand>(s, a[s]);
+      weights.template fragments<detail::kThousand>(step, a[step]);
 #pragma unroll
       for (uint32_t i = 0; i < 4; ++i) {
         constexpr float kUp = Weights::kStaggered ? 16 : 1;
         const float up = i < 2 ? 1 : kUp;
-        const __half2 q =
-            __hsub2(detail::as_halves(a[s][i]), __float2half2_rn(1024 + up * Weights::kBias));
+        const __half2 q = __hsub2(detail::as_halves(a[step][i]), __float2half2_rn(1024 + up * Weights::kBias));
         if constexpr (ScalesOf::kOffsets) {
           const __half2 z = up == 1 ? offset[i % 2] : __hmul2(offset[i % 2], __float2half2_rn(up));
-          a[s][i] = detail::as_bits(__hfma2(q, scale[i % 2], z));
+          a[step][i] = detail::as_bits(__hfma2(q, scale[i % 2], z));
         } else {
-          a[s][i] = detail::as_bits(__hmul2(q, scale[i % 2]));
+          a[step][i] = detail::as_bits(__hmul2(q, scale[i % 2]));
         }
       }
     }

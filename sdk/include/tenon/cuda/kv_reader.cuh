@@ -73,7 +73,7 @@ struct KvBf16 : sdk::KvBf16 {
   __device__ static Element encode(float x, float) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
 };
 
-// Calls f with the codec of a format. Throws Refused for a format that is none.
+// Calls f with the codec of a format. Throws Refused for a format that no codec stores.
 template <class F>
 void with_kv_codec(uint32_t format, F&& f) {
   if (format == TENON_F16) return f(KvF16());
@@ -96,15 +96,15 @@ class KvCells {
     shift_ = 31 - static_cast<uint32_t>(__clz(static_cast<int>(layout.page_cells)));
   }
 
-  // Of a cell below the layout's capacity; below 0: it has none.
+  // The page of a cell below the layout's capacity; below 0 if it has none.
   __device__ int32_t page(uint32_t cell) const { return pages_[cell >> shift_]; }
   __device__ uint32_t inside(uint32_t cell) const { return cell & ((1u << shift_) - 1); }
-  // Its elements; nullptr if it has no page.
+  // The elements of a cell; nullptr if it has no page.
   __device__ char* at(uint32_t cell) const {
     const int32_t p = page(cell);
     return p < 0 ? nullptr : base_ + p * plane_.page + inside(cell) * plane_.cell;
   }
-  // Of a cell that has a page.
+  // The scale of a cell that has a page.
   __device__ char* scale_at(uint32_t cell) const {
     return scales_ + page(cell) * plane_.scale_page + inside(cell) * plane_.scale_cell;
   }

@@ -13,14 +13,15 @@
 namespace tenon::cuda {
 
 struct LoadedRows {
-  const void* data;  // of the matrix's first tensor
-  tenon_format format;
-  uint32_t k, column;  // of y, of the first row
+  const void* data;     // of the matrix's first tensor: (rows, k)
+  tenon_format format;  // of data
+  uint32_t k;
+  uint32_t column;  // of y, that the first row is
   TileMap map;
-  uint8_t* store;
+  uint8_t* store;  // the packed one, of the rows' expert
 
-  __device__ uint32_t slot(uint32_t row) const { return map.slot(column + row); }
-  // Of rows in f32, f16 or bf16; 0 past the row's end.
+  __device__ uint32_t packed_row(uint32_t row) const { return map.packed_row(column + row); }
+  // Weight i of a row that is stored in f32, f16 or bf16; 0 past the row's end.
   __device__ float weight(uint32_t row, uint32_t i) const {
     if (i >= k) return 0;
     const size_t at = size_t{row} * k + i;
@@ -28,18 +29,18 @@ struct LoadedRows {
     if (format == TENON_F16) return __half2float(static_cast<const __half*>(data)[at]);
     return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
   }
-  // The chunk that weight i of a row goes to, and where in it the weights i..i+3 begin.
+  // The segment that weight i of a row goes to, and the place in it of the weights i..i+3.
   template <class F>
-  __device__ uint8_t* chunk(uint32_t row, uint32_t i) const {
-    return store + chunk_offset<F>(k, slot(row), i);
+  __device__ uint8_t* segment(uint32_t row, uint32_t i) const {
+    return store + segment_offset<F>(k, packed_row(row), i);
   }
   template <class F>
   __device__ uint8_t* quad(uint32_t row, uint32_t i) const {
-    return chunk<F>(row, i) + F::quad_offset(slot(row) % kTileRows, i);
+    return segment<F>(row, i) + F::quad_offset(packed_row(row) % kTileRows, i);
   }
 };
 
-// Throws Failed on rows that the site does not have.
+// Describes rows to a load kernel. Throws Failed on rows that the site does not have.
 inline LoadedRows loaded_rows(const PackedSite& site, const tenon_rows& src, void* store) {
   const size_t mats = site.rows.size(), mat = src.mat % mats;
   if (src.mat >= mats * std::max(site.experts, 1U) || src.row0 + src.rows > site.rows[mat]) {
@@ -56,7 +57,7 @@ inline LoadedRows loaded_rows(const PackedSite& site, const tenon_rows& src, voi
 
 inline constexpr uint32_t kLoadThreads = 256;
 
-// A block a row.
+// Launches a kernel over the rows, a block each.
 template <class... P, class... A>
 void launch_load(void (*kernel)(P...), const tenon_rows& src, void* queue, const A&... args) {
   if (src.rows == 0) return;

@@ -1,295 +1,187 @@
-// Products of packed weights (packed.cuh) with 1 to 16 rows of x at the speed of memory, with RMSNorm before and bias,
-// SiLU-multiply and residual behind.
+// Products of packed weights (packed.cuh) with 1 to 16 rows of x at the speed of memory, with RMSNorm before them and bias,
+// SiLU-multiply and residual after them. Their naive twin is Site::exact() of tests/cuda/gemv_test.cu, three loops in f64;
+// unpack.cuh makes plain numbers of the same weights.
 //
-// A block has an equal share of the tiles, in groups of kTiles. Of a group, chunk c along K belongs to warp c % 16; a
-// warp multiplies the chunks of all of the group's tiles together, from a ring that is filled before the wait and
-// refilled as it is read. At a group's end the 16 partial sums meet in shared memory: so a row's result depends neither
-// on the other rows, nor on how tiles are grouped or shared out.
+// A block has an equal share of the tiles and takes them kTiles at a time: a tile pair, or one tile where shared memory is
+// short. Of a pair, segment s along K belongs to warp s % 16, which multiplies that segment of both tiles. The stages:
 //
-// One row of x lies in shared memory, each warp having prepared its part; several are prepared by a kernel before, in
-// the order of fragments, and read from L2.
+//   prime       each warp fills its ring with weights, before the wait: they do not depend on the step
+//   prepare x   each warp prepares the k that it will multiply (row_prologue.cuh)
+//   multiply    a segment from the ring, times x; the stage is filled again
+//   reduce      the 16 warps' sums of a pair meet in shared memory
+//   write       a thread adds up the 16 sums of an output and does the epilogue
+//
+// So a row's result depends neither on the other rows, nor on how tiles are paired or shared out.
+//
+// One row of x lies in shared memory (kShared); several are prepared by a kernel before, in the order of fragments, and
+// are read from L2.
+//
+// Example: K = 4096 and 4096 columns in Int4Format<64> on 132 multiprocessors. There are 256 tiles of 32 segments of 128 k;
+// a block has 1 or 2 tiles. Warp 3 multiplies segments 3 and 19 of a tile pair. A stage has 2 * 1152 bytes, so 94 KB hold
+// two stages a warp beside the row of x (16 KB).
 #pragma once
 
 #include <algorithm>
-#include <type_traits>
 
 #include "tenon/cuda/block_size.h"
-#include "tenon/cuda/expert_groups.cuh"
-#include "tenon/cuda/formats.cuh"
+#include "tenon/cuda/matvec_block.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
-#include "tenon/cuda/row_prologue.cuh"
-#include "tenon/cuda/row_sources.cuh"
 
 namespace tenon::cuda {
 
-inline constexpr uint32_t kMatvecRows = 16;  // at most
-struct MatvecArgs {
-  TileMap map;
-  uint32_t k, rows;
-  uint32_t blocks;            // at most; multiprocessors
-  uint32_t stages;            // of a warp's ring, at most
-  uint32_t silu;              // 1: y = silu(first half) * second half; map.halves is 1 then, and there is no addend
-  uint32_t prepared;          // 1: x comes from Matvec::prepare(), which several rows need and one very long row
-  uint32_t most_block_bytes;  // of shared memory that the GPU gives a block
-  float eps;
-  int64_t x_stride, y_stride, addend_stride;  // in elements
-  uint32_t experts, padding;                  // of a routed product
-};
-struct MatvecPointers {
-  const uint8_t* weights;
-  const float* scales;  // by slot; Int8Format only
-  const float* x;
-  float* y;
-  const uint32_t* live;
-  const float* norm;           // or nullptr
-  const float *bias, *addend;  // or nullptr
-  uint8_t* prepared;           // Matvec::prepared_bytes(), if MatvecArgs::prepared; of a routed product for each group
-  const int32_t* routing;      // of a routed product: the experts of the rows or, of prepared rows, ExpertGroups
-};
-
-// Where things are in a block's shared memory.
-struct MatvecLayout {
-  uint32_t x, sums, partials, squares, barriers, bytes;
-};
-// rows: of x in shared memory or, by 4, of fragments.
-template <class F, int kTiles, bool kShared>
-__host__ __device__ inline MatvecLayout matvec_layout(uint32_t k, uint32_t rows, uint32_t stages) {
-  const uint32_t padded = chunks_of<F>(k) * F::kChunkK, groups = F::kGroup != 0 ? padded / (F::kGroup + !F::kGroup) : 0;
-  MatvecLayout at{};
-  at.x = kMatvecWarps * stages * kTiles * F::kChunkBytes;
-  at.sums = at.x + (kShared ? 4 * padded : 0);
-  at.partials = at.sums + (kShared ? (groups * 4 + 15) / 16 * 16 : 0);
-  at.squares = at.partials + 2 * kMatvecWarps * kTiles * kTileRows * rows * 4;
-  at.barriers = at.squares + kMatvecWarps * 4;
-  at.bytes = at.barriers + kMatvecWarps * stages * 8;
-  return at;
-}
-
-// The chunks that a warp multiplies, in order.
-template <class F, uint32_t kTiles>
-class ChunkWalk {
- public:
-  __device__ ChunkWalk(uint32_t first, uint32_t last, uint32_t chunks, uint32_t warp)
-      : tile_(warp < chunks ? first : last), last_(last), chunks_(chunks), warp_(warp), chunk_(warp) {}
-  __device__ __forceinline__ bool more() const { return tile_ < last_; }
-  // Of the first tile's chunk; and how many tiles there are.
-  __device__ __forceinline__ size_t offset() const { return size_t{tile_ * chunks_ + chunk_} * F::kChunkBytes; }
-  __device__ __forceinline__ uint32_t tiles() const { return min(last_ - tile_, kTiles); }
-  __device__ __forceinline__ void advance() {
-    chunk_ += kMatvecWarps;
-    if (chunk_ >= chunks_) chunk_ = warp_, tile_ += kTiles;
-  }
-
- private:
-  uint32_t tile_, last_, chunks_, warp_, chunk_;
-};
-
-namespace detail {
-
-// Which output of a group a thread reduces: in each group it is another warp's turn.
-template <uint32_t kRows>
-struct Turn {
-  uint32_t output, row, slot;
-  __device__ __forceinline__ Turn(uint32_t group, uint32_t tile)
-      : output((threadIdx.x - 32 * group) % kMatvecThreads),
-        row(output / kTileRows % kRows),
-        slot((tile + output / (kTileRows * kRows)) * kTileRows + output % kTileRows) {}
-};
-
-// What an output takes beside the sum, loaded before the group's work.
-struct Output {
-  float scale = 1, addend = 0;
-};
-template <class F>
-__device__ __forceinline__ Output load_output(const MatvecArgs& a, const MatvecPointers& p, const float* scales,
-                                              uint32_t slot, uint32_t row) {
-  Output out;
-  const uint32_t column = a.map.column(slot);
-  if (column == UINT32_MAX) return out;
-  if constexpr (F::kTotal) out.scale = scales[slot];
-  if (p.bias != nullptr) out.addend = p.bias[column];
-  if (p.addend != nullptr) out.addend += p.addend[row * a.addend_stride + column];
-  return out;
-}
-
-}  // namespace detail
-
-// Which rows a block multiplies, and with which matrices. Routed, the grid's y counts rows of x, or groups of rows.
-template <bool kRouted, bool kShared>
-class BlockRows {
- public:
-  __device__ __forceinline__ explicit BlockRows(const MatvecPointers& p) : p_(p) {}
-  // After the wait. The matrices' number; -1: none, the product is 0.
-  __device__ __forceinline__ int32_t expert(uint32_t experts) const {
-    const int32_t e = kShared ? p_.routing[blockIdx.y] : ExpertGroups::at(p_.routing, blockIdx.y)[0];
-    return e < static_cast<int32_t>(experts) ? e : -1;
-  }
-  // The row of x and y that the block's row i is; UINT32_MAX: none.
-  __device__ __forceinline__ uint32_t operator[](uint32_t i) const {
-    if constexpr (!kRouted) {
-      return i;
-    } else if constexpr (kShared) {
-      return blockIdx.y;
-    } else {
-      return static_cast<uint32_t>(ExpertGroups::at(p_.routing, blockIdx.y)[1 + i]);
-    }
-  }
-
- private:
-  const MatvecPointers& p_;
-};
-
-// More than 4 rows take the registers of two blocks.
-template <class F, int kTiles, int N, bool kShared, bool kRouted = false>
-__global__ void __launch_bounds__(kMatvecThreads, N == 1 ? 2 : 1)
+// More than 4 rows take the registers of two blocks. The stages follow each other in one function, since what they share
+// lives in registers: the machine code depends on the compiler seeing them together.
+template <PackedFormat F, int kTiles, int kRowBlocks, bool kShared, bool kRouted = false>
+__global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
     matvec_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
-  constexpr uint32_t kRows = kShared ? 1 : 4 * N, kOutputs = kTiles * kTileRows * kRows;
+  using X = std::conditional_t<kShared, SharedRow<F>, GlobalRows<F, kRowBlocks>>;
+  using Ring = WarpRing<F::kSegmentBytes, kTiles>;
+  static_assert(Multiplies<F, X, kTiles, kRowBlocks>);
+  constexpr uint32_t kRows = kShared ? 1 : 4 * kRowBlocks, kOutputs = kTiles * kTileRows * kRows;
+  using Output = detail::ThreadOutput<kRows>;
   extern __shared__ __align__(128) uint8_t memory[];
-
   trigger();
-  // Before the wait: weights.
-  const uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0), lane = lane_id(), chunks = chunks_of<F>(a.k);
+
+  // ---- prime the ring, before the wait ----
+  const uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0), lane = lane_id(), segments = segments_of<F>(a.k);
   const uint32_t tiles = a.map.tiles(), first = tiles * blockIdx.x / gridDim.x,
-                 last = tiles * (blockIdx.x + 1) / gridDim.x;
+                 last = tiles * (blockIdx.x + 1) / gridDim.x;  // the block's, last excluded
   const MatvecLayout at = matvec_layout<F, kTiles, kShared>(a.k, kRows, a.stages);
-  using Ring = WarpRing<F::kChunkBytes, kTiles>;
-  Ring ring(shared_address(memory + at.barriers) + 8 * a.stages * warp,
-            shared_address(memory) + Ring::kBytes * a.stages * warp, a.stages);
-  const size_t stride = size_t{chunks} * F::kChunkBytes;
-  ChunkWalk<F, kTiles> feed(first, last, chunks, warp);
+  Ring ring(shared_address(memory + at.barriers) + Barrier::kBytes * a.stages * warp,
+            shared_address(memory) + Ring::kStageBytes * a.stages * warp, a.stages);
+  const size_t tile_bytes = size_t{segments} * F::kSegmentBytes;
+  SegmentWalk<F, kTiles> feed(first, last, segments, warp);
   const auto prime = [&](const uint8_t* weights) {
 #pragma unroll 1
     for (uint32_t s = 0; s < a.stages && feed.more(); ++s, feed.advance()) {
-      if (s > 0) ring.wait_first(s - 1);  // or x, of the kernel before, would wait behind all of the ring
-      ring.fill(s, weights + feed.offset(), stride, feed.tiles());
+      if (s > 0) ring.wait_first(s - 1);  // or the loads of x would queue up after all of the ring
+      ring.fill(s, StageSource{weights + feed.offset(), tile_bytes, feed.tiles()});
     }
   };
   if constexpr (!kRouted) prime(p.weights);
-  uint8_t* stage = memory + at.x;
-  const RowSource source{kRouted && kShared ? p.x + blockIdx.y * a.x_stride : p.x, p.norm, a.k, chunks};
+  uint8_t* const stage = memory + at.x;
+  const RowSource source{kRouted && kShared ? p.x + blockIdx.y * a.x_stride : p.x, p.norm, a.k, segments};
   if (kShared && p.norm != nullptr) stage_norm<F>(source, warp, stage);
   wait();
 
-  // The step itself may have chosen the experts: their weights are known now.
+  // ---- choose the matrices: the step itself may have chosen the experts, so their weights are known only now ----
   const BlockRows<kRouted, kShared> block_rows(p);
   const uint8_t* weights = p.weights;
   const float* scales = p.scales;
-  uint32_t multiplied = chunks;
+  uint32_t multiplied = segments;  // of a tile; 0 for rows without an expert
   if constexpr (kRouted) {
-    if (block_rows[0] >= min(*p.live, a.rows)) return;  // a padding row, or no group
+    if (block_rows[0] >= min(*p.live, a.rows)) return;  // a padding row, or no group of rows
     const int32_t expert = block_rows.expert(a.experts);
     if (expert < 0) {
       multiplied = 0;
     } else {
-      weights += static_cast<uint32_t>(expert) * (tiles * stride);
+      weights += static_cast<uint32_t>(expert) * (tiles * tile_bytes);
       if constexpr (F::kTotal) scales += static_cast<uint32_t>(expert) * (tiles * kTileRows);
       prime(weights);
     }
   }
 
-  // x.
-  auto* partials = reinterpret_cast<float*>(memory + at.partials);
-  auto* squares = reinterpret_cast<float*>(memory + at.squares);
-  RowPart part;
-  const PreparedRows<F> rows(a.k, N);
+  // ---- prepare x: (1, k) in shared memory, or (kRows, k) that were prepared in device memory ----
+  auto* partials = reinterpret_cast<float*>(memory + at.partials);  // [pair % 2][warp][output]
+  auto* squares = reinterpret_cast<float*>(memory + at.squares);    // [warp]
+  ShareSums share;
+  const PreparedRows<F> rows(a.k, kRowBlocks);
   const uint8_t* prepared = kRouted && !kShared ? p.prepared + blockIdx.y * rows.bytes() : p.prepared;
-  auto x = [&] {
+  X x = [&] {
     if constexpr (kShared) {
       auto* sums = reinterpret_cast<float*>(memory + at.sums);
-      part = prepare_part<F>(
-          source, warp, stage,
-          [&](uint32_t octet, const uint4& high, const uint4& low) {
-            auto* to = reinterpret_cast<uint4*>(stage + StagedOctet<F>::offset(octet));
-            to[0] = high, to[StagedOctet<F>::kGap / 16] = low;
-          },
-          [&](uint32_t group, float sum) { sums[group] = sum; });
-      return SharedRow<F>(stage, sums);
+      share = prepare_share<F>(source, warp, stage, detail::SharedRowSink<F>{stage, sums});
+      return X(stage, sums);
     } else {
-      return GlobalRows<F, N>(prepared, rows);
+      return X(prepared, rows);
     }
   }();
 
   const uint32_t live = min(*p.live, a.rows);
-  float factor = 1;
-  uint32_t group = 0;
-  for (uint32_t tile = first; tile < last; tile += kTiles, ++group) {
-    const auto exists = [&](const detail::Turn<kRows>& t) {
-      return t.output < kOutputs && t.slot < last * kTileRows && block_rows[t.row] < live;
+  float factor = 1;  // the norm's, for the thread's output
+  uint32_t pair = 0;
+  for (uint32_t tile = first; tile < last; tile += kTiles, ++pair) {
+    const auto exists = [&](const Output& o) {
+      return o.output < kOutputs && o.packed_row < last * kTileRows && block_rows[o.row] < live;
     };
-    detail::Output out;
-    if (const detail::Turn<kRows> t(group, tile); exists(t)) {
-      out = detail::load_output<F>(a, p, scales, t.slot, block_rows[t.row]);
-      if (!kShared && p.norm != nullptr) factor = reinterpret_cast<const float*>(prepared + rows.factors())[t.row];
+    detail::OutputTerms terms;
+    if (const Output o(pair, tile); exists(o)) {
+      terms = detail::load_terms<F>(a, p, scales, o.packed_row, block_rows[o.row]);
+      if (!kShared && p.norm != nullptr) factor = reinterpret_cast<const float*>(prepared + rows.factors())[o.row];
     }
 
-    float acc[kTiles][N][F::kAcc] = {};
-    for (uint32_t c = warp; c < multiplied; c += kMatvecWarps) {
-      x.seek(c);
-      uint32_t chunk[kTiles] = {ring.front()};
-      if (kTiles == 2) chunk[kTiles - 1] = chunk[0] + (kTiles - 1) * F::kChunkBytes;
-      tile + kTiles <= last ? F::template multiply<kTiles>(acc, chunk, x) : F::template multiply<1>(acc, chunk, x);
+    // ---- multiply: the warp's k of (kTiles * 16 rows of weights, k) x (k, kRows) ----
+    float acc[kTiles][kRowBlocks][F::kAcc] = {};
+    for (uint32_t s = warp; s < multiplied; s += kMatvecWarps) {
+      x.seek(s);
+      uint32_t segment[kTiles] = {ring.front()};  // by tile: addresses in shared memory
+      if (kTiles == 2) segment[kTiles - 1] = segment[0] + (kTiles - 1) * F::kSegmentBytes;
+      tile + kTiles <= last ? F::template multiply<kTiles>(acc, segment, x) : F::template multiply<1>(acc, segment, x);
       __syncwarp();
       if (feed.more()) {
-        ring.fill(ring.stage(), weights + feed.offset(), stride, feed.tiles());
+        ring.fill(ring.stage(), StageSource{weights + feed.offset(), tile_bytes, feed.tiles()});
         feed.advance();
       }
       ring.pop();
     }
 
-    if (kShared && group == 0) {
-      if (F::kTotal) part.total = detail::warp_sum(part.total);
-      if (p.norm != nullptr) part.square = detail::warp_sum(part.square);
-      if (lane == 0) squares[warp] = part.square;
+    // ---- reduce: each warp leaves its sums, [tile of the pair][row][16 rows of the tile] ----
+    if (kShared && pair == 0) {
+      if (F::kTotal) share.total = detail::warp_sum(share.total);
+      if (p.norm != nullptr) share.square = detail::warp_sum(share.square);
+      if (lane == 0) squares[warp] = share.square;
     }
-    float* sums = partials + (group % 2 * kMatvecWarps + warp) * kOutputs;
+    float* own = partials + (pair % 2 * kMatvecWarps + warp) * kOutputs;
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
-      RowInfo info{part.unscale, part.total};
+    for (int n = 0; n < kRowBlocks; ++n) {
+      RowInfo info{share.unscale, share.total};
       if constexpr (!kShared) {
         info = reinterpret_cast<const RowInfo*>(prepared + rows.info())[(4 * n + lane % 4) * kMatvecWarps + warp];
       }
 #pragma unroll
       for (int t = 0; t < kTiles; ++t) {
-        float low, high;
-        F::template partial<decltype(x)>(acc[t][n], low, high);
+        const RowPair sum = F::template partial<X>(acc[t][n]);
         if (kShared && lane % 4 != 0) continue;
-        float* to = sums + (t * kRows + (kShared ? 0 : 4 * n + lane % 4)) * kTileRows + lane / 4;
-        to[0] = F::finish(low, info), to[8] = F::finish(high, info);
+        float* to = own + (t * kRows + (kShared ? 0 : 4 * n + lane % 4)) * kTileRows + lane / 4;
+        to[0] = F::finish(sum.low, info);
+        to[8] = F::finish(sum.high, info);
       }
     }
     __syncthreads();
-    if (kShared && group == 0 && p.norm != nullptr) factor = norm_factor(squares, a.k, a.eps);
+    if (kShared && pair == 0 && p.norm != nullptr) factor = norm_factor(squares, a.k, a.eps);
 
-    if (const detail::Turn<kRows> t(group, tile); t.output < (kOutputs + 31) / 32 * 32) {
-      const float* from = partials + group % 2 * kMatvecWarps * kOutputs + min(t.output, kOutputs - 1);
+    // ---- write: a thread has an output of the pair; whole warps, for the shuffle ----
+    if (const Output o(pair, tile); o.output < (kOutputs + 31) / 32 * 32) {
+      const float* from = partials + pair % 2 * kMatvecWarps * kOutputs + min(o.output, kOutputs - 1);
       float sum = 0;
 #pragma unroll
       for (uint32_t w = 0; w < kMatvecWarps; ++w) sum += from[w * kOutputs];
-      if (kRouted && multiplied == 0) sum = 0;  // formats add what x sums up to
-      float v = sum * factor * out.scale + out.addend;
+      if (kRouted && multiplied == 0) sum = 0;  // formats add the sum of x, which is not 0
+      float v = sum * factor * terms.scale + terms.addend;
       if (a.silu != 0) {
         const float up = __shfl_down_sync(~0U, v, 8);
         v = v / (1 + expf(-v)) * up;
       }
-      const uint32_t column = a.map.column(t.slot);
-      const bool gate = a.silu == 0 || t.slot % kTileRows < 8;
-      if (exists(t) && gate && column != UINT32_MAX) p.y[block_rows[t.row] * a.y_stride + column] = v;
+      const uint32_t column = a.map.column(o.packed_row);
+      const bool gate = a.silu == 0 || o.packed_row % kTileRows < 8;
+      if (exists(o) && gate && column != UINT32_MAX) p.y[block_rows[o.row] * a.y_stride + column] = v;
     }
   }
 }
 
-// A block a row.
-template <class F, int N, bool kRouted = false>
+// A block prepares a row.
+template <PackedFormat F, int kRowBlocks, bool kRouted = false>
 __global__ void __launch_bounds__(kMatvecThreads)
     prepare_rows_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
   extern __shared__ __align__(128) uint8_t stage[];
   __shared__ float squares[kMatvecWarps];
-  const PreparedRows<F> rows(a.k, N);
+  const PreparedRows<F> rows(a.k, kRowBlocks);
   const uint32_t row = blockIdx.x, warp = threadIdx.x / 32;
-  RowSource source{p.x + row * a.x_stride, p.norm, a.k, chunks_of<F>(a.k)};
+  RowSource source{p.x + row * a.x_stride, p.norm, a.k, segments_of<F>(a.k)};
   if (p.norm != nullptr) stage_norm<F>(source, warp, stage);
   wait();
+
   uint8_t* prepared = p.prepared;
   if constexpr (kRouted) {
     const uint32_t from = BlockRows<true, false>(p)[row];
@@ -298,24 +190,14 @@ __global__ void __launch_bounds__(kMatvecThreads)
     prepared += blockIdx.y * rows.bytes();
   }
   auto* sums = reinterpret_cast<float*>(prepared + rows.sums()) + row * rows.groups;
-  RowPart part = prepare_part<F>(
-      source, warp, stage,
-      [&](uint32_t octet, const uint4& high, const uint4& low) {
-        auto* to = reinterpret_cast<uint4*>(prepared);
-        if constexpr (std::is_void_v<typename F::Half>) {
-          to += size_t{row} * rows.padded / 4 + 2 * octet;
-          to[0] = high, to[1] = low;
-        } else {
-          to +=
-              ((octet / 4 * N + row / 4) * 8 + 2 * (row % 4)) * 4 + octet % 4;  // column 2 (row % 4), lane 4 column + t
-          to[0] = high, to[4] = low;
-        }
-      },
-      [&](uint32_t group, float sum) { sums[group] = sum; });
-  part.total = detail::warp_sum(part.total), part.square = detail::warp_sum(part.square);
+  ShareSums share =
+      prepare_share<F>(source, warp, stage, detail::PreparedRowSink<F, kRowBlocks>{prepared, rows, row, sums});
+  share.total = detail::warp_sum(share.total);
+  share.square = detail::warp_sum(share.square);
   if (lane_id() == 0) {
-    reinterpret_cast<RowInfo*>(prepared + rows.info())[row * kMatvecWarps + warp] = {part.unscale, part.total};
-    squares[warp] = part.square;
+    auto* info = reinterpret_cast<RowInfo*>(prepared + rows.info());  // [row][warp]
+    info[row * kMatvecWarps + warp] = {share.unscale, share.total};
+    squares[warp] = share.square;
   }
   __syncthreads();
   if (threadIdx.x == 0 && p.norm != nullptr) {
@@ -323,15 +205,15 @@ __global__ void __launch_bounds__(kMatvecThreads)
   }
 }
 
-// How a product is launched. kTiles: of a group.
-template <class F, int kTiles = 2>
+// How a product is launched. kTiles: tiles that a warp multiplies together.
+template <PackedFormat F, int kTiles = 2>
 class Matvec {
-  template <class, int>
+  template <PackedFormat, int>
   friend class RoutedMatvec;
 
  public:
   static constexpr const char* kName = "gemv";
-  // The classes of blocks that multiply x as it is: TENON_BLOCKS_*; 0: x has to be prepared.
+  // The classes of blocks (TENON_BLOCKS_*) that multiply x as it is; 0: x has to be prepared.
   static uint32_t direct_classes(const MatvecArgs& a) {
     return (in_shared<1>(a, false) ? TENON_BLOCKS_SMALL : 0) | (in_shared<1>(a, true) ? TENON_BLOCKS_LARGE : 0);
   }
@@ -340,18 +222,19 @@ class Matvec {
   static uint64_t prepared_bytes(const MatvecArgs& a) { return PreparedRows<F>(a.k, row_blocks(a)).bytes(); }
   static uint64_t scratch_bytes(const MatvecArgs&) { return 0; }
   static uint64_t zeroed_bytes(const MatvecArgs&) { return 0; }
-  // Makes MatvecPointers::prepared of x. Small blocks.
+  // Makes MatvecPointers::prepared from x, with small blocks.
   static void prepare(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
     const auto run = [&](auto kernel) {
       const uint32_t padded = PreparedRows<F>(a.k, 1).padded;
       launch(kernel, {.blocks = {a.rows}, .threads = {kMatvecThreads}, .shared_bytes = 4 * padded}, a, p);
     };
-    with_row_blocks(a, [&]<int N>() { run(&prepare_rows_kernel<F, N>); });
+    with_row_blocks(a, [&]<int kRowBlocks>() { run(&prepare_rows_kernel<F, kRowBlocks>); });
   }
-  // Prepared x is multiplied by large blocks: the partial sums of several rows leave small ones too little for the
-  // ring.
+  // Prepared x is multiplied by large blocks: the partial sums of several rows leave small ones too little for the ring.
   static void multiply(const MatvecArgs& a, const MatvecPointers& p, bool large, const Launch& launch) {
-    if (a.prepared != 0) return with_row_blocks(a, [&]<int N>() { run<kTiles, N, false>(a, p, true, launch); });
+    if (a.prepared != 0) {
+      return with_row_blocks(a, [&]<int kRowBlocks>() { run<kTiles, kRowBlocks, false>(a, p, true, launch); });
+    }
     if (in_shared<kTiles>(a, large)) return run<kTiles, 1, true>(a, p, large, launch);
     run<1, 1, true>(a, p, large, launch);
   }
@@ -369,22 +252,23 @@ class Matvec {
   static uint32_t block_bytes(const MatvecArgs& a, bool large) {
     return std::min(large ? kLargeBlockBytes : kSmallBlockBytes, a.most_block_bytes);
   }
-  template <int T, bool kShared>
+  // The stages of a ring that a block has room for; rows as matvec_layout() has them.
+  template <int kOwnTiles, bool kShared>
   static uint32_t stages(const MatvecArgs& a, uint32_t rows, bool large) {
-    const MatvecLayout none = matvec_layout<F, T, kShared>(a.k, rows, 0);
+    const MatvecLayout none = matvec_layout<F, kOwnTiles, kShared>(a.k, rows, 0);
     const uint32_t room = block_bytes(a, large);
     if (none.bytes >= room) return 0;
-    return std::min(a.stages, (room - none.bytes) / (kMatvecWarps * (T * F::kChunkBytes + 8)));
+    return std::min(a.stages, (room - none.bytes) / (kMatvecWarps * (kOwnTiles * F::kSegmentBytes + Barrier::kBytes)));
   }
-  template <int T>
+  template <int kOwnTiles>
   static bool in_shared(const MatvecArgs& a, bool large) {
-    return a.rows == 1 && stages<T, true>(a, 1, large) * kMatvecWarps * T * F::kChunkBytes >= kLeastRingBytes;
+    return a.rows == 1 &&
+           stages<kOwnTiles, true>(a, 1, large) * kMatvecWarps * kOwnTiles * F::kSegmentBytes >= kLeastRingBytes;
   }
-  template <int T, int N, bool kShared>
+  template <int kOwnTiles, int kRowBlocks, bool kShared>
   static void run(MatvecArgs a, const MatvecPointers& p, bool large, const Launch& launch) {
-    constexpr uint32_t kRows = kShared ? 1 : 4 * N;
-    a.stages = stages<T, kShared>(a, kRows, large);
-    launch(&matvec_kernel<F, T, N, kShared>,
+    a.stages = stages<kOwnTiles, kShared>(a, kShared ? 1 : 4 * kRowBlocks, large);
+    launch(&matvec_kernel<F, kOwnTiles, kRowBlocks, kShared>,
            {.blocks = {std::min(a.blocks, a.map.tiles())},
             .threads = {kMatvecThreads},
             .shared_bytes = block_bytes(a, large)},

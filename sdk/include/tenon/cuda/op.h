@@ -69,8 +69,10 @@ class Launch {
     }
     cudaLaunchAttribute attributes[2];
     cudaLaunchConfig_t config{};
-    config.gridDim = grid.blocks, config.blockDim = grid.threads;
-    config.dynamicSmemBytes = grid.shared_bytes, config.stream = stream();
+    config.gridDim = grid.blocks;
+    config.blockDim = grid.threads;
+    config.dynamicSmemBytes = grid.shared_bytes;
+    config.stream = stream();
     config.attrs = attributes;
     if ((raw_->flags & TENON_LAUNCH_OVERLAP) != 0) {
       cudaLaunchAttribute& a = attributes[config.numAttrs++];
@@ -80,7 +82,9 @@ class Launch {
     if (grid.cluster.x * grid.cluster.y * grid.cluster.z > 1) {
       cudaLaunchAttribute& a = attributes[config.numAttrs++];
       a.id = cudaLaunchAttributeClusterDimension;
-      a.val.clusterDim.x = grid.cluster.x, a.val.clusterDim.y = grid.cluster.y, a.val.clusterDim.z = grid.cluster.z;
+      a.val.clusterDim.x = grid.cluster.x;
+      a.val.clusterDim.y = grid.cluster.y;
+      a.val.clusterDim.z = grid.cluster.z;
     }
     TENON_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<P>(std::forward<A>(args))...));
   }
@@ -95,10 +99,16 @@ template <auto Fn, class Args>
 void emit(sdk::Recorder& recorder, const sdk::OpSpec& spec, const Args& args, uint32_t flags = 0) {
   static_assert(std::is_trivially_copyable_v<Args> && alignof(Args) <= 8);
   auto op = sdk::abi_struct<tenon_op>();
-  op.name = spec.name, op.flags = flags, op.blocks = spec.blocks;
-  op.operand = spec.operands.data(), op.n_operands = static_cast<uint32_t>(spec.operands.size());
-  op.args = &args, op.args_bytes = sizeof(Args);
-  op.scratch_bytes = spec.scratch_bytes, op.zeroed_bytes = spec.zeroed_bytes, op.cost = spec.cost;
+  op.name = spec.name;
+  op.flags = flags;
+  op.blocks = spec.blocks;
+  op.operand = spec.operands.data();
+  op.n_operands = static_cast<uint32_t>(spec.operands.size());
+  op.args = &args;
+  op.args_bytes = sizeof(Args);
+  op.scratch_bytes = spec.scratch_bytes;
+  op.zeroed_bytes = spec.zeroed_bytes;
+  op.cost = spec.cost;
   op.launch = [](void*, const void* a, const tenon_launch* l, tenon_reason* why) -> tenon_status {
     return sdk::guard(why, [&] { Fn(*static_cast<const Args*>(a), Launch(l)); });
   };

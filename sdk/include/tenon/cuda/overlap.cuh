@@ -5,15 +5,16 @@
 
 namespace tenon::cuda {
 
-// The kernel behind may begin as soon as there is room for it. Promises nothing about memory. Only for kernels whose
-// blocks keep to the sizes of block_size.h, or their blocks pile up on some multiprocessors and leave others empty.
+// Lets the next kernel begin as soon as there is room for it. This promises nothing about memory. It is for kernels whose
+// blocks keep to the sizes of block_size.h; blocks of others would pile up on some multiprocessors and leave others empty.
 __device__ __forceinline__ void trigger() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// All that was recorded before this kernel is complete and visible. The kernel behind may begin now, if it has not.
+// After it, all that was recorded before this kernel is complete and visible. The next kernel may begin now, if it has not
+// begun.
 __device__ __forceinline__ void wait() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -6,7 +6,7 @@
 
 namespace tenon::cuda {
 
-// What the two kernels read of the sequence.
+// A penalty reads these of the sequence, and writes `out`.
 template <class Record>
 struct PenaltyPointers {
   explicit PenaltyPointers(const Launch& l)
@@ -64,7 +64,7 @@ void record_penalty(const char* name, tenon_candidates& c, const tenon_sampling&
       r, {.name = name, .operands = op.operands, .chunks = {}, .cost = sdk::cpu::penalty_cost(op)}, op.grid);
 }
 
-// ---- counting what survives: a block a sequence ----
+// ---- counting the tokens that survive: a block takes a sequence ----
 
 struct AcceptPointers {
   explicit AcceptPointers(const Launch& l)

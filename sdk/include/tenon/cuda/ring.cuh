@@ -1,123 +1,98 @@
-// A ring of memory on its way into shared memory, private to one warp; a stage holds kChunks chunks that come together.
-// Whole warps fill a stage, wait for the oldest and read it. Weights stream through such rings; they are read once, so
-// L2 gives them up first. Bulk copies on Hopper, copies of 16 bytes by every lane before it.
+// A ring of weights on their way into shared memory, private to one warp. A stage holds a segment (packed.cuh) of each of
+// the kTiles tiles that the warp multiplies together; they come together. The whole warp fills a stage, waits for the
+// oldest and reads it, so no other warp is ever waited for. Weights are read once, so L2 gives them up first.
+//
+// On Hopper one lane starts bulk copies; before it every lane copies 16 bytes at a time.
+//
+//   WarpRing<1024, 2> ring(barriers, data, 3);        3 stages of 2 KB, and 8 bytes of barrier each
+//   ring.fill(0, ...); ring.fill(1, ...); ring.fill(2, ...);
+//   front() waits for stage 0; its 2 KB are read; __syncwarp(); fill(0, ...) again; pop(); front() waits for stage 1; ...
 #pragma once
 
 #include <cstdint>
 
+#include "tenon/cuda/barrier.cuh"
+#include "tenon/cuda/shared_memory.cuh"
+#include "tenon/cuda/warp.cuh"
+
 namespace tenon::cuda {
 
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
+// The segments that fill a stage.
+struct StageSource {
+  const uint8_t* segment;  // of the first tile, in device memory
+  size_t tile_bytes;       // from a tile to the next: where the second tile's segment is
+  uint32_t tiles;          // 1, or 2 if the ring's stages have room for them
+};
 
-__device__ __forceinline__ uint4 load_shared(uint32_t address) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address));
-  return v;
-}
-
-__device__ __forceinline__ void store_shared(uint32_t address, float4 v) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
-               : "memory");
-}
-
-// True in one lane of a converged warp, and known to the compiler to be so.
-__device__ __forceinline__ bool elect_lane() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  uint32_t elected;
-  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
-  return elected != 0;
-#else
-  return threadIdx.x % 32 == 0;
-#endif
-}
-
-template <uint32_t kChunkBytes, uint32_t kChunks>
+template <uint32_t kSegmentBytes, uint32_t kTiles>
 class WarpRing {
  public:
-  static_assert(kChunks <= 2 && kChunkBytes % 16 == 0);
-  // barriers: 8 bytes a stage; data: kBytes a stage, 16-byte aligned.
-  static constexpr uint32_t kBytes = kChunkBytes * kChunks;
+  static_assert(kTiles <= 2 && kSegmentBytes % 16 == 0);
+  static constexpr uint32_t kStageBytes = kSegmentBytes * kTiles;
+
+  // Addresses in shared memory. barriers: Barrier::kBytes a stage; data: kStageBytes a stage, 16-byte aligned.
   __device__ WarpRing(uint32_t barriers, uint32_t data, uint32_t stages)
       : barriers_(barriers), data_(data), stages_(stages) {
     if (elect_lane()) {
 #pragma unroll 1
-      for (uint32_t s = 0; s < stages; ++s) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barriers + 8 * s), "r"(kArrivals) : "memory");
-      }
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
+      for (uint32_t s = 0; s < stages; ++s) barrier(s).init(kArrivals);
+      publish_barriers();
     }
     __syncwarp();
   }
 
-  // Starts the copy of `count` chunks, `stride` bytes apart, into a stage that nobody reads any more.
-  __device__ __forceinline__ void fill(uint32_t stage, const uint8_t* chunk, size_t stride, uint32_t count) const {
-    const uint32_t barrier = barriers_ + 8 * stage, to = data_ + stage * kBytes;
+  // Starts the copy into a stage that nobody reads any more.
+  __device__ __forceinline__ void fill(uint32_t stage, const StageSource& from) const {
+    const Barrier full = barrier(stage);
+    const uint32_t to = data_ + stage * kStageBytes;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (elect_lane()) {
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(kChunkBytes * count)
-                   : "memory");
-      copy(to, chunk, barrier);
-      if (kChunks == 2 && count == 2) copy(to + kChunkBytes, chunk + stride, barrier);
+      full.arrive_expecting(kSegmentBytes * from.tiles);
+      full.copy(to, from.segment, kSegmentBytes, Barrier::kEvictFirst);
+      if (kTiles == 2 && from.tiles == 2) {
+        full.copy(to + kSegmentBytes, from.segment + from.tile_bytes, kSegmentBytes, Barrier::kEvictFirst);
+      }
     }
 #else
-    for (uint32_t at = 16 * (threadIdx.x % 32); at < kChunkBytes * count; at += 16 * 32) {
-      const uint8_t* from = at < kChunkBytes ? chunk + at : chunk + stride + at - kChunkBytes;
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at), "l"(from) : "memory");
+    for (uint32_t at = 16 * lane_id(); at < kSegmentBytes * from.tiles; at += 16 * 32) {
+      const bool first = at < kSegmentBytes;
+      copy_async(to + at, first ? from.segment + at : from.segment + from.tile_bytes + at - kSegmentBytes);
     }
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+    full.arrive_after_copies();
 #endif
   }
 
-  // Waits for a stage to come for the first time. Filling a ring stage after stage keeps the way clear for others.
-  __device__ __forceinline__ void wait_first(uint32_t stage) const { wait(stage, 0); }
+  // Waits until a stage has come for the first time. A ring that is filled stage by stage, each when the one before has
+  // come, keeps the memory busy and leaves the way clear for the loads of others.
+  __device__ __forceinline__ void wait_first(uint32_t stage) const { barrier(stage).wait(0); }
 
-  // Waits for the oldest stage; its address in shared memory.
+  // Waits for the oldest stage; returns its address in shared memory.
   __device__ __forceinline__ uint32_t front() const {
-    wait(stage_, phase_);
-    return data_ + stage_ * kBytes;
+    barrier(stage_).wait(parity_);
+    return data_ + stage_ * kStageBytes;
   }
+  // The oldest stage's number.
   __device__ __forceinline__ uint32_t stage() const { return stage_; }
   // Goes on to the next stage.
   __device__ __forceinline__ void pop() {
-    if (++stage_ == stages_) stage_ = 0, phase_ ^= 1;
+    if (++stage_ == stages_) {
+      stage_ = 0;
+      parity_ ^= 1;
+    }
   }
 
  private:
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  static constexpr uint32_t kArrivals = 1;
-#define TENON_MBARRIER_WAIT "mbarrier.try_wait.parity.shared::cta.b64"
+  static constexpr uint32_t kArrivals = 1;  // the elected lane's
 #else
-  static constexpr uint32_t kArrivals = 32;
-#define TENON_MBARRIER_WAIT "mbarrier.test_wait.parity.shared::cta.b64"
+  static constexpr uint32_t kArrivals = 32;  // every lane's copies
 #endif
-  __device__ __forceinline__ void wait(uint32_t stage, uint32_t phase) const {
-    uint32_t done = 0;
-    while (done == 0) {
-      asm volatile("{\n.reg .pred p;\n" TENON_MBARRIER_WAIT " p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-                   : "=r"(done)
-                   : "r"(barriers_ + 8 * stage), "r"(phase)
-                   : "memory");
-    }
+  __device__ __forceinline__ Barrier barrier(uint32_t stage) const {
+    return Barrier(barriers_ + Barrier::kBytes * stage);
   }
-#undef TENON_MBARRIER_WAIT
-
-  static __device__ __forceinline__ void copy(uint32_t to, const uint8_t* from, uint32_t barrier) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
-            "r"(to),
-        "l"(from), "r"(kChunkBytes), "r"(barrier), "l"(kEvictFirst)
-        : "memory");
-  }
-
-  // createpolicy.fractional.L2::evict_first's result for all of the data.
-  static constexpr uint64_t kEvictFirst = 0x12f0000000000000;
 
   uint32_t barriers_, data_, stages_;
-  uint32_t stage_ = 0, phase_ = 0;
+  uint32_t stage_ = 0, parity_ = 0;
 };
 
 }  // namespace tenon::cuda

@@ -4,6 +4,8 @@
 // Up to 16 rows are multiplied one by one, each by its share of the blocks, which read the matrices of the row's expert
 // and no others. More rows are prepared in groups of up to 16 that share an expert (expert_groups.cuh), whose matrices
 // are then read once a group. A row has the same bits either way. Neither reads weights before the wait.
+//
+// Their naive twin is the dense reference of tests/conformance/routed_test.cc.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +14,8 @@
 
 namespace tenon::cuda {
 
-// MatvecArgs::experts is set; rows may be any number.
-template <class F, int kTiles = 2>
+// As Matvec. MatvecArgs::experts is set; there may be any number of rows.
+template <PackedFormat F, int kTiles = 2>
 class RoutedMatvec {
   using Dense = Matvec<F, kTiles>;
 
@@ -35,9 +37,9 @@ class RoutedMatvec {
            a, p);
   }
   static void multiply(const MatvecArgs& a, const MatvecPointers& p, bool large, const Launch& launch) {
-    if (a.prepared != 0) return run<kTiles, kRowBlocks, false>(a, p, groups(a), true, launch);
-    if (Dense::template in_shared<kTiles>(one_row(a), large)) return run<kTiles, 1, true>(a, p, a.rows, large, launch);
-    run<1, 1, true>(a, p, a.rows, large, launch);
+    if (a.prepared != 0) return run<kTiles, kRowBlocks, false>(a, p, true, launch);
+    if (Dense::template in_shared<kTiles>(one_row(a), large)) return run<kTiles, 1, true>(a, p, large, launch);
+    run<1, 1, true>(a, p, large, launch);
   }
   static uint32_t groups(const MatvecArgs& a) { return ExpertGroups::most(a.rows, a.experts); }
 
@@ -48,12 +50,13 @@ class RoutedMatvec {
     a.rows = 1;
     return a;
   }
-  // parts: rows, or groups of them, which share the multiprocessors.
-  template <int T, int N, bool kShared>
-  static void run(MatvecArgs a, const MatvecPointers& p, uint32_t parts, bool large, const Launch& launch) {
-    a.stages = Dense::template stages<T, kShared>(a, kShared ? 1 : 4 * N, large);
-    launch(&matvec_kernel<F, T, N, kShared, true>,
-           {.blocks = {std::clamp((a.blocks + parts - 1) / parts, 1U, a.map.tiles()), parts},
+  // Rows, or groups of them, share the multiprocessors.
+  template <int kOwnTiles, int kOwnRowBlocks, bool kShared>
+  static void run(MatvecArgs a, const MatvecPointers& p, bool large, const Launch& launch) {
+    const uint32_t sharers = kShared ? a.rows : groups(a);
+    a.stages = Dense::template stages<kOwnTiles, kShared>(a, kShared ? 1 : 4 * kOwnRowBlocks, large);
+    launch(&matvec_kernel<F, kOwnTiles, kOwnRowBlocks, kShared, true>,
+           {.blocks = {std::clamp((a.blocks + sharers - 1) / sharers, 1U, a.map.tiles()), sharers},
             .threads = {kMatvecThreads},
             .shared_bytes = Dense::block_bytes(a, large)},
            a, p);

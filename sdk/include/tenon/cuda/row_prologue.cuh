@@ -1,8 +1,12 @@
-// A row of x on its way into a product: RMSNorm's weights if wanted, then the form that a format multiplies
-// (formats.cuh). Each of a block's warps prepares what it multiplies itself, the chunks c with c % kMatvecWarps its own
-// number, and so waits for nothing but x. RMSNorm's factor comes in when the warps' sums meet.
+// A row of x on its way into a product: it is multiplied by RMSNorm's weights if there is a norm, and becomes what a format
+// multiplies (formats.cuh). Each of a block's warps prepares what it multiplies itself, the segments s with s %
+// kMatvecWarps equal to its own number, and so waits for nothing but x. RMSNorm's factor comes in when the warps' sums meet.
+//
+// Eight k of a row are an octet. Example: K = 4096 in segments of 128 k has 32 segments of 16 octets; warp 3 prepares
+// segments 3 and 19, octets 48 to 63 and 304 to 319, one a lane.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <type_traits>
 
@@ -13,27 +17,37 @@ namespace tenon::cuda {
 inline constexpr uint32_t kMatvecWarps = 16, kMatvecThreads = 32 * kMatvecWarps;
 
 struct RowSource {
-  const float* x;
-  const float* norm;  // weights of RMSNORM; nullptr: none
-  uint32_t k, chunks;
+  const float* x;     // (k) f32
+  const float* norm;  // RMSNorm's weights, (k) f32; nullptr: there is no norm
+  uint32_t k, segments;
 };
 
-// 8 k of a row, as they lie in shared memory: of each 32 k first the high parts, then the low parts. Formats that
-// multiply in f32 keep the natural order.
-template <class F>
+// How an octet lies in shared memory: of each 32 k first the high parts, then the low ones. Formats that multiply in f32
+// keep the natural order.
+template <PackedFormat F>
 struct StagedOctet {
   static constexpr bool kSplit = !std::is_void_v<typename F::Half>;
-  static constexpr uint32_t kGap = kSplit ? 64 : 16;
+  static constexpr uint32_t kGap = kSplit ? 64 : 16;  // bytes from its first 16 to its last 16
   static __device__ uint32_t offset(uint32_t octet) { return kSplit ? octet / 4 * 128 + octet % 4 * 16 : octet * 32; }
 };
 
+// A prepared row goes to a sink.
+template <class S>
+concept RowSink =
+    requires(const S& sink, uint32_t octet, const uint4& high, const uint4& low, uint32_t group, float sum) {
+      // An octet: its high parts and its low ones, eight halves each; or its first and its last four floats.
+      sink.put_octet(octet, high, low);
+      // The sum of a group of kGroup k, in steps of 2^-24.
+      sink.put_sum(group, sum);
+    };
+
 namespace detail {
 
-// v as high + low; returns their sum over the 8.
-template <class F>
+// Splits v into high + low; returns their sum over the 8.
+template <PackedFormat F>
 __device__ inline float split(const float (&v)[8], uint4& high, uint4& low) {
   using H = typename F::Half;
-  uint32_t h[4], l[4];
+  uint32_t h[4], l[4];  // two halves each
   float sum = 0;
   for (int i = 0; i < 4; ++i) {
     const float up = F::kStaggered && i % 2 == 1 ? 16 : 1, a = v[2 * i] / up, b = v[2 * i + 1] / up;
@@ -42,30 +56,43 @@ __device__ inline float split(const float (&v)[8], uint4& high, uint4& low) {
     l[i] = to_halves<H>(a - first, b - second);
     sum += up * ((first + from_half<H>(l[i] & 0xffff)) + (second + from_half<H>(l[i] >> 16)));
   }
-  high = {h[0], h[1], h[2], h[3]}, low = {l[0], l[1], l[2], l[3]};
+  high = {h[0], h[1], h[2], h[3]};
+  low = {l[0], l[1], l[2], l[3]};
   return sum;
 }
 
+__device__ inline void unpack_octet(const float4& first, const float4& last, float (&v)[8]) {
+  v[0] = first.x;
+  v[1] = first.y;
+  v[2] = first.z;
+  v[3] = first.w;
+  v[4] = last.x;
+  v[5] = last.y;
+  v[6] = last.z;
+  v[7] = last.w;
+}
+// The octet from k on of a row of n floats, zeros past its end.
 __device__ inline void load_octet(const float* p, uint32_t k, uint32_t n, float (&v)[8]) {
   if (k + 8 <= n && reinterpret_cast<uintptr_t>(p + k) % 16 == 0) {
-    const auto a = *reinterpret_cast<const float4*>(p + k), b = *reinterpret_cast<const float4*>(p + k + 4);
-    v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+    const auto first = *reinterpret_cast<const float4*>(p + k), last = *reinterpret_cast<const float4*>(p + k + 4);
+    unpack_octet(first, last, v);
   } else {
     for (uint32_t i = 0; i < 8; ++i) v[i] = k + i < n ? p[k + i] : 0;
   }
 }
 
-// An octet's 8 floats in its place.
-template <class F>
+// An octet's 8 floats in its place in shared memory.
+template <PackedFormat F>
 __device__ inline void put_octet(uint8_t* stage, uint32_t octet, const float (&v)[8]) {
   auto* to = reinterpret_cast<float4*>(stage + StagedOctet<F>::offset(octet));
-  to[0] = {v[0], v[1], v[2], v[3]}, to[StagedOctet<F>::kGap / 16] = {v[4], v[5], v[6], v[7]};
+  to[0] = {v[0], v[1], v[2], v[3]};
+  to[StagedOctet<F>::kGap / 16] = {v[4], v[5], v[6], v[7]};
 }
-template <class F>
+template <PackedFormat F>
 __device__ inline void get_octet(const uint8_t* stage, uint32_t octet, float (&v)[8]) {
   const auto* from = reinterpret_cast<const float4*>(stage + StagedOctet<F>::offset(octet));
-  const float4 a = from[0], b = from[StagedOctet<F>::kGap / 16];
-  v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+  const float4 first = from[0], last = from[StagedOctet<F>::kGap / 16];
+  unpack_octet(first, last, v);
 }
 
 __device__ inline float warp_sum(float v) {
@@ -75,33 +102,33 @@ __device__ inline float warp_sum(float v) {
 
 }  // namespace detail
 
-// The octets of a warp's chunks, in their order.
-template <class F>
+// The octets of a warp's segments, in their order.
+template <PackedFormat F>
 class OwnOctets {
  public:
-  __device__ OwnOctets(uint32_t chunks, uint32_t warp)
-      : warp_(warp), count_((chunks + kMatvecWarps - 1 - warp) / kMatvecWarps * kOfChunk) {}
+  __device__ OwnOctets(uint32_t segments, uint32_t warp)
+      : warp_(warp), count_((segments + kMatvecWarps - 1 - warp) / kMatvecWarps * kOfSegment) {}
   __device__ uint32_t count() const { return count_; }
   __device__ uint32_t operator[](uint32_t i) const {
-    return (warp_ + i / kOfChunk * kMatvecWarps) * kOfChunk + i % kOfChunk;
+    return (warp_ + i / kOfSegment * kMatvecWarps) * kOfSegment + i % kOfSegment;
   }
 
  private:
-  static constexpr uint32_t kOfChunk = F::kChunkK / 8;
+  static constexpr uint32_t kOfSegment = F::kSegmentK / 8;
   uint32_t warp_, count_;
 };
 
-// What a lane has found of its warp's part of a row.
-struct RowPart {
-  float unscale = 1;
-  float total = 0;   // of what the lane prepared, scaled, if kTotal
-  float square = 0;  // of x, if there is a norm
+// A lane's findings about its warp's share of a row.
+struct ShareSums {
+  float unscale = 1;  // undoes kScaled
+  float total = 0;    // the sum of what the lane prepared, scaled, if kTotal
+  float square = 0;   // the sum of x * x, if there is a norm
 };
 
 // Before the wait: brings the norm's weights to where the warp will want them.
-template <class F>
+template <PackedFormat F>
 __device__ void stage_norm(const RowSource& s, uint32_t warp, uint8_t* stage) {
-  const OwnOctets<F> own(s.chunks, warp);
+  const OwnOctets<F> own(s.segments, warp);
   for (uint32_t i = lane_id(); i < own.count(); i += 32) {
     float v[8];
     detail::load_octet(s.norm, 8 * own[i], s.k, v);
@@ -109,22 +136,20 @@ __device__ void stage_norm(const RowSource& s, uint32_t warp, uint8_t* stage) {
   }
 }
 
-// After the wait and, if there is a norm, stage_norm(). stage: in shared memory, 4 bytes a k, 16-byte aligned.
-// put(octet, high, low) gets 8 k each, put_sum(group, sum) the sums of a kGroup, in steps of 2^-24. put may write the
-// octet's own place in stage.
-template <class F, class Put, class PutSum>
-__device__ RowPart prepare_part(const RowSource& s, uint32_t warp, uint8_t* stage, const Put& put,
-                                const PutSum& put_sum) {
-  const OwnOctets<F> own(s.chunks, warp);
-  const uint32_t lane = lane_id();
-  RowPart part;
-  uint32_t largest = 0;  // magnitude's bits
-  constexpr uint32_t kAtOnce = 3;
-  for (uint32_t begin = lane; begin < own.count(); begin += 32 * kAtOnce) {
+namespace detail {
+
+// Stages x times the norm's weights, which lie in its place. Adds to the lane's sum of squares; returns the bits of the
+// lane's greatest magnitude.
+template <PackedFormat F>
+__device__ __forceinline__ uint32_t stage_x(const RowSource& s, const OwnOctets<F>& own, uint8_t* stage,
+                                            float& square) {
+  constexpr uint32_t kAtOnce = 3;  // octets whose loads are under way together
+  uint32_t largest = 0;
+  for (uint32_t begin = lane_id(); begin < own.count(); begin += 32 * kAtOnce) {
     float v[kAtOnce][8];
 #pragma unroll
     for (uint32_t u = 0; u < kAtOnce; ++u) {
-      if (begin + 32 * u < own.count()) detail::load_octet(s.x, 8 * own[begin + 32 * u], s.k, v[u]);
+      if (begin + 32 * u < own.count()) load_octet(s.x, 8 * own[begin + 32 * u], s.k, v[u]);
     }
 #pragma unroll
     for (uint32_t u = 0; u < kAtOnce; ++u) {
@@ -132,48 +157,70 @@ __device__ RowPart prepare_part(const RowSource& s, uint32_t warp, uint8_t* stag
       const uint32_t octet = own[begin + 32 * u];
       if (s.norm != nullptr) {
         float weight[8];
-        detail::get_octet<F>(stage, octet, weight);
-        for (int i = 0; i < 8; ++i) part.square = fmaf(v[u][i], v[u][i], part.square), v[u][i] *= weight[i];
+        get_octet<F>(stage, octet, weight);
+        for (int i = 0; i < 8; ++i) {
+          square = fmaf(v[u][i], v[u][i], square);
+          v[u][i] *= weight[i];
+        }
       }
       for (const float f : v[u]) largest = max(largest, __float_as_uint(f) & 0x7fffffff);
-      detail::put_octet<F>(stage, octet, v[u]);
+      put_octet<F>(stage, octet, v[u]);
     }
   }
+  return largest;
+}
 
-  float scale = 1;
-  if constexpr (F::kScaled) {
-    // The exponent's bits of 2^13 over the largest's power of two.
-    const uint32_t bits = min(267 - (__reduce_max_sync(~0U, largest) >> 23), 253U);
-    scale = __uint_as_float(bits << 23), part.unscale = __uint_as_float((254 - bits) << 23);
-  }
+// Hands what was staged to the sink, times `scale` and split. Adds to the lane's total.
+template <PackedFormat F, RowSink Sink>
+__device__ __forceinline__ void put_staged(const OwnOctets<F>& own, const uint8_t* stage, float scale, const Sink& sink,
+                                           float& total) {
   for (uint32_t begin = 0; begin < own.count(); begin += 32) {  // whole warps, for the shuffles
-    const uint32_t i = begin + lane, octet = own[i];
+    const uint32_t i = begin + lane_id(), octet = own[i];
     float sum = 0;
     if (i < own.count()) {
       float v[8];
-      detail::get_octet<F>(stage, octet, v);
+      get_octet<F>(stage, octet, v);
       uint4 high, low;
       if constexpr (StagedOctet<F>::kSplit) {
         for (float& f : v) f *= scale;
-        sum = detail::split<F>(v, high, low);
+        sum = split<F>(v, high, low);
       } else {
         high = __builtin_bit_cast(uint4, make_float4(v[0], v[1], v[2], v[3]));
         low = __builtin_bit_cast(uint4, make_float4(v[4], v[5], v[6], v[7]));
       }
-      put(octet, high, low);
+      sink.put_octet(octet, high, low);
     }
-    part.total += sum;
+    total += sum;
     if constexpr (F::kGroup != 0) {
       constexpr uint32_t kLanes = F::kGroup / 8;
       for (uint32_t d = 1; d < kLanes; d *= 2) sum += __shfl_xor_sync(~0U, sum, d);
-      if (i < own.count() && lane % kLanes == 0) put_sum(octet / kLanes, sum * kDenormalStep);
+      if (i < own.count() && lane_id() % kLanes == 0) sink.put_sum(octet / kLanes, sum * kDenormalStep);
     }
   }
-  __syncwarp();
-  return part;
 }
 
-// RMSNorm's factor from the squares of all warps' parts.
+}  // namespace detail
+
+// After the wait and, if there is a norm, after stage_norm(): prepares the warp's share of a row. stage: in shared memory,
+// 4 bytes a k, 16-byte aligned. The sink may write an octet to the octet's own place in stage.
+template <PackedFormat F, RowSink Sink>
+__device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* stage, const Sink& sink) {
+  const OwnOctets<F> own(s.segments, warp);
+  ShareSums found;
+  const uint32_t largest = detail::stage_x<F>(s, own, stage, found.square);
+  float scale = 1;
+  if constexpr (F::kScaled) {
+    // The exponent's bits of 2^13 over the largest's power of two.
+    const uint32_t bits = min(267 - (__reduce_max_sync(~0U, largest) >> 23), 253U);
+    scale = __uint_as_float(bits << 23);
+    found.unscale = __uint_as_float((254 - bits) << 23);
+  }
+  detail::put_staged<F>(own, stage, scale, sink, found.total);
+  __syncwarp();
+  return found;
+}
+
+// RMSNorm's factor from the squares of all warps' shares.
 __device__ inline float norm_factor(const float* squares, uint32_t k, float eps) {
   float square = 0;
   for (uint32_t w = 0; w < kMatvecWarps; ++w) square += squares[w];

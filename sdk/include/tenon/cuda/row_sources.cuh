@@ -1,6 +1,5 @@
-// Prepared rows of x (row_prologue.cuh) as what a format multiplies (formats.cuh): one row in shared memory, or several
-// in device memory. seek(chunk), then of that chunk: fragment(block, n), the B fragment of 32 k and of rows 4 n to 4 n
-// + 3; sum(group, n), of the lane's row 4 n + lane % 4; pair(row, k), two f32.
+// Prepared rows of x (row_prologue.cuh) as what a format multiplies (PreparedX of formats.cuh): one row in shared memory,
+// or several in device memory.
 #pragma once
 
 #include <cstdint>
@@ -10,27 +9,37 @@
 
 namespace tenon::cuda {
 
-// Several rows of x as fragments in device memory, 4 rows (8 columns of B) a block. [32 k][block][lane][16 bytes]; f32
-// formats: [row][k]. Then the groups' sums, [row][group], a RowInfo for each warp's part of each row, [row][warp], and
-// the norm's factors.
-template <class F>
+// Several rows of x as fragments in device memory, 4 rows (8 columns of B) a row block. The parts, in this order:
+//   x        [32 k][row block][lane][16 bytes]; formats that multiply in f32: [row][k] f32
+//   sums     [row][group] f32
+//   info     [row][warp] RowInfo, of each warp's share of each row
+//   factors  [row] f32, the norm's
+// Example: 5 rows of K = 4096 for Int4Format<64> are 2 row blocks, that is 8 rows: x has 8 * 4 * 4096 bytes, sums
+// 8 * 64 * 4, info 8 * 16 * 8, factors 8 * 4: 134176 bytes.
+template <PackedFormat F>
 struct PreparedRows {
-  uint32_t padded, groups, rows;  // rows: a multiple of 4
+  uint32_t padded;  // k, in whole segments
+  uint32_t groups;  // of a row
+  uint32_t rows;    // a multiple of 4
 
   __host__ __device__ PreparedRows(uint32_t k, uint32_t row_blocks)
-      : padded(chunks_of<F>(k) * F::kChunkK),
-        groups(F::kGroup != 0 ? padded / (F::kGroup + !F::kGroup) : 0),
+      : padded(segments_of<F>(k) * F::kSegmentK),
+        groups(F::kGroup == 0 ? 0 : padded / kGroupDivisor<F>),
         rows(4 * row_blocks) {}
+  // Their offsets in bytes.
   __host__ __device__ size_t sums() const { return size_t{padded} * rows * 4; }
   __host__ __device__ size_t info() const { return sums() + size_t{groups} * rows * 4; }
   __host__ __device__ size_t factors() const { return info() + rows * kMatvecWarps * sizeof(RowInfo); }
   __host__ __device__ size_t bytes() const { return factors() + rows * sizeof(float); }
 };
 
-// One row of x in shared memory, as a source of B fragments: lanes 0-3 have the high parts (column 0), lanes 4-7 the
-// low ones (column 1), the others' columns are zero; where formats spread groups of k, the next lanes have the next
-// group. Of short chunks it is loaded once for all tiles of a group.
-template <class F>
+// Whether the fragments of a whole segment stay in registers, so that they are loaded once for all tiles.
+template <PackedFormat F>
+inline constexpr bool kHoldsSegment = F::kBlocks <= 4 && !std::is_void_v<typename F::Half>;
+
+// One row of x in shared memory. Of B, lanes 0-3 have the high parts (column 0), lanes 4-7 the low ones (column 1), and
+// the other columns are zero; where a format spreads groups (kSpread), the next lanes have the next group.
+template <PackedFormat F>
 class SharedRow {
  public:
   static constexpr int kRows = 1;
@@ -38,92 +47,93 @@ class SharedRow {
   __device__ SharedRow(const uint8_t* stage, const float* sums) : stage_(stage), sums_(sums) {
     for (uint4& f : held_) f = {0, 0, 0, 0};
   }
-  __device__ __forceinline__ void seek(uint32_t chunk) {
-    chunk_ = chunk;
+  __device__ __forceinline__ void seek(uint32_t segment) {
+    segment_ = segment;
     if constexpr (kHeld != 0) {
-      const uint32_t from = shared_address(stage_) + place(chunk * F::kBlocks);
+      const uint32_t from = shared_address(stage_) + place(segment * F::kBlocks);
 #pragma unroll
-      for (uint32_t b = 0; b < kHeld; ++b) load_held(held_[b], from + 128 * b, spread(b));
+      for (uint32_t b = 0; b < kHeld; ++b) {
+        // The other lanes' zeros stay where they are.
+        load_shared_if_equal(held_[b], from + 128 * b, lane_id() / 8, owner(b));
+      }
     }
   }
   __device__ __forceinline__ uint4 fragment(uint32_t block, int) const {
     if constexpr (kHeld != 0) return held_[block];
     uint4 v{};
-    if (lane_id() / 8 == spread(block))
-      v = *reinterpret_cast<const uint4*>(stage_ + place(chunk_ * F::kBlocks + block));
+    if (lane_id() / 8 == owner(block)) {
+      v = *reinterpret_cast<const uint4*>(stage_ + place(segment_ * F::kBlocks + block));
+    }
     return v;
   }
-  __device__ __forceinline__ float sum(uint32_t group, int) const { return sums_[chunk_ * kGroups + group]; }
+  __device__ __forceinline__ float sum(uint32_t group, int) const {
+    return sums_[segment_ * (F::kSegmentK / kGroupDivisor<F>)+group];
+  }
   __device__ __forceinline__ float2 pair(int, uint32_t k) const {
-    return *reinterpret_cast<const float2*>(stage_ + (chunk_ * F::kChunkK + k) * 4);
+    return *reinterpret_cast<const float2*>(stage_ + (segment_ * F::kSegmentK + k) * 4);
   }
 
  private:
-  static constexpr uint32_t kGroups = F::kGroup != 0 ? F::kChunkK / (F::kGroup + !F::kGroup) : 1;
-  static constexpr uint32_t kHeld = F::kBlocks <= 4 && !std::is_void_v<typename F::Half> ? F::kBlocks : 0;
+  static constexpr uint32_t kHeld = kHoldsSegment<F> ? F::kBlocks : 0;
   static __device__ __forceinline__ uint32_t place(uint32_t block) {
     return block * 128 + lane_id() / 4 % 2 * 64 + lane_id() % 4 * 16;
   }
-  // Which lanes / 8 hold a block (of groups of 16: the lane's k of it).
-  static __device__ __forceinline__ uint32_t spread(uint32_t block) {
-    if constexpr (F::kSpread == 1) return 0;
-    if constexpr (F::kGroup == 16) return lane_id() % 4 / 2;
-    return block * 32 / (F::kGroup + !F::kGroup) % F::kSpread;
-  }
-  // Leaves the other lanes' zeros where they are.
-  static __device__ __forceinline__ void load_held(uint4& v, uint32_t address, uint32_t lanes) {
-    asm volatile("{\n.reg .pred p;\nsetp.eq.u32 p, %5, %6;\n@p ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
-                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-                 : "r"(address), "r"(lane_id() / 8), "r"(lanes));
+  // The lane / 8 that holds a block; with groups of 16, the lane's k of it.
+  static __device__ __forceinline__ uint32_t owner(uint32_t block) {
+    if constexpr (F::kSpread == 1) {
+      return 0;
+    } else if constexpr (F::kGroup == 16) {
+      return lane_id() % 4 / 2;
+    } else {
+      return block * 32 / F::kGroup % F::kSpread;
+    }
   }
 
   const uint8_t* stage_;
-  const float* sums_;
-  uint32_t chunk_ = 0;
-  uint4 held_[kHeld + !kHeld];
+  const float* sums_;  // by group
+  uint32_t segment_ = 0;
+  uint4 held_[kHeld + !kHeld];  // by block of 32 k; at least one, which is never read
 };
 
-// 4 N rows of x from PreparedRows. With N = 1 a short chunk's fragments stay in registers for all tiles of
-// the group.
-template <class F, int N>
+// 4 * kRowBlocks rows of x from PreparedRows.
+template <PackedFormat F, int kRowBlocks>
 class GlobalRows {
  public:
-  static constexpr int kRows = 4 * N;
+  static constexpr int kRows = 4 * kRowBlocks;
   static constexpr bool kSpreads = false;
   __device__ GlobalRows(const uint8_t* prepared, const PreparedRows<F>& rows)
       : from_(prepared), sums_(reinterpret_cast<const float*>(prepared + rows.sums())), rows_(rows) {}
-  __device__ __forceinline__ void seek(uint32_t chunk) {
-    chunk_ = chunk;
+  __device__ __forceinline__ void seek(uint32_t segment) {
+    segment_ = segment;
     if constexpr (kHeld != 0) {
 #pragma unroll
       for (uint32_t b = 0; b < kHeld; ++b) held_[b] = load(b, 0);
     }
   }
-  __device__ __forceinline__ uint4 fragment(uint32_t block, int n) const {
+  __device__ __forceinline__ uint4 fragment(uint32_t block, int row_block) const {
     if constexpr (kHeld != 0) return held_[block];
-    return load(block, n);
+    return load(block, row_block);
   }
-  __device__ __forceinline__ float sum(uint32_t group, int n) const {
-    constexpr uint32_t kGroups = F::kGroup != 0 ? F::kChunkK / (F::kGroup + !F::kGroup) : 1;
-    return sums_[(4 * n + lane_id() % 4) * rows_.groups + chunk_ * kGroups + group];
+  __device__ __forceinline__ float sum(uint32_t group, int row_block) const {
+    return sums_[(4 * row_block + lane_id() % 4) * rows_.groups + segment_ * (F::kSegmentK / kGroupDivisor<F>)+group];
   }
   __device__ __forceinline__ float2 pair(int row, uint32_t k) const {
     return *reinterpret_cast<const float2*>(
-        from_ + (size_t{static_cast<uint32_t>(row)} * rows_.padded + chunk_ * F::kChunkK + k) * 4);
+        from_ + (size_t{static_cast<uint32_t>(row)} * rows_.padded + segment_ * F::kSegmentK + k) * 4);
   }
 
  private:
-  static constexpr uint32_t kHeld = N == 1 && F::kBlocks <= 4 && !std::is_void_v<typename F::Half> ? F::kBlocks : 0;
-  __device__ __forceinline__ uint4 load(uint32_t block, int n) const {
-    const uint32_t index = ((chunk_ * F::kBlocks + block) * N + static_cast<uint32_t>(n)) * 32 + lane_id();
-    return reinterpret_cast<const uint4*>(from_)[index];
+  static constexpr uint32_t kHeld = kRowBlocks == 1 && kHoldsSegment<F> ? F::kBlocks : 0;
+  __device__ __forceinline__ uint4 load(uint32_t block, int row_block) const {
+    const uint32_t row_blocks_before = (segment_ * F::kBlocks + block) * kRowBlocks + static_cast<uint32_t>(row_block);
+    return reinterpret_cast<const uint4*>(from_)[row_blocks_before * 32 + lane_id()];
   }
 
   const uint8_t* from_;
-  const float* sums_;
+  const float* sums_;  // [row][group]
   PreparedRows<F> rows_;
-  uint32_t chunk_ = 0;
-  uint4 held_[kHeld + !kHeld];
+  uint32_t segment_ = 0;
+  uint4 held_[kHeld + !kHeld];  // by block of 32 k; at least one, which is never read
 };
 
 }  // namespace tenon::cuda

@@ -15,6 +15,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "tenon/cuda/chain.h"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
 
@@ -22,6 +23,10 @@ namespace tenon::cuda {
 
 inline constexpr uint32_t kSmallOpThreads = 256;
 
+// From kTensors on stand the op's tensors that are there, then the step state that it reads.
+struct SmallOpOperand {
+  enum : uint32_t { kX, kY, kLive, kTensors };
+};
 struct SmallOpArgs {
   int64_t columns, y_columns, x_stride, y_stride;  // elements
   int64_t stride[4];                               // from row to row of t[i]; 0 for what all rows share
@@ -30,7 +35,7 @@ struct SmallOpArgs {
   uint32_t rows, tensors, steps, unused;
 };
 
-// What a kernel gets.
+// A kernel is given this.
 struct RowOp {
   SmallOpArgs args;
   const float* x;
@@ -48,9 +53,11 @@ namespace detail {
 inline constexpr uint32_t kMostRowBlocks = 4096;  // further rows are taken in turns
 
 inline RowOp row_op(const SmallOpArgs& a, const Launch& l) {
-  RowOp op{a, l.ptr<const float>(0), l.ptr<float>(1), l.ptr<const uint32_t>(2), {}, {}};
-  for (uint32_t i = 0; i < a.tensors; ++i) op.t[i] = l.ptr<const float>(3 + i);
-  for (uint32_t i = 0; i < a.steps; ++i) op.step[i] = l.ptr<const int32_t>(3 + a.tensors + i);
+  using Operand = SmallOpOperand;
+  RowOp op{a, l.ptr<const float>(Operand::kX), l.ptr<float>(Operand::kY), l.ptr<const uint32_t>(Operand::kLive), {},
+           {}};
+  for (uint32_t i = 0; i < a.tensors; ++i) op.t[i] = l.ptr<const float>(Operand::kTensors + i);
+  for (uint32_t i = 0; i < a.steps; ++i) op.step[i] = l.ptr<const int32_t>(Operand::kTensors + a.tensors + i);
   return op;
 }
 
@@ -91,8 +98,11 @@ template <void (*Kernel)(RowOp), bool kWholeRow = false>
 void record_rows(const SmallOp& spec, const tenon_fop& op, tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
   const tenon_tensor from = rec.describe(x), to = rec.describe(y);
   SmallOpArgs a{};
-  a.columns = from.dim[1], a.y_columns = to.dim[1];
-  a.x_stride = from.stride[0] / 4, a.y_stride = to.stride[0] / 4, a.rows = static_cast<uint32_t>(from.dim[0]);
+  a.columns = from.dim[1];
+  a.y_columns = to.dim[1];
+  a.x_stride = from.stride[0] / 4;
+  a.y_stride = to.stride[0] / 4;
+  a.rows = static_cast<uint32_t>(from.dim[0]);
   std::copy(std::begin(op.f), std::end(op.f), a.f);
   std::copy(std::begin(op.i), std::end(op.i), a.i);
   std::vector<tenon_operand> operands = {
@@ -106,8 +116,9 @@ void record_rows(const SmallOp& spec, const tenon_fop& op, tenon_tid x, tenon_ti
   for (const uint32_t role : spec.steps) operands.push_back({rec.step(role), TENON_READ});
   a.steps = static_cast<uint32_t>(spec.steps.size());
   tenon_cost cost{};
-  cost.read[1] = 4.0 * static_cast<double>(a.columns), cost.written[1] = 4.0 * static_cast<double>(a.y_columns);
-  cost.flops[1] = static_cast<double>(a.columns);
+  cost.read[kCostPerRow] = 4.0 * static_cast<double>(a.columns);
+  cost.written[kCostPerRow] = 4.0 * static_cast<double>(a.y_columns);
+  cost.flops[kCostPerRow] = static_cast<double>(a.columns);
   emit<&detail::run_rows<Kernel, kWholeRow>>(rec, {.name = spec.name, .operands = operands, .chunks = {}, .cost = cost},
                                              a);
 }

@@ -59,23 +59,23 @@ __host__ __device__ inline uint32_t panels_of(uint32_t tiles) {
 }
 
 template <class F>
-inline constexpr uint32_t kStageChunks = kStageK<F> / F::kChunkK;
+inline constexpr uint32_t kStageSegments = kStageK<F> / F::kSegmentK;
 template <class F>
-inline constexpr uint32_t kTileStageBytes = kStageChunks<F> * F::kChunkBytes;
+inline constexpr uint32_t kTileStageBytes = kStageSegments<F> * F::kSegmentBytes;
 // A warp multiplies a tile. Where a lane has so many sums that a kernel's even share of registers does not hold them, the
 // warpgroup that fills the rings gives up most of its own.
 template <int N>
 struct TileGemmShape {
   static constexpr uint32_t kTurnK = N <= 64 ? 128 : 64;  // multiplied at once: a stage of x
   static constexpr bool kMovesRegisters = N == kTileGemmRows;
-  static constexpr uint32_t kKept = 24, kTaken = 240;  // registers of a lane that fills, that multiplies
+  static constexpr uint32_t kKept = 24, kTaken = 240;                 // registers of a lane that fills, that multiplies
   static constexpr uint32_t kXFiller = kPanelTiles + kWeightFillers;  // a warp
   static constexpr uint32_t kMultiplying = 32 * kPanelTiles, kThreads = 32 * (kXFiller + 1);
 };
 // Where things are in a block's shared memory: weights first, then the offsets below.
 template <class F, int N>
 struct TileGemmLayout {
-  static constexpr uint32_t kBytes = 227 << 10;  // all that a block of an H100 may have
+  static constexpr uint32_t kBytes = 227 << 10;                               // all that a block of an H100 may have
   static constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>;  // of a stage
   static constexpr uint32_t kXBytes = TileGemmShape<N>::kTurnK * N * 2;       // of a stage
   static constexpr uint32_t kXStages = N == kTileGemmRows ? 4 : N == 128 ? 6 : N == 64 ? 5 : 8;
@@ -159,7 +159,7 @@ struct TileGemmBlock {
   const MatvecArgs& a;
   const TileGemmPointers& p;
   uint32_t parts, part, pair, pairs, rank;  // pair, pairs: of the part; rank: in the pair
-  uint32_t tiles, chunks, a_panel;          // a_panel: stages
+  uint32_t tiles, segments, a_panel;        // a_panel: stages
   PreparedHalves halves;
   StageShares shares;
   uint32_t first, last;  // stages
@@ -167,8 +167,8 @@ struct TileGemmBlock {
   RingBarriers<Layout::kWeightStages> of_weights;
   RingBarriers<Layout::kXStages> of_x;
 
-  __device__ __forceinline__ TileGemmBlock(const MatvecArgs& args, const TileGemmPointers& pointers,
-                                           uint32_t all_parts, const uint8_t* memory)
+  __device__ __forceinline__ TileGemmBlock(const MatvecArgs& args, const TileGemmPointers& pointers, uint32_t all_parts,
+                                           const uint8_t* memory)
       : a(args),
         p(pointers),
         parts(all_parts),
@@ -177,7 +177,7 @@ struct TileGemmBlock {
         pairs(gridDim.x / kPair / parts),
         rank(blockIdx.x % kPair),
         tiles(a.map.tiles()),
-        chunks(chunks_of<F>(a.k)),
+        segments(segments_of<F>(a.k)),
         a_panel(stages_of<F>(a.k)),
         halves(prepared_halves<F>(a.k, N, parts)),
         shares(panels_of(tiles) * a_panel, pairs),
@@ -205,18 +205,18 @@ struct TileGemmBlock {
       const Barrier full = of_weights.full(place.stage());
       of_weights.empty(place.stage()).wait(place.parity() ^ 1);
       full.arrive_expecting(own * kTileStageBytes<F>);
-      const uint32_t chunk = walk.stage * kStageChunks<F>, there = min(chunks - chunk, kStageChunks<F>);
+      const uint32_t segment = walk.stage * kStageSegments<F>, there = min(segments - segment, kStageSegments<F>);
       const uint32_t first_tile = (walk.panel * kPair + rank) * kPanelTiles;
 #pragma unroll
       for (uint32_t i = 0; i < kPanelTiles; i += kWeightFillers) {
         if (i + filler >= kPanelTiles) break;
         const uint32_t tile = min(first_tile + i + filler, tiles - 1);
-        const uint8_t* from = p.weights + (size_t{tile} * chunks + chunk) * F::kChunkBytes;
+        const uint8_t* from = p.weights + (size_t{tile} * segments + segment) * F::kSegmentBytes;
         const uint32_t to = base + place.stage() * kWeightBytes + (i + filler) * kTileStageBytes<F>;
-        full.copy(to, from, there * F::kChunkBytes, Barrier::kEvictFirst);
-        // After the last chunk x is zero, and any weights will do.
-        for (uint32_t c = there; c < kStageChunks<F>; ++c) {
-          full.copy(to + c * F::kChunkBytes, from, F::kChunkBytes, Barrier::kEvictFirst);
+        full.copy(to, from, there * F::kSegmentBytes, Barrier::kEvictFirst);
+        // After the last segment x is zero, and any weights will do.
+        for (uint32_t c = there; c < kStageSegments<F>; ++c) {
+          full.copy(to + c * F::kSegmentBytes, from, F::kSegmentBytes, Barrier::kEvictFirst);
         }
       }
     }
@@ -240,8 +240,8 @@ struct TileGemmBlock {
   }
 };
 
-// What a warpgroup has of a panel: sums of 64 slots by N rows, 16 slots a warp, of which a lane has rows g and g + 8,
-// g = lane / 4. After the wait.
+// What a warpgroup has of a panel: sums of 64 packed rows by N rows, 16 packed rows a warp, of which a lane has rows g
+// and g + 8, g = lane / 4. After the wait.
 template <class F, int N>
 class PanelSums {
  public:
@@ -307,11 +307,12 @@ class PanelSums {
   }
   // Makes y of the sums.
   __device__ __forceinline__ void finish(uint32_t panel) {
-    const uint32_t tile = (panel * kPair + b_.rank) * kPanelTiles + warp_, slot = tile * kTileRows + lane_id() / 4;
+    const uint32_t tile = (panel * kPair + b_.rank) * kPanelTiles + warp_,
+                   packed_row = tile * kTileRows + lane_id() / 4;
     const bool there = tile < b_.tiles;
-    const uint32_t column[2] = {there ? b_.a.map.column(slot) : UINT32_MAX,
-                                there ? b_.a.map.column(slot + 8) : UINT32_MAX};
-    scale(slot, column);
+    const uint32_t column[2] = {there ? b_.a.map.column(packed_row) : UINT32_MAX,
+                                there ? b_.a.map.column(packed_row + 8) : UINT32_MAX};
+    scale(packed_row, column);
     float* const y = b_.p.y + rows_before_ * b_.a.y_stride;
     if (b_.a.silu != 0) {
       if (column[0] == UINT32_MAX) return;
@@ -341,11 +342,11 @@ class PanelSums {
 
  private:
   static constexpr uint32_t kSums = N / 2, kFours = kSums / 4, kRows = N / 4;  // of a lane
-  static constexpr uint32_t kCoresOf8 = 16 * N;  // bytes
+  static constexpr uint32_t kCoresOf8 = 16 * N;                                // bytes
   static constexpr uint32_t kSumBarrier = 1;
   static constexpr uint32_t kTurnQuads = Shape::kTurnK / 64;
 
-  // The part's row that a lane's i-th is, and its sum for slot g or g + 8.
+  // The part's row that a lane's i-th is, and its sum for packed row g or g + 8.
   static __device__ __forceinline__ uint32_t row(uint32_t i) { return i / 2 * 8 + 2 * (lane_id() % 4) + i % 2; }
   __device__ __forceinline__ float& sum(uint32_t i, uint32_t half) { return sum_[i / 2 * 4 + half * 2 + i % 2]; }
   __device__ __forceinline__ float4* left_by(uint32_t block) const {
@@ -392,12 +393,12 @@ class PanelSums {
     x_.advance();
   }
 
-  __device__ __forceinline__ void scale(uint32_t slot, const uint32_t (&column)[2]) {
+  __device__ __forceinline__ void scale(uint32_t packed_row, const uint32_t (&column)[2]) {
     float scale[2] = {1, 1}, bias[2] = {};
 #pragma unroll
     for (uint32_t half = 0; half < 2; ++half) {
       if (column[half] == UINT32_MAX) continue;
-      if constexpr (F::kTotal) scale[half] = b_.p.scales[slot + 8 * half];
+      if constexpr (F::kTotal) scale[half] = b_.p.scales[packed_row + 8 * half];
       if (b_.p.bias != nullptr) bias[half] = b_.p.bias[column[half]];
     }
     const auto* factors = reinterpret_cast<const float*>(b_.p.prepared + b_.halves.factors()) + rows_before_;
@@ -425,8 +426,7 @@ class PanelSums {
 
 template <class F, int N>
 __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
-    tile_gemm_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ TileGemmPointers p,
-                     uint32_t parts) {
+    tile_gemm_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ TileGemmPointers p, uint32_t parts) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) uint8_t memory[];
   trigger();

@@ -1,5 +1,5 @@
 // Packed weights (packed.cuh) as plain numbers: a whole site in row-major order for large products, or rows of its
-// first matrix for an embedding.
+// first matrix for an embedding. The naive twin of both is PackedFormat's expand(), which they call.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,30 @@ namespace tenon::cuda {
 
 struct UnpackArgs {
   TileMap map;
-  uint32_t k, rows;  // rows: of the lookup's index
+  uint32_t k;
+  // The lookup's alone: entries of its index, rows of the matrix, elements from a row of y to the next.
+  uint32_t rows;
   uint32_t matrix_rows, padding;
-  int64_t y_stride;  // of the lookup, in elements
+  int64_t y_stride;
+};
+// kScales is there if the format has kTotal.
+struct UnpackOperand {
+  enum : uint32_t { kTo, kWeights, kScales };
+};
+struct LookupOperand {
+  enum : uint32_t { kY, kIndex, kLive, kWeights, kScales };
+};
+struct LookupPointers {
+  const uint8_t* weights;  // the packed store
+  const float* scales;     // of the packed rows, or nullptr
+  const int32_t* index;    // rows of the matrix; one that it does not have is skipped
+  const uint32_t* live;    // one number: so many entries of the index are looked up
+  float* y;                // (rows, k) f32
 };
 
 namespace detail {
 
+// Stores those of 8 values that are within the row: the first n.
 template <class H>
 __device__ inline void store_octet(H* to, uint32_t n, const float (&v)[8]) {
   if (n < 8 || reinterpret_cast<uintptr_t>(to) % 16 != 0) {
@@ -34,61 +51,65 @@ __device__ inline void store_octet(H* to, uint32_t n, const float (&v)[8]) {
 
 }  // namespace detail
 
-// A warp a chunk, in turn. to: (columns, k) in natural order.
-template <class F, class H>
+// A warp takes a segment at a time. to: (columns, k) in natural order.
+template <PackedFormat F, class H>
 __global__ void unpack_kernel(const UnpackArgs a, const uint8_t* weights, const float* scales, H* to) {
   wait();
-  const uint32_t lane = lane_id(), chunks = chunks_of<F>(a.k), all = a.map.tiles() * chunks;
+  const uint32_t lane = lane_id(), segments = segments_of<F>(a.k), all = a.map.tiles() * segments;
   for (uint32_t c = (blockIdx.x * blockDim.x + threadIdx.x) / 32; c < all; c += gridDim.x * blockDim.x / 32) {
-    const uint32_t slot = c / chunks * kTileRows + lane / 4;
+    const uint32_t packed_row = c / segments * kTileRows + lane / 4;
     for (uint32_t b = 0; b < F::kBlocks; ++b) {
-      const uint32_t k = c % chunks * F::kChunkK + 32 * b + 8 * (lane % 4);
+      const uint32_t k = c % segments * F::kSegmentK + 32 * b + 8 * (lane % 4);
       if (k >= a.k) continue;
-      float v[2][8];
-      F::expand(weights + size_t{c} * F::kChunkBytes, b, lane, v);
+      float v[2][8];  // [row g, row g + 8][k]
+      F::expand(weights + size_t{c} * F::kSegmentBytes, b, lane, v);
       for (uint32_t i = 0; i < 2; ++i) {
-        const uint32_t column = a.map.column(slot + 8 * i);
+        const uint32_t column = a.map.column(packed_row + 8 * i);
         if (column == UINT32_MAX) continue;
         if constexpr (F::kTotal) {
-          for (float& f : v[i]) f *= scales[slot + 8 * i];
+          for (float& f : v[i]) f *= scales[packed_row + 8 * i];
         }
         detail::store_octet(to + size_t{column} * a.k + k, a.k - k, v[i]);
       }
     }
   }
 }
-template <class F, class H>
+template <PackedFormat F, class H>
 void run_unpack(const UnpackArgs& a, const Launch& launch) {
   constexpr uint32_t kThreads = 256, kMostBlocks = 2048;
-  const uint32_t warps = a.map.tiles() * chunks_of<F>(a.k);
+  const uint32_t warps = a.map.tiles() * segments_of<F>(a.k);
   launch(&unpack_kernel<F, H>, {.blocks = {std::min(kMostBlocks, (warps + 7) / 8)}, .threads = {kThreads}}, a,
-         launch.ptr<const uint8_t>(1), F::kTotal ? launch.ptr<const float>(2) : nullptr, launch.ptr<H>(0));
+         launch.ptr<const uint8_t>(UnpackOperand::kWeights),
+         F::kTotal ? launch.ptr<const float>(UnpackOperand::kScales) : nullptr, launch.ptr<H>(UnpackOperand::kTo));
 }
 
-// A block a row of y.
-template <class F>
-__global__ void lookup_kernel(const UnpackArgs a, const uint8_t* weights, const float* scales, const int32_t* index,
-                              const uint32_t* live, float* y) {
+// A block looks up a row of y.
+template <PackedFormat F>
+__global__ void lookup_kernel(const UnpackArgs a, const LookupPointers p) {
   wait();
   const uint32_t row = blockIdx.x;
-  if (row >= *live) return;
-  const int32_t wanted = index[row];
+  if (row >= *p.live) return;
+  const int32_t wanted = p.index[row];
   if (wanted < 0 || static_cast<uint32_t>(wanted) >= a.matrix_rows) return;
-  const uint32_t slot = a.map.slot(static_cast<uint32_t>(wanted));
+  const uint32_t packed_row = a.map.packed_row(static_cast<uint32_t>(wanted));
   for (uint32_t k = 8 * threadIdx.x; k < a.k; k += 8 * blockDim.x) {
-    float v[2][8];
-    F::expand(weights + chunk_offset<F>(a.k, slot, k), k % F::kChunkK / 32, slot % 8 * 4 + k % 32 / 8, v);
-    const float scale = F::kTotal ? scales[slot] : 1;
-    float(&of_row)[8] = v[slot % kTileRows / 8];
-    for (float& f : of_row) f *= scale;
-    detail::store_octet(y + row * a.y_stride + k, a.k - k, of_row);
+    float v[2][8];  // [row g, row g + 8][k]
+    const uint8_t* segment = p.weights + segment_offset<F>(a.k, packed_row, k);
+    F::expand(segment, k % F::kSegmentK / 32, packed_row % 8 * 4 + k % 32 / 8, v);
+    const float scale = F::kTotal ? p.scales[packed_row] : 1;
+    float(&octet)[8] = v[packed_row % kTileRows / 8];
+    for (float& f : octet) f *= scale;
+    detail::store_octet(p.y + row * a.y_stride + k, a.k - k, octet);
   }
 }
-template <class F>
+template <PackedFormat F>
 void run_lookup(const UnpackArgs& a, const Launch& launch) {
-  launch(&lookup_kernel<F>, {.blocks = {a.rows}, .threads = {256}}, a, launch.ptr<const uint8_t>(3),
-         F::kTotal ? launch.ptr<const float>(4) : nullptr, launch.ptr<const int32_t>(1), launch.ptr<const uint32_t>(2),
-         launch.ptr<float>(0));
+  using Operand = LookupOperand;
+  const LookupPointers p{launch.ptr<const uint8_t>(Operand::kWeights),
+                         F::kTotal ? launch.ptr<const float>(Operand::kScales) : nullptr,
+                         launch.ptr<const int32_t>(Operand::kIndex), launch.ptr<const uint32_t>(Operand::kLive),
+                         launch.ptr<float>(Operand::kY)};
+  launch(&lookup_kernel<F>, {.blocks = {a.rows}, .threads = {256}}, a, p);
 }
 
 }  // namespace tenon::cuda

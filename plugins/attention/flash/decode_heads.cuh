@@ -1,0 +1,145 @@
+// The first stage of cuda_decode.cu: the team's queries become a tile (rows 16, D) in shared memory, and the step's keys
+// and values that fall into the team's split are appended to the cache and put into the tiles of the ring.
+#pragma once
+
+#include "decode_team.cuh"
+#include "tenon/cuda/overlap.cuh"
+
+namespace tenon::flash {
+
+// A head that a team prepares: one of its queries, or K or V of one of the sequence's rows.
+template <class E>
+struct DecodeHead {
+  const float* from = nullptr;  // nullptr: there is nothing to do
+  uint32_t row = 0, dim = 0;    // row: of the sequence
+  Side side = Side::kKeys;      // of K or V; a query is treated as a key
+  char* tile = nullptr;         // in shared memory, or nullptr
+  uint32_t tile_row = 0;
+  E* cache = nullptr;  // or nullptr
+};
+
+template <class Team>
+__device__ uint32_t head_count(const Team& t) {
+  return t.w.queries + (t.a.append != 0 ? 2 * t.w.rows : 0);
+}
+
+// The i-th: first the queries, then K and V of each row.
+template <class Team>
+__device__ DecodeHead<typename Team::Element> find_head(const Team& t, uint32_t i) {
+  using Shape = typename Team::Shape;
+  const GpuArgs& a = t.a;
+  const Work& w = t.w;
+  DecodeHead<typename Team::Element> h;
+  if (i < w.queries) {
+    h.row = t.memory.queries[i].row;
+    h.dim = a.kv.k.dim;
+    h.from = query_head(a, t.p, w.first_row + h.row, t.memory.queries[i].head);
+    h.tile = t.query_tile();
+    h.tile_row = i;
+    return h;
+  }
+  h.row = (i - w.queries) / 2;
+  h.side = (i - w.queries) % 2 != 0 ? Side::kValues : Side::kKeys;
+  const auto token = static_cast<uint32_t>(w.pos[h.row]);
+  if (token < t.begin || token >= min(t.end, a.kv_len) || token < w.old_len) return h;
+  h.dim = plane_of(a, h.side).dim;
+  h.from = new_head(a, t.p, h.side, w.first_row + h.row, w.kv_head);
+  h.cache = reinterpret_cast<typename Team::Element*>(cached(a, t.p, h.side, w.slot, w.kv_head).at(token));
+  // The tile that the token belongs to may be in the ring of any of the team's warps, or come later.
+  const uint32_t tile = (token - t.begin) / Shape::kStride, owner = (token - t.begin) % Shape::kStride / kKeysOfTile;
+  h.tile_row = token % kKeysOfTile;
+  if (tile < t.first_tile) return h;
+  const uint32_t order = Team::order_of(tile - t.first_tile, h.side, t.tiles_of_warp(owner));
+  if (order < Shape::kStages - 1) h.tile = t.memory.tiles + (owner * Shape::kStages + order) * Shape::kTileBytes;
+  return h;
+}
+
+// One warp prepares a head with any norm, rope and dimension.
+template <class Team>
+__device__ void prepare_any(const Team& t, const DecodeHead<typename Team::Element>& h) {
+  using E = typename Team::Element;
+  constexpr uint32_t D = Team::kDim;
+  const bool turns = h.side == Side::kKeys, query = h.cache == nullptr;
+  const float* weight = !turns ? nullptr : query ? t.p.q_weight : t.p.k_weight;
+  const HeadSource source{h.from, h.dim, weight, turns ? rope_row(t.a, t.p, t.w.pos[h.row]) : nullptr};
+  prepare_head<D / 32>(t.a, source, [&](uint32_t d, float x) {
+    const E e = cuda::from_float<E>(x);
+    if (h.cache != nullptr) h.cache[d] = e;
+    if (h.tile != nullptr) *reinterpret_cast<E*>(h.tile + tile_offset<D>(h.tile_row, d / 8) + d % 8 * 2) = e;
+  });
+}
+// One warp prepares a head where LaneTurn fits. x: the lane's elements.
+template <class Team>
+__device__ void prepare_whole(const DecodeHead<typename Team::Element>& h, const LaneTurn<Team::kDim>& turn,
+                              float (&x)[Team::kDim / 32]) {
+  using E = typename Team::Element;
+  constexpr uint32_t D = Team::kDim;
+  if (h.side == Side::kKeys) turn.apply(x);
+  const uint32_t d = threadIdx.x % 32 * LaneTurn<D>::kOwn;
+  if (h.cache != nullptr) store_own<E, D>(x, h.cache);
+  if (h.tile != nullptr) {
+    *reinterpret_cast<OwnElements<E, D>*>(h.tile + tile_offset<D>(h.tile_row, d / 8) + d % 8 * 2) =
+        OwnElements<E, D>(x);
+  }
+}
+
+// Primes the ring and prepares all heads. waited: whether the team has worked before, and so has waited; it then has
+// prepared its queries too. On return the ring holds whole tiles, and all of the team may read them.
+template <class Team>
+__device__ __forceinline__ void prepare_heads(const Team& t, bool waited) {
+  using Shape = typename Team::Shape;
+  constexpr uint32_t D = Team::kDim;
+  const GpuArgs& a = t.a;
+  const uint32_t warp = Team::warp_of_team();
+  const bool prefetch = a.prefetch != 0;
+  if (waited || prefetch) t.prime(0, t.w.old_len);
+  if (!waited) {
+    for (uint32_t i = Team::thread_of_team(); i < kQueries * D / 8; i += 32 * Shape::kWarpsOfTeam) {
+      cuda::store_zeros(cuda::shared_address(t.query_tile()) + i * 16);
+    }
+  }
+  Team::sync();
+  // The warp's first head: after the queries, if these were prepared before.
+  const uint32_t first =
+      waited ? t.w.queries + (warp + Shape::kWarpsOfTeam - t.w.queries % Shape::kWarpsOfTeam) % Shape::kWarpsOfTeam
+             : warp;
+  if (LaneTurn<D>::fits(a)) {
+    constexpr uint32_t kAtOnce = 2;
+    LaneTurn<D> turn;
+    uint32_t turned = first < head_count(t) ? find_head(t, first).row : 0;  // the row that turn is for
+    turn.load(a, rope_row(a, t.p, t.w.pos[turned]));
+    if (!waited) cuda::wait();
+    if (!waited && !prefetch) t.prime(0, t.w.old_len);
+#pragma unroll 1
+    for (uint32_t i = first; i < head_count(t); i += kAtOnce * Shape::kWarpsOfTeam) {
+      DecodeHead<typename Team::Element> h[kAtOnce];
+      float x[kAtOnce][D / 32];  // the lane's elements
+#pragma unroll
+      for (uint32_t u = 0; u < kAtOnce; ++u) {
+        if (i + u * Shape::kWarpsOfTeam < head_count(t)) h[u] = find_head(t, i + u * Shape::kWarpsOfTeam);
+        if (h[u].from == nullptr) continue;
+        load_own<D>(h[u].from, x[u]);
+      }
+#pragma unroll
+      for (uint32_t u = 0; u < kAtOnce; ++u) {
+        if (h[u].from == nullptr) continue;
+        if (h[u].row != turned) {
+          turned = h[u].row;
+          turn.load(a, rope_row(a, t.p, t.w.pos[turned]));
+        }
+        prepare_whole<Team>(h[u], turn, x[u]);
+      }
+    }
+  } else {
+    if (!waited) cuda::wait();
+    if (!waited && !prefetch) t.prime(0, t.w.old_len);
+#pragma unroll 1
+    for (uint32_t i = first; i < head_count(t); i += Shape::kWarpsOfTeam) {
+      if (const auto h = find_head(t, i); h.from != nullptr) prepare_any(t, h);
+    }
+  }
+  if (a.append == 0) t.prime_new();
+  Team::sync();
+}
+
+}  // namespace tenon::flash

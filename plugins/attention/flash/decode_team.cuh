@@ -1,0 +1,150 @@
+// A team of cuda_decode.cu at work on one split, for those of its queries that have the same cut: its shared memory, the
+// tiles of its warps, and the rings that bring them.
+#pragma once
+
+#include "decode_tiles.cuh"
+#include "splits.cuh"
+#include "tenon/cuda/block_size.h"
+
+namespace tenon::flash {
+
+// Sizes of a team. kMany: a warp is a team, else the block is.
+template <uint32_t D, bool kMany>
+struct TeamShape {
+  static constexpr uint32_t kWarpsOfTeam = kMany ? 1 : kWarps, kTeams = kWarps / kWarpsOfTeam;
+  static constexpr uint32_t kStride = kWarpsOfTeam * kKeysOfTile;  // from a tile of a warp to its next, in tokens
+  static constexpr uint32_t kBlocks = kMany ? 3 : 2;               // on a multiprocessor
+  static constexpr uint32_t kTileBytes = kKeysOfTile * D * 2;
+  static constexpr uint32_t kStages = D == 64 ? (kMany ? 4 : 8) : D == 128 && !kMany ? 5 : 3;  // tiles of a warp's ring
+  // A team's shared memory: [warp][stage] tiles of K or V, then a tile of queries. When all is multiplied, the rings' place
+  // is used for [warp][query][kPartialRow] f32, and after it SplitResult.
+  static constexpr uint32_t kRingBytes = kWarpsOfTeam * kStages * kTileBytes;
+  static constexpr uint32_t kTeamBytes = kRingBytes + kQueries * D * 2, kSharedBytes = kTeams * kTeamBytes;
+  static constexpr uint32_t kPartialRow = D + 8;  // floats; the padding spreads rows over the banks
+  static constexpr uint32_t kPartialBytes = kWarps * kQueries * kPartialRow * 4;
+  static_assert(kMany || kPartialBytes + kQueries * (8 + D * 4) <= kRingBytes);
+  static_assert(D == 256 || kSharedBytes <= cuda::kSmallBlockBytes);
+};
+
+// A team's result for its split.
+template <uint32_t D>
+struct SplitResult {
+  float2 sums[kQueries];  // maximum and sum of the weights
+  float values[kQueries][D];
+};
+
+// A team's own memory.
+struct TeamMemory {
+  Query* queries;  // [kQueries]
+  char* tiles;     // kTeamBytes
+  float* scratch;  // the op's
+};
+
+// kInt8: the cache's codec; E, in which is multiplied, is then __half.
+template <class E, uint32_t D, bool kInt8, bool kMany>
+struct DecodeTeam {
+  using Element = E;
+  using Shape = TeamShape<D, kMany>;
+  static constexpr uint32_t kDim = D;
+  static constexpr bool kWarpTeams = kMany;
+
+  const GpuArgs& a;
+  const GpuPointers& p;
+  const Work& w;
+  const TeamMemory memory;
+  Cut cut;
+  uint32_t split, begin, end;  // positions of the split
+  uint32_t first_tile, tiles;  // of this warp: the first that is seen, and how many there are of K, and of V
+
+  static __device__ uint32_t warp_of_team() { return kMany ? 0 : threadIdx.x / 32; }
+  static __device__ uint32_t thread_of_team() { return threadIdx.x % (32 * Shape::kWarpsOfTeam); }
+  static __device__ void sync() {
+    if constexpr (kMany) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+  __device__ char* ring() const { return memory.tiles + warp_of_team() * Shape::kStages * Shape::kTileBytes; }
+  __device__ char* query_tile() const { return memory.tiles + Shape::kRingBytes; }
+  __device__ SplitResult<D>& result() const {
+    return *reinterpret_cast<SplitResult<D>*>(memory.tiles + Shape::kPartialBytes);
+  }
+
+  // Rows [row, last_row] of the sequence have this cut. Fills the table of queries.
+  __device__ DecodeTeam(const GpuArgs& args, const GpuPointers& pointers, const Work& work, const TeamMemory& own)
+      : a(args), p(pointers), w(work), memory(own) {}
+  __device__ void take(const Cut& c, uint32_t row, uint32_t last_row) {
+    cut = c;
+    split = blockIdx.z;
+    begin = cut.start + split * cut.size;
+    end = min(begin + cut.size, static_cast<uint32_t>(w.pos[last_row]) + 1);
+    const uint32_t seen = first_seen(a, static_cast<uint32_t>(w.pos[row]));
+    first_tile = seen > begin ? (seen - begin) / Shape::kStride : 0;
+    tiles = tiles_of_warp(warp_of_team());
+    const uint32_t thread = thread_of_team();
+    if (thread < w.queries) {
+      const uint32_t r = w.row_of(a, thread), pos = static_cast<uint32_t>(w.pos[r]);
+      const bool mine = r >= row && r <= last_row;
+      memory.queries[thread] = {r, w.head_of(a, thread), first_seen(a, pos), mine ? pos + 1 : 0,
+                                mine ? cut.count(pos) : 0};
+    } else if (thread < kQueries) {
+      memory.queries[thread] = {};
+    }
+  }
+
+  // ---- a warp's tiles: 16 tokens of every kStride, from first_tile on ----
+  __device__ uint32_t tiles_of_warp(uint32_t warp) const {
+    const uint32_t own = begin + warp * kKeysOfTile;
+    const uint32_t all = end > own ? (end - own + Shape::kStride - 1) / Shape::kStride : 0;
+    return all > first_tile ? all - first_tile : 0;
+  }
+  // The first token of this warp's tile.
+  __device__ uint32_t token_of(uint32_t tile) const {
+    return begin + (first_tile + tile) * Shape::kStride + warp_of_team() * kKeysOfTile;
+  }
+
+  // ---- a warp's ring: its tiles come in the order K K V V of a turn, the last turn having one or two of each. Example: 3
+  // tiles come as K0 K1 V0 V1, K2 V2 ----
+  // The number of a tile of `tiles` in that order.
+  static __device__ uint32_t order_of(uint32_t tile, Side side, uint32_t tiles) {
+    return tile / 2 * 4 + tile % 2 + (side == Side::kValues ? min(2u, tiles - tile / 2 * 2) : 0);
+  }
+  // Loads the i-th in that order into a stage: tokens [from, to) that are below `end`.
+  __device__ void load(uint32_t i, uint32_t stage, uint32_t from, uint32_t to) const {
+    const uint32_t first = i / 4 * 2, of_turn = min(2u, tiles - first), in_turn = i % 4;
+    const Side side = in_turn >= of_turn ? Side::kValues : Side::kKeys;
+    const cuda::KvPlane& plane = plane_of(a, side);
+    const cuda::KvRows rows = cached(a, p, side, w.slot, w.kv_head);
+    const uint32_t to_tile = cuda::shared_address(ring() + stage * Shape::kTileBytes);
+    const TileTokens tokens{token_of(first + in_turn - (side == Side::kValues ? of_turn : 0)), from, to, end};
+    if constexpr (kInt8) {
+      cuda::KvPlane scale = plane;
+      scale.page = plane.scale_page;
+      scale.cell = plane.scale_cell;
+      scale.head = plane.scale_head;
+      const cuda::KvRows scales(a.kv, scale, side == Side::kValues ? p.value_scales : p.key_scales, p.pages, w.slot,
+                                w.kv_head);
+      Int8TileLoader<D>{rows, scales, plane.dim / 16}(to_tile, tokens);
+    } else {
+      TileLoader<D>{rows, plane.dim / 8}(to_tile, tokens);
+    }
+  }
+  // Primes the ring with tokens [from, to); each tile is a batch of copies.
+  __device__ void prime(uint32_t from, uint32_t to) const {
+#pragma unroll 1
+    for (uint32_t i = 0; i < Shape::kStages - 1; ++i) {
+      if (i < 2 * tiles) load(i, i, from, to);
+      cuda::commit_copies();
+    }
+  }
+  // Adds to the tiles in the ring what the step itself has appended.
+  __device__ void prime_new() const {
+#pragma unroll 1
+    for (uint32_t i = 0; i < min(2 * tiles, Shape::kStages - 1); ++i) load(i, i, w.old_len, end);
+    cuda::commit_copies();
+    cuda::wait_copies<0>();
+  }
+};
+
+}  // namespace tenon::flash

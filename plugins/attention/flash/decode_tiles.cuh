@@ -1,0 +1,105 @@
+// Keys and values on their way from the cache into a warp's tile of 16 tokens in shared memory (tiles.cuh).
+#pragma once
+
+#include <concepts>
+
+#include "tenon/cuda/kv_reader.cuh"
+#include "tenon/cuda/shared_memory.cuh"
+#include "tiles.cuh"
+
+namespace tenon::flash {
+
+inline constexpr uint32_t kKeysOfTile = 16;
+
+// The tokens of a tile that are written: those in [from, to) from the cache; those from `end` on are zeros; others are left
+// alone. token: the tile's first.
+struct TileTokens {
+  uint32_t token, from, to, end;
+};
+
+// Loads a tile, by a whole warp. tile: its address in shared memory.
+template <class L>
+concept TileLoading = requires(const L& load, uint32_t tile, const TileTokens& t) { load(tile, t); };
+
+// fp16 or bf16, by asynchronous copies.
+template <uint32_t D>
+struct TileLoader {
+  cuda::KvRows rows;
+  uint32_t pieces;  // of 16 bytes, of a row in memory; the tile's others are zeros
+
+  __device__ void operator()(uint32_t tile, const TileTokens& t) const {
+    constexpr uint32_t kPieces = D / 8, kRowsAtOnce = 32 / kPieces;
+    const bool one_run = rows.run(t.token, kKeysOfTile) == kKeysOfTile;
+    const char* base = one_run ? rows.at(t.token) : nullptr;
+    if (one_run && t.token >= t.from && t.token + kKeysOfTile <= min(t.to, t.end) && pieces == kPieces) {
+      const uint32_t row = threadIdx.x % 32 / kPieces, piece = threadIdx.x % kPieces;
+      base += row * rows.stride() + piece * 16;
+#pragma unroll
+      for (uint32_t r = 0; r < kKeysOfTile; r += kRowsAtOnce, base += kRowsAtOnce * rows.stride()) {
+        cuda::copy_async(tile + tile_offset<D>(r + row, piece), base);
+      }
+      return;
+    }
+#pragma unroll 1
+    for (uint32_t i = 0; i < kKeysOfTile * kPieces / 32; ++i) {
+      const uint32_t at = i * 32 + threadIdx.x % 32, r = at / kPieces, piece = at % kPieces, token = t.token + r;
+      const uint32_t address = tile + tile_offset<D>(r, piece);
+      if (token >= t.end || piece >= pieces) {
+        cuda::store_zeros(address);
+      } else if (token >= t.from && token < t.to) {
+        const char* row = one_run ? base + r * rows.stride() : rows.at(token);
+        cuda::copy_async(address, row + piece * 16);
+      }
+    }
+  }
+};
+
+// int8 with scales in fp16, which becomes fp16 on its way.
+template <uint32_t D>
+struct Int8TileLoader {
+  cuda::KvRows rows, scales;
+  uint32_t pieces;  // of 16 bytes, of a row in memory: two of the tile
+
+  __device__ void operator()(uint32_t tile, const TileTokens& t) const {
+    constexpr uint32_t kPieces = D / 16, kOfLane = kKeysOfTile * kPieces / 32;
+    uint4 raw[kOfLane];
+    __half scale[kOfLane];
+#pragma unroll
+    for (uint32_t i = 0; i < kOfLane; ++i) {
+      const uint32_t at = i * 32 + threadIdx.x % 32, token = t.token + at / kPieces, piece = at % kPieces;
+      raw[i] = {0, 0, 0, 0};
+      scale[i] = __ushort_as_half(0);
+      if (token < t.from || token >= min(t.to, t.end) || piece >= pieces) continue;
+      raw[i] = *reinterpret_cast<const uint4*>(rows.at(token) + piece * 16);
+      scale[i] = *reinterpret_cast<const __half*>(scales.at(token));
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kOfLane; ++i) {
+      const uint32_t at = i * 32 + threadIdx.x % 32, r = at / kPieces, token = t.token + r, piece = at % kPieces;
+      if (token < t.end && piece < pieces && (token < t.from || token >= t.to)) continue;
+      const __half2 both = __half2half2(scale[i]);
+      store(tile + tile_offset<D>(r, 2 * piece), {raw[i].x, raw[i].y}, both);
+      store(tile + tile_offset<D>(r, 2 * piece + 1), {raw[i].z, raw[i].w}, both);
+    }
+  }
+
+ private:
+  // Eight bytes. A byte's bits, biased by 128, are the last of 1024 + 128 + q in fp16, which is exact; the product with the
+  // scale is rounded once.
+  __device__ static void store(uint32_t to, const uint2& bytes, __half2 scale) {
+    uint32_t word[4];  // two halves each
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t biased =
+          __byte_perm(i < 2 ? bytes.x ^ 0x80808080u : bytes.y ^ 0x80808080u, 0x64646464u, i % 2 == 0 ? 0x4140 : 0x4342);
+      const __half2 q = __hsub2(reinterpret_cast<const __half2&>(biased), __half2half2(__ushort_as_half(0x6480)));
+      const __half2 x = __hmul2(q, scale);
+      word[i] = reinterpret_cast<const uint32_t&>(x);
+    }
+    cuda::store_shared(to, uint4{word[0], word[1], word[2], word[3]});
+  }
+};
+
+static_assert(TileLoading<TileLoader<128>> && TileLoading<Int8TileLoader<128>>);
+
+}  // namespace tenon::flash

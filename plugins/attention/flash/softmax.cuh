@@ -1,0 +1,50 @@
+// The arithmetic of an online softmax (Milakov and Gimelshein, arXiv:1805.02867), in units of log2.
+#pragma once
+
+#include <cstdint>
+
+namespace tenon::flash {
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+inline constexpr float kNothing = -INFINITY;  // the maximum of no scores
+
+__device__ __forceinline__ float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Over the four lanes that share a row of an mma's sums.
+__device__ __forceinline__ float row_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+__device__ __forceinline__ float row_sum(float x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+// Makes scores, in units of log2, of the products of queries and keys.
+struct ScoreScale {
+  float factor, cap;  // cap 0: there is no softcap
+  __device__ float operator()(float x) const {
+    if (cap == 0) return x * factor;
+    const float e = exp2_approx(2 * kLog2E * factor * x);  // tanh(y) = 1 - 2 / (exp(2y) + 1)
+    return cap * (1 - __fdividef(2, e + 1));
+  }
+  // [tile][eight keys][an mma's sums]
+  template <uint32_t kTiles>
+  __device__ void operator()(float (&x)[kTiles][2][4]) const {
+    if (cap == 0) {
+#pragma unroll
+      for (uint32_t i = 0; i < kTiles * 8; ++i) x[i / 8][i / 4 % 2][i % 4] *= factor;
+    } else {
+      for (uint32_t i = 0; i < kTiles * 8; ++i) x[i / 8][i / 4 % 2][i % 4] = (*this)(x[i / 8][i / 4 % 2][i % 4]);
+    }
+  }
+};
+__device__ __forceinline__ ScoreScale score_scale(float scale, float softcap) {
+  return softcap == 0 ? ScoreScale{scale * kLog2E, 0} : ScoreScale{scale / softcap, softcap * kLog2E};
+}
+
+}  // namespace tenon::flash

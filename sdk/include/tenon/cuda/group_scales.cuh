@@ -1,0 +1,134 @@
+// How the scales of groups lie in a segment (packed.cuh), after its weights (group_weights.cuh): for each row and group of
+// k a factor s and, where there is one, an offset z. Rows g and g + 8, which a lane multiplies, lie side by side.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include "tenon/cuda/formats.cuh"
+
+namespace tenon::cuda {
+
+// Memory that scales are read from: 2, 4 or 8 bytes that begin `at` bytes after the first.
+template <class M>
+concept ScaleMemory = requires(const M& m, uint32_t at) {
+  { m.half_word(at) } -> std::same_as<uint32_t>;
+  { m.word(at) } -> std::same_as<uint32_t>;
+  { m.two_words(at) } -> std::same_as<uint2>;
+};
+struct SharedBytes {
+  uint32_t address;
+  __device__ __forceinline__ uint32_t half_word(uint32_t at) const { return load_shared_2(address + at); }
+  __device__ __forceinline__ uint32_t word(uint32_t at) const { return load_shared_4(address + at); }
+  __device__ __forceinline__ uint2 two_words(uint32_t at) const { return load_shared_8(address + at); }
+};
+struct PlainBytes {
+  const uint8_t* from;
+  __device__ uint32_t half_word(uint32_t at) const { return *reinterpret_cast<const uint16_t*>(from + at); }
+  __device__ uint32_t word(uint32_t at) const { return *reinterpret_cast<const uint32_t*>(from + at); }
+  __device__ uint2 two_words(uint32_t at) const { return *reinterpret_cast<const uint2*>(from + at); }
+};
+
+// A layout of scales. Example: ScalePairs<__nv_bfloat16> has kOffsets = true, kHeader = 0 and kGroupBytes = 16 rows * 2 *
+// 2 bytes = 64; the pair of row 9 and group 1 is at byte 64 + 1 * 8 + 4 = 76.
+template <class S>
+concept GroupScales = requires(SharedBytes shared, PlainBytes plain, uint32_t n, const typename S::Words& words) {
+  // Whether there are offsets.
+  { S::kOffsets } -> std::convertible_to<bool>;
+  // Bytes before those of groups, and of a group.
+  { S::kHeader } -> std::convertible_to<uint32_t>;
+  { S::kGroupBytes } -> std::convertible_to<uint32_t>;
+  // The offset of the scale of (row, group).
+  { S::place(n, n) } -> std::same_as<uint32_t>;
+  // load(memory, group, g): the words of rows g and g + 8.
+  { S::load(shared, n, n) } -> std::same_as<typename S::Words>;
+  { S::load(plain, n, n) } -> std::same_as<typename S::Words>;
+  // s and z of row g (0) or g + 8 (1).
+  { S::scale(words, n) } -> std::same_as<float>;
+  { S::offset(words, n) } -> std::same_as<float>;
+};
+
+// (s, z) of each row and group, s in the lower half: [group][g][row g, row g + 8].
+template <HalfType H>
+struct ScalePairs {
+  using Words = uint2;
+  static constexpr bool kOffsets = true;
+  static constexpr uint32_t kHeader = 0, kGroupBytes = 64;
+  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+    return group * kGroupBytes + row % 8 * 8 + row / 8 * 4;
+  }
+  template <ScaleMemory Memory>
+  static __device__ __forceinline__ Words load(const Memory& m, uint32_t group, uint32_t g) {
+    return m.two_words(group * kGroupBytes + g * 8);
+  }
+  static __device__ __forceinline__ float scale(const Words& w, uint32_t i) {
+    return from_half<H>((i == 0 ? w.x : w.y) & 0xffff);
+  }
+  static __device__ __forceinline__ float offset(const Words& w, uint32_t i) {
+    return from_half<H>((i == 0 ? w.x : w.y) >> 16);
+  }
+};
+
+// s in fp16: [group][g][row g, row g + 8].
+struct HalfScales {
+  using Words = uint32_t;
+  static constexpr bool kOffsets = false;
+  static constexpr uint32_t kHeader = 0, kGroupBytes = 32;
+  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+    return group * kGroupBytes + row % 8 * 4 + row / 8 * 2;
+  }
+  template <ScaleMemory Memory>
+  static __device__ __forceinline__ Words load(const Memory& m, uint32_t group, uint32_t g) {
+    return m.word(group * kGroupBytes + g * 4);
+  }
+  static __device__ __forceinline__ float scale(Words w, uint32_t i) {
+    return from_half<__half>(i == 0 ? w & 0xffff : w >> 16);
+  }
+  static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
+};
+
+// The two levels of GGUF's K types: s = d * sc and z = -dmin * m, where a row has fp16 d and dmin in all of the segment,
+// and a group has int8 sc and uint8 m. Without offsets there are d and sc alone.
+// [g][row g, row g + 8], then [group][g][row g, row g + 8].
+template <bool Offsets>
+struct TwoLevelScales {
+  struct Words {
+    uint32_t of_rows[2];  // (d, dmin) of row g, of row g + 8
+    uint32_t of_group;    // bytes: (sc, m) of row g, then of row g + 8
+  };
+  static constexpr bool kOffsets = Offsets;
+  static constexpr uint32_t kRowBytes = Offsets ? 4 : 2, kRowGroupBytes = Offsets ? 2 : 1;
+  static constexpr uint32_t kHeader = kTileRows * kRowBytes, kGroupBytes = kTileRows * kRowGroupBytes;
+  static __host__ __device__ uint32_t row_place(uint32_t row) { return (row % 8 * 2 + row / 8) * kRowBytes; }
+  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+    return kHeader + group * kGroupBytes + (row % 8 * 2 + row / 8) * kRowGroupBytes;
+  }
+  template <ScaleMemory Memory>
+  static __device__ __forceinline__ Words load(const Memory& m, uint32_t group, uint32_t g) {
+    const uint32_t at = kHeader + group * kGroupBytes + g * 2 * kRowGroupBytes;
+    if constexpr (Offsets) {
+      const uint2 rows = m.two_words(g * 8);
+      return {{rows.x, rows.y}, m.word(at)};
+    } else {
+      const uint32_t rows = m.word(g * 4);
+      return {{rows & 0xffff, rows >> 16}, m.half_word(at)};
+    }
+  }
+  static __device__ __forceinline__ float scale(const Words& w, uint32_t i) {
+    return from_half<__half>(w.of_rows[i] & 0xffff) * (byte(w.of_group ^ 0x80808080, kRowGroupBytes * i) - 128);
+  }
+  static __device__ __forceinline__ float offset(const Words& w, uint32_t i) {
+    if constexpr (!Offsets) return 0;
+    return -(from_half<__half>(w.of_rows[i] >> 16) * byte(w.of_group, kRowGroupBytes * i + 1));
+  }
+
+ private:
+  // A byte as a float, by the bits of 2^23 + byte: conversions of bytes take a slow pipe.
+  static __device__ __forceinline__ float byte(uint32_t word, uint32_t i) {
+    return __uint_as_float(__byte_perm(word, 0x4b000000, 0x7440 + i)) - 8388608.0F;
+  }
+};
+
+static_assert(GroupScales<ScalePairs<__half>> && GroupScales<HalfScales> && GroupScales<TwoLevelScales<true>>);
+
+}  // namespace tenon::cuda

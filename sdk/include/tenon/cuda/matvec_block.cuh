@@ -1,0 +1,152 @@
+// A block of matvec_kernel (matvec.cuh) works with these: its shared memory, its segments, its rows, its outputs.
+#pragma once
+
+#include <type_traits>
+
+#include "tenon/cuda/expert_groups.cuh"
+#include "tenon/cuda/formats.cuh"
+#include "tenon/cuda/matvec_args.cuh"
+#include "tenon/cuda/ring.cuh"
+#include "tenon/cuda/row_prologue.cuh"
+#include "tenon/cuda/row_sources.cuh"
+
+namespace tenon::cuda {
+
+// The layout of a block's shared memory: offsets in bytes. The rings come first.
+struct MatvecLayout {
+  uint32_t x;         // [k] one row of x, 4 bytes a k; only kShared
+  uint32_t sums;      // [group] f32, its sums; only kShared
+  uint32_t partials;  // [pair % 2][warp][tile of the pair][row][16 rows of the tile] f32
+  uint32_t squares;   // [warp] f32, for the norm
+  uint32_t barriers;  // [warp][stage]
+  uint32_t bytes;     // all
+};
+// rows: of x, 1 if kShared, else a multiple of 4.
+template <PackedFormat F, int kTiles, bool kShared>
+__host__ __device__ inline MatvecLayout matvec_layout(uint32_t k, uint32_t rows, uint32_t stages) {
+  const uint32_t padded = segments_of<F>(k) * F::kSegmentK, groups = F::kGroup == 0 ? 0 : padded / kGroupDivisor<F>;
+  MatvecLayout at{};
+  at.x = kMatvecWarps * stages * kTiles * F::kSegmentBytes;
+  at.sums = at.x + (kShared ? 4 * padded : 0);
+  at.partials = at.sums + (kShared ? (groups * 4 + 15) / 16 * 16 : 0);
+  at.squares = at.partials + 2 * kMatvecWarps * kTiles * kTileRows * rows * 4;
+  at.barriers = at.squares + kMatvecWarps * 4;
+  at.bytes = at.barriers + kMatvecWarps * stages * Barrier::kBytes;
+  return at;
+}
+
+// The segments that a warp multiplies, in order: those of a tile pair, then those of the next.
+template <PackedFormat F, uint32_t kTiles>
+class SegmentWalk {
+ public:
+  // first, last: the block's tiles, last excluded; segments: of a tile.
+  __device__ SegmentWalk(uint32_t first, uint32_t last, uint32_t segments, uint32_t warp)
+      : tile_(warp < segments ? first : last), last_(last), segments_(segments), warp_(warp), segment_(warp) {}
+  __device__ __forceinline__ bool more() const { return tile_ < last_; }
+  // The offset of the segment of the pair's first tile, and the number of the pair's tiles.
+  __device__ __forceinline__ size_t offset() const { return size_t{tile_ * segments_ + segment_} * F::kSegmentBytes; }
+  __device__ __forceinline__ uint32_t tiles() const { return min(last_ - tile_, kTiles); }
+  __device__ __forceinline__ void advance() {
+    segment_ += kMatvecWarps;
+    if (segment_ >= segments_) {
+      segment_ = warp_;
+      tile_ += kTiles;
+    }
+  }
+
+ private:
+  uint32_t tile_, last_, segments_, warp_, segment_;
+};
+
+// The rows that a block multiplies, and their matrices. Routed, the grid's y counts rows of x, or groups of rows.
+template <bool kRouted, bool kShared>
+class BlockRows {
+ public:
+  __device__ __forceinline__ explicit BlockRows(const MatvecPointers& p) : p_(p) {}
+  // After the wait: the number of the rows' expert; -1 if there is none, and the product is 0.
+  __device__ __forceinline__ int32_t expert(uint32_t experts) const {
+    const int32_t e = kShared ? p_.routing[blockIdx.y] : ExpertGroups::expert(p_.routing, blockIdx.y);
+    return e < static_cast<int32_t>(experts) ? e : -1;
+  }
+  // The row of x and y that the block's row i is; UINT32_MAX if there is none.
+  __device__ __forceinline__ uint32_t operator[](uint32_t i) const {
+    if constexpr (!kRouted) {
+      return i;
+    } else if constexpr (kShared) {
+      return blockIdx.y;
+    } else {
+      return static_cast<uint32_t>(ExpertGroups::row(p_.routing, blockIdx.y, i));
+    }
+  }
+
+ private:
+  const MatvecPointers& p_;
+};
+
+namespace detail {
+
+// A warp's share of the one row goes into the block's shared memory.
+template <PackedFormat F>
+struct SharedRowSink {
+  uint8_t* stage;
+  float* sums;
+  __device__ __forceinline__ void put_octet(uint32_t octet, const uint4& high, const uint4& low) const {
+    auto* to = reinterpret_cast<uint4*>(stage + StagedOctet<F>::offset(octet));
+    to[0] = high;
+    to[StagedOctet<F>::kGap / 16] = low;
+  }
+  __device__ __forceinline__ void put_sum(uint32_t group, float sum) const { sums[group] = sum; }
+};
+// A row of several goes into PreparedRows.
+template <PackedFormat F, int kRowBlocks>
+struct PreparedRowSink {
+  uint8_t* prepared;
+  const PreparedRows<F>& rows;
+  uint32_t row;
+  float* sums;  // the row's
+  __device__ __forceinline__ void put_octet(uint32_t octet, const uint4& high, const uint4& low) const {
+    auto* to = reinterpret_cast<uint4*>(prepared);
+    if constexpr (std::is_void_v<typename F::Half>) {
+      to += size_t{row} * rows.padded / 4 + 2 * octet;
+      to[0] = high;
+      to[1] = low;
+    } else {
+      // Lane 4 * column + octet % 4. The row's columns of B are 2 * (row % 4), with the high parts, and the next.
+      to += ((octet / 4 * kRowBlocks + row / 4) * 8 + 2 * (row % 4)) * 4 + octet % 4;
+      to[0] = high;
+      to[4] = low;
+    }
+  }
+  __device__ __forceinline__ void put_sum(uint32_t group, float sum) const { sums[group] = sum; }
+};
+
+// The output of a tile pair that a thread reduces. With each pair it is the next warp's turn.
+template <uint32_t kRows>
+struct ThreadOutput {
+  uint32_t output, row, packed_row;
+  __device__ __forceinline__ ThreadOutput(uint32_t pair, uint32_t tile)
+      : output((threadIdx.x - 32 * pair) % kMatvecThreads),
+        row(output / kTileRows % kRows),
+        packed_row((tile + output / (kTileRows * kRows)) * kTileRows + output % kTileRows) {}
+};
+
+// An output takes these beside its sum; they are loaded before a tile pair is multiplied.
+struct OutputTerms {
+  float scale = 1, addend = 0;
+};
+// scales: of the packed rows, of the rows' expert.
+template <PackedFormat F>
+__device__ __forceinline__ OutputTerms load_terms(const MatvecArgs& a, const MatvecPointers& p, const float* scales,
+                                                  uint32_t packed_row, uint32_t row) {
+  OutputTerms terms;
+  const uint32_t column = a.map.column(packed_row);
+  if (column == UINT32_MAX) return terms;
+  if constexpr (F::kTotal) terms.scale = scales[packed_row];
+  if (p.bias != nullptr) terms.addend = p.bias[column];
+  if (p.addend != nullptr) terms.addend += p.addend[row * a.addend_stride + column];
+  return terms;
+}
+
+}  // namespace detail
+
+}  // namespace tenon::cuda

@@ -1,0 +1,81 @@
+// Products by a warp (mma.sync), and halves (fp16 or bf16) on their way into them. Since sm_80.
+//
+//   c (rows 16, columns 8) += a (rows 16, k 16) b (k 16, columns 8), with f32 sums
+//
+// Lane l = 4 g + t, g = 0..7, t = 0..3. A register of a and b holds two halves, the first in its lower 16 bits:
+//
+//   a0: row g,     k 2t, 2t + 1       b0: column g, k 2t, 2t + 1           c0, c1: row g,     columns 2t, 2t + 1
+//   a1: row g + 8, k 2t, 2t + 1       b1: column g, k 2t + 8, 2t + 9       c2, c3: row g + 8, columns 2t, 2t + 1
+//   a2: row g,     k 2t + 8, 2t + 9
+//   a3: row g + 8, k 2t + 8, 2t + 9
+//
+// So lane 6 (g = 1, t = 2) holds of a: row 1, k 4, 5 (a0); row 9, k 4, 5 (a1); row 1, k 12, 13 (a2); row 9, k 12, 13 (a3).
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+namespace tenon::cuda {
+
+// Tensor cores multiply fp16 or bf16.
+template <class T>
+concept HalfType = std::same_as<T, __half> || std::same_as<T, __nv_bfloat16>;
+
+// Two floats as two halves in a register, the first in its lower 16 bits.
+template <HalfType Half>
+__device__ __forceinline__ uint32_t to_halves(float first, float second) {
+  uint32_t bits;
+  if constexpr (std::is_same_v<Half, __half>) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+  } else {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+  }
+  return bits;
+}
+// The half in the lower 16 bits; the upper ones are 0.
+template <HalfType Half>
+__device__ __forceinline__ float from_half(uint32_t bits) {
+  if constexpr (std::is_same_v<Half, __half>) {
+    return __half2float(__ushort_as_half(static_cast<uint16_t>(bits)));
+  } else {
+    return __uint_as_float(bits << 16);
+  }
+}
+
+// c += a b, one k-step of 16.
+template <HalfType Half>
+__device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (std::is_same_v<Half, __half>) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+// Loads four matrices of 8 rows by 16 bytes from shared memory (ldmatrix): lane i has the address of row i % 8 of matrix
+// i / 8. Of matrix m, register m gets row g, halves 2t and 2t + 1.
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(row)
+               : "memory");
+}
+// The same, each matrix transposed: register m gets rows 2t and 2t + 1, half g.
+__device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(row)
+               : "memory");
+}
+
+}  // namespace tenon::cuda

@@ -1,0 +1,118 @@
+// The ops that a scheme with packed weights records: their arguments, their operands, and how they are launched.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+#include "tenon/cuda/op.h"
+#include "tenon/cuda/routed_matvec.cuh"
+#include "tenon/cuda/tile_gemm.cuh"
+
+namespace tenon::cuda {
+
+// A product of packed weights: Matvec, RoutedMatvec, TileGemm.
+template <class P>
+concept PackedProduct = requires(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
+  // The name of its op.
+  { P::kName } -> std::convertible_to<const char*>;
+  // The classes of blocks (TENON_BLOCKS_*) that multiply x as it is; 0: x has to be prepared.
+  { P::direct_classes(a) } -> std::same_as<uint32_t>;
+  // The class of those that multiply prepared x, and the bytes of that.
+  { P::prepared_classes(a) } -> std::same_as<uint32_t>;
+  { P::prepared_bytes(a) } -> std::same_as<uint64_t>;
+  // Memory that the op needs.
+  { P::scratch_bytes(a) } -> std::same_as<uint64_t>;
+  { P::zeroed_bytes(a) } -> std::same_as<uint64_t>;
+  // Prepares x; multiplies, by large blocks or small ones.
+  P::prepare(a, p, launch);
+  P::multiply(a, p, true, launch);
+};
+
+struct PackedArgs : MatvecArgs {
+  uint32_t has_norm, has_bias, has_addend, padding;
+};
+// The operands of a product, in order. x is as it is or prepared. From kScales on they are there only where the format,
+// the site or the claimed chains have them; kRouting has the rows' experts or, of prepared rows, their groups.
+struct PackedOperand {
+  enum : uint32_t { kY, kX, kLive, kWeights, kScales, kRouting, kNorm, kBias, kAddend };
+};
+// The operands of the op that prepares x, in order. kRouting and kNorm are there as in the product.
+struct PrepareOperand {
+  enum : uint32_t { kPrepared, kX, kLive, kRouting, kNorm };
+};
+
+namespace detail {
+
+// Takes operands in order; those that are not there are nullptr.
+class PresentOperands {
+ public:
+  explicit PresentOperands(const Launch& launch, uint32_t first) : launch_(launch), next_(first) {}
+  template <class T>
+  T* take(bool there) {
+    return there ? launch_.ptr<T>(next_++) : nullptr;
+  }
+
+ private:
+  const Launch& launch_;
+  uint32_t next_;
+};
+
+}  // namespace detail
+
+template <PackedFormat F>
+MatvecPointers packed_pointers(const PackedArgs& a, const Launch& launch) {
+  MatvecPointers p{};
+  p.y = launch.ptr<float>(PackedOperand::kY);
+  p.x = launch.ptr<const float>(PackedOperand::kX);
+  if (a.prepared != 0) p.prepared = launch.ptr<uint8_t>(PackedOperand::kX);
+  p.live = launch.ptr<const uint32_t>(PackedOperand::kLive);
+  p.weights = launch.ptr<const uint8_t>(PackedOperand::kWeights);
+  detail::PresentOperands present(launch, PackedOperand::kScales);
+  p.scales = present.take<const float>(F::kTotal);
+  p.routing = present.take<const int32_t>(a.experts != 0);
+  p.norm = present.take<const float>(a.has_norm != 0);
+  p.bias = present.take<const float>(a.has_bias != 0);
+  p.addend = present.take<const float>(a.has_addend != 0);
+  return p;
+}
+inline MatvecPointers prepare_pointers(const PackedArgs& a, const Launch& launch) {
+  MatvecPointers p{};
+  p.prepared = launch.ptr<uint8_t>(PrepareOperand::kPrepared);
+  p.x = launch.ptr<const float>(PrepareOperand::kX);
+  p.live = launch.ptr<const uint32_t>(PrepareOperand::kLive);
+  detail::PresentOperands present(launch, PrepareOperand::kRouting);
+  p.routing = present.take<const int32_t>(a.experts != 0);
+  p.norm = present.take<const float>(a.has_norm != 0);
+  return p;
+}
+
+template <PackedFormat F>
+void run_packed(const PackedArgs& a, const Launch& launch) {
+  Matvec<F>::multiply(a, packed_pointers<F>(a, launch), launch.large_blocks(), launch);
+}
+template <PackedFormat F>
+void run_prepare(const PackedArgs& a, const Launch& launch) {
+  Matvec<F>::prepare(a, prepare_pointers(a, launch), launch);
+}
+template <PackedFormat F>
+void run_tiles(const PackedArgs& a, const Launch& launch) {
+  TileGemm<F>::multiply(a, packed_pointers<F>(a, launch), false, launch);
+}
+template <PackedFormat F>
+void run_prepare_halves(const PackedArgs& a, const Launch& launch) {
+  TileGemm<F>::prepare(a, prepare_pointers(a, launch), launch);
+}
+template <PackedFormat F>
+void run_routed(const PackedArgs& a, const Launch& launch) {
+  RoutedMatvec<F>::multiply(a, packed_pointers<F>(a, launch), launch.large_blocks(), launch);
+}
+template <PackedFormat F>
+void run_routed_prepare(const PackedArgs& a, const Launch& launch) {
+  RoutedMatvec<F>::prepare(a, prepare_pointers(a, launch), launch);
+}
+
+// As which numbers the weights of a format are unpacked for a large product: halves stay as they are, others become fp16.
+template <PackedFormat F>
+using PlainOf = std::conditional_t<std::is_void_v<typename F::Half>, float, typename F::Half>;
+
+}  // namespace tenon::cuda
