@@ -173,6 +173,7 @@ std::unique_ptr<Tokenizer> open_huggingface_bpe(const std::filesystem::path& pat
 
 SentencePieceParts read_sentencepiece(const std::filesystem::path& path) {
   const Folder folder(path);
+  for (const JsonPlace& root : {folder.config.root(), folder.special.root()}) expect_unsplit(root);
   SentencePieceParts parts;
   parts.file = (path / "tokenizer.model").string();
   parts.serialized = read_file(parts.file);
