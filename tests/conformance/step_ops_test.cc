@@ -16,7 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 
 struct Verified {
-  std::vector<int32_t> told, accepted, survivors;
+  std::vector<int32_t> told, accepted, survivors, next;
 };
 
 struct Step {
@@ -55,7 +55,8 @@ Verified verify(const Step& step) {
     const auto all = host.step_i32(role);
     return std::vector<int32_t>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(n));
   };
-  return {host.read<int32_t>(told), get(TENON_STEP_ACCEPTED, seqs), get(TENON_STEP_SURVIVOR, rows)};
+  return {host.read<int32_t>(told), get(TENON_STEP_ACCEPTED, seqs), get(TENON_STEP_SURVIVOR, rows),
+          get(TENON_STEP_NEXT, outs)};
 }
 
 // Row 0 is given. Rows 1 and 2 follow it, row 3 follows 1 and row 4 follows 2, with the same token.
@@ -87,6 +88,17 @@ TEST(Verify, TakesEverySequenceByItself) {
                              .next = {7, 7, 9, 8}});
   EXPECT_THAT(v.accepted, ElementsAre(3, 2, 2));
   EXPECT_THAT((std::vector(v.survivors.begin(), v.survivors.begin() + 7)), ElementsAre(0, 1, 2, 3, 4, 5, 6));
+}
+
+// Samplers count by what was chosen, and the next step looks it up.
+TEST(Verify, TellsWhatIsNoTokenAndLeavesOne) {
+  const Verified v = verify({.seq_row = {0, 1, 2, 3, 4},
+                             .out_row = {0, 1, 2, 3},
+                             .token = {1, 2, 3, 4},
+                             .parent = {-1, -1, -1, -1},
+                             .next = {63, 64, -1, 1 << 30}});
+  EXPECT_THAT(v.told, ElementsAre(63, 64, -1, 1 << 30));
+  EXPECT_THAT(v.next, ElementsAre(63, 0, 0, 0));
 }
 
 // A long row is looked at in pieces.

@@ -1,4 +1,5 @@
-"""Whether data/fields.json still lists what the installed transformers has. Exits with 77 where it is not installed."""
+"""Whether data/fields.json and data/tokenizer_fields.json still list what the installed transformers and gguf have. Exits
+with 77 where they are not installed."""
 
 import json
 import pathlib
@@ -18,17 +19,21 @@ def names(everything):
 def main():
     try:
         import fields
+        import tokenizer_fields
     except ImportError as e:
         print(f"skipped: {e}")
         sys.exit(77)
-    known = set(names(json.loads((pathlib.Path(__file__).parent / "data/fields.json").read_text())))
-    found = set(names(fields.everything()))
+    data = pathlib.Path(__file__).parent / "data"
+    known, found = set(), set()
+    for file, listed in (("fields.json", fields), ("tokenizer_fields.json", tokenizer_fields)):
+        known |= set(names(json.loads((data / file).read_text())))
+        found |= set(names(listed.everything()))
     for line in sorted(found - known):
         print(f"new: {line}")
     for line in sorted(known - found):
         print(f"gone: {line}")
     if found != known:
-        print("The cases are to be made again with make_cases.py; README.md says how.")
+        print("The cases are to be made again with make_cases.py or make_tokenizer_file_cases.py; README.md says how.")
         sys.exit(1)
 
 

@@ -10,7 +10,12 @@ import tempfile
 
 DATA = pathlib.Path(__file__).parent / "data"
 # Which tests judge a file of cases.
-TESTS = {"cases.json": "TheOutputIsThatOfTransformers", "tokenizers.json": "TheIdsAreThoseOfTokenizers"}
+TESTS = {
+    "cases.json": "TheOutputIsThatOfTransformers",
+    "tokenizers.json": "TheIdsAreThoseOfTokenizers",
+    "tokenizer_folders.json": "AFoldersFilesMeanWhatTransformersTakesThemFor",
+    "tokenizer_gguf.json": "GgufsKeysMeanWhatTheirTokenizerJsonDoes",
+}
 
 
 def write(root, name):

@@ -6,7 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,8 +22,29 @@
 
 namespace tenon::fuzz {
 
+// What a plugin reads and writes wrongly is seen in one alone that is built with the sanitizer, as the harness is: ends the
+// process where another one was found, on a search path that the environment names.
+inline void expect_sanitized(const Registry& plugins) {
+#ifdef __SANITIZE_ADDRESS__
+  for (const ComponentInfo& c : plugins.components()) {
+    if (c.library.empty()) continue;
+    std::ifstream file(c.library, std::ios::binary);
+    const std::string bytes(std::istreambuf_iterator<char>(file), {});
+    if (bytes.find("__asan_init") != std::string::npos) continue;
+    std::fprintf(stderr, "%s is built without the address sanitizer; expected one of this build\n", c.library.c_str());
+    std::_Exit(1);
+  }
+#else
+  static_cast<void>(plugins);
+#endif
+}
+
 inline Registry& registry() {
-  static const std::unique_ptr<Registry> all = make_registry({});
+  static const std::unique_ptr<Registry> all = [] {
+    std::unique_ptr<Registry> made = make_registry({});
+    expect_sanitized(*made);
+    return made;
+  }();
   return *all;
 }
 

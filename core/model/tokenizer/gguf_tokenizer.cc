@@ -1,6 +1,7 @@
 #include "gguf_tokenizer.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 
 #include "bpe_tokenizer.h"
@@ -44,7 +45,8 @@ std::vector<PieceType> types_of(const Weights& weights, size_t tokens) {
   std::vector<PieceType> result(tokens, PieceType::kNormal);
   if (types == nullptr) return result;
   if (types->size() != tokens) {
-    fail(weights, "token_type", std::to_string(types->size()) + " entries for " + std::to_string(tokens) + " tokens");
+    fail(weights, "token_type",
+         std::to_string(types->size()) + " entries for the " + std::to_string(tokens) + " of tokenizer.ggml.tokens");
   }
   for (size_t i = 0; i < tokens; ++i) {
     const int64_t type = (*types)[i];
@@ -65,12 +67,32 @@ std::optional<int32_t> id_of(const Weights& weights, std::string_view key, size_
   return static_cast<int32_t>(*id);
 }
 
+// A token around each text that is asked for has to be there.
+bool adds(const Weights& weights, std::string_view what, const std::optional<int32_t>& token, bool otherwise) {
+  const std::string key = "add_" + std::string(what) + "_token";
+  const auto asks = metadata_bool(weights, std::string(kPrefix) + key);
+  if (asks.value_or(false) && !token)
+    fail(weights, key, "is true, and tokenizer.ggml." + std::string(what) + "_token_id is missing");
+  return token && asks.value_or(otherwise);
+}
+
+// Keys that ask for something that the tokenizer does not do.
+void expect_not_asked(const Weights& weights, std::initializer_list<std::string_view> keys) {
+  for (const std::string_view key : keys) {
+    if (metadata_bool(weights, std::string(kPrefix).append(key)).value_or(false)) {
+      fail(weights, key,
+           "is true; expected false, or no such key: a tokenizer of model \"" + gguf_tokenizer_model(weights) +
+               "\" does not do that");
+    }
+  }
+}
+
 TokenizerInfo info_of(const Weights& weights, size_t tokens, bool adds_bos) {
   TokenizerInfo info;
   info.bos = id_of(weights, "bos_token_id", tokens);
   info.eos = id_of(weights, "eos_token_id", tokens);
-  info.adds_bos = info.bos && metadata_bool(weights, "tokenizer.ggml.add_bos_token").value_or(adds_bos);
-  info.adds_eos = info.eos && metadata_bool(weights, "tokenizer.ggml.add_eos_token").value_or(false);
+  info.adds_bos = adds(weights, "bos", info.bos, adds_bos);
+  info.adds_eos = adds(weights, "eos", info.eos, false);
   info.chat_template = metadata_text(weights, "tokenizer.chat_template").value_or("");
   std::vector<int32_t> ends;
   for (const char* key : {"eot_token_id", "eom_token_id"}) {
@@ -133,6 +155,9 @@ void keep_one_unknown(const Weights& weights, std::vector<SentencePiece>& pieces
   const auto is_unknown = [](const SentencePiece& piece) { return piece.type == PieceType::kUnknown; };
   const auto first = std::find_if(pieces.begin(), pieces.end(), is_unknown) - pieces.begin();
   const auto kept = id_of(weights, "unknown_token_id", pieces.size()).value_or(static_cast<int32_t>(first));
+  if (static_cast<size_t>(kept) < pieces.size() && pieces[kept].type == PieceType::kByte) {
+    fail(weights, "unknown_token_id", std::to_string(kept) + " is a byte by tokenizer.ggml.token_type");
+  }
   for (SentencePiece& piece : pieces) {
     if (is_unknown(piece)) piece.type = PieceType::kControl;
   }
@@ -150,6 +175,10 @@ std::unique_ptr<Tokenizer> open_gguf_bpe(const Weights& weights) {
   const std::vector<PieceType> types = types_of(weights, tokens.size());
   const auto pre = metadata_text(weights, "tokenizer.ggml.pre");
   if (!pre) fail(weights, "pre", "is missing: without it the text would be cut wrongly; convert the model anew");
+  expect_not_asked(weights, {"add_space_prefix", "remove_extra_whitespaces", "add_sep_token"});
+  if (weights.metadata("tokenizer.ggml.precompiled_charsmap") != nullptr) {
+    fail(weights, "precompiled_charsmap", "belongs to SentencePiece, and tokenizer.ggml.model is gpt2");
+  }
   PublishedPreTokenizer published = published_pre_tokenizer(*pre, file_of(weights));
   BpeTokenizerParts parts;
   parts.vocabulary = Vocabulary(tokens);
@@ -174,6 +203,7 @@ std::unique_ptr<Tokenizer> open_gguf_sentencepiece(const Weights& weights) {
   if (scores == nullptr || scores->size() != tokens.size()) {
     fail(weights, "scores", "expected " + std::to_string(tokens.size()) + " numbers, one per token");
   }
+  expect_not_asked(weights, {"add_sep_token"});
   SentencePieceParts parts;
   parts.file = file_of(weights);
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -186,7 +216,11 @@ std::unique_ptr<Tokenizer> open_gguf_sentencepiece(const Weights& weights) {
       metadata_bool(weights, "tokenizer.ggml.remove_extra_whitespaces").value_or(false);
   if (const auto* rules = find_array<int64_t>(weights, "precompiled_charsmap")) {
     for (const int64_t byte : *rules) parts.model.charsmap += static_cast<char>(byte);
-    check_charsmap(parts.model.charsmap, parts.file);
+    try {
+      check_charsmap(parts.model.charsmap, parts.file);
+    } catch (const Error& e) {
+      fail(weights, "precompiled_charsmap", e.diagnostics().front().message);
+    }
   }
   parts.serialized = serialize_sentencepiece(parts.model);
   parts.added = added_of(tokens, types);

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "end_tokens.h"
+#include "folder_tokens.h"
 #include "json_reader.h"
 #include "sentencepiece_tokenizer.h"
 #include "tokenizer_json.h"
@@ -99,7 +100,7 @@ struct Folder {
   }
 };
 
-// "added_tokens_decoder" of tokenizer_config.json: {"id": {...}}.
+// "added_tokens_decoder" of tokenizer_config.json, {"id": {...}}, by id.
 std::vector<std::pair<JsonPlace, AddedToken>> config_tokens(const Folder& folder) {
   std::vector<std::pair<JsonPlace, AddedToken>> tokens;
   const JsonPlace decoder = folder.config.root()["added_tokens_decoder"];
@@ -111,17 +112,21 @@ std::vector<std::pair<JsonPlace, AddedToken>> config_tokens(const Folder& folder
     if (std::from_chars(key.data(), end, id).ptr != end) decoder[key].fail("the key should be a token id");
     tokens.emplace_back(decoder[key], parse_added_token(decoder[key], id));
   }
+  std::sort(tokens.begin(), tokens.end(), [](const auto& a, const auto& b) { return a.second.id < b.second.id; });
   return tokens;
 }
 
-// What the configuration says about BOS or EOS wins over the post-processor's template.
-void set_around(const Folder& folder, std::string_view key, const std::optional<int32_t>& token,
-                std::vector<int32_t>& ids) {
+// Where the configuration asks for a token around each text and the post-processor has none, or the other way round,
+// programs that read the folder do not agree on which of them counts.
+void expect_agreement(const Folder& folder, std::string_view key, const std::optional<int32_t>& token,
+                      const std::vector<int32_t>& ids) {
   const JsonPlace asks = folder.config.root()[key];
   if (asks.empty() || !token) return;
-  const auto found = std::find(ids.begin(), ids.end(), *token);
-  if (asks.boolean() && found == ids.end()) ids.insert(ids.begin(), *token);
-  if (!asks.boolean() && found != ids.end()) ids.erase(found);
+  const bool has = std::find(ids.begin(), ids.end(), *token) != ids.end();
+  if (asks.boolean() == has) return;
+  asks.fail(std::string("is ") + (has ? "false" : "true") + ", and the post_processor of tokenizer.json adds " +
+            (has ? "the token" : "no such token") +
+            ": they contradict each other; take the key out, or make them agree");
 }
 
 bool holds(const std::vector<int32_t>& ids, const std::optional<int32_t>& token) {
@@ -140,7 +145,15 @@ bool has_tokenizer_model(const std::filesystem::path& folder) {
 TokenizerJson read_tokenizer_json(const std::filesystem::path& path) {
   const std::string name = (path / "tokenizer.json").string();
   TokenizerJson file = parse_tokenizer_json(read_file(name), name);
-  for (auto& [place, token] : config_tokens(Folder(path))) add_token(file, std::move(token), place);
+  const Folder folder(path);  // The places below are in its documents.
+  const JsonPlace config = folder.config.root(), special = folder.special.root();
+  for (const JsonPlace& root : {config, special}) expect_unsplit(root);
+  const bool states_all = !config["added_tokens_decoder"].empty();
+  for (auto& [place, token] : config_tokens(folder)) state_token(file, std::move(token), place);
+  const Document older(path, "added_tokens.json");
+  if (!states_all) add_older_tokens(older.root(), file);
+  const boost::json::value nothing = boost::json::object();
+  add_named_tokens(config, states_all ? JsonPlace(nothing, name) : special, file);
   return file;
 }
 
@@ -151,8 +164,8 @@ std::unique_ptr<Tokenizer> open_huggingface_bpe(const std::filesystem::path& pat
   parts.vocabulary = Vocabulary(file.tokens);
   const auto find = [&](std::string_view token) { return parts.vocabulary.find(token); };
   folder.fill(parts.info, find, file.tokens.size());
-  set_around(folder, "add_bos_token", parts.info.bos, parts.prefix);
-  set_around(folder, "add_eos_token", parts.info.eos, parts.suffix);
+  expect_agreement(folder, "add_bos_token", parts.info.bos, parts.prefix);
+  expect_agreement(folder, "add_eos_token", parts.info.eos, parts.suffix);
   parts.info.adds_bos = holds(parts.prefix, parts.info.bos);
   parts.info.adds_eos = holds(parts.suffix, parts.info.eos);
   return make_bpe_tokenizer(std::move(parts));
@@ -160,6 +173,7 @@ std::unique_ptr<Tokenizer> open_huggingface_bpe(const std::filesystem::path& pat
 
 SentencePieceParts read_sentencepiece(const std::filesystem::path& path) {
   const Folder folder(path);
+  for (const JsonPlace& root : {folder.config.root(), folder.special.root()}) expect_unsplit(root);
   SentencePieceParts parts;
   parts.file = (path / "tokenizer.model").string();
   parts.serialized = read_file(parts.file);

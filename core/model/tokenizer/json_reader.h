@@ -30,6 +30,7 @@ class JsonPlace {
 
   bool empty() const { return value_ == nullptr || value_->is_null(); }
   bool is_null() const { return value_ != nullptr && value_->is_null(); }
+  bool is_boolean() const { return !empty() && value_->is_bool(); }
   bool is_string() const { return !empty() && value_->is_string(); }
   bool is_array() const { return !empty() && value_->is_array(); }
   bool is_object() const { return !empty() && value_->is_object(); }

@@ -7,14 +7,71 @@
 namespace tenon::weights {
 namespace {
 
-// What the GGUF specification has for people, for files and for tokenizers, and what known converters add.
+// What the GGUF specification has for people and for files, and what known converters add.
 constexpr std::string_view kGgufKeys[] = {
-    "general.name*",     "general.author*",     "general.version",         "general.organization*", "general.finetune*",
-    "general.basename",  "general.description", "general.quantized*",      "general.size_label",    "general.license*",
-    "general.url*",      "general.doi*",        "general.uuid*",           "general.repo_url*",     "general.source.*",
-    "general.base_*",    "general.tags*",       "general.languages*",      "general.datasets*",     "general.dataset.*",
-    "general.file_type", "general.alignment",   "general.parameter_count", "general.sampling.*",    "split.*",
-    "tokenizer.*",       "quantize.imatrix.*",  "mradermacher.*",
+    "general.name*",
+    "general.author*",
+    "general.version",
+    "general.organization*",
+    "general.finetune*",
+    "general.basename",
+    "general.description",
+    "general.quantized*",
+    "general.size_label",
+    "general.license*",
+    "general.url*",
+    "general.doi*",
+    "general.uuid*",
+    "general.repo_url*",
+    "general.source.*",
+    "general.base_*",
+    "general.tags*",
+    "general.languages*",
+    "general.datasets*",
+    "general.dataset.*",
+    "general.file_type",
+    "general.alignment",
+    "general.parameter_count",
+    "general.sampling.*",
+    "split.*",
+    "quantize.imatrix.*",
+    "mradermacher.*",
+};
+
+// What a tokenizer reads, and what names tokens for a use that a caller makes of them.
+constexpr std::string_view kGgufTokenizerKeys[] = {
+    "tokenizer.chat_template",
+    "tokenizer.chat_template.*",
+    "tokenizer.chat_templates",
+    "tokenizer.huggingface.json",
+    "tokenizer.rwkv.world",
+    "tokenizer.ggml.model",
+    "tokenizer.ggml.pre",
+    "tokenizer.ggml.tokens",
+    "tokenizer.ggml.token_type",
+    "tokenizer.ggml.token_type_count",
+    "tokenizer.ggml.scores",
+    "tokenizer.ggml.merges",
+    "tokenizer.ggml.bos_token_id",
+    "tokenizer.ggml.eos_token_id",
+    "tokenizer.ggml.eot_token_id",
+    "tokenizer.ggml.eom_token_id",
+    "tokenizer.ggml.unknown_token_id",
+    "tokenizer.ggml.seperator_token_id",
+    "tokenizer.ggml.separator_token_id",
+    "tokenizer.ggml.padding_token_id",
+    "tokenizer.ggml.mask_token_id",
+    "tokenizer.ggml.cls_token_id",
+    "tokenizer.ggml.fim_*_token_id",
+    "tokenizer.ggml.prefix_token_id",
+    "tokenizer.ggml.suffix_token_id",
+    "tokenizer.ggml.middle_token_id",
+    "tokenizer.ggml.add_bos_token",
+    "tokenizer.ggml.add_eos_token",
+    "tokenizer.ggml.add_sep_token",
+    "tokenizer.ggml.add_space_prefix",
+    "tokenizer.ggml.remove_extra_whitespaces",
+    "tokenizer.ggml.precompiled_charsmap",
 };
 
 // What transformers' PreTrainedConfig has beside a model's own fields, and what tools around it add. Of
@@ -116,7 +173,8 @@ bool stands_for(const std::string& name, const std::string& key) {
 
 bool MetadataLedger::is_unknown(const std::string& key, std::span<const std::string_view> harmless) const {
   return key != kNullKeys && !asked_.contains(key) && !matches_any(key, harmless) &&
-         !matches_any(key, harmless_keys(convention()));
+         !matches_any(key, harmless_keys(convention())) &&
+         !(convention() == "gguf" && matches_any(key, kGgufTokenizerKeys));
 }
 
 std::vector<Diagnostic> MetadataLedger::needlessly_ignored(std::span<const std::string_view> harmless,

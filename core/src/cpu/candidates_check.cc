@@ -25,17 +25,11 @@ struct CheckArgs {
   int32_t live;
 };
 
-// A row of candidates as they lie in memory.
-struct Row {
-  const float* logits;
-  const int32_t* id;  // nullptr of DENSE
-  int32_t count;
-};
-
-Row row_of(const Form& form, const Part& p, uint32_t row) {
+CandidateRow row_of(const Form& form, const Part& p, uint32_t row) {
   const float* const logits = p.ptr<const float>(form.logits) + size_t{row} * form.logits_stride;
-  if (form.sparse == 0) return {logits, nullptr, static_cast<int32_t>(form.vocab)};
-  return {logits, p.ptr<const int32_t>(form.id) + size_t{row} * form.id_stride, p.ptr<const int32_t>(form.count)[row]};
+  if (form.sparse == 0) return {form.vocab, form.vocab, logits, nullptr, static_cast<int32_t>(form.vocab)};
+  return {form.vocab, form.cap, logits, p.ptr<const int32_t>(form.id) + size_t{row} * form.id_stride,
+          p.ptr<const int32_t>(form.count)[row]};
 }
 
 // What VERIFY tells of: NaN and +infinity. std::isnan() would be folded away by -ffast-math.
@@ -45,8 +39,12 @@ bool special(float logit) {
   return (bits & kExponent) == kExponent && bits != kMinusInfinity;
 }
 
+bool count_is_sound(const CandidateRow& row) {
+  return row.count >= 0 && row.count <= static_cast<int32_t>(row.cap);
+}
+
 // Without a branch a logit, so that the loop is done for several at once.
-bool can_choose(const Row& row) {
+bool can_choose(const CandidateRow& row) {
   constexpr uint32_t kMinusInfinity = 0xFF800000U;
   uint32_t possible = 0;
   for (int32_t i = 0; i < row.count; ++i) {
@@ -55,37 +53,19 @@ bool can_choose(const Row& row) {
   return possible != 0;
 }
 
-bool count_is_sound(const Form& form, const Row& row) {
-  return form.sparse == 0 || (row.count >= 1 && row.count <= static_cast<int32_t>(form.cap));
-}
-
-std::string ids_problem(const Form& form, const Row& row) {
-  if (form.sparse == 0) return "";
-  const auto vocab = static_cast<int32_t>(form.vocab);
-  const auto* const wrong =
-      std::find_if(row.id, row.id + row.count, [vocab](int32_t id) { return id < 0 || id >= vocab; });
-  if (wrong == row.id + row.count) return "";
-  return "leaves candidate " + std::to_string(*wrong) + ", outside of the vocabulary of " + std::to_string(vocab);
-}
-
-std::string row_problem(const CheckArgs& a, const Row& given, const Row& left) {
-  if (a.left.sparse != 0 && (left.count < 0 || left.count > static_cast<int32_t>(a.left.cap))) {
-    return "leaves " + std::to_string(left.count) + " candidates; it has room for " + std::to_string(a.left.cap);
-  }
-  if (std::string problem = ids_problem(a.left, left); !problem.empty()) return problem;
-  if (count_is_sound(a.left, left) && can_choose(left)) return "";
+std::string row_problem(const CandidateRow& given, const CandidateRow& left) {
+  if (std::string problem = entries_problem(left); !problem.empty()) return problem;
+  std::string problem = choice_problem(left);
   // Whoever was given such a row, or one that VERIFY tells of, may leave such a row.
-  if (!count_is_sound(a.given, given) || !can_choose(given) ||
-      std::any_of(given.logits, given.logits + given.count, special)) {
-    return "";
-  }
-  return left.count == 0 ? "leaves no candidate" : "leaves no candidate with a logit above -infinity";
+  const bool excused = !problem.empty() && (!count_is_sound(given) || !can_choose(given) ||
+                                            std::any_of(given.logits, given.logits + given.count, special));
+  return excused ? "" : problem;
 }
 
 void check(const CheckArgs& a, const Part& p) {
   const uint32_t live = p.ptr<const uint32_t>(a.live)[2];
   for (uint32_t row = p.begin(); row < std::min(p.end(), live); ++row) {
-    const std::string problem = row_problem(a, row_of(a.given, p, row), row_of(a.left, p, row));
+    const std::string problem = row_problem(row_of(a.given, p, row), row_of(a.left, p, row));
     if (!problem.empty()) throw std::runtime_error(problem);
   }
 }
@@ -112,6 +92,23 @@ Form form_of(const tenon_candidates& c, sdk::Recorder& rec, std::vector<tenon_op
 }
 
 }  // namespace
+
+std::string entries_problem(const CandidateRow& row) {
+  if (!count_is_sound(row)) {
+    return "leaves " + std::to_string(row.count) + " candidates; it has room for " + std::to_string(row.cap);
+  }
+  if (row.id == nullptr) return "";
+  const auto vocab = static_cast<int32_t>(row.vocab);
+  const auto* const wrong =
+      std::find_if(row.id, row.id + row.count, [vocab](int32_t id) { return id < 0 || id >= vocab; });
+  if (wrong == row.id + row.count) return "";
+  return "leaves candidate " + std::to_string(*wrong) + ", outside of the vocabulary of " + std::to_string(vocab);
+}
+
+std::string choice_problem(const CandidateRow& row) {
+  if (row.count == 0) return "leaves no candidate";
+  return can_choose(row) ? "" : "leaves no candidate with a logit above -infinity";
+}
 
 void record_candidates_check(const tenon_candidates& given, const tenon_candidates& left, const tenon_recorder* raw) {
   sdk::Recorder rec(raw);

@@ -105,7 +105,7 @@ class CpuDevice : public sdk::ComponentDefaults {
   }
   static tenon_status record_draft_pass(void*, const tenon_draft_pass* pass, const tenon_recorder* rec,
                                         tenon_reason* why) noexcept {
-    return record_cpu_draft_pass(sdk::read_abi(pass), rec, why);
+    return record_cpu_draft_pass(sdk::read_longer<sdk::DraftPass>(pass), rec, why);
   }
 
   std::string name_;

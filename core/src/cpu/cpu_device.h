@@ -5,6 +5,7 @@
 
 #include "tenon/abi/plugin.h"
 #include "tenon/core/registry.h"
+#include "tenon/sdk/told.h"
 
 namespace tenon {
 
@@ -17,6 +18,6 @@ uint64_t machine_isa();
 tenon_status record_cpu_op(const tenon_fop& op, tenon_tid x, tenon_tid y, const tenon_recorder* rec, tenon_reason* why);
 
 // See tenon_device.record_draft_pass.
-tenon_status record_cpu_draft_pass(const tenon_draft_pass& pass, const tenon_recorder* rec, tenon_reason* why);
+tenon_status record_cpu_draft_pass(const sdk::DraftPass& pass, const tenon_recorder* rec, tenon_reason* why);
 
 }  // namespace tenon

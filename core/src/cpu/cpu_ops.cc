@@ -27,15 +27,19 @@ void gather(const GatherArgs& a, const Part& p) {  // 0 x, 1 y, 2 live, 3 out_ro
 }
 
 // The rows up to the first whose logits are wanted are given. From there on the first child whose token is the one chosen
-// for its parent survives; children stand after their parents, so one pass over the rows finds the path.
+// for its parent survives; children stand after their parents, so one pass over the rows finds the path. A choice that is
+// no token is told as it was, and is 0 for everybody after.
 struct VerifyArgs {
-  uint32_t seqs;
+  uint32_t seqs, vocab;
 };
-void verify(const VerifyArgs&, const Part& p) {  // 0 next, 1 accepted, 2 live, 3 out_row, 4 seq_row, 5 token, 6 parent,
-                                                 // 7 survivor, 8 told
+void verify(const VerifyArgs& a,
+            const Part& p) {  // 0 next, 1 accepted, 2 live, 3 out_row, 4 seq_row, 5 token, 6 parent,
+                              // 7 survivor, 8 told
   const uint32_t seqs = p.ptr<uint32_t>(2)[1], outs = p.ptr<uint32_t>(2)[2];
-  const auto* next = p.ptr<const int32_t>(0);
+  auto* next = p.ptr<int32_t>(0);
   std::copy_n(next, outs, p.ptr<int32_t>(8));
+  std::replace_if(
+      next, next + outs, [&](int32_t chosen) { return static_cast<uint32_t>(chosen) >= a.vocab; }, 0);
   const auto* out_row = p.ptr<const int32_t>(3);
   const auto* seq_row = p.ptr<const int32_t>(4);
   auto* survivor = p.ptr<int32_t>(7);
@@ -105,8 +109,9 @@ void tell(const TellArgs& a, const Part& p) {
 }
 
 // The step's own rows and what a pass of a draft model makes of them, one row a sequence.
+// A choice that is no token becomes 0: what is proposed is verified, whatever it is.
 struct DraftPassArgs {
-  uint32_t pass, rows_per_seq;
+  uint32_t pass, rows_per_seq, vocab;
 };
 enum DraftPassOperand {
   kNext,
@@ -127,13 +132,14 @@ enum DraftPassOperand {
   kChoiceRow
 };
 void draft_pass(const DraftPassArgs& a, const Part& p) {
+  const auto is_token = [&](int32_t chosen) { return static_cast<uint32_t>(chosen) < a.vocab; };
   const auto i32 = [&](DraftPassOperand o) { return p.ptr<int32_t>(o); };
   const auto* step_live = p.ptr<const uint32_t>(kStepLive);
   const uint32_t seqs = step_live[1];
   for (uint32_t s = 0; s < seqs; ++s) {
     const uint32_t row = s * a.rows_per_seq + a.pass;
     const int32_t slot = i32(kStepSlot)[row];
-    if (a.pass > 0) i32(kStepToken)[row] = i32(kNext)[s];
+    if (a.pass > 0) i32(kStepToken)[row] = is_token(i32(kNext)[s]) ? i32(kNext)[s] : 0;
     i32(kToken)[s] = i32(kStepToken)[row], i32(kPos)[s] = i32(kStepPos)[row], i32(kSlot)[s] = slot;
     i32(kParent)[s] = -1, i32(kChoiceRow)[s] = static_cast<int32_t>(row);
     i32(kSeqRow)[s] = i32(kOutRow)[s] = static_cast<int32_t>(s);
@@ -155,8 +161,8 @@ void record_gather(tenon_tid x, tenon_tid y, Recorder& rec) {
   rec.emit<&gather>({.name = "gather", .operands = operands, .chunks = {rec.bounds().out_rows}}, a);
 }
 
-void record_verify(tenon_tid next, tenon_tid accepted, tenon_tid told, Recorder& rec) {
-  const tenon_operand operands[] = {{next, TENON_READ},
+void record_verify(const tenon_fop& op, tenon_tid next, tenon_tid accepted, Recorder& rec) {
+  const tenon_operand operands[] = {{next, TENON_READ | TENON_WRITE},
                                     {accepted, TENON_WRITE},
                                     {rec.step(TENON_STEP_LIVE), TENON_READ},
                                     {rec.step(TENON_STEP_OUT_ROW), TENON_READ},
@@ -164,8 +170,9 @@ void record_verify(tenon_tid next, tenon_tid accepted, tenon_tid told, Recorder&
                                     {rec.step(TENON_STEP_TOKEN), TENON_READ},
                                     {rec.step(TENON_STEP_PARENT), TENON_READ},
                                     {rec.step(TENON_STEP_SURVIVOR), TENON_WRITE},
-                                    {told, TENON_WRITE}};
-  rec.emit<&verify>({.name = "verify", .operands = operands, .chunks = {1}}, VerifyArgs{rec.bounds().seqs});
+                                    {op.t[3], TENON_WRITE}};
+  const VerifyArgs a{rec.bounds().seqs, static_cast<uint32_t>(rec.describe(op.t[0]).dim[1])};
+  rec.emit<&verify>({.name = "verify", .operands = operands, .chunks = {1}}, a);
 }
 
 // op: TENON_F_VERIFY.
@@ -175,13 +182,14 @@ void record_tell(const tenon_fop& op, Recorder& rec) {
       {op.t[0], TENON_READ}, {op.t[3], TENON_READ | TENON_WRITE}, {rec.step(TENON_STEP_LIVE), TENON_READ}};
   const int64_t vocab = logits.dim[1];
   const auto slices = static_cast<uint32_t>((vocab + kSlice - 1) / kSlice), rows = rec.bounds().out_rows;
-  const TellArgs a{vocab, logits.stride[0] / 4, slices, 0, sdk::add_left(op, rec, operands)};
+  const TellArgs a{vocab, logits.stride[0] / 4, slices, 0, sdk::add_left({op, {}, {}}, rec, operands)};
   tenon_cost cost{};
   cost.read[0] = static_cast<double>(rows) * static_cast<double>(vocab) * sizeof(float);
   rec.emit<&tell>({.name = "tell", .operands = operands, .chunks = {rows * slices}, .cost = cost}, a);
 }
 
-void record_draft_pass(const tenon_draft_pass& to, Recorder& rec) {
+void record_draft_pass(const sdk::DraftPass& longer, Recorder& rec) {
+  const tenon_draft_pass& to = longer.pass;
   const tenon_operand operands[] = {{to.next, TENON_READ},
                                     {rec.step(TENON_STEP_TOKEN), TENON_READ | TENON_WRITE},
                                     {rec.step(TENON_STEP_LIVE), TENON_READ},
@@ -199,7 +207,7 @@ void record_draft_pass(const tenon_draft_pass& to, Recorder& rec) {
                                     {to.choice_live, TENON_WRITE},
                                     {to.choice_row, TENON_WRITE}};
   rec.emit<&draft_pass>({.name = "draft_pass", .operands = operands, .chunks = {1}},
-                        DraftPassArgs{to.pass, to.rows_per_seq});
+                        DraftPassArgs{to.pass, to.rows_per_seq, longer.tokens()});
 }
 
 }  // namespace
@@ -212,7 +220,7 @@ tenon_status record_cpu_op(const tenon_fop& op, tenon_tid x, tenon_tid y, const 
       case TENON_F_GATHER_ROWS:
         return record_gather(x, y, rec);
       case TENON_F_VERIFY:
-        record_verify(x, y, op.t[3], rec);
+        record_verify(op, x, y, rec);
         return record_tell(op, rec);
       default:
         throw sdk::Refused("device.cpu has no op of the step for id " + std::to_string(op.id));
@@ -220,7 +228,7 @@ tenon_status record_cpu_op(const tenon_fop& op, tenon_tid x, tenon_tid y, const 
   });
 }
 
-tenon_status record_cpu_draft_pass(const tenon_draft_pass& pass, const tenon_recorder* raw, tenon_reason* why) {
+tenon_status record_cpu_draft_pass(const sdk::DraftPass& pass, const tenon_recorder* raw, tenon_reason* why) {
   return sdk::guard(why, [&] {
     Recorder rec(raw);
     record_draft_pass(pass, rec);

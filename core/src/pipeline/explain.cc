@@ -12,6 +12,7 @@
 #include <limits>
 #include <optional>
 
+#include "../cpu/candidates_check.h"
 #include "finite_weights.h"
 #include "pipeline_impl.h"
 #include "tenon/core/error.h"
@@ -87,6 +88,7 @@ class Pipeline::Impl::Explanation {
   void look(size_t op);
   void look_at_heads(size_t op);
   void look_at_candidates(size_t op);
+  std::string candidates_problem(const tenon_candidates& left);
   Rows rows_of(tenon_tid id, uint32_t count, std::vector<float>& buffer) const {
     return p_.rows_of(program(), id, count, buffer);
   }
@@ -109,7 +111,8 @@ class Pipeline::Impl::Explanation {
   std::string op_path_, op_component_;  // of what was found
   std::vector<Largest> largest_;        // by attention layer
   bool from_the_first_ = false, not_again_ = false;
-  std::optional<size_t> sampler_;  // the one that left what is not finite
+  std::optional<size_t> sampler_;  // the one that left what none may leave
+  std::string left_;               // what it left: "leaves ..."
   std::vector<float> buffer_;
 };
 
@@ -215,40 +218,44 @@ void Pipeline::Impl::Explanation::look_at_heads(size_t index) {
   }
 }
 
-// What a sampler has left, once its last op is done.
+// Whether a sampler has left candidates that none may leave, once its last op is done.
 void Pipeline::Impl::Explanation::look_at_candidates(size_t index) {
   for (size_t i = 1; i < step_->given.size(); ++i) {
     const GivenCandidates& given = step_->given[i];
     if (given.first_op != index + 1) continue;
-    const Rows left = rows_of(given.candidates.logits, 1, buffer_);
-    int64_t entries = left.columns;
-    if (given.candidates.form == TENON_SPARSE) {
-      int32_t count = 0;
-      p_.context.copy_now(&count, program().address(given.candidates.count), sizeof(count));
-      entries = count;
-    }
-    for (int64_t c = 0; c < entries; ++c) {
-      if (!sdk::no_candidate(left.at(0, c))) continue;
-      found_ = Found{index, first_, left.at(0, c), 0};
-      sampler_ = i - 1;
-      return;
-    }
+    left_ = candidates_problem(given.candidates);
+    if (left_.empty()) continue;
+    sampler_ = i - 1;
+    return;
   }
+}
+
+std::string Pipeline::Impl::Explanation::candidates_problem(const tenon_candidates& left) {
+  const Rows logits = rows_of(left.logits, 1, buffer_);
+  CandidateRow row{left.vocab, left.vocab, logits.data, nullptr, static_cast<int32_t>(left.vocab)};
+  std::vector<int32_t> ids;
+  if (left.form == TENON_SPARSE) {
+    ids.resize(row.cap = left.cap);
+    p_.context.copy_now(&row.count, program().address(left.count), sizeof(row.count));
+    p_.context.copy_now(ids.data(), program().address(left.id), ids.size() * sizeof(int32_t));
+    row.id = ids.data();
+  }
+  if (std::string problem = entries_problem(row); !problem.empty()) return problem;
+  const float* const end = row.logits + row.count;
+  const float* const wrong = std::find_if(row.logits, end, sdk::no_candidate);
+  return wrong == end ? choice_problem(row) : "leaves " + name_of(*wrong) + " among the candidates";
 }
 
 Error Pipeline::Impl::Explanation::of_samplers() {
   run(row_.cached, static_cast<uint32_t>(row_.tokens.size()));
+  const std::string after = ", after " + std::to_string(row_.tokens.size()) + " tokens, from logits that are finite";
+  if (sampler_) return {ErrorCode::kPlugin, p_.samplers[*sampler_].instance.id() + ": " + left_ + after};
   std::string names;
   for (size_t i = 0; i + 1 < p_.samplers.size(); ++i) {
     names += (i == 0 ? "" : ", ") + p_.samplers[i].instance.id();
   }
-  const std::string after = " after " + std::to_string(row_.tokens.size()) + " tokens, from logits that are finite";
-  if (sampler_) {
-    return {ErrorCode::kPlugin, p_.samplers[*sampler_].instance.id() + ": leaves " + name_of(found_->value) +
-                                    " among the candidates" + after};
-  }
   return {ErrorCode::kPlugin,
-          names + ": left NaN or infinity among the candidates" + after + ", and did not when it was asked again"};
+          names + ": left candidates that none may leave" + after + ", and did not when asked again"};
 }
 
 Error Pipeline::Impl::Explanation::of_model() {
@@ -322,10 +329,10 @@ Error Pipeline::explain(const BrokenRow& row) {
   try {
     return Impl::Explanation(*impl_, row).error();
   } catch (const Error& e) {
-    return {ErrorCode::kNumbers,
-            std::string(row.sampled ? "what the samplers leave after " : "the logits after ") +
-                std::to_string(row.tokens.size()) +
-                " tokens are not finite; to find out why was not possible: " + e.diagnostics().front().message};
+    return {ErrorCode::kNumbers, (row.sampled ? "the samplers leave candidates that none may leave, after "
+                                              : "the logits are not finite after ") +
+                                     std::to_string(row.tokens.size()) +
+                                     " tokens; to find out why was not possible: " + e.diagnostics().front().message};
   }
 }
 

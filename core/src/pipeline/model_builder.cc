@@ -79,7 +79,7 @@ tenon_tid ModelBuilder::out_rows(tenon_tid x) {
   return y;
 }
 
-void ModelBuilder::record_step_op(tenon_fop op, tenon_tid x, tenon_tid y) {
+void ModelBuilder::record_step_op(tenon_fop& op, tenon_tid x, tenon_tid y) {
   op.live = row_live_;
   const tenon_device& device = parts_.device();
   char text[256] = "";

@@ -53,7 +53,7 @@ class ModelBuilder : public StepBuilder {
   void enter(const std::string& path, const std::string& component, int32_t layer) {
     rec_.scope(instance_.name() + path, component, layer);
   }
-  void record_step_op(tenon_fop op, tenon_tid x, tenon_tid y);
+  void record_step_op(tenon_fop& op, tenon_tid x, tenon_tid y);
   tenon_tid state_records(uint32_t storage, uint64_t record_bytes);
 
  private:

@@ -70,11 +70,13 @@ tenon_tid told_tensor(const ProgramContext& context, ProgramRecording& rec) {
 }
 
 // What the processors left, the last of them first; of a longer chain only the last ones are looked at.
-void name_left(const std::vector<GivenCandidates>& given, tenon_fop& verify) {
+void name_left(const std::vector<GivenCandidates>& given, sdk::VerifyOp& named) {
+  tenon_fop& verify = named.op;
   uint32_t n = 0;
   for (size_t i = given.size(); i-- > 1 && n < sdk::kMostLeft; ++n) {
     const tenon_candidates& left = given[i].candidates;
     const tenon_tid count = left.form == TENON_SPARSE ? left.count : 0;
+    if (count != 0) named.id[n] = left.id, named.cap[n] = left.cap;
     if (n == 0) {
       verify.t[1] = left.logits, verify.t[2] = count;
     } else {
@@ -88,10 +90,11 @@ void record_verify(const ProgramContext& context, ModelBuilder& builder, const S
   ProgramRecording& rec = builder.recording();
   const std::string device = std::string("device.") + context.device.device().kind;
   builder.enter("verify", device, -1);
-  auto verify = sdk::abi_struct<tenon_fop>();
-  verify.id = TENON_F_VERIFY;
+  sdk::VerifyOp longer{sdk::abi_struct<tenon_fop>(), {}, {}};
+  tenon_fop& verify = longer.op;
+  verify.h.size = sizeof(longer), verify.id = TENON_F_VERIFY;
   verify.t[0] = step.logits;
-  name_left(step.given, verify);
+  name_left(step.given, longer);
   const tenon_tid told = verify.t[3] = told_tensor(context, rec);
   const size_t first_op = rec.op_count();
   builder.record_step_op(verify, rec.step(TENON_STEP_NEXT), rec.step(TENON_STEP_ACCEPTED));
@@ -162,7 +165,10 @@ void record_pass_state(const ProgramContext& context, ProgramRecording& rec, uin
   };
   const auto in_pass = [&](uint32_t role) { return tensor(context.draft_state.pass(), role); };
   const auto in_choice = [&](uint32_t role) { return tensor(context.draft_state.choice(), role); };
-  auto to = sdk::abi_struct<tenon_draft_pass>();
+  sdk::DraftPass longer{sdk::abi_struct<tenon_draft_pass>(), 0, 0};
+  longer.vocab = std::min(context.draft->info().vocab, context.target.info().vocab);
+  tenon_draft_pass& to = longer.pass;
+  to.h.size = sizeof(longer);
   to.pass = pass, to.rows_per_seq = rows_per_seq, to.next = in_choice(TENON_STEP_NEXT);
   to.live = in_pass(TENON_STEP_LIVE), to.token = in_pass(TENON_STEP_TOKEN), to.pos = in_pass(TENON_STEP_POS);
   to.slot = in_pass(TENON_STEP_SLOT), to.parent = in_pass(TENON_STEP_PARENT);

@@ -93,7 +93,7 @@ tenon_status call_record_step_op(void*, const tenon_fop* op, tenon_tid x, tenon_
                                  tenon_reason* why) noexcept {
   return sdk::guard(why, [&] {
     sdk::Recorder recorder(raw);
-    record_step_op(sdk::read_abi(op), x, y, recorder);
+    record_step_op(sdk::read_longer<sdk::VerifyOp>(op), x, y, recorder);
   });
 }
 
@@ -101,7 +101,7 @@ tenon_status call_record_draft_pass(void*, const tenon_draft_pass* pass, const t
                                     tenon_reason* why) noexcept {
   return sdk::guard(why, [&] {
     sdk::Recorder recorder(raw);
-    record_draft_pass(sdk::read_abi(pass), recorder);
+    record_draft_pass(sdk::read_longer<sdk::DraftPass>(pass), recorder);
   });
 }
 

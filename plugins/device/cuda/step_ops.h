@@ -2,15 +2,17 @@
 #pragma once
 
 #include "tenon/abi/device.h"
-#include "tenon/sdk/recorder.h"
+#include "tenon/sdk/told.h"
 
 namespace tenon::cuda_device {
 
 // The architecture that these kernels, and so those of the same build, were compiled for; a newer GPU runs them too.
 uint32_t built_arch();
 
-void record_draft_pass(const tenon_draft_pass& pass, sdk::Recorder& recorder);
-// Throws Refused for an id that it does not know.
-void record_step_op(const tenon_fop& op, tenon_tid x, tenon_tid y, sdk::Recorder& recorder);
+// What the host is told of each row whose logits are wanted (tenon/sdk/told.h), after record_verify's op.
+void record_tell(const sdk::VerifyOp& verify, sdk::Recorder& recorder);
+void record_draft_pass(const sdk::DraftPass& pass, sdk::Recorder& recorder);
+// verify: any op of the step. Throws Refused for an id that it does not know.
+void record_step_op(const sdk::VerifyOp& verify, tenon_tid x, tenon_tid y, sdk::Recorder& recorder);
 
 }  // namespace tenon::cuda_device

@@ -78,6 +78,7 @@ INSTANTIATE_TEST_SUITE_P(All, LeavesWrongValues,
                          testing::Values(Wrong{"id", "leaves candidate 260, outside of the vocabulary of 260"},
                                          Wrong{"negative", "leaves candidate -1, outside of the vocabulary of 260"},
                                          Wrong{"many", "leaves 5 candidates; it has room for 4"},
+                                         Wrong{"huge", "leaves 1073741824 candidates; it has room for 4"},
                                          Wrong{"none", "leaves no candidate"},
                                          Wrong{"less", "leaves -1 candidates; it has room for 4"},
                                          Wrong{"out", "leaves no candidate with a logit above -infinity"},
@@ -103,7 +104,7 @@ TEST(ComponentErrors, CandidatesThatAreNotFinite) {
         EXPECT_THAT(
             error_of("leaves_wrong", set),
             HasSubstr(std::string("step: error: sampler.leaves_wrong: leaves ") + (what[0] == 'n' ? "nan" : "inf") +
-                      " among the candidates after 5 tokens, from logits that are finite"));
+                      " among the candidates, after 5 tokens, from logits that are finite"));
       }
     }
   }
@@ -116,9 +117,12 @@ TEST(ComponentErrors, ASelectorThatWritesNothing) {
 
 TEST(ComponentErrors, ATokenOutsideOfTheVocabulary) {
   for (const char* token : {"-1", "100000"}) {
-    EXPECT_THAT(
-        error_of("chooses_wrong", {std::string("sampler.chain=[{use = \"chooses_wrong\", token = ") + token + "}]"}),
-        HasSubstr(std::string("sampler.chooses_wrong: chooses token ") + token + ", outside of the vocabulary of "));
+    for (const char* draft : {"draft.use=none", "draft.use=ngram", "draft.pipeline.tokens=2"}) {
+      EXPECT_THAT(
+          error_of("chooses_wrong",
+                   {std::string("sampler.chain=[{use = \"chooses_wrong\", token = ") + token + "}]", draft}),
+          HasSubstr(std::string("sampler.chooses_wrong: chooses token ") + token + ", outside of the vocabulary of "));
+    }
   }
 }
 

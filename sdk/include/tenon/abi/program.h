@@ -176,7 +176,7 @@ enum {                  /*  t[]; f[]; i[]                             (a revised
   TENON_F_ADVANCE = 66      /* count u32[1]; -; entries, words of an entry, 1 = the rows move on, the first word for SURVIVOR or
                                0: the step's last op, on devices with queues.  If rows move on, every row's logits are wanted,
                                each sequence's rows follow each other, POS, PLACE and KV_LEN grow by ACCEPTED, and the first
-                               row's TOKEN becomes the x of the last row that survives, or 0 if that is below 0.  Posts x, what
+                               row's TOKEN becomes the x of the last row that survives, or 0 if that is no token.  Posts x, what
                                VERIFY told, for the host to y, u32[entries][words] in TENON_SPACE_HOST: the entry count % entries
                                gets x of all out rows, ACCEPTED of all sequences, SURVIVOR of all live rows if it has a word, and
                                last, in word 0, count + 1, which is the new count */

@@ -39,9 +39,9 @@ typedef struct tenon_sampler {
   tenon_status (*encode)(void *self, const tenon_params *request, void *record, tenon_reason *why);
   /* [record] of a processor.  A row's slot is that of its OUT_ROW; it sees the slot's state plus this step's tokens up
    * its PARENTs, itself included, so that verifying drafts chooses what single steps would.  What it leaves in *c is
-   * checked: a form, tensors of that form's shape, and room (cap) for no more than vocab entries; in each step that none
-   * of finite logits is NaN or +infinity; and on devices that walk programs counts of 1 to cap, ids of the vocabulary, and
-   * one logit above -infinity. */
+   * checked: a form, tensors of that form's shape, and room (cap) for no more than vocab entries; and in each step, of
+   * finite logits, that there is no NaN and no +infinity, that counts are 1 to cap and ids of the vocabulary, and that
+   * one logit is above -infinity. */
   tenon_status (*record_apply)(void *self, const tenon_sampling *s, tenon_candidates *c, const tenon_recorder *rec,
                                tenon_reason *why);
   /* [record] of a selector; writes s->next, each a token of the vocabulary.  Random numbers: Philox4x32-10, key RNG[slot],

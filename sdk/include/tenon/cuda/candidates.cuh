@@ -48,7 +48,13 @@ struct CandidateRow {
   const float* logit;  // [n]
   const int32_t* id;   // [n], or nullptr: DENSE
 
+  // As the sampler before has left it, which may be no token: who leaves one that is none is told of once the step has
+  // ended (tenon/sdk/told.h).
   __device__ int32_t id_of(uint32_t i) const { return id != nullptr ? id[i] : static_cast<int32_t>(i); }
+  // The same for whoever looks something up by it: always below vocab.
+  __device__ uint32_t token_of(uint32_t i, uint32_t vocab) const {
+    return min(static_cast<uint32_t>(id_of(i)), vocab - 1);
+  }
 };
 
 // How every kernel begins; the overlap contract's wait is in it. False: the block's row is padding, and nothing is to be done.
@@ -61,7 +67,9 @@ __device__ inline bool open(const CandidateInput& in, CandidateRow& row) {
   }
   wait();
   if (!live) return false;
-  row.n = in.g.dense() ? in.g.width : static_cast<uint32_t>(in.count[row.row]);
+  // No count leads out of the row.
+  row.n = in.g.dense() ? in.g.width
+                       : static_cast<uint32_t>(min(max(in.count[row.row], 0), static_cast<int32_t>(in.g.width)));
   row.logit = in.logit + row.row * in.g.logit_row;
   row.id = in.g.dense() ? nullptr : in.id + row.row * in.g.id_row;
   return true;

@@ -37,7 +37,7 @@ __global__ void penalize_kernel(CandidateInput in, PenaltyPointers<Record> p, Pe
     uint32_t count[kEntries] = {};
     for (uint32_t e = 0; e < kEntries; ++e) {
       const uint32_t i = first + e * stride;
-      id[e] = i < row.n ? row.id_of(i) : -1;
+      id[e] = i < row.n ? static_cast<int32_t>(row.token_of(i, in.g.vocab)) : -1;
       if (id[e] >= 0) count[e] = held[id[e]];
     }
     sdk::cpu::for_each_ancestor(p.token, p.parent, row.step_row, [&](int32_t token) {

@@ -4,23 +4,30 @@
 //   t[0] logits, f32[out_rows][vocab]: as the model gave them
 //   t[1] left, t[2] count: what the last processor of the sampler chain left, see below; 0 if there is no processor
 //   t[3] told, i32[out_rows]: TENON_STEP_NEXT, but kNoLogits for a row with a logit that is NaN or infinite, and
-//   kNoCandidates
-//        for any other row that has a NaN or +infinity in something that a processor left: a candidate that is out is
-//        minus infinity
+//        kNoCandidates for any other row in which a processor left what no processor may leave: a NaN or +infinity (a
+//        candidate that is out is minus infinity) and, on devices with queues, an id outside of the vocabulary, a count
+//        outside of 1 to cap, or no entry above minus infinity. A device that walks the program fails at once where
+//        these are left
 //   i[0..7] four pairs of left and count, as tensor ids: what the processors before the last one left; 0 = no more
+//   id[0..4], cap[0..4], of a VerifyOp: the ids of what t[1] and the pairs name, and how many entries a row has room
+//        for; 0 = the entries of a row are the vocabulary
 //
 // left is f32[out_rows][columns]; count, i32[out_rows], says how many entries of a row there are, and is 0 if all of
-// them are.
+// them are; id is i32[out_rows][columns].
 //
-// NEXT itself stays a token, since samplers count by it and the next step may look it up before the host has heard.
+// NEXT itself becomes 0 where it is no token of the vocabulary, which told says as it was: samplers count by it, and the
+// next step may look it up before the host has heard.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <vector>
 
+#include "tenon/abi/device.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::sdk {
@@ -36,31 +43,64 @@ constexpr bool no_candidate(float x) {
   return !(x <= std::numeric_limits<float>::max());
 }
 
+inline constexpr uint32_t kMostLeft = 5;
+
+// The host's ops of a step as devices with queues get them: longer than the struct of the binary boundary, as h.size
+// says, so that a device that knows that struct alone reads what it knows.
+struct VerifyOp {
+  tenon_fop op;
+  tenon_tid id[kMostLeft];
+  uint32_t cap[kMostLeft];  // where there is an id
+};
+struct DraftPass {
+  tenon_draft_pass pass;
+  uint32_t vocab;  // what both models know; 0 = not said
+  uint32_t reserved;
+
+  // What a choice that is no token is held against.
+  uint32_t tokens() const { return vocab != 0 ? vocab : static_cast<uint32_t>(std::numeric_limits<int32_t>::max()); }
+};
+
+// A Longer whose first member is *in; what *in does not have is 0.
+template <class Longer, class T>
+Longer read_longer(const T* in) noexcept {
+  Longer out{};
+  std::memcpy(&out, static_cast<const void*>(in), std::min<size_t>(in->h.size, sizeof(out)));
+  return out;
+}
+
 // What one processor left, as an op that looks at it needs it.
 struct LeftRows {
-  int64_t columns, stride;    // elements
-  uint32_t operand, counted;  // operand: of `left`; counted: 1 if that of `count` follows it
+  int64_t columns, stride, id_stride;  // elements
+  uint32_t operand;                    // that of `left`
+  uint32_t counted;                    // how many operands follow it: 0, 1 = `count`, 2 = `count` and `id`
 };
-inline constexpr uint32_t kMostLeft = 5;
 struct AllLeft {
   std::array<LeftRows, kMostLeft> of;
   uint32_t n, reserved;
 };
 
-// All that op, a TENON_F_VERIFY, names as left. Its tensors become operands behind those that are there.
-inline AllLeft add_left(const tenon_fop& op, Recorder& rec, std::vector<tenon_operand>& operands) {
+// All that verify, a TENON_F_VERIFY, names as left. Its tensors become operands after those that are there.
+inline AllLeft add_left(const VerifyOp& verify, Recorder& rec, std::vector<tenon_operand>& operands) {
+  constexpr auto kElement = static_cast<int64_t>(sizeof(float));
   AllLeft all{};
-  const auto add = [&](tenon_tid left, tenon_tid count) {
+  const auto add = [&](tenon_tid left, tenon_tid count, tenon_tid id, uint32_t cap) {
     if (left == 0) return;
     const tenon_tensor t = rec.describe(left);
-    all.of[all.n++] = {t.dim[1], t.stride[0] / static_cast<int64_t>(sizeof(float)),
-                       static_cast<uint32_t>(operands.size()), count != 0 ? 1U : 0U};
+    LeftRows& rows = all.of[all.n++];
+    rows = {t.dim[1], t.stride[0] / kElement, 0, static_cast<uint32_t>(operands.size()), 0};
     operands.push_back({left, TENON_READ});
-    if (count != 0) operands.push_back({count, TENON_READ});
+    if (count == 0) return;
+    operands.push_back({count, TENON_READ}), rows.counted = 1;
+    if (id == 0) return;
+    operands.push_back({id, TENON_READ}), rows.counted = 2, rows.columns = cap;
+    rows.id_stride = rec.describe(id).stride[0] / kElement;
   };
-  add(op.t[1], op.t[2]);
+  const tenon_fop& op = verify.op;
+  add(op.t[1], op.t[2], verify.id[0], verify.cap[0]);
   for (uint32_t i = 0; i + 1 < kMostLeft; ++i) {
-    add(static_cast<tenon_tid>(op.i[2 * i]), static_cast<tenon_tid>(op.i[2 * i + 1]));
+    add(static_cast<tenon_tid>(op.i[2 * i]), static_cast<tenon_tid>(op.i[2 * i + 1]), verify.id[i + 1],
+        verify.cap[i + 1]);
   }
   return all;
 }

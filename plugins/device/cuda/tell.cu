@@ -1,0 +1,132 @@
+#include <algorithm>
+#include <limits>
+
+#include "step_ops.h"
+#include "tenon/cuda/op.h"
+#include "tenon/cuda/overlap.cuh"
+
+namespace tenon::cuda_device {
+namespace {
+
+constexpr uint32_t kThreads = 256;
+
+// Of a row that is not as it must be, the host is told so in the place of its token, which verify_kernel wrote. The
+// blocks of a row look at a share each; whoever finds something says so, and the lower number is the one that stays.
+// That something is missing, an entry above minus infinity, is known to the last block of the row alone: each block
+// counts itself, and under each processor that it found one for, in the bytes of one number.
+struct TellArgs {
+  int64_t vocab, stride;  // of the logits
+  uint32_t out_rows, padding;
+  sdk::AllLeft left;
+};
+struct TellPointers {
+  const float* logits;
+  int32_t* told;
+  const uint32_t* live;
+  unsigned long long* seen;  // by row, zero between launches: byte 0 counts blocks, byte 1 + l those with an entry of l
+  const float* left[sdk::kMostLeft];
+  const int32_t* count[sdk::kMostLeft];  // nullptr: all columns
+  const int32_t* id[sdk::kMostLeft];     // nullptr: not looked at
+};
+constexpr uint32_t kTellUnroll = 8, kMostTellBlocks = 64, kSeenBits = 8;
+static_assert(kMostTellBlocks < 1 << kSeenBits && (1 + sdk::kMostLeft) * kSeenBits <= 64);
+
+// What a thread finds, as bits: those below kWrongBit say which processors left an entry above minus infinity.
+constexpr uint32_t kWrongBit = 1 << sdk::kMostLeft, kNoLogitBit = kWrongBit << 1;
+
+// Processor l's share of this thread: its entries, their ids and their count.
+__device__ uint32_t look_at_left(const TellArgs& a, const TellPointers& p, uint32_t l, uint32_t row, int64_t first,
+                                 int64_t step) {
+  const sdk::LeftRows& of = a.left.of[l];
+  const float* left = p.left[l] + row * of.stride;
+  const int64_t counted = p.count[l] != nullptr ? p.count[l][row] : of.columns;
+  const int64_t entries = counted < 0 || counted > of.columns ? 0 : counted;
+  bool wrong = entries != counted, possible = false;
+#pragma unroll kTellUnroll
+  for (int64_t i = first; i < entries; i += step) {
+    wrong |= sdk::no_candidate(left[i]), possible |= left[i] >= -std::numeric_limits<float>::max();
+  }
+  if (p.id[l] != nullptr) {
+    const int32_t* id = p.id[l] + row * of.id_stride;
+#pragma unroll kTellUnroll
+    for (int64_t i = first; i < entries; i += step) wrong |= static_cast<uint32_t>(id[i]) >= a.vocab;
+  }
+  return (wrong ? kWrongBit : 0) | (possible ? 1U << l : 0);
+}
+
+// The bits of all threads of the block, in its first thread.
+__device__ uint32_t all_of_block(uint32_t found) {
+  constexpr uint32_t kWarp = 32;
+  __shared__ uint32_t warps[kThreads / kWarp];
+  found = __reduce_or_sync(~0U, found);
+  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = found;
+  __syncthreads();
+  for (uint32_t w = 0; threadIdx.x == 0 && w < kThreads / kWarp; ++w) found |= warps[w];
+  return found;
+}
+
+// Whether this is the row's last block, and no block has found an entry of some processor.
+__device__ bool entries_are_missing(const TellArgs& a, unsigned long long* seen, uint32_t found) {
+  unsigned long long own = 1;
+  for (uint32_t l = 0; l < a.left.n; ++l) own |= static_cast<unsigned long long>(found >> l & 1) << (l + 1) * kSeenBits;
+  const unsigned long long all = gridDim.x == 1 ? own : atomicAdd(seen, own) + own;
+  constexpr uint32_t kByte = (1 << kSeenBits) - 1;
+  if ((all & kByte) != gridDim.x) return false;
+  if (gridDim.x > 1) *seen = 0;
+  bool missing = false;
+  for (uint32_t l = 0; l < a.left.n; ++l) missing |= (all >> (l + 1) * kSeenBits & kByte) == 0;
+  return missing;
+}
+
+__global__ void tell_kernel(TellArgs a, TellPointers p) {
+  cuda::wait();
+  const uint32_t row = blockIdx.y;
+  if (row >= min(p.live[2], a.out_rows)) return;
+  const int64_t first = blockIdx.x * blockDim.x + threadIdx.x, step = int64_t{gridDim.x} * blockDim.x;
+  uint32_t found = 0;
+  const float* logits = p.logits + row * a.stride;
+#pragma unroll kTellUnroll
+  for (int64_t i = first; i < a.vocab; i += step) found |= sdk::no_logit(logits[i]) ? kNoLogitBit : 0;
+#pragma unroll
+  for (uint32_t l = 0; l < sdk::kMostLeft; ++l) {
+    if (l < a.left.n) found |= look_at_left(a, p, l, row, first, step);
+  }
+  found = all_of_block(found);
+  if (threadIdx.x != 0) return;
+  const bool missing = a.left.n > 0 && entries_are_missing(a, p.seen + row, found);
+  if ((found & kNoLogitBit) != 0) {
+    atomicMin(p.told + row, sdk::kNoLogits);
+  } else if ((found & kWrongBit) != 0 || missing) {
+    atomicMin(p.told + row, sdk::kNoCandidates);
+  }
+}
+void tell(const TellArgs& a, const cuda::Launch& l) {
+  TellPointers p{};
+  p.logits = l.ptr<const float>(0), p.told = l.ptr<int32_t>(1), p.live = l.ptr<const uint32_t>(2);
+  p.seen = l.zeroed<unsigned long long>();
+  for (uint32_t i = 0; i < a.left.n; ++i) {
+    const sdk::LeftRows& left = a.left.of[i];
+    p.left[i] = l.ptr<const float>(left.operand);
+    p.count[i] = left.counted > 0 ? l.ptr<const int32_t>(left.operand + 1) : nullptr;
+    p.id[i] = left.counted > 1 ? l.ptr<const int32_t>(left.operand + 2) : nullptr;
+  }
+  const auto share = int64_t{kThreads} * kTellUnroll;
+  const auto wide = static_cast<uint32_t>((a.vocab + share - 1) / share);
+  l(&tell_kernel, {.blocks = {std::min(wide, kMostTellBlocks), a.out_rows}, .threads = {kThreads}}, a, p);
+}
+
+}  // namespace
+
+void record_tell(const sdk::VerifyOp& verify, sdk::Recorder& rec) {
+  const tenon_fop& op = verify.op;
+  const tenon_tensor logits = rec.describe(op.t[0]);
+  std::vector<tenon_operand> operands = {
+      {op.t[0], TENON_READ}, {op.t[3], TENON_READ | TENON_WRITE}, {rec.step(TENON_STEP_LIVE), TENON_READ}};
+  const sdk::AllLeft left = sdk::add_left(verify, rec, operands);
+  const uint32_t rows = rec.bounds().out_rows;
+  cuda::emit<&tell>(
+      rec, {.name = "tell", .operands = operands, .chunks = {}, .zeroed_bytes = rows * sizeof(*TellPointers::seen)},
+      TellArgs{logits.dim[1], logits.stride[0] / 4, rows, 0, left});
+}
+
+}  // namespace tenon::cuda_device
