@@ -47,6 +47,23 @@ inline std::vector<Request> some_requests(size_t n, uint64_t seed) {
   return requests;
 }
 
+// The same, but two in three begin with one of three texts, as far as it goes or less far.
+inline std::vector<Request> requests_that_begin_alike(size_t n, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::vector<int32_t>> beginnings(3);
+  for (auto& beginning : beginnings) {
+    for (int i = 0; i < 48; ++i) beginning.push_back(static_cast<int32_t>(3 + random() % 250));
+  }
+  std::vector<Request> requests = some_requests(n, seed);
+  for (Request& r : requests) {
+    if (random() % 3 == 0) continue;
+    const auto& beginning = beginnings[random() % 3];
+    const uint64_t length = random() % 2 == 0 ? beginning.size() : random() % beginning.size();
+    r.tokens.insert(r.tokens.begin(), beginning.begin(), beginning.begin() + static_cast<std::ptrdiff_t>(length));
+  }
+  return requests;
+}
+
 inline std::vector<Result> alone(const std::vector<Request>& requests) {
   const auto engine = open_tiny({});
   std::vector<Result> results;
