@@ -280,7 +280,7 @@ void finds_beginnings_again(const Subject& subject) {
   t.free_pages(probe.self(), &page);
   Beginnings beginnings(*cache, page);
   const uint32_t free = t.free_pages(beginnings.host().self(), &size);
-  for (uint32_t i = 0; i < 40 + 2000 / page; ++i) beginnings.step();
+  for (uint32_t i = 0; i < 20 + 2000 / page; ++i) beginnings.step();
   beginnings.end();
   const uint32_t after = t.free_pages(beginnings.host().self(), &size);
   require(after == free, "has " + std::to_string(after) + " free pages when nobody is left, and had " +

@@ -215,7 +215,7 @@ TEST_F(Paged, AdoptsOnlyIntoASlotThatHasNothing) {
 
 class PagedWithoutReuse : public Paged {
  protected:
-  PagedWithoutReuse() : Paged({{"reuse", int64_t{0}}}) {}
+  PagedWithoutReuse() : Paged({{"reuse", false}}) {}
 };
 
 TEST_F(PagedWithoutReuse, FindsNothing) {

@@ -102,7 +102,7 @@ void Loop::preempt(Sequence& s) {
 // Its sampler's parameters and key; says whether the request is sound.
 bool Loop::start(Sequence& s) {
   try {
-    pipeline_.start_sequence(s.slot, s.seed, s.request().sampler);
+    pipeline_.start_sequence(s.slot, s.seed, s.request().sampler, s.cached());
   } catch (...) {
     s.fail(std::current_exception());
     vacate(s);

@@ -109,11 +109,14 @@ std::optional<Pipeline::ReadRate> Pipeline::read_rate() const {
   return rate;
 }
 
-void Pipeline::start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides) {
+void Pipeline::start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides,
+                              std::span<const int32_t> cached) {
   impl_->context.enter();
   start_samplers(impl_->samplers, slot, overrides, impl_->storages, impl_->context);
   const uint32_t key[4] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32U), 0, 0};
   impl_->state.set_key(slot, key);
+  const Status status = impl_->remember(slot, cached);
+  if (!status.ok()) throw Error(status.code(), status.message());
 }
 
 void Pipeline::end_sequence(uint32_t slot) {
@@ -128,8 +131,12 @@ uint32_t Pipeline::free_pages(uint32_t& page_tokens) const {
   return impl_->target.free_pages(page_tokens);
 }
 
+bool Pipeline::Impl::finds() const {
+  return target.finds() && (!draft_model || draft_model->finds());
+}
+
 bool Pipeline::finds() const {
-  return impl_->target.finds() && (!impl_->draft_model || impl_->draft_model->finds());
+  return impl_->finds();
 }
 
 Pipeline::Found Pipeline::find(std::span<const int32_t> tokens) const {

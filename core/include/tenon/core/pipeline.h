@@ -127,9 +127,11 @@ class Pipeline {
   std::optional<ReadRate> read_rate() const;
 
   // Prepares a slot for a new sequence: its sampler's parameters and random key, empty states. overrides:
-  // "temperature.value" = text, checked against the samplers' schemas. Throws Error(kRequest).
+  // "temperature.value" = text, checked against the samplers' schemas. cached: the tokens that the slot has adopted, which
+  // its samplers have to count. Throws Error(kRequest).
   using Override = std::pair<std::string, std::string>;
-  void start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides);
+  void start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides,
+                      std::span<const int32_t> cached = {});
   // The slot's sequence has ended, or gives up its slot: what it has in the cache is free again.
   void end_sequence(uint32_t slot);
   // Makes room in the cache for that many tokens. It is called before every step, for its rows. kMemory: there is no
