@@ -40,7 +40,7 @@ void Loop::describe() {
 }
 
 // Whether a sequence that runs is about to compute rows that this one begins with: to wait for them is less work than to
-// compute them twice. Not so if the cache does not find again what that sequence has computed already.
+// compute them twice. Not so if the cache does not even find what sequences that run have computed of them.
 bool Loop::computed_by_another(const Sequence& s) const {
   if (!pipeline_.finds()) return false;
   uint32_t page_tokens = 0;
@@ -48,12 +48,14 @@ bool Loop::computed_by_another(const Sequence& s) const {
   const auto whole = [&](size_t tokens) { return tokens - tokens % std::max(page_tokens, 1U); };
   const std::span<const int32_t> own = s.before_newest();
   const size_t found = pipeline_.find(own).tokens;
-  return std::any_of(running_.begin(), running_.end(), [&](const Sequence* r) {
-    if (r->phase != TENON_SEQUENCE_PROMPT || r->sits_out || r->done()) return false;
+  bool soon = false;
+  for (const Sequence* r : running_) {
     const auto differs = std::mismatch(own.begin(), own.end(), r->tokens().begin(), r->tokens().end());
     const size_t common = whole(static_cast<size_t>(differs.first - own.begin()));
-    return common > found && found >= std::min(common, whole(r->kv_len));
-  });
+    if (found < std::min(common, whole(std::min(r->kv_len, r->prompt_size())))) return false;
+    soon |= common > found && r->phase == TENON_SEQUENCE_PROMPT && !r->sits_out && !r->done();
+  }
+  return soon;
 }
 
 Scheduler::Room Loop::room() const {

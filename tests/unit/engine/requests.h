@@ -15,7 +15,7 @@ namespace tenon::test {
 
 // Engines of a checkpoint with a vocabulary of 260, a sampler with a state, and the plugins of these tests.
 inline std::unique_ptr<Engine> open_tiny(const std::vector<std::string>& set, EngineOptions options = {}) {
-  options.config = std::string(TENON_SOURCE_DIR) + "/tests/golden/data/tiny-gqa-untied";
+  if (options.config.empty()) options.config = std::string(TENON_SOURCE_DIR) + "/tests/golden/data/tiny-gqa-untied";
   options.set = {"kv_cache.capacity=128", "device.threads=2",
                  "sampler.chain=[{use=\"repetition_penalty\"}, {use=\"temperature\"}, {use=\"top_k\"}]"};
   options.set.insert(options.set.end(), set.begin(), set.end());
