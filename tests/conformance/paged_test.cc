@@ -153,6 +153,26 @@ TEST_F(Paged, ASequenceThatIsCutIntoASharedPageWritesToACopy) {
   append(2, 1);
 }
 
+TEST_F(Paged, SoDoesTheSequenceThatWasForked) {
+  append(0, kPage + 9);
+  ASSERT_EQ(host_.fork(0, 1, kPage + 9), TENON_OK);
+  ASSERT_EQ(host_.truncate(0, kPage + 3), TENON_OK);
+  append(0, 5, other_from(kPage + 3));
+  append(1, 1);
+}
+
+// A copy that is still to be made must not go to a page that has another sequence by then.
+TEST_F(Paged, AnImportComesAfterCopiesThatWait) {
+  const std::vector<int32_t> other = other_from(0);
+  append(0, 9), append(2, 9, other);
+  const auto bytes = host_.export_sequence(2);
+  ASSERT_EQ(host_.fork(0, 1, 9), TENON_OK);
+  ASSERT_EQ(reserve(1, 10), TENON_OK);  // its page will be a copy
+  end(1);
+  ASSERT_EQ(host_.import_sequence(3, 9, bytes, host_, 2), TENON_OK);
+  append(3, 2, other);
+}
+
 TEST_F(Paged, APageThatOnlyItsWriterHoldsIsNoLongerFound) {
   append(0, 2 * kPage);
   share(0, 2 * kPage);

@@ -178,7 +178,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"paged",
              {"scheduler.use=continuous", "scheduler.sequences=6", "scheduler.budget_rows=23",
               "scheduler.prefill_rows=48", "scheduler.patience=0", "kv_cache.use=paged"},
-             true,
+             false,
              true,
              true},
         // As many pages as one sequence of the full length takes, and two more.
