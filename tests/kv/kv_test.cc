@@ -94,7 +94,7 @@ TEST(PagedCache, IsTheSameAsOnePageASequence) {
       {{"kv_cache.use=paged", "kv_cache.format=fp32"}, {"kv_cache.use=static", "kv_cache.format=fp32"}},
       {{"kv_cache.use=paged", "kv_cache.page_tokens=64"}, {"kv_cache.use=static"}},
       {{"kv_cache.use=paged", "kv_cache.format=int8"}, {"kv_cache.use=int8"}}};
-  for (const char* attention : {"attention.use=flash", "attention.use=reference", "attention.use=exact"}) {
+  for (const char* attention : {"attention.use=flash", "attention.use=reference"}) {
     for (auto [paged, whole] : same) {
       for (Settings* s : {&paged, &whole}) {
         s->insert(s->end(), {"kv_cache.capacity=256", attention, "pipeline.strict=false"});
