@@ -103,7 +103,8 @@ uint32_t SlotCache::pool_pages(std::span<const tenon_kv_geometry> layers) const 
     }
     pages = policy_.pool_memory * static_cast<double>(memory_) / (token * page_tokens_);
   } else if (policy_.pool_tokens > 0) {
-    pages = static_cast<double>((policy_.pool_tokens + page_tokens_ - 1) / page_tokens_);
+    const uint64_t whole = (policy_.pool_tokens + page_tokens_ - 1) / page_tokens_;
+    pages = static_cast<double>(whole);
   }
   if (pages > INT32_MAX) throw NoSpace("a pool of more than 2^31 pages");
   if (pages < columns_) {
