@@ -3,6 +3,7 @@
 
 #include "../cpu/memory_limit.h"
 #include "pipeline_impl.h"
+#include "remembering.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 

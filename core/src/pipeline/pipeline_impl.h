@@ -48,9 +48,10 @@ struct Pipeline::Impl {
   Status drop_ahead();
   void expect_ahead(const StepBatch& batch, const StepResult& result);
   Status read(const StepBatch& batch, StepResult& result);
-  Status remember(uint32_t slot, std::span<const int32_t> tokens);
   Status check_chosen(const StepResult& result) const;
   Status step(const StepBatch& batch, bool ahead, StepResult& result);
+  // remembering.cc
+  Status remember(uint32_t slot, std::span<const int32_t> tokens);
   // explain.cc
   class Explanation;
   // look.cc

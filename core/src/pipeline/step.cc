@@ -1,6 +1,5 @@
 // One step of a loaded pipeline.
 #include <algorithm>
-#include <numeric>
 
 #include "pipeline_impl.h"
 #include "tenon/core/error.h"
@@ -130,31 +129,6 @@ Status Pipeline::Impl::read(const StepBatch& batch, StepResult& result) {
   if (!batch.sample) return {};
   const Status status = state.read(batch, running->program->bounds().trees != 0, *runner, result);
   return status.ok() ? check_chosen(result) : status;
-}
-
-// Shows a sequence's samplers tokens that it has in the cache and that no step ran.
-Status Pipeline::Impl::remember(uint32_t slot, std::span<const int32_t> tokens) {
-  if (!remembering || tokens.empty()) return {};
-  Status status = drop_ahead();
-  for (size_t first = 0; first < tokens.size() && status.ok();) {
-    const size_t rows = std::min<size_t>(tokens.size() - first, remembering->bounds().rows);
-    StepBatch batch;
-    batch.token.assign(tokens.begin() + static_cast<std::ptrdiff_t>(first),
-                       tokens.begin() + static_cast<std::ptrdiff_t>(first + rows));
-    batch.slot.assign(rows, static_cast<int32_t>(slot));
-    batch.position.resize(rows), batch.parent.resize(rows);
-    std::iota(batch.position.begin(), batch.position.end(), static_cast<int32_t>(first));
-    std::iota(batch.parent.begin(), batch.parent.end(), -1);
-    batch.seq_slot = {static_cast<int32_t>(slot)};
-    batch.seq_row = {0, static_cast<int32_t>(rows)};
-    batch.kv_len.assign(remembering->bounds().slots, 0);
-    batch.kv_len[slot] = static_cast<int32_t>(first);
-    status = state.publish(batch);
-    state.accept_all(batch);
-    if (status.ok()) status = runner->run_each(*remembering, remembering->ops().size(), [](size_t) {});
-    first += rows;
-  }
-  return status;
 }
 
 // The selector's choices, which go on as tokens of the next step.

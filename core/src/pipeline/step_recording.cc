@@ -100,38 +100,20 @@ void record_verify(const ProgramContext& context, ModelBuilder& builder, const S
   }
 }
 
-bool remembers(const ChainLink& link) {
-  return link.state_bytes > 0 && link.table().record_accept != nullptr;
-}
-
-// What a sampler remembers of the rows that survive. given: what it was given in this step.
-void record_accept(const ChainLink& link, ModelBuilder& builder, const tenon_candidates& given) {
-  ProgramRecording& rec = builder.recording();
-  builder.enter("sampler", link.instance.id(), -1);
-  const tenon_sampling s = sampling_of(link, builder, rec.step(TENON_STEP_NEXT));
-  Call call(link.instance, "record accept");
-  call.check(link.table().record_accept(link.instance.self(), &s, &given, rec.recorder(), call.why()));
-}
-
 // The verification, and what the samplers remember of the rows that survive it.
 void record_verification(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step) {
+  ProgramRecording& rec = builder.recording();
   record_verify(context, builder, step);
+  const tenon_tid next = rec.step(TENON_STEP_NEXT);
   for (size_t i = 0; i < step.given.size(); ++i) {
-    if (remembers(context.samplers[i])) record_accept(context.samplers[i], builder, step.given[i].candidates);
+    const ChainLink& link = context.samplers[i];
+    if (link.state_bytes == 0 || link.table().record_accept == nullptr) continue;
+    builder.enter("sampler", link.instance.id(), -1);
+    const tenon_sampling s = sampling_of(link, builder, next);
+    Call call(link.instance, "record accept");
+    call.check(
+        link.table().record_accept(link.instance.self(), &s, &step.given[i].candidates, rec.recorder(), call.why()));
   }
-}
-
-// Candidates of a form that the sampler takes, for a program that makes none.
-tenon_candidates no_candidates(const ChainLink& link, ProgramRecording& rec, uint32_t vocab) {
-  const int64_t rows = rec.bounds().out_rows;
-  auto none = sdk::abi_struct<tenon_candidates>();
-  none.form = (link.table().in_forms & TENON_DENSE) != 0 ? TENON_DENSE : TENON_SPARSE;
-  none.cap = none.vocab = vocab;
-  none.logits = rec.temp(sdk::tensor(TENON_F32, {rows, vocab}), "none");
-  if (none.form == TENON_DENSE) return none;
-  none.id = rec.temp(sdk::tensor(TENON_I32, {rows, vocab}), "none");
-  none.count = rec.temp(sdk::tensor(TENON_I32, {rows}), "none");
-  return none;
 }
 
 // The op that ends a sampling step on a device with queues: the rows move on, and the host hears what was chosen.
@@ -241,18 +223,6 @@ StepProgram record_with(Record record, const ProgramContext& context, const teno
 }
 
 }  // namespace
-
-std::unique_ptr<Program> record_remembering(const ProgramContext& context, tenon_bounds bounds) {
-  if (std::none_of(context.samplers.begin(), context.samplers.end(), remembers)) return nullptr;
-  bounds.seqs = bounds.out_rows = 1;
-  bounds.rows_per_seq = bounds.rows;
-  ProgramRecording rec(bounds, context.storages, context.state.storages(), &context.largest);
-  ModelBuilder builder(context.target, context.storages, rec, 0);
-  for (const ChainLink& link : context.samplers) {
-    if (remembers(link)) record_accept(link, builder, no_candidates(link, rec, context.target.info().vocab));
-  }
-  return rec.finish({});
-}
 
 StepProgram record_step(const ProgramContext& context, const tenon_bounds& bounds, size_t shape, bool sample) {
   const bool moves_on = sample && bounds.rows_per_seq == 1;

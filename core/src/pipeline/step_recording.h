@@ -58,10 +58,6 @@ StepProgram record_step(const ProgramContext& context, const tenon_bounds& bound
 // draft model for its cache alone, in case that all survive.
 StepProgram record_round(const ProgramContext& context, const tenon_bounds& bounds, size_t shape);
 
-// What samplers keep of tokens that no step runs, since their keys and values are in the cache already: all rows survive
-// and none of them has logits. nullptr if no sampler keeps anything.
-std::unique_ptr<Program> record_remembering(const ProgramContext& context, tenon_bounds bounds);
-
 // The program of the fewest rows that takes the batch; nullptr if none does.
 const StepProgram* program_for(const StepBatch& batch, std::span<const StepProgram> programs);
 
