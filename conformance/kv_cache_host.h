@@ -67,7 +67,7 @@ class KvCacheHost {
   };
 
   void record();
-  // What the last token of a text gives a layer: a head's row after the other, before it is stored.
+  // The last token of a text gives a layer these numbers: the heads' rows one after another, before they are stored.
   static std::vector<float> said_by(std::span<const int32_t> text, uint32_t layer, bool value, size_t columns);
   void stored(float* row, uint32_t n) const;
   // Which position each cell of a sequence holds, as the view says after a step: old cells as far as the view's window

@@ -145,7 +145,10 @@ json::object Answer::begin(const char* object) const {
 json::object Answer::usage() const {
   uint64_t prompt = 0, reused = 0, tokens = 0;
   for (size_t i = 0; i < choices_.size(); ++i) {
-    if (i % n_ == 0) prompt += choices_[i].prompt_tokens, reused += choices_[i].reused;
+    if (i % n_ == 0) {
+      prompt += choices_[i].prompt_tokens;
+      reused += choices_[i].reused;
+    }
     tokens += choices_[i].tokens;
   }
   return {{"prompt_tokens", prompt},
@@ -200,7 +203,8 @@ void Answer::add(Event event, std::string& chunks) {
   if (!event.last) return;
   --left_;
   choice.finish = event.finish;
-  choice.prompt_tokens = event.prompt_tokens, choice.reused = event.reused;
+  choice.prompt_tokens = event.prompt_tokens;
+  choice.reused = event.reused;
   choice.tokens = event.tokens;
   if (!failure_) failure_ = failure_of(event, chat_, longest_);
   if (stream_ && !failure_) write_chunk(event.choice, "", finish_name(event.finish), chunks);

@@ -35,7 +35,9 @@ void Loop::describe() {
     e.tokens = static_cast<uint32_t>(s->tokens().size()), e.cached = s->kv_len, e.pending = s->pending();
     if (s->phase != TENON_SEQUENCE_WAITS || free_slots_.empty()) continue;
     const Pipeline::Found found = pipeline_.find(s->before_newest());
-    e.cached = found.tokens, e.held = found.held, e.pending -= found.tokens;
+    e.cached = found.tokens;
+    e.held = found.held;
+    e.pending -= found.tokens;
   }
 }
 
@@ -113,7 +115,8 @@ bool Loop::start(Sequence& s) {
   s.started = true;
   if (!s.ran && pipeline_.finds()) {
     s.reused = s.kv_len;
-    stats_.looked_up += s.prompt_size(), stats_.reused += s.reused;
+    stats_.looked_up += s.prompt_size();
+    stats_.reused += s.reused;
   }
   s.ran = true;
   s.drafts.reserve(pipeline_.draft_tokens()), s.parents.reserve(pipeline_.draft_tokens());

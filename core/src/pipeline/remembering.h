@@ -1,4 +1,5 @@
-// What samplers remember of tokens that no step runs, since their keys and values were in the cache already.
+// Samplers that keep a state count tokens. They are shown here the tokens that no step runs, since keys and values of
+// these were in the cache already.
 #pragma once
 
 #include <memory>

@@ -123,7 +123,8 @@ tenon_footprint SlotCache::plan(std::span<const tenon_kv_geometry> layers, const
   if (cells_ > kMostCells) throw NoSpace("a capacity of " + std::to_string(cells_) + " tokens; 2^30 is the most");
   auto view = sdk::abi_struct<tenon_kv_view>();
   set_pages(view, cells_);
-  page_tokens_ = view.page_cells, columns_ = view.columns;
+  page_tokens_ = view.page_cells;
+  columns_ = view.columns;
   page_room_ = paged() ? page_tokens_ : (cells_ + 7) / 8 * 8;
   pages_ = paged() ? pool_pages(layers) : slots_;
   planes_.clear();
@@ -271,7 +272,11 @@ tenon_kv_view SlotCache::record_dequant(uint32_t layer, const tenon_tid* store, 
   to.format = plain;
   to.k = r.temp(kt), to.v = r.temp(vt), to.k_scale = to.v_scale = 0;
   set_strides(kt, to.k_stride), set_strides(vt, to.v_stride);
-  if (paged()) to.page_cells = std::bit_ceil(cells), to.columns = 1, to.pages = store[2];
+  if (paged()) {  // the copy has one page a slot
+    to.page_cells = std::bit_ceil(cells);
+    to.columns = 1;
+    to.pages = store[2];
+  }
   for (auto* stride : {&to.ks_stride, &to.vs_stride}) std::fill(std::begin(*stride), std::end(*stride), 0);
   const DequantArgs args{sdk::kv_layout(from), sdk::kv_layout(to), cells, r.bounds().seqs, simd_};
   const tenon_operand operands[] = {{from.k, TENON_READ},

@@ -67,7 +67,8 @@ uint32_t PagePool::find(uint64_t before, std::span<const int32_t> tokens) const 
 void PagePool::enter(uint32_t page, uint64_t before, std::span<const int32_t> tokens) {
   std::ranges::copy(tokens, tokens_.begin() + static_cast<std::ptrdiff_t>(size_t{page} * page_tokens_));
   uint32_t& first = bucket(before, tokens);
-  page_[page].text = ++texts_, page_[page].before = before;
+  page_[page].text = ++texts_;
+  page_[page].before = before;
   page_[page].next_of_bucket = first;
   first = page;
 }
@@ -85,7 +86,8 @@ void PagePool::forget(uint32_t page) {
 }
 
 void PagePool::let_idle(uint32_t page) {
-  page_[page].older = newest_, page_[page].newer = kNone;
+  page_[page].older = newest_;
+  page_[page].newer = kNone;
   (newest_ == kNone ? oldest_ : page_[newest_].newer) = page;
   newest_ = page;
   ++idle_;

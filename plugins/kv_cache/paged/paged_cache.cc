@@ -18,7 +18,8 @@ tenon_footprint PagedCache::plan(std::span<const tenon_kv_geometry> layers, cons
 void PagedCache::set(uint32_t slot, uint32_t column, int32_t to) {
   page(slot, column) = to;
   Sequence& s = sequences_[slot];
-  s.changed = std::min(s.changed, column), s.changed_end = std::max(s.changed_end, column + 1);
+  s.changed = std::min(s.changed, column);
+  s.changed_end = std::max(s.changed_end, column + 1);
 }
 
 void PagedCache::check_held(uint32_t slot, uint32_t kv_len) const {
@@ -87,7 +88,8 @@ void PagedCache::publish(void* queue) {
     Sequence& s = sequences_[slot];
     if (s.changed_end == 0) continue;
     upload_table(slot, s.changed, s.changed_end, queue);
-    s.changed = UINT32_MAX, s.changed_end = 0;
+    s.changed = UINT32_MAX;
+    s.changed_end = 0;
   }
 }
 

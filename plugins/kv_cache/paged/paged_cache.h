@@ -1,10 +1,10 @@
 // A cache in small pages of one pool, which sequences take as they grow, give back, and share where they begin alike.
 //
-// What the shape of a sequence is at any time: it holds the pages of its first `held` columns. Its first `fixed` tokens
-// were said to be in the cache (by a fork, an import, or share()), so no step writes below `fixed` before the sequence is
-// cut further. Pages wholly below it may hence be held by several sequences and be found again. The one page that may be
-// shared and is written to all the same is the one that `fixed` lies within; reserve() puts a copy in its place, which
-// publish() enqueues before the tables and any step that writes to it.
+// At any time a sequence holds the pages of its first `held` columns. Its first `fixed` tokens were said to be in the
+// cache (by a fork, an import, or share()), so no step writes below `fixed` before the sequence is cut further. Pages
+// wholly below it may hence be held by several sequences and be found again. One page may be shared and is written to
+// all the same: the one that `fixed` lies within. reserve() puts a copy in its place, which publish() enqueues before
+// the tables and before any step that writes to it.
 #pragma once
 
 #include <optional>

@@ -140,14 +140,14 @@ class Pipeline {
   void truncate(uint32_t slot, uint32_t kv_len);
   // Returns how many pages of the cache no slot holds, and their size in tokens; both are 0 where slots share no pages.
   uint32_t free_pages(uint32_t& page_tokens) const;
-  // Sequences that begin alike share cells, where the cache can do that; see tenon_kv_cache. Tokens of a beginning that are
-  // in the cache, and how many of them lie in pages that a slot holds.
+  // Sequences that begin alike share cells, where the cache can do that (finds()); see tenon_kv_cache. `tokens` is how many
+  // leading tokens are in the cache, `held` how many of them lie in pages that a slot holds.
   struct Found {
     uint32_t tokens = 0, held = 0;
   };
   bool finds() const;
   Found find(std::span<const int32_t> tokens) const;
-  // What find() finds becomes the beginning of a slot that has nothing. Returns its length.
+  // Makes what find() finds the beginning of a slot that has nothing, and returns its length.
   uint32_t adopt(uint32_t slot, std::span<const int32_t> tokens);
   // The slot's first tokens, which are in the cache, may be found from now on. Empty: nothing of the slot may any more.
   void share(uint32_t slot, std::span<const int32_t> tokens);
