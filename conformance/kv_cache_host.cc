@@ -152,12 +152,16 @@ std::string KvCacheHost::run_step(const std::vector<Append>& appends, std::mt199
     host_.step_i32(TENON_STEP_KV_LEN)[slot] = static_cast<int32_t>(length(slot));
   }
   std::vector<std::pair<uint32_t, uint32_t>> rows;  // slot, position
+  std::vector<std::span<const int32_t>> texts;      // by row: to its token
   for (uint32_t i = 0; i < appends.size(); ++i) {
-    const auto [slot, n] = appends[i];
+    const auto [slot, n, text] = appends[i];
     host_.step_i32(TENON_STEP_SEQ_SLOT)[i] = static_cast<int32_t>(slot);
     host_.step_i32(TENON_STEP_SEQ_ROW)[i] = static_cast<int32_t>(rows.size());
     if (table().reserve(self(), slot, length(slot) + n, &why_) != TENON_OK) return text_;
-    for (uint32_t j = 0; j < n; ++j) rows.emplace_back(slot, length(slot) + j);
+    for (uint32_t j = 0; j < n; ++j) {
+      rows.emplace_back(slot, length(slot) + j);
+      texts.push_back(text.empty() ? text : text.first(length(slot) + j + 1));
+    }
   }
   host_.step_i32(TENON_STEP_SEQ_ROW)[appends.size()] = static_cast<int32_t>(rows.size());
   for (size_t r = 0; r < rows.size(); ++r) {
@@ -165,14 +169,17 @@ std::string KvCacheHost::run_step(const std::vector<Append>& appends, std::mt199
     host_.step_i32(TENON_STEP_POS)[r] = host_.step_i32(TENON_STEP_PLACE)[r] = static_cast<int32_t>(rows[r].second);
   }
   host_.set_live(static_cast<uint32_t>(rows.size()), static_cast<uint32_t>(appends.size()));
-  for (Layer& l : layers_) {
-    const auto fill = [&](tenon_tid id, uint32_t dim, std::vector<float> Token::*member) {
+  for (uint32_t layer = 0; layer < layers_.size(); ++layer) {
+    Layer& l = layers_[layer];
+    const auto fill = [&](tenon_tid id, uint32_t dim, bool value) {
+      std::vector<float> Token::*const member = value ? &Token::v : &Token::k;
       const size_t columns = size_t{l.heads} * dim;
       std::vector<float> all(host_.extent(id) / sizeof(float));
       float* values = all.data();
       for (size_t r = 0; r < shape_.rows; ++r, values += columns + kGap) {
         for (size_t c = 0; c < columns; ++c) values[c] = random_value(random);
         if (r >= rows.size()) continue;
+        if (!texts[r].empty()) std::ranges::copy(said_by(texts[r], layer, value, columns), values);
         auto& tokens = l.by_slot[rows[r].first];
         tokens.resize(std::max<size_t>(tokens.size(), rows[r].second + 1));
         std::vector<float>& token = tokens[rows[r].second].*member;
@@ -181,10 +188,40 @@ std::string KvCacheHost::run_step(const std::vector<Append>& appends, std::mt199
       }
       host_.write(id, all.data());
     };
-    fill(l.k, l.k_dim, &Token::k), fill(l.v, l.v_dim, &Token::v);
+    fill(l.k, l.k_dim, false), fill(l.v, l.v_dim, true);
   }
   if (table().publish(self(), host_.device().queue(), &why_) != TENON_OK) return text_;
   return host_.run(random());
+}
+
+std::vector<float> KvCacheHost::said_by(std::span<const int32_t> text, uint32_t layer, bool value, size_t columns) {
+  std::vector<uint32_t> seed(text.begin(), text.end());
+  seed.insert(seed.end(), {layer, value ? 1U : 0U});
+  std::seed_seq sequence(seed.begin(), seed.end());
+  std::mt19937_64 random(sequence);
+  std::vector<float> row(columns);
+  for (float& x : row) x = random_value(random);
+  return row;
+}
+
+tenon_status KvCacheHost::adopt(uint32_t slot, std::span<const int32_t> text, uint32_t& kv_len) {
+  const tenon_status status =
+      table().adopt(self(), slot, text.data(), static_cast<uint32_t>(text.size()), &kv_len, &why_);
+  if (status != TENON_OK) return status;
+  for (uint32_t layer = 0; layer < layers_.size(); ++layer) {
+    Layer& l = layers_[layer];
+    l.by_slot[slot].resize(kv_len);
+    for (uint32_t p = 0; p < kv_len; ++p) {
+      Token& token = l.by_slot[slot][p];
+      for (const bool value : {false, true}) {
+        const uint32_t dim = value ? l.v_dim : l.k_dim;
+        std::vector<float>& row = value ? token.v : token.k;
+        row = said_by(text.first(p + 1), layer, value, size_t{l.heads} * dim);
+        for (uint32_t h = 0; h < l.heads; ++h) stored(row.data() + size_t{h} * dim, dim);
+      }
+    }
+  }
+  return status;
 }
 
 std::string KvCacheHost::step(const std::vector<Append>& appends, std::mt19937_64& random) {

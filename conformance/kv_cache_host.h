@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,10 @@ class KvCacheHost {
   struct Shape {
     uint32_t rows = 12, seqs = 4, slots = 5, capacity = 37;
   };
+  // text: the slot's tokens from the first on, which then say what each row holds; else the rows are random.
   struct Append {
     uint32_t slot, rows;
+    std::span<const int32_t> text = {};
   };
 
   // every_token: the cache keeps all of them; else it is held to those that its view says are in use.
@@ -47,6 +50,8 @@ class KvCacheHost {
   std::vector<std::byte> export_sequence(uint32_t slot) const;
   tenon_status import_sequence(uint32_t slot, uint32_t kv_len, const std::vector<std::byte>& bytes,
                                const KvCacheHost& from, uint32_t from_slot);
+  // The first tokens of a text that the cache has become the slot's, and the model's from what the text says.
+  tenon_status adopt(uint32_t slot, std::span<const int32_t> text, uint32_t& kv_len);
   std::string last_reason() const { return text_; }
 
  private:
@@ -62,6 +67,8 @@ class KvCacheHost {
   };
 
   void record();
+  // The last token of a text gives a layer these numbers: the heads' rows one after another, before they are stored.
+  static std::vector<float> said_by(std::span<const int32_t> text, uint32_t layer, bool value, size_t columns);
   void stored(float* row, uint32_t n) const;
   // Which position each cell of a sequence holds, as the view says after a step: old cells as far as the view's window
   // leaves them to a row of the step, and those of its rows.

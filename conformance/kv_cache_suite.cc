@@ -186,6 +186,107 @@ void refuses_sequences_that_do_not_fit(const Subject& subject) {
                   "a sequence in another format");
 }
 
+// Sequences over three texts that part at different places: what a slot adopts is what its tokens say, whoever else holds
+// it, is cut back, writes on or ends. When all have ended, all pages are free.
+class Beginnings {
+ public:
+  Beginnings(const Component& cache, uint32_t page)
+      : host_(cache, {.rows = page + 7, .seqs = 2, .slots = 5, .capacity = 3 * page + 5}), text_of_(5, 0) {
+    std::vector<int32_t> all(host_.shape().capacity);
+    for (int32_t& token : all) token = static_cast<int32_t>(random_() % 3);
+    for (const uint32_t parts_at : {host_.shape().capacity, page + 3, 2 * page}) {
+      texts_.push_back(all);
+      for (size_t i = parts_at; i < all.size(); ++i) texts_.back()[i] = 3 + static_cast<int32_t>(random_() % 3);
+    }
+  }
+
+  void step() {
+    const auto slot = static_cast<uint32_t>(random_() % host_.shape().slots);
+    const uint32_t length = host_.length(slot);
+    const auto part = static_cast<uint32_t>(random_() % (length + 1));
+    switch (random_() % 5) {
+      case 0:
+        begin(slot);
+        break;
+      case 1:
+        fork(slot, static_cast<uint32_t>(random_() % host_.shape().slots), part);
+        break;
+      case 2:
+        cut(slot, part);
+        break;
+      default:
+        share(slot, random_() % 16 == 0 ? 0 : part);
+        break;
+    }
+    append();
+  }
+  void end() {
+    for (uint32_t slot = 0; slot < host_.shape().slots; ++slot) {
+      require_ok(host_, host_.truncate(slot, 0), "truncate to nothing");
+    }
+  }
+  KvCacheHost& host() { return host_; }
+
+ private:
+  std::span<const int32_t> text(uint32_t slot, uint32_t n) const { return std::span(texts_[text_of_[slot]]).first(n); }
+
+  void begin(uint32_t slot) {
+    require_ok(host_, host_.truncate(slot, 0), "truncate to nothing");
+    text_of_[slot] = random_() % texts_.size();
+    const auto wanted = text(slot, static_cast<uint32_t>(random_() % host_.shape().capacity));
+    uint32_t held = 0, kv_len = 0;
+    const uint32_t found = host_.table().find(host_.self(), wanted.data(), static_cast<uint32_t>(wanted.size()), &held);
+    require(held <= found && found <= wanted.size(),
+            "finds more tokens than it was asked for, or holds more than that");
+    require_ok(host_, host_.adopt(slot, wanted, kv_len), "adopt");
+    require(kv_len == found, "adopts " + std::to_string(kv_len) + " tokens and found " + std::to_string(found));
+  }
+  void fork(uint32_t from, uint32_t to, uint32_t part) {
+    require_ok(host_, host_.fork(from, to, part), "fork");
+    text_of_[to] = text_of_[from];
+  }
+  // It goes on with another text, if that has the same beginning.
+  void cut(uint32_t slot, uint32_t part) {
+    require_ok(host_, host_.truncate(slot, part), "truncate");
+    const std::span<const int32_t> before = text(slot, part);
+    const size_t other = random_() % texts_.size();
+    if (std::equal(before.begin(), before.end(), texts_[other].begin())) text_of_[slot] = other;
+  }
+  void share(uint32_t slot, uint32_t n) {
+    Reason why;
+    why.check(host_.table().share(host_.self(), slot, text(slot, n).data(), n, &why.raw), "does not share");
+  }
+  void append() {
+    auto appends = random_appends(host_, random_);
+    for (auto& a : appends) a.text = texts_[text_of_[a.slot]];
+    if (!appends.empty()) require_step(host_, appends, random_);
+  }
+
+  std::mt19937_64 random_{13};
+  KvCacheHost host_;
+  std::vector<std::vector<int32_t>> texts_;
+  std::vector<size_t> text_of_;  // by slot
+};
+
+void finds_beginnings_again(const Subject& subject) {
+  const std::unique_ptr<Component> first = subject.open(), cache = subject.open();
+  const KvCacheHost probe(*first, shape_for(subject));
+  const tenon_kv_cache& t = probe.table();
+  if (t.find == nullptr && t.adopt == nullptr && t.share == nullptr) return;
+  require(t.find != nullptr && t.adopt != nullptr && t.share != nullptr,
+          "has one of find, adopt and share, but not all");
+  require(t.free_pages != nullptr, "finds pages again and does not tell how many are free");
+  uint32_t page = 0, size = 0;
+  t.free_pages(probe.self(), &page);
+  Beginnings beginnings(*cache, page);
+  const uint32_t free = t.free_pages(beginnings.host().self(), &size);
+  for (uint32_t i = 0; i < 20 + 2000 / page; ++i) beginnings.step();
+  beginnings.end();
+  const uint32_t after = t.free_pages(beginnings.host().self(), &size);
+  require(after == free, "has " + std::to_string(after) + " free pages when nobody is left, and had " +
+                             std::to_string(free) + " before anybody came");
+}
+
 void says_when_it_is_full(const Subject& subject) {
   const std::unique_ptr<Component> cache = subject.open();
   KvCacheHost host(*cache, shape_for(subject));
@@ -224,10 +325,11 @@ void refuses_absurd_plans(const Subject& subject) {
 }  // namespace
 
 std::vector<Check> kv_cache_checks() {
-  return {{kBounds, &keeps_to_its_operands},     {"list_of_tokens", &is_a_list_of_tokens},
-          {"cells_in_use", &keeps_what_it_says}, {"cut_or_copied", &cuts_and_copies_what_it_keeps},
-          {"export", &moves_sequences},          {"misfits", &refuses_sequences_that_do_not_fit},
-          {"full", &says_when_it_is_full},       {"absurd_plans", &refuses_absurd_plans}};
+  return {{kBounds, &keeps_to_its_operands},      {"list_of_tokens", &is_a_list_of_tokens},
+          {"cells_in_use", &keeps_what_it_says},  {"cut_or_copied", &cuts_and_copies_what_it_keeps},
+          {"export", &moves_sequences},           {"misfits", &refuses_sequences_that_do_not_fit},
+          {"full", &says_when_it_is_full},        {"absurd_plans", &refuses_absurd_plans},
+          {"beginnings", &finds_beginnings_again}};
 }
 
 }  // namespace tenon::conformance

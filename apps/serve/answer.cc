@@ -143,12 +143,18 @@ json::object Answer::begin(const char* object) const {
 
 // A prompt counts once, however many answers it has.
 json::object Answer::usage() const {
-  uint64_t prompt = 0, tokens = 0;
+  uint64_t prompt = 0, reused = 0, tokens = 0;
   for (size_t i = 0; i < choices_.size(); ++i) {
-    if (i % n_ == 0) prompt += choices_[i].prompt_tokens;
+    if (i % n_ == 0) {
+      prompt += choices_[i].prompt_tokens;
+      reused += choices_[i].reused;
+    }
     tokens += choices_[i].tokens;
   }
-  return {{"prompt_tokens", prompt}, {"completion_tokens", tokens}, {"total_tokens", prompt + tokens}};
+  return {{"prompt_tokens", prompt},
+          {"completion_tokens", tokens},
+          {"total_tokens", prompt + tokens},
+          {"prompt_tokens_details", json::object{{"cached_tokens", reused}}}};
 }
 
 void Answer::write_chunk(uint32_t index, std::string_view text, const json::value& finish, std::string& chunks) {
@@ -198,6 +204,7 @@ void Answer::add(Event event, std::string& chunks) {
   --left_;
   choice.finish = event.finish;
   choice.prompt_tokens = event.prompt_tokens;
+  choice.reused = event.reused;
   choice.tokens = event.tokens;
   if (!failure_) failure_ = failure_of(event, chat_, longest_);
   if (stream_ && !failure_) write_chunk(event.choice, "", finish_name(event.finish), chunks);

@@ -40,7 +40,7 @@ class Answer {
   struct Choice {
     std::string text;
     FinishReason finish = FinishReason::kLength;
-    uint64_t prompt_tokens = 0, tokens = 0;
+    uint64_t prompt_tokens = 0, reused = 0, tokens = 0;
     uint64_t characters = 0;  // those that its text has so far
     bool begun = false;       // its first chunk was written
     // Log probabilities, as its interface lists them.

@@ -18,6 +18,12 @@ double seconds(Generation::Clock::duration d) {
   return std::chrono::duration<double>(d).count();
 }
 
+// Pages that no sequence holds; 0 where sequences do not share any.
+uint32_t free_pages(const Engine& engine) {
+  uint32_t page_tokens = 0;
+  return engine.pipeline().free_pages(page_tokens);
+}
+
 // A request without a seed gets one that nobody can know before.
 uint64_t random_seed() {
   thread_local std::mt19937_64 random = [] {
@@ -34,7 +40,8 @@ Driver::Driver(Engine& engine, Metrics& metrics, Options options)
       metrics_(metrics),
       options_(std::move(options)),
       cache_tokens_(static_cast<double>(engine.pipeline().sequences()) *
-                    static_cast<double>(engine.pipeline().capacity())) {}
+                    static_cast<double>(engine.pipeline().capacity())),
+      pages_(free_pages(engine)) {}
 
 // ---- by any thread ---------------------------------------------------------------------------------------------------
 
@@ -148,11 +155,17 @@ void Driver::run(const std::function<void()>& beat) {
     wake_marked();
     beat();
     std::unique_lock lock(mutex_);
-    metrics_.set_load(running_, waiting_, static_cast<double>(cached_) / cache_tokens_);
+    metrics_.set_load(running_, waiting_, cache_share());
     if (closed_ && waiting_ + running_ == 0) return;
     if (!more && !submitted_) changed_.wait_for(lock, kIdle);
     submitted_ = false;
   }
+}
+
+// How much of the cache requests have.
+double Driver::cache_share() const {
+  if (pages_ == 0) return static_cast<double>(cached_) / cache_tokens_;
+  return static_cast<double>(pages_ - free_pages(engine_)) / pages_;
 }
 
 void Driver::start(Generation& generation, uint32_t choice) {
@@ -216,6 +229,7 @@ void Driver::end(const std::shared_ptr<Generation>& generation, uint32_t choice,
   event.finish = result.finish;
   event.error = result.error;
   event.prompt_tokens = static_cast<uint32_t>(result.prompt_tokens.size());
+  event.reused = result.reused;
   event.tokens = static_cast<uint32_t>(result.tokens.size());
   if (!generation->tokens) event.text = result.text;
   const bool all = generation->put(std::move(event));

@@ -51,12 +51,14 @@ class Driver {
   void end(const std::shared_ptr<Generation>& generation, uint32_t choice, const Result& result);
   void mark(const std::shared_ptr<Generation>& generation);
   void wake_marked();
+  double cache_share() const;
   unsigned retry_after() const;
 
   Engine& engine_;
   Metrics& metrics_;
   const Options options_;
   const double cache_tokens_;                        // that all slots hold together
+  const uint32_t pages_;                             // of the cache; 0 if sequences do not share any
   uint64_t cached_ = 0;                              // tokens of those that run
   std::vector<std::shared_ptr<Generation>> marked_;  // to wake after the step
 

@@ -72,6 +72,8 @@ struct Metrics::Families {
   Counter& preemptions = counter("vllm:num_preemptions_total", "Times that a request lost its slot.");
   Counter& prompt_tokens = counter("vllm:prompt_tokens_total", "Tokens of prompts.");
   Counter& tokens = counter("vllm:generation_tokens_total", "Generated tokens.");
+  Counter& looked_up = counter("vllm:prefix_cache_queries_total", "Tokens of prompts that the cache was asked for.");
+  Counter& reused = counter("vllm:prefix_cache_hits_total", "Those of them that were in the cache.");
   Counter& drafted = counter("vllm:spec_decode_num_draft_tokens_total", "Tokens that drafts proposed.");
   Counter& accepted = counter("vllm:spec_decode_num_accepted_tokens_total", "Proposed tokens that stayed.");
   Counter& refused = counter("tenon:requests_refused_total", "Requests that were answered with 429.");
@@ -130,6 +132,8 @@ void Metrics::set_totals(const RunStats& totals) {
     counter.Increment(static_cast<double>(value) - counter.Value());
   };
   raise(families_->preemptions, totals.preempted);
+  raise(families_->looked_up, totals.looked_up);
+  raise(families_->reused, totals.reused);
   raise(families_->drafted, totals.drafted);
   raise(families_->accepted, totals.accepted);
 }

@@ -197,6 +197,7 @@ BenchRow Bench::measure(const BenchPoint& point) {
     decode.push_back(per_second(static_cast<double>(stats.decode_tokens), stats.decode_seconds));
     gbps.push_back(decode_gbps(stats));
     row.drafted = stats.drafted, row.accepted = stats.accepted;
+    row.reused = stats.reused;
   }
   progress.finish();
   row.prefill = spread_of(prefill), row.decode = spread_of(decode), row.gbps = spread_of(gbps);

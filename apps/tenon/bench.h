@@ -33,6 +33,7 @@ struct BenchRow {
   MemoryUse memory = {};
   uint64_t weight_bytes = 0;           // of the matrices that a step reads
   uint64_t drafted = 0, accepted = 0;  // of the last run
+  uint64_t reused = 0;                 // tokens of its prompts that the cache had from the run before
   std::optional<OpReport> ops = {};    // if asked for
   std::string hash = {}, line = {};    // of the output of all sequences; what measures the same again
 

@@ -41,6 +41,12 @@ class Table : public BenchOutput {
                  spread_text(r.decode, "{:.1f} ({:.1f} to {:.1f})"), fmt::format("{:.2f}", r.gbps.median),
                  fmt::format("{:.0f} %", 100 * r.share()), format_bytes(r.weight_bytes), format_bytes(r.memory.planned),
                  format_bytes(r.memory.allocated), format_bytes(r.memory.resident), r.hash);
+      if (r.reused > 0) {
+        fmt::print(file_,
+                   "       {} tokens of the prompts were in the cache from the run before and are not in the prefill; "
+                   "--set kv_cache.reuse=false has all of them run\n",
+                   r.reused);
+      }
       lines_.push_back(r.line);
       if (r.ops) {
         ops_ += fmt::format("\nops of a step, prompt {}, new {}, batch {}, threads {}\n", p.prompt_tokens, p.new_tokens,
@@ -106,6 +112,7 @@ boost::json::object as_json(const BenchRow& r) {
   out["memory"] = to_json(r.memory);
   out["drafted"] = r.drafted;
   out["accepted"] = r.accepted;
+  out["reused"] = r.reused;
   if (r.ops) out["ops"] = to_json(*r.ops);
   out["hash"] = r.hash;
   out["line"] = r.line;

@@ -86,12 +86,14 @@ std::vector<std::string> line_words(const Engine& engine, const Args& args) {
 
 std::string result_line(Engine& engine, const Args& args, const Result& result, const RunStats& s) {
   const MemoryUse memory = memory_use(engine.pipeline());
-  std::string drafts;
+  std::string drafts, reused;
+  if (s.reused > 0) reused = fmt::format(", {} tok from the cache", s.reused);
   if (s.drafted > 0) drafts = fmt::format(", drafts {} of {} accepted", s.accepted, s.drafted);
   return fmt::format(
-      "prompt {} tok {:.0f} tok/s | new {} tok {:.1f} tok/s {:.1f} GB/s{} | planned {} allocated {} resident {} | hash "
+      "prompt {} tok {:.0f} tok/s{} | new {} tok {:.1f} tok/s {:.1f} GB/s{} | planned {} allocated {} resident {} | "
+      "hash "
       "{} | {}",
-      s.prompt_tokens, per_second(static_cast<double>(s.prompt_tokens), s.prompt_seconds), s.new_tokens,
+      s.prompt_tokens, per_second(static_cast<double>(s.prompt_tokens), s.prompt_seconds), reused, s.new_tokens,
       per_second(static_cast<double>(s.decode_tokens), s.decode_seconds), decode_gbps(s), drafts,
       format_bytes(memory.planned), format_bytes(memory.allocated), format_bytes(memory.resident),
       output_hash(result.tokens), shell_line(line_words(engine, args)));

@@ -24,6 +24,7 @@ double decode_gbps(const RunStats& s) {
 
 boost::json::object to_json(const RunStats& s) {
   return {{"prompt_tokens", s.prompt_tokens},
+          {"reused_tokens", s.reused},
           {"prompt_seconds", s.prompt_seconds},
           {"prompt_tok_per_s", per_second(static_cast<double>(s.prompt_tokens), s.prompt_seconds)},
           {"new_tokens", s.new_tokens},

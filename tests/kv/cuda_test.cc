@@ -64,6 +64,52 @@ TEST_F(CudaPolicies, Int8IsTheCpusInEveryMode) {
   expect_the_cpus({"kv_cache.use=int8", "kv_cache.capacity=256"}, text(100, 60), "reference");
 }
 
+TEST_F(CudaPolicies, PagesAreTheCpusInEveryMode) {
+  expect_the_cpus({"kv_cache.use=paged", "kv_cache.format=fp32", "kv_cache.capacity=256"}, text(100, 60));
+  expect_the_cpus({"kv_cache.use=paged", "kv_cache.format=int8", "kv_cache.capacity=256"}, text(100, 60), "reference");
+}
+
+// A pool with room for two of six sequences, which begin alike: pages are shared, lost, found again and copied while
+// steps are launched ahead, and tables change between replays of a graph.
+TEST_F(CudaPolicies, SequencesThatShareAFewPagesGetTheTextsThatTheyGetAlone) {
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < 6; ++i) {
+    Request r = text(40, 60 + 5 * static_cast<uint32_t>(i));
+    const Request own = text(12, 1, 7 + i);
+    r.tokens.insert(r.tokens.end(), own.tokens.begin(), own.tokens.end());
+    r.priority = i % 3;
+    requests.push_back(std::move(r));
+  }
+  const Settings fixed = {"kv_cache.use=static", "kv_cache.format=fp32", "kv_cache.capacity=256"};
+  const auto cpu = open_kv(fixed);
+  for (const char* mode : {"per_op", "recorded", "auto"}) {
+    const auto engine = open_on(
+        "cuda", {"kv_cache.use=paged", "kv_cache.format=fp32", "kv_cache.capacity=256", "kv_cache.pool=272",
+                 "scheduler.use=continuous", "scheduler.sequences=4", std::string("pipeline.execution=") + mode});
+    uint32_t page_tokens = 0;
+    const uint32_t pages = engine->pipeline().free_pages(page_tokens);
+    for (int round = 0; round < 2; ++round) {
+      const std::vector<Result> results = engine->generate(requests);
+      for (size_t i = 0; i < results.size(); ++i) {
+        EXPECT_EQ(results[i].tokens, cpu->generate(requests[i]).tokens) << mode << ", request " << i;
+      }
+    }
+    EXPECT_GT(engine->totals().reused, 0U) << mode;
+    EXPECT_EQ(engine->pipeline().free_pages(page_tokens), pages) << mode;
+  }
+}
+
+// The adopted tokens are counted by ops of their own.
+TEST_F(CudaPolicies, PenaltiesCountWhatWasAdopted) {
+  const Settings settings = {"kv_cache.format=fp32", "kv_cache.capacity=256", "sampler.select=greedy",
+                             "sampler.chain=[{use=\"repetition_penalty\", penalty=1.5}]"};
+  const auto engine = open_on("cuda", with(settings, {"kv_cache.use=paged"}));
+  const auto cpu = open_kv(settings);
+  const Request r = text(100, 40);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(engine->generate(r).tokens, cpu->generate(r).tokens) << i;
+  EXPECT_EQ(engine->totals().reused, 96U);
+}
+
 // Flash multiplies in f16.
 TEST_F(CudaPolicies, Int8UnderFlashIsTheSameTextInEveryMode) {
   std::vector<int32_t> first;

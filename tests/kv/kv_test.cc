@@ -86,6 +86,39 @@ TEST(Int8Cache, IsReadNativelyOrThroughACopyThatIsAnnounced) {
   EXPECT_THROW(open_kv({"kv_cache.use=int8", "attention.use=reference"}), Error);
 }
 
+// The same codecs in other places: not a bit of the text's log probabilities changes.
+TEST(PagedCache, IsTheSameAsOnePageASequence) {
+  Request r = text(100, 60);
+  r.logprobs = true;
+  const std::vector<std::pair<Settings, Settings>> same = {
+      {{"kv_cache.use=paged", "kv_cache.format=fp32"}, {"kv_cache.use=static", "kv_cache.format=fp32"}},
+      {{"kv_cache.use=paged", "kv_cache.page_tokens=64"}, {"kv_cache.use=static"}},
+      {{"kv_cache.use=paged", "kv_cache.format=int8"}, {"kv_cache.use=int8"}}};
+  for (const char* attention : {"attention.use=flash", "attention.use=reference"}) {
+    for (auto [paged, whole] : same) {
+      for (Settings* s : {&paged, &whole}) {
+        s->insert(s->end(), {"kv_cache.capacity=256", attention, "pipeline.strict=false"});
+      }
+      const Result a = open_kv(paged)->generate(r), b = open_kv(whole)->generate(r);
+      EXPECT_EQ(a.tokens, b.tokens) << attention << ", " << whole.front();
+      ASSERT_EQ(a.logprobs.size(), b.logprobs.size());
+      for (size_t i = 0; i < a.logprobs.size(); ++i) EXPECT_EQ(a.logprobs[i].value, b.logprobs[i].value) << i;
+    }
+  }
+}
+
+TEST(PagedCache, ItsPlanIsWhatIsAllocated) {
+  const auto engine = open_kv({"kv_cache.use=paged", "kv_cache.capacity=256", "kv_cache.pool=512",
+                               "sampler.chain=[{use=\"repetition_penalty\"}]"},
+                              4);
+  engine->load();
+  EXPECT_EQ(engine->pipeline().high_water(), engine->pipeline().plan().peak());
+  engine->generate(text(100, 20));
+  engine->generate(text(100, 20));
+  EXPECT_EQ(engine->totals().reused, 96U);
+  EXPECT_EQ(engine->pipeline().high_water(), engine->pipeline().plan().peak());
+}
+
 TEST(Int8Cache, IsNearF32) {
   const std::vector<int32_t> ids = text(200, 1).tokens;
   const auto exact = open_kv({"kv_cache.format=fp32", "kv_cache.capacity=256"}, 0, true);
@@ -114,6 +147,8 @@ TEST(Trees, GiveTheBitsOfPlainDecoding) {
        std::vector<Settings>{{"kv_cache.format=fp32", "kv_cache.capacity=256"},
                              {"kv_cache.format=fp16", "kv_cache.capacity=256"},
                              {"kv_cache.use=int8", "kv_cache.capacity=256"},
+                             {"kv_cache.use=paged", "kv_cache.format=fp32", "kv_cache.capacity=256"},
+                             {"kv_cache.use=paged", "kv_cache.format=int8", "kv_cache.capacity=256"},
                              sink_window(),
                              {"kv_cache.format=fp32", "kv_cache.capacity=256", "attention.use=reference"}}) {
     const Result plain = open_kv(cache)->generate(r);

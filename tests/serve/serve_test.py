@@ -129,6 +129,8 @@ class Answers(unittest.TestCase):
             for choice in whole["choices"]:
                 text = choice["text"] if path != CHAT else choice["message"]["content"]
                 self.assertEqual(text_of(chunks, choice["index"]), text)
+            for usage in [chunks[-1]["usage"], whole["usage"]]:
+                usage.pop("prompt_tokens_details")  # the second request finds what the first one computed
             self.assertEqual(chunks[-1]["usage"], whole["usage"])
             self.assertEqual(chunks[-1]["choices"], [])
             self.assertEqual({c["id"] for c in chunks}, {chunks[0]["id"]})
@@ -140,6 +142,18 @@ class Answers(unittest.TestCase):
                 self.assertEqual(chunks[0]["choices"][0]["delta"], {"role": "assistant", "content": ""})
                 self.assertEqual(chunks[0]["object"], "chat.completion.chunk")
             self.assertNotIn("usage", self.server.stream(prompt, path, max_tokens=2)[-1])
+
+    def test_a_beginning_is_computed_once(self):
+        prompt = "".join(chr(97 + i * 7 % 26) for i in range(120))
+        before = self.server.metrics()
+        answers = [self.server.complete(prompt, max_tokens=4, temperature=0) for _ in range(2)]
+        self.assertEqual(answers[0]["choices"][0]["text"], answers[1]["choices"][0]["text"])
+        cached = [a["usage"]["prompt_tokens_details"]["cached_tokens"] for a in answers]
+        tokens = answers[0]["usage"]["prompt_tokens"]
+        self.assertEqual(cached, [0, (tokens - 1) // 16 * 16])
+        after = self.server.metrics()
+        self.assertEqual(after["vllm:prefix_cache_hits_total"] - before["vllm:prefix_cache_hits_total"], cached[1])
+        self.assertEqual(after["vllm:prefix_cache_queries_total"] - before["vllm:prefix_cache_queries_total"], 2 * tokens)
 
     def test_several_answers_to_several_prompts(self):
         answer = self.server.complete(["Once", "Hello"], n=2, max_tokens=10, seed=3)

@@ -100,7 +100,9 @@ void Loop::dismiss() {
 void Loop::fail(const std::exception_ptr& error, bool planned) {
   if (planned) {
     for (const Share& share : shares_) {
-      if (share.sequence != nullptr) share.sequence->fail(error);
+      if (share.sequence == nullptr) continue;
+      share.sequence->doubtful = true;
+      share.sequence->fail(error);
     }
   } else {
     for (const auto& s : sequences_) s->fail(error);
@@ -246,8 +248,11 @@ std::string_view Loop::give(const StepResult& result) {
       // the rows will be wanted once more.
       const bool cut = survivors < end - begin && !result.ahead && broken == chosen_.end();
       if (cut) pipeline_.truncate(s->slot, cached + static_cast<uint32_t>(survivors));
+      const bool in_prompt = s->phase == TENON_SEQUENCE_PROMPT;
+      s->doubtful = broken != chosen_.end();
       give(*s, static_cast<uint32_t>(survivors), {chosen_.begin(), broken});
-      if (broken != chosen_.end() && !s->done()) broken_.push_back({s, cached, broken->token == sdk::kNoCandidates});
+      if (s->doubtful && !s->done()) broken_.push_back({s, cached, broken->token == sdk::kNoCandidates});
+      if (in_prompt && !s->doubtful) pipeline_.share(s->slot, s->cached());
     } catch (...) {  // a callback of the request
       s->fail(std::current_exception());
     }

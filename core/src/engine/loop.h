@@ -76,6 +76,8 @@ class Loop {
   void begin_round();
   void place(uint32_t index, uint32_t rows);
   uint32_t make_room(uint32_t index, uint32_t rows);
+  bool computed_by_another(const Sequence& s) const;
+  void admit(Sequence& s);
   bool start(Sequence& s);
   void preempt(Sequence& s);
   void vacate(Sequence& s);

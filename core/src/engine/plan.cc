@@ -33,7 +33,31 @@ void Loop::describe() {
     e.h = {sizeof(tenon_sequence), 1, 0};
     e.id = s->id, e.age = steps_ - s->joined_at, e.phase = s->phase, e.priority = s->request().priority;
     e.tokens = static_cast<uint32_t>(s->tokens().size()), e.cached = s->kv_len, e.pending = s->pending();
+    if (s->phase != TENON_SEQUENCE_WAITS || free_slots_.empty()) continue;
+    const Pipeline::Found found = pipeline_.find(s->before_newest());
+    e.cached = found.tokens;
+    e.held = found.held;
+    e.pending -= found.tokens;
   }
+}
+
+// Whether a sequence that runs is about to compute rows that this one begins with: to wait for them is less work than to
+// compute them twice. Not so if the cache does not even find what sequences that run have computed of them.
+bool Loop::computed_by_another(const Sequence& s) const {
+  if (!pipeline_.finds()) return false;
+  uint32_t page_tokens = 0;
+  static_cast<void>(pipeline_.free_pages(page_tokens));
+  const auto whole = [&](size_t tokens) { return tokens - tokens % std::max(page_tokens, 1U); };
+  const std::span<const int32_t> own = s.before_newest();
+  const size_t found = pipeline_.find(own).tokens;
+  bool soon = false;
+  for (const Sequence* r : running_) {
+    const auto differs = std::mismatch(own.begin(), own.end(), r->tokens().begin(), r->tokens().end());
+    const size_t common = whole(static_cast<size_t>(differs.first - own.begin()));
+    if (found < std::min(common, whole(std::min(r->kv_len, r->prompt_size())))) return false;
+    soon |= common > found && r->phase == TENON_SEQUENCE_PROMPT && !r->sits_out && !r->done();
+  }
+  return soon;
 }
 
 Scheduler::Room Loop::room() const {
@@ -59,9 +83,10 @@ void Loop::draft(Sequence& s) {
   s.drafts.resize(pipeline_.propose(s.slot, s.tokens(), s.drafts, s.parents));
 }
 
-// The slot is free again, and what the sequence had in the cache is gone.
+// The slot is free again, and what the sequence had in the cache is nobody's: another one, or itself, may find it there.
 void Loop::vacate(Sequence& s) {
   if (s.phase == TENON_SEQUENCE_WAITS) return;
+  if (s.kv_len > 0) pipeline_.share(s.slot, s.doubtful ? std::span<const int32_t>() : s.cached());
   free_slots_.push_back(s.slot);
   std::erase(running_, &s);
   s.phase = TENON_SEQUENCE_WAITS, s.kv_len = 0, s.started = false;
@@ -81,13 +106,19 @@ void Loop::preempt(Sequence& s) {
 // Its sampler's parameters and key; says whether the request is sound.
 bool Loop::start(Sequence& s) {
   try {
-    pipeline_.start_sequence(s.slot, s.seed, s.request().sampler);
+    pipeline_.start_sequence(s.slot, s.seed, s.request().sampler, s.cached());
   } catch (...) {
     s.fail(std::current_exception());
     vacate(s);
     return false;
   }
   s.started = true;
+  if (!s.ran && pipeline_.finds()) {
+    s.reused = s.kv_len;
+    stats_.looked_up += s.prompt_size();
+    stats_.reused += s.reused;
+  }
+  s.ran = true;
   s.drafts.reserve(pipeline_.draft_tokens()), s.parents.reserve(pipeline_.draft_tokens());
   if (trace_ != nullptr) trace_->start(pipeline_.track(), s.id);
   return true;
@@ -126,17 +157,24 @@ uint32_t Loop::make_room(uint32_t index, uint32_t rows) {
   }
 }
 
+void Loop::admit(Sequence& s) {
+  s.slot = free_slots_.back();
+  free_slots_.pop_back();
+  running_.push_back(&s);
+  s.phase = TENON_SEQUENCE_PROMPT;
+  s.kv_len = pipeline_.adopt(s.slot, s.before_newest());
+}
+
 void Loop::place(uint32_t index, uint32_t rows) {
   Sequence& s = *listed_[index];
   if (s.sits_out) return;  // it was pre-empted for a share before this one
   if (s.phase == TENON_SEQUENCE_WAITS) {
     if (free_slots_.empty()) return;
-    s.slot = free_slots_.back();
-    free_slots_.pop_back();
-    running_.push_back(&s);
-    s.phase = TENON_SEQUENCE_PROMPT;
+    s.sits_out = computed_by_another(s);
+    if (s.sits_out) return;
+    admit(s);
   }
-  rows = make_room(index, rows);
+  rows = make_room(index, std::min(rows, s.pending()));
   if (rows > 0 && (s.started || start(s))) shares_.push_back({&s, rows});
 }
 

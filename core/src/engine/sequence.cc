@@ -146,6 +146,7 @@ Result Sequence::take_result() {
   Result r;
   r.prompt_tokens.assign(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(prompt_size_));
   r.tokens.assign(tokens_.begin() + static_cast<std::ptrdiff_t>(prompt_size_), tokens_.end());
+  r.reused = reused;
   r.text = std::move(text_);
   r.finish = reason_;
   r.error = error_;

@@ -1,7 +1,9 @@
 // One request on its way: tokens, text, stop strings, and where it stands.
 #pragma once
 
+#include <algorithm>
 #include <exception>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +34,8 @@ class Sequence {
   std::string_view text() const { return text_; }                 // of the generated tokens so far
   uint32_t tokens_left() const { return limit_ - generated_; }
   uint32_t prompt_size() const { return static_cast<uint32_t>(prompt_size_); }
+  std::span<const int32_t> cached() const { return {tokens_.data(), std::min<size_t>(kv_len, tokens_.size())}; }
+  std::span<const int32_t> before_newest() const { return {tokens_.data(), tokens_.size() - 1}; }
   uint32_t uncached() const { return static_cast<uint32_t>(tokens_.size()) - kv_len; }
   uint32_t pending() const { return uncached() + static_cast<uint32_t>(drafts.size()); }
   Result take_result();
@@ -49,6 +53,9 @@ class Sequence {
   std::vector<int32_t> drafts;   // proposed after the last token
   std::vector<int32_t> parents;  // of the drafts: which of them each follows, or -1: the last token
   bool started = false;          // its slot has its sampler's parameters
+  bool ran = false;              // it was started once
+  bool doubtful = false;         // what it has in the cache may be wrong
+  uint32_t reused = 0;           // see Result
   bool sits_out = false;         // is not asked for again in the step that is being planned
 
  private:

@@ -3,6 +3,7 @@
 
 #include "../cpu/memory_limit.h"
 #include "pipeline_impl.h"
+#include "remembering.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 
@@ -185,6 +186,14 @@ void Pipeline::Impl::record() {
     programs.push_back(draft_model && i == round ? record_round(shared, shapes[i], i)
                                                  : record_step(shared, shapes[i], i, shape_samples[i]));
   }
+  if (finds()) remembering = record_remembering(shared, largest);
+}
+
+std::vector<Program*> Pipeline::Impl::all_programs() const {
+  std::vector<Program*> all;
+  for (const StepProgram& p : programs) all.push_back(p.program.get());
+  if (remembering) all.push_back(remembering.get());
+  return all;
 }
 
 void Pipeline::Impl::make_plan() {
@@ -193,11 +202,11 @@ void Pipeline::Impl::make_plan() {
     plan.bytes[static_cast<size_t>(s.kind)] += s.kind == MemoryKind::kMapped ? s.bytes : align(s.bytes);
   }
   uint64_t activations = 0, scratch = 0, zeroed = 0, thread_scratch = 0;
-  for (const StepProgram& p : programs) {
-    activations = std::max(activations, p.program->activation_bytes());
-    scratch = std::max(scratch, p.program->scratch_bytes());
-    zeroed = std::max(zeroed, p.program->zeroed_bytes());
-    thread_scratch = std::max(thread_scratch, p.program->thread_scratch_bytes());
+  for (const Program* p : all_programs()) {
+    activations = std::max(activations, p->activation_bytes());
+    scratch = std::max(scratch, p->scratch_bytes());
+    zeroed = std::max(zeroed, p->zeroed_bytes());
+    thread_scratch = std::max(thread_scratch, p->thread_scratch_bytes());
   }
   memory.thread_scratch_stride = thread_scratch;
   plan.bytes[static_cast<size_t>(MemoryKind::kActivations)] = activations;

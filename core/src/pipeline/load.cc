@@ -123,7 +123,7 @@ void Pipeline::Impl::link_programs() {
   memory.thread_scratch = alloc(MemoryKind::kWorkspace);
   memory.scratch = memory.thread_scratch + memory.thread_scratch_stride * (context.queues() ? 0 : device.units);
   uint64_t scratch_bytes = 0;
-  for (const StepProgram& p : programs) scratch_bytes = std::max(scratch_bytes, p.program->scratch_bytes());
+  for (const Program* p : all_programs()) scratch_bytes = std::max(scratch_bytes, p->scratch_bytes());
   memory.zeroed = memory.scratch + scratch_bytes;
   if (context.queues()) {
     runner = std::make_unique<QueueRunner>(device, context.queue(), config.execution, options.recorder);
@@ -131,9 +131,9 @@ void Pipeline::Impl::link_programs() {
     runner = std::make_unique<Walker>(device.units, options.recorder);
   }
   const bool overlap = (device.flags & TENON_DEVICE_OVERLAPS) != 0 && config.execution != Execution::kPerOp;
-  for (StepProgram& p : programs) {
-    p.program->link(storages, memory, context.queue(), overlap);
-    runner->prepare(*p.program);
+  for (Program* p : all_programs()) {
+    p->link(storages, memory, context.queue(), overlap);
+    if (p != remembering.get()) runner->prepare(*p);
   }
   if (options.recorder != nullptr) sites.emplace(*options.recorder, draft ? draft.id() : "");
   Status done = runner->finish();

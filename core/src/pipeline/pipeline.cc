@@ -109,11 +109,14 @@ std::optional<Pipeline::ReadRate> Pipeline::read_rate() const {
   return rate;
 }
 
-void Pipeline::start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides) {
+void Pipeline::start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides,
+                              std::span<const int32_t> cached) {
   impl_->context.enter();
   start_samplers(impl_->samplers, slot, overrides, impl_->storages, impl_->context);
   const uint32_t key[4] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32U), 0, 0};
   impl_->state.set_key(slot, key);
+  const Status status = impl_->remember(slot, cached);
+  if (!status.ok()) throw Error(status.code(), status.message());
 }
 
 void Pipeline::end_sequence(uint32_t slot) {
@@ -126,6 +129,40 @@ void Pipeline::end_sequence(uint32_t slot) {
 
 uint32_t Pipeline::free_pages(uint32_t& page_tokens) const {
   return impl_->target.free_pages(page_tokens);
+}
+
+bool Pipeline::Impl::finds() const {
+  return target.finds() && (!draft_model || draft_model->finds());
+}
+
+bool Pipeline::finds() const {
+  return impl_->finds();
+}
+
+Pipeline::Found Pipeline::find(std::span<const int32_t> tokens) const {
+  Found found;
+  if (!finds()) return found;
+  found.tokens = impl_->target.find(tokens, found.held);
+  uint32_t held = 0;
+  if (impl_->draft_model) found.tokens = std::min(found.tokens, impl_->draft_model->find(tokens, held));
+  found.held = std::min(found.held, found.tokens);
+  return found;
+}
+
+// Both models have the same tokens of a sequence.
+uint32_t Pipeline::adopt(uint32_t slot, std::span<const int32_t> tokens) {
+  if (!finds()) return 0;
+  const uint32_t by_target = impl_->target.adopt(slot, tokens);
+  if (!impl_->draft_model) return by_target;
+  const uint32_t both = std::min(by_target, impl_->draft_model->adopt(slot, tokens));
+  truncate(slot, both);
+  return both;
+}
+
+void Pipeline::share(uint32_t slot, std::span<const int32_t> tokens) {
+  if (!finds()) return;
+  impl_->target.share(slot, tokens);
+  if (impl_->draft_model) impl_->draft_model->share(slot, tokens);
 }
 
 Status Pipeline::reserve(uint32_t slot, uint32_t kv_len) {

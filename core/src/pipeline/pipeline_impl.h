@@ -1,7 +1,9 @@
 // What a pipeline holds, in the order of creation.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "context.h"
@@ -26,7 +28,9 @@ struct Pipeline::Impl {
   void choose_shapes();
   void declare_draft_model();
   void check_drafts();
+  bool finds() const;
   void record();
+  std::vector<Program*> all_programs() const;
   void make_plan();
   // load.cc
   void load(const LoadProgress& progress);
@@ -46,6 +50,8 @@ struct Pipeline::Impl {
   Status read(const StepBatch& batch, StepResult& result);
   Status check_chosen(const StepResult& result) const;
   Status step(const StepBatch& batch, bool ahead, StepResult& result);
+  // remembering.cc
+  Status remember(uint32_t slot, std::span<const int32_t> tokens);
   // explain.cc
   class Explanation;
   // look.cc
@@ -78,6 +84,7 @@ struct Pipeline::Impl {
   StepState state;
   DraftState draft_state;
   std::vector<StepProgram> programs;
+  std::unique_ptr<Program> remembering;  // nullptr: nothing is adopted, or no sampler has to be told
   MemoryPlan plan;
   Program::Memory memory;
   std::unique_ptr<Runner> runner;

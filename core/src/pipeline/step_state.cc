@@ -86,6 +86,12 @@ Status StepState::publish(const StepBatch& batch) {
   return context_->copy(address(TENON_STEP_LIVE), mirror_, bytes);
 }
 
+void StepState::accept_all(const StepBatch& batch) {
+  const auto rows = static_cast<int32_t>(batch.token.size());
+  context_->copy_now(address(TENON_STEP_ACCEPTED), &rows, sizeof(rows));
+  context_->copy_now(address(TENON_STEP_SURVIVOR), in_order_.data(), batch.token.size() * sizeof(int32_t));
+}
+
 void StepState::set_key(uint32_t slot, const uint32_t (&key)[4]) {
   context_->copy_now(address(TENON_STEP_RNG) + slot * sizeof(key), key, sizeof(key));
 }

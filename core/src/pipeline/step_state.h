@@ -34,6 +34,8 @@ class StepState {
 
   // Writes what a batch states. Nothing is under way.
   Status publish(const StepBatch& batch);
+  // All rows of the batch of one sequence that was published survive, as no op of its program says.
+  void accept_all(const StepBatch& batch);
   void set_key(uint32_t slot, const uint32_t (&key)[4]);
   // What the oldest step that was not yet read has chosen: waits for it. On a device that walks it is done already.
   // trees: its program's rows may be trees.

@@ -93,7 +93,7 @@ void commit(const CommitArgs& a, const Part& part) {
 void dequant(const DequantArgs& a, const Part& part) {
   const uint32_t seqs = part.ptr<uint32_t>(kLive)[1];
   const int32_t* seq_row = part.ptr<int32_t>(kSeqRow);
-  const int32_t* pages = part.ptr<int32_t>(kPages);
+  const int32_t *pages = part.ptr<int32_t>(kPages), *copy_pages = part.ptr<int32_t>(kCopyPages);
   auto* row = part.thread_scratch<float>();
   const uint32_t blocks = dequant_blocks(a);
   for (uint32_t chunk = part.begin(); chunk < part.end(); ++chunk) {
@@ -110,7 +110,7 @@ void dequant(const DequantArgs& a, const Part& part) {
       const auto sequence = static_cast<uint32_t>(slot);
       const cpu::KvCells source(a.from, from, part.ptr<void>(v ? kFromV : kFromK),
                                 part.ptr<void>(v ? kFromValueScales : kFromKeyScales), pages, sequence, h);
-      const cpu::KvCells copy(a.to, to, part.ptr<void>(v ? kToV : kToK), nullptr, pages, sequence, h);
+      const cpu::KvCells copy(a.to, to, part.ptr<void>(v ? kToV : kToK), nullptr, copy_pages, sequence, h);
       for (uint32_t cell = block * kDequantCells; cell < end; ++cell) {
         load_cell(a.simd != 0, from, source, cell, row);
         store_cell(a.simd != 0, to, copy, row, cell);

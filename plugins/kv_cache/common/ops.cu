@@ -103,7 +103,7 @@ void append_op(const AppendArgs& a, const cuda::Launch& l) {
 
 struct DequantPointers {
   void *from_k, *from_v, *from_k_scale, *from_v_scale, *to_k, *to_v;
-  const int32_t* pages;
+  const int32_t *pages, *copy_pages;
   const uint32_t* live;
   const int32_t *seq_slot, *seq_row, *kv_len;
 };
@@ -121,7 +121,7 @@ __global__ void dequant_kernel(DequantArgs a, DequantPointers p) {
     const sdk::KvPlane& plane = v ? a.to.v : a.to.k;
     const cuda::KvCells from(a.from, v ? a.from.v : a.from.k, v ? p.from_v : p.from_k,
                              v ? p.from_v_scale : p.from_k_scale, p.pages, slot, head);
-    const cuda::KvCells to(a.to, plane, v ? p.to_v : p.to_k, nullptr, p.pages, slot, head);
+    const cuda::KvCells to(a.to, plane, v ? p.to_v : p.to_k, nullptr, p.copy_pages, slot, head);
     for (uint32_t t = begin + threadIdx.x / 32; t < end; t += kWarps) {
       const auto* in = reinterpret_cast<const typename From::Element*>(from.at(t));
       if (in == nullptr) continue;
@@ -136,8 +136,8 @@ void dequant_op(const DequantArgs& a, const cuda::Launch& l) {
     l(&dequant_kernel<From, To>, {.blocks = {dequant_blocks(a), a.from.heads, a.seqs}, .threads = {kThreads}}, a,
       DequantPointers{l.ptr<void>(kFromK), l.ptr<void>(kFromV), l.ptr<void>(kFromKeyScales),
                       l.ptr<void>(kFromValueScales), l.ptr<void>(kToK), l.ptr<void>(kToV), l.ptr<const int32_t>(kPages),
-                      l.ptr<const uint32_t>(kLive), l.ptr<const int32_t>(kSeqSlot), l.ptr<const int32_t>(kSeqRow),
-                      l.ptr<const int32_t>(kKvLen)});
+                      l.ptr<const int32_t>(kCopyPages), l.ptr<const uint32_t>(kLive), l.ptr<const int32_t>(kSeqSlot),
+                      l.ptr<const int32_t>(kSeqRow), l.ptr<const int32_t>(kKvLen)});
   };
   cuda::with_kv_codec(a.from.k.codec, [&]<class From>(From from) {
     cuda::with_kv_codec(a.to.k.codec, [&]<class To>(To to) {
@@ -177,7 +177,7 @@ __global__ void commit_kernel(CommitArgs a, CommitPointers p) {
   const auto slot = static_cast<uint32_t>(p.seq_slot[seq]);
   const sdk::KvPlane& plane = v != 0 ? a.kv.v : a.kv.k;
   const uint32_t bytes = a.row_bytes[v];
-  const cuda::KvRows cells(a.kv, plane, p.planes[v], p.pages, slot, head);
+  const cuda::KvCells cells(a.kv, plane, p.planes[v], p.scales[v], p.pages, slot, head);
   const int32_t first = p.seq_row[seq];
   for (int32_t i = 0; i < p.accepted[seq]; ++i) {
     const int32_t row = p.survivor[first + i];
@@ -188,10 +188,7 @@ __global__ void commit_kernel(CommitArgs a, CommitPointers p) {
     if (source == nullptr || target == nullptr) continue;
     for (uint32_t b = threadIdx.x; b < bytes; b += blockDim.x) target[b] = source[b];
     if (plane.scale != 0 && threadIdx.x == 0) {
-      const int64_t page = slot * plane.scale_page + head * plane.scale_head;  // a slot's page has its number
-      for (uint32_t b = 0; b < a.scale_bytes; ++b) {
-        p.scales[v][page + to * plane.scale_cell + b] = p.scales[v][page + from * plane.scale_cell + b];
-      }
+      for (uint32_t b = 0; b < a.scale_bytes; ++b) cells.scale_at(to)[b] = cells.scale_at(from)[b];
     }
     __syncthreads();
   }

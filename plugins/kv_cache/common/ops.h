@@ -81,7 +81,8 @@ enum DequantOperand {
   kLive,
   kSeqSlot,
   kSeqRow,
-  kKvLen
+  kKvLen,
+  kCopyPages
 };
 inline uint32_t dequant_blocks(const DequantArgs& a) {
   return (a.cells + kDequantCells - 1) / kDequantCells;

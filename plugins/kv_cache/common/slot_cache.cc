@@ -39,11 +39,20 @@ constexpr char kMagic[8] = {'T', 'E', 'N', 'O', 'N', 'K', 'V', '2'};
 }  // namespace
 
 SlotCache::SlotCache(std::string name, const tenon_kv_format& format, const Policy& policy, const sdk::Env& env)
-    : name_(std::move(name)), format_(format), policy_(policy), simd_((env.device().isa & TENON_ISA_AVX2) != 0) {}
+    : name_(std::move(name)),
+      format_(format),
+      policy_(policy),
+      simd_((env.device().isa & TENON_ISA_AVX2) != 0),
+      memory_(env.device().memory) {}
 
 uint32_t SlotCache::cells_for(const tenon_bounds& b) const {
   if (!ring()) return b.kv_len;
   return policy_.sinks + policy_.window + b.rows_per_seq + b.steps_ahead;
+}
+
+void SlotCache::set_pages(tenon_kv_view& view, uint32_t cells) const {
+  view.page_cells = paged() ? policy_.page_tokens : std::bit_ceil(cells);
+  view.columns = (cells + view.page_cells - 1) / view.page_cells;
 }
 
 tenon_kv_view SlotCache::prototype(uint32_t heads, uint32_t k_dim, uint32_t v_dim, uint32_t cells,
@@ -51,7 +60,7 @@ tenon_kv_view SlotCache::prototype(uint32_t heads, uint32_t k_dim, uint32_t v_di
   auto view = sdk::abi_struct<tenon_kv_view>();
   view.format = &format_;
   view.heads = heads, view.k_dim = k_dim, view.v_dim = v_dim;
-  view.page_cells = std::bit_ceil(cells), view.columns = 1;
+  set_pages(view, cells);
   view.pos_rule = this->ring() ? TENON_POS_RING : TENON_POS_LINEAR;
   view.sinks = policy_.sinks, view.ring = ring, view.window = policy_.window;
   view.flags = policy_.renumbered ? uint32_t{TENON_KV_RENUMBERED} : 0;
@@ -74,7 +83,7 @@ void SlotCache::add_plane(uint64_t& offset, uint32_t heads, uint32_t dim, tenon_
   planes_.push_back({offset, heads, dim, format});
   uint64_t token = 0, bytes = 0;
   if (__builtin_mul_overflow(uint64_t{heads} * dim, uint64_t{tenon_format_block(format).bytes}, &token) ||
-      __builtin_mul_overflow(token, uint64_t{slots_} * page_cells_, &bytes) ||
+      __builtin_mul_overflow(token, uint64_t{pages_} * page_room_, &bytes) ||
       __builtin_add_overflow(bytes, offset + kAlignment, &offset) || offset > uint64_t{INT64_MAX}) {
     throw NoSpace("a cache of more than 2^63 bytes");
   }
@@ -82,12 +91,42 @@ void SlotCache::add_plane(uint64_t& offset, uint32_t heads, uint32_t dim, tenon_
   token_bytes_ += token;
 }
 
+// How many pages a pool has.
+uint32_t SlotCache::pool_pages(std::span<const tenon_kv_geometry> layers) const {
+  double pages = static_cast<double>(slots_) * columns_;
+  if (policy_.pool_memory > 0) {
+    double token = 0;
+    for (const tenon_kv_geometry& g : layers) {
+      token += static_cast<double>(g.heads) * g.k_dim * tenon_format_block(format_.k.codec).bytes;
+      token += static_cast<double>(g.heads) * g.v_dim * tenon_format_block(format_.v.codec).bytes;
+      token += static_cast<double>(g.heads) * 2 * tenon_format_block(format_.k.scale).bytes;
+    }
+    pages = policy_.pool_memory * static_cast<double>(memory_) / (token * page_tokens_);
+  } else if (policy_.pool_tokens > 0) {
+    const uint64_t whole = (policy_.pool_tokens + page_tokens_ - 1) / page_tokens_;
+    pages = static_cast<double>(whole);
+  }
+  if (pages > INT32_MAX) throw NoSpace("a pool of more than 2^31 pages");
+  if (pages < columns_) {
+    throw Failed("the pool has " + std::to_string(static_cast<uint64_t>(pages)) + " pages of " +
+                 std::to_string(page_tokens_) +
+                 " tokens, but a sequence of kv_cache.capacity = " + std::to_string(capacity_) + " tokens takes " +
+                 std::to_string(columns_) + "; make the pool larger or the capacity smaller");
+  }
+  return static_cast<uint32_t>(pages);
+}
+
 tenon_footprint SlotCache::plan(std::span<const tenon_kv_geometry> layers, const tenon_bounds& b) {
   if (b.kv_len == 0 || b.slots == 0) throw Failed("a cache without capacity or without slots");
   slots_ = b.slots, capacity_ = b.kv_len, rows_ = b.rows;
   cells_ = cells_for(b), ring_ = ring() ? cells_ - policy_.sinks : 0;
   if (cells_ > kMostCells) throw NoSpace("a capacity of " + std::to_string(cells_) + " tokens; 2^30 is the most");
-  page_cells_ = (cells_ + 7) / 8 * 8;
+  auto view = sdk::abi_struct<tenon_kv_view>();
+  set_pages(view, cells_);
+  page_tokens_ = view.page_cells;
+  columns_ = view.columns;
+  page_room_ = paged() ? page_tokens_ : (cells_ + 7) / 8 * 8;
+  pages_ = paged() ? pool_pages(layers) : slots_;
   planes_.clear();
   token_bytes_ = 0;
   uint64_t offset = 0;
@@ -97,22 +136,39 @@ tenon_footprint SlotCache::plan(std::span<const tenon_kv_geometry> layers, const
     add_plane(offset, g.heads, 1, format_.k.scale), add_plane(offset, g.heads, 1, format_.v.scale);
   }
   overwritten_.assign(ring() ? slots_ : 0, policy_.sinks);
+  table_.assign(size_t{slots_} * columns_, kNoPage);
+  if (!paged()) std::iota(table_.begin(), table_.end(), 0);
   auto f = sdk::abi_struct<tenon_footprint>();
-  f.n_stores = ring() ? 3 : 2;
+  f.n_stores = ring() || paged() ? 3 : 2;
   f.store_bytes[0] = offset;
-  f.store_bytes[1] = uint64_t{slots_} * sizeof(int32_t);
-  if (ring()) f.store_bytes[2] = uint64_t{rows_} * sizeof(int32_t);
+  f.store_bytes[1] = table_.size() * sizeof(int32_t);
+  if (ring() || paged()) f.store_bytes[2] = uint64_t{paged() ? slots_ : rows_} * sizeof(int32_t);
   if (policy_.renumbered) f.flags = TENON_FOOTPRINT_ENDLESS;
   return f;
 }
 
 void SlotCache::attach(void* const* store, void* queue) {
-  base_ = static_cast<std::byte*>(store[0]);
-  std::vector<int32_t> pages(slots_);
-  std::iota(pages.begin(), pages.end(), 0);
-  const uint64_t bytes = pages.size() * sizeof(int32_t);
-  copy({.to = store[1], .from = pages.data(), .bytes = bytes}, queue);
+  base_ = static_cast<std::byte*>(store[0]), pages_store_ = static_cast<std::byte*>(store[1]);
+  copy({.to = pages_store_, .from = table_.data(), .bytes = table_.size() * sizeof(int32_t)}, queue);
+  std::vector<int32_t> numbers(paged() ? slots_ : 0);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  if (paged()) copy({.to = store[2], .from = numbers.data(), .bytes = numbers.size() * sizeof(int32_t)}, queue);
   finish(queue);
+}
+
+void SlotCache::upload_table(uint32_t slot, uint32_t first_column, uint32_t end, void* queue) const {
+  const size_t first = size_t{slot} * columns_ + first_column;
+  copy({.to = pages_store_ + first * sizeof(int32_t),
+        .from = table_.data() + first,
+        .bytes = (end - first_column) * sizeof(int32_t)},
+       queue);
+}
+
+void SlotCache::copy_page(uint32_t from, uint32_t to, void* queue) const {
+  for (const Plane& p : planes_) {
+    const uint64_t bytes = head_bytes(p) * p.heads;
+    copy({.to = base_ + p.offset + to * bytes, .from = base_ + p.offset + from * bytes, .bytes = bytes}, queue);
+  }
 }
 
 const SlotCache::Plane& SlotCache::plane(uint32_t layer, uint32_t which) const {
@@ -125,7 +181,8 @@ const SlotCache::Plane& SlotCache::plane(uint32_t layer, uint32_t which) const {
 }
 
 std::byte* SlotCache::cell(const Plane& p, uint32_t slot, uint32_t cell) const {
-  return base_ + p.offset + slot * head_bytes(p) * p.heads + cell * row_bytes(p);
+  const auto page = static_cast<uint64_t>(table_[size_t{slot} * columns_ + cell / page_tokens_]);
+  return base_ + p.offset + page * head_bytes(p) * p.heads + cell % page_tokens_ * row_bytes(p);
 }
 
 void SlotCache::check(uint32_t slot, uint32_t kv_len) const {
@@ -159,7 +216,7 @@ tenon_kv_view SlotCache::view(uint32_t layer, const tenon_tid* store, Recorder& 
       prototype(plane(layer, kKeys).heads, plane(layer, kKeys).dim, plane(layer, kValues).dim, cells_, ring_);
   const auto slice = [&](uint32_t which, int64_t(&stride)[3]) {
     const Plane& p = plane(layer, which);
-    const tenon_tensor t = plane_tensor(p.format, slots_, p.heads, page_cells_, p.dim);
+    const tenon_tensor t = plane_tensor(p.format, pages_, p.heads, page_room_, p.dim);
     set_strides(t, stride);
     return r.slice(store[0], t, p.offset);
   };
@@ -215,6 +272,11 @@ tenon_kv_view SlotCache::record_dequant(uint32_t layer, const tenon_tid* store, 
   to.format = plain;
   to.k = r.temp(kt), to.v = r.temp(vt), to.k_scale = to.v_scale = 0;
   set_strides(kt, to.k_stride), set_strides(vt, to.v_stride);
+  if (paged()) {  // the copy has one page a slot
+    to.page_cells = std::bit_ceil(cells);
+    to.columns = 1;
+    to.pages = store[2];
+  }
   for (auto* stride : {&to.ks_stride, &to.vs_stride}) std::fill(std::begin(*stride), std::end(*stride), 0);
   const DequantArgs args{sdk::kv_layout(from), sdk::kv_layout(to), cells, r.bounds().seqs, simd_};
   const tenon_operand operands[] = {{from.k, TENON_READ},
@@ -227,7 +289,8 @@ tenon_kv_view SlotCache::record_dequant(uint32_t layer, const tenon_tid* store, 
                                     {r.step(TENON_STEP_LIVE), TENON_READ},
                                     {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
                                     {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                    {r.step(TENON_STEP_KV_LEN), TENON_READ}};
+                                    {r.step(TENON_STEP_KV_LEN), TENON_READ},
+                                    {to.pages, TENON_READ}};
   const auto columns = static_cast<double>(to.heads) * (to.k_dim + to.v_dim);
   const double shared = std::max<uint32_t>(1, r.bounds().rows_per_seq);  // rows that one copy serves
   tenon_cost cost{};
@@ -268,7 +331,11 @@ uint32_t SlotCache::first_kept(uint32_t kv_len) const {
 }
 
 std::vector<SlotCache::Run> SlotCache::kept(uint32_t kv_len) const {
-  if (!ring()) return {{0, 0, kv_len}};
+  if (!ring()) {
+    std::vector<Run> runs;
+    for (uint32_t p = 0; p < kv_len; p += page_tokens_) runs.push_back({p, p, std::min(page_tokens_, kv_len - p)});
+    return runs;
+  }
   std::vector<Run> runs = {{0, 0, std::min(kv_len, policy_.sinks)}};
   for (uint32_t p = first_kept(kv_len); p < kv_len;) {
     const uint32_t at = rule().cell_of(p), n = std::min(kv_len - p, cells_ - at);
@@ -355,8 +422,7 @@ uint64_t SlotCache::export_sequence(uint32_t slot, uint32_t kv_len, void* queue,
   return bytes;
 }
 
-void SlotCache::import_sequence(uint32_t slot, uint32_t kv_len, void* queue, const void* src, uint64_t bytes) {
-  check(slot, kv_len);
+void SlotCache::check_import(uint32_t kv_len, const void* src, uint64_t bytes) const {
   ExportHeader header{};
   if (bytes < sizeof(header)) throw Refused("a sequence of " + std::to_string(bytes) + " bytes has no header");
   std::memcpy(&header, src, sizeof(header));
@@ -376,7 +442,12 @@ void SlotCache::import_sequence(uint32_t slot, uint32_t kv_len, void* queue, con
     throw Refused("the sequence has " + std::to_string(header.kv_len) + " tokens in " + std::to_string(bytes) +
                   " bytes, " + std::to_string(kv_len) + " tokens are wanted");
   }
-  const auto* in = static_cast<const std::byte*>(src) + sizeof(header);
+}
+
+void SlotCache::import_sequence(uint32_t slot, uint32_t kv_len, void* queue, const void* src, uint64_t bytes) {
+  check(slot, kv_len), check_import(kv_len, src, bytes);
+  const uint64_t tokens = (bytes - sizeof(ExportHeader)) / token_bytes_;
+  const auto* in = static_cast<const std::byte*>(src) + sizeof(ExportHeader);
   for (const Plane& p : planes_) {
     uint64_t at = 0;
     for (const Run& run : kept(kv_len)) {

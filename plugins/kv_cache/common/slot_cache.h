@@ -1,9 +1,10 @@
-// A KV cache of one page a slot, allocated once: what kv_cache.static, kv_cache.int8 and kv_cache.sink_window share. A
-// component is sdk::KvCache<T> and this.
+// A KV cache in pages, allocated once: all caches that ship share it. By itself it has one page a slot, which has the slot's
+// number; kv_cache.paged has small ones in a pool. A component is sdk::KvCache<T> and this.
 //
-// Store 0 holds the planes: layer by layer K and then V, each (slot, head, cell, dim), so that a head's cells follow each
-// other without gaps when attention reads them; behind them, of codecs with scales, those of K and of V, (slot, head,
-// cell). Store 1 is the page table, i32[slots][1]. A ring has a third: the places of a step's rows.
+// Store 0 holds the planes: layer by layer K and then V, each (page, head, cell, dim), so that a head's cells of a page
+// follow each other without gaps when attention reads them; after them, if the codec has scales, those of K and of V,
+// (page, head, cell). Store 1 is the page table, i32[slots][columns]. A ring has a third store, the places of a step's
+// rows; a pool has one with the numbers of the slots, which is the page table of copies, i32[slots][1].
 //
 // A linear cache holds position c in cell c. A ring keeps the first `sinks` positions and the newest ones: `window` that
 // a row sees, and as many more as one step may add, so that no row destroys what another row of its step still sees.
@@ -24,6 +25,9 @@ namespace tenon::slot_cache {
 struct Policy {
   uint32_t sinks = 0, window = 0;  // window 0: linear, everything is kept
   bool renumbered = false;         // keys before rope, indices inside of the window: sequences never end
+  uint32_t page_tokens = 0;  // 0: one page a slot; else a power of two, and the next two say how many pages there are
+  uint64_t pool_tokens = 0;  // 0: as many as all slots can hold together
+  double pool_memory = 0;    // a share of the device's memory; 0: pool_tokens says
 };
 
 class SlotCache {
@@ -48,6 +52,22 @@ class SlotCache {
   void import_sequence(uint32_t slot, uint32_t kv_len, void* queue, const void* src, uint64_t bytes);
   uint64_t used_bytes(uint32_t kv_len) const;
 
+ protected:
+  static constexpr int32_t kNoPage = -1;
+
+  uint32_t slots() const { return slots_; }
+  uint32_t pages() const { return pages_; }
+  uint32_t page_tokens() const { return page_tokens_; }
+  uint32_t pages_for(uint32_t kv_len) const { return (kv_len + page_tokens_ - 1) / page_tokens_; }
+  // The host's page table, which attach() uploads first.
+  int32_t& page(uint32_t slot, uint32_t column) { return table_[size_t{slot} * columns_ + column]; }
+  void upload_table(uint32_t slot, uint32_t first_column, uint32_t end, void* queue) const;
+  void copy_page(uint32_t from, uint32_t to, void* queue) const;
+  // Throws NoSpace.
+  void check(uint32_t slot, uint32_t kv_len) const;
+  // Throws Refused for bytes that are no such sequence.
+  void check_import(uint32_t kv_len, const void* src, uint64_t bytes) const;
+
  private:
   struct Plane {
     uint64_t offset;  // in store 0
@@ -60,19 +80,20 @@ class SlotCache {
   };
 
   bool ring() const { return policy_.window != 0; }
+  bool paged() const { return policy_.page_tokens != 0; }
   bool scaled() const { return format_.k.scale != TENON_FORMAT_NONE; }
   uint32_t cells_for(const tenon_bounds& b) const;
+  uint32_t pool_pages(std::span<const tenon_kv_geometry> layers) const;
   const Plane& plane(uint32_t layer, uint32_t which) const;
   uint32_t planes_a_layer() const { return scaled() ? 4 : 2; }
   uint64_t row_bytes(const Plane& p) const { return uint64_t{p.dim} * tenon_format_block(p.format).bytes; }
-  uint64_t head_bytes(const Plane& p) const { return row_bytes(p) * page_cells_; }
+  uint64_t head_bytes(const Plane& p) const { return row_bytes(p) * page_room_; }
   std::byte* cell(const Plane& p, uint32_t slot, uint32_t cell) const;
   void add_plane(uint64_t& offset, uint32_t heads, uint32_t dim, tenon_format format);
+  void set_pages(tenon_kv_view& view, uint32_t cells) const;
   tenon_kv_view prototype(uint32_t heads, uint32_t k_dim, uint32_t v_dim, uint32_t cells, uint32_t ring) const;
   sdk::KvLayout rule() const;
   uint64_t shape() const;  // tells caches of other geometry apart
-  // Throws NoSpace.
-  void check(uint32_t slot, uint32_t kv_len) const;
   // The first position after the sinks that a row at position kv_len sees.
   uint32_t first_kept(uint32_t kv_len) const;
   std::vector<Run> kept(uint32_t kv_len) const;  // all that such a row sees
@@ -83,13 +104,17 @@ class SlotCache {
   tenon_kv_format format_;
   Policy policy_;
   bool simd_;
+  uint64_t memory_;            // of the device
   std::vector<Plane> planes_;  // of layer 0, of layer 1, ...
   uint32_t slots_ = 0, capacity_ = 0, rows_ = 0;
   uint32_t cells_ = 0, ring_ = 0;
-  uint32_t page_cells_ = 0;            // cells_ rounded up to 8
+  uint32_t pages_ = 0, columns_ = 0;   // of the pool; of the table
+  uint32_t page_tokens_ = 0;           // cells of a page as the view has it
+  uint32_t page_room_ = 0;             // those that have memory
   uint64_t token_bytes_ = 0;           // of all layers
+  std::vector<int32_t> table_;         // (slots, columns)
   std::vector<uint32_t> overwritten_;  // by slot: a ring no longer has the positions from the sinks to here
-  std::byte* base_ = nullptr;
+  std::byte *base_ = nullptr, *pages_store_ = nullptr;
 };
 
 }  // namespace tenon::slot_cache

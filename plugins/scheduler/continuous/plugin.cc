@@ -62,7 +62,7 @@ class Continuous : public sdk::Scheduler<Continuous> {
       const tenon_sequence s = w[p.index];
       if (rows == 0) return;
       if (s.phase == TENON_SEQUENCE_WAITS) {
-        const uint64_t wanted = pages(w, s.tokens + 1);
+        const uint64_t wanted = pages(w, s.tokens + 1) - pages(w, s.held);
         const bool room = runs == 0 || held + wanted <= w.free_pages() || w.page_tokens() == 0;
         if (slots == 0 || !room) return;  // nobody overtakes
         --slots, ++runs;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -19,6 +20,8 @@ struct Case {
   const char* name;
   std::vector<std::string> set;
   bool preempts;
+  bool alike = false;   // many requests begin alike
+  bool reuses = false;  // and the cache finds that
 };
 
 class Loop : public ::testing::TestWithParam<Case> {
@@ -26,15 +29,16 @@ class Loop : public ::testing::TestWithParam<Case> {
   static constexpr size_t kRequests = 200;
 
   static void SetUpTestSuite() {
-    requests_ = some_requests(kRequests, 7);
-    alone_ = alone(requests_);
+    requests_ = {some_requests(kRequests, 7), requests_that_begin_alike(kRequests, 8)};
+    alone_ = {alone(requests_[0]), alone(requests_[1])};
   }
-  static void TearDownTestSuite() { requests_.clear(), alone_.clear(); }
+  static void TearDownTestSuite() { requests_ = {}, alone_ = {}; }
+  static const std::vector<Request>& requests() { return requests_[GetParam().alike ? 1 : 0]; }
 
   // cancelled: what is there has to be the beginning of what the request gets alone.
   static void expect_as_alone(const Result& r, size_t i, bool cancelled) {
     SCOPED_TRACE("request " + std::to_string(i));
-    const Result& expected = alone_[i];
+    const Result& expected = alone_[GetParam().alike ? 1 : 0][i];
     EXPECT_EQ(error_of(r), "");
     EXPECT_EQ(r.prompt_tokens, expected.prompt_tokens);
     if (cancelled && r.finish == FinishReason::kCancelled) {
@@ -49,15 +53,22 @@ class Loop : public ::testing::TestWithParam<Case> {
     for (size_t t = 0; t < r.logprobs.size(); ++t) EXPECT_EQ(r.logprobs[t].value, expected.logprobs[t].value);
   }
 
-  static std::vector<Request> requests_;
-  static std::vector<Result> alone_;
+  static std::array<std::vector<Request>, 2> requests_;
+  static std::array<std::vector<Result>, 2> alone_;
 };
 
-std::vector<Request> Loop::requests_;
-std::vector<Result> Loop::alone_;
+std::array<std::vector<Request>, 2> Loop::requests_;
+std::array<std::vector<Result>, 2> Loop::alone_;
+
+// Pages that no sequence holds; 0 where sequences do not share any.
+uint32_t free_pages(const Engine& engine) {
+  uint32_t page_tokens = 0;
+  return engine.pipeline().free_pages(page_tokens);
+}
 
 TEST_P(Loop, EachRequestGetsTheTextThatItGetsAlone) {
   const auto engine = open_tiny(GetParam().set);
+  const uint32_t pages = free_pages(*engine);
   std::mt19937_64 random(11);
   std::map<size_t, Ticket> open;
   std::vector<bool> cancelled(kRequests, false);
@@ -66,7 +77,7 @@ TEST_P(Loop, EachRequestGetsTheTextThatItGetsAlone) {
     ASSERT_LT(steps, 20000u) << "it never ends";
     // Now and then many come at once, and then nobody for a while.
     for (uint64_t come = random() % 12 == 0 ? 1 + random() % 20 : 0; come > 0 && next < kRequests; --come, ++next) {
-      Request r = requests_[next];
+      Request r = requests()[next];
       if (random() % 16 == 0) {  // from within a callback, when so many tokens are there
         cancelled[next] = true;
         auto left = std::make_shared<uint64_t>(random() % 10);
@@ -101,11 +112,14 @@ TEST_P(Loop, EachRequestGetsTheTextThatItGetsAlone) {
   EXPECT_GT(ended_by_cancel, 5u);
   EXPECT_EQ(stats.preempted > 0, GetParam().preempts) << stats.preempted << " were pre-empted";
   EXPECT_EQ(stats.recomputed > 0, GetParam().preempts);
+  EXPECT_EQ(stats.reused > 0, GetParam().reuses);
+  EXPECT_EQ(free_pages(*engine), pages) << "pages were lost";
   EXPECT_EQ(stats.accepted > 0, engine->pipeline().draft_tokens() > 0);
 }
 
 TEST_P(Loop, AlsoWhenTheyComeFromOtherThreads) {
   const auto engine = open_tiny(GetParam().set);
+  const uint32_t pages = free_pages(*engine);
   constexpr size_t kEach = 30, kThreads = 3;
   std::vector<Result> results(kEach * kThreads);
   std::vector<uint8_t> cancelled(results.size(), 0);
@@ -115,7 +129,7 @@ TEST_P(Loop, AlsoWhenTheyComeFromOtherThreads) {
     threads.emplace_back([&, t] {
       std::mt19937_64 random(t);
       for (size_t i = t * kEach; i < (t + 1) * kEach; ++i) {
-        Request r = requests_[i];
+        Request r = requests()[i];
         r.on_done = [&, i](const Result& result) {
           results[i] = result;
           ++done;
@@ -133,6 +147,7 @@ TEST_P(Loop, AlsoWhenTheyComeFromOtherThreads) {
   }
   threads.clear();
   for (size_t i = 0; i < results.size(); ++i) expect_as_alone(results[i], i, cancelled[i] != 0);
+  EXPECT_EQ(free_pages(*engine), pages) << "pages were lost";
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -158,6 +173,41 @@ INSTANTIATE_TEST_SUITE_P(
              true},
         Case{"few_pages_lockstep",
              {"scheduler.use=lockstep", "scheduler.sequences=6", "kv_cache.use=few_pages", "kv_cache.pages=16"},
+             true},
+        Case{"static_alike", {"scheduler.use=continuous", "scheduler.sequences=6", "scheduler.patience=0"}, true, true},
+        Case{"paged",
+             {"scheduler.use=continuous", "scheduler.sequences=6", "scheduler.budget_rows=23",
+              "scheduler.prefill_rows=48", "scheduler.patience=0", "kv_cache.use=paged"},
+             false,
+             true,
+             true},
+        // As many pages as one sequence of the full length takes, and two more.
+        Case{"paged_small_pool",
+             {"scheduler.use=continuous", "scheduler.sequences=8", "kv_cache.use=paged", "kv_cache.pool=160"},
+             true,
+             true,
+             true},
+        Case{"paged_small_pool_drafts",
+             {"scheduler.use=continuous", "scheduler.sequences=8", "kv_cache.use=paged", "kv_cache.pool=160",
+              "draft.use=ngram", "draft.k=4"},
+             true,
+             true,
+             true},
+        Case{"paged_draft_model",
+             {"scheduler.use=continuous", "scheduler.sequences=4", "kv_cache.use=paged", "kv_cache.pool=160",
+              "draft.pipeline.tokens=2"},
+             true,
+             true,
+             true},
+        Case{"paged_lockstep",
+             {"scheduler.use=lockstep", "scheduler.sequences=6", "kv_cache.use=paged", "kv_cache.pool=160"},
+             true,
+             true,
+             true},
+        Case{"paged_without_reuse",
+             {"scheduler.use=continuous", "scheduler.sequences=8", "kv_cache.use=paged", "kv_cache.pool=160",
+              "kv_cache.reuse=false"},
+             true,
              true}),
     [](const auto& param) { return std::string(param.param.name); });
 

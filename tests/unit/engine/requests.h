@@ -15,7 +15,7 @@ namespace tenon::test {
 
 // Engines of a checkpoint with a vocabulary of 260, a sampler with a state, and the plugins of these tests.
 inline std::unique_ptr<Engine> open_tiny(const std::vector<std::string>& set, EngineOptions options = {}) {
-  options.config = std::string(TENON_SOURCE_DIR) + "/tests/golden/data/tiny-gqa-untied";
+  if (options.config.empty()) options.config = std::string(TENON_SOURCE_DIR) + "/tests/golden/data/tiny-gqa-untied";
   options.set = {"kv_cache.capacity=128", "device.threads=2",
                  "sampler.chain=[{use=\"repetition_penalty\"}, {use=\"temperature\"}, {use=\"top_k\"}]"};
   options.set.insert(options.set.end(), set.begin(), set.end());
@@ -43,6 +43,23 @@ inline std::vector<Request> some_requests(size_t n, uint64_t seed) {
     if (random() % 4 == 0) r.sampler.emplace_back("repetition_penalty.penalty", "1.5");
     if (random() % 3 == 0) r.stop = {std::string(1, static_cast<char>('a' + random() % 26)), "never to be seen"};
     r.logprobs = random() % 5 == 0;
+  }
+  return requests;
+}
+
+// The same, but two in three begin with one of three texts, as far as it goes or less far.
+inline std::vector<Request> requests_that_begin_alike(size_t n, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::vector<int32_t>> beginnings(3);
+  for (auto& beginning : beginnings) {
+    for (int i = 0; i < 48; ++i) beginning.push_back(static_cast<int32_t>(3 + random() % 250));
+  }
+  std::vector<Request> requests = some_requests(n, seed);
+  for (Request& r : requests) {
+    if (random() % 3 == 0) continue;
+    const auto& beginning = beginnings[random() % 3];
+    const uint64_t length = random() % 2 == 0 ? beginning.size() : random() % beginning.size();
+    r.tokens.insert(r.tokens.begin(), beginning.begin(), beginning.begin() + static_cast<std::ptrdiff_t>(length));
   }
   return requests;
 }

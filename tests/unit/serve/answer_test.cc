@@ -47,6 +47,7 @@ Event last(FinishReason finish, const std::string& text = "", uint32_t choice = 
   e.text = text;
   e.choice = choice;
   e.prompt_tokens = 5;
+  e.reused = 4;
   e.tokens = 3;
   return e;
 }
@@ -81,7 +82,8 @@ TEST(ServeAnswer, AtOnce) {
       json::parse(a.whole()),
       json::parse(R"({"id": "id-1", "object": "text_completion", "created": 77, "model": "tiny", "system_fingerprint":
       "print", "choices": [{"index": 0, "text": "some \"text\"\n", "logprobs": null, "finish_reason": "stop"}],
-      "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}})"));
+      "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8,
+      "prompt_tokens_details": {"cached_tokens": 4}}})"));
   Answer chat = answer(request(true, false));
   chat.add({last(FinishReason::kLength, "hi")});
   EXPECT_EQ(
@@ -89,7 +91,7 @@ TEST(ServeAnswer, AtOnce) {
       json::parse(R"({"id": "id-1", "object": "chat.completion", "created": 77, "model": "tiny", "system_fingerprint":
       "print", "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi", "refusal": null},
       "logprobs": null, "finish_reason": "length"}], "usage": {"prompt_tokens": 5, "completion_tokens": 3,
-      "total_tokens": 8}})"));
+      "total_tokens": 8, "prompt_tokens_details": {"cached_tokens": 4}}})"));
 }
 
 TEST(ServeAnswer, SeveralAnswersCountTheirPromptOnce) {
@@ -102,7 +104,8 @@ TEST(ServeAnswer, SeveralAnswersCountTheirPromptOnce) {
   a.add({last(FinishReason::kStopString, "t1", 1)});
   ASSERT_TRUE(a.complete());
   const json::value whole = json::parse(a.whole());
-  EXPECT_EQ(whole.at("usage"), json::parse(R"({"prompt_tokens": 10, "completion_tokens": 12, "total_tokens": 22})"));
+  EXPECT_EQ(whole.at("usage"), json::parse(R"({"prompt_tokens": 10, "completion_tokens": 12, "total_tokens": 22,
+      "prompt_tokens_details": {"cached_tokens": 8}})"));
   const char* texts[] = {"pt0", "pt1", "qt2", "qt3"};
   const char* reasons[] = {"length", "stop", "length", "length"};
   for (size_t i = 0; i < 4; ++i) {

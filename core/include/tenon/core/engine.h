@@ -51,6 +51,7 @@ const char* to_string(FinishReason reason);
 
 struct Result {
   std::vector<int32_t> prompt_tokens, tokens;  // tokens: generated, without the one that ended the text
+  uint32_t reused = 0;                         // first tokens of the prompt that the cache had from another request
   std::string text;
   FinishReason finish = FinishReason::kLength;
   std::exception_ptr error;       // with kError: an Error, or what a callback threw; text and tokens are those so far
@@ -91,6 +92,8 @@ struct RunStats {
   uint64_t decode_tokens = 0;                     // generated within decode_seconds
   uint64_t steps = 0, drafted = 0, accepted = 0;  // accepted: of the drafted
   uint64_t preempted = 0, recomputed = 0;         // sequences that lost their slot; rows run again, in prompt_tokens
+  uint64_t looked_up = 0,
+           reused = 0;  // tokens of prompts that the cache was asked for; those it had, not in prompt_tokens
   double decode_weight_bytes = 0, decode_kv_bytes = 0;  // read in decode steps, by the program's own account
 };
 

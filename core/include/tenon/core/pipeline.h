@@ -127,9 +127,11 @@ class Pipeline {
   std::optional<ReadRate> read_rate() const;
 
   // Prepares a slot for a new sequence: its sampler's parameters and random key, empty states. overrides:
-  // "temperature.value" = text, checked against the samplers' schemas. Throws Error(kRequest).
+  // "temperature.value" = text, checked against the samplers' schemas. cached: the tokens that the slot has adopted, which
+  // its samplers have to count. Throws Error(kRequest).
   using Override = std::pair<std::string, std::string>;
-  void start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides);
+  void start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides,
+                      std::span<const int32_t> cached = {});
   // The slot's sequence has ended, or gives up its slot: what it has in the cache is free again.
   void end_sequence(uint32_t slot);
   // Makes room in the cache for that many tokens. It is called before every step, for its rows. kMemory: there is no
@@ -138,6 +140,17 @@ class Pipeline {
   void truncate(uint32_t slot, uint32_t kv_len);
   // Returns how many pages of the cache no slot holds, and their size in tokens; both are 0 where slots share no pages.
   uint32_t free_pages(uint32_t& page_tokens) const;
+  // Sequences that begin alike share cells, where the cache can do that (finds()); see tenon_kv_cache. `tokens` is how many
+  // leading tokens are in the cache, `held` how many of them lie in pages that a slot holds.
+  struct Found {
+    uint32_t tokens = 0, held = 0;
+  };
+  bool finds() const;
+  Found find(std::span<const int32_t> tokens) const;
+  // Makes what find() finds the beginning of a slot that has nothing, and returns its length.
+  uint32_t adopt(uint32_t slot, std::span<const int32_t> tokens);
+  // The slot's first tokens, which are in the cache, may be found from now on. Empty: nothing of the slot may any more.
+  void share(uint32_t slot, std::span<const int32_t> tokens);
   uint64_t kv_used_bytes(uint32_t kv_len) const;
   // Returns how many pages of the cache a sequence of that length takes.
   uint64_t kv_used_blocks(uint32_t kv_len) const;

@@ -136,6 +136,19 @@ typedef struct tenon_kv_cache {
   uint64_t (*used_bytes)(void *self, uint32_t kv_len);
   /* [host] pages that no sequence holds, and how many tokens a page has; NULL where every slot has room for the whole capacity. */
   uint32_t (*free_pages)(void *self, uint32_t *page_tokens);
+  /* Sequences that begin alike may share cells.  All three, or all NULL: the cache then finds nothing again.  A cache compares
+   * the tokens themselves, never only a hash of them; what it found stays right, whoever else holds it, writes on or ends.  A page
+   * that is found and that no sequence holds counts as free, and is lost where the room is needed.
+   * find: [host] how many leading ones of these n tokens are in the cache; *held: how many of those lie in pages that a sequence
+   * holds, so that to adopt them takes no free page. */
+  uint32_t (*find)(void *self, const int32_t *tokens, uint32_t n, uint32_t *held);
+  /* [host] what find finds becomes the beginning of a slot that has nothing; *kv_len: its length, at most n.  A sequence's last
+   * token is not asked for, since somebody wants the logits of its row. */
+  tenon_status (*adopt)(void *self, uint32_t slot, const int32_t *tokens, uint32_t n, uint32_t *kv_len, tenon_reason *why);
+  /* [host] the slot's first n tokens are these, and steps that are launched have written their cells, which no step will write
+   * again unless the slot is cut below n: they may be found from now on.  n = 0: none of the slot's cells may be found any more,
+   * since its sequence has failed. */
+  tenon_status (*share)(void *self, uint32_t slot, const int32_t *tokens, uint32_t n, tenon_reason *why);
 } tenon_kv_cache;
 
 #ifdef __cplusplus

@@ -3,14 +3,14 @@
 #ifndef TENON_ABI_LAYOUT_H
 #define TENON_ABI_LAYOUT_H
 
-#define TENON_LAYOUT_ATTENTION    "0611bd71a4c280d4"
+#define TENON_LAYOUT_ATTENTION    "c9e86f324a952503"
 #define TENON_LAYOUT_DEVICE       "07e8badfd25bb355"
 #define TENON_LAYOUT_DRAFT        "025c12ce9e9658c4"
-#define TENON_LAYOUT_KV_CACHE     "240d2c6de4e72310"
+#define TENON_LAYOUT_KV_CACHE     "8b61936c953418fd"
 #define TENON_LAYOUT_OP           "6a927a29a85c4b6d"
 #define TENON_LAYOUT_QUANTIZATION "e36e9bba5e405a18"
 #define TENON_LAYOUT_SAMPLER      "2a469adedb5aa00d"
-#define TENON_LAYOUT_SCHEDULER    "09dec501a4f08c5a"
+#define TENON_LAYOUT_SCHEDULER    "a2b084e54198fd0a"
 
 /* TENON_LAYOUTS(X) makes an X("kind", hash) of each. */
 #define TENON_LAYOUTS(X) \
@@ -41,7 +41,7 @@
  * kv_cache: tenon_kv_view f7e2018f63a2
  * kv_cache: tenon_kv_geometry 3616e5d85126
  * kv_cache: tenon_kv_stores d9fe9628973e
- * kv_cache: tenon_kv_cache 1aa808226a8e
+ * kv_cache: tenon_kv_cache 452bba341969
  * op: enum TENON_ARG_VECTOR a18152a3981f
  * op: tenon_op_arg dd13049f8af8
  * op: enum TENON_SMALL_OP_IN_PLACE 1cf166daefec
@@ -101,7 +101,7 @@
  * sampler: tenon_sampling 7b19eeef2863
  * sampler: tenon_sampler 191b9152e19b
  * scheduler: enum TENON_SEQUENCE_WAITS 96c397a3de8b
- * scheduler: tenon_sequence 5a2c46ccaa15
+ * scheduler: tenon_sequence 8112d6f1f32d
  * scheduler: tenon_workload 57d6b05576a5
  * scheduler: tenon_share 094608f50c88
  * scheduler: tenon_schedule 3779e6566c60

@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 enum {
-  TENON_SEQUENCE_WAITS = 1, /* it has no slot and nothing in the cache: new, or pre-empted */
+  TENON_SEQUENCE_WAITS = 1, /* it has no slot: new, or pre-empted */
   TENON_SEQUENCE_PROMPT,    /* it has a slot; tokens before its newest one are not in the cache yet */
   TENON_SEQUENCE_GENERATES  /* it has a slot; only its newest token and drafts after it are pending */
 };
@@ -26,7 +26,9 @@ typedef struct tenon_sequence {
   uint32_t tokens;  /* its prompt and its text so far */
   uint32_t cached;  /* how many of them are in the cache */
   uint32_t pending; /* rows that it can take in this step: the tokens that are not in the cache, and drafts; at least 1 */
-  uint32_t reserved;
+  /* One that waits has nothing in the cache by itself: its `cached` tokens are those that it will share with another sequence
+   * (tenon_kv_cache.find), and `held` of them lie in pages that a sequence holds: it takes no free page for these.  Else 0. */
+  uint32_t held;
 } tenon_sequence;
 
 /* What there is to do.  Borrowed for the call. */

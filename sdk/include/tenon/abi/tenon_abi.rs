@@ -12,14 +12,14 @@ pub const fn head(size: usize) -> tenon_head {
     tenon_head { size: size as u32, major: 1, minor: 0 }
 }
 
-pub const TENON_LAYOUT_ATTENTION: &str = "0611bd71a4c280d4";
+pub const TENON_LAYOUT_ATTENTION: &str = "c9e86f324a952503";
 pub const TENON_LAYOUT_DEVICE: &str = "07e8badfd25bb355";
 pub const TENON_LAYOUT_DRAFT: &str = "025c12ce9e9658c4";
-pub const TENON_LAYOUT_KV_CACHE: &str = "240d2c6de4e72310";
+pub const TENON_LAYOUT_KV_CACHE: &str = "8b61936c953418fd";
 pub const TENON_LAYOUT_OP: &str = "6a927a29a85c4b6d";
 pub const TENON_LAYOUT_QUANTIZATION: &str = "e36e9bba5e405a18";
 pub const TENON_LAYOUT_SAMPLER: &str = "2a469adedb5aa00d";
-pub const TENON_LAYOUT_SCHEDULER: &str = "09dec501a4f08c5a";
+pub const TENON_LAYOUT_SCHEDULER: &str = "a2b084e54198fd0a";
 
 // attention.h
 #[repr(C)]
@@ -286,12 +286,15 @@ pub struct tenon_kv_cache {
     pub import_sequence: Option<unsafe extern "C" fn(*mut c_void, u32, u32, *mut c_void, *const c_void, u64, *mut tenon_reason) -> tenon_status>,
     pub used_bytes: Option<unsafe extern "C" fn(*mut c_void, u32) -> u64>,
     pub free_pages: Option<unsafe extern "C" fn(*mut c_void, *mut u32) -> u32>,
+    pub find: Option<unsafe extern "C" fn(*mut c_void, *const i32, u32, *mut u32) -> u32>,
+    pub adopt: Option<unsafe extern "C" fn(*mut c_void, u32, *const i32, u32, *mut u32, *mut tenon_reason) -> tenon_status>,
+    pub share: Option<unsafe extern "C" fn(*mut c_void, u32, *const i32, u32, *mut tenon_reason) -> tenon_status>,
 }
 unsafe impl Sync for tenon_kv_cache {}
 impl tenon_kv_cache {
-    pub const NEW: tenon_kv_cache = tenon_kv_cache { h: head(136), claim: None, plan: None, attach: None, view: None, record_begin: None, record_append: None, record_dequant: None, record_commit: None, reserve: None, fork: None, truncate: None, publish: None, export_sequence: None, import_sequence: None, used_bytes: None, free_pages: None };
+    pub const NEW: tenon_kv_cache = tenon_kv_cache { h: head(160), claim: None, plan: None, attach: None, view: None, record_begin: None, record_append: None, record_dequant: None, record_commit: None, reserve: None, fork: None, truncate: None, publish: None, export_sequence: None, import_sequence: None, used_bytes: None, free_pages: None, find: None, adopt: None, share: None };
 }
-const _: () = assert!(core::mem::size_of::<tenon_kv_cache>() == 136);
+const _: () = assert!(core::mem::size_of::<tenon_kv_cache>() == 160);
 
 // op.h
 pub const TENON_ARG_VECTOR: u32 = 1;
@@ -964,11 +967,11 @@ pub struct tenon_sequence {
     pub tokens: u32,
     pub cached: u32,
     pub pending: u32,
-    pub reserved: u32,
+    pub held: u32,
 }
 unsafe impl Sync for tenon_sequence {}
 impl tenon_sequence {
-    pub const NEW: tenon_sequence = tenon_sequence { h: head(48), id: 0, age: 0, phase: 0, priority: 0, tokens: 0, cached: 0, pending: 0, reserved: 0 };
+    pub const NEW: tenon_sequence = tenon_sequence { h: head(48), id: 0, age: 0, phase: 0, priority: 0, tokens: 0, cached: 0, pending: 0, held: 0 };
 }
 const _: () = assert!(core::mem::size_of::<tenon_sequence>() == 48);
 #[repr(C)]

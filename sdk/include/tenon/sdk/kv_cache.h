@@ -15,6 +15,9 @@
 //   void import_sequence(uint32_t slot, uint32_t kv_len, void* queue, const void* src, uint64_t bytes);
 //   uint64_t used_bytes(uint32_t kv_len) const;
 //   uint32_t free_pages(uint32_t& page_tokens) const;                          optional: where slots share pages
+//   uint32_t find(std::span<const int32_t> tokens, uint32_t& held) const;      optional, all three: what begins alike is shared
+//   uint32_t adopt(uint32_t slot, std::span<const int32_t> tokens);
+//   void share(uint32_t slot, std::span<const int32_t> tokens);
 #pragma once
 
 #include <span>
@@ -48,6 +51,7 @@ class KvCache : public ComponentDefaults {
     t.used_bytes = &call_used_bytes;
     if constexpr (requires { &T::record_begin; }) t.record_begin = &call_record_begin;
     if constexpr (requires { &T::free_pages; }) t.free_pages = &call_free_pages;
+    if constexpr (requires { &T::adopt; }) t.find = &call_find, t.adopt = &call_adopt, t.share = &call_share;
     return t;
   }
   static T& self(void* p) { return *static_cast<T*>(p); }
@@ -133,6 +137,19 @@ class KvCache : public ComponentDefaults {
     uint32_t pages = 0;
     static_cast<void>(guard(nullptr, [&] { pages = self(p).free_pages(*page_tokens); }));
     return pages;
+  }
+  static uint32_t call_find(void* p, const int32_t* tokens, uint32_t n, uint32_t* held) noexcept {
+    uint32_t found = 0;
+    static_cast<void>(guard(nullptr, [&] { found = self(p).find(std::span(tokens, n), *held); }));
+    return found;
+  }
+  static tenon_status call_adopt(void* p, uint32_t slot, const int32_t* tokens, uint32_t n, uint32_t* kv_len,
+                                 tenon_reason* why) noexcept {
+    return guard(why, [&] { *kv_len = self(p).adopt(slot, std::span(tokens, n)); });
+  }
+  static tenon_status call_share(void* p, uint32_t slot, const int32_t* tokens, uint32_t n,
+                                 tenon_reason* why) noexcept {
+    return guard(why, [&] { self(p).share(slot, std::span(tokens, n)); });
   }
 };
 

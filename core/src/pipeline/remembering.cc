@@ -1,0 +1,80 @@
+#include "remembering.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "pipeline_impl.h"
+#include "tenon/core/error.h"
+
+namespace tenon {
+namespace {
+
+bool remembers(const ChainLink& link) {
+  return link.state_bytes > 0 && link.table().record_accept != nullptr;
+}
+
+// Candidates of a form that the sampler takes, which nothing writes: no row has any.
+tenon_candidates no_candidates(const ChainLink& link, ProgramRecording& rec, uint32_t vocab) {
+  const int64_t rows = rec.bounds().out_rows;
+  auto none = sdk::abi_struct<tenon_candidates>();
+  none.form = (link.table().in_forms & TENON_DENSE) != 0 ? TENON_DENSE : TENON_SPARSE;
+  none.cap = none.vocab = vocab;
+  none.logits = rec.temp(sdk::tensor(TENON_F32, {rows, vocab}), "none");
+  if (none.form == TENON_DENSE) return none;
+  none.id = rec.temp(sdk::tensor(TENON_I32, {rows, vocab}), "none");
+  none.count = rec.temp(sdk::tensor(TENON_I32, {rows}), "none");
+  return none;
+}
+
+void record_accept(const ChainLink& link, ModelBuilder& builder, uint32_t vocab) {
+  ProgramRecording& rec = builder.recording();
+  builder.enter("sampler", link.instance.id(), -1);
+  const tenon_candidates none = no_candidates(link, rec, vocab);
+  auto s = sdk::abi_struct<tenon_sampling>();
+  s.params = builder.state_records(link.param_storage, link.table().param_bytes);
+  s.state = builder.state_records(link.state_storage, link.state_bytes);
+  s.next = rec.step(TENON_STEP_NEXT);
+  Call call(link.instance, "record accept");
+  call.check(link.table().record_accept(link.instance.self(), &s, &none, rec.recorder(), call.why()));
+}
+
+}  // namespace
+
+std::unique_ptr<Program> record_remembering(const ProgramContext& context, tenon_bounds bounds) {
+  if (std::none_of(context.samplers.begin(), context.samplers.end(), remembers)) return nullptr;
+  bounds.seqs = bounds.out_rows = 1;
+  bounds.rows_per_seq = bounds.rows;
+  ProgramRecording rec(bounds, context.storages, context.state.storages(), &context.largest);
+  ModelBuilder builder(context.target, context.storages, rec, 0);
+  for (const ChainLink& link : context.samplers) {
+    if (remembers(link)) record_accept(link, builder, context.target.info().vocab);
+  }
+  return rec.finish({});
+}
+
+// Shows a sequence's samplers tokens that it has in the cache and that no step ran.
+Status Pipeline::Impl::remember(uint32_t slot, std::span<const int32_t> tokens) {
+  if (!remembering || tokens.empty()) return {};
+  Status status = drop_ahead();
+  for (size_t first = 0; first < tokens.size() && status.ok();) {
+    const size_t rows = std::min<size_t>(tokens.size() - first, remembering->bounds().rows);
+    StepBatch batch;
+    batch.token.assign(tokens.begin() + static_cast<std::ptrdiff_t>(first),
+                       tokens.begin() + static_cast<std::ptrdiff_t>(first + rows));
+    batch.slot.assign(rows, static_cast<int32_t>(slot));
+    batch.position.resize(rows), batch.parent.resize(rows);
+    std::iota(batch.position.begin(), batch.position.end(), static_cast<int32_t>(first));
+    std::iota(batch.parent.begin(), batch.parent.end(), -1);
+    batch.seq_slot = {static_cast<int32_t>(slot)};
+    batch.seq_row = {0, static_cast<int32_t>(rows)};
+    batch.kv_len.assign(remembering->bounds().slots, 0);
+    batch.kv_len[slot] = static_cast<int32_t>(first);
+    status = state.publish(batch);
+    state.accept_all(batch);
+    if (status.ok()) status = runner->run_each(*remembering, remembering->ops().size(), [](size_t) {});
+    first += rows;
+  }
+  return status;
+}
+
+}  // namespace tenon
