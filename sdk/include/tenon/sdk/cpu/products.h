@@ -28,7 +28,7 @@ concept StoredRow = requires(const uint8_t* p) {
   { uint32_t{F::kColumns} };
   { size_t{F::kBytes} };
   { F::scale(p) } -> std::same_as<float>;
-  F::block(p, [](uint32_t, Vec) {});
+  F::block(p, [](uint32_t, Floats16) {});
 } && F::kElements % kLanes == 0;
 
 // A row need not be whole blocks: some(p, n) gives the n < kElements weights of the last one.
@@ -41,13 +41,13 @@ inline void each_unit(const uint8_t* row, uint32_t k, Sink&& sink) {
   const uint8_t* p = row + F::kHeader;
   uint32_t i = 0;
   for (; i + F::kElements <= k; i += F::kElements, p += F::kBytes) {
-    F::block(p, [&](uint32_t unit, Vec w) { sink(i / kLanes + unit, w); });
+    F::block(p, [&](uint32_t unit, Floats16 w) { sink(i / kLanes + unit, w); });
   }
   if constexpr (Ragged<F>) {
     if (i < k) sink(i / kLanes, F::some(p, k - i));
   } else {
     if (i < k) {
-      F::block(p, [&](uint32_t unit, Vec w) {
+      F::block(p, [&](uint32_t unit, Floats16 w) {
         if (i + unit * kLanes < k) sink(i / kLanes + unit, w);
       });
     }
@@ -56,7 +56,7 @@ inline void each_unit(const uint8_t* row, uint32_t k, Sink&& sink) {
 
 template <class F>
 float unpack(const uint8_t* row, uint32_t k, float* out) {
-  each_unit<F>(row, k, [&](uint32_t unit, Vec w) { store(out + unit * kLanes, w); });
+  each_unit<F>(row, k, [&](uint32_t unit, Floats16 w) { store(out + unit * kLanes, w); });
   return F::scale(row);
 }
 
@@ -64,8 +64,8 @@ float unpack(const uint8_t* row, uint32_t k, float* out) {
 template <class F, uint32_t C>
 inline void vector_columns(const VectorProduct& v, uint32_t first) {
   const uint8_t* row[C];
-  Vec acc[C];
-  for (uint32_t c = 0; c < C; ++c) row[c] = v.weights + size_t{first + c} * v.row_bytes, acc[c] = zeros();
+  Floats16 acc[C];
+  for (uint32_t c = 0; c < C; ++c) row[c] = v.weights + size_t{first + c} * v.row_bytes, acc[c] = Floats16::zeros();
   const uint32_t whole = v.k / F::kElements * F::kElements;
   size_t at = F::kHeader;
   for (uint32_t i = 0; i < whole; i += F::kElements, at += F::kBytes) {
@@ -73,17 +73,19 @@ inline void vector_columns(const VectorProduct& v, uint32_t first) {
 #pragma GCC unroll 8
     for (uint32_t c = 0; c < C; ++c) {
       for (size_t line = 0; C > 1 && line < F::kBytes; line += 64) prefetch(row[c] + at + line + C * v.row_bytes);
-      F::block(row[c] + at, [&](uint32_t unit, Vec w) { acc[c] = fma(w, load(x + unit * kLanes), acc[c]); });
+      F::block(row[c] + at,
+               [&](uint32_t unit, Floats16 w) { acc[c] = fma(w, Floats16::load(x + unit * kLanes), acc[c]); });
     }
   }
   if (whole < v.k) {
     const float* x = v.x + whole;
     const uint32_t rest = v.k - whole;
     for (uint32_t c = 0; c < C; ++c) {
-      const auto add = [&](uint32_t unit, Vec w) {
+      const auto add = [&](uint32_t unit, Floats16 w) {
         const uint32_t from = unit * kLanes;
         if (from < rest) {
-          acc[c] = fma(w, rest - from < kLanes ? load_some(x + from, rest - from) : load(x + from), acc[c]);
+          acc[c] = fma(w, rest - from < kLanes ? Floats16::load_first(x + from, rest - from) : Floats16::load(x + from),
+                       acc[c]);
         }
       };
       if constexpr (Ragged<F>) {
@@ -114,26 +116,26 @@ template <uint32_t R, uint32_t C>
 inline void tile(const TileProduct& t, uint32_t row, uint32_t column) {
   const float* x = t.x + row * t.x_stride;
   const float* w = t.weights + column * t.w_stride;
-  Vec acc[R * C];
+  Floats16 acc[R * C];
 #pragma GCC unroll 32
-  for (uint32_t i = 0; i < R * C; ++i) acc[i] = zeros();
+  for (uint32_t i = 0; i < R * C; ++i) acc[i] = Floats16::zeros();
   uint32_t i = 0;
   for (; i + kLanes <= t.k; i += kLanes) {
-    Vec a[C];
+    Floats16 a[C];
 #pragma GCC unroll 8
-    for (uint32_t c = 0; c < C; ++c) a[c] = load(w + c * t.w_stride + i);
+    for (uint32_t c = 0; c < C; ++c) a[c] = Floats16::load(w + c * t.w_stride + i);
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < R; ++r) {
-      const Vec b = load(x + r * t.x_stride + i);
+      const Floats16 b = Floats16::load(x + r * t.x_stride + i);
 #pragma GCC unroll 8
       for (uint32_t c = 0; c < C; ++c) acc[r * C + c] = fma(a[c], b, acc[r * C + c]);
     }
   }
   if (i < t.k) {
     for (uint32_t r = 0; r < R; ++r) {
-      const Vec b = load_some(x + r * t.x_stride + i, t.k - i);
+      const Floats16 b = Floats16::load_first(x + r * t.x_stride + i, t.k - i);
       for (uint32_t c = 0; c < C; ++c) {
-        acc[r * C + c] = fma(load_some(w + c * t.w_stride + i, t.k - i), b, acc[r * C + c]);
+        acc[r * C + c] = fma(Floats16::load_first(w + c * t.w_stride + i, t.k - i), b, acc[r * C + c]);
       }
     }
   }
