@@ -1,4 +1,4 @@
-// The inner loops, one table per instruction set. A block is 64 keys, at lanes from a multiple of 64 on.
+// The inner loops, a table for each instruction set. A block is 64 keys, at lanes from a multiple of 64 on.
 //
 // Every sum runs in an order that depends on nothing but the row itself: scores over dimensions from first to last,
 // values over keys from first to last, the softmax's denominator over 64 lanes in one fixed tree. So a row's bits are
@@ -46,6 +46,17 @@ struct Kernels {
   float (*exp)(float x);  // x <= 0
 };
 
-extern const Kernels kScalarKernels, kAvx2Kernels, kAvx512Kernels;
+namespace scalar {
+extern const Kernels kKernels;
+}
+namespace avx2 {
+extern const Kernels kKernels;
+}
+namespace avx512 {
+extern const Kernels kKernels;
+}
+inline constexpr const Kernels& kScalarKernels = scalar::kKernels;
+inline constexpr const Kernels& kAvx2Kernels = avx2::kKernels;
+inline constexpr const Kernels& kAvx512Kernels = avx512::kKernels;
 
 }  // namespace tenon::flash
