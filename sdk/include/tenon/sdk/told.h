@@ -36,31 +36,58 @@ constexpr bool no_candidate(float x) {
   return !(x <= std::numeric_limits<float>::max());
 }
 
+inline constexpr uint32_t kMostLeft = 5;
+
+// A TENON_F_VERIFY by names.
+struct VerifyOp {
+  struct Left {
+    tenon_tid left = 0, count = 0;
+  };
+  tenon_tid logits = 0, told = 0;
+  std::array<Left, kMostLeft> left = {};  // the last processor's first
+
+  VerifyOp() = default;
+  explicit VerifyOp(const tenon_fop& op) : logits(op.t[0]), told(op.t[3]) {
+    left[0] = {op.t[1], op.t[2]};
+    for (uint32_t i = 1; i < kMostLeft; ++i) {
+      left[i] = {static_cast<tenon_tid>(op.i[2 * i - 2]), static_cast<tenon_tid>(op.i[2 * i - 1])};
+    }
+  }
+  tenon_fop fop() const {
+    auto op = abi_struct<tenon_fop>();
+    op.id = TENON_F_VERIFY;
+    op.t[0] = logits;
+    op.t[1] = left[0].left;
+    op.t[2] = left[0].count;
+    op.t[3] = told;
+    for (uint32_t i = 1; i < kMostLeft; ++i) {
+      op.i[2 * i - 2] = static_cast<int32_t>(left[i].left);
+      op.i[2 * i - 1] = static_cast<int32_t>(left[i].count);
+    }
+    return op;
+  }
+};
+
 // What one processor left, as an op that looks at it needs it.
 struct LeftRows {
   int64_t columns, stride;    // elements
   uint32_t operand, counted;  // operand: of `left`; counted: 1 if that of `count` follows it
 };
-inline constexpr uint32_t kMostLeft = 5;
 struct AllLeft {
   std::array<LeftRows, kMostLeft> of;
   uint32_t n, reserved;
 };
 
-// All that op, a TENON_F_VERIFY, names as left. Its tensors become operands behind those that are there.
+// All that op, a TENON_F_VERIFY, names as left. Its tensors become operands after those that are there.
 inline AllLeft add_left(const tenon_fop& op, Recorder& rec, std::vector<tenon_operand>& operands) {
   AllLeft all{};
-  const auto add = [&](tenon_tid left, tenon_tid count) {
-    if (left == 0) return;
+  for (const auto& [left, count] : VerifyOp(op).left) {
+    if (left == 0) continue;
     const tenon_tensor t = rec.describe(left);
     all.of[all.n++] = {t.dim[1], t.stride[0] / static_cast<int64_t>(sizeof(float)),
                        static_cast<uint32_t>(operands.size()), count != 0 ? 1U : 0U};
     operands.push_back({left, TENON_READ});
     if (count != 0) operands.push_back({count, TENON_READ});
-  };
-  add(op.t[1], op.t[2]);
-  for (uint32_t i = 0; i + 1 < kMostLeft; ++i) {
-    add(static_cast<tenon_tid>(op.i[2 * i]), static_cast<tenon_tid>(op.i[2 * i + 1]));
   }
   return all;
 }
