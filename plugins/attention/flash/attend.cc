@@ -55,7 +55,7 @@ void fold(const Kernels& k, Softmax& total, float* total_sum, const Softmax& par
 
 void finish(const AttendArgs& a, const Part& part, uint32_t row, uint32_t head, const Softmax& state,
             const float* sum) {
-  auto* out = reinterpret_cast<float*>(part.ptr<std::byte>(kOut) + row * a.out_row) + size_t{head} * a.kv.v.dim;
+  float* out = attention::out_of(a, part, row, head);
   const float factor = 1 / state.sum;
   for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] = sum[d] * factor;
 }
@@ -90,6 +90,14 @@ void one_split(const AttendArgs& a, const Part& part, Run& run, uint32_t begin, 
     partials.state(row, query_head, item) = w.state[i];
     std::copy_n(w.sum + size_t{i} * a.padded, a.padded, partials.sum(row, query_head, item));
   }
+}
+
+// The softmax of n scores, each to the sum of its cell.
+void add_weights(const float* score, const uint32_t* cell, uint32_t n, float* sums) {
+  const float top = *std::max_element(score, score + n);
+  double sum = 0;
+  for (uint32_t c = 0; c < n; ++c) sum += std::exp(score[c] - top);
+  for (uint32_t c = 0; c < n; ++c) sums[cell[c]] += static_cast<float>(std::exp(score[c] - top) / sum);
 }
 
 void attend_chunk(const AttendArgs& a, const Part& part, const Step& step, uint32_t chunk) {
@@ -159,25 +167,11 @@ void sum_weights(const AttendArgs& a, const Part& part) {
   auto* cell = reinterpret_cast<uint32_t*>(part.thread_scratch<std::byte>() + Workspace(a, nullptr).bytes);
   auto* scores = reinterpret_cast<float*>(cell + cells);  // (group, cells)
   for (uint32_t chunk = part.begin(); chunk < part.end(); ++chunk) {
-    const uint32_t seq = chunk / a.kv_heads, head = chunk % a.kv_heads;
-    if (seq >= part.ptr<uint32_t>(kLive)[1]) return;
-    const int32_t slot = part.ptr<int32_t>(kSeqSlot)[seq];
-    if (slot < 0) continue;
-    const auto end = static_cast<uint32_t>(part.ptr<int32_t>(kSeqRow)[seq + 1]);
-    const uint32_t begin =
-        std::max(static_cast<uint32_t>(part.ptr<int32_t>(kSeqRow)[seq]), end > a.weight_rows ? end - a.weight_rows : 0);
-    float* sums = part.ptr<float>(kWeights) + (static_cast<size_t>(slot) * a.kv_heads + head) * cells;
-    std::fill_n(sums, cells, 0.0f);
-    for (uint32_t row = begin; row < end && step.active(row); ++row) {
-      Run run(a, part, step, head, row, row + 1);
+    const attention::WeightChunk at = attention::weight_chunk(a, part, chunk);
+    for (uint32_t row = at.begin; row < at.end && step.active(row); ++row) {
+      Run run(a, part, step, at.kv_head, row, row + 1);
       const uint32_t n = run.all_scores(cell, scores, cells);
-      for (uint32_t i = 0; i < a.group; ++i) {
-        const float* s = scores + i * cells;
-        const float top = *std::max_element(s, s + n);
-        double sum = 0;
-        for (uint32_t c = 0; c < n; ++c) sum += std::exp(s[c] - top);
-        for (uint32_t c = 0; c < n; ++c) sums[cell[c]] += static_cast<float>(std::exp(s[c] - top) / sum);
-      }
+      for (uint32_t i = 0; i < a.group; ++i) add_weights(scores + i * cells, cell, n, at.sums);
     }
   }
 }

@@ -21,15 +21,15 @@ struct Addend {
 struct LinearArgs {
   Isa isa;
   uint32_t n_mats, k, rows;
-  uint32_t chunk_columns;                   // of a chunk
-  uint32_t group_columns;                   // of a chunk, that are unpacked at once
-  uint32_t before, after;                   // how many addends are added before SILU_MUL, and after it or without one
-  uint32_t silu;                            // 1: SILU_MUL is claimed
-  uint32_t norm;                            // the operand of RMSNorm's weight; 0: none is claimed
-  Activations activations;                  // what rows of x are turned into
-  float eps;                                // of RMSNorm
-  int64_t x_stride, y_stride;               // floats
-  uint32_t code[TENON_MAX_STORES];          // by matrix: its format
+  uint32_t chunk_columns;           // of a chunk
+  uint32_t group_columns;           // of a chunk, that are unpacked at once
+  uint32_t before, after;           // how many addends are added before SILU_MUL, all if there is none, and after it
+  uint32_t silu;                    // 1: SILU_MUL is claimed
+  uint32_t norm;                    // the operand of RMSNorm's weight; 0: none is claimed
+  Activations activations;          // what rows of x are turned into
+  float eps;                        // of RMSNorm
+  int64_t x_stride, y_stride;       // floats
+  uint32_t code[TENON_MAX_STORES];  // by matrix: its format
   uint32_t mat_rows[TENON_MAX_STORES];      // by matrix: of one expert
   uint64_t row_bytes[TENON_MAX_STORES];     // by matrix
   uint64_t expert_bytes[TENON_MAX_STORES];  // by matrix: from an expert's to the next one's
