@@ -10,6 +10,7 @@
 
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/live.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon {
@@ -51,8 +52,8 @@ tenon_tid ModelBuilder::out_rows(tenon_tid x) {
   enter("out_rows", std::string("device.") + parts_.device().kind, -1);
   const int64_t columns = rec_.view(x).dim[1];
   rows_ = rec_.bounds().out_rows;
-  live_word_ = 2;
-  row_live_ = rec_.slice(rec_.step(TENON_STEP_LIVE), sdk::tensor(TENON_U32, {1}), 2 * sizeof(uint32_t));
+  live_word_ = sdk::kLiveOutRows;
+  row_live_ = rec_.slice(rec_.step(TENON_STEP_LIVE), sdk::tensor(TENON_U32, {1}), sdk::kLiveOutRows * sizeof(uint32_t));
   const tenon_tid y = new_rows(columns, "out_rows");
   auto op = sdk::abi_struct<tenon_fop>();
   op.id = TENON_F_GATHER_ROWS;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "set_up.h"
+#include "tenon/sdk/live.h"
 #include "tenon/sdk/recorder.h"
 #include "view_operands.h"
 
@@ -13,7 +14,11 @@ namespace tenon::attention {
 
 inline constexpr uint32_t kWeights = kViewOperands;  // Only the op that sums weights has this operand, and writes it.
 
-// (heads, dim) of a row.
+// Rows from there on are padding.
+inline uint32_t live_rows(const ViewArgs& a, const sdk::Part& part) {
+  return std::min(part.ptr<uint32_t>(kLive)[sdk::kLiveRows], a.rows);
+}
+// A head of a row: (dim).
 inline const float* query_of(const ViewArgs& a, const sdk::Part& part, uint32_t row, uint32_t head) {
   return part.ptr<const float>(kQ) + row * a.q_row + size_t{head} * a.kv.k.dim;
 }
@@ -30,7 +35,7 @@ struct WeightChunk {
 inline WeightChunk weight_chunk(const ViewArgs& a, const sdk::Part& part, uint32_t chunk) {
   WeightChunk found;
   const uint32_t seq = chunk / a.kv.heads;
-  if (seq >= part.ptr<uint32_t>(kLive)[1]) return found;
+  if (seq >= part.ptr<uint32_t>(kLive)[sdk::kLiveSeqs]) return found;
   const int32_t slot = part.ptr<int32_t>(kSeqSlot)[seq];
   if (slot < 0) return found;
   const auto* first_row = part.ptr<int32_t>(kSeqRow);

@@ -104,7 +104,7 @@ void load_values_of(const void* const* value, const float* scale, uint32_t first
   }
 }
 
-// f of the codec as a constant.
+// Calls f with the codec as a constant.
 template <class F>
 void with_codec(uint32_t codec, F&& f) {
   if (codec == TENON_F32) return f(Constant<TENON_F32>());
@@ -216,7 +216,7 @@ void scores_of_rows(const void* const* key, const float* scale, uint32_t first, 
   }
 }
 
-// f of the codec and the number of queries as constants.
+// Calls f with the codec and the number of queries as constants.
 template <class F>
 void with_few(uint32_t codec, uint32_t n, F&& f) {
   with_codec(codec, [&](auto kCodec) {
@@ -268,7 +268,7 @@ float softmax(float* s, uint64_t visible, float* maximum, float* denominator) {
   return shrink;
 }
 
-// kRows queries and kVectors vectors of their accumulators.
+// kRows queries with kVectors vectors of dimensions, over keys [first, end).
 template <uint32_t kRows, uint32_t kVectors>
 void value_tile(const float* p, const float* shrink, uint32_t first, uint32_t end, const float* values, uint32_t padded,
                 float* acc) {

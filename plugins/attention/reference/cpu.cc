@@ -107,7 +107,7 @@ class View {
   }
   void find_old(uint32_t row) {
     const auto* slots = part_.ptr<const int32_t>(kSlot);
-    const uint32_t live = std::min(*part_.ptr<uint32_t>(kLive), a_.rows);
+    const uint32_t live = attention::live_rows(a_, part_);
     const int32_t kv_len = part_.ptr<int32_t>(kKvLen)[slot_];
     uint64_t cells = a_.kv.capacity();
     if (a_.kv.rule == TENON_POS_LINEAR) cells = std::min<uint64_t>(cells, static_cast<uint64_t>(kv_len));
@@ -188,7 +188,7 @@ void weigh(const Args& a, const Part& part, const View& view, uint32_t row, uint
 
 // A chunk is one head of one row.
 void attend(const Args& a, const Part& part) {
-  const uint32_t live = std::min(*part.ptr<uint32_t>(kLive), a.rows);
+  const uint32_t live = attention::live_rows(a, part);
   const Work w(a, part.thread_scratch());
   for (uint32_t chunk = part.begin(); chunk < part.end(); ++chunk) {
     const uint32_t row = chunk / a.q_heads, head = chunk % a.q_heads;

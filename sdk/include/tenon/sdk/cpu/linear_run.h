@@ -19,6 +19,7 @@
 
 #include "tenon/sdk/cpu/linear_args.h"
 #include "tenon/sdk/cpu/prepared_rows.h"
+#include "tenon/sdk/live.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::sdk::cpu::detail {
@@ -255,7 +256,7 @@ inline bool prepares_first(const LinearArgs& a) {
 
 template <KernelsOf kKernelsOf>
 void run_linear(const LinearArgs& a, const Part& p) {
-  const uint32_t live = std::min(p.ptr<const uint32_t>(kLive)[0], a.rows);
+  const uint32_t live = std::min(p.ptr<const uint32_t>(kLive)[kLiveRows], a.rows);
   if (live == 0) return;
   const Kernels kernels = kKernelsOf(a.isa);
   const ThreadLayout at(a);

@@ -8,6 +8,7 @@
 #include "tenon/sdk/cpu/linear_site.h"
 #include "tenon/sdk/cpu/packed_rows.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/live.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::sdk::cpu {
@@ -35,7 +36,7 @@ template <KernelsOf kKernelsOf>
 void run_row_lookup(const RowLookupArgs& a, const Part& p) {
   const Kernels kernels = kKernelsOf(a.isa);
   const Packing* packing = a.packed != 0 ? kernels.packing(a.code) : nullptr;
-  const uint32_t live = std::min(p.ptr<const uint32_t>(kRowsLive)[0], a.rows);
+  const uint32_t live = std::min(p.ptr<const uint32_t>(kRowsLive)[kLiveRows], a.rows);
   const auto* store = p.ptr<const uint8_t>(kRowsStore);
   auto* w = p.thread_scratch<float>();  // (padded(k))
   for (uint32_t r = p.begin(); r < std::min(p.end(), live); ++r) {
