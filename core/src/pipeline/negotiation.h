@@ -18,7 +18,7 @@
 
 namespace tenon {
 
-// What no program of these goes beyond.
+// The bounds that none of these programs goes beyond.
 tenon_bounds largest_bounds(const std::vector<tenon_bounds>& shapes);
 
 class Negotiation {

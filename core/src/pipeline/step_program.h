@@ -1,4 +1,4 @@
-// What a recorded step is, and what all steps of a pipeline are recorded with.
+// A recorded step, and the context that all steps of a pipeline are recorded with.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace tenon {
 
-// What all programs of a pipeline share.
+// All programs of a pipeline share this.
 struct ProgramContext {
   Context& device;
   ModelInstance& target;
@@ -26,7 +26,7 @@ struct ProgramContext {
   const tenon_bounds& largest;  // of each bound the largest of all programs
 };
 
-// What a sampler was given, by the ops before this one.
+// A sampler was given these candidates, by the ops before this one.
 struct GivenCandidates {
   tenon_candidates candidates;
   size_t first_op;

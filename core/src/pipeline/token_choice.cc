@@ -68,7 +68,7 @@ tenon_tid told_tensor(const ProgramContext& context, ProgramRecording& rec) {
   return rec.storage(context.state.told(), sdk::tensor(TENON_I32, {context.state.told_rows()}));
 }
 
-// What the processors left, the last of them first. The first sampler's was given to it by the model. Only the last ones
+// Names what the processors left, the last of them first. The first sampler was given the model's logits. Only the last
 // of a longer chain are looked at.
 void name_left(const std::vector<GivenCandidates>& given, sdk::VerifyOp& verify) {
   uint32_t n = 0;
@@ -93,7 +93,7 @@ void record_verify(const ProgramContext& context, ModelBuilder& builder, const S
   }
 }
 
-// What the samplers remember of the rows that survive.
+// The samplers remember the rows that survive.
 void record_memory(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step) {
   ProgramRecording& rec = builder.recording();
   const tenon_tid next = rec.step(TENON_STEP_NEXT);

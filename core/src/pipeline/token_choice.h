@@ -1,4 +1,4 @@
-// What a sampling step does with its logits: the chain of samplers chooses tokens, the device compares them with the
+// A sampling step goes on from its logits: the chain of samplers chooses tokens, the device compares them with the
 // drafts and tells the host, samplers remember the rows that survive, and the step moves on.
 #pragma once
 

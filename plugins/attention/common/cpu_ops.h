@@ -1,4 +1,4 @@
-// What the attentions on the CPU share: where rows of q and out lie, and the op that sums softmax weights for the cache.
+// The attentions on the CPU share this: where rows of q and out lie, and the op that sums softmax weights for the cache.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ inline float* out_of(const ViewArgs& a, const sdk::Part& part, uint32_t row, uin
   return part.ptr<float>(kOut) + row * a.out_row + size_t{head} * a.kv.v.dim;
 }
 
-// What a chunk of the op that sums weights does: rows [begin, end) of a sequence, into the sums of one KV head's cells.
+// A chunk of the op that sums weights takes rows [begin, end) of a sequence, into the sums of one KV head's cells.
 struct WeightChunk {
   uint32_t kv_head = 0, begin = 0, end = 0;
   float* sums = nullptr;  // (cells), zeros; nullptr for a sequence that there is not

@@ -1,4 +1,4 @@
-// What every attention that reads a KV view prepares: its claim, the arguments of its ops, and what they cost; the same
+// Every attention that reads a KV view prepares this: its claim, the arguments of its ops, and what they cost; the same
 // on any device. view_operands.h has the operands.
 //
 //   return attention::claim_view(a, kv);                            in claim(), before what is the attention's own
@@ -97,7 +97,7 @@ inline double out_columns(const tenon_attn& a) {
   return double(a.q_heads) * a.v_dim;
 }
 
-// What an attention op costs that reads so many bytes of the cache for each token that a row attends to.
+// The cost of an attention op that reads so many bytes of the cache for each token that a row attends to.
 inline tenon_cost view_cost(const tenon_attn& a, double cache_bytes) {
   tenon_cost cost{};
   cost.read[1] = q_columns(a) * sizeof(float);

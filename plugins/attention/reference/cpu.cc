@@ -150,7 +150,7 @@ class View {
   uint32_t n_ = 0;
 };
 
-// What a chunk works in.
+// The memory that a chunk works in.
 struct Work {
   Work(const Args& a, void* memory) {
     score = static_cast<double*>(memory);

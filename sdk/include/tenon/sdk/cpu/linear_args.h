@@ -1,4 +1,4 @@
-// What an op of a product (linear.h) knows while it runs: its arguments, and which operand is what.
+// An op of a product (linear.h) knows this while it runs: its arguments, and which operand is what.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,7 @@ inline uint32_t tile_rows(const LinearArgs& a) {
   return std::min(kBlockRows, a.rows);
 }
 
-// What SILU_MUL takes: two matrices of one shape, or the halves of one. `spans` tiles are multiplied for it.
+// SILU_MUL takes two matrices of one shape, or the halves of one. Two spans, which are tiles, are multiplied for it.
 inline bool has_half_matrix(const LinearArgs& a) {
   return a.silu != 0 && a.n_mats == 1;
 }

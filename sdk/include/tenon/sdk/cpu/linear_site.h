@@ -52,7 +52,7 @@ struct StoredMatrix {
   tenon_format source = TENON_FORMAT_NONE;  // the scheme may number formats of its own
   std::vector<Tensor> tensors{};
 };
-// What rows of x are turned into: kInt8 for packed matrices, kBf16 for matrices in bf16.
+// Rows of x are turned into this: kInt8 for packed matrices, kBf16 for matrices in bf16.
 enum class Activations : uint32_t { kF32, kInt8, kBf16 };
 
 // Store i of a site holds matrix i, row by row or packed; a routed site's holds it for one expert after the other.
@@ -108,7 +108,7 @@ inline constexpr uint32_t kMostExperts = 1 << 16;
 
 namespace detail {
 
-// What of an epilogue a product takes on: BIAS and ADD before and after one SILU_MUL.
+// The part of an epilogue that a product takes on: BIAS and ADD before and after one SILU_MUL.
 struct EpiloguePlan {
   uint32_t before = 0, after = 0;  // without a SILU_MUL all stand before it
   bool silu = false;

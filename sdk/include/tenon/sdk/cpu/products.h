@@ -20,7 +20,7 @@
 namespace tenon::sdk::cpu {
 namespace {
 
-// What a format's block() calls with every 16 weights.
+// A format's block() calls such a sink with every 16 weights.
 struct AnySink {
   void operator()(uint32_t, Floats16) const {}
 };

@@ -1,4 +1,4 @@
-// What a linear layer on the CPU is made of: kernels on rows of weights as they are stored, one table an instruction
+// A linear layer on the CPU is made of these: kernels on rows of weights as they are stored, one table an instruction
 // set.
 //
 // A product of a row of x and a row of weights is always summed in the same order, whatever the number of rows and
@@ -122,7 +122,7 @@ struct Int8Row {
   float *scale, *sum;
   int32_t *negative32, *negative16;
 };
-// What is done to rows of x and y beside products; see row_ops.h.
+// The work on rows of x and y beside products; see row_ops.h.
 struct RowOps {
   void (*rms_norm)(const float* x, const float* weight, uint32_t n, float eps, float* y);
   void (*quantize)(const float* x, uint32_t k, const Int8Row& to);

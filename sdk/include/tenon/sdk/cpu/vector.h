@@ -54,7 +54,7 @@ inline Floats<N> multiply_add(Floats<N> a, Floats<N> b, Floats<N> c) {
 }
 #endif
 
-// What products need.
+// Products need these.
 template <class F>
 concept FloatVector = requires(F a, F b, F c, const float* from, float* to, const void* stored, float x, uint32_t n) {
   { F::zeros() } -> std::same_as<F>;
@@ -72,7 +72,7 @@ concept FloatVector = requires(F a, F b, F c, const float* from, float* to, cons
   { sum(a) } -> std::same_as<float>;    // halves are added to halves until one lane is left
 };
 
-// What a softmax needs besides.
+// A softmax needs these besides.
 template <class F>
 concept MathVector = FloatVector<F> && requires(F a, F b, F c, F limit) {
   { add(a, b) } -> std::same_as<F>;
@@ -88,7 +88,7 @@ concept MathVector = FloatVector<F> && requires(F a, F b, F c, F limit) {
   { largest(a) } -> std::same_as<float>;
 };
 
-// What a product of packed codes needs (packed_products.h). Lane by lane, in exact integers.
+// A product of packed codes needs these (packed_products.h). They compute lane by lane, in exact integers.
 template <class I, class C, class F>
 concept DotVectors = requires(I a, I b, C c, C d, const uint8_t* from, int32_t x) {
   { I::load_i8(from) } -> std::same_as<I>;

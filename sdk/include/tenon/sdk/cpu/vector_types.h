@@ -1,4 +1,4 @@
-// What every instruction set's part of vector.h begins with.
+// Every instruction set's part of vector.h begins with this.
 #pragma once
 
 #include <stdint.h>
