@@ -16,9 +16,11 @@ struct TwoBits : PackedUnit {
     PackedBlock<1> out;
     out.scale = halves(0);
     for (uint32_t s = 0; s < 2; ++s) {
-      const Codes c = codes_at(codes(32 + 64 * s));
-      out.code[s] = shifted<0>(c, 3), out.code[s + 2] = shifted<2>(c, 3);
-      out.code[s + 4] = shifted<4>(c, 3), out.code[s + 6] = shifted<6>(c, 3);
+      const RowCodes c = codes(32 + 64 * s);
+      out.code[s] = shifted<0>(c, 3);
+      out.code[s + 2] = shifted<2>(c, 3);
+      out.code[s + 4] = shifted<4>(c, 3);
+      out.code[s + 6] = shifted<6>(c, 3);
     }
     return out;
   }

@@ -1,9 +1,16 @@
+// Products and the ops around them; attention and the cache are in model_builder_attention.cc.
+//
+// A site becomes, in this order: the ops before it that not every group claims; what observers record; each group's
+// product, with the ops that its scheme claimed, and after it the ops of its own columns that the scheme left; the ops
+// after the site that nobody claimed. Invariants: the rows at hand are those of the step until out_rows(), and of the
+// logits from there on; an op works in place only on a tensor that this site made.
 #include "model_builder.h"
 
 #include <algorithm>
 
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/live.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon {
@@ -17,18 +24,12 @@ tenon_tid ModelBuilder::record() {
   return instance_.model().record(*this);
 }
 
-void ModelBuilder::commit() {
-  const CacheStores s = enter_cache("kv_cache", -1);
-  Call commit(parts_.kv_cache, "record commit");
-  commit.check(instance_.cache().record_commit(parts_.kv_cache.self(), &s.stores, rec_.recorder(), commit.why()));
-}
-
 tenon_tid ModelBuilder::embed(LinearId id) {
   const Site& site = declared_.sites[declared_.site_of(id)];
   const SiteGroup& group = site.groups.front();
   const Instance& scheme = group.scheme->instance;
   enter(site.decl.lookup && site.decl.product ? "embedding" : site.decl.path, scheme.id(), -1);
-  const tenon_tid y = rows_of(site.decl.columns, "embedding");
+  const tenon_tid y = new_rows(site.decl.columns, "embedding");
   const std::vector<tenon_tid> stores = stores_of(group);
   Call call(scheme, "record rows");
   call.check(group.scheme->table().record_rows(scheme.self(), group.handle, stores.data(), rec_.step(TENON_STEP_TOKEN),
@@ -38,31 +39,12 @@ tenon_tid ModelBuilder::embed(LinearId id) {
 
 tenon_tid ModelBuilder::linear(LinearId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) {
   if (x == 0) return 0;  // after out_rows() where nobody wants logits
-  return product_and_rest(declared_.sites[declared_.site_of(id)], {x, expert}, rows);
+  return record_site(declared_.sites[declared_.site_of(id)], {x, expert}, rows);
 }
 
 tenon_tid ModelBuilder::joined(JoinedId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) {
   if (x == 0) return 0;
-  return product_and_rest(declared_.sites[declared_.site_of_joined(id)], {x, expert}, rows);
-}
-
-tenon_tid ModelBuilder::attention(LayerId id, tenon_tid x) {
-  AttentionLayer& layer = declared_.layers[id];
-  const AttentionDecl& d = layer.decl;
-  Site& qkv = declared_.sites[layer.qkv];
-  const tenon_kv_view append_view = cache_view(d);
-  tenon_tid y = product(qkv, {x, 0}, {});
-  const std::vector<tenon_fop> ops = filled(qkv.behind, {});
-  const size_t claimed = layer.claims[shape_].pro;
-  size_t done = qkv.done_behind(qkv.groups.front().claims[shape_]);
-  for (; done + claimed < ops.size(); ++done) {
-    if (ops[done].id == TENON_F_KV_APPEND) {
-      append(d, y);
-    } else {
-      y = visible(d.path, d.layer, qkv.behind[done], ops[done], y, true);
-    }
-  }
-  return softmax(layer, y, append_view, ChainView(ops.data() + done, ops.size() - done));
+  return record_site(declared_.sites[declared_.site_of_joined(id)], {x, expert}, rows);
 }
 
 tenon_tid ModelBuilder::out_rows(tenon_tid x) {
@@ -70,9 +52,9 @@ tenon_tid ModelBuilder::out_rows(tenon_tid x) {
   enter("out_rows", std::string("device.") + parts_.device().kind, -1);
   const int64_t columns = rec_.view(x).dim[1];
   rows_ = rec_.bounds().out_rows;
-  live_word_ = 2;
-  row_live_ = rec_.slice(rec_.step(TENON_STEP_LIVE), sdk::tensor(TENON_U32, {1}), 2 * sizeof(uint32_t));
-  const tenon_tid y = rows_of(columns, "out_rows");
+  live_word_ = sdk::kLiveOutRows;
+  row_live_ = rec_.slice(rec_.step(TENON_STEP_LIVE), sdk::tensor(TENON_U32, {1}), sdk::kLiveOutRows * sizeof(uint32_t));
+  const tenon_tid y = new_rows(columns, "out_rows");
   auto op = sdk::abi_struct<tenon_fop>();
   op.id = TENON_F_GATHER_ROWS;
   record_step_op(op, x, y);
@@ -95,11 +77,11 @@ tenon_tid ModelBuilder::state_records(uint32_t storage, uint64_t record_bytes) {
   return rec_.storage(storage, sdk::tensor(TENON_U8, {slots, static_cast<int64_t>(record_bytes)}));
 }
 
-tenon_tid ModelBuilder::rows_of(int64_t columns, const std::string& name) {
+tenon_tid ModelBuilder::new_rows(int64_t columns, const std::string& name) {
   return rec_.temp(sdk::tensor(TENON_F32, {static_cast<int64_t>(rows_), columns}), name, live_word_);
 }
 
-tenon_tid ModelBuilder::bytes_of(uint32_t storage) {
+tenon_tid ModelBuilder::store_tensor(uint32_t storage) {
   // A cache without layers has stores of no bytes; a tensor has one at least.
   const uint64_t bytes = std::max<uint64_t>(1, instance_.storages()[storage].bytes);
   return rec_.storage(storage, sdk::tensor(TENON_U8, {static_cast<int64_t>(bytes)}));
@@ -107,24 +89,24 @@ tenon_tid ModelBuilder::bytes_of(uint32_t storage) {
 
 std::vector<tenon_tid> ModelBuilder::stores_of(const SiteGroup& group) {
   std::vector<tenon_tid> ids;
-  for (const uint32_t s : group.stores) ids.push_back(bytes_of(s));
+  for (const uint32_t s : group.stores) ids.push_back(store_tensor(s));
   return ids;
 }
 
-tenon_tid ModelBuilder::vector_of(VectorId id) {
+tenon_tid ModelBuilder::vector_tensor(VectorId id) {
   const Vector& v = declared_.vectors[id];
   return rec_.storage(*v.storage,
                       v.rows == 1 ? sdk::tensor(TENON_F32, {v.columns}) : sdk::tensor(TENON_F32, {v.rows, v.columns}));
 }
 
-std::vector<tenon_fop> ModelBuilder::filled(const OpChain& chain, const std::vector<tenon_tid>& rows) {
+std::vector<tenon_fop> ModelBuilder::with_tensors(const OpChain& chain, const std::vector<tenon_tid>& rows) {
   std::vector<tenon_fop> ops;
   size_t next = 0;
   for (const ChainOp& c : chain) {
     tenon_fop op = c.fop;
     op.live = row_live_;
     for (size_t t = 0; t < c.vectors.size(); ++t) {
-      if (c.vectors[t]) op.t[t] = vector_of(*c.vectors[t]);
+      if (c.vectors[t]) op.t[t] = vector_tensor(*c.vectors[t]);
       if (!c.rows[t]) continue;
       if (next == rows.size()) throw Error(ErrorCode::kInternal, "op." + c.name() + " lacks the rows that it takes");
       op.t[t] = rows[next++];
@@ -134,91 +116,106 @@ std::vector<tenon_fop> ModelBuilder::filled(const OpChain& chain, const std::vec
   return ops;
 }
 
-tenon_tid ModelBuilder::visible(const std::string& path, int32_t layer, const ChainOp& op, const tenon_fop& with,
-                                tenon_tid x, bool ours) {
+tenon_tid ModelBuilder::record_unclaimed(const OpPlace& place, const ChainOp& op, const tenon_fop& with, tenon_tid x,
+                                         bool ours) {
   const Instance& instance = op.op->instance;
-  enter(path, instance.id(), layer);
+  enter(place.path, instance.id(), place.layer);
   const bool in_place = ours && op.in_place();
-  const tenon_tid y = in_place ? x : rows_of(op.columns(path, rec_.view(x).dim[1]), path + "." + op.name());
-  Call call(instance, "record " + path);
+  const tenon_tid y =
+      in_place ? x : new_rows(op.columns(place.path, rec_.view(x).dim[1]), place.path + "." + op.name());
+  Call call(instance, "record " + place.path);
   call.check(op.op->table().record(instance.self(), &with, x, y, rec_.recorder(), call.why()));
   return y;
 }
 
-tenon_tid ModelBuilder::product_and_rest(Site& site, const Input& input, const std::vector<tenon_tid>& rows) {
-  tenon_tid y = product(site, input, rows);
-  const std::vector<tenon_fop> ops = filled(site.behind, rows);
+tenon_tid ModelBuilder::record_site(Site& site, const Input& input, const std::vector<tenon_tid>& rows) {
+  tenon_tid y = record_products(site, input, rows);
+  const std::vector<tenon_fop> ops = with_tensors(site.behind, rows);
   for (size_t i = site.done_behind(site.groups.front().claims[shape_]); i < ops.size(); ++i) {
-    y = visible(site.decl.path, site.decl.layer, site.behind[i], ops[i], y, true);
+    y = record_unclaimed({site.decl.path, site.decl.layer}, site.behind[i], ops[i], y, true);
   }
   return y;
 }
 
-void ModelBuilder::observe(const Site& site, const Input& input) {
+void ModelBuilder::record_observation(const Site& site, const Input& input) {
   auto call = sdk::abi_struct<tenon_observe_call>();
-  call.x = input.x, call.expert = input.expert, call.row_live = row_live_;
+  call.x = input.x;
+  call.expert = input.expert;
+  call.row_live = row_live_;
   instance_.observation().record(site, call, rec_);
 }
 
-tenon_tid ModelBuilder::product(Site& site, Input input, const std::vector<tenon_tid>& rows) {
+tenon_tid ModelBuilder::record_products(Site& site, Input input, const std::vector<tenon_tid>& rows) {
   if ((site.decl.experts != 0) != (input.expert != 0)) {
     throw Error(ErrorCode::kModel,
                 site.decl.path + ": a routed product takes the experts of its rows, and no other does");
   }
-  const std::vector<tenon_fop> before = filled(site.before, {});
+  // The ops before the site that not every group claims.
+  const std::vector<tenon_fop> before = with_tensors(site.before, {});
   size_t claimed = before.size();
   for (const SiteGroup& group : site.groups) claimed = std::min<size_t>(claimed, group.claims[shape_].pro);
-  size_t own = 0;
-  for (; own + claimed < before.size(); ++own) {
-    input.x = visible(site.decl.path, site.decl.layer, site.before[own], before[own], input.x, own > 0);
+  const size_t unclaimed = before.size() - claimed;
+  for (size_t i = 0; i < unclaimed; ++i) {
+    input.x = record_unclaimed({site.decl.path, site.decl.layer}, site.before[i], before[i], input.x, i > 0);
   }
-  observe(site, input);
+  record_observation(site, input);
+
+  // y, and the groups' columns of it side by side.
+  const SiteGroup& first = site.groups.front();
   const bool whole = site.groups.size() == 1;
-  const size_t done = whole ? site.groups.front().claims[shape_].epi : 0;
-  const tenon_tid y =
-      rows_of(columns_after(site.decl.path, site.groups.front().offered, done, site.total_rows()), site.decl.path);
-  const ChainView before_view(before.data() + own, claimed);
+  const size_t done = whole ? first.claims[shape_].epi : 0;
+  const tenon_tid y = new_rows(columns_after(site.decl.path, first.offered, done, site.total_rows()), site.decl.path);
+  const ChainView claimed_before(before.data() + unclaimed, claimed);
   int64_t column = 0;
   for (SiteGroup& group : site.groups) {
-    const std::string& path = whole ? site.decl.path : site.decl.mats[group.mats.front()].path;
-    multiply(site, group, path, input, whole ? y : columns_of(y, column, group.rows(site)), before_view, rows);
-    ops_behind_each(site, group, path, y, column);
+    record_group(site, group, {input, claimed_before, rows}, whole ? y : columns_of(y, column, group.rows(site)));
+    record_unclaimed_of_group(site, group, y, column);
     column += group.rows(site);
   }
   return y;
 }
 
-void ModelBuilder::multiply(const Site& site, SiteGroup& group, const std::string& path, const Input& input,
-                            tenon_tid y, const ChainView& before, const std::vector<tenon_tid>& rows) {
+const std::string& ModelBuilder::path_of(const Site& site, const SiteGroup& group) {
+  return site.groups.size() == 1 ? site.decl.path : site.decl.mats[group.mats.front()].path;
+}
+
+void ModelBuilder::record_group(const Site& site, SiteGroup& group, const SharedInput& shared, tenon_tid y) {
   const Instance& scheme = group.scheme->instance;
+  const std::string& path = path_of(site, group);
   enter(path, scheme.id(), site.decl.layer);
   tenon_claim claim = group.claims[shape_];
-  claim.pro = before.get()->n;
-  const std::vector<tenon_fop> behind = filled(group.offered, rows);
-  const ChainView behind_view(behind.data(), claim.epi);
+  claim.pro = shared.before.get()->n;
+  const std::vector<tenon_fop> after = with_tensors(group.offered, shared.rows);
+  const ChainView claimed_after(after.data(), claim.epi);
   const std::vector<tenon_tid> stores = stores_of(group);
   auto call = sdk::abi_struct<tenon_linear_call>();
-  call.x = input.x, call.y = y, call.expert = input.expert;
+  call.x = shared.input.x;
+  call.y = y;
+  call.expert = shared.input.expert;
   call.store = stores.data();
   call.row_live = row_live_;
-  call.pro = before.get(), call.epi = behind_view.get(), call.claim = &claim;
+  call.pro = shared.before.get();
+  call.epi = claimed_after.get();
+  call.claim = &claim;
   Call record(scheme, "record " + path);
   record.check(group.scheme->table().record(scheme.self(), group.handle, &call, rec_.recorder(), record.why()));
 }
 
-void ModelBuilder::ops_behind_each(const Site& site, const SiteGroup& group, const std::string& path, tenon_tid y,
-                                   int64_t column) {
-  const auto on = [&](const OpChain& chain, size_t first, int64_t at, int64_t n) {
-    const std::vector<tenon_fop> ops = filled(chain, {});
-    if (first >= ops.size()) return;
-    const tenon_tid columns = columns_of(y, at, n);
-    for (; first < ops.size(); ++first) visible(path, site.decl.layer, chain[first], ops[first], columns, true);
-  };
-  on(group.behind, group.claims[shape_].epi, column, group.rows(site));
+void ModelBuilder::record_in_place(const OpPlace& place, const OpChain& chain, size_t first, const Columns& on) {
+  const std::vector<tenon_fop> ops = with_tensors(chain, {});
+  if (first >= ops.size()) return;
+  const tenon_tid columns = columns_of(on.y, on.first, on.n);
+  for (; first < ops.size(); ++first) record_unclaimed(place, chain[first], ops[first], columns, true);
+}
+
+void ModelBuilder::record_unclaimed_of_group(const Site& site, const SiteGroup& group, tenon_tid y, int64_t column) {
+  const OpPlace place{path_of(site, group), site.decl.layer};
+  record_in_place(place, group.behind, group.claims[shape_].epi, {y, column, group.rows(site)});
   if (!group.apart) return;
   for (const size_t m : group.mats) {
-    on(site.each[m], 0, column, site.decl.mats[m].rows);
-    column += site.decl.mats[m].rows;
+    const int64_t rows = site.decl.mats[m].rows;
+    record_in_place(place, site.each[m], 0, {y, column, rows});
+    column += rows;
   }
 }
 
@@ -227,70 +224,6 @@ tenon_tid ModelBuilder::columns_of(tenon_tid y, int64_t first, int64_t n) {
   if (first == 0 && part.dim[1] == n) return y;
   part.dim[1] = n;
   return rec_.slice(y, part, static_cast<uint64_t>(first) * sizeof(float));
-}
-
-ModelBuilder::CacheStores ModelBuilder::enter_cache(const std::string& path, int32_t layer) {
-  CacheStores s{.ids = {}, .stores = sdk::abi_struct<tenon_kv_stores>()};
-  for (const uint32_t storage : instance_.kv_stores()) s.ids.push_back(bytes_of(storage));
-  s.stores.store = s.ids.data();
-  enter(path, parts_.kv_cache.id(), layer);
-  return s;
-}
-
-tenon_kv_view ModelBuilder::cache_view(const AttentionDecl& d) {
-  const Instance& cache = parts_.kv_cache;
-  const CacheStores s = enter_cache(d.path, d.layer);
-  auto view = sdk::abi_struct<tenon_kv_view>();
-  Call call(cache, "view");
-  call.check(instance_.cache().view(cache.self(), static_cast<uint32_t>(d.layer), &s.stores, rec_.recorder(), &view,
-                                    call.why()));
-  declared_.kv_tables[view.group] = {view.page_cells, view.columns};
-  return view;
-}
-
-void ModelBuilder::append(const AttentionDecl& d, tenon_tid y) {
-  const Instance& cache = parts_.kv_cache;
-  const CacheStores s = enter_cache(d.path, d.layer);
-  const int64_t q_columns = int64_t{d.q_heads} * d.k_dim, k_columns = int64_t{d.kv_heads} * d.k_dim;
-  const tenon_tid k = columns_of(y, q_columns, k_columns);
-  const tenon_tid v = columns_of(y, q_columns + k_columns, int64_t{d.kv_heads} * d.v_dim);
-  Call call(cache, "record append");
-  call.check(instance_.cache().record_append(cache.self(), static_cast<uint32_t>(d.layer), &s.stores, k, v,
-                                             rec_.recorder(), call.why()));
-}
-
-tenon_tid ModelBuilder::softmax(AttentionLayer& layer, tenon_tid y, tenon_kv_view view, const ChainView& pro) {
-  const AttentionDecl& d = layer.decl;
-  const Instance& attention = parts_.attention;
-  const auto& table = attention.table<tenon_attention>();
-  if (layer.dequant) view = dequantized(layer);
-  enter(d.path, attention.id(), d.layer);
-  read_heads_.push_back({&layer, y});
-  const tenon_attn a = attention_of(d, pro);
-  auto call = sdk::abi_struct<tenon_attn_call>();
-  call.q = columns_of(y, 0, int64_t{d.q_heads} * d.k_dim);
-  call.out = rows_of(int64_t{d.q_heads} * d.v_dim, d.path);
-  call.kv = &view;
-  call.pro = pro.get(), call.claim = &layer.claims[shape_];
-  Call record(attention, "record " + d.path);
-  record.check(table.record(attention.self(), &a, &call, rec_.recorder(), record.why()));
-  return call.out;
-}
-
-tenon_kv_view ModelBuilder::dequantized(const AttentionLayer& layer) {
-  const AttentionDecl& d = layer.decl;
-  const Instance& cache = parts_.kv_cache;
-  const Instance& attention = parts_.attention;
-  auto want = sdk::abi_struct<tenon_kv_format>();
-  Call ask(attention, "preferred format");
-  ask.check(attention.table<tenon_attention>().preferred_format(attention.self(), &want, ask.why()));
-  want.rotated = layer.cache.format->rotated;
-  const CacheStores s = enter_cache(d.path, d.layer);
-  auto view = sdk::abi_struct<tenon_kv_view>();
-  Call call(cache, "record dequant");
-  call.check(instance_.cache().record_dequant(cache.self(), static_cast<uint32_t>(d.layer), &s.stores, &want,
-                                              rec_.recorder(), &view, call.why()));
-  return view;
 }
 
 }  // namespace tenon

@@ -1,4 +1,6 @@
-// Records one model through the components that were negotiated for it.
+// Records one model through the components that were negotiated for it. The model calls what StepBuilder declares
+// (tenon/core/module.h); each call becomes the ops of a component, with what it claimed of the chains around it
+// (negotiation.h), and what nobody claimed becomes ops of its own.
 #pragma once
 
 #include <string>
@@ -61,40 +63,62 @@ class ModelBuilder : public StepBuilder {
   struct Input {
     tenon_tid x, expert;
   };
+  // Where ops stand: in traces, reports and messages.
+  struct OpPlace {
+    const std::string& path;
+    int32_t layer;
+  };
+  // What of a product its groups share: x, the claimed ops before it, and the rows that the module named for its ops.
+  struct SharedInput {
+    const Input& input;
+    const ChainView& before;
+    const std::vector<tenon_tid>& rows;
+  };
+  // Columns [first, first + n) of y.
+  struct Columns {
+    tenon_tid y;
+    int64_t first, n;
+  };
   // The cache takes its stores in this form, which is valid as long as this object.
   struct CacheStores {
     std::vector<tenon_tid> ids;
     tenon_kv_stores stores;
   };
 
-  tenon_tid rows_of(int64_t columns, const std::string& name);
-  tenon_tid bytes_of(uint32_t storage);
+  // A new activation: f32[rows at hand][columns].
+  tenon_tid new_rows(int64_t columns, const std::string& name);
+  tenon_tid store_tensor(uint32_t storage);
   std::vector<tenon_tid> stores_of(const SiteGroup& group);
-  tenon_tid vector_of(VectorId id);
-  // The result has the ops with their tensors. rows: record() named them, in this order.
-  std::vector<tenon_fop> filled(const OpChain& chain, const std::vector<tenon_tid>& rows);
-  // An op that nobody claimed records itself. ours: nothing else reads x, so that y may be x.
-  tenon_tid visible(const std::string& path, int32_t layer, const ChainOp& op, const tenon_fop& with, tenon_tid x,
-                    bool ours);
+  tenon_tid vector_tensor(VectorId id);
+  // The ops with their tensors filled in. rows: the module named them, in this order.
+  std::vector<tenon_fop> with_tensors(const OpChain& chain, const std::vector<tenon_tid>& rows);
+  // An op that nobody claimed records itself; the result is y. ours: nothing else reads x, so that y may be x.
+  tenon_tid record_unclaimed(const OpPlace& place, const ChainOp& op, const tenon_fop& with, tenon_tid x, bool ours);
   // Columns [first, first + n) of y.
   tenon_tid columns_of(tenon_tid y, int64_t first, int64_t n);
 
-  tenon_tid product_and_rest(Site& site, const Input& input, const std::vector<tenon_tid>& rows);
+  // A site, and the ops after it.
+  tenon_tid record_site(Site& site, const Input& input, const std::vector<tenon_tid>& rows);
   // The products of a site are recorded with what stands after each of them, and with what their schemes claimed of
   // what stands after the site.
-  tenon_tid product(Site& site, Input input, const std::vector<tenon_tid>& rows);
-  void observe(const Site& site, const Input& input);
-  void multiply(const Site& site, SiteGroup& group, const std::string& path, const Input& input, tenon_tid y,
-                const ChainView& before, const std::vector<tenon_tid>& rows);
+  tenon_tid record_products(Site& site, Input input, const std::vector<tenon_tid>& rows);
+  void record_observation(const Site& site, const Input& input);
+  void record_group(const Site& site, SiteGroup& group, const SharedInput& shared, tenon_tid y);
   // A group's scheme has left some of the ops after each of its matrices. They run on their columns of y, in place.
-  void ops_behind_each(const Site& site, const SiteGroup& group, const std::string& path, tenon_tid y, int64_t column);
+  void record_unclaimed_of_group(const Site& site, const SiteGroup& group, tenon_tid y, int64_t column);
+  // The ops of a chain from `first` on, in place.
+  void record_in_place(const OpPlace& place, const OpChain& chain, size_t first, const Columns& on);
+  static const std::string& path_of(const Site& site, const SiteGroup& group);
 
+  // model_builder_attention.cc:
   // The cache is entered, and the stores are what its functions take.
   CacheStores enter_cache(const std::string& path, int32_t layer);
   tenon_kv_view cache_view(const AttentionDecl& d);
-  void append(const AttentionDecl& d, tenon_tid y);
-  tenon_tid softmax(AttentionLayer& layer, tenon_tid y, tenon_kv_view view, const ChainView& pro);
-  tenon_kv_view dequantized(const AttentionLayer& layer);
+  void record_append(const AttentionDecl& d, tenon_tid y);
+  // pro: the ops that the attention claimed. The result is the mean of the values.
+  tenon_tid record_attention(AttentionLayer& layer, tenon_tid y, tenon_kv_view view, const ChainView& pro);
+  // The view of a copy of the layer's cache that the attention can read; every step makes it.
+  tenon_kv_view record_cache_copy(const AttentionLayer& layer);
 
   ModelInstance& instance_;
   Components& parts_;

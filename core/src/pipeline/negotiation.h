@@ -1,4 +1,9 @@
 // Who does what: asks every component what it takes on, for every program shape, and writes down what was decided.
+//
+// The rules are the boundary's: tenon/abi/quantization.h (claim, bind, footprint), tenon/abi/kv_cache.h (views) and
+// tenon/abi/attention.h (claim, preferred_format); docs/abi.md explains them. The answers are kept in the declarations
+// (declared.h), where recording finds them: the scheme, handle, footprint and claims of each group of a site, the view
+// and the claims of each attention layer.
 #pragma once
 
 #include <functional>
@@ -6,27 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "decisions.h"
 #include "declared.h"
+#include "scheme_choice.h"
 #include "tenon/core/pipeline.h"
 
 namespace tenon {
 
-// Some matrices of a site as the boundary has them, with the ops before the site and those offered after them. What it
-// is made of outlives it.
-struct LinearView {
-  LinearView(const Site& site, const std::vector<size_t>& mats, const OpChain& offered, const std::string& description);
-  LinearView(const LinearView&) = delete;
-  LinearView& operator=(const LinearView&) = delete;
-  tenon_linear linear;
-
- private:
-  std::vector<int64_t> rows_;
-  std::vector<std::vector<tenon_stored>> tensors_;  // by matrix
-  std::vector<tenon_matrix> matrices_;
-  ChainView pro_, epi_;
-};
-
-// What no program of these goes beyond.
+// The bounds that none of these programs goes beyond.
 tenon_bounds largest_bounds(const std::vector<tenon_bounds>& shapes);
 
 class Negotiation {
@@ -35,49 +27,59 @@ class Negotiation {
   // bounds of every program that will be recorded.
   Negotiation(bool strict, std::string name, Components& parts, Declared& declared,
               const std::vector<tenon_bounds>& shapes)
-      : strict_(strict), name_(std::move(name)), parts_(parts), declared_(declared), shapes_(shapes) {}
+      : strict_(strict),
+        name_(std::move(name)),
+        parts_(parts),
+        declared_(declared),
+        shapes_(shapes),
+        schemes_(parts, shapes),
+        log_(name_) {}
 
   // Whether somebody observes what goes into the site's products, so that nobody may claim what is before them.
   using Observed = std::function<bool(const Site& site)>;
   // Splits sites by scheme, collects claims, binds, reads footprints. Throws Error with every refusal at once.
   void run(const Observed& observed);
-  // Decisions that are alike, gathered: of all layers "layers.*.mlp.down", of some "layers.0-3,7.mlp.down".
-  std::vector<Decision> decisions() const;
-  void note(const std::string& path, const std::string& text);
+
+  void note(const std::string& path, const std::string& text) { log_.note(path, text); }
+  std::vector<Decision> decisions() const { return log_.decisions(); }
 
  private:
-  void ask_cache(AttentionLayer& layer);
+  // The stages of run(). Each asks about all layers, or all sites, and leaves refusals, which end it after the stage.
+  void negotiate_caches();
+  void negotiate_sites(const Observed& observed);
+  void negotiate_attentions();
+  void throw_refusals();
+  void refuse(const std::string& path, const std::string& reason);
+
+  // The prototype of the layer's view, which decides about the order of its chain and what attention is asked.
+  void negotiate_cache(AttentionLayer& layer);
+
   // The scheme of each matrix; empty where one is refused.
   std::vector<const Scheme*> schemes_of(const Site& site);
-  const Scheme* choose(const Site& site, size_t mat);
-  // What a scheme that was not asked to hold the matrices would do with them; nothing if it refuses, and then why.
-  struct Offer {
-    const Scheme* scheme;
-    bool exact;
-    uint64_t bytes;
-  };
-  std::optional<Offer> offer_of(const Scheme& scheme, const Site& site, const LinearView& view, std::string& why) const;
-  // What to write instead of a scheme that refuses; "" if no other takes the matrices.
-  std::string advice(const Scheme& refusing, const Site& site, const LinearView& view);
-  void claim(Site& site, bool observed);
-  void bind(const Site& site, SiteGroup& group, const LinearView& view);
-  void attend(AttentionLayer& layer, const Site& qkv);
-  // Asks attention about the cache as it is and, if it refuses, about a copy; false when nothing fits.
-  bool ask_attention(AttentionLayer& layer, tenon_attn& a, size_t shape, tenon_claim& claim);
-  void report(const Site& site, bool attends);
-  void refuse(const std::string& path, const std::string& reason);
+  // Claims for every shape, then the binding; group by group, until one is refused.
+  void negotiate_site(Site& site, bool observed);
+  bool claim_group(const Site& site, SiteGroup& group, const LinearView& view, bool observed);
+  void bind_group(const Site& site, SiteGroup& group, const LinearView& view);
+  void check_footprint(const Site& site, const SiteGroup& group, const LinearView& view);
+  // attends: what stands after the site is noted with its attention, unless a scheme takes it.
+  void note_site(const Site& site, bool attends);
+  void note_group(const Site& site, const SiteGroup& group, bool attends);
+
+  void negotiate_attention(AttentionLayer& layer, const Site& qkv);
+  // Asks attention about the cache as it is and, if it refuses, about a copy; nothing when it takes neither.
+  std::optional<tenon_claim> claim_of_attention(AttentionLayer& layer, const ChainView& pro, size_t shape);
+  std::optional<tenon_claim> claim_over_copy(AttentionLayer& layer, const ChainView& pro, size_t shape,
+                                             const std::string& reason);
+  void note_attention(const AttentionLayer& layer, const OpChain& ops, size_t taken, size_t claimed);
 
   bool strict_;
   std::string name_;
   Components& parts_;
   Declared& declared_;
   const std::vector<tenon_bounds>& shapes_;
+  SchemeChoice schemes_;
+  DecisionLog log_;
   std::vector<Diagnostic> refusals_;
-  struct Noted {
-    Decision decision;
-    std::vector<int> layers;
-  };
-  std::vector<Noted> noted_;
 };
 
 }  // namespace tenon

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "negotiation.h"
+#include "linear_view.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 

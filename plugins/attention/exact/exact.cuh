@@ -256,43 +256,30 @@ inline void weights(const Args& a, const cuda::Launch& l) {
 // Throws Refused for what the kernels cannot do.
 inline tenon_claim claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b) {
   using sdk::Refused;
-  if (const std::string why = sdk::kv_unread(kv, sdk::kReadsEverything); !why.empty()) throw Refused(why);
+  const tenon_claim claim = attention::claim_view(a, kv);
   if (kv.format->k.codec != kv.format->v.codec) throw Refused("the cache stores keys and values in different codecs");
   if (b.trees != 0 && b.rows > kMostTreeRows) {
     throw Refused("trees of drafts in steps of more than " + std::to_string(kMostTreeRows) + " rows");
   }
-  sdk::check_heads(a);
   if (a.k_dim > kMostDim || a.v_dim > kMostDim) {
     throw Refused("heads of " + std::to_string(a.k_dim) + " and " + std::to_string(a.v_dim) + " dimensions; 1 to " +
                   std::to_string(kMostDim) + " can be done");
   }
-  auto claim = sdk::abi_struct<tenon_claim>();
-  const std::vector<tenon_fop> pro = sdk::ops_of(a.pro);
-  if (kv.format->rotated == 0 && !pro.empty() && pro.back().id == TENON_F_ROPE) claim.pro = 1;
   return claim;
 }
 
 inline void record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) {
-  Args args{};
-  args.kv = attention::layout_of(a, *call.kv);
-  const auto row = [&](tenon_tid t) { return r.describe(t).stride[0] / static_cast<int64_t>(sizeof(float)); };
-  args.q_row = row(call.q), args.out_row = row(call.out);
-  args.q_heads = a.q_heads, args.group = a.q_heads / a.kv_heads, args.rows = r.bounds().rows;
-  args.seqs = std::max(1u, r.bounds().seqs), args.trees = r.bounds().trees, args.weight_rows = call.kv->weight_rows;
-  args.window = a.window, args.scale = a.scale, args.softcap = a.softcap;
-  const attention::Turn turn = attention::claimed_turn(call);
-  args.rotated = turn.rotated, args.pairing = turn.pairing;
-  std::vector<tenon_operand> operands = attention::view_operands(call, turn, r);
+  Args args{attention::view_args(a, call, r)};
+  args.seqs = std::max(1u, args.seqs);
+  std::vector<tenon_operand> operands = attention::view_operands(call, r);
   operands.push_back({r.step(TENON_STEP_PLACE), TENON_READ});
   operands.push_back({call.out, TENON_WRITE});
   if (args.weight_rows != 0) {
     operands[kStats] = {r.temp(sdk::tensor(TENON_F32, {args.rows, args.q_heads, 2})), TENON_WRITE};
   }
-  const double q_columns = double(a.q_heads) * a.k_dim, out_columns = double(a.q_heads) * a.v_dim;
-  tenon_cost cost{};
-  cost.read[1] = q_columns * sizeof(float), cost.written[1] = out_columns * sizeof(float);
-  cost.read[2] = (q_columns + out_columns) * tenon_format_block(args.kv.k.codec).bytes;
-  cost.flops[2] = 2 * (q_columns + out_columns);
+  // Query heads share nothing of what they read.
+  const double elements = attention::q_columns(a) + attention::out_columns(a);
+  const tenon_cost cost = attention::view_cost(a, elements * tenon_format_block(args.kv.k.codec).bytes);
   cuda::emit<attend>(r, {.name = "attention", .operands = operands, .chunks = {}, .cost = cost}, args);
   if (args.weight_rows == 0) return;
   operands[kOut] = operands[kQ], operands[kStats].access = TENON_READ;

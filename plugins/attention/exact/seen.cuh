@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "../common/set_up.h"
 #include "tenon/cuda/kv_reader.cuh"
 
 namespace tenon::exact {
@@ -19,14 +20,7 @@ inline constexpr uint32_t kTurn = kWarps * kAtOnce;
 inline constexpr uint32_t kTableCells = 512;     // of a table, for which the block finds the step's rows together
 inline constexpr uint32_t kMostTreeRows = 8192;  // of a step with trees: a path is kept in shared memory
 
-struct Args {
-  KvLayout kv;
-  int64_t q_row, out_row;  // floats
-  uint32_t q_heads, group, rows, seqs;
-  uint32_t window, trees, weight_rows, reserved;
-  int32_t rotated, pairing;  // of keys before rope; rotated 0: they come after it
-  float scale, softcap;
-};
+struct Args : attention::ViewArgs {};  // The bound of sequences is at least 1.
 struct Pointers {
   const float* q;
   float* out;

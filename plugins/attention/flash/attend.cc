@@ -1,3 +1,8 @@
+// Phase 0 attends: a work item is a block of rows, a KV head and, where lanes are cut, a split of them. Phase 1 folds the
+// splits of a row together. attend.h says what a lane is and why the bits of a row depend on nothing but the row.
+//
+// Invariants: splits are folded in growing order, in phase 1 as in attend_whole(); a split that no row of an item sees is left
+// out by both; partial results of one (row, head, split) are written by one work item.
 #include "attend.h"
 
 #include <algorithm>
@@ -14,7 +19,7 @@ namespace {
 
 using sdk::Part;
 
-// What phase 0 leaves for phase 1: by row, query head and split.
+// The partial results that phase 0 leaves for phase 1: by row, query head and split.
 class Partials {
  public:
   Partials(const AttendArgs& a, void* scratch)
@@ -33,7 +38,8 @@ class Partials {
   Softmax* states_;
 };
 
-// Which work item takes a split: behind the sinks' they are taken in turns, more than any rows of one item see.
+// The work item that takes a split. After the sinks' splits they are taken in turns; there are more turns than any rows of
+// one item see splits.
 uint32_t item_of(const AttendArgs& a, uint32_t split) {
   return split < a.sink_splits ? split : a.sink_splits + (split - a.sink_splits) % (a.splits - a.sink_splits);
 }
@@ -53,14 +59,26 @@ void fold(const Kernels& k, Softmax& total, float* total_sum, const Softmax& par
   total = {now, total.sum * a + part.sum * b};
 }
 
-void finish(const AttendArgs& a, const Part& part, uint32_t row, uint32_t head, const Softmax& state,
-            const float* sum) {
-  auto* out = reinterpret_cast<float*>(part.ptr<std::byte>(kOut) + row * a.out_row) + size_t{head} * a.kv.v.dim;
+// A query head of a row.
+struct Head {
+  uint32_t row, head;
+};
+// Its mean of the values, from its sums.
+void write_mean(const AttendArgs& a, const Part& part, Head at, const Softmax& state, const float* sum) {
+  float* out = attention::out_of(a, part, at.row, at.head);
   const float factor = 1 / state.sum;
   for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] = sum[d] * factor;
 }
 
-void whole(const AttendArgs& a, const Part& part, Run& run, uint32_t begin, uint32_t head) {
+// Where a run of rows is: its first row, its KV head, and the work item along the lanes.
+struct RunPlace {
+  uint32_t row, head, item;
+  // The head of query i of the run.
+  Head query(const AttendArgs& a, uint32_t i) const { return {row + i / a.group, head * a.group + i % a.group}; }
+};
+
+// All splits of a run by one work item, folded as it goes.
+void attend_whole(const AttendArgs& a, const Part& part, Run& run, const RunPlace& at) {
   const Workspace& w = run.work();
   const uint32_t n = run.queries();
   std::fill_n(w.total_state, n, Softmax{});
@@ -74,22 +92,30 @@ void whole(const AttendArgs& a, const Part& part, Run& run, uint32_t begin, uint
     }
   }
   for (uint32_t i = 0; i < n; ++i) {
-    finish(a, part, begin + i / a.group, head * a.group + i % a.group, w.total_state[i],
-           w.total + size_t{i} * a.padded);
+    write_mean(a, part, at.query(a, i), w.total_state[i], w.total + size_t{i} * a.padded);
   }
 }
 
-void one_split(const AttendArgs& a, const Part& part, Run& run, uint32_t begin, uint32_t head, uint32_t item) {
-  const uint32_t split = split_of(a, item, run.first() / a.split);
+// One split of a run; its sums and states are left for phase 1.
+void attend_split(const AttendArgs& a, const Part& part, Run& run, const RunPlace& at) {
+  const uint32_t split = split_of(a, at.item, run.first() / a.split);
   if (uint64_t{split} * a.split >= run.end()) return;
   const Partials partials(a, part.scratch());
   run.split(split);
   const Workspace& w = run.work();
   for (uint32_t i = 0; i < run.queries(); ++i) {
-    const uint32_t row = begin + i / a.group, query_head = head * a.group + i % a.group;
-    partials.state(row, query_head, item) = w.state[i];
-    std::copy_n(w.sum + size_t{i} * a.padded, a.padded, partials.sum(row, query_head, item));
+    const auto [row, head] = at.query(a, i);
+    partials.state(row, head, at.item) = w.state[i];
+    std::copy_n(w.sum + size_t{i} * a.padded, a.padded, partials.sum(row, head, at.item));
   }
+}
+
+// The softmax of n scores, each to the sum of its cell.
+void add_weights(const float* score, const uint32_t* cell, uint32_t n, float* sums) {
+  const float top = *std::max_element(score, score + n);
+  double sum = 0;
+  for (uint32_t c = 0; c < n; ++c) sum += std::exp(score[c] - top);
+  for (uint32_t c = 0; c < n; ++c) sums[cell[c]] += static_cast<float>(std::exp(score[c] - top) / sum);
 }
 
 void attend_chunk(const AttendArgs& a, const Part& part, const Step& step, uint32_t chunk) {
@@ -108,7 +134,7 @@ void attend_chunk(const AttendArgs& a, const Part& part, const Step& step, uint3
       continue;
     }
     Run run(a, part, step, head, row, next);
-    a.splits == 1 ? whole(a, part, run, row, head) : one_split(a, part, run, row, head, item);
+    a.splits == 1 ? attend_whole(a, part, run, {row, head, item}) : attend_split(a, part, run, {row, head, item});
   }
 }
 
@@ -127,7 +153,7 @@ void combine_chunk(const AttendArgs& a, const Part& part, const Step& step, uint
       fold(kernels(a.isa), total, sum, partials.state(row, head, item_of(a, split)),
            partials.sum(row, head, item_of(a, split)), a.padded);
     }
-    finish(a, part, row, head, total, sum);
+    write_mean(a, part, {row, head}, total, sum);
   }
 }
 
@@ -159,25 +185,11 @@ void sum_weights(const AttendArgs& a, const Part& part) {
   auto* cell = reinterpret_cast<uint32_t*>(part.thread_scratch<std::byte>() + Workspace(a, nullptr).bytes);
   auto* scores = reinterpret_cast<float*>(cell + cells);  // (group, cells)
   for (uint32_t chunk = part.begin(); chunk < part.end(); ++chunk) {
-    const uint32_t seq = chunk / a.kv_heads, head = chunk % a.kv_heads;
-    if (seq >= part.ptr<uint32_t>(kLive)[1]) return;
-    const int32_t slot = part.ptr<int32_t>(kSeqSlot)[seq];
-    if (slot < 0) continue;
-    const auto end = static_cast<uint32_t>(part.ptr<int32_t>(kSeqRow)[seq + 1]);
-    const uint32_t begin =
-        std::max(static_cast<uint32_t>(part.ptr<int32_t>(kSeqRow)[seq]), end > a.weight_rows ? end - a.weight_rows : 0);
-    float* sums = part.ptr<float>(kWeights) + (static_cast<size_t>(slot) * a.kv_heads + head) * cells;
-    std::fill_n(sums, cells, 0.0f);
-    for (uint32_t row = begin; row < end && step.active(row); ++row) {
-      Run run(a, part, step, head, row, row + 1);
+    const attention::WeightChunk at = attention::weight_chunk(a, part, chunk);
+    for (uint32_t row = at.begin; row < at.end && step.active(row); ++row) {
+      Run run(a, part, step, at.kv_head, row, row + 1);
       const uint32_t n = run.all_scores(cell, scores, cells);
-      for (uint32_t i = 0; i < a.group; ++i) {
-        const float* s = scores + i * cells;
-        const float top = *std::max_element(s, s + n);
-        double sum = 0;
-        for (uint32_t c = 0; c < n; ++c) sum += std::exp(s[c] - top);
-        for (uint32_t c = 0; c < n; ++c) sums[cell[c]] += static_cast<float>(std::exp(s[c] - top) / sum);
-      }
+      for (uint32_t i = 0; i < a.group; ++i) add_weights(scores + i * cells, cell, n, at.sums);
     }
   }
 }

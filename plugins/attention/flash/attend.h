@@ -12,30 +12,23 @@
 
 #include <cstdint>
 
-#include "../common/view_operands.h"
-#include "tenon/sdk/kv_layout.h"
+#include "../common/cpu_ops.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::flash {
 
 // Phases: chunk = split + splits * (head + kv_heads * row block); then, if splits are cut, head + kv_heads * row.
-struct AttendArgs {
-  sdk::KvLayout kv;
-  int64_t q_row, out_row;    // bytes
-  uint32_t kv_heads, group;  // query heads of a KV head
-  uint32_t rows, seqs;       // bounds
-  uint32_t lanes;            // of a sequence; a ring has no end: 0
-  uint32_t block_rows;       // rows of a work item
-  // Work items along the lanes, and lanes of a split. Of a ring, splits [0, sink_splits) are the sinks' and the others
+struct AttendArgs : attention::ViewArgs {
+  uint32_t kv_heads;
+  uint32_t lanes;       // of a sequence; a ring has no end: 0
+  uint32_t block_rows;  // rows of a work item
+  // Work items along the lanes, and lanes of a split. Splits [0, sink_splits) of a ring are the sinks', and the others
   // are taken in turns.
   uint32_t splits, split, sink_splits;
-  uint32_t window, trees, weight_rows;
-  int32_t rotated, pairing;  // of keys before rope; rotated 0: they come after it
-  uint32_t isa, padded;      // padded: floats of an accumulator
-  float scale, softcap;
+  uint32_t isa;     // index for kernels()
+  uint32_t padded;  // floats of an accumulator
 };
 using enum attention::ViewOperand;
-inline constexpr uint32_t kWeights = kViewOperands;  // Only sum_weights writes it.
 
 uint64_t scratch_bytes(const AttendArgs& a);         // partial results of the splits
 uint64_t thread_scratch_bytes(const AttendArgs& a);  // of one work item

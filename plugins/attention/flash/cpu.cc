@@ -30,12 +30,7 @@ Flash::Flash(const sdk::Params& params, const sdk::Env& env)
                                                       : 0) {}
 
 tenon_claim Flash::claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds&) const {
-  if (const std::string why = sdk::kv_unread(kv, sdk::kReadsEverything); !why.empty()) throw Refused(why);
-  sdk::check_heads(a);
-  auto claim = sdk::abi_struct<tenon_claim>();
-  const std::vector<tenon_fop> pro = sdk::ops_of(a.pro);
-  if (kv.format->rotated == 0 && !pro.empty() && pro.back().id == TENON_F_ROPE) claim.pro = 1;
-  return claim;
+  return attention::claim_view(a, kv);
 }
 
 tenon_kv_format Flash::preferred_format() const {
@@ -44,10 +39,14 @@ tenon_kv_format Flash::preferred_format() const {
 
 namespace {
 
-// How the work is cut.
+uint32_t row_blocks(const AttendArgs& args) {
+  return (args.rows + args.block_rows - 1) / args.block_rows;
+}
+
+// How the work is cut: into blocks of rows, and into splits of lanes where that leaves few work items.
 void cut(AttendArgs& args, const tenon_bounds& b, uint32_t split) {
-  const uint32_t blocks = (args.rows + args.block_rows - 1) / args.block_rows;
   const auto splits_of = [&](uint32_t lanes) { return (lanes + split - 1) / split; };
+  args.block_rows = std::clamp<uint32_t>(kBlockQueries / args.group, 1, args.rows);
   args.split = split;
   if (args.kv.rule == TENON_POS_RING) {
     args.sink_splits = splits_of(args.kv.sinks);
@@ -57,59 +56,46 @@ void cut(AttendArgs& args, const tenon_bounds& b, uint32_t split) {
     args.lanes = static_cast<uint32_t>(std::min(lanes, args.kv.capacity()));
     args.sink_splits = args.splits = std::max<uint32_t>(1, splits_of(args.lanes));
   }
-  if (blocks * args.kv_heads >= kManyChunks || scratch_bytes(args) > kMostScratch) args.sink_splits = args.splits = 1;
+  if (row_blocks(args) * args.kv_heads >= kManyChunks || scratch_bytes(args) > kMostScratch) {
+    args.sink_splits = args.splits = 1;
+  }
+}
+
+// Bytes of the cache for each token that a row attends to. Rows of one block share what is read.
+double cache_bytes(const AttendArgs& args, const tenon_bounds& b) {
+  const auto row_bytes = [](const sdk::KvPlane& p) {
+    return double(p.dim) * tenon_format_block(p.codec).bytes + tenon_format_block(p.scale).bytes;
+  };
+  const uint32_t shared = std::clamp<uint32_t>(b.rows_per_seq, 1, args.block_rows);
+  return args.kv_heads * (row_bytes(args.kv.k) + row_bytes(args.kv.v)) / shared;
+}
+
+void emit_attend(const AttendArgs& args, const std::vector<tenon_operand>& operands, const tenon_cost& cost,
+                 sdk::Recorder& r) {
+  const std::initializer_list<uint32_t> whole = {row_blocks(args) * args.kv_heads};
+  const std::initializer_list<uint32_t> in_splits = {row_blocks(args) * args.kv_heads * args.splits,
+                                                     args.rows * args.kv_heads};
+  r.emit<attend>({.name = "attention",
+                  .operands = operands,
+                  .chunks = args.splits == 1 ? whole : in_splits,
+                  .cost = cost,
+                  .scratch_bytes = scratch_bytes(args),
+                  .thread_scratch_bytes = thread_scratch_bytes(args)},
+                 args);
 }
 
 }  // namespace
 
 void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
   AttendArgs args{};
-  args.kv = attention::layout_of(a, *call.kv);
-  args.q_row = r.describe(call.q).stride[0], args.out_row = r.describe(call.out).stride[0];
-  args.kv_heads = a.kv_heads, args.group = a.q_heads / a.kv_heads;
-  args.rows = r.bounds().rows, args.seqs = r.bounds().seqs, args.trees = r.bounds().trees;
-  args.block_rows = std::clamp<uint32_t>(kBlockQueries / args.group, 1, args.rows);
-  args.window = a.window, args.weight_rows = call.kv->weight_rows;
-  args.isa = isa_, args.padded = round_up(a.v_dim, kValuePadding);
-  args.scale = a.scale, args.softcap = a.softcap;
-  const attention::Turn turn = attention::claimed_turn(call);
-  args.rotated = turn.rotated, args.pairing = turn.pairing;
+  static_cast<attention::ViewArgs&>(args) = attention::view_args(a, call, r);
+  args.kv_heads = a.kv_heads;
+  args.isa = isa_;
+  args.padded = round_up(a.v_dim, kValuePadding);
   cut(args, r.bounds(), split_);
-
-  std::vector<tenon_operand> operands = attention::view_operands(call, turn, r);
-  // Rows of one block share what is read of the cache.
-  const uint32_t shared = std::clamp<uint32_t>(r.bounds().rows_per_seq, 1, args.block_rows);
-  const double q_columns = double(a.q_heads) * a.k_dim, out_columns = double(a.q_heads) * a.v_dim;
-  const auto row_bytes = [](const sdk::KvPlane& p) {
-    return double(p.dim) * tenon_format_block(p.codec).bytes + tenon_format_block(p.scale).bytes;
-  };
-  tenon_cost cost{};
-  cost.read[1] = q_columns * sizeof(float), cost.written[1] = out_columns * sizeof(float);
-  cost.read[2] = a.kv_heads * (row_bytes(args.kv.k) + row_bytes(args.kv.v)) / shared;
-  cost.flops[2] = 2 * (q_columns + out_columns);
-  const auto emit = [&](std::initializer_list<uint32_t> chunks) {
-    r.emit<attend>({.name = "attention",
-                    .operands = operands,
-                    .chunks = chunks,
-                    .cost = cost,
-                    .scratch_bytes = scratch_bytes(args),
-                    .thread_scratch_bytes = thread_scratch_bytes(args)},
-                   args);
-  };
-  const uint32_t blocks = (args.rows + args.block_rows - 1) / args.block_rows;
-  if (args.splits == 1) {
-    emit({blocks * a.kv_heads});
-  } else {
-    emit({blocks * a.kv_heads * args.splits, args.rows * a.kv_heads});
-  }
-  if (args.weight_rows == 0) return;
-  operands[kOut] = operands[kQ];
-  operands.push_back({call.kv->weights, TENON_WRITE});
-  r.emit<sum_weights>({.name = "weights",
-                       .operands = operands,
-                       .chunks = {args.seqs * a.kv_heads},
-                       .thread_scratch_bytes = weights_scratch_bytes(args)},
-                      args);
+  const std::vector<tenon_operand> operands = attention::view_operands(call, r);
+  emit_attend(args, operands, attention::view_cost(a, cache_bytes(args, r.bounds())), r);
+  attention::record_weights<sum_weights>(call, args, weights_scratch_bytes(args), operands, r);
 }
 
 }  // namespace tenon::flash

@@ -1,4 +1,4 @@
-// The inner loops, one table per instruction set. A block is 64 keys, at lanes from a multiple of 64 on.
+// The inner loops, a table for each instruction set. A block is 64 keys, at lanes from a multiple of 64 on.
 //
 // Every sum runs in an order that depends on nothing but the row itself: scores over dimensions from first to last,
 // values over keys from first to last, the softmax's denominator over 64 lanes in one fixed tree. So a row's bits are
@@ -9,24 +9,24 @@
 
 namespace tenon::flash {
 
-enum { kKeys = 64 };          // of a block
-enum { kFewQueries = 4 };     // for which a block is not worth being converted as a whole
+enum { kKeys = 64 };          // keys of a block
+enum { kFewQueries = 4 };     // queries for which a block is not worth being converted as a whole
 enum { kValuePadding = 16 };  // rows of values and accumulators are padded to a multiple of this many floats
 
 struct Kernels {
   // Keys [first, end) of a block, as f32 and transposed: to[d * kKeys + key]. The other keys become 0. scale: of each
-  // key, for codecs that have them. `ahead` bytes behind each key lies what is wanted next.
+  // key, for codecs that have them. What is wanted next lies `ahead` bytes after each key.
   void (*load_keys)(uint32_t codec, const void* const* key, const float* scale, uint32_t first, uint32_t end,
                     uint32_t dim, int64_t ahead, float* to);
   // Turns transposed keys in place: pair i by the angle of cosine angle[2 i * kKeys + key] and sine
   // angle[(2 i + 1) * kKeys + key]. interleaved: pairs are (2 i, 2 i + 1), else (i, i + half).
   void (*turn)(float* keys, const float* angle, uint32_t half, bool interleaved);
-  // Values [first, end) of a block as f32: to[key * padded + d], 0 behind dim. The other rows are left alone.
+  // Values [first, end) of a block as f32: to[key * padded + d], 0 after dim. The other rows are left alone.
   void (*load_values)(uint32_t codec, const void* const* value, const float* scale, uint32_t first, uint32_t end,
                       uint32_t dim, int64_t ahead, uint32_t padded, float* to);
   // s[i * kKeys + key] = dot(q[i * dim], key), for n queries.
   void (*scores)(const float* q, uint32_t n, uint32_t dim, const float* keys, float* s);
-  // The same of keys that are converted and transposed on the way, for n <= kFewQueries.
+  // The same for keys that are converted and transposed on the way, for n <= kFewQueries.
   void (*scores_of_few)(uint32_t codec, const void* const* key, const float* scale, uint32_t first, uint32_t end,
                         int64_t ahead, const float* q, uint32_t n, uint32_t dim, float* s);
   // s = cap * tanh(s / cap), n blocks.
@@ -37,7 +37,7 @@ struct Kernels {
   // acc[i * padded] = acc * shrink[i] + sum of p[i * kKeys + key] * values[key * padded] over keys [first, end).
   void (*accumulate)(const float* p, const float* shrink, uint32_t n, uint32_t first, uint32_t end, const float* values,
                      uint32_t padded, float* acc);
-  // The same of values that are converted on the way, for n <= kFewQueries.
+  // The same for values that are converted on the way, for n <= kFewQueries.
   void (*accumulate_few)(uint32_t codec, const void* const* value, const float* scale, uint32_t dim, int64_t ahead,
                          const float* p, const float* shrink, uint32_t n, uint32_t first, uint32_t end, uint32_t padded,
                          float* acc);
@@ -46,6 +46,17 @@ struct Kernels {
   float (*exp)(float x);  // x <= 0
 };
 
-extern const Kernels kScalarKernels, kAvx2Kernels, kAvx512Kernels;
+namespace scalar {
+extern const Kernels kKernels;
+}
+namespace avx2 {
+extern const Kernels kKernels;
+}
+namespace avx512 {
+extern const Kernels kKernels;
+}
+inline constexpr const Kernels& kScalarKernels = scalar::kKernels;
+inline constexpr const Kernels& kAvx2Kernels = avx2::kKernels;
+inline constexpr const Kernels& kAvx512Kernels = avx512::kKernels;
 
 }  // namespace tenon::flash

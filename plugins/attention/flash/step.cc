@@ -161,8 +161,7 @@ Run::Run(const AttendArgs& a, const Part& part, const Step& step, uint32_t head,
     sinks_ = std::max(sinks_, lanes.sinks);
     first_ = std::min(first_, lanes.first);
     end_ = std::max(end_, lanes.end);
-    const auto* q =
-        reinterpret_cast<const float*>(part.ptr<std::byte>(kQ) + row * a.q_row) + size_t{head} * a.group * dim;
+    const float* q = attention::query_of(a, part, row, head * a.group);
     float* to = w_.q + size_t{row - begin} * a.group * dim;
     if (a.rotated == 0) {
       for (uint32_t i = 0; i < a.group * dim; ++i) to[i] = q[i] * a.scale;

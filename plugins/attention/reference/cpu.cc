@@ -1,10 +1,16 @@
+// Attention as the formula says it, in float64, one head of one row at a time: the naive twin of every other attention.
+//
+// For each row the cells that it sees are found first, from the view's rule (tenon/abi/kv_cache.h): old cells that no row
+// of the step overwrites, and the cells of the row and of its ancestors in the step. They are sorted by position, so that
+// sums run in the order of the text whatever the cache does with its cells. Then come the scores, their softmax with the
+// greatest score taken away, and the mean of the values.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "../common/view_operands.h"
+#include "../common/cpu_ops.h"
 #include "plugin.h"
 #include "tenon/sdk/cpu/kv_reader.h"
 
@@ -15,26 +21,19 @@ using sdk::Part;
 using sdk::Refused;
 using sdk::cpu::KvCells;
 
-struct Args {
-  sdk::KvLayout kv;
-  int64_t q_row, out_row;  // bytes
-  uint32_t q_heads, kv_heads, rows, seqs;
-  uint32_t kv_len, window;  // kv_len: cells of a sequence in this program
-  uint32_t weight_rows;
-  int32_t rotated, pairing;  // of keys before rope; rotated 0: they come after it
-  float scale, softcap;
-  uint32_t reserved = 0;
+struct Args : attention::ViewArgs {
+  uint32_t kv_len;  // cells of a sequence in this program
+  uint32_t unused;  // Arguments have no padding.
 };
 using enum attention::ViewOperand;
-constexpr uint32_t kWeights = kViewOperands;  // Only sum_weights writes it.
 
-// The cells that a row sees, in order of their positions, ties in order of the cells.
+// A cell that a row sees.
 struct Seen {
   int32_t position;
   uint32_t cell;
 };
 
-// One KV head as one row of the step sees it.
+// One KV head as one row of the step sees it: its cells in order of their positions, ties in order of the cells.
 class View {
  public:
   View(const Args& a, const Part& part, uint32_t row, uint32_t kv_head, Seen* seen)
@@ -108,7 +107,7 @@ class View {
   }
   void find_old(uint32_t row) {
     const auto* slots = part_.ptr<const int32_t>(kSlot);
-    const uint32_t live = std::min(*part_.ptr<uint32_t>(kLive), a_.rows);
+    const uint32_t live = attention::live_rows(a_, part_);
     const int32_t kv_len = part_.ptr<int32_t>(kKvLen)[slot_];
     uint64_t cells = a_.kv.capacity();
     if (a_.kv.rule == TENON_POS_LINEAR) cells = std::min<uint64_t>(cells, static_cast<uint64_t>(kv_len));
@@ -151,7 +150,7 @@ class View {
   uint32_t n_ = 0;
 };
 
-// What a chunk works in.
+// The memory that a chunk works in.
 struct Work {
   Work(const Args& a, void* memory) {
     score = static_cast<double*>(memory);
@@ -172,8 +171,7 @@ struct Work {
 
 // The softmax of a query head of a row over what the view sees, into w.score.
 void weigh(const Args& a, const Part& part, const View& view, uint32_t row, uint32_t head, const Work& w) {
-  const auto* q = reinterpret_cast<const float*>(part.ptr<std::byte>(kQ) + row * a.q_row) + size_t{head} * a.kv.k.dim;
-  view.query(q, w.q);
+  view.query(attention::query_of(a, part, row, head), w.q);
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
   for (uint32_t i = 0; i < view.size(); ++i) {
     view.key(i, w.k, w.row);
@@ -190,15 +188,15 @@ void weigh(const Args& a, const Part& part, const View& view, uint32_t row, uint
 
 // A chunk is one head of one row.
 void attend(const Args& a, const Part& part) {
-  const uint32_t live = std::min(*part.ptr<uint32_t>(kLive), a.rows);
+  const uint32_t live = attention::live_rows(a, part);
   const Work w(a, part.thread_scratch());
   for (uint32_t chunk = part.begin(); chunk < part.end(); ++chunk) {
     const uint32_t row = chunk / a.q_heads, head = chunk % a.q_heads;
     if (row >= live) return;
     if (part.ptr<int32_t>(kSlot)[row] < 0) continue;
-    const View view(a, part, row, head / (a.q_heads / a.kv_heads), w.seen);
+    const View view(a, part, row, head / a.group, w.seen);
     weigh(a, part, view, row, head, w);
-    auto* out = reinterpret_cast<float*>(part.ptr<std::byte>(kOut) + row * a.out_row) + size_t{head} * a.kv.v.dim;
+    float* out = attention::out_of(a, part, row, head);
     std::fill_n(w.mean, a.kv.v.dim, 0.0);
     for (uint32_t i = 0; i < view.size(); ++i) {
       view.value(i, w.row);
@@ -210,24 +208,14 @@ void attend(const Args& a, const Part& part) {
 
 // The softmax weights of each sequence's last rows, by cell. A chunk is a KV head of a sequence.
 void sum_weights(const Args& a, const Part& part) {
-  const uint32_t seqs = part.ptr<uint32_t>(kLive)[1];
   const Work w(a, part.thread_scratch());
   for (uint32_t chunk = part.begin(); chunk < part.end(); ++chunk) {
-    const uint32_t seq = chunk / a.kv_heads, kv_head = chunk % a.kv_heads, group = a.q_heads / a.kv_heads;
-    if (seq >= seqs) return;
-    const int32_t slot = part.ptr<int32_t>(kSeqSlot)[seq];
-    if (slot < 0) continue;
-    const auto end = static_cast<uint32_t>(part.ptr<int32_t>(kSeqRow)[seq + 1]);
-    const auto begin =
-        std::max(static_cast<uint32_t>(part.ptr<int32_t>(kSeqRow)[seq]), end > a.weight_rows ? end - a.weight_rows : 0);
-    const auto cells = static_cast<size_t>(a.kv.capacity());
-    float* sums = part.ptr<float>(kWeights) + (static_cast<size_t>(slot) * a.kv_heads + kv_head) * cells;
-    std::fill_n(sums, cells, 0.0f);
-    for (uint32_t row = begin; row < end; ++row) {
-      const View view(a, part, row, kv_head, w.seen);
-      for (uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    const attention::WeightChunk at = attention::weight_chunk(a, part, chunk);
+    for (uint32_t row = at.begin; row < at.end; ++row) {
+      const View view(a, part, row, at.kv_head, w.seen);
+      for (uint32_t head = at.kv_head * a.group; head < (at.kv_head + 1) * a.group; ++head) {
         weigh(a, part, view, row, head, w);
-        for (uint32_t i = 0; i < view.size(); ++i) sums[view.cell(i)] += static_cast<float>(w.score[i]);
+        for (uint32_t i = 0; i < view.size(); ++i) at.sums[view.cell(i)] += static_cast<float>(w.score[i]);
       }
     }
   }
@@ -236,14 +224,10 @@ void sum_weights(const Args& a, const Part& part) {
 }  // namespace
 
 tenon_claim Reference::claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds&) const {
-  if (const std::string why = sdk::kv_unread(kv, sdk::kReadsEverything); !why.empty()) throw Refused(why);
+  const tenon_claim claim = attention::claim_view(a, kv);
   for (const tenon_kv_plane* p : {&kv.format->k, &kv.format->v}) {
     if (p->codec != TENON_F32) throw Refused(std::string("reads f32 caches only, not ") + tenon_format_name(p->codec));
   }
-  sdk::check_heads(a);
-  auto claim = sdk::abi_struct<tenon_claim>();
-  const std::vector<tenon_fop> pro = sdk::ops_of(a.pro);
-  if (kv.format->rotated == 0 && !pro.empty() && pro.back().id == TENON_F_ROPE) claim.pro = 1;
   return claim;
 }
 
@@ -252,37 +236,20 @@ tenon_kv_format Reference::preferred_format() const {
 }
 
 void Reference::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
-  const tenon_kv_view& kv = *call.kv;
-  Args args{};
-  args.kv = attention::layout_of(a, kv);
-  args.q_row = r.describe(call.q).stride[0], args.out_row = r.describe(call.out).stride[0];
-  args.q_heads = a.q_heads, args.kv_heads = a.kv_heads, args.rows = r.bounds().rows, args.seqs = r.bounds().seqs;
-  // Of a linear cache no more cells are in use than the program has tokens.
-  const uint64_t longest = kv.pos_rule == TENON_POS_LINEAR ? r.bounds().kv_len : args.kv.capacity();
+  Args args{attention::view_args(a, call, r), 0, 0};
+  // No more cells of a linear cache are in use than the program has tokens.
+  const uint64_t longest = args.kv.rule == TENON_POS_LINEAR ? r.bounds().kv_len : args.kv.capacity();
   args.kv_len = static_cast<uint32_t>(std::min(longest, args.kv.capacity()));
-  args.window = a.window, args.scale = a.scale, args.softcap = a.softcap, args.weight_rows = kv.weight_rows;
-  const attention::Turn turn = attention::claimed_turn(call);
-  args.rotated = turn.rotated, args.pairing = turn.pairing;
-  std::vector<tenon_operand> operands = attention::view_operands(call, turn, r);
-  const double q_columns = double(a.q_heads) * a.k_dim, out_columns = double(a.q_heads) * a.v_dim;
-  tenon_cost cost{};
-  cost.read[1] = q_columns * sizeof(float), cost.written[1] = out_columns * sizeof(float);
-  cost.read[2] = (q_columns + out_columns) * sizeof(float);  // nothing is shared between query heads
-  cost.flops[2] = 2 * (q_columns + out_columns);
+  const std::vector<tenon_operand> operands = attention::view_operands(call, r);
+  // Query heads share nothing of what they read.
+  const double elements = attention::q_columns(a) + attention::out_columns(a);
   r.emit<attend>({.name = "attention",
                   .operands = operands,
                   .chunks = {args.rows * a.q_heads},
-                  .cost = cost,
+                  .cost = attention::view_cost(a, elements * sizeof(float)),
                   .thread_scratch_bytes = Work::bytes(args)},
                  args);
-  if (kv.weight_rows == 0) return;
-  operands[kOut] = operands[kQ];
-  operands.push_back({kv.weights, TENON_WRITE});
-  r.emit<sum_weights>({.name = "weights",
-                       .operands = operands,
-                       .chunks = {args.seqs * a.kv_heads},
-                       .thread_scratch_bytes = Work::bytes(args)},
-                      args);
+  attention::record_weights<sum_weights>(call, args, Work::bytes(args), operands, r);
 }
 
 }  // namespace tenon::reference

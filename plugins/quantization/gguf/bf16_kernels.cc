@@ -23,7 +23,7 @@ inline __m512i some_bf16_at(const void* p, uint32_t n) {
 
 void to_bf16(const float* x, uint32_t k, uint16_t* to) {
   for (uint32_t i = 0; i < k; i += kLanes) {
-    const Vec v = k - i < kLanes ? load_some(x + i, k - i) : load(x + i);
+    const Floats16 v = k - i < kLanes ? Floats16::load_first(x + i, k - i) : Floats16::load(x + i);
     const auto bits = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v.v));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), bits);
   }
@@ -33,9 +33,9 @@ template <uint32_t R, uint32_t C>
 inline void bf16_tile(const Bf16Product& t, uint32_t row, uint32_t column) {
   const uint16_t* x = t.x + row * t.x_stride;
   const uint8_t* w = t.weights + column * t.row_bytes;
-  Vec acc[R * C];
+  Floats16 acc[R * C];
 #pragma GCC unroll 32
-  for (uint32_t i = 0; i < R * C; ++i) acc[i] = zeros();
+  for (uint32_t i = 0; i < R * C; ++i) acc[i] = Floats16::zeros();
   const auto add = [&](auto at, uint32_t i, uint32_t n) {
     __m512bh a[C];
 #pragma GCC unroll 8

@@ -8,19 +8,24 @@ namespace {
 
 using namespace sdk::cpu;
 
-inline void four_bits(const uint8_t* p, Codes (&code)[8]) {
+// Steps i and i + 4 share bytes: the low and the high nibble.
+inline void four_bits(const PackedUnit& unit, size_t at, RowCodes (&code)[8]) {
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    const Codes c = codes_at(p + 64 * i);
-    code[i] = shifted<0>(c, 15), code[i + 4] = shifted<4>(c, 15);
+  for (uint32_t i = 0; i < 4; ++i) {
+    const RowCodes c = unit.codes(at + 64 * i);
+    code[i] = shifted<0>(c, 15);
+    code[i + 4] = shifted<4>(c, 15);
   }
 }
-inline void six_bits(const uint8_t* p, Codes (&code)[8]) {
+// Steps 0 to 2 have the lower six bits of their bytes; step 3 has two bits of each in the upper ones. So again from 4 on.
+inline void six_bits(const PackedUnit& unit, size_t at, RowCodes (&code)[8]) {
 #pragma GCC unroll 2
-  for (int half = 0; half < 2; ++half, p += 192) {
-    const Codes c0 = codes_at(p), c1 = codes_at(p + 64), c2 = codes_at(p + 128);
-    Codes* to = code + 4 * half;
-    to[0] = shifted<0>(c0, 63), to[1] = shifted<0>(c1, 63), to[2] = shifted<0>(c2, 63);
+  for (uint32_t half = 0; half < 2; ++half, at += 192) {
+    const RowCodes c0 = unit.codes(at), c1 = unit.codes(at + 64), c2 = unit.codes(at + 128);
+    RowCodes* to = code + 4 * half;
+    to[0] = shifted<0>(c0, 63);
+    to[1] = shifted<0>(c1, 63);
+    to[2] = shifted<0>(c2, 63);
     to[3] = joined(joined(shifted<6>(c0, 3), shifted<4>(c1), 0x0c), shifted<2>(c2), 0x30);
   }
 }
@@ -32,7 +37,7 @@ struct PackedQ4_0 : PackedUnit {
   PackedBlock<1> block(uint32_t) const {
     PackedBlock<1> out;
     out.scale = halves(0);
-    four_bits(codes(32), out.code);
+    four_bits(*this, 32, out.code);
     return out;
   }
 };
@@ -42,8 +47,9 @@ struct PackedQ4_1 : PackedUnit {
   static constexpr bool kMinima = true;
   PackedBlock<1> block(uint32_t) const {
     PackedBlock<1> out;
-    out.scale = halves(0), out.minimum = halves(32);
-    four_bits(codes(64), out.code);
+    out.scale = halves(0);
+    out.minimum = halves(32);
+    four_bits(*this, 64, out.code);
     return out;
   }
 };
@@ -55,7 +61,7 @@ struct PackedQ8_0 : PackedUnit {
     PackedBlock<1> out;
     out.scale = halves(0);
 #pragma GCC unroll 8
-    for (uint32_t s = 0; s < 8; ++s) out.code[s] = codes_at(codes(32 + 64 * s));
+    for (uint32_t s = 0; s < 8; ++s) out.code[s] = codes(32 + 64 * s);
     return out;
   }
 };
@@ -67,11 +73,12 @@ struct PackedQ4_K : PackedUnit {
   PackedBlock<1> block(uint32_t b) const {
     PackedBlock<1> out;
     const size_t part = 64 + b * size_t{288};
-    out.scale = mul(d_, bytes_at(scales(part))), out.minimum = mul(m_, bytes_at(scales(part + 16)));
-    four_bits(codes(part + 32), out.code);
+    out.scale = mul(d_, bytes_without_sign(part));
+    out.minimum = mul(m_, bytes_without_sign(part + 16));
+    four_bits(*this, part + 32, out.code);
     return out;
   }
-  Floats d_, m_;
+  RowFloats d_, m_;
 };
 struct PackedQ6_K : PackedUnit {
   static constexpr uint32_t kCode = kPackedQ6_K, kUnitBytes = 3360, kBlocks = 8, kParts = 2;
@@ -82,11 +89,12 @@ struct PackedQ6_K : PackedUnit {
     PackedBlock<2> out;
     const size_t part = 32 + b * size_t{416};
     out.scale = d_;
-    out.part_scale[0] = signed_bytes_at(scales(part)), out.part_scale[1] = signed_bytes_at(scales(part + 16));
-    six_bits(codes(part + 32), out.code);
+    out.part_scale[0] = bytes_with_sign(part);
+    out.part_scale[1] = bytes_with_sign(part + 16);
+    six_bits(*this, part + 32, out.code);
     return out;
   }
-  Floats d_;
+  RowFloats d_;
 };
 
 constexpr PackedFormat kFormats[] = {packed_format<PackedQ4_0>(), packed_format<PackedQ4_1>(),

@@ -19,7 +19,7 @@ struct Int8Row {
   }
   template <class Sink>
   static void block(const uint8_t* p, Sink&& sink) {
-    sink(0, from_i8(p));
+    sink(0, Floats16::decode<TENON_I8>(p));
   }
 };
 constexpr RowFormat kFormats[] = {row_format<Int8Row>()};

@@ -51,6 +51,29 @@ struct VerifyOp {
   tenon_fop op;
   tenon_tid id[kMostLeft];
   uint32_t cap[kMostLeft];  // where there is an id
+
+  // What a processor left, the last one's first.
+  struct Left {
+    tenon_tid left = 0, count = 0, id = 0;
+    uint32_t cap = 0;
+  };
+  tenon_tid logits() const { return op.t[0]; }
+  tenon_tid told() const { return op.t[3]; }
+  Left left(uint32_t n) const {
+    if (n == 0) return {op.t[1], op.t[2], id[0], cap[0]};
+    return {static_cast<tenon_tid>(op.i[2 * n - 2]), static_cast<tenon_tid>(op.i[2 * n - 1]), id[n], cap[n]};
+  }
+  void set_left(uint32_t n, const Left& l) {
+    id[n] = l.id;
+    cap[n] = l.cap;
+    if (n == 0) {
+      op.t[1] = l.left;
+      op.t[2] = l.count;
+    } else {
+      op.i[2 * n - 2] = static_cast<int32_t>(l.left);
+      op.i[2 * n - 1] = static_cast<int32_t>(l.count);
+    }
+  }
 };
 struct DraftPass {
   tenon_draft_pass pass;
@@ -84,23 +107,21 @@ struct AllLeft {
 inline AllLeft add_left(const VerifyOp& verify, Recorder& rec, std::vector<tenon_operand>& operands) {
   constexpr auto kElement = static_cast<int64_t>(sizeof(float));
   AllLeft all{};
-  const auto add = [&](tenon_tid left, tenon_tid count, tenon_tid id, uint32_t cap) {
-    if (left == 0) return;
-    const tenon_tensor t = rec.describe(left);
+  for (uint32_t n = 0; n < kMostLeft; ++n) {
+    const VerifyOp::Left l = verify.left(n);
+    if (l.left == 0) continue;
+    const tenon_tensor t = rec.describe(l.left);
     LeftRows& rows = all.of[all.n++];
     rows = {t.dim[1], t.stride[0] / kElement, 0, static_cast<uint32_t>(operands.size()), 0};
-    operands.push_back({left, TENON_READ});
-    if (count == 0) return;
-    operands.push_back({count, TENON_READ}), rows.counted = 1;
-    if (id == 0) return;
-    operands.push_back({id, TENON_READ}), rows.counted = 2, rows.columns = cap;
-    rows.id_stride = rec.describe(id).stride[0] / kElement;
-  };
-  const tenon_fop& op = verify.op;
-  add(op.t[1], op.t[2], verify.id[0], verify.cap[0]);
-  for (uint32_t i = 0; i + 1 < kMostLeft; ++i) {
-    add(static_cast<tenon_tid>(op.i[2 * i]), static_cast<tenon_tid>(op.i[2 * i + 1]), verify.id[i + 1],
-        verify.cap[i + 1]);
+    operands.push_back({l.left, TENON_READ});
+    if (l.count == 0) continue;
+    operands.push_back({l.count, TENON_READ});
+    rows.counted = 1;
+    if (l.id == 0) continue;
+    operands.push_back({l.id, TENON_READ});
+    rows.counted = 2;
+    rows.columns = l.cap;
+    rows.id_stride = rec.describe(l.id).stride[0] / kElement;
   }
   return all;
 }

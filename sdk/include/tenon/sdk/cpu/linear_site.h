@@ -17,7 +17,8 @@
 
 namespace tenon::sdk::cpu {
 
-// Each has what those before it have, but that AVX-512 may come without AVX-VNNI.
+// The instruction sets that kernels are compiled for. Each has what those before it have, except that AVX-512 may come
+// without AVX-VNNI.
 enum class Isa : uint32_t { kScalar, kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kAvx512Bf16 };
 inline Isa isa_of(const tenon_device& device) {
   constexpr uint64_t kVnni = TENON_ISA_AVX512 | TENON_ISA_AVX512_VNNI;
@@ -28,34 +29,40 @@ inline Isa isa_of(const tenon_device& device) {
   if ((device.isa & TENON_ISA_AVX_VNNI) != 0) return Isa::kAvxVnni;
   return (device.isa & TENON_ISA_AVX2) != 0 ? Isa::kAvx2 : Isa::kScalar;
 }
-// What a plugin has for each instruction set; the same formats in each, equal to the bit.
+// A plugin's kernels for one instruction set. All sets have the same formats, equal to the bit.
 struct Kernels {
   const KernelTable* f32;
-  const PackedTable* packed = nullptr;                 // nullptr: none
-  const Bf16Table* bf16 = nullptr;                     // nullptr: none; only some instruction sets have one
-  const Packing* (*packing)(uint32_t code) = nullptr;  // of a format of `packed`; nullptr if there are none
+  const PackedTable* packed = nullptr;                 // nullptr: the plugin has no packed formats
+  const Bf16Table* bf16 = nullptr;                     // nullptr: the plugin or the instruction set has none
+  const Packing* (*packing)(uint32_t code) = nullptr;  // how a format of `packed` is packed; nullptr without one
 };
 using KernelsOf = Kernels (*)(Isa);
 
+// A matrix as the scheme stores it, and as the file has it.
 struct StoredMatrix {
-  uint32_t code = 0;  // of its row format or, if x becomes int8, of its packed format
+  uint32_t code = 0;  // its row format's or, if x becomes int8, its packed format's
   uint32_t rows = 0;
   uint64_t row_bytes = 0;
-  // In the file, for loading: its format (the scheme may number formats of its own), and of each tensor the bytes that
-  // load() gets for a row, or, if it has no rows, 0 and all its bytes.
+
+  // For loading. load() gets row_bytes of a tensor for each row; a tensor without rows has 0 there, and load() gets all
+  // of its bytes.
   struct Tensor {
     uint64_t row_bytes = 0, bytes = 0;
   };
-  tenon_format source = TENON_FORMAT_NONE;
+  tenon_format source = TENON_FORMAT_NONE;  // the scheme may number formats of its own
   std::vector<Tensor> tensors{};
 };
-// What rows of x are turned into. kInt8: for packed matrices; kBf16: for matrices in bf16.
+// Rows of x are turned into this: kInt8 for packed matrices, kBf16 for matrices in bf16.
 enum class Activations : uint32_t { kF32, kInt8, kBf16 };
 
+// Store i of a site holds matrix i, row by row or packed; a routed site's holds it for one expert after the other.
+//
+// An example: gate and up of a model of 4096 k are two matrices of 11008 rows, so the site has two stores and 22016
+// columns. In Q4_0 a row is 2304 bytes, and packed in groups of 16 rows it is as many.
 struct LinearSite {
-  std::vector<StoredMatrix> mats;  // store i holds matrix i, row by row or packed; of a routed site, of every expert
+  std::vector<StoredMatrix> mats;
   uint32_t k = 0;
-  uint32_t experts = 0;   // 0: not routed
+  uint32_t experts = 0;   // 0: the site is not routed
   bool in_place = false;  // the stores are the file's bytes
   bool exact = false;     // each weight has the value that it has in the file
   Activations activations = Activations::kF32;
@@ -63,8 +70,9 @@ struct LinearSite {
   bool packed() const { return activations == Activations::kInt8; }
 
   uint64_t columns() const;
-  uint64_t bytes() const;                              // of one expert
-  uint64_t store_bytes(const StoredMatrix& m) const {  // of one expert
+  // The bytes of one expert's matrices, as rows; and of one in its store, where groups of rows are whole.
+  uint64_t bytes() const;
+  uint64_t store_bytes(const StoredMatrix& m) const {
     return m.row_bytes * (packed() ? (m.rows + kGroupRows - 1) / kGroupRows * kGroupRows : m.rows);
   }
   // While loading: the matrix that rows of a file belong to, and where it begins.
@@ -74,7 +82,7 @@ struct LinearSite {
   }
 };
 
-// Matrix i of a site, as claim_linear() found it in the file. code and row_bytes: how the scheme stores it.
+// Matrix i of a site, as claim_linear() found it in the file. code and row_bytes say how the scheme stores it.
 inline StoredMatrix stored_matrix(const tenon_linear& s, uint32_t i, uint32_t code, uint64_t row_bytes,
                                   tenon_format source) {
   StoredMatrix m{.code = code, .rows = static_cast<uint32_t>(s.out_dim[i]), .row_bytes = row_bytes, .source = source};
@@ -100,12 +108,13 @@ inline constexpr uint32_t kMostExperts = 1 << 16;
 
 namespace detail {
 
-// The split of an epilogue around its SILU_MUL.
+// The part of an epilogue that a product takes on: BIAS and ADD before and after one SILU_MUL.
 struct EpiloguePlan {
-  uint32_t before = 0, after = 0;
+  uint32_t before = 0, after = 0;  // without a SILU_MUL all stand before it
   bool silu = false;
   uint32_t taken() const { return before + after + (silu ? 1 : 0); }
 };
+// halves: whether SILU_MUL can be done, see has_halves().
 inline EpiloguePlan plan_epilogue(const std::vector<tenon_fop>& ops, bool halves) {
   EpiloguePlan plan;
   for (const tenon_fop& op : ops) {

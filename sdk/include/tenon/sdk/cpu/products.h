@@ -3,6 +3,12 @@
 //
 //   constexpr RowFormat kFormats[] = {row_format<MyRow>()};
 //   constinit const KernelTable TENON_ISA::kKernels = {kRowOps, &tile_product, kFormats, 1};
+//
+// An example: 7 rows of x times 64 unpacked columns of 4096 k, under AVX-512. A tile is 6 rows of x by 4 columns: 24
+// accumulators of 16 lanes, which with 4 vectors of weights and one of x are 29 of 32 registers. A step of 16 k loads
+// these 5 vectors and does 24 multiply-adds with each of 6 vectors of x. After 256 steps the lanes of 4 accumulators are
+// folded together, and there are 6 by 4 numbers of y. 16 tiles make the first 6 rows; tiles of 1 row by 4 columns make
+// the seventh. The naive twin is row_kernels_test.cc.
 #pragma once
 
 #include <concepts>
@@ -14,40 +20,44 @@
 namespace tenon::sdk::cpu {
 namespace {
 
+// A format's block() calls such a sink with every 16 weights.
+struct AnySink {
+  void operator()(uint32_t, Floats16) const {}
+};
+
 // A way of storing a row: a header, then blocks of weights, one after the other.
-//   kCode      the format's number in the table: RowFormat::code
-//   kHeader    bytes before the first block
-//   kElements  weights of a block, a multiple of 16; kBytes: its bytes
-//   kColumns   rows that vector_product() goes through together, to hide each other's latency
-//   scale(row) what the row's sum is multiplied with: 1 where blocks have their scales themselves
-//   block(p, sink) calls sink(i, w) for every 16 weights of the block at p: w has weights 16 i to 16 i + 15
 template <class F>
 concept StoredRow = requires(const uint8_t* p) {
-  { uint32_t{F::kCode} };
-  { uint32_t{F::kHeader} };
-  { uint32_t{F::kColumns} };
-  { size_t{F::kBytes} };
-  { F::scale(p) } -> std::same_as<float>;
-  F::block(p, [](uint32_t, Vec) {});
+  { uint32_t{F::kCode} };                  // the format's number in the table: RowFormat::code
+  { uint32_t{F::kHeader} };                // bytes before the first block
+  { uint32_t{F::kElements} };              // weights of a block, a multiple of 16
+  { size_t{F::kBytes} };                   // bytes of a block
+  { uint32_t{F::kColumns} };               // rows that vector_product() goes through together, to hide latency
+  { F::scale(p) } -> std::same_as<float>;  // the row's sum is multiplied by it; 1 where blocks have scales
+  {
+    F::block(p, AnySink())
+  } -> std::same_as<void>;  // sink(i, w) for every 16 weights of the block at p: 16 i to 16 i + 15
 } && F::kElements % kLanes == 0;
 
-// A row need not be whole blocks: some(p, n) gives the n < kElements weights of the last one.
+// A row need not be whole blocks: the n < kElements weights of the last one, zeros after them.
 template <class F>
-concept Ragged = requires(const uint8_t* p) { F::some(p, 1u); };
+concept Ragged = requires(const uint8_t* p) {
+  { F::some(p, 1U) } -> std::same_as<Floats16>;
+};
 
-// f(unit, weights) for every 16 weights of a row, the last ones filled up.
+// sink(unit, weights) for every 16 weights of a row, the last ones filled up.
 template <class F, class Sink>
 inline void each_unit(const uint8_t* row, uint32_t k, Sink&& sink) {
   const uint8_t* p = row + F::kHeader;
   uint32_t i = 0;
   for (; i + F::kElements <= k; i += F::kElements, p += F::kBytes) {
-    F::block(p, [&](uint32_t unit, Vec w) { sink(i / kLanes + unit, w); });
+    F::block(p, [&](uint32_t unit, Floats16 w) { sink(i / kLanes + unit, w); });
   }
   if constexpr (Ragged<F>) {
     if (i < k) sink(i / kLanes, F::some(p, k - i));
   } else {
     if (i < k) {
-      F::block(p, [&](uint32_t unit, Vec w) {
+      F::block(p, [&](uint32_t unit, Floats16 w) {
         if (i + unit * kLanes < k) sink(i / kLanes + unit, w);
       });
     }
@@ -56,16 +66,22 @@ inline void each_unit(const uint8_t* row, uint32_t k, Sink&& sink) {
 
 template <class F>
 float unpack(const uint8_t* row, uint32_t k, float* out) {
-  each_unit<F>(row, k, [&](uint32_t unit, Vec w) { store(out + unit * kLanes, w); });
+  each_unit<F>(row, k, [&](uint32_t unit, Floats16 w) { store(out + unit * kLanes, w); });
   return F::scale(row);
 }
 
-// C rows at once, and, of several, the C rows behind them on their way: hardware follows few rows at once.
+// Columns [first, first + C): C rows of weights at once. Of several, the C rows after them are fetched on the way, since
+// hardware follows few rows at once.
 template <class F, uint32_t C>
 inline void vector_columns(const VectorProduct& v, uint32_t first) {
   const uint8_t* row[C];
-  Vec acc[C];
-  for (uint32_t c = 0; c < C; ++c) row[c] = v.weights + size_t{first + c} * v.row_bytes, acc[c] = zeros();
+  Floats16 acc[C];  // (columns C, lanes 16)
+  for (uint32_t c = 0; c < C; ++c) {
+    row[c] = v.weights + size_t{first + c} * v.row_bytes;
+    acc[c] = Floats16::zeros();
+  }
+
+  // Whole blocks.
   const uint32_t whole = v.k / F::kElements * F::kElements;
   size_t at = F::kHeader;
   for (uint32_t i = 0; i < whole; i += F::kElements, at += F::kBytes) {
@@ -73,18 +89,21 @@ inline void vector_columns(const VectorProduct& v, uint32_t first) {
 #pragma GCC unroll 8
     for (uint32_t c = 0; c < C; ++c) {
       for (size_t line = 0; C > 1 && line < F::kBytes; line += 64) prefetch(row[c] + at + line + C * v.row_bytes);
-      F::block(row[c] + at, [&](uint32_t unit, Vec w) { acc[c] = fma(w, load(x + unit * kLanes), acc[c]); });
+      F::block(row[c] + at,
+               [&](uint32_t unit, Floats16 w) { acc[c] = fma(w, Floats16::load(x + unit * kLanes), acc[c]); });
     }
   }
+
+  // What is left of the rows.
   if (whole < v.k) {
     const float* x = v.x + whole;
     const uint32_t rest = v.k - whole;
     for (uint32_t c = 0; c < C; ++c) {
-      const auto add = [&](uint32_t unit, Vec w) {
+      const auto add = [&](uint32_t unit, Floats16 w) {
         const uint32_t from = unit * kLanes;
-        if (from < rest) {
-          acc[c] = fma(w, rest - from < kLanes ? load_some(x + from, rest - from) : load(x + from), acc[c]);
-        }
+        if (from >= rest) return;
+        const bool partial = rest - from < kLanes;
+        acc[c] = fma(w, partial ? Floats16::load_first(x + from, rest - from) : Floats16::load(x + from), acc[c]);
       };
       if constexpr (Ragged<F>) {
         add(0, F::some(row[c] + at, rest));
@@ -93,6 +112,7 @@ inline void vector_columns(const VectorProduct& v, uint32_t first) {
       }
     }
   }
+
   for (uint32_t c = 0; c < C; ++c) v.y[first + c] = sum(acc[c]) * F::scale(row[c]);
 }
 
@@ -103,40 +123,47 @@ void vector_product(const VectorProduct& v) {
   for (; c < v.columns; ++c) vector_columns<F, 1>(v, c);
 }
 
-// As many accumulators as there are registers, less a column of weights and a value of x.
+// As many accumulators as there are registers, less a column of weights and a vector of x.
 #if defined(__AVX512F__)
 constexpr uint32_t kTileRows = 6, kTileColumns = 4;
 #else
 constexpr uint32_t kTileRows = 2, kTileColumns = 3;
 #endif
 
+// The last k, fewer than a vector.
 template <uint32_t R, uint32_t C>
-inline void tile(const TileProduct& t, uint32_t row, uint32_t column) {
+inline void add_rest(const TileProduct& t, const float* x, const float* w, uint32_t k, Floats16* acc) {
+  for (uint32_t r = 0; r < R; ++r) {
+    const Floats16 b = Floats16::load_first(x + r * t.x_stride, k);
+    for (uint32_t c = 0; c < C; ++c) {
+      acc[r * C + c] = fma(Floats16::load_first(w + c * t.w_stride, k), b, acc[r * C + c]);
+    }
+  }
+}
+
+// y of R rows from `row` on and C columns from `column` on.
+template <uint32_t R, uint32_t C>
+inline void multiply_tile(const TileProduct& t, uint32_t row, uint32_t column) {
   const float* x = t.x + row * t.x_stride;
   const float* w = t.weights + column * t.w_stride;
-  Vec acc[R * C];
+  Floats16 acc[R * C];  // (rows R, columns C)
 #pragma GCC unroll 32
-  for (uint32_t i = 0; i < R * C; ++i) acc[i] = zeros();
+  for (uint32_t i = 0; i < R * C; ++i) acc[i] = Floats16::zeros();
+
   uint32_t i = 0;
   for (; i + kLanes <= t.k; i += kLanes) {
-    Vec a[C];
+    Floats16 a[C];
 #pragma GCC unroll 8
-    for (uint32_t c = 0; c < C; ++c) a[c] = load(w + c * t.w_stride + i);
+    for (uint32_t c = 0; c < C; ++c) a[c] = Floats16::load(w + c * t.w_stride + i);
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < R; ++r) {
-      const Vec b = load(x + r * t.x_stride + i);
+      const Floats16 b = Floats16::load(x + r * t.x_stride + i);
 #pragma GCC unroll 8
       for (uint32_t c = 0; c < C; ++c) acc[r * C + c] = fma(a[c], b, acc[r * C + c]);
     }
   }
-  if (i < t.k) {
-    for (uint32_t r = 0; r < R; ++r) {
-      const Vec b = load_some(x + r * t.x_stride + i, t.k - i);
-      for (uint32_t c = 0; c < C; ++c) {
-        acc[r * C + c] = fma(load_some(w + c * t.w_stride + i, t.k - i), b, acc[r * C + c]);
-      }
-    }
-  }
+  if (i < t.k) add_rest<R, C>(t, x + i, w + i, t.k - i, acc);
+
   for (uint32_t r = 0; r < R; ++r) {
     float s[4];
     if constexpr (C == 4) {
@@ -152,10 +179,11 @@ inline void tile(const TileProduct& t, uint32_t row, uint32_t column) {
 template <uint32_t R>
 inline void tile_columns(const TileProduct& t, uint32_t row) {
   uint32_t c = 0;
-  for (; c + kTileColumns <= t.columns; c += kTileColumns) tile<R, kTileColumns>(t, row, c);
-  for (; c < t.columns; ++c) tile<R, 1>(t, row, c);
+  for (; c + kTileColumns <= t.columns; c += kTileColumns) multiply_tile<R, kTileColumns>(t, row, c);
+  for (; c < t.columns; ++c) multiply_tile<R, 1>(t, row, c);
 }
 
+// The R or fewer rows that are left.
 template <uint32_t R>
 inline void last_rows(const TileProduct& t, uint32_t row) {
   if constexpr (R > 0) {

@@ -13,28 +13,21 @@ namespace {
 
 #if defined(__AVX2__)
 
-template <uint32_t Code, uint32_t Bytes, Vec (*Load)(const void*)>
+template <uint32_t Format>
 struct Plain {
   // One row after the other: these are bound by memory, which likes that best.
-  static constexpr uint32_t kCode = Code, kElements = 16, kHeader = 0, kColumns = 1;
-  static constexpr size_t kBytes = Bytes * size_t{16};
+  static constexpr uint32_t kCode = Format, kElements = 16, kHeader = 0, kColumns = 1;
+  static constexpr size_t kBytes = size_t{16} * kElementBytes<Format>;
   static float scale(const uint8_t*) { return 1; }
   template <class Sink>
   static void block(const uint8_t* p, Sink&& sink) {
-    sink(0, Load(p));
+    sink(0, Floats16::decode<Format>(p));
   }
-  static Vec some(const uint8_t* p, uint32_t n) {
-    uint8_t bytes[kBytes] = {};
-    for (uint32_t i = 0; i < n * Bytes; ++i) bytes[i] = p[i];
-    return Load(bytes);
-  }
+  static Floats16 some(const uint8_t* p, uint32_t n) { return Floats16::decode_first<Format>(p, n); }
 };
-inline Vec from_float(const void* p) {
-  return load(static_cast<const float*>(p));
-}
-using F32Row = Plain<TENON_F32, 4, from_float>;
-using F16Row = Plain<TENON_F16, 2, from_half>;
-using Bf16Row = Plain<TENON_BF16, 2, from_bf16>;
+using F32Row = Plain<TENON_F32>;
+using F16Row = Plain<TENON_F16>;
+using Bf16Row = Plain<TENON_BF16>;
 
 template <uint32_t Code, uint32_t Elements, size_t Bytes, uint32_t Columns>
 struct Blocks {
@@ -79,9 +72,9 @@ inline __m128i fifth_bits(const uint8_t* p) {
 template <class Sink>
 inline void five_bits(const uint8_t* fifth, const uint8_t* nibbles, float scale, float shift, Sink&& sink) {
   const __m128i q = load_bytes(nibbles);
-  const Vec d = splat(scale), m = splat(shift);
-  sink(0, fma(convert_u8(_mm_or_si128(masked(q, 15), fifth_bits(fifth))), d, m));
-  sink(1, fma(convert_u8(_mm_or_si128(masked(upper_nibbles(q), 15), fifth_bits(fifth + 2))), d, m));
+  const Floats16 d = Floats16::all(scale), m = Floats16::all(shift);
+  sink(0, fma(Floats16::from_u8(_mm_or_si128(masked(q, 15), fifth_bits(fifth))), d, m));
+  sink(1, fma(Floats16::from_u8(_mm_or_si128(masked(upper_nibbles(q), 15), fifth_bits(fifth + 2))), d, m));
 }
 struct Q5_0Row : Blocks<TENON_Q5_0, 32, 22, 4> {
   template <class Sink>
@@ -99,9 +92,9 @@ struct Q5_1Row : Blocks<TENON_Q5_1, 32, 24, 4> {
 struct Q8_0Row : Blocks<TENON_Q8_0, 32, 34, 4> {
   template <class Sink>
   static void block(const uint8_t* p, Sink&& sink) {
-    const Vec d = splat(half_scale(p));
-    sink(0, mul(from_i8(p + 2), d));
-    sink(1, mul(from_i8(p + 18), d));
+    const Floats16 d = Floats16::all(half_scale(p));
+    sink(0, mul(Floats16::decode<TENON_I8>(p + 2), d));
+    sink(1, mul(Floats16::decode<TENON_I8>(p + 18), d));
   }
 };
 
@@ -115,7 +108,7 @@ struct Q2_KRow : Blocks<TENON_Q2_K, 256, 84, 2> {
 #pragma GCC unroll 8
       for (uint32_t run = 8 * half; run < 8 * half + 8; ++run) {
         const auto scale = static_cast<float>(p[run] & 15), min = static_cast<float>(p[run] >> 4);
-        sink(run, fma(convert_u8(masked(q[run % 2], 3)), splat(d * scale), splat(-dmin * min)));
+        sink(run, fma(Floats16::from_u8(masked(q[run % 2], 3)), Floats16::all(d * scale), Floats16::all(-dmin * min)));
         q[run % 2] = _mm_srli_epi16(q[run % 2], 2);
       }
     }
@@ -137,8 +130,10 @@ struct Q3_KRow : Blocks<TENON_Q3_K, 256, 110, 2> {
         const auto scale = static_cast<int>(low | ((s[8 + run % 4] >> (run / 4 * 2)) & 3u) << 4) - 32;
         __m128i& t = third[run % 2];
         const __m128i value = _mm_or_si128(masked(q[run % 2], 3), _mm_slli_epi16(masked(t, 1), 2));
-        sink(run, mul(convert_i8(_mm_sub_epi8(value, _mm_set1_epi8(4))), splat(d * static_cast<float>(scale))));
-        q[run % 2] = _mm_srli_epi16(q[run % 2], 2), t = _mm_srli_epi16(t, 1);
+        sink(run, mul(Floats16::from_i8(_mm_sub_epi8(value, _mm_set1_epi8(4))),
+                      Floats16::all(d * static_cast<float>(scale))));
+        q[run % 2] = _mm_srli_epi16(q[run % 2], 2);
+        t = _mm_srli_epi16(t, 1);
       }
     }
   }
@@ -154,11 +149,14 @@ struct GroupScales {
     const uint32_t mask6 = 0x3f3f3f3fu, mask4 = 0x0f0f0f0fu, mask2 = 0x03030303u;
     const uint32_t s0 = w[0] & mask6, s1 = (w[2] & mask4) | ((w[0] >> 6) & mask2) << 4;
     const uint32_t m0 = w[1] & mask6, m1 = ((w[2] >> 4) & mask4) | ((w[1] >> 6) & mask2) << 4;
-    const Vec v = convert_u8(
+    const Floats16 v = Floats16::from_u8(
         _mm_setr_epi32(static_cast<int>(s0), static_cast<int>(s1), static_cast<int>(m0), static_cast<int>(m1)));
     float values[16];
     store(values, v);
-    for (int i = 0; i < 8; ++i) scale[i] = values[i] * d, min[i] = -(values[8 + i] * dmin);
+    for (int i = 0; i < 8; ++i) {
+      scale[i] = values[i] * d;
+      min[i] = -(values[8 + i] * dmin);
+    }
   }
 };
 struct Q4_KRow : Blocks<TENON_Q4_K, 256, 144, 2> {
@@ -182,12 +180,12 @@ struct Q5_KRow : Blocks<TENON_Q5_K, 256, 176, 2> {
     __m128i fifth[2] = {load_bytes(p + 16), load_bytes(p + 32)};
 #pragma GCC unroll 8
     for (uint32_t group = 0; group < 8; ++group) {
-      const Vec scale = splat(s.scale[group]), min = splat(s.min[group]);
+      const Floats16 scale = Floats16::all(s.scale[group]), min = Floats16::all(s.min[group]);
       for (uint32_t half = 0; half < 2; ++half) {
         __m128i q = load_bytes(p + 48 + group / 2 * 32 + 16 * half);
         if (group % 2 == 1) q = upper_nibbles(q);
         q = _mm_or_si128(masked(q, 15), _mm_slli_epi16(masked(fifth[half], 1), 4));
-        sink(2 * group + half, fma(convert_u8(q), scale, min));
+        sink(2 * group + half, fma(Floats16::from_u8(q), scale, min));
         fifth[half] = _mm_srli_epi16(fifth[half], 1);
       }
     }
@@ -197,7 +195,7 @@ struct Q5_KRow : Blocks<TENON_Q5_K, 256, 176, 2> {
 struct Q6_KRow : Blocks<TENON_Q6_K, 256, 210, 2> {
   template <class Sink>
   static void block(const uint8_t* p, Sink&& sink) {
-    const Vec scales = mul(convert_i8(load_bytes(p + 192)), splat(half_scale(p + 208)));
+    const Floats16 scales = mul(Floats16::from_i8(load_bytes(p + 192)), Floats16::all(half_scale(p + 208)));
     float scale[16];
     store(scale, scales);
 #pragma GCC unroll 2
@@ -209,7 +207,7 @@ struct Q6_KRow : Blocks<TENON_Q6_K, 256, 210, 2> {
         if (run % 8 >= 4) low = upper_nibbles(low);
         __m128i& h = high[run % 2];
         const __m128i value = _mm_or_si128(masked(low, 15), _mm_slli_epi16(masked(h, 3), 4));
-        sink(run, mul(convert_i8(_mm_sub_epi8(value, _mm_set1_epi8(32))), splat(scale[run])));
+        sink(run, mul(Floats16::from_i8(_mm_sub_epi8(value, _mm_set1_epi8(32))), Floats16::all(scale[run])));
         h = _mm_srli_epi16(h, 2);
       }
     }
@@ -227,15 +225,15 @@ struct ScalarRow {
   static void block(const uint8_t* p, Sink&& sink) {
     float w[Elements];
     unpack_row(Format, p, Elements, w);
-    for (uint32_t i = 0; i < Elements / kLanes; ++i) sink(i, load(w + i * kLanes));
+    for (uint32_t i = 0; i < Elements / kLanes; ++i) sink(i, Floats16::load(w + i * kLanes));
   }
 };
 template <tenon_format Format, size_t Bytes>
 struct ScalarPlain : ScalarRow<Format, 16, Bytes * 16> {
-  static Vec some(const uint8_t* p, uint32_t n) {
+  static Floats16 some(const uint8_t* p, uint32_t n) {
     float w[16] = {};
     unpack_row(Format, p, n, w);
-    return load(w);
+    return Floats16::load(w);
   }
 };
 using F32Row = ScalarPlain<TENON_F32, 4>;

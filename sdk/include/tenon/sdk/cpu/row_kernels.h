@@ -1,4 +1,4 @@
-// What a linear layer on the CPU is made of: kernels on rows of weights as they are stored, one table an instruction
+// A linear layer on the CPU is made of these: kernels on rows of weights as they are stored, one table an instruction
 // set.
 //
 // A product of a row of x and a row of weights is always summed in the same order, whatever the number of rows and
@@ -22,19 +22,21 @@ constexpr size_t padded(size_t k) {
   return (k + kLanes - 1) / kLanes * kLanes;
 }
 
-struct VectorProduct {  // y[c] = x . row c
-  const uint8_t* weights;
+// y[c] = x . row c of the weights, as they are stored.
+struct VectorProduct {
+  const uint8_t* weights;  // row c at weights + c * row_bytes
   size_t row_bytes;
   uint32_t columns, k;
-  const float* x;
-  float* y;
+  const float* x;  // (k)
+  float* y;        // (columns)
 };
-struct TileProduct {     // y[r * y_stride + c] = (x row r . unpacked row c) * scale[c]
+// y[r * y_stride + c] = (row r of x . unpacked row c) * scale[c]
+struct TileProduct {
   const float* weights;  // element (c, i) at c * w_stride + i; only k of a row are read
   size_t w_stride;
-  const float* scale;  // nullptr: ones
+  const float* scale;  // (columns); nullptr: ones
   uint32_t columns, rows, k;
-  const float* x;
+  const float* x;  // element (r, i) at r * x_stride + i
   size_t x_stride;
   float* y;
   size_t y_stride;
@@ -55,8 +57,8 @@ inline constexpr uint32_t kInt8Block = 32;
 struct Int8Rows {
   uint32_t k;
   const int8_t* q;                         // (rows, k)
-  const float *scale, *sum;                // (rows, k / 32); sum: scale times the sum of q
-  const int32_t *negative32, *negative16;  // (rows, k / 32), (rows, k / 16): less the sum of q
+  const float *scale, *sum;                // (rows, k / 32); sum: scale times the sum of the block's q
+  const int32_t *negative32, *negative16;  // (rows, k / 32), (rows, k / 16): minus the sum of so many q
 };
 
 // Rows of weights packed in groups of sixteen; packed_rows.h says how, packed_products.h in which order is summed.
@@ -73,8 +75,9 @@ struct Packing {
 
   uint64_t bytes_of_row(uint64_t k) const { return k / unit_k * unit_bytes / kGroupRows; }
 };
-struct PackedProduct {  // y[r * y_stride + c]; columns are rounded up to groups
-  const uint8_t* weights;
+// y[r * y_stride + c] = row r of x . row c of the weights. Columns are rounded up to groups.
+struct PackedProduct {
+  const uint8_t* weights;  // group g at weights + g * group_bytes
   size_t group_bytes;
   uint32_t columns, rows;
   Int8Rows x;
@@ -97,9 +100,10 @@ struct PackedTable {
   }
 };
 
-// Rows of x in bf16 for dot products of bf16, which only some instruction sets have.
-struct Bf16Product {  // y[r * y_stride + c]
-  const uint8_t* weights;
+// Rows of x in bf16 for dot products of bf16, which only some instruction sets have: y[r * y_stride + c] = row r of x .
+// row c of the weights.
+struct Bf16Product {
+  const uint8_t* weights;  // row c at weights + c * row_bytes
   size_t row_bytes;
   uint32_t columns, rows, k;
   const uint16_t* x;  // row r at x + r * x_stride
@@ -112,12 +116,13 @@ struct Bf16Table {
   void (*product)(const Bf16Product&);
 };
 
-// What is done to rows of x and y beside products; see row_ops.h.
+// One row of Int8Rows, to be written.
 struct Int8Row {
   int8_t* q;
   float *scale, *sum;
   int32_t *negative32, *negative16;
 };
+// The work on rows of x and y beside products; see row_ops.h.
 struct RowOps {
   void (*rms_norm)(const float* x, const float* weight, uint32_t n, float eps, float* y);
   void (*quantize)(const float* x, uint32_t k, const Int8Row& to);

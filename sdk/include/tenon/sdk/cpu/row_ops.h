@@ -1,4 +1,4 @@
-// What is done to rows beside products: RMSNorm, their conversion to int8, SiLU. Mostly plain loops, written so that
+// The work on rows beside products: RMSNorm, their conversion to int8, SiLU. Most are plain loops, written so that
 // compilers make vectors of them; every instruction set gives the same bits (contraction must be off). For the one
 // source of an instruction set, see vector.h.
 #pragma once

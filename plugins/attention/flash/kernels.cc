@@ -1,17 +1,32 @@
-// The kernels in terms of a vector type. An instruction set's source defines, in an unnamed namespace, V with kLanes,
-// kRowTile, kTile, kSmallTile and the functions below, and then includes this file once.
-//   load, store, set, add, sub, mul, fma(a, b, c) = a * b + c, max(a, b) = b if either is NaN, round, abs, copysign,
-//   largest(V) of its lanes, folded(V): their sum, halves onto halves,
-//   power(n) = 2^n for whole n, zero_below(x, limit, y) = x < limit ? 0 : y, transpose(V (&)[kLanes])
-//   load_codec<codec>(p, element, n): n <= kLanes elements as f32, without their scale, the rest 0
+// The kernels of kernels.h, once for each instruction set (tenon_add_kernels). Vectors are those of tenon/sdk/cpu/vector.h,
+// as wide as a register; lanes are keys while scores are made, and dimensions while values are added.
+//
+// An example: 8 queries (4 rows, 2 heads that share keys) of 128 dimensions against a block of 64 keys, under AVX-512.
+// load_keys() converts the keys, 16 of them by 16 dimensions at a time, and transposes each such square in registers:
+// (128 dimensions, 64 keys) f32. scores() takes 6 queries with all 64 keys, which are 24 accumulators; each step of d
+// broadcasts one number of each query and reads 4 vectors of keys. The 2 queries that are left are taken one by one.
+// softmax() makes (8, 64) weights of the scores. accumulate() takes 6 queries with 64 of the 128 dimensions of the
+// values: 24 accumulators again, over all keys. With at most kFewQueries queries nothing is kept: scores_of_few() and
+// accumulate_few() convert keys and values on their way into the same sums.
+//
+// The naive twin is plugins/attention/reference.
+#include "kernels.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "kernels.h"
 #include "tenon/abi/types.h"
+#include "tenon/sdk/cpu/vector.h"
 
 namespace tenon::flash {
 namespace {
+
+using namespace sdk::cpu;
+using Vector = Floats<kWidth>;
+
+// Queries of a large tile, and the vectors that it and smaller tiles have of keys or of values: as many accumulators as
+// there are registers, less those of a step's operands.
+constexpr uint32_t kRowTile = kWidth == 1 ? 2 : 6, kTile = kWidth == 8 ? 2 : 4, kSmallTile = 4;
 
 template <uint32_t N>
 struct Constant {
@@ -19,57 +34,58 @@ struct Constant {
 };
 
 // Cephes' expf: range reduction to |r| <= ln 2 / 2 and a polynomial of degree 6. For x <= 0; 0 below -87.
-V exp_negative(V x) {
-  const V limit = set(-87.0f);
-  const V clamped = max(limit, x);
-  const V n = round(mul(clamped, set(1.44269504f)));
-  const V r = fma(n, set(2.12194440e-4f), fma(n, set(-0.693359375f), clamped));
-  V y = set(1.9875691500e-4f);
-  y = fma(y, r, set(1.3981999507e-3f));
-  y = fma(y, r, set(8.3334519073e-3f));
-  y = fma(y, r, set(4.1665795894e-2f));
-  y = fma(y, r, set(1.6666665459e-1f));
-  y = fma(y, r, set(5.0000001201e-1f));
-  y = add(fma(y, mul(r, r), r), set(1.0f));
-  return zero_below(x, limit, mul(y, power(n)));
+Vector exp_negative(Vector x) {
+  const Vector limit = Vector::all(-87.0f);
+  const Vector clamped = max(limit, x);
+  const Vector n = round(mul(clamped, Vector::all(1.44269504f)));
+  const Vector r = multiply_add(n, Vector::all(2.12194440e-4f), multiply_add(n, Vector::all(-0.693359375f), clamped));
+  Vector y = Vector::all(1.9875691500e-4f);
+  y = multiply_add(y, r, Vector::all(1.3981999507e-3f));
+  y = multiply_add(y, r, Vector::all(8.3334519073e-3f));
+  y = multiply_add(y, r, Vector::all(4.1665795894e-2f));
+  y = multiply_add(y, r, Vector::all(1.6666665459e-1f));
+  y = multiply_add(y, r, Vector::all(5.0000001201e-1f));
+  y = add(multiply_add(y, mul(r, r), r), Vector::all(1.0f));
+  return zero_below(x, limit, mul(y, power_of_two(n)));
 }
 
 float exp_one(float x) {
-  float lanes[kLanes];
-  store(lanes, exp_negative(set(x)));
+  float lanes[kWidth];
+  store(lanes, exp_negative(Vector::all(x)));
   return lanes[0];
 }
 
 template <uint32_t kCodec>
 void prefetch(const void* row, uint32_t element, int64_t ahead) {
-  const int64_t byte = int64_t{element} * (kCodec == TENON_F32 ? 4 : kCodec == TENON_I8 ? 1 : 2);
+  const int64_t byte = int64_t{element} * kElementBytes<kCodec>;
   if (byte % 64 == 0) __builtin_prefetch(static_cast<const char*>(row) + byte + ahead, 0, 2);
 }
 
-// Elements as f32: what tenon/sdk/kv_codec.h makes of one, for a vector of them.
+// Elements [element, element + n) of a row as f32: what tenon/sdk/kv_codec.h makes of one, for a vector of them.
 template <uint32_t kCodec>
-V decoded(const void* p, uint32_t element, uint32_t n, const float* scale, uint32_t row) {
-  const V x = load_codec<kCodec>(p, element, n);
-  if constexpr (kCodec == TENON_I8) return mul(x, set(scale[row]));
+Vector decoded(const void* p, uint32_t element, uint32_t n, const float* scale, uint32_t row) {
+  const auto* from = static_cast<const uint8_t*>(p) + size_t{element} * kElementBytes<kCodec>;
+  const Vector x = Vector::decode_first<kCodec>(from, n);
+  if constexpr (kCodec == TENON_I8) return mul(x, Vector::all(scale[row]));
   return x;
 }
 
 template <uint32_t kCodec>
 void load_keys_of(const void* const* key, const float* scale, uint32_t first, uint32_t end, uint32_t dim, int64_t ahead,
                   float* to) {
-  for (uint32_t group = 0; group < kKeys; group += kLanes) {
-    for (uint32_t d = 0; d < dim; d += kLanes) {
-      const uint32_t n = dim - d < kLanes ? dim - d : uint32_t{kLanes};
-      V rows[kLanes];
+  for (uint32_t group = 0; group < kKeys; group += kWidth) {
+    for (uint32_t d = 0; d < dim; d += kWidth) {
+      const uint32_t n = dim - d < kWidth ? dim - d : kWidth;
+      Vector rows[kWidth];
 #pragma GCC unroll 16
-      for (uint32_t i = 0; i < kLanes; ++i) {
+      for (uint32_t i = 0; i < kWidth; ++i) {
         const uint32_t k = group + i;
         if (k >= first && k < end) prefetch<kCodec>(key[k], d, ahead);
-        rows[i] = k >= first && k < end ? decoded<kCodec>(key[k], d, n, scale, k) : set(0.0f);
+        rows[i] = k >= first && k < end ? decoded<kCodec>(key[k], d, n, scale, k) : Vector::zeros();
       }
       transpose(rows);
 #pragma GCC unroll 16
-      for (uint32_t i = 0; i < kLanes; ++i) {
+      for (uint32_t i = 0; i < kWidth; ++i) {
         if (i < n) store(to + (d + i) * kKeys + group, rows[i]);
       }
     }
@@ -80,15 +96,15 @@ template <uint32_t kCodec>
 void load_values_of(const void* const* value, const float* scale, uint32_t first, uint32_t end, uint32_t dim,
                     int64_t ahead, uint32_t padded, float* to) {
   for (uint32_t k = first; k < end; ++k) {
-    for (uint32_t d = 0; d < padded; d += kLanes) {
+    for (uint32_t d = 0; d < padded; d += kWidth) {
       const uint32_t left = d < dim ? dim - d : 0;
       prefetch<kCodec>(value[k], d, ahead);
-      store(to + k * padded + d, decoded<kCodec>(value[k], d, left < kLanes ? left : uint32_t{kLanes}, scale, k));
+      store(to + k * padded + d, decoded<kCodec>(value[k], d, left < kWidth ? left : kWidth, scale, k));
     }
   }
 }
 
-// f of the codec as a constant.
+// Calls f with the codec as a constant.
 template <class F>
 void with_codec(uint32_t codec, F&& f) {
   if (codec == TENON_F32) return f(Constant<TENON_F32>());
@@ -111,11 +127,11 @@ void turn(float* keys, const float* angle, uint32_t half, bool interleaved) {
   for (uint32_t i = 0; i < half; ++i) {
     float* first = keys + (interleaved ? 2 * i : i) * kKeys;
     float* second = keys + (interleaved ? 2 * i + 1 : i + half) * kKeys;
-    for (uint32_t k = 0; k < kKeys; k += kLanes) {
-      const V c = load(angle + 2 * i * kKeys + k), s = load(angle + (2 * i + 1) * kKeys + k);
-      const V u = load(first + k), v = load(second + k);
+    for (uint32_t k = 0; k < kKeys; k += kWidth) {
+      const Vector c = Vector::load(angle + 2 * i * kKeys + k), s = Vector::load(angle + (2 * i + 1) * kKeys + k);
+      const Vector u = Vector::load(first + k), v = Vector::load(second + k);
       store(first + k, sub(mul(u, c), mul(v, s)));
-      store(second + k, fma(u, s, mul(v, c)));
+      store(second + k, multiply_add(u, s, mul(v, c)));
     }
   }
 }
@@ -128,26 +144,26 @@ constexpr uint32_t tile_of(uint32_t rows) {
 // kRows queries against kVectors vectors of keys at a time.
 template <uint32_t kRows, uint32_t kVectors = tile_of(kRows)>
 void score_tile(const float* q, uint32_t dim, const float* keys, float* s) {
-  for (uint32_t group = 0; group < kKeys; group += kVectors * kLanes) {
-    V sum[kRows][kVectors];
+  for (uint32_t group = 0; group < kKeys; group += kVectors * kWidth) {
+    Vector sum[kRows][kVectors];
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-      for (uint32_t j = 0; j < kVectors; ++j) sum[i][j] = set(0.0f);
+      for (uint32_t j = 0; j < kVectors; ++j) sum[i][j] = Vector::zeros();
     }
     for (uint32_t d = 0; d < dim; ++d) {
       const float* row = keys + d * kKeys + group;
 #pragma GCC unroll 8
       for (uint32_t i = 0; i < kRows; ++i) {
-        const V x = set(q[i * dim + d]);
+        const Vector x = Vector::all(q[i * dim + d]);
 #pragma GCC unroll 8
-        for (uint32_t j = 0; j < kVectors; ++j) sum[i][j] = fma(x, load(row + j * kLanes), sum[i][j]);
+        for (uint32_t j = 0; j < kVectors; ++j) sum[i][j] = multiply_add(x, Vector::load(row + j * kWidth), sum[i][j]);
       }
     }
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-      for (uint32_t j = 0; j < kVectors; ++j) store(s + i * kKeys + group + j * kLanes, sum[i][j]);
+      for (uint32_t j = 0; j < kVectors; ++j) store(s + i * kKeys + group + j * kWidth, sum[i][j]);
     }
   }
 }
@@ -159,29 +175,29 @@ void scores(const float* q, uint32_t n, uint32_t dim, const float* keys, float* 
   for (; i < n; ++i) score_tile<1>(q + i * dim, dim, keys, s + i * kKeys);
 }
 
-// kRows queries against kLanes keys; kWhole: all of them are there.
+// kRows queries against kWidth keys; kWhole: all of them are there.
 template <uint32_t kCodec, uint32_t kRows, bool kWhole>
 void few_scores(const void* const* key, const float* scale, uint32_t first, uint32_t end, int64_t ahead, const float* q,
                 uint32_t dim, uint32_t group, float* s) {
-  V sum[kRows];
+  Vector sum[kRows];
 #pragma GCC unroll 4
-  for (uint32_t r = 0; r < kRows; ++r) sum[r] = set(0.0f);
-  for (uint32_t d = 0; d < dim; d += kLanes) {
-    const uint32_t n = dim - d < kLanes ? dim - d : uint32_t{kLanes};
-    V rows[kLanes];
+  for (uint32_t r = 0; r < kRows; ++r) sum[r] = Vector::zeros();
+  for (uint32_t d = 0; d < dim; d += kWidth) {
+    const uint32_t n = dim - d < kWidth ? dim - d : kWidth;
+    Vector rows[kWidth];
 #pragma GCC unroll 16
-    for (uint32_t i = 0; i < kLanes; ++i) {
+    for (uint32_t i = 0; i < kWidth; ++i) {
       const uint32_t k = group + i;
       const bool there = kWhole || (k >= first && k < end);
       if (there) prefetch<kCodec>(key[k], d, ahead);
-      rows[i] = there ? decoded<kCodec>(key[k], d, n, scale, k) : set(0.0f);
+      rows[i] = there ? decoded<kCodec>(key[k], d, n, scale, k) : Vector::zeros();
     }
     transpose(rows);
 #pragma GCC unroll 16
-    for (uint32_t i = 0; i < kLanes; ++i) {
+    for (uint32_t i = 0; i < kWidth; ++i) {
       if (i >= n) break;
 #pragma GCC unroll 4
-      for (uint32_t r = 0; r < kRows; ++r) sum[r] = fma(set(q[r * dim + d + i]), rows[i], sum[r]);
+      for (uint32_t r = 0; r < kRows; ++r) sum[r] = multiply_add(Vector::all(q[r * dim + d + i]), rows[i], sum[r]);
     }
   }
 #pragma GCC unroll 4
@@ -191,8 +207,8 @@ void few_scores(const void* const* key, const float* scale, uint32_t first, uint
 template <uint32_t kCodec, uint32_t kRows>
 void scores_of_rows(const void* const* key, const float* scale, uint32_t first, uint32_t end, int64_t ahead,
                     const float* q, uint32_t dim, float* s) {
-  for (uint32_t group = 0; group < kKeys; group += kLanes) {
-    if (group >= first && group + kLanes <= end) {
+  for (uint32_t group = 0; group < kKeys; group += kWidth) {
+    if (group >= first && group + kWidth <= end) {
       few_scores<kCodec, kRows, true>(key, scale, first, end, ahead, q, dim, group, s);
     } else {
       few_scores<kCodec, kRows, false>(key, scale, first, end, ahead, q, dim, group, s);
@@ -200,7 +216,7 @@ void scores_of_rows(const void* const* key, const float* scale, uint32_t first, 
   }
 }
 
-// f of the codec and the number of queries as constants.
+// Calls f with the codec and the number of queries as constants.
 template <class F>
 void with_few(uint32_t codec, uint32_t n, F&& f) {
   with_codec(codec, [&](auto kCodec) {
@@ -219,62 +235,63 @@ void scores_of_few(uint32_t codec, const void* const* key, const float* scale, u
 
 // tanh|x| = (1 - e) / (1 + e) with e = exp(-2|x|).
 void soft_cap(float* s, uint32_t n, float cap) {
-  for (uint32_t i = 0; i < n * kKeys; i += kLanes) {
-    const V x = mul(load(s + i), set(1 / cap));
-    const V e = exp_negative(mul(abs(x), set(-2.0f)));
-    const V y = div(sub(set(1.0f), e), add(set(1.0f), e));
-    store(s + i, mul(copysign(y, x), set(cap)));
+  for (uint32_t i = 0; i < n * kKeys; i += kWidth) {
+    const Vector x = mul(Vector::load(s + i), Vector::all(1 / cap));
+    const Vector e = exp_negative(mul(abs(x), Vector::all(-2.0f)));
+    const Vector y = div(sub(Vector::all(1.0f), e), add(Vector::all(1.0f), e));
+    store(s + i, mul(copysign(y, x), Vector::all(cap)));
   }
 }
 
-float softmax(float* s, uint64_t visible, float* maximum, float* sum) {
+float softmax(float* s, uint64_t visible, float* maximum, float* denominator) {
   if (visible != ~uint64_t{0}) {
     for (uint32_t k = 0; k < kKeys; ++k) {
       if ((visible >> k & 1) == 0) s[k] = -INFINITY;
     }
   }
-  V top = load(s);
-  for (uint32_t k = kLanes; k < kKeys; k += kLanes) top = max(top, load(s + k));
+  Vector top = Vector::load(s);
+  for (uint32_t k = kWidth; k < kKeys; k += kWidth) top = max(top, Vector::load(s + k));
   const float greatest = largest(top), now = greatest > *maximum ? greatest : *maximum;
   if (now == -INFINITY) {
     memset(s, 0, kKeys * sizeof(float));
     return 1;
   }
-  V total = set(0.0f);
-  for (uint32_t k = 0; k < kKeys; k += kLanes) {
-    const V p = exp_negative(sub(load(s + k), set(now)));
+  Vector total = Vector::zeros();
+  for (uint32_t k = 0; k < kKeys; k += kWidth) {
+    const Vector p = exp_negative(sub(Vector::load(s + k), Vector::all(now)));
     store(s + k, p);
     total = add(total, p);
   }
   const float shrink = *maximum == now ? 1 : exp_one(*maximum - now);
-  *sum = *sum * shrink + folded(total);
+  *denominator = *denominator * shrink + sum(total);
   *maximum = now;
   return shrink;
 }
 
-// kRows queries and kVectors vectors of their accumulators.
+// kRows queries with kVectors vectors of dimensions, over keys [first, end).
 template <uint32_t kRows, uint32_t kVectors>
 void value_tile(const float* p, const float* shrink, uint32_t first, uint32_t end, const float* values, uint32_t padded,
                 float* acc) {
-  V sum[kRows][kVectors];
+  Vector sum[kRows][kVectors];
 #pragma GCC unroll 8
   for (uint32_t i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-    for (uint32_t j = 0; j < kVectors; ++j) sum[i][j] = mul(load(acc + i * padded + j * kLanes), set(shrink[i]));
+    for (uint32_t j = 0; j < kVectors; ++j)
+      sum[i][j] = mul(Vector::load(acc + i * padded + j * kWidth), Vector::all(shrink[i]));
   }
   for (uint32_t k = first; k < end; ++k) {
     const float* row = values + k * padded;
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < kRows; ++i) {
-      const V x = set(p[i * kKeys + k]);
+      const Vector x = Vector::all(p[i * kKeys + k]);
 #pragma GCC unroll 8
-      for (uint32_t j = 0; j < kVectors; ++j) sum[i][j] = fma(x, load(row + j * kLanes), sum[i][j]);
+      for (uint32_t j = 0; j < kVectors; ++j) sum[i][j] = multiply_add(x, Vector::load(row + j * kWidth), sum[i][j]);
     }
   }
 #pragma GCC unroll 8
   for (uint32_t i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-    for (uint32_t j = 0; j < kVectors; ++j) store(acc + i * padded + j * kLanes, sum[i][j]);
+    for (uint32_t j = 0; j < kVectors; ++j) store(acc + i * padded + j * kWidth, sum[i][j]);
   }
 }
 
@@ -283,10 +300,10 @@ void value_rows(const float* p, const float* shrink, uint32_t first, uint32_t en
                 float* acc) {
   constexpr uint32_t kVectors = tile_of(kRows);
   uint32_t d = 0;
-  for (; d + kVectors * kLanes <= padded; d += kVectors * kLanes) {
+  for (; d + kVectors * kWidth <= padded; d += kVectors * kWidth) {
     value_tile<kRows, kVectors>(p, shrink, first, end, values + d, padded, acc + d);
   }
-  for (; d < padded; d += kLanes) value_tile<kRows, 1>(p, shrink, first, end, values + d, padded, acc + d);
+  for (; d < padded; d += kWidth) value_tile<kRows, 1>(p, shrink, first, end, values + d, padded, acc + d);
 }
 
 void accumulate(const float* p, const float* shrink, uint32_t n, uint32_t first, uint32_t end, const float* values,
@@ -303,37 +320,37 @@ void accumulate(const float* p, const float* shrink, uint32_t n, uint32_t first,
 template <uint32_t kCodec, uint32_t kRows>
 void few_values(const void* const* value, const float* scale, uint32_t dim, int64_t ahead, const float* p,
                 const float* shrink, uint32_t first, uint32_t end, uint32_t padded, float* acc) {
-  constexpr uint32_t kVectors = 64 / kLanes < 4 ? 64 / kLanes : 4;
-  for (uint32_t d = 0; d < padded; d += kVectors * kLanes) {
-    V sum[kRows][kVectors];
+  constexpr uint32_t kVectors = 64 / kWidth < 4 ? 64 / kWidth : 4;
+  for (uint32_t d = 0; d < padded; d += kVectors * kWidth) {
+    Vector sum[kRows][kVectors];
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
       for (uint32_t j = 0; j < kVectors; ++j) {
-        const uint32_t at = d + j * kLanes;
-        sum[r][j] = at < padded ? mul(load(acc + r * padded + at), set(shrink[r])) : set(0.0f);
+        const uint32_t at = d + j * kWidth;
+        sum[r][j] = at < padded ? mul(Vector::load(acc + r * padded + at), Vector::all(shrink[r])) : Vector::zeros();
       }
     }
     for (uint32_t k = first; k < end; ++k) {
-      V v[kVectors];
+      Vector v[kVectors];
 #pragma GCC unroll 4
       for (uint32_t j = 0; j < kVectors; ++j) {
-        const uint32_t at = d + j * kLanes, left = at < dim ? dim - at : 0;
+        const uint32_t at = d + j * kWidth, left = at < dim ? dim - at : 0;
         if (left != 0) prefetch<kCodec>(value[k], at, ahead);
-        v[j] = decoded<kCodec>(value[k], at, left < kLanes ? left : uint32_t{kLanes}, scale, k);
+        v[j] = decoded<kCodec>(value[k], at, left < kWidth ? left : kWidth, scale, k);
       }
 #pragma GCC unroll 4
       for (uint32_t r = 0; r < kRows; ++r) {
-        const V x = set(p[r * kKeys + k]);
+        const Vector x = Vector::all(p[r * kKeys + k]);
 #pragma GCC unroll 4
-        for (uint32_t j = 0; j < kVectors; ++j) sum[r][j] = fma(x, v[j], sum[r][j]);
+        for (uint32_t j = 0; j < kVectors; ++j) sum[r][j] = multiply_add(x, v[j], sum[r][j]);
       }
     }
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
       for (uint32_t j = 0; j < kVectors; ++j) {
-        const uint32_t at = d + j * kLanes;
+        const uint32_t at = d + j * kWidth;
         if (at < padded) store(acc + r * padded + at, sum[r][j]);
       }
     }
@@ -349,11 +366,13 @@ void accumulate_few(uint32_t codec, const void* const* value, const float* scale
 }
 
 void fold(float* to, float a, const float* from, float b, uint32_t n) {
-  for (uint32_t i = 0; i < n; i += kLanes) store(to + i, fma(load(from + i), set(b), mul(load(to + i), set(a))));
+  for (uint32_t i = 0; i < n; i += kWidth)
+    store(to + i, multiply_add(Vector::load(from + i), Vector::all(b), mul(Vector::load(to + i), Vector::all(a))));
 }
 
-constexpr Kernels kKernels = {load_keys, turn,       load_values,    scores, scores_of_few, soft_cap,
-                              softmax,   accumulate, accumulate_few, fold,   exp_one};
-
 }  // namespace
+
+constinit const Kernels TENON_ISA::kKernels = {load_keys, turn,       load_values,    scores, scores_of_few, soft_cap,
+                                               softmax,   accumulate, accumulate_few, fold,   exp_one};
+
 }  // namespace tenon::flash

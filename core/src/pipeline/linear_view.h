@@ -1,0 +1,30 @@
+// A site's matrices as the boundary has them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "declared.h"
+
+namespace tenon {
+
+// Some matrices of a site, with the ops before the site and those offered after the matrices. What it is made of
+// outlives it.
+struct LinearView {
+  // mats: which of the site's. offered: the ops that a scheme may claim. description: see tenon_linear.
+  LinearView(const Site& site, const std::vector<size_t>& mats, const OpChain& offered, const std::string& description);
+  LinearView(const LinearView&) = delete;
+  LinearView& operator=(const LinearView&) = delete;
+
+  tenon_linear linear;
+
+ private:
+  void add_matrix(const Matrix& matrix);
+
+  std::vector<int64_t> rows_;                       // by matrix
+  std::vector<std::vector<tenon_stored>> tensors_;  // by matrix, of one expert after the other
+  std::vector<tenon_matrix> matrices_;              // so, too
+  ChainView before_, offered_;
+};
+
+}  // namespace tenon

@@ -1,0 +1,42 @@
+// Which installed scheme a matrix goes to, where the configuration does not say or names one that refuses.
+//
+// A scheme is asked as it would be for the pipeline (claim, bind, footprint), and then let go again. Its footprint says
+// whether it holds every weight as the file has it, and how many bytes it takes: with quantization.use = "auto" the
+// exact scheme of the fewest bytes gets the matrix (kQuantizationDoc of the configuration has the rule).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "components.h"
+#include "linear_view.h"
+
+namespace tenon {
+
+class SchemeChoice {
+ public:
+  // shapes: the bounds of every program that will be recorded.
+  SchemeChoice(Components& parts, const std::vector<tenon_bounds>& shapes) : parts_(parts), shapes_(shapes) {}
+
+  // The scheme for a matrix that "auto" holds; nullptr and why if there is none. view: of the one matrix.
+  const Scheme* choose(const Site& site, const LinearView& view, std::string& why) const;
+  // What a message about a scheme that refuses goes on with: the schemes that would take the matrices.
+  std::string advice(const Scheme& refusing, const Site& site, const LinearView& view) const;
+
+ private:
+  struct Offer {
+    const Scheme* scheme;
+    bool exact;
+    uint64_t bytes;
+  };
+  // What a scheme would do with the matrices; nothing if it refuses, and then why.
+  std::optional<Offer> offer_of(const Scheme& scheme, const Site& site, const LinearView& view, std::string& why) const;
+  // The handle of the matrices, which the caller unbinds; nothing if the scheme refuses.
+  std::optional<void*> bind_for_now(const Scheme& scheme, const LinearView& view, Call& call) const;
+
+  Components& parts_;
+  const std::vector<tenon_bounds>& shapes_;
+};
+
+}  // namespace tenon

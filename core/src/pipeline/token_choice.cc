@@ -1,0 +1,166 @@
+// Invariants:
+//  - A processor rewrites the candidates that the next sampler is given; a selector writes NEXT. Both are checked while
+//    they are recorded (sampler_check.h), and what a processor leaves in a step is looked at by an op after it where the
+//    device walks (candidates_check.h).
+//  - VERIFY sees what every processor left, as far as it has room (tenon/sdk/told.h): what is not finite is told as a
+//    row without candidates.
+//  - What a sampler remembers is recorded after VERIFY, from what the sampler itself was given.
+#include "token_choice.h"
+
+#include "../cpu/candidates_check.h"
+#include "sampler_check.h"
+#include "tenon/core/error.h"
+#include "tenon/sdk/error.h"
+#include "tenon/sdk/fop.h"
+#include "tenon/sdk/recorder.h"
+#include "tenon/sdk/told.h"
+
+namespace tenon {
+namespace {
+
+tenon_sampling sampling_of(const ChainLink& link, ModelBuilder& builder, tenon_tid next) {
+  auto s = sdk::abi_struct<tenon_sampling>();
+  s.params = builder.state_records(link.param_storage, link.table().param_bytes);
+  s.state = link.state_bytes == 0 ? 0 : builder.state_records(link.state_storage, link.state_bytes);
+  s.next = next;
+  return s;
+}
+
+void enter_sampler(const ChainLink& link, ModelBuilder& builder) {
+  builder.enter("sampler", link.instance.id(), -1);
+}
+
+// The selector at the end of the chain over `given`.
+void record_selector(const ChainLink& link, ModelBuilder& builder, const tenon_candidates& given, tenon_tid next) {
+  ProgramRecording& rec = builder.recording();
+  const tenon_sampling s = sampling_of(link, builder, next);
+  const size_t first_op = rec.op_count();
+  Call call(link.instance, "record");
+  call.check(link.table().record_select(link.instance.self(), &s, &given, rec.recorder(), call.why()));
+  if (!rec.error().empty()) return;  // That says more.
+  const std::string problem = selection_problem(rec, first_op, next);
+  if (!problem.empty()) throw Error(ErrorCode::kPlugin, link.instance.id() + ": " + problem);
+}
+
+// A processor over `given`; the result is what it leaves. looked_at: an op looks at that in every step.
+tenon_candidates record_processor(const ChainLink& link, ModelBuilder& builder, const tenon_candidates& given,
+                                  bool looked_at) {
+  ProgramRecording& rec = builder.recording();
+  const tenon_sampling s = sampling_of(link, builder, 0);
+  const size_t first_op = rec.op_count();
+  tenon_candidates left = given;
+  Call call(link.instance, "record");
+  call.check(link.table().record_apply(link.instance.self(), &s, &left, rec.recorder(), call.why()));
+  if (!rec.error().empty()) return left;
+  const std::string problem = candidates_problem(rec, first_op, given, left);
+  if (!problem.empty()) throw Error(ErrorCode::kPlugin, link.instance.id() + ": " + problem);
+  if (!looked_at) return left;
+  try {
+    record_candidates_check(given, left, rec.recorder());
+  } catch (const sdk::Failed&) {
+    rec.check();  // The recording knows why it did not take the op.
+    throw;
+  }
+  return left;
+}
+
+tenon_tid told_tensor(const ProgramContext& context, ProgramRecording& rec) {
+  return rec.storage(context.state.told(), sdk::tensor(TENON_I32, {context.state.told_rows()}));
+}
+
+// Names what the processors left, the last of them first. The first sampler was given the model's logits. Only the last
+// of a longer chain are looked at.
+void name_left(const std::vector<GivenCandidates>& given, sdk::VerifyOp& verify) {
+  uint32_t n = 0;
+  for (size_t i = given.size(); i-- > 1 && n < sdk::kMostLeft; ++n) {
+    const tenon_candidates& left = given[i].candidates;
+    sdk::VerifyOp::Left named{.left = left.logits};
+    if (left.form == TENON_SPARSE && left.count != 0) {
+      named.count = left.count;
+      named.id = left.id;
+      named.cap = left.cap;
+    }
+    verify.set_left(n, named);
+  }
+}
+
+void record_verify(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step) {
+  ProgramRecording& rec = builder.recording();
+  const std::string device = std::string("device.") + context.device.device().kind;
+  builder.enter("verify", device, -1);
+  sdk::VerifyOp verify{sdk::abi_struct<tenon_fop>(), {}, {}};
+  verify.op.h.size = sizeof(verify);
+  verify.op.id = TENON_F_VERIFY;
+  verify.op.t[0] = step.logits;
+  verify.op.t[3] = told_tensor(context, rec);
+  name_left(step.given, verify);
+  const size_t first_op = rec.op_count();
+  builder.record_step_op(verify.op, rec.step(TENON_STEP_NEXT), rec.step(TENON_STEP_ACCEPTED));
+  if (rec.error().empty() && !rec.written_since(first_op, verify.told())) {
+    throw Error(ErrorCode::kPlugin, device + " does not say which rows have logits that are not finite");
+  }
+}
+
+// The samplers remember the rows that survive.
+void record_memory(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step) {
+  ProgramRecording& rec = builder.recording();
+  const tenon_tid next = rec.step(TENON_STEP_NEXT);
+  for (size_t i = 0; i < step.given.size(); ++i) {
+    const ChainLink& link = context.samplers[i];
+    if (link.state_bytes == 0 || link.table().record_accept == nullptr) continue;
+    enter_sampler(link, builder);
+    const tenon_sampling s = sampling_of(link, builder, next);
+    Call call(link.instance, "record accept");
+    call.check(
+        link.table().record_accept(link.instance.self(), &s, &step.given[i].candidates, rec.recorder(), call.why()));
+  }
+}
+
+}  // namespace
+
+std::vector<GivenCandidates> record_token_choice(const ProgramContext& context, ModelBuilder& builder, tenon_tid logits,
+                                                 uint32_t vocab) {
+  ProgramRecording& rec = builder.recording();
+  auto candidates = sdk::abi_struct<tenon_candidates>();
+  candidates.form = TENON_DENSE;
+  candidates.vocab = vocab;
+  candidates.cap = vocab;
+  candidates.logits = logits;
+  const tenon_tid next = rec.step(TENON_STEP_NEXT);
+  std::vector<GivenCandidates> given;
+  for (const ChainLink& link : context.samplers) {
+    given.push_back({candidates, rec.op_count()});
+    enter_sampler(link, builder);
+    if ((link.table().in_forms & candidates.form) == 0) {
+      throw Error(ErrorCode::kConfig, link.instance.id() + " cannot work on what the sampler before it leaves");
+    }
+    if (link.table().is_selector != 0) {
+      record_selector(link, builder, candidates, next);
+    } else {
+      candidates = record_processor(link, builder, candidates, !context.device.queues());
+    }
+  }
+  return given;
+}
+
+void record_verification(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step) {
+  record_verify(context, builder, step);
+  record_memory(context, builder, step);
+}
+
+void record_advance(const ProgramContext& context, ModelBuilder& builder, bool moves_on) {
+  ProgramRecording& rec = builder.recording();
+  const StepState& state = context.state;
+  builder.enter("advance", std::string("device.") + context.device.device().kind, -1);
+  sdk::AdvanceOp advance{};
+  advance.count = rec.storage(state.count(), sdk::tensor(TENON_U32, {1}));
+  advance.entries = state.entries();
+  advance.entry_words = state.entry_words();
+  advance.moves_on = moves_on;
+  advance.first_survivor = rec.bounds().trees != 0 ? state.first_survivor() : 0;
+  tenon_tensor outbox = sdk::tensor(TENON_U32, {state.entries(), state.entry_words()});
+  outbox.space = TENON_SPACE_HOST;
+  builder.record_step_op(advance.fop(), told_tensor(context, rec), rec.storage(state.outbox(), outbox));
+}
+
+}  // namespace tenon

@@ -1,0 +1,25 @@
+// A sampling step goes on from its logits: the chain of samplers chooses tokens, the device compares them with the
+// drafts and tells the host, samplers remember the rows that survive, and the step moves on.
+#pragma once
+
+#include <vector>
+
+#include "model_builder.h"
+#include "step_program.h"
+
+namespace tenon {
+
+// The chain of samplers over the logits of the rows at hand; the chosen tokens are TENON_STEP_NEXT. The result is what
+// each of them was given. Throws Error: kConfig for a sampler that cannot work on what the one before it leaves,
+// kPlugin for one that leaves what the next part cannot work on.
+std::vector<GivenCandidates> record_token_choice(const ProgramContext& context, ModelBuilder& builder, tenon_tid logits,
+                                                 uint32_t vocab);
+
+// Which rows survive, what the host is told of each, and what the samplers remember of the survivors. Throws
+// Error(kPlugin) for a device that tells nothing.
+void record_verification(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step);
+
+// The op that ends a sampling step on a device with queues: the rows move on, and the host hears what was chosen.
+void record_advance(const ProgramContext& context, ModelBuilder& builder, bool moves_on);
+
+}  // namespace tenon

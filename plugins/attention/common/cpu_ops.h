@@ -1,0 +1,66 @@
+// The attentions on the CPU share this: where rows of q and out lie, and the op that sums softmax weights for the cache.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "set_up.h"
+#include "tenon/sdk/live.h"
+#include "tenon/sdk/recorder.h"
+#include "view_operands.h"
+
+namespace tenon::attention {
+
+inline constexpr uint32_t kWeights = kViewOperands;  // Only the op that sums weights has this operand, and writes it.
+
+// Rows from there on are padding.
+inline uint32_t live_rows(const ViewArgs& a, const sdk::Part& part) {
+  return std::min(part.ptr<uint32_t>(kLive)[sdk::kLiveRows], a.rows);
+}
+// A head of a row: (dim).
+inline const float* query_of(const ViewArgs& a, const sdk::Part& part, uint32_t row, uint32_t head) {
+  return part.ptr<const float>(kQ) + row * a.q_row + size_t{head} * a.kv.k.dim;
+}
+inline float* out_of(const ViewArgs& a, const sdk::Part& part, uint32_t row, uint32_t head) {
+  return part.ptr<float>(kOut) + row * a.out_row + size_t{head} * a.kv.v.dim;
+}
+
+// A chunk of the op that sums weights takes rows [begin, end) of a sequence, into the sums of one KV head's cells.
+struct WeightChunk {
+  uint32_t kv_head = 0, begin = 0, end = 0;
+  float* sums = nullptr;  // (cells), zeros; nullptr for a sequence that there is not
+};
+// A chunk is a KV head of a sequence.
+inline WeightChunk weight_chunk(const ViewArgs& a, const sdk::Part& part, uint32_t chunk) {
+  WeightChunk found;
+  const uint32_t seq = chunk / a.kv.heads;
+  if (seq >= part.ptr<uint32_t>(kLive)[sdk::kLiveSeqs]) return found;
+  const int32_t slot = part.ptr<int32_t>(kSeqSlot)[seq];
+  if (slot < 0) return found;
+  const auto* first_row = part.ptr<int32_t>(kSeqRow);
+  found.kv_head = chunk % a.kv.heads;
+  found.end = static_cast<uint32_t>(first_row[seq + 1]);
+  found.begin =
+      std::max(static_cast<uint32_t>(first_row[seq]), found.end > a.weight_rows ? found.end - a.weight_rows : 0);
+  const auto cells = static_cast<size_t>(a.kv.capacity());
+  found.sums = part.ptr<float>(kWeights) + (static_cast<size_t>(slot) * a.kv.heads + found.kv_head) * cells;
+  std::fill_n(found.sums, cells, 0.0F);
+  return found;
+}
+
+// Emits the op that sums the softmax weights, if the cache wants them. operands: those of the attention op before it.
+template <auto kSumWeights, class Args>
+void record_weights(const tenon_attn_call& call, const Args& args, uint64_t thread_scratch_bytes,
+                    std::vector<tenon_operand> operands, sdk::Recorder& r) {
+  if (args.weight_rows == 0) return;
+  operands[kOut] = operands[kQ];
+  operands.push_back({call.kv->weights, TENON_WRITE});
+  r.emit<kSumWeights>({.name = "weights",
+                       .operands = operands,
+                       .chunks = {args.seqs * args.kv.heads},
+                       .thread_scratch_bytes = thread_scratch_bytes},
+                      args);
+}
+
+}  // namespace tenon::attention

@@ -1,0 +1,110 @@
+// Every attention that reads a KV view prepares this: its claim, the arguments of its ops, and what they cost; the same
+// on any device. view_operands.h has the operands.
+//
+//   return attention::claim_view(a, kv);                            in claim(), before what is the attention's own
+//   static_cast<attention::ViewArgs&>(args) = attention::view_args(a, call, r);   in record()
+//
+// An example: 32 query heads that share 8 KV heads of 128 dimensions, 200 rows in a program, fp16 keys and values. A row
+// of q and of out are 4096 floats; group is 4. An op whose query heads share what is read costs 8 * 2 * 128 * 2 bytes
+// for each token that a row attends to, one whose query heads do not share it four times as much.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tenon/sdk/attention.h"
+#include "tenon/sdk/fop.h"
+#include "tenon/sdk/kv_layout.h"
+#include "tenon/sdk/recorder.h"
+
+namespace tenon::attention {
+
+// The arguments that attention ops share. They derive theirs from these.
+struct ViewArgs {
+  sdk::KvLayout kv;
+  int64_t q_row, out_row;   // floats from a row of q, or of out, to the next one
+  uint32_t q_heads, group;  // group: query heads of a KV head
+  uint32_t rows, seqs;      // bounds
+  uint32_t window;          // of the layer; 0: none
+  uint32_t trees;           // of the bounds; 0: rows of a sequence are a chain
+  uint32_t weight_rows;     // the rows of a sequence whose softmax weights the cache wants
+  uint32_t reserved;
+  int32_t rotated, pairing;  // of keys before rope; rotated 0: the cache keeps them after it
+  float scale, softcap;
+};
+
+// The claimed ROPE turns queries, and keys that the cache keeps before it. `rotated` is 0 where nothing was claimed.
+struct ClaimedRope {
+  tenon_tid table = 0;
+  int32_t rotated = 0, pairing = 0;
+};
+inline ClaimedRope claimed_rope(const tenon_attn_call& call) {
+  ClaimedRope claimed;
+  for (const tenon_fop& op : sdk::ops_of(call.pro)) {
+    if (op.id != TENON_F_ROPE) throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
+    const sdk::RopeOp rope(op);
+    claimed = {.table = rope.table, .rotated = rope.rotated, .pairing = rope.pairing};
+  }
+  return claimed;
+}
+
+// Throws Refused for a view that has no reader, and for heads that no attention can have. The result claims the ROPE
+// before the attention if the cache keeps keys before it, and nothing else.
+inline tenon_claim claim_view(const tenon_attn& a, const tenon_kv_view& kv) {
+  if (const std::string why = sdk::kv_unread(kv, sdk::kReadsEverything); !why.empty()) throw sdk::Refused(why);
+  sdk::check_heads(a);
+  auto claim = sdk::abi_struct<tenon_claim>();
+  const std::vector<tenon_fop> pro = sdk::ops_of(a.pro);
+  if (kv.format->rotated == 0 && !pro.empty() && pro.back().id == TENON_F_ROPE) claim.pro = 1;
+  return claim;
+}
+
+// The view's heads must be the layer's: a view of others throws Failed.
+inline sdk::KvLayout layout_of(const tenon_attn& a, const tenon_kv_view& view) {
+  const sdk::KvLayout layout = sdk::kv_layout(view);
+  if (layout.heads != a.kv_heads || layout.k.dim != a.k_dim || layout.v.dim != a.v_dim) {
+    throw sdk::Failed("the cache's heads are not the layer's");
+  }
+  return layout;
+}
+
+inline ViewArgs view_args(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) {
+  const auto floats_of_row = [&](tenon_tid t) { return r.describe(t).stride[0] / static_cast<int64_t>(sizeof(float)); };
+  const ClaimedRope rope = claimed_rope(call);
+  ViewArgs args{};
+  args.kv = layout_of(a, *call.kv);
+  args.q_row = floats_of_row(call.q);
+  args.out_row = floats_of_row(call.out);
+  args.q_heads = a.q_heads;
+  args.group = a.q_heads / a.kv_heads;
+  args.rows = r.bounds().rows;
+  args.seqs = r.bounds().seqs;
+  args.window = a.window;
+  args.trees = r.bounds().trees;
+  args.weight_rows = call.kv->weight_rows;
+  args.rotated = rope.rotated;
+  args.pairing = rope.pairing;
+  args.scale = a.scale;
+  args.softcap = a.softcap;
+  return args;
+}
+
+// The numbers of a row of q and of a row of out.
+inline double q_columns(const tenon_attn& a) {
+  return double(a.q_heads) * a.k_dim;
+}
+inline double out_columns(const tenon_attn& a) {
+  return double(a.q_heads) * a.v_dim;
+}
+
+// The cost of an attention op that reads so many bytes of the cache for each token that a row attends to.
+inline tenon_cost view_cost(const tenon_attn& a, double cache_bytes) {
+  tenon_cost cost{};
+  cost.read[1] = q_columns(a) * sizeof(float);
+  cost.written[1] = out_columns(a) * sizeof(float);
+  cost.read[2] = cache_bytes;
+  cost.flops[2] = 2 * (q_columns(a) + out_columns(a));
+  return cost;
+}
+
+}  // namespace tenon::attention

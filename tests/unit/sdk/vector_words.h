@@ -1,0 +1,49 @@
+// What the words of tenon/sdk/cpu/vector.h give for one instruction set, as plain arrays.
+#pragma once
+
+#include <stdint.h>
+
+namespace tenon::test {
+
+enum { kMostLanes = 16 };
+
+struct VectorInput {
+  float a[kMostLanes], b[kMostLanes], c[kMostLanes];
+  uint16_t halves[kMostLanes], bf16[kMostLanes];
+  uint8_t bytes[kMostLanes];  // U8 and I8
+  uint8_t codes[4 * kMostLanes];
+  int8_t x[4];  // what every lane's codes meet
+};
+
+// By lane, of Floats<kWidth> but where it says otherwise.
+struct VectorWords {
+  uint32_t width;
+  float from_f32[kMostLanes], from_f16[kMostLanes], from_bf16[kMostLanes], from_u8[kMostLanes], from_i8[kMostLanes];
+  float first_of_f32[kMostLanes];  // width / 2 of them
+  float multiplied[kMostLanes], divided[kMostLanes], most[kMostLanes], rounded[kMostLanes], signs[kMostLanes];
+  float powers[kMostLanes];     // of the rounded
+  float not_below[kMostLanes];  // b where a is not below c
+  float largest;
+  float fused[kMostLanes];                    // a * b + c, of Floats<16>
+  float sum16, sums4[4];                      // of Floats<16>: a; a, b, c, a
+  float first16[kMostLanes];                  // the first 11 of a
+  float transposed[kMostLanes * kMostLanes];  // of (width, width): row r has a[c] + 100 r
+  uint32_t dot_lanes;
+  int32_t dots[kMostLanes];     // of codes that are 8 too large
+  int32_t shifted[kMostLanes];  // of codes shifted down by 2, masked with 3, joined with the codes' 0x30
+};
+
+namespace scalar {
+VectorWords words(const VectorInput& in);
+}
+namespace avx2 {
+VectorWords words(const VectorInput& in);
+}
+namespace avx512 {
+VectorWords words(const VectorInput& in);
+}
+namespace avx512_vnni {
+VectorWords words(const VectorInput& in);
+}
+
+}  // namespace tenon::test
