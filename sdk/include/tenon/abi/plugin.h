@@ -30,8 +30,8 @@ typedef struct tenon_note {
   uint16_t abi_major, abi_minor; /* the library was built against these */
   uint16_t needs_minor;          /* the least host minor version that it works with */
   uint16_t reserved;
-  /* name: [a-z0-9_]+, or a vendor's before it: "acme.typical". */
-  /* device: a library for "cpu" or "cuda" is opened only if that device is live; "host" is a draft or a scheduler, for any device. */
+  /* A name is [a-z0-9_]+, or has a vendor's before it: "acme.typical".
+   * device: a library for "cpu" or "cuda" is opened only if that device is live; "host" is a draft or a scheduler, for any device. */
   char kind[16], name[48], device[16];
   char schema_hash[24];                /* the parameter schema's, equal over all devices of a (kind, name); "" = not stated */
   char layout_hash[24];                /* TENON_LAYOUT_<KIND> of layout.h, while the interface is a draft */
