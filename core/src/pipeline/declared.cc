@@ -148,8 +148,8 @@ JoinedId Declared::joined(JoinedDecl decl) {
   return static_cast<JoinedId>(joined_.size() - 1);
 }
 
-VectorId Declared::vector(std::string path, std::vector<const WeightTensor*> parts, int64_t length) {
-  Vector v{.path = std::move(path), .parts = std::move(parts), .fill = {}, .columns = length, .storage = {}};
+VectorId Declared::vector(std::string path, std::vector<const WeightTensor*> tensors, int64_t length) {
+  Vector v{.path = std::move(path), .parts = std::move(tensors), .fill = {}, .columns = length, .storage = {}};
   int64_t found = 0;
   bool right = true;
   for (const WeightTensor* t : v.parts) {

@@ -96,7 +96,7 @@ class Declared : public Declarations {
 
   LinearId linear(LinearDecl decl) override;
   JoinedId joined(JoinedDecl decl) override;
-  VectorId vector(std::string path, std::vector<const WeightTensor*> parts, int64_t length) override;
+  VectorId vector(std::string path, std::vector<const WeightTensor*> tensors, int64_t length) override;
   VectorId table(std::string path, int64_t rows, int64_t columns, std::function<void(std::span<float>)> fill) override;
   LayerId attention(AttentionDecl decl) override;
   uint32_t capacity() const override { return capacity_; }
