@@ -81,6 +81,12 @@ struct Request {
   std::stop_token cancel = {};  // any thread may ask for the end; steps look at it before they begin
 };
 
+// Several requests of one call that share a seed draw from streams of their own: request `index` takes this seed. The first
+// one keeps the seed as it is.
+constexpr uint64_t stream_seed(uint64_t seed, uint32_t index) {
+  return seed + index * uint64_t{0x9E3779B97F4A7C15};
+}
+
 // A ticket stands for a request that was submitted.
 enum class Ticket : uint64_t {};
 
