@@ -15,7 +15,7 @@ namespace tenon {
 
 struct Vector {
   std::string path;
-  std::vector<const WeightTensor*> parts;      // side by side; or
+  std::vector<const WeightTensor*> tensors;    // side by side; or
   std::function<void(std::span<float>)> fill;  // computed
   int64_t rows = 1, columns = 0;
   std::optional<uint32_t> storage;  // none: nobody needs it as it is
@@ -38,7 +38,7 @@ using OpChain = std::vector<ChainOp>;
 
 // What `path` has in a chain over x of so many columns. attention: fills in the integers of heads. Throws Error:
 // kPlugin for an op that is not installed, kModel for arguments that it does not have or lacks.
-OpChain resolve_chain(const std::string& path, const Chain& chain, int64_t columns, Components& parts,
+OpChain resolve_chain(const std::string& path, const Chain& chain, int64_t columns, Components& components,
                       std::span<const Vector> vectors, const AttentionDecl* attention = nullptr);
 // The cache's append, with the heads of the layer.
 ChainOp append_op(const AttentionDecl& attention);

@@ -86,9 +86,10 @@ struct KvTable {
 class Declared : public Declarations {
  public:
   // layers_wanted: how many, 0 = all.
-  Declared(const Weights& weights, Components& parts, StorageTable& storages, uint32_t capacity, uint32_t layers_wanted)
+  Declared(const Weights& weights, Components& components, StorageTable& storages, uint32_t capacity,
+           uint32_t layers_wanted)
       : weights_(weights),
-        parts_(parts),
+        components_(components),
         storages_(storages),
         capacity_(capacity),
         layers_wanted_(layers_wanted),
@@ -143,7 +144,7 @@ class Declared : public Declarations {
   VectorId side_by_side(const std::string& path, const std::vector<VectorId>& ids);
 
   const Weights& weights_;
-  Components& parts_;
+  Components& components_;
   StorageTable& storages_;
   uint32_t capacity_, layers_wanted_;
   std::string description_;

@@ -95,7 +95,7 @@ class Pipeline::Impl::Explanation {
   uint32_t live_rows(tenon_tid id) const { return root_of(id).live == 0 ? rows_ : outs_; }
   float largest_input(const ProgramOp& op) const;
   const Program& program() const { return *step_->program; }
-  bool by_attention() const { return found_ && op_component_ == p_.target.parts.attention.id(); }
+  bool by_attention() const { return found_ && op_component_ == p_.target.components.attention.id(); }
   std::string where() const;
   std::string cause() const;
   std::string cause_in_attention() const;
@@ -299,7 +299,7 @@ std::string Pipeline::Impl::Explanation::cause_in_attention() const {
 
 std::string Pipeline::Impl::Explanation::cache_text(const AttentionLayer& layer, const Largest& largest) const {
   const tenon_kv_format& format = *layer.cache.format;
-  const std::string cache = p_.target.parts.kv_cache.id();
+  const std::string cache = p_.target.components.kv_cache.id();
   const auto text = [&](const char* what, const tenon_kv_plane& plane, float found) {
     return cache + " keeps " + what + " as " + tenon_format_name(plane.codec) + ", up to " + number(most_of(plane)) +
            ", and the largest is " + number(found);

@@ -70,7 +70,7 @@ std::vector<Rows> weights_of(const Declared& declared, const Site& site, bool lo
     for (const ChainOp& op : chain) {
       for (const std::optional<VectorId>& id : op.vectors) {
         if (!id) continue;
-        for (const WeightTensor* t : declared.vectors[*id].parts) all.push_back(all_rows(*t));
+        for (const WeightTensor* t : declared.vectors[*id].tensors) all.push_back(all_rows(*t));
       }
     }
   };

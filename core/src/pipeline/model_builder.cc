@@ -62,7 +62,7 @@ tenon_tid ModelBuilder::attention(LayerId id, tenon_tid x) {
       y = visible(d.path, d.layer, qkv.behind[done], ops[done], y, true);
     }
   }
-  return softmax(layer, y, append_view, ChainView(ops.data() + done, ops.size() - done));
+  return record_attention(layer, y, append_view, ChainView(ops.data() + done, ops.size() - done));
 }
 
 tenon_tid ModelBuilder::out_rows(tenon_tid x) {
@@ -259,7 +259,7 @@ void ModelBuilder::append(const AttentionDecl& d, tenon_tid y) {
                                              rec_.recorder(), call.why()));
 }
 
-tenon_tid ModelBuilder::softmax(AttentionLayer& layer, tenon_tid y, tenon_kv_view view, const ChainView& pro) {
+tenon_tid ModelBuilder::record_attention(AttentionLayer& layer, tenon_tid y, tenon_kv_view view, const ChainView& pro) {
   const AttentionDecl& d = layer.decl;
   const Instance& attention = parts_.attention;
   const auto& table = attention.table<tenon_attention>();

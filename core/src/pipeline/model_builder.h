@@ -26,7 +26,7 @@ class ModelBuilder : public StepBuilder {
   ModelBuilder(ModelInstance& instance, StorageTable& storages, ProgramRecording& recording, size_t shape,
                Logits logits = Logits::kWanted)
       : instance_(instance),
-        parts_(instance.parts),
+        parts_(instance.components),
         declared_(*instance.declared),
         prefix_(storages, instance.name()),
         shape_(shape),
@@ -93,7 +93,7 @@ class ModelBuilder : public StepBuilder {
   CacheStores enter_cache(const std::string& path, int32_t layer);
   tenon_kv_view cache_view(const AttentionDecl& d);
   void append(const AttentionDecl& d, tenon_tid y);
-  tenon_tid softmax(AttentionLayer& layer, tenon_tid y, tenon_kv_view view, const ChainView& pro);
+  tenon_tid record_attention(AttentionLayer& layer, tenon_tid y, tenon_kv_view view, const ChainView& pro);
   tenon_kv_view dequantized(const AttentionLayer& layer);
 
   ModelInstance& instance_;

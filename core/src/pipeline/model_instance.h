@@ -63,9 +63,9 @@ class ModelInstance {
   uint64_t kv_used_bytes(uint32_t kv_len) const;
   uint64_t kv_used_blocks(uint32_t kv_len) const;
 
-  const tenon_kv_cache& cache() const { return parts.kv_cache.table<tenon_kv_cache>(); }
+  const tenon_kv_cache& cache() const { return components.kv_cache.table<tenon_kv_cache>(); }
 
-  Components parts;
+  Components components;
   std::unique_ptr<Declared> declared;
 
  private:

@@ -9,13 +9,13 @@ namespace tenon {
 
 class WeightLoader {
  public:
-  WeightLoader(const Weights& weights, Declared& declared, StorageTable& storages, Components& parts)
-      : weights_(weights), declared_(declared), storages_(storages), parts_(parts) {}
+  WeightLoader(const Weights& weights, Declared& declared, StorageTable& storages, Components& components)
+      : weights_(weights), declared_(declared), storages_(storages), components_(components) {}
 
   // [setup] Makes the storages of all sites: mapped where the scheme takes the file's bytes and the file is mapped.
   void add_stores();
   // Bytes that load() needs beside the stores.
-  uint64_t scratch_bytes() const { return load_bytes_ + (parts_.queues() ? kBuffers : 1) * staging_bytes_; }
+  uint64_t scratch_bytes() const { return load_bytes_ + (components_.queues() ? kBuffers : 1) * staging_bytes_; }
   uint64_t total_bytes() const;
   // The stores have their addresses; scratch: scratch_bytes(). Throws Error.
   void load(std::byte* scratch, const LoadProgress& progress);
@@ -48,7 +48,7 @@ class WeightLoader {
   const Weights& weights_;
   Declared& declared_;
   StorageTable& storages_;
-  Components& parts_;
+  Components& components_;
   std::byte *scratch_ = nullptr, *pinned_ = nullptr;
   uint64_t staged_ = 0;  // calls so far
   bool in_use_ = false;  // the device may still read the buffers that come next
