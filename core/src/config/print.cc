@@ -21,7 +21,8 @@ constexpr std::string_view kDraftPrefix = "draft.pipeline.";
 
 struct Key {
   std::string name, value;
-  std::string component_default;  // of a component's parameter: a pipeline of another component starts from it
+  std::string
+      component_default;  // a component's parameter has it: a pipeline that names another component starts from it
   bool of_component = false;
 };
 
@@ -163,7 +164,7 @@ std::vector<std::string> to_overrides(const PipelineConfig& config, const Pipeli
   };
   for (const config::Lines& lines : to) {
     const config::Lines* before = &section(from, lines.section);
-    // What a draft model does not state is as in the pipeline's own sections.
+    // A key that a draft model does not state is as in the pipeline's own sections.
     if (before == &none && lines.section.starts_with(config::kDraftPrefix)) {
       before = &section(to, lines.section.substr(config::kDraftPrefix.size()));
     }

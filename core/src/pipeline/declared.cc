@@ -113,7 +113,7 @@ void Declared::check(std::span<const std::string_view> harmless) {
   findings_.throw_if_any();
 }
 
-// Of a matrix that is stored in another way than plain, only its scheme knows which shapes are right.
+// Only the scheme of a matrix knows which shapes are right, unless the matrix is plain.
 void Declared::check_matrix(const Matrix& matrix, const LinearDecl& decl) {
   const std::vector<int64_t> expected = {decl.matrix.rows, decl.columns};
   const WeightTensor* plain = plain_tensor(matrix);
@@ -231,7 +231,7 @@ SiteId Declared::add_site(const std::vector<LinearId>& linears, const AttentionD
 }
 
 void Declared::make_sites() {
-  std::map<LinearId, size_t> joined_of, layer_of;  // by its first product
+  std::map<LinearId, size_t> joined_of, layer_of;  // keyed by the first product
   std::vector<bool> taken(linears_.size());
   const auto take = [&](LinearId id) {
     if (taken[id]) throw Error(ErrorCode::kModel, linears_[id].matrix.path + " stands side by side with others twice");

@@ -26,7 +26,7 @@ class DeviceMemory {
   void* alloc_zeroed(uint32_t space, uint64_t bytes, const std::string& purpose);
   void release(void* p);
 
-  // Of device memory; what lies in the host's is not counted.
+  // Returns how much device memory is used; the host's memory is not counted.
   uint64_t used() const;
   uint64_t high_water() const;
 

@@ -1,5 +1,5 @@
-// Why a row has no next token: its rows are run again, op by op, and what each op leaves is looked at before another
-// one takes its memory.
+// This finds out why a row has no next token: its rows are run again, op by op, and what each op leaves is looked at before
+// another one takes its memory.
 //
 // The rows of the step alone come first: whatever they did, they do again, over the same cells. If attention is where
 // it begins, then what it read of the cache was not finite, and that may be an earlier row's doing: then the whole
@@ -104,12 +104,12 @@ class Pipeline::Impl::Explanation {
   Impl& p_;
   const BrokenRow& row_;
   const StepProgram* step_ = nullptr;
-  uint32_t first_ = 0, rows_ = 0, outs_ = 0;  // of the run: its first position, its rows and out rows
+  uint32_t first_ = 0, rows_ = 0, outs_ = 0;  // the run's first position, its rows and out rows
   std::optional<Found> found_;
-  std::string op_path_, op_component_;  // of what was found
-  std::vector<Largest> largest_;        // by attention layer
+  std::string op_path_, op_component_;  // the op that left what was found
+  std::vector<Largest> largest_;        // one for each attention layer
   bool from_the_first_ = false, not_again_ = false;
-  std::optional<size_t> sampler_;  // the one that left what is not finite
+  std::optional<size_t> sampler_;  // the sampler that left what is not finite
   std::vector<float> buffer_;
 };
 
@@ -215,7 +215,7 @@ void Pipeline::Impl::Explanation::look_at_heads(size_t index) {
   }
 }
 
-// What a sampler has left, once its last op is done.
+// Looks at what a sampler has left, once its last op is done.
 void Pipeline::Impl::Explanation::look_at_candidates(size_t index) {
   for (size_t i = 1; i < step_->given.size(); ++i) {
     const GivenCandidates& given = step_->given[i];
@@ -304,7 +304,7 @@ std::string Pipeline::Impl::Explanation::cache_text(const AttentionLayer& layer,
     return cache + " keeps " + what + " as " + tenon_format_name(plane.codec) + ", up to " + number(most_of(plane)) +
            ", and the largest is " + number(found);
   };
-  // Turned after they are stored, or while they are, the parts of a key may grow to what they are together.
+  // If keys are turned after they are stored, or while they are, an element may grow to the length of its pair.
   const double turned = std::sqrt(2.0) * largest.key;
   if (turned > most_of(format.k)) return text("keys", format.k, largest.key) + "; " + wider_format(p_.config.kv_cache);
   if (largest.value > most_of(format.v)) {

@@ -45,7 +45,7 @@ std::string problem_of(const Weights& weights, const Rows& rows) {
   return "";
 }
 
-// Whether ops of that path belong to the site.
+// True: ops of that path belong to the site.
 bool belongs(const Declared& declared, const Site& site, const std::string& path) {
   const auto is_attention = [&](const AttentionLayer& layer) {
     return layer.decl.path == path && &declared.sites[layer.qkv] == &site;

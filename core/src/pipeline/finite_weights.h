@@ -1,4 +1,4 @@
-// Whether the weights of a module are finite, as the file has them.
+// This looks whether the weights of a module are finite, as the file has them.
 #pragma once
 
 #include <cstdint>

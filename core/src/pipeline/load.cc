@@ -17,7 +17,7 @@ namespace tenon {
 
 std::byte* Pipeline::Impl::guarded(uint32_t space, uint64_t bytes, const std::string& purpose) {
   if (context.queues()) throw Error(ErrorCode::kUsage, "only the host's memory can be guarded");
-  constexpr uint64_t kVector = 64;  // to which kernels may expect a storage to be aligned
+  constexpr uint64_t kVector = 64;  // kernels may expect that a storage is aligned to it
   const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   const uint64_t whole = (bytes + page - 1) / page * page;
   auto* const base = static_cast<std::byte*>(context.memory().alloc_zeroed(space, whole + page, purpose));

@@ -24,7 +24,7 @@ class ModelInstance {
   ModelInstance(const ModelInstance&) = delete;
   ModelInstance& operator=(const ModelInstance&) = delete;
 
-  // What the model is, known before it is declared.
+  // Says what the model is, which is known before it is declared.
   ModelInfo describe() const { return kind_.describe(weights_); }
   // Before negotiate(): who sees what goes into products. Throws Error(kPlugin).
   void observe(const std::vector<Observer>& observers) { observation_.watch(observers); }
@@ -54,7 +54,7 @@ class ModelInstance {
   // Bytes of the matrices as they are multiplied. multiplied_only: without an embedding that is only looked up.
   uint64_t weight_bytes(bool multiplied_only) const;
 
-  // Of the cache, by slot; see tenon_kv_cache.
+  // These call the cache, by slot; see tenon_kv_cache.
   bool endless() const { return endless_; }  // sequences of any length fit
   Status reserve(uint32_t slot, uint32_t kv_len) const;
   void truncate(uint32_t slot, uint32_t kv_len) const;

@@ -10,7 +10,8 @@
 namespace tenon {
 namespace {
 
-// Of a source at a time: progress moves, scratch stays small. Devices with queues take more, to have their copies pay.
+// So much of a source is loaded at a time: progress moves, and scratch stays small. Devices with queues take more, so that
+// their copies pay.
 constexpr uint64_t kChunkBytes = uint64_t{4} << 20, kQueueChunkBytes = uint64_t{32} << 20;
 
 float value_at(tenon_format format, const std::byte* data, size_t i) {
@@ -171,7 +172,7 @@ const void* WeightLoader::stage_on_device(const Piece& p, uint64_t at) {
       throw Error(ErrorCode::kPlugin, std::string("device.") + device.kind + ": making up " + t.name + ": " + text);
     }
   }
-  // What went through the buffers before is done when the host fills them anew.
+  // The device is done with the buffers before the host fills them anew.
   if (in_use_) wait();
   in_use_ = false;
   if (const std::byte* mapped = weights_.mapped(t)) {
@@ -226,7 +227,7 @@ void WeightLoader::load_matrix(const SiteMatrix& of, const Matrix& matrix, SiteG
   }
 }
 
-// For a scheme that works in place, where the file cannot be handed out as it is.
+// A scheme works in place, but the file cannot be handed out as it is.
 void WeightLoader::copy_in_place(const Matrix& matrix, int64_t rows, const SiteGroup& group, void* store) {
   const uint64_t step = rows_a_call(matrix, rows, group), all = static_cast<uint64_t>(rows);
   for (uint64_t row = 0; row < all; row += step) {
@@ -240,7 +241,8 @@ void WeightLoader::copy_in_place(const Matrix& matrix, int64_t rows, const SiteG
   }
 }
 
-// What a call has read is not wanted soon; it is reported unless it was all of a tensor, which comes with every call.
+// What a call has read is not wanted again soon. It is reported as progress, unless it was all of a tensor, which comes with
+// every call.
 void WeightLoader::release(const std::vector<Piece>& pieces) {
   for (const Piece& p : pieces) {
     if (!p.rows) continue;

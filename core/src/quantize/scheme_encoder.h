@@ -16,20 +16,20 @@ namespace tenon {
 // A matrix of a model, and what it is there.
 struct ModelMatrix {
   std::string path;    // "layers.3.attention.q", which experts share; of one that no model declares its name
-  std::string name;    // in the file, without ".weight"
-  bool known = false;  // a model declares it
+  std::string name;    // the file's name without ".weight"
+  bool known = false;  // true: a model declares it
   int32_t layer = -1;  // -1: in no layer
   int64_t rows = 0, columns = 0;
   bool product = true, lookup = false;  // see LinearDecl
 };
 
-// What a scheme writes for a matrix.
+// A scheme writes these tensors for a matrix.
 struct MatrixDescription {
   struct Tensor {
-    std::string name;  // what follows the matrix's name and a dot
+    std::string name;  // it follows the matrix's name and a dot
     tenon_format format;
     std::vector<int64_t> shape;
-    bool by_row;  // the first dimension is the matrix's rows
+    bool by_row;  // true: the first dimension is the matrix's rows
     uint64_t bytes() const;
   };
   std::vector<Tensor> tensors;

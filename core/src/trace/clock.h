@@ -8,8 +8,7 @@
 
 namespace tenon::trace {
 
-// Whether the processor's time stamp counter runs at one rate in all power states, so that its ticks can be read as
-// time.
+// True: the processor's time stamp counter runs at one rate in all power states, so that its ticks can be read as time.
 bool tsc_is_invariant() noexcept;
 
 // The clock that tracks read. Thread: any.
@@ -44,7 +43,7 @@ class TickConverter {
   struct Pair {
     uint64_t ticks;
     int64_t ns;
-    uint64_t rate;  // of the line to the next pair: nanoseconds a tick, times 2^kRateBits
+    uint64_t rate;  // the slope of the line to the next pair: nanoseconds a tick, times 2^kRateBits
   };
   Pair read() const noexcept;
 

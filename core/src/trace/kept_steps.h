@@ -54,9 +54,9 @@ class KeptSteps {
   const int64_t slow_ns_;
   const Decided decided_;
   std::deque<Step> steps_;
-  std::vector<Copy> open_;  // of the step that has not ended
+  std::vector<Copy> open_;  // those of the step that has not ended
   int64_t decided_until_ns_ = -1;
-  bool passed_ = false;  // the last step that left
+  bool passed_ = false;  // true: the last step that left was passed on
   uint64_t events_passed_ = 0;
   Recorder::Kept counts_;
 };

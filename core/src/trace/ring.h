@@ -74,7 +74,7 @@ class Ring {
   uint64_t head() const noexcept { return head_.load(std::memory_order_acquire); }
   uint64_t tail() const noexcept { return tail_.load(std::memory_order_relaxed); }
   const Record& at(uint64_t index) const noexcept { return slots_[index & mask_]; }
-  // Of the records from `index` on.
+  // Reads the text of the records from `index` on.
   void read_text(uint64_t index, uint8_t records, std::string& text) const {
     text.clear();
     for (uint64_t i = 0; i < records; ++i) {
