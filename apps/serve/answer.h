@@ -41,8 +41,8 @@ class Answer {
     std::string text;
     FinishReason finish = FinishReason::kLength;
     uint64_t prompt_tokens = 0, tokens = 0;
-    uint64_t characters = 0;  // those that its text has so far
-    bool begun = false;       // its first chunk was written
+    uint64_t characters = 0;  // its text has so many so far
+    bool begun = false;       // true: its first chunk was written
     // Log probabilities, as its interface lists them.
     boost::json::array content;                               // A conversation has these,
     boost::json::array tokens_of_text, values, top, offsets;  // and a text has these.

@@ -79,7 +79,7 @@ class LineReader {
   }
 
   std::string waiting_;
-  size_t searched_ = 0;  // of what waits: that has no end of a line
+  size_t searched_ = 0;  // so much of what waits has no end of a line
   bool ended_ = false;
 };
 

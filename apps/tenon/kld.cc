@@ -17,7 +17,7 @@ struct Args : EvalArgs {
 };
 
 struct Comparison {
-  std::vector<double> divergence, likelihood, base_likelihood;  // by position
+  std::vector<double> divergence, likelihood, base_likelihood;  // one for each position
   std::vector<bool> agrees;
 
   void resize(size_t positions) {

@@ -1,4 +1,4 @@
-// What a command may write to: nothing that it reads, and nothing that is there already unless --force says so.
+// A command may write to nothing that it reads, and to nothing that is there already unless --force says so.
 #pragma once
 
 #include <CLI/CLI.hpp>

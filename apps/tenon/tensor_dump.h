@@ -41,12 +41,12 @@ class TensorDump {
   struct Wanted {
     std::filesystem::path file;
     uint64_t seen = 0;    // steps in which the module left rows
-    std::string written;  // what is in the file; "" before it is there
+    std::string written;  // it says what is in the file; "" before it is there
   };
   void take(const Pipeline::ModuleResult& result);
 
   uint64_t step_;
-  std::map<std::string, Wanted, std::less<>> wanted_;  // by path
+  std::map<std::string, Wanted, std::less<>> wanted_;  // keyed by path
   std::exception_ptr problem_;
 };
 

@@ -1,4 +1,4 @@
-// What a file of these models may hold without its being read.
+// A file of these models may hold these keys and tensors without their being read.
 #pragma once
 
 #include <string_view>

@@ -16,8 +16,8 @@ struct Config {
   ModelInfo info;
   float norm_epsilon = 1e-5f;
   Rope rope;
-  std::vector<uint32_t> windows;  // of each layer: the positions that a row sees, itself among them; 0: all before it
-  // Whether the products of attention and of the MLP have biases; unset where the file tells it by its tensors.
+  std::vector<uint32_t> windows;  // [layers]: a row sees so many positions, its own included; 0: all before it
+  // The products of attention, and of the MLP, have biases; unset: the file tells it by its tensors.
   std::optional<bool> attention_bias, mlp_bias;
 };
 

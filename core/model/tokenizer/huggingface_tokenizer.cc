@@ -114,7 +114,7 @@ std::vector<std::pair<JsonPlace, AddedToken>> config_tokens(const Folder& folder
   return tokens;
 }
 
-// What the configuration says about BOS or EOS wins over the post-processor's template.
+// The configuration's word about BOS or EOS wins over the post-processor's template.
 void set_around(const Folder& folder, std::string_view key, const std::optional<int32_t>& token,
                 std::vector<int32_t>& ids) {
   const JsonPlace asks = folder.config.root()[key];

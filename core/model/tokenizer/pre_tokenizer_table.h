@@ -14,7 +14,7 @@ struct PublishedPreTokenizer {
   std::vector<NormalizerStep> normalizer;
   PreTokenizer pre_tokenizer;
   bool ignore_merges = false;
-  bool adds_bos = false;  // where the file does not say
+  bool adds_bos = false;  // it counts if the file does not say
 };
 
 // Throws Error(kModel) at `file` that lists the names.

@@ -27,7 +27,7 @@ class StringTable {
 class Vocabulary {
  public:
   Vocabulary() = default;
-  // Of equal texts the first id is found.
+  // If texts are equal, the first id is found.
   explicit Vocabulary(std::span<const std::string> tokens);
 
   int32_t size() const noexcept { return static_cast<int32_t>(texts_.size()); }

@@ -7,7 +7,7 @@
 
 namespace tenon::weights {
 
-// What the tokenizer of a GGUF file goes into: its metadata, without tensors.
+// The tokenizer of a GGUF file goes into this file: its metadata, without tensors.
 inline constexpr char kGgufTokenizerName[] = "tokenizer.gguf";
 
 // Description and tokenizer as the folder has them, by name. Throws Error(kModel) without a config.json, Error(kIo).

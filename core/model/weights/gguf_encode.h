@@ -10,7 +10,7 @@
 namespace tenon::weights {
 
 struct BadWeight {
-  size_t index;     // in the row
+  size_t index;     // its index in the row
   const char* why;  // "is NaN", "is too large ..."
 };
 

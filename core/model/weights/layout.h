@@ -1,4 +1,4 @@
-// What the file readers share: collecting findings, sizes without overflow, and the checks of where tensors lie.
+// The file readers share these: collecting findings, sizes without overflow, and the checks of where tensors lie.
 #pragma once
 
 #include <cstdint>

@@ -53,7 +53,7 @@ class FileWeights : public TableWeights {
   void release(const WeightTensor& tensor, uint64_t offset, uint64_t bytes) const override;
 
  protected:
-  // Where the file has the tensor, aligned or not.
+  // Returns where the file has the tensor, aligned or not.
   const std::byte* bytes_of(const WeightTensor& tensor) const;
 
  private:

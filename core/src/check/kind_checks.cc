@@ -1,4 +1,5 @@
-// What an interface must do in its corners: say no, with a reason, to what does not exist; write no more than it may.
+// These checks try an interface at its edges: it must say no, with a reason, to what does not exist, and write no more than
+// it may.
 #include <algorithm>
 #include <set>
 #include <vector>

@@ -38,7 +38,7 @@ Row row_of(const Form& form, const Part& p, uint32_t row) {
   return {logits, p.ptr<const int32_t>(form.id) + size_t{row} * form.id_stride, p.ptr<const int32_t>(form.count)[row]};
 }
 
-// What VERIFY tells of: NaN and +infinity. std::isnan() would be folded away by -ffast-math.
+// True for NaN and +infinity, which VERIFY tells of. -ffast-math would fold std::isnan() away.
 bool special(float logit) {
   constexpr uint32_t kExponent = 0x7F800000U, kMinusInfinity = 0xFF800000U;
   const uint32_t bits = std::bit_cast<uint32_t>(logit);

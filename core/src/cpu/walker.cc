@@ -13,7 +13,7 @@ struct Walker::Walk {
   const Program& program;
   const std::vector<trace::SiteId>* sites;
   const StepLoad& load;
-  size_t ops;          // how many of the program's are walked
+  size_t ops;          // so many of the program's ops are walked
   uint64_t begin = 0;  // ticks
   std::atomic<bool> failed{false};
   char message[512] = "";

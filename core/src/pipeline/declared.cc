@@ -292,7 +292,7 @@ void Declared::split(Site& site, const std::vector<const Scheme*>& schemes) {
       group.apart = !one.has_value();
       if (one) group.behind = std::move(*one);
     }
-    // Parts of a cut site see their own columns only, so nothing behind the site can be theirs.
+    // The pieces of a cut site see their own columns only, so nothing after the site can be theirs.
     group.offered = group.behind;
     if (site.groups.size() == 1 && !group.apart) {
       group.offered.insert(group.offered.end(), site.behind.begin(), site.behind.end());

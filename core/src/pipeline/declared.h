@@ -43,9 +43,9 @@ struct SiteDecl {
 struct SiteGroup {
   const Scheme* scheme = nullptr;
   std::vector<size_t> mats;  // indices of the declaration's matrices, consecutive
-  OpChain behind;            // over the columns of all of them: what is behind each, as one chain
+  OpChain behind;            // the ops after each matrix as one chain, over the columns of all of them
   bool apart = false;        // the ops after each matrix cannot be one chain: `behind` is empty, and each has its own
-  OpChain offered;           // behind, and what is behind the site if it is all of it: the scheme may claim of this
+  OpChain offered;           // `behind`, and the ops after the site if the site is whole: the scheme may claim of this
   void* handle = nullptr;    // bind gave it; the scheme owns what it stands for
   tenon_footprint footprint{};
   std::vector<uint32_t> stores;     // storages
@@ -57,7 +57,7 @@ struct Site {
   SiteDecl decl;
   OpChain before;             // these stand before all matrices
   std::vector<OpChain> each;  // these stand after each matrix, over its columns, if the site has several
-  OpChain behind;             // over all columns
+  OpChain behind;             // the ops after the site, over all columns
   std::vector<SiteGroup> groups;
   int64_t total_rows() const;
   // Returns how many ops after the site the claim of its first group does; 0 if the site is cut.

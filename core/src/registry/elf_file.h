@@ -30,7 +30,7 @@ struct ElfSymbol {
   bool defined = false;
 };
 
-// What the dynamic section says that matters to who loads the library.
+// The dynamic section says this to whoever loads the library.
 struct ElfDynamic {
   std::vector<std::string> needed;
   std::vector<std::string> run_paths;  // DT_RPATH and DT_RUNPATH, unsplit

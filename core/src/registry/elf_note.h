@@ -1,4 +1,4 @@
-// What a library says about itself without being opened: dlopen would already run its constructors.
+// A library's note says what it is without the library being opened: dlopen would already run its constructors.
 #pragma once
 
 #include <optional>

@@ -26,7 +26,7 @@ class Library {
 
   const tenon_plugin& plugin() const { return plugin_; }                  // as large as this host knows it
   const tenon_component& component() const { return component_; }         // the note's, as large as this host knows it
-  const std::vector<std::string>& messages() const { return messages_; }  // what it had to say during init
+  const std::vector<std::string>& messages() const { return messages_; }  // it said these during init
 
  private:
   void load(const std::filesystem::path& canonical);
