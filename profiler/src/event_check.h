@@ -1,4 +1,4 @@
-// What a single event shows, and its handing on to TrackCheck.
+// This checks what a single event shows, and hands it on to TrackCheck.
 #pragma once
 
 #include <optional>
@@ -42,7 +42,7 @@ class EventCheck {
     bool process_id = false;  // the id counts within its process
     bool hex_or_integer_id = false;
     bool has_args = false;
-    std::optional<Place> bad_series;  // the first arg that is no number
+    std::optional<Place> bad_series;  // the place of the first arg that is no number
     size_t n_series = 0;
   };
 

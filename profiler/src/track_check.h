@@ -1,4 +1,4 @@
-// What shows only when all events of a track, a request or a flow are seen together: nesting, pairs, order.
+// This checks what shows only when all events of a track, a request or a flow are seen together: nesting, pairs, order.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct TrackId {
   auto operator<=>(const TrackId&) const = default;
 };
 
-// What a flow's or a request's events are matched by.
+// Events of a flow or a request that have the same key belong together.
 struct PairKey {
   std::string_view category;
   std::string_view name;

@@ -10,7 +10,7 @@ namespace tenon::view {
 
 struct Cell {
   std::string text;
-  double key = 0;  // what a column of numbers is sorted by
+  double key = 0;  // a column of numbers is sorted by it
   enum class Tone : uint8_t { kPlain, kGood, kBad } tone = Tone::kPlain;
 };
 
@@ -21,7 +21,7 @@ struct Table {
   };
   struct Row {
     std::vector<Cell> cells;
-    uint32_t slice = UINT32_MAX;  // where a click leads
+    uint32_t slice = UINT32_MAX;  // a click leads to this slice
   };
   std::vector<Column> columns;
   std::vector<Row> rows;

@@ -25,7 +25,7 @@ class Headless {
   // One frame of a sixtieth of a second.
   void frame(App& app, const Input& input = {});
 
-  // Of the last frame.
+  // Returns a hash of the last frame's vertices.
   uint64_t vertex_hash() const;
   size_t vertices() const;
   Image picture(const App& app) const;
