@@ -68,7 +68,7 @@ Row gated(const Row& x, bool gelu) {
 
 Row qk_norm(Row x, const OpInputs& in) {
   const auto dim = static_cast<size_t>(in.shape.k_dim);
-  for (size_t h = 0; h < static_cast<size_t>(in.shape.q_heads + in.shape.kv_heads); ++h) {
+  for (size_t h = 0; h < static_cast<size_t>(in.shape.q_heads) + static_cast<size_t>(in.shape.kv_heads); ++h) {
     const auto at = x.begin() + static_cast<ptrdiff_t>(h * dim);
     const Row y =
         rms_norm(Row(at, at + static_cast<ptrdiff_t>(dim)),
@@ -81,7 +81,7 @@ Row qk_norm(Row x, const OpInputs& in) {
 Row rope(Row x, const OpInputs& in, int32_t position) {
   const auto half = static_cast<size_t>(in.shape.rotated / 2);
   const float* table = in.tensor[0].data() + position * in.shape.rotated;
-  for (size_t h = 0; h < static_cast<size_t>(in.shape.q_heads + in.shape.kv_heads); ++h) {
+  for (size_t h = 0; h < static_cast<size_t>(in.shape.q_heads) + static_cast<size_t>(in.shape.kv_heads); ++h) {
     double* head = x.data() + h * static_cast<size_t>(in.shape.k_dim);
     for (size_t i = 0; i < half; ++i) {
       double& first = head[in.shape.interleaved != 0 ? 2 * i : i];
