@@ -1,4 +1,4 @@
-// The events of a generation as OpenAI's JSON: one object at the end, or chunks as they come.
+// The events of a generation become OpenAI's JSON: one object at the end, or chunks as they come.
 #pragma once
 
 #include <boost/json.hpp>
@@ -69,7 +69,7 @@ class Answer {
   std::optional<ApiError> failure_;
 };
 
-// A line of server-sent events.
+// Returns a line of server-sent events.
 std::string sse(const std::string& json);
 
 }  // namespace tenon::serve

@@ -110,7 +110,7 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
   Clock::time_point deadline_ = Clock::time_point::max();
 };
 
-// Until somebody wakes the connection, or its deadline. False: the deadline has come.
+// Waits until somebody wakes the connection, or for its deadline. False: the deadline has come.
 template <class Stream>
 net::awaitable<bool> Connection<Stream>::sleep() {
   signal_.expires_at(deadline_);

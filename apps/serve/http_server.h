@@ -1,4 +1,4 @@
-// Connections: HTTP/1.1 with and without TLS, server-sent events, limits and time-outs.
+// This serves connections: HTTP/1.1 with and without TLS, server-sent events, limits and time-outs.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// OpenAI's sampling fields as parameters of the samplers of a pipeline's chain.
+// OpenAI's sampling fields become parameters of the samplers of a pipeline's chain.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A server of one model: the engine stepped by the calling thread, connections served by others.
+// A server has one model: the calling thread steps the engine, others serve connections.
 #pragma once
 
 #include <functional>

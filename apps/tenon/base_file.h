@@ -1,4 +1,4 @@
-// A baseline's distributions in a file, for `tenon eval kld`: a header of 96 bytes, then for every scored position
+// This file has a baseline's distributions, for `tenon eval kld`: a header of 96 bytes, then for every scored position
 //   uint32 top; float step, negative_log_likelihood; uint16 code[vocab]
 // as CodedRow has them. Little-endian; docs/quality.md describes it.
 #pragma once

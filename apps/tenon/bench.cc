@@ -1,4 +1,4 @@
-// `tenon bench`: one engine a point, a few runs to warm up, then the runs that count.
+// `tenon bench` opens one engine a point, makes a few runs to warm up, and then the runs that count.
 #include "bench.h"
 
 #include <unistd.h>

@@ -13,7 +13,7 @@
 
 namespace tenon::app {
 
-// Also in `tenon --help`.
+// `tenon --help` has these, too.
 enum ExitCode {
   kOk = 0,
   kFailed = 1,    // anything that has no number of its own

@@ -1,4 +1,4 @@
-// Distributions over a vocabulary: how far one is from another, and what many such distances amount to.
+// These compare distributions over a vocabulary: how far one is from another, and what many such distances amount to.
 #pragma once
 
 #include <cmath>
@@ -32,7 +32,7 @@ struct CodedRow {
   void assign(const Logits& logits, int32_t token);
 };
 
-// KL(base || other) in nats, over the whole vocabulary; both have the same.
+// Returns KL(base || other) in nats, over the whole vocabulary; both have the same one.
 double kl_divergence(const CodedRow& base, const Logits& other);
 
 struct DivergenceSpread {
@@ -43,7 +43,7 @@ DivergenceSpread spread(std::vector<double> values);  // `values` is not empty
 // Returns the value at (n - 1) * fraction of values in rising order, between neighbours by a straight line; fraction is 0 to 1.
 double quantile(std::span<const double> ascending, double fraction);
 
-// Over negative log-likelihoods, natural.
+// These are taken over negative natural log-likelihoods.
 struct Likelihood {
   double mean = 0, deviation = 0;
   uint64_t count = 0;

@@ -23,7 +23,7 @@ struct EvalArgs {
   void add_to(CLI::App& command);  // it adds all options but context
 };
 
-// Windows of the text's tokens, each `context` long. Where the model begins a text with a token, the text has it, and
+// The text's tokens are cut into windows, each `context` long. Where the model begins a text with a token, the text has it, and
 // in each window it stands in the place of the first.
 class Windows {
  public:

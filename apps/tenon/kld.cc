@@ -1,4 +1,4 @@
-// `tenon eval kld`: how far a pipeline's distributions are from a baseline's over the same text. Says more than the
+// `tenon eval kld` measures how far a pipeline's distributions are from a baseline's over the same text. Says more than the
 // difference of two perplexities, in which what got better hides what got worse.
 #include <algorithm>
 

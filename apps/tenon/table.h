@@ -1,4 +1,4 @@
-// Columns for people.
+// A table has columns for people.
 #pragma once
 
 #include <string>

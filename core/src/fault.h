@@ -9,7 +9,7 @@
 
 namespace tenon::fault {
 
-// One thread's. Written by that thread alone; handlers and watching threads read it.
+// A place belongs to one thread. That thread alone writes it; handlers and watching threads read it.
 struct alignas(64) Place {
   std::atomic<const char*> component{nullptr}, function{nullptr}, module{nullptr};
 };

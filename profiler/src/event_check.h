@@ -9,7 +9,7 @@
 
 namespace tenon::profiler {
 
-// A JSON number of microseconds in nanoseconds.
+// Converts a JSON number of microseconds to nanoseconds.
 struct Micros {
   int64_t ns = 0;
   bool negative = false;
@@ -29,7 +29,7 @@ class EventCheck {
   bool saw_kernel() const noexcept { return saw_kernel_; }
 
  private:
-  // An integer field: absent, unusable (already reported) or a value.
+  // Reads an integer field: it is absent, unusable (already reported) or a value.
   struct Field {
     bool present = false;
     std::optional<int64_t> value;

@@ -1,4 +1,4 @@
-// A pull reader of JSON (RFC 8259) over a stream: memory does not grow with the text. Strict, save for what importers
+// This is a pull reader of JSON (RFC 8259) over a stream: memory does not grow with the text. Strict, save for what importers
 // swallow in silence: that is reported and read on.
 #pragma once
 
@@ -38,7 +38,7 @@ class JsonReader {
   void begin_array();
   bool next_element();
 
-  // Unescaped; what is longer than `max` bytes is cut.
+  // Reads a string, unescaped; one longer than `max` bytes is cut.
   void string(std::string& out, size_t max = 4096);
   // Reads a number as it is written; it has 400 characters at most.
   void number(std::string& text);

@@ -1,4 +1,4 @@
-// JSON to TraceFile: reads what it can, counts what it cannot.
+// This makes a TraceFile of JSON: it reads what it can, and counts what it cannot.
 #include <algorithm>
 #include <charconv>
 #include <cmath>

@@ -1,4 +1,4 @@
-// A Hugging Face folder's tokenizer as the metadata of a GGUF file.
+// A Hugging Face folder's tokenizer becomes the metadata of a GGUF file.
 #pragma once
 
 #include <filesystem>

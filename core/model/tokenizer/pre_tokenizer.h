@@ -47,7 +47,7 @@ class PreTokenizer {
 
   // The last step was ByteMap and is left out: the model maps bytes itself.
   bool ends_in_bytes() const noexcept { return ends_in_bytes_; }
-  // The pieces of `text` in order, none empty; valid until the next call with this scratch.
+  // Returns the pieces of `text` in order, none empty; valid until the next call with this scratch.
   const std::vector<Piece>& run(Piece text, PieceScratch& scratch) const;
 
  private:

@@ -1,4 +1,4 @@
-// tokenizer.json, the format of Hugging Face's tokenizers library.
+// This reads tokenizer.json, the format of Hugging Face's tokenizers library.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ struct TokenizerJson {
 // supported, with its name and those that are.
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& name);
 
-// Its sections; an empty place means no steps.
+// These are its sections; an empty place means no steps.
 std::vector<NormalizerStep> parse_normalizer(const JsonPlace& place);
 PreTokenizer parse_pre_tokenizer(const JsonPlace& place);
 // Returns what a step or decoder "Metaspace" writes for a blank.

@@ -1,4 +1,4 @@
-// Reading forward through GGUF's header.
+// A cursor reads forward through GGUF's header.
 #pragma once
 
 #include <algorithm>

@@ -16,7 +16,7 @@ struct BadWeight {
 
 bool can_encode(tenon_format format);
 
-// n weights, whole blocks, into n / elements * bytes of tenon_format_block(format). Whatever it accepts reads back
+// Encodes n weights, whole blocks, to n / elements * bytes of tenon_format_block(format). Whatever it accepts reads back
 // finite. Rounding is to the nearest, of plain floats half to even, of blocks' integers half away from zero.
 std::optional<BadWeight> encode_row(tenon_format format, const float* w, size_t n, uint8_t* out);
 

@@ -1,4 +1,4 @@
-// The metadata section of GGUF.
+// This reads the metadata section of GGUF.
 #pragma once
 
 #include "gguf_cursor.h"

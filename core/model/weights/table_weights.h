@@ -42,7 +42,7 @@ class TableWeights : public Weights {
   std::map<std::string_view, const WeightTensor*> by_name_;
 };
 
-// Tensors in mapped files; `WeightTensor::file` counts the files in the order given.
+// These are tensors in mapped files; `WeightTensor::file` counts the files in the order given.
 class FileWeights : public TableWeights {
  public:
   FileWeights(Contents contents, std::vector<MappedFile> files);

@@ -1,4 +1,4 @@
-// A host for one component: enough to create it and to ask what needs no program.
+// A bench is a host for one component: enough to create it and to ask what needs no program.
 #pragma once
 
 #include <map>

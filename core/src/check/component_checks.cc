@@ -1,4 +1,4 @@
-// Opening a library, and the life of its instances.
+// These checks open a library, and follow the life of its instances.
 #include <limits>
 
 #include "check/bench.h"

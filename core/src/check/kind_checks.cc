@@ -154,7 +154,7 @@ void op(const Instance& i) {
   }
 }
 
-// The corners: one sequence that waits for the only row; a step with room for one of three.
+// The edges are one sequence that waits for the only row; a step with room for one of three.
 void scheduler(const Instance& i) {
   const auto& t = i.table<tenon_scheduler>();
   const uint32_t sequences = t.sequences(i.self());

@@ -1,4 +1,4 @@
-// A pipeline back as text: whole, and as the overrides that make it out of another.
+// A pipeline becomes text again: whole, or as the overrides that make it out of another.
 #include <algorithm>
 #include <optional>
 
@@ -68,7 +68,7 @@ Lines component_section(const std::string& section, const ComponentConfig& c) {
   return lines;
 }
 
-// The sections of a model and its components; prefix: "" or "draft.pipeline.".
+// Prints the sections of a model and its components; prefix is "" or "draft.pipeline.".
 void add_instance(const ModelInstanceConfig& c, const std::string& prefix, std::vector<Lines>& all) {
   Lines model{prefix + "model", {}};
   model.own("path", c.model.path);

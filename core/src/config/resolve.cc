@@ -49,7 +49,7 @@ class Resolver {
   void sampler_chain(const Node& list);
   void trace();
 
-  // The section's table; an empty one if it is not there or is no table, which check_sections() reports.
+  // Returns the section's table; an empty one if it is not there or is no table, which check_sections() reports.
   const Node& section_node(const char* name) const;
   bool is_malformed(const char* name) const;
   // Own keys of a table without a component, all others reported.

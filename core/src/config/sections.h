@@ -1,4 +1,4 @@
-// The sections of a pipeline file. Validation, printing and the reference all read these tables.
+// These are the sections of a pipeline file. Validation, printing and the reference all read these tables.
 #pragma once
 
 #include <span>

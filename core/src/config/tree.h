@@ -35,13 +35,13 @@ void merge_sections(Table& below, Table above);
 std::string describe_found(const Node& node);
 // Quotes a text for messages: control characters are escaped, and a long text is shortened.
 std::string quote(const std::string& text);
-// A TOML string of exactly that text.
+// Returns a TOML string of exactly that text.
 std::string toml_string(const std::string& text);
 std::string toml_real(double value);
 
 // Throws Error(kConfig) at the position of the syntax error. Nesting is bounded.
 Table parse_toml(const std::string& name, const std::string& text);
-// "a.b=value", the value in TOML or a bare word: nested tables down to that one key. Throws Error(kConfig).
+// Parses "a.b=value", the value in TOML or a bare word: nested tables down to that one key. Throws Error(kConfig).
 Table parse_override(const std::string& option);
 
 }  // namespace tenon::config

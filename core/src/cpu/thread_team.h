@@ -1,4 +1,4 @@
-// The threads of the CPU device. They walk a program together: between steps they sleep, within one they spin, since a
+// A team has the threads of the CPU device. They walk a program together: between steps they sleep, within one they spin, since a
 // step has hundreds of phases of a few microseconds.
 #pragma once
 

@@ -20,7 +20,7 @@ struct Walker::Walk {
   size_t failed_op = 0;
 };
 
-// A phase of an op; phases are numbered through the program.
+// A cursor stands at a phase of an op; phases are numbered through the program.
 struct Walker::Cursor {
   static constexpr uint32_t kEnd = UINT32_MAX;
 

@@ -19,7 +19,7 @@ namespace tenon {
 
 using SiteId = uint32_t;  // products of one x whose columns lie side by side
 
-// The tensor of a plain matrix (tenon/abi/quantization.h); nullptr for one that is stored in another way.
+// Returns the tensor of a plain matrix (tenon/abi/quantization.h); nullptr for one that is stored in another way.
 const WeightTensor* plain_tensor(const Matrix& matrix);
 
 struct SiteMatrix {
@@ -82,10 +82,10 @@ struct KvTable {
   uint32_t page_cells = 0, columns = 0;
 };
 
-// The model's declarations, checked against the weights.
+// This has the model's declarations, checked against the weights.
 class Declared : public Declarations {
  public:
-  // layers_wanted: how many, 0 = all.
+  // The configuration wants so many layers; 0 = all.
   Declared(const Weights& weights, Components& components, StorageTable& storages, uint32_t capacity,
            uint32_t layers_wanted)
       : weights_(weights),
@@ -113,7 +113,7 @@ class Declared : public Declarations {
   // Once the model is made: throws Error(kModel) with all that was found wrong with the weights. harmless: patterns of
   // the tensors that may be there without being declared.
   void check(std::span<const std::string_view> harmless);
-  // After that: products that stand side by side become sites. Throws Error: kModel, kPlugin.
+  // Makes sites of products that stand side by side, after the model is built. Throws Error: kModel, kPlugin.
   void make_sites();
   // If a cache keeps keys before rope, the append stands before the ROPE that ended the chain. That ROPE is then for queries
   // alone, and no scheme is offered it.

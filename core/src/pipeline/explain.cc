@@ -144,7 +144,7 @@ void Pipeline::Impl::Explanation::run(uint32_t first, uint32_t end) {
   if (!status.ok()) throw Error(status.code(), status.message());
 }
 
-// The sequence from its first token on.
+// Runs the sequence from its first token on.
 void Pipeline::Impl::Explanation::run_all() {
   p_.target.truncate(row_.slot, 0);
   if (p_.draft_model) p_.draft_model->truncate(row_.slot, 0);

@@ -27,7 +27,7 @@ std::byte* Pipeline::Impl::guarded(uint32_t space, uint64_t bytes, const std::st
   return base + whole - (bytes + kVector - 1) / kVector * kVector;
 }
 
-// One block for all storages of a kind; where it begins.
+// Allocates one block for all storages of a kind, and returns where it begins.
 std::byte* Pipeline::Impl::place(MemoryKind kind) {
   const uint64_t bytes = plan.of(kind);
   const uint32_t space = kind == MemoryKind::kPinned ? TENON_SPACE_HOST : TENON_SPACE_DEVICE;
@@ -51,7 +51,7 @@ std::byte* Pipeline::Impl::place(MemoryKind kind) {
   return base;
 }
 
-// Those in the host's memory, allocated or mapped.
+// Lists those in the host's memory, allocated or mapped.
 void Pipeline::Impl::lock_weights() const {
   if (context.queues()) return;
   for (size_t i = 0; i < storages.size(); ++i) {

@@ -1,4 +1,4 @@
-// One model on a context: its weights under their schemes, its cache and attention, and what was negotiated for them. A
+// A model instance is one model on a context: its weights under their schemes, its cache and attention, and what was negotiated for them. A
 // pipeline has one that gives the text, and may have a second that drafts for it.
 #pragma once
 
@@ -26,7 +26,7 @@ class ModelInstance {
 
   // Says what the model is, which is known before it is declared.
   ModelInfo describe() const { return kind_.describe(weights_); }
-  // Before negotiate(): who sees what goes into products. Throws Error(kPlugin).
+  // Says, before negotiate(), who sees what goes into products. Throws Error(kPlugin).
   void observe(const std::vector<Observer>& observers) { observation_.watch(observers); }
   // The steps of building, in this order. Nothing is allocated on the device.
   void declare(uint32_t capacity);
@@ -34,7 +34,7 @@ class ModelInstance {
   void negotiate(std::vector<tenon_bounds> shapes);
   void add_stores();
 
-  // Loading, in this order; the storages have their addresses when load() and attach() are called.
+  // Loading calls these in this order; the storages have their addresses when load() and attach() are called.
   void map_weights();
   void load(std::byte* scratch, const LoadProgress& progress) { loader_->load(scratch, progress); }
   void attach();

@@ -1,4 +1,4 @@
-// A text through a pipeline by itself: no tokens are chosen.
+// A pipeline reads a text by itself: no tokens are chosen.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// The samplers of a pipeline: their instances, their records by slot, and how a request's own values reach them.
+// This has the samplers of a pipeline: their instances, their records by slot, and how a request's own values reach them.
 #pragma once
 
 #include <span>

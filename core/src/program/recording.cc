@@ -23,7 +23,7 @@ uint64_t tensor_extent(const tenon_tensor& t) {
   return __builtin_add_overflow(extent, uint64_t{block.bytes}, &extent) ? 0 : extent;
 }
 
-// The C entries; ctx is the recording.
+// The functions that tenon_recorder points to; ctx is the recording.
 struct ProgramRecording::Callbacks {
   static ProgramRecording& of(void* ctx) { return *static_cast<ProgramRecording*>(ctx); }
 
@@ -296,7 +296,7 @@ void ProgramRecording::find_stable() {
   }
 }
 
-// Large and small blocks in alternation: large wherever an op can be and the op before is not. Alternation begins with
+// Large and small blocks alternate: an op is large if it can be and the op before is not. Alternation begins with
 // small, so that every layer of a model comes out alike. An op that can only be large makes the one before it small; if
 // that cannot be, it is not overlapped with it.
 void ProgramRecording::choose_blocks() {

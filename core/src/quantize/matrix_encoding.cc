@@ -26,7 +26,7 @@ uint64_t rows_a_call(const PlannedTensor& p) {
   return p.described.whole ? rows : std::clamp<uint64_t>(kChunkWeights / columns, 1, rows);
 }
 
-// The way of one matrix.
+// One matrix goes this way.
 class MatrixWay {
  public:
   MatrixWay(const Weights& model, const PlannedTensor& p)

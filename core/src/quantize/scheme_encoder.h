@@ -37,10 +37,10 @@ struct MatrixDescription {
   std::string description;  // JSON
 };
 
-// Thread: encode() from any, of one matrix by one at a time; the others by one at a time.
+// Thread: any may call encode(), one at a time for one matrix; one at a time may call the others.
 class SchemeEncoder {
  public:
-  // config: of a quantization component. The registry outlives it. Throws Error: kUsage for a component that writes no
+  // config is that of a quantization component. The registry outlives it. Throws Error: kUsage for a component that writes no
   // files, else as Registry::load and Instance do.
   SchemeEncoder(ComponentConfig config, Registry& registry);
 
@@ -48,7 +48,7 @@ class SchemeEncoder {
   const std::string& name() const { return config_.name; }
   bool observes() const { return table().observe != nullptr; }
 
-  // The description, or the reason of the refusal. Throws Error(kPlugin) for a description that cannot be stored.
+  // Returns the description, or the reason of the refusal. Throws Error(kPlugin) for a description that cannot be stored.
   std::variant<MatrixDescription, std::string> describe(const ModelMatrix& matrix) const;
   // See tenon_encode. Throws Error: kModel with the scheme's reason where it refuses the numbers, kPlugin.
   void encode(const ModelMatrix& matrix, const tenon_encode& rows) const;

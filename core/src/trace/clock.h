@@ -36,7 +36,7 @@ class TickConverter {
   // Ticks of before `ns`, less than what the pairs span, are not asked for any more.
   void forget_before(int64_t ns);
 
-  // The last pair's time.
+  // Returns the last pair's time.
   int64_t last_ns() const noexcept { return pairs_.back().ns; }
 
  private:

@@ -17,7 +17,7 @@ namespace tenon::trace {
 class KeptSteps {
  public:
   using Decided = decltype(RecorderOptions::decided);
-  // slow_ns: how long a step takes at least that is wanted; 0 = none is.
+  // A step that takes at least slow_ns is wanted; 0 = none is.
   KeptSteps(size_t steps, int64_t slow_ns, Decided decided = {})
       : max_steps_(steps), slow_ns_(slow_ns), decided_(std::move(decided)) {}
 

@@ -1,4 +1,4 @@
-// Tables and figures over an analysis. Times of operations are what they add to a step (OpEvent::added_ns).
+// These are tables and figures over an analysis. Times of operations are what they add to a step (OpEvent::added_ns).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Two traces on one time axis: which moments lie over one another, and which slice of one is which of the other.
+// This lays two traces on one time axis: which moments lie over one another, and which slice of one is which of the other.
 #pragma once
 
 #include <array>

@@ -36,9 +36,9 @@ Cell text_cell(std::string text);
 Cell number_cell(double value, int decimals);
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-// "12.3 us", "4.56 ms", "1.23 s"; three digits.
+// Returns "12.3 us", "4.56 ms", "1.23 s": three digits.
 std::string duration_text(int64_t ns);
-// "12.3 MB"
+// Returns "12.3 MB" and the like.
 std::string bytes_text(double bytes);
 
 }  // namespace tenon::view

@@ -161,7 +161,7 @@ struct App {
 void add_document(App& app, std::shared_ptr<const Document> document);
 // Shows the slice in the timeline, with some of what is around it.
 void go_to(App& app, uint32_t slice);
-// One frame, over the whole display.
+// Draws one frame, over the whole display.
 void draw(App& app);
 
 }  // namespace tenon::view

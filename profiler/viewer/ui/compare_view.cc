@@ -1,4 +1,4 @@
-// Two traces: their timelines over one another, aligned at a step, and which operations differ.
+// This view shows two traces: their timelines over one another, aligned at a step, and which operations differ.
 #include <algorithm>
 #include <cmath>
 #include <tuple>

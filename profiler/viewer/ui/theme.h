@@ -1,4 +1,4 @@
-// Colours and sizes.
+// A theme has colours and sizes.
 #pragma once
 
 #include <imgui.h>

@@ -1,4 +1,4 @@
-// The timeline: tracks over time. What is drawn follows pixels: lanes out of sight are skipped, slices too narrow to
+// The timeline shows tracks over time. What is drawn follows pixels: lanes out of sight are skipped, slices too narrow to
 // tell apart come folded.
 #include "ui/timeline.h"
 

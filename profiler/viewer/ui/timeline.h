@@ -1,4 +1,4 @@
-// The timeline in the current window, for one frame.
+// This is the timeline in the current window, for one frame.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Keys and mouse of the timeline.
+// The timeline's keys and mouse are handled here.
 #include <algorithm>
 #include <cmath>
 

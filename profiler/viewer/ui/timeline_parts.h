@@ -19,9 +19,9 @@ struct RulerSteps {
 RulerSteps ruler_steps(double least_ns);
 std::string ruler_text(double ns, const RulerSteps& steps);
 
-// A tooltip.
+// Draws a tooltip.
 void describe_box(const App& app, const Document& document, const Box& box);
-// The panel below: the selected slice with its arguments, the selected area's sums, the search's results.
+// Draws the panel below: the selected slice with its arguments, the selected area's sums, the search's results.
 void draw_details(App& app);
 
 }  // namespace tenon::view

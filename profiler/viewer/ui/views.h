@@ -1,4 +1,4 @@
-// The views, each into the current ImGui window.
+// These draw the views, each into the current ImGui window.
 #pragma once
 
 #include "ui/app.h"
