@@ -234,7 +234,7 @@ tenon_tid AttentionHost::queries(OpRunner& host, const How& how) const {
   const int64_t q_columns = int64_t{c.q_heads} * c.k_dim, k_columns = int64_t{c.kv_heads} * c.k_dim;
   const int64_t v_columns = int64_t{c.kv_heads} * c.v_dim;
   const int64_t columns = q_columns + (c.append ? k_columns + v_columns : 0), pitch = columns + kGap;
-  const auto n = static_cast<int64_t>(how.end - how.begin + how.padding);
+  const int64_t n = int64_t{how.end} - how.begin + how.padding;
   std::vector<float> x(static_cast<size_t>(n * pitch), kNan);
   for (uint32_t i = how.begin; i < how.end; ++i) {
     const Row& row = rows_[i];

@@ -266,9 +266,11 @@ ViewHost::Answer ViewHost::run() {
 
   const int64_t q_columns = int64_t{kHeads} * kGroup * kKeyDim;
   q_ = randoms(size_t{kRows + 1} * static_cast<size_t>(q_columns));
-  for (uint32_t i = 0; i < kCells * kRotated / 2; ++i) {
-    const double angle = (i / (kRotated / 2)) * std::pow(50.0, -2.0 * (i % (kRotated / 2)) / kRotated);
-    angles_.push_back(static_cast<float>(std::cos(angle))), angles_.push_back(static_cast<float>(std::sin(angle)));
+  for (uint32_t cell = 0; cell < kCells; ++cell) {
+    for (uint32_t pair = 0; pair < kRotated / 2; ++pair) {
+      const double angle = cell * std::pow(50.0, -2.0 * pair / kRotated);
+      angles_.push_back(static_cast<float>(std::cos(angle))), angles_.push_back(static_cast<float>(std::sin(angle)));
+    }
   }
   rope.t[0] = host_.input(TENON_F32, {kCells, kRotated}, angles_);
   call.q = host_.input(TENON_F32, {kRows + 1, q_columns}, q_);

@@ -71,7 +71,7 @@ SamplerHost::SamplerHost(uint32_t vocab, const std::vector<StepRow>& rows, uint3
     state(TENON_STEP_TOKEN)[i] = r.token, state(TENON_STEP_POS)[i] = r.position;
     state(TENON_STEP_SLOT)[i] = r.slot, state(TENON_STEP_PARENT)[i] = r.parent;
     if (r.logits.empty()) continue;
-    std::copy(r.logits.begin(), r.logits.end(), logits_.begin() + static_cast<int64_t>(wanted_ * vocab));
+    std::copy(r.logits.begin(), r.logits.end(), logits_.begin() + int64_t{wanted_} * vocab);
     state(TENON_STEP_OUT_ROW)[wanted_++] = static_cast<int32_t>(i);
   }
   runner_.set_live(static_cast<uint32_t>(rows.size()), slots, wanted_);

@@ -16,7 +16,7 @@ import shlex
 import subprocess
 import sys
 
-FOLDERS = ("core/", "sdk/", "plugins/")
+FOLDERS = ("apps/", "conformance/", "core/", "plugins/", "profiler/", "sdk/")
 MOST = 20  # sources that are read together
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 UNKNOWN_TO_CLANG = {"-Wno-restrict", "-fno-gnu-unique"}

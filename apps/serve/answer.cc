@@ -82,7 +82,7 @@ Answer::Answer(const CompletionRequest& request, AnswerHead head, std::vector<st
 
 // ---- log probabilities -----------------------------------------------------------------------------------------------
 
-// As OpenAI's older interface names a token: its text, or its bytes where they are no text.
+// Returns a token's name in OpenAI's older interface: its text, or its bytes if they are no text.
 std::string Answer::token_name(int32_t id) const {
   std::string text = as_text(tokenizer_, id);
   if (text.find("\xEF\xBF\xBD") == std::string::npos) return text;

@@ -1,4 +1,4 @@
-// The events of a generation as OpenAI's JSON: one object at the end, or chunks as they come.
+// The events of a generation become OpenAI's JSON: one object at the end, or chunks as they come.
 #pragma once
 
 #include <boost/json.hpp>
@@ -41,8 +41,8 @@ class Answer {
     std::string text;
     FinishReason finish = FinishReason::kLength;
     uint64_t prompt_tokens = 0, reused = 0, tokens = 0;
-    uint64_t characters = 0;  // those that its text has so far
-    bool begun = false;       // its first chunk was written
+    uint64_t characters = 0;  // its text has so many so far
+    bool begun = false;       // true: its first chunk was written
     // Log probabilities, as its interface lists them.
     boost::json::array content;                               // A conversation has these,
     boost::json::array tokens_of_text, values, top, offsets;  // and a text has these.
@@ -69,7 +69,7 @@ class Answer {
   std::optional<ApiError> failure_;
 };
 
-// A line of server-sent events.
+// Returns a line of server-sent events.
 std::string sse(const std::string& json);
 
 }  // namespace tenon::serve

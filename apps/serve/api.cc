@@ -167,7 +167,7 @@ HttpResponse Api::models(const std::string& path) const {
   throw ApiError(404, "the model " + path.substr(11, 100) + " is not served here", "model", "model_not_found");
 }
 
-// vLLM's interface: a text, or a conversation as the model gets it.
+// This is vLLM's interface: a text, or a conversation as the model gets it.
 HttpResponse Api::tokenize(const std::string& body) const {
   const json::object object = parse_object(body);
   Fields fields(object);

@@ -36,7 +36,7 @@ class Api {
 
   // Throws ApiError(401) unless the path is open to all, or the header "Authorization" has one of the keys.
   void check_key(const std::string& path, const std::string& authorization) const;
-  // wake: see Generation. What goes wrong is a response.
+  // Any error is a response. wake: see Generation.
   Reply handle(const HttpRequest& request, const std::function<void()>& wake);
 
  private:

@@ -10,7 +10,7 @@
 namespace tenon::serve {
 
 struct ApiError : std::runtime_error {
-  // param: the field of the body that is at fault; "" = none.
+  // The field `param` of the body is at fault; "" = none is.
   ApiError(unsigned http_status, const std::string& message, std::string field = "", std::string error_code = "")
       : std::runtime_error(message), status(http_status), param(std::move(field)), code(std::move(error_code)) {}
 
@@ -19,7 +19,7 @@ struct ApiError : std::runtime_error {
   unsigned retry_after = 0;  // seconds; 0 = the client is not told to come again
 };
 
-// {"error": {"message", "type", "param", "code"}}; the type follows from the status.
+// Returns {"error": {"message", "type", "param", "code"}}; the type follows from the status.
 std::string error_json(const ApiError& error);
 HttpResponse error_response(const ApiError& error);
 

@@ -1,4 +1,4 @@
-// The body of /v1/completions or /v1/chat/completions as requests of the engine.
+// The body of /v1/completions or /v1/chat/completions becomes requests of the engine.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct CompletionRequest {
 // Throws ApiError: 400 that names a field, 404 for a model that is not served.
 CompletionRequest parse_completion(const boost::json::object& body, bool chat, const Abilities& abilities);
 
-// The messages of a conversation.
+// Returns the messages of a conversation.
 std::vector<ChatMessage> parse_messages(Fields& fields, std::string_view field);
 // Throws ApiError(404) unless the body names no model, or one that is served.
 void check_model(Fields& fields, const Abilities& abilities);

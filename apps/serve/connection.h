@@ -37,7 +37,7 @@ using PlainStream = beast::tcp_stream;
 using TlsStream = beast::ssl_stream<beast::tcp_stream>;
 
 inline constexpr auto kCall = net::as_tuple(net::use_awaitable);
-inline constexpr auto kLinger = std::chrono::seconds(2);  // for a client to read why it is not answered
+inline constexpr auto kLinger = std::chrono::seconds(2);  // a client has so long to read why it is not answered
 inline constexpr uint64_t kLingerBytes = uint64_t{256} << 20U;
 
 using Clock = std::chrono::steady_clock;
@@ -105,12 +105,12 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
   beast::flat_buffer buffer_;
   unsigned version_ = 11;
   bool reading_ = false;  // the read ahead is under way
-  bool gone_ = false;     // the client is
+  bool gone_ = false;     // true: the client is gone
   bool busy_ = false;     // a request is being read or answered
   Clock::time_point deadline_ = Clock::time_point::max();
 };
 
-// Until somebody wakes the connection, or its deadline. False: the deadline has come.
+// Waits until somebody wakes the connection, or for its deadline. False: the deadline has come.
 template <class Stream>
 net::awaitable<bool> Connection<Stream>::sleep() {
   signal_.expires_at(deadline_);

@@ -12,7 +12,6 @@ namespace tenon::serve {
 namespace {
 
 constexpr auto kIdle = std::chrono::milliseconds(100);
-constexpr uint64_t kSeedStep = 0x9E3779B97F4A7C15U;  // between answers to one prompt, as Engine::generate() has it
 
 double seconds(Generation::Clock::duration d) {
   return std::chrono::duration<double>(d).count();
@@ -81,7 +80,7 @@ std::shared_ptr<Generation> Driver::submit(const CompletionRequest& request, std
       const uint64_t seed = request.seed ? *request.seed : random_seed();
       for (uint32_t i = 0; i < request.n; ++i) {
         Request one = prompt;
-        one.seed = seed + i * kSeedStep;
+        one.seed = stream_seed(seed, i);
         submit_choice(generation, std::move(one), choice);
         ++choice;
       }

@@ -5,13 +5,14 @@
 namespace tenon::serve {
 namespace {
 
-// As it is shown in an error: the beginning of a long one.
+// Returns a value as errors show it: a long one is cut.
 std::string shown(const boost::json::value& value) {
   constexpr size_t kMost = 60;
   std::string text = boost::json::serialize(value);
   if (text.size() <= kMost) return text;
   size_t end = kMost;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;  // not inside of a character
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U)
+    --end;  // the cut is not inside of a character
   return text.substr(0, end) + "...";
 }
 

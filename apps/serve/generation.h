@@ -16,15 +16,15 @@ namespace tenon::serve {
 
 // Something that one of the answers got.
 struct Event {
-  uint32_t choice = 0;  // which answer
+  uint32_t choice = 0;  // the answer's number
   std::string text;
-  int32_t token = -1;  // that completes the text; -1: none
+  int32_t token = -1;  // the token that completes the text; -1: there is none
   std::optional<Logprob> logprob;
   std::vector<Logprob> top;
   // The last event of an answer; text is then all of its text if the request did not ask for tokens.
   bool last = false;
   FinishReason finish = FinishReason::kLength;
-  std::exception_ptr error;  // with kError
+  std::exception_ptr error;  // it is there with kError
   uint32_t prompt_tokens = 0, tokens = 0;
   uint32_t reused = 0;  // of the prompt's tokens, those that were in the cache
 };
@@ -60,10 +60,10 @@ class Generation {
  private:
   friend class Driver;
 
-  // By the thread that steps, and before its first step.
+  // The thread that steps uses it, and others before its first step.
   struct Choice {
     bool started = false;
-    uint64_t cached = 0;  // of its tokens, as far as the driver counted them
+    uint64_t cached = 0;  // so many of its tokens, as far as the driver counted them
     uint64_t tokens = 0;
     Clock::time_point first, last;
   };

@@ -9,7 +9,7 @@ namespace tenon::serve {
 
 struct HttpRequest {
   std::string method, path;   // path: without what follows a "?"
-  std::string authorization;  // the header, "" = none
+  std::string authorization;  // the header; "" = there is none
   std::string body;
 };
 

@@ -83,7 +83,7 @@ void HttpServer::Impl::begin(Stream stream) {
   }
   net::co_spawn(
       executor, [connection] { return connection->run(); },
-      [this, connection](const std::exception_ptr&) {  // its memory has run out: only it ends
+      [this, connection](const std::exception_ptr&) {  // the connection has no memory: it alone ends
         const std::lock_guard lock(mutex);
         connections.erase(connection);
         net::post(acceptor.get_executor(), [this] { room.cancel(); });
@@ -104,7 +104,7 @@ net::awaitable<void> HttpServer::Impl::accept_all() {
       continue;
     }
     auto [problem, socket] = co_await acceptor.async_accept(net::make_strand(context), kCall);
-    if (problem) {  // of one connection, or no descriptor is left: not a reason to end
+    if (problem) {  // one connection has a problem, or no descriptor is left: that is no reason to end
       if (shared->draining || !acceptor.is_open()) break;
       room.expires_after(std::chrono::milliseconds(50));
       static_cast<void>(co_await room.async_wait(kCall));

@@ -1,4 +1,4 @@
-// Connections: HTTP/1.1 with and without TLS, server-sent events, limits and time-outs.
+// This serves connections: HTTP/1.1 with and without TLS, server-sent events, limits and time-outs.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ struct HttpOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;             // 0: the system picks one
   std::string tls_cert, tls_key;    // PEM files; "" = no TLS
-  uint32_t threads = 1;             // that serve connections
+  uint32_t threads = 1;             // so many serve connections
   uint32_t max_connections = 1024;  // further ones wait to be accepted
   uint64_t max_body_bytes = uint64_t{16} << 20U;
   uint32_t max_header_bytes = 16384;
-  double read_seconds = 30;    // for a whole request to arrive, from the connection's start or the answer before it
-  double write_seconds = 30;   // for the client to take what was written
-  double request_seconds = 0;  // for a request to be answered; 0 = any
+  double read_seconds = 30;    // a whole request arrives within it, from the connection's start or the answer before it
+  double write_seconds = 30;   // the client takes what was written within it
+  double request_seconds = 0;  // a request is answered within it; 0 = it may take any time
 };
 
 // Thread: one at a time, but for post().

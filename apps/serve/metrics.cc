@@ -24,7 +24,7 @@ const Buckets kWhole = {0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50
 const Buckets kTokens = {1,    2,    5,    10,    20,    50,    100,    200,    500,
                          1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000};
 
-// By what vLLM calls them.
+// These are vLLM's names.
 constexpr std::array<const char*, 4> kReasons = {"stop", "length", "abort", "error"};
 size_t reason_of(FinishReason finish) {
   switch (finish) {

@@ -15,7 +15,7 @@ class Metrics {
   explicit Metrics(const std::string& model);
   ~Metrics();
 
-  // Of a request that was admitted; seconds.
+  // Counts a request that was admitted, and the seconds that it waited.
   void start(double waited);
   void first_token(double since_arrival);
   void next_token(double since_last);

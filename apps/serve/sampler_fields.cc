@@ -8,7 +8,7 @@ namespace tenon::serve {
 namespace {
 
 constexpr double kMostTemperature = 1000;
-constexpr size_t kMostBiases = 1024;  // that sampler.logit_bias takes
+constexpr size_t kMostBiases = 1024;  // sampler.logit_bias takes so many
 
 // A field that is one parameter of one sampler.
 struct NumberField {

@@ -1,4 +1,4 @@
-// OpenAI's sampling fields as parameters of the samplers of a pipeline's chain.
+// OpenAI's sampling fields become parameters of the samplers of a pipeline's chain.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct SamplerChain {
   bool has(std::string_view processor) const;
 };
 
-// As Request::sampler takes them: {"temperature.value", "0.2"}.
+// Request::sampler takes them like this: {"temperature.value", "0.2"}.
 using SamplerOverrides = std::vector<std::pair<std::string, std::string>>;
 
 // Reads temperature, top_p, top_k, min_p, the penalties and logit_bias. A field that is absent leaves what the

@@ -1,4 +1,4 @@
-// A server of one model: the engine stepped by the calling thread, connections served by others.
+// A server has one model: the calling thread steps the engine, others serve connections.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@ struct ServerOptions {
   HttpOptions http;
   Api::Options api;
   uint32_t max_waiting = 256;
-  double drain_seconds = 30;        // that requests have to end when the server is asked to stop
-  std::function<void()> beat = {};  // called after each step, and now and then without one
+  double drain_seconds = 30;        // requests have so long to end when the server is asked to stop
+  std::function<void()> beat = {};  // it is called after each step, and now and then without one
 };
 
 // Thread: one at a time.

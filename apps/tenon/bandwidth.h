@@ -1,4 +1,4 @@
-// How fast memory can be read: what the GB/s of decoding are measured by.
+// This measures how fast memory can be read; the GB/s of decoding are a share of that.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 namespace tenon::app {
 
 struct Bandwidth {
-  double bytes_per_second = 0;       // of the fastest pass
+  double bytes_per_second = 0;       // that of the fastest pass
   uint64_t buffer = 0;               // bytes that each pass reads
-  uint32_t threads = 0, passes = 0;  // of the host; 0 where a device measured its own memory
-  std::string device = {};           // its name, then
+  uint32_t threads = 0, passes = 0;  // the host's; 0 if a device measured its own memory
+  std::string device = {};           // that device's name
 };
 
 // Every thread sums up its own part of one buffer, front to back, with the widest loads that the processor has; the
 // parts were written by the threads that read them. The buffer holds 1 GiB, 256 MiB where less than 4 GiB are free.
 Bandwidth read_bandwidth(uint32_t threads);
 
-// What the loaded pipeline's device says of its memory, or else that of the host, by the pipeline's threads. Throws
-// Error.
+// Asks the loaded pipeline's device for the rate of its memory; if it has none to give, the pipeline's threads measure the
+// host's. Throws Error.
 Bandwidth read_bandwidth(const Pipeline& pipeline);
 
 }  // namespace tenon::app

@@ -1,4 +1,4 @@
-// A baseline's distributions in a file, for `tenon eval kld`: a header of 96 bytes, then for every scored position
+// This file has a baseline's distributions, for `tenon eval kld`: a header of 96 bytes, then for every scored position
 //   uint32 top; float step, negative_log_likelihood; uint16 code[vocab]
 // as CodedRow has them. Little-endian; docs/quality.md describes it.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace tenon::app {
 
-// Of a window of so many tokens: those behind place context / 2.
+// A window of so many tokens scores those after the middle.
 constexpr uint32_t scored_tokens(uint32_t context) {
   return context - context / 2 - 1;
 }
@@ -22,10 +22,10 @@ inline constexpr uint32_t kLeastContext = 3;
 struct BaseHeader {
   std::array<char, 8> magic{'T', 'E', 'N', 'O', 'N', 'K', 'L', 'D'};
   uint32_t version = 2;
-  uint32_t vocab = 0;    // of the model, codes of a row
+  uint32_t vocab = 0;    // the model's, and the number of codes in a row
   uint32_t context = 0;  // tokens of a window
   uint32_t reserved = 0;
-  uint64_t positions = 0;         // all windows' scored tokens
+  uint64_t positions = 0;         // all windows together score so many tokens
   std::array<char, 64> sha256{};  // hexadecimal, see Windows::sha256()
 
   uint64_t windows() const;
@@ -52,13 +52,13 @@ class BaseReader {
   // Throws Error(kIo) for a file that cannot be read, is none of these, or is cut short.
   explicit BaseReader(const std::string& path);
   const BaseHeader& header() const { return header_; }
-  void next(CodedRow& row);  // at most header().positions times; throws Error(kIo)
+  void next(CodedRow& row);  // it is called header().positions times at most; throws Error(kIo)
 
  private:
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
-  // How many bytes there were; throws Error(kIo) where they cannot be read.
+  // Returns how many bytes there were; throws Error(kIo) if they cannot be read.
   size_t read(void* out, size_t bytes);
   [[noreturn]] void fail(const std::string& message) const;
 

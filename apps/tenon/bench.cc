@@ -1,4 +1,4 @@
-// `tenon bench`: one engine a point, a few runs to warm up, then the runs that count.
+// `tenon bench` opens one engine a point, makes a few runs to warm up, and then the runs that count.
 #include "bench.h"
 
 #include <unistd.h>
@@ -86,7 +86,7 @@ class Bench {
   }
 
   const std::string& model() const { return model_; }
-  // Where the point's trace goes; "" for none.
+  // Returns the path of the point's trace; "" if it has none.
   std::string trace_of(const BenchPoint& point) const {
     return point.number > 0 && !trace_.empty() ? numbered(trace_, point.number) : trace_;
   }
@@ -127,7 +127,7 @@ PipelineArgs Bench::arguments(const BenchPoint& point) const {
 std::string Bench::line(const Engine& engine, const BenchPoint& point) const {
   const std::vector<std::string> all = reproducing_words(engine, "bench", args_.pipeline.plugin_dirs);
   std::vector<std::string> words = {all.begin(), all.begin() + 3};
-  for (size_t i = 3; i + 1 < all.size(); i += 2) {  // but what follows from the point
+  for (size_t i = 3; i + 1 < all.size(); i += 2) {  // all keys but those that follow from the point
     const std::string& value = all[i + 1];
     const bool implied = value.starts_with("device.threads=") ||
                          (capacity_ == 0 && value.starts_with("kv_cache.capacity=")) ||
@@ -175,7 +175,7 @@ const Bandwidth& Bench::bandwidth(const Pipeline& pipeline) {
 }
 
 BenchRow Bench::measure(const BenchPoint& point) {
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak of the process begins anew, where the system allows
+  std::ofstream("/proc/self/clear_refs") << "5";  // the peak of the process begins anew if the system allows it
   BenchRow row{.point = point};
   Session session(arguments(point));
   Engine& engine = session.engine();
@@ -218,8 +218,8 @@ BenchRow Bench::measure(const BenchPoint& point) {
   return row;
 }
 
-// Where the rows go: standard output, what is no regular file, or a file that has its name when it is whole, and until
-// then one with ".part" behind it, which can be read while it grows.
+// The rows go to standard output, to something that is no regular file, or to a file that has its name when it is whole. Until
+// then its name ends in ".part", and it can be read while it grows.
 class BenchFile {
  public:
   BenchFile(const std::string& path, bool replace) : path_(path), part_path_(path), replace_(replace) {
@@ -241,7 +241,7 @@ class BenchFile {
   std::FILE* stream() const { return file_ ? file_.get() : stdout; }
   // False, and said, where it could not be written.
   bool finish() {
-    if (!file_) return true;  // what ends the process flushes standard output
+    if (!file_) return true;  // whatever ends the process flushes standard output
     if (!flush_file(file_.get(), path_)) return false;
     if (std::fclose(file_.release()) != 0) fail({errno, std::generic_category()});
     if (part_path_ == path_) return whole_ = true;

@@ -1,4 +1,4 @@
-// What `tenon bench` measured at one point of its sweep, and how it is printed.
+// `tenon bench` measures this at one point of its sweep, and prints it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tenon::app {
 struct BenchPoint {
   uint32_t prompt_tokens = 0, new_tokens = 0, batch = 0;
   uint32_t threads = 0;  // 0 = as configured
-  uint32_t number = 0;   // from 1 on among several; 0 = the only one
+  uint32_t number = 0;   // it counts from 1 if there are several; 0 = it is the only one
 };
 
 struct Spread {
@@ -27,17 +27,17 @@ Spread spread_of(std::vector<double> values);
 
 struct BenchRow {
   BenchPoint point = {};
-  std::string error = {};                       // if not empty, what follows means nothing
+  std::string error = {};                       // if it is not empty, the rest means nothing
   Spread prefill = {}, decode = {}, gbps = {};  // tokens a second, tokens a second, 1e9 bytes a second
   Bandwidth bandwidth = {};
   MemoryUse memory = {};
-  uint64_t weight_bytes = 0;           // of the matrices that a step reads
-  uint64_t drafted = 0, accepted = 0;  // of the last run
-  uint64_t reused = 0;                 // tokens of its prompts that the cache had from the run before
-  std::optional<OpReport> ops = {};    // if asked for
-  std::string hash = {}, line = {};    // of the output of all sequences; what measures the same again
+  uint64_t weight_bytes = 0;           // the matrices that a step reads have so many
+  uint64_t drafted = 0, accepted = 0;  // those of the last run
+  uint64_t reused = 0;                 // the cache had so many tokens of its prompts from the run before
+  std::optional<OpReport> ops = {};    // it is there if it was asked for
+  std::string hash = {}, line = {};  // the hash of all sequences' output, and the command that measures the same again
 
-  double share() const;  // of the read bandwidth
+  double share() const;  // the share of the read bandwidth
 };
 
 inline constexpr const char* kWeightBytesMeaning =
@@ -54,7 +54,7 @@ struct BenchHeader {
   uint32_t warmups = 0, runs = 0;
   bool ops = false;  // rows have a report of the ops
 };
-// format: "table", "csv" or "json". Rows are printed as they come, json at the end. The file outlives the output.
+// format is "table", "csv" or "json". Rows are printed as they come, json at the end. The file outlives the output.
 std::unique_ptr<BenchOutput> make_bench_output(const std::string& format, std::FILE* file, const BenchHeader& header);
 
 }  // namespace tenon::app

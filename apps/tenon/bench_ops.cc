@@ -130,13 +130,13 @@ OpReport OpBench::measure(Engine& engine, const Size& size, const Prompts& make_
     const profiler::OpTimes times = profiler::since_last_end(seen.ends, skip);
     report.clock = walks ? "the host's clock" : "CUPTI's records of the kernels";
     report.steps = times.steps;
-    // Behind the prompt, step i attends to it, to the i tokens before and to its own.
+    // After the prompt, step i attends to it, to the i tokens before and to its own.
     report.context = prompt_tokens + skip + (times.steps - 1) / 2.0 + 1;
     report.groups = profiler::group_ops(seen.program->ops(), times, size.batch, size.batch * report.context);
     report.between_us = times.between_us, report.step_us = times.step_us;
     report.tok_per_s = times.step_us > 0 ? size.batch * 1e6 / times.step_us : 0;
   } catch (const Error& e) {
-    recorder_.reset();  // what it still records is of no use
+    recorder_.reset();  // its further records are of no use
     report.problem = e.diagnostics().front().message;
   }
   return report;

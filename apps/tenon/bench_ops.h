@@ -1,4 +1,4 @@
-// Times the ops of decode steps, behind the runs that count.
+// This times the ops of decode steps, after the runs that count.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ class OpBench {
  public:
   explicit OpBench(std::stop_token cancel) : cancel_(std::move(cancel)) {}
 
-  // What a point asks for: sequences, lengths of the prompt and of what follows it.
+  // A point asks for so many sequences, with these lengths of the prompt and of what follows it.
   struct Size {
     uint32_t batch = 0, prompt_tokens = 0, new_tokens = 0;
   };
@@ -28,7 +28,7 @@ class OpBench {
 
  private:
   struct Steps;
-  // Decodes `steps` steps behind prompts that have been read when `begin` is called.
+  // Decodes `steps` steps after prompts that have been read when `begin` is called.
   void decode(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, uint32_t steps,
               const std::function<void()>& begin);
   Steps by_kernels(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, uint32_t steps);

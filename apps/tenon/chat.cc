@@ -1,4 +1,4 @@
-// `tenon chat`: a conversation, line by line. Only the answers go to standard output.
+// `tenon chat` holds a conversation, line by line. Only the answers go to standard output.
 #include <poll.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ struct Args {
   double step_limit = 0;
 };
 
-// Lines of standard input; waiting for one ends with an interruption.
+// This reads lines of standard input; waiting for one ends with an interruption.
 class LineReader {
  public:
   // Without its end; nullopt at the end of the input or if interrupted. Throws Error(kRequest) for a line that is too
@@ -79,7 +79,7 @@ class LineReader {
   }
 
   std::string waiting_;
-  size_t searched_ = 0;  // of what waits: that has no end of a line
+  size_t searched_ = 0;  // so much of what waits has no end of a line
   bool ended_ = false;
 };
 

@@ -1,4 +1,4 @@
-// What the commands share: common options, exit codes, interruption.
+// The commands share these: common options, exit codes, interruption.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,7 +13,7 @@
 
 namespace tenon::app {
 
-// Also in `tenon --help`.
+// `tenon --help` has these, too.
 enum ExitCode {
   kOk = 0,
   kFailed = 1,    // anything that has no number of its own
@@ -27,7 +27,7 @@ enum ExitCode {
   kCrashed = 9,   // a component crashed, ended the process or did not come back
   kShrunk = 10,   // a model's file became shorter, or unreadable, while it was in use
   kNumbers = 11,  // what the model computes is not finite
-  // With what was made until then:
+  // The process ends with what was made until then:
   kHungUp = 129,       // SIGHUP
   kInterrupted = 130,  // Ctrl-C
   kTerminated = 143    // SIGTERM
@@ -45,14 +45,14 @@ struct PipelineArgs {
 
   // positional: the name of the argument that config is; "" = none.
   void add_to(CLI::App& app, const std::string& positional = "CONFIG_OR_MODEL");
-  // With what stands for overrides turned into them.
+  // Returns the overrides, with the options that stand for overrides turned into them.
   std::vector<std::string> overrides() const;
 };
 
 struct Verbosity {
   bool quiet = false, verbose = false;
 };
-Verbosity& verbosity();  // of this process, set by main
+Verbosity& verbosity();  // that of this process, which main sets
 
 // Prints messages of the host and of components to standard error, by level.
 void log_message(uint32_t level, const std::string& message);
@@ -60,8 +60,8 @@ void log_message(uint32_t level, const std::string& message);
 // Asked to stop by the first Ctrl-C, SIGTERM or SIGHUP; the second Ctrl-C or SIGTERM ends the process at once and names
 // the components that ran. Throws Error(kIo) where the system has no room for that.
 std::stop_token interruption();
-// From now on the next Ctrl-C is the first again, for tokens taken from here on. False, and without effect, after
-// SIGTERM and SIGHUP: the process is to end.
+// Makes the next Ctrl-C the first one again, for tokens taken from now on. After SIGTERM and SIGHUP it returns false and has
+// no effect: the process is to end.
 bool rearm_interruption();
 // The exit code of a process that was asked to stop.
 ExitCode interrupted_code();
@@ -79,7 +79,7 @@ Run add_inspect(CLI::App& app);
 Run add_plan(CLI::App& app);
 Run add_plugin(CLI::App& app);
 Run add_quantize(CLI::App& app);
-Run add_serve(CLI::App& app);  // where the build has it: TENON_SERVE
+Run add_serve(CLI::App& app);  // only a build with TENON_SERVE has it
 Run add_tokenize(CLI::App& app);
 Run add_trace(CLI::App& app);
 

@@ -1,4 +1,4 @@
-// Distributions over a vocabulary: how far one is from another, and what many such distances amount to.
+// These compare distributions over a vocabulary: how far one is from another, and what many such distances amount to.
 #pragma once
 
 #include <cmath>
@@ -9,9 +9,9 @@
 namespace tenon::app {
 
 struct Logits {
-  std::span<const float> values;  // by token
-  int32_t top = 0;                // the likeliest, the first of equals
-  double log_sum = 0;             // of their exponentials
+  std::span<const float> values;  // one for each token
+  int32_t top = 0;                // the likeliest token; the first one of equals
+  double log_sum = 0;             // the logarithm of the sum of their exponentials
 
   // Throws Error(kModel) for values that make no distribution: a NaN, +infinity, or nothing but -infinity.
   explicit Logits(std::span<const float> logits);
@@ -26,31 +26,32 @@ struct CodedRow {
 
   int32_t top = 0;                    // the likeliest token
   float step = 0;                     // nats; kReach / 65534 at most
-  float negative_log_likelihood = 0;  // of the token that stood there, before coding
-  std::vector<uint16_t> code;         // by token
+  float negative_log_likelihood = 0;  // that of the token that stood there, before coding
+  std::vector<uint16_t> code;         // one for each token
 
   void assign(const Logits& logits, int32_t token);
 };
 
-// KL(base || other) in nats, over the whole vocabulary; both have the same.
+// Returns KL(base || other) in nats, over the whole vocabulary; both have the same one.
 double kl_divergence(const CodedRow& base, const Logits& other);
 
 struct DivergenceSpread {
   double mean = 0, median = 0, p99 = 0, max = 0;
 };
-DivergenceSpread spread(std::vector<double> values);  // not empty
+DivergenceSpread spread(std::vector<double> values);  // `values` is not empty
 
-// Of falling 0 to rising 1, between neighbours by straight line: at (n - 1) * fraction.
+// Returns the value at (n - 1) * fraction of values in rising order, between neighbours by a straight line; fraction is 0 to 1.
 double quantile(std::span<const double> ascending, double fraction);
 
-// Over negative log-likelihoods, natural.
+// These are taken over negative natural log-likelihoods.
 struct Likelihood {
   double mean = 0, deviation = 0;
   uint64_t count = 0;
 
-  explicit Likelihood(std::span<const double> values);  // not empty
+  explicit Likelihood(std::span<const double> values);  // `values` is not empty
   double perplexity() const { return std::exp(mean); }
-  // Of the perplexity, as if tokens were independent of each other: that of the mean, carried through exp.
+  // Returns the standard error of the perplexity, as if tokens were independent of each other: that of the mean, carried
+  // through exp.
   double standard_error() const { return perplexity() * deviation / std::sqrt(static_cast<double>(count)); }
 };
 

@@ -1,4 +1,4 @@
-// What the measures of `tenon eval` share: a text cut into windows, and the walk over them.
+// The measures of `tenon eval` share these: a text cut into windows, and the walk over them.
 #pragma once
 
 #include <boost/json.hpp>
@@ -20,10 +20,10 @@ struct EvalArgs {
   uint32_t context = 512, max_windows = 0;
   bool json = false;
 
-  void add_to(CLI::App& command);  // all but context
+  void add_to(CLI::App& command);  // it adds all options but context
 };
 
-// Windows of the text's tokens, each `context` long. Where the model begins a text with a token, the text has it, and
+// The text's tokens are cut into windows, each `context` long. Where the model begins a text with a token, the text has it, and
 // in each window it stands in the place of the first.
 class Windows {
  public:
@@ -31,7 +31,7 @@ class Windows {
   uint64_t tokens() const { return tokens_.size(); }
   uint64_t count() const { return tokens_.size() / window_.size(); }
   std::span<const int32_t> at(uint64_t index);  // valid until the next call
-  std::string sha256(uint64_t count);           // of the first windows' ids as little-endian 32-bit integers
+  std::string sha256(uint64_t count);           // the hash of the first windows' ids as little-endian 32-bit integers
 
  private:
   std::vector<int32_t> tokens_, window_;
@@ -57,7 +57,7 @@ class Evaluation {
   using OnRow = std::function<void(std::span<const float> logits, int32_t token)>;
   Walk walk(const OnRow& on_row);
 
-  // What every measure reports first; the command that measures the same, `words` behind the pipeline's own.
+  // Returns what every measure reports first, with the command that measures the same: `words` stand after the pipeline's own.
   boost::json::object json(const Walk& walk);
   std::string line(const std::string& measure, const std::vector<std::string>& words);
   // Ends output and trace.

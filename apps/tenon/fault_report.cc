@@ -15,7 +15,7 @@
 namespace tenon::app {
 namespace {
 
-pid_t process = 0;  // that asked for the reports; what it forks may do otherwise
+pid_t process = 0;  // this process asked for the reports; one that it forks may do otherwise
 
 template <class... Texts>
 void say(Texts... texts) noexcept {
@@ -99,7 +99,7 @@ void install_fault_reports() {
   process = getpid();
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS}) {
     struct sigaction before {};
-    if (sigaction(signal, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) continue;  // a sanitizer's
+    if (sigaction(signal, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) continue;  // a sanitizer has it
     struct sigaction ours {};
     ours.sa_sigaction = &on_fault;
     ours.sa_flags = static_cast<int>(SA_SIGINFO | SA_ONSTACK | SA_RESETHAND | SA_NODEFER);

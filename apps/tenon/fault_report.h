@@ -11,9 +11,9 @@
 
 namespace tenon::app {
 
-// From now on a signal that would kill the process, and exit() within a component, end it with a message: with kCrashed
-// where a thread is in a component, with kShrunk where pages of a mapped file are gone. What happens elsewhere kills
-// the process as ever, and so does what happens in a process that was forked. Once, by main.
+// Main calls this once. From then on a signal that would kill the process, and exit() within a component, end it with a
+// message: with kCrashed if a thread is in a component, with kShrunk if pages of a mapped file are gone. A signal elsewhere kills
+// the process as ever, and so does one in a process that was forked.
 void install_fault_reports();
 
 // Async-signal-safe: names on standard error what threads are in at the moment; nothing if they are in no component.

@@ -26,14 +26,14 @@ struct Args {
   bool chat = false, json = false, ignore_end = false, parse_special = false;
   uint32_t logprobs = 0;
   double step_limit = 0;
-  bool prompt_is_input = false;  // and cannot stand on a command line
+  bool prompt_is_input = false;  // true: the prompt was read from standard input
 };
 
 constexpr const char* kGenerateFooter =
     "The last line on standard error ends with the command that gives the same text again, with every option that was\n"
     "given but --trace, --force, --step-limit and what begins with --dump. A prompt has 64 MiB at most.";
 
-// With what the prompt was read from standard input in it, where a command line has room for it.
+// Puts a prompt that was read from standard input into the arguments, if a command line has room for it.
 Args with_prompt(Args args) {
   constexpr size_t kOnACommandLine = size_t{64} << 10U;
   if (args.prompt || !args.prompt_file.empty()) return args;
@@ -65,7 +65,7 @@ Request make_request(const Args& args) {
 std::vector<std::string> line_words(const Engine& engine, const Args& args) {
   std::vector<std::string> words = reproducing_words(engine, "generate", args.pipeline.plugin_dirs);
   const auto add = [&](const char* option, const std::string& value) {
-    if (value.starts_with('-')) {  // in one word, or it would be taken for an option
+    if (value.starts_with('-')) {  // option and value are one word, or the value would be taken for an option
       words.push_back(std::string(option) + '=' + value);
     } else {
       words.insert(words.end(), {option, value});

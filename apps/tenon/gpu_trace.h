@@ -1,4 +1,4 @@
-// What a GPU does in a traced run.
+// This records what a GPU does in a traced run.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace tenon::app {
 
 struct GpuTraceOptions {
   bool nodes = true;         // every kernel, of graphs too; else a graph's run as one
-  bool keep_steps = false;   // the recorder's: of what is recorded only the steps that are written
+  bool keep_steps = false;   // the recorder keeps steps: only those that are written count
   std::string library = {};  // see profiler::KernelRecorder
 };
 
@@ -37,7 +37,7 @@ class GpuTrace {
   // read_gbps: see profiler::gpu_slices.
   profiler::GpuSlices take(double read_gbps = 0);
   std::string cupti_version() const { return kernels_.version(); }
-  // What is missing and why: "no kernels: ...", "12 records ..."; "" if nothing is. Behind take().
+  // Says what is missing and why: "no kernels: ...", "12 records ..."; "" if nothing is. It is called after take().
   std::string problem() const;
 
   static constexpr size_t kMaxRuns = 64;
@@ -58,7 +58,7 @@ class GpuTrace {
   void* queue_ = nullptr;
   const trace::Recorder* recorder_ = nullptr;
   State state_ = State::kWaiting;
-  uint32_t run_ = 0;  // the newest one
+  uint32_t run_ = 0;  // the newest run
   bool cut_ = false;  // there were more runs than it records
   std::map<const Program*, bool> known_;
   profiler::KernelRecording recording_;

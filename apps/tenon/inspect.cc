@@ -1,4 +1,4 @@
-// `tenon inspect`: what is installed, a component's parameters, a model's file, a pipeline's step program.
+// `tenon inspect` shows what is installed, a component's parameters, a model's file, a pipeline's step program.
 #include <cstdio>
 
 #include "command.h"

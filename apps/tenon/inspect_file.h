@@ -1,4 +1,4 @@
-// `tenon inspect --file`: a library that nobody has looked at yet.
+// `tenon inspect --file` shows a library that nobody has looked at yet.
 #pragma once
 
 #include <string>

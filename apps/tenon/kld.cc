@@ -1,4 +1,4 @@
-// `tenon eval kld`: how far a pipeline's distributions are from a baseline's over the same text. Says more than the
+// `tenon eval kld` measures how far a pipeline's distributions are from a baseline's over the same text. Says more than the
 // difference of two perplexities, in which what got better hides what got worse.
 #include <algorithm>
 
@@ -17,7 +17,7 @@ struct Args : EvalArgs {
 };
 
 struct Comparison {
-  std::vector<double> divergence, likelihood, base_likelihood;  // by position
+  std::vector<double> divergence, likelihood, base_likelihood;  // one for each position
   std::vector<bool> agrees;
 
   void resize(size_t positions) {

@@ -43,7 +43,7 @@ void take_signals_as_errors() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
-// Of a command that has ended with `code`: what it printed has to be where it was printed to.
+// Returns the exit code of a command that has ended with `code`: what it printed has to have arrived.
 int ended(int code) {
   using namespace tenon::app;
   const bool stopped = code == kInterrupted || code == kTerminated || code == kHungUp;

@@ -1,4 +1,4 @@
-// What the ops of a decode step take, and how `tenon bench --ops` prints it.
+// This says how long the ops of a decode step take, and prints it for `tenon bench --ops`.
 #pragma once
 
 #include <boost/json.hpp>
@@ -10,17 +10,17 @@
 namespace tenon::app {
 
 struct OpReport {
-  std::string problem = {};  // if not empty, why there are no times; the rest means nothing then
-  std::string clock = {};    // what took the times
+  std::string problem = {};  // if it is not empty, it says why there are no times, and the rest means nothing
+  std::string clock = {};    // this clock took the times
   std::vector<profiler::OpGroup> groups = {};
   double between_us = 0, step_us = 0;  // see profiler::OpTimes
-  uint32_t steps = 0;                  // that the times are means of
+  uint32_t steps = 0;                  // the times are means of so many
   double context = 0;                  // tokens that a row attends to, mean
   double tok_per_s = 0;                // decode, while recording
   double unrecorded_tok_per_s = 0;
 
   double share(double us) const { return step_us > 0 ? us / step_us : 0; }
-  profiler::OpGroup total() const;  // of a step, without what lies between steps
+  profiler::OpGroup total() const;  // those of a step, without the time between steps
 };
 
 // Lines for people, the last ended too.

@@ -1,4 +1,4 @@
-// What a command may write to: nothing that it reads, and nothing that is there already unless --force says so.
+// A command may write to nothing that it reads, and to nothing that is there already unless --force says so.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,7 +17,7 @@ void add_force(CLI::App& command, bool& force);
 // ("synthetic:NAME", ""), and outputs that keep nothing, such as /dev/null or a pipe.
 void check_output(const std::filesystem::path& output, std::span<const std::string> inputs, bool force);
 
-// The message of all commands. Throws Error(kUsage).
+// All commands refuse with this message. Throws Error(kUsage).
 [[noreturn]] void refuse_to_replace(const std::filesystem::path& output);
 
 }  // namespace tenon::app

@@ -1,4 +1,4 @@
-// `tenon eval perplexity`: how well a pipeline predicts a text. Lower is better; what is quantized is measured by the
+// `tenon eval perplexity` measures how well a pipeline predicts a text. Lower is better; what is quantized is measured by the
 // difference to what it was made of.
 #include <optional>
 

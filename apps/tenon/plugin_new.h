@@ -1,4 +1,4 @@
-// `tenon plugin new`: a project to start a plugin from.
+// `tenon plugin new` writes a project to start a plugin from.
 #pragma once
 
 #include "command.h"

@@ -5,7 +5,7 @@
 
 namespace tenon::app {
 
-// What a step's costs are worked out for. 0 rows: the program of one token a sequence; 0 context: one token a row.
+// A step's costs are worked out for this. 0 rows: the program of one token a sequence; 0 context: one token a row.
 struct StepSize {
   uint32_t rows = 0, context = 0;
 };

@@ -11,7 +11,7 @@ class Progress {
  public:
   explicit Progress(std::string what);
   ~Progress();
-  // Prints at most ten times a second, and not before half a second. `detail` stands behind the share.
+  // Prints at most ten times a second, and not before half a second. `detail` stands after the share.
   void update(uint64_t done, uint64_t total, const std::string& detail = "");
   void finish();
 

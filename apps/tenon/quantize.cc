@@ -1,4 +1,4 @@
-// `tenon quantize`: a model written anew with its matrices in another format.
+// `tenon quantize` writes a model anew, with its matrices in another format.
 #include "tenon/core/quantize.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ Exit codes: 0 done; 2 command line (also: OUT is there, an override matches noth
 translated or holds weights that cannot be stored (NaN, infinite, too large); 7 a file cannot be read or written; 130
 interrupted by Ctrl-C. OUT appears when it is complete, or not at all.)";
 
-// "a=b" in two, at the last "=".
+// Splits "a=b" at the last "=".
 std::pair<std::string, std::string> split(const char* option, const std::string& text, const char* form) {
   const size_t equals = text.rfind('=');
   if (equals == std::string::npos || equals == 0) {
@@ -71,27 +71,29 @@ std::pair<std::string, std::string> split(const char* option, const std::string&
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
+// --set has parameters of schemes, and one key that means what it means for runs. Takes that one out of `set`.
+std::vector<std::string> take_ignored_keys(std::vector<std::string>& set, Registry& registry) {
+  const auto is_scheme = [](const std::string& text) { return !text.starts_with("model.ignore_unknown="); };
+  const auto begin = std::stable_partition(set.begin(), set.end(), is_scheme);
+  if (begin == set.end()) return {};
+  RegistrySchemas schemas(registry);
+  PipelineConfig config = resolve(load_config("", {begin, set.end()}), schemas, ModelPath::kOptional);
+  set.erase(begin, set.end());
+  return std::move(config.model.ignore_unknown);
+}
+
 QuantizeOptions options_of(const Args& args, Registry& registry) {
   std::vector<std::string> names = {args.scheme};
+  std::vector<std::string> set = args.set;
   std::vector<QuantizeSetting> settings;
-  std::vector<std::string> of_model;
   QuantizeOptions options;
+  options.ignore_unknown = take_ignored_keys(set, registry);
   for (const std::string& text : args.overrides) {
     auto [match, name] = split("--override", text, "GLOB=SCHEME, as in \"output.weight=Q8_0\"");
     options.overrides.push_back({match, {}});
     names.push_back(name);
   }
-  for (const std::string& text : args.set) {
-    if (text.starts_with("model.ignore_unknown=")) {
-      of_model.push_back(text);
-    } else {
-      settings.push_back(split("--set", text, "NAME=VALUE, as in group_size=32"));
-    }
-  }
-  if (!of_model.empty()) {
-    RegistrySchemas schemas(registry);
-    options.ignore_unknown = resolve(load_config("", of_model), schemas, ModelPath::kOptional).model.ignore_unknown;
-  }
+  for (const std::string& text : set) settings.push_back(split("--set", text, "NAME=VALUE, as in group_size=32"));
   if (!args.group_size.empty()) settings.emplace_back("group_size", args.group_size);
   const std::vector<QuantizeTarget> targets = quantize_targets(names, settings, registry);
   options.target = targets.front();
@@ -106,7 +108,7 @@ QuantizeOptions options_of(const Args& args, Registry& registry) {
   return options;
 }
 
-// A folder that is there is not replaced by any option: quantize_model() says so.
+// No option replaces a folder that is there: quantize_model() says so.
 void check_out(const Args& args, const QuantizeTarget& target) {
   const std::string& output = args.output;
   const bool gguf = std::filesystem::path(output).extension() == ".gguf";

@@ -1,4 +1,4 @@
-// What a run cost, for people and for programs.
+// This reports what a run cost, for people and for programs.
 #pragma once
 
 #include <boost/json.hpp>
@@ -12,11 +12,11 @@ namespace tenon::app {
 struct MemoryUse {
   uint64_t planned = 0;    // bytes, the plan's peak
   uint64_t allocated = 0;  // the device allocator's high-water mark
-  uint64_t resident = 0;   // of the process at most, as the system counts
+  uint64_t resident = 0;   // the process had so much at most, as the system counts
 };
 MemoryUse memory_use(const Pipeline& pipeline);
 
-// As `tenon plan` lists it.
+// Returns a decision as `tenon plan` lists it.
 std::string decision_line(const Decision& decision);
 
 double per_second(double count, double seconds);  // 0 for no time

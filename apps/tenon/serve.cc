@@ -1,4 +1,4 @@
-// `tenon serve`: a model behind OpenAI's interface.
+// `tenon serve` offers a model through OpenAI's interface.
 #include <cstdio>
 #include <filesystem>
 
@@ -46,7 +46,7 @@ std::vector<std::string> keys_of(const Args& args) {
   return keys;
 }
 
-// As clients name the model: what --served-model-name says, else the path's last part.
+// Returns the names that clients may use for the model: those of --served-model-name, else the last name of the path.
 std::vector<std::string> names_of(const Args& args, const Engine& engine) {
   if (!args.models.empty()) return args.models;
   const std::string& path = engine.config().model.path;

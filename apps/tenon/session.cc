@@ -78,7 +78,7 @@ trace::Recorder* Session::make_recorder(const PipelineConfig& config, bool repla
   };
   writer.read_gbps = [this] { return read_gbps_.load(std::memory_order_relaxed); };
   if (config.device.name == "cuda" && trace.kernels != "none") {
-    writer.mode = trace.kernels;  // what is promised, whatever comes of it
+    writer.mode = trace.kernels;  // the trace promises this, whatever comes of it
     try {
       gpu_ = std::make_unique<GpuTrace>(
           GpuTraceOptions{.nodes = trace.kernels == "node", .keep_steps = trace.keep_steps > 0});

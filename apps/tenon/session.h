@@ -33,16 +33,16 @@ class Session {
  private:
   trace::Recorder* make_recorder(const PipelineConfig& config, bool replace);
   std::vector<trace::Arg> facts();
-  std::string problem() const;  // what of the GPU is missing in the trace; known at its end
+  std::string problem() const;  // says what of the GPU is missing in the trace; known at its end
   void report_kept() const;
 
   std::string trace_path_;
   std::atomic<double> read_gbps_ = 0;
   std::mutex facts_mutex_;
-  std::vector<trace::Arg> facts_;                 // of the pipeline, for the trace's metadata
+  std::vector<trace::Arg> facts_;                 // facts about the pipeline, for the trace's metadata
   std::vector<std::vector<trace::Arg>> devices_;  // deviceProperties; empty until there is one
-  std::string problem_;                           // why kernels are not even tried
-  std::unique_ptr<GpuTrace> gpu_;                 // on a CUDA device
+  std::string problem_;                           // it says why kernels are not even tried
+  std::unique_ptr<GpuTrace> gpu_;                 // a CUDA device has it
   std::unique_ptr<trace::Recorder> recorder_;
   std::unique_ptr<Engine> engine_;
 };

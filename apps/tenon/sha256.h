@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), for hashes of outputs.
+// This is SHA-256 (FIPS 180-4), for hashes of outputs.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace tenon::app {
 
 std::string sha256_hex(std::span<const uint8_t> bytes);
 std::string sha256_hex(std::span<const int32_t> tokens);  // the ids as little-endian 32-bit integers
-// The first 8 digits of that: shows that a change left the output as it was.
+// Returns the first 8 digits of that, which show that a change left the output as it was.
 std::string output_hash(std::span<const int32_t> tokens);
 
 }  // namespace tenon::app

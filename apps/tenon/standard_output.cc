@@ -11,7 +11,7 @@
 namespace tenon::app {
 namespace {
 
-// Why the file could not be written: as writing says it, or, where an earlier writing failed, trying again.
+// Returns why the file could not be written: the reason that writing gives now, or gives again if an earlier writing failed.
 int reason_of(std::FILE* file) {
   errno = 0;
   if (std::fflush(file) != 0 && errno != 0) return errno;

@@ -1,4 +1,4 @@
-// Standard output of this process. What cannot be written to it is said once, with the system's reason.
+// This is the standard output of this process. What cannot be written to it is said once, with the system's reason.
 #pragma once
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Columns for people.
+// A table has columns for people.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ class Table {
  public:
   // left: how many columns, from the first on, are texts; the others are numbers and stand to the right.
   Table(std::vector<std::string> heads, size_t left) : left_(left), rows_{std::move(heads)} {}
-  // As many cells as heads.
+  // Adds a row, which has as many cells as there are heads.
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
   // Lines without blanks at their ends.
   std::string text() const;

@@ -13,7 +13,7 @@
 namespace tenon::app {
 namespace {
 
-// "layers.3.mlp.down" of "mlp.down@3"; what has no @ is a whole path.
+// Makes "layers.3.mlp.down" of "mlp.down@3"; what has no @ is a whole path.
 std::string path_of(const std::string& tensor) {
   const size_t at = tensor.rfind('@');
   if (at == std::string::npos) return tensor;

@@ -1,4 +1,4 @@
-// Results of modules as .npy files: --dump-tensor.
+// --dump-tensor writes results of modules as .npy files.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -23,7 +23,7 @@ struct DumpArgs {
   void add_to(CLI::App& command);
 };
 
-// A matrix as a file of numpy's format 1.0: f32, little-endian, row by row.
+// Writes a matrix as a file of numpy's format 1.0: f32, little-endian, row by row.
 std::string npy_text(uint32_t rows, uint32_t columns, std::span<const float> values);
 
 // It outlives the steps that it looks at. Thread: one at a time.
@@ -41,12 +41,12 @@ class TensorDump {
   struct Wanted {
     std::filesystem::path file;
     uint64_t seen = 0;    // steps in which the module left rows
-    std::string written;  // what is in the file; "" before it is there
+    std::string written;  // it says what is in the file; "" before it is there
   };
   void take(const Pipeline::ModuleResult& result);
 
   uint64_t step_;
-  std::map<std::string, Wanted, std::less<>> wanted_;  // by path
+  std::map<std::string, Wanted, std::less<>> wanted_;  // keyed by path
   std::exception_ptr problem_;
 };
 

@@ -1,4 +1,4 @@
-// What `tenon trace` does beside checking.
+// `tenon trace` does these beside checking.
 #pragma once
 
 #include <CLI/CLI.hpp>

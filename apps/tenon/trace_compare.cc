@@ -125,7 +125,7 @@ struct MergeArgs {
   bool force = false;
 };
 
-// "rank0" of rank0.trace.json.gz; the whole path where two files have the same name.
+// Makes "rank0" of rank0.trace.json.gz; the whole path where two files have the same name.
 std::vector<std::string> names_of(const std::vector<std::string>& files) {
   std::vector<std::string> names;
   for (const std::string& file : files) {

@@ -67,7 +67,7 @@ AtomicFile::~AtomicFile() {
 bool AtomicFile::open_unnamed(uint32_t mode) {
   if (access("/proc/self/fd", F_OK) != 0) return false;  // link_unnamed() needs it
   descriptor_ = open(folder_.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, mode);
-  // What else went wrong would go wrong with a name as well.
+  // Any other error would come with a name as well.
   return descriptor_ >= 0 || (errno != EOPNOTSUPP && errno != EISDIR);
 }
 

@@ -1,4 +1,4 @@
-// The tables behind tenon/core/fault.h. They are fixed in size and of the process, since a signal handler can neither
+// These are the tables of tenon/core/fault.h. They are fixed in size and belong to the process, since a signal handler can neither
 // allocate nor be given an object; an entry is taken by one compare-and-swap and read without any.
 #include "fault.h"
 
@@ -70,7 +70,7 @@ const PlaceKey place_key;
 }  // namespace
 
 Place& find_place() noexcept {
-  static Place shared;  // of threads for which there is none: found by nobody
+  static Place shared;  // threads without a place of their own use it; nobody finds it
   Taken* const entry = place_key.made ? take(places) : nullptr;
   if (entry == nullptr) return shared;
   if (pthread_setspecific(place_key.key, entry) != 0) {

@@ -9,7 +9,7 @@
 
 namespace tenon::fault {
 
-// One thread's. Written by that thread alone; handlers and watching threads read it.
+// A place belongs to one thread. That thread alone writes it; handlers and watching threads read it.
 struct alignas(64) Place {
   std::atomic<const char*> component{nullptr}, function{nullptr}, module{nullptr};
 };
@@ -26,10 +26,10 @@ class PlaceLease {
 
  private:
   std::atomic<bool>* taken_ = nullptr;
-  Place own_;  // where all places are taken: it is found by the thread itself alone
+  Place own_;  // it is used when all places are taken; only the thread itself finds it
 };
 
-// Of the calling thread. The first call of a thread without a lease gives it one until it ends.
+// Returns the calling thread's place. The first call of a thread without a lease gives it one until it ends.
 Place& find_place() noexcept;
 [[gnu::tls_model("initial-exec")]] extern thread_local Place* place_of_thread;
 
@@ -61,7 +61,7 @@ class InComponent {
   }
 
   Place& place_;
-  const char *component_, *function_, *module_;  // where the thread was before
+  const char *component_, *function_, *module_;  // the thread was there before
 };
 
 // A mapping that mapped_file_at() finds. The descriptor stays open until it is forgotten. Of more mappings than there

@@ -25,7 +25,7 @@ class ByteSource {
   // The next unpacked bytes, valid until the next call; empty at the end.
   std::string_view next();
 
-  // Why a gzip stream ended before its end; empty if it did not.
+  // Says why a gzip stream ended before its end; empty if it did not.
   const std::string& damage() const noexcept { return damage_; }
 
  private:
@@ -34,7 +34,7 @@ class ByteSource {
   Read read_;
   std::vector<char> in_;
   std::vector<char> out_;
-  std::string_view pending_;  // of in_
+  std::string_view pending_;  // it is a piece of in_
   bool gzip_ = false;
   bool member_done_ = false;
   z_stream stream_{};

@@ -24,13 +24,13 @@ class CuptiRecords {
   void append(CuptiRecords&& more);
   // Leaves out what bears a tag that is not wanted, once there is so much that this is worth the time.
   void forget(const KernelRecorder::Wanted& wanted);
-  // With tags joined to what they belong to (by the call that it came of), waits to the device of their context, and, of calls that are nested, the
-  // outermost. calls: whether these are wanted at all.
+  // Returns the recording with each record's tag (found by the call that it came of) and each wait's device (that of its
+  // context). If calls are nested, only the outermost stays. calls: false: no calls are wanted.
   KernelRecording finish(bool calls) &&;
 
  private:
   KernelRecording recording_;
-  std::unordered_map<uint32_t, uint64_t> tags_;     // by correlation
+  std::unordered_map<uint32_t, uint64_t> tags_;     // keyed by correlation
   std::map<uint32_t, uint32_t> device_of_context_;  // waits bear the context's id for the device's
   size_t worth_forgetting_ = 0;                     // records
 };

@@ -8,7 +8,7 @@ namespace tenon::profiler {
 namespace {
 
 constexpr int kRawDeflate = -15;
-constexpr int kLevel = 1;  // what records is slowed down by the thread that writes, where all cores compute
+constexpr int kLevel = 1;  // if all cores compute, the thread that writes slows down those that record
 
 class ZlibDeflate final : public Deflate {
  public:

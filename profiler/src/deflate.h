@@ -11,7 +11,7 @@ class Deflate {
  public:
   enum class Mode : unsigned char {
     kGoOn,
-    kFlush,  // what was given so far can be unpacked
+    kFlush,  // everything that was given so far can be unpacked then
     kEnd,
   };
   using Put = std::function<void(std::string_view packed)>;
@@ -21,9 +21,10 @@ class Deflate {
   virtual void run(std::string_view bytes, Mode mode, const Put& put) = 0;
 };
 
-// By zlib. nullptr without memory.
+// Makes one that uses zlib; nullptr without memory.
 std::unique_ptr<Deflate> make_zlib_deflate();
-// By ISA-L, four times as fast; nullptr where its library or, when this was built, its header is not installed.
+// Makes one that uses ISA-L, which is four times as fast; nullptr if its library is not installed, or its header was not when
+// this was built.
 std::unique_ptr<Deflate> make_isal_deflate();
 
 }  // namespace tenon::profiler

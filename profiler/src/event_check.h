@@ -1,4 +1,4 @@
-// What a single event shows, and its handing on to TrackCheck.
+// This checks what a single event shows, and hands it on to TrackCheck.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace tenon::profiler {
 
-// A JSON number of microseconds in nanoseconds.
+// Converts a JSON number of microseconds to nanoseconds.
 struct Micros {
   int64_t ns = 0;
   bool negative = false;
@@ -29,7 +29,7 @@ class EventCheck {
   bool saw_kernel() const noexcept { return saw_kernel_; }
 
  private:
-  // An integer field: absent, unusable (already reported) or a value.
+  // Reads an integer field: it is absent, unusable (already reported) or a value.
   struct Field {
     bool present = false;
     std::optional<int64_t> value;
@@ -42,7 +42,7 @@ class EventCheck {
     bool process_id = false;  // the id counts within its process
     bool hex_or_integer_id = false;
     bool has_args = false;
-    std::optional<Place> bad_series;  // the first arg that is no number
+    std::optional<Place> bad_series;  // the place of the first arg that is no number
     size_t n_series = 0;
   };
 

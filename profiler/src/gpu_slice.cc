@@ -87,7 +87,7 @@ GpuSlice span_over(const KernelRecord& k, std::string name, int64_t begin) {
           .end_ns = begin};
 }
 
-// Of a program: what its kernels are, in the order of their launches.
+// This says which kernels a program launches, in the order of their launches.
 struct Launched {
   std::vector<const std::string*> names;
   std::vector<uint32_t> ops;
@@ -190,7 +190,7 @@ bool is_step(const GpuSlice& slice) {
   return slice.place == Place::kStream && op != slice.args.end() && op->value == decltype(op->value)("graph");
 }
 
-// For how long of each step the host waited for the device.
+// Adds to each step for how long the host waited for the device.
 void put_waits(std::span<const GpuActivity> others, std::vector<GpuSlice>& slices) {
   std::vector<std::pair<int64_t, int64_t>> waits;
   for (const GpuActivity& a : others) {

@@ -1,4 +1,4 @@
-// Where slices of a GPU stand in a trace.
+// The plan says where slices of a GPU stand in a trace.
 #pragma once
 
 #include <functional>
@@ -28,8 +28,8 @@ struct GpuTrackPlan {
     const GpuSlice* slice;
     size_t track;
   };
-  std::vector<Placed> placed;  // by begin
-  uint64_t left_out = 0;       // that ended before they began, or overlap with too many others
+  std::vector<Placed> placed;  // sorted by begin
+  uint64_t left_out = 0;       // so many ended before they began, or overlap with too many others
 };
 
 // Slices of one track must nest: those that overlap are laid on further tracks of their stream. begin_ns: what lies

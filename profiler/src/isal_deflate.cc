@@ -23,7 +23,7 @@ struct Isal {
   bool there() const { return init != nullptr && deflate != nullptr; }
 };
 const Isal& isal() {
-  static const Isal loaded;  // for good
+  static const Isal loaded;  // it is never unloaded
   return loaded;
 }
 

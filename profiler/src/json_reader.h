@@ -1,4 +1,4 @@
-// A pull reader of JSON (RFC 8259) over a stream: memory does not grow with the text. Strict, save for what importers
+// This is a pull reader of JSON (RFC 8259) over a stream: memory does not grow with the text. Strict, save for what importers
 // swallow in silence: that is reported and read on.
 #pragma once
 
@@ -29,7 +29,7 @@ class JsonReader {
  public:
   JsonReader(ByteSource& source, FindingList& findings, const CheckLimits& limits);
 
-  // Where the next value begins, and what it is.
+  // Returns where the next value begins, and what it is.
   Place place();
   JsonKind peek();
 
@@ -38,9 +38,9 @@ class JsonReader {
   void begin_array();
   bool next_element();
 
-  // Unescaped; what is longer than `max` bytes is cut.
+  // Reads a string, unescaped; one longer than `max` bytes is cut.
   void string(std::string& out, size_t max = 4096);
-  // As it is written; at most 400 characters.
+  // Reads a number as it is written; it has 400 characters at most.
   void number(std::string& text);
   // Consumes true, false, null or a non-finite word, which it reports. `text`: the word, if wanted.
   JsonKind word(std::string* text = nullptr);
@@ -81,9 +81,9 @@ class JsonReader {
   std::vector<bool> first_;  // per open container: nothing was read of it yet
 };
 
-// Whether `text`, a JSON number, is finite as a double.
+// True: `text`, a JSON number, is finite as a double.
 bool is_finite_number(const std::string& text);
-// Whether it is an integer that int64 does not hold.
+// True: it is an integer that int64 does not hold.
 bool exceeds_int64(const std::string& text);
 
 // Reads a number, and reports one that an importer would turn into something else.

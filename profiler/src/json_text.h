@@ -10,22 +10,22 @@
 
 namespace tenon::profiler {
 
-// In quotes; control characters escaped, each byte that is no UTF-8 replaced by U+FFFD.
+// Appends a text in quotes: control characters are escaped, and each byte that is no UTF-8 becomes U+FFFD.
 void append_string(std::string& out, std::string_view text);
 
-// `ns` >= 0 as microseconds with three decimals.
+// Appends `ns` >= 0 as microseconds with three decimals.
 void append_micros(std::string& out, int64_t ns);
 
 void append_integer(std::string& out, int64_t value);
 
-// Above INT64_MAX as a string in hex: importers read numbers as int64.
+// Appends a number, above INT64_MAX as a string in hex: importers read numbers as int64.
 void append_unsigned(std::string& out, uint64_t value);
 void append_hex(std::string& out, uint64_t value);
 
-// With three decimals, for figures that people read; from 0 to 1e15.
+// Appends a figure that people read, with three decimals; it is 0 to 1e15.
 void append_figure(std::string& out, double value);
 
-// Non-finite: as a string.
+// Appends a number; one that is not finite is a string.
 void append_double(std::string& out, double value);
 
 // "name":value,"name":value

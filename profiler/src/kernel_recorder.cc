@@ -180,7 +180,7 @@ KernelRecorder::KernelRecorder(const std::string& library) : cupti_(std::make_un
 KernelRecorder::~KernelRecorder() {
   try {
     stop();
-  } catch (const Error&) {  // what was recorded is not wanted any more
+  } catch (const Error&) {  // nobody wants what was recorded any more
   }
 }
 

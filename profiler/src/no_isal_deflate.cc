@@ -1,4 +1,4 @@
-// Where ISA-L's header was not found when Tenon was configured.
+// This stands in for ISA-L if its header was not found when Tenon was configured.
 #include "deflate.h"
 
 namespace tenon::profiler {

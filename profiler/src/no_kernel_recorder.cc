@@ -1,4 +1,4 @@
-// Where CUPTI's headers were not found when Tenon was configured.
+// This stands in for CUPTI if its headers were not found when Tenon was configured.
 #include "tenon/core/error.h"
 #include "tenon/profiler/kernel_recorder.h"
 

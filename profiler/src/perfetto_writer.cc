@@ -34,18 +34,18 @@ constexpr Process kRequests{2, "requests", 1};
 constexpr Process kCounters{3, "counters", 2};
 constexpr Process kOverhead{4, "overhead", 1000};
 
-// What is written for each event of a site, made once.
+// These texts are written for each event of a site, and made once.
 struct SiteText {
   SiteKind kind;
   bool numbered;
   std::string category;             // ,"cat":"..."
   std::string name;                 // ,"name":"..." without the closing quote if a number follows
-  std::string both;                 // the one behind the other
+  std::string both;                 // one after the other
   std::string args;                 // "name":value,...
   std::vector<std::string> values;  // "name":
   std::string text;                 // "name": or empty
-  size_t read, written;             // which of the values are bytes_read and bytes_written
-  // What an op moves is the same in most steps.
+  size_t read, written;             // the indices of bytes_read and bytes_written among the values
+  // An op moves the same bytes in most steps.
   std::vector<uint64_t> last_values = {};
   std::string last_text = {};  // "name":value,... of these
 };
@@ -53,7 +53,7 @@ struct SiteText {
 // The same of a thread.
 struct TrackText {
   trace::TrackInfo info;
-  std::string open;  // of a span, up to its time
+  std::string open;  // a span's text up to its time
 };
 
 class PerfettoWriter final : public trace::Sink {
@@ -319,7 +319,7 @@ void PerfettoWriter::write_gpu() {
     return Process{plan.processes[i].pid, plan.processes[i].name, plan.processes[i].sort_index};
   };
   for (size_t i = 0; i < plan.processes.size(); ++i) {
-    if (plan.processes[i].pid < kFirstGpu) continue;  // it is there
+    if (plan.processes[i].pid < kFirstGpu) continue;  // its process is there
     write_metadata(process(i), 0, "process_name", "name", quoted(process(i).name));
     write_metadata(process(i), 0, "process_sort_index", "sort_index", std::to_string(process(i).sort_index));
   }
@@ -328,7 +328,7 @@ void PerfettoWriter::write_gpu() {
     write_metadata(process(track.process), track.tid, "thread_sort_index", "sort_index",
                    std::to_string(track.sort_index));
   }
-  std::map<uint32_t, const GpuTrackPlan::Placed*> calls;  // by what they launched
+  std::map<uint32_t, const GpuTrackPlan::Placed*> calls;  // keyed by the correlation of what they launched
   for (const GpuTrackPlan::Placed& placed : plan.placed) {
     const GpuSlice& slice = *placed.slice;
     const GpuTrackPlan::Track& track = plan.tracks[placed.track];
@@ -357,7 +357,7 @@ void PerfettoWriter::append_place(int64_t tid, int64_t ns) {
   append_micros(buffer_, ns);
 }
 
-// From a call to what it launched: one arrow may have many ends.
+// Writes arrows from a call to what it launched: one arrow may have many ends.
 void PerfettoWriter::write_flow(std::string_view phase, const GpuTrackPlan& plan, const GpuTrackPlan::Placed& at) {
   const GpuTrackPlan::Track& track = plan.tracks[at.track];
   open_event(phase, {plan.processes[track.process].pid, "", 0});

@@ -17,7 +17,7 @@ void RequestBook::emit_until(int64_t until_ns) {
 }
 
 // Clocks tick coarsely enough for one thread's end and another's beginning to fall together, in either order of their
-// rings. First what ends what is open, then the rest as recorded, then ends whose beginning came behind them.
+// rings. First come events that end what is open, then the rest as recorded, then ends whose beginning came after them.
 void RequestBook::take_moment(std::span<const Entry> moment) {
   std::vector<Entry> rest;
   for (const Entry& entry : moment) {
@@ -40,7 +40,7 @@ bool RequestBook::take_end(const Entry& entry) {
   if (request == open_.end()) return false;
   std::vector<trace::SiteId>& stack = request->second;
   if (std::ranges::find(stack, entry.site) == stack.end()) return false;
-  for (bool found = false; !found; stack.pop_back()) {  // what was left open inside ends with it
+  for (bool found = false; !found; stack.pop_back()) {  // whatever was left open inside ends with it
     found = stack.back() == entry.site;
     emit_({entry.ns, stack.back(), entry.phase, entry.id, !found});
   }

@@ -21,7 +21,7 @@ class RequestBook {
     trace::SiteId site;
     trace::RequestPhase phase;
     uint64_t id;
-    bool forced;  // an end that nobody recorded
+    bool forced;  // true: it is an end that nobody recorded
   };
   using Emit = std::function<void(const Entry&)>;
 

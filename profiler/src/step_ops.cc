@@ -1,4 +1,4 @@
-// Which slices are ops, which step each is of, and what it adds to it.
+// This finds out which slices are ops, in which step each one is, and what it adds to the step.
 #include <algorithm>
 #include <charconv>
 #include <map>
@@ -17,7 +17,7 @@ struct Steps {
     int64_t begin_ns, end_ns;
     StepSample sample;
   };
-  std::vector<Interval> list;  // by begin
+  std::vector<Interval> list;  // sorted by begin
   uint32_t track = kNoIndex;
 
   uint32_t at(int64_t ns) const {
@@ -28,7 +28,8 @@ struct Steps {
   }
 };
 
-// Of the thread that has most of them: a trace may hold several processes' or the GPU's image of the same steps.
+// Finds the steps of the thread that has most of them: a trace may hold several processes' or the GPU's image of the same
+// steps.
 Steps find_steps(const TraceFile& trace) {
   std::map<uint32_t, std::vector<uint32_t>> by_track;
   for (uint32_t i = 0; i < trace.slices.size(); ++i) {
@@ -59,7 +60,7 @@ bool within_another(const TraceFile& trace, uint32_t slice, const std::vector<bo
   return false;
 }
 
-// By category's index.
+// Returns true for the indices of these categories.
 std::vector<bool> categories_of(const TraceFile& trace, std::initializer_list<std::string_view> names) {
   std::vector<bool> wanted(trace.categories.size());
   for (const std::string_view name : names) {
@@ -69,7 +70,7 @@ std::vector<bool> categories_of(const TraceFile& trace, std::initializer_list<st
   return wanted;
 }
 
-// On each device in turn, in time's order.
+// Goes through each device in turn, in the order of time.
 void add_up(const TraceFile& trace, std::vector<OpSample>& ops) {
   const auto device = [&](const OpSample& op) { return trace.tracks[trace.slices[op.slice].track].process; };
   const auto begin = [&](const OpSample& op) { return trace.slices[op.slice].begin_ns; };
@@ -107,7 +108,7 @@ StepOps step_ops(const TraceFile& trace) {
     if (!result.kernels && steps.track != kNoIndex && slice.track != steps.track) continue;
     if (within_another(trace, i, wanted)) continue;
     OpSample op{.slice = i, .step = kNoIndex};
-    // The GPU runs behind the host, so time alone would give its ops to later steps.
+    // The GPU runs later than the host, so time alone would give its ops to later steps.
     const std::optional<double> number = result.kernels ? trace.args.number(slice.args, step_key) : std::nullopt;
     if (number) {
       const auto found = by_number.find(static_cast<int64_t>(*number));

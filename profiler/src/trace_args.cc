@@ -56,9 +56,9 @@ int64_t unzigzag(uint64_t value) {
 }
 
 constexpr std::array<double, 7> kPowers{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6};
-constexpr double kMostDigits = 0x1p45;  // beyond which a double takes no more bytes
+constexpr double kMostDigits = 0x1p45;  // beyond it a double takes no more bytes
 
-// The integer, and behind it in three bits the power of ten.
+// The code has the integer, and after it in three bits the power of ten.
 std::optional<uint64_t> exact_decimal(double value) {
   for (uint32_t i = 1; i < kPowers.size(); ++i) {
     const double digits = std::nearbyint(value * kPowers[i]);

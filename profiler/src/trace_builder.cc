@@ -7,9 +7,9 @@
 namespace tenon::profiler {
 namespace {
 
-constexpr size_t kMaxTracks = 1U << 16U;  // and as many counters
+constexpr size_t kMaxTracks = 1U << 16U;  // there may be as many counters
 constexpr size_t kMaxDepth = 512;
-constexpr size_t kMaxRows = 64;  // that async spans of one category are spread over
+constexpr size_t kMaxRows = 64;  // async spans of one category are spread over so many at most
 
 bool begins_first(const TraceSlice& a, const TraceSlice& b) {
   return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.duration_ns > b.duration_ns;
@@ -227,7 +227,7 @@ void TraceBuilder::lay_out_async() {
   const std::vector<TraceSlice> events = pair_up_async(ids);
   const auto group = [&](const AsyncId& id) { return std::pair(events[id.first].track, events[id.first].category); };
   std::ranges::sort(ids, {}, [&](const AsyncId& id) { return std::tuple(group(id), id.begin_ns, id.first); });
-  std::vector<std::pair<int64_t, uint32_t>> rows;  // when each is free, and its track
+  std::vector<std::pair<int64_t, uint32_t>> rows;  // the time when each is free, and its track
   for (size_t i = 0; i < ids.size(); ++i) {
     const AsyncId& id = ids[i];
     const auto [process, category] = group(id);

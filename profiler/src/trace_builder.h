@@ -39,7 +39,7 @@ class TraceBuilder {
   void name_thread(int64_t pid, int64_t tid, std::string name);
   void sort_thread(int64_t pid, int64_t tid, int64_t index);
 
-  // To be called once, at the end.
+  // Ends the trace; it is called once.
   void finish();
 
  private:
@@ -63,7 +63,7 @@ class TraceBuilder {
     size_t operator()(const Key& key) const noexcept;
   };
   struct AsyncEvent {
-    TraceSlice slice;  // its track: the process
+    TraceSlice slice;  // its track is the process
     uint64_t id = 0;   // a hash of everything that tells ids apart
   };
   struct FlowEnd {
@@ -101,13 +101,13 @@ class TraceBuilder {
   void notice(uint64_t count, const char* what);
 
   TraceFile& file_;
-  std::vector<Staged> events_;  // by track
+  std::vector<Staged> events_;  // sorted by track
   std::deque<AsyncEvent> async_;
   size_t n_slices_ = 0, n_instants_ = 0;
   std::unordered_map<int64_t, uint32_t> process_ids_;
   std::unordered_map<Key, uint32_t, KeyHash> threads_;
   std::map<std::pair<uint32_t, std::string>, uint32_t, std::less<>> counter_ids_;
-  std::unordered_map<uint32_t, uint16_t> category_ids_;  // by string
+  std::unordered_map<uint32_t, uint16_t> category_ids_;  // keyed by the string's id
   std::vector<FlowEnd> flow_ends_;
   Key last_thread_{};
   uint32_t last_track_ = kNoIndex;

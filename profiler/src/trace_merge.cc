@@ -57,7 +57,7 @@ class Merger {
   std::string out_;
   bool first_ = true;
   std::set<int64_t> pids_;
-  uint64_t ids_ = 0;  // of async spans and flows
+  uint64_t ids_ = 0;  // async spans and flows have had so many ids
   const TraceFile* trace_ = nullptr;
   int64_t offset_ns_ = 0;
   std::vector<int64_t> pid_of_process_;

@@ -1,4 +1,4 @@
-// JSON to TraceFile: reads what it can, counts what it cannot.
+// This makes a TraceFile of JSON: it reads what it can, and counts what it cannot.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -15,8 +15,8 @@ namespace {
 
 // Nanoseconds since 1970 until 2039; begins and ends of such times can be subtracted.
 constexpr int64_t kTooLarge = 2'200'000'000'000'000'000;
-constexpr size_t kMaxText = 1U << 16U;      // of an argument
-constexpr size_t kMaxMetadata = 1U << 24U;  // of one member
+constexpr size_t kMaxText = 1U << 16U;      // an argument has so many bytes at most
+constexpr size_t kMaxMetadata = 1U << 24U;  // one member has so many bytes at most
 constexpr size_t kMaxMembers = 4096;
 
 uint64_t hash_of(std::string_view text, uint64_t seed) {
@@ -65,7 +65,7 @@ class TraceReader {
   // Most events have the names, and many the texts, of the one before in the same places.
   struct Known {
     std::string text;
-    uint32_t id = 0;  // of ""
+    uint32_t id = 0;  // 0 is the id of ""
   };
   uint32_t intern_at(std::vector<Known>& known, size_t place, const std::string& text);
 
@@ -80,13 +80,13 @@ class TraceReader {
   bool is_trace_ = false;
   std::map<std::string, uint64_t, std::less<>> left_out_;
 
-  // Of the event that is being read.
+  // The event that is being read has these.
   std::string phase_, name_, category_, id_;
   Time ts_, dur_;
   int64_t pid_ = 0, tid_ = 0;
   bool local_id_ = false;
   std::vector<TraceArg> args_;
-  std::vector<Known> known_keys_, known_texts_;  // by place among the arguments
+  std::vector<Known> known_keys_, known_texts_;  // one for each place among the arguments
 
   std::string key_, text_;
 };
@@ -292,7 +292,7 @@ TraceArg TraceReader::read_arg() {
         arg.kind = TraceArg::Kind::kInteger;
       } else if (std::from_chars(first, last, arg.number).ec == std::errc()) {
         arg.kind = TraceArg::Kind::kNumber;
-      } else {  // beyond a double
+      } else {  // it is beyond a double
         arg.kind = TraceArg::Kind::kText;
         arg.text = file_.strings.intern(text_);
       }

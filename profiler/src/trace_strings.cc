@@ -32,7 +32,7 @@ void TraceStrings::grow() {
 }
 
 size_t TraceStrings::bytes() const noexcept {
-  return chunks_.size() * kChunk + texts_.size() * sizeof(texts_[0]) + slots_.capacity() * sizeof(slots_[0]);
+  return chunks_.size() * kChunk + texts_.size() * sizeof(std::string_view) + slots_.capacity() * sizeof(uint32_t);
 }
 
 uint32_t TraceStrings::intern(std::string_view text) {

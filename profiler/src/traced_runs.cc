@@ -67,7 +67,7 @@ uint64_t TracedRuns::refused() const {
 std::vector<ProgramRun> TracedRuns::take(KernelRecording& recording) {
   const std::lock_guard lock(mutex_);
   std::vector<ProgramRun> list;
-  std::map<uint64_t, uint32_t> places;  // by the upper half of a tag
+  std::map<uint64_t, uint32_t> places;  // keyed by the upper half of a tag
   for (const auto& [number, held] : runs_) {
     if (!held.written && !held.run.only_to_learn) continue;
     places.emplace(uint64_t{number} + 1, static_cast<uint32_t>(list.size()));

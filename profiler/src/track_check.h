@@ -1,4 +1,4 @@
-// What shows only when all events of a track, a request or a flow are seen together: nesting, pairs, order.
+// This checks what shows only when all events of a track, a request or a flow are seen together: nesting, pairs, order.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tenon::profiler {
 
-// Texts as numbers. Beyond 64 MiB of different ones all new ones become "(many)".
+// Texts become numbers. Beyond 64 MiB of different ones all new ones become "(many)".
 class TextTable {
  public:
   uint32_t intern(std::string_view text);
@@ -31,7 +31,7 @@ struct TrackId {
   auto operator<=>(const TrackId&) const = default;
 };
 
-// What a flow's or a request's events are matched by.
+// Events of a flow or a request that have the same key belong together.
 struct PairKey {
   std::string_view category;
   std::string_view name;
@@ -43,15 +43,15 @@ class TrackCheck {
   explicit TrackCheck(FindingList& findings) : findings_(findings) {}
 
   void slice(TrackId track, int64_t ts, int64_t dur, std::string_view name, Place at);
-  // Phases B and E.
+  // Checks phases B and E.
   void begin(TrackId track, int64_t ts, std::string_view name, Place at);
   void end(TrackId track, int64_t ts, std::string_view name, Place at);
-  // Phases b and e.
+  // Checks phases b and e.
   void request(char phase, const PairKey& key, int64_t ts, Place at);
-  // Phases s, t and f.
+  // Checks phases s, t and f.
   void flow(char phase, const PairKey& key, TrackId track, int64_t ts, Place at);
 
-  // Once, after the last event.
+  // It is called once, after the last event.
   void finish();
 
  private:

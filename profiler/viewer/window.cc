@@ -73,7 +73,7 @@ class Window {
   Clock::time_point load_start_;
   double load_s_ = 0;
   bool fonts_ready_ = false;
-  bool filtered_ = true;  // the fonts' texture, as ImGui makes it
+  bool filtered_ = true;  // true: the fonts' texture is as ImGui makes it
 };
 
 Window::Window(App& app, const WindowOptions& options) : app_(app), options_(options) {

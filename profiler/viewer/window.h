@@ -1,4 +1,4 @@
-// The viewer in a window: GLFW and OpenGL 3.
+// This is the viewer in a window: GLFW and OpenGL 3.
 #pragma once
 
 #include <string>

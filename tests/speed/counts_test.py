@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""counts.py itself: names, cubins, and that a difference from what is recorded ends it with 1."""
+"""counts.py and instructions.py themselves: names, cubins, margins, and that a difference from what is recorded ends them with 1."""
 import pathlib
 import struct
 import subprocess
@@ -9,6 +9,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import counts  # noqa: E402
+import instructions  # noqa: E402
 
 KERNEL = "_ZN5tenon5flash47_GLOBAL__N__c53b956e_14_cuda_decode_cu_9790b26213decode_kernelILi4EEEvi"
 
@@ -72,6 +73,23 @@ class Counts(unittest.TestCase):
             self.assertEqual(other.returncode, 1)
             self.assertIn("- " + lines[-1] + "\n", other.stdout)
             self.assertIn("+ " + lines[-1] + "1\n", other.stdout)
+
+    def test_instructions_may_differ_by_the_margin_and_no_more(self):
+        recorded = {("tiny", "start"): 1000000, ("tiny", "decode"): 5000}
+        within = {("tiny", "start"): 1019000, ("tiny", "decode"): 4910}
+        self.assertEqual(instructions.differences(recorded, within), [])
+        beyond = {("tiny", "start"): 1021000, ("tiny", "decode"): 4890}
+        self.assertEqual(instructions.differences(recorded, beyond),
+                         ["tiny decode: recorded 5000, counted 4890 (-2.2 %)",
+                          "tiny start: recorded 1000000, counted 1021000 (+2.1 %)"])
+        other = {("tiny", "start"): 1000000, ("tiny", "prompt"): 7}
+        self.assertEqual(instructions.differences(recorded, other),
+                         ["tiny decode: recorded 5000, counted None", "tiny prompt: recorded None, counted 7"])
+
+    def test_the_recorded_instructions_are_those_of_the_pipelines(self):
+        recorded = instructions.read(instructions.RECORDED)
+        self.assertEqual({name for name, _ in recorded}, set(instructions.PIPELINES))
+        self.assertEqual({what for _, what in recorded}, {"start", "prompt", "decode"})
 
 
 if __name__ == "__main__":

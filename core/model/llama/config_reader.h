@@ -30,7 +30,7 @@ class ConfigReader {
   std::optional<bool> boolean(const std::string& key) { return look_up(metadata_bool, key); }
   std::optional<std::string> text(const std::string& key) { return look_up(metadata_text, key); }
 
-  // 1 to 2^31 - 1. Without a fallback the key must be there.
+  // Reads a number of 1 to 2^31 - 1. Without a fallback the key must be there.
   uint32_t count(const std::string& key, std::optional<int64_t> fallback = {}) {
     if (!present(key, fallback.has_value())) return static_cast<uint32_t>(fallback.value_or(1));
     const std::optional<int64_t> n = look_up(metadata_int, key);
@@ -38,7 +38,7 @@ class ConfigReader {
     if (n) wrong(key, std::to_string(*n), "a positive count below 2^31");
     return 1;
   }
-  // Positive and finite. Without a fallback the key must be there.
+  // Reads a positive, finite number. Without a fallback the key must be there.
   double positive(const std::string& key, std::optional<double> fallback = {}) {
     if (!present(key, fallback.has_value())) return fallback.value_or(1);
     const std::optional<double> v = real(key);

@@ -1,4 +1,4 @@
-// What a file of these models may hold without its being read.
+// A file of these models may hold these keys and tensors without their being read.
 #pragma once
 
 #include <string_view>
@@ -6,10 +6,10 @@
 namespace tenon::llama {
 
 inline constexpr std::string_view kHarmlessKeys[] = {
-    // GGUF: where the weights were converted from, and that a scaled rope was trained with.
+    // GGUF's say where the weights were converted from, and that a scaled rope was trained with.
     "*.tensor_data_layout",
     "*.rope.scaling.finetuned",
-    // config.json: how it was trained, and how its products were cut for training.
+    // Those of config.json say how it was trained, and how its products were cut for training.
     "attention_dropout",
     "initializer_range",
     "is_decoder",

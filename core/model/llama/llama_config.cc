@@ -50,8 +50,8 @@ void check_counts(ConfigReader& r, const CountKeys& keys, const ModelInfo& m) {
   }
 }
 
-// What a layer sees. The published default of Mistral is 4096 positions in every layer; layer_types may take the window
-// from some of them.
+// Reads how many positions a row of each layer sees. The published default of Mistral is 4096 in every layer; layer_types
+// may take the window from some of them.
 std::vector<uint32_t> read_windows(ConfigReader& r, const ModelInfo& m, bool mistral) {
   uint32_t window = 0;
   if (mistral) {
@@ -78,7 +78,7 @@ std::vector<uint32_t> read_windows(ConfigReader& r, const ModelInfo& m, bool mis
   return windows;
 }
 
-// Where a key is missing, transformers' LlamaConfig and MistralConfig say what it is.
+// If a key is missing, transformers' LlamaConfig and MistralConfig say what it is.
 Config from_huggingface(ConfigReader& r) {
   Config c;
   ModelInfo& m = c.info;

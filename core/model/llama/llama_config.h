@@ -16,8 +16,8 @@ struct Config {
   ModelInfo info;
   float norm_epsilon = 1e-5f;
   Rope rope;
-  std::vector<uint32_t> windows;  // of each layer: the positions that a row sees, itself among them; 0: all before it
-  // Whether the products of attention and of the MLP have biases; unset where the file tells it by its tensors.
+  std::vector<uint32_t> windows;  // [layers]: a row sees so many positions, its own included; 0: all before it
+  // The products of attention, and of the MLP, have biases; unset: the file tells it by its tensors.
   std::optional<bool> attention_bias, mlp_bias;
 };
 
@@ -27,9 +27,9 @@ Config read_config(const Weights& weights);
 // The name of a tensor in a convention: part "layers.3.attention.q" -> "blk.3.attn_q.weight" or
 // "model.layers.3.self_attn.q_proj.weight". suffix is "weight" or "bias".
 std::string tensor_name(std::string_view convention, const std::string& part, const char* suffix = "weight");
-// The parts of a layer: "attention.q", ...
+// These are the modules of a layer: "attention.q", ...
 std::vector<std::string> layer_parts();
-// All parts of a model, in order.
+// Returns all modules of a model, in order.
 std::vector<std::string> part_names(uint32_t layers);
 
 }  // namespace tenon::llama

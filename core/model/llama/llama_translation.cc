@@ -25,7 +25,7 @@ using weights::TranslatedWeights;
   throw Error(ErrorCode::kModel, {model.files().empty() ? "" : model.files().front().string()}, message);
 }
 
-// For each row of a matrix in the other order, where it stands in this one.
+// Returns for each row of a matrix in the other order where it stands in this one.
 std::vector<uint32_t> row_order(uint32_t heads, uint32_t head_dim, bool to_pairs) {
   std::vector<uint32_t> order(size_t{heads} * head_dim);
   const uint32_t half = head_dim / 2;
@@ -55,7 +55,7 @@ class Renaming {
   void leave_out_rope() {
     for (const WeightTensor* t : config_.rope.tensors) used_.insert(t->name);
   }
-  // What frequencies are divided by, as f32.
+  // Adds the numbers that frequencies are divided by, as f32.
   void add_divisors(const char* name, const std::vector<double>& divisors) {
     const std::vector<float> values(divisors.begin(), divisors.end());
     TensorOrigin origin;
@@ -113,7 +113,7 @@ class Renaming {
   std::set<std::string> used_;
 };
 
-// What the plain frequencies are divided by, pair by pair, for sequences of so many positions.
+// Returns what the plain frequencies are divided by, pair by pair, for sequences of so many positions.
 std::vector<double> divisors_at(const Rope& rope, uint32_t positions) {
   std::vector<double> divisors = plain_frequencies(rope);
   const std::vector<double> applied = frequencies(rope, positions);
@@ -216,7 +216,7 @@ Translation to_gguf(const Weights& model, const Config& c) {
   return {tensors.finish(std::move(all)), {}};
 }
 
-// Whether these parts have biases: all of them in all layers, or none, as config.json can say no more.
+// True: these products have biases, all of them in all layers; config.json can say no more than all or none.
 bool biased(const Weights& model, uint32_t layers, std::initializer_list<const char*> parts) {
   std::string with, without;
   for (uint32_t layer = 0; layer < layers; ++layer) {

@@ -1,4 +1,4 @@
-// A Llama between GGUF and Hugging Face.
+// This translates a Llama between GGUF and Hugging Face.
 #pragma once
 
 #include "tenon/core/module.h"

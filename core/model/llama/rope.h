@@ -25,23 +25,23 @@ struct Rope {
   bool interleaved = false;  // GGUF stores Q and K rows for pairs (2i, 2i + 1)
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1;
-  double attention_factor = 1;                                 // of cosines and sines
+  double attention_factor = 1;                                 // cosines and sines are multiplied by it
   double context = 0, original_context = 0;                    // positions: as stated, and before it was extended
   double low_frequency_factor = 1, high_frequency_factor = 4;  // llama3: turns within the original context
   double slow_turns = 1, fast_turns = 32;                      // yarn: turns within the original context
   bool whole_pairs = true;                                     // yarn: the ramp begins and ends at whole pairs
   std::vector<double> short_divisors, long_divisors;           // longrope: by pair
-  std::vector<double> divisors;                                // of a GGUF file, by pair, after scaling; or none
-  std::vector<const WeightTensor*> tensors;                    // what the divisors were read from
+  std::vector<double> divisors;              // a GGUF file has them, one for each pair, after scaling; or none
+  std::vector<const WeightTensor*> tensors;  // the divisors were read from these
 };
 
 // Angular frequencies by pair: before scaling, and after it for sequences of so many positions. divisors do not count.
 std::vector<double> plain_frequencies(const Rope& rope);
 std::vector<double> scaled_frequencies(const Rope& rope, uint32_t positions);
-// As they are applied.
+// Returns the frequencies as they are applied.
 std::vector<double> frequencies(const Rope& rope, uint32_t positions);
 
-// What yarn multiplies cosines and sines by unless the model says otherwise. scale: of the logarithm.
+// Returns what yarn multiplies cosines and sines by unless the model says otherwise; `scale` multiplies the logarithm.
 double yarn_attention_factor(double factor, double scale = 1);
 
 }  // namespace tenon::llama

@@ -35,7 +35,7 @@ class RopeGroup {
   bool boolean(const std::string& name, bool fallback) {
     return known(name), reader_.boolean(key(name)).value_or(fallback);
   }
-  // In the group or beside it; in both it must be the same.
+  // The key stands in the object or beside it; if in both, the values must be the same.
   double positive_here_or_beside(const std::string& name, double fallback) {
     const std::optional<double> here = optional_positive(name), beside = reader_.optional_positive(name);
     if (here && beside && *here != *beside) {
@@ -153,7 +153,7 @@ void read_type(ConfigReader& reader, RopeGroup& group, const std::string& type, 
   }
 }
 
-// How a description names its keys.
+// A description names its keys like this.
 struct RopeKeys {
   std::string group, theta, factor, divisors, fast, slow;
 };
@@ -174,7 +174,7 @@ void check_frequencies(ConfigReader& reader, const RopeKeys& keys, const Rope& r
   }
 }
 
-// What its formula cannot be computed with.
+// Reports numbers that the formula cannot be computed with.
 void check(ConfigReader& reader, const RopeKeys& keys, const Rope& r) {
   const bool had_problems = !reader.fine();
   if (r.scaling == RopeScaling::kYarn && (r.theta <= 1 || r.fast_turns < r.slow_turns)) {
@@ -217,7 +217,7 @@ std::vector<double> divisors_of(ConfigReader& reader, const char* name, Rope& r)
   return {values.begin(), values.end()};
 }
 
-// Whether a group of config.json has keys, be it with null.
+// True: an object of config.json has keys, if only with null.
 bool has_group(const Weights& weights, const std::string& name) {
   std::vector<std::string> keys = weights.metadata_keys();
   if (const MetadataValue* nulls = weights.metadata(weights::kNullKeys)) {

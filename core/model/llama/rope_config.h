@@ -1,4 +1,4 @@
-// The description of rope in config.json and in GGUF metadata.
+// This reads the description of rope in config.json and in GGUF metadata.
 #pragma once
 
 #include "config_reader.h"

@@ -15,9 +15,9 @@ struct AddedToken {
   std::string name;
   bool special = false;      // found only where the caller allows it
   bool normalized = false;   // looked for in the normalized text, under its normalized name
-  bool single_word = false;  // only where no word character touches it
+  bool single_word = false;  // true: it counts only if no word character touches it
   bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // takes the white space behind it
+  bool rstrip = false;       // true: it takes the white space after it
 };
 
 // A stretch of text, or a token in its place (id >= 0).
@@ -46,7 +46,7 @@ class AddedTokenMatcher {
  private:
   const AddedToken* longest_at(std::string_view text, size_t at, std::span<const TextRange> special_ranges) const;
 
-  std::vector<AddedToken> tokens_;  // by name
+  std::vector<AddedToken> tokens_;  // keyed by name
   std::bitset<256> first_;          // bytes that a name begins with
 };
 

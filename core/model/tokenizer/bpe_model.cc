@@ -12,7 +12,7 @@ namespace {
 
 // Up to this many symbols a scan for the best pair beats the bookkeeping of a queue.
 constexpr size_t kShort = 32;
-constexpr uint64_t kFree = UINT64_MAX;  // no pair: ids are not negative
+constexpr uint64_t kFree = UINT64_MAX;  // this is no pair, since ids are not negative
 
 uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -113,7 +113,7 @@ void BpeModel::merge(BpeScratch& scratch, std::vector<int32_t>& out) const {
 
 void BpeModel::merge_short(BpeScratch& scratch) const {
   std::vector<int32_t>& ids = scratch.ids;
-  std::array<const Rule*, kShort> pairs;  // of symbols i and i + 1
+  std::array<const Rule*, kShort> pairs;  // the rule of symbols i and i + 1
   size_t last = ids.size() - 1;
   for (size_t i = 0; i < last; ++i) pairs[i] = rule(ids[i], ids[i + 1]);
   while (last > 0) {

@@ -20,9 +20,9 @@ struct MergeRule {
 };
 
 struct BpeOptions {
-  bool ignore_merges = false;      // a piece that is a token is that token, whatever the merges say
-  bool byte_fallback = false;      // a character that is no token becomes the tokens <0xHH> of its bytes
-  std::optional<int32_t> unknown;  // for characters that are no token; none = they vanish
+  bool ignore_merges = false;      // true: a piece that is a token is that token, whatever the merges say
+  bool byte_fallback = false;      // true: a character that is no token becomes the tokens <0xHH> of its bytes
+  std::optional<int32_t> unknown;  // it stands for characters that are no token; none = they vanish
   bool fuse_unknown = false;       // successive unknowns become one
 };
 
@@ -69,8 +69,8 @@ class BpeModel {
   BpeOptions options_;
   std::vector<Rule> rules_;  // open addressing; the size is a power of two
   int shift_ = 0;
-  std::array<int32_t, 256> byte_ids_{};      // of the byte alphabet's characters; -1 = no token
-  std::array<int32_t, 256> fallback_ids_{};  // of <0xHH>; -1 = no token
+  std::array<int32_t, 256> byte_ids_{};      // the tokens of the byte alphabet's characters; -1 = there is none
+  std::array<int32_t, 256> fallback_ids_{};  // the tokens <0xHH>; -1 = there is none
 };
 
 }  // namespace tenon::text

@@ -45,7 +45,7 @@ class BpeTokenizer final : public Tokenizer {
     info_ = std::move(parts.info);
     info_.kind = "bpe";
     info_.vocab_size = vocabulary_.size();
-    std::unordered_map<int32_t, std::string> named;  // what the decoder does not apply to
+    std::unordered_map<int32_t, std::string> named;  // the decoder does not apply to these
     if (parts.added_names_are_text) {
       for (const AddedToken& token : parts.added) named[token.id] = token.name;
     }
@@ -92,7 +92,7 @@ class BpeTokenizer final : public Tokenizer {
     return std::all_of(parts.begin(), parts.end(), [](const TextPart& part) { return part.parse_special; });
   }
 
-  // Where only some parts may hold special tokens, the normalized text no longer tells which: then the names of
+  // If only some pieces of the text may hold special tokens, the normalized text no longer tells which: then the names of
   // normalized special tokens are looked for in the raw text, too.
   const AddedTokenMatcher& raw_matcher(std::span<const TextPart> parts) const {
     return all_special(parts) ? raw_ : raw_and_special_;

@@ -16,7 +16,7 @@
 
 namespace tenon::text {
 
-// How a token's text becomes the bytes that it stands for.
+// A token's text becomes the bytes that it stands for in one of these ways.
 struct TokenDecoder {
   bool byte_level = false;                                        // the byte alphabet
   bool byte_fallback = false;                                     // <0xHH>
@@ -32,7 +32,7 @@ struct BpeTokenizerParts {
   PreTokenizer pre_tokenizer;
   TokenDecoder decoder;
   bool added_names_are_text = false;  // the decoder does not apply to added tokens
-  std::vector<int32_t> prefix;        // what encode() puts around a text
+  std::vector<int32_t> prefix;        // encode() puts these before a text
   std::vector<int32_t> suffix;
   TokenizerInfo info;  // kind and vocab_size are filled in
 };

@@ -23,7 +23,7 @@ class ByteAlphabet {
   ByteAlphabet();
   std::array<std::array<char, 2>, 256> text_{};
   std::array<uint8_t, 256> length_{};
-  std::array<int16_t, 0x144> byte_{};  // by code point; -1 = none
+  std::array<int16_t, 0x144> byte_{};  // [code point]; -1 = no byte
 };
 
 }  // namespace tenon::text

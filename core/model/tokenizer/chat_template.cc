@@ -12,7 +12,7 @@ bool is_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
-// Whether two signs mean something else side by side than apart.
+// True: two signs mean something else side by side than apart.
 bool makes_operator(char first, char second) {
   constexpr std::string_view kFirst = "=!<>*/%{}-", kSecond = "=*/%}{-";
   return kFirst.find(first) != std::string_view::npos && kSecond.find(second) != std::string_view::npos;
@@ -29,7 +29,7 @@ std::string_view without_indent(std::string_view text, bool starts_line) {
   return rest.empty() ? (starts_line ? rest : text) : rest.back() == '\n' ? rest : text;
 }
 
-// Where the tag ends whose inside begins there; its end inside a text constant is text.
+// Returns where the tag ends whose inside begins at `at`; an end inside a text constant is text.
 size_t end_of_tag(std::string_view source, size_t at, char kind) {
   const std::string end = {kind == '{' ? '}' : kind, '}'};
   char quote = 0;
@@ -51,7 +51,7 @@ size_t end_of_tag(std::string_view source, size_t at, char kind) {
 }  // namespace
 
 ChatTemplate::ChatTemplate(std::string_view source) {
-  if (source.ends_with('\n')) source.remove_suffix(1);  // as Jinja does
+  if (source.ends_with('\n')) source.remove_suffix(1);  // Jinja does so, too
   for (size_t at = 0; at < source.size();) {
     size_t tag = at;
     while ((tag = source.find('{', tag)) != std::string_view::npos) {

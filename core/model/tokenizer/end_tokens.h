@@ -1,4 +1,4 @@
-// Which tokens end a text or a turn, beyond the one that the file calls EOS.
+// These functions find the tokens that end a text or a turn, beyond the one that the file calls EOS.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tenon::text {
 
-// Of the names in common use for the end of a text or turn, those that `find` knows.
+// Returns those that `find` knows of the names in common use for the end of a text or turn.
 template <class Find>
 std::vector<int32_t> known_end_tokens(Find find) {
   std::vector<int32_t> ids;

@@ -1,4 +1,4 @@
-// Tokenizers in the metadata of GGUF files (keys tokenizer.*).
+// These tokenizers come from the metadata of GGUF files (keys tokenizer.*).
 #pragma once
 
 #include <memory>

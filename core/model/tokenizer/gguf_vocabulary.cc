@@ -37,7 +37,7 @@ class Vocabularied final : public weights::TableWeights {
   }
 };
 
-// What the model sees of the sample text, piece by piece.
+// Returns what the model sees of the sample text, piece by piece.
 std::vector<std::string> pieces(const std::vector<NormalizerStep>& normalizer, const PreTokenizer& pre_tokenizer) {
   PieceScratch scratch;
   const Normalized text = normalize(normalizer, kProbe, scratch.regex);
@@ -46,7 +46,7 @@ std::vector<std::string> pieces(const std::vector<NormalizerStep>& normalizer, c
   return result;
 }
 
-// What of `b` is not as in `a`; empty if nothing is.
+// Says what of `b` is not as in `a`; empty if nothing is.
 std::string difference(const Tokenizer& a, const Tokenizer& b) {
   if (a.info().eos != b.info().eos || (a.info().bos && a.info().bos != b.info().bos)) return "BOS and EOS";
   if (a.info().end_of_generation != b.info().end_of_generation) return "the tokens that end a text";
@@ -73,7 +73,7 @@ std::string difference(const Tokenizer& a, const Tokenizer& b) {
 struct Tokens {
   std::vector<std::string> text;
   std::vector<int64_t> type;
-  std::vector<double> score;  // of SentencePiece
+  std::vector<double> score;  // SentencePiece has them
 
   // Fills up to `rows`, and gives the id's entry.
   void grow(size_t rows) {
@@ -99,7 +99,8 @@ void put_tokens(MetadataMap& all, Tokens tokens, size_t rows) {
   all["tokenizer.ggml.token_type"] = std::move(tokens.type);
 }
 
-// What tokenizers of both kinds have. A token that begins every text is BOS, whether or not the files call it so.
+// Returns the keys that tokenizers of both kinds have. A token that begins every text is BOS, even if the files do not call
+// it so.
 MetadataMap common_keys(const Tokenizer& wanted) {
   const TokenizerInfo& info = wanted.info();
   const std::vector<int32_t> around = wanted.encode("");

@@ -1,4 +1,4 @@
-// A Hugging Face folder's tokenizer as the metadata of a GGUF file.
+// A Hugging Face folder's tokenizer becomes the metadata of a GGUF file.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@ namespace tenon::text {
 // folder. Throws Error(kModel) where there is none, saying what differs; Error(kIo).
 weights::MetadataMap gguf_vocabulary(const std::filesystem::path& folder, size_t rows);
 
-// How a pre-tokenizer that GGUF names cuts the sample.
+// Returns the pieces into which a pre-tokenizer that GGUF names cuts the sample.
 std::vector<std::string> sample_pieces(const std::string& name);
 
 }  // namespace tenon::text

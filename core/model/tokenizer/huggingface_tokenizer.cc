@@ -21,7 +21,7 @@ bool is_file(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, error);
 }
 
-// One of the small files; without it, an empty object.
+// Reads one of the small files; without it, the result is an empty object.
 class Document {
  public:
   Document(const std::filesystem::path& folder, const char* name) : file_((folder / name).string()) {
@@ -34,7 +34,7 @@ class Document {
   boost::json::value value_ = boost::json::object();
 };
 
-// The files beside the vocabulary.
+// These are the files beside the vocabulary.
 struct Folder {
   explicit Folder(const std::filesystem::path& folder)
       : path(folder),

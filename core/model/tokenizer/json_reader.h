@@ -14,7 +14,7 @@
 
 namespace tenon::text {
 
-// The whole file. Throws Error(kIo); Error(kModel) if it is larger than `limit` bytes.
+// Reads the whole file. Throws Error(kIo); Error(kModel) if it is larger than `limit` bytes.
 std::string read_file(const std::filesystem::path& path, uint64_t limit = uint64_t{1} << 30);
 
 // Throws Error(kModel) with line and column.
@@ -35,9 +35,9 @@ class JsonPlace {
   bool is_array() const { return !empty() && value_->is_array(); }
   bool is_object() const { return !empty() && value_->is_object(); }
 
-  // A member of an object; an empty place if it has none of that name.
+  // Returns a member of an object; an empty place if it has none of that name.
   JsonPlace operator[](std::string_view key) const;
-  // The elements of an array; none for an empty place.
+  // Returns the elements of an array; none for an empty place.
   std::vector<JsonPlace> elements() const;
   // The same where the array has to be there.
   std::vector<JsonPlace> required_elements() const { return array(), elements(); }

@@ -1,4 +1,4 @@
-// What tokenizer.json calls normalizers: steps from text to text, before it is split.
+// Normalizers, as tokenizer.json calls them, are steps from text to text, before it is split.
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ using NormalizerStep = std::variant<UnicodeForm, Lowercase, Prepend, Replace, St
 
 struct Normalized {
   std::string text;
-  bool from_start;  // the original's first character is still there, in some form
+  bool from_start;  // true: the original's first character is still there, in some form
 };
 
 // The steps in order. Text and result are well-formed UTF-8.

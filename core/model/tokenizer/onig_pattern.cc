@@ -1,4 +1,4 @@
-// Where the two dialects read the same text differently:
+// The two dialects read the same text differently in these places:
 //   \s      PCRE2 counts U+180E as a space, Unicode and Oniguruma do not
 //   \w \b   Oniguruma: Alphabetic, marks, decimal digits, connectors; PCRE2 10.42: letters, all numbers, underscore
 //   \h \v   hexadecimal digit and vertical tab in Oniguruma, classes of blanks in PCRE2

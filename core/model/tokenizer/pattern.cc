@@ -79,7 +79,7 @@ Regex Regex::pcre2(std::string_view pattern) {
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get());
   if (code == nullptr) fail("at byte " + std::to_string(offset) + ": " + error_text(error));
-  // Where machine code cannot be made, matching interprets.
+  // If machine code cannot be made, matching interprets.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
   auto owned = std::unique_ptr<pcre2_code, Free>(code);
   return Regex(std::make_shared<const Code>(Code{std::string(pattern), std::move(owned)}));
@@ -89,7 +89,7 @@ void Regex::stretches(std::string_view text, RegexScratch& scratch, std::vector<
   const RegexScratch::State& state = *scratch.state_;
   const PCRE2_SIZE* found = pcre2_get_ovector_pointer(state.match.get());
   size_t done = 0;
-  bool matched = false;  // a match ends at `done`
+  bool matched = false;  // true: a match ends at `done`
   for (size_t from = 0; from <= text.size();) {
     const auto match = [&](uint32_t options) {
       return pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,

@@ -9,7 +9,7 @@
 
 namespace tenon::text {
 
-// Working memory of matching; one per thread.
+// Matching needs this working memory; each thread has its own.
 class RegexScratch {
  public:
   RegexScratch();
@@ -23,21 +23,21 @@ class RegexScratch {
   std::unique_ptr<State> state_;
 };
 
-// One stretch of a text: a match, or what lies between two.
+// This is one stretch of a text: a match, or what lies between two.
 struct Stretch {
   size_t begin;
   size_t end;
   bool match;
 };
 
-// Immutable; may be shared between threads.
+// A pattern never changes, and threads may share it.
 class Regex {
  public:
-  // `pattern` in Oniguruma's dialect. Throws Error(kModel) with the pattern and the place.
+  // Compiles `pattern` in Oniguruma's dialect. Throws Error(kModel) with the pattern and the place.
   explicit Regex(std::string_view pattern);
   // Matches `text` itself.
   static Regex literal(std::string_view text);
-  // `pattern` in PCRE2's dialect.
+  // Compiles `pattern` in PCRE2's dialect.
   static Regex pcre2(std::string_view pattern);
 
   // The whole of `text` as stretches in order (appended to `out`), matches being the successive leftmost ones; an empty

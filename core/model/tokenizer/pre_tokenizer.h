@@ -1,4 +1,4 @@
-// What tokenizer.json calls pre-tokenizers: steps that cut a text into the pieces that the model sees one by one.
+// Pre-tokenizers, as tokenizer.json calls them, are steps that cut a text into the pieces that the model sees one by one.
 #pragma once
 
 #include <deque>
@@ -29,7 +29,7 @@ enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWith
 struct SplitStep {
   Regex pattern;
   SplitBehavior behavior;
-  bool invert;  // what lies between the matches counts as the matches
+  bool invert;  // true: what lies between the matches counts as the matches
 };
 struct PrefixSpace {};  // a piece that does not begin with a space gets one
 struct ByteMap {};      // every byte becomes a character, see byte_alphabet.h
@@ -47,7 +47,7 @@ class PreTokenizer {
 
   // The last step was ByteMap and is left out: the model maps bytes itself.
   bool ends_in_bytes() const noexcept { return ends_in_bytes_; }
-  // The pieces of `text` in order, none empty; valid until the next call with this scratch.
+  // Returns the pieces of `text` in order, none empty; valid until the next call with this scratch.
   const std::vector<Piece>& run(Piece text, PieceScratch& scratch) const;
 
  private:

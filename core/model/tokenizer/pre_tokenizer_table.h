@@ -14,7 +14,7 @@ struct PublishedPreTokenizer {
   std::vector<NormalizerStep> normalizer;
   PreTokenizer pre_tokenizer;
   bool ignore_merges = false;
-  bool adds_bos = false;  // where the file does not say
+  bool adds_bos = false;  // it counts if the file does not say
 };
 
 // Throws Error(kModel) at `file` that lists the names.
@@ -23,7 +23,7 @@ PublishedPreTokenizer published_pre_tokenizer(const std::string& name, const std
 // Their names, each way to cut a text once.
 std::vector<std::string_view> published_pre_tokenizers();
 
-// GPT-2's word pattern, the default of byte-level pre-tokenizers.
+// This is GPT-2's word pattern, the default of byte-level pre-tokenizers.
 inline constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 

@@ -18,8 +18,8 @@ constexpr uint64_t kBpe = 2;
 // One field of a protocol buffers message.
 struct Field {
   uint32_t number = 0;
-  uint64_t value = 0;     // of a varint or fixed field
-  std::string_view data;  // of a length-delimited one
+  uint64_t value = 0;     // a varint or fixed field has it
+  std::string_view data;  // a length-delimited one has it
 };
 
 class FieldReader {

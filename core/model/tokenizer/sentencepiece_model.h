@@ -19,16 +19,16 @@ struct SentencePiece {
 };
 
 struct SentencePieceModel {
-  std::vector<SentencePiece> pieces;  // by id
+  std::vector<SentencePiece> pieces;  // [id]
   bool byte_fallback = false;
-  bool add_dummy_prefix = true;  // a space in front of every text
+  bool add_dummy_prefix = true;  // true: a space stands in front of every text
   bool remove_extra_whitespaces = true;
   std::string charsmap;  // precompiled normalization rules; "" = none
 };
 
 // Throws Error(kModel) naming `file`.
 SentencePieceModel parse_sentencepiece(std::string_view bytes, const std::string& file);
-// As a model of type BPE.
+// Writes the model as one of type BPE.
 std::string serialize_sentencepiece(const SentencePieceModel& model);
 // Throws Error(kModel) naming `file` unless every look-up in the rules stays inside them.
 void check_charsmap(std::string_view charsmap, const std::string& file);

@@ -1,4 +1,4 @@
-// SentencePiece (Kudo and Richardson, arXiv:1808.06226), the library itself behind the Tokenizer interface.
+// This is SentencePiece (Kudo and Richardson, arXiv:1808.06226), the library itself, as a Tokenizer.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,10 @@
 namespace tenon::text {
 
 struct SentencePieceParts {
-  std::string file;  // for errors
+  std::string file;  // errors name it
   SentencePieceModel model;
   std::string serialized;         // the same model as the library reads it
-  std::vector<AddedToken> added;  // ids may lie behind the pieces; control pieces need not be listed
+  std::vector<AddedToken> added;  // ids may be above those of the pieces; control pieces need not be listed
   TokenizerInfo info;             // kind, vocab_size and strips_first_space are filled in
 };
 

@@ -8,7 +8,7 @@
 namespace tenon::text {
 namespace {
 
-// What changes no id: the format's version, how a caller wants texts cut and padded, offsets into the text, texts in
+// These change no id: the format's version, how a caller wants texts cut and padded, offsets into the text, texts in
 // pairs, and what a decoder or a post-processor of bytes has from the pre-tokenizer of the same name.
 constexpr std::string_view kHarmless[] = {
     "version",
@@ -163,7 +163,7 @@ void parse_post_processor(const JsonPlace& place, TokenizerJson& file) {
     for (const JsonPlace& step : place["processors"].required_elements()) parse_post_processor(step, file);
   } else if (type == "TemplateProcessing") {
     parse_template(place, file);
-  } else if (type != "ByteLevel") {  // which concerns offsets alone
+  } else if (type != "ByteLevel") {  // that one concerns offsets alone
     place.fail("unknown post-processor \"" + std::string(type) +
                "\"; supported: Sequence, TemplateProcessing, ByteLevel");
   }

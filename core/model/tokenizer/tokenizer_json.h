@@ -1,4 +1,4 @@
-// tokenizer.json, the format of Hugging Face's tokenizers library.
+// This reads tokenizer.json, the format of Hugging Face's tokenizers library.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@
 
 namespace tenon::text {
 
-// What the file says. Its tokens may be added to before they become parts.vocabulary; parts.info lacks BOS, EOS and
+// This is what the file says. Its tokens may be added to before they become parts.vocabulary; parts.info lacks BOS, EOS and
 // chat template, which the file does not have.
 struct TokenizerJson {
   BpeTokenizerParts parts;
-  std::vector<std::string> tokens;  // by id; "" = no such token
+  std::vector<std::string> tokens;  // [id]; "" = there is no such token
   std::unordered_set<std::string> added_names;
   size_t id_limit = 0;  // ids are below it
 };
@@ -24,10 +24,10 @@ struct TokenizerJson {
 // supported, with its name and those that are.
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& name);
 
-// Its sections; an empty place means no steps.
+// These are its sections; an empty place means no steps.
 std::vector<NormalizerStep> parse_normalizer(const JsonPlace& place);
 PreTokenizer parse_pre_tokenizer(const JsonPlace& place);
-// What a step or decoder "Metaspace" writes for a blank.
+// Returns what a step or decoder "Metaspace" writes for a blank.
 std::string metaspace_character(const JsonPlace& metaspace);
 
 // One entry of "added_tokens" or "added_tokens_decoder"; `id` comes from where the file keeps it.

@@ -9,7 +9,7 @@
 namespace tenon {
 namespace {
 
-// Of a model that was made of a GGUF file: its metadata.
+// A model that was made of a GGUF file has its metadata here.
 constexpr char kGgufName[] = "tokenizer.gguf";
 
 bool is_gguf(const Weights& weights) {

@@ -1,4 +1,4 @@
-// UTF-8 by the letter of the Unicode Standard, section 3.9 (well-formed sequences, maximal subparts).
+// This is UTF-8 by the letter of the Unicode Standard, section 3.9 (well-formed sequences, maximal subparts).
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace tenon::text {
 
 enum class Utf8Kind : uint8_t { kCharacter, kIllFormed, kTruncated };
 
-// The first sequence of `bytes` (not empty): a whole character, the maximal subpart of an ill-formed one, or the start
+// Returns the first sequence of `bytes` (not empty): a whole character, the maximal subpart of an ill-formed one, or the start
 // of one that the end of the bytes cuts off.
 struct Utf8Unit {
   uint8_t length;
@@ -18,14 +18,14 @@ struct Utf8Unit {
 };
 Utf8Unit first_unit(std::string_view bytes);
 
-// The code point of a whole character.
+// Returns the code point of a whole character.
 char32_t code_point(std::string_view character);
 void append_utf8(std::string& text, char32_t code_point);
 
 // Appends `bytes` with every ill-formed subpart, and a truncated end, replaced by U+FFFD.
 void append_well_formed(std::string& text, std::string_view bytes);
 
-// White_Space of the Unicode character database.
+// True: the character has White_Space in the Unicode character database.
 bool is_space(char32_t c);
 // `text` without white space at its start and end, as asked. Well-formed UTF-8.
 std::string_view strip(std::string_view text, bool left, bool right);

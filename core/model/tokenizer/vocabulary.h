@@ -1,4 +1,4 @@
-// Token texts by id and ids by text.
+// A vocabulary has token texts by id and ids by text.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tenon::text {
 
-// Strings by index, in one block of memory.
+// These are strings by index, in one block of memory.
 class StringTable {
  public:
   void reserve(size_t strings, size_t bytes);
@@ -23,11 +23,11 @@ class StringTable {
   std::vector<size_t> ends_;
 };
 
-// Immutable. Ids are dense; an id that no token has holds the empty string.
+// It never changes. Ids are dense; an id that no token has holds the empty string.
 class Vocabulary {
  public:
   Vocabulary() = default;
-  // Of equal texts the first id is found.
+  // If texts are equal, the first id is found.
   explicit Vocabulary(std::span<const std::string> tokens);
 
   int32_t size() const noexcept { return static_cast<int32_t>(texts_.size()); }

@@ -1,4 +1,4 @@
-// The files beside the weights of a Hugging Face folder.
+// These are the files beside the weights of a Hugging Face folder.
 #pragma once
 
 #include <filesystem>
@@ -7,12 +7,12 @@
 
 namespace tenon::weights {
 
-// What the tokenizer of a GGUF file goes into: its metadata, without tensors.
+// The tokenizer of a GGUF file goes into this file: its metadata, without tensors.
 inline constexpr char kGgufTokenizerName[] = "tokenizer.gguf";
 
 // Description and tokenizer as the folder has them, by name. Throws Error(kModel) without a config.json, Error(kIo).
 std::map<std::string, std::string> folder_texts(const std::filesystem::path& folder);
-// config.json's text with `description`, a JSON object, as its entry "quantization_config". Throws Error(kModel) where it
+// Returns config.json's text with `description`, a JSON object, as its entry "quantization_config". Throws Error(kModel) where it
 // has one, and for a description that is no JSON.
 std::string with_quantization(const std::string& config, const std::string& description);
 

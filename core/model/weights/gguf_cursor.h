@@ -1,4 +1,4 @@
-// Reading forward through GGUF's header.
+// A cursor reads forward through GGUF's header.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class GgufCursor {
   }
 
   struct CountLimits {
-    uint64_t entry_bytes;  // the least that one entry takes in the file
+    uint64_t entry_bytes;  // one entry takes at least so many in the file
     uint64_t most;         // entries
   };
 

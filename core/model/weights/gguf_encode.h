@@ -10,13 +10,13 @@
 namespace tenon::weights {
 
 struct BadWeight {
-  size_t index;     // in the row
+  size_t index;     // its index in the row
   const char* why;  // "is NaN", "is too large ..."
 };
 
 bool can_encode(tenon_format format);
 
-// n weights, whole blocks, into n / elements * bytes of tenon_format_block(format). Whatever it accepts reads back
+// Encodes n weights, whole blocks, to n / elements * bytes of tenon_format_block(format). Whatever it accepts reads back
 // finite. Rounding is to the nearest, of plain floats half to even, of blocks' integers half away from zero.
 std::optional<BadWeight> encode_row(tenon_format format, const float* w, size_t n, uint8_t* out);
 

@@ -28,7 +28,7 @@ class GgufFileWriter final : public ModelWriter {
   std::vector<WeightTensor> tensors_;
   GgufLayout layout_;
   AtomicFile file_;
-  std::vector<uint64_t> written_;  // of each tensor
+  std::vector<uint64_t> written_;  // so many bytes of each tensor
 };
 
 }  // namespace

@@ -8,9 +8,10 @@ namespace tenon::weights {
 namespace {
 
 constexpr uint64_t kMaxPairs = uint64_t{1} << 20;
-constexpr uint64_t kMaxArrayElements = uint64_t{1} << 26;  // of one metadata array; vocabularies have some 2^18
-constexpr uint64_t kMaxNestedArrays = 4096;                // in one array
-constexpr uint64_t kMinPairBytes = 8 + 4 + 1;              // key length, type, the smallest value
+constexpr uint64_t kMaxArrayElements = uint64_t{1}
+                                       << 26;  // one array of metadata has so many at most; vocabularies have some 2^18
+constexpr uint64_t kMaxNestedArrays = 4096;    // one array has so many at most
+constexpr uint64_t kMinPairBytes = 8 + 4 + 1;  // key length, type, the smallest value
 constexpr int kMaxNesting = 3;
 
 enum class ValueType : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64 };

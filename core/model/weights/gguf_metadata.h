@@ -1,4 +1,4 @@
-// The metadata section of GGUF.
+// This reads the metadata section of GGUF.
 #pragma once
 
 #include "gguf_cursor.h"
@@ -6,7 +6,7 @@
 
 namespace tenon::weights {
 
-// Where an entry stands in the file, key and all.
+// An entry stands here in the file, key and all.
 struct MetadataPair {
   std::string key;
   uint64_t begin = 0, end = 0;  // bytes from the start of the file
@@ -17,7 +17,7 @@ struct GgufMetadata {
   std::vector<MetadataPair> pairs;  // in the file's order
 };
 
-// Reads the number of entries at the cursor and the entries, and leaves the cursor behind them.
+// Reads the number of entries at the cursor and the entries, and leaves the cursor after them.
 GgufMetadata parse_gguf_metadata(GgufCursor& cursor);
 
 }  // namespace tenon::weights

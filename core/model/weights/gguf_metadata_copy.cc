@@ -7,7 +7,7 @@ namespace tenon::weights {
 namespace {
 
 constexpr std::string_view kFileType = "general.file_type", kVersion = "general.quantization_version";
-constexpr uint32_t kQuantizationVersion = 2;  // of ggml's block formats
+constexpr uint32_t kQuantizationVersion = 2;  // the version of ggml's block formats
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 
 namespace tenon::weights {
 
-inline constexpr uint64_t kGgufAlignment = 32;  // where the metadata says nothing else
+inline constexpr uint64_t kGgufAlignment = 32;  // it holds if the metadata says nothing else
 
 // All of it byte for byte, but without the keys of a split, and with what add_file_type() says.
 GgufPairs copy_gguf_metadata(const std::filesystem::path& path, uint32_t file_type, bool blocks, uint64_t& alignment);

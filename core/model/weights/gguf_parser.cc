@@ -48,7 +48,7 @@ std::string type_name(uint32_t type) {
   return std::to_string(type) + (known == std::end(kUnreadTypes) ? "" : " (" + std::string(known->name) + ")");
 }
 
-// What the directory says of one tensor; the offset counts from the start of the data.
+// The directory says this of one tensor; the offset counts from the start of the data.
 struct Entry {
   WeightTensor tensor;
   uint32_t type = 0;

@@ -25,7 +25,7 @@ struct GgufFile {
 GgufFile parse_gguf(std::span<const std::byte> bytes, const std::string& file, uint32_t index = 0);
 
 inline constexpr uint32_t kGgufMagic = 0x46554747;  // "GGUF"
-// ggml's number of a format; nullopt for those that GGUF has not.
+// Returns ggml's number of a format; nullopt for those that GGUF does not have.
 std::optional<uint32_t> gguf_type_number(tenon_format format);
 
 }  // namespace tenon::weights

@@ -103,7 +103,7 @@ bool claims_gguf(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return false;
   if (std::filesystem::path(path).extension() == kExtension) return true;
-  return read_start(path, 4, error) == "GGUF";  // where it cannot be read, nobody claims it and open_weights() says why
+  return read_start(path, 4, error) == "GGUF";  // if it cannot be read, nobody claims it and open_weights() says why
 }
 
 std::unique_ptr<Weights> open_gguf(const std::string& text, const WeightsOptions&) {

@@ -84,7 +84,7 @@ GgufLayout lay_out_gguf(const GgufPairs& metadata, uint64_t alignment, std::vect
   put<uint64_t>(out, tensors.size());
   put(out, metadata.count());
   out += metadata.bytes();
-  uint64_t end = 0;  // of the data so far, from the start of the data
+  uint64_t end = 0;  // the data so far ends there, counted from its start
   for (WeightTensor& t : tensors) {
     const auto type = gguf_type_number(t.format);
     const auto bytes = stored_bytes(t.format, t.shape);

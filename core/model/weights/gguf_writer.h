@@ -1,4 +1,4 @@
-// What stands in a GGUF file before the tensors' data, version 3.
+// This writes what stands in a GGUF file, version 3, before the tensors' data.
 #pragma once
 
 #include <cstdint>
@@ -33,11 +33,11 @@ constexpr uint64_t aligned(uint64_t at, uint64_t alignment) {
 }
 
 struct GgufLayout {
-  std::string header;       // up to the first tensor's data
+  std::string header;       // it ends where the first tensor's data begins
   uint64_t file_bytes = 0;  // the last tensor's end is not padded
 };
 
-// Gives each tensor its bytes and its offset in the file, one behind the other, and returns what stands before them.
+// Gives each tensor its bytes and its offset in the file, one after another, and returns what stands before them.
 // `alignment` is a power of two; where it is not 32 the metadata must have general.alignment. Throws Error(kModel) for
 // a format that GGUF has not and for a size beyond 63 bits.
 GgufLayout lay_out_gguf(const GgufPairs& metadata, uint64_t alignment, std::vector<WeightTensor>& tensors);

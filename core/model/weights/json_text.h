@@ -1,4 +1,4 @@
-// JSON files around safetensors: parsing with positions, and config.json as flat metadata.
+// These are the JSON files around safetensors: parsing with positions, and config.json as flat metadata.
 #pragma once
 
 #include <boost/json/value.hpp>

@@ -98,7 +98,7 @@ void check_layout(std::span<const WeightTensor> tensors, const DataRegion& regio
   const std::string allowed = region.alignment > 1
                                   ? "expected gaps up to the alignment of " + std::to_string(region.alignment) + " only"
                                   : "this format has no gaps";
-  uint64_t covered = region.begin;  // up to here bytes belong to a tensor
+  uint64_t covered = region.begin;  // all bytes before it belong to a tensor
   const WeightTensor* last = nullptr;
   for (const WeightTensor* t : order) {
     if (last && t->offset < covered) {

@@ -1,4 +1,4 @@
-// What the file readers share: collecting findings, sizes without overflow, and the checks of where tensors lie.
+// The file readers share these: collecting findings, sizes without overflow, and the checks of where tensors lie.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace tenon::weights {
 // Findings about one file, or several, are thrown together. The first twenty are kept, and the rest is counted.
 class Findings {
  public:
-  // file: the one that all findings are about; "" where each names its own.
+  // All findings are about `file`; "" if each names its own.
   explicit Findings(std::string file) : file_(std::move(file)) {}
 
   void add(std::string message);
@@ -33,7 +33,7 @@ class Findings {
 // A name from a file made fit for a message: in quotes, control and non-ASCII bytes as \xNN, cut after 100 bytes.
 std::string in_quotes(std::string_view name);
 
-// Bytes of a tensor as stored; nullopt where they do not fit into 63 bits or the innermost dimension is no whole number
+// Returns the bytes of a tensor as stored; nullopt where they do not fit into 63 bits or the innermost dimension is no whole number
 // of blocks. All of `shape` must be >= 0 and `format` known.
 std::optional<uint64_t> stored_bytes(tenon_format format, std::span<const int64_t> shape);
 
@@ -44,11 +44,11 @@ uint64_t natural_alignment(tenon_format format);
 inline constexpr char kNullKeys[] = "\\null_keys";
 bool is_null(const Weights& weights, std::string_view key);
 
-// "q4_1 (64, 32)".
+// Returns "q4_1 (64, 32)" and the like.
 std::string describe(const WeightTensor& tensor);
 // The file that the metadata comes from: the first of GGUF, config.json; "" for weights without files.
 std::string description_file(const Weights& weights);
-// "0.5", "1e-30".
+// Returns "0.5", "1e-30" and the like.
 std::string in_figures(double value);
 // "the text \"abc\"", "a list of 3 numbers", and lists of a few texts in full.
 std::string describe(const MetadataValue& value);

@@ -1,4 +1,4 @@
-// A whole file, mapped for reading.
+// This is a whole file, mapped for reading.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace tenon::weights {
 
-// Thread-safe after construction. A file that shrinks while it is mapped faults like any mapping; mapped_file_at() of
+// Any thread may use it after construction. A file that shrinks while it is mapped faults like any mapping; mapped_file_at() of
 // tenon/core/fault.h names it.
 class MappedFile {
  public:

@@ -7,7 +7,7 @@
 namespace tenon::weights {
 namespace {
 
-// What the GGUF specification has for people and for files, and what known converters add.
+// The GGUF specification has these for people and for files, and known converters add the rest.
 constexpr std::string_view kGgufKeys[] = {
     "general.name*",
     "general.author*",
@@ -74,8 +74,8 @@ constexpr std::string_view kGgufTokenizerKeys[] = {
     "tokenizer.ggml.precompiled_charsmap",
 };
 
-// What transformers' PreTrainedConfig has beside a model's own fields, and what tools around it add. Of
-// quantization_config every scheme is told.
+// transformers' PreTrainedConfig has these beside a model's own fields, or tools around it add them. Every scheme is told of
+// quantization_config.
 constexpr std::string_view kConfigKeys[] = {
     "__metadata__*",
     "generation_config.*",

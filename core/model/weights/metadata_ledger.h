@@ -11,7 +11,7 @@
 
 namespace tenon::weights {
 
-// Whether a name is of a pattern, in which each '*' stands for any text.
+// True: a name matches a pattern, in which each '*' stands for any text.
 bool matches(std::string_view name, std::string_view pattern);
 bool matches_any(std::string_view name, std::span<const std::string_view> patterns);
 
@@ -23,12 +23,12 @@ class MetadataLedger final : public Weights {
  public:
   explicit MetadataLedger(const Weights& source) : source_(source) {}
 
-  // What is wrong with each key that was not asked for, is not harmless by its convention, is of none of the patterns
+  // Says what is wrong with each key that was not asked for, is not harmless by its convention, matches none of the patterns
   // and is not to be ignored. A name to ignore stands for the key of that name and for those below it ("auto_map" for
   // "auto_map.AutoConfig").
   std::vector<Diagnostic> unknown_keys(std::span<const std::string_view> harmless,
                                        std::span<const std::string> ignored = {}) const;
-  // What is wrong with each name to ignore that stands for no such key.
+  // Says what is wrong with each name to ignore that stands for no such key.
   std::vector<Diagnostic> needlessly_ignored(std::span<const std::string_view> harmless,
                                              std::span<const std::string> ignored) const;
 

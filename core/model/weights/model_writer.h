@@ -18,10 +18,10 @@ namespace tenon::weights {
 class ModelWriter {
  public:
   virtual ~ModelWriter() = default;
-  // The next bytes of tensor `index` in its format.
+  // Takes the next bytes of tensor `index` in its format.
   virtual void put(size_t index, std::span<const std::byte> bytes) = 0;
   virtual void commit() = 0;
-  virtual uint64_t file_bytes() const = 0;  // of the weights' file
+  virtual uint64_t file_bytes() const = 0;  // the weights' file has so many
 };
 
 // `tensors` have name, format, shape. replace: a file that is there at the end; never a folder. Throws Error(kModel) for

@@ -22,7 +22,7 @@ std::unique_ptr<Weights> open_synthetic(const std::string& path, const WeightsOp
 // One of several files that make up a model: "<stem>-00002-of-00003<extension>".
 struct PartName {
   std::string stem;
-  uint32_t number = 0;  // from 1
+  uint32_t number = 0;  // files count from 1
   uint32_t count = 0;
 
   // nullopt for a name of another form, and for a number of 0 or beyond the count.

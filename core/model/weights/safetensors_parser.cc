@@ -28,7 +28,7 @@ constexpr Dtype kDtypes[] = {{"F32", TENON_F32},        {"F16", TENON_F16},     
                              {"U32", TENON_U32},        {"BOOL", TENON_BOOL},    {"F8_E4M3", TENON_F8E4M3},
                              {"F8_E5M2", TENON_F8E5M2}, {"F8_E8M0", TENON_E8M0}, {"F4", TENON_F4E2M1}};
 
-// What the header says of one tensor; offsets count from the start of the data.
+// The header says this of one tensor; offsets count from the start of the data.
 struct Entry {
   std::string name;
   std::optional<std::string> dtype;
@@ -131,10 +131,10 @@ class HeaderHandler {
   }
 
   const std::string& file_;
-  int level_ = 0;  // of objects
+  int level_ = 0;  // objects nest so deep
   Entry entry_;
   std::string field_;
-  std::string text_;                          // of a key or string that arrives in parts
+  std::string text_;                          // a key or string that arrives in pieces
   std::vector<uint64_t>* numbers_ = nullptr;  // the list that is open
   std::vector<Entry> entries_;
   MetadataMap metadata_;

@@ -1,4 +1,4 @@
-// safetensors: eight bytes of length, a JSON header, tensor data without gaps.
+// A safetensors file has eight bytes of length, a JSON header, and tensor data without gaps.
 // https://github.com/huggingface/safetensors
 #pragma once
 
@@ -21,7 +21,7 @@ struct SafetensorsFile {
 // WeightTensor::file. Tensors need not be aligned. Throws Error(kModel).
 SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const std::string& file, uint32_t index = 0);
 
-// "BF16"; empty for a format that safetensors have not.
+// Returns "BF16" and the like; empty for a format that safetensors do not have.
 std::string_view safetensors_dtype(tenon_format format);
 
 }  // namespace tenon::weights

@@ -29,7 +29,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-// What there is of a model: its folder, and either an index over shards or one file.
+// A model lies in its folder, with either an index over shards or one file.
 struct Location {
   fs::path folder, index, file;
 };

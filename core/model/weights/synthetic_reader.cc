@@ -39,7 +39,7 @@ uint16_t to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// For zero and what is normal in f16; the smallest value here is 1.4e-4.
+// It converts zero and numbers that are normal in f16; the smallest value here is 1.4e-4.
 uint16_t to_f16(float value) {
   if (value == 0) return 0;
   const auto bits = std::bit_cast<uint32_t>(value);

@@ -45,7 +45,7 @@ constexpr SyntheticShape kShapes[] = {
     {"smollm2-135m", 30, 9, 3, 576, 1536, 49152, kSmolLm2},
 };
 
-// Lists tensors one behind the other.
+// Lists tensors that follow one another.
 class TensorList {
  public:
   explicit TensorList(tenon_format format) : format_(format) {}

@@ -11,15 +11,16 @@
 
 namespace tenon::weights {
 
-// What the models of one series share.
+// The models of one series share these.
 struct SyntheticSeries {
   std::string_view type = "llama", architecture = "LlamaForCausalLM";
-  double theta = 1e4;  // of RoPE
+  double theta = 1e4;  // RoPE's
   int64_t context = 2048;
   double norm_epsilon = 1e-5;
-  bool tied = false;       // the head is the embedding
-  double rope_factor = 0;  // of llama3 scaling over 8192 positions with frequency factors 1 and 4; 0 = none
-  int64_t experts = 0;     // two of which are used; 0 = dense
+  bool tied = false;  // the head is the embedding
+  double rope_factor =
+      0;                // llama3 scaling over 8192 positions with frequency factors 1 and 4 has it; 0 = there is none
+  int64_t experts = 0;  // two of which are used; 0 = dense
   int64_t bos = 1, eos = 2;
 };
 
@@ -34,7 +35,7 @@ std::span<const SyntheticShape> synthetic_shapes();
 // The metadata that the model's config.json would give.
 MetadataMap synthetic_config(const SyntheticShape& shape, tenon_format format);
 
-// The tensors by their Hugging Face names, in `format`, placed one behind the other.
+// Lists the tensors by their Hugging Face names, in `format`; they follow one another.
 std::vector<WeightTensor> synthetic_tensors(const SyntheticShape& shape, tenon_format format);
 
 }  // namespace tenon::weights

@@ -42,7 +42,7 @@ class TableWeights : public Weights {
   std::map<std::string_view, const WeightTensor*> by_name_;
 };
 
-// Tensors in mapped files; `WeightTensor::file` counts the files in the order given.
+// These are tensors in mapped files; `WeightTensor::file` counts the files in the order given.
 class FileWeights : public TableWeights {
  public:
   FileWeights(Contents contents, std::vector<MappedFile> files);
@@ -53,7 +53,7 @@ class FileWeights : public TableWeights {
   void release(const WeightTensor& tensor, uint64_t offset, uint64_t bytes) const override;
 
  protected:
-  // Where the file has the tensor, aligned or not.
+  // Returns where the file has the tensor, aligned or not.
   const std::byte* bytes_of(const WeightTensor& tensor) const;
 
  private:

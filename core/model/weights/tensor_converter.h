@@ -11,7 +11,7 @@
 
 namespace tenon::weights {
 
-// Weights of a tensor.
+// Converts weights of a tensor.
 size_t element_count(const WeightTensor& tensor);
 // A matrix whose weights can be read.
 bool is_matrix(const WeightTensor& tensor);

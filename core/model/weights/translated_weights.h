@@ -8,7 +8,7 @@
 
 namespace tenon::weights {
 
-// Where a tensor of the view comes from.
+// A tensor of the view comes from here.
 struct TensorOrigin {
   const WeightTensor* source = nullptr;  // or
   std::vector<std::byte> bytes = {};     // computed
@@ -29,7 +29,7 @@ class TranslatedWeights final : public TableWeights {
   const TensorOrigin& origin_of(const WeightTensor& tensor) const;
 
   const Weights& source_;
-  std::vector<TensorOrigin> origins_;  // by tensor
+  std::vector<TensorOrigin> origins_;  // one for each tensor
 };
 
 }  // namespace tenon::weights

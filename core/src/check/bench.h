@@ -1,4 +1,4 @@
-// A host for one component: enough to create it and to ask what needs no program.
+// A bench is a host for one component: enough to create it and to ask what needs no program.
 #pragma once
 
 #include <map>
@@ -26,7 +26,7 @@ class Bench {
   Instance create(const ParamValues& values) const { return create(*values.abi(), env_); }
   Instance create(const tenon_params& params, const tenon_env& env) const { return Instance(loaded_, params, env); }
   const tenon_env& env() const { return env_; }
-  // From now on the host gives so many pieces of memory, and then no more.
+  // Lets the host give so many pieces of memory from now on, and then no more.
   void give_memory(uint64_t pieces) { left_ = pieces, refused_ = false; }
   bool refused_memory() const { return refused_; }
   size_t memory_in_use() const { return memory_.size(); }  // pieces
@@ -40,7 +40,7 @@ class Bench {
   Library library_;
   LoadedComponent loaded_;
   Registry devices_;
-  Instance made_device_;  // of a component for another device than the CPU
+  Instance made_device_;  // a component for another device than the CPU needs it
   tenon_host host_{};
   tenon_device device_{};
   tenon_env env_{};

@@ -12,11 +12,11 @@ namespace tenon {
 
 [[noreturn]] void fail_check(const std::string& why);
 
-// What is checked; the note is there from the first check on.
+// This is the library that is checked; its note is there from the first check on.
 struct Subject {
   std::filesystem::path library;  // canonical
   tenon_note note{};
-  std::vector<std::filesystem::path> plugin_dirs;  // where its device is looked for
+  std::vector<std::filesystem::path> plugin_dirs;  // its device is looked for here
 };
 
 struct Check {
@@ -25,9 +25,9 @@ struct Check {
   void (*run)(const Subject&);
 };
 
-// The parts that only read the file.
+// These checks only read the file.
 const std::vector<Check>& file_checks();
-// The parts that open it and use what is in it.
+// These checks open it and use what is in it.
 const std::vector<Check>& component_checks();
 // Parts of component_checks: what its own kind's interface must do in its corners, and what it makes of the structs of
 // older and newer hosts.

@@ -106,7 +106,7 @@ ChildOutcome run_in_child(const std::function<std::string()>& work, std::chrono:
   std::string text;
   const bool in_time = read_until_dead(ends[0], process, Clock::now() + limit, text);
   close(ends[0]), close(process);
-  // What it has started too, before its number is anybody else's.
+  // Processes that the child has started go too, before its number is anybody else's.
   kill(-child, SIGKILL), kill(child, SIGKILL);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {

@@ -1,4 +1,4 @@
-// Opening a library, and the life of its instances.
+// These checks open a library, and follow the life of its instances.
 #include <limits>
 
 #include "check/bench.h"
@@ -44,7 +44,7 @@ void two_instances(const Subject& s) {
   const Instance third = bench.create(bench.values());
 }
 
-// With so many pieces of the host's memory and no more: whether that was enough.
+// True: so many pieces of the host's memory were enough to create the component.
 bool create_with(Bench& bench, uint64_t pieces, bool with_reason) {
   void* self = nullptr;
   char text[256] = "";
@@ -103,7 +103,7 @@ std::vector<ParamValue> bounds_of(const tenon_param_spec& spec) {
   return bounds;
 }
 
-// Whether it is created with one parameter at a value; else why not.
+// Creates the component with one parameter at a value; "", or why that failed.
 std::string problem_with(const Bench& bench, ParamValues values, size_t i, const ParamValue& value) {
   if (std::string problem = values.set(i, value); !problem.empty()) return problem;
   void* self = nullptr;

@@ -1,4 +1,4 @@
-// What can be seen without opening a library.
+// These checks see what can be seen without opening a library.
 #include <elf.h>
 
 #include "check/checks.h"
@@ -38,7 +38,7 @@ void unique(const Subject& s) {
   }
 }
 
-// What lies beside the plugin goes first; behind that it may look elsewhere, as for the CUDA toolkit.
+// A library is looked for beside the plugin first; after that it may be looked for elsewhere, such as in the CUDA toolkit.
 void run_paths(const Subject& s) {
   for (const std::string& paths : ElfFile(s.library).dynamic().run_paths) {
     if (paths.empty() || paths.starts_with("$ORIGIN") || paths.starts_with("${ORIGIN}")) continue;

@@ -1,4 +1,5 @@
-// What an interface must do in its corners: say no, with a reason, to what does not exist; write no more than it may.
+// These checks try an interface at its edges: it must say no, with a reason, to what does not exist, and write no more than
+// it may.
 #include <algorithm>
 #include <set>
 #include <vector>
@@ -153,7 +154,7 @@ void op(const Instance& i) {
   }
 }
 
-// The corners: one sequence that waits for the only row; a step with room for one of three.
+// The edges are one sequence that waits for the only row; a step with room for one of three.
 void scheduler(const Instance& i) {
   const auto& t = i.table<tenon_scheduler>();
   const uint32_t sequences = t.sequences(i.self());

@@ -72,7 +72,7 @@ std::vector<CheckResult> check_plugin(const fs::path& library, const CheckOption
     return std::any_of(results.begin(), results.end(),
                        [&](const CheckResult& r) { return r.name == name && r.verdict == verdict; });
   };
-  // What was left out by request is taken to be so; the note is always read.
+  // A check that was left out by request is taken to have passed; the note is always read.
   const auto stands = [&](const std::string& name) {
     return is(Verdict::kPassed, name) || (name != kNoteCheck && is_skipped(name, options));
   };

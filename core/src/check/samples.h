@@ -24,7 +24,7 @@ inline tenon_attn some_layer(const tenon_chain& none) {
   return layer;
 }
 
-// A linear cache's; the format outlives it.
+// Makes a linear cache's view; the format outlives it.
 inline tenon_kv_view some_view(const tenon_kv_format& format) {
   auto view = sdk::abi_struct<tenon_kv_view>();
   view.format = &format, view.heads = 2, view.k_dim = view.v_dim = 64;
@@ -41,7 +41,7 @@ inline tenon_linear some_site(const tenon_chain& none, const int64_t& rows, cons
   return site;
 }
 
-// An op over 64 columns: two query heads, one key and one value head of 16.
+// Makes an op over 64 columns: two query heads, one key and one value head of 16.
 inline tenon_fop some_op(tenon_id id) {
   auto op = sdk::abi_struct<tenon_fop>();
   op.id = id, op.i[2] = 2, op.i[3] = 1, op.i[4] = op.i[5] = 16;

@@ -1,6 +1,6 @@
-// What a component makes of the structs of other hosts of the same ABI. Everything that may grow is handed over in
-// three sizes: as this host knows it; as an older one does, with what follows out of reach; as a newer one does, with
-// bytes behind it that must neither matter nor change. The answers must be the same.
+// These checks hand a component the structs of other hosts of the same ABI. Every struct that may grow comes in three
+// sizes: as this host knows it; as an older one does, with the memory after it out of reach; as a newer one does, with more
+// bytes that must neither matter nor change. The answers must be the same.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ class Sized {
   Sized& operator=(const Sized&) = delete;
 
   T* get() { return reinterpret_cast<T*>(data()); }
-  // The first bytes behind the head.
+  // The first bytes after the head.
   std::string first(size_t bytes) const {
     return std::string(reinterpret_cast<const char*>(data()) + sizeof(tenon_head), bytes);
   }

@@ -14,7 +14,7 @@ namespace tenon::config {
 class Findings {
  public:
   void add(const SourcePosition& where, std::string message);
-  // Those of the error; the ones without a position get `where`.
+  // Adds those of the error; the ones without a position get `where`.
   void add(const Error& error, const SourcePosition& where);
 
   // Throws Error(kConfig), if there is anything, in order of position: by source, as listed, then by line. The first
@@ -25,9 +25,9 @@ class Findings {
   std::vector<Diagnostic> all_;
 };
 
-// '; did you mean "x"?', or "" if nothing comes close.
+// Returns '; did you mean "x"?', or "" if nothing comes close.
 std::string suggestion(const std::string& word, const std::vector<std::string>& known);
-// '"a", "b" and "c"'.
+// Returns '"a", "b" and "c"'.
 std::string listed(const std::vector<std::string>& names);
 
 // Sets parameter i from a node, or reports what was found and what would be right. label: "quantization.none".

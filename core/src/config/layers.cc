@@ -1,4 +1,4 @@
-// Reading and merging layers.
+// Layers are read and merged here.
 #include <dlfcn.h>
 
 #include <array>
@@ -112,7 +112,7 @@ std::filesystem::path default_pipeline_file() {
     folder = std::filesystem::weakly_canonical(info.dli_fname, error).parent_path();
     if (error) throw Error(ErrorCode::kIo, {info.dli_fname}, "cannot be looked up: " + error.message());
   }
-  // lib/, or Debian's lib/x86_64-linux-gnu/.
+  // This is lib/, or Debian's lib/x86_64-linux-gnu/.
   for (const char* up : {"..", "../.."}) {
     const auto path = (folder / up / "share/tenon/configs/default.toml").lexically_normal();
     if (std::filesystem::is_regular_file(path, ignored)) return path;

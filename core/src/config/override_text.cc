@@ -11,14 +11,14 @@ bool of_key(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
 }
 
-// What a shell's user types for a string: anything that does not begin like another TOML value and has no control
-// characters.
+// A user of a shell types a string without quotes: anything that does not begin like another TOML value and has no
+// control characters.
 bool is_bare_word(const std::string& value) {
   return value.find_first_of("\"'[{") != 0 &&
          std::none_of(value.begin(), value.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
-// Whether the text held that one key and nothing behind its value: "a.b=1\nc=2" does not.
+// True: the text has that one key and nothing after its value. "a.b=1\nc=2" has more.
 bool is_one_key(const Table& table, const std::string& key) {
   const Table* level = &table;
   for (size_t begin = 0; level != nullptr && level->size() == 1;) {

@@ -1,4 +1,4 @@
-// A pipeline back as text: whole, and as the overrides that make it out of another.
+// A pipeline becomes text again: whole, or as the overrides that make it out of another.
 #include <algorithm>
 #include <optional>
 
@@ -21,7 +21,8 @@ constexpr std::string_view kDraftPrefix = "draft.pipeline.";
 
 struct Key {
   std::string name, value;
-  std::string component_default;  // of a component's parameter: a pipeline of another component starts from it
+  std::string
+      component_default;  // a component's parameter has it: a pipeline that names another component starts from it
   bool of_component = false;
 };
 
@@ -67,7 +68,7 @@ Lines component_section(const std::string& section, const ComponentConfig& c) {
   return lines;
 }
 
-// The sections of a model and its components; prefix: "" or "draft.pipeline.".
+// Prints the sections of a model and its components; prefix is "" or "draft.pipeline.".
 void add_instance(const ModelInstanceConfig& c, const std::string& prefix, std::vector<Lines>& all) {
   Lines model{prefix + "model", {}};
   model.own("path", c.model.path);
@@ -163,7 +164,7 @@ std::vector<std::string> to_overrides(const PipelineConfig& config, const Pipeli
   };
   for (const config::Lines& lines : to) {
     const config::Lines* before = &section(from, lines.section);
-    // What a draft model does not state is as in the pipeline's own sections.
+    // A key that a draft model does not state is as in the pipeline's own sections.
     if (before == &none && lines.section.starts_with(config::kDraftPrefix)) {
       before = &section(to, lines.section.substr(config::kDraftPrefix.size()));
     }

@@ -1,4 +1,4 @@
-// The reference of the pipeline file as Markdown, from the same tables that validate it.
+// This writes the reference of the pipeline file as Markdown, from the same tables that validate it.
 #include <algorithm>
 #include <map>
 

@@ -20,11 +20,11 @@ uint32_t get_count(const ParamValues& values, const char* name) {
   return static_cast<uint32_t>(get<int64_t>(values, name));
 }
 
-constexpr uint32_t kKeepSteps = 8;  // of a trace of slow steps, unless it says how many
+constexpr uint32_t kKeepSteps = 8;  // a trace of slow steps keeps so many unless it says how many
 
-// What a table's keys are checked against, beside the parameters of a component that it names.
+// A table's keys are checked against a form, and against the parameters of a component that the table names.
 struct Form {
-  std::string label;  // for messages: "quantization.override"
+  std::string label;  // messages begin with it: "quantization.override"
   const tenon_param_schema& own;
   const std::vector<StructuredKey>& structured;
 };
@@ -49,7 +49,7 @@ class Resolver {
   void sampler_chain(const Node& list);
   void trace();
 
-  // The section's table; an empty one if it is not there or is no table, which check_sections() reports.
+  // Returns the section's table; an empty one if it is not there or is no table, which check_sections() reports.
   const Node& section_node(const char* name) const;
   bool is_malformed(const char* name) const;
   // Own keys of a table without a component, all others reported.
@@ -66,7 +66,7 @@ class Resolver {
   void check_name(const char* kind, const char* key, const std::string& name);
 
   const ConfigDocument::Data& data_;
-  const Table* root_ = &data_.root;  // of the pipeline, or of its draft model
+  const Table* root_ = &data_.root;  // the pipeline's table, or its draft model's
   std::string label_;                // before the names of sections in messages: "draft.pipeline."
   SchemaSource& schemas_;
   Findings findings_;
@@ -425,7 +425,7 @@ PipelineConfig Resolver::run(ModelPath path) {
   ParamValues device(*section("device").keys), draft(*section("draft").keys), scheduler(*section("scheduler").keys);
   out_.device = section_component("device", device);
   out_.device_index = get_count(device, "index");
-  // Where the device itself is in doubt, components of any device are looked at.
+  // If the device itself is in doubt, components for any device are looked at.
   const std::vector<std::string> devices = schemas_.names("device");
   if (std::find(devices.begin(), devices.end(), out_.device.name) != devices.end()) device_ = out_.device.name;
   instance(out_, path);

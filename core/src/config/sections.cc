@@ -17,7 +17,7 @@ using sdk::text;
 
 constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
 
-// An array of specs as a schema. Static storage.
+// Makes a schema of an array of specs, which has static storage.
 template <size_t N>
 struct Schema {
   std::array<tenon_param_spec, N> specs;

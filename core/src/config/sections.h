@@ -1,4 +1,4 @@
-// The sections of a pipeline file. Validation, printing and the reference all read these tables.
+// These are the sections of a pipeline file. Validation, printing and the reference all read these tables.
 #pragma once
 
 #include <span>
@@ -18,22 +18,22 @@ struct StructuredKey {
 
 struct Section {
   const char* name;
-  const char* kind;  // of the component that `use` names; "" = none
+  const char* kind;  // the kind of component that `use` names; "" = it names none
   const char* doc;   // paragraphs of Markdown for the reference
   const tenon_param_schema* keys;
   std::vector<StructuredKey> structured;
 };
 
-// In the order in which they are printed. [[plugin]] is the first.
+// The sections stand in the order in which they are printed; [[plugin]] is the first.
 std::span<const Section> sections();
 const Section& section(const std::string& name);  // must exist
 const Section* find_section(const std::string& name);
 
-// Of an element of quantization.override, sampler.chain: what stands beside the component's own parameters.
+// An element of quantization.override, or of sampler.chain, has these keys beside the component's own parameters.
 const tenon_param_schema& override_keys();
 const tenon_param_schema& component_keys();
 
-// Whether the section itself has that key, as opposed to its component.
+// True: the section itself has that key, and not its component.
 bool is_own_key(const Section& section, const std::string& key);
 
 // The keys of draft.pipeline itself, and the sections that it may have.

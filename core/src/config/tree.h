@@ -18,7 +18,7 @@ using Table = std::map<std::string, Node>;
 struct Date {};
 
 struct Node {
-  SourcePosition key_where;  // of elements of an array: equal to where
+  SourcePosition key_where;  // an element of an array has no key: this is equal to where
   SourcePosition where;
   std::variant<bool, int64_t, double, std::string, Date, Array, Table> value;
 
@@ -31,17 +31,17 @@ struct Node {
 // section names another component, what `below` says to the former one is dropped.
 void merge_sections(Table& below, Table above);
 
-// For messages: 'the string "64"', "the int 64", "an array".
+// Describes a value for messages: 'the string "64"', "the int 64", "an array".
 std::string describe_found(const Node& node);
-// In quotes, control characters escaped, shortened if long. For messages.
+// Quotes a text for messages: control characters are escaped, and a long text is shortened.
 std::string quote(const std::string& text);
-// A TOML string of exactly that text.
+// Returns a TOML string of exactly that text.
 std::string toml_string(const std::string& text);
 std::string toml_real(double value);
 
 // Throws Error(kConfig) at the position of the syntax error. Nesting is bounded.
 Table parse_toml(const std::string& name, const std::string& text);
-// "a.b=value", the value in TOML or a bare word: nested tables down to that one key. Throws Error(kConfig).
+// Parses "a.b=value", the value in TOML or a bare word: nested tables down to that one key. Throws Error(kConfig).
 Table parse_override(const std::string& option);
 
 }  // namespace tenon::config

@@ -32,7 +32,7 @@ CandidateRow row_of(const Form& form, const Part& p, uint32_t row) {
           p.ptr<const int32_t>(form.count)[row]};
 }
 
-// What VERIFY tells of: NaN and +infinity. std::isnan() would be folded away by -ffast-math.
+// True for NaN and +infinity, which VERIFY tells of. -ffast-math would fold std::isnan() away.
 bool special(float logit) {
   constexpr uint32_t kExponent = 0x7F800000U, kMinusInfinity = 0xFF800000U;
   const uint32_t bits = std::bit_cast<uint32_t>(logit);
@@ -117,7 +117,7 @@ void record_candidates_check(const tenon_candidates& given, const tenon_candidat
   args.live = static_cast<int32_t>(operands.size());
   operands.push_back({rec.step(TENON_STEP_LIVE), TENON_READ});
   tenon_cost cost{};
-  // Bytes of a row; how much of a SPARSE one is filled is known in the step.
+  // Returns the bytes of a row; how much of a SPARSE one is filled is known in the step.
   cost.read[1] = left.form == TENON_SPARSE ? 0 : 4.0 * left.vocab;
   rec.emit<&check>({.name = "check", .operands = operands, .chunks = {rec.bounds().out_rows}, .cost = cost}, args);
 }

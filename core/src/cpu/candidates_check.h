@@ -1,4 +1,4 @@
-// What a processor of a sampler's chain leaves, looked at in every step where it leaves it.
+// This looks in every step at what each processor of a sampler's chain leaves, right after the processor.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// device.cpu: the host's memory and cores behind the device table, and the step's own ops.
+// device.cpu offers the host's memory and cores as a device, and the step's own ops.
 #pragma once
 
 #include <cstdint>

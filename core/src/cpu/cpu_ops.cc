@@ -59,11 +59,11 @@ void verify(const VerifyArgs& a,
   }
 }
 
-// Of a row whose numbers are not finite, the host is told so in the place of its token, which verify() wrote. A chunk
-// is a slice of a row; whoever finds something says so, and the lower number is the one that stays.
+// If a row's numbers are not finite, the host is told so in the place of its token, which verify() wrote. A chunk is a slice
+// of a row; each chunk that finds something says so, and the lower number is the one that stays.
 constexpr int64_t kSlice = 8192;  // entries
 struct TellArgs {
-  int64_t vocab, stride;  // of the logits
+  int64_t vocab, stride;  // the vocabulary's size, and the elements from one row of logits to the next
   uint32_t slices, padding;
   sdk::AllLeft left;
 };

@@ -1,4 +1,4 @@
-// How much memory the control groups of this process leave it.
+// This finds out how much memory the control groups of this process leave it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace tenon {
 
 struct MemoryLimit {
   uint64_t bytes = UINT64_MAX;  // UINT64_MAX: no group has a limit
-  std::string file;             // that states it; "" if none does
+  std::string file;             // this file states it; "" if none does
 };
 
 // The least limit of the process's control groups and all groups above them that can be seen, of version 2 (memory.max)

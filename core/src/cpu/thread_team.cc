@@ -40,7 +40,7 @@ ThreadTeam::ThreadTeam(uint32_t threads, std::function<void(uint32_t)> started)
     for (uint32_t ready = 0; (ready = ready_.load(std::memory_order_acquire)) + 1 < threads;) ready_.wait(ready);
     if (failure_) std::rethrow_exception(failure_);
   } catch (const std::system_error& e) {
-    const size_t running = threads_.size() + 1;  // with the caller
+    const size_t running = threads_.size() + 1;  // the caller counts too
     end();
     throw Error(ErrorCode::kInternal, "device.threads is " + std::to_string(threads) + ", and after " +
                                           std::to_string(running) +

@@ -1,4 +1,4 @@
-// The threads of the CPU device. They walk a program together: between steps they sleep, within one they spin, since a
+// A team has the threads of the CPU device. They walk a program together: between steps they sleep, within one they spin, since a
 // step has hundreds of phases of a few microseconds.
 #pragma once
 
@@ -46,7 +46,7 @@ class ThreadTeam {
   std::function<void(uint32_t)> started_;
   std::atomic<uint32_t> ready_{0};  // threads on which started_ has ended
   std::mutex mutex_;
-  std::exception_ptr failure_;  // of started_, the first; guarded by mutex_
+  std::exception_ptr failure_;  // the first one that started_ threw; guarded by mutex_
   uint32_t turns_before_yield_;
   Job job_ = nullptr;
   void* context_ = nullptr;

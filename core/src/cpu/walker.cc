@@ -13,14 +13,14 @@ struct Walker::Walk {
   const Program& program;
   const std::vector<trace::SiteId>* sites;
   const StepLoad& load;
-  size_t ops;          // how many of the program's are walked
+  size_t ops;          // so many of the program's ops are walked
   uint64_t begin = 0;  // ticks
   std::atomic<bool> failed{false};
   char message[512] = "";
   size_t failed_op = 0;
 };
 
-// A phase of an op; phases are numbered through the program.
+// A cursor stands at a phase of an op; phases are numbered through the program.
 struct Walker::Cursor {
   static constexpr uint32_t kEnd = UINT32_MAX;
 

@@ -31,22 +31,22 @@ class Walker : public Runner {
   // All threads walk the program.
   Status walk(Walk& walk);
   void walk(Walk& walk, uint32_t thread);
-  // Chunks [begin, end) of the phase.
+  // Runs chunks [begin, end) of the phase.
   void run_part(Walk& walk, uint32_t thread, const Cursor& at, uint32_t begin, uint32_t end);
-  // By the thread that has ended a phase's last chunk: tells, and opens the next phase that has any.
+  // The thread that has ended a phase's last chunk calls this: it tells the watch, and opens the next phase that has chunks.
   void complete(Walk& walk, uint32_t thread, Cursor at);
   void open(Walk& walk, Cursor at);
 
   trace::Recorder* recorder_;
   OpWatch watch_;
-  std::vector<trace::Track*> tracks_;  // by thread; those of untraced threads are idle_
+  std::vector<trace::Track*> tracks_;  // one for each thread; those of untraced threads are idle_
   trace::Track idle_;
   std::map<const Program*, std::vector<trace::SiteId>> sites_;
-  std::vector<trace::SiteId> layer_sites_;  // by layer + 1; 0 = none yet
+  std::vector<trace::SiteId> layer_sites_;  // [layer + 1]; 0 = there is none yet
   std::vector<uint64_t> ends_;              // ticks at which ops of the step under way have ended
   // The open phase's number in the upper half, its first chunk that nobody has taken in the lower.
   alignas(64) std::atomic<uint64_t> front_{0};
-  alignas(64) std::atomic<uint32_t> done_{0};  // of its chunks
+  alignas(64) std::atomic<uint32_t> done_{0};  // so many of its chunks are done
   ThreadTeam team_;                            // last: its threads use the members above
 };
 

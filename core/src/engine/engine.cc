@@ -190,7 +190,7 @@ std::vector<Result> Engine::generate(std::span<const Request> requests, RunStats
   for (const Request& request : requests) {
     const auto index = static_cast<uint32_t>(tickets.size());
     std::unique_ptr<Sequence> sequence = turn->make_sequence(request, index);
-    if (!request.seed) sequence->seed += index * 0x9E3779B97F4A7C15U;
+    if (!request.seed) sequence->seed = stream_seed(sequence->seed, index);
     sequence->kept_for_call = true;
     tickets.push_back(turn->tickets.add(std::move(sequence)));
   }

@@ -1,4 +1,4 @@
-// From a configuration to recorded programs and a plan: nothing here touches device memory.
+// A configuration becomes recorded programs and a plan of their memory. Nothing here touches device memory.
 #include <algorithm>
 
 #include "../cpu/memory_limit.h"
@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kDefaultCapacity = 8192;
 constexpr uint32_t kFewRows = 16;
 
-// Of each bound the largest.
+// Takes the largest of each bound.
 tenon_bounds largest_of(const std::vector<tenon_bounds>& shapes) {
   tenon_bounds all = shapes.front();
   for (const tenon_bounds& b : shapes) {
@@ -39,9 +39,10 @@ std::string described(const Instance& instance, const ParamValues& params) {
 
 }  // namespace
 
-// Which batch shapes get a program; a step takes the smallest that fits. A pipeline of one sequence has steps of one
-// row, of its drafts and of a prompt. With several sequences any number of rows comes up, so there are programs of 1, 2,
-// 4, ... rows: one a sequence; drafts to verify; and any mix, for prompts beside those who generate. Scoring is apart.
+// Chooses which batch shapes get a program; a step takes the smallest that fits. A pipeline for one sequence has steps of
+// one row, of its drafts and of a prompt. With several sequences any number of rows comes up, so there are programs of 1,
+// 2, 4, ... rows of three sorts: one row a sequence; drafts to verify; and any mix, for prompts beside sequences that
+// generate. Scoring has a program of its own.
 void Pipeline::Impl::choose_shapes() {
   const uint32_t seqs = std::max(1u, options.sequences), verified = seqs * (1 + draft_tokens);
   const uint32_t prefill = std::max(options.prefill_rows, verified);
@@ -59,7 +60,7 @@ void Pipeline::Impl::choose_shapes() {
     add(last, rows_per_seq, verified, true);
   };
   add_powers(1, seqs, 1);
-  if (draft_model) {  // its rounds take as many rows of every sequence
+  if (draft_model) {  // its rounds take as many rows of every sequence as there are drafts, and one more
     round = shapes.size();
     add(verified, 1 + draft_tokens, verified, true);
   } else if (draft_tokens > 0) {
@@ -76,7 +77,7 @@ void Pipeline::Impl::choose_shapes() {
   if (options.score_rows > 0) add(prefill, prefill, options.score_rows, false);
 }
 
-// What the configuration asks of the device itself.
+// Checks what the configuration asks of the device itself.
 void Pipeline::Impl::check_device() const {
   const tenon_device& device = context.device();
   if (context.queues()) return;

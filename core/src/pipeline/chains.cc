@@ -126,11 +126,11 @@ int64_t ChainOp::columns(const std::string& path, int64_t x) const {
   return y;
 }
 
-OpChain resolve_chain(const std::string& path, const Chain& chain, int64_t columns, Components& parts,
+OpChain resolve_chain(const std::string& path, const Chain& chain, int64_t columns, Components& components,
                       std::span<const Vector> vectors, const AttentionDecl* attention) {
   OpChain out;
   for (const OpCall& call : chain) {
-    out.push_back(Resolver(path, call, vectors, parts.context.op(call.name)).resolve(columns, attention));
+    out.push_back(Resolver(path, call, vectors, components.context.op(call.name)).resolve(columns, attention));
     columns = out.back().columns(path, columns);
   }
   return out;

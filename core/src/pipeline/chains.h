@@ -15,7 +15,7 @@ namespace tenon {
 
 struct Vector {
   std::string path;
-  std::vector<const WeightTensor*> parts;      // side by side; or
+  std::vector<const WeightTensor*> tensors;    // side by side; or
   std::function<void(std::span<float>)> fill;  // computed
   int64_t rows = 1, columns = 0;
   std::optional<uint32_t> storage;  // none: nobody needs it as it is
@@ -24,26 +24,27 @@ struct Vector {
 struct ChainOp {
   const SmallOp* op = nullptr;                          // nullptr: the cache's append
   tenon_fop fop{};                                      // numbers and integers; tensors are 0 until it is recorded
-  std::array<std::optional<VectorId>, 4> vectors = {};  // by place in fop.t
-  std::array<bool, 4> rows = {};                        // by place in fop.t: named when a step is recorded
+  std::array<std::optional<VectorId>, 4> vectors = {};  // each has its place in fop.t
+  std::array<bool, 4> rows = {};  // true: the rows at that place in fop.t are named when a step is recorded
 
   std::string name() const;
   bool in_place() const;
-  // Whether ops of one kind over columns that lie side by side are one op over all of them, in place.
+  // True: such ops over columns that lie side by side can be one op over all of them, in place.
   bool joins() const;
-  // Of y, for x of so many. Throws Error(kModel) with the op's reason.
+  // Returns the columns of y if x has so many. Throws Error(kModel) with the op's reason.
   int64_t columns(const std::string& path, int64_t x) const;
 };
 using OpChain = std::vector<ChainOp>;
 
-// What `path` has in a chain over x of so many columns. attention: fills in the integers of heads. Throws Error:
-// kPlugin for an op that is not installed, kModel for arguments that it does not have or lacks.
-OpChain resolve_chain(const std::string& path, const Chain& chain, int64_t columns, Components& parts,
+// Looks up the ops of a chain of the module `path`, over x of so many columns. If attention is given, it fills in the
+// integers of heads. Throws Error: kPlugin for an op that is not installed, kModel for arguments that it lacks or does
+// not have.
+OpChain resolve_chain(const std::string& path, const Chain& chain, int64_t columns, Components& components,
                       std::span<const Vector> vectors, const AttentionDecl* attention = nullptr);
 // The cache's append, with the heads of the layer.
 ChainOp append_op(const AttentionDecl& attention);
 
-// Whether both do the same with the same vectors.
+// True: both do the same with the same vectors.
 bool equal(const OpChain& a, const OpChain& b);
 // One chain for columns side by side, if their chains are alike. join: one vector of several.
 std::optional<OpChain> joined_chain(const std::vector<const OpChain*>& chains,

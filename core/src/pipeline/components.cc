@@ -30,7 +30,7 @@ const std::vector<Scheme>& Components::installed_schemes() {
     try {
       installed_.push_back({"", context.create_default("quantization", name)});
     } catch (const Error&) {
-      // What does not load is reported where it is asked for by name.
+      // A scheme that does not load is reported when it is asked for by name.
     }
   }
   return installed_;

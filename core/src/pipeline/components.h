@@ -1,4 +1,4 @@
-// The components that a model instance is stored and computed with.
+// A model instance is stored and computed with these components.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace tenon {
 
-// A quantization scheme and the modules that it is for.
+// A quantization scheme serves the modules that `match` names.
 struct Scheme {
-  std::string match;  // glob over module paths; "" = all
+  std::string match;  // a glob over module paths; "" = all
   Instance instance;  // none for "auto": each matrix gets one of the installed schemes
   const tenon_quantization& table() const { return instance.table<tenon_quantization>(); }
 };
 
-// Instances in the order of creation; they are destroyed in reverse.
+// The instances stand in the order of their creation, and are destroyed in reverse.
 struct Components {
   Components(const ModelInstanceConfig& config, Context& on);
 
@@ -25,12 +25,12 @@ struct Components {
   Status copy(void* dst, const void* src, uint64_t bytes) const { return context.copy(dst, src, bytes); }
   void copy_now(void* dst, const void* src, uint64_t bytes) const { context.copy_now(dst, src, bytes); }
   const Scheme& scheme_for(const std::string& matrix, const std::string& site) const;
-  // All schemes that are installed for the device, as they are when nothing is stated, by name; made when first asked
-  // for. One that cannot be made so is not among them.
+  // Returns all schemes that are installed for the device, with default parameters, sorted by name; they are made when first
+  // asked for. A scheme that cannot be made so is not among them.
   const std::vector<Scheme>& installed_schemes();
 
   Context& context;
-  std::vector<Scheme> schemes;  // the default first, then overrides in their order; the last that matches holds
+  std::vector<Scheme> schemes;  // the default first, then overrides in their order; the last one that matches holds
   Instance kv_cache, attention;
 
  private:

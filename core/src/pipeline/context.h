@@ -1,4 +1,4 @@
-// What models are computed on: one device with its queue and its memory, and the host services that components see.
+// Models are computed on a context: one device with its queue and its memory, and the host services that components see.
 #pragma once
 
 #include <functional>

@@ -113,7 +113,7 @@ void Declared::check(std::span<const std::string_view> harmless) {
   findings_.throw_if_any();
 }
 
-// Of a matrix that is stored in another way than plain, only its scheme knows which shapes are right.
+// Only the scheme of a matrix knows which shapes are right, unless the matrix is plain.
 void Declared::check_matrix(const Matrix& matrix, const LinearDecl& decl) {
   const std::vector<int64_t> expected = {decl.matrix.rows, decl.columns};
   const WeightTensor* plain = plain_tensor(matrix);
@@ -148,20 +148,21 @@ JoinedId Declared::joined(JoinedDecl decl) {
   return static_cast<JoinedId>(joined_.size() - 1);
 }
 
-VectorId Declared::vector(std::string path, std::vector<const WeightTensor*> parts, int64_t length) {
-  Vector v{.path = std::move(path), .parts = std::move(parts), .fill = {}, .columns = length, .storage = {}};
+VectorId Declared::vector(std::string path, std::vector<const WeightTensor*> tensors, int64_t length) {
+  Vector v{.path = std::move(path), .tensors = std::move(tensors), .fill = {}, .columns = length, .storage = {}};
   int64_t found = 0;
   bool right = true;
-  for (const WeightTensor* t : v.parts) {
+  for (const WeightTensor* t : v.tensors) {
     uses(*t);
-    const bool fits = t->shape.size() == 1 && is_float(t->format) && (v.parts.size() > 1 || t->shape[0] == length);
-    if (!fits) wrong_tensor(*t, "f32, f16 or bf16 " + (v.parts.size() > 1 ? "of one dimension" : shape_text({length})));
+    const bool fits = t->shape.size() == 1 && is_float(t->format) && (v.tensors.size() > 1 || t->shape[0] == length);
+    if (!fits)
+      wrong_tensor(*t, "f32, f16 or bf16 " + (v.tensors.size() > 1 ? "of one dimension" : shape_text({length})));
     right = right && fits;
     if (right) found += t->shape[0];
   }
-  if (right && v.parts.size() > 1 && found != length) {
-    refuse(v.path + ": the tensors from \"" + v.parts.front()->name + "\" to \"" + v.parts.back()->name + "\" have " +
-           std::to_string(found) + " elements together, expected " + std::to_string(length));
+  if (right && v.tensors.size() > 1 && found != length) {
+    refuse(v.path + ": the tensors from \"" + v.tensors.front()->name + "\" to \"" + v.tensors.back()->name +
+           "\" have " + std::to_string(found) + " elements together, expected " + std::to_string(length));
   }
   vectors.push_back(std::move(v));
   return static_cast<VectorId>(vectors.size() - 1);
@@ -169,7 +170,7 @@ VectorId Declared::vector(std::string path, std::vector<const WeightTensor*> par
 
 VectorId Declared::table(std::string path, int64_t rows, int64_t columns, std::function<void(std::span<float>)> fill) {
   Vector v{
-      .path = std::move(path), .parts = {}, .fill = std::move(fill), .rows = rows, .columns = columns, .storage = {}};
+      .path = std::move(path), .tensors = {}, .fill = std::move(fill), .rows = rows, .columns = columns, .storage = {}};
   vectors.push_back(std::move(v));
   return static_cast<VectorId>(vectors.size() - 1);
 }
@@ -186,9 +187,9 @@ uint32_t Declared::layer_count(uint32_t all) const {
 }
 
 VectorId Declared::side_by_side(const std::string& path, const std::vector<VectorId>& ids) {
-  Vector v{.path = path, .parts = {}, .fill = {}, .storage = {}};
+  Vector v{.path = path, .tensors = {}, .fill = {}, .storage = {}};
   for (const VectorId id : ids) {
-    v.parts.insert(v.parts.end(), vectors[id].parts.begin(), vectors[id].parts.end());
+    v.tensors.insert(v.tensors.end(), vectors[id].tensors.begin(), vectors[id].tensors.end());
     v.columns += vectors[id].columns;
   }
   vectors.push_back(std::move(v));
@@ -201,16 +202,16 @@ SiteId Declared::add_site(const std::vector<LinearId>& linears, const AttentionD
   const std::string& path = first.matrix.path;
   site.decl = {path,          first.layer, first.columns, {}, static_cast<uint32_t>(first.experts.size()),
                first.product, first.lookup};
-  site.before = resolve_chain(path, first.before, first.columns, parts_, vectors);
+  site.before = resolve_chain(path, first.before, first.columns, components_, vectors);
   std::vector<std::string> names;
   for (const LinearId id : linears) {
     const LinearDecl& d = linears_[id];
     const Matrix& m = d.matrix;
     site.decl.mats.push_back({m.path, m.rows, d.experts.empty() ? std::vector{m} : d.experts});
     names.push_back(last_name(m.path));
-    site.each.push_back(resolve_chain(m.path, d.behind, m.rows, parts_, vectors));
+    site.each.push_back(resolve_chain(m.path, d.behind, m.rows, components_, vectors));
     if (d.columns != first.columns || d.experts.size() != first.experts.size() ||
-        !equal(resolve_chain(m.path, d.before, d.columns, parts_, vectors), site.before)) {
+        !equal(resolve_chain(m.path, d.before, d.columns, components_, vectors), site.before)) {
       throw Error(ErrorCode::kModel, m.path + " and " + path + " stand side by side and are not of the same x");
     }
     site_of_linear_[id] = static_cast<SiteId>(sites.size());
@@ -222,7 +223,7 @@ SiteId Declared::add_site(const std::vector<LinearId>& linears, const AttentionD
     site.decl.path = path.substr(0, path.size() - names.front().size()) + joined_name(names);
   }
   const int64_t columns = columns_after(site.decl.path, site.behind, site.behind.size(), site.total_rows());
-  const OpChain over_all = resolve_chain(site.decl.path, behind, columns, parts_, vectors, attention);
+  const OpChain over_all = resolve_chain(site.decl.path, behind, columns, components_, vectors, attention);
   site.behind.insert(site.behind.end(), over_all.begin(), over_all.end());
   if (attention != nullptr) site.behind.push_back(append_op(*attention));
   sites.push_back(std::move(site));
@@ -230,7 +231,7 @@ SiteId Declared::add_site(const std::vector<LinearId>& linears, const AttentionD
 }
 
 void Declared::make_sites() {
-  std::map<LinearId, size_t> joined_of, layer_of;  // by its first product
+  std::map<LinearId, size_t> joined_of, layer_of;  // keyed by the first product
   std::vector<bool> taken(linears_.size());
   const auto take = [&](LinearId id) {
     if (taken[id]) throw Error(ErrorCode::kModel, linears_[id].matrix.path + " stands side by side with others twice");
@@ -291,7 +292,7 @@ void Declared::split(Site& site, const std::vector<const Scheme*>& schemes) {
       group.apart = !one.has_value();
       if (one) group.behind = std::move(*one);
     }
-    // Parts of a cut site see their own columns only, so nothing behind the site can be theirs.
+    // The pieces of a cut site see their own columns only, so nothing after the site can be theirs.
     group.offered = group.behind;
     if (site.groups.size() == 1 && !group.apart) {
       group.offered.insert(group.offered.end(), site.behind.begin(), site.behind.end());

@@ -1,4 +1,4 @@
-// What a model declared, as the pipeline keeps it: sites with their schemes, vectors, tables, attention layers.
+// The pipeline keeps what a model declared: sites with their schemes, vectors, tables, attention layers.
 #pragma once
 
 #include <functional>
@@ -19,20 +19,20 @@ namespace tenon {
 
 using SiteId = uint32_t;  // products of one x whose columns lie side by side
 
-// The tensor of a plain matrix (tenon/abi/quantization.h); nullptr for one that is stored in another way.
+// Returns the tensor of a plain matrix (tenon/abi/quantization.h); nullptr for one that is stored in another way.
 const WeightTensor* plain_tensor(const Matrix& matrix);
 
 struct SiteMatrix {
   std::string path;  // "layers.3.attention.q"
   int64_t rows = 0;
-  std::vector<Matrix> sets;  // in the file: one, or of a routed site one for each expert
+  std::vector<Matrix> sets;  // the file has one, or one for each expert of a routed site
 };
 
 // Products that were declared apart, together: "layers.3.attention.qkv" of q, k and v.
 struct SiteDecl {
   std::string path;
   int32_t layer = -1;
-  int64_t columns = 0;  // of every matrix
+  int64_t columns = 0;  // every matrix has so many
   std::vector<SiteMatrix> mats;
   uint32_t experts = 0;                 // 0: not routed
   bool product = true, lookup = false;  // see LinearDecl
@@ -42,34 +42,34 @@ struct SiteDecl {
 // Matrices of a site that one scheme holds, and its handle for them.
 struct SiteGroup {
   const Scheme* scheme = nullptr;
-  std::vector<size_t> mats;  // of the declaration, consecutive
-  OpChain behind;            // over the columns of all of them: what is behind each, as one chain
-  bool apart = false;        // what is behind each cannot be one chain: `behind` is empty, each has its own
-  OpChain offered;           // behind, and what is behind the site if it is all of it: the scheme may claim of this
-  void* handle = nullptr;    // from bind; the scheme's
+  std::vector<size_t> mats;  // indices of the declaration's matrices, consecutive
+  OpChain behind;            // the ops after each matrix as one chain, over the columns of all of them
+  bool apart = false;        // the ops after each matrix cannot be one chain: `behind` is empty, and each has its own
+  OpChain offered;           // `behind`, and the ops after the site if the site is whole: the scheme may claim of this
+  void* handle = nullptr;    // bind gave it; the scheme owns what it stands for
   tenon_footprint footprint{};
   std::vector<uint32_t> stores;     // storages
-  std::vector<tenon_claim> claims;  // by program shape
+  std::vector<tenon_claim> claims;  // one for each program shape
   int64_t rows(const struct Site& site) const;
 };
 
 struct Site {
   SiteDecl decl;
-  OpChain before;             // of all matrices
-  std::vector<OpChain> each;  // behind a matrix, over its columns; of a site of several
-  OpChain behind;             // over all columns
+  OpChain before;             // these stand before all matrices
+  std::vector<OpChain> each;  // these stand after each matrix, over its columns, if the site has several
+  OpChain behind;             // the ops after the site, over all columns
   std::vector<SiteGroup> groups;
   int64_t total_rows() const;
-  // How many ops behind the site the claim of its first group has done; 0 of a site that is cut.
+  // Returns how many ops after the site the claim of its first group does; 0 if the site is cut.
   size_t done_behind(const tenon_claim& claim) const;
-  bool queries_turn_last() const;  // behind it stands a ROPE after the cache's append
+  bool queries_turn_last() const;  // a ROPE stands after the cache's append
 };
 
 struct AttentionLayer {
   AttentionDecl decl;
-  SiteId qkv = 0;                   // its y is Q, K, V heads in order; behind it: `heads`, then the cache's append
+  SiteId qkv = 0;                   // its y is Q, K, V heads in order; then come `heads`, then the cache's append
   tenon_kv_view cache{};            // the prototype that the cache gave for the layer
-  std::vector<tenon_claim> claims;  // by program shape
+  std::vector<tenon_claim> claims;  // one for each program shape
   bool dequant = false;             // reads a copy of the cache in its preferred format
 };
 
@@ -82,13 +82,14 @@ struct KvTable {
   uint32_t page_cells = 0, columns = 0;
 };
 
-// The model's declarations, checked against the weights.
+// This has the model's declarations, checked against the weights.
 class Declared : public Declarations {
  public:
-  // layers_wanted: how many, 0 = all.
-  Declared(const Weights& weights, Components& parts, StorageTable& storages, uint32_t capacity, uint32_t layers_wanted)
+  // The configuration wants so many layers; 0 = all.
+  Declared(const Weights& weights, Components& components, StorageTable& storages, uint32_t capacity,
+           uint32_t layers_wanted)
       : weights_(weights),
-        parts_(parts),
+        components_(components),
         storages_(storages),
         capacity_(capacity),
         layers_wanted_(layers_wanted),
@@ -96,7 +97,7 @@ class Declared : public Declarations {
 
   LinearId linear(LinearDecl decl) override;
   JoinedId joined(JoinedDecl decl) override;
-  VectorId vector(std::string path, std::vector<const WeightTensor*> parts, int64_t length) override;
+  VectorId vector(std::string path, std::vector<const WeightTensor*> tensors, int64_t length) override;
   VectorId table(std::string path, int64_t rows, int64_t columns, std::function<void(std::span<float>)> fill) override;
   LayerId attention(AttentionDecl decl) override;
   uint32_t capacity() const override { return capacity_; }
@@ -112,17 +113,17 @@ class Declared : public Declarations {
   // Once the model is made: throws Error(kModel) with all that was found wrong with the weights. harmless: patterns of
   // the tensors that may be there without being declared.
   void check(std::span<const std::string_view> harmless);
-  // After that: products that stand side by side become sites. Throws Error: kModel, kPlugin.
+  // Makes sites of products that stand side by side, after the model is built. Throws Error: kModel, kPlugin.
   void make_sites();
-  // For a cache that keeps keys before rope: the append stands before the ROPE that ended the chain, which then is for
-  // queries alone, and no scheme is offered it.
+  // If a cache keeps keys before rope, the append stands before the ROPE that ended the chain. That ROPE is then for queries
+  // alone, and no scheme is offered it.
   void append_before_rope(AttentionLayer& layer);
   // Cuts a site where the scheme changes; which ops each group's scheme may claim. schemes: of each matrix.
   void split(Site& site, const std::vector<const Scheme*>& schemes);
   // Storages of the vectors that are needed, once all sites are split.
   void add_vectors();
 
-  // What the file says of how matrices are stored; see tenon_linear.
+  // Returns what the file says about how matrices are stored; see tenon_linear.
   const std::string& description() const { return description_; }
 
   SiteId site_of(LinearId linear) const { return site_of_linear_[linear]; }
@@ -131,7 +132,7 @@ class Declared : public Declarations {
   std::vector<Site> sites;
   std::vector<Vector> vectors;
   std::vector<AttentionLayer> layers;
-  std::map<tenon_id, KvTable> kv_tables;  // by group; known once a program is recorded
+  std::map<tenon_id, KvTable> kv_tables;  // by the view's group; known once a program is recorded
 
  private:
   void check_matrix(const Matrix& matrix, const LinearDecl& decl);
@@ -143,7 +144,7 @@ class Declared : public Declarations {
   VectorId side_by_side(const std::string& path, const std::vector<VectorId>& ids);
 
   const Weights& weights_;
-  Components& parts_;
+  Components& components_;
   StorageTable& storages_;
   uint32_t capacity_, layers_wanted_;
   std::string description_;

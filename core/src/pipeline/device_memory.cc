@@ -9,7 +9,7 @@
 namespace tenon {
 
 DeviceMemory::~DeviceMemory() {
-  if (queue_ != nullptr) device_.wait(device_.self, queue_, nullptr);  // what is under way may use it
+  if (queue_ != nullptr) device_.wait(device_.self, queue_, nullptr);  // steps that are under way may use it
   for (const auto& [p, block] : blocks_) device_.release(device_.self, block.space, p, block.bytes);
 }
 

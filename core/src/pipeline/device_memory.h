@@ -1,4 +1,4 @@
-// The one door to device memory: every byte is counted under what it is for, so that the plan can be held against it.
+// All device memory goes through this: every byte is counted under what it is for, so that the plan can be held against it.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,22 @@
 
 namespace tenon {
 
-// Thread-safe. The device outlives it; what is not released when it dies is released then.
+// Thread: any. The device outlives it; what is not released when it dies is released then.
 class DeviceMemory {
  public:
-  // queue: of the device, for zeroing; nullptr on a device that walks.
+  // queue is the device's, for zeroing; nullptr on a device that walks.
   explicit DeviceMemory(const tenon_device& device, void* queue = nullptr) : device_(device), queue_(queue) {}
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
   const tenon_device& device() const { return device_; }
-  // nullptr for 0 bytes. Throws Error(kMemory) that says for what and how much.
+  // Allocates; nullptr for 0 bytes. Throws Error(kMemory) that says for what and how much.
   void* alloc(uint32_t space, uint64_t bytes, const std::string& purpose);
   void* alloc_zeroed(uint32_t space, uint64_t bytes, const std::string& purpose);
   void release(void* p);
 
-  // Of device memory; what lies in the host's is not counted.
+  // Returns how much device memory is used; the host's memory is not counted.
   uint64_t used() const;
   uint64_t high_water() const;
 

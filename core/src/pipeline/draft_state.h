@@ -14,7 +14,7 @@ class DraftState {
   // [setup] Makes the storages. round: bounds of the program that verifies. state: of the pipeline's own steps.
   void declare(StorageTable& storages, const tenon_bounds& round, const StepState& state);
 
-  // Of a pass through the model, and of the samplers behind it: by TENON_STEP_* role.
+  // Returns the storages of a pass through the model and of the samplers after it, by TENON_STEP_* role.
   std::span<const uint32_t> pass() const { return pass_; }
   std::span<const uint32_t> choice() const { return choice_; }
   const tenon_bounds& pass_bounds() const { return pass_bounds_; }

@@ -1,5 +1,5 @@
-// Why a row has no next token: its rows are run again, op by op, and what each op leaves is looked at before another
-// one takes its memory.
+// This finds out why a row has no next token: its rows are run again, op by op, and what each op leaves is looked at before
+// another one takes its memory.
 //
 // The rows of the step alone come first: whatever they did, they do again, over the same cells. If attention is where
 // it begins, then what it read of the cache was not finite, and that may be an earlier row's doing: then the whole
@@ -97,7 +97,7 @@ class Pipeline::Impl::Explanation {
   uint32_t live_rows(tenon_tid id) const { return root_of(id).live == 0 ? rows_ : outs_; }
   float largest_input(const ProgramOp& op) const;
   const Program& program() const { return *step_->program; }
-  bool by_attention() const { return found_ && op_component_ == p_.target.parts.attention.id(); }
+  bool by_attention() const { return found_ && op_component_ == p_.target.components.attention.id(); }
   std::string where() const;
   std::string cause() const;
   std::string cause_in_attention() const;
@@ -106,12 +106,12 @@ class Pipeline::Impl::Explanation {
   Impl& p_;
   const BrokenRow& row_;
   const StepProgram* step_ = nullptr;
-  uint32_t first_ = 0, rows_ = 0, outs_ = 0;  // of the run: its first position, its rows and out rows
+  uint32_t first_ = 0, rows_ = 0, outs_ = 0;  // the run's first position, its rows and out rows
   std::optional<Found> found_;
-  std::string op_path_, op_component_;  // of what was found
-  std::vector<Largest> largest_;        // by attention layer
+  std::string op_path_, op_component_;  // the op that left what was found
+  std::vector<Largest> largest_;        // one for each attention layer
   bool from_the_first_ = false, not_again_ = false;
-  std::optional<size_t> sampler_;  // the one that left what none may leave
+  std::optional<size_t> sampler_;  // the sampler that left what none may leave
   std::string left_;               // what it left: "leaves ..."
   std::vector<float> buffer_;
 };
@@ -147,7 +147,7 @@ void Pipeline::Impl::Explanation::run(uint32_t first, uint32_t end) {
   if (!status.ok()) throw Error(status.code(), status.message());
 }
 
-// The sequence from its first token on.
+// Runs the sequence from its first token on.
 void Pipeline::Impl::Explanation::run_all() {
   p_.target.truncate(row_.slot, 0);
   if (p_.draft_model) p_.draft_model->truncate(row_.slot, 0);
@@ -218,7 +218,7 @@ void Pipeline::Impl::Explanation::look_at_heads(size_t index) {
   }
 }
 
-// Whether a sampler has left candidates that none may leave, once its last op is done.
+// Looks at what a sampler has left, once its last op is done.
 void Pipeline::Impl::Explanation::look_at_candidates(size_t index) {
   for (size_t i = 1; i < step_->given.size(); ++i) {
     const GivenCandidates& given = step_->given[i];
@@ -306,12 +306,12 @@ std::string Pipeline::Impl::Explanation::cause_in_attention() const {
 
 std::string Pipeline::Impl::Explanation::cache_text(const AttentionLayer& layer, const Largest& largest) const {
   const tenon_kv_format& format = *layer.cache.format;
-  const std::string cache = p_.target.parts.kv_cache.id();
+  const std::string cache = p_.target.components.kv_cache.id();
   const auto text = [&](const char* what, const tenon_kv_plane& plane, float found) {
     return cache + " keeps " + what + " as " + tenon_format_name(plane.codec) + ", up to " + number(most_of(plane)) +
            ", and the largest is " + number(found);
   };
-  // Turned after they are stored, or while they are, the parts of a key may grow to what they are together.
+  // If keys are turned after they are stored, or while they are, an element may grow to the length of its pair.
   const double turned = std::sqrt(2.0) * largest.key;
   if (turned > most_of(format.k)) return text("keys", format.k, largest.key) + "; " + wider_format(p_.config.kv_cache);
   if (largest.value > most_of(format.v)) {

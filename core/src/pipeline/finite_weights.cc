@@ -45,7 +45,7 @@ std::string problem_of(const Weights& weights, const Rows& rows) {
   return "";
 }
 
-// Whether ops of that path belong to the site.
+// True: ops of that path belong to the site.
 bool belongs(const Declared& declared, const Site& site, const std::string& path) {
   const auto is_attention = [&](const AttentionLayer& layer) {
     return layer.decl.path == path && &declared.sites[layer.qkv] == &site;
@@ -70,7 +70,7 @@ std::vector<Rows> weights_of(const Declared& declared, const Site& site, bool lo
     for (const ChainOp& op : chain) {
       for (const std::optional<VectorId>& id : op.vectors) {
         if (!id) continue;
-        for (const WeightTensor* t : declared.vectors[*id].parts) all.push_back(all_rows(*t));
+        for (const WeightTensor* t : declared.vectors[*id].tensors) all.push_back(all_rows(*t));
       }
     }
   };

@@ -1,4 +1,4 @@
-// Whether the weights of a module are finite, as the file has them.
+// This looks whether the weights of a module are finite, as the file has them.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace tenon {
 // the row of this token counts. Throws Error(kIo).
 std::string weight_not_finite(const ModelInstance& instance, const std::string& path, int32_t token);
 
-// "nan", "inf", "-inf".
+// Returns "nan", "inf" or "-inf".
 std::string name_of(float value);
 
 }  // namespace tenon

@@ -17,7 +17,7 @@ namespace tenon {
 
 std::byte* Pipeline::Impl::guarded(uint32_t space, uint64_t bytes, const std::string& purpose) {
   if (context.queues()) throw Error(ErrorCode::kUsage, "only the host's memory can be guarded");
-  constexpr uint64_t kVector = 64;  // to which kernels may expect a storage to be aligned
+  constexpr uint64_t kVector = 64;  // kernels may expect that a storage is aligned to it
   const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   const uint64_t whole = (bytes + page - 1) / page * page;
   auto* const base = static_cast<std::byte*>(context.memory().alloc_zeroed(space, whole + page, purpose));
@@ -27,7 +27,7 @@ std::byte* Pipeline::Impl::guarded(uint32_t space, uint64_t bytes, const std::st
   return base + whole - (bytes + kVector - 1) / kVector * kVector;
 }
 
-// One block for all storages of a kind; where it begins.
+// Allocates one block for all storages of a kind, and returns where it begins.
 std::byte* Pipeline::Impl::place(MemoryKind kind) {
   const uint64_t bytes = plan.of(kind);
   const uint32_t space = kind == MemoryKind::kPinned ? TENON_SPACE_HOST : TENON_SPACE_DEVICE;
@@ -51,7 +51,7 @@ std::byte* Pipeline::Impl::place(MemoryKind kind) {
   return base;
 }
 
-// Those in the host's memory, allocated or mapped.
+// Lists those in the host's memory, allocated or mapped.
 void Pipeline::Impl::lock_weights() const {
   if (context.queues()) return;
   for (size_t i = 0; i < storages.size(); ++i) {

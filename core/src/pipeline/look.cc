@@ -70,7 +70,8 @@ Pipeline::Impl::Rows Pipeline::Impl::rows_of(const Program& program, tenon_tid i
   return {data, stride, columns, count};
 }
 
-// Of all programs, in the order of their ops. A draft model's are not among them: its passes have rows of their own.
+// Lists the paths of all programs in the order of their ops. A draft model's are not among them: its passes have rows of
+// their own.
 std::vector<std::string> Pipeline::Impl::paths_with_results() const {
   std::vector<std::string> paths;
   for (const StepProgram& p : programs) {
@@ -112,7 +113,7 @@ Status Pipeline::Impl::run_and_look(const Program& program, const StepBatch& bat
   const Status status = runner->run_each(program, program.ops().size(), [&](size_t op) {
     try {
       if (!problem) copy(op);
-    } catch (...) {  // by a thread of the device that walks the program, which nothing may leave
+    } catch (...) {  // nothing may leave a thread of the device that walks
       problem = std::current_exception();
     }
   });
@@ -141,7 +142,7 @@ void Pipeline::look_at(std::vector<std::string> paths, Look look) {
     throw Error(ErrorCode::kUsage, "no op leaves a result for \"" + path + '"' + config::suggestion(path, known) +
                                        " (" + names_beside(path, known) + ')');
   }
-  impl_->restated = true;  // what was launched ahead was not looked at
+  impl_->restated = true;  // the step that was launched ahead was not looked at
   impl_->look = paths.empty() ? Look() : std::move(look);
   impl_->looked_at = std::move(paths);
 }

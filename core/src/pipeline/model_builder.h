@@ -28,7 +28,7 @@ class ModelBuilder : public StepBuilder {
   ModelBuilder(ModelInstance& instance, StorageTable& storages, ProgramRecording& recording, size_t shape,
                Logits logits = Logits::kWanted)
       : instance_(instance),
-        parts_(instance.parts),
+        parts_(instance.components),
         declared_(*instance.declared),
         prefix_(storages, instance.name()),
         shape_(shape),

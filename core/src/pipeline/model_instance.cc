@@ -12,7 +12,7 @@ namespace tenon {
 
 ModelInstance::ModelInstance(const ModelInstanceConfig& config, bool strict, const Weights& weights, Context& context,
                              StorageTable& storages, std::string name, const ModelKind& kind)
-    : parts(config, context),
+    : components(config, context),
       config_(config),
       strict_(strict),
       weights_(weights),
@@ -32,7 +32,7 @@ ModelInstance::~ModelInstance() {
 
 void ModelInstance::declare(uint32_t capacity) {
   const StorageTable::Prefix prefix(storages_, name_);
-  declared = std::make_unique<Declared>(weights_, parts, storages_, capacity, config_.model.layers);
+  declared = std::make_unique<Declared>(weights_, components, storages_, capacity, config_.model.layers);
   const weights::MetadataLedger ledger(weights_);
   model_ = kind_.build(ledger, *declared);
   const std::vector<std::string>& ignored = config_.model.ignore_unknown;
@@ -76,7 +76,7 @@ void ModelInstance::negotiate(std::vector<tenon_bounds> shapes) {
   shapes_ = std::move(shapes);
   const StorageTable::Prefix prefix(storages_, name_);
   check_overrides();
-  negotiation_ = std::make_unique<Negotiation>(strict_, name_, parts, *declared, shapes_);
+  negotiation_ = std::make_unique<Negotiation>(strict_, name_, components, *declared, shapes_);
   for (const auto& [about, decision] : declared->notes()) negotiation_->note(about, decision);
   negotiation_->run([this](const Site& site) { return observation_.ask(site, declared->description(), storages_); });
   declared->add_vectors();
@@ -84,7 +84,7 @@ void ModelInstance::negotiate(std::vector<tenon_bounds> shapes) {
 
 void ModelInstance::add_stores() {
   const StorageTable::Prefix prefix(storages_, name_);
-  loader_ = std::make_unique<WeightLoader>(weights_, *declared, storages_, parts);
+  loader_ = std::make_unique<WeightLoader>(weights_, *declared, storages_, components);
   loader_->add_stores();
   plan_cache();
 }
@@ -96,12 +96,12 @@ void ModelInstance::plan_cache() {
   for (const tenon_kv_geometry& g : layers) pointers.push_back(&g);
   const tenon_bounds largest = largest_bounds(shapes_);
   auto footprint = sdk::abi_struct<tenon_footprint>();
-  Call call(parts.kv_cache, "plan");
-  call.check(cache().plan(parts.kv_cache.self(), pointers.data(), static_cast<uint32_t>(pointers.size()), &largest,
+  Call call(components.kv_cache, "plan");
+  call.check(cache().plan(components.kv_cache.self(), pointers.data(), static_cast<uint32_t>(pointers.size()), &largest,
                           &footprint, call.why()));
   endless_ = (footprint.flags & TENON_FOOTPRINT_ENDLESS) != 0;
   if (footprint.n_stores > TENON_MAX_STORES) {
-    throw Error(ErrorCode::kPlugin, parts.kv_cache.id() + " states more stores than there may be");
+    throw Error(ErrorCode::kPlugin, components.kv_cache.id() + " states more stores than there may be");
   }
   for (uint32_t i = 0; i < footprint.n_stores; ++i) {
     kv_stores_.push_back(
@@ -126,12 +126,12 @@ void ModelInstance::map_weights() {
 void ModelInstance::attach() {
   std::vector<void*> stores;
   for (const uint32_t s : kv_stores_) stores.push_back(storages_[s].address);
-  Call call(parts.kv_cache, "attach");
-  call.check(cache().attach(parts.kv_cache.self(), stores.data(), parts.queue(), call.why()));
+  Call call(components.kv_cache, "attach");
+  call.check(cache().attach(components.kv_cache.self(), stores.data(), components.queue(), call.why()));
 }
 
 uint32_t ModelInstance::row_invariant_max() const {
-  uint32_t rows = parts.attention.table<tenon_attention>().row_invariant_max;
+  uint32_t rows = components.attention.table<tenon_attention>().row_invariant_max;
   for (const Site& site : declared->sites) {
     for (const SiteGroup& group : site.groups) rows = std::min(rows, group.scheme->table().row_invariant_max);
   }
@@ -150,27 +150,27 @@ uint64_t ModelInstance::weight_bytes(bool multiplied_only) const {
 }
 
 Status ModelInstance::reserve(uint32_t slot, uint32_t kv_len) const {
-  Call call(parts.kv_cache, "reserve");
-  const tenon_status status = cache().reserve(parts.kv_cache.self(), slot, kv_len, call.why());
+  Call call(components.kv_cache, "reserve");
+  const tenon_status status = cache().reserve(components.kv_cache.self(), slot, kv_len, call.why());
   if (status == TENON_OK) return {};
   return Status::error(status == TENON_NO_SPACE ? ErrorCode::kMemory : ErrorCode::kPlugin,
-                       parts.kv_cache.id() + ": " + call.text());
+                       components.kv_cache.id() + ": " + call.text());
 }
 
 void ModelInstance::truncate(uint32_t slot, uint32_t kv_len) const {
-  Call call(parts.kv_cache, "truncate");
-  call.check(cache().truncate(parts.kv_cache.self(), slot, kv_len, call.why()));
+  Call call(components.kv_cache, "truncate");
+  call.check(cache().truncate(components.kv_cache.self(), slot, kv_len, call.why()));
 }
 
 Status ModelInstance::publish() const {
-  Call call(parts.kv_cache, "publish");
-  if (cache().publish(parts.kv_cache.self(), parts.queue(), call.why()) == TENON_OK) return {};
-  return Status::error(ErrorCode::kPlugin, parts.kv_cache.id() + ": " + call.text());
+  Call call(components.kv_cache, "publish");
+  if (cache().publish(components.kv_cache.self(), components.queue(), call.why()) == TENON_OK) return {};
+  return Status::error(ErrorCode::kPlugin, components.kv_cache.id() + ": " + call.text());
 }
 
 uint32_t ModelInstance::free_pages(uint32_t& page_tokens) const {
   page_tokens = 0;
-  return cache().free_pages == nullptr ? 0 : cache().free_pages(parts.kv_cache.self(), &page_tokens);
+  return cache().free_pages == nullptr ? 0 : cache().free_pages(components.kv_cache.self(), &page_tokens);
 }
 
 bool ModelInstance::finds() const {
@@ -202,7 +202,7 @@ void ModelInstance::share(uint32_t slot, std::span<const int32_t> tokens) const 
 }
 
 uint64_t ModelInstance::kv_used_bytes(uint32_t kv_len) const {
-  return cache().used_bytes(parts.kv_cache.self(), kv_len);
+  return cache().used_bytes(components.kv_cache.self(), kv_len);
 }
 
 uint64_t ModelInstance::kv_used_blocks(uint32_t kv_len) const {

@@ -1,4 +1,4 @@
-// One model on a context: its weights under their schemes, its cache and attention, and what was negotiated for them. A
+// A model instance is one model on a context: its weights under their schemes, its cache and attention, and what was negotiated for them. A
 // pipeline has one that gives the text, and may have a second that drafts for it.
 #pragma once
 
@@ -25,9 +25,9 @@ class ModelInstance {
   ModelInstance(const ModelInstance&) = delete;
   ModelInstance& operator=(const ModelInstance&) = delete;
 
-  // What the model is, known before it is declared.
+  // Says what the model is, which is known before it is declared.
   ModelInfo describe() const { return kind_.describe(weights_); }
-  // Before negotiate(): who sees what goes into products. Throws Error(kPlugin).
+  // Says, before negotiate(), who sees what goes into products. Throws Error(kPlugin).
   void observe(const std::vector<Observer>& observers) { observation_.watch(observers); }
   // The steps of building, in this order. Nothing is allocated on the device.
   void declare(uint32_t capacity);
@@ -35,7 +35,7 @@ class ModelInstance {
   void negotiate(std::vector<tenon_bounds> shapes);
   void add_stores();
 
-  // Loading, in this order; the storages have their addresses when load() and attach() are called.
+  // Loading calls these in this order; the storages have their addresses when load() and attach() are called.
   void map_weights();
   void load(std::byte* scratch, const LoadProgress& progress) { loader_->load(scratch, progress); }
   void attach();
@@ -55,7 +55,7 @@ class ModelInstance {
   // Bytes of the matrices as they are multiplied. multiplied_only: without an embedding that is only looked up.
   uint64_t weight_bytes(bool multiplied_only) const;
 
-  // Of the cache, by slot; see tenon_kv_cache.
+  // These call the cache, by slot; see tenon_kv_cache.
   bool endless() const { return endless_; }  // sequences of any length fit
   Status reserve(uint32_t slot, uint32_t kv_len) const;
   void truncate(uint32_t slot, uint32_t kv_len) const;
@@ -68,9 +68,9 @@ class ModelInstance {
   uint64_t kv_used_bytes(uint32_t kv_len) const;
   uint64_t kv_used_blocks(uint32_t kv_len) const;
 
-  const tenon_kv_cache& cache() const { return parts.kv_cache.table<tenon_kv_cache>(); }
+  const tenon_kv_cache& cache() const { return components.kv_cache.table<tenon_kv_cache>(); }
 
-  Components parts;
+  Components components;
   std::unique_ptr<Declared> declared;
 
  private:

@@ -1,4 +1,4 @@
-// What a pipeline holds, in the order of creation.
+// A pipeline holds these, in the order of their creation.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ namespace tenon {
 
 struct Pipeline::Impl {
   Impl(const PipelineConfig& c, Registry& registry, const Weights& weights, const PipelineOptions& o);
-  ~Impl();  // with the runner first: nothing is under way when the components go
+  ~Impl();  // the runner goes first: nothing is under way when the components go
 
   // build.cc
   void check_device() const;
@@ -96,11 +96,11 @@ struct Pipeline::Impl {
   const StepProgram* running = nullptr;  // the program of the last launch
   // The step that was launched before the result of the one before it was read: what its batch must be.
   bool ahead_pending = false;
-  bool restated = false;  // the step state is that of other rows since then: no step can follow by itself
+  bool restated = false;  // true: the step state is that of other rows since then, so no step can follow by itself
   std::vector<int32_t> ahead_token, ahead_position, ahead_slot;
   std::vector<std::string> looked_at;  // paths of modules; see Pipeline::look_at
   Look look;
-  float* host_logits = nullptr;  // on devices with queues, once somebody wants logits
+  float* host_logits = nullptr;  // devices with queues have it once somebody wants logits
 };
 
 }  // namespace tenon

@@ -9,7 +9,7 @@ namespace tenon {
 
 void read_text(Pipeline& p, std::span<const int32_t> tokens, const TextReading& reading,
                const std::function<void(uint32_t, std::span<const float>)>& on_row) {
-  p.end_sequence(0);  // what a text before this one may have left there
+  p.end_sequence(0);  // a text before this one may have left something there
   p.start_sequence(0, 0, {});
   StepBatch batch;
   batch.sample = false;

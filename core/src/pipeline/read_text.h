@@ -1,4 +1,4 @@
-// A text through a pipeline by itself: no tokens are chosen.
+// A pipeline reads a text by itself: no tokens are chosen.
 #pragma once
 
 #include <functional>
@@ -11,12 +11,12 @@ namespace tenon {
 
 struct TextReading {
   uint32_t first = 0;        // logits are wanted of rows from this one on; none from the text's length on
-  uint32_t rows_a_step = 0;  // what a step that chooses no tokens may take
+  uint32_t rows_a_step = 0;  // a step that chooses no tokens may take so many
   std::stop_token cancel = {};
 };
 
-// In slot 0, which is empty before and after it. on_row(row, logits of vocab), if given, for each row whose logits are
-// wanted. Throws Error.
+// Reads a text in slot 0, which is empty before and after it. on_row, if it is given, is called with the logits, f32 (vocab),
+// of each row that wants them. Throws Error.
 void read_text(Pipeline& pipeline, std::span<const int32_t> tokens, const TextReading& reading,
                const std::function<void(uint32_t row, std::span<const float> logits)>& on_row);
 

@@ -17,14 +17,14 @@ class Runner {
   virtual void prepare(const Program& program) = 0;
   // No allocation once the program has run twice. The step is done, or, on a device with queues, under way.
   virtual Status run(const Program& program, const StepLoad& load) = 0;
-  // What is under way is done. On failure the steps' results are void.
+  // Waits until everything that is under way is done. If it fails, the steps' results are void.
   virtual Status finish() = 0;
   // Runs the first `ops` of a program, each of them done before done(op) is told of it, by whatever thread; nobody else
   // is told. For a look at what ops leave: it is slow.
   virtual Status run_each(const Program& program, size_t ops, const std::function<void(size_t op)>& done) = 0;
   // See Pipeline::watch.
   virtual Status watch(OpWatch watch) = 0;
-  // Of the thread that calls run().
+  // Returns the track of the thread that calls run().
   virtual trace::Track& track() = 0;
 };
 

@@ -10,7 +10,7 @@ struct Wanted {
   const char* name;
   tenon_tid id;
   tenon_format format;
-  std::initializer_list<int64_t> dims;  // at least
+  std::initializer_list<int64_t> dims;  // the least that each must have
 };
 
 std::string tensor_problem(const ProgramRecording& rec, const Wanted& wanted) {

@@ -1,4 +1,4 @@
-// What samplers leave while a program is recorded, held to what the next part needs of it.
+// While a program is recorded, what each sampler leaves is checked against what the next component needs.
 #pragma once
 
 #include <string>

@@ -52,7 +52,7 @@ void start_samplers(std::vector<ChainLink>& samplers, uint32_t slot, std::span<c
     for (size_t i = 0; i < overrides.size(); ++i) {
       if (!overrides[i].first.starts_with(link.name + ".")) continue;
       const std::string key = overrides[i].first.substr(link.name.size() + 1);
-      if (key.find('.') != key.npos) continue;  // of another link, whose name begins like this one's
+      if (key.find('.') != key.npos) continue;  // it belongs to another link, whose name begins like this one's
       const size_t index = find_param(values.schema(), key);
       const std::string problem =
           index == values.schema().count

@@ -1,4 +1,4 @@
-// The samplers of a pipeline: their instances, their records by slot, and how a request's own values reach them.
+// This has the samplers of a pipeline: their instances, their records by slot, and how a request's own values reach them.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ struct ChainLink {
   std::string name;
   ParamValues params;
   uint32_t param_storage = 0, state_storage = 0;
-  uint64_t state_bytes = 0;  // of a slot
+  uint64_t state_bytes = 0;  // a slot has so many
   const tenon_sampler& table() const { return instance.table<tenon_sampler>(); }
 };
 

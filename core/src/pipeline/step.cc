@@ -30,7 +30,7 @@ Status Pipeline::Impl::reserve(uint32_t slot, uint32_t kv_len) const {
   return status.ok() && draft_model ? draft_model->reserve(slot, kv_len) : status;
 }
 
-// What reserve() and truncate() changed in the tables, enqueued: before every launch.
+// Before every launch, what reserve() and truncate() changed in the tables is enqueued.
 Status Pipeline::Impl::publish_caches() const {
   Status status = target.publish();
   return status.ok() && draft_model ? draft_model->publish() : status;
@@ -77,7 +77,7 @@ Status Pipeline::Impl::launch_ahead(const StepBatch& batch) {
   return {};
 }
 
-// What the rows of the step that is under way have become: those of the batch, moved on by what it chose.
+// The rows of the step that is under way are those of the batch, moved on by what it chose.
 void Pipeline::Impl::expect_ahead(const StepBatch& batch, const StepResult& result) {
   ahead_token = batch.token, ahead_position = batch.position, ahead_slot = batch.slot;
   for (size_t s = 0; s < batch.seq_slot.size(); ++s) {
@@ -185,7 +185,7 @@ Status Pipeline::step(const StepBatch& batch, StepResult& result, bool ahead, co
     for (const int32_t n : result.accepted) accepted += static_cast<uint64_t>(n);
     const uint64_t rows = batch.token.size(), gen_rows = rows - batch.prompt_rows;
     const uint64_t gen_seqs = batch.seq_slot.size() - batch.prompts;
-    // Of the rows that survive, those that are neither prompt nor the newest token were drafts.
+    // Rows that survive were drafts if they are neither prompt nor the newest token.
     const uint64_t given = batch.prompt_rows + gen_seqs;
     span.set({impl_->steps++, batch.prompts, batch.prompt_rows, gen_seqs, gen_rows, batch.drafted,
               accepted > given ? accepted - given : 0});

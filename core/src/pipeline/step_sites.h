@@ -1,4 +1,4 @@
-// How a step looks in the trace.
+// A step looks like this in the trace.
 #pragma once
 
 #include <array>

@@ -29,7 +29,7 @@ void StepState::declare(StorageTable& storages, std::span<const tenon_bounds> sh
     if (by_role_.size() <= role) by_role_.resize(role + 1);
     by_role_[role] = storages.add(std::string("step/") + name, MemoryKind::kState, words * 4);
   };
-  // What the host writes comes first and together: LIVE to OUT_ROW.
+  // The arrays that the host writes come first and together: LIVE to OUT_ROW.
   add(TENON_STEP_LIVE, "live", 4);
   add(TENON_STEP_TOKEN, "token", rows);
   add(TENON_STEP_POS, "pos", rows);

@@ -21,11 +21,11 @@ class StepState {
   // [setup] The storages have their addresses; makes the mirror.
   void attach(const StorageTable& storages, Context& context);
 
-  std::span<const uint32_t> storages() const { return by_role_; }  // by TENON_STEP_* role
-  // What the host is told in the place of TENON_STEP_NEXT (tenon/sdk/told.h).
+  std::span<const uint32_t> storages() const { return by_role_; }  // one for each TENON_STEP_* role
+  // The host reads this storage in the place of TENON_STEP_NEXT (tenon/sdk/told.h).
   uint32_t told() const { return told_; }
   uint32_t told_rows() const { return out_rows_; }
-  // For the last op of a sampling program on a device with queues.
+  // The last op of a sampling program on a device with queues writes to it.
   uint32_t outbox() const { return outbox_; }
   uint32_t count() const { return count_; }
   uint32_t entries() const { return kEntries; }
@@ -37,7 +37,7 @@ class StepState {
   // All rows of the batch of one sequence that was published survive, as no op of its program says.
   void accept_all(const StepBatch& batch);
   void set_key(uint32_t slot, const uint32_t (&key)[4]);
-  // What the oldest step that was not yet read has chosen: waits for it. On a device that walks it is done already.
+  // Waits for the oldest step that was not yet read, and gives what it has chosen. On a device that walks it is done already.
   // trees: its program's rows may be trees.
   Status read(const StepBatch& batch, bool trees, Runner& runner, StepResult& result);
 
@@ -51,7 +51,7 @@ class StepState {
   std::vector<uint32_t> by_role_;
   uint32_t told_ = 0, outbox_ = 0, count_ = 0, rows_ = 0, out_rows_ = 0, seqs_ = 0;
   bool queues_ = false, trees_ = false;
-  std::vector<int32_t> place_;     // of the batch's rows
+  std::vector<int32_t> place_;     // the places of the batch's rows
   std::vector<int32_t> in_order_;  // survivors of chains, which are each sequence's first rows: 0, 1, 2, ...
   const StorageTable* table_ = nullptr;
   Context* context_ = nullptr;

@@ -10,7 +10,8 @@
 namespace tenon {
 namespace {
 
-// Of a source at a time: progress moves, scratch stays small. Devices with queues take more, to have their copies pay.
+// So much of a source is loaded at a time: progress moves, and scratch stays small. Devices with queues take more, so that
+// their copies pay.
 constexpr uint64_t kChunkBytes = uint64_t{4} << 20, kQueueChunkBytes = uint64_t{32} << 20;
 
 float value_at(tenon_format format, const std::byte* data, size_t i) {
@@ -51,12 +52,12 @@ uint64_t WeightLoader::rows_a_call(const Matrix& matrix, int64_t rows, const Sit
   if ((group.footprint.flags & TENON_FOOTPRINT_WHOLE) != 0) return all;
   uint64_t row_bytes = 0;
   for (const Piece& p : pieces_of(matrix, rows, 0, 1)) row_bytes += p.rows ? p.bytes : 0;
-  const uint64_t most = parts_.queues() ? kQueueChunkBytes : kChunkBytes;
+  const uint64_t most = components_.queues() ? kQueueChunkBytes : kChunkBytes;
   return std::clamp<uint64_t>(most / std::max<uint64_t>(row_bytes, 1), 1, all);
 }
 
 bool WeightLoader::in_place(const Site& site, const SiteGroup& group) const {
-  return !parts_.queues() && (group.footprint.flags & TENON_FOOTPRINT_IN_PLACE) != 0 &&
+  return !components_.queues() && (group.footprint.flags & TENON_FOOTPRINT_IN_PLACE) != 0 &&
          std::all_of(group.mats.begin(), group.mats.end(), [&](size_t m) {
            return weights_.mapped(*plain_tensor(site.decl.mats[m].sets.front())) != nullptr;
          });
@@ -80,7 +81,7 @@ void WeightLoader::add_stores() {
         for (const Matrix& matrix : of.sets) {
           uint64_t bytes = 0;
           for (const Piece& p : pieces_of(matrix, of.rows, 0, rows_a_call(matrix, of.rows, group))) {
-            if (weights_.mapped(*p.tensor) == nullptr || parts_.queues()) bytes += align(p.bytes);
+            if (weights_.mapped(*p.tensor) == nullptr || components_.queues()) bytes += align(p.bytes);
           }
           staging_bytes_ = std::max(staging_bytes_, bytes);
         }
@@ -111,9 +112,9 @@ void WeightLoader::load(std::byte* scratch, const LoadProgress& progress) {
   scratch_ = scratch;
   done_ = staged_ = 0;
   total_ = total_bytes();
-  if (parts_.queues()) {
+  if (components_.queues()) {
     pinned_ = static_cast<std::byte*>(
-        parts_.context.memory().alloc(TENON_SPACE_HOST, kBuffers * staging_bytes_, "weights on their way"));
+        components_.context.memory().alloc(TENON_SPACE_HOST, kBuffers * staging_bytes_, "weights on their way"));
   }
   for (const Vector& v : declared_.vectors) {
     if (v.storage) load_vector(v);
@@ -122,33 +123,33 @@ void WeightLoader::load(std::byte* scratch, const LoadProgress& progress) {
     for (SiteGroup& group : site.groups) load_group(site, group);
   }
   wait();
-  parts_.context.memory().release(pinned_);
+  components_.context.memory().release(pinned_);
 }
 
 void WeightLoader::wait() {
-  if (!parts_.queues()) return;
-  const tenon_device& device = parts_.device();
+  if (!components_.queues()) return;
+  const tenon_device& device = components_.device();
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
-  if (device.wait(device.self, parts_.queue(), &why) != TENON_OK) {
+  if (device.wait(device.self, components_.queue(), &why) != TENON_OK) {
     throw Error(ErrorCode::kPlugin, "a kernel failed on device." + std::string(device.kind) + ": " + text +
                                         ", while weights were loaded, up to " + newest_);
   }
 }
 
 std::vector<tenon_slice> WeightLoader::stage(const std::vector<Piece>& pieces) {
-  const uint64_t buffer = parts_.queues() ? staged_++ % kBuffers * staging_bytes_ : 0;
+  const uint64_t buffer = components_.queues() ? staged_++ % kBuffers * staging_bytes_ : 0;
   in_use_ |= buffer == 0;
   uint64_t at = buffer;
   std::vector<tenon_slice> slices;
   for (const Piece& p : pieces) {
     const std::byte* mapped = weights_.mapped(*p.tensor);
-    if (!parts_.queues() && mapped != nullptr) {
+    if (!components_.queues() && mapped != nullptr) {
       slices.push_back({mapped + p.offset, p.bytes});
       continue;
     }
     std::byte* staging = scratch_ + load_bytes_ + at;
-    if (parts_.queues()) {
+    if (components_.queues()) {
       slices.push_back({stage_on_device(p, at), p.bytes});
     } else {
       weights_.read(*p.tensor, p.offset, std::span(staging, p.bytes));
@@ -162,16 +163,16 @@ std::vector<tenon_slice> WeightLoader::stage(const std::vector<Piece>& pieces) {
 const void* WeightLoader::stage_on_device(const Piece& p, uint64_t at) {
   std::byte* staging = scratch_ + load_bytes_ + at;
   const WeightTensor& t = *p.tensor;
-  const tenon_device& device = parts_.device();
+  const tenon_device& device = components_.device();
   if (device.generate != nullptr) {
     if (const std::optional<tenon_generated> made = weights_.generated(t, p.offset, p.bytes)) {
       char text[256] = "";
       tenon_reason why{text, sizeof(text)};
-      if (device.generate(device.self, parts_.queue(), staging, &*made, &why) == TENON_OK) return staging;
+      if (device.generate(device.self, components_.queue(), staging, &*made, &why) == TENON_OK) return staging;
       throw Error(ErrorCode::kPlugin, std::string("device.") + device.kind + ": making up " + t.name + ": " + text);
     }
   }
-  // What went through the buffers before is done when the host fills them anew.
+  // The device is done with the buffers before the host fills them anew.
   if (in_use_) wait();
   in_use_ = false;
   if (const std::byte* mapped = weights_.mapped(t)) {
@@ -179,7 +180,7 @@ const void* WeightLoader::stage_on_device(const Piece& p, uint64_t at) {
   } else {
     weights_.read(t, p.offset, std::span(pinned_ + at, p.bytes));
   }
-  const Status status = parts_.copy(staging, pinned_ + at, p.bytes);
+  const Status status = components_.copy(staging, pinned_ + at, p.bytes);
   if (!status.ok()) throw Error(status.code(), status.message());
   return staging;
 }
@@ -220,26 +221,28 @@ void WeightLoader::load_matrix(const SiteMatrix& of, const Matrix& matrix, SiteG
     const std::vector<tenon_slice> slices = stage(pieces);
     src.tensor = slices.data();
     Call call(scheme, "load " + matrix.name);
-    call.check(group.scheme->table().load(scheme.self(), group.handle, &src, stores.data(), scratch_, parts_.queue(),
-                                          call.why()));
+    call.check(group.scheme->table().load(scheme.self(), group.handle, &src, stores.data(), scratch_,
+                                          components_.queue(), call.why()));
     release(pieces);
   }
 }
 
-// For a scheme that works in place, where the file cannot be handed out as it is.
+// A scheme works in place, but the file cannot be handed out as it is.
 void WeightLoader::copy_in_place(const Matrix& matrix, int64_t rows, const SiteGroup& group, void* store) {
   const uint64_t step = rows_a_call(matrix, rows, group), all = static_cast<uint64_t>(rows);
   for (uint64_t row = 0; row < all; row += step) {
     const std::vector<Piece> pieces = pieces_of(matrix, rows, row, std::min(step, all - row));
     const Piece& piece = pieces.front();
     const std::vector<tenon_slice> slices = stage(pieces);
-    const Status status = parts_.copy(static_cast<std::byte*>(store) + piece.offset, slices.front().data, piece.bytes);
+    const Status status =
+        components_.copy(static_cast<std::byte*>(store) + piece.offset, slices.front().data, piece.bytes);
     if (!status.ok()) throw Error(status.code(), status.message());
     release(pieces);
   }
 }
 
-// What a call has read is not wanted soon; it is reported unless it was all of a tensor, which comes with every call.
+// What a call has read is not wanted again soon. It is reported as progress, unless it was all of a tensor, which comes with
+// every call.
 void WeightLoader::release(const std::vector<Piece>& pieces) {
   for (const Piece& p : pieces) {
     if (!p.rows) continue;
@@ -253,12 +256,12 @@ void WeightLoader::load_vector(const Vector& v) {
   std::vector<float> values(static_cast<size_t>(v.rows * v.columns));
   if (v.fill) v.fill(values);
   size_t at = 0;
-  for (const WeightTensor* t : v.parts) {
+  for (const WeightTensor* t : v.tensors) {
     std::vector<std::byte> raw(t->bytes);
     weights_.read(*t, 0, raw);
     for (size_t i = 0; i < static_cast<size_t>(t->shape[0]); ++i) values[at++] = value_at(t->format, raw.data(), i);
   }
-  parts_.copy_now(storages_[*v.storage].address, values.data(), values.size() * sizeof(float));
+  components_.copy_now(storages_[*v.storage].address, values.data(), values.size() * sizeof(float));
 }
 
 }  // namespace tenon

@@ -1,4 +1,4 @@
-// What a checked build looks at (TENON_CHECKED, in the preset dev) and others take for granted.
+// A checked build (TENON_CHECKED, in the preset dev) looks at things that others take for granted.
 #pragma once
 
 #include <cstdint>

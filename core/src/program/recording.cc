@@ -23,7 +23,7 @@ uint64_t tensor_extent(const tenon_tensor& t) {
   return __builtin_add_overflow(extent, uint64_t{block.bytes}, &extent) ? 0 : extent;
 }
 
-// The C entries; ctx is the recording.
+// The functions that tenon_recorder points to; ctx is the recording.
 struct ProgramRecording::Callbacks {
   static ProgramRecording& of(void* ctx) { return *static_cast<ProgramRecording*>(ctx); }
 
@@ -96,7 +96,7 @@ void ProgramRecording::fail(std::string message) {
 
 void ProgramRecording::fail_without_memory() noexcept {
   out_of_memory_ = true;
-  if (error_.empty()) error_ = "out of memory";  // so short that it takes none
+  if (error_.empty()) error_ = "out of memory";  // the text is so short that it takes no memory
 }
 
 void ProgramRecording::check() const {
@@ -176,7 +176,7 @@ tenon_tid ProgramRecording::step(uint32_t role) {
   t.rank = 1;
   t.dim[0] = static_cast<int64_t>(storages_[state_[role]].bytes / 4);
   t.stride[0] = 4;
-  // What the sampling ops write is read after the wait, like any tensor.
+  // Tensors that the sampling ops write are read after the wait, like any other.
   if (role != TENON_STEP_ACCEPTED && role != TENON_STEP_NEXT) states_.insert(state_[role]);
   return storage(state_[role], t);
 }
@@ -248,7 +248,7 @@ void ProgramRecording::place_activations() {
     if (t.storage < 0 && t.root == id && t.first_op != UINT32_MAX) roots.push_back(&t);
   }
   std::stable_sort(roots.begin(), roots.end(), [](auto* a, auto* b) { return a->extent > b->extent; });
-  std::vector<const ProgramTensor*> placed;  // by offset
+  std::vector<const ProgramTensor*> placed;  // sorted by offset
   for (ProgramTensor* t : roots) {
     uint64_t offset = 0;
     for (const ProgramTensor* other : placed) {
@@ -272,7 +272,7 @@ void ProgramRecording::find_stable() {
     uint64_t begin, end;
     bool only_new;
   };
-  std::map<int64_t, std::vector<Written>> written;  // by storage; -1: the arena
+  std::map<int64_t, std::vector<Written>> written;  // keyed by storage; -1 is the arena
   for (ProgramOp& op : program_.ops_) {
     for (size_t i = 0; i < op.operands.size(); ++i) {
       const ProgramTensor& t = program_.tensors_[op.operands[i].tensor];
@@ -296,7 +296,7 @@ void ProgramRecording::find_stable() {
   }
 }
 
-// Large and small blocks in alternation: large wherever an op can be and the op before is not. Alternation begins with
+// Large and small blocks alternate: an op is large if it can be and the op before is not. Alternation begins with
 // small, so that every layer of a model comes out alike. An op that can only be large makes the one before it small; if
 // that cannot be, it is not overlapped with it.
 void ProgramRecording::choose_blocks() {

@@ -1,4 +1,4 @@
-// What goes into the matrices of a model while texts run through it, layer by layer.
+// A calibration observes what goes into the matrices of a model while texts run through it, layer by layer.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@ class Calibration {
   // throw.
   using Read = std::function<void(uint32_t window, uint32_t windows)>;
   void observe(std::span<const PlannedTensor* const> batch, const Read& read);
-  // Of a matrix of the batch that was observed last; empty if its scheme does not want to see it.
+  // Returns the state of a matrix of the batch that was observed last; empty if its scheme does not want to see it.
   std::span<const std::byte> observed(const PlannedTensor& p) const;
   // The next bytes of tensor `index` of those that a matrix is written as.
   void keep(const PlannedTensor& p, size_t index, std::span<const std::byte> bytes);
@@ -40,7 +40,7 @@ class Calibration {
   const QuantizeCalibration& options_;
   const QuantizePlan& plan_;
   const SchemeEncoder& scheme_;
-  std::map<std::string, ModelMatrix> matrices_;  // by name
+  std::map<std::string, ModelMatrix> matrices_;  // keyed by the matrices' names
   PipelineConfig base_;
   std::vector<std::vector<int32_t>> windows_;
   EncodedTensors encoded_;

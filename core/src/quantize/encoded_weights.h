@@ -9,7 +9,7 @@
 
 namespace tenon {
 
-// What was encoded so far: by the name of a matrix, the tensors in the place of its "weight".
+// These tensors were encoded so far and stand in the place of a matrix's "weight"; the matrix's name finds them.
 struct EncodedTensor {
   WeightTensor tensor;
   std::vector<std::byte> bytes;
@@ -18,7 +18,7 @@ using EncodedTensors = std::map<std::string, std::vector<EncodedTensor>>;
 
 class EncodedWeights final : public weights::TableWeights {
  public:
-  // description: JSON, seen as the model's quantization_config. The source and what was encoded outlive it unchanged.
+  // description is JSON and seen as the model's quantization_config. The source and what was encoded outlive it unchanged.
   EncodedWeights(const Weights& source, const EncodedTensors& encoded, const std::string& description);
 
   const std::byte* mapped(const WeightTensor& tensor) const override;
@@ -28,7 +28,7 @@ class EncodedWeights final : public weights::TableWeights {
 
  private:
   const Weights& source_;
-  std::map<std::string, const std::vector<std::byte>*> bytes_;  // by name, of tensors that are not the source's
+  std::map<std::string, const std::vector<std::byte>*> bytes_;  // by name: the tensors that are not the source's
 };
 
 }  // namespace tenon

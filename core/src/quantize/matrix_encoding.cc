@@ -17,8 +17,8 @@
 namespace tenon {
 namespace {
 
-constexpr uint64_t kChunkWeights = uint64_t{1} << 20;   // that a scheme is given at a time, unless it wants all
-constexpr uint64_t kWeightsAtOnce = uint64_t{1} << 28;  // that all threads hold together, unless one matrix is more
+constexpr uint64_t kChunkWeights = uint64_t{1} << 20;   // a scheme gets so many at a time, unless it wants all
+constexpr uint64_t kWeightsAtOnce = uint64_t{1} << 28;  // all threads together hold so many, unless one matrix is more
 constexpr uint64_t kMostThreads = 16;
 
 uint64_t rows_a_call(const PlannedTensor& p) {
@@ -26,7 +26,7 @@ uint64_t rows_a_call(const PlannedTensor& p) {
   return p.described.whole ? rows : std::clamp<uint64_t>(kChunkWeights / columns, 1, rows);
 }
 
-// The way of one matrix.
+// One matrix goes this way.
 class MatrixWay {
  public:
   MatrixWay(const Weights& model, const PlannedTensor& p)
@@ -84,7 +84,7 @@ class MatrixWay {
   uint64_t rows_, columns_;  // rows: of a call
   std::vector<std::byte> raw_;
   std::vector<float> weights_;               // (rows, columns)
-  std::vector<std::vector<std::byte>> out_;  // by tensor of the description
+  std::vector<std::vector<std::byte>> out_;  // one for each tensor of the description
 };
 
 }  // namespace

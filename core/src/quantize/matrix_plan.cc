@@ -1,5 +1,5 @@
-// What each tensor becomes is decided before anything is written: a matrix goes to the target that the last override
-// names, in F16 where that refuses it; what is no matrix is kept.
+// Before anything is written it is decided what each tensor becomes: a matrix goes to the target that the last override
+// names, or is stored as F16 if the target refuses it; a tensor that is no matrix is kept.
 #include "matrix_plan.h"
 
 #include <fnmatch.h>
@@ -100,7 +100,7 @@ class Planner {
 
   const QuantizeOptions& options_;
   QuantizeReport& report_;
-  std::map<std::string, ModelMatrix> matrices_;  // by name
+  std::map<std::string, ModelMatrix> matrices_;  // keyed by the matrices' names
 };
 
 void add_written(const PlannedTensor& p, std::vector<WeightTensor>& written) {

@@ -1,4 +1,4 @@
-// How every tensor of a model is to be written.
+// The plan says how every tensor of a model will be written.
 #pragma once
 
 #include <vector>
@@ -11,17 +11,17 @@ namespace tenon {
 
 struct PlannedTensor {
   const WeightTensor* source = nullptr;
-  tenon_format format = TENON_FORMAT_NONE;  // where there is no scheme
+  tenon_format format = TENON_FORMAT_NONE;  // it counts if there is no scheme
   const SchemeEncoder* scheme = nullptr;    // outlived by the options that name it
-  ModelMatrix matrix;                       // with a scheme
-  MatrixDescription described;              // with a scheme
+  ModelMatrix matrix;                       // it counts if there is a scheme
+  MatrixDescription described;              // it counts if there is a scheme
   size_t first = 0;                         // number of its first tensor among those that are written
 };
 
 struct QuantizePlan {
   std::vector<PlannedTensor> tensors;
-  std::vector<WeightTensor> written;  // what the file will hold; a matrix of a scheme is several of them
-  std::string description;            // the config's quantization_config; "" where no scheme writes anything
+  std::vector<WeightTensor> written;  // the file will hold these; a scheme makes several of a matrix
+  std::string description;            // the config's quantization_config; "" if no scheme writes anything
 };
 
 // Throws Error(kUsage) for an override that matches no matrix or does not fit the kind of file.

@@ -1,4 +1,4 @@
-// What the matrices of a model are for.
+// This finds out what the matrices of a model are for.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace tenon {
 
-// By their name in the file. Empty where no architecture claims the weights or they are no whole model.
+// Returns the matrices by their names in the file; none if no architecture claims the weights or they are no whole model.
 std::map<std::string, ModelMatrix> matrices_of(const Weights& weights);
 
 }  // namespace tenon

@@ -51,7 +51,7 @@ void check_input(const Weights& model, const std::string& input) {
 // The same model with the names and the description of the kind of file that is written.
 struct Source {
   std::unique_ptr<Weights> opened;
-  Translation translation;  // of a model of the other convention
+  Translation translation;  // it is there if the model is of the other convention
   const Weights& weights() const { return translation.weights ? *translation.weights : *opened; }
   bool translated() const { return translation.weights != nullptr; }
 };
@@ -127,7 +127,7 @@ class Writing {
     for (const WeightTensor& t : plan.written) now_.total += t.bytes;
   }
 
-  // What no scheme encodes.
+  // Converts the tensors that no scheme encodes.
   void convert_others() {
     TensorConverter converter(model_);
     for (size_t i = 0; i < plan_.tensors.size(); ++i) {

@@ -16,20 +16,20 @@ namespace tenon {
 // A matrix of a model, and what it is there.
 struct ModelMatrix {
   std::string path;    // "layers.3.attention.q", which experts share; of one that no model declares its name
-  std::string name;    // in the file, without ".weight"
-  bool known = false;  // a model declares it
+  std::string name;    // the file's name without ".weight"
+  bool known = false;  // true: a model declares it
   int32_t layer = -1;  // -1: in no layer
   int64_t rows = 0, columns = 0;
   bool product = true, lookup = false;  // see LinearDecl
 };
 
-// What a scheme writes for a matrix.
+// A scheme writes these tensors for a matrix.
 struct MatrixDescription {
   struct Tensor {
-    std::string name;  // what follows the matrix's name and a dot
+    std::string name;  // it follows the matrix's name and a dot
     tenon_format format;
     std::vector<int64_t> shape;
-    bool by_row;  // the first dimension is the matrix's rows
+    bool by_row;  // true: the first dimension is the matrix's rows
     uint64_t bytes() const;
   };
   std::vector<Tensor> tensors;
@@ -37,10 +37,10 @@ struct MatrixDescription {
   std::string description;  // JSON
 };
 
-// Thread: encode() from any, of one matrix by one at a time; the others by one at a time.
+// Thread: any may call encode(), one at a time for one matrix; one at a time may call the others.
 class SchemeEncoder {
  public:
-  // config: of a quantization component. The registry outlives it. Throws Error: kUsage for a component that writes no
+  // config is that of a quantization component. The registry outlives it. Throws Error: kUsage for a component that writes no
   // files, else as Registry::load and Instance do.
   SchemeEncoder(ComponentConfig config, Registry& registry);
 
@@ -48,7 +48,7 @@ class SchemeEncoder {
   const std::string& name() const { return config_.name; }
   bool observes() const { return table().observe != nullptr; }
 
-  // The description, or the reason of the refusal. Throws Error(kPlugin) for a description that cannot be stored.
+  // Returns the description, or the reason of the refusal. Throws Error(kPlugin) for a description that cannot be stored.
   std::variant<MatrixDescription, std::string> describe(const ModelMatrix& matrix) const;
   // See tenon_encode. Throws Error: kModel with the scheme's reason where it refuses the numbers, kPlugin.
   void encode(const ModelMatrix& matrix, const tenon_encode& rows) const;

@@ -98,7 +98,7 @@ class Schemes {
 
   std::span<const QuantizeSetting> settings_;
   Registry& registry_;
-  std::vector<bool> taken_;  // by setting
+  std::vector<bool> taken_;  // true: a component has taken that setting
   std::map<std::string, std::shared_ptr<const SchemeEncoder>> made_;
 };
 

@@ -30,7 +30,7 @@ struct ElfSymbol {
   bool defined = false;
 };
 
-// What the dynamic section says that matters to who loads the library.
+// The dynamic section says this to whoever loads the library.
 struct ElfDynamic {
   std::vector<std::string> needed;
   std::vector<std::string> run_paths;  // DT_RPATH and DT_RUNPATH, unsplit
@@ -47,7 +47,7 @@ class ElfFile {
 
   const std::vector<ElfSection>& sections() const { return sections_; }
   const std::vector<ElfSegment>& segments() const { return segments_; }
-  // Bytes of the file; no more than limit.
+  // Returns bytes of the file, no more than limit.
   std::vector<std::byte> bytes(uint64_t offset, uint64_t size, uint64_t limit) const;
   std::vector<ElfSymbol> dynamic_symbols() const;
   ElfDynamic dynamic() const;

@@ -1,4 +1,4 @@
-// What a library says about itself without being opened: dlopen would already run its constructors.
+// A library's note says what it is without the library being opened: dlopen would already run its constructors.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace tenon {
 
-// The library's note; nothing if it has none, and so is no plugin. Its strings are terminated and hold names only.
+// Returns the library's note; nothing if it has none, and so is no plugin. Its strings are terminated and hold names only.
 // Looks through the sections and, where a tool has stripped those, through the note segments.
 // Throws Error(kPlugin): a note of the wrong size, two that differ, texts that are none.
 std::optional<tenon_note> read_note(const ElfFile& file);

@@ -11,7 +11,7 @@ namespace tenon {
 
 const std::vector<std::string>& plugin_kinds();  // sorted
 bool is_plugin_kind(std::string_view kind);
-// "attention/1".
+// Returns "attention/1" and the like.
 std::string interface_id(std::string_view kind);
 // Bytes of the kind's table as this host knows it.
 size_t table_size(std::string_view kind);

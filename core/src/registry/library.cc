@@ -96,7 +96,7 @@ Library::Library(const std::filesystem::path& canonical, const tenon_note& note)
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) {
-    if (errno == ENOMEM) throw std::bad_alloc();  // of which the loader does not speak
+    if (errno == ENOMEM) throw std::bad_alloc();  // the loader does not say so
     fail(name, std::string(library_.is_loaded() ? "does not export " TENON_PLUGIN_SYMBOL ": " : "does not load: ") +
                    loaders_words(e.what()));
   }
@@ -165,7 +165,8 @@ std::string library_schema_hash(const std::filesystem::path& library) {
 }
 
 const Library& open_library(const std::filesystem::path& canonical, const tenon_note& note) {
-  // Of the process, as the loader's own list is; never destroyed, so that no library is unloaded at exit either.
+  // The list belongs to the process, as the loader's own does. It is never destroyed, so that no library is unloaded at exit
+  // either.
   static std::mutex mutex;
   static auto* const kOpen = new std::map<std::filesystem::path, std::unique_ptr<const Library>>;
   const std::lock_guard lock(mutex);

@@ -1,4 +1,4 @@
-// A plugin library: looked at, opened, checked against its own note.
+// A plugin library is looked at, opened, and checked against its own note.
 #pragma once
 
 #include <boost/dll/shared_library.hpp>
@@ -18,7 +18,7 @@ tenon_note examine_library(const std::filesystem::path& canonical, const std::ve
 // A library that is open. Closes it at the end of its life, which only a validator may want.
 class Library {
  public:
-  // canonical: an absolute path. Throws Error(kPlugin): the loader's own words, a missing symbol, a table that
+  // canonical is an absolute path. Throws Error(kPlugin): the loader's own words, a missing symbol, a table that
   // contradicts the note, a schema that is wrong in itself, init's reason.
   Library(const std::filesystem::path& canonical, const tenon_note& note);
   Library(const Library&) = delete;
@@ -26,7 +26,7 @@ class Library {
 
   const tenon_plugin& plugin() const { return plugin_; }                  // as large as this host knows it
   const tenon_component& component() const { return component_; }         // the note's, as large as this host knows it
-  const std::vector<std::string>& messages() const { return messages_; }  // what it had to say during init
+  const std::vector<std::string>& messages() const { return messages_; }  // it said these during init
 
  private:
   void load(const std::filesystem::path& canonical);
@@ -40,7 +40,7 @@ class Library {
   std::vector<std::string> messages_;
 };
 
-// The same, once a process and for good: graphs hold kernels, and thread-locals make unloading unsafe.
+// Does the same once a process and for good: graphs hold kernels, and thread-locals make unloading unsafe.
 const Library& open_library(const std::filesystem::path& canonical, const tenon_note& note);
 
 }  // namespace tenon

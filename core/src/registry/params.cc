@@ -70,7 +70,7 @@ std::string text_problem(const tenon_param_spec& spec, const std::string& value)
   return listed(choices_of(spec), value) ? "" : quoted(value) + " is not one of the choices";
 }
 
-// Of the default, as if it had been written.
+// Says what is wrong with the default, as if the user had written it.
 std::string default_problem(const tenon_param_spec& spec) {
   if (spec.flags & TENON_PARAM_REQUIRED) return "";
   switch (spec.type) {

@@ -21,14 +21,14 @@ Key key_of(const ComponentInfo& c) {
   return {c.kind, c.name, c.device};
 }
 
-// What a component is taken from when several offer the same: the lowest wins, and among roots the earliest.
+// If several offer the same component, the lowest of these wins, and the earliest among roots.
 enum class Source { kLibrary, kBuiltin, kRoot };
 
 struct Entry {
   ComponentInfo info;
   Source source = Source::kRoot;
-  tenon_note note{};         // of a plugin
-  BuiltinComponent builtin;  // of a built-in
+  tenon_note note{};         // a plugin has it
+  BuiltinComponent builtin;  // a built-in has it
   std::unique_ptr<LoadedComponent> loaded;
 };
 
@@ -55,7 +55,7 @@ bool fits(const ComponentInfo& c, std::string_view device) {
   return device.empty() || c.device.empty() || c.device == kHostDevice || c.device == device;
 }
 
-// Whether the system fails and not the file. Going on without a library that is there could choose another in silence.
+// True: the system fails and not the file. Going on without a library that is there could choose another in silence.
 bool of_the_system(const std::error_code& error) {
   return error == std::errc::too_many_files_open || error == std::errc::too_many_files_open_in_system ||
          error == std::errc::not_enough_memory || error == std::errc::io_error;
@@ -63,7 +63,7 @@ bool of_the_system(const std::error_code& error) {
 
 struct Candidate {
   fs::path path;
-  std::vector<fs::path> folders;  // that lead to it from the root, itself included
+  std::vector<fs::path> folders;  // they lead to it from the root, itself included
 };
 
 // The libraries in a folder, and one folder deeper if that is asked for.

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a variable that lists folders. Relative ones would depend on where the program is started.
+// Reads a variable that lists folders. Relative ones would depend on where the program is started.
 std::vector<fs::path> folders_of(const char* variable) {
   std::vector<fs::path> folders;
   const char* value = secure_getenv(variable);
@@ -43,7 +43,8 @@ fs::path install_folder() {
   if (dladdr(&kHere, &info) == 0 || info.dli_fname == nullptr) return {};
   std::error_code failed;
   const fs::path library = fs::canonical(info.dli_fname, failed);
-  if (failed == std::errc::not_enough_memory) throw std::bad_alloc();  // not a build without a folder of its own
+  if (failed == std::errc::not_enough_memory)
+    throw std::bad_alloc();  // this is not a build without a folder of its own
   return failed ? fs::path() : library.parent_path() / "tenon/plugins";
 }
 

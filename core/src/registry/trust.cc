@@ -12,7 +12,7 @@
 namespace tenon {
 namespace {
 
-// Where every user has a group of their own, umask 002 is usual and makes whole build trees writable for that group.
+// If every user has a group of their own, umask 002 is usual and makes whole build trees writable for that group.
 bool is_private_group(gid_t gid) {
   std::vector<char> room(64 << 10), group_room(64 << 10);
   passwd user{};

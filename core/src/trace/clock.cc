@@ -96,7 +96,7 @@ int64_t TickConverter::to_ns(uint64_t ticks) const noexcept {
                             [](uint64_t value, const Pair& pair) { return value < pair.ticks; }) -
            1;
   }
-  // In integers and rounded down, so that it is monotone, and never beyond the next pair.
+  // The line is computed in integers and rounded down, so that it is monotone and never goes beyond the next pair.
   return line->ns + static_cast<int64_t>((Wide{ticks - line->ticks} * line->rate) >> kRateBits);
 }
 

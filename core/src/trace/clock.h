@@ -8,8 +8,7 @@
 
 namespace tenon::trace {
 
-// Whether the processor's time stamp counter runs at one rate in all power states, so that its ticks can be read as
-// time.
+// True: the processor's time stamp counter runs at one rate in all power states, so that its ticks can be read as time.
 bool tsc_is_invariant() noexcept;
 
 // The clock that tracks read. Thread: any.
@@ -37,14 +36,14 @@ class TickConverter {
   // Ticks of before `ns`, less than what the pairs span, are not asked for any more.
   void forget_before(int64_t ns);
 
-  // The last pair's time.
+  // Returns the last pair's time.
   int64_t last_ns() const noexcept { return pairs_.back().ns; }
 
  private:
   struct Pair {
     uint64_t ticks;
     int64_t ns;
-    uint64_t rate;  // of the line to the next pair: nanoseconds a tick, times 2^kRateBits
+    uint64_t rate;  // the slope of the line to the next pair: nanoseconds a tick, times 2^kRateBits
   };
   Pair read() const noexcept;
 

@@ -17,7 +17,7 @@ namespace tenon::trace {
 class KeptSteps {
  public:
   using Decided = decltype(RecorderOptions::decided);
-  // slow_ns: how long a step takes at least that is wanted; 0 = none is.
+  // A step that takes at least slow_ns is wanted; 0 = none is.
   KeptSteps(size_t steps, int64_t slow_ns, Decided decided = {})
       : max_steps_(steps), slow_ns_(slow_ns), decided_(std::move(decided)) {}
 
@@ -54,9 +54,9 @@ class KeptSteps {
   const int64_t slow_ns_;
   const Decided decided_;
   std::deque<Step> steps_;
-  std::vector<Copy> open_;  // of the step that has not ended
+  std::vector<Copy> open_;  // those of the step that has not ended
   int64_t decided_until_ns_ = -1;
-  bool passed_ = false;  // the last step that left
+  bool passed_ = false;  // true: the last step that left was passed on
   uint64_t events_passed_ = 0;
   Recorder::Kept counts_;
 };

@@ -18,7 +18,7 @@
 namespace tenon::trace {
 namespace {
 
-// With kept steps a recorder may live for days. No span is longer than that.
+// A recorder that keeps steps may live for days; no span is longer than this.
 constexpr int64_t kForgetNs = 600'000'000'000;
 
 }  // namespace
@@ -71,7 +71,7 @@ class Recorder::Impl {
   uint64_t steps_begun_ = 0;
   uint64_t step_begin_ = 0;  // ticks, with keep_steps
   std::atomic<bool> wanted_{false};
-  std::mutex steps_mutex_;  // for so short that a step can wait for it
+  std::mutex steps_mutex_;  // it is held for so short a time that a step can wait for it
   std::vector<StepTicks> ended_steps_;
 
   mutable std::mutex mutex_;  // guards all below, the converter and the sink

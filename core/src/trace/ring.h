@@ -1,4 +1,4 @@
-// The ring between a recording thread and the drain.
+// A ring lies between a recording thread and the drain.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace tenon::trace {
 
 enum class RecordKind : uint8_t { kSpan, kInstant, kCounter, kRequest };
 
-// 32 bytes. An event with more than one value is followed by records that are nothing but its further values, one with
+// A record has 32 bytes. An event with more than one value is followed by records that are nothing but its further values, one with
 // a text by records that are nothing but its length (2 bytes) and its bytes.
 struct Record {
   uint64_t begin;  // ticks
@@ -35,14 +35,14 @@ inline constexpr size_t kValuesPerRecord = sizeof(Record) / sizeof(uint64_t);
 static_assert(sizeof(Record) == 32);
 static_assert((sizeof(uint16_t) + kMaxText + sizeof(Record) - 1) / sizeof(Record) <= UINT8_MAX);
 
-// Single producer, single consumer. Overflow refuses the new event, so that what was recorded stays whole.
+// It has one producer and one consumer. Overflow refuses the new event, so that what was recorded stays whole.
 class Ring {
  public:
   explicit Ring(uint32_t records)
       : slots_(std::make_unique<Record[]>(std::bit_ceil(std::max<size_t>(records, 8)))),
         mask_(std::bit_ceil(std::max<size_t>(records, 8)) - 1) {}
 
-  // Producer.
+  // The producer calls these.
   void push(const Record& record, std::span<const uint64_t> further) noexcept {
     const uint64_t head = head_.load(std::memory_order_relaxed);
     const uint64_t needed = 1 + records_of(further);
@@ -70,11 +70,11 @@ class Ring {
     head_.store(head + needed, std::memory_order_release);
   }
 
-  // Consumer.
+  // The consumer calls these.
   uint64_t head() const noexcept { return head_.load(std::memory_order_acquire); }
   uint64_t tail() const noexcept { return tail_.load(std::memory_order_relaxed); }
   const Record& at(uint64_t index) const noexcept { return slots_[index & mask_]; }
-  // Of the records from `index` on.
+  // Reads the text of the records from `index` on.
   void read_text(uint64_t index, uint8_t records, std::string& text) const {
     text.clear();
     for (uint64_t i = 0; i < records; ++i) {

@@ -20,7 +20,7 @@ Record make_record(SiteId site, RecordKind kind, uint64_t begin, uint64_t end,
           values.empty() ? 0 : values.front()};
 }
 
-// At most kMaxText bytes, no character in pieces.
+// Cuts a text to kMaxText bytes at most, with no character in pieces.
 std::string_view cut(std::string_view text) noexcept {
   if (text.size() <= kMaxText) return text;
   size_t size = kMaxText;

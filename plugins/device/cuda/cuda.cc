@@ -22,7 +22,7 @@ tenon_status on_device(void* self, tenon_reason* why, F&& f) noexcept {
   });
 }
 
-// What CUDA says of an allocation that fails, and why it may have: only the device knows what others hold of it.
+// Throws what CUDA says of an allocation that fails, and why it may have: only the device knows what others hold of it.
 [[noreturn]] void no_space(uint32_t space) {
   static_cast<void>(cudaGetLastError());
   if (space == TENON_SPACE_HOST) throw sdk::NoSpace("cudaMallocHost: the system gives no more page-locked memory");

@@ -28,7 +28,7 @@ class CudaDevice : public sdk::ComponentDefaults {
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
 
-  void make_current() const;  // of the calling thread; throws
+  void make_current() const;  // makes it the calling thread's; throws
   cudaStream_t new_stream();  // lives as long as the device
 
   // Each instance has its own table.

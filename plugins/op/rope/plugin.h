@@ -4,7 +4,7 @@
 
 namespace tenon::op {
 
-// Which dimensions of a head turn, and with which.
+// This says which dimensions of a head turn, and with which.
 struct Turn {
   int32_t rotated;
   bool interleaved;  // 2i with 2i + 1, else i with i + rotated / 2

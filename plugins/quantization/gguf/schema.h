@@ -1,4 +1,4 @@
-// What quantization.gguf is called and takes on every device.
+// quantization.gguf has this name and these parameters on every device.
 #pragma once
 
 #include "tenon/sdk/params.h"

@@ -1,4 +1,4 @@
-// How quantization.int4wo holds a row: as ../rows/stored_rows.h defines int4 rows.
+// quantization.int4wo holds a row as ../rows/stored_rows.h defines int4 rows.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ constexpr uint64_t row_bytes(uint64_t k, uint32_t group) {
 }
 // Throw sdk::Failed where a weight, a scale or a zero point is not finite.
 void pack_row(const float* w, uint32_t k, uint32_t group, uint8_t* row);
-// Of a row's tensors in the file.
+// Takes a row from its tensors in the file.
 void take_row(const uint8_t* weight, const uint8_t* scale, const uint8_t* zero, uint32_t k, uint32_t group,
               uint8_t* row);
 

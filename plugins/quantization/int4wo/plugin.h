@@ -24,7 +24,7 @@ class Int4wo : public sdk::cpu::LinearScheme<Int4wo, &kernels>, public Schema {
 
  private:
   uint32_t group_;
-  std::string description_;  // of what it writes
+  std::string description_;  // the description of what it writes
 };
 
 }  // namespace tenon::int4wo

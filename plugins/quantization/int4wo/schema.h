@@ -1,4 +1,4 @@
-// What quantization.int4wo is called and takes on every device.
+// quantization.int4wo has this name and these parameters on every device.
 #pragma once
 
 #include "tenon/sdk/params.h"

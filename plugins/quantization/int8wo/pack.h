@@ -1,4 +1,4 @@
-// How quantization.int8wo holds a row: as ../rows/stored_rows.h defines int8 rows.
+// quantization.int8wo holds a row as ../rows/stored_rows.h defines int8 rows.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ constexpr uint64_t row_bytes(uint64_t k) {
 }
 // Both throw sdk::Failed where a weight or a scale is not finite.
 void pack_row(const float* w, uint32_t k, uint8_t* row);
-// Of a row's tensors in the file.
+// Takes a row from its tensors in the file.
 void take_row(const uint8_t* weight, const uint8_t* scale, uint32_t k, uint8_t* row);
 
 }  // namespace tenon::int8wo

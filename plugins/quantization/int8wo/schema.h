@@ -1,4 +1,4 @@
-// What quantization.int8wo is called and takes on every device.
+// quantization.int8wo has this name and these parameters on every device.
 #pragma once
 
 #include "tenon/sdk/params.h"

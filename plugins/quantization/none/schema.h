@@ -1,4 +1,4 @@
-// What quantization.none is called and takes on every device.
+// quantization.none has this name and these parameters on every device.
 #pragma once
 
 #include <string>

@@ -10,8 +10,8 @@
 namespace tenon::rows {
 namespace {
 
-constexpr uint64_t kScaleBytes = 4;   // of a row in int8
-constexpr uint64_t kHeaderBytes = 4;  // of a group in int4: scale and zero point in bf16
+constexpr uint64_t kScaleBytes = 4;   // a row in int8 has a scale of so many
+constexpr uint64_t kHeaderBytes = 4;  // weights that share a scale have so many in int4: scale and zero point in bf16
 constexpr uint64_t kHalfBytes = 2;
 
 tenon_stored stored(const char* name, tenon_format format, std::initializer_list<int64_t> dims) {

@@ -1,4 +1,4 @@
-// How int8wo and int4wo write matrices: the tensors of stored_rows.h.
+// int8wo and int4wo write matrices as the tensors of stored_rows.h.
 #pragma once
 
 #include "tenon/abi/quantization.h"

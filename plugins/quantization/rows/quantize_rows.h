@@ -1,4 +1,4 @@
-// From f32 to the rows of stored_rows.h, the definition of int8wo and int4wo: to the nearest, halves to
+// This makes the rows of stored_rows.h of f32, and so defines int8wo and int4wo: it rounds to the nearest, halves to
 // even. Weights must be finite.
 #pragma once
 

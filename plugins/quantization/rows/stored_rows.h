@@ -17,7 +17,7 @@
 
 namespace tenon::rows {
 
-// What both schemes call these formats, beside those of tenon/abi/types.h.
+// Both schemes have these formats beside those of tenon/abi/types.h.
 inline constexpr tenon_format kInt8Rows = 1U << 17;
 // group: 32, 64, 128 or 256 weights.
 constexpr tenon_format int4_rows(uint32_t group) {
@@ -39,7 +39,7 @@ constexpr uint64_t int4_row_bytes(uint64_t k, uint32_t group) {
 // The order of the tensors, which is that of their names.
 enum { kWeight, kScale, kZero };
 
-// Whether the file has a matrix in tensors of the scheme's own, rightly or not: plain ones are floats or blocks.
+// True: the file has a matrix in tensors of the scheme's own, rightly or not; plain ones are floats or blocks.
 inline bool has_own_tensors(const tenon_matrix& m, tenon_format weight) {
   const tenon_stored* t = sdk::find_tensor(m, "weight");
   return t != nullptr && (t->format == weight || m.n_tensors > 1);
@@ -72,7 +72,7 @@ inline tenon_format need_int4(const tenon_linear& s, uint32_t mat) {
   return int4_rows(group);
 }
 
-// From what the tensors have of a row to the row.
+// Makes a row of what the tensors have of it.
 inline void join_int8_row(const uint8_t* weight, const uint8_t* scale, uint32_t k, uint8_t* row) {
   std::memcpy(row, scale, sizeof(float));
   std::memcpy(row + sizeof(float), weight, k);

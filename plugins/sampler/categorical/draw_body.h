@@ -74,7 +74,7 @@ struct Lanes {
   U32 id = ~U32{};
 
   void take(F32 logit, U32 word, U32 token) {
-    const F32 s = logit > kOut ? logit + noise_of(word) : kOut + F32{};  // not NaN
+    const F32 s = logit > kOut ? logit + noise_of(word) : kOut + F32{};  // infinite logits become no NaN
     const I32 better = (s > score) | ((s == score) & (token < id));
     score = better ? s : score;
     id = better ? token : id;

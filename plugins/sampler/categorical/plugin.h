@@ -26,7 +26,7 @@ class Categorical : public sdk::Sampler<Categorical> {
   void record_select(const tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const;
 
  private:
-  uint32_t kernel_;  // of several for a device: by instruction set
+  uint32_t kernel_;  // the number of the device's kernel, by instruction set
 };
 
 }  // namespace tenon::categorical

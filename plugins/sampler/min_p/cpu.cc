@@ -8,7 +8,7 @@ namespace {
 namespace cpu = sdk::cpu;
 
 void keep(const cpu::CandidateGrid& g, const sdk::Part& part) {
-  auto* most = part.scratch<float>();  // of each chunk
+  auto* most = part.scratch<float>();  // [chunks]: the greatest logit of each
   if (part.phase() == 0) {
     cpu::for_each_chunk(g, part, [&](const cpu::Entries& e) { most[e.chunk] = cpu::greatest(e); });
     return;

@@ -15,7 +15,7 @@ namespace {
 namespace cpu = sdk::cpu;
 
 constexpr uint32_t kLook = 16;     // entries looked at together
-constexpr uint32_t kGroups = 512;  // of a block's entries, an entry in each in turn
+constexpr uint32_t kGroups = 512;  // a block's entries are dealt out to so many in turn
 
 // Drops what is smaller than the k-th largest value. n > k > 0. Returns how many remain; the k-th is keys[k - 1].
 uint32_t keep_largest(uint64_t* keys, uint32_t n, uint32_t k) {

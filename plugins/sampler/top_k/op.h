@@ -1,4 +1,4 @@
-// What the op reads and writes, on every device.
+// The op reads and writes these on every device.
 #pragma once
 
 #include "tenon/sdk/cpu/candidates.h"

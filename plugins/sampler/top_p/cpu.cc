@@ -19,7 +19,7 @@ namespace cpu = sdk::cpu;
 constexpr uint32_t kGroup = 64;
 using Histogram = std::array<uint64_t, kBins>;
 
-struct Last {  // in the order of candidates
+struct Last {  // it is the last one in the order of candidates
   float logit;
   int32_t id;
 };
@@ -34,10 +34,10 @@ struct Scratch {
     return g.chunks() * (sizeof(Histogram) + sizeof(float)) + uint64_t{g.rows} * (g.width + 1) * sizeof(uint64_t);
   }
 
-  Histogram* histogram;  // of each chunk
+  Histogram* histogram;  // one for each chunk
   uint64_t* members;     // room for a row's keys
-  Last* last;            // of each row
-  float* most;           // of each chunk
+  Last* last;            // one for each row
+  float* most;           // one for each chunk
 };
 
 float finite_greatest(const cpu::CandidateGrid& g, uint32_t row, const float* of_chunk) {

@@ -1,5 +1,5 @@
-// What candidates weigh, with the same bits on every machine: additions and multiplications that are not fused, no
-// library call.
+// Candidates weigh the same on every machine, to the bit: additions and multiplications are not fused, and no library is
+// called.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace tenon::top_p {
 
 constexpr float kBinsPerUnit = 8;
-constexpr uint32_t kBins = 256;  // the last one holds what weighs nothing: e^-28 is less than a unit
+constexpr uint32_t kBins = 256;  // the last one holds candidates that weigh nothing: e^-28 is less than a unit
 
 // e^x, x <= 0; below -87 e^-87. Relative error below 3e-7.
 constexpr float exp_negative(float x) {
@@ -26,7 +26,7 @@ constexpr float exp_negative(float x) {
   return p * __builtin_bit_cast(float, static_cast<uint32_t>(n + 127) << 23);
 }
 
-// In bins, from the greatest logit, which must be finite; below 0 for infinite logits.
+// Returns the distance from the greatest logit, which must be finite, in bins; below 0 for infinite logits.
 constexpr float distance(float logit, float greatest) {
   return (greatest - logit) * kBinsPerUnit;
 }

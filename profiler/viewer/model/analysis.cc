@@ -13,7 +13,7 @@ namespace tenon::view {
 namespace {
 
 constexpr std::string_view kStep = "ProfilerStep#";
-constexpr size_t kMaxPaths = 10'000;  // what has further names is "(others)"
+constexpr size_t kMaxPaths = 10'000;  // further names become "(others)"
 
 class Analyser {
  public:
@@ -50,11 +50,11 @@ class Analyser {
   const TraceFile& file_;
   Analysis out_;
   const uint32_t component_, op_, layer_, read_, written_, bytes_, step_;
-  std::unordered_map<uint64_t, Site> sites_;  // by name and operation
+  std::unordered_map<uint64_t, Site> sites_;  // keyed by name and operation
   std::unordered_map<std::string, uint32_t> path_ids_;
   const Site others_{kMaxPaths, -1};
   std::vector<bool> is_source_;   // categories
-  std::vector<int64_t> windows_;  // where the duration of each step begins
+  std::vector<int64_t> windows_;  // the time at which each step's duration begins
 };
 
 Analysis Analyser::run() {
@@ -74,7 +74,7 @@ void Analyser::find_steps() {
   bool any = false;
   for (uint32_t id = 0; id < file_.strings.size(); ++id) any |= is_step[id] = file_.strings[id].starts_with(kStep);
   if (!any) return;
-  // Of the track that has most of them: other writers repeat them on the GPU's.
+  // The steps are those of the track that has most of them: other writers repeat them on the GPU's.
   std::vector<size_t> per_track(file_.tracks.size());
   for (const TraceSlice& s : file_.slices) per_track[s.track] += is_step[s.name] ? 1 : 0;
   const auto track = static_cast<size_t>(std::ranges::max_element(per_track) - per_track.begin());

@@ -1,5 +1,5 @@
-// Which operations a trace holds, in which steps, and what each adds to its step. All views but the timeline start
-// here.
+// The analysis says which operations a trace holds, in which steps, and what each adds to its step. All views but the
+// timeline start here.
 #pragma once
 
 #include <array>
@@ -33,19 +33,19 @@ struct OpEvent {
   // Slices of one track nest: the time that is not its children's. Kernels overlap: from the latest end of what is
   // ahead of it to its own end. So the operations and the gaps of a step add up to the step.
   int64_t added_ns = 0;
-  double bytes = 0;  // read and written; 0 if the trace does not say
+  double bytes = 0;  // bytes read and written; 0 if the trace does not say
 };
 
 struct Step {
   uint32_t slice = 0;
   int64_t number = 0;
   int64_t begin_ns = 0;
-  int64_t duration_ns = 0;    // where kernels are recorded: on the GPU, which runs behind the host
+  int64_t duration_ns = 0;    // if kernels are recorded, it is that on the GPU, which runs later than the host
   int64_t between_ns = 0;     // from its end to the begin of the next step
   std::string_view phase{};   // prefill, decode, verify; empty if the trace does not say
   std::string_view tokens{};  // the text that it gave; empty if the trace does not say
   int64_t n_ctx_tok = 0, n_gen_tok = 0, drafted = 0, accepted = 0;
-  int64_t n_tokens = 0;                   // that came out of it
+  int64_t n_tokens = 0;                   // so many tokens came out of it
   std::array<int64_t, kWorks> by_work{};  // ns, kGap and kHost too; all 0 where no operation was recorded
   double bytes = 0;
   uint32_t first_op = 0, end_op = 0;
@@ -58,8 +58,8 @@ enum class OpSource : uint8_t { kKernels, kCpuOps, kAllSlices };
 struct Analysis {
   OpSource source = OpSource::kAllSlices;
   std::vector<OpPath> paths;
-  std::vector<OpEvent> ops;         // by step, begin; those outside of steps behind
-  std::vector<Step> steps;          // by begin
+  std::vector<OpEvent> ops;         // sorted by step and begin; those outside of steps come last
+  std::vector<Step> steps;          // sorted by begin
   std::optional<double> peak_gbps;  // measured memory bandwidth
   bool has_bytes = false, has_tokens = false;
 };
@@ -70,7 +70,7 @@ Analysis analyse(const TraceFile& file);
 // any other slice.
 std::string path_of(const TraceFile& file, const TraceSlice& slice);
 
-// Which steps are meant.
+// The phase says which steps are meant.
 enum class Phase : uint8_t { kAll, kPrefill, kDecode };
 bool is_in(const Step& step, Phase phase);
 // Indices of the steps that have operations.

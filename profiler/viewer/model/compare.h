@@ -1,4 +1,4 @@
-// Two traces, operation by operation.
+// Two traces are compared operation by operation.
 #pragma once
 
 #include "analysis.h"

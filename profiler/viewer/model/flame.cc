@@ -12,9 +12,9 @@ Flame flame_of(const profiler::TraceFile& file, const std::vector<uint32_t>& tra
   using profiler::TraceSlice;
   Flame flame;
   flame.nodes.emplace_back();
-  std::unordered_map<uint32_t, uint32_t> name_ids;  // of the file to those without numbers
+  std::unordered_map<uint32_t, uint32_t> name_ids;  // from the file's names to those without numbers
   std::unordered_map<std::string, uint32_t> plain_ids;
-  std::unordered_map<uint64_t, uint32_t> node_ids;  // by parent and name
+  std::unordered_map<uint64_t, uint32_t> node_ids;  // keyed by parent and name
   const auto node_of = [&](uint32_t parent, const TraceSlice& s) {
     const auto [name, is_new] = name_ids.try_emplace(s.name, 0);
     if (is_new) {

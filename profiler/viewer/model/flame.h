@@ -14,13 +14,13 @@ struct Flame {
     std::string name;  // without the numbers of layers and steps
     int64_t ns = 0;
     uint64_t count = 0;
-    uint32_t longest = 0;              // a slice
-    std::vector<uint32_t> children{};  // by time, the longest first
+    uint32_t longest = 0;              // the index of the longest slice
+    std::vector<uint32_t> children{};  // the longest first
   };
   std::vector<Node> nodes;  // 0 is the root, whose time is its children's
 };
 
-// Of the tracks that `tracks` names.
+// Makes the flame graph of the tracks that `tracks` names.
 Flame flame_of(const profiler::TraceFile& file, const std::vector<uint32_t>& tracks);
 
 }  // namespace tenon::view

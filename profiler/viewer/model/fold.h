@@ -1,4 +1,4 @@
-// What of a lane is to be drawn: cost follows pixels, not events.
+// Folding finds what of a lane is to be drawn, so that the cost follows pixels and not events.
 #pragma once
 
 #include <cstdint>

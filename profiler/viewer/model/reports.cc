@@ -130,7 +130,8 @@ std::vector<TokenCell> token_strip(const Analysis& analysis) {
                    .dominant = step.end_op > 0 ? most(step.by_work) : Work::kGap};
     cell.text = visible(step.tokens);
     if (step.decodes() && median > 0) {
-      cell.over_median = static_cast<double>(step.duration_ns / step.n_tokens) / static_cast<double>(median);
+      const int64_t ns_a_token = step.duration_ns / step.n_tokens;
+      cell.over_median = static_cast<double>(ns_a_token) / static_cast<double>(median);
     }
     std::array<int64_t, kWorks> more = step.by_work;
     for (size_t w = 0; w < kWorks; ++w) more[w] = more[w] / step.n_tokens - usual[w];

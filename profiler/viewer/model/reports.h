@@ -1,4 +1,4 @@
-// Tables and figures over an analysis. Times of operations are what they add to a step (OpEvent::added_ns).
+// These are tables and figures over an analysis. Times of operations are what they add to a step (OpEvent::added_ns).
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ struct TokenCell {
   std::string text{};  // empty if the trace has none; blanks visible
   int64_t n_tokens = 0;
   int64_t duration_ns = 0;
-  Work dominant = Work::kOther;  // what took most of it
+  Work dominant = Work::kOther;  // this sort of work took most of it
   double over_median = 1;        // its time per token over the median's
-  Work grew = Work::kOther;      // what took most more than in the median step
+  Work grew = Work::kOther;      // this sort of work took most more than in the median step
 };
 std::vector<TokenCell> token_strip(const Analysis& analysis);
 
@@ -35,14 +35,14 @@ struct HeatMap {
   struct Field {
     int64_t ns = 0;
     double bytes = 0;
-    uint32_t longest = kNoIndex;  // a slice
+    uint32_t longest = kNoIndex;  // the index of the longest slice
     int64_t longest_ns = -1;
     double gbps() const { return ns > 0 ? bytes / static_cast<double>(ns) : 0; }
   };
   std::vector<std::string> columns;
   int n_layers = 0;
   std::vector<Field> fields;  // (n_layers + 1, columns)
-  int64_t total_ns = 0;       // of the steps
+  int64_t total_ns = 0;       // the steps' total
   size_t n_steps = 0;
 
   const Field& at(int row, size_t column) const { return fields[static_cast<size_t>(row) * columns.size() + column]; }
@@ -55,7 +55,7 @@ struct Waterfall {
     std::string name;
     int64_t ns = 0;
     double bytes = 0;
-    double limit_ns = 0;  // what moving its bytes takes at the peak; 0 if that is unknown
+    double limit_ns = 0;  // moving its bytes takes so long at the peak; 0 if that is unknown
   };
   std::vector<Part> parts;
   int64_t step_ns = 0;
@@ -65,12 +65,12 @@ struct Waterfall {
 };
 Waterfall waterfall(const Analysis& analysis, Phase phase, std::optional<double> peak_gbps);
 
-// What the pipeline panel shows, and what the trace does not say.
+// The pipeline panel shows these, and says what the trace does not say.
 struct PipelineInfo {
   struct Text {
     std::string title, text;
   };
-  std::vector<Text> texts;  // the TOML, the negotiation, the plan, where they are there
+  std::vector<Text> texts;  // the TOML, the negotiation, the plan, if they are there
   Table facts;              // the rest of the metadata
   std::vector<std::string> missing;
 };

@@ -1,4 +1,4 @@
-// Finding slices by their texts, and summing up an area.
+// These find slices by their texts, and sum up an area.
 #pragma once
 
 #include <cstdint>

@@ -57,7 +57,7 @@ std::pair<double, double> SideBySide::step_range() const {
   double longest = 1;
   for (size_t side = 0; side < 2; ++side) {
     const Step& step = sides_[side].analysis->steps[step_index(side, aligned_)];
-    // On a GPU the step ends behind its slice on the host.
+    // On a GPU the step ends after its slice on the host.
     const TraceSlice& slice = sides_[side].file->slices[step.slice];
     longest = std::max({longest, static_cast<double>(slice.duration_ns), static_cast<double>(step.duration_ns)});
   }
@@ -77,7 +77,7 @@ std::pair<double, double> SideBySide::whole_range() const {
 
 uint32_t SideBySide::step_of(size_t side, const TraceSlice& slice) const {
   const std::vector<Step>& steps = sides_[side].analysis->steps;
-  if (const auto number = sides_[side].file->number(slice, "step")) {  // the GPU runs behind the host
+  if (const auto number = sides_[side].file->number(slice, "step")) {  // the GPU runs later than the host
     const auto named = std::ranges::find_if(steps, [&](const Step& s) { return s.number == *number; });
     if (named != steps.end()) return static_cast<uint32_t>(named - steps.begin());
   }

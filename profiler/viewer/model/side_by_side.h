@@ -1,4 +1,4 @@
-// Two traces on one time axis: which moments lie over one another, and which slice of one is which of the other.
+// This lays two traces on one time axis: which moments lie over one another, and which slice of one is which of the other.
 #pragma once
 
 #include <array>
@@ -38,8 +38,9 @@ class SideBySide {
   // The same for all of both traces.
   std::pair<double, double> whole_range() const;
 
-  // What that slice of `side` is in the other trace: the same operation of the same layer in the same step, the n-th
-  // for the n-th; of what is no operation, the slice of that name on the track of that name. kNoIndex if there is none.
+  // Returns the slice of the other trace that corresponds to one of `side`: the same operation of the same layer in the same
+  // step, the n-th for the n-th; for a slice that is no operation, the slice of that name on the track of that name. kNoIndex
+  // if there is none.
   uint32_t counterpart(size_t side, uint32_t slice) const;
 
  private:
@@ -67,7 +68,7 @@ class PathMatch {
 
   const TraceFile* file_ = nullptr;
   std::string path_;
-  std::vector<Fit> names_;  // by string
+  std::vector<Fit> names_;  // one for each string
   uint32_t op_key_ = 0, op_ = 0;
 };
 

@@ -12,7 +12,7 @@ inline void add_to(int64_t& sum, int64_t ns) {
   if (__builtin_add_overflow(sum, ns, &sum)) sum = std::numeric_limits<int64_t>::max();
 }
 
-// Of a count: 0 to 10^15.
+// Converts a count, which is 0 to 10^15.
 inline int64_t count_of(double value) {
   return static_cast<int64_t>(std::clamp(value, 0.0, 1e15));
 }

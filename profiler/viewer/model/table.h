@@ -10,7 +10,7 @@ namespace tenon::view {
 
 struct Cell {
   std::string text;
-  double key = 0;  // what a column of numbers is sorted by
+  double key = 0;  // a column of numbers is sorted by it
   enum class Tone : uint8_t { kPlain, kGood, kBad } tone = Tone::kPlain;
 };
 
@@ -21,7 +21,7 @@ struct Table {
   };
   struct Row {
     std::vector<Cell> cells;
-    uint32_t slice = UINT32_MAX;  // where a click leads
+    uint32_t slice = UINT32_MAX;  // a click leads to this slice
   };
   std::vector<Column> columns;
   std::vector<Row> rows;
@@ -36,9 +36,9 @@ Cell text_cell(std::string text);
 Cell number_cell(double value, int decimals);
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-// "12.3 us", "4.56 ms", "1.23 s"; three digits.
+// Returns "12.3 us", "4.56 ms", "1.23 s": three digits.
 std::string duration_text(int64_t ns);
-// "12.3 MB"
+// Returns "12.3 MB" and the like.
 std::string bytes_text(double bytes);
 
 }  // namespace tenon::view

@@ -72,7 +72,7 @@ Work work_of(std::string_view component, std::string_view op, std::string_view n
   if (find(kOfComponent, lower(component), work)) return work;
   if (op == "rows") return Work::kEmbedding;
   if (!op.empty() && find(kOfName, lower(op), work)) return work;
-  // A path names the module, and only behind its last '/' the operation.
+  // A path names the module, and the operation only after its last '/'.
   if (!op.empty() && !component.starts_with("quantization.")) return work;
   find(kOfName, lower(name), work);
   return work;

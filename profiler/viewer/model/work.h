@@ -1,4 +1,4 @@
-// What sort of work an operation or a kernel does, told by its names.
+// Names tell what sort of work an operation or a kernel does.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ Work work_of(std::string_view component, std::string_view op, std::string_view n
 // "ProfilerStep#*", "layer 3" "layer *".
 std::string without_numbers(std::string_view name);
 
-// The number behind "layers." or "layer "; -1 if there is none.
+// Returns the number after "layers." or "layer "; -1 if there is none.
 int layer_of(std::string_view name);
 
 }  // namespace tenon::view

@@ -23,7 +23,7 @@ std::vector<uint8_t> works_of(const TraceFile& file) {
     const uint32_t index = file.category_index(name);
     if (index != kNoIndex) is_op[index] = true;
   }
-  std::unordered_map<uint64_t, uint8_t> known;  // by name and operation
+  std::unordered_map<uint64_t, uint8_t> known;  // keyed by name and operation
   for (size_t i = 0; i < works.size(); ++i) {
     const TraceSlice& s = file.slices[i];
     if (!is_op[s.category]) continue;

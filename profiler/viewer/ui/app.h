@@ -39,7 +39,7 @@ enum class ViewId : uint8_t {
 };
 inline constexpr size_t kViews = 11;
 struct ViewName {
-  const char* option;  // of --view
+  const char* option;  // the value of --view
   const char* title;
 };
 inline constexpr std::array<ViewName, kViews> kViewNames{{{"start", "Start"},
@@ -63,24 +63,24 @@ struct Document {
   Analysis analysis;
   PipelineInfo info;
   std::vector<TokenCell> tokens;
-  std::vector<uint8_t> work;    // of each slice that is an operation, as Work; 255 for others
-  std::vector<uint32_t> shade;  // of each string that is a slice's name
-  std::string name;             // the file's, without its folder
+  std::vector<uint8_t> work;    // [slices]: the Work of an operation; 255 for other slices
+  std::vector<uint32_t> shade;  // [strings]: the shade of each one that is a slice's name
+  std::string name;             // the file's name without its folder
 };
 
 struct TimelineState {
-  double from_ns = 0, to_ns = 0;  // what is shown, since the begin of the trace; equal = not yet set
+  double from_ns = 0, to_ns = 0;  // the time that is shown, since the begin of the trace; equal = not yet set
   uint32_t selected = kNoIndex;   // a slice
   std::optional<Area> area;
   Table area_sums;
-  bool dragging = false, panning = false;  // which began here
+  bool dragging = false, panning = false;  // true: it began here
   ImVec2 drag_from{};
   double drag_from_ns = 0;
-  std::vector<uint32_t> found;  // by the search
-  std::vector<bool> is_found;   // of all slices; empty if nothing is
+  std::vector<uint32_t> found;  // the search found these slices
+  std::vector<bool> is_found;   // [slices]: true: the search found it; empty if it found nothing
   size_t found_at = 0;
   std::string searched;
-  uint32_t scroll_to = kNoIndex;  // a slice; for the next frame
+  uint32_t scroll_to = kNoIndex;  // the next frame scrolls to this slice
   std::vector<bool> collapsed;    // tracks
 };
 
@@ -88,17 +88,17 @@ struct TimelineState {
 struct PairState {
   SideBySide pair;
   std::array<TimelineState, 2> timelines{};
-  double from_ns = 0, to_ns = 0;  // what both show, since the aligned moment
-  size_t keys_side = 0;           // where the mouse was last
+  double from_ns = 0, to_ns = 0;  // the time that both show, since the aligned moment
+  size_t keys_side = 0;           // the side on which the mouse was last
 
   struct Mark {
     size_t side = 0;
-    uint32_t slice = kNoIndex;  // what is hovered, else selected
-    std::string path{};         // of a row of the table, where it is neither
+    uint32_t slice = kNoIndex;  // the slice that is hovered, else the one that is selected
+    std::string path{};         // the path of a row of the table, if no slice is meant
     bool operator==(const Mark&) const = default;
   };
   Mark hovered{}, selected{}, marked{};
-  std::array<PathMatch, 2> same{};                    // all that is called like what is marked
+  std::array<PathMatch, 2> same{};                    // everything that has the same name as what is marked
   std::array<uint32_t, 2> twins{kNoIndex, kNoIndex};  // it, and what it is in the other trace
 };
 
@@ -120,7 +120,7 @@ struct App {
   App(bool dark, float scale) : theme(make_theme(dark, scale)) {}
 
   std::vector<std::shared_ptr<const Document>> documents;
-  std::vector<TimelineState> timelines;  // of each
+  std::vector<TimelineState> timelines;  // one for each document
   size_t current = 0;
   ViewId view = ViewId::kStart;
   Theme theme;
@@ -137,11 +137,11 @@ struct App {
   std::array<char, 256> search_text{};
   bool focus_search = false;
   std::vector<std::string> recent;
-  std::string message;  // of the last action, or an error
+  std::string message;  // it tells of the last action, or of an error
   bool reads_file = false;
-  Made<double> message_since{};  // for what is said of an open trace goes away after a while
+  Made<double> message_since{};  // a message about an open trace goes away after a while
 
-  // What the frame asks its window to do.
+  // The frame asks its window to do these.
   std::string wants_open;
   bool wants_picture = false;
   bool wants_theme = false;
@@ -161,7 +161,7 @@ struct App {
 void add_document(App& app, std::shared_ptr<const Document> document);
 // Shows the slice in the timeline, with some of what is around it.
 void go_to(App& app, uint32_t slice);
-// One frame, over the whole display.
+// Draws one frame, over the whole display.
 void draw(App& app);
 
 }  // namespace tenon::view

@@ -1,4 +1,4 @@
-// Two traces: their timelines over one another, aligned at a step, and which operations differ.
+// This view shows two traces: their timelines over one another, aligned at a step, and which operations differ.
 #include <algorithm>
 #include <cmath>
 #include <tuple>
@@ -40,7 +40,7 @@ class CompareView {
   PairState& state_;
 };
 
-// By work; returns the sum.
+// Fills in the mean time by sort of work, and returns the sum.
 double mean_step(const Analysis& analysis, Phase phase, std::array<double, kWorks>& mean) {
   const std::vector<uint32_t> steps = steps_of(analysis, phase);
   mean = {};
@@ -125,7 +125,7 @@ void CompareView::pane(size_t side, float height) {
   ImGui::EndChild();
 }
 
-// What is selected in one is selected in the other.
+// Selects in the other trace what is selected in one.
 void CompareView::select(const Mark& mark) {
   state_.selected = mark;
   for (size_t side = 0; side < 2; ++side) {
@@ -137,7 +137,7 @@ void CompareView::select(const Mark& mark) {
   }
 }
 
-// In A; what A has not is looked for in B.
+// Searches in A; what A does not have is looked for in B.
 void CompareView::search(int direction) {
   const std::string text = app_.search_text.data();
   if (text.empty()) return;
@@ -268,7 +268,7 @@ void CompareView::run() {
   ImGui::EndChild();
 }
 
-// At first the first decode step, with the operations in sight.
+// The first decode step is shown first, with its operations in sight.
 std::optional<PairState> make_pair(const Document& a, const Document& b) {
   PairState state{.pair = SideBySide({&a.file, &a.analysis}, {&b.file, &b.analysis})};
   std::tie(state.from_ns, state.to_ns) = state.pair.step_range();

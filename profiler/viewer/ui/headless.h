@@ -1,4 +1,4 @@
-// The viewer without a window: frames of a given size and input, for pictures and tests.
+// This is the viewer without a window: frames of a given size and input, for pictures and tests.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ class Headless {
   Headless(const Headless&) = delete;
   Headless& operator=(const Headless&) = delete;
 
-  // One frame of a sixtieth of a second.
+  // Draws one frame of a sixtieth of a second.
   void frame(App& app, const Input& input = {});
 
-  // Of the last frame.
+  // Returns a hash of the last frame's vertices.
   uint64_t vertex_hash() const;
   size_t vertices() const;
   Image picture(const App& app) const;

@@ -1,4 +1,4 @@
-// Counters over time: the KV cache, tokens per second, whatever the trace counts.
+// This view shows counters over time: the KV cache, tokens per second, whatever the trace counts.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -40,7 +40,7 @@ void draw_plot(App& app, const std::string& name, const std::vector<Point>& poin
   const auto y_of = [&](double value) { return bottom - (bottom - top) * static_cast<float>((value - least) / range); };
   draw.AddRectFilled({a.x, top}, {a.x + width, bottom}, theme.panel);
   draw.AddText(a, theme.text, (name + "   " + value_text(name, least) + " to " + value_text(name, most)).c_str());
-  // One column a pixel: from the least to the most of what lies in it; a value holds until the next one.
+  // Each pixel is a column from the least to the most of what lies in it; a value holds until the next one.
   for (size_t i = 0; i < points.size();) {
     const float x = std::floor(x_of(points[i].ns));
     double low = points[i].value, high = low;

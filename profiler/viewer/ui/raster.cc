@@ -15,7 +15,7 @@ struct Texture {
   const unsigned char* alpha = nullptr;
   int width = 0, height = 0;
 
-  // Of the nearest texel.
+  // Returns the value of the nearest texel.
   float at(float u, float v) const {
     const int x = std::clamp(static_cast<int>(u), 0, width - 1), y = std::clamp(static_cast<int>(v), 0, height - 1);
     return static_cast<float>(alpha[y * width + x]);

@@ -1,4 +1,4 @@
-// What several views draw: tables, legends, the choice of steps.
+// Several views draw these: tables, legends, the choice of steps.
 #include <imgui_internal.h>
 
 #include "ui/views.h"

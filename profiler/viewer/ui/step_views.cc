@@ -39,7 +39,7 @@ void draw_step_strip(App& app, float height) {
     const Step& step = steps[slowest];
     const float x = origin.x + label_width + static_cast<float>(b) * bar;
     float y = origin.y + height;
-    if (step.end_op == 0) {  // what it did was not recorded: its length alone
+    if (step.end_op == 0) {  // its operations were not recorded, so only its length is shown
       const float size = (height - theme.px(4)) *
                          static_cast<float>(static_cast<double>(step.duration_ns) / static_cast<double>(longest));
       draw.AddRect({x, y - size}, {x + std::max(1.0F, bar - 1), y}, theme.dim);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr float kTextSize = 15;
 
-// What token texts need beyond Latin: Greek, Cyrillic, punctuation, arrows, mathematics, boxes, symbols.
+// Token texts need these beyond Latin: Greek, Cyrillic, punctuation, arrows, mathematics, boxes, symbols.
 constexpr std::array<ImWchar, 11> kGlyphs{0x20,   0x52F,  0x2000, 0x206F, 0x20A0, 0x20CF,
                                           0x2100, 0x27BF, 0xFFFD, 0xFFFD, 0};
 

@@ -1,4 +1,4 @@
-// Colours and sizes.
+// A theme has colours and sizes.
 #pragma once
 
 #include <imgui.h>
@@ -11,7 +11,7 @@ namespace tenon::view {
 
 struct Theme {
   bool dark = true;
-  float scale = 1;  // of the display
+  float scale = 1;  // the display's
   ImU32 text = 0, dim = 0, background = 0, panel = 0, line = 0, warning = 0, selection = 0, good = 0, bad = 0;
   std::array<ImU32, kWorks> work{};
 
@@ -33,7 +33,7 @@ ImFont* title_font();  // Latin
 ImU32 colour_of(uint32_t name, const Theme& theme);
 // Black or white, whichever can be read on it.
 ImU32 text_on(ImU32 background);
-// From nothing (0) to all (1).
+// Returns the colour of a value from nothing (0) to all (1).
 ImU32 heat_colour(float value, const Theme& theme);
 
 }  // namespace tenon::view

@@ -1,4 +1,4 @@
-// The timeline: tracks over time. What is drawn follows pixels: lanes out of sight are skipped, slices too narrow to
+// The timeline shows tracks over time. What is drawn follows pixels: lanes out of sight are skipped, slices too narrow to
 // tell apart come folded.
 #include "ui/timeline.h"
 
@@ -16,7 +16,7 @@ ImU32 Timeline::colour(const TraceSlice& slice) const {
   return work < kWorks ? theme_.of(static_cast<Work>(work)) : colour_of(document_.shade[slice.name], theme_);
 }
 
-// Of a few spread over the box: what a folded run mostly shows is not what it happens to begin with.
+// Looks at a few slices spread over the box: the first one of a folded run is not what the run mostly shows.
 const TraceSlice& Timeline::longest_of(const Box& box) const {
   constexpr uint32_t kSamples = 5;
   uint32_t longest = box.first;
@@ -171,7 +171,7 @@ void Timeline::draw_marks(const Box& box, ImVec2 a, ImVec2 b) {
   if (pane_.same != nullptr && box.count == 1 && (*pane_.same)(file_.slices[box.first]))
     draw_.AddRect(a, b, theme_.text, 0, 0, theme_.px(1));
   if (!holds(pane_.twin)) return;
-  const float out = theme_.px(2);  // so that narrow ones are seen
+  const float out = theme_.px(2);  // it reaches out so that narrow ones are seen
   draw_.AddRect({a.x - out, a.y - out}, {b.x + out, b.y + out}, theme_.selection, 0, 0, theme_.px(2.5F));
 }
 
@@ -207,7 +207,7 @@ void Timeline::draw_flows() {
   draw_.PopClipRect();
 }
 
-// From where the mouse went down to where it is.
+// Returns the area from where the mouse went down to where it is.
 Area Timeline::dragged_area() const {
   const ImVec2 mouse = ImGui::GetIO().MousePos;
   int64_t from = in_trace(state_.drag_from_ns), to = in_trace(ns_at(mouse.x));

@@ -1,4 +1,4 @@
-// The timeline in the current window, for one frame.
+// This is the timeline in the current window, for one frame.
 #pragma once
 
 #include <algorithm>
@@ -9,18 +9,18 @@
 
 namespace tenon::view {
 
-// What a timeline shows.
+// A pane says what a timeline shows.
 struct TimelinePane {
   const Document& document;
   TimelineState& state;
-  double whole_from_ns, whole_to_ns;  // what F shows, since the begin of the trace
+  double whole_from_ns, whole_to_ns;  // the key F shows this time, since the begin of the trace
   bool takes_keys = true;
-  // Of a timeline beside another one. Steps and the search are then not its own affair.
+  // False: it is beside another one. Steps and the search are then not its own affair.
   bool is_alone = true;
   std::string label{};
-  double origin_ns = 0;             // where its ruler has zero, since the begin of the trace
+  double origin_ns = 0;             // its ruler has zero there, since the begin of the trace
   const PathMatch* same = nullptr;  // slices that are framed
-  uint32_t twin = kNoIndex;         // a slice that is framed more
+  uint32_t twin = kNoIndex;         // a slice whose frame is thicker
 };
 
 class Timeline {
@@ -87,7 +87,7 @@ class Timeline {
   float left_ = 0, right_ = 0, top_ = 0, bottom_ = 0, first_y_ = 0;
   double ns_per_px_ = 1;
   std::vector<Box> boxes_;
-  std::vector<float> track_tops_;  // and the end
+  std::vector<float> track_tops_;  // the tracks' tops, and the end of the last one
   uint32_t hovered_ = kNoIndex;
   Box hovered_box_;
 };

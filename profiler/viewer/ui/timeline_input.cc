@@ -1,4 +1,4 @@
-// Keys and mouse of the timeline.
+// The timeline's keys and mouse are handled here.
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +21,7 @@ void Timeline::pan(double share) {
   show_range(state_, state_.from_ns + by, state_.to_ns + by);
 }
 
-// To the next or previous step.
+// Goes to the next or the previous step.
 void Timeline::step_by(int direction) {
   const std::vector<Step>& steps = document_.analysis.steps;
   if (steps.empty()) return;
@@ -58,7 +58,7 @@ void Timeline::step_keys() {
   if (ImGui::IsKeyPressed(',')) step_by(-1);
 }
 
-// What is selected; all if that is shown already.
+// Shows what is selected, or everything if that is shown already.
 void Timeline::fit() {
   const auto show = [this](double from, double to) {
     const double margin = std::max(1.0, (to - from) * 0.05);

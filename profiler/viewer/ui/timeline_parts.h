@@ -1,4 +1,4 @@
-// What the timeline is made of besides its tracks.
+// The timeline is made of these besides its tracks.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace tenon::view {
 // Marks that are a round number of nanoseconds apart.
 struct RulerSteps {
   double ns = 1;
-  double unit_ns = 1;  // of the texts
+  double unit_ns = 1;  // the unit of the texts
   const char* unit = "ns";
   int decimals = 0;
 };
@@ -19,9 +19,9 @@ struct RulerSteps {
 RulerSteps ruler_steps(double least_ns);
 std::string ruler_text(double ns, const RulerSteps& steps);
 
-// A tooltip.
+// Draws a tooltip.
 void describe_box(const App& app, const Document& document, const Box& box);
-// The panel below: the selected slice with its arguments, the selected area's sums, the search's results.
+// Draws the panel below: the selected slice with its arguments, the selected area's sums, the search's results.
 void draw_details(App& app);
 
 }  // namespace tenon::view

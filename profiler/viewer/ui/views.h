@@ -1,4 +1,4 @@
-// The views, each into the current ImGui window.
+// These draw the views, each into the current ImGui window.
 #pragma once
 
 #include "ui/app.h"
@@ -25,7 +25,7 @@ void draw_legend(const App& app);
 // Sortable by its headers; a click on a row goes to its slice; a button copies it. `id`: unique in the window;
 // `marked`: the first cell of rows that stand out. Returns the row that was clicked.
 const Table::Row* draw_table(App& app, Table& table, const char* id, std::string_view marked = {});
-// How a step splits, as a tooltip's lines.
+// Writes the lines of a tooltip that say how a step splits.
 void describe_step(const App& app, const Step& step);
 
 // Starts a search, or goes to its next (1) or previous (-1) result.

@@ -1,4 +1,4 @@
-// Where the mean step goes, beside what moving its bytes takes at the memory's measured peak.
+// This view shows where the mean step's time goes, beside the time that moving its bytes takes at the memory's measured peak.
 #include <algorithm>
 #include <cstdio>
 

@@ -223,10 +223,12 @@ TEST(ConfigErrors, OptionsThatAreNone) {
   EXPECT_THAT(set_errors("=3"), HasSubstr("--set :1:1: error: found the key \"\""));
   EXPECT_THAT(set_errors("a b.c=3"), HasSubstr(":1:2: error: found the key \"a b.c\""));
   EXPECT_THAT(set_errors("kv_cache..use=3"), HasSubstr("TOML syntax"));
-  EXPECT_THAT(set_errors("kv_cache.use="), HasSubstr("for an empty string write kv_cache.use=\"\""));
+  EXPECT_EQ(set_errors("kv_cache.use="),
+            "--set kv_cache.use:1:14: error: found no value; for an empty string write kv_cache.use=\"\"");
   EXPECT_THAT(set_errors("sampler.chain=[{use = 1]"), StartsWith("--set sampler.chain:1:24: error: TOML syntax"));
   EXPECT_THAT(set_errors("kv_cache.use=\"static"), HasSubstr("TOML syntax"));
-  EXPECT_THAT(set_errors("kv_cache.capacity=1\nsampler.seed=2"), HasSubstr("found more than one key"));
+  EXPECT_THAT(set_errors("kv_cache.capacity=1\nsampler.seed=2"),
+              StartsWith("--set kv_cache.capacity:1:19: error: found more than one key"));
   EXPECT_THAT(set_errors("kv_cache.capacity=1\n[sampler]"), HasSubstr("found more than one key"));
 }
 

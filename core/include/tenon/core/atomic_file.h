@@ -11,20 +11,22 @@
 namespace tenon {
 
 struct AtomicFileOptions {
-  // The name that it has until then, to be read while it grows; a file of that name is written over. Empty: none, so
-  // that even a killed process leaves nothing; where the file system has no files without a name, one of its own.
+  // The file has this name until commit(), so that it can be read while it grows; a file of that name is written over.
+  // Empty: it has no name, so that even a killed process leaves nothing, or, on a file system that has no files without
+  // a name, a name of its own.
   std::filesystem::path part_path = {};
-  std::filesystem::path folder = {};  // where it grows without a part_path; empty: where it will be
-  uint64_t bytes = 0;    // asked for at once where the file system can, so that a full disk is known before the work
-  uint32_t mode = 0666;  // less the process's umask
-  bool replace = true;   // false: what has the name by the time of commit() keeps it
+  std::filesystem::path folder = {};  // it grows here if it has no part_path; empty: in the folder of its final name
+  uint64_t bytes = 0;    // so much space is asked for at once if the file system can, so a full disk is known early
+  uint32_t mode = 0666;  // the file's permissions, less the process's umask
+  bool replace = true;   // false: a file that has the name by the time of commit() keeps it
 };
 
-// Renames; without `replace` it is EEXIST where something has the name `to`.
+// Renames a file. Without `replace` the result is EEXIST if something has the name `to`.
 [[nodiscard]] std::error_code give_name(const std::filesystem::path& from, const std::filesystem::path& to,
                                         bool replace);
 
-// Destroyed without a successful commit() it leaves nothing.
+// If it is destroyed without a successful commit(), it leaves nothing. Thread: one at a time, but for write_at(), which
+// any may call at once for bytes of its own.
 class AtomicFile {
  public:
   // Throws Error(kIo) with the name that could not be opened and the system's reason.
@@ -34,11 +36,11 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  // All of it, or the reason why not; ENOSPC where nothing more can be written.
+  // Writes all of it, or returns the reason why not; ENOSPC: nothing more can be written.
   [[nodiscard]] std::error_code write_at(std::span<const std::byte> bytes, uint64_t offset);
   // Brings it to the disk.
   [[nodiscard]] std::error_code sync();
-  // Gives it its name: in the place of a file that has it, or else EEXIST, see AtomicFileOptions::replace.
+  // Gives it its name, in the place of a file that has it; EEXIST: that file was not to be replaced.
   [[nodiscard]] std::error_code commit();
 
  private:
@@ -46,7 +48,7 @@ class AtomicFile {
   std::filesystem::path own_name() const;
   std::error_code link_unnamed();
 
-  std::filesystem::path path_, part_path_, folder_;  // no part_path_: it has no name
+  std::filesystem::path path_, part_path_, folder_;  // part_path_ is empty while it has no name
   int descriptor_ = -1;
   bool replace_, done_ = false;
 };

@@ -1,5 +1,5 @@
-// Conversations as the prompt that a model was trained on. The format is recognised from the model's published
-// template, which is Jinja; the template itself is not run.
+// A chat format turns a conversation into the prompt that a model was trained on. The format is recognised from the
+// model's published template, which is Jinja; the template itself is not run.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct ChatMessage {
   std::string content;
 };
 
-// One of:
+// A format is one of:
 //   chatml   <|im_start|>ROLE\nCONTENT<|im_end|>\n; a default system message if the template states one (SmolLM2, Qwen)
 //   llama-2  [INST] <<SYS>>\nSYSTEM\n<</SYS>>\n\nCONTENT [/INST]; roles must alternate; contents are stripped; a
 //   default
@@ -31,23 +31,23 @@ class ChatFormat {
   // Takes the templates that models of these formats are published with, spelled in any way that renders the same, and
   // guesses at no other. Throws Error(kModel) that lists the formats if the template is none of them, or is empty.
   static ChatFormat from_template(std::string_view chat_template);
-  // The format in its plainest form. Throws Error(kModel) that lists the formats.
+  // Returns the format in its plainest form. Throws Error(kModel) that lists the formats.
   static ChatFormat from_name(std::string_view name);
 
   std::string_view name() const noexcept;
   // This stands in for a system message that is missing; "" = nothing does.
   const std::string& default_system() const noexcept { return default_system_; }
 
-  // The prompt up to where the assistant begins (or, without generation_prompt, up to the last message's end). Throws
-  // Error(kRequest) for no messages, and for roles or an order that the format does not have.
+  // Returns the prompt up to where the assistant begins (or, without generation_prompt, up to the last message's end).
+  // Throws Error(kRequest) for no messages, and for roles or an order that the format does not have.
   std::string render(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
                      bool generation_prompt = true) const;
-  // The same as token ids, BOS included where the template has it. Special tokens come from the format alone: their
-  // names in a message are text, unless parse_special is set.
+  // Returns the same as token ids, with BOS if the template has it. Special tokens come from the format alone: their names
+  // in a message are text, unless parse_special is set.
   std::vector<int32_t> encode(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
                               bool generation_prompt = true, bool parse_special = false) const;
 
-  // Sorted: the tokens that end the assistant's turn, and the tokenizer's own end_of_generation.
+  // Returns, sorted, the tokens that end the assistant's turn, and the tokenizer's own end_of_generation.
   std::vector<int32_t> stop_tokens(const Tokenizer& tokenizer) const;
 
  private:
@@ -66,7 +66,7 @@ class ChatFormat {
   bool bos_ = false;             // the template begins with BOS
   bool prompts_always_ = false;  // the assistant's turn is begun whether it is asked for or not
   bool trims_ = false;           // contents lose blanks at both ends
-  std::string dated_preamble_;   // llama-3 with a knowledge date: what precedes the system message
+  std::string dated_preamble_;   // llama-3 with a knowledge date: this text stands before the system message
   std::string default_system_;
 };
 

@@ -1,4 +1,4 @@
-// The engine: a pipeline with its model open, requests in, tokens out.
+// An engine is a pipeline with its model open: requests go in, tokens come out.
 //
 //   auto engine = tenon::Engine::open({.config = "pipeline.toml"});
 //   tenon::Result r = engine->generate({.prompt = "Once upon a time", .max_new_tokens = 64,
@@ -34,28 +34,28 @@ namespace tenon {
 
 struct Logprob {
   int32_t id = 0;
-  float value = 0;  // natural logarithm, of the model's own distribution before the sampler
+  float value = 0;  // the natural logarithm of its probability as the model has it, before the sampler
 };
 
 // This is one generated token as it comes.
 struct Token {
-  int32_t id = 0;                  // -1: no token, only text that had been held back when the sequence ended
-  std::string_view text;           // what it completes; may be empty. Valid during the call
-  std::optional<Logprob> logprob;  // if the request asks for them
-  std::span<const Logprob> top;    // the likeliest tokens, falling; valid during the call
-  uint32_t sequence = 0;           // index of the request in its batch
+  int32_t id = 0;                  // -1: there is no token, only text that had been held back when the sequence ended
+  std::string_view text;           // the token completes this text, which may be empty; valid during the call
+  std::optional<Logprob> logprob;  // it is there if the request asks for it
+  std::span<const Logprob> top;    // the likeliest tokens, the likeliest first; valid during the call
+  uint32_t sequence = 0;           // the index of the request among those of generate()
 };
 
 enum class FinishReason { kLength, kEndOfText, kStopString, kCancelled, kCallback, kCapacity, kError };
 const char* to_string(FinishReason reason);
 
 struct Result {
-  std::vector<int32_t> prompt_tokens, tokens;  // tokens: generated, without the one that ended the text
-  uint32_t reused = 0;                         // first tokens of the prompt that the cache had from another request
+  std::vector<int32_t> prompt_tokens, tokens;  // tokens are those generated, without the one that ended the text
+  uint32_t reused = 0;                         // the cache had so many of the prompt's first tokens from another request
   std::string text;
   FinishReason finish = FinishReason::kLength;
   std::exception_ptr error;       // with kError: an Error, or what a callback threw; text and tokens are those so far
-  std::vector<Logprob> logprobs;  // by token, if asked for
+  std::vector<Logprob> logprobs;  // one a token, if the request asks for them
 };
 
 // Callbacks are called by the thread that steps. They may submit and cancel; step() and generate() throw there. What
@@ -66,35 +66,41 @@ struct Request {
   std::vector<int32_t> tokens = {};    // ids; the first that is not empty counts
   bool parse_special = false;          // names of special tokens in text and messages mean those tokens
   uint32_t max_new_tokens = 256;
-  bool ignore_end = false;             // go on past end-of-text tokens
-  std::vector<std::string> stop = {};  // ends before the first of them appears; not part of the text
-  std::optional<uint64_t> seed = {};   // else the pipeline's
+  bool ignore_end = false;                                        // the text goes on past end-of-text tokens
+  std::vector<std::string> stop = {};                             // the text ends before the first of them appears
+  std::optional<uint64_t> seed = {};                              // without one the pipeline's seed holds
   std::vector<std::pair<std::string, std::string>> sampler = {};  // overrides: {"temperature.value", "0.2"}
-  int32_t priority = 0;                                           // higher ones first, where the scheduler heeds it
+  int32_t priority = 0;                                           // a higher one goes first, if the scheduler heeds it
   bool logprobs = false;
-  uint32_t top_logprobs = 0;                        // likeliest tokens to report with each; up to 64
+  uint32_t top_logprobs = 0;                        // so many of the likeliest tokens are reported with each; up to 64
   std::function<bool(const Token&)> on_token = {};  // false ends the request
   std::function<void(uint32_t done, uint32_t total)> on_prompt =
-      {};  // progress of the prompt in tokens, after each step
-  // It has ended. A submitted request's result is given here alone if this is set, else to take(). What it throws is
-  // logged.
+      {};  // it is told of the prompt's progress in tokens, after each step
+  // It is called when the request has ended. If it is set, it alone gets a submitted request's result, else take() does.
+  // What it throws is logged.
   std::function<void(const Result&)> on_done = {};
-  std::stop_token cancel = {};  // from any thread; looked at before each step
+  std::stop_token cancel = {};  // any thread may ask for the end; steps look at it before they begin
 };
+
+// Several requests of one call that share a seed draw from streams of their own: request `index` takes this seed. The first
+// one keeps the seed as it is.
+constexpr uint64_t stream_seed(uint64_t seed, uint32_t index) {
+  return seed + index * uint64_t{0x9E3779B97F4A7C15};
+}
 
 // A ticket stands for a request that was submitted.
 enum class Ticket : uint64_t {};
 
 // This says what steps did, in seconds. After a generate() call it is about all steps of that call, for any request.
 struct RunStats {
-  double prompt_seconds = 0, decode_seconds = 0;  // decode: steps without rows of prompts
-  uint64_t prompt_tokens = 0, new_tokens = 0;     // over all sequences
-  uint64_t decode_tokens = 0;                     // generated within decode_seconds
-  uint64_t steps = 0, drafted = 0, accepted = 0;  // accepted: of the drafted
-  uint64_t preempted = 0, recomputed = 0;         // sequences that lost their slot; rows run again, in prompt_tokens
-  uint64_t looked_up = 0,
-           reused = 0;  // tokens of prompts that the cache was asked for; those it had, not in prompt_tokens
-  double decode_weight_bytes = 0, decode_kv_bytes = 0;  // read in decode steps, by the program's own account
+  double prompt_seconds = 0, decode_seconds = 0;  // decode steps are those without rows of prompts
+  uint64_t prompt_tokens = 0, new_tokens = 0;     // the sums over all sequences
+  uint64_t decode_tokens = 0;                     // so many were generated within decode_seconds
+  uint64_t steps = 0, drafted = 0, accepted = 0;  // so many of the drafted tokens were accepted
+  uint64_t preempted = 0, recomputed = 0;  // sequences that lost their slot; rows run again, also in prompt_tokens
+  // The cache was asked for so many tokens of prompts, and had so many, which are not in prompt_tokens.
+  uint64_t looked_up = 0, reused = 0;
+  double decode_weight_bytes = 0, decode_kv_bytes = 0;  // decode steps read so much, by the programs' own account
 };
 
 struct EngineOptions {
@@ -104,18 +110,19 @@ struct EngineOptions {
   std::filesystem::path defaults = {};
   std::vector<std::filesystem::path> plugin_dirs = {};
   uint32_t sequences = 0;  // 0: as many as the scheduler holds
-  // Asked once for what to record with, when the configuration is known; nullptr for nothing. Outlives the engine.
+  // It is asked once, when the configuration is known, for the recorder of a trace, which outlives the engine; nullptr:
+  // nothing is recorded.
   std::function<trace::Recorder*(const PipelineConfig&)> recorder = {};
   uint32_t score_rows = 0;  // > 0: score() works, in pieces of that many rows
   std::function<void(uint32_t level, const std::string&)> log = {};
 };
 
-// Thread: submit(), cancel(), take() and totals() from any, a request's own cancel too. The others by one thread at a
-// time: load(), step(), generate() and score() throw Error(kUsage) while another thread is in one of them, or from
-// within a callback. Requests that have not ended when it is destroyed are dropped without a call. Destroyed while a
-// thread is in one of those functions, that call throws Error(kUsage) after the step under way; the destructor waits
-// for it, unless it was called from within a callback of that thread: then what the engine holds goes when the call
-// ends, and what was handed to open() has to live until then. No other function may be called any more.
+// Thread: any may call submit(), cancel(), take() and totals(), and ask for a request's own cancel. One at a time may call
+// the others: load(), step(), generate() and score() throw Error(kUsage) while another thread is in one of them, or from
+// within a callback. Requests that have not ended when the engine is destroyed are dropped without a call. If it is
+// destroyed while a thread is in one of those functions, that call throws Error(kUsage) after the step under way, and the
+// destructor waits for it. If a callback of that thread destroys it, the destructor does not wait: what the engine holds
+// goes when the call ends, and what was handed to open() has to live until then. No other function may be called any more.
 class Engine {
  public:
   // Reads the configuration, finds the parts, opens the model and plans. No weights are loaded yet. Throws Error.
@@ -140,9 +147,9 @@ class Engine {
 
   // Enqueues a request, which joins at the next step; returns at once. What is wrong with it is its result's error.
   Ticket submit(Request request);
-  // Enqueues the end of a request: it ends with kCancelled before the next step. Nothing if it has ended.
+  // Enqueues the end of a request, which ends with kCancelled before the next step. Does nothing if it has ended.
   void cancel(Ticket ticket);
-  // The result, once; nullopt while there is none. Throws Error(kUsage) for a ticket whose result was taken already.
+  // Returns the result, once; nullopt while there is none. Throws Error(kUsage) for a ticket whose result was taken.
   std::optional<Result> take(Ticket ticket);
   // Takes in what was submitted and cancelled, runs one step, and gives results to those that ended. Says whether
   // anything is left to do. A request's error ends that request; an error of the step itself ends those that take part.
@@ -151,17 +158,18 @@ class Engine {
   // Adds up all steps since the engine was opened.
   RunStats totals() const;
 
-  // submit() and step() together. Throws the request's error, Error(kRequest) for a prompt that does not fit, naming
-  // lengths; the engine stays usable after any error.
+  // Submits a request and takes steps until it has ended. Throws the request's error, such as Error(kRequest) with the
+  // lengths for a prompt that does not fit; the engine stays usable after any error.
   Result generate(const Request& request, RunStats* stats = nullptr);
-  // Several at once, as the scheduler has it. Results in order; one that failed says so and leaves the others alone.
-  // Those without a seed draw from different streams, the first from the pipeline's seed.
+  // Does the same with several at once, as the scheduler has it. The results are in the order of the requests; one that
+  // failed says so in its result and leaves the others alone. Requests without a seed draw from different streams, the
+  // first from the pipeline's seed.
   std::vector<Result> generate(std::span<const Request> requests, RunStats* stats = nullptr);
-  // The tokens that a request's text or conversation becomes.
+  // Returns the tokens that a request's text or conversation becomes.
   std::vector<int32_t> prompt_tokens(const Request& request) const;
 
-  // Logits of rows [first, tokens.size()) of a text by itself: on_row(row, logits of vocab). Throws Error, kUsage while
-  // sequences run.
+  // Runs a text by itself, and calls on_row with the logits, f32 (vocab), of each of the rows [first, tokens.size()). Throws
+  // Error, kUsage while sequences run.
   void score(std::span<const int32_t> tokens, uint32_t first,
              const std::function<void(uint32_t row, std::span<const float> logits)>& on_row,
              const std::stop_token& cancel = {});
@@ -172,8 +180,9 @@ class Engine {
   std::shared_ptr<Impl> impl_;  // also held by the call that is under way
 };
 
-// A registry with everything that is built in, and the plugins of the standard search path behind `plugin_dirs`. Throws
-// Error(kPlugin) for one of these that is no folder; libraries that are refused are among the registry's notices.
+// Makes a registry with everything that is built in, the plugins in `plugin_dirs`, and then those of the standard search
+// path. Throws Error(kPlugin) for one of plugin_dirs that is no folder; libraries that are refused are among the
+// registry's notices.
 std::unique_ptr<Registry> make_registry(const std::vector<std::filesystem::path>& plugin_dirs);
 
 }  // namespace tenon

@@ -1,5 +1,4 @@
-// Errors of the house. Configuration and loading throw tenon::Error; steps return Status. Nothing in core prints or
-// exits.
+// Configuration and loading throw tenon::Error; steps return Status. Nothing in core prints or exits.
 #pragma once
 
 #include <cstdint>
@@ -23,20 +22,20 @@ enum class ErrorCode {
   kInternal,  // a programming mistake; a thread that the system does not start
 };
 
-// Where in a text file something was found. Lines and columns count from 1; 0 = unknown.
+// This says where in a text file something was found. Lines and columns count from 1; 0 = unknown.
 struct SourcePosition {
   std::string file;
   uint32_t line = 0;
   uint32_t column = 0;
 };
 
-// One finding. Printed as "file:line:column: error: message".
+// This is one finding, printed as "file:line:column: error: message".
 struct Diagnostic {
   SourcePosition where;
   std::string message;
 };
 
-// Thrown by everything that configures or loads. what() holds all diagnostics, one a line.
+// Everything that configures or loads throws this. what() holds all diagnostics, one a line.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, std::string message);
@@ -51,10 +50,10 @@ class Error : public std::runtime_error {
   std::vector<Diagnostic> diagnostics_;
 };
 
-// "file:line:column: error: message"; parts that are unknown are left out.
+// Returns "file:line:column: error: message" without what is unknown.
 std::string to_string(const Diagnostic& diagnostic);
 
-// The result of a step. Carries no exception across the hot path.
+// A step returns this, so that no exception crosses the hot path.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -71,7 +70,7 @@ class [[nodiscard]] Status {
   std::string message_;  // empty = ok
 };
 
-// The entry of `known` nearest to `word` by edit distance, or "" if none is near enough to be what was meant.
+// Returns the entry of `known` nearest to `word` by edit distance, or "" if none is near enough to be what was meant.
 std::string nearest_name(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace tenon

@@ -25,12 +25,13 @@ Whereabouts whereabouts() noexcept;
 // goes on meanwhile may be listed for what it did a moment ago.
 size_t threads_in_components(std::span<Whereabouts> out) noexcept;
 
-// A file whose pages the process reads in place.
+// This is a file whose pages the process reads in place.
 struct MappedPlace {
   const char* path = nullptr;  // nullptr: no file that core has mapped is there
   int descriptor = -1;
-  uint64_t size = 0;  // when it was mapped
+  uint64_t size = 0;  // it had so many bytes when it was mapped
 };
+// Says which mapped file is at an address.
 MappedPlace mapped_file_at(const void* address) noexcept;
 
 // Gives the signals of the thread that creates it a stack of their own for as long as it lives, so that a handler runs

@@ -12,8 +12,8 @@ namespace tenon {
 
 struct MemoryPlan {
   std::array<uint64_t, kMemoryKinds> bytes{};  // by MemoryKind; kMapped is used in place and not allocated
-  uint64_t load_scratch = 0;                   // while weights are converted; gone before the cache is made
-  uint64_t device_memory = 0;                  // of the machine, or what a control group leaves of the host's
+  uint64_t load_scratch = 0;                   // bytes while weights are converted; gone before the cache is made
+  uint64_t device_memory = 0;                  // the machine has so much, or a control group leaves so much of it
   std::string limit;                           // the file that states device_memory; "" if it is the machine's
 
   uint64_t of(MemoryKind kind) const { return bytes[static_cast<size_t>(kind)]; }
@@ -25,9 +25,9 @@ struct MemoryPlan {
   std::string problem(const std::string& device) const;
 };
 
-// "1.24 GB": three digits, decimal units.
+// Returns three digits and a decimal unit: "1.24 GB".
 std::string format_bytes(uint64_t bytes);
-// The plan as a table for people, one line a kind.
+// Returns the plan as a table for people, one line a kind.
 std::string to_string(const MemoryPlan& plan);
 
 }  // namespace tenon

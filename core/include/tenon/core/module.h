@@ -1,5 +1,5 @@
 // Models are made of modules. A model states once what it needs (Declarations), and is then recorded, once for each
-// shape of a batch (StepBuilder). It never sees a component: sites, caches and attention are numbers, which the
+// shape of a batch (StepBuilder). It never sees a component: matrices, caches and attention are numbers, which the
 // pipeline resolves.
 #pragma once
 
@@ -19,8 +19,8 @@ namespace tenon {
 
 // This says what a model is, as far as others need to know. Dimensions are in elements, the context is in tokens.
 struct ModelInfo {
-  std::string architecture;  // as the weights name it
-  std::string name;          // for people
+  std::string architecture;  // the name that the weights give it
+  std::string name;          // a name for people
   uint32_t layers = 0, heads = 0, kv_heads = 0, head_dim = 0;
   uint32_t width = 0, ffn = 0, vocab = 0, context = 0;
   bool tied = false;  // the head is the embedding
@@ -32,83 +32,86 @@ using LinearId = uint32_t;  // a product
 using JoinedId = uint32_t;  // products whose columns lie side by side
 using LayerId = uint32_t;   // an attention layer, counted from 0
 
-// One small op of a chain: a component of kind `op` by its name, with its arguments by the names that it publishes.
-// Rows (a residual) are named when the model is recorded; the counts and dimensions of heads follow from the attention.
+// This is one small op of a chain: a component of kind `op` by its name, with its arguments by the names that it
+// publishes. Rows (a residual) are named when the model is recorded; the counts and dimensions of heads follow from the
+// attention.
 struct OpCall {
   std::string name;
   std::vector<std::pair<std::string, VectorId>> vectors = {};
   std::vector<std::pair<std::string, double>> numbers = {};
 };
-// Applied in order. What neighbours claim of it runs inside them, the rest as ops of its own.
+// The ops of a chain are applied in order. Those that a neighbour claims run inside it, the others as ops of their own.
 using Chain = std::vector<OpCall>;
 
-// A weight matrix: all that the file has under its name, but for a bias. What the tensors mean, its scheme knows.
+// A weight matrix is all that the file has under its name, but for a bias. Its scheme knows what the tensors mean.
 struct Matrix {
   std::string path;                          // "layers.3.attention.q"
-  std::string name;                          // in the file: "model.layers.3.self_attn.q_proj"
-  std::vector<const WeightTensor*> tensors;  // their names begin with the name and a dot; in the order of their names
+  std::string name;                          // the file's name for it: "model.layers.3.self_attn.q_proj"
+  std::vector<const WeightTensor*> tensors;  // their names begin with `name` and a dot; they are sorted by name
   int64_t rows = 0;
 };
 
-// A linear map y = behind(before(x) W^T). Products that take the same x and stand side by side are declared apart; the
-// pipeline makes one product of them where their scheme is the same.
-// A routed product has a matrix for each expert, all of the same rows and stored alike: then `matrix` has the path that
+// A linear map is y = behind(before(x) W^T). Products that take the same x and stand side by side are declared apart; the
+// pipeline makes one product of them if their scheme is the same.
+// A routed product has a matrix for each expert, all with as many rows and stored alike: then `matrix` has the path that
 // they share and their rows, and no tensors. Each row of x is multiplied by the matrix of its expert.
 struct LinearDecl {
   Matrix matrix;
-  int32_t layer = -1;
-  int64_t columns = 0;
+  int32_t layer = -1;   // -1: it belongs to no layer
+  int64_t columns = 0;  // the matrix has so many, and x has
   bool product = true;  // y = x W^T is wanted
   bool lookup = false;  // rows of the matrix are wanted: an embedding
   Chain before = {}, behind = {};
   std::vector<Matrix> experts = {};
 };
 
-// Products of the same x (and the same ops before) whose columns lie side by side, and ops over all of these columns:
-// gate and up with silu_mul.
+// Joined products take the same x (after the same ops), their columns lie side by side, and ops follow over all of these
+// columns: gate and up with silu_mul.
 struct JoinedDecl {
   std::vector<LinearId> linears;
   Chain behind = {};
 };
 
-// Self-attention of a layer: Q, K and V of the same x, what happens to their heads, the cache, the softmax.
+// This is the self-attention of a layer: Q, K and V of the same x, the ops over their heads, the cache, the softmax.
 struct AttentionDecl {
   std::string path;  // "layers.3.attention"
   int32_t layer = -1;
   LinearId q = 0, k = 0, v = 0;  // q_heads * k_dim, kv_heads * k_dim and kv_heads * v_dim columns
   uint32_t q_heads = 0, kv_heads = 0, k_dim = 0, v_dim = 0;
-  Chain heads = {};  // over the heads of Q, K and V side by side, before the cache has K and V: qk_norm, rope
-  uint32_t window = 0;
-  float scale = 1, softcap = 0;
+  Chain heads =
+      {};  // these run over the heads of Q, K and V side by side, before the cache gets K and V: qk_norm, rope
+  uint32_t window = 0;           // a row sees so many positions, its own included; 0 = all
+  float scale = 1, softcap = 0;  // see tenon_attn
 };
 
-// A model's constructor takes this. What is wrong with the weights is collected, and thrown together once the model is
-// built: tensors of another shape or format than declared, tensors that nobody declared, and what the model itself
-// refuses.
+// A model's constructor takes this. Mistakes in the weights are collected, and thrown together once the model is built:
+// tensors of another shape or format than declared, tensors that nobody declared, and what the model itself refuses.
 class Declarations {
  public:
   virtual ~Declarations() = default;
+  // Declares a product, or a matrix whose rows are looked up.
   virtual LinearId linear(LinearDecl decl) = 0;
-  // A product is joined once at most, and not recorded by itself then. One of attention is joined with its neighbours.
+  // Joins products that were declared. A product is joined once at most, and then not recorded by itself. Those of
+  // attention are joined with their neighbours anyway.
   virtual JoinedId joined(JoinedDecl decl) = 0;
-  // Vectors side by side, as f32: `length` elements, those of all parts together. Every part has one dimension and is
-  // f32, f16 or bf16. No parts at all stand for a tensor that is missing, which the model has refused.
-  virtual VectorId vector(std::string path, std::vector<const WeightTensor*> parts, int64_t length) = 0;
+  // Declares vectors that lie side by side, as f32; together they have `length` elements. Each of the tensors has one
+  // dimension and is f32, f16 or bf16. No tensors stand for one that is missing, which the model has refused.
+  virtual VectorId vector(std::string path, std::vector<const WeightTensor*> tensors, int64_t length) = 0;
   // Declares a constant that fill() computes when the model is loaded: f32 (rows, columns).
   virtual VectorId table(std::string path, int64_t rows, int64_t columns,
                          std::function<void(std::span<float>)> fill) = 0;
   virtual LayerId attention(AttentionDecl decl) = 0;
   // Returns how many positions a sequence may have: the cache's capacity.
   virtual uint32_t capacity() const = 0;
-  // How many of the model's layers are wanted, from the first on; all it has for a model of `all`. Throws
-  // Error(kConfig) if there are not so many.
+  // Returns how many of the model's `all` layers are wanted, from the first on. Throws Error(kConfig) if the configuration
+  // asks for more.
   virtual uint32_t layer_count(uint32_t all) const = 0;
-  // A tensor that the model reads by itself, or knows not to need, such as one of a layer that is not wanted.
+  // Says that the model reads a tensor by itself, or does not need it, such as one of a layer that is not wanted.
   virtual void uses(const WeightTensor& tensor) = 0;
-  // Something that was decided for this run and that changes what is computed, for people: what it is about, and how it
-  // was decided.
+  // Tells people of something that was decided for this run and that changes what is computed: what it is about, and how
+  // it was decided.
   virtual void note(std::string /*about*/, std::string /*decision*/) {}
-  // Something about the weights that the model cannot be built with, in words that name the tensor or key.
+  // Says what about the weights makes it impossible to build the model, in words that name the tensor or key.
   virtual void refuse(std::string what) = 0;
 };
 
@@ -116,17 +119,18 @@ class Declarations {
 class StepBuilder {
  public:
   virtual ~StepBuilder() = default;
-  virtual tenon_tid embed(LinearId linear) = 0;  // the step's tokens
-  virtual tenon_tid tokens() = 0;                // i32 (rows): for models that route by the token
-  // rows: what the ops of the chain behind take beside x, in order: the residual of an `add`.
-  // expert: of a routed product, i32 (rows): the expert of each row of x; below 0: the product of the row is zeros.
+  virtual tenon_tid embed(LinearId linear) = 0;  // looks up the rows of the step's tokens
+  virtual tenon_tid tokens() = 0;                // i32 (rows): the step's tokens, for models that route by the token
+  // Records a product. rows: the operands that the ops after it take beside x, in order, such as the residual of an `add`.
+  // expert, for a routed product: i32 (rows), the expert of each row of x; below 0, the row's product is zeros.
   virtual tenon_tid linear(LinearId linear, tenon_tid x, const std::vector<tenon_tid>& rows = {},
                            tenon_tid expert = 0) = 0;
   virtual tenon_tid joined(JoinedId joined, tenon_tid x, const std::vector<tenon_tid>& rows = {},
                            tenon_tid expert = 0) = 0;
-  // Q, K and V, their heads, cache append and softmax: x (rows, width) -> (rows, q_heads * v_dim).
+  // Records Q, K and V, the ops over their heads, the cache's append and the softmax: x (rows, width) becomes
+  // (rows, q_heads * v_dim).
   virtual tenon_tid attention(LayerId layer, tenon_tid x) = 0;
-  // The rows whose logits are wanted. What is recorded after it works on those.
+  // Picks the rows whose logits are wanted. What is recorded after it works on those.
   virtual tenon_tid out_rows(tenon_tid x) = 0;
 };
 
@@ -151,18 +155,18 @@ class Model {
   virtual tenon_tid record(StepBuilder& builder) const = 0;
 };
 
-// A model in the other convention of names, order of rows and description: GGUF's for a Hugging Face model, and the
-// other way round. Borrows the weights that it was made of.
+// A translation is a model in the other convention of names, order of rows and description: GGUF's for a Hugging Face
+// model, and the other way round. It borrows the weights that it was made of.
 struct Translation {
-  std::unique_ptr<Weights> weights;  // without the tokenizer
-  std::string config;                // config.json's text for Hugging Face's
+  std::unique_ptr<Weights> weights;  // they have no tokenizer
+  std::string config;                // config.json's text, in Hugging Face's convention; else ""
 };
 
 // This is an architecture as the registry lists it.
 struct ModelKind {
   std::string_view name;  // the value in TOML
   std::string_view doc;
-  bool (*claims)(const Weights& weights);  // by the architecture that the weights name
+  bool (*claims)(const Weights& weights);  // goes by the architecture that the weights name
   ModelInfo (*describe)(const Weights& weights);
   std::unique_ptr<Model> (*build)(const Weights& weights, Declarations& declare);
   // Throws Error(kModel) that names what has no counterpart, keys that it does not know and that are not to be ignored,
@@ -175,11 +179,11 @@ struct ModelKind {
 
 std::span<const ModelKind> builtin_models();
 
-// The architecture that the weights name: "llama" from GGUF's general.architecture or config.json's model_type; "" if
-// they name none.
+// Returns the architecture that the weights name: "llama" from GGUF's general.architecture or config.json's model_type;
+// "" if they name none.
 std::string architecture_of(const Weights& weights);
 
-// The kind that claims these weights. Throws Error(kModel) that names the architecture and lists what is there.
+// Returns the kind that claims these weights. Throws Error(kModel) that names the architecture and lists the known ones.
 const ModelKind& model_kind_for(const Weights& weights);
 
 }  // namespace tenon

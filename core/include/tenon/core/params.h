@@ -1,5 +1,5 @@
-// Parameters on the host's side: what a schema says, and values that obey it. Everything takes schemas of older and
-// newer components: fields that are not there count as 0.
+// The host reads a component's parameters here: what its schema says, and values that obey it. Every function takes
+// schemas of older and newer components: fields that are not there count as 0.
 #pragma once
 
 #include <cstdint>
@@ -13,34 +13,34 @@ namespace tenon {
 
 using ParamValue = std::variant<bool, int64_t, double, std::string>;
 
-// Spec i as this host knows it; i < schema.count.
+// Returns spec i as this host knows it; i < schema.count.
 tenon_param_spec spec_at(const tenon_param_schema& schema, size_t i);
-// The index of a key, or schema.count.
+// Returns the index of a key, or schema.count if there is no such key.
 size_t find_param(const tenon_param_schema& schema, const std::string& name);
 std::vector<std::string> param_names(const tenon_param_schema& schema);
-// The entries of "32|64|128"; empty if the parameter is free within its range.
+// Returns the entries of "32|64|128"; none if the parameter is free within its range.
 std::vector<std::string> choices_of(const tenon_param_spec& spec);
-// "bool", "int", "real", "text".
+// Returns "bool", "int", "real" or "text".
 std::string type_name(const tenon_param_spec& spec);
-// A value as TOML has it: 64, 0.8, true, "fp16".
+// Returns a value as TOML has it: 64, 0.8, true, "fp16".
 std::string value_text(const ParamValue& value);
-// A text as the parameter's type has it; the text itself where it cannot be, which set() then refuses.
+// Returns a text as a value of the parameter's type. If it is none, the result is the text, which set() then refuses.
 ParamValue value_from_text(const tenon_param_spec& spec, const std::string& text);
-// The default as a TOML value; "" if the parameter is required.
+// Returns the default as a TOML value; "" if the parameter is required.
 std::string default_text(const tenon_param_spec& spec);
-// Says what may be written: "32, 64, 128", "1 to 1024", "at least 1"; "" if anything of the type.
+// Says what may be written: "32, 64, 128", "1 to 1024", "at least 1"; "" if anything of the type may.
 std::string range_text(const tenon_param_spec& spec);
-// All of it in one line: "int: 32, 64, 128, 256; default 64".
+// Says all of it in one line: "int: 32, 64, 128, 256; default 64".
 std::string describe(const tenon_param_spec& spec);
-// The hash that a library's note carries, 16 hexadecimal digits.
+// Returns the hash that a library's note carries, in 16 hexadecimal digits.
 std::string schema_hash(const tenon_param_schema& schema);
 // Says what is wrong with a schema itself: names missing or twice, an unknown type, a default outside the range.
 std::vector<std::string> schema_problems(const tenon_param_schema& schema);
 
-// One value for every parameter of a schema. The schema outlives it. Copies and moves freely.
+// This has one value for every parameter of a schema, which outlives it. It may be copied and moved freely.
 class ParamValues {
  public:
-  // All at their defaults; required ones are unset.
+  // All parameters have their defaults; required ones are unset.
   explicit ParamValues(const tenon_param_schema& schema);
   ParamValues(const ParamValues& other);
   ParamValues& operator=(const ParamValues& other);
@@ -53,9 +53,9 @@ class ParamValues {
   // value stays as it was. An int is taken for a real.
   std::string set(size_t i, const ParamValue& value);
   ParamValue get(size_t i) const;
-  bool is_set(size_t i) const { return set_[i] != 0; }  // by the user; defaults are not
-  std::vector<std::string> missing() const;             // required ones that are not set
-  // As the component reads it; valid until the next change or the end of this object.
+  bool is_set(size_t i) const { return set_[i] != 0; }  // true: the user stated it
+  std::vector<std::string> missing() const;             // the required ones that are not set
+  // Returns the values as the component reads them; they are valid until the next change or the end of this object.
   const tenon_params* abi() const { return &params_; }
 
  private:

@@ -38,52 +38,52 @@ struct PipelineOptions {
   const ModelKind* model = nullptr;     // nullptr: the built-in architecture that claims the weights
   trace::Recorder* recorder = nullptr;  // outlives the pipeline
   std::function<void(uint32_t level, const std::string& message)>
-      log;                                  // takes what the host and components say; see tenon_host
-  std::vector<Observer> observers = {};     // the ops before products that they see are computed by themselves
-  const Weights* draft_weights = nullptr;   // for the draft model, if the configuration has one; outlive the pipeline
-  std::filesystem::path system_root = "/";  // where the limits of control groups are looked for
-  // For tests, on the host: every storage has pages of its own, and ends, up to 63 bytes, where one begins that nobody
-  // may touch. Takes more memory than the plan says.
+      log;                                 // takes what the host and components say; see tenon_host
+  std::vector<Observer> observers = {};    // the ops before products that they see run as ops of their own
+  const Weights* draft_weights = nullptr;  // the draft model's, if the configuration has one; they outlive the pipeline
+  std::filesystem::path system_root = "/";  // the limits of control groups are looked for below it
+  // Tests on the host set this: every storage has pages of its own and ends, up to 63 bytes, where a page begins that
+  // nobody may touch. That takes more memory than the plan says.
   bool guarded = false;
 };
 
 // A decision is one thing that was chosen while building, or turned down, with the reason.
 struct Decision {
-  std::string path;  // module path; for layers that agree "layers.*." if all do, else "layers.0-3,7."
+  std::string path;  // the module's path; with "layers.*." it stands for all layers, with "layers.0-3,7." for these
   std::string text;
-  uint32_t count = 1;  // how many modules it stands for
+  uint32_t count = 1;  // it stands for so many modules
 };
 
 // A batch is what one step takes: rows in the order of their sequences. The engine fills it, and keeps its memory.
 struct StepBatch {
-  std::vector<int32_t> token, position, slot, parent;  // by row
-  std::vector<int32_t> seq_slot, seq_row;              // by sequence; seq_row has one more
-  std::vector<int32_t> out_row;                        // rows whose logits are wanted, ascending
-  std::vector<int32_t> kv_len;                         // by slot
+  std::vector<int32_t> token, position, slot, parent;  // (rows)
+  std::vector<int32_t> seq_slot, seq_row;              // (sequences), (sequences + 1)
+  std::vector<int32_t> out_row;                        // the rows whose logits are wanted, ascending
+  std::vector<int32_t> kv_len;                         // (slots)
   bool sample = true;                                  // false: only logits are wanted
-  bool want_logits = false;                            // beside the chosen tokens
-  bool round =
-      false;  // the draft model makes the tokens behind the first of each sequence, which has 1 + draft_tokens()
-  uint32_t prompts = 0, prompt_rows = 0,
-           drafted = 0;  // of which: sequences still in their prompt, their rows; drafted rows
+  bool want_logits = false;                            // logits are wanted beside the chosen tokens
+  // Each sequence has 1 + draft_tokens() rows, and the draft model makes the tokens of all but the first.
+  bool round = false;
+  // So many sequences are still in their prompt, they have so many of the rows, and so many rows are drafted.
+  uint32_t prompts = 0, prompt_rows = 0, drafted = 0;
 
   void clear();
 };
 
 // The results of a step are valid until the next step.
 struct StepResult {
-  std::span<const int32_t> next;       // by out row: a token, or below 0 what tenon/sdk/told.h says
-  std::span<const int32_t> accepted;   // by sequence: how many rows survive
-  std::span<const int32_t> survivors;  // which, ascending: those of sequence s from row seq_row[s] on
+  std::span<const int32_t> next;       // (out rows): a token, or below 0 a value that tenon/sdk/told.h explains
+  std::span<const int32_t> accepted;   // (sequences): how many rows survive
+  std::span<const int32_t> survivors;  // (rows): those that survive, ascending, of sequence s from row seq_row[s] on
   std::span<const float> logits;  // (out rows, vocab), as the model gave them; empty on a device with queues unless
                                   // the batch wants them
   bool ahead = false;             // the step after this one is under way: see step()
 };
 
-// Is told of the progress of loading: how many of all bytes are done.
+// It is told of the progress of loading, in bytes.
 using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 
-// Thread: one at a time. The registry and the weights outlive it.
+// Thread: one at a time may call its functions. The registry and the weights outlive it.
 class Pipeline {
  public:
   // Creates the components, negotiates, records all programs and plans memory. Reads no weights, allocates no device
@@ -99,30 +99,30 @@ class Pipeline {
   const MemoryPlan& plan() const;
   const std::vector<Decision>& decisions() const;
   std::vector<const Program*> programs() const;
-  uint32_t capacity() const;          // tokens of a sequence, or of what its cache keeps
-  uint32_t longest_sequence() const;  // tokens that one may reach: the capacity, unless the cache drops old ones
-  uint32_t sequences() const;         // slots
-  uint32_t max_rows() const;          // of a sampling step
+  uint32_t capacity() const;          // the cache has room for so many tokens of a sequence
+  uint32_t longest_sequence() const;  // a sequence may have so many: the capacity, unless the cache drops old tokens
+  uint32_t sequences() const;         // there are so many slots
+  uint32_t max_rows() const;          // a sampling step has so many rows at most
   uint32_t max_out_rows(bool sample) const;
-  uint32_t draft_tokens() const;       // proposals a step at most; 0 without a draft
-  bool has_draft_model() const;        // drafts are made within a step: StepBatch::round
+  uint32_t draft_tokens() const;       // a step has so many proposals at most; 0 without a draft
+  bool has_draft_model() const;        // true: drafts are made within a step, see StepBatch::round
   uint32_t row_invariant_max() const;  // see tenon_quantization
   uint32_t threads() const;
   const tenon_device& device() const;
-  uint64_t weight_bytes() const;  // of the matrices as they are multiplied, stores and mapped
-  // So many bytes a decode step reads: all but an embedding that is only looked up, and those of every draft pass.
+  uint64_t weight_bytes() const;  // the matrices as they are multiplied have so many, in stores and mapped
+  // A decode step reads so many bytes: all but an embedding that is only looked up, and those of every draft pass.
   uint64_t step_weight_bytes() const;
 
   // Allocates and loads. Throws Error(kMemory) before anything is allocated if the plan does not fit. After any other
   // error all that is left is to destroy the pipeline, which gives everything back.
   void load(const LoadProgress& progress = {});
-  uint64_t allocated() const;   // now, on the device
-  uint64_t high_water() const;  // at most, so far
+  uint64_t allocated() const;   // so many bytes are allocated on the device now
+  uint64_t high_water() const;  // there were never more
 
   // Measures how fast the device reads its memory. A device that leaves this to the host gives nothing.
   struct ReadRate {
     double bytes_per_second = 0;
-    uint64_t bytes = 0;  // over how much
+    uint64_t bytes = 0;  // it read so many in one pass
   };
   std::optional<ReadRate> read_rate() const;
 
@@ -154,36 +154,37 @@ class Pipeline {
   uint64_t kv_used_bytes(uint32_t kv_len) const;
   // Returns how many pages of the cache a sequence of that length takes.
   uint64_t kv_used_blocks(uint32_t kv_len) const;
-  // Up to out.size() tokens that may follow, each after the proposal parent[i] < i or, -1, the newest token; how many.
-  // Throws Error(kPlugin).
+  // Writes up to out.size() tokens that may follow, and returns how many. Token i follows proposal parent[i] < i, or the
+  // newest token if that is -1. Throws Error(kPlugin).
   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out, std::span<int32_t> parent);
 
   // A broken row has no next token, since its logits, or what samplers made of them, are not finite.
   struct BrokenRow {
     uint32_t slot = 0;
-    std::span<const int32_t> tokens;  // the sequence's, up to the row's own
+    std::span<const int32_t> tokens;  // the sequence's tokens, up to the row's own
     uint32_t cached = 0;              // so many of them were in the cache before the step
-    bool sampled = false;             // the logits are finite: a sampler is at fault
+    bool sampled = false;             // true: the logits are finite, and a sampler is at fault
   };
-  // Says why. Its rows are run again, op by op, in its own slot, whose cells it may overwrite; what other
-  // sequences have stays. The step that was launched ahead, if there is one, is done then. To be called before the
-  // sequence ends; may take as long as to read its text. The result is kNumbers, or kPlugin for a sampler's fault.
+  // Says why a row is broken. The sequence's rows are run again, op by op, in its own slot, whose cells that may overwrite;
+  // what other sequences have stays. The step that was launched ahead, if there is one, is done then. It is called before
+  // the sequence ends, and may take as long as reading its text. The result is kNumbers, or kPlugin if a sampler is at
+  // fault.
   Error explain(const BrokenRow& row);
 
-  // Once loaded: what an observer has added up of all steps so far, for the site of that matrix; empty if none wants it.
-  // Throws Error(kPlugin).
+  // Returns, once the pipeline is loaded, what an observer has added up of all steps so far, for the site of that matrix;
+  // empty if no observer wants it. Throws Error(kPlugin).
   std::vector<std::byte> observed(const std::string& matrix) const;
 
-  // Once loaded: who is told of the ops of the steps from now on; {} for nobody. Graphs are captured anew afterwards,
-  // so that a profiler that was attached meanwhile sees them come about. When it returns, nothing is under way on the
-  // device. Throws Error.
+  // Sets, once the pipeline is loaded, who is told of the ops of the steps from now on; {} is nobody. Graphs are captured
+  // anew afterwards, so that a profiler that was attached meanwhile sees them being made. When it returns, nothing is under
+  // way on the device. Throws Error.
   void watch(OpWatch watch);
 
-  // The last result of a module of the model that gives the text, as it was when its op had ended.
+  // This is the last result of a module of the model that gives the text, as it was when its op had ended.
   struct ModuleResult {
     std::string_view path;            // "layers.3.mlp.down"
-    std::string_view component, op;   // who made it: "quantization.none", "product"
-    uint32_t rows = 0, columns = 0;   // the rows that are live
+    std::string_view component, op;   // they made it: "quantization.none", "product"
+    uint32_t rows = 0, columns = 0;   // only live rows count
     std::span<const float> values{};  // (rows, columns)
   };
   using Look = std::function<void(const ModuleResult& result)>;
@@ -193,12 +194,12 @@ class Pipeline {
   // a path that no op leaves a result for.
   void look_at(std::vector<std::string> paths, Look look);
 
-  // Where this thread records, once loaded. Records nothing without a recorder.
+  // Returns the track on which this thread records, once the pipeline is loaded; without a recorder it records nothing.
   trace::Track& track();
-  // No allocation once a batch of that shape has run. ahead: the next batch may be this one with every row moved on by
-  // the token that is chosen now. A device with queues then begins it already, if the cache has room, and says so in
-  // result.ahead: the next batch is that one, or nobody wants any more of its sequences. use: called with the results if
-  // there are any; what it does counts as part of the step in a trace, what it returns is the text of the tokens that
+  // Runs one step. It allocates nothing once a batch of that shape has run. ahead: the next batch may be this one with every
+  // row moved on by the token that is chosen now. A device with queues then begins it already, if the cache has room, and
+  // says so in result.ahead: the next batch is that one, or nobody wants any more of its sequences. use: it is called with
+  // the results if there are any. What it does counts as part of the step in a trace; it returns the text of the tokens that
   // the step gave (valid until the step ends).
   using Use = std::function<std::string_view(const StepResult& result)>;
   Status step(const StepBatch& batch, StepResult& result, bool ahead = false, const Use& use = {});

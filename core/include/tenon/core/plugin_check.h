@@ -1,4 +1,4 @@
-// Examining a plugin library from outside: whatever it does, it does to a child process.
+// A plugin library is checked from outside: whatever it does, it does to a child process.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace tenon {
 
-// How a piece of work in a child process ended.
+// This says how a piece of work in a child process ended.
 struct ChildOutcome {
   enum class End { kReturned, kThrew, kCrashed, kTimedOut };
   End end = End::kReturned;
@@ -23,7 +23,7 @@ struct ChildOutcome {
 // may hold. Throws Error(kIo) if no child can be started.
 ChildOutcome run_in_child(const std::function<std::string()>& work, std::chrono::milliseconds limit);
 
-// Thrown by a check that cannot say anything about this library here, with the reason.
+// A check throws this, with the reason, if it cannot say anything about this library here.
 struct NotTested : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -35,8 +35,8 @@ struct CheckResult {
   std::string message;  // why it failed or was not tested; empty if it passed
 };
 
-// A part of what every component of a kind owes; there is a room of its own for them (conformance). run throws Error
-// with what is wrong, or NotTested.
+// This checks one thing that every component of a kind owes; the folder conformance has them. run throws Error with what
+// is wrong, or NotTested.
 struct KindCheck {
   std::string kind, name;
   std::vector<std::string> needs;  // checks without which this one means nothing
@@ -44,20 +44,20 @@ struct KindCheck {
 };
 
 struct CheckOptions {
-  std::chrono::milliseconds limit{10000};          // of one check
-  std::chrono::milliseconds kind_limit{300000};    // of one of the kind's checks
-  std::vector<std::string> skip;                   // names, or their first parts: "lifecycle"
-  std::vector<std::filesystem::path> plugin_dirs;  // where devices other than the CPU are looked for
-  std::vector<KindCheck> kind_checks;              // of all kinds
+  std::chrono::milliseconds limit{10000};          // a check takes so long at most
+  std::chrono::milliseconds kind_limit{300000};    // one of kind_checks takes so long at most
+  std::vector<std::string> skip;                   // names of checks, or their beginnings: "lifecycle"
+  std::vector<std::filesystem::path> plugin_dirs;  // devices other than the CPU are looked for here
+  std::vector<KindCheck> kind_checks;              // those of all kinds
 };
 
-// All checks of a library in order, each in a child process of its own. Deterministic but for the limits.
-// Throws Error(kPlugin) if there is no such file.
+// Runs all checks of a library in order, each in a child process of its own. The results are deterministic but for the
+// limits. Throws Error(kPlugin) if there is no such file.
 std::vector<CheckResult> check_plugin(const std::filesystem::path& library, const CheckOptions& options);
-// Their names, without those of the kinds.
+// Returns the names of the checks, without those of kind_checks.
 std::vector<std::string> plugin_check_names();
 
-// The defaults of a schema; required texts and numbers at something that they allow. The schema outlives them.
+// Returns values for a schema, which outlives them: the defaults, and for required ones something that they allow.
 ParamValues example_values(const tenon_param_schema& schema);
 
 }  // namespace tenon

@@ -1,5 +1,5 @@
-// The step program: a flat list of operations over tensors whose memory the host plans. Recorded once per batch shape
-// by the components, then only walked.
+// A step program is a flat list of operations over tensors whose memory the host plans. The components record it once for
+// each batch shape; steps then only walk it.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ enum class MemoryKind {
   kWeights,      // stores of the quantization sites, norms, biases
   kMapped,       // weights used where the file's mapping has them: no allocation
   kKvCache,      // stores of the cache
-  kTables,       // constants made by the host: rope
+  kTables,       // constants that the host makes, such as rope's
   kState,        // step state, sampler parameters and state, what components keep
   kActivations,  // the arena of the largest program; tensors share it by their lifetimes
   kWorkspace,    // scratch of ops
@@ -43,7 +43,7 @@ struct Storage {
   std::string name;
   MemoryKind kind = MemoryKind::kState;
   uint64_t bytes = 0;
-  void* address = nullptr;  // set by the pipeline before programs are linked
+  void* address = nullptr;  // the pipeline sets it before programs are linked
 };
 
 // The table has all storages by their numbers, which never change. It is not thread-safe.
@@ -110,7 +110,7 @@ struct ProgramOp {
   void* self = nullptr;
 };
 
-// A recorded program. After ProgramRecording::finish() nothing of it changes but what link() sets.
+// This is a recorded program. After ProgramRecording::finish() nothing of it changes but what link() sets.
 class Program {
  public:
   const tenon_bounds& bounds() const { return bounds_; }
@@ -154,8 +154,8 @@ class Program {
 // With this an op's cost becomes a number for a step: its live rows, and the sum of the tokens that each attends to.
 struct StepLoad {
   double rows = 0, context = 0;
-  uint64_t step = 0;       // its number in a trace
-  const char* phase = "";  // "prefill", "decode" or "verify"; static
+  uint64_t step = 0;       // the step's number in a trace
+  const char* phase = "";  // "prefill", "decode" or "verify"; the text has static storage
 
   double of(const double (&cost)[3]) const { return cost[0] + cost[1] * rows + cost[2] * context; }
 };
@@ -172,8 +172,8 @@ struct OpWatch {
 // Records one program: it hands a tenon_recorder to components, and plans the memory of the result.
 class ProgramRecording {
  public:
-  // What components keep, and the step state, become storages. state[role]: the storage of a role of TENON_STEP_*.
-  // largest: the bounds of all programs that share the storages; nullptr if there is no other program.
+  // The step state and everything that components keep are storages. state[role] is the number of the storage for that role,
+  // TENON_STEP_*. largest has the bounds of all programs that share the storages; nullptr: there is no other program.
   ProgramRecording(const tenon_bounds& bounds, StorageTable& storages, std::span<const uint32_t> state,
                    const tenon_bounds* largest = nullptr);
   ~ProgramRecording();
@@ -188,7 +188,7 @@ class ProgramRecording {
   const tenon_recorder* recorder() const { return &recorder_; }
   const tenon_bounds& bounds() const { return *recorder_.bounds; }
 
-  // Adds an activation. live: see ProgramTensor.
+  // Adds an activation; for live see ProgramTensor.
   tenon_tid temp(const tenon_tensor& t, std::string name = {}, int32_t live = -1);
   tenon_tid slice(tenon_tid of, const tenon_tensor& t, uint64_t offset);
   tenon_tid step(uint32_t role);
@@ -197,7 +197,7 @@ class ProgramRecording {
   const tenon_tensor& view(tenon_tid id) const { return program_.tensors_[id].view; }
   bool has(tenon_tid id) const { return id != 0 && id < program_.tensors_.size(); }
   size_t op_count() const { return program_.ops_.size(); }
-  // Says whether an op from `first_op` on writes to the tensor, or to what it was cut from.
+  // True: an op from `first_op` on writes to the tensor, or to the one that it was cut from.
   bool written_since(size_t first_op, tenon_tid id) const;
 
   // Names the first thing that went wrong while recording, or is "". Components need not report it themselves.
@@ -231,7 +231,7 @@ class ProgramRecording {
   Program program_;
   std::map<uint32_t, tenon_tid> by_storage_;
   std::string path_, component_, error_;
-  bool out_of_memory_ = false;  // a callback was; no exception may leave it
+  bool out_of_memory_ = false;  // a callback had no memory; no exception may leave it
   int32_t layer_ = -1;
 };
 

@@ -1,4 +1,5 @@
-// Model files made of model files: weights written anew, as GGUF or as what a quantization component stores.
+// A model file is made of another one: its weights are written anew, as GGUF or in the form that a quantization component
+// stores.
 #pragma once
 
 #include <cstdint>
@@ -20,103 +21,103 @@ namespace tenon {
 class Registry;
 class SchemeEncoder;
 
-// A format that is written without a component.
+// This is a format that core writes without a component.
 struct QuantizeFormat {
-  std::string_view name;  // as ggml has it: "Q8_0"
+  std::string_view name;  // ggml's name for it: "Q8_0"
   tenon_format format;
-  uint32_t file_type;  // GGUF's general.file_type of a file mostly of it
-  bool safetensors;    // safetensors have it as well as GGUF
+  uint32_t file_type;  // GGUF's general.file_type for a file that is mostly in this format
+  bool safetensors;    // true: safetensors have it as well as GGUF
 };
 std::span<const QuantizeFormat> quantize_formats();
 
 // This says what matrices are stored as.
 struct QuantizeTarget {
-  tenon_format format = TENON_Q8_0;                  // where there is no scheme
+  tenon_format format = TENON_Q8_0;                  // it counts if there is no scheme
   std::shared_ptr<const SchemeEncoder> scheme = {};  // a quantization component with its parameters
-  std::string name() const;                          // "Q8_0", or the component's
-  // The component stores several tensors a matrix, so the output is a folder of safetensors and not a GGUF file.
+  std::string name() const;                          // "Q8_0", or the component's name
+  // True: the component stores several tensors a matrix, so the output is a folder of safetensors and not a GGUF file.
   bool makes_folder() const { return scheme != nullptr; }
 };
 
-// A parameter of a component as a text: {"group_size", "32"}, or {"acme.mine.group_size", "32"} of that one alone.
+// This sets a parameter of a component: {"group_size", "32"}, or {"acme.mine.group_size", "32"} for that component alone.
 using QuantizeSetting = std::pair<std::string, std::string>;
 
-// Targets by name: those of quantize_formats(), in upper or lower case, or quantization components. A setting goes to
-// each of the components that has the parameter. The registry outlives what is returned. Throws Error(kUsage): a name
-// that is not there (with those that are), a component that writes no files, a setting that none of them takes or of
-// another value than its schema has (with what would be right).
+// Returns targets by name: the names are those of quantize_formats(), in upper or lower case, or of quantization
+// components. A setting goes to each of the components that has the parameter. The registry outlives what is returned.
+// Throws Error(kUsage) for a name that is not there (with those that are), a component that writes no files, a setting that
+// none of them takes, and a value that its schema does not allow (with what would be right).
 std::vector<QuantizeTarget> quantize_targets(std::span<const std::string> names,
                                              std::span<const QuantizeSetting> settings, Registry& registry);
 
 struct QuantizeOverride {
-  std::string match;  // glob over tensor names
+  std::string match;  // a glob over tensor names
   QuantizeTarget target;
 };
 
-// Texts that are run through the model for schemes that choose by what they see.
+// A calibration runs texts through the model for schemes that choose by what they see.
 struct QuantizeCalibration {
-  std::string text;                              // cut into windows
-  uint32_t context = 512;                        // tokens of a window
-  uint32_t windows = 128;                        // read at most; 0 = all of the text
+  std::string text;                              // it is cut into windows
+  uint32_t context = 512;                        // a window has so many tokens
+  uint32_t windows = 128;                        // so many are read at most; 0 = all of the text
   std::vector<std::string> set;                  // overrides of the pipeline's configuration: "device.use=cuda"
-  Registry* registry = nullptr;                  // of the pipeline's components
+  Registry* registry = nullptr;                  // it has the pipeline's components
   std::vector<std::string> ignore_unknown = {};  // see ModelConfig; quantize_model() sets it
 };
 
 struct QuantizeProgress {
   size_t tensor = 0, tensors = 0;    // tensors of the input that were begun, and all of them
-  std::string_view name;             // of a tensor, or of the layer that is observed; valid during the call
+  std::string_view name;             // the tensor, or the layer that is observed; valid during the call
   uint64_t done = 0, total = 0;      // bytes of the file's tensors
-  uint32_t window = 0, windows = 0;  // of a calibration that is under way: windows read, and all of them; else 0
+  uint32_t window = 0, windows = 0;  // while a calibration runs: windows read, and all of them; else 0
 };
 
 struct QuantizeOptions {
   QuantizeTarget target = {};
-  std::vector<QuantizeOverride> overrides = {};  // the last that matches holds
+  std::vector<QuantizeOverride> overrides = {};  // the last one that matches holds
   std::optional<QuantizeCalibration> calibration = {};
   std::vector<std::string> ignore_unknown = {};  // keys of the model's description, see ModelConfig
-  bool replace = false;                          // a file that is there; never a folder
-  // Called every few milliseconds of work, by one thread at a time. What it throws ends the work, and nothing is left
-  // of the file.
+  bool replace = false;                          // true: a file that is there is replaced; never a folder
+  // It is called every few milliseconds of work, by one thread at a time. What it throws ends the work, and nothing is
+  // left of the file.
   std::function<void(const QuantizeProgress&)> progress = {};
 };
 
-// A matrix that is stored as F16 because it cannot be stored as was wanted.
+// An exception is a matrix that is stored as F16 because it cannot be stored as was wanted.
 struct QuantizeException {
   std::string tensor, wanted, reason;
 };
 
 struct QuantizeReport {
-  uint64_t input_bytes = 0, file_bytes = 0;  // of whole files
-  uint64_t bytes_written = 0;                // of the tensors as stored
+  uint64_t input_bytes = 0, file_bytes = 0;  // the sizes of whole files
+  uint64_t bytes_written = 0;                // the tensors have so many as stored
   uint64_t weights = 0;
-  std::map<std::string, size_t> tensors;  // how many of the input's were written as each format or by each scheme
-  size_t requantized = 0;                 // that were in another block format before
+  std::map<std::string, size_t> tensors;  // by format or scheme: so many of the input's tensors were written so
+  size_t requantized = 0;                 // so many were in another block format before
   std::vector<QuantizeException> exceptions;
 };
 
-// Writes the model `input` (GGUF, of a split one any part; a Hugging Face folder) anew, with its matrices as the
-// options say, tokenizer and description along. Holds a few MB at a time, a whole matrix where a scheme asks for it,
-// and with a calibration all that it has encoded.
+// Writes the model `input` (a GGUF file, or any file of a split one; a Hugging Face folder) anew, with its matrices as the
+// options say, and with its tokenizer and description. It holds a few MB at a time, a whole matrix if a scheme asks for
+// it, and with a calibration all that it has encoded.
 //
-// A format of core's own makes one GGUF file, version 3. Of a GGUF input metadata is copied byte for byte but for
+// A format of core's own makes one GGUF file, version 3. A GGUF input's metadata is copied byte for byte but for
 // general.file_type, general.quantization_version and the keys of a split; a Hugging Face folder is translated: names,
-// order of the rows of Q and K, description, tokenizer. Tensors of one dimension are stored as F32 where they were
-// plain floats, matrices as F16 where their rows are no whole number of blocks; tensors that are no floats, and those
-// that are in the wanted format already, are copied.
+// order of the rows of Q and K, description, tokenizer. Tensors of one dimension that were plain floats are stored as F32,
+// matrices whose rows are no whole number of blocks as F16; tensors that are no floats, and those that are in the wanted
+// format already, are copied.
 //
-// A quantization component makes a folder: model.safetensors with, of a matrix "X.weight", the tensors that the
-// component describes as "X.<name>"; config.json with the component's description as its quantization_config; and the
-// tokenizer's files. Of a GGUF input names and description are translated and the tokenizer goes into tokenizer.gguf.
-// A matrix that the component refuses is stored as F16. What is no matrix is copied.
+// A quantization component makes a folder: model.safetensors, in which a matrix "X.weight" becomes the tensors that the
+// component describes, as "X.<name>"; config.json with the component's description as its quantization_config; and the
+// tokenizer's files. A GGUF input's names and description are translated, and its tokenizer goes into tokenizer.gguf.
+// A matrix that the component refuses is stored as F16. A tensor that is no matrix is copied.
 //
-// With a calibration the matrices of one layer after the other are encoded, with what the component observed of them
-// while the texts ran through all layers before in the form that they are stored in; the head comes last. A layer takes
-// a pipeline of its own.
+// With a calibration, layers are encoded one after the other: the texts run through the layers that are encoded already,
+// in the form in which they are stored, and the component observes the layer's matrices. The head comes last. Each layer
+// takes a pipeline of its own.
 //
-// `output` appears complete or not at all, even where the process is killed.
+// `output` appears complete or not at all, even if the process is killed.
 // Throws Error(kUsage) for an output that is there and may not be replaced, for an override that matches no matrix or
-// does not fit the kind of file, and for a calibration that no component of it wants; Error(kModel) for an input that
+// does not fit the kind of file, and for a calibration that none of the components wants; Error(kModel) for an input that
 // cannot be translated, and for weights that are NaN, infinite or beyond the format's range, with their place;
 // Error(kIo) for what cannot be read or written; with a calibration what Pipeline::build() and load() throw.
 QuantizeReport quantize_model(const std::string& input, const std::filesystem::path& output,

@@ -1,6 +1,6 @@
-// What components there are, where each came from, and how to get one. Plugins are found by their ELF note, without
-// opening them; a library is opened when a component of it is asked for. Built-in components register through the same
-// door.
+// The registry knows which components there are and where each came from, and opens them. Plugins are found by their ELF
+// note, without opening them; a library is opened when its component is asked for. Built-in components are in the same
+// registry.
 #pragma once
 
 #include <filesystem>
@@ -16,43 +16,43 @@
 
 namespace tenon {
 
-// The device of a component that runs on the host, whatever the pipeline's device is: a draft, a scheduler.
+// A component that runs on the host, whatever the pipeline's device is, has this device: a draft, a scheduler.
 inline constexpr std::string_view kHostDevice = "host";
 
-// One component on offer.
+// This is one component that can be opened.
 struct ComponentInfo {
   std::string kind, name;
-  std::string device;  // "cpu", "cuda", "host"; "" for kinds that are of no device (tokenizer, weights, model)
+  std::string device;             // "cpu", "cuda", "host"; "" for kinds that need no device (tokenizer, weights, model)
   std::filesystem::path library;  // empty: built in
-  std::string schema_hash, layout_hash, targets;
-  std::filesystem::path root;  // the search root that it came from
+  std::string schema_hash, layout_hash, targets;  // as the library's note states them
+  std::filesystem::path root;                     // the search root that it came from
 };
 
-// Something that was passed over while scanning, and why: shadowed, refused, no plugin.
+// A notice says that a library was passed over while scanning, and why: it is shadowed, refused or no plugin.
 struct ScanNotice {
   std::filesystem::path library;
   std::string message;
-  bool refused = false;  // true: an error if it is asked for by path
+  bool refused = false;  // true: asking for it by its path is an error
 };
 
-// A kind that does not cross the binary boundary yet.
+// A built-in component is part of core, or of a kind that does not cross the binary boundary.
 struct BuiltinComponent {
   std::string kind, name, device, doc;
-  const tenon_param_schema* schema = nullptr;  // static storage; nullptr = no parameters
-  const tenon_component* component = nullptr;  // of a kind with a C table (device/cpu), else nullptr
-  std::shared_ptr<const void> implementation;  // what the kind's own room put there
+  const tenon_param_schema* schema = nullptr;  // it has static storage; nullptr = no parameters
+  const tenon_component* component = nullptr;  // nullptr if the kind has no C table
+  std::shared_ptr<const void> implementation;  // the folder of that kind put it there and knows its type
 };
 
-// A component that is open and may be created from. Owned by the registry, lives as long as it.
+// This is a component that is open, so that instances can be made. The registry owns it, and it lives as long.
 struct LoadedComponent {
   ComponentInfo info;
   std::string doc, vendor, version, license, url, compiler;
   const tenon_param_schema* schema = nullptr;  // never nullptr
-  const tenon_component* component = nullptr;  // nullptr for kinds without a C table
-  std::shared_ptr<const void> implementation;  // of a built-in
+  const tenon_component* component = nullptr;  // nullptr if the kind has no C table
+  std::shared_ptr<const void> implementation;  // see BuiltinComponent
 };
 
-// Not thread-safe while scanning or loading; const functions are. Libraries are never unloaded.
+// Thread: one at a time while it scans or loads; const functions may be called by several. Libraries are never unloaded.
 class Registry {
  public:
   Registry();
@@ -62,20 +62,20 @@ class Registry {
 
   void add_builtin(BuiltinComponent builtin);
   // Reads the notes of all libraries below root, at most one folder deep (<root>/<kind>/x.so). A root that is not there
-  // is skipped, with a notice if it was `expected`. The root that was added first counts. Throws Error(kPlugin)
-  // for one that holds the same kind, name and device twice; what else is wrong with a library becomes a notice.
+  // is skipped, with a notice if it was `expected`. A root that was added earlier shadows later ones. Throws Error(kPlugin)
+  // for a root that has the same kind, name and device twice; any other mistake of a library becomes a notice.
   void add_root(const std::filesystem::path& root, bool expected = false);
-  // One library from elsewhere; takes precedence over all roots. Throws Error(kPlugin), at `where` if given.
+  // Adds one library, which shadows those of all roots. Throws Error(kPlugin), at `where` if that is given.
   void add_library(const std::filesystem::path& path, const SourcePosition& where = {});
 
-  std::vector<ComponentInfo> components(std::string_view kind = {}) const;  // sorted by kind, name, device
+  std::vector<ComponentInfo> components(std::string_view kind = {}) const;  // sorted by kind, name and device
   const std::vector<ScanNotice>& notices() const;
   std::vector<std::string> names(std::string_view kind, std::string_view device = {}) const;
 
-  // Opens the library if need be, and checks it against its note. device "" matches a component of any device, and one
-  // of kHostDevice matches any device that it is not there for itself.
-  // Throws Error(kPlugin): unknown name (lists what is installed and what comes close), another device only, a library
-  // that does not load (with the loader's own words), a table that contradicts the note.
+  // Opens the library if need be, and checks it against its note. device "" matches a component for any device, and a
+  // component for kHostDevice matches any device unless there is one for that device itself.
+  // Throws Error(kPlugin) for an unknown name (with what is installed and what comes close), a component that is there for
+  // another device only, a library that does not load (with the loader's own words), and a table that contradicts the note.
   const LoadedComponent& load(std::string_view kind, std::string_view name, std::string_view device = {});
 
  private:
@@ -83,7 +83,7 @@ class Registry {
   std::unique_ptr<Impl> impl_;
 };
 
-// An instance of a component with a C table. Destroys it at the end of its life.
+// This owns an instance of a component with a C table, and destroys it at the end of its life.
 class Instance {
  public:
   Instance() = default;
@@ -97,7 +97,7 @@ class Instance {
   const LoadedComponent& component() const { return *component_; }
   const std::string& id() const { return id_; }  // "quantization.none"
   void* self() const { return self_; }
-  // The table of the kind's interface, as large as this host knows it: fields that the plugin does not have are 0.
+  // Returns the table of the kind's interface, as large as this host knows it: fields that the plugin lacks are 0.
   template <class Table>
   const Table& table() const {
     return *static_cast<const Table*>(table_.get());
@@ -107,17 +107,17 @@ class Instance {
   const LoadedComponent* component_ = nullptr;
   void* self_ = nullptr;
   std::string id_;
-  std::shared_ptr<const void> table_;  // a widened copy
+  std::shared_ptr<const void> table_;  // a copy, widened to what this host knows
 };
 
-// The schema hash that a plugin's note should state, whatever it states. Opens the library. Throws Error(kPlugin) as
+// Opens a library and returns the schema hash that its note should state, whatever it states. Throws Error(kPlugin) as
 // Registry::load does.
 std::string library_schema_hash(const std::filesystem::path& library);
 
-// The standard roots in order: extra (--plugin-dir), $TENON_PLUGIN_PATH, the user's folder, the install's folder beside
-// the running program or library. Never the working directory.
+// Returns the standard roots in order: extra (--plugin-dir), those of $TENON_PLUGIN_PATH, the user's folder, and the
+// install's folder beside the running program or library. The working directory is never among them.
 std::vector<std::filesystem::path> plugin_search_path(const std::vector<std::filesystem::path>& extra);
-// Those of $TENON_PLUGIN_PATH. Throws Error(kPlugin) for one that is not absolute, as plugin_search_path() does.
+// Returns the roots of $TENON_PLUGIN_PATH. Throws Error(kPlugin) for one that is not absolute, as plugin_search_path() does.
 std::vector<std::filesystem::path> plugin_path_variable();
 
 }  // namespace tenon

@@ -1,5 +1,5 @@
-// Text codecs: from text to token ids and back. Ids are those of the published tokenizer, bit for bit, for any text
-// (ill-formed UTF-8 counts as U+FFFD, one per maximal subpart). Character properties are those of Unicode 14.
+// A tokenizer turns text into token ids and back. The ids are exactly those of the published tokenizer, for any text
+// (ill-formed UTF-8 counts as U+FFFD, one for each maximal subpart). Character properties are those of Unicode 14.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@
 
 namespace tenon {
 
-// A run of text and whether the names of special tokens in it mean those tokens. Ordinary added tokens always do.
+// This is a piece of a text.
 struct TextPart {
   std::string_view text;
-  bool parse_special = false;
+  bool parse_special = false;  // names of special tokens in it mean those tokens; those of other added tokens always do
 };
 
 struct EncodeOptions {
-  bool add_special = true;     // BOS and EOS as the model asks for them
+  bool add_special = true;     // BOS and EOS are added as the model asks for them
   bool parse_special = false;  // see TextPart
 };
 
@@ -31,14 +31,14 @@ struct TokenizerInfo {
   int32_t vocab_size = 0;  // ids are below it; the model's embedding may have more rows
   std::optional<int32_t> bos;
   std::optional<int32_t> eos;
-  std::vector<int32_t> end_of_generation;  // sorted: EOS, and what else ends a turn or a text
+  std::vector<int32_t> end_of_generation;  // sorted: EOS, and the other tokens that end a turn or a text
   bool adds_bos = false;                   // encode() begins with BOS
   bool adds_eos = false;                   // encode() ends with EOS
-  bool strips_first_space = false;         // one space at the very start of decoded text is the codec's, not the text's
-  std::string chat_template;               // Jinja, as published; "" = none
+  bool strips_first_space = false;         // encode() puts a space before the text, and decoding takes it away again
+  std::string chat_template;               // Jinja, as published; "" = there is none
 };
 
-// Immutable after construction; every function may be called from any thread. Independent of the weights' life.
+// A tokenizer never changes after construction, and any thread may call every function. The weights need not outlive it.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -51,12 +51,12 @@ class Tokenizer {
   // them.
   virtual std::vector<int32_t> encode_parts(std::span<const TextPart> parts, bool add_special) const = 0;
 
-  // What a token adds to the text: any bytes, a token may hold part of a character. A control token's name for control
-  // tokens. Empty for an id that the vocabulary does not have. Valid for the life of this object.
+  // Returns what a token adds to the text, which may be any bytes, since a token may hold a piece of a character; for a
+  // control token its name, and "" for an id that the vocabulary does not have. Valid for the life of this object.
   virtual std::string_view bytes(int32_t id) const = 0;
-  // Tokens that steer and are not text: BOS, turn markers, the unknown token.
+  // True: the token steers and is not text: BOS, turn markers, the unknown token.
   virtual bool is_control(int32_t id) const = 0;
-  // The id of a special or added token by its text, else of a vocabulary entry as the file spells it.
+  // Returns the id of a special or added token by its text, else of a vocabulary entry as the file spells it.
   virtual std::optional<int32_t> find(std::string_view token) const = 0;
 
  protected:
@@ -64,17 +64,17 @@ class Tokenizer {
 };
 
 struct DecodeOptions {
-  bool show_control = false;  // print control tokens by name
+  bool show_control = false;  // control tokens appear by their names
   bool continues = false;     // the text goes on after a prompt: strips_first_space does not apply
 };
 
-// Turns tokens into text as they come. Never splits a character: bytes wait until theirs is complete. Ill-formed bytes
-// become U+FFFD, one per maximal subpart. The tokenizer must outlive it.
+// This turns tokens into text as they come. It never splits a character: bytes wait until theirs is complete. Ill-formed
+// bytes become U+FFFD, one for each maximal subpart. The tokenizer must outlive it.
 class StreamDetokenizer {
  public:
   explicit StreamDetokenizer(const Tokenizer& tokenizer, const DecodeOptions& options = {});
 
-  // The text that this token completes; may be empty.
+  // Returns the text that this token completes, which may be empty.
   std::string push(int32_t id);
   // Gives what is still waiting, as U+FFFD. It is ready for the next text afterwards.
   std::string finish();
@@ -91,21 +91,21 @@ std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids, con
 // A tokenizer as the registry lists it.
 struct TokenizerKind {
   std::string_view name;  // the value in TOML
-  std::string_view doc;   // one line: what it reads
+  std::string_view doc;   // one line that says what it reads
   bool (*claims)(const Weights& weights);
   std::unique_ptr<Tokenizer> (*open)(const Weights& weights);
 };
 
 std::span<const TokenizerKind> builtin_tokenizers();
 
-// The tokenizer of an open model: GGUF metadata, or tokenizer.json, tokenizer.model or tokenizer.gguf (the metadata of
-// a GGUF file) beside Hugging Face weights. Weights without a file (synthetic) get the tokenizer "ids". Throws
-// Error(kModel) that names file and key, what was found and what is supported; Error(kIo) for what cannot be read.
+// Makes the tokenizer of an open model from GGUF metadata, or from tokenizer.json, tokenizer.model or tokenizer.gguf (the
+// metadata of a GGUF file) beside Hugging Face weights. Weights without a file (synthetic) get the tokenizer "ids". Throws
+// Error(kModel) that names file and key, what was found and what is supported; Error(kIo) for a file that cannot be read.
 std::unique_ptr<Tokenizer> make_tokenizer(const Weights& weights);
-// The same for a Hugging Face folder without weights.
+// Does the same for a Hugging Face folder without weights.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::filesystem::path& folder);
 
-// The tokenizer "ids", for models that have none. Token n prints as "<n>"; text is read as such names, and any other
+// Makes the tokenizer "ids", for models that have none. Token n prints as "<n>"; text is read as such names, and any other
 // byte b as token b modulo vocab_size.
 std::unique_ptr<Tokenizer> make_id_tokenizer(int32_t vocab_size);
 

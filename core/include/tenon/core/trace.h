@@ -1,4 +1,4 @@
-// Recording what happened, when and on which thread, at a cost that a step can bear.
+// A trace records what happened, when and on which thread, at a cost that a step can bear.
 //
 // A Recorder owns one Track per thread. A track is a single-producer ring of 32-byte records {tick, site, payload}; a
 // site is what all events of one place have in common and is interned once, at set-up, so that recording an event
@@ -37,8 +37,8 @@ class TickClock;
 
 using SiteId = uint32_t;
 
-inline constexpr size_t kMaxValues = 10;  // that one event can carry
-inline constexpr size_t kMaxText = 1024;  // bytes that one span can carry; what is longer is cut
+inline constexpr size_t kMaxValues = 10;  // one event can carry so many
+inline constexpr size_t kMaxText = 1024;  // one span can carry so many bytes of text; longer texts are cut
 
 enum class SiteKind : uint8_t {
   kSpan,     // an interval on the thread's track
@@ -59,17 +59,18 @@ struct SiteInfo {
   SiteKind kind = SiteKind::kSpan;
   std::string name = {};
   std::string category = {};
-  std::vector<Arg> args = {};            // the same for each event
-  std::vector<std::string> values = {};  // names of what each event carries beside them; at most kMaxValues
-  std::string text = {};                 // name of the text that a span may carry beside them
-  bool numbered = false;  // the first value, or a request's id, is appended to the name: "ProfilerStep#7", "req 17"
+  std::vector<Arg> args = {};            // these are the same for each event
+  std::vector<std::string> values = {};  // the names of the values that each event carries besides; at most kMaxValues
+  std::string text = {};                 // the name of the text that a span may carry besides
+  bool numbered = false;  // true: the first value, or a request's id, ends the name: "ProfilerStep#7", "req 17"
 };
 
+// A gate says what is recorded now: nothing, requests alone, or everything.
 enum class Gate : uint8_t { kClosed, kRequests, kOpen };
 
-// Where one thread records. Made by Recorder::add_track; a default-constructed one records nothing, for code that runs
-// untraced. Thread: one at a time, the one that is named by the track; recording() from any. Nothing here allocates,
-// blocks or throws. Lives as long as its recorder.
+// One thread records on a track. Recorder::add_track makes it; a default-constructed one records nothing, for code that
+// runs untraced. Thread: one at a time, the one that the track is named after; any may call recording(). Nothing here
+// allocates, blocks or throws. A track lives as long as its recorder.
 class Track {
  public:
   Track() noexcept;
@@ -80,12 +81,12 @@ class Track {
   // Says whether spans, instants and counters are wanted now. If they are not, this is all that they cost.
   bool recording() const noexcept { return gate_.load(std::memory_order_relaxed) == Gate::kOpen; }
 
-  // The time, in ticks of this recorder's clock. Never before what this track returned last. Not on a
-  // default-constructed track.
+  // Returns the time in ticks of this recorder's clock, never less than what this track returned last. It is not called on
+  // a default-constructed track.
   uint64_t now() noexcept;
 
-  // A span from `begin` to `end`, both from now(). For loops in which one span's end is the next one's beginning; else
-  // use Span. Spans of one track must nest. text: UTF-8.
+  // Records a span from `begin` to `end`, both from now(). It is meant for loops in which one span's end is the next one's
+  // beginning; else use Span. Spans of one track must nest. text is UTF-8.
   void span(SiteId site, uint64_t begin, uint64_t end, std::span<const uint64_t> values = {},
             std::string_view text = {}) noexcept;
 
@@ -106,8 +107,8 @@ class Track {
   std::unique_ptr<Ring> ring_;
 };
 
-// A span from construction to destruction. A span that begins while the gate is open is recorded although it closes
-// meanwhile.
+// This records a span from its construction to its destruction. A span that begins while the gate is open is recorded even
+// if the gate closes meanwhile.
 class Span {
  public:
   Span(Track& track, SiteId site) noexcept : track_(track.recording() ? &track : nullptr), site_(site) {
@@ -131,7 +132,7 @@ class Span {
       if (n_values_ < kMaxValues) values_[n_values_++] = value;
     }
   }
-  // Borrowed until the span ends.
+  // Sets the text, which is borrowed until the span ends.
   void set_text(std::string_view text) noexcept { text_ = text; }
 
  private:
@@ -146,50 +147,50 @@ class Span {
 enum class ClockSource : uint8_t { kBest, kMonotonic };
 
 struct RecorderOptions {
-  uint64_t skip_steps =
-      0;               // let that many steps pass before spans are recorded; 0 also records what precedes the first
-  uint64_t steps = 0;  // then record that many and end the capture; 0 = until stop()
-  // > 0: the events of the newest so many steps are held back; they, and nothing else of what spans, instants and
-  // counters say, reach the sink when a step takes slow_step (0 = none does) or capture() asks for them. `steps` counts
-  // the steps that did. An event held back takes some 200 bytes.
+  // So many steps pass before spans are recorded; 0 also records what precedes the first step.
+  uint64_t skip_steps = 0;
+  uint64_t steps = 0;  // then so many are recorded, and the capture ends; 0 = it goes on until stop()
+  // > 0: the events of the newest so many steps are held back. They, and no other spans, instants and counters, reach the
+  // sink when a step takes slow_step (0 = no step is slow) or capture() asks for them. `steps` counts the steps that did.
+  // An event that is held back takes some 200 bytes.
   uint32_t keep_steps = 0;
   std::chrono::nanoseconds slow_step{0};
-  // With keep_steps, if there is one: told of each step, in their order, whether it is written; the first that begins
-  // is 0, and those that are still held at the end are not. On the thread that drains, which waits for it.
+  // With keep_steps, this is told of each step, in their order, whether it is written. The first that begins has number 0,
+  // and those that are still held at the end are not told. The thread that drains calls it, and waits for it.
   std::function<void(uint64_t step, bool written)> decided = {};
-  uint32_t ring_records = 1U << 15U;             // per thread, 32 bytes each; rounded up to a power of two
-  std::chrono::milliseconds drain_interval{10};  // 0 = no drain thread: drain() and stop() alone empty the rings
+  uint32_t ring_records = 1U << 15U;  // each thread's ring has so many, 32 bytes each; a power of two or rounded up
+  std::chrono::milliseconds drain_interval{10};  // 0 = no thread drains: drain() and stop() alone empty the rings
   ClockSource clock = ClockSource::kBest;
 };
 
-// One capture. Thread: add_site, add_track and drain from any; begin_step and end_step from the one that runs the
-// steps; stop and destruction after the last of them. Threads may go on recording into their tracks at any time until
-// destruction.
+// A recorder makes one capture. Thread: any may call add_site, add_track and drain; the one that runs the steps calls
+// begin_step and end_step; stop and destruction come after the last of them. Threads may go on recording into their tracks
+// at any time until destruction.
 class Recorder {
  public:
-  // Takes the sink; its errors do not interrupt the run: they end the capture and are returned by stop().
+  // Takes the sink, whose errors do not interrupt the run: they end the capture, and stop() returns them.
   Recorder(RecorderOptions options, std::unique_ptr<Sink> sink);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // [setup] Once per place and set of args. Throws Error(kInternal) for more than kMaxValues values.
+  // [setup] It is called once for each place and set of args. Throws Error(kInternal) for more than kMaxValues values.
   SiteId add_site(SiteInfo info);
 
-  // [setup] Once per thread, on that thread.
+  // [setup] Each thread calls it once for itself.
   Track& add_track(std::string name);
 
-  // Bracket each step, outside of its spans; they open and close the capture's window of steps. After its last step the
-  // capture is handed on at once, however long the process lives.
+  // These two bracket each step, outside of its spans; they open and close the capture's window of steps. After its last
+  // step the capture is handed on at once, however long the process lives.
   void begin_step();
   void end_step();
 
   // Says whether spans are being recorded.
   bool capturing() const noexcept;
 
-  // With keep_steps: what is held back goes to the sink with the next drain. Thread: any; also from a signal handler.
+  // With keep_steps, sends what is held back to the sink with the next drain. Thread: any, also a signal handler.
   void capture() noexcept;
-  // With keep_steps, as of the last drain.
+  // With keep_steps, this is how things stood at the last drain.
   struct Kept {
     uint64_t steps_seen = 0, steps_written = 0;
     std::chrono::nanoseconds slowest{0};
@@ -199,10 +200,10 @@ class Recorder {
   // Empties the rings into the sink now.
   void drain();
 
-  // Ends the capture and finishes the sink, once; says what went wrong with it at any time.
+  // Ends the capture and finishes the sink, once. Returns what went wrong with the sink at any time.
   Status stop();
 
-  // Events lost to full rings so far, as of the last drain.
+  // Returns how many events full rings had refused by the last drain.
   uint64_t dropped() const noexcept;
 
  private:
@@ -210,22 +211,22 @@ class Recorder {
   std::unique_ptr<Impl> impl_;
 };
 
-// The sites of the schema (docs/profiling.md), so that all who record agree on names and categories.
+// These make the sites of the schema (docs/profiling.md), so that all who record agree on names and categories.
 
-// "ProfilerStep#<step>"; values: step, n_ctx_req, n_ctx_tok, n_gen_req, n_gen_tok, drafted, accepted; text: tokens.
-// phase: "prefill", "decode" or "verify".
+// A step is "ProfilerStep#<step>"; its values are step, n_ctx_req, n_ctx_tok, n_gen_req, n_gen_tok, drafted and accepted,
+// its text is tokens. phase is "prefill", "decode" or "verify".
 SiteInfo step_site(std::string_view phase);
-// A part of a step: prefill, decode, sample, a layer.
+// A section of a step is prefill, decode, sample, or a layer.
 SiteInfo section_site(std::string_view name);
-// What a draft took to propose tokens for one sequence, before the step that verifies them; value: proposed.
+// A draft proposes tokens for one sequence, before the step that verifies them; its value is proposed.
 SiteInfo draft_site(std::string_view component);
-// One operation of the step program; values: bytes_read, bytes_written, flops. layer < 0 = belongs to no layer.
+// An op belongs to a step program; its values are bytes_read, bytes_written and flops. layer < 0: it belongs to no layer.
 SiteInfo op_site(std::string_view module_path, std::string_view component, std::string_view op, int64_t layer);
-// kv_used_bytes, kv_blocks_used, tok_per_s, hbm_read_gbps, ...
+// A counter is kv_used_bytes, kv_blocks_used, tok_per_s, hbm_read_gbps and so on.
 SiteInfo counter_site(std::string_view name);
-// "req <id>", the whole life of a request.
+// A request's whole life is "req <id>".
 SiteInfo request_site();
-// A part or a moment of that life: queued, prefill, decode, first token.
+// A section or a moment of that life is queued, prefill, decode, or first token.
 SiteInfo request_phase_site(std::string_view name);
 
 }  // namespace tenon::trace

@@ -1,4 +1,4 @@
-// Where a trace::Recorder hands its events: a file writer, a test's list.
+// A trace::Recorder hands its events to a sink: a writer of files, a list of a test.
 #pragma once
 
 #include <cstdint>
@@ -11,36 +11,36 @@
 namespace tenon::trace {
 
 struct Session {
-  int64_t start_realtime_ns;  // since the epoch; all times below count from here
+  int64_t start_realtime_ns;  // nanoseconds since the epoch; all times below count from here
   bool tsc;                   // false: ticks come from clock_gettime
 };
 
 struct TrackInfo {
   std::string name;
-  int64_t tid;  // of the kernel
+  int64_t tid;  // the operating system's number of the thread
 };
 
 struct Event {
   SiteId site = 0;
   uint32_t track = 0;
-  RequestPhase phase = RequestPhase::kBegin;  // requests only
+  RequestPhase phase = RequestPhase::kBegin;  // only requests have it
   int64_t begin_ns = 0;                       // never negative
-  int64_t end_ns = 0;                         // spans only; never before begin_ns
-  uint64_t id = 0;                            // requests only
-  double value = 0;                           // counters only
-  std::span<const uint64_t> values = {};      // spans and instants; valid during the call
-  std::string_view text = {};                 // spans; valid during the call
+  int64_t end_ns = 0;                         // only spans have it; never before begin_ns
+  uint64_t id = 0;                            // only requests have it
+  double value = 0;                           // only counters have it
+  std::span<const uint64_t> values = {};      // spans and instants have them; valid during the call
+  std::string_view text = {};                 // spans have it; valid during the call
 };
 
-// Events that a full ring refused between two drains.
+// A full ring refused so many events between two drains.
 struct Drop {
   uint32_t track;
   uint64_t events;
 };
 
-// One emptying of all rings.
+// A drain empties all rings.
 struct Drain {
-  int64_t previous_ns;  // when the one before began
+  int64_t previous_ns;  // the drain before it began then
   int64_t begin_ns;
   int64_t end_ns;
   uint64_t events;
@@ -52,9 +52,9 @@ struct Summary {
   uint64_t dropped;
 };
 
-// Thread: any one at a time, never a thread that records. Sites and tracks are told before their first event, numbered
-// from 0. Events of one track arrive in the order in which they were recorded (a span at its end), tracks one after the
-// other. After a drained() that fails only destruction follows.
+// Thread: one at a time calls it, whichever it is, and never a thread that records. Sites and tracks are told before their
+// first event, numbered from 0. Events of one track arrive in the order in which they were recorded (a span at its end),
+// tracks one after the other. After a drained() that fails only destruction follows.
 class Sink {
  public:
   virtual ~Sink() = default;

@@ -1,4 +1,4 @@
-// A file that appears under its name only when it is whole (tenon/core/atomic_file.h), plain or gzipped, and whose
+// An output file appears under its name only when it is whole (tenon/core/atomic_file.h). It is plain or gzipped, and its
 // first bytes can be filled in last.
 #pragma once
 
@@ -19,14 +19,14 @@ namespace tenon::profiler {
 class Deflate;
 
 struct OutputFileOptions {
-  std::string what = "trace";                                     // begins the errors
-  std::string consequence = "; the run goes on without a trace";  // ends those of writing
-  bool gzip = true;                                               // if the path ends in ".gz"
-  bool replace = true;                                            // a file that is there when this one is whole
+  std::string what = "trace";                                     // errors begin with it
+  std::string consequence = "; the run goes on without a trace";  // errors of writing end with it
+  bool gzip = true;                                               // it is gzipped if the path ends in ".gz"
+  bool replace = true;                                            // it may take the place of a file that is there
 };
 
-// Writes to `path` + ".part". The first error sticks: later writes do nothing, finish() returns it. Destroyed without a
-// successful finish() it removes what it wrote.
+// It writes to `path` + ".part". The first error sticks: later writes do nothing, and finish() returns it. If it is destroyed
+// without a successful finish(), it removes what it wrote.
 class OutputFile {
  public:
   // Leaves `head_size` blanks (1 to 65535) at the front. Throws Error(kIo).
@@ -53,7 +53,7 @@ class OutputFile {
   bool gzip_;
   std::unique_ptr<AtomicFile> file_;
   uint64_t written_ = 0;
-  std::unique_ptr<Deflate> deflate_;  // if it is gzipped
+  std::unique_ptr<Deflate> deflate_;  // null if the file is not gzipped
   unsigned long body_crc_ = 0;
   uint64_t body_size_ = 0;
   Status status_;

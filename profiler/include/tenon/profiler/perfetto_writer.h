@@ -1,4 +1,4 @@
-// Recorded events as Chrome JSON that Perfetto shows without a loss (docs/profiling.md has the schema).
+// This sink writes recorded events as Chrome JSON that Perfetto shows without a loss (docs/profiling.md has the schema).
 #pragma once
 
 #include <functional>
@@ -13,25 +13,25 @@ namespace tenon::profiler {
 
 struct GpuSlices {
   std::vector<GpuSlice> slices = {};  // in any order; those of one place may overlap
-  uint64_t lost = 0;                  // of what happened; not among them
+  uint64_t lost = 0;                  // so many were lost and are not among them
 };
 
 struct PerfettoOptions {
-  std::string path = {};                  // ends in ".gz": gzipped
-  bool replace = true;                    // a file that is there at the end
-  std::string mode = "cpu";               // which sources record; "graph" and "node" promise kernels
-  std::vector<trace::Arg> metadata = {};  // beside mode and dropped_records: model, git, ...
-  std::function<std::vector<trace::Arg>()> more_metadata = {};  // asked once, at the end, on the thread that writes
-  // The rate that an op's is a share of, in GB/s (1e9 bytes a second), 0 while it is not known; asked on the thread
-  // that writes.
-  std::function<double()> read_gbps = {};
-  // deviceProperties, one list per device. Asked once, at the end, on the thread that writes.
-  std::function<std::vector<std::vector<trace::Arg>>()> devices = {};
-  std::function<GpuSlices()> kernels = {};  // asked once, when all else is written, on the thread that writes
+  std::string path = {};                  // the file is gzipped if its name ends in ".gz"
+  bool replace = true;                    // it may take the place of a file that is there at the end
+  std::string mode = "cpu";               // it says which sources record; "graph" and "node" promise kernels
+  std::vector<trace::Arg> metadata = {};  // these stand beside mode and dropped_records: model, git, ...
+  // The thread that writes calls the next four: read_gbps at any time, the others once, at the end; kernels when all else is
+  // written.
+  std::function<std::vector<trace::Arg>()> more_metadata = {};
+  std::function<double()> read_gbps =
+      {};  // an op's rate is a share of it: in 1e9 bytes a second; 0 while it is not known
+  std::function<std::vector<std::vector<trace::Arg>>()> devices = {};  // deviceProperties: a list for each device
+  std::function<GpuSlices()> kernels = {};
 };
 
-// While it runs it writes `path` + ".part" in the array form, which loads however it is cut; at the end that becomes
-// the object form and is renamed to `path`, so `path` is only ever whole. If writing fails (a full disk) the part file
+// While it runs, it writes `path` + ".part" in the array form, which loads however it is cut; at the end that becomes
+// the object form and is renamed to `path`, so `path` is only ever whole. If writing fails (a full disk), the part file
 // is removed and the error, with the path, what was written so far and the system's reason, comes out of drained() or
 // finish(). A span that carries bytes_read and bytes_written also gets gbps and, where read_gbps is known, peak_pct.
 // Non-finite numbers are never written: args become the strings "NaN", "Infinity", "-Infinity"; counters are

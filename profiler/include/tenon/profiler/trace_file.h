@@ -1,5 +1,5 @@
-// A Chrome JSON trace in memory, laid out for looking at: what Tenon, Kineto and others write for Perfetto's JSON
-// importer, gzipped or not, in array or object form. Below 120 bytes an event of usual size.
+// This is a Chrome JSON trace in memory, laid out for looking at. Tenon, Kineto and others write such traces for Perfetto's
+// JSON importer, gzipped or not, in array or object form. An event of usual size takes less than 120 bytes.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ namespace tenon::profiler {
 
 inline constexpr uint32_t kNoIndex = std::numeric_limits<uint32_t>::max();
 
-// Something that took time: X, a B with its E, a b with its e.
+// A slice is something that took time: an X, a B with its E, or a b with its e.
 struct TraceSlice {
   int64_t begin_ns = 0;
   int64_t duration_ns = 0;  // >= 0
-  uint32_t name = 0;        // of the strings
-  uint32_t args = 0;        // of the args
+  uint32_t name = 0;        // its id in the strings
+  uint32_t args = 0;        // its id in the args
   uint32_t track = 0;
-  uint16_t category = 0;  // of the categories
-  uint16_t depth = 0;     // slices of the track that it lies in
+  uint16_t category = 0;  // its index in the categories
+  uint16_t depth = 0;     // it lies in so many slices of the track
 
   int64_t end_ns() const noexcept { return begin_ns + duration_ns; }
 };
@@ -40,7 +40,7 @@ struct TraceInstant {
 };
 
 struct TraceProcess {
-  int64_t pid = 0;  // below zero where the file has a text in its place
+  int64_t pid = 0;  // below zero: the file has a text in its place
   std::string name;
   int64_t sort_index = 0;
 };
@@ -48,7 +48,7 @@ struct TraceProcess {
 struct TraceTrack {
   enum class Kind : uint8_t {
     kThread,
-    kAsync,  // spans of any thread; those that overlap lie on further tracks of the same name
+    kAsync,  // it has spans of any thread; those that overlap lie on further tracks of the same name
   };
 
   Kind kind = Kind::kThread;
@@ -73,60 +73,60 @@ struct TraceCounter {
   std::vector<Point> points;  // sorted by time
 };
 
-// From a launch to what it launched.
+// A flow leads from a launch to what it launched.
 struct TraceFlow {
-  uint32_t from = 0, to = 0;  // slices
+  uint32_t from = 0, to = 0;  // indices of slices
 };
 
 struct TraceFile {
   std::string path;
   TraceStrings strings;
   TraceArgs args;
-  std::vector<uint32_t> categories;  // of the strings; 0 is the empty one
+  std::vector<uint32_t> categories;  // ids in the strings; the first is the empty text
   std::vector<TraceProcess> processes;
   std::vector<TraceTrack> tracks;      // in the order of display: by process, then within it
-  std::vector<TraceSlice> slices;      // by track, depth, begin
-  std::vector<TraceInstant> instants;  // by track, time
+  std::vector<TraceSlice> slices;      // sorted by track, depth, begin
+  std::vector<TraceInstant> instants;  // sorted by track, time
   std::vector<TraceCounter> counters;
-  std::vector<TraceFlow> flows;  // by from
-  // Members of the top level's "metadata" or "otherData" under their own names, then of the top level itself. Strings
-  // as they are, everything else as JSON.
+  std::vector<TraceFlow> flows;  // sorted by from
+  // These are the members of the top level's "metadata" or "otherData" under their own names, then those of the top level
+  // itself. Strings are as they are, everything else is JSON.
   std::vector<std::pair<std::string, std::string>> metadata;
-  std::vector<std::string> notices;  // what of the file is not in here, and why
-  uint64_t n_events = 0;             // elements of traceEvents
-  int64_t begin_ns = 0, end_ns = 0;  // of all events; 0, 0 if there are none
+  std::vector<std::string> notices;  // they say what of the file is not in here, and why
+  uint64_t n_events = 0;             // traceEvents has so many elements
+  int64_t begin_ns = 0, end_ns = 0;  // all events lie between these; 0, 0 if there are none
 
-  size_t bytes() const;  // of memory, all in all
+  size_t bytes() const;  // it takes so much memory in all
 
   std::string_view name(const TraceSlice& slice) const { return strings[slice.name]; }
   std::string_view category(const TraceSlice& slice) const { return strings[categories[slice.category]]; }
-  // kNoIndex if no event has it.
+  // Returns kNoIndex if no event has it.
   uint32_t category_index(std::string_view name) const;
   std::optional<std::string_view> meta(std::string_view key) const&;
   std::optional<std::string_view> meta(std::string_view key) const&& = delete;  // its texts go with it
-  // Arguments by name; look the name's id up once where many slices are asked.
+  // These look an argument up by its name; for many slices, look the name's id up once instead.
   std::optional<double> number(const TraceSlice& slice, std::string_view key) const;
   std::optional<std::string_view> text(const TraceSlice& slice, std::string_view key) const;
 
-  // The slice of that depth of the track which holds `ns`, its begin included, its end not; kNoIndex if there is none.
+  // Returns the track's slice of that depth with begin_ns <= ns < end_ns(); kNoIndex if there is none.
   uint32_t slice_at(uint32_t track, size_t depth, int64_t ns) const;
-  // The slice that holds this one; kNoIndex at depth 0.
+  // Returns the slice that holds this one; kNoIndex at depth 0.
   uint32_t parent(uint32_t slice) const;
-  // The slices right below this one that begin within it: [first, second).
+  // Returns the slices right below this one that begin within it: [first, second).
   std::pair<uint32_t, uint32_t> children(uint32_t slice) const;
 };
 
 struct TraceLimits {
   uint64_t max_events = 40'000'000;
-  uint64_t max_bytes = uint64_t{1} << 36U;    // of unpacked text
-  uint64_t max_strings = uint64_t{1} << 30U;  // bytes of different texts
-  uint32_t max_depth = 64;                    // of JSON's nesting
+  uint64_t max_bytes = uint64_t{1} << 36U;    // the unpacked text has so many at most
+  uint64_t max_strings = uint64_t{1} << 30U;  // different texts have so many bytes at most
+  uint32_t max_depth = 64;                    // JSON's values nest so deep at most
 };
 
-// What can be read of a file. Damaged or cut: what stands before the damage, and a notice. Throws Error(kIo) if the
-// file cannot be opened or read, and if no event and no metadata can be found in it.
+// Returns what can be read of a file. If that is damaged or cut, the result has what stands before the damage, and a notice.
+// Throws Error(kIo) if the file cannot be opened or read, and if no event and no metadata can be found in it.
 TraceFile read_trace(const std::string& path, const TraceLimits& limits = {});
-// The same of bytes in memory, gzipped or not; `path` is a name for messages.
+// Does the same for bytes in memory, gzipped or not; `path` is a name for messages.
 TraceFile read_trace_bytes(std::string_view bytes, const std::string& path, const TraceLimits& limits = {});
 
 }  // namespace tenon::profiler

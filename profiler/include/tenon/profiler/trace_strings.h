@@ -1,4 +1,4 @@
-// Texts that occur many times, kept once.
+// Texts that occur many times are kept once.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ class TraceStrings {
   TraceStrings(TraceStrings&&) = default;
   TraceStrings& operator=(TraceStrings&&) = default;
 
-  // The id of `text`; 0 is the empty text. What is longer than 64 KiB is cut; once `max_bytes` of text are held,
+  // Returns the id of `text`; 0 is the empty text. A text longer than 64 KiB is cut; once `max_bytes` of text are held,
   // new texts become the empty one.
   uint32_t intern(std::string_view text);
-  // kNone if it never occurred.
+  // Returns kNone if the text never occurred.
   uint32_t find(std::string_view text) const noexcept;
 
-  std::string_view operator[](uint32_t id) const noexcept { return texts_[id]; }  // valid as long as this
+  std::string_view operator[](uint32_t id) const noexcept { return texts_[id]; }  // valid as long as this object
   uint32_t size() const noexcept { return static_cast<uint32_t>(texts_.size()); }
-  size_t bytes() const noexcept;  // of memory
+  size_t bytes() const noexcept;  // so much memory is in use
   uint64_t refused() const noexcept { return refused_; }
   void limit(uint64_t max_bytes) noexcept { max_bytes_ = max_bytes; }
 
@@ -34,8 +34,8 @@ class TraceStrings {
   void grow();
 
   std::vector<std::unique_ptr<char[]>> chunks_;
-  size_t used_ = 0;                     // of the last chunk
-  std::deque<std::string_view> texts_;  // which grows without copying
+  size_t used_ = 0;                     // so many bytes of the last chunk are in use
+  std::deque<std::string_view> texts_;  // a deque grows without copying
   std::vector<uint32_t> slots_;         // a hash table with linear probing; kNone = free
   uint64_t bytes_ = 0, max_bytes_ = UINT64_MAX, refused_ = 0;
 };

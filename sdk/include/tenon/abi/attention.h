@@ -9,31 +9,32 @@
 extern "C" {
 #endif
 
-typedef struct tenon_attn { /* of one layer */
+typedef struct tenon_attn { /* this describes the attention of one layer */
   tenon_head h;
   uint32_t q_heads, kv_heads, k_dim, v_dim;
   uint32_t window;      /* 0 = unlimited; else a row sees the last `window` positions, itself included */
-  float scale, softcap; /* softcap 0 = none */
+  float scale, softcap; /* scores are multiplied by scale, then capped: softcap * tanh(s / softcap); softcap 0 = no cap */
   uint32_t reserved;
-  const tenon_chain *pro; /* what of QK_NORM, ROPE, KV_APPEND the producer left; ROPE after KV_APPEND turns queries only */
+  const tenon_chain *pro; /* the products before it left these of QK_NORM, ROPE, KV_APPEND; ROPE after KV_APPEND turns queries only */
 } tenon_attn;
 
+/* This has the tensors of one layer's attention in a program that is being recorded. */
 typedef struct tenon_attn_call {
   tenon_head h;
   tenon_tid q;   /* f32 (rows, q_heads * k_dim), rows may be strided */
   tenon_tid out; /* f32 (rows, q_heads * v_dim) */
   const tenon_kv_view *kv;
-  const tenon_chain *pro; /* with tensors filled in; only what was claimed */
+  const tenon_chain *pro; /* it holds what was claimed and nothing else, with tensors filled in */
   const tenon_claim *claim;
 } tenon_attn_call;
 
 typedef struct tenon_attention {
   tenon_head h;
-  /* A row's result does not depend, to the bit, on the other rows of a step up to this many; see quantization. */
+  /* In steps of up to this many rows a row's result does not depend, to the bit, on the other rows; 0 = it always may. */
   uint32_t row_invariant_max, reserved;
-  /* [setup] kv is the prototype of the layer's view: tensors and strides are 0.  REFUSED with the reason when no reader is
-   * compiled in for it, or none for trees where the bounds allow them: the builder then asks once more with the codecs of
-   * preferred_format and records the cache's dequant, at a printed cost, or fails under strict. */
+  /* [setup] kv is the prototype of the layer's view: tensors and strides are 0.  REFUSED, with the reason: it has no reader for
+   * that view, or none for trees where the bounds allow them.  The host then asks once more with the codecs of preferred_format
+   * and records the cache's record_dequant, whose cost the plan names; pipeline.strict makes that an error. */
   tenon_status (*claim)(void *self, const tenon_attn *a, const tenon_kv_view *kv, const tenon_bounds *b, tenon_claim *out,
                         tenon_reason *why);
   tenon_status (*record)(void *self, const tenon_attn *a, const tenon_attn_call *c, const tenon_recorder *rec,

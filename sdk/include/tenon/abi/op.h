@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* This is an argument, and where it stands in a tenon_fop.  Frozen. */
+/* An argument of an op has a name and a place in tenon_fop.  Frozen. */
 enum {
   TENON_ARG_VECTOR = 1, /* t[index]: f32, an element for each column of x; the model declares it */
   TENON_ARG_TABLE,      /* t[index]: f32 of another shape, which the argument's doc states; the model declares it */
@@ -37,8 +37,8 @@ typedef struct tenon_small_op {
   uint32_t n_args;
   const tenon_op_arg *arg; /* every one of them is needed.  INTEGERs named q_heads, kv_heads, k_dim and v_dim are the
                               attention's; the host fills them in */
-  /* [setup] It says how many columns y has if x has so many; op has its numbers and integers.  REFUSED, with the reason: such
-   * columns or numbers cannot be. */
+  /* [setup] It says how many columns y has if x has so many; op has its numbers and integers.  REFUSED, with the reason: the op
+   * cannot have such columns or numbers. */
   tenon_status (*columns)(void *self, const tenon_fop *op, int64_t x, int64_t *y, tenon_reason *why);
   /* [record] y = op(x) for the rows below op->live; x and y are f32 (rows, columns), contiguous inside a row, rows may be
    * strided.  y is x only if the flags allow it. */

@@ -1,5 +1,5 @@
-/* Parameters of a component: the plugin publishes a schema, the host validates, the plugin sees typed, defaulted values.
- * C11 and C++20. */
+/* A component has parameters: the plugin publishes a schema, the host checks what the user wrote against it, and the plugin sees
+ * typed values with defaults filled in.  C11 and C++20. */
 #ifndef TENON_ABI_PARAMS_H
 #define TENON_ABI_PARAMS_H
 
@@ -16,41 +16,42 @@ enum {
   TENON_PARAM_TEXT
 };
 enum {
-  TENON_PARAM_REQUIRED = 1,   /* no default: the user must state it */
-  TENON_PARAM_PER_REQUEST = 2 /* a sampler's: a request may override it */
+  TENON_PARAM_REQUIRED = 1,   /* it has no default: the user must state it */
+  TENON_PARAM_PER_REQUEST = 2 /* it belongs to a sampler, and a request may override it */
 };
 
-/* One parameter.  All strings have static storage. */
+/* This describes one parameter.  All strings have static storage. */
 typedef struct tenon_param_spec {
   tenon_head h;
-  const char *name; /* the key in TOML: snake_case */
-  const char *doc;  /* one line */
-  const char *unit; /* "tokens", "bytes", ...; "" if none */
-  uint32_t type, flags;
-  int64_t int_default, int_min, int_max;    /* BOOL uses int_default as 0 or 1 */
-  double real_default, real_min, real_max;
+  const char *name; /* the key in TOML, in snake_case */
+  const char *doc;  /* one line that says what the parameter does */
+  const char *unit; /* "tokens", "bytes", ...; "" if it has none */
+  uint32_t type, flags; /* TENON_PARAM_* */
+  int64_t int_default, int_min, int_max;    /* INT, bounds included; BOOL uses int_default as 0 or 1 */
+  double real_default, real_min, real_max;  /* REAL, bounds included */
   const char *text_default;
-  const char *choices; /* INT and TEXT: "32|64|128", or NULL if free within the range */
+  const char *choices; /* INT and TEXT: the values that are allowed, "32|64|128"; NULL = all within the range */
 } tenon_param_spec;
 
+/* This lists all parameters of a component.  It has static storage. */
 typedef struct tenon_param_schema {
   tenon_head h;
   uint32_t count, reserved;
-  const tenon_param_spec *const *spec;
+  const tenon_param_spec *const *spec; /* [count] */
 } tenon_param_schema;
 
-/* Frozen. */
+/* This is the value of one parameter; its type says which field counts.  Frozen. */
 typedef struct tenon_param_value {
   int64_t integer; /* BOOL and INT */
-  double real;
-  const char *text; /* owned by the host, valid for the call */
+  double real;      /* REAL */
+  const char *text; /* TEXT; the host owns it, and it is valid for the call */
 } tenon_param_value;
 
-/* value[i] belongs to the component's own schema->spec[i]; all are there. */
+/* These are the values of all parameters: value[i] belongs to schema->spec[i] of the component.  Borrowed for the call. */
 typedef struct tenon_params {
   tenon_head h;
   uint32_t count, reserved;
-  const tenon_param_value *value;
+  const tenon_param_value *value; /* [count] */
 } tenon_params;
 
 #ifdef __cplusplus

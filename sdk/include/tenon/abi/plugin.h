@@ -27,14 +27,15 @@ extern "C" {
 
 /* The descriptor of the ELF note (section ".note.tenon", owner "Tenon", type TENON_NOTE_TYPE).  Frozen; strings are 0-terminated. */
 typedef struct tenon_note {
-  uint16_t abi_major, abi_minor; /* that the library was built against */
+  uint16_t abi_major, abi_minor; /* the library was built against these */
   uint16_t needs_minor;          /* the least host minor version that it works with */
   uint16_t reserved;
-  /* name: [a-z0-9_]+, or a vendor's before it: "acme.typical". */
-  char kind[16], name[48], device[16]; /* device: "cpu", "cuda": opened only if that device is live; "host": a draft or a scheduler, for any */
-  char schema_hash[24];                /* of the parameter schema: equal over all devices of a (kind, name); "" = not stated */
+  /* A name is [a-z0-9_]+, or has a vendor's before it: "acme.typical".
+   * device: a library for "cpu" or "cuda" is opened only if that device is live; "host" is a draft or a scheduler, for any device. */
+  char kind[16], name[48], device[16];
+  char schema_hash[24];                /* the parameter schema's, equal over all devices of a (kind, name); "" = not stated */
   char layout_hash[24];                /* TENON_LAYOUT_<KIND> of layout.h, while the interface is a draft */
-  char targets[64];                    /* "x86-64", "sm_90a;sm_100a" */
+  char targets[64];                    /* the hardware that it has code for: "x86-64", "sm_90a;sm_100a" */
 } tenon_note;
 typedef struct tenon_note_section { /* Elf64_Nhdr, owner, descriptor */
   uint32_t owner_bytes, descriptor_bytes, type;
@@ -48,7 +49,8 @@ typedef struct tenon_note_section { /* Elf64_Nhdr, owner, descriptor */
 typedef struct tenon_host {
   tenon_head h;
   void *ctx;
-  /* [setup] device or host memory beyond what the footprints state; counted under `purpose` ("tuning", "tables"). */
+  /* [setup] It gives device or host memory beyond what the footprints state, and counts it under `purpose` ("tuning", "tables").
+   * NO_SPACE: there is none left. */
   tenon_status (*alloc)(void *ctx, uint32_t space, uint64_t bytes, const char *purpose, void **out, tenon_reason *why);
   void (*release)(void *ctx, void *p); /* [setup] */
   void (*log)(void *ctx, uint32_t level, const char *message); /* [any] level: 0 debug, 1 info, 2 warning, 3 error */
@@ -58,7 +60,7 @@ typedef struct tenon_env { /* an instance borrows it for its life */
   tenon_head h;
   const tenon_host *host;
   const tenon_device *device;
-  uint32_t ordinal, reserved; /* of the device that is wanted: device.index */
+  uint32_t ordinal, reserved; /* the user wants the device with this number (the key device.index) */
 } tenon_env;
 
 /* A component may do these things otherwise than all others of its kind.  Each of them replaces a rule that the checks hold the
@@ -75,7 +77,8 @@ typedef struct tenon_component {
   const tenon_param_schema *schema;
   tenon_status (*create)(const tenon_params *params, const tenon_env *env, void **self, tenon_reason *why); /* [setup] */
   void (*destroy)(void *self); /* [setup] queues drained, programs gone */
-  /* [any] the table of an interface: "quantization/1" of its own kind, or an optional extension's; NULL if it has none. */
+  /* [any] It gives the table of an interface: that of its own kind, such as "quantization/1", or of an optional extension.  NULL:
+   * it has none of that id.  The component owns the table, which is valid as long as the instance. */
   const void *(*interface)(void *self, const char *id);
   uint32_t own_rules, reserved; /* TENON_OWN_* */
 } tenon_component;
@@ -83,12 +86,12 @@ typedef struct tenon_component {
 typedef struct tenon_plugin {
   tenon_head h;
   const char *vendor, *version, *license, *url, *compiler;
-  uint32_t n_components, reserved; /* 1 */
+  uint32_t n_components, reserved; /* always 1 */
   const tenon_component *const *component;
-  tenon_status (*init)(const tenon_host *host, tenon_reason *why); /* [setup] may be NULL; once, after loading */
+  tenon_status (*init)(const tenon_host *host, tenon_reason *why); /* [setup] It is called once, after loading; it may be NULL. */
 } tenon_plugin;
 
-/* tenon_add_plugin() or the compiler's command line may say these things of a library. */
+/* tenon_add_plugin() or the compiler's command line may define these; the values here stand for a library that does not. */
 #ifndef TENON_PLUGIN_DEVICE
 #define TENON_PLUGIN_DEVICE "cpu"
 #define TENON_PLUGIN_TARGETS "x86-64"
@@ -101,7 +104,7 @@ typedef struct tenon_plugin {
 #endif
 
 #ifndef __cplusplus
-/* At file scope of one source file of a library in C: the note, the table of components and the exported symbol.
+/* It stands at file scope of one source file of a library in C, and makes the note, the table of components and the symbol.
  *   static const tenon_component typical = {...};
  *   TENON_PLUGIN("sampler", TENON_LAYOUT_SAMPLER, "acme.typical", typical);
  * kind and name are the component's own, as literals.  TENON_PLUGIN_SCHEMA_HASH, if it is defined before this header is included,

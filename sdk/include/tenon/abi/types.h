@@ -14,16 +14,16 @@ extern "C" {
 #endif
 
 typedef struct tenon_head {
-  uint32_t size; /* bytes of the struct as its writer knows it */
+  uint32_t size; /* the struct has so many bytes as its writer knows it */
   uint16_t major, minor;
 } tenon_head;
 
 typedef int32_t tenon_status;
 enum {
   TENON_OK = 0,
-  TENON_ERROR = -1,    /* it failed; the reason's text says why */
-  TENON_REFUSED = -2,  /* not for me; the reason's text says why */
-  TENON_NO_SPACE = -3  /* memory or the cache is used up; it may work later */
+  TENON_ERROR = -1,    /* the call failed; the reason's text says why */
+  TENON_REFUSED = -2,  /* the component does not do this; the reason's text says why */
+  TENON_NO_SPACE = -3  /* memory or the cache is used up; the call may work later */
 };
 
 /* A reason is the caller's buffer for a message.  The callee writes cap bytes at most, the 0 at the end included; text may be NULL. */
@@ -55,7 +55,7 @@ enum {
   TENON_F4E2M1,
   TENON_E8M0,
 
-  TENON_GGUF_FORMATS = 64, /* blocks along the innermost dimension */
+  TENON_GGUF_FORMATS = 64, /* these have blocks along the innermost dimension */
   TENON_Q4_0 = 64 + 2,     /* 32 weights in 18 bytes */
   TENON_Q4_1 = 64 + 3,     /* 32 in 20 */
   TENON_Q5_0 = 64 + 6,     /* 32 in 22 */
@@ -69,7 +69,8 @@ enum {
   TENON_Q8_K = 64 + 15     /* 256 in 292 */
 };
 
-/* One block of a format has so many elements and bytes; a plain type is a block of one (TENON_F4E2M1: of two).  Frozen. */
+/* One block of a format has so many elements and bytes; a plain type is a block of one (TENON_F4E2M1: of two), and an unknown
+ * format has 0 of both.  Frozen. */
 typedef struct tenon_block {
   uint32_t elements, bytes;
 } tenon_block;

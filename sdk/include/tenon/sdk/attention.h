@@ -1,7 +1,7 @@
-// Base of an attention. T has
+// An attention is a class T that derives from Attention<T>; tenon/abi/attention.h says what its functions owe. T has
 //   static constexpr uint32_t kRowInvariantMax;
 //   tenon_claim claim(const tenon_attn&, const tenon_kv_view& prototype, const tenon_bounds&);
-//     throws Refused("why") to decline; sdk::kv_unread() says why a reader cannot read a view
+//     It throws Refused("why") to decline; sdk::kv_unread() says why a reader cannot read a view.
 //   tenon_kv_format preferred_format();
 //   void record(const tenon_attn&, const tenon_attn_call&, Recorder&);
 #pragma once
@@ -48,7 +48,7 @@ class Attention : public ComponentDefaults {
   }
 };
 
-// Throws Refused for heads that no attention can have.
+// It throws Refused for heads that no attention can have.
 inline void check_heads(const tenon_attn& a) {
   if (a.kv_heads == 0 || a.q_heads == 0 || a.q_heads % a.kv_heads != 0) {
     throw Refused(std::to_string(a.q_heads) + " query heads cannot share " + std::to_string(a.kv_heads) + " KV heads");

@@ -1,5 +1,5 @@
-// From a class to a plugin: TENON_PLUGIN(MyAttention) at namespace scope of one source file makes the library's note,
-// its one exported symbol and the component's table.
+// TENON_PLUGIN(MyAttention) makes a plugin of a class: at namespace scope of one source file it gives the library its
+// note, its one exported symbol and the component's table.
 //
 // The class derives from the base of its kind (sdk::Attention<MyAttention>, ...) and has
 //   static constexpr const char* kName, kDoc;
@@ -24,10 +24,11 @@ class Env {
  public:
   explicit Env(const tenon_env* raw) : host_(raw->host), device_(raw->device), ordinal_(read_abi(raw).ordinal) {}
 
-  const tenon_device& device() const { return *device_; }  // not there while a device is created
-  uint32_t ordinal() const { return ordinal_; }            // which of several devices is wanted
+  const tenon_device& device() const { return *device_; }  // there is none while a device is created
+  uint32_t ordinal() const { return ordinal_; }            // the user wants the device with this number
   void log(uint32_t level, const std::string& message) const { host_->log(host_->ctx, level, message.c_str()); }
-  // Memory beyond the footprints, counted under `purpose`. Release it before the instance dies.
+  // It takes memory beyond the footprints, counted under `purpose`, and throws NoSpace. The instance releases it before
+  // it dies.
   void* alloc(uint32_t space, uint64_t bytes, const char* purpose) const {
     void* p = nullptr;
     char text[256] = "";
@@ -111,12 +112,12 @@ constexpr tenon_note_section note() {
 
 }  // namespace detail
 
-// The device that a library is for; tenon_add_plugin() says it. One class may so be a plugin for several devices, with
-// a source file for each.
+// tenon_add_plugin() says which device a library is for. So one class may be a plugin for several devices, with a source
+// file for each.
 struct ComponentDefaults {
   static constexpr const char* kDevice = TENON_PLUGIN_DEVICE;
   static constexpr const char* kTargets = TENON_PLUGIN_TARGETS;
-  static constexpr uint32_t kOwnRules = 0;  // TENON_OWN_*: what the component does otherwise than its kind
+  static constexpr uint32_t kOwnRules = 0;  // TENON_OWN_*: the component does these things otherwise than its kind
 };
 
 }  // namespace tenon::sdk

@@ -1,5 +1,5 @@
-// Half precision and bfloat16 to f32 and back, one value at a time: exact upwards, round to nearest even downwards; NaN
-// stays NaN, what is too large becomes infinite. Bit for bit what F16C does.
+// These functions convert half precision and bfloat16 to f32, which is exact, and f32 back, rounding to the nearest even,
+// one value at a time. NaN stays NaN, and what is too large becomes infinite. The results are bit for bit those of F16C.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ constexpr uint16_t float_to_half(float f) noexcept {
     const uint32_t odd = (magnitude >> 13) & 1u;
     return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13));
   }
-  // Subnormal: adding 0.5 lines the unit of half precision up with the last bit of f32, and the addition rounds.
+  // The result is subnormal: adding 0.5 lines the unit of half precision up with the last bit of f32, and the addition
+  // rounds.
   const float shifted = __builtin_bit_cast(float, magnitude) + 0.5f;
   return static_cast<uint16_t>(sign | (__builtin_bit_cast(uint32_t, shifted) - 0x3f000000u));
 }

@@ -1,8 +1,9 @@
-// Base of a draft. T has
-//   uint32_t max_tokens() const;                       proposals a step, at most; fixed after construction
-//   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out);   how many it proposes; or
+// A draft is a class T that derives from Draft<T>; tenon/abi/draft.h says what its functions owe. T has
+//   uint32_t max_tokens() const;
+//     It proposes so many tokens a step at most; the number is fixed after construction.
+//   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out);
+//     It writes proposals to the front of out and returns how many; they follow one another. Or, if they may branch,
 //   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out, std::span<int32_t> parent);
-//     that may branch; see tenon_draft
 //   void forget(uint32_t slot);                        optional
 #pragma once
 
@@ -18,7 +19,7 @@ class Draft : public ComponentDefaults {
  public:
   static constexpr const char* kKind = "draft";
   static constexpr const char* kInterface = "draft/1";
-  static constexpr const char* kDevice = "host";  // under a pipeline on any device
+  static constexpr const char* kDevice = "host";  // it serves a pipeline on any device
 
   static const tenon_draft* table() {
     static constexpr tenon_draft kTable = make();

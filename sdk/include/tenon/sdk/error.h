@@ -1,4 +1,4 @@
-// How a component says no: exceptions inside the plugin, turned into a status and a message at the boundary.
+// A component says no by throwing one of these; at the boundary the exception becomes a status and a message.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +13,15 @@
 
 namespace tenon::sdk {
 
-// "Not for me": the host asks another component or another path, and prints the reason.
+// The component does not do this: the host asks another component, or for another way, and prints the reason.
 struct Refused : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// Memory or cache exhausted; the same call may work later.
+// Memory or the cache is used up; the same call may work later.
 struct NoSpace : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// Anything else that went wrong.
+// Something else went wrong.
 struct Failed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -33,7 +33,7 @@ inline void fill_reason(tenon_reason* why, const char* text) noexcept {
   why->text[n] = '\0';
 }
 
-// Runs f; no exception leaves.
+// It runs f and turns an exception into a status and the text of `why`, which may be null; none gets out.
 template <class F>
 tenon_status guard(tenon_reason* why, F&& f) noexcept {
   try {
@@ -56,7 +56,7 @@ tenon_status guard(tenon_reason* why, F&& f) noexcept {
   return TENON_ERROR;
 }
 
-// A struct as this side knows it, whatever size the other side wrote: missing fields are 0.
+// It copies a struct as this side knows it, whatever size the other side wrote: missing fields are 0.
 template <class T>
 T read_abi(const T* in) noexcept {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -65,7 +65,7 @@ T read_abi(const T* in) noexcept {
   return out;
 }
 
-// Writes into the other side's struct no more than it has room for; its head stays.
+// It writes into the other side's struct no more than that has room for; the head stays.
 template <class T>
 void write_abi(T* out, const T& value) noexcept {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -74,7 +74,7 @@ void write_abi(T* out, const T& value) noexcept {
   std::memcpy(reinterpret_cast<char*>(out) + sizeof(tenon_head), from, size - sizeof(tenon_head));
 }
 
-// T{} with its head filled in.
+// It makes a T of zeros with its head filled in.
 template <class T>
 constexpr T abi_struct() noexcept {
   T value{};

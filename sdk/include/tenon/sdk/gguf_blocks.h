@@ -1,7 +1,8 @@
-// GGUF's block formats, one block at a time, in plain code: what the vector kernels are checked against, and what reads
-// them where speed does not matter. Scales are half precision with integers of few bits, so every product below is
-// exact in f32 and each weight is rounded at most once, whether or not multiplications and additions are fused. Source:
-// the GGUF specification and the layouts of ggml's block types. For code compiled for the base machine only.
+// This file unpacks GGUF's block formats, one block at a time, in plain code: the vector kernels are checked against it, and
+// code reads blocks with it where speed does not matter. Scales are half precision with integers of few bits, so every
+// product below is exact in f32 and each weight is rounded at most once, whether or not multiplications and additions are
+// fused. The layouts are those of the GGUF specification and ggml's block types. Only code that is compiled for the base
+// machine may include it.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,8 @@ inline float half_at(const uint8_t* p) {
   return half_to_float(bits);
 }
 
-// Q4_0 and Q4_1: byte j holds weight j (low nibble) and j + 16 (high nibble).  Q5_0 and Q5_1: bit j of `fifth` too.
+// Byte j of the nibbles holds weight j (low nibble) and j + 16 (high nibble); of Q5_0 and Q5_1, bit j of `fifth` is the
+// fifth bit of weight j. fifth is 0 for Q4_0 and Q4_1.
 inline void unpack_legacy(const uint8_t* nibbles, uint32_t fifth, float scale, float shift, float* w) {
   for (uint32_t j = 0; j < 16; ++j) {
     const uint32_t low = (nibbles[j] & 15u) | ((fifth >> j) & 1u) << 4;
@@ -39,7 +41,7 @@ inline void unpack_q8_0(const uint8_t* p, float* w) {
   for (int j = 0; j < 32; ++j) w[j] = static_cast<float>(static_cast<int8_t>(p[2 + j])) * half_at(p);
 }
 
-// d and dmin f16 behind 16 bytes of 4-bit scales and minima and 64 bytes of 2-bit weights.
+// A block has 16 bytes of 4-bit scales and minima, 64 bytes of 2-bit weights, and d and dmin in f16.
 inline void unpack_q2_k(const uint8_t* p, float* w) {
   const float d = half_at(p + 80), dmin = half_at(p + 82);
   for (int run = 0; run < 16; ++run, w += 16) {
@@ -49,12 +51,12 @@ inline void unpack_q2_k(const uint8_t* p, float* w) {
   }
 }
 
-// The sixteen 6-bit scales of Q3_K, minus 32: low nibbles in bytes 0 to 7, the upper two bits in bytes 8 to 11.
+// Q3_K has sixteen 6-bit scales, stored plus 32: low nibbles in bytes 0 to 7, the upper two bits in bytes 8 to 11.
 constexpr int q3_k_scale(const uint8_t* s, int run) {
   const int low = run < 8 ? s[run] & 15 : s[run - 8] >> 4;
   return (low | ((s[8 + run % 4] >> (run / 4 * 2)) & 3) << 4) - 32;
 }
-// 32 bytes of third bits, 64 of the lower two, 12 of scales, d.
+// A block has 32 bytes of third bits, 64 of the lower two, 12 of scales, and d in f16.
 inline void unpack_q3_k(const uint8_t* p, float* w) {
   const float d = half_at(p + 108);
   for (int run = 0; run < 16; ++run, w += 16) {
@@ -67,7 +69,7 @@ inline void unpack_q3_k(const uint8_t* p, float* w) {
   }
 }
 
-// The eight 6-bit scales and minima of Q4_K and Q5_K in 12 bytes.
+// Q4_K and Q5_K have eight 6-bit scales and minima in 12 bytes.
 struct ScaleMin {
   int scale, min;
 };
@@ -75,7 +77,7 @@ constexpr ScaleMin k_scale_min(const uint8_t* s, int group) {
   if (group < 4) return {s[group] & 63, s[group + 4] & 63};
   return {(s[group + 4] & 15) | (s[group - 4] >> 6) << 4, (s[group + 4] >> 4) | (s[group] >> 6) << 4};
 }
-// d, dmin, scales, then (Q5_K) 32 bytes of fifth bits, 128 of nibbles.
+// A block has d and dmin in f16, 12 bytes of scales and minima, 32 of fifth bits (Q5_K only), and 128 of nibbles.
 inline void unpack_q4_q5_k(const uint8_t* p, const uint8_t* fifth, const uint8_t* nibbles, float* w) {
   const float d = half_at(p), dmin = half_at(p + 2);
   for (int group = 0; group < 8; ++group, w += 32) {
@@ -89,7 +91,7 @@ inline void unpack_q4_q5_k(const uint8_t* p, const uint8_t* fifth, const uint8_t
   }
 }
 
-// 128 bytes of low nibbles, 64 of upper two bits, 16 int8 scales, d.
+// A block has 128 bytes of low nibbles, 64 of upper two bits, 16 scales in int8, and d in f16.
 inline void unpack_q6_k(const uint8_t* p, float* w) {
   const float d = half_at(p + 208);
   for (int run = 0; run < 16; ++run, w += 16) {
@@ -103,7 +105,7 @@ inline void unpack_q6_k(const uint8_t* p, float* w) {
   }
 }
 
-// One block of a format of GGUF, tenon_format_block(format).elements weights.
+// It unpacks one block of a GGUF format to tenon_format_block(format).elements weights.
 inline void unpack_block(tenon_format format, const uint8_t* p, float* w) {
   switch (format) {
     case TENON_Q4_0:
@@ -131,7 +133,7 @@ inline void unpack_block(tenon_format format, const uint8_t* p, float* w) {
   }
 }
 
-// What unpack_row reads.
+// unpack_row reads these formats.
 inline constexpr tenon_format kUnpackedFormats[] = {TENON_F32,  TENON_F16,  TENON_BF16, TENON_Q4_0, TENON_Q4_1,
                                                     TENON_Q5_0, TENON_Q5_1, TENON_Q8_0, TENON_Q2_K, TENON_Q3_K,
                                                     TENON_Q4_K, TENON_Q5_K, TENON_Q6_K};
@@ -141,7 +143,7 @@ constexpr bool can_unpack(tenon_format format) {
   }
   return false;
 }
-// "f32, f16, ..." of those that a scheme reads.
+// It lists the formats for which reads(format) is true: "f32, f16, ...".
 template <class Reads>
 std::string readable_formats(const Reads& reads) {
   std::string text;
@@ -150,13 +152,13 @@ std::string readable_formats(const Reads& reads) {
   }
   return text;
 }
-// Bytes of a row of k weights; 0 where these are not whole blocks.
+// A row of k weights has so many bytes; 0 if k weights are not whole blocks.
 inline uint64_t plain_row_bytes(tenon_format format, uint64_t k) {
   const tenon_block block = tenon_format_block(format);
   return block.elements == 0 || k % block.elements != 0 ? 0 : k / block.elements * block.bytes;
 }
 
-// n weights of a row, n a multiple of the format's block.
+// It unpacks the first n weights of a row to w; n is a multiple of the format's block.
 inline void unpack_row(tenon_format format, const void* row, size_t n, float* w) {
   const auto* p = static_cast<const uint8_t*>(row);
   if (format == TENON_F32) {

@@ -1,5 +1,5 @@
-// Base of a KV cache policy. T has
-//   tenon_kv_view claim(const tenon_kv_geometry&, const tenon_bounds&);        the prototype; throw Refused("why") to decline
+// A cache is a class T that derives from KvCache<T>; tenon/abi/kv_cache.h says what its functions owe. T has
+//   tenon_kv_view claim(const tenon_kv_geometry&, const tenon_bounds&);        throw Refused("why") to decline
 //   tenon_footprint plan(std::span<const tenon_kv_geometry>, const tenon_bounds&);
 //   void attach(void* const* store, void* queue);
 //   tenon_kv_view view(uint32_t layer, const tenon_tid* store, Recorder&);
@@ -14,7 +14,7 @@
 //   uint64_t export_sequence(uint32_t slot, uint32_t kv_len, void* queue, void* dst);
 //   void import_sequence(uint32_t slot, uint32_t kv_len, void* queue, const void* src, uint64_t bytes);
 //   uint64_t used_bytes(uint32_t kv_len) const;
-//   uint32_t free_pages(uint32_t& page_tokens) const;                          optional: where slots share pages
+//   uint32_t free_pages(uint32_t& page_tokens) const;                          optional: if slots share pages
 //   uint32_t find(std::span<const int32_t> tokens, uint32_t& held) const;      optional, all three: what begins alike is shared
 //   uint32_t adopt(uint32_t slot, std::span<const int32_t> tokens);
 //   void share(uint32_t slot, std::span<const int32_t> tokens);

@@ -1,11 +1,11 @@
-// How a KV cache codes the row of a head: one functor a codec, the same on the host and on a GPU. Every cache's append,
-// every attention's reader and the copies of record_dequant go through them.
+// A codec says how a KV cache stores the key or value of one head in one cell. Each codec is one functor, the same on the
+// host and on a GPU: every cache's append, every attention's reader and the copies of record_dequant go through it.
 //
 //   struct Codec {
-//     using Element = ...;                            as stored
+//     using Element = ...;                            one number as it is stored
 //     static constexpr tenon_format kFormat;
-//     static constexpr bool kScaled;                  an element is a multiple of its row's scale
-//     static constexpr Element encode(float x, float scale);    the scale as it is stored, kv_scale()'s
+//     static constexpr bool kScaled;                  true: an element is a multiple of the scale of its cell and head
+//     static constexpr Element encode(float x, float scale);    scale is that of kv_scale(), as it is stored
 //     static constexpr float decode(Element e, float scale);
 //   };
 #pragma once
@@ -50,14 +50,14 @@ struct KvBf16 {
   static constexpr Element encode(float x, float) { return float_to_bf16(x); }
   static constexpr float decode(Element e, float) { return bf16_to_float(e); }
 };
-// Symmetric, -127 to 127, rounded to nearest even. The division is one: compilers that contract products into sums
-// give the same bits.
+// Integers from -127 to 127 are multiples of the scale, rounded to the nearest even. encode() divides and does not multiply
+// by the inverse, so that compilers which fuse products with sums give the same bits.
 struct KvI8 {
   using Element = int8_t;
   static constexpr tenon_format kFormat = TENON_I8;
   static constexpr bool kScaled = true;
   static constexpr float kMost = 127.0f;
-  static constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it leaves whole numbers
+  static constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
   static constexpr Element encode(float x, float scale) {
     const float q = (x / scale + kRounder) - kRounder;
     return static_cast<Element>(q > kMost ? kMost : q < -kMost ? -kMost : q == q ? q : 0.0f);
@@ -65,7 +65,7 @@ struct KvI8 {
   static constexpr float decode(Element e, float scale) { return static_cast<float>(e) * scale; }
 };
 
-// Calls f with the codec of a format. Throws Refused for a format that is none.
+// It calls f with the codec of a format, and throws Refused for a format that is no codec.
 template <class F>
 decltype(auto) with_kv_codec(uint32_t format, F&& f) {
   switch (format) {
@@ -88,7 +88,8 @@ constexpr bool is_scaled_codec(uint32_t format) {
   return format == TENON_I8;
 }
 
-// The scale of a row whose greatest magnitude is `most`, as a plane with scales of that format (f32 or f16) stores it.
+// It gives the scale of a cell and head whose greatest magnitude is `most`, as a plane with scales of that format (f32 or
+// f16) stores it.
 constexpr float kv_scale(uint32_t format, float most) {
   constexpr float kLeast = 1e-5f;
   const float scale = most / KvI8::kMost > kLeast ? most / KvI8::kMost : kLeast;
@@ -113,7 +114,7 @@ inline void store_kv_scale(uint32_t format, float scale, std::byte* to) {
   }
 }
 
-// The formats that the SDK's caches have. Keys are stored after rope unless said otherwise.
+// A format of the SDK's caches has one codec for keys and values. Keys are stored after rope unless `rotated` is false.
 constexpr tenon_kv_format kv_format(tenon_format codec, tenon_format scale = TENON_FORMAT_NONE, bool rotated = true) {
   auto f = abi_struct<tenon_kv_format>();
   f.k.codec = f.v.codec = codec, f.k.scale = f.v.scale = scale;

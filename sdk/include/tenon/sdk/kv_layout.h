@@ -1,5 +1,5 @@
-// A KV view as an op needs it: one trivially copyable struct for its arguments, and whether a reader can read it; the
-// same on every device.
+// An op takes a KV view as one trivially copyable struct among its arguments, KvLayout, which is the same on every device.
+// kv_unread() says whether a reader can read a view.
 //
 //   struct Args { sdk::KvLayout kv; ... };
 //   if (const auto why = sdk::kv_unread(view, sdk::kReadsScales); !why.empty()) throw sdk::Refused(why);    in claim()
@@ -16,37 +16,37 @@
 
 namespace tenon::sdk {
 
-// One of K, V of a layer. Strides in bytes.
+// This describes the keys, or the values, of one layer.
 struct KvPlane {
-  int64_t page, cell, head;
-  int64_t scale_page, scale_cell, scale_head;
-  uint32_t codec, scale;  // formats; scale 0 = none
+  int64_t page, cell, head;                    // bytes from one to the next
+  int64_t scale_page, scale_cell, scale_head;  // the same in the plane of scales
+  uint32_t codec, scale;                       // formats; scale 0 = there are no scales
   uint32_t dim, reserved;
 };
 
-// A view without its tensors.
+// This is a view without its tensors; tenon_kv_view explains the fields.
 struct KvLayout {
   KvPlane k, v;
   uint32_t heads, page_cells, columns;
   uint32_t rule, sinks, ring, window;  // rule: TENON_POS_*
   uint32_t flags, rotated, reserved;
 
-  constexpr uint64_t capacity() const { return uint64_t{page_cells} * columns; }  // cells of a sequence
+  constexpr uint64_t capacity() const { return uint64_t{page_cells} * columns; }  // a sequence has so many cells
   constexpr bool apart() const { return (flags & TENON_KV_HEADS_APART) != 0; }
-  // The cell of a row of that order, and of an old key of that position, under LINEAR and RING.
+  // Under LINEAR and RING this is the cell of a row of that order, and of an old key of that position.
   constexpr uint32_t cell_of(uint32_t order) const {
     return rule == TENON_POS_RING && order >= sinks ? sinks + (order - sinks) % ring : order;
   }
-  // Whether the view's own window leaves position p to a row at position n.
+  // True: the view's own window lets a row at position n see position p.
   constexpr bool in_window(int64_t p, int64_t n) const { return window == 0 || p > n - window || p < sinks; }
-  // By how much the indices of a row at position n are below its positions; see TENON_KV_RENUMBERED.
+  // The rope's indices for a row at position n are below the positions by this much; see TENON_KV_RENUMBERED.
   constexpr uint32_t shift_at(uint32_t n) const {
     const uint32_t kept = sinks + window;
     return (flags & TENON_KV_RENUMBERED) != 0 && n + 1 > kept ? n + 1 - kept : 0;
   }
 };
 
-// What a reader can do beside plain codecs in linear caches with keys after rope.
+// Every reader reads plain codecs in linear caches with keys after rope; each flag is something more that it can do.
 enum KvReads : uint32_t {
   kReadsScales = 1,
   kReadsRing = 2,  // and windows
@@ -57,7 +57,7 @@ enum KvReads : uint32_t {
   kReadsEverything = 63
 };
 
-// "", or why a reader of `reads` cannot read the view. Tensors and strides may be missing.
+// It says why a reader that can do `reads` cannot read the view; "" = it can. Tensors and strides may be missing.
 inline std::string kv_unread(const tenon_kv_view& view, uint32_t reads) {
   const auto cannot = [&](uint32_t what) { return (reads & what) == 0; };
   for (const tenon_kv_plane* p : {&view.format->k, &view.format->v}) {

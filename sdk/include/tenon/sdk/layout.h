@@ -1,4 +1,4 @@
-// The layout hash of a kind's interface, which stands in a plugin's note: see tenon/abi/layout.h.
+// A plugin's note has the layout hash of its kind's interface: see tenon/abi/layout.h.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace tenon::sdk::layout {
 
-// "" for a kind that does not cross the boundary.
+// It gives the hash of a kind's interface, and "" for a kind that does not cross the boundary.
 constexpr const char* of(std::string_view kind) {
 #define TENON_IF_KIND(name, hash) \
   if (kind == (name)) return hash;

@@ -1,5 +1,5 @@
-// Base of a small op. T has
-//   static constexpr tenon_id kId;                  only Tenon's own; else the id is the FNV-1a hash of kName
+// A small op is a class T that derives from Op<T>; tenon/abi/op.h says what its functions owe. T has
+//   static constexpr tenon_id kId;                  optional, for Tenon's own ops; else the id is the FNV-1a hash of kName
 //   static constexpr uint32_t kFlags;               TENON_SMALL_OP_*
 //   static constexpr auto kArgs = sdk::op_args(sdk::op_vector("weight", 0), sdk::op_number("eps", 0));
 //   int64_t columns(const tenon_fop&, int64_t x);   optional, else y has as many as x; throw Refused("why") to decline
@@ -17,13 +17,14 @@
 
 namespace tenon::sdk {
 
-// The id of an op that is not Tenon's own, of its name: "acme.clamp".
+// An op that is not Tenon's own has an id that follows from its name, such as "acme.clamp".
 constexpr tenon_id op_id(std::string_view name) {
   tenon_id hash = 0xcbf29ce484222325u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return hash;
 }
 
+// Each of these makes one entry of kArgs; the number is the argument's place in tenon_fop's t, f or i.
 constexpr tenon_op_arg op_vector(const char* name, uint32_t t, const char* doc = "") {
   return {name, doc, TENON_ARG_VECTOR, t};
 }
@@ -44,21 +45,21 @@ constexpr std::array<tenon_op_arg, sizeof...(A)> op_args(const A&... args) {
   return {args...};
 }
 
-// The heads that x's columns are, for ops over heads: Q, K and V heads in order.
+// For ops over heads, x's columns are heads: Q, K and V in order.
 struct Heads {
   int32_t q, kv, k_dim, v_dim;
-  // integers: tenon_fop.i, or a copy of it.
+  // `integers` is tenon_fop.i, or a copy of it.
   explicit constexpr Heads(const int32_t (&integers)[8])
       : q(integers[2]), kv(integers[3]), k_dim(integers[4]), v_dim(integers[5]) {}
   constexpr int64_t q_and_k_columns() const { return int64_t{q + kv} * k_dim; }
   constexpr int64_t columns() const { return q_and_k_columns() + int64_t{kv} * v_dim; }
 };
-// The arguments of an op over heads; own ones beside them in i[0] and i[1].
+// An op over heads has these arguments; integers of its own go to i[0] and i[1].
 template <class... A>
 constexpr std::array<tenon_op_arg, sizeof...(A) + 4> op_args_over_heads(const A&... args) {
   return {args..., op_integer("q_heads", 2), op_integer("kv_heads", 3), op_integer("k_dim", 4), op_integer("v_dim", 5)};
 }
-// Throws Refused unless x's columns are the op's heads; as many as x.
+// It throws Refused unless x's columns are the op's heads, and returns their number: y has as many.
 inline int64_t columns_of_heads(const tenon_fop& op, int64_t x) {
   const Heads heads(op.i);
   if (heads.columns() == x) return x;
@@ -66,7 +67,7 @@ inline int64_t columns_of_heads(const tenon_fop& op, int64_t x) {
                 " heads of " + std::to_string(heads.k_dim) + " and " + std::to_string(heads.kv) + " of " +
                 std::to_string(heads.v_dim));
 }
-// For ops that multiply the second half of the columns by what they make of the first.
+// It gives the columns of an op that multiplies the second half of x's columns by what it makes of the first.
 inline int64_t half_of_columns(int64_t x) {
   if (x % 2 == 0) return x / 2;
   throw Refused(std::to_string(x) + " columns have no two halves");

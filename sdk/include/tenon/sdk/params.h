@@ -1,4 +1,5 @@
-// Typed parameters: builders for the schema (constexpr, so that its hash can stand in the ELF note) and the reader.
+// A component states its parameters with these builders, which are constexpr so that the schema's hash can stand in the ELF
+// note, and reads their values with Params.
 #pragma once
 
 #include <array>
@@ -70,8 +71,8 @@ constexpr tenon_param_spec boolean(const BoolParam& p) {
   return s;
 }
 
-// A component's parameters in the order of its schema: static constexpr auto kParams = sdk::params(integer({...}),
-// ...);
+// A component lists its parameters in the order of its schema:
+//   static constexpr auto kParams = sdk::params(sdk::integer({...}), ...);
 template <class... S>
 constexpr std::array<tenon_param_spec, sizeof...(S)> params(const S&... specs) {
   return {specs...};
@@ -88,7 +89,7 @@ constexpr uint64_t fnv(uint64_t hash, uint64_t value) {
 }
 inline constexpr uint64_t kFnvStart = 0xcbf29ce484222325u;
 
-// Covers what a pipeline file can see: names, types, defaults, ranges, choices; not the documentation.
+// The hash covers what a pipeline file can see: names, types, defaults, ranges and choices, and not the documentation.
 constexpr uint64_t schema_hash(const tenon_param_spec* specs, size_t n) {
   uint64_t h = kFnvStart;
   for (size_t i = 0; i < n; ++i) {
@@ -111,7 +112,8 @@ constexpr void write_hex(uint64_t value, char (&out)[N]) {
 }
 }  // namespace detail
 
-// What the host hands over: every parameter of the schema, typed and within its range.  Valid for the call.
+// The host hands over every parameter of the schema, typed and within its range. Params is valid during the call only. A
+// name that the schema does not have with that type throws Failed.
 class Params {
  public:
   Params(const tenon_params* values, const tenon_param_spec* specs, size_t n) : values_(values), specs_(specs), n_(n) {}

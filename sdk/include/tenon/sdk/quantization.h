@@ -1,4 +1,5 @@
-// Base of a quantization scheme. T has a nested `struct Site` and
+// A scheme is a class T that derives from Quantization<T>; tenon/abi/quantization.h says what its functions owe. T has a
+// nested `struct Site` and
 //   static constexpr uint32_t kRowInvariantMax;
 //   tenon_claim claim(const tenon_linear&, const tenon_bounds&);            throw Refused("why") to decline
 //   std::unique_ptr<Site> bind(const tenon_linear&, std::span<const tenon_claim* const>);
@@ -9,13 +10,13 @@
 // A scheme that writes files has both of
 //   tenon_written describe(const tenon_linear&);                             throw Refused("why") to decline
 //   void encode(const tenon_linear&, const tenon_encode&);
-// and one that calibrates
+// and one that calibrates has both of
 //   uint64_t observed_bytes(const tenon_linear&);
 //   void observe(const tenon_linear&, const tenon_observe_call&, Recorder&);
-// tenon_linear has of each matrix all tensors that the file has under its name, and the file's description of them.
-// Most schemes read plain matrices (plain_format() of stored.h), and some tensors that they write themselves
-// (need_tensors()). load() gets a slice of each tensor, in the same order: a Site notes what each is. Pointers inside
-// tenon_linear are valid during the call only: a Site copies what it needs.
+// tenon_linear has all tensors that the file has under each matrix's name, and the file's description of them. Most schemes
+// read plain matrices (plain_format() of stored.h); some read tensors that they write themselves (need_tensors()). load()
+// gets a slice of each tensor, in the same order, so a Site notes what each one is. Pointers inside tenon_linear are valid
+// during the call only: a Site copies what it needs.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-// Recording operations from C++: tensors, operands, and CPU ops whose arguments are one trivially copyable struct.
+// Components record operations in C++ with these: tensors, operands, and CPU ops whose arguments are one trivially copyable
+// struct.
 #pragma once
 
 #include <array>
@@ -13,7 +14,8 @@
 
 namespace tenon::sdk {
 
-// A dense tensor in device memory; of block formats the innermost dimension must be whole blocks.
+// It describes a dense tensor in device memory, dims outermost first. In a block format the innermost dimension must be
+// whole blocks.
 inline tenon_tensor tensor(tenon_format format, std::initializer_list<int64_t> dims) {
   auto t = abi_struct<tenon_tensor>();
   t.format = format;
@@ -29,7 +31,7 @@ inline tenon_tensor tensor(tenon_format format, std::initializer_list<int64_t> d
   return t;
 }
 
-// One thread's share of a phase of a CPU op; see tenon_part.
+// A part is one thread's share of a phase of a CPU op; see tenon_part.
 class Part {
  public:
   explicit Part(const tenon_part* raw) : raw_(raw) {}
@@ -54,22 +56,24 @@ class Part {
   const tenon_part* raw_;
 };
 
-// What an op needs beside its arguments.
+// An op needs this beside its arguments; tenon_op explains the fields.
 struct OpSpec {
   const char* name;
   std::span<const tenon_operand> operands;
   std::initializer_list<uint32_t> chunks;  // one number a phase
   tenon_cost cost{};
   uint64_t scratch_bytes = 0, zeroed_bytes = 0, thread_scratch_bytes = 0;
-  uint32_t blocks = 0;  // of a GPU's op: TENON_BLOCKS_* that it can run as; 0 = small
+  uint32_t blocks = 0;  // TENON_BLOCKS_* that an op of a GPU can run as; 0 = small
 };
 
+// This is tenon_recorder with exceptions: every function throws Failed if the host refuses. It borrows the host's recorder
+// and lives as long as the call that got it.
 class Recorder {
  public:
   explicit Recorder(const tenon_recorder* raw) : raw_(raw), bounds_(read_abi(raw->bounds)) {}
 
   const tenon_bounds& bounds() const { return bounds_; }
-  // Of each bound the largest of all programs: what is kept by slot, or by row, is sized by it.
+  // Each bound is the largest of all programs: what is kept by slot, or by row, is sized by it.
   tenon_bounds largest() const { return read_abi(raw_->largest); }
   const tenon_recorder* raw() const { return raw_; }
 
@@ -85,7 +89,7 @@ class Recorder {
     return t;
   }
 
-  // Emits a CPU op.  Fn: void (const Args&, const Part&).  Args: trivially copyable, no pointers.
+  // It emits a CPU op. Fn is a void (const Args&, const Part&); Args is trivially copyable and holds no pointers.
   template <auto Fn, class Args>
   void emit(const OpSpec& spec, const Args& args) {
     static_assert(std::is_trivially_copyable_v<Args> && alignof(Args) <= 8);
@@ -114,7 +118,7 @@ class Recorder {
   tenon_bounds bounds_;
 };
 
-// The ops of a chain as this side knows them.
+// It gives the ops of a chain as this side knows them, whatever size the other side wrote.
 inline std::vector<tenon_fop> ops_of(const tenon_chain* chain) {
   std::vector<tenon_fop> ops;
   if (chain == nullptr) return ops;

@@ -1,15 +1,15 @@
-// Base of a sampler. Every T has
+// A sampler is a class T that derives from Sampler<T>; tenon/abi/sampler.h says what its functions owe. Every T has
 //   static constexpr uint32_t kInForms;                        TENON_DENSE | TENON_SPARSE
-//   using Record = ...;                                        trivially copyable parameters of one sequence
-//   Record encode(const Params&) const;                        of a request
-// a processor besides
+//   using Record = ...;                                        the parameters of one sequence, trivially copyable
+//   Record encode(const Params&) const;                        the record of a request with these parameters
+// A processor has
 //   void record_apply(tenon_candidates&, const tenon_sampling&, Recorder&);
-// a selector
+// a selector has
 //   void record_select(const tenon_candidates&, const tenon_sampling&, Recorder&);
-// and one with a state
-//   uint64_t state_bytes(uint32_t vocab) const;                of a slot
+// and either of them, if it has a state, has
+//   uint64_t state_bytes(uint32_t vocab) const;                the bytes of one slot
 //   void record_accept(const tenon_candidates& given, const tenon_sampling&, Recorder&);
-// The constructor's Params are the component's own; encode() with a request's gets the same keys, overridden.
+// The constructor gets the component's own Params; encode() gets the same keys with a request's overrides.
 #pragma once
 
 #include <cstring>

@@ -1,8 +1,8 @@
-// Base of a scheduler. T has
-//   uint32_t sequences() const;                                   that run at once at most; fixed after construction
-//   void next(const Workload&, Schedule&);                        the rows of the next step
-//   uint32_t no_space(const Workload&, uint32_t sequence);        whom to pre-empt: see tenon/abi/scheduler.h
-// All are called by one thread at a time, between steps; in the long run they should allocate nothing.
+// A scheduler is a class T that derives from Scheduler<T>; tenon/abi/scheduler.h says what its functions owe. T has
+//   uint32_t sequences() const;                                   so many run at once at most; fixed after construction
+//   void next(const Workload&, Schedule&);                        it gives out the rows of the next step
+//   uint32_t no_space(const Workload&, uint32_t sequence);        it says whom to pre-empt
+// One thread at a time calls them, between steps. They should allocate nothing once they have seen their largest workload.
 #pragma once
 
 #include "tenon/abi/scheduler.h"
@@ -10,7 +10,7 @@
 
 namespace tenon::sdk {
 
-// What there is to do, as tenon_workload says. Valid during the call.
+// A workload is what there is to do before a step; see tenon_workload. It is valid during the call only.
 class Workload {
  public:
   explicit Workload(const tenon_workload* raw) : raw_(read_abi(raw)) {}
@@ -19,14 +19,14 @@ class Workload {
   tenon_sequence operator[](uint32_t i) const { return read_abi(raw_.sequence[i]); }
   uint32_t rows() const { return raw_.rows; }
   uint32_t free_slots() const { return raw_.free_slots; }
-  uint32_t page_tokens() const { return raw_.page_tokens; }  // 0: pages are no concern
+  uint32_t page_tokens() const { return raw_.page_tokens; }  // 0: pages need not be counted
   uint32_t free_pages() const { return raw_.free_pages; }
 
  private:
   tenon_workload raw_;
 };
 
-// The answer. Throws Failed for what the host has no room for.
+// This is the answer. It throws Failed for more entries than the host has room for.
 class Schedule {
  public:
   Schedule(const tenon_schedule* out, uint32_t room) : raw_(read_abi(out)), room_(room) {}
@@ -46,8 +46,8 @@ class Schedule {
   uint32_t room_;
 };
 
-// The sequence that runs, or is `sequence`, and has the lowest priority; of several the one that came last. With it as
-// the victim the oldest sequence of the highest priority always goes on, so that all come to their end.
+// It gives, of `sequence` and the sequences that run, the one with the lowest priority, and of several the one that came
+// last. If that one is the victim, the oldest sequence of the highest priority always goes on, so all come to their end.
 inline uint32_t least_important(const Workload& w, uint32_t sequence) {
   uint32_t least = sequence;
   tenon_sequence worst = w[sequence];
@@ -64,7 +64,7 @@ class Scheduler : public ComponentDefaults {
  public:
   static constexpr const char* kKind = "scheduler";
   static constexpr const char* kInterface = "scheduler/1";
-  static constexpr const char* kDevice = "host";  // under a pipeline on any device
+  static constexpr const char* kDevice = "host";  // it serves a pipeline on any device
 
   static const tenon_scheduler* table() {
     static constexpr tenon_scheduler kTable = make();

@@ -1,5 +1,5 @@
-// What a file has of a scheme's matrices: look-ups, and refusals that name the tensor, what was found and what would be
-// right.
+// A scheme looks up here what a file has under the names of its matrices, and refuses it with the tensor's name, what was
+// found and what would be right.
 #pragma once
 
 #include <algorithm>
@@ -25,22 +25,22 @@ inline uint64_t stored_bytes(const tenon_stored& t) {
   for (uint32_t i = 0; i < t.rank; ++i) elements *= static_cast<uint64_t>(t.dim[i]);
   return elements / block.elements * block.bytes;
 }
-// Of one of `rows` rows; 0 of a tensor whose first dimension is another.
+// One of the tensor's `rows` rows has so many bytes; 0 if its first dimension is not the rows.
 inline uint64_t row_bytes(const tenon_stored& t, int64_t rows) {
   return t.rank == 0 || t.dim[0] != rows || rows <= 0 ? 0 : stored_bytes(t) / static_cast<uint64_t>(rows);
 }
 
-// "i8 (40, 64)"
+// The text is like "i8 (40, 64)".
 inline std::string type_and_shape(const tenon_stored& t) {
   std::string text = std::string(tenon_format_name(t.format)) + " (";
   for (uint32_t i = 0; i < t.rank; ++i) text += (i > 0 ? ", " : "") + std::to_string(t.dim[i]);
   return text + ")";
 }
-// "model.layers.3.mlp.down_proj.weight" in quotes.
+// The text is like "model.layers.3.mlp.down_proj.weight", quotes included.
 inline std::string full_name(const tenon_matrix& m, std::string_view tensor) {
   return std::string("\"") + m.name + "." + std::string(tensor) + "\"";
 }
-// "qweight i32 (8, 40), scales f16 (2, 40)"
+// The text is like "qweight i32 (8, 40), scales f16 (2, 40)".
 inline std::string list_of(std::span<const tenon_stored> tensors) {
   std::string text;
   for (const tenon_stored& t : tensors)
@@ -48,6 +48,7 @@ inline std::string list_of(std::span<const tenon_stored> tensors) {
   return text;
 }
 
+// It gives null if the matrix has no tensor of that name.
 inline const tenon_stored* find_tensor(const tenon_matrix& m, std::string_view name) {
   for (const tenon_stored& t : tensors_of(m)) {
     if (name == t.name) return &t;
@@ -55,7 +56,7 @@ inline const tenon_stored* find_tensor(const tenon_matrix& m, std::string_view n
   return nullptr;
 }
 
-// The format of a plain matrix of the first set; nothing if it is stored in another way.
+// It gives the format of matrix `mat`, one of the first expert's if the site is routed; nothing if that is not plain.
 inline std::optional<tenon_format> plain_format(const tenon_linear& s, uint32_t mat) {
   const tenon_matrix& m = s.matrix[mat];
   if (m.n_tensors != 1 || std::string_view(m.tensor->name) != "weight") return {};
@@ -63,7 +64,7 @@ inline std::optional<tenon_format> plain_format(const tenon_linear& s, uint32_t 
   if (t.rank != 2 || t.dim[0] != s.out_dim[mat] || t.dim[1] != s.in_dim) return {};
   return t.format;
 }
-// Throws Refused for a matrix that is not plain.
+// It does the same, and throws Refused for a matrix that is not plain.
 inline tenon_format need_plain(const tenon_linear& s, uint32_t mat) {
   if (const auto format = plain_format(s, mat)) return *format;
   const tenon_matrix& m = s.matrix[mat];
@@ -72,7 +73,7 @@ inline tenon_format need_plain(const tenon_linear& s, uint32_t mat) {
                 std::to_string(s.in_dim) + ")");
 }
 
-// Throws Refused unless a matrix consists of the tensors `expected`, with these formats and shapes, and of no others.
+// It throws Refused unless a matrix consists of the tensors `expected`, with these formats and shapes, and of no others.
 inline void need_tensors(const tenon_matrix& m, std::span<const tenon_stored> expected) {
   for (const tenon_stored& wanted : expected) {
     const tenon_stored* found = find_tensor(m, wanted.name);

@@ -1,8 +1,9 @@
-// What TENON_F_VERIFY tells the host of each row whose logits are wanted: the token that was chosen for it, or why
-// there is none.
+// TENON_F_VERIFY tells the host of each row whose logits are wanted the token that was chosen for it, or why there is
+// none. Its arguments in tenon_fop are
 //
-//   t[0] logits, f32[out_rows][vocab]: as the model gave them
-//   t[1] left, t[2] count: what the last processor of the sampler chain left, see below; 0 if there is no processor
+//   t[0] logits, f32[out_rows][vocab], as the model gave them
+//   t[1] left, t[2] count: the candidates that the last processor of the sampler chain left, see below; 0 if there is no
+//        processor
 //   t[3] told, i32[out_rows]: TENON_STEP_NEXT, but kNoLogits for a row with a logit that is NaN or infinite, and
 //        kNoCandidates for any other row in which a processor left what no processor may leave: a NaN or +infinity (a
 //        candidate that is out is minus infinity) and, on devices with queues, an id outside of the vocabulary, a count
@@ -35,7 +36,8 @@ namespace tenon::sdk {
 inline constexpr int32_t kNoLogits = std::numeric_limits<int32_t>::min();
 inline constexpr int32_t kNoCandidates = kNoLogits + 1;
 
-// Both are true of NaN. Of a number that is finite, what is left of it without itself is 0.
+// Both are true for NaN. no_logit is also true for infinities, since x - x is 0 for finite numbers only; no_candidate is
+// also true for +infinity.
 constexpr bool no_logit(float x) {
   return !(x - x == 0.0f);
 }

@@ -1,0 +1,83 @@
+// The weight schemes' products for many rows on a GPU, through their libraries: against float64, fused and separate.
+#include "scheme_site.h"
+
+namespace tenon::test {
+namespace {
+
+class ManyRows : public testing::TestWithParam<Setting> {
+ protected:
+  void SetUp() override {
+    if (const std::string why = cuda_missing(); !why.empty()) GTEST_SKIP() << why;
+  }
+};
+
+// Products of many rows round x to halves.
+double many_rows_tolerance() {
+  const bool bf16 = ManyRows::GetParam().text == std::string("bf16") || ManyRows::GetParam().types[0] == TENON_BF16;
+  return bf16 ? 4e-3 : 1e-3;
+}
+
+TEST_P(ManyRows, EqualFloat64) {
+  const Shape shapes[] = {{{17}, 40},    {{40, 24, 24}, 300}, {{35, 3}, 576}, {{16, 7, 9}, 11008},
+                          {{1300}, 513}, {{3000}, 64},        {{17000}, 200}};
+  for (const Shape& shape : shapes) {
+    Site site(GetParam(), shape);
+    for (const int64_t rows : {17, 40, 128, 201}) {
+      SCOPED_TRACE(testing::Message() << "k " << shape.k << ", rows " << rows);
+      expect_close(site, site.run(rows, rows % 2), rows, many_rows_tolerance());
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(ManyRows, WhatIsFusedIsRight) {
+  const std::vector<tenon_id> epilogues[] = {{TENON_F_BIAS, TENON_F_ADD}, {TENON_F_BIAS, TENON_F_SILU_MUL}};
+  for (const auto& epilogue : epilogues) {
+    for (const Shape& shape : {Shape{{70, 70}, 264}, Shape{{900, 900}, 640}}) {
+      Site site(GetParam(), shape, {.norm = true, .epilogue = epilogue});
+      for (const int64_t rows : {20, 64}) {
+        SCOPED_TRACE(testing::Message() << "k " << shape.k << ", rows " << rows << ", ops " << epilogue.size());
+        expect_close(site, site.run(rows, 1), rows, 2 * many_rows_tolerance());
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(ManyRows, PastTheLiveOnesAreLeftAlone) {
+  Site site(GetParam(), {{50}, 96});
+  for (const uint32_t live : {0U, 1U, 33U}) {
+    CudaRecorder host(CudaRecorder::bounds(40));
+    host.set_live(live);
+    const int64_t k = site.k();
+    const tenon_tid y =
+        site.record(host, host.input(TENON_F32, {40, k}, random_values(static_cast<size_t>(40 * k), 9)), 40);
+    ASSERT_EQ(host.run(CudaRecorder::Mode::kOverlap), "");
+    const std::vector<float> values = host.f32(y);
+    for (size_t i = 0; i < live * 50; ++i) ASSERT_FALSE(std::isnan(values[i])) << i;
+  }
+}
+
+TEST_P(ManyRows, OfAChainAreEqualInEveryMode) {
+  constexpr int64_t kWidth = 2048;
+  Site site(GetParam(), {{kWidth}, kWidth}, {.norm = true, .epilogue = {TENON_F_ADD}});
+  for (const int64_t rows : {32, 64, 256}) {
+    std::vector<float> want;
+    for (const auto mode : {CudaRecorder::Mode::kList, CudaRecorder::Mode::kGraph, CudaRecorder::Mode::kOverlap}) {
+      CudaRecorder host(CudaRecorder::bounds(static_cast<uint32_t>(rows)));
+      tenon_tid y = host.input(TENON_F32, {rows, kWidth}, random_values(static_cast<size_t>(rows * kWidth), 5));
+      for (int i = 0; i < 4; ++i) y = site.record(host, y, rows);
+      for (int i = 0; i < 5; ++i) {
+        ASSERT_EQ(host.run(mode), "");
+        const std::vector<float> got = host.f32(y);
+        if (want.empty()) want = got;
+        ASSERT_TRUE(std::equal(got.begin(), got.end(), want.begin())) << "rows " << rows << ", run " << i;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Schemes, ManyRows, testing::ValuesIn(kSettings), [](const auto& p) { return label(p.param); });
+
+}  // namespace
+}  // namespace tenon::test

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""instructions.py TENON [--record]: how many instructions short runs take on one thread, counted by valgrind, beside what is recorded.
+
+It counts what a busy machine cannot change: the same program runs the same instructions, but for what hashes of addresses and the clock
+decide. A count that differs from instructions.csv by more than MARGIN ends it with 1. A change that means to change a count records it
+anew (--record) and says in its commit what became better or worse.
+
+The counts are those of the release build with g++ 12, since another compiler makes other instructions, and of AVX2's
+kernels: valgrind shows every program the same processor, which has AVX2 and no AVX-512, on any machine with AVX2. Exit code 77 means
+that nothing could be compared, and the reason is printed.
+"""
+import csv
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+RECORDED = HERE / "instructions.csv"
+MARGIN = 0.02
+NOTHING_COMPARED = 77
+
+FIXED = ["device.isa=avx2", "device.threads=1", "kv_cache.capacity=256"]
+PIPELINES = {  # name: (model, what is set)
+    "tiny-gguf": ("tests/golden/data/tiny-gguf-mixed/tiny-gguf-mixed.gguf", ["quantization.use=gguf"]),
+    "15m-int4wo": ("synthetic:stories15m", ["quantization.use=int4wo"]),
+}
+TEXT = "Once upon a time there was a machine. "
+
+
+def instructions(tenon, model, settings, text, new_tokens):
+    """Of one run, as cachegrind counts them: those of the program and its libraries, and none of the kernel's."""
+    command = [tenon, "generate", model, "--prompt", text, "--max-new-tokens", str(new_tokens), "--ignore-end"]
+    for setting in FIXED + settings:
+        command += ["--set", setting]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(["valgrind", "--tool=cachegrind", "--cache-sim=no",
+                               f"--cachegrind-out-file={folder}/out", *command], cwd=ROOT, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
+    if done.returncode != 0 or not found:
+        sys.exit(f"{' '.join(command)}: {done.stderr}")
+    return int(found[1].replace(",", ""))
+
+
+def count(tenon):
+    """{(pipeline, what): instructions}: of a run that does next to nothing, and what a longer prompt and more tokens add to it."""
+    counts = {}
+    for name, (model, settings) in PIPELINES.items():
+        start = instructions(tenon, model, settings, TEXT, 1)
+        counts[name, "start"] = start
+        counts[name, "prompt"] = instructions(tenon, model, settings, 3 * TEXT, 1) - start
+        counts[name, "decode"] = instructions(tenon, model, settings, TEXT, 17) - start
+    return counts
+
+
+def reason_to_skip():
+    if shutil.which("valgrind") is None:
+        return "valgrind is not installed"
+    if " avx2 " not in pathlib.Path("/proc/cpuinfo").read_text():
+        return "this machine has no AVX2, which the recorded runs use"
+    return ""
+
+
+def differences(recorded, counted):
+    """What differs by more than MARGIN, one line each."""
+    lines = []
+    for key in sorted(recorded.keys() | counted.keys()):
+        before, now = recorded.get(key), counted.get(key)
+        if before is None or now is None or abs(now - before) > MARGIN * before:
+            change = f" ({100 * (now - before) / before:+.1f} %)" if before and now else ""
+            lines.append(f"{' '.join(key)}: recorded {before}, counted {now}{change}")
+    return lines
+
+
+def read(path):
+    return {(row["pipeline"], row["what"]): int(row["instructions"]) for row in csv.DictReader(path.open())}
+
+
+def main():
+    if reason := reason_to_skip():
+        print(reason)
+        return NOTHING_COMPARED
+    tenon, counted = sys.argv[1], count(sys.argv[1])
+    if "--record" in sys.argv:
+        rows = [f"{pipeline},{what},{n}\n" for (pipeline, what), n in counted.items()]
+        RECORDED.write_text("pipeline,what,instructions\n" + "".join(rows))
+        return 0
+    lines = differences(read(RECORDED), counted)
+    if lines:
+        print("\n".join(lines))
+        print(f"these differ by more than {100 * MARGIN:.0f} % from {RECORDED.relative_to(ROOT)}; a change that means it records them anew:\n"
+              f"  python3 tests/speed/instructions.py {tenon} --record")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
