@@ -19,7 +19,7 @@ TEST_P(Gemv, EqualsFloat64) {
                           {{35, 3}, 576}, {{16, 7, 9}, 11008}, {{19}, 14336},       {{20}, 28672}, {{4300}, 513}};
   for (const Shape& shape : shapes) {
     Site site(GetParam(), shape);
-    for (const int64_t rows : {1, 3, 8, 16}) {
+    for (const int64_t rows : {1, 3, 8}) {
       SCOPED_TRACE(testing::Message() << "k " << shape.k << ", rows " << rows);
       expect_close(site, site.run(rows, rows % 2), rows, kTolerance);
       if (HasFatalFailure()) return;
@@ -30,8 +30,8 @@ TEST_P(Gemv, EqualsFloat64) {
 TEST_P(Gemv, ARowDoesNotDependOnTheOthers) {
   for (const Shape& shape : {Shape{{2200}, 1000}, Shape{{48}, 14336}, Shape{{100, 28}, 28672}}) {
     Site site(GetParam(), shape, {.norm = true});
-    const std::vector<float> all = site.run(16);
-    for (const int64_t rows : {1, 2, 4, 5, 8, 9}) {
+    const std::vector<float> all = site.run(8);
+    for (const int64_t rows : {1, 2, 4, 5, 7}) {
       const std::vector<float> some = site.run(rows);
       ASSERT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << "k " << shape.k << ", rows " << rows;
     }
@@ -48,7 +48,7 @@ TEST_P(Gemv, WhatIsFusedIsRight) {
       for (const bool norm : {false, true}) {
         if (!norm && shape.k == 640) continue;
         Site site(GetParam(), shape, {norm, epilogue});
-        for (const int64_t rows : {1, 5, 16}) {
+        for (const int64_t rows : {1, 5, 8}) {
           SCOPED_TRACE(testing::Message() << "k " << shape.k << ", rows " << rows << ", ops " << epilogue.size());
           expect_close(site, site.run(rows, 1), rows, 2 * kTolerance);
           if (HasFatalFailure()) return;

@@ -22,7 +22,7 @@ TEST_P(ManyRows, EqualFloat64) {
                           {{1300}, 513}, {{3000}, 64},        {{17000}, 200}};
   for (const Shape& shape : shapes) {
     Site site(GetParam(), shape);
-    for (const int64_t rows : {17, 40, 128, 201}) {
+    for (const int64_t rows : {9, 17, 40, 128, 201}) {
       SCOPED_TRACE(testing::Message() << "k " << shape.k << ", rows " << rows);
       expect_close(site, site.run(rows, rows % 2), rows, many_rows_tolerance());
       if (HasFatalFailure()) return;
@@ -35,7 +35,7 @@ TEST_P(ManyRows, WhatIsFusedIsRight) {
   for (const auto& epilogue : epilogues) {
     for (const Shape& shape : {Shape{{70, 70}, 264}, Shape{{900, 900}, 640}}) {
       Site site(GetParam(), shape, {.norm = true, .epilogue = epilogue});
-      for (const int64_t rows : {20, 64}) {
+      for (const int64_t rows : {12, 20, 64}) {
         SCOPED_TRACE(testing::Message() << "k " << shape.k << ", rows " << rows << ", ops " << epilogue.size());
         expect_close(site, site.run(rows, 1), rows, 2 * many_rows_tolerance());
         if (HasFatalFailure()) return;
@@ -61,7 +61,7 @@ TEST_P(ManyRows, PastTheLiveOnesAreLeftAlone) {
 TEST_P(ManyRows, OfAChainAreEqualInEveryMode) {
   constexpr int64_t kWidth = 2048;
   Site site(GetParam(), {{kWidth}, kWidth}, {.norm = true, .epilogue = {TENON_F_ADD}});
-  for (const int64_t rows : {32, 64, 256}) {
+  for (const int64_t rows : {16, 32, 64, 256}) {
     std::vector<float> want;
     for (const auto mode : {CudaRecorder::Mode::kList, CudaRecorder::Mode::kGraph, CudaRecorder::Mode::kOverlap}) {
       CudaRecorder host(CudaRecorder::bounds(static_cast<uint32_t>(rows)));
