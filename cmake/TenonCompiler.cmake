@@ -24,6 +24,7 @@ if(TENON_SANITIZE)
     execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libclang_rt.${runtime}-${CMAKE_SYSTEM_PROCESSOR}.so
       OUTPUT_VARIABLE runtime OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
     get_filename_component(folder ${runtime} DIRECTORY)
-    add_link_options(-shared-libsan -Wl,-rpath,${folder})
+    # A program finds it there, and with it the libraries that it loads: these have no such path of their own.
+    add_link_options(-shared-libsan $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-Wl,-rpath,${folder}>)
   endif()
 endif()

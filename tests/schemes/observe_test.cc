@@ -36,7 +36,7 @@ class Observing {
   std::vector<double> state(const std::string& matrix) const {
     const std::vector<std::byte> bytes = pipeline_->observed(matrix);
     std::vector<double> sums(bytes.size() / sizeof(double));
-    std::memcpy(sums.data(), bytes.data(), bytes.size());
+    if (!bytes.empty()) std::memcpy(sums.data(), bytes.data(), bytes.size());
     return sums;
   }
   const Weights& weights() const { return *weights_; }

@@ -179,26 +179,26 @@ bool ModelInstance::finds() const {
 
 uint32_t ModelInstance::find(std::span<const int32_t> tokens, uint32_t& held) const {
   held = 0;
-  const Call call(parts.kv_cache, "find");
-  return cache().find(parts.kv_cache.self(), tokens.data(), static_cast<uint32_t>(tokens.size()), &held);
+  const Call call(components.kv_cache, "find");
+  return cache().find(components.kv_cache.self(), tokens.data(), static_cast<uint32_t>(tokens.size()), &held);
 }
 
 uint32_t ModelInstance::adopt(uint32_t slot, std::span<const int32_t> tokens) const {
   uint32_t kv_len = 0;
-  Call call(parts.kv_cache, "adopt");
-  call.check(cache().adopt(parts.kv_cache.self(), slot, tokens.data(), static_cast<uint32_t>(tokens.size()), &kv_len,
+  Call call(components.kv_cache, "adopt");
+  call.check(cache().adopt(components.kv_cache.self(), slot, tokens.data(), static_cast<uint32_t>(tokens.size()), &kv_len,
                            call.why()));
   if (kv_len > tokens.size()) {
-    throw Error(ErrorCode::kPlugin, parts.kv_cache.id() + ": adopts " + std::to_string(kv_len) + " tokens of " +
+    throw Error(ErrorCode::kPlugin, components.kv_cache.id() + ": adopts " + std::to_string(kv_len) + " tokens of " +
                                         std::to_string(tokens.size()));
   }
   return kv_len;
 }
 
 void ModelInstance::share(uint32_t slot, std::span<const int32_t> tokens) const {
-  Call call(parts.kv_cache, "share");
+  Call call(components.kv_cache, "share");
   call.check(
-      cache().share(parts.kv_cache.self(), slot, tokens.data(), static_cast<uint32_t>(tokens.size()), call.why()));
+      cache().share(components.kv_cache.self(), slot, tokens.data(), static_cast<uint32_t>(tokens.size()), call.why()));
 }
 
 uint64_t ModelInstance::kv_used_bytes(uint32_t kv_len) const {

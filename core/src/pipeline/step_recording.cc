@@ -16,6 +16,7 @@
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/recorder.h"
+#include "tenon/sdk/told.h"
 #include "token_choice.h"
 
 namespace tenon {

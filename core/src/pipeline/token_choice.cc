@@ -160,7 +160,8 @@ void record_advance(const ProgramContext& context, ModelBuilder& builder, bool m
   advance.first_survivor = rec.bounds().trees != 0 ? state.first_survivor() : 0;
   tenon_tensor outbox = sdk::tensor(TENON_U32, {state.entries(), state.entry_words()});
   outbox.space = TENON_SPACE_HOST;
-  builder.record_step_op(advance.fop(), told_tensor(context, rec), rec.storage(state.outbox(), outbox));
+  tenon_fop op = advance.fop();
+  builder.record_step_op(op, told_tensor(context, rec), rec.storage(state.outbox(), outbox));
 }
 
 }  // namespace tenon
