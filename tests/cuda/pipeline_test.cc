@@ -117,7 +117,8 @@ TEST_F(CudaPipeline, MultipliesGgufBlocksAsTheCpuDoes) {
       EXPECT_EQ(got.tokens, p.greedy);
       ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
       for (size_t i = 0; i < want.logprobs.size(); ++i) {
-        EXPECT_NEAR(got.logprobs[i].value, want.logprobs[i].value, 1e-3) << "token " << i;
+        // A prompt of more than 8 rows is rounded to halves.
+        EXPECT_NEAR(got.logprobs[i].value, want.logprobs[i].value, 4e-3) << "token " << i;
       }
     }
   }

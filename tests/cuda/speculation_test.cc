@@ -103,10 +103,10 @@ TEST_P(Speculation, SequencesInStepGiveThePlainTexts) {
   Settings lockstep = kExact;
   lockstep.push_back("scheduler.use=lockstep");
   std::vector<Request> requests;
-  for (uint32_t i = 0; i < 3; ++i) requests.push_back(repeating(30, 24 + 7 * i));
-  lockstep.insert(lockstep.end(), {"draft.use=ngram", "draft.k=4"});
+  for (uint32_t i = 0; i < 2; ++i) requests.push_back(repeating(30, 24 + 7 * i));
+  lockstep.insert(lockstep.end(), {"draft.use=ngram", "draft.k=3"});
   RunStats stats;
-  const std::vector<Result> together = open(kTiny, GetParam(), lockstep, 3)->generate(requests, &stats);
+  const std::vector<Result> together = open(kTiny, GetParam(), lockstep, 2)->generate(requests, &stats);
   EXPECT_GT(stats.drafted, 0u);
   const auto alone = open(kTiny, GetParam(), kExact);
   for (size_t i = 0; i < requests.size(); ++i) {
