@@ -186,8 +186,8 @@ uint32_t ModelInstance::find(std::span<const int32_t> tokens, uint32_t& held) co
 uint32_t ModelInstance::adopt(uint32_t slot, std::span<const int32_t> tokens) const {
   uint32_t kv_len = 0;
   Call call(components.kv_cache, "adopt");
-  call.check(cache().adopt(components.kv_cache.self(), slot, tokens.data(), static_cast<uint32_t>(tokens.size()), &kv_len,
-                           call.why()));
+  call.check(cache().adopt(components.kv_cache.self(), slot, tokens.data(), static_cast<uint32_t>(tokens.size()),
+                           &kv_len, call.why()));
   if (kv_len > tokens.size()) {
     throw Error(ErrorCode::kPlugin, components.kv_cache.id() + ": adopts " + std::to_string(kv_len) + " tokens of " +
                                         std::to_string(tokens.size()));

@@ -148,7 +148,8 @@ TEST(MalformedGguf, EveryKeyIsChecked) {
   EXPECT_THAT(gguf_error("pre", std::string("odd")), AllOf(HasSubstr("\"odd\""), HasSubstr("qwen2")));
   EXPECT_THAT(gguf_error("tokens", std::vector<std::string>{}), HasSubstr("tokenizer.ggml.tokens: is missing"));
   EXPECT_THAT(gguf_error("tokens", int64_t{3}), HasSubstr("tokenizer.ggml.tokens"));
-  EXPECT_THAT(gguf_error("token_type", std::vector<int64_t>{1}), HasSubstr("1 entries for the 3 of tokenizer.ggml.tokens"));
+  EXPECT_THAT(gguf_error("token_type", std::vector<int64_t>{1}),
+              HasSubstr("1 entries for the 3 of tokenizer.ggml.tokens"));
   EXPECT_THAT(gguf_error("token_type", std::vector<int64_t>{1, 1, 9}), HasSubstr("entry 2 is 9; known: 1 to 6"));
   EXPECT_THAT(gguf_error("merges", std::vector<std::string>{"ab"}),
               HasSubstr("entry 0, \"ab\": expected \"LEFT RIGHT\""));

@@ -51,7 +51,7 @@ const char* to_string(FinishReason reason);
 
 struct Result {
   std::vector<int32_t> prompt_tokens, tokens;  // tokens are those generated, without the one that ended the text
-  uint32_t reused = 0;                         // the cache had so many of the prompt's first tokens from another request
+  uint32_t reused = 0;  // the cache had so many of the prompt's first tokens from another request
   std::string text;
   FinishReason finish = FinishReason::kLength;
   std::exception_ptr error;       // with kError: an Error, or what a callback threw; text and tokens are those so far
