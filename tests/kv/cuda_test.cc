@@ -154,7 +154,7 @@ TEST_F(CudaPolicies, TreesGiveTheTextOfPlainDecoding) {
 
 // A step has 14 rows; in fp32 products are exact for any number of them.
 TEST_F(CudaPolicies, TreesOfSeveralSequencesDoNotMix) {
-  const Settings settings = {"kv_cache.capacity=256", "kv_cache.format=fp32", "strict=false"};
+  const Settings settings = {"kv_cache.capacity=256", "kv_cache.format=fp32", "pipeline.strict=false"};
   const std::vector<Request> requests = {text(30, 60, 1), text(45, 60, 2)};
   const std::vector<int32_t> plain = tokens_of(settings, requests[1]);
   const auto together = open_on("cuda", with_tree(settings, requests[1], plain), 2)->generate(requests);
