@@ -111,6 +111,9 @@ TEST(Faults, AClosedOutputDoesNotWriteIntoFiles) {
 }
 
 TEST(Faults, TooFewFileDescriptorsAreNamed) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer opens files of its own";
+#endif
   size_t named = 0;
   for (int limit = 3; limit < 16; ++limit) {
     const Outcome outcome = tenon_line("ulimit -n " + std::to_string(limit) + "; tenon generate '" +
@@ -225,6 +228,9 @@ TEST(Faults, AComponentThatHangsIsNamedByTheSecondInterrupt) {
 }
 
 TEST(Faults, ACrashOutsideOfComponentsKillsAsEver) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer has the signals";
+#endif
   Running process(kLong);
   process.wait_for_output();
   process.signal(SIGSEGV);
