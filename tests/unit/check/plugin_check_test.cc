@@ -157,13 +157,14 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& param_info) { return param_info.param.name; });
 
 TEST(PluginCheck, AnUntidyLibraryFailsEachOfItsThree) {
-  EXPECT_THAT(failures_of(test::bad_plugin("untidy")),
-              ElementsAre(HasSubstr("binary.exports: exports more than tenon_plugin_v1: "),
-#ifndef __clang__  // which never makes such symbols
-                          HasSubstr("binary.unique_symbols: has the process-wide unique symbol "),
+  std::vector<testing::Matcher<std::string>> failures = {
+      HasSubstr("binary.exports: exports more than tenon_plugin_v1: "),
+      HasSubstr("binary.unique_symbols: has the process-wide unique symbol "),
+      "binary.run_path: looks for its libraries in /opt/tenon/lib; a run path should begin with $ORIGIN"};
+#ifdef __clang__  // which never makes such symbols
+  failures.erase(failures.begin() + 1);
 #endif
-                          "binary.run_path: looks for its libraries in /opt/tenon/lib; a run path should begin with "
-                          "$ORIGIN"));
+  EXPECT_THAT(failures_of(test::bad_plugin("untidy")), testing::ElementsAreArray(failures));
 }
 
 TEST(PluginCheck, ALibraryThatHangsIsStopped) {
