@@ -203,7 +203,6 @@ class Chain {
     const Launch launch(&raw);
     if constexpr (!std::is_void_v<typename F::Half>) {
       if (a.rows >= kTileGemmSince) {
-        a.most_block_bytes = kMostBlockBytes;
         TileGemm<F>::prepare(a, p, launch);
         return TileGemm<F>::multiply(a, p, false, launch);
       }
@@ -223,7 +222,6 @@ class Chain {
   float *x_[3] = {}, *norm_ = nullptr;
   uint32_t* live_ = nullptr;
   static constexpr size_t kZeroedBytes = 4096;
-  static constexpr uint32_t kMostBlockBytes = 227 << 10;
   uint8_t *prepared_ = nullptr, *scratch_ = nullptr, *zeroed_ = nullptr;
   std::vector<uint8_t*> weights_;
   std::vector<float*> scales_;

@@ -1,0 +1,206 @@
+// What a block of tile_gemm.cuh has: its share of the stages, and the rings in shared memory through which weights and x
+// come.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "tenon/cuda/cluster.cuh"
+#include "tenon/cuda/prepared_halves.cuh"
+#include "tenon/cuda/warpgroup.cuh"
+
+namespace tenon::cuda {
+
+inline constexpr uint32_t kTileGemmRows = 256;  // at most
+
+struct TileGemmPointers : MatvecPointers {
+  float4* sums;     // scratch
+  uint32_t* flags;  // one a block, zero
+};
+
+namespace detail {
+
+inline constexpr uint32_t kWeightFillers = 3;  // warps
+inline constexpr uint32_t kPair = 2, kPanelTiles = 8;
+
+// Panels of a pair, of so many tiles.
+__host__ __device__ inline uint32_t panels_of(uint32_t tiles) {
+  constexpr uint32_t kTiles = kPair * kPanelTiles;
+  return (tiles + kTiles - 1) / kTiles;
+}
+
+template <class F>
+inline constexpr uint32_t kStageSegments = kStageK<F> / F::kSegmentK;
+template <class F>
+inline constexpr uint32_t kTileStageBytes = kStageSegments<F> * F::kSegmentBytes;
+// A warp multiplies a tile. Where a lane has so many sums that a kernel's even share of registers does not hold them, the
+// warpgroup that fills the rings gives up most of its own.
+template <int N>
+struct TileGemmShape {
+  static constexpr uint32_t kTurnK = N <= 64 ? 128 : 64;  // multiplied at once: a stage of x
+  static constexpr bool kMovesRegisters = N == kTileGemmRows;
+  static constexpr uint32_t kKept = 24, kTaken = 240;                 // registers of a lane that fills, that multiplies
+  static constexpr uint32_t kXFiller = kPanelTiles + kWeightFillers;  // a warp
+  static constexpr uint32_t kMultiplying = 32 * kPanelTiles, kThreads = 32 * (kXFiller + 1);
+};
+// Where things are in a block's shared memory: weights first, then the offsets below.
+template <class F, int N>
+struct TileGemmLayout {
+  // A block takes all that one of an H100 may have, so neither a small nor a large one (block_size.h) stands beside it.
+  static constexpr uint32_t kBytes = 227 << 10;
+  static constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>;  // of a stage
+  static constexpr uint32_t kXBytes = TileGemmShape<N>::kTurnK * N * 2;       // of a stage
+  static constexpr uint32_t kXStages = N == kTileGemmRows ? 4 : N == 128 ? 6 : N == 64 ? 5 : 8;
+  static constexpr uint32_t kRest = kBytes - kXStages * (kXBytes + 16) - 128;
+  static constexpr uint32_t kFit = kRest / (kWeightBytes + 16);
+  static constexpr uint32_t kWeightStages = kFit >= 8 ? 8 : kFit;
+  static constexpr uint32_t kX = (kWeightStages * kWeightBytes + 127) / 128 * 128;
+  static constexpr uint32_t kBarriers = kX + kXStages * kXBytes;
+};
+
+// A place on a ring's way round: which stage, and the parity of its use.
+template <uint32_t kStages>
+class RingPlace {
+ public:
+  __device__ __forceinline__ uint32_t stage() const { return kCounts ? at_ % kStages : at_; }
+  __device__ __forceinline__ uint32_t parity() const { return kCounts ? at_ / kStages % 2 : parity_; }
+  __device__ __forceinline__ void advance() {
+    ++at_;
+    if constexpr (!kCounts) {
+      if (at_ < kStages) return;
+      at_ = 0;
+      parity_ ^= 1;
+    }
+  }
+
+ private:
+  static constexpr bool kCounts = std::has_single_bit(kStages);  // at_ goes on counting
+  uint32_t at_ = 0, parity_ = 0;
+};
+// The barriers of a ring's stages: full, then empty.
+template <uint32_t kStages>
+struct RingBarriers {
+  uint32_t address;
+  __device__ __forceinline__ Barrier full(uint32_t stage) const { return Barrier(address + 8 * stage); }
+  __device__ __forceinline__ Barrier empty(uint32_t stage) const { return Barrier(address + 8 * (kStages + stage)); }
+  // A stage is full when so many threads have filled their part, and empty when so many warps have read it.
+  __device__ __forceinline__ void init(uint32_t fillers, uint32_t readers) const {
+    for (uint32_t s = 0; s < kStages; ++s) {
+      full(s).init(fillers);
+      empty(s).init(readers);
+    }
+  }
+};
+
+// A place among the stages of all panels.
+struct StageWalk {
+  uint32_t a_panel, panel, stage;  // stages of a panel; which panel, which of its stages
+  __device__ StageWalk(uint32_t s, uint32_t stages_a_panel)
+      : a_panel(stages_a_panel), panel(s / a_panel), stage(s % a_panel) {}
+  __device__ __forceinline__ void advance() {
+    if (++stage < a_panel) return;
+    stage = 0;
+    ++panel;
+  }
+};
+
+// Stages of all panels, in order, shared out among pairs.
+struct StageShares {
+  uint32_t a_pair, longer;  // so many of the first pairs have one more
+  __device__ StageShares(uint32_t stages, uint32_t pairs) : a_pair(stages / pairs), longer(stages % pairs) {}
+  __device__ __forceinline__ uint32_t begin(uint32_t pair) const { return pair * a_pair + min(pair, longer); }
+};
+
+// A block's share of a product, and the rings through which it comes.
+template <class F, int N>
+struct TileGemmBlock {
+  using Layout = TileGemmLayout<F, N>;
+  static constexpr uint32_t kXBytes = Layout::kXBytes, kWeightBytes = Layout::kWeightBytes;
+  static constexpr uint32_t kTurns = kStageK<F> / TileGemmShape<N>::kTurnK;  // of a stage of weights
+
+  const MatvecArgs& a;
+  const TileGemmPointers& p;
+  uint32_t parts, part, pair, pairs, rank;  // pair, pairs: of the part; rank: in the pair
+  uint32_t tiles, segments, a_panel;        // a_panel: stages
+  PreparedHalves halves;
+  StageShares shares;
+  uint32_t first, last;  // stages
+  uint32_t base;         // of shared memory
+  RingBarriers<Layout::kWeightStages> of_weights;
+  RingBarriers<Layout::kXStages> of_x;
+
+  __device__ __forceinline__ TileGemmBlock(const MatvecArgs& args, const TileGemmPointers& pointers, uint32_t all_parts,
+                                           const uint8_t* memory)
+      : a(args),
+        p(pointers),
+        parts(all_parts),
+        part(blockIdx.x / kPair % parts),
+        pair(blockIdx.x / kPair / parts),
+        pairs(gridDim.x / kPair / parts),
+        rank(blockIdx.x % kPair),
+        tiles(a.map.tiles()),
+        segments(segments_of<F>(a.k)),
+        a_panel(stages_of<F>(a.k)),
+        halves(prepared_halves<F>(a.k, N, parts)),
+        shares(panels_of(tiles) * a_panel, pairs),
+        first(shares.begin(pair)),
+        last(shares.begin(pair + 1)),
+        base(shared_address(memory)),
+        of_weights{base + Layout::kBarriers},
+        of_x{base + Layout::kBarriers + 16 * Layout::kWeightStages} {
+    if (threadIdx.x == 0) {
+      of_weights.init(kWeightFillers, kPanelTiles);
+      of_x.init(1, kPair * kPanelTiles);
+      publish_barriers();
+    }
+    this_cluster().sync();
+  }
+  // The block that has this one's place in another pair of the part.
+  __device__ __forceinline__ uint32_t block_of(uint32_t other) const { return (other * parts + part) * kPair + rank; }
+
+  // By a lane of each of the warps that fill this ring, before the wait: every kWeightFillers-th tile is the warp's.
+  __device__ __forceinline__ void fill_weights(uint32_t filler) const {
+    RingPlace<Layout::kWeightStages> place;
+    StageWalk walk(first, a_panel);
+    const uint32_t own = (kPanelTiles - filler + kWeightFillers - 1) / kWeightFillers;
+    for (uint32_t s = first; s < last; ++s, place.advance(), walk.advance()) {
+      const Barrier full = of_weights.full(place.stage());
+      of_weights.empty(place.stage()).wait(place.parity() ^ 1);
+      full.arrive_expecting(own * kTileStageBytes<F>);
+      const uint32_t segment = walk.stage * kStageSegments<F>, there = min(segments - segment, kStageSegments<F>);
+      const uint32_t first_tile = (walk.panel * kPair + rank) * kPanelTiles;
+#pragma unroll
+      for (uint32_t i = 0; i < kPanelTiles; i += kWeightFillers) {
+        if (i + filler >= kPanelTiles) break;
+        const uint32_t tile = min(first_tile + i + filler, tiles - 1);
+        const uint8_t* from = p.weights + (size_t{tile} * segments + segment) * F::kSegmentBytes;
+        const uint32_t to = base + place.stage() * kWeightBytes + (i + filler) * kTileStageBytes<F>;
+        full.copy(to, from, there * F::kSegmentBytes, Barrier::kEvictFirst);
+        // After the last segment x is zero, and any weights will do.
+        for (uint32_t c = there; c < kStageSegments<F>; ++c) {
+          full.copy(to + c * F::kSegmentBytes, from, F::kSegmentBytes, Barrier::kEvictFirst);
+        }
+      }
+    }
+  }
+  // By a lane, after the wait: its half of each stage, for both blocks.
+  __device__ __forceinline__ void fill_x() const {
+    constexpr uint32_t kHalf = kXBytes / kPair;
+    RingPlace<Layout::kXStages> place;
+    StageWalk walk(first, a_panel);
+    const uint8_t* x = p.prepared + part * halves.part_bytes() + rank * kHalf;
+    for (uint32_t s = first; s < last; ++s, walk.advance()) {
+      const uint8_t* from = x + size_t{walk.stage} * kTurns * kXBytes;
+      for (uint32_t turn = 0; turn < kTurns; ++turn, place.advance()) {
+        const Barrier full = of_x.full(place.stage());
+        of_x.empty(place.stage()).wait(place.parity() ^ 1);
+        full.arrive_expecting(kXBytes);
+        full.copy_to_cluster(base + Layout::kX + place.stage() * kXBytes + rank * kHalf, from + size_t{turn} * kXBytes,
+                             kHalf, (1 << kPair) - 1);
+      }
+    }
+  }
+};
+
+}  // namespace detail
+}  // namespace tenon::cuda
