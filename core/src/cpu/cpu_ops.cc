@@ -177,12 +177,14 @@ void record_verify(const tenon_fop& op, tenon_tid next, tenon_tid accepted, Reco
 
 // op: TENON_F_VERIFY.
 void record_tell(const tenon_fop& op, Recorder& rec) {
-  const tenon_tensor logits = rec.describe(op.t[0]);
-  std::vector<tenon_operand> operands = {
-      {op.t[0], TENON_READ}, {op.t[3], TENON_READ | TENON_WRITE}, {rec.step(TENON_STEP_LIVE), TENON_READ}};
+  const sdk::VerifyOp verify{op, {}, {}};
+  const tenon_tensor logits = rec.describe(verify.logits());
+  std::vector<tenon_operand> operands = {{verify.logits(), TENON_READ},
+                                         {verify.told(), TENON_READ | TENON_WRITE},
+                                         {rec.step(TENON_STEP_LIVE), TENON_READ}};
   const int64_t vocab = logits.dim[1];
   const auto slices = static_cast<uint32_t>((vocab + kSlice - 1) / kSlice), rows = rec.bounds().out_rows;
-  const TellArgs a{vocab, logits.stride[0] / 4, slices, 0, sdk::add_left({op, {}, {}}, rec, operands)};
+  const TellArgs a{vocab, logits.stride[0] / 4, slices, 0, sdk::add_left(verify, rec, operands)};
   tenon_cost cost{};
   cost.read[0] = static_cast<double>(rows) * static_cast<double>(vocab) * sizeof(float);
   rec.emit<&tell>({.name = "tell", .operands = operands, .chunks = {rows * slices}, .cost = cost}, a);

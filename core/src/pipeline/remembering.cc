@@ -5,13 +5,10 @@
 
 #include "pipeline_impl.h"
 #include "tenon/core/error.h"
+#include "token_choice.h"
 
 namespace tenon {
 namespace {
-
-bool remembers(const ChainLink& link) {
-  return link.state_bytes > 0 && link.table().record_accept != nullptr;
-}
 
 // Candidates of a form that the sampler takes, which nothing writes: no row has any.
 tenon_candidates no_candidates(const ChainLink& link, ProgramRecording& rec, uint32_t vocab) {
@@ -26,18 +23,6 @@ tenon_candidates no_candidates(const ChainLink& link, ProgramRecording& rec, uin
   return none;
 }
 
-void record_accept(const ChainLink& link, ModelBuilder& builder, uint32_t vocab) {
-  ProgramRecording& rec = builder.recording();
-  builder.enter("sampler", link.instance.id(), -1);
-  const tenon_candidates none = no_candidates(link, rec, vocab);
-  auto s = sdk::abi_struct<tenon_sampling>();
-  s.params = builder.state_records(link.param_storage, link.table().param_bytes);
-  s.state = builder.state_records(link.state_storage, link.state_bytes);
-  s.next = rec.step(TENON_STEP_NEXT);
-  Call call(link.instance, "record accept");
-  call.check(link.table().record_accept(link.instance.self(), &s, &none, rec.recorder(), call.why()));
-}
-
 }  // namespace
 
 std::unique_ptr<Program> record_remembering(const ProgramContext& context, tenon_bounds bounds) {
@@ -47,7 +32,7 @@ std::unique_ptr<Program> record_remembering(const ProgramContext& context, tenon
   ProgramRecording rec(bounds, context.storages, context.state.storages(), &context.largest);
   ModelBuilder builder(context.target, context.storages, rec, 0);
   for (const ChainLink& link : context.samplers) {
-    if (remembers(link)) record_accept(link, builder, context.target.info().vocab);
+    if (remembers(link)) record_accept(link, builder, no_candidates(link, rec, context.target.info().vocab));
   }
   return rec.finish({});
 }

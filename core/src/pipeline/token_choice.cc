@@ -103,20 +103,25 @@ void record_verify(const ProgramContext& context, ModelBuilder& builder, const S
 
 // The samplers remember the rows that survive.
 void record_memory(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step) {
-  ProgramRecording& rec = builder.recording();
-  const tenon_tid next = rec.step(TENON_STEP_NEXT);
   for (size_t i = 0; i < step.given.size(); ++i) {
     const ChainLink& link = context.samplers[i];
-    if (link.state_bytes == 0 || link.table().record_accept == nullptr) continue;
-    enter_sampler(link, builder);
-    const tenon_sampling s = sampling_of(link, builder, next);
-    Call call(link.instance, "record accept");
-    call.check(
-        link.table().record_accept(link.instance.self(), &s, &step.given[i].candidates, rec.recorder(), call.why()));
+    if (remembers(link)) record_accept(link, builder, step.given[i].candidates);
   }
 }
 
 }  // namespace
+
+bool remembers(const ChainLink& link) {
+  return link.state_bytes > 0 && link.table().record_accept != nullptr;
+}
+
+void record_accept(const ChainLink& link, ModelBuilder& builder, const tenon_candidates& given) {
+  ProgramRecording& rec = builder.recording();
+  enter_sampler(link, builder);
+  const tenon_sampling s = sampling_of(link, builder, rec.step(TENON_STEP_NEXT));
+  Call call(link.instance, "record accept");
+  call.check(link.table().record_accept(link.instance.self(), &s, &given, rec.recorder(), call.why()));
+}
 
 std::vector<GivenCandidates> record_token_choice(const ProgramContext& context, ModelBuilder& builder, tenon_tid logits,
                                                  uint32_t vocab) {

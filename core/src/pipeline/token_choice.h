@@ -15,6 +15,12 @@ namespace tenon {
 std::vector<GivenCandidates> record_token_choice(const ProgramContext& context, ModelBuilder& builder, tenon_tid logits,
                                                  uint32_t vocab);
 
+// Whether a sampler keeps a state that it brings up to date with what survives.
+bool remembers(const ChainLink& link);
+
+// A sampler that remembers takes in the rows that survive. given: what the sampler was given. Throws Error(kPlugin).
+void record_accept(const ChainLink& link, ModelBuilder& builder, const tenon_candidates& given);
+
 // Which rows survive, what the host is told of each, and what the samplers remember of the survivors. Throws
 // Error(kPlugin) for a device that tells nothing.
 void record_verification(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step);

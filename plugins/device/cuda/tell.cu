@@ -118,10 +118,10 @@ void tell(const TellArgs& a, const cuda::Launch& l) {
 }  // namespace
 
 void record_tell(const sdk::VerifyOp& verify, sdk::Recorder& rec) {
-  const tenon_fop& op = verify.op;
-  const tenon_tensor logits = rec.describe(op.t[0]);
-  std::vector<tenon_operand> operands = {
-      {op.t[0], TENON_READ}, {op.t[3], TENON_READ | TENON_WRITE}, {rec.step(TENON_STEP_LIVE), TENON_READ}};
+  const tenon_tensor logits = rec.describe(verify.logits());
+  std::vector<tenon_operand> operands = {{verify.logits(), TENON_READ},
+                                         {verify.told(), TENON_READ | TENON_WRITE},
+                                         {rec.step(TENON_STEP_LIVE), TENON_READ}};
   const sdk::AllLeft left = sdk::add_left(verify, rec, operands);
   const uint32_t rows = rec.bounds().out_rows;
   cuda::emit<&tell>(

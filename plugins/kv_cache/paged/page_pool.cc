@@ -52,12 +52,12 @@ std::span<const int32_t> PagePool::tokens_of(uint32_t page) const {
   return {tokens_.data() + size_t{page} * page_tokens_, page_tokens_};
 }
 
-uint32_t& PagePool::bucket(uint64_t before, std::span<const int32_t> tokens) {
-  return buckets_[hash_(before, tokens) & (buckets_.size() - 1)];
+size_t PagePool::bucket_of(uint64_t before, std::span<const int32_t> tokens) const {
+  return hash_(before, tokens) & (buckets_.size() - 1);
 }
 
 uint32_t PagePool::find(uint64_t before, std::span<const int32_t> tokens) const {
-  uint32_t page = buckets_[hash_(before, tokens) & (buckets_.size() - 1)];
+  uint32_t page = buckets_[bucket_of(before, tokens)];
   for (; page != kNone; page = page_[page].next_of_bucket) {
     if (page_[page].before == before && std::ranges::equal(tokens_of(page), tokens)) break;
   }
@@ -66,7 +66,7 @@ uint32_t PagePool::find(uint64_t before, std::span<const int32_t> tokens) const 
 
 void PagePool::enter(uint32_t page, uint64_t before, std::span<const int32_t> tokens) {
   std::ranges::copy(tokens, tokens_.begin() + static_cast<std::ptrdiff_t>(size_t{page} * page_tokens_));
-  uint32_t& first = bucket(before, tokens);
+  uint32_t& first = buckets_[bucket_of(before, tokens)];
   page_[page].text = ++texts_;
   page_[page].before = before;
   page_[page].next_of_bucket = first;
@@ -76,7 +76,7 @@ void PagePool::enter(uint32_t page, uint64_t before, std::span<const int32_t> to
 void PagePool::forget(uint32_t page) {
   Page& p = page_[page];
   if (p.text == kNothing) return;
-  uint32_t* at = &bucket(p.before, tokens_of(page));
+  uint32_t* at = &buckets_[bucket_of(p.before, tokens_of(page))];
   while (*at != page) at = &page_[*at].next_of_bucket;
   *at = p.next_of_bucket;
   p.text = kNothing;

@@ -48,7 +48,7 @@ class PagePool {
   };
 
   std::span<const int32_t> tokens_of(uint32_t page) const;
-  uint32_t& bucket(uint64_t before, std::span<const int32_t> tokens);
+  size_t bucket_of(uint64_t before, std::span<const int32_t> tokens) const;
   void let_idle(uint32_t page);
   void end_idle(uint32_t page);
 
