@@ -26,7 +26,7 @@ struct Event {
   FinishReason finish = FinishReason::kLength;
   std::exception_ptr error;  // it is there with kError
   uint32_t prompt_tokens = 0, tokens = 0;
-  uint32_t reused = 0;  // of the prompt's tokens, those that were in the cache
+  uint32_t reused = 0;  // so many of the prompt's tokens were in the cache
 };
 
 // Thread: take() by one, put() by another. What waits here is bounded by the tokens that the request may have at most,

@@ -34,7 +34,7 @@ void add_named(const JsonPlace& place, TokenizerJson& file) {
   add_token(file, std::move(token), place);
 }
 
-// What a list, or an object of names for them, holds.
+// The tokens stand in a list, or in an object that has a name for each.
 void add_all(const JsonPlace& place, TokenizerJson& file) {
   for (const JsonPlace& token : place.is_array() ? place.elements() : std::vector<JsonPlace>()) add_named(token, file);
   if (!place.is_object()) return;

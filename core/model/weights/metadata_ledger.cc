@@ -38,7 +38,7 @@ constexpr std::string_view kGgufKeys[] = {
     "mradermacher.*",
 };
 
-// What a tokenizer reads, and what names tokens for a use that a caller makes of them.
+// A tokenizer reads some of these; the others name tokens that a caller has a use for.
 constexpr std::string_view kGgufTokenizerKeys[] = {
     "tokenizer.chat_template",
     "tokenizer.chat_template.*",

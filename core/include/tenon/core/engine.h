@@ -77,7 +77,7 @@ struct Request {
   std::function<void(uint32_t done, uint32_t total)> on_prompt =
       {};  // it is told of the prompt's progress in tokens, after each step
   // It is called when the request has ended. If it is set, it alone gets a submitted request's result, else take() does.
-  // What it throws is logged.
+  // An exception that it throws is logged.
   std::function<void(const Result&)> on_done = {};
   std::stop_token cancel = {};  // any thread may ask for the end; steps look at it before they begin
 };

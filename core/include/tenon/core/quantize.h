@@ -111,7 +111,7 @@ struct QuantizeReport {
 // tokenizer's files. A GGUF input's names and description are translated, and its tokenizer goes into tokenizer.gguf.
 // A matrix that the component refuses is stored as F16. A tensor that is no matrix is copied.
 //
-// With a calibration, layers are encoded one after the other: the texts run through the layers that are encoded already,
+// Layers are encoded one after the other if there is a calibration: the texts run through the layers that are encoded already,
 // in the form in which they are stored, and the component observes the layer's matrices. The head comes last. Each layer
 // takes a pipeline of its own.
 //

@@ -155,8 +155,8 @@ struct RecorderOptions {
   // An event that is held back takes some 200 bytes.
   uint32_t keep_steps = 0;
   std::chrono::nanoseconds slow_step{0};
-  // With keep_steps, this is told of each step, in their order, whether it is written. The first that begins has number 0,
-  // and those that are still held at the end are not told. The thread that drains calls it, and waits for it.
+  // If keep_steps is set, it is told of each step, in their order, whether that is written. The first that begins has
+  // number 0, and those that are still held at the end are not told. The thread that drains calls it, and waits for it.
   std::function<void(uint64_t step, bool written)> decided = {};
   uint32_t ring_records = 1U << 15U;  // each thread's ring has so many, 32 bytes each; a power of two or rounded up
   std::chrono::milliseconds drain_interval{10};  // 0 = no thread drains: drain() and stop() alone empty the rings
@@ -188,9 +188,9 @@ class Recorder {
   // Says whether spans are being recorded.
   bool capturing() const noexcept;
 
-  // With keep_steps, sends what is held back to the sink with the next drain. Thread: any, also a signal handler.
+  // The next drain sends what keep_steps holds back to the sink. Thread: any, also a signal handler.
   void capture() noexcept;
-  // With keep_steps, this is how things stood at the last drain.
+  // This is how things stood at the last drain, if keep_steps is set.
   struct Kept {
     uint64_t steps_seen = 0, steps_written = 0;
     std::chrono::nanoseconds slowest{0};
