@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "support/pipelines.h"
+#include "support/wrong_candidates.h"
 
 namespace tenon::test {
 namespace {
@@ -39,10 +40,6 @@ std::vector<Settings> modes() {
           {"draft.pipeline.tokens=2"}};
 }
 
-struct Wrong {
-  const char *what, *message;
-};
-
 class CudaWrongSampler : public ::testing::TestWithParam<Wrong> {
  protected:
   void SetUp() override {
@@ -68,18 +65,14 @@ TEST_P(CudaWrongSampler, IsNamed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaWrongSampler,
-                         ::testing::Values(Wrong{"id", "leaves candidate 260, outside of the vocabulary of 260"},
-                                           Wrong{"negative", "leaves candidate -1, outside of the vocabulary of 260"},
-                                           Wrong{"many", "leaves 5 candidates; it has room for 4"},
-                                           Wrong{"huge", "leaves 1073741824 candidates; it has room for 4"},
-                                           Wrong{"none", "leaves no candidate"},
-                                           Wrong{"less", "leaves -1 candidates; it has room for 4"},
-                                           Wrong{"out", "leaves no candidate with a logit above -infinity"},
-                                           Wrong{"dense_out", "leaves no candidate with a logit above -infinity"},
-                                           Wrong{"nan", "leaves nan among the candidates"},
+std::string name_of(const ::testing::TestParamInfo<Wrong>& info) {
+  return info.param.what;
+}
+INSTANTIATE_TEST_SUITE_P(All, CudaWrongSampler, ::testing::ValuesIn(kWrongCandidates), name_of);
+INSTANTIATE_TEST_SUITE_P(NotFinite, CudaWrongSampler,
+                         ::testing::Values(Wrong{"nan", "leaves nan among the candidates"},
                                            Wrong{"dense_nan", "leaves nan among the candidates"}),
-                         [](const auto& param_info) { return std::string(param_info.param.what); });
+                         name_of);
 
 class CudaSampler : public CudaWrongSampler {};
 

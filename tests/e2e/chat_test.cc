@@ -1,23 +1,10 @@
 #include <gtest/gtest.h>
 
+#include "../support/zephyr_template.h"
 #include "program.h"
 
 namespace tenon::e2e {
 namespace {
-
-// Zephyr's.
-constexpr const char* kTemplate = R"({% for message in messages %}
-{% if message['role'] == 'user' %}
-{{ '<|user|>\n' + message['content'] + eos_token }}
-{% elif message['role'] == 'system' %}
-{{ '<|system|>\n' + message['content'] + eos_token }}
-{% elif message['role'] == 'assistant' %}
-{{ '<|assistant|>\n' + message['content'] + eos_token }}
-{% endif %}
-{% if loop.last and add_generation_prompt %}
-{{ '<|assistant|>' }}
-{% endif %}
-{% endfor %})";
 
 // A small model that can chat, and has room for answers that take seconds.
 std::string chat_model() {
@@ -26,7 +13,8 @@ std::string chat_model() {
   boost::json::object config = boost::json::parse(read_file(folder / "config.json")).as_object();
   config["max_position_embeddings"] = 30000;
   write_file(folder / "config.json", boost::json::serialize(config));
-  const boost::json::object tokenizer = {{"eos_token", "</s>"}, {"bos_token", "<s>"}, {"chat_template", kTemplate}};
+  const boost::json::object tokenizer = {
+      {"eos_token", "</s>"}, {"bos_token", "<s>"}, {"chat_template", test::kZephyrTemplate}};
   write_file(folder / "tokenizer_config.json", boost::json::serialize(tokenizer));
   return folder;
 }

@@ -5,6 +5,8 @@
 #include <boost/json.hpp>
 #include <regex>
 
+#include "../support/zephyr_template.h"
+
 namespace tenon::faults {
 namespace {
 
@@ -23,19 +25,8 @@ std::string folder_model() {
   fs::create_directory(folder);
   for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"})
     fs::copy(golden("tiny-gqa-untied") / name, folder / name);
-  constexpr const char* kTemplate = R"({% for message in messages %}
-{% if message['role'] == 'user' %}
-{{ '<|user|>\n' + message['content'] + eos_token }}
-{% elif message['role'] == 'system' %}
-{{ '<|system|>\n' + message['content'] + eos_token }}
-{% elif message['role'] == 'assistant' %}
-{{ '<|assistant|>\n' + message['content'] + eos_token }}
-{% endif %}
-{% if loop.last and add_generation_prompt %}
-{{ '<|assistant|>' }}
-{% endif %}
-{% endfor %})";
-  const boost::json::object tokenizer = {{"eos_token", "</s>"}, {"bos_token", "<s>"}, {"chat_template", kTemplate}};
+  const boost::json::object tokenizer = {
+      {"eos_token", "</s>"}, {"bos_token", "<s>"}, {"chat_template", test::kZephyrTemplate}};
   write_text(folder / "tokenizer_config.json", boost::json::serialize(tokenizer));
   return folder;
 }

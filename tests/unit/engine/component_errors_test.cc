@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../../support/wrong_candidates.h"
 #include "tenon/core/engine.h"
 
 namespace tenon {
@@ -36,10 +37,7 @@ std::string error_of(const std::string& bad, const std::vector<std::string>& set
   return "no error";
 }
 
-struct Wrong {
-  const char* what;
-  const char* message;
-};
+using test::Wrong;
 
 class LeavesWrong : public testing::TestWithParam<Wrong> {};
 
@@ -74,15 +72,7 @@ TEST_P(LeavesWrongValues, IsAnErrorThatNamesTheSampler) {
                         GetParam().message));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LeavesWrongValues,
-                         testing::Values(Wrong{"id", "leaves candidate 260, outside of the vocabulary of 260"},
-                                         Wrong{"negative", "leaves candidate -1, outside of the vocabulary of 260"},
-                                         Wrong{"many", "leaves 5 candidates; it has room for 4"},
-                                         Wrong{"huge", "leaves 1073741824 candidates; it has room for 4"},
-                                         Wrong{"none", "leaves no candidate"},
-                                         Wrong{"less", "leaves -1 candidates; it has room for 4"},
-                                         Wrong{"out", "leaves no candidate with a logit above -infinity"},
-                                         Wrong{"dense_out", "leaves no candidate with a logit above -infinity"}),
+INSTANTIATE_TEST_SUITE_P(All, LeavesWrongValues, testing::ValuesIn(test::kWrongCandidates),
                          [](const auto& param_info) { return std::string(param_info.param.what); });
 
 TEST(ComponentErrors, ASamplerThatLeavesNothingWrong) {
