@@ -147,6 +147,13 @@ class PanelSums {
     if (releases_) Barrier::arrive_in_cluster(x_empty_ + 8 * under_way_);
   }
 
+  // Stands after the products, which have taken the fragments: before, loads of the stage may be under way, which an arrival
+  // overtakes, and the copy engine would write over what they are to read.
+  __device__ __forceinline__ void release_weights() {
+    __syncwarp();
+    if (elect_lane()) b_.of_weights.empty(weights_.stage()).arrive();
+    weights_.advance();
+  }
   // kFirst: which fragments the first turn gets.
   template <uint32_t kFirst>
   __device__ __forceinline__ void multiply_stage() {
@@ -159,11 +166,6 @@ class PanelSums {
     const uint32_t weights = b_.base + weights_.stage() * Block::kWeightBytes + warp_ * kTileStageBytes<F>;
 #pragma unroll
     for (uint32_t q = 0; q < kTurnQuads; ++q) HalfFragments<F>::load(weights, turn * kTurnQuads + q, fragments[q]);
-    if (turn + 1 == Block::kTurns) {
-      __syncwarp();
-      if (elect_lane()) b_.of_weights.empty(weights_.stage()).arrive();
-      weights_.advance();
-    }
     const uint32_t stage = x_.stage();
     b_.of_x.full(stage).wait(x_.parity());
 #pragma unroll
@@ -176,6 +178,7 @@ class PanelSums {
                                             warpgroup::described_at(x_described_, offset));
     }
     warpgroup::commit();
+    if (turn + 1 == Block::kTurns) release_weights();
     warpgroup::wait<1>();
     release_x();
     under_way_ = stage;
