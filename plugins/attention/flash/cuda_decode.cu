@@ -5,11 +5,11 @@
 // A team takes one KV head, up to sixteen queries (the query heads of that KV head, for one or several rows of a sequence)
 // and one split of the positions (splits.cuh). It is a block, whose four warps walk the split in tiles of 16 tokens, two in
 // a turn; every warp has a ring of K and V tiles of its own, filled by asynchronous copies, so the loop has no block-wide
-// barrier. Where sequences are many, nothing is split, and each warp is a team of its own. The stages:
+// barrier. Where sequences are many, nothing is split, and each warp is a team of its own, of up to eight queries. The stages:
 //
 //   prime the ring      older keys and values, before the wait if they are stable (decode_team.cuh)
 //   prepare heads       norm, rope and conversion of queries; what the step appends (decode_heads.cuh)
-//   attend              scores, softmax, values, tile after tile (decode_attend.cuh)
+//   attend              scores, softmax, values, tile after tile (decode_attend.cuh; decode_warp.cuh where a warp is a team)
 //   gather              the four warps' shares become the split's (decode_fold.cuh)
 //   fold                a cluster of blocks folds its splits in shared memory; if a row has more splits than that, they go
 //                       through scratch, and the last of the row's clusters folds all (decode_fold.cuh)
@@ -24,6 +24,7 @@
 #include "decode_attend.cuh"
 #include "decode_fold.cuh"
 #include "decode_heads.cuh"
+#include "decode_warp.cuh"
 #include "tenon/cuda/overlap.cuh"
 
 namespace tenon::flash {
@@ -33,24 +34,24 @@ namespace {
 template <class Team>
 __device__ __forceinline__ void run_split(const Team& team, bool waited) {
   prepare_heads(team, waited);
-  DecodeState<Team::kDim> state;
-  attend(team, state);
   if constexpr (Team::kWarpTeams) {
-    finish_alone(team, state);
+    attend_alone(team);
   } else {
+    DecodeState<Team::kDim> state;
+    attend(team, state);
     gather(team, state);
   }
 }
 
 // The grid: x teams of KV heads and of queries, y sequences, z splits. counters: one of each (x, y), zero.
-template <class E, uint32_t D, bool kInt8, bool kMany>
-__global__ void __launch_bounds__(kThreads, TeamShape<D, kMany>::kBlocks)
+template <class E, uint32_t D, bool kInt8, uint32_t kDepth>
+__global__ void __launch_bounds__(kThreads, TeamShape<D, kDepth>::kBlocks)
     decode_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p, float* scratch,
                   uint32_t* counters) {
-  using Team = DecodeTeam<E, D, kInt8, kMany>;
-  using Shape = TeamShape<D, kMany>;
+  using Team = DecodeTeam<E, D, kInt8, kDepth>;
+  using Shape = TeamShape<D, kDepth>;
   extern __shared__ __align__(128) char all_teams[];
-  __shared__ Query all_queries[Shape::kTeams][kQueries];
+  __shared__ Query all_queries[Shape::kTeams][Shape::kMostQueries];
   cuda::trigger();
 
   // ---- what the team works on ----
@@ -58,17 +59,17 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, kMany>::kBlocks)
   Work w{};
   w.kv_head = item % a.kv.heads;
   w.seq = blockIdx.y;
-  w.query = item / a.kv.heads * kQueries;
+  w.query = item / a.kv.heads * Shape::kMostQueries;
   // Loads that do not depend on each other are issued together.
   const uint32_t live = p.live[kLiveSeqs];
   const int32_t slot = p.seq_slot[w.seq], first_row = p.seq_row[w.seq], end_row = p.seq_row[w.seq + 1];
   if (w.seq >= live || slot < 0) return cuda::wait();
-  const TeamMemory memory{all_queries[number], all_teams + number * Shape::kTeamBytes, scratch};
+  const TeamMemory memory{all_queries[number], all_teams + number * Shape::team_bytes(a), scratch};
   w.slot = static_cast<uint32_t>(slot);
   w.first_row = static_cast<uint32_t>(first_row);
   w.rows = min(static_cast<uint32_t>(end_row) - w.first_row, a.rows_per_seq);
   if (w.query >= w.rows * a.heads_per_kv) return cuda::wait();
-  w.queries = min(kQueries, w.rows * a.heads_per_kv - w.query);
+  w.queries = min(Shape::kMostQueries, w.rows * a.heads_per_kv - w.query);
   w.old_len = static_cast<uint32_t>(p.kv_len[w.slot]);
   w.pos = p.pos + w.first_row;
 
@@ -93,27 +94,27 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, kMany>::kBlocks)
       cuda::wait();
     }
     waited = true;
-    if constexpr (!kMany) {
+    if constexpr (!Shape::kWarpTeams) {
       if (count > 1) fold_cluster(team);
     }
   }
   if (!waited) return cuda::wait();
 
   // ---- rows of several clusters ----
-  if constexpr (!kMany) {
+  if constexpr (!Shape::kWarpTeams) {
     if (most <= a.cluster || blockIdx.z != first_of_cluster) return;
     const uint32_t clusters = (most + a.cluster - 1) / a.cluster;
     if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, clusters)) combine<D>(a, p, w, scratch);
   }
 }
 
-template <class E, uint32_t D, bool kInt8, bool kMany>
+template <class E, uint32_t D, bool kInt8, uint32_t kDepth>
 void launch(const GpuArgs& a, const cuda::Launch& l) {
-  using Shape = TeamShape<D, kMany>;
-  l(&decode_kernel<E, D, kInt8, kMany>,
+  using Shape = TeamShape<D, kDepth>;
+  l(&decode_kernel<E, D, kInt8, kDepth>,
     {.blocks = {(a.kv.heads * teams_per_kv_head(a) + Shape::kTeams - 1) / Shape::kTeams, a.seqs, a.most_splits},
      .threads = {kThreads},
-     .shared_bytes = Shape::kSharedBytes,
+     .shared_bytes = Shape::shared_bytes(a),
      .cluster = {1, 1, a.cluster}},
     a, pointers(a, l), l.scratch<float>(), l.zeroed<uint32_t>());
 }
@@ -121,7 +122,7 @@ void launch(const GpuArgs& a, const cuda::Launch& l) {
 }  // namespace
 
 uint32_t decode_shared_bytes(uint32_t dim) {
-  return with_dim<64, 128, 256>(dim, [&]<uint32_t D>() { return TeamShape<D, false>::kSharedBytes; });
+  return with_dim<64, 128, 256>(dim, [&]<uint32_t D>() { return TeamShape<D, 0>::shared_bytes({}); });
 }
 uint64_t decode_scratch_bytes(const GpuArgs& a) {
   return uint64_t{a.kv.heads} * teams_per_kv_head(a) * a.seqs * (a.most_splits / a.cluster) * queries_of_team(a) *
@@ -132,16 +133,22 @@ uint64_t decode_zeroed_bytes(const GpuArgs& a) {
 }
 
 // In a step of few rows, the splits of all KV heads are two blocks for every multiprocessor: each works while the other
-// waits for its keys and values. In one of many rows, those of all sequences are four. Larger clusters would not fill the
-// GPU.
+// waits for its keys and values. In one of many rows, those of all sequences are four, or each warp is a team and has the
+// ring that its multiprocessor has room for. Larger clusters would not fill the GPU.
 void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
   constexpr uint32_t kCluster = 2, kHasClusters = 90, kBlocks = 2, kManyBlocks = 4;
+  a.depth = 0;
   const uint32_t unsplit = a.kv.heads * teams_per_kv_head(a) * a.seqs;
   a.granule = granule;
   a.many_rows = a.rows > kSteadyRows;
-  a.warp_teams = a.many_rows != 0 && head_dim(a) <= 128 && unsplit > kBlocks * units;
+  if (a.many_rows != 0 && head_dim(a) <= 128 && unsplit > kBlocks * units) {
+    a.depth = kDeepest;
+    const uint32_t warps = a.kv.heads * teams_per_kv_head(a) * a.seqs;
+    const uint32_t blocks_of_unit = (warps + kWarps * units - 1) / (kWarps * units);
+    if (blocks_of_unit > 1) a.depth = blocks_of_unit == 2 ? kDeepest / 2 : kDeepest / 4;
+  }
   a.cluster = arch >= kHasClusters && a.many_rows == 0 ? kCluster : 1;
-  const uint32_t wanted = a.warp_teams != 0  ? 1
+  const uint32_t wanted = a.depth != 0       ? 1
                           : a.many_rows != 0 ? kManyBlocks * units / unsplit
                                              : kBlocks * units / a.kv.heads;
   a.splits = std::max(1u, wanted / a.cluster) * a.cluster;
@@ -157,9 +164,11 @@ void decode(const GpuArgs& recorded, const cuda::Launch& l) {
   const auto with_cache = [&]<class E, bool kInt8>(E, std::bool_constant<kInt8>) {
     with_dim<64, 128, 256>(head_dim(a), [&]<uint32_t D>() {
       if constexpr (D <= 128) {
-        if (a.warp_teams != 0) return launch<E, D, kInt8, true>(a, l);
+        if (a.depth == kDeepest) return launch<E, D, kInt8, kDeepest>(a, l);
+        if (a.depth == kDeepest / 2) return launch<E, D, kInt8, kDeepest / 2>(a, l);
+        if (a.depth == kDeepest / 4) return launch<E, D, kInt8, kDeepest / 4>(a, l);
       }
-      launch<E, D, kInt8, false>(a, l);
+      launch<E, D, kInt8, 0>(a, l);
     });
   };
   if (a.kv.k.codec == TENON_I8) {

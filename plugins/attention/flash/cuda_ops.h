@@ -35,7 +35,7 @@ struct GpuArgs {
   uint32_t cluster;      // blocks of a cluster, which fold their splits through shared memory
   uint32_t most_splits;  // of the grid
   uint32_t many_rows;    // 1: the step has so many rows that a row's splits may depend on the step's shape
-  uint32_t warp_teams;   // 1: each warp is a team
+  uint32_t depth;        // of the rings of warps that are teams, see TeamShape; 0: blocks are
   uint32_t prefetch;     // 1: older keys and values may be read before the wait; known when launched
 };
 

@@ -1,4 +1,4 @@
-// The inner loop of cuda_decode.cu: a warp multiplies the team's queries by its tiles of keys, makes weights of the scores,
+// The inner loop of cuda_decode.cu where a block is a team: a warp multiplies the team's queries by its tiles of keys, makes weights of the scores,
 // and adds up the weighted values. Two tiles are a turn, so that the two have one maximum and the ring is never empty.
 //
 // In a 16 x 8 product, lane 4 g + t has rows g and g + 8 (queries) and columns 2t and 2t + 1 (keys, or dimensions): "row"
@@ -165,7 +165,7 @@ __device__ __forceinline__ void add_values(RingReader<Team>& ring, uint32_t of_t
 template <class Team>
 __device__ __forceinline__ void attend(const Team& t, DecodeState<Team::kDim>& state) {
   constexpr uint32_t D = Team::kDim;
-  constexpr bool kKeep = D <= (Team::kWarpTeams ? 64 : 128);
+  constexpr bool kKeep = D <= 128;
   const uint32_t g = threadIdx.x % 32 / 4;
   QueryFragments<D, kKeep> q(cuda::shared_address(t.query_tile()));
   const Query *low = t.memory.queries + g, *high = low + 8;

@@ -59,27 +59,6 @@ __device__ __forceinline__ void fold(uint32_t count, Folded& all, const Take& ta
   }
 }
 
-// ---- a team of one warp: stores the results of its queries, which nobody else works on ----
-template <class Team>
-__device__ __forceinline__ void finish_alone(const Team& t, DecodeState<Team::kDim>& state) {
-  const uint32_t lane = threadIdx.x % 32, g = lane / 4;
-  const GpuArgs& a = t.a;
-  cuda::wait_copies<0>();
-#pragma unroll
-  for (uint32_t row = 0; row < 2; ++row) {
-    const float weight = 1 / row_sum(state.sum[row]);
-    const uint32_t q = g + 8 * row;
-    if (q >= t.w.queries || t.memory.queries[q].count == 0) continue;
-    float* to = t.p.out + (t.w.first_row + t.memory.queries[q].row) * a.out_row +
-                t.memory.queries[q].head * a.kv.v.dim + lane % 4 * 2;
-#pragma unroll
-    for (uint32_t n = 0; n < Team::kDim / 8; ++n) {
-      if (n * 8 >= a.kv.v.dim) break;
-      *reinterpret_cast<float2*>(to + n * 8) = {state.out[n][2 * row] * weight, state.out[n][2 * row + 1] * weight};
-    }
-  }
-}
-
 // ---- a team of a block's four warps: adds their shares and stores what the split makes of each query ----
 template <class Team>
 __device__ __forceinline__ void gather(const Team& t, DecodeState<Team::kDim>& state) {

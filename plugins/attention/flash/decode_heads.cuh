@@ -94,7 +94,8 @@ __device__ __forceinline__ void prepare_heads(const Team& t, bool waited) {
   const bool prefetch = a.prefetch != 0;
   if (waited || prefetch) t.prime(0, t.w.old_len);
   if (!waited) {
-    for (uint32_t i = Team::thread_of_team(); i < kQueries * D / 8; i += 32 * Shape::kWarpsOfTeam) {
+    const uint32_t pieces = (Shape::query_rows(a) * D * 2 + Shape::kZeroBytes) / 16;
+    for (uint32_t i = Team::thread_of_team(); i < pieces; i += 32 * Shape::kWarpsOfTeam) {
       cuda::store_zeros(cuda::shared_address(t.query_tile()) + i * 16);
     }
   }

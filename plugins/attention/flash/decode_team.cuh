@@ -8,22 +8,37 @@
 
 namespace tenon::flash {
 
-// Sizes of a team. kMany: a warp is a team, else the block is.
-template <uint32_t D, bool kMany>
+// Sizes of a team. kDepth 0: the block is a team. Else a warp is, and the fewer sequences there are, the deeper its ring:
+// 3, 6 or 12 tiles of 128 dimensions, so that a multiprocessor has about as many bytes under way with four blocks, with
+// two, or with one.
+template <uint32_t D, uint32_t kDepth>
 struct TeamShape {
-  static constexpr uint32_t kWarpsOfTeam = kMany ? 1 : kWarps, kTeams = kWarps / kWarpsOfTeam;
+  static constexpr bool kWarpTeams = kDepth != 0;
+  static constexpr uint32_t kWarpsOfTeam = kWarpTeams ? 1 : kWarps, kTeams = kWarps / kWarpsOfTeam;
+  static constexpr uint32_t kMostQueries = kWarpTeams ? kWarpQueries : kQueries;
   static constexpr uint32_t kStride = kWarpsOfTeam * kKeysOfTile;  // from a tile of a warp to its next, in tokens
-  static constexpr uint32_t kBlocks = kMany ? 3 : 2;               // on a multiprocessor
+  static constexpr uint32_t kBlocks = kWarpTeams ? kDeepest / kDepth : 2;  // on a multiprocessor
   static constexpr uint32_t kTileBytes = kKeysOfTile * D * 2;
-  static constexpr uint32_t kStages = D == 64 ? (kMany ? 4 : 8) : D == 128 && !kMany ? 5 : 3;  // tiles of a warp's ring
-  // A team's shared memory: [warp][stage] tiles of K or V, then a tile of queries. When all is multiplied, the rings' place
-  // is used for [warp][query][kPartialRow] f32, and after it SplitResult.
-  static constexpr uint32_t kRingBytes = kWarpsOfTeam * kStages * kTileBytes;
-  static constexpr uint32_t kTeamBytes = kRingBytes + kQueries * D * 2, kSharedBytes = kTeams * kTeamBytes;
+  static constexpr uint32_t kStages =  // tiles of a warp's ring
+      kWarpTeams ? kDepth * 128 / D
+      : D == 64  ? 8
+      : D == 128 ? 5
+                 : 3;
+  // A team's shared memory: [warp][stage] tiles of K or V, then a tile of queries, then kZeroBytes of zeros. When all is
+  // multiplied, the rings' place is used for [warp][query][kPartialRow] f32, and after it SplitResult.
+  static constexpr uint32_t kRingBytes = kWarpsOfTeam * kStages * kTileBytes, kZeroBytes = 128;
   static constexpr uint32_t kPartialRow = D + 8;  // floats; the padding spreads rows over the banks
   static constexpr uint32_t kPartialBytes = kWarps * kQueries * kPartialRow * 4;
-  static_assert(kMany || kPartialBytes + kQueries * (8 + D * 4) <= kRingBytes);
-  static_assert(D == 256 || kSharedBytes <= cuda::kSmallBlockBytes);
+  static_assert(kWarpTeams || kPartialBytes + kQueries * (8 + D * 4) <= kRingBytes);
+
+  // Rows of a tile of queries that are in memory; the others are zeros. Where a warp is a team, its ring has their place.
+  static __host__ __device__ uint32_t query_rows(const GpuArgs& a) {
+    return kWarpTeams ? queries_of_team(a) : kQueries;
+  }
+  static __host__ __device__ uint32_t team_bytes(const GpuArgs& a) {
+    return kRingBytes + query_rows(a) * D * 2 + kZeroBytes;
+  }
+  static __host__ __device__ uint32_t shared_bytes(const GpuArgs& a) { return kTeams * team_bytes(a); }
 };
 
 // A team's result for its split.
@@ -35,18 +50,18 @@ struct SplitResult {
 
 // A team's own memory.
 struct TeamMemory {
-  Query* queries;  // [kQueries]
-  char* tiles;     // kTeamBytes
+  Query* queries;  // [kMostQueries]
+  char* tiles;     // team_bytes()
   float* scratch;  // the op's
 };
 
 // kInt8: the cache's codec; E, in which is multiplied, is then __half.
-template <class E, uint32_t D, bool kInt8, bool kMany>
+template <class E, uint32_t D, bool kInt8, uint32_t kDepth>
 struct DecodeTeam {
   using Element = E;
-  using Shape = TeamShape<D, kMany>;
+  using Shape = TeamShape<D, kDepth>;
   static constexpr uint32_t kDim = D;
-  static constexpr bool kWarpTeams = kMany;
+  static constexpr bool kWarpTeams = Shape::kWarpTeams;
 
   const GpuArgs& a;
   const GpuPointers& p;
@@ -56,10 +71,10 @@ struct DecodeTeam {
   uint32_t split, begin, end;  // positions of the split
   uint32_t first_tile, tiles;  // of this warp: the first that is seen, and how many there are of K, and of V
 
-  static __device__ uint32_t warp_of_team() { return kMany ? 0 : threadIdx.x / 32; }
+  static __device__ uint32_t warp_of_team() { return kWarpTeams ? 0 : threadIdx.x / 32; }
   static __device__ uint32_t thread_of_team() { return threadIdx.x % (32 * Shape::kWarpsOfTeam); }
   static __device__ void sync() {
-    if constexpr (kMany) {
+    if constexpr (kWarpTeams) {
       __syncwarp();
     } else {
       __syncthreads();
@@ -67,6 +82,7 @@ struct DecodeTeam {
   }
   __device__ char* ring() const { return memory.tiles + warp_of_team() * Shape::kStages * Shape::kTileBytes; }
   __device__ char* query_tile() const { return memory.tiles + Shape::kRingBytes; }
+  __device__ char* zeros() const { return query_tile() + Shape::query_rows(a) * D * 2; }
   __device__ SplitResult<D>& result() const {
     return *reinterpret_cast<SplitResult<D>*>(memory.tiles + Shape::kPartialBytes);
   }
@@ -88,7 +104,7 @@ struct DecodeTeam {
       const bool mine = r >= row && r <= last_row;
       memory.queries[thread] = {r, w.head_of(a, thread), first_seen(a, pos), mine ? pos + 1 : 0,
                                 mine ? cut.count(pos) : 0};
-    } else if (thread < kQueries) {
+    } else if (thread < Shape::kMostQueries) {
       memory.queries[thread] = {};
     }
   }

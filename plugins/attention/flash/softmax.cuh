@@ -32,15 +32,20 @@ struct ScoreScale {
     const float e = exp2_approx(2 * kLog2E * factor * x);  // tanh(y) = 1 - 2 / (exp(2y) + 1)
     return cap * (1 - __fdividef(2, e + 1));
   }
-  // [tile][eight keys][an mma's sums]
-  template <uint32_t kTiles>
-  __device__ void operator()(float (&x)[kTiles][2][4]) const {
+  // Sums of several mma.
+  template <uint32_t kSums>
+  __device__ void operator()(float (&x)[kSums][4]) const {
     if (cap == 0) {
 #pragma unroll
-      for (uint32_t i = 0; i < kTiles * 8; ++i) x[i / 8][i / 4 % 2][i % 4] *= factor;
+      for (uint32_t i = 0; i < kSums * 4; ++i) x[i / 4][i % 4] *= factor;
     } else {
-      for (uint32_t i = 0; i < kTiles * 8; ++i) x[i / 8][i / 4 % 2][i % 4] = (*this)(x[i / 8][i / 4 % 2][i % 4]);
+      for (uint32_t i = 0; i < kSums * 4; ++i) x[i / 4][i % 4] = (*this)(x[i / 4][i % 4]);
     }
+  }
+  template <uint32_t kTiles, uint32_t kSums>
+  __device__ void operator()(float (&x)[kTiles][kSums][4]) const {
+#pragma unroll
+    for (auto& of_tile : x) (*this)(of_tile);
   }
 };
 __device__ __forceinline__ ScoreScale score_scale(float scale, float softcap) {

@@ -11,19 +11,22 @@
 namespace tenon::flash {
 
 inline constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
-inline constexpr uint32_t kQueries = 16;   // of a team: rows of a matrix product
-inline constexpr uint32_t kAnchor = 1024;  // windows begin at multiples of it
+inline constexpr uint32_t kQueries = 16;     // of a team that is a block: rows of a matrix product
+inline constexpr uint32_t kWarpQueries = 8;  // of one that is a warp: columns of a matrix product
+inline constexpr uint32_t kDeepest = 12;     // see TeamShape
+inline constexpr uint32_t kAnchor = 1024;    // windows begin at multiples of it
 // A team takes less time for so many granules than others take to fold what more teams make of them.
 inline constexpr uint32_t kGranulesAlone = 2;
 inline constexpr uint32_t kAmple = 256;  // positions of a split that are worth a block beside others
 
 __host__ __device__ inline uint32_t queries_of_team(const GpuArgs& a) {
-  const uint32_t most = a.rows_per_seq * a.heads_per_kv;
-  return most < kQueries ? most : kQueries;
+  const uint32_t all = a.rows_per_seq * a.heads_per_kv, most = a.depth != 0 ? kWarpQueries : kQueries;
+  return all < most ? all : most;
 }
 // Teams that the queries of a sequence and a KV head take.
 __host__ __device__ inline uint32_t teams_per_kv_head(const GpuArgs& a) {
-  return (a.rows_per_seq * a.heads_per_kv + kQueries - 1) / kQueries;
+  const uint32_t most = a.depth != 0 ? kWarpQueries : kQueries;
+  return (a.rows_per_seq * a.heads_per_kv + most - 1) / most;
 }
 
 // How the positions that a row sees are cut: splits of `size` positions from `start` on.
