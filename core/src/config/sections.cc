@@ -211,7 +211,7 @@ constexpr const char* kSamplerDoc =
     "```toml\n"
     "[sampler]\n"
     "seed = 7\n"
-    "chain = [ {use = \"temperature\", value = 0.8}, {use = \"top_k\", k = 200} ]\n"
+    "chain = [ {use = \"top_k\", k = 200}, {use = \"temperature\", value = 0.8} ]\n"
     "select = \"categorical\"\n"
     "```";
 constexpr const char* kDraftDoc =

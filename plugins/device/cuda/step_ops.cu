@@ -39,6 +39,19 @@ struct VerifyPointers {
   const uint32_t* live;
   const int32_t *out_row, *seq_row, *token, *parent;
 };
+// The first out row from `row` on.
+__device__ uint32_t first_out_row(const VerifyPointers& p, uint32_t outs, int32_t row) {
+  uint32_t begin = 0, end = outs;
+  while (begin < end) {
+    const uint32_t middle = (begin + end) / 2;
+    if (p.out_row[middle] < row) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
 __global__ void verify_kernel(VerifyArgs a, VerifyPointers p) {
   cuda::wait();
   const uint32_t seqs = p.live[1], outs = p.live[2];
@@ -49,8 +62,7 @@ __global__ void verify_kernel(VerifyArgs a, VerifyPointers p) {
   __syncthreads();
   for (uint32_t s = threadIdx.x; s < seqs; s += blockDim.x) {
     const int32_t begin = p.seq_row[s], end = p.seq_row[s + 1];
-    uint32_t o = 0;
-    while (o < outs && p.out_row[o] < begin) ++o;
+    uint32_t o = first_out_row(p, outs, begin);
     const int32_t given = o < outs && p.out_row[o] < end ? p.out_row[o] + 1 : end;
     for (int32_t row = begin; row < given; ++row) p.survivor[row] = row;
     int32_t last = given - 1, after = given;

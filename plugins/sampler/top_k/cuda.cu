@@ -1,7 +1,8 @@
-// A cluster a row, a thread every 4096th entry.
-//   1. Each thread finds the greatest of its entries. The k-th largest of those 4096 is a floor: k entries at least are
-//      no less, and few more, since the largest fall to different threads. (Half of k more are let through if that
-//      saves looking closer.)
+// A cluster a row. Entries whose numbers differ by a multiple of 4096 (kMostClusterBlocks * kClusterThreads) are a class; a
+// thread has one, or several where the cluster is small.
+//   1. Each thread finds the greatest entry of each of its classes. The k-th largest of those 4096 is a floor: k entries
+//      at least are no less, and few more, since the largest fall into different classes. (Half of k more are let through
+//      if that saves looking closer.)
 //   2. Entries down to the floor are gathered; there are rarely more than a block's shared memory holds.
 //   3. They are sorted, and cut behind the ties of the k-th.
 // No floor (k is 0 or large) or too many ties: the same over memory, sorted by the whole cluster.
@@ -16,6 +17,7 @@ namespace {
 
 using cuda::kClusterThreads, cuda::kClusterWarps, cuda::kMostClusterBlocks;
 
+constexpr uint32_t kMostOwn = kMostClusterBlocks;  // classes of a thread
 constexpr uint32_t kMostFloor = 1024;  // k above this has no floor
 constexpr uint32_t kFew = 2048;        // keys that are sorted in shared memory
 constexpr uint32_t kBinBits = 10, kBins = 1 << kBinBits;
@@ -29,7 +31,7 @@ struct Pointers {
 };
 
 struct Shared {
-  uint32_t most[kClusterThreads];  // of each thread, as rising bits; 0: none is in
+  uint32_t most[kMostOwn][kClusterThreads];  // of each class, as rising bits; 0: none is in
   uint32_t bins[kBins];
   uint32_t low[kClusterWarps], high[kClusterWarps], scan[kClusterWarps];
   uint32_t bin, above, in_bin;  // where the k-th lies
@@ -59,13 +61,41 @@ __device__ bool find_bin(const uint32_t (&value)[kMostClusterBlocks], uint32_t l
   return s.in_bin != 0;
 }
 
-// Rising bits that k or more entries reach, 0 if fewer are known to: the k-th largest of all threads' greatest, or
+// Fills s.most. A thread's n-th entry is of its class n % (the classes that it has).
+__device__ void find_most(const cuda::CandidateRow& row, Shared& s) {
+  const uint32_t classes = kMostClusterBlocks / gridDim.x, stride = gridDim.x * kClusterThreads;
+  uint32_t most[kMostOwn] = {};
+  for (uint32_t first = blockIdx.x * kClusterThreads + threadIdx.x; first < row.n; first += kMostOwn * stride) {
+    float logit[kMostOwn];
+#pragma unroll
+    for (uint32_t e = 0; e < kMostOwn; ++e) {
+      logit[e] = first + e * stride < row.n ? row.logit[first + e * stride] : cuda::kOut;
+    }
+#pragma unroll
+    for (uint32_t e = 0; e < kMostOwn; ++e) {
+      if (logit[e] > cuda::kOut) most[e] = max(most[e], sdk::cpu::rising_bits(logit[e]));
+    }
+  }
+#pragma unroll
+  for (uint32_t half = kMostOwn / 2; half > 0; half /= 2) {
+    if (classes > half) break;
+#pragma unroll
+    for (uint32_t c = 0; c < half; ++c) most[c] = max(most[c], most[c + half]);
+  }
+#pragma unroll
+  for (uint32_t c = 0; c < kMostOwn; ++c) {
+    if (c < classes) s.most[c][threadIdx.x] = most[c];
+  }
+}
+
+// Rising bits that k or more entries reach, 0 if fewer are known to: the k-th largest of all classes' greatest, or
 // somewhat less. The same in every block.
 __device__ uint32_t find_floor(uint32_t k, Shared& s) {
   const auto cluster = cuda::this_cluster();
   uint32_t value[kMostClusterBlocks], low = ~0u, high = 0;
   for (uint32_t r = 0; r < kMostClusterBlocks; ++r) {
-    value[r] = r < cluster.num_blocks() ? cluster.map_shared_rank(s.most, r)[threadIdx.x] : 0;
+    const uint32_t block = r % cluster.num_blocks(), own = r / cluster.num_blocks();
+    value[r] = cluster.map_shared_rank(s.most, block)[own][threadIdx.x];
     high = max(high, value[r]);
     if (value[r] != 0) low = min(low, value[r]);
   }
@@ -125,26 +155,44 @@ __device__ void write_row(const cuda::CandidateInput& in, const cuda::CandidateR
   if (thread == 0) p.count[row.row] = static_cast<int32_t>(n);
 }
 
-// put(place, key) for every entry at the floor or above; places count up in *count.
+// put(place, key) for every entry at the floor or above; places count up in *count. Of the thread's classes those are
+// read again that reach the floor.
 template <class Put>
-__device__ void gather(const cuda::CandidateRow& row, uint32_t floor, uint32_t* count, Put put) {
-  cuda::for_each_entry(row, [&](uint32_t i, float logit) {
-    if (logit > cuda::kOut && sdk::cpu::rising_bits(logit) >= floor) {
-      put(atomicAdd(count, 1), sdk::cpu::candidate_key(logit, row.id_of(i)));
+__device__ void gather(const cuda::CandidateRow& row, uint32_t floor, const Shared& s, uint32_t* count, Put put) {
+  const uint32_t classes = kMostClusterBlocks / gridDim.x, stride = gridDim.x * kClusterThreads;
+  uint32_t reached = 0;  // a bit for each of kMostOwn entries that follow each other
+#pragma unroll
+  for (uint32_t e = 0; e < kMostOwn; ++e) {
+    const uint32_t most = s.most[e % classes][threadIdx.x];
+    reached |= most > 0 && most >= floor ? 1U << e : 0;
+  }
+  if (reached == 0) return;
+  for (uint32_t first = blockIdx.x * kClusterThreads + threadIdx.x; first < row.n; first += kMostOwn * stride) {
+    float logit[kMostOwn];
+#pragma unroll
+    for (uint32_t e = 0; e < kMostOwn; ++e) {
+      const uint32_t i = first + e * stride;
+      logit[e] = (reached >> e & 1) != 0 && i < row.n ? row.logit[i] : cuda::kOut;
     }
-  });
+#pragma unroll
+    for (uint32_t e = 0; e < kMostOwn; ++e) {
+      if (logit[e] > cuda::kOut && sdk::cpu::rising_bits(logit[e]) >= floor) {
+        put(atomicAdd(count, 1), sdk::cpu::candidate_key(logit[e], row.id_of(first + e * stride)));
+      }
+    }
+  }
 }
 
 __device__ uint32_t room_for(uint32_t n) {
   return n <= 2 ? 2 : 1u << (32 - __clz(n - 1));
 }
 
-// Few keys, by the first block; the others keep theirs in place for it.
+// Few keys, by the first block; the others are done once it has theirs.
 __device__ void finish_few(const cuda::CandidateInput& in, const cuda::CandidateRow& row, const Pointers& p, uint32_t n,
                            Shared& s) {
   const auto cluster = cuda::this_cluster();
+  const uint32_t room = room_for(n);
   if (cluster.block_rank() == 0) {
-    const uint32_t room = room_for(n);
     uint32_t end = s.count;
     for (uint32_t r = 1; r < cluster.num_blocks(); ++r) {
       const uint32_t theirs = *cluster.map_shared_rank(&s.count, r);
@@ -153,19 +201,19 @@ __device__ void finish_few(const cuda::CandidateInput& in, const cuda::Candidate
       end += theirs;
     }
     for (uint32_t i = n + threadIdx.x; i < room; i += kClusterThreads) s.keys[i] = 0;
-    __syncthreads();
-    // Strides up to a warp's width stay among the 2 * 32 keys of one warp.
-    sort_falling(s.keys, room, threadIdx.x, kClusterThreads, [](uint32_t stride) {
-      if (stride > cuda::kWarp) {
-        __syncthreads();
-      } else {
-        __syncwarp();
-      }
-    });
-    __syncthreads();
-    write_row(in, row, p, s.keys, cut(s.keys, n, p.record[row.slot].k), threadIdx.x, kClusterThreads);
   }
   cluster.sync();
+  if (cluster.block_rank() != 0) return;
+  // Strides up to a warp's width stay among the 2 * 32 keys of one warp.
+  sort_falling(s.keys, room, threadIdx.x, kClusterThreads, [](uint32_t stride) {
+    if (stride > cuda::kWarp) {
+      __syncthreads();
+    } else {
+      __syncwarp();
+    }
+  });
+  __syncthreads();
+  write_row(in, row, p, s.keys, cut(s.keys, n, p.record[row.slot].k), threadIdx.x, kClusterThreads);
 }
 
 // Any number of keys, by the whole cluster. before: of the blocks in front.
@@ -175,7 +223,7 @@ __device__ void finish_many(const cuda::CandidateInput& in, const cuda::Candidat
   const uint32_t thread = cluster.block_rank() * kClusterThreads + threadIdx.x;
   const uint32_t threads = cluster.num_blocks() * kClusterThreads, room = room_for(n);
   uint64_t* keys = p.keys + row.row * p.room;
-  gather(row, floor, &s.placed, [&](uint32_t place, uint64_t key) { keys[before + place] = key; });
+  gather(row, floor, s, &s.placed, [&](uint32_t place, uint64_t key) { keys[before + place] = key; });
   for (uint32_t i = n + thread; i < room; i += threads) keys[i] = 0;
   cluster.sync();
   sort_falling(keys, room, thread, threads, [&](uint32_t) { cluster.sync(); });
@@ -189,18 +237,12 @@ __global__ void __launch_bounds__(kClusterThreads, 2) keep_kernel(cuda::Candidat
   const auto cluster = cuda::this_cluster();
   const uint32_t k = p.record[row.slot].k;
   if (threadIdx.x == 0) s.count = s.placed = 0;
-  uint32_t most = 0;
-  cuda::for_each_entry(row, [&](uint32_t, float logit) {
-    if (logit > cuda::kOut) most = max(most, sdk::cpu::rising_bits(logit));
-  });
-  s.most[threadIdx.x] = most;
+  find_most(row, s);
   cluster.sync();
   const uint32_t floor = k > 0 && k <= kMostFloor ? find_floor(k, s) : 0;
-  if (most > 0 && most >= floor) {
-    gather(row, floor, &s.count, [&](uint32_t place, uint64_t key) {
-      if (place < kFew) s.keys[place] = key;
-    });
-  }
+  gather(row, floor, s, &s.count, [&](uint32_t place, uint64_t key) {
+    if (place < kFew) s.keys[place] = key;
+  });
   cluster.sync();
   uint32_t n = 0, before = 0;
   for (uint32_t r = 0; r < cluster.num_blocks(); ++r) {

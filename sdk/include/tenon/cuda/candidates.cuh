@@ -159,9 +159,12 @@ __device__ void select(const CandidateInput& in, int32_t* next, Selection* selec
 
 constexpr uint32_t kClusterThreads = 512, kClusterWarps = kClusterThreads / kWarp, kMostClusterBlocks = 8;
 
+// Many rows have small clusters, so that two blocks for every multiprocessor of the largest GPUs have all of them at once.
 template <class... P>
 Grid cluster_grid(void (*kernel)(P...), const CandidateGrid& g) {
-  const uint32_t blocks = g.dense() && has_clusters(kernel) ? kMostClusterBlocks : 1;
+  constexpr uint32_t kAtOnce = 2 * 132;
+  uint32_t blocks = g.dense() && has_clusters(kernel) ? kMostClusterBlocks : 1;
+  while (blocks > 1 && blocks * g.rows > kAtOnce) blocks /= 2;
   return {.blocks = {blocks, g.rows}, .threads = {kClusterThreads}, .cluster = blocks};
 }
 
