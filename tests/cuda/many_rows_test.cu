@@ -77,41 +77,6 @@ TEST_P(ManyRows, OfAChainAreEqualInEveryMode) {
   }
 }
 
-__global__ void count_differences(const uint32_t* a, const uint32_t* b, uint32_t n, uint32_t* count) {
-  for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
-    if (a[i] != b[i]) atomicAdd(count, 1);
-  }
-}
-
-// A race of the rings shows in one launch of thousands: the second part of a product finds its weights in L2, so a stage
-// that is given back too early is written over at once.
-TEST(ManyLaunches, GiveTheBitsOfTheFirst) {
-  if (const std::string why = cuda_missing(); !why.empty()) GTEST_SKIP() << why;
-  constexpr int64_t kRows = 256, kWidth = 4096, kK = 14336;
-  constexpr uint32_t kNumbers = kRows * kWidth;
-  Site site({"int4wo", "", 64}, {{kWidth}, kK});
-  CudaRecorder host(CudaRecorder::bounds(kRows));
-  const tenon_tid x = host.input(TENON_F32, {kRows, kK}, random_values(kRows * kK, 5));
-  std::vector<tenon_tid> y(50);
-  for (tenon_tid& of_launch : y) of_launch = site.record(host, x, kRows);
-  uint32_t* differences = nullptr;
-  TENON_CUDA_CHECK(cudaMallocManaged(&differences, sizeof(*differences)));
-  *differences = 0;
-  uint32_t* first = nullptr;
-  TENON_CUDA_CHECK(cudaMalloc(&first, kNumbers * sizeof(float)));
-  for (int run = 0; run < 100 && *differences == 0; ++run) {
-    ASSERT_EQ(host.run(CudaRecorder::Mode::kGraph), "");
-    if (run == 0) TENON_CUDA_CHECK(cudaMemcpy(first, host.data(y[0]), kNumbers * sizeof(float), cudaMemcpyDefault));
-    for (const tenon_tid of_launch : y) {
-      count_differences<<<264, 512>>>(static_cast<const uint32_t*>(host.data(of_launch)), first, kNumbers, differences);
-    }
-    TENON_CUDA_CHECK(cudaDeviceSynchronize());
-  }
-  EXPECT_EQ(*differences, 0U);
-  cudaFree(first);
-  cudaFree(differences);
-}
-
 INSTANTIATE_TEST_SUITE_P(Schemes, ManyRows, testing::ValuesIn(kSettings), [](const auto& p) { return label(p.param); });
 
 }  // namespace
