@@ -38,13 +38,14 @@ const char* finish_name(FinishReason finish) {
   }
 }
 
-std::optional<ApiError> failure_of(const Event& event, bool chat, uint32_t longest) {
+}  // namespace
+
+std::optional<ApiError> failure_of(const Event& event, const char* field, uint32_t longest) {
   if (event.finish == FinishReason::kCancelled) {
     return ApiError(503, "the request was ended: the server is shutting down, or it took longer than its time limit",
                     "", "cancelled");
   }
   if (event.finish != FinishReason::kError) return std::nullopt;
-  const char* field = chat ? "messages" : "prompt";
   try {
     std::rethrow_exception(event.error);
   } catch (const Error& e) {
@@ -57,8 +58,6 @@ std::optional<ApiError> failure_of(const Event& event, bool chat, uint32_t longe
     return ApiError(500, "the request failed", "", "engine_error");
   }
 }
-
-}  // namespace
 
 std::string sse(const std::string& text) {
   return "data: " + text + "\n\n";
@@ -206,7 +205,7 @@ void Answer::add(Event event, std::string& chunks) {
   choice.prompt_tokens = event.prompt_tokens;
   choice.reused = event.reused;
   choice.tokens = event.tokens;
-  if (!failure_) failure_ = failure_of(event, chat_, longest_);
+  if (!failure_) failure_ = failure_of(event, chat_ ? "messages" : "prompt", longest_);
   if (stream_ && !failure_) write_chunk(event.choice, "", finish_name(event.finish), chunks);
 }
 

@@ -19,6 +19,9 @@ struct Abilities {
   int32_t vocab = 0;
   bool chat = false;            // the model has a chat format
   uint32_t most_choices = 128;  // answers of one HTTP request
+  uint32_t most_inputs = 2048;  // texts of one HTTP request to embed
+  uint32_t width = 0;           // numbers of an embedding
+  bool users = false;           // the field `user` says who the client is, among those of one key
 };
 
 struct CompletionRequest {
@@ -41,6 +44,10 @@ CompletionRequest parse_completion(const boost::json::object& body, bool chat, c
 std::vector<ChatMessage> parse_messages(Fields& fields, std::string_view field);
 // Throws ApiError(404) unless the body names no model, or one that is served.
 void check_model(Fields& fields, const Abilities& abilities);
+// Reads where a request stands among others: its priority and its client.
+void read_standing(Fields& fields, const Abilities& abilities, Request& request);
+// Returns a copy of the request for each prompt of a field that has a text, token ids, or a list of either.
+std::vector<Request> parse_inputs(Fields& fields, std::string_view field, int32_t vocab, const Request& request);
 // Token ids of the vocabulary. what: as the error calls them.
 std::vector<int32_t> parse_tokens(const boost::json::array& ids, const Fields& fields, std::string_view field,
                                   int32_t vocab);

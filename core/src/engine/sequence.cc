@@ -29,6 +29,14 @@ void likeliest(std::span<const float> logits, double norm, uint32_t n, std::vect
 
 }  // namespace
 
+void normalize(std::span<float> vector) {
+  double square = 0;
+  for (const float x : vector) square += static_cast<double>(x) * static_cast<double>(x);
+  if (square == 0) return;
+  const double scale = 1 / std::sqrt(square);
+  for (float& x : vector) x = static_cast<float>(static_cast<double>(x) * scale);
+}
+
 const char* to_string(FinishReason reason) {
   switch (reason) {
     case FinishReason::kLength:

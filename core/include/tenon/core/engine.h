@@ -87,6 +87,9 @@ struct Request {
   std::stop_token cancel = {};  // any thread may ask for the end; steps look at it before they begin
 };
 
+// Gives a vector the Euclidean length 1, unless it is all zeros.
+void normalize(std::span<float> vector);
+
 // Several requests of one call that share a seed draw from streams of their own: request `index` takes this seed. The first
 // one keeps the seed as it is.
 constexpr uint64_t stream_seed(uint64_t seed, uint32_t index) {
