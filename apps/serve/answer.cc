@@ -68,6 +68,7 @@ Answer::Answer(const CompletionRequest& request, AnswerHead head, std::vector<st
     : chat_(request.chat),
       stream_(request.stream),
       include_usage_(request.include_usage),
+      continuous_usage_(request.continuous_usage),
       logprobs_(request.logprobs),
       n_(request.n),
       head_(std::move(head)),
@@ -77,6 +78,8 @@ Answer::Answer(const CompletionRequest& request, AnswerHead head, std::vector<st
       choices_(request.choices()),
       left_(choices_.size()) {
   for (size_t i = 0; i < choices_.size() && !prompts_.empty(); ++i) choices_[i].text = prompts_[i / n_];
+  const std::vector<uint64_t>& sizes = request.prompt_sizes;
+  for (size_t i = 0; i < choices_.size() && !sizes.empty(); ++i) choices_[i].prompt_tokens = sizes[i / n_];
 }
 
 // ---- log probabilities -----------------------------------------------------------------------------------------------
@@ -173,7 +176,11 @@ void Answer::write_chunk(uint32_t index, std::string_view text, const json::valu
   one["finish_reason"] = finish;
   json::object object = begin(chat_ ? "chat.completion.chunk" : "text_completion");
   object["choices"] = json::array{std::move(one)};
-  if (include_usage_) object["usage"] = nullptr;
+  if (continuous_usage_) {
+    object["usage"] = usage();
+  } else if (include_usage_) {
+    object["usage"] = nullptr;
+  }
   chunks += sse(json::serialize(object));
 }
 
@@ -193,6 +200,7 @@ void Answer::add(Event event, std::string& chunks) {
     write_chunk(event.choice, choice.text, nullptr, chunks);  // the role, or the prompt
   }
   add_logprob(choice, event);
+  if (event.token >= 0) ++choice.tokens;
   choice.characters += count_characters(event.text);
   if (!stream_) {
     choice.text += event.text;

@@ -56,7 +56,7 @@ class Answer : public PendingAnswer {
   void write_end(std::string& chunks) const;
   std::string token_name(int32_t id) const;
 
-  const bool chat_, stream_, include_usage_, logprobs_;
+  const bool chat_, stream_, include_usage_, continuous_usage_, logprobs_;
   const uint32_t n_;
   const AnswerHead head_;
   const std::vector<std::string> prompts_;

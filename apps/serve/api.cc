@@ -151,6 +151,9 @@ Reply Api::route(const HttpRequest& request, const std::function<void()>& wake) 
 Reply Api::complete(const HttpRequest& http, bool chat, const std::function<void()>& wake) {
   CompletionRequest request = parse_completion(parse_object(http.body), chat, abilities_);
   name_client(http, request.prompts);
+  if (request.continuous_usage) {
+    for (const Request& one : request.prompts) request.prompt_sizes.push_back(engine_.prompt_tokens(one).size());
+  }
   AnswerHead head;
   head.id = std::string(chat ? "chatcmpl-" : "cmpl-") + id_prefix_ + "-" + std::to_string(++serial_);
   head.model = options_.models.front();

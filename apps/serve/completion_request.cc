@@ -66,7 +66,7 @@ void read_stream(Fields& fields, CompletionRequest& out) {
   if (!value->is_object()) fields.fail("stream_options", "it is not an object");
   Fields options(value->get_object(), "stream_options.");
   out.include_usage = options.boolean("include_usage").value_or(false);
-  options.only("continuous_usage_stats", {false});
+  out.continuous_usage = options.boolean("continuous_usage_stats").value_or(false);
   options.accept({"include_obfuscation"});
   options.finish();
 }

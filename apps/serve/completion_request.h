@@ -27,12 +27,14 @@ struct Abilities {
 struct CompletionRequest {
   bool chat = false;
   bool stream = false, include_usage = false;
-  bool echo = false;      // completions: the prompt stands before the text
-  bool logprobs = false;  // are wanted, with request.top_logprobs of the likeliest
+  bool continuous_usage = false;  // every chunk has the usage so far
+  bool echo = false;              // completions: the prompt stands before the text
+  bool logprobs = false;          // are wanted, with request.top_logprobs of the likeliest
   uint32_t n = 1;
   // Each has its prompt, conversation or tokens, and is answered n times. What is the same for all is in each.
   std::vector<Request> prompts;
-  std::optional<uint64_t> seed;  // of the first answer to a prompt; requests[i].seed is not set
+  std::vector<uint64_t> prompt_sizes;  // in tokens, by prompt; with continuous_usage whoever has a tokenizer fills it
+  std::optional<uint64_t> seed;        // of the first answer to a prompt; requests[i].seed is not set
 
   size_t choices() const { return prompts.size() * n; }
 };

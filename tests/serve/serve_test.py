@@ -271,6 +271,18 @@ class Answers(unittest.TestCase):
         status, headers, _ = self.server.ask("/v1/completions", method="GET")
         self.assertEqual((status, headers["Allow"]), (405, "POST"))
 
+    def test_usage_in_every_chunk(self):
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        for path, prompt in [("/v1/completions", "Once upon"), (CHAT, HELLO)]:
+            fields = {"max_tokens": 20, "temperature": 0, "ignore_eos": True}
+            *chunks, last = self.server.stream(prompt, path, stream_options=options, **fields)
+            counts = [c["usage"]["completion_tokens"] for c in chunks]
+            self.assertEqual(counts, sorted(counts))
+            self.assertEqual((counts[-1], last["usage"]["completion_tokens"], last["choices"]), (20, 20, []))
+            self.assertEqual({c["usage"]["prompt_tokens"] for c in chunks}, {last["usage"]["prompt_tokens"]})
+            plain = self.server.stream(prompt, path, stream_options={"include_usage": True}, **fields)
+            self.assertTrue(all(c["usage"] is None for c in plain[:-1]))
+
     def embed(self, given, **fields):
         status, _, answer = self.server.ask("/v1/embeddings", dict(fields, input=given))
         self.assertEqual(status, 200, answer)
@@ -299,6 +311,13 @@ class Answers(unittest.TestCase):
             self.assertAlmostEqual(x / length, y, places=5)
         self.assertNotEqual(self.embed(texts[0], pooling="last")[0][0], alone[0])
         self.assertEqual(self.embed(texts[0], dimensions=64, user="me", encoding_format="float")[0], alone[:1])
+
+    def test_embeddings_are_what_embed_says(self):
+        texts = ["Once upon a time", "Hello"]
+        for options, fields in [([], {}), (["--pooling", "last", "--raw"], {"pooling": "last", "normalize": False})]:
+            command = [TENON, "embed", MODEL, "--set", "kv_cache.capacity=2048", *options, "-p", texts[0], "-p", texts[1]]
+            lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE).stdout.splitlines()
+            self.assertEqual([json.loads(line) for line in lines], self.embed(texts, **fields)[0])
 
     def test_embeddings_beside_texts(self):
         prompts = [f"Story {i}: once" for i in range(12)]
