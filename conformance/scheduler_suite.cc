@@ -1,6 +1,7 @@
 // What any scheduler owes: answers that keep the rules, and every sequence comes to its end. A small engine without a
 // model: sequences come, run as the scheduler says, hold pages of a cache with too few of them, and end.
 #include <algorithm>
+#include <array>
 #include <random>
 #include <sstream>
 
@@ -14,6 +15,12 @@ struct Running {
   tenon_sequence s;
   uint32_t left;  // tokens until it ends
   bool denied = false;
+};
+
+// Requests of three clients; see tenon_sequence.
+constexpr uint32_t kClients = 3;
+struct Client {
+  uint64_t served = 0, waits = 0;
 };
 
 class Simulation {
@@ -31,7 +38,12 @@ class Simulation {
     for (uint32_t step = 0; arrived_ < sequences || !all_.empty(); ++step) {
       require(step < kMostSteps, std::to_string(all_.size()) + " sequences never end");
       while (arrived_ < sequences && random_() % 3 == 0) arrive();
-      for (Running& r : all_) ++r.s.age, r.denied = false;
+      for (Client& c : clients_) ++c.waits;
+      for (Running& r : all_) {
+        ++r.s.age, r.denied = false;
+        r.s.client_served = clients_[r.s.client].served;
+        r.s.client_waits = std::min(clients_[r.s.client].waits, r.s.age);
+      }
       // Those who got no room are left out until somebody has run.
       while (!plan() && !list_.empty()) {
       }
@@ -48,6 +60,7 @@ class Simulation {
     r.s.id = ++arrived_, r.s.phase = TENON_SEQUENCE_WAITS, r.s.priority = static_cast<int32_t>(random_() % 3);
     r.s.tokens = r.s.pending = 1 + static_cast<uint32_t>(random_() % 40);
     r.left = 1 + static_cast<uint32_t>(random_() % 30);
+    r.s.client = arrived_ % kClients;
     all_.push_back(r);
   }
 
@@ -160,6 +173,7 @@ class Simulation {
     }
     list_ = answered;
     r.s.cached += share.rows;
+    clients_[r.s.client].served += share.rows, clients_[r.s.client].waits = 0;
     r.s.phase = TENON_SEQUENCE_PROMPT;
     if (r.s.cached == r.s.tokens) {
       r.s.phase = TENON_SEQUENCE_GENERATES;
@@ -174,6 +188,7 @@ class Simulation {
   uint32_t slots_, pages_;
   std::mt19937_64 random_;
   uint32_t arrived_ = 0;
+  std::array<Client, kClients> clients_;
   std::vector<Running> all_;
   std::vector<const tenon_sequence*> list_;
   std::ostringstream log_;

@@ -38,13 +38,14 @@ const char* finish_name(FinishReason finish) {
   }
 }
 
-std::optional<ApiError> failure_of(const Event& event, bool chat, uint32_t longest) {
+}  // namespace
+
+std::optional<ApiError> failure_of(const Event& event, const char* field, uint32_t longest) {
   if (event.finish == FinishReason::kCancelled) {
     return ApiError(503, "the request was ended: the server is shutting down, or it took longer than its time limit",
                     "", "cancelled");
   }
   if (event.finish != FinishReason::kError) return std::nullopt;
-  const char* field = chat ? "messages" : "prompt";
   try {
     std::rethrow_exception(event.error);
   } catch (const Error& e) {
@@ -58,8 +59,6 @@ std::optional<ApiError> failure_of(const Event& event, bool chat, uint32_t longe
   }
 }
 
-}  // namespace
-
 std::string sse(const std::string& text) {
   return "data: " + text + "\n\n";
 }
@@ -69,6 +68,7 @@ Answer::Answer(const CompletionRequest& request, AnswerHead head, std::vector<st
     : chat_(request.chat),
       stream_(request.stream),
       include_usage_(request.include_usage),
+      continuous_usage_(request.continuous_usage),
       logprobs_(request.logprobs),
       n_(request.n),
       head_(std::move(head)),
@@ -78,6 +78,8 @@ Answer::Answer(const CompletionRequest& request, AnswerHead head, std::vector<st
       choices_(request.choices()),
       left_(choices_.size()) {
   for (size_t i = 0; i < choices_.size() && !prompts_.empty(); ++i) choices_[i].text = prompts_[i / n_];
+  const std::vector<uint64_t>& sizes = request.prompt_sizes;
+  for (size_t i = 0; i < choices_.size() && !sizes.empty(); ++i) choices_[i].prompt_tokens = sizes[i / n_];
 }
 
 // ---- log probabilities -----------------------------------------------------------------------------------------------
@@ -174,7 +176,11 @@ void Answer::write_chunk(uint32_t index, std::string_view text, const json::valu
   one["finish_reason"] = finish;
   json::object object = begin(chat_ ? "chat.completion.chunk" : "text_completion");
   object["choices"] = json::array{std::move(one)};
-  if (include_usage_) object["usage"] = nullptr;
+  if (continuous_usage_) {
+    object["usage"] = usage();
+  } else if (include_usage_) {
+    object["usage"] = nullptr;
+  }
   chunks += sse(json::serialize(object));
 }
 
@@ -194,6 +200,7 @@ void Answer::add(Event event, std::string& chunks) {
     write_chunk(event.choice, choice.text, nullptr, chunks);  // the role, or the prompt
   }
   add_logprob(choice, event);
+  if (event.token >= 0) ++choice.tokens;
   choice.characters += count_characters(event.text);
   if (!stream_) {
     choice.text += event.text;
@@ -206,7 +213,7 @@ void Answer::add(Event event, std::string& chunks) {
   choice.prompt_tokens = event.prompt_tokens;
   choice.reused = event.reused;
   choice.tokens = event.tokens;
-  if (!failure_) failure_ = failure_of(event, chat_, longest_);
+  if (!failure_) failure_ = failure_of(event, chat_ ? "messages" : "prompt", longest_);
   if (stream_ && !failure_) write_chunk(event.choice, "", finish_name(event.finish), chunks);
 }
 

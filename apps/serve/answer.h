@@ -10,6 +10,7 @@
 #include "api_error.h"
 #include "completion_request.h"
 #include "generation.h"
+#include "pending_answer.h"
 #include "tenon/core/tokenizer.h"
 
 namespace tenon::serve {
@@ -21,20 +22,17 @@ struct AnswerHead {
 };
 
 // Thread: one at a time. The tokenizer outlives it.
-class Answer {
+class Answer : public PendingAnswer {
  public:
   // prompts: the texts to echo, one a prompt; empty unless the request asks for them. longest: tokens that a sequence
   // may reach, to tell a prompt that is too long from other errors.
   Answer(const CompletionRequest& request, AnswerHead head, std::vector<std::string> prompts,
          const Tokenizer& tokenizer, uint32_t longest);
 
-  // Takes the events in. For a stream it returns their chunks, as `data: {...}` lines with an empty line after each.
-  std::string add(std::vector<Event> events);
-  bool complete() const { return left_ == 0; }
-  // The first answer that failed; what is to be said instead of, or after, all others.
-  const std::optional<ApiError>& failure() const { return failure_; }
-  // Once complete and not for a stream: the whole object.
-  std::string whole() const;
+  std::string add(std::vector<Event> events) override;
+  bool complete() const override { return left_ == 0; }
+  const std::optional<ApiError>& failure() const override { return failure_; }
+  std::string whole() const override;
 
  private:
   struct Choice {
@@ -58,7 +56,7 @@ class Answer {
   void write_end(std::string& chunks) const;
   std::string token_name(int32_t id) const;
 
-  const bool chat_, stream_, include_usage_, logprobs_;
+  const bool chat_, stream_, include_usage_, continuous_usage_, logprobs_;
   const uint32_t n_;
   const AnswerHead head_;
   const std::vector<std::string> prompts_;
@@ -68,6 +66,10 @@ class Answer {
   size_t left_;
   std::optional<ApiError> failure_;
 };
+
+// Returns what is to be said of an answer whose last event this is; nullopt if it succeeded. field: a prompt that is too
+// long is that field's fault. longest: see Answer.
+std::optional<ApiError> failure_of(const Event& event, const char* field, uint32_t longest);
 
 // Returns a line of server-sent events.
 std::string sse(const std::string& json);

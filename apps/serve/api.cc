@@ -6,6 +6,7 @@
 #include <exception>
 #include <random>
 
+#include "embeddings.h"
 #include "said_by.h"
 
 namespace tenon::serve {
@@ -53,9 +54,11 @@ Reply reply(HttpResponse response) {
   return r;
 }
 
-Abilities abilities_of(const Engine& engine, const std::vector<std::string>& models) {
+Abilities abilities_of(const Engine& engine, const Api::Options& options) {
   Abilities a;
-  a.models = models;
+  a.models = options.models;
+  a.users = options.users;
+  a.width = engine.pipeline().model().width;
   a.chain = SamplerChain::of(engine.config());
   a.vocab = static_cast<int32_t>(engine.pipeline().model().vocab);
   a.chat = engine.chat_format().has_value();
@@ -79,19 +82,29 @@ Api::Api(Engine& engine, Driver& driver, Metrics& metrics, Options options)
       driver_(driver),
       metrics_(metrics),
       options_(std::move(options)),
-      abilities_(abilities_of(engine, options_.models)),
+      abilities_(abilities_of(engine, options_)),
       started_(now()),
       id_prefix_(random_prefix()) {}
 
+size_t Api::key_of(const std::string& authorization) const {
+  const std::string scheme = "Bearer ";
+  if (!authorization.starts_with(scheme)) return 0;
+  const std::string given = authorization.substr(scheme.size());
+  size_t known = 0;
+  for (size_t i = 0; i < options_.api_keys.size(); ++i) {
+    if (same_key(options_.api_keys[i], given)) known = i + 1;
+  }
+  return known;
+}
+
 void Api::check_key(const std::string& path, const std::string& authorization) const {
   if (options_.api_keys.empty() || path == "/" || path == "/health" || path == "/metrics") return;
-  const std::string scheme = "Bearer ";
-  bool known = false;
-  if (authorization.starts_with(scheme)) {
-    const std::string given = authorization.substr(scheme.size());
-    for (const std::string& key : options_.api_keys) known = same_key(key, given) || known;
-  }
-  if (!known) throw ApiError(401, "the API key is missing or unknown", "", "invalid_api_key");
+  if (key_of(authorization) == 0) throw ApiError(401, "the API key is missing or unknown", "", "invalid_api_key");
+}
+
+void Api::name_client(const HttpRequest& http, std::vector<Request>& requests) const {
+  const std::string key = std::to_string(key_of(http.authorization));
+  for (Request& request : requests) request.client = key + "/" + request.client;
 }
 
 Reply Api::handle(const HttpRequest& request, const std::function<void()>& wake) {
@@ -120,11 +133,9 @@ Reply Api::route(const HttpRequest& request, const std::function<void()>& wake) 
     response.headers.emplace_back("Allow", posts ? "POST" : "GET, HEAD");
     return reply(std::move(response));
   }
-  if (path == "/v1/completions") return complete(request.body, false, wake);
-  if (path == "/v1/chat/completions") return complete(request.body, true, wake);
-  if (path == "/v1/embeddings") {
-    throw ApiError(501, "embeddings are not supported: the engine gives no hidden states", "", "not_supported");
-  }
+  if (path == "/v1/completions") return complete(request, false, wake);
+  if (path == "/v1/chat/completions") return complete(request, true, wake);
+  if (path == "/v1/embeddings") return embed(request, wake);
   if (path == "/tokenize") return reply(tokenize(request.body));
   if (path == "/detokenize") return reply(detokenize(request.body));
   if (path == "/") return reply(text_response("text/html; charset=utf-8", kPage));
@@ -137,8 +148,12 @@ Reply Api::route(const HttpRequest& request, const std::function<void()>& wake) 
   return reply(models(path));
 }
 
-Reply Api::complete(const std::string& body, bool chat, const std::function<void()>& wake) {
-  const CompletionRequest request = parse_completion(parse_object(body), chat, abilities_);
+Reply Api::complete(const HttpRequest& http, bool chat, const std::function<void()>& wake) {
+  CompletionRequest request = parse_completion(parse_object(http.body), chat, abilities_);
+  name_client(http, request.prompts);
+  if (request.continuous_usage) {
+    for (const Request& one : request.prompts) request.prompt_sizes.push_back(engine_.prompt_tokens(one).size());
+  }
   AnswerHead head;
   head.id = std::string(chat ? "chatcmpl-" : "cmpl-") + id_prefix_ + "-" + std::to_string(++serial_);
   head.model = options_.models.front();
@@ -148,6 +163,19 @@ Reply Api::complete(const std::string& body, bool chat, const std::function<void
   r.answer = std::make_unique<Answer>(request, std::move(head), echoes(request, engine_.tokenizer()),
                                       engine_.tokenizer(), engine_.pipeline().longest_sequence());
   r.generation = driver_.submit(request, wake);
+  return r;
+}
+
+Reply Api::embed(const HttpRequest& http, const std::function<void()>& wake) {
+  if (!engine_.config().embeddings) {
+    throw ApiError(501, "this server makes no embeddings; pipeline.embeddings = true has it make them", "",
+                   "not_supported");
+  }
+  EmbeddingRequest request = parse_embeddings(parse_object(http.body), abilities_);
+  name_client(http, request.requests.prompts);
+  Reply r;
+  r.answer = std::make_unique<EmbeddingAnswer>(request, options_.models.front(), engine_.pipeline().longest_sequence());
+  r.generation = driver_.submit(request.requests, wake);
   return r;
 }
 

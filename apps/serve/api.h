@@ -13,6 +13,7 @@
 #include "driver.h"
 #include "http.h"
 #include "metrics.h"
+#include "pending_answer.h"
 #include "tenon/core/engine.h"
 
 namespace tenon::serve {
@@ -21,7 +22,7 @@ namespace tenon::serve {
 struct Reply {
   HttpResponse response;
   std::shared_ptr<Generation> generation;
-  std::unique_ptr<Answer> answer;
+  std::unique_ptr<PendingAnswer> answer;
 };
 
 // Thread: any.
@@ -31,6 +32,7 @@ class Api {
     std::vector<std::string> models;    // the names that the model is served by; at least one
     std::vector<std::string> api_keys;  // none = everybody is let in
     std::string version;
+    bool users = false;  // each user (the field `user`) of a key is a client of its own
   };
   Api(Engine& engine, Driver& driver, Metrics& metrics, Options options);
 
@@ -41,7 +43,12 @@ class Api {
 
  private:
   Reply route(const HttpRequest& request, const std::function<void()>& wake);
-  Reply complete(const std::string& body, bool chat, const std::function<void()>& wake);
+  Reply complete(const HttpRequest& http, bool chat, const std::function<void()>& wake);
+  Reply embed(const HttpRequest& http, const std::function<void()>& wake);
+  // The number of the key that lets in, from 1 on; 0 if none does.
+  size_t key_of(const std::string& authorization) const;
+  // Says whose requests these are, for schedulers that take turns between clients.
+  void name_client(const HttpRequest& http, std::vector<Request>& requests) const;
   HttpResponse models(const std::string& path) const;
   HttpResponse tokenize(const std::string& body) const;
   HttpResponse detokenize(const std::string& body) const;

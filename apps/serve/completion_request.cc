@@ -66,7 +66,7 @@ void read_stream(Fields& fields, CompletionRequest& out) {
   if (!value->is_object()) fields.fail("stream_options", "it is not an object");
   Fields options(value->get_object(), "stream_options.");
   out.include_usage = options.boolean("include_usage").value_or(false);
-  options.only("continuous_usage_stats", {false});
+  out.continuous_usage = options.boolean("continuous_usage_stats").value_or(false);
   options.accept({"include_obfuscation"});
   options.finish();
 }
@@ -91,8 +91,8 @@ void refuse_tools(Fields& fields) {
 
 // Reads the fields that both interfaces share and that nothing else reads or refuses.
 void read_others(Fields& fields, uint32_t n) {
-  fields.accept({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
-                 "prompt_cache_retention", "prediction", "request_id"});
+  fields.accept({"metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+                 "prediction", "request_id"});
   fields.only("best_of", {n});
   // vLLM's.
   fields.only("use_beam_search", {false});
@@ -118,7 +118,7 @@ Request read_request(Fields& fields, CompletionRequest& out, const Abilities& ab
   if (const auto seed = fields.integer("seed", kLeast, kMost)) out.seed = static_cast<uint64_t>(*seed);
   request.ignore_end = fields.boolean("ignore_eos").value_or(false);
   request.parse_special = fields.boolean("parse_special").value_or(false);
-  request.priority = static_cast<int32_t>(-fields.integer("priority", -1000, 1000).value_or(0));  // vLLM: lower first
+  read_standing(fields, abilities, request);
   request.sampler = read_sampler_fields(fields, abilities.chain, abilities.vocab);
   read_response_format(fields);
   read_others(fields, out.n);
@@ -127,35 +127,7 @@ Request read_request(Fields& fields, CompletionRequest& out, const Abilities& ab
 
 // prompt: a text, token ids, or a list of either.
 void read_prompts(Fields& fields, const Abilities& abilities, const Request& request, CompletionRequest& out) {
-  const boost::json::value* value = fields.find("prompt");
-  if (value == nullptr) fields.fail("prompt", "it is missing");
-  const auto add_text = [&](const boost::json::string& text) {
-    out.prompts.push_back(request);
-    out.prompts.back().prompt = std::string(text);
-  };
-  const auto add_tokens = [&](const boost::json::array& ids) {
-    if (ids.empty()) fields.fail("prompt", "a list of tokens is empty");
-    out.prompts.push_back(request);
-    out.prompts.back().tokens = parse_tokens(ids, fields, "prompt", abilities.vocab);
-  };
-  const boost::json::array* list = value->if_array();
-  if (value->is_string()) {
-    add_text(value->get_string());
-  } else if (list == nullptr || list->empty()) {
-    fields.fail("prompt", "it is not a text, a list of token ids, or a list of either");
-  } else if (list->front().is_number()) {
-    add_tokens(*list);
-  } else {
-    for (const boost::json::value& one : *list) {
-      if (one.is_string()) {
-        add_text(one.get_string());
-      } else if (one.is_array()) {
-        add_tokens(one.get_array());
-      } else {
-        fields.fail("prompt", "a list holds texts or lists of token ids");
-      }
-    }
-  }
+  out.prompts = parse_inputs(fields, "prompt", abilities.vocab, request);
   if (out.choices() > abilities.most_choices) {
     fields.fail("prompt", std::to_string(out.prompts.size()) + " prompts with " + std::to_string(out.n) +
                               " answers each are more than " + std::to_string(abilities.most_choices));
@@ -203,6 +175,49 @@ std::vector<int32_t> parse_tokens(const boost::json::array& ids, const Fields& f
     tokens.push_back(static_cast<int32_t>(*number));
   }
   return tokens;
+}
+
+void read_standing(Fields& fields, const Abilities& abilities, Request& request) {
+  request.priority = static_cast<int32_t>(-fields.integer("priority", -1000, 1000).value_or(0));  // vLLM: lower first
+  if (abilities.users) {
+    request.client = fields.text("user").value_or("");
+  } else {
+    fields.accept({"user"});
+  }
+}
+
+std::vector<Request> parse_inputs(Fields& fields, std::string_view field, int32_t vocab, const Request& request) {
+  const boost::json::value* value = fields.find(field);
+  if (value == nullptr) fields.fail(field, "it is missing");
+  std::vector<Request> inputs;
+  const auto add_text = [&](const boost::json::string& text) {
+    inputs.push_back(request);
+    inputs.back().prompt = std::string(text);
+  };
+  const auto add_tokens = [&](const boost::json::array& ids) {
+    if (ids.empty()) fields.fail(field, "a list of tokens is empty");
+    inputs.push_back(request);
+    inputs.back().tokens = parse_tokens(ids, fields, field, vocab);
+  };
+  const boost::json::array* list = value->if_array();
+  if (value->is_string()) {
+    add_text(value->get_string());
+  } else if (list == nullptr || list->empty()) {
+    fields.fail(field, "it is not a text, a list of token ids, or a list of either");
+  } else if (list->front().is_number()) {
+    add_tokens(*list);
+  } else {
+    for (const boost::json::value& one : *list) {
+      if (one.is_string()) {
+        add_text(one.get_string());
+      } else if (one.is_array()) {
+        add_tokens(one.get_array());
+      } else {
+        fields.fail(field, "a list holds texts or lists of token ids");
+      }
+    }
+  }
+  return inputs;
 }
 
 std::vector<ChatMessage> parse_messages(Fields& fields, std::string_view field) {

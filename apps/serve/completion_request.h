@@ -19,17 +19,22 @@ struct Abilities {
   int32_t vocab = 0;
   bool chat = false;            // the model has a chat format
   uint32_t most_choices = 128;  // answers of one HTTP request
+  uint32_t most_inputs = 2048;  // texts of one HTTP request to embed
+  uint32_t width = 0;           // numbers of an embedding
+  bool users = false;           // the field `user` says who the client is, among those of one key
 };
 
 struct CompletionRequest {
   bool chat = false;
   bool stream = false, include_usage = false;
-  bool echo = false;      // completions: the prompt stands before the text
-  bool logprobs = false;  // are wanted, with request.top_logprobs of the likeliest
+  bool continuous_usage = false;  // every chunk has the usage so far
+  bool echo = false;              // completions: the prompt stands before the text
+  bool logprobs = false;          // are wanted, with request.top_logprobs of the likeliest
   uint32_t n = 1;
   // Each has its prompt, conversation or tokens, and is answered n times. What is the same for all is in each.
   std::vector<Request> prompts;
-  std::optional<uint64_t> seed;  // of the first answer to a prompt; requests[i].seed is not set
+  std::vector<uint64_t> prompt_sizes;  // in tokens, by prompt; with continuous_usage whoever has a tokenizer fills it
+  std::optional<uint64_t> seed;        // of the first answer to a prompt; requests[i].seed is not set
 
   size_t choices() const { return prompts.size() * n; }
 };
@@ -41,6 +46,10 @@ CompletionRequest parse_completion(const boost::json::object& body, bool chat, c
 std::vector<ChatMessage> parse_messages(Fields& fields, std::string_view field);
 // Throws ApiError(404) unless the body names no model, or one that is served.
 void check_model(Fields& fields, const Abilities& abilities);
+// Reads where a request stands among others: its priority and its client.
+void read_standing(Fields& fields, const Abilities& abilities, Request& request);
+// Returns a copy of the request for each prompt of a field that has a text, token ids, or a list of either.
+std::vector<Request> parse_inputs(Fields& fields, std::string_view field, int32_t vocab, const Request& request);
 // Token ids of the vocabulary. what: as the error calls them.
 std::vector<int32_t> parse_tokens(const boost::json::array& ids, const Fields& fields, std::string_view field,
                                   int32_t vocab);

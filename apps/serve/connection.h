@@ -212,7 +212,7 @@ net::awaitable<bool> Connection<Stream>::refuse(error_code problem) {
 // Waits for the generation's events and passes them on. True: the connection may go on.
 template <class Stream>
 net::awaitable<bool> Connection<Stream>::wait_for_answer(Reply& reply, bool stream, bool keep, bool chunked) {
-  Answer& answer = *reply.answer;
+  PendingAnswer& answer = *reply.answer;
   const double limit = shared_->options.request_seconds;
   deadline_ = limit > 0 ? reply.generation->arrived + duration(limit) : Clock::time_point::max();
   bool begun = false;  // the head of a stream was written

@@ -229,6 +229,7 @@ void Driver::end(const std::shared_ptr<Generation>& generation, uint32_t choice,
   event.error = result.error;
   event.prompt_tokens = static_cast<uint32_t>(result.prompt_tokens.size());
   event.reused = result.reused;
+  event.embedding = result.embedding;
   event.tokens = static_cast<uint32_t>(result.tokens.size());
   if (!generation->tokens) event.text = result.text;
   const bool all = generation->put(std::move(event));

@@ -27,6 +27,7 @@ struct Event {
   std::exception_ptr error;  // it is there with kError
   uint32_t prompt_tokens = 0, tokens = 0;
   uint32_t reused = 0;  // so many of the prompt's tokens were in the cache
+  std::vector<float> embedding = {};
 };
 
 // Thread: take() by one, put() by another. What waits here is bounded by the tokens that the request may have at most,

@@ -73,6 +73,7 @@ struct Interrupted {};
 using Run = std::function<int()>;
 Run add_bench(CLI::App& app);
 Run add_chat(CLI::App& app);
+Run add_embed(CLI::App& app);
 Run add_eval(CLI::App& app);
 Run add_generate(CLI::App& app);
 Run add_inspect(CLI::App& app);

@@ -76,9 +76,9 @@ int run_command(int argc, char** argv) {
   app.add_flag("-q,--quiet", verbosity().quiet, "Warnings and errors only");
   app.add_flag("-v,--verbose", verbosity().verbose, "Say more");
   app.fallthrough();
-  std::vector<Run> commands = {add_generate(app), add_chat(app),    add_bench(app),    add_eval(app),
-                               add_plan(app),     add_inspect(app), add_quantize(app), add_tokenize(app),
-                               add_trace(app),    add_plugin(app)};
+  std::vector<Run> commands = {add_generate(app), add_chat(app),  add_bench(app),   add_eval(app),
+                               add_embed(app),    add_plan(app),  add_inspect(app), add_quantize(app),
+                               add_tokenize(app), add_trace(app), add_plugin(app)};
 #ifdef TENON_SERVE
   commands.push_back(add_serve(app));
 #endif

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 
 #include "command.h"
@@ -25,8 +26,10 @@ void print(const Engine& engine) {
   for (const Decision& d : p.decisions()) std::printf("  %s\n", decision_line(d).c_str());
   std::printf("\nPrograms\n");
   for (const Program* program : p.programs()) {
-    std::printf("  %u rows, %u with logits: %zu operations\n", program->bounds().rows, program->bounds().out_rows,
-                program->ops().size());
+    const bool pools = std::any_of(program->ops().begin(), program->ops().end(),
+                                   [](const ProgramOp& op) { return op.path == "pool"; });
+    std::printf("  %u rows, %u with logits%s: %zu operations\n", program->bounds().rows, program->bounds().out_rows,
+                pools ? ", embeddings" : "", program->ops().size());
   }
   std::printf("\nMemory\n%s", to_string(p.plan()).c_str());
 }

@@ -18,15 +18,17 @@ struct Args {
   PipelineArgs pipeline;
   serve::HttpOptions http;
   std::vector<std::string> models, api_keys;
-  std::string api_key_file;
+  std::string api_key_file, clients = "key";
   uint32_t max_waiting = 256;
   double max_body_mib = 16, drain_seconds = 30, step_limit = 0;
 };
 
 constexpr const char* kServeFooter =
-    "Serves /v1/models, /v1/completions, /v1/chat/completions, /tokenize, /detokenize, /health, /metrics and a page to "
-    "chat\n"
-    "at /. Standard output gets one line, the server's address, once it accepts. SIGTERM and Ctrl-C let the requests "
+    "Serves /v1/models, /v1/completions, /v1/chat/completions, /v1/embeddings, /tokenize, /detokenize, /health, "
+    "/metrics "
+    "and a\n"
+    "page to chat at /. Standard output gets one line, the server's address, once it accepts. SIGTERM and Ctrl-C let "
+    "the requests "
     "that\n"
     "run end, for --drain-seconds at most, and end with 0; a second one ends at once. docs/serving.md says the rest.";
 
@@ -68,6 +70,7 @@ std::string line_of(const Engine& engine, const Args& args) {
   if (!http.tls_key.empty()) add("--tls-key", http.tls_key);
   for (const std::string& model : args.models) add("--served-model-name", model);
   if (!args.api_key_file.empty()) add("--api-key-file", args.api_key_file);
+  add("--clients", args.clients);
   add("--max-waiting", std::to_string(args.max_waiting));
   add("--max-connections", std::to_string(http.max_connections));
   add("--max-body-mib", fmt::format("{}", args.max_body_mib));
@@ -90,6 +93,7 @@ int run(const Args& args) {
   options.api.models = names_of(args, engine);
   options.api.api_keys = keys_of(args);
   options.api.version = TENON_VERSION;
+  options.api.users = args.clients == "user";
   options.max_waiting = args.max_waiting;
   options.drain_seconds = args.drain_seconds;
   StepLimit limit(args.step_limit);
@@ -126,6 +130,11 @@ Run add_serve(CLI::App& app) {
                    "A key that lets in (repeatable); others can see it in a list of processes")
       ->allow_extra_args(false);
   command->add_option("--api-key-file", args->api_key_file, "A file of such keys, one a line");
+  command
+      ->add_option("--clients", args->clients,
+                   "Who takes turns with scheduler.fair: each API key, or each user (a field of requests) of a key")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"key", "user"}));
   command->add_option("--max-waiting", args->max_waiting, "Answers that may wait for a slot; further ones get 429")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));

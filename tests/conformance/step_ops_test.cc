@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "support/component.h"
 #include "support/op_runner.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/recorder.h"
@@ -116,6 +117,52 @@ TEST(Tell, FindsANumberThatIsNotFiniteAnywhereInARow) {
       EXPECT_THAT(verify(step).told, ElementsAre(5, sdk::kNoLogits, 7)) << bad << " at " << at;
     }
   }
+}
+
+// The rows of sequences in any slots are added to what is there; a text that begins, begins with nothing.
+std::string pool(const conformance::Device& device, int64_t columns) {
+  OpRunner host(OpRunner::bounds({.rows = 8, .seqs = 4, .slots = 4}), device);
+  std::vector<float> x;
+  for (int64_t i = 0; i < 8 * columns; ++i) x.push_back(static_cast<float>((i * 37) % 101) / 8);
+  const tenon_tid rows = host.input(TENON_F32, {8, columns}, x);
+  std::vector<float> pooled(static_cast<size_t>(4 * 2 * columns), 1.5F);
+  const tenon_tid y = host.store(pooled.size() * sizeof(float));
+  host.write(y, pooled.data());
+  auto op = sdk::abi_struct<tenon_fop>();
+  op.id = TENON_F_POOL;
+  char text[256] = "";
+  tenon_reason why{text, sizeof(text)};
+  const tenon_device& table = device.table();
+  if (table.record_step_op(table.self, &op, rows, y, host.recorder(), &why) != TENON_OK) return text;
+  const std::vector<int32_t> seq_row = {0, 3, 4, 7}, seq_slot = {2, 0, 3}, kv_len = {9, 0, 0, 1};
+  std::copy(seq_row.begin(), seq_row.end(), host.step_i32(TENON_STEP_SEQ_ROW).begin());
+  std::copy(seq_slot.begin(), seq_slot.end(), host.step_i32(TENON_STEP_SEQ_SLOT).begin());
+  std::copy(kv_len.begin(), kv_len.end(), host.step_i32(TENON_STEP_KV_LEN).begin());
+  host.set_live(7, 3, 0);
+  if (const std::string fault = host.run(1); !fault.empty()) return fault;
+  for (size_t s = 0; s < seq_slot.size(); ++s) {
+    const auto slot = static_cast<size_t>(seq_slot[s]);
+    for (int64_t c = 0; c < columns; ++c) {
+      float& sum = pooled[static_cast<size_t>((seq_slot[s] * 2) * columns + c)];
+      if (kv_len[slot] == 0) sum = 0;
+      for (int32_t row = seq_row[s]; row < seq_row[s + 1]; ++row) {
+        sum += pooled[static_cast<size_t>((seq_slot[s] * 2 + 1) * columns + c)] =
+            x[static_cast<size_t>(row * columns + c)];
+      }
+    }
+  }
+  return host.read<float>(y) == pooled ? "" : "another result";
+}
+
+TEST(Pool, AddsTheRowsOfEachSequenceAndKeepsItsLast) {
+  for (const int64_t columns : {1, 63, 64, 65, 300})
+    EXPECT_EQ(pool(conformance::Device::cpu(), columns), "") << columns;
+}
+
+TEST(Pool, OnAGpuToo) {
+  const conformance::Device* gpu = device("cuda");
+  if (gpu == nullptr) GTEST_SKIP() << "device.cuda is not to be had";
+  for (const int64_t columns : {1, 63, 256, 257, 4096}) EXPECT_EQ(pool(*gpu, columns), "") << columns;
 }
 
 }  // namespace

@@ -90,9 +90,9 @@ class Golden : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     const Case& c = GetParam();
-    std::vector<std::string> set = {"device.use=" + c.device, "attention.use=" + c.attention,
-                                    "kv_cache.capacity=512",  "sampler.chain=[]",
-                                    "sampler.select=greedy",  "kv_cache.format=" + c.dtype};
+    std::vector<std::string> set = {
+        "device.use=" + c.device, "attention.use=" + c.attention, "kv_cache.capacity=512",     "sampler.chain=[]",
+        "sampler.select=greedy",  "pipeline.embeddings=true",     "kv_cache.format=" + c.dtype};
     if (c.device == "cpu") {
       set.emplace_back("device.threads=2");
     } else if (const std::string problem = test::no_gpu(); !problem.empty()) {
@@ -140,6 +140,30 @@ TEST_P(Golden, LogitsAreThoseOfTransformers) {
   }
 }
 
+// The mean of the hidden states after the final norm, and the last of them.
+class Embeddings : public Golden {};
+
+TEST_P(Embeddings, AreThoseOfTransformers) {
+  const std::vector<float> expected = floats_of(kData / GetParam().goldens / "embeddings.f32");
+  const size_t width = engine_->pipeline().model().width;
+  const auto& prompts = golden_.at("prompts").as_array();
+  ASSERT_EQ(expected.size(), prompts.size() * 2 * width);
+  auto want = expected.begin();
+  for (const auto& prompt : prompts) {
+    for (const Pooling pooling : {Pooling::kMean, Pooling::kLast}) {
+      const std::vector<float> found =
+          engine_->generate({.tokens = ids_of(prompt.at("ids")), .embed = pooling}).embedding;
+      ASSERT_EQ(found.size(), width);
+      double worst = 0, peak = 0;
+      for (const float x : found) {
+        worst = std::max(worst, std::abs(static_cast<double>(x) - static_cast<double>(*want)));
+        peak = std::max(peak, std::abs(static_cast<double>(*want++)));
+      }
+      EXPECT_LT(worst / peak, tolerance(GetParam().dtype)) << prompt.at("name");
+    }
+  }
+}
+
 // Rounding to 16 bits may change a close choice.
 class ExactGolden : public Golden {};
 
@@ -151,6 +175,13 @@ TEST_P(ExactGolden, GreedyTokensAreThoseOfTransformers) {
   }
 }
 
+std::vector<Case> embedding_cases() {
+  std::vector<Case> list = cases();
+  std::erase_if(list, [](const Case& c) { return c.goldens.starts_with("tiny-gguf"); });
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Embeddings, testing::ValuesIn(embedding_cases()), test_name);
 INSTANTIATE_TEST_SUITE_P(Checkpoints, Golden, testing::ValuesIn(cases()), test_name);
 INSTANTIATE_TEST_SUITE_P(Checkpoints, ExactGolden, testing::ValuesIn(exact_cases()), test_name);
 

@@ -6,6 +6,7 @@ import torch
 import transformers
 
 import checkpoints
+import embeddings
 import gguf_blocks
 import gguf_models
 import smollm2
@@ -14,6 +15,7 @@ import smollm2
 def main():
     parts = {
         "checkpoints": checkpoints.make_all,
+        "embeddings": embeddings.make_all,
         "gguf": gguf_models.make_all,
         "blocks": gguf_blocks.make_all,
         "smollm2": smollm2.make_all,

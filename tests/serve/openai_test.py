@@ -80,6 +80,18 @@ class Client(unittest.TestCase):
         logprobs = self.text(logprobs=2, temperature=0).choices[0].logprobs
         self.assertEqual(len(logprobs.tokens), len(logprobs.token_logprobs))
 
+    def test_embeddings(self):
+        create = self.client.embeddings.create
+        one, other = create(model="tiny", input="Once"), create(model="tiny", input="Hello", encoding_format="float")
+        both = create(model="tiny", input=["Once", "Hello"], user="me")
+        self.assertEqual([e.index for e in both.data], [0, 1])
+        self.assertEqual(both.data[0].embedding, one.data[0].embedding)  # which the client asks for in base64
+        self.assertEqual(len(other.data[0].embedding), 64)
+        for x, y in zip(both.data[1].embedding, other.data[0].embedding):
+            self.assertAlmostEqual(x, y, places=6)
+        self.assertEqual(both.usage.total_tokens, one.usage.total_tokens + other.usage.total_tokens)
+        self.assertEqual(both.model, "tiny")
+
     def test_errors_are_the_clients_own(self):
         for error, fields in [(openai.NotFoundError, {"model": "gpt-4"}), (openai.BadRequestError, {"n": 0}),
                               (openai.BadRequestError, {"tools": [{"type": "function", "function": {"name": "f"}}]}),
@@ -92,8 +104,9 @@ class Client(unittest.TestCase):
         with self.assertRaises(openai.AuthenticationError):
             wrong.models.list()
         wrong.close()
-        with self.assertRaises(openai.InternalServerError):
-            self.client.embeddings.create(model="tiny", input="x")
+        for fields in [{"input": ""}, {"input": "x", "dimensions": 8}]:
+            with self.assertRaises(openai.BadRequestError):
+                self.client.embeddings.create(model="tiny", **fields)
 
     def test_many_at_once(self):
         async def ask():

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """serve_test.py TENON SOURCE [unittest options]: a real server, asked over sockets."""
+import base64
 import json
 import pathlib
 import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -265,10 +267,77 @@ class Answers(unittest.TestCase):
         self.error(text, {"prompt": "x", "model": "gpt-4"}, 404, "model", "model_not_found")
         self.error(text, "{", 400, code="invalid_json")
         self.error(text, "[" * 100000, 400, code="invalid_json")
-        self.error("/v1/embeddings", {"input": "x"}, 501, code="not_supported")
         self.error("/nowhere", {}, 404)
         status, headers, _ = self.server.ask("/v1/completions", method="GET")
         self.assertEqual((status, headers["Allow"]), (405, "POST"))
+
+    def test_usage_in_every_chunk(self):
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        for path, prompt in [("/v1/completions", "Once upon"), (CHAT, HELLO)]:
+            fields = {"max_tokens": 20, "temperature": 0, "ignore_eos": True}
+            *chunks, last = self.server.stream(prompt, path, stream_options=options, **fields)
+            counts = [c["usage"]["completion_tokens"] for c in chunks]
+            self.assertEqual(counts, sorted(counts))
+            self.assertEqual((counts[-1], last["usage"]["completion_tokens"], last["choices"]), (20, 20, []))
+            self.assertEqual({c["usage"]["prompt_tokens"] for c in chunks}, {last["usage"]["prompt_tokens"]})
+            plain = self.server.stream(prompt, path, stream_options={"include_usage": True}, **fields)
+            self.assertTrue(all(c["usage"] is None for c in plain[:-1]))
+
+    def embed(self, given, **fields):
+        status, _, answer = self.server.ask("/v1/embeddings", dict(fields, input=given))
+        self.assertEqual(status, 200, answer)
+        self.assertEqual(answer["object"], "list")
+        self.assertEqual([d["index"] for d in answer["data"]], list(range(len(answer["data"]))))
+        return [d["embedding"] for d in answer["data"]], answer["usage"]
+
+    def test_embeddings(self):
+        texts = ["Once upon a time", "Hello", "word " * 300, "é"]
+        alone = [self.embed(text, model="tiny")[0][0] for text in texts]
+        for vector in alone:
+            self.assertEqual(len(vector), 64)
+            self.assertAlmostEqual(sum(x * x for x in vector), 1, places=5)
+        together, usage = self.embed(texts)
+        self.assertEqual(together, alone)
+        tokens = [self.server.ask("/tokenize", {"prompt": text})[2]["tokens"] for text in texts]
+        self.assertEqual(usage, {"prompt_tokens": sum(map(len, tokens)), "total_tokens": sum(map(len, tokens))})
+        self.assertEqual(self.embed(tokens)[0], alone)
+        self.assertEqual(self.embed(tokens[0])[0], alone[:1])
+        for given, expected in zip(self.embed(texts, encoding_format="base64")[0], alone):
+            self.assertEqual(list(struct.unpack("<64f", base64.b64decode(given))), expected)
+        raw, = self.embed(texts[0], normalize=False)[0]
+        length = sum(x * x for x in raw)**0.5
+        self.assertNotAlmostEqual(length, 1, places=2)
+        for x, y in zip(raw, alone[0]):
+            self.assertAlmostEqual(x / length, y, places=5)
+        self.assertNotEqual(self.embed(texts[0], pooling="last")[0][0], alone[0])
+        self.assertEqual(self.embed(texts[0], dimensions=64, user="me", encoding_format="float")[0], alone[:1])
+
+    def test_embeddings_are_what_embed_says(self):
+        texts = ["Once upon a time", "Hello"]
+        for options, fields in [([], {}), (["--pooling", "last", "--raw"], {"pooling": "last", "normalize": False})]:
+            command = [TENON, "embed", MODEL, "--set", "kv_cache.capacity=2048", *options, "-p", texts[0], "-p", texts[1]]
+            lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE).stdout.splitlines()
+            self.assertEqual([json.loads(line) for line in lines], self.embed(texts, **fields)[0])
+
+    def test_embeddings_beside_texts(self):
+        prompts = [f"Story {i}: once" for i in range(12)]
+        fields = {"max_tokens": 30, "temperature": 0}
+        texts = [self.server.complete(p, **fields)["choices"][0]["text"] for p in prompts]
+        vectors = [self.embed(p)[0] for p in prompts]
+        both = in_threads([lambda p=p: self.server.complete(p, **fields)["choices"][0]["text"] for p in prompts] +
+                          [lambda p=p: self.embed(p)[0] for p in prompts])
+        self.assertEqual(both, texts + vectors)
+
+    def test_refusals_of_embeddings_name_the_field(self):
+        for fields, param in [({}, "input"), ({"input": ""}, "input"), ({"input": []}, "input"), ({"input": ["x", ""]}, "input"),
+                              ({"input": [[]]}, "input"), ({"input": [10**9]}, "input"), ({"input": {"a": 1}}, "input"),
+                              ({"input": ["x"] * 2049}, "input"), ({"input": "word " * 3000}, "input"),
+                              ({"input": "x", "dimensions": 32}, "dimensions"), ({"input": "x", "what": 1}, "what"),
+                              ({"input": "x", "encoding_format": "int8"}, "encoding_format"),
+                              ({"input": "x", "pooling": "max"}, "pooling"), ({"input": "x", "stream": True}, "stream"),
+                              ({"input": "x", "normalize": 1}, "normalize")]:
+            self.error("/v1/embeddings", fields, 400, param)
+        self.error("/v1/embeddings", {"input": "x", "model": "gpt-4"}, 404, "model", "model_not_found")
 
     def test_many_clients_get_what_one_gets(self):
         prompts = [f"Story {i}: once" for i in range(24)]
@@ -325,6 +394,38 @@ class Answers(unittest.TestCase):
             with self.server.socket() as s:
                 s.sendall(sent)
                 self.assertEqual(s.recv(100)[9:12], status, sent[:20])
+
+
+class Clients(unittest.TestCase):
+    def test_take_turns_if_the_operator_says_so(self):
+        """The first request of a client comes after those that run, and not after the forty of another one."""
+        sets = SMALL + ["scheduler.sequences=2"]
+        for clients, set_fair, last in [("key", False, True), ("key", True, False), ("user", True, False)]:
+            key = lambda i: {"Authorization": f"Bearer {'ab'[i]}"}
+            with Server(TENON, MODEL, sets + (["scheduler.fair=true"] if set_fair else []),
+                        ["--clients", clients, "--api-key", "a", "--api-key", "b"]) as server:
+                order = []
+
+                def ask(client):
+                    body = {"prompt": "Once", "max_tokens": 400, "ignore_eos": True, "user": str(client)}
+                    status, _, answer = server.ask("/v1/completions", body, key(0 if clients == "user" else client))
+                    self.assertEqual(status, 200, answer)
+                    order.append(client)
+
+                threads = [threading.Thread(target=ask, args=(0,)) for _ in range(40)]
+                for t in threads:
+                    t.start()
+                wait_until(lambda: server.metrics()["vllm:num_requests_waiting"] >= 30, "most of them wait")
+                ask(1)
+                for t in threads:
+                    t.join()
+                self.assertEqual(order.index(1) >= 38, last, order)
+
+    def test_embeddings_that_the_pipeline_does_not_make(self):
+        with Server(TENON, MODEL, SMALL + ["pipeline.embeddings=false"]) as server:
+            status, _, answer = server.ask("/v1/embeddings", {"input": "x"})
+            self.assertEqual((status, answer["error"]["code"]), (501, "not_supported"))
+            self.assertIn("pipeline.embeddings", answer["error"]["message"])
 
 
 class Limits(unittest.TestCase):

@@ -99,6 +99,7 @@ std::vector<Lines> sections_of(const PipelineConfig& c) {
   Lines pipeline{"pipeline", {}};
   pipeline.own("strict", c.strict);
   pipeline.own("execution", std::string(name_of(c.execution)));
+  pipeline.own("embeddings", c.embeddings);
   all.push_back(std::move(pipeline));
   add_instance(c, "", all);
   const auto cache = std::find_if(all.begin(), all.end(), [](const Lines& l) { return l.section == "kv_cache"; });

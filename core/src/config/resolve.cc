@@ -419,6 +419,7 @@ PipelineConfig Resolver::run(ModelPath path) {
   const ParamValues pipeline = plain({p.name, *p.keys, p.structured}, section_node("pipeline"));
   out_.strict = get<bool>(pipeline, "strict");
   out_.execution = execution_of(get<std::string>(pipeline, "execution"));
+  out_.embeddings = get<bool>(pipeline, "embeddings");
   const Section& w = section("weights");
   out_.lock_weights = get<bool>(plain({w.name, *w.keys, w.structured}, section_node("weights")), "lock");
 

@@ -51,7 +51,11 @@ const tenon_param_schema& pipeline_keys() {
       text({.name = "execution",
             .doc = "How a step runs: op by op, as a recorded list, as a captured graph, or as the device does it best.",
             .value = "auto",
-            .choices = "auto|per_op|recorded|graph"})));
+            .choices = "auto|per_op|recorded|graph"}),
+      boolean({.name = "embeddings",
+               .doc = "Whether requests may ask for the embedding of their prompt: steps with such a request have "
+                      "programs of their own, which pool the final hidden states.",
+               .value = false})));
   return s.schema;
 }
 

@@ -1,5 +1,5 @@
-// The step's own ops: the rows whose logits are wanted, a draft model's passes, the verification of drafts, and what
-// the host is told of the choice. Rows are f32, contiguous inside, strided between.
+// The step's own ops: the rows whose logits are wanted, the pooling of hidden states, a draft model's passes, the
+// verification of drafts, and what the host is told of the choice. Rows are f32, contiguous inside, strided between.
 #include <algorithm>
 #include <atomic>
 #include <limits>
@@ -23,6 +23,31 @@ void gather(const GatherArgs& a, const Part& p) {  // 0 x, 1 y, 2 live, 3 out_ro
   for (uint32_t i = p.begin(); i < std::min(p.end(), p.ptr<uint32_t>(2)[2]); ++i) {
     const float* x = p.ptr<const float>(0) + p.ptr<const int32_t>(3)[i] * a.x_stride;
     std::copy(x, x + a.columns, p.ptr<float>(1) + i * a.y_stride);
+  }
+}
+
+// A chunk is a stretch of columns. A text's rows are added in their order, whatever steps they come in.
+constexpr int64_t kPoolColumns = 64;
+struct PoolArgs {
+  int64_t columns, x_stride;
+};
+enum PoolOperand { kPoolRows, kPooled, kPoolLive, kPoolSeqRow, kPoolSeqSlot, kPoolKvLen };
+void pool_columns(const PoolArgs& a, const Part& p, uint32_t seq, int64_t first) {
+  const int64_t n = std::min(kPoolColumns, a.columns - first);
+  const auto* seq_row = p.ptr<const int32_t>(kPoolSeqRow);
+  const int32_t slot = p.ptr<const int32_t>(kPoolSeqSlot)[seq];
+  float* sum = p.ptr<float>(kPooled) + slot * 2 * a.columns + first;
+  if (p.ptr<const int32_t>(kPoolKvLen)[slot] == 0) std::fill_n(sum, n, 0.0F);
+  for (int32_t row = seq_row[seq]; row < seq_row[seq + 1]; ++row) {
+    const float* x = p.ptr<const float>(kPoolRows) + row * a.x_stride + first;
+    for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
+    if (row + 1 == seq_row[seq + 1]) std::copy_n(x, n, sum + a.columns);
+  }
+}
+void pool(const PoolArgs& a, const Part& p) {
+  const uint32_t seqs = p.ptr<const uint32_t>(kPoolLive)[1];
+  for (uint32_t chunk = p.begin(); chunk < p.end(); ++chunk) {
+    for (uint32_t seq = 0; seq < seqs; ++seq) pool_columns(a, p, seq, chunk * kPoolColumns);
   }
 }
 
@@ -161,6 +186,19 @@ void record_gather(tenon_tid x, tenon_tid y, Recorder& rec) {
   rec.emit<&gather>({.name = "gather", .operands = operands, .chunks = {rec.bounds().out_rows}}, a);
 }
 
+void record_pool(tenon_tid x, tenon_tid y, Recorder& rec) {
+  const tenon_tensor from = rec.describe(x);
+  const PoolArgs a{from.dim[1], from.stride[0] / 4};
+  const tenon_operand operands[] = {{x, TENON_READ},
+                                    {y, TENON_READ | TENON_WRITE},
+                                    {rec.step(TENON_STEP_LIVE), TENON_READ},
+                                    {rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                    {rec.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                                    {rec.step(TENON_STEP_KV_LEN), TENON_READ}};
+  const auto chunks = static_cast<uint32_t>((a.columns + kPoolColumns - 1) / kPoolColumns);
+  rec.emit<&pool>({.name = "pool", .operands = operands, .chunks = {chunks}}, a);
+}
+
 void record_verify(const tenon_fop& op, tenon_tid next, tenon_tid accepted, Recorder& rec) {
   const tenon_operand operands[] = {{next, TENON_READ | TENON_WRITE},
                                     {accepted, TENON_WRITE},
@@ -221,6 +259,8 @@ tenon_status record_cpu_op(const tenon_fop& op, tenon_tid x, tenon_tid y, const 
     switch (op.id) {
       case TENON_F_GATHER_ROWS:
         return record_gather(x, y, rec);
+      case TENON_F_POOL:
+        return record_pool(x, y, rec);
       case TENON_F_VERIFY:
         record_verify(op, x, y, rec);
         return record_tell(op, rec);

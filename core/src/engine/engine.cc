@@ -144,6 +144,10 @@ std::unique_ptr<Sequence> Engine::Impl::make_sequence(Request request, uint32_t 
   try {
     prompt = prompt_tokens(request);
     check_prompt(prompt);
+    if (request.embed != Pooling::kNone && !config.embeddings) {
+      throw Error(ErrorCode::kRequest,
+                  "this pipeline makes no embeddings; pipeline.embeddings = true has it make them");
+    }
   } catch (...) {
     error = std::current_exception();
   }

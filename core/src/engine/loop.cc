@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <iterator>
 
 #include "tenon/core/error.h"
@@ -38,6 +39,7 @@ void Loop::welcome() {
   changed_ = changed_ || !joining_.empty() || !cancelled_.empty();
   for (auto& s : joining_) {
     s->joined_at = steps_;
+    s->client = &clients_.join(s->request().client, steps_);
     if (trace_ != nullptr) trace_->queue(pipeline_.track(), s->id);
   }
   sequences_.insert(sequences_.end(), std::make_move_iterator(joining_.begin()),
@@ -67,6 +69,7 @@ void Loop::hand_over(Sequence& s) {
   } catch (const std::exception& e) {
     if (log_) log_(3, std::string("a sequence's slot could not be given back: ") + e.what());
   }
+  clients_.leave(*s.client);
   std::optional<Result> result = s.take_result();
   const auto& on_done = s.request().on_done;
   if (on_done) {
@@ -151,8 +154,9 @@ void Loop::add_rows(Sequence& s, uint32_t rows) {
     batch_.position.push_back(i == 0 ? static_cast<int32_t>(s.kv_len)
                                      : batch_.position[static_cast<size_t>(row - back)] + 1);
     batch_.slot.push_back(static_cast<int32_t>(s.slot));
-    if (i >= newest) batch_.out_row.push_back(row);
+    if (i >= newest && !s.embeds()) batch_.out_row.push_back(row);
   }
+  batch_.pool = batch_.pool || s.embeds();
   batch_.seq_slot.push_back(static_cast<int32_t>(s.slot));
   batch_.seq_row.push_back(first_row + static_cast<int32_t>(rows));
   batch_.kv_len[s.slot] = static_cast<int32_t>(s.kv_len);
@@ -251,13 +255,27 @@ std::string_view Loop::give(const StepResult& result) {
       const bool in_prompt = s->phase == TENON_SEQUENCE_PROMPT;
       s->doubtful = broken != chosen_.end();
       give(*s, static_cast<uint32_t>(survivors), {chosen_.begin(), broken});
-      if (s->doubtful && !s->done()) broken_.push_back({s, cached, broken->token == sdk::kNoCandidates});
+      if (s->embeds() && s->uncached() == 0) embed(*s, cached);
+      if (broken != chosen_.end() && !s->done()) {
+        broken_.push_back({s, cached, broken->token == sdk::kNoCandidates});
+      }
       if (in_prompt && !s->doubtful) pipeline_.share(s->slot, s->cached());
     } catch (...) {  // a callback of the request
       s->fail(std::current_exception());
     }
   }
   return text_;
+}
+
+// The prompt is in the cache as a whole: what its hidden states came to is read, once.
+void Loop::embed(Sequence& s, uint32_t cached) {
+  std::vector<float> pooled = pipeline_.pooled(s.slot, s.request().embed, s.prompt_size());
+  s.doubtful = !std::all_of(pooled.begin(), pooled.end(), [](float x) { return std::isfinite(x); });
+  if (s.doubtful) {
+    broken_.push_back({&s, cached, false});
+  } else {
+    s.finish_with(std::move(pooled));
+  }
 }
 
 // What a step gave to one sequence: `cached` of its tokens came into the cache, and `chosen` are those that follow, in
@@ -268,6 +286,8 @@ void Loop::give(Sequence& s, uint32_t cached, std::span<const Chosen> chosen) {
   if (!in_prompt) stats_.accepted += cached - 1;
   s.kv_len += cached;
   s.most_cached = std::max(reached, s.kv_len);
+  s.client->served += cached;
+  s.client->since = steps_;
   const size_t text_before = s.text().size();
   for (const Chosen& c : chosen) {
     ++stats_.new_tokens;

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "clients.h"
 #include "request_trace.h"
 #include "scheduler.h"
 #include "sequence.h"
@@ -64,6 +65,7 @@ class Loop {
   void run();
   std::string_view give(const StepResult& result);
   void give(Sequence& s, uint32_t cached, std::span<const Chosen> chosen);
+  void embed(Sequence& s, uint32_t cached);
   void account(double seconds, uint64_t new_tokens);
   void end_broken();
 
@@ -90,6 +92,7 @@ class Loop {
 
   std::vector<std::unique_ptr<Sequence>> sequences_;  // by id
   std::vector<Sequence*> running_;                    // in the order of admission
+  Clients clients_;
   std::vector<uint32_t> free_slots_;
   bool changed_ = false;  // somebody came or left since the scheduler was asked
 

@@ -32,9 +32,10 @@ void Loop::describe() {
     auto& e = entries_.emplace_back();
     e.h = {sizeof(tenon_sequence), 1, 0};
     e.id = s->id, e.age = steps_ - s->joined_at, e.phase = s->phase, e.priority = s->request().priority;
+    e.client = s->client->number, e.client_served = s->client->served, e.client_waits = steps_ - s->client->since;
     e.tokens = static_cast<uint32_t>(s->tokens().size()), e.cached = s->kv_len, e.pending = s->pending();
     if (s->phase != TENON_SEQUENCE_WAITS || free_slots_.empty()) continue;
-    const Pipeline::Found found = pipeline_.find(s->before_newest());
+    const Pipeline::Found found = pipeline_.find(s->adoptable());
     e.cached = found.tokens;
     e.held = found.held;
     e.pending -= found.tokens;
@@ -48,7 +49,7 @@ bool Loop::computed_by_another(const Sequence& s) const {
   uint32_t page_tokens = 0;
   static_cast<void>(pipeline_.free_pages(page_tokens));
   const auto whole = [&](size_t tokens) { return tokens - tokens % std::max(page_tokens, 1U); };
-  const std::span<const int32_t> own = s.before_newest();
+  const std::span<const int32_t> own = s.adoptable();
   const size_t found = pipeline_.find(own).tokens;
   bool soon = false;
   for (const Sequence* r : running_) {
@@ -113,7 +114,7 @@ bool Loop::start(Sequence& s) {
     return false;
   }
   s.started = true;
-  if (!s.ran && pipeline_.finds()) {
+  if (!s.ran && pipeline_.finds() && s.request().embed != Pooling::kMean) {
     s.reused = s.kv_len;
     stats_.looked_up += s.prompt_size();
     stats_.reused += s.reused;
@@ -162,7 +163,7 @@ void Loop::admit(Sequence& s) {
   free_slots_.pop_back();
   running_.push_back(&s);
   s.phase = TENON_SEQUENCE_PROMPT;
-  s.kv_len = pipeline_.adopt(s.slot, s.before_newest());
+  s.kv_len = pipeline_.adopt(s.slot, s.adoptable());
 }
 
 void Loop::place(uint32_t index, uint32_t rows) {

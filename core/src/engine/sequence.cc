@@ -29,6 +29,14 @@ void likeliest(std::span<const float> logits, double norm, uint32_t n, std::vect
 
 }  // namespace
 
+void normalize(std::span<float> vector) {
+  double square = 0;
+  for (const float x : vector) square += static_cast<double>(x) * static_cast<double>(x);
+  if (square == 0) return;
+  const double scale = 1 / std::sqrt(square);
+  for (float& x : vector) x = static_cast<float>(static_cast<double>(x) * scale);
+}
+
 const char* to_string(FinishReason reason) {
   switch (reason) {
     case FinishReason::kLength:
@@ -53,7 +61,7 @@ Sequence::Sequence(Request request, uint32_t index, std::vector<int32_t> prompt,
                    const Tokenizer& tokenizer, uint32_t capacity)
     : request_(std::move(request)),
       index_(index),
-      limit_(request_.max_new_tokens),
+      limit_(request_.embed == Pooling::kNone ? request_.max_new_tokens : 0),
       capacity_(capacity),
       tokens_(std::move(prompt)),
       end_tokens_(std::move(end_tokens)),
@@ -64,7 +72,7 @@ Sequence::Sequence(Request request, uint32_t index, std::vector<int32_t> prompt,
   tokens_.reserve(room);
   text_.reserve((room - prompt_size_) * 8);
   if (request_.logprobs) logprobs_.reserve(room - prompt_size_);
-  done_ = limit_ == 0;
+  done_ = limit_ == 0 && !embeds();
 }
 
 // The bytes at the end of the text that may be the beginning of a stop string.
@@ -135,6 +143,11 @@ void Sequence::finish(FinishReason reason) {
   shown_ = text_.size();
 }
 
+void Sequence::finish_with(std::vector<float> embedding) {
+  embedding_ = std::move(embedding);
+  finish(FinishReason::kLength);
+}
+
 void Sequence::fail(std::exception_ptr error) {
   if (done_) return;
   done_ = true;
@@ -151,6 +164,7 @@ Result Sequence::take_result() {
   r.finish = reason_;
   r.error = error_;
   r.logprobs = std::move(logprobs_);
+  r.embedding = std::move(embedding_);
   return r;
 }
 

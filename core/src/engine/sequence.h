@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "clients.h"
 #include "tenon/abi/scheduler.h"
 #include "tenon/core/engine.h"
 
@@ -24,18 +25,24 @@ class Sequence {
   bool take(int32_t token, std::span<const float> logits);
   // Ends with what is there: the text that was held back comes out. Throws what the request's callback throws.
   void finish(FinishReason reason);
+  // Ends with the embedding that was asked for.
+  void finish_with(std::vector<float> embedding);
   // Ends with an error, unless it has ended. Calls nothing.
   void fail(std::exception_ptr error);
 
   const Request& request() const { return request_; }
   bool done() const { return done_; }
+  bool embeds() const { return request_.embed != Pooling::kNone; }
   bool has_text() const { return generated_ > 0; }
   const std::vector<int32_t>& tokens() const { return tokens_; }  // prompt and text
   std::string_view text() const { return text_; }                 // of the generated tokens so far
   uint32_t tokens_left() const { return limit_ - generated_; }
   uint32_t prompt_size() const { return static_cast<uint32_t>(prompt_size_); }
   std::span<const int32_t> cached() const { return {tokens_.data(), std::min<size_t>(kv_len, tokens_.size())}; }
-  std::span<const int32_t> before_newest() const { return {tokens_.data(), tokens_.size() - 1}; }
+  // What another sequence may have computed for it: not the newest, whose result is wanted. A mean takes all rows.
+  std::span<const int32_t> adoptable() const {
+    return {tokens_.data(), request_.embed == Pooling::kMean ? 0 : tokens_.size() - 1};
+  }
   uint32_t uncached() const { return static_cast<uint32_t>(tokens_.size()) - kv_len; }
   uint32_t pending() const { return uncached() + static_cast<uint32_t>(drafts.size()); }
   Result take_result();
@@ -46,6 +53,7 @@ class Sequence {
   bool kept_for_call = false;  // a generate() waits for the result
 
   // While it is in the loop.
+  Client* client = nullptr;
   uint32_t phase = TENON_SEQUENCE_WAITS;
   uint32_t slot = 0;             // unless it waits
   uint32_t kv_len = 0;           // tokens in the cache
@@ -74,6 +82,7 @@ class Sequence {
   FinishReason reason_ = FinishReason::kLength;
   std::exception_ptr error_;
   std::vector<Logprob> logprobs_, top_;
+  std::vector<float> embedding_;
 };
 
 }  // namespace tenon

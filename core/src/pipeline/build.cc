@@ -140,6 +140,11 @@ void Pipeline::Impl::declare() {
                                            std::to_string(draft_tokens) + " tokens a step, verified in one step");
   }
   check_drafts();
+  if (config.embeddings) {
+    target.negotiation().note("embeddings",
+                              "steps with such a request run programs of their own, which pool the final "
+                              "hidden states");
+  }
   decisions = target.negotiation().decisions();
   if (draft_model) declare_draft_model();
 }
@@ -182,10 +187,17 @@ void Pipeline::Impl::check_drafts() {
 
 void Pipeline::Impl::record() {
   const tenon_bounds largest = largest_of(shapes);
-  const ProgramContext shared{context, target, draft_model.get(), samplers, storages, state, draft_state, largest};
+  const ProgramContext shared{context, target,      draft_model.get(), samplers, storages,
+                              state,   draft_state, largest,           pooled};
+  const auto is_round = [&](size_t i) { return draft_model && i == round; };
   for (size_t i = 0; i < shapes.size(); ++i) {
-    programs.push_back(draft_model && i == round ? record_round(shared, shapes[i], i)
-                                                 : record_step(shared, shapes[i], i, shape_samples[i]));
+    const StepKind kind = shape_samples[i] ? StepKind::kSample : StepKind::kScore;
+    programs.push_back(is_round(i) ? record_round(shared, shapes[i], i) : record_step(shared, shapes[i], i, kind));
+  }
+  // A step with a request for an embedding may have rows of any others beside: it has the shape of a step of prompts.
+  for (size_t i = 0; pooled && i < shapes.size(); ++i) {
+    if (!shape_samples[i] || is_round(i) || shapes[i].rows_per_seq != shapes[i].rows) continue;
+    programs.push_back(record_step(shared, shapes[i], i, StepKind::kPool));
   }
   if (finds()) remembering = record_remembering(shared, largest);
 }
@@ -231,6 +243,10 @@ std::unique_ptr<Pipeline> Pipeline::build(const PipelineConfig& config, Registry
   impl.target.add_stores();
   if (impl.draft_model) impl.draft_model->add_stores();
   impl.state.declare(impl.storages, impl.shapes, impl.context.queues());
+  if (config.embeddings) {
+    const uint64_t floats = uint64_t{2} * impl.shapes.front().slots * impl.target.info().width;
+    impl.pooled = impl.storages.add("step/pooled", MemoryKind::kState, floats * sizeof(float));
+  }
   if (impl.draft_model) impl.draft_state.declare(impl.storages, impl.shapes[impl.round], impl.state);
   declare_samplers(impl.samplers, impl.shapes.front().slots, impl.target.info().vocab, impl.storages);
   impl.record();

@@ -153,7 +153,7 @@ void Pipeline::Impl::Explanation::run_all() {
   if (p_.draft_model) p_.draft_model->truncate(row_.slot, 0);
   uint32_t most = 0;
   for (const StepProgram& p : p_.programs) {
-    if (p.sample && !p.round) most = std::max(most, p.program->bounds().rows_per_seq);
+    if (p.sample && !p.pool && !p.round) most = std::max(most, p.program->bounds().rows_per_seq);
   }
   found_.reset();
   largest_.clear();

@@ -7,6 +7,7 @@
 #include "model_builder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
@@ -39,7 +40,9 @@ tenon_tid ModelBuilder::embed(LinearId id) {
 
 tenon_tid ModelBuilder::linear(LinearId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) {
   if (x == 0) return 0;  // after out_rows() where nobody wants logits
-  return record_site(declared_.sites[declared_.site_of(id)], {x, expert}, rows);
+  Site& site = declared_.sites[declared_.site_of(id)];
+  if (all_rows_ != 0) record_pool(site);
+  return record_site(site, {x, expert}, rows);
 }
 
 tenon_tid ModelBuilder::joined(JoinedId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) {
@@ -47,8 +50,25 @@ tenon_tid ModelBuilder::joined(JoinedId id, tenon_tid x, const std::vector<tenon
   return record_site(declared_.sites[declared_.site_of_joined(id)], {x, expert}, rows);
 }
 
+void ModelBuilder::record_pool(const Site& head) {
+  // The rows at hand are once more all of the step.
+  const uint32_t rows = std::exchange(rows_, rec_.bounds().rows);
+  const tenon_tid live = std::exchange(row_live_, 0);
+  const int32_t word = std::exchange(live_word_, 0);
+  tenon_tid x = std::exchange(all_rows_, 0);
+  const std::vector<tenon_fop> ops = with_tensors(head.before, {});
+  for (size_t i = 0; i < ops.size(); ++i) x = record_unclaimed({"pool", -1}, head.before[i], ops[i], x, i > 0);
+  enter("pool", std::string("device.") + parts_.device().kind, -1);
+  auto op = sdk::abi_struct<tenon_fop>();
+  op.id = TENON_F_POOL;
+  const int64_t slots = rec_.bounds().slots, columns = rec_.view(x).dim[1];
+  record_step_op(op, x, rec_.storage(*pooled_, sdk::tensor(TENON_F32, {slots, 2, columns})));
+  rows_ = rows, row_live_ = live, live_word_ = word;
+}
+
 tenon_tid ModelBuilder::out_rows(tenon_tid x) {
   if (logits_ == Logits::kUnwanted) return 0;
+  if (pooled_) all_rows_ = x;
   enter("out_rows", std::string("device.") + parts_.device().kind, -1);
   const int64_t columns = rec_.view(x).dim[1];
   rows_ = rec_.bounds().out_rows;

@@ -3,6 +3,7 @@
 // (negotiation.h), and what nobody claimed becomes ops of its own.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ class ModelBuilder : public StepBuilder {
         rec_(recording),
         rows_(recording.bounds().rows) {}
 
+  // The final hidden states of the model that is recorded next are pooled in this storage, f32[slots][2][width].
+  void pool_in(uint32_t storage) { pooled_ = storage; }
   // The cache records first, then the model. The result is the logits; 0 where nobody wants them.
   tenon_tid record();
   // The cache moves the rows that survive to where they belong.
@@ -97,6 +100,9 @@ class ModelBuilder : public StepBuilder {
   // Columns [first, first + n) of y.
   tenon_tid columns_of(tenon_tid y, int64_t first, int64_t n);
 
+  // The ops before the head over all rows, and what pools the result.
+  void record_pool(const Site& head);
+
   // A site, and the ops after it.
   tenon_tid record_site(Site& site, const Input& input, const std::vector<tenon_tid>& rows);
   // The products of a site are recorded with what stands after each of them, and with what their schemes claimed of
@@ -131,6 +137,8 @@ class ModelBuilder : public StepBuilder {
   tenon_tid row_live_ = 0;  // It says how many of them are live; 0 stands for the step's rows.
   int32_t live_word_ = 0;   // That number is this word of TENON_STEP_LIVE.
   std::vector<ReadHeads> read_heads_;
+  std::optional<uint32_t> pooled_;
+  tenon_tid all_rows_ = 0;  // what out_rows() was given, until the head is recorded
 };
 
 }  // namespace tenon

@@ -12,7 +12,7 @@ namespace tenon {
 void StepBatch::clear() {
   for (auto* v : {&token, &position, &slot, &parent, &seq_slot, &seq_row, &out_row}) v->clear();
   prompts = prompt_rows = drafted = 0;
-  round = false;
+  round = pool = false;
 }
 
 Pipeline::Pipeline() = default;
@@ -163,6 +163,19 @@ void Pipeline::share(uint32_t slot, std::span<const int32_t> tokens) {
   if (!finds()) return;
   impl_->target.share(slot, tokens);
   if (impl_->draft_model) impl_->draft_model->share(slot, tokens);
+}
+
+std::vector<float> Pipeline::pooled(uint32_t slot, Pooling pooling, uint32_t tokens) const {
+  const uint32_t width = impl_->target.info().width;
+  std::vector<float> vector(width);
+  const auto* of_slot =
+      static_cast<const float*>(impl_->storages[impl_->pooled.value()].address) + size_t{2} * slot * width;
+  impl_->context.enter();
+  impl_->context.copy_now(vector.data(), pooling == Pooling::kLast ? of_slot + width : of_slot, width * sizeof(float));
+  if (pooling == Pooling::kMean) {
+    for (float& x : vector) x /= static_cast<float>(tokens);
+  }
+  return vector;
 }
 
 Status Pipeline::reserve(uint32_t slot, uint32_t kv_len) {

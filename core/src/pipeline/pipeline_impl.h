@@ -83,6 +83,7 @@ struct Pipeline::Impl {
   std::vector<Decision> decisions;
   StepState state;
   DraftState draft_state;
+  std::optional<uint32_t> pooled;  // the storage of pooled hidden states: f32[slots][2][width]
   std::vector<StepProgram> programs;
   std::unique_ptr<Program> remembering;  // nullptr: nothing is adopted, or no sampler has to be told
   MemoryPlan plan;

@@ -16,8 +16,8 @@ const StepProgram* program_for(const StepBatch& batch, std::span<const StepProgr
   const StepProgram* best = nullptr;
   for (const StepProgram& p : programs) {
     const tenon_bounds& b = p.program->bounds();
-    if (p.sample != batch.sample || p.round != batch.round || b.rows < rows || b.out_rows < outs ||
-        b.rows_per_seq < static_cast<uint32_t>(longest)) {
+    if (p.sample != batch.sample || p.pool != batch.pool || p.round != batch.round || b.rows < rows ||
+        b.out_rows < outs || b.rows_per_seq < static_cast<uint32_t>(longest)) {
       continue;
     }
     if (best == nullptr || b.rows < best->program->bounds().rows) best = &p;
@@ -89,7 +89,7 @@ void Pipeline::Impl::expect_ahead(const StepBatch& batch, const StepResult& resu
 }
 
 bool Pipeline::Impl::is_ahead(const StepBatch& batch) const {
-  return ahead_pending && batch.sample && !batch.want_logits && batch.round == running->round &&
+  return ahead_pending && batch.sample && !batch.pool && !batch.want_logits && batch.round == running->round &&
          (batch.drafted == 0 || batch.round) && batch.prompts == 0 && batch.token == ahead_token &&
          batch.position == ahead_position && batch.slot == ahead_slot;
 }

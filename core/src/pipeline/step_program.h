@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,7 +24,8 @@ struct ProgramContext {
   StorageTable& storages;
   const StepState& state;
   const DraftState& draft_state;
-  const tenon_bounds& largest;  // of each bound the largest of all programs
+  const tenon_bounds& largest;     // of each bound the largest of all programs
+  std::optional<uint32_t> pooled;  // the storage of pooled hidden states, if anybody may want embeddings
 };
 
 // A sampler was given these candidates, by the ops before this one.
@@ -41,6 +43,7 @@ struct StepProgram {
   std::vector<ReadHeads> heads = {};
   std::vector<GivenCandidates> given = {};  // by sampler
   bool sample = false;
+  bool pool = false;      // it pools the final hidden states of its sequences
   bool moves_on = false;  // run again as it is, it takes the next tokens of every sequence
   bool round = false;     // it drafts by itself: the tokens after the first of a sequence are made on the device
 };

@@ -44,6 +44,7 @@ void record_end(const ProgramContext& context, ModelBuilder& builder, StepProgra
 
 // The draft model runs over the target's rows for its cache alone.
 void record_models(const ProgramContext& context, ModelBuilder& builder, size_t shape, StepProgram& step) {
+  if (step.pool) builder.pool_in(*context.pooled);
   step.logits = builder.record();
   step.model_ops = builder.recording().op_count();
   step.heads = builder.read_heads();
@@ -139,10 +140,11 @@ void record_program(RecordProgram record, const ProgramContext& context, const t
 
 }  // namespace
 
-StepProgram record_step(const ProgramContext& context, const tenon_bounds& bounds, size_t shape, bool sample) {
+StepProgram record_step(const ProgramContext& context, const tenon_bounds& bounds, size_t shape, StepKind kind) {
   StepProgram step;
-  step.sample = sample;
-  step.moves_on = sample && bounds.rows_per_seq == 1;
+  step.sample = kind != StepKind::kScore;
+  step.pool = kind == StepKind::kPool;
+  step.moves_on = step.sample && !step.pool && bounds.rows_per_seq == 1;
   record_program(&record_models, context, bounds, shape, step);
   return step;
 }

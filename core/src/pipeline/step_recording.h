@@ -9,10 +9,15 @@
 
 namespace tenon {
 
+enum class StepKind {
+  kScore,   // nobody chooses tokens
+  kSample,  // tokens are chosen
+  kPool     // as kSample, and the final hidden states are pooled
+};
 // shape: the index of the bounds in the negotiation. Throws Error(kPlugin), with the component named, when one fails to
 // record or leaves what the next cannot work on. Where there is a draft model it runs over the same rows, so that its
 // cache holds what the target's does.
-StepProgram record_step(const ProgramContext& context, const tenon_bounds& bounds, size_t shape, bool sample);
+StepProgram record_step(const ProgramContext& context, const tenon_bounds& bounds, size_t shape, StepKind kind);
 
 // A round of speculation as one program. Every sequence has 1 + tokens rows, and only the first one's token is given. The
 // draft model takes the rows one after another, and chooses each next token as the samplers would choose the target's;

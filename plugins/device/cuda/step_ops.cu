@@ -28,6 +28,39 @@ void gather(const GatherArgs& a, const cuda::Launch& l) {
     l.ptr<float>(1), l.ptr<const uint32_t>(2), l.ptr<const int32_t>(3));
 }
 
+// A thread has a column of a sequence. A text's rows are added in their order, whatever steps they come in.
+struct PoolArgs {
+  int64_t columns, x_stride;
+};
+struct PoolPointers {
+  const float* x;
+  float* pooled;
+  const uint32_t* live;
+  const int32_t *seq_row, *seq_slot, *kv_len;
+};
+__global__ void pool_kernel(PoolArgs a, PoolPointers p) {
+  cuda::wait();
+  const uint32_t seq = blockIdx.y;
+  const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (seq >= p.live[1] || column >= a.columns) return;
+  const int32_t slot = p.seq_slot[seq], begin = p.seq_row[seq], end = p.seq_row[seq + 1];
+  float* y = p.pooled + slot * 2 * a.columns + column;
+  float sum = p.kv_len[slot] == 0 ? 0.0F : *y, last = 0;
+  for (int32_t row = begin; row < end; ++row) sum += last = p.x[row * a.x_stride + column];
+  y[0] = sum;
+  if (end > begin) y[a.columns] = last;
+}
+struct PoolSizes {
+  PoolArgs args;
+  uint32_t seqs, padding;
+};
+void pool(const PoolSizes& a, const cuda::Launch& l) {
+  const auto wide = static_cast<uint32_t>((a.args.columns + kThreads - 1) / kThreads);
+  l(&pool_kernel, {.blocks = {wide, a.seqs}, .threads = {kThreads}}, a.args,
+    PoolPointers{l.ptr<const float>(0), l.ptr<float>(1), l.ptr<const uint32_t>(2), l.ptr<const int32_t>(3),
+                 l.ptr<const int32_t>(4), l.ptr<const int32_t>(5)});
+}
+
 // The rows up to the first whose logits are wanted are given. From there on the first child whose token is the one chosen
 // for its parent survives; children stand after their parents, so one pass over the rows finds the path.
 // A choice that is no token is told as it was, and is 0 for everybody after.
@@ -180,6 +213,18 @@ void record_gather(tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
                       GatherArgs{from.dim[1], from.stride[0] / 4, to.stride[0] / 4, rec.bounds().out_rows, 0});
 }
 
+void record_pool(tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
+  const tenon_tensor from = rec.describe(x);
+  const Operands operands = {{x, TENON_READ},
+                             {y, TENON_READ | TENON_WRITE},
+                             {rec.step(TENON_STEP_LIVE), TENON_READ},
+                             {rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                             {rec.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                             {rec.step(TENON_STEP_KV_LEN), TENON_READ}};
+  cuda::emit<&pool>(rec, {.name = "pool", .operands = operands, .chunks = {}},
+                    PoolSizes{{from.dim[1], from.stride[0] / 4}, rec.bounds().seqs, 0});
+}
+
 void record_verify(const tenon_fop& op, tenon_tid next, tenon_tid accepted, sdk::Recorder& rec) {
   const Operands operands = {{next, TENON_READ | TENON_WRITE},
                              {accepted, TENON_WRITE},
@@ -240,6 +285,8 @@ void record_step_op(const sdk::VerifyOp& verify, tenon_tid x, tenon_tid y, sdk::
   switch (op.id) {
     case TENON_F_GATHER_ROWS:
       return record_gather(x, y, recorder);
+    case TENON_F_POOL:
+      return record_pool(x, y, recorder);
     case TENON_F_VERIFY:
       record_verify(op, x, y, recorder);
       return record_tell(verify, recorder);

@@ -1,4 +1,5 @@
-// The step's own ops: the rows whose logits are wanted, the verification of drafts, the step's end.
+// The step's own ops: the rows whose logits are wanted, the pooling of hidden states, the verification of drafts, the
+// step's end.
 #pragma once
 
 #include "tenon/abi/device.h"

@@ -1,6 +1,7 @@
 // Sequences join and leave at any step. Of the rows of a step, those that generate get theirs first, one each and then
 // drafts; what is left goes to prompts, in chunks: those that run, then those that wait, by priority and then in the
-// order in which they came.
+// order in which they came. With `fair` the clients take turns (turns.h): within a priority, rows and slots go to the one
+// that was served the least.
 //
 // Whoever waits rises by one in priority every `patience` steps, so that nobody waits for ever. A sequence that runs is
 // pre-empted where the cache is full, and for one that waits with a higher priority where all slots are taken: the one
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "tenon/sdk/scheduler.h"
+#include "turns.h"
 
 namespace tenon::continuous {
 
@@ -36,12 +38,17 @@ class Continuous : public sdk::Scheduler<Continuous> {
                     .value = 1000,
                     .min = 0,
                     .max = int64_t{1} << 40,
-                    .unit = "steps"}));
+                    .unit = "steps"}),
+      sdk::boolean(
+          {.name = "fair",
+           .doc = "Whether clients take turns by the tokens that they were served; else who came first is first",
+           .value = false}));
 
   Continuous(const sdk::Params& params, const sdk::Env&)
       : sequences_(static_cast<uint32_t>(params.integer("sequences"))),
         budget_rows_(static_cast<uint32_t>(params.integer("budget_rows"))),
-        patience_(static_cast<uint64_t>(params.integer("patience"))) {}
+        patience_(static_cast<uint64_t>(params.integer("patience"))),
+        fair_(params.boolean("fair")) {}
 
   uint32_t sequences() const { return sequences_; }
 
@@ -49,7 +56,6 @@ class Continuous : public sdk::Scheduler<Continuous> {
     const uint32_t victim = victim_of_priority(w);
     if (victim != TENON_NO_SEQUENCE) schedule.preempt(victim);
     uint32_t rows = decode(w, victim, schedule);
-    order_prompts(w, victim);
     uint32_t slots = w.free_slots() + (victim == TENON_NO_SEQUENCE ? 0 : 1), runs = 0;
     uint64_t held = 0;  // pages that those who run will still take
     for (uint32_t i = 0; i < w.size(); ++i) {
@@ -58,18 +64,21 @@ class Continuous : public sdk::Scheduler<Continuous> {
       ++runs;
       held += pages(w, s.tokens + 1) - pages(w, s.cached);
     }
-    for (const Place& p : order_) {
-      const tenon_sequence s = w[p.index];
+    order_prompts(w, victim);
+    bool full = false;  // nobody overtakes one that found no room
+    for (const Candidate& c : order_) {
+      const tenon_sequence s = w[c.index];
       if (rows == 0) return;
-      if (s.phase == TENON_SEQUENCE_WAITS) {
+      if (c.waits) {
         const uint64_t wanted = pages(w, s.tokens + 1) - pages(w, s.held);
         const bool room = runs == 0 || held + wanted <= w.free_pages() || w.page_tokens() == 0;
-        if (slots == 0 || !room) return;  // nobody overtakes
+        full = full || slots == 0 || !room;
+        if (full) continue;
         --slots, ++runs;
         held += wanted;
       }
       const uint32_t n = std::min(s.pending, rows);
-      schedule.run(p.index, n);
+      schedule.run(c.index, n);
       rows -= n;
     }
   }
@@ -77,13 +86,6 @@ class Continuous : public sdk::Scheduler<Continuous> {
   uint32_t no_space(const sdk::Workload& w, uint32_t sequence) const { return sdk::least_important(w, sequence); }
 
  private:
-  struct Place {
-    uint32_t index;
-    bool waits;
-    int64_t priority;  // with what waiting adds
-    uint64_t id;
-  };
-
   static uint64_t pages(const sdk::Workload& w, uint32_t tokens) {
     return w.page_tokens() == 0 ? 0 : (uint64_t{tokens} + w.page_tokens() - 1) / w.page_tokens();
   }
@@ -126,13 +128,20 @@ class Continuous : public sdk::Scheduler<Continuous> {
 
   void order_prompts(const sdk::Workload& w, uint32_t victim) {
     order_.clear();
+    const auto steps = [&](uint64_t waited) { return patience_ == 0 ? 0 : static_cast<int64_t>(waited / patience_); };
     for (uint32_t i = 0; i < w.size(); ++i) {
       const tenon_sequence s = w[i];
       if (i == victim || s.phase == TENON_SEQUENCE_GENERATES) continue;
-      const uint64_t waited = patience_ == 0 ? 0 : s.age / patience_;
-      order_.push_back({i, s.phase == TENON_SEQUENCE_WAITS, s.priority + static_cast<int64_t>(waited), s.id});
+      order_.push_back({.index = i,
+                        .waits = s.phase == TENON_SEQUENCE_WAITS,
+                        .priority = s.priority + steps(s.age),
+                        .rank = s.priority + steps(s.client_waits),
+                        .id = s.id,
+                        .client = s.client,
+                        .pending = s.pending});
     }
-    std::sort(order_.begin(), order_.end(), [](const Place& a, const Place& b) {
+    if (fair_) return turns_.order(w, order_);
+    std::sort(order_.begin(), order_.end(), [](const Candidate& a, const Candidate& b) {
       if (a.waits != b.waits) return b.waits;
       return a.priority != b.priority ? a.priority > b.priority : a.id < b.id;
     });
@@ -140,7 +149,9 @@ class Continuous : public sdk::Scheduler<Continuous> {
 
   uint32_t sequences_, budget_rows_;
   uint64_t patience_;
-  std::vector<Place> order_;  // of those that have prompt left, for one call
+  bool fair_;
+  Turns turns_;
+  std::vector<Candidate> order_;  // for one call
 };
 
 }  // namespace tenon::continuous

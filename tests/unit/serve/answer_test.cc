@@ -137,6 +137,22 @@ TEST(ServeAnswer, AStreamOfText) {
   EXPECT_EQ(all[4].at("usage").at("total_tokens"), 8);
 }
 
+TEST(ServeAnswer, SaysTheUsageSoFarInEveryChunkIfAsked) {
+  CompletionRequest r = request(false, true);
+  r.include_usage = r.continuous_usage = true;
+  r.prompt_sizes = {5};
+  Answer a = answer(r);
+  std::string stream = a.add({token(1, "a"), token(2, "b")});
+  stream += a.add({token(3, "c"), last(FinishReason::kLength)});
+  const std::vector<json::object> all = objects(stream);
+  ASSERT_EQ(all.size(), 5U);
+  const std::vector<int> tokens = {1, 2, 3, 3, 3};
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i].at("usage").at("completion_tokens"), tokens[i]) << i;
+    EXPECT_EQ(all[i].at("usage").at("prompt_tokens"), 5) << i;
+  }
+}
+
 TEST(ServeAnswer, AStreamOfAConversation) {
   Answer a = answer(request(true, true, 2));
   std::string stream = a.add({token(1, "a", 1), token(1, "b", 0), last(FinishReason::kEndOfText, "", 1)});

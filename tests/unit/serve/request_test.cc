@@ -73,6 +73,8 @@ TEST(ServeRequest, TakesEveryField) {
          "max_tokens": 7, "stop": ["a", "", "b"], "seed": -1, "logprobs": 4, "ignore_eos": true, "parse_special": true, "priority": 5, "user": "me",
          "best_of": 3, "metadata": {"a": 1}, "response_format": {"type": "text"}, "suffix": "")");
   EXPECT_TRUE(t.stream && t.include_usage && t.logprobs);
+  EXPECT_FALSE(t.continuous_usage);
+  EXPECT_TRUE(text(R"("stream": true, "stream_options": {"continuous_usage_stats": true})").continuous_usage);
   EXPECT_EQ(t.n, 3U);
   EXPECT_EQ(t.choices(), 3U);
   EXPECT_EQ(t.seed, ~uint64_t{0});
@@ -150,8 +152,7 @@ TEST(ServeRequest, RefusesByName) {
       {R"("stream_options": {})", "stream_options"},
       {R"("stream": true, "stream_options": 3)", "stream_options"},
       {R"("stream": true, "stream_options": {"what": 1})", "stream_options.what"},
-      {R"("stream": true, "stream_options": {"continuous_usage_stats": true})",
-       "stream_options.continuous_usage_stats"},
+      {R"("stream": true, "stream_options": {"continuous_usage_stats": 1})", "stream_options.continuous_usage_stats"},
       {R"("max_tokens": -1)", "max_tokens"},
       {R"("max_tokens": "7")", "max_tokens"},
       {R"("stop": 3)", "stop"},

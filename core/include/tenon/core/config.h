@@ -87,6 +87,7 @@ struct DraftModelConfig : ModelInstanceConfig {
 struct PipelineConfig : ModelInstanceConfig {
   bool strict = true;
   Execution execution = Execution::kAuto;
+  bool embeddings = false;  // requests may ask for their prompt's embedding
   std::vector<PluginConfig> plugins;
   bool lock_weights = false;  // they are locked in the host's memory
   ComponentConfig device;

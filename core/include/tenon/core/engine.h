@@ -56,6 +56,7 @@ struct Result {
   FinishReason finish = FinishReason::kLength;
   std::exception_ptr error;       // with kError: an Error, or what a callback threw; text and tokens are those so far
   std::vector<Logprob> logprobs;  // one a token, if the request asks for them
+  std::vector<float> embedding;   // (width), if the request asks for it
 };
 
 // Callbacks are called by the thread that steps. They may submit and cancel; step() and generate() throw there. What
@@ -71,6 +72,10 @@ struct Request {
   std::optional<uint64_t> seed = {};                              // without one the pipeline's seed holds
   std::vector<std::pair<std::string, std::string>> sampler = {};  // overrides: {"temperature.value", "0.2"}
   int32_t priority = 0;                                           // a higher one goes first, if the scheduler heeds it
+  std::string client = {};  // whoever sent it, for schedulers that take turns between clients
+  // Other than kNone: the request ends after its prompt, and its result has the prompt's embedding. The configuration has
+  // pipeline.embeddings = true.
+  Pooling embed = Pooling::kNone;
   bool logprobs = false;
   uint32_t top_logprobs = 0;                        // so many of the likeliest tokens are reported with each; up to 64
   std::function<bool(const Token&)> on_token = {};  // false ends the request
@@ -81,6 +86,9 @@ struct Request {
   std::function<void(const Result&)> on_done = {};
   std::stop_token cancel = {};  // any thread may ask for the end; steps look at it before they begin
 };
+
+// Gives a vector the Euclidean length 1, unless it is all zeros.
+void normalize(std::span<float> vector);
 
 // Several requests of one call that share a seed draw from streams of their own: request `index` takes this seed. The first
 // one keeps the seed as it is.

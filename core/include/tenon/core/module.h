@@ -130,7 +130,8 @@ class StepBuilder {
   // Records Q, K and V, the ops over their heads, the cache's append and the softmax: x (rows, width) becomes
   // (rows, q_heads * v_dim).
   virtual tenon_tid attention(LayerId layer, tenon_tid x) = 0;
-  // Picks the rows whose logits are wanted. What is recorded after it works on those.
+  // Picks the rows whose logits are wanted. What is recorded after it works on those. The first product after it is the
+  // head: the ops before that product make of x the final hidden states.
   virtual tenon_tid out_rows(tenon_tid x) = 0;
 };
 

@@ -62,6 +62,7 @@ struct StepBatch {
   std::vector<int32_t> kv_len;                         // (slots)
   bool sample = true;                                  // false: only logits are wanted
   bool want_logits = false;                            // logits are wanted beside the chosen tokens
+  bool pool = false;  // the final hidden states of its sequences are pooled; the pipeline is built with embeddings
   // Each sequence has 1 + draft_tokens() rows, and the draft model makes the tokens of all but the first.
   bool round = false;
   // So many sequences are still in their prompt, they have so many of the rows, and so many rows are drafted.
@@ -79,6 +80,9 @@ struct StepResult {
                                   // the batch wants them
   bool ahead = false;             // the step after this one is under way: see step()
 };
+
+// The final hidden states of a text, those that the head multiplies, become one vector: their mean, or the last one.
+enum class Pooling { kNone, kMean, kLast };
 
 // It is told of the progress of loading, in bytes.
 using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
@@ -157,6 +161,10 @@ class Pipeline {
   // Writes up to out.size() tokens that may follow, and returns how many. Token i follows proposal parent[i] < i, or the
   // newest token if that is -1. Throws Error(kPlugin).
   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out, std::span<int32_t> parent);
+
+  // Returns what the steps with StepBatch::pool made of a slot's sequence of so many tokens: f32 (width). kMean is about
+  // sequences that have adopted nothing. Throws Error(kPlugin).
+  std::vector<float> pooled(uint32_t slot, Pooling pooling, uint32_t tokens) const;
 
   // A broken row has no next token, since its logits, or what samplers made of them, are not finite.
   struct BrokenRow {

@@ -3,14 +3,14 @@
 #ifndef TENON_ABI_LAYOUT_H
 #define TENON_ABI_LAYOUT_H
 
-#define TENON_LAYOUT_ATTENTION    "c9e86f324a952503"
-#define TENON_LAYOUT_DEVICE       "07e8badfd25bb355"
-#define TENON_LAYOUT_DRAFT        "025c12ce9e9658c4"
-#define TENON_LAYOUT_KV_CACHE     "8b61936c953418fd"
-#define TENON_LAYOUT_OP           "6a927a29a85c4b6d"
-#define TENON_LAYOUT_QUANTIZATION "e36e9bba5e405a18"
-#define TENON_LAYOUT_SAMPLER      "2a469adedb5aa00d"
-#define TENON_LAYOUT_SCHEDULER    "a2b084e54198fd0a"
+#define TENON_LAYOUT_ATTENTION    "f33c826502059eb4"
+#define TENON_LAYOUT_DEVICE       "1c1d93e4af9a1856"
+#define TENON_LAYOUT_DRAFT        "97c11636e0706ab8"
+#define TENON_LAYOUT_KV_CACHE     "3eab5015abd843a6"
+#define TENON_LAYOUT_OP           "0dc83229e10ecfa6"
+#define TENON_LAYOUT_QUANTIZATION "118b036c29a455f8"
+#define TENON_LAYOUT_SAMPLER      "5c6d1c9e71c87f1e"
+#define TENON_LAYOUT_SCHEDULER    "4889bebdf6cbe10e"
 
 /* TENON_LAYOUTS(X) makes an X("kind", hash) of each. */
 #define TENON_LAYOUTS(X) \
@@ -77,7 +77,7 @@
  * program: enum TENON_OP_FOREIGN 693c85bf8f9b
  * program: tenon_recorder 7f46254be4f3
  * program: tenon_fop cf3a4898952b
- * program: enum TENON_F_RMSNORM 940fa61be2c4
+ * program: enum TENON_F_RMSNORM 15942de3d4bf
  * program: tenon_chain 03160ba69fa8
  * program: tenon_claim 1ea24b89cb64
  * program: tenon_footprint a711b83653c0
@@ -101,7 +101,7 @@
  * sampler: tenon_sampling 7b19eeef2863
  * sampler: tenon_sampler 191b9152e19b
  * scheduler: enum TENON_SEQUENCE_WAITS 96c397a3de8b
- * scheduler: tenon_sequence 8112d6f1f32d
+ * scheduler: tenon_sequence 7d05f38b450e
  * scheduler: tenon_workload 57d6b05576a5
  * scheduler: tenon_share 094608f50c88
  * scheduler: tenon_schedule 3779e6566c60

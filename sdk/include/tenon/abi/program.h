@@ -173,13 +173,17 @@ enum {                  /*  t[]; f[]; i[]                             (a revised
   TENON_F_VERIFY = 65,      /* t[], i[] as in tenon/sdk/told.h.  y = ACCEPTED from x = NEXT, and SURVIVOR: the rows
                                up to the first whose logits are wanted survive, then from that one on the first child whose
                                token is the one chosen for its parent, and so on */
-  TENON_F_ADVANCE = 66      /* count u32[1]; -; entries, words of an entry, 1 = the rows move on, the first word for SURVIVOR or
+  TENON_F_ADVANCE = 66,     /* count u32[1]; -; entries, words of an entry, 1 = the rows move on, the first word for SURVIVOR or
                                0: the step's last op, on devices with queues.  If rows move on, every row's logits are wanted,
                                each sequence's rows follow each other, POS, PLACE and KV_LEN grow by ACCEPTED, and the first
                                row's TOKEN becomes the x of the last row that survives, or 0 if that is no token.  Posts x, what
                                VERIFY told, for the host to y, u32[entries][words] in TENON_SPACE_HOST: the entry count % entries
                                gets x of all out rows, ACCEPTED of all sequences, SURVIVOR of all live rows if it has a word, and
                                last, in word 0, count + 1, which is the new count */
+  TENON_F_POOL = 67         /* -: x f32[rows][columns] of all rows goes into y f32[slots][2][columns].  Of each sequence of the step,
+                               y[slot][0] becomes the sum of its rows, each added in its turn to what is there, or to 0 if
+                               KV_LEN[slot] is 0, so that a text's sum has the same bits in one step or many; y[slot][1]
+                               becomes its last row */
 };
 typedef struct tenon_chain { /* the ops are applied in order */
   tenon_head h;

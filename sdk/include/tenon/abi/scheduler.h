@@ -29,6 +29,10 @@ typedef struct tenon_sequence {
   /* A sequence that waits has nothing in the cache by itself: its `cached` tokens are those that it will share with another
    * one (tenon_kv_cache.find), and `held` of them lie in pages that a sequence holds: it takes no free page for these.  Else 0. */
   uint32_t held;
+  /* Whoever sent a request is its client: requests of one client have one number, and so have those that name none. */
+  uint64_t client;
+  uint64_t client_served; /* steps have computed so many tokens of that client's requests, those that have ended included */
+  uint64_t client_waits;  /* so many steps ago one of them had rows, or, if that is later, their client came with the first of them */
 } tenon_sequence;
 
 /* A workload is what there is to do before a step.  The scheduler borrows it for the call. */

@@ -12,14 +12,14 @@ pub const fn head(size: usize) -> tenon_head {
     tenon_head { size: size as u32, major: 1, minor: 0 }
 }
 
-pub const TENON_LAYOUT_ATTENTION: &str = "c9e86f324a952503";
-pub const TENON_LAYOUT_DEVICE: &str = "07e8badfd25bb355";
-pub const TENON_LAYOUT_DRAFT: &str = "025c12ce9e9658c4";
-pub const TENON_LAYOUT_KV_CACHE: &str = "8b61936c953418fd";
-pub const TENON_LAYOUT_OP: &str = "6a927a29a85c4b6d";
-pub const TENON_LAYOUT_QUANTIZATION: &str = "e36e9bba5e405a18";
-pub const TENON_LAYOUT_SAMPLER: &str = "2a469adedb5aa00d";
-pub const TENON_LAYOUT_SCHEDULER: &str = "a2b084e54198fd0a";
+pub const TENON_LAYOUT_ATTENTION: &str = "f33c826502059eb4";
+pub const TENON_LAYOUT_DEVICE: &str = "1c1d93e4af9a1856";
+pub const TENON_LAYOUT_DRAFT: &str = "97c11636e0706ab8";
+pub const TENON_LAYOUT_KV_CACHE: &str = "3eab5015abd843a6";
+pub const TENON_LAYOUT_OP: &str = "0dc83229e10ecfa6";
+pub const TENON_LAYOUT_QUANTIZATION: &str = "118b036c29a455f8";
+pub const TENON_LAYOUT_SAMPLER: &str = "5c6d1c9e71c87f1e";
+pub const TENON_LAYOUT_SCHEDULER: &str = "4889bebdf6cbe10e";
 
 // attention.h
 #[repr(C)]
@@ -685,6 +685,7 @@ pub const TENON_F_GELU_MUL: u32 = 11;
 pub const TENON_F_GATHER_ROWS: u32 = 64;
 pub const TENON_F_VERIFY: u32 = 65;
 pub const TENON_F_ADVANCE: u32 = 66;
+pub const TENON_F_POOL: u32 = 67;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_chain {
@@ -968,12 +969,15 @@ pub struct tenon_sequence {
     pub cached: u32,
     pub pending: u32,
     pub held: u32,
+    pub client: u64,
+    pub client_served: u64,
+    pub client_waits: u64,
 }
 unsafe impl Sync for tenon_sequence {}
 impl tenon_sequence {
-    pub const NEW: tenon_sequence = tenon_sequence { h: head(48), id: 0, age: 0, phase: 0, priority: 0, tokens: 0, cached: 0, pending: 0, held: 0 };
+    pub const NEW: tenon_sequence = tenon_sequence { h: head(72), id: 0, age: 0, phase: 0, priority: 0, tokens: 0, cached: 0, pending: 0, held: 0, client: 0, client_served: 0, client_waits: 0 };
 }
-const _: () = assert!(core::mem::size_of::<tenon_sequence>() == 48);
+const _: () = assert!(core::mem::size_of::<tenon_sequence>() == 72);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_workload {
