@@ -18,7 +18,7 @@ tenon_static_library(tenon::pcre2 libpcre2-8.a)
 tenon_static_library(tenon::utf8proc libutf8proc.a UTF8PROC_STATIC)
 tenon_static_library(tenon::zlib libz.a)
 
-# spdlog and toml++ header-only; Boost.DLL on std::filesystem.
+# These make spdlog and toml++ header-only, and Boost.DLL use std::filesystem.
 add_library(tenon::spdlog INTERFACE IMPORTED GLOBAL)
 target_compile_definitions(tenon::spdlog INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
 add_library(tenon::toml INTERFACE IMPORTED GLOBAL)

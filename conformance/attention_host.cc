@@ -1,3 +1,5 @@
+// This drives one layer of attention as a host does, and computes its answer in float64 by the formula: it is the naive
+// twin of every attention over a plain cache. What no row may see is NaN, so that whoever reads it is found out.
 #include "conformance/attention_host.h"
 
 #include <algorithm>
@@ -7,6 +9,7 @@
 #include <numeric>
 
 #include "tenon/sdk/cpu/kv_reader.h"
+#include "tenon/sdk/fop.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::conformance {
@@ -62,11 +65,13 @@ AttentionHost::AttentionHost(const AttentionCase& c, uint64_t seed) : case_(c) {
     }
     longest_ = std::max(longest_, sequence.before + sequence.rows);
   }
-  q_weight_ = randoms(random, c.k_dim, 1), k_weight_ = randoms(random, c.k_dim, 1);
+  q_weight_ = randoms(random, c.k_dim, 1);
+  k_weight_ = randoms(random, c.k_dim, 1);
   for (uint32_t p = 0; p < longest_; ++p) {
     for (int32_t i = 0; i < c.rotated / 2; ++i) {
       const double angle = p * std::pow(100.0, -2.0 * i / c.rotated);
-      rope_.push_back(static_cast<float>(std::cos(angle))), rope_.push_back(static_cast<float>(std::sin(angle)));
+      rope_.push_back(static_cast<float>(std::cos(angle)));
+      rope_.push_back(static_cast<float>(std::sin(angle)));
     }
   }
   for (const auto& sequence : c.sequences) {
@@ -81,7 +86,10 @@ AttentionHost::AttentionHost(const AttentionCase& c, uint64_t seed) : case_(c) {
       prepare(&cached_[row.sequence].stored_k[(size_t{row.place} * c.kv_heads + h) * c.k_dim], row.position, k_weight_);
     }
   }
-  for (Cached& cached : cached_) round_to(c.codec, cached.stored_k), round_to(c.codec, cached.stored_v);
+  for (Cached& cached : cached_) {
+    round_to(c.codec, cached.stored_k);
+    round_to(c.codec, cached.stored_v);
+  }
   slot_.resize(c.sequences.size() + 1);
   std::iota(slot_.begin(), slot_.end(), 0);
   std::shuffle(slot_.begin(), slot_.end(), random);
@@ -115,24 +123,32 @@ void AttentionHost::prepare(float* x, int32_t position, const std::vector<float>
     const int32_t u = case_.pairing == 0 ? i : 2 * i, v = case_.pairing == 0 ? i + half : 2 * i + 1;
     const float* turn = &rope_[(static_cast<size_t>(position) * half + i) * 2];
     const double first = x[u], second = x[v], c = turn[0], s = turn[1];
-    x[u] = static_cast<float>(first * c - second * s), x[v] = static_cast<float>(first * s + second * c);
+    x[u] = static_cast<float>(first * c - second * s);
+    x[v] = static_cast<float>(first * s + second * c);
   }
 }
 
 tenon_attn AttentionHost::layer() const {
   auto a = sdk::abi_struct<tenon_attn>();
-  a.q_heads = case_.q_heads, a.kv_heads = case_.kv_heads, a.k_dim = case_.k_dim, a.v_dim = case_.v_dim;
+  a.q_heads = case_.q_heads;
+  a.kv_heads = case_.kv_heads;
+  a.k_dim = case_.k_dim;
+  a.v_dim = case_.v_dim;
   a.window = case_.window;
-  a.scale = 1 / std::sqrt(static_cast<float>(case_.k_dim)), a.softcap = case_.softcap;
+  a.scale = 1 / std::sqrt(static_cast<float>(case_.k_dim));
+  a.softcap = case_.softcap;
   return a;
 }
 
 tenon_kv_view AttentionHost::prototype(const tenon_kv_format& format) const {
   auto view = sdk::abi_struct<tenon_kv_view>();
   view.format = &format;
-  view.heads = case_.kv_heads, view.k_dim = case_.k_dim, view.v_dim = case_.v_dim;
+  view.heads = case_.kv_heads;
+  view.k_dim = case_.k_dim;
+  view.v_dim = case_.v_dim;
   view.page_cells = case_.page_tokens == 0 ? std::bit_ceil(longest_) : case_.page_tokens;
-  view.columns = columns_, view.pos_rule = TENON_POS_LINEAR;
+  view.columns = columns_;
+  view.pos_rule = TENON_POS_LINEAR;
   return view;
 }
 
@@ -144,8 +160,9 @@ struct AttentionHost::Prologue {
       ops.push_back(sdk::abi_struct<tenon_fop>());
       tenon_fop& op = ops.back();
       op.id = id;
-      op.i[2] = static_cast<int32_t>(c.q_heads), op.i[3] = static_cast<int32_t>(c.kv_heads);
-      op.i[4] = static_cast<int32_t>(c.k_dim), op.i[5] = static_cast<int32_t>(c.v_dim);
+      sdk::Heads(static_cast<int32_t>(c.q_heads), static_cast<int32_t>(c.kv_heads), static_cast<int32_t>(c.k_dim),
+                 static_cast<int32_t>(c.v_dim))
+          .store(op);
       return op;
     };
     const auto input = [&](std::initializer_list<int64_t> dims, const std::vector<float>& values) {
@@ -154,18 +171,23 @@ struct AttentionHost::Prologue {
     if (!c.append) return;
     if (c.norm) {
       tenon_fop& op = add(TENON_F_QK_NORM);
-      op.t[0] = input({c.k_dim}, of.q_weight_), op.t[1] = input({c.k_dim}, of.k_weight_), op.f[0] = kEps;
+      op.t[0] = input({c.k_dim}, of.q_weight_);
+      op.t[1] = input({c.k_dim}, of.k_weight_);
+      op.f[0] = kEps;
     }
     if (c.rotated != 0) {
       tenon_fop& op = add(TENON_F_ROPE);
-      op.t[0] = input({of.longest_, c.rotated}, of.rope_), op.i[0] = c.rotated, op.i[1] = c.pairing;
+      op.t[0] = input({of.longest_, c.rotated}, of.rope_);
+      op.i[0] = c.rotated;
+      op.i[1] = c.pairing;
     }
     add(TENON_F_KV_APPEND);
   }
   const tenon_chain* chain() {
     pointers.clear();
     for (const tenon_fop& op : ops) pointers.push_back(&op);
-    raw.n = static_cast<uint32_t>(ops.size()), raw.op = pointers.data();
+    raw.n = static_cast<uint32_t>(ops.size());
+    raw.op = pointers.data();
     return &raw;
   }
   std::vector<tenon_fop> ops;
@@ -208,7 +230,9 @@ AttentionHost::Placed AttentionHost::place(OpRunner& host, const How& how) const
   const auto plane = [&](uint32_t dim, std::vector<float> Cached::*values, int64_t(&stride)[3]) {
     const tenon_tensor t = cell_major_ ? sdk::tensor(c.codec, {n_pages_, room, c.kv_heads, dim})
                                        : sdk::tensor(c.codec, {n_pages_, c.kv_heads, room, dim});
-    stride[0] = t.stride[0], stride[1] = t.stride[cell_major_ ? 1 : 2], stride[2] = t.stride[cell_major_ ? 2 : 1];
+    stride[0] = t.stride[0];
+    stride[1] = t.stride[cell_major_ ? 1 : 2];
+    stride[2] = t.stride[cell_major_ ? 2 : 1];
     std::vector<std::byte> bytes(tensor_extent(t), std::byte{0xff});
     for (uint32_t s = 0; s < c.sequences.size(); ++s) {
       // Rows of earlier steps have been appended; this step's too unless attention does it.

@@ -62,7 +62,7 @@ class AttentionHost {
   // rounded to.
   std::vector<double> expected(tenon_format queries = TENON_F32) const;
 
-  // Of the case's cache in another format, which outlives it.
+  // Returns the view of the case's cache in another format, which outlives it.
   tenon_kv_view prototype(const tenon_kv_format& format) const;
   tenon_attn layer() const;
 
@@ -71,7 +71,7 @@ class AttentionHost {
     uint32_t sequence, place;
     int32_t position, parent;  // parent: row of the whole step, or -1
   };
-  // Of a sequence, f32 (cell, head, dim): what the step's rows bring, and what the cache holds in the end.
+  // A sequence has these in f32 (cell, head, dim): what the step's rows bring, and what the cache holds in the end.
   struct Cached {
     std::vector<float> k, v, stored_k, stored_v;
   };

@@ -1,4 +1,4 @@
-// What every attention owes: the softmax of float64 over awkward shapes, and the same bits for a row alone and among
+// Every attention owes this: the softmax of float64 over awkward shapes, and the same bits for a row alone and among
 // others, whatever the bounds.
 #include <algorithm>
 #include <cmath>

@@ -1,3 +1,5 @@
+// This drives attention over the other views, and computes the answer in float64. What a row sees follows from the
+// rules of tenon/abi/kv_cache.h alone, without code of any cache or attention.
 #include "conformance/attention_views.h"
 
 #include <algorithm>
@@ -8,6 +10,7 @@
 
 #include "conformance/suite.h"
 #include "tenon/sdk/cpu/kv_reader.h"
+#include "tenon/sdk/fop.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::conformance {
@@ -105,7 +108,8 @@ void ViewHost::place_rows() {
   std::shuffle(pages_.begin(), pages_.end(), random_);
   pages_.resize(size_t{kSlots} * lines() * kColumns);
   if (case_.rule == TENON_POS_TABLE) {
-    table_.assign(size_t{kSlots} * lines() * kCells, -1), used_.assign(size_t{kSlots} * lines(), 0);
+    table_.assign(size_t{kSlots} * lines() * kCells, -1);
+    used_.assign(size_t{kSlots} * lines(), 0);
     for (uint32_t s = 0; s < kSeqs; ++s) {
       for (uint32_t line = 0; line < lines(); ++line) place_in_table(s, line);
     }
@@ -184,15 +188,24 @@ std::vector<ViewHost::Seen> ViewHost::seen(uint32_t row, uint32_t head) const {
 void ViewHost::make_view() {
   const bool scaled = case_.codec == TENON_I8;
   format_ = sdk::kv_format(case_.codec, scaled ? TENON_F16 : TENON_FORMAT_NONE, case_.rotated);
-  view_.format = &format_, view_.flags = case_.flags;
-  view_.heads = kHeads, view_.k_dim = kKeyDim, view_.v_dim = kValueDim;
-  view_.page_cells = kPageCells, view_.columns = kColumns;
-  view_.pos_rule = case_.rule, view_.sinks = case_.sinks, view_.ring = case_.ring, view_.window = case_.window;
-  view_.weight_rows = case_.weight_rows, view_.group = 1;
+  view_.format = &format_;
+  view_.flags = case_.flags;
+  view_.heads = kHeads;
+  view_.k_dim = kKeyDim;
+  view_.v_dim = kValueDim;
+  view_.page_cells = kPageCells;
+  view_.columns = kColumns;
+  view_.pos_rule = case_.rule;
+  view_.sinks = case_.sinks;
+  view_.ring = case_.ring;
+  view_.window = case_.window;
+  view_.weight_rows = case_.weight_rows;
+  view_.group = 1;
   const auto i32 = [&](const auto& values) {
     return host_.input(TENON_I32, {static_cast<int64_t>(values.size())}, values);
   };
-  view_.pages = i32(pages_), view_.place = i32(place_);
+  view_.pages = i32(pages_);
+  view_.place = i32(place_);
   make_plane(false, view_.k, view_.k_scale, view_.k_stride, view_.ks_stride);
   make_plane(true, view_.v, view_.v_scale, view_.v_stride, view_.vs_stride);
   if (case_.rule == TENON_POS_TABLE) {
@@ -202,7 +215,8 @@ void ViewHost::make_view() {
       const auto page = static_cast<size_t>(pages_[line * kColumns + cell / kPageCells]);
       by_page[(page * lines() + line % lines()) * kPageCells + cell % kPageCells] = table_[i];
     }
-    view_.used = i32(used_), view_.pos = i32(by_page);
+    view_.used = i32(used_);
+    view_.pos = i32(by_page);
   }
   if (case_.weight_rows != 0) view_.weights = host_.output(TENON_F32, {kSlots, kHeads, kCells});
 }
@@ -212,9 +226,15 @@ void ViewHost::make_plane(bool values, tenon_tid& plane, tenon_tid& scales, int6
   const uint32_t dim = values ? kValueDim : kKeyDim;
   const tenon_tensor t = sdk::tensor(case_.codec, {kPages, kHeads, kPageCells, dim});
   const tenon_tensor st = sdk::tensor(TENON_F16, {kPages, kHeads, kPageCells});
-  stride[0] = t.stride[0], stride[1] = t.stride[2], stride[2] = t.stride[1];
+  stride[0] = t.stride[0];
+  stride[1] = t.stride[2];
+  stride[2] = t.stride[1];
   const bool scaled = case_.codec == TENON_I8;
-  if (scaled) scale_stride[0] = st.stride[0], scale_stride[1] = st.stride[2], scale_stride[2] = st.stride[1];
+  if (scaled) {
+    scale_stride[0] = st.stride[0];
+    scale_stride[1] = st.stride[2];
+    scale_stride[2] = st.stride[1];
+  }
   std::vector<std::byte> bytes(tensor_extent(t), std::byte{0xff}), scale_bytes(tensor_extent(st), std::byte{0xff});
   std::vector<float>& kept = values ? values_ : keys_;
   kept.assign(size_t{kSeqs} * kHeads * kCells * dim, std::numeric_limits<float>::quiet_NaN());
@@ -223,7 +243,11 @@ void ViewHost::make_plane(bool values, tenon_tid& plane, tenon_tid& scales, int6
     const uint32_t s = i / kHeads, head = i % kHeads;
     std::vector<int32_t> holds = old_cells(s, head);
     for (uint32_t row = kFirst[s]; row < kFirst[s + 1]; ++row) holds[place(row, head)] = kLength[s];
-    const sdk::cpu::KvCells cells(layout, values ? layout.v : layout.k, bytes.data(), scale_bytes.data(), pages_.data(),
+    const sdk::cpu::KvCells cells({.layout = layout,
+                                   .plane = values ? layout.v : layout.k,
+                                   .base = bytes.data(),
+                                   .scales = scale_bytes.data(),
+                                   .pages = pages_.data()},
                                   static_cast<uint32_t>(kSlot[s]), head);
     for (uint32_t c = 0; c < kCells; ++c) {
       if (holds[c] < 0) continue;
@@ -237,17 +261,26 @@ void ViewHost::make_plane(bool values, tenon_tid& plane, tenon_tid& scales, int6
 
 ViewHost::Answer ViewHost::run() {
   auto a = sdk::abi_struct<tenon_attn>();
-  a.q_heads = kHeads * kGroup, a.kv_heads = kHeads, a.k_dim = kKeyDim, a.v_dim = kValueDim;
-  a.window = case_.layer_window, a.scale = kScale, a.softcap = case_.softcap;
+  a.q_heads = kHeads * kGroup;
+  a.kv_heads = kHeads;
+  a.k_dim = kKeyDim;
+  a.v_dim = kValueDim;
+  a.window = case_.layer_window;
+  a.scale = kScale;
+  a.softcap = case_.softcap;
   auto rope = sdk::abi_struct<tenon_fop>();
-  rope.id = TENON_F_ROPE, rope.i[0] = kRotated;
-  rope.i[2] = kHeads * kGroup, rope.i[3] = kHeads, rope.i[4] = kKeyDim, rope.i[5] = kValueDim;
+  rope.id = TENON_F_ROPE;
+  rope.i[0] = kRotated;
+  sdk::Heads(kHeads * kGroup, kHeads, kKeyDim, kValueDim).store(rope);
   const tenon_fop* op = &rope;
   auto chain = sdk::abi_struct<tenon_chain>();
-  chain.n = case_.rotated ? 0 : 1, chain.op = &op;
+  chain.n = case_.rotated ? 0 : 1;
+  chain.op = &op;
   auto call = sdk::abi_struct<tenon_attn_call>();
   auto claim = sdk::abi_struct<tenon_claim>();
-  a.pro = call.pro = &chain, call.kv = &view_, call.claim = &claim;
+  a.pro = call.pro = &chain;
+  call.kv = &view_;
+  call.claim = &claim;
   tenon_kv_view prototype = view_;  // without tensors and strides
   for (tenon_tid* id : {&prototype.k, &prototype.v, &prototype.k_scale, &prototype.v_scale, &prototype.pages,
                         &prototype.place, &prototype.used, &prototype.pos, &prototype.weights}) {
@@ -269,7 +302,8 @@ ViewHost::Answer ViewHost::run() {
   for (uint32_t cell = 0; cell < kCells; ++cell) {
     for (uint32_t pair = 0; pair < kRotated / 2; ++pair) {
       const double angle = cell * std::pow(50.0, -2.0 * pair / kRotated);
-      angles_.push_back(static_cast<float>(std::cos(angle))), angles_.push_back(static_cast<float>(std::sin(angle)));
+      angles_.push_back(static_cast<float>(std::cos(angle)));
+      angles_.push_back(static_cast<float>(std::sin(angle)));
     }
   }
   rope.t[0] = host_.input(TENON_F32, {kCells, kRotated}, angles_);
@@ -292,7 +326,8 @@ void ViewHost::turn(std::vector<double>& x, int32_t index) const {
   for (uint32_t i = 0; i < kHalf; ++i) {
     const double c = angles_[(static_cast<size_t>(index) * kHalf + i) * 2], u = x[i], v = x[i + kHalf];
     const double s = angles_[(static_cast<size_t>(index) * kHalf + i) * 2 + 1];
-    x[i] = u * c - v * s, x[i + kHalf] = u * s + v * c;
+    x[i] = u * c - v * s;
+    x[i + kHalf] = u * s + v * c;
   }
 }
 
@@ -311,7 +346,8 @@ std::vector<double> ViewHost::scores(uint32_t row, uint32_t q_head, const std::v
     turn(k, at.position < sinks ? at.position : at.position - shift);
     double s = kScale * std::inner_product(q.begin(), q.end(), k.begin(), 0.0);
     if (case_.softcap != 0) s = case_.softcap * std::tanh(s / case_.softcap);
-    score.push_back(s), top = std::max(top, s);
+    score.push_back(s);
+    top = std::max(top, s);
   }
   for (double& s : score) sum += s = std::exp(s - top);
   for (double& s : score) s /= sum;

@@ -14,7 +14,7 @@ Instance device_of(Registry& registry, const std::string& name, const tenon_env&
   return Instance(component, *example_values(*component.schema).abi(), env);
 }
 
-// The functions behind tenon_host; ctx is the device's memory.
+// These are the functions of tenon_host; ctx is the device's memory.
 tenon_status host_alloc(void* ctx, uint32_t space, uint64_t bytes, const char* purpose, void** out, tenon_reason* why) {
   return sdk::guard(why, [&] {
     try {

@@ -1,4 +1,4 @@
-// What any draft owes: no more tokens than it may, real ones, and the same from the same calls.
+// Any draft owes this: no more tokens than it may, real ones, and the same from the same calls.
 #include <algorithm>
 #include <numeric>
 #include <random>
@@ -35,7 +35,7 @@ Text propose(const Component& draft, const Text& text, uint32_t cap, uint32_t sl
   return out;
 }
 
-// What a draft says over the lives of sequences that grow, end and share slots, with little and much room.
+// Returns what a draft says over the lives of sequences that grow, end and share slots, with little and much room.
 std::vector<Text> proposals_of(const Component& draft) {
   const auto& table = draft.table<tenon_draft>();
   const uint32_t most = table.max_tokens(draft.self());

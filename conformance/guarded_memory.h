@@ -9,13 +9,13 @@
 
 namespace tenon::conformance {
 
-// What memory holds that nobody has written: NaN in every floating-point format.
+// Memory that nobody has written holds this: NaN in every floating-point format.
 inline constexpr uint8_t kPoison = 0xff;
 
 // The device outlives it.
 class GuardedMemory {
  public:
-  // Of `capacity` bytes, all of them zero and in use.
+  // It has `capacity` bytes, all of them zero and in use.
   GuardedMemory(const Device& device, uint64_t capacity, std::string name);
   ~GuardedMemory();
   GuardedMemory(const GuardedMemory&) = delete;
@@ -30,7 +30,7 @@ class GuardedMemory {
   void fill(uint8_t byte) { lay(bytes_, byte); }
   void write(const void* from, uint64_t offset, uint64_t bytes);
 
-  // What is there now; valid until the memory is looked at again.
+  // Returns what is there now; it is valid until the memory is looked at again.
   const uint8_t* look();
   // Looks, and keeps that as what was seen.
   const std::vector<uint8_t>& remember();

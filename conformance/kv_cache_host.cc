@@ -1,3 +1,5 @@
+// This drives a cache as a host does, beside a naive one: a list of tokens by slot with their keys and values, against
+// which each cell of each view is compared.
 #include "conformance/kv_cache_host.h"
 
 #include <algorithm>
@@ -39,7 +41,10 @@ float random_value(std::mt19937_64& random) {
 
 tenon_kv_geometry geometry(uint32_t layer, uint32_t heads, uint32_t k_dim, uint32_t v_dim) {
   auto g = sdk::abi_struct<tenon_kv_geometry>();
-  g.layer = layer, g.heads = heads, g.k_dim = k_dim, g.v_dim = v_dim;
+  g.layer = layer;
+  g.heads = heads;
+  g.k_dim = k_dim;
+  g.v_dim = v_dim;
   return g;
 }
 
@@ -61,7 +66,7 @@ float rounded(tenon_format codec, float value) {
   return static_cast<float>(std::copysign(near, value));
 }
 
-// What the cache makes of a head's row, computed without any code of its.
+// Turns a head's row into what the cache makes of it, computed without any code of the cache.
 void KvCacheHost::stored(float* row, uint32_t n) const {
   if (scale_ == TENON_FORMAT_NONE) {
     for (uint32_t i = 0; i < n; ++i) row[i] = rounded(codec_, row[i]);
@@ -98,7 +103,8 @@ KvCacheHost::KvCacheHost(const Component& cache, const Shape& shape, bool every_
   for (const auto* g : pointers) {
     if (table().claim(self(), g, &b, &claim, &why_) != TENON_OK) fail(text_);
   }
-  codec_ = claim.format->k.codec, scale_ = claim.format->k.scale;
+  codec_ = claim.format->k.codec;
+  scale_ = claim.format->k.scale;
   if (table().plan(self(), pointers.data(), static_cast<uint32_t>(pointers.size()), &b, &footprint_, &why_) !=
       TENON_OK) {
     fail(text_);
@@ -127,7 +133,8 @@ void KvCacheHost::record() {
       t.stride[0] += kGap * 4;
       return host_.strided_input(t, nullptr);
     };
-    l.k = input(l.k_dim), l.v = input(l.v_dim);
+    l.k = input(l.k_dim);
+    l.v = input(l.v_dim);
     l.view = sdk::abi_struct<tenon_kv_view>();
     check(table().record_append(self(), i, &s, l.k, l.v, host_.recorder(), &why_));
     check(table().view(self(), i, &s, host_.recorder(), &l.view, &why_));
@@ -188,7 +195,8 @@ std::string KvCacheHost::run_step(const std::vector<Append>& appends, std::mt199
       }
       host_.write(id, all.data());
     };
-    fill(l.k, l.k_dim, false), fill(l.v, l.v_dim, true);
+    fill(l.k, l.k_dim, false);
+    fill(l.v, l.v_dim, true);
   }
   if (table().publish(self(), host_.device().queue(), &why_) != TENON_OK) return text_;
   return host_.run(random());
@@ -281,7 +289,10 @@ std::string KvCacheHost::compare_view(const Layer& layer, const tenon_kv_view& v
   auto pages = host_.read<int32_t>(view.pages);
   auto k = host_.read<std::byte>(view.k), v = host_.read<std::byte>(view.v);
   std::vector<std::byte> ks, vs;
-  if (view.k_scale != 0) ks = host_.read<std::byte>(view.k_scale), vs = host_.read<std::byte>(view.v_scale);
+  if (view.k_scale != 0) {
+    ks = host_.read<std::byte>(view.k_scale);
+    vs = host_.read<std::byte>(view.v_scale);
+  }
   for (uint32_t h = 0; h < layer.heads; ++h) {
     const std::map<uint32_t, uint32_t> cells = cells_of(view, slot, h);
     if (every_token_ && cells.size() != length(slot)) {
@@ -291,7 +302,11 @@ std::string KvCacheHost::compare_view(const Layer& layer, const tenon_kv_view& v
     for (const bool values : {false, true}) {
       const uint32_t dim = values ? layer.v_dim : layer.k_dim;
       const sdk::KvPlane& plane = values ? layout.v : layout.k;
-      const sdk::cpu::KvCells rows(layout, plane, (values ? v : k).data(), (values ? vs : ks).data(), pages.data(),
+      const sdk::cpu::KvCells rows({.layout = layout,
+                                    .plane = plane,
+                                    .base = (values ? v : k).data(),
+                                    .scales = (values ? vs : ks).data(),
+                                    .pages = pages.data()},
                                    slot, h);
       std::vector<float> got(dim);
       for (const auto& [cell, position] : cells) {

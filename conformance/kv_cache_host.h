@@ -15,7 +15,7 @@
 
 namespace tenon::conformance {
 
-// What a plain codec makes of a value: rounded to nearest even, computed without any code of the cache.
+// Returns what a plain codec makes of a value: rounded to nearest even, computed without any code of the cache.
 float rounded(tenon_format codec, float value);
 
 class KvCacheHost {
@@ -61,7 +61,7 @@ class KvCacheHost {
   struct Layer {
     uint32_t heads, k_dim, v_dim;
     tenon_tid k = 0, v = 0;   // inputs of the append
-    tenon_kv_view view = {};  // and, behind it, copies in plain formats
+    tenon_kv_view view = {};  // after it come copies in plain formats
     std::vector<tenon_kv_view> copies = {};
     std::vector<std::vector<Token>> by_slot = {};  // the model
   };

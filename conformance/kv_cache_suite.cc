@@ -1,4 +1,4 @@
-// What every cache owes: it is a list of tokens by slot, whatever happens to it.
+// Every cache owes this: it is a list of tokens by slot, whatever happens to it.
 #include <algorithm>
 
 #include "conformance/kv_cache_host.h"
@@ -68,7 +68,7 @@ void keeps_what_it_says(const Subject& subject) {
   while (host.length(0) + 64 <= shape.capacity) require_step(host, {{0, 64}, {1, 1 + host.length(1) % 7}}, random);
 }
 
-// What is cut, copied or carried to another instance holds what its next row sees, or the cache says why it cannot. A
+// A sequence that is cut, copied or carried to another instance holds what its next row sees, or the cache says why it cannot. A
 // sequence that ends is always let go.
 void cuts_and_copies_what_it_keeps(const Subject& subject) {
   if (!subject.has_own(TENON_OWN_TOKENS)) return;  // list_of_tokens asks for more
@@ -140,7 +140,10 @@ void moves_sequences(const Subject& subject) {
   const bool all = !subject.has_own(TENON_OWN_TOKENS);
   KvCacheHost::Shape shape = shape_for(subject);
   KvCacheHost host(*cache, shape, all);
-  shape.rows = 3, shape.seqs = 2, shape.slots = 2, shape.capacity += 27;
+  shape.rows = 3;
+  shape.seqs = 2;
+  shape.slots = 2;
+  shape.capacity += 27;
   KvCacheHost other(*second, shape, all);
   std::mt19937_64 random(8);
   require_step(host, {{0, 2}, {1, 9}}, random);

@@ -1,3 +1,4 @@
+// Here are the formulas of the small ops in float64, one function each, and rows for them to work on.
 #include "conformance/op_cases.h"
 
 #include <algorithm>
@@ -89,7 +90,8 @@ Row rope(Row x, const OpInputs& in, int32_t position) {
       double& second = head[in.shape.interleaved != 0 ? 2 * i + 1 : i + half];
       const double c = static_cast<double>(table[2 * i]), s = static_cast<double>(table[2 * i + 1]);
       const double u = first, v = second;
-      first = u * c - v * s, second = u * s + v * c;
+      first = u * c - v * s;
+      second = u * s + v * c;
     }
   }
   return x;
@@ -120,7 +122,8 @@ std::optional<Row> row_of(const std::string& name, const OpInputs& in, const Row
 
 std::optional<OpInputs> inputs_of(const std::string& name, const tenon_small_op& table, const OpShape& shape) {
   OpInputs in;
-  in.shape = shape, in.columns = shape.columns;
+  in.shape = shape;
+  in.columns = shape.columns;
   in.op = sdk::abi_struct<tenon_fop>();
   in.op.id = table.id;
   for (uint32_t a = 0; a < table.n_args; ++a) {

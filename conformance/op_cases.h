@@ -1,4 +1,4 @@
-// What a small op is given, and what float64 makes of it, for the suites of every device.
+// The inputs of a small op, and what float64 makes of them, for the suites of every device.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,8 @@ struct Reason {
 
 void check_part(const ProgramOp& op, const tenon_launch& launch, tenon_part part) {
   Reason why;
-  part.launch = &launch, part.why = &why.raw;
+  part.launch = &launch;
+  part.why = &why.raw;
   if (op.part(op.self, op.args.data(), &part) != TENON_OK) throw Fault(std::string("failed: ") + why.text);
 }
 
@@ -39,7 +40,7 @@ std::string fault_of(const F& work) {
 
 }  // namespace
 
-// What ops get beside their operands while they are watched.
+// Ops get this beside their operands while they are watched.
 struct OpRunner::Workspace {
   Workspace(const Device& device, const Program& program) : scratch(device, program.scratch_bytes(), "scratch") {
     for (uint32_t i = 0; i < kMostThreads; ++i) {
@@ -210,7 +211,9 @@ void OpRunner::part_op(const ProgramOp& op, const tenon_launch& launch, Workspac
     std::shuffle(runs.begin(), runs.end(), random);
     for (const auto& [begin, end] : runs) {
       auto part = sdk::abi_struct<tenon_part>();
-      part.phase = phase, part.begin = begin, part.end = end;
+      part.phase = phase;
+      part.begin = begin;
+      part.end = end;
       uint8_t* scratch = work.threads[random() % threads]->data();
       std::fill_n(scratch, op.thread_scratch_bytes, kPoison);
       part.thread_scratch = op.thread_scratch_bytes != 0 ? scratch : nullptr;
@@ -273,7 +276,8 @@ void OpRunner::link(bool overlap) {
 
 void OpRunner::run_planned(Launch how) {
   link(how != Launch::kPlain && (device_.table().flags & TENON_DEVICE_OVERLAPS) != 0);
-  arena_->activations.fill(kPoison), arena_->scratch.fill(kPoison);
+  arena_->activations.fill(kPoison);
+  arena_->scratch.fill(kPoison);
   if (device_.walks()) {
     walk_all();
   } else if (how == Launch::kGraph) {
@@ -298,7 +302,8 @@ void OpRunner::walk_all() const {
     auto part = sdk::abi_struct<tenon_part>();
     part.thread_scratch = arena_->thread.data();
     for (part.phase = 0; part.phase < op.phases; ++part.phase) {
-      part.begin = 0, part.end = op.chunks[part.phase];
+      part.begin = 0;
+      part.end = op.chunks[part.phase];
       check_part(op, program_->launch(i), part);
     }
   }

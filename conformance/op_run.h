@@ -1,4 +1,4 @@
-// What the running of a stand-in host and its tensors share.
+// The running of a stand-in host and its tensors share this.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace tenon::conformance {
 
-// What an op did wrong.
+// An op did something wrong.
 struct Fault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

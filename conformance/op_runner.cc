@@ -10,6 +10,7 @@
 #include "pipeline/step_state.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/live.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::conformance {
@@ -51,10 +52,14 @@ float element(tenon_format format, const uint8_t* p) {
 
 tenon_bounds OpRunner::bounds(const Shape& shape) {
   auto b = sdk::abi_struct<tenon_bounds>();
-  b.rows = shape.rows, b.seqs = shape.seqs, b.kv_len = shape.kv_len, b.slots = shape.slots;
+  b.rows = shape.rows;
+  b.seqs = shape.seqs;
+  b.kv_len = shape.kv_len;
+  b.slots = shape.slots;
   b.rows_per_seq = shape.rows_per_seq != 0 ? shape.rows_per_seq : shape.rows;
   b.out_rows = shape.out_rows != 0 ? shape.out_rows : shape.rows;
-  b.steps_ahead = 1, b.trees = shape.trees;
+  b.steps_ahead = 1;
+  b.trees = shape.trees;
   return b;
 }
 
@@ -169,7 +174,9 @@ std::span<int32_t> OpRunner::step_i32(uint32_t role) {
 
 void OpRunner::set_live(uint32_t rows, uint32_t seqs, uint32_t out_rows) {
   const std::span<int32_t> live = step_i32(TENON_STEP_LIVE);
-  live[0] = static_cast<int32_t>(rows), live[1] = static_cast<int32_t>(seqs), live[2] = static_cast<int32_t>(out_rows);
+  live[sdk::kLiveRows] = static_cast<int32_t>(rows);
+  live[sdk::kLiveSeqs] = static_cast<int32_t>(seqs);
+  live[sdk::kLiveOutRows] = static_cast<int32_t>(out_rows);
 }
 
 void OpRunner::write_state() {

@@ -57,7 +57,7 @@ class OpRunner {
   const Device& device() const { return device_; }
   // Ask for it again after a run.
   const tenon_recorder* recorder() const;
-  // What was refused first while recording, or "".
+  // Returns what was refused first while recording, or "".
   const std::string& error() const { return recording_->error(); }
 
   // Dense tensors. An input keeps its bytes; data may be nullptr (zeros). An output is filled with 0xff before each
@@ -110,9 +110,9 @@ class OpRunner {
   enum class Launch { kPlain, kOverlap, kGraph };
   std::string run_once(Launch how);
 
-  // For measurements: once, as core plans it, without a look at the memory.
+  // Runs once for a measurement, as core plans it, without a look at the memory.
   std::string run_unwatched();
-  // For measurements on a device with queues: links as core does and writes the step state; then enqueue() launches an
+  // Prepares a measurement on a device with queues: links as core does and writes the step state; then enqueue() launches an
   // op and does not wait. Throws Error.
   const Program& prepare(bool overlap);
   void enqueue(size_t op) const { launch_op(program_->ops()[op], program_->launch(op)); }

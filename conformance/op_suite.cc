@@ -1,4 +1,4 @@
-// What every small op owes: equal to float64 where the formula is known here, and for all of them that only live rows
+// Every small op owes this: it is equal to float64 where the formula is known here, and for all of them that only live rows
 // are written, that strides are kept to, and that in place gives the same bits.
 #include <cmath>
 
@@ -19,7 +19,7 @@ constexpr OpShape kShapes[] = {
     {.rows = 5, .live = 0},
 };
 
-// Of sums in f32 over 130 columns, and of CUDA's expf and tanhf.
+// Sums in f32 over 130 columns may differ by so much, and so may CUDA's expf and tanhf.
 constexpr double kTolerance = 1e-5;
 
 enum class Live { kOfTheStep, kOfTheOp };
@@ -33,7 +33,7 @@ class Recorded {
                   {.rows = live == Live::kOfTheOp ? in.shape.rows + 3 : in.shape.rows, .out_rows = in.shape.rows}),
               component.device()) {
     const auto& table = component.table<tenon_small_op>();
-    // What stands before the head works on the rows whose logits are wanted; the step has more.
+    // An op before the head works on the rows whose logits are wanted; the step has more.
     host_.set_live(live == Live::kOfTheOp ? in.shape.rows + 3 : in.shape.live, 1, in.shape.live);
     sdk::Recorder rec(host_.recorder());
     tenon_fop op = in.op;

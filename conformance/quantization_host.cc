@@ -1,3 +1,5 @@
+// This drives a site as a host does, and computes what it ought to give: the product in float64 over the weights that
+// the scheme's definition holds, or, where that is not known, over those that its products with unit vectors show.
 #include "conformance/quantization_host.h"
 
 #include <algorithm>
@@ -42,7 +44,8 @@ struct Chain {
   const tenon_chain* get() {
     pointers.clear();
     for (const tenon_fop& op : ops) pointers.push_back(&op);
-    chain.n = static_cast<uint32_t>(ops.size()), chain.op = pointers.data();
+    chain.n = static_cast<uint32_t>(ops.size());
+    chain.op = pointers.data();
     return &chain;
   }
   void add(tenon_id id) {
@@ -91,12 +94,16 @@ LinearDescription::LinearDescription(const SiteCase& c) : linear(sdk::abi_struct
   for (size_t set = 0; set < site.sets(); ++set) {
     for (const auto& t : tensors_) matrices_.push_back({"test.matrix", static_cast<uint32_t>(t.size()), 0, t.data()});
   }
-  linear.path = "test.site", linear.description = site.description.c_str();
+  linear.path = "test.site";
+  linear.description = site.description.c_str();
   linear.n_mats = static_cast<uint32_t>(site.rows.size());
   linear.x_format = linear.y_format = TENON_F32;
-  linear.out_dim = site.rows.data(), linear.matrix = matrices_.data(), linear.in_dim = site.k;
+  linear.out_dim = site.rows.data();
+  linear.matrix = matrices_.data();
+  linear.in_dim = site.k;
   linear.experts = site.experts;
-  linear.rows_wanted = site.experts == 0 ? 1 : 0, linear.product_wanted = 1;
+  linear.rows_wanted = site.experts == 0 ? 1 : 0;
+  linear.product_wanted = 1;
 }
 
 void QuantizedSite::load_matrix(uint32_t mat, uint32_t pass, uint32_t rows_a_load, void* const* stores, void* scratch) {
@@ -108,7 +115,9 @@ void QuantizedSite::load_matrix(uint32_t mat, uint32_t pass, uint32_t rows_a_loa
   if ((footprint_.flags & TENON_FOOTPRINT_WHOLE) != 0) rows_a_load = UINT32_MAX;
   for (uint64_t row = 0; row < rows; row += rows_a_load) {
     auto src = sdk::abi_struct<tenon_rows>();
-    src.mat = mat, src.pass = pass, src.row0 = row;
+    src.mat = mat;
+    src.pass = pass;
+    src.row0 = row;
     src.rows = std::min<uint64_t>(rows_a_load, rows - row);
     std::vector<std::unique_ptr<GuardedMemory>> data;
     std::vector<tenon_slice> slices;
@@ -157,7 +166,7 @@ int64_t QuantizedSite::columns() const {
   return n;
 }
 
-// What stands around a step's product.
+// These stand around a step's product.
 struct QuantizedSite::Chains {
   Chains(const StepCase& step, bool fused) {
     if (fused && step.norm) pro.add(TENON_F_RMSNORM);
@@ -169,7 +178,8 @@ struct QuantizedSite::Chains {
 
 tenon_claim QuantizedSite::claim(const tenon_bounds& bounds, Chains& chains) const {
   LinearDescription description(case_);
-  description.linear.pro = chains.pro.get(), description.linear.epi = chains.epi.get();
+  description.linear.pro = chains.pro.get();
+  description.linear.epi = chains.epi.get();
   auto claim = sdk::abi_struct<tenon_claim>();
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
@@ -184,7 +194,8 @@ QuantizedSite::QuantizedSite(std::unique_ptr<Component> scheme, const SiteCase& 
   for (const FileMatrix& m : file_) held_.push_back(definition ? definition(m.weights, k_) : m.weights);
   Chains chains(around, true);
   LinearDescription description(case_);
-  description.linear.pro = chains.pro.get(), description.linear.epi = chains.epi.get();
+  description.linear.pro = chains.pro.get();
+  description.linear.epi = chains.epi.get();
   const tenon_claim claim = this->claim(OpRunner::bounds({.rows = around.rows}), chains);
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
@@ -232,8 +243,12 @@ std::string QuantizedSite::emit(OpRunner& host, const StepCase& step, bool fused
     stores.push_back(id);
   }
   auto call = sdk::abi_struct<tenon_linear_call>();
-  call.x = x, call.y = y, call.store = stores.data();
-  call.pro = pro.get(), call.epi = epi.get(), call.claim = &claim;
+  call.x = x;
+  call.y = y;
+  call.store = stores.data();
+  call.pro = pro.get();
+  call.epi = epi.get();
+  call.claim = &claim;
   if (case_.experts != 0) call.expert = host.input(TENON_I32, {static_cast<int64_t>(step.rows)}, step.expert);
   if (step.own_live) call.row_live = host.input(TENON_U32, {1}, std::vector<uint32_t>{step.live});
   if (table_->record(component_->self(), site_.get(), &call, host.recorder(), &why) != TENON_OK) return text;
@@ -297,7 +312,9 @@ tenon_cost QuantizedSite::cost(const StepCase& step) const {
   tenon_cost sum{};
   for (const ProgramOp& op : host.program().ops()) {
     for (int i = 0; i < 3; ++i) {
-      sum.read[i] += op.cost.read[i], sum.written[i] += op.cost.written[i], sum.flops[i] += op.cost.flops[i];
+      sum.read[i] += op.cost.read[i];
+      sum.written[i] += op.cost.written[i];
+      sum.flops[i] += op.cost.flops[i];
     }
   }
   return sum;
@@ -323,9 +340,11 @@ QuantizedSite::Exact QuantizedSite::exact(const StepCase& step, bool fused) cons
         double sum = 0, size = 0;
         for (int64_t i = 0; expert >= 0 && i < k_; ++i) {
           const double product = row[static_cast<size_t>(i)] * weight(first + m, c, i);
-          sum += product, size += std::abs(product);
+          sum += product;
+          size += std::abs(product);
         }
-        y.push_back(sum), magnitude.push_back(size);
+        y.push_back(sum);
+        magnitude.push_back(size);
       }
     }
     for (size_t op = 0; fused && op < step.epilogue.size(); ++op) {
@@ -335,13 +354,15 @@ QuantizedSite::Exact QuantizedSite::exact(const StepCase& step, bool fused) cons
           magnitude[c] = (magnitude[c] + 1) * (magnitude[half + c] + 1);
           y[c] = y[c] / (1 + std::exp(-y[c])) * y[half + c];
         }
-        y.resize(half), magnitude.resize(half);
+        y.resize(half);
+        magnitude.resize(half);
         continue;
       }
       const std::vector<float> add = addend(step, op, static_cast<int64_t>(y.size()));
       const size_t at = step.epilogue[op] == TENON_F_ADD ? r * y.size() : 0;
       for (size_t c = 0; c < y.size(); ++c) {
-        y[c] += double{add[at + c]}, magnitude[c] += std::abs(double{add[at + c]});
+        y[c] += double{add[at + c]};
+        magnitude[c] += std::abs(double{add[at + c]});
       }
     }
     out.y.insert(out.y.end(), y.begin(), y.end());

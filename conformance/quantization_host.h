@@ -14,7 +14,7 @@
 
 namespace tenon::conformance {
 
-// What a file has of one matrix, and the weights that it stands for.
+// A file has these of one matrix, which stand for the weights.
 struct FileMatrix {
   struct Tensor {
     tenon_stored stored;  // its name is a literal
@@ -55,7 +55,7 @@ struct StepCase {
 
 class QuantizedSite {
  public:
-  // What a scheme's definition makes of a matrix of the file, rows of k.
+  // A scheme's definition, which makes the weights that it holds of a matrix of the file, rows of k.
   using Definition = std::function<std::vector<float>(std::vector<float> file, int64_t k)>;
   // Throws Error with the scheme's reason. rows_a_load: how many rows load() gets at a time. definition: nullptr if
   // what the scheme holds is to be learnt. around: the site is bound with the ops of this step around it, as it has to
@@ -65,12 +65,12 @@ class QuantizedSite {
   QuantizedSite(const QuantizedSite&) = delete;
   QuantizedSite& operator=(const QuantizedSite&) = delete;
 
-  // y (live, columns), with everything of the step fused if `fused`, else the bare product. Throws Error if
+  // Returns y (live, columns), with everything of the step fused if `fused`, else the bare product. Throws Error if
   // the host saw an op misbehave.
   std::vector<float> run(const StepCase& step, bool fused, uint64_t seed = 1) const;
-  // What the step's ops say that they cost.
+  // Returns what the step's ops say that they cost.
   tenon_cost cost(const StepCase& step) const;
-  // What the step ought to give, and how much rounding may be: the sum of |w x|, through the epilogue.
+  // The result that the step ought to give, and how much rounding may be: the sum of |w x|, through the epilogue.
   struct Exact {
     std::vector<double> y, magnitude;
   };
@@ -89,8 +89,8 @@ class QuantizedSite {
   int64_t columns() const;
   // Whether the scheme takes on everything that stands around the step's product.
   bool claims(const StepCase& step) const;
-  // For a scheme whose definition is not known here: from now on it is to hold what its products with unit vectors
-  // show.
+  // Learns what a scheme holds whose definition is not known here: from now on it is to hold what its products with unit
+  // vectors show.
   void learn();
   bool has_rows() const { return table_->record_rows != nullptr; }
   uint32_t row_invariant_max() const { return table_->row_invariant_max; }

@@ -1,4 +1,4 @@
-// What any quantization scheme owes, however its weights look inside: it holds the file's matrices, multiplies by what
+// Any quantization scheme owes this, however its weights look inside: it holds the file's matrices, multiplies by what
 // it holds, does what it claims, and a row has the same bits alone and among others.
 #include <algorithm>
 #include <cmath>
@@ -13,16 +13,20 @@
 namespace tenon::conformance {
 namespace {
 
-// Of a scheme's sums against float64, relative; wide enough for activations in 8 bits.
+// A scheme's sums may differ so much from those in float64, relative; it is wide enough for activations in 8 bits.
 constexpr double kTolerance = 4e-2;
-// Of the weights held against the file's, relative: two bits a weight hold about 0.5, another matrix is off by 1.4.
+// The weights that are held may differ so much from the file's, relative: two bits a weight are off by about 0.5, another
+// matrix by 1.4.
 constexpr double kHeld = 0.75;
 constexpr int64_t kWidth = 256;  // whole blocks of every format
 
 // Root mean square of the difference, relative to that of what is wanted.
 class Difference {
  public:
-  void add(double got, double wanted) { off_ += (got - wanted) * (got - wanted), size_ += wanted * wanted; }
+  void add(double got, double wanted) {
+    off_ += (got - wanted) * (got - wanted);
+    size_ += wanted * wanted;
+  }
   double relative() const { return std::sqrt(off_ / size_); }
 
  private:
@@ -150,7 +154,10 @@ FileMatrix written(const Component& scheme, const tenon_written& how, const teno
     std::vector<void*> to;
     for (size_t i = 0; i < out.tensors.size(); ++i) to.push_back(out.tensors[i].bytes.data() + row * row_bytes[i]);
     auto e = sdk::abi_struct<tenon_encode>();
-    e.row0 = row, e.rows = n, e.data = out.weights.data() + row * static_cast<uint64_t>(s.in_dim), e.out = to.data();
+    e.row0 = row;
+    e.rows = n;
+    e.data = out.weights.data() + row * static_cast<uint64_t>(s.in_dim);
+    e.out = to.data();
     char text[256] = "";
     tenon_reason why{text, sizeof(text)};
     if (scheme.table<tenon_quantization>().encode(scheme.self(), &s, &e, &why) != TENON_OK) fail(text);

@@ -1,3 +1,4 @@
+// This records samplers as a pipeline does, over candidates that are made from a seed.
 #include "conformance/sampler_host.h"
 
 #include <algorithm>
@@ -68,15 +69,18 @@ SamplerHost::SamplerHost(uint32_t vocab, const std::vector<StepRow>& rows, uint3
   std::fill(state(TENON_STEP_SLOT).begin(), state(TENON_STEP_SLOT).end(), -1);
   for (size_t i = 0; i < rows.size(); ++i) {
     const StepRow& r = rows[i];
-    state(TENON_STEP_TOKEN)[i] = r.token, state(TENON_STEP_POS)[i] = r.position;
-    state(TENON_STEP_SLOT)[i] = r.slot, state(TENON_STEP_PARENT)[i] = r.parent;
+    state(TENON_STEP_TOKEN)[i] = r.token;
+    state(TENON_STEP_POS)[i] = r.position;
+    state(TENON_STEP_SLOT)[i] = r.slot;
+    state(TENON_STEP_PARENT)[i] = r.parent;
     if (r.logits.empty()) continue;
     std::copy(r.logits.begin(), r.logits.end(), logits_.begin() + int64_t{wanted_} * vocab);
     state(TENON_STEP_OUT_ROW)[wanted_++] = static_cast<int32_t>(i);
   }
   runner_.set_live(static_cast<uint32_t>(rows.size()), slots, wanted_);
   dense_ = sdk::abi_struct<tenon_candidates>();
-  dense_.form = TENON_DENSE, dense_.cap = dense_.vocab = vocab;
+  dense_.form = TENON_DENSE;
+  dense_.cap = dense_.vocab = vocab;
   dense_.logits = runner_.input(TENON_F32, {static_cast<int64_t>(n), vocab}, logits_);
 }
 
@@ -94,20 +98,24 @@ tenon_candidates SamplerHost::sparse(uint64_t seed) {
       const float l = logits_[r * vocab_ + static_cast<size_t>(id)];
       if (!(l > kOut)) continue;
       const size_t at = r * vocab_ + static_cast<size_t>(counts[r]++);
-      logits[at] = l, ids[at] = id;
+      logits[at] = l;
+      ids[at] = id;
     }
   }
   tenon_candidates c = dense_;
   c.form = TENON_SPARSE;
   const auto rows = static_cast<int64_t>(n);
   c.logits = runner_.input(TENON_F32, {rows, vocab_}, logits);
-  c.id = runner_.input(TENON_I32, {rows, vocab_}, ids), c.count = runner_.input(TENON_I32, {rows}, counts);
+  c.id = runner_.input(TENON_I32, {rows, vocab_}, ids);
+  c.count = runner_.input(TENON_I32, {rows}, counts);
   return c;
 }
 
 tenon_sampling SamplerHost::Link::sampling(tenon_tid next) const {
   auto s = sdk::abi_struct<tenon_sampling>();
-  s.params = params, s.state = state, s.next = next;
+  s.params = params;
+  s.state = state;
+  s.next = next;
   return s;
 }
 
@@ -120,7 +128,8 @@ SamplerHost::Link SamplerHost::link(const Component& sampler, const std::vector<
     const std::vector<tenon_param_value> values =
         values_of(defaults, settings[std::min<size_t>(slot, settings.size() - 1)]);
     auto request = sdk::abi_struct<tenon_params>();
-    request.count = static_cast<uint32_t>(values.size()), request.value = values.data();
+    request.count = static_cast<uint32_t>(values.size());
+    request.value = values.data();
     std::vector<uint8_t> record(bytes);
     Reason why;
     why.check(link.table->encode(link.self, &request, record.data(), &why.raw), "cannot encode a request");

@@ -13,7 +13,7 @@
 
 namespace tenon::conformance {
 
-// What a request asks of a sampler: numbers and texts.
+// A request asks this of a sampler: numbers and texts.
 struct SettingValue {
   template <class Number>
     requires std::is_arithmetic_v<Number>
@@ -55,8 +55,8 @@ class SamplerHost {
   // The logits as they are; or a list of what is in, in random order.
   tenon_candidates dense() const { return dense_; }
   tenon_candidates sparse(uint64_t seed);
-  // What a pipeline keeps for a sampler: its records and its state, zero at first. settings: of each slot, the last
-  // one's for all further slots.
+  // A pipeline keeps these for a sampler: its records and its state, zero at first. settings are those of each slot; the
+  // last are those of all further slots.
   struct Link {
     const tenon_sampler* table = nullptr;
     void* self = nullptr;

@@ -1,4 +1,4 @@
-// What any sampler owes, processor or selector, whatever it is for.
+// Any sampler owes this, processor or selector, whatever it is for.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -58,7 +58,8 @@ class Step {
   static std::vector<StepRow> chain(const std::vector<Logits>& logits) {
     std::vector<StepRow> rows = rows_of(logits);
     for (size_t r = 0; r < rows.size(); ++r) {
-      rows[r].parent = static_cast<int32_t>(r) - 1, rows[r].token = static_cast<int32_t>(r * 5 % logits[0].size());
+      rows[r].parent = static_cast<int32_t>(r) - 1;
+      rows[r].token = static_cast<int32_t>(r * 5 % logits[0].size());
     }
     return rows;
   }
@@ -100,8 +101,9 @@ void require_candidates(const Component& sampler, uint32_t form, uint32_t vocab)
 void require_choice(const Component& sampler, uint32_t form, uint32_t vocab) {
   std::vector<Logits> logits;
   for (uint64_t r = 0; r < 16; ++r) logits.push_back(some_logits(vocab, r));
-  logits.emplace_back(vocab, kOut), logits.back()[vocab / 2] = -1e30F;  // one is left
-  logits.emplace_back(vocab, kOut);                                     // none is
+  logits.emplace_back(vocab, kOut);
+  logits.back()[vocab / 2] = -1e30F;  // one is left
+  logits.emplace_back(vocab, kOut);   // none is
   const std::vector<int32_t> tokens = Step(sampler, logits, form).select(1);
   for (size_t r = 0; r < tokens.size(); ++r) {
     const int32_t id = tokens[r];
@@ -111,7 +113,7 @@ void require_choice(const Component& sampler, uint32_t form, uint32_t vocab) {
   }
 }
 
-// Of five candidates the likelier is chosen at least as often, up to four deviations, and the likeliest by far.
+// The likelier of five candidates is chosen at least as often, up to four deviations, and the likeliest by far.
 void require_preference(const Component& sampler, uint32_t form) {
   const std::vector<std::pair<size_t, double>> share = {{40, 0.72}, {3, 0.2}, {63, 0.05}, {0, 0.02}, {17, 0.01}};
   constexpr size_t kRows = 512;

@@ -1,5 +1,5 @@
-// What any scheduler owes: answers that keep the rules, and every sequence comes to its end. A small engine without a
-// model: sequences come, run as the scheduler says, hold pages of a cache with too few of them, and end.
+// Any scheduler owes this: answers that keep the rules, and that every sequence comes to its end. The checks are a small
+// engine without a model: sequences come, run as the scheduler says, hold pages of a cache with too few of them, and end.
 #include <algorithm>
 #include <array>
 #include <random>
@@ -40,7 +40,8 @@ class Simulation {
       while (arrived_ < sequences && random_() % 3 == 0) arrive();
       for (Client& c : clients_) ++c.waits;
       for (Running& r : all_) {
-        ++r.s.age, r.denied = false;
+        ++r.s.age;
+        r.denied = false;
         r.s.client_served = clients_[r.s.client].served;
         r.s.client_waits = std::min(clients_[r.s.client].waits, r.s.age);
       }
@@ -57,7 +58,9 @@ class Simulation {
   void arrive() {
     Running r{};
     r.s = sdk::abi_struct<tenon_sequence>();
-    r.s.id = ++arrived_, r.s.phase = TENON_SEQUENCE_WAITS, r.s.priority = static_cast<int32_t>(random_() % 3);
+    r.s.id = ++arrived_;
+    r.s.phase = TENON_SEQUENCE_WAITS;
+    r.s.priority = static_cast<int32_t>(random_() % 3);
     r.s.tokens = r.s.pending = 1 + static_cast<uint32_t>(random_() % 40);
     r.left = 1 + static_cast<uint32_t>(random_() % 30);
     r.s.client = arrived_ % kClients;
@@ -89,15 +92,21 @@ class Simulation {
       if (!r.denied) list_.push_back(&r.s);
     }
     auto w = sdk::abi_struct<tenon_workload>();
-    w.n = static_cast<uint32_t>(list_.size()), w.rows = kRows, w.free_slots = slots_ - running();
-    w.page_tokens = kPageTokens, w.free_pages = pages_ - held(), w.sequence = list_.data();
+    w.n = static_cast<uint32_t>(list_.size());
+    w.rows = kRows;
+    w.free_slots = slots_ - running();
+    w.page_tokens = kPageTokens;
+    w.free_pages = pages_ - held();
+    w.sequence = list_.data();
     return w;
   }
   Running& of(uint32_t index) {
     return *std::find_if(all_.begin(), all_.end(), [&](const Running& r) { return &r.s == list_[index]; });
   }
   void preempt(Running& r) {
-    r.s.phase = TENON_SEQUENCE_WAITS, r.s.cached = 0, r.s.pending = r.s.tokens;
+    r.s.phase = TENON_SEQUENCE_WAITS;
+    r.s.cached = 0;
+    r.s.pending = r.s.tokens;
     r.denied = true;
     log_ << "-" << r.s.id << ' ';
   }
@@ -110,7 +119,8 @@ class Simulation {
     std::vector<tenon_share> shares(w.n + 4, {kFence, kFence});
     std::vector<uint32_t> preempted(w.n + 4, kFence);
     auto answer = sdk::abi_struct<tenon_schedule>();
-    answer.share = shares.data(), answer.preempted = preempted.data();
+    answer.share = shares.data();
+    answer.preempted = preempted.data();
     Reason why;
     why.check(table_.next(self_, &w, &answer, &why.raw), "has no answer for " + std::to_string(w.n) + " sequences");
     require(table_.sequences(self_) == slots_, "changes its mind about how many sequences run at once");
@@ -177,7 +187,8 @@ class Simulation {
     r.s.phase = TENON_SEQUENCE_PROMPT;
     if (r.s.cached == r.s.tokens) {
       r.s.phase = TENON_SEQUENCE_GENERATES;
-      ++r.s.tokens, --r.left;
+      ++r.s.tokens;
+      --r.left;
     }
     r.s.pending = r.s.tokens - r.s.cached;
     return true;

@@ -1,3 +1,4 @@
+// Here are the lists of checks by kind, and the variants of settings that each check runs with.
 #include "conformance/suite.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What every component of a kind owes, as checks by name. They need nothing but the component: `tenon plugin check`
+// Every component of a kind owes these, which are checks by name. They need nothing but the component: `tenon plugin check`
 // runs them on a library, the tests on everything that ships.
 #pragma once
 
@@ -70,7 +70,7 @@ struct Check {
   const char* name;
   void (*run)(const Subject& subject);
 };
-// Of a kind; empty if nothing is known that every component of it owes. If the first is "bounds", whether ops keep to
+// Returns the checks of a kind; they are empty if nothing is known that every component of it owes. If the first is "bounds", whether ops keep to
 // what they declare, then none of the others means anything without it.
 const std::vector<Check>& checks_of(std::string_view kind);
 

@@ -31,7 +31,7 @@ inline std::vector<uint32_t> scale_offsets(tenon_format format) {
   }
 }
 
-// rows x k weights as a file would hold them, of size `scale` or so.
+// Makes rows x k weights as a file would hold them, of size `scale` or so.
 inline std::vector<uint8_t> random_rows(tenon_format format, uint32_t rows, uint32_t k, float scale,
                                         std::mt19937& random) {
   std::uniform_real_distribution<float> uniform(-scale, scale);

@@ -11,6 +11,8 @@ python3 -m pip install --quiet --disable-pip-version-check --upgrade --target bu
 # The package asks for JupyterLab, too, which what is tested has no use for.
 python3 -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --target build/python -r tests/perfetto/hta_requirements.txt ||
   say "HolisticTraceAnalysis could not be installed; its test skips."
+python3 -m pip install --quiet --disable-pip-version-check --upgrade --target build/python -r tests/speed/requirements.txt ||
+  say "cuobjdump could not be installed; the test of the recorded CUDA kernels skips."
 configure release
 cmake --build --preset release
 find_gpu "the tests that need one skip"

@@ -1,3 +1,5 @@
+// This measures how fast memory can be read. Each thread reads its own part, which it has written itself; all begin
+// together, and the best of some passes counts.
 #include "bandwidth.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// This writes and reads the files of `tenon eval kld --base`. The size of a file follows from its header, so that one
+// that was cut off is noticed before anything is compared.
 #include "base_file.h"
 
 #include <bit>

@@ -196,11 +196,14 @@ BenchRow Bench::measure(const BenchPoint& point) {
     prefill.push_back(per_second(static_cast<double>(stats.prompt_tokens), stats.prompt_seconds));
     decode.push_back(per_second(static_cast<double>(stats.decode_tokens), stats.decode_seconds));
     gbps.push_back(decode_gbps(stats));
-    row.drafted = stats.drafted, row.accepted = stats.accepted;
+    row.drafted = stats.drafted;
+    row.accepted = stats.accepted;
     row.reused = stats.reused;
   }
   progress.finish();
-  row.prefill = spread_of(prefill), row.decode = spread_of(decode), row.gbps = spread_of(gbps);
+  row.prefill = spread_of(prefill);
+  row.decode = spread_of(decode);
+  row.gbps = spread_of(gbps);
   row.point.threads = engine.pipeline().threads();
   row.memory = memory_use(engine.pipeline());
   row.weight_bytes = engine.pipeline().step_weight_bytes();

@@ -54,7 +54,7 @@ struct BenchHeader {
   uint32_t warmups = 0, runs = 0;
   bool ops = false;  // rows have a report of the ops
 };
-// format is "table", "csv" or "json". Rows are printed as they come, json at the end. The file outlives the output.
+// The format is "table", "csv" or "json". Rows are printed as they come, json at the end. The file outlives the output.
 std::unique_ptr<BenchOutput> make_bench_output(const std::string& format, std::FILE* file, const BenchHeader& header);
 
 }  // namespace tenon::app

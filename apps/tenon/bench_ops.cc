@@ -1,3 +1,5 @@
+// This measures how long each op of a decode step takes, after the runs that count: by the kernels that CUPTI records,
+// or, where there are none, by the clock around each op.
 #include "bench_ops.h"
 
 #include <algorithm>
@@ -133,7 +135,8 @@ OpReport OpBench::measure(Engine& engine, const Size& size, const Prompts& make_
     // After the prompt, step i attends to it, to the i tokens before and to its own.
     report.context = prompt_tokens + skip + (times.steps - 1) / 2.0 + 1;
     report.groups = profiler::group_ops(seen.program->ops(), times, size.batch, size.batch * report.context);
-    report.between_us = times.between_us, report.step_us = times.step_us;
+    report.between_us = times.between_us;
+    report.step_us = times.step_us;
     report.tok_per_s = times.step_us > 0 ? size.batch * 1e6 / times.step_us : 0;
   } catch (const Error& e) {
     recorder_.reset();  // its further records are of no use

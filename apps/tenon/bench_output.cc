@@ -1,3 +1,4 @@
+// This prints the results of `tenon bench` as a table, as JSON or as CSV.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>

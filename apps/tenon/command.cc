@@ -1,3 +1,5 @@
+// The commands share this. A signal handler sets a flag and writes a byte to a pipe; a thread that waits there does
+// everything else.
 #include "command.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// `tenon eval perplexity` and `tenon eval kld` cut a text into windows and walk over them. Each window is read by
+// itself, and only the tokens after its middle are scored.
 #include "eval.h"
 
 #include <algorithm>

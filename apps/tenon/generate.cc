@@ -1,3 +1,4 @@
+// `tenon generate` runs one request, prints its text as it comes, and ends with a line that repeats it.
 #include <cstdio>
 #include <optional>
 

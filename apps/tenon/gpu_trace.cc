@@ -1,3 +1,4 @@
+// Records a GPU's kernels of a traced run and gives them to the steps that launched them.
 #include "gpu_trace.h"
 
 #include <set>
@@ -8,7 +9,8 @@
 namespace tenon::app {
 
 void GpuTrace::attach(Pipeline& pipeline, const trace::Recorder& recorder) {
-  pipeline_ = &pipeline, recorder_ = &recorder;
+  pipeline_ = &pipeline;
+  recorder_ = &recorder;
   pipeline.watch({.begin = [this](const Program& p, const StepLoad& load) { return begin(p, load); },
                   .op = [this](const Program& p, size_t i) { op(p, i); }});
 }

@@ -1,3 +1,4 @@
+// This prints the times of a decode step's ops, as lines for people, as JSON and as CSV (RFC 4180).
 #include "op_report.h"
 
 #include <spdlog/fmt/fmt.h>
@@ -13,7 +14,10 @@ constexpr const char* kBetween = "between steps";
 
 profiler::OpGroup OpReport::total() const {
   profiler::OpGroup sum{.path = "step", .us = step_us};
-  for (const profiler::OpGroup& g : groups) sum.calls += g.calls, sum.bytes += g.bytes;
+  for (const profiler::OpGroup& g : groups) {
+    sum.calls += g.calls;
+    sum.bytes += g.bytes;
+  }
   return sum;
 }
 

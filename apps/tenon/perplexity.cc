@@ -78,7 +78,7 @@ Run add_perplexity(CLI::App& eval) {
       "perplexity",
       "Perplexity over a text. The whole text is turned into tokens at once, without special ones, and cut into "
       "consecutive windows of N tokens that do not overlap; where the model begins texts with BOS, it comes before the "
-      "text and replaces the first token of each window. A window is read by itself, and the tokens behind its place "
+      "text and replaces the first token of each window. A window is read by itself, and the tokens after its place "
       "N/2, counted from 0, are scored, each given all before it in the window. What is left at the end and fills no "
       "window is not used. All this is as llama.cpp's llama-perplexity does. Printed: exp of the mean negative "
       "log-likelihood, and its standard error as if tokens were independent.");

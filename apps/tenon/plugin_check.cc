@@ -59,7 +59,8 @@ std::chrono::milliseconds milliseconds(double seconds) {
 
 int run(const Args& args) {
   CheckOptions options;
-  options.limit = milliseconds(args.limit), options.kind_limit = milliseconds(args.kind_limit);
+  options.limit = milliseconds(args.limit);
+  options.kind_limit = milliseconds(args.kind_limit);
   options.skip = args.skip;
   options.plugin_dirs = plugin_search_path({args.plugin_dirs.begin(), args.plugin_dirs.end()});
   options.kind_checks = conformance::kind_checks(options.plugin_dirs);

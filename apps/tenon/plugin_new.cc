@@ -3,7 +3,7 @@
 //   <kind>/<template>.cc, .cu   the component in C++, and for CUDA; c/<kind>/<template>.c in C
 //   <kind>/pipeline.toml        the part of a pipeline that uses it, where `[kind] use = "name"` is not it
 //   project/                    what every project has
-// Copying replaces the template's name, as a text, behind its kind, and as the name of the class, and @KEY@ in
+// Copying replaces the template's name, as a text, after its kind, and as the name of the class, and @KEY@ in
 // project/.
 #include "plugin_new.h"
 

@@ -1,3 +1,5 @@
+// `tenon inspect --program` prints a program's ops with their tensors and costs. A cost is worked out for so many rows
+// and so much context.
 #include "program_report.h"
 
 #include <algorithm>
@@ -91,7 +93,9 @@ void print_program(const Pipeline& pipeline, const StepSize& size, bool json) {
   }
   for (const ProgramOp& op : program.ops()) {
     const Costs costs = costs_of(op, rows, context);
-    sum.read += costs.read, sum.written += costs.written, sum.flops += costs.flops;
+    sum.read += costs.read;
+    sum.written += costs.written;
+    sum.flops += costs.flops;
     if (json) {
       ops.push_back(op_json(program, op, costs));
     } else {

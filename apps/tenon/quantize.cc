@@ -102,7 +102,8 @@ QuantizeOptions options_of(const Args& args, Registry& registry) {
   if (args.text_file.empty()) return options;
   QuantizeCalibration& calibration = options.calibration.emplace();
   calibration.text = text_of_file(args.text_file);
-  calibration.context = args.context, calibration.windows = args.max_windows;
+  calibration.context = args.context;
+  calibration.windows = args.max_windows;
   if (!args.device.empty()) calibration.set.push_back("device.use=" + args.device);
   calibration.registry = &registry;
   return options;

@@ -1,3 +1,5 @@
+// A session is an engine, its trace, and what the trace says about the pipeline. The file is complete once
+// finish_trace() has returned.
 #include "session.h"
 
 #include <spdlog/spdlog.h>

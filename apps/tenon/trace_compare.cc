@@ -1,3 +1,4 @@
+// `tenon trace compare` says how two traces differ, op by op; `tenon trace merge` makes one file of several.
 #include "tenon/profiler/trace_compare.h"
 
 #include <spdlog/fmt/fmt.h>

@@ -1,3 +1,4 @@
+// `tenon trace stats` says where the time of a trace went, by component, op or module.
 #include "tenon/profiler/trace_stats.h"
 
 #include <spdlog/fmt/fmt.h>

@@ -1,3 +1,6 @@
+// An atomic file has its name only once it is complete. It is written without a name (O_TMPFILE) and linked in the end;
+// where the file system cannot do that, under a name of its own beside the target, which is renamed. What ends the
+// process earlier leaves no half of a file under the name.
 #include "tenon/core/atomic_file.h"
 
 #include <fcntl.h>

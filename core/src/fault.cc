@@ -149,7 +149,8 @@ SignalStack::SignalStack() noexcept {
       mmap(nullptr, signal_stack_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (memory == MAP_FAILED) return;
   stack_t own{};
-  own.ss_sp = memory, own.ss_size = signal_stack_bytes();
+  own.ss_sp = memory;
+  own.ss_size = signal_stack_bytes();
   if (sigaltstack(&own, nullptr) == 0) {
     stack_ = memory;
   } else {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tenon/sdk/live.h"
 #include "tenon/sdk/sampler.h"
 
 namespace sdk = tenon::sdk;
@@ -20,7 +21,7 @@ enum { kOut, kIn, kParams, kLive, kOutRow, kSlot };  // the op's operands
 
 void keep_near_the_largest(const Args& args, const sdk::Part& part) {
   constexpr float kGone = -std::numeric_limits<float>::infinity();
-  const uint32_t live_rows = part.ptr<const uint32_t>(kLive)[2];
+  const uint32_t live_rows = part.ptr<const uint32_t>(kLive)[sdk::kLiveOutRows];
   for (uint32_t row = part.begin(); row < std::min(part.end(), live_rows); ++row) {
     const int32_t slot = part.ptr<const int32_t>(kSlot)[part.ptr<const int32_t>(kOutRow)[row]];
     const float n = part.ptr<const Record>(kParams)[slot].n;
@@ -33,7 +34,9 @@ void keep_near_the_largest(const Args& args, const sdk::Part& part) {
     for (uint32_t i = 0; i < args.vocab; ++i) {
       if (logits[i] == kGone) continue;
       largest = std::max(largest, logits[i]);
-      count += 1, sum += logits[i], squares += double{logits[i]} * logits[i];
+      count += 1;
+      sum += logits[i];
+      squares += double{logits[i]} * logits[i];
     }
     const double mean = sum / count;
     const double sigma = std::sqrt(std::max(0.0, squares / count - mean * mean));
@@ -64,7 +67,8 @@ class TopNSigma : public sdk::Sampler<TopNSigma> {
                                       {r.step(TENON_STEP_OUT_ROW), TENON_READ},
                                       {r.step(TENON_STEP_SLOT), TENON_READ}};
     tenon_cost cost{};
-    cost.read[1] = cost.written[1] = 4.0 * c.vocab, cost.flops[1] = 6.0 * c.vocab;  // a row
+    cost.read[sdk::kCostPerRow] = cost.written[sdk::kCostPerRow] = 4.0 * c.vocab;
+    cost.flops[sdk::kCostPerRow] = 6.0 * c.vocab;
     r.emit<keep_near_the_largest>({.name = "keep_near", .operands = operands, .chunks = {rows}, .cost = cost},
                                   Args{c.vocab});
     c.logits = out;

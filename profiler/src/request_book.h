@@ -31,7 +31,7 @@ class RequestBook {
     pending_.push_back({event.begin_ns, event.site, event.phase, event.id, false});
   }
 
-  // Emits what is older than `until_ns`. One drain's time behind now, another thread's earlier event can no longer turn
+  // Emits what is older than `until_ns`. Once a drain's time has passed, another thread's earlier event can no longer turn
   // up.
   void emit_until(int64_t until_ns);
 

@@ -75,7 +75,7 @@ class TraceBuilder {
 
   uint32_t process_index(int64_t pid);
   TraceProcess& process_of(int64_t pid) { return file_.processes[process_index(pid)]; }
-  // kNoIndex if there are too many.
+  // Returns kNoIndex if there are too many.
   uint32_t thread(int64_t pid, int64_t tid);
   uint16_t category(std::string_view name);
   uint32_t new_track(uint32_t process);

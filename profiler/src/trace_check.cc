@@ -59,7 +59,7 @@ CheckReport TraceCheck::run() {
 void TraceCheck::report(const SyntaxError& error) {
   if (error.limit) return findings_.loss("limit", error.at, {}, error.found, error.right);
   if (!error.cut)
-    return findings_.loss("syntax", error.at, {}, error.found + "; nothing behind it is read", error.right);
+    return findings_.loss("syntax", error.at, {}, error.found + "; nothing after it is read", error.right);
   if (in_array_form_) {
     findings_.notice("cut", error.at, {}, "the array form ends early; what stands before still loads",
                      "a writer that ends cleanly closes it");

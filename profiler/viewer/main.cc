@@ -1,4 +1,4 @@
-// tenon-view shows a trace in a window, or one of its views as a picture.
+// The program tenon-view shows a trace in a window, or one of its views as a picture.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 

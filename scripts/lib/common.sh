@@ -27,7 +27,7 @@ install_packages() {
   say "Installing ${missing[*]}"
   local log
   log=$(mktemp)
-  # env, since sudo drops the environment.
+  # It is env, since sudo drops the environment.
   if ! { "${root[@]}" apt-get update && "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y \
     --no-install-recommends "${missing[@]}"; } </dev/null >"$log" 2>&1; then
     tail -n 5 "$log" >&2

@@ -7,7 +7,7 @@ Both programs take turns, a run of one and a run of the other, with the order re
 over --runs. Each run is a process of its own that warms up before it times anything:
 
   prompt  tok/s over --prompt tokens, from an empty cache
-  decode  tok/s over --new tokens behind --depth tokens (llama-bench -d; Tenon reads a prompt of that length, 1 at least)
+  decode  tok/s over --new tokens after --depth tokens (llama-bench -d; Tenon reads a prompt of that length, 1 at least)
   first   seconds from the start of the process to the first byte of text, prompt of --text; the page cache is warm
   memory  the most that process had resident (ru_maxrss), cache room for --room tokens, --first-new tokens generated
 

@@ -54,7 +54,7 @@ volatile float sink;
   sink = static_cast<float>(_mm512_cvtsi512_si32(sum[0]));
 }
 
-// Of the best of three.
+// This is the best of three.
 double a_second(void (*run)(), double operations) {
   double best = 0;
   for (int i = 0; i < 3; ++i) {

@@ -1,4 +1,4 @@
-// What one core does at most, measured when it is asked for first: what figures of kernels are quoted beside.
+// This is what one core does at most, measured when it is asked for first: what figures of kernels are quoted beside.
 #pragma once
 
 namespace tenon::test {

@@ -1,4 +1,5 @@
-// What a span costs the code that it measures. Budget: at most 50 ns recorded, at most 1 ns with the gate closed.
+// This measures what a span costs the code that it measures. Budget: at most 50 ns recorded, at most 1 ns with the gate
+// closed.
 #include <benchmark/benchmark.h>
 
 #include <array>
@@ -80,7 +81,7 @@ void span_with_three_values_on(benchmark::State& state) {
 }
 BENCHMARK(span_with_three_values_on);
 
-// What a step carries: counts and the text of a token.
+// A step carries this: counts and the text of a token.
 void span_with_text(Track& track, SiteId site) {
   Span span(track, site);
   span.set({1, 2, 3, 4, 5, 6, 7});
@@ -119,8 +120,8 @@ void span_on_beside_others(benchmark::State& state) {
 }
 BENCHMARK(span_on_beside_others)->Threads(1)->Threads(2)->Threads(4)->Threads(16);
 
-// What an operation's span costs the thread that writes: from the ring into the file. Two threads of 30 layers of 8
-// operations, as a small model has them.
+// This measures what an operation's span costs the thread that writes: from the ring into the file. Two threads of 30
+// layers of 8 operations, as a small model has them.
 void event_written(benchmark::State& state, const char* name) {
   constexpr size_t kLayers = 30, kOps = 8;
   const std::string path = std::filesystem::temp_directory_path() / name;

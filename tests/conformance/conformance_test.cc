@@ -1,5 +1,5 @@
-// What every component of a kind owes, over everything that ships, on every device, in every setting. Where there is no
-// GPU, what is for one is skipped by name.
+// These tests look at what every component of a kind owes, over everything that ships, on every device, in every
+// setting. Where there is no GPU, what is for one is skipped by name.
 #include <gtest/gtest.h>
 
 #include <ostream>

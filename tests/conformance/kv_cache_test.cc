@@ -1,4 +1,5 @@
-// What the shipped caches refuse for the reason that is meant, where another check would do by accident.
+// These tests look at what the shipped caches refuse for the reason that is meant, where another check would do by
+// accident.
 #include "tenon/abi/kv_cache.h"
 
 #include <gmock/gmock.h>

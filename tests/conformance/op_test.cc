@@ -1,4 +1,4 @@
-// What the shipped small ops are beyond what every one owes.
+// These tests look at what the shipped small ops are beyond what every one owes.
 #include "tenon/abi/op.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// What kv_cache.paged promises beyond its kind: pages that are taken, given back, shared, and found again.
+// These tests look at what kv_cache.paged promises beyond its kind: pages that are taken, given back, shared, and found
+// again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// What every quantization scheme owes: the products of the weights that its definition gives, the same bits for a row
-// alone and among others and under every instruction set, and the same answer fused and separate.
+// These tests look at what every quantization scheme owes: the products of the weights that its definition gives, the
+// same bits for a row alone and among others and under every instruction set, and the same answer fused and separate.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -57,7 +57,7 @@ void expect_close(const std::vector<float>& y, const QuantizedSite::Exact& exact
 
 class Quantization : public testing::TestWithParam<Scheme> {};
 
-// fp32 sums of products: far below the 1e-5 that the table of tolerances allows for f32.
+// Sums of products in fp32 may differ by so much: far below the 1e-5 that the table of tolerances allows for f32.
 constexpr double kTolerance = 1e-6;
 
 TEST_P(Quantization, MultipliesByTheWeightsOfItsDefinition) {

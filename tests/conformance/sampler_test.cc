@@ -19,7 +19,7 @@ constexpr uint32_t kForms[] = {TENON_DENSE, TENON_SPARSE};
 bool more_likely(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
-// What is in, falling.
+// Returns what is in, falling.
 Candidates sorted(const Logits& logits) {
   Candidates all;
   for (size_t i = 0; i < logits.size(); ++i) {

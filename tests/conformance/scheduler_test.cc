@@ -1,4 +1,4 @@
-// What the shipped schedulers do beyond what any must.
+// These tests look at what the shipped schedulers do beyond what any must.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

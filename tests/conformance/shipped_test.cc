@@ -1,4 +1,4 @@
-// What shipped attentions and caches promise beyond their kind.
+// These tests look at what shipped attentions and caches promise beyond their kind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,3 +1,5 @@
+// These tests hold products through cuBLASLt, with what is fused around them, against float64, and look at tuning and
+// its file.
 #include <gtest/gtest.h>
 
 #include <cmath>

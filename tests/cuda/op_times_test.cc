@@ -183,7 +183,7 @@ TEST_F(CudaOps, AreSlicesOfATrace) {
   std::filesystem::remove(path);
 }
 
-// Of a run that is recorded all along, the kernels of the steps that somebody asked for, twice.
+// This gives, of a run that is recorded all along, the kernels of the steps that somebody asked for, twice.
 TEST_F(CudaOps, OfTheStepsThatAreWrittenAreInTheTrace) {
   constexpr uint64_t kKept = 4;
   const std::filesystem::path path =

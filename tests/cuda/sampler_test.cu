@@ -325,7 +325,7 @@ TEST_F(SamplersOnCuda, DrawsDependOnTheRowAlone) {
   }
 }
 
-// Of two candidates, the second one's logit is brought to where the choice turns: there the last bit of a score
+// The logit of the second of two candidates is brought to where the choice turns: there the last bit of a score
 // decides.
 TEST_F(SamplersOnCuda, DrawsAreEqualToTheLastBit) {
   constexpr uint32_t kRows = 1000;
@@ -351,7 +351,7 @@ TEST_F(SamplersOnCuda, DrawsAreEqualToTheLastBit) {
   }
 }
 
-// p is brought to where one candidate more is kept: there every unit of every weight decides.
+// Here p is brought to where one candidate more is kept: there every unit of every weight decides.
 TEST_F(SamplersOnCuda, TopPIsEqualToTheLastBit) {
   constexpr uint32_t kVocab = 1000, kFew = 20;
   for (uint64_t seed = 0; seed < 4; ++seed) {

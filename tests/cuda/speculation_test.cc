@@ -114,7 +114,8 @@ TEST_P(Speculation, SequencesInStepGiveThePlainTexts) {
   }
 }
 
-// One sequence in slot 0: tokens behind the first `cached`, which are in the cache; logits from row first_out on.
+// A step of one sequence in slot 0: its tokens after the first `cached`, which are in the cache; logits are wanted from
+// row first_out on.
 StepBatch rows_of(const Tokens& tokens, size_t cached, size_t first_out) {
   StepBatch b;
   const size_t n = tokens.size() - cached;
@@ -166,7 +167,7 @@ TEST_P(Speculation, VerifyingFiveDraftedRowsIsFiveSingleSteps) {
     text.push_back(one.next.front());
     if (i < 6) logits.insert(logits.end(), one.logits.begin(), one.logits.end());
   }
-  // The token behind the prompt, and five drafts: right ones, or wrong from place `wrong` on.
+  // The token after the prompt, and five drafts: right ones, or wrong from place `wrong` on.
   for (const size_t wrong : {size_t{5}, size_t{0}, size_t{3}}) {
     Tokens drafted = start();
     ASSERT_EQ(drafted.back(), text[prompt]);

@@ -38,7 +38,7 @@ PROMPTS = {
 
 LIST, TEXT, GROUP = [1, 2], "x", {"a": 1}
 
-# What every field is set to, whatever its type. None is null.
+# Every field is set to these, whatever its type. None is null.
 ANYTHING = [None, True, False, 0, 1, -1, 2, 3, 7, 0.5, -2.5, 1e-30, 1e30, 2**31, 2**32 + 1, 2**64, "", TEXT, "1", [], LIST,
             {}, GROUP]  # fmt: skip
 # A few kinds of value, for fields that change no number by intention, and for those of other families.
@@ -106,7 +106,7 @@ ROPES = {
 }  # fmt: skip
 ROPE_VALUES = [None, True, 0, 1, -1, 2, 8, 19, 40, 0.5, 1.75, 16.0, 1e-30, 1e30, 2**32 + 1, TEXT, "2", [], [3] * 8, [1.5] * 8,
                [1.0] * 7, [0.0] * 8, [TEXT] * 8, GROUP]  # fmt: skip
-# For parameters that a type does not have.
+# These are for parameters that a type does not have.
 ROPE_KINDS = [None, 0.5, 8]
 ROPE_WHOLES = [None, True, 0, 1.5, TEXT, "linear", "yarn", [], LIST, [GROUP], {}, GROUP, {"factor": 2.0}, {"rope_type": None},
                {"rope_type": ""}, {"rope_type": 3}, {"rope_type": "default"}, {"type": "default"}, {"type": "linear"},

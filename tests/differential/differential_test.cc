@@ -34,7 +34,8 @@ namespace json = boost::json;
 constexpr char kTokenizer[] =
     R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}, "decoder": {"type": "Fuse"}})";
 
-// Of the largest logit. Tenon and transformers are at most 4e-6 apart; the least that a field moves is 4e-5.
+// This is a share of the largest logit. Tenon and transformers are at most 4e-6 apart; the least that a field moves is
+// 4e-5.
 constexpr double kTolerance = 2e-5;
 constexpr char kNotFinite[] = "its logits are not finite";
 
@@ -61,7 +62,7 @@ struct Case {
   }
 };
 
-// What transformers gives for both prompts: the rows in the middle and at the end of each.
+// Transformers gives these for both prompts: the rows in the middle and at the end of each.
 struct Output {
   size_t at = 0, vocab = 0;
 };

@@ -1,5 +1,5 @@
-// What the cases of a tokenizer have in common: what is asked, and the verdict upon an answer. The verdicts are those of
-// README.md.
+// The cases of a tokenizer have this in common: what is asked, and the verdict upon an answer. The verdicts are those
+// of README.md.
 #pragma once
 
 #include <array>

@@ -13,7 +13,7 @@ CLASSES = ["LlamaTokenizer", "CodeLlamaTokenizer", "GPT2Tokenizer", "GPTNeoXToke
            "CohereTokenizer"]  # fmt: skip
 LOOK_UPS = [r"""kwargs\.(?:get|pop|setdefault)\(\s*"([a-z_]+)\"""", r"""kwargs\["([a-z_]+)"\]""",
             r""""([a-z_]+)" (?:not )?in (?:init_)?kwargs"""]  # fmt: skip
-# What a caller or the class itself hands over, and no file says.
+# A caller or the class itself hands these over, and no file says them.
 NOT_IN_FILES = {"self", "args", "kwargs", "tokenizer_object", "gguf_file", "is_local", "local_files_only", "vocab", "merges",
                 "vocab_file", "merges_file", "tokenizer_file", "max_length", "stride", "tokenizer"}  # fmt: skip
 

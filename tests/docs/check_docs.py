@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """check_docs.py SOURCE [BUILD]: what the root's and docs' pages say is so.
 
-Links to files lead to files. A fenced block whose info string has a word behind the language is checked:
+Links to files lead to files. A fenced block whose info string has a word after the language is checked:
   file=PATH   it stands in that file of the checkout, line by line
   write=NAME  it is written to NAME for the commands that follow
   run         with BUILD: its commands succeed, run with bash in a folder that looks like the checkout's root, in which

@@ -1,3 +1,5 @@
+// These tests run `tenon bench`: every combination, the forms of its results, points that fail, the times of ops, and
+// traces.
 #include <gtest/gtest.h>
 
 #include <algorithm>

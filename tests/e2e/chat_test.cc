@@ -1,3 +1,5 @@
+// These tests run `tenon chat`: resets, system messages, special tokens as text, conversations that do not fit, and
+// interruption.
 #include <gtest/gtest.h>
 
 #include "../support/zephyr_template.h"

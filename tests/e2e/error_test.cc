@@ -1,4 +1,4 @@
-// What goes wrong, with its exit code and what the message has to name.
+// These tests look at what goes wrong, with its exit code and what the message has to name.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

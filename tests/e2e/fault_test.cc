@@ -1,5 +1,5 @@
-// What ends the program from outside or from within: signals, outputs that are gone, components that crash, files that
-// shrink. Each ends with its exit code and a message, and leaves no half file.
+// These tests look at what ends the program from outside or from within: signals, outputs that are gone, components
+// that crash, files that shrink. Each ends with its exit code and a message, and leaves no half file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-// What the commands say and print where a model computes what is not finite: an exit code of its own, no text, no
-// speed, and JSON that is JSON.
+// These tests look at what the commands say and print where a model computes what is not finite: an exit code of its
+// own, no text, no speed, and JSON that is JSON.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,3 +1,4 @@
+// These tests run `tenon eval kld` against a baseline's file, right ones and wrong ones.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,3 +1,5 @@
+// This starts the program as its users do and waits for it: arguments, environment, pipes, signals, what it prints and
+// how it ends.
 #include "program.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// These are the commands that are tried under faults, each as a short run on a tiny model.
 #include "commands.h"
 
 #include <gtest/gtest.h>

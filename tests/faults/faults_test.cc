@@ -171,7 +171,7 @@ class Faults : public testing::Test {
     ADD_FAILURE() << what << ", " << function << ": " << wrong << '\n' << line << "\n" << outcome.err;
   }
 
-  // What is wrong with how the command ended, or "".
+  // Returns what is wrong with how the command ended, or "".
   std::string judge(const Outcome& outcome, bool fired, bool previous) const {
     if (outcome.hung) return "it hangs";
     if (outcome.signal != 0) return std::string("it ends by a signal, ") + strsignal(outcome.signal);
@@ -193,7 +193,7 @@ class Faults : public testing::Test {
   std::string wrong_files(bool previous, bool complete) const {
     for (const fs::directory_entry& entry : fs::directory_iterator(place().out)) {
       const std::string name = entry.path().filename();
-      if (!clean_.files.contains(name)) return name + " is left behind";
+      if (!clean_.files.contains(name)) return name + " is left over";
     }
     for (const auto& [name, text] : clean_.files) {
       const fs::path path = place().out / name;

@@ -1,3 +1,4 @@
+// This runs a program for the tests of faults, in folders of their own.
 #include "run.h"
 
 #include <fcntl.h>

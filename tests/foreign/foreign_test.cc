@@ -24,7 +24,7 @@ class Foreign : public ::testing::Test {
     if (registry_.components().empty()) registry_.add_root(TENON_FOREIGN_PLUGINS);
     return registry_.load(kind, name, "cpu");
   }
-  // What the machine can do, from scalar code up.
+  // The machine can do these, from scalar code up.
   static std::vector<uint64_t> instruction_sets() {
     std::vector<uint64_t> sets = {0};
     if (machine_isa() & TENON_ISA_AVX2) sets.push_back(TENON_ISA_AVX2);

@@ -1,4 +1,4 @@
-// A pipeline file, and options behind it: each line that a line of "--set" announces is one. What resolves is printed
+// A pipeline file, and options after it: each line that a line of "--set" announces is one. What resolves is printed
 // and must read back as the same.
 #include <cstdlib>
 

@@ -1,4 +1,5 @@
-// safetensors from memory, and the same bytes as a config.json. Whatever is accepted must lie inside the file.
+// This reads safetensors from memory, and the same bytes as a config.json. Whatever is accepted must lie inside the
+// file.
 #include <cstdlib>
 
 #include "model/weights/json_text.h"

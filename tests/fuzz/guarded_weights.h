@@ -1,5 +1,5 @@
 // Weights whose tensors each end where a page begins that nobody may touch, so that reading past one is seen although
-// the next lies behind it in the file.
+// the next lies after it in the file.
 #pragma once
 
 #include <sys/mman.h>

@@ -40,7 +40,7 @@ struct Case {
   std::string device = "cpu", dtype = "fp32";
 };
 
-// Of the largest logit: how far rounding of weights and activations to this type may take any other.
+// This is a share of the largest logit: how far rounding of weights and activations to this type may take any other.
 double tolerance(const std::string& dtype) {
   return dtype == "fp32" ? 1e-4 : dtype == "fp16" ? 1e-2 : 4e-2;
 }

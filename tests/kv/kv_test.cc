@@ -1,4 +1,4 @@
-// What policies of caches and trees of drafts owe a whole pipeline, on the CPU.
+// These tests look at what policies of caches and trees of drafts owe a whole pipeline, on the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -105,7 +105,7 @@ class TwoBitScheme : public LinearScheme<TwoBitScheme, &kernels> {
     each_numbered_row(site, src, [&](uint64_t number, const FileRow& from) {
       sdk::unpack_row(site.mat(src).source, from[0], site.k, w);
       for (size_t b = 0; b < row.size(); ++b) row[b] = quantized(w + b * kBlock);
-      pack_row(kPacking, reinterpret_cast<const uint8_t*>(row.data()), row.size() * sizeof(Block), site.k, number,
+      pack_row(kPacking, {reinterpret_cast<const uint8_t*>(row.data()), row.size() * sizeof(Block)}, site.k, number,
                static_cast<uint8_t*>(store[src.mat]));
     });
   }

@@ -34,7 +34,7 @@ std::vector<ProgramOp> program() {
   return ops;
 }
 
-// Steps one behind the other; each kernel begins before the one ahead of it ends, as under programmatic launches.
+// Steps follow one another; each kernel begins before the one ahead of it ends, as under programmatic launches.
 class MadeUp {
  public:
   // starts_ns: of the steps.

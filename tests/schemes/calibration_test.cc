@@ -34,7 +34,7 @@ std::string without(const std::string& text, const std::string& end) {
   return text.substr(0, text.size() - end.size());
 }
 
-// What the stored tensors of each matrix stand for, by the name that it had.
+// Returns what the stored tensors of each matrix stand for, by the name that it had.
 std::map<std::string, Rows> dequantized(const Weights& out) {
   std::map<std::string, Rows> all;
   for (const WeightTensor& t : out.tensors()) {
@@ -53,7 +53,7 @@ std::map<std::string, Rows> dequantized(const Weights& out) {
   return all;
 }
 
-// What `seen` makes of inputs.
+// Returns what `seen` makes of inputs.
 std::vector<double> column_scales(const Rows& x) {
   std::vector<double> mean(x.front().size());
   for (const auto& row : x) {

@@ -1,4 +1,4 @@
-// What goes into the matrices of a small Llama in Hugging Face's form, in float64: the formulas of
+// This computes what goes into the matrices of a small Llama in Hugging Face's form, in float64: the formulas of
 // tests/golden/reference.py.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the tests of this folder share: a registry with the plugins of the build and the scheme `seen`, and model files.
+// The tests of this folder share this: a registry with the plugins of the build and the scheme `seen`, and model files.
 #pragma once
 
 #include <memory>

@@ -53,7 +53,7 @@ void look_up(const RowsArgs& a, const sdk::Part& part) {
   }
 }
 
-// What observe() adds up: sums of |x| by column, then the number of rows, all f64.
+// The sums of observe(): sums of |x| by column, then the number of rows, all f64.
 uint64_t state_bytes(int64_t columns) {
   return (static_cast<uint64_t>(columns) + 1) * sizeof(double);
 }

@@ -2,14 +2,17 @@
 """What steps and kernels cost, by counts that no busy machine changes, beside what is recorded.
 
     counts.py programs TENON [--record]          operations, bytes and floating-point operations of steps on the CPU
-    counts.py kernels PLUGINS NVCC [--record]    code, registers and stack of the CUDA kernels in a build's plugins
+    counts.py kernels PLUGINS NVCC ARCHITECTURES [--record]
+                                                 code, registers and stack of the CUDA kernels in a build's plugins
 
 Each compares with the CSV file beside it that has its name; any difference is printed and ends it with 1. A change that means to change
 a count records it anew (--record) and says in its commit what became better or worse. Exit code 77 means that nothing could be compared.
 
 programs: what `tenon inspect --program` says, added up by component and op: from the cost that each op states of itself. The
 instruction set and the threads are stated, so that every machine counts the same.
-kernels: read from the cubins in the libraries. The code depends on the CUDA compiler, so another release of it than the recorded one compares nothing.
+kernels: read from the cubins that cuobjdump takes out of the libraries (tests/speed/requirements.txt has it). The code depends on the
+CUDA compiler and on the GPU, so another release or architecture than the recorded one compares nothing, and neither does a build
+without CUDA or without optimization, whose NVCC is "".
 """
 import collections
 import csv
@@ -17,9 +20,11 @@ import io
 import json
 import pathlib
 import re
+import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -60,26 +65,27 @@ def program_rows(tenon):
                 yield [name, step, component, op, *values]
 
 
-class Cubin:
-    """The kernels of one ELF image for a GPU that lies at `base` in `data`."""
+class NothingToCompare(Exception):
+    pass
 
-    MACHINE = 190
+
+class Cubin:
+    """The kernels of an ELF image for a GPU."""
+
     REGISTERS, FRAME = 0x2F, 0x11  # attributes of .nv.info: pairs of a symbol and a number
 
-    def __init__(self, data, base):
-        self.data, self.base = data, base
-        self.machine = struct.unpack_from("<H", data, base + 18)[0]
-        start = base + struct.unpack_from("<Q", data, base + 40)[0]
-        count, names = struct.unpack_from("<HH", data, base + 60)
+    def __init__(self, data):
+        self.data = data
+        start = struct.unpack_from("<Q", data, 40)[0]
+        count, names = struct.unpack_from("<HH", data, 60)
         headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + 64 * i) for i in range(count)]
         self.sections = [(self.text(headers[names][4] + h[0]), h) for h in headers]
 
     def text(self, offset):
-        at = self.base + offset
-        return self.data[at:self.data.index(b"\0", at)].decode()
+        return self.data[offset:self.data.index(b"\0", offset)].decode()
 
     def body(self, header):
-        return self.data[self.base + header[4]:self.base + header[4] + header[5]]
+        return self.data[header[4]:header[4] + header[5]]
 
     def attributes(self):
         """{attribute: {kernel: number}}"""
@@ -115,21 +121,37 @@ def short_name(mangled):
     return "::".join(n for n in names if "_GLOBAL__N_" not in n)
 
 
-def kernel_rows(plugins, nvcc):
+def find_cuobjdump():
+    for folder in sys.path:
+        for program in pathlib.Path(folder).glob("nvidia/*/bin/cuobjdump"):
+            return program
+    program = shutil.which("cuobjdump")
+    if program is None:
+        raise NothingToCompare("there is no cuobjdump: python3 -m pip install --target build/python -r tests/speed/requirements.txt")
+    return program
+
+
+def cubins(library, cuobjdump):
+    """The GPU's images in a library, which nvcc may have compressed."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([cuobjdump, "-xelf", "all", library.resolve()], cwd=folder, stdout=subprocess.DEVNULL, check=True)
+        for image in sorted(pathlib.Path(folder).glob("*.cubin")):
+            yield Cubin(image.read_bytes())
+
+
+def kernel_rows(plugins, nvcc, architectures):
+    if nvcc == "":
+        raise NothingToCompare("this build has no optimized CUDA kernels")
+    cuobjdump = find_cuobjdump()
     version = subprocess.run([nvcc, "--version"], text=True, stdout=subprocess.PIPE, check=True).stdout
-    compiler = "nvcc " + re.search(r"V([\d.]+)", version)[1]
+    compiler = f"nvcc {re.search(r'V([0-9.]+)', version)[1]} {architectures}"
     yield ["library", "kernel", "variants", "code_bytes", "most_registers", "most_stack_bytes", compiler]
     for library in sorted(pathlib.Path(plugins).glob("*/*.cuda.so")):
-        data = library.read_bytes()
         sums = collections.defaultdict(lambda: [0, 0, 0, 0])
-        at = data.find(b"\x7fELF", 1)
-        while at >= 0:
-            cubin = Cubin(data, at)
-            if cubin.machine == Cubin.MACHINE:
-                for name, code, registers, stack in cubin.kernels():
-                    s = sums[short_name(name)]
-                    s[:] = [s[0] + 1, s[1] + code, max(s[2], registers), max(s[3], stack)]
-            at = data.find(b"\x7fELF", at + 1)
+        for cubin in cubins(library, cuobjdump):
+            for name, code, registers, stack in cubin.kernels():
+                s = sums[short_name(name)]
+                s[:] = [s[0] + 1, s[1] + code, max(s[2], registers), max(s[3], stack)]
         for name, values in sorted(sums.items()):
             yield [f"{library.parent.name}.{library.name.removesuffix('.cuda.so')}", name, *values]
 
@@ -137,7 +159,11 @@ def kernel_rows(plugins, nvcc):
 def main():
     record = "--record" in sys.argv
     what, *source = [a for a in sys.argv[1:] if a != "--record"]
-    rows = [list(map(str, row)) for row in {"programs": program_rows, "kernels": kernel_rows}[what](*source)]
+    try:
+        rows = [list(map(str, row)) for row in {"programs": program_rows, "kernels": kernel_rows}[what](*source)]
+    except NothingToCompare as why:
+        print(why)
+        return NOTHING_COMPARED
     if len(rows) == 1:
         sys.exit(f"nothing to count in {source[0]}")
     recorded = HERE / f"{what}.csv"

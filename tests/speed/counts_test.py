@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """counts.py and instructions.py themselves: names, cubins, margins, and that a difference from what is recorded ends them with 1."""
+import gzip
 import pathlib
 import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import counts  # noqa: E402
@@ -36,6 +38,12 @@ def cubin(code_bytes, registers, stack):
     return bytes(head) + image + headers
 
 
+def program(path, line):
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+    return path
+
+
 class Counts(unittest.TestCase):
     def test_names_do_not_depend_on_where_the_sources_lie(self):
         self.assertEqual(counts.short_name(KERNEL), "tenon::flash::decode_kernel")
@@ -45,13 +53,23 @@ class Counts(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             kind = pathlib.Path(folder) / "attention"
             kind.mkdir()
-            (kind / "flash.cuda.so").write_bytes(b"\x7fELF" + bytes(100) + cubin(640, 40, 8) + cubin(128, 90, 0))
-            nvcc = pathlib.Path(folder) / "nvcc"
-            nvcc.write_text("#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.88\n")
-            nvcc.chmod(0o755)
-            rows = list(counts.kernel_rows(folder, str(nvcc)))
-        self.assertEqual(rows[0][-1], "nvcc 13.0.88")
+            (kind / "flash.cuda.so").write_bytes(gzip.compress(cubin(640, 40, 8)))  # images may be compressed
+            (kind / "other.cubin").write_bytes(cubin(128, 90, 0))
+            tools = pathlib.Path(folder) / "nvidia" / "cu13" / "bin"
+            tools.mkdir(parents=True)
+            nvcc = program(tools / "nvcc", "echo Cuda compilation tools, release 13.0, V13.0.88")
+            program(tools / "cuobjdump", f'test "$1 $2" = "-xelf all" && gunzip < $3 > a.cubin && cp {kind}/other.cubin b.cubin')
+            with unittest.mock.patch.object(sys, "path", [folder]):
+                rows = list(counts.kernel_rows(folder, str(nvcc), "90a-real"))
+        self.assertEqual(rows[0][-1], "nvcc 13.0.88 90a-real")
         self.assertEqual(rows[1:], [["attention.flash", "tenon::flash::decode_kernel", 2, 768, 90, 8]])
+
+    def test_a_build_without_kernels_and_a_machine_without_cuobjdump_compare_nothing(self):
+        for arguments in (["", ""], ["/bin/true", "90a-real"]):
+            run = subprocess.run([sys.executable, "-S", counts.HERE / "counts.py", "kernels", "/nowhere", *arguments], text=True,
+                                 stdout=subprocess.PIPE, env={"PATH": "/nowhere"})
+            self.assertEqual(run.returncode, counts.NOTHING_COMPARED)
+            self.assertRegex(run.stdout, "no optimized CUDA kernels" if arguments[0] == "" else "no cuobjdump: .* install")
 
     def test_a_difference_ends_it_with_1_and_is_named(self):
         with tempfile.TemporaryDirectory() as folder:

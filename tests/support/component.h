@@ -23,7 +23,8 @@ uint64_t machine_isa();
 // The CPU components of a kind among the build's plugins, sorted by name.
 std::vector<std::string> installed(const std::string& kind);
 
-// What a parameter of a component may be set to: "fp32", "fp16"; empty if there is no such parameter or no list.
+// Returns what a parameter of a component may be set to: "fp32", "fp16"; empty if there is no such parameter or no
+// list.
 std::vector<std::string> choices(const std::string& kind, const std::string& name, const std::string& parameter);
 
 class Component : public conformance::Component {

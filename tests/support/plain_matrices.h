@@ -9,7 +9,7 @@
 
 namespace tenon::test {
 
-// Of `experts` sets, or one if that is 0. The pointers are valid as long as this.
+// It has `experts` sets, or one if that is 0. The pointers are valid as long as this.
 class PlainMatrices {
  public:
   PlainMatrices(std::span<const tenon_format> formats, std::span<const int64_t> rows, int64_t k, uint32_t experts = 0) {

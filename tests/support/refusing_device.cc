@@ -8,7 +8,7 @@ namespace tenon::test {
 
 RefusingDevice* RefusingDevice::active_ = nullptr;
 
-// self of the component; the table's self is the device's own, whose functions it keeps.
+// This is self of the component; the table's self is the device's own, whose functions it keeps.
 struct RefusingDevice::Instance {
   void* self = nullptr;
   tenon_device table{};

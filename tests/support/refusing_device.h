@@ -22,7 +22,7 @@ class RefusingDevice {
 
   // The n-th allocation from now on is refused; 0: none.
   void refuse(uint64_t n);
-  // What devices that are created from now on state as their memory; 0: what they have.
+  // Sets what devices that are created from now on state as their memory; 0: what they have.
   void pretend_memory(uint64_t bytes) { memory_ = bytes; }
   uint64_t allocations() const { return calls_; }  // since refuse()
   uint64_t live_bytes() const;                     // in all spaces

@@ -1,5 +1,5 @@
-// What sampler.leaves_wrong_values (tests/bad_plugins) leaves wrong by each value of its parameter, and what is said of it
-// on every device.
+// This says what sampler.leaves_wrong_values (tests/bad_plugins) leaves wrong by each value of its parameter, and what
+// is said of it on every device.
 #pragma once
 
 namespace tenon::test {

@@ -32,7 +32,7 @@ class ConfigReader {
 
   // Reads a number of 1 to 2^31 - 1. Without a fallback the key must be there.
   uint32_t count(const std::string& key, std::optional<int64_t> fallback = {}) {
-    if (!present(key, fallback.has_value())) return static_cast<uint32_t>(fallback.value_or(1));
+    if (!require(key, fallback.has_value())) return static_cast<uint32_t>(fallback.value_or(1));
     const std::optional<int64_t> n = look_up(metadata_int, key);
     if (n && *n > 0 && *n <= std::numeric_limits<int32_t>::max()) return static_cast<uint32_t>(*n);
     if (n) wrong(key, std::to_string(*n), "a positive count below 2^31");
@@ -40,14 +40,14 @@ class ConfigReader {
   }
   // Reads a positive, finite number. Without a fallback the key must be there.
   double positive(const std::string& key, std::optional<double> fallback = {}) {
-    if (!present(key, fallback.has_value())) return fallback.value_or(1);
+    if (!require(key, fallback.has_value())) return fallback.value_or(1);
     const std::optional<double> v = real(key);
     if (v && std::isfinite(*v) && *v > 0) return *v;
     if (v) wrong(key, std::to_string(*v), "a positive number");
     return 1;
   }
   std::optional<double> optional_positive(const std::string& key) {
-    return present(key, true) ? std::optional(positive(key)) : std::nullopt;
+    return require(key, true) ? std::optional(positive(key)) : std::nullopt;
   }
   // A key that may be left out, and of which one value is supported.
   void only(const std::string& key, const MetadataValue& expected) {
@@ -84,7 +84,7 @@ class ConfigReader {
   void refuse_null(const std::string& key) {
     if (is_null(key) && !nullable_.contains(key)) wrong(key, "null", "a value, or no such key");
   }
-  bool present(const std::string& key, bool optional) {
+  bool require(const std::string& key, bool optional) {
     refuse_null(key);
     if (!has(key) && !optional && !is_null(key)) problem("key \"" + key + "\" is missing");
     return has(key);

@@ -64,7 +64,7 @@ class SourceTensors {
                     std::optional<bool> biased) const {
     LinearDecl decl{.matrix = matrix(path, rows), .layer = layer, .columns = columns};
     if (biased.value_or(find(path, "bias") != nullptr)) {
-      decl.behind.push_back({.name = "bias", .vectors = {{"bias", vector(path, "bias", rows)}}});
+      decl.after.push_back({.name = "bias", .vectors = {{"bias", vector(path, "bias", rows)}}});
     }
     return decl;
   }
@@ -154,8 +154,11 @@ class SelfAttention : public Module {
       return declare.linear(std::move(decl));
     };
     AttentionDecl attention{.path = path(), .layer = number};
-    attention.q = heads(".q", m.heads), attention.k = heads(".k", m.kv_heads), attention.v = heads(".v", m.kv_heads);
-    attention.q_heads = m.heads, attention.kv_heads = m.kv_heads;
+    attention.q = heads(".q", m.heads);
+    attention.k = heads(".k", m.kv_heads);
+    attention.v = heads(".v", m.kv_heads);
+    attention.q_heads = m.heads;
+    attention.kv_heads = m.kv_heads;
     attention.k_dim = attention.v_dim = m.head_dim;
     attention.heads = {{.name = "rope",
                         .vectors = {{"table", rope}},
@@ -165,7 +168,7 @@ class SelfAttention : public Module {
     attention_ = declare.attention(std::move(attention));
 
     LinearDecl o = source.linear(path() + ".o", number, m.width, int64_t{m.heads} * m.head_dim, c.attention_bias);
-    o.behind.push_back({.name = "add"});
+    o.after.push_back({.name = "add"});
     o_ = declare.linear(std::move(o));
   }
   tenon_tid forward(StepBuilder& b, tenon_tid x) const override {
@@ -189,9 +192,9 @@ class Mlp : public Module {
       return declare.linear(std::move(decl));
     };
     const LinearId gate = half(".gate"), up = half(".up");
-    gated_ = declare.joined({.linears = {gate, up}, .behind = {{.name = "silu_mul"}}});
+    gated_ = declare.joined({.linears = {gate, up}, .after = {{.name = "silu_mul"}}});
     LinearDecl down = source.linear(path() + ".down", number, c.info.width, c.info.ffn, c.mlp_bias);
-    down.behind.push_back({.name = "add"});
+    down.after.push_back({.name = "add"});
     down_ = declare.linear(std::move(down));
   }
   tenon_tid forward(StepBuilder& b, tenon_tid x) const override { return b.linear(down_, b.joined(gated_, x), {x}); }
@@ -215,7 +218,8 @@ class Llama : public Model {
     if (m.tied) {
       source.check_tied_head();
       // One store for both uses, under the head's name: it decides what most of the bytes are read for.
-      embedding.matrix.path = "lm_head", embedding.before = before_head;
+      embedding.matrix.path = "lm_head";
+      embedding.before = before_head;
       embedding_ = head_ = declare.linear(std::move(embedding));
     } else {
       embedding.product = false;

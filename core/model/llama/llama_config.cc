@@ -1,3 +1,8 @@
+// This reads a Llama's hyper-parameters from GGUF's metadata or from config.json, and names its tensors in both
+// conventions. What a missing key means is what transformers' LlamaConfig and MistralConfig say.
+//
+// All mistakes are collected and thrown together. Counts are checked before anything is made for each layer: an absurd
+// one in a file costs no memory.
 #include "llama_config.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// This describes a Llama of one convention in the words of the other: names of tensors, metadata, the order of the rows
+// of Q and K, and what is said of the rope. Weights are not touched; only rows of Q and K change places.
 #include "llama_translation.h"
 
 #include <boost/json/serialize.hpp>
@@ -62,7 +64,9 @@ class Renaming {
     origin.bytes.resize(values.size() * sizeof(float));
     std::memcpy(origin.bytes.data(), values.data(), origin.bytes.size());
     WeightTensor t;
-    t.format = TENON_F32, t.shape = {static_cast<int64_t>(values.size())}, t.bytes = origin.bytes.size();
+    t.format = TENON_F32;
+    t.shape = {static_cast<int64_t>(values.size())};
+    t.bytes = origin.bytes.size();
     add(t, name, std::move(origin));
   }
   std::unique_ptr<Weights> finish(MetadataMap metadata) {
@@ -72,7 +76,8 @@ class Renaming {
       refuse(model_, "tensor \"" + t.name + "\" has no counterpart in a model of architecture llama in the form of " +
                          std::string(convention_ == "gguf" ? "GGUF" : "Hugging Face"));
     }
-    contents_.convention = convention_, contents_.metadata = std::move(metadata);
+    contents_.convention = convention_;
+    contents_.metadata = std::move(metadata);
     return std::make_unique<TranslatedWeights>(model_, std::move(contents_), std::move(origins_));
   }
 

@@ -28,8 +28,12 @@ void scale_yarn(const Rope& r, std::vector<double>& frequencies) {
     return dims * std::log(r.original_context / (turns * 2 * std::numbers::pi)) / (2 * std::log(r.theta));
   };
   double first = pair_of(r.fast_turns), last = pair_of(r.slow_turns);
-  if (r.whole_pairs) first = std::floor(first), last = std::ceil(last);
-  first = std::max(first, 0.0), last = std::min(last, dims - 1);
+  if (r.whole_pairs) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(first, 0.0);
+  last = std::min(last, dims - 1);
   if (first == last) last += 0.001;
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const double slow = std::clamp((static_cast<double>(i) - first) / (last - first), 0.0, 1.0);

@@ -25,15 +25,21 @@ class RopeGroup {
   void may_be_null(std::initializer_list<const char*> names) {
     for (const char* name : names) reader_.may_be_null(key(name));
   }
-  double positive(const std::string& name) { return known(name), reader_.positive(key(name)); }
+  double positive(const std::string& name) {
+    note_known(name);
+    return reader_.positive(key(name));
+  }
   double positive(const std::string& name, double fallback) {
-    return known(name), reader_.positive(key(name), fallback);
+    note_known(name);
+    return reader_.positive(key(name), fallback);
   }
   std::optional<double> optional_positive(const std::string& name) {
-    return known(name), reader_.optional_positive(key(name));
+    note_known(name);
+    return reader_.optional_positive(key(name));
   }
   bool boolean(const std::string& name, bool fallback) {
-    return known(name), reader_.boolean(key(name)).value_or(fallback);
+    note_known(name);
+    return reader_.boolean(key(name)).value_or(fallback);
   }
   // The key stands in the object or beside it; if in both, the values must be the same.
   double positive_here_or_beside(const std::string& name, double fallback) {
@@ -55,7 +61,7 @@ class RopeGroup {
   }
   // A divisor for each pair.
   std::vector<double> divisors(const std::string& name, size_t count) {
-    known(name);
+    note_known(name);
     std::vector<double> values;
     const MetadataValue* found = reader_.weights().metadata(key(name));
     if (found != nullptr) {
@@ -72,7 +78,8 @@ class RopeGroup {
   }
   // "rope_type", once "type".
   std::string type() {
-    known("rope_type"), known("type");
+    note_known("rope_type");
+    note_known("type");
     const std::optional<std::string> now = reader_.text(key("rope_type")), once = reader_.text(key("type"));
     if (now && once && *now != *once) reader_.wrong(key("type"), *once, "the same as rope_type, " + *now);
     for (const char* name : {"rope_type", "type"}) {
@@ -80,7 +87,7 @@ class RopeGroup {
     }
     return now ? *now : once.value_or("");
   }
-  void known(const std::string& name) { known_.insert(key(name)); }
+  void note_known(const std::string& name) { known_.insert(key(name)); }
   // Once all that the type has was read.
   void refuse_others(const std::string& type) {
     for (const std::string& found : reader_.weights().metadata_keys()) {
@@ -101,9 +108,10 @@ class RopeGroup {
 
 void read_yarn(RopeGroup& group, Rope& r) {
   group.may_be_null({"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"});
-  r.slow_turns = group.positive("beta_slow", 1), r.fast_turns = group.positive("beta_fast", 32);
+  r.slow_turns = group.positive("beta_slow", 1);
+  r.fast_turns = group.positive("beta_fast", 32);
   r.whole_pairs = group.boolean("truncate", true);
-  group.known("finetuned");
+  group.note_known("finetuned");
   const std::optional<double> scale = group.optional_positive("mscale"),
                               whole = group.optional_positive("mscale_all_dim");
   r.attention_factor = yarn_attention_factor(r.factor);

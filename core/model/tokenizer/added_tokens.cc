@@ -1,3 +1,5 @@
+// Finds added tokens in a text: the leftmost, and of those the longest. Names are kept sorted, so that the names that
+// go on as the text does are one range, which every further byte narrows.
 #include "added_tokens.h"
 
 #include <utf8proc.h>
@@ -42,7 +44,7 @@ bool word_before(std::string_view text, size_t at) {
   return is_word(code_point(text.substr(start, at - start)));
 }
 
-bool word_behind(std::string_view text, size_t at) {
+bool word_after(std::string_view text, size_t at) {
   if (at == text.size()) return false;
   return is_word(code_point(text.substr(at, first_unit(text.substr(at)).length)));
 }
@@ -96,7 +98,7 @@ std::vector<TextOrToken> AddedTokenMatcher::split(std::string_view text,
     size_t begin = at;
     size_t end = at + token->name.size();
     at = end;
-    if (token->single_word && (word_before(text, begin) || word_behind(text, end))) continue;
+    if (token->single_word && (word_before(text, begin) || word_after(text, end))) continue;
     if (token->lstrip) begin = done + strip(text.substr(done, begin - done), false, true).size();
     if (token->rstrip) end = text.size() - strip(text.substr(end), true, false).size();
     if (begin > done) parts.push_back({done, begin, -1});

@@ -39,7 +39,7 @@ class AddedTokenMatcher {
   // Tokens without a name are left out.
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
 
-  // Cuts `text` at the longest token that begins leftmost, and so on behind it. A special token counts only if a range
+  // Cuts `text` at the longest token that begins leftmost, and so on after it. A special token counts only if a range
   // of `special_ranges` (ascending, disjoint) holds it whole. No stretch of the result is empty.
   std::vector<TextOrToken> split(std::string_view text, std::span<const TextRange> special_ranges) const;
 

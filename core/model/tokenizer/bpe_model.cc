@@ -1,3 +1,6 @@
+// This is byte pair encoding (Sennrich et al., arXiv:1508.07909). A short piece is scanned for the best pair after each
+// merge; a long one has its candidate pairs in a heap, the first learnt and of those the leftmost on top. Both give the
+// same tokens.
 #include "bpe_model.h"
 
 #include <algorithm>

@@ -1,3 +1,8 @@
+// The steps of tokenizer.json in order: added tokens are cut out of the raw text, what is left is normalized, added
+// tokens that are normalized are cut out of that, and the rest is cut into pieces and encoded. Decoding puts the
+// tokens' bytes together, as the file's decoder says.
+//
+// A tokenizer never changes: threads share it, and each call has its own scratch.
 #include "bpe_tokenizer.h"
 
 #include <algorithm>

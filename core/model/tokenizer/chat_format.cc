@@ -109,7 +109,7 @@ void ChatFormat::llama2(const Tokenizer& tokenizer, std::span<const ChatMessage>
   for (size_t i = 0; i < messages.size(); ++i) {
     const auto& [role, content] = messages[i];
     if (role != (i % 2 == 0 ? "user" : "assistant")) {
-      refuse("llama-2 needs user and assistant in turn behind an optional system message; message " +
+      refuse("llama-2 needs user and assistant in turn after an optional system message; message " +
              std::to_string(i + (given ? 1 : 0)) + " is of role \"" + role + "\"");
     }
     if (i % 2 == 1) {

@@ -1,3 +1,5 @@
+// The tokens that files beside a tokenizer.json add. The order in which ids are given to tokens that no file numbers is
+// that of transformers: first the known keys, then other keys that end in "_token", then the lists.
 #include "folder_tokens.h"
 
 #include <algorithm>
@@ -28,8 +30,12 @@ void add_named(const JsonPlace& place, TokenizerJson& file) {
     return;
   }
   AddedToken token;
-  if (place.is_object()) token = parse_added_token(place, 0), token.normalized = place["normalized"].boolean_or(false);
-  token.name = content.string(), token.special = true;
+  if (place.is_object()) {
+    token = parse_added_token(place, 0);
+    token.normalized = place["normalized"].boolean_or(false);
+  }
+  token.name = content.string();
+  token.special = true;
   token.id = id_for(token.name, file);
   add_token(file, std::move(token), place);
 }
@@ -62,7 +68,8 @@ void add_older_tokens(const JsonPlace& root, TokenizerJson& file) {
   for (const auto& entry : root.object()) {
     const JsonPlace place = root[entry.key()];
     AddedToken token;
-    token.name = entry.key(), token.normalized = true;
+    token.name = entry.key();
+    token.normalized = true;
     if (token.name.empty() || file.added_names.contains(token.name)) continue;
     token.id = id_for(token.name, file);
     if (place.integer() != token.id) {

@@ -1,3 +1,5 @@
+// The keys tokenizer.* of a GGUF file become a BPE tokenizer or SentencePiece. Ids that the file gives are checked
+// against the vocabulary, and a key that asks for what is not done is an error, never ignored.
 #include "gguf_tokenizer.h"
 
 #include <algorithm>

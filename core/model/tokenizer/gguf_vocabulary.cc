@@ -1,3 +1,6 @@
+// The tokenizer of a Hugging Face folder becomes keys of GGUF. GGUF names a way of cutting texts instead of stating it:
+// so each published way is tried on a sample text, and the result counts only if a tokenizer that is opened from it
+// again cuts and encodes the sample as the folder's does.
 #include "gguf_vocabulary.h"
 
 #include <algorithm>
@@ -139,7 +142,8 @@ MetadataMap bpe_vocabulary(const std::filesystem::path& folder, const Tokenizer&
       tokens.grow(id + 1);
       continue;
     }
-    tokens.text.push_back(file.tokens[id]), tokens.score.push_back(0);
+    tokens.text.push_back(file.tokens[id]);
+    tokens.score.push_back(0);
     tokens.type.push_back(static_cast<int64_t>(PieceType::kNormal));
   }
   tokens.add(file.parts.added);
@@ -171,7 +175,8 @@ MetadataMap sentencepiece_vocabulary(const std::filesystem::path& folder, const 
   for (const SentencePiece& piece : parts.model.pieces) {
     if (piece.type == PieceType::kUnknown)
       all["tokenizer.ggml.unknown_token_id"] = static_cast<int64_t>(tokens.text.size());
-    tokens.text.push_back(piece.text), tokens.score.push_back(piece.score);
+    tokens.text.push_back(piece.text);
+    tokens.score.push_back(piece.score);
     tokens.type.push_back(static_cast<int64_t>(piece.type));
   }
   tokens.add(parts.added);

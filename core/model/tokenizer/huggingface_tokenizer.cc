@@ -1,3 +1,6 @@
+// The files of a folder that say what its tokenizer is: the vocabulary in tokenizer.json or tokenizer.model, and around
+// it BOS, EOS and templates. Where two files contradict each other in what transformers and other programs would make
+// of it, that is an error.
 #include "huggingface_tokenizer.h"
 
 #include <boost/json/object.hpp>

@@ -1,3 +1,5 @@
+// A place in a JSON file knows the path to it, so that each value that is not as it must be is named with its place,
+// what was found and what was expected.
 #include "json_reader.h"
 
 #include <algorithm>

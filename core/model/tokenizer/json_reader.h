@@ -40,7 +40,10 @@ class JsonPlace {
   // Returns the elements of an array; none for an empty place.
   std::vector<JsonPlace> elements() const;
   // The same where the array has to be there.
-  std::vector<JsonPlace> required_elements() const { return array(), elements(); }
+  std::vector<JsonPlace> required_elements() const {
+    array();
+    return elements();
+  }
 
   const boost::json::object& object() const;
   const boost::json::array& array() const;

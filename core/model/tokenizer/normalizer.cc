@@ -1,3 +1,5 @@
+// This runs the steps of normalizers. Unicode's forms are utf8proc's; runs of combining marks are put in order
+// beforehand, since utf8proc takes quadratic time for them (Unicode Standard Annex #15).
 #include "normalizer.h"
 
 #include <utf8proc.h>

@@ -1,3 +1,5 @@
+// Regular expressions run on PCRE2, compiled to machine code where that can be had. A pattern never changes; what a
+// match needs is in the caller's RegexScratch. Matching is limited, so that no text can hold a thread up.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "pattern.h"
 

@@ -41,7 +41,7 @@ class Regex {
   static Regex pcre2(std::string_view pattern);
 
   // The whole of `text` as stretches in order (appended to `out`), matches being the successive leftmost ones; an empty
-  // match directly behind a match is none. Throws Error(kRequest) if matching runs past its limits.
+  // match directly after a match is none. Throws Error(kRequest) if matching runs past its limits.
   void stretches(std::string_view text, RegexScratch& scratch, std::vector<Stretch>& out) const;
 
  private:

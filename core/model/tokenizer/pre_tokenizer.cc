@@ -1,3 +1,5 @@
+// This runs the steps of pre-tokenizers: each cuts the pieces that the step before has left. A step works on views of
+// the text; only those that change bytes write to the scratch.
 #include "pre_tokenizer.h"
 
 #include <algorithm>

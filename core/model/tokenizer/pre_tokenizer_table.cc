@@ -1,3 +1,5 @@
+// This is a table: it has, for each name that GGUF files use, the steps as the model's own tokenizer.json states them,
+// with the pattern word for word.
 #include "pre_tokenizer_table.h"
 
 #include <algorithm>

@@ -1,3 +1,7 @@
+// Reads and writes sentencepiece_model.proto as far as a tokenizer needs it, by the wire format of protocol buffers.
+//
+// The file goes to SentencePiece's library, which trusts it: so everything that the library would follow is checked
+// here first.
 #include "sentencepiece_model.h"
 
 #include <bit>
@@ -28,20 +32,20 @@ class FieldReader {
 
   bool next(Field& field) {
     if (at_ == bytes_.size()) return false;
-    const uint64_t tag = varint();
+    const uint64_t tag = read_varint();
     field = {static_cast<uint32_t>(tag >> 3), 0, {}};
     switch (tag & 7) {
       case 0:
-        field.value = varint();
+        field.value = read_varint();
         break;
       case 1:
-        field.value = fixed(8);
+        field.value = read_fixed(8);
         break;
       case 2:
-        field.data = take(varint());
+        field.data = take(read_varint());
         break;
       case 5:
-        field.value = fixed(4);
+        field.value = read_fixed(4);
         break;
       default:
         fail();
@@ -62,17 +66,17 @@ class FieldReader {
     return bytes_.substr(at_ - count, count);
   }
 
-  uint64_t fixed(size_t count) {
+  uint64_t read_fixed(size_t count) {
     uint64_t value = 0;
     const std::string_view data = take(count);
     for (size_t i = 0; i < count; ++i) value |= uint64_t{static_cast<uint8_t>(data[i])} << (8 * i);
     return value;
   }
 
-  uint64_t varint() {
+  uint64_t read_varint() {
     uint64_t value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
-      const uint64_t byte = fixed(1);
+      const uint64_t byte = read_fixed(1);
       value |= (byte & 0x7F) << shift;
       if (byte < 0x80) return value;
     }

@@ -1,3 +1,5 @@
+// This makes a Tokenizer of SentencePiece's library. Added tokens are cut out before the library sees the text. It is
+// not asked to add BOS or EOS.
 #include "sentencepiece_tokenizer.h"
 
 #include <sentencepiece_processor.h>

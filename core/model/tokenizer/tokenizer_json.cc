@@ -1,3 +1,5 @@
+// Reads tokenizer.json. Every key is read, listed as harmless, or an error: a key that is ignored could change ids
+// unnoticed.
 #include "tokenizer_json.h"
 
 #include <algorithm>
@@ -138,20 +140,20 @@ void check_id(const JsonPlace& place, int64_t id, const TokenizerJson& file) {
 void parse_template(const JsonPlace& place, TokenizerJson& file) {
   std::vector<int32_t> prefix;
   std::vector<int32_t> suffix;
-  bool behind = false;
+  bool text_seen = false;
   for (const JsonPlace& item : place["single"].required_elements()) {
     if (const JsonPlace sequence = item["Sequence"]; !sequence.empty()) {
-      if (behind || sequence["id"].string() != "A") sequence.fail("only one sequence, \"A\", is supported");
-      behind = true;
+      if (text_seen || sequence["id"].string() != "A") sequence.fail("only one sequence, \"A\", is supported");
+      text_seen = true;
       continue;
     }
     const std::string_view name = item["SpecialToken"]["id"].string();
     for (const JsonPlace& id : place["special_tokens"][name]["ids"].required_elements()) {
       check_id(id, id.integer(), file);
-      (behind ? suffix : prefix).push_back(static_cast<int32_t>(id.integer()));
+      (text_seen ? suffix : prefix).push_back(static_cast<int32_t>(id.integer()));
     }
   }
-  if (!behind) place["single"].fail("the text itself, {\"Sequence\": {\"id\": \"A\"}}, is missing");
+  if (!text_seen) place["single"].fail("the text itself, {\"Sequence\": {\"id\": \"A\"}}, is missing");
   BpeTokenizerParts& parts = file.parts;
   parts.prefix.insert(parts.prefix.begin(), prefix.begin(), prefix.end());
   parts.suffix.insert(parts.suffix.end(), suffix.begin(), suffix.end());

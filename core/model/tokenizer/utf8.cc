@@ -1,3 +1,5 @@
+// UTF-8 is read by tables 3-6 and 3-7 of the Unicode Standard. An ill-formed sequence is cut into maximal subparts,
+// each of which becomes one U+FFFD.
 #include "utf8.h"
 
 #include <algorithm>

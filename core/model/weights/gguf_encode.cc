@@ -193,12 +193,17 @@ EncodeBlock block_encoder(tenon_format format) {
   }
 }
 
+// A float of 16 bits.
+struct ShortFloat {
+  uint16_t infinity;
+  const char* too_large;  // why a weight that would be infinite is refused
+};
 template <class Convert>
-std::optional<BadWeight> encode_16_bits(const float* w, size_t n, uint8_t* out, uint16_t infinity, const char* why,
+std::optional<BadWeight> encode_16_bits(const float* w, size_t n, uint8_t* out, const ShortFloat& format,
                                         Convert convert) {
   for (size_t i = 0; i < n; ++i) {
     const uint16_t bits = convert(w[i]);
-    if ((bits & 0x7fffU) == infinity) return BadWeight{i, why};
+    if ((bits & 0x7fffU) == format.infinity) return BadWeight{i, format.too_large};
     std::memcpy(out + 2 * i, &bits, sizeof(bits));
   }
   return std::nullopt;
@@ -224,8 +229,8 @@ std::optional<BadWeight> encode_row(tenon_format format, const float* w, size_t 
     std::memcpy(out, w, n * sizeof(float));
     return std::nullopt;
   }
-  if (format == TENON_F16) return encode_16_bits(w, n, out, 0x7c00, "is too large for F16 (65504)", float_to_half);
-  if (format == TENON_BF16) return encode_16_bits(w, n, out, 0x7f80, "is too large for BF16", float_to_bf16);
+  if (format == TENON_F16) return encode_16_bits(w, n, out, {0x7c00, "is too large for F16 (65504)"}, float_to_half);
+  if (format == TENON_BF16) return encode_16_bits(w, n, out, {0x7f80, "is too large for BF16"}, float_to_bf16);
   const EncodeBlock encode = block_encoder(format);
   const tenon_block block = tenon_format_block(format);
   for (size_t i = 0; i < n; i += block.elements, out += block.bytes) {

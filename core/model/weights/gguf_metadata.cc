@@ -1,3 +1,5 @@
+// Parses the metadata section of GGUF. No number of the file is trusted: a count or a length is compared with the bytes
+// that are left before anything is made of it.
 #include "gguf_metadata.h"
 
 #include <utility>
@@ -155,7 +157,7 @@ class MetadataParser {
       case ValueType::kString:
         return put(key, strings(count, key));
       case ValueType::kArray:
-        return nested(count, key, depth + 1);
+        return parse_nested(count, key, depth + 1);
     }
   }
 
@@ -167,7 +169,7 @@ class MetadataParser {
     return values;
   }
 
-  void nested(uint64_t count, const std::string& key, int depth) {
+  void parse_nested(uint64_t count, const std::string& key, int depth) {
     if (depth > kMaxNesting) {
       cursor_.fail(cursor_.at(),
                    "array " + in_quotes(key) + " is nested more than " + std::to_string(kMaxNesting) + " levels deep");

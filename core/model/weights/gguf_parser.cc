@@ -1,3 +1,5 @@
+// Parses a GGUF file up to its tensors. Everything that is wrong with tensors is collected; sizes are computed without
+// overflow, and each tensor must lie within the file, aligned, and beside the others.
 #include "gguf_parser.h"
 
 #include <algorithm>
@@ -16,7 +18,7 @@ constexpr uint32_t kMaxRank = 4;
 constexpr uint64_t kMaxTensors = uint64_t{1} << 20;
 constexpr uint64_t kMinTensorBytes = 8 + 4 + 4 + 8;  // name length, rank, type, offset
 
-// ggml's numbers of tensor types, for messages about those that no format stands for.
+// These are ggml's numbers of tensor types, for messages about those that no format stands for.
 struct NamedType {
   uint32_t number;
   std::string_view name;

@@ -1,3 +1,4 @@
+// Opens the parts of a GGUF model, which are found by their names and checked against what each part says of itself.
 #include "gguf_parser.h"
 #include "layout.h"
 #include "readers.h"

@@ -1,3 +1,5 @@
+// Lays out a GGUF file: header, metadata, directory, and for each tensor where its data go. The data themselves are
+// written by others.
 #include "gguf_writer.h"
 
 #include <bit>
@@ -89,7 +91,9 @@ GgufLayout lay_out_gguf(const GgufPairs& metadata, uint64_t alignment, std::vect
     const auto type = gguf_type_number(t.format);
     const auto bytes = stored_bytes(t.format, t.shape);
     if (!type || !bytes) throw Error(ErrorCode::kModel, "tensor " + describe(t) + " cannot be stored in GGUF");
-    t.file = 0, t.bytes = *bytes, t.offset = aligned(end, alignment);
+    t.file = 0;
+    t.bytes = *bytes;
+    t.offset = aligned(end, alignment);
     end = t.offset + t.bytes;
     put_string(out, t.name);
     put(out, static_cast<uint32_t>(t.shape.size()));

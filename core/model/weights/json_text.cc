@@ -1,3 +1,5 @@
+// This makes flat metadata of config.json: nested keys are joined by dots. An array of one kind of values is kept as
+// such; null is kept as a note that the key is there.
 #include "json_text.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// The readers of weight files share this. Sizes are computed with a check before every product; text from a file is
+// made fit before it stands in a message.
 #include "layout.h"
 
 #include <algorithm>
@@ -17,7 +19,8 @@ std::string range(const WeightTensor& t) {
 
 void Findings::add(std::string message) {
   Diagnostic finding;
-  finding.where.file = file_, finding.message = std::move(message);
+  finding.where.file = file_;
+  finding.message = std::move(message);
   add(std::move(finding));
 }
 

@@ -1,3 +1,5 @@
+// Notes which keys of the metadata a model has asked for. What is left then is compared with patterns of keys that
+// change no number: a key that is in neither may mean that the model computes something else than is computed here.
 #include "metadata_ledger.h"
 
 #include <algorithm>
@@ -74,7 +76,7 @@ constexpr std::string_view kGgufTokenizerKeys[] = {
     "tokenizer.ggml.precompiled_charsmap",
 };
 
-// transformers' PreTrainedConfig has these beside a model's own fields, or tools around it add them. Every scheme is told of
+// The PreTrainedConfig of transformers has these beside a model's own fields, or tools around it add them. Every scheme is told of
 // quantization_config.
 constexpr std::string_view kConfigKeys[] = {
     "__metadata__*",

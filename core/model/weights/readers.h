@@ -25,7 +25,7 @@ struct PartName {
   uint32_t number = 0;  // files count from 1
   uint32_t count = 0;
 
-  // nullopt for a name of another form, and for a number of 0 or beyond the count.
+  // Returns nullopt for a name of another form, and for a number of 0 or beyond the count.
   static std::optional<PartName> parse(const std::filesystem::path& path);
   // The name of part `which` with the extension given, such as ".gguf".
   std::string file_name(uint32_t which, const std::string& extension) const;

@@ -1,3 +1,5 @@
+// Writes a folder as transformers reads it: model.safetensors and the small files around it. The folder is made beside
+// the target and takes its name in the end, so that nothing stands under that name before all of it is written.
 #include <unistd.h>
 
 #include <algorithm>

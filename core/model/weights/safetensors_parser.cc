@@ -1,3 +1,5 @@
+// Parses the header of a safetensors file with Boost.JSON's incremental parser. Data must lie in the file without gaps
+// or overlaps, as the format wants; everything that is wrong with tensors is collected.
 #include "safetensors_parser.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Opens a folder of safetensors: one file, or the shards of an index, and config.json as metadata. Whichever part is
+// named, the whole model is opened.
 #include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <set>

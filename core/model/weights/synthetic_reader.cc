@@ -77,7 +77,8 @@ class SyntheticWeights final : public TableWeights {
     auto made = sdk::abi_struct<tenon_generated>();
     made.format = tensor.format;
     made.key = key_of(tensor);
-    made.first = offset / element, made.count = bytes / element;
+    made.first = offset / element;
+    made.count = bytes / element;
     const Values& which = values_of(tensor);
     made.table = tensor.format == TENON_F32 ? static_cast<const void*>(which.floats.data()) : which.halves.data();
     return made;

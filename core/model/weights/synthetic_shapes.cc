@@ -1,3 +1,4 @@
+// This is a table of published shapes; from it follow their config.json and the names of their tensors.
 #include "synthetic_shapes.h"
 
 #include "layout.h"

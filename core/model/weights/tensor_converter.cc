@@ -1,3 +1,5 @@
+// Reads tensors and converts them, chunk by chunk: the chunks of a batch by one thread each, then handed on in order. A
+// chunk begins and ends at whole blocks of either format, so that the result does not depend on the number of threads.
 #include "tensor_converter.h"
 
 #include <algorithm>

@@ -23,7 +23,8 @@ void TranslatedWeights::read(const WeightTensor& tensor, uint64_t offset, std::s
   while (!out.empty()) {
     const uint64_t begin = offset % row_bytes, n = std::min<uint64_t>(row_bytes - begin, out.size());
     source_.read(*origin.source, origin.row[offset / row_bytes] * row_bytes + begin, out.first(n));
-    out = out.subspan(n), offset += n;
+    out = out.subspan(n);
+    offset += n;
   }
 }
 

@@ -8,14 +8,20 @@
 namespace tenon {
 
 Bench::Bench(const Subject& subject) : library_(subject.library, subject.note) {
-  loaded_.info.kind = subject.note.kind, loaded_.info.name = subject.note.name;
+  loaded_.info.kind = subject.note.kind;
+  loaded_.info.name = subject.note.name;
   loaded_.component = &library_.component();
   loaded_.schema = library_.component().schema;
   host_ = sdk::abi_struct<tenon_host>();
-  host_.ctx = this, host_.alloc = &alloc, host_.release = &release;
+  host_.ctx = this;
+  host_.alloc = &alloc;
+  host_.release = &release;
   host_.log = [](void*, uint32_t, const char*) {};
   device_ = sdk::abi_struct<tenon_device>();
-  device_.self = this, device_.kind = "cpu", device_.name = "check", device_.units = 1;
+  device_.self = this;
+  device_.kind = "cpu";
+  device_.name = "check";
+  device_.units = 1;
   device_.flags = TENON_DEVICE_WALKS;
   env_ = sdk::abi_struct<tenon_env>();
   env_.host = &host_;

@@ -27,7 +27,10 @@ class Bench {
   Instance create(const tenon_params& params, const tenon_env& env) const { return Instance(loaded_, params, env); }
   const tenon_env& env() const { return env_; }
   // Lets the host give so many pieces of memory from now on, and then no more.
-  void give_memory(uint64_t pieces) { left_ = pieces, refused_ = false; }
+  void give_memory(uint64_t pieces) {
+    left_ = pieces;
+    refused_ = false;
+  }
   bool refused_memory() const { return refused_; }
   size_t memory_in_use() const { return memory_.size(); }  // pieces
 

@@ -1,3 +1,6 @@
+// Runs a function in a child process, and returns its text, its exception, or how it died. The child has a session of
+// its own, so that whatever it starts ends with it. The pipe is read until the child is dead, not until it is closed:
+// others may hold it open.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -94,7 +97,8 @@ ChildOutcome run_in_child(const std::function<std::string()>& work, std::chrono:
   std::fflush(nullptr);
   const pid_t child = fork();
   if (child < 0) {
-    close(ends[0]), close(ends[1]);
+    close(ends[0]);
+    close(ends[1]);
     fail("starting a child process");
   }
   if (child == 0) {
@@ -105,9 +109,11 @@ ChildOutcome run_in_child(const std::function<std::string()>& work, std::chrono:
   const int process = static_cast<int>(syscall(SYS_pidfd_open, child, 0));
   std::string text;
   const bool in_time = read_until_dead(ends[0], process, Clock::now() + limit, text);
-  close(ends[0]), close(process);
+  close(ends[0]);
+  close(process);
   // Processes that the child has started go too, before its number is anybody else's.
-  kill(-child, SIGKILL), kill(child, SIGKILL);
+  kill(-child, SIGKILL);
+  kill(child, SIGKILL);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

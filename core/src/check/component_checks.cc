@@ -62,7 +62,7 @@ bool create_with(Bench& bench, uint64_t pieces, bool with_reason) {
     bench.component().destroy(self);
   } else {
     if (with_reason && *text == '\0') fail_check("create failed without memory and did not say why");
-    if (self != nullptr) fail_check("create failed and left an instance behind");
+    if (self != nullptr) fail_check("create failed and left an instance");
   }
   if (const size_t kept = bench.memory_in_use(); kept > 0) {
     fail_check((status == TENON_OK ? "destroy" : "a create that fails") +

@@ -121,7 +121,8 @@ void draft(const Instance& i) {
         fail_check("cannot propose after " + std::to_string(n) + " tokens: " + why.text);
       }
       if (count > cap) fail_check("proposes more tokens than there is room for");
-      out.check("propose"), parent.check("propose");
+      out.check("propose");
+      parent.check("propose");
     }
   }
   if (t.forget != nullptr) t.forget(i.self(), 0);
@@ -164,17 +165,21 @@ void scheduler(const Instance& i) {
   const tenon_sequence* const list[] = {&some[0], &some[1], &some[2]};
   for (const uint32_t first : {2U, 0U}) {
     auto w = sdk::abi_struct<tenon_workload>();
-    w.n = first == 2 ? 1 : std::min(3U, sequences + 1), w.rows = 1, w.sequence = list + first;
+    w.n = first == 2 ? 1 : std::min(3U, sequences + 1);
+    w.rows = 1;
+    w.sequence = list + first;
     w.free_slots = sequences - std::min(sequences, first == 2 ? 0U : 2U);
     Fenced<uint64_t> share(w.n);
     Fenced<uint32_t> preempted(w.n);
     auto schedule = sdk::abi_struct<tenon_schedule>();
-    schedule.share = reinterpret_cast<tenon_share*>(share.data()), schedule.preempted = preempted.data();
+    schedule.share = reinterpret_cast<tenon_share*>(share.data());
+    schedule.preempted = preempted.data();
     Reason why;
     if (t.next(i.self(), &w, &schedule, &why.raw) != TENON_OK) {
       fail_check("has no answer for " + std::to_string(w.n) + " sequences: " + why.text);
     }
-    share.check("next"), preempted.check("next");
+    share.check("next");
+    preempted.check("next");
     if (schedule.n_shares != 1 || schedule.share[0].rows != 1 || schedule.share[0].sequence >= w.n) {
       fail_check("does not give the only row of a step to one of " + std::to_string(w.n) + " sequences");
     }

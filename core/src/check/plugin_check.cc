@@ -1,3 +1,5 @@
+// This runs the checks of a library in order. Each runs in a child with a time limit, and one that needs another to
+// have passed is left out if that one has failed.
 #include "tenon/core/plugin_check.h"
 
 #include <algorithm>

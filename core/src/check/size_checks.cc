@@ -52,7 +52,7 @@ class Sized {
     if (std::memcmp(data(), &head_, sizeof(head_)) != 0) fail_check(std::string("changes the head of a ") + what);
     const bool kept =
         std::all_of(data() + std::min(size_, sizeof(T)), data() + size_, [](std::byte b) { return b == kBehind; });
-    if (!kept) fail_check(std::string("writes behind what it knows of a newer host's ") + what);
+    if (!kept) fail_check(std::string("writes past what it knows of a newer host's ") + what);
   }
 
  private:
@@ -144,12 +144,16 @@ std::string scheduler(const Instance& i, Host host) {
   Sized<tenon_sequence> first(some_sequence(0), host), second(some_sequence(2), host);
   const tenon_sequence* const list[] = {first.get(), second.get()};
   auto plain = sdk::abi_struct<tenon_workload>();
-  plain.n = 2, plain.rows = 4, plain.sequence = list, plain.free_slots = t.sequences(i.self()) - 1;
+  plain.n = 2;
+  plain.rows = 4;
+  plain.sequence = list;
+  plain.free_slots = t.sequences(i.self()) - 1;
   Sized<tenon_workload> workload(plain, host);
   tenon_share share[2] = {};
   uint32_t preempted[2] = {}, victim = 0;
   auto empty = sdk::abi_struct<tenon_schedule>();
-  empty.share = share, empty.preempted = preempted;
+  empty.share = share;
+  empty.preempted = preempted;
   Sized<tenon_schedule> schedule(empty, host);
   std::string answer = std::to_string(t.next(i.self(), workload.get(), schedule.get(), nullptr));
   schedule.check("tenon_schedule");
@@ -168,7 +172,8 @@ std::string answers(const Bench& bench, std::string_view kind, Host host) {
   Sized<tenon_host> services(*bench.env().host, host);
   Sized<tenon_device> device(*bench.env().device, host);
   tenon_env plain = bench.env();
-  plain.host = services.get(), plain.device = device.get();
+  plain.host = services.get();
+  plain.device = device.get();
   Sized<tenon_env> env(plain, host);
   const Instance i = bench.create(*params.get(), *env.get());
   Inputs inputs(host);

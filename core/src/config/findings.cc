@@ -1,3 +1,4 @@
+// This collects the mistakes in a configuration and throws them together, each with what would be right.
 #include "findings.h"
 
 #include <algorithm>
@@ -84,27 +85,26 @@ void set_param(ParamValues& values, size_t i, const Node& node, const std::strin
   findings.add(node.where, std::move(message));
 }
 
-void unknown_key(const std::string& key, const Node& node, const std::string& label,
-                 const std::vector<const tenon_param_schema*>& schemas, const std::vector<StructuredKey>& structured,
-                 Findings& findings) {
-  std::vector<std::string> known, forms;
-  for (const tenon_param_schema* schema : schemas) {
+void report_unknown_key(const std::string& key, const Node& node, const std::string& label, const KnownKeys& known,
+                        Findings& findings) {
+  std::vector<std::string> names, forms;
+  for (const tenon_param_schema* schema : known.schemas) {
     for (size_t i = 0; i < schema->count; ++i) {
-      known.emplace_back(schema->spec[i]->name);
+      names.emplace_back(schema->spec[i]->name);
       forms.push_back(describe(spec_at(*schema, i)));
     }
   }
-  for (const StructuredKey& s : structured) {
-    known.emplace_back(s.name);
+  for (const StructuredKey& s : known.structured) {
+    names.emplace_back(s.name);
     forms.emplace_back(s.form);
   }
   std::string message = label + ": unknown key " + quote(key);
-  const std::string nearest = nearest_name(key.substr(0, 80), known);
+  const std::string nearest = nearest_name(key.substr(0, 80), names);
   if (!nearest.empty()) {
-    const auto i = static_cast<size_t>(std::find(known.begin(), known.end(), nearest) - known.begin());
+    const auto i = static_cast<size_t>(std::find(names.begin(), names.end(), nearest) - names.begin());
     message += "; did you mean \"" + nearest + "\" (" + forms[i] + ")?";
   } else {
-    message += "; it takes " + listed(known);
+    message += "; it takes " + listed(names);
   }
   findings.add(node.key_where, std::move(message));
 }

@@ -33,9 +33,13 @@ std::string listed(const std::vector<std::string>& names);
 // Sets parameter i from a node, or reports what was found and what would be right. label: "quantization.none".
 void set_param(ParamValues& values, size_t i, const Node& node, const std::string& label, Findings& findings);
 
-// Reports a key that is in none of the schemas, with the nearest that is.
-void unknown_key(const std::string& key, const Node& node, const std::string& label,
-                 const std::vector<const tenon_param_schema*>& schemas, const std::vector<StructuredKey>& structured,
-                 Findings& findings);
+// The keys that a table takes.
+struct KnownKeys {
+  std::vector<const tenon_param_schema*> schemas;
+  const std::vector<StructuredKey>& structured;
+};
+// Reports a key that the table does not take, with the nearest that it does.
+void report_unknown_key(const std::string& key, const Node& node, const std::string& label, const KnownKeys& known,
+                        Findings& findings);
 
 }  // namespace tenon::config

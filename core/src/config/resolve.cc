@@ -127,7 +127,7 @@ ParamValues Resolver::plain(const Form& form, const Node& node) {
     const bool structured = std::any_of(form.structured.begin(), form.structured.end(),
                                         [&k = key](const StructuredKey& s) { return k == s.name; });
     if (!structured && find_param(form.own, key) == form.own.count) {
-      unknown_key(key, value, form.label, {&form.own}, form.structured, findings_);
+      report_unknown_key(key, value, form.label, {{&form.own}, form.structured}, findings_);
     }
   }
   check_missing(form.label, node, own, "");
@@ -172,7 +172,7 @@ ComponentConfig Resolver::component(const Form& form, const char* kind, const No
     if (const size_t i = find_param(*params, key); i < params->count) {
       set_param(c.params, i, value, label, findings_);
     } else {
-      unknown_key(key, value, label, {params, &form.own}, form.structured, findings_);
+      report_unknown_key(key, value, label, {{params, &form.own}, form.structured}, findings_);
     }
   }
   for (const std::string& missing : c.params.missing()) {
@@ -340,9 +340,11 @@ void Resolver::draft_pipeline(const Node& node, ModelPath path) {
     }
   }
   merge_sections(merged, std::move(above));
-  root_ = &merged, label_ = "draft.pipeline.";
+  root_ = &merged;
+  label_ = "draft.pipeline.";
   instance(draft, path);
-  root_ = &data_.root, label_.clear();
+  root_ = &data_.root;
+  label_.clear();
   out_.draft_model = std::move(draft);
 }
 

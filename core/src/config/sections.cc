@@ -1,3 +1,5 @@
+// These are the tables of keys that pipeline files have. What a key does is written here once: validation, `tenon
+// config` and docs/pipeline-toml.md all come from these.
 #include "sections.h"
 
 #include <algorithm>

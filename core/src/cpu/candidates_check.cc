@@ -1,3 +1,5 @@
+// Looks in every step at the candidates that a sampler has left. The loops have no branch an entry, so that they cost a
+// small part of what a sampler does.
 #include "candidates_check.h"
 
 #include <algorithm>
@@ -6,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tenon/sdk/live.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon {
@@ -63,7 +66,7 @@ std::string row_problem(const CandidateRow& given, const CandidateRow& left) {
 }
 
 void check(const CheckArgs& a, const Part& p) {
-  const uint32_t live = p.ptr<const uint32_t>(a.live)[2];
+  const uint32_t live = p.ptr<const uint32_t>(a.live)[sdk::kLiveOutRows];
   for (uint32_t row = p.begin(); row < std::min(p.end(), live); ++row) {
     const std::string problem = row_problem(row_of(a.given, p, row), row_of(a.left, p, row));
     if (!problem.empty()) throw std::runtime_error(problem);
@@ -87,7 +90,11 @@ Form form_of(const tenon_candidates& c, sdk::Recorder& rec, std::vector<tenon_op
             .count = -1,
             .logits_stride = stride(c.logits),
             .id_stride = 0};
-  if (form.sparse != 0) form.id = number(c.id), form.count = number(c.count), form.id_stride = stride(c.id);
+  if (form.sparse != 0) {
+    form.id = number(c.id);
+    form.count = number(c.count);
+    form.id_stride = stride(c.id);
+  }
   return form;
 }
 
@@ -118,7 +125,7 @@ void record_candidates_check(const tenon_candidates& given, const tenon_candidat
   operands.push_back({rec.step(TENON_STEP_LIVE), TENON_READ});
   tenon_cost cost{};
   // Returns the bytes of a row; how much of a SPARSE one is filled is known in the step.
-  cost.read[1] = left.form == TENON_SPARSE ? 0 : 4.0 * left.vocab;
+  cost.read[sdk::kCostPerRow] = left.form == TENON_SPARSE ? 0 : 4.0 * left.vocab;
   rec.emit<&check>({.name = "check", .operands = operands, .chunks = {rec.bounds().out_rows}, .cost = cost}, args);
 }
 

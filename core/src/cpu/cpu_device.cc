@@ -1,3 +1,5 @@
+// device.cpu says which instruction sets the processor has and a configuration allows, and gives memory in pages of its
+// own. It has no queues: core's walker runs its programs.
 #include "cpu_device.h"
 
 #include <cpuid.h>
@@ -14,7 +16,7 @@
 namespace tenon {
 namespace {
 
-// clang 16 has no name for it.
+// This is asked of the processor itself, since clang 16 has no name for it.
 bool has_avx_vnni() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1) != 0;

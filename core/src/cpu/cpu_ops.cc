@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cpu_device.h"
+#include "tenon/sdk/live.h"
 #include "tenon/sdk/recorder.h"
 #include "tenon/sdk/told.h"
 
@@ -19,10 +20,11 @@ using sdk::Recorder;
 struct GatherArgs {
   int64_t columns, x_stride, y_stride;
 };
-void gather(const GatherArgs& a, const Part& p) {  // 0 x, 1 y, 2 live, 3 out_row
-  for (uint32_t i = p.begin(); i < std::min(p.end(), p.ptr<uint32_t>(2)[2]); ++i) {
-    const float* x = p.ptr<const float>(0) + p.ptr<const int32_t>(3)[i] * a.x_stride;
-    std::copy(x, x + a.columns, p.ptr<float>(1) + i * a.y_stride);
+enum GatherOperand { kGatherX, kGatherY, kGatherLive, kGatherOutRow };
+void gather(const GatherArgs& a, const Part& p) {
+  for (uint32_t i = p.begin(); i < std::min(p.end(), p.ptr<uint32_t>(kGatherLive)[sdk::kLiveOutRows]); ++i) {
+    const float* x = p.ptr<const float>(kGatherX) + p.ptr<const int32_t>(kGatherOutRow)[i] * a.x_stride;
+    std::copy(x, x + a.columns, p.ptr<float>(kGatherY) + i * a.y_stride);
   }
 }
 
@@ -57,17 +59,28 @@ void pool(const PoolArgs& a, const Part& p) {
 struct VerifyArgs {
   uint32_t seqs, vocab;
 };
-void verify(const VerifyArgs& a,
-            const Part& p) {  // 0 next, 1 accepted, 2 live, 3 out_row, 4 seq_row, 5 token, 6 parent,
-                              // 7 survivor, 8 told
-  const uint32_t seqs = p.ptr<uint32_t>(2)[1], outs = p.ptr<uint32_t>(2)[2];
-  auto* next = p.ptr<int32_t>(0);
-  std::copy_n(next, outs, p.ptr<int32_t>(8));
+enum VerifyOperand {
+  kVerifyNext,
+  kVerifyAccepted,
+  kVerifyLive,
+  kVerifyOutRow,
+  kVerifySeqRow,
+  kVerifyToken,
+  kVerifyParent,
+  kVerifySurvivor,
+  kVerifyTold
+};
+void verify(const VerifyArgs& a, const Part& p) {
+  const auto* live = p.ptr<uint32_t>(kVerifyLive);
+  const uint32_t seqs = live[sdk::kLiveSeqs], outs = live[sdk::kLiveOutRows];
+  auto* next = p.ptr<int32_t>(kVerifyNext);
+  std::copy_n(next, outs, p.ptr<int32_t>(kVerifyTold));
   std::replace_if(
       next, next + outs, [&](int32_t chosen) { return static_cast<uint32_t>(chosen) >= a.vocab; }, 0);
-  const auto* out_row = p.ptr<const int32_t>(3);
-  const auto* seq_row = p.ptr<const int32_t>(4);
-  auto* survivor = p.ptr<int32_t>(7);
+  const auto* out_row = p.ptr<const int32_t>(kVerifyOutRow);
+  const auto* seq_row = p.ptr<const int32_t>(kVerifySeqRow);
+  const auto *token = p.ptr<const int32_t>(kVerifyToken), *parent = p.ptr<const int32_t>(kVerifyParent);
+  auto* survivor = p.ptr<int32_t>(kVerifySurvivor);
   uint32_t o = 0;
   for (uint32_t s = 0; s < seqs; ++s) {
     const int32_t begin = seq_row[s], end = seq_row[s + 1];
@@ -76,11 +89,11 @@ void verify(const VerifyArgs& a,
     for (int32_t row = begin; row < given; ++row) survivor[row] = row;
     int32_t last = given - 1, after = given;
     for (int32_t row = given; row < end && o < outs && out_row[o] == last; ++row) {
-      if (p.ptr<const int32_t>(6)[row] != last || p.ptr<const int32_t>(5)[row] != next[o]) continue;
+      if (parent[row] != last || token[row] != next[o]) continue;
       survivor[after++] = last = row;
       while (o < outs && out_row[o] < row) ++o;
     }
-    p.ptr<int32_t>(1)[s] = after - begin;
+    p.ptr<int32_t>(kVerifyAccepted)[s] = after - begin;
   }
 }
 
@@ -123,7 +136,7 @@ int32_t worst_of(const TellArgs& a, const Part& p, uint32_t row, int64_t first) 
   return std::numeric_limits<int32_t>::max();
 }
 void tell(const TellArgs& a, const Part& p) {
-  const uint32_t rows = p.ptr<const uint32_t>(kTellLive)[2];
+  const uint32_t rows = p.ptr<const uint32_t>(kTellLive)[sdk::kLiveOutRows];
   for (uint32_t chunk = p.begin(); chunk < std::min(p.end(), rows * a.slices); ++chunk) {
     const int32_t worst = worst_of(a, p, chunk / a.slices, int64_t{chunk % a.slices} * kSlice);
     if (worst == std::numeric_limits<int32_t>::max()) continue;
@@ -160,18 +173,21 @@ void draft_pass(const DraftPassArgs& a, const Part& p) {
   const auto is_token = [&](int32_t chosen) { return static_cast<uint32_t>(chosen) < a.vocab; };
   const auto i32 = [&](DraftPassOperand o) { return p.ptr<int32_t>(o); };
   const auto* step_live = p.ptr<const uint32_t>(kStepLive);
-  const uint32_t seqs = step_live[1];
+  const uint32_t seqs = step_live[sdk::kLiveSeqs];
   for (uint32_t s = 0; s < seqs; ++s) {
     const uint32_t row = s * a.rows_per_seq + a.pass;
     const int32_t slot = i32(kStepSlot)[row];
     if (a.pass > 0) i32(kStepToken)[row] = is_token(i32(kNext)[s]) ? i32(kNext)[s] : 0;
-    i32(kToken)[s] = i32(kStepToken)[row], i32(kPos)[s] = i32(kStepPos)[row], i32(kSlot)[s] = slot;
-    i32(kParent)[s] = -1, i32(kChoiceRow)[s] = static_cast<int32_t>(row);
+    i32(kToken)[s] = i32(kStepToken)[row];
+    i32(kPos)[s] = i32(kStepPos)[row];
+    i32(kSlot)[s] = slot;
+    i32(kParent)[s] = -1;
+    i32(kChoiceRow)[s] = static_cast<int32_t>(row);
     i32(kSeqRow)[s] = i32(kOutRow)[s] = static_cast<int32_t>(s);
     i32(kKvLen)[slot] = i32(kStepKvLen)[slot] + static_cast<int32_t>(a.pass);
   }
   i32(kSeqRow)[seqs] = static_cast<int32_t>(seqs);
-  const uint32_t live[4] = {seqs, seqs, seqs, 0}, choice[4] = {step_live[0], seqs, seqs, 0};
+  const uint32_t live[4] = {seqs, seqs, seqs, 0}, choice[4] = {step_live[sdk::kLiveRows], seqs, seqs, 0};
   std::copy_n(live, 4, p.ptr<uint32_t>(kLive));
   std::copy_n(choice, 4, p.ptr<uint32_t>(kChoiceLive));
 }
@@ -199,7 +215,7 @@ void record_pool(tenon_tid x, tenon_tid y, Recorder& rec) {
   rec.emit<&pool>({.name = "pool", .operands = operands, .chunks = {chunks}}, a);
 }
 
-void record_verify(const tenon_fop& op, tenon_tid next, tenon_tid accepted, Recorder& rec) {
+void record_verify(const sdk::VerifyOp& op, tenon_tid next, tenon_tid accepted, Recorder& rec) {
   const tenon_operand operands[] = {{next, TENON_READ | TENON_WRITE},
                                     {accepted, TENON_WRITE},
                                     {rec.step(TENON_STEP_LIVE), TENON_READ},
@@ -208,14 +224,12 @@ void record_verify(const tenon_fop& op, tenon_tid next, tenon_tid accepted, Reco
                                     {rec.step(TENON_STEP_TOKEN), TENON_READ},
                                     {rec.step(TENON_STEP_PARENT), TENON_READ},
                                     {rec.step(TENON_STEP_SURVIVOR), TENON_WRITE},
-                                    {op.t[3], TENON_WRITE}};
-  const VerifyArgs a{rec.bounds().seqs, static_cast<uint32_t>(rec.describe(op.t[0]).dim[1])};
+                                    {op.told(), TENON_WRITE}};
+  const VerifyArgs a{rec.bounds().seqs, static_cast<uint32_t>(rec.describe(op.logits()).dim[1])};
   rec.emit<&verify>({.name = "verify", .operands = operands, .chunks = {1}}, a);
 }
 
-// op: TENON_F_VERIFY.
-void record_tell(const tenon_fop& op, Recorder& rec) {
-  const sdk::VerifyOp verify{op, {}, {}};
+void record_tell(const sdk::VerifyOp& verify, Recorder& rec) {
   const tenon_tensor logits = rec.describe(verify.logits());
   std::vector<tenon_operand> operands = {{verify.logits(), TENON_READ},
                                          {verify.told(), TENON_READ | TENON_WRITE},
@@ -224,7 +238,7 @@ void record_tell(const tenon_fop& op, Recorder& rec) {
   const auto slices = static_cast<uint32_t>((vocab + kSlice - 1) / kSlice), rows = rec.bounds().out_rows;
   const TellArgs a{vocab, logits.stride[0] / 4, slices, 0, sdk::add_left(verify, rec, operands)};
   tenon_cost cost{};
-  cost.read[0] = static_cast<double>(rows) * static_cast<double>(vocab) * sizeof(float);
+  cost.read[sdk::kFixedCost] = static_cast<double>(rows) * static_cast<double>(vocab) * sizeof(float);
   rec.emit<&tell>({.name = "tell", .operands = operands, .chunks = {rows * slices}, .cost = cost}, a);
 }
 
@@ -261,9 +275,11 @@ tenon_status record_cpu_op(const tenon_fop& op, tenon_tid x, tenon_tid y, const 
         return record_gather(x, y, rec);
       case TENON_F_POOL:
         return record_pool(x, y, rec);
-      case TENON_F_VERIFY:
-        record_verify(op, x, y, rec);
-        return record_tell(op, rec);
+      case TENON_F_VERIFY: {
+        const sdk::VerifyOp verify{op, {}, {}};
+        record_verify(verify, x, y, rec);
+        return record_tell(verify, rec);
+      }
       default:
         throw sdk::Refused("device.cpu has no op of the step for id " + std::to_string(op.id));
     }

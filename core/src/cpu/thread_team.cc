@@ -1,3 +1,5 @@
+// A team of threads walks programs together. Between steps they sleep; within one they spin, and yield after a while,
+// or at once where they are more than the cores. The caller works as thread 0 and returns when all are done.
 #include "thread_team.h"
 
 #include <immintrin.h>

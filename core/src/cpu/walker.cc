@@ -1,3 +1,9 @@
+// Runs a program on the threads of a team. Phases are numbered through the program; each has a count of chunks that are
+// left to hand out and of chunks that are done. A thread takes a run of chunks, and whoever completes a phase's last
+// chunk opens the next phase.
+//
+// Which thread takes which chunk does not change the result: chunks write what no other chunk of their phase reads or
+// writes.
 #include "walker.h"
 
 #include <algorithm>
@@ -165,7 +171,8 @@ void Walker::run_part(Walk& w, uint32_t thread, const Cursor& at, uint32_t begin
   part.why = &why;
   const Program::Memory& memory = w.program.memory();
   part.thread_scratch = memory.thread_scratch + thread * memory.thread_scratch_stride;
-  part.begin = begin, part.end = end;
+  part.begin = begin;
+  part.end = end;
   const fault::InComponent in(op.component.c_str(), op.name.c_str(), op.path.c_str());
   if (op.part(op.self, op.args.data(), &part) == TENON_OK || w.failed.exchange(true, std::memory_order_acq_rel)) return;
   std::copy(std::begin(text), std::end(text), std::begin(w.message));

@@ -13,7 +13,7 @@ namespace tenon {
 // nobody.
 class Walker : public Runner {
  public:
-  // recorder may be nullptr; else it outlives the walker.
+  // The recorder may be nullptr; else it outlives the walker.
   Walker(uint32_t threads, trace::Recorder* recorder);
 
   uint32_t threads() const { return team_.size(); }

@@ -78,7 +78,7 @@ const Pipeline& Engine::pipeline() const {
   return *impl_->pipeline;
 }
 
-Engine::Impl::Turn::Turn(std::shared_ptr<Impl> impl, const char* function)
+Engine::Impl::SteppingCall::SteppingCall(std::shared_ptr<Impl> impl, const char* function)
     : impl_(std::move(impl)), function_(function) {
   std::thread::id in;
   if (impl_->stepping.compare_exchange_strong(in, std::this_thread::get_id())) return;
@@ -89,17 +89,17 @@ Engine::Impl::Turn::Turn(std::shared_ptr<Impl> impl, const char* function)
                   : name + "(): another thread is stepping this engine; submit() and cancel() may be called by any");
 }
 
-Engine::Impl::Turn::~Turn() {
+Engine::Impl::SteppingCall::~SteppingCall() {
   impl_->stepping.store({});
   impl_->stepping.notify_all();
 }
 
-void Engine::Impl::Turn::check_open() const {
+void Engine::Impl::SteppingCall::check_open() const {
   if (!impl_->closed) return;
   throw Error(ErrorCode::kUsage, std::string(function_) + "(): the engine was destroyed while this call was under way");
 }
 
-// A thread that waited for itself would wait for ever: where a callback destroys the engine, its Turn has the rest.
+// A thread that waited for itself would wait for ever: where a callback destroys the engine, its SteppingCall has the rest.
 void Engine::Impl::close() {
   closed = true;
   for (std::thread::id in; (in = stepping.load()) != std::thread::id() && in != std::this_thread::get_id();) {
@@ -107,19 +107,19 @@ void Engine::Impl::close() {
   }
 }
 
-void Engine::Impl::load(const Turn& turn, const LoadProgress& progress) {
+void Engine::Impl::load(const SteppingCall& call, const LoadProgress& progress) {
   if (loaded) return;
   pipeline->load([&](uint64_t done, uint64_t total) {
     if (progress) progress(done, total);
-    turn.check_open();
+    call.check_open();
   });
-  turn.check_open();
+  call.check_open();
   loaded = true;
 }
 
 void Engine::load(const LoadProgress& progress) {
-  const Impl::Turn turn(impl_, "load");
-  turn->load(turn, progress);
+  const Impl::SteppingCall call(impl_, "load");
+  call->load(call, progress);
 }
 
 std::vector<int32_t> Engine::Impl::prompt_tokens(const Request& request) const {
@@ -175,10 +175,10 @@ std::optional<Result> Engine::take(Ticket ticket) {
 }
 
 bool Engine::step() {
-  const Impl::Turn turn(impl_, "step");
-  turn->load(turn, {});
-  const bool more = turn->loop->step();
-  turn.check_open();
+  const Impl::SteppingCall call(impl_, "step");
+  call->load(call, {});
+  const bool more = call->loop->step();
+  call.check_open();
   return more;
 }
 
@@ -187,26 +187,26 @@ RunStats Engine::totals() const {
 }
 
 std::vector<Result> Engine::generate(std::span<const Request> requests, RunStats* stats) {
-  const Impl::Turn turn(impl_, "generate");
-  turn->load(turn, {});
-  const RunStats before = turn->loop->stats();
+  const Impl::SteppingCall call(impl_, "generate");
+  call->load(call, {});
+  const RunStats before = call->loop->stats();
   std::vector<Ticket> tickets;
   for (const Request& request : requests) {
     const auto index = static_cast<uint32_t>(tickets.size());
-    std::unique_ptr<Sequence> sequence = turn->make_sequence(request, index);
+    std::unique_ptr<Sequence> sequence = call->make_sequence(request, index);
     if (!request.seed) sequence->seed = stream_seed(sequence->seed, index);
     sequence->kept_for_call = true;
-    tickets.push_back(turn->tickets.add(std::move(sequence)));
+    tickets.push_back(call->tickets.add(std::move(sequence)));
   }
   std::vector<Result> results;
   for (const Ticket ticket : tickets) {
-    while (!turn->tickets.done(ticket)) {
-      turn->loop->step();
-      turn.check_open();
+    while (!call->tickets.done(ticket)) {
+      call->loop->step();
+      call.check_open();
     }
-    results.push_back(*turn->tickets.take(ticket));
+    results.push_back(*call->tickets.take(ticket));
   }
-  if (stats != nullptr) *stats = turn->loop->stats() - before;
+  if (stats != nullptr) *stats = call->loop->stats() - before;
   return results;
 }
 
@@ -218,17 +218,17 @@ Result Engine::generate(const Request& request, RunStats* stats) {
 
 void Engine::score(std::span<const int32_t> tokens, uint32_t first,
                    const std::function<void(uint32_t, std::span<const float>)>& on_row, const std::stop_token& cancel) {
-  const Impl::Turn turn(impl_, "score");
-  turn->load(turn, {});
-  if (!turn->loop->idle()) throw Error(ErrorCode::kUsage, "score(): requests are running; their steps come first");
-  Pipeline& p = *turn->pipeline;
+  const Impl::SteppingCall call(impl_, "score");
+  call->load(call, {});
+  if (!call->loop->idle()) throw Error(ErrorCode::kUsage, "score(): requests are running; their steps come first");
+  Pipeline& p = *call->pipeline;
   const uint32_t piece = p.max_out_rows(false);
   if (piece == 0) throw Error(ErrorCode::kUsage, "this engine was opened without score_rows");
-  turn->check_prompt({tokens.begin(), tokens.end()});
+  call->check_prompt({tokens.begin(), tokens.end()});
   read_text(p, tokens, {.first = first, .rows_a_step = piece, .cancel = cancel},
             [&](uint32_t row, std::span<const float> logits) {
               if (on_row) on_row(row, logits);
-              turn.check_open();
+              call.check_open();
             });
 }
 

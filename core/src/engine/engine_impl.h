@@ -1,4 +1,4 @@
-// What an engine holds, in the order of creation.
+// An engine holds these, in the order of creation.
 #pragma once
 
 #include <atomic>
@@ -32,14 +32,14 @@ struct Engine::Impl {
   std::atomic<std::thread::id> stepping;  // the thread that is in a function that only one may be in
   std::atomic<bool> closed = false;       // the engine is gone, and nobody wants what the call under way makes
 
-  // For the length of such a function, in which the engine itself may be destroyed. Throws Error(kUsage) that says who
-  // is in one already.
-  class Turn {
+  // This lasts as long as such a function, in which the engine itself may be destroyed. Making it throws Error(kUsage)
+  // that says who is in one already.
+  class SteppingCall {
    public:
-    Turn(std::shared_ptr<Impl> impl, const char* function);
-    ~Turn();
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
+    SteppingCall(std::shared_ptr<Impl> impl, const char* function);
+    ~SteppingCall();
+    SteppingCall(const SteppingCall&) = delete;
+    SteppingCall& operator=(const SteppingCall&) = delete;
 
     Impl& operator*() const { return *impl_; }
     Impl* operator->() const { return impl_.get(); }
@@ -51,12 +51,12 @@ struct Engine::Impl {
     const char* function_;
   };
 
-  void load(const Turn& turn, const LoadProgress& progress);
+  void load(const SteppingCall& call, const LoadProgress& progress);
   // By the engine's destructor.
   void close();
   void check_prompt(const std::vector<int32_t>& tokens) const;
   std::vector<int32_t> prompt_tokens(const Request& request) const;
-  // What is wrong with the request becomes the sequence's error.
+  // A mistake in the request becomes the sequence's error.
   std::unique_ptr<Sequence> make_sequence(Request request, uint32_t index) const;
 };
 

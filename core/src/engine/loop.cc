@@ -278,7 +278,7 @@ void Loop::embed(Sequence& s, uint32_t cached) {
   }
 }
 
-// What a step gave to one sequence: `cached` of its tokens came into the cache, and `chosen` are those that follow, in
+// Gives one sequence what a step made for it: `cached` of its tokens came into the cache, and `chosen` are those that follow, in
 // order. Throws what the request's callbacks throw.
 void Loop::give(Sequence& s, uint32_t cached, std::span<const Chosen> chosen) {
   const bool in_prompt = s.phase == TENON_SEQUENCE_PROMPT, first_text = !s.has_text();

@@ -106,7 +106,7 @@ class Loop {
   };
   std::vector<Newest> newest_;  // by share, of the step before it
 
-  // For one call, kept for their room.
+  // These are filled in one call, and kept for their room.
   std::vector<std::unique_ptr<Sequence>> joining_;
   std::vector<Ticket> cancelled_;
   std::vector<Sequence*> listed_;        // what the scheduler sees, and

@@ -13,7 +13,7 @@ constexpr uint32_t kFruitlessPlans = 4;
 
 }  // namespace
 
-// What the scheduler sees. Says whether there is anybody.
+// Lists what the scheduler sees. Returns whether there is anybody.
 bool Loop::list() {
   listed_.clear();
   for (Sequence* s : running_) {

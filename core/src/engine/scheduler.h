@@ -24,7 +24,7 @@ class Scheduler {
   uint32_t sequences() const { return sequences_; }  // that run at once at most
   const std::string& id() const { return instance_.id(); }
 
-  // What of a tenon_workload is not about single sequences.
+  // This part of a tenon_workload is not about single sequences.
   struct Room {
     uint32_t rows = 0, free_slots = 0, page_tokens = 0, free_pages = 0;
   };

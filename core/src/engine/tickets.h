@@ -1,4 +1,4 @@
-// What passes between the threads that submit, cancel and take, and the one that steps. Nothing here waits for a step.
+// This passes between the threads that submit, cancel and take, and the one that steps. Nothing here waits for a step.
 #pragma once
 
 #include <memory>

@@ -48,10 +48,14 @@ void Pipeline::Impl::choose_shapes() {
   const uint32_t prefill = std::max(options.prefill_rows, verified);
   const auto add = [&](uint32_t rows, uint32_t rows_per_seq, uint32_t out_rows, bool sample) {
     auto b = sdk::abi_struct<tenon_bounds>();
-    b.rows = rows, b.seqs = std::min(rows, seqs), b.rows_per_seq = std::min(rows, rows_per_seq);
+    b.rows = rows;
+    b.seqs = std::min(rows, seqs);
+    b.rows_per_seq = std::min(rows, rows_per_seq);
     b.out_rows = std::min(rows, out_rows);
     b.trees = draft_trees && sample && b.rows_per_seq > 1 ? 1 : 0;
-    b.kv_len = capacity, b.slots = seqs, b.steps_ahead = context.queues() ? 2 : 1;
+    b.kv_len = capacity;
+    b.slots = seqs;
+    b.steps_ahead = context.queues() ? 2 : 1;
     shapes.push_back(b);
     shape_samples.push_back(sample);
   };
@@ -98,13 +102,21 @@ Pipeline::Impl::Impl(const PipelineConfig& c, Registry& registry, const Weights&
     : config(c),
       options(o),
       context(c, registry, o),
-      target(c, c.strict, weights, context, storages, "", o.model != nullptr ? *o.model : model_kind_for(weights)),
+      target({.config = c,
+              .strict = c.strict,
+              .weights = weights,
+              .kind = o.model != nullptr ? *o.model : model_kind_for(weights)},
+             context, storages),
       samplers(create_samplers(c, context)) {
   if (c.draft) draft = context.create(*c.draft);
   if (!c.draft_model) return;
   if (o.draft_weights == nullptr) throw Error(ErrorCode::kInternal, "a draft model without weights");
-  draft_model = std::make_unique<ModelInstance>(*c.draft_model, c.strict, *o.draft_weights, context, storages, "draft/",
-                                                model_kind_for(*o.draft_weights));
+  const ModelSource source{.config = *c.draft_model,
+                           .strict = c.strict,
+                           .weights = *o.draft_weights,
+                           .kind = model_kind_for(*o.draft_weights),
+                           .name = "draft/"};
+  draft_model = std::make_unique<ModelInstance>(source, context, storages);
   draft_tokens = c.draft_model->tokens;
 }
 

@@ -1,3 +1,5 @@
+// A model states chains of small ops by name; here they become ops with their components, arguments in the places that
+// the components publish. Every argument must be given, and none that the op does not have.
 #include "chains.h"
 
 #include <algorithm>
@@ -6,6 +8,7 @@
 
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/fop.h"
 
 namespace tenon {
 namespace {
@@ -118,7 +121,7 @@ bool ChainOp::joins() const {
 }
 
 int64_t ChainOp::columns(const std::string& path, int64_t x) const {
-  if (op == nullptr) return int64_t{fop.i[2]} * fop.i[4];
+  if (op == nullptr) return sdk::Heads(fop.i).q_columns();  // The cache takes K and V.
   int64_t y = 0;
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
@@ -126,12 +129,14 @@ int64_t ChainOp::columns(const std::string& path, int64_t x) const {
   return y;
 }
 
-OpChain resolve_chain(const std::string& path, const Chain& chain, int64_t columns, Components& components,
-                      std::span<const Vector> vectors, const AttentionDecl* attention) {
+OpChain resolve_chain(const ChainPlace& place, const Chain& chain, Components& components,
+                      std::span<const Vector> vectors) {
   OpChain out;
+  int64_t columns = place.columns;
   for (const OpCall& call : chain) {
-    out.push_back(Resolver(path, call, vectors, components.context.op(call.name)).resolve(columns, attention));
-    columns = out.back().columns(path, columns);
+    Resolver resolver(place.path, call, vectors, components.context.op(call.name));
+    out.push_back(resolver.resolve(columns, place.attention));
+    columns = out.back().columns(place.path, columns);
   }
   return out;
 }
@@ -139,8 +144,9 @@ OpChain resolve_chain(const std::string& path, const Chain& chain, int64_t colum
 ChainOp append_op(const AttentionDecl& a) {
   ChainOp append{.op = nullptr, .fop = sdk::abi_struct<tenon_fop>()};
   append.fop.id = TENON_F_KV_APPEND;
-  append.fop.i[2] = static_cast<int32_t>(a.q_heads), append.fop.i[3] = static_cast<int32_t>(a.kv_heads);
-  append.fop.i[4] = static_cast<int32_t>(a.k_dim), append.fop.i[5] = static_cast<int32_t>(a.v_dim);
+  sdk::Heads(static_cast<int32_t>(a.q_heads), static_cast<int32_t>(a.kv_heads), static_cast<int32_t>(a.k_dim),
+             static_cast<int32_t>(a.v_dim))
+      .store(append.fop);
   return append;
 }
 

@@ -36,11 +36,16 @@ struct ChainOp {
 };
 using OpChain = std::vector<ChainOp>;
 
-// Looks up the ops of a chain of the module `path`, over x of so many columns. If attention is given, it fills in the
-// integers of heads. Throws Error: kPlugin for an op that is not installed, kModel for arguments that it lacks or does
-// not have.
-OpChain resolve_chain(const std::string& path, const Chain& chain, int64_t columns, Components& components,
-                      std::span<const Vector> vectors, const AttentionDecl* attention = nullptr);
+// Where a model states a chain.
+struct ChainPlace {
+  const std::string& path;                   // the module's
+  int64_t columns;                           // of x
+  const AttentionDecl* attention = nullptr;  // fills in the integers of heads
+};
+// Looks up the ops of a chain. Throws Error: kPlugin for an op that is not installed, kModel for arguments that it lacks
+// or does not have.
+OpChain resolve_chain(const ChainPlace& place, const Chain& chain, Components& components,
+                      std::span<const Vector> vectors);
 // The cache's append, with the heads of the layer.
 ChainOp append_op(const AttentionDecl& attention);
 

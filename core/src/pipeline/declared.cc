@@ -1,3 +1,8 @@
+// What a model declares becomes sites. Products that stand side by side become one site, their chains one chain where
+// they are alike; a site is cut where its scheme changes.
+//
+// A chain stands before the product, after one matrix of a site (`each`), or after the whole site; ops move between
+// these lists and are never in two of them.
 #include "declared.h"
 
 #include <algorithm>
@@ -42,28 +47,36 @@ int64_t Site::total_rows() const {
   return n;
 }
 
-size_t Site::done_behind(const tenon_claim& claim) const {
-  const size_t own = groups.front().behind.size();
+size_t Site::done_after(const tenon_claim& claim) const {
+  const size_t own = groups.front().after.size();
   return groups.size() == 1 && claim.epi > own ? claim.epi - own : 0;
 }
 
 bool Site::queries_turn_last() const {
-  const size_t n = behind.size();
-  return n > 1 && behind[n - 1].fop.id == TENON_F_ROPE && behind[n - 2].fop.id == TENON_F_KV_APPEND;
+  const size_t n = after.size();
+  return n > 1 && after[n - 1].fop.id == TENON_F_ROPE && after[n - 2].fop.id == TENON_F_KV_APPEND;
 }
 
 tenon_kv_geometry kv_geometry_of(const AttentionDecl& d) {
   auto g = sdk::abi_struct<tenon_kv_geometry>();
-  g.layer = static_cast<uint32_t>(d.layer), g.heads = d.kv_heads;
-  g.k_dim = d.k_dim, g.v_dim = d.v_dim, g.window = d.window;
+  g.layer = static_cast<uint32_t>(d.layer);
+  g.heads = d.kv_heads;
+  g.k_dim = d.k_dim;
+  g.v_dim = d.v_dim;
+  g.window = d.window;
   return g;
 }
 
 tenon_attn attention_of(const AttentionDecl& d, const ChainView& pro) {
   auto a = sdk::abi_struct<tenon_attn>();
-  a.q_heads = d.q_heads, a.kv_heads = d.kv_heads;
-  a.k_dim = d.k_dim, a.v_dim = d.v_dim, a.window = d.window;
-  a.scale = d.scale, a.softcap = d.softcap, a.pro = pro.get();
+  a.q_heads = d.q_heads;
+  a.kv_heads = d.kv_heads;
+  a.k_dim = d.k_dim;
+  a.v_dim = d.v_dim;
+  a.window = d.window;
+  a.scale = d.scale;
+  a.softcap = d.softcap;
+  a.pro = pro.get();
   return a;
 }
 
@@ -196,36 +209,36 @@ VectorId Declared::side_by_side(const std::string& path, const std::vector<Vecto
   return static_cast<VectorId>(vectors.size() - 1);
 }
 
-SiteId Declared::add_site(const std::vector<LinearId>& linears, const AttentionDecl* attention, const Chain& behind) {
+SiteId Declared::add_site(const std::vector<LinearId>& linears, const AttentionDecl* attention, const Chain& after) {
   const LinearDecl& first = linears_[linears.front()];
   Site site;
   const std::string& path = first.matrix.path;
   site.decl = {path,          first.layer, first.columns, {}, static_cast<uint32_t>(first.experts.size()),
                first.product, first.lookup};
-  site.before = resolve_chain(path, first.before, first.columns, components_, vectors);
+  site.before = resolve_chain({path, first.columns}, first.before, components_, vectors);
   std::vector<std::string> names;
   for (const LinearId id : linears) {
     const LinearDecl& d = linears_[id];
     const Matrix& m = d.matrix;
     site.decl.mats.push_back({m.path, m.rows, d.experts.empty() ? std::vector{m} : d.experts});
     names.push_back(last_name(m.path));
-    site.each.push_back(resolve_chain(m.path, d.behind, m.rows, components_, vectors));
+    site.each.push_back(resolve_chain({m.path, m.rows}, d.after, components_, vectors));
     if (d.columns != first.columns || d.experts.size() != first.experts.size() ||
-        !equal(resolve_chain(m.path, d.before, d.columns, components_, vectors), site.before)) {
+        !equal(resolve_chain({m.path, d.columns}, d.before, components_, vectors), site.before)) {
       throw Error(ErrorCode::kModel, m.path + " and " + path + " stand side by side and are not of the same x");
     }
     site_of_linear_[id] = static_cast<SiteId>(sites.size());
   }
   if (linears.size() == 1) {
-    site.behind = std::move(site.each.front());
+    site.after = std::move(site.each.front());
     site.each.clear();
   } else {
     site.decl.path = path.substr(0, path.size() - names.front().size()) + joined_name(names);
   }
-  const int64_t columns = columns_after(site.decl.path, site.behind, site.behind.size(), site.total_rows());
-  const OpChain over_all = resolve_chain(site.decl.path, behind, columns, components_, vectors, attention);
-  site.behind.insert(site.behind.end(), over_all.begin(), over_all.end());
-  if (attention != nullptr) site.behind.push_back(append_op(*attention));
+  const int64_t columns = columns_after(site.decl.path, site.after, site.after.size(), site.total_rows());
+  const OpChain over_all = resolve_chain({site.decl.path, columns, attention}, after, components_, vectors);
+  site.after.insert(site.after.end(), over_all.begin(), over_all.end());
+  if (attention != nullptr) site.after.push_back(append_op(*attention));
   sites.push_back(std::move(site));
   return static_cast<SiteId>(sites.size() - 1);
 }
@@ -249,7 +262,7 @@ void Declared::make_sites() {
   site_of_linear_.resize(linears_.size());
   for (LinearId id = 0; id < linears_.size(); ++id) {
     if (const auto joined = joined_of.find(id); joined != joined_of.end()) {
-      add_site(joined_[joined->second].linears, nullptr, joined_[joined->second].behind);
+      add_site(joined_[joined->second].linears, nullptr, joined_[joined->second].after);
     } else if (const auto layer = layer_of.find(id); layer != layer_of.end()) {
       AttentionLayer& l = layers[layer->second];
       l.qkv = add_site({l.decl.q, l.decl.k, l.decl.v}, &l.decl, l.decl.heads);
@@ -260,9 +273,9 @@ void Declared::make_sites() {
 }
 
 void Declared::append_before_rope(AttentionLayer& layer) {
-  OpChain& behind = sites[layer.qkv].behind;
-  const size_t n = behind.size();
-  if (n > 1 && behind[n - 2].fop.id == TENON_F_ROPE) std::swap(behind[n - 2], behind[n - 1]);
+  OpChain& after = sites[layer.qkv].after;
+  const size_t n = after.size();
+  if (n > 1 && after[n - 2].fop.id == TENON_F_ROPE) std::swap(after[n - 2], after[n - 1]);
 }
 
 void Declared::split(Site& site, const std::vector<const Scheme*>& schemes) {
@@ -281,7 +294,7 @@ void Declared::split(Site& site, const std::vector<const Scheme*>& schemes) {
         for (const ChainOp& op : *chain) {
           if (op.in_place() && op.rows == std::array<bool, 4>{}) continue;
           throw Error(ErrorCode::kModel, site.decl.path + ": op." + op.name() +
-                                             " cannot stand behind one of several products side by side");
+                                             " cannot stand after one of several products side by side");
         }
       }
       const std::string path =
@@ -290,12 +303,12 @@ void Declared::split(Site& site, const std::vector<const Scheme*>& schemes) {
         return side_by_side(path + '.' + last_name(vectors[ids.front()].path), ids);
       });
       group.apart = !one.has_value();
-      if (one) group.behind = std::move(*one);
+      if (one) group.after = std::move(*one);
     }
     // The pieces of a cut site see their own columns only, so nothing after the site can be theirs.
-    group.offered = group.behind;
+    group.offered = group.after;
     if (site.groups.size() == 1 && !group.apart) {
-      group.offered.insert(group.offered.end(), site.behind.begin(), site.behind.end());
+      group.offered.insert(group.offered.end(), site.after.begin(), site.after.end());
       if (site.queries_turn_last()) group.offered.pop_back();
     }
   }
@@ -311,9 +324,10 @@ void Declared::add_vectors() {
     }
   };
   for (const Site& site : sites) {
-    need(site.before), need(site.behind);
+    need(site.before);
+    need(site.after);
     for (const SiteGroup& group : site.groups) {
-      need(group.behind);
+      need(group.after);
       for (const size_t m : group.mats) {
         if (group.apart) need(site.each[m]);
       }

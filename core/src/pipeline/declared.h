@@ -43,9 +43,9 @@ struct SiteDecl {
 struct SiteGroup {
   const Scheme* scheme = nullptr;
   std::vector<size_t> mats;  // indices of the declaration's matrices, consecutive
-  OpChain behind;            // the ops after each matrix as one chain, over the columns of all of them
-  bool apart = false;        // the ops after each matrix cannot be one chain: `behind` is empty, and each has its own
-  OpChain offered;           // `behind`, and the ops after the site if the site is whole: the scheme may claim of this
+  OpChain after;             // the ops after each matrix as one chain, over the columns of all of them
+  bool apart = false;        // the ops after each matrix cannot be one chain: `after` is empty, and each has its own
+  OpChain offered;           // `after`, and the ops after the site if the site is whole: the scheme may claim of this
   void* handle = nullptr;    // bind gave it; the scheme owns what it stands for
   tenon_footprint footprint{};
   std::vector<uint32_t> stores;     // storages
@@ -57,11 +57,11 @@ struct Site {
   SiteDecl decl;
   OpChain before;             // these stand before all matrices
   std::vector<OpChain> each;  // these stand after each matrix, over its columns, if the site has several
-  OpChain behind;             // the ops after the site, over all columns
+  OpChain after;              // the ops after the site, over all columns
   std::vector<SiteGroup> groups;
   int64_t total_rows() const;
   // Returns how many ops after the site the claim of its first group does; 0 if the site is cut.
-  size_t done_behind(const tenon_claim& claim) const;
+  size_t done_after(const tenon_claim& claim) const;
   bool queries_turn_last() const;  // a ROPE stands after the cache's append
 };
 
@@ -140,7 +140,7 @@ class Declared : public Declarations {
   void wrong_tensor(const WeightTensor& tensor, const std::string& expected);
   void refuse_in(uint32_t file, std::string what);
   void refuse_tensor(const WeightTensor& tensor, const std::string& what);
-  SiteId add_site(const std::vector<LinearId>& linears, const AttentionDecl* attention, const Chain& behind);
+  SiteId add_site(const std::vector<LinearId>& linears, const AttentionDecl* attention, const Chain& after);
   VectorId side_by_side(const std::string& path, const std::vector<VectorId>& ids);
 
   const Weights& weights_;

@@ -14,7 +14,7 @@ namespace tenon {
 // Thread: any. The device outlives it; what is not released when it dies is released then.
 class DeviceMemory {
  public:
-  // queue is the device's, for zeroing; nullptr on a device that walks.
+  // The queue is the device's, for zeroing; nullptr on a device that walks.
   explicit DeviceMemory(const tenon_device& device, void* queue = nullptr) : device_(device), queue_(queue) {}
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;

@@ -136,7 +136,9 @@ StepBatch Pipeline::Impl::Explanation::batch_of(uint32_t first, uint32_t end) co
 // Rows [first, end) of the sequence.
 void Pipeline::Impl::Explanation::run(uint32_t first, uint32_t end) {
   const StepBatch batch = batch_of(first, end);
-  first_ = first, rows_ = end - first, outs_ = static_cast<uint32_t>(batch.out_row.size());
+  first_ = first;
+  rows_ = end - first;
+  outs_ = static_cast<uint32_t>(batch.out_row.size());
   step_ = program_for(batch, p_.programs);
   if (step_ == nullptr) throw Error(ErrorCode::kInternal, "no program takes " + std::to_string(rows_) + " rows again");
   Status status = p_.reserve(row_.slot, end);
@@ -186,7 +188,8 @@ void Pipeline::Impl::Explanation::look(size_t index) {
         if (!sdk::no_logit(y.at(r, c))) continue;
         const uint32_t position = first_ + (root_of(o.tensor).live == 0 ? r : rows_ - 1);
         const float value = y.at(r, c);
-        op_path_ = op.path, op_component_ = op.component;
+        op_path_ = op.path;
+        op_component_ = op.component;
         found_ = Found{index, position, value, largest_input(op)};
         return;
       }
@@ -266,7 +269,12 @@ Error Pipeline::Impl::Explanation::of_model() {
     const std::string path = op_path_, component = op_component_;
     run_all();
     from_the_first_ = true;
-    if (!found_) not_again_ = true, found_ = in_step, op_path_ = path, op_component_ = component;
+    if (!found_) {
+      not_again_ = true;
+      found_ = in_step;
+      op_path_ = path;
+      op_component_ = component;
+    }
   }
   const std::string head = "the logits after " + std::to_string(all) + " tokens are not finite";
   if (!found_) {

@@ -1,3 +1,5 @@
+// Looks for the first weight of a module that is NaN or infinite, in the file as it is, to say why a step's result was
+// not finite.
 #include "finite_weights.h"
 
 #include <algorithm>
@@ -75,9 +77,10 @@ std::vector<Rows> weights_of(const Declared& declared, const Site& site, bool lo
     }
   };
   if (looked_up) return all;
-  add(site.before), add(site.behind);
+  add(site.before);
+  add(site.after);
   for (const OpChain& chain : site.each) add(chain);
-  for (const SiteGroup& group : site.groups) add(group.behind);
+  for (const SiteGroup& group : site.groups) add(group.after);
   return all;
 }
 

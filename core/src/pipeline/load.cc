@@ -15,7 +15,7 @@
 
 namespace tenon {
 
-std::byte* Pipeline::Impl::guarded(uint32_t space, uint64_t bytes, const std::string& purpose) {
+std::byte* Pipeline::Impl::alloc_guarded(uint32_t space, uint64_t bytes, const std::string& purpose) {
   if (context.queues()) throw Error(ErrorCode::kUsage, "only the host's memory can be guarded");
   constexpr uint64_t kVector = 64;  // kernels may expect that a storage is aligned to it
   const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -34,7 +34,7 @@ std::byte* Pipeline::Impl::place(MemoryKind kind) {
   if (options.guarded) {
     for (size_t i = 0; i < storages.size(); ++i) {
       Storage& s = storages[static_cast<uint32_t>(i)];
-      if (s.kind == kind) s.address = guarded(space, s.bytes, s.name);
+      if (s.kind == kind) s.address = alloc_guarded(space, s.bytes, s.name);
     }
     return nullptr;
   }
@@ -89,7 +89,7 @@ void Pipeline::Impl::fill(const LoadProgress& progress) {
   if (draft_model) draft_model->map_weights();
   std::byte* const to = place(MemoryKind::kWeights);
   place(MemoryKind::kTables);
-  void* scratch = options.guarded ? guarded(TENON_SPACE_DEVICE, plan.load_scratch, "converting weights")
+  void* scratch = options.guarded ? alloc_guarded(TENON_SPACE_DEVICE, plan.load_scratch, "converting weights")
                                   : context.memory().alloc(TENON_SPACE_DEVICE, plan.load_scratch, "converting weights");
   {
     std::optional<PagesAhead> pages;
@@ -115,7 +115,7 @@ void Pipeline::Impl::fill(const LoadProgress& progress) {
 
 void Pipeline::Impl::link_programs() {
   const auto alloc = [&](MemoryKind kind) {
-    if (options.guarded) return guarded(TENON_SPACE_DEVICE, plan.of(kind), to_string(kind));
+    if (options.guarded) return alloc_guarded(TENON_SPACE_DEVICE, plan.of(kind), to_string(kind));
     return static_cast<std::byte*>(context.memory().alloc_zeroed(TENON_SPACE_DEVICE, plan.of(kind), to_string(kind)));
   };
   const tenon_device& device = context.device();

@@ -27,7 +27,10 @@ std::string format_bytes(uint64_t bytes) {
   static constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB"};
   double value = static_cast<double>(bytes);
   size_t unit = 0;
-  while (value >= 999.5 && unit + 1 < std::size(kUnits)) value /= 1000, ++unit;
+  while (value >= 999.5 && unit + 1 < std::size(kUnits)) {
+    value /= 1000;
+    ++unit;
+  }
   char text[32];
   const int decimals = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
   std::snprintf(text, sizeof(text), "%.*f %s", decimals, value, kUnits[unit]);

@@ -19,8 +19,8 @@ namespace tenon {
 tenon_tid ModelBuilder::record() {
   if (instance_.cache().record_begin != nullptr) {
     const CacheStores s = enter_cache("kv_cache", -1);
-    Call begin(parts_.kv_cache, "record begin");
-    begin.check(instance_.cache().record_begin(parts_.kv_cache.self(), &s.stores, rec_.recorder(), begin.why()));
+    Call begin(components_.kv_cache, "record begin");
+    begin.check(instance_.cache().record_begin(components_.kv_cache.self(), &s.stores, rec_.recorder(), begin.why()));
   }
   return instance_.model().record(*this);
 }
@@ -58,7 +58,7 @@ void ModelBuilder::record_pool(const Site& head) {
   tenon_tid x = std::exchange(all_rows_, 0);
   const std::vector<tenon_fop> ops = with_tensors(head.before, {});
   for (size_t i = 0; i < ops.size(); ++i) x = record_unclaimed({"pool", -1}, head.before[i], ops[i], x, i > 0);
-  enter("pool", std::string("device.") + parts_.device().kind, -1);
+  enter("pool", std::string("device.") + components_.device().kind, -1);
   auto op = sdk::abi_struct<tenon_fop>();
   op.id = TENON_F_POOL;
   const int64_t slots = rec_.bounds().slots, columns = rec_.view(x).dim[1];
@@ -69,7 +69,7 @@ void ModelBuilder::record_pool(const Site& head) {
 tenon_tid ModelBuilder::out_rows(tenon_tid x) {
   if (logits_ == Logits::kUnwanted) return 0;
   if (pooled_) all_rows_ = x;
-  enter("out_rows", std::string("device.") + parts_.device().kind, -1);
+  enter("out_rows", std::string("device.") + components_.device().kind, -1);
   const int64_t columns = rec_.view(x).dim[1];
   rows_ = rec_.bounds().out_rows;
   live_word_ = sdk::kLiveOutRows;
@@ -83,7 +83,7 @@ tenon_tid ModelBuilder::out_rows(tenon_tid x) {
 
 void ModelBuilder::record_step_op(tenon_fop& op, tenon_tid x, tenon_tid y) {
   op.live = row_live_;
-  const tenon_device& device = parts_.device();
+  const tenon_device& device = components_.device();
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
   if (device.record_step_op(device.self, &op, x, y, rec_.recorder(), &why) != TENON_OK) {
@@ -150,9 +150,9 @@ tenon_tid ModelBuilder::record_unclaimed(const OpPlace& place, const ChainOp& op
 
 tenon_tid ModelBuilder::record_site(Site& site, const Input& input, const std::vector<tenon_tid>& rows) {
   tenon_tid y = record_products(site, input, rows);
-  const std::vector<tenon_fop> ops = with_tensors(site.behind, rows);
-  for (size_t i = site.done_behind(site.groups.front().claims[shape_]); i < ops.size(); ++i) {
-    y = record_unclaimed({site.decl.path, site.decl.layer}, site.behind[i], ops[i], y, true);
+  const std::vector<tenon_fop> ops = with_tensors(site.after, rows);
+  for (size_t i = site.done_after(site.groups.front().claims[shape_]); i < ops.size(); ++i) {
+    y = record_unclaimed({site.decl.path, site.decl.layer}, site.after[i], ops[i], y, true);
   }
   return y;
 }
@@ -230,7 +230,7 @@ void ModelBuilder::record_in_place(const OpPlace& place, const OpChain& chain, s
 
 void ModelBuilder::record_unclaimed_of_group(const Site& site, const SiteGroup& group, tenon_tid y, int64_t column) {
   const OpPlace place{path_of(site, group), site.decl.layer};
-  record_in_place(place, group.behind, group.claims[shape_].epi, {y, column, group.rows(site)});
+  record_in_place(place, group.after, group.claims[shape_].epi, {y, column, group.rows(site)});
   if (!group.apart) return;
   for (const size_t m : group.mats) {
     const int64_t rows = site.decl.mats[m].rows;

@@ -29,7 +29,7 @@ class ModelBuilder : public StepBuilder {
   ModelBuilder(ModelInstance& instance, StorageTable& storages, ProgramRecording& recording, size_t shape,
                Logits logits = Logits::kWanted)
       : instance_(instance),
-        parts_(instance.components),
+        components_(instance.components),
         declared_(*instance.declared),
         prefix_(storages, instance.name()),
         shape_(shape),
@@ -53,7 +53,7 @@ class ModelBuilder : public StepBuilder {
 
   const std::vector<ReadHeads>& read_heads() const { return read_heads_; }  // by layer, once the model is recorded
 
-  // What follows the model is recorded through these.
+  // Ops that follow the model are recorded through these.
   ProgramRecording& recording() { return rec_; }
   void enter(const std::string& path, const std::string& component, int32_t layer) {
     rec_.scope(instance_.name() + path, component, layer);
@@ -71,7 +71,7 @@ class ModelBuilder : public StepBuilder {
     const std::string& path;
     int32_t layer;
   };
-  // What of a product its groups share: x, the claimed ops before it, and the rows that the module named for its ops.
+  // The groups of a product share this: x, the claimed ops before it, and the rows that the module named for its ops.
   struct SharedInput {
     const Input& input;
     const ChainView& before;
@@ -127,7 +127,7 @@ class ModelBuilder : public StepBuilder {
   tenon_kv_view record_cache_copy(const AttentionLayer& layer);
 
   ModelInstance& instance_;
-  Components& parts_;
+  Components& components_;
   Declared& declared_;
   StorageTable::Prefix prefix_;
   size_t shape_;

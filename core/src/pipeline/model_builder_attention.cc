@@ -12,8 +12,8 @@ namespace tenon {
 
 void ModelBuilder::commit() {
   const CacheStores s = enter_cache("kv_cache", -1);
-  Call commit(parts_.kv_cache, "record commit");
-  commit.check(instance_.cache().record_commit(parts_.kv_cache.self(), &s.stores, rec_.recorder(), commit.why()));
+  Call commit(components_.kv_cache, "record commit");
+  commit.check(instance_.cache().record_commit(components_.kv_cache.self(), &s.stores, rec_.recorder(), commit.why()));
 }
 
 tenon_tid ModelBuilder::attention(LayerId id, tenon_tid x) {
@@ -22,14 +22,14 @@ tenon_tid ModelBuilder::attention(LayerId id, tenon_tid x) {
   Site& qkv = declared_.sites[layer.qkv];
   const tenon_kv_view append_view = cache_view(d);
   tenon_tid y = record_products(qkv, {x, 0}, {});
-  const std::vector<tenon_fop> ops = with_tensors(qkv.behind, {});
+  const std::vector<tenon_fop> ops = with_tensors(qkv.after, {});
   const size_t claimed = layer.claims[shape_].pro;
-  size_t done = qkv.done_behind(qkv.groups.front().claims[shape_]);
+  size_t done = qkv.done_after(qkv.groups.front().claims[shape_]);
   for (; done + claimed < ops.size(); ++done) {
     if (ops[done].id == TENON_F_KV_APPEND) {
       record_append(d, y);
     } else {
-      y = record_unclaimed({d.path, d.layer}, qkv.behind[done], ops[done], y, true);
+      y = record_unclaimed({d.path, d.layer}, qkv.after[done], ops[done], y, true);
     }
   }
   return record_attention(layer, y, append_view, ChainView(ops.data() + done, ops.size() - done));
@@ -39,12 +39,12 @@ ModelBuilder::CacheStores ModelBuilder::enter_cache(const std::string& path, int
   CacheStores s{.ids = {}, .stores = sdk::abi_struct<tenon_kv_stores>()};
   for (const uint32_t storage : instance_.kv_stores()) s.ids.push_back(store_tensor(storage));
   s.stores.store = s.ids.data();
-  enter(path, parts_.kv_cache.id(), layer);
+  enter(path, components_.kv_cache.id(), layer);
   return s;
 }
 
 tenon_kv_view ModelBuilder::cache_view(const AttentionDecl& d) {
-  const Instance& cache = parts_.kv_cache;
+  const Instance& cache = components_.kv_cache;
   const CacheStores s = enter_cache(d.path, d.layer);
   auto view = sdk::abi_struct<tenon_kv_view>();
   Call call(cache, "view");
@@ -55,7 +55,7 @@ tenon_kv_view ModelBuilder::cache_view(const AttentionDecl& d) {
 }
 
 void ModelBuilder::record_append(const AttentionDecl& d, tenon_tid y) {
-  const Instance& cache = parts_.kv_cache;
+  const Instance& cache = components_.kv_cache;
   const CacheStores s = enter_cache(d.path, d.layer);
   const int64_t q_columns = int64_t{d.q_heads} * d.k_dim, k_columns = int64_t{d.kv_heads} * d.k_dim;
   const tenon_tid k = columns_of(y, q_columns, k_columns);
@@ -67,7 +67,7 @@ void ModelBuilder::record_append(const AttentionDecl& d, tenon_tid y) {
 
 tenon_tid ModelBuilder::record_attention(AttentionLayer& layer, tenon_tid y, tenon_kv_view view, const ChainView& pro) {
   const AttentionDecl& d = layer.decl;
-  const Instance& attention = parts_.attention;
+  const Instance& attention = components_.attention;
   const auto& table = attention.table<tenon_attention>();
   if (layer.dequant) view = record_cache_copy(layer);
   enter(d.path, attention.id(), d.layer);
@@ -86,8 +86,8 @@ tenon_tid ModelBuilder::record_attention(AttentionLayer& layer, tenon_tid y, ten
 
 tenon_kv_view ModelBuilder::record_cache_copy(const AttentionLayer& layer) {
   const AttentionDecl& d = layer.decl;
-  const Instance& cache = parts_.kv_cache;
-  const Instance& attention = parts_.attention;
+  const Instance& cache = components_.kv_cache;
+  const Instance& attention = components_.attention;
   auto want = sdk::abi_struct<tenon_kv_format>();
   Call ask(attention, "preferred format");
   ask.check(attention.table<tenon_attention>().preferred_format(attention.self(), &want, ask.why()));

@@ -1,3 +1,4 @@
+// This builds and loads one model, in the steps that the header names, and passes calls on to its cache by slot.
 #include "model_instance.h"
 
 #include <fnmatch.h>
@@ -10,15 +11,14 @@
 
 namespace tenon {
 
-ModelInstance::ModelInstance(const ModelInstanceConfig& config, bool strict, const Weights& weights, Context& context,
-                             StorageTable& storages, std::string name, const ModelKind& kind)
-    : components(config, context),
-      config_(config),
-      strict_(strict),
-      weights_(weights),
+ModelInstance::ModelInstance(const ModelSource& source, Context& context, StorageTable& storages)
+    : components(source.config, context),
+      config_(source.config),
+      strict_(source.strict),
+      weights_(source.weights),
       storages_(storages),
-      name_(std::move(name)),
-      kind_(kind),
+      name_(source.name),
+      kind_(source.kind),
       observation_(context) {}
 
 ModelInstance::~ModelInstance() {

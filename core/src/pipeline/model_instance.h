@@ -16,11 +16,18 @@
 
 namespace tenon {
 
+// A model that is made an instance of. Everything that is referred to outlives the instance.
+struct ModelSource {
+  const ModelInstanceConfig& config;
+  bool strict;  // of the pipeline
+  const Weights& weights;
+  const ModelKind& kind;  // the architecture
+  std::string name = "";  // what the paths of modules and the names of storages begin with, such as "draft/"
+};
+
 class ModelInstance {
  public:
-  // kind: the architecture. name: "" or what the paths of modules and the names of storages begin with, such as "draft/". The weights outlive it.
-  ModelInstance(const ModelInstanceConfig& config, bool strict, const Weights& weights, Context& context,
-                StorageTable& storages, std::string name, const ModelKind& kind);
+  ModelInstance(const ModelSource& source, Context& context, StorageTable& storages);
   ~ModelInstance();
   ModelInstance(const ModelInstance&) = delete;
   ModelInstance& operator=(const ModelInstance&) = delete;

@@ -84,7 +84,7 @@ void Negotiation::negotiate_caches() {
 }
 
 void Negotiation::negotiate_cache(AttentionLayer& layer) {
-  const Instance& cache = parts_.kv_cache;
+  const Instance& cache = components_.kv_cache;
   const tenon_kv_geometry geometry = kv_geometry_of(layer.decl);
   const tenon_bounds largest = largest_bounds(shapes_);
   layer.cache = sdk::abi_struct<tenon_kv_view>();
@@ -118,7 +118,7 @@ void Negotiation::negotiate_sites(const Observed& observed) {
 std::vector<const Scheme*> Negotiation::schemes_of(const Site& site) {
   std::vector<const Scheme*> all;
   for (size_t m = 0; m < site.decl.mats.size(); ++m) {
-    const Scheme* scheme = &parts_.scheme_for(site.decl.mats[m].path, site.decl.path);
+    const Scheme* scheme = &components_.scheme_for(site.decl.mats[m].path, site.decl.path);
     if (!scheme->instance) {
       const LinearView view(site, {m}, {}, declared_.description());
       std::string why;
@@ -204,15 +204,15 @@ void Negotiation::note_site(const Site& site, bool attends) {
     if (!group.claims.empty()) note_group(site, group, attends);
   }
   const bool whole = site.groups.size() == 1 && !site.groups.front().apart;
-  if (!whole && !attends && !site.behind.empty()) {
-    note(site.decl.path, "ops of their own: " + names_of(site.behind, 0, site.behind.size()));
+  if (!whole && !attends && !site.after.empty()) {
+    note(site.decl.path, "ops of their own: " + names_of(site.after, 0, site.after.size()));
   }
 }
 
 void Negotiation::note_group(const Site& site, const SiteGroup& group, bool attends) {
   const tenon_claim& c = group.claims.front();
   const size_t first_claimed = site.before.size() - c.pro;
-  const size_t end = attends ? std::max<size_t>(c.epi, group.behind.size()) : group.offered.size();
+  const size_t end = attends ? std::max<size_t>(c.epi, group.after.size()) : group.offered.size();
   const std::string does =
       joined(names_of(site.before, first_claimed, site.before.size()), names_of(group.offered, 0, c.epi));
   std::string own = joined(names_of(site.before, 0, first_claimed), names_of(group.offered, c.epi, end));
@@ -233,17 +233,17 @@ void Negotiation::negotiate_attentions() {
 
 void Negotiation::negotiate_attention(AttentionLayer& layer, const Site& qkv) {
   const AttentionDecl& d = layer.decl;
-  const std::string id = parts_.attention.id();
-  const OpChain& ops = qkv.behind;
+  const std::string id = components_.attention.id();
+  const OpChain& ops = qkv.after;
   for (size_t shape = 0; shape < shapes_.size(); ++shape) {
     const std::vector<tenon_claim>& claims = qkv.groups.front().claims;
-    const size_t taken = shape < claims.size() ? qkv.done_behind(claims[shape]) : 0;
+    const size_t taken = shape < claims.size() ? qkv.done_after(claims[shape]) : 0;
     const std::optional<tenon_claim> claim = claim_of_attention(layer, ChainView(ops, taken), shape);
     if (!claim) return;
     if (claim->pro > ops.size() - taken) return refuse(d.path, id + " claims more ops than there are");
     if (qkv.queries_turn_last() && claim->pro == 0) {
       return refuse(without_layer(d.path),
-                    id + " does not turn queries itself, and " + parts_.kv_cache.id() + " keeps keys before rope");
+                    id + " does not turn queries itself, and " + components_.kv_cache.id() + " keeps keys before rope");
     }
     layer.claims.push_back(*claim);
     if (shape == 0) note_attention(layer, ops, taken, claim->pro);
@@ -251,7 +251,7 @@ void Negotiation::negotiate_attention(AttentionLayer& layer, const Site& qkv) {
 }
 
 std::optional<tenon_claim> Negotiation::claim_of_attention(AttentionLayer& layer, const ChainView& pro, size_t shape) {
-  const Instance& attention = parts_.attention;
+  const Instance& attention = components_.attention;
   const tenon_attn a = attention_of(layer.decl, pro);
   auto claim = sdk::abi_struct<tenon_claim>();
   Call call(attention, "claim");
@@ -264,7 +264,7 @@ std::optional<tenon_claim> Negotiation::claim_of_attention(AttentionLayer& layer
 
 std::optional<tenon_claim> Negotiation::claim_over_copy(AttentionLayer& layer, const ChainView& pro, size_t shape,
                                                         const std::string& reason) {
-  const Instance& attention = parts_.attention;
+  const Instance& attention = components_.attention;
   const auto& table = attention.table<tenon_attention>();
   const std::string path = without_layer(layer.decl.path);
   // The copy holds the same cells in other codecs; keys stay before or after rope.
@@ -301,7 +301,7 @@ std::optional<tenon_claim> Negotiation::claim_over_copy(AttentionLayer& layer, c
 
 void Negotiation::note_attention(const AttentionLayer& layer, const OpChain& ops, size_t taken, size_t claimed) {
   const size_t n = ops.size();
-  std::string text = parts_.attention.id() + " over " + parts_.kv_cache.id() + " (" +
+  std::string text = components_.attention.id() + " over " + components_.kv_cache.id() + " (" +
                      tenon_format_name(layer.cache.format->k.codec) + ")";
   if (claimed > 0) text += ", does " + names_of(ops, n - claimed, n);
   if (claimed + taken < n) text += "; ops of their own: " + names_of(ops, taken, n - claimed);

@@ -25,14 +25,14 @@ class Negotiation {
  public:
   // strict: whether a fallback is an error. name: of the model instance, which the noted paths begin with. shapes: the
   // bounds of every program that will be recorded.
-  Negotiation(bool strict, std::string name, Components& parts, Declared& declared,
+  Negotiation(bool strict, std::string name, Components& components, Declared& declared,
               const std::vector<tenon_bounds>& shapes)
       : strict_(strict),
         name_(std::move(name)),
-        parts_(parts),
+        components_(components),
         declared_(declared),
         shapes_(shapes),
-        schemes_(parts, shapes),
+        schemes_(components, shapes),
         log_(name_) {}
 
   // Whether somebody observes what goes into the site's products, so that nobody may claim what is before them.
@@ -74,7 +74,7 @@ class Negotiation {
 
   bool strict_;
   std::string name_;
-  Components& parts_;
+  Components& components_;
   Declared& declared_;
   const std::vector<tenon_bounds>& shapes_;
   SchemeChoice schemes_;

@@ -14,7 +14,7 @@ namespace tenon {
 
 class PagesAhead {
  public:
-  // base is the address of a mapping's page. The memory must outlive this; whoever writes first, nothing is lost.
+  // `base` is the address of a mapping's page. The memory must outlive this; whoever writes first, nothing is lost.
   // Where the system starts no thread the pages come one by one, later.
   PagesAhead(std::byte* base, uint64_t bytes) {
     try {

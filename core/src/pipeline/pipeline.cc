@@ -1,3 +1,5 @@
+// These functions of the pipeline do little more than pass a call on; where there is a draft model, both caches are
+// told the same of a sequence. build.cc, load.cc and step.cc have the rest.
 #include "tenon/core/pipeline.h"
 
 #include <algorithm>

@@ -37,7 +37,7 @@ struct Pipeline::Impl {
   void fill(const LoadProgress& progress);
   void lock_weights() const;
   std::byte* place(MemoryKind kind);
-  std::byte* guarded(uint32_t space, uint64_t bytes, const std::string& purpose);
+  std::byte* alloc_guarded(uint32_t space, uint64_t bytes, const std::string& purpose);
   void link_programs();
   // step.cc
   Status reserve(uint32_t slot, uint32_t kv_len) const;

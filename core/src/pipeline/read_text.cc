@@ -20,7 +20,8 @@ void read_text(Pipeline& p, std::span<const int32_t> tokens, const TextReading& 
     batch.seq_row = {0, static_cast<int32_t>(rows)};
     batch.seq_slot = {0};
     batch.kv_len[0] = static_cast<int32_t>(at);
-    batch.prompts = 1, batch.prompt_rows = rows;
+    batch.prompts = 1;
+    batch.prompt_rows = rows;
     for (uint32_t i = 0; i < rows; ++i) {
       batch.token.push_back(tokens[at + i]);
       batch.position.push_back(static_cast<int32_t>(at + i));

@@ -47,7 +47,8 @@ Status Pipeline::Impl::remember(uint32_t slot, std::span<const int32_t> tokens) 
     batch.token.assign(tokens.begin() + static_cast<std::ptrdiff_t>(first),
                        tokens.begin() + static_cast<std::ptrdiff_t>(first + rows));
     batch.slot.assign(rows, static_cast<int32_t>(slot));
-    batch.position.resize(rows), batch.parent.resize(rows);
+    batch.position.resize(rows);
+    batch.parent.resize(rows);
     std::iota(batch.position.begin(), batch.position.end(), static_cast<int32_t>(first));
     std::iota(batch.parent.begin(), batch.parent.end(), -1);
     batch.seq_slot = {static_cast<int32_t>(slot)};

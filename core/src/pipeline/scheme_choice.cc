@@ -47,7 +47,7 @@ std::optional<SchemeChoice::Offer> SchemeChoice::offer_of(const Scheme& scheme, 
 const Scheme* SchemeChoice::choose(const Site& site, const LinearView& view, std::string& why) const {
   std::vector<Offer> offers;
   std::string refused, names;
-  for (const Scheme& scheme : parts_.installed_schemes()) {
+  for (const Scheme& scheme : components_.installed_schemes()) {
     std::string reason;
     if (const auto offer = offer_of(scheme, site, view, reason)) {
       offers.push_back(*offer);
@@ -72,7 +72,7 @@ const Scheme* SchemeChoice::choose(const Site& site, const LinearView& view, std
 
 std::string SchemeChoice::advice(const Scheme& refusing, const Site& site, const LinearView& view) const {
   std::string exact, others;
-  for (const Scheme& scheme : parts_.installed_schemes()) {
+  for (const Scheme& scheme : components_.installed_schemes()) {
     const std::string& name = scheme.instance.component().info.name;
     if (name == refusing.instance.component().info.name) continue;
     std::string why;

@@ -17,11 +17,12 @@ namespace tenon {
 class SchemeChoice {
  public:
   // shapes: the bounds of every program that will be recorded.
-  SchemeChoice(Components& parts, const std::vector<tenon_bounds>& shapes) : parts_(parts), shapes_(shapes) {}
+  SchemeChoice(Components& components, const std::vector<tenon_bounds>& shapes)
+      : components_(components), shapes_(shapes) {}
 
   // The scheme for a matrix that "auto" holds; nullptr and why if there is none. view: of the one matrix.
   const Scheme* choose(const Site& site, const LinearView& view, std::string& why) const;
-  // What a message about a scheme that refuses goes on with: the schemes that would take the matrices.
+  // Returns what a message about a scheme that refuses goes on with: the schemes that would take the matrices.
   std::string advice(const Scheme& refusing, const Site& site, const LinearView& view) const;
 
  private:
@@ -30,12 +31,12 @@ class SchemeChoice {
     bool exact;
     uint64_t bytes;
   };
-  // What a scheme would do with the matrices; nothing if it refuses, and then why.
+  // Returns what a scheme would do with the matrices; nothing if it refuses, and then why.
   std::optional<Offer> offer_of(const Scheme& scheme, const Site& site, const LinearView& view, std::string& why) const;
   // The handle of the matrices, which the caller unbinds; nothing if the scheme refuses.
   std::optional<void*> bind_for_now(const Scheme& scheme, const LinearView& view, Call& call) const;
 
-  Components& parts_;
+  Components& components_;
   const std::vector<tenon_bounds>& shapes_;
 };
 

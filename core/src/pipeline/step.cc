@@ -79,7 +79,9 @@ Status Pipeline::Impl::launch_ahead(const StepBatch& batch) {
 
 // The rows of the step that is under way are those of the batch, moved on by what it chose.
 void Pipeline::Impl::expect_ahead(const StepBatch& batch, const StepResult& result) {
-  ahead_token = batch.token, ahead_position = batch.position, ahead_slot = batch.slot;
+  ahead_token = batch.token;
+  ahead_position = batch.position;
+  ahead_slot = batch.slot;
   for (size_t s = 0; s < batch.seq_slot.size(); ++s) {
     const auto first = static_cast<size_t>(batch.seq_row[s]), end = static_cast<size_t>(batch.seq_row[s + 1]);
     const int32_t accepted = result.accepted[s];

@@ -1,3 +1,5 @@
+// This keeps the arrays of a step's state. The host writes a mirror and one copy takes it over; on devices with queues
+// the result comes through the outbox, whose entry is complete when its first word says so.
 #include "step_state.h"
 
 #include <algorithm>
@@ -17,7 +19,9 @@ constexpr std::chrono::milliseconds kSpin{2};
 void StepState::declare(StorageTable& storages, std::span<const tenon_bounds> shapes, bool queues) {
   queues_ = queues;
   for (const tenon_bounds& b : shapes) {
-    rows_ = std::max(rows_, b.rows), out_rows_ = std::max(out_rows_, b.out_rows), seqs_ = std::max(seqs_, b.seqs);
+    rows_ = std::max(rows_, b.rows);
+    out_rows_ = std::max(out_rows_, b.out_rows);
+    seqs_ = std::max(seqs_, b.seqs);
     trees_ = trees_ || b.trees != 0;
   }
   const uint32_t rows = rows_;
@@ -51,7 +55,8 @@ void StepState::declare(StorageTable& storages, std::span<const tenon_bounds> sh
 }
 
 void StepState::attach(const StorageTable& storages, Context& context) {
-  table_ = &storages, context_ = &context;
+  table_ = &storages;
+  context_ = &context;
   mirror_ = address(TENON_STEP_LIVE);
   if (queues_) {
     const auto bytes = static_cast<uint64_t>(address(TENON_STEP_RNG) - address(TENON_STEP_LIVE));

@@ -91,8 +91,8 @@ void record_verify(const ProgramContext& context, ModelBuilder& builder, const S
   sdk::VerifyOp verify{sdk::abi_struct<tenon_fop>(), {}, {}};
   verify.op.h.size = sizeof(verify);
   verify.op.id = TENON_F_VERIFY;
-  verify.op.t[0] = step.logits;
-  verify.op.t[3] = told_tensor(context, rec);
+  verify.set_logits(step.logits);
+  verify.set_told(told_tensor(context, rec));
   name_left(step.given, verify);
   const size_t first_op = rec.op_count();
   builder.record_step_op(verify.op, rec.step(TENON_STEP_NEXT), rec.step(TENON_STEP_ACCEPTED));

@@ -1,3 +1,5 @@
+// Loads sites from the model's file, some rows of a source at a time, so that progress moves and scratch memory stays
+// small. A device with queues gets them through pinned memory, which is filled anew once the device is done with it.
 #include "weight_loader.h"
 
 #include <algorithm>
@@ -215,8 +217,10 @@ void WeightLoader::load_matrix(const SiteMatrix& of, const Matrix& matrix, SiteG
   const Instance& scheme = group.scheme->instance;
   for (uint64_t row = 0; row < rows; row += step) {
     auto src = sdk::abi_struct<tenon_rows>();
-    src.mat = mat, src.pass = pass;
-    src.row0 = row, src.rows = std::min(step, rows - row);
+    src.mat = mat;
+    src.pass = pass;
+    src.row0 = row;
+    src.rows = std::min(step, rows - row);
     const std::vector<Piece> pieces = pieces_of(matrix, of.rows, row, src.rows);
     const std::vector<tenon_slice> slices = stage(pieces);
     src.tensor = slices.data();
@@ -241,7 +245,7 @@ void WeightLoader::copy_in_place(const Matrix& matrix, int64_t rows, const SiteG
   }
 }
 
-// What a call has read is not wanted again soon. It is reported as progress, unless it was all of a tensor, which comes with
+// A call's bytes, once read, are not wanted again soon. It is reported as progress, unless it was all of a tensor, which comes with
 // every call.
 void WeightLoader::release(const std::vector<Piece>& pieces) {
   for (const Piece& p : pieces) {

@@ -1,3 +1,5 @@
+// A checked build looks at this: that views stay within their tensors, and that no two tensors that are alive together
+// share a byte. Each function returns the first problem in words, or "".
 #include "checks.h"
 
 #include <algorithm>

@@ -1,3 +1,8 @@
+// Ops are recorded into a program, and finish() plans it: lifetimes of tensors, their places in the arena, which
+// operands are stable, and which ops have large blocks.
+//
+// The arena is packed first fit, the largest tensor first. After a failure recording goes on with ids of 0, and the
+// first reason is the error.
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -125,7 +130,8 @@ tenon_tid ProgramRecording::add(ProgramTensor tensor) {
 
 tenon_tid ProgramRecording::temp(const tenon_tensor& t, std::string name, int32_t live) {
   ProgramTensor tensor;
-  tensor.view = t, tensor.live = live;
+  tensor.view = t;
+  tensor.live = live;
   tensor.name = name.empty() ? path_ : std::move(name);
   return add(std::move(tensor));
 }
@@ -200,7 +206,10 @@ tenon_status ProgramRecording::emit(const tenon_op& op) {
     if (o.access == 0) return reject("an operand without access");
   }
   ProgramOp& out = program_.ops_.emplace_back();
-  out.path = path_, out.component = component_, out.name = op.name, out.layer = layer_;
+  out.path = path_;
+  out.component = component_;
+  out.name = op.name;
+  out.layer = layer_;
   out.flags = op.flags;
   out.block_classes = op.blocks == 0 ? static_cast<uint32_t>(TENON_BLOCKS_SMALL) : op.blocks;
   out.operands.assign(op.operand, op.operand + op.n_operands);
@@ -209,10 +218,13 @@ tenon_status ProgramRecording::emit(const tenon_op& op) {
   if (op.args_bytes > 0) std::memcpy(out.args.data(), op.args, op.args_bytes);
   out.phases = op.phases;
   std::copy(std::begin(op.chunks), std::end(op.chunks), out.chunks.begin());
-  out.scratch_bytes = op.scratch_bytes, out.zeroed_bytes = op.zeroed_bytes;
+  out.scratch_bytes = op.scratch_bytes;
+  out.zeroed_bytes = op.zeroed_bytes;
   out.thread_scratch_bytes = op.thread_scratch_bytes;
   out.cost = op.cost;
-  out.launch = op.launch, out.part = op.part, out.self = op.self;
+  out.launch = op.launch;
+  out.part = op.part;
+  out.self = op.self;
   return TENON_OK;
 }
 
@@ -375,7 +387,8 @@ void Program::link(const StorageTable& storages, const Memory& memory, void* que
     for (const tenon_operand& o : op.operands) pointers_.push_back(addresses_[o.tensor]);
     launch.scratch = memory.scratch;
     launch.zeroed = memory.zeroed == nullptr ? nullptr : memory.zeroed + op.zeroed_offset;
-    launch.stable = op.stable, launch.blocks = op.blocks;
+    launch.stable = op.stable;
+    launch.blocks = op.blocks;
     launch.queue = queue;
     // The first op begins when the step before has ended: it reads the state that the step's last op wrote.
     const bool first = launches_.empty();

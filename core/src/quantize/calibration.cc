@@ -34,7 +34,8 @@ PipelineConfig base_config(const QuantizeCalibration& options) {
   RegistrySchemas schemas(*options.registry);
   PipelineConfig config = resolve(load_config("", set), schemas, ModelPath::kOptional);
   config.model.ignore_unknown = options.ignore_unknown;
-  config.draft.reset(), config.draft_model.reset();
+  config.draft.reset();
+  config.draft_model.reset();
   return config;
 }
 

@@ -18,7 +18,7 @@ using EncodedTensors = std::map<std::string, std::vector<EncodedTensor>>;
 
 class EncodedWeights final : public weights::TableWeights {
  public:
-  // description is JSON and seen as the model's quantization_config. The source and what was encoded outlive it unchanged.
+  // The description is JSON and seen as the model's quantization_config. The source and what was encoded outlive it unchanged.
   EncodedWeights(const Weights& source, const EncodedTensors& encoded, const std::string& description);
 
   const std::byte* mapped(const WeightTensor& tensor) const override;

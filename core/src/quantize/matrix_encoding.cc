@@ -72,7 +72,8 @@ class MatrixWay {
     std::vector<void*> out;
     for (std::vector<std::byte>& bytes : out_) out.push_back(bytes.data());
     auto call = sdk::abi_struct<tenon_encode>();
-    call.row0 = row, call.rows = rows;
+    call.row0 = row;
+    call.rows = rows;
     call.data = weights_.data();
     call.observed = observed.empty() ? nullptr : observed.data();
     call.out = out.data();

@@ -106,13 +106,16 @@ class Planner {
 void add_written(const PlannedTensor& p, std::vector<WeightTensor>& written) {
   if (p.scheme == nullptr) {
     WeightTensor& t = written.emplace_back(*p.source);
-    t.format = p.format, t.bytes = weights::stored_bytes(t.format, t.shape).value();
+    t.format = p.format;
+    t.bytes = weights::stored_bytes(t.format, t.shape).value();
     return;
   }
   for (const MatrixDescription::Tensor& stored : p.described.tensors) {
     WeightTensor& t = written.emplace_back();
     t.name = p.matrix.name + "." + stored.name;
-    t.format = stored.format, t.shape = stored.shape, t.bytes = stored.bytes();
+    t.format = stored.format;
+    t.shape = stored.shape;
+    t.bytes = stored.bytes();
   }
 }
 

@@ -161,7 +161,9 @@ class Writing {
     const std::string name = layer < 0 ? path : path.substr(0, path.find('.', path.find('.') + 1));
     calibration.observe(batch, [&](uint32_t window, uint32_t windows) {
       QuantizeProgress progress = now_;
-      progress.name = name, progress.window = window, progress.windows = windows;
+      progress.name = name;
+      progress.window = window;
+      progress.windows = windows;
       if (options_.progress) options_.progress(progress);
     });
   }

@@ -14,7 +14,8 @@ namespace {
 std::unique_ptr<Context> host_context(Registry& registry) {
   PipelineConfig config;
   RegistrySchemas schemas(registry);
-  config.device.kind = "device", config.device.name = "cpu";
+  config.device.kind = "device";
+  config.device.name = "cpu";
   config.device.params = ParamValues(schemas.schema("device", "cpu", ""));
   return std::make_unique<Context>(config, registry, PipelineOptions{});
 }
@@ -22,13 +23,17 @@ std::unique_ptr<Context> host_context(Registry& registry) {
 // The matrix as the boundary has it. Borrows from it.
 struct LinearOfMatrix {
   explicit LinearOfMatrix(const ModelMatrix& m) : linear(sdk::abi_struct<tenon_linear>()), rows(m.rows) {
-    linear.path = m.path.c_str(), linear.n_mats = 1;
+    linear.path = m.path.c_str();
+    linear.n_mats = 1;
     linear.x_format = linear.y_format = TENON_F32;
-    linear.out_dim = &rows, linear.in_dim = m.columns;
+    linear.out_dim = &rows;
+    linear.in_dim = m.columns;
     tensor = {"weight", TENON_F32, 2, {m.rows, m.columns, 0, 0}};
     matrix = {m.name.c_str(), 1, 0, &tensor};
-    linear.matrix = &matrix, linear.description = "";
-    linear.rows_wanted = m.lookup ? 1 : 0, linear.product_wanted = m.product ? 1 : 0;
+    linear.matrix = &matrix;
+    linear.description = "";
+    linear.rows_wanted = m.lookup ? 1 : 0;
+    linear.product_wanted = m.product ? 1 : 0;
     linear.pro = linear.epi = &none;
   }
   LinearOfMatrix(const LinearOfMatrix&) = delete;

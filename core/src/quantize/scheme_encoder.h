@@ -40,7 +40,7 @@ struct MatrixDescription {
 // Thread: any may call encode(), one at a time for one matrix; one at a time may call the others.
 class SchemeEncoder {
  public:
-  // config is that of a quantization component. The registry outlives it. Throws Error: kUsage for a component that writes no
+  // The configuration is that of a quantization component. The registry outlives it. Throws Error: kUsage for a component that writes no
   // files, else as Registry::load and Instance do.
   SchemeEncoder(ComponentConfig config, Registry& registry);
 

@@ -1,3 +1,5 @@
+// Runs programs on a device with queues. A program is launched op by op until its second run, in which it is captured
+// as a graph, if its step is small enough for that to pay.
 #include "queue_runner.h"
 
 #include <set>

@@ -1,3 +1,5 @@
+// Reads an ELF file's sections, symbols and notes as bytes (System V ABI, "Object Files"). Every offset and count is
+// compared with the file's size before it is used.
 #include "registry/elf_file.h"
 
 #include <elf.h>

@@ -1,3 +1,5 @@
+// Each kind of component has a row here: its interface, its version, the size of its table, and which functions must be
+// there.
 #include "registry/kinds.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Looks at a plugin's library without opening it, opens it, and checks that its table says what its note says. A
+// library that was opened for use is never closed.
 #include "registry/library.h"
 
 #include <cerrno>
@@ -143,7 +145,9 @@ void Library::initialize(const std::string& name) {
   if (plugin_.init == nullptr) return;
   host_ = sdk::abi_struct<tenon_host>();
   host_.ctx = &messages_;
-  host_.alloc = &no_memory_yet, host_.release = &release_nothing, host_.log = &keep_message;
+  host_.alloc = &no_memory_yet;
+  host_.release = &release_nothing;
+  host_.log = &keep_message;
   char text[512] = "";
   tenon_reason why{text, sizeof(text)};
   tenon_status status = TENON_ERROR;

@@ -18,7 +18,7 @@ tenon_note examine_library(const std::filesystem::path& canonical, const std::ve
 // A library that is open. Closes it at the end of its life, which only a validator may want.
 class Library {
  public:
-  // canonical is an absolute path. Throws Error(kPlugin): the loader's own words, a missing symbol, a table that
+  // `canonical` is an absolute path. Throws Error(kPlugin): the loader's own words, a missing symbol, a table that
   // contradicts the note, a schema that is wrong in itself, init's reason.
   Library(const std::filesystem::path& canonical, const tenon_note& note);
   Library(const Library&) = delete;

@@ -1,3 +1,5 @@
+// This holds values of parameters against a component's schema (types, ranges, choices, defaults) and has the words for
+// each of these.
 #include "tenon/core/params.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Finds components: built in, in folders, and in single libraries. Where several offer the same, the order of
+// precedence decides, not the order in which they were found. A library that cannot be taken is remembered with its
+// reason, which is told where it is wanted.
 #include "tenon/core/registry.h"
 
 #include <algorithm>
@@ -87,9 +90,14 @@ void find_libraries(const std::vector<fs::path>& folders, bool deeper, std::vect
 
 ComponentInfo info_of(const tenon_note& note, const fs::path& library, const fs::path& root) {
   ComponentInfo c;
-  c.kind = note.kind, c.name = note.name, c.device = note.device;
-  c.library = library, c.root = root;
-  c.schema_hash = note.schema_hash, c.layout_hash = note.layout_hash, c.targets = note.targets;
+  c.kind = note.kind;
+  c.name = note.name;
+  c.device = note.device;
+  c.library = library;
+  c.root = root;
+  c.schema_hash = note.schema_hash;
+  c.layout_hash = note.layout_hash;
+  c.targets = note.targets;
   return c;
 }
 
@@ -210,7 +218,10 @@ struct Registry::Impl {
       const auto text = [](const char* t) { return std::string(t == nullptr ? "" : t); };
       const tenon_plugin& p = library.plugin();
       c->doc = text(library.component().doc);
-      c->vendor = text(p.vendor), c->version = text(p.version), c->license = text(p.license), c->url = text(p.url);
+      c->vendor = text(p.vendor);
+      c->version = text(p.version);
+      c->license = text(p.license);
+      c->url = text(p.url);
       c->compiler = text(p.compiler);
       c->schema = library.component().schema;
       c->component = &library.component();
@@ -225,7 +236,9 @@ Registry::~Registry() = default;
 
 void Registry::add_builtin(BuiltinComponent builtin) {
   Entry entry;
-  entry.info.kind = builtin.kind, entry.info.name = builtin.name, entry.info.device = builtin.device;
+  entry.info.kind = builtin.kind;
+  entry.info.name = builtin.name;
+  entry.info.device = builtin.device;
   entry.info.schema_hash = schema_hash(builtin.schema == nullptr ? kNoParameters : *builtin.schema);
   entry.source = Source::kBuiltin;
   entry.builtin = std::move(builtin);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "set_up.h"
+#include "tenon/sdk/kv_layout.h"
 #include "tenon/sdk/live.h"
 #include "tenon/sdk/recorder.h"
 #include "view_operands.h"
@@ -17,6 +18,21 @@ inline constexpr uint32_t kWeights = kViewOperands;  // Only the op that sums we
 // Rows from there on are padding.
 inline uint32_t live_rows(const ViewArgs& a, const sdk::Part& part) {
   return std::min(part.ptr<uint32_t>(kLive)[sdk::kLiveRows], a.rows);
+}
+// Where the view's keys and values lie.
+inline sdk::KvMemory key_memory(const ViewArgs& a, const sdk::Part& part) {
+  return {.layout = a.kv,
+          .plane = a.kv.k,
+          .base = part.ptr<void>(kKeyPlane),
+          .scales = part.ptr<void>(kKeyScales),
+          .pages = part.ptr<int32_t>(kPages)};
+}
+inline sdk::KvMemory value_memory(const ViewArgs& a, const sdk::Part& part) {
+  return {.layout = a.kv,
+          .plane = a.kv.v,
+          .base = part.ptr<void>(kValuePlane),
+          .scales = part.ptr<void>(kValueScales),
+          .pages = part.ptr<int32_t>(kPages)};
 }
 // A head of a row: (dim).
 inline const float* query_of(const ViewArgs& a, const sdk::Part& part, uint32_t row, uint32_t head) {

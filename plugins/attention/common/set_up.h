@@ -100,10 +100,10 @@ inline double out_columns(const tenon_attn& a) {
 // The cost of an attention op that reads so many bytes of the cache for each token that a row attends to.
 inline tenon_cost view_cost(const tenon_attn& a, double cache_bytes) {
   tenon_cost cost{};
-  cost.read[1] = q_columns(a) * sizeof(float);
-  cost.written[1] = out_columns(a) * sizeof(float);
-  cost.read[2] = cache_bytes;
-  cost.flops[2] = 2 * (q_columns(a) + out_columns(a));
+  cost.read[sdk::kCostPerRow] = q_columns(a) * sizeof(float);
+  cost.written[sdk::kCostPerRow] = out_columns(a) * sizeof(float);
+  cost.read[sdk::kCostPerToken] = cache_bytes;
+  cost.flops[sdk::kCostPerToken] = 2 * (q_columns(a) + out_columns(a));
   return cost;
 }
 

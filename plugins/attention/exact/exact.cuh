@@ -30,41 +30,46 @@ enum Operand {
 // A query head of a row. A lane has the elements d = lane + 32 i: of keys before rope also the pair's other one, so that
 // a key turned by the angles of its index meets the query as it is.
 struct Query {
+  const Args& a;
+  const Pointers& p;
+  const Seen& view;
   float own[kPerLane], other[kPerLane];
 
-  __device__ Query(const Args& a, const Pointers& p, const Seen& seen, uint32_t row, uint32_t head) {
+  __device__ Query(const Args& args, const Pointers& pointers, const Seen& seen, uint32_t row, uint32_t head)
+      : a(args), p(pointers), view(seen) {
     const float* q = p.q + row * a.q_row + head * a.kv.k.dim;
 #pragma unroll
     for (uint32_t i = 0; i < kPerLane; ++i) {
       const uint32_t d = threadIdx.x % 32 + 32 * i;
-      own[i] = d < a.kv.k.dim ? q[d] : 0, other[i] = 0;
+      own[i] = d < a.kv.k.dim ? q[d] : 0;
+      other[i] = 0;
       if (d >= static_cast<uint32_t>(a.rotated) || d >= a.kv.k.dim) continue;
-      const bool second = is_second(a, d);
-      const float u = q[second ? partner(a, d) : d], v = q[second ? d : partner(a, d)];
-      const float2 turn = angle(a, p, seen.position() - seen.shift(), d);
+      const bool second = is_second(d);
+      const float u = q[second ? partner(d) : d], v = q[second ? d : partner(d)];
+      const float2 turn = angle(seen.position() - seen.shift(), d);
       const float first_turned = u * turn.x - v * turn.y, second_turned = u * turn.y + v * turn.x;
-      own[i] = second ? second_turned : first_turned, other[i] = second ? -first_turned : second_turned;
+      own[i] = second ? second_turned : first_turned;
+      other[i] = second ? -first_turned : second_turned;
     }
   }
 
-  __device__ static bool is_second(const Args& a, uint32_t d) {
+  __device__ bool is_second(uint32_t d) const {
     return a.pairing == 0 ? d >= static_cast<uint32_t>(a.rotated) / 2 : d % 2 != 0;
   }
-  __device__ static uint32_t partner(const Args& a, uint32_t d) {
+  __device__ uint32_t partner(uint32_t d) const {
     const uint32_t half = static_cast<uint32_t>(a.rotated) / 2;
     return a.pairing != 0 ? d ^ 1 : d < half ? d + half : d - half;
   }
-  __device__ static float2 angle(const Args& a, const Pointers& p, uint32_t index, uint32_t d) {
+  __device__ float2 angle(uint32_t index, uint32_t d) const {
     const uint32_t half = static_cast<uint32_t>(a.rotated) / 2;
     return reinterpret_cast<const float2*>(p.rope)[size_t{index} * half + (a.pairing == 0 ? d % half : d / 2)];
   }
 
-  // Of kAtOnce cells, the same in every lane of the warp; -infinity for those that are not seen. A cell without a page is
-  // not seen.
+  // Writes the scores of kAtOnce cells, which every lane of the warp has; -infinity for those that are not seen. A cell
+  // without a page becomes one that is not seen.
   template <class C>
-  __device__ void scores(const Args& a, const Pointers& p, const Seen& view, const KvCells& keys,
-                         const uint32_t (&cell)[kAtOnce], const uint32_t (&position)[kAtOnce], bool (&seen)[kAtOnce],
-                         float (&score)[kAtOnce]) const {
+  __device__ void scores(const KvCells& keys, Lanes& lanes, float (&score)[kAtOnce]) const {
+    auto& [cell, position, seen] = lanes;
     const typename C::Element* key[kAtOnce];
     float scale[kAtOnce];
     uint32_t index[kAtOnce];
@@ -85,7 +90,7 @@ struct Query {
         if (!seen[j]) continue;
         float x = own[i];
         if (d < static_cast<uint32_t>(a.rotated)) {
-          const float2 turn = angle(a, p, index[j], d);
+          const float2 turn = angle(index[j], d);
           x = own[i] * turn.x + other[i] * turn.y;
         }
         score[j] += x * C::decode(key[j][d], scale[j]);
@@ -116,14 +121,14 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t live = min(*p.live, a.rows), head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   for (uint32_t row = blockIdx.y; row < live; row += gridDim.y) {
     if (p.slot[row] < 0) continue;
-    const Seen view(a, p, shared, path, row, head / a.group);
+    const Seen view(a, p, {shared, path}, row, head / a.group);
     const Query query(a, p, view, row, head);
-    const KvCells keys(a.kv, a.kv.k, p.keys, p.key_scales, p.pages, view.slot(), head / a.group);
-    const KvCells cached(a.kv, a.kv.v, p.values, p.value_scales, p.pages, view.slot(), head / a.group);
+    const KvCells keys({a.kv, a.kv.k, p.keys, p.key_scales, p.pages}, view.slot(), head / a.group);
+    const KvCells cached({a.kv, a.kv.v, p.values, p.value_scales, p.pages}, view.slot(), head / a.group);
     float top = -INFINITY, sum = 0, out[kPerLane] = {};
-    view.each([&](const uint32_t(&cell)[kAtOnce], const uint32_t(&position)[kAtOnce], bool(&seen)[kAtOnce]) {
+    view.each([&](Lanes& lanes) {
       float weight[kAtOnce];
-      query.scores<C>(a, p, view, keys, cell, position, seen, weight);
+      query.scores<C>(keys, lanes, weight);
       float higher = top;
 #pragma unroll
       for (const float score : weight) higher = fmaxf(higher, score);
@@ -137,10 +142,10 @@ __global__ void __launch_bounds__(kThreads)
       for (float& o : out) o *= shrink;
 #pragma unroll
       for (uint32_t j = 0; j < kAtOnce; ++j) {
-        if (!seen[j]) continue;
-        const auto* value = reinterpret_cast<const typename C::Element*>(cached.at(cell[j]));
+        if (!lanes.seen[j]) continue;
+        const auto* value = reinterpret_cast<const typename C::Element*>(cached.at(lanes.cell[j]));
         if (value == nullptr) continue;
-        const float scale = cached.scale(cell[j]);
+        const float scale = cached.scale(lanes.cell[j]);
 #pragma unroll
         for (uint32_t i = 0; i < kPerLane; ++i) {
           const uint32_t d = lane + 32 * i;
@@ -149,11 +154,15 @@ __global__ void __launch_bounds__(kThreads)
       }
     });
     __syncthreads();
-    if (lane == 0) tops[warp] = top, sums[warp] = sum;
+    if (lane == 0) {
+      tops[warp] = top;
+      sums[warp] = sum;
+    }
 #pragma unroll
     for (uint32_t i = 0; i < kPerLane; ++i) values[warp][lane + 32 * i] = out[i];
     __syncthreads();
-    top = -INFINITY, sum = 0;
+    top = -INFINITY;
+    sum = 0;
     for (const float other : tops) top = fmaxf(top, other);
     float shrink[kWarps];
     for (uint32_t w = 0; w < kWarps; ++w) {
@@ -178,7 +187,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ Shared shared;
   cuda::wait();
   const uint32_t kv_head = blockIdx.x, seq = blockIdx.y;
-  if (seq >= p.live[1] || p.seq_slot[seq] < 0) return;
+  if (seq >= p.live[sdk::kLiveSeqs] || p.seq_slot[seq] < 0) return;
   const auto mine = [](uint32_t cell) { return cell / 32 % kWeightBlocks == blockIdx.z; };
   const auto cells = static_cast<uint32_t>(a.kv.capacity());
   float* sums = p.weights + (size_t{static_cast<uint32_t>(p.seq_slot[seq])} * a.kv.heads + kv_head) * cells;
@@ -188,22 +197,22 @@ __global__ void __launch_bounds__(kThreads)
   const auto end = static_cast<uint32_t>(p.seq_row[seq + 1]);
   const uint32_t begin = max(static_cast<uint32_t>(p.seq_row[seq]), end > a.weight_rows ? end - a.weight_rows : 0);
   for (uint32_t row = begin; row < end; ++row) {
-    const Seen view(a, p, shared, path, row, kv_head);
-    const KvCells keys(a.kv, a.kv.k, p.keys, p.key_scales, p.pages, view.slot(), kv_head);
+    const Seen view(a, p, {shared, path}, row, kv_head);
+    const KvCells keys({a.kv, a.kv.k, p.keys, p.key_scales, p.pages}, view.slot(), kv_head);
     for (uint32_t head = kv_head * a.group; head < (kv_head + 1) * a.group; ++head) {
       const Query query(a, p, view, row, head);
       const float2 stats = p.stats[row * a.q_heads + head];
-      view.each([&](const uint32_t(&cell)[kAtOnce], const uint32_t(&position)[kAtOnce], bool(&seen)[kAtOnce]) {
+      view.each([&](Lanes& lanes) {
         bool any = false;
 #pragma unroll
-        for (uint32_t j = 0; j < kAtOnce; ++j) any |= seen[j] = seen[j] && mine(cell[j]);
+        for (uint32_t j = 0; j < kAtOnce; ++j) any |= lanes.seen[j] = lanes.seen[j] && mine(lanes.cell[j]);
         if (!any) return;
         float score[kAtOnce];
-        query.scores<C>(a, p, view, keys, cell, position, seen, score);
+        query.scores<C>(keys, lanes, score);
         if (threadIdx.x % 32 != 0) return;
 #pragma unroll
         for (uint32_t j = 0; j < kAtOnce; ++j) {
-          if (seen[j]) sums[cell[j]] += expf(score[j] - stats.x) / stats.y;
+          if (lanes.seen[j]) sums[lanes.cell[j]] += expf(score[j] - stats.x) / stats.y;
         }
       });
     }
@@ -282,7 +291,8 @@ inline void record(const tenon_attn& a, const tenon_attn_call& call, sdk::Record
   const tenon_cost cost = attention::view_cost(a, elements * tenon_format_block(args.kv.k.codec).bytes);
   cuda::emit<attend>(r, {.name = "attention", .operands = operands, .chunks = {}, .cost = cost}, args);
   if (args.weight_rows == 0) return;
-  operands[kOut] = operands[kQ], operands[kStats].access = TENON_READ;
+  operands[kOut] = operands[kQ];
+  operands[kStats].access = TENON_READ;
   operands.push_back({call.kv->weights, TENON_WRITE});
   cuda::emit<weights>(r, {.name = "weights", .operands = operands, .chunks = {}}, args);
 }

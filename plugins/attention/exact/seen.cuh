@@ -1,5 +1,5 @@
-// What a row of a step sees of a KV view, whatever the view (tenon/abi/kv_cache.h says the rule), found by a block of
-// threads together. Part of exact.cuh.
+// A block of threads finds together what a row of a step sees of a KV view, whatever the view (tenon/abi/kv_cache.h says
+// the rule). Part of exact.cuh.
 //
 // Cells come in lanes: under LINEAR and RING a lane is a position, under TABLE a cell. Which warp takes a lane, and in
 // which order, follows from the lane alone: a row's sums have the same bits alone, among others and in a tree of drafts.
@@ -9,6 +9,7 @@
 
 #include "../common/set_up.h"
 #include "tenon/cuda/kv_reader.cuh"
+#include "tenon/sdk/live.h"
 
 namespace tenon::exact {
 
@@ -33,21 +34,31 @@ struct Pointers {
   float* weights;
 };
 
-// The block's own memory, beside a path of as many rows as the step has, if it has trees.
+// The lanes that a warp takes together: their cells and positions, of those that the row sees.
+struct Lanes {
+  uint32_t cell[kAtOnce], position[kAtOnce];
+  bool seen[kAtOnce];
+};
+
+// The block's own memory.
 struct Shared {
   int32_t row_of[kTableCells];  // the step's row whose place a cell is, or -1
   uint32_t end;                 // of the cells
   int32_t base, straight;       // see Seen
 };
+struct SharedMemory {
+  Shared& shared;
+  int32_t* path;  // (rows) of a step that has trees
+};
 
 class Seen {
  public:
   // Every thread of the block makes it together.
-  __device__ Seen(const Args& a, const Pointers& p, Shared& shared, int32_t* path, uint32_t row, uint32_t kv_head)
+  __device__ Seen(const Args& a, const Pointers& p, const SharedMemory& memory, uint32_t row, uint32_t kv_head)
       : a_(a),
         p_(p),
-        shared_(shared),
-        path_(path),
+        shared_(memory.shared),
+        path_(memory.path),
         head_(kv_head),
         slot_(static_cast<uint32_t>(p.slot[row])),
         position_(p.pos[row]),
@@ -71,12 +82,13 @@ class Seen {
     return position < a_.kv.sinks ? position : position - shift();
   }
 
-  // Calls f(cell, position, seen), arrays of kAtOnce, in each warp for its lanes of which it sees any.
+  // Calls f(Lanes&) in each warp for its lanes of which the row sees any. f may change them.
   template <class F>
   __device__ void each(F&& f) const {
     if (a_.kv.rule == TENON_POS_TABLE) return each_of_table(f);
     const auto lane = [&](uint32_t l, uint32_t& cell, uint32_t& position) {
-      position = l, cell = cell_of(l);
+      position = l;
+      cell = cell_of(l);
       return true;
     };
     range(own_, sinks_, lane, f);
@@ -91,8 +103,8 @@ class Seen {
     return static_cast<uint32_t>(a_.kv.apart() ? p_.place[static_cast<uint32_t>(row) * a_.kv.heads + head_]
                                                : p_.place[row]);
   }
-  // From the row to its first ancestor whose order is its position: behind that one stand all rows before it, and its
-  // position is base, or that of the newest old cell. path[i]: the row of the position i below the row's own.
+  // Walks from the row to its first ancestor whose order is its position: that one comes after all rows before it, and its
+  // position is base, or that of the newest old cell. path[i] becomes the row of the position i below the row's own.
   __device__ void walk() {
     if (threadIdx.x == 0) {
       int32_t i = straight_;
@@ -105,12 +117,13 @@ class Seen {
       shared_.straight = i;
     }
     __syncthreads();
-    base_ = shared_.base, straight_ = shared_.straight;
+    base_ = shared_.base;
+    straight_ = shared_.straight;
   }
-  // The first position behind the sinks that no row of the sequence's step overwrites.
+  // The first position after the sinks that no row of the sequence's step overwrites.
   __device__ uint32_t oldest_of_ring(uint32_t row) const {
     uint32_t s = 0;
-    while (s + 1 < p_.live[1] && static_cast<uint32_t>(p_.seq_row[s + 1]) <= row) ++s;
+    while (s + 1 < p_.live[sdk::kLiveSeqs] && static_cast<uint32_t>(p_.seq_row[s + 1]) <= row) ++s;
     const auto end = static_cast<uint32_t>(p_.order[p_.seq_row[s + 1] - 1]) + 1;
     return max(a_.kv.sinks, end > a_.kv.ring ? end - a_.kv.ring : 0);
   }
@@ -123,20 +136,21 @@ class Seen {
     return (a_.window == 0 || int64_t{p} + a_.window > position_) && a_.kv.in_window(p, position_);
   }
 
-  // Lanes [from, to). find(lane, cell, position): whether the row sees it, if so where.
+  // Takes lanes [from, to). find(lane, cell, position) says whether the row sees a lane, and if so where.
   template <class Find, class F>
   __device__ void range(uint32_t from, uint32_t to, const Find& find, F& f) const {
     const uint32_t capacity = static_cast<uint32_t>(a_.kv.capacity());
     for (uint32_t at = from / kTurn * kTurn + threadIdx.x / 32 * kAtOnce; at < to; at += kTurn) {
-      uint32_t cell[kAtOnce] = {}, position[kAtOnce] = {};
-      bool seen[kAtOnce], any = false;
+      Lanes lanes{};
+      bool any = false;
 #pragma unroll
       for (uint32_t j = 0; j < kAtOnce; ++j) {
         const uint32_t lane = at + j;
-        seen[j] = lane >= from && lane < to && find(lane, cell[j], position[j]) && cell[j] < capacity;
-        any |= seen[j];
+        lanes.seen[j] =
+            lane >= from && lane < to && find(lane, lanes.cell[j], lanes.position[j]) && lanes.cell[j] < capacity;
+        any |= lanes.seen[j];
       }
-      if (any) f(cell, position, seen);
+      if (any) f(lanes);
     }
   }
 
@@ -155,13 +169,14 @@ class Seen {
     each_ancestor([&](int32_t row) { atomicMax(&shared_.end, place(row) + 1); });
     __syncthreads();
     const uint32_t end = shared_.end;
-    const KvCells cells(a_.kv, a_.kv.k, nullptr, nullptr, p_.pages, slot_, head_);
+    const KvCells cells({a_.kv, a_.kv.k, nullptr, nullptr, p_.pages}, slot_, head_);
     const auto lane = [&](uint32_t cell, uint32_t& to, uint32_t& position) {
       const int32_t row = shared_.row_of[cell % kTableCells], page = cells.page(cell);
       if (page < 0) return false;
       const size_t entry = a_.kv.apart() ? static_cast<size_t>(page) * a_.kv.heads + head_ : static_cast<size_t>(page);
       const int32_t p = row >= 0 ? p_.pos[row] : p_.table[entry * a_.kv.page_cells + cells.inside(cell)];
-      to = cell, position = static_cast<uint32_t>(p);
+      to = cell;
+      position = static_cast<uint32_t>(p);
       return p >= 0 && (row >= 0 || (p < kv_len_ && cell < static_cast<uint32_t>(p_.used[line]))) && in_windows(p);
     };
     for (uint32_t from = 0; from < end; from += kTableCells) {

@@ -19,6 +19,12 @@ namespace {
 
 using sdk::Part;
 
+// The softmax of a query, with the sum of its weighted values: (padded).
+struct QuerySums {
+  Softmax* state;
+  float* sum;
+};
+
 // The partial results that phase 0 leaves for phase 1: by row, query head and split.
 class Partials {
  public:
@@ -26,13 +32,12 @@ class Partials {
       : splits_(a.splits), heads_(a.kv_heads * a.group), padded_(a.padded), sums_(static_cast<float*>(scratch)) {
     states_ = reinterpret_cast<Softmax*>(sums_ + size_t{a.rows} * heads_ * splits_ * padded_);
   }
-  float* sum(uint32_t row, uint32_t head, uint32_t split) const { return sums_ + index(row, head, split) * padded_; }
-  Softmax& state(uint32_t row, uint32_t head, uint32_t split) const { return states_[index(row, head, split)]; }
+  QuerySums at(uint32_t row, uint32_t head, uint32_t split) const {
+    const size_t index = (size_t{row} * heads_ + head) * splits_ + split;
+    return {states_ + index, sums_ + index * padded_};
+  }
 
  private:
-  size_t index(uint32_t row, uint32_t head, uint32_t split) const {
-    return (size_t{row} * heads_ + head) * splits_ + split;
-  }
   uint32_t splits_, heads_, padded_;
   float* sums_;
   Softmax* states_;
@@ -50,13 +55,14 @@ uint32_t split_of(const AttendArgs& a, uint32_t item, uint32_t first) {
   return from + (item - a.sink_splits + turns - (from - a.sink_splits) % turns) % turns;
 }
 
-// total becomes the softmax over what both saw.
-void fold(const Kernels& k, Softmax& total, float* total_sum, const Softmax& part, const float* part_sum, uint32_t n) {
-  if (part.maximum == -kInfinity) return;
-  const float now = part.maximum > total.maximum ? part.maximum : total.maximum;
-  const float a = k.exp(total.maximum - now), b = k.exp(part.maximum - now);
-  k.fold(total_sum, a, part_sum, b, n);
-  total = {now, total.sum * a + part.sum * b};
+// The total becomes the softmax over what both saw.
+void fold(const AttendArgs& args, const QuerySums& total, const QuerySums& part) {
+  if (part.state->maximum == -kInfinity) return;
+  const Kernels& k = kernels(args.isa);
+  const float now = part.state->maximum > total.state->maximum ? part.state->maximum : total.state->maximum;
+  const float a = k.exp(total.state->maximum - now), b = k.exp(part.state->maximum - now);
+  k.fold(total.sum, a, part.sum, b, args.padded);
+  *total.state = {now, total.state->sum * a + part.state->sum * b};
 }
 
 // A query head of a row.
@@ -87,8 +93,8 @@ void attend_whole(const AttendArgs& a, const Part& part, Run& run, const RunPlac
     if (run.skips(split * a.split, split * a.split + a.split)) split = run.first() / a.split;
     run.split(split);
     for (uint32_t i = 0; i < n; ++i) {
-      fold(kernels(a.isa), w.total_state[i], w.total + size_t{i} * a.padded, w.state[i], w.sum + size_t{i} * a.padded,
-           a.padded);
+      const size_t at_sum = size_t{i} * a.padded;
+      fold(a, {w.total_state + i, w.total + at_sum}, {w.state + i, w.sum + at_sum});
     }
   }
   for (uint32_t i = 0; i < n; ++i) {
@@ -105,8 +111,9 @@ void attend_split(const AttendArgs& a, const Part& part, Run& run, const RunPlac
   const Workspace& w = run.work();
   for (uint32_t i = 0; i < run.queries(); ++i) {
     const auto [row, head] = at.query(a, i);
-    partials.state(row, head, at.item) = w.state[i];
-    std::copy_n(w.sum + size_t{i} * a.padded, a.padded, partials.sum(row, head, at.item));
+    const QuerySums left = partials.at(row, head, at.item);
+    *left.state = w.state[i];
+    std::copy_n(w.sum + size_t{i} * a.padded, a.padded, left.sum);
   }
 }
 
@@ -133,7 +140,7 @@ void attend_chunk(const AttendArgs& a, const Part& part, const Step& step, uint3
       ++next;
       continue;
     }
-    Run run(a, part, step, head, row, next);
+    Run run(a, part, step, {head, row, next});
     a.splits == 1 ? attend_whole(a, part, run, {row, head, item}) : attend_split(a, part, run, {row, head, item});
   }
 }
@@ -150,8 +157,7 @@ void combine_chunk(const AttendArgs& a, const Part& part, const Step& step, uint
     std::fill_n(sum, a.padded, 0.0f);
     for (uint32_t split = 0; uint64_t{split} * a.split < lanes.end; ++split) {
       if (split >= a.sink_splits) split = std::max(split, lanes.first / a.split);
-      fold(kernels(a.isa), total, sum, partials.state(row, head, item_of(a, split)),
-           partials.sum(row, head, item_of(a, split)), a.padded);
+      fold(a, {&total, sum}, partials.at(row, head, item_of(a, split)));
     }
     write_mean(a, part, {row, head}, total, sum);
   }
@@ -187,7 +193,7 @@ void sum_weights(const AttendArgs& a, const Part& part) {
   for (uint32_t chunk = part.begin(); chunk < part.end(); ++chunk) {
     const attention::WeightChunk at = attention::weight_chunk(a, part, chunk);
     for (uint32_t row = at.begin; row < at.end && step.active(row); ++row) {
-      Run run(a, part, step, at.kv_head, row, row + 1);
+      Run run(a, part, step, {at.kv_head, row, row + 1});
       const uint32_t n = run.all_scores(cell, scores, cells);
       for (uint32_t i = 0; i < a.group; ++i) add_weights(scores + i * cells, cell, n, at.sums);
     }

@@ -1,3 +1,5 @@
+// This says how the work of an attention is cut on the CPU, and what it costs; attend.cc does the work. Splits lie at
+// fixed lanes, however much work there is, so that a row's bits do not depend on it.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -6,7 +6,6 @@
 #include "../exact/exact.cuh"
 #include "cuda_ops.h"
 #include "plugin.h"
-#include "tenon/cuda/chain.h"
 
 namespace tenon::flash {
 namespace {
@@ -93,16 +92,16 @@ struct Recording {
   void set_prologue() {
     for (const tenon_fop& op : sdk::ops_of(call.pro)) {
       if (op.id == TENON_F_QK_NORM) {
-        const cuda::QkNormOp norm{op};
+        const sdk::QkNormOp norm(op);
         args.normed = 1;
-        args.eps = norm.eps();
-        operands[kQWeight] = {norm.q_weight(), TENON_READ};
-        operands[kKWeight] = {norm.k_weight(), TENON_READ};
+        args.eps = norm.eps;
+        operands[kQWeight] = {norm.q_weight, TENON_READ};
+        operands[kKWeight] = {norm.k_weight, TENON_READ};
       } else if (op.id == TENON_F_ROPE) {
-        const cuda::RopeOp rope{op};
-        args.rotated = rope.rotated();
-        args.pairing = rope.pairing();
-        operands[kRope] = {rope.table(), TENON_READ};
+        const sdk::RopeOp rope(op);
+        args.rotated = rope.rotated;
+        args.pairing = rope.pairing;
+        operands[kRope] = {rope.table, TENON_READ};
       } else if (op.id == TENON_F_KV_APPEND) {
         args.append = 1;
         operands[kKeys].access |= TENON_WRITE_NEW;

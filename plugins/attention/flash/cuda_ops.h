@@ -9,6 +9,7 @@
 
 #include "tenon/cuda/kv_reader.cuh"
 #include "tenon/cuda/op.h"
+#include "tenon/sdk/live.h"
 
 namespace tenon::flash {
 
@@ -60,15 +61,14 @@ enum GpuOperand {
   kOperands
 };
 
-// The counts in `live`.
-enum LiveCount { kLiveRows, kLiveSeqs };
+using enum sdk::LiveWord;
 
 struct GpuPointers {
   float* q;                           // (rows, q_heads, k_dim), then K and V if they are appended; only read
   float* out;                         // (rows, q_heads, v_dim)
   void *keys, *values;                // planes of the cache
   const int32_t* pages;               // (slots, columns)
-  const uint32_t* live;               // by LiveCount
+  const uint32_t* live;               // by LiveWord
   const int32_t *pos, *slot;          // by row
   const int32_t *seq_slot, *seq_row;  // by sequence
   const int32_t* kv_len;              // by slot: tokens before the step

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(32 * kPrepareWarps)
                  end = min(first + kPrepareHeads, heads_of_row(a));
   for (uint32_t row = blockIdx.y; row < min(p.live[kLiveRows], a.rows); row += gridDim.y) {
     if (p.slot[row] < 0) continue;
-    if (!LaneTurn<D>::fits(a)) {
+    if (!LaneRope<D>::fits(a)) {
       for (uint32_t head = first; head < end; ++head) {
         const auto h = head_of_row<E>(a, p, row, head);
         if (h.to == nullptr) continue;
@@ -68,13 +68,13 @@ __global__ void __launch_bounds__(32 * kPrepareWarps)
       continue;
     }
     PreparedHead<E> h[kPrepareHeads];
-    float x[kPrepareHeads][LaneTurn<D>::kOwn];  // [head][the lane's elements]
+    float x[kPrepareHeads][LaneRope<D>::kOwn];  // [head][the lane's elements]
 #pragma unroll
     for (uint32_t i = 0; i < kPrepareHeads; ++i) {
       if (first + i < end) h[i] = head_of_row<E>(a, p, row, first + i);
       if (h[i].to != nullptr) load_own<D>(h[i].source.x, x[i]);
     }
-    LaneTurn<D> turn;
+    LaneRope<D> turn;
     turn.load(a, rope_row(a, p, p.pos[row]));
 #pragma unroll
     for (uint32_t i = 0; i < kPrepareHeads; ++i) {
@@ -178,7 +178,7 @@ struct Prefill {
     store(state);
   }
 
-  // s (rows 16, keys kKeys) += queries (rows 16, D) keys (D, kKeys).
+  // Computes s (rows 16, keys kKeys) += queries (rows 16, D) keys (D, kKeys).
   __device__ __forceinline__ void multiply_keys(Scores& s, uint32_t j) const {
 #pragma unroll
     for (uint32_t k = 0; k < D / 16; ++k) {
@@ -228,7 +228,7 @@ struct Prefill {
     }
   }
 
-  // out (rows 16, D) += weights (rows 16, kKeys) values (kKeys, D).
+  // Computes out (rows 16, D) += weights (rows 16, kKeys) values (kKeys, D).
   __device__ __forceinline__ void multiply_values(const Scores& s, uint32_t j, State& state) const {
 #pragma unroll
     for (uint32_t k = 0; k < kKeys / 16; ++k) {

@@ -53,7 +53,7 @@ struct Consumer {
     factor = a.scale * kLog2E;
   }
 
-  // scores (rows 64, keys 128) = queries (rows 64, D) keys (D, 128).
+  // Computes scores (rows 64, keys 128) = queries (rows 64, D) keys (D, 128).
   __device__ __forceinline__ void multiply_keys(Scores& scores, uint32_t i) const {
     using namespace cuda::warpgroup;
     const uint32_t queries = s.queries() + warpgroup * kConsumerRows * kSwizzledRowBytes;
@@ -66,7 +66,7 @@ struct Consumer {
     }
     commit();
   }
-  // out (rows 64, D) += weights (rows 64, keys 128) values (128, D).
+  // Computes out (rows 64, D) += weights (rows 64, keys 128) values (128, D).
   __device__ __forceinline__ void multiply_values(Values& out, const Weights& weights, uint32_t i) const {
     using namespace cuda::warpgroup;
     const uint32_t values = s.tile(Side::kValues, stage_of(i));

@@ -16,6 +16,7 @@ template <uint32_t D>
 struct DecodeState {
   float top[2] = {kNothing, kNothing};  // by row: the greatest score
   float sum[2] = {0, 0};                // by row: of the lane's weights
+  float shrink[2];                      // by row: how much the turn at hand shrinks what was summed up before it
   float out[D / 8][4] = {};             // [eight dimensions][an mma's sums]: of weighted values
 };
 
@@ -101,11 +102,10 @@ struct SeenRange {
   uint32_t seen[2], past[2];
 };
 
-// Scores of the turn that begins with `tile` become weights; state.top and state.sum go on. shrink, by row: by how much
-// what was summed up before shrinks.
+// Scores of the turn that begins with `tile` become weights; top, sum and shrink of the state are then those of the turn.
 template <class Team>
 __device__ __forceinline__ void weigh(const Team& t, uint32_t tile, const SeenRange& range, float (&x)[2][2][4],
-                                      DecodeState<Team::kDim>& state, float (&shrink)[2]) {
+                                      DecodeState<Team::kDim>& state) {
   const uint32_t of_turn = min(2u, t.tiles - tile);
   float higher[2] = {state.top[0], state.top[1]};
 #pragma unroll
@@ -118,7 +118,7 @@ __device__ __forceinline__ void weigh(const Team& t, uint32_t tile, const SeenRa
 #pragma unroll
   for (uint32_t row = 0; row < 2; ++row) {
     higher[row] = row_max(higher[row]);
-    shrink[row] = state.top[row] == kNothing ? 0 : exp2_approx(state.top[row] - higher[row]);
+    state.shrink[row] = state.top[row] == kNothing ? 0 : exp2_approx(state.top[row] - higher[row]);
     state.top[row] = higher[row];
     const float base = higher[row] == kNothing ? 0 : higher[row];
     float added[2];  // by tile
@@ -131,7 +131,7 @@ __device__ __forceinline__ void weigh(const Team& t, uint32_t tile, const SeenRa
       }
       added[j] = (x[j][0][2 * row] + x[j][0][2 * row + 1]) + (x[j][1][2 * row] + x[j][1][2 * row + 1]);
     }
-    state.sum[row] = state.sum[row] * shrink[row] + (added[0] + added[1]);
+    state.sum[row] = state.sum[row] * state.shrink[row] + (added[0] + added[1]);
   }
 }
 
@@ -178,15 +178,14 @@ __device__ __forceinline__ void attend(const Team& t, DecodeState<Team::kDim>& s
     float x[2][2][4];  // [tile][eight keys][an mma's sums]: scores, then weights
     score(ring, of_turn, q, x);
     scale(x);
-    float shrink[2];  // by row
-    weigh(t, tile, range, x, state, shrink);
+    weigh(t, tile, range, x, state);
     if (tile > 0) {
 #pragma unroll
       for (float(&o)[4] : state.out) {
-        o[0] *= shrink[0];
-        o[1] *= shrink[0];
-        o[2] *= shrink[1];
-        o[3] *= shrink[1];
+        o[0] *= state.shrink[0];
+        o[1] *= state.shrink[0];
+        o[2] *= state.shrink[1];
+        o[3] *= state.shrink[1];
       }
     }
     add_values(ring, of_turn, x, state);

@@ -16,12 +16,15 @@ struct Folded {
   float top, sum, value[4];
 };
 
-// Stores four dimensions of a query's result, from d on.
-__device__ inline void finish(const GpuArgs& a, const GpuPointers& p, uint32_t first_row, const Query& q, uint32_t d,
-                              const Folded& all) {
-  const uint32_t row = first_row + q.row;
+// Where a query's result lies, from dimension d on.
+__device__ inline float* result_of(const GpuArgs& a, const GpuPointers& p, uint32_t first_row, const Query& q,
+                                   uint32_t d) {
+  return p.out + (first_row + q.row) * a.out_row + q.head * a.kv.v.dim + d;
+}
+// Stores four dimensions of a query's result.
+__device__ inline void store_result(float* to, const Folded& all) {
   const float weight = 1 / all.sum;
-  for (uint32_t i = 0; i < 4; ++i) p.out[row * a.out_row + q.head * a.kv.v.dim + d + i] = all.value[i] * weight;
+  for (uint32_t i = 0; i < 4; ++i) to[i] = all.value[i] * weight;
 }
 
 // Folds what some splits have made, in order. take(i, sums, value) reads split i's maximum and sum and four dimensions;
@@ -108,7 +111,7 @@ __device__ __forceinline__ void gather(const Team& t, DecodeState<Team::kDim>& s
       all.sum += tops[k][q] == kNothing ? 0 : sums[k][q] * exp2_approx(tops[k][q] - all.top);
     }
     if (count == 1) {
-      finish(a, t.p, t.w.first_row, t.memory.queries[q], d, all);
+      store_result(result_of(a, t.p, t.w.first_row, t.memory.queries[q], d), all);
     } else {
       *reinterpret_cast<float4*>(t.result().values[q] + d) = {all.value[0], all.value[1], all.value[2], all.value[3]};
       if (d == 0) t.result().sums[q] = {all.top, all.sum};
@@ -150,7 +153,7 @@ __device__ void fold_cluster(const Team& t) {
       values = *reinterpret_cast<const float4*>(theirs.values[q] + d);
     });
     if (count <= a.cluster) {
-      finish(a, t.p, t.w.first_row, t.memory.queries[q], d, all);
+      store_result(result_of(a, t.p, t.w.first_row, t.memory.queries[q], d), all);
     } else {
       const Partials partials(a, t.memory.scratch);
       const uint64_t at = partials.at(first / a.cluster, q);
@@ -178,7 +181,7 @@ __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, f
       values = __ldcg(reinterpret_cast<const float4*>(partials.values + at * a.kv.v.dim + d));
     });
     const Query query{row, w.head_of(a, q), 0, 0, count};
-    finish(a, p, w.first_row, query, d, all);
+    store_result(result_of(a, p, w.first_row, query, d), all);
   }
 }
 // True in the block that comes last of `most`, one of each cluster. What all stored before they met is visible to it.

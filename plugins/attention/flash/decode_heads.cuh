@@ -68,14 +68,14 @@ __device__ void prepare_any(const Team& t, const DecodeHead<typename Team::Eleme
     if (h.tile != nullptr) *reinterpret_cast<E*>(h.tile + tile_offset<D>(h.tile_row, d / 8) + d % 8 * 2) = e;
   });
 }
-// One warp prepares a head where LaneTurn fits. x: the lane's elements.
+// One warp prepares a head where LaneRope fits. x: the lane's elements.
 template <class Team>
-__device__ void prepare_whole(const DecodeHead<typename Team::Element>& h, const LaneTurn<Team::kDim>& turn,
+__device__ void prepare_whole(const DecodeHead<typename Team::Element>& h, const LaneRope<Team::kDim>& turn,
                               float (&x)[Team::kDim / 32]) {
   using E = typename Team::Element;
   constexpr uint32_t D = Team::kDim;
   if (h.side == Side::kKeys) turn.apply(x);
-  const uint32_t d = threadIdx.x % 32 * LaneTurn<D>::kOwn;
+  const uint32_t d = threadIdx.x % 32 * LaneRope<D>::kOwn;
   if (h.cache != nullptr) store_own<E, D>(x, h.cache);
   if (h.tile != nullptr) {
     *reinterpret_cast<OwnElements<E, D>*>(h.tile + tile_offset<D>(h.tile_row, d / 8) + d % 8 * 2) =
@@ -104,9 +104,9 @@ __device__ __forceinline__ void prepare_heads(const Team& t, bool waited) {
   const uint32_t first =
       waited ? t.w.queries + (warp + Shape::kWarpsOfTeam - t.w.queries % Shape::kWarpsOfTeam) % Shape::kWarpsOfTeam
              : warp;
-  if (LaneTurn<D>::fits(a)) {
+  if (LaneRope<D>::fits(a)) {
     constexpr uint32_t kAtOnce = 2;
-    LaneTurn<D> turn;
+    LaneRope<D> turn;
     uint32_t turned = first < head_count(t) ? find_head(t, first).row : 0;  // the row that turn is for
     turn.load(a, rope_row(a, t.p, t.w.pos[turned]));
     if (!waited) cuda::wait();

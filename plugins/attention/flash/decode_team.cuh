@@ -55,7 +55,7 @@ struct TeamMemory {
   float* scratch;  // the op's
 };
 
-// kInt8: the cache's codec; E, in which is multiplied, is then __half.
+// kInt8 says that the cache's codec is int8; E, in which is multiplied, is then __half.
 template <class E, uint32_t D, bool kInt8, uint32_t kDepth>
 struct DecodeTeam {
   using Element = E;
@@ -139,8 +139,8 @@ struct DecodeTeam {
       scale.page = plane.scale_page;
       scale.cell = plane.scale_cell;
       scale.head = plane.scale_head;
-      const cuda::KvRows scales(a.kv, scale, side == Side::kValues ? p.value_scales : p.key_scales, p.pages, w.slot,
-                                w.kv_head);
+      const cuda::KvRows scales({a.kv, scale, side == Side::kValues ? p.value_scales : p.key_scales, nullptr, p.pages},
+                                w.slot, w.kv_head);
       Int8TileLoader<D>{rows, scales, plane.dim / 16}(to_tile, tokens);
     } else {
       TileLoader<D>{rows, plane.dim / 8}(to_tile, tokens);

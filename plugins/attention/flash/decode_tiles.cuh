@@ -21,7 +21,7 @@ struct TileTokens {
 template <class L>
 concept TileLoading = requires(const L& load, uint32_t tile, const TileTokens& t) { load(tile, t); };
 
-// fp16 or bf16, by asynchronous copies.
+// Loads fp16 or bf16 by asynchronous copies.
 template <uint32_t D>
 struct TileLoader {
   cuda::KvRows rows;
@@ -54,7 +54,7 @@ struct TileLoader {
   }
 };
 
-// int8 with scales in fp16, which becomes fp16 on its way.
+// Loads int8 with scales in fp16, which becomes fp16 on its way.
 template <uint32_t D>
 struct Int8TileLoader {
   cuda::KvRows rows, scales;

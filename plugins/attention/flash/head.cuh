@@ -21,7 +21,8 @@ __device__ __forceinline__ const cuda::KvPlane& plane_of(const GpuArgs& a, Side 
 // The cache's keys or values of a KV head of a sequence.
 __device__ __forceinline__ cuda::KvRows cached(const GpuArgs& a, const GpuPointers& p, Side side, uint32_t slot,
                                                uint32_t kv_head) {
-  return cuda::KvRows(a.kv, plane_of(a, side), side == Side::kValues ? p.values : p.keys, p.pages, slot, kv_head);
+  return cuda::KvRows({a.kv, plane_of(a, side), side == Side::kValues ? p.values : p.keys, nullptr, p.pages}, slot,
+                      kv_head);
 }
 // A head of Q, of the step's row.
 __device__ __forceinline__ const float* query_head(const GpuArgs& a, const GpuPointers& p, uint32_t row,
@@ -87,7 +88,7 @@ __device__ __forceinline__ void prepare_head(const GpuArgs& a, const HeadSource&
 // Rope, by one warp, of heads of D dimensions of which all turn or none; each lane has kOwn elements, those from kOwn * lane
 // on.
 template <uint32_t D>
-class LaneTurn {
+class LaneRope {
  public:
   static constexpr uint32_t kOwn = D / 32;
   __device__ static bool fits(const GpuArgs& a) {

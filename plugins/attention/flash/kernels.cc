@@ -63,16 +63,17 @@ void prefetch(const void* row, uint32_t element, int64_t ahead) {
 
 // Elements [element, element + n) of a row as f32: what tenon/sdk/kv_codec.h makes of one, for a vector of them.
 template <uint32_t kCodec>
-Vector decoded(const void* p, uint32_t element, uint32_t n, const float* scale, uint32_t row) {
-  const auto* from = static_cast<const uint8_t*>(p) + size_t{element} * kElementBytes<kCodec>;
+Vector decode(const CachedRows& rows, uint32_t row, uint32_t element, uint32_t n) {
+  const auto* from = static_cast<const uint8_t*>(rows.row[row]) + size_t{element} * kElementBytes<kCodec>;
   const Vector x = Vector::decode_first<kCodec>(from, n);
-  if constexpr (kCodec == TENON_I8) return mul(x, Vector::all(scale[row]));
+  if constexpr (kCodec == TENON_I8) return mul(x, Vector::all(rows.scale[row]));
   return x;
 }
 
+// The templates below take CachedRows and ValueSums by value: the compiler then knows that no store changes them.
 template <uint32_t kCodec>
-void load_keys_of(const void* const* key, const float* scale, uint32_t first, uint32_t end, uint32_t dim, int64_t ahead,
-                  float* to) {
+void load_keys_of(const CachedRows keys, float* to) {
+  const uint32_t dim = keys.dim;
   for (uint32_t group = 0; group < kKeys; group += kWidth) {
     for (uint32_t d = 0; d < dim; d += kWidth) {
       const uint32_t n = dim - d < kWidth ? dim - d : kWidth;
@@ -80,8 +81,11 @@ void load_keys_of(const void* const* key, const float* scale, uint32_t first, ui
 #pragma GCC unroll 16
       for (uint32_t i = 0; i < kWidth; ++i) {
         const uint32_t k = group + i;
-        if (k >= first && k < end) prefetch<kCodec>(key[k], d, ahead);
-        rows[i] = k >= first && k < end ? decoded<kCodec>(key[k], d, n, scale, k) : Vector::zeros();
+        rows[i] = Vector::zeros();
+        if (k >= keys.first && k < keys.end) [[likely]] {
+          prefetch<kCodec>(keys.row[k], d, keys.ahead);
+          rows[i] = decode<kCodec>(keys, k, d, n);
+        }
       }
       transpose(rows);
 #pragma GCC unroll 16
@@ -93,13 +97,12 @@ void load_keys_of(const void* const* key, const float* scale, uint32_t first, ui
 }
 
 template <uint32_t kCodec>
-void load_values_of(const void* const* value, const float* scale, uint32_t first, uint32_t end, uint32_t dim,
-                    int64_t ahead, uint32_t padded, float* to) {
-  for (uint32_t k = first; k < end; ++k) {
+void load_values_of(const CachedRows values, uint32_t padded, float* to) {
+  for (uint32_t k = values.first; k < values.end; ++k) {
     for (uint32_t d = 0; d < padded; d += kWidth) {
-      const uint32_t left = d < dim ? dim - d : 0;
-      prefetch<kCodec>(value[k], d, ahead);
-      store(to + k * padded + d, decoded<kCodec>(value[k], d, left < kWidth ? left : kWidth, scale, k));
+      const uint32_t left = d < values.dim ? values.dim - d : 0;
+      prefetch<kCodec>(values.row[k], d, values.ahead);
+      store(to + k * padded + d, decode<kCodec>(values, k, d, left < kWidth ? left : kWidth));
     }
   }
 }
@@ -113,14 +116,12 @@ void with_codec(uint32_t codec, F&& f) {
   f(Constant<TENON_BF16>());
 }
 
-void load_keys(uint32_t codec, const void* const* key, const float* scale, uint32_t first, uint32_t end, uint32_t dim,
-               int64_t ahead, float* to) {
-  with_codec(codec, [&](auto kCodec) { load_keys_of<kCodec>(key, scale, first, end, dim, ahead, to); });
+void load_keys(const CachedRows& keys, float* to) {
+  with_codec(keys.codec, [&](auto kCodec) { load_keys_of<kCodec>(keys, to); });
 }
 
-void load_values(uint32_t codec, const void* const* value, const float* scale, uint32_t first, uint32_t end,
-                 uint32_t dim, int64_t ahead, uint32_t padded, float* to) {
-  with_codec(codec, [&](auto kCodec) { load_values_of<kCodec>(value, scale, first, end, dim, ahead, padded, to); });
+void load_values(const CachedRows& values, uint32_t padded, float* to) {
+  with_codec(values.codec, [&](auto kCodec) { load_values_of<kCodec>(values, padded, to); });
 }
 
 void turn(float* keys, const float* angle, uint32_t half, bool interleaved) {
@@ -141,7 +142,7 @@ constexpr uint32_t tile_of(uint32_t rows) {
   return rows == kRowTile ? uint32_t{kTile} : uint32_t{kSmallTile};
 }
 
-// kRows queries against kVectors vectors of keys at a time.
+// Multiplies kRows queries by kVectors vectors of keys at a time.
 template <uint32_t kRows, uint32_t kVectors = tile_of(kRows)>
 void score_tile(const float* q, uint32_t dim, const float* keys, float* s) {
   for (uint32_t group = 0; group < kKeys; group += kVectors * kWidth) {
@@ -175,10 +176,10 @@ void scores(const float* q, uint32_t n, uint32_t dim, const float* keys, float* 
   for (; i < n; ++i) score_tile<1>(q + i * dim, dim, keys, s + i * kKeys);
 }
 
-// kRows queries against kWidth keys; kWhole: all of them are there.
+// Multiplies kRows queries by kWidth keys, from `group` on. kWhole says that all of them are there.
 template <uint32_t kCodec, uint32_t kRows, bool kWhole>
-void few_scores(const void* const* key, const float* scale, uint32_t first, uint32_t end, int64_t ahead, const float* q,
-                uint32_t dim, uint32_t group, float* s) {
+void few_scores(const CachedRows keys, const float* q, uint32_t group, float* s) {
+  const uint32_t dim = keys.dim;
   Vector sum[kRows];
 #pragma GCC unroll 4
   for (uint32_t r = 0; r < kRows; ++r) sum[r] = Vector::zeros();
@@ -188,9 +189,11 @@ void few_scores(const void* const* key, const float* scale, uint32_t first, uint
 #pragma GCC unroll 16
     for (uint32_t i = 0; i < kWidth; ++i) {
       const uint32_t k = group + i;
-      const bool there = kWhole || (k >= first && k < end);
-      if (there) prefetch<kCodec>(key[k], d, ahead);
-      rows[i] = there ? decoded<kCodec>(key[k], d, n, scale, k) : Vector::zeros();
+      rows[i] = Vector::zeros();
+      if (kWhole || (k >= keys.first && k < keys.end)) [[likely]] {
+        prefetch<kCodec>(keys.row[k], d, keys.ahead);
+        rows[i] = decode<kCodec>(keys, k, d, n);
+      }
     }
     transpose(rows);
 #pragma GCC unroll 16
@@ -205,13 +208,12 @@ void few_scores(const void* const* key, const float* scale, uint32_t first, uint
 }
 
 template <uint32_t kCodec, uint32_t kRows>
-void scores_of_rows(const void* const* key, const float* scale, uint32_t first, uint32_t end, int64_t ahead,
-                    const float* q, uint32_t dim, float* s) {
+void scores_of_rows(const CachedRows keys, const float* q, float* s) {
   for (uint32_t group = 0; group < kKeys; group += kWidth) {
-    if (group >= first && group + kWidth <= end) {
-      few_scores<kCodec, kRows, true>(key, scale, first, end, ahead, q, dim, group, s);
+    if (group >= keys.first && group + kWidth <= keys.end) {
+      few_scores<kCodec, kRows, true>(keys, q, group, s);
     } else {
-      few_scores<kCodec, kRows, false>(key, scale, first, end, ahead, q, dim, group, s);
+      few_scores<kCodec, kRows, false>(keys, q, group, s);
     }
   }
 }
@@ -227,13 +229,11 @@ void with_few(uint32_t codec, uint32_t n, F&& f) {
   });
 }
 
-void scores_of_few(uint32_t codec, const void* const* key, const float* scale, uint32_t first, uint32_t end,
-                   int64_t ahead, const float* q, uint32_t n, uint32_t dim, float* s) {
-  with_few(codec, n,
-           [&](auto kCodec, auto kRows) { scores_of_rows<kCodec, kRows>(key, scale, first, end, ahead, q, dim, s); });
+void scores_of_few(const CachedRows& keys, const float* q, uint32_t n, float* s) {
+  with_few(keys.codec, n, [&](auto kCodec, auto kRows) { scores_of_rows<kCodec, kRows>(keys, q, s); });
 }
 
-// tanh|x| = (1 - e) / (1 + e) with e = exp(-2|x|).
+// It is tanh|x| = (1 - e) / (1 + e) with e = exp(-2|x|).
 void soft_cap(float* s, uint32_t n, float cap) {
   for (uint32_t i = 0; i < n * kKeys; i += kWidth) {
     const Vector x = mul(Vector::load(s + i), Vector::all(1 / cap));
@@ -268,22 +268,24 @@ float softmax(float* s, uint64_t visible, float* maximum, float* denominator) {
   return shrink;
 }
 
-// kRows queries with kVectors vectors of dimensions, over keys [first, end).
+// Adds to the sums of the first kRows queries, in kVectors vectors of dimensions from d on, over keys [first, end).
 template <uint32_t kRows, uint32_t kVectors>
-void value_tile(const float* p, const float* shrink, uint32_t first, uint32_t end, const float* values, uint32_t padded,
-                float* acc) {
+void value_tile(const ValueSums sums, uint32_t d, const float* values, uint32_t first, uint32_t end) {
+  const uint32_t padded = sums.padded;
+  float* acc = sums.sum + d;
+  values += d;
   Vector sum[kRows][kVectors];
 #pragma GCC unroll 8
   for (uint32_t i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
     for (uint32_t j = 0; j < kVectors; ++j)
-      sum[i][j] = mul(Vector::load(acc + i * padded + j * kWidth), Vector::all(shrink[i]));
+      sum[i][j] = mul(Vector::load(acc + i * padded + j * kWidth), Vector::all(sums.shrink[i]));
   }
   for (uint32_t k = first; k < end; ++k) {
     const float* row = values + k * padded;
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < kRows; ++i) {
-      const Vector x = Vector::all(p[i * kKeys + k]);
+      const Vector x = Vector::all(sums.weight[i * kKeys + k]);
 #pragma GCC unroll 8
       for (uint32_t j = 0; j < kVectors; ++j) sum[i][j] = multiply_add(x, Vector::load(row + j * kWidth), sum[i][j]);
     }
@@ -296,21 +298,24 @@ void value_tile(const float* p, const float* shrink, uint32_t first, uint32_t en
 }
 
 template <uint32_t kRows>
-void value_rows(const float* p, const float* shrink, uint32_t first, uint32_t end, const float* values, uint32_t padded,
-                float* acc) {
+void value_rows(const ValueSums sums, const float* values, uint32_t first, uint32_t end) {
   constexpr uint32_t kVectors = tile_of(kRows);
   uint32_t d = 0;
-  for (; d + kVectors * kWidth <= padded; d += kVectors * kWidth) {
-    value_tile<kRows, kVectors>(p, shrink, first, end, values + d, padded, acc + d);
+  for (; d + kVectors * kWidth <= sums.padded; d += kVectors * kWidth) {
+    value_tile<kRows, kVectors>(sums, d, values, first, end);
   }
-  for (; d < padded; d += kWidth) value_tile<kRows, 1>(p, shrink, first, end, values + d, padded, acc + d);
+  for (; d < sums.padded; d += kWidth) value_tile<kRows, 1>(sums, d, values, first, end);
 }
 
-void accumulate(const float* p, const float* shrink, uint32_t n, uint32_t first, uint32_t end, const float* values,
-                uint32_t padded, float* acc) {
-  uint32_t i = 0;
-  const auto rows = [&](auto tile, uint32_t step) {
-    for (; i + step <= n; i += step) tile(p + i * kKeys, shrink + i, first, end, values, padded, acc + i * padded);
+void accumulate(const ValueSums& sums, const float* values, uint32_t first, uint32_t end) {
+  ValueSums left = sums;
+  const auto rows = [&](auto tile, uint32_t n) {
+    for (; left.n >= n; left.n -= n) {
+      tile(left, values, first, end);
+      left.weight += n * kKeys;
+      left.shrink += n;
+      left.sum += n * left.padded;
+    }
   };
   rows(value_rows<kRowTile>, kRowTile);
   rows(value_rows<3>, 3);
@@ -318,8 +323,9 @@ void accumulate(const float* p, const float* shrink, uint32_t n, uint32_t first,
 }
 
 template <uint32_t kCodec, uint32_t kRows>
-void few_values(const void* const* value, const float* scale, uint32_t dim, int64_t ahead, const float* p,
-                const float* shrink, uint32_t first, uint32_t end, uint32_t padded, float* acc) {
+void few_values(const ValueSums sums, const CachedRows values) {
+  const uint32_t dim = values.dim, padded = sums.padded;
+  float* acc = sums.sum;
   constexpr uint32_t kVectors = 64 / kWidth < 4 ? 64 / kWidth : 4;
   for (uint32_t d = 0; d < padded; d += kVectors * kWidth) {
     Vector sum[kRows][kVectors];
@@ -328,20 +334,21 @@ void few_values(const void* const* value, const float* scale, uint32_t dim, int6
 #pragma GCC unroll 4
       for (uint32_t j = 0; j < kVectors; ++j) {
         const uint32_t at = d + j * kWidth;
-        sum[r][j] = at < padded ? mul(Vector::load(acc + r * padded + at), Vector::all(shrink[r])) : Vector::zeros();
+        sum[r][j] =
+            at < padded ? mul(Vector::load(acc + r * padded + at), Vector::all(sums.shrink[r])) : Vector::zeros();
       }
     }
-    for (uint32_t k = first; k < end; ++k) {
+    for (uint32_t k = values.first; k < values.end; ++k) {
       Vector v[kVectors];
 #pragma GCC unroll 4
       for (uint32_t j = 0; j < kVectors; ++j) {
         const uint32_t at = d + j * kWidth, left = at < dim ? dim - at : 0;
-        if (left != 0) prefetch<kCodec>(value[k], at, ahead);
-        v[j] = decoded<kCodec>(value[k], at, left < kWidth ? left : kWidth, scale, k);
+        if (left != 0) prefetch<kCodec>(values.row[k], at, values.ahead);
+        v[j] = decode<kCodec>(values, k, at, left < kWidth ? left : kWidth);
       }
 #pragma GCC unroll 4
       for (uint32_t r = 0; r < kRows; ++r) {
-        const Vector x = Vector::all(p[r * kKeys + k]);
+        const Vector x = Vector::all(sums.weight[r * kKeys + k]);
 #pragma GCC unroll 4
         for (uint32_t j = 0; j < kVectors; ++j) sum[r][j] = multiply_add(x, v[j], sum[r][j]);
       }
@@ -357,12 +364,8 @@ void few_values(const void* const* value, const float* scale, uint32_t dim, int6
   }
 }
 
-void accumulate_few(uint32_t codec, const void* const* value, const float* scale, uint32_t dim, int64_t ahead,
-                    const float* p, const float* shrink, uint32_t n, uint32_t first, uint32_t end, uint32_t padded,
-                    float* acc) {
-  with_few(codec, n, [&](auto kCodec, auto kRows) {
-    few_values<kCodec, kRows>(value, scale, dim, ahead, p, shrink, first, end, padded, acc);
-  });
+void accumulate_few(const ValueSums& sums, const CachedRows& values) {
+  with_few(values.codec, sums.n, [&](auto kCodec, auto kRows) { few_values<kCodec, kRows>(sums, values); });
 }
 
 void fold(float* to, float a, const float* from, float b, uint32_t n) {

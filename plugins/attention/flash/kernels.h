@@ -13,35 +13,45 @@ enum { kKeys = 64 };          // keys of a block
 enum { kFewQueries = 4 };     // queries for which a block is not worth being converted as a whole
 enum { kValuePadding = 16 };  // rows of values and accumulators are padded to a multiple of this many floats
 
+// The keys, or the values, of a block as the cache has them.
+struct CachedRows {
+  uint32_t codec, dim;
+  uint32_t first, end;     // Rows [first, end) of the block are there.
+  const void* const* row;  // (kKeys)
+  const float* scale;      // (kKeys), for codecs that have scales
+  int64_t ahead;           // What is wanted next lies so many bytes after each row.
+};
+
+// Sums of weighted values, of n queries.
+struct ValueSums {
+  const float* weight;  // (n, kKeys)
+  const float* shrink;  // (n): what the sums are multiplied by before anything is added
+  uint32_t n, padded;
+  float* sum;  // (n, padded)
+};
+
 struct Kernels {
-  // Keys [first, end) of a block, as f32 and transposed: to[d * kKeys + key]. The other keys become 0. scale: of each
-  // key, for codecs that have them. What is wanted next lies `ahead` bytes after each key.
-  void (*load_keys)(uint32_t codec, const void* const* key, const float* scale, uint32_t first, uint32_t end,
-                    uint32_t dim, int64_t ahead, float* to);
+  // Writes keys as f32 and transposed: to[d * kKeys + key]. Keys that are not there become 0.
+  void (*load_keys)(const CachedRows& keys, float* to);
   // Turns transposed keys in place: pair i by the angle of cosine angle[2 i * kKeys + key] and sine
   // angle[(2 i + 1) * kKeys + key]. interleaved: pairs are (2 i, 2 i + 1), else (i, i + half).
   void (*turn)(float* keys, const float* angle, uint32_t half, bool interleaved);
-  // Values [first, end) of a block as f32: to[key * padded + d], 0 after dim. The other rows are left alone.
-  void (*load_values)(uint32_t codec, const void* const* value, const float* scale, uint32_t first, uint32_t end,
-                      uint32_t dim, int64_t ahead, uint32_t padded, float* to);
-  // s[i * kKeys + key] = dot(q[i * dim], key), for n queries.
+  // Writes values as f32: to[key * padded + d], 0 after dim. Rows that are not there are left alone.
+  void (*load_values)(const CachedRows& values, uint32_t padded, float* to);
+  // Computes s[i * kKeys + key] = dot(q[i * dim], key), for n queries.
   void (*scores)(const float* q, uint32_t n, uint32_t dim, const float* keys, float* s);
-  // The same for keys that are converted and transposed on the way, for n <= kFewQueries.
-  void (*scores_of_few)(uint32_t codec, const void* const* key, const float* scale, uint32_t first, uint32_t end,
-                        int64_t ahead, const float* q, uint32_t n, uint32_t dim, float* s);
-  // s = cap * tanh(s / cap), n blocks.
+  // Computes the same of keys that are converted and transposed on the way, for n <= kFewQueries.
+  void (*scores_of_few)(const CachedRows& keys, const float* q, uint32_t n, float* s);
+  // Computes s = cap * tanh(s / cap), for n blocks.
   void (*soft_cap)(float* s, uint32_t n, float cap);
   // One query's block: scores become exp(score - maximum), 0 where `visible` has no bit. Updates maximum and sum, and
   // returns the factor by which what was accumulated under the old maximum shrinks.
   float (*softmax)(float* s, uint64_t visible, float* maximum, float* sum);
-  // acc[i * padded] = acc * shrink[i] + sum of p[i * kKeys + key] * values[key * padded] over keys [first, end).
-  void (*accumulate)(const float* p, const float* shrink, uint32_t n, uint32_t first, uint32_t end, const float* values,
-                     uint32_t padded, float* acc);
-  // The same for values that are converted on the way, for n <= kFewQueries.
-  void (*accumulate_few)(uint32_t codec, const void* const* value, const float* scale, uint32_t dim, int64_t ahead,
-                         const float* p, const float* shrink, uint32_t n, uint32_t first, uint32_t end, uint32_t padded,
-                         float* acc);
-  // to = to * a + from * b
+  // Adds values[key * padded] of keys [first, end), weighted, to the shrunk sums.
+  void (*accumulate)(const ValueSums& sums, const float* values, uint32_t first, uint32_t end);
+  // Does the same with values that are converted on the way, for n <= kFewQueries.
+  void (*accumulate_few)(const ValueSums& sums, const CachedRows& values);
+  // Computes to = to * a + from * b.
   void (*fold)(float* to, float a, const float* from, float b, uint32_t n);
   float (*exp)(float x);  // x <= 0
 };

@@ -142,27 +142,25 @@ uint32_t Step::position_of(uint32_t row, uint32_t head, uint32_t lane) const {
   return position != UINT32_MAX ? position : static_cast<uint32_t>(*table_line(row, head, lane));
 }
 
-Run::Run(const AttendArgs& a, const Part& part, const Step& step, uint32_t head, uint32_t begin, uint32_t end)
+Run::Run(const AttendArgs& a, const Part& part, const Step& step, const RunRows& rows)
     : a_(a),
       step_(step),
       k_(kernels(a.isa)),
       w_(a, part.thread_scratch()),
       rope_(part.ptr<const float>(kRope)),
-      head_(head),
-      begin_(begin),
-      rows_(end - begin),
-      keys_(a.kv, a.kv.k, part.ptr<void>(kKeyPlane), part.ptr<void>(kKeyScales), part.ptr<int32_t>(kPages),
-            step.slot(begin), head),
-      values_(a.kv, a.kv.v, part.ptr<void>(kValuePlane), part.ptr<void>(kValueScales), part.ptr<int32_t>(kPages),
-              step.slot(begin), head) {
+      head_(rows.head),
+      begin_(rows.begin),
+      rows_(rows.end - rows.begin),
+      keys_(attention::key_memory(a, part), step.slot(begin_), head_),
+      values_(attention::value_memory(a, part), step.slot(begin_), head_) {
   const uint32_t dim = a.kv.k.dim;
-  for (uint32_t row = begin; row < end; ++row) {
-    const Lanes lanes = step.lanes(row, head);
+  for (uint32_t row = begin_; row < rows.end; ++row) {
+    const Lanes lanes = step.lanes(row, head_);
     sinks_ = std::max(sinks_, lanes.sinks);
     first_ = std::min(first_, lanes.first);
     end_ = std::max(end_, lanes.end);
-    const float* q = attention::query_of(a, part, row, head * a.group);
-    float* to = w_.q + size_t{row - begin} * a.group * dim;
+    const float* q = attention::query_of(a, part, row, head_ * a.group);
+    float* to = w_.q + size_t{row - begin_} * a.group * dim;
     if (a.rotated == 0) {
       for (uint32_t i = 0; i < a.group * dim; ++i) to[i] = q[i] * a.scale;
     } else {
@@ -170,7 +168,7 @@ Run::Run(const AttendArgs& a, const Part& part, const Step& step, uint32_t head,
       for (uint32_t i = 0; i < a.group; ++i) turn_query(to + size_t{i} * dim, row);
     }
   }
-  if (!step.by_cell() && step.branches(begin)) branches_from_ = step.kv_len(begin);
+  if (!step.by_cell() && step.branches(begin_)) branches_from_ = step.kv_len(begin_);
 }
 
 // Turns a query by the angles of its index, and scales it.
@@ -218,13 +216,12 @@ uint64_t Run::score_block(uint32_t at, uint32_t& low, uint32_t& high) {
   if (seen == 0) return 0;
   find_cells(at, seen, begin_ + low);
   const uint32_t g = a_.group, dim = a_.kv.k.dim, n = (high - low) * g;
-  const int64_t ahead = kKeys * keys_.stride();
   float *scores = w_.scores + size_t{low} * g * kKeys, *q = w_.q + size_t{low} * g * dim;
   few_ = n <= kFewQueries && a_.rotated == 0;
   if (few_) {
-    k_.scores_of_few(a_.kv.k.codec, key_, key_scale_, low_lane_, end_lane_, ahead, q, n, dim, scores);
+    k_.scores_of_few(cached_keys(), q, n, scores);
   } else {
-    k_.load_keys(a_.kv.k.codec, key_, key_scale_, low_lane_, end_lane_, dim, ahead, w_.keys);
+    k_.load_keys(cached_keys(), w_.keys);
     if (a_.rotated != 0) load_turned_keys(at, seen, low);
     k_.scores(q, n, dim, w_.keys, scores);
   }
@@ -276,7 +273,14 @@ void Run::load_turned_keys(uint32_t at, uint64_t seen, uint32_t low) {
     }
     angle[i] = rope_ + size_t{index} * rotated;
   }
-  k_.load_keys(TENON_F32, angle, nullptr, low_lane_, end_lane_, rotated, 0, w_.angles);
+  const CachedRows angles{.codec = TENON_F32,
+                          .dim = rotated,
+                          .first = low_lane_,
+                          .end = end_lane_,
+                          .row = angle,
+                          .scale = nullptr,
+                          .ahead = 0};
+  k_.load_keys(angles, w_.angles);
   k_.turn(w_.keys, w_.angles, rotated / 2, a_.pairing != 0);
 }
 
@@ -284,10 +288,7 @@ void Run::attend_block(uint32_t at, uint32_t low, uint32_t high) {
   const uint64_t seen = score_block(at, low, high);
   if (seen == 0) return;
   const uint32_t g = a_.group;
-  if (!few_) {
-    k_.load_values(a_.kv.v.codec, value_, value_scale_, low_lane_, end_lane_, a_.kv.v.dim, kKeys * values_.stride(),
-                   a_.padded, w_.values);
-  }
+  if (!few_) k_.load_values(cached_values(), a_.padded, w_.values);
   for (uint32_t i = low * g; i < high * g; ++i) {
     w_.shrink[i] = w_.visible[i / g] == 0 ? 1
                                           : k_.softmax(w_.scores + size_t{i} * kKeys, w_.visible[i / g],
@@ -301,22 +302,47 @@ void Run::attend_block(uint32_t at, uint32_t low, uint32_t high) {
   }
 }
 
-// What a row does not see is not read either: its sums do not depend on what later rows left there.
+// A row's unseen keys are not read either: its sums do not depend on what later rows left there.
 void Run::add_values(uint32_t query, uint32_t n, uint64_t visible) {
   while (visible != 0) {
     const auto first = static_cast<uint32_t>(std::countr_zero(visible));
     const uint32_t end = first + static_cast<uint32_t>(std::countr_one(visible >> first));
-    const float* p = w_.scores + size_t{query} * kKeys;
-    float* sum = w_.sum + size_t{query} * a_.padded;
+    const ValueSums sums{.weight = w_.scores + size_t{query} * kKeys,
+                         .shrink = w_.shrink + query,
+                         .n = n,
+                         .padded = a_.padded,
+                         .sum = w_.sum + size_t{query} * a_.padded};
     if (few_) {
-      k_.accumulate_few(a_.kv.v.codec, value_, value_scale_, a_.kv.v.dim, kKeys * values_.stride(), p,
-                        w_.shrink + query, n, first, end, a_.padded, sum);
+      CachedRows values = cached_values();
+      values.first = first;
+      values.end = end;
+      k_.accumulate_few(sums, values);
     } else {
-      k_.accumulate(p, w_.shrink + query, n, first, end, w_.values, a_.padded, sum);
+      k_.accumulate(sums, w_.values, first, end);
     }
     visible &= ~bits_below(end);
     std::fill_n(w_.shrink + query, n, 1.0f);
   }
+}
+
+CachedRows Run::cached_keys() const {
+  return {.codec = a_.kv.k.codec,
+          .dim = a_.kv.k.dim,
+          .first = low_lane_,
+          .end = end_lane_,
+          .row = key_,
+          .scale = key_scale_,
+          .ahead = kKeys * keys_.stride()};
+}
+
+CachedRows Run::cached_values() const {
+  return {.codec = a_.kv.v.codec,
+          .dim = a_.kv.v.dim,
+          .first = low_lane_,
+          .end = end_lane_,
+          .row = value_,
+          .scale = value_scale_,
+          .ahead = kKeys * values_.stride()};
 }
 
 uint32_t Run::all_scores(uint32_t* cell, float* scores, size_t stride) {

@@ -84,10 +84,14 @@ class Step {
   uint32_t live_;
 };
 
+// Rows [begin, end) of one sequence, and a KV head.
+struct RunRows {
+  uint32_t head, begin, end;
+};
 // Rows of one sequence against one KV head.
 class Run {
  public:
-  Run(const AttendArgs& a, const sdk::Part& part, const Step& step, uint32_t head, uint32_t begin, uint32_t end);
+  Run(const AttendArgs& a, const sdk::Part& part, const Step& step, const RunRows& rows);
 
   uint32_t first() const { return first_; }
   uint32_t end() const { return end_; }
@@ -98,8 +102,8 @@ class Run {
 
   // Computes one split's softmax and sums, into state and sum of the workspace.
   void split(uint32_t index);
-  // For a run of one row: writes the cells that it sees, and its scores, those of a query head `stride` after those of the
-  // one before. Returns how many cells there are.
+  // Writes the cells that a run of one row sees, and its scores, those of a query head `stride` after those of the one
+  // before. Returns how many cells there are.
   uint32_t all_scores(uint32_t* cell, float* scores, size_t stride);
 
  private:
@@ -110,6 +114,8 @@ class Run {
   void find_cells(uint32_t at, uint64_t seen, uint32_t row);
   void load_turned_keys(uint32_t at, uint64_t seen, uint32_t low);
   void add_values(uint32_t query, uint32_t n, uint64_t visible);
+  CachedRows cached_keys() const;
+  CachedRows cached_values() const;
 
   const AttendArgs& a_;
   const Step& step_;

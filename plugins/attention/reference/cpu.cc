@@ -39,13 +39,12 @@ class View {
   View(const Args& a, const Part& part, uint32_t row, uint32_t kv_head, Seen* seen)
       : a_(a),
         part_(part),
+        row_(row),
         head_(kv_head),
         slot_(static_cast<uint32_t>(part.ptr<int32_t>(kSlot)[row])),
         position_(part.ptr<int32_t>(kPos)[row]),
-        keys_(a.kv, a.kv.k, part.ptr<void>(kKeyPlane), part.ptr<void>(kKeyScales), part.ptr<int32_t>(kPages), slot_,
-              kv_head),
-        values_(a.kv, a.kv.v, part.ptr<void>(kValuePlane), part.ptr<void>(kValueScales), part.ptr<int32_t>(kPages),
-                slot_, kv_head),
+        keys_(attention::key_memory(a, part), slot_, kv_head),
+        values_(attention::value_memory(a, part), slot_, kv_head),
         seen_(seen) {
     find_old(row);
     find_new(row);
@@ -56,6 +55,7 @@ class View {
 
   uint32_t size() const { return n_; }
   uint32_t cell(uint32_t i) const { return seen_[i].cell; }
+  uint32_t row() const { return row_; }
   uint32_t slot() const { return slot_; }
   void value(uint32_t i, float* to) const { values_.load(seen_[i].cell, to); }
   void key(uint32_t i, double* to, float* raw) const {
@@ -79,7 +79,8 @@ class View {
       double& first = x[a_.pairing == 0 ? i : 2 * i];
       double& second = x[a_.pairing == 0 ? i + half : 2 * i + 1];
       const double c = table[2 * i], s = table[2 * i + 1], u = first, v = second;
-      first = u * c - v * s, second = u * s + v * c;
+      first = u * c - v * s;
+      second = u * s + v * c;
     }
   }
   uint32_t place(uint32_t row) const {
@@ -143,7 +144,7 @@ class View {
 
   const Args& a_;
   const Part& part_;
-  uint32_t head_, slot_;
+  uint32_t row_, head_, slot_;
   int32_t position_;
   KvCells keys_, values_;
   Seen* seen_;
@@ -154,7 +155,9 @@ class View {
 struct Work {
   Work(const Args& a, void* memory) {
     score = static_cast<double*>(memory);
-    q = score + a.kv_len, k = q + a.kv.k.dim, mean = k + a.kv.k.dim;
+    q = score + a.kv_len;
+    k = q + a.kv.k.dim;
+    mean = k + a.kv.k.dim;
     seen = reinterpret_cast<Seen*>(mean + a.kv.v.dim);
     row = reinterpret_cast<float*>(seen + 2 * size_t{a.kv_len});
   }
@@ -169,9 +172,9 @@ struct Work {
   float* row;     // a key or a value
 };
 
-// The softmax of a query head of a row over what the view sees, into w.score.
-void weigh(const Args& a, const Part& part, const View& view, uint32_t row, uint32_t head, const Work& w) {
-  view.query(attention::query_of(a, part, row, head), w.q);
+// The softmax of a query head of the view's row over what it sees, into w.score.
+void weigh(const Args& a, const Part& part, const View& view, uint32_t head, const Work& w) {
+  view.query(attention::query_of(a, part, view.row(), head), w.q);
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
   for (uint32_t i = 0; i < view.size(); ++i) {
     view.key(i, w.k, w.row);
@@ -195,7 +198,7 @@ void attend(const Args& a, const Part& part) {
     if (row >= live) return;
     if (part.ptr<int32_t>(kSlot)[row] < 0) continue;
     const View view(a, part, row, head / a.group, w.seen);
-    weigh(a, part, view, row, head, w);
+    weigh(a, part, view, head, w);
     float* out = attention::out_of(a, part, row, head);
     std::fill_n(w.mean, a.kv.v.dim, 0.0);
     for (uint32_t i = 0; i < view.size(); ++i) {
@@ -214,7 +217,7 @@ void sum_weights(const Args& a, const Part& part) {
     for (uint32_t row = at.begin; row < at.end; ++row) {
       const View view(a, part, row, at.kv_head, w.seen);
       for (uint32_t head = at.kv_head * a.group; head < (at.kv_head + 1) * a.group; ++head) {
-        weigh(a, part, view, row, head, w);
+        weigh(a, part, view, head, w);
         for (uint32_t i = 0; i < view.size(); ++i) at.sums[view.cell(i)] += static_cast<float>(w.score[i]);
       }
     }

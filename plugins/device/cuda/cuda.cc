@@ -1,3 +1,5 @@
+// device.cuda has the memory, the streams and the graphs of one GPU. Each function makes the device the calling
+// thread's current one first, and turns what CUDA says into a status with CUDA's own words.
 #include <algorithm>
 #include <cstdlib>
 
@@ -147,18 +149,27 @@ CudaDevice::CudaDevice(const sdk::Params& params, const sdk::Env& env) {
   size_t free_bytes = 0, all_bytes = 0;
   TENON_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &all_bytes));
   name_ = properties.name;
-  table_.self = this, table_.kind = "cuda", table_.name = name_.c_str();
+  table_.self = this;
+  table_.kind = "cuda";
+  table_.name = name_.c_str();
   table_.units = static_cast<uint32_t>(properties.multiProcessorCount);
   table_.arch = std::min(static_cast<uint32_t>(properties.major * 10 + properties.minor), built_arch());
   table_.flags = table_.arch >= kHopper && params.boolean("overlap") ? TENON_DEVICE_OVERLAPS : 0;
   table_.memory = free_bytes;
   table_.shared_per_unit = properties.sharedMemPerMultiprocessor;
-  table_.alloc = &alloc, table_.release = &release, table_.copy = &copy;
-  table_.queue = &make_queue, table_.wait = &wait;
-  table_.capture_begin = &capture_begin, table_.capture_end = &capture_end;
-  table_.replay = &replay, table_.graph_release = &graph_release;
-  table_.record_step_op = &call_record_step_op, table_.record_draft_pass = &call_record_draft_pass;
-  table_.generate = &generate, table_.read_rate = &read_rate;
+  table_.alloc = &alloc;
+  table_.release = &release;
+  table_.copy = &copy;
+  table_.queue = &make_queue;
+  table_.wait = &wait;
+  table_.capture_begin = &capture_begin;
+  table_.capture_end = &capture_end;
+  table_.replay = &replay;
+  table_.graph_release = &graph_release;
+  table_.record_step_op = &call_record_step_op;
+  table_.record_draft_pass = &call_record_draft_pass;
+  table_.generate = &generate;
+  table_.read_rate = &read_rate;
 }
 
 CudaDevice::~CudaDevice() {

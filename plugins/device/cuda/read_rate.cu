@@ -44,7 +44,10 @@ double measure_read_rate(cudaStream_t stream, uint64_t* bytes) {
   std::vector<uint16_t> table(1021);
   for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<uint16_t>(i * 0x9e37u);
   auto what = sdk::abi_struct<tenon_generated>();
-  what.format = TENON_BF16, what.key = 1, what.count = *bytes / 2, what.table = table.data();
+  what.format = TENON_BF16;
+  what.key = 1;
+  what.count = *bytes / 2;
+  what.table = table.data();
   fill_generated(stream, raw, what);
 
   int device = 0, units = 0;
@@ -66,7 +69,8 @@ double measure_read_rate(cudaStream_t stream, uint64_t* bytes) {
     TENON_CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
     best_ms = best_ms == 0 ? ms : std::min(best_ms, ms);
   }
-  cudaEventDestroy(begin), cudaEventDestroy(end);
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
   return static_cast<double>(*bytes) / (static_cast<double>(best_ms) * 1e-3);
 }
 

@@ -1,8 +1,16 @@
+// The step's own ops on a GPU: the rows whose logits are wanted, the verification of drafts, what the host hears at the
+// end of a step, and a draft model's passes. Each twin is core/src/cpu/cpu_ops.cc; ADVANCE has none, since a device that
+// walks leaves it to the host.
+//
+// Invariants: one block does all of a step that rows depend on, so that __syncthreads() orders it; every kernel waits
+// before it reads or writes.
 #include <algorithm>
 
 #include "step_ops.h"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
+#include "tenon/sdk/fop.h"
+#include "tenon/sdk/live.h"
 #include "tenon/sdk/told.h"
 
 namespace tenon::cuda_device {
@@ -16,16 +24,17 @@ struct GatherArgs {
 };
 __global__ void gather_kernel(GatherArgs a, const float* x, float* y, const uint32_t* live, const int32_t* out_row) {
   cuda::wait();
-  if (blockIdx.y >= min(live[2], a.rows)) return;
+  if (blockIdx.y >= min(live[sdk::kLiveOutRows], a.rows)) return;
   const float* from = x + out_row[blockIdx.y] * a.x_stride;
   for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < a.columns; i += gridDim.x * blockDim.x) {
     y[blockIdx.y * a.y_stride + i] = from[i];
   }
 }
+enum GatherOperand { kGatherX, kGatherY, kGatherLive, kGatherOutRow };
 void gather(const GatherArgs& a, const cuda::Launch& l) {
   const auto wide = static_cast<uint32_t>((a.columns + kThreads - 1) / kThreads);
-  l(&gather_kernel, {.blocks = {std::min(wide, 64u), a.rows}, .threads = {kThreads}}, a, l.ptr<const float>(0),
-    l.ptr<float>(1), l.ptr<const uint32_t>(2), l.ptr<const int32_t>(3));
+  l(&gather_kernel, {.blocks = {std::min(wide, 64u), a.rows}, .threads = {kThreads}}, a, l.ptr<const float>(kGatherX),
+    l.ptr<float>(kGatherY), l.ptr<const uint32_t>(kGatherLive), l.ptr<const int32_t>(kGatherOutRow));
 }
 
 // A thread has a column of a sequence. A text's rows are added in their order, whatever steps they come in.
@@ -87,7 +96,7 @@ __device__ uint32_t first_out_row(const VerifyPointers& p, uint32_t outs, int32_
 }
 __global__ void verify_kernel(VerifyArgs a, VerifyPointers p) {
   cuda::wait();
-  const uint32_t seqs = p.live[1], outs = p.live[2];
+  const uint32_t seqs = p.live[sdk::kLiveSeqs], outs = p.live[sdk::kLiveOutRows];
   for (uint32_t o = threadIdx.x; o < outs; o += blockDim.x) {
     const int32_t chosen = p.told[o] = p.next[o];
     if (static_cast<uint32_t>(chosen) >= a.vocab) p.next[o] = 0;
@@ -107,10 +116,28 @@ __global__ void verify_kernel(VerifyArgs a, VerifyPointers p) {
     p.accepted[s] = after - begin;
   }
 }
+enum VerifyOperand {
+  kVerifyNext,
+  kVerifyAccepted,
+  kVerifyLive,
+  kVerifyOutRow,
+  kVerifySeqRow,
+  kVerifyToken,
+  kVerifyParent,
+  kVerifySurvivor,
+  kVerifyTold
+};
 void verify(const VerifyArgs& a, const cuda::Launch& l) {
-  l(&verify_kernel, {.blocks = {1}, .threads = {kThreads}}, a,
-    VerifyPointers{l.ptr<int32_t>(0), l.ptr<int32_t>(1), l.ptr<int32_t>(7), l.ptr<int32_t>(8), l.ptr<const uint32_t>(2),
-                   l.ptr<const int32_t>(3), l.ptr<const int32_t>(4), l.ptr<const int32_t>(5), l.ptr<const int32_t>(6)});
+  const VerifyPointers p{.next = l.ptr<int32_t>(kVerifyNext),
+                         .accepted = l.ptr<int32_t>(kVerifyAccepted),
+                         .survivor = l.ptr<int32_t>(kVerifySurvivor),
+                         .told = l.ptr<int32_t>(kVerifyTold),
+                         .live = l.ptr<const uint32_t>(kVerifyLive),
+                         .out_row = l.ptr<const int32_t>(kVerifyOutRow),
+                         .seq_row = l.ptr<const int32_t>(kVerifySeqRow),
+                         .token = l.ptr<const int32_t>(kVerifyToken),
+                         .parent = l.ptr<const int32_t>(kVerifyParent)};
+  l(&verify_kernel, {.blocks = {1}, .threads = {kThreads}}, a, p);
 }
 
 struct AdvanceArgs {
@@ -126,7 +153,8 @@ struct AdvancePointers {
 };
 __global__ void advance_kernel(AdvanceArgs a, AdvancePointers p) {
   cuda::wait();
-  const uint32_t live = p.live[0], seqs = p.live[1], outs = p.live[2], count = *p.count;
+  const uint32_t live = p.live[sdk::kLiveRows], seqs = p.live[sdk::kLiveSeqs], outs = p.live[sdk::kLiveOutRows];
+  const uint32_t count = *p.count;
   uint32_t* entry = p.outbox + size_t{count % a.entries} * a.words;
   for (uint32_t i = threadIdx.x; i < outs; i += blockDim.x) entry[1 + i] = static_cast<uint32_t>(p.told[i]);
   for (uint32_t i = threadIdx.x; i < seqs; i += blockDim.x) {
@@ -142,7 +170,10 @@ __global__ void advance_kernel(AdvanceArgs a, AdvancePointers p) {
       const uint32_t last = first + accepted - 1;
       p.token[first] = p.told[last] < 0 ? 0 : p.next[last];
       p.kv_len[p.slot[first]] += accepted;
-      for (uint32_t r = first; r < first + rows; ++r) p.pos[r] += accepted, p.place[r] += accepted;
+      for (uint32_t r = first; r < first + rows; ++r) {
+        p.pos[r] += accepted;
+        p.place[r] += accepted;
+      }
     }
   }
   __threadfence_system();
@@ -151,11 +182,34 @@ __global__ void advance_kernel(AdvanceArgs a, AdvancePointers p) {
   *p.count = count + 1;
   *static_cast<volatile uint32_t*>(entry) = count + 1;
 }
+enum AdvanceOperand {
+  kAdvanceTold,
+  kAdvanceOutbox,
+  kAdvanceCount,
+  kAdvanceLive,
+  kAdvanceAccepted,
+  kAdvanceSlot,
+  kAdvanceToken,
+  kAdvancePos,
+  kAdvanceKvLen,
+  kAdvanceSurvivor,
+  kAdvancePlace,
+  kAdvanceNext
+};
 void advance(const AdvanceArgs& a, const cuda::Launch& l) {
-  l(&advance_kernel, {.blocks = {1}, .threads = {kThreads}}, a,
-    AdvancePointers{l.ptr<const int32_t>(0), l.ptr<const int32_t>(11), l.ptr<uint32_t>(1), l.ptr<uint32_t>(2),
-                    l.ptr<const uint32_t>(3), l.ptr<const int32_t>(4), l.ptr<const int32_t>(9), l.ptr<const int32_t>(5),
-                    l.ptr<int32_t>(6), l.ptr<int32_t>(7), l.ptr<int32_t>(10), l.ptr<int32_t>(8)});
+  const AdvancePointers p{.told = l.ptr<const int32_t>(kAdvanceTold),
+                          .next = l.ptr<const int32_t>(kAdvanceNext),
+                          .outbox = l.ptr<uint32_t>(kAdvanceOutbox),
+                          .count = l.ptr<uint32_t>(kAdvanceCount),
+                          .live = l.ptr<const uint32_t>(kAdvanceLive),
+                          .accepted = l.ptr<const int32_t>(kAdvanceAccepted),
+                          .survivor = l.ptr<const int32_t>(kAdvanceSurvivor),
+                          .slot = l.ptr<const int32_t>(kAdvanceSlot),
+                          .token = l.ptr<int32_t>(kAdvanceToken),
+                          .pos = l.ptr<int32_t>(kAdvancePos),
+                          .place = l.ptr<int32_t>(kAdvancePlace),
+                          .kv_len = l.ptr<int32_t>(kAdvanceKvLen)};
+  l(&advance_kernel, {.blocks = {1}, .threads = {kThreads}}, a, p);
 }
 
 // A choice that is no token becomes 0: what is proposed is verified, whatever it is.
@@ -174,13 +228,16 @@ struct DraftPassPointers {
 };
 __global__ void draft_pass_kernel(DraftPassArgs a, DraftPassPointers p) {
   cuda::wait();
-  const uint32_t seqs = p.step_live[1];
+  const uint32_t seqs = p.step_live[sdk::kLiveSeqs];
   for (uint32_t s = threadIdx.x; s < seqs; s += blockDim.x) {
     const uint32_t row = s * a.rows_per_seq + a.pass;
     const int32_t slot = p.step_slot[row];
     if (a.pass > 0) p.step_token[row] = static_cast<uint32_t>(p.next[s]) < a.vocab ? p.next[s] : 0;
-    p.token[s] = p.step_token[row], p.pos[s] = p.step_pos[row], p.slot[s] = slot;
-    p.parent[s] = -1, p.choice_row[s] = static_cast<int32_t>(row);
+    p.token[s] = p.step_token[row];
+    p.pos[s] = p.step_pos[row];
+    p.slot[s] = slot;
+    p.parent[s] = -1;
+    p.choice_row[s] = static_cast<int32_t>(row);
     p.seq_row[s] = p.out_row[s] = static_cast<int32_t>(s);
     p.kv_len[slot] = p.step_kv_len[slot] + static_cast<int32_t>(a.pass);
   }
@@ -188,7 +245,7 @@ __global__ void draft_pass_kernel(DraftPassArgs a, DraftPassPointers p) {
   p.seq_row[seqs] = static_cast<int32_t>(seqs);
   for (uint32_t i = 0; i < 3; ++i) {
     p.live[i] = seqs;
-    p.choice_live[i] = i == 0 ? p.step_live[0] : seqs;
+    p.choice_live[i] = i == sdk::kLiveRows ? p.step_live[sdk::kLiveRows] : seqs;
   }
 }
 void draft_pass(const DraftPassArgs& a, const cuda::Launch& l) {
@@ -225,7 +282,7 @@ void record_pool(tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
                     PoolSizes{{from.dim[1], from.stride[0] / 4}, rec.bounds().seqs, 0});
 }
 
-void record_verify(const tenon_fop& op, tenon_tid next, tenon_tid accepted, sdk::Recorder& rec) {
+void record_verify(const sdk::VerifyOp& op, tenon_tid next, tenon_tid accepted, sdk::Recorder& rec) {
   const Operands operands = {{next, TENON_READ | TENON_WRITE},
                              {accepted, TENON_WRITE},
                              {rec.step(TENON_STEP_LIVE), TENON_READ},
@@ -234,15 +291,15 @@ void record_verify(const tenon_fop& op, tenon_tid next, tenon_tid accepted, sdk:
                              {rec.step(TENON_STEP_TOKEN), TENON_READ},
                              {rec.step(TENON_STEP_PARENT), TENON_READ},
                              {rec.step(TENON_STEP_SURVIVOR), TENON_WRITE},
-                             {op.t[3], TENON_WRITE}};
+                             {op.told(), TENON_WRITE}};
   cuda::emit<&verify>(rec, {.name = "verify", .operands = operands, .chunks = {}},
-                      VerifyArgs{rec.bounds().seqs, static_cast<uint32_t>(rec.describe(op.t[0]).dim[1])});
+                      VerifyArgs{rec.bounds().seqs, static_cast<uint32_t>(rec.describe(op.logits()).dim[1])});
 }
 
-void record_advance(const tenon_fop& op, tenon_tid told, tenon_tid outbox, sdk::Recorder& rec) {
+void record_advance(const sdk::AdvanceOp& op, tenon_tid told, tenon_tid outbox, sdk::Recorder& rec) {
   const Operands operands = {{told, TENON_READ},
                              {outbox, TENON_WRITE},
-                             {op.t[0], TENON_READ | TENON_WRITE},
+                             {op.count, TENON_READ | TENON_WRITE},
                              {rec.step(TENON_STEP_LIVE), TENON_READ},
                              {rec.step(TENON_STEP_ACCEPTED), TENON_READ},
                              {rec.step(TENON_STEP_SLOT), TENON_READ},
@@ -254,8 +311,12 @@ void record_advance(const tenon_fop& op, tenon_tid told, tenon_tid outbox, sdk::
                              {rec.step(TENON_STEP_NEXT), TENON_READ}};
   const auto out_rows = static_cast<uint32_t>(rec.describe(told).dim[0]);
   cuda::emit<&advance>(rec, {.name = "advance", .operands = operands, .chunks = {}},
-                       AdvanceArgs{static_cast<uint32_t>(op.i[0]), static_cast<uint32_t>(op.i[1]),
-                                   static_cast<uint32_t>(op.i[2]), out_rows, static_cast<uint32_t>(op.i[3]), 0});
+                       AdvanceArgs{.entries = op.entries,
+                                   .words = op.entry_words,
+                                   .moves = op.moves_on ? 1U : 0U,
+                                   .out_rows = out_rows,
+                                   .survivors = op.first_survivor,
+                                   .padding = 0});
 }
 
 }  // namespace
@@ -288,10 +349,10 @@ void record_step_op(const sdk::VerifyOp& verify, tenon_tid x, tenon_tid y, sdk::
     case TENON_F_POOL:
       return record_pool(x, y, recorder);
     case TENON_F_VERIFY:
-      record_verify(op, x, y, recorder);
+      record_verify(verify, x, y, recorder);
       return record_tell(verify, recorder);
     case TENON_F_ADVANCE:
-      return record_advance(op, x, y, recorder);
+      return record_advance(sdk::AdvanceOp::of(op), x, y, recorder);
     default:
       throw sdk::Refused("device.cuda has no op of the step for id " + std::to_string(op.id));
   }

@@ -10,7 +10,7 @@ namespace tenon::cuda_device {
 // The architecture that these kernels, and so those of the same build, were compiled for; a newer GPU runs them too.
 uint32_t built_arch();
 
-// What the host is told of each row whose logits are wanted (tenon/sdk/told.h), after record_verify's op.
+// Records what the host is told of each row whose logits are wanted (tenon/sdk/told.h), after record_verify's op.
 void record_tell(const sdk::VerifyOp& verify, sdk::Recorder& recorder);
 void record_draft_pass(const sdk::DraftPass& pass, sdk::Recorder& recorder);
 // verify: any op of the step. Throws Refused for an id that it does not know.

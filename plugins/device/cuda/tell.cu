@@ -1,16 +1,19 @@
+// This op tells the host of rows whose logits or candidates are not as they must be (tenon/sdk/told.h). The twin on the
+// CPU is tell() of core/src/cpu/cpu_ops.cc.
 #include <algorithm>
 #include <limits>
 
 #include "step_ops.h"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
+#include "tenon/sdk/live.h"
 
 namespace tenon::cuda_device {
 namespace {
 
 constexpr uint32_t kThreads = 256;
 
-// Of a row that is not as it must be, the host is told so in the place of its token, which verify_kernel wrote. The
+// If a row is not as it must be, the host is told so in the place of its token, which verify_kernel wrote. The
 // blocks of a row look at a share each; whoever finds something says so, and the lower number is the one that stays.
 // That something is missing, an entry above minus infinity, is known to the last block of the row alone: each block
 // counts itself, and under each processor that it found one for, in the bytes of one number.
@@ -31,12 +34,17 @@ struct TellPointers {
 constexpr uint32_t kTellUnroll = 8, kMostTellBlocks = 64, kSeenBits = 8;
 static_assert(kMostTellBlocks < 1 << kSeenBits && (1 + sdk::kMostLeft) * kSeenBits <= 64);
 
-// What a thread finds, as bits: those below kWrongBit say which processors left an entry above minus infinity.
+// A thread finds these, as bits: those below kWrongBit say which processors left an entry above minus infinity.
 constexpr uint32_t kWrongBit = 1 << sdk::kMostLeft, kNoLogitBit = kWrongBit << 1;
 
-// Processor l's share of this thread: its entries, their ids and their count.
-__device__ uint32_t look_at_left(const TellArgs& a, const TellPointers& p, uint32_t l, uint32_t row, int64_t first,
-                                 int64_t step) {
+// The entries of a row that a thread looks at: those from `first` on in steps of `step`.
+struct ThreadShare {
+  int64_t first, step;
+};
+// Looks at this thread's share of what processor l left: the entries, their ids and their count.
+__device__ uint32_t look_at_left(const TellArgs& a, const TellPointers& p, uint32_t l, uint32_t row,
+                                 const ThreadShare& share) {
+  const auto [first, step] = share;
   const sdk::LeftRows& of = a.left.of[l];
   const float* left = p.left[l] + row * of.stride;
   const int64_t counted = p.count[l] != nullptr ? p.count[l][row] : of.columns;
@@ -44,7 +52,8 @@ __device__ uint32_t look_at_left(const TellArgs& a, const TellPointers& p, uint3
   bool wrong = entries != counted, possible = false;
 #pragma unroll kTellUnroll
   for (int64_t i = first; i < entries; i += step) {
-    wrong |= sdk::no_candidate(left[i]), possible |= left[i] >= -std::numeric_limits<float>::max();
+    wrong |= sdk::no_candidate(left[i]);
+    possible |= left[i] >= -std::numeric_limits<float>::max();
   }
   if (p.id[l] != nullptr) {
     const int32_t* id = p.id[l] + row * of.id_stride;
@@ -54,7 +63,7 @@ __device__ uint32_t look_at_left(const TellArgs& a, const TellPointers& p, uint3
   return (wrong ? kWrongBit : 0) | (possible ? 1U << l : 0);
 }
 
-// The bits of all threads of the block, in its first thread.
+// Returns the bits of all threads of the block to its first thread.
 __device__ uint32_t all_of_block(uint32_t found) {
   constexpr uint32_t kWarp = 32;
   __shared__ uint32_t warps[kThreads / kWarp];
@@ -65,7 +74,7 @@ __device__ uint32_t all_of_block(uint32_t found) {
   return found;
 }
 
-// Whether this is the row's last block, and no block has found an entry of some processor.
+// Returns whether this is the row's last block, and no block has found an entry of some processor.
 __device__ bool entries_are_missing(const TellArgs& a, unsigned long long* seen, uint32_t found) {
   unsigned long long own = 1;
   for (uint32_t l = 0; l < a.left.n; ++l) own |= static_cast<unsigned long long>(found >> l & 1) << (l + 1) * kSeenBits;
@@ -81,7 +90,7 @@ __device__ bool entries_are_missing(const TellArgs& a, unsigned long long* seen,
 __global__ void tell_kernel(TellArgs a, TellPointers p) {
   cuda::wait();
   const uint32_t row = blockIdx.y;
-  if (row >= min(p.live[2], a.out_rows)) return;
+  if (row >= min(p.live[sdk::kLiveOutRows], a.out_rows)) return;
   const int64_t first = blockIdx.x * blockDim.x + threadIdx.x, step = int64_t{gridDim.x} * blockDim.x;
   uint32_t found = 0;
   const float* logits = p.logits + row * a.stride;
@@ -89,7 +98,7 @@ __global__ void tell_kernel(TellArgs a, TellPointers p) {
   for (int64_t i = first; i < a.vocab; i += step) found |= sdk::no_logit(logits[i]) ? kNoLogitBit : 0;
 #pragma unroll
   for (uint32_t l = 0; l < sdk::kMostLeft; ++l) {
-    if (l < a.left.n) found |= look_at_left(a, p, l, row, first, step);
+    if (l < a.left.n) found |= look_at_left(a, p, l, row, {first, step});
   }
   found = all_of_block(found);
   if (threadIdx.x != 0) return;
@@ -100,9 +109,12 @@ __global__ void tell_kernel(TellArgs a, TellPointers p) {
     atomicMin(p.told + row, sdk::kNoCandidates);
   }
 }
+enum TellOperand { kTellLogits, kTellTold, kTellLive };
 void tell(const TellArgs& a, const cuda::Launch& l) {
   TellPointers p{};
-  p.logits = l.ptr<const float>(0), p.told = l.ptr<int32_t>(1), p.live = l.ptr<const uint32_t>(2);
+  p.logits = l.ptr<const float>(kTellLogits);
+  p.told = l.ptr<int32_t>(kTellTold);
+  p.live = l.ptr<const uint32_t>(kTellLive);
   p.seen = l.zeroed<unsigned long long>();
   for (uint32_t i = 0; i < a.left.n; ++i) {
     const sdk::LeftRows& left = a.left.of[i];

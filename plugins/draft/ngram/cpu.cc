@@ -16,11 +16,14 @@ Ngram::Ngram(const sdk::Params& params, const sdk::Env&)
 
 uint32_t Ngram::propose(uint32_t, std::span<const int32_t> tokens, std::span<int32_t> out) const {
   const size_t n = tokens.size();
-  size_t longest = min_ - 1, found = 0;  // found: the place behind the match
+  size_t longest = min_ - 1, found = 0;  // found: the place after the match
   for (size_t place = n; place-- > longest + 1 && longest < max_;) {
     size_t length = 0;
     while (length < max_ && length < place && tokens[place - 1 - length] == tokens[n - 1 - length]) ++length;
-    if (length > longest) longest = length, found = place;
+    if (length > longest) {
+      longest = length;
+      found = place;
+    }
   }
   if (found == 0) return 0;
   const size_t count = std::min<size_t>(k_, out.size());

@@ -1,6 +1,6 @@
 // Proposes what followed the text's last words when they were last written (prompt look-up): of the earlier places
 // whose preceding tokens equal the last max_ngram tokens of the text, or as many as possible, but at least min_ngram,
-// the most recent; then the k tokens behind it. What runs into the end of the text goes on with the proposals
+// the most recent; then the k tokens after it. What runs into the end of the text goes on with the proposals
 // themselves, as in a loop.
 //
 // Keeps nothing: a proposal reads the text once, backwards, and stops at a place that matches max_ngram tokens.

@@ -1,3 +1,5 @@
+// These are the ops of the caches on the CPU; ops.h says what each does. A row or cell without a slot is passed over; a
+// cell beyond the cache is an error.
 #include "ops.h"
 
 #include <algorithm>
@@ -6,6 +8,7 @@
 
 #include "convert.h"
 #include "tenon/sdk/cpu/kv_reader.h"
+#include "tenon/sdk/live.h"
 
 namespace tenon::slot_cache {
 namespace {
@@ -33,6 +36,16 @@ void append(const AppendArgs& a, const Part& part) {
   const uint32_t live = *part.ptr<uint32_t>(kAppendLive);
   const uint32_t end = std::min(live, part.end() * kAppendRows);
   const int32_t* pages = part.ptr<int32_t>(kAppendPages);
+  const sdk::KvMemory key_memory{.layout = a.kv,
+                                 .plane = a.kv.k,
+                                 .base = part.ptr<void>(kAppendKeys),
+                                 .scales = part.ptr<void>(kAppendKeyScales),
+                                 .pages = pages};
+  const sdk::KvMemory value_memory{.layout = a.kv,
+                                   .plane = a.kv.v,
+                                   .base = part.ptr<void>(kAppendValues),
+                                   .scales = part.ptr<void>(kAppendValueScales),
+                                   .pages = pages};
   for (uint32_t row = part.begin() * kAppendRows; row < end; ++row) {
     const int32_t slot = part.ptr<int32_t>(kAppendSlot)[row];
     const auto cell = static_cast<uint32_t>(part.ptr<int32_t>(kAppendPlace)[row]);
@@ -45,10 +58,7 @@ void append(const AppendArgs& a, const Part& part) {
     const auto* v = reinterpret_cast<const float*>(part.ptr<std::byte>(kAppendV) + row * a.v_row);
     const auto sequence = static_cast<uint32_t>(slot);
     for (uint32_t h = 0; h < a.kv.heads; ++h) {
-      const cpu::KvCells keys(a.kv, a.kv.k, part.ptr<void>(kAppendKeys), part.ptr<void>(kAppendKeyScales), pages,
-                              sequence, h);
-      const cpu::KvCells values(a.kv, a.kv.v, part.ptr<void>(kAppendValues), part.ptr<void>(kAppendValueScales), pages,
-                                sequence, h);
+      const cpu::KvCells keys(key_memory, sequence, h), values(value_memory, sequence, h);
       store_cell(a.simd != 0, a.kv.k, keys, k + size_t{h} * a.kv.k.dim, cell);
       store_cell(a.simd != 0, a.kv.v, values, v + size_t{h} * a.kv.v.dim, cell);
     }
@@ -66,7 +76,7 @@ void place(const PlaceArgs& a, const Part& part) {
 
 // A chunk is a sequence.
 void commit(const CommitArgs& a, const Part& part) {
-  const uint32_t end = std::min(part.end(), part.ptr<uint32_t>(kCommitLive)[1]);
+  const uint32_t end = std::min(part.end(), part.ptr<uint32_t>(kCommitLive)[sdk::kLiveSeqs]);
   const auto* place = part.ptr<const int32_t>(kCommitPlace);
   for (uint32_t s = part.begin(); s < end; ++s) {
     const int32_t slot = part.ptr<int32_t>(kCommitSeqSlot)[s], first = part.ptr<int32_t>(kCommitSeqRow)[s];
@@ -78,9 +88,12 @@ void commit(const CommitArgs& a, const Part& part) {
       for (uint32_t h = 0; h < a.kv.heads; ++h) {
         for (const bool v : {false, true}) {
           const KvPlane& plane = v ? a.kv.v : a.kv.k;
-          const cpu::KvCells cells(a.kv, plane, part.ptr<void>(v ? kCommitValues : kCommitKeys),
-                                   part.ptr<void>(v ? kCommitValueScales : kCommitKeyScales),
-                                   part.ptr<int32_t>(kCommitPages), static_cast<uint32_t>(slot), h);
+          const cpu::KvCells cells({.layout = a.kv,
+                                    .plane = plane,
+                                    .base = part.ptr<void>(v ? kCommitValues : kCommitKeys),
+                                    .scales = part.ptr<void>(v ? kCommitValueScales : kCommitKeyScales),
+                                    .pages = part.ptr<int32_t>(kCommitPages)},
+                                   static_cast<uint32_t>(slot), h);
           std::memcpy(cells.at(to), cells.at(from), a.row_bytes[v ? 1 : 0]);
           if (plane.scale != 0) std::memcpy(cells.scale_at(to), cells.scale_at(from), a.scale_bytes);
         }
@@ -91,7 +104,7 @@ void commit(const CommitArgs& a, const Part& part) {
 
 // A chunk is kDequantCells cells of one head of one sequence. Thread scratch: a row, f32.
 void dequant(const DequantArgs& a, const Part& part) {
-  const uint32_t seqs = part.ptr<uint32_t>(kLive)[1];
+  const uint32_t seqs = part.ptr<uint32_t>(kLive)[sdk::kLiveSeqs];
   const int32_t* seq_row = part.ptr<int32_t>(kSeqRow);
   const int32_t *pages = part.ptr<int32_t>(kPages), *copy_pages = part.ptr<int32_t>(kCopyPages);
   auto* row = part.thread_scratch<float>();
@@ -108,9 +121,18 @@ void dequant(const DequantArgs& a, const Part& part) {
       const KvPlane& from = v ? a.from.v : a.from.k;
       const KvPlane& to = v ? a.to.v : a.to.k;
       const auto sequence = static_cast<uint32_t>(slot);
-      const cpu::KvCells source(a.from, from, part.ptr<void>(v ? kFromV : kFromK),
-                                part.ptr<void>(v ? kFromValueScales : kFromKeyScales), pages, sequence, h);
-      const cpu::KvCells copy(a.to, to, part.ptr<void>(v ? kToV : kToK), nullptr, copy_pages, sequence, h);
+      const cpu::KvCells source({.layout = a.from,
+                                 .plane = from,
+                                 .base = part.ptr<void>(v ? kFromV : kFromK),
+                                 .scales = part.ptr<void>(v ? kFromValueScales : kFromKeyScales),
+                                 .pages = pages},
+                                sequence, h);
+      const cpu::KvCells copy({.layout = a.to,
+                               .plane = to,
+                               .base = part.ptr<void>(v ? kToV : kToK),
+                               .scales = nullptr,
+                               .pages = copy_pages},
+                              sequence, h);
       for (uint32_t cell = block * kDequantCells; cell < end; ++cell) {
         load_cell(a.simd != 0, from, source, cell, row);
         store_cell(a.simd != 0, to, copy, row, cell);

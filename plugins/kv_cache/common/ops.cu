@@ -1,3 +1,5 @@
+// These are the ops of the caches on a GPU; ops.h says what each does, and ops.cc is the naive twin. A row without a
+// slot, a cell beyond the cache and a cell without a page are passed over: a kernel can report nothing.
 #include <algorithm>
 
 #include "ops.h"
@@ -5,6 +7,7 @@
 #include "tenon/cuda/kv_reader.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
+#include "tenon/sdk/live.h"
 
 namespace tenon::slot_cache {
 namespace {
@@ -34,8 +37,9 @@ __global__ void append_kernel(AppendArgs a, AppendPointers p) {
   for (uint32_t row = blockIdx.y; row < live; row += gridDim.y) {
     const int32_t slot = p.slot[row], cell = p.place[row];
     if (slot < 0 || cell < 0 || static_cast<uint32_t>(cell) >= a.cells) continue;
-    char* to = cuda::KvRows(a.kv, plane, is_key ? p.keys : p.values, p.pages, static_cast<uint32_t>(slot), head)
-                   .at(static_cast<uint32_t>(cell));
+    const cuda::KvRows rows({a.kv, plane, is_key ? p.keys : p.values, nullptr, p.pages}, static_cast<uint32_t>(slot),
+                            head);
+    char* to = rows.at(static_cast<uint32_t>(cell));
     if (to == nullptr) continue;
     const auto* from = reinterpret_cast<const float*>(is_key ? p.k + row * a.k_row : p.v + row * a.v_row) + column;
     for (uint32_t i = 0; i < step; ++i) {
@@ -76,8 +80,9 @@ __global__ void append_scaled_kernel(AppendArgs a, AppendPointers p) {
     const int32_t slot = p.slot[row];
     const auto cell = static_cast<uint32_t>(p.place[row]);
     if (slot < 0 || cell >= a.cells) continue;
-    const cuda::KvCells cells(a.kv, plane, is_key ? p.keys : p.values, is_key ? p.key_scales : p.value_scales, p.pages,
-                              static_cast<uint32_t>(slot), head);
+    const cuda::KvCells cells(
+        {a.kv, plane, is_key ? p.keys : p.values, is_key ? p.key_scales : p.value_scales, p.pages},
+        static_cast<uint32_t>(slot), head);
     if (cells.at(cell) == nullptr) continue;
     const auto* from = reinterpret_cast<const float*>(is_key ? p.k + row * a.k_row : p.v + row * a.v_row);
     store_cell<C>(plane, cells, cell, [&](uint32_t d) { return from[head * plane.dim + d]; });
@@ -113,15 +118,16 @@ template <class From, class To>
 __global__ void dequant_kernel(DequantArgs a, DequantPointers p) {
   cuda::wait();
   const uint32_t seq = blockIdx.z, head = blockIdx.y;
-  if (seq >= p.live[1] || p.seq_slot[seq] < 0) return;
+  if (seq >= p.live[sdk::kLiveSeqs] || p.seq_slot[seq] < 0) return;
   const auto slot = static_cast<uint32_t>(p.seq_slot[seq]);
   const auto length = static_cast<uint32_t>(p.kv_len[slot] + p.seq_row[seq + 1] - p.seq_row[seq]);
   const uint32_t begin = blockIdx.x * kDequantCells, end = min(min(length, a.cells), begin + kDequantCells);
   for (const bool v : {false, true}) {
     const sdk::KvPlane& plane = v ? a.to.v : a.to.k;
-    const cuda::KvCells from(a.from, v ? a.from.v : a.from.k, v ? p.from_v : p.from_k,
-                             v ? p.from_v_scale : p.from_k_scale, p.pages, slot, head);
-    const cuda::KvCells to(a.to, plane, v ? p.to_v : p.to_k, nullptr, p.copy_pages, slot, head);
+    const cuda::KvCells from(
+        {a.from, v ? a.from.v : a.from.k, v ? p.from_v : p.from_k, v ? p.from_v_scale : p.from_k_scale, p.pages}, slot,
+        head);
+    const cuda::KvCells to({a.to, plane, v ? p.to_v : p.to_k, nullptr, p.copy_pages}, slot, head);
     for (uint32_t t = begin + threadIdx.x / 32; t < end; t += kWarps) {
       const auto* in = reinterpret_cast<const typename From::Element*>(from.at(t));
       if (in == nullptr) continue;
@@ -173,11 +179,11 @@ struct CommitPointers {
 __global__ void commit_kernel(CommitArgs a, CommitPointers p) {
   cuda::wait();
   const uint32_t seq = blockIdx.z, head = blockIdx.y, v = blockIdx.x;
-  if (seq >= p.live[1] || p.seq_slot[seq] < 0) return;
+  if (seq >= p.live[sdk::kLiveSeqs] || p.seq_slot[seq] < 0) return;
   const auto slot = static_cast<uint32_t>(p.seq_slot[seq]);
   const sdk::KvPlane& plane = v != 0 ? a.kv.v : a.kv.k;
   const uint32_t bytes = a.row_bytes[v];
-  const cuda::KvCells cells(a.kv, plane, p.planes[v], p.scales[v], p.pages, slot, head);
+  const cuda::KvCells cells({a.kv, plane, p.planes[v], p.scales[v], p.pages}, slot, head);
   const int32_t first = p.seq_row[seq];
   for (int32_t i = 0; i < p.accepted[seq]; ++i) {
     const int32_t row = p.survivor[first + i];

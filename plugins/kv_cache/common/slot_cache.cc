@@ -1,3 +1,4 @@
+// This is a cache in pages. The header says how stores are laid out, and what derived classes may rely on.
 #include "slot_cache.h"
 
 #include <algorithm>
@@ -27,8 +28,8 @@ constexpr tenon_kv_format kPlain[] = {sdk::kv_format(TENON_F32),
                                       sdk::kv_format(TENON_F16, TENON_FORMAT_NONE, false),
                                       sdk::kv_format(TENON_BF16, TENON_FORMAT_NONE, false)};
 
-// What an exported sequence begins with; then come the planes of all layers, each (head, token, dim), of the tokens that
-// a row behind the sequence sees.
+// An exported sequence begins with this; then come the planes of all layers, each (head, token, dim), of the tokens that
+// a row after the sequence sees.
 struct ExportHeader {
   char magic[8];
   uint32_t codec, scale, layers, kv_len;
@@ -59,10 +60,14 @@ tenon_kv_view SlotCache::prototype(uint32_t heads, uint32_t k_dim, uint32_t v_di
                                    uint32_t ring) const {
   auto view = sdk::abi_struct<tenon_kv_view>();
   view.format = &format_;
-  view.heads = heads, view.k_dim = k_dim, view.v_dim = v_dim;
+  view.heads = heads;
+  view.k_dim = k_dim;
+  view.v_dim = v_dim;
   set_pages(view, cells);
   view.pos_rule = this->ring() ? TENON_POS_RING : TENON_POS_LINEAR;
-  view.sinks = policy_.sinks, view.ring = ring, view.window = policy_.window;
+  view.sinks = policy_.sinks;
+  view.ring = ring;
+  view.window = policy_.window;
   view.flags = policy_.renumbered ? uint32_t{TENON_KV_RENUMBERED} : 0;
   view.group = 1;
   return view;
@@ -118,8 +123,11 @@ uint32_t SlotCache::pool_pages(std::span<const tenon_kv_geometry> layers) const 
 
 tenon_footprint SlotCache::plan(std::span<const tenon_kv_geometry> layers, const tenon_bounds& b) {
   if (b.kv_len == 0 || b.slots == 0) throw Failed("a cache without capacity or without slots");
-  slots_ = b.slots, capacity_ = b.kv_len, rows_ = b.rows;
-  cells_ = cells_for(b), ring_ = ring() ? cells_ - policy_.sinks : 0;
+  slots_ = b.slots;
+  capacity_ = b.kv_len;
+  rows_ = b.rows;
+  cells_ = cells_for(b);
+  ring_ = ring() ? cells_ - policy_.sinks : 0;
   if (cells_ > kMostCells) throw NoSpace("a capacity of " + std::to_string(cells_) + " tokens; 2^30 is the most");
   auto view = sdk::abi_struct<tenon_kv_view>();
   set_pages(view, cells_);
@@ -131,9 +139,11 @@ tenon_footprint SlotCache::plan(std::span<const tenon_kv_geometry> layers, const
   token_bytes_ = 0;
   uint64_t offset = 0;
   for (const tenon_kv_geometry& g : layers) {
-    add_plane(offset, g.heads, g.k_dim, format_.k.codec), add_plane(offset, g.heads, g.v_dim, format_.v.codec);
+    add_plane(offset, g.heads, g.k_dim, format_.k.codec);
+    add_plane(offset, g.heads, g.v_dim, format_.v.codec);
     if (!scaled()) continue;
-    add_plane(offset, g.heads, 1, format_.k.scale), add_plane(offset, g.heads, 1, format_.v.scale);
+    add_plane(offset, g.heads, 1, format_.k.scale);
+    add_plane(offset, g.heads, 1, format_.v.scale);
   }
   overwritten_.assign(ring() ? slots_ : 0, policy_.sinks);
   table_.assign(size_t{slots_} * columns_, kNoPage);
@@ -148,7 +158,8 @@ tenon_footprint SlotCache::plan(std::span<const tenon_kv_geometry> layers, const
 }
 
 void SlotCache::attach(void* const* store, void* queue) {
-  base_ = static_cast<std::byte*>(store[0]), pages_store_ = static_cast<std::byte*>(store[1]);
+  base_ = static_cast<std::byte*>(store[0]);
+  pages_store_ = static_cast<std::byte*>(store[1]);
   copy({.to = pages_store_, .from = table_.data(), .bytes = table_.size() * sizeof(int32_t)}, queue);
   std::vector<int32_t> numbers(paged() ? slots_ : 0);
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -202,7 +213,9 @@ tenon_tensor plane_tensor(tenon_format format, uint32_t pages, uint32_t heads, u
   return sdk::tensor(format, {pages, heads, cells, dim});
 }
 void set_strides(const tenon_tensor& t, int64_t (&stride)[3]) {
-  stride[0] = t.stride[0], stride[1] = t.stride[2], stride[2] = t.stride[1];
+  stride[0] = t.stride[0];
+  stride[1] = t.stride[2];
+  stride[2] = t.stride[1];
 }
 
 }  // namespace
@@ -220,8 +233,12 @@ tenon_kv_view SlotCache::view(uint32_t layer, const tenon_tid* store, Recorder& 
     set_strides(t, stride);
     return r.slice(store[0], t, p.offset);
   };
-  view.k = slice(kKeys, view.k_stride), view.v = slice(kValues, view.v_stride);
-  if (scaled()) view.k_scale = slice(kKeyScales, view.ks_stride), view.v_scale = slice(kValueScales, view.vs_stride);
+  view.k = slice(kKeys, view.k_stride);
+  view.v = slice(kValues, view.v_stride);
+  if (scaled()) {
+    view.k_scale = slice(kKeyScales, view.ks_stride);
+    view.v_scale = slice(kValueScales, view.vs_stride);
+  }
   view.pages = store[1];
   view.place = ring() ? r.slice(store[2], sdk::tensor(TENON_I32, {r.bounds().rows}), 0) : r.step(TENON_STEP_PLACE);
   return view;
@@ -251,7 +268,8 @@ void SlotCache::record_append(uint32_t layer, const tenon_tid* store, tenon_tid 
                                     {r.step(TENON_STEP_SLOT), TENON_READ}};
   const auto columns = static_cast<double>(to.heads) * (to.k_dim + to.v_dim);
   tenon_cost cost{};
-  cost.read[1] = columns * sizeof(float), cost.written[1] = columns * tenon_format_block(format_.k.codec).bytes;
+  cost.read[sdk::kCostPerRow] = columns * sizeof(float);
+  cost.written[sdk::kCostPerRow] = columns * tenon_format_block(format_.k.codec).bytes;
   emit_append(r, operands, cost, args);
 }
 
@@ -270,8 +288,11 @@ tenon_kv_view SlotCache::record_dequant(uint32_t layer, const tenon_tid* store, 
   const tenon_tensor kt = plane_tensor(want.k.codec, slots_, to.heads, cells, to.k_dim);
   const tenon_tensor vt = plane_tensor(want.v.codec, slots_, to.heads, cells, to.v_dim);
   to.format = plain;
-  to.k = r.temp(kt), to.v = r.temp(vt), to.k_scale = to.v_scale = 0;
-  set_strides(kt, to.k_stride), set_strides(vt, to.v_stride);
+  to.k = r.temp(kt);
+  to.v = r.temp(vt);
+  to.k_scale = to.v_scale = 0;
+  set_strides(kt, to.k_stride);
+  set_strides(vt, to.v_stride);
   if (paged()) {  // the copy has one page a slot
     to.page_cells = std::bit_ceil(cells);
     to.columns = 1;
@@ -294,8 +315,8 @@ tenon_kv_view SlotCache::record_dequant(uint32_t layer, const tenon_tid* store, 
   const auto columns = static_cast<double>(to.heads) * (to.k_dim + to.v_dim);
   const double shared = std::max<uint32_t>(1, r.bounds().rows_per_seq);  // rows that one copy serves
   tenon_cost cost{};
-  cost.read[2] = columns * tenon_format_block(format_.k.codec).bytes / shared;
-  cost.written[2] = columns * tenon_format_block(want.k.codec).bytes / shared;
+  cost.read[sdk::kCostPerToken] = columns * tenon_format_block(format_.k.codec).bytes / shared;
+  cost.written[sdk::kCostPerToken] = columns * tenon_format_block(want.k.codec).bytes / shared;
   emit_dequant(r, operands, cost, args);
   return to;
 }
@@ -316,7 +337,7 @@ void SlotCache::record_commit(const tenon_tid* store, Recorder& r) const {
                                       {r.step(TENON_STEP_ACCEPTED), TENON_READ},
                                       {r.step(TENON_STEP_SURVIVOR), TENON_READ}};
     tenon_cost cost{};
-    cost.read[1] = cost.written[1] =
+    cost.read[sdk::kCostPerRow] = cost.written[sdk::kCostPerRow] =
         static_cast<double>(v.heads) * (v.k_dim + v.v_dim) * tenon_format_block(format_.k.codec).bytes;
     const auto row = [&](uint32_t which) { return static_cast<uint32_t>(row_bytes(plane(layer, which))); };
     emit_commit(
@@ -364,7 +385,9 @@ void SlotCache::truncate(uint32_t slot, uint32_t kv_len) {
 }
 
 void SlotCache::fork(uint32_t from, uint32_t to, uint32_t kv_len, void* queue) {
-  check(from, kv_len), check(to, kv_len), check_kept(from, kv_len);
+  check(from, kv_len);
+  check(to, kv_len);
+  check_kept(from, kv_len);
   if (from == to) return;
   for (const Plane& p : planes_) {
     for (const Run& run : kept(kv_len)) {
@@ -393,7 +416,8 @@ uint64_t SlotCache::shape() const {
 }
 
 uint64_t SlotCache::export_sequence(uint32_t slot, uint32_t kv_len, void* queue, void* dst) const {
-  check(slot, kv_len), check_kept(slot, kv_len);
+  check(slot, kv_len);
+  check_kept(slot, kv_len);
   uint64_t tokens = 0;
   for (const Run& run : kept(kv_len)) tokens += run.count;
   const uint64_t bytes = sizeof(ExportHeader) + tokens * token_bytes_;
@@ -445,7 +469,8 @@ void SlotCache::check_import(uint32_t kv_len, const void* src, uint64_t bytes) c
 }
 
 void SlotCache::import_sequence(uint32_t slot, uint32_t kv_len, void* queue, const void* src, uint64_t bytes) {
-  check(slot, kv_len), check_import(kv_len, src, bytes);
+  check(slot, kv_len);
+  check_import(kv_len, src, bytes);
   const uint64_t tokens = (bytes - sizeof(ExportHeader)) / token_bytes_;
   const auto* in = static_cast<const std::byte*>(src) + sizeof(ExportHeader);
   for (const Plane& p : planes_) {

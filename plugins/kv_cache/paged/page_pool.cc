@@ -1,3 +1,6 @@
+// A pool knows which sequences hold which pages, and which full ones can be found by their tokens. Pages that can be
+// found and that nobody holds are a list in the order in which they were let go; a hash says where to look, and tokens
+// are compared one by one.
 #include "page_pool.h"
 
 #include <algorithm>

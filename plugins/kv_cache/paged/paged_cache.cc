@@ -1,3 +1,5 @@
+// The sequences of this cache take pages of a pool as they grow. The header has the invariants: which pages may be
+// shared, and which may be written to.
 #include "paged_cache.h"
 
 #include <algorithm>
@@ -67,7 +69,9 @@ void PagedCache::truncate(uint32_t slot, uint32_t kv_len) {
 }
 
 void PagedCache::fork(uint32_t from, uint32_t to, uint32_t kv_len, void*) {
-  check(from, kv_len), check(to, kv_len), check_held(from, kv_len);
+  check(from, kv_len);
+  check(to, kv_len);
+  check_held(from, kv_len);
   if (from == to) return truncate(to, kv_len);
   for (uint32_t c = 0; c < pages_for(kv_len); ++c) pool_->hold(static_cast<uint32_t>(page(from, c)));
   truncate(to, 0);
@@ -94,13 +98,15 @@ void PagedCache::publish(void* queue) {
 }
 
 uint64_t PagedCache::export_sequence(uint32_t slot, uint32_t kv_len, void* queue, void* dst) {
-  check(slot, kv_len), check_held(slot, kv_len);
+  check(slot, kv_len);
+  check_held(slot, kv_len);
   copy_pages(queue);
   return SlotCache::export_sequence(slot, kv_len, queue, dst);
 }
 
 void PagedCache::import_sequence(uint32_t slot, uint32_t kv_len, void* queue, const void* src, uint64_t bytes) {
-  check(slot, kv_len), check_import(kv_len, src, bytes);
+  check(slot, kv_len);
+  check_import(kv_len, src, bytes);
   truncate(slot, 0);
   reserve(slot, kv_len);
   copy_pages(queue);  // first: one of them may be to a page that this sequence has now
@@ -143,7 +149,8 @@ uint32_t PagedCache::adopt(uint32_t slot, std::span<const int32_t> tokens) {
 }
 
 void PagedCache::share(uint32_t slot, std::span<const int32_t> tokens) {
-  check(slot, static_cast<uint32_t>(tokens.size())), check_held(slot, static_cast<uint32_t>(tokens.size()));
+  check(slot, static_cast<uint32_t>(tokens.size()));
+  check_held(slot, static_cast<uint32_t>(tokens.size()));
   Sequence& s = sequences_[slot];
   if (tokens.empty()) {
     for (uint32_t c = 0; c < s.held; ++c) pool_->forget(static_cast<uint32_t>(page(slot, c)));

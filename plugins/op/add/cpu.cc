@@ -5,7 +5,7 @@ namespace tenon::op {
 namespace {
 
 void run(const sdk::cpu::Row& row) {
-  const float* other = row.operand(0);
+  const float* other = row.operand(Add::kAddend);
   for (int64_t i = 0; i < row.args.columns; ++i) row.y[i] = row.x[i] + other[i];
 }
 

@@ -6,7 +6,7 @@ namespace {
 
 struct Of {
   static __device__ float at(const cuda::RowOp& op, uint32_t row, int64_t i, const float* x) {
-    return x[i] + op.row_of(0, row)[i];
+    return x[i] + op.row_of(Add::kAddend, row)[i];
   }
 };
 

@@ -5,7 +5,9 @@ namespace tenon::op {
 namespace {
 
 struct Of {
-  static __device__ float at(const cuda::RowOp& op, uint32_t, int64_t i, const float* x) { return x[i] + op.t[0][i]; }
+  static __device__ float at(const cuda::RowOp& op, uint32_t, int64_t i, const float* x) {
+    return x[i] + op.t[Bias::kBias][i];
+  }
 };
 
 }  // namespace

@@ -4,7 +4,8 @@
 
 namespace tenon::op {
 
-// y = gelu(gate) * up in the form with tanh; Hendrycks and Gimpel 2016, arXiv:1606.08415; Shazeer 2020, arXiv:2002.05202
+// Computes y = gelu(gate) * up in the form with tanh; Hendrycks and Gimpel 2016, arXiv:1606.08415; Shazeer 2020,
+// arXiv:2002.05202.
 class GeluMul : public sdk::Op<GeluMul> {
  public:
   static constexpr const char* kName = "gelu_mul";

@@ -15,8 +15,9 @@ __global__ void kernel(cuda::RowOp op) {
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += x[i];
     const float mean = cuda::block_sum(sum) / static_cast<float>(n);
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) squares += (x[i] - mean) * (x[i] - mean);
-    const float scale = rsqrtf(cuda::block_sum(squares) / static_cast<float>(n) + op.args.f[0]);
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) y[i] = (x[i] - mean) * scale * op.t[0][i] + op.t[1][i];
+    const float scale = rsqrtf(cuda::block_sum(squares) / static_cast<float>(n) + op.args.f[LayerNorm::kEps]);
+    const float *weight = op.t[LayerNorm::kWeight], *bias = op.t[LayerNorm::kBias];
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) y[i] = (x[i] - mean) * scale * weight[i] + bias[i];
   }
 }
 

@@ -18,7 +18,8 @@ void run(const sdk::cpu::Row& row) {
   const sdk::Heads heads(row.args.i);
   const int32_t dim = heads.k_dim;
   for (int32_t h = 0; h < heads.q + heads.kv; ++h) {
-    normalize(row.x + h * dim, row.operand(h < heads.q ? 0 : 1), row.y + h * dim, dim, row.args.f[0]);
+    const float* weight = row.operand(h < heads.q ? QkNorm::kQWeight : QkNorm::kKWeight);
+    normalize(row.x + h * dim, weight, row.y + h * dim, dim, row.args.f[QkNorm::kEps]);
   }
   const int64_t normed = heads.q_and_k_columns();
   if (row.x != row.y) std::copy(row.x + normed, row.x + row.args.columns, row.y + normed);

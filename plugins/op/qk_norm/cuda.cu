@@ -17,11 +17,11 @@ __global__ void kernel(cuda::RowOp op) {
     float* out = op.y + r * op.args.y_stride;
     for (int32_t h = thread / 32; h < heads; h += threads / 32) {
       const float* x = row + int64_t{h} * dim;
-      const float* weight = op.t[h < of.q ? 0 : 1];
+      const float* weight = op.t[h < of.q ? QkNorm::kQWeight : QkNorm::kKWeight];
       float sum = 0;
       for (auto i = static_cast<int32_t>(lane); i < dim; i += 32) sum += x[i] * x[i];
       for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
-      const float scale = rsqrtf(sum / static_cast<float>(dim) + op.args.f[0]);
+      const float scale = rsqrtf(sum / static_cast<float>(dim) + op.args.f[QkNorm::kEps]);
       for (auto i = static_cast<int32_t>(lane); i < dim; i += 32) out[int64_t{h} * dim + i] = x[i] * scale * weight[i];
     }
     if (row == out) continue;

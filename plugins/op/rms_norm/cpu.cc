@@ -8,11 +8,11 @@ namespace {
 
 void run(const sdk::cpu::Row& row) {
   const int64_t n = row.args.columns;
-  const float* weight = row.operand(0);
+  const float* weight = row.operand(RmsNorm::kWeight);
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(row.x[i]) * static_cast<double>(row.x[i]);
   const double mean = sum / static_cast<double>(n);
-  const auto scale = static_cast<float>(1.0 / std::sqrt(mean + static_cast<double>(row.args.f[0])));
+  const auto scale = static_cast<float>(1.0 / std::sqrt(mean + static_cast<double>(row.args.f[RmsNorm::kEps])));
   for (int64_t i = 0; i < n; ++i) row.y[i] = row.x[i] * scale * weight[i];
 }
 

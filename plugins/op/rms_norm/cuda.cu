@@ -13,8 +13,8 @@ __global__ void kernel(cuda::RowOp op) {
     float* y = op.y + r * op.args.y_stride;
     float sum = 0;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += x[i] * x[i];
-    const float scale = rsqrtf(cuda::block_sum(sum) / static_cast<float>(n) + op.args.f[0]);
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) y[i] = x[i] * scale * op.t[0][i];
+    const float scale = rsqrtf(cuda::block_sum(sum) / static_cast<float>(n) + op.args.f[RmsNorm::kEps]);
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) y[i] = x[i] * scale * op.t[RmsNorm::kWeight][i];
   }
 }
 

@@ -7,9 +7,9 @@ namespace {
 // A thread turns one pair; what does not turn is copied.
 __global__ void kernel(cuda::RowOp op) {
   cuda::wait();
-  const Turn turn(op.args.i);
+  const RopePairs turning(op.args.i);
   const sdk::Heads of(op.args.i);
-  const int32_t half = turn.rotated / 2, dim = of.k_dim;
+  const int32_t half = turning.rotated / 2, dim = of.k_dim;
   const int32_t pairs = dim - half;  // of a head: pairs that turn, then elements that stay
   const int64_t heads = of.q + of.kv, turned = heads * pairs;
   const int64_t rest = op.x == op.y ? 0 : op.args.columns - heads * dim;
@@ -17,7 +17,7 @@ __global__ void kernel(cuda::RowOp op) {
   for (uint32_t r = blockIdx.y; r < op.live_rows(); r += gridDim.y) {
     const float* x = op.x + r * op.args.x_stride;
     float* y = op.y + r * op.args.y_stride;
-    const float* angles = op.t[0] + int64_t{op.step[0][r]} * turn.rotated;
+    const float* angles = op.t[Rope::kTable] + int64_t{op.step[Rope::kPos][r]} * turning.rotated;
     for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < turned + rest; i += stride) {
       if (i >= turned) {
         const int64_t at = heads * dim + i - turned;
@@ -29,8 +29,8 @@ __global__ void kernel(cuda::RowOp op) {
         y[base + half + pair] = x[base + half + pair];
         continue;
       }
-      const int64_t u = base + (turn.interleaved ? 2 * pair : pair),
-                    v = base + (turn.interleaved ? 2 * pair + 1 : pair + half);
+      const int64_t u = base + (turning.interleaved ? 2 * pair : pair),
+                    v = base + (turning.interleaved ? 2 * pair + 1 : pair + half);
       const float first = x[u], second = x[v], c = angles[2 * pair], s = angles[2 * pair + 1];
       y[u] = first * c - second * s;
       y[v] = first * s + second * c;

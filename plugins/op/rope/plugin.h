@@ -4,11 +4,15 @@
 
 namespace tenon::op {
 
-// This says which dimensions of a head turn, and with which.
-struct Turn {
-  int32_t rotated;
-  bool interleaved;  // 2i with 2i + 1, else i with i + rotated / 2
-  explicit constexpr Turn(const int32_t (&integers)[8]) : rotated(integers[0]), interleaved(integers[1] != 0) {}
+// The dimensions of a head that turn in pairs.
+struct RopePairs {
+  // Their places in tenon_fop.i.
+  enum Integer : uint32_t { kRotated, kInterleaved };
+
+  int32_t rotated;   // dimensions
+  bool interleaved;  // true: dimension 2i is paired with 2i + 1; false: i with i + rotated / 2
+  explicit constexpr RopePairs(const int32_t (&integers)[8])
+      : rotated(integers[kRotated]), interleaved(integers[kInterleaved] != 0) {}
 };
 
 // Su et al. 2021, arXiv:2104.09864. The table has an angle for each position and pair.
@@ -19,10 +23,12 @@ class Rope : public sdk::Op<Rope> {
   static constexpr auto kParams = sdk::params();
   static constexpr tenon_id kId = TENON_F_ROPE;
   static constexpr uint32_t kFlags = TENON_SMALL_OP_IN_PLACE;
-  static constexpr auto kArgs =
-      sdk::op_args_over_heads(sdk::op_table("table", 0, "f32 (positions, rotated / 2, 2) of (cos, sin)"),
-                              sdk::op_integer("rotated", 0, "dimensions of a head that turn"),
-                              sdk::op_integer("interleaved", 1, "0: i turns with i + rotated / 2, 1: 2i with 2i + 1"));
+  enum Tensor : uint32_t { kTable };
+  enum StepTensor : uint32_t { kPos };
+  static constexpr auto kArgs = sdk::op_args_over_heads(
+      sdk::op_table("table", kTable, "f32 (positions, rotated / 2, 2) of (cos, sin)"),
+      sdk::op_integer("rotated", RopePairs::kRotated, "dimensions of a head that turn"),
+      sdk::op_integer("interleaved", RopePairs::kInterleaved, "0: i turns with i + rotated / 2, 1: 2i with 2i + 1"));
 
   Rope(const sdk::Params&, const sdk::Env&) {}
   int64_t columns(const tenon_fop& op, int64_t x) const { return sdk::columns_of_heads(op, x); }

@@ -5,7 +5,7 @@ namespace tenon::op {
 namespace {
 
 void run(const sdk::cpu::Row& row) {
-  for (int64_t i = 0; i < row.args.columns; ++i) row.y[i] = row.args.f[0] * row.x[i];
+  for (int64_t i = 0; i < row.args.columns; ++i) row.y[i] = row.args.f[Scale::kFactor] * row.x[i];
 }
 
 }  // namespace

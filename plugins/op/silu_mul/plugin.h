@@ -4,7 +4,7 @@
 
 namespace tenon::op {
 
-// y = silu(gate) * up, where x is gate and up side by side; Shazeer 2020, arXiv:2002.05202
+// Computes y = silu(gate) * up, where x is gate and up side by side; Shazeer 2020, arXiv:2002.05202.
 class SiluMul : public sdk::Op<SiluMul> {
  public:
   static constexpr const char* kName = "silu_mul";

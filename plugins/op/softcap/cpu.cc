@@ -7,7 +7,8 @@ namespace tenon::op {
 namespace {
 
 void run(const sdk::cpu::Row& row) {
-  for (int64_t i = 0; i < row.args.columns; ++i) row.y[i] = row.args.f[0] * std::tanh(row.x[i] / row.args.f[0]);
+  const float cap = row.args.f[Softcap::kCap];
+  for (int64_t i = 0; i < row.args.columns; ++i) row.y[i] = cap * std::tanh(row.x[i] / cap);
 }
 
 }  // namespace

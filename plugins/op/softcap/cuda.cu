@@ -6,7 +6,8 @@ namespace {
 
 struct Of {
   static __device__ float at(const cuda::RowOp& op, uint32_t, int64_t i, const float* x) {
-    return op.args.f[0] * tanhf(x[i] / op.args.f[0]);
+    const float cap = op.args.f[Softcap::kCap];
+    return cap * tanhf(x[i] / cap);
   }
 };
 

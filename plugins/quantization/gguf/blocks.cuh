@@ -16,7 +16,8 @@ __host__ __device__ inline bool is_k_type(tenon_format format) {
   return format >= TENON_Q2_K && format <= TENON_Q6_K;
 }
 
-// Of a group of 16 (K types) or 32 weights q: w = d q + m, or w = (d sc) q - (m min) of K types; d and m as fp16 bits.
+// A group of 16 (K types) or 32 weights q has these: w = d q + m, or w = (d sc) q - (m min) for K types; d and m are fp16
+// bits.
 struct GroupScales {
   uint32_t d = 0, m = 0;
   int sc = 1, min = 1;

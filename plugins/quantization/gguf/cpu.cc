@@ -1,3 +1,5 @@
+// GGUF's blocks are multiplied on the CPU as they lie in the file, or packed for integer products where the processor
+// has them and the settings allow it.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -70,7 +72,8 @@ std::unique_ptr<Gguf::Site> Gguf::bind(const tenon_linear& s, std::span<const te
   auto site = std::make_unique<Site>();
   site->k = static_cast<uint32_t>(s.in_dim);
   site->activations = activations_of(s);
-  site->in_place = !site->packed(), site->exact = true;
+  site->in_place = !site->packed();
+  site->exact = true;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
     const tenon_format source = unpacked_source(s, i);
     if (site->packed()) {
@@ -92,7 +95,7 @@ void Gguf::load(Site& site, const tenon_rows& src, void* const* store, void*, vo
   const tenon_format source = site.mats[src.mat].source;
   const Packing& packing = *packing_of(source);
   each_numbered_row(site, src, [&](uint64_t row, const FileRow& from) {
-    pack_row(packing, from[0], sdk::plain_row_bytes(source, site.k), site.k, row,
+    pack_row(packing, {from[0], sdk::plain_row_bytes(source, site.k)}, site.k, row,
              static_cast<uint8_t*>(store[src.mat]));
   });
 }

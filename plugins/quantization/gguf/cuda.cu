@@ -1,3 +1,5 @@
+// Loading takes GGUF's blocks apart into tiles (forms.cuh): each weight keeps its integer, and each group its scale, so
+// that what is multiplied is what the file says. A block of threads loads a row.
 #include <algorithm>
 #include <set>
 #include <string>

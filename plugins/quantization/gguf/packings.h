@@ -59,11 +59,13 @@ inline void unpack_q8_0_unit(const uint8_t* unit, uint32_t row, float* w) {
 
 inline constexpr size_t kQ4_KPart = 32 + 256;
 inline void pack_q4_k_unit(const uint8_t* block, uint32_t row, uint8_t* unit) {
-  copy_half(unit, row, block), copy_half(unit + 32, row, block + 2);
+  copy_half(unit, row, block);
+  copy_half(unit + 32, row, block + 2);
   for (uint32_t part = 0; part < 8; ++part) {
     uint8_t* to = unit + 64 + part * kQ4_KPart;
     const sdk::ScaleMin s = sdk::k_scale_min(block + 4, static_cast<int>(part));
-    to[row] = static_cast<uint8_t>(s.scale), to[16 + row] = static_cast<uint8_t>(s.min);
+    to[row] = static_cast<uint8_t>(s.scale);
+    to[16 + row] = static_cast<uint8_t>(s.min);
     const uint8_t* nibbles = block + 16 + part / 2 * size_t{32};  // of two parts, one in either half of the bytes
     for (uint32_t i = 0; i < 4; ++i) {
       const uint32_t first = word_at(nibbles + 4 * i) >> (part % 2 * 4) & 0x0f0f0f0fu;
@@ -86,7 +88,8 @@ inline void pack_q6_k_unit(const uint8_t* block, uint32_t row, uint8_t* unit) {
   copy_half(unit, row, block + 208);
   for (uint32_t part = 0; part < 8; ++part) {
     uint8_t* to = unit + 32 + part * kQ6_KPart;
-    to[row] = block[192 + 2 * part], to[16 + row] = block[193 + 2 * part];
+    to[row] = block[192 + 2 * part];
+    to[16 + row] = block[193 + 2 * part];
     const uint32_t quarter = part % 4;
     const uint8_t *low = block + part / 4 * 64 + quarter % 2 * 32, *high = block + 128 + part / 4 * 32;
     const auto low_at = [&](uint32_t s) { return word_at(low + 4 * s) >> (quarter / 2 * 4) & 0x0f0f0f0fu; };

@@ -30,7 +30,8 @@ tenon_claim Int4wo::claim(const tenon_linear& s, const tenon_bounds&) const {
 
 std::unique_ptr<Int4wo::Site> Int4wo::bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
   auto site = std::make_unique<Site>();
-  site->k = static_cast<uint32_t>(s.in_dim), site->exact = true;
+  site->k = static_cast<uint32_t>(s.in_dim);
+  site->exact = true;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
     const tenon_format source = source_of(s, i);
     const uint32_t stored = rows::int4_group(source), group = stored != 0 ? stored : group_;
@@ -44,7 +45,7 @@ void Int4wo::load(Site& site, const tenon_rows& src, void* const* store, void* s
   const tenon_format source = site.mat(src).source;
   each_loaded_row(site, src, store, [&](uint8_t* to, const FileRow& from) {
     if (const uint32_t stored = rows::int4_group(source); stored != 0) {
-      return take_row(from[rows::kWeight], from[rows::kScale], from[rows::kZero], site.k, stored, to);
+      return take_row({from[rows::kWeight], from[rows::kScale], from[rows::kZero]}, site.k, stored, to);
     }
     auto* w = static_cast<float*>(scratch);
     sdk::unpack_row(source, from[0], site.k, w);

@@ -1,3 +1,6 @@
+// Weights of 4 bits lie in groups with a scale and a zero point in bf16. A warp makes a group while the matrix is
+// loaded; matrices that were stored in groups are taken as they are. README.md has the formula, ../rows/quantize_rows.h
+// the same on the CPU.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -30,7 +33,9 @@ __global__ void load_kernel(const cuda::LoadedRows rows) {
     bool bad = false;
     for (uint32_t i = begin + lane; i < begin + Group && i < rows.k; i += 32) {
       const float w = rows.weight(blockIdx.x, i);
-      least = fminf(least, w), greatest = fmaxf(greatest, w), bad |= !(fabsf(w) <= FLT_MAX);
+      least = fminf(least, w);
+      greatest = fmaxf(greatest, w);
+      bad |= !(fabsf(w) <= FLT_MAX);
     }
     for (int d = 16; d > 0; d /= 2) {
       least = fminf(least, __shfl_xor_sync(~0U, least, d));
@@ -59,7 +64,7 @@ __global__ void load_kernel(const cuda::LoadedRows rows) {
   }
 }
 
-// What the file has of rows that were quantized before they were stored, beside the weights: bf16 for each group.
+// The file has these of rows that were quantized before they were stored, beside the weights: bf16 for each group.
 struct StoredGroups {
   const uint16_t *scale, *zero;
 };

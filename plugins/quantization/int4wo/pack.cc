@@ -16,9 +16,8 @@ void pack_row(const float* w, uint32_t k, uint32_t group, uint8_t* row) {
   if (!rows::quantize_int4_row(w, k, group, row)) throw sdk::Failed("a group of weights that bf16 cannot hold");
 }
 
-void take_row(const uint8_t* weight, const uint8_t* scale, const uint8_t* zero, uint32_t k, uint32_t group,
-              uint8_t* row) {
-  for (const uint8_t* tensor : {scale, zero}) {
+void take_row(const rows::Int4Tensors& from, uint32_t k, uint32_t group, uint8_t* row) {
+  for (const uint8_t* tensor : {from.scale, from.zero}) {
     for (uint32_t i = 0; i < (k + group - 1) / group; ++i) {
       uint16_t half = 0;
       std::memcpy(&half, tensor + 2 * size_t{i}, sizeof(half));
@@ -27,7 +26,7 @@ void take_row(const uint8_t* weight, const uint8_t* scale, const uint8_t* zero, 
       }
     }
   }
-  rows::join_int4_row(weight, scale, zero, k, group, row);
+  rows::join_int4_row(from, k, group, row);
 }
 
 }  // namespace tenon::int4wo

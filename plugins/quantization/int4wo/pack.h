@@ -18,10 +18,9 @@ constexpr uint32_t code_of(uint32_t group) {
 constexpr uint64_t row_bytes(uint64_t k, uint32_t group) {
   return rows::int4_row_bytes(k, group);
 }
-// Throw sdk::Failed where a weight, a scale or a zero point is not finite.
+// Both throw sdk::Failed where a weight, a scale or a zero point is not finite.
 void pack_row(const float* w, uint32_t k, uint32_t group, uint8_t* row);
 // Takes a row from its tensors in the file.
-void take_row(const uint8_t* weight, const uint8_t* scale, const uint8_t* zero, uint32_t k, uint32_t group,
-              uint8_t* row);
+void take_row(const rows::Int4Tensors& from, uint32_t k, uint32_t group, uint8_t* row);
 
 }  // namespace tenon::int4wo

@@ -25,7 +25,9 @@ tenon_claim Int8wo::claim(const tenon_linear& s, const tenon_bounds&) const {
 
 std::unique_ptr<Int8wo::Site> Int8wo::bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
   auto site = std::make_unique<Site>();
-  site->k = static_cast<uint32_t>(s.in_dim), site->experts = s.experts, site->exact = true;
+  site->k = static_cast<uint32_t>(s.in_dim);
+  site->experts = s.experts;
+  site->exact = true;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
     site->mats.push_back(stored_matrix(s, i, kInt8Row, row_bytes(site->k), source_of(s, i)));
     site->exact &= site->mats.back().source == rows::kInt8Rows;

@@ -18,7 +18,8 @@ __global__ void load_kernel(const cuda::LoadedRows rows, float* scales) {
   bool bad = false;
   for (uint32_t i = threadIdx.x; i < rows.k; i += blockDim.x) {
     const float w = fabsf(rows.weight(blockIdx.x, i));
-    largest = fmaxf(largest, w), bad |= !(w <= FLT_MAX);
+    largest = fmaxf(largest, w);
+    bad |= !(w <= FLT_MAX);
   }
   for (int d = 16; d > 0; d /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, d));
   if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = largest;
@@ -36,7 +37,7 @@ __global__ void load_kernel(const cuda::LoadedRows rows, float* scales) {
   }
 }
 
-// Of rows that were quantized before they were stored. stored: the scales of the rows.
+// This takes rows that were quantized before they were stored. stored: the scales of the rows.
 __global__ void take_kernel(const cuda::LoadedRows rows, float* scales, const float* stored) {
   const int8_t* row = static_cast<const int8_t*>(rows.data) + size_t{blockIdx.x} * rows.k;
   const float scale = stored[blockIdx.x];

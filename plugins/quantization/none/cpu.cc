@@ -46,10 +46,12 @@ std::unique_ptr<None::Site> None::bind(const tenon_linear& s, std::span<const te
   auto site = std::make_unique<Site>();
   site->k = static_cast<uint32_t>(s.in_dim);
   site->experts = s.experts;
-  site->in_place = s.experts == 0, site->exact = true;
+  site->in_place = s.experts == 0;
+  site->exact = true;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
     const tenon_format source = unpacked_source(s, i), format = held(source);
-    site->in_place &= format == source, site->exact &= format == source || format == TENON_F32;
+    site->in_place &= format == source;
+    site->exact &= format == source || format == TENON_F32;
     site->mats.push_back(stored_matrix(s, i, format, sdk::plain_row_bytes(format, site->k), source));
   }
   return site;

@@ -16,7 +16,8 @@ constexpr uint64_t kHalfBytes = 2;
 
 tenon_stored stored(const char* name, tenon_format format, std::initializer_list<int64_t> dims) {
   tenon_stored t{};
-  t.name = name, t.format = format;
+  t.name = name;
+  t.format = format;
   for (const int64_t dim : dims) t.dim[t.rank++] = dim;
   return t;
 }
@@ -69,7 +70,9 @@ void encode_int4(const tenon_linear& s, uint32_t group, const tenon_encode& e) {
       std::memcpy(scale, row.data() + at, kHalfBytes);
       std::memcpy(zero, row.data() + at + kHalfBytes, kHalfBytes);
       std::memcpy(weight, row.data() + at + kHeaderBytes, group / 2);
-      scale += kHalfBytes, zero += kHalfBytes, weight += group / 2;
+      scale += kHalfBytes;
+      zero += kHalfBytes;
+      weight += group / 2;
     }
   }
 }

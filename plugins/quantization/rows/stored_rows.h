@@ -72,18 +72,21 @@ inline tenon_format need_int4(const tenon_linear& s, uint32_t mat) {
   return int4_rows(group);
 }
 
-// Makes a row of what the tensors have of it.
+// These make a row of what the tensors have of it.
 inline void join_int8_row(const uint8_t* weight, const uint8_t* scale, uint32_t k, uint8_t* row) {
   std::memcpy(row, scale, sizeof(float));
   std::memcpy(row + sizeof(float), weight, k);
   std::fill(row + sizeof(float) + k, row + int8_row_bytes(k), uint8_t{0});
 }
-inline void join_int4_row(const uint8_t* weight, const uint8_t* scale, const uint8_t* zero, uint32_t k, uint32_t group,
-                          uint8_t* row) {
+// A row's weights, scales and zero points in the three tensors.
+struct Int4Tensors {
+  const uint8_t *weight, *scale, *zero;
+};
+inline void join_int4_row(const Int4Tensors& from, uint32_t k, uint32_t group, uint8_t* row) {
   for (uint64_t g = 0; g < (k + group - 1) / group; ++g, row += 4 + group / 2) {
-    std::memcpy(row, scale + 2 * g, 2);
-    std::memcpy(row + 2, zero + 2 * g, 2);
-    std::memcpy(row + 4, weight + g * (group / 2), group / 2);
+    std::memcpy(row, from.scale + 2 * g, 2);
+    std::memcpy(row + 2, from.zero + 2 * g, 2);
+    std::memcpy(row + 4, from.weight + g * (group / 2), group / 2);
   }
 }
 

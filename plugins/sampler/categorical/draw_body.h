@@ -33,9 +33,12 @@ Words philox(const DrawInput& in, U64 block) {
   uint32_t key0 = in.key[0], key1 = in.key[1];
   for (int round = 0; round < 10; ++round) {
     const U64 a = multiply(c0, U64{} + 0xd2511f53u), b = multiply(c2, U64{} + 0xcd9e8d57u);
-    c0 = (b >> 32) ^ c1 ^ key0, c1 = b;
-    c2 = (a >> 32) ^ c3 ^ key1, c3 = a;
-    key0 += 0x9e3779b9u, key1 += 0xbb67ae85u;
+    c0 = (b >> 32) ^ c1 ^ key0;
+    c1 = b;
+    c2 = (a >> 32) ^ c3 ^ key1;
+    c3 = a;
+    key0 += 0x9e3779b9u;
+    key1 += 0xbb67ae85u;
   }
   return {{c0, c1, c2, c3}};
 }

@@ -68,7 +68,10 @@ void sort_row(const cpu::CandidateGrid& g, const sdk::Part& part, uint32_t row, 
   std::sort(keys, keys + n, std::greater<>());
   float* logit = part.ptr<float>(kKeptLogit) + size_t{row} * g.width;
   int32_t* id = part.ptr<int32_t>(kKeptId) + size_t{row} * g.width;
-  for (uint32_t i = 0; i < n; ++i) logit[i] = cpu::value_of_key(keys[i]), id[i] = cpu::id_of_key(keys[i]);
+  for (uint32_t i = 0; i < n; ++i) {
+    logit[i] = cpu::value_of_key(keys[i]);
+    id[i] = cpu::id_of_key(keys[i]);
+  }
   part.ptr<int32_t>(kKeptCount)[row] = static_cast<int32_t>(n);
 }
 

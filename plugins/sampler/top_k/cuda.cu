@@ -4,7 +4,7 @@
 //      at least are no less, and few more, since the largest fall into different classes. (Half of k more are let through
 //      if that saves looking closer.)
 //   2. Entries down to the floor are gathered; there are rarely more than a block's shared memory holds.
-//   3. They are sorted, and cut behind the ties of the k-th.
+//   3. They are sorted, and cut after the ties of the k-th.
 // No floor (k is 0 or large) or too many ties: the same over memory, sorted by the whole cluster.
 #include <bit>
 
@@ -39,10 +39,15 @@ struct Shared {
   uint64_t keys[kFew];
 };
 
-// The bin of values in [low, high] that holds the k-th largest, if `above` are larger than all of them; false: there
+// Values in [low, high], in bins of 2^shift.
+struct BinnedRange {
+  uint32_t low, high, shift;
+};
+// Finds the bin that holds the k-th largest, if `above` values are larger than the whole range. Returns false if there
 // are fewer than k.
-__device__ bool find_bin(const uint32_t (&value)[kMostClusterBlocks], uint32_t low, uint32_t high, uint32_t shift,
-                         uint32_t k, uint32_t above, Shared& s) {
+__device__ bool find_bin(const uint32_t (&value)[kMostClusterBlocks], const BinnedRange& range, uint32_t k,
+                         uint32_t above, Shared& s) {
+  const auto [low, high, shift] = range;
   static_assert(kBins == 2 * kClusterThreads);
   s.bins[2 * threadIdx.x] = s.bins[2 * threadIdx.x + 1] = 0;
   __syncthreads();
@@ -55,7 +60,9 @@ __device__ bool find_bin(const uint32_t (&value)[kMostClusterBlocks], uint32_t l
   const uint32_t before = above + cuda::block_scan(both, s.scan).before;
   if (before < k && before + both >= k) {
     const bool first = before + n >= k;
-    s.bin = first ? upper : upper - 1, s.above = first ? before : before + n, s.in_bin = first ? n : both - n;
+    s.bin = first ? upper : upper - 1;
+    s.above = first ? before : before + n;
+    s.in_bin = first ? n : both - n;
   }
   __syncthreads();
   return s.in_bin != 0;
@@ -88,8 +95,8 @@ __device__ void find_most(const cuda::CandidateRow& row, Shared& s) {
   }
 }
 
-// Rising bits that k or more entries reach, 0 if fewer are known to: the k-th largest of all classes' greatest, or
-// somewhat less. The same in every block.
+// Returns rising bits that k or more entries reach, 0 if fewer are known to: the k-th largest of all classes' greatest, or
+// somewhat less. Every block gets the same.
 __device__ uint32_t find_floor(uint32_t k, Shared& s) {
   const auto cluster = cuda::this_cluster();
   uint32_t value[kMostClusterBlocks], low = ~0u, high = 0;
@@ -99,23 +106,30 @@ __device__ uint32_t find_floor(uint32_t k, Shared& s) {
     high = max(high, value[r]);
     if (value[r] != 0) low = min(low, value[r]);
   }
-  low = __reduce_min_sync(cuda::kAllLanes, low), high = __reduce_max_sync(cuda::kAllLanes, high);
-  if (threadIdx.x % cuda::kWarp == 0) s.low[threadIdx.x / cuda::kWarp] = low, s.high[threadIdx.x / cuda::kWarp] = high;
+  low = __reduce_min_sync(cuda::kAllLanes, low);
+  high = __reduce_max_sync(cuda::kAllLanes, high);
+  if (threadIdx.x % cuda::kWarp == 0) {
+    s.low[threadIdx.x / cuda::kWarp] = low;
+    s.high[threadIdx.x / cuda::kWarp] = high;
+  }
   if (threadIdx.x == 0) s.in_bin = 0;
   __syncthreads();
-  for (uint32_t w = 0; w < kClusterWarps; ++w) low = min(low, s.low[w]), high = max(high, s.high[w]);
+  for (uint32_t w = 0; w < kClusterWarps; ++w) {
+    low = min(low, s.low[w]);
+    high = max(high, s.high[w]);
+  }
   if (high == 0) return 0;
   for (uint32_t above = 0;; above = s.above) {
     const uint32_t bits = 32 - __clz(high - low), shift = bits > kBinBits ? bits - kBinBits : 0;
-    if (!find_bin(value, low, high, shift, k, above, s)) return 0;
+    if (!find_bin(value, {low, high, shift}, k, above, s)) return 0;
     low += s.bin << shift;
     if (shift == 0 || s.above + s.in_bin <= k + k / 2) return low;
     high = min(high, low + ((1u << shift) - 1));
   }
 }
 
-// Falling, by the threads [0, threads) that call it; room: a power of two. meet(stride): keys that are `stride` apart
-// or less have been exchanged, or will be next.
+// Sorts keys, the largest first, by the threads [0, threads) that call it. room is a power of two. meet(stride) is called
+// where keys that are `stride` apart or less have been exchanged, or will be next.
 template <class Meet>
 __device__ void sort_falling(uint64_t* keys, uint32_t room, uint32_t thread, uint32_t threads, Meet meet) {
   for (uint32_t size = 2; size <= room; size *= 2) {
@@ -123,14 +137,17 @@ __device__ void sort_falling(uint64_t* keys, uint32_t room, uint32_t thread, uin
       for (uint32_t t = thread; t < room / 2; t += threads) {
         const uint32_t i = 2 * t - (t & (stride - 1));
         const uint64_t a = keys[i], b = keys[i + stride];
-        if ((a < b) == ((i & size) == 0)) keys[i] = b, keys[i + stride] = a;
+        if ((a < b) == ((i & size) == 0)) {
+          keys[i] = b;
+          keys[i + stride] = a;
+        }
       }
       meet(stride > 1 ? stride : size);
     }
   }
 }
 
-// How many of n falling keys are among the k largest or tie with the last of them.
+// Returns how many of n falling keys are among the k largest or tie with the last of them.
 __device__ uint32_t cut(const uint64_t* keys, uint32_t n, uint32_t k) {
   if (k == 0 || n <= k) return n;
   const uint64_t last = keys[k - 1] >> 32;
@@ -146,16 +163,26 @@ __device__ uint32_t cut(const uint64_t* keys, uint32_t n, uint32_t k) {
   return begin;
 }
 
+struct FallingKeys {
+  const uint64_t* keys;
+  uint32_t n;
+};
+struct Workers {
+  uint32_t thread, threads;  // this one, and how many there are
+};
 __device__ void write_row(const cuda::CandidateInput& in, const cuda::CandidateRow& row, const Pointers& p,
-                          const uint64_t* keys, uint32_t n, uint32_t thread, uint32_t threads) {
+                          const FallingKeys& kept, const Workers& workers) {
+  const auto [keys, n] = kept;
+  const auto [thread, threads] = workers;
   const size_t first = size_t{row.row} * in.g.width;
   for (uint32_t i = thread; i < n; i += threads) {
-    p.logit[first + i] = sdk::cpu::value_of_key(keys[i]), p.id[first + i] = sdk::cpu::id_of_key(keys[i]);
+    p.logit[first + i] = sdk::cpu::value_of_key(keys[i]);
+    p.id[first + i] = sdk::cpu::id_of_key(keys[i]);
   }
   if (thread == 0) p.count[row.row] = static_cast<int32_t>(n);
 }
 
-// put(place, key) for every entry at the floor or above; places count up in *count. Of the thread's classes those are
+// Calls put(place, key) for every entry at the floor or above; places count up in *count. Of the thread's classes those are
 // read again that reach the floor.
 template <class Put>
 __device__ void gather(const cuda::CandidateRow& row, uint32_t floor, const Shared& s, uint32_t* count, Put put) {
@@ -187,7 +214,7 @@ __device__ uint32_t room_for(uint32_t n) {
   return n <= 2 ? 2 : 1u << (32 - __clz(n - 1));
 }
 
-// Few keys, by the first block; the others are done once it has theirs.
+// Sorts and writes few keys, by the first block; the others are done once it has theirs.
 __device__ void finish_few(const cuda::CandidateInput& in, const cuda::CandidateRow& row, const Pointers& p, uint32_t n,
                            Shared& s) {
   const auto cluster = cuda::this_cluster();
@@ -213,12 +240,18 @@ __device__ void finish_few(const cuda::CandidateInput& in, const cuda::Candidate
     }
   });
   __syncthreads();
-  write_row(in, row, p, s.keys, cut(s.keys, n, p.record[row.slot].k), threadIdx.x, kClusterThreads);
+  write_row(in, row, p, {s.keys, cut(s.keys, n, p.record[row.slot].k)}, {threadIdx.x, kClusterThreads});
 }
 
-// Any number of keys, by the whole cluster. before: of the blocks in front.
+// The entries down to a floor.
+struct Reached {
+  uint32_t floor;
+  uint32_t n, before;  // in the whole row, and in blocks before this one
+};
+// Sorts and writes any number of keys, by the whole cluster.
 __device__ void finish_many(const cuda::CandidateInput& in, const cuda::CandidateRow& row, const Pointers& p,
-                            uint32_t n, uint32_t before, uint32_t floor, Shared& s) {
+                            const Reached& reached, Shared& s) {
+  const auto [floor, n, before] = reached;
   const auto cluster = cuda::this_cluster();
   const uint32_t thread = cluster.block_rank() * kClusterThreads + threadIdx.x;
   const uint32_t threads = cluster.num_blocks() * kClusterThreads, room = room_for(n);
@@ -227,7 +260,7 @@ __device__ void finish_many(const cuda::CandidateInput& in, const cuda::Candidat
   for (uint32_t i = n + thread; i < room; i += threads) keys[i] = 0;
   cluster.sync();
   sort_falling(keys, room, thread, threads, [&](uint32_t) { cluster.sync(); });
-  write_row(in, row, p, keys, cut(keys, n, p.record[row.slot].k), thread, threads);
+  write_row(in, row, p, {keys, cut(keys, n, p.record[row.slot].k)}, {thread, threads});
 }
 
 __global__ void __launch_bounds__(kClusterThreads, 2) keep_kernel(cuda::CandidateInput in, Pointers p) {
@@ -252,7 +285,7 @@ __global__ void __launch_bounds__(kClusterThreads, 2) keep_kernel(cuda::Candidat
   if (n <= kFew) {
     finish_few(in, row, p, n, s);
   } else {
-    finish_many(in, row, p, n, before, floor, s);
+    finish_many(in, row, p, {floor, n, before}, s);
   }
 }
 

@@ -12,8 +12,10 @@ inline sdk::cpu::CandidateOp sorted_op(tenon_candidates& c, tenon_tid params, sd
   const tenon_candidates in = c;
   const uint32_t rows = r.bounds().out_rows;
   c.logits = sdk::cpu::temp_logits(in, r);
-  c.form = TENON_SPARSE, c.cap = in.form == TENON_DENSE ? in.vocab : in.cap;
-  c.id = r.temp(sdk::tensor(TENON_I32, {rows, c.cap})), c.count = r.temp(sdk::tensor(TENON_I32, {rows}));
+  c.form = TENON_SPARSE;
+  c.cap = in.form == TENON_DENSE ? in.vocab : in.cap;
+  c.id = r.temp(sdk::tensor(TENON_I32, {rows, c.cap}));
+  c.count = r.temp(sdk::tensor(TENON_I32, {rows}));
   return sdk::cpu::CandidateOp(
       in, r, {{params, TENON_READ}, {c.logits, TENON_WRITE}, {c.id, TENON_WRITE}, {c.count, TENON_WRITE}});
 }

@@ -89,7 +89,8 @@ Last find_last(uint64_t* keys, uint32_t n, float greatest, uint64_t reached, dou
     if (static_cast<double>(reached + half) >= wanted) {
       n = middle;
     } else {
-      reached += half, first = middle;
+      reached += half;
+      first = middle;
     }
   }
   return {cpu::value_of_key(keys[first]), cpu::id_of_key(keys[first])};

@@ -21,7 +21,7 @@ struct Shared {
   uint64_t reached, in_digit;  // weight in front of the digit, and in it
 };
 
-// What is known of the last candidate kept.
+// This is known of the last candidate kept.
 struct Search {
   float greatest;
   uint32_t bin;
@@ -68,7 +68,9 @@ __device__ uint64_t find_threshold(const cuda::CandidateRow& row, float greatest
     if (pass == 0) wanted = max(p * static_cast<double>(scan.all), 1.0);  // at least the greatest
     const uint64_t before = reached + scan.before;
     if (static_cast<double>(before) < wanted && static_cast<double>(before + mine) >= wanted) {
-      s.digit = threadIdx.x, s.reached = before, s.in_digit = mine;
+      s.digit = threadIdx.x;
+      s.reached = before;
+      s.in_digit = mine;
     }
     __syncthreads();
     reached = s.reached;

@@ -10,7 +10,7 @@ namespace tenon::top_p {
 constexpr float kBinsPerUnit = 8;
 constexpr uint32_t kBins = 256;  // the last one holds candidates that weigh nothing: e^-28 is less than a unit
 
-// e^x, x <= 0; below -87 e^-87. Relative error below 3e-7.
+// Returns e^x for x <= 0, and e^-87 below -87. The relative error is below 3e-7.
 constexpr float exp_negative(float x) {
   const float bounded = x > -87.0F ? x : -87.0F;
   const auto n = static_cast<int32_t>(bounded * 0x1.715476p+0F - 0.5F);

@@ -189,7 +189,7 @@ void Analyser::add_op(uint32_t slice, int64_t added_ns) {
   out_.ops.push_back(op);
 }
 
-// The GPU runs behind the host: its operations name their step, and a step lasts from the end of what was ahead of it
+// The GPU runs later than the host: its operations name their step, and a step lasts from the end of what was ahead of it
 // on the GPU, or its own begin on the host if that is later, to the end of its last operation.
 void Analyser::time_kernels() {
   std::vector<int64_t> latest(file_.processes.size(), std::numeric_limits<int64_t>::min());  // ends, by device
@@ -263,8 +263,8 @@ void Analyser::sum_up() {
       last = std::max(last, file_.slices[out_.ops[o].slice].end_ns());
     const int64_t idle = std::max<int64_t>(0, step.duration_ns - busy);
     const int64_t ahead = file_.slices[out_.ops[step.first_op].slice].begin_ns - windows_[i];
-    const int64_t behind = windows_[i] + step.duration_ns - last;
-    const int64_t host = std::min(idle, std::max<int64_t>(0, ahead) + std::max<int64_t>(0, behind));
+    const int64_t after = windows_[i] + step.duration_ns - last;
+    const int64_t host = std::min(idle, std::max<int64_t>(0, ahead) + std::max<int64_t>(0, after));
     step.by_work[static_cast<size_t>(Work::kHost)] = host;
     step.by_work[static_cast<size_t>(Work::kGap)] = idle - host;
   }

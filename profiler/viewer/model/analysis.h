@@ -75,7 +75,7 @@ enum class Phase : uint8_t { kAll, kPrefill, kDecode };
 bool is_in(const Step& step, Phase phase);
 // Indices of the steps that have operations.
 std::vector<uint32_t> steps_of(const Analysis& analysis, Phase phase);
-// kDecode if there are such steps, else kAll.
+// Returns kDecode if there are such steps, else kAll.
 Phase usual_phase(const Analysis& analysis);
 
 }  // namespace tenon::view

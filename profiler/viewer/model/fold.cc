@@ -20,7 +20,7 @@ void fold(const profiler::TraceFile& file, uint32_t first, uint32_t last, int64_
     } else {
       const auto run = at;
       for (;;) {
-        // All that end within the next min_ns are narrow themselves, as they begin behind what is joined so far.
+        // All that end within the next min_ns are narrow themselves, as they begin after what is joined so far.
         const auto next = std::lower_bound(at + 1, end, box.end_ns + min_ns, ends_before);
         if (next == at + 1) {
           ++at;

@@ -16,7 +16,7 @@ struct Box {
 };
 
 // Slices of one lane (`first` to `last`, see TraceTrack::lanes) that lie in [from_ns, to_ns), in order. One
-// shorter than min_ns is joined with those behind it that end within min_ns of what is joined so far. At most
+// shorter than min_ns is joined with those after it that end within min_ns of what is joined so far. At most
 // (to_ns - from_ns) / min_ns + 2 boxes, found by binary search. min_ns > 0.
 void fold(const profiler::TraceFile& file, uint32_t first, uint32_t last, int64_t from_ns, int64_t to_ns,
           int64_t min_ns, std::vector<Box>& out);

@@ -24,10 +24,13 @@ void attend_head(const Args& a, const sdk::Part& part, uint32_t row, uint32_t he
   const auto slot = static_cast<uint32_t>(part.ptr<const int32_t>(kSlot)[row]);
   const auto last = static_cast<uint32_t>(part.ptr<const int32_t>(kPos)[row]);
   const uint32_t kv_head = head / (a.q_heads / a.kv.heads);
-  const cpu::KvCells keys(a.kv, a.kv.k, part.ptr<void>(kK), part.ptr<void>(kKScales), part.ptr<int32_t>(kPages), slot,
-                          kv_head);
-  const cpu::KvCells values(a.kv, a.kv.v, part.ptr<void>(kV), part.ptr<void>(kVScales), part.ptr<int32_t>(kPages), slot,
-                            kv_head);
+  const auto* pages = part.ptr<int32_t>(kPages);
+  const cpu::KvCells keys(
+      {.layout = a.kv, .plane = a.kv.k, .base = part.ptr<void>(kK), .scales = part.ptr<void>(kKScales), .pages = pages},
+      slot, kv_head);
+  const cpu::KvCells values(
+      {.layout = a.kv, .plane = a.kv.v, .base = part.ptr<void>(kV), .scales = part.ptr<void>(kVScales), .pages = pages},
+      slot, kv_head);
   const float* q = part.ptr<const float>(kQ) + row * a.q_row + size_t{head} * a.kv.k.dim;
   float* out = part.ptr<float>(kOut) + row * a.out_row + size_t{head} * a.kv.v.dim;
   auto* line = part.thread_scratch<float>();  // a key, then a value, as floats
@@ -41,7 +44,8 @@ void attend_head(const Args& a, const sdk::Part& part, uint32_t row, uint32_t he
     for (uint32_t d = 0; d < a.kv.k.dim; ++d) score += double{q[d]} * line[d];
     score *= a.scale;
     const double next = std::max(most, score), shrink = std::exp(most - next), weight = std::exp(score - next);
-    most = next, sum = sum * shrink + weight;
+    most = next;
+    sum = sum * shrink + weight;
     values.load(t, line);
     for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] = static_cast<float>(out[d] * shrink + weight * line[d]);
   }
@@ -68,7 +72,7 @@ class Plain : public sdk::Attention<Plain> {
 
   Plain(const sdk::Params&, const sdk::Env&) {}
 
-  // Of a chain in a linear cache, cell t holds position t, the step's own rows among them.
+  // In a linear cache without trees, cell t holds position t, and the step's own rows are among the cells.
   tenon_claim claim(const tenon_attn& a, const tenon_kv_view& view, const tenon_bounds& b) const {
     if (const std::string why = sdk::kv_unread(view, sdk::kReadsScales); !why.empty()) throw sdk::Refused(why);
     if (b.trees != 0) throw sdk::Refused("trees of drafts");
@@ -82,8 +86,12 @@ class Plain : public sdk::Attention<Plain> {
   void record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
     Args args{};
     args.kv = sdk::kv_layout(*call.kv);
-    args.q_row = r.describe(call.q).stride[0] / 4, args.out_row = r.describe(call.out).stride[0] / 4;
-    args.q_heads = a.q_heads, args.rows = r.bounds().rows, args.window = a.window, args.scale = a.scale;
+    args.q_row = r.describe(call.q).stride[0] / 4;
+    args.out_row = r.describe(call.out).stride[0] / 4;
+    args.q_heads = a.q_heads;
+    args.rows = r.bounds().rows;
+    args.window = a.window;
+    args.scale = a.scale;
     args.kv_len = static_cast<uint32_t>(std::min<uint64_t>(r.bounds().kv_len, args.kv.capacity()));
     const tenon_operand operands[] = {{call.out, TENON_WRITE},
                                       {call.q, TENON_READ},
@@ -97,8 +105,10 @@ class Plain : public sdk::Attention<Plain> {
                                       {r.step(TENON_STEP_SLOT), TENON_READ}};
     const double columns = static_cast<double>(a.q_heads) * (a.k_dim + a.v_dim);
     tenon_cost cost{};
-    cost.read[1] = 4.0 * a.q_heads * a.k_dim, cost.written[1] = 4.0 * a.q_heads * a.v_dim;
-    cost.read[2] = columns * tenon_format_block(args.kv.k.codec).bytes, cost.flops[2] = 2 * columns;
+    cost.read[sdk::kCostPerRow] = 4.0 * a.q_heads * a.k_dim;
+    cost.written[sdk::kCostPerRow] = 4.0 * a.q_heads * a.v_dim;
+    cost.read[sdk::kCostPerToken] = columns * tenon_format_block(args.kv.k.codec).bytes;
+    cost.flops[sdk::kCostPerToken] = 2 * columns;
     r.emit<attend>({.name = "attention",
                     .operands = operands,
                     .chunks = {args.rows * a.q_heads},

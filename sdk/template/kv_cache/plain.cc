@@ -10,6 +10,7 @@
 
 #include "tenon/sdk/cpu/kv_reader.h"
 #include "tenon/sdk/kv_cache.h"
+#include "tenon/sdk/live.h"
 
 namespace sdk = tenon::sdk;
 namespace cpu = tenon::sdk::cpu;
@@ -39,10 +40,14 @@ void append(const AppendArgs& a, const sdk::Part& part) {
     if (slot < 0) continue;
     if (cell >= a.capacity) throw sdk::Failed("cell " + std::to_string(cell) + " is beyond the capacity");
     const auto store = [&](const sdk::KvPlane& plane, int from, int64_t from_row, int to) {
+      const sdk::KvMemory memory{.layout = a.kv,
+                                 .plane = plane,
+                                 .base = part.ptr<void>(static_cast<size_t>(to)),
+                                 .scales = nullptr,
+                                 .pages = part.ptr<int32_t>(kPages)};
       const auto* x = reinterpret_cast<const float*>(part.ptr<std::byte>(static_cast<size_t>(from)) + row * from_row);
       for (uint32_t h = 0; h < a.kv.heads; ++h) {
-        const cpu::KvCells cells(a.kv, plane, part.ptr<void>(static_cast<size_t>(to)), nullptr,
-                                 part.ptr<int32_t>(kPages), static_cast<uint32_t>(slot), h);
+        const cpu::KvCells cells(memory, static_cast<uint32_t>(slot), h);
         cells.store(x + size_t{h} * plane.dim, cell);
       }
     };
@@ -55,11 +60,11 @@ struct CopyArgs {
   sdk::KvLayout from, to;
   uint32_t tokens;  // that the copy has room for
 };
-enum { kFromK, kFromV, kToK, kToV, kTable, kLiveSeqs, kSeqSlot, kSeqRow, kKvLen };  // operands
+enum { kFromK, kFromV, kToK, kToV, kTable, kCopyLive, kSeqSlot, kSeqRow, kKvLen };  // operands
 
 // A chunk is a sequence: what it held before the step and the step's rows.
 void copy(const CopyArgs& a, const sdk::Part& part) {
-  const uint32_t end = std::min(part.end(), part.ptr<const uint32_t>(kLiveSeqs)[1]);
+  const uint32_t end = std::min(part.end(), part.ptr<const uint32_t>(kCopyLive)[sdk::kLiveSeqs]);
   for (uint32_t s = part.begin(); s < end; ++s) {
     const int32_t slot = part.ptr<const int32_t>(kSeqSlot)[s];
     if (slot < 0) continue;
@@ -67,12 +72,20 @@ void copy(const CopyArgs& a, const sdk::Part& part) {
     const int32_t length = part.ptr<const int32_t>(kKvLen)[slot] + seq_row[s + 1] - seq_row[s];
     const uint32_t tokens = std::min(static_cast<uint32_t>(length), a.tokens);
     for (const bool v : {false, true}) {
-      const sdk::KvPlane &from = v ? a.from.v : a.from.k, &to = v ? a.to.v : a.to.k;
+      const auto* table = part.ptr<int32_t>(kTable);
+      const sdk::KvMemory from{.layout = a.from,
+                               .plane = v ? a.from.v : a.from.k,
+                               .base = part.ptr<void>(v ? kFromV : kFromK),
+                               .scales = nullptr,
+                               .pages = table};
+      const sdk::KvMemory to{.layout = a.to,
+                             .plane = v ? a.to.v : a.to.k,
+                             .base = part.ptr<void>(v ? kToV : kToK),
+                             .scales = nullptr,
+                             .pages = table};
       for (uint32_t h = 0; h < a.from.heads; ++h) {
-        const auto* table = part.ptr<int32_t>(kTable);
-        const auto sequence = static_cast<uint32_t>(slot);
-        const cpu::KvCells source(a.from, from, part.ptr<void>(v ? kFromV : kFromK), nullptr, table, sequence, h);
-        const cpu::KvCells target(a.to, to, part.ptr<void>(v ? kToV : kToK), nullptr, table, sequence, h);
+        const cpu::KvCells source(from, static_cast<uint32_t>(slot), h);
+        const cpu::KvCells target(to, static_cast<uint32_t>(slot), h);
         auto* line = part.thread_scratch<float>();
         for (uint32_t t = 0; t < tokens; ++t) {
           source.load(t, line);
@@ -105,7 +118,8 @@ class Plain : public sdk::KvCache<Plain> {
   // Checked against overflow: the geometry comes from a model's file.
   tenon_footprint plan(std::span<const tenon_kv_geometry> layers, const tenon_bounds& b) {
     if (b.kv_len > 1u << 30) throw sdk::NoSpace("2^30 tokens a sequence are the most");
-    slots_ = b.slots, capacity_ = b.kv_len;
+    slots_ = b.slots;
+    capacity_ = b.kv_len;
     uint64_t end = 0;
     for (const tenon_kv_geometry& g : layers) {
       for (const uint32_t dim : {g.k_dim, g.v_dim}) {
@@ -120,7 +134,9 @@ class Plain : public sdk::KvCache<Plain> {
       }
     }
     auto f = sdk::abi_struct<tenon_footprint>();
-    f.n_stores = 2, f.store_bytes[0] = end, f.store_bytes[1] = uint64_t{slots_} * sizeof(int32_t);
+    f.n_stores = 2;
+    f.store_bytes[0] = end;
+    f.store_bytes[1] = uint64_t{slots_} * sizeof(int32_t);
     return f;
   }
 
@@ -132,8 +148,8 @@ class Plain : public sdk::KvCache<Plain> {
   tenon_kv_view view(uint32_t layer, const tenon_tid* store, sdk::Recorder& r) const {
     const tenon_tensor k = plane_tensor(layer, false, format_, capacity_),
                        v = plane_tensor(layer, true, format_, capacity_);
-    return view_of(format_, k, v, r.slice(store[0], k, plane(layer, false).offset),
-                   r.slice(store[0], v, plane(layer, true).offset), store[1], r.step(TENON_STEP_PLACE));
+    return view_of(format_, {k, r.slice(store[0], k, plane(layer, false).offset)},
+                   {v, r.slice(store[0], v, plane(layer, true).offset)}, store[1], r.step(TENON_STEP_PLACE));
   }
 
   void record_append(uint32_t layer, const tenon_tid* store, tenon_tid k, tenon_tid v, sdk::Recorder& r) const {
@@ -145,8 +161,9 @@ class Plain : public sdk::KvCache<Plain> {
                                       {to.pages, TENON_READ},  {r.step(TENON_STEP_LIVE), TENON_READ},
                                       {to.place, TENON_READ},  {r.step(TENON_STEP_SLOT), TENON_READ}};
     tenon_cost cost{};
-    cost.read[1] = static_cast<double>(to.heads) * (to.k_dim + to.v_dim) * sizeof(float);
-    cost.written[1] = cost.read[1] / sizeof(float) * tenon_format_block(format_.k.codec).bytes;
+    cost.read[sdk::kCostPerRow] = static_cast<double>(to.heads) * (to.k_dim + to.v_dim) * sizeof(float);
+    cost.written[sdk::kCostPerRow] =
+        cost.read[sdk::kCostPerRow] / sizeof(float) * tenon_format_block(format_.k.codec).bytes;
     r.emit<append>({.name = "append", .operands = operands, .chunks = {args.rows}, .cost = cost}, args);
   }
 
@@ -158,7 +175,7 @@ class Plain : public sdk::KvCache<Plain> {
     const tenon_kv_view from = view(layer, store, r);
     const uint32_t tokens = std::min(capacity_, r.bounds().kv_len);
     const tenon_tensor k = plane_tensor(layer, false, want, tokens), v = plane_tensor(layer, true, want, tokens);
-    const tenon_kv_view to = view_of(format_of(want.k.codec), k, v, r.temp(k), r.temp(v), store[1], from.place);
+    const tenon_kv_view to = view_of(format_of(want.k.codec), {k, r.temp(k)}, {v, r.temp(v)}, store[1], from.place);
     const CopyArgs args{sdk::kv_layout(from), sdk::kv_layout(to), tokens};
     const tenon_operand operands[] = {{from.k, TENON_READ},
                                       {from.v, TENON_READ},
@@ -173,8 +190,8 @@ class Plain : public sdk::KvCache<Plain> {
     const double elements =
         static_cast<double>(to.heads) * (to.k_dim + to.v_dim) / std::max<uint32_t>(1, r.bounds().rows_per_seq);
     tenon_cost cost{};
-    cost.read[2] = elements * tenon_format_block(format_.k.codec).bytes;
-    cost.written[2] = elements * tenon_format_block(want.k.codec).bytes;
+    cost.read[sdk::kCostPerToken] = elements * tenon_format_block(format_.k.codec).bytes;
+    cost.written[sdk::kCostPerToken] = elements * tenon_format_block(want.k.codec).bytes;
     r.emit<copy>({.name = "copy",
                   .operands = operands,
                   .chunks = {r.bounds().seqs},
@@ -184,14 +201,15 @@ class Plain : public sdk::KvCache<Plain> {
     return to;
   }
 
-  // What verification rejects lies past the sequence's length, where nobody looks; pages never change.
+  // Rows that verification rejects lie past the sequence's length, where nobody looks; pages never change.
   void record_commit(const tenon_tid*, sdk::Recorder&) const {}
   void publish(void*) const {}
   void reserve(uint32_t slot, uint32_t kv_len) const { check(slot, kv_len); }
   void truncate(uint32_t slot, uint32_t kv_len) const { check(slot, kv_len); }
 
   void fork(uint32_t from, uint32_t to, uint32_t kv_len, void*) const {
-    check(from, kv_len), check(to, kv_len);
+    check(from, kv_len);
+    check(to, kv_len);
     if (from == to) return;
     for (const Plane& p : planes_) std::memcpy(sequence(p, to), sequence(p, from), kv_len * token_bytes(p));
   }
@@ -264,16 +282,31 @@ class Plain : public sdk::KvCache<Plain> {
   static tenon_kv_view prototype(const tenon_kv_format& format, uint32_t heads, uint32_t k_dim, uint32_t v_dim,
                                  uint32_t cells) {
     auto view = sdk::abi_struct<tenon_kv_view>();
-    view.format = &format, view.heads = heads, view.k_dim = k_dim, view.v_dim = v_dim;
-    view.page_cells = std::bit_ceil(cells), view.columns = 1, view.pos_rule = TENON_POS_LINEAR, view.group = 1;
+    view.format = &format;
+    view.heads = heads;
+    view.k_dim = k_dim;
+    view.v_dim = v_dim;
+    view.page_cells = std::bit_ceil(cells);
+    view.columns = 1;
+    view.pos_rule = TENON_POS_LINEAR;
+    view.group = 1;
     return view;
   }
-  static tenon_kv_view view_of(const tenon_kv_format& format, const tenon_tensor& k, const tenon_tensor& v,
-                               tenon_tid k_id, tenon_tid v_id, tenon_tid pages, tenon_tid place) {
+  struct NamedTensor {
+    const tenon_tensor& tensor;
+    tenon_tid id;
+  };
+  static tenon_kv_view view_of(const tenon_kv_format& format, const NamedTensor& keys, const NamedTensor& values,
+                               tenon_tid pages, tenon_tid place) {
+    const tenon_tensor &k = keys.tensor, &v = values.tensor;
     tenon_kv_view view = prototype(format, static_cast<uint32_t>(k.dim[2]), static_cast<uint32_t>(k.dim[3]),
                                    static_cast<uint32_t>(v.dim[3]), static_cast<uint32_t>(k.dim[1]));
-    view.k = k_id, view.v = v_id, view.pages = pages, view.place = place;
-    std::copy_n(k.stride, 3, view.k_stride), std::copy_n(v.stride, 3, view.v_stride);
+    view.k = keys.id;
+    view.v = values.id;
+    view.pages = pages;
+    view.place = place;
+    std::copy_n(k.stride, 3, view.k_stride);
+    std::copy_n(v.stride, 3, view.v_stride);
     return view;
   }
 

@@ -60,7 +60,7 @@ class Plain : public sdk::Quantization<Plain> {
 
   Plain(const sdk::Params&, const sdk::Env&) {}
 
-  // Throws Refused for what it cannot do; takes on nothing of what stands before and behind the product.
+  // Throws Refused for what it cannot do. It takes on nothing of what stands before and after the product.
   tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
     tenon_claim claim = cpu::claim_linear(s);
     claim.pro = claim.epi = 0;
@@ -88,8 +88,10 @@ class Plain : public sdk::Quantization<Plain> {
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& r) const {
     const tenon_tensor x = r.describe(call.x), y = r.describe(call.y);
     ProductArgs args{};
-    args.k = site.k, args.rows = static_cast<uint32_t>(y.dim[0]);
-    args.x_stride = x.stride[0] / 4, args.y_stride = y.stride[0] / 4;
+    args.k = site.k;
+    args.rows = static_cast<uint32_t>(y.dim[0]);
+    args.x_stride = x.stride[0] / 4;
+    args.y_stride = y.stride[0] / 4;
     std::vector<tenon_operand> operands{{call.y, TENON_WRITE},
                                         {call.x, TENON_READ},
                                         {call.row_live != 0 ? call.row_live : r.step(TENON_STEP_LIVE), TENON_READ}};
@@ -99,12 +101,14 @@ class Plain : public sdk::Quantization<Plain> {
     }
     const auto columns = static_cast<uint32_t>(site.columns());
     tenon_cost cost{};
-    cost.read[0] = static_cast<double>(site.bytes());
-    cost.read[1] = 4.0 * site.k, cost.written[1] = 4.0 * columns, cost.flops[1] = 2.0 * site.k * columns;
+    cost.read[tenon::sdk::kFixedCost] = static_cast<double>(site.bytes());
+    cost.read[tenon::sdk::kCostPerRow] = 4.0 * site.k;
+    cost.written[tenon::sdk::kCostPerRow] = 4.0 * columns;
+    cost.flops[tenon::sdk::kCostPerRow] = 2.0 * site.k * columns;
     r.emit<multiply>({.name = "multiply", .operands = operands, .chunks = {columns}, .cost = cost}, args);
   }
 
-  // For embeddings.
+  // An embedding looks rows up.
   void record_rows(Site& site, const tenon_tid* store, tenon_tid index, tenon_tid y, sdk::Recorder& r) const {
     const tenon_tensor out = r.describe(y);
     const RowsArgs args{site.k, static_cast<uint32_t>(out.dim[0]), site.mats[0].rows, out.stride[0] / 4};

@@ -83,7 +83,11 @@ void append(const AppendArgs& a, const Part& part) {
     for (uint32_t h = 0; h < a.kv.heads; ++h) {
       const auto cell = static_cast<uint32_t>(part.ptr<int32_t>(kRowPlace)[row * a.kv.heads + h]);
       const auto cells_of = [&](const sdk::KvPlane& plane, AppendOperand o) {
-        return sdk::cpu::KvCells(a.kv, plane, part.ptr<void>(o), nullptr, part.ptr<int32_t>(kPages),
+        return sdk::cpu::KvCells({.layout = a.kv,
+                                  .plane = plane,
+                                  .base = part.ptr<void>(o),
+                                  .scales = nullptr,
+                                  .pages = part.ptr<int32_t>(kPages)},
                                  static_cast<uint32_t>(slot), h);
       };
       cells_of(a.kv.k, kKeys).store(k + size_t{h} * a.kv.k.dim, cell);

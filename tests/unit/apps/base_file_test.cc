@@ -1,3 +1,4 @@
+// These tests write and read the files of `tenon eval kld`: whole ones, ones that are cut off, and malformed ones.
 #include "base_file.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +41,7 @@ std::string written(const TempFolder& folder) {
   return path;
 }
 
-// What reading all of the file says; "" if nothing is wrong.
+// Returns what reading all of the file says; "" if nothing is wrong.
 std::string problem(const std::string& path) {
   try {
     BaseReader reader(path);

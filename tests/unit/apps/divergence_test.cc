@@ -1,3 +1,5 @@
+// These tests hold the divergence of two distributions, and the codes of a baseline's, against their formulas in
+// double.
 #include "divergence.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// These tests print made-up times of ops as text, JSON and CSV.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -29,7 +29,7 @@ TEST(Sha256, FillsTheLastBlockAtEveryEdge) {
   EXPECT_EQ(hash_of(std::string(65, 'x')), "9537c5fdf120482f7d58d25e9ed583f52c02b4e304ea814db1633ad565aed7e9");
 }
 
-// Of tokens as 32 bits each, the lowest byte first; an output's is the beginning.
+// The sum is of tokens as 32 bits each, the lowest byte first; an output's is the beginning.
 TEST(Sha256, OfTokensIsThatOfTheirBytes) {
   const std::vector<int32_t> tokens = {1, 2, 3, -1, 260, 1 << 30};
   EXPECT_EQ(sha256_hex(tokens), "83ccce290066090bcb98f864bca07d44c4ffbd597a84c1f73bc7d9dc3cd5e869");

@@ -1,3 +1,5 @@
+// These tests run functions in child processes: their results, their ends, their time limits, and what they have
+// started.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,3 +1,4 @@
+// These tests run `tenon plugin check`'s checks on what ships and on plugins that each break one of them.
 #include "tenon/core/plugin_check.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +39,7 @@ TEST(PluginCheck, WhatShipsPasses) {
   for (const char* name : {"attention/flash", "draft/ngram", "kv_cache/static", "quantization/none", "sampler/top_k"}) {
     EXPECT_THAT(failures_of(fs::path(TENON_OUR_PLUGINS) / (std::string(name) + ".cpu.so")), IsEmpty()) << name;
   }
-  // For a GPU: as far as a host without one can look. Where CUDA was not found there are none.
+  // This checks plugins for a GPU as far as a host without one can look. Where CUDA was not found there are none.
   for (const char* name : {"attention/flash", "quantization/none", "sampler/top_k"}) {
     const fs::path library = fs::path(TENON_OUR_PLUGINS) / (std::string(name) + ".cuda.so");
     if (fs::exists(library)) {
@@ -50,7 +51,7 @@ TEST(PluginCheck, WhatShipsPasses) {
   EXPECT_THAT(failures_of(test::bad_plugin("older_minor")), IsEmpty());
 }
 
-// What of the kind's conformance fails: "name: message".
+// Returns what of the kind's conformance fails: "name: message".
 std::vector<std::string> unfit(const fs::path& library) {
   CheckOptions options = quick();
   options.kind_checks = conformance::kind_checks({});

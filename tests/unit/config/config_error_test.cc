@@ -1,4 +1,5 @@
-// What is wrong with a file or an option: position, what was found, what would be right, the nearest name.
+// These tests look at what is wrong with a file or an option: position, what was found, what would be right, the
+// nearest name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -56,7 +56,7 @@ std::vector<std::string> shipped() {
 INSTANTIATE_TEST_SUITE_P(Configs, ShippedPipeline, testing::ValuesIn(shipped()),
                          [](const auto& name) { return fs::path(name.param).stem().string(); });
 
-// What the reference says in a build without the CUDA components.
+// Returns what the reference says in a build without the CUDA components.
 std::string without_cuda(std::string text) {
   const size_t section = text.find("### device `cuda`");
   if (section != std::string::npos) text.erase(section, text.find("\n## ", section) + 1 - section);

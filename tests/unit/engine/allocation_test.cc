@@ -13,7 +13,7 @@
 namespace {
 std::atomic<uint64_t> allocations{0};
 }
-// glibc's own names, so that everything in the process is counted, plugins too.
+// These are glibc's own names, so that everything in the process is counted, plugins too.
 extern "C" {
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);

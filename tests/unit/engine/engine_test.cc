@@ -1,3 +1,4 @@
+// These tests drive an engine as a program does. What its text depends on is tested, and what it must not depend on.
 #include "tenon/core/engine.h"
 
 #include <gmock/gmock.h>
@@ -424,7 +425,7 @@ TEST(Engine, AnOverrideThatMatchesNothingIsAnError) {
   EXPECT_NO_THROW(open(kTiny, {with("layers.1.mlp.down"), "model.layers=1"}));
 }
 
-// What is said while an engine is opened.
+// This is said while an engine is opened.
 std::vector<std::string> log_of(const std::string& model, const std::vector<std::string>& set,
                                 EngineOptions options = {}) {
   std::vector<std::string> lines;

@@ -82,7 +82,7 @@ TEST_F(Finite, TheModuleIsNamedWhoseWeightIsNot) {
                          {"lm_head.weight", "lm_head"}};
   for (const Spoilt& s : kAll) {
     SpoiltModel model(tiny());
-    // Of the embedding the row of a token that the prompt has.
+    // This is the embedding's row of a token that the prompt has.
     const bool embedding = s.path == std::string("embedding");
     model.set(s.tensor, embedding ? static_cast<size_t>(request().tokens[2]) * kWidth + 7 : 7, kNan);
     for (const Settings& mode : modes()) {

@@ -80,7 +80,7 @@ TEST_P(StopStrings, AreNeitherShownNorPartOfTheText) {
 
 INSTANTIATE_TEST_SUITE_P(Of, StopStrings,
                          testing::Values(
-                             // Of what two of them could become, the longer one is held back, in either order.
+                             // The longer one of what two of them could become is held back, in either order.
                              StopCase{"TwoBeginnings", {"abcX", "cY"}, "abcX", ""},
                              StopCase{"TwoBeginningsTurned", {"cY", "abcX"}, "abcX", ""},
                              StopCase{"OneByte", {"c"}, "abcd", "ab"}, StopCase{"AtOnce", {"ab"}, "abab", ""},

@@ -1,3 +1,4 @@
+// These tests write files that appear whole or not at all.
 #include "tenon/core/atomic_file.h"
 
 #include <gmock/gmock.h>

@@ -39,7 +39,7 @@ MadeModel attending(const Biases& biases) {
           .matrix = w.matrix("layers.0.attention." + name, name, rows, columns), .layer = 0, .columns = columns};
       if (bias) {
         const VectorId b = declare.vector(d.matrix.path + ".bias", {w.add(name + ".bias", {rows})}, rows);
-        d.behind = {{.name = "bias", .vectors = {{"bias", b}}}};
+        d.after = {{.name = "bias", .vectors = {{"bias", b}}}};
       }
       return d;
     };

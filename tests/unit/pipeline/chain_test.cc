@@ -16,15 +16,15 @@ using ::testing::HasSubstr;
 constexpr int64_t kWidth = 32, kVocab = 48;
 const std::vector<int32_t> kPrompt = {3, 7, 11, 40, 2, 2, 19};
 
-// y = behind(rms_norm(x) W^T) of an embedding's rows.
-MadeModel one_product(Chain behind, Chain before = {}) {
+// y = after(rms_norm(x) W^T) of an embedding's rows.
+MadeModel one_product(Chain after, Chain before = {}) {
   MadeModel m;
   m.info.vocab = kVocab, m.info.width = kWidth, m.info.context = 64;
-  m.declare = [behind, before](MadeWeights& w, Declarations& declare) -> Record {
+  m.declare = [after, before](MadeWeights& w, Declarations& declare) -> Record {
     LinearDecl embedding{.matrix = w.matrix("embedding", "embedding", kVocab, kWidth), .columns = kWidth};
     LinearDecl head{.matrix = w.matrix("lm_head", "head", kVocab, kWidth), .columns = kWidth};
     embedding.product = false, embedding.lookup = true;
-    head.before = before, head.behind = behind;
+    head.before = before, head.after = after;
     if (before.empty()) {
       head.before = {{.name = "rms_norm",
                       .vectors = {{"weight", declare.vector("norm", {w.add("norm", {kWidth})}, kWidth)}},
@@ -103,7 +103,7 @@ MadeModel gated(const std::string& activation) {
       LinearDecl d{.matrix = w.matrix("mlp." + name, name, rows, columns), .columns = columns};
       if (bias) {
         const VectorId b = declare.vector("mlp." + name + ".bias", {w.add(name + ".bias", {rows})}, rows);
-        d.behind = {{.name = "bias", .vectors = {{"bias", b}}}};
+        d.after = {{.name = "bias", .vectors = {{"bias", b}}}};
       }
       return d;
     };
@@ -112,7 +112,7 @@ MadeModel gated(const std::string& activation) {
     const LinearId rows = declare.linear(embedding);
     const LinearId gate = declare.linear(linear("gate", 40, kWidth, true));
     const LinearId up = declare.linear(linear("up", 40, kWidth, true));
-    const JoinedId both = declare.joined({.linears = {gate, up}, .behind = {{.name = activation}}});
+    const JoinedId both = declare.joined({.linears = {gate, up}, .after = {{.name = activation}}});
     const LinearId head = declare.linear(linear("head", kVocab, 40, false));
     return [=](StepBuilder& b) { return b.linear(head, b.joined(both, b.out_rows(b.embed(rows)))); };
   };

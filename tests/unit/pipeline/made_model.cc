@@ -1,3 +1,4 @@
+// This makes a pipeline of a model that a test declares, with weights of its own and without a file.
 #include "made_model.h"
 
 #include <algorithm>

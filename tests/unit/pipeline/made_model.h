@@ -47,7 +47,7 @@ class MadeWeights : public Weights {
   std::map<std::string, std::vector<std::byte>> bytes_;
 };
 
-// What a test's model is: declare() is called once, and gives what is called to record a step.
+// This is what a test's model is: declare() is called once, and gives what is called to record a step.
 using Record = std::function<tenon_tid(StepBuilder&)>;
 struct MadeModel {
   MadeWeights weights;

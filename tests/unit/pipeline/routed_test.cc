@@ -38,7 +38,7 @@ MadeModel mixture() {
     embedding.product = false, embedding.lookup = true;
     const LinearId rows = declare.linear(embedding);
     const LinearId gate = routed("gate", kInner, kWidth), up = routed("up", kInner, kWidth);
-    const JoinedId gated = declare.joined({.linears = {gate, up}, .behind = {{.name = "silu_mul"}}});
+    const JoinedId gated = declare.joined({.linears = {gate, up}, .after = {{.name = "silu_mul"}}});
     const LinearId down = routed("down", kWidth, kInner);
     const LinearId head = declare.linear({.matrix = w.matrix("lm_head", "head", kVocab, kWidth), .columns = kWidth});
     return [=](StepBuilder& b) {

@@ -47,7 +47,7 @@ std::vector<uint8_t> some_codes() {
   return codes;
 }
 
-// int8wo's own tensors.
+// These are int8wo's own tensors.
 std::vector<const WeightTensor*> int8_head(MadeWeights& w) {
   std::vector<float> scales;
   for (int64_t r = 0; r < kVocab; ++r) scales.push_back(0.001F * static_cast<float>(r + 1));

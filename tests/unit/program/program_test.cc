@@ -1,3 +1,5 @@
+// These tests record programs and look at what was planned: lifetimes, places in the arena, stable operands, classes of
+// blocks.
 #include "tenon/core/program.h"
 
 #include <gtest/gtest.h>

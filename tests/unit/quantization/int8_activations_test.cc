@@ -136,7 +136,7 @@ TEST_P(PackedProducts, EqualProductsOfTheRoundedRows) {
   }
   std::vector<uint8_t> store(packing.bytes_of_row(kWidth) * kStride);
   for (uint32_t c = 0; c < kColumns; ++c)
-    sdk::cpu::pack_row(packing, &weights[c * row_bytes], row_bytes, kWidth, c, store.data());
+    sdk::cpu::pack_row(packing, {&weights[c * row_bytes], row_bytes}, kWidth, c, store.data());
   std::vector<float> first;
   for (const auto& [name, table] : packed_tables()) {
     SCOPED_TRACE(name);

@@ -14,7 +14,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// As CUDA has it: a kernel that fails is heard of in the next call of whatever kind, and in all behind it.
+// As CUDA has it: a kernel that fails is heard of in the next call of whatever kind, and in all after it.
 struct Queue {
   bool broken = false, capturing = false;
   uint32_t failing_kernel = 0, failing_launch = 0, failing_in_capture = 0;  // numbers of ops, from 1
@@ -167,7 +167,7 @@ TEST_F(QueueRunnerTest, AKernelThatFailsIsNamedOneByOne) {
             "memory access was encountered");
 }
 
-// It is heard of in the launch behind it, whose component has nothing to do with it.
+// It is heard of in the launch after it, whose component has nothing to do with it.
 TEST_F(QueueRunnerTest, AKernelThatFailsIsNotBlamedOnWhoeverHearsOfIt) {
   queue_.failing_kernel = 1;
   const std::string all =

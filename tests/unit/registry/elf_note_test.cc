@@ -1,3 +1,4 @@
+// These tests read notes from ELF files that are sound, damaged, cut off and mutated.
 #include "registry/elf_note.h"
 
 #include <elf.h>
@@ -23,7 +24,7 @@ Bytes good() {
   return test::contents_of(test::bad_plugin("good"));
 }
 
-// What reading the note says: the component's name, "no note", or the error.
+// Returns what reading the note says: the component's name, "no note", or the error.
 std::string read(const Bytes& bytes) {
   try {
     const std::optional<tenon_note> note = read_note(ElfFile(bytes));

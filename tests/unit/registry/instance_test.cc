@@ -1,3 +1,4 @@
+// These tests create instances of components: tables of other versions, failures, and components that throw everywhere.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

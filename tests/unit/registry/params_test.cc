@@ -1,3 +1,4 @@
+// These tests hold values of parameters against schemas, right ones, wrong ones, and schemas that are wrong themselves.
 #include "tenon/core/params.h"
 
 #include <gmock/gmock.h>

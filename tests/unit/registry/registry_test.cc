@@ -1,3 +1,5 @@
+// These tests look for components in folders and libraries: precedence, refusals, permissions, and what is said of
+// each.
 #include "tenon/core/registry.h"
 
 #include <dlfcn.h>
@@ -263,7 +265,7 @@ TEST(Registry, WhatIsNoLibraryIsPassedOverWithANotice) {
                     HasSubstr("another draft of sampler/1")));
 }
 
-// What the system says of every group while this lives; getgrgid_r() below asks it.
+// This is what the system says of every group while this lives; getgrgid_r() below asks it.
 class FakeGroup {
  public:
   FakeGroup(std::string name, std::vector<std::string> members) : name_(std::move(name)), members_(std::move(members)) {

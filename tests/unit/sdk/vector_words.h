@@ -1,4 +1,4 @@
-// What the words of tenon/sdk/cpu/vector.h give for one instruction set, as plain arrays.
+// These are what the words of tenon/sdk/cpu/vector.h give for one instruction set, as plain arrays.
 #pragma once
 
 #include <stdint.h>

@@ -1,3 +1,4 @@
+// These tests render conversations in the formats that templates are recognized as.
 #include "tenon/core/chat_format.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// These tests turn tokens into text piece by piece, where characters are cut between tokens.
 #include <gtest/gtest.h>
 
 #include "support.h"

@@ -1,3 +1,4 @@
+// These tests make keys of GGUF of a folder's tokenizer, and open a tokenizer from them again.
 #include "gguf_vocabulary.h"
 
 #include <gmock/gmock.h>

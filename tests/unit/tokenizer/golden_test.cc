@@ -132,7 +132,7 @@ TEST(SentencePiece, TheSameVocabularyInGgufEncodesTheSame) {
   const auto& wanted = golden.at("plain").as_array();
   for (size_t i = 0; i < texts.size(); ++i) {
     const std::string text = text_of(texts[i]);
-    // A user-defined piece is cut out first: the text behind it begins anew, with a space mark of its own.
+    // A user-defined piece is cut out first: the text after it begins anew, with a space mark of its own.
     if (text.find("<|im_start|>") != std::string::npos) continue;
     EXPECT_EQ(tokenizer->encode(text, {.add_special = false}), ids_of(wanted[i])) << texts[i];
   }

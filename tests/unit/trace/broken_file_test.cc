@@ -1,4 +1,5 @@
-// What is no trace, or half of one: a part of it with a notice, or an error; never a crash or absurd memory.
+// These tests look at what is no trace, or half of one: a part of it with a notice, or an error; never a crash or
+// absurd memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

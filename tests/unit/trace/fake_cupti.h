@@ -1,4 +1,4 @@
-// What a test and the library that plays libcupti share.
+// A test and the library that plays libcupti share this.
 #pragma once
 
 #include <cupti.h>
@@ -29,7 +29,8 @@ struct FakeCupti {
   size_t dropped = 0;
   std::set<CUpti_ActivityKind> enabled;
   std::vector<uint64_t> tags;  // pushed and not popped
-  // What each tag that is pushed adds to the records, and, from `deliver_at` records on, what is handed out at once.
+  // This is what each tag that is pushed adds to the records, and, from `deliver_at` records on, what is handed out at
+  // once.
   std::function<void(uint64_t tag)> on_tag;
   size_t deliver_at = SIZE_MAX;
   CUpti_ActivityThreadIdType thread_ids = CUPTI_ACTIVITY_THREAD_ID_TYPE_DEFAULT;

@@ -1,3 +1,4 @@
+// These tests give kernels to ops and steps, from records that are made up.
 #include "tenon/profiler/gpu_slice.h"
 
 #include <gmock/gmock.h>
@@ -107,7 +108,7 @@ TEST(GpuSlices, StepsAndLayersSpanTheirKernels) {
   const auto range = [&](size_t i) { return std::pair(spans[i].begin_ns, spans[i].end_ns); };
   EXPECT_EQ(range(0), std::pair(100L, 115L));
   EXPECT_EQ(range(1), std::pair(100L, 110L));
-  EXPECT_EQ(range(2), std::pair(115L, 127L));  // behind the one before, although its first kernel overlaps it
+  EXPECT_EQ(range(2), std::pair(115L, 127L));  // after the one before, although its first kernel overlaps it
   EXPECT_EQ(range(3), std::pair(115L, 122L));
   EXPECT_EQ(text_of(spans[0], "gpu_busy_us"), std::to_string(0.015));
   EXPECT_EQ(text_of(spans[0], "gap_us"), std::to_string(0.0));

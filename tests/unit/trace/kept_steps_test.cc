@@ -119,7 +119,7 @@ TEST(KeptSteps, OfASlowStepReachTheSink) {
     run.request(RequestPhase::kEnd);
     ASSERT_TRUE(run.recorder.stop().ok());
     const std::vector<uint64_t> steps = run.steps();
-    // The machine may be slow at others, too; what is there lies behind one another and leads up to the slow one.
+    // The machine may be slow at others, too; the kept steps follow one another and lead up to the slow one.
     const auto slow = std::ranges::find(steps, 50u);
     ASSERT_NE(slow, steps.end());
     ASSERT_GE(slow - steps.begin(), 3);

@@ -1,3 +1,4 @@
+// These tests record kernels through a library that plays CUPTI.
 #include "tenon/profiler/kernel_recorder.h"
 
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// These tests work out the times of ops from kernels and programs that are made up.
 #include "tenon/profiler/op_times.h"
 
 #include <gmock/gmock.h>

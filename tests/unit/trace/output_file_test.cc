@@ -1,3 +1,5 @@
+// These tests write output files, compressed and plain: read while they grow, abandoned, and kept from replacing
+// others.
 #include "tenon/profiler/output_file.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// These tests record what an engine records and read the file back.
 #include "tenon/profiler/perfetto_writer.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +28,7 @@ std::string findings(const CheckReport& report) {
   return text;
 }
 
-// What an engine records: steps over sections over operations, a worker's share, requests, counters.
+// An engine records this: steps over sections over operations, a worker's share, requests, counters.
 void record_run(trace::Recorder& recorder, uint64_t steps) {
   const SiteId step = recorder.add_site(trace::step_site("decode"));
   const SiteId layer = recorder.add_site(trace::section_site("layers.0"));

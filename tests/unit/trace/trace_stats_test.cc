@@ -1,4 +1,4 @@
-// What ops cost by a trace: made-up traces whose sums are known.
+// These tests look at what ops cost by a trace: made-up traces whose sums are known.
 #include "tenon/profiler/trace_stats.h"
 
 #include <gmock/gmock.h>
@@ -110,7 +110,7 @@ TEST(TraceStats, JoinAsTheyAreTold) {
             "decode layers.1.mlp.down quantization.none gemv 1 1 20 3");
 }
 
-// Kernels run behind the host and beside one another; those that say their step belong to it.
+// Kernels run later than the host and beside one another; those that say their step belong to it.
 TEST(TraceStats, OfKernelsAreWhatTheyAdd) {
   Events e;
   e.step(4, "decode", 0, 100).step(5, "decode", 100, 100).step(6, "decode", 200, 10);

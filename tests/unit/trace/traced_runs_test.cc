@@ -1,3 +1,4 @@
+// These tests keep the runs of programs that belong to the steps that are written.
 #include "tenon/profiler/traced_runs.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +70,7 @@ TEST_F(KeptRuns, AreThoseOfTheStepsThatAreWritten) {
   EXPECT_THAT(begins, ElementsAre(200, 220, 300, 320));
 }
 
-// A step may run several programs, one of them for the step behind it.
+// A step may run several programs, one of them for the step after it.
 TEST_F(KeptRuns, ShareTheirStepsFate) {
   run(0), run(1), run(1), run(2);
   runs_.decide(0, false), runs_.decide(1, true);

@@ -1,4 +1,4 @@
-// What the views say of a trace of known content.
+// These tests look at what the views say of a trace of known content.
 #include "model/analysis.h"
 
 #include <gmock/gmock.h>

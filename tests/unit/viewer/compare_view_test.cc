@@ -34,7 +34,7 @@ class ViewCompareView : public testing::Test {
     const PairState& s = *app.pair.value;
     return left + (right - left) * static_cast<float>((since_aligned_ns - s.from_ns) / (s.to_ns - s.from_ns));
   }
-  // What both timelines show, since the aligned moment.
+  // Both timelines show this, since the aligned moment.
   void expect_linked() {
     for (size_t side = 0; side < 2; ++side) {
       const TimelineState& t = state().timelines[side];

@@ -1,4 +1,5 @@
-// What is drawn: the same for the same input, something in every view, and pixels where the triangles are.
+// These tests look at what is drawn: the same for the same input, something in every view, and pixels where the
+// triangles are.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

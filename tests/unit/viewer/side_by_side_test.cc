@@ -114,11 +114,11 @@ TEST(ViewSideBySide, AnOperationIsThatOfTheSameLayerInTheSameStep) {
 }
 
 TEST(ViewSideBySide, KernelsAreOfTheStepThatTheyName) {
-  const auto run = [](int behind_us) {
+  const auto run = [](int later_us) {
     std::string text = "[";
     for (int i = 0; i < 3; ++i) {
       text += event("ProfilerStep#" + std::to_string(i), "user_annotation", 7, 100 * i, 90, R"("phase":"decode")");
-      text += event("layers.0.mlp/gemv", "kernel", 1007, 100 * i + behind_us, 20,
+      text += event("layers.0.mlp/gemv", "kernel", 1007, 100 * i + later_us, 20,
                     R"("op":"gemv","step":)" + std::to_string(i));
     }
     text.resize(text.size() - 2);

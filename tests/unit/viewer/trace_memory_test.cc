@@ -1,5 +1,5 @@
-// What the viewer takes at most while it reads a trace and works out its steps: the allocator's bytes, so that the
-// figure is the same on every machine.
+// This measures what the viewer takes at most while it reads a trace and works out its steps: the allocator's bytes, so
+// that the figure is the same on every machine.
 #include <gtest/gtest.h>
 #include <malloc.h>
 

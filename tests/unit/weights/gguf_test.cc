@@ -1,3 +1,4 @@
+// These tests read GGUF files that they write: every kind of metadata and type of tensor, and models in several parts.
 #include <gtest/gtest.h>
 
 #include <limits>

@@ -1,3 +1,5 @@
+// These tests open folders as Hugging Face has them: one file, shards with an index, and what is missing or
+// contradicts.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

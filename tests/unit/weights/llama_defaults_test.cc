@@ -1,5 +1,5 @@
-// What a description means that leaves a key out: the defaults of transformers' LlamaConfig and MistralConfig and of
-// llama.cpp, as published numbers.
+// These tests look at what a description means that leaves a key out: the defaults of transformers' LlamaConfig and
+// MistralConfig and of llama.cpp, as published numbers.
 #include <gtest/gtest.h>
 
 #include "expect_error.h"

@@ -65,7 +65,7 @@ TEST(Rope, Linear) {
   }
 }
 
-// theta' = theta * (s l / L - (s - 1)) ^ (d / (d - 2)) for a length l beyond the context L.
+// It is theta' = theta * (s l / L - (s - 1)) ^ (d / (d - 2)) for a length l beyond the context L.
 TEST(Rope, DynamicGrowsThetaBeyondTheContext) {
   const Rope rope = rope_of(R"("rope_scaling": {"rope_type": "dynamic", "factor": 3})");
   expect_frequencies(rope, 4096, [](size_t i) { return plain(i); });
@@ -149,7 +149,7 @@ TEST(Rope, WhatIsNotComputedIsRefusedByName) {
       {"key \"rope_scaling.low_freq_factor\" is missing", "key \"rope_scaling.high_freq_factor\" is missing"});
 }
 
-// transformers' models ignore the factor with the default rope and fail with the other types.
+// The models of transformers ignore the factor with the default rope and fail with the other types.
 TEST(Rope, HeadsAreTurnedAsAWhole) {
   for (const char* group : {R"("partial_rotary_factor": 0.5)", R"("rope_scaling": {"partial_rotary_factor": 0.5})"}) {
     expect_refused(group, {"key \"partial_rotary_factor\": found 0.500000, expected 1"});

@@ -1,3 +1,4 @@
+// These tests read safetensors files that they write, right ones and wrong ones.
 #include <gtest/gtest.h>
 
 #include "expect_error.h"

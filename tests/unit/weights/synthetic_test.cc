@@ -1,3 +1,4 @@
+// These tests read models that are made up from their names: shapes, values, and that both are always the same.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -100,7 +100,7 @@ TEST(Translation, KeepsTheFrequenciesOfScaledRope) {
     expect_same_rope(*there.weights, expected);
     const Translation back = model_kind_for(*there.weights).translate(*there.weights, {});
     expect_same_rope(*back.weights, expected);
-    // transformers looks at no tensor of frequencies.
+    // The library transformers looks at no tensor of frequencies.
     EXPECT_EQ(back.weights->tensors().size(), folder->tensors().size()) << rope;
   }
 }

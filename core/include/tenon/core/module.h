@@ -51,7 +51,7 @@ struct Matrix {
   int64_t rows = 0;
 };
 
-// A linear map is y = behind(before(x) W^T). Products that take the same x and stand side by side are declared apart; the
+// A linear map is y = after(before(x) W^T). Products that take the same x and stand side by side are declared apart; the
 // pipeline makes one product of them if their scheme is the same.
 // A routed product has a matrix for each expert, all with as many rows and stored alike: then `matrix` has the path that
 // they share and their rows, and no tensors. Each row of x is multiplied by the matrix of its expert.
@@ -61,7 +61,7 @@ struct LinearDecl {
   int64_t columns = 0;  // the matrix has so many, and x has
   bool product = true;  // y = x W^T is wanted
   bool lookup = false;  // rows of the matrix are wanted: an embedding
-  Chain before = {}, behind = {};
+  Chain before = {}, after = {};
   std::vector<Matrix> experts = {};
 };
 
@@ -69,7 +69,7 @@ struct LinearDecl {
 // columns: gate and up with silu_mul.
 struct JoinedDecl {
   std::vector<LinearId> linears;
-  Chain behind = {};
+  Chain after = {};
 };
 
 // This is the self-attention of a layer: Q, K and V of the same x, the ops over their heads, the cache, the softmax.

@@ -1,5 +1,5 @@
 // Threads meet at these: barriers in shared memory (mbarrier) with the bulk copies that signal them, named barriers of a
-// block, and counters in device memory. init(), arrive(), arrive_after_copies() and wait() need sm_80, all else of
+// block, and counters and flags in device memory. init(), arrive(), arrive_after_copies() and wait() need sm_80, all else of
 // Barrier sm_90.
 //
 // A barrier has phases, numbered from 0. A phase ends when as many arrivals as init() said have come, and all bytes that
@@ -115,12 +115,20 @@ __device__ __forceinline__ void named_arrive(uint32_t id, uint32_t threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// ---- a counter in device memory where blocks meet ----------------------------------------------------------------------
+// ---- counters and flags in device memory, where blocks meet -------------------------------------------------------------
 // Adds 1 and returns what it was before. What was written before earlier arrivals is visible after this one.
 __device__ __forceinline__ uint32_t arrive_at_counter(uint32_t* counter) {
   uint32_t before;
   asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
   return before;
+}
+// Raises a flag that is down, which is 0. Who finds it raised sees what this thread wrote before.
+__device__ __forceinline__ void raise_flag(uint32_t* flag) {
+  asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(flag) : "memory");
+}
+__device__ __forceinline__ void wait_for_flag(const uint32_t* flag) {
+  uint32_t raised = 0;
+  while (raised == 0) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(raised) : "l"(flag) : "memory");
 }
 
 }  // namespace tenon::cuda

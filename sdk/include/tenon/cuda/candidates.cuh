@@ -60,7 +60,7 @@ struct CandidateRow {
 // How every kernel begins; the overlap contract's wait is in it. False: the block's row is padding, and nothing is to be done.
 __device__ inline bool open(const CandidateInput& in, CandidateRow& row) {
   row.row = blockIdx.y;
-  const bool live = row.row < in.live[2];
+  const bool live = row.row < in.live[sdk::kLiveOutRows];
   if (live) {
     row.step_row = in.out_row[row.row];
     row.slot = in.slot[row.step_row];

@@ -36,7 +36,7 @@ struct RowPair {
 // kSpread = 2, and kScaled and kStaggered are true.
 template <class F>
 concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weights)[2][8], float sum, RowInfo row) {
-  // x is split into two of these; void: x stays f32.
+  // Each x is split into two of these; void: x stays f32.
   typename F::Half;
   // k of a segment, in blocks of 32, and its bytes.
   { F::kBlocks } -> std::convertible_to<uint32_t>;
@@ -88,7 +88,7 @@ concept Multiplies = PackedFormat<F> && PreparedX<X> &&
                        { F::template partial<X>(acc[0][0]) } -> std::same_as<RowPair>;
                      };
 
-// kGroup to divide by: 1 where there are no groups.
+// This is kGroup to divide by: 1 where there are no groups.
 template <PackedFormat F>
 inline constexpr uint32_t kGroupDivisor = F::kGroup == 0 ? 1 : F::kGroup;
 
@@ -116,7 +116,7 @@ __device__ __forceinline__ uint32_t last_bytes(uint32_t word) {
   return __byte_perm(word, kWith, 0x7372);
 }
 
-// bf16 or fp16: [k-step][lane][a0..a3].
+// Weights in bf16 or fp16 lie as [k-step][lane][a0..a3].
 template <HalfType H, uint32_t Blocks = 1>
 struct HalfFormat {
   using Half = H;

@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "tenon/cuda/chain.h"
 #include "tenon/cuda/gemm_rows.cuh"
 #include "tenon/cuda/gemm_tuning.h"
 #include "tenon/cuda/op.h"
+#include "tenon/sdk/fop.h"
 
 namespace tenon::cuda {
 
@@ -68,15 +68,15 @@ inline GemmChains read_chains(const GemmCall& call) {
   for (const tenon_fop& op : sdk::ops_of(call.pro)) {
     if (op.id != TENON_F_RMSNORM || c.norm) refuse("prologue", op);
     c.norm = true;
-    c.norm_weight = RmsNormOp{op}.weight();
-    c.eps = RmsNormOp{op}.eps();
+    c.norm_weight = sdk::RmsNormOp(op).weight;
+    c.eps = sdk::RmsNormOp(op).eps;
   }
   for (const tenon_fop& op : sdk::ops_of(call.epi)) {
     const bool last = c.silu || c.addend != 0;
     if (op.id == TENON_F_BIAS && c.bias == 0 && !last) {
-      c.bias = addend_of(op);
+      c.bias = sdk::AddOp(op).addend;
     } else if (op.id == TENON_F_ADD && !last) {
-      c.addend = addend_of(op);
+      c.addend = sdk::AddOp(op).addend;
     } else if (op.id == TENON_F_SILU_MUL && !last) {
       c.silu = true;
     } else {
@@ -90,7 +90,7 @@ inline cudaDataType lt_type(tenon_format format) {
   return format == TENON_F16 ? CUDA_R_16F : format == TENON_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-// What one product of a call multiplies.
+// One product of a call multiplies these.
 struct ProductTensors {
   tenon_tid x, y;
   tenon_tid bias, addend;  // or 0
@@ -147,7 +147,7 @@ inline void record_gemm(sdk::Recorder& rec, const GemmCall& call) {
     tenon_tensor t = sdk::tensor(call.w_format, {rows, call.k});
     t.stride[0] = (call.k + kWhole - 1) / kWhole * kWhole * tenon_format_block(call.w_format).bytes;
     x = rec.temp(t);
-    record_norm_rows(rec, call.x, chains.norm_weight, chains.eps, x, live);
+    record_norm_rows(rec, {.x = call.x, .y = x, .weight = chains.norm_weight, .eps = chains.eps, .row_live = live});
   }
   if (!chains.silu) return detail::record_product(rec, call, {x, call.y, chains.bias, chains.addend, 1});
   const int64_t pieces = (rows + kSiluPieceRows - 1) / kSiluPieceRows, piece = (rows + pieces - 1) / pieces;

@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "tenon/cuda/chain.h"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
 
@@ -35,7 +34,7 @@ __device__ __forceinline__ void store_pack(T* p, const Pack<T, V>& pack) {
   *reinterpret_cast<Pack<T, V>*>(p) = pack;
 }
 
-// f16 saturates: one activation beyond its range must not become infinite. NaN stays NaN.
+// An f16 saturates: one activation beyond its range must not become infinite. NaN stays NaN.
 template <class T>
 __device__ __forceinline__ T narrow(float value) {
   if constexpr (std::is_same_v<T, __half>) {
@@ -127,7 +126,7 @@ void with_float_type(tenon_format format, F&& f) {
   }
 }
 
-// kNorm is there if there is a norm.
+// Operand kNorm is there if there is a norm.
 struct NormRowsOperand {
   enum : uint32_t { kX, kY, kLive, kNorm };
 };
@@ -170,7 +169,7 @@ __global__ void __launch_bounds__(kRowThreads)
   store_pack<float, V>(y + row * a.y_stride + i, out);
 }
 
-// kBias is there if there is a bias.
+// Operand kBias is there if there is a bias.
 struct SiluMulOperand {
   enum : uint32_t { kX, kY, kLive, kBias };
 };
@@ -188,21 +187,25 @@ inline void silu_mul_rows(const SiluMulArgs& a, const Launch& l) {
 
 }  // namespace detail
 
-// y (rows, k) f32, f16 or bf16 = x (rows, k) f32, normalized first where weight (f32[k]) is not 0.
-inline void record_norm_rows(sdk::Recorder& rec, tenon_tid x, tenon_tid weight, float eps, tenon_tid y,
-                             tenon_tid row_live) {
-  const tenon_tensor from = rec.describe(x), to = rec.describe(y);
+struct NormRowsCall {
+  tenon_tid x, y;      // f32 (rows, k); f32, f16 or bf16 (rows, k)
+  tenon_tid weight;    // f32[k] of an RMSNorm; 0: y = x
+  float eps;           // of the norm
+  tenon_tid row_live;  // u32
+};
+inline void record_norm_rows(sdk::Recorder& rec, const NormRowsCall& c) {
+  const tenon_tensor from = rec.describe(c.x), to = rec.describe(c.y);
   const int64_t bytes = tenon_format_block(to.format).bytes;
-  std::vector<tenon_operand> operands = {{x, TENON_READ}, {y, TENON_WRITE}, {row_live, TENON_READ}};
-  if (weight != 0) operands.push_back({weight, TENON_READ});
-  sdk::OpSpec spec{.name = weight != 0 ? "norm_rows" : "convert_rows", .operands = operands, .chunks = {}};
+  std::vector<tenon_operand> operands = {{c.x, TENON_READ}, {c.y, TENON_WRITE}, {c.row_live, TENON_READ}};
+  if (c.weight != 0) operands.push_back({c.weight, TENON_READ});
+  sdk::OpSpec spec{.name = c.weight != 0 ? "norm_rows" : "convert_rows", .operands = operands, .chunks = {}};
   const auto columns = static_cast<double>(from.dim[1]);
   spec.cost.read[kCostPerRow] = 4 * columns;
   spec.cost.written[kCostPerRow] = static_cast<double>(bytes) * columns;
-  spec.cost.flops[kCostPerRow] = weight != 0 ? 4 * columns : 0;
+  spec.cost.flops[kCostPerRow] = c.weight != 0 ? 4 * columns : 0;
   emit<&detail::norm_rows>(rec, spec,
                            detail::NormRowsArgs{from.dim[1], from.stride[0] / 4, to.stride[0] / bytes,
-                                                static_cast<uint32_t>(from.dim[0]), eps, to.format, weight != 0});
+                                                static_cast<uint32_t>(from.dim[0]), c.eps, to.format, c.weight != 0});
 }
 
 struct SiluMulCall {

@@ -39,7 +39,7 @@ inline void check_lt(cublasStatus_t status, const char* expression) {
 }
 #define TENON_CUBLASLT_CHECK(call) ::tenon::cuda::detail::check_lt((call), #call)
 
-// y (rows, n) = x (rows, k) w (n, k)^T [+ addend] [+ bias]; strides of rows in elements.
+// Computes y (rows, n) = x (rows, k) w (n, k)^T [+ addend] [+ bias]; strides of rows are in elements.
 struct Product {
   int64_t rows, n, k, x_stride, y_stride, addend_stride;  // addend_stride 0: no addend
   int32_t in, out, biased, padding;                       // cudaDataType; 0 or 1
@@ -88,7 +88,7 @@ class LtProduct {
         cublasLtMatrixLayoutInit(&addend_, out, n, rows, at.addend != nullptr ? p.addend_stride : p.y_stride));
   }
 
-  // What cuBLASLt proposes, best guess first; at least one.
+  // Returns what cuBLASLt proposes, best guess first; at least one.
   std::vector<Algorithm> proposals(const ProductKey& key) {
     constexpr int kMost = 8;
     cublasLtMatmulPreferenceOpaque_t preference;
@@ -282,7 +282,10 @@ class ProductRunner {
     float least = std::numeric_limits<float>::max();
     for (const Algorithm& algorithm : proposals) {
       const float ms = median_ms(product, algorithm, stream);
-      if (ms < least) least = ms, best = &algorithm;
+      if (ms < least) {
+        least = ms;
+        best = &algorithm;
+      }
     }
     return *best;
   }

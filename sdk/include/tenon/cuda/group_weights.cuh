@@ -24,8 +24,8 @@ concept GroupWeights = requires(W w, const W& loaded, uint32_t address, uint32_t
   { W::kBytes } -> std::convertible_to<uint32_t>;
   // Loads the lane's q of 64 k from an address in shared memory.
   w.load(address);
-  // fragments<kWith>(step, a): of what was loaded, the A fragment of one of the four k-steps, as denormal halves, with the
-  // bits kWith besides.
+  // fragments<kWith>(step, a) makes the A fragment of one of the four k-steps of what was loaded, as denormal halves, with
+  // the bits kWith besides.
   loaded.template fragments<0>(n, a);
   // unpack(from, block, lane, q): from device memory, 8 q of rows lane / 4 [0] and lane / 4 + 8 [1], of the first or
   // second 32 k.
@@ -34,7 +34,8 @@ concept GroupWeights = requires(W w, const W& loaded, uint32_t address, uint32_t
   W::put(to, n, n, row_q);
 };
 
-// word & kMask | kWith. Of the plain expression the compiler makes two instructions, since one has room for one constant.
+// Returns word & kMask | kWith. The compiler makes two instructions of the plain expression, since one has room for one
+// constant.
 template <uint32_t kMask, uint32_t kWith>
 __device__ __forceinline__ uint32_t masked(uint32_t word) {
   if constexpr (kWith == 0) return word & kMask;

@@ -93,7 +93,7 @@ struct GroupedFormat {
   static __device__ __forceinline__ void multiply_steps(float (&acc)[kTiles][kRowBlocks][kAcc],
                                                         const uint32_t (&segment)[kTiles], X& x, uint32_t quad,
                                                         GroupSums<kPresent, kRowBlocks>& sums) {
-    // k that are summed before they are scaled; with several groups side by side, lane % 4 is the lane's group.
+    // So many k are summed before they are scaled; with several groups side by side, lane % 4 is the lane's group.
     constexpr uint32_t kSpan = X::kSpreads ? kSpread * Group : Group;
     const uint32_t own = X::kSpreads ? lane_id() % kSpread : 0;
     Weights weights[kPresent];  // by tile

@@ -12,7 +12,7 @@
 
 namespace tenon::cuda {
 
-// k of a stage, which are read at once: whole segments.
+// A stage has so many k, which are read at once: whole segments.
 template <class F>
 inline constexpr uint32_t kStageK = F::kSegmentK < 128 ? 128 : F::kSegmentK;
 

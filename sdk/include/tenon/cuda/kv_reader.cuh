@@ -2,7 +2,7 @@
 // tenon/sdk/kv_layout.h. Every codec, scales and heads apart:
 //
 //   cuda::with_kv_codec(args.kv.k.codec, [&]<class C>(C) { launch(&my_kernel<C>, ...); });         in the op
-//   cuda::KvCells keys(args.kv, args.kv.k, base, scales, pages, slot, head);                       in the kernel
+//   cuda::KvCells keys({args.kv, args.kv.k, base, scales, pages}, slot, head);                     in the kernel
 //   C::decode(reinterpret_cast<const C::Element*>(keys.at(cell))[d], keys.scale(cell))
 //
 // Plain codecs, f32, f16 or bf16, whose heads share their pages, with the GPU's own types: with_element() and KvRows.
@@ -20,6 +20,7 @@ namespace tenon::cuda {
 
 using sdk::kv_layout;
 using sdk::KvLayout;
+using sdk::KvMemory;
 using sdk::KvPlane;
 using sdk::plain_kv_format;
 
@@ -83,17 +84,15 @@ void with_kv_codec(uint32_t format, F&& f) {
   throw sdk::Refused(std::string("no codec of a cache stores ") + tenon_format_name(format));
 }
 
-// The cells of one head of one sequence. base, scales: the plane's tensors (scales of a codec without them may be
-// anything); pages: the view's table.
+// The cells of one head of one sequence. The plane of the memory stays where it is meanwhile.
 class KvCells {
  public:
-  __device__ KvCells(const KvLayout& layout, const KvPlane& plane, void* base, void* scales, const int32_t* pages,
-                     uint32_t slot, uint32_t head)
-      : base_(static_cast<char*>(base) + head * plane.head),
-        scales_(static_cast<char*>(scales) + head * plane.scale_head),
-        pages_(pages + (layout.apart() ? size_t{slot} * layout.heads + head : size_t{slot}) * layout.columns),
-        plane_(plane) {
-    shift_ = 31 - static_cast<uint32_t>(__clz(static_cast<int>(layout.page_cells)));
+  __device__ KvCells(const KvMemory& m, uint32_t slot, uint32_t head)
+      : base_(static_cast<char*>(m.base) + head * m.plane.head),
+        scales_(static_cast<char*>(m.scales) + head * m.plane.scale_head),
+        pages_(m.pages + (m.layout.apart() ? size_t{slot} * m.layout.heads + head : size_t{slot}) * m.layout.columns),
+        plane_(m.plane) {
+    shift_ = 31 - static_cast<uint32_t>(__clz(static_cast<int>(m.layout.page_cells)));
   }
 
   // The page of a cell below the layout's capacity; below 0 if it has none.
@@ -129,16 +128,15 @@ class KvCells {
   uint32_t shift_;
 };
 
-// The rows of one head of one sequence. base: the plane's tensor; pages: the table, i32[slots][columns].
+// The rows of one head of one sequence, in a cache whose heads share their pages. It reads no scales.
 class KvRows {
  public:
-  __device__ KvRows(const KvLayout& layout, const KvPlane& plane, void* base, const int32_t* pages, uint32_t slot,
-                    uint32_t head)
-      : base_(static_cast<char*>(base) + head * plane.head),
-        pages_(pages + size_t{slot} * layout.columns),
-        page_stride_(plane.page),
-        cell_stride_(plane.cell) {
-    shift_ = 31 - static_cast<uint32_t>(__clz(static_cast<int>(layout.page_cells)));
+  __device__ KvRows(const KvMemory& m, uint32_t slot, uint32_t head)
+      : base_(static_cast<char*>(m.base) + head * m.plane.head),
+        pages_(m.pages + size_t{slot} * m.layout.columns),
+        page_stride_(m.plane.page),
+        cell_stride_(m.plane.cell) {
+    shift_ = 31 - static_cast<uint32_t>(__clz(static_cast<int>(m.layout.page_cells)));
   }
 
   // The elements of token t, which is below the layout's capacity; nullptr if the token has no page.

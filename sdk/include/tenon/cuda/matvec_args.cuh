@@ -1,4 +1,4 @@
-// What the kernels of products with packed weights are given: matvec.cuh, routed_matvec.cuh and tile_gemm.cuh.
+// The kernels of products with packed weights are given these: matvec.cuh, routed_matvec.cuh and tile_gemm.cuh.
 #pragma once
 
 #include <cstdint>

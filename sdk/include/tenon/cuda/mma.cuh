@@ -46,7 +46,7 @@ __device__ __forceinline__ float from_half(uint32_t bits) {
   }
 }
 
-// c += a b, one k-step of 16.
+// Computes c += a b, one k-step of 16.
 template <HalfType Half>
 __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   if constexpr (std::is_same_v<Half, __half>) {

@@ -19,6 +19,8 @@
 
 namespace tenon::cuda {
 
+using enum sdk::CostTerm;
+
 struct Grid {
   dim3 blocks, threads;
   size_t shared_bytes = 0;  // dynamic; see block_size.h

@@ -11,7 +11,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "tenon/cuda/chain.h"
 #include "tenon/cuda/gemm.h"
 #include "tenon/cuda/packed_ops.cuh"
 #include "tenon/cuda/packed_site.cuh"
@@ -199,27 +198,27 @@ class PackedScheme : public sdk::Quantization<T> {
       throw sdk::Failed("ops around the product that were not claimed when the site was bound");
     }
     if (!pro.empty()) {
-      const RmsNormOp norm{pro[0]};
+      const sdk::RmsNormOp norm(pro[0]);
       a.has_norm = 1;
-      a.eps = norm.eps();
-      operands.push_back({norm.weight(), TENON_READ});
+      a.eps = norm.eps;
+      operands.push_back({norm.weight, TENON_READ});
     }
     for (const tenon_fop& op : epi) {
       if (op.id == TENON_F_SILU_MUL) {
         a.silu = 1;
         continue;
       }
-      operands.push_back({addend_of(op), TENON_READ});
+      operands.push_back({sdk::AddOp(op).addend, TENON_READ});
       if (op.id == TENON_F_BIAS) {
         a.has_bias = 1;
       } else {
         a.has_addend = 1;
-        a.addend_stride = rec.describe(addend_of(op)).stride[0] / kFloatBytes;
+        a.addend_stride = rec.describe(sdk::AddOp(op).addend).stride[0] / kFloatBytes;
       }
     }
   }
 
-  // x may have to be prepared, which is an op of its own: its blocks are small, the product's large.
+  // If x has to be prepared, that is an op of its own: its blocks are small, the product's large.
   template <PackedFormat F, PackedProduct Product, auto Multiply, auto Prepare>
   static void emit_product(const Site& site, PackedArgs& a, std::vector<tenon_operand>& operands, sdk::Recorder& rec) {
     const uint32_t classes = Product::direct_classes(a);

@@ -69,7 +69,7 @@ void record_penalty(const char* name, tenon_candidates& c, const tenon_sampling&
 struct AcceptPointers {
   explicit AcceptPointers(const Launch& l)
       : held(l.ptr<uint32_t>(sdk::cpu::kState)),
-        live(l.ptr<const uint32_t>(sdk::cpu::kLiveSeqs)),
+        live(l.ptr<const uint32_t>(sdk::cpu::kAcceptLive)),
         accepted(l.ptr<const int32_t>(sdk::cpu::kAccepted)),
         seq_slot(l.ptr<const int32_t>(sdk::cpu::kSeqSlot)),
         seq_row(l.ptr<const int32_t>(sdk::cpu::kSeqRow)),
@@ -83,7 +83,7 @@ struct AcceptPointers {
 inline __global__ void count_accepted_kernel(sdk::cpu::AcceptArgs a, AcceptPointers p) {
   wait();
   const uint32_t s = blockIdx.x;
-  if (s >= p.live[1] || p.seq_slot[s] < 0) return;
+  if (s >= p.live[sdk::kLiveSeqs] || p.seq_slot[s] < 0) return;
   uint32_t* held = p.held + size_t{static_cast<uint32_t>(p.seq_slot[s])} * a.vocab;
   const int32_t first = p.seq_row[s], end = min(p.seq_row[s + 1], first + p.accepted[s]);
   for (int32_t i = first + static_cast<int32_t>(threadIdx.x); i < end; i += static_cast<int32_t>(blockDim.x)) {

@@ -1,4 +1,4 @@
-// x as tile_gemm.cuh multiplies it, and the kernel that makes it so: each value one half, each row scaled by a power of two
+// This is x as tile_gemm.cuh multiplies it, and the kernel that makes it so: each value one half, each row scaled by a power of two
 // that keeps it in range, RMSNorm's weights multiplied in before.
 #pragma once
 
@@ -66,19 +66,27 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
       largest = max(largest, __float_as_uint(v[i]) & 0x7fffffff);
     }
     auto* octet = reinterpret_cast<float4*>(values + turned(k));
-    octet[0] = {v[0], v[1], v[2], v[3]}, octet[1] = {v[4], v[5], v[6], v[7]};
+    octet[0] = {v[0], v[1], v[2], v[3]};
+    octet[1] = {v[4], v[5], v[6], v[7]};
   }
   square = warp_sum(square);
   largest = __reduce_max_sync(~0U, largest);
-  if (lane_id() == 0) squares[threadIdx.x / 32] = square, greatest[threadIdx.x / 32] = largest;
+  if (lane_id() == 0) {
+    squares[threadIdx.x / 32] = square;
+    greatest[threadIdx.x / 32] = largest;
+  }
   __syncthreads();
   square = 0;
-  for (uint32_t w = 0; w < blockDim.x / 32; ++w) square += squares[w], largest = max(largest, greatest[w]);
+  for (uint32_t w = 0; w < blockDim.x / 32; ++w) {
+    square += squares[w];
+    largest = max(largest, greatest[w]);
+  }
   float scale = 1, factor = 1;
   if constexpr (F::kScaled) {
     // The exponent's bits of 2^13 over the largest's power of two.
     const uint32_t bits = min(267 - (largest >> 23), 253U);
-    scale = __uint_as_float(bits << 23), factor = __uint_as_float((254 - bits) << 23);
+    scale = __uint_as_float(bits << 23);
+    factor = __uint_as_float((254 - bits) << 23);
   }
   if (p.norm != nullptr) factor *= rsqrtf(square / static_cast<float>(a.k) + a.eps);
 

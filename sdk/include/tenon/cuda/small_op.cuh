@@ -15,7 +15,6 @@
 #include <initializer_list>
 #include <vector>
 
-#include "tenon/cuda/chain.h"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
 

@@ -30,8 +30,8 @@ namespace detail {
 
 inline constexpr uint32_t kGroupThreads = 128;
 
-// What a warpgroup has of a panel: sums of 64 packed rows by N rows, 16 packed rows a warp, of which a lane has rows g
-// and g + 8, g = lane / 4. After the wait.
+// A warpgroup's part of a panel: sums of 64 packed rows by N rows, 16 packed rows a warp, of which a lane has rows g
+// and g + 8, g = lane / 4. It is made after the wait.
 template <class F, int N>
 class PanelSums {
  public:
@@ -45,7 +45,7 @@ class PanelSums {
         x_empty_(b.of_x.empty(0).in_cluster(lane_id() % kPair)),
         x_described_(warpgroup::describe(b.base + Block::Layout::kX, kCoresOf8)) {}
 
-  // What the pair has of the panel that stage s is in; returns the stage after.
+  // Multiplies what the pair has of the panel that stage s is in; returns the stage after.
   __device__ __forceinline__ uint32_t multiply(uint32_t s) {
     const uint32_t end = min(b_.last, (s / b_.a_panel + 1) * b_.a_panel);
 #pragma unroll
@@ -64,7 +64,7 @@ class PanelSums {
     return end;
   }
 
-  // For the pair that finishes the panel.
+  // Leaves the sums for the pair that finishes the panel.
   __device__ __forceinline__ void leave() const {
     float4* to = left_by(blockIdx.x);
 #pragma unroll
@@ -73,7 +73,7 @@ class PanelSums {
     }
     __threadfence();
     named_sync(kSumBarrier, Shape::kMultiplying);
-    if (threadIdx.x == 0) asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(b_.p.flags + blockIdx.x) : "memory");
+    if (threadIdx.x == 0) raise_flag(b_.p.flags + blockIdx.x);
   }
   // Adds what others have left.
   __device__ __forceinline__ void gather(uint32_t panel) {
@@ -81,8 +81,8 @@ class PanelSums {
     while (after < b_.pairs && b_.shares.begin(after) < (panel + 1) * b_.a_panel) ++after;
     if (after == b_.pair + 1) return;
     for (uint32_t next = b_.pair + 1 + threadIdx.x; next < after; next += Shape::kMultiplying) {
-      uint32_t *flag = b_.p.flags + b_.block_of(next), there = 0;
-      while (there == 0) asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(there) : "l"(flag) : "memory");
+      uint32_t* flag = b_.p.flags + b_.block_of(next);
+      wait_for_flag(flag);
       *flag = 0;
     }
     named_sync(kSumBarrier, Shape::kMultiplying);
@@ -91,7 +91,10 @@ class PanelSums {
 #pragma unroll
       for (uint32_t i = 0; i < kFours; ++i) {
         const float4 v = __ldcg(from + i * kGroupThreads);
-        sum_[4 * i] += v.x, sum_[4 * i + 1] += v.y, sum_[4 * i + 2] += v.z, sum_[4 * i + 3] += v.w;
+        sum_[4 * i] += v.x;
+        sum_[4 * i + 1] += v.y;
+        sum_[4 * i + 2] += v.z;
+        sum_[4 * i + 3] += v.w;
       }
     }
   }
@@ -154,7 +157,7 @@ class PanelSums {
     if (elect_lane()) b_.of_weights.empty(weights_.stage()).arrive();
     weights_.advance();
   }
-  // kFirst: which fragments the first turn gets.
+  // kFirst says which fragments the first turn gets.
   template <uint32_t kFirst>
   __device__ __forceinline__ void multiply_stage() {
 #pragma unroll

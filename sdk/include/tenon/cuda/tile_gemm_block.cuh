@@ -1,4 +1,4 @@
-// What a block of tile_gemm.cuh has: its share of the stages, and the rings in shared memory through which weights and x
+// A block of tile_gemm.cuh has this: its share of the stages, and the rings in shared memory through which weights and x
 // come.
 #pragma once
 

@@ -18,7 +18,7 @@ struct UnpackArgs {
   uint32_t matrix_rows, padding;
   int64_t y_stride;
 };
-// kScales is there if the format has kTotal.
+// Operand kScales is there if the format has kTotal.
 struct UnpackOperand {
   enum : uint32_t { kTo, kWeights, kScales };
 };

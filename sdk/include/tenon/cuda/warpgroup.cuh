@@ -122,7 +122,7 @@ enum class Contiguous { kAlongK = 0, kAlongN = 1 };
       TENON_PRODUCT(n, "bf16", registers, a0, a1, a2, a3, b_at, layout_at, __VA_ARGS__);          \
     }                                                                                             \
   }
-// d += a b, where a lies in registers and N is 16, 32, 64, 128 or 256.
+// Computes d += a b, where a lies in registers and N is 16, 32, 64, 128 or 256.
 TENON_MULTIPLY("16", 8, TENON_R8, "%8", "%9", "%10", "%11", "%12", "%13", TENON_D8(0))
 TENON_MULTIPLY("32", 16, TENON_R16, "%16", "%17", "%18", "%19", "%20", "%21", TENON_D16)
 TENON_MULTIPLY("64", 32, TENON_R32, "%32", "%33", "%34", "%35", "%36", "%37", TENON_D32)
@@ -137,7 +137,7 @@ TENON_MULTIPLY("256", 128, TENON_R128, "%128", "%129", "%130", "%131", "%132", "
       "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" TENON_R64 "}, %64, %65, add, 1, 1, 0, 0;\n}" \
       : TENON_D64                                                                                                    \
       : "l"(a), "l"(b), "r"(static_cast<int32_t>(add)))
-// d += a b, or d = a b where `add` is false. Both lie in shared memory, contiguous along k; N is 128.
+// Computes d += a b, or d = a b where `add` is false. Both lie in shared memory, contiguous along k; N is 128.
 template <HalfType Half>
 __device__ __forceinline__ void multiply_shared(float (&d)[64], uint64_t a, uint64_t b, bool add) {
   if constexpr (std::is_same_v<Half, __half>) {

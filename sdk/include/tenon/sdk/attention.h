@@ -27,7 +27,9 @@ class Attention : public ComponentDefaults {
   static constexpr tenon_attention make() {
     auto t = abi_struct<tenon_attention>();
     t.row_invariant_max = T::kRowInvariantMax;
-    t.claim = &call_claim, t.record = &call_record, t.preferred_format = &call_preferred_format;
+    t.claim = &call_claim;
+    t.record = &call_record;
+    t.preferred_format = &call_preferred_format;
     return t;
   }
   static T& self(void* p) { return *static_cast<T*>(p); }

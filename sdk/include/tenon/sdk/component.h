@@ -83,8 +83,14 @@ const void* interface(void* self, const char* id) noexcept {
 template <class T>
 constexpr tenon_component component() {
   auto c = abi_struct<tenon_component>();
-  c.kind = T::kKind, c.name = T::kName, c.device = T::kDevice, c.doc = T::kDoc, c.schema = &SchemaOf<T>::kSchema;
-  c.create = &create<T>, c.destroy = &destroy<T>, c.interface = &interface<T>;
+  c.kind = T::kKind;
+  c.name = T::kName;
+  c.device = T::kDevice;
+  c.doc = T::kDoc;
+  c.schema = &SchemaOf<T>::kSchema;
+  c.create = &create<T>;
+  c.destroy = &destroy<T>;
+  c.interface = &interface<T>;
   c.own_rules = T::kOwnRules;
   return c;
 }
@@ -98,9 +104,12 @@ constexpr void copy_text(const char* from, char (&to)[N]) {
 template <class T>
 constexpr tenon_note_section note() {
   tenon_note_section s{};
-  s.owner_bytes = sizeof(TENON_NOTE_OWNER), s.descriptor_bytes = sizeof(tenon_note), s.type = TENON_NOTE_TYPE;
+  s.owner_bytes = sizeof(TENON_NOTE_OWNER);
+  s.descriptor_bytes = sizeof(tenon_note);
+  s.type = TENON_NOTE_TYPE;
   copy_text(TENON_NOTE_OWNER, s.owner);
-  s.note.abi_major = TENON_ABI_MAJOR, s.note.abi_minor = TENON_ABI_MINOR;
+  s.note.abi_major = TENON_ABI_MAJOR;
+  s.note.abi_minor = TENON_ABI_MINOR;
   copy_text(T::kKind, s.note.kind);
   copy_text(T::kName, s.note.name);
   copy_text(T::kDevice, s.note.device);

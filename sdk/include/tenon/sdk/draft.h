@@ -32,7 +32,8 @@ class Draft : public ComponentDefaults {
 
   static constexpr tenon_draft make() {
     auto t = abi_struct<tenon_draft>();
-    t.flags = kBranches ? TENON_DRAFT_TREES : 0, t.max_tokens = &call_max_tokens;
+    t.flags = kBranches ? TENON_DRAFT_TREES : 0;
+    t.max_tokens = &call_max_tokens;
     t.propose = &call_propose;
     if constexpr (requires { &T::forget; }) t.forget = &call_forget;
     return t;

@@ -1,5 +1,5 @@
 // Names for what stands where in a tenon_fop, for the ops that the host and several plugins read or write. The list in
-// tenon/abi/program.h is the rule. TENON_F_VERIFY is in tenon/sdk/told.h, heads are in tenon/sdk/op.h.
+// tenon/abi/program.h is the rule. TENON_F_VERIFY is in tenon/sdk/told.h.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,36 @@ struct AddOp {
   explicit AddOp(const tenon_fop& op) : addend(op.t[0]) {}
 };
 
+// The heads of an op over heads, whose x has columns for the heads of Q, of K and of V in order.
+struct Heads {
+  int32_t q, kv, k_dim, v_dim;
+
+  // Their places in tenon_fop.i. Integers of the op's own go to 0 and 1.
+  enum Integer : uint32_t { kQ = 2, kKv, kKDim, kVDim };
+  constexpr Heads(int32_t q_heads, int32_t kv_heads, int32_t k, int32_t v)
+      : q(q_heads), kv(kv_heads), k_dim(k), v_dim(v) {}
+  // `integers` is tenon_fop.i, or a copy of it.
+  explicit constexpr Heads(const int32_t (&integers)[8])
+      : Heads(integers[kQ], integers[kKv], integers[kKDim], integers[kVDim]) {}
+  constexpr void store(tenon_fop& op) const {
+    op.i[kQ] = q;
+    op.i[kKv] = kv;
+    op.i[kKDim] = k_dim;
+    op.i[kVDim] = v_dim;
+  }
+  constexpr int64_t q_columns() const { return int64_t{q} * k_dim; }
+  constexpr int64_t q_and_k_columns() const { return int64_t{q + kv} * k_dim; }
+  constexpr int64_t columns() const { return q_and_k_columns() + int64_t{kv} * v_dim; }
+};
+
+// TENON_F_QK_NORM: the RMSNorm of each head of Q, and of K.
+struct QkNormOp {
+  tenon_tid q_weight, k_weight;  // f32[k_dim]
+  float eps;
+
+  explicit QkNormOp(const tenon_fop& op) : q_weight(op.t[0]), k_weight(op.t[1]), eps(op.f[0]) {}
+};
+
 // TENON_F_ROPE turns pairs of the first `rotated` dimensions of a head by angles of the row's position.
 struct RopeOp {
   tenon_tid table;  // f32[positions][rotated / 2][2]: cosine and sine
@@ -41,6 +71,10 @@ struct AdvanceOp {
   bool moves_on;            // the rows become those of the next step
   uint32_t first_survivor;  // the first word of an entry that holds a survivor; 0 for a step without trees
 
+  static AdvanceOp of(const tenon_fop& op) {
+    return {op.t[0], static_cast<uint32_t>(op.i[0]), static_cast<uint32_t>(op.i[1]), op.i[2] != 0,
+            static_cast<uint32_t>(op.i[3])};
+  }
   tenon_fop fop() const {
     auto op = abi_struct<tenon_fop>();
     op.id = TENON_F_ADVANCE;

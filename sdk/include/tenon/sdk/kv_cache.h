@@ -43,15 +43,27 @@ class KvCache : public ComponentDefaults {
  private:
   static constexpr tenon_kv_cache make() {
     auto t = abi_struct<tenon_kv_cache>();
-    t.claim = &call_claim, t.plan = &call_plan, t.attach = &call_attach, t.view = &call_view;
-    t.record_append = &call_record_append, t.record_dequant = &call_record_dequant,
+    t.claim = &call_claim;
+    t.plan = &call_plan;
+    t.attach = &call_attach;
+    t.view = &call_view;
+    t.record_append = &call_record_append;
+    t.record_dequant = &call_record_dequant;
     t.record_commit = &call_record_commit;
-    t.reserve = &call_reserve, t.fork = &call_fork, t.truncate = &call_truncate, t.publish = &call_publish;
-    t.export_sequence = &call_export_sequence, t.import_sequence = &call_import_sequence,
+    t.reserve = &call_reserve;
+    t.fork = &call_fork;
+    t.truncate = &call_truncate;
+    t.publish = &call_publish;
+    t.export_sequence = &call_export_sequence;
+    t.import_sequence = &call_import_sequence;
     t.used_bytes = &call_used_bytes;
     if constexpr (requires { &T::record_begin; }) t.record_begin = &call_record_begin;
     if constexpr (requires { &T::free_pages; }) t.free_pages = &call_free_pages;
-    if constexpr (requires { &T::adopt; }) t.find = &call_find, t.adopt = &call_adopt, t.share = &call_share;
+    if constexpr (requires { &T::adopt; }) {
+      t.find = &call_find;
+      t.adopt = &call_adopt;
+      t.share = &call_share;
+    }
     return t;
   }
   static T& self(void* p) { return *static_cast<T*>(p); }

@@ -117,7 +117,8 @@ inline void store_kv_scale(uint32_t format, float scale, std::byte* to) {
 // A format of the SDK's caches has one codec for keys and values. Keys are stored after rope unless `rotated` is false.
 constexpr tenon_kv_format kv_format(tenon_format codec, tenon_format scale = TENON_FORMAT_NONE, bool rotated = true) {
   auto f = abi_struct<tenon_kv_format>();
-  f.k.codec = f.v.codec = codec, f.k.scale = f.v.scale = scale;
+  f.k.codec = f.v.codec = codec;
+  f.k.scale = f.v.scale = scale;
   f.rotated = rotated ? 1 : 0;
   return f;
 }

@@ -46,6 +46,15 @@ struct KvLayout {
   }
 };
 
+// This is where a plane of a layer's cache lies.
+struct KvMemory {
+  const KvLayout& layout;
+  const KvPlane& plane;  // the layout's k or v
+  void* base;            // the plane's tensor
+  void* scales;          // the tensor of its scales; unused where the plane has none
+  const int32_t* pages;  // the view's table
+};
+
 // Every reader reads plain codecs in linear caches with keys after rope; each flag is something more that it can do.
 enum KvReads : uint32_t {
   kReadsScales = 1,
@@ -89,9 +98,15 @@ inline KvLayout kv_layout(const tenon_kv_view& view) {
   KvLayout l{};
   l.k = plane(view.k_stride, view.ks_stride, view.format->k, view.k_dim);
   l.v = plane(view.v_stride, view.vs_stride, view.format->v, view.v_dim);
-  l.heads = view.heads, l.page_cells = view.page_cells, l.columns = view.columns;
-  l.rule = view.pos_rule, l.sinks = view.sinks, l.ring = view.ring, l.window = view.window;
-  l.flags = view.flags, l.rotated = view.format->rotated;
+  l.heads = view.heads;
+  l.page_cells = view.page_cells;
+  l.columns = view.columns;
+  l.rule = view.pos_rule;
+  l.sinks = view.sinks;
+  l.ring = view.ring;
+  l.window = view.window;
+  l.flags = view.flags;
+  l.rotated = view.format->rotated;
   return l;
 }
 

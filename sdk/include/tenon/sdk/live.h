@@ -1,4 +1,4 @@
-// What the words of TENON_STEP_LIVE say: how much of a step's bounds is live.
+// The words of TENON_STEP_LIVE say how much of a step's bounds is live.
 #pragma once
 
 #include <cstdint>

@@ -13,6 +13,7 @@
 
 #include "tenon/abi/op.h"
 #include "tenon/sdk/component.h"
+#include "tenon/sdk/fop.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::sdk {
@@ -45,19 +46,11 @@ constexpr std::array<tenon_op_arg, sizeof...(A)> op_args(const A&... args) {
   return {args...};
 }
 
-// For ops over heads, x's columns are heads: Q, K and V in order.
-struct Heads {
-  int32_t q, kv, k_dim, v_dim;
-  // `integers` is tenon_fop.i, or a copy of it.
-  explicit constexpr Heads(const int32_t (&integers)[8])
-      : q(integers[2]), kv(integers[3]), k_dim(integers[4]), v_dim(integers[5]) {}
-  constexpr int64_t q_and_k_columns() const { return int64_t{q + kv} * k_dim; }
-  constexpr int64_t columns() const { return q_and_k_columns() + int64_t{kv} * v_dim; }
-};
-// An op over heads has these arguments; integers of its own go to i[0] and i[1].
+// An op over heads has these arguments.
 template <class... A>
 constexpr std::array<tenon_op_arg, sizeof...(A) + 4> op_args_over_heads(const A&... args) {
-  return {args..., op_integer("q_heads", 2), op_integer("kv_heads", 3), op_integer("k_dim", 4), op_integer("v_dim", 5)};
+  return {args..., op_integer("q_heads", Heads::kQ), op_integer("kv_heads", Heads::kKv),
+          op_integer("k_dim", Heads::kKDim), op_integer("v_dim", Heads::kVDim)};
 }
 // It throws Refused unless x's columns are the op's heads, and returns their number: y has as many.
 inline int64_t columns_of_heads(const tenon_fop& op, int64_t x) {
@@ -93,8 +86,10 @@ class Op : public ComponentDefaults {
       t.id = op_id(T::kName);
     }
     t.flags = T::kFlags;
-    t.n_args = static_cast<uint32_t>(T::kArgs.size()), t.arg = T::kArgs.data();
-    t.columns = &call_columns, t.record = &call_record;
+    t.n_args = static_cast<uint32_t>(T::kArgs.size());
+    t.arg = T::kArgs.data();
+    t.columns = &call_columns;
+    t.record = &call_record;
     return t;
   }
   static T& self(void* p) { return *static_cast<T*>(p); }
@@ -104,7 +99,8 @@ class Op : public ComponentDefaults {
       if constexpr (requires { &T::columns; }) {
         *y = self(p).columns(read_abi(op), x);
       } else {
-        static_cast<void>(p), static_cast<void>(op);
+        static_cast<void>(p);
+        static_cast<void>(op);
         *y = x;
       }
     });

@@ -48,26 +48,49 @@ struct BoolParam {
 
 constexpr tenon_param_spec integer(const IntParam& p) {
   auto s = abi_struct<tenon_param_spec>();
-  s.name = p.name, s.doc = p.doc, s.unit = p.unit, s.type = TENON_PARAM_INT, s.flags = p.flags;
-  s.int_default = p.value, s.int_min = p.min, s.int_max = p.max, s.choices = p.choices;
+  s.name = p.name;
+  s.doc = p.doc;
+  s.unit = p.unit;
+  s.type = TENON_PARAM_INT;
+  s.flags = p.flags;
+  s.int_default = p.value;
+  s.int_min = p.min;
+  s.int_max = p.max;
+  s.choices = p.choices;
   return s;
 }
 constexpr tenon_param_spec real(const RealParam& p) {
   auto s = abi_struct<tenon_param_spec>();
-  s.name = p.name, s.doc = p.doc, s.unit = p.unit, s.type = TENON_PARAM_REAL, s.flags = p.flags;
-  s.real_default = p.value, s.real_min = p.min, s.real_max = p.max;
+  s.name = p.name;
+  s.doc = p.doc;
+  s.unit = p.unit;
+  s.type = TENON_PARAM_REAL;
+  s.flags = p.flags;
+  s.real_default = p.value;
+  s.real_min = p.min;
+  s.real_max = p.max;
   return s;
 }
 constexpr tenon_param_spec text(const TextParam& p) {
   auto s = abi_struct<tenon_param_spec>();
-  s.name = p.name, s.doc = p.doc, s.unit = "", s.type = TENON_PARAM_TEXT, s.flags = p.flags;
-  s.text_default = p.value, s.choices = p.choices;
+  s.name = p.name;
+  s.doc = p.doc;
+  s.unit = "";
+  s.type = TENON_PARAM_TEXT;
+  s.flags = p.flags;
+  s.text_default = p.value;
+  s.choices = p.choices;
   return s;
 }
 constexpr tenon_param_spec boolean(const BoolParam& p) {
   auto s = abi_struct<tenon_param_spec>();
-  s.name = p.name, s.doc = p.doc, s.unit = "", s.type = TENON_PARAM_BOOL, s.flags = p.flags;
-  s.int_default = p.value ? 1 : 0, s.int_max = 1;
+  s.name = p.name;
+  s.doc = p.doc;
+  s.unit = "";
+  s.type = TENON_PARAM_BOOL;
+  s.flags = p.flags;
+  s.int_default = p.value ? 1 : 0;
+  s.int_max = 1;
   return s;
 }
 

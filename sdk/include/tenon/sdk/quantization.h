@@ -44,11 +44,21 @@ class Quantization : public ComponentDefaults {
   static constexpr tenon_quantization make() {
     auto t = abi_struct<tenon_quantization>();
     t.row_invariant_max = T::kRowInvariantMax;
-    t.claim = &call_claim, t.bind = &call_bind, t.footprint = &call_footprint, t.load = &call_load,
-    t.unbind = &call_unbind, t.record = &call_record;
+    t.claim = &call_claim;
+    t.bind = &call_bind;
+    t.footprint = &call_footprint;
+    t.load = &call_load;
+    t.unbind = &call_unbind;
+    t.record = &call_record;
     if constexpr (requires { &T::record_rows; }) t.record_rows = &call_record_rows;
-    if constexpr (requires { &T::describe; }) t.describe = &call_describe, t.encode = &call_encode;
-    if constexpr (requires { &T::observe; }) t.observed_bytes = &call_observed_bytes, t.observe = &call_observe;
+    if constexpr (requires { &T::describe; }) {
+      t.describe = &call_describe;
+      t.encode = &call_encode;
+    }
+    if constexpr (requires { &T::observe; }) {
+      t.observed_bytes = &call_observed_bytes;
+      t.observe = &call_observe;
+    }
     return t;
   }
   static T& self(void* p) { return *static_cast<T*>(p); }

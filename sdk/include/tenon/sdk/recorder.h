@@ -56,6 +56,9 @@ class Part {
   const tenon_part* raw_;
 };
 
+// The terms of a tenon_cost: what an op costs at all, for each row, and for each token that a row attends to.
+enum CostTerm : uint32_t { kFixedCost, kCostPerRow, kCostPerToken };
+
 // An op needs this beside its arguments; tenon_op explains the fields.
 struct OpSpec {
   const char* name;
@@ -95,13 +98,17 @@ class Recorder {
     static_assert(std::is_trivially_copyable_v<Args> && alignof(Args) <= 8);
     auto op = abi_struct<tenon_op>();
     op.name = spec.name;
-    op.operand = spec.operands.data(), op.n_operands = static_cast<uint32_t>(spec.operands.size());
-    op.args = &args, op.args_bytes = sizeof(Args);
+    op.operand = spec.operands.data();
+    op.n_operands = static_cast<uint32_t>(spec.operands.size());
+    op.args = &args;
+    op.args_bytes = sizeof(Args);
     op.phases = static_cast<uint32_t>(spec.chunks.size());
     size_t i = 0;
     for (const uint32_t n : spec.chunks) op.chunks[i++] = n;
-    op.scratch_bytes = spec.scratch_bytes, op.zeroed_bytes = spec.zeroed_bytes;
-    op.thread_scratch_bytes = spec.thread_scratch_bytes, op.cost = spec.cost;
+    op.scratch_bytes = spec.scratch_bytes;
+    op.zeroed_bytes = spec.zeroed_bytes;
+    op.thread_scratch_bytes = spec.thread_scratch_bytes;
+    op.cost = spec.cost;
     op.part = [](void*, const void* a, const tenon_part* p) -> tenon_status {
       return guard(p->why, [&] { Fn(*static_cast<const Args*>(a), Part(p)); });
     };

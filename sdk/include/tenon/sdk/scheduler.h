@@ -54,7 +54,10 @@ inline uint32_t least_important(const Workload& w, uint32_t sequence) {
   for (uint32_t i = 0; i < w.size(); ++i) {
     const tenon_sequence s = w[i];
     if (s.phase == TENON_SEQUENCE_WAITS || i == sequence) continue;
-    if (s.priority < worst.priority || (s.priority == worst.priority && s.id > worst.id)) least = i, worst = s;
+    if (s.priority < worst.priority || (s.priority == worst.priority && s.id > worst.id)) {
+      least = i;
+      worst = s;
+    }
   }
   return least;
 }
@@ -74,7 +77,9 @@ class Scheduler : public ComponentDefaults {
  private:
   static constexpr tenon_scheduler make() {
     auto t = abi_struct<tenon_scheduler>();
-    t.sequences = &call_sequences, t.next = &call_next, t.no_space = &call_no_space;
+    t.sequences = &call_sequences;
+    t.next = &call_next;
+    t.no_space = &call_no_space;
     return t;
   }
   static T& self(void* p) { return *static_cast<T*>(p); }

@@ -54,13 +54,15 @@ struct VerifyOp {
   tenon_tid id[kMostLeft];
   uint32_t cap[kMostLeft];  // where there is an id
 
-  // What a processor left, the last one's first.
+  // These are what a processor left, the last one's first.
   struct Left {
     tenon_tid left = 0, count = 0, id = 0;
     uint32_t cap = 0;
   };
   tenon_tid logits() const { return op.t[0]; }
   tenon_tid told() const { return op.t[3]; }
+  void set_logits(tenon_tid tensor) { op.t[0] = tensor; }
+  void set_told(tenon_tid tensor) { op.t[3] = tensor; }
   Left left(uint32_t n) const {
     if (n == 0) return {op.t[1], op.t[2], id[0], cap[0]};
     return {static_cast<tenon_tid>(op.i[2 * n - 2]), static_cast<tenon_tid>(op.i[2 * n - 1]), id[n], cap[n]};
@@ -82,7 +84,7 @@ struct DraftPass {
   uint32_t vocab;  // what both models know; 0 = not said
   uint32_t reserved;
 
-  // What a choice that is no token is held against.
+  // Returns what a choice that is no token is held against.
   uint32_t tokens() const { return vocab != 0 ? vocab : static_cast<uint32_t>(std::numeric_limits<int32_t>::max()); }
 };
 
@@ -94,7 +96,7 @@ Longer read_longer(const T* in) noexcept {
   return out;
 }
 
-// What one processor left, as an op that looks at it needs it.
+// This is what one processor left, as an op that looks at it needs it.
 struct LeftRows {
   int64_t columns, stride, id_stride;  // elements
   uint32_t operand;                    // that of `left`

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tenon/abi/sampler.h"
+#include "tenon/sdk/live.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::sdk::cpu {
@@ -43,7 +44,9 @@ struct CandidateOp {
                  {r.step(TENON_STEP_SLOT), TENON_READ}} {
     operands.insert(operands.end(), own);
     const bool dense = c.form == TENON_DENSE;
-    grid.rows = r.bounds().out_rows, grid.width = dense ? c.vocab : c.cap, grid.vocab = c.vocab;
+    grid.rows = r.bounds().out_rows;
+    grid.width = dense ? c.vocab : c.cap;
+    grid.vocab = c.vocab;
     grid.block = dense ? std::min(c.vocab, kCandidateBlock) : c.cap;
     grid.blocks = (grid.width + grid.block - 1) / grid.block;
     grid.logit_row = r.describe(c.logits).stride[0] / static_cast<int64_t>(sizeof(float));
@@ -57,7 +60,9 @@ struct CandidateOp {
   tenon_cost cost(double flops_an_entry, bool writes) const {
     const double bytes = grid.width * (grid.dense() ? 4.0 : 8.0);
     tenon_cost k{};
-    k.read[1] = bytes, k.written[1] = writes ? grid.width * 4.0 : 0, k.flops[1] = flops_an_entry * grid.width;
+    k.read[kCostPerRow] = bytes;
+    k.written[kCostPerRow] = writes ? grid.width * 4.0 : 0;
+    k.flops[kCostPerRow] = flops_an_entry * grid.width;
     return k;
   }
 
@@ -84,8 +89,10 @@ struct Entries {
 // The entries of chunk `chunk`, which belongs to a live row.
 inline Entries entries_of(const CandidateGrid& g, const Part& part, uint32_t chunk) {
   Entries e{};
-  e.chunk = chunk, e.row = chunk / g.blocks;
-  e.step_row = part.ptr<int32_t>(kOutRow)[e.row], e.slot = part.ptr<int32_t>(kSlot)[e.step_row];
+  e.chunk = chunk;
+  e.row = chunk / g.blocks;
+  e.step_row = part.ptr<int32_t>(kOutRow)[e.row];
+  e.slot = part.ptr<int32_t>(kSlot)[e.step_row];
   e.first = chunk % g.blocks * g.block;
   const uint32_t width = g.dense() ? g.width : static_cast<uint32_t>(part.ptr<int32_t>(g.id + 1)[e.row]);
   e.n = std::min(g.block, width - std::min(width, e.first));
@@ -95,7 +102,7 @@ inline Entries entries_of(const CandidateGrid& g, const Part& part, uint32_t chu
 }
 
 inline uint32_t live_out_rows(const Part& part) {
-  return part.ptr<uint32_t>(kLive)[2];
+  return part.ptr<uint32_t>(kLive)[kLiveOutRows];
 }
 
 template <class F>
@@ -103,7 +110,7 @@ void for_each_chunk(const CandidateGrid& g, const Part& part, F&& f) {
   const uint32_t end = std::min(part.end(), live_out_rows(part) * g.blocks);
   for (uint32_t chunk = part.begin(); chunk < end; ++chunk) f(entries_of(g, part, chunk));
 }
-// For phases with one chunk a row.
+// Phases with one chunk a row use this.
 template <class F>
 void for_each_row(const Part& part, F&& f) {
   const uint32_t end = std::min(part.end(), live_out_rows(part));

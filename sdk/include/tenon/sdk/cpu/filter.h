@@ -39,7 +39,10 @@ void write_kept(const CandidateGrid& g, const Part& part, const Entries& e, Keep
   int32_t* ids = part.ptr<int32_t>(kKeptIds) + size_t{e.row} * g.width;
   uint32_t n = 0;
   for (uint32_t i = 0; i < e.n; ++i) {
-    if (keep(e.logit[i], e.id_of(i))) logits[n] = e.logit[i], ids[n++] = e.id_of(i);
+    if (keep(e.logit[i], e.id_of(i))) {
+      logits[n] = e.logit[i];
+      ids[n++] = e.id_of(i);
+    }
   }
   part.ptr<int32_t>(kKeptCounts)[e.row] = static_cast<int32_t>(n);
 }

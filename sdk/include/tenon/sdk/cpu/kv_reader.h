@@ -1,7 +1,7 @@
 // Cells of a KV cache on the CPU.
 //
-//   const sdk::cpu::KvCells keys(args.kv, args.kv.k, part.ptr<std::byte>(kK), part.ptr<std::byte>(kKScale),
-//                                part.ptr<int32_t>(kPages), slot, head);
+//   const sdk::cpu::KvCells keys({.layout = args.kv, .plane = args.kv.k, .base = part.ptr<void>(kK),
+//                                 .scales = part.ptr<void>(kKScale), .pages = part.ptr<int32_t>(kPages)}, slot, head);
 //   keys.load(cell, row);        f32, whatever the codec
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace tenon::sdk::cpu {
 
-// n elements of a codec as f32.
+// Converts n elements of a codec to f32.
 inline void load_row(uint32_t codec, const std::byte* from, uint32_t n, float* to, float scale = 1) {
   with_kv_codec(codec, [&]<KvCodec C>(C) {
     for (uint32_t i = 0; i < n; ++i) {
@@ -26,7 +26,7 @@ inline void load_row(uint32_t codec, const std::byte* from, uint32_t n, float* t
     }
   });
 }
-// n f32 into a codec, rounded to nearest even.
+// Converts n f32 to a codec, rounded to nearest even.
 inline void store_row(uint32_t codec, const float* from, uint32_t n, std::byte* to, float scale = 1) {
   with_kv_codec(codec, [&]<KvCodec C>(C) {
     for (uint32_t i = 0; i < n; ++i) {
@@ -41,17 +41,15 @@ inline float most_of_row(const float* x, uint32_t n) {
   return most;
 }
 
-// The cells of one head of one sequence. base, scales: the plane's tensors (scales of no codec without them may be
-// anything); pages: the view's table.
+// The cells of one head of one sequence. The layout may go away afterwards, the tensors may not.
 class KvCells {
  public:
-  KvCells(const KvLayout& layout, const KvPlane& plane, void* base, void* scales, const int32_t* pages, uint32_t slot,
-          uint32_t head)
-      : base_(static_cast<std::byte*>(base) + head * plane.head),
-        scales_(static_cast<std::byte*>(scales) + head * plane.scale_head),
-        pages_(pages + (layout.apart() ? size_t{slot} * layout.heads + head : size_t{slot}) * layout.columns),
-        plane_(plane),
-        shift_(static_cast<uint32_t>(std::countr_zero(layout.page_cells))) {}
+  KvCells(const KvMemory& m, uint32_t slot, uint32_t head)
+      : base_(static_cast<std::byte*>(m.base) + head * m.plane.head),
+        scales_(static_cast<std::byte*>(m.scales) + head * m.plane.scale_head),
+        pages_(m.pages + (m.layout.apart() ? size_t{slot} * m.layout.heads + head : size_t{slot}) * m.layout.columns),
+        plane_(m.plane),
+        shift_(static_cast<uint32_t>(std::countr_zero(m.layout.page_cells))) {}
 
   // The elements of a cell below the layout's capacity. Throws Failed if it has no page.
   std::byte* at(uint32_t cell) const { return base_ + page(cell) * plane_.page + inside(cell) * plane_.cell; }

@@ -164,9 +164,9 @@ class LinearRecording {
     // Each row of a routed site reads its expert's matrices, until there may be as many rows as experts.
     const bool few = args_.rows < args_.experts;
     cost.read[few ? 1 : 0] = static_cast<double>(site_.bytes()) * (few ? 1 : std::max(args_.experts, 1U));
-    cost.read[1] += sizeof(float) * (k + (args_.before + args_.after) * out);
-    cost.written[1] = sizeof(float) * out;
-    cost.flops[1] = 2 * columns * k;
+    cost.read[kCostPerRow] += sizeof(float) * (k + (args_.before + args_.after) * out);
+    cost.written[kCostPerRow] = sizeof(float) * out;
+    cost.flops[kCostPerRow] = 2 * columns * k;
     return cost;
   }
 

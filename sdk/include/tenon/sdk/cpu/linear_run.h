@@ -192,7 +192,7 @@ class ChunkRunner {
     }
   }
 
-  // f32 weights stay where they are, unless a file has put them where no float can stand.
+  // Weights in f32 stay where they are, unless a file has put them where no float can stand.
   TileProduct unpack(const Group& g, uint32_t s) const {
     const Span& from = g.span[s];
     TileProduct t{};

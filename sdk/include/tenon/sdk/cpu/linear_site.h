@@ -44,7 +44,7 @@ struct StoredMatrix {
   uint32_t rows = 0;
   uint64_t row_bytes = 0;
 
-  // For loading. load() gets row_bytes of a tensor for each row; a tensor without rows has 0 there, and load() gets all
+  // This serves loading: load() gets row_bytes of a tensor for each row; a tensor without rows has 0 there, and load() gets all
   // of its bytes.
   struct Tensor {
     uint64_t row_bytes = 0, bytes = 0;

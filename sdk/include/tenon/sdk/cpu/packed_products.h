@@ -31,8 +31,8 @@
 namespace tenon::sdk::cpu {
 namespace {
 
-// kSide: the rows of a group that are multiplied side by side, a lane each. kMostXRows: the rows of x that a tile has at
-// most, as registers allow.
+// kSide rows of a group are multiplied side by side, a lane each. A tile has kMostXRows rows of x at most, as registers
+// allow.
 #if defined(__AVX512VNNI__)
 constexpr uint32_t kSide = 16, kMostXRows = 8;
 #elif defined(__AVX2__)

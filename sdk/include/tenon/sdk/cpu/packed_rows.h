@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "tenon/abi/types.h"
 #include "tenon/sdk/cpu/row_kernels.h"
@@ -27,10 +28,10 @@ inline void copy_half(uint8_t* to, uint32_t row, const uint8_t* from) {
   std::memcpy(to + 2 * size_t{row}, from, 2);
 }
 
-// Row `row` of a matrix whose groups begin at store: from a row of `from_bytes` bytes, and to floats.
-inline void pack_row(const Packing& p, const uint8_t* from, uint64_t from_bytes, uint32_t k, uint64_t row,
-                     uint8_t* store) {
-  const size_t unit_from = from_bytes / (k / p.unit_k);
+// These pack row `row` of a matrix whose groups begin at `store` from the row as it is stored, and unpack it to floats.
+inline void pack_row(const Packing& p, std::span<const uint8_t> stored, uint32_t k, uint64_t row, uint8_t* store) {
+  const uint8_t* from = stored.data();
+  const size_t unit_from = stored.size() / (k / p.unit_k);
   uint8_t* unit = store + row / kGroupRows * kGroupRows * p.bytes_of_row(k);
   for (uint32_t i = 0; i < k; i += p.unit_k, from += unit_from, unit += p.unit_bytes) {
     p.pack(from, static_cast<uint32_t>(row % kGroupRows), unit);

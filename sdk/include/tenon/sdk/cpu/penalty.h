@@ -35,7 +35,7 @@ inline CandidateOp penalty_op(tenon_candidates& c, const tenon_sampling& s, Reco
 }
 inline tenon_cost penalty_cost(const CandidateOp& op) {
   tenon_cost cost = op.cost(3, true);
-  cost.read[1] += static_cast<double>(count_bytes(op.grid.vocab));
+  cost.read[kCostPerRow] += static_cast<double>(count_bytes(op.grid.vocab));
   return cost;
 }
 
@@ -75,7 +75,7 @@ void penalize(const CandidateGrid& g, const Part& part, Penalty&& penalty) {
 }
 
 // Counts the step's tokens that survive.
-enum AcceptOperand : uint32_t { kState, kLiveSeqs, kAccepted, kSeqSlot, kSeqRow, kToken, kSurvivor };
+enum AcceptOperand : uint32_t { kState, kAcceptLive, kAccepted, kSeqSlot, kSeqRow, kToken, kSurvivor };
 struct AcceptArgs {
   uint32_t seqs, vocab;
 };
@@ -86,7 +86,8 @@ struct AcceptOp {
                  {r.step(TENON_STEP_SEQ_ROW), TENON_READ},  {r.step(TENON_STEP_TOKEN), TENON_READ},
                  {r.step(TENON_STEP_SURVIVOR), TENON_READ}},
         args{r.bounds().seqs, static_cast<uint32_t>(r.describe(state).dim[1] / int64_t{sizeof(uint32_t)})} {
-    cost.read[1] = cost.written[1] = sizeof(uint32_t), cost.flops[1] = 1;
+    cost.read[kCostPerRow] = cost.written[kCostPerRow] = sizeof(uint32_t);
+    cost.flops[kCostPerRow] = 1;
   }
 
   std::vector<tenon_operand> operands;
@@ -94,7 +95,7 @@ struct AcceptOp {
   tenon_cost cost{};
 };
 inline void count_accepted(const AcceptArgs& a, const Part& part) {
-  const uint32_t end = std::min(part.end(), part.ptr<uint32_t>(kLiveSeqs)[1]);
+  const uint32_t end = std::min(part.end(), part.ptr<uint32_t>(kAcceptLive)[kLiveSeqs]);
   for (uint32_t s = part.begin(); s < end; ++s) {
     const int32_t slot = part.ptr<int32_t>(kSeqSlot)[s];
     if (slot < 0) continue;

@@ -16,8 +16,10 @@ constexpr PhiloxWords philox4x32(PhiloxWords counter, uint32_t key0, uint32_t ke
     const uint64_t a = uint64_t{0xd2511f53u} * c0, b = uint64_t{0xcd9e8d57u} * c2;
     c0 = static_cast<uint32_t>(b >> 32) ^ c1 ^ key0;
     c2 = static_cast<uint32_t>(a >> 32) ^ c3 ^ key1;
-    c1 = static_cast<uint32_t>(b), c3 = static_cast<uint32_t>(a);
-    key0 += 0x9e3779b9u, key1 += 0xbb67ae85u;
+    c1 = static_cast<uint32_t>(b);
+    c3 = static_cast<uint32_t>(a);
+    key0 += 0x9e3779b9u;
+    key1 += 0xbb67ae85u;
   }
   return {{c0, c1, c2, c3}};
 }

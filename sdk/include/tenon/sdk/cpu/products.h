@@ -94,7 +94,7 @@ inline void vector_columns(const VectorProduct& v, uint32_t first) {
     }
   }
 
-  // What is left of the rows.
+  // These are the rows that are left.
   if (whole < v.k) {
     const float* x = v.x + whole;
     const uint32_t rest = v.k - whole;
@@ -141,7 +141,7 @@ inline void add_rest(const TileProduct& t, const float* x, const float* w, uint3
   }
 }
 
-// y of R rows from `row` on and C columns from `column` on.
+// Makes y of R rows from `row` on and C columns from `column` on.
 template <uint32_t R, uint32_t C>
 inline void multiply_tile(const TileProduct& t, uint32_t row, uint32_t column) {
   const float* x = t.x + row * t.x_stride;

@@ -13,7 +13,7 @@
 
 namespace tenon::sdk::cpu {
 
-// What is looked up: rows `index` of the matrix in `store` become the rows of y.
+// This is looked up: rows `index` of the matrix in `store` become the rows of y.
 struct RowLookup {
   tenon_tid store, index, y;
 };
@@ -74,8 +74,8 @@ void record_row_lookup(const LinearSite& site, Isa isa, const RowLookup& call, R
                                     {rec.step(TENON_STEP_LIVE), TENON_READ},
                                     {call.store, TENON_READ}};
   OpSpec spec{.name = "rows", .operands = operands, .chunks = {a.rows}};
-  spec.cost.read[1] = static_cast<double>(m.row_bytes);
-  spec.cost.written[1] = double{sizeof(float)} * site.k;
+  spec.cost.read[kCostPerRow] = static_cast<double>(m.row_bytes);
+  spec.cost.written[kCostPerRow] = double{sizeof(float)} * site.k;
   spec.thread_scratch_bytes = padded(site.k) * sizeof(float);
   rec.emit<&detail::run_row_lookup<kKernelsOf>>(spec, a);
 }

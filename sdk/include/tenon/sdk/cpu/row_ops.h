@@ -58,7 +58,8 @@ void round_block(const float* x, float factor, int8_t* q, int32_t* halves) {
   __m256i sums = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
   sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, 0x4e));
   sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, 0xb1));
-  halves[0] = _mm256_extract_epi32(sums, 0), halves[1] = _mm256_extract_epi32(sums, 4);
+  halves[0] = _mm256_extract_epi32(sums, 0);
+  halves[1] = _mm256_extract_epi32(sums, 4);
 }
 
 #else
@@ -100,7 +101,8 @@ void quantize_row(const float* x, uint32_t k, const Int8Row& to) {
     } else {
       memset(q, 0, kInt8Block);
     }
-    to.negative16[2 * b] = -half[0], to.negative16[2 * b + 1] = -half[1];
+    to.negative16[2 * b] = -half[0];
+    to.negative16[2 * b + 1] = -half[1];
     to.negative32[b] = -(half[0] + half[1]);
     to.scale[b] = finite ? scale : __builtin_nanf("");
     to.sum[b] = to.scale[b] * static_cast<float>(half[0] + half[1]);

@@ -13,6 +13,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "tenon/sdk/live.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::sdk::cpu {
@@ -22,11 +23,14 @@ struct SmallOpArgs {
   int64_t stride[4];                    // from row to row of t[i]; 0 for what all rows share
   float f[4];
   int32_t i[8];
-  uint32_t rows, unused;
+  uint32_t rows, tensors;  // tensors: how many of the op's are there
 };
 
 // One live row. x may be y.
 struct Row {
+  // From kTensors on stand the op's tensors that are there, then the step state that it reads.
+  enum Operand : uint32_t { kX, kY, kLive, kTensors };
+
   const SmallOpArgs& args;
   const Part& part;
   uint32_t row;
@@ -34,11 +38,9 @@ struct Row {
   float* y;
 
   // The i-th of the op's tensors that are there, at this row.
-  const float* operand(size_t i) const { return part.ptr<const float>(kOwn + i) + row * args.stride[i]; }
-  // Step state: the i-th of those that record_rows was told of, after the op's `tensors`.
-  const int32_t* step(size_t tensors, size_t i) const { return part.ptr<const int32_t>(kOwn + tensors + i); }
-
-  static constexpr size_t kOwn = 3;  // operands before: x, y, live
+  const float* operand(size_t i) const { return part.ptr<const float>(kTensors + i) + row * args.stride[i]; }
+  // The i-th tensor of the step state that record_rows was told of.
+  const int32_t* step(size_t i) const { return part.ptr<const int32_t>(kTensors + args.tensors + i); }
 };
 
 namespace detail {
@@ -47,10 +49,10 @@ inline constexpr uint32_t kRowsAChunk = 4;
 
 template <auto Fn>
 void run_rows(const SmallOpArgs& a, const Part& p) {
-  const uint32_t live = std::min(p.ptr<uint32_t>(2)[0], a.rows);
+  const uint32_t live = std::min(p.ptr<uint32_t>(Row::kLive)[kLiveRows], a.rows);
   for (uint32_t chunk = p.begin(); chunk < p.end(); ++chunk) {
     for (uint32_t r = chunk * kRowsAChunk; r < std::min((chunk + 1) * kRowsAChunk, live); ++r) {
-      Fn(Row{a, p, r, p.ptr<const float>(0) + r * a.x_stride, p.ptr<float>(1) + r * a.y_stride});
+      Fn(Row{a, p, r, p.ptr<const float>(Row::kX) + r * a.x_stride, p.ptr<float>(Row::kY) + r * a.y_stride});
     }
   }
 }
@@ -68,7 +70,9 @@ template <auto Fn>
 void record_rows(const RowOp& spec, const tenon_fop& op, tenon_tid x, tenon_tid y, Recorder& rec) {
   const tenon_tensor from = rec.describe(x), to = rec.describe(y);
   SmallOpArgs a{};
-  a.columns = from.dim[1], a.x_stride = from.stride[0] / 4, a.y_stride = to.stride[0] / 4;
+  a.columns = from.dim[1];
+  a.x_stride = from.stride[0] / 4;
+  a.y_stride = to.stride[0] / 4;
   a.rows = static_cast<uint32_t>(from.dim[0]);
   std::copy(std::begin(op.f), std::end(op.f), a.f);
   std::copy(std::begin(op.i), std::end(op.i), a.i);
@@ -76,14 +80,16 @@ void record_rows(const RowOp& spec, const tenon_fop& op, tenon_tid x, tenon_tid 
       {x, TENON_READ}, {y, TENON_WRITE}, {op.live != 0 ? op.live : rec.step(TENON_STEP_LIVE), TENON_READ}};
   for (const tenon_tid t : op.t) {
     if (t == 0) continue;
-    if (spec.has_rows) a.stride[operands.size() - Row::kOwn] = rec.describe(t).stride[0] / 4;
+    if (spec.has_rows) a.stride[a.tensors] = rec.describe(t).stride[0] / 4;
     operands.push_back({t, TENON_READ});
+    ++a.tensors;
   }
   for (const uint32_t role : spec.steps) operands.push_back({rec.step(role), TENON_READ});
   const uint32_t chunks = (a.rows + detail::kRowsAChunk - 1) / detail::kRowsAChunk;
   tenon_cost cost{};
-  cost.read[1] = 4.0 * static_cast<double>(a.columns), cost.written[1] = 4.0 * static_cast<double>(to.dim[1]);
-  cost.flops[1] = static_cast<double>(a.columns);
+  cost.read[kCostPerRow] = 4.0 * static_cast<double>(a.columns);
+  cost.written[kCostPerRow] = 4.0 * static_cast<double>(to.dim[1]);
+  cost.flops[kCostPerRow] = static_cast<double>(a.columns);
   rec.emit<&detail::run_rows<Fn>>({.name = spec.name, .operands = operands, .chunks = {chunks}, .cost = cost}, a);
 }
 

@@ -62,7 +62,7 @@ struct Floats {
   }
 };
 
-// f of the lanes with the same number.
+// Applies f to the lanes with the same number.
 template <uint32_t N, class F>
 inline Floats<N> each_lane(Floats<N> a, F&& f) {
   for (uint32_t i = 0; i < N; ++i) a.v[i] = f(a.v[i]);
