@@ -182,10 +182,14 @@ void Pipeline::Impl::check_drafts() {
 
 void Pipeline::Impl::record() {
   const tenon_bounds largest = largest_of(shapes);
-  const ProgramContext shared{context, target, draft_model.get(), samplers, storages, state, draft_state, largest};
+  const ProgramContext shared{context, target, draft_model.get(), samplers, storages, state, draft_state,
+                              masks,   largest};
   for (size_t i = 0; i < shapes.size(); ++i) {
-    programs.push_back(draft_model && i == round ? record_round(shared, shapes[i], i)
-                                                 : record_step(shared, shapes[i], i, shape_samples[i]));
+    const StepKind kind = shape_samples[i] ? StepKind::kSample : StepKind::kLogits;
+    const bool drafts = draft_model && i == round;
+    programs.push_back(drafts ? record_round(shared, shapes[i], i) : record_step(shared, shapes[i], i, kind));
+    if (!options.masks || !shape_samples[i] || drafts) continue;
+    programs.push_back(record_step(shared, shapes[i], i, StepKind::kMasked));
   }
   if (finds()) remembering = record_remembering(shared, largest);
 }
@@ -231,6 +235,7 @@ std::unique_ptr<Pipeline> Pipeline::build(const PipelineConfig& config, Registry
   impl.target.add_stores();
   if (impl.draft_model) impl.draft_model->add_stores();
   impl.state.declare(impl.storages, impl.shapes, impl.context.queues());
+  if (options.masks) impl.masks.declare(impl.storages, pipeline->max_out_rows(true), impl.target.info().vocab);
   if (impl.draft_model) impl.draft_state.declare(impl.storages, impl.shapes[impl.round], impl.state);
   declare_samplers(impl.samplers, impl.shapes.front().slots, impl.target.info().vocab, impl.storages);
   impl.record();

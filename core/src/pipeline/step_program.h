@@ -9,6 +9,7 @@
 #include "model_builder.h"
 #include "model_instance.h"
 #include "sampling.h"
+#include "step_masks.h"
 #include "step_state.h"
 #include "tenon/core/program.h"
 
@@ -23,6 +24,7 @@ struct ProgramContext {
   StorageTable& storages;
   const StepState& state;
   const DraftState& draft_state;
+  const StepMasks& masks;
   const tenon_bounds& largest;  // of each bound the largest of all programs
 };
 
@@ -41,6 +43,8 @@ struct StepProgram {
   std::vector<ReadHeads> heads = {};
   std::vector<GivenCandidates> given = {};  // by sampler
   bool sample = false;
+  bool masked = false;    // out rows may have masks
+  size_t mask_op = 0;     // the op that applies them
   bool moves_on = false;  // run again as it is, it takes the next tokens of every sequence
   bool round = false;     // it drafts by itself: the tokens after the first of a sequence are made on the device
 };

@@ -12,7 +12,9 @@ namespace tenon {
 // shape: the index of the bounds in the negotiation. Throws Error(kPlugin), with the component named, when one fails to
 // record or leaves what the next cannot work on. Where there is a draft model it runs over the same rows, so that its
 // cache holds what the target's does.
-StepProgram record_step(const ProgramContext& context, const tenon_bounds& bounds, size_t shape, bool sample);
+// masked: it samples, and its out rows may have masks.
+enum class StepKind { kLogits, kSample, kMasked };
+StepProgram record_step(const ProgramContext& context, const tenon_bounds& bounds, size_t shape, StepKind kind);
 
 // A round of speculation as one program. Every sequence has 1 + tokens rows, and only the first one's token is given. The
 // draft model takes the rows one after another, and chooses each next token as the samplers would choose the target's;

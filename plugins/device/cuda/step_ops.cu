@@ -228,6 +228,8 @@ void record_step_op(const sdk::VerifyOp& verify, tenon_tid x, tenon_tid y, sdk::
   switch (op.id) {
     case TENON_F_GATHER_ROWS:
       return record_gather(x, y, recorder);
+    case TENON_F_MASK:
+      return record_mask(sdk::MaskOp(op), x, y, recorder);
     case TENON_F_VERIFY:
       record_verify(op, x, y, recorder);
       return record_tell(verify, recorder);

@@ -6,6 +6,7 @@
 #define TENON_LAYOUT_ATTENTION    "c9e86f324a952503"
 #define TENON_LAYOUT_DEVICE       "07e8badfd25bb355"
 #define TENON_LAYOUT_DRAFT        "025c12ce9e9658c4"
+#define TENON_LAYOUT_GRAMMAR      "7b3f728706c9976d"
 #define TENON_LAYOUT_KV_CACHE     "8b61936c953418fd"
 #define TENON_LAYOUT_OP           "6a927a29a85c4b6d"
 #define TENON_LAYOUT_QUANTIZATION "e36e9bba5e405a18"
@@ -17,6 +18,7 @@
   X("attention", TENON_LAYOUT_ATTENTION) \
   X("device", TENON_LAYOUT_DEVICE) \
   X("draft", TENON_LAYOUT_DRAFT) \
+  X("grammar", TENON_LAYOUT_GRAMMAR) \
   X("kv_cache", TENON_LAYOUT_KV_CACHE) \
   X("op", TENON_LAYOUT_OP) \
   X("quantization", TENON_LAYOUT_QUANTIZATION) \
@@ -34,6 +36,12 @@
  * device: tenon_device 1cdbbf9a2c50
  * draft: enum TENON_DRAFT_TREES ee13387ba970
  * draft: tenon_draft c77f21c33f7b
+ * grammar: enum TENON_F_MASK ecac092f4a9a
+ * grammar: tenon_vocabulary a949921b91b0
+ * grammar: enum TENON_GRAMMAR_JSON_SCHEMA 445d48d5989e
+ * grammar: enum TENON_GRAMMAR_CLOSED 12565435a878
+ * grammar: tenon_grammar_source 844beb62dc0d
+ * grammar: tenon_grammar be9799ad0068
  * kv_cache: tenon_kv_plane be010cfaad3b
  * kv_cache: tenon_kv_format ce8cbe1ec197
  * kv_cache: enum TENON_POS_LINEAR 7ff7f608c5b4
