@@ -47,6 +47,8 @@ std::optional<ApiError> failure_of(const Event& event, bool chat, uint32_t longe
   const char* field = chat ? "messages" : "prompt";
   try {
     std::rethrow_exception(event.error);
+  } catch (const ApiError& e) {
+    return e;
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kRequest) return ApiError(500, said_by(e), "", "engine_error");
     const bool long_prompt = event.prompt_tokens >= longest;

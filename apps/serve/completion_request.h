@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fields.h"
+#include "grammar_fields.h"
 #include "sampler_fields.h"
 #include "tenon/core/engine.h"
 
@@ -18,6 +19,7 @@ struct Abilities {
   SamplerChain chain;
   int32_t vocab = 0;
   bool chat = false;            // the model has a chat format
+  std::string grammar_problem;  // why no request can have a grammar; "" if one can
   uint32_t most_choices = 128;  // answers of one HTTP request
 };
 
@@ -29,7 +31,8 @@ struct CompletionRequest {
   uint32_t n = 1;
   // Each has its prompt, conversation or tokens, and is answered n times. What is the same for all is in each.
   std::vector<Request> prompts;
-  std::optional<uint64_t> seed;  // of the first answer to a prompt; requests[i].seed is not set
+  std::optional<StatedGrammar> grammar;  // of all texts; not compiled, and not in the requests
+  std::optional<uint64_t> seed;          // of the first answer to a prompt; requests[i].seed is not set
 
   size_t choices() const { return prompts.size() * n; }
 };
