@@ -9,6 +9,7 @@
 //  - A compiled grammar never changes. A matcher belongs to one sequence.
 #include <xgrammar/xgrammar.h>
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,40 +29,60 @@ constexpr int64_t kMiB = int64_t{1} << 20U;
 constexpr double kMaskSeconds = 2;  // a step waits for the mask
 constexpr int64_t kMaskMiB = 256;
 
-// Code points that UTF-8 has no place for, U+D800 to U+DFFF, would be the bytes ED A0 80 to ED BF BF. XGrammar counts them
-// among the characters that a negated class allows. So no token may have such bytes, and after one that ends in ED none
-// may begin with a byte from A0 on.
-class Surrogates {
+// UTF-8 has no place for surrogates (ED A0 80 to ED BF BF), for longer forms than a character needs (E0 80, F0 80, C0), and
+// for what is above U+10FFFF (F4 90, F5). XGrammar counts them among the characters that a class allows. So no token may
+// hold such bytes, and after a token that ends with one of four first bytes none may begin with a wrong second byte.
+class WellFormed {
  public:
-  Surrogates() = default;
-  explicit Surrogates(const sdk::Vocabulary& vocabulary) : second_((vocabulary.size() + kBits - 1) / kBits) {
+  WellFormed() = default;
+  explicit WellFormed(const sdk::Vocabulary& vocabulary) {
+    for (std::vector<uint32_t>& wrong : wrong_) wrong.resize((vocabulary.size() + kBits - 1) / kBits);
     for (uint32_t i = 0; i < vocabulary.size(); ++i) {
       const std::string_view text = vocabulary[i];
-      if (!text.empty() && is_second(text.front())) second_[i / kBits] |= uint32_t{1} << i % kBits;
-      first_.push_back(!text.empty() && text.back() == kFirst);
+      first_.push_back(text.empty() ? kNone : lead_of(text.back()));
+      for (size_t lead = 0; lead < kLeads.size(); ++lead) {
+        if (!text.empty() && is_wrong(lead, text.front())) wrong_[lead][i / kBits] |= uint32_t{1} << i % kBits;
+      }
     }
   }
 
-  static bool holds_one(std::string_view text) {
-    for (size_t i = 1; i < text.size(); ++i) {
-      if (text[i - 1] == kFirst && is_second(text[i])) return true;
+  static bool may_be_text(std::string_view text) {
+    for (size_t i = 0; i < text.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(text[i]);
+      if (byte == 0xC0 || byte == 0xC1 || byte > 0xF4) return false;
+      const uint8_t lead = i == 0 ? kNone : lead_of(text[i - 1]);
+      if (lead != kNone && is_wrong(lead, text[i])) return false;
     }
-    return false;
+    return true;
   }
-  bool ends_with_first(size_t token) const { return first_[token]; }
-  void forbid(std::span<uint32_t> bits) const {
-    for (size_t i = 0; i < bits.size(); ++i) bits[i] &= ~second_[i];
+  // What a text ends with, to be said of the token after it.
+  uint8_t ending(size_t token) const { return first_[token]; }
+  void forbid(uint8_t ending, std::span<uint32_t> bits) const {
+    if (ending == kNone) return;
+    for (size_t i = 0; i < bits.size(); ++i) bits[i] &= ~wrong_[ending][i];
   }
+  static constexpr uint8_t kNone = 4;
 
  private:
+  struct Lead {
+    unsigned char first, least, most;  // the second byte is one of least to most
+  };
+  static constexpr std::array<Lead, kNone> kLeads = {
+      {{0xE0, 0xA0, 0xBF}, {0xED, 0x80, 0x9F}, {0xF0, 0x90, 0xBF}, {0xF4, 0x80, 0x8F}}};
   static constexpr uint32_t kBits = 32;
-  static constexpr char kFirst = '\xED';
-  static bool is_second(char c) {
-    return static_cast<unsigned char>(c) >= 0xA0 && static_cast<unsigned char>(c) <= 0xBF;
+
+  static uint8_t lead_of(char c) {
+    uint8_t lead = 0;
+    while (lead < kNone && kLeads[lead].first != static_cast<unsigned char>(c)) ++lead;
+    return lead;
+  }
+  static bool is_wrong(size_t lead, char second) {
+    const auto byte = static_cast<unsigned char>(second);
+    return byte < kLeads[lead].least || byte > kLeads[lead].most;
   }
 
-  std::vector<uint32_t> second_;  // tokens that begin with a second byte, a bit each
-  std::vector<bool> first_;       // tokens that end with a first byte
+  std::array<std::vector<uint32_t>, kNone> wrong_;  // tokens that may not come after that lead, a bit each
+  std::vector<uint8_t> first_;                      // by token: the lead that it ends with
 };
 
 class XGrammar : public sdk::Grammar<XGrammar> {
@@ -98,7 +119,7 @@ class XGrammar : public sdk::Grammar<XGrammar> {
   };
   struct Matcher {
     xgrammar::GrammarMatcher matcher;
-    bool after_surrogates = false;  // see Surrogates
+    uint8_t ending = WellFormed::kNone;
   };
 
   XGrammar(const sdk::Params& params, const sdk::Env&)
@@ -108,11 +129,11 @@ class XGrammar : public sdk::Grammar<XGrammar> {
         max_mib_(params.integer("max_mib")) {}
 
   void prepare(const sdk::Vocabulary& vocabulary) {
-    surrogates_ = Surrogates(vocabulary);
+    well_formed_ = WellFormed(vocabulary);
     std::vector<std::string> tokens;
     tokens.reserve(vocabulary.size());
     for (uint32_t i = 0; i < vocabulary.size(); ++i) {
-      tokens.emplace_back(Surrogates::holds_one(vocabulary[i]) ? std::string_view() : vocabulary[i]);
+      tokens.emplace_back(WellFormed::may_be_text(vocabulary[i]) ? vocabulary[i] : std::string_view());
     }
     const std::vector<int32_t> ends(vocabulary.ends().begin(), vocabulary.ends().end());
     vocabulary_.emplace(tokens, xgrammar::VocabType::RAW, static_cast<int>(tokens.size()), ends);
@@ -153,12 +174,12 @@ class XGrammar : public sdk::Grammar<XGrammar> {
       if (!m.matcher.AcceptToken(token))
         throw sdk::Refused("the text cannot go on with token " + std::to_string(token));
     });
-    m.after_surrogates = surrogates_.ends_with_first(static_cast<size_t>(token));
+    m.ending = well_formed_.ending(static_cast<size_t>(token));
   }
 
   void mask(Matcher& m, std::span<uint32_t> bits) const {
     within_budget([&] { fill(m.matcher, bits); });
-    if (m.after_surrogates) surrogates_.forbid(bits);
+    well_formed_.forbid(m.ending, bits);
   }
 
  private:
@@ -214,7 +235,7 @@ class XGrammar : public sdk::Grammar<XGrammar> {
   int64_t max_kib_;
   double max_seconds_;
   int64_t max_mib_;
-  Surrogates surrogates_;
+  WellFormed well_formed_;
   std::optional<xgrammar::TokenizerInfo> vocabulary_;
 };
 
