@@ -13,11 +13,14 @@ namespace tenon::conformance {
 namespace {
 
 const std::map<std::string_view, std::vector<Check>>& all_checks() {
-  static const std::map<std::string_view, std::vector<Check>> kAll = {
-      {"attention", attention_checks()},       {"draft", draft_checks()},
-      {"kv_cache", kv_cache_checks()},         {"op", op_checks()},
-      {"quantization", quantization_checks()}, {"sampler", sampler_checks()},
-      {"scheduler", scheduler_checks()}};
+  static const std::map<std::string_view, std::vector<Check>> kAll = {{"attention", attention_checks()},
+                                                                      {"draft", draft_checks()},
+                                                                      {"grammar", grammar_checks()},
+                                                                      {"kv_cache", kv_cache_checks()},
+                                                                      {"op", op_checks()},
+                                                                      {"quantization", quantization_checks()},
+                                                                      {"sampler", sampler_checks()},
+                                                                      {"scheduler", scheduler_checks()}};
   return kAll;
 }
 

@@ -7,6 +7,7 @@ namespace tenon::conformance {
 
 std::vector<Check> attention_checks();
 std::vector<Check> draft_checks();
+std::vector<Check> grammar_checks();
 std::vector<Check> kv_cache_checks();
 std::vector<Check> op_checks();
 std::vector<Check> quantization_checks();

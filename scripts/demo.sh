@@ -4,6 +4,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
 install_packages build
 scripts/fetch_model.sh
+scripts/fetch_xgrammar.sh || say "Structured output is left out."
 configure release
 cmake --build --preset release --target core/all plugins/all profiler/all apps/all configs/all >&2
 find_gpu "computing on the CPU"

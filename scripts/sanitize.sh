@@ -5,6 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
 install_packages build test
 scripts/fetch_model.sh
+scripts/fetch_xgrammar.sh || say "Structured output is left out."
 [ $# -gt 0 ] || set -- asan tsan
 for preset in "$@"; do
   configure "$preset"

@@ -4,10 +4,11 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
 install_packages build test
 scripts/fetch_model.sh
+scripts/fetch_xgrammar.sh || say "Structured output is left out."
 python3 -m pip install --quiet --disable-pip-version-check --upgrade --target build/python -r tests/perfetto/requirements.txt ||
   say "The Perfetto UI could not be installed; its test skips."
 python3 -m pip install --quiet --disable-pip-version-check --upgrade --target build/python -r tests/serve/requirements.txt ||
-  say "OpenAI's client could not be installed; its test skips."
+  say "OpenAI's client and jsonschema could not be installed; their tests skip."
 # The package asks for JupyterLab, too, which what is tested has no use for.
 python3 -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --target build/python -r tests/perfetto/hta_requirements.txt ||
   say "HolisticTraceAnalysis could not be installed; its test skips."

@@ -48,6 +48,8 @@ std::optional<ApiError> failure_of(const Event& event, const char* field, uint32
   if (event.finish != FinishReason::kError) return std::nullopt;
   try {
     std::rethrow_exception(event.error);
+  } catch (const ApiError& e) {
+    return e;
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kRequest) return ApiError(500, said_by(e), "", "engine_error");
     const bool long_prompt = event.prompt_tokens >= longest;

@@ -62,6 +62,7 @@ Abilities abilities_of(const Engine& engine, const Api::Options& options) {
   a.chain = SamplerChain::of(engine.config());
   a.vocab = static_cast<int32_t>(engine.pipeline().model().vocab);
   a.chat = engine.chat_format().has_value();
+  a.grammar_problem = engine.grammar_problem();
   return a;
 }
 

@@ -71,13 +71,13 @@ void read_stream(Fields& fields, CompletionRequest& out) {
   options.finish();
 }
 
-void read_response_format(Fields& fields) {
-  const boost::json::value* value = fields.find("response_format");
-  if (value == nullptr) return;
-  if (!value->is_object()) fields.fail("response_format", "it is not an object");
-  Fields format(value->get_object(), "response_format.");
-  format.only("type", {"text"});
-  format.finish();
+void read_grammar(Fields& fields, const Abilities& abilities, const Request& request, CompletionRequest& out) {
+  out.grammar = read_grammar_fields(fields, abilities.grammar_problem);
+  fields.only("guided_decoding_backend", {"auto", "xgrammar"});
+  if (out.grammar && request.ignore_end) {
+    fields.fail("ignore_eos",
+                "a text that has to be of a form cannot go on past its end; leave out " + out.grammar->field);
+  }
 }
 
 void refuse_tools(Fields& fields) {
@@ -120,7 +120,7 @@ Request read_request(Fields& fields, CompletionRequest& out, const Abilities& ab
   request.parse_special = fields.boolean("parse_special").value_or(false);
   read_standing(fields, abilities, request);
   request.sampler = read_sampler_fields(fields, abilities.chain, abilities.vocab);
-  read_response_format(fields);
+  read_grammar(fields, abilities, request, out);
   read_others(fields, out.n);
   return request;
 }

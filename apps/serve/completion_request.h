@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fields.h"
+#include "grammar_fields.h"
 #include "sampler_fields.h"
 #include "tenon/core/engine.h"
 
@@ -18,6 +19,7 @@ struct Abilities {
   SamplerChain chain;
   int32_t vocab = 0;
   bool chat = false;            // the model has a chat format
+  std::string grammar_problem;  // why no request can have a grammar; "" if one can
   uint32_t most_choices = 128;  // answers of one HTTP request
   uint32_t most_inputs = 2048;  // texts of one HTTP request to embed
   uint32_t width = 0;           // numbers of an embedding
@@ -33,8 +35,9 @@ struct CompletionRequest {
   uint32_t n = 1;
   // Each has its prompt, conversation or tokens, and is answered n times. What is the same for all is in each.
   std::vector<Request> prompts;
-  std::vector<uint64_t> prompt_sizes;  // in tokens, by prompt; with continuous_usage whoever has a tokenizer fills it
-  std::optional<uint64_t> seed;        // of the first answer to a prompt; requests[i].seed is not set
+  std::vector<uint64_t> prompt_sizes;    // in tokens, by prompt; with continuous_usage whoever has a tokenizer fills it
+  std::optional<StatedGrammar> grammar;  // of all texts; not compiled, and not in the requests
+  std::optional<uint64_t> seed;          // of the first answer to a prompt; requests[i].seed is not set
 
   size_t choices() const { return prompts.size() * n; }
 };

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "api_error.h"
+#include "said_by.h"
 
 namespace tenon::serve {
 namespace {
@@ -74,6 +75,20 @@ std::shared_ptr<Generation> Driver::submit(const CompletionRequest& request, std
       std::make_shared<Generation>(choices, request.stream || request.logprobs, request.stream, std::move(wake));
   generation->choices_.resize(choices);
   admit(generation, choices);
+  if (!request.grammar) {
+    submit_all(generation, request, nullptr);
+    return generation;
+  }
+  try {
+    compiling_.run([this, generation, request] { compile_and_submit(generation, request); });
+  } catch (...) {  // out of memory, or of threads
+    refuse(generation, 0, std::current_exception());
+  }
+  return generation;
+}
+
+void Driver::submit_all(const std::shared_ptr<Generation>& generation, const CompletionRequest& request,
+                        const std::shared_ptr<const Grammar>& grammar) {
   uint32_t choice = 0;
   try {
     for (const Request& prompt : request.prompts) {
@@ -81,21 +96,64 @@ std::shared_ptr<Generation> Driver::submit(const CompletionRequest& request, std
       for (uint32_t i = 0; i < request.n; ++i) {
         Request one = prompt;
         one.seed = stream_seed(seed, i);
+        one.grammar = grammar;
         submit_choice(generation, std::move(one), choice);
         ++choice;
       }
     }
   } catch (...) {  // out of memory: those that were submitted end, the others never came
     cancel(*generation);
-    const std::lock_guard lock(mutex_);
-    waiting_ -= choices - choice;
-    live_.erase(generation);
-    throw;
+    return refuse(generation, choice, std::current_exception());
   }
   const std::lock_guard lock(mutex_);
   submitted_ = true;
   changed_.notify_all();
-  return generation;
+}
+
+// By a thread that has the time. The answers wait meanwhile as they do for a slot.
+void Driver::compile_and_submit(const std::shared_ptr<Generation>& generation, const CompletionRequest& request) {
+  std::shared_ptr<const Grammar> grammar;
+  try {
+    check_wanted(*generation);
+    grammar = engine_.compile(request.grammar->text);
+  } catch (const Error& e) {
+    const bool stated_wrong = e.code() == ErrorCode::kRequest;
+    const std::string& field = request.grammar->field;
+    return refuse(generation, 0,
+                  stated_wrong ? std::make_exception_ptr(ApiError(400, field + ": " + said_by(e), field))
+                               : std::current_exception());
+  } catch (...) {
+    return refuse(generation, 0, std::current_exception());
+  }
+  submit_all(generation, request, grammar);
+}
+
+// Throws ApiError if the client is gone, for whom nothing has to be compiled.
+void Driver::check_wanted(Generation& generation) {
+  const std::lock_guard lock(generation.mutex_);
+  if (generation.cancelled_) throw ApiError(503, "the request was ended before it began", "", "cancelled");
+}
+
+// Ends the answers from `first` on, which the engine never saw.
+void Driver::refuse(const std::shared_ptr<Generation>& generation, size_t first, const std::exception_ptr& error) {
+  const size_t choices = generation->choices_.size();
+  bool all = false;
+  for (size_t i = first; i < choices; ++i) {
+    Event event;
+    event.choice = static_cast<uint32_t>(i);
+    event.last = true;
+    event.finish = FinishReason::kError;
+    event.error = error;
+    all = generation->put(std::move(event));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_ -= choices - first;
+    if (all) live_.erase(generation);
+    submitted_ = true;
+  }
+  changed_.notify_all();
+  options_.post([generation] { generation->wake(); });
 }
 
 void Driver::submit_choice(const std::shared_ptr<Generation>& generation, Request request, uint32_t choice) {

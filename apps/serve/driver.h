@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "compile_threads.h"
 #include "completion_request.h"
 #include "generation.h"
 #include "metrics.h"
@@ -42,6 +43,11 @@ class Driver {
 
  private:
   void admit(const std::shared_ptr<Generation>& generation, size_t choices);
+  void submit_all(const std::shared_ptr<Generation>& generation, const CompletionRequest& request,
+                  const std::shared_ptr<const Grammar>& grammar);
+  void compile_and_submit(const std::shared_ptr<Generation>& generation, const CompletionRequest& request);
+  void refuse(const std::shared_ptr<Generation>& generation, size_t first, const std::exception_ptr& error);
+  static void check_wanted(Generation& generation);
   void submit_choice(const std::shared_ptr<Generation>& generation, Request request, uint32_t choice);
   void cancel_now(Generation& generation);
   // The thread that steps calls these.
@@ -68,6 +74,7 @@ class Driver {
   bool submitted_ = false, closed_ = false;
   double seconds_an_answer_ = 1;  // the answers that ended lately took so long on average
   std::set<std::shared_ptr<Generation>> live_;
+  CompileThreads compiling_{2};  // last: its threads use the members above
 };
 
 }  // namespace tenon::serve

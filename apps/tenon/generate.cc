@@ -4,6 +4,7 @@
 
 #include "command.h"
 #include "fault_report.h"
+#include "grammar_args.h"
 #include "json_text.h"
 #include "progress.h"
 #include "report.h"
@@ -24,6 +25,7 @@ struct Args {
   std::string prompt_file, system;
   uint32_t max_new_tokens = 256;
   std::vector<std::string> stop;
+  GrammarArgs grammar;
   bool chat = false, json = false, ignore_end = false, parse_special = false;
   uint32_t logprobs = 0;
   double step_limit = 0;
@@ -79,6 +81,7 @@ std::vector<std::string> line_words(const Engine& engine, const Args& args) {
   if (args.parse_special) words.push_back("--parse-special");
   words.insert(words.end(), {"--max-new-tokens", std::to_string(args.max_new_tokens)});
   for (const std::string& stop : args.stop) add("--stop", stop);
+  for (const auto& [option, value] : args.grammar.words()) add(option, value);
   if (args.ignore_end) words.push_back("--ignore-end");
   if (args.logprobs > 0) words.insert(words.end(), {"--logprobs", std::to_string(args.logprobs)});
   if (args.json) words.push_back("--json");
@@ -124,7 +127,9 @@ int run(const Args& given) {
   const Args args = with_prompt(given);
   Request request = make_request(args);
   TensorDump dump(args.dump, args.pipeline.force);
-  Session session(args.pipeline);
+  const std::optional<GrammarText> grammar = args.grammar.text();
+  Session session(args.pipeline, 0, {}, grammar.has_value());
+  if (grammar) request.grammar = session.engine().compile(*grammar);
   dump.attach(session.engine().pipeline());
   session.load();
   Progress progress("prompt");
@@ -160,6 +165,7 @@ Run add_generate(CLI::App& app) {
   command->add_option("-f,--prompt-file", args->prompt_file, "Read the prompt from a file")->excludes(prompt);
   command->add_option("-n,--max-new-tokens", args->max_new_tokens, "Tokens to generate at most")->capture_default_str();
   command->add_option("--stop", args->stop, "End before this text appears (repeatable)")->allow_extra_args(false);
+  args->grammar.add_to(*command);
   command->add_flag("--parse-special", args->parse_special,
                     "Names of special tokens in the prompt mean those tokens; else they are text");
   command->add_flag("--ignore-end", args->ignore_end, "Go on past end-of-text tokens");

@@ -85,7 +85,7 @@ std::string line_of(const Engine& engine, const Args& args) {
 
 int run(const Args& args) {
   const std::stop_token stop = interruption();
-  Session session(args.pipeline, 0, default_pipeline_file().parent_path() / "serve.toml");
+  Session session(args.pipeline, 0, default_pipeline_file().parent_path() / "serve.toml", true);
   Engine& engine = session.engine();
   serve::ServerOptions options;
   options.http = args.http;
@@ -104,6 +104,7 @@ int run(const Args& args) {
     spdlog::warn("the scheduler {} answers one request at a time; scheduler.use = \"continuous\" answers several",
                  engine.config().scheduler.name);
   }
+  if (!engine.grammar_problem().empty()) spdlog::info("{}", engine.grammar_problem());
   if (!print_now(server.url() + "\n")) return kIo;
   spdlog::info("{}", line_of(engine, args));
   server.run(stop);

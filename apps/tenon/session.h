@@ -16,8 +16,9 @@ class GpuTrace;
 // While one lives whose trace keeps steps, the signal USR1 asks for them. Thread: one at a time.
 class Session {
  public:
-  // defaults: see EngineOptions.
-  explicit Session(const PipelineArgs& args, uint32_t score_rows = 0, const std::filesystem::path& defaults = {});
+  // defaults, grammars: see EngineOptions.
+  explicit Session(const PipelineArgs& args, uint32_t score_rows = 0, const std::filesystem::path& defaults = {},
+                   bool grammars = false);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """openai_test.py TENON SOURCE: OpenAI's own client against a real server. Skips where it is not installed."""
 import asyncio
+import json
 import sys
 import tempfile
 import unittest
@@ -107,6 +108,25 @@ class Client(unittest.TestCase):
         for fields in [{"input": ""}, {"input": "x", "dimensions": 8}]:
             with self.assertRaises(openai.BadRequestError):
                 self.client.embeddings.create(model="tiny", **fields)
+
+    def test_structured_output(self):
+        schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}, "b": {"type": "boolean"}}, "required": ["a", "b"],
+                  "additionalProperties": False}
+        form = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
+        try:
+            texts = [self.chat(response_format=form, seed=seed, max_tokens=60).choices[0].message.content for seed in range(6)]
+        except openai.BadRequestError as e:
+            self.assertIn("no component of the kind grammar", e.message)
+            self.skipTest(e.message)
+        allowed = {json.dumps({"a": a, "b": b}) for a in "xy" for b in [True, False]}
+        self.assertLessEqual(set(texts), allowed)
+        with self.client.chat.completions.stream(model="tiny", messages=HELLO, max_tokens=60, seed=3, response_format=form) as stream:
+            self.assertEqual("".join(event.delta for event in stream if event.type == "content.delta"), texts[3])
+        self.assertIn(self.chat(extra_body={"guided_choice": ["yes", "no"]}).choices[0].message.content, ["yes", "no"])
+        self.assertRegex(self.text(extra_body={"structured_outputs": {"regex": "[0-9]{4}"}}).choices[0].text, r"\A\d{4}\Z")
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat(response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "none"}}})
+        self.assertEqual(caught.exception.param, "response_format.json_schema.schema")
 
     def test_many_at_once(self):
         async def ask():

@@ -257,7 +257,7 @@ class Answers(unittest.TestCase):
             (text, {"prompt": "x", "temperature": -1}, "temperature"), (text, {"prompt": "x", "n": 0}, "n"),
             (text, {"prompt": ["x"] * 100, "n": 2}, "prompt"), (text, {"prompt": [1, 10**9]}, "prompt"),
             (chat, {"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
-            (chat, {"messages": HELLO, "response_format": {"type": "json_object"}}, "response_format.type"),
+            (chat, {"messages": HELLO, "response_format": {"type": "grammar"}}, "response_format.type"),
             (chat, {"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
             (text, {"prompt": "word " * 3000}, "prompt"), (chat, {"messages": [{"role": "user", "content": "word " * 3000}]},
                                                             "messages")]:

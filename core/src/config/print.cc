@@ -116,6 +116,8 @@ std::vector<Lines> sections_of(const PipelineConfig& c) {
   all.push_back(std::move(sampler));
   all.push_back(c.draft ? component_section("draft", *c.draft)
                         : Lines{"draft", {{"use", toml_string(kNoDraft), "", false}}});
+  all.push_back(c.grammar ? component_section("grammar", *c.grammar)
+                          : Lines{"grammar", {{"use", toml_string(kNoGrammar), "", false}}});
   all.push_back(component_section("scheduler", c.scheduler));
   all.back().count("prefill_rows", c.prefill_rows);
   if (c.draft_model) {

@@ -160,7 +160,8 @@ ComponentConfig Resolver::component(const Form& form, const char* kind, const No
   const auto named = keys.find("use");
   c.where = named != keys.end() ? named->second.where : node.where;
   // Names that stand for no component by themselves.
-  const bool none = (c.kind == "draft" && c.name == kNoDraft) || (c.kind == "quantization" && c.name == kAutoScheme);
+  const bool none = (c.kind == "draft" && c.name == kNoDraft) || (c.kind == "quantization" && c.name == kAutoScheme) ||
+                    (c.kind == "grammar" && (c.name == kNoGrammar || c.name == kAutoGrammar));
   const tenon_param_schema* params = none ? &no_params() : c.name.empty() ? nullptr : schema(form, c);
   if (params == nullptr) return c;
   c.params = ParamValues(*params);
@@ -426,6 +427,7 @@ PipelineConfig Resolver::run(ModelPath path) {
   out_.lock_weights = get<bool>(plain({w.name, *w.keys, w.structured}, section_node("weights")), "lock");
 
   ParamValues device(*section("device").keys), draft(*section("draft").keys), scheduler(*section("scheduler").keys);
+  ParamValues grammar(*section("grammar").keys);
   out_.device = section_component("device", device);
   out_.device_index = get_count(device, "index");
   // If the device itself is in doubt, components for any device are looked at.
@@ -436,6 +438,7 @@ PipelineConfig Resolver::run(ModelPath path) {
   if (ComponentConfig c = section_component("draft", draft); c.name != kNoDraft) out_.draft = std::move(c);
   const Table& draft_keys = *section_node("draft").table();
   if (const auto node = draft_keys.find("pipeline"); node != draft_keys.end()) draft_pipeline(node->second, path);
+  if (ComponentConfig c = section_component("grammar", grammar); c.name != kNoGrammar) out_.grammar = std::move(c);
   out_.scheduler = section_component("scheduler", scheduler);
   out_.prefill_rows = get_count(scheduler, "prefill_rows");
   trace();

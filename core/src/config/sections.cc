@@ -6,6 +6,7 @@
 #include <array>
 #include <limits>
 
+#include "tenon/core/config.h"
 #include "tenon/core/params.h"
 #include "tenon/sdk/params.h"
 
@@ -135,6 +136,15 @@ const tenon_param_schema& draft_keys() {
   return s.schema;
 }
 
+const tenon_param_schema& grammar_keys() {
+  static const Schema s(
+      sdk::params(text({.name = "use",
+                        .doc = "What reads the grammars of requests; auto = the one that is installed, none = no "
+                               "request may state one.",
+                        .value = kAutoGrammar})));
+  return s.schema;
+}
+
 const tenon_param_schema& scheduler_keys() {
   static const Schema s(
       sdk::params(use("Which sequences run in the next step."),
@@ -240,6 +250,10 @@ constexpr const char* kDraftDoc =
     "```\n"
     "\n"
     "`tokens` is how many tokens the draft model proposes in a round (int: 1 to 15; default 4).";
+constexpr const char* kGrammarDoc =
+    "Structured output: a request may demand that its text is of a form that a JSON Schema, a regular expression or a "
+    "grammar\n"
+    "states, and only tokens that lead there are chosen. See `docs/structured-output.md`.";
 constexpr const char* kSchedulerDoc = "Which sequences, and how many of their tokens, run in a step.";
 constexpr const char* kTraceDoc =
     "A recording of what every component did, for the Perfetto UI. See `docs/profiling.md`.";
@@ -301,6 +315,7 @@ std::span<const Section> sections() {
        &draft_keys(),
        {{"pipeline", "a table of sections",
          "A draft model: `tokens`, and `[draft.pipeline.model]`, `.quantization`, `.kv_cache`, `.attention`."}}},
+      {"grammar", "grammar", kGrammarDoc, &grammar_keys(), {}},
       {"scheduler", "scheduler", kSchedulerDoc, &scheduler_keys(), {}},
       {"trace", "", kTraceDoc, &trace_keys(), {}},
   };

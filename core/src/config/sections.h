@@ -41,5 +41,6 @@ const tenon_param_schema& draft_pipeline_keys();
 inline constexpr const char* kDraftSections[] = {"model", "quantization", "kv_cache", "attention"};
 
 inline constexpr const char* kNoDraft = "none";
+inline constexpr const char* kNoGrammar = "none";
 
 }  // namespace tenon::config

@@ -7,6 +7,7 @@
 
 #include "cpu_device.h"
 #include "tenon/sdk/live.h"
+#include "tenon/sdk/mask.h"
 #include "tenon/sdk/recorder.h"
 #include "tenon/sdk/told.h"
 
@@ -50,6 +51,33 @@ void pool(const PoolArgs& a, const Part& p) {
   const uint32_t seqs = p.ptr<const uint32_t>(kPoolLive)[1];
   for (uint32_t chunk = p.begin(); chunk < p.end(); ++chunk) {
     for (uint32_t seq = 0; seq < seqs; ++seq) pool_columns(a, p, seq, chunk * kPoolColumns);
+  }
+}
+
+constexpr int64_t kSlice = 8192;  // entries of a row that a chunk takes
+
+struct MaskArgs {
+  int64_t vocab, words, x_stride, y_stride;
+  uint32_t slices, padding;
+};
+void mask(const MaskArgs& a, const Part& p) {  // 0 x, 1 y, 2 live, 3 masks, 4 numbers
+  constexpr int64_t kBits = 32;
+  const uint32_t rows = p.ptr<const uint32_t>(2)[2];
+  for (uint32_t chunk = p.begin(); chunk < std::min(p.end(), rows * a.slices); ++chunk) {
+    const uint32_t row = chunk / a.slices;
+    const int64_t first = int64_t{chunk % a.slices} * kSlice, end = std::min(first + kSlice, a.vocab);
+    const float* x = p.ptr<const float>(0) + row * a.x_stride;
+    float* y = p.ptr<float>(1) + row * a.y_stride;
+    const int32_t number = p.ptr<const int32_t>(4)[row];
+    if (number < 0) {
+      std::copy(x + first, x + end, y + first);
+      continue;
+    }
+    const uint32_t* bits = p.ptr<const uint32_t>(3) + number * a.words;
+    for (int64_t i = first; i < end; ++i) {
+      const bool allowed = ((bits[i / kBits] >> (i % kBits)) & 1U) != 0;
+      y[i] = allowed ? x[i] : -std::numeric_limits<float>::infinity();
+    }
   }
 }
 
@@ -99,7 +127,6 @@ void verify(const VerifyArgs& a, const Part& p) {
 
 // If a row's numbers are not finite, the host is told so in the place of its token, which verify() wrote. A chunk is a slice
 // of a row; each chunk that finds something says so, and the lower number is the one that stays.
-constexpr int64_t kSlice = 8192;  // entries
 struct TellArgs {
   int64_t vocab, stride;  // the vocabulary's size, and the elements from one row of logits to the next
   uint32_t slices, padding;
@@ -215,6 +242,19 @@ void record_pool(tenon_tid x, tenon_tid y, Recorder& rec) {
   rec.emit<&pool>({.name = "pool", .operands = operands, .chunks = {chunks}}, a);
 }
 
+void record_mask(const sdk::MaskOp& op, tenon_tid x, tenon_tid y, Recorder& rec) {
+  const tenon_tensor from = rec.describe(x), to = rec.describe(y), masks = rec.describe(op.masks);
+  const int64_t vocab = from.dim[1];
+  const auto slices = static_cast<uint32_t>((vocab + kSlice - 1) / kSlice), rows = rec.bounds().out_rows;
+  const tenon_operand operands[] = {{x, TENON_READ},
+                                    {y, TENON_WRITE},
+                                    {rec.step(TENON_STEP_LIVE), TENON_READ},
+                                    {op.masks, TENON_READ},
+                                    {op.number, TENON_READ}};
+  rec.emit<&mask>({.name = "mask", .operands = operands, .chunks = {rows * slices}},
+                  MaskArgs{vocab, masks.dim[1], from.stride[0] / 4, to.stride[0] / 4, slices, 0});
+}
+
 void record_verify(const sdk::VerifyOp& op, tenon_tid next, tenon_tid accepted, Recorder& rec) {
   const tenon_operand operands[] = {{next, TENON_READ | TENON_WRITE},
                                     {accepted, TENON_WRITE},
@@ -275,6 +315,8 @@ tenon_status record_cpu_op(const tenon_fop& op, tenon_tid x, tenon_tid y, const 
         return record_gather(x, y, rec);
       case TENON_F_POOL:
         return record_pool(x, y, rec);
+      case TENON_F_MASK:
+        return record_mask(sdk::MaskOp(op), x, y, rec);
       case TENON_F_VERIFY: {
         const sdk::VerifyOp verify{op, {}, {}};
         record_verify(verify, x, y, rec);

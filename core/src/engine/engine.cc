@@ -138,8 +138,18 @@ std::vector<int32_t> Engine::prompt_tokens(const Request& request) const {
   return impl_->prompt_tokens(request);
 }
 
+const std::string& Engine::grammar_problem() const {
+  return impl_->grammar_problem;
+}
+
+std::shared_ptr<const Grammar> Engine::compile(const GrammarText& text) {
+  if (!impl_->grammar_problem.empty()) throw Error(ErrorCode::kRequest, impl_->grammar_problem);
+  return impl_->grammars->compile(text);
+}
+
 std::unique_ptr<Sequence> Engine::Impl::make_sequence(Request request, uint32_t index) const {
   std::vector<int32_t> prompt;
+  std::unique_ptr<GrammarMatcher> matcher;
   std::exception_ptr error;
   try {
     prompt = prompt_tokens(request);
@@ -148,15 +158,20 @@ std::unique_ptr<Sequence> Engine::Impl::make_sequence(Request request, uint32_t 
       throw Error(ErrorCode::kRequest,
                   "this pipeline makes no embeddings; pipeline.embeddings = true has it make them");
     }
+    if (request.grammar && request.ignore_end) {
+      throw Error(ErrorCode::kRequest, "a text that has to match a grammar cannot go on past its end (ignore_end)");
+    }
+    if (request.grammar) matcher = std::make_unique<GrammarMatcher>(request.grammar);
   } catch (...) {
     error = std::current_exception();
   }
   const bool turns = !request.chat.empty() && chat;
   const uint64_t seed = request.seed.value_or(config.seed);
-  auto sequence =
-      std::make_unique<Sequence>(std::move(request), index, std::move(prompt),
-                                 turns ? chat->stop_tokens(*tokenizer) : tokenizer->info().end_of_generation,
-                                 *tokenizer, pipeline->longest_sequence());
+  std::vector<int32_t> ends = turns ? chat->stop_tokens(*tokenizer) : tokenizer->info().end_of_generation;
+  if (request.grammar) ends = request.grammar->host().ends;
+  auto sequence = std::make_unique<Sequence>(std::move(request), index, std::move(prompt), std::move(ends), *tokenizer,
+                                             pipeline->longest_sequence());
+  sequence->matcher = std::move(matcher);
   sequence->seed = seed;
   if (error) sequence->fail(error);
   return sequence;

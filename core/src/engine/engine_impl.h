@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "grammars.h"
 #include "loop.h"
 #include "request_trace.h"
 #include "scheduler.h"
@@ -23,6 +24,8 @@ struct Engine::Impl {
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ChatFormat> chat;
   std::string chat_problem;  // why there is none although the model has a template
+  std::optional<Grammars> grammars;
+  std::string grammar_problem = "the engine was opened without grammars";  // "" if there are some
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<Pipeline> pipeline;
   std::optional<RequestTrace> trace;
@@ -51,6 +54,7 @@ struct Engine::Impl {
     const char* function_;
   };
 
+  void open_grammars(const EngineOptions& options);
   void load(const SteppingCall& call, const LoadProgress& progress);
   // By the engine's destructor.
   void close();

@@ -13,7 +13,13 @@ namespace tenon {
 Loop::Loop(Pipeline& pipeline, Scheduler& scheduler, Tickets& tickets, const RequestTrace* trace, Scheduler::Log log)
     : pipeline_(pipeline), scheduler_(scheduler), tickets_(tickets), trace_(trace), log_(std::move(log)) {
   const uint32_t slots = pipeline_.sequences(), rows = pipeline_.max_rows();
-  for (auto* v : {&batch_.token, &batch_.position, &batch_.slot, &batch_.parent, &batch_.out_row}) v->reserve(rows);
+  for (auto* v : {&batch_.token, &batch_.position, &batch_.slot, &batch_.parent, &batch_.out_row, &batch_.mask}) {
+    v->reserve(rows);
+  }
+  batch_.fill_mask = [this](int32_t number, std::span<uint32_t> bits) {
+    masked_[static_cast<size_t>(number)]->mask(bits);
+  };
+  masked_.reserve(slots);
   batch_.seq_slot.reserve(slots);
   batch_.seq_row.reserve(slots + 1);
   batch_.kv_len.assign(slots, 0);
@@ -154,7 +160,10 @@ void Loop::add_rows(Sequence& s, uint32_t rows) {
     batch_.position.push_back(i == 0 ? static_cast<int32_t>(s.kv_len)
                                      : batch_.position[static_cast<size_t>(row - back)] + 1);
     batch_.slot.push_back(static_cast<int32_t>(s.slot));
-    if (i >= newest && !s.embeds()) batch_.out_row.push_back(row);
+    if (i < newest || s.embeds()) continue;
+    batch_.out_row.push_back(row);
+    batch_.mask.push_back(s.matcher ? static_cast<int32_t>(masked_.size()) : -1);
+    if (s.matcher) masked_.push_back(&s);
   }
   batch_.pool = batch_.pool || s.embeds();
   batch_.seq_slot.push_back(static_cast<int32_t>(s.slot));
@@ -175,7 +184,9 @@ void Loop::fill_batch() {
   batch_.want_logits =
       std::any_of(running_.begin(), running_.end(), [](const Sequence* s) { return s->request().logprobs; });
   batch_.seq_row.push_back(0);
+  masked_.clear();
   for (const Share& share : shares_) add_rows(*share.sequence, share.rows);
+  if (masked_.empty()) batch_.mask.clear();
 }
 
 // The batch of the step that was launched ahead: every sequence goes on after what the step before it accepted.
@@ -190,7 +201,8 @@ void Loop::move_batch_on() {
 
 // Whether the step after this one takes the same sequences, as many rows each, as far as they do not end.
 bool Loop::certain_to_go_on() const {
-  if (changed_ || batch_.prompts > 0 || batch_.want_logits || shares_.size() != running_.size()) return false;
+  if (changed_ || batch_.prompts > 0 || batch_.want_logits || !batch_.mask.empty() || shares_.size() != running_.size())
+    return false;
   if (pipeline_.draft_tokens() > 0 && !batch_.round) return false;
   const uint32_t most = batch_.round ? 1 + pipeline_.draft_tokens() : 1;  // tokens that a step gives
   return std::all_of(running_.begin(), running_.end(), [&](const Sequence* s) {
@@ -252,6 +264,7 @@ std::string_view Loop::give(const StepResult& result) {
       // the rows will be wanted once more.
       const bool cut = survivors < end - begin && !result.ahead && broken == chosen_.end();
       if (cut) pipeline_.truncate(s->slot, cached + static_cast<uint32_t>(survivors));
+      if (s->mask_problem) std::rethrow_exception(s->mask_problem);
       const bool in_prompt = s->phase == TENON_SEQUENCE_PROMPT;
       s->doubtful = broken != chosen_.end();
       give(*s, static_cast<uint32_t>(survivors), {chosen_.begin(), broken});

@@ -106,6 +106,8 @@ class Loop {
   };
   std::vector<Newest> newest_;  // by share, of the step before it
 
+  std::vector<Sequence*> masked_;  // by number of the batch's masks
+
   // These are filled in one call, and kept for their room.
   std::vector<std::unique_ptr<Sequence>> joining_;
   std::vector<Ticket> cancelled_;

@@ -44,6 +44,36 @@ void check_vocabulary(const Tokenizer& tokenizer, const Weights& weights, const 
 
 }  // namespace
 
+// What reads grammars; or why nothing does.
+void Engine::Impl::open_grammars(const EngineOptions& options) {
+  if (!options.grammars) return;
+  std::vector<int32_t> ends = tokenizer->info().end_of_generation;
+  if (chat) {
+    const std::vector<int32_t> turns = chat->stop_tokens(*tokenizer);
+    ends.insert(ends.end(), turns.begin(), turns.end());
+    std::sort(ends.begin(), ends.end());
+    ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  }
+  const std::vector<std::string> installed = registry->names("grammar");
+  if (!config.grammar) {
+    grammar_problem = "structured output is not available: grammar.use is \"none\"";
+  } else if (config.grammar->name == kAutoGrammar && installed.empty()) {
+    grammar_problem =
+        "structured output is not available: no component of the kind grammar is installed (grammar.xgrammar is built "
+        "where scripts/fetch_xgrammar.sh has put its sources)";
+  } else if (ends.empty()) {
+    grammar_problem = "structured output is not available: the model has no token that ends a text";
+  } else {
+    ComponentConfig component = *config.grammar;
+    if (component.name == kAutoGrammar) {
+      component.name = installed.front();
+      component.params = ParamValues(*registry->load("grammar", component.name).schema);
+    }
+    grammars.emplace(component, *registry, *tokenizer, std::move(ends), options.log);
+    grammar_problem.clear();
+  }
+}
+
 std::unique_ptr<Registry> make_registry(const std::vector<std::filesystem::path>& plugin_dirs) {
   auto registry = std::make_unique<Registry>();
   register_cpu_device(*registry);
@@ -87,12 +117,14 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   } catch (const Error& e) {
     impl.chat_problem = e.what();
   }
+  impl.open_grammars(options);
   impl.scheduler = std::make_unique<Scheduler>(impl.config.scheduler, *impl.registry, options.log);
   PipelineOptions pipeline;
   pipeline.sequences = options.sequences != 0 ? options.sequences : impl.scheduler->sequences();
   pipeline.prefill_rows = impl.config.prefill_rows;
   pipeline.score_rows = options.score_rows;
   pipeline.recorder = options.recorder ? options.recorder(impl.config) : nullptr;
+  pipeline.masks = impl.grammars.has_value();
   pipeline.log = options.log;
   if (draft) pipeline.draft_weights = impl.draft_weights ? impl.draft_weights.get() : impl.weights.get();
   impl.pipeline = Pipeline::build(impl.config, *impl.registry, *impl.weights, pipeline);

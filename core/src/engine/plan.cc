@@ -69,9 +69,10 @@ Scheduler::Room Loop::room() const {
   return r;
 }
 
+// A mask follows from the tokens before it: text under a grammar comes without drafts.
 void Loop::draft(Sequence& s) {
   s.drafts.clear();
-  if (pipeline_.draft_tokens() == 0 || s.phase != TENON_SEQUENCE_GENERATES || s.tokens_left() <= 1) return;
+  if (pipeline_.draft_tokens() == 0 || s.matcher || s.phase != TENON_SEQUENCE_GENERATES || s.tokens_left() <= 1) return;
   const auto room = static_cast<uint32_t>(pipeline_.longest_sequence() - s.tokens().size());
   if (pipeline_.has_draft_model()) {  // it makes all of them within the step, or none
     s.drafts.assign(room >= pipeline_.draft_tokens() ? pipeline_.draft_tokens() : 0, 0);

@@ -1,50 +1,15 @@
 #include "scheduler.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "../fault.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 
 namespace tenon {
-namespace {
-
-constexpr size_t kAlignment = 64;
-
-// A scheduler's memory beyond its own is the host's, whatever the pipeline's device is.
-tenon_status host_alloc(void*, uint32_t, uint64_t bytes, const char*, void** out, tenon_reason* why) {
-  *out = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  if (*out != nullptr) return TENON_OK;
-  sdk::fill_reason(why, "out of host memory");
-  return TENON_NO_SPACE;
-}
-void host_release(void*, void* p) {
-  std::free(p);
-}
-
-}  // namespace
 
 Scheduler::Scheduler(const ComponentConfig& config, Registry& registry, Log log)
-    : log_(std::move(log)),
-      host_(sdk::abi_struct<tenon_host>()),
-      device_(sdk::abi_struct<tenon_device>()),
-      env_(sdk::abi_struct<tenon_env>()) {
-  host_.ctx = this;
-  host_.alloc = &host_alloc;
-  host_.release = &host_release;
-  host_.log = [](void* ctx, uint32_t level, const char* message) {
-    const Log& to = static_cast<Scheduler*>(ctx)->log_;
-    if (to) to(level, message);
-  };
-  device_.kind = device_.name = kHostDevice.data();
-  env_.host = &host_, env_.device = &device_;
-  const LoadedComponent& component = registry.load(config.kind, config.name);
-  try {
-    instance_ = Instance(component, *config.params.abi(), env_);
-  } catch (const Error& e) {
-    throw Error(e.code(), config.where, e.diagnostics().front().message);
-  }
+    : env_(std::move(log)), instance_(env_.create(config, registry)) {
   sequences_ = instance_.table<tenon_scheduler>().sequences(instance_.self());
   if (sequences_ == 0) throw Error(ErrorCode::kPlugin, config.where, id() + " runs no sequence at all");
 }

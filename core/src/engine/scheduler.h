@@ -2,11 +2,11 @@
 // tenon/abi/scheduler.h.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "host_env.h"
 #include "tenon/core/config.h"
 #include "tenon/core/registry.h"
 
@@ -15,7 +15,7 @@ namespace tenon {
 // Thread: one at a time.
 class Scheduler {
  public:
-  using Log = std::function<void(uint32_t level, const std::string& message)>;
+  using Log = HostEnv::Log;
   // Throws Error(kPlugin) if the component cannot be created or runs no sequence. The registry outlives it.
   Scheduler(const ComponentConfig& config, Registry& registry, Log log);
   Scheduler(const Scheduler&) = delete;
@@ -43,10 +43,7 @@ class Scheduler {
   void check(std::span<const tenon_sequence> sequences, const Room& room, const tenon_schedule& answer);
   [[noreturn]] void wrong(const std::string& what) const;
 
-  Log log_;
-  tenon_host host_;
-  tenon_device device_;
-  tenon_env env_;
+  HostEnv env_;
   Instance instance_;
   uint32_t sequences_ = 0;
   std::vector<const tenon_sequence*> pointers_;

@@ -105,6 +105,7 @@ bool Sequence::take(int32_t token, std::span<const float> logits) {
     finish(FinishReason::kEndOfText);
     return false;
   }
+  if (matcher) matcher->accept(token);
   tokens_.push_back(token);
   ++generated_;
   text_ += detokenizer_.push(token);
@@ -130,6 +131,16 @@ bool Sequence::take(int32_t token, std::span<const float> logits) {
     finish(FinishReason::kCapacity);
   }
   return !done_;
+}
+
+// A mask is asked for while a step is under way: what goes wrong ends the sequence when that is over.
+void Sequence::mask(std::span<uint32_t> bits) {
+  try {
+    matcher->mask(bits);
+  } catch (...) {
+    mask_problem = std::current_exception();
+    std::fill(bits.begin(), bits.end(), UINT32_MAX);
+  }
 }
 
 void Sequence::finish(FinishReason reason) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "clients.h"
+#include "grammars.h"
 #include "tenon/abi/scheduler.h"
 #include "tenon/core/engine.h"
 
@@ -23,6 +24,8 @@ class Sequence {
   // Takes a chosen token and says whether the sequence goes on. logits: the row that it was chosen from. Throws what
   // the request's callback throws.
   bool take(int32_t token, std::span<const float> logits);
+  // The tokens that may come next, of a sequence with a grammar. All may if that cannot be told: mask_problem says why.
+  void mask(std::span<uint32_t> bits);
   // Ends with what is there: the text that was held back comes out. Throws what the request's callback throws.
   void finish(FinishReason reason);
   // Ends with the embedding that was asked for.
@@ -65,6 +68,8 @@ class Sequence {
   bool doubtful = false;         // what it has in the cache may be wrong
   uint32_t reused = 0;           // see Result
   bool sits_out = false;         // is not asked for again in the step that is being planned
+  std::unique_ptr<GrammarMatcher> matcher;  // nullptr: the text may be any
+  std::exception_ptr mask_problem;
 
  private:
   void report(int32_t chosen, std::string_view text, std::span<const float> logits);

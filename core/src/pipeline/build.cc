@@ -199,12 +199,14 @@ void Pipeline::Impl::check_drafts() {
 
 void Pipeline::Impl::record() {
   const tenon_bounds largest = largest_of(shapes);
-  const ProgramContext shared{context, target,      draft_model.get(), samplers, storages,
-                              state,   draft_state, largest,           pooled};
+  const ProgramContext shared{context,     target, draft_model.get(), samplers, storages, state,
+                              draft_state, masks,  largest,           pooled};
   const auto is_round = [&](size_t i) { return draft_model && i == round; };
   for (size_t i = 0; i < shapes.size(); ++i) {
     const StepKind kind = shape_samples[i] ? StepKind::kSample : StepKind::kScore;
     programs.push_back(is_round(i) ? record_round(shared, shapes[i], i) : record_step(shared, shapes[i], i, kind));
+    if (!options.masks || !shape_samples[i] || is_round(i)) continue;
+    programs.push_back(record_step(shared, shapes[i], i, StepKind::kMasked));
   }
   // A step with a request for an embedding may have rows of any others beside: it has the shape of a step of prompts.
   for (size_t i = 0; pooled && i < shapes.size(); ++i) {
@@ -259,6 +261,7 @@ std::unique_ptr<Pipeline> Pipeline::build(const PipelineConfig& config, Registry
     const uint64_t floats = uint64_t{2} * impl.shapes.front().slots * impl.target.info().width;
     impl.pooled = impl.storages.add("step/pooled", MemoryKind::kState, floats * sizeof(float));
   }
+  if (options.masks) impl.masks.declare(impl.storages, pipeline->max_out_rows(true), impl.target.info().vocab);
   if (impl.draft_model) impl.draft_state.declare(impl.storages, impl.shapes[impl.round], impl.state);
   declare_samplers(impl.samplers, impl.shapes.front().slots, impl.target.info().vocab, impl.storages);
   impl.record();

@@ -108,6 +108,7 @@ void Pipeline::Impl::fill(const LoadProgress& progress) {
   if (config.lock_weights) lock_weights();
   for (const MemoryKind kind : {MemoryKind::kKvCache, MemoryKind::kState, MemoryKind::kPinned}) place(kind);
   state.attach(storages, context);
+  masks.attach(storages, context);
   target.attach();
   if (draft_model) draft_model->attach();
   link_programs();

@@ -60,6 +60,8 @@ class ModelBuilder : public StepBuilder {
   }
   void record_step_op(tenon_fop& op, tenon_tid x, tenon_tid y);
   tenon_tid state_records(uint32_t storage, uint64_t record_bytes);
+  // A new activation: f32[rows at hand][columns].
+  tenon_tid new_rows(int64_t columns, const std::string& name);
 
  private:
   // A product multiplies the rows of x. A routed one takes the expert of each row, too.
@@ -88,8 +90,6 @@ class ModelBuilder : public StepBuilder {
     tenon_kv_stores stores;
   };
 
-  // A new activation: f32[rows at hand][columns].
-  tenon_tid new_rows(int64_t columns, const std::string& name);
   tenon_tid store_tensor(uint32_t storage);
   std::vector<tenon_tid> stores_of(const SiteGroup& group);
   tenon_tid vector_tensor(VectorId id);

@@ -12,7 +12,7 @@
 namespace tenon {
 
 void StepBatch::clear() {
-  for (auto* v : {&token, &position, &slot, &parent, &seq_slot, &seq_row, &out_row}) v->clear();
+  for (auto* v : {&token, &position, &slot, &parent, &seq_slot, &seq_row, &out_row, &mask}) v->clear();
   prompts = prompt_rows = drafted = 0;
   round = pool = false;
 }

@@ -10,6 +10,7 @@
 #include "model_instance.h"
 #include "runner.h"
 #include "sampling.h"
+#include "step_masks.h"
 #include "step_recording.h"
 #include "step_sites.h"
 #include "step_state.h"
@@ -43,6 +44,7 @@ struct Pipeline::Impl {
   Status reserve(uint32_t slot, uint32_t kv_len) const;
   Status publish_caches() const;
   Status launch(const StepBatch& batch);
+  Status run(const StepBatch& batch);
   Status launch_ahead(const StepBatch& batch);
   bool is_ahead(const StepBatch& batch) const;
   Status drop_ahead();
@@ -82,6 +84,7 @@ struct Pipeline::Impl {
   size_t round = 0;  // the shape that drafts by itself; 0 if there is none
   std::vector<Decision> decisions;
   StepState state;
+  StepMasks masks;
   DraftState draft_state;
   std::optional<uint32_t> pooled;  // the storage of pooled hidden states: f32[slots][2][width]
   std::vector<StepProgram> programs;

@@ -16,7 +16,8 @@ const StepProgram* program_for(const StepBatch& batch, std::span<const StepProgr
   const StepProgram* best = nullptr;
   for (const StepProgram& p : programs) {
     const tenon_bounds& b = p.program->bounds();
-    if (p.sample != batch.sample || p.pool != batch.pool || p.round != batch.round || b.rows < rows ||
+    const bool masks_fit = batch.mask.empty() ? !p.masked || p.pool : p.masked;
+    if (p.sample != batch.sample || p.pool != batch.pool || !masks_fit || p.round != batch.round || b.rows < rows ||
         b.out_rows < outs || b.rows_per_seq < static_cast<uint32_t>(longest)) {
       continue;
     }
@@ -46,13 +47,23 @@ Status Pipeline::Impl::launch(const StepBatch& batch) {
   Status status = publish_caches();
   if (status.ok()) status = state.publish(batch);
   if (!status.ok()) return status;
+  return run(batch);
+}
+
+// The program of the batch; its masks are made while the model's ops are under way.
+Status Pipeline::Impl::run(const StepBatch& batch) {
   StepLoad load{.rows = static_cast<double>(batch.token.size()),
                 .context = 0,
                 .step = steps,
                 .phase = StepSites::kPhases[StepSites::phase_of(batch)]};
   for (const int32_t position : batch.position) load.context += position + 1;
-  if (look) return run_and_look(*running->program, batch);
-  return runner->run(*running->program, load);
+  const auto make_masks = [&] { return running->masked ? masks.publish(batch) : Status(); };
+  if (look) {
+    Status status = make_masks();
+    return status.ok() ? run_and_look(*running->program, batch) : status;
+  }
+  if (!running->masked) return runner->run(*running->program, load);
+  return runner->run_in_two(*running->program, load, running->mask_op, make_masks);
 }
 
 // The step after this one: the device moves its rows on by itself, by no more than they are. Without room in the cache it
@@ -91,9 +102,9 @@ void Pipeline::Impl::expect_ahead(const StepBatch& batch, const StepResult& resu
 }
 
 bool Pipeline::Impl::is_ahead(const StepBatch& batch) const {
-  return ahead_pending && batch.sample && !batch.pool && !batch.want_logits && batch.round == running->round &&
-         (batch.drafted == 0 || batch.round) && batch.prompts == 0 && batch.token == ahead_token &&
-         batch.position == ahead_position && batch.slot == ahead_slot;
+  return ahead_pending && batch.sample && !batch.pool && !batch.want_logits && batch.mask.empty() &&
+         batch.round == running->round && (batch.drafted == 0 || batch.round) && batch.prompts == 0 &&
+         batch.token == ahead_token && batch.position == ahead_position && batch.slot == ahead_slot;
 }
 
 // Nobody wants the step that was launched ahead: its sequences have ended.
@@ -157,7 +168,7 @@ Status Pipeline::Impl::step(const StepBatch& batch, bool ahead, StepResult& resu
   }
   // Only a program whose rows move on by themselves can be run again as it is.
   Status next;
-  if (ahead && !restated && !look && context.queues() && running->moves_on && !batch.want_logits)
+  if (ahead && !restated && !look && context.queues() && running->moves_on && !running->masked && !batch.want_logits)
     next = launch_ahead(batch);
   status = read(batch, result);
   if (status.ok()) status = next;

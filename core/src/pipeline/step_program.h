@@ -10,6 +10,7 @@
 #include "model_builder.h"
 #include "model_instance.h"
 #include "sampling.h"
+#include "step_masks.h"
 #include "step_state.h"
 #include "tenon/core/program.h"
 
@@ -24,6 +25,7 @@ struct ProgramContext {
   StorageTable& storages;
   const StepState& state;
   const DraftState& draft_state;
+  const StepMasks& masks;
   const tenon_bounds& largest;     // of each bound the largest of all programs
   std::optional<uint32_t> pooled;  // the storage of pooled hidden states, if anybody may want embeddings
 };
@@ -44,6 +46,8 @@ struct StepProgram {
   std::vector<GivenCandidates> given = {};  // by sampler
   bool sample = false;
   bool pool = false;      // it pools the final hidden states of its sequences
+  bool masked = false;    // out rows may have masks
+  size_t mask_op = 0;     // the op that applies them
   bool moves_on = false;  // run again as it is, it takes the next tokens of every sequence
   bool round = false;     // it drafts by itself: the tokens after the first of a sequence are made on the device
 };

@@ -33,7 +33,9 @@ void record_commits(const ProgramContext& context, ModelBuilder& builder) {
 
 void record_end(const ProgramContext& context, ModelBuilder& builder, StepProgram& step) {
   if (step.sample) {
-    step.given = record_token_choice(context, builder, step.logits, context.target.info().vocab);
+    step.mask_op = builder.recording().op_count();
+    const tenon_tid logits = step.masked ? record_mask(context, builder, step.logits) : step.logits;
+    step.given = record_token_choice(context, builder, logits, context.target.info().vocab);
     record_verification(context, builder, step);
     record_commits(context, builder);
     if (context.device.queues()) record_advance(context, builder, step.moves_on);
@@ -144,6 +146,7 @@ StepProgram record_step(const ProgramContext& context, const tenon_bounds& bound
   StepProgram step;
   step.sample = kind != StepKind::kScore;
   step.pool = kind == StepKind::kPool;
+  step.masked = kind == StepKind::kMasked || (step.pool && context.masks.rows() > 0);
   step.moves_on = step.sample && !step.pool && bounds.rows_per_seq == 1;
   record_program(&record_models, context, bounds, shape, step);
   return step;

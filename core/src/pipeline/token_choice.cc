@@ -12,6 +12,7 @@
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/fop.h"
+#include "tenon/sdk/mask.h"
 #include "tenon/sdk/recorder.h"
 #include "tenon/sdk/told.h"
 
@@ -121,6 +122,18 @@ void record_accept(const ChainLink& link, ModelBuilder& builder, const tenon_can
   const tenon_sampling s = sampling_of(link, builder, rec.step(TENON_STEP_NEXT));
   Call call(link.instance, "record accept");
   call.check(link.table().record_accept(link.instance.self(), &s, &given, rec.recorder(), call.why()));
+}
+
+tenon_tid record_mask(const ProgramContext& context, ModelBuilder& builder, tenon_tid logits) {
+  ProgramRecording& rec = builder.recording();
+  const StepMasks& masks = context.masks;
+  builder.enter("mask", std::string("device.") + context.device.device().kind, -1);
+  const sdk::MaskOp mask(rec.storage(masks.masks(), sdk::tensor(TENON_U32, {masks.rows(), masks.words()})),
+                         rec.storage(masks.numbers(), sdk::tensor(TENON_I32, {masks.rows()})));
+  const tenon_tid masked = builder.new_rows(context.target.info().vocab, "masked");
+  tenon_fop op = mask.fop();
+  builder.record_step_op(op, logits, masked);
+  return masked;
 }
 
 std::vector<GivenCandidates> record_token_choice(const ProgramContext& context, ModelBuilder& builder, tenon_tid logits,

@@ -31,11 +31,14 @@ QueueRunner::~QueueRunner() {
   release_graphs();
 }
 
-void QueueRunner::release_graphs() {
-  for (auto& [program, prepared] : prepared_) {
-    if (prepared.graph != nullptr) device_.graph_release(device_.self, prepared.graph);
-    prepared.graph = nullptr;
+void QueueRunner::release(Prepared& prepared) {
+  for (void** graph : {&prepared.graph, &prepared.second}) {
+    if (*graph != nullptr) device_.graph_release(device_.self, std::exchange(*graph, nullptr));
   }
+}
+
+void QueueRunner::release_graphs() {
+  for (auto& [program, prepared] : prepared_) release(prepared);
 }
 
 void QueueRunner::prepare(const Program& program) {
@@ -43,11 +46,21 @@ void QueueRunner::prepare(const Program& program) {
   prepared_[&program];
 }
 
+Status QueueRunner::run(const Program& program, const StepLoad& load) {
+  return run(program, load, program.ops().size(), {});
+}
+
+Status QueueRunner::run_in_two(const Program& program, const StepLoad& load, size_t at,
+                               const std::function<Status()>& between) {
+  return run(program, load, at, between);
+}
+
 // A kernel that fails is noticed by whatever is asked of the device next, which may have nothing to do with it: only
 // where the queue is sound is the op to blame whose launch failed.
-Status QueueRunner::run(const Program& program, const StepLoad& load) {
+Status QueueRunner::run(const Program& program, const StepLoad& load, size_t middle,
+                        const std::function<Status()>& between) {
   newest_ = &program;
-  Status status = enqueue(program, load);
+  Status status = enqueue(program, load, middle, between);
   if (status.ok() || execution_ == Execution::kPerOp) return status;
   Status earlier = finish();
   if (earlier.ok()) return status;
@@ -56,45 +69,53 @@ Status QueueRunner::run(const Program& program, const StepLoad& load) {
 
 // A graph is captured on the second run: the first, without one, has every library load its kernels, which a capture
 // could not.
-Status QueueRunner::enqueue(const Program& program, const StepLoad& load) {
+Status QueueRunner::enqueue(const Program& program, const StepLoad& load, size_t middle,
+                            const std::function<Status()>& between) {
   Prepared& prepared = prepared_[&program];
-  const bool graph = execution_ == Execution::kGraph || execution_ == Execution::kAuto;
+  const bool graphs = execution_ == Execution::kGraph || execution_ == Execution::kAuto;
   const bool one_by_one = watch_.begin && watch_.begin(program, load);
   if (one_by_one && prepared.graph != nullptr) {
     Status status = finish();
     if (!status.ok()) return status;
-    device_.graph_release(device_.self, std::exchange(prepared.graph, nullptr));
+    release(prepared);
   }
-  if (!graph || one_by_one || program.bounds().rows > kGraphRows || prepared.runs++ == 0) {
-    return launch(program, watch_);
-  }
-  if (prepared.graph == nullptr) {
-    Status status = capture(program, prepared);
+  const bool as_graph = graphs && !one_by_one && program.bounds().rows <= kGraphRows && prepared.runs++ > 0;
+  Status status = enqueue({program, 0, middle}, as_graph, prepared.graph);
+  if (!status.ok() || !between) return status;
+  status = between();
+  return status.ok() ? enqueue({program, middle, program.ops().size()}, as_graph, prepared.second) : status;
+}
+
+Status QueueRunner::enqueue(const Piece& piece, bool as_graph, void*& graph) {
+  if (!as_graph) return launch(piece, watch_);
+  if (graph == nullptr) {
+    Status status = capture(piece, graph);
     if (!status.ok()) return status;
   }
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
-  if (device_.replay(device_.self, prepared.graph, queue_, &why) == TENON_OK) return {};
+  if (device_.replay(device_.self, graph, queue_, &why) == TENON_OK) return {};
   return Status::error(ErrorCode::kPlugin, std::string("device.") + device_.kind + ": replay: " + text);
 }
 
-Status QueueRunner::capture(const Program& program, Prepared& prepared) {
+Status QueueRunner::capture(const Piece& piece, void*& graph) {
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
   const auto problem = [&](const char* doing) {
     return Status::error(ErrorCode::kPlugin, std::string("device.") + device_.kind + ": " + doing + ": " + text);
   };
   if (device_.capture_begin(device_.self, queue_, &why) != TENON_OK) return problem("begin capture");
-  Status status = launch(program, {});
-  const tenon_status ended = device_.capture_end(device_.self, queue_, &prepared.graph, &why);
+  Status status = launch(piece, {});
+  const tenon_status ended = device_.capture_end(device_.self, queue_, &graph, &why);
   if (!status.ok()) return status;
   if (ended == TENON_OK) return {};
   return Status::error(ErrorCode::kPlugin,
                        problem("end capture").message() + " (pipeline.execution = \"recorded\" goes without graphs)");
 }
 
-Status QueueRunner::launch(const Program& program, const OpWatch& watch) {
-  for (size_t i = 0; i < program.ops().size(); ++i) {
+Status QueueRunner::launch(const Piece& piece, const OpWatch& watch) {
+  const Program& program = piece.program;
+  for (size_t i = piece.first; i < piece.end; ++i) {
     if (watch.op) watch.op(program, i);
     Status status = launch_op(program, i);
     if (status.ok() && execution_ == Execution::kPerOp) {
@@ -103,7 +124,7 @@ Status QueueRunner::launch(const Program& program, const OpWatch& watch) {
     }
     if (!status.ok()) return status;
   }
-  if (watch.op) watch.op(program, program.ops().size());
+  if (watch.op && piece.end == program.ops().size()) watch.op(program, piece.end);
   return {};
 }
 

@@ -20,6 +20,8 @@ class QueueRunner : public Runner {
 
   void prepare(const Program& program) override;
   Status run(const Program& program, const StepLoad& load) override;
+  Status run_in_two(const Program& program, const StepLoad& load, size_t at,
+                    const std::function<Status()>& between) override;
   Status run_each(const Program& program, size_t ops, const std::function<void(size_t op)>& done) override;
   Status finish() override;
   Status watch(OpWatch watch) override;
@@ -29,11 +31,20 @@ class QueueRunner : public Runner {
   struct Prepared {
     uint64_t runs = 0;
     void* graph = nullptr;
+    void* second = nullptr;  // what is run in two has a graph of the ops from its middle on, too
   };
-  Status enqueue(const Program& program, const StepLoad& load);
+  // Ops [first, end) of a program.
+  struct Piece {
+    const Program& program;
+    size_t first, end;
+  };
+  Status run(const Program& program, const StepLoad& load, size_t middle, const std::function<Status()>& between);
+  Status enqueue(const Program& program, const StepLoad& load, size_t middle, const std::function<Status()>& between);
+  Status enqueue(const Piece& piece, bool as_graph, void*& graph);
   void release_graphs();
-  Status launch(const Program& program, const OpWatch& watch);
-  Status capture(const Program& program, Prepared& prepared);
+  void release(Prepared& prepared);
+  Status launch(const Piece& piece, const OpWatch& watch);
+  Status capture(const Piece& piece, void*& graph);
   Status launch_op(const Program& program, size_t op);
   std::string suspects() const;
 

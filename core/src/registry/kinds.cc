@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tenon/abi/grammar.h"
 #include "tenon/core/error.h"
 #include "tenon/core/registry.h"
 #include "tenon/sdk/layout.h"
@@ -58,6 +59,10 @@ Missing missing(const tenon_sampler& t) {
 Missing missing(const tenon_draft& t) {
   return missing_of({TENON_HAS(max_tokens), TENON_HAS(propose)});
 }
+Missing missing(const tenon_grammar& t) {
+  return missing_of({TENON_HAS(prepare), TENON_HAS(compile), TENON_HAS(release), TENON_HAS(start), TENON_HAS(stop),
+                     TENON_HAS(accept), TENON_HAS(mask)});
+}
 Missing missing(const tenon_small_op& t) {
   return missing_of({Wanted{"id", t.id != 0}, TENON_HAS(columns), TENON_HAS(record)});
 }
@@ -80,6 +85,7 @@ constexpr Kind kKinds[] = {
     {"attention", sizeof(tenon_attention), &missing_in<tenon_attention>},
     {"device", sizeof(tenon_device), &missing_in<tenon_device>},
     {"draft", sizeof(tenon_draft), &missing_in<tenon_draft>},
+    {"grammar", sizeof(tenon_grammar), &missing_in<tenon_grammar>},
     {"kv_cache", sizeof(tenon_kv_cache), &missing_in<tenon_kv_cache>},
     {"op", sizeof(tenon_small_op), &missing_in<tenon_small_op>},
     {"quantization", sizeof(tenon_quantization), &missing_in<tenon_quantization>},
@@ -139,10 +145,12 @@ std::string compatibility_problem(const tenon_note& note) {
     return text;
   }
   const std::string_view kind = note.kind;
-  if (kind == "scheduler" && note.device != kHostDevice) {
-    return std::string("is a scheduler for the device \"") + note.device + "\"; a scheduler states \"host\"";
+  const bool host_only = kind == "scheduler" || kind == "grammar";
+  if (host_only && note.device != kHostDevice) {
+    return std::string("is a ") + note.kind + " for the device \"" + note.device + "\"; a " + note.kind +
+           " states \"host\"";
   }
-  if (note.device == kHostDevice && kind != "draft" && kind != "scheduler") {
+  if (note.device == kHostDevice && kind != "draft" && !host_only) {
     return std::string("is for the device \"host\", which stands for any; a ") + note.kind +
            " states the one that it runs on, \"cpu\" or \"cuda\"";
   }

@@ -348,6 +348,8 @@ void record_step_op(const sdk::VerifyOp& verify, tenon_tid x, tenon_tid y, sdk::
       return record_gather(x, y, recorder);
     case TENON_F_POOL:
       return record_pool(x, y, recorder);
+    case TENON_F_MASK:
+      return record_mask(sdk::MaskOp(op), x, y, recorder);
     case TENON_F_VERIFY:
       record_verify(verify, x, y, recorder);
       return record_tell(verify, recorder);

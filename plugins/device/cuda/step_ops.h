@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tenon/abi/device.h"
+#include "tenon/sdk/mask.h"
 #include "tenon/sdk/told.h"
 
 namespace tenon::cuda_device {
@@ -12,6 +13,8 @@ uint32_t built_arch();
 
 // Records what the host is told of each row whose logits are wanted (tenon/sdk/told.h), after record_verify's op.
 void record_tell(const sdk::VerifyOp& verify, sdk::Recorder& recorder);
+// The logits under the masks of their rows: TENON_F_MASK.
+void record_mask(const sdk::MaskOp& mask, tenon_tid x, tenon_tid y, sdk::Recorder& recorder);
 void record_draft_pass(const sdk::DraftPass& pass, sdk::Recorder& recorder);
 // verify: any op of the step. Throws Refused for an id that it does not know.
 void record_step_op(const sdk::VerifyOp& verify, tenon_tid x, tenon_tid y, sdk::Recorder& recorder);

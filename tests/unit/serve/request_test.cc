@@ -175,15 +175,31 @@ TEST(ServeRequest, RefusesByName) {
       {R"("logit_bias": {"01": 1})", "logit_bias"},
       {R"("logit_bias": {"1": 101})", "logit_bias.1"},
       {R"("logit_bias": {"1": null})", "logit_bias.1"},
-      {R"("response_format": {"type": "json_object"})", "response_format.type"},
-      {R"("response_format": {"type": "json_schema", "json_schema": {}})", "response_format.type"},
+      {R"("response_format": {"type": "grammar"})", "response_format.type"},
+      {R"("response_format": {"type": "json_schema"})", "response_format.json_schema"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {}})", "response_format.json_schema.name"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"name": "a"}})",
+       "response_format.json_schema.schema"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": 1}})",
+       "response_format.json_schema.schema"},
+      {R"("response_format": {"type": "json_object", "schema": {}})", "response_format.schema"},
       {R"("best_of": 2)", "best_of"},
       {R"("use_beam_search": true)", "use_beam_search"},
       {R"("min_tokens": 3)", "min_tokens"},
       {R"("stop_token_ids": [3])", "stop_token_ids"},
       {R"("include_stop_str_in_output": true)", "include_stop_str_in_output"},
       {R"("skip_special_tokens": false)", "skip_special_tokens"},
-      {R"("guided_json": {})", "guided_json"},
+      {R"("guided_json": 3)", "guided_json"},
+      {R"("guided_regex": {})", "guided_regex"},
+      {R"("guided_grammar": 1)", "guided_grammar"},
+      {R"("guided_choice": [])", "guided_choice"},
+      {R"("guided_choice": ["a", 1])", "guided_choice"},
+      {R"("guided_json": {}, "guided_regex": "a")", "guided_regex"},
+      {R"("response_format": {"type": "json_object"}, "guided_json": {})", "guided_json"},
+      {R"("guided_json": {}, "ignore_eos": true)", "ignore_eos"},
+      {R"("guided_decoding_backend": "outlines")", "guided_decoding_backend"},
+      {R"("structured_outputs": {"json": {}, "regex": "a"})", "structured_outputs.regex"},
+      {R"("structured_outputs": {"whitespace_pattern": " "})", "structured_outputs.whitespace_pattern"},
       {R"("tempature": 1)", "tempature"},
       {R"("model": 3)", "model"},
   };
@@ -281,6 +297,43 @@ TEST(ServeSampler, WhatTheChainLacksIsRefusedUnlessItChangesNothing) {
     const bool object = *neutral == '{';
     EXPECT_EQ(refused_text(name + (object ? "{\"1\": 1}" : std::string(field) == "top_k" ? "5" : "0.5"), a), field);
   }
+}
+
+TEST(Grammars, AreReadWhereTheyAreStated) {
+  struct Case {
+    const char *fields, *field, *text;
+    GrammarForm form;
+    bool closed;
+  };
+  const Case all[] = {
+      {R"("response_format": {"type": "json_object"})", "response_format.type", R"({"type": "object"})",
+       GrammarForm::kJsonSchema, false},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type":"null"}}})",
+       "response_format.json_schema.schema", R"({"type":"null"})", GrammarForm::kJsonSchema, true},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": true, "strict": false}})",
+       "response_format.json_schema.schema", "true", GrammarForm::kJsonSchema, false},
+      {R"("guided_json": {"b":1,"a":2})", "guided_json", R"({"b":1,"a":2})", GrammarForm::kJsonSchema, true},
+      {R"("guided_json": "{}")", "guided_json", "{}", GrammarForm::kJsonSchema, true},
+      {R"("guided_regex": "a+")", "guided_regex", "a+", GrammarForm::kRegex, true},
+      {R"("guided_grammar": "root ::= \"a\"")", "guided_grammar", R"(root ::= "a")", GrammarForm::kEbnf, true},
+      {R"("guided_choice": ["a\"", "b\\\n"])", "guided_choice", "root ::= \"a\\\"\" | \"b\\\\\\x0a\"\n",
+       GrammarForm::kEbnf, true},
+      {R"("structured_outputs": {"json_object": true})", "structured_outputs.json_object", R"({"type": "object"})",
+       GrammarForm::kJsonSchema, false},
+      {R"("structured_outputs": {"regex": "b"})", "structured_outputs.regex", "b", GrammarForm::kRegex, true}};
+  for (const Case& c : all) {
+    SCOPED_TRACE(c.fields);
+    const CompletionRequest request = text(c.fields);
+    ASSERT_TRUE(request.grammar.has_value());
+    EXPECT_EQ(request.grammar->field, c.field);
+    EXPECT_EQ(request.grammar->text.text, c.text);
+    EXPECT_EQ(request.grammar->text.form, c.form);
+    EXPECT_EQ(request.grammar->text.closed, c.closed);
+    Abilities none = abilities();
+    none.grammar_problem = "there is no engine";
+    EXPECT_EQ(refused_text(c.fields, none), c.field);
+  }
+  EXPECT_FALSE(text(R"("response_format": {"type": "text"}, "structured_outputs": {})").grammar.has_value());
 }
 
 }  // namespace

@@ -50,6 +50,8 @@ struct ModelConfig {
 
 // This stands in place of a scheme's name: each matrix gets the installed scheme that holds it as it is stored.
 inline constexpr const char* kAutoScheme = "auto";
+// The grammar of this name is the one that is installed: the first by name if there are several.
+inline constexpr const char* kAutoGrammar = "auto";
 
 struct QuantizationOverride {
   std::string match;  // a glob over module paths
@@ -99,6 +101,7 @@ struct PipelineConfig : ModelInstanceConfig {
   SourcePosition sampler_where;                 // the chain stands here
   std::optional<ComponentConfig> draft;         // it proposes from the host; or
   std::optional<DraftModelConfig> draft_model;  // it proposes on the device
+  std::optional<ComponentConfig> grammar;       // requests may state grammars; kAutoGrammar has no parameters
   ComponentConfig scheduler;
   uint32_t prefill_rows = 0;  // a step has so many rows at most
   TraceConfig trace;

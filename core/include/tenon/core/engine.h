@@ -59,6 +59,16 @@ struct Result {
   std::vector<float> embedding;   // (width), if the request asks for it
 };
 
+// What the text of a request has to match. Only tokens that lead there are chosen, and the text ends where it is complete.
+enum class GrammarForm { kJsonSchema, kRegex, kEbnf };
+struct GrammarText {
+  GrammarForm form = GrammarForm::kJsonSchema;
+  std::string text;
+  // kJsonSchema: objects have no properties, and arrays no items, that the schema does not describe.
+  bool closed = true;
+};
+class Grammar;  // such a text, compiled: see Engine::compile
+
 // Callbacks are called by the thread that steps. They may submit and cancel; step() and generate() throw there. What
 // on_token or on_prompt throw ends the request with that error.
 struct Request {
@@ -76,6 +86,7 @@ struct Request {
   // Other than kNone: the request ends after its prompt, and its result has the prompt's embedding. The configuration has
   // pipeline.embeddings = true.
   Pooling embed = Pooling::kNone;
+  std::shared_ptr<const Grammar> grammar = {};  // the text matches it; see Engine::compile
   bool logprobs = false;
   uint32_t top_logprobs = 0;                        // so many of the likeliest tokens are reported with each; up to 64
   std::function<bool(const Token&)> on_token = {};  // false ends the request
@@ -122,15 +133,17 @@ struct EngineOptions {
   // nothing is recorded.
   std::function<trace::Recorder*(const PipelineConfig&)> recorder = {};
   uint32_t score_rows = 0;  // > 0: score() works, in pieces of that many rows
+  bool grammars = false;    // requests may have grammars, if grammar_problem() says nothing else
   std::function<void(uint32_t level, const std::string&)> log = {};
 };
 
-// Thread: any may call submit(), cancel(), take() and totals(), and ask for a request's own cancel. One at a time may call
-// the others: load(), step(), generate() and score() throw Error(kUsage) while another thread is in one of them, or from
-// within a callback. Requests that have not ended when the engine is destroyed are dropped without a call. If it is
-// destroyed while a thread is in one of those functions, that call throws Error(kUsage) after the step under way, and the
-// destructor waits for it. If a callback of that thread destroys it, the destructor does not wait: what the engine holds
-// goes when the call ends, and what was handed to open() has to live until then. No other function may be called any more.
+// Thread: any may call submit(), cancel(), take(), compile() and totals(), and ask for a request's own cancel. One at a
+// time may call the others: load(), step(), generate() and score() throw Error(kUsage) while another thread is in one of
+// them, or from within a callback. Requests that have not ended when the engine is destroyed are dropped without a call.
+// If it is destroyed while a thread is in one of those functions, that call throws Error(kUsage) after the step under way,
+// and the destructor waits for it. If a callback of that thread destroys it, the destructor does not wait: what the engine
+// holds goes when the call ends, and what was handed to open() has to live until then. No other function may be called any
+// more.
 class Engine {
  public:
   // Reads the configuration, finds the parts, opens the model and plans. No weights are loaded yet. Throws Error.
@@ -152,6 +165,13 @@ class Engine {
 
   // Loads the weights, once; generate() and score() do so if need be.
   void load(const LoadProgress& progress = {});
+
+  // Says why no request can have a grammar; "" if one can.
+  const std::string& grammar_problem() const;
+  // Compiles a grammar, or returns the one that was compiled from that text before; the engine outlives it. It may take its
+  // time, and the thread that steps should leave it to others. Throws Error(kRequest) for a text that is wrong or asks for
+  // what the grammar component does not do, and if there is a grammar_problem(). [any thread]
+  std::shared_ptr<const Grammar> compile(const GrammarText& text);
 
   // Enqueues a request, which joins at the next step; returns at once. What is wrong with it is its result's error.
   Ticket submit(Request request);

@@ -41,6 +41,7 @@ struct PipelineOptions {
       log;                                 // takes what the host and components say; see tenon_host
   std::vector<Observer> observers = {};    // the ops before products that they see run as ops of their own
   const Weights* draft_weights = nullptr;  // the draft model's, if the configuration has one; they outlive the pipeline
+  bool masks = false;                      // batches may have masks, which need programs and memory of their own
   std::filesystem::path system_root = "/";  // the limits of control groups are looked for below it
   // Tests on the host set this: every storage has pages of its own and ends, up to 63 bytes, where a page begins that
   // nobody may touch. That takes more memory than the plan says.
@@ -65,6 +66,11 @@ struct StepBatch {
   bool pool = false;  // the final hidden states of its sequences are pooled; the pipeline is built with embeddings
   // Each sequence has 1 + draft_tokens() rows, and the draft model makes the tokens of all but the first.
   bool round = false;
+  // (out rows): the number of the mask that the row's token is chosen under (see TENON_F_MASK), counted from 0, or -1; empty
+  // if no row has one. fill_mask sets the bits of a mask, which are 0. step() calls it, while the device computes if that
+  // has queues.
+  std::vector<int32_t> mask;
+  std::function<void(int32_t number, std::span<uint32_t> bits)> fill_mask = {};
   // So many sequences are still in their prompt, they have so many of the rows, and so many rows are drafted.
   uint32_t prompts = 0, prompt_rows = 0, drafted = 0;
 

@@ -6,6 +6,7 @@
 #define TENON_LAYOUT_ATTENTION    "f33c826502059eb4"
 #define TENON_LAYOUT_DEVICE       "1c1d93e4af9a1856"
 #define TENON_LAYOUT_DRAFT        "97c11636e0706ab8"
+#define TENON_LAYOUT_GRAMMAR      "12de09bd66d3c505"
 #define TENON_LAYOUT_KV_CACHE     "3eab5015abd843a6"
 #define TENON_LAYOUT_OP           "0dc83229e10ecfa6"
 #define TENON_LAYOUT_QUANTIZATION "118b036c29a455f8"
@@ -17,6 +18,7 @@
   X("attention", TENON_LAYOUT_ATTENTION) \
   X("device", TENON_LAYOUT_DEVICE) \
   X("draft", TENON_LAYOUT_DRAFT) \
+  X("grammar", TENON_LAYOUT_GRAMMAR) \
   X("kv_cache", TENON_LAYOUT_KV_CACHE) \
   X("op", TENON_LAYOUT_OP) \
   X("quantization", TENON_LAYOUT_QUANTIZATION) \
@@ -34,6 +36,12 @@
  * device: tenon_device 1cdbbf9a2c50
  * draft: enum TENON_DRAFT_TREES ee13387ba970
  * draft: tenon_draft c77f21c33f7b
+ * grammar: enum TENON_F_MASK 2167f258f9e8
+ * grammar: tenon_vocabulary a949921b91b0
+ * grammar: enum TENON_GRAMMAR_JSON_SCHEMA 445d48d5989e
+ * grammar: enum TENON_GRAMMAR_CLOSED 12565435a878
+ * grammar: tenon_grammar_source 844beb62dc0d
+ * grammar: tenon_grammar be9799ad0068
  * kv_cache: tenon_kv_plane be010cfaad3b
  * kv_cache: tenon_kv_format ce8cbe1ec197
  * kv_cache: enum TENON_POS_LINEAR 7ff7f608c5b4

@@ -15,6 +15,7 @@ pub const fn head(size: usize) -> tenon_head {
 pub const TENON_LAYOUT_ATTENTION: &str = "f33c826502059eb4";
 pub const TENON_LAYOUT_DEVICE: &str = "1c1d93e4af9a1856";
 pub const TENON_LAYOUT_DRAFT: &str = "97c11636e0706ab8";
+pub const TENON_LAYOUT_GRAMMAR: &str = "12de09bd66d3c505";
 pub const TENON_LAYOUT_KV_CACHE: &str = "3eab5015abd843a6";
 pub const TENON_LAYOUT_OP: &str = "0dc83229e10ecfa6";
 pub const TENON_LAYOUT_QUANTIZATION: &str = "118b036c29a455f8";
@@ -171,6 +172,59 @@ impl tenon_draft {
     pub const NEW: tenon_draft = tenon_draft { h: head(40), flags: 0, reserved: 0, max_tokens: None, propose: None, forget: None };
 }
 const _: () = assert!(core::mem::size_of::<tenon_draft>() == 40);
+
+// grammar.h
+pub const TENON_F_MASK: u32 = 68;
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct tenon_vocabulary {
+    pub h: tenon_head,
+    pub tokens: u32,
+    pub ends: u32,
+    pub bytes: *const c_char,
+    pub offset: *const u64,
+    pub end: *const i32,
+}
+unsafe impl Sync for tenon_vocabulary {}
+impl tenon_vocabulary {
+    pub const NEW: tenon_vocabulary = tenon_vocabulary { h: head(40), tokens: 0, ends: 0, bytes: core::ptr::null(), offset: core::ptr::null(), end: core::ptr::null() };
+}
+const _: () = assert!(core::mem::size_of::<tenon_vocabulary>() == 40);
+pub const TENON_GRAMMAR_JSON_SCHEMA: u32 = 1;
+pub const TENON_GRAMMAR_REGEX: u32 = 2;
+pub const TENON_GRAMMAR_EBNF: u32 = 3;
+pub const TENON_GRAMMAR_CLOSED: u32 = 1;
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct tenon_grammar_source {
+    pub h: tenon_head,
+    pub form: u32,
+    pub flags: u32,
+    pub text: *const c_char,
+    pub bytes: u64,
+}
+unsafe impl Sync for tenon_grammar_source {}
+impl tenon_grammar_source {
+    pub const NEW: tenon_grammar_source = tenon_grammar_source { h: head(32), form: 0, flags: 0, text: core::ptr::null(), bytes: 0 };
+}
+const _: () = assert!(core::mem::size_of::<tenon_grammar_source>() == 32);
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct tenon_grammar {
+    pub h: tenon_head,
+    pub prepare: Option<unsafe extern "C" fn(*mut c_void, *const tenon_vocabulary, *mut tenon_reason) -> tenon_status>,
+    pub compile: Option<unsafe extern "C" fn(*mut c_void, *const tenon_grammar_source, *mut *mut c_void, *mut u64, *mut tenon_reason) -> tenon_status>,
+    pub release: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
+    pub start: Option<unsafe extern "C" fn(*mut c_void, *const c_void, *mut *mut c_void, *mut tenon_reason) -> tenon_status>,
+    pub stop: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
+    pub accept: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, i32, *mut tenon_reason) -> tenon_status>,
+    pub mask: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, *mut u32, *mut tenon_reason) -> tenon_status>,
+}
+unsafe impl Sync for tenon_grammar {}
+impl tenon_grammar {
+    pub const NEW: tenon_grammar = tenon_grammar { h: head(64), prepare: None, compile: None, release: None, start: None, stop: None, accept: None, mask: None };
+}
+const _: () = assert!(core::mem::size_of::<tenon_grammar>() == 64);
 
 // kv_cache.h
 #[repr(C)]

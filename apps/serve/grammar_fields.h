@@ -1,0 +1,23 @@
+// The fields by which a body demands that its text is of a form: OpenAI's response_format, and those of vLLM.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "fields.h"
+#include "tenon/core/engine.h"
+
+namespace tenon::serve {
+
+struct StatedGrammar {
+  GrammarText text;
+  std::string field;  // it is stated there: "response_format.json_schema.schema"
+};
+
+// problem: why no request can have a grammar; "" if one can. Throws ApiError(400) that names the field.
+std::optional<StatedGrammar> read_grammar_fields(Fields& fields, const std::string& problem);
+
+// Returns rules that allow any of these texts and nothing else.
+std::string grammar_of_choices(const std::vector<std::string>& choices);
+
+}  // namespace tenon::serve

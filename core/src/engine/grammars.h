@@ -1,0 +1,95 @@
+// The engine's side of the kind `grammar`: compiles what requests state, keeps what was compiled, and asks for masks.
+#pragma once
+
+#include <future>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "host_env.h"
+#include "tenon/abi/grammar.h"
+#include "tenon/core/engine.h"
+
+namespace tenon {
+
+// The text of one sequence as its grammar sees it. Thread: one at a time.
+class GrammarMatcher {
+ public:
+  explicit GrammarMatcher(std::shared_ptr<const Grammar> grammar);
+  ~GrammarMatcher();
+  GrammarMatcher(const GrammarMatcher&) = delete;
+  GrammarMatcher& operator=(const GrammarMatcher&) = delete;
+
+  // The text goes on with a token that ends no text. Throws Error(kPlugin).
+  void accept(int32_t token);
+  // Sets the bits of the tokens that may come next, in bits that are 0. Throws Error: kPlugin, kRequest if there is none.
+  void mask(std::span<uint32_t> bits);
+
+ private:
+  std::shared_ptr<const Grammar> grammar_;
+  void* matcher_ = nullptr;
+};
+
+// The component, and what matchers and grammars need of it.
+struct GrammarHost {
+  GrammarHost(HostEnv::Log log) : env(std::move(log)) {}
+  const tenon_grammar& table() const { return instance.table<tenon_grammar>(); }
+
+  HostEnv env;
+  Instance instance;
+  uint32_t tokens = 0;        // of the vocabulary
+  std::vector<int32_t> ends;  // the tokens that end a text, sorted
+};
+
+// What a request's text has to match, compiled. It never changes.
+class Grammar {
+ public:
+  Grammar(std::shared_ptr<const GrammarHost> host, const GrammarText& text);  // throws Error(kRequest)
+  ~Grammar();
+  Grammar(const Grammar&) = delete;
+  Grammar& operator=(const Grammar&) = delete;
+
+  const GrammarHost& host() const { return *host_; }
+  const void* compiled() const { return compiled_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  std::shared_ptr<const GrammarHost> host_;
+  void* compiled_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+// Thread: any.
+class Grammars {
+ public:
+  // ends: sorted. Throws Error(kPlugin).
+  Grammars(const ComponentConfig& config, Registry& registry, const Tokenizer& tokenizer, std::vector<int32_t> ends,
+           HostEnv::Log log);
+
+  // See Engine::compile.
+  std::shared_ptr<const Grammar> compile(const GrammarText& text);
+
+ private:
+  using Key = std::tuple<GrammarForm, bool, std::string>;
+  using Compiled = std::shared_future<std::shared_ptr<const Grammar>>;
+  struct Kept {
+    Compiled grammar;
+    uint64_t bytes = 0;  // 0 while it is being compiled
+    std::list<Key>::iterator use;
+  };
+  void keep(const Key& key, uint64_t bytes);
+  void forget(const Key& key);
+
+  std::shared_ptr<GrammarHost> host_;
+  std::mutex mutex_;
+  std::map<Key, Kept> kept_;
+  std::list<Key> uses_;  // the newest first
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace tenon

@@ -1,0 +1,54 @@
+// The logits under the masks of their rows (tenon/abi/grammar.h): one read and one write of each logit, and a bit of
+// the mask for each.
+#include <algorithm>
+#include <limits>
+
+#include "step_ops.h"
+#include "tenon/cuda/op.h"
+#include "tenon/cuda/overlap.cuh"
+
+namespace tenon::cuda_device {
+namespace {
+
+constexpr uint32_t kThreads = 256, kMostBlocks = 64, kBits = 32;
+
+struct MaskArgs {
+  int64_t vocab, words, x_stride, y_stride;
+  uint32_t rows, padding;
+};
+// A block takes a share of one row: threads stand side by side, so that a warp shares one word of the mask.
+__global__ void mask_kernel(MaskArgs a, const float* x, float* y, const uint32_t* live, const uint32_t* masks,
+                            const int32_t* numbers) {
+  cuda::wait();
+  const uint32_t row = blockIdx.y;
+  if (row >= min(live[2], a.rows)) return;
+  const int32_t number = numbers[row];
+  const float* from = x + row * a.x_stride;
+  float* to = y + row * a.y_stride;
+  const uint32_t* bits = masks + max(number, 0) * a.words;
+  for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < a.vocab; i += gridDim.x * blockDim.x) {
+    const bool allowed = number < 0 || ((bits[i / kBits] >> (i % kBits)) & 1U) != 0;
+    to[i] = allowed ? from[i] : -std::numeric_limits<float>::infinity();
+  }
+}
+void mask(const MaskArgs& a, const cuda::Launch& l) {
+  const auto wide = static_cast<uint32_t>((a.vocab + kThreads - 1) / kThreads);
+  l(&mask_kernel, {.blocks = {std::min(wide, kMostBlocks), a.rows}, .threads = {kThreads}}, a, l.ptr<const float>(0),
+    l.ptr<float>(1), l.ptr<const uint32_t>(2), l.ptr<const uint32_t>(3), l.ptr<const int32_t>(4));
+}
+
+}  // namespace
+
+void record_mask(const sdk::MaskOp& op, tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
+  const tenon_tensor from = rec.describe(x), to = rec.describe(y), masks = rec.describe(op.masks);
+  const std::vector<tenon_operand> operands = {{x, TENON_READ},
+                                               {y, TENON_WRITE},
+                                               {rec.step(TENON_STEP_LIVE), TENON_READ},
+                                               {op.masks, TENON_READ},
+                                               {op.number, TENON_READ}};
+  cuda::emit<&mask>(
+      rec, {.name = "mask", .operands = operands, .chunks = {}},
+      MaskArgs{from.dim[1], masks.dim[1], from.stride[0] / 4, to.stride[0] / 4, rec.bounds().out_rows, 0});
+}
+
+}  // namespace tenon::cuda_device

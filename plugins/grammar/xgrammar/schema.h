@@ -1,0 +1,15 @@
+// From a JSON Schema (draft 2020-12) to rules that generate nothing but JSON that it allows.
+#pragma once
+
+#include <xgrammar/grammar.h>
+
+#include <string>
+
+namespace tenon::grammar_xgrammar {
+
+// any_whitespace: between the parts of the JSON; else there are ", " and ": ". closed: objects have no properties, and
+// arrays no items, that the schema does not describe. Throws sdk::Refused for what is wrong or not supported, with its
+// place in the schema ("#/properties/a").
+xgrammar::Grammar grammar_of_schema(const std::string& schema, bool any_whitespace, bool closed);
+
+}  // namespace tenon::grammar_xgrammar

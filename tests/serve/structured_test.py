@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""structured_test.py TENON SOURCE [unittest options]: answers that have to be of a form, by a model that writes nonsense. Skips
+where grammar.xgrammar is not built, or there is no package jsonschema."""
+import collections
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+from random_model import make_random_model
+from schemas import Schemas
+from server import Server
+
+TENON, SOURCE = sys.argv[1], sys.argv[2]
+if "xgrammar" not in subprocess.run([TENON, "inspect"], stdout=subprocess.PIPE, text=True).stdout:
+    print("Skipped: grammar.xgrammar is not built")
+    sys.exit(77)
+try:
+    import jsonschema
+except ImportError as e:
+    print(f"Skipped: {e}")
+    sys.exit(77)
+
+CHAT = "/v1/chat/completions"
+HELLO = [{"role": "user", "content": "Hello"}]
+FOLDER = tempfile.TemporaryDirectory()
+MODEL, VOCAB = make_random_model(SOURCE, FOLDER.name)
+SCHEMAS = 1000
+OPTIONS = ["scheduler.sequences=8", "kv_cache.capacity=2048"]
+# What closes strings, arrays and objects is likelier than the rest, so that most answers come to an end.
+CLOSES = {str(i): 6 for text, i in VOCAB.items() if text in ('"', "}", "]", '"}', "}]", "}}", "</s>")}
+SMALL = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 150},
+                                          "tags": {"type": "array", "items": {"enum": ["red", "green"]}, "maxItems": 3}},
+         "required": ["name", "age", "tags"]}
+
+
+def in_threads(function, items, threads=8):
+    results, left, lock = [None] * len(items), list(range(len(items))), threading.Lock()
+
+    def run():
+        while True:
+            with lock:
+                if not left:
+                    return
+                i = left.pop(0)
+            results[i] = function(items[i])
+
+    workers = [threading.Thread(target=run) for _ in range(threads)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    return results
+
+
+class Structured(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(TENON, MODEL, OPTIONS).__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.end()
+        cls.server.__exit__(None)
+        assert code == 0, code
+
+    def text(self, path="/v1/completions", **fields):
+        fields = {"max_tokens": 400, "temperature": 1.0, "top_p": 1, "top_k": -1, "seed": 1, **fields}
+        choice = self.server.complete("Once" if path != CHAT else HELLO, path, **fields)["choices"][0]
+        text = choice["text"] if path != CHAT else choice["message"]["content"]
+        return text, choice["finish_reason"]
+
+    def refused(self, field, **fields):
+        status, _, answer = self.server.ask("/v1/completions", dict({"prompt": "Once", "max_tokens": 4}, **fields))
+        self.assertEqual(status, 400, answer)
+        self.assertEqual(answer["error"]["param"], field, answer)
+        return answer["error"]["message"]
+
+    def test_random_schemas(self):
+        """Each answer that ends by itself is allowed by its schema; the others are beginnings."""
+        source = Schemas(1)
+        schemas = [source.make() for _ in range(SCHEMAS)]
+
+        def ask(item):
+            i, schema = item
+            fields = {"temperature": 0.7 + 0.1 * (i % 12), "seed": i, "logit_bias": CLOSES, "max_tokens": 600}
+            status, _, answer = self.server.ask("/v1/completions", dict(fields, prompt="Once", guided_json=schema, top_k=-1, top_p=1))
+            return status, answer
+
+        ends = collections.Counter()
+        for (status, answer), schema in zip(in_threads(ask, list(enumerate(schemas))), schemas):
+            if status == 400:  # the generator makes some that nothing satisfies
+                self.assertRegex(answer["error"]["message"], "range|additional|Unsatisfiable|greater", schema)
+                ends["refused"] += 1
+                continue
+            self.assertEqual(status, 200, (answer, schema))
+            choice = answer["choices"][0]
+            ends[choice["finish_reason"]] += 1
+            self.assertNotIn("\N{REPLACEMENT CHARACTER}", choice["text"].rstrip("\N{REPLACEMENT CHARACTER}"), schema)
+            if choice["finish_reason"] == "stop":
+                value = json.loads(choice["text"])
+                jsonschema.Draft202012Validator(schema).validate(value)
+            elif choice["finish_reason"] == "length":
+                self.assertEqual(answer["usage"]["completion_tokens"], 600)
+        print(f"{SCHEMAS} schemas: {dict(ends)}", file=sys.stderr)
+        self.assertGreater(ends["stop"], 0.9 * SCHEMAS)
+        self.assertLess(ends["refused"], 0.02 * SCHEMAS)
+
+    def test_what_ends_by_its_length_is_a_beginning(self):
+        source = Schemas(2)
+        for i in range(40):
+            fields = {"guided_json": source.make(), "seed": i, "logit_bias": CLOSES}
+            whole, finish = self.text(max_tokens=600, **fields)
+            self.assertEqual(finish, "stop")
+            part, _ = self.text(max_tokens=8, **fields)
+            self.assertTrue(whole.startswith(part.rstrip("\N{REPLACEMENT CHARACTER}")), (part, whole))
+
+    def test_text_does_not_depend_on_neighbours_or_on_streaming(self):
+        forms = [{"guided_json": SMALL}, {"guided_regex": "[a-f]{5,60}(x|y)?"}, {"guided_choice": ["one", "two", "three"]},
+                 {"guided_grammar": 'root ::= "<" item+ ">"\nitem ::= [0-9]+ ","'}, {}, {"response_format": {"type": "json_object"}}]
+        requests = [dict(form, seed=seed, max_tokens=60, temperature=1.2, logprobs=2 * (seed % 2)) for seed in range(4) for form in forms]
+        alone = [self.text(**r) for r in requests]
+        self.assertEqual(in_threads(lambda r: self.text(**r), requests, 16), alone)
+        self.assertEqual(in_threads(lambda r: self.text(**r), requests[::-1], 16), alone[::-1])
+        for request, (expected, _) in zip(requests[:6], alone):
+            chunks = self.server.stream("Once", top_p=1, top_k=-1, **request)
+            self.assertEqual("".join(c["text"] for chunk in chunks for c in chunk["choices"]), expected)
+
+    def test_forms(self):
+        for seed in range(8):
+            text, finish = self.text(guided_regex="[0-9]{3}-[0-9]{4}", seed=seed)
+            self.assertRegex(text, r"\A\d{3}-\d{4}\Z")
+            self.assertEqual(finish, "stop")
+            choices = ["yes", "no", 'a "quoted"\n\\one', "日本"]
+            self.assertIn(self.text(guided_choice=choices, seed=seed)[0], choices)
+            self.assertIn(self.text(structured_outputs={"choice": choices}, seed=seed)[0], choices)
+            text, _ = self.text(CHAT, response_format={"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": SMALL}}, seed=seed)
+            jsonschema.validate(json.loads(text), SMALL)
+            text, finish = self.text(guided_grammar='root ::= "(" root ")" | "x"', seed=seed, max_tokens=2000, logit_bias={str(VOCAB["x"]): 5})
+            self.assertEqual((re.sub(r"\A(\(*)x(\)*)\Z", "", text), finish, text.count("(")), ("", "stop", text.count(")")))
+            text, finish = self.text(response_format={"type": "json_object"}, seed=seed, logit_bias=CLOSES)
+            if finish == "stop":
+                self.assertIsInstance(json.loads(text), dict)
+        self.assertEqual(self.text(guided_json=json.dumps({"const": [1, "a"]}))[0], '[1,"a"]')
+
+    def test_open_and_closed_objects(self):
+        one = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}
+        def answers(strict):
+            form = {"type": "json_schema", "json_schema": {"name": "n", "schema": one, **strict}}
+            return {self.text(response_format=form, seed=seed, max_tokens=30)[0] for seed in range(40)}
+        self.assertEqual(answers({}), {'{"a": 1}'})
+        self.assertTrue(any(text.startswith('{"a": 1, "') for text in answers({"strict": False})))
+
+    def test_n_and_stops_and_logprobs(self):
+        answer = self.server.complete("Once", guided_regex="[ab]{40}", n=3, seed=2, logprobs=1)
+        texts = [c["text"] for c in answer["choices"]]
+        self.assertEqual(len(set(texts)), 3)
+        for choice in answer["choices"]:
+            self.assertLessEqual(max(choice["logprobs"]["token_logprobs"]), 0)
+        text, finish = self.text(guided_regex="[ab]{40}", stop="ab")
+        self.assertEqual(finish, "stop")
+        self.assertNotIn("ab", text)
+
+    def test_what_is_wrong_is_said(self):
+        for schema, part in [({"type": "strin"}, "strin"), ({"not": {}}, '#: "not" is not supported'), ("{", "no JSON"), ({"$ref": "#/a"}, "a"),
+                             ({"properties": {"b": {"contains": {}}}}, '#/properties/b: "contains"'), ({"$ref": "#"}, "no text matches"),
+                             ({"anyOf": [{"type": "null"}], "minLength": 3}, "minLength"), ({"type": "string", "pattern": "(?=a)b"}, "ook"),
+                             ({"type": "string", "pattern": "a\\\\"}, "pattern"), ({"type": "integer", "minimum": 5, "maximum": 2}, "range")]:
+            self.assertIn(part, self.refused("guided_json", guided_json=schema))
+        self.assertIn("parenthesis", self.refused("guided_regex", guided_regex="(a"))
+        self.assertIn("root", self.refused("guided_grammar", guided_grammar='a ::= "b"'))
+        self.refused("guided_choice", guided_choice=[])
+        self.refused("guided_choice", guided_choice=[1])
+        self.refused("guided_json", guided_json=3)
+        self.refused("guided_regex", guided_json={}, guided_regex="a")
+        self.refused("ignore_eos", guided_regex="a", ignore_eos=True)
+        self.refused("response_format.json_schema.name", response_format={"type": "json_schema", "json_schema": {"schema": {}}})
+        self.refused("response_format.json_schema.schema", response_format={"type": "json_schema", "json_schema": {"name": "n"}})
+        self.refused("response_format.json_schema.schema",
+                     response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "no"}}})
+        self.refused("structured_outputs.regex", structured_outputs={"regex": "(", "disable_fallback": True})
+        status, _, answer = self.server.ask(CHAT, {"messages": HELLO, "stream": True, "guided_regex": "("})
+        self.assertEqual((status, answer["error"]["param"]), (400, "guided_regex"))
+
+    def test_nothing_costs_more_than_it_may(self):
+        """Neither huge nor deep nor slow grammars hold anybody up for long."""
+        deep = {}
+        for _ in range(90):
+            deep = {"type": "array", "items": deep}
+        self.assertIn("deep", self.refused("guided_json", guided_json=json.dumps(deep)))
+        self.assertIn("KiB", self.refused("guided_json", guided_json={"enum": ["x" * 9] * 9000}))
+        self.assertIn("KiB", self.refused("guided_regex", guided_regex="a" * 70000))
+        for text in ["(" * 30000 + ")" * 30000, "((a{1,1000}){1,1000}){1,1000}(", "[" * 60000, "a{2,1}", "\\"]:
+            self.refused("guided_regex", guided_regex=text)
+        self.refused("guided_grammar", guided_grammar="root ::= " + "(" * 30000)
+        began = time.monotonic()
+        slow = [threading.Thread(target=self.server.ask, args=("/v1/completions", {"prompt": "a", "max_tokens": 3, "guided_regex": r})) for r in
+                ["(a|b|ab)*c" + "(a|b)?" * 6000 + "d" * i for i in range(2)]]
+        for thread in slow:
+            thread.start()
+        self.assertEqual(self.server.ask("/health")[0], 200)
+        self.text(max_tokens=3)  # nobody waits for them
+        for thread in slow:
+            thread.join()
+        self.assertLess(time.monotonic() - began, 120)
+        for pattern in ["a{1,1000000000}", "((a{1,1000}){1,1000}){1,1000}"]:
+            text, finish = self.text(guided_regex=pattern, max_tokens=20, logit_bias={"1": -100})
+            self.assertEqual((set(text), finish), ({"a"}, "length"))
+        self.text(guided_json={"type": "string", "maxLength": 10**9}, max_tokens=20)
+        self.assertEqual(self.text(guided_grammar='root ::= x\nx ::= x x | "a" | ""', max_tokens=50, logit_bias={"1": -100})[1], "length")
+
+    def test_clients_that_go_away(self):
+        for i in range(20):
+            own = self.server.socket()
+            body = json.dumps({"prompt": "a", "guided_regex": "[a-z]{900}" + "b" * i, "max_tokens": 900}).encode()
+            own.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            if i % 2:
+                time.sleep(0.05)
+            own.close()
+        for _ in range(200):
+            metrics = self.server.metrics()
+            if metrics["vllm:num_requests_running"] + metrics["vllm:num_requests_waiting"] == 0:
+                break
+            time.sleep(0.1)
+        self.assertEqual(metrics["vllm:num_requests_running"] + metrics["vllm:num_requests_waiting"], 0)
+
+
+class Others(unittest.TestCase):
+    def test_generate(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as schema:
+            json.dump(SMALL, schema)
+            schema.flush()
+            for options, check in [(["--json-schema", schema.name], lambda t: jsonschema.validate(json.loads(t), SMALL)),
+                                   (["--regex", "[xyz]{3}"], lambda t: self.assertRegex(t, r"\A[xyz]{3}\Z"))]:
+                command = [TENON, "generate", MODEL, "--prompt", "Once", "-n", "300", "--json", *options]
+                result = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                answer = json.loads(result.stdout)
+                self.assertEqual(answer["finish"], "end_of_text")
+                check(answer["text"])
+                self.assertIn(options[0], result.stderr.splitlines()[-1])
+        wrong = subprocess.run([TENON, "generate", MODEL, "--prompt", "a", "--regex", "("], stderr=subprocess.PIPE, text=True)
+        self.assertEqual(wrong.returncode, 8, wrong.stderr)
+
+    def test_without_a_grammar_component(self):
+        with Server(TENON, MODEL, OPTIONS + ["grammar.use=none"]) as server:
+            status, _, answer = server.ask("/v1/completions", {"prompt": "a", "guided_regex": "a"})
+            self.assertEqual((status, answer["error"]["param"]), (400, "guided_regex"))
+            self.assertIn("grammar.use", answer["error"]["message"])
+            self.assertEqual(server.ask("/v1/completions", {"prompt": "a", "max_tokens": 3})[0], 200)
+            self.assertEqual(server.end(), 0)
+
+    def test_drafts_and_few_pages_change_nothing(self):
+        def texts(*sets):
+            with Server(TENON, MODEL, [*OPTIONS, "kv_cache.capacity=512", *sets]) as server:
+                def ask(seed):
+                    form = [{"guided_json": SMALL}, {}, {"guided_regex": "[abc]{20,90}"}][seed % 3]
+                    return server.complete("abcabcabcabc" * 4, seed=seed, max_tokens=100, temperature=0.6, top_k=-1, top_p=1, **form)["choices"][0]["text"]
+                answers = in_threads(ask, list(range(24)))
+                server.end()
+                return answers
+        plain = texts()
+        self.assertEqual(texts("draft.use=ngram", "draft.k=3"), plain)
+        self.assertEqual(texts("kv_cache.pool=640"), plain)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
