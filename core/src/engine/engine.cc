@@ -154,6 +154,7 @@ std::unique_ptr<Sequence> Engine::Impl::make_sequence(Request request, uint32_t 
                                  turns ? chat->stop_tokens(*tokenizer) : tokenizer->info().end_of_generation,
                                  *tokenizer, pipeline->longest_sequence());
   sequence->seed = seed;
+  if (trace) sequence->submitted = RequestTrace::Clock::now();
   if (error) sequence->fail(error);
   return sequence;
 }
