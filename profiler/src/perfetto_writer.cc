@@ -22,7 +22,8 @@ constexpr size_t kWriteSize = 1U << 18U;
 constexpr int kDrainTid = 1;
 constexpr int kDropTid = 2;
 constexpr int kFirstGpu = 100;
-constexpr int64_t kFirstQueueTid = 1, kFirstSlotTid = 101;
+// Perfetto's UI shows the threads of a process in this order, but one with the process's number first.
+constexpr int64_t kFirstSlotTid = 101, kFirstQueueTid = 1'000'001;
 
 struct Process {
   int pid;
@@ -263,17 +264,14 @@ void PerfettoWriter::write_counter(const SiteText& site, const trace::Event& eve
   buffer_ += "}}";
 }
 
-// Tracks of slots come before those of the queue.
 int64_t PerfettoWriter::request_tid(const RequestSlice& slice) {
   const bool waits = slice.lane == RequestSlice::Lane::kQueue;
   const int64_t tid = (waits ? kFirstQueueTid : kFirstSlotTid) + slice.index;
   if (!request_tids_.insert(tid).second) return tid;
   const std::string number = std::to_string(waits ? slice.index + 1 : slice.index);
   const std::string name = !waits ? "slot " + number : slice.index == 0 ? "queue" : "queue " + number;
-  constexpr int64_t kAfterSlots = 1'000'000;
   write_metadata(kRequests, tid, "thread_name", "name", quoted(name));
-  write_metadata(kRequests, tid, "thread_sort_index", "sort_index",
-                 std::to_string(slice.index + (waits ? kAfterSlots : 0)));
+  write_metadata(kRequests, tid, "thread_sort_index", "sort_index", std::to_string(tid));
   return tid;
 }
 

@@ -99,7 +99,7 @@ TEST(PerfettoWriter, WritesTheSchema) {
                             R"("cached":8,"generated":2,"end":"length"})"),
                   HasSubstr(R"("name":"decode","args":{"request":17,"first_step":1,"last_step":1,"tokens":1})"),
                   HasSubstr(R"({"ph":"M","pid":2,"tid":103,"name":"thread_name","args":{"name":"slot 2"}})"),
-                  HasSubstr(R"({"ph":"M","pid":2,"tid":1,"name":"thread_name","args":{"name":"queue"}})"),
+                  HasSubstr(R"({"ph":"M","pid":2,"tid":1000001,"name":"thread_name","args":{"name":"queue"}})"),
                   HasSubstr(R"("name":"kv_used_bytes","args":{"value":1024})")));
   EXPECT_THAT(text, AllOf(HasSubstr(R"("deviceProperties":[{"id":0,"name":"some CPU"}])"),
                           HasSubstr(R"("metadata":{"model":"tiny","git":"abc","mode":"cpu",)"),
