@@ -63,6 +63,7 @@ Session::Session(const PipelineArgs& args, uint32_t score_rows, const std::files
   facts_.push_back({"pipeline_toml", to_toml(engine_->config())});
   facts_.push_back({"negotiation", lines_of(engine_->pipeline().decisions())});
   facts_.push_back({"memory_plan", to_string(engine_->pipeline().plan())});
+  facts_.push_back({"slots", uint64_t{engine_->pipeline().sequences()}});
   devices_.push_back(properties_of(engine_->pipeline().device()));
 }
 

@@ -11,6 +11,7 @@
 #include "json_text.h"
 #include "op_report.h"
 #include "table.h"
+#include "tenon/profiler/request_stats.h"
 #include "trace.h"
 
 namespace tenon::app {
@@ -19,6 +20,7 @@ namespace {
 using profiler::GroupBy;
 using profiler::GroupStats;
 using profiler::PhaseStats;
+using profiler::RequestPercentiles;
 using profiler::TraceStats;
 
 struct Args {
@@ -96,8 +98,21 @@ std::string groups_table(const TraceStats& stats, const Args& args, const std::s
   return table.text() + (left_out > 0 ? fmt::format("and {} more\n", left_out) : "");
 }
 
-void print_table(const TraceStats& stats, const Args& args) {
+std::string requests_table(const profiler::Requests& requests) {
+  Table table({"requests", "with it", "p50 ms", "p90 ms", "p99 ms", "max ms"}, 1);
+  for (const RequestPercentiles& p : profiler::request_percentiles(requests)) {
+    std::vector<std::string> cells = {p.what, std::to_string(p.requests)};
+    for (const int64_t ns : {p.p50_ns, p.p90_ns, p.p99_ns, p.max_ns}) {
+      cells.push_back(p.requests > 0 ? fmt::format("{:.3f}", ms(ns)) : "-");
+    }
+    table.row(std::move(cells));
+  }
+  return table.text();
+}
+
+void print_table(const TraceStats& stats, const profiler::Requests& requests, const Args& args) {
   std::string out = phases_table(stats);
+  if (!requests.all.empty() && args.phase.empty()) out += '\n' + requests_table(requests);
   std::vector<std::string> phases;
   for (const GroupStats& g : stats.groups) {
     const bool wanted = args.phase.empty() || g.phase == args.phase;
@@ -127,7 +142,21 @@ void print_csv(const TraceStats& stats, const Args& args) {
   std::fputs(out.c_str(), stdout);
 }
 
-void print_json(const TraceStats& stats, const Args& args) {
+boost::json::array requests_json(const profiler::Requests& requests) {
+  boost::json::array times;
+  for (const RequestPercentiles& p : profiler::request_percentiles(requests)) {
+    if (p.requests == 0) continue;
+    times.push_back(boost::json::object{{"time", p.what},
+                                        {"requests", p.requests},
+                                        {"p50_us", us(p.p50_ns)},
+                                        {"p90_us", us(p.p90_ns)},
+                                        {"p99_us", us(p.p99_ns)},
+                                        {"max_us", us(p.max_ns)}});
+  }
+  return times;
+}
+
+void print_json(const TraceStats& stats, const profiler::Requests& requests, const Args& args) {
   boost::json::array phases, groups, notices;
   for (const PhaseStats& p : stats.phases) {
     if (!args.phase.empty() && p.phase != args.phase) continue;
@@ -157,6 +186,7 @@ void print_json(const TraceStats& stats, const Args& args) {
                                    {"clock", stats.kernels ? "gpu" : "cpu"},
                                    {"phases", phases},
                                    {"groups", groups},
+                                   {"requests", requests_json(requests)},
                                    {"notices", notices},
                                    {"read_bandwidth_gbps", stats.read_gbps},
                                    {"steps_without_ops", stats.steps_without_ops}};
@@ -166,7 +196,9 @@ void print_json(const TraceStats& stats, const Args& args) {
 int run(const Args& args) {
   static const std::map<std::string, GroupBy> kBy = {
       {"op", GroupBy::kOp}, {"path", GroupBy::kPath}, {"layer", GroupBy::kLayer}, {"component", GroupBy::kComponent}};
-  const TraceStats stats = profiler::trace_stats(profiler::read_trace(args.file), kBy.at(args.by));
+  const profiler::TraceFile trace = profiler::read_trace(args.file);
+  const TraceStats stats = profiler::trace_stats(trace, kBy.at(args.by));
+  const profiler::Requests requests = profiler::requests_of(trace);
   for (const std::string& notice : stats.notices) spdlog::warn("{}: {}", args.file, notice);
   if (stats.groups.empty()) {
     throw Error(ErrorCode::kIo, {args.file, 0, 0},
@@ -177,11 +209,11 @@ int run(const Args& args) {
     spdlog::info("{} further steps have no operations in the trace; they are not counted", stats.steps_without_ops);
   }
   if (args.format == "json") {
-    print_json(stats, args);
+    print_json(stats, requests, args);
   } else if (args.format == "csv") {
     print_csv(stats, args);
   } else {
-    print_table(stats, args);
+    print_table(stats, requests, args);
   }
   return kOk;
 }
@@ -193,7 +225,7 @@ Run add_trace_stats(CLI::App& trace) {
       "stats",
       "What operations cost, by phase: calls, total, percentiles of a call, share of the steps, the idle time before "
       "them, GB/s over what each adds to the step, share of the measured read bandwidth. Of the GPU's kernels where "
-      "there are any, else of the thread that the steps are on.");
+      "there are any, else of the thread that the steps are on. And percentiles of the requests' times.");
   auto args = std::make_shared<Args>();
   command->add_option("FILE", args->file, "A trace, .json or .json.gz")->required();
   command->add_option("--by", args->by, "op (layers joined), path, layer or component")

@@ -1,9 +1,9 @@
 #include "tenon/profiler/perfetto_writer.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -15,7 +15,6 @@
 namespace tenon::profiler {
 namespace {
 
-using trace::RequestPhase;
 using trace::SiteKind;
 
 constexpr std::string_view kObjectHead = R"({"traceEvents":)";
@@ -23,6 +22,8 @@ constexpr size_t kWriteSize = 1U << 18U;
 constexpr int kDrainTid = 1;
 constexpr int kDropTid = 2;
 constexpr int kFirstGpu = 100;
+// Perfetto's UI shows the threads of a process in this order, but one with the process's number first.
+constexpr int64_t kFirstSlotTid = 101, kFirstQueueTid = 1'000'001;
 
 struct Process {
   int pid;
@@ -61,7 +62,7 @@ class PerfettoWriter final : public trace::Sink {
   explicit PerfettoWriter(PerfettoOptions options)
       : options_(std::move(options)),
         file_(options_.path, kObjectHead.size(), {.replace = options_.replace}),
-        requests_([this](const RequestBook::Entry& entry) { write_request(entry); }) {}
+        requests_([this](const RequestSlice& slice) { write_request(slice); }) {}
 
   void begin(const trace::Session& session) override;
   void site(trace::SiteId id, const trace::SiteInfo& info) override;
@@ -80,7 +81,8 @@ class PerfettoWriter final : public trace::Sink {
   static void append_values(std::string& out, const SiteText& site, std::span<const uint64_t> values);
   void write_thread_event(SiteText& site, const trace::Event& event);
   void write_counter(const SiteText& site, const trace::Event& event);
-  void write_request(const RequestBook::Entry& entry);
+  int64_t request_tid(const RequestSlice& slice);
+  void write_request(const RequestSlice& slice);
   void write_gpu();
   void append_place(int64_t tid, int64_t ns);
   void write_flow(std::string_view phase, const GpuTrackPlan& plan, const GpuTrackPlan::Placed& at);
@@ -89,6 +91,7 @@ class PerfettoWriter final : public trace::Sink {
   PerfettoOptions options_;
   OutputFile file_;
   RequestBook requests_;
+  std::set<int64_t> request_tids_;  // those that have their names
   trace::Session session_{};
   std::vector<SiteText> sites_;
   std::vector<TrackText> tracks_;
@@ -261,21 +264,30 @@ void PerfettoWriter::write_counter(const SiteText& site, const trace::Event& eve
   buffer_ += "}}";
 }
 
-void PerfettoWriter::write_request(const RequestBook::Entry& entry) {
-  constexpr std::array<std::string_view, 3> kPhases{"b", "n", "e"};
-  const SiteText& site = sites_[entry.site];
-  open_event(kPhases[static_cast<size_t>(entry.phase)], kRequests);
-  buffer_ += R"(,"ts":)";
-  append_micros(buffer_, entry.ns);
-  buffer_ += site.category;
-  buffer_ += R"(,"id2":{"local":)";  // a plain id would stand outside of the process "requests"
-  append_hex(buffer_, entry.id);
-  buffer_ += '}';
-  buffer_ += site.name;
-  append_number(site, entry.id);
-  if (entry.phase == RequestPhase::kBegin && !site.args.empty()) buffer_ += R"(,"args":{)" + site.args + '}';
-  if (entry.forced) buffer_ += R"(,"args":{"open_at_end":1})";
-  buffer_ += '}';
+int64_t PerfettoWriter::request_tid(const RequestSlice& slice) {
+  const bool waits = slice.lane == RequestSlice::Lane::kQueue;
+  const int64_t tid = (waits ? kFirstQueueTid : kFirstSlotTid) + slice.index;
+  if (!request_tids_.insert(tid).second) return tid;
+  const std::string number = std::to_string(waits ? slice.index + 1 : slice.index);
+  const std::string name = !waits ? "slot " + number : slice.index == 0 ? "queue" : "queue " + number;
+  write_metadata(kRequests, tid, "thread_name", "name", quoted(name));
+  write_metadata(kRequests, tid, "thread_sort_index", "sort_index", std::to_string(tid));
+  return tid;
+}
+
+void PerfettoWriter::write_request(const RequestSlice& slice) {
+  const int64_t tid = request_tid(slice);
+  open_event(slice.is_moment ? "i" : "X", kRequests);
+  append_place(tid, slice.begin_ns);
+  if (slice.is_moment) {
+    buffer_ += R"(,"s":"t")";
+  } else {
+    buffer_ += R"(,"dur":)";
+    append_micros(buffer_, slice.end_ns - slice.begin_ns);
+  }
+  buffer_ += R"(,"cat":)" + quoted(slice.category) + R"(,"name":)" + quoted(slice.name) + R"(,"args":{)";
+  append_args(buffer_, slice.args);
+  buffer_ += "}}";
 }
 
 void PerfettoWriter::write_overhead(int tid, std::string_view name, int64_t begin_ns, int64_t end_ns,
@@ -293,7 +305,7 @@ void PerfettoWriter::write_overhead(int tid, std::string_view name, int64_t begi
 }
 
 Status PerfettoWriter::drained(const trace::Drain& drain) {
-  requests_.emit_until(drain.previous_ns);
+  requests_.decide(drain.decided_ns, drain.wanted_ns);
   if (drain.events > 0) {
     write_overhead(kDrainTid, "drain", drain.begin_ns, drain.end_ns, R"("events":)" + std::to_string(drain.events));
   }

@@ -99,6 +99,16 @@ void span_on_without_tsc(benchmark::State& state) {
 }
 BENCHMARK(span_on_without_tsc);
 
+// What happens to a request: a chunk of its prompt, and its end with a text.
+void request_event(Track& track, SiteId site) {
+  constexpr uint64_t kValues[] = {1, 2, 3, 4};
+  track.request(RequestEvent::kPrompt, site, 17, kValues);
+}
+void request_event_on(benchmark::State& state) {
+  on(state, request_event);
+}
+BENCHMARK(request_event_on);
+
 // Several threads record at once into their own rings.
 void span_on_beside_others(benchmark::State& state) {
   static Recorder* recorder = nullptr;
@@ -119,6 +129,35 @@ void span_on_beside_others(benchmark::State& state) {
   if (state.thread_index() == 0) delete recorder;
 }
 BENCHMARK(span_on_beside_others)->Threads(1)->Threads(2)->Threads(4)->Threads(16);
+
+// This measures what a whole request costs the thread that writes: its wait, its slot, two chunks, its decoding and its moments.
+void request_written(benchmark::State& state) {
+  const std::string path = std::filesystem::temp_directory_path() / "tenon-requests.json";
+  Recorder recorder(kOptions, profiler::make_perfetto_writer({.path = path}));
+  const SiteId site = recorder.add_site(request_site());
+  Track& track = recorder.add_track("main");
+  constexpr uint64_t kBatchOfRequests = 1000;
+  uint64_t id = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    for (uint64_t i = 0; i < kBatchOfRequests; ++i, ++id) {
+      const uint64_t arrived[] = {1000, 720, 0}, admitted[] = {id % 8, 720, 512}, chunk[] = {100, id, 104, 512};
+      const uint64_t token[] = {id, 1}, ended[] = {id + 63, 64};
+      track.request(RequestEvent::kArrived, site, id, arrived);
+      track.request(RequestEvent::kAdmitted, site, id, admitted);
+      for (int n = 0; n < 2; ++n) track.request(RequestEvent::kPrompt, site, id, chunk);
+      track.request(RequestEvent::kToken, site, id, token);
+      track.request(RequestEvent::kEnded, site, id, ended, "length");
+    }
+    state.ResumeTiming();
+    recorder.drain();
+  }
+  if (recorder.dropped() > 0 || !recorder.stop().ok()) state.SkipWithError("not all was written");
+  state.SetItemsProcessed(static_cast<int64_t>(id));
+  state.counters["bytes/request"] = static_cast<double>(std::filesystem::file_size(path)) / static_cast<double>(id);
+  std::filesystem::remove(path);
+}
+BENCHMARK(request_written)->Iterations(100);
 
 // This measures what an operation's span costs the thread that writes: from the ring into the file. Two threads of 30
 // layers of 8 operations, as a small model has them.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csignal>
 #include <functional>
+#include <map>
 #include <ostream>
 #include <sstream>
 
@@ -94,11 +95,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Loss{"TidZero", "tid", kOp, replaced(R"("tid":)", R"("tid":0)")},
                     Loss{"TidNegative", "tid", kOp, replaced(R"("tid":)", R"("tid":-7)")},
                     Loss{"TidTooLarge", "tid", kOp, replaced(R"("tid":)", R"("tid":4294967296)")},
-                    Loss{"RequestWithoutEnd", "async-unpaired", R"("ph":"e")",
-                         [](const std::string&) {
-                           return std::string(
-                               R"({"ph":"M","pid":2,"name":"process_name","args":{"name":"requests"}},)");
-                         }},
+                    Loss{"AsyncWithoutEnd", "async-unpaired", kCounter,
+                         followed_by(R"({"ph":"b","pid":2,"ts":1.000,"cat":"request","id":"0x99","name":"a"},)")},
                     Loss{"BeginBeforeEndAtEqualTime", "async-order", R"("ph":"C")",
                          followed_by(R"({"ph":"b","pid":2,"ts":1.000,"cat":"request","id":"0x99","name":"a"},)"
                                      R"({"ph":"b","pid":2,"ts":2.000,"cat":"request","id":"0x99","name":"b"},)"
@@ -188,6 +186,22 @@ TEST_F(Recorded, StatsAddUp) {
   EXPECT_THAT(csv.out, HasSubstr("\"decode\",(whole step),,,,11,"));
   std::istringstream lines(csv.out);
   for (std::string line; std::getline(lines, line);) EXPECT_EQ(std::ranges::count(line, ','), 15) << line;
+}
+
+// One request of twelve tokens: one of its prompt, eleven of the decode steps.
+TEST_F(Recorded, StatsHaveTheTimesOfRequests) {
+  const boost::json::value stats = tenon_json({"trace", "stats", path_, "--format", "json"});
+  std::map<std::string, double> times;
+  for (const auto& time : stats.at("requests").as_array()) {
+    EXPECT_EQ(time.at("requests"), 1);
+    times[time.at("time").as_string().c_str()] = time.at("p50_us").to_number<double>();
+  }
+  ASSERT_EQ(times.size(), 4U);
+  EXPECT_LE(times["queue"], times["first token"]);
+  EXPECT_NEAR(times["first token"] + 11 * times["per token"], times["total"], 1);
+  EXPECT_THAT(tenon({"trace", "stats", path_}).out, HasSubstr("\nrequests     with it   p50 ms"));
+  EXPECT_THAT(recorded(), HasSubstr(R"("generated":12,"end":"length")"));
+  EXPECT_THAT(recorded(), HasSubstr(R"("slots":)"));
 }
 
 TEST_F(Recorded, ComparesEqualToItself) {

@@ -9,11 +9,29 @@
 #include "model/flame.h"
 #include "model/fold.h"
 #include "model/reports.h"
+#include "model/request_rows.h"
 #include "model/selection.h"
 #include "model/side_by_side.h"
 #include "tenon/core/error.h"
 
 namespace view = tenon::view;
+
+static void look_at_requests(const view::TraceFile& file, const view::Analysis& analysis) {
+  const view::Requests requests = tenon::profiler::requests_of(file);
+  view::request_summary(requests);
+  view::percentile_table(requests);
+  for (size_t order = 0; order < view::kRequestOrders.size(); ++order) {
+    const auto rows = view::request_rows(requests, static_cast<view::RequestOrder>(order), view::RequestFilter::kAll);
+    if (rows.size() != requests.all.size()) std::abort();
+  }
+  for (uint32_t i = 0; i < std::min<size_t>(requests.all.size(), 20); ++i) {
+    view::request_facts(requests, i);
+    view::holder_table(requests, i);
+    for (const view::RequestStay& stay : requests.all[i].stays) {
+      for (const view::RequestPart& part : stay.parts) view::steps_of(analysis, part);
+    }
+  }
+}
 
 static void look(const view::TraceFile& file) {
   const view::Analysis analysis = view::analyse(file);
@@ -42,6 +60,7 @@ static void look(const view::TraceFile& file) {
     if (same != view::kNoIndex && file.name(file.slices[same]) != file.name(file.slices[i])) std::abort();
   }
   view::pipeline_info(file, analysis);
+  look_at_requests(file, analysis);
   for (const view::Phase phase : {view::Phase::kAll, view::Phase::kPrefill, view::Phase::kDecode}) {
     view::to_text(view::op_table(file, analysis, phase, 3.0));
     view::to_text(view::step_table(analysis, phase, true));

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The Perfetto UI opens a trace without losses, and SQL there gives the sums of `tenon trace stats`.
 
-    perfetto_test.py TENON --made-up MADE_UP     of a run on the CPU, plain and gzipped, all steps and slow ones, merged,
-                                                 and what made_up_gpu_trace writes
-    perfetto_test.py TENON TRACE...              of these, which a GPU's machine may have written
+    perfetto_test.py TENON --made-up MADE_UP SCHEDULE     of a run on the CPU, plain and gzipped, all steps and slow ones,
+                                                          merged, what made_up_gpu_trace writes, and every slice of the
+                                                          requests that known_schedule runs
+    perfetto_test.py TENON TRACE...                       of these, which a GPU's machine may have written
 
 Exit code 77 where Chromium or the UI is not installed.
 """
@@ -76,6 +77,43 @@ def check(tenon, trace):
     return problems
 
 
+REQUESTS = """
+select s.id, thread.name, s.name, s.dur, p.name, s.arg_set_id
+from slice s join thread_track t on s.track_id = t.id join thread using (utid) join process using (upid)
+left join slice p on s.parent_id = p.id
+where process.name = 'requests' order by s.ts
+"""
+ARGS = "select arg_set_id, substr(key, 6), display_value from args where key glob 'args.*' order by id"
+
+
+def check_schedule(program, folder):
+    """The slices of requests whose schedule is known, as lines like those of known_schedule.txt."""
+    trace = folder / "schedule.json"
+    subprocess.run([program, trace], check=True)
+    data = pathlib.Path(__file__).parent.parent / "data/trace/known_schedule.txt"
+    expected = [line for line in data.read_text().splitlines() if line and not line.startswith("#")]
+    problems = []
+    with PerfettoUi(trace) as ui:
+        problems += [f"schedule: the importer lost {count} to {name}" for name, count in ui.losses()]
+        args = {}
+        for arg_set, key, value in ui.query(ARGS):
+            if key != "waited_us":
+                args.setdefault(arg_set, []).append(f"{key}={value}")
+        lines = []
+        for _, lane, name, ns, parent, arg_set in ui.query(REQUESTS):
+            lines.append(f"{lane}|{name}|{' '.join(args.get(arg_set, []))}")
+            if ns < 0:
+                problems.append(f"schedule: {lines[-1]} does not end")
+            if name in ("prompt", "decode") and not (parent or "").startswith("req "):
+                problems.append(f"schedule: {lines[-1]} lies in {parent}, not in its request")
+    problems += [f"schedule: Perfetto lacks {line}" for line in sorted(set(expected) - set(lines))]
+    problems += [f"schedule: only Perfetto has {line}" for line in sorted(set(lines) - set(expected))]
+    if len(lines) != len(expected):
+        problems.append(f"schedule: Perfetto has {len(lines)} slices of requests, not {len(expected)}")
+    print(f"{trace}: {len(lines)} slices of requests: {len(problems)} problems")
+    return problems
+
+
 def record(tenon, made_up, folder):
     generate = [tenon, "-q", "generate", "synthetic:stories15m", "-p", "Once upon a time", "-n", "12", "--ignore-end"]
     traces = []
@@ -95,11 +133,13 @@ def main():
     if why:
         print(f"skipped: {why}")
         return SKIPPED
-    tenon, traces = sys.argv[1], sys.argv[2:]
+    tenon, traces, problems = sys.argv[1], sys.argv[2:], []
     with tempfile.TemporaryDirectory() as folder:
         if traces[0] == "--made-up":
+            schedule = traces[2]
             traces = record(tenon, traces[1], pathlib.Path(folder))
-        problems = [f"{trace}: {p}" for trace in traces for p in check(tenon, trace)]
+            problems += check_schedule(schedule, pathlib.Path(folder))
+        problems += [f"{trace}: {p}" for trace in traces for p in check(tenon, trace)]
         merged = pathlib.Path(folder) / "merged.json"
         if merged.exists():
             with PerfettoUi(merged) as ui:

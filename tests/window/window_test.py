@@ -49,6 +49,12 @@ def trace(path, seed=5):
                                 "tokens": word if step == 0 or word in ",." else " " + word}})
         events.append({"ph": "C", "pid": 3, "ts": round(at, 3), "name": "kv_used_bytes", "args": {"value": 1000 * step}})
         at += 5
+    # Three requests after one another in one slot: the others wait.
+    for number in range(3):
+        begin, end = round(at * number / 3, 3), round(at * (number + 1) / 3, 3)
+        for category, tid, start, stop in (("request_queue", 1 + number, 0, begin), ("request", 101, begin, end)):
+            events.append({"ph": "X", "pid": 2, "tid": tid, "ts": start, "dur": round(stop - start, 3), "cat": category, "name": f"req {number}",
+                           "args": {"request": number, "prompt": 8, "waited_us": begin, "cached": 4, "generated": 8, "end": "length"}})
     path.write_text(json.dumps({"traceEvents": events, "metadata": {"read_bandwidth_gbps": 16, "pipeline_toml": "[model]\n"}}))
 
 
@@ -254,7 +260,8 @@ def run(program, keep):
             for number, view in ((2, "steps"), (3, "tokens"), (4, "heat_map"), (5, "waterfall"), (6, "operations"), (7, "flame"), (8, "plots"),
                                  (9, "pipeline"), (0, "start")):
                 shots[view] = viewer.press(str(number))
-            views = ["timeline", "area", "search", "steps", "tokens", "heat_map", "waterfall", "operations", "flame", "plots", "pipeline", "start"]
+            shots["requests"] = viewer.press("r")
+            views = ["requests", "timeline", "area", "search", "steps", "tokens", "heat_map", "waterfall", "operations", "flame", "plots", "pipeline", "start"]
             assert len({b"".join(shots[v]) for v in views}) == len(views), "two views look the same"
 
             light = viewer.press("3", "t")

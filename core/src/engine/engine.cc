@@ -173,6 +173,7 @@ std::unique_ptr<Sequence> Engine::Impl::make_sequence(Request request, uint32_t 
                                              pipeline->longest_sequence());
   sequence->matcher = std::move(matcher);
   sequence->seed = seed;
+  if (trace) sequence->submitted = RequestTrace::Clock::now();
   if (error) sequence->fail(error);
   return sequence;
 }

@@ -46,7 +46,7 @@ void Loop::welcome() {
   for (auto& s : joining_) {
     s->joined_at = steps_;
     s->client = &clients_.join(s->request().client, steps_);
-    if (trace_ != nullptr) trace_->queue(pipeline_.track(), s->id);
+    if (trace_ != nullptr) trace_->arrived(pipeline_.track(), *s);
   }
   sequences_.insert(sequences_.end(), std::make_move_iterator(joining_.begin()),
                     std::make_move_iterator(joining_.end()));
@@ -66,7 +66,7 @@ void Loop::welcome() {
 }
 
 void Loop::hand_over(Sequence& s) {
-  if (trace_ != nullptr) trace_->end(pipeline_.track(), s.id, s.phase);
+  if (trace_ != nullptr) trace_->ended(pipeline_.track(), s, pipeline_.last_step());
   for (Share& share : shares_) {
     if (share.sequence == &s) share.sequence = nullptr;
   }
@@ -213,14 +213,14 @@ bool Loop::certain_to_go_on() const {
 
 void Loop::run() {
   using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
+  step_begin_ = Clock::now();
   const uint64_t before = stats_.new_tokens;
   StepResult result;
   const Status status =
       pipeline_.step(batch_, result, certain_to_go_on(), [this](const StepResult& given) { return give(given); });
   ahead_ = result.ahead;
   if (!status.ok()) throw Error(status.code(), status.message());
-  account(std::chrono::duration<double>(Clock::now() - start).count(), stats_.new_tokens - before);
+  account(std::chrono::duration<double>(Clock::now() - step_begin_).count(), stats_.new_tokens - before);
   end_broken();
 }
 
@@ -294,7 +294,7 @@ void Loop::embed(Sequence& s, uint32_t cached) {
 // Gives one sequence what a step made for it: `cached` of its tokens came into the cache, and `chosen` are those that follow, in
 // order. Throws what the request's callbacks throw.
 void Loop::give(Sequence& s, uint32_t cached, std::span<const Chosen> chosen) {
-  const bool in_prompt = s.phase == TENON_SEQUENCE_PROMPT, first_text = !s.has_text();
+  const bool in_prompt = s.phase == TENON_SEQUENCE_PROMPT;
   const uint32_t reached = s.most_cached;
   if (!in_prompt) stats_.accepted += cached - 1;
   s.kv_len += cached;
@@ -311,10 +311,8 @@ void Loop::give(Sequence& s, uint32_t cached, std::span<const Chosen> chosen) {
     text_ += s.text().substr(text_before, trace::kMaxText);
   }
   if (!in_prompt) return;
-  if (!chosen.empty()) {
-    s.phase = TENON_SEQUENCE_GENERATES;
-    if (trace_ != nullptr) trace_->generate(pipeline_.track(), s.id, first_text);
-  }
+  if (!chosen.empty()) s.phase = TENON_SEQUENCE_GENERATES;
+  if (trace_ != nullptr) record_prompt(s, cached);
   if (s.request().on_prompt && reached < s.prompt_size()) {
     s.request().on_prompt(std::min(s.most_cached, s.prompt_size()), s.prompt_size());
   }
@@ -324,21 +322,40 @@ void Loop::account(double seconds, uint64_t new_tokens) {
   ++stats_.steps;
   stats_.drafted += batch_.drafted;
   stats_.prompt_tokens += batch_.prompt_rows;
-  RequestTrace::Counts counts{.tokens_per_second = static_cast<double>(new_tokens) / seconds};
-  for (const Sequence* s : running_) {
-    counts.kv_bytes += static_cast<double>(pipeline_.kv_used_bytes(s->kv_len));
-    counts.kv_blocks += static_cast<double>(pipeline_.kv_used_blocks(s->kv_len));
-  }
   if (batch_.prompts > 0) {
     stats_.prompt_seconds += seconds;
   } else {
     stats_.decode_seconds += seconds;
     stats_.decode_tokens += new_tokens;
     stats_.decode_weight_bytes += static_cast<double>(pipeline_.step_weight_bytes());
-    stats_.decode_kv_bytes += counts.kv_bytes;
+    stats_.decode_kv_bytes += cached_bytes();
+  }
+  if (trace_ != nullptr) record_counters(seconds, new_tokens);
+}
+
+double Loop::cached_bytes() const {
+  double bytes = 0;
+  for (const Sequence* s : running_) bytes += static_cast<double>(pipeline_.kv_used_bytes(s->kv_len));
+  return bytes;
+}
+
+// What is recorded stands in functions of its own, so that a step without a trace does not even save registers for it.
+[[gnu::noinline]] void Loop::record_counters(double seconds, uint64_t new_tokens) const {
+  RequestTrace::Counts counts;
+  counts.running = running_.size();
+  counts.waiting = sequences_.size() - running_.size();
+  counts.kv_bytes = cached_bytes();
+  for (const Sequence* s : running_) counts.kv_blocks += static_cast<double>(pipeline_.kv_used_blocks(s->kv_len));
+  counts.tokens_per_second = static_cast<double>(new_tokens) / seconds;
+  if (batch_.prompts == 0) {
     counts.read_gbps = (static_cast<double>(pipeline_.step_weight_bytes()) + counts.kv_bytes) / seconds / 1e9;
   }
-  if (trace_ != nullptr) trace_->step(pipeline_.track(), counts);
+  trace_->step(pipeline_.track(), counts);
+}
+
+[[gnu::noinline]] void Loop::record_prompt(const Sequence& s, uint32_t rows) const {
+  trace_->prompt(pipeline_.track(), s, pipeline_.this_step(), rows, step_begin_);
+  if (s.phase == TENON_SEQUENCE_GENERATES) trace_->token(pipeline_.track(), s, pipeline_.this_step());
 }
 
 }  // namespace tenon

@@ -8,6 +8,7 @@
 // go to nobody. So the scheduler is asked again one step later, and nothing that the device has done is undone.
 #pragma once
 
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -67,6 +68,9 @@ class Loop {
   void give(Sequence& s, uint32_t cached, std::span<const Chosen> chosen);
   void embed(Sequence& s, uint32_t cached);
   void account(double seconds, uint64_t new_tokens);
+  double cached_bytes() const;
+  void record_counters(double seconds, uint64_t new_tokens) const;
+  void record_prompt(const Sequence& s, uint32_t rows) const;
   void end_broken();
 
   // plan.cc
@@ -81,7 +85,8 @@ class Loop {
   bool computed_by_another(const Sequence& s) const;
   void admit(Sequence& s);
   bool start(Sequence& s);
-  void preempt(Sequence& s);
+  void preempt(const Scheduler::Answer& answer);
+  void preempt(Sequence& s, const Preemption& why);
   void vacate(Sequence& s);
 
   Pipeline& pipeline_;
@@ -117,7 +122,8 @@ class Loop {
   std::vector<Broken> broken_;
   std::string text_;  // of the step's tokens, for the trace
 
-  uint64_t steps_ = 0;      // that were planned: what age counts in
+  uint64_t steps_ = 0;  // that were planned: what age counts in
+  std::chrono::steady_clock::time_point step_begin_{};
   uint32_t fruitless_ = 0;  // plans in a row that led to no step
   RunStats stats_;
   mutable std::mutex totals_mutex_;

@@ -96,13 +96,28 @@ void Loop::vacate(Sequence& s) {
   pipeline_.end_sequence(s.slot);
 }
 
-void Loop::preempt(Sequence& s) {
+void Loop::preempt(Sequence& s, const Preemption& why) {
   if (s.started) {
     ++stats_.preempted;
-    if (trace_ != nullptr) trace_->requeue(pipeline_.track(), s.id, s.phase);
+    if (trace_ != nullptr) trace_->preempted(pipeline_.track(), s, pipeline_.last_step(), why);
   }
   s.sits_out = true;
   vacate(s);
+}
+
+// An answer does not say for whom it pre-empts: the first that loses its slot loses it to the first that is admitted, and
+// so on.
+[[gnu::noinline]] void Loop::preempt(const Scheduler::Answer& answer) {
+  const auto waits = [&](const tenon_share& share) { return entries_[share.sequence].phase == TENON_SEQUENCE_WAITS; };
+  auto admitted = std::find_if(answer.shares.begin(), answer.shares.end(), waits);
+  for (const uint32_t i : answer.preempted) {
+    Preemption why{.lost = "slot"};
+    if (admitted != answer.shares.end()) {
+      why.taker = entries_[admitted->sequence].id;
+      admitted = std::find_if(admitted + 1, answer.shares.end(), waits);
+    }
+    preempt(*listed_[i], why);
+  }
 }
 
 // Its sampler's parameters and key; says whether the request is sound.
@@ -122,7 +137,7 @@ bool Loop::start(Sequence& s) {
   }
   s.ran = true;
   s.drafts.reserve(pipeline_.draft_tokens()), s.parents.reserve(pipeline_.draft_tokens());
-  if (trace_ != nullptr) trace_->start(pipeline_.track(), s.id);
+  if (trace_ != nullptr) trace_->admitted(pipeline_.track(), s);
   return true;
 }
 
@@ -152,10 +167,10 @@ uint32_t Loop::make_room(uint32_t index, uint32_t rows) {
       return 0;
     }
     if (victim == TENON_NO_SEQUENCE || victim == index) {
-      preempt(s);
+      preempt(s, {.lost = "room"});
       return 0;
     }
-    preempt(*listed_[victim]);
+    preempt(*listed_[victim], {.lost = "pages", .taker = s.id});
   }
 }
 
@@ -204,7 +219,7 @@ bool Loop::plan() {
   for (const auto& s : sequences_) s->sits_out = false;
   while (shares_.empty() && list()) {
     const Scheduler::Answer answer = scheduler_.next(entries_, room());
-    for (const uint32_t i : answer.preempted) preempt(*listed_[i]);
+    if (!answer.preempted.empty()) preempt(answer);
     for (const tenon_share& share : answer.shares) place(share.sequence, share.rows);
     std::erase_if(shares_, [](const Share& share) { return share.sequence->phase == TENON_SEQUENCE_WAITS; });
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <span>
 #include <string>
@@ -35,10 +36,11 @@ class Sequence {
 
   const Request& request() const { return request_; }
   bool done() const { return done_; }
+  FinishReason reason() const { return reason_; }  // once it is done
   bool embeds() const { return request_.embed != Pooling::kNone; }
-  bool has_text() const { return generated_ > 0; }
   const std::vector<int32_t>& tokens() const { return tokens_; }  // prompt and text
   std::string_view text() const { return text_; }                 // of the generated tokens so far
+  uint32_t generated() const { return generated_; }
   uint32_t tokens_left() const { return limit_ - generated_; }
   uint32_t prompt_size() const { return static_cast<uint32_t>(prompt_size_); }
   std::span<const int32_t> cached() const { return {tokens_.data(), std::min<size_t>(kv_len, tokens_.size())}; }
@@ -52,8 +54,9 @@ class Sequence {
 
   uint64_t id = 0;  // the ticket's, and the trace's
   uint64_t seed = 0;
-  uint64_t joined_at = 0;      // step
-  bool kept_for_call = false;  // a generate() waits for the result
+  uint64_t joined_at = 0;                             // step
+  std::chrono::steady_clock::time_point submitted{};  // for the trace, if there is one
+  bool kept_for_call = false;                         // a generate() waits for the result
 
   // While it is in the loop.
   Client* client = nullptr;

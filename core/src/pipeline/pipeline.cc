@@ -244,4 +244,12 @@ trace::Track& Pipeline::track() {
   return impl_->runner ? impl_->runner->track() : impl_->no_track;
 }
 
+uint64_t Pipeline::this_step() const {
+  return impl_->steps;
+}
+
+uint64_t Pipeline::last_step() const {
+  return impl_->steps == 0 ? 0 : impl_->steps - 1;
+}
+
 }  // namespace tenon

@@ -48,6 +48,7 @@ void KeptSteps::pass_on(const Copy& copy, Sink& sink) {
 void KeptSteps::settle(const Step& step, bool written) {
   decided_until_ns_ = step.end_ns;
   passed_ = written;
+  if (written) passed_until_ns_ = step.end_ns;
   if (decided_) decided_(step.number, written);
 }
 

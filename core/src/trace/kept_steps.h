@@ -32,6 +32,9 @@ class KeptSteps {
   void pass_on(Sink& sink);
 
   uint64_t events_passed() const { return events_passed_; }
+  // These are the ends of the last step that was decided upon, and of the last one that was passed on; -1: there is none.
+  int64_t decided_ns() const { return decided_until_ns_; }
+  int64_t passed_ns() const { return passed_until_ns_; }
   const Recorder::Kept& counts() const { return counts_; }
 
  private:
@@ -56,6 +59,7 @@ class KeptSteps {
   std::deque<Step> steps_;
   std::vector<Copy> open_;  // those of the step that has not ended
   int64_t decided_until_ns_ = -1;
+  int64_t passed_until_ns_ = -1;
   bool passed_ = false;  // true: the last step that left was passed on
   uint64_t events_passed_ = 0;
   Recorder::Kept counts_;

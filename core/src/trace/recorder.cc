@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <ctime>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -58,6 +59,7 @@ class Recorder::Impl {
   void pass_on_all();
   uint64_t pass_on(uint32_t index, Ring& ring, uint64_t head);
   void take_steps();
+  void say_what_is_wanted(Drain& drain) const;
   void introduce();
   void finish_locked();
   void lose() noexcept;
@@ -185,7 +187,8 @@ uint64_t Recorder::Impl::pass_on(uint32_t index, Ring& ring, uint64_t head) {
       const auto block = std::bit_cast<std::array<uint64_t, kValuesPerRecord>>(ring.at(i++));
       std::copy(block.begin(), block.end(), values.begin() + static_cast<ptrdiff_t>(n));
     }
-    Event event{.site = record.site, .track = index, .phase = record.phase, .begin_ns = converter_.to_ns(record.begin)};
+    Event event{
+        .site = record.site, .track = index, .request = record.request, .begin_ns = converter_.to_ns(record.begin)};
     event.values = {values.data(), record.n_values};
     if (record.kind == RecordKind::kSpan) event.end_ns = converter_.to_ns(record.end);
     if (record.kind == RecordKind::kCounter) event.value = std::bit_cast<double>(record.end);
@@ -204,6 +207,13 @@ uint64_t Recorder::Impl::pass_on(uint32_t index, Ring& ring, uint64_t head) {
   }
   ring.release(head);
   return events;
+}
+
+void Recorder::Impl::say_what_is_wanted(Drain& drain) const {
+  constexpr int64_t kAll = std::numeric_limits<int64_t>::max(), kNone = -1;
+  const bool skipping = gate_.load(std::memory_order_relaxed) == Gate::kRequests;
+  drain.decided_ns = kept_ && !skipping ? kept_->decided_ns() : kAll;
+  drain.wanted_ns = skipping ? kNone : kept_ ? kept_->passed_ns() : kAll;
 }
 
 // Steps whose events are all in the rings.
@@ -246,7 +256,10 @@ void Recorder::Impl::pass_on_all() {
     }
   }
   converter_.sample();
-  Drain drain{.previous_ns = previous_ns_, .begin_ns = converter_.last_ns(), .end_ns = 0, .events = 0, .drops = drops_};
+  Drain drain{};
+  drain.previous_ns = previous_ns_;
+  drain.begin_ns = converter_.last_ns();
+  drain.drops = drops_;
   const uint64_t passed_before = kept_ ? kept_->events_passed() : 0;
   for (const StepTicks& step : taken_steps_) {
     kept_->step(step.number, converter_.to_ns(step.begin), converter_.to_ns(step.end));
@@ -261,6 +274,7 @@ void Recorder::Impl::pass_on_all() {
   converter_.sample();
   drain.end_ns = converter_.last_ns();
   previous_ns_ = drain.begin_ns;
+  say_what_is_wanted(drain);
   status_ = sink_->drained(drain);
   if (!status_.ok()) {
     finished_ = true;

@@ -26,7 +26,7 @@ struct Record {
   uint64_t end;    // spans: ticks; counters: the double's bits; requests: the id
   SiteId site;
   RecordKind kind;
-  RequestPhase phase;
+  RequestEvent request;
   uint8_t n_values;
   uint8_t text_records;
   uint64_t value;

@@ -42,8 +42,4 @@ SiteInfo request_site() {
   return {.kind = SiteKind::kRequest, .name = "req ", .category = "request", .numbered = true};
 }
 
-SiteInfo request_phase_site(std::string_view name) {
-  return {.kind = SiteKind::kRequest, .name = std::string(name), .category = "request"};
-}
-
 }  // namespace tenon::trace

@@ -14,7 +14,7 @@ Record make_record(SiteId site, RecordKind kind, uint64_t begin, uint64_t end,
           end,
           site,
           kind,
-          RequestPhase::kBegin,
+          RequestEvent::kArrived,
           static_cast<uint8_t>(values.size()),
           0,
           values.empty() ? 0 : values.front()};
@@ -26,6 +26,15 @@ std::string_view cut(std::string_view text) noexcept {
   size_t size = kMaxText;
   while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0U) == 0x80U) --size;
   return text.substr(0, size);
+}
+
+void push(Ring& ring, const Record& record, std::span<const uint64_t> values, std::string_view text) noexcept {
+  const auto further = values.empty() ? values : values.subspan(1);
+  if (text.empty()) {
+    ring.push(record, further);
+  } else {
+    ring.push(record, further, cut(text));
+  }
 }
 
 }  // namespace
@@ -46,13 +55,8 @@ void Track::span(SiteId site, uint64_t begin, uint64_t end, std::span<const uint
                  std::string_view text) noexcept {
   if (!ring_) return;
   values = values.first(std::min(values.size(), kMaxValues));
-  Record record = make_record(site, RecordKind::kSpan, begin, end, values);
-  const auto further = values.empty() ? values : values.subspan(1);
-  if (text.empty()) {
-    ring_->push(record, further);
-  } else {
-    ring_->push(record, further, cut(text));
-  }
+  const Record record = make_record(site, RecordKind::kSpan, begin, end, values);
+  push(*ring_, record, values, text);
 }
 
 void Track::instant(SiteId site, std::span<const uint64_t> values) noexcept {
@@ -66,11 +70,13 @@ void Track::counter(SiteId site, double value) noexcept {
   ring_->push(make_record(site, RecordKind::kCounter, now(), std::bit_cast<uint64_t>(value), {}), {});
 }
 
-void Track::request(RequestPhase phase, SiteId site, uint64_t id) noexcept {
+void Track::request(RequestEvent event, SiteId site, uint64_t id, std::span<const uint64_t> values,
+                    std::string_view text) noexcept {
   if (gate_.load(std::memory_order_relaxed) == Gate::kClosed) return;
-  Record record = make_record(site, RecordKind::kRequest, now(), id, {});
-  record.phase = phase;
-  ring_->push(record, {});
+  values = values.first(std::min(values.size(), kMaxValues));
+  Record record = make_record(site, RecordKind::kRequest, now(), id, values);
+  record.request = event;
+  push(*ring_, record, values, text);
 }
 
 }  // namespace tenon::trace

@@ -10,9 +10,9 @@ namespace tenon::view {
 namespace {
 
 using Draw = void (*)(App&);
-constexpr std::array<Draw, kViews> kDraw{draw_start,    draw_timeline,  draw_steps,  draw_tokens,
-                                         draw_heat_map, draw_waterfall, draw_ops,    draw_flame,
-                                         draw_plots,    draw_pipeline,  draw_compare};
+constexpr std::array<Draw, kViews> kDraw{draw_start,    draw_timeline,  draw_steps,   draw_tokens,
+                                         draw_heat_map, draw_waterfall, draw_ops,     draw_flame,
+                                         draw_plots,    draw_pipeline,  draw_compare, draw_requests};
 
 std::vector<uint8_t> works_of(const TraceFile& file) {
   constexpr uint8_t kNone = 255;
@@ -124,7 +124,7 @@ void global_keys(App& app) {
   const ImGuiIO& io = ImGui::GetIO();
   if (io.WantTextInput) return;
   for (size_t v = 0; v < kViews && !app.documents.empty(); ++v) {
-    constexpr std::array<int, kViews> kKeys{'0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'C'};
+    constexpr std::array<int, kViews> kKeys{'0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'C', 'R'};
     if (!io.KeyCtrl && ImGui::IsKeyPressed(kKeys[v], false)) app.view = static_cast<ViewId>(v);
   }
   if (ImGui::IsKeyPressed('/', false) || (io.KeyCtrl && ImGui::IsKeyPressed('F', false))) app.focus_search = true;
@@ -144,6 +144,7 @@ Document::Document(TraceFile trace)
       analysis(analyse(file)),
       info(pipeline_info(file, analysis)),
       tokens(token_strip(analysis)),
+      requests(profiler::requests_of(file)),
       work(works_of(file)),
       shade(shades_of(file)),
       name(file.path.substr(file.path.find_last_of('/') + 1)) {}

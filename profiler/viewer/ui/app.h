@@ -13,6 +13,7 @@
 #include "model/analysis.h"
 #include "model/flame.h"
 #include "model/reports.h"
+#include "model/request_rows.h"
 #include "model/selection.h"
 #include "model/side_by_side.h"
 #include "ui/theme.h"
@@ -35,9 +36,10 @@ enum class ViewId : uint8_t {
   kFlame,
   kPlots,
   kPipeline,
-  kCompare
+  kCompare,
+  kRequests
 };
-inline constexpr size_t kViews = 11;
+inline constexpr size_t kViews = 12;
 struct ViewName {
   const char* option;  // the value of --view
   const char* title;
@@ -52,7 +54,8 @@ inline constexpr std::array<ViewName, kViews> kViewNames{{{"start", "Start"},
                                                           {"flame", "Flame"},
                                                           {"plots", "Plots"},
                                                           {"pipeline", "Pipeline"},
-                                                          {"compare", "Compare"}}};
+                                                          {"compare", "Compare"},
+                                                          {"requests", "Requests"}}};
 std::optional<ViewId> view_of(std::string_view option);
 
 // A trace and what does not depend on how it is looked at.
@@ -63,6 +66,7 @@ struct Document {
   Analysis analysis;
   PipelineInfo info;
   std::vector<TokenCell> tokens;
+  Requests requests;
   std::vector<uint8_t> work;    // [slices]: the Work of an operation; 255 for other slices
   std::vector<uint32_t> shade;  // [strings]: the shade of each one that is a slice's name
   std::string name;             // the file's name without its folder
@@ -102,6 +106,25 @@ struct PairState {
   std::array<uint32_t, 2> twins{kNoIndex, kNoIndex};  // it, and what it is in the other trace
 };
 
+// The view of a trace's requests.
+struct RequestsState {
+  explicit RequestsState(const Requests& requests);
+  // kNoIndex selects none.
+  void select(const Requests& requests, uint32_t request);
+  void fit(const Requests& requests, const TraceFile& file);
+
+  double from_ns = 0, to_ns = 0;  // the time that is shown, since the begin of the trace; equal = not yet set
+  RequestOrder order = RequestOrder::kArrival;
+  RequestFilter filter = RequestFilter::kAll;
+  float min_wait_ms = 0;
+  std::vector<uint32_t> rows;  // indices of the requests that are shown
+  Table percentiles;
+  uint32_t selected = kNoIndex;     // a request
+  uint32_t scroll_to = kNoIndex;    // the next frame scrolls to this request
+  std::vector<uint32_t> holders{};  // they had slots while it waited; sorted
+  Table facts{}, held_by{};
+};
+
 // Something that is made once for what it is made of.
 template <typename T>
 struct Made {
@@ -131,6 +154,7 @@ struct App {
   Made<Flame> flame;
   Made<Table> ops, steps, comparison;
   Made<std::optional<PairState>> pair;
+  Made<std::shared_ptr<RequestsState>> requests;
   Made<HeatMap> heat;
   Made<Waterfall> fall;
   bool worst_first = true;

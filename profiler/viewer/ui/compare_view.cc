@@ -297,6 +297,7 @@ void draw_compare(App& app) {
 
 void search_from(App& app, int direction) {
   if (app.view == ViewId::kCompare && app.documents.size() > 1) return compare_view(app).search(direction);
+  if (app.view == ViewId::kRequests) return search_requests(app);
   search_timeline(app, direction);
 }
 

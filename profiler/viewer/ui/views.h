@@ -16,6 +16,7 @@ void draw_flame(App& app);
 void draw_plots(App& app);
 void draw_pipeline(App& app);
 void draw_compare(App& app);
+void draw_requests(App& app);
 
 // A chooser of decode, prefill or all steps.
 void draw_phase_choice(App& app);
@@ -30,7 +31,12 @@ void describe_step(const App& app, const Step& step);
 
 // Starts a search, or goes to its next (1) or previous (-1) result.
 void search_timeline(App& app, int direction);
-// The same in the comparison if that is shown, else in the timeline.
+// Draws the panel below: the selected request's times, its steps, and who ran while it waited.
+void draw_request_details(App& app, RequestsState& state);
+RequestsState& requests_state(App& app);
+// Selects the request whose number stands in the search's text.
+void search_requests(App& app);
+// Searches the comparison, the requests or the timeline, whichever is shown.
 void search_from(App& app, int direction);
 // Shows [from_ns, to_ns].
 void show_range(TimelineState& state, double from_ns, double to_ns);

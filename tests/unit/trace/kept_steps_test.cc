@@ -94,7 +94,7 @@ struct Recorded {
     }
     recorder.end_step();
   }
-  void request(RequestPhase phase) { track_->request(phase, request_, 1); }
+  void request(RequestEvent event) { track_->request(event, request_, 1); }
   std::vector<uint64_t> steps() const {
     std::vector<uint64_t> list;
     for (const auto& e : heard.events) {
@@ -114,9 +114,9 @@ struct Recorded {
 TEST(KeptSteps, OfASlowStepReachTheSink) {
   for (const milliseconds interval : {milliseconds(0), milliseconds(1)}) {
     Recorded run({.keep_steps = 3, .slow_step = milliseconds(30), .drain_interval = interval});
-    run.request(RequestPhase::kBegin);
+    run.request(RequestEvent::kArrived);
     for (uint64_t i = 0; i < 100; ++i) run.step(i, milliseconds(i == 50 ? 40 : 0));
-    run.request(RequestPhase::kEnd);
+    run.request(RequestEvent::kEnded);
     ASSERT_TRUE(run.recorder.stop().ok());
     const std::vector<uint64_t> steps = run.steps();
     // The machine may be slow at others, too; the kept steps follow one another and lead up to the slow one.

@@ -12,7 +12,7 @@ struct Heard {
   struct Copy {
     std::string site;
     std::string track;
-    RequestPhase phase;
+    RequestEvent request;
     int64_t begin_ns;
     int64_t end_ns;
     uint64_t id;
@@ -39,7 +39,7 @@ class ListSink final : public Sink {
   void site(SiteId, const SiteInfo& info) override { heard_.sites.push_back(info); }
   void track(uint32_t, const TrackInfo& info) override { heard_.tracks.push_back(info); }
   void event(const Event& e) override {
-    heard_.events.push_back({heard_.sites.at(e.site).name, heard_.tracks.at(e.track).name, e.phase, e.begin_ns,
+    heard_.events.push_back({heard_.sites.at(e.site).name, heard_.tracks.at(e.track).name, e.request, e.begin_ns,
                              e.end_ns, e.id, e.value, std::vector<uint64_t>(e.values.begin(), e.values.end()),
                              std::string(e.text)});
   }

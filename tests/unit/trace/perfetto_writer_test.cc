@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-using trace::RequestPhase;
+using trace::RequestEvent;
 using trace::SiteId;
 
 std::string findings(const CheckReport& report) {
@@ -34,15 +34,11 @@ void record_run(trace::Recorder& recorder, uint64_t steps) {
   const SiteId layer = recorder.add_site(trace::section_site("layers.0"));
   const SiteId op = recorder.add_site(trace::op_site("layers.0.qkv", "quantization.none", "matmul", 0));
   const SiteId request = recorder.add_site(trace::request_site());
-  const SiteId queued = recorder.add_site(trace::request_phase_site("queued"));
-  const SiteId prefill = recorder.add_site(trace::request_phase_site("prefill"));
-  const SiteId first = recorder.add_site(trace::request_phase_site("first token"));
   const SiteId kv = recorder.add_site(trace::counter_site("kv_used_bytes"));
   trace::Track& track = recorder.add_track("engine");
-  track.request(RequestPhase::kBegin, request, 17);
-  track.request(RequestPhase::kBegin, queued, 17);
-  track.request(RequestPhase::kEnd, queued, 17);
-  track.request(RequestPhase::kBegin, prefill, 17);
+  const uint64_t arrival[] = {0, 40, 0}, admission[] = {2, 40, 8}, token[] = {0, 1}, last[] = {steps - 1, steps};
+  track.request(RequestEvent::kArrived, request, 17, arrival);
+  track.request(RequestEvent::kAdmitted, request, 17, admission);
   for (uint64_t n = 0; n < steps; ++n) {
     recorder.begin_step();
     std::jthread worker([&] {
@@ -61,9 +57,8 @@ void record_run(trace::Recorder& recorder, uint64_t steps) {
     track.counter(kv, static_cast<double>(n) * 1024);
     recorder.end_step();
   }
-  track.request(RequestPhase::kInstant, first, 17);
-  track.request(RequestPhase::kEnd, prefill, 17);
-  track.request(RequestPhase::kEnd, request, 17);
+  track.request(RequestEvent::kToken, request, 17, token);
+  track.request(RequestEvent::kEnded, request, 17, last, "length");
 }
 
 TEST(PerfettoWriter, WritesWhatTheCheckFindsNothingIn) {
@@ -79,7 +74,6 @@ TEST(PerfettoWriter, WritesWhatTheCheckFindsNothingIn) {
     EXPECT_TRUE(report.object_form);
     EXPECT_GE(report.slices, 20 * 4);
     EXPECT_EQ(report.counters, 20);
-    EXPECT_EQ(report.request_events, 7);
     EXPECT_FALSE(std::filesystem::exists(path + ".part"));
     EXPECT_EQ(folder.bytes(path).starts_with("\x1f\x8b"), std::string(name).ends_with(".gz"));
   }
@@ -101,7 +95,12 @@ TEST(PerfettoWriter, WritesTheSchema) {
       text, AllOf(HasSubstr(R"("name":"ProfilerStep#1","args":{"phase":"decode","step":1,"n_ctx_req":1,)"),
                   HasSubstr(R"("name":"layers.0.qkv","args":{"component":"quantization.none","op":"matmul","layer":0,)"
                             R"("bytes_read":1,"bytes_written":8,"flops":9,"gbps":)"),
-                  HasSubstr(R"("cat":"request","id2":{"local":"0x11"},"name":"req 17")"),
+                  HasSubstr(R"("cat":"request_queue","name":"req 17","args":{"request":17,"prompt":40,)"),
+                  HasSubstr(R"("cat":"request","name":"req 17","args":{"request":17,"prompt":40,"tokens":40,)"
+                            R"("cached":8,"generated":2,"end":"length"})"),
+                  HasSubstr(R"("name":"decode","args":{"request":17,"first_step":1,"last_step":1,"tokens":1})"),
+                  HasSubstr(R"({"ph":"M","pid":2,"tid":103,"name":"thread_name","args":{"name":"slot 2"}})"),
+                  HasSubstr(R"({"ph":"M","pid":2,"tid":1000001,"name":"thread_name","args":{"name":"queue"}})"),
                   HasSubstr(R"("name":"kv_used_bytes","args":{"value":1024})")));
   EXPECT_THAT(text, AllOf(HasSubstr(R"("deviceProperties":[{"id":0,"name":"some CPU"}])"),
                           HasSubstr(R"("metadata":{"model":"tiny","git":"abc","mode":"cpu",)"),
@@ -194,44 +193,40 @@ TEST(PerfettoWriter, SaysWhatFullRingsLost) {
   EXPECT_THAT(folder.bytes(path), HasSubstr(R"("name":"lost: ring full","args":{"events":12,"thread":"engine"})"));
 }
 
-// A request that one thread submits and another serves: whatever ring is emptied first, the file has its events in time
-// order.
-TEST(PerfettoWriter, OrdersRequestsAcrossThreads) {
+TEST(PerfettoWriter, EndsOpenRequestsAndCountsEventsWithoutBeginning) {
   const TempFolder folder;
   const std::string path = folder.file("run.json");
   trace::Recorder recorder({.drain_interval = milliseconds(0)}, make_perfetto_writer({.path = path}));
   const SiteId request = recorder.add_site(trace::request_site());
-  trace::Track& engine = recorder.add_track("engine");
-  trace::Track& caller = recorder.add_track("caller");
-  for (uint64_t id = 0; id < 5; ++id) {
-    caller.request(RequestPhase::kBegin, request, id);
-    if (id == 2) recorder.drain();
-    engine.request(RequestPhase::kEnd, request, id);
-  }
-  ASSERT_TRUE(recorder.stop().ok());
-  const CheckReport report = check_trace(path);
-  EXPECT_EQ(findings(report), "");
-  EXPECT_EQ(report.request_events, 10);
-}
-
-TEST(PerfettoWriter, EndsOpenRequestsAndCountsEndsWithoutBeginning) {
-  const TempFolder folder;
-  const std::string path = folder.file("run.json");
-  trace::Recorder recorder({.drain_interval = milliseconds(0)}, make_perfetto_writer({.path = path}));
-  const SiteId request = recorder.add_site(trace::request_site());
-  const SiteId decode = recorder.add_site(trace::request_phase_site("decode"));
   trace::Track& track = recorder.add_track("engine");
-  track.request(RequestPhase::kEnd, request, 1);    // lost its beginning
-  track.request(RequestPhase::kBegin, request, 2);  // never ends
-  track.request(RequestPhase::kBegin, decode, 2);
-  track.request(RequestPhase::kBegin, request, 3);
-  track.request(RequestPhase::kBegin, decode, 3);
-  track.request(RequestPhase::kEnd, request, 3);  // before its inner part
+  track.request(RequestEvent::kEnded, request, 1);    // lost its beginning
+  track.request(RequestEvent::kArrived, request, 2);  // never ends
   ASSERT_TRUE(recorder.stop().ok());
   const CheckReport report = check_trace(path);
   ASSERT_EQ(report.findings.size(), 1) << findings(report);
   EXPECT_EQ(report.findings[0].rule, "dropped");
-  EXPECT_EQ(report.request_events, 8);
+  EXPECT_THAT(folder.bytes(path),
+              HasSubstr(R"("name":"req 2","args":{"request":2,"prompt":0,"priority":0,"open_at_end":1,)"));
+}
+
+// A request that ends while steps are skipped is in no step of the trace.
+TEST(PerfettoWriter, LeavesOutRequestsOfStepsThatAreNotRecorded) {
+  const TempFolder folder;
+  const std::string path = folder.file("run.json");
+  trace::Recorder recorder({.skip_steps = 2, .drain_interval = milliseconds(0)}, make_perfetto_writer({.path = path}));
+  const SiteId request = recorder.add_site(trace::request_site());
+  trace::Track& track = recorder.add_track("engine");
+  for (uint64_t step = 0; step < 4; ++step) {
+    track.request(RequestEvent::kArrived, request, step);
+    recorder.begin_step();
+    recorder.end_step();
+    if (step != 1) track.request(RequestEvent::kEnded, request, step);
+    recorder.drain();
+  }
+  ASSERT_TRUE(recorder.stop().ok());
+  const std::string text = folder.bytes(path);
+  EXPECT_THAT(text, Not(HasSubstr(R"("req 0")")));
+  for (const char* name : {R"("req 1")", R"("req 2")", R"("req 3")"}) EXPECT_THAT(text, HasSubstr(name));
 }
 
 TEST(PerfettoWriter, LeavesALoadableFileWhenItIsCutOff) {

@@ -34,7 +34,8 @@ TEST(Recorder, PassesOnEveryKindOfEvent) {
   const SiteId request = recorder.add_site(request_site());
   Track& track = recorder.add_track("engine");
 
-  track.request(RequestPhase::kBegin, request, 17);
+  const uint64_t counts[] = {3, 5};
+  track.request(RequestEvent::kArrived, request, 17);
   {
     Span span(track, op);
     EXPECT_TRUE(span.active());
@@ -43,7 +44,7 @@ TEST(Recorder, PassesOnEveryKindOfEvent) {
   const uint64_t payload = 7;
   track.instant(mark, {&payload, 1});
   track.counter(kv, 4096.5);
-  track.request(RequestPhase::kEnd, request, 17);
+  track.request(RequestEvent::kEnded, request, 17, counts, "length");
   ASSERT_TRUE(recorder.stop().ok());
 
   ASSERT_THAT(names(heard), ElementsAre("req ", "layers.3.attention.qkv", "mark", "kv_used_bytes", "req "));
@@ -54,7 +55,9 @@ TEST(Recorder, PassesOnEveryKindOfEvent) {
   EXPECT_LE(heard.events[1].begin_ns, heard.events[1].end_ns);
   EXPECT_THAT(heard.events[2].values, ElementsAre(7));
   EXPECT_EQ(heard.events[3].value, 4096.5);
-  EXPECT_EQ(heard.events[4].phase, RequestPhase::kEnd);
+  EXPECT_EQ(heard.events[4].request, RequestEvent::kEnded);
+  EXPECT_THAT(heard.events[4].values, ElementsAre(3, 5));
+  EXPECT_EQ(heard.events[4].text, "length");
   EXPECT_TRUE(heard.finished);
   EXPECT_EQ(heard.summary.dropped, 0);
 }
@@ -207,13 +210,13 @@ TEST(Recorder, RecordsRequestsWhileStepsAreSkipped) {
   const SiteId request = recorder.add_site(request_site());
   const SiteId kv = recorder.add_site(counter_site("kv_used_bytes"));
   Track& track = recorder.add_track("engine");
-  track.request(RequestPhase::kBegin, request, 1);
+  track.request(RequestEvent::kArrived, request, 1);
   track.counter(kv, 1);
   for (int i = 0; i < 2; ++i) {
     recorder.begin_step();
     recorder.end_step();
   }
-  track.request(RequestPhase::kEnd, request, 1);  // after the window: the writer ends it
+  track.request(RequestEvent::kEnded, request, 1);  // after the window: the writer ends it
   ASSERT_TRUE(recorder.stop().ok());
   EXPECT_THAT(names(heard), ElementsAre("req "));
 }
@@ -280,7 +283,7 @@ TEST(Recorder, AnUntracedTrackRecordsNothing) {
   off.span(0, 0, 0);
   off.instant(0);
   off.counter(0, 1);
-  off.request(RequestPhase::kBegin, 0, 1);
+  off.request(RequestEvent::kArrived, 0, 1);
 }
 
 void record_nested(Track& track, SiteId outer, SiteId inner, uint64_t n) {

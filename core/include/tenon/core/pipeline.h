@@ -210,6 +210,10 @@ class Pipeline {
 
   // Returns the track on which this thread records, once the pipeline is loaded; without a recorder it records nothing.
   trace::Track& track();
+  // These are numbers of steps as a trace has them, of the step that runs or is the next one, and of the one before it (0
+  // at first). Without a recorder nobody counts them.
+  uint64_t this_step() const;
+  uint64_t last_step() const;
   // Runs one step. It allocates nothing once a batch of that shape has run. ahead: the next batch may be this one with every
   // row moved on by the token that is chosen now. A device with queues then begins it already, if the cache has room, and
   // says so in result.ahead: the next batch is that one, or nobody wants any more of its sequences. use: it is called with

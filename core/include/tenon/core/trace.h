@@ -44,10 +44,20 @@ enum class SiteKind : uint8_t {
   kSpan,     // an interval on the thread's track
   kInstant,  // a moment on the thread's track
   kCounter,  // a value over time, of the whole process
-  kRequest,  // an interval or a moment in the life of one request, on the request's own track
+  kRequest,  // something that happened to one request, see RequestEvent
 };
 
-enum class RequestPhase : uint8_t { kBegin, kInstant, kEnd };
+// What happens to a request, in this order, with the values of each. A request waits from its arrival until it is admitted,
+// and again from each pre-emption. So that no clock is read before something has happened, `before_ns` says how long before
+// the event it began.
+enum class RequestEvent : uint8_t {
+  kArrived,    // before_ns, tokens of its prompt, priority (two's complement)
+  kAdmitted,   // slot, tokens that it has, how many of them the cache had already
+  kPrompt,     // before_ns, step, rows, its tokens in the cache before: a step has run so many rows of it, a chunk
+  kToken,      // step, tokens generated: its prompt is through, and each step gives it a token from now on
+  kPreempted,  // last step, tokens generated, the request that got what it lost or 0; the text says what it lost
+  kEnded,      // last step, tokens generated; the text says how it ended
+};
 
 struct Arg {
   std::string name;
@@ -90,12 +100,12 @@ class Track {
   void span(SiteId site, uint64_t begin, uint64_t end, std::span<const uint64_t> values = {},
             std::string_view text = {}) noexcept;
 
-  // These three ask recording() themselves. A request's phases nest, and one phase ends before the next begins.
-  // Requests are recorded from the start of the capture, also while steps are skipped, so that none lacks its
-  // beginning.
+  // These three ask recording() themselves. All events of a request are recorded on one track, from the start of the
+  // capture, also while steps are skipped, so that none lacks its beginning. text is UTF-8.
   void instant(SiteId site, std::span<const uint64_t> values = {}) noexcept;
   void counter(SiteId site, double value) noexcept;
-  void request(RequestPhase phase, SiteId site, uint64_t id) noexcept;
+  void request(RequestEvent event, SiteId site, uint64_t id, std::span<const uint64_t> values = {},
+               std::string_view text = {}) noexcept;
 
  private:
   friend class Recorder;
@@ -224,9 +234,7 @@ SiteInfo draft_site(std::string_view component);
 SiteInfo op_site(std::string_view module_path, std::string_view component, std::string_view op, int64_t layer);
 // A counter is kv_used_bytes, kv_blocks_used, tok_per_s, hbm_read_gbps and so on.
 SiteInfo counter_site(std::string_view name);
-// A request's whole life is "req <id>".
+// A request is "req <id>".
 SiteInfo request_site();
-// A section or a moment of that life is queued, prefill, decode, or first token.
-SiteInfo request_phase_site(std::string_view name);
 
 }  // namespace tenon::trace

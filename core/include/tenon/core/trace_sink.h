@@ -23,13 +23,13 @@ struct TrackInfo {
 struct Event {
   SiteId site = 0;
   uint32_t track = 0;
-  RequestPhase phase = RequestPhase::kBegin;  // only requests have it
-  int64_t begin_ns = 0;                       // never negative
-  int64_t end_ns = 0;                         // only spans have it; never before begin_ns
-  uint64_t id = 0;                            // only requests have it
-  double value = 0;                           // only counters have it
-  std::span<const uint64_t> values = {};      // spans and instants have them; valid during the call
-  std::string_view text = {};                 // spans have it; valid during the call
+  RequestEvent request = RequestEvent::kArrived;  // only requests have it
+  int64_t begin_ns = 0;                           // never negative
+  int64_t end_ns = 0;                             // only spans have it; never before begin_ns
+  uint64_t id = 0;                                // only requests have it
+  double value = 0;                               // only counters have it
+  std::span<const uint64_t> values = {};          // counters have none; valid during the call
+  std::string_view text = {};                     // spans and requests have it; valid during the call
 };
 
 // A full ring refused so many events between two drains.
@@ -45,6 +45,10 @@ struct Drain {
   int64_t end_ns;
   uint64_t events;
   std::span<const Drop> drops;
+  // A request is wanted if it was there during a step that is recorded. What of it ended by decided_ns is wanted if it
+  // began by wanted_ns; of the rest nobody knows yet.
+  int64_t decided_ns;
+  int64_t wanted_ns;
 };
 
 struct Summary {

@@ -35,8 +35,8 @@ struct PerfettoOptions {
 // is removed and the error, with the path, what was written so far and the system's reason, comes out of drained() or
 // finish(). A span that carries bytes_read and bytes_written also gets gbps and, where read_gbps is known, peak_pct.
 // Non-finite numbers are never written: args become the strings "NaN", "Infinity", "-Infinity"; counters are
-// left out and counted in metadata.dropped_records, as are a request's ends without beginning. A request still open at
-// the end is closed there, with the arg open_at_end. A drain is a span of the overhead process, tid 1; lost events show
+// left out and counted in metadata.dropped_records, as are events of a request whose beginning was lost. A request still
+// open at the end is closed there, with the arg open_at_end. A drain is a span of the overhead process, tid 1; lost events show
 // on its tid 2 from one drain to the next. Throws Error(kIo) if the file cannot be created or `path` exists and is no
 // regular file.
 std::unique_ptr<trace::Sink> make_perfetto_writer(PerfettoOptions options);
