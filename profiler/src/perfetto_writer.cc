@@ -15,7 +15,7 @@
 namespace tenon::profiler {
 namespace {
 
-using trace::SiteKind;
+using trace::OriginKind;
 
 constexpr std::string_view kObjectHead = R"({"traceEvents":)";
 constexpr size_t kWriteSize = 1U << 18U;
@@ -35,9 +35,9 @@ constexpr Process kRequests{2, "requests", 1};
 constexpr Process kCounters{3, "counters", 2};
 constexpr Process kOverhead{4, "overhead", 1000};
 
-// These texts are written for each event of a site, and made once.
-struct SiteText {
-  SiteKind kind;
+// These texts are written for each event of an origin, and made once.
+struct OriginText {
+  OriginKind kind;
   bool numbered;
   std::string category;             // ,"cat":"..."
   std::string name;                 // ,"name":"..." without the closing quote if a number follows
@@ -65,7 +65,7 @@ class PerfettoWriter final : public trace::Sink {
         requests_([this](const RequestSlice& slice) { write_request(slice); }) {}
 
   void begin(const trace::Session& session) override;
-  void site(trace::SiteId id, const trace::SiteInfo& info) override;
+  void origin(trace::OriginId id, const trace::OriginInfo& info) override;
   void track(uint32_t index, const trace::TrackInfo& info) override;
   void event(const trace::Event& event) override;
   Status drained(const trace::Drain& drain) override;
@@ -74,13 +74,13 @@ class PerfettoWriter final : public trace::Sink {
  private:
   void make_room();
   void open_event(std::string_view phase, const Process& process);
-  void append_number(const SiteText& site, uint64_t number);
+  void append_number(const OriginText& origin, uint64_t number);
   void write_metadata(const Process& process, int64_t tid, std::string_view what, std::string_view key,
                       const std::string& json_value);
-  void append_event_args(SiteText& site, const trace::Event& event);
-  static void append_values(std::string& out, const SiteText& site, std::span<const uint64_t> values);
-  void write_thread_event(SiteText& site, const trace::Event& event);
-  void write_counter(const SiteText& site, const trace::Event& event);
+  void append_event_args(OriginText& origin, const trace::Event& event);
+  static void append_values(std::string& out, const OriginText& origin, std::span<const uint64_t> values);
+  void write_thread_event(OriginText& origin, const trace::Event& event);
+  void write_counter(const OriginText& origin, const trace::Event& event);
   int64_t request_tid(const RequestSlice& slice);
   void write_request(const RequestSlice& slice);
   void write_gpu();
@@ -93,7 +93,7 @@ class PerfettoWriter final : public trace::Sink {
   RequestBook requests_;
   std::set<int64_t> request_tids_;  // those that have their names
   trace::Session session_{};
-  std::vector<SiteText> sites_;
+  std::vector<OriginText> origins_;
   std::vector<TrackText> tracks_;
   std::string buffer_;
   bool first_ = true;
@@ -117,25 +117,25 @@ void PerfettoWriter::begin(const trace::Session& session) {
   write_metadata(kOverhead, kDropTid, "thread_name", "name", quoted("drops"));
 }
 
-void PerfettoWriter::site(trace::SiteId, const trace::SiteInfo& info) {
+void PerfettoWriter::origin(trace::OriginId, const trace::OriginInfo& info) {
   const auto index = [&](std::string_view name) {
     return static_cast<size_t>(std::ranges::find(info.values, name) - info.values.begin());
   };
-  SiteText text{.kind = info.kind,
-                .numbered = info.numbered,
-                .category = R"(,"cat":)" + quoted(info.category),
-                .name = R"(,"name":)" + quoted(info.name),
-                .both = {},
-                .args = {},
-                .values = {},
-                .text = info.text.empty() ? "" : quoted(info.text) + ':',
-                .read = index("bytes_read"),
-                .written = index("bytes_written")};
+  OriginText text{.kind = info.kind,
+                  .numbered = info.numbered,
+                  .category = R"(,"cat":)" + quoted(info.category),
+                  .name = R"(,"name":)" + quoted(info.name),
+                  .both = {},
+                  .args = {},
+                  .values = {},
+                  .text = info.text.empty() ? "" : quoted(info.text) + ':',
+                  .read = index("bytes_read"),
+                  .written = index("bytes_written")};
   if (text.numbered) text.name.pop_back();
   text.both = text.category + text.name;
   append_args(text.args, info.args);
   for (const std::string& name : info.values) text.values.push_back(quoted(name) + ':');
-  sites_.push_back(std::move(text));
+  origins_.push_back(std::move(text));
 }
 
 void PerfettoWriter::track(uint32_t index, const trace::TrackInfo& info) {
@@ -160,8 +160,8 @@ void PerfettoWriter::open_event(std::string_view phase, const Process& process) 
   append_integer(buffer_, process.pid);
 }
 
-void PerfettoWriter::append_number(const SiteText& site, uint64_t number) {
-  if (site.numbered) buffer_ += std::to_string(number) + '"';
+void PerfettoWriter::append_number(const OriginText& origin, uint64_t number) {
+  if (origin.numbered) buffer_ += std::to_string(number) + '"';
 }
 
 void PerfettoWriter::write_metadata(const Process& process, int64_t tid, std::string_view what, std::string_view key,
@@ -175,15 +175,15 @@ void PerfettoWriter::write_metadata(const Process& process, int64_t tid, std::st
 }
 
 void PerfettoWriter::event(const trace::Event& event) {
-  SiteText& site = sites_[event.site];
-  if (site.kind == SiteKind::kRequest) return requests_.add(event);
-  if (site.kind == SiteKind::kCounter) return write_counter(site, event);
-  write_thread_event(site, event);
+  OriginText& origin = origins_[event.origin];
+  if (origin.kind == OriginKind::kRequest) return requests_.add(event);
+  if (origin.kind == OriginKind::kCounter) return write_counter(origin, event);
+  write_thread_event(origin, event);
 }
 
-void PerfettoWriter::write_thread_event(SiteText& site, const trace::Event& event) {
+void PerfettoWriter::write_thread_event(OriginText& origin, const trace::Event& event) {
   const TrackText& track = tracks_[event.track];
-  if (site.kind == SiteKind::kSpan) {
+  if (origin.kind == OriginKind::kSpan) {
     make_room();
     buffer_ += track.open;
     append_micros(buffer_, event.begin_ns);
@@ -194,51 +194,51 @@ void PerfettoWriter::write_thread_event(SiteText& site, const trace::Event& even
     append_place(track.info.tid, event.begin_ns);
     buffer_ += R"(,"s":"t")";
   }
-  buffer_ += site.both;
-  append_number(site, event.values.empty() ? 0 : event.values.front());
-  append_event_args(site, event);
+  buffer_ += origin.both;
+  append_number(origin, event.values.empty() ? 0 : event.values.front());
+  append_event_args(origin, event);
   buffer_ += '}';
 }
 
-void PerfettoWriter::append_values(std::string& out, const SiteText& site, std::span<const uint64_t> values) {
+void PerfettoWriter::append_values(std::string& out, const OriginText& origin, std::span<const uint64_t> values) {
   for (size_t i = 0; i < values.size(); ++i) {
     if (i > 0) out += ',';
-    out += site.values[i];
+    out += origin.values[i];
     append_unsigned(out, values[i]);
   }
 }
 
-void PerfettoWriter::append_event_args(SiteText& site, const trace::Event& event) {
-  const auto values = event.values.first(std::min(site.values.size(), event.values.size()));
-  const bool has_text = !site.text.empty() && !event.text.empty();
-  if (site.args.empty() && values.empty() && !has_text) return;
+void PerfettoWriter::append_event_args(OriginText& origin, const trace::Event& event) {
+  const auto values = event.values.first(std::min(origin.values.size(), event.values.size()));
+  const bool has_text = !origin.text.empty() && !event.text.empty();
+  if (origin.args.empty() && values.empty() && !has_text) return;
   buffer_ += R"(,"args":{)";
   const size_t begin = buffer_.size();
-  buffer_ += site.args;
+  buffer_ += origin.args;
   const auto comma = [&] {
     if (buffer_.size() > begin) buffer_ += ',';
   };
-  const bool costs = std::max(site.read, site.written) < values.size();
+  const bool costs = std::max(origin.read, origin.written) < values.size();
   if (!values.empty()) comma();
   if (!costs) {
-    append_values(buffer_, site, values);
+    append_values(buffer_, origin, values);
   } else {
-    if (!std::ranges::equal(values, site.last_values)) {
-      site.last_values.assign(values.begin(), values.end());
-      site.last_text.clear();
-      append_values(site.last_text, site, values);
+    if (!std::ranges::equal(values, origin.last_values)) {
+      origin.last_values.assign(values.begin(), values.end());
+      origin.last_text.clear();
+      append_values(origin.last_text, origin, values);
     }
-    buffer_ += site.last_text;
+    buffer_ += origin.last_text;
   }
   if (has_text) {
     comma();
-    buffer_ += site.text;
+    buffer_ += origin.text;
     append_string(buffer_, event.text);
   }
   const int64_t ns = event.end_ns - event.begin_ns;
   if (costs && ns > 0) {
-    const double gbps =
-        (static_cast<double>(values[site.read]) + static_cast<double>(values[site.written])) / static_cast<double>(ns);
+    const double gbps = (static_cast<double>(values[origin.read]) + static_cast<double>(values[origin.written])) /
+                        static_cast<double>(ns);
     const double peak = options_.read_gbps ? options_.read_gbps() : 0;
     buffer_ += R"(,"gbps":)";
     append_figure(buffer_, gbps);
@@ -250,7 +250,7 @@ void PerfettoWriter::append_event_args(SiteText& site, const trace::Event& event
   buffer_ += '}';
 }
 
-void PerfettoWriter::write_counter(const SiteText& site, const trace::Event& event) {
+void PerfettoWriter::write_counter(const OriginText& origin, const trace::Event& event) {
   if (!std::isfinite(event.value)) {
     ++left_out_;
     return;
@@ -258,7 +258,7 @@ void PerfettoWriter::write_counter(const SiteText& site, const trace::Event& eve
   open_event("C", kCounters);
   buffer_ += R"(,"ts":)";
   append_micros(buffer_, event.begin_ns);
-  buffer_ += site.name;
+  buffer_ += origin.name;
   buffer_ += R"(,"args":{"value":)";
   append_double(buffer_, event.value);
   buffer_ += "}}";

@@ -16,7 +16,7 @@ namespace {
 class NullSink final : public Sink {
  public:
   void begin(const Session&) override {}
-  void site(SiteId, const SiteInfo&) override {}
+  void origin(OriginId, const OriginInfo&) override {}
   void track(uint32_t, const TrackInfo&) override {}
   void event(const Event& event) override { benchmark::DoNotOptimize(event.end_ns); }
   Status drained(const Drain&) override { return {}; }
@@ -51,10 +51,10 @@ BENCHMARK(span_off);
 template <typename RecordOne>
 void on(benchmark::State& state, const RecordOne& record_one, RecorderOptions options = kOptions) {
   Recorder recorder(options, std::make_unique<NullSink>());
-  const SiteId site = recorder.add_site(op_site("layers.0.qkv", "quantization.none", "matmul", 0));
+  const OriginId origin = recorder.add_origin(op_origin("layers.0.qkv", "quantization.none", "matmul", 0));
   Track& track = recorder.add_track("engine");
   for (auto _ : state) {
-    for (int i = 0; i < kBatch; ++i) record_one(track, site);
+    for (int i = 0; i < kBatch; ++i) record_one(track, origin);
     state.PauseTiming();
     recorder.drain();
     state.ResumeTiming();
@@ -63,11 +63,11 @@ void on(benchmark::State& state, const RecordOne& record_one, RecorderOptions op
   state.SetItemsProcessed(state.iterations() * kBatch);
 }
 
-void plain_span(Track& track, SiteId site) {
-  const Span span(track, site);
+void plain_span(Track& track, OriginId origin) {
+  const Span span(track, origin);
 }
-void span_with_costs(Track& track, SiteId site) {
-  Span span(track, site);
+void span_with_costs(Track& track, OriginId origin) {
+  Span span(track, origin);
   span.set({1, 2, 3});
 }
 
@@ -82,8 +82,8 @@ void span_with_three_values_on(benchmark::State& state) {
 BENCHMARK(span_with_three_values_on);
 
 // A step carries this: counts and the text of a token.
-void span_with_text(Track& track, SiteId site) {
-  Span span(track, site);
+void span_with_text(Track& track, OriginId origin) {
+  Span span(track, origin);
   span.set({1, 2, 3, 4, 5, 6, 7});
   span.set_text(" token");
 }
@@ -100,9 +100,9 @@ void span_on_without_tsc(benchmark::State& state) {
 BENCHMARK(span_on_without_tsc);
 
 // What happens to a request: a chunk of its prompt, and its end with a text.
-void request_event(Track& track, SiteId site) {
+void request_event(Track& track, OriginId origin) {
   constexpr uint64_t kValues[] = {1, 2, 3, 4};
-  track.request(RequestEvent::kPrompt, site, 17, kValues);
+  track.request(RequestEvent::kPrompt, origin, 17, kValues);
 }
 void request_event_on(benchmark::State& state) {
   on(state, request_event);
@@ -112,15 +112,15 @@ BENCHMARK(request_event_on);
 // Several threads record at once into their own rings.
 void span_on_beside_others(benchmark::State& state) {
   static Recorder* recorder = nullptr;
-  static SiteId site = 0;
+  static OriginId origin = 0;
   if (state.thread_index() == 0) {
     recorder = new Recorder(kOptions, std::make_unique<NullSink>());
-    site = recorder->add_site(section_site("part"));
+    origin = recorder->add_origin(section_origin("part"));
   }
   Track* track = nullptr;
   for (auto _ : state) {
     if (track == nullptr) track = &recorder->add_track("worker");
-    for (int i = 0; i < kBatch; ++i) plain_span(*track, site);
+    for (int i = 0; i < kBatch; ++i) plain_span(*track, origin);
     state.PauseTiming();
     recorder->drain();
     state.ResumeTiming();
@@ -134,7 +134,7 @@ BENCHMARK(span_on_beside_others)->Threads(1)->Threads(2)->Threads(4)->Threads(16
 void request_written(benchmark::State& state) {
   const std::string path = std::filesystem::temp_directory_path() / "tenon-requests.json";
   Recorder recorder(kOptions, profiler::make_perfetto_writer({.path = path}));
-  const SiteId site = recorder.add_site(request_site());
+  const OriginId origin = recorder.add_origin(request_origin());
   Track& track = recorder.add_track("main");
   constexpr uint64_t kBatchOfRequests = 1000;
   uint64_t id = 0;
@@ -143,11 +143,11 @@ void request_written(benchmark::State& state) {
     for (uint64_t i = 0; i < kBatchOfRequests; ++i, ++id) {
       const uint64_t arrived[] = {1000, 720, 0}, admitted[] = {id % 8, 720, 512}, chunk[] = {100, id, 104, 512};
       const uint64_t token[] = {id, 1}, ended[] = {id + 63, 64};
-      track.request(RequestEvent::kArrived, site, id, arrived);
-      track.request(RequestEvent::kAdmitted, site, id, admitted);
-      for (int n = 0; n < 2; ++n) track.request(RequestEvent::kPrompt, site, id, chunk);
-      track.request(RequestEvent::kToken, site, id, token);
-      track.request(RequestEvent::kEnded, site, id, ended, "length");
+      track.request(RequestEvent::kArrived, origin, id, arrived);
+      track.request(RequestEvent::kAdmitted, origin, id, admitted);
+      for (int n = 0; n < 2; ++n) track.request(RequestEvent::kPrompt, origin, id, chunk);
+      track.request(RequestEvent::kToken, origin, id, token);
+      track.request(RequestEvent::kEnded, origin, id, ended, "length");
     }
     state.ResumeTiming();
     recorder.drain();
@@ -166,12 +166,13 @@ void event_written(benchmark::State& state, const char* name) {
   const std::string path = std::filesystem::temp_directory_path() / name;
   profiler::PerfettoOptions options{.path = path, .read_gbps = [] { return 25.0; }};
   Recorder recorder(kOptions, profiler::make_perfetto_writer(std::move(options)));
-  std::vector<SiteId> ops, layers;
+  std::vector<OriginId> ops, layers;
   for (size_t layer = 0; layer < kLayers; ++layer) {
-    layers.push_back(recorder.add_site(section_site("layer " + std::to_string(layer))));
+    layers.push_back(recorder.add_origin(section_origin("layer " + std::to_string(layer))));
     for (size_t op = 0; op < kOps; ++op) {
-      ops.push_back(recorder.add_site(op_site("layers." + std::to_string(layer) + ".attention." + std::to_string(op),
-                                              "quantization.gguf", "gemv", static_cast<int64_t>(layer))));
+      ops.push_back(
+          recorder.add_origin(op_origin("layers." + std::to_string(layer) + ".attention." + std::to_string(op),
+                                        "quantization.gguf", "gemv", static_cast<int64_t>(layer))));
     }
   }
   std::array<Track*, 2> tracks = {&recorder.add_track("main"), &recorder.add_track("worker 1")};
@@ -207,10 +208,10 @@ BENCHMARK_CAPTURE(event_written, json_gz, "tenon-trace-benchmark.json.gz")->Iter
 void span_on_while_written(benchmark::State& state) {
   const std::string path = (std::filesystem::temp_directory_path() / "tenon-trace-benchmark.json.gz").string();
   Recorder recorder({.ring_records = 1U << 18U}, profiler::make_perfetto_writer({.path = path}));
-  const SiteId site = recorder.add_site(section_site("part"));
+  const OriginId origin = recorder.add_origin(section_origin("part"));
   Track& track = recorder.add_track("engine");
   for (auto _ : state) {
-    for (int i = 0; i < kBatch; ++i) plain_span(track, site);
+    for (int i = 0; i < kBatch; ++i) plain_span(track, origin);
     state.PauseTiming();
     recorder.drain();
     state.ResumeTiming();

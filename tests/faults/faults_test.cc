@@ -6,7 +6,7 @@
 //   - where it ends without one (what failed was not needed): put out what the clean run did;
 //   - leave no file that is half written, none under a temporary name, and what an output file held before.
 //
-// Of each kind of call all are tried, of allocations a fixed share: the first call from each of up to kSites stacks.
+// Of each kind of call all are tried, of allocations a fixed share: the first call from each of up to kCallers stacks.
 // TENON_FAULTS=all tries all calls, TENON_FAULTS=N every N-th of what would be tried otherwise, TENON_FAULTS_PART=K/N one
 // of N shares (K from 0) of what that is, for several machines or cores. Under the address sanitizer every 16th is, and a
 // leak is an error as well.
@@ -28,7 +28,7 @@
 namespace tenon::faults {
 namespace {
 
-constexpr size_t kSites = 400;
+constexpr size_t kCallers = 400;
 #if defined(__SANITIZE_ADDRESS__)
 constexpr size_t kShare = 16;
 #else
@@ -66,7 +66,7 @@ const std::vector<Kind>& kinds() {
 struct CleanRun {
   Outcome outcome;
   std::map<std::string, uint64_t> counts;
-  std::vector<uint64_t> sites;
+  std::vector<uint64_t> callers;
   std::map<std::string, std::string> files;
 };
 
@@ -106,7 +106,7 @@ class Faults : public testing::Test {
     prepare(false);
     CleanRun clean;
     clean.outcome = run(words_, place().out, input_,
-                        environment({"TENON_INJECT_MEMINFO=" + meminfo_, "TENON_INJECT_SITES=" + kind_.name}));
+                        environment({"TENON_INJECT_MEMINFO=" + meminfo_, "TENON_INJECT_CALLERS=" + kind_.name}));
     EXPECT_EQ(clean.outcome.code, 0) << clean.outcome.err;
     std::istringstream lines(clean.outcome.report);
     for (std::string line; std::getline(lines, line);) {
@@ -114,7 +114,7 @@ class Faults : public testing::Test {
       std::string name;
       words >> name;
       uint64_t number = 0;
-      while (words >> number) name == "sites" ? clean.sites.push_back(number) : void(clean.counts[name] = number);
+      while (words >> number) name == "callers" ? clean.callers.push_back(number) : void(clean.counts[name] = number);
     }
     for (const std::string& name : command_.outputs) {
       EXPECT_TRUE(fs::exists(place().out / name)) << name;
@@ -129,8 +129,8 @@ class Faults : public testing::Test {
     const uint64_t count = clean_.counts.at(kind_.name);
     std::vector<uint64_t> calls;
     if (kind_.name == "alloc" && (share == nullptr || std::string(share) != "all")) {
-      const size_t sites = clean_.sites.size(), wanted = std::min(sites, kSites);
-      for (size_t i = 0; i < wanted; ++i) calls.push_back(clean_.sites[i * sites / wanted]);
+      const size_t callers = clean_.callers.size(), wanted = std::min(callers, kCallers);
+      for (size_t i = 0; i < wanted; ++i) calls.push_back(clean_.callers[i * callers / wanted]);
     } else {
       for (uint64_t n = 1; n <= count; ++n) calls.push_back(n);
     }

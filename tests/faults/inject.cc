@@ -7,7 +7,7 @@
 //                          "KIND COUNT" for each kind
 //   TENON_INJECT_STACKS=1  adds to F the stack of the call that failed
 //   TENON_INJECT_MEMINFO=F is what fopen() opens in place of /proc/meminfo
-//   TENON_INJECT_SITES=K   at the end adds "sites N N ...": the first call of kind K from each distinct stack
+//   TENON_INJECT_CALLERS=K   at the end adds "callers N N ...": the first call of kind K from each distinct stack
 // Without TENON_INJECT it only counts.
 //
 // What fails, and with which error:
@@ -54,16 +54,16 @@ int failing = -1;    // the kind, or none
 uint64_t failing_at = 0;
 bool failing_on = false;
 bool with_stacks = false;
-int sites_of = -1;
+int callers_of = -1;
 std::atomic<uint64_t> counts[kKinds];
 int report = -1;
 const char* meminfo = nullptr;
 
 // Stacks that were seen, as hashes in an open-addressing table, and the calls that came from them first.
-constexpr size_t kMostSites = size_t{1} << 16;
-std::atomic<uint64_t> seen[kMostSites];
-uint32_t first_calls[kMostSites];
-std::atomic<uint32_t> sites = 0;
+constexpr size_t kMostCallers = size_t{1} << 16;
+std::atomic<uint64_t> seen[kMostCallers];
+uint32_t first_calls[kMostCallers];
+std::atomic<uint32_t> callers = 0;
 constexpr int kDepth = 24;
 
 thread_local int passing __attribute__((tls_model("initial-exec"))) = 0;
@@ -82,7 +82,7 @@ void say_number(uint64_t value) {
   say(digits + at, sizeof(digits) - at);
 }
 
-void note_site(uint64_t call) {
+void note_caller(uint64_t call) {
   void* stack[kDepth];
   passing = 1;
   const int depth = backtrace(stack, kDepth);
@@ -92,19 +92,19 @@ void note_site(uint64_t call) {
   hash |= 1;
   for (size_t slot = hash >> 20;; ++slot) {
     uint64_t there = 0;
-    if (seen[slot % kMostSites].compare_exchange_strong(there, hash)) break;
+    if (seen[slot % kMostCallers].compare_exchange_strong(there, hash)) break;
     if (there == hash) return;
   }
-  const uint32_t site = sites.fetch_add(1);
-  if (site >= kMostSites / 2) _exit(99);
-  first_calls[site] = static_cast<uint32_t>(call);
+  const uint32_t caller = callers.fetch_add(1);
+  if (caller >= kMostCallers / 2) _exit(99);
+  first_calls[caller] = static_cast<uint32_t>(call);
 }
 
 // Whether this call is to fail.
 bool fails(Kind kind, const char* function) {
   if (!armed || passing != 0) return false;
   const uint64_t call = counts[kind].fetch_add(1, std::memory_order_relaxed) + 1;
-  if (sites_of == kind) note_site(call);
+  if (callers_of == kind) note_caller(call);
   if (failing != kind || call < failing_at || (call > failing_at && !failing_on)) return false;
   if (call == failing_at) {
     say("fired ");
@@ -152,7 +152,7 @@ void read_environment() {
   }
   meminfo = std::getenv("TENON_INJECT_MEMINFO");
   with_stacks = std::getenv("TENON_INJECT_STACKS") != nullptr;
-  if (const char* kind = std::getenv("TENON_INJECT_SITES")) sites_of = kind_of(kind, std::strlen(kind));
+  if (const char* kind = std::getenv("TENON_INJECT_CALLERS")) callers_of = kind_of(kind, std::strlen(kind));
   if (const char* what = std::getenv("TENON_INJECT")) {
     const char* colon = std::strchr(what, ':');
     if (colon == nullptr) return;
@@ -463,9 +463,9 @@ __attribute__((destructor)) static void write_report() {
     say_number(counts[kind]);
     say("\n");
   }
-  if (sites_of < 0) return;
-  say("sites");
-  for (uint32_t i = 0; i < sites; ++i) {
+  if (callers_of < 0) return;
+  say("callers");
+  for (uint32_t i = 0; i < callers; ++i) {
     say(" ");
     say_number(first_calls[i]);
   }

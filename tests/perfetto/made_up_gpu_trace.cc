@@ -118,11 +118,11 @@ int write(const std::string& path, const std::string& mode) {
   options.kernels = [&] { return MadeUp(mode == "node", starts).slices(); };
   trace::Recorder recorder({}, make_perfetto_writer(std::move(options)));
   trace::Track& track = recorder.add_track("main");
-  const trace::SiteId site = recorder.add_site(trace::step_site("decode"));
+  const trace::OriginId origin = recorder.add_origin(trace::step_origin("decode"));
   for (uint64_t step = 0; step < kSteps; ++step) {
     recorder.begin_step();
     {
-      trace::Span span(track, site);
+      trace::Span span(track, origin);
       span.set({step, 0, 0, 1, 1, 0, 0});
       span.set_text(" token");
       starts.push_back(now_ns());

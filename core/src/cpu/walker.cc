@@ -17,7 +17,7 @@ namespace tenon {
 
 struct Walker::Walk {
   const Program& program;
-  const std::vector<trace::SiteId>* sites;
+  const std::vector<trace::OriginId>* origins;
   const StepLoad& load;
   size_t ops;          // so many of the program's ops are walked
   uint64_t begin = 0;  // ticks
@@ -48,13 +48,13 @@ Walker::Walker(uint32_t threads, trace::Recorder* recorder)
 void Walker::prepare(const Program& program) {
   if (recorder_ == nullptr) return;
   if (tracks_[0] == &idle_) tracks_[0] = &recorder_->add_track("main");
-  std::vector<trace::SiteId>& sites = sites_[&program];
+  std::vector<trace::OriginId>& origins = origins_[&program];
   for (const ProgramOp& op : program.ops()) {
-    sites.push_back(recorder_->add_site(trace::op_site(op.path, op.component, op.name, op.layer)));
-    if (static_cast<size_t>(op.layer) + 1 >= layer_sites_.size()) layer_sites_.resize(op.layer + 2);
-    trace::SiteId& layer = layer_sites_[op.layer + 1];
+    origins.push_back(recorder_->add_origin(trace::op_origin(op.path, op.component, op.name, op.layer)));
+    if (static_cast<size_t>(op.layer) + 1 >= layer_origins_.size()) layer_origins_.resize(op.layer + 2);
+    trace::OriginId& layer = layer_origins_[op.layer + 1];
     if (op.layer >= 0 && layer == 0) {
-      layer = recorder_->add_site(trace::section_site("layer " + std::to_string(op.layer)));
+      layer = recorder_->add_origin(trace::section_origin("layer " + std::to_string(op.layer)));
     }
   }
 }
@@ -65,10 +65,10 @@ Status Walker::watch(OpWatch watch) {
 }
 
 Status Walker::run(const Program& program, const StepLoad& load) {
-  Walk w{.program = program, .sites = nullptr, .load = load, .ops = program.ops().size()};
-  const auto found = sites_.find(&program);
-  if (found != sites_.end() && tracks_[0]->recording()) {
-    w.sites = &found->second;
+  Walk w{.program = program, .origins = nullptr, .load = load, .ops = program.ops().size()};
+  const auto found = origins_.find(&program);
+  if (found != origins_.end() && tracks_[0]->recording()) {
+    w.origins = &found->second;
     ends_.resize(std::max(ends_.size(), program.ops().size()));
     w.begin = tracks_[0]->now();
   }
@@ -78,7 +78,7 @@ Status Walker::run(const Program& program, const StepLoad& load) {
 
 Status Walker::run_each(const Program& program, size_t ops, const std::function<void(size_t op)>& done) {
   const StepLoad nothing;
-  Walk w{.program = program, .sites = nullptr, .load = nothing, .ops = ops};
+  Walk w{.program = program, .origins = nullptr, .load = nothing, .ops = ops};
   OpWatch others = std::exchange(watch_, {.op = [&done](const Program&, size_t op) {
                                    if (op > 0) done(op - 1);
                                  }});
@@ -101,7 +101,7 @@ Status Walker::walk(Walk& w) {
 void Walker::walk(Walk& w, uint32_t thread) {
   const std::vector<ProgramOp>& ops = w.program.ops();
   trace::Track& track = *tracks_[thread];
-  const bool tracing = w.sites != nullptr && track.recording();
+  const bool tracing = w.origins != nullptr && track.recording();
   const uint32_t threads = team_.size();
   uint64_t begin = w.begin, layer_begin = begin;
   const auto trace = [&](size_t i) {
@@ -109,10 +109,10 @@ void Walker::walk(Walk& w, uint32_t thread) {
     const uint64_t values[] = {static_cast<uint64_t>(w.load.of(cost.read)),
                                static_cast<uint64_t>(w.load.of(cost.written)),
                                static_cast<uint64_t>(w.load.of(cost.flops))};
-    track.span((*w.sites)[i], begin, ends_[i], values);
+    track.span((*w.origins)[i], begin, ends_[i], values);
     begin = ends_[i];
     if (i + 1 < ops.size() && ops[i + 1].layer == ops[i].layer) return;
-    if (ops[i].layer >= 0) track.span(layer_sites_[ops[i].layer + 1], layer_begin, begin);
+    if (ops[i].layer >= 0) track.span(layer_origins_[ops[i].layer + 1], layer_begin, begin);
     layer_begin = begin;
   };
 
@@ -140,7 +140,7 @@ void Walker::walk(Walk& w, uint32_t thread) {
 void Walker::complete(Walk& w, uint32_t thread, Cursor at) {
   const std::vector<ProgramOp>& ops = w.program.ops();
   if (at.last_of_op(ops)) {
-    if (w.sites != nullptr) ends_[at.op] = tracks_[thread]->now();
+    if (w.origins != nullptr) ends_[at.op] = tracks_[thread]->now();
     if (watch_.op) watch_.op(w.program, at.op + 1);
     if constexpr (TENON_CHECKED) fill_dead(w.program, at.op);
   }
@@ -152,7 +152,7 @@ void Walker::open(Walk& w, Cursor at) {
   const std::vector<ProgramOp>& ops = w.program.ops();
   const bool failed = w.failed.load(std::memory_order_relaxed);
   while (!failed && at.op < w.ops && ops[at.op].chunks[at.phase] == 0) {
-    if (w.sites != nullptr) ends_[at.op] = at.op == 0 ? w.begin : ends_[at.op - 1];
+    if (w.origins != nullptr) ends_[at.op] = at.op == 0 ? w.begin : ends_[at.op - 1];
     if (watch_.op && at.last_of_op(ops)) watch_.op(w.program, at.op + 1);
     at.advance(ops);
   }

@@ -41,9 +41,9 @@ class Walker : public Runner {
   OpWatch watch_;
   std::vector<trace::Track*> tracks_;  // one for each thread; those of untraced threads are idle_
   trace::Track idle_;
-  std::map<const Program*, std::vector<trace::SiteId>> sites_;
-  std::vector<trace::SiteId> layer_sites_;  // [layer + 1]; 0 = there is none yet
-  std::vector<uint64_t> ends_;              // ticks at which ops of the step under way have ended
+  std::map<const Program*, std::vector<trace::OriginId>> origins_;
+  std::vector<trace::OriginId> layer_origins_;  // [layer + 1]; 0 = there is none yet
+  std::vector<uint64_t> ends_;                  // ticks at which ops of the step under way have ended
   // The open phase's number in the upper half, its first chunk that nobody has taken in the lower.
   alignas(64) std::atomic<uint64_t> front_{0};
   alignas(64) std::atomic<uint32_t> done_{0};  // so many of its chunks are done

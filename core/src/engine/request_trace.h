@@ -23,13 +23,13 @@ class RequestTrace {
 
   // read_rate: the name of the counter of what is read.
   RequestTrace(trace::Recorder& recorder, std::string_view read_rate)
-      : request_(recorder.add_site(trace::request_site())),
-        kv_used_(recorder.add_site(trace::counter_site("kv_used_bytes"))),
-        kv_blocks_(recorder.add_site(trace::counter_site("kv_blocks_used"))),
-        tokens_per_second_(recorder.add_site(trace::counter_site("tok_per_s"))),
-        running_(recorder.add_site(trace::counter_site("requests_running"))),
-        waiting_(recorder.add_site(trace::counter_site("requests_waiting"))),
-        read_gbps_(recorder.add_site(trace::counter_site(read_rate))) {}
+      : request_(recorder.add_origin(trace::request_origin())),
+        kv_used_(recorder.add_origin(trace::counter_origin("kv_used_bytes"))),
+        kv_blocks_(recorder.add_origin(trace::counter_origin("kv_blocks_used"))),
+        tokens_per_second_(recorder.add_origin(trace::counter_origin("tok_per_s"))),
+        running_(recorder.add_origin(trace::counter_origin("requests_running"))),
+        waiting_(recorder.add_origin(trace::counter_origin("requests_waiting"))),
+        read_gbps_(recorder.add_origin(trace::counter_origin(read_rate))) {}
 
   void arrived(trace::Track& track, const Sequence& s) const {
     const auto priority = static_cast<uint64_t>(int64_t{s.request().priority});
@@ -76,7 +76,7 @@ class RequestTrace {
     return static_cast<uint64_t>(std::max<int64_t>(0, ns));
   }
 
-  trace::SiteId request_, kv_used_, kv_blocks_, tokens_per_second_, running_, waiting_, read_gbps_;
+  trace::OriginId request_, kv_used_, kv_blocks_, tokens_per_second_, running_, waiting_, read_gbps_;
 };
 
 }  // namespace tenon

@@ -136,7 +136,7 @@ void Pipeline::Impl::link_programs() {
     p->link(storages, memory, context.queue(), overlap);
     if (p != remembering.get()) runner->prepare(*p);
   }
-  if (options.recorder != nullptr) sites.emplace(*options.recorder, draft ? draft.id() : "");
+  if (options.recorder != nullptr) origins.emplace(*options.recorder, draft ? draft.id() : "");
   Status done = runner->finish();
   if (!done.ok()) throw Error(done.code(), done.message());
 }

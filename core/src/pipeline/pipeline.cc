@@ -202,7 +202,7 @@ uint32_t Pipeline::propose(uint32_t slot, std::span<const int32_t> tokens, std::
   const Instance& draft = impl_->draft;
   if (!draft || out.empty()) return 0;
   std::iota(parent.begin(), parent.end(), -1);
-  trace::Span span(impl_->sites ? track() : impl_->no_track, impl_->sites ? impl_->sites->propose : 0);
+  trace::Span span(impl_->origins ? track() : impl_->no_track, impl_->origins ? impl_->origins->propose : 0);
   uint32_t count = 0;
   Call call(draft, "propose");
   call.check(draft.table<tenon_draft>().propose(draft.self(), slot, tokens.data(), static_cast<uint32_t>(tokens.size()),

@@ -11,8 +11,8 @@
 #include "runner.h"
 #include "sampling.h"
 #include "step_masks.h"
+#include "step_origins.h"
 #include "step_recording.h"
-#include "step_sites.h"
 #include "step_state.h"
 #include "tenon/core/pipeline.h"
 
@@ -92,7 +92,7 @@ struct Pipeline::Impl {
   MemoryPlan plan;
   Program::Memory memory;
   std::unique_ptr<Runner> runner;
-  std::optional<StepSites> sites;
+  std::optional<StepOrigins> origins;
   uint64_t steps = 0;
   bool load_failed = false;
   trace::Track no_track;

@@ -55,7 +55,7 @@ Status Pipeline::Impl::run(const StepBatch& batch) {
   StepLoad load{.rows = static_cast<double>(batch.token.size()),
                 .context = 0,
                 .step = steps,
-                .phase = StepSites::kPhases[StepSites::phase_of(batch)]};
+                .phase = StepOrigins::kPhases[StepOrigins::phase_of(batch)]};
   for (const int32_t position : batch.position) load.context += position + 1;
   const auto make_masks = [&] { return running->masked ? masks.publish(batch) : Status(); };
   if (look) {
@@ -80,7 +80,7 @@ Status Pipeline::Impl::launch_ahead(const StepBatch& batch) {
   StepLoad load{.rows = static_cast<double>(batch.token.size()),
                 .context = 0,
                 .step = steps + 1,
-                .phase = StepSites::kPhases[StepSites::phase_of(batch)]};
+                .phase = StepOrigins::kPhases[StepOrigins::phase_of(batch)]};
   for (const int32_t position : batch.position) load.context += position + 2;
   status = runner->run(*running->program, load);
   if (!status.ok()) return status;
@@ -187,10 +187,10 @@ Status Pipeline::step(const StepBatch& batch, StepResult& result, bool ahead, co
   recorder->begin_step();
   Status status;
   {
-    const size_t phase = StepSites::phase_of(batch);
-    trace::Span span(track(), impl_->sites->steps[phase]);
+    const size_t phase = StepOrigins::phase_of(batch);
+    trace::Span span(track(), impl_->origins->steps[phase]);
     {
-      const trace::Span section(track(), impl_->sites->phases[phase]);
+      const trace::Span section(track(), impl_->origins->phases[phase]);
       status = impl_->step(batch, ahead, result);
     }
     if (status.ok() && use) span.set_text(use(result));

@@ -28,7 +28,7 @@ class Recorder::Impl {
  public:
   Impl(RecorderOptions options, std::unique_ptr<Sink> sink);
 
-  SiteId add_site(SiteInfo info);
+  OriginId add_origin(OriginInfo info);
   Track& add_track(std::string name);
   void begin_step();
   void end_step();
@@ -78,9 +78,9 @@ class Recorder::Impl {
 
   mutable std::mutex mutex_;  // guards all below, the converter and the sink
   std::condition_variable_any wake_;
-  std::deque<SiteInfo> sites_;
+  std::deque<OriginInfo> origins_;
   std::deque<Lane> lanes_;
-  size_t introduced_sites_ = 0;
+  size_t introduced_origins_ = 0;
   size_t introduced_lanes_ = 0;
   std::vector<uint64_t> heads_;
   std::vector<Drop> drops_;
@@ -113,14 +113,14 @@ Recorder::Impl::Impl(RecorderOptions options, std::unique_ptr<Sink> sink)
   }
 }
 
-SiteId Recorder::Impl::add_site(SiteInfo info) {
+OriginId Recorder::Impl::add_origin(OriginInfo info) {
   if (info.values.size() > kMaxValues) {
-    throw Error(ErrorCode::kInternal, "trace site \"" + info.name + "\" names " + std::to_string(info.values.size()) +
+    throw Error(ErrorCode::kInternal, "trace origin \"" + info.name + "\" names " + std::to_string(info.values.size()) +
                                           " values; an event carries at most " + std::to_string(kMaxValues));
   }
   const std::lock_guard lock(mutex_);
-  sites_.push_back(std::move(info));
-  return static_cast<SiteId>(sites_.size() - 1);
+  origins_.push_back(std::move(info));
+  return static_cast<OriginId>(origins_.size() - 1);
 }
 
 Track& Recorder::Impl::add_track(std::string name) {
@@ -169,8 +169,8 @@ void Recorder::Impl::drain_loop(const std::stop_token& stop) {
 }
 
 void Recorder::Impl::introduce() {
-  for (; introduced_sites_ < sites_.size(); ++introduced_sites_) {
-    sink_->site(static_cast<SiteId>(introduced_sites_), sites_[introduced_sites_]);
+  for (; introduced_origins_ < origins_.size(); ++introduced_origins_) {
+    sink_->origin(static_cast<OriginId>(introduced_origins_), origins_[introduced_origins_]);
   }
   for (; introduced_lanes_ < lanes_.size(); ++introduced_lanes_) {
     sink_->track(static_cast<uint32_t>(introduced_lanes_), lanes_[introduced_lanes_].info);
@@ -188,7 +188,7 @@ uint64_t Recorder::Impl::pass_on(uint32_t index, Ring& ring, uint64_t head) {
       std::copy(block.begin(), block.end(), values.begin() + static_cast<ptrdiff_t>(n));
     }
     Event event{
-        .site = record.site, .track = index, .request = record.request, .begin_ns = converter_.to_ns(record.begin)};
+        .origin = record.origin, .track = index, .request = record.request, .begin_ns = converter_.to_ns(record.begin)};
     event.values = {values.data(), record.n_values};
     if (record.kind == RecordKind::kSpan) event.end_ns = converter_.to_ns(record.end);
     if (record.kind == RecordKind::kCounter) event.value = std::bit_cast<double>(record.end);
@@ -329,8 +329,8 @@ Recorder::~Recorder() {
     // There is no memory to say so, and nobody to say it to.
   }
 }
-SiteId Recorder::add_site(SiteInfo info) {
-  return impl_->add_site(std::move(info));
+OriginId Recorder::add_origin(OriginInfo info) {
+  return impl_->add_origin(std::move(info));
 }
 Track& Recorder::add_track(std::string name) {
   return impl_->add_track(std::move(name));

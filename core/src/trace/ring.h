@@ -24,7 +24,7 @@ enum class RecordKind : uint8_t { kSpan, kInstant, kCounter, kRequest };
 struct Record {
   uint64_t begin;  // ticks
   uint64_t end;    // spans: ticks; counters: the double's bits; requests: the id
-  SiteId site;
+  OriginId origin;
   RecordKind kind;
   RequestEvent request;
   uint8_t n_values;

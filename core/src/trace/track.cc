@@ -8,11 +8,11 @@
 namespace tenon::trace {
 namespace {
 
-Record make_record(SiteId site, RecordKind kind, uint64_t begin, uint64_t end,
+Record make_record(OriginId origin, RecordKind kind, uint64_t begin, uint64_t end,
                    std::span<const uint64_t> values) noexcept {
   return {begin,
           end,
-          site,
+          origin,
           kind,
           RequestEvent::kArrived,
           static_cast<uint8_t>(values.size()),
@@ -51,30 +51,30 @@ uint64_t Track::now() noexcept {
   return last_tick_;
 }
 
-void Track::span(SiteId site, uint64_t begin, uint64_t end, std::span<const uint64_t> values,
+void Track::span(OriginId origin, uint64_t begin, uint64_t end, std::span<const uint64_t> values,
                  std::string_view text) noexcept {
   if (!ring_) return;
   values = values.first(std::min(values.size(), kMaxValues));
-  const Record record = make_record(site, RecordKind::kSpan, begin, end, values);
+  const Record record = make_record(origin, RecordKind::kSpan, begin, end, values);
   push(*ring_, record, values, text);
 }
 
-void Track::instant(SiteId site, std::span<const uint64_t> values) noexcept {
+void Track::instant(OriginId origin, std::span<const uint64_t> values) noexcept {
   if (!recording()) return;
   values = values.first(std::min(values.size(), kMaxValues));
-  ring_->push(make_record(site, RecordKind::kInstant, now(), 0, values), values.empty() ? values : values.subspan(1));
+  ring_->push(make_record(origin, RecordKind::kInstant, now(), 0, values), values.empty() ? values : values.subspan(1));
 }
 
-void Track::counter(SiteId site, double value) noexcept {
+void Track::counter(OriginId origin, double value) noexcept {
   if (!recording()) return;
-  ring_->push(make_record(site, RecordKind::kCounter, now(), std::bit_cast<uint64_t>(value), {}), {});
+  ring_->push(make_record(origin, RecordKind::kCounter, now(), std::bit_cast<uint64_t>(value), {}), {});
 }
 
-void Track::request(RequestEvent event, SiteId site, uint64_t id, std::span<const uint64_t> values,
+void Track::request(RequestEvent event, OriginId origin, uint64_t id, std::span<const uint64_t> values,
                     std::string_view text) noexcept {
   if (gate_.load(std::memory_order_relaxed) == Gate::kClosed) return;
   values = values.first(std::min(values.size(), kMaxValues));
-  Record record = make_record(site, RecordKind::kRequest, now(), id, values);
+  Record record = make_record(origin, RecordKind::kRequest, now(), id, values);
   record.request = event;
   push(*ring_, record, values, text);
 }

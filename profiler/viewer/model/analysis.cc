@@ -30,7 +30,7 @@ class Analyser {
   Analysis run();
 
  private:
-  struct Site {
+  struct Place {
     uint32_t path;
     int32_t layer;
   };
@@ -39,7 +39,7 @@ class Analyser {
   void find_source();
   void add_track(uint32_t track);
   void add_op(uint32_t slice, int64_t added_ns);
-  const Site& site_of(const TraceSlice& slice);
+  const Place& place_of(const TraceSlice& slice);
   void time_kernels();
   void assign_to_steps();
   void sum_up();
@@ -50,9 +50,9 @@ class Analyser {
   const TraceFile& file_;
   Analysis out_;
   const uint32_t component_, op_, layer_, read_, written_, bytes_, step_;
-  std::unordered_map<uint64_t, Site> sites_;  // keyed by name and operation
+  std::unordered_map<uint64_t, Place> places_;  // keyed by name and operation
   std::unordered_map<std::string, uint32_t> path_ids_;
-  const Site others_{kMaxPaths, -1};
+  const Place others_{kMaxPaths, -1};
   std::vector<bool> is_source_;   // categories
   std::vector<int64_t> windows_;  // the time at which each step's duration begins
 };
@@ -158,11 +158,11 @@ void Analyser::add_track(uint32_t track) {
   }
 }
 
-const Analyser::Site& Analyser::site_of(const TraceSlice& slice) {
+const Analyser::Place& Analyser::place_of(const TraceSlice& slice) {
   const uint32_t op_id = file_.args.text(slice.args, op_).value_or(0);
   const uint64_t key = uint64_t{slice.name} << 32U | op_id;
-  const auto found = sites_.find(key);
-  if (found != sites_.end()) return found->second;
+  const auto found = places_.find(key);
+  if (found != places_.end()) return found->second;
   const std::string_view name = file_.name(slice), op = file_.strings[op_id];
   const std::string_view component = file_.strings[file_.args.text(slice.args, component_).value_or(0)];
   std::string path = without_numbers(path_of(file_, slice));
@@ -174,13 +174,13 @@ const Analyser::Site& Analyser::site_of(const TraceSlice& slice) {
   if (is_new) out_.paths.push_back({path, std::string(component), work_of(component, op, name)});
   const double layer = file_.args.number(slice.args, layer_).value_or(layer_of(name));
   const bool fits = layer >= 0 && layer < 100'000;
-  return sites_.emplace(key, Site{at->second, fits ? static_cast<int32_t>(layer) : -1}).first->second;
+  return places_.emplace(key, Place{at->second, fits ? static_cast<int32_t>(layer) : -1}).first->second;
 }
 
 void Analyser::add_op(uint32_t slice, int64_t added_ns) {
   const TraceSlice& s = file_.slices[slice];
-  const Site& site = site_of(s);
-  OpEvent op{.slice = slice, .path = site.path, .layer = site.layer, .added_ns = added_ns};
+  const Place& place = place_of(s);
+  OpEvent op{.slice = slice, .path = place.path, .layer = place.layer, .added_ns = added_ns};
   for (const uint32_t key : {read_, written_, bytes_}) {
     const double bytes = file_.args.number(s.args, key).value_or(0);
     if (bytes > 0) op.bytes += bytes;

@@ -19,7 +19,7 @@ using testing::Pair;
 class Keeping : public testing::Test {
  protected:
   Keeping() {
-    sink_.site(0, section_site("x"));
+    sink_.origin(0, section_origin("x"));
     sink_.track(0, {"main", 1});
   }
   void event(int64_t begin, int64_t end) { kept_.event({.begin_ns = begin, .end_ns = end}, sink_); }
@@ -79,15 +79,15 @@ TEST_F(Keeping, TakesInstantsByTheirMoment) {
 
 struct Recorded {
   explicit Recorded(RecorderOptions options) : recorder(options, std::make_unique<ListSink>(heard)) {
-    step_site_ = recorder.add_site(step_site("decode"));
-    request_ = recorder.add_site(request_site());
+    step_origin_ = recorder.add_origin(step_origin("decode"));
+    request_ = recorder.add_origin(request_origin());
     track_ = &recorder.add_track("main");
   }
   void step(uint64_t number, milliseconds length = {}) {
     recorder.begin_step();
     const std::string text = "token " + std::to_string(number);
     {
-      Span span(*track_, step_site_);
+      Span span(*track_, step_origin_);
       span.set({number});
       span.set_text(text);
       if (length.count() > 0) std::this_thread::sleep_for(length);
@@ -107,7 +107,7 @@ struct Recorded {
   Recorder recorder;
 
  private:
-  SiteId step_site_ = 0, request_ = 0;
+  OriginId step_origin_ = 0, request_ = 0;
   Track* track_ = nullptr;
 };
 

@@ -10,7 +10,7 @@ namespace tenon::trace {
 
 struct Heard {
   struct Copy {
-    std::string site;
+    std::string origin;
     std::string track;
     RequestEvent request;
     int64_t begin_ns;
@@ -20,7 +20,7 @@ struct Heard {
     std::vector<uint64_t> values;
     std::string text;
   };
-  std::vector<SiteInfo> sites;
+  std::vector<OriginInfo> origins;
   std::vector<TrackInfo> tracks;
   std::vector<Copy> events;
   uint64_t drains = 0;
@@ -36,10 +36,10 @@ class ListSink final : public Sink {
   explicit ListSink(Heard& heard) : heard_(heard) {}
 
   void begin(const Session&) override {}
-  void site(SiteId, const SiteInfo& info) override { heard_.sites.push_back(info); }
+  void origin(OriginId, const OriginInfo& info) override { heard_.origins.push_back(info); }
   void track(uint32_t, const TrackInfo& info) override { heard_.tracks.push_back(info); }
   void event(const Event& e) override {
-    heard_.events.push_back({heard_.sites.at(e.site).name, heard_.tracks.at(e.track).name, e.request, e.begin_ns,
+    heard_.events.push_back({heard_.origins.at(e.origin).name, heard_.tracks.at(e.track).name, e.request, e.begin_ns,
                              e.end_ns, e.id, e.value, std::vector<uint64_t>(e.values.begin(), e.values.end()),
                              std::string(e.text)});
   }

@@ -19,8 +19,8 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+using trace::OriginId;
 using trace::RequestEvent;
-using trace::SiteId;
 
 std::string findings(const CheckReport& report) {
   std::string text;
@@ -30,11 +30,11 @@ std::string findings(const CheckReport& report) {
 
 // An engine records this: steps over sections over operations, a worker's share, requests, counters.
 void record_run(trace::Recorder& recorder, uint64_t steps) {
-  const SiteId step = recorder.add_site(trace::step_site("decode"));
-  const SiteId layer = recorder.add_site(trace::section_site("layers.0"));
-  const SiteId op = recorder.add_site(trace::op_site("layers.0.qkv", "quantization.none", "matmul", 0));
-  const SiteId request = recorder.add_site(trace::request_site());
-  const SiteId kv = recorder.add_site(trace::counter_site("kv_used_bytes"));
+  const OriginId step = recorder.add_origin(trace::step_origin("decode"));
+  const OriginId layer = recorder.add_origin(trace::section_origin("layers.0"));
+  const OriginId op = recorder.add_origin(trace::op_origin("layers.0.qkv", "quantization.none", "matmul", 0));
+  const OriginId request = recorder.add_origin(trace::request_origin());
+  const OriginId kv = recorder.add_origin(trace::counter_origin("kv_used_bytes"));
   trace::Track& track = recorder.add_track("engine");
   const uint64_t arrival[] = {0, 40, 0}, admission[] = {2, 40, 8}, token[] = {0, 1}, last[] = {steps - 1, steps};
   track.request(RequestEvent::kArrived, request, 17, arrival);
@@ -120,8 +120,8 @@ TEST(PerfettoWriter, GivesOpsTheirRateAndStepsTheirTokens) {
                                                        return std::vector<trace::Arg>{{"read_bandwidth_gbps", peak}};
                                                      },
                                                  .read_gbps = [&] { return peak; }}));
-  const SiteId op = recorder.add_site(trace::op_site("lm_head", "quantization.none", "gemv", -1));
-  const SiteId step = recorder.add_site(trace::step_site("decode"));
+  const OriginId op = recorder.add_origin(trace::op_origin("lm_head", "quantization.none", "gemv", -1));
+  const OriginId step = recorder.add_origin(trace::step_origin("decode"));
   trace::Track& track = recorder.add_track("main");
   recorder.drain();
   const uint64_t begin = track.now();
@@ -151,15 +151,15 @@ TEST(PerfettoWriter, KeepsHostileNamesAndValuesReadable) {
   const std::string path = folder.file("run.json");
   trace::Recorder recorder({.drain_interval = milliseconds(0)}, make_perfetto_writer({.path = path}));
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const SiteId site =
-      recorder.add_site({.name = std::string("a\0b\n\"\\\x1f\xff\xc3\xa9\xed\xa0\x80", 13),
-                         .category = "cat\t",
-                         .args = {{"nan", std::nan("")}, {"inf", -kInfinity}, {"big", uint64_t{1} << 63U}, {"r", 0.1}},
-                         .values = {"v"}});
-  const SiteId counter = recorder.add_site(trace::counter_site("c"));
+  const OriginId origin = recorder.add_origin(
+      {.name = std::string("a\0b\n\"\\\x1f\xff\xc3\xa9\xed\xa0\x80", 13),
+       .category = "cat\t",
+       .args = {{"nan", std::nan("")}, {"inf", -kInfinity}, {"big", uint64_t{1} << 63U}, {"r", 0.1}},
+       .values = {"v"}});
+  const OriginId counter = recorder.add_origin(trace::counter_origin("c"));
   trace::Track& track = recorder.add_track("bad\xf0name");
   {
-    trace::Span span(track, site);
+    trace::Span span(track, origin);
     span.set({std::numeric_limits<uint64_t>::max()});
   }
   track.counter(counter, kInfinity);
@@ -183,9 +183,9 @@ TEST(PerfettoWriter, SaysWhatFullRingsLost) {
   const std::string path = folder.file("run.json");
   trace::Recorder recorder({.ring_records = 8, .drain_interval = milliseconds(0)},
                            make_perfetto_writer({.path = path}));
-  const SiteId site = recorder.add_site(trace::section_site("part"));
+  const OriginId origin = recorder.add_origin(trace::section_origin("part"));
   trace::Track& track = recorder.add_track("engine");
-  for (int i = 0; i < 20; ++i) const trace::Span span(track, site);
+  for (int i = 0; i < 20; ++i) const trace::Span span(track, origin);
   ASSERT_TRUE(recorder.stop().ok());
   const CheckReport report = check_trace(path);
   ASSERT_EQ(report.findings.size(), 1) << findings(report);
@@ -197,7 +197,7 @@ TEST(PerfettoWriter, EndsOpenRequestsAndCountsEventsWithoutBeginning) {
   const TempFolder folder;
   const std::string path = folder.file("run.json");
   trace::Recorder recorder({.drain_interval = milliseconds(0)}, make_perfetto_writer({.path = path}));
-  const SiteId request = recorder.add_site(trace::request_site());
+  const OriginId request = recorder.add_origin(trace::request_origin());
   trace::Track& track = recorder.add_track("engine");
   track.request(RequestEvent::kEnded, request, 1);    // lost its beginning
   track.request(RequestEvent::kArrived, request, 2);  // never ends
@@ -214,7 +214,7 @@ TEST(PerfettoWriter, LeavesOutRequestsOfStepsThatAreNotRecorded) {
   const TempFolder folder;
   const std::string path = folder.file("run.json");
   trace::Recorder recorder({.skip_steps = 2, .drain_interval = milliseconds(0)}, make_perfetto_writer({.path = path}));
-  const SiteId request = recorder.add_site(trace::request_site());
+  const OriginId request = recorder.add_origin(trace::request_origin());
   trace::Track& track = recorder.add_track("engine");
   for (uint64_t step = 0; step < 4; ++step) {
     track.request(RequestEvent::kArrived, request, step);
@@ -234,9 +234,9 @@ TEST(PerfettoWriter, LeavesALoadableFileWhenItIsCutOff) {
   for (const char* name : {"run.json", "run.json.gz"}) {
     const std::string path = folder.file(name);
     trace::Recorder recorder({.drain_interval = milliseconds(0)}, make_perfetto_writer({.path = path}));
-    const SiteId site = recorder.add_site(trace::section_site("part"));
+    const OriginId origin = recorder.add_origin(trace::section_origin("part"));
     trace::Track& track = recorder.add_track("engine");
-    for (int i = 0; i < 100; ++i) const trace::Span span(track, site);
+    for (int i = 0; i < 100; ++i) const trace::Span span(track, origin);
     recorder.drain();
     EXPECT_FALSE(std::filesystem::exists(path));
     const CheckReport report = check_trace(path + ".part");  // as a killed process would leave it
@@ -252,9 +252,9 @@ TEST(PerfettoWriter, AFullDiskEndsTheTraceAndNotTheRun) {
     const std::string path = folder.file(name);
     std::filesystem::create_symlink("/dev/full", path + ".part");
     trace::Recorder recorder({.drain_interval = milliseconds(0)}, make_perfetto_writer({.path = path}));
-    const SiteId site = recorder.add_site(trace::section_site("part"));
+    const OriginId origin = recorder.add_origin(trace::section_origin("part"));
     trace::Track& track = recorder.add_track("engine");
-    for (int i = 0; i < 100; ++i) const trace::Span span(track, site);
+    for (int i = 0; i < 100; ++i) const trace::Span span(track, origin);
     recorder.drain();
     EXPECT_FALSE(track.recording());
     const Status status = recorder.stop();

@@ -20,18 +20,18 @@ const RecorderOptions kManual{.drain_interval = milliseconds(0)};
 
 std::vector<std::string> names(const Heard& heard) {
   std::vector<std::string> result;
-  for (const auto& event : heard.events) result.push_back(event.site);
+  for (const auto& event : heard.events) result.push_back(event.origin);
   return result;
 }
 
 TEST(Recorder, PassesOnEveryKindOfEvent) {
   Heard heard;
   Recorder recorder(kManual, std::make_unique<ListSink>(heard));
-  const SiteId op = recorder.add_site(op_site("layers.3.attention.qkv", "quantization.int8wo", "matmul", 3));
-  const SiteId mark =
-      recorder.add_site({.kind = SiteKind::kInstant, .name = "mark", .category = "cpu_op", .values = {"n"}});
-  const SiteId kv = recorder.add_site(counter_site("kv_used_bytes"));
-  const SiteId request = recorder.add_site(request_site());
+  const OriginId op = recorder.add_origin(op_origin("layers.3.attention.qkv", "quantization.int8wo", "matmul", 3));
+  const OriginId mark =
+      recorder.add_origin({.kind = OriginKind::kInstant, .name = "mark", .category = "cpu_op", .values = {"n"}});
+  const OriginId kv = recorder.add_origin(counter_origin("kv_used_bytes"));
+  const OriginId request = recorder.add_origin(request_origin());
   Track& track = recorder.add_track("engine");
 
   const uint64_t counts[] = {3, 5};
@@ -65,11 +65,11 @@ TEST(Recorder, PassesOnEveryKindOfEvent) {
 TEST(Recorder, CarriesAnyNumberOfValues) {
   Heard heard;
   Recorder recorder(kManual, std::make_unique<ListSink>(heard));
-  const SiteId site = recorder.add_site(step_site("decode"));
+  const OriginId origin = recorder.add_origin(step_origin("decode"));
   Track& track = recorder.add_track("engine");
   std::vector<uint64_t> values;
   for (size_t n = 0; n <= kMaxValues + 1; ++n) {
-    track.span(site, track.now(), track.now(), values);
+    track.span(origin, track.now(), track.now(), values);
     values.push_back(1000 + n);
   }
   ASSERT_TRUE(recorder.stop().ok());
@@ -83,7 +83,7 @@ TEST(Recorder, CarriesAnyNumberOfValues) {
 TEST(Recorder, CarriesATextBesideTheValues) {
   Heard heard;
   Recorder recorder({.ring_records = 64, .drain_interval = milliseconds(0)}, std::make_unique<ListSink>(heard));
-  const SiteId site = recorder.add_site(step_site("decode"));
+  const OriginId origin = recorder.add_origin(step_origin("decode"));
   Track& track = recorder.add_track("engine");
   std::vector<std::string> texts = {"",
                                     "a",
@@ -95,7 +95,7 @@ TEST(Recorder, CarriesATextBesideTheValues) {
   for (const std::string& text : texts) {
     for (const size_t values : {0, 1, 7}) {
       {
-        Span span(track, site);
+        Span span(track, origin);
         if (values == 1) span.set({1});
         if (values == 7) span.set({1, 2, 3, 4, 5, 6, 7});
         span.set_text(text);
@@ -114,11 +114,11 @@ TEST(Recorder, CarriesATextBesideTheValues) {
 TEST(Recorder, CutsALongTextBetweenCharacters) {
   Heard heard;
   Recorder recorder(kManual, std::make_unique<ListSink>(heard));
-  const SiteId site = recorder.add_site(step_site("decode"));
+  const OriginId origin = recorder.add_origin(step_origin("decode"));
   Track& track = recorder.add_track("engine");
   std::string text = "x";
   while (text.size() <= kMaxText) text += "\u00e9";
-  track.span(site, track.now(), track.now(), {}, text);
+  track.span(origin, track.now(), track.now(), {}, text);
   ASSERT_TRUE(recorder.stop().ok());
   EXPECT_EQ(heard.events.at(0).text, text.substr(0, kMaxText - 1));
 }
@@ -126,35 +126,35 @@ TEST(Recorder, CutsALongTextBetweenCharacters) {
 TEST(Recorder, CountsATextThatFindsNoRoom) {
   Heard heard;
   Recorder recorder({.ring_records = 8, .drain_interval = milliseconds(0)}, std::make_unique<ListSink>(heard));
-  const SiteId site = recorder.add_site(step_site("decode"));
+  const OriginId origin = recorder.add_origin(step_origin("decode"));
   Track& track = recorder.add_track("engine");
-  track.span(site, track.now(), track.now(), {}, std::string(300, 'x'));
-  track.span(site, track.now(), track.now(), {}, "y");
+  track.span(origin, track.now(), track.now(), {}, std::string(300, 'x'));
+  track.span(origin, track.now(), track.now(), {}, "y");
   ASSERT_TRUE(recorder.stop().ok());
   ASSERT_EQ(heard.events.size(), 1u);
   EXPECT_EQ(heard.events[0].text, "y");
   EXPECT_EQ(recorder.dropped(), 1u);
 }
 
-TEST(Recorder, RefusesASiteWithTooManyValues) {
+TEST(Recorder, RefusesAOriginWithTooManyValues) {
   Heard heard;
   Recorder recorder(kManual, std::make_unique<ListSink>(heard));
-  EXPECT_THROW(recorder.add_site({.name = "wide", .values = std::vector<std::string>(kMaxValues + 1, "v")}), Error);
+  EXPECT_THROW(recorder.add_origin({.name = "wide", .values = std::vector<std::string>(kMaxValues + 1, "v")}), Error);
 }
 
 TEST(Recorder, CountsWhatAFullRingRefusesAndKeepsTheRest) {
   Heard heard;
   Recorder recorder({.ring_records = 8, .drain_interval = milliseconds(0)}, std::make_unique<ListSink>(heard));
-  const SiteId site = recorder.add_site(section_site("part"));
+  const OriginId origin = recorder.add_origin(section_origin("part"));
   Track& track = recorder.add_track("engine");
   const std::array<uint64_t, 6> six{1, 2, 3, 4, 5, 6};
   for (int i = 0; i < 3; ++i)
-    track.span(site, track.now(), track.now(), six);  // three records each; the third does not fit
-  track.span(site, track.now(), track.now());
+    track.span(origin, track.now(), track.now(), six);  // three records each; the third does not fit
+  track.span(origin, track.now(), track.now());
   recorder.drain();
   EXPECT_EQ(recorder.dropped(), 1);
   EXPECT_EQ(heard.events.size(), 3);
-  for (int i = 0; i < 30; ++i) track.span(site, track.now(), track.now());
+  for (int i = 0; i < 30; ++i) track.span(origin, track.now(), track.now());
   ASSERT_TRUE(recorder.stop().ok());
   EXPECT_EQ(heard.events.size(), 3 + 8);
   EXPECT_THAT(heard.events[1].values, ElementsAre(1, 2, 3, 4, 5, 6));
@@ -167,8 +167,8 @@ TEST(Recorder, RecordsOnlyTheWindowOfSteps) {
   Heard heard;
   Recorder recorder({.skip_steps = 2, .steps = 3, .drain_interval = milliseconds(0)},
                     std::make_unique<ListSink>(heard));
-  const SiteId step = recorder.add_site(step_site("decode"));
-  const SiteId load = recorder.add_site(section_site("load"));
+  const OriginId step = recorder.add_origin(step_origin("decode"));
+  const OriginId load = recorder.add_origin(section_origin("load"));
   Track& track = recorder.add_track("engine");
   { const Span span(track, load); }
   for (uint64_t n = 0; n < 10; ++n) {
@@ -190,7 +190,7 @@ TEST(Recorder, RecordsOnlyTheWindowOfSteps) {
 TEST(Recorder, RecordsBeforeTheFirstStepWhenNoneIsSkipped) {
   Heard heard;
   Recorder recorder({.steps = 1, .drain_interval = milliseconds(0)}, std::make_unique<ListSink>(heard));
-  const SiteId load = recorder.add_site(section_site("load"));
+  const OriginId load = recorder.add_origin(section_origin("load"));
   Track& track = recorder.add_track("engine");
   for (int i = 0; i < 3; ++i) {
     {
@@ -207,8 +207,8 @@ TEST(Recorder, RecordsRequestsWhileStepsAreSkipped) {
   Heard heard;
   Recorder recorder({.skip_steps = 1, .steps = 1, .drain_interval = milliseconds(0)},
                     std::make_unique<ListSink>(heard));
-  const SiteId request = recorder.add_site(request_site());
-  const SiteId kv = recorder.add_site(counter_site("kv_used_bytes"));
+  const OriginId request = recorder.add_origin(request_origin());
+  const OriginId kv = recorder.add_origin(counter_origin("kv_used_bytes"));
   Track& track = recorder.add_track("engine");
   track.request(RequestEvent::kArrived, request, 1);
   track.counter(kv, 1);
@@ -228,7 +228,7 @@ TEST(Recorder, HandsOnTheCaptureWhenItsLastStepEnds) {
    public:
     Announcing(Heard& heard, std::latch& finished) : inner_(heard), finished_(finished) {}
     void begin(const Session& s) override { inner_.begin(s); }
-    void site(SiteId id, const SiteInfo& info) override { inner_.site(id, info); }
+    void origin(OriginId id, const OriginInfo& info) override { inner_.origin(id, info); }
     void track(uint32_t i, const TrackInfo& info) override { inner_.track(i, info); }
     void event(const Event& e) override { inner_.event(e); }
     Status drained(const Drain& d) override { return inner_.drained(d); }
@@ -244,7 +244,7 @@ TEST(Recorder, HandsOnTheCaptureWhenItsLastStepEnds) {
   };
   Recorder recorder({.steps = 1, .drain_interval = milliseconds(1000'000)},
                     std::make_unique<Announcing>(heard, finished));
-  const SiteId step = recorder.add_site(step_site("decode"));
+  const OriginId step = recorder.add_origin(step_origin("decode"));
   Track& track = recorder.add_track("engine");
   recorder.begin_step();
   { const Span span(track, step); }
@@ -257,14 +257,14 @@ TEST(Recorder, HandsOnTheCaptureWhenItsLastStepEnds) {
 TEST(Recorder, GoesOnWithoutATraceWhenTheSinkFails) {
   Heard heard;
   Recorder recorder(kManual, std::make_unique<ListSink>(heard));
-  const SiteId site = recorder.add_site(section_site("part"));
+  const OriginId origin = recorder.add_origin(section_origin("part"));
   Track& track = recorder.add_track("engine");
   heard.fail = true;
-  { const Span span(track, site); }
+  { const Span span(track, origin); }
   recorder.drain();
   heard.fail = false;
   EXPECT_FALSE(track.recording());
-  { const Span span(track, site); }
+  { const Span span(track, origin); }
   recorder.begin_step();
   recorder.end_step();
   const Status status = recorder.stop();
@@ -286,7 +286,7 @@ TEST(Recorder, AnUntracedTrackRecordsNothing) {
   off.request(RequestEvent::kArrived, 0, 1);
 }
 
-void record_nested(Track& track, SiteId outer, SiteId inner, uint64_t n) {
+void record_nested(Track& track, OriginId outer, OriginId inner, uint64_t n) {
   for (uint64_t i = 0; i < n; ++i) {
     Span out(track, outer);
     out.set({i});
@@ -305,8 +305,8 @@ TEST(Recorder, RecordsFromManyThreadsWhileDraining) {
     Heard heard;
     Recorder recorder({.ring_records = 1U << 20U, .drain_interval = milliseconds(1), .clock = clock},
                       std::make_unique<ListSink>(heard));
-    const SiteId outer = recorder.add_site(section_site("outer"));
-    const SiteId inner = recorder.add_site(section_site("inner"));
+    const OriginId outer = recorder.add_origin(section_origin("outer"));
+    const OriginId inner = recorder.add_origin(section_origin("inner"));
     std::vector<std::jthread> threads;
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back(

@@ -1,7 +1,7 @@
 // A trace records what happened, when and on which thread, at a cost that a step can bear.
 //
-// A Recorder owns one Track per thread. A track is a single-producer ring of 32-byte records {tick, site, payload}; a
-// site is what all events of one place have in common and is interned once, at set-up, so that recording an event
+// A Recorder owns one Track per thread. A track is a single-producer ring of 32-byte records {tick, origin, payload}; an
+// origin is what all events of one place have in common and is interned once, at set-up, so that recording an event
 // copies no text. A drain thread of the recorder empties the rings every few milliseconds into a Sink (trace_sink.h),
 // so that a long run does not overflow them; what a full ring refuses is counted and reported, never hidden. Ticks are
 // the TSC where it is constant and nonstop, else clock_gettime; they become nanoseconds on draining, through pairs of
@@ -9,7 +9,7 @@
 // trace, to the nanosecond.
 //
 //   trace::Recorder recorder({.skip_steps = 2, .steps = 8}, std::move(sink));   // set-up
-//   trace::SiteId matmul = recorder.add_site(trace::op_site("layers.0.qkv", "quantization.none", "matmul", 0));
+//   trace::OriginId matmul = recorder.add_origin(trace::op_origin("layers.0.qkv", "quantization.none", "matmul", 0));
 //   trace::Track& track = recorder.add_track("worker 0");                      // on the worker itself
 //   { trace::Span span(track, matmul); ... }                                   // any number of times
 #pragma once
@@ -35,12 +35,12 @@ class Ring;
 class Sink;
 class TickClock;
 
-using SiteId = uint32_t;
+using OriginId = uint32_t;
 
 inline constexpr size_t kMaxValues = 10;  // one event can carry so many
 inline constexpr size_t kMaxText = 1024;  // one span can carry so many bytes of text; longer texts are cut
 
-enum class SiteKind : uint8_t {
+enum class OriginKind : uint8_t {
   kSpan,     // an interval on the thread's track
   kInstant,  // a moment on the thread's track
   kCounter,  // a value over time, of the whole process
@@ -64,9 +64,9 @@ struct Arg {
   std::variant<int64_t, uint64_t, double, std::string> value;
 };
 
-// A site is what all events of one place share.
-struct SiteInfo {
-  SiteKind kind = SiteKind::kSpan;
+// An origin is what all events of one place share.
+struct OriginInfo {
+  OriginKind kind = OriginKind::kSpan;
   std::string name = {};
   std::string category = {};
   std::vector<Arg> args = {};            // these are the same for each event
@@ -97,14 +97,14 @@ class Track {
 
   // Records a span from `begin` to `end`, both from now(). It is meant for loops in which one span's end is the next one's
   // beginning; else use Span. Spans of one track must nest. text is UTF-8.
-  void span(SiteId site, uint64_t begin, uint64_t end, std::span<const uint64_t> values = {},
+  void span(OriginId origin, uint64_t begin, uint64_t end, std::span<const uint64_t> values = {},
             std::string_view text = {}) noexcept;
 
   // These three ask recording() themselves. All events of a request are recorded on one track, from the start of the
   // capture, also while steps are skipped, so that none lacks its beginning. text is UTF-8.
-  void instant(SiteId site, std::span<const uint64_t> values = {}) noexcept;
-  void counter(SiteId site, double value) noexcept;
-  void request(RequestEvent event, SiteId site, uint64_t id, std::span<const uint64_t> values = {},
+  void instant(OriginId origin, std::span<const uint64_t> values = {}) noexcept;
+  void counter(OriginId origin, double value) noexcept;
+  void request(RequestEvent event, OriginId origin, uint64_t id, std::span<const uint64_t> values = {},
                std::string_view text = {}) noexcept;
 
  private:
@@ -121,13 +121,13 @@ class Track {
 // if the gate closes meanwhile.
 class Span {
  public:
-  Span(Track& track, SiteId site) noexcept : track_(track.recording() ? &track : nullptr), site_(site) {
+  Span(Track& track, OriginId origin) noexcept : track_(track.recording() ? &track : nullptr), origin_(origin) {
     if (track_ != nullptr) [[unlikely]]
       begin_ = track_->now();
   }
   ~Span() {
     if (track_ != nullptr) [[unlikely]]
-      track_->span(site_, begin_, track_->now(), {values_.data(), n_values_}, text_);
+      track_->span(origin_, begin_, track_->now(), {values_.data(), n_values_}, text_);
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
@@ -135,7 +135,7 @@ class Span {
   // Says whether it will be recorded, for values that are costly to gather.
   bool active() const noexcept { return track_ != nullptr; }
 
-  // Sets what the span carries, in the order of SiteInfo::values. More than kMaxValues are cut.
+  // Sets what the span carries, in the order of OriginInfo::values. More than kMaxValues are cut.
   void set(std::initializer_list<uint64_t> values) noexcept {
     n_values_ = 0;
     for (const uint64_t value : values) {
@@ -147,7 +147,7 @@ class Span {
 
  private:
   Track* track_;
-  SiteId site_;
+  OriginId origin_;
   uint32_t n_values_ = 0;
   uint64_t begin_ = 0;
   std::string_view text_;
@@ -173,7 +173,7 @@ struct RecorderOptions {
   ClockSource clock = ClockSource::kBest;
 };
 
-// A recorder makes one capture. Thread: any may call add_site, add_track and drain; the one that runs the steps calls
+// A recorder makes one capture. Thread: any may call add_origin, add_track and drain; the one that runs the steps calls
 // begin_step and end_step; stop and destruction come after the last of them. Threads may go on recording into their tracks
 // at any time until destruction.
 class Recorder {
@@ -185,7 +185,7 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   // [setup] It is called once for each place and set of args. Throws Error(kInternal) for more than kMaxValues values.
-  SiteId add_site(SiteInfo info);
+  OriginId add_origin(OriginInfo info);
 
   // [setup] Each thread calls it once for itself.
   Track& add_track(std::string name);
@@ -221,20 +221,20 @@ class Recorder {
   std::unique_ptr<Impl> impl_;
 };
 
-// These make the sites of the schema (docs/profiling.md), so that all who record agree on names and categories.
+// These make the origins of the schema (docs/profiling.md), so that all who record agree on names and categories.
 
 // A step is "ProfilerStep#<step>"; its values are step, n_ctx_req, n_ctx_tok, n_gen_req, n_gen_tok, drafted and accepted,
 // its text is tokens. phase is "prefill", "decode" or "verify".
-SiteInfo step_site(std::string_view phase);
+OriginInfo step_origin(std::string_view phase);
 // A section of a step is prefill, decode, sample, or a layer.
-SiteInfo section_site(std::string_view name);
+OriginInfo section_origin(std::string_view name);
 // A draft proposes tokens for one sequence, before the step that verifies them; its value is proposed.
-SiteInfo draft_site(std::string_view component);
+OriginInfo draft_origin(std::string_view component);
 // An op belongs to a step program; its values are bytes_read, bytes_written and flops. layer < 0: it belongs to no layer.
-SiteInfo op_site(std::string_view module_path, std::string_view component, std::string_view op, int64_t layer);
+OriginInfo op_origin(std::string_view module_path, std::string_view component, std::string_view op, int64_t layer);
 // A counter is kv_used_bytes, kv_blocks_used, tok_per_s, hbm_read_gbps and so on.
-SiteInfo counter_site(std::string_view name);
+OriginInfo counter_origin(std::string_view name);
 // A request is "req <id>".
-SiteInfo request_site();
+OriginInfo request_origin();
 
 }  // namespace tenon::trace

@@ -21,7 +21,7 @@ struct TrackInfo {
 };
 
 struct Event {
-  SiteId site = 0;
+  OriginId origin = 0;
   uint32_t track = 0;
   RequestEvent request = RequestEvent::kArrived;  // only requests have it
   int64_t begin_ns = 0;                           // never negative
@@ -56,14 +56,14 @@ struct Summary {
   uint64_t dropped;
 };
 
-// Thread: one at a time calls it, whichever it is, and never a thread that records. Sites and tracks are told before their
+// Thread: one at a time calls it, whichever it is, and never a thread that records. Origins and tracks are told before their
 // first event, numbered from 0. Events of one track arrive in the order in which they were recorded (a span at its end),
 // tracks one after the other. After a drained() that fails only destruction follows.
 class Sink {
  public:
   virtual ~Sink() = default;
   virtual void begin(const Session& session) = 0;
-  virtual void site(SiteId id, const SiteInfo& info) = 0;
+  virtual void origin(OriginId id, const OriginInfo& info) = 0;
   virtual void track(uint32_t index, const TrackInfo& info) = 0;
   virtual void event(const Event& event) = 0;
   virtual Status drained(const Drain& drain) = 0;

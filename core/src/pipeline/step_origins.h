@@ -8,20 +8,20 @@
 
 namespace tenon {
 
-struct StepSites {
+struct StepOrigins {
   static constexpr const char* kPhases[] = {"decode", "verify", "prefill"};
   // draft: the id of the component that proposes, "" if there is none.
-  StepSites(trace::Recorder& recorder, const std::string& draft) {
-    if (!draft.empty()) propose = recorder.add_site(trace::draft_site(draft));
+  StepOrigins(trace::Recorder& recorder, const std::string& draft) {
+    if (!draft.empty()) propose = recorder.add_origin(trace::draft_origin(draft));
     for (size_t i = 0; i < 3; ++i) {
-      steps[i] = recorder.add_site(trace::step_site(kPhases[i]));
-      phases[i] = recorder.add_site(trace::section_site(kPhases[i]));
+      steps[i] = recorder.add_origin(trace::step_origin(kPhases[i]));
+      phases[i] = recorder.add_origin(trace::section_origin(kPhases[i]));
     }
   }
   static size_t phase_of(const StepBatch& batch) { return batch.prompts > 0 ? 2 : batch.drafted > 0 ? 1 : 0; }
 
-  std::array<trace::SiteId, 3> steps{}, phases{};
-  trace::SiteId propose{};
+  std::array<trace::OriginId, 3> steps{}, phases{};
+  trace::OriginId propose{};
 };
 
 }  // namespace tenon
