@@ -32,14 +32,20 @@ struct Words {
   uint32_t size() const { return static_cast<uint32_t>(token.size()); }
   tenon_vocabulary abi() const {
     auto v = sdk::abi_struct<tenon_vocabulary>();
-    v.tokens = size(), v.ends = 1, v.bytes = bytes.data(), v.offset = offset.data(), v.end = &end;
+    v.tokens = size();
+    v.ends = 1;
+    v.bytes = bytes.data();
+    v.offset = offset.data();
+    v.end = &end;
     return v;
   }
 };
 
 tenon_grammar_source source_of(uint32_t form, const std::string& text) {
   auto source = sdk::abi_struct<tenon_grammar_source>();
-  source.form = form, source.text = text.data(), source.bytes = text.size();
+  source.form = form;
+  source.text = text.data();
+  source.bytes = text.size();
   return source;
 }
 

@@ -183,7 +183,8 @@ class Simulation {
     }
     list_ = answered;
     r.s.cached += share.rows;
-    clients_[r.s.client].served += share.rows, clients_[r.s.client].waits = 0;
+    clients_[r.s.client].served += share.rows;
+    clients_[r.s.client].waits = 0;
     r.s.phase = TENON_SEQUENCE_PROMPT;
     if (r.s.cached == r.s.tokens) {
       r.s.phase = TENON_SEQUENCE_GENERATES;

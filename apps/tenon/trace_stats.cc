@@ -174,9 +174,13 @@ void print_json(const TraceStats& stats, const profiler::Requests& requests, con
     boost::json::object group = {{"phase", g.phase}, {"path", g.path}, {"component", g.component}, {"op", g.op}};
     if (g.layer >= 0) group["layer"] = g.layer;
     group["calls"] = g.calls;
-    group["total_us"] = us(g.total_ns), group["added_us"] = us(g.added_ns), group["gap_us"] = us(g.gap_ns);
-    group["p50_us"] = us(g.p50_ns), group["p99_us"] = us(g.p99_ns);
-    group["bytes"] = g.bytes, group["gbps"] = g.gbps();
+    group["total_us"] = us(g.total_ns);
+    group["added_us"] = us(g.added_ns);
+    group["gap_us"] = us(g.gap_ns);
+    group["p50_us"] = us(g.p50_ns);
+    group["p99_us"] = us(g.p99_ns);
+    group["bytes"] = g.bytes;
+    group["gbps"] = g.gbps();
     if (stats.read_gbps > 0) group["peak_pct"] = peak_pct(stats, g);
     group["share"] = share_of(stats, g);
     groups.push_back(std::move(group));

@@ -130,7 +130,8 @@ void keep_outermost_calls(std::vector<GpuActivity>& others) {
   uint32_t thread = 0;
   const auto nested = [&](const GpuActivity& call) {
     if (call.thread == thread && call.end <= end) return true;
-    thread = call.thread, end = call.end;
+    thread = call.thread;
+    end = call.end;
     return false;
   };
   auto kept = calls;

@@ -30,7 +30,9 @@ struct Cost {
   double read = 0, written = 0, flops = 0;
 
   void add(const ProgramOp& op, const StepLoad& load) {
-    read += load.of(op.cost.read), written += load.of(op.cost.written), flops += load.of(op.cost.flops);
+    read += load.of(op.cost.read);
+    written += load.of(op.cost.written);
+    flops += load.of(op.cost.flops);
   }
   void put(GpuSlice& slice, int64_t ns, double read_gbps) const {
     slice.args.push_back({"bytes_read", static_cast<uint64_t>(read)});
@@ -198,7 +200,11 @@ void put_waits(std::span<const GpuActivity> others, std::vector<GpuSlice>& slice
   }
   std::ranges::sort(waits);
   int64_t end = 0;
-  for (auto& [from, to] : waits) from = std::max(from, end), end = to = std::max(to, end);  // side by side
+  // side by side
+  for (auto& [from, to] : waits) {
+    from = std::max(from, end);
+    end = to = std::max(to, end);
+  }
   for (GpuSlice& slice : slices) {
     if (!is_step(slice)) continue;
     int64_t waited = 0;

@@ -88,7 +88,8 @@ class Placer {
         track.sort_index += kMaxOverlaps;
         break;
       case Place::kLayers:
-        track.tid = 1, track.name = "steps and layers";
+        track.tid = 1;
+        track.name = "steps and layers";
         break;
       case Place::kCalls:
         track.tid = (kFirstCall + number) * (lane == 0 ? 1 : beside + 1);

@@ -106,8 +106,10 @@ std::vector<OpChange> compare_traces(const TraceFile& a, const TraceFile& b, con
     }
     const bool whole = change.path.empty();
     if (!whole && (!sides[0].step_us.contains(change.phase) || !sides[1].step_us.contains(change.phase))) continue;
-    change.steps_a = values[0].size(), change.steps_b = values[1].size();
-    change.us_a = median(values[0]), change.us_b = median(values[1]);
+    change.steps_a = values[0].size();
+    change.steps_b = values[1].size();
+    change.us_a = median(values[0]);
+    change.us_b = median(values[1]);
     change.p = rank_test(values[0], values[1]);
     using Verdict = OpChange::Verdict;
     if (change.steps_b == 0) {

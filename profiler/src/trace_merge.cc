@@ -73,7 +73,10 @@ void Merger::open(std::string_view phase, int64_t pid) {
 
 void Merger::label(uint32_t name, uint32_t category) {
   const std::string_view cat = trace_->strings[trace_->categories[category]];
-  if (!cat.empty()) out_ += R"(,"cat":)", append_string(out_, cat);
+  if (!cat.empty()) {
+    out_ += R"(,"cat":)";
+    append_string(out_, cat);
+  }
   out_ += R"(,"name":)";
   append_string(out_, trace_->strings[name]);
 }

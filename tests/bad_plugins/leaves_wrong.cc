@@ -32,7 +32,10 @@ struct LeavesWrong : sdk::Sampler<LeavesWrong> {
   void record_apply(tenon_candidates& c, const tenon_sampling&, sdk::Recorder& r) {
     const int64_t rows = r.bounds().out_rows, vocab = c.vocab;
     if (what_ == "form") c.form = 7;
-    if (what_ == "cap") c.form = TENON_SPARSE, c.cap = c.vocab + 1;
+    if (what_ == "cap") {
+      c.form = TENON_SPARSE;
+      c.cap = c.vocab + 1;
+    }
     if (what_ == "no_tensor") c.logits = 0;
     if (what_ == "format") c.logits = written(r, sdk::tensor(TENON_F16, {rows, vocab}));
     if (what_ == "shape") c.logits = written(r, sdk::tensor(TENON_F32, {rows, vocab - 1}));

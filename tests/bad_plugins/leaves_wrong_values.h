@@ -48,8 +48,10 @@ struct LeavesWrongValues : sdk::Sampler<LeavesWrongValues> {
     if (dense) args.width = c.vocab;
     c.logits = r.temp(sdk::tensor(TENON_F32, {rows, args.width}));
     if (!dense) {
-      c.form = TENON_SPARSE, c.cap = kCap;
-      c.id = r.temp(sdk::tensor(TENON_I32, {rows, kCap})), c.count = r.temp(sdk::tensor(TENON_I32, {rows}));
+      c.form = TENON_SPARSE;
+      c.cap = kCap;
+      c.id = r.temp(sdk::tensor(TENON_I32, {rows, kCap}));
+      c.count = r.temp(sdk::tensor(TENON_I32, {rows}));
     }
     const tenon_operand operands[] = {
         {c.logits, TENON_WRITE}, {dense ? c.logits : c.id, TENON_WRITE}, {dense ? c.logits : c.count, TENON_WRITE}};

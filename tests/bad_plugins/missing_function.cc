@@ -5,7 +5,8 @@ namespace {
 const void* incomplete(void*, const char*) noexcept {
   static const tenon_sampler kTable = [] {
     tenon_sampler t = *tenon::bad::Good::table();
-    t.encode = nullptr, t.record_select = nullptr;
+    t.encode = nullptr;
+    t.record_select = nullptr;
     return t;
   }();
   return &kTable;

@@ -11,7 +11,8 @@ struct LongerTable {
 const void* longer(void*, const char* id) noexcept {
   static const LongerTable kTable = [] {
     LongerTable t{*tenon::bad::Good::table(), [](void*) {}};
-    t.now.h.size = sizeof(t), t.now.h.minor = TENON_ABI_MINOR + 1;
+    t.now.h.size = sizeof(t);
+    t.now.h.minor = TENON_ABI_MINOR + 1;
     return t;
   }();
   return std::string_view(id) == "sampler/1" ? &kTable : nullptr;

@@ -44,7 +44,8 @@ struct WrongProduct : sdk::Quantization<WrongProduct> {
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& r) const {
     Args args{};
     args.k = site.k;
-    args.x_stride = r.describe(call.x).stride[0] / 4, args.y_stride = r.describe(call.y).stride[0] / 4;
+    args.x_stride = r.describe(call.x).stride[0] / 4;
+    args.y_stride = r.describe(call.y).stride[0] / 4;
     std::vector<tenon_operand> operands{{call.y, TENON_WRITE},
                                         {call.x, TENON_READ},
                                         {call.row_live != 0 ? call.row_live : r.step(TENON_STEP_LIVE), TENON_READ}};

@@ -25,16 +25,23 @@ void attend(benchmark::State& state, Heads heads, uint32_t context, uint32_t row
   const tenon_kv_format format = sdk::plain_kv_format(codec);
   const tenon_tensor plane = sdk::tensor(codec, {1, heads.kv, context, heads.dim});
   auto view = sdk::abi_struct<tenon_kv_view>();
-  view.format = &format, view.heads = heads.kv, view.k_dim = view.v_dim = heads.dim;
-  view.page_cells = std::bit_ceil(context), view.pos_rule = TENON_POS_LINEAR, view.columns = 1;
+  view.format = &format;
+  view.heads = heads.kv;
+  view.k_dim = view.v_dim = heads.dim;
+  view.page_cells = std::bit_ceil(context);
+  view.pos_rule = TENON_POS_LINEAR;
+  view.columns = 1;
   view.place = host.recorder()->step(host.recorder()->ctx, TENON_STEP_PLACE);
-  view.k = host.strided_input(plane, nullptr), view.v = host.strided_input(plane, nullptr);
+  view.k = host.strided_input(plane, nullptr);
+  view.v = host.strided_input(plane, nullptr);
   for (const auto stride : {&view.k_stride, &view.v_stride}) {
     (*stride)[0] = plane.stride[0], (*stride)[1] = plane.stride[2], (*stride)[2] = plane.stride[1];
   }
   view.pages = host.input(TENON_I32, {1, 1}, nullptr);
   auto layer = sdk::abi_struct<tenon_attn>();
-  layer.q_heads = heads.q, layer.kv_heads = heads.kv, layer.k_dim = layer.v_dim = heads.dim;
+  layer.q_heads = heads.q;
+  layer.kv_heads = heads.kv;
+  layer.k_dim = layer.v_dim = heads.dim;
   layer.scale = 1 / std::sqrt(static_cast<float>(heads.dim));
   auto call = sdk::abi_struct<tenon_attn_call>();
   call.kv = &view;

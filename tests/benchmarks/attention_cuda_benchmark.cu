@@ -26,7 +26,9 @@ template <class T>
 __global__ void fill(T* to, size_t n) {
   for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < n; i += size_t{gridDim.x} * blockDim.x) {
     uint64_t x = (i + 1) * 0x9e3779b97f4a7c15;
-    x ^= x >> 29, x *= 0xbf58476d1ce4e5b9, x ^= x >> 32;
+    x ^= x >> 29;
+    x *= 0xbf58476d1ce4e5b9;
+    x ^= x >> 32;
     to[i] = T(static_cast<float>(static_cast<int32_t>(x)) * 0x1p-31f);
   }
 }
@@ -56,14 +58,20 @@ class Step {
     fill<<<1024, 256>>>(static_cast<float*>(host_.data(rope)), size_t{tokens} * kDim);
 
     tenon_fop ops[2] = {sdk::abi_struct<tenon_fop>(), sdk::abi_struct<tenon_fop>()};
-    ops[0].id = TENON_F_ROPE, ops[0].t[0] = rope, ops[0].i[0] = kDim;
+    ops[0].id = TENON_F_ROPE;
+    ops[0].t[0] = rope;
+    ops[0].i[0] = kDim;
     ops[1].id = TENON_F_KV_APPEND;
     const tenon_fop* pointers[] = {&ops[0], &ops[1]};
     auto chain = sdk::abi_struct<tenon_chain>();
-    chain.n = 2, chain.op = pointers;
+    chain.n = 2;
+    chain.op = pointers;
     auto a = sdk::abi_struct<tenon_attn>();
-    a.q_heads = s.q_heads, a.kv_heads = s.kv_heads, a.k_dim = a.v_dim = kDim;
-    a.scale = 0.08838835f, a.pro = &chain;
+    a.q_heads = s.q_heads;
+    a.kv_heads = s.kv_heads;
+    a.k_dim = a.v_dim = kDim;
+    a.scale = 0.08838835f;
+    a.pro = &chain;
     const auto& table = attention.table<tenon_attention>();
     char text[256] = "";
     tenon_reason why{text, sizeof(text)};
@@ -74,15 +82,21 @@ class Step {
       if (status != TENON_OK) throw std::runtime_error(text);
     };
     auto prototype = sdk::abi_struct<tenon_kv_view>();
-    prototype.format = &format, prototype.heads = s.kv_heads, prototype.k_dim = prototype.v_dim = kDim;
-    prototype.page_cells = std::bit_ceil(tokens), prototype.columns = 1, prototype.pos_rule = TENON_POS_LINEAR;
+    prototype.format = &format;
+    prototype.heads = s.kv_heads;
+    prototype.k_dim = prototype.v_dim = kDim;
+    prototype.page_cells = std::bit_ceil(tokens);
+    prototype.columns = 1;
+    prototype.pos_rule = TENON_POS_LINEAR;
     check(table.claim(attention.self(), &a, &prototype, &b, &claim, &why));
     if (claim.pro != 2) throw std::runtime_error("attention claims something else than rope and append");
     for (uint32_t i = 0; i < s.layers; ++i) {
       tenon_kv_view view = prototype;
-      view.pages = pages, view.place = host_.recorder()->step(host_.recorder()->ctx, TENON_STEP_PLACE);
+      view.pages = pages;
+      view.place = host_.recorder()->step(host_.recorder()->ctx, TENON_STEP_PLACE);
       const tenon_tensor plane = sdk::tensor(s.codec, {1, s.kv_heads, tokens, kDim});
-      view.k = host_.input(plane, nullptr), view.v = host_.input(plane, nullptr);
+      view.k = host_.input(plane, nullptr);
+      view.v = host_.input(plane, nullptr);
       for (const tenon_tid t : {view.k, view.v}) {
         const size_t n = size_t{s.kv_heads} * tokens * kDim;
         if (s.codec == TENON_F16) {
@@ -97,7 +111,9 @@ class Step {
       auto call = sdk::abi_struct<tenon_attn_call>();
       call.q = host_.slice(x, q, 0);
       call.out = host_.output(TENON_F32, {s.rows, int64_t{s.q_heads} * kDim});
-      call.kv = &view, call.pro = &chain, call.claim = &claim;
+      call.kv = &view;
+      call.pro = &chain;
+      call.claim = &claim;
       check(table.record(attention.self(), &a, &call, host_.recorder(), &why));
     }
   }

@@ -57,8 +57,14 @@ void print_proposals(CudaRecorder& host, tenon_tid w, const Shape& s, int64_t ro
   const tenon_tid addend = s.add ? host.output(out, {rows, s.n}) : 0;
   const tenon_tid workspace = host.store(detail::kGemmWorkspaceBytes);
   detail::Product p{};
-  p.rows = rows, p.n = s.n, p.k = s.k, p.x_stride = s.k, p.y_stride = s.n, p.addend_stride = s.add ? s.n : 0;
-  p.in = detail::lt_type(format), p.out = detail::lt_type(out);
+  p.rows = rows;
+  p.n = s.n;
+  p.k = s.k;
+  p.x_stride = s.k;
+  p.y_stride = s.n;
+  p.addend_stride = s.add ? s.n : 0;
+  p.in = detail::lt_type(format);
+  p.out = detail::lt_type(out);
   const detail::ProductPointers at{host.data(x), host.data(w),
                                    host.data(y), s.add ? static_cast<const float*>(host.data(addend)) : nullptr,
                                    nullptr,      host.data(workspace)};
@@ -85,13 +91,17 @@ void measure(const Shape& s, int64_t rows, tenon_format format, Totals& totals) 
   const tenon_tid w = host.input(format, {s.n, s.k}, random_weights(s.n * s.k, format));
   const tenon_tid y = host.output(TENON_F32, {rows, s.silu ? s.n / 2 : s.n});
   auto norm = sdk::abi_struct<tenon_fop>(), tail = norm;
-  norm.id = TENON_F_RMSNORM, norm.f[0] = 1e-5f;
+  norm.id = TENON_F_RMSNORM;
+  norm.f[0] = 1e-5f;
   if (s.norm) norm.t[0] = host.input(TENON_F32, {s.k}, std::vector<float>(static_cast<size_t>(s.k), 1.0f));
   tail.id = s.silu ? TENON_F_SILU_MUL : TENON_F_ADD;
   if (s.add) tail.t[0] = host.input(TENON_F32, {rows, s.n}, random_floats(rows * s.n));
   const tenon_fop *norms[] = {&norm}, *tails[] = {&tail};
   auto pro = sdk::abi_struct<tenon_chain>(), epi = pro;
-  pro.n = s.norm ? 1 : 0, pro.op = norms, epi.n = s.add || s.silu ? 1 : 0, epi.op = tails;
+  pro.n = s.norm ? 1 : 0;
+  pro.op = norms;
+  epi.n = s.add || s.silu ? 1 : 0;
+  epi.op = tails;
   sdk::Recorder recorder(host.recorder());
   cuda::record_gemm(recorder, {.x = x,
                                .w = w,
@@ -113,7 +123,9 @@ void measure(const Shape& s, int64_t rows, tenon_format format, Totals& totals) 
   }
   std::printf(" | product alone %.0f TFLOP/s, %.0f %% of the time\n", tflops(flops, product_us),
               100 * product_us / all_us);
-  totals.flops += flops, totals.product_us += product_us, totals.all_us += all_us;
+  totals.flops += flops;
+  totals.product_us += product_us;
+  totals.all_us += all_us;
 
   print_proposals(host, w, s, rows, format, TENON_F32);
   if (!s.silu) return;

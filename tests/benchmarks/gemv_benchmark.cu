@@ -109,7 +109,10 @@ Time time_graph(cudaStream_t stream, int repeats, const Enqueue& enqueue) {
     TENON_CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
     if (i > 1) us.push_back(1e3 * double{ms});
   }
-  cudaEventDestroy(begin), cudaEventDestroy(end), cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  cudaGraphExecDestroy(exec);
+  cudaGraphDestroy(graph);
   std::sort(us.begin(), us.end());
   return {us.front(), us[us.size() / 2]};
 }
@@ -189,17 +192,29 @@ class Chain {
   void enqueue(size_t i) const {
     const Shape& s = kLayer[i % std::size(kLayer)];
     MatvecArgs a{};
-    a.map = {s.n, s.silu ? 1U : 0U}, a.k = s.k, a.rows = b_.options.rows;
-    a.blocks = b_.units * b_.options.grid / 100, a.stages = b_.options.stages, a.silu = s.silu ? 1 : 0, a.eps = 1e-5F;
+    a.map = {s.n, s.silu ? 1U : 0U};
+    a.k = s.k;
+    a.rows = b_.options.rows;
+    a.blocks = b_.units * b_.options.grid / 100;
+    a.stages = b_.options.stages;
+    a.silu = s.silu ? 1 : 0;
+    a.eps = 1e-5F;
     a.most_block_bytes = kLargeBlockBytes;
     a.x_stride = a.y_stride = a.addend_stride = kMostColumns;
     MatvecPointers p{};
-    p.weights = weights_[i], p.scales = scales_[i], p.live = live_, p.prepared = prepared_;
-    p.x = x_[i % 3], p.y = x_[(i + 1) % 3];
-    p.norm = s.norm ? norm_ : nullptr, p.addend = s.add ? x_[(i + 2) % 3] : nullptr;
+    p.weights = weights_[i];
+    p.scales = scales_[i];
+    p.live = live_;
+    p.prepared = prepared_;
+    p.x = x_[i % 3];
+    p.y = x_[(i + 1) % 3];
+    p.norm = s.norm ? norm_ : nullptr;
+    p.addend = s.add ? x_[(i + 2) % 3] : nullptr;
     auto raw = tenon::sdk::abi_struct<tenon_launch>();
-    raw.queue = b_.stream, raw.flags = b_.options.plain ? 0 : TENON_LAUNCH_OVERLAP;
-    raw.scratch = scratch_, raw.zeroed = zeroed_ + i % 2 * kZeroedBytes;
+    raw.queue = b_.stream;
+    raw.flags = b_.options.plain ? 0 : TENON_LAUNCH_OVERLAP;
+    raw.scratch = scratch_;
+    raw.zeroed = zeroed_ + i % 2 * kZeroedBytes;
     const Launch launch(&raw);
     if constexpr (!std::is_void_v<typename F::Half>) {
       if (a.rows >= kTileGemmSince) {
@@ -261,7 +276,9 @@ void sweep(Bench& b) {
     for (const uint32_t chunk : {1U, 2U}) {
       for (const uint32_t tiles : {1U, 2U}) {
         for (const uint32_t stages : chunk == 1 ? std::vector<uint32_t>{2, 3, 4, 6} : std::vector<uint32_t>{1, 2, 3}) {
-          b.options.chunk = chunk, b.options.tiles = tiles, b.options.stages = stages;
+          b.options.chunk = chunk;
+          b.options.tiles = tiles;
+          b.options.stages = stages;
           run_format(b, format);
         }
       }

@@ -34,8 +34,14 @@ class Layer {
         random_rows(source, static_cast<uint32_t>(shape.n), static_cast<uint32_t>(shape.k), 0.1F, random);
     const PlainMatrices matrix(std::span(&source, 1), std::span(&shape.n, 1), shape.k);
     auto linear = sdk::abi_struct<tenon_linear>();
-    linear.path = "bench", linear.description = "", linear.n_mats = 1, linear.x_format = linear.y_format = TENON_F32;
-    linear.out_dim = &shape.n, linear.matrix = matrix.get(), linear.in_dim = shape.k, linear.product_wanted = 1;
+    linear.path = "bench";
+    linear.description = "";
+    linear.n_mats = 1;
+    linear.x_format = linear.y_format = TENON_F32;
+    linear.out_dim = &shape.n;
+    linear.matrix = matrix.get();
+    linear.in_dim = shape.k;
+    linear.product_wanted = 1;
     check(table_.bind(component_.self(), &linear, nullptr, 0, &site_, &why_));
     auto footprint = sdk::abi_struct<tenon_footprint>();
     check(table_.footprint(component_.self(), site_, &footprint, &why_));
@@ -43,7 +49,8 @@ class Layer {
     const tenon_tid store = host_.store(bytes_);
     auto src = sdk::abi_struct<tenon_rows>();
     const tenon_slice slice{weights.data(), weights.size()};
-    src.rows = static_cast<uint64_t>(shape.n), src.tensor = &slice;
+    src.rows = static_cast<uint64_t>(shape.n);
+    src.tensor = &slice;
     std::vector<float> scratch(footprint.load_bytes / sizeof(float) + 1);
     void* to = host_.data(store);
     check(table_.load(component_.self(), site_, &src, &to, scratch.data(), nullptr, &why_));
@@ -52,7 +59,8 @@ class Layer {
     call.x = host_.input(TENON_F32, {int64_t{shape.rows}, shape.k},
                          std::vector<float>(shape.rows * static_cast<size_t>(shape.k), 0.5F));
     call.y = host_.output(TENON_F32, {int64_t{shape.rows}, shape.n});
-    call.store = &store, call.claim = &claim;
+    call.store = &store;
+    call.claim = &claim;
     check(table_.record(component_.self(), site_, &call, host_.recorder(), &why_));
   }
   ~Layer() { table_.unbind(component_.self(), site_); }
@@ -83,7 +91,8 @@ void measure(benchmark::State& state, const std::string& scheme, const std::vect
   const double flops = 2.0 * shape.rows * static_cast<double>(shape.n) * static_cast<double>(shape.k);
   const auto rate = [](double amount) { return benchmark::Counter(amount, benchmark::Counter::kIsRate); };
   const double bytes = runs * static_cast<double>(layer.bytes());
-  state.counters["bytes"] = rate(bytes), state.counters["flops"] = rate(runs * flops);
+  state.counters["bytes"] = rate(bytes);
+  state.counters["flops"] = rate(runs * flops);
   if (shape.rows == 1) {
     state.counters["of_read_peak"] = rate(bytes / read_peak());
   } else {

@@ -24,7 +24,8 @@ std::vector<float> logits(uint32_t rows, uint32_t vocab) {
 double measure(uint32_t rows, uint32_t vocab, const std::vector<Link>& before, const std::vector<Link>& chain) {
   CudaRecorder host(CudaRecorder::bounds(rows, rows, 4096, rows));
   auto c = sdk::abi_struct<tenon_candidates>();
-  c.form = TENON_DENSE, c.cap = c.vocab = vocab;
+  c.form = TENON_DENSE;
+  c.cap = c.vocab = vocab;
   c.logits = host.input(TENON_F32, {rows, vocab}, logits(rows, vocab));
   for (uint32_t r = 0; r < rows; ++r) host.step_i32(TENON_STEP_SLOT)[r] = static_cast<int32_t>(r);
   std::vector<std::unique_ptr<Linked>> first, links;

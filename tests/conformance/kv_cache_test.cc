@@ -28,7 +28,10 @@ class Cache {
     std::vector<tenon_kv_geometry> geometries;
     for (const Layer& l : layers) {
       auto& g = geometries.emplace_back(sdk::abi_struct<tenon_kv_geometry>());
-      g.layer = static_cast<uint32_t>(geometries.size() - 1), g.heads = l.heads, g.k_dim = l.k_dim, g.v_dim = l.v_dim;
+      g.layer = static_cast<uint32_t>(geometries.size() - 1);
+      g.heads = l.heads;
+      g.k_dim = l.k_dim;
+      g.v_dim = l.v_dim;
     }
     std::vector<const tenon_kv_geometry*> pointers;
     for (const auto& g : geometries) pointers.push_back(&g);

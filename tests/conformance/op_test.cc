@@ -30,7 +30,9 @@ TEST(Ops, RefuseColumnsThatCannotBe) {
     const Component component("op", name);
     const auto& table = component.table<tenon_small_op>();
     auto op = sdk::abi_struct<tenon_fop>();
-    op.i[2] = 2, op.i[3] = 1, op.i[4] = op.i[5] = 16;
+    op.i[2] = 2;
+    op.i[3] = 1;
+    op.i[4] = op.i[5] = 16;
     int64_t columns = 0;
     char text[256] = "";
     tenon_reason why{text, sizeof(text)};

@@ -119,7 +119,8 @@ TEST_F(Paged, SharedPagesAreHeldOnceAndFreeWhenTheLastHolderEnds) {
   EXPECT_EQ(adopt(1, 2 * kPage + 4), 2 * kPage);
   EXPECT_EQ(adopt(2, 3 * kPage), 3 * kPage);
   EXPECT_EQ(free_pages(), 5U);
-  append(1, 7), append(2, 7);
+  append(1, 7);
+  append(2, 7);
   EXPECT_EQ(free_pages(), 3U);
   end(0);
   EXPECT_EQ(free_pages(), 3U);
@@ -165,7 +166,8 @@ TEST_F(Paged, SoDoesTheSequenceThatWasForked) {
 // A copy that is still to be made must not go to a page that has another sequence by then.
 TEST_F(Paged, AnImportComesAfterCopiesThatWait) {
   const std::vector<int32_t> other = other_from(0);
-  append(0, 9), append(2, 9, other);
+  append(0, 9);
+  append(2, 9, other);
   const auto bytes = host_.export_sequence(2);
   ASSERT_EQ(host_.fork(0, 1, 9), TENON_OK);
   ASSERT_EQ(reserve(1, 10), TENON_OK);  // its page will be a copy
@@ -186,9 +188,12 @@ TEST_F(Paged, APageThatOnlyItsWriterHoldsIsNoLongerFound) {
 
 TEST_F(Paged, WhereRoomIsNeededTheEndsOfTheOldestTextsAreLostFirst) {
   const std::vector<int32_t> other = other_from(0);
-  append(0, 3 * kPage), append(1, 3 * kPage, other);
-  share(0, 3 * kPage), share(1, 3 * kPage, other);
-  end(0), end(1);
+  append(0, 3 * kPage);
+  append(1, 3 * kPage, other);
+  share(0, 3 * kPage);
+  share(1, 3 * kPage, other);
+  end(0);
+  end(1);
   append(2, 2 * kPage, other_from(1));  // the two pages that hold nothing
   EXPECT_EQ(find(text_), 3 * kPage);
   append(2, 1, other_from(1));
@@ -209,7 +214,8 @@ TEST_F(Paged, WhatAFailedSequenceHeldIsNotFound) {
   EXPECT_EQ(adopt(1, 2 * kPage), 2 * kPage);
   share(1, 0);
   EXPECT_EQ(find(text_), 0U);
-  end(0), end(1);
+  end(0);
+  end(1);
   EXPECT_EQ(free_pages(), 8U);
 }
 

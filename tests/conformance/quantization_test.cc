@@ -223,7 +223,8 @@ TEST(Int4wo, AWeightIsOffByHalfAStepAndWhatBf16Rounds) {
       for (int64_t i = 0; i < c.k; ++i) {
         double low = 1e9, high = -1e9;
         for (int64_t j = i / group * group; j < std::min(c.k, (i / group + 1) * group); ++j) {
-          low = std::min(low, site.source(0, r, j)), high = std::max(high, site.source(0, r, j));
+          low = std::min(low, site.source(0, r, j));
+          high = std::max(high, site.source(0, r, j));
         }
         const double s = (high - low) / 15, z = low + 8 * s;
         const double rounding = (8 * s + std::abs(z)) / 256;
@@ -287,13 +288,16 @@ TEST(Loading, RefusesRowsThatTheSiteDoesNotHave) {
        {std::array<uint64_t, 3>{4, 1, 64}, {3, 2, 128}, {0, 1, 63}, {UINT64_MAX, 2, 128}}) {
     auto src = sdk::abi_struct<tenon_rows>();
     const tenon_slice slice{data.data(), bytes};
-    src.row0 = row0, src.rows = rows, src.tensor = &slice;
+    src.row0 = row0;
+    src.rows = rows;
+    src.tensor = &slice;
     EXPECT_EQ(table.load(component->self(), site, &src, stores, scratch.data(), nullptr, &why), TENON_ERROR);
   }
   data[5] = NAN;
   auto src = sdk::abi_struct<tenon_rows>();
   const tenon_slice slice{data.data(), 64};
-  src.rows = 1, src.tensor = &slice;
+  src.rows = 1;
+  src.tensor = &slice;
   EXPECT_EQ(table.load(component->self(), site, &src, stores, scratch.data(), nullptr, &why), TENON_ERROR);
   EXPECT_NE(std::string(text).find("not finite"), std::string::npos);
   table.unbind(component->self(), site);

@@ -90,7 +90,8 @@ TEST_P(Routed, WhatIsFusedIsRight) {
       for (const uint32_t rows : {1U, 5U, 16U, 37U}) {
         SCOPED_TRACE(testing::Message() << "rows " << rows << ", ops " << epilogue.size() << ", norm " << norm);
         StepCase step = step_of(routing(kRandom, rows, 6, 5));
-        step.norm = norm, step.epilogue = epilogue;
+        step.norm = norm;
+        step.epilogue = epilogue;
         const QuantizedSite site(GetParam(), site_of(6, {36, 36}, 96), 3, step);
         expect_close(site, step, true);
         if (HasFatalFailure()) return;

@@ -134,10 +134,14 @@ TEST(Penalties, SeeTheWholePrompt) {
     RandomStep prompt;
     for (int32_t i = 0; i < 700; ++i) prompt.rows.push_back({.token = i * 7 % 100, .parent = i - 1});
     prompt.rows.back().logits = awkward_logits(1000, 1);
-    prompt.seq_slot = {0}, prompt.seq_row = {0, 700}, prompt.accepted = {700};
+    prompt.seq_slot = {0};
+    prompt.seq_row = {0, 700};
+    prompt.accepted = {700};
     RandomStep next;
     next.rows = {{.logits = awkward_logits(1000, 2), .token = 999}};
-    next.seq_slot = {0}, next.seq_row = {0, 1}, next.accepted = {1};
+    next.seq_slot = {0};
+    next.seq_row = {0, 1};
+    next.accepted = {1};
     std::vector<Text> texts(1);
     std::vector<uint8_t> state;
     run_step(p, component, 1000, prompt, TENON_DENSE, texts, state);

@@ -19,7 +19,8 @@ constexpr uint32_t kVocabs[] = {1, 2, 31, 1000, 49152};
 
 void set_key(SamplerHost& host, uint32_t slot, uint32_t key0, uint32_t key1) {
   const std::span<int32_t> rng = host.runner().step_i32(TENON_STEP_RNG);
-  rng[4 * slot] = static_cast<int32_t>(key0), rng[4 * slot + 1] = static_cast<int32_t>(key1);
+  rng[4 * slot] = static_cast<int32_t>(key0);
+  rng[4 * slot + 1] = static_cast<int32_t>(key1);
 }
 
 struct Selector {
@@ -37,7 +38,8 @@ std::vector<int32_t> select(const Selector& s, const std::vector<StepRow>& rows,
                             uint64_t seed = 1, uint32_t padding = 2) {
   const Component component("sampler", s.name, {}, s.isa);
   SamplerHost host(static_cast<uint32_t>(rows[0].logits.size()), rows, 2, padding);
-  set_key(host, 0, 1234, 0), set_key(host, 1, 5, 6);
+  set_key(host, 0, 1234, 0);
+  set_key(host, 1, 5, 6);
   const tenon_tid next = host.select(host.link(component), form == TENON_DENSE ? host.dense() : host.sparse(seed));
   host.run(seed);
   const std::span<int32_t> all = host.runner().step_i32(TENON_STEP_NEXT);

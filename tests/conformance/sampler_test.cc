@@ -58,7 +58,10 @@ TEST(LogitBias, AddsToNamedTokens) {
   Logits logits = awkward_logits(49152, 7);
   for (const uint32_t form : kForms) {
     Logits biased = logits;
-    biased[0] += 1, biased[8191] += 2, biased[8192] -= 3, biased[49151] += 4;
+    biased[0] += 1;
+    biased[8191] += 2;
+    biased[8192] -= 3;
+    biased[49151] += 4;
     EXPECT_EQ(sorted(through("logit_bias", ends, logits, form)), sorted(biased));
     EXPECT_EQ(sorted(through("logit_bias", {}, logits, form)), sorted(logits));
   }
@@ -164,7 +167,10 @@ TEST(TopP, AddsNothingToWhatReachesP) {
 TEST(TopP, FindsThoseThatLieOnTheEdgesOfBins) {
   Logits logits;
   double total = 0, before = 0;
-  for (int i = 0; i < 24; ++i) logits.push_back(3 - static_cast<float>(i) / 8), total += std::exp(-i / 8.0);
+  for (int i = 0; i < 24; ++i) {
+    logits.push_back(3 - static_cast<float>(i) / 8);
+    total += std::exp(-i / 8.0);
+  }
   for (int n = 1; n < 24; ++n) {
     const double weight = std::exp((1 - n) / 8.0);
     EXPECT_EQ(through("top_p", {{"p", (before + weight / 2) / total}}, logits).size(), static_cast<size_t>(n));
@@ -185,7 +191,10 @@ TEST(TopP, KeepsTheSmallestSetThatReachesP) {
         ASSERT_LE(kept.size(), all.size());
         ASSERT_EQ(kept, Candidates(all.begin(), all.begin() + static_cast<int64_t>(kept.size())));
         double sum = 0, before = 0;
-        for (const Candidate& c : kept) before = sum, sum += std::exp(static_cast<double>(c.logit) - all[0].logit);
+        for (const Candidate& c : kept) {
+          before = sum;
+          sum += std::exp(static_cast<double>(c.logit) - all[0].logit);
+        }
         EXPECT_GE(sum, p * total * (1 - 1e-6)) << vocab << " " << deviation << " " << p;
         if (p < 1 && kept.size() > 1) {
           EXPECT_LT(before, p * total * (1 + 1e-6)) << vocab << " " << deviation << " " << p;

@@ -54,7 +54,8 @@ class Steps {
     }
     const Plan plan = next(scheduler_, listed, {.rows = rows_, .free_slots = slots_ - running});
     for (const uint32_t i : plan.preempted) {
-      all_[i].s.phase = TENON_SEQUENCE_WAITS, all_[i].s.cached = 0;
+      all_[i].s.phase = TENON_SEQUENCE_WAITS;
+      all_[i].s.cached = 0;
     }
     for (const auto& [i, rows] : plan.shares) run(all_[i], rows);
     std::erase_if(all_, [](const Request& r) { return r.s.tokens == r.end; });
@@ -88,7 +89,8 @@ class Steps {
   }
   void run(Request& r, uint32_t rows) {
     Client& client = clients_[r.s.client];
-    client.served += rows, client.since = step_;
+    client.served += rows;
+    client.since = step_;
     if (r.s.phase == TENON_SEQUENCE_WAITS) admitted_.push_back(r.s.id);
     r.s.phase = TENON_SEQUENCE_PROMPT;
     r.s.cached += rows;
@@ -183,7 +185,8 @@ TEST(Fair, WhoComesBackIsNotForgotten) {
 TEST(Fair, RowsOfPromptsGoRoundToo) {
   const Component fair("scheduler", "continuous", {{"fair", true}});
   tenon_sequence long_one = prompt(1, 5000, 1000), second = prompt(2, 5000, 0), other = prompt(3, 30, 0);
-  long_one.client = second.client = 1, other.client = 2;
+  long_one.client = second.client = 1;
+  other.client = 2;
   long_one.client_served = second.client_served = 1000;
   EXPECT_EQ(next(fair, {long_one, second, other}).shares, (Shares{{2, 30}, {0, 70}}));
   const Component first_come("scheduler", "continuous");
@@ -225,7 +228,8 @@ TEST(Fair, NothingStarvesAndAllComeToTheirEnd) {
     for (int i = 0; i < 400; ++i) {
       Asked asked;
       asked.client = 1 + random() % 3 * (random() % 3);
-      asked.prompt = 1 + static_cast<uint32_t>(random() % 60), asked.text = 1 + static_cast<uint32_t>(random() % 20);
+      asked.prompt = 1 + static_cast<uint32_t>(random() % 60);
+      asked.text = 1 + static_cast<uint32_t>(random() % 20);
       asked.priority = static_cast<int32_t>(random() % 3);
       const uint64_t id = steps.ask(asked);
       if (i % 40 == 0) watched.push_back(id);

@@ -93,7 +93,8 @@ TEST(Continuous, AdmitsNobodyThatThePagesDoNotHold) {
 TEST(Continuous, CountsNoPagesThatSomebodyHoldsAlready) {
   const Component continuous("scheduler", "continuous");
   tenon_sequence alike = waiting(2, 20);  // two of its three pages are in the cache, and the other one takes one more
-  alike.cached = 16, alike.pending = 4;
+  alike.cached = 16;
+  alike.pending = 4;
   const Room room = {.page_tokens = 8, .free_pages = 2};
   EXPECT_EQ(next(continuous, {generating(1, 8), alike}, room).shares, (Shares{{0, 1}}));
   alike.held = 16;

@@ -48,8 +48,11 @@ Verified verify(const Step& step) {
   const auto put = [&](uint32_t role, const std::vector<int32_t>& values) {
     std::copy(values.begin(), values.end(), host.step_i32(role).begin());
   };
-  put(TENON_STEP_SEQ_ROW, step.seq_row), put(TENON_STEP_OUT_ROW, step.out_row), put(TENON_STEP_TOKEN, step.token);
-  put(TENON_STEP_PARENT, step.parent), put(TENON_STEP_NEXT, step.next);
+  put(TENON_STEP_SEQ_ROW, step.seq_row);
+  put(TENON_STEP_OUT_ROW, step.out_row);
+  put(TENON_STEP_TOKEN, step.token);
+  put(TENON_STEP_PARENT, step.parent);
+  put(TENON_STEP_NEXT, step.next);
   host.set_live(rows, seqs, outs);
   EXPECT_EQ(host.run(1), "");
   const auto get = [&](uint32_t role, size_t n) {

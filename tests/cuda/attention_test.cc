@@ -57,7 +57,10 @@ TEST_F(CudaAttention, DecodesEveryLength) {
     AttentionCase c{
         .q_heads = 4, .kv_heads = 2, .k_dim = 128, .v_dim = 128, .sequences = {{length - 1, 1}}, .codec = TENON_F16};
     check(*flash_, c, length);
-    c.page_tokens = 0, c.codec = TENON_BF16, c.append = true, c.rotated = 128;
+    c.page_tokens = 0;
+    c.codec = TENON_BF16;
+    c.append = true;
+    c.rotated = 128;
     check(*flash_, c, length);
   }
 }
@@ -139,7 +142,8 @@ TEST_F(CudaAttention, HasWindowsAndCaps) {
           .q_heads = 4, .kv_heads = 2, .k_dim = 64, .v_dim = 64, .sequences = {{before, rows}}, .codec = TENON_F16};
       c.softcap = 5;
       check(*flash_, c, before);
-      c.softcap = 0, c.window = 1030;
+      c.softcap = 0;
+      c.window = 1030;
       check(*flash_, c, before);
       c.window = 17;
       check(*flash_, c, before);
@@ -182,9 +186,11 @@ TEST_F(CudaAttention, PrefillsEveryLength) {
     for (const uint32_t before : {0u, 1u, 100u, 1000u}) {
       AttentionCase c{
           .q_heads = 2, .kv_heads = 1, .k_dim = 128, .v_dim = 128, .sequences = {{before, rows}}, .codec = TENON_F16};
-      c.page_tokens = rows % 2 == 0 ? 0 : 64, c.codec = before % 2 == 0 ? TENON_F16 : TENON_BF16;
+      c.page_tokens = rows % 2 == 0 ? 0 : 64;
+      c.codec = before % 2 == 0 ? TENON_F16 : TENON_BF16;
       check(*flash_, c, rows);
-      c.append = true, c.rotated = 128;
+      c.append = true;
+      c.rotated = 128;
       check(*flash_, c, rows);
     }
   }
@@ -204,7 +210,8 @@ TEST_F(CudaAttention, PrefillsEveryShapeOfHeads) {
                       .norm = group == 3,
                       .rotated = static_cast<int32_t>(dim)};
       check(*flash_, c, dim);
-      c.window = 70, c.page_tokens = 16;
+      c.window = 70;
+      c.page_tokens = 16;
       check(*flash_, c, dim);
       c.softcap = 6;
       check(*flash_, c, dim);
@@ -266,7 +273,8 @@ TEST_F(CudaAttention, IsExactOverF32) {
                       .codec = TENON_F32,
                       .window = 333};
       check(*flash_, c, dim);
-      c.window = 0, c.softcap = 4;
+      c.window = 0;
+      c.softcap = 4;
       check(*flash_, c, dim);
     }
   }
@@ -284,20 +292,27 @@ TEST_F(CudaAttention, ReferenceReadsEveryCodec) {
 TEST_F(CudaAttention, RefusesWhatItCannotRead) {
   const auto& table = flash_->table<tenon_attention>();
   auto a = sdk::abi_struct<tenon_attn>();
-  a.q_heads = a.kv_heads = 2, a.k_dim = a.v_dim = 64;
+  a.q_heads = a.kv_heads = 2;
+  a.k_dim = a.v_dim = 64;
   const tenon_bounds b = CudaRecorder::bounds(1);
   auto claim = sdk::abi_struct<tenon_claim>();
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
   tenon_kv_format f = sdk::plain_kv_format(TENON_Q8_0);
   auto view = sdk::abi_struct<tenon_kv_view>();
-  view.format = &f, view.heads = 2, view.k_dim = view.v_dim = 64;
-  view.page_cells = 64, view.columns = 1, view.pos_rule = TENON_POS_LINEAR;
+  view.format = &f;
+  view.heads = 2;
+  view.k_dim = view.v_dim = 64;
+  view.page_cells = 64;
+  view.columns = 1;
+  view.pos_rule = TENON_POS_LINEAR;
   EXPECT_EQ(table.claim(flash_->self(), &a, &view, &b, &claim, &why), TENON_REFUSED);
   EXPECT_NE(std::string(text).find("q8_0"), std::string::npos) << text;
-  f = sdk::plain_kv_format(TENON_F16), view.pos_rule = 77;
+  f = sdk::plain_kv_format(TENON_F16);
+  view.pos_rule = 77;
   EXPECT_EQ(table.claim(flash_->self(), &a, &view, &b, &claim, &why), TENON_REFUSED);
-  view.pos_rule = TENON_POS_LINEAR, a.q_heads = 3;
+  view.pos_rule = TENON_POS_LINEAR;
+  a.q_heads = 3;
   EXPECT_EQ(table.claim(flash_->self(), &a, &view, &b, &claim, &why), TENON_REFUSED);
 }
 
@@ -309,7 +324,8 @@ TEST_F(CudaAttention, StaticCacheWritesNothingBeyondItsCapacity) {
   CudaRecorder host(CudaRecorder::bounds(kRows, 1, kCapacity));
   const tenon_bounds& b = *host.recorder()->bounds;
   auto layer = sdk::abi_struct<tenon_kv_geometry>();
-  layer.heads = kHeads, layer.k_dim = layer.v_dim = kDim;
+  layer.heads = kHeads;
+  layer.k_dim = layer.v_dim = kDim;
   const tenon_kv_geometry* layers[] = {&layer};
   auto footprint = sdk::abi_struct<tenon_footprint>();
   ASSERT_EQ(table.plan(cache.self(), layers, 1, &b, &footprint, nullptr), TENON_OK);

@@ -76,12 +76,15 @@ struct Chain {
 
   void add(tenon_id id, tenon_tid t = 0, float f = 0) {
     auto op = sdk::abi_struct<tenon_fop>();
-    op.id = id, op.t[0] = t, op.f[0] = f;
+    op.id = id;
+    op.t[0] = t;
+    op.f[0] = f;
     ops.push_back(op);
   }
   const tenon_chain* get() {
     for (const tenon_fop& op : ops) pointers.push_back(&op);
-    raw.n = static_cast<uint32_t>(ops.size()), raw.op = pointers.data();
+    raw.n = static_cast<uint32_t>(ops.size());
+    raw.op = pointers.data();
     return &raw;
   }
 };
@@ -191,7 +194,8 @@ class Product {
     for (int64_t i = 0; i < c_.k; ++i) {
       const double factor = c_.norm ? scale * norm_[static_cast<size_t>(i)] : 1;
       const double term = x_[at(x_view_, row, i)] * factor * w(column, i);
-      value += term, squares += term * term;
+      value += term;
+      squares += term * term;
     }
     if (c_.bias) value += bias_[static_cast<size_t>(column)];
     const double partial_sums = 2 * std::sqrt(static_cast<double>(c_.k)) * 0x1p-24;

@@ -15,9 +15,15 @@ Claimed claimed(const Setting& setting, int64_t k) {
   const Chain none({});
   const PlainMatrices matrices(setting.types, rows, k);
   auto linear = sdk::abi_struct<tenon_linear>();
-  linear.path = "test.site", linear.description = "", linear.n_mats = static_cast<uint32_t>(rows.size());
-  linear.x_format = linear.y_format = TENON_F32, linear.out_dim = rows.data(), linear.matrix = matrices.get();
-  linear.in_dim = k, linear.product_wanted = 1, linear.pro = linear.epi = &none.chain;
+  linear.path = "test.site";
+  linear.description = "";
+  linear.n_mats = static_cast<uint32_t>(rows.size());
+  linear.x_format = linear.y_format = TENON_F32;
+  linear.out_dim = rows.data();
+  linear.matrix = matrices.get();
+  linear.in_dim = k;
+  linear.product_wanted = 1;
+  linear.pro = linear.epi = &none.chain;
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
   const tenon_bounds bounds = CudaRecorder::bounds(1);

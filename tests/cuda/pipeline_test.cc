@@ -61,7 +61,8 @@ TEST_F(CudaPipeline, RunsFoldersThatWereQuantizedBefore) {
       quantize_model(root() / "tests/golden/data" / model, made,
                      {.target = quantize_targets(scheme, settings, *registry).front()});
       Settings reads = kExact, converts = kExact;
-      reads.erase(reads.begin(), reads.begin() + 2), converts = reads;
+      reads.erase(reads.begin(), reads.begin() + 2);
+      converts = reads;
       reads.emplace_back(group == 0 ? "quantization.use=int8wo" : "quantization.use=int4wo");
       converts.push_back(reads.back());
       if (group != 0) converts.push_back("quantization.group_size=" + std::to_string(group));
@@ -99,7 +100,8 @@ std::vector<Prompt> prompts(const std::string& model, std::string* file = nullpt
 // Up to 8 rows are multiplied by weights as they are; more by weights rounded to fp16.
 Settings exact_gguf() {
   Settings settings = kExact;
-  settings[0] = "quantization.use=gguf", settings[1] = "scheduler.prefill_rows=8";
+  settings[0] = "quantization.use=gguf";
+  settings[1] = "scheduler.prefill_rows=8";
   settings[3] = "kv_cache.capacity=512";
   settings.emplace_back("quantization.activations=f32");
   return settings;
@@ -129,7 +131,8 @@ TEST_F(CudaPipeline, RunsSmolLm2FromItsGguf) {
   const std::filesystem::path model = root() / "models" / file;
   if (!std::filesystem::exists(model)) GTEST_SKIP() << model << " is not there; scripts/fetch_model.sh fetches it";
   Settings plain = exact_gguf(), large = exact_gguf();
-  plain[0] = "quantization.use=none", plain.back() = "quantization.dtype=fp32";
+  plain[0] = "quantization.use=none";
+  plain.back() = "quantization.dtype=fp32";
   large[1] = "scheduler.prefill_rows=512";
   const auto gpu = open(model, "cuda", exact_gguf()), prefill = open(model, "cuda", large);
   const auto cpu = open(model, "cpu", exact_gguf()), fp32 = open(model, "cpu", plain);

@@ -33,8 +33,10 @@ class Sampler {
     component_ = plugin->component[0];
     const std::vector<tenon_param_value> values = with({});
     auto params = sdk::abi_struct<tenon_params>();
-    params.count = static_cast<uint32_t>(values.size()), params.value = values.data();
-    env_.host = &host_, env_.device = &device_;
+    params.count = static_cast<uint32_t>(values.size());
+    params.value = values.data();
+    env_.host = &host_;
+    env_.device = &device_;
     if (component_->create(&params, &env_, &self_, nullptr) != TENON_OK) throw sdk::Failed(name + " was not created");
     table_ = static_cast<const tenon_sampler*>(component_->interface(self_, "sampler/1"));
   }
@@ -47,7 +49,8 @@ class Sampler {
   std::vector<uint8_t> record(const Settings& settings) const {
     const std::vector<tenon_param_value> values = with(settings);
     auto params = sdk::abi_struct<tenon_params>();
-    params.count = static_cast<uint32_t>(values.size()), params.value = values.data();
+    params.count = static_cast<uint32_t>(values.size());
+    params.value = values.data();
     std::vector<uint8_t> bytes(table_->param_bytes);
     if (table_->encode(self_, &params, bytes.data(), nullptr) != TENON_OK) throw sdk::Failed("encode failed");
     return bytes;
@@ -60,7 +63,10 @@ class Sampler {
       const tenon_param_spec& s = *component_->schema->spec[i];
       values[i] = {s.int_default, s.real_default, s.text_default};
       for (const auto& [name, value] : settings) {
-        if (name == s.name) values[i].integer = static_cast<int64_t>(value), values[i].real = value;
+        if (name == s.name) {
+          values[i].integer = static_cast<int64_t>(value);
+          values[i].real = value;
+        }
       }
     }
     return values;
@@ -105,7 +111,9 @@ struct Linked {
 
   tenon_sampling sampling(tenon_tid next) const {
     auto s = sdk::abi_struct<tenon_sampling>();
-    s.params = params, s.state = state, s.next = next;
+    s.params = params;
+    s.state = state;
+    s.next = next;
     return s;
   }
 

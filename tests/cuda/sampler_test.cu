@@ -66,7 +66,8 @@ Logits pattern(uint32_t vocab, uint32_t which) {
     case 7:
       return each([](uint32_t i) { return i % 1000 == 7 ? static_cast<float>(i) : -1e9F; });
     case 8:  // one far above
-      logits = random_logits(vocab, vocab, 2), logits[vocab / 2] = 1e30F;
+      logits = random_logits(vocab, vocab, 2);
+      logits[vocab / 2] = 1e30F;
       return logits;
     case 9:
       return each([](uint32_t i) { return 100 + static_cast<float>(i * 7919 % 1009) * 1e-5F; });
@@ -150,7 +151,9 @@ class Step {
           accepted.push_back(n > 1 ? n - 1 : 1);
     }
     first.push_back(static_cast<int32_t>(rows_.size()));
-    set(TENON_STEP_SEQ_SLOT, slot), set(TENON_STEP_SEQ_ROW, first), set(TENON_STEP_ACCEPTED, accepted);
+    set(TENON_STEP_SEQ_SLOT, slot);
+    set(TENON_STEP_SEQ_ROW, first);
+    set(TENON_STEP_ACCEPTED, accepted);
     r_.set_live(wanted(), static_cast<uint32_t>(slot.size()), wanted());
     for (const auto& l : linked_) {
       const tenon_sampler& t = l->sampler.table();
@@ -193,12 +196,16 @@ class Step {
   void fill_state() {
     std::vector<int32_t> slot, position, token, parent;
     for (const Row& row : rows_) {
-      slot.push_back(row.slot), position.push_back(row.position);
-      token.push_back(row.token), parent.push_back(row.parent);
+      slot.push_back(row.slot);
+      position.push_back(row.position);
+      token.push_back(row.token);
+      parent.push_back(row.parent);
     }
     r_.set_live(wanted(), 0, wanted());
-    set(TENON_STEP_SLOT, slot), set(TENON_STEP_POS, position);
-    set(TENON_STEP_TOKEN, token), set(TENON_STEP_PARENT, parent);
+    set(TENON_STEP_SLOT, slot);
+    set(TENON_STEP_POS, position);
+    set(TENON_STEP_TOKEN, token);
+    set(TENON_STEP_PARENT, parent);
     set(TENON_STEP_NEXT, std::vector<int32_t>(rows_.size() + kPadding, kUntouched));
     set(TENON_STEP_RNG, {1234, 0, 0, 0, 5, 6, 0, 0, -1, 77, 0, 0});
   }
@@ -213,16 +220,19 @@ class Step {
       size_t at = r * vocab_;
       for (const uint32_t id : order) {
         if (form == TENON_SPARSE && !(rows_[r].logits[id] > kOut)) continue;
-        all[at] = rows_[r].logits[id], ids[at++] = static_cast<int32_t>(id);
+        all[at] = rows_[r].logits[id];
+        ids[at++] = static_cast<int32_t>(id);
       }
       counts[r] = static_cast<int32_t>(at - r * vocab_);
     }
     c_ = sdk::abi_struct<tenon_candidates>();
-    c_.form = form, c_.cap = c_.vocab = vocab_;
+    c_.form = form;
+    c_.cap = c_.vocab = vocab_;
     const auto rows = static_cast<int64_t>(n);
     c_.logits = r_.input(TENON_F32, {rows, vocab_}, all);
     if (form == TENON_DENSE) return;
-    c_.id = r_.input(TENON_I32, {rows, vocab_}, ids), c_.count = r_.input(TENON_I32, {rows}, counts);
+    c_.id = r_.input(TENON_I32, {rows, vocab_}, ids);
+    c_.count = r_.input(TENON_I32, {rows}, counts);
   }
   void read_candidates(Result& result) {
     const Logits logits = Device::template read<float>(r_, c_.logits);
@@ -405,7 +415,8 @@ TEST_F(SamplersOnCuda, Penalties) {
         std::vector<Row> rows = rows_of(vocab, 0, 12);
         for (int32_t r = 0; r < 12; ++r) {
           Row& row = rows[static_cast<size_t>(r)];
-          row.slot = r / 4, row.token = static_cast<int32_t>(static_cast<uint32_t>(r % 2 * 900) % vocab);
+          row.slot = r / 4;
+          row.token = static_cast<int32_t>(static_cast<uint32_t>(r % 2 * 900) % vocab);
           row.parent = r % 4 == 0 ? -1 : r % 4 == 2 ? r - 2 : r - 1;
         }
         const auto result = [&]<class Device>(Device) {

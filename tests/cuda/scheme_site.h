@@ -87,7 +87,10 @@ class Scheme {
     if (library == nullptr) throw std::runtime_error(dlerror());
     component_ = static_cast<const tenon_plugin*>(dlsym(library, TENON_PLUGIN_SYMBOL))->component[0];
     host_.log = [](void*, uint32_t, const char*) {};
-    device_.kind = "cuda", device_.name = "a GPU", device_.arch = 90, device_.units = 132;
+    device_.kind = "cuda";
+    device_.name = "a GPU";
+    device_.arch = 90;
+    device_.units = 132;
     device_.shared_per_unit = 228 << 10;
     if (cuda_missing().empty()) {
       cudaDeviceProp properties{};
@@ -95,10 +98,12 @@ class Scheme {
       device_.units = static_cast<uint32_t>(properties.multiProcessorCount);
       device_.shared_per_unit = properties.sharedMemPerMultiprocessor;
     }
-    env_.host = &host_, env_.device = &device_;
+    env_.host = &host_;
+    env_.device = &device_;
     const tenon_param_value value{s.group, 0, s.text};
     auto params = sdk::abi_struct<tenon_params>();
-    params.count = component_->schema->count, params.value = &value;
+    params.count = component_->schema->count;
+    params.value = &value;
     char text[256] = "";
     tenon_reason why{text, sizeof(text)};
     check(component_->create(&params, &env_, &self_, &why), text);
@@ -157,10 +162,12 @@ struct Chain {
   explicit Chain(const std::vector<tenon_id>& ids) {
     for (const tenon_id id : ids) {
       ops.push_back(sdk::abi_struct<tenon_fop>());
-      ops.back().id = id, ops.back().f[0] = id == TENON_F_RMSNORM ? 1e-5F : 0;
+      ops.back().id = id;
+      ops.back().f[0] = id == TENON_F_RMSNORM ? 1e-5F : 0;
     }
     for (const tenon_fop& op : ops) pointers.push_back(&op);
-    chain.n = static_cast<uint32_t>(ops.size()), chain.op = pointers.data();
+    chain.n = static_cast<uint32_t>(ops.size());
+    chain.op = pointers.data();
   }
 };
 
@@ -190,10 +197,16 @@ class Site {
     }
     const PlainMatrices matrices(source_, shape_.rows, shape_.k);
     auto linear = sdk::abi_struct<tenon_linear>();
-    linear.path = "test.site", linear.description = "", linear.n_mats = static_cast<uint32_t>(shape.rows.size());
-    linear.x_format = linear.y_format = TENON_F32, linear.out_dim = shape_.rows.data(), linear.matrix = matrices.get();
-    linear.in_dim = shape_.k, linear.rows_wanted = linear.product_wanted = 1;
-    linear.pro = &pro_.chain, linear.epi = &epi_.chain;
+    linear.path = "test.site";
+    linear.description = "";
+    linear.n_mats = static_cast<uint32_t>(shape.rows.size());
+    linear.x_format = linear.y_format = TENON_F32;
+    linear.out_dim = shape_.rows.data();
+    linear.matrix = matrices.get();
+    linear.in_dim = shape_.k;
+    linear.rows_wanted = linear.product_wanted = 1;
+    linear.pro = &pro_.chain;
+    linear.epi = &epi_.chain;
     const tenon_bounds bounds = CudaRecorder::bounds(1);
     const auto& t = scheme_.table();
     check(t.claim(scheme_.self(), &linear, &bounds, &claim_, &why_), text_);
@@ -221,7 +234,8 @@ class Site {
     tenon_tensor t = sdk::tensor(TENON_F32, {rows, width()});
     t.stride[0] += 4 * pitch;
     auto call = sdk::abi_struct<tenon_linear_call>();
-    call.x = x, call.y = host.output(t);
+    call.x = x;
+    call.y = host.output(t);
     std::vector<tenon_tid> stores;
     for (size_t i = 0; i < stores_.size(); ++i) {
       stores.push_back(host.store(footprint_.store_bytes[i]));
@@ -233,7 +247,10 @@ class Site {
       if (op.id == TENON_F_BIAS) op.t[0] = host.input(TENON_F32, {columns_}, bias());
       if (op.id == TENON_F_ADD) op.t[0] = host.input(TENON_F32, {rows, columns_}, addend(rows));
     }
-    call.store = stores.data(), call.pro = &pro_.chain, call.epi = &epi_.chain, call.claim = &claim_;
+    call.store = stores.data();
+    call.pro = &pro_.chain;
+    call.epi = &epi_.chain;
+    call.claim = &claim_;
     check(scheme_.table().record(scheme_.self(), site_, &call, host.recorder(), &why_), text_);
     return call.y;
   }
@@ -282,17 +299,20 @@ class Site {
       const double scale = 1 / std::sqrt(square / static_cast<double>(shape_.k) + double{1e-5F});
       for (size_t i = 0; i < in.size(); ++i) in[i] *= scale * double{norm_weight[i]};
     }
-    y.assign(static_cast<size_t>(columns_), 0), size = y;
+    y.assign(static_cast<size_t>(columns_), 0);
+    size = y;
     for (int64_t c = 0; c < columns_; ++c) {
       const auto at = static_cast<size_t>(c);
       for (size_t i = 0; i < in.size(); ++i) {
         const double product = in[i] * double{weights(c)[i]};
-        y[at] += product, size[at] += std::abs(product);
+        y[at] += product;
+        size[at] += std::abs(product);
       }
       for (const tenon_fop& op : epi_.ops) {
         if (op.id == TENON_F_SILU_MUL) continue;
         const double v = op.id == TENON_F_BIAS ? b[at] : add[static_cast<size_t>(row * columns_) + at];
-        y[at] += v, size[at] += std::abs(v);
+        y[at] += v;
+        size[at] += std::abs(v);
       }
     }
     if (!silu()) return;
@@ -302,7 +322,8 @@ class Site {
       size[c] = 1.1 * size[c] * std::abs(y[half + c]) + std::abs(gate) * size[half + c] + 1;
       y[c] = gate * y[half + c];
     }
-    y.resize(half), size.resize(half);
+    y.resize(half);
+    size.resize(half);
   }
 
  private:
@@ -351,7 +372,8 @@ class Site {
     const uint64_t row_bytes = bytes.size() / static_cast<uint64_t>(shape_.rows[m]);
     for (int64_t row = 0; row < shape_.rows[m]; row += 37) {
       auto src = sdk::abi_struct<tenon_rows>();
-      src.mat = m, src.row0 = static_cast<uint64_t>(row);
+      src.mat = m;
+      src.row0 = static_cast<uint64_t>(row);
       src.rows = static_cast<uint64_t>(std::min<int64_t>(37, shape_.rows[m] - row));
       const tenon_slice slice{staged + src.row0 * row_bytes, src.rows * row_bytes};
       src.tensor = &slice;

@@ -126,7 +126,9 @@ StepBatch rows_of(const Tokens& tokens, size_t cached, size_t first_out) {
     b.parent.push_back(static_cast<int32_t>(i) - 1);
     if (i >= first_out) b.out_row.push_back(static_cast<int32_t>(i));
   }
-  b.seq_slot = {0}, b.seq_row = {0, static_cast<int32_t>(n)}, b.kv_len = {static_cast<int32_t>(cached)};
+  b.seq_slot = {0};
+  b.seq_row = {0, static_cast<int32_t>(n)};
+  b.kv_len = {static_cast<int32_t>(cached)};
   b.drafted = static_cast<uint32_t>(n - 1 - first_out);
   b.want_logits = true;
   return b;

@@ -81,7 +81,8 @@ TEST_P(TwoGpus, TwoThreadsDriveOneEach) {
     for (int i = 0; i < 3; ++i) tokens[index] = engine->generate(request()).tokens;
   };
   std::thread first(drive, 0), second(drive, 1);
-  first.join(), second.join();
+  first.join();
+  second.join();
   EXPECT_EQ(tokens[0], expected_);
   EXPECT_EQ(tokens[1], expected_);
 }

@@ -52,26 +52,39 @@ class Step {
     fill_state();
     make_view();
     auto a = sdk::abi_struct<tenon_attn>();
-    a.q_heads = kHeads * kGroup, a.kv_heads = kHeads, a.k_dim = kKeyDim, a.v_dim = kValueDim;
-    a.window = v_.layer_window, a.scale = 0.2f, a.softcap = v_.softcap;
+    a.q_heads = kHeads * kGroup;
+    a.kv_heads = kHeads;
+    a.k_dim = kKeyDim;
+    a.v_dim = kValueDim;
+    a.window = v_.layer_window;
+    a.scale = 0.2f;
+    a.softcap = v_.softcap;
     auto rope = sdk::abi_struct<tenon_fop>();
-    rope.id = TENON_F_ROPE, rope.i[0] = kKeyDim / 2, rope.i[1] = v_.pairing;
-    rope.i[2] = kHeads * kGroup, rope.i[3] = kHeads, rope.i[4] = kKeyDim, rope.i[5] = kValueDim;
+    rope.id = TENON_F_ROPE;
+    rope.i[0] = kKeyDim / 2;
+    rope.i[1] = v_.pairing;
+    rope.i[2] = kHeads * kGroup;
+    rope.i[3] = kHeads;
+    rope.i[4] = kKeyDim;
+    rope.i[5] = kValueDim;
     std::vector<float> angles;
     for (uint32_t i = 0; i < kCells * kKeyDim / 4; ++i) {
       const double angle = (i / (kKeyDim / 4)) * std::pow(50.0, -4.0 * (i % (kKeyDim / 4)) / kKeyDim);
-      angles.push_back(static_cast<float>(std::cos(angle))), angles.push_back(static_cast<float>(std::sin(angle)));
+      angles.push_back(static_cast<float>(std::cos(angle)));
+      angles.push_back(static_cast<float>(std::sin(angle)));
     }
     rope.t[0] = host_.input(TENON_F32, {kCells, kKeyDim / 2}, angles);
     const tenon_fop* op = &rope;
     auto chain = sdk::abi_struct<tenon_chain>();
-    chain.n = v_.rotated ? 0 : 1, chain.op = &op;
+    chain.n = v_.rotated ? 0 : 1;
+    chain.op = &op;
     a.pro = &chain;
     auto call = sdk::abi_struct<tenon_attn_call>();
     call.q = host_.input(TENON_F32, {kRows + 1, kHeads * kGroup * kKeyDim},
                          randoms((kRows + 1) * kHeads * kGroup * kKeyDim));
     call.out = host_.output(TENON_F32, {kRows + 1, kHeads * kGroup * kValueDim});
-    call.kv = &view_, call.pro = &chain;
+    call.kv = &view_;
+    call.pro = &chain;
     auto claim = sdk::abi_struct<tenon_claim>();
     call.claim = &claim;
     const auto& table = attention_.table<tenon_attention>();
@@ -125,11 +138,19 @@ class Step {
   void make_view() {
     const bool scaled = v_.codec == TENON_I8;
     format_ = sdk::kv_format(v_.codec, scaled ? TENON_F16 : TENON_FORMAT_NONE, v_.rotated);
-    view_.format = &format_, view_.flags = v_.flags;
-    view_.heads = kHeads, view_.k_dim = kKeyDim, view_.v_dim = kValueDim;
-    view_.page_cells = kPageCells, view_.columns = kColumns;
-    view_.pos_rule = v_.rule, view_.sinks = v_.sinks, view_.ring = v_.ring, view_.window = v_.window;
-    view_.weight_rows = v_.weight_rows, view_.group = 1;
+    view_.format = &format_;
+    view_.flags = v_.flags;
+    view_.heads = kHeads;
+    view_.k_dim = kKeyDim;
+    view_.v_dim = kValueDim;
+    view_.page_cells = kPageCells;
+    view_.columns = kColumns;
+    view_.pos_rule = v_.rule;
+    view_.sinks = v_.sinks;
+    view_.ring = v_.ring;
+    view_.window = v_.window;
+    view_.weight_rows = v_.weight_rows;
+    view_.group = 1;
     std::vector<int32_t> pages(kPages);
     std::iota(pages.begin(), pages.end(), 0);
     std::shuffle(pages.begin(), pages.end(), random_);
@@ -146,7 +167,9 @@ class Step {
   }
   tenon_tid plane(uint32_t dim, int64_t (&stride)[3], int64_t (&scale_stride)[3], tenon_tid& scales) {
     const tenon_tensor t = sdk::tensor(v_.codec, {kPages, kHeads, kPageCells, dim});
-    stride[0] = t.stride[0], stride[1] = t.stride[2], stride[2] = t.stride[1];
+    stride[0] = t.stride[0];
+    stride[1] = t.stride[2];
+    stride[2] = t.stride[1];
     const uint32_t rows = kPages * kHeads * kPageCells;
     const std::vector<float> values = randoms(size_t{rows} * dim);
     std::vector<std::byte> bytes(tensor_extent(t)), scale_bytes(size_t{rows} * 2);
@@ -162,7 +185,9 @@ class Step {
     }
     if (v_.codec == TENON_I8) {
       const tenon_tensor s = sdk::tensor(TENON_F16, {kPages, kHeads, kPageCells});
-      scale_stride[0] = s.stride[0], scale_stride[1] = s.stride[2], scale_stride[2] = s.stride[1];
+      scale_stride[0] = s.stride[0];
+      scale_stride[1] = s.stride[2];
+      scale_stride[2] = s.stride[1];
       scales = host_.strided_input(s, scale_bytes.data());
     }
     return host_.strided_input(t, bytes.data());
@@ -190,7 +215,8 @@ class Step {
         std::shuffle(cells.begin(), cells.end(), random_);
         used[line] = static_cast<int32_t>(cells.size());
         for (uint32_t row = s == 0 ? 0 : kTree; row < (s == 0 ? kTree : kRows); ++row) {
-          place[row * lines() + h] = cells.back(), cells.pop_back();
+          place[row * lines() + h] = cells.back();
+          cells.pop_back();
         }
         for (int32_t p = 0; p < kLength[s]; ++p) {
           if (p % 5 == static_cast<int32_t>(h)) continue;

@@ -95,7 +95,8 @@ TEST(Bench, TimesTheOpsOfAStep) {
   int64_t calls = 0;
   std::set<std::string> measured, recorded;
   for (const boost::json::value& group : ops.at("groups").as_array()) {
-    us += group.at("us").to_number<double>(), bytes += group.at("bytes").to_number<double>();
+    us += group.at("us").to_number<double>();
+    bytes += group.at("bytes").to_number<double>();
     calls += group.at("calls").to_number<int64_t>();
     measured.insert(std::string(group.at("component").as_string()) + ' ' + std::string(group.at("op").as_string()));
   }

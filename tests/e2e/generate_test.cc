@@ -146,7 +146,10 @@ TEST(Generate, SaysHowToGetTheSameAgainWithEveryOption) {
            {"generate", folder / "own", "-p", "x", "-n", "8", "--set", "model.ignore_unknown=[\"auto_map\"]"},
        }) {
     Words given = words;
-    if (given[3] == "--stop") given[2] = "--prompt=--stop", given.erase(given.begin() + 3);
+    if (given[3] == "--stop") {
+      given[2] = "--prompt=--stop";
+      given.erase(given.begin() + 3);
+    }
     const Outcome first = tenon(given), second = again(first);
     EXPECT_EQ(second.code, 0) << first.err << second.err;
     EXPECT_EQ(second.out, first.out) << first.err;

@@ -104,7 +104,8 @@ Running::Running(const Words& words) : err_(temporary_folder() / "err") {
   posix_spawn_file_actions_destroy(&files);
   close(in[0]);
   close(out[1]);
-  input_ = in[1], output_ = out[0];
+  input_ = in[1];
+  output_ = out[0];
 }
 
 Running::~Running() {

@@ -78,7 +78,8 @@ Outcome run(const Words& words, const fs::path& folder, const fs::path& input, c
 Place::Place() {
   std::string name = fs::temp_directory_path() / "tenon_faults_XXXXXX";
   root = mkdtemp(name.data());
-  inputs = root / "inputs", out = root / "out";
+  inputs = root / "inputs";
+  out = root / "out";
   fs::create_directory(inputs);
   fs::create_directory(out);
 }

@@ -83,12 +83,17 @@ inline int32_t step(Pipeline& pipeline, const std::vector<int32_t>& tokens, int3
   StepBatch batch;
   batch.token = tokens;
   for (int32_t r = 0; r < rows; ++r) {
-    batch.position.push_back(first + r), batch.slot.push_back(0);
+    batch.position.push_back(first + r);
+    batch.slot.push_back(0);
     batch.parent.push_back(r - 1);
   }
-  batch.seq_slot = {0}, batch.seq_row = {0, rows}, batch.out_row = {rows - 1}, batch.kv_len = {first};
+  batch.seq_slot = {0};
+  batch.seq_row = {0, rows};
+  batch.out_row = {rows - 1};
+  batch.kv_len = {first};
   batch.want_logits = true;
-  batch.prompts = first == 0 ? 1 : 0, batch.prompt_rows = first == 0 ? static_cast<uint32_t>(rows) : 0;
+  batch.prompts = first == 0 ? 1 : 0;
+  batch.prompt_rows = first == 0 ? static_cast<uint32_t>(rows) : 0;
   StepResult result;
   check(pipeline.step(batch, result));
   require(result.next.size() == 1);

@@ -101,7 +101,8 @@ class Golden : public testing::TestWithParam<Case> {
     if (c.device == "cpu" && c.dtype == "fp32") {
       set.emplace_back("quantization.activations=f32");
     } else {
-      set.emplace_back("quantization.use=none"), set.emplace_back("quantization.dtype=" + c.dtype);
+      set.emplace_back("quantization.use=none");
+      set.emplace_back("quantization.dtype=" + c.dtype);
     }
     engine_ = Engine::open({.config = (kData / c.model).string(), .set = set, .score_rows = 64});
     golden_ = boost::json::parse(read_file(kData / GetParam().goldens / "golden.json"));

@@ -29,7 +29,8 @@ inline std::unique_ptr<Engine> open_kv(const Settings& settings, uint32_t sequen
 inline Request text(size_t prompt, uint32_t tokens, int32_t seed = 1) {
   Request r;
   for (size_t i = 0; i < prompt; ++i) r.tokens.push_back(static_cast<int32_t>((i * 37 + 5 * seed) % 200 + 3));
-  r.max_new_tokens = tokens, r.ignore_end = true;
+  r.max_new_tokens = tokens;
+  r.ignore_end = true;
   return r;
 }
 

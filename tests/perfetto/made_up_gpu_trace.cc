@@ -16,8 +16,12 @@ constexpr uint64_t kStepNs = 60'000;
 
 ProgramOp op_of(std::string path, std::string name, std::string component, int32_t layer, double bytes) {
   ProgramOp op;
-  op.path = std::move(path), op.name = std::move(name), op.component = std::move(component), op.layer = layer;
-  op.cost.read[0] = bytes, op.cost.flops[0] = 2 * bytes;
+  op.path = std::move(path);
+  op.name = std::move(name);
+  op.component = std::move(component);
+  op.layer = layer;
+  op.cost.read[0] = bytes;
+  op.cost.flops[0] = 2 * bytes;
   return op;
 }
 

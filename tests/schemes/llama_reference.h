@@ -119,7 +119,8 @@ class LlamaReference {
           const double angle = static_cast<double>(r) * std::pow(theta_, exponent);
           double &a = x[r][begin + i], &b = x[r][begin + half + i];
           const double before = a;
-          a = before * std::cos(angle) - b * std::sin(angle), b = b * std::cos(angle) + before * std::sin(angle);
+          a = before * std::cos(angle) - b * std::sin(angle);
+          b = b * std::cos(angle) + before * std::sin(angle);
         }
       }
     }
@@ -128,7 +129,8 @@ class LlamaReference {
   Rows attention(const Rows& h, const std::string& name) const {
     Rows q = product(h, name + "q_proj.weight"), k = product(h, name + "k_proj.weight");
     const Rows v = product(h, name + "v_proj.weight");
-    rotate(q), rotate(k);
+    rotate(q);
+    rotate(k);
     Rows out(h.size(), std::vector<double>(heads_ * head_dim_));
     for (size_t r = 0; r < h.size(); ++r) {
       for (size_t head = 0; head < heads_; ++head) {

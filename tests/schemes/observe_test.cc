@@ -74,7 +74,8 @@ TEST(Observe, EqualsTheFormulaInFloat64) {
 TEST(Observe, AddsUpOverTexts) {
   Observing once({"layers.1.mlp.down"}, {}), twice({"layers.1.mlp.down"}, {});
   once.read(kText);
-  twice.read(kText), twice.read(kText);
+  twice.read(kText);
+  twice.read(kText);
   const std::vector<double> a = once.state("layers.1.mlp.down"), b = twice.state("layers.1.mlp.down");
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(b[i], 2 * a[i], 1e-9 * a[i]) << i;
 }

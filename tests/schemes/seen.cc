@@ -128,8 +128,10 @@ class Seen : public sdk::Quantization<Seen> {
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& r) const {
     const tenon_tensor x = r.describe(call.x), y = r.describe(call.y);
     ProductArgs args{};
-    args.k = site.k, args.rows = static_cast<uint32_t>(y.dim[0]);
-    args.x_stride = x.stride[0] / 4, args.y_stride = y.stride[0] / 4;
+    args.k = site.k;
+    args.rows = static_cast<uint32_t>(y.dim[0]);
+    args.x_stride = x.stride[0] / 4;
+    args.y_stride = y.stride[0] / 4;
     std::vector<tenon_operand> operands{
         {call.y, TENON_WRITE}, {call.x, TENON_READ}, {live_rows(call.row_live, r), TENON_READ}};
     for (const cpu::StoredMatrix& m : site.mats) {

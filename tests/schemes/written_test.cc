@@ -29,7 +29,10 @@ std::vector<float> some_weights(size_t n) {
   std::vector<float> w(n);
   for (float& v : w) v = normal(random);
   std::fill_n(w.begin(), std::min<size_t>(n, 40), 0.F);
-  if (n > 100) w[90] = -30000.F, w[91] = 1e-40F;
+  if (n > 100) {
+    w[90] = -30000.F;
+    w[91] = 1e-40F;
+  }
   return w;
 }
 
@@ -86,7 +89,8 @@ TEST_P(Int8, IsARowsScaleAndItsCodes) {
   std::vector<char> row(rows::int8_row_bytes(columns));
   for (size_t r = 0; r < 17; ++r) {
     rows::quantize_int8_row(w.data() + r * columns, columns, reinterpret_cast<uint8_t*>(row.data()));
-    scales.append(row.data(), 4), codes.append(row.data() + 4, columns);
+    scales.append(row.data(), 4);
+    codes.append(row.data() + 4, columns);
   }
   const Header out(scratch.path() / "out");
   const std::string name = kName, n = std::to_string(columns);
@@ -112,7 +116,8 @@ TEST_P(Int4, IsAGroupsScaleZeroAndCodes) {
     ASSERT_TRUE(
         rows::quantize_int4_row(w.data() + r * columns, columns, group, reinterpret_cast<uint8_t*>(row.data())));
     for (size_t at = 0; at < row.size(); at += 4 + group / 2) {
-      scales.append(row.data() + at, 2), zeros.append(row.data() + at + 2, 2);
+      scales.append(row.data() + at, 2);
+      zeros.append(row.data() + at + 2, 2);
       codes.append(row.data() + at + 4, group / 2);
     }
   }
@@ -191,7 +196,8 @@ TEST(Written, TakesAStrangersForm) {
   ASSERT_EQ(codes.size() + rows.size() + columns.size(), 700U + 40U + 280U);
   for (size_t i = 0; i < w.size(); ++i) {
     float row = 0, column = 0;
-    std::memcpy(&row, rows.data() + i / 70 * 4, 4), std::memcpy(&column, columns.data() + i % 70 * 4, 4);
+    std::memcpy(&row, rows.data() + i / 70 * 4, 4);
+    std::memcpy(&column, columns.data() + i % 70 * 4, 4);
     EXPECT_NEAR(static_cast<float>(static_cast<int8_t>(codes[i])) * row * column, w[i], 0.51F * row) << i;
   }
 }
@@ -248,7 +254,8 @@ TEST(Written, RefusesWeightsThatBf16CannotHold) {
   const ScratchFolder scratch;
   const auto registry = schemes();
   std::vector<float> w = some_weights(640);
-  w[64 * 3 + 5] = 3.4e38F, w[64 * 3 + 6] = -3.4e38F;
+  w[64 * 3 + 5] = 3.4e38F;
+  w[64 * 3 + 6] = -3.4e38F;
   const std::string in = folder_of(scratch, w, 64);
   expect_error(ErrorCode::kModel, {kName, "int4wo", "row 3"},
                [&] { quantize_model(in, scratch.path() / "out", {.target = target("int4wo", *registry)}); });

@@ -26,9 +26,14 @@ inline std::string run_pipeline(const PipelineConfig& config, Registry& registry
       const auto rows = static_cast<int32_t>(text.size()) - cached;
       for (int32_t i = 0; i < rows; ++i) {
         batch.token.push_back(text[static_cast<size_t>(cached + i)]);
-        batch.position.push_back(cached + i), batch.slot.push_back(0), batch.parent.push_back(i - 1);
+        batch.position.push_back(cached + i);
+        batch.slot.push_back(0);
+        batch.parent.push_back(i - 1);
       }
-      batch.seq_slot = {0}, batch.seq_row = {0, rows}, batch.out_row = {rows - 1}, batch.kv_len = {cached};
+      batch.seq_slot = {0};
+      batch.seq_row = {0, rows};
+      batch.out_row = {rows - 1};
+      batch.kv_len = {cached};
       batch.want_logits = true;
       cached += rows;
       StepResult result;

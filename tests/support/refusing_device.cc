@@ -22,8 +22,10 @@ struct RefusingDevice::Instance {
     const tenon_status status = device.create(params, env, &it->self, why);
     if (status != TENON_OK) return status;
     it->table = sdk::read_abi(static_cast<const tenon_device*>(device.interface(it->self, "device/1")));
-    it->inner_alloc = it->table.alloc, it->inner_release = it->table.release;
-    it->table.alloc = &alloc, it->table.release = &release;
+    it->inner_alloc = it->table.alloc;
+    it->inner_release = it->table.release;
+    it->table.alloc = &alloc;
+    it->table.release = &release;
     if (active_->memory_ != 0) it->table.memory = active_->memory_;
     *out = newest = it.release();
     return TENON_OK;
@@ -59,7 +61,8 @@ RefusingDevice::RefusingDevice(Registry& registry, const std::string& name)
     : device_(registry.load("device", name)), component_(*device_.component) {
   active_ = this;
   component_.name = kName;
-  component_.create = &Instance::create, component_.destroy = &Instance::destroy;
+  component_.create = &Instance::create;
+  component_.destroy = &Instance::destroy;
   component_.interface = &Instance::interface;
   registry.add_builtin({.kind = "device",
                         .name = kName,

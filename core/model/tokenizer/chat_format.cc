@@ -89,7 +89,9 @@ ChatFormat ChatFormat::from_template(std::string_view chat_template) {
                           weights::in_quotes(chat_template) + "; known: " + known_formats());
   }
   ChatFormat format = from_name(known->format);
-  format.bos_ = known->bos, format.trims_ = known->trims, format.prompts_always_ = known->prompts_always;
+  format.bos_ = known->bos;
+  format.trims_ = known->trims;
+  format.prompts_always_ = known->prompts_always;
   format.default_system_ = chatml_system + llama2_system;
   if (!date.empty()) format.dated_preamble_ = "Cutting Knowledge Date: " + cut + "Today Date: " + date + "\n\n";
   return format;

@@ -59,7 +59,9 @@ void prepare(const GrammarHost& host, const Tokenizer& tokenizer) {
   auto vocabulary = sdk::abi_struct<tenon_vocabulary>();
   vocabulary.tokens = host.tokens;
   vocabulary.ends = static_cast<uint32_t>(host.ends.size());
-  vocabulary.bytes = bytes.data(), vocabulary.offset = offset.data(), vocabulary.end = host.ends.data();
+  vocabulary.bytes = bytes.data();
+  vocabulary.offset = offset.data();
+  vocabulary.end = host.ends.data();
   GrammarCall call(host, "prepare");
   call.check(host.table().prepare(host.instance.self(), &vocabulary, call.why()), ErrorCode::kPlugin);
 }
@@ -94,8 +96,10 @@ void GrammarMatcher::mask(std::span<uint32_t> bits) {
 
 Grammar::Grammar(std::shared_ptr<const GrammarHost> host, const GrammarText& text) : host_(std::move(host)) {
   auto source = sdk::abi_struct<tenon_grammar_source>();
-  source.form = form_of(text.form), source.flags = text.closed ? TENON_GRAMMAR_CLOSED : 0;
-  source.text = text.text.data(), source.bytes = text.text.size();
+  source.form = form_of(text.form);
+  source.flags = text.closed ? TENON_GRAMMAR_CLOSED : 0;
+  source.text = text.text.data();
+  source.bytes = text.text.size();
   GrammarCall call(*host_, "compile");
   call.check(host_->table().compile(host_->instance.self(), &source, &compiled_, &bytes_, call.why()),
              ErrorCode::kRequest);

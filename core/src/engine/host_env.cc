@@ -36,7 +36,8 @@ HostEnv::HostEnv(Log log)
     if (to) to(level, message);
   };
   device_.kind = device_.name = kHostDevice.data();
-  env_.host = &host_, env_.device = &device_;
+  env_.host = &host_;
+  env_.device = &device_;
 }
 
 Instance HostEnv::create(const ComponentConfig& config, Registry& registry) const {

@@ -11,7 +11,9 @@ template <class Kind>
 void add_kinds(Registry& registry, const char* kind, std::span<const Kind> kinds) {
   for (const Kind& k : kinds) {
     BuiltinComponent builtin;
-    builtin.kind = kind, builtin.name = k.name, builtin.doc = k.doc;
+    builtin.kind = kind;
+    builtin.name = k.name;
+    builtin.doc = k.doc;
     if constexpr (requires { k.schema; }) builtin.schema = k.schema;
     builtin.implementation = std::shared_ptr<const void>(std::shared_ptr<const void>(), &k);
     registry.add_builtin(std::move(builtin));

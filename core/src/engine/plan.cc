@@ -31,9 +31,16 @@ void Loop::describe() {
   for (const Sequence* s : listed_) {
     auto& e = entries_.emplace_back();
     e.h = {sizeof(tenon_sequence), 1, 0};
-    e.id = s->id, e.age = steps_ - s->joined_at, e.phase = s->phase, e.priority = s->request().priority;
-    e.client = s->client->number, e.client_served = s->client->served, e.client_waits = steps_ - s->client->since;
-    e.tokens = static_cast<uint32_t>(s->tokens().size()), e.cached = s->kv_len, e.pending = s->pending();
+    e.id = s->id;
+    e.age = steps_ - s->joined_at;
+    e.phase = s->phase;
+    e.priority = s->request().priority;
+    e.client = s->client->number;
+    e.client_served = s->client->served;
+    e.client_waits = steps_ - s->client->since;
+    e.tokens = static_cast<uint32_t>(s->tokens().size());
+    e.cached = s->kv_len;
+    e.pending = s->pending();
     if (s->phase != TENON_SEQUENCE_WAITS || free_slots_.empty()) continue;
     const Pipeline::Found found = pipeline_.find(s->adoptable());
     e.cached = found.tokens;
@@ -91,7 +98,9 @@ void Loop::vacate(Sequence& s) {
   if (s.kv_len > 0) pipeline_.share(s.slot, s.doubtful ? std::span<const int32_t>() : s.cached());
   free_slots_.push_back(s.slot);
   std::erase(running_, &s);
-  s.phase = TENON_SEQUENCE_WAITS, s.kv_len = 0, s.started = false;
+  s.phase = TENON_SEQUENCE_WAITS;
+  s.kv_len = 0;
+  s.started = false;
   s.drafts.clear();
   pipeline_.end_sequence(s.slot);
 }
@@ -136,7 +145,8 @@ bool Loop::start(Sequence& s) {
     stats_.reused += s.reused;
   }
   s.ran = true;
-  s.drafts.reserve(pipeline_.draft_tokens()), s.parents.reserve(pipeline_.draft_tokens());
+  s.drafts.reserve(pipeline_.draft_tokens());
+  s.parents.reserve(pipeline_.draft_tokens());
   if (trace_ != nullptr) trace_->admitted(pipeline_.track(), s);
   return true;
 }

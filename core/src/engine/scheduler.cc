@@ -18,17 +18,22 @@ tenon_workload Scheduler::workload(std::span<const tenon_sequence> sequences, co
   pointers_.clear();
   for (const tenon_sequence& s : sequences) pointers_.push_back(&s);
   auto w = sdk::abi_struct<tenon_workload>();
-  w.n = static_cast<uint32_t>(sequences.size()), w.sequence = pointers_.data();
-  w.rows = room.rows, w.free_slots = room.free_slots;
-  w.page_tokens = room.page_tokens, w.free_pages = room.free_pages;
+  w.n = static_cast<uint32_t>(sequences.size());
+  w.sequence = pointers_.data();
+  w.rows = room.rows;
+  w.free_slots = room.free_slots;
+  w.page_tokens = room.page_tokens;
+  w.free_pages = room.free_pages;
   return w;
 }
 
 Scheduler::Answer Scheduler::next(std::span<const tenon_sequence> sequences, const Room& room) {
   const tenon_workload w = workload(sequences, room);
-  shares_.resize(w.n), preempted_.resize(w.n);
+  shares_.resize(w.n);
+  preempted_.resize(w.n);
   auto answer = sdk::abi_struct<tenon_schedule>();
-  answer.share = shares_.data(), answer.preempted = preempted_.data();
+  answer.share = shares_.data();
+  answer.preempted = preempted_.data();
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
   const fault::InComponent in(id().c_str(), "next");

@@ -63,7 +63,9 @@ void ModelBuilder::record_pool(const Site& head) {
   op.id = TENON_F_POOL;
   const int64_t slots = rec_.bounds().slots, columns = rec_.view(x).dim[1];
   record_step_op(op, x, rec_.storage(*pooled_, sdk::tensor(TENON_F32, {slots, 2, columns})));
-  rows_ = rows, row_live_ = live, live_word_ = word;
+  rows_ = rows;
+  row_live_ = live;
+  live_word_ = word;
 }
 
 tenon_tid ModelBuilder::out_rows(tenon_tid x) {

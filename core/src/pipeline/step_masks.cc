@@ -7,7 +7,8 @@ namespace tenon {
 
 void StepMasks::declare(StorageTable& storages, uint32_t out_rows, uint32_t vocab) {
   constexpr uint32_t kBits = 32;
-  rows_ = out_rows, words_ = (vocab + kBits - 1) / kBits;
+  rows_ = out_rows;
+  words_ = (vocab + kBits - 1) / kBits;
   masks_ = storages.add("step/masks", MemoryKind::kState, uint64_t{rows_} * words_ * sizeof(uint32_t));
   numbers_ = storages.add("step/mask_numbers", MemoryKind::kState, uint64_t{rows_} * sizeof(int32_t));
 }

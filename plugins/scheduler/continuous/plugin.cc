@@ -74,7 +74,8 @@ class Continuous : public sdk::Scheduler<Continuous> {
         const bool room = runs == 0 || held + wanted <= w.free_pages() || w.page_tokens() == 0;
         full = full || slots == 0 || !room;
         if (full) continue;
-        --slots, ++runs;
+        --slots;
+        ++runs;
         held += wanted;
       }
       const uint32_t n = std::min(s.pending, rows);
@@ -98,7 +99,8 @@ class Continuous : public sdk::Scheduler<Continuous> {
     for (uint32_t i = 0; i < w.size(); ++i) {
       const tenon_sequence s = w[i];
       if (s.phase != TENON_SEQUENCE_WAITS || (first != TENON_NO_SEQUENCE && s.priority <= priority)) continue;
-      first = i, priority = s.priority;
+      first = i;
+      priority = s.priority;
     }
     if (first == TENON_NO_SEQUENCE) return first;
     const uint32_t least = sdk::least_important(w, first);

@@ -72,12 +72,17 @@ class Turns {
 
   // Brings the accounts up to date.
   void settle(const sdk::Workload& w) {
-    for (auto& [client, a] : accounts_) a.waited = a.waits, a.here = a.waits = false, a.owed = 0;
+    for (auto& [client, a] : accounts_) {
+      a.waited = a.waits;
+      a.here = a.waits = false;
+      a.owed = 0;
+    }
     uint64_t highest = 0, lowest = UINT64_MAX;
     for (uint32_t i = 0; i < w.size(); ++i) {
       const tenon_sequence s = w[i];
       Account& a = accounts_[s.client];
-      a.here = true, a.served = s.client_served;
+      a.here = true;
+      a.served = s.client_served;
       if (s.phase == TENON_SEQUENCE_WAITS) a.waits = true;
       if (s.phase == TENON_SEQUENCE_PROMPT) a.owed += s.pending;
     }

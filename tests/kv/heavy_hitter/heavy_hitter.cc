@@ -46,7 +46,8 @@ void begin_head(const BeginArgs& a, const Part& part, uint32_t seq, uint32_t hea
       if (least == a.cells || score[c] < score[least]) least = c;
     }
     if (least == a.cells) break;  // everything is recent
-    pos[least] = -1, score[least] = 0;
+    pos[least] = -1;
+    score[least] = 0;
   }
   const int32_t first = part.ptr<int32_t>(kSeqRow)[seq], end = part.ptr<int32_t>(kSeqRow)[seq + 1];
   uint32_t cell = 0;
@@ -120,7 +121,10 @@ class HeavyHitter : public sdk::KvCache<HeavyHitter> {
 
   tenon_footprint plan(std::span<const tenon_kv_geometry> layers, const tenon_bounds& b) {
     layers_.assign(layers.begin(), layers.end());
-    slots_ = b.slots, capacity_ = b.kv_len, rows_ = b.rows, cells_ = budget_ + b.rows_per_seq;
+    slots_ = b.slots;
+    capacity_ = b.kv_len;
+    rows_ = b.rows;
+    cells_ = budget_ + b.rows_per_seq;
     page_cells_ = std::bit_ceil(cells_);
     length_.assign(slots_, 0);
     auto f = sdk::abi_struct<tenon_footprint>();
@@ -156,7 +160,9 @@ class HeavyHitter : public sdk::KvCache<HeavyHitter> {
     const tenon_tensor k = sdk::tensor(TENON_F32, {slots, heads, page, g.k_dim});
     const tenon_tensor value = sdk::tensor(TENON_F32, {slots, heads, page, g.v_dim});
     const auto plane = [&](const tenon_tensor& t, uint64_t offset, int64_t(&stride)[3]) {
-      stride[0] = t.stride[0], stride[1] = t.stride[2], stride[2] = t.stride[1];
+      stride[0] = t.stride[0];
+      stride[1] = t.stride[2];
+      stride[2] = t.stride[1];
       return r.slice(store[kPlanes], t, offset * sizeof(float));
     };
     const uint64_t offset = plane_offset(layer);
@@ -233,10 +239,16 @@ class HeavyHitter : public sdk::KvCache<HeavyHitter> {
 
   tenon_kv_view prototype(const tenon_kv_geometry& g, uint32_t cells) const {
     auto v = sdk::abi_struct<tenon_kv_view>();
-    v.format = &format_, v.flags = TENON_KV_HEADS_APART;
-    v.heads = g.heads, v.k_dim = g.k_dim, v.v_dim = g.v_dim;
-    v.page_cells = std::bit_ceil(cells), v.columns = 1, v.pos_rule = TENON_POS_TABLE;
-    v.weight_rows = kObserved, v.group = g.layer + 1;
+    v.format = &format_;
+    v.flags = TENON_KV_HEADS_APART;
+    v.heads = g.heads;
+    v.k_dim = g.k_dim;
+    v.v_dim = g.v_dim;
+    v.page_cells = std::bit_ceil(cells);
+    v.columns = 1;
+    v.pos_rule = TENON_POS_TABLE;
+    v.weight_rows = kObserved;
+    v.group = g.layer + 1;
     return v;
   }
   uint64_t lines_before(uint32_t layer) const {

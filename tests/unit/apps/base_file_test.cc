@@ -27,7 +27,9 @@ CodedRow row(int32_t top) {
 
 BaseHeader header() {
   BaseHeader header;
-  header.vocab = kVocab, header.context = kContext, header.positions = 4;
+  header.vocab = kVocab;
+  header.context = kContext;
+  header.positions = 4;
   header.sha256.fill('a');
   return header;
 }

@@ -18,8 +18,12 @@ OpReport report() {
   r.clock = "CUPTI's records of the kernels";
   r.groups = {{"layers.*.attention", "attention.flash", "attention", 32, 60, 3e5},
               {"embedding", "quantization.none", "rows", 1, 30, 6e4}};
-  r.between_us = 10, r.step_us = 100, r.steps = 20, r.context = 116;
-  r.tok_per_s = 9000, r.unrecorded_tok_per_s = 10000;
+  r.between_us = 10;
+  r.step_us = 100;
+  r.steps = 20;
+  r.context = 116;
+  r.tok_per_s = 9000;
+  r.unrecorded_tok_per_s = 10000;
   return r;
 }
 
@@ -27,7 +31,8 @@ BenchRow row(OpReport ops) {
   BenchRow r{.point = {.prompt_tokens = 16, .new_tokens = 200, .batch = 1, .threads = 132}};
   r.decode = {10000, 9900, 10100};
   r.ops = std::move(ops);
-  r.hash = "0", r.line = "tenon bench a,\"b\"";
+  r.hash = "0";
+  r.line = "tenon bench a,\"b\"";
   return r;
 }
 

@@ -99,7 +99,8 @@ TEST(Child, WhatItHasStartedEndsWhenTheTimeIsUp) {
   pid_t process = 0;
   ASSERT_EQ(read(ends[0], &process, sizeof(process)), static_cast<ssize_t>(sizeof(process)));
   EXPECT_TRUE(is_gone(process));
-  close(ends[0]), close(ends[1]);
+  close(ends[0]);
+  close(ends[1]);
 }
 
 }  // namespace

@@ -251,7 +251,10 @@ TEST(ConfigErrors, Syntax) {
 
 TEST(ConfigErrors, DepthIsBounded) {
   std::string dotted, array(100000, '['), quoted;
-  for (int i = 0; i < 100000; ++i) dotted += "a.", quoted += "\"=\" . ";
+  for (int i = 0; i < 100000; ++i) {
+    dotted += "a.";
+    quoted += "\"=\" . ";
+  }
   EXPECT_THAT(errors("\n" + dotted + "a = 1\n"), StartsWith("p.toml:2:32: error: a key of more than 16 parts"));
   EXPECT_THAT(errors("[" + dotted + "a]\n"), HasSubstr("more than 16 parts"));
   EXPECT_THAT(errors(quoted + "a = 1\n"), HasSubstr("more than 16 parts"));

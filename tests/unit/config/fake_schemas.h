@@ -30,12 +30,16 @@ class FakeSchemas : public SchemaSource {
     static constexpr auto kModel = sdk::params(
         sdk::text({.name = "path", .doc = "Draft model.", .flags = TENON_PARAM_REQUIRED}),
         sdk::integer({.name = "k", .doc = "Proposals.", .value = 5, .min = 1, .max = 16, .unit = "tokens"}));
-    add("device", "cpu", kCpu), add("device", "gpu", std::array<tenon_param_spec, 0>{});
+    add("device", "cpu", kCpu);
+    add("device", "gpu", std::array<tenon_param_spec, 0>{});
     add("quantization", "gguf", std::array<tenon_param_spec, 0>{});
-    add("quantization", "int4wo", kGroups), add("quantization", "int8wo", std::array<tenon_param_spec, 0>{});
-    add("kv_cache", "static", kFormat), add("kv_cache", "clash", kClash);
+    add("quantization", "int4wo", kGroups);
+    add("quantization", "int8wo", std::array<tenon_param_spec, 0>{});
+    add("kv_cache", "static", kFormat);
+    add("kv_cache", "clash", kClash);
     add("attention", "flash", std::array<tenon_param_spec, 0>{});
-    add("sampler", "temperature", kTemperature), add("sampler", "top_k", kTopK);
+    add("sampler", "temperature", kTemperature);
+    add("sampler", "top_k", kTopK);
     add("sampler", "categorical", std::array<tenon_param_spec, 0>{});
     add("sampler", "greedy", std::array<tenon_param_spec, 0>{});
     add("draft", "model", kModel);

@@ -144,7 +144,8 @@ TEST(Engine, PenaltiesCountThePromptAndTheText) {
                                      "sampler.chain=[{use=\"frequency_presence\", frequency=0.7, presence=0.4}]"});
     for (const uint32_t seed : {1u, 2u}) {
       Request r = request(repeating(3, seed), 30);
-      r.logprobs = true, r.top_logprobs = 260;
+      r.logprobs = true;
+      r.top_logprobs = 260;
       std::vector<uint32_t> count(260);
       for (const int32_t id : r.tokens) ++count[static_cast<size_t>(id)];
       size_t changed = 0;
@@ -179,7 +180,8 @@ TEST(Engine, DrawsWithAllBitsOfTheSeed) {
   const auto engine = open(kTiny, {"sampler.chain=[]", "sampler.select=categorical"});
   Request r = request(prompt(10), 12);
   r.seed = uint64_t{0xDECADE01} << 32 | 77;
-  r.logprobs = true, r.top_logprobs = 260;
+  r.logprobs = true;
+  r.top_logprobs = 260;
   uint32_t position = 10;
   r.on_token = [&](const Token& t) {
     std::pair<double, int32_t> best{-1e300, -1};
@@ -195,7 +197,8 @@ TEST(Engine, DrawsWithAllBitsOfTheSeed) {
   };
   const std::vector<int32_t> tokens = engine->generate(r).tokens;
   EXPECT_EQ(tokens.size(), 12u);
-  r.on_token = {}, r.seed = 77;
+  r.on_token = {};
+  r.seed = 77;
   EXPECT_NE(engine->generate(r).tokens, tokens);
 }
 

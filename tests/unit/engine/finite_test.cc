@@ -112,7 +112,8 @@ TEST_F(Finite, WithLogProbabilitiesAndOtherSamplersToo) {
   for (const Settings& sampling : {Settings{}, chain}) {
     for (const bool logprobs : {false, true}) {
       Request r = request();
-      r.logprobs = logprobs, r.top_logprobs = logprobs ? 3 : 0;
+      r.logprobs = logprobs;
+      r.top_logprobs = logprobs ? 3 : 0;
       EXPECT_THAT(error_of(*open_with(model.path(), sampling), r),
                   HasSubstr("model.layers.1.mlp.down_proj.weight holds nan in row 0, column 7"));
     }

@@ -260,7 +260,10 @@ TEST(Priority, AHigherOneTakesTheSlotOfALowerOne) {
   std::vector<int> order;
   for (int i = 0; i < 3; ++i) {
     Request& r = requests[static_cast<size_t>(i)];
-    r.max_new_tokens = 20, r.ignore_end = true, r.stop.clear(), r.priority = i;
+    r.max_new_tokens = 20;
+    r.ignore_end = true;
+    r.stop.clear();
+    r.priority = i;
     r.on_done = [&order, i](const Result&) { order.push_back(i); };
   }
   const std::vector<Result> expected = alone(requests);

@@ -20,7 +20,9 @@ class ProgramFor : public testing::Test {
     for (const Bounds& of : {Bounds{3, 1, 3}, Bounds{1, 1, 1}, Bounds{9, 3, 9}, Bounds{9, 3, 9, true, true},
                              Bounds{64, 64, 9}, Bounds{16, 16, 9}, Bounds{64, 64, 32, false}, Bounds{3, 3, 3}}) {
       auto b = sdk::abi_struct<tenon_bounds>();
-      b.rows = of.rows, b.rows_per_seq = of.rows_per_seq, b.out_rows = of.out_rows;
+      b.rows = of.rows;
+      b.rows_per_seq = of.rows_per_seq;
+      b.out_rows = of.out_rows;
       programs_.push_back({.program = ProgramRecording(b, storages_, {}).finish({}),
                            .sample = of.sample,
                            .moves_on = false,
@@ -31,7 +33,8 @@ class ProgramFor : public testing::Test {
   // Sequences of so many rows; of each the last `outs` are wanted. The index of the program, or -1.
   std::ptrdiff_t choice(const std::vector<int32_t>& rows, int32_t outs, bool sample = true, bool round = false) const {
     StepBatch batch;
-    batch.sample = sample, batch.round = round;
+    batch.sample = sample;
+    batch.round = round;
     batch.seq_row = {0};
     for (const int32_t n : rows) {
       batch.seq_row.push_back(batch.seq_row.back() + n);

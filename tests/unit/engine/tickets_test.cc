@@ -17,7 +17,8 @@ using ::testing::HasSubstr;
 Request request(size_t prompt = 12, uint32_t n = 8) {
   Request r;
   for (size_t i = 0; i < prompt; ++i) r.tokens.push_back(static_cast<int32_t>(i * 37 % 250 + 3));
-  r.max_new_tokens = n, r.ignore_end = true;
+  r.max_new_tokens = n;
+  r.ignore_end = true;
   return r;
 }
 

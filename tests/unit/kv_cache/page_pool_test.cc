@@ -64,7 +64,9 @@ TEST(PagePool, GivesEmptyPagesAwayFirstAndThenThoseThatWereLetGoLongestAgo) {
   const uint32_t a = entered(pool, kNothing, {1, 1}), b = entered(pool, kNothing, {2, 2});
   const uint32_t c = entered(pool, kNothing, {3, 3});
   for (const uint32_t page : {b, a, c}) pool.release(page);
-  pool.hold(b), pool.release(b);  // found again: now it is the last
+  // found again: now it is the last
+  pool.hold(b);
+  pool.release(b);
   EXPECT_EQ(pool.free(), 4U);
   const uint32_t empty = pool.take();
   EXPECT_EQ(std::set<uint32_t>({a, b, c}).count(empty), 0U);
@@ -130,7 +132,8 @@ TEST(PagePool, IsTheNaiveOneUnderRandomCalls) {
           EXPECT_EQ(taken, idle.front());
           idle.erase(idle.begin());
         }
-        text_lost(taken), holders[taken] = 1;
+        text_lost(taken);
+        holders[taken] = 1;
         break;
       }
       case 1:

@@ -26,13 +26,17 @@ float angle(int64_t position, uint32_t pair) {
 void fill_rope(std::span<float> table) {
   for (size_t i = 0; i < table.size() / 2; ++i) {
     const float a = angle(static_cast<int64_t>(i / (kRotated / 2)), static_cast<uint32_t>(i % (kRotated / 2)));
-    table[2 * i] = std::cos(a), table[2 * i + 1] = std::sin(a);
+    table[2 * i] = std::cos(a);
+    table[2 * i + 1] = std::sin(a);
   }
 }
 
 MadeModel attending(const Biases& biases) {
   MadeModel m;
-  m.info.vocab = kVocab, m.info.width = kWidth, m.info.context = 64, m.info.layers = 1;
+  m.info.vocab = kVocab;
+  m.info.width = kWidth;
+  m.info.context = 64;
+  m.info.layers = 1;
   m.declare = [biases](MadeWeights& w, Declarations& declare) -> Record {
     const auto linear = [&](const std::string& name, uint32_t rows, uint32_t columns, bool bias) {
       LinearDecl d{
@@ -44,13 +48,18 @@ MadeModel attending(const Biases& biases) {
       return d;
     };
     LinearDecl embedding = linear("embedding", kVocab, kWidth, false);
-    embedding.product = false, embedding.lookup = true;
+    embedding.product = false;
+    embedding.lookup = true;
     const LinearId rows = declare.linear(embedding);
     AttentionDecl a{.path = "layers.0.attention", .layer = 0};
     a.q = declare.linear(linear("q", kQHeads * kKDim, kWidth, biases.q));
     a.k = declare.linear(linear("k", kKvHeads * kKDim, kWidth, biases.k));
     a.v = declare.linear(linear("v", kKvHeads * kVDim, kWidth, biases.v));
-    a.q_heads = kQHeads, a.kv_heads = kKvHeads, a.k_dim = kKDim, a.v_dim = kVDim, a.scale = kScale;
+    a.q_heads = kQHeads;
+    a.kv_heads = kKvHeads;
+    a.k_dim = kKDim;
+    a.v_dim = kVDim;
+    a.scale = kScale;
     const VectorId q_norm = declare.vector("q_norm", {w.add("q_norm", {kKDim})}, kKDim);
     const VectorId k_norm = declare.vector("k_norm", {w.add("k_norm", {kKDim})}, kKDim);
     const VectorId table = declare.table("rope", declare.capacity(), kRotated, fill_rope);
@@ -82,7 +91,8 @@ Row turned(const MadeWeights& w, Row x, const char* norm, int64_t position) {
     for (size_t i = 0; i < kKDim; ++i) x[h + i] *= scale * static_cast<double>(w.values(norm)[i]);
     for (uint32_t i = 0; i < kRotated / 2; ++i) {
       const double a = static_cast<double>(angle(position, i)), u = x[h + i], v = x[h + i + kRotated / 2];
-      x[h + i] = u * std::cos(a) - v * std::sin(a), x[h + i + kRotated / 2] = u * std::sin(a) + v * std::cos(a);
+      x[h + i] = u * std::cos(a) - v * std::sin(a);
+      x[h + i + kRotated / 2] = u * std::sin(a) + v * std::cos(a);
     }
   }
   return x;

@@ -46,7 +46,8 @@ struct Centred : sdk::Quantization<Centred> {
   }
   tenon_footprint footprint(Site& site) const {
     tenon_footprint f = cpu::footprint_of(site, 0);
-    f.passes = 2, f.flags |= whole_ ? TENON_FOOTPRINT_WHOLE : 0;
+    f.passes = 2;
+    f.flags |= whole_ ? TENON_FOOTPRINT_WHOLE : 0;
     return f;
   }
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void*) const {

@@ -19,12 +19,16 @@ const std::vector<int32_t> kPrompt = {3, 7, 11, 40, 2, 2, 19};
 // y = after(rms_norm(x) W^T) of an embedding's rows.
 MadeModel one_product(Chain after, Chain before = {}) {
   MadeModel m;
-  m.info.vocab = kVocab, m.info.width = kWidth, m.info.context = 64;
+  m.info.vocab = kVocab;
+  m.info.width = kWidth;
+  m.info.context = 64;
   m.declare = [after, before](MadeWeights& w, Declarations& declare) -> Record {
     LinearDecl embedding{.matrix = w.matrix("embedding", "embedding", kVocab, kWidth), .columns = kWidth};
     LinearDecl head{.matrix = w.matrix("lm_head", "head", kVocab, kWidth), .columns = kWidth};
-    embedding.product = false, embedding.lookup = true;
-    head.before = before, head.after = after;
+    embedding.product = false;
+    embedding.lookup = true;
+    head.before = before;
+    head.after = after;
     if (before.empty()) {
       head.before = {{.name = "rms_norm",
                       .vectors = {{"weight", declare.vector("norm", {w.add("norm", {kWidth})}, kWidth)}},
@@ -97,7 +101,9 @@ TEST(Chain, ArgumentsAreChecked) {
 // A path of three products: gate and up together, then down.
 MadeModel gated(const std::string& activation) {
   MadeModel m;
-  m.info.vocab = kVocab, m.info.width = kWidth, m.info.context = 64;
+  m.info.vocab = kVocab;
+  m.info.width = kWidth;
+  m.info.context = 64;
   m.declare = [activation](MadeWeights& w, Declarations& declare) -> Record {
     const auto linear = [&](const std::string& name, int64_t rows, int64_t columns, bool bias) {
       LinearDecl d{.matrix = w.matrix("mlp." + name, name, rows, columns), .columns = columns};
@@ -108,7 +114,8 @@ MadeModel gated(const std::string& activation) {
       return d;
     };
     LinearDecl embedding = linear("embedding", kVocab, kWidth, false);
-    embedding.product = false, embedding.lookup = true;
+    embedding.product = false;
+    embedding.lookup = true;
     const LinearId rows = declare.linear(embedding);
     const LinearId gate = declare.linear(linear("gate", 40, kWidth, true));
     const LinearId up = declare.linear(linear("up", 40, kWidth, true));

@@ -96,7 +96,9 @@ std::unique_ptr<Pipeline> build(MadeModel& model, uint32_t rows, uint32_t wanted
   RegistrySchemas schemas(registry());
   const PipelineConfig config = resolve(load_config("", set), schemas, ModelPath::kOptional);
   PipelineOptions options;
-  options.prefill_rows = rows, options.score_rows = wanted, options.model = &kKind;
+  options.prefill_rows = rows;
+  options.score_rows = wanted;
+  options.model = &kKind;
   current = &model;
   return Pipeline::build(config, registry(), model.weights, options);
 }
@@ -111,12 +113,18 @@ std::vector<Values> logits_of(MadeModel& model, const std::vector<int32_t>& toke
   StepBatch batch;
   batch.token = tokens;
   for (uint32_t r = 0; r < rows; ++r) {
-    batch.position.push_back(static_cast<int32_t>(r)), batch.slot.push_back(0);
+    batch.position.push_back(static_cast<int32_t>(r));
+    batch.slot.push_back(0);
     batch.parent.push_back(static_cast<int32_t>(r) - 1);
     if (r + wanted >= rows) batch.out_row.push_back(static_cast<int32_t>(r));
   }
-  batch.seq_slot = {0}, batch.seq_row = {0, static_cast<int32_t>(rows)}, batch.kv_len = {0};
-  batch.sample = false, batch.want_logits = true, batch.prompts = 1, batch.prompt_rows = rows;
+  batch.seq_slot = {0};
+  batch.seq_row = {0, static_cast<int32_t>(rows)};
+  batch.kv_len = {0};
+  batch.sample = false;
+  batch.want_logits = true;
+  batch.prompts = 1;
+  batch.prompt_rows = rows;
   StepResult result;
   if (Status s = pipeline->step(batch, result); !s.ok()) throw Error(s.code(), s.message());
   std::vector<Values> logits;

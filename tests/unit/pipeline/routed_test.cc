@@ -25,7 +25,9 @@ std::string expert_name(int32_t expert, const std::string& matrix) {
 // logits = head(down_e(silu(gate_e x) * up_e x)), x the embedding of the token and e the token.
 MadeModel mixture() {
   MadeModel m;
-  m.info.vocab = kVocab, m.info.width = kWidth, m.info.context = 64;
+  m.info.vocab = kVocab;
+  m.info.width = kWidth;
+  m.info.context = 64;
   m.declare = [](MadeWeights& w, Declarations& declare) -> Record {
     const auto routed = [&](const std::string& name, int64_t rows, int64_t columns) {
       LinearDecl d{.matrix = {.path = "experts." + name, .name = "", .tensors = {}, .rows = rows}, .columns = columns};
@@ -35,7 +37,8 @@ MadeModel mixture() {
       return declare.linear(d);
     };
     LinearDecl embedding{.matrix = w.matrix("embedding", "embedding", kVocab, kWidth), .columns = kWidth};
-    embedding.product = false, embedding.lookup = true;
+    embedding.product = false;
+    embedding.lookup = true;
     const LinearId rows = declare.linear(embedding);
     const LinearId gate = routed("gate", kInner, kWidth), up = routed("up", kInner, kWidth);
     const JoinedId gated = declare.joined({.linears = {gate, up}, .after = {{.name = "silu_mul"}}});

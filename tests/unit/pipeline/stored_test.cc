@@ -29,10 +29,13 @@ std::vector<std::byte> as_bytes(const std::vector<T>& values) {
 using Head = std::function<std::vector<const WeightTensor*>(MadeWeights&)>;
 MadeModel looked_up(const Head& head) {
   MadeModel m;
-  m.info.vocab = kVocab, m.info.width = kWidth, m.info.context = 64;
+  m.info.vocab = kVocab;
+  m.info.width = kWidth;
+  m.info.context = 64;
   m.declare = [head](MadeWeights& w, Declarations& declare) -> Record {
     LinearDecl embedding{.matrix = w.matrix("embedding", "embedding", kVocab, kWidth), .columns = kWidth};
-    embedding.product = false, embedding.lookup = true;
+    embedding.product = false;
+    embedding.lookup = true;
     const LinearId rows = declare.linear(embedding);
     const LinearId product = declare.linear(
         {.matrix = {.path = "lm_head", .name = "head", .tensors = head(w), .rows = kVocab}, .columns = kWidth});

@@ -23,19 +23,28 @@ struct Plan {
   uint64_t activation_bytes = 512;
 
   Plan() {
-    set(1, 0, 16), set(2, 256, 16), set(3, 264, 4), set(4, 0, 16);
-    tensors[1].first_op = 0, tensors[1].last_op = 1;
-    tensors[2].first_op = 1, tensors[2].last_op = 2;
+    set(1, 0, 16);
+    set(2, 256, 16);
+    set(3, 264, 4);
+    set(4, 0, 16);
+    tensors[1].first_op = 0;
+    tensors[1].last_op = 1;
+    tensors[2].first_op = 1;
+    tensors[2].last_op = 2;
     tensors[3].root = 2;
     tensors[4].storage = storages.add("state", MemoryKind::kState, 64);
     ops[0].operands = {{1, TENON_WRITE}};
-    ops[1].path = "layers.0.mlp", ops[1].component = "op.test", ops[1].name = "sum";
+    ops[1].path = "layers.0.mlp";
+    ops[1].component = "op.test";
+    ops[1].name = "sum";
     ops[1].operands = {{1, TENON_READ}, {2, TENON_WRITE}, {4, TENON_READ}};
   }
   void set(tenon_tid id, uint64_t offset, int64_t columns) {
     ProgramTensor& t = tensors[id];
     t.view = sdk::tensor(TENON_F32, {columns});
-    t.name = "t" + std::to_string(id), t.offset = offset, t.root = id;
+    t.name = "t" + std::to_string(id);
+    t.offset = offset;
+    t.root = id;
     t.extent = tensor_extent(t.view);
   }
   void see_as(tenon_tid id, std::initializer_list<int64_t> dims, std::initializer_list<int64_t> strides) {
@@ -78,7 +87,8 @@ TEST(PlanProblem, IsAnExtentThatIsNotTheViews) {
 
 TEST(PlanProblem, IsSharedMemoryOnlyOfTensorsThatAreAliveTogether) {
   Plan plan;
-  plan.tensors[2].offset = 60, plan.tensors[3].offset = 68;
+  plan.tensors[2].offset = 60;
+  plan.tensors[3].offset = 68;
   EXPECT_THAT(plan.problem(), HasSubstr("\"t1\") and tensor 2 (\"t2\") are alive together and share bytes"));
   plan.tensors[1].last_op = 0;
   EXPECT_EQ(plan.problem(), "");
@@ -118,7 +128,8 @@ class FillDead : public testing::Test {
   }
   static tenon_bounds bounds() {
     auto b = sdk::abi_struct<tenon_bounds>();
-    b.rows = b.seqs = b.rows_per_seq = b.out_rows = b.slots = 1, b.kv_len = 16;
+    b.rows = b.seqs = b.rows_per_seq = b.out_rows = b.slots = 1;
+    b.kv_len = 16;
     return b;
   }
   float value(size_t i) const {

@@ -18,7 +18,12 @@ void nothing(const NoArgs&, const sdk::Part&) {}
 
 tenon_bounds bounds() {
   auto b = sdk::abi_struct<tenon_bounds>();
-  b.rows = 4, b.seqs = 1, b.rows_per_seq = 4, b.out_rows = 1, b.kv_len = 16, b.slots = 1;
+  b.rows = 4;
+  b.seqs = 1;
+  b.rows_per_seq = 4;
+  b.out_rows = 1;
+  b.kv_len = 16;
+  b.slots = 1;
   return b;
 }
 
@@ -173,7 +178,11 @@ class BlockClasses : public ProgramTest {
     const tenon_recorder* rec = recording_->recorder();
     for (const QueueOp& o : ops) {
       auto op = sdk::abi_struct<tenon_op>();
-      op.name = o.name, op.operand = &operand, op.n_operands = 1, op.blocks = o.classes, op.flags = o.flags;
+      op.name = o.name;
+      op.operand = &operand;
+      op.n_operands = 1;
+      op.blocks = o.classes;
+      op.flags = o.flags;
       op.launch = [](void*, const void*, const tenon_launch*, tenon_reason*) -> tenon_status { return TENON_OK; };
       EXPECT_EQ(rec->emit(rec->ctx, &op), TENON_OK) << o.name;
     }
@@ -278,7 +287,8 @@ TEST_F(ProgramTest, OpsThatCannotRunAreRefused) {
   bad.part = [](void*, const void*, const tenon_part*) -> tenon_status { return TENON_OK; };
   EXPECT_EQ(rec->emit(rec->ctx, &bad), TENON_ERROR);  // a phase without chunks
   bad.chunks[0] = 1;
-  bad.operand = dangling, bad.n_operands = 1;
+  bad.operand = dangling;
+  bad.n_operands = 1;
   EXPECT_EQ(rec->emit(rec->ctx, &bad), TENON_ERROR);
   bad.n_operands = 0;
   EXPECT_EQ(rec->emit(rec->ctx, &bad), TENON_OK);

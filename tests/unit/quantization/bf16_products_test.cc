@@ -40,7 +40,8 @@ TEST_P(Bf16Products, EqualProductsOfTheRoundedRows) {
       double sum = 0, size = 0;
       for (uint32_t i = 0; i < k; ++i) {
         const double p = double{w[i]} * double{sdk::bf16_to_float(row_of_x(r)[i])};
-        sum += p, size += std::abs(p);
+        sum += p;
+        size += std::abs(p);
       }
       ASSERT_NEAR(double{y[r * kStride + c]}, sum, 4e-6 * size) << "row " << r << " column " << c;
     }

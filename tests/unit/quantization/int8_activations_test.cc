@@ -15,7 +15,10 @@ using sdk::cpu::kGroupRows, sdk::cpu::kInt8Block, sdk::cpu::PackedTable, sdk::cp
 struct Rows {
   Rows(const RowOps& ops, const std::vector<float>& x, uint32_t width) : k(width), q(x.size()) {
     const size_t blocks = x.size() / kInt8Block;
-    scale.resize(blocks), sum.resize(blocks), negative32.resize(blocks), negative16.resize(2 * blocks);
+    scale.resize(blocks);
+    sum.resize(blocks);
+    negative32.resize(blocks);
+    negative16.resize(2 * blocks);
     for (size_t at = 0; at < x.size(); at += k) {
       const size_t b = at / kInt8Block;
       ops.quantize(&x[at], k, {&q[at], &scale[b], &sum[b], &negative32[b], &negative16[2 * b]});
@@ -79,7 +82,10 @@ TEST(RowOps, SameBitsOnEveryInstructionSet) {
   for (float& v : x) v = normal(random);
   for (float& v : weight) v = normal(random);
   std::fill(x.begin() + 64, x.begin() + 96, 0.0F);
-  x[1] = 1e-42F, x[40] = 3e38F, x[100] = NAN, x[140] = -INFINITY;
+  x[1] = 1e-42F;
+  x[40] = 3e38F;
+  x[100] = NAN;
+  x[140] = -INFINITY;
   const RowOps& scalar = gguf::scalar::kKernels.ops;
   const Rows want(scalar, x, kWidth);
   for (const uint32_t n : {1u, 7u, 8u, 33u, 99u, kWidth}) {
@@ -95,7 +101,8 @@ TEST(RowOps, SameBitsOnEveryInstructionSet) {
       scalar.rms_norm(x.data() + 200 % n, weight.data(), n - 200 % n, 1e-5F, a.data());
       table->ops.rms_norm(x.data() + 200 % n, weight.data(), n - 200 % n, 1e-5F, b.data());
       EXPECT_TRUE(same(a, b));
-      scalar.silu_mul(gate.data(), weight.data(), n), table->ops.silu_mul(other.data(), weight.data(), n);
+      scalar.silu_mul(gate.data(), weight.data(), n);
+      table->ops.silu_mul(other.data(), weight.data(), n);
       EXPECT_TRUE(same(gate, other));
       const Rows got(table->ops, x, kWidth);
       EXPECT_EQ(got.q, want.q);
@@ -130,7 +137,8 @@ TEST_P(PackedProducts, EqualProductsOfTheRoundedRows) {
   std::vector<uint8_t> weights = random_rows(format, kColumns, kWidth, size_of_weights, random);
   const size_t row_bytes = weights.size() / kColumns, header = format == TENON_Q4_K ? 16 : format == TENON_Q4_1 ? 4 : 2;
   if (format == TENON_Q6_K) {
-    std::fill_n(weights.begin(), 192, uint8_t{0}), std::fill_n(weights.begin() + 192, 16, uint8_t{0x80});
+    std::fill_n(weights.begin(), 192, uint8_t{0});
+    std::fill_n(weights.begin() + 192, 16, uint8_t{0x80});
   } else {
     std::fill_n(weights.begin() + static_cast<std::ptrdiff_t>(header), 16, uint8_t{0x80});
   }
@@ -151,7 +159,8 @@ TEST_P(PackedProducts, EqualProductsOfTheRoundedRows) {
         for (uint32_t i = 0; i < kWidth; ++i) {
           const size_t at = r * kWidth + i;
           const double p = double{w[i]} * rows.q[at] * double{rows.scale[at / 32]};
-          sum += p, size += std::abs(p);
+          sum += p;
+          size += std::abs(p);
         }
         ASSERT_NEAR(double{y[r * kStride + c]}, sum, 4e-6 * size) << "row " << r << " column " << c;
       }

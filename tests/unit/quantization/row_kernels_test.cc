@@ -58,7 +58,8 @@ double worst_error(const Problem& p, tenon_format format, const std::vector<floa
       double sum = 0, magnitude = 0;
       for (uint32_t i = 0; i < p.k; ++i) {
         const double product = double{w[i]} * double{p.x[size_t{r} * p.k + i]};
-        sum += product, magnitude += std::abs(product);
+        sum += product;
+        magnitude += std::abs(product);
       }
       worst = std::max(worst, std::abs(y[size_t{r} * p.columns + c] - sum) / (magnitude + 1e-300));
     }
@@ -102,7 +103,8 @@ TEST_P(RowKernels, AnyNumberOfRowsGivesTheSameBits) {
     const std::vector<float> expected = one_by_one(*table.kernels, format, all);
     for (uint32_t rows = 1; rows <= 20; ++rows) {
       Problem some = all;
-      some.rows = rows, some.x.resize(size_t{rows} * k);
+      some.rows = rows;
+      some.x.resize(size_t{rows} * k);
       const std::vector<float> y = tiled(*table.kernels, format, some);
       ASSERT_TRUE(std::equal(y.begin(), y.end(), expected.begin())) << table.name << " " << rows << " rows";
     }

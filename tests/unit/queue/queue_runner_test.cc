@@ -100,7 +100,10 @@ class QueueRunnerTest : public testing::Test {
     recording.scope(path, component, 0);
     const Args args{number};
     auto op = sdk::abi_struct<tenon_op>();
-    op.name = name, op.args = &args, op.args_bytes = sizeof(args), op.launch = &launch_op;
+    op.name = name;
+    op.args = &args;
+    op.args_bytes = sizeof(args);
+    op.launch = &launch_op;
     const tenon_recorder* raw = recording.recorder();
     ASSERT_EQ(raw->emit(raw->ctx, &op), TENON_OK) << recording.error();
   }
@@ -207,14 +210,18 @@ TEST_F(QueueRunnerTest, ARunOneByOneHasTheNextOneCapturedAnew) {
                           .op = [&](const Program&, size_t) { ++seen; }})
                   .ok());
   const auto run = [&] { ASSERT_TRUE(runner.run(*program_, {}).ok()); };
-  run(), run(), run();
+  run();
+  run();
+  run();
   EXPECT_EQ(queue_.captures, 1u);
   EXPECT_EQ(queue_.releases, 0u);
-  seen = 0, one_by_one = true;
+  seen = 0;
+  one_by_one = true;
   run();
   EXPECT_EQ(seen, 4u);
   EXPECT_EQ(queue_.releases, 1u);
-  run(), run();
+  run();
+  run();
   EXPECT_EQ(queue_.captures, 2u);
 }
 

@@ -61,7 +61,9 @@ TEST(ElfNote, ReadsAPlugin) {
 TEST(ElfNote, ReadsALibraryWhoseSectionsAreStripped) {
   Bytes bytes = good();
   auto& header = at<Elf64_Ehdr>(bytes, 0);
-  header.e_shnum = 0, header.e_shoff = 0, header.e_shstrndx = 0;
+  header.e_shnum = 0;
+  header.e_shoff = 0;
+  header.e_shstrndx = 0;
   EXPECT_EQ(read(bytes), "sampler/good");
 }
 

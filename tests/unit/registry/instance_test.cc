@@ -16,8 +16,10 @@ class InstanceTest : public ::testing::Test {
  protected:
   InstanceTest() {
     host_.log = [](void*, uint32_t, const char*) {};
-    device_.kind = "cpu", device_.flags = TENON_DEVICE_WALKS;
-    env_.host = &host_, env_.device = &device_;
+    device_.kind = "cpu";
+    device_.flags = TENON_DEVICE_WALKS;
+    env_.host = &host_;
+    env_.device = &device_;
   }
 
   Instance create(const std::string& library, const char* kind = "sampler", const char* name = "good") {

@@ -279,7 +279,9 @@ class FakeGroup {
 
   static FakeGroup* there() { return there_; }
   void describe(gid_t gid, group* out) {
-    out->gr_name = name_.data(), out->gr_gid = gid, out->gr_mem = pointers_.data();
+    out->gr_name = name_.data();
+    out->gr_gid = gid;
+    out->gr_mem = pointers_.data();
   }
 
  private:

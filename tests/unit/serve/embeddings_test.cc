@@ -36,7 +36,9 @@ std::string refused(const std::string& body) {
 
 Event ended(uint32_t choice, std::vector<float> vector) {
   Event e;
-  e.choice = choice, e.last = true, e.prompt_tokens = 3;
+  e.choice = choice;
+  e.last = true;
+  e.prompt_tokens = 3;
   e.embedding = std::move(vector);
   return e;
 }
@@ -104,7 +106,8 @@ TEST(EmbeddingAnswers, InBase64AreLittleEndianFloats) {
 TEST(EmbeddingAnswers, TellOfAnInputThatIsTooLong) {
   EmbeddingAnswer answer(parse(R"({"input": "x"})"), "tiny", 50);
   Event e = ended(0, {});
-  e.finish = FinishReason::kError, e.prompt_tokens = 50;
+  e.finish = FinishReason::kError;
+  e.prompt_tokens = 50;
   e.error = std::make_exception_ptr(Error(ErrorCode::kRequest, "it is too long"));
   answer.add({e});
   ASSERT_TRUE(answer.failure().has_value());

@@ -27,7 +27,8 @@ FAKE CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle*, CUpti_CallbackFunc, 
 
 FAKE CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
                                                 CUpti_BuffersCallbackCompleteFunc complete) {
-  state.request = request, state.complete = complete;
+  state.request = request;
+  state.complete = complete;
   return CUPTI_SUCCESS;
 }
 

@@ -22,8 +22,13 @@ using testing::Not;
 
 std::vector<ProgramOp> ops() {
   std::vector<ProgramOp> list(2);
-  list[0].path = "layers.0.mlp", list[0].name = "product", list[0].component = "quantization.none", list[0].layer = 0;
-  list[1].path = "sampler", list[1].name = "draw", list[1].component = "sampler.categorical";
+  list[0].path = "layers.0.mlp";
+  list[0].name = "product";
+  list[0].component = "quantization.none";
+  list[0].layer = 0;
+  list[1].path = "sampler";
+  list[1].name = "draw";
+  list[1].component = "sampler.categorical";
   return list;
 }
 
@@ -78,8 +83,10 @@ TEST(NameKernels, KeepsTheNamesOfKernelsThatItCannotTell) {
 // Bytes over nanoseconds are GB/s. The second op's kernels begin while the first one's last is under way.
 TEST(GpuSlices, SayWhatAnOpReadsOverWhatItAdds) {
   std::vector<ProgramOp> program = ops();
-  program[0].cost.read[0] = 100, program[0].cost.read[1] = 50;
-  program[1].cost.read[2] = 3, program[1].cost.written[0] = 10;
+  program[0].cost.read[0] = 100;
+  program[0].cost.read[1] = 50;
+  program[1].cost.read[2] = 3;
+  program[1].cost.written[0] = 10;
   const std::vector<ProgramRun> runs = {{program, true, {.rows = 2, .context = 30, .step = 7, .phase = "decode"}}};
   KernelRecording recording{.kernels = {kernel("a", 100, kernel_tag(0, 0), 1), kernel("b", 105, kernel_tag(0, 0), 2),
                                         kernel("c", 110, kernel_tag(0, 1), 3)}};
@@ -132,7 +139,8 @@ TEST(GpuSlices, AStepSaysForHowLongNothingRan) {
 
 TEST(GpuSlices, AGraphThatIsOneIsItsWholeProgram) {
   std::vector<ProgramOp> program = ops();
-  program[0].cost.read[0] = 300, program[1].cost.read[0] = 100;
+  program[0].cost.read[0] = 300;
+  program[1].cost.read[0] = 100;
   const std::vector<ProgramRun> runs = {{program, false, {.step = 3, .phase = "decode"}}};
   const KernelRecording recording{
       .others = {{.kind = GpuActivity::Kind::kGraph,
@@ -178,7 +186,9 @@ TEST(GpuSlices, OfEverySortArriveWithTheirArrows) {
                         activity(Kind::kWait, "Context Sync", 90, 230),
                         activity(Kind::kOverhead, "CUPTI: resources", 1, 9),
                         activity(Kind::kOverhead, "loading a kernel", 5, 12)};
-    recording.others[0].correlation = 5, recording.others[1].correlation = 6, recording.others[2].correlation = 9;
+    recording.others[0].correlation = 5;
+    recording.others[1].correlation = 6;
+    recording.others[2].correlation = 9;
     for (int i = 0; i < 3; ++i) recording.others[static_cast<size_t>(i)].thread = static_cast<uint32_t>(gettid());
     recording.others[6].stream = GpuActivity::kNoStream;
     const std::vector<ProgramRun> runs = {{program, true, {.phase = "decode"}}, {program, false, {.phase = "decode"}}};

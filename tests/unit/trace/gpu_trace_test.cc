@@ -50,14 +50,21 @@ class MadeUpGpu : public testing::Test {
     ++correlation_;
     FakeRecord call{}, kernel{}, tagged{};
     call.call.kind = CUPTI_ACTIVITY_KIND_RUNTIME;
-    call.call.cbid = 1, call.call.start = at, call.call.end = at + 5, call.call.threadId = uint32_t(gettid());
+    call.call.cbid = 1;
+    call.call.start = at;
+    call.call.end = at + 5;
+    call.call.threadId = uint32_t(gettid());
     call.call.correlationId = correlation_;
     kernel.kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-    kernel.kernel.name = "k", kernel.kernel.start = at + 10, kernel.kernel.end = at + 20;
-    kernel.kernel.correlationId = correlation_, kernel.kernel.streamId = 7;
+    kernel.kernel.name = "k";
+    kernel.kernel.start = at + 10;
+    kernel.kernel.end = at + 20;
+    kernel.kernel.correlationId = correlation_;
+    kernel.kernel.streamId = 7;
     tagged.tag.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
     tagged.tag.externalKind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
-    tagged.tag.externalId = tag, tagged.tag.correlationId = correlation_;
+    tagged.tag.externalId = tag;
+    tagged.tag.correlationId = correlation_;
     for (const FakeRecord& record : {call, kernel, tagged}) fake_->records.push_back(record);
   }
 

@@ -42,14 +42,22 @@ class Keeping : public testing::Test {
 };
 
 TEST_F(Keeping, PassesOnASlowStepAndThoseBeforeIt) {
-  step(0, 10), step(10, 20), step(20, 30), kept_.decide(sink_);
+  step(0, 10);
+  step(10, 20);
+  step(20, 30);
+  kept_.decide(sink_);
   EXPECT_THAT(ends(), IsEmpty());
-  step(30, 40), step(40, 140), step(140, 150), kept_.decide(sink_);
+  step(30, 40);
+  step(40, 140);
+  step(140, 150);
+  kept_.decide(sink_);
   EXPECT_THAT(ends(), ElementsAre(30, 40, 140));
   EXPECT_EQ(kept_.counts().steps_seen, 6u);
   EXPECT_EQ(kept_.counts().steps_written, 3u);
   EXPECT_EQ(kept_.counts().slowest.count(), 100);
-  step(150, 160), kept_.decide(sink_), kept_.pass_on(sink_);
+  step(150, 160);
+  kept_.decide(sink_);
+  kept_.pass_on(sink_);
   EXPECT_THAT(ends(), ElementsAre(30, 40, 140, 150, 160));
   kept_.pass_on(sink_);
   EXPECT_EQ(kept_.counts().steps_written, 5u);
@@ -58,10 +66,14 @@ TEST_F(Keeping, PassesOnASlowStepAndThoseBeforeIt) {
 }
 
 TEST_F(Keeping, GivesWhatComesLateItsStepsFate) {
-  step(0, 10), step(10, 20), step(20, 30), kept_.decide(sink_);
+  step(0, 10);
+  step(10, 20);
+  step(20, 30);
+  kept_.decide(sink_);
   event(5, 9);    // of a step that was forgotten
   event(15, 19);  // of one that is kept
-  step(30, 130), kept_.decide(sink_);
+  step(30, 130);
+  kept_.decide(sink_);
   EXPECT_THAT(ends(), ElementsAre(20, 19, 30, 130));
   event(100, 129);  // of one that was passed on
   event(130, 135);  // of one that has not ended
@@ -70,7 +82,10 @@ TEST_F(Keeping, GivesWhatComesLateItsStepsFate) {
 
 TEST_F(Keeping, TakesInstantsByTheirMoment) {
   kept_.event({.begin_ns = 5}, sink_);
-  kept_.step(0, 0, 10), kept_.step(1, 10, 20), kept_.step(2, 20, 30), kept_.decide(sink_);
+  kept_.step(0, 0, 10);
+  kept_.step(1, 10, 20);
+  kept_.step(2, 20, 30);
+  kept_.decide(sink_);
   kept_.event({.begin_ns = 25}, sink_);
   kept_.pass_on(sink_);
   ASSERT_EQ(heard_.events.size(), 1u);

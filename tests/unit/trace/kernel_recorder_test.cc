@@ -29,13 +29,20 @@ class Recording : public testing::Test {
     FakeRecord record{};
     record.kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
     record.kernel.name = name;
-    record.kernel.start = start, record.kernel.end = end;
-    record.kernel.correlationId = correlation, record.kernel.graphNodeId = 70 + correlation;
-    record.kernel.deviceId = 2, record.kernel.streamId = 13, record.kernel.contextId = 1;
-    record.kernel.graphId = 9, record.kernel.gridX = 3, record.kernel.blockX = 128;
+    record.kernel.start = start;
+    record.kernel.end = end;
+    record.kernel.correlationId = correlation;
+    record.kernel.graphNodeId = 70 + correlation;
+    record.kernel.deviceId = 2;
+    record.kernel.streamId = 13;
+    record.kernel.contextId = 1;
+    record.kernel.graphId = 9;
+    record.kernel.gridX = 3;
+    record.kernel.blockX = 128;
     record.kernel.gridY = record.kernel.gridZ = record.kernel.blockY = record.kernel.blockZ = 1;
     record.kernel.registersPerThread = 40;
-    record.kernel.staticSharedMemory = 100, record.kernel.dynamicSharedMemory = 24;
+    record.kernel.staticSharedMemory = 100;
+    record.kernel.dynamicSharedMemory = 24;
     fake_->records.push_back(record);
   }
   void add_tag(uint32_t correlation, uint64_t tag,
@@ -43,7 +50,8 @@ class Recording : public testing::Test {
     FakeRecord record{};
     record.tag.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
     record.tag.externalKind = kind;
-    record.tag.externalId = tag, record.tag.correlationId = correlation;
+    record.tag.externalId = tag;
+    record.tag.correlationId = correlation;
     fake_->records.push_back(record);
   }
   std::string failure_of(const std::function<void()>& call) {
@@ -64,7 +72,9 @@ TEST_F(Recording, GivesTheKernelsOnce) {
   EXPECT_TRUE(fake_->enabled.empty());
   recorder.start();
   EXPECT_EQ(fake_->enabled, std::set{CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL});
-  add_kernel("a", 10, 20), add_kernel("b", 15, 30), add_kernel("c", 0, 0);
+  add_kernel("a", 10, 20);
+  add_kernel("b", 15, 30);
+  add_kernel("c", 0, 0);
   fake_->dropped = 5;
   const KernelRecording recording = recorder.stop();
   EXPECT_TRUE(fake_->enabled.empty());
@@ -97,8 +107,10 @@ TEST_F(Recording, JoinsKernelsToTheirTags) {
   EXPECT_EQ(fake_->tags, std::vector<uint64_t>{7});
   recorder.tag(8);
   EXPECT_EQ(fake_->tags, std::vector<uint64_t>{8});
-  add_kernel("late", 20, 30, 5), add_kernel("untagged", 30, 40, 6);
-  add_tag(5, 99, CUPTI_EXTERNAL_CORRELATION_KIND_UNKNOWN), add_tag(5, 8);
+  add_kernel("late", 20, 30, 5);
+  add_kernel("untagged", 30, 40, 6);
+  add_tag(5, 99, CUPTI_EXTERNAL_CORRELATION_KIND_UNKNOWN);
+  add_tag(5, 8);
   const KernelRecording recording = recorder.stop();
   EXPECT_TRUE(fake_->tags.empty());
   ASSERT_EQ(recording.kernels.size(), 2u);
@@ -119,27 +131,44 @@ TEST_F(Recording, GivesWhatElseHappens) {
   FakeRecord wait{};
   wait.wait.kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION;
   wait.wait.type = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE;
-  wait.wait.start = 40, wait.wait.end = 60, wait.wait.contextId = 1, wait.wait.streamId = 13;
+  wait.wait.start = 40;
+  wait.wait.end = 60;
+  wait.wait.contextId = 1;
+  wait.wait.streamId = 13;
   FakeRecord copy{};
   copy.copy.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
   copy.copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_DTOH;
-  copy.copy.start = 30, copy.copy.end = 32, copy.copy.deviceId = 2, copy.copy.streamId = 14;
-  copy.copy.correlationId = 8, copy.copy.bytes = 4096;
+  copy.copy.start = 30;
+  copy.copy.end = 32;
+  copy.copy.deviceId = 2;
+  copy.copy.streamId = 14;
+  copy.copy.correlationId = 8;
+  copy.copy.bytes = 4096;
   FakeRecord fill{};
   fill.fill.kind = CUPTI_ACTIVITY_KIND_MEMSET;
-  fill.fill.start = 33, fill.fill.end = 34, fill.fill.bytes = 64;
+  fill.fill.start = 33;
+  fill.fill.end = 34;
+  fill.fill.bytes = 64;
   FakeRecord call{};
   call.call.kind = CUPTI_ACTIVITY_KIND_RUNTIME;
-  call.call.cbid = 1, call.call.start = 5, call.call.end = 9, call.call.threadId = 77, call.call.correlationId = 1;
+  call.call.cbid = 1;
+  call.call.start = 5;
+  call.call.end = 9;
+  call.call.threadId = 77;
+  call.call.correlationId = 1;
   FakeRecord inner = call;
   inner.call.kind = CUPTI_ACTIVITY_KIND_DRIVER;
-  inner.call.start = 6, inner.call.end = 8;
+  inner.call.start = 6;
+  inner.call.end = 8;
   FakeRecord alone = inner;
-  alone.call.start = 10, alone.call.end = 11, alone.call.cbid = 2;
+  alone.call.start = 10;
+  alone.call.end = 11;
+  alone.call.cbid = 2;
   FakeRecord overhead{};
   overhead.overhead.kind = CUPTI_ACTIVITY_KIND_OVERHEAD;
   overhead.overhead.overheadKind = CUPTI_ACTIVITY_OVERHEAD_LAZY_FUNCTION_LOADING;
-  overhead.overhead.start = 1, overhead.overhead.end = 4;
+  overhead.overhead.start = 1;
+  overhead.overhead.end = 4;
   FakeRecord timeless = overhead;
   timeless.overhead.start = timeless.overhead.end = 0;
   for (const FakeRecord& record : {wait, copy, inner, fill, alone, call, overhead, timeless}) {
@@ -169,7 +198,10 @@ TEST_F(Recording, GivesGraphsAsOne) {
   EXPECT_EQ(fake_->enabled.count(CUPTI_ACTIVITY_KIND_GRAPH_TRACE), 1u);
   FakeRecord graph{};
   graph.graph.kind = CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
-  graph.graph.correlationId = 4, graph.graph.graphId = 9, graph.graph.start = 10, graph.graph.end = 90;
+  graph.graph.correlationId = 4;
+  graph.graph.graphId = 9;
+  graph.graph.start = 10;
+  graph.graph.end = 90;
   fake_->records.push_back(graph);
   add_tag(4, 6);
   const KernelRecording recording = recorder.stop();
@@ -187,7 +219,8 @@ TEST_F(Recording, ForgetsWhatIsNotWanted) {
   recorder.start(GpuRecords::kNodes, [&](uint64_t tag) { return tag + kKept > run || tag == kWritten; });
   fake_->deliver_at = 1000;
   for (; run <= kRuns; ++run) {
-    add_tag(run, run), add_kernel("soon", run, run + 1, run);
+    add_tag(run, run);
+    add_kernel("soon", run, run + 1, run);
     if (run > 3000) add_kernel("late", run, run + 1, run - 3000);
     recorder.tag(run);
   }

@@ -109,8 +109,12 @@ TEST(SinceLastEnd, NeedsAStepBehindTheFirst) {
 
 ProgramOp op(const std::string& path, const std::string& component, const std::string& name, double read) {
   ProgramOp op;
-  op.path = path, op.component = component, op.name = name;
-  op.cost.read[0] = read, op.cost.read[2] = 2, op.cost.written[1] = 10;
+  op.path = path;
+  op.component = component;
+  op.name = name;
+  op.cost.read[0] = read;
+  op.cost.read[2] = 2;
+  op.cost.written[1] = 10;
   return op;
 }
 

@@ -77,9 +77,14 @@ TEST_F(Requests, ALifeIsAWaitAndAStayWithItsParts) {
 }
 
 TEST_F(Requests, APreemptionSaysWhatWasLostAndToWhom) {
-  arrive(0, 1), admit(0, 1, 0), prompt(0, 5, 1, 0, 40), token(5, 1, 0);
+  arrive(0, 1);
+  admit(0, 1, 0);
+  prompt(0, 5, 1, 0, 40);
+  token(5, 1, 0);
   add(20, RequestEvent::kPreempted, 1, {2, 3, 9}, "pages");
-  admit(30, 1, 2, 32), prompt(31, 35, 1, 4, 11), token(35, 1, 4, 4);
+  admit(30, 1, 2, 32);
+  prompt(31, 35, 1, 4, 11);
+  token(35, 1, 4, 4);
   add(36, RequestEvent::kPreempted, 1, {4, 4, 0}, "room");
   end(50, 1, 6, 4, "cancelled");
   book_.decide(kAll, kAll);
@@ -100,7 +105,10 @@ TEST_F(Requests, APreemptionSaysWhatWasLostAndToWhom) {
 }
 
 TEST_F(Requests, WhatIsOpenEndsWithTheTrace) {
-  arrive(0, 1), admit(2, 1, 0), prompt(3, 4, 1, 0, 40), token(4, 1, 0);
+  arrive(0, 1);
+  admit(2, 1, 0);
+  prompt(3, 4, 1, 0, 40);
+  token(4, 1, 0);
   arrive(5, 2);
   book_.close(9);
   EXPECT_THAT(lines_, ElementsAre("queue 0 0-2 req 1 request=1 prompt=40 priority=1 waited_us=0.002",
@@ -111,7 +119,12 @@ TEST_F(Requests, WhatIsOpenEndsWithTheTrace) {
 }
 
 TEST_F(Requests, ThoseThatWaitShareTracksWhereTheyCan) {
-  arrive(0, 1), arrive(1, 2), admit(5, 1, 0), arrive(6, 3), admit(8, 2, 1), admit(9, 3, 2);
+  arrive(0, 1);
+  arrive(1, 2);
+  admit(5, 1, 0);
+  arrive(6, 3);
+  admit(8, 2, 1);
+  admit(9, 3, 2);
   book_.decide(kAll, kAll);
   EXPECT_THAT(places_, ElementsAre("queue 0 0-5 req 1", "queue 1 1-8 req 2", "queue 0 6-9 req 3"));
 }
@@ -129,7 +142,8 @@ TEST_F(Requests, ALongQueueHasFewTracksAndItsSlicesDoNotOverlap) {
   for (uint64_t id = 0; id < kRequests; ++id) add(static_cast<int64_t>(id), RequestEvent::kArrived, id);
   for (uint64_t id = 0; id < kRequests; ++id) {
     const auto ns = static_cast<int64_t>(kRequests + 10 * id);
-    add(ns, RequestEvent::kAdmitted, id), add(ns + 10, RequestEvent::kEnded, id);
+    add(ns, RequestEvent::kAdmitted, id);
+    add(ns + 10, RequestEvent::kEnded, id);
     book.decide(kAll, kAll);
   }
   ASSERT_EQ(waits.size(), kRequests);
@@ -144,11 +158,16 @@ TEST_F(Requests, ALongQueueHasFewTracksAndItsSlicesDoNotOverlap) {
 }
 
 TEST_F(Requests, OnlyThoseOfStepsThatAreRecordedAreKept) {
-  arrive(0, 1), admit(10, 1, 0), end(20, 1);
+  arrive(0, 1);
+  admit(10, 1, 0);
+  end(20, 1);
   book_.decide(25, -1);
   EXPECT_THAT(places_, ElementsAre()) << "no step was recorded";
-  arrive(21, 2), admit(40, 2, 0);
-  arrive(50, 3), admit(60, 3, 1), end(70, 3);
+  arrive(21, 2);
+  admit(40, 2, 0);
+  arrive(50, 3);
+  admit(60, 3, 1);
+  end(70, 3);
   end(90, 2);
   book_.decide(65, 45);
   EXPECT_THAT(places_, ElementsAre("queue 0 21-40 req 2"));
@@ -160,8 +179,13 @@ TEST_F(Requests, OnlyThoseOfStepsThatAreRecordedAreKept) {
 }
 
 TEST_F(Requests, WhatHasLostItsBeginningIsCountedAndLeftOut) {
-  end(5, 1), prompt(5, 6, 2, 0, 1), arrive(6, 3), token(7, 3, 0), add(8, RequestEvent::kPreempted, 3);
-  admit(9, 3, 0), admit(10, 3, 0);
+  end(5, 1);
+  prompt(5, 6, 2, 0, 1);
+  arrive(6, 3);
+  token(7, 3, 0);
+  add(8, RequestEvent::kPreempted, 3);
+  admit(9, 3, 0);
+  admit(10, 3, 0);
   end(20, 3);
   book_.close(30);
   EXPECT_THAT(places_, ElementsAre("queue 0 6-9 req 3", "slot 0 9-20 req 3"));
@@ -170,7 +194,12 @@ TEST_F(Requests, WhatHasLostItsBeginningIsCountedAndLeftOut) {
 
 // The end of the first request was lost, and another one has its slot.
 TEST_F(Requests, ASlotHasOneRequestAtATime) {
-  arrive(0, 1), admit(1, 1, 0), prompt(2, 3, 1, 0, 1), arrive(4, 2), admit(5, 2, 0), end(9, 2);
+  arrive(0, 1);
+  admit(1, 1, 0);
+  prompt(2, 3, 1, 0, 1);
+  arrive(4, 2);
+  admit(5, 2, 0);
+  end(9, 2);
   book_.close(12);
   EXPECT_THAT(places_, ElementsAre("queue 0 0-1 req 1", "queue 0 4-5 req 2", "slot 0 5-9 req 2", "slot 0 9-12 req 1"));
 }

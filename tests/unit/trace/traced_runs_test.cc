@@ -12,7 +12,9 @@ using testing::ElementsAre;
 std::vector<ProgramOp> ops(size_t count) {
   std::vector<ProgramOp> list(count);
   for (size_t i = 0; i < count; ++i) {
-    list[i].path = "layers." + std::to_string(i) + ".mlp", list[i].name = "product", list[i].layer = int32_t(i);
+    list[i].path = "layers." + std::to_string(i) + ".mlp";
+    list[i].name = "product";
+    list[i].layer = int32_t(i);
   }
   return list;
 }
@@ -39,7 +41,11 @@ TEST_F(KeptRuns, AreThoseOfTheStepsThatAreWritten) {
   for (uint64_t step = 0; step < 6; ++step) run(step);
   EXPECT_TRUE(wanted(5));
   EXPECT_FALSE(runs_.wanted(0));
-  runs_.decide(0, false), runs_.decide(1, false), runs_.decide(2, true), runs_.decide(3, true), runs_.decide(4, false);
+  runs_.decide(0, false);
+  runs_.decide(1, false);
+  runs_.decide(2, true);
+  runs_.decide(3, true);
+  runs_.decide(4, false);
   EXPECT_TRUE(wanted(0));  // which says whose the kernels of a graph are
   EXPECT_FALSE(wanted(1));
   EXPECT_TRUE(wanted(2));
@@ -63,7 +69,8 @@ TEST_F(KeptRuns, AreThoseOfTheStepsThatAreWritten) {
   std::vector<int64_t> begins;
   for (const GpuSlice& slice : gpu_slices(recording, runs)) {
     if (slice.place != GpuSlice::Place::kStream) continue;
-    names.push_back(slice.name), begins.push_back(slice.begin_ns);
+    names.push_back(slice.name);
+    begins.push_back(slice.begin_ns);
   }
   EXPECT_THAT(names, ElementsAre("layers.0.mlp/product", "layers.1.mlp/product", "layers.0.mlp/product",
                                  "layers.1.mlp/product"));
@@ -72,8 +79,12 @@ TEST_F(KeptRuns, AreThoseOfTheStepsThatAreWritten) {
 
 // A step may run several programs, one of them for the step after it.
 TEST_F(KeptRuns, ShareTheirStepsFate) {
-  run(0), run(1), run(1), run(2);
-  runs_.decide(0, false), runs_.decide(1, true);
+  run(0);
+  run(1);
+  run(1);
+  run(2);
+  runs_.decide(0, false);
+  runs_.decide(1, true);
   EXPECT_TRUE(wanted(1));
   EXPECT_TRUE(wanted(2));
   runs_.decide(2, false);

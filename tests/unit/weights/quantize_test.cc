@@ -30,7 +30,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 QuantizeOptions as(tenon_format format, bool replace = false) {
   QuantizeOptions options;
-  options.target.format = format, options.replace = replace;
+  options.target.format = format;
+  options.replace = replace;
   return options;
 }
 

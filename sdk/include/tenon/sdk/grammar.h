@@ -61,8 +61,13 @@ class Grammar : public ComponentDefaults {
  private:
   static constexpr tenon_grammar make() {
     auto t = abi_struct<tenon_grammar>();
-    t.prepare = &call_prepare, t.compile = &call_compile, t.release = &call_release;
-    t.start = &call_start, t.stop = &call_stop, t.accept = &call_accept, t.mask = &call_mask;
+    t.prepare = &call_prepare;
+    t.compile = &call_compile;
+    t.release = &call_release;
+    t.start = &call_start;
+    t.stop = &call_stop;
+    t.accept = &call_accept;
+    t.mask = &call_mask;
     return t;
   }
   static T& self(void* p) { return *static_cast<T*>(p); }

@@ -38,7 +38,8 @@ class Sampler : public ComponentDefaults {
     auto t = abi_struct<tenon_sampler>();
     t.in_forms = T::kInForms;
     t.param_bytes = sizeof(typename T::Record);
-    t.state_bytes = &call_state_bytes, t.encode = &call_encode;
+    t.state_bytes = &call_state_bytes;
+    t.encode = &call_encode;
     if constexpr (requires { &T::record_select; }) {
       t.is_selector = 1;
       t.record_select = &call_record_select;
@@ -55,7 +56,8 @@ class Sampler : public ComponentDefaults {
     if constexpr (requires { &T::state_bytes; }) {
       static_cast<void>(guard(nullptr, [&] { bytes = self(p).state_bytes(vocab); }));
     } else {
-      static_cast<void>(p), static_cast<void>(vocab);
+      static_cast<void>(p);
+      static_cast<void>(vocab);
     }
     return bytes;
   }
