@@ -18,8 +18,8 @@ namespace {
 using cuda::kClusterThreads, cuda::kClusterWarps, cuda::kMostClusterBlocks;
 
 constexpr uint32_t kMostOwn = kMostClusterBlocks;  // classes of a thread
-constexpr uint32_t kMostFloor = 1024;  // k above this has no floor
-constexpr uint32_t kFew = 2048;        // keys that are sorted in shared memory
+constexpr uint32_t kMostFloor = 1024;              // k above this has no floor
+constexpr uint32_t kFew = 2048;                    // keys that are sorted in shared memory
 constexpr uint32_t kBinBits = 10, kBins = 1 << kBinBits;
 
 struct Pointers {
