@@ -419,7 +419,8 @@ class Clients(unittest.TestCase):
                 ask(1)
                 for t in threads:
                     t.join()
-                self.assertEqual(order.index(1) >= 38, last, order)
+                # Thirty waited when it came, and no more than ten had been answered.
+                self.assertEqual(order.index(1) >= 25, last, order)
 
     def test_embeddings_that_the_pipeline_does_not_make(self):
         with Server(TENON, MODEL, SMALL + ["pipeline.embeddings=false"]) as server:
