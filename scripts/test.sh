@@ -4,6 +4,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
 install_packages build test
 scripts/fetch_model.sh
+scripts/fetch_chat_templates.sh || say "The chat templates could not be fetched; their test skips."
 scripts/fetch_xgrammar.sh || say "Structured output is left out."
 python3 -m pip install --quiet --disable-pip-version-check --upgrade --target build/python -r tests/perfetto/requirements.txt ||
   say "The Perfetto UI could not be installed; its test skips."

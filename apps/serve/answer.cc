@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
+#include <utility>
 
 #include "said_by.h"
 
@@ -36,6 +38,14 @@ const char* finish_name(FinishReason finish) {
     default:
       return "length";
   }
+}
+
+// Returns the id of the token that begins calls if an answer's text lacks it; -1 if it does not.
+int32_t hidden_call_token(const Tokenizer& tokenizer, CallFormat format) {
+  const std::optional<int32_t> id = format == CallFormat::kNone ? std::nullopt : tokenizer.find(call_token(format));
+  if (!id) return -1;
+  const std::array<int32_t, 1> ids = {*id};
+  return decode(tokenizer, ids, {.continues = true}).empty() ? *id : -1;
 }
 
 }  // namespace
@@ -73,6 +83,7 @@ Answer::Answer(const CompletionRequest& request, AnswerHead head, std::vector<st
       continuous_usage_(request.continuous_usage),
       logprobs_(request.logprobs),
       n_(request.n),
+      call_token_(hidden_call_token(tokenizer, request.calls)),
       head_(std::move(head)),
       prompts_(std::move(prompts)),
       tokenizer_(tokenizer),
@@ -80,6 +91,8 @@ Answer::Answer(const CompletionRequest& request, AnswerHead head, std::vector<st
       choices_(request.choices()),
       left_(choices_.size()) {
   for (size_t i = 0; i < choices_.size() && !prompts_.empty(); ++i) choices_[i].text = prompts_[i / n_];
+  for (size_t i = 0; i < choices_.size() && request.calls != CallFormat::kNone; ++i)
+    choices_[i].reader.emplace(request.calls);
   const std::vector<uint64_t>& sizes = request.prompt_sizes;
   for (size_t i = 0; i < choices_.size() && !sizes.empty(); ++i) choices_[i].prompt_tokens = sizes[i / n_];
 }
@@ -167,7 +180,11 @@ void Answer::write_chunk(uint32_t index, std::string_view text, const json::valu
   if (chat_) {
     json::object delta;
     if (!choice.begun) delta["role"] = "assistant";
-    if (!choice.begun || finish.is_null()) delta["content"] = text;
+    if (choice.call) {
+      delta["tool_calls"] = json::array{*std::exchange(choice.call, std::nullopt)};
+    } else if (!choice.begun || finish.is_null()) {
+      delta["content"] = text;
+    }
     one["delta"] = std::move(delta);
   } else {
     one["text"] = text;
@@ -196,12 +213,49 @@ void Answer::write_end(std::string& chunks) const {
   chunks += sse("[DONE]");
 }
 
+// Ids are nine letters and digits, since templates refuse others.
+json::object Answer::call_object(uint32_t choice, const ToolCall& call) const {
+  constexpr std::string_view kSigns = "0123456789abcdefghijklmnopqrstuvwxyz";
+  const size_t index = choices_[choice].calls.size();
+  size_t hash = std::hash<std::string>()(head_.id + "-" + std::to_string(choice) + "-" + std::to_string(index));
+  std::string id;
+  for (int i = 0; i < 9; ++i, hash /= kSigns.size()) id += kSigns[hash % kSigns.size()];
+  return {{"id", id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+}
+
+void Answer::take_calls(Event& event, std::string& chunks) {
+  Choice& choice = choices_[event.choice];
+  if (!choice.reader) return;
+  std::string text = std::move(event.text);
+  if (event.token >= 0 && event.token == call_token_) text += tokenizer_.bytes(event.token);
+  CallReader::Piece piece = choice.reader->add(text, event.last);
+  event.text = std::move(piece.text);
+  for (const ToolCall& call : piece.calls) {
+    json::object object = call_object(event.choice, call);
+    if (stream_) {
+      // What comes before the call in the text has to come before it in the stream.
+      if (!event.text.empty()) write_chunk(event.choice, std::exchange(event.text, {}), nullptr, chunks);
+      json::object delta = object;
+      delta["index"] = choice.calls.size();
+      choice.call = std::move(delta);
+      write_chunk(event.choice, "", nullptr, chunks);
+    }
+    choice.calls.push_back(std::move(object));
+  }
+}
+
+const char* Answer::finish_of(const Choice& choice) const {
+  const bool calls = !choice.calls.empty() && choice.finish == FinishReason::kEndOfText;
+  return calls ? "tool_calls" : finish_name(choice.finish);
+}
+
 void Answer::add(Event event, std::string& chunks) {
   Choice& choice = choices_[event.choice];
   if (stream_ && !choice.begun && !event.error && (chat_ || !choice.text.empty())) {
     write_chunk(event.choice, choice.text, nullptr, chunks);  // the role, or the prompt
   }
   add_logprob(choice, event);
+  take_calls(event, chunks);
   if (event.token >= 0) ++choice.tokens;
   choice.characters += count_characters(event.text);
   if (!stream_) {
@@ -216,7 +270,7 @@ void Answer::add(Event event, std::string& chunks) {
   choice.reused = event.reused;
   choice.tokens = event.tokens;
   if (!failure_) failure_ = failure_of(event, chat_ ? "messages" : "prompt", longest_);
-  if (stream_ && !failure_) write_chunk(event.choice, "", finish_name(event.finish), chunks);
+  if (stream_ && !failure_) write_chunk(event.choice, "", finish_of(choice), chunks);
 }
 
 std::string Answer::add(std::vector<Event> events) {
@@ -233,14 +287,20 @@ std::string Answer::whole() const {
   json::array list;
   for (size_t i = 0; i < choices_.size(); ++i) {
     Choice choice = choices_[i];
+    const char* finish = finish_of(choice);
     json::object one = {{"index", i}};
     if (chat_) {
-      one["message"] = json::object{{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+      json::object message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+      if (!choice.calls.empty()) {
+        if (choice.text.empty()) message["content"] = nullptr;
+        message["tool_calls"] = std::move(choice.calls);
+      }
+      one["message"] = std::move(message);
     } else {
       one["text"] = choice.text;
     }
     one["logprobs"] = take_logprobs(choice);
-    one["finish_reason"] = finish_name(choice.finish);
+    one["finish_reason"] = finish;
     list.push_back(std::move(one));
   }
   object["choices"] = std::move(list);

@@ -6,6 +6,7 @@
 #include <exception>
 #include <random>
 
+#include "chat_messages.h"
 #include "embeddings.h"
 #include "said_by.h"
 
@@ -61,8 +62,9 @@ Abilities abilities_of(const Engine& engine, const Api::Options& options) {
   a.width = engine.pipeline().model().width;
   a.chain = SamplerChain::of(engine.config());
   a.vocab = static_cast<int32_t>(engine.pipeline().model().vocab);
-  a.chat = engine.chat_format().has_value();
+  a.chat_problem = engine.chat_problem();
   a.grammar_problem = engine.grammar_problem();
+  a.calls = call_format_of(engine.chat_template(), engine.tokenizer());
   return a;
 }
 
@@ -212,9 +214,10 @@ HttpResponse Api::tokenize(const std::string& body) const {
   } else if (fields.find("messages") == nullptr) {
     fields.fail("prompt", "it is missing, and so is messages");
   } else {
-    if (!engine_.chat_format()) fields.fail("messages", "the model has no chat template");
-    ids = engine_.chat_format()->encode(tokenizer, parse_messages(fields, "messages"),
-                                        fields.boolean("add_generation_prompt").value_or(true));
+    if (engine_.chat_template() == nullptr) fields.fail("messages", engine_.chat_problem());
+    ChatOptions options;
+    options.generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
+    ids = engine_.chat_template()->encode(tokenizer, parse_messages(fields, "messages"), options);
     fields.only("add_special_tokens", {false});
   }
   const bool strings = fields.boolean("return_token_strs").value_or(false);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "chat_messages.h"
+
 namespace tenon::serve {
 namespace {
 
@@ -80,13 +82,46 @@ void read_grammar(Fields& fields, const Abilities& abilities, const Request& req
   }
 }
 
-void refuse_tools(Fields& fields) {
-  fields.only("tools", {boost::json::value(boost::json::array{})});
-  fields.only("tool_choice", {"none", "auto"});
+// A tool is an object with the type "function" and a function that has a name; the chat template reads what else it says.
+void check_tools(Fields& fields, const boost::json::array& tools) {
+  constexpr size_t kMostTools = 128;
+  if (tools.size() > kMostTools) fields.fail("tools", "it has more than " + std::to_string(kMostTools) + " tools");
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const std::string at = "tools[" + std::to_string(i) + "]";
+    if (!tools[i].is_object()) fields.fail(at, "it is not an object");
+    Fields tool(tools[i].get_object(), at + ".");
+    if (tool.text("type").value_or("") != "function") tool.fail("type", "it is not \"function\"");
+    const boost::json::value* function = tool.find("function");
+    if (function == nullptr || !function->is_object()) tool.fail("function", "it is not an object");
+    Fields named(function->get_object(), at + ".function.");
+    if (named.text("name").value_or("").empty()) named.fail("name", "it is missing");
+  }
+}
+
+void read_tools(Fields& fields, const Abilities& abilities, CompletionRequest& out, Request& request) {
   fields.accept({"parallel_tool_calls"});
-  const std::string why = "calls of functions are not supported";
-  fields.refuse("functions", why);
-  fields.refuse("function_call", why);
+  fields.refuse("functions", "its newer name is tools");
+  fields.refuse("function_call", "its newer name is tool_choice");
+  if (const boost::json::value* choice = fields.find("tool_choice");
+      choice != nullptr && (choice->is_object() || *choice == "required")) {
+    fields.fail("tool_choice", "a model here cannot be made to call a tool; only \"none\" and \"auto\" are supported",
+                "unsupported_value");
+  }
+  fields.only("tool_choice", {"none", "auto"});
+  const boost::json::value* tools = fields.find("tools");
+  if (tools == nullptr) return;
+  if (!tools->is_array()) fields.fail("tools", "it is not a list of tools");
+  check_tools(fields, tools->get_array());
+  if (tools->get_array().empty() || fields.text("tool_choice").value_or("auto") == "none") return;
+  if (abilities.calls == CallFormat::kNone) {
+    fields.fail("tools",
+                "the model's chat template writes no calls of tools in a form that is known here: "
+                "<tool_call>{\"name\", \"arguments\"}</tool_call>, [TOOL_CALLS][{\"name\", \"arguments\"}] or "
+                "{\"name\", \"parameters\"}",
+                "unsupported_parameter");
+  }
+  request.chat_options.tools = boost::json::serialize(*tools);
+  out.calls = abilities.calls;
 }
 
 // Reads the fields that both interfaces share and that nothing else reads or refuses.
@@ -132,24 +167,6 @@ void read_prompts(Fields& fields, const Abilities& abilities, const Request& req
     fields.fail("prompt", std::to_string(out.prompts.size()) + " prompts with " + std::to_string(out.n) +
                               " answers each are more than " + std::to_string(abilities.most_choices));
   }
-}
-
-std::string read_content(const boost::json::value* value, const Fields& message) {
-  if (value == nullptr) message.fail("content", "it is missing");
-  if (value->is_string()) return std::string(value->get_string());
-  if (!value->is_array()) message.fail("content", "it is not a text or a list of parts");
-  std::string text;
-  for (const boost::json::value& part : value->get_array()) {
-    if (!part.is_object()) message.fail("content", "a part is not an object");
-    Fields fields(part.get_object(), message.name("content") + ".");
-    const std::string type = fields.text("type").value_or("");
-    if (type != "text") fields.fail("type", "\"" + type + "\" is not supported; only \"text\" is", "unsupported_value");
-    const auto piece = fields.text("text");
-    if (!piece) fields.fail("text", "it is missing");
-    fields.finish();
-    text += *piece;
-  }
-  return text;
 }
 
 }  // namespace
@@ -220,31 +237,6 @@ std::vector<Request> parse_inputs(Fields& fields, std::string_view field, int32_
   return inputs;
 }
 
-std::vector<ChatMessage> parse_messages(Fields& fields, std::string_view field) {
-  const boost::json::value* value = fields.find(field);
-  if (value == nullptr) fields.fail(field, "it is missing");
-  if (!value->is_array() || value->get_array().empty()) fields.fail(field, "it is not a list of messages");
-  std::vector<ChatMessage> messages;
-  for (const boost::json::value& one : value->get_array()) {
-    const std::string at = std::string(field) + "[" + std::to_string(messages.size()) + "]";
-    if (!one.is_object()) fields.fail(at, "it is not an object");
-    Fields message(one.get_object(), at + ".");
-    std::string role = message.text("role").value_or("");
-    if (role == "developer") role = "system";
-    if (role != "system" && role != "user" && role != "assistant") {
-      message.fail("role", "\"" + role + "\" is none of system, developer, user and assistant", "unsupported_value");
-    }
-    message.refuse("tool_calls", "calls of functions are not supported");
-    message.refuse("function_call", "calls of functions are not supported");
-    message.refuse("audio", "only text is supported");
-    message.refuse("refusal", "only content is supported");
-    message.accept({"name"});  // no chat format here writes names
-    messages.push_back({role, read_content(message.find("content"), message)});
-    message.finish();
-  }
-  return messages;
-}
-
 CompletionRequest parse_completion(const boost::json::object& body, bool chat, const Abilities& abilities) {
   CompletionRequest out;
   out.chat = chat;
@@ -252,13 +244,17 @@ CompletionRequest parse_completion(const boost::json::object& body, bool chat, c
   Request request = read_request(fields, out, abilities);
   if (chat) {
     request.chat = parse_messages(fields, "messages");
-    if (!abilities.chat)
-      fields.fail("messages", "the model has no chat template; /v1/completions continues plain text");
+    if (!abilities.chat_problem.empty())
+      fields.fail("messages", abilities.chat_problem + "; /v1/completions continues plain text");
     fields.only("modalities", {boost::json::value(boost::json::array{"text"})});
     fields.only("add_generation_prompt", {true});
     fields.only("continue_final_message", {false});
     fields.only("echo", {false});
-    refuse_tools(fields);
+    read_tools(fields, abilities, out, request);
+    if (const boost::json::value* variables = fields.find("chat_template_kwargs")) {
+      if (!variables->is_object()) fields.fail("chat_template_kwargs", "it is not an object");
+      request.chat_options.variables = boost::json::serialize(*variables);
+    }
     out.prompts.push_back(std::move(request));
   } else {
     read_prompts(fields, abilities, request, out);

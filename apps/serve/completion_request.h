@@ -10,6 +10,7 @@
 #include "grammar_fields.h"
 #include "sampler_fields.h"
 #include "tenon/core/engine.h"
+#include "tool_calls.h"
 
 namespace tenon::serve {
 
@@ -18,20 +19,22 @@ struct Abilities {
   std::vector<std::string> models;  // the names that it goes by; at least one
   SamplerChain chain;
   int32_t vocab = 0;
-  bool chat = false;            // the model has a chat format
-  std::string grammar_problem;  // why no request can have a grammar; "" if one can
-  uint32_t most_choices = 128;  // answers of one HTTP request
-  uint32_t most_inputs = 2048;  // texts of one HTTP request to embed
-  uint32_t width = 0;           // numbers of an embedding
-  bool users = false;           // the field `user` says who the client is, among those of one key
+  std::string chat_problem;              // why the model cannot chat; "" = it can
+  std::string grammar_problem;           // why no request can have a grammar; "" if one can
+  CallFormat calls = CallFormat::kNone;  // the form in which the model calls tools
+  uint32_t most_choices = 128;           // answers of one HTTP request
+  uint32_t most_inputs = 2048;           // texts of one HTTP request to embed
+  uint32_t width = 0;                    // numbers of an embedding
+  bool users = false;                    // the field `user` says who the client is, among those of one key
 };
 
 struct CompletionRequest {
   bool chat = false;
   bool stream = false, include_usage = false;
-  bool continuous_usage = false;  // every chunk has the usage so far
-  bool echo = false;              // completions: the prompt stands before the text
-  bool logprobs = false;          // are wanted, with request.top_logprobs of the likeliest
+  bool continuous_usage = false;         // every chunk has the usage so far
+  bool echo = false;                     // completions: the prompt stands before the text
+  bool logprobs = false;                 // are wanted, with request.top_logprobs of the likeliest
+  CallFormat calls = CallFormat::kNone;  // the form of the calls that are looked for in the answers
   uint32_t n = 1;
   // Each has its prompt, conversation or tokens, and is answered n times. What is the same for all is in each.
   std::vector<Request> prompts;
@@ -45,8 +48,6 @@ struct CompletionRequest {
 // Throws ApiError: 400 that names a field, 404 for a model that is not served.
 CompletionRequest parse_completion(const boost::json::object& body, bool chat, const Abilities& abilities);
 
-// Returns the messages of a conversation.
-std::vector<ChatMessage> parse_messages(Fields& fields, std::string_view field);
 // Throws ApiError(404) unless the body names no model, or one that is served.
 void check_model(Fields& fields, const Abilities& abilities);
 // Reads where a request stands among others: its priority and its client.

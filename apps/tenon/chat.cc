@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 
+#include "chat_args.h"
 #include "command.h"
 #include "fault_report.h"
 #include "progress.h"
@@ -29,7 +30,7 @@ constexpr const char* kHelp =
 
 struct Args {
   PipelineArgs pipeline;
-  std::string system;
+  ChatArgs chat;
   uint32_t max_new_tokens = 1024;
   bool parse_special = false;
   double step_limit = 0;
@@ -86,7 +87,8 @@ class LineReader {
 class Conversation {
  public:
   Conversation(Session& session, const Args& args) : session_(session), engine_(session.engine()), args_(args) {
-    set_system(args.system);
+    set_system(args.chat.system);
+    options_ = args.chat.options();
   }
 
   void set_system(const std::string& text) {
@@ -107,6 +109,7 @@ class Conversation {
   Engine& engine_;
   const Args& args_;
   std::string system_;
+  ChatOptions options_;
   std::vector<ChatMessage> messages_;
 };
 
@@ -116,6 +119,7 @@ bool Conversation::answer(const std::string& line) {
   bool written = true;
   Request request;
   request.chat = messages_;
+  request.chat_options = options_;
   request.max_new_tokens = args_.max_new_tokens;
   request.cancel = interruption();
   StepLimit limit(args_.step_limit);
@@ -187,11 +191,9 @@ int run(const Args& args) {
   interruption();
   Session session(args.pipeline);
   Engine& engine = session.engine();
-  if (!engine.chat_format()) {
-    const std::string& model_template = engine.tokenizer().info().chat_template;
-    if (!model_template.empty()) ChatFormat::from_template(model_template);  // throws: says what it would have to be
+  if (engine.chat_template() == nullptr) {
     throw Error(ErrorCode::kModel, {engine.config().model.path, 0, 0},
-                "the model has no chat template; `tenon generate` continues plain text");
+                engine.chat_problem() + "; `tenon generate` continues plain text");
   }
   session.load();
   Conversation conversation(session, args);
@@ -207,7 +209,7 @@ Run add_chat(CLI::App& app) {
       "chat", "Talk to a model, a line at a time. /help lists what else a line can be. Ctrl-C ends an answer.");
   auto args = std::make_shared<Args>();
   args->pipeline.add_to(*command);
-  command->add_option("--system", args->system, "System message");
+  args->chat.add_to(*command);
   command->add_option("-n,--max-new-tokens", args->max_new_tokens, "Tokens of an answer at most")
       ->capture_default_str();
   command->add_flag("--parse-special", args->parse_special,

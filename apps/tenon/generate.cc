@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "chat_args.h"
 #include "command.h"
 #include "fault_report.h"
 #include "grammar_args.h"
@@ -22,10 +23,11 @@ struct Args {
   PipelineArgs pipeline;
   DumpArgs dump;
   std::optional<std::string> prompt;
-  std::string prompt_file, system;
+  std::string prompt_file;
   uint32_t max_new_tokens = 256;
   std::vector<std::string> stop;
   GrammarArgs grammar;
+  ChatArgs chat_args;
   bool chat = false, json = false, ignore_end = false, parse_special = false;
   uint32_t logprobs = 0;
   double step_limit = 0;
@@ -49,8 +51,10 @@ Request make_request(const Args& args) {
   Request request;
   const std::string prompt = args.prompt ? *args.prompt : text_of_file(args.prompt_file, kPromptBytes);
   if (args.chat) {
-    if (!args.system.empty()) request.chat.push_back({"system", args.system});
+    const std::string& system = args.chat_args.system;
+    if (!system.empty()) request.chat.push_back({"system", system});
     request.chat.push_back({"user", prompt});
+    request.chat_options = args.chat_args.options();
   } else {
     request.prompt = prompt;
   }
@@ -75,7 +79,7 @@ std::vector<std::string> line_words(const Engine& engine, const Args& args) {
     }
   };
   if (args.chat) words.push_back("--chat");
-  if (!args.system.empty()) add("--system", args.system);
+  for (const auto& [option, value] : args.chat_args.words()) add(option, value);
   if (args.prompt && !args.prompt_is_input) add("--prompt", *args.prompt);
   if (!args.prompt_file.empty()) add("--prompt-file", args.prompt_file);
   if (args.parse_special) words.push_back("--parse-special");
@@ -169,8 +173,9 @@ Run add_generate(CLI::App& app) {
   command->add_flag("--parse-special", args->parse_special,
                     "Names of special tokens in the prompt mean those tokens; else they are text");
   command->add_flag("--ignore-end", args->ignore_end, "Go on past end-of-text tokens");
-  command->add_flag("--chat", args->chat, "Take the prompt as a user's message in the model's chat format");
-  command->add_option("--system", args->system, "System message for --chat");
+  auto* chat =
+      command->add_flag("--chat", args->chat, "Put the prompt as a user's message into the model's chat template");
+  for (CLI::Option* option : args->chat_args.add_to(*command)) option->needs(chat);
   command->add_option("--logprobs", args->logprobs, "With --json: log probabilities, of so many likeliest tokens")
       ->check(CLI::Range(0, 64));
   command->add_flag("--json", args->json, "One JSON object instead of the text");

@@ -78,7 +78,51 @@ TEST(Chat, GoesOnAfterAConversationThatDoesNotFit) {
 TEST(Chat, NeedsATemplate) {
   const Outcome outcome = tenon({"chat", kStories}, "Hello\n");
   EXPECT_EQ(outcome.code, 5);
-  EXPECT_NE(outcome.err.find("chat template"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("the model has no chat template"), std::string::npos) << outcome.err;
+}
+
+std::string model_with_template(const std::string& chat_template) {
+  const std::string folder = chat_model();
+  boost::json::object tokenizer = boost::json::parse(read_file(folder + "/tokenizer_config.json")).as_object();
+  tokenizer["chat_template"] = chat_template;
+  write_file(folder + "/tokenizer_config.json", boost::json::serialize(tokenizer));
+  return folder;
+}
+
+TEST(Chat, TellsTheTemplateOfToolsAndVariables) {
+  const std::string model = model_with_template(
+      "{{ messages[0].content }}{% for tool in tools or [] %}[{{ tool.function.name }}]{% endfor %}{{ mood }}");
+  const std::string tools = temporary_folder() / "tools.json";
+  write_file(tools, R"([{"type": "function", "function": {"name": "sum"}}])");
+  const Words options = {"--tools", tools, "--template-variables", R"({"mood": "merry"})"};
+  const Words generate = {"generate", model, "-n", "8"};
+  const Outcome plain = tenon(generate + Words{"-p", "Hello[sum]merry"});
+  const Outcome chat = tenon({"chat", model, "-n", "8", options[0], options[1], options[2], options[3]}, "Hello\n");
+  EXPECT_EQ(chat.code, 0) << chat.err;
+  const Outcome once = tenon(generate + Words{"--chat", "-p", "Hello"} + options);
+  EXPECT_EQ(once.code, 0) << once.err;
+  EXPECT_EQ(chat.out, once.out);
+  const auto tokens = [&](const Words& more) {
+    return tenon_json(generate + Words{"--json"} + more).at("prompt_tokens").as_array().size();
+  };
+  EXPECT_EQ(tokens(Words{"--chat", "-p", "Hello"} + options), tokens({"--chat", "-p", "Hello[sum]merry"}));
+  const Outcome again = tenon_line(once.err.substr(once.err.rfind("| tenon ") + 2));
+  EXPECT_EQ(again.out, once.out) << again.err;
+  EXPECT_EQ(tenon(generate + Words{"-p", "Hello"} + options).code, 2);  // options of --chat without it
+}
+
+TEST(Chat, NamesThePlaceInATemplateThatIsWrong) {
+  const std::string unread = model_with_template("a\n{{ messages | urlize }}");
+  for (const Words& words : {Words{"chat", unread}, Words{"generate", unread, "--chat", "-p", "x"}}) {
+    const Outcome outcome = tenon(words, "Hello\n");
+    EXPECT_NE(outcome.code, 0);
+    EXPECT_NE(outcome.err.find("chat template:2:15: error: the filter \"urlize\" is not supported"), std::string::npos)
+        << outcome.err;
+  }
+  const std::string picky = model_with_template("{{ raise_exception('Only robots may speak') }}");
+  const Outcome outcome = tenon({"generate", picky, "--chat", "-p", "x"});
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_NE(outcome.err.find("chat template:1:19: error: Only robots may speak"), std::string::npos) << outcome.err;
 }
 
 TEST(Chat, EndsOnlyTheAnswerWhenInterrupted) {

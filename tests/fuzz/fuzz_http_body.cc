@@ -15,7 +15,7 @@ tenon::serve::Abilities abilities() {
                         "min_p"};
   a.chain.select = "categorical";
   a.vocab = 1000;
-  a.chat = true;
+  a.calls = tenon::serve::CallFormat::kHermes;
   return a;
 }
 

@@ -20,6 +20,7 @@ from server import Server, make_model
 TENON, SOURCE = sys.argv[1], sys.argv[2]
 CHAT = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "Hello"}]
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
 FOLDER = tempfile.TemporaryDirectory()
 MODEL = make_model(SOURCE, FOLDER.name)
 SMALL = ["kv_cache.capacity=2048"]
@@ -256,9 +257,10 @@ class Answers(unittest.TestCase):
             (text, {}, "prompt"), (chat, {}, "messages"), (text, {"prompt": "x", "tempature": 1}, "tempature"),
             (text, {"prompt": "x", "temperature": -1}, "temperature"), (text, {"prompt": "x", "n": 0}, "n"),
             (text, {"prompt": ["x"] * 100, "n": 2}, "prompt"), (text, {"prompt": [1, 10**9]}, "prompt"),
-            (chat, {"messages": HELLO, "tools": [{"type": "function"}]}, "tools"),
+            (chat, {"messages": HELLO, "tools": [{"type": "function"}]}, "tools[0].function"),
+            (chat, {"messages": HELLO, "tools": TOOLS}, "tools"),  # the template writes no calls
             (chat, {"messages": HELLO, "response_format": {"type": "grammar"}}, "response_format.type"),
-            (chat, {"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+            (chat, {"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
             (text, {"prompt": "word " * 3000}, "prompt"), (chat, {"messages": [{"role": "user", "content": "word " * 3000}]},
                                                             "messages")]:
             self.error(path, fields, 400, param)
@@ -553,6 +555,34 @@ class Limits(unittest.TestCase):
             status, _, answer = server.ask(CHAT, {"messages": HELLO})
             self.assertEqual((status, answer["error"]["param"]), (400, "messages"))
             self.assertEqual(len(server.complete([1, 2, 3], max_tokens=4, ignore_eos=True)["choices"]), 1)
+
+    def test_tools_reach_the_template(self):
+        begin = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content or '' }}"
+        calls = {"hermes": "<tool_call>\\n' + call.function | tojson + '\\n</tool_call>",
+                 "mistral": "[TOOL_CALLS][' + call.function | tojson + ']",
+                 "llama": "{\"name\": \"' + call.function.name + '\", \"parameters\": ' + call.function.arguments | tojson + '}",
+                 "unknown": "<call ' + call.function.name + '>"}
+        end = "{% for call in m.tool_calls or [] %}{{ 'CALL' }}{% endfor %}{{ m.tool_call_id }}{% endfor %}"
+        talk = HELLO + [{"role": "assistant", "content": None, "tool_calls": [
+            {"id": "abcdefghi", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}]},
+            {"role": "tool", "tool_call_id": "abcdefghi", "content": "two"}]
+        for name, call in calls.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                model = make_model(SOURCE, folder)
+                config = pathlib.Path(model) / "tokenizer_config.json"
+                config.write_text(json.dumps({**json.loads(config.read_text()), "chat_template": begin + end.replace("CALL", call)}))
+                with Server(TENON, model, SMALL) as server:
+                    if name == "unknown":
+                        status, _, answer = server.ask(CHAT, {"messages": HELLO, "tools": TOOLS})
+                        self.assertEqual((status, answer["error"]["param"]), (400, "tools"))
+                        continue
+                    def size(messages=HELLO, **fields):
+                        return server.complete(messages, CHAT, max_tokens=1, **fields)["usage"]["prompt_tokens"]
+                    self.assertGreater(size(tools=TOOLS), size())
+                    self.assertEqual(size(tools=TOOLS, tool_choice="none"), size())
+                    self.assertGreater(size(talk, tools=TOOLS), size(tools=TOOLS))
+                    chunks = server.stream(HELLO, CHAT, max_tokens=4, tools=TOOLS)
+                    self.assertEqual(chunks[0]["choices"][0]["delta"]["role"], "assistant")
 
     def test_tls(self):
         if not shutil.which("openssl"):

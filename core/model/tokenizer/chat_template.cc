@@ -1,138 +1,184 @@
-#include "chat_template.h"
+// A template is given what transformers gives it: messages without fields that are null, their reasoning under
+// the names that templates read it by, and the special tokens by name. All texts of the conversation are the user's but
+// well-known roles: templates make special tokens of roles ('<|' + message.role + '|>').
+#include "tenon/core/chat_template.h"
 
 #include <algorithm>
-#include <cctype>
+#include <boost/json/parse.hpp>
+#include <ctime>
+#include <optional>
 
-namespace tenon::text {
+#include "../jinja/json_value.h"
+#include "../jinja/template.h"
+#include "end_tokens.h"
+#include "tenon/core/error.h"
+
+namespace tenon {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\n\r\f\v";
+using jinja::Dict;
+using jinja::Origin;
+using jinja::Text;
+using jinja::Value;
 
-bool is_word(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorCode::kRequest, "chat: " + message);
 }
 
-// True: two signs mean something else side by side than apart.
-bool makes_operator(char first, char second) {
-  constexpr std::string_view kFirst = "=!<>*/%{}-", kSecond = "=*/%}{-";
-  return kFirst.find(first) != std::string_view::npos && kSecond.find(second) != std::string_view::npos;
+Text own(std::string_view text) {
+  return {text, Origin::kTemplate};
 }
 
-std::string_view without_end(std::string_view text, std::string_view what) {
-  const size_t last = text.find_last_not_of(what);
-  return text.substr(0, last == std::string_view::npos ? 0 : last + 1);
-}
-
-// lstrip_blocks: blanks between the start of a line and a tag that is no expression are not text.
-std::string_view without_indent(std::string_view text, bool starts_line) {
-  const std::string_view rest = without_end(text, " \t");
-  return rest.empty() ? (starts_line ? rest : text) : rest.back() == '\n' ? rest : text;
-}
-
-// Returns where the tag ends whose inside begins at `at`; an end inside a text constant is text.
-size_t end_of_tag(std::string_view source, size_t at, char kind) {
-  const std::string end = {kind == '{' ? '}' : kind, '}'};
-  char quote = 0;
-  for (; at < source.size(); ++at) {
-    const char c = source[at];
-    if (quote == 0 && source.substr(at).starts_with(end)) break;
-    if (kind == '#') continue;
-    if (quote != 0 && c == '\\') {
-      ++at;
-    } else if (quote != 0) {
-      if (c == quote) quote = 0;
-    } else if (c == '\'' || c == '"') {
-      quote = c;
-    }
+enum class Json : uint8_t { kList, kObject };
+Value parse(const std::string& text, Json wanted, const std::string& what) {
+  boost::json::parse_options options;
+  options.max_depth = 64;
+  boost::json::error_code error;
+  const boost::json::value json = boost::json::parse(text, error, {}, options);
+  if (error) refuse(what + " is no JSON: " + error.message());
+  if (wanted == Json::kList && !json.is_array()) refuse(what + " has to be a JSON list");
+  if (wanted == Json::kObject && !json.is_object()) refuse(what + " has to be a JSON object");
+  try {
+    return jinja::from_json(json);
+  } catch (const jinja::Failure& failure) {
+    refuse(what + ": " + failure.what());
   }
-  return std::min(at, source.size());
+}
+
+Text role_of(const std::string& role) {
+  constexpr std::string_view kKnown[] = {"system", "developer", "user", "assistant", "tool", "function", "ipython"};
+  const bool known = std::find(std::begin(kKnown), std::end(kKnown), role) != std::end(kKnown);
+  return {role, known ? Origin::kTemplate : Origin::kUser};
+}
+
+// The first of the names under which a message's reasoning goes is the one that most templates read.
+Value with_reasoning(const Dict& message) {
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    const Value* reasoning = message.find(std::string_view(name));
+    if (reasoning == nullptr) continue;
+    auto result = std::make_shared<Dict>();
+    result->set(own("thinking"), *reasoning);
+    for (const auto& [key, value] : message.entries) result->set(key, value);
+    result->set(own("reasoning_content"), *reasoning);
+    return std::shared_ptr<const Dict>(std::move(result));
+  }
+  return std::make_shared<const Dict>(message);
+}
+
+Value value_of(const ChatMessage& message, size_t number) {
+  Dict fields;
+  fields.set(own("role"), role_of(message.role));
+  const Value more = message.more.empty() ? Value(std::make_shared<const Dict>())
+                                          : parse(message.more, Json::kObject,
+                                                  "the further fields of message " + std::to_string(number));
+  if (more.as_dict()->find(std::string_view("content")) == nullptr)
+    fields.set(own("content"), Text(message.content, Origin::kUser));
+  for (const auto& [key, value] : more.as_dict()->entries) {
+    if (key.as_text()->bytes() != "role" && !value.is_none()) fields.set(key, value);
+  }
+  return with_reasoning(fields);
+}
+
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm result{};
+  localtime_r(&now, &result);
+  return result;
 }
 
 }  // namespace
 
-ChatTemplate::ChatTemplate(std::string_view source) {
-  if (source.ends_with('\n')) source.remove_suffix(1);  // Jinja does so, too
-  for (size_t at = 0; at < source.size();) {
-    size_t tag = at;
-    while ((tag = source.find('{', tag)) != std::string_view::npos) {
-      if (tag + 1 < source.size() && std::string_view("{%#").find(source[tag + 1]) != std::string_view::npos) break;
-      ++tag;
-    }
-    std::string_view text = source.substr(at, tag == std::string_view::npos ? tag : tag - at);
-    if (tag == std::string_view::npos) {
-      canonical_ += text;
-      return;
-    }
-    const char kind = source[tag + 1];
-    const size_t close = end_of_tag(source, tag + 2, kind);
-    std::string_view inside = source.substr(tag + 2, close - tag - 2);
-    if (inside.starts_with('-')) {
-      inside.remove_prefix(1);
-      text = without_end(text, kBlanks);
-    } else if (kind != '{') {
-      text = without_indent(text, at == 0 || source[at - 1] == '\n');
-    }
-    canonical_ += text;
-    at = std::min(close + 2, source.size());
-    if (inside.ends_with('-')) {
-      inside.remove_suffix(1);
-      at = std::min(source.find_first_not_of(kBlanks, at), source.size());
-    } else if (kind != '{' && at < source.size() && source[at] == '\n') {
-      ++at;  // trim_blocks
-    }
-    if (kind == '#') continue;
-    canonical_ += {'{', kind};
-    add_tag(inside);
-    canonical_ += {kind == '{' ? '}' : kind, '}'};
+struct ChatTemplate::Impl {
+  struct Named {
+    Named(const std::string& a_source, std::string name) : source(a_source), jinja(a_source, std::move(name)) {}
+    std::string source;
+    jinja::Template jinja;
+  };
+
+  const Named& chosen(const ChatOptions& options) const {
+    if (with_tools && !options.tools.empty()) return *with_tools;
+    if (!plain) refuse("the model has a chat template for conversations with tools alone");
+    return *plain;
   }
-}
 
-// The words of a tag, apart only where they must be, and its texts without their escapes.
-void ChatTemplate::add_tag(std::string_view inside) {
-  bool apart = false;
-  for (size_t i = 0; i < inside.size(); ++i) {
-    const char c = inside[i];
-    if (kBlanks.find(c) != std::string_view::npos) {
-      apart = true;
-      continue;
-    }
-    if (apart && ((is_word(c) && is_word(canonical_.back())) || makes_operator(canonical_.back(), c)))
-      canonical_ += ' ';
-    apart = false;
-    if (c != '\'' && c != '"') {
-      canonical_ += c;
-      continue;
-    }
-    canonical_ += kOpen;
-    for (++i; i < inside.size() && inside[i] != c; ++i) {
-      if (inside[i] == '\\' && i + 1 < inside.size()) {
-        ++i;
-        // Any other escape leaves a sign that no known template has, and no text that may vary.
-        if (std::string_view("nt\\'\"").find(inside[i]) == std::string_view::npos) canonical_ += kOpen;
-        canonical_ += inside[i] == 'n' ? '\n' : inside[i] == 't' ? '\t' : inside[i];
-      } else {
-        canonical_ += inside[i];
-      }
-    }
-    canonical_ += kClose;
+  std::optional<Named> plain, with_tools;
+};
+
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+ChatTemplate::ChatTemplate(const TokenizerInfo& info) {
+  if (info.chat_template.empty() && info.tool_chat_template.empty()) {
+    throw Error(ErrorCode::kModel, "the model has no chat template");
   }
+  auto impl = std::make_unique<Impl>();
+  if (!info.chat_template.empty()) impl->plain.emplace(info.chat_template, "chat template");
+  if (!info.tool_chat_template.empty()) impl->with_tools.emplace(info.tool_chat_template, "chat template tool_use");
+  impl_ = std::move(impl);
 }
 
-std::string ChatTemplate::take(std::string_view before, std::string_view after) {
-  const size_t start = canonical_.find(before);
-  if (start == std::string::npos) return {};
-  const size_t first = start + before.size(), last = canonical_.find(after, first);
-  if (last == std::string::npos) return {};
-  std::string taken = canonical_.substr(first, last - first);
-  if (taken.find(kOpen) != std::string::npos || taken.find(kClose) != std::string::npos) return {};
-  canonical_.erase(first, last - first);
-  return taken;
+namespace {
+
+Dict variables_of(const Tokenizer& tokenizer, std::span<const ChatMessage> messages, const ChatOptions& options) {
+  if (messages.empty()) refuse("no messages");
+  jinja::Values list;
+  for (const ChatMessage& message : messages) list.push_back(value_of(message, list.size()));
+  Dict variables;
+  const TokenizerInfo& info = tokenizer.info();
+  if (info.bos) variables.set(own("bos_token"), own(tokenizer.bytes(*info.bos)));
+  if (info.eos) variables.set(own("eos_token"), own(tokenizer.bytes(*info.eos)));
+  for (const auto& [name, text] : info.special_tokens) variables.set(own(name), own(text));
+  if (!options.variables.empty()) {
+    const Value given = parse(options.variables, Json::kObject, "variables");
+    for (const auto& [name, value] : given.as_dict()->entries) variables.set(name, value);
+  }
+  variables.set(own("messages"), jinja::make_list(std::move(list)));
+  variables.set(own("tools"), options.tools.empty() ? Value() : parse(options.tools, Json::kList, "tools"));
+  variables.set(own("documents"),
+                options.documents.empty() ? Value() : parse(options.documents, Json::kList, "documents"));
+  variables.set(own("add_generation_prompt"), options.generation_prompt);
+  return variables;
 }
 
-uint64_t ChatTemplate::fingerprint() const {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : canonical_) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
+Text rendered(const jinja::Template& by, const Dict& variables) {
+  jinja::RenderOptions options;
+  options.now = local_time();
+  return by.render(variables, options);
 }
 
-}  // namespace tenon::text
+}  // namespace
+
+std::string ChatTemplate::render(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
+                                 const ChatOptions& options) const {
+  return rendered(impl_->chosen(options).jinja, variables_of(tokenizer, messages, options)).bytes();
+}
+
+std::vector<int32_t> ChatTemplate::encode(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
+                                          const ChatOptions& options, bool parse_special) const {
+  const Text text = rendered(impl_->chosen(options).jinja, variables_of(tokenizer, messages, options));
+  std::vector<TextPart> parts;
+  size_t begin = 0;
+  for (const Text::Run& run : text.runs()) {
+    const std::string_view piece = std::string_view(text.bytes()).substr(begin, run.end - begin);
+    parts.push_back({piece, run.origin == Origin::kTemplate || parse_special});
+    begin = run.end;
+  }
+  return tokenizer.encode_parts(parts, false);
+}
+
+std::vector<int32_t> ChatTemplate::stop_tokens(const Tokenizer& tokenizer) const {
+  std::vector<int32_t> ids = tokenizer.info().end_of_generation;
+  for (const auto* one : {&impl_->plain, &impl_->with_tools}) {
+    if (!*one) continue;
+    const auto known = text::known_end_tokens([&](std::string_view name) {
+      return (*one)->source.find(name) == std::string::npos ? std::nullopt : tokenizer.find(name);
+    });
+    ids.insert(ids.end(), known.begin(), known.end());
+  }
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+}  // namespace tenon

@@ -89,6 +89,23 @@ void expect_not_asked(const Weights& weights, std::initializer_list<std::string_
   }
 }
 
+// The tokens that only chat templates ask for. Their ids may be anything, since nothing else is done with them.
+std::vector<std::pair<std::string, std::string>> special_tokens_of(const Weights& weights, size_t tokens) {
+  constexpr std::pair<const char*, const char*> kNames[] = {{"unk_token", "unknown_token_id"},
+                                                            {"pad_token", "padding_token_id"},
+                                                            {"sep_token", "seperator_token_id"},
+                                                            {"cls_token", "cls_token_id"},
+                                                            {"mask_token", "mask_token_id"}};
+  const auto* texts = find_array<std::string>(weights, "tokens");
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const auto& [name, key] : kNames) {
+    const auto id = metadata_int(weights, std::string(kPrefix).append(key));
+    if (texts == nullptr || !id || *id < 0 || static_cast<uint64_t>(*id) >= std::min(tokens, texts->size())) continue;
+    found.emplace_back(name, (*texts)[static_cast<size_t>(*id)]);
+  }
+  return found;
+}
+
 TokenizerInfo info_of(const Weights& weights, size_t tokens, bool adds_bos) {
   TokenizerInfo info;
   info.bos = id_of(weights, "bos_token_id", tokens);
@@ -96,6 +113,8 @@ TokenizerInfo info_of(const Weights& weights, size_t tokens, bool adds_bos) {
   info.adds_bos = adds(weights, "bos", info.bos, adds_bos);
   info.adds_eos = adds(weights, "eos", info.eos, false);
   info.chat_template = metadata_text(weights, "tokenizer.chat_template").value_or("");
+  info.tool_chat_template = metadata_text(weights, "tokenizer.chat_template.tool_use").value_or("");
+  info.special_tokens = special_tokens_of(weights, tokens);
   std::vector<int32_t> ends;
   for (const char* key : {"eot_token_id", "eom_token_id"}) {
     if (const auto id = id_of(weights, key, tokens)) ends.push_back(*id);

@@ -115,6 +115,7 @@ MetadataMap common_keys(const Tokenizer& wanted) {
   all["tokenizer.ggml.add_bos_token"] = bos && !around.empty() && around.front() == *bos;
   all["tokenizer.ggml.add_eos_token"] = info.adds_eos;
   if (!info.chat_template.empty()) all["tokenizer.chat_template"] = info.chat_template;
+  if (!info.tool_chat_template.empty()) all["tokenizer.chat_template.tool_use"] = info.tool_chat_template;
   return all;
 }
 

@@ -77,17 +77,31 @@ struct Folder {
     return ids;
   }
 
-  std::string chat_template() const {
+  // Reads the template of a name from the files of their own, which come first, or from the configuration.
+  std::string chat_template(std::string_view name) const {
+    const auto file = name == "default" ? path / "chat_template.jinja"
+                                        : path / "additional_chat_templates" / (std::string(name) + ".jinja");
+    if (is_file(file)) return read_file(file);
     const JsonPlace place = config.root()["chat_template"];
-    if (place.is_array()) {
-      for (const JsonPlace& named : place.elements()) {
-        if (named["name"].string() == "default") return std::string(named["template"].string());
-      }
-    } else if (!place.empty()) {
-      return std::string(place.string());
+    if (!place.empty() && !place.is_array()) return name == "default" ? std::string(place.string()) : std::string();
+    for (const JsonPlace& named : place.elements()) {
+      if (named["name"].string() == name) return std::string(named["template"].string());
     }
-    const auto file = path / "chat_template.jinja";
-    return is_file(file) ? read_file(file) : std::string();
+    return {};
+  }
+
+  // The tokens that only chat templates ask for.
+  std::vector<std::pair<std::string, std::string>> special_tokens() const {
+    std::vector<std::pair<std::string, std::string>> found;
+    for (const char* name : {"unk_token", "pad_token", "sep_token", "cls_token", "mask_token"}) {
+      for (const JsonPlace& root : {config.root(), special.root()}) {
+        const JsonPlace token = root[name];
+        if (token.empty()) continue;
+        found.emplace_back(name, (token.is_object() ? token["content"] : token).string_or(""));
+        break;
+      }
+    }
+    return found;
   }
 
   // Ids of stated ends that the vocabulary lacks are left out.
@@ -99,7 +113,9 @@ struct Folder {
     if (!info.eos && !ends.empty()) info.eos = ends.front();
     add_end_tokens(info, ends);
     add_end_tokens(info, known_end_tokens(find));
-    info.chat_template = chat_template();
+    info.chat_template = chat_template("default");
+    info.tool_chat_template = chat_template("tool_use");
+    info.special_tokens = special_tokens();
   }
 };
 

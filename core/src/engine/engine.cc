@@ -68,8 +68,11 @@ const Weights& Engine::weights() const {
 const Tokenizer& Engine::tokenizer() const {
   return *impl_->tokenizer;
 }
-const std::optional<ChatFormat>& Engine::chat_format() const {
-  return impl_->chat;
+const ChatTemplate* Engine::chat_template() const {
+  return impl_->chat ? &*impl_->chat : nullptr;
+}
+const std::string& Engine::chat_problem() const {
+  return impl_->chat_problem;
 }
 Pipeline& Engine::pipeline() {
   return *impl_->pipeline;
@@ -125,10 +128,8 @@ void Engine::load(const LoadProgress& progress) {
 std::vector<int32_t> Engine::Impl::prompt_tokens(const Request& request) const {
   if (!request.prompt.empty()) return tokenizer->encode(request.prompt, {.parse_special = request.parse_special});
   if (!request.chat.empty()) {
-    if (!chat) {
-      throw Error(ErrorCode::kRequest, chat_problem.empty() ? "the model has no chat template" : chat_problem);
-    }
-    return chat->encode(*tokenizer, request.chat, true, request.parse_special);
+    if (!chat) throw Error(ErrorCode::kRequest, chat_problem);
+    return chat->encode(*tokenizer, request.chat, request.chat_options, request.parse_special);
   }
   if (!request.tokens.empty()) return request.tokens;
   return tokenizer->encode("");

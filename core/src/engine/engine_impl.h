@@ -22,8 +22,8 @@ struct Engine::Impl {
   PipelineConfig config, defaults;
   std::unique_ptr<Weights> weights, draft_weights;  // draft_weights: nullptr if they are those of the model
   std::unique_ptr<Tokenizer> tokenizer;
-  std::optional<ChatFormat> chat;
-  std::string chat_problem;  // why there is none although the model has a template
+  std::optional<ChatTemplate> chat;
+  std::string chat_problem;  // why there is none
   std::optional<Grammars> grammars;
   std::string grammar_problem = "the engine was opened without grammars";  // "" if there are some
   std::unique_ptr<Scheduler> scheduler;

@@ -113,11 +113,11 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
     impl.draft_weights = open_model(draft->model, *impl.registry);
   }
   impl.tokenizer = open_tokenizer(impl.config, *impl.registry, *impl.weights);
-  const std::string& chat_template = impl.tokenizer->info().chat_template;
   try {
-    if (!chat_template.empty()) impl.chat = ChatFormat::from_template(chat_template);
+    impl.chat.emplace(impl.tokenizer->info());
   } catch (const Error& e) {
-    impl.chat_problem = e.what();
+    const Diagnostic& problem = e.diagnostics().front();
+    impl.chat_problem = problem.where.file.empty() ? problem.message : to_string(problem);
   }
   impl.open_grammars(options);
   impl.scheduler = std::make_unique<Scheduler>(impl.config.scheduler, *impl.registry, options.log);

@@ -173,6 +173,54 @@ TEST(ServeAnswer, AStreamOfAConversation) {
   }
 }
 
+TEST(ServeAnswer, CallsOfTools) {
+  CompletionRequest r = request(true, false);
+  r.calls = CallFormat::kHermes;
+  Answer a = answer(r);
+  a.add({token(1, "Well.\n<tool_"), token(2, "call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>"),
+         last(FinishReason::kEndOfText)});
+  const json::value choice = json::parse(a.whole()).at("choices").at(0);
+  EXPECT_EQ(choice.at("finish_reason"), "tool_calls");
+  const json::value& message = choice.at("message");
+  EXPECT_EQ(message.at("content"), "Well.");
+  const json::value& call = message.at("tool_calls").at(0);
+  EXPECT_EQ(call.at("id").as_string().size(), 9U);
+  EXPECT_EQ(call.at("type"), "function");
+  EXPECT_EQ(call.at("function"), json::parse(R"({"name": "f", "arguments": "{\"a\":1}"})"));
+
+  Answer alone = answer(r);
+  alone.add({last(FinishReason::kEndOfText, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>")});
+  EXPECT_TRUE(json::parse(alone.whole()).at("choices").at(0).at("message").at("content").is_null());
+  Answer none = answer(r);
+  none.add({token(1, "a <tool"), last(FinishReason::kEndOfText)});
+  const json::value text = json::parse(none.whole()).at("choices").at(0);
+  EXPECT_EQ(text.at("finish_reason"), "stop");
+  EXPECT_EQ(text.at("message"), json::parse(R"({"role": "assistant", "content": "a <tool", "refusal": null})"));
+}
+
+TEST(ServeAnswer, AStreamWithCallsOfTools) {
+  CompletionRequest r = request(true, true);
+  r.calls = CallFormat::kHermes;
+  Answer a = answer(r);
+  const std::string call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+  const auto all =
+      objects(a.add({token(1, "Well.\n<tool_"), token(2, call.substr(6) + call), last(FinishReason::kEndOfText)}));
+  ASSERT_EQ(all.size(), 5U);
+  const auto delta = [&](size_t i) { return all[i].at("choices").at(0).at("delta").as_object(); };
+  EXPECT_EQ(delta(0), json::parse(R"({"role": "assistant", "content": ""})"));
+  EXPECT_EQ(delta(1), json::parse(R"({"content": "Well."})"));
+  for (const int64_t index : {0, 1}) {
+    const json::object d = delta(static_cast<size_t>(index) + 2);
+    EXPECT_FALSE(d.contains("content"));
+    const json::value& one = d.at("tool_calls").at(0);
+    EXPECT_EQ(one.at("index"), index);
+    EXPECT_EQ(one.at("function"), json::parse(R"({"name": "f", "arguments": "{}"})"));
+  }
+  EXPECT_NE(delta(2).at("tool_calls").at(0).at("id"), delta(3).at("tool_calls").at(0).at("id"));
+  EXPECT_TRUE(delta(4).empty());
+  EXPECT_EQ(all[4].at("choices").at(0).at("finish_reason"), "tool_calls");
+}
+
 TEST(ServeAnswer, LogprobsOfText) {
   CompletionRequest r = request(false, false);
   r.logprobs = true;

@@ -15,7 +15,6 @@ Abilities abilities() {
                         "min_p"};
   a.chain.select = "categorical";
   a.vocab = 100;
-  a.chat = true;
   return a;
 }
 
@@ -116,6 +115,69 @@ TEST(ServeRequest, TakesPromptsOfAllKinds) {
   EXPECT_EQ(refused_prompt(many + "]"), "prompt");
 }
 
+constexpr const char* kTools =
+    R"("tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}])";
+
+Abilities abilities_with_calls() {
+  Abilities a = abilities();
+  a.calls = CallFormat::kHermes;
+  return a;
+}
+
+TEST(ServeRequest, TakesTools) {
+  const CompletionRequest with = chat(kTools, abilities_with_calls());
+  EXPECT_EQ(with.calls, CallFormat::kHermes);
+  EXPECT_EQ(with.prompts.front().chat_options.tools,
+            R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])");
+  EXPECT_EQ(chat(kTools + std::string(R"(, "tool_choice": "auto")"), abilities_with_calls()).calls,
+            CallFormat::kHermes);
+  for (const char* fields : {"\"tools\": []", "\"tools\": null", "\"tool_choice\": \"auto\""}) {
+    EXPECT_EQ(chat(fields, abilities_with_calls()).calls, CallFormat::kNone) << fields;
+  }
+  const CompletionRequest none = chat(kTools + std::string(R"(, "tool_choice": "none")"));
+  EXPECT_EQ(none.calls, CallFormat::kNone);
+  EXPECT_EQ(none.prompts.front().chat_options.tools, "");
+
+  EXPECT_EQ(refused_chat(kTools), "tools");  // the model's template writes no calls
+  const auto refused_with = [](const std::string& fields) { return refused_chat(fields, abilities_with_calls()); };
+  EXPECT_EQ(refused_with(R"("tools": {})"), "tools");
+  EXPECT_EQ(refused_with(R"("tools": [3])"), "tools[0]");
+  EXPECT_EQ(refused_with(R"("tools": [{"type": "robot"}])"), "tools[0].type");
+  EXPECT_EQ(refused_with(R"("tools": [{"type": "function"}])"), "tools[0].function");
+  EXPECT_EQ(refused_with(R"("tools": [{"type": "function", "function": {}}])"), "tools[0].function.name");
+  EXPECT_EQ(refused_with(R"("tool_choice": "required")"), "tool_choice");
+  EXPECT_EQ(refused_with(R"("tool_choice": {"type": "function", "function": {"name": "f"}})"), "tool_choice");
+  EXPECT_EQ(refused_with(R"("tool_choice": "perhaps")"), "tool_choice");
+}
+
+TEST(ServeRequest, TakesVariablesOfTheTemplate) {
+  EXPECT_EQ(chat(R"("chat_template_kwargs": {"enable_thinking": false})").prompts.front().chat_options.variables,
+            R"({"enable_thinking":false})");
+  EXPECT_EQ(refused_chat(R"("chat_template_kwargs": [])"), "chat_template_kwargs");
+}
+
+TEST(ServeRequest, TakesCallsAndTheirResults) {
+  const CompletionRequest c = parse_completion(parse_object(R"({"messages": [{"role": "user", "content": "x"},
+      {"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function", "index": 0,
+       "function": {"name": "f", "arguments": "{\"a\": [1]}"}}]},
+      {"role": "tool", "tool_call_id": "c1", "content": "two"}]})"),
+                                               true, abilities());
+  const auto& messages = c.prompts.front().chat;
+  ASSERT_EQ(messages.size(), 3U);
+  EXPECT_EQ(messages[1].more,
+            R"({"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":{"a":[1]}}}]})");
+  EXPECT_EQ(messages[2].role, "tool");
+  EXPECT_EQ(messages[2].content, "two");
+  EXPECT_EQ(messages[2].more, R"({"tool_call_id":"c1"})");
+  const auto refused_call = [](const std::string& call) {
+    return refused_messages(R"([{"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": )" +
+                            call + "}]}]");
+  };
+  EXPECT_EQ(refused_call(R"({"arguments": "{}"})"), "messages[0].tool_calls[0].function.name");
+  EXPECT_EQ(refused_call(R"({"name": "f", "arguments": "[]"})"), "messages[0].tool_calls[0].function.arguments");
+  EXPECT_EQ(refused_call(R"({"name": "f", "arguments": "{"})"), "messages[0].tool_calls[0].function.arguments");
+}
+
 TEST(ServeRequest, TakesConversations) {
   const CompletionRequest c = parse_completion(parse_object(R"({"messages": [
       {"role": "developer", "content": "be brief"}, {"role": "user", "name": "me", "content": [{"type": "text", "text": "a"},
@@ -129,17 +191,18 @@ TEST(ServeRequest, TakesConversations) {
   EXPECT_EQ(refused_messages("null"), "messages");
   EXPECT_EQ(refused_messages("[]"), "messages");
   EXPECT_EQ(refused_messages("[3]"), "messages[0]");
-  EXPECT_EQ(refused_messages(R"([{"role": "tool", "content": "x"}])"), "messages[0].role");
+  EXPECT_EQ(refused_messages(R"([{"role": "robot", "content": "x"}])"), "messages[0].role");
   EXPECT_EQ(refused_messages(R"([{"role": "user"}])"), "messages[0].content");
   EXPECT_EQ(refused_messages(R"([{"role": "user", "content": 3}])"), "messages[0].content");
   EXPECT_EQ(refused_messages(R"([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])"),
             "messages[0].content.type");
   EXPECT_EQ(refused_messages(R"([{"role": "user", "content": [{"type": "text"}]}])"), "messages[0].content.text");
   EXPECT_EQ(refused_messages(R"([{"role": "assistant", "content": "x", "tool_calls": [{}]}])"),
-            "messages[0].tool_calls");
+            "messages[0].tool_calls[0].function");
+  EXPECT_EQ(refused_messages(R"([{"role": "user", "content": "x", "tool_calls": []}])"), "messages[0].tool_calls");
   EXPECT_EQ(refused_messages(R"([{"role": "user", "content": "x", "what": 1}])"), "messages[0].what");
   Abilities none = abilities();
-  none.chat = false;
+  none.chat_problem = "the model has no chat template";
   EXPECT_EQ(refused_chat("", none), "messages");
 }
 
@@ -223,8 +286,6 @@ TEST(ServeRequest, RefusesByName) {
   EXPECT_EQ(refused_chat(R"("logprobs": 1)"), "logprobs");
   EXPECT_EQ(refused_chat(R"("top_logprobs": 2)"), "top_logprobs");
   EXPECT_EQ(refused_chat(R"("logprobs": true, "top_logprobs": 21)"), "top_logprobs");
-  EXPECT_EQ(refused_chat(R"("tools": [{"type": "function"}])"), "tools");
-  EXPECT_EQ(refused_chat(R"("tool_choice": "required")"), "tool_choice");
   EXPECT_EQ(refused_chat(R"("functions": [])"), "functions");
   EXPECT_EQ(refused_chat(R"("reasoning_effort": "low")"), "reasoning_effort");
   EXPECT_EQ(refused_chat(R"("modalities": ["audio"])"), "modalities");

@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "tenon/core/chat_format.h"
+#include "tenon/core/chat_template.h"
 #include "tenon/core/config.h"
 #include "tenon/core/pipeline.h"
 #include "tenon/core/registry.h"
@@ -75,6 +75,7 @@ struct Request {
   std::string prompt = {};             // text, or
   std::vector<ChatMessage> chat = {};  // a conversation, or
   std::vector<int32_t> tokens = {};    // ids; the first that is not empty counts
+  ChatOptions chat_options = {};       // tools and the like for the conversation
   bool parse_special = false;          // names of special tokens in text and messages mean those tokens
   uint32_t max_new_tokens = 256;
   bool ignore_end = false;                                        // the text goes on past end-of-text tokens
@@ -158,8 +159,10 @@ class Engine {
   const Registry& registry() const;
   const Weights& weights() const;
   const Tokenizer& tokenizer() const;
-  // The format of the model's own template; nullopt if it has none or one that is not known.
-  const std::optional<ChatFormat>& chat_format() const;
+  // The model's own template; nullptr if it has none or one that is refused.
+  const ChatTemplate* chat_template() const;
+  // Returns why there is no template; "" if there is one.
+  const std::string& chat_problem() const;
   Pipeline& pipeline();
   const Pipeline& pipeline() const;
 

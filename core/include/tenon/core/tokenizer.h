@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tenon/core/weights.h"
@@ -36,6 +37,9 @@ struct TokenizerInfo {
   bool adds_eos = false;                   // encode() ends with EOS
   bool strips_first_space = false;         // encode() puts a space before the text, and decoding takes it away again
   std::string chat_template;               // Jinja, as published; "" = there is none
+  std::string tool_chat_template;          // the one named tool_use, for conversations with tools; "" = there is none
+  // Names of special tokens that templates use besides those of BOS and EOS, with their texts: "unk_token", "<unk>".
+  std::vector<std::pair<std::string, std::string>> special_tokens;
 };
 
 // A tokenizer never changes after construction, and any thread may call every function. The weights need not outlive it.

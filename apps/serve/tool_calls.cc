@@ -1,0 +1,167 @@
+#include "tool_calls.h"
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "tenon/core/error.h"
+
+namespace tenon::serve {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::string_view kBlanks = " \t\r\n";
+constexpr std::string_view kHermesBegin = "<tool_call>", kHermesEnd = "</tool_call>", kMistralBegin = "[TOOL_CALLS]";
+
+std::string without_blanks(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    if (kBlanks.find(c) == std::string_view::npos) result += c;
+  }
+  return result;
+}
+
+std::optional<ToolCall> call_of(const json::value& value, const char* arguments_name) {
+  const json::object* object = value.if_object();
+  if (object == nullptr) return std::nullopt;
+  const json::value *name = object->if_contains("name"), *arguments = object->if_contains(arguments_name);
+  if (name == nullptr || !name->is_string() || name->get_string().empty()) return std::nullopt;
+  if (arguments == nullptr || !arguments->is_object()) return std::nullopt;
+  return ToolCall{std::string(name->get_string()), json::serialize(*arguments)};
+}
+
+json::value parsed(std::string_view text) {
+  json::error_code error;
+  json::value value = json::parse(text, error);
+  return error ? json::value() : value;
+}
+
+}  // namespace
+
+CallFormat call_format_of(const ChatTemplate* chat, const Tokenizer& tokenizer) {
+  if (chat == nullptr) return CallFormat::kNone;
+  constexpr std::string_view kQuestion = "a question that a tool answers";
+  const std::vector<ChatMessage> messages = {{"user", std::string(kQuestion), ""},
+                                             {"assistant", "",
+                                              R"({"tool_calls": [{"id": "abcdefghi", "type": "function",
+                                            "function": {"name": "probe", "arguments": {"a": 1}}}]})"}};
+  ChatOptions options;
+  options.tools = R"([{"type": "function", "function": {"name": "probe", "description": "a tool",
+      "parameters": {"type": "object", "properties": {"a": {"type": "integer", "description": "a number"}}}}}])";
+  options.generation_prompt = false;
+  std::string text;
+  try {
+    text = chat->render(tokenizer, messages, options);
+  } catch (const Error&) {  // It refuses such conversations.
+    return CallFormat::kNone;
+  }
+  const size_t question = text.rfind(kQuestion);
+  if (question == std::string::npos) return CallFormat::kNone;
+  const std::string written = without_blanks(std::string_view(text).substr(question));
+  const auto has = [&](const char* call) { return written.find(call) != std::string::npos; };
+  if (has(R"(<tool_call>{"name":"probe","arguments":{"a":1}}</tool_call>)")) return CallFormat::kHermes;
+  if (has(R"([TOOL_CALLS][{"name":"probe","arguments":{"a":1})")) return CallFormat::kMistral;
+  if (has(R"({"name":"probe","parameters":{"a":1}})")) return CallFormat::kLlama;
+  return CallFormat::kNone;
+}
+
+std::string_view call_token(CallFormat format) {
+  return format == CallFormat::kHermes ? kHermesBegin : format == CallFormat::kMistral ? kMistralBegin : "";
+}
+
+CallReader::Piece CallReader::add(std::string_view text, bool last) {
+  Piece piece;
+  waiting_ += text;
+  switch (format_) {
+    case CallFormat::kNone:
+      break;
+    case CallFormat::kHermes:
+      read_hermes(piece, last);
+      break;
+    case CallFormat::kMistral:
+      read_mistral(piece, last);
+      break;
+    case CallFormat::kLlama:
+      read_llama(piece, last);
+      break;
+  }
+  if (last || format_ == CallFormat::kNone) end(piece);
+  return piece;
+}
+
+void CallReader::end(Piece& piece) {
+  const bool blank = waiting_.find_first_not_of(kBlanks) == std::string::npos;
+  if (!blank || !called_) piece.text += waiting_;
+  waiting_.clear();
+}
+
+bool CallReader::skip_to(std::string_view marker, Piece& piece) {
+  const size_t at = waiting_.find(marker);
+  size_t sure = std::min(at, waiting_.size());
+  if (at == std::string::npos) {  // The end may be the beginning of a marker.
+    size_t begun = std::min(waiting_.size(), marker.size() - 1);
+    while (!marker.starts_with(std::string_view(waiting_).substr(waiting_.size() - begun))) --begun;
+    sure -= begun;
+  }
+  const size_t text = waiting_.find_last_not_of(kBlanks, sure == 0 ? 0 : sure - 1);
+  sure = sure == 0 || text == std::string::npos ? 0 : text + 1;
+  piece.text.append(waiting_, 0, sure);
+  waiting_.erase(0, at == std::string::npos ? sure : at);
+  return at != std::string::npos;
+}
+
+void CallReader::read_hermes(Piece& piece, bool last) {
+  while (inside_ || skip_to(kHermesBegin, piece)) {
+    inside_ = true;
+    const size_t end = waiting_.find(kHermesEnd);
+    // Models may leave out the end of the last call.
+    if (end == std::string::npos && !last) return;
+    const size_t begin = kHermesBegin.size(), stop = std::min(end, waiting_.size());
+    const auto call = call_of(parsed(std::string_view(waiting_).substr(begin, stop - begin)), "arguments");
+    const size_t used = std::min(stop + kHermesEnd.size(), waiting_.size());
+    if (call) {
+      piece.calls.push_back(*call);
+      called_ = true;
+    } else {
+      piece.text.append(waiting_, 0, used);
+    }
+    waiting_.erase(0, used);
+    inside_ = false;
+  }
+}
+
+void CallReader::read_mistral(Piece& piece, bool last) {
+  inside_ = inside_ || skip_to(kMistralBegin, piece);
+  if (!inside_ || !last) return;
+  const json::value list = parsed(std::string_view(waiting_).substr(kMistralBegin.size()));
+  if (!list.is_array()) return;
+  std::vector<ToolCall> calls;
+  for (const json::value& one : list.get_array()) {
+    const auto call = call_of(one, "arguments");
+    if (!call) return;
+    calls.push_back(*call);
+  }
+  called_ = !calls.empty();
+  piece.calls = std::move(calls);
+  if (called_) waiting_.clear();
+}
+
+void CallReader::read_llama(Piece& piece, bool last) {
+  const size_t first = waiting_.find_first_not_of(kBlanks);
+  if (first == std::string::npos) return;
+  if (!inside_ && waiting_[first] != '{') {  // The answer is text.
+    format_ = CallFormat::kNone;
+    return;
+  }
+  inside_ = true;
+  if (!last) return;
+  if (const auto call = call_of(parsed(waiting_), "parameters")) {
+    piece.calls.push_back(*call);
+    called_ = true;
+    waiting_.clear();
+  }
+}
+
+}  // namespace tenon::serve

@@ -1,0 +1,30 @@
+#include "chat_args.h"
+
+#include "text_input.h"
+
+namespace tenon::app {
+
+std::vector<CLI::Option*> ChatArgs::add_to(CLI::App& app) {
+  return {
+      app.add_option("--system", system, "System message"),
+      app.add_option("--tools", tools_file, "File with a JSON list of tools that the chat template tells the model of"),
+      app.add_option("--template-variables", variables,
+                     "JSON object of further variables of the chat template, such as {\"enable_thinking\": false}")};
+}
+
+ChatOptions ChatArgs::options() const {
+  ChatOptions options;
+  if (!tools_file.empty()) options.tools = text_of_file(tools_file, kPromptBytes);
+  options.variables = variables;
+  return options;
+}
+
+std::vector<std::pair<const char*, std::string>> ChatArgs::words() const {
+  std::vector<std::pair<const char*, std::string>> all;
+  if (!system.empty()) all.emplace_back("--system", system);
+  if (!tools_file.empty()) all.emplace_back("--tools", tools_file);
+  if (!variables.empty()) all.emplace_back("--template-variables", variables);
+  return all;
+}
+
+}  // namespace tenon::app

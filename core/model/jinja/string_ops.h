@@ -1,0 +1,44 @@
+// The methods of Python's str, which filters use, too. Results keep the origin of each character, and whether the text is
+// safe. All throw Failure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "run.h"
+#include "text.h"
+
+namespace tenon::jinja {
+
+// Return where the wanted bytes begin, or npos. The time of the first grows with the sum of the lengths, whatever the bytes
+// are; that of the second with their product, which the run is charged.
+size_t find_first(std::string_view bytes, std::string_view wanted, size_t from = 0);
+size_t find_last(Run& run, std::string_view bytes, std::string_view wanted);
+
+enum class Case : uint8_t { kLower, kUpper, kCapitalized };
+Text with_case(const Text& text, Case to);
+// Each word begins with a capital. A word begins where `begins_word` holds for the character before it.
+Text titled(const Text& text, bool (*begins_word)(char32_t before));
+
+// True: it is a capital or a small letter.
+bool is_cased(char32_t c);
+
+// characters: to be taken away; nullptr: white space.
+Text strip(Run& run, const Text& text, bool left, bool right, const Text* characters);
+// separator: nullptr: any white space. Of at most `most` cuts, unless it is negative; from the right if asked for.
+std::vector<Text> split(Run& run, const Text& text, const Text* separator, int64_t most, bool from_right);
+std::vector<Text> split_lines(Run& run, const Text& text, bool keep_ends);
+// Three parts: before, the separator and after.
+std::vector<Text> partition(Run& run, const Text& text, const Text& separator, bool from_right);
+// At most `most` times, unless it is negative.
+Text replace(Run& run, const Text& text, const Text& old, const Text& with, int64_t most);
+Text join(Run& run, const Text& separator, const std::vector<const Text*>& texts);
+// Blanks, or `fill`, make it `width` characters wide.
+Text pad(Run& run, const Text& text, uint64_t left, uint64_t right, std::string_view fill = " ");
+
+enum class Class : uint8_t { kLetters, kDigits, kLettersAndDigits, kSpaces, kLower, kUpper, kAscii };
+// Returns what str.isalpha() and the like say.
+bool is_all(const Text& text, Class of);
+
+}  // namespace tenon::jinja
