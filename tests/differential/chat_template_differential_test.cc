@@ -41,8 +41,13 @@ std::string hash_of(const std::string& text) {
 // The clock of chat_environment.py.
 jinja::RenderOptions options() {
   jinja::RenderOptions result;
-  result.now.tm_year = 2025 - 1900, result.now.tm_mon = 2, result.now.tm_mday = 9, result.now.tm_yday = 67;
-  result.now.tm_hour = 14, result.now.tm_min = 5, result.now.tm_sec = 7;
+  result.now.tm_year = 2025 - 1900;
+  result.now.tm_mon = 2;
+  result.now.tm_mday = 9;
+  result.now.tm_yday = 67;
+  result.now.tm_hour = 14;
+  result.now.tm_min = 5;
+  result.now.tm_sec = 7;
   return result;
 }
 

@@ -101,7 +101,9 @@ Value Slice::compute(Run& run) const {
     return value.integral();
   };
   SliceBounds bounds;
-  bounds.start = bound(bounds_.start), bounds.stop = bound(bounds_.stop), bounds.step = bound(bounds_.step);
+  bounds.start = bound(bounds_.start);
+  bounds.stop = bound(bounds_.stop);
+  bounds.step = bound(bounds_.step);
   run.at(offset);
   return slice_of(run, object, bounds);
 }

@@ -213,7 +213,9 @@ class Parser {
       if (!mentioned.contains(name)) return std::nullopt;
       return expressions_.number(name);
     };
-    macro.varargs = number("varargs"), macro.kwargs = number("kwargs"), macro.caller = number("caller");
+    macro.varargs = number("varargs");
+    macro.kwargs = number("kwargs");
+    macro.caller = number("caller");
     expressions_.add_special_names(around);
     expressions_.add_special_names(mentioned);
   }
