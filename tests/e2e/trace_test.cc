@@ -199,7 +199,7 @@ TEST_F(Recorded, StatsHaveTheTimesOfRequests) {
   ASSERT_EQ(times.size(), 4U);
   EXPECT_LE(times["queue"], times["first token"]);
   EXPECT_NEAR(times["first token"] + 11 * times["per token"], times["total"], 1);
-  EXPECT_THAT(tenon({"trace", "stats", path_}).out, ContainsRegex("\nrequests +with it +p50 ms"));
+  EXPECT_THAT(tenon({"trace", "stats", path_}).out, testing::ContainsRegex("\nrequests +with it +p50 ms"));
   EXPECT_THAT(recorded(), HasSubstr(R"("generated":12,"end":"length")"));
   EXPECT_THAT(recorded(), HasSubstr(R"("slots":)"));
 }

@@ -162,6 +162,9 @@ std::unique_ptr<Sequence> Engine::Impl::make_sequence(Request request, uint32_t 
     if (request.grammar && request.ignore_end) {
       throw Error(ErrorCode::kRequest, "a text that has to match a grammar cannot go on past its end (ignore_end)");
     }
+    if (request.grammar && !(grammars && grammars->compiled(*request.grammar))) {
+      throw Error(ErrorCode::kRequest, "the grammar was compiled by another engine");
+    }
     if (request.grammar) matcher = std::make_unique<GrammarMatcher>(request.grammar);
   } catch (...) {
     error = std::current_exception();

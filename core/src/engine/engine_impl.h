@@ -18,7 +18,7 @@
 namespace tenon {
 
 struct Engine::Impl {
-  std::unique_ptr<Registry> registry;
+  std::shared_ptr<Registry> registry;  // compiled grammars share it
   PipelineConfig config, defaults;
   std::unique_ptr<Weights> weights, draft_weights;  // draft_weights: nullptr if they are those of the model
   std::unique_ptr<Tokenizer> tokenizer;

@@ -109,10 +109,10 @@ Grammar::~Grammar() {
   host_->table().release(host_->instance.self(), compiled_);
 }
 
-Grammars::Grammars(const ComponentConfig& config, Registry& registry, const Tokenizer& tokenizer,
+Grammars::Grammars(const ComponentConfig& config, std::shared_ptr<Registry> registry, const Tokenizer& tokenizer,
                    std::vector<int32_t> ends, HostEnv::Log log)
-    : host_(std::make_shared<GrammarHost>(std::move(log))) {
-  host_->instance = host_->env.create(config, registry);
+    : host_(std::make_shared<GrammarHost>(std::move(registry), std::move(log))) {
+  host_->instance = host_->env.create(config, *host_->registry);
   host_->tokens = static_cast<uint32_t>(tokenizer.info().vocab_size);
   host_->ends = std::move(ends);
   prepare(*host_, tokenizer);

@@ -37,9 +37,11 @@ class GrammarMatcher {
 
 // The component, and what matchers and grammars need of it.
 struct GrammarHost {
-  GrammarHost(HostEnv::Log log) : env(std::move(log)) {}
+  GrammarHost(std::shared_ptr<Registry> libraries, HostEnv::Log log)
+      : registry(std::move(libraries)), env(std::move(log)) {}
   const tenon_grammar& table() const { return instance.table<tenon_grammar>(); }
 
+  std::shared_ptr<Registry> registry;  // has the component's library, and lasts as long as the instance
   HostEnv env;
   Instance instance;
   uint32_t tokens = 0;        // of the vocabulary
@@ -68,11 +70,13 @@ class Grammar {
 class Grammars {
  public:
   // ends: sorted. Throws Error(kPlugin).
-  Grammars(const ComponentConfig& config, Registry& registry, const Tokenizer& tokenizer, std::vector<int32_t> ends,
-           HostEnv::Log log);
+  Grammars(const ComponentConfig& config, std::shared_ptr<Registry> registry, const Tokenizer& tokenizer,
+           std::vector<int32_t> ends, HostEnv::Log log);
 
   // See Engine::compile.
   std::shared_ptr<const Grammar> compile(const GrammarText& text);
+  // Says whether it was compiled here, for this vocabulary.
+  bool compiled(const Grammar& grammar) const { return &grammar.host() == host_.get(); }
 
  private:
   using Key = std::tuple<GrammarForm, bool, std::string>;

@@ -71,7 +71,7 @@ void Engine::Impl::open_grammars(const EngineOptions& options) {
       component.name = installed.front();
       component.params = ParamValues(*registry->load("grammar", component.name).schema);
     }
-    grammars.emplace(component, *registry, *tokenizer, std::move(ends), options.log);
+    grammars.emplace(component, registry, *tokenizer, std::move(ends), options.log);
     grammar_problem.clear();
   }
 }

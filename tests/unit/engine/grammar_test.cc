@@ -187,6 +187,21 @@ TEST_F(GrammarRequests, WhatCannotBeHadIsSaid) {
   EXPECT_THAT(error_of([&] { engine->generate(endless); }), HasSubstr("ignore_end"));
 }
 
+TEST_F(GrammarRequests, MayOutliveTheirEngine) {
+  auto engine = open();
+  Request kept;
+  kept.grammar = letters(*engine, "abc");
+  engine.reset();
+  EXPECT_EQ(kept.grammar.use_count(), 1);
+}
+
+TEST_F(GrammarRequests, OfOneEngineAreRefusedByAnother) {
+  const auto one = open(), other = open();
+  std::vector<Request> requests = {request(0)};
+  requests[0].grammar = letters(*one, "abc");
+  EXPECT_EQ(message_of(other->generate(requests).front()), "error: the grammar was compiled by another engine");
+}
+
 TEST_F(GrammarRequests, AreCompiledOnce) {
   const auto engine = open();
   const auto first = letters(*engine, "abc");
