@@ -9,9 +9,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "guarded_weights.h"
@@ -28,9 +29,9 @@ inline void expect_sanitized(const Registry& plugins) {
 #ifdef __SANITIZE_ADDRESS__
   for (const ComponentInfo& c : plugins.components()) {
     if (c.library.empty()) continue;
-    std::ifstream file(c.library, std::ios::binary);
-    const std::string bytes(std::istreambuf_iterator<char>(file), {});
-    if (bytes.find("__asan_init") != std::string::npos) continue;
+    std::ostringstream bytes;
+    bytes << std::ifstream(c.library, std::ios::binary).rdbuf();
+    if (bytes.view().find("__asan_init") != std::string_view::npos) continue;
     std::fprintf(stderr, "%s is built without the address sanitizer; expected one of this build\n", c.library.c_str());
     std::_Exit(1);
   }
