@@ -143,6 +143,44 @@ void keep_outermost_calls(std::vector<GpuActivity>& others) {
   others.erase(kept, others.end());
 }
 
+GpuActivity graph_of(const CUpti_ActivityGraphTrace2& graph) {
+  return {.kind = Kind::kGraph,
+          .name = "graph " + std::to_string(graph.graphId),
+          .start = graph.start,
+          .end = graph.end,
+          .device = graph.deviceId,
+          .stream = graph.streamId,
+          .correlation = graph.correlationId,
+          .graph = graph.graphId};
+}
+
+GpuActivity call_of(const CUpti_ActivityAPI& call, CuptiRecords::CallbackName callback_name) {
+  return {.kind = Kind::kCall,
+          .name = call_name(call, callback_name),
+          .start = call.start,
+          .end = call.end,
+          .thread = call.threadId,
+          .correlation = call.correlationId};
+}
+
+GpuActivity wait_of(const CUpti_ActivitySynchronization2& wait) {
+  return {.kind = Kind::kWait,
+          .name = wait_name(wait.type),
+          .start = wait.start,
+          .end = wait.end,
+          .device = wait.contextId,
+          .stream = wait.streamId,
+          .correlation = wait.correlationId};
+}
+
+GpuActivity overhead_of(const CUpti_ActivityOverhead3& overhead) {
+  return {.kind = Kind::kOverhead,
+          .name = overhead_name(overhead.overheadKind),
+          .start = overhead.start,
+          .end = overhead.end,
+          .correlation = overhead.correlationId};
+}
+
 }  // namespace
 
 void CuptiRecords::add(const CUpti_Activity& record, CallbackName callback_name) {
@@ -174,47 +212,19 @@ void CuptiRecords::add(const CUpti_Activity& record, CallbackName callback_name)
     case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: {
       const auto& graph = as<CUpti_ActivityGraphTrace2>(record);
       device_of_context_[graph.contextId] = graph.deviceId;
-      other = {.kind = Kind::kGraph,
-               .name = "graph " + std::to_string(graph.graphId),
-               .start = graph.start,
-               .end = graph.end,
-               .device = graph.deviceId,
-               .stream = graph.streamId,
-               .correlation = graph.correlationId,
-               .graph = graph.graphId};
+      other = graph_of(graph);
       break;
     }
     case CUPTI_ACTIVITY_KIND_RUNTIME:
-    case CUPTI_ACTIVITY_KIND_DRIVER: {
-      const auto& call = as<CUpti_ActivityAPI>(record);
-      other = {.kind = Kind::kCall,
-               .name = call_name(call, callback_name),
-               .start = call.start,
-               .end = call.end,
-               .thread = call.threadId,
-               .correlation = call.correlationId};
+    case CUPTI_ACTIVITY_KIND_DRIVER:
+      other = call_of(as<CUpti_ActivityAPI>(record), callback_name);
       break;
-    }
-    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: {
-      const auto& wait = as<CUpti_ActivitySynchronization2>(record);
-      other = {.kind = Kind::kWait,
-               .name = wait_name(wait.type),
-               .start = wait.start,
-               .end = wait.end,
-               .device = wait.contextId,
-               .stream = wait.streamId,
-               .correlation = wait.correlationId};
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
+      other = wait_of(as<CUpti_ActivitySynchronization2>(record));
       break;
-    }
-    case CUPTI_ACTIVITY_KIND_OVERHEAD: {
-      const auto& overhead = as<CUpti_ActivityOverhead3>(record);
-      other = {.kind = Kind::kOverhead,
-               .name = overhead_name(overhead.overheadKind),
-               .start = overhead.start,
-               .end = overhead.end,
-               .correlation = overhead.correlationId};
+    case CUPTI_ACTIVITY_KIND_OVERHEAD:
+      other = overhead_of(as<CUpti_ActivityOverhead3>(record));
       break;
-    }
     default:
       return;
   }
