@@ -1,5 +1,5 @@
-// What any grammar owes: a mask that says what it accepts, the end of a text where the text is complete and nowhere else,
-// matchers that do not see each other, and a reason for what it refuses.
+// Any grammar owes this: its mask says what it accepts, a text may end where it is complete and nowhere else, matchers do
+// not see each other, and what it refuses has a reason.
 #include <algorithm>
 
 #include "conformance/suites.h"
@@ -128,7 +128,7 @@ class Opened {
   std::vector<void*> matchers_;
 };
 
-// Of every token after every beginning: whether it continues the text is what the mask says, and what is accepted.
+// After every beginning of a text, the mask and the matcher say the same of every token: whether it continues the text.
 void allows_what_it_accepts(const Subject& subject) {
   Opened grammar(subject);
   grammar.compile();

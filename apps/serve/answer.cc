@@ -233,7 +233,7 @@ void Answer::take_calls(Event& event, std::string& chunks) {
   for (const ToolCall& call : piece.calls) {
     json::object object = call_object(event.choice, call);
     if (stream_) {
-      // What comes before the call in the text has to come before it in the stream.
+      // The stream has the text before the call first, as the answer has.
       if (!event.text.empty()) write_chunk(event.choice, std::exchange(event.text, {}), nullptr, chunks);
       json::object delta = object;
       delta["index"] = choice.calls.size();

@@ -39,8 +39,8 @@ struct CompletionRequest {
   // Each has its prompt, conversation or tokens, and is answered n times. What is the same for all is in each.
   std::vector<Request> prompts;
   std::vector<uint64_t> prompt_sizes;    // in tokens, by prompt; with continuous_usage whoever has a tokenizer fills it
-  std::optional<StatedGrammar> grammar;  // of all texts; not compiled, and not in the requests
-  std::optional<uint64_t> seed;          // of the first answer to a prompt; requests[i].seed is not set
+  std::optional<StatedGrammar> grammar;  // every answer matches it; whoever submits the requests compiles it for them
+  std::optional<uint64_t> seed;          // the first answer to a prompt draws by it; requests[i].seed is not set
 
   size_t choices() const { return prompts.size() * n; }
 };

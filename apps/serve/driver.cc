@@ -110,7 +110,7 @@ void Driver::submit_all(const std::shared_ptr<Generation>& generation, const Com
   changed_.notify_all();
 }
 
-// By a thread that has the time. The answers wait meanwhile as they do for a slot.
+// A thread that has the time runs this. The answers wait meanwhile as they do for a slot.
 void Driver::compile_and_submit(const std::shared_ptr<Generation>& generation, const CompletionRequest& request) {
   std::shared_ptr<const Grammar> grammar;
   try {

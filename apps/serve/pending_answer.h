@@ -1,4 +1,4 @@
-// What a connection sees of an answer while it is being made.
+// A connection sees an answer so while it is being made.
 #pragma once
 
 #include <optional>

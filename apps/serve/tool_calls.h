@@ -36,7 +36,7 @@ class CallReader {
   explicit CallReader(CallFormat format) : format_(format) {}
 
   struct Piece {
-    std::string text;  // of which it is certain that it belongs to no call
+    std::string text;  // it certainly belongs to no call
     std::vector<ToolCall> calls;
   };
   // last: nothing follows.

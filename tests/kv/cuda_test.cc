@@ -13,11 +13,6 @@ class CudaPolicies : public testing::Test {
   }
 };
 
-Settings with(Settings settings, std::initializer_list<std::string> more) {
-  settings.insert(settings.end(), more);
-  return settings;
-}
-
 // In every mode of execution the same text with the same log probabilities, which are near those of the CPU. attention:
 // the GPU's.
 void expect_the_cpus(const Settings& settings, Request r, const std::string& attention = "flash") {

@@ -15,7 +15,7 @@ import threading
 import time
 import unittest
 
-from server import Server, make_model
+from server import Server, in_threads, make_model
 
 TENON, SOURCE = sys.argv[1], sys.argv[2]
 CHAT = "/v1/chat/completions"
@@ -50,20 +50,6 @@ def wait_until(condition, what):
             return
         time.sleep(0.05)
     raise AssertionError("never: " + what)
-
-
-def in_threads(functions):
-    results = [None] * len(functions)
-
-    def run(i):
-        results[i] = functions[i]()
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(functions))]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    return results
 
 
 class Answers(unittest.TestCase):
@@ -326,7 +312,7 @@ class Answers(unittest.TestCase):
         fields = {"max_tokens": 30, "temperature": 0}
         texts = [self.server.complete(p, **fields)["choices"][0]["text"] for p in prompts]
         vectors = [self.embed(p)[0] for p in prompts]
-        both = in_threads([lambda p=p: self.server.complete(p, **fields)["choices"][0]["text"] for p in prompts] +
+        both = in_threads(lambda ask: ask(), [lambda p=p: self.server.complete(p, **fields)["choices"][0]["text"] for p in prompts] +
                           [lambda p=p: self.embed(p)[0] for p in prompts])
         self.assertEqual(both, texts + vectors)
 
@@ -345,9 +331,9 @@ class Answers(unittest.TestCase):
         prompts = [f"Story {i}: once" for i in range(24)]
         fields = {"max_tokens": 50, "seed": 9, "temperature": 0.8}
         alone = [self.server.complete(p, **fields)["choices"][0]["text"] for p in prompts]
-        together = in_threads([lambda p=p: self.server.complete(p, **fields)["choices"][0]["text"] for p in prompts])
+        together = in_threads(lambda p: self.server.complete(p, **fields)["choices"][0]["text"], prompts)
         self.assertEqual(together, alone)
-        streamed = in_threads([lambda p=p: text_of(self.server.stream(p, **fields)) for p in prompts])
+        streamed = in_threads(lambda p: text_of(self.server.stream(p, **fields)), prompts)
         self.assertEqual(streamed, alone)
 
     def test_one_connection_takes_one_request_after_another(self):

@@ -1,4 +1,5 @@
 """A `tenon serve` process for tests, and plain requests to it."""
+import concurrent.futures
 import http.client
 import json
 import pathlib
@@ -35,6 +36,12 @@ def make_model(source, folder):
     (path / "tokenizer_config.json").write_text(
         json.dumps({"eos_token": "</s>", "bos_token": "<s>", "chat_template": TEMPLATE}))
     return str(path)
+
+
+def in_threads(function, items, threads=None):
+    """The function's results in the order of the items, of which so many are under way at once: all, if no number is given."""
+    with concurrent.futures.ThreadPoolExecutor(threads or len(items)) as pool:
+        return list(pool.map(function, items))
 
 
 class Server:

@@ -13,7 +13,7 @@ import unittest
 
 from random_model import make_random_model
 from schemas import Schemas
-from server import Server
+from server import Server, in_threads
 
 TENON, SOURCE = sys.argv[1], sys.argv[2]
 if "xgrammar" not in subprocess.run([TENON, "inspect"], stdout=subprocess.PIPE, text=True).stdout:
@@ -36,25 +36,6 @@ CLOSES = {str(i): 6 for text, i in VOCAB.items() if text in ('"', "}", "]", '"}'
 SMALL = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0, "maximum": 150},
                                           "tags": {"type": "array", "items": {"enum": ["red", "green"]}, "maxItems": 3}},
          "required": ["name", "age", "tags"]}
-
-
-def in_threads(function, items, threads=8):
-    results, left, lock = [None] * len(items), list(range(len(items))), threading.Lock()
-
-    def run():
-        while True:
-            with lock:
-                if not left:
-                    return
-                i = left.pop(0)
-            results[i] = function(items[i])
-
-    workers = [threading.Thread(target=run) for _ in range(threads)]
-    for w in workers:
-        w.start()
-    for w in workers:
-        w.join()
-    return results
 
 
 class Structured(unittest.TestCase):
@@ -92,7 +73,7 @@ class Structured(unittest.TestCase):
             return status, answer
 
         ends = collections.Counter()
-        for (status, answer), schema in zip(in_threads(ask, list(enumerate(schemas))), schemas):
+        for (status, answer), schema in zip(in_threads(ask, list(enumerate(schemas)), 8), schemas):
             if status == 400:  # the generator makes some that nothing satisfies
                 self.assertRegex(answer["error"]["message"], "range|additional|Unsatisfiable|greater", schema)
                 ends["refused"] += 1
@@ -259,7 +240,7 @@ class Others(unittest.TestCase):
                 def ask(seed):
                     form = [{"guided_json": SMALL}, {}, {"guided_regex": "[abc]{20,90}"}][seed % 3]
                     return server.complete("abcabcabcabc" * 4, seed=seed, max_tokens=100, temperature=0.6, top_k=-1, top_p=1, **form)["choices"][0]["text"]
-                answers = in_threads(ask, list(range(24)))
+                answers = in_threads(ask, list(range(24)), 8)
                 server.end()
                 return answers
         plain = texts()

@@ -19,6 +19,12 @@ inline const std::string kTiny = "tiny-gqa-untied";
 inline const Settings kExact = {"quantization.use=none", "quantization.dtype=fp32", "kv_cache.format=fp32",
                                 "kv_cache.capacity=128", "sampler.chain=[]",        "sampler.select=greedy"};
 
+// Returns the settings and then more, which hold where both say something.
+inline Settings with(Settings settings, const Settings& more) {
+  settings.insert(settings.end(), more.begin(), more.end());
+  return settings;
+}
+
 inline std::filesystem::path root() {
   const char* moved = std::getenv("TENON_TEST_ROOT");
   return moved != nullptr ? moved : TENON_SOURCE_DIR;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "on_a_device.h"
 #include "support/pipelines.h"
 #include "support/spoilt_model.h"
 
@@ -15,30 +16,17 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kDevice = TENON_TEST_DEVICE;
 // A row's bits do not depend on the rows beside it: on the CPU whatever their count, on a GPU up to some count.
 const float kTolerance = kDevice == "cpu" ? 0 : 1e-3F;
 
-class Embeddings : public ::testing::Test {
+class Embeddings : public OnADevice {
  protected:
-  void SetUp() override {
-    const std::string problem = kDevice == "cuda" ? no_gpu() : "";
-    if (!problem.empty()) GTEST_SKIP() << problem;
-  }
   static std::unique_ptr<Engine> open_tiny(const Settings& more = {}) {
-    Settings all = kExact;
-    all.emplace_back("pipeline.embeddings=true");
-    all.insert(all.end(), more.begin(), more.end());
-    return open(kTiny, kDevice, all);
+    return open(kTiny, kDevice, with(with(kExact, {"pipeline.embeddings=true"}), more));
   }
 };
 
 const Settings kServes = {"kv_cache.use=paged", "scheduler.use=continuous", "scheduler.sequences=4"};
-
-Settings with(Settings settings, const Settings& more) {
-  settings.insert(settings.end(), more.begin(), more.end());
-  return settings;
-}
 
 Request embed(Pooling pooling, uint32_t tokens = 60, int32_t seed = 0) {
   Request r;

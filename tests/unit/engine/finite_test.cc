@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "on_a_device.h"
 #include "support/pipelines.h"
 #include "support/spoilt_model.h"
 
@@ -18,7 +19,6 @@ using ::testing::Not;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinite = std::numeric_limits<float>::infinity();
 constexpr int32_t kWidth = 64;
-const std::string kDevice = TENON_TEST_DEVICE;
 
 // Every way of running a step that the device has.
 std::vector<Settings> modes() {
@@ -28,19 +28,12 @@ std::vector<Settings> modes() {
   return all;
 }
 
-class Finite : public ::testing::Test {
+class Finite : public OnADevice {
  protected:
-  void SetUp() override {
-    const std::string problem = kDevice == "cuda" ? no_gpu() : "";
-    if (!problem.empty()) GTEST_SKIP() << problem;
-  }
-
   static std::filesystem::path tiny() { return root() / "tests/golden/data" / kTiny; }
   static std::unique_ptr<Engine> open_with(const std::filesystem::path& model, const Settings& more,
                                            uint32_t sequences = 0) {
-    Settings all = kExact;
-    all.insert(all.end(), more.begin(), more.end());
-    return open(model, kDevice, all, sequences);
+    return open(model, kDevice, with(kExact, more), sequences);
   }
 };
 

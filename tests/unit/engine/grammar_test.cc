@@ -5,14 +5,13 @@
 
 #include <random>
 
+#include "on_a_device.h"
 #include "support/pipelines.h"
 
 namespace tenon::test {
 namespace {
 
 using ::testing::HasSubstr;
-
-const std::string kDevice = TENON_TEST_DEVICE;
 
 std::string message_of(const Result& result) {
   if (!result.error) return "";
@@ -23,13 +22,8 @@ std::string message_of(const Result& result) {
   }
 }
 
-class GrammarRequests : public ::testing::Test {
+class GrammarRequests : public OnADevice {
  protected:
-  void SetUp() override {
-    const std::string problem = kDevice == "cuda" ? no_gpu() : "";
-    if (!problem.empty()) GTEST_SKIP() << problem;
-  }
-
   static std::unique_ptr<Engine> open(std::vector<std::string> set = {}, bool grammars = true) {
     EngineOptions options;
     options.config = root() / "tests/golden/data" / kTiny;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "on_a_device.h"
 #include "support/pipelines.h"
 
 namespace tenon::test {
@@ -13,8 +14,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-const std::string kDevice = TENON_TEST_DEVICE;
 
 // Every result that a look was given, step by step.
 struct Seen {
@@ -33,16 +32,10 @@ struct Seen {
   }
 };
 
-class LookAt : public ::testing::Test {
+class LookAt : public OnADevice {
  protected:
-  void SetUp() override {
-    const std::string problem = kDevice == "cuda" ? no_gpu() : "";
-    if (!problem.empty()) GTEST_SKIP() << problem;
-  }
   static std::unique_ptr<Engine> open_tiny(const Settings& more = {}) {
-    Settings all = kExact;
-    all.insert(all.end(), more.begin(), more.end());
-    return open(kTiny, kDevice, all);
+    return open(kTiny, kDevice, with(kExact, more));
   }
 };
 

@@ -172,8 +172,8 @@ class Engine {
   // Says why no request can have a grammar; "" if one can.
   const std::string& grammar_problem() const;
   // Compiles a grammar, or returns the one that was compiled from that text before. It may outlive the engine, but serves no
-  // other one. It may take its time, and the thread that steps should leave it to others. Throws Error(kRequest) for a text that is wrong or asks for
-  // what the grammar component does not do, and if there is a grammar_problem(). [any thread]
+  // other one. It may take its time, and the thread that steps should leave it to others. Throws Error(kRequest) for a text
+  // that is wrong or asks for what the grammar component does not do, and if there is a grammar_problem(). [any thread]
   std::shared_ptr<const Grammar> compile(const GrammarText& text);
 
   // Enqueues a request, which joins at the next step; returns at once. What is wrong with it is its result's error.
