@@ -37,7 +37,7 @@ Verified verify(const Step& step) {
   auto op = sdk::abi_struct<tenon_fop>();
   op.id = TENON_F_VERIFY;
   op.t[0] = host.input(TENON_F32, {outs, static_cast<int64_t>(vocab)}, logits);
-  const tenon_tid told = op.t[3] = host.output(TENON_I32, {outs});
+  const tenon_tid told = op.t[1] = host.output(TENON_I32, {outs});
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
   const tenon_device& device = host.device().table();

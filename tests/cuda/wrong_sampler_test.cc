@@ -40,6 +40,13 @@ std::vector<Settings> modes() {
           {"draft.pipeline.tokens=2"}};
 }
 
+// Processors that one op cannot look at all.
+std::string many_after() {
+  std::string chain;
+  for (int i = 0; i < 8; ++i) chain += ", {use = \"temperature\", value = 0.9}";
+  return chain;
+}
+
 class CudaWrongSampler : public ::testing::TestWithParam<Wrong> {
  protected:
   void SetUp() override {
@@ -53,7 +60,8 @@ TEST_P(CudaWrongSampler, IsNamed) {
   const std::string before = "{use = \"temperature\", value = 0.5}, ";
   for (const std::string& chain :
        {bad, before + bad, bad + ", {use = \"repetition_penalty\"}, {use = \"logit_bias\"}, {use = \"top_p\", p = 0.9}",
-        before + bad + ", {use = \"top_k\", k = 3}, {use = \"min_p\"}, {use = \"frequency_presence\"}"}) {
+        before + bad + ", {use = \"top_k\", k = 3}, {use = \"min_p\"}, {use = \"frequency_presence\"}",
+        bad + many_after()}) {
     for (const Settings& mode : modes()) {
       SCOPED_TRACE(chain + ::testing::PrintToString(mode));
       const auto engine = open_with(chain, mode);

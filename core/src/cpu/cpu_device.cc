@@ -103,7 +103,7 @@ class CpuDevice : public sdk::ComponentDefaults {
   }
   static tenon_status record_step_op(void*, const tenon_fop* op, tenon_tid x, tenon_tid y, const tenon_recorder* rec,
                                      tenon_reason* why) noexcept {
-    return record_cpu_op(sdk::read_abi(op), x, y, rec, why);
+    return record_cpu_op(sdk::read_longer<sdk::VerifyOp>(op), x, y, rec, why);
   }
   static tenon_status record_draft_pass(void*, const tenon_draft_pass* pass, const tenon_recorder* rec,
                                         tenon_reason* why) noexcept {

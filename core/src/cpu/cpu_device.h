@@ -15,7 +15,8 @@ void register_cpu_device(Registry& registry);
 uint64_t machine_isa();
 
 // See tenon_device.record_step_op.
-tenon_status record_cpu_op(const tenon_fop& op, tenon_tid x, tenon_tid y, const tenon_recorder* rec, tenon_reason* why);
+tenon_status record_cpu_op(const sdk::VerifyOp& verify, tenon_tid x, tenon_tid y, const tenon_recorder* rec,
+                           tenon_reason* why);
 
 // See tenon_device.record_draft_pass.
 tenon_status record_cpu_draft_pass(const sdk::DraftPass& pass, const tenon_recorder* rec, tenon_reason* why);

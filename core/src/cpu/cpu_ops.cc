@@ -130,7 +130,7 @@ void verify(const VerifyArgs& a, const Part& p) {
 struct TellArgs {
   int64_t vocab, stride;  // the vocabulary's size, and the elements from one row of logits to the next
   uint32_t slices, padding;
-  sdk::AllLeft left;
+  sdk::SomeLeft left;
 };
 enum TellOperand { kLogits, kTold, kTellLive };
 // Neither has a branch inside of its loop, so that it becomes vector instructions. A number without itself is 0 if it
@@ -269,14 +269,14 @@ void record_verify(const sdk::VerifyOp& op, tenon_tid next, tenon_tid accepted, 
   rec.emit<&verify>({.name = "verify", .operands = operands, .chunks = {1}}, a);
 }
 
-void record_tell(const sdk::VerifyOp& verify, Recorder& rec) {
+void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> left, Recorder& rec) {
   const tenon_tensor logits = rec.describe(verify.logits());
   std::vector<tenon_operand> operands = {{verify.logits(), TENON_READ},
                                          {verify.told(), TENON_READ | TENON_WRITE},
                                          {rec.step(TENON_STEP_LIVE), TENON_READ}};
   const int64_t vocab = logits.dim[1];
   const auto slices = static_cast<uint32_t>((vocab + kSlice - 1) / kSlice), rows = rec.bounds().out_rows;
-  const TellArgs a{vocab, logits.stride[0] / 4, slices, 0, sdk::add_left(verify, rec, operands)};
+  const TellArgs a{vocab, logits.stride[0] / 4, slices, 0, sdk::add_left(left, rec, operands)};
   tenon_cost cost{};
   cost.read[sdk::kFixedCost] = static_cast<double>(rows) * static_cast<double>(vocab) * sizeof(float);
   rec.emit<&tell>({.name = "tell", .operands = operands, .chunks = {rows * slices}, .cost = cost}, a);
@@ -306,10 +306,11 @@ void record_draft_pass(const sdk::DraftPass& longer, Recorder& rec) {
 
 }  // namespace
 
-tenon_status record_cpu_op(const tenon_fop& op, tenon_tid x, tenon_tid y, const tenon_recorder* raw,
+tenon_status record_cpu_op(const sdk::VerifyOp& verify, tenon_tid x, tenon_tid y, const tenon_recorder* raw,
                            tenon_reason* why) {
   return sdk::guard(why, [&] {
     Recorder rec(raw);
+    const tenon_fop& op = verify.op;
     switch (op.id) {
       case TENON_F_GATHER_ROWS:
         return record_gather(x, y, rec);
@@ -317,11 +318,9 @@ tenon_status record_cpu_op(const tenon_fop& op, tenon_tid x, tenon_tid y, const 
         return record_pool(x, y, rec);
       case TENON_F_MASK:
         return record_mask(sdk::MaskOp(op), x, y, rec);
-      case TENON_F_VERIFY: {
-        const sdk::VerifyOp verify{op, {}, {}};
+      case TENON_F_VERIFY:
         record_verify(verify, x, y, rec);
-        return record_tell(verify, rec);
-      }
+        return sdk::record_by_op(verify.all_left(), [&](auto left) { record_tell(verify, left, rec); });
       default:
         throw sdk::Refused("device.cpu has no op of the step for id " + std::to_string(op.id));
     }

@@ -2,8 +2,7 @@
 //  - A processor rewrites the candidates that the next sampler is given; a selector writes NEXT. Both are checked while
 //    they are recorded (sampler_check.h), and what a processor leaves in a step is looked at by an op after it where the
 //    device walks (candidates_check.h).
-//  - VERIFY sees what every processor left, as far as it has room (tenon/sdk/told.h): what is not finite is told as a
-//    row without candidates.
+//  - VERIFY sees what every processor left (tenon/sdk/told.h): what is not finite is told as a row without candidates.
 //  - What a sampler remembers is recorded after VERIFY, from what the sampler itself was given.
 #include "token_choice.h"
 
@@ -69,32 +68,27 @@ tenon_tid told_tensor(const ProgramContext& context, ProgramRecording& rec) {
   return rec.storage(context.state.told(), sdk::tensor(TENON_I32, {context.state.told_rows()}));
 }
 
-// Names what the processors left, the last of them first. The first sampler was given the model's logits. Only the last
-// of a longer chain are looked at.
-void name_left(const std::vector<GivenCandidates>& given, sdk::VerifyOp& verify) {
-  uint32_t n = 0;
-  for (size_t i = given.size(); i-- > 1 && n < sdk::kMostLeft; ++n) {
+// What the processors left, in their order. The first sampler was given the model's logits.
+std::vector<sdk::Left> all_left(const std::vector<GivenCandidates>& given) {
+  std::vector<sdk::Left> all;
+  for (size_t i = 1; i < given.size(); ++i) {
     const tenon_candidates& left = given[i].candidates;
-    sdk::VerifyOp::Left named{.left = left.logits};
-    if (left.form == TENON_SPARSE && left.count != 0) {
-      named.count = left.count;
-      named.id = left.id;
-      named.cap = left.cap;
-    }
-    verify.set_left(n, named);
+    const bool counted = left.form == TENON_SPARSE && left.count != 0;
+    all.push_back({left.logits, counted ? left.count : 0, counted ? left.id : 0, counted ? left.cap : 0});
   }
+  return all;
 }
 
 void record_verify(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step) {
   ProgramRecording& rec = builder.recording();
   const std::string device = std::string("device.") + context.device.device().kind;
   builder.enter("verify", device, -1);
-  sdk::VerifyOp verify{sdk::abi_struct<tenon_fop>(), {}, {}};
+  const std::vector<sdk::Left> left = all_left(step.given);
+  sdk::VerifyOp verify{sdk::abi_struct<tenon_fop>(), left.data(), left.size()};
   verify.op.h.size = sizeof(verify);
   verify.op.id = TENON_F_VERIFY;
   verify.set_logits(step.logits);
   verify.set_told(told_tensor(context, rec));
-  name_left(step.given, verify);
   const size_t first_op = rec.op_count();
   builder.record_step_op(verify.op, rec.step(TENON_STEP_NEXT), rec.step(TENON_STEP_ACCEPTED));
   if (rec.error().empty() && !rec.written_since(first_op, verify.told())) {

@@ -11,8 +11,9 @@ namespace tenon::cuda_device {
 // The architecture that these kernels, and so those of the same build, were compiled for; a newer GPU runs them too.
 uint32_t built_arch();
 
-// Records what the host is told of each row whose logits are wanted (tenon/sdk/told.h), after record_verify's op.
-void record_tell(const sdk::VerifyOp& verify, sdk::Recorder& recorder);
+// Records an op after record_verify's: what the host is told of each row whose logits are wanted, for what it finds in
+// the logits and in `left` (tenon/sdk/told.h).
+void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> left, sdk::Recorder& recorder);
 // The logits under the masks of their rows: TENON_F_MASK.
 void record_mask(const sdk::MaskOp& mask, tenon_tid x, tenon_tid y, sdk::Recorder& recorder);
 void record_draft_pass(const sdk::DraftPass& pass, sdk::Recorder& recorder);

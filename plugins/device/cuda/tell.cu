@@ -20,22 +20,22 @@ constexpr uint32_t kThreads = 256;
 struct TellArgs {
   int64_t vocab, stride;  // of the logits
   uint32_t out_rows, padding;
-  sdk::AllLeft left;
+  sdk::SomeLeft left;
 };
 struct TellPointers {
   const float* logits;
   int32_t* told;
   const uint32_t* live;
   unsigned long long* seen;  // by row, zero between launches: byte 0 counts blocks, byte 1 + l those with an entry of l
-  const float* left[sdk::kMostLeft];
-  const int32_t* count[sdk::kMostLeft];  // nullptr: all columns
-  const int32_t* id[sdk::kMostLeft];     // nullptr: not looked at
+  const float* left[sdk::kLeftOfAnOp];
+  const int32_t* count[sdk::kLeftOfAnOp];  // nullptr: all columns
+  const int32_t* id[sdk::kLeftOfAnOp];     // nullptr: not looked at
 };
 constexpr uint32_t kTellUnroll = 8, kMostTellBlocks = 64, kSeenBits = 8;
-static_assert(kMostTellBlocks < 1 << kSeenBits && (1 + sdk::kMostLeft) * kSeenBits <= 64);
+static_assert(kMostTellBlocks < 1 << kSeenBits && (1 + sdk::kLeftOfAnOp) * kSeenBits <= 64);
 
 // A thread finds these, as bits: those below kWrongBit say which processors left an entry above minus infinity.
-constexpr uint32_t kWrongBit = 1 << sdk::kMostLeft, kNoLogitBit = kWrongBit << 1;
+constexpr uint32_t kWrongBit = 1 << sdk::kLeftOfAnOp, kNoLogitBit = kWrongBit << 1;
 
 // The entries of a row that a thread looks at: those from `first` on in steps of `step`.
 struct ThreadShare {
@@ -97,7 +97,7 @@ __global__ void tell_kernel(TellArgs a, TellPointers p) {
 #pragma unroll kTellUnroll
   for (int64_t i = first; i < a.vocab; i += step) found |= sdk::no_logit(logits[i]) ? kNoLogitBit : 0;
 #pragma unroll
-  for (uint32_t l = 0; l < sdk::kMostLeft; ++l) {
+  for (uint32_t l = 0; l < sdk::kLeftOfAnOp; ++l) {
     if (l < a.left.n) found |= look_at_left(a, p, l, row, {first, step});
   }
   found = all_of_block(found);
@@ -129,12 +129,12 @@ void tell(const TellArgs& a, const cuda::Launch& l) {
 
 }  // namespace
 
-void record_tell(const sdk::VerifyOp& verify, sdk::Recorder& rec) {
+void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> some, sdk::Recorder& rec) {
   const tenon_tensor logits = rec.describe(verify.logits());
   std::vector<tenon_operand> operands = {{verify.logits(), TENON_READ},
                                          {verify.told(), TENON_READ | TENON_WRITE},
                                          {rec.step(TENON_STEP_LIVE), TENON_READ}};
-  const sdk::AllLeft left = sdk::add_left(verify, rec, operands);
+  const sdk::SomeLeft left = sdk::add_left(some, rec, operands);
   const uint32_t rows = rec.bounds().out_rows;
   cuda::emit<&tell>(
       rec, {.name = "tell", .operands = operands, .chunks = {}, .zeroed_bytes = rows * sizeof(*TellPointers::seen)},

@@ -110,7 +110,7 @@ TEST_F(Embeddings, AreTheSameAfterPreemption) {
 
 TEST_F(Embeddings, AreTheSameBesideDrafts) {
   const std::vector<float> alone = open_tiny()->generate(embed(Pooling::kMean)).embedding;
-  const auto engine = open_tiny({"draft.use=ngram", "scheduler.use=lockstep", "scheduler.sequences=2"});
+  const auto engine = open_tiny({"draft.use=ngram", "draft.k=3", "scheduler.use=lockstep", "scheduler.sequences=2"});
   const std::vector<Result> results = engine->generate(std::vector{request(30), embed(Pooling::kMean)});
   expect_same(results[1].embedding, alone, "beside drafts");
   EXPECT_EQ(results[0].tokens, open_tiny()->generate(request(30)).tokens);

@@ -24,6 +24,9 @@ std::string message_of(const Result& result) {
 
 class GrammarRequests : public OnADevice {
  protected:
+  // On a GPU a prompt beside others goes through other products than alone.
+  const double kLogprobs = kDevice == "cuda" ? 1e-4 : 0;
+
   static std::unique_ptr<Engine> open(std::vector<std::string> set = {}, bool grammars = true) {
     EngineOptions options;
     options.config = root() / "tests/golden/data" / kTiny;
@@ -66,7 +69,7 @@ class GrammarRequests : public OnADevice {
     return requests;
   }
 
-  static void expect_equal(const std::vector<std::string>& set) {
+  void expect_equal(const std::vector<std::string>& set) {
     const auto alone = open(), together = open(set);
     const std::vector<Request> one = some_requests(*alone, 24), all = some_requests(*together, 24);
     const std::vector<Result> results = together->generate(all);
@@ -79,7 +82,7 @@ class GrammarRequests : public OnADevice {
       EXPECT_EQ(results[i].finish, expected.finish);
       ASSERT_EQ(results[i].logprobs.size(), expected.logprobs.size());
       for (size_t t = 0; t < expected.logprobs.size(); ++t) {
-        EXPECT_EQ(results[i].logprobs[t].value, expected.logprobs[t].value);
+        EXPECT_NEAR(results[i].logprobs[t].value, expected.logprobs[t].value, kLogprobs);
       }
       if (i % 3 == 0) continue;
       const char* letters = i % 3 == 1 ? "abc" : "xyz \n";
@@ -109,7 +112,7 @@ TEST_F(GrammarRequests, GetTheTextThatTheyGetAlone) {
 }
 
 TEST_F(GrammarRequests, GetTheTextThatTheyGetWithoutDrafts) {
-  expect_equal({"scheduler.use=continuous", "scheduler.sequences=4", "draft.use=ngram", "draft.k=3"});
+  expect_equal({"scheduler.use=continuous", "scheduler.sequences=2", "draft.use=ngram", "draft.k=3"});
   expect_equal({"scheduler.use=continuous", "scheduler.sequences=2", "draft.pipeline.tokens=2"});
 }
 

@@ -170,7 +170,7 @@ enum {                  /*  t[]; f[]; i[]                             (a revised
   TENON_F_GELU_MUL = 11,  /* -: as SILU_MUL with gelu(a) = a / 2 * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))) */
   /* These are the step's own ops: the device records them (record_step_op). */
   TENON_F_GATHER_ROWS = 64, /* rows by TENON_STEP_OUT_ROW: y[i] = x[out_row[i]] */
-  TENON_F_VERIFY = 65,      /* t[], i[] as in tenon/sdk/told.h.  y = ACCEPTED from x = NEXT, and SURVIVOR: the rows
+  TENON_F_VERIFY = 65,      /* t[] as in tenon/sdk/told.h.  y = ACCEPTED from x = NEXT, and SURVIVOR: the rows
                                up to the first whose logits are wanted survive, then from that one on the first child whose
                                token is the one chosen for its parent, and so on */
   TENON_F_ADVANCE = 66,     /* count u32[1]; -; entries, words of an entry, 1 = the rows move on, the first word for SURVIVOR or

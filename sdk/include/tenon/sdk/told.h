@@ -2,19 +2,13 @@
 // none. Its arguments in tenon_fop are
 //
 //   t[0] logits, f32[out_rows][vocab], as the model gave them
-//   t[1] left, t[2] count: the candidates that the last processor of the sampler chain left, see below; 0 if there is no
-//        processor
-//   t[3] told, i32[out_rows]: TENON_STEP_NEXT, but kNoLogits for a row with a logit that is NaN or infinite, and
+//   t[1] told, i32[out_rows]: TENON_STEP_NEXT, but kNoLogits for a row with a logit that is NaN or infinite, and
 //        kNoCandidates for any other row in which a processor left what no processor may leave: a NaN or +infinity (a
 //        candidate that is out is minus infinity) and, on devices with queues, an id outside of the vocabulary, a count
 //        outside of 1 to cap, or no entry above minus infinity. A device that walks the program fails at once where
 //        these are left
-//   i[0..7] four pairs of left and count, as tensor ids: what the processors before the last one left; 0 = no more
-//   id[0..4], cap[0..4], of a VerifyOp: the ids of what t[1] and the pairs name, and how many entries a row has room
-//        for; 0 = the entries of a row are the vocabulary
 //
-// left is f32[out_rows][columns]; count, i32[out_rows], says how many entries of a row there are, and is 0 if all of
-// them are; id is i32[out_rows][columns].
+// and what every processor of the sampler chain left, in VerifyOp.
 //
 // NEXT itself becomes 0 where it is no token of the vocabulary, which told says as it was: samplers count by it, and the
 // next step may look it up before the host has heard.
@@ -45,39 +39,26 @@ constexpr bool no_candidate(float x) {
   return !(x <= std::numeric_limits<float>::max());
 }
 
-inline constexpr uint32_t kMostLeft = 5;
+// What a processor left, as tensors.
+struct Left {
+  tenon_tid left;   // f32[out_rows][columns]
+  tenon_tid count;  // i32[out_rows]: how many entries a row has; 0 = all of its columns
+  tenon_tid id;     // i32[out_rows][columns]; 0 = the entries of a row are the vocabulary
+  uint32_t cap;     // how many entries a row has room for, where there is an id
+};
 
-// The host's ops of a step as devices with queues get them: longer than the struct of the binary boundary, as h.size
-// says, so that a device that knows that struct alone reads what it knows.
+// The host's ops of a step as devices get them: longer than the struct of the binary boundary, as h.size says, so that a
+// device that knows that struct alone reads what it knows.
 struct VerifyOp {
   tenon_fop op;
-  tenon_tid id[kMostLeft];
-  uint32_t cap[kMostLeft];  // where there is an id
+  const Left* left;  // the caller's, during the call
+  uint64_t left_count;
 
-  // These are what a processor left, the last one's first.
-  struct Left {
-    tenon_tid left = 0, count = 0, id = 0;
-    uint32_t cap = 0;
-  };
   tenon_tid logits() const { return op.t[0]; }
-  tenon_tid told() const { return op.t[3]; }
+  tenon_tid told() const { return op.t[1]; }
   void set_logits(tenon_tid tensor) { op.t[0] = tensor; }
-  void set_told(tenon_tid tensor) { op.t[3] = tensor; }
-  Left left(uint32_t n) const {
-    if (n == 0) return {op.t[1], op.t[2], id[0], cap[0]};
-    return {static_cast<tenon_tid>(op.i[2 * n - 2]), static_cast<tenon_tid>(op.i[2 * n - 1]), id[n], cap[n]};
-  }
-  void set_left(uint32_t n, const Left& l) {
-    id[n] = l.id;
-    cap[n] = l.cap;
-    if (n == 0) {
-      op.t[1] = l.left;
-      op.t[2] = l.count;
-    } else {
-      op.i[2 * n - 2] = static_cast<int32_t>(l.left);
-      op.i[2 * n - 1] = static_cast<int32_t>(l.count);
-    }
-  }
+  void set_told(tenon_tid tensor) { op.t[1] = tensor; }
+  std::span<const Left> all_left() const { return {left, left_count}; }
 };
 struct DraftPass {
   tenon_draft_pass pass;
@@ -102,20 +83,19 @@ struct LeftRows {
   uint32_t operand;                    // that of `left`
   uint32_t counted;                    // how many operands follow it: 0, 1 = `count`, 2 = `count` and `id`
 };
-struct AllLeft {
-  std::array<LeftRows, kMostLeft> of;
+inline constexpr uint32_t kLeftOfAnOp = 5;
+struct SomeLeft {
+  std::array<LeftRows, kLeftOfAnOp> of;
   uint32_t n, reserved;
 };
 
-// All that verify, a TENON_F_VERIFY, names as left. Its tensors become operands after those that are there.
-inline AllLeft add_left(const VerifyOp& verify, Recorder& rec, std::vector<tenon_operand>& operands) {
+// `left` are kLeftOfAnOp at most. Their tensors become operands after those that are there.
+inline SomeLeft add_left(std::span<const Left> left, Recorder& rec, std::vector<tenon_operand>& operands) {
   constexpr auto kElement = static_cast<int64_t>(sizeof(float));
-  AllLeft all{};
-  for (uint32_t n = 0; n < kMostLeft; ++n) {
-    const VerifyOp::Left l = verify.left(n);
-    if (l.left == 0) continue;
+  SomeLeft some{};
+  for (const Left& l : left) {
     const tenon_tensor t = rec.describe(l.left);
-    LeftRows& rows = all.of[all.n++];
+    LeftRows& rows = some.of[some.n++];
     rows = {t.dim[1], t.stride[0] / kElement, 0, static_cast<uint32_t>(operands.size()), 0};
     operands.push_back({l.left, TENON_READ});
     if (l.count == 0) continue;
@@ -127,7 +107,17 @@ inline AllLeft add_left(const VerifyOp& verify, Recorder& rec, std::vector<tenon
     rows.columns = l.cap;
     rows.id_stride = rec.describe(l.id).stride[0] / kElement;
   }
-  return all;
+  return some;
+}
+
+// Calls record(left) with what one op looks at, until all is looked at; once if nothing is left.
+template <class Record>
+void record_by_op(std::span<const Left> left, Record record) {
+  do {
+    const size_t n = std::min<size_t>(left.size(), kLeftOfAnOp);
+    record(left.first(n));
+    left = left.subspan(n);
+  } while (!left.empty());
 }
 
 }  // namespace tenon::sdk
