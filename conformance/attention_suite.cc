@@ -53,6 +53,12 @@ std::vector<AttentionCase> cases() {
                  .v_dim = 8,
                  .sequences = {{10, 1}, {300, 1}, {0, 1}, {63, 1}, {64, 4}, {513, 2}, {1, 9}},
                  .page_tokens = 1});
+  all.push_back({.name = "prompts_beside_few_rows",
+                 .q_heads = 2,
+                 .k_dim = 16,
+                 .v_dim = 16,
+                 .sequences = {{10, 1}, {300, 70}, {0, 33}, {63, 8}, {64, 9}, {513, 1}, {1, 2}},
+                 .page_tokens = 8});
   for (const uint32_t window : {1, 2, 64, 100, 300}) {
     all.push_back({.name = "window" + std::to_string(window),
                    .q_heads = 2,

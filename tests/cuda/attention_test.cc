@@ -135,6 +135,30 @@ TEST_F(CudaAttention, DecodesManySequences) {
   }
 }
 
+// Prompts go through other kernels than the sequences beside them that have few rows.
+TEST_F(CudaAttention, TakesPromptsBesideSequencesOfFewRows) {
+  for (const uint32_t sequences : {3u, 40u, 150u}) {
+    for (const uint32_t dim : {64u, 96u, 128u}) {
+      for (const uint32_t window : {0u, 200u}) {
+        AttentionCase c{.q_heads = 12,
+                        .kv_heads = 4,
+                        .k_dim = dim,
+                        .v_dim = dim,
+                        .codec = dim == 96 ? TENON_BF16 : TENON_F16,
+                        .append = window == 0,
+                        .rotated = static_cast<int32_t>(window == 0 ? dim : 0)};
+        c.window = window;
+        for (uint32_t i = 0; i < sequences; ++i) c.sequences.push_back({i * i % 701, 1 + i % 7 / 5});
+        c.sequences[0].rows = 8;
+        c.sequences[1] = {3000, 9};
+        c.sequences[sequences / 2].rows = 200;
+        c.sequences.back() = {130, 131};
+        check(*flash_, c, sequences + dim + window);
+      }
+    }
+  }
+}
+
 TEST_F(CudaAttention, HasWindowsAndCaps) {
   for (const uint32_t before : {99u, 1500u, 3000u}) {
     for (const uint32_t rows : {2u, 40u}) {

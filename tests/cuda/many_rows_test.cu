@@ -22,7 +22,7 @@ TEST_P(ManyRows, EqualFloat64) {
                           {{1300}, 513}, {{3000}, 64},        {{17000}, 200}};
   for (const Shape& shape : shapes) {
     Site site(GetParam(), shape);
-    for (const int64_t rows : {9, 17, 40, 128, 201}) {
+    for (const int64_t rows : {9, 17, 40, 128, 201, 300}) {
       SCOPED_TRACE(testing::Message() << "k " << shape.k << ", rows " << rows);
       expect_close(site, site.run(rows, rows % 2), rows, many_rows_tolerance());
       if (HasFatalFailure()) return;
@@ -35,7 +35,7 @@ TEST_P(ManyRows, WhatIsFusedIsRight) {
   for (const auto& epilogue : epilogues) {
     for (const Shape& shape : {Shape{{70, 70}, 264}, Shape{{900, 900}, 640}}) {
       Site site(GetParam(), shape, {.norm = true, .epilogue = epilogue});
-      for (const int64_t rows : {12, 20, 64}) {
+      for (const int64_t rows : {12, 20, 64, 300}) {
         SCOPED_TRACE(testing::Message() << "k " << shape.k << ", rows " << rows << ", ops " << epilogue.size());
         expect_close(site, site.run(rows, 1), rows, 2 * many_rows_tolerance());
         if (HasFatalFailure()) return;
@@ -58,10 +58,29 @@ TEST_P(ManyRows, PastTheLiveOnesAreLeftAlone) {
   }
 }
 
+TEST_P(ManyRows, AreRightWhereFewOfThemAreLive) {
+  constexpr uint32_t kRows = 1000;
+  Site site(GetParam(), {{2100, 30}, 576});
+  const int64_t k = site.k();
+  const std::vector<float> x = random_values(static_cast<size_t>(kRows * k), 11);
+  std::vector<float> all;
+  for (const uint32_t live : {kRows, 600U, 256U, 5U}) {
+    CudaRecorder host(CudaRecorder::bounds(kRows));
+    host.set_live(live);
+    const tenon_tid y = site.record(host, host.input(TENON_F32, {kRows, k}, x), kRows);
+    ASSERT_EQ(host.run(CudaRecorder::Mode::kOverlap), "");
+    const std::vector<float> got = host.f32(y);
+    if (all.empty()) all = got;
+    for (size_t i = 0; i < live * size_t{2130}; ++i) {
+      ASSERT_NEAR(got[i], all[i], 1e-3 * std::max(1.0F, std::abs(all[i]))) << live << " live, element " << i;
+    }
+  }
+}
+
 TEST_P(ManyRows, OfAChainAreEqualInEveryMode) {
   constexpr int64_t kWidth = 2048;
   Site site(GetParam(), {{kWidth}, kWidth}, {.norm = true, .epilogue = {TENON_F_ADD}});
-  for (const int64_t rows : {16, 32, 64, 256}) {
+  for (const int64_t rows : {16, 32, 64, 256, 768}) {
     std::vector<float> want;
     for (const auto mode : {CudaRecorder::Mode::kList, CudaRecorder::Mode::kGraph, CudaRecorder::Mode::kOverlap}) {
       CudaRecorder host(CudaRecorder::bounds(static_cast<uint32_t>(rows)));

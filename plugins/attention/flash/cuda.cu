@@ -39,6 +39,11 @@ uint32_t claimed(const std::vector<tenon_fop>& ops) {
   return !is(1, TENON_F_ROPE) ? 1 : !is(2, TENON_F_QK_NORM) ? 2 : 3;
 }
 
+// What is recorded depends on these.
+struct Gpu {
+  uint32_t units, arch, granule;
+};
+
 struct Recording {
   const tenon_attn& a;
   const tenon_attn_call& call;
@@ -127,8 +132,8 @@ struct Recording {
     return c;
   }
 
-  void decode_step(uint32_t units, uint32_t arch, uint32_t granule) {
-    set_splits(args, units, arch, granule);
+  void decode_step(const Gpu& gpu) {
+    set_splits(args, gpu.units, gpu.arch, gpu.granule);
     tenon_cost c = cost(args.rows_per_seq);
     if (args.append != 0) {
       c.read[cuda::kCostPerRow] += kv_columns() * sizeof(float);
@@ -144,7 +149,8 @@ struct Recording {
                        args);
   }
 
-  void prefill_step(uint32_t arch) {
+  void prefill_step(const Gpu& gpu) {
+    args.few_rows = args.seqs > 1 ? kDecodeRows : 0;
     const tenon_tid converted =
         r.temp(sdk::tensor(args.kv.k.codec, {args.rows, int64_t{args.q_heads} * args.kv.k.dim}));
     const double columns = double(args.q_heads) * args.kv.k.dim + (args.append != 0 ? kv_columns() : 0);
@@ -158,17 +164,38 @@ struct Recording {
     if (args.append == 0) own[kKeys] = own[kValues] = own[kQ];
     cuda::emit<prepare>(r, {.name = "prepare", .operands = own, .chunks = {}, .cost = c}, args);
 
-    operands[kConverted] = {converted, TENON_READ};
+    operands[kKeys].access = operands[kValues].access = TENON_READ | TENON_READ_OLD;
+    if (args.few_rows != 0) decode_few(gpu);
     operands[kKeys].access = operands[kValues].access = TENON_READ;
+    operands[kConverted] = {converted, TENON_READ};
     for (tenon_operand& o : operands) {
       if (o.tensor == call.q) o = operands[kConverted];  // Q itself is not needed any more
     }
+    if (args.few_rows != 0) operands[kOut].access |= TENON_READ;  // the other sequences' rows stay
     const sdk::OpSpec spec{.name = "attention", .operands = operands, .chunks = {}, .cost = cost(args.rows)};
-    if (can_prefill_wgmma(args, arch)) {
+    if (can_prefill_wgmma(args, gpu.arch)) {
       cuda::emit<prefill_wgmma>(r, spec, args, TENON_OP_FOREIGN);  // takes more than half a multiprocessor
     } else {
       cuda::emit<prefill>(r, spec, args);
     }
+  }
+
+  // The sequences that prefill passes over. Their keys and values are in the cache. Most of them have one row: that is what
+  // blocks are shared out for.
+  void decode_few(const Gpu& gpu) {
+    GpuArgs few = args;
+    few.append = 0;
+    few.rows_per_seq = 1;
+    set_splits(few, gpu.units, gpu.arch, gpu.granule);
+    few.rows_per_seq = few.few_rows;
+    operands[kConverted] = operands[kQ];
+    cuda::emit<decode>(r,
+                       {.name = "attention_few",
+                        .operands = operands,
+                        .chunks = {},
+                        .scratch_bytes = decode_scratch_bytes(few),
+                        .zeroed_bytes = decode_zeroed_bytes(few)},
+                       few);
   }
 };
 
@@ -224,10 +251,11 @@ void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Record
   recording.set_args();
   recording.set_operands();
   recording.set_prologue();
+  const Gpu gpu{units_, arch_, std::max(kLeastGranule, split_ / kGranulesOfSplit)};
   if (call.claim->variant == kDecode) {
-    recording.decode_step(units_, arch_, std::max(kLeastGranule, split_ / kGranulesOfSplit));
+    recording.decode_step(gpu);
   } else {
-    recording.prefill_step(arch_);
+    recording.prefill_step(gpu);
   }
 }
 

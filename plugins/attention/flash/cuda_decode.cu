@@ -67,7 +67,8 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, kDepth>::kBlocks)
   const TeamMemory memory{all_queries[number], all_teams + number * Shape::team_bytes(a), scratch};
   w.slot = static_cast<uint32_t>(slot);
   w.first_row = static_cast<uint32_t>(first_row);
-  w.rows = min(static_cast<uint32_t>(end_row) - w.first_row, a.rows_per_seq);
+  w.rows = static_cast<uint32_t>(end_row) - w.first_row;
+  if (w.rows > a.rows_per_seq) return cuda::wait();
   if (w.query >= w.rows * a.heads_per_kv) return cuda::wait();
   w.queries = min(Shape::kMostQueries, w.rows * a.heads_per_kv - w.query);
   w.old_len = static_cast<uint32_t>(p.kv_len[w.slot]);

@@ -25,6 +25,7 @@ struct GpuArgs {
   uint32_t rows, rows_per_seq, seqs, kv_len;  // bounds
   uint32_t window;                            // positions that a row sees, with its own; 0: all
   uint32_t kv_pages;                          // that the planes have
+  uint32_t few_rows;                          // prefill passes over sequences of at most so many rows
   float scale, softcap;
   // The claimed ops of the prologue. A row of Q is then followed by those of K and V.
   uint32_t append, normed;   // KV_APPEND, QK_NORM
@@ -108,7 +109,8 @@ uint32_t decode_shared_bytes(uint32_t dim);
 uint64_t decode_scratch_bytes(const GpuArgs& a);
 uint64_t decode_zeroed_bytes(const GpuArgs& a);
 
-// For steps of any number of rows: rope, append and conversion of the queries; then attention.
+// For steps of any number of rows: rope, append and conversion of the queries; then attention, for sequences of more than
+// few_rows rows. The others are decode's, once everything is appended.
 void prepare(const GpuArgs& a, const cuda::Launch& l);
 void prefill(const GpuArgs& a, const cuda::Launch& l);
 // Prefill through wgmma, for heads of 64 or 128 dimensions on sm_90a.

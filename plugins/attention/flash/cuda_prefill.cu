@@ -266,7 +266,7 @@ template <class E, uint32_t D>
 __global__ void __launch_bounds__(kThreads)
     prefill_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p) {
   extern __shared__ __align__(128) char smem[];
-  const QueryTile t = QueryTile::of<kRows>(p, blockIdx.y);
+  const QueryTile t = QueryTile::of<kRows>(a, p, blockIdx.y);
   cuda::wait();
   if (t.rows != 0) Prefill<E, D>{a, p, t, blockIdx.x, cuda::shared_address(smem)}.run();
 }

@@ -13,18 +13,36 @@ struct QueryTile {
   uint32_t first_row = 0, rows = 0;  // of the step; rows is 0 for blocks after the last tile
   uint32_t position = 0;             // of the first row; those of the others follow
 
+  // For whole warps.
   template <uint32_t kRows>
-  __device__ static QueryTile of(const GpuPointers& p, uint32_t block) {
+  __device__ static QueryTile of(const GpuArgs& a, const GpuPointers& p, uint32_t block) {
+    constexpr uint32_t kLanes = 32;
+    const uint32_t seqs = p.live[kLiveSeqs], lane = threadIdx.x % kLanes;
+    const auto tiles_of = [&](uint32_t s) {
+      if (s >= seqs || p.seq_slot[s] < 0) return 0u;
+      const auto rows = static_cast<uint32_t>(p.seq_row[s + 1] - p.seq_row[s]);
+      return rows <= a.few_rows ? 0u : (rows + kRows - 1) / kRows;
+    };
     QueryTile t;
     uint32_t tiles = 0;
-    const uint32_t seqs = p.live[kLiveSeqs];
-    const auto tiles_of = [&](uint32_t s) {
-      return p.seq_slot[s] < 0 ? 0u : (static_cast<uint32_t>(p.seq_row[s + 1] - p.seq_row[s]) + kRows - 1) / kRows;
-    };
-    for (uint32_t s = 0; s < seqs; ++s) tiles += tiles_of(s);
+    for (uint32_t s = lane; s < seqs; s += kLanes) tiles += tiles_of(s);
+    tiles = __reduce_add_sync(~0u, tiles);
     if (block >= tiles) return t;
+
+    // The sequence whose tiles the one wanted is among, the `at`-th of them.
     uint32_t at = tiles - 1 - block, s = 0;
-    for (uint32_t n = tiles_of(s); at >= n; n = tiles_of(++s)) at -= n;
+    for (uint32_t found = 0; found == 0; s += kLanes) {
+      const uint32_t own = tiles_of(s + lane);
+      uint32_t through = own;  // of this lane's sequence and those before it
+      for (uint32_t d = 1; d < kLanes; d *= 2) {
+        const uint32_t before = __shfl_up_sync(~0u, through, d);
+        if (lane >= d) through += before;
+      }
+      found = __ballot_sync(~0u, at < through);
+      const uint32_t its = found != 0 ? static_cast<uint32_t>(__ffs(static_cast<int>(found))) - 1 : kLanes - 1;
+      at -= __shfl_sync(~0u, found != 0 ? through - own : through, static_cast<int>(its));
+      if (found != 0) s += its - kLanes;
+    }
     const auto begin = static_cast<uint32_t>(p.seq_row[s]), end = static_cast<uint32_t>(p.seq_row[s + 1]);
     t.slot = static_cast<uint32_t>(p.seq_slot[s]);
     t.first_row = begin + at * kRows;
@@ -35,7 +53,8 @@ struct QueryTile {
 };
 // Enough blocks for rows in any number of sequences.
 inline uint32_t query_tiles(const GpuArgs& a, uint32_t rows_of_tile) {
-  return (a.rows + rows_of_tile - 1) / rows_of_tile + a.seqs - 1;
+  const uint32_t seqs = std::min(a.seqs, a.rows / (a.few_rows + 1));
+  return (a.rows + rows_of_tile - 1) / rows_of_tile + seqs - 1;
 }
 
 }  // namespace tenon::flash

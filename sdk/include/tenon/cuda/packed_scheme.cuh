@@ -1,5 +1,5 @@
 // Base of a quantization scheme on CUDA that packs a site's weights (packed.cuh). A step of up to 8 rows is multiplied by
-// matvec.cuh, one of up to 256 on Hopper by tile_gemm.cuh, on other GPUs one of up to 16 by matvec.cuh; more rows are
+// matvec.cuh, one of up to 1024 on Hopper by tile_gemm.cuh, on other GPUs one of up to 16 by matvec.cuh; more rows are
 // multiplied by weights that are unpacked into a temporary (gemm.h). PackingScheme says what the scheme has.
 #pragma once
 

@@ -10,7 +10,8 @@
 namespace tenon::cuda {
 namespace detail {
 
-inline constexpr uint32_t kPreparedK = 64, kMostPrepareThreads = 1024;
+inline constexpr uint32_t kPreparedK = 64, kLeastPrepareThreads = 256, kMostPrepareThreads = 1024;
+inline constexpr uint32_t kPreparedRows = 8;  // of a block, where there are many
 
 // x as the product takes it: halves, [part][64 k][8 k][row][8 values], the values in the order of A fragments; then the
 // factors that undo the rows' scales.
@@ -38,6 +39,63 @@ __device__ __forceinline__ uint32_t turned(uint32_t k) {
   return k / 32 * 32 + (k / 8 + k / 32) % 4 * 8 + k % 8;
 }
 
+namespace detail {
+
+// What a lane or more have seen of a row.
+struct RowMeasure {
+  float square = 0;      // sum of the squares before the norm's weights
+  uint32_t largest = 0;  // magnitude's bits, after them
+
+  // v gets the norm's weights, if there are any.
+  __device__ __forceinline__ void add_octet(float (&v)[8], const float* norm, uint32_t k, uint32_t k_there) {
+    float weight[8];
+    if (norm != nullptr) load_octet(norm, k, k_there, weight);
+    for (uint32_t i = 0; i < 8; ++i) {
+      square = fmaf(v[i], v[i], square);
+      if (norm != nullptr) v[i] *= weight[i];
+      largest = max(largest, __float_as_uint(v[i]) & 0x7fffffff);
+    }
+  }
+  __device__ __forceinline__ void add(const RowMeasure& other) {
+    square += other.square;
+    largest = max(largest, other.largest);
+  }
+  __device__ __forceinline__ void add_warp() { *this = {warp_sum(square), __reduce_max_sync(~0U, largest)}; }
+};
+// A row's halves are its values times scale; factor undoes that, and has the norm's share of the row.
+struct RowScale {
+  float scale = 1, factor = 1;
+};
+template <class F>
+__device__ __forceinline__ RowScale row_scale(const MatvecArgs& a, const float* norm, const RowMeasure& row) {
+  RowScale s;
+  if constexpr (F::kScaled) {
+    // The exponent's bits of 2^13 over the largest's power of two.
+    const uint32_t bits = min(267 - (row.largest >> 23), 253U);
+    s.scale = __uint_as_float(bits << 23);
+    s.factor = __uint_as_float((254 - bits) << 23);
+  }
+  if (norm != nullptr) s.factor *= rsqrtf(row.square / static_cast<float>(a.k) + a.eps);
+  return s;
+}
+// Whether a row is of a part that is not multiplied, having no live row.
+__device__ __forceinline__ bool is_left_out(const PreparedHalves& to, uint32_t row, uint32_t live) {
+  return row >= to.rows && row / to.rows * to.rows >= live;
+}
+// Values k and k + 1; k is even. Those from n on are 0.
+__device__ __forceinline__ float2 load_pair(const float* p, uint32_t k, uint32_t n) {
+  if (k + 2 <= n && reinterpret_cast<uintptr_t>(p) % 8 == 0) return *reinterpret_cast<const float2*>(p + k);
+  return {k < n ? p[k] : 0, k + 1 < n ? p[k + 1] : 0};
+}
+// Where 16 bytes of a row lie: octet `piece` of those of 8 values in the order of A fragments.
+__device__ __forceinline__ uint4* prepared_piece(uint8_t* prepared, const PreparedHalves& to, uint32_t row,
+                                                 uint32_t piece) {
+  return reinterpret_cast<uint4*>(prepared + row / to.rows * to.part_bytes() + size_t{piece / 8} * to.block_bytes() +
+                                  (piece % 8 * to.rows + row % to.rows) * 16);
+}
+
+}  // namespace detail
+
 // A block a row. Rows that there are not become zeros.
 template <class F>
 __global__ void __launch_bounds__(detail::kMostPrepareThreads)
@@ -45,64 +103,99 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
                           const __grid_constant__ detail::PreparedHalves to) {
   using namespace detail;
   using H = typename F::Half;
-  constexpr uint32_t kWarps = kMostPrepareThreads / 32;
   extern __shared__ __align__(128) float values[];
-  __shared__ float squares[kWarps];
-  __shared__ uint32_t greatest[kWarps];
+  __shared__ RowMeasure of_warp[kMostPrepareThreads / 32];
   wait();
-  const uint32_t row = blockIdx.x, all = to.blocks * kPreparedK;
-  const uint32_t k_there = row < min(*p.live, a.rows) ? a.k : 0;
+  const uint32_t row = blockIdx.x, all = to.blocks * kPreparedK, live = min(*p.live, a.rows);
+  const uint32_t k_there = row < live ? a.k : 0;
+  if (is_left_out(to, row, live)) return;
   const float* x = p.x + row * a.x_stride;
-  float square = 0;
-  uint32_t largest = 0;  // magnitude's bits
+  RowMeasure measure;
 #pragma unroll 2
   for (uint32_t k = 8 * threadIdx.x; k < all; k += 8 * blockDim.x) {
-    float v[8], norm[8];
+    float v[8];
     load_octet(x, k, k_there, v);
-    if (p.norm != nullptr) load_octet(p.norm, k, k_there, norm);
-    for (uint32_t i = 0; i < 8; ++i) {
-      square = fmaf(v[i], v[i], square);
-      if (p.norm != nullptr) v[i] *= norm[i];
-      largest = max(largest, __float_as_uint(v[i]) & 0x7fffffff);
-    }
+    measure.add_octet(v, p.norm, k, k_there);
     auto* octet = reinterpret_cast<float4*>(values + turned(k));
     octet[0] = {v[0], v[1], v[2], v[3]};
     octet[1] = {v[4], v[5], v[6], v[7]};
   }
-  square = warp_sum(square);
-  largest = __reduce_max_sync(~0U, largest);
-  if (lane_id() == 0) {
-    squares[threadIdx.x / 32] = square;
-    greatest[threadIdx.x / 32] = largest;
-  }
+  measure.add_warp();
+  if (lane_id() == 0) of_warp[threadIdx.x / 32] = measure;
   __syncthreads();
-  square = 0;
-  for (uint32_t w = 0; w < blockDim.x / 32; ++w) {
-    square += squares[w];
-    largest = max(largest, greatest[w]);
-  }
-  float scale = 1, factor = 1;
-  if constexpr (F::kScaled) {
-    // The exponent's bits of 2^13 over the largest's power of two.
-    const uint32_t bits = min(267 - (largest >> 23), 253U);
-    scale = __uint_as_float(bits << 23);
-    factor = __uint_as_float((254 - bits) << 23);
-  }
-  if (p.norm != nullptr) factor *= rsqrtf(square / static_cast<float>(a.k) + a.eps);
+  measure = {};
+  for (uint32_t w = 0; w < blockDim.x / 32; ++w) measure.add(of_warp[w]);
+  const RowScale scale = row_scale<F>(a, p.norm, measure);
 
   // 16 bytes at a time, what a core has of a row: of the two k-steps in 32 k, one's first or second half.
   for (uint32_t piece = threadIdx.x; piece < all / 8; piece += blockDim.x) {
-    const float up = F::kStaggered && piece % 2 == 1 ? scale / 16 : scale;
+    const float up = F::kStaggered && piece % 2 == 1 ? scale.scale / 16 : scale.scale;
     uint32_t out[4];
     for (uint32_t t = 0; t < 4; ++t) {
       const float2 v = *reinterpret_cast<const float2*>(values + turned(piece / 4 * 32 + 8 * t + piece % 4 * 2));
       out[t] = to_halves<H>(v.x * up, v.y * up);
     }
-    auto* at = p.prepared + row / to.rows * to.part_bytes() + size_t{piece / 8} * to.block_bytes() +
-               (piece % 8 * to.rows + row % to.rows) * 16;
-    *reinterpret_cast<uint4*>(at) = {out[0], out[1], out[2], out[3]};
+    *prepared_piece(p.prepared, to, row, piece) = {out[0], out[1], out[2], out[3]};
   }
-  if (threadIdx.x == 0) reinterpret_cast<float*>(p.prepared + to.factors())[row] = factor;
+  if (threadIdx.x == 0) reinterpret_cast<float*>(p.prepared + to.factors())[row] = scale.factor;
+}
+
+// The same for many rows. A block has eight, whose pieces lie side by side: a line of 128 bytes is written at once. It reads
+// x again for that, after it has measured it, which bf16 without a norm need not be.
+template <class F>
+__global__ void __launch_bounds__(detail::kMostPrepareThreads)
+    prepare_many_halves_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p,
+                               const __grid_constant__ detail::PreparedHalves to) {
+  using namespace detail;
+  using H = typename F::Half;
+  constexpr uint32_t kRows = kPreparedRows, kWarps = kMostPrepareThreads / 32, kWarpsOfRow = kWarps / kRows;
+  __shared__ RowMeasure of_warp[kRows][kWarpsOfRow];
+  wait();
+  const uint32_t first_row = blockIdx.x * kRows, warp = threadIdx.x / 32, live = min(*p.live, a.rows);
+  if (is_left_out(to, first_row, live)) return;
+  const auto there = [&](uint32_t row) { return first_row + row < live ? a.k : 0; };
+  const auto row_of_x = [&](uint32_t row) { return p.x + (first_row + row) * a.x_stride; };
+  if (F::kScaled || p.norm != nullptr) {
+    const uint32_t row = warp % kRows, k_there = there(row);
+    RowMeasure measure;
+#pragma unroll 2
+    for (uint32_t k = 8 * (warp / kRows * 32 + lane_id()); k < k_there; k += 8 * 32 * kWarpsOfRow) {
+      float v[8];
+      load_octet(row_of_x(row), k, k_there, v);
+      measure.add_octet(v, p.norm, k, k_there);
+    }
+    measure.add_warp();
+    if (lane_id() == 0) of_warp[row][warp / kRows] = measure;
+    __syncthreads();
+  }
+  // A lane's row, and which of the four pieces of 32 k it makes.
+  const uint32_t row = lane_id() % kRows, quarter = lane_id() / kRows, k_there = there(row);
+  RowMeasure measure;
+  if (F::kScaled || p.norm != nullptr) {
+    for (uint32_t w = 0; w < kWarpsOfRow; ++w) measure.add(of_warp[row][w]);
+  }
+  const RowScale scale = row_scale<F>(a, p.norm, measure);
+  const float up = F::kStaggered && quarter % 2 == 1 ? scale.scale / 16 : scale.scale;
+  const float* x = row_of_x(row);
+#pragma unroll 2
+  for (uint32_t group = warp; group < to.blocks * kPreparedK / 32; group += kWarps) {
+    uint32_t out[4];
+#pragma unroll
+    for (uint32_t t = 0; t < 4; ++t) {
+      const uint32_t k = group * 32 + 8 * t + 2 * quarter;
+      float2 v = load_pair(x, k, k_there);
+      if (p.norm != nullptr) {
+        const float2 weight = load_pair(p.norm, k, k_there);
+        v.x *= weight.x;
+        v.y *= weight.y;
+      }
+      out[t] = to_halves<H>(v.x * up, v.y * up);
+    }
+    *prepared_piece(p.prepared, to, first_row + row, group * 4 + quarter) = {out[0], out[1], out[2], out[3]};
+  }
+  if (warp == 0 && quarter == 0) {
+    reinterpret_cast<float*>(p.prepared + to.factors())[first_row + row] = scale.factor;
+  }
 }
 
 }  // namespace tenon::cuda

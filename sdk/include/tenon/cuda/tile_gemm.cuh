@@ -1,4 +1,4 @@
-// Products of packed weights (packed.cuh) with up to 256 rows of x, on sm_90a: weights are read once, as they are
+// Products of packed weights (packed.cuh) with up to 1024 rows of x, on sm_90a: weights are read once, as they are
 // stored, and become halves in registers; x is one half a value, each row scaled by a power of two that keeps it in
 // range. RMSNorm comes before, and bias, SiLU-multiply and residual after.
 //
@@ -9,7 +9,8 @@
 // panel's later stages are the first that a pair multiplies. Sums are added in the pairs' order, so equal launches give
 // equal bits.
 //
-// More than 128 rows are one part, or two that are multiplied by pairs of their own (TileGemm::parts()).
+// More than 128 rows are one part or several, of at most 256 rows, that are multiplied by pairs of their own
+// (TileGemm::parts()). Parts without live rows take no pairs.
 //
 // Four more warps of a block keep rings in shared memory full: three one of weights, begun before the wait, the fourth one
 // of x. A single warp would need longer to ask for a stage of weights, tile by tile, than memory needs to bring it. Each
@@ -275,12 +276,17 @@ class TileGemm {
 
   static void prepare(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
     const detail::PreparedHalves to = halves(a);
-    const uint32_t k = to.blocks * detail::kPreparedK;
+    const uint32_t k = to.blocks * detail::kPreparedK, rows = to.rows * to.parts;
+    if (rows > kTileGemmPart) {
+      return launch(&prepare_many_halves_kernel<F>,
+                    {.blocks = {rows / detail::kPreparedRows}, .threads = {detail::kMostPrepareThreads}}, a, p, to);
+    }
+    // Few rows are soonest done by large blocks; of many, several should be on a multiprocessor at once.
+    const uint32_t most = std::clamp(a.blocks * detail::kMostPrepareThreads / rows, detail::kLeastPrepareThreads,
+                                     detail::kMostPrepareThreads);
     launch(&prepare_halves_kernel<F>,
-           {.blocks = {to.rows * to.parts},
-            .threads = {std::min(detail::kMostPrepareThreads, (k / 8 + 31) / 32 * 32)},
-            .shared_bytes = k * sizeof(float)},
-           a, p, to);
+           {.blocks = {rows}, .threads = {std::min(most, k / 8 + 31) / 32 * 32}, .shared_bytes = k * sizeof(float)}, a,
+           p, to);
   }
   static void multiply(const MatvecArgs& a, const MatvecPointers& p, bool, const Launch& launch) {
     with_rows(a, [&]<int N>() {
@@ -298,7 +304,8 @@ class TileGemm {
   static uint32_t panels(const MatvecArgs& a) { return detail::panels_of(a.map.tiles()); }
   // 256 rows are one part where every pair has a panel, and else two: what pairs of a panel leave to each other is half.
   static uint32_t parts(const MatvecArgs& a) {
-    return a.rows > kTileGemmRows / 2 && panels(a) < a.blocks / detail::kPair ? 2 : 1;
+    if (a.rows > kTileGemmPart) return (a.rows + kTileGemmPart - 1) / kTileGemmPart;
+    return a.rows > kTileGemmPart / 2 && panels(a) < a.blocks / detail::kPair ? 2 : 1;
   }
   // Calls f with how many rows a part has.
   template <class Fn>
@@ -306,8 +313,8 @@ class TileGemm {
     if (a.rows <= 16) return f.template operator()<16>();
     if (a.rows <= 32) return f.template operator()<32>();
     if (a.rows <= 64) return f.template operator()<64>();
-    if (a.rows <= 128 || parts(a) == 2) return f.template operator()<128>();
-    return f.template operator()<kTileGemmRows>();
+    if (a.rows <= 128 || (a.rows <= kTileGemmPart && parts(a) == 2)) return f.template operator()<128>();
+    return f.template operator()<kTileGemmPart>();
   }
   static detail::PreparedHalves halves(const MatvecArgs& a) {
     return with_rows(a, [&]<int N>() { return detail::prepared_halves<F>(a.k, N, parts(a)); });

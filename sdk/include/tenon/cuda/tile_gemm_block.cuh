@@ -11,7 +11,7 @@
 
 namespace tenon::cuda {
 
-inline constexpr uint32_t kTileGemmRows = 256;  // at most
+inline constexpr uint32_t kTileGemmPart = 256, kTileGemmRows = 1024;  // rows of a part and of a product, at most
 
 struct TileGemmPointers : MatvecPointers {
   float4* sums;     // scratch
@@ -38,7 +38,7 @@ inline constexpr uint32_t kTileStageBytes = kStageSegments<F> * F::kSegmentBytes
 template <int N>
 struct TileGemmShape {
   static constexpr uint32_t kTurnK = N <= 64 ? 128 : 64;  // multiplied at once: a stage of x
-  static constexpr bool kMovesRegisters = N == kTileGemmRows;
+  static constexpr bool kMovesRegisters = N == kTileGemmPart;
   static constexpr uint32_t kKept = 24, kTaken = 240;                 // registers of a lane that fills, that multiplies
   static constexpr uint32_t kXFiller = kPanelTiles + kWeightFillers;  // a warp
   static constexpr uint32_t kMultiplying = 32 * kPanelTiles, kThreads = 32 * (kXFiller + 1);
@@ -50,7 +50,7 @@ struct TileGemmLayout {
   static constexpr uint32_t kBytes = 227 << 10;
   static constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>;  // of a stage
   static constexpr uint32_t kXBytes = TileGemmShape<N>::kTurnK * N * 2;       // of a stage
-  static constexpr uint32_t kXStages = N == kTileGemmRows ? 4 : N == 128 ? 6 : N == 64 ? 5 : 8;
+  static constexpr uint32_t kXStages = N == kTileGemmPart ? 4 : N == 128 ? 6 : N == 64 ? 5 : 8;
   static constexpr uint32_t kRest = kBytes - kXStages * (kXBytes + 16) - 128;
   static constexpr uint32_t kFit = kRest / (kWeightBytes + 16);
   static constexpr uint32_t kWeightStages = kFit >= 8 ? 8 : kFit;
@@ -120,7 +120,7 @@ struct TileGemmBlock {
 
   const MatvecArgs& a;
   const TileGemmPointers& p;
-  uint32_t parts, part, pair, pairs, rank;  // pair, pairs: of the part; rank: in the pair
+  uint32_t parts, part, pair, pairs, rank;  // parts: that have live rows; pair, pairs: of the part; rank: in the pair
   uint32_t tiles, segments, a_panel;        // a_panel: stages
   PreparedHalves halves;
   StageShares shares;
@@ -129,11 +129,12 @@ struct TileGemmBlock {
   RingBarriers<Layout::kWeightStages> of_weights;
   RingBarriers<Layout::kXStages> of_x;
 
-  __device__ __forceinline__ TileGemmBlock(const MatvecArgs& args, const TileGemmPointers& pointers, uint32_t all_parts,
-                                           const uint8_t* memory)
+  // most_parts: of all rows, live or not; the memory of x has place for them.
+  __device__ __forceinline__ TileGemmBlock(const MatvecArgs& args, const TileGemmPointers& pointers,
+                                           uint32_t most_parts, const uint8_t* memory)
       : a(args),
         p(pointers),
-        parts(all_parts),
+        parts(most_parts == 1 ? 1 : min(max(1U, (*p.live + N - 1) / N), most_parts)),
         part(blockIdx.x / kPair % parts),
         pair(blockIdx.x / kPair / parts),
         pairs(gridDim.x / kPair / parts),
@@ -141,10 +142,10 @@ struct TileGemmBlock {
         tiles(a.map.tiles()),
         segments(segments_of<F>(a.k)),
         a_panel(stages_of<F>(a.k)),
-        halves(prepared_halves<F>(a.k, N, parts)),
+        halves(prepared_halves<F>(a.k, N, most_parts)),
         shares(panels_of(tiles) * a_panel, pairs),
-        first(shares.begin(pair)),
-        last(shares.begin(pair + 1)),
+        first(pair < pairs ? shares.begin(pair) : 0),
+        last(pair < pairs ? shares.begin(pair + 1) : 0),
         base(shared_address(memory)),
         of_weights{base + Layout::kBarriers},
         of_x{base + Layout::kBarriers + 16 * Layout::kWeightStages} {
