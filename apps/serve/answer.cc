@@ -91,8 +91,10 @@ Answer::Answer(const CompletionRequest& request, AnswerHead head, std::vector<st
       choices_(request.choices()),
       left_(choices_.size()) {
   for (size_t i = 0; i < choices_.size() && !prompts_.empty(); ++i) choices_[i].text = prompts_[i / n_];
-  for (size_t i = 0; i < choices_.size() && request.calls != CallFormat::kNone; ++i)
+  for (size_t i = 0; i < choices_.size() && request.calls != CallFormat::kNone; ++i) {
     choices_[i].reader.emplace(request.calls);
+    choices_[i].reader->add(request.answers_begin, false);
+  }
   const std::vector<uint64_t>& sizes = request.prompt_sizes;
   for (size_t i = 0; i < choices_.size() && !sizes.empty(); ++i) choices_[i].prompt_tokens = sizes[i / n_];
 }

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "chat_messages.h"
+#include "forced_call.h"
 
 namespace tenon::serve {
 namespace {
@@ -98,21 +99,67 @@ void check_tools(Fields& fields, const boost::json::array& tools) {
   }
 }
 
+// What tool_choice demands of a call.
+struct ToolChoice {
+  bool forced = false, none = false;
+  std::string name;  // of the function; "" = any
+};
+ToolChoice read_tool_choice(Fields& fields) {
+  const boost::json::value* value = fields.find("tool_choice");
+  if (value == nullptr || !value->is_object()) {
+    fields.only("tool_choice", {"none", "auto", "required"});
+    const std::string text = fields.text("tool_choice").value_or("auto");
+    return {text == "required", text == "none", ""};
+  }
+  Fields choice(value->get_object(), "tool_choice.");
+  if (choice.text("type").value_or("") != "function") choice.fail("type", "it is not \"function\"");
+  const boost::json::value* function = choice.find("function");
+  if (function == nullptr || !function->is_object()) choice.fail("function", "it is not an object");
+  Fields named(function->get_object(), "tool_choice.function.");
+  const std::string name = named.text("name").value_or("");
+  if (name.empty()) named.fail("name", "it is missing");
+  named.finish();
+  choice.finish();
+  return {true, false, name};
+}
+
+// The tools that a forced call may be of.
+boost::json::array tools_of(const Fields& fields, const boost::json::array& tools, const ToolChoice& choice) {
+  boost::json::array wanted;
+  for (const boost::json::value& tool : tools) {
+    if (choice.name.empty() || tool.at("function").at("name").get_string() == choice.name) wanted.push_back(tool);
+  }
+  if (wanted.empty()) fields.fail("tool_choice", "no tool is called \"" + choice.name + "\"");
+  return wanted;
+}
+
+// The answer is a call: its prompt ends with the beginning of one, and a grammar has the rest.
+void force(const Fields& fields, const Abilities& abilities, const ForcedCall& call, CompletionRequest& out,
+           Request& request) {
+  if (!abilities.grammar_problem.empty()) {
+    fields.fail("tool_choice", abilities.grammar_problem, "unsupported_parameter");
+  }
+  if (out.grammar) {
+    fields.fail("tool_choice", out.grammar->field + " is there already; an answer is a call or of that form");
+  }
+  if (request.ignore_end) fields.fail("ignore_eos", "a call cannot go on past its end; leave out tool_choice");
+  out.grammar = StatedGrammar{call.grammar, "tools"};
+  out.answers_begin = request.chat_options.answer_begins = call.begins;
+}
+
 void read_tools(Fields& fields, const Abilities& abilities, CompletionRequest& out, Request& request) {
-  fields.accept({"parallel_tool_calls"});
   fields.refuse("functions", "its newer name is tools");
   fields.refuse("function_call", "its newer name is tool_choice");
-  if (const boost::json::value* choice = fields.find("tool_choice");
-      choice != nullptr && (choice->is_object() || *choice == "required")) {
-    fields.fail("tool_choice", "a model here cannot be made to call a tool; only \"none\" and \"auto\" are supported",
-                "unsupported_value");
-  }
-  fields.only("tool_choice", {"none", "auto"});
+  const bool several = fields.boolean("parallel_tool_calls").value_or(true);
+  const ToolChoice choice = read_tool_choice(fields);
   const boost::json::value* tools = fields.find("tools");
-  if (tools == nullptr) return;
-  if (!tools->is_array()) fields.fail("tools", "it is not a list of tools");
+  if (tools != nullptr && !tools->is_array()) fields.fail("tools", "it is not a list of tools");
+  if (tools == nullptr || tools->get_array().empty()) {
+    if (choice.forced) fields.fail("tool_choice", "there are no tools to call");
+    return;
+  }
   check_tools(fields, tools->get_array());
-  if (tools->get_array().empty() || fields.text("tool_choice").value_or("auto") == "none") return;
+  if (choice.none) return;
   if (abilities.calls == CallFormat::kNone) {
     fields.fail("tools",
                 "the model's chat template writes no calls of tools in a form that is known here: "
@@ -122,6 +169,9 @@ void read_tools(Fields& fields, const Abilities& abilities, CompletionRequest& o
   }
   request.chat_options.tools = boost::json::serialize(*tools);
   out.calls = abilities.calls;
+  if (!choice.forced) return;
+  const boost::json::array wanted = tools_of(fields, tools->get_array(), choice);
+  force(fields, abilities, force_call(abilities.calls, wanted, several && choice.name.empty()), out, request);
 }
 
 // Reads the fields that both interfaces share and that nothing else reads or refuses.

@@ -35,6 +35,7 @@ struct CompletionRequest {
   bool echo = false;                     // completions: the prompt stands before the text
   bool logprobs = false;                 // are wanted, with request.top_logprobs of the likeliest
   CallFormat calls = CallFormat::kNone;  // the form of the calls that are looked for in the answers
+  std::string answers_begin;             // so, at the end of the prompts; whoever reads the answers reads it too
   uint32_t n = 1;
   // Each has its prompt, conversation or tokens, and is answered n times. What is the same for all is in each.
   std::vector<Request> prompts;

@@ -71,6 +71,10 @@ std::string_view call_token(CallFormat format) {
   return format == CallFormat::kHermes ? kHermesBegin : format == CallFormat::kMistral ? kMistralBegin : "";
 }
 
+std::string call_begin(CallFormat format) {
+  return format == CallFormat::kHermes ? std::string(kHermesBegin) + "\n" : std::string(call_token(format));
+}
+
 CallReader::Piece CallReader::add(std::string_view text, bool last) {
   Piece piece;
   waiting_ += text;

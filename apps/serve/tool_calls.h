@@ -25,6 +25,9 @@ CallFormat call_format_of(const ChatTemplate* chat, const Tokenizer& tokenizer);
 // Returns what begins the calls of a format if it may be a special token, which the text of an answer lacks; else "".
 std::string_view call_token(CallFormat format);
 
+// Returns the text that begins the calls of an answer; "" for forms that have none.
+std::string call_begin(CallFormat format);
+
 struct ToolCall {
   std::string name, arguments;  // arguments: JSON
 };

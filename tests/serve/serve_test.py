@@ -15,6 +15,7 @@ import threading
 import time
 import unittest
 
+from call_templates import CALLS, set_template
 from server import Server, in_threads, make_model
 
 TENON, SOURCE = sys.argv[1], sys.argv[2]
@@ -543,20 +544,13 @@ class Limits(unittest.TestCase):
             self.assertEqual(len(server.complete([1, 2, 3], max_tokens=4, ignore_eos=True)["choices"]), 1)
 
     def test_tools_reach_the_template(self):
-        begin = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content or '' }}"
-        calls = {"hermes": "<tool_call>\\n' + call.function | tojson + '\\n</tool_call>",
-                 "mistral": "[TOOL_CALLS][' + call.function | tojson + ']",
-                 "llama": "{\"name\": \"' + call.function.name + '\", \"parameters\": ' + call.function.arguments | tojson + '}",
-                 "unknown": "<call ' + call.function.name + '>"}
-        end = "{% for call in m.tool_calls or [] %}{{ 'CALL' }}{% endfor %}{{ m.tool_call_id }}{% endfor %}"
         talk = HELLO + [{"role": "assistant", "content": None, "tool_calls": [
             {"id": "abcdefghi", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}]},
             {"role": "tool", "tool_call_id": "abcdefghi", "content": "two"}]
-        for name, call in calls.items():
+        for name, call in CALLS.items():
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 model = make_model(SOURCE, folder)
-                config = pathlib.Path(model) / "tokenizer_config.json"
-                config.write_text(json.dumps({**json.loads(config.read_text()), "chat_template": begin + end.replace("CALL", call)}))
+                set_template(model, call)
                 with Server(TENON, model, SMALL) as server:
                     if name == "unknown":
                         status, _, answer = server.ask(CHAT, {"messages": HELLO, "tools": TOOLS})

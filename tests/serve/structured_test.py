@@ -11,6 +11,7 @@ import threading
 import time
 import unittest
 
+from call_templates import CALLS, set_template
 from random_model import make_random_model
 from schemas import Schemas
 from server import Server, in_threads
@@ -246,6 +247,43 @@ class Others(unittest.TestCase):
         plain = texts()
         self.assertEqual(texts("draft.use=ngram", "draft.k=3"), plain)
         self.assertEqual(texts("kv_cache.pool=640"), plain)
+
+
+class ForcedCalls(unittest.TestCase):
+    DEFINED = {"type": "object", "properties": {"sign": {"$ref": "#/$defs/sign"}}, "required": ["sign"],
+               "additionalProperties": False, "$defs": {"sign": {"enum": ["plus", "minus"]}}}
+    TOOLS = [{"type": "function", "function": {"name": "turn", "parameters": DEFINED}},
+             {"type": "function", "function": {"name": "stop", "parameters": {"type": "object", "additionalProperties": False}}}]
+
+    def calls(self, server, **fields):
+        answer = server.complete(HELLO, CHAT, tools=self.TOOLS, max_tokens=200, temperature=1.0, logit_bias=CLOSES, **fields)
+        choice = answer["choices"][0]
+        self.assertEqual(choice["finish_reason"], "tool_calls", choice)
+        self.assertIsNone(choice["message"]["content"])
+        calls = [call["function"] for call in choice["message"]["tool_calls"]]
+        for call in calls:
+            tool = next(t["function"] for t in self.TOOLS if t["function"]["name"] == call["name"])
+            jsonschema.validate(json.loads(call["arguments"]), tool["parameters"])
+        return calls
+
+    def test_a_model_that_writes_nonsense_calls(self):
+        for name in ("hermes", "mistral", "llama"):
+            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
+                model, _ = make_random_model(SOURCE, folder)
+                set_template(model, CALLS[name])
+                with Server(TENON, model, OPTIONS) as server:
+                    called = set()
+                    for seed in range(12):
+                        called |= {call["name"] for call in self.calls(server, tool_choice="required", seed=seed)}
+                        alone = self.calls(server, tool_choice="required", parallel_tool_calls=False, seed=seed)
+                        self.assertEqual(len(alone), 1)
+                        turn = self.calls(server, tool_choice={"type": "function", "function": {"name": "turn"}}, seed=seed)
+                        self.assertEqual([call["name"] for call in turn], ["turn"])
+                    self.assertEqual(called, {"turn", "stop"})
+                    chunks = server.stream(HELLO, CHAT, tools=self.TOOLS, tool_choice="required", max_tokens=200, logit_bias=CLOSES)
+                    deltas = [c["choices"][0]["delta"] for c in chunks if c["choices"]]
+                    self.assertTrue(any(d.get("tool_calls") for d in deltas))
+                    self.assertFalse(any(d.get("content") for d in deltas), deltas)
 
 
 if __name__ == "__main__":

@@ -151,7 +151,8 @@ Text rendered(const jinja::Template& by, const Dict& variables) {
 
 std::string ChatTemplate::render(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
                                  const ChatOptions& options) const {
-  return rendered(impl_->chosen(options).jinja, variables_of(tokenizer, messages, options)).bytes();
+  return rendered(impl_->chosen(options).jinja, variables_of(tokenizer, messages, options)).bytes() +
+         options.answer_begins;
 }
 
 std::vector<int32_t> ChatTemplate::encode(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
@@ -164,6 +165,7 @@ std::vector<int32_t> ChatTemplate::encode(const Tokenizer& tokenizer, std::span<
     parts.push_back({piece, run.origin == Origin::kTemplate || parse_special});
     begin = run.end;
   }
+  if (!options.answer_begins.empty()) parts.push_back({options.answer_begins, true});
   return tokenizer.encode_parts(parts, false);
 }
 

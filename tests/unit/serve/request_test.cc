@@ -145,9 +145,44 @@ TEST(ServeRequest, TakesTools) {
   EXPECT_EQ(refused_with(R"("tools": [{"type": "robot"}])"), "tools[0].type");
   EXPECT_EQ(refused_with(R"("tools": [{"type": "function"}])"), "tools[0].function");
   EXPECT_EQ(refused_with(R"("tools": [{"type": "function", "function": {}}])"), "tools[0].function.name");
-  EXPECT_EQ(refused_with(R"("tool_choice": "required")"), "tool_choice");
-  EXPECT_EQ(refused_with(R"("tool_choice": {"type": "function", "function": {"name": "f"}})"), "tool_choice");
   EXPECT_EQ(refused_with(R"("tool_choice": "perhaps")"), "tool_choice");
+}
+
+constexpr const char* kTwoTools =
+    R"("tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}},
+                 {"type": "function", "function": {"name": "g"}}])";
+
+TEST(ServeRequest, TakesCallsThatAreForced) {
+  const CompletionRequest any = chat(kTwoTools + std::string(R"(, "tool_choice": "required")"), abilities_with_calls());
+  EXPECT_EQ(any.calls, CallFormat::kHermes);
+  EXPECT_EQ(any.answers_begin, "<tool_call>\n");
+  EXPECT_EQ(any.prompts.front().chat_options.answer_begins, any.answers_begin);
+  EXPECT_EQ(any.grammar->text.form, GrammarForm::kJsonSchema);
+  EXPECT_EQ(any.grammar->field, "tools");
+  EXPECT_NE(any.grammar->text.text.find(R"("const":"f")"), std::string::npos);
+  EXPECT_NE(any.grammar->text.text.find(R"("const":"g")"), std::string::npos);
+
+  const CompletionRequest named =
+      chat(kTwoTools + std::string(R"(, "tool_choice": {"type": "function", "function": {"name": "g"}})"),
+           abilities_with_calls());
+  EXPECT_EQ(named.grammar->text.text.find(R"("const":"f")"), std::string::npos);
+  EXPECT_NE(named.grammar->text.text.find(R"("const":"g")"), std::string::npos);
+  EXPECT_NE(named.prompts.front().chat_options.tools.find(R"("name":"f")"), std::string::npos);
+
+  const auto refused_with = [](const std::string& fields) { return refused_chat(fields, abilities_with_calls()); };
+  const std::string tools = kTwoTools + std::string(", ");
+  EXPECT_EQ(refused_with(R"("tool_choice": "required")"), "tool_choice");
+  EXPECT_EQ(refused_with(R"("tools": [], "tool_choice": "required")"), "tool_choice");
+  EXPECT_EQ(refused_with(tools + R"("tool_choice": {"type": "function", "function": {"name": "h"}})"), "tool_choice");
+  EXPECT_EQ(refused_with(tools + R"("tool_choice": {"type": "function"})"), "tool_choice.function");
+  EXPECT_EQ(refused_with(tools + R"("tool_choice": {"type": "function", "function": {}})"),
+            "tool_choice.function.name");
+  EXPECT_EQ(refused_with(tools + R"("tool_choice": "required", "ignore_eos": true)"), "ignore_eos");
+  EXPECT_EQ(refused_with(tools + R"("tool_choice": "required", "response_format": {"type": "json_object"})"),
+            "tool_choice");
+  Abilities no_grammar = abilities_with_calls();
+  no_grammar.grammar_problem = "structured output is not available";
+  EXPECT_EQ(refused_chat(tools + R"("tool_choice": "required")", no_grammar), "tool_choice");
 }
 
 TEST(ServeRequest, TakesVariablesOfTheTemplate) {

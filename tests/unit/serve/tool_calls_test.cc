@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "../tokenizer/support.h"
+#include "forced_call.h"
 
 namespace tenon::serve {
 namespace {
@@ -111,6 +112,32 @@ TEST(ServeToolCalls, PublishedTemplatesSayWhichFormItIs) {
     EXPECT_EQ(call_format_of(&chat, *tokenizer), format) << name;
   }
   EXPECT_EQ(call_format_of(nullptr, *tokenizer), CallFormat::kNone);
+}
+
+TEST(ServeToolCalls, ThatAreForcedFollowASchemaOfAllTools) {
+  const auto tools = boost::json::parse(R"([{"type": "function", "function": {"name": "f", "parameters":
+      {"$ref": "#/$defs/x", "$defs": {"x": {"enum": [{"$ref": "#"}]}}}}}, {"function": {"name": "g"}}])")
+                         .get_array();
+  const auto schema = [&](CallFormat format, bool several) {
+    const ForcedCall call = force_call(format, tools, several);
+    EXPECT_EQ(call.begins, call_begin(format));
+    return boost::json::parse(call.grammar.text);
+  };
+  const auto f = [](const std::string& arguments) {
+    return boost::json::parse(R"({"type": "object", "properties": {"name": {"const": "f"}, ")" + arguments +
+                              R"(": {"$ref": "#/$defs/tool0"}}, "required": ["name", ")" + arguments +
+                              R"("], "additionalProperties": false})");
+  };
+  const boost::json::value hermes = schema(CallFormat::kHermes, true), llama = schema(CallFormat::kLlama, true),
+                           mistral = schema(CallFormat::kMistral, true), one = schema(CallFormat::kMistral, false);
+  EXPECT_EQ(hermes.at_pointer("/anyOf/0"), f("arguments"));
+  EXPECT_EQ(hermes.at_pointer("/anyOf/1/properties/name/const"), "g");
+  EXPECT_EQ(llama.at_pointer("/anyOf/0"), f("parameters"));
+  EXPECT_EQ(mistral.at_pointer("/items/anyOf/0"), f("arguments"));
+  EXPECT_EQ(hermes.at("$defs"), boost::json::parse(R"({"tool0": {"$ref": "#/$defs/tool0/$defs/x",
+      "$defs": {"x": {"enum": [{"$ref": "#"}]}}}, "tool1": {"type": "object"}})"));
+  EXPECT_FALSE(mistral.get_object().contains("maxItems"));
+  EXPECT_EQ(one.at("maxItems"), 1);
 }
 
 }  // namespace

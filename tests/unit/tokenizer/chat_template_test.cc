@@ -165,6 +165,20 @@ TEST(ChatTemplate, HasOneForTools) {
   EXPECT_EQ(two.render(llama(), messages, options), "tools");
 }
 
+TEST(ChatTemplate, IsFollowedByTheBeginningOfTheAnswer) {
+  const ChatTemplate chat = template_of(kChatMl);
+  const std::vector<ChatMessage> messages{{"user", "x"}};
+  ChatOptions options;
+  const std::string plain = chat.render(smollm(), messages, options);
+  std::vector<int32_t> tokens = chat.encode(smollm(), messages, options);
+  options.answer_begins = "<|im_start|>{";
+  EXPECT_EQ(chat.render(smollm(), messages, options), plain + "<|im_start|>{");
+  for (const int32_t id : smollm().encode("<|im_start|>{", {.add_special = false, .parse_special = true})) {
+    tokens.push_back(id);
+  }
+  EXPECT_EQ(chat.encode(smollm(), messages, options), tokens);
+}
+
 TEST(ChatTemplate, ListsWhatEndsATurn) {
   const std::vector<int32_t> stops = template_of(kChatMl).stop_tokens(smollm());
   EXPECT_THAT(stops, testing::Contains(*smollm().find("<|im_end|>")));

@@ -28,6 +28,8 @@ struct ChatOptions {
   std::string documents = {};  // a JSON list of documents; "" = none
   std::string variables = {};  // a JSON object of further variables of the template, such as {"enable_thinking": false}
   bool generation_prompt = true;  // the assistant's turn is begun
+  // The assistant's answer begins so; names of special tokens mean those tokens.
+  std::string answer_begins = {};
 };
 
 // It never changes after construction, and any thread may call every function.

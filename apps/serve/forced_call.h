@@ -1,0 +1,22 @@
+// A request may demand that its answer is a call of a tool. The prompt then ends with what begins a call in the model's form,
+// and the rest of the answer matches a JSON Schema: the tool's name, and arguments as the tool describes them.
+#pragma once
+
+#include <boost/json.hpp>
+#include <string>
+
+#include "tenon/core/engine.h"
+#include "tool_calls.h"
+
+namespace tenon::serve {
+
+struct ForcedCall {
+  std::string begins;   // the answer's text, before the first token that the model chooses
+  GrammarText grammar;  // of the rest
+};
+
+// tools: those of the body, as they were checked; one of them is called. several: as often as the model wants to, if the form
+// has a list of calls. The format is not kNone.
+ForcedCall force_call(CallFormat format, const boost::json::array& tools, bool several);
+
+}  // namespace tenon::serve

@@ -1,0 +1,16 @@
+"""Chat templates that write the calls of tools in the forms of published models."""
+import json
+import pathlib
+
+BEGIN = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content or '' }}"
+END = "{% for call in m.tool_calls or [] %}{{ 'CALL' }}{% endfor %}{{ m.tool_call_id }}{% endfor %}"
+CALLS = {"hermes": "<tool_call>\\n' + call.function | tojson + '\\n</tool_call>",
+         "mistral": "[TOOL_CALLS][' + call.function | tojson + ']",
+         "llama": "{\"name\": \"' + call.function.name + '\", \"parameters\": ' + call.function.arguments | tojson + '}",
+         "unknown": "<call ' + call.function.name + '>"}
+
+
+def set_template(model, call):
+    """Gives a model's folder the template that writes such calls."""
+    config = pathlib.Path(model) / "tokenizer_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "chat_template": BEGIN + END.replace("CALL", call)}))
