@@ -82,6 +82,7 @@ Answer::Answer(const CompletionRequest& request, AnswerHead head, std::vector<st
       include_usage_(request.include_usage),
       continuous_usage_(request.continuous_usage),
       logprobs_(request.logprobs),
+      hides_thoughts_(request.hides_thoughts),
       n_(request.n),
       call_token_(hidden_call_token(tokenizer, request.calls)),
       head_(std::move(head)),
@@ -91,6 +92,7 @@ Answer::Answer(const CompletionRequest& request, AnswerHead head, std::vector<st
       choices_(request.choices()),
       left_(choices_.size()) {
   for (size_t i = 0; i < choices_.size() && !prompts_.empty(); ++i) choices_[i].text = prompts_[i / n_];
+  for (Choice& choice : choices_) choice.thoughts = ThoughtReader(request.thoughts);
   for (size_t i = 0; i < choices_.size() && request.calls != CallFormat::kNone; ++i) {
     choices_[i].reader.emplace(request.calls);
     choices_[i].reader->add(request.answers_begin, false);
@@ -184,6 +186,8 @@ void Answer::write_chunk(uint32_t index, std::string_view text, const json::valu
     if (!choice.begun) delta["role"] = "assistant";
     if (choice.call) {
       delta["tool_calls"] = json::array{*std::exchange(choice.call, std::nullopt)};
+    } else if (!choice.thought.empty()) {
+      delta["reasoning_content"] = std::exchange(choice.thought, {});
     } else if (!choice.begun || finish.is_null()) {
       delta["content"] = text;
     }
@@ -225,6 +229,15 @@ json::object Answer::call_object(uint32_t choice, const ToolCall& call) const {
   return {{"id", id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
 
+void Answer::take_thought(Event& event, std::string& chunks) {
+  Choice& choice = choices_[event.choice];
+  ThoughtReader::Piece piece = choice.thoughts.add(event.text, event.last);
+  event.text = std::move(piece.text);
+  if (hides_thoughts_ || piece.thought.empty()) return;
+  choice.thought += piece.thought;
+  if (stream_) write_chunk(event.choice, "", nullptr, chunks);
+}
+
 void Answer::take_calls(Event& event, std::string& chunks) {
   Choice& choice = choices_[event.choice];
   if (!choice.reader) return;
@@ -257,6 +270,7 @@ void Answer::add(Event event, std::string& chunks) {
     write_chunk(event.choice, choice.text, nullptr, chunks);  // the role, or the prompt
   }
   add_logprob(choice, event);
+  take_thought(event, chunks);
   take_calls(event, chunks);
   if (event.token >= 0) ++choice.tokens;
   choice.characters += count_characters(event.text);
@@ -293,6 +307,7 @@ std::string Answer::whole() const {
     json::object one = {{"index", i}};
     if (chat_) {
       json::object message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+      if (!choice.thought.empty()) message["reasoning_content"] = choice.thought;
       if (!choice.calls.empty()) {
         if (choice.text.empty()) message["content"] = nullptr;
         message["tool_calls"] = std::move(choice.calls);

@@ -36,11 +36,12 @@ class Answer : public PendingAnswer {
 
  private:
   struct Choice {
-    std::string text;
+    std::string text, thought;
     FinishReason finish = FinishReason::kLength;
     uint64_t prompt_tokens = 0, reused = 0, tokens = 0;
     uint64_t characters = 0;                  // its text has so many so far
     bool begun = false;                       // true: its first chunk was written
+    ThoughtReader thoughts{Thoughts::kNone};  // tells the thought from the text
     std::optional<CallReader> reader;         // takes the text where calls are looked for
     std::optional<boost::json::object> call;  // the one that the next chunk is about
     boost::json::array calls;                 // those that were found, as a conversation has them
@@ -56,6 +57,8 @@ class Answer : public PendingAnswer {
   boost::json::object begin(const char* object) const;
   boost::json::object usage() const;
   void write_chunk(uint32_t index, std::string_view text, const boost::json::value& finish, std::string& chunks);
+  // Takes the thought out of the event's text, writes it where chunks are wanted, and leaves the rest.
+  void take_thought(Event& event, std::string& chunks);
   // Takes the calls out of the event's text, writes them where chunks are wanted, and leaves the rest.
   void take_calls(Event& event, std::string& chunks);
   boost::json::object call_object(uint32_t choice, const ToolCall& call) const;
@@ -63,7 +66,7 @@ class Answer : public PendingAnswer {
   void write_end(std::string& chunks) const;
   std::string token_name(int32_t id) const;
 
-  const bool chat_, stream_, include_usage_, continuous_usage_, logprobs_;
+  const bool chat_, stream_, include_usage_, continuous_usage_, logprobs_, hides_thoughts_;
   const uint32_t n_;
   const int32_t call_token_;  // begins calls and has no text; -1: there is none
   const AnswerHead head_;

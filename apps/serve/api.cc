@@ -157,6 +157,10 @@ Reply Api::complete(const HttpRequest& http, bool chat, const std::function<void
   if (request.continuous_usage) {
     for (const Request& one : request.prompts) request.prompt_sizes.push_back(engine_.prompt_tokens(one).size());
   }
+  if (chat) {
+    const Request& one = request.prompts.front();
+    request.thoughts = engine_.chat_template()->thoughts(engine_.tokenizer(), one.chat, one.chat_options);
+  }
   AnswerHead head;
   head.id = std::string(chat ? "chatcmpl-" : "cmpl-") + id_prefix_ + "-" + std::to_string(++serial_);
   head.model = options_.models.front();

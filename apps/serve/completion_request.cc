@@ -301,6 +301,7 @@ CompletionRequest parse_completion(const boost::json::object& body, bool chat, c
     fields.only("continue_final_message", {false});
     fields.only("echo", {false});
     read_tools(fields, abilities, out, request);
+    out.hides_thoughts = !fields.boolean("include_reasoning").value_or(true);
     if (const boost::json::value* variables = fields.find("chat_template_kwargs")) {
       if (!variables->is_object()) fields.fail("chat_template_kwargs", "it is not an object");
       request.chat_options.variables = boost::json::serialize(*variables);

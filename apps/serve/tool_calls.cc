@@ -119,9 +119,13 @@ bool CallReader::skip_to(std::string_view marker, Piece& piece) {
 void CallReader::read_hermes(Piece& piece, bool last) {
   while (inside_ || skip_to(kHermesBegin, piece)) {
     inside_ = true;
-    const size_t end = waiting_.find(kHermesEnd);
+    const size_t end = waiting_.find(kHermesEnd, looked_at_);
     // Models may leave out the end of the last call.
-    if (end == std::string::npos && !last) return;
+    if (end == std::string::npos && !last) {
+      looked_at_ = waiting_.size() - std::min(waiting_.size(), kHermesEnd.size() - 1);
+      return;
+    }
+    looked_at_ = 0;
     const size_t begin = kHermesBegin.size(), stop = std::min(end, waiting_.size());
     const auto call = call_of(parsed(std::string_view(waiting_).substr(begin, stop - begin)), "arguments");
     const size_t used = std::min(stop + kHermesEnd.size(), waiting_.size());

@@ -129,15 +129,16 @@ bool Conversation::answer(const std::string& line) {
     progress.update(done, total);
     if (done >= total) progress.finish();
   };
-  request.on_token = [&](const Token& token) {
-    limit.beat();
-    return print_now(token.text);
-  };
   try {
+    ThoughtReader reader = args_.chat.thoughts(engine_, request);
+    request.on_token = [&](const Token& token) {
+      limit.beat();
+      return print_now(reader.add(token.text, false).text);
+    };
     RunStats stats;
     const Result result = engine_.generate(request, &stats);
     messages_.push_back({"assistant", result.text});
-    written = print_now("\n");
+    written = print_now(reader.add("", true).text + "\n");
     spdlog::debug("prompt {} tok {:.0f} tok/s, new {} tok {:.1f} tok/s, {}", stats.prompt_tokens,
                   per_second(static_cast<double>(stats.prompt_tokens), stats.prompt_seconds), stats.new_tokens,
                   per_second(static_cast<double>(stats.decode_tokens), stats.decode_seconds), to_string(result.finish));

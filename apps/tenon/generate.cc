@@ -80,6 +80,7 @@ std::vector<std::string> line_words(const Engine& engine, const Args& args) {
   };
   if (args.chat) words.push_back("--chat");
   for (const auto& [option, value] : args.chat_args.words()) add(option, value);
+  if (args.chat_args.hide_thoughts) words.push_back("--hide-thoughts");
   if (args.prompt && !args.prompt_is_input) add("--prompt", *args.prompt);
   if (!args.prompt_file.empty()) add("--prompt-file", args.prompt_file);
   if (args.parse_special) words.push_back("--parse-special");
@@ -143,12 +144,20 @@ int run(const Args& given) {
     progress.update(done, total);
     if (done >= total) progress.finish();
   };
+  ThoughtReader reader = args.chat_args.thoughts(session.engine(), request);
+  std::string text;  // without what is hidden
+  const auto show = [&](const std::string& piece) {
+    text += piece;
+    return args.json || print_now(piece);
+  };
   request.on_token = [&](const Token& token) {
     limit.beat();
-    return args.json || print_now(token.text);
+    return show(reader.add(token.text, false).text);
   };
   RunStats stats;
-  const Result result = session.engine().generate(request, &stats);
+  Result result = session.engine().generate(request, &stats);
+  show(reader.add("", true).text);
+  if (args.chat_args.hide_thoughts) result.text = text;
   const bool written =
       print_now((args.json ? json_text(result_json(session.engine(), args, result, stats)) : "") + "\n");
   if (!verbosity().quiet) std::fprintf(stderr, "%s\n", result_line(session.engine(), args, result, stats).c_str());

@@ -1,6 +1,8 @@
-"""Chat templates that write the calls of tools in the forms of published models."""
+"""Chat templates that write the calls of tools in the forms of published models, or begin a thought."""
 import json
 import pathlib
+
+THINKS = "{% for m in messages %}{{ m.role }}: {{ m.content.split('</think>')[-1] }}{% endfor %}{% if add_generation_prompt %}<think>\n{% endif %}"
 
 BEGIN = "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content or '' }}"
 END = "{% for call in m.tool_calls or [] %}{{ 'CALL' }}{% endfor %}{{ m.tool_call_id }}{% endfor %}"
@@ -10,7 +12,11 @@ CALLS = {"hermes": "<tool_call>\\n' + call.function | tojson + '\\n</tool_call>"
          "unknown": "<call ' + call.function.name + '>"}
 
 
-def set_template(model, call):
-    """Gives a model's folder the template that writes such calls."""
+def set_template(model, template):
     config = pathlib.Path(model) / "tokenizer_config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "chat_template": BEGIN + END.replace("CALL", call)}))
+    config.write_text(json.dumps({**json.loads(config.read_text()), "chat_template": template}))
+
+
+def set_call_template(model, call):
+    """Gives a model's folder the template that writes such calls."""
+    set_template(model, BEGIN + END.replace("CALL", call))

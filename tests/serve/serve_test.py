@@ -15,7 +15,7 @@ import threading
 import time
 import unittest
 
-from call_templates import CALLS, set_template
+from call_templates import CALLS, set_call_template
 from server import Server, in_threads, make_model
 
 TENON, SOURCE = sys.argv[1], sys.argv[2]
@@ -550,7 +550,7 @@ class Limits(unittest.TestCase):
         for name, call in CALLS.items():
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 model = make_model(SOURCE, folder)
-                set_template(model, call)
+                set_call_template(model, call)
                 with Server(TENON, model, SMALL) as server:
                     if name == "unknown":
                         status, _, answer = server.ask(CHAT, {"messages": HELLO, "tools": TOOLS})

@@ -11,7 +11,7 @@ import threading
 import time
 import unittest
 
-from call_templates import CALLS, set_template
+from call_templates import CALLS, THINKS, set_call_template, set_template
 from random_model import make_random_model
 from schemas import Schemas
 from server import Server, in_threads
@@ -270,7 +270,7 @@ class ForcedCalls(unittest.TestCase):
         for name in ("hermes", "mistral", "llama"):
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:
                 model, _ = make_random_model(SOURCE, folder)
-                set_template(model, CALLS[name])
+                set_call_template(model, CALLS[name])
                 with Server(TENON, model, OPTIONS) as server:
                     called = set()
                     for seed in range(12):
@@ -284,6 +284,32 @@ class ForcedCalls(unittest.TestCase):
                     deltas = [c["choices"][0]["delta"] for c in chunks if c["choices"]]
                     self.assertTrue(any(d.get("tool_calls") for d in deltas))
                     self.assertFalse(any(d.get("content") for d in deltas), deltas)
+
+
+class Thoughts(unittest.TestCase):
+    FIELDS = {"guided_regex": " ?[ab]{5} \\n</think>\\n[cd]{5}", "max_tokens": 100, "temperature": 1.0}
+
+    def test_thoughts_stand_beside_the_answer(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, _ = make_random_model(SOURCE, folder)
+            set_template(model, THINKS)
+            with Server(TENON, model, OPTIONS) as server:
+                message = server.complete(HELLO, CHAT, **self.FIELDS)["choices"][0]["message"]
+                self.assertRegex(message["reasoning_content"], r"\A[ab]{5}\Z")
+                self.assertRegex(message["content"], r"\A[cd]{5}\Z")
+                hidden = server.complete(HELLO, CHAT, include_reasoning=False, **self.FIELDS)["choices"][0]["message"]
+                self.assertNotIn("reasoning_content", hidden)
+                self.assertRegex(hidden["content"], r"\A[cd]{5}\Z")
+                deltas = [c["choices"][0]["delta"] for c in server.stream(HELLO, CHAT, **self.FIELDS)]
+                self.assertRegex("".join(d.get("reasoning_content", "") for d in deltas), r"\A[ab]{5}\Z")
+                self.assertRegex("".join(d.get("content", "") for d in deltas), r"\A[cd]{5}\Z")
+
+            def generate(*words):
+                command = [TENON, "generate", model, "--chat", "--prompt", "x", "--regex", self.FIELDS["guided_regex"], *words]
+                return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
+            self.assertRegex(generate(), r"\A ?[ab]{5} \n</think>\n[cd]{5}\n\Z")
+            self.assertRegex(generate("--hide-thoughts"), r"\A[cd]{5}\n\Z")
+            self.assertRegex(json.loads(generate("--hide-thoughts", "--json"))["text"], r"\A[cd]{5}\Z")
 
 
 if __name__ == "__main__":

@@ -169,6 +169,15 @@ std::vector<int32_t> ChatTemplate::encode(const Tokenizer& tokenizer, std::span<
   return tokenizer.encode_parts(parts, false);
 }
 
+Thoughts ChatTemplate::thoughts(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
+                                const ChatOptions& options) const {
+  if (impl_->chosen(options).source.find("</think>") == std::string::npos) return Thoughts::kNone;
+  const std::string prompt = render(tokenizer, messages, options);
+  const size_t last = prompt.find_last_not_of(" \t\r\n");
+  const bool begun = last != std::string::npos && std::string_view(prompt).substr(0, last + 1).ends_with("<think>");
+  return begun ? Thoughts::kBegun : Thoughts::kMayBe;
+}
+
 std::vector<int32_t> ChatTemplate::stop_tokens(const Tokenizer& tokenizer) const {
   std::vector<int32_t> ids = tokenizer.info().end_of_generation;
   for (const auto* one : {&impl_->plain, &impl_->with_tools}) {

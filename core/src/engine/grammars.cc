@@ -76,6 +76,7 @@ GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar) : grammar
 
 GrammarMatcher::~GrammarMatcher() {
   const GrammarHost& host = grammar_->host();
+  const fault::InComponent in(host.instance.id().c_str(), "stop");
   host.table().stop(host.instance.self(), matcher_);
 }
 
@@ -106,6 +107,7 @@ Grammar::Grammar(std::shared_ptr<const GrammarHost> host, const GrammarText& tex
 }
 
 Grammar::~Grammar() {
+  const fault::InComponent in(host_->instance.id().c_str(), "release");
   host_->table().release(host_->instance.self(), compiled_);
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tenon/core/thoughts.h"
 #include "tenon/core/tokenizer.h"
 
 namespace tenon {
@@ -49,6 +50,10 @@ class ChatTemplate {
   // Returns the same as token ids. Names of special tokens in messages are text, unless parse_special is set.
   std::vector<int32_t> encode(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
                               const ChatOptions& options = {}, bool parse_special = false) const;
+
+  // Whether an answer to this conversation may have a thought. Throws as render() does.
+  Thoughts thoughts(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
+                    const ChatOptions& options = {}) const;
 
   // Returns, sorted, the tokenizer's end_of_generation, and the tokens that the template ends turns with.
   std::vector<int32_t> stop_tokens(const Tokenizer& tokenizer) const;
