@@ -57,8 +57,8 @@ class CallReader {
   CallFormat format_;
   std::string waiting_;
   size_t looked_at_ = 0;  // A call's end does not begin in so much of what waits.
-  bool inside_ = false;  // The marker that begins a call was seen.
-  bool called_ = false;  // There was a call.
+  bool inside_ = false;   // The marker that begins a call was seen.
+  bool called_ = false;   // There was a call.
 };
 
 }  // namespace tenon::serve
