@@ -37,6 +37,10 @@ constexpr const char* kFooter = R"(Schemes, with bits a weight. OUT is a GGUF fi
 and a new folder with safetensors, config.json and tokenizer for every quantization component that writes files, such as
   int8wo 8  one scale a row
   int4wo 4.5 groups of 64 with scale and zero point; 5, 4.25, 4.125 with --set group_size=32, 128, 256
+  nf4    4.5 blocks of 64 with a scale; 4.13 with --set double_quantization=true; fp4 alike, for floats of 4 bits
+  fp8    8   e4m3, one scale a row
+  uintx  4.4 groups of 64 with scale and zero point, 1 to 8 bits with --set bits=N
+  fp6    6   e3m2 or, with --set format=e2m3, e2m3; one scale a row
 which run with quantization.use = "auto", or the component's name. `tenon inspect` lists the components, those of others
 too, and `tenon inspect quantization.NAME` the parameters that --set takes.
 

@@ -154,7 +154,7 @@ class Chain {
       for (const Shape& s : kLayer) {
         const TileMap map{s.n, s.silu ? 1U : 0U};
         const size_t bytes = size_t{map.tiles()} * segments_of<F>(s.k) * F::kSegmentBytes;
-        const size_t scales = F::kTotal ? size_t{map.tiles()} * kTileRows * 4 : 0;
+        const size_t scales = F::kRowScales ? size_t{map.tiles()} * kTileRows * 4 : 0;
         weights_.push_back(b_.arena->take(bytes));
         scales_.push_back(scales == 0 ? nullptr : reinterpret_cast<float*>(b_.arena->take(scales)));
         bytes_.push_back(static_cast<double>(bytes + scales));

@@ -35,8 +35,12 @@ std::vector<float> as_held(const Scheme& scheme, std::vector<float> file, int64_
     }
     return file;
   }
-  if (scheme.name != "int8wo" && scheme.group == 0) return file;
+  if (scheme.name != "int8wo" && scheme.group == 0 && !scheme.coded) return file;
   for (size_t at = 0; at < file.size(); at += static_cast<size_t>(k)) {
+    if (scheme.coded) {
+      hold_coded(*scheme.coded, &file[at], static_cast<size_t>(k));
+      continue;
+    }
     if (scheme.name == "int8wo") {
       hold_as_int8(&file[at], static_cast<size_t>(k));
       continue;
@@ -50,15 +54,45 @@ std::vector<float> as_held(const Scheme& scheme, std::vector<float> file, int64_
 }  // namespace
 
 std::unique_ptr<conformance::Component> Scheme::open() const {
-  const auto with = [&](const std::vector<Setting>& settings) -> std::unique_ptr<conformance::Component> {
-    if (device == "cpu") return std::make_unique<Component>("quantization", name, settings, isa);
+  const auto with = [&](const std::vector<Setting>& given) -> std::unique_ptr<conformance::Component> {
+    if (device == "cpu") return std::make_unique<Component>("quantization", name, given, isa);
     return std::make_unique<conformance::Component>(plugins().load("quantization", name, device), *test::device(device),
-                                                    settings);
+                                                    given);
   };
+  if (coded) return with(settings);
   if (!dtype.empty()) return with({{"dtype", dtype}});
   if (group != 0) return with({{"group_size", group}});
   if (name == "gguf") return with({{"activations", std::string(int8 ? "int8" : "f32")}});
   return with({});
+}
+
+std::vector<Scheme> coded_schemes() {
+  std::vector<Scheme> all;
+  const auto add = [&](const std::string& name, const std::string& label, CodedForm form,
+                       std::vector<Setting> settings) {
+    Scheme s;
+    s.name = name;
+    s.label = label;
+    s.coded = std::move(form);
+    s.settings = std::move(settings);
+    all.push_back(std::move(s));
+  };
+  for (const char* name : {"nf4", "fp4"}) {
+    for (const bool two : {false, true}) {
+      add(name, std::string(name) + (two ? "_double" : ""), coded_form(name, two ? 1 : 0),
+          {{"double_quantization", two}});
+    }
+  }
+  add("fp8", "fp8", coded_form("fp8"), {});
+  for (int64_t bits = 1; bits <= 8; ++bits) {
+    const int64_t group = int64_t{32} << bits % 4;
+    add("uintx", "uintx_" + std::to_string(bits) + "_" + std::to_string(group), coded_form("uintx", bits, group),
+        {{"bits", bits}, {"group_size", group}});
+  }
+  for (const std::string format : {"e3m2", "e2m3"}) {
+    add("fp6", "fp6_" + format, coded_form("fp6", 0, 0, format), {{"format", format}});
+  }
+  return all;
 }
 
 void PrintTo(const Scheme& s, std::ostream* out) {

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "conformance/quantization_host.h"
+#include "support/coded_rows.h"
 #include "support/component.h"
 #include "support/op_runner.h"
 
@@ -23,10 +26,15 @@ struct Scheme {
   bool int8 = false;    // activations, of gguf
   uint64_t isa = 0;     // TENON_ISA_*, on the CPU
   std::string device = "cpu";
+  std::optional<CodedForm> coded{};  // of schemes of codes, and their settings
+  std::vector<Setting> settings{};
 
   std::unique_ptr<conformance::Component> open() const;
 };
 void PrintTo(const Scheme& s, std::ostream* out);
+
+// nf4, fp4, fp8, fp6 and uintx in their settings, for plain code.
+std::vector<Scheme> coded_schemes();
 
 class QuantizedSite : public conformance::QuantizedSite {
  public:

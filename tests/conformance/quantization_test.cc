@@ -30,6 +30,11 @@ std::vector<Scheme> schemes() {
       all.push_back(
           {.name = "int4wo", .label = "int4wo_" + std::to_string(group) + "_" + name, .group = group, .isa = isa});
     }
+    for (Scheme s : coded_schemes()) {
+      s.label += "_" + name;
+      s.isa = isa;
+      all.push_back(std::move(s));
+    }
   }
   return all;
 }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "../support/coded_rows.h"
 #include "../support/plain_matrices.h"
 #include "../support/weight_rows.h"
 #include "recorder.h"
@@ -27,6 +28,7 @@ struct Setting {
   const char* text;                            // the scheme's parameter, if it is a text
   int64_t group = 0;                           // the scheme's parameter, if it is a number
   std::vector<tenon_format> types{TENON_F32};  // a site's matrices have these in the file, in turn
+  int64_t second = 0;                          // the scheme's second parameter, a number
 
   bool blocks() const { return types != std::vector<tenon_format>{TENON_F32}; }
 };  // The settings that the tests of products run with.
@@ -39,6 +41,23 @@ inline const Setting kSettings[] = {
     {"int4wo", "", 64},
     {"int4wo", "", 128},
     {"int4wo", "", 256},
+    {"nf4", "", 0},
+    {"nf4", "", 1},
+    {"fp4", "", 0},
+    {"fp4", "", 1},
+    {"fp8", ""},
+    {"uintx", "", 1, {TENON_F32}, 32},
+    {"uintx", "", 2, {TENON_F32}, 64},
+    {"uintx", "", 3, {TENON_F32}, 32},
+    {"uintx", "", 3, {TENON_F32}, 64},
+    {"uintx", "", 4, {TENON_F32}, 128},
+    {"uintx", "", 5, {TENON_F32}, 32},
+    {"uintx", "", 5, {TENON_F32}, 256},
+    {"uintx", "", 6, {TENON_F32}, 64},
+    {"uintx", "", 7, {TENON_F32}, 64},
+    {"uintx", "", 8, {TENON_F32}, 32},
+    {"fp6", "e3m2"},
+    {"fp6", "e2m3"},
     {"gguf", "f32", 0, {TENON_Q4_0}},
     {"gguf", "f32", 0, {TENON_Q4_1}},
     {"gguf", "f32", 0, {TENON_Q8_0}},
@@ -62,7 +81,7 @@ inline std::string label(const Setting& s) {
   if (s.name == "gguf") {
     for (const tenon_format type : s.types) text += std::string("_") + tenon_format_name(type);
   } else if (s.group != 0) {
-    text += "_" + std::to_string(s.group);
+    text += "_" + std::to_string(s.group) + (s.second != 0 ? "_" + std::to_string(s.second) : "");
   } else if (*s.text != 0) {
     text += std::string("_") + s.text;
   }
@@ -100,10 +119,10 @@ class Scheme {
     }
     env_.host = &host_;
     env_.device = &device_;
-    const tenon_param_value value{s.group, 0, s.text};
+    const tenon_param_value value[] = {{s.group, 0, s.text}, {s.second, 0, ""}};
     auto params = sdk::abi_struct<tenon_params>();
     params.count = component_->schema->count;
-    params.value = &value;
+    params.value = value;
     char text[256] = "";
     tenon_reason why{text, sizeof(text)};
     check(component_->create(&params, &env_, &self_, &why), text);
@@ -127,6 +146,9 @@ class Scheme {
 inline float as_bf16(float f) {
   return sdk::bf16_to_float(sdk::float_to_bf16(f));
 }
+inline bool is_coded(const Setting& s) {
+  return s.name == "nf4" || s.name == "fp4" || s.name == "fp6" || s.name == "fp8" || s.name == "uintx";
+}
 // Makes of a row what the scheme is to make of it.
 inline void quantize(const Setting& s, float* w, int64_t k) {
   if (s.name == "int8wo") {
@@ -140,6 +162,11 @@ inline void quantize(const Setting& s, float* w, int64_t k) {
         w[i] = (std::clamp(std::rint((w[i] - (zero - 8 * scale)) / scale), 0.0F, 15.0F) - 8) * scale + zero;
       }
     }
+  } else if (is_coded(s)) {
+    CodedForm form = coded_form(s.name, s.group, s.second, s.text);
+    // On a GPU products round a book's values to fp16.
+    for (double& value : form.book) value = double{sdk::half_to_float(sdk::float_to_half(static_cast<float>(value)))};
+    hold_coded(form, w, static_cast<size_t>(k));
   } else if (s.text == std::string("fp16")) {
     for (int64_t i = 0; i < k; ++i) w[i] = sdk::half_to_float(sdk::float_to_half(w[i]));
   } else if (s.text == std::string("bf16")) {

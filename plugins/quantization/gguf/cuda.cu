@@ -83,8 +83,6 @@ bool has_minima(tenon_format f) {
 
 class Gguf : public cuda::PackedScheme<Gguf>, public Schema {
  public:
-  static constexpr uint32_t kStores = 1;
-
   Gguf(const sdk::Params& params, const sdk::Env& env)
       : PackedScheme(env), env_(env), int8_(params.text("activations") == "int8") {}
 

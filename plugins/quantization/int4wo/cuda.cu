@@ -110,8 +110,6 @@ void with_group(uint32_t group, const F& f) {
 
 class Int4wo : public cuda::PackedScheme<Int4wo>, public Schema {
  public:
-  static constexpr uint32_t kStores = 1;
-
   Int4wo(const sdk::Params& params, const sdk::Env& env)
       : PackedScheme(env), group_(static_cast<uint32_t>(params.integer("group_size"))) {}
 

@@ -54,7 +54,6 @@ __global__ void take_kernel(const cuda::LoadedRows rows, float* scales, const fl
 
 class Int8wo : public cuda::PackedScheme<Int8wo>, public Schema {
  public:
-  static constexpr uint32_t kStores = 2;
   static constexpr bool kRouted = true;
 
   Int8wo(const sdk::Params&, const sdk::Env& env) : PackedScheme(env) {}

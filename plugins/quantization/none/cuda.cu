@@ -21,7 +21,6 @@ __global__ void load_kernel(const cuda::LoadedRows rows) {
 
 class None : public cuda::PackedScheme<None>, public Schema {
  public:
-  static constexpr uint32_t kStores = 1;
   static constexpr bool kRouted = true;
 
   None(const sdk::Params& params, const sdk::Env& env)

@@ -31,7 +31,7 @@ struct RowPair {
 // A format. Beside its members it has a put() of its own, by which a scheme's load kernel stores weights.
 //
 // Example: HalfFormat<__nv_bfloat16> has Half = __nv_bfloat16, kBlocks = 1, kSegmentK = 32, kSegmentBytes = 16 rows * 32
-// k * 2 bytes = 1024, kAcc = 4 (an mma's sums), kGroup = 0, kSpread = 1, and kScaled, kTotal and kStaggered are false.
+// k * 2 bytes = 1024, kAcc = 4 (an mma's sums), kGroup = 0, kSpread = 1, and kScaled, kTotal, kRowScales and kStaggered are false.
 // Int4Format<64> has Half = __half, kBlocks = 4, kSegmentK = 128, kSegmentBytes = 1152, kAcc = 4, kGroup = 64,
 // kSpread = 2, and kScaled and kStaggered are true.
 template <class F>
@@ -52,12 +52,14 @@ concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weig
   { F::kScaled } -> std::convertible_to<bool>;
   // Whether the sum over all of x is needed.
   { F::kTotal } -> std::convertible_to<bool>;
+  // Whether each row has a scale besides, in a second store by packed row, which products apply to whole sums.
+  { F::kRowScales } -> std::convertible_to<bool>;
   // Whether, of each 4 k, the last two have weights that are 16 times too large, and x there is to be 16 times too small.
   { F::kStaggered } -> std::convertible_to<bool>;
-  // A warp's sum from its partial() ones, up to the scale of Int8Format's rows.
+  // A warp's sum from its partial() ones, up to the row's scale.
   { F::finish(sum, row) } -> std::same_as<float>;
   // expand(segment, block, lane, weights): as plain numbers 8 weights of rows lane / 4 [0] and lane / 4 + 8 [1], from
-  // k = 32 * block + 8 * (lane % 4) on. From device memory.
+  // k = 32 * block + 8 * (lane % 4) on, up to the row's scale. From device memory.
   F::expand(segment, n, n, weights);
 };
 
@@ -87,6 +89,10 @@ concept Multiplies = PackedFormat<F> && PreparedX<X> &&
                        // The sums of row 4 * row_block + lane % 4 of x (of the one row: in lanes with lane % 4 == 0).
                        { F::template partial<X>(acc[0][0]) } -> std::same_as<RowPair>;
                      };
+
+// The stores of a site: the packed weights, and the rows' scales where there are any.
+template <PackedFormat F>
+inline constexpr uint32_t kStores = F::kRowScales ? 2 : 1;
 
 // This is kGroup to divide by: 1 where there are no groups.
 template <PackedFormat F>
@@ -122,7 +128,7 @@ struct HalfFormat {
   using Half = H;
   static constexpr uint32_t kBlocks = Blocks, kSegmentK = 32 * Blocks, kSegmentBytes = 1024 * Blocks;
   static constexpr uint32_t kAcc = 4, kGroup = 0, kSpread = 1;
-  static constexpr bool kScaled = std::is_same_v<H, __half>, kTotal = false, kStaggered = false;
+  static constexpr bool kScaled = std::is_same_v<H, __half>, kTotal = false, kRowScales = false, kStaggered = false;
 
   template <int kPresent, int kTiles, int kRowBlocks, PreparedX X>
   static __device__ __forceinline__ void multiply(float (&acc)[kTiles][kRowBlocks][kAcc],
@@ -164,14 +170,13 @@ struct HalfFormat {
   }
 };
 
-// int8, stored as w + 128: [32 k][lane][k-step][4 bytes of row g, 4 bytes of row g + 8]. A scale a row lies in a store of
-// its own, by packed row.
+// int8, stored as w + 128: [32 k][lane][k-step][4 bytes of row g, 4 bytes of row g + 8]. The rows have scales.
 template <uint32_t Blocks = 2>
 struct Int8Format {
   using Half = __half;
   static constexpr uint32_t kBlocks = Blocks, kSegmentK = 32 * Blocks, kSegmentBytes = 512 * Blocks;
   static constexpr uint32_t kAcc = 4, kGroup = 0, kSpread = 1;
-  static constexpr bool kScaled = true, kTotal = true, kStaggered = false;
+  static constexpr bool kScaled = true, kTotal = true, kRowScales = true, kStaggered = false;
   static constexpr float kOffset = 128;
 
   template <int kPresent, int kTiles, int kRowBlocks, PreparedX X>
@@ -221,7 +226,7 @@ struct Int8Format {
 struct F32Format {
   using Half = void;
   static constexpr uint32_t kBlocks = 1, kSegmentK = 32, kSegmentBytes = 2048, kAcc = 8, kGroup = 0, kSpread = 1;
-  static constexpr bool kScaled = false, kTotal = false, kStaggered = false;
+  static constexpr bool kScaled = false, kTotal = false, kRowScales = false, kStaggered = false;
 
   template <int kPresent, int kTiles, int kRowBlocks, PreparedX X>
   static __device__ __forceinline__ void multiply(float (&acc)[kTiles][kRowBlocks][kAcc],

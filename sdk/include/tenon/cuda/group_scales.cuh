@@ -33,8 +33,9 @@ struct PlainBytes {
 // 2 bytes = 64; the pair of row 9 and group 1 is at byte 64 + 1 * 8 + 4 = 76.
 template <class S>
 concept GroupScales = requires(SharedBytes shared, PlainBytes plain, uint32_t n, const typename S::Words& words) {
-  // Whether there are offsets.
+  // Whether there are offsets; and whether scales are to be multiplied by one of the row (PackedFormat's kRowScales).
   { S::kOffsets } -> std::convertible_to<bool>;
+  { S::kRowScales } -> std::convertible_to<bool>;
   // Bytes before those of groups, and of a group.
   { S::kHeader } -> std::convertible_to<uint32_t>;
   { S::kGroupBytes } -> std::convertible_to<uint32_t>;
@@ -48,11 +49,16 @@ concept GroupScales = requires(SharedBytes shared, PlainBytes plain, uint32_t n,
   { S::offset(words, n) } -> std::same_as<float>;
 };
 
+// Byte i of a word as a float, by the bits of 2^23 + byte: conversions of bytes take a slow pipe.
+__device__ __forceinline__ float byte_as_float(uint32_t word, uint32_t i) {
+  return __uint_as_float(__byte_perm(word, 0x4b000000, 0x7440 + i)) - 8388608.0F;
+}
+
 // (s, z) of each row and group, s in the lower half: [group][g][row g, row g + 8].
 template <HalfType H>
 struct ScalePairs {
   using Words = uint2;
-  static constexpr bool kOffsets = true;
+  static constexpr bool kOffsets = true, kRowScales = false;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 64;
   static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 8 + row / 8 * 4;
@@ -72,7 +78,7 @@ struct ScalePairs {
 // s in fp16: [group][g][row g, row g + 8].
 struct HalfScales {
   using Words = uint32_t;
-  static constexpr bool kOffsets = false;
+  static constexpr bool kOffsets = false, kRowScales = false;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 32;
   static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 4 + row / 8 * 2;
@@ -96,7 +102,7 @@ struct TwoLevelScales {
     uint32_t of_rows[2];  // (d, dmin) of row g, of row g + 8
     uint32_t of_group;    // bytes: (sc, m) of row g, then of row g + 8
   };
-  static constexpr bool kOffsets = Offsets;
+  static constexpr bool kOffsets = Offsets, kRowScales = false;
   static constexpr uint32_t kRowBytes = Offsets ? 4 : 2, kRowGroupBytes = Offsets ? 2 : 1;
   static constexpr uint32_t kHeader = kTileRows * kRowBytes, kGroupBytes = kTileRows * kRowGroupBytes;
   static __host__ __device__ uint32_t row_place(uint32_t row) { return (row % 8 * 2 + row / 8) * kRowBytes; }
@@ -115,20 +121,89 @@ struct TwoLevelScales {
     }
   }
   static __device__ __forceinline__ float scale(const Words& w, uint32_t i) {
-    return from_half<__half>(w.of_rows[i] & 0xffff) * (byte(w.of_group ^ 0x80808080, kRowGroupBytes * i) - 128);
+    return from_half<__half>(w.of_rows[i] & 0xffff) *
+           (byte_as_float(w.of_group ^ 0x80808080, kRowGroupBytes * i) - 128);
   }
   static __device__ __forceinline__ float offset(const Words& w, uint32_t i) {
     if constexpr (!Offsets) return 0;
-    return -(from_half<__half>(w.of_rows[i] >> 16) * byte(w.of_group, kRowGroupBytes * i + 1));
-  }
-
- private:
-  // A byte as a float, by the bits of 2^23 + byte: conversions of bytes take a slow pipe.
-  static __device__ __forceinline__ float byte(uint32_t word, uint32_t i) {
-    return __uint_as_float(__byte_perm(word, 0x4b000000, 0x7440 + i)) - 8388608.0F;
+    return -(from_half<__half>(w.of_rows[i] >> 16) * byte_as_float(w.of_group, kRowGroupBytes * i + 1));
   }
 };
 
-static_assert(GroupScales<ScalePairs<__half>> && GroupScales<HalfScales> && GroupScales<TwoLevelScales<true>>);
+// s in f32: [group][g][row g, row g + 8].
+struct FloatScales {
+  using Words = uint2;
+  static constexpr bool kOffsets = false, kRowScales = false;
+  static constexpr uint32_t kHeader = 0, kGroupBytes = 64;
+  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+    return group * kGroupBytes + row % 8 * 8 + row / 8 * 4;
+  }
+  template <ScaleMemory Memory>
+  static __device__ __forceinline__ Words load(const Memory& m, uint32_t group, uint32_t g) {
+    return m.two_words(group * kGroupBytes + g * 8);
+  }
+  static __device__ __forceinline__ float scale(const Words& w, uint32_t i) {
+    return __uint_as_float(i == 0 ? w.x : w.y);
+  }
+  static __device__ __forceinline__ float offset(const Words&, uint32_t) { return 0; }
+};
+
+// s = the row's scale times a byte: [group][g][row g, row g + 8].
+struct ByteScales {
+  using Words = uint32_t;
+  static constexpr bool kOffsets = false, kRowScales = true;
+  static constexpr uint32_t kHeader = 0, kGroupBytes = 16;
+  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+    return group * kGroupBytes + row % 8 * 2 + row / 8;
+  }
+  template <ScaleMemory Memory>
+  static __device__ __forceinline__ Words load(const Memory& m, uint32_t group, uint32_t g) {
+    return m.half_word(group * kGroupBytes + g * 2);
+  }
+  static __device__ __forceinline__ float scale(Words w, uint32_t i) { return byte_as_float(w, i); }
+  static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
+};
+
+// Groups have no scales of their own: all of a row share the row's.
+struct NoScales {
+  struct Words {};
+  static constexpr bool kOffsets = false, kRowScales = true;
+  static constexpr uint32_t kHeader = 0, kGroupBytes = 0;
+  static __host__ __device__ uint32_t place(uint32_t, uint32_t) { return 0; }
+  template <ScaleMemory Memory>
+  static __device__ __forceinline__ Words load(const Memory&, uint32_t, uint32_t) {
+    return {};
+  }
+  static __device__ __forceinline__ float scale(Words, uint32_t) { return 1; }
+  static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
+};
+
+// s in bf16, and an integer zero point from 0 to 255: w = s (q - zero).
+// [group]([g][s of row g, of row g + 8], then [g][zero of row g, of row g + 8]).
+struct ZeroPoints {
+  struct Words {
+    uint32_t scales, zeros;
+  };
+  static constexpr bool kOffsets = true, kRowScales = false;
+  static constexpr uint32_t kHeader = 0, kGroupBytes = 48, kZeros = 32;
+  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+    return group * kGroupBytes + row % 8 * 4 + row / 8 * 2;
+  }
+  static __host__ __device__ uint32_t zero_place(uint32_t row, uint32_t group) {
+    return group * kGroupBytes + kZeros + row % 8 * 2 + row / 8;
+  }
+  template <ScaleMemory Memory>
+  static __device__ __forceinline__ Words load(const Memory& m, uint32_t group, uint32_t g) {
+    return {m.word(group * kGroupBytes + g * 4), m.half_word(group * kGroupBytes + kZeros + g * 2)};
+  }
+  static __device__ __forceinline__ float scale(const Words& w, uint32_t i) {
+    return from_half<__nv_bfloat16>(i == 0 ? w.scales & 0xffff : w.scales >> 16);
+  }
+  static __device__ __forceinline__ float zero(const Words& w, uint32_t i) { return byte_as_float(w.zeros, i); }
+  static __device__ __forceinline__ float offset(const Words& w, uint32_t i) { return -(scale(w, i) * zero(w, i)); }
+};
+
+static_assert(GroupScales<ScalePairs<__half>> && GroupScales<HalfScales> && GroupScales<TwoLevelScales<true>> &&
+              GroupScales<FloatScales> && GroupScales<ByteScales> && GroupScales<NoScales> && GroupScales<ZeroPoints>);
 
 }  // namespace tenon::cuda

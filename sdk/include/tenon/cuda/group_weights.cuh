@@ -1,7 +1,8 @@
 // How weights of 4, 6 and 8 bits lie in a segment (packed.cuh) of a grouped format: the unsigned integers q alone, 64 k of
-// a tile at a time. Their scales are in group_scales.cuh.
+// a tile at a time. Their scales are in group_scales.cuh. Codes that stand for other numbers than integers, and integers of
+// other widths, are in coded_weights.cuh.
 //
-// Fragments of q are made without arithmetic: the bits of q, alone in the 16 bits of a half, are the denormal half
+// Fragments of integers are made without arithmetic: the bits of q, alone in the 16 bits of a half, are the denormal half
 // q * 2^-24. The factor 2^24 comes in when a warp's sums are finished.
 #pragma once
 
@@ -16,22 +17,38 @@ namespace tenon::cuda {
 template <class W>
 concept GroupWeights = requires(W w, const W& loaded, uint32_t address, uint32_t n, uint32_t (&a)[4],
                                 const uint8_t* from, uint32_t (&q)[2][8], uint8_t* to, const uint32_t (&row_q)[8]) {
-  // It is subtracted from q.
+  // Whether q are integers, as denormal halves in fragments; else fragments have the numbers that q stand for.
+  { W::kIntegers } -> std::convertible_to<bool>;
+  // It is subtracted from integers; else 0.
   { W::kBias } -> std::convertible_to<int>;
+  // A number of a fragment times kUnit is what q stands for, before the bias.
+  { W::kUnit } -> std::convertible_to<float>;
+  // The number that q stands for, less the bias.
+  { W::value(n) } -> std::same_as<float>;
   // As PackedFormat says.
   { W::kStaggered } -> std::convertible_to<bool>;
   // Bytes of 16 rows by 64 k.
   { W::kBytes } -> std::convertible_to<uint32_t>;
   // Loads the lane's q of 64 k from an address in shared memory.
   w.load(address);
-  // fragments<kWith>(step, a) makes the A fragment of one of the four k-steps of what was loaded, as denormal halves, with
-  // the bits kWith besides.
+  // fragments<kWith>(step, a) makes the A fragment of one of the four k-steps of what was loaded, integers with the bits
+  // kWith besides.
   loaded.template fragments<0>(n, a);
   // unpack(from, block, lane, q): from device memory, 8 q of rows lane / 4 [0] and lane / 4 + 8 [1], of the first or
   // second 32 k.
   W::unpack(from, n, n, q);
-  // put(to, row, k, row_q): stores the 8 q of a row from k on, in bytes that no other row has; k is divisible by 8.
+  // put(to, row, k, row_q): stores the 8 q of a row from k on, in bytes that no other row has, but other k of the row may;
+  // k is divisible by 8.
   W::put(to, n, n, row_q);
+};
+
+// Layouts of integers have this.
+template <int Bias>
+struct IntegerWeights {
+  static constexpr bool kIntegers = true;
+  static constexpr int kBias = Bias;
+  static constexpr float kUnit = 1 / kDenormalStep;
+  static __device__ float value(uint32_t q) { return static_cast<float>(q) - kBias; }
 };
 
 // Returns word & kMask | kWith. The compiler makes two instructions of the plain expression, since one has room for one
@@ -49,8 +66,7 @@ __device__ __forceinline__ uint32_t masked(uint32_t word) {
 // and the upper half has k0 + 1 and k0 + 3. Two masks and a shift make an A fragment of it; k0 + 2 and k0 + 3 come out
 // 16 times too large, and x is 16 times too small there.
 template <int Bias>
-struct Nibbles {
-  static constexpr int kBias = Bias;
+struct Nibbles : IntegerWeights<Bias> {
   static constexpr bool kStaggered = true;
   static constexpr uint32_t kBytes = 512;
 
@@ -90,8 +106,7 @@ struct Nibbles {
 // (row g, k0), 6-7 (row g, k0 + 2), 0-3 the same of the next k-step, 8-15 the same of row g + 8, and the upper half has
 // k0 + 1 and k0 + 3.
 template <int Bias>
-struct Sixes {
-  static constexpr int kBias = Bias;
+struct Sixes : IntegerWeights<Bias> {
   static constexpr bool kStaggered = true;
   static constexpr uint32_t kLower = Nibbles<0>::kBytes, kBytes = kLower + 256;
 
@@ -145,8 +160,7 @@ struct Sixes {
 
 // 8 bits: [32 k][lane][k-step][4 bytes of row g, 4 bytes of row g + 8].
 template <int Bias>
-struct Bytes {
-  static constexpr int kBias = Bias;
+struct Bytes : IntegerWeights<Bias> {
   static constexpr bool kStaggered = false;
   static constexpr uint32_t kBytes = 1024;
 

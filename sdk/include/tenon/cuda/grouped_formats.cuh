@@ -1,10 +1,10 @@
 // Formats (formats.cuh) of few bits whose weights share a scale, and an offset where there is one, in groups along k:
 //
-//   w = s * (q - bias) + z,  q unsigned
+//   w = s * (q - bias) + z,  q unsigned integers, or the numbers that codes stand for
 //
 // A segment is [64 k of weights (group_weights.cuh)], then its scales (group_scales.cuh). A group is multiplied as the
 // integers that it has, and its sum of 16 weights by 8 columns is scaled once: with c = sum of q x and X = sum of x over
-// the group's k, the group adds s * c + (z - bias * s) * X.
+// the group's k, the group adds s * c + (z - bias * s) * X; without bias and offset s * c.
 //
 // One row of x leaves six of the eight columns of B empty. Where groups are short enough two of them lie side by side in
 // columns of their own (kSpread), so that one scaling serves both.
@@ -26,7 +26,8 @@ struct GroupedFormat {
   static constexpr uint32_t kQuads = Blocks / 2;                 // of 64 k
   static constexpr uint32_t kScales = Weights::kBytes * kQuads;  // where the scales begin
   static constexpr uint32_t kSegmentBytes = kScales + Scales::kHeader + Scales::kGroupBytes * kGroups;
-  static constexpr bool kScaled = true, kTotal = false, kStaggered = Weights::kStaggered;
+  static constexpr bool kScaled = true, kTotal = false, kRowScales = Scales::kRowScales;
+  static constexpr bool kStaggered = Weights::kStaggered;
   static_assert(Blocks % 2 == 0 && kSegmentK % (kSpread * Group) == 0 && Group >= 16 && kSegmentBytes % 16 == 0);
 
   template <int kPresent, int kTiles, int kRowBlocks, PreparedX X>
@@ -59,10 +60,10 @@ struct GroupedFormat {
     return sum;
   }
   static __device__ __forceinline__ float finish(float sum, const RowInfo& row) {
-    return sum / kDenormalStep * row.unscale;
+    return sum * Weights::kUnit * row.unscale;
   }
 
-  // Stores 8 q of a row, with the bias; k is divisible by 8.
+  // Stores 8 q of a row, integers with the bias; k is divisible by 8.
   static __device__ void put(uint8_t* segment, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
     Weights::put(segment + k % kSegmentK / 64 * Weights::kBytes, row, k % 64, q);
   }
@@ -75,7 +76,7 @@ struct GroupedFormat {
     uint32_t q[2][8];  // [row g, row g + 8][k]
     Weights::unpack(segment + block / 2 * Weights::kBytes, block % 2, lane, q);
     for (uint32_t i = 0; i < 16; ++i) {
-      const float w = static_cast<float>(q[i / 8][i % 8]) - Weights::kBias;
+      const float w = Weights::value(q[i / 8][i % 8]);
       weights[i / 8][i % 8] = fmaf(w, Scales::scale(scales, i / 8), Scales::offset(scales, i / 8));
     }
   }
@@ -176,13 +177,15 @@ struct GroupedFormat {
     }
   }
 
-  // acc[at], of row g, and acc[at + 1], of row g + 8, += s * c + (z - bias * s) * sum, all in steps of 2^-24.
+  // acc[at], of row g, and acc[at + 1], of row g + 8, += s * c + (z - bias * s) * sum, all up to kUnit.
   static __device__ __forceinline__ void scale(float (&acc)[kAcc], uint32_t at, const float (&c)[4], float sum,
                                                const typename Scales::Words& scales) {
 #pragma unroll
     for (uint32_t row = 0; row < 2; ++row) {
-      const float s = Scales::scale(scales, row), least = fmaf(-Weights::kBias, s, Scales::offset(scales, row));
+      const float s = Scales::scale(scales, row);
       acc[at + row] = fmaf(s, c[2 * row] + c[2 * row + 1], acc[at + row]);
+      if constexpr (Weights::kBias == 0 && !Scales::kOffsets) continue;
+      const float least = fmaf(-Weights::kBias, s, Scales::offset(scales, row));
       acc[at + row] = fmaf(least, sum, acc[at + row]);
     }
   }

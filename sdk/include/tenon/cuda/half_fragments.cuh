@@ -1,5 +1,5 @@
 // Packed weights (packed.cuh) as A fragments (mma.cuh) of halves that have the weights' values, 64 k at a time: for
-// products of so many rows that x is one half a value. The factor by which a format scales a whole row (kTotal) is left to
+// products of so many rows that x is one half a value. The factor by which a format scales a whole row (kRowScales) is left to
 // the product.
 #pragma once
 
@@ -76,7 +76,7 @@ struct HalfFragments<GroupedFormat<Weights, ScalesOf, Group, Blocks>> {
     quad %= F::kQuads;
     Weights weights;
     weights.load(segment + Weights::kBytes * quad);
-    __half2 scale[2], offset[2];  // of rows g and g + 8
+    __half2 scale[2], offset[2];  // of rows g and g + 8; the offset is a zero point where there are such
 #pragma unroll
     for (uint32_t step = 0; step < 4; ++step) {
       if (step == 0 || (step == 2 && Group < 64)) {
@@ -84,23 +84,44 @@ struct HalfFragments<GroupedFormat<Weights, ScalesOf, Group, Blocks>> {
         const auto words = ScalesOf::load(SharedBytes{segment + F::kScales}, k / Group, lane_id() / 4);
 #pragma unroll
         for (uint32_t row = 0; row < 2; ++row) {
-          scale[row] = __float2half2_rn(ScalesOf::scale(words, row));
-          offset[row] = __float2half2_rn(ScalesOf::offset(words, row));
+          scale[row] = __float2half2_rn(ScalesOf::scale(words, row) * kUnit);
+          offset[row] = __float2half2_rn(offset_of(words, row));
         }
       }
-      weights.template fragments<detail::kThousand>(step, a[step]);
+      if constexpr (Weights::kIntegers) {
+        weights.template fragments<detail::kThousand>(step, a[step]);
 #pragma unroll
-      for (uint32_t i = 0; i < 4; ++i) {
-        constexpr float kUp = Weights::kStaggered ? 16 : 1;
-        const float up = i < 2 ? 1 : kUp;
-        const __half2 q = __hsub2(detail::as_halves(a[step][i]), __float2half2_rn(1024 + up * Weights::kBias));
-        if constexpr (ScalesOf::kOffsets) {
-          const __half2 z = up == 1 ? offset[i % 2] : __hmul2(offset[i % 2], __float2half2_rn(up));
-          a[step][i] = detail::as_bits(__hfma2(q, scale[i % 2], z));
-        } else {
-          a[step][i] = detail::as_bits(__hmul2(q, scale[i % 2]));
+        for (uint32_t i = 0; i < 4; ++i) a[step][i] = scaled_integers(a[step][i], i >= 2, scale[i % 2], offset[i % 2]);
+      } else {
+        weights.template fragments<0>(step, a[step]);
+#pragma unroll
+        for (uint32_t i = 0; i < 4; ++i) {
+          a[step][i] = detail::as_bits(__hmul2(detail::as_halves(a[step][i]), scale[i % 2]));
         }
       }
+    }
+  }
+
+ private:
+  static constexpr float kUnit = Weights::kIntegers ? 1 : Weights::kUnit;
+  static constexpr bool kZeroPoints = requires(const typename ScalesOf::Words& words) { ScalesOf::zero(words, 0U); };
+
+  static __device__ __forceinline__ float offset_of(const typename ScalesOf::Words& words, uint32_t row) {
+    if constexpr (kZeroPoints) return ScalesOf::zero(words, row);
+    return ScalesOf::offset(words, row);
+  }
+  // bits: two halves of 1024 and an integer; late: of weights that are 16 times too large in a staggered format.
+  static __device__ __forceinline__ uint32_t scaled_integers(uint32_t bits, bool late, __half2 scale, __half2 offset) {
+    constexpr float kUp = Weights::kStaggered ? 16 : 1;
+    const float up = late ? kUp : 1;
+    const __half2 q = __hsub2(detail::as_halves(bits), __float2half2_rn(1024 + up * Weights::kBias));
+    if constexpr (kZeroPoints) {  // the difference of integers is exact
+      return detail::as_bits(__hmul2(__hfma2(offset, __float2half2_rn(-up), q), scale));
+    } else if constexpr (ScalesOf::kOffsets) {
+      const __half2 z = up == 1 ? offset : __hmul2(offset, __float2half2_rn(up));
+      return detail::as_bits(__hfma2(q, scale, z));
+    } else {
+      return detail::as_bits(__hmul2(q, scale));
     }
   }
 };

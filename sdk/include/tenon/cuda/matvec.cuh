@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
       multiplied = 0;
     } else {
       weights += static_cast<uint32_t>(expert) * (tiles * tile_bytes);
-      if constexpr (F::kTotal) scales += static_cast<uint32_t>(expert) * (tiles * kTileRows);
+      if constexpr (F::kRowScales) scales += static_cast<uint32_t>(expert) * (tiles * kTileRows);
       prime(weights);
     }
   }

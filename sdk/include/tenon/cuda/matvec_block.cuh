@@ -141,7 +141,7 @@ __device__ __forceinline__ OutputTerms load_terms(const MatvecArgs& a, const Mat
   OutputTerms terms;
   const uint32_t column = a.map.column(packed_row);
   if (column == UINT32_MAX) return terms;
-  if constexpr (F::kTotal) terms.scale = scales[packed_row];
+  if constexpr (F::kRowScales) terms.scale = scales[packed_row];
   if (p.bias != nullptr) terms.addend = p.bias[column];
   if (p.addend != nullptr) terms.addend += p.addend[row * a.addend_stride + column];
   return terms;

@@ -68,7 +68,7 @@ MatvecPointers packed_pointers(const PackedArgs& a, const Launch& launch) {
   p.live = launch.ptr<const uint32_t>(PackedOperand::kLive);
   p.weights = launch.ptr<const uint8_t>(PackedOperand::kWeights);
   detail::PresentOperands present(launch, PackedOperand::kScales);
-  p.scales = present.take<const float>(F::kTotal);
+  p.scales = present.take<const float>(F::kRowScales);
   p.routing = present.take<const int32_t>(a.experts != 0);
   p.norm = present.take<const float>(a.has_norm != 0);
   p.bias = present.take<const float>(a.has_bias != 0);

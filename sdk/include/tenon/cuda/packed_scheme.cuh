@@ -29,12 +29,10 @@ struct AnyFormat {
 }  // namespace detail
 
 // A scheme; the base has a source() that takes plain matrices of floats, and kRouted = false. Example: Int8wo has
-// kStores = 2, code() = 0 for any matrices, and with_format(0, f) calls f(Int8Format<>{}).
+// code() = 0 for any matrices, and with_format(0, f) calls f(Int8Format<>{}).
 template <class T>
 concept PackingScheme = requires(const T& scheme, std::span<const tenon_format> sources, PackedSite& site,
                                  const tenon_rows& rows, void* const* store, const tenon_linear& linear) {
-  // Stores of a site: 1, or 2 where the second holds the scales of Int8Format.
-  { T::kStores } -> std::convertible_to<uint32_t>;
   // Whether it takes routed sites on.
   { T::kRouted } -> std::convertible_to<bool>;
   // How the file has a matrix of the first expert; throws Refused.
@@ -94,17 +92,18 @@ class PackedScheme : public sdk::Quantization<T> {
     }
     T::with_format(site->code, [&]<class F>(F) {
       site->weight_bytes = uint64_t{site->map.tiles()} * segments_of<F>(site->k) * F::kSegmentBytes;
+      site->stores = kStores<F>;
     });
     return site;
   }
 
   tenon_footprint footprint(Site& site) const {
     auto f = sdk::abi_struct<tenon_footprint>();
-    f.n_stores = T::kStores;
+    f.n_stores = site.stores;
     f.flags = site.exact ? TENON_FOOTPRINT_EXACT : 0;
     const uint32_t sets = std::max(site.experts, 1U);
     f.store_bytes[0] = sets * site.weight_bytes;
-    if (T::kStores == 2) f.store_bytes[1] = sets * scale_bytes(site);
+    if (site.stores == 2) f.store_bytes[1] = sets * scale_bytes(site);
     return f;
   }
 
@@ -131,7 +130,7 @@ class PackedScheme : public sdk::Quantization<T> {
     // In the order of LookupOperand.
     std::vector<tenon_operand> operands = {
         {y, TENON_WRITE}, {index, TENON_READ}, {rec.step(TENON_STEP_LIVE), TENON_READ}};
-    for (uint32_t i = 0; i < T::kStores; ++i) operands.push_back({store[i], TENON_READ});
+    for (uint32_t i = 0; i < site.stores; ++i) operands.push_back({store[i], TENON_READ});
     sdk::OpSpec spec{.name = "rows", .operands = operands, .chunks = {}};
     spec.cost.read[kCostPerRow] = static_cast<double>(site.weight_bytes) / (site.map.tiles() * kTileRows);
     spec.cost.written[kCostPerRow] = 4.0 * site.k;
@@ -159,7 +158,7 @@ class PackedScheme : public sdk::Quantization<T> {
         {call.y, TENON_WRITE},
         {call.x, TENON_READ},
         {call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE), TENON_READ}};
-    for (uint32_t i = 0; i < T::kStores; ++i) operands.push_back({call.store[i], TENON_READ});
+    for (uint32_t i = 0; i < site.stores; ++i) operands.push_back({call.store[i], TENON_READ});
     if (site.experts != 0) operands.push_back({call.expert, TENON_READ});
     PackedArgs a = packed_args(site, rows);
     a.x_stride = rec.describe(call.x).stride[0] / kFloatBytes;
@@ -222,7 +221,7 @@ class PackedScheme : public sdk::Quantization<T> {
   template <PackedFormat F, PackedProduct Product, auto Multiply, auto Prepare>
   static void emit_product(const Site& site, PackedArgs& a, std::vector<tenon_operand>& operands, sdk::Recorder& rec) {
     const uint32_t classes = Product::direct_classes(a);
-    if (classes == 0) record_prepare<Product, Prepare>(a, operands, rec);
+    if (classes == 0) record_prepare<Product, Prepare>(site, a, operands, rec);
     sdk::OpSpec spec{.name = Product::kName, .operands = operands, .chunks = {}};
     spec.blocks = classes == 0 ? Product::prepared_classes(a) : classes;
     spec.scratch_bytes = Product::scratch_bytes(a);
@@ -233,7 +232,7 @@ class PackedScheme : public sdk::Quantization<T> {
   // Each row of a routed site reads its expert's matrices, until there may be as many rows as experts.
   static tenon_cost cost(const Site& site, const PackedArgs& a) {
     const double n = site.map.columns, k = site.k, out = a.silu != 0 ? n / 2 : n;
-    const auto expert_bytes = static_cast<double>(site.weight_bytes + (T::kStores == 2 ? scale_bytes(site) : 0));
+    const auto expert_bytes = static_cast<double>(site.weight_bytes + (site.stores == 2 ? scale_bytes(site) : 0));
     const bool few = a.rows < a.experts;
     tenon_cost cost{};
     cost.read[few ? kCostPerRow : kFixedCost] = expert_bytes * (few ? 1 : std::max(a.experts, 1U));
@@ -246,8 +245,8 @@ class PackedScheme : public sdk::Quantization<T> {
   // Emits the op that prepares x for a product. The product then reads what that has made, and a routed one the groups of
   // its rows instead of their experts.
   template <PackedProduct Product, auto Prepare>
-  static void record_prepare(PackedArgs& a, std::vector<tenon_operand>& product, sdk::Recorder& rec) {
-    const size_t routing = PackedOperand::kWeights + T::kStores;  // where kRouting stands, or what there is after it
+  static void record_prepare(const Site& site, PackedArgs& a, std::vector<tenon_operand>& product, sdk::Recorder& rec) {
+    const size_t routing = PackedOperand::kWeights + site.stores;  // where kRouting stands, or what there is after it
     if (a.experts != 0) {
       const GroupRowsArgs grouping{a.rows, a.experts, ExpertGroups::most(a.rows, a.experts)};
       const tenon_tid groups = rec.temp(sdk::tensor(TENON_I32, {grouping.groups, ExpertGroups::kWords}));
@@ -282,7 +281,7 @@ class PackedScheme : public sdk::Quantization<T> {
     const tenon_tid plain = rec.temp(sdk::tensor(format, {n, k}));
     // In the order of UnpackOperand.
     std::vector<tenon_operand> operands = {{plain, TENON_WRITE}};
-    for (uint32_t i = 0; i < T::kStores; ++i) operands.push_back({call.store[i], TENON_READ});
+    for (uint32_t i = 0; i < site.stores; ++i) operands.push_back({call.store[i], TENON_READ});
     sdk::OpSpec spec{.name = "unpack", .operands = operands, .chunks = {}};
     spec.cost.read[kFixedCost] = static_cast<double>(site.weight_bytes);
     spec.cost.written[kFixedCost] = static_cast<double>(n * k) * sizeof(Plain);

@@ -22,6 +22,7 @@ struct PackedSite {
   std::vector<tenon_format> source;  // by matrix of an expert: what the scheme's source() says
   bool exact = false;                // each weight has the value that it has in the file
   uint64_t weight_bytes = 0;         // of an expert
+  uint32_t stores = 1;               // 2: the rows have scales, in the second one
 
   tenon_format source_of(const tenon_rows& src) const { return source[src.mat % rows.size()]; }
   uint32_t expert_of(const tenon_rows& src) const { return src.mat / static_cast<uint32_t>(rows.size()); }

@@ -195,7 +195,7 @@ class PanelSums {
 #pragma unroll
     for (uint32_t half = 0; half < 2; ++half) {
       if (column[half] == UINT32_MAX) continue;
-      if constexpr (F::kTotal) scale[half] = b_.p.scales[packed_row + 8 * half];
+      if constexpr (F::kRowScales) scale[half] = b_.p.scales[packed_row + 8 * half];
       if (b_.p.bias != nullptr) bias[half] = b_.p.bias[column[half]];
     }
     const auto* factors = reinterpret_cast<const float*>(b_.p.prepared + b_.halves.factors()) + rows_before_;

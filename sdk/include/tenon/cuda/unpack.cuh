@@ -18,7 +18,7 @@ struct UnpackArgs {
   uint32_t matrix_rows, padding;
   int64_t y_stride;
 };
-// Operand kScales is there if the format has kTotal.
+// Operand kScales is there if the format has kRowScales.
 struct UnpackOperand {
   enum : uint32_t { kTo, kWeights, kScales };
 };
@@ -66,7 +66,7 @@ __global__ void unpack_kernel(const UnpackArgs a, const uint8_t* weights, const 
       for (uint32_t i = 0; i < 2; ++i) {
         const uint32_t column = a.map.column(packed_row + 8 * i);
         if (column == UINT32_MAX) continue;
-        if constexpr (F::kTotal) {
+        if constexpr (F::kRowScales) {
           for (float& f : v[i]) f *= scales[packed_row + 8 * i];
         }
         detail::store_octet(to + size_t{column} * a.k + k, a.k - k, v[i]);
@@ -80,7 +80,7 @@ void run_unpack(const UnpackArgs& a, const Launch& launch) {
   const uint32_t warps = a.map.tiles() * segments_of<F>(a.k);
   launch(&unpack_kernel<F, H>, {.blocks = {std::min(kMostBlocks, (warps + 7) / 8)}, .threads = {kThreads}}, a,
          launch.ptr<const uint8_t>(UnpackOperand::kWeights),
-         F::kTotal ? launch.ptr<const float>(UnpackOperand::kScales) : nullptr, launch.ptr<H>(UnpackOperand::kTo));
+         F::kRowScales ? launch.ptr<const float>(UnpackOperand::kScales) : nullptr, launch.ptr<H>(UnpackOperand::kTo));
 }
 
 // A block looks up a row of y.
@@ -96,7 +96,7 @@ __global__ void lookup_kernel(const UnpackArgs a, const LookupPointers p) {
     float v[2][8];  // [row g, row g + 8][k]
     const uint8_t* segment = p.weights + segment_offset<F>(a.k, packed_row, k);
     F::expand(segment, k % F::kSegmentK / 32, packed_row % 8 * 4 + k % 32 / 8, v);
-    const float scale = F::kTotal ? p.scales[packed_row] : 1;
+    const float scale = F::kRowScales ? p.scales[packed_row] : 1;
     float(&octet)[8] = v[packed_row % kTileRows / 8];
     for (float& f : octet) f *= scale;
     detail::store_octet(p.y + row * a.y_stride + k, a.k - k, octet);
@@ -106,7 +106,7 @@ template <PackedFormat F>
 void run_lookup(const UnpackArgs& a, const Launch& launch) {
   using Operand = LookupOperand;
   const LookupPointers p{launch.ptr<const uint8_t>(Operand::kWeights),
-                         F::kTotal ? launch.ptr<const float>(Operand::kScales) : nullptr,
+                         F::kRowScales ? launch.ptr<const float>(Operand::kScales) : nullptr,
                          launch.ptr<const int32_t>(Operand::kIndex), launch.ptr<const uint32_t>(Operand::kLive),
                          launch.ptr<float>(Operand::kY)};
   launch(&lookup_kernel<F>, {.blocks = {a.rows}, .threads = {256}}, a, p);

@@ -1,0 +1,82 @@
+// The sixteen values of nf4's and fp4's codes.
+#pragma once
+
+#include <cstdint>
+
+namespace tenon::coded {
+
+// NormalFloat4 (QLoRA, appendix E): quantiles of the normal distribution within [-1, 1], 0 among them.
+struct NormalFloat4 {
+  static constexpr uint32_t kBits = 4;
+  static constexpr float kLargest = 1;
+  static constexpr float value(uint32_t code) {
+    constexpr float kValues[16] = {-1.F,
+                                   -0.6961928009986877F,
+                                   -0.5250730514526367F,
+                                   -0.39491748809814453F,
+                                   -0.28444138169288635F,
+                                   -0.18477343022823334F,
+                                   -0.09105003625154495F,
+                                   0.F,
+                                   0.07958029955625534F,
+                                   0.16093020141124725F,
+                                   0.24611230194568634F,
+                                   0.33791524171829224F,
+                                   0.44070982933044434F,
+                                   0.5626170039176941F,
+                                   0.7229568362236023F,
+                                   1.F};
+    return kValues[code];
+  }
+  static constexpr bool is_nan(uint32_t) { return false; }
+
+ private:
+  // By code, the largest float that is not nearer to the next value.
+  struct Bounds {
+    float most[15];
+  };
+  static constexpr Bounds bounds() {
+    Bounds all{};
+    for (uint32_t i = 0; i < 15; ++i) {
+      const double middle = (double{value(i)} + double{value(i + 1)}) / 2;
+      const auto bound = static_cast<float>(middle);
+      const auto bits = __builtin_bit_cast(uint32_t, bound);
+      const uint32_t less = bound < 0 ? bits + 1 : bits - 1;
+      all.most[i] = double{bound} > middle ? __builtin_bit_cast(float, less) : bound;
+    }
+    return all;
+  }
+
+ public:
+  // The code of the nearest value, of two equally near ones the smaller.
+  static constexpr uint32_t nearest(float x) {
+    constexpr Bounds kBounds = bounds();
+    uint32_t code = 0;
+    for (const float bound : kBounds.most) code += x > bound ? 1 : 0;
+    return code;
+  }
+};
+
+// bitsandbytes' FP4, in twelfths: its values are multiples of a twelfth and, for the smallest, of 1 / 192. The fourth bit of
+// a code is the sign.
+struct Float4 {
+  static constexpr uint32_t kBits = 4;
+  static constexpr float kLargest = 12;
+  static constexpr float value(uint32_t code) {
+    constexpr float kValues[16] = {0.F,  0.0625F,  8.F,  12.F,  4.F,  6.F,  2.F,  3.F,
+                                   -0.F, -0.0625F, -8.F, -12.F, -4.F, -6.F, -2.F, -3.F};
+    return kValues[code];
+  }
+  static constexpr bool is_nan(uint32_t) { return false; }
+  // The code of the nearest value, of two equally near ones that nearer to 0.
+  static constexpr uint32_t nearest(float x) {
+    constexpr uint32_t kRising[8] = {0, 1, 6, 7, 4, 5, 2, 3};
+    constexpr float kMiddles[7] = {0.03125F, 1.03125F, 2.5F, 3.5F, 5.F, 7.F, 10.F};
+    const float magnitude = x < 0 ? -x : x;
+    uint32_t n = 0;
+    for (const float middle : kMiddles) n += magnitude > middle ? 1 : 0;
+    return kRising[n] | (x < 0 && n != 0 ? 8U : 0U);
+  }
+};
+
+}  // namespace tenon::coded

@@ -1,0 +1,149 @@
+// How nf4, fp4, fp8, fp6 and uintx store a matrix X of N rows and K columns, in the file and in memory. All of them have
+// codes of a few bits, in units of 32 (tenon/sdk/packed_codes.h), and scales. A row is filled up to P columns, whole groups.
+//
+//   scaling    a weight stands for            tensors beside the codes
+//   kRow       scale * value(code)            weight_scale f32 (N)
+//   kGroup     scale * value(code)            weight_scale f32 (N, P / G)
+//   kTwoLevel  row_scale * c * value(code)    weight_row_scale f32 (N), weight_scale u8 (N, P / G): c
+//   kZeroPoint scale * (code - zero)          weight_scale bf16 (N, P / G), weight_zero u8 (N, P / G)
+//
+// The codes are a tensor u8 (N, P / 32, 4 bits), or (N, K) in a format of one byte. In memory a row has the scale of the row,
+// if there is one; then, group by group, the group's scale and zero point and its units.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tenon/sdk/packed_codes.h"
+#include "tenon/sdk/stored.h"
+
+namespace tenon::coded {
+
+enum class Scaling : uint32_t { kRow, kGroup, kTwoLevel, kZeroPoint };
+
+// A tensor of scales or zero points.
+struct Field {
+  const char* name;
+  tenon_format format;
+  uint32_t bytes;
+  bool grouped;  // one a group, else one a row
+};
+
+struct Coding {
+  uint32_t bits = 0;
+  uint32_t group = 0;  // weights that share what is grouped; 32 if nothing is
+  Scaling scaling = Scaling::kRow;
+  const char* weight = "weight";  // the codes' tensor; of schemes whose tensors are alike each has a name of its own
+  tenon_format weight_format = TENON_U8;
+
+  // They come by name, as the host has them after the codes.
+  constexpr std::span<const Field> fields() const {
+    switch (scaling) {
+      case Scaling::kRow:
+        return kRowFields;
+      case Scaling::kGroup:
+        return kGroupFields;
+      case Scaling::kTwoLevel:
+        return kTwoLevelFields;
+      default:
+        return kZeroPointFields;
+    }
+  }
+  constexpr uint32_t row_header() const { return header(false); }
+  constexpr uint32_t group_header() const { return header(true); }
+  constexpr uint32_t units() const { return group / sdk::kUnitCodes; }  // of a group
+  constexpr uint32_t group_bytes() const { return group_header() + units() * sdk::unit_bytes(bits); }
+  constexpr uint64_t groups(uint64_t k) const { return (k + group - 1) / group; }
+  constexpr uint64_t row_bytes(uint64_t k) const { return row_header() + groups(k) * group_bytes(); }
+  // Codes of bytes lie in the file without the last group's filling.
+  constexpr bool plain_bytes() const { return weight_format != TENON_U8; }
+
+ private:
+  static constexpr Field kRowFields[] = {{"weight_scale", TENON_F32, 4, false}};
+  static constexpr Field kGroupFields[] = {{"weight_scale", TENON_F32, 4, true}};
+  static constexpr Field kTwoLevelFields[] = {{"weight_row_scale", TENON_F32, 4, false},
+                                              {"weight_scale", TENON_U8, 1, true}};
+  static constexpr Field kZeroPointFields[] = {{"weight_scale", TENON_BF16, 2, true},
+                                               {"weight_zero", TENON_U8, 1, true}};
+
+  constexpr uint32_t header(bool grouped) const {
+    uint32_t bytes = 0;
+    for (const Field& f : fields()) bytes += f.grouped == grouped ? f.bytes : 0;
+    return bytes;
+  }
+};
+
+// They are the tensors of a matrix of n rows and k columns, codes first.
+inline std::vector<tenon_stored> tensors_of(const Coding& c, int64_t n, int64_t k) {
+  const auto groups = static_cast<int64_t>(c.groups(static_cast<uint64_t>(k)));
+  std::vector<tenon_stored> all{{c.weight, c.weight_format, 3, {n, groups * c.units(), sdk::unit_bytes(c.bits), 0}}};
+  if (c.plain_bytes()) all[0] = {c.weight, c.weight_format, 2, {n, k, 0, 0}};
+  for (const Field& f : c.fields())
+    all.push_back({f.name, f.format, f.grouped ? 2U : 1U, {n, f.grouped ? groups : 0, 0, 0}});
+  return all;
+}
+
+// It calls f(tensor, offset in the tensor's row, offset in the row as it is held, bytes) for each piece of a row of k weights.
+template <class F>
+void each_piece(const Coding& c, uint32_t k, const F& f) {
+  const std::span<const Field> fields = c.fields();
+  uint64_t at = 0;
+  const auto put = [&](bool grouped, uint64_t group) {
+    for (uint32_t i = 0; i < fields.size(); ++i) {
+      if (fields[i].grouped != grouped) continue;
+      f(i + 1, group * fields[i].bytes, at, fields[i].bytes);
+      at += fields[i].bytes;
+    }
+  };
+  put(false, 0);
+  const uint32_t bytes = c.units() * sdk::unit_bytes(c.bits);
+  for (uint64_t g = 0; g < c.groups(k); ++g, at += bytes) {
+    put(true, g);
+    f(0, g * bytes, at, c.plain_bytes() ? std::min<uint64_t>(bytes, k - g * bytes) : bytes);
+  }
+}
+
+// It finds the coding that the file has matrix `mat` in, and gives null for a plain matrix of another format. It throws
+// Refused for tensors that fit no coding, with what is wrong with them for the one that they come nearest to.
+inline const Coding* stored_coding(const tenon_linear& s, uint32_t mat, std::span<const Coding> codings) {
+  const auto plain = sdk::plain_format(s, mat);
+  if (plain && *plain != codings[0].weight_format) return nullptr;
+  const tenon_matrix& m = s.matrix[mat];
+  const auto same = [](const tenon_stored& a, const tenon_stored* b) {
+    return b != nullptr && a.format == b->format && a.rank == b->rank && std::equal(a.dim, a.dim + a.rank, b->dim);
+  };
+  const Coding* nearest = &codings[0];
+  size_t most = 0;
+  for (const Coding& c : codings) {
+    size_t fitting = 0;
+    for (const tenon_stored& t : tensors_of(c, s.out_dim[mat], s.in_dim)) {
+      if (same(t, sdk::find_tensor(m, t.name))) ++fitting;
+    }
+    if (fitting > most) nearest = &c;
+    most = std::max(most, fitting);
+  }
+  sdk::need_tensors(m, tensors_of(*nearest, s.out_dim[mat], s.in_dim));
+  return nearest;
+}
+
+// It calls f with the index as a constant: std::integral_constant<uint32_t, index>. There are kCount of them.
+template <size_t kCount, class F>
+void with_index(uint32_t index, const F& f) {
+  const auto any_of = [&]<size_t... kIndex>(std::index_sequence<kIndex...>) {
+    ((index == kIndex ? f(std::integral_constant<uint32_t, kIndex>{}) : void()), ...);
+  };
+  any_of(std::make_index_sequence<kCount>{});
+}
+
+// What a file has is a format of tenon/abi/types.h, or kStoredCodings plus the index of a coding.
+inline constexpr tenon_format kStoredCodings = 1U << 17;
+constexpr bool is_stored(tenon_format source) {
+  return source >= kStoredCodings;
+}
+
+}  // namespace tenon::coded

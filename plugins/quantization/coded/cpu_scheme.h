@@ -1,0 +1,140 @@
+// Base of the schemes of coding.h on the CPU. A scheme's Schema has, beside its name and parameters,
+//   static constexpr Coding kCodings[];              those that it may hold a matrix in
+//   template <uint32_t kIndex> using Codes = ...;    how codes are chosen in coding kIndex (quantize.h)
+//   static uint32_t choose(const sdk::Params&);      the index of the coding for what is quantized here
+#pragma once
+
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "kernels.h"
+#include "quantize.h"
+#include "tenon/sdk/cpu/linear_scheme.h"
+
+namespace tenon::coded {
+
+template <class Schema>
+class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema>, &kernels>, public Schema {
+ public:
+  using Base = sdk::cpu::LinearScheme<CpuScheme, &kernels>;
+  using Site = sdk::cpu::LinearSite;
+
+  CpuScheme(const sdk::Params& params, const sdk::Env& env)
+      : Base(env),
+        chosen_(Schema::choose(params)),
+        description_(std::string(R"({"quant_method":"tenon","scheme":")") + Schema::kName + R"("})") {}
+
+  tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
+    return sdk::cpu::claim_linear(s, &source_of, true);
+  }
+
+  std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
+    auto site = std::make_unique<Site>();
+    site->k = static_cast<uint32_t>(s.in_dim);
+    site->experts = s.experts;
+    site->exact = true;
+    for (uint32_t i = 0; i < s.n_mats; ++i) {
+      const tenon_format source = source_of(s, i);
+      const uint32_t index = is_stored(source) ? source - kStoredCodings : chosen_;
+      const uint64_t row_bytes = Schema::kCodings[index].row_bytes(site->k);
+      site->mats.push_back(sdk::cpu::stored_matrix(s, i, sdk::cpu::kOwnFormats + index, row_bytes, source));
+      site->exact &= is_stored(source);
+    }
+    return site;
+  }
+
+  void load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void*) const {
+    const tenon_format source = site.mat(src).source;
+    sdk::cpu::each_loaded_row(site, src, store, [&](uint8_t* to, const sdk::cpu::FileRow& from) {
+      if (is_stored(source)) return take_row(source - kStoredCodings, from, site.k, to);
+      auto* w = static_cast<float*>(scratch);
+      sdk::unpack_row(source, from[0], site.k, w);
+      for (uint32_t i = 0; i < site.k; ++i) {
+        if (!std::isfinite(w[i])) throw sdk::Failed("weight " + std::to_string(i) + " of a row is not finite");
+      }
+      if (!make_row(w, site.k, to)) throw sdk::Failed("a group of weights whose range is too large for its scale");
+    });
+  }
+
+  tenon_written describe(const tenon_linear& s) const {
+    auto all = sdk::abi_struct<tenon_written>();
+    for (const tenon_stored& t : tensors_of(Schema::kCodings[chosen_], s.out_dim[0], s.in_dim)) {
+      all.tensor[all.n_tensors++] = t;
+    }
+    all.description = description_.c_str();
+    return all;
+  }
+
+  void encode(const tenon_linear& s, const tenon_encode& e) const {
+    const Coding& c = Schema::kCodings[chosen_];
+    const auto k = static_cast<uint32_t>(s.in_dim);
+    const std::vector<tenon_stored> tensors = tensors_of(c, s.out_dim[0], s.in_dim);
+    std::vector<uint8_t> row(c.row_bytes(k));
+    for (uint64_t r = 0; r < e.rows; ++r) {
+      if (!make_row(e.data + r * k, k, row.data())) {
+        throw sdk::Refused("row " + std::to_string(e.row0 + r) + " has a group whose range is too large for its scale");
+      }
+      each_piece(c, k, [&](uint32_t tensor, uint64_t at_tensor, uint64_t at_row, uint64_t bytes) {
+        const uint64_t before = r * sdk::row_bytes(tensors[tensor], s.out_dim[0]);
+        std::memcpy(static_cast<uint8_t*>(e.out[tensor]) + before + at_tensor, row.data() + at_row, bytes);
+      });
+    }
+  }
+
+ private:
+  static tenon_format source_of(const tenon_linear& s, uint32_t mat) {
+    const Coding* stored = stored_coding(s, mat, Schema::kCodings);
+    if (stored == nullptr) return sdk::cpu::unpacked_source(s, mat);
+    return kStoredCodings + static_cast<tenon_format>(stored - std::data(Schema::kCodings));
+  }
+
+  bool make_row(const float* w, uint32_t k, uint8_t* row) const {
+    bool fits = false;
+    with_index<std::size(Schema::kCodings)>(chosen_, [&]<uint32_t kIndex>(std::integral_constant<uint32_t, kIndex>) {
+      fits = quantize_row<typename Schema::template Codes<kIndex>>(Schema::kCodings[kIndex], w, k, row);
+    });
+    return fits;
+  }
+
+  // Takes a row from its tensors in the file. Throws Failed for numbers that are not finite, and zero points that are no code.
+  static void take_row(uint32_t index, const sdk::cpu::FileRow& from, uint32_t k, uint8_t* row) {
+    const Coding& c = Schema::kCodings[index];
+    std::memset(row, 0, c.row_bytes(k));
+    each_piece(c, k, [&](uint32_t tensor, uint64_t at_tensor, uint64_t at_row, uint64_t bytes) {
+      const uint8_t* piece = from[tensor] + at_tensor;
+      if (tensor == 0) {
+        check_codes(index, piece, bytes);
+      } else {
+        check_field(c, c.fields()[tensor - 1], piece);
+      }
+      std::memcpy(row + at_row, piece, bytes);
+    });
+  }
+  static void check_codes(uint32_t index, const uint8_t* codes, uint64_t bytes) {
+    if (!Schema::kCodings[index].plain_bytes()) return;
+    with_index<std::size(Schema::kCodings)>(index, [&]<uint32_t kIndex>(std::integral_constant<uint32_t, kIndex>) {
+      const auto is_nan = &Schema::template Codes<kIndex>::is_nan;
+      if (std::any_of(codes, codes + bytes, is_nan)) throw sdk::Failed("a weight of a row is NaN");
+    });
+  }
+  static void check_field(const Coding& c, const Field& f, const uint8_t* piece) {
+    float value = *piece;
+    if (f.format == TENON_F32) std::memcpy(&value, piece, sizeof(value));
+    if (f.format == TENON_BF16) {
+      uint16_t bits = 0;
+      std::memcpy(&bits, piece, sizeof(bits));
+      value = sdk::bf16_to_float(bits);
+    }
+    if (!std::isfinite(value)) throw sdk::Failed(std::string(f.name) + " of a row is not finite");
+    if (c.scaling == Scaling::kZeroPoint && f.format == TENON_U8 && *piece >> c.bits != 0) {
+      throw sdk::Failed("a zero point of " + std::to_string(*piece) + " is no code of " + std::to_string(c.bits) +
+                        " bits");
+    }
+  }
+
+  uint32_t chosen_;          // of Schema::kCodings
+  std::string description_;  // of what it writes
+};
+
+}  // namespace tenon::coded

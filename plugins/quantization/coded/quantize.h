@@ -1,0 +1,123 @@
+// These choose scales and codes, on the host and, with relaxed constexpr, on a GPU; they define the schemes.
+#pragma once
+
+#include <cfloat>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "coding.h"
+#include "tenon/sdk/convert.h"
+
+namespace tenon::coded {
+
+// The weights of a group or a row lie within [least, greatest], and so does 0.
+struct Range {
+  float least = 0, greatest = 0;
+  bool finite = true;
+
+  constexpr void add(float w) {
+    if (w < least) least = w;
+    if (w > greatest) greatest = w;
+    if (!(w >= -FLT_MAX && w <= FLT_MAX)) finite = false;
+  }
+  constexpr float magnitude() const { return greatest > -least ? greatest : -least; }
+};
+
+struct Scale {
+  float scale = 0;
+  uint32_t zero = 0;  // the zero point; 0 where there is none
+};
+
+// It rounds to the nearest whole number, halves to even. x: within 2^22 of 0.
+constexpr float rounded(float x) {
+  constexpr float kWhole = 12582912;  // 1.5 * 2^23
+  return (x + kWhole) - kWhole;
+}
+
+// A weight is a scale times a value of the book: the scale takes the largest weight to the book's largest value, and each
+// weight gets the nearest one.
+template <class BookType>
+struct BookCodes {
+  using Book = BookType;
+  static constexpr Scale scale_of(const Range& r) { return {r.magnitude() / Book::kLargest, 0}; }
+  static constexpr uint32_t code(float w, const Scale& s) { return Book::nearest(s.scale != 0 ? w / s.scale : 0); }
+  static constexpr bool is_nan(uint32_t code) { return Book::is_nan(code); }
+};
+
+// A weight is scale * (code - zero): the codes 0 to 2^kBits - 1 cover the range, and zero stands for 0 exactly.
+template <uint32_t kBits>
+struct IntegerCodes {
+  static constexpr float kTop = (1U << kBits) - 1;
+  static constexpr Scale scale_of(const Range& r) {
+    const float scale = sdk::bf16_to_float(sdk::float_to_bf16((r.greatest - r.least) / kTop));
+    if (scale == 0) return {};
+    return {scale, static_cast<uint32_t>(rounded(within(-r.least / scale, 0)))};
+  }
+  static constexpr uint32_t code(float w, const Scale& s) {
+    const float steps = rounded(within(s.scale != 0 ? w / s.scale : 0, -kTop));
+    return static_cast<uint32_t>(within(steps + static_cast<float>(s.zero), 0));
+  }
+  static constexpr bool is_nan(uint32_t) { return false; }
+
+ private:
+  static constexpr float within(float q, float least) { return q < least ? least : q > kTop ? kTop : q; }
+};
+
+// In kTwoLevel a group's scale is a whole multiple of the row's; the largest group has this one.
+inline constexpr float kScaleSteps = 255;
+constexpr uint32_t scale_code(float scale, float row_scale) {
+  return row_scale != 0 ? static_cast<uint32_t>(rounded(scale / row_scale)) : 0;
+}
+
+namespace detail {
+
+template <class T>
+void put(uint8_t*& to, T value) {
+  std::memcpy(to, &value, sizeof(value));
+  to += sizeof(value);
+}
+inline Range range_of(const float* w, uint32_t n) {
+  Range r;
+  for (uint32_t i = 0; i < n; ++i) r.add(w[i]);
+  return r;
+}
+// It writes what a group has before its units, and returns the scale as it is held then.
+inline Scale put_scale(const Coding& c, Scale s, float row_scale, uint8_t*& to) {
+  if (c.scaling == Scaling::kGroup) put(to, s.scale);
+  if (c.scaling == Scaling::kTwoLevel) {
+    const uint32_t code = scale_code(s.scale, row_scale);
+    put(to, static_cast<uint8_t>(code));
+    s.scale = static_cast<float>(code) * row_scale;
+  }
+  if (c.scaling == Scaling::kZeroPoint) {
+    put(to, sdk::float_to_bf16(s.scale));
+    put(to, static_cast<uint8_t>(s.zero));
+  }
+  return s;
+}
+
+}  // namespace detail
+
+// It makes a row of k finite weights as it is held. False: a scale is too large for its format.
+template <class Codes>
+bool quantize_row(const Coding& c, const float* w, uint32_t k, uint8_t* row) {
+  float row_scale = Codes::scale_of(detail::range_of(w, k)).scale;
+  if (c.scaling == Scaling::kTwoLevel) row_scale /= kScaleSteps;
+  if (c.row_header() != 0) detail::put(row, row_scale);
+  for (uint32_t begin = 0; begin < k; begin += c.group) {
+    const uint32_t n = std::min(c.group, k - begin);
+    Scale s = c.scaling == Scaling::kRow ? Scale{row_scale, 0} : Codes::scale_of(detail::range_of(w + begin, n));
+    if (!std::isfinite(s.scale)) return false;
+    s = detail::put_scale(c, s, row_scale, row);
+    std::memset(row, 0, c.units() * sdk::unit_bytes(c.bits));
+    for (uint32_t i = 0; i < c.group; ++i) {
+      const uint32_t code = Codes::code(i < n ? w[begin + i] : 0, s);
+      sdk::add_to_unit(c.bits, code, row + i / sdk::kUnitCodes * sdk::unit_bytes(c.bits), i % sdk::kUnitCodes);
+    }
+    row += c.units() * sdk::unit_bytes(c.bits);
+  }
+  return true;
+}
+
+}  // namespace tenon::coded

@@ -1,0 +1,116 @@
+// Rows of codes as the products of a CPU read them (tenon/sdk/cpu/products.h). For kernels.cc of a scheme's folder, which is
+// compiled once for each instruction set: what is called there at run time stands in an anonymous namespace.
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "quantize.h"
+#include "tenon/sdk/cpu/coded_rows.h"
+#include "tenon/sdk/cpu/products.h"
+
+namespace tenon::coded {
+namespace {
+
+inline float float_at(const uint8_t* p) {
+  float f;
+  memcpy(&f, p, sizeof(f));
+  return f;
+}
+inline float bf16_at(const uint8_t* p) {
+  uint8_t bytes[4] = {0, 0, p[0], p[1]};
+  return float_at(bytes);
+}
+
+// Decoder<kScaling, Codes>(group) reads a group's scale; called with 16 codes it gives their weights, up to kFactor and to
+// the row's scale.
+template <Scaling kScaling, class Codes>
+class Decoder;
+
+template <Scaling kScaling, class Book>
+class Decoder<kScaling, BookCodes<Book>> {
+ public:
+  static constexpr float kFactor = 1;
+  explicit Decoder(const uint8_t* group)
+      : book_(kValues, kScaling == Scaling::kGroup ? float_at(group) : static_cast<float>(*group)) {}
+  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const { return book_(codes); }
+
+ private:
+  struct Values {
+    float v[16];
+  };
+  static constexpr Values values() {
+    Values all{};
+    for (uint32_t i = 0; i < 16; ++i) all.v[i] = Book::value(i);
+    return all;
+  }
+  static constexpr Values kAll = values();
+  static constexpr const float (&kValues)[16] = kAll.v;
+
+  sdk::cpu::Codebook book_;
+};
+
+template <uint32_t kExponent, uint32_t kMantissa>
+class Decoder<Scaling::kRow, BookCodes<sdk::SmallFloat<kExponent, kMantissa>>> {
+ public:
+  using Small = sdk::SmallFloat<kExponent, kMantissa>;
+  static constexpr float kFactor = Small::kUnit;
+  explicit Decoder(const uint8_t*) {}
+  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const { return sdk::cpu::small_floats<Small>(codes); }
+};
+
+// scale * code and scale * zero are exact, since both factors have 8 bits; so is their difference.
+template <uint32_t kBits>
+class Decoder<Scaling::kZeroPoint, IntegerCodes<kBits>> {
+ public:
+  static constexpr float kFactor = 1;
+  explicit Decoder(const uint8_t* group)
+      : scale_(sdk::cpu::Floats16::all(bf16_at(group))),
+        offset_(sdk::cpu::Floats16::all(-(bf16_at(group) * static_cast<float>(group[2])))) {}
+  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const {
+    return fma(sdk::cpu::floats_of(codes), scale_, offset_);
+  }
+
+ private:
+  sdk::cpu::Floats16 scale_, offset_;
+};
+
+// A StoredRow of coding kIndex of a scheme.
+template <class Schema, uint32_t kIndex>
+struct CodedRow {
+  static constexpr Coding kCoding = Schema::kCodings[kIndex];
+  using Decode = Decoder<kCoding.scaling, typename Schema::template Codes<kIndex>>;
+
+  static constexpr uint32_t kCode = sdk::cpu::kOwnFormats + kIndex;
+  static constexpr uint32_t kElements = kCoding.group, kHeader = kCoding.row_header();
+  static constexpr uint32_t kColumns = kCoding.scaling == Scaling::kRow ? 8 : 4;
+  static constexpr size_t kBytes = kCoding.group_bytes();
+  static constexpr uint32_t kGroupHeader = kCoding.group_header(), kUnits = kCoding.units();
+  static constexpr uint32_t kUnitBytes = sdk::unit_bytes(kCoding.bits);
+
+  static float scale(const uint8_t* row) { return kHeader != 0 ? float_at(row) * Decode::kFactor : 1; }
+  template <class Sink>
+  static void block(const uint8_t* group, Sink&& sink) {
+    const Decode weights(group);
+    const uint8_t* unit = group + kGroupHeader;
+#pragma GCC unroll 8
+    for (uint32_t u = 0; u < kUnits; ++u, unit += kUnitBytes) {
+      sink(2 * u, weights(sdk::cpu::unit_codes<kCoding.bits, 0>(unit)));
+      sink(2 * u + 1, weights(sdk::cpu::unit_codes<kCoding.bits, 1>(unit)));
+    }
+  }
+};
+
+// The row formats of all codings of a scheme.
+template <class Schema>
+constexpr auto row_formats() {
+  constexpr size_t kCount = std::size(Schema::kCodings);
+  const auto all = []<size_t... kIndex>(std::index_sequence<kIndex...>) {
+    return std::array<sdk::cpu::RowFormat, kCount>{sdk::cpu::row_format<CodedRow<Schema, kIndex>>()...};
+  };
+  return all(std::make_index_sequence<kCount>{});
+}
+
+}  // namespace
+}  // namespace tenon::coded

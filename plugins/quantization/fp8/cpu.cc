@@ -1,0 +1,4 @@
+#include "../coded/cpu_scheme.h"
+#include "schema.h"
+
+TENON_PLUGIN(tenon::coded::CpuScheme<tenon::fp8::Schema>);

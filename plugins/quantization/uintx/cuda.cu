@@ -1,0 +1,12 @@
+#include "forms.cuh"
+
+namespace tenon::uintx {
+
+struct CudaSchema : Schema {
+  template <uint32_t kIndex>
+  using Format = Form<(kCodings[kIndex].bits > 6 ? 8 : kCodings[kIndex].bits), (kCodings[kIndex].group < 64 ? 32 : 64)>;
+};
+
+}  // namespace tenon::uintx
+
+TENON_PLUGIN(tenon::coded::CudaScheme<tenon::uintx::CudaSchema>);

@@ -1,0 +1,7 @@
+#include "forms.cuh"
+
+namespace tenon {
+TENON_UINTX_FORMS(, 1)
+TENON_UINTX_FORMS(, 2)
+TENON_UINTX_FORMS(, 3)
+}  // namespace tenon

@@ -1,0 +1,8 @@
+#include "forms.cuh"
+
+namespace tenon {
+TENON_UINTX_FORMS(, 4)
+TENON_UINTX_FORMS(, 5)
+TENON_UINTX_FORMS(, 6)
+TENON_UINTX_FORMS(, 8)
+}  // namespace tenon

@@ -1,0 +1,131 @@
+// The codes of nf4, fp4, fp8, fp6 and uintx: every code of every format, held against definitions in float64, and that
+// packing loses nothing.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "quantization/coded/books.h"
+#include "quantization/coded/quantize.h"
+#include "support/coded_rows.h"
+#include "tenon/sdk/packed_codes.h"
+#include "tenon/sdk/small_floats.h"
+
+namespace tenon::test {
+namespace {
+
+class PackedCodes : public testing::TestWithParam<uint32_t> {};
+
+TEST_P(PackedCodes, EveryCodeComesBackFromEveryPlace) {
+  const uint32_t bits = GetParam(), codes = 1U << bits;
+  std::mt19937 random(bits);
+  for (uint32_t first = 0; first < codes; ++first) {
+    uint32_t code[sdk::kUnitCodes];
+    for (uint32_t i = 0; i < sdk::kUnitCodes; ++i) code[i] = i == 0 ? first : random() % codes;
+    std::shuffle(code, code + sdk::kUnitCodes, random);
+    uint8_t unit[32] = {};
+    for (uint32_t i = 0; i < sdk::kUnitCodes; ++i) sdk::add_to_unit(bits, code[i], unit, i);
+    for (uint32_t i = 0; i < sdk::kUnitCodes; ++i) ASSERT_EQ(sdk::code_in_unit(bits, unit, i), code[i]) << i;
+    for (uint32_t i = sdk::unit_bytes(bits); i < 32; ++i) ASSERT_EQ(unit[i], 0) << "past its end";
+  }
+}
+
+// Each bit of a unit belongs to one bit of one code.
+TEST_P(PackedCodes, EveryBitIsUsedOnce) {
+  const uint32_t bits = GetParam();
+  std::vector<int> used(8 * sdk::unit_bytes(bits));
+  for (uint32_t i = 0; i < sdk::kUnitCodes; ++i) {
+    for (uint32_t bit = 0; bit < bits; ++bit) {
+      uint8_t unit[32] = {};
+      sdk::add_to_unit(bits, 1U << bit, unit, i);
+      for (size_t at = 0; at < used.size(); ++at) used[at] += unit[at / 8] >> at % 8 & 1;
+    }
+  }
+  EXPECT_EQ(used, std::vector<int>(used.size(), 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Bits, PackedCodes, testing::Range(1U, 9U));
+
+// What nearest() of a book gives for x, and the distance of the best of all codes.
+template <class Book>
+void expect_nearest(const std::vector<double>& book, float x) {
+  const double got = book[Book::nearest(x)];
+  double least = INFINITY, largest = 0;
+  for (const double value : book) {
+    if (std::isnan(value)) continue;
+    least = std::min(least, std::abs(value - double{x}));
+    largest = std::max(largest, value);
+  }
+  ASSERT_EQ(std::abs(got - double{x}), least) << x << " became " << got;
+  ASSERT_LE(std::abs(got), largest);
+}
+// All codes, the points halfway between neighbours, and the floats around both.
+template <class Book>
+void expect_book(const std::vector<double>& book) {
+  std::vector<float> values;
+  ASSERT_EQ(book.size(), size_t{1} << Book::kBits);
+  for (uint32_t code = 0; code < book.size(); ++code) {
+    ASSERT_EQ(Book::is_nan(code), std::isnan(book[code])) << code;
+    if (Book::is_nan(code)) continue;
+    ASSERT_EQ(Book::value(code), static_cast<float>(book[code])) << code;
+    ASSERT_EQ(Book::value(Book::nearest(Book::value(code))), Book::value(code)) << code;
+    values.push_back(Book::value(code));
+  }
+  std::sort(values.begin(), values.end());
+  EXPECT_EQ(values.back(), Book::kLargest);
+  for (size_t i = 0; i + 1 < values.size(); ++i) {
+    const float middle = (values[i] + values[i + 1]) / 2;
+    for (const float x : {values[i], middle}) {
+      for (const float at : {std::nextafter(x, -INFINITY), x, std::nextafter(x, INFINITY)}) {
+        expect_nearest<Book>(book, at);
+      }
+    }
+  }
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, Book::kLargest / 2);
+  for (int i = 0; i < 20000; ++i) expect_nearest<Book>(book, normal(random));
+}
+
+TEST(Books, AreThoseOfTheDefinitions) {
+  expect_book<coded::NormalFloat4>(normal_float4());
+  expect_book<coded::Float4>(float4());
+  expect_book<sdk::SmallFloat<4, 3>>(small_floats(4, 3));
+  expect_book<sdk::SmallFloat<3, 2>>(small_floats(3, 2));
+  expect_book<sdk::SmallFloat<2, 3>>(small_floats(2, 3));
+}
+
+template <uint32_t kExponent, uint32_t kMantissa>
+void expect_even_halfway() {
+  using Small = sdk::SmallFloat<kExponent, kMantissa>;
+  for (uint32_t code = 0; code < Small::kTopCode; ++code) {
+    const float middle = (Small::value(code) + Small::value(code + 1)) / 2;
+    EXPECT_EQ(Small::nearest(middle), code + code % 2) << middle;
+    EXPECT_EQ(Small::nearest(-middle), (code + code % 2) | 1U << (Small::kBits - 1)) << -middle;
+  }
+}
+TEST(SmallFloats, RoundToEvenHalfwayAndEndAtTheLargest) {
+  expect_even_halfway<4, 3>();
+  expect_even_halfway<3, 2>();
+  expect_even_halfway<2, 3>();
+  EXPECT_EQ((sdk::SmallFloat<4, 3>::kLargest), 448);
+  EXPECT_EQ((sdk::SmallFloat<3, 2>::kLargest), 28);
+  EXPECT_EQ((sdk::SmallFloat<2, 3>::kLargest), 7.5F);
+  EXPECT_EQ((sdk::SmallFloat<4, 3>::nearest(1e30F)), 0x7eU);
+  EXPECT_EQ((sdk::SmallFloat<3, 2>::nearest(-INFINITY)), 0x3fU);
+}
+
+// Sizes of a matrix of 4096 x 4096, in bits a weight.
+TEST(Codings, HaveTheSizesOfTheDefinitions) {
+  using coded::Coding, coded::Scaling;
+  const auto bits = [](const Coding& c) { return static_cast<double>(c.row_bytes(4096)) * 8 / 4096; };
+  EXPECT_EQ(bits({.bits = 4, .group = 64, .scaling = Scaling::kGroup}), 4.5);
+  EXPECT_EQ(bits({.bits = 4, .group = 64, .scaling = Scaling::kTwoLevel}), 4.125 + 32. / 4096);
+  EXPECT_EQ(bits({.bits = 8, .group = 32, .scaling = Scaling::kRow}), 8 + 32. / 4096);
+  EXPECT_EQ(bits({.bits = 6, .group = 32, .scaling = Scaling::kRow}), 6 + 32. / 4096);
+  for (uint32_t b = 1; b <= 8; ++b) {
+    EXPECT_EQ(bits({.bits = b, .group = 128, .scaling = Scaling::kZeroPoint}), b + 24. / 128);
+  }
+}
+
+}  // namespace
+}  // namespace tenon::test
