@@ -44,6 +44,8 @@ std::vector<ViewCase> view_cases() {
       {.name = "keys_before_rope", .codec = TENON_F16, .rotated = false},
       {.name = "int8", .codec = TENON_I8},
       {.name = "int8_of_a_tree", .codec = TENON_I8, .tree = true, .softcap = 2},
+      {.name = "fp8", .codec = TENON_F8E4M3},
+      {.name = "fp8_of_a_tree", .codec = TENON_F8E4M3, .tree = true, .softcap = 2},
       {.name = "heads_apart", .flags = kApart, .weight_rows = 2},
       {.name = "table", .rule = TENON_POS_TABLE},
       {.name = "table_of_a_tree", .rule = TENON_POS_TABLE, .weight_rows = 1, .tree = true},
@@ -186,7 +188,7 @@ std::vector<ViewHost::Seen> ViewHost::seen(uint32_t row, uint32_t head) const {
 }
 
 void ViewHost::make_view() {
-  const bool scaled = case_.codec == TENON_I8;
+  const bool scaled = sdk::is_scaled_codec(case_.codec);
   format_ = sdk::kv_format(case_.codec, scaled ? TENON_F16 : TENON_FORMAT_NONE, case_.rotated);
   view_.format = &format_;
   view_.flags = case_.flags;
@@ -229,7 +231,7 @@ void ViewHost::make_plane(bool values, tenon_tid& plane, tenon_tid& scales, int6
   stride[0] = t.stride[0];
   stride[1] = t.stride[2];
   stride[2] = t.stride[1];
-  const bool scaled = case_.codec == TENON_I8;
+  const bool scaled = sdk::is_scaled_codec(case_.codec);
   if (scaled) {
     scale_stride[0] = st.stride[0];
     scale_stride[1] = st.stride[2];

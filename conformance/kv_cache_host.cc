@@ -66,6 +66,19 @@ float rounded(tenon_format codec, float value) {
   return static_cast<float>(std::copysign(near, value));
 }
 
+namespace {
+
+// The nearest number with 4 bits of precision, of which the last is 2^-9 or more; 448 at most.
+float nearest_f8(float value) {
+  int exponent = 0;
+  std::frexp(value, &exponent);
+  const int unit = std::max(exponent - 4, -9);
+  const double near = std::ldexp(std::nearbyint(std::ldexp(double{value}, -unit)), unit);
+  return static_cast<float>(std::copysign(std::min(std::abs(near), 448.0), value));
+}
+
+}  // namespace
+
 // Turns a head's row into what the cache makes of it, computed without any code of the cache.
 void KvCacheHost::stored(float* row, uint32_t n) const {
   if (scale_ == TENON_FORMAT_NONE) {
@@ -74,8 +87,10 @@ void KvCacheHost::stored(float* row, uint32_t n) const {
   }
   float most = 0;
   for (uint32_t i = 0; i < n; ++i) most = std::max(most, std::abs(row[i]));
-  const float scale = rounded(scale_, std::max(most / 127.0f, 1e-5f));
-  for (uint32_t i = 0; i < n; ++i)
+  const bool f8 = codec_ == TENON_F8E4M3;
+  const float scale = rounded(scale_, std::max(most / (f8 ? 448.0f : 127.0f), 1e-5f));
+  for (uint32_t i = 0; i < n && f8; ++i) row[i] = nearest_f8(row[i] / scale) * scale;
+  for (uint32_t i = 0; i < n && !f8; ++i)
     row[i] = (std::clamp(std::nearbyint(row[i] / scale), -127.0f, 127.0f) + 0.0f) * scale;
 }
 

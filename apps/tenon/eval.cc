@@ -59,7 +59,9 @@ std::string Windows::sha256(uint64_t count) {
 Evaluation::Evaluation(const EvalArgs& args) : args_(args) {
   interruption();
   const std::string text = text_of_file(args.text_file);
-  session_ = std::make_unique<Session>(pipeline_args(args), std::min(args.context, kScoreRows));
+  EngineOptions options;
+  options.score_rows = std::min(args.context, kScoreRows);
+  session_ = std::make_unique<Session>(pipeline_args(args), std::move(options));
   windows_ = std::make_unique<Windows>(engine().tokenizer(), text, args.context);
   if (windows_->count() == 0) {
     throw Error(ErrorCode::kRequest, {args.text_file, 0, 0},

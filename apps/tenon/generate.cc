@@ -10,6 +10,7 @@
 #include "progress.h"
 #include "report.h"
 #include "session.h"
+#include "session_args.h"
 #include "sha256.h"
 #include "spdlog/spdlog.h"
 #include "standard_output.h"
@@ -28,6 +29,7 @@ struct Args {
   std::vector<std::string> stop;
   GrammarArgs grammar;
   ChatArgs chat_args;
+  SessionArgs session;
   bool chat = false, json = false, ignore_end = false, parse_special = false;
   uint32_t logprobs = 0;
   double step_limit = 0;
@@ -36,7 +38,8 @@ struct Args {
 
 constexpr const char* kGenerateFooter =
     "The last line on standard error ends with the command that gives the same text again, with every option that was\n"
-    "given but --trace, --force, --step-limit and what begins with --dump. A prompt has 64 MiB at most.";
+    "given but --trace, --save-session, --force, --step-limit and what begins with --dump. A prompt has 64 MiB at "
+    "most.";
 
 // Puts a prompt that was read from standard input into the arguments, if a command line has room for it.
 Args with_prompt(Args args) {
@@ -64,6 +67,7 @@ Request make_request(const Args& args) {
   request.ignore_end = args.ignore_end;
   request.logprobs = args.logprobs > 0;
   request.top_logprobs = args.logprobs;
+  args.session.put_into(request);
   request.cancel = interruption();
   return request;
 }
@@ -83,6 +87,7 @@ std::vector<std::string> line_words(const Engine& engine, const Args& args) {
   if (args.chat_args.hide_thoughts) words.push_back("--hide-thoughts");
   if (args.prompt && !args.prompt_is_input) add("--prompt", *args.prompt);
   if (!args.prompt_file.empty()) add("--prompt-file", args.prompt_file);
+  if (!args.session.load.empty()) add("--load-session", args.session.load);
   if (args.parse_special) words.push_back("--parse-special");
   words.insert(words.end(), {"--max-new-tokens", std::to_string(args.max_new_tokens)});
   for (const std::string& stop : args.stop) add("--stop", stop);
@@ -96,7 +101,8 @@ std::vector<std::string> line_words(const Engine& engine, const Args& args) {
 std::string result_line(Engine& engine, const Args& args, const Result& result, const RunStats& s) {
   const MemoryUse memory = memory_use(engine.pipeline());
   std::string drafts, reused;
-  if (s.reused > 0) reused = fmt::format(", {} tok from the cache", s.reused);
+  const char* const from = args.session.load.empty() ? "cache" : "session";
+  if (s.reused > 0) reused = fmt::format(", {} tok from the {}", s.reused, from);
   if (s.drafted > 0) drafts = fmt::format(", drafts {} of {} accepted", s.accepted, s.drafted);
   return fmt::format(
       "prompt {} tok {:.0f} tok/s{} | new {} tok {:.1f} tok/s {:.1f} GB/s{} | planned {} allocated {} resident {} | "
@@ -119,6 +125,8 @@ boost::json::object result_json(Engine& engine, const Args& args, const Result& 
                              {"stats", to_json(stats)},
                              {"memory", to_json(memory_use(engine.pipeline()))},
                              {"plan", to_json(engine.pipeline().plan())}};
+  if (boost::json::value session = args.session.to_json(result); !session.is_null())
+    out["session"] = std::move(session);
   if (args.logprobs > 0) {
     boost::json::array logprobs;
     for (const Logprob& l : result.logprobs)
@@ -128,13 +136,22 @@ boost::json::object result_json(Engine& engine, const Args& args, const Result& 
   return out;
 }
 
+EngineOptions engine_options(const Args& args, bool grammars) {
+  EngineOptions options;
+  options.grammars = grammars;
+  args.session.allow(options);
+  return options;
+}
+
 int run(const Args& given) {
-  const Args args = with_prompt(given);
+  Args args = with_prompt(given);
+  args.session.open(std::vector{args.pipeline.config, args.prompt_file}, args.pipeline.force);
   Request request = make_request(args);
   TensorDump dump(args.dump, args.pipeline.force);
   const std::optional<GrammarText> grammar = args.grammar.text();
-  Session session(args.pipeline, 0, {}, grammar.has_value());
+  Session session(args.pipeline, engine_options(args, grammar.has_value()));
   if (grammar) request.grammar = session.engine().compile(*grammar);
+  args.session.check(session.engine(), args.pipeline.force);
   dump.attach(session.engine().pipeline());
   session.load();
   Progress progress("prompt");
@@ -160,6 +177,7 @@ int run(const Args& given) {
   if (args.chat_args.hide_thoughts) result.text = text;
   const bool written =
       print_now((args.json ? json_text(result_json(session.engine(), args, result, stats)) : "") + "\n");
+  args.session.finish(result, args.pipeline.force);
   if (!verbosity().quiet) std::fprintf(stderr, "%s\n", result_line(session.engine(), args, result, stats).c_str());
   const bool traced = session.finish_trace();
   if (!interruption().stop_requested()) dump.finish();
@@ -188,6 +206,7 @@ Run add_generate(CLI::App& app) {
   command->add_option("--logprobs", args->logprobs, "With --json: log probabilities, of so many likeliest tokens")
       ->check(CLI::Range(0, 64));
   command->add_flag("--json", args->json, "One JSON object instead of the text");
+  args->session.add_to(*command);
   args->dump.add_to(*command);
   add_step_limit(*command, args->step_limit);
   command->footer(kGenerateFooter);

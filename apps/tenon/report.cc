@@ -51,6 +51,7 @@ boost::json::object to_json(const MemoryPlan& plan) {
   return {{"bytes", kinds},
           {"load_scratch", plan.load_scratch},
           {"peak", plan.peak()},
+          {"session_copy", plan.session_copy},
           {"device_memory", plan.device_memory},
           {"limit", plan.limit}};
 }

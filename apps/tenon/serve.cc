@@ -85,7 +85,10 @@ std::string line_of(const Engine& engine, const Args& args) {
 
 int run(const Args& args) {
   const std::stop_token stop = interruption();
-  Session session(args.pipeline, 0, default_pipeline_file().parent_path() / "serve.toml", true);
+  EngineOptions opened_with;
+  opened_with.defaults = default_pipeline_file().parent_path() / "serve.toml";
+  opened_with.grammars = true;
+  Session session(args.pipeline, std::move(opened_with));
   Engine& engine = session.engine();
   serve::ServerOptions options;
   options.http = args.http;

@@ -43,11 +43,10 @@ std::vector<trace::Arg> properties_of(const tenon_device& d) {
 
 }  // namespace
 
-Session::Session(const PipelineArgs& args, uint32_t score_rows, const std::filesystem::path& defaults, bool grammars) {
-  EngineOptions options{.config = args.config, .set = args.overrides(), .plugin_dirs = args.plugin_dirs};
-  options.defaults = defaults;
-  options.score_rows = score_rows;
-  options.grammars = grammars;
+Session::Session(const PipelineArgs& args, EngineOptions options) {
+  options.config = args.config;
+  options.set = args.overrides();
+  options.plugin_dirs = args.plugin_dirs;
   options.log = &log_message;
   options.recorder = [&](const PipelineConfig& config) {
     check_output(config.trace.path, std::vector{args.config, config.model.path}, args.force);

@@ -16,9 +16,8 @@ class GpuTrace;
 // While one lives whose trace keeps steps, the signal USR1 asks for them. Thread: one at a time.
 class Session {
  public:
-  // defaults, grammars: see EngineOptions.
-  explicit Session(const PipelineArgs& args, uint32_t score_rows = 0, const std::filesystem::path& defaults = {},
-                   bool grammars = false);
+  // The configuration comes from `args`; `options` has what else the engine is opened with.
+  explicit Session(const PipelineArgs& args, EngineOptions options = {});
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

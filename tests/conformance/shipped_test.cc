@@ -110,14 +110,26 @@ TEST(SinkWindowCache, ForksWhatANextTokenSees) {
 TEST(SinkWindowCache, ExportsWhatANextTokenSees) {
   SinkWindow from("renumbered"), to("renumbered");
   const auto at_40 = from.host.export_sequence(0);
+  ASSERT_EQ(from.host.truncate(0, 33), TENON_OK);
+  const auto at_33 = from.host.export_sequence(0);
   ASSERT_EQ(from.host.truncate(0, 32), TENON_OK);
   const auto at_32 = from.host.export_sequence(0);
   ASSERT_FALSE(at_32.empty());
-  EXPECT_EQ(at_32.size(), at_40.size());  // three sinks and nine of the window, however long the text
+  EXPECT_EQ(at_33.size(), at_40.size());  // three sinks and ten of the window, however long the text
+  EXPECT_LT(at_32.size(), at_33.size());  // the ring no longer has what its last token saw
   ASSERT_EQ(to.host.import_sequence(2, 32, at_32, from.host, 0), TENON_OK);
   EXPECT_EQ(to.host.export_sequence(2), at_32);
   EXPECT_EQ(to.host.step({{2, 5}, {0, 1}}, to.random), "");
   EXPECT_EQ(to.host.truncate(2, 31), TENON_REFUSED);
+}
+
+TEST(SinkWindowCache, AnImportedSequenceCanBeCutByItsLastToken) {
+  SinkWindow from("renumbered"), to("renumbered");
+  const auto bytes = from.host.export_sequence(0);
+  ASSERT_EQ(to.host.import_sequence(2, 40, bytes, from.host, 0), TENON_OK);
+  EXPECT_EQ(to.host.truncate(2, 38), TENON_REFUSED);
+  ASSERT_EQ(to.host.truncate(2, 39), TENON_OK);
+  EXPECT_EQ(to.host.step({{2, 5}}, to.random), "");
 }
 
 TEST(SinkWindowCache, EndsOnlyAtTheTextsOwnPositions) {

@@ -136,7 +136,7 @@ class Step {
   }
 
   void make_view() {
-    const bool scaled = v_.codec == TENON_I8;
+    const bool scaled = sdk::is_scaled_codec(v_.codec);
     format_ = sdk::kv_format(v_.codec, scaled ? TENON_F16 : TENON_FORMAT_NONE, v_.rotated);
     view_.format = &format_;
     view_.flags = v_.flags;
@@ -176,14 +176,14 @@ class Step {
     for (uint32_t r = 0; r < rows; ++r) {
       const float* row = values.data() + size_t{r} * dim;
       float scale = 1;
-      if (v_.codec == TENON_I8) {
-        scale = sdk::kv_scale(TENON_F16, sdk::cpu::most_of_row(row, dim));
+      if (sdk::is_scaled_codec(v_.codec)) {
+        scale = sdk::kv_scale(v_.codec, TENON_F16, sdk::cpu::most_of_row(row, dim));
         sdk::store_kv_scale(TENON_F16, scale, scale_bytes.data() + size_t{r} * 2);
       }
       sdk::cpu::store_row(v_.codec, row, dim, bytes.data() + size_t{r} * dim * tenon_format_block(v_.codec).bytes,
                           scale);
     }
-    if (v_.codec == TENON_I8) {
+    if (sdk::is_scaled_codec(v_.codec)) {
       const tenon_tensor s = sdk::tensor(TENON_F16, {kPages, kHeads, kPageCells});
       scale_stride[0] = s.stride[0];
       scale_stride[1] = s.stride[2];
@@ -251,8 +251,8 @@ TEST_P(CudaViews, AreReadAsOnTheCpu) {
     const CudaComponent gpu("attention", name);
     const Answer got = Step(GetParam(), gpu).run();
     ASSERT_EQ(got.fault, "") << name;
-    // Flash decodes chains of int8 in f16.
-    const bool halves = GetParam().codec == TENON_I8 && GetParam().trees == 0 && std::string(name) == "flash";
+    // Flash decodes chains of int8 and fp8 in f16.
+    const bool halves = sdk::is_scaled_codec(GetParam().codec) && GetParam().trees == 0 && std::string(name) == "flash";
     ASSERT_EQ(got.out.size(), want.out.size());
     for (size_t i = 0; i < want.out.size(); ++i) {
       ASSERT_NEAR(got.out[i], want.out[i], halves ? 3e-3 : 1e-5) << name << ", element " << i;
@@ -270,6 +270,8 @@ const View kViews[] = {
     {.name = "tree"},
     {.name = "tree_in_a_window", .layer_window = 3},
     {.name = "chain_of_int8", .codec = TENON_I8, .trees = 0},
+    {.name = "chain_of_fp8", .codec = TENON_F8E4M3, .trees = 0},
+    {.name = "tree_of_fp8", .codec = TENON_F8E4M3, .softcap = 2},
     {.name = "tree_of_int8", .codec = TENON_I8, .softcap = 2},
     {.name = "policys_window", .codec = TENON_F16, .sinks = 4, .window = 20, .trees = 0},
     {.name = "ring", .rule = TENON_POS_RING, .sinks = 4, .ring = 28, .window = 20},

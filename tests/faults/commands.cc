@@ -93,6 +93,25 @@ std::vector<Command> commands() {
            },
        .input = "",
        .stable_out = same},
+      {.name = "generate_session",
+       .words =
+           [] {
+             return Words{"generate",
+                          gguf(),
+                          "-p",
+                          "Hello there",
+                          "-n",
+                          "3",
+                          "--load-session",
+                          made_by("hello.session", {"generate", gguf(), "-p", "Hello", "-n", "0", "--save-session"}),
+                          "--save-session",
+                          "next.session"} +
+                    kThreads;
+           },
+       .input = "",
+       .outputs = {"next.session"},
+       .stable_out = same,
+       .stable_file = same},
       {.name = "chat",
        .words =
            [] {

@@ -55,13 +55,21 @@ TEST_F(CudaPolicies, ASinkWindowTakesBackRejectedDrafts) {
   EXPECT_EQ(open_on("cuda", sink_window({"draft.use=ngram"}))->generate(r).tokens, tokens_of(sink_window(), r));
 }
 
-TEST_F(CudaPolicies, Int8IsTheCpusInEveryMode) {
-  expect_the_cpus({"kv_cache.use=int8", "kv_cache.capacity=256"}, text(100, 60), "reference");
+class CudaScaledCaches : public CudaPolicies, public testing::WithParamInterface<const char*> {
+ protected:
+  static std::string use() { return std::string("kv_cache.use=") + GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(All, CudaScaledCaches, testing::Values("int8", "fp8"));
+
+TEST_P(CudaScaledCaches, AreTheCpusInEveryMode) {
+  expect_the_cpus({use(), "kv_cache.capacity=256"}, text(100, 60), "reference");
 }
 
 TEST_F(CudaPolicies, PagesAreTheCpusInEveryMode) {
   expect_the_cpus({"kv_cache.use=paged", "kv_cache.format=fp32", "kv_cache.capacity=256"}, text(100, 60));
-  expect_the_cpus({"kv_cache.use=paged", "kv_cache.format=int8", "kv_cache.capacity=256"}, text(100, 60), "reference");
+  for (const char* format : {"kv_cache.format=int8", "kv_cache.format=fp8"}) {
+    expect_the_cpus({"kv_cache.use=paged", format, "kv_cache.capacity=256"}, text(100, 60), "reference");
+  }
 }
 
 // A pool with room for two of six sequences, which begin alike: pages are shared, lost, found again and copied while
@@ -106,11 +114,10 @@ TEST_F(CudaPolicies, PenaltiesCountWhatWasAdopted) {
 }
 
 // Flash multiplies in f16.
-TEST_F(CudaPolicies, Int8UnderFlashIsTheSameTextInEveryMode) {
+TEST_P(CudaScaledCaches, UnderFlashGiveTheSameTextInEveryMode) {
   std::vector<int32_t> first;
   for (const char* mode : {"per_op", "recorded", "auto"}) {
-    const auto engine =
-        open_on("cuda", {"kv_cache.use=int8", "kv_cache.capacity=256", std::string("pipeline.execution=") + mode});
+    const auto engine = open_on("cuda", {use(), "kv_cache.capacity=256", std::string("pipeline.execution=") + mode});
     const auto tokens = engine->generate(text(100, 60)).tokens;
     ASSERT_EQ(tokens.size(), 60U);
     if (first.empty()) first = tokens;
@@ -118,15 +125,15 @@ TEST_F(CudaPolicies, Int8UnderFlashIsTheSameTextInEveryMode) {
   }
 }
 
-TEST_F(CudaPolicies, Int8IsNearF32) {
+TEST_P(CudaScaledCaches, AreNearF32) {
   const std::vector<int32_t> ids = text(200, 1).tokens;
   const auto exact = open_on("cuda", {"kv_cache.format=fp32", "kv_cache.capacity=256"}, 0, true);
   // In single rows, which decode takes, and in many.
   for (const char* rows : {"scheduler.prefill_rows=1", "scheduler.prefill_rows=64"}) {
-    const auto int8 = open_on("cuda", {"kv_cache.use=int8", "kv_cache.capacity=256", rows}, 0, true);
-    const double nats = divergence(*exact, *int8, ids);
+    const auto scaled = open_on("cuda", {use(), "kv_cache.capacity=256", rows}, 0, true);
+    const double nats = divergence(*exact, *scaled, ids);
     EXPECT_GT(nats, 0) << rows;
-    EXPECT_LT(nats, 1e-3) << rows;
+    EXPECT_LT(nats, most_nats(GetParam())) << rows;
   }
 }
 

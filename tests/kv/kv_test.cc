@@ -74,16 +74,28 @@ TEST(SinkWindow, RefusesAnAttentionThatCannotTurnAndACapacityBelowItsWindow) {
   }
 }
 
-TEST(Int8Cache, IsReadNativelyOrThroughACopyThatIsAnnounced) {
+class ScaledCaches : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, ScaledCaches, testing::Values("int8", "fp8"));
+
+TEST_P(ScaledCaches, AreReadNativelyOrThroughACopyThatIsAnnounced) {
   const Request r = text(100, 60);
-  const auto native = open_kv({"kv_cache.use=int8", "kv_cache.capacity=256"});
-  const auto copied =
-      open_kv({"kv_cache.use=int8", "kv_cache.capacity=256", "attention.use=reference", "pipeline.strict=false"});
+  const std::string use = std::string("kv_cache.use=") + GetParam();
+  const auto native = open_kv({use, "kv_cache.capacity=256"});
+  const auto copied = open_kv({use, "kv_cache.capacity=256", "attention.use=reference", "pipeline.strict=false"});
   EXPECT_EQ(native->generate(r).tokens, copied->generate(r).tokens);
   const auto decisions = copied->pipeline().decisions();
   EXPECT_THAT(decisions, Contains(Field(&Decision::text, HasSubstr("every step makes a copy"))));
   for (const Decision& d : native->pipeline().decisions()) EXPECT_EQ(d.text.find("copy"), std::string::npos) << d.text;
-  EXPECT_THROW(open_kv({"kv_cache.use=int8", "attention.use=reference"}), Error);
+  EXPECT_THROW(open_kv({use, "attention.use=reference"}), Error);
+}
+
+TEST_P(ScaledCaches, AreNearF32) {
+  const std::vector<int32_t> ids = text(200, 1).tokens;
+  const auto exact = open_kv({"kv_cache.format=fp32", "kv_cache.capacity=256"}, 0, true);
+  const auto scaled = open_kv({std::string("kv_cache.use=") + GetParam(), "kv_cache.capacity=256"}, 0, true);
+  const double nats = divergence(*exact, *scaled, ids);
+  EXPECT_GT(nats, 0);
+  EXPECT_LT(nats, most_nats(GetParam()));
 }
 
 // The same codecs in other places: not a bit of the text's log probabilities changes.
@@ -93,7 +105,8 @@ TEST(PagedCache, IsTheSameAsOnePageASequence) {
   const std::vector<std::pair<Settings, Settings>> same = {
       {{"kv_cache.use=paged", "kv_cache.format=fp32"}, {"kv_cache.use=static", "kv_cache.format=fp32"}},
       {{"kv_cache.use=paged", "kv_cache.page_tokens=64"}, {"kv_cache.use=static"}},
-      {{"kv_cache.use=paged", "kv_cache.format=int8"}, {"kv_cache.use=int8"}}};
+      {{"kv_cache.use=paged", "kv_cache.format=int8"}, {"kv_cache.use=int8"}},
+      {{"kv_cache.use=paged", "kv_cache.format=fp8"}, {"kv_cache.use=fp8"}}};
   for (const char* attention : {"attention.use=flash", "attention.use=reference"}) {
     for (auto [paged, whole] : same) {
       for (Settings* s : {&paged, &whole}) {

@@ -37,16 +37,21 @@ inline std::string plugins() {
   return build() / "lib/tenon/plugins";
 }
 
-// model: in the tests' data, or a path.
-inline std::unique_ptr<Engine> open(const std::string& model, const std::string& device, Settings settings,
-                                    uint32_t sequences = 0) {
+// model: in the tests' data, or a path. The configuration is put into the options.
+inline std::unique_ptr<Engine> open_with(EngineOptions options, const std::string& model, const std::string& device,
+                                         Settings settings) {
   settings.push_back("device.use=" + device);
-  EngineOptions options;
   options.config = root() / "tests/golden/data" / model;
   options.set = settings;
   options.plugin_dirs = {plugins()};
-  options.sequences = sequences;
   return Engine::open(options);
+}
+
+inline std::unique_ptr<Engine> open(const std::string& model, const std::string& device, Settings settings,
+                                    uint32_t sequences = 0) {
+  EngineOptions options;
+  options.sequences = sequences;
+  return open_with(std::move(options), model, device, std::move(settings));
 }
 
 inline Request request(uint32_t tokens = 32) {

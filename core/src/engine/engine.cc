@@ -148,6 +148,27 @@ std::shared_ptr<const Grammar> Engine::compile(const GrammarText& text) {
   return impl_->grammars->compile(text);
 }
 
+// Throws Error(kRequest) if the prompt cannot begin from the saved sequence, or nothing can be saved.
+void Engine::Impl::check_sessions(const Request& request, const std::vector<int32_t>& prompt) const {
+  if (request.save && !save_sessions) throw Error(ErrorCode::kRequest, "the engine was opened without save_sessions");
+  if (!request.begin_from) return;
+  if (!load_sessions) throw Error(ErrorCode::kRequest, "the engine was opened without load_sessions");
+  const SavedSequence& saved = *request.begin_from;
+  const auto fail = [&](const std::string& message) {
+    throw Error(ErrorCode::kRequest, {saved.path().string()}, message);
+  };
+  saved.check_facts(pipeline->session_facts());
+  if (saved.tokens().size() > pipeline->longest_sequence()) {
+    fail("the session has " + std::to_string(saved.tokens().size()) + " tokens; the cache holds " +
+         std::to_string(pipeline->capacity()) + "; raise kv_cache.capacity");
+  }
+  if (saved.tokens().front() != prompt.front()) {
+    fail("the prompt does not begin as the session: its first token is " + std::to_string(prompt.front()) +
+         ", the session's " + std::to_string(saved.tokens().front()) +
+         "; expected a prompt that goes on from the session's text, or begins like it");
+  }
+}
+
 std::unique_ptr<Sequence> Engine::Impl::make_sequence(Request request, uint32_t index) const {
   std::vector<int32_t> prompt;
   std::unique_ptr<GrammarMatcher> matcher;
@@ -155,6 +176,7 @@ std::unique_ptr<Sequence> Engine::Impl::make_sequence(Request request, uint32_t 
   try {
     prompt = prompt_tokens(request);
     check_prompt(prompt);
+    check_sessions(request, prompt);
     if (request.embed != Pooling::kNone && !config.embeddings) {
       throw Error(ErrorCode::kRequest,
                   "this pipeline makes no embeddings; pipeline.embeddings = true has it make them");

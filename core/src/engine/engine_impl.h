@@ -31,6 +31,7 @@ struct Engine::Impl {
   std::optional<RequestTrace> trace;
   Tickets tickets;
   std::optional<Loop> loop;
+  bool load_sessions = false, save_sessions = false;
   bool loaded = false;
   std::atomic<std::thread::id> stepping;  // the thread that is in a function that only one may be in
   std::atomic<bool> closed = false;       // the engine is gone, and nobody wants what the call under way makes
@@ -59,6 +60,7 @@ struct Engine::Impl {
   // By the engine's destructor.
   void close();
   void check_prompt(const std::vector<int32_t>& tokens) const;
+  void check_sessions(const Request& request, const std::vector<int32_t>& prompt) const;
   std::vector<int32_t> prompt_tokens(const Request& request) const;
   // A mistake in the request becomes the sequence's error.
   std::unique_ptr<Sequence> make_sequence(Request request, uint32_t index) const;

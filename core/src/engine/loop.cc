@@ -65,10 +65,26 @@ void Loop::welcome() {
   cancelled_.clear();
 }
 
+// What the cache has of a sequence that has ended; nullptr if nobody wants it, or there is nothing.
+std::shared_ptr<const SavedSequence> Loop::saved(const Sequence& s) {
+  const bool sound = s.reason() != FinishReason::kError && !s.doubtful;
+  if (!s.request().save || !sound || s.phase == TENON_SEQUENCE_WAITS || s.cached().empty()) return nullptr;
+  const std::span<const int32_t> tokens = s.cached();
+  return std::make_shared<SavedSequence>(pipeline_.session_facts(), std::vector(tokens.begin(), tokens.end()),
+                                         pipeline_.export_sequence(s.slot, static_cast<uint32_t>(tokens.size())));
+}
+
 void Loop::hand_over(Sequence& s) {
   if (trace_ != nullptr) trace_->ended(pipeline_.track(), s, pipeline_.last_step());
   for (Share& share : shares_) {
     if (share.sequence == &s) share.sequence = nullptr;
+  }
+  std::shared_ptr<const SavedSequence> kept;
+  std::exception_ptr not_saved;
+  try {
+    kept = saved(s);
+  } catch (...) {
+    not_saved = std::current_exception();
   }
   try {
     vacate(s);
@@ -77,6 +93,11 @@ void Loop::hand_over(Sequence& s) {
   }
   clients_.leave(*s.client);
   std::optional<Result> result = s.take_result();
+  result->saved = std::move(kept);
+  if (not_saved) {
+    result->finish = FinishReason::kError;
+    result->error = not_saved;
+  }
   const auto& on_done = s.request().on_done;
   if (on_done) {
     try {
@@ -160,7 +181,7 @@ void Loop::add_rows(Sequence& s, uint32_t rows) {
     batch_.position.push_back(i == 0 ? static_cast<int32_t>(s.kv_len)
                                      : batch_.position[static_cast<size_t>(row - back)] + 1);
     batch_.slot.push_back(static_cast<int32_t>(s.slot));
-    if (i < newest || s.embeds()) continue;
+    if (i < newest || !s.chooses()) continue;
     batch_.out_row.push_back(row);
     batch_.mask.push_back(s.matcher ? static_cast<int32_t>(masked_.size()) : -1);
     if (s.matcher) masked_.push_back(&s);
@@ -269,6 +290,7 @@ std::string_view Loop::give(const StepResult& result) {
       s->doubtful = broken != chosen_.end();
       give(*s, static_cast<uint32_t>(survivors), {chosen_.begin(), broken});
       if (s->embeds() && s->uncached() == 0) embed(*s, cached);
+      if (!s->embeds() && !s->chooses() && s->uncached() == 0) s->finish(FinishReason::kLength);
       if (broken != chosen_.end() && !s->done()) {
         broken_.push_back({s, cached, broken->token == sdk::kNoCandidates});
       }

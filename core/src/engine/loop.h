@@ -58,6 +58,7 @@ class Loop {
   void welcome();
   void dismiss();
   void hand_over(Sequence& s);
+  std::shared_ptr<const SavedSequence> saved(const Sequence& s);
   void fail(const std::exception_ptr& error, bool planned);
   void fill_batch();
   void add_rows(Sequence& s, uint32_t rows);
@@ -83,8 +84,10 @@ class Loop {
   void place(uint32_t index, uint32_t rows);
   uint32_t make_room(uint32_t index, uint32_t rows);
   bool computed_by_another(const Sequence& s) const;
+  Pipeline::Found beginning(const Sequence& s) const;
   void admit(Sequence& s);
-  bool start(Sequence& s);
+  void load(Sequence& s, uint32_t rows);
+  bool start(Sequence& s, uint32_t rows);
   void preempt(const Scheduler::Answer& answer);
   void preempt(Sequence& s, const Preemption& why);
   void vacate(Sequence& s);

@@ -127,6 +127,10 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   pipeline.score_rows = options.score_rows;
   pipeline.recorder = options.recorder ? options.recorder(impl.config) : nullptr;
   pipeline.masks = impl.grammars.has_value();
+  impl.load_sessions = options.load_sessions;
+  impl.save_sessions = options.save_sessions;
+  pipeline.load_sessions = options.load_sessions;
+  pipeline.save_sessions = options.save_sessions;
   pipeline.log = options.log;
   if (draft) pipeline.draft_weights = impl.draft_weights ? impl.draft_weights.get() : impl.weights.get();
   impl.pipeline = Pipeline::build(impl.config, *impl.registry, *impl.weights, pipeline);

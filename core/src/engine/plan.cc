@@ -42,7 +42,7 @@ void Loop::describe() {
     e.cached = s->kv_len;
     e.pending = s->pending();
     if (s->phase != TENON_SEQUENCE_WAITS || free_slots_.empty()) continue;
-    const Pipeline::Found found = pipeline_.find(s->adoptable());
+    const Pipeline::Found found = beginning(*s);
     e.cached = found.tokens;
     e.held = found.held;
     e.pending -= found.tokens;
@@ -100,7 +100,7 @@ void Loop::vacate(Sequence& s) {
   std::erase(running_, &s);
   s.phase = TENON_SEQUENCE_WAITS;
   s.kv_len = 0;
-  s.started = false;
+  s.started = s.loads = false;
   s.drafts.clear();
   pipeline_.end_sequence(s.slot);
 }
@@ -129,9 +129,35 @@ void Loop::preempt(Sequence& s, const Preemption& why) {
   }
 }
 
-// Its sampler's parameters and key; says whether the request is sound.
-bool Loop::start(Sequence& s) {
+// How many of a waiting sequence's first tokens need not be computed: the cache may find them, or a saved sequence has them.
+Pipeline::Found Loop::beginning(const Sequence& s) const {
+  const Pipeline::Found found = pipeline_.find(s.adoptable());
+  const uint32_t saved = s.saved_tokens();
+  return saved > found.tokens ? Pipeline::Found{.tokens = saved, .held = 0} : found;
+}
+
+// Puts the saved sequence into the slot, for which there is room, and drops what the sequence does not begin with.
+void Loop::load(Sequence& s, uint32_t rows) {
+  const SavedSequence& saved = *s.request().begin_from;
+  const auto tokens = static_cast<uint32_t>(saved.tokens().size());
+  pipeline_.import_sequence(s.slot, tokens, saved.cells());
   try {
+    if (s.kv_len < tokens) pipeline_.truncate(s.slot, s.kv_len);
+  } catch (const Error& e) {
+    throw Error(ErrorCode::kRequest, {saved.path().string()},
+                "the session has " + std::to_string(tokens) + " tokens, of which the prompt has the first " +
+                    std::to_string(s.kv_len) + " before its last one, and the cache cannot drop the others (" +
+                    e.diagnostics().front().message + "); expected a prompt that goes on after all of them");
+  }
+  const Status room = pipeline_.reserve(s.slot, s.kv_len + rows);
+  if (!room.ok()) throw Error(room.code(), room.message());
+  s.loads = s.doubtful = false;
+}
+
+// Its beginning, its sampler's parameters and its key; says whether the request is sound.
+bool Loop::start(Sequence& s, uint32_t rows) {
+  try {
+    if (s.loads) load(s, rows);
     pipeline_.start_sequence(s.slot, s.seed, s.request().sampler, s.cached());
   } catch (...) {
     s.fail(std::current_exception());
@@ -139,7 +165,7 @@ bool Loop::start(Sequence& s) {
     return false;
   }
   s.started = true;
-  if (!s.ran && pipeline_.finds() && s.request().embed != Pooling::kMean) {
+  if (!s.ran && (pipeline_.finds() || s.request().begin_from) && s.request().embed != Pooling::kMean) {
     s.reused = s.kv_len;
     stats_.looked_up += s.prompt_size();
     stats_.reused += s.reused;
@@ -154,8 +180,9 @@ bool Loop::start(Sequence& s) {
 // How many of the rows there is room for: all, for a sequence that generates perhaps none of the drafts, or 0.
 uint32_t Loop::make_room(uint32_t index, uint32_t rows) {
   Sequence& s = *listed_[index];
+  const uint32_t loaded = s.loads ? static_cast<uint32_t>(s.request().begin_from->tokens().size()) : 0;
   while (true) {
-    const Status status = pipeline_.reserve(s.slot, s.kv_len + rows);
+    const Status status = pipeline_.reserve(s.slot, std::max(s.kv_len + rows, loaded));
     if (status.ok()) return rows;
     if (status.code() == ErrorCode::kMemory && s.phase == TENON_SEQUENCE_GENERATES && rows > 1) {
       rows = 1;
@@ -189,7 +216,10 @@ void Loop::admit(Sequence& s) {
   free_slots_.pop_back();
   running_.push_back(&s);
   s.phase = TENON_SEQUENCE_PROMPT;
-  s.kv_len = pipeline_.adopt(s.slot, s.adoptable());
+  const Pipeline::Found found = beginning(s);
+  s.loads = found.tokens > pipeline_.find(s.adoptable()).tokens;
+  s.doubtful = s.loads;  // until they are there
+  s.kv_len = s.loads ? found.tokens : pipeline_.adopt(s.slot, s.adoptable());
 }
 
 void Loop::place(uint32_t index, uint32_t rows) {
@@ -202,7 +232,7 @@ void Loop::place(uint32_t index, uint32_t rows) {
     admit(s);
   }
   rows = make_room(index, std::min(rows, s.pending()));
-  if (rows > 0 && (s.started || start(s))) shares_.push_back({&s, rows});
+  if (rows > 0 && (s.started || start(s, rows))) shares_.push_back({&s, rows});
 }
 
 // A round of the draft model takes all drafts of all sequences of the step; in any other step they have one row each.

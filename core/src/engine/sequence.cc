@@ -72,7 +72,14 @@ Sequence::Sequence(Request request, uint32_t index, std::vector<int32_t> prompt,
   tokens_.reserve(room);
   text_.reserve((room - prompt_size_) * 8);
   if (request_.logprobs) logprobs_.reserve(room - prompt_size_);
-  done_ = limit_ == 0 && !embeds();
+  done_ = limit_ == 0 && !embeds() && !request_.save;
+}
+
+uint32_t Sequence::saved_tokens() const {
+  if (!request_.begin_from) return 0;
+  const std::span<const int32_t> saved = request_.begin_from->tokens(), own = adoptable();
+  const auto differs = std::mismatch(saved.begin(), saved.end(), own.begin(), own.end());
+  return static_cast<uint32_t>(differs.first - saved.begin());
 }
 
 // The bytes at the end of the text that may be the beginning of a stop string.

@@ -37,6 +37,7 @@ class Sequence {
   const Request& request() const { return request_; }
   bool done() const { return done_; }
   FinishReason reason() const { return reason_; }  // once it is done
+  bool chooses() const { return limit_ > 0; }      // false: it ends after its prompt
   bool embeds() const { return request_.embed != Pooling::kNone; }
   const std::vector<int32_t>& tokens() const { return tokens_; }  // prompt and text
   std::string_view text() const { return text_; }                 // of the generated tokens so far
@@ -48,6 +49,8 @@ class Sequence {
   std::span<const int32_t> adoptable() const {
     return {tokens_.data(), request_.embed == Pooling::kMean ? 0 : tokens_.size() - 1};
   }
+  // So many of the first tokens a saved sequence has, which the request begins from.
+  uint32_t saved_tokens() const;
   uint32_t uncached() const { return static_cast<uint32_t>(tokens_.size()) - kv_len; }
   uint32_t pending() const { return uncached() + static_cast<uint32_t>(drafts.size()); }
   Result take_result();
@@ -68,6 +71,7 @@ class Sequence {
   std::vector<int32_t> parents;  // of the drafts: which of them each follows, or -1: the last token
   bool started = false;          // its slot has its sampler's parameters
   bool ran = false;              // it was started once
+  bool loads = false;            // the first kv_len tokens are not in the cache yet: the saved sequence has them
   bool doubtful = false;         // what it has in the cache may be wrong
   uint32_t reused = 0;           // see Result
   bool sits_out = false;         // is not asked for again in the step that is being planned

@@ -4,6 +4,7 @@
 #include "../cpu/memory_limit.h"
 #include "pipeline_impl.h"
 #include "remembering.h"
+#include "session_facts.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 
@@ -213,7 +214,7 @@ void Pipeline::Impl::record() {
     if (!shape_samples[i] || is_round(i) || shapes[i].rows_per_seq != shapes[i].rows) continue;
     programs.push_back(record_step(shared, shapes[i], i, StepKind::kPool));
   }
-  if (finds()) remembering = record_remembering(shared, largest);
+  if (finds() || options.load_sessions) remembering = record_remembering(shared, largest);
 }
 
 std::vector<Program*> Pipeline::Impl::all_programs() const {
@@ -242,6 +243,10 @@ void Pipeline::Impl::make_plan() {
   plan.load_scratch = std::max(target.load_scratch(), draft_model ? draft_model->load_scratch() : 0);
   plan.device_memory = context.device().memory;
   if (context.queues()) return;
+  if (options.save_sessions) {
+    const uint32_t tokens = target.endless() ? INT32_MAX : capacity;
+    for (const ModelInstance* model : models()) plan.session_copy += model->kv_used_bytes(tokens);
+  }
   MemoryLimit limit = memory_limit(options.system_root);
   if (limit.bytes >= plan.device_memory) return;
   plan.device_memory = limit.bytes;
@@ -266,6 +271,8 @@ std::unique_ptr<Pipeline> Pipeline::build(const PipelineConfig& config, Registry
   declare_samplers(impl.samplers, impl.shapes.front().slots, impl.target.info().vocab, impl.storages);
   impl.record();
   impl.make_plan();
+  if (options.load_sessions || options.save_sessions)
+    impl.session_facts = tenon::session_facts(impl.target, impl.draft_model.get());
   return pipeline;
 }
 

@@ -36,7 +36,7 @@ double most_of(const tenon_kv_plane& plane) {
     case TENON_BF16:
       return kBf16;
     case TENON_F8E4M3:
-      return kF8E4M3;
+      return plane.scale == TENON_FORMAT_NONE ? kF8E4M3 : kF8E4M3 * most_of({plane.scale, 0});
     case TENON_F8E5M2:
       return kF8E5M2;
     case TENON_I8:

@@ -18,8 +18,8 @@ uint64_t MemoryPlan::peak() const {
 }
 
 std::string MemoryPlan::problem(const std::string& device) const {
-  if (peak() <= device_memory) return "";
-  return "the pipeline needs " + format_bytes(peak()) + " and device " + device + " has " +
+  if (needed() <= device_memory) return "";
+  return "the pipeline needs " + format_bytes(needed()) + " and device " + device + " has " +
          format_bytes(device_memory) + (limit.empty() ? "" : " (the limit that " + limit + " states)");
 }
 
@@ -51,6 +51,7 @@ std::string to_string(const MemoryPlan& plan) {
   }
   line("load scratch", plan.load_scratch);
   line("peak allocated", plan.peak());
+  if (plan.session_copy > 0) line("copy of a session", plan.session_copy);
   line("device memory", plan.device_memory);
   if (!plan.limit.empty()) text += "limited by             " + plan.limit + "\n";
   return text;

@@ -201,6 +201,35 @@ void ModelInstance::share(uint32_t slot, std::span<const int32_t> tokens) const 
       cache().share(components.kv_cache.self(), slot, tokens.data(), static_cast<uint32_t>(tokens.size()), call.why()));
 }
 
+void ModelInstance::export_sequence(uint32_t slot, uint32_t kv_len, std::vector<std::byte>& to) const {
+  uint64_t bytes = 0;
+  Call call(components.kv_cache, "export_sequence");
+  const auto do_export = [&](std::byte* dst) {
+    call.check(
+        cache().export_sequence(components.kv_cache.self(), slot, kv_len, components.queue(), dst, &bytes, call.why()));
+  };
+  do_export(nullptr);
+  const uint64_t room = bytes, before = to.size();
+  to.resize(before + room);
+  do_export(to.data() + before);
+  components.copy_now(nullptr, nullptr, 0);
+  if (bytes != room) {
+    throw Error(ErrorCode::kPlugin, components.kv_cache.id() + ": exports " + std::to_string(bytes) +
+                                        " bytes, after it asked for room for " + std::to_string(room));
+  }
+}
+
+void ModelInstance::import_sequence(uint32_t slot, uint32_t kv_len, std::span<const std::byte> cells) const {
+  Call call(components.kv_cache, "import_sequence");
+  const tenon_status status = cache().import_sequence(components.kv_cache.self(), slot, kv_len, components.queue(),
+                                                      cells.data(), cells.size(), call.why());
+  if (status == TENON_REFUSED) {
+    throw Error(ErrorCode::kRequest, components.kv_cache.id() + " does not take the cells: " + call.text());
+  }
+  call.check(status);
+  components.copy_now(nullptr, nullptr, 0);
+}
+
 uint64_t ModelInstance::kv_used_bytes(uint32_t kv_len) const {
   return cache().used_bytes(components.kv_cache.self(), kv_len);
 }

@@ -47,6 +47,7 @@ class ModelInstance {
   void load(std::byte* scratch, const LoadProgress& progress) { loader_->load(scratch, progress); }
   void attach();
 
+  const ModelInstanceConfig& config() const { return config_; }
   const std::string& name() const { return name_; }
   StorageTable& storages() const { return storages_; }
   const Weights& weights() const { return weights_; }
@@ -72,6 +73,9 @@ class ModelInstance {
   uint32_t find(std::span<const int32_t> tokens, uint32_t& held) const;
   uint32_t adopt(uint32_t slot, std::span<const int32_t> tokens) const;
   void share(uint32_t slot, std::span<const int32_t> tokens) const;
+  // Appends the cells of the slot's first tokens to `to`.
+  void export_sequence(uint32_t slot, uint32_t kv_len, std::vector<std::byte>& to) const;
+  void import_sequence(uint32_t slot, uint32_t kv_len, std::span<const std::byte> cells) const;
   uint64_t kv_used_bytes(uint32_t kv_len) const;
   uint64_t kv_used_blocks(uint32_t kv_len) const;
 

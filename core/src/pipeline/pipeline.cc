@@ -3,6 +3,7 @@
 #include "tenon/core/pipeline.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "../fault.h"
@@ -137,6 +138,12 @@ bool Pipeline::Impl::finds() const {
   return target.finds() && (!draft_model || draft_model->finds());
 }
 
+std::vector<const ModelInstance*> Pipeline::Impl::models() const {
+  std::vector<const ModelInstance*> all = {&target};
+  if (draft_model) all.push_back(draft_model.get());
+  return all;
+}
+
 bool Pipeline::finds() const {
   return impl_->finds();
 }
@@ -187,6 +194,39 @@ Status Pipeline::reserve(uint32_t slot, uint32_t kv_len) {
 void Pipeline::truncate(uint32_t slot, uint32_t kv_len) {
   impl_->target.truncate(slot, kv_len);
   if (impl_->draft_model) impl_->draft_model->truncate(slot, kv_len);
+}
+
+const std::vector<SessionFact>& Pipeline::session_facts() const {
+  return impl_->session_facts;
+}
+
+// The cells of each model come after their size.
+std::vector<std::byte> Pipeline::export_sequence(uint32_t slot, uint32_t kv_len) {
+  impl_->context.enter();
+  std::vector<std::byte> cells;
+  for (const ModelInstance* model : impl_->models()) {
+    const size_t at = cells.size();
+    cells.resize(at + sizeof(uint64_t));
+    model->export_sequence(slot, kv_len, cells);
+    const uint64_t bytes = cells.size() - at - sizeof(uint64_t);
+    std::memcpy(cells.data() + at, &bytes, sizeof(bytes));
+  }
+  return cells;
+}
+
+void Pipeline::import_sequence(uint32_t slot, uint32_t kv_len, std::span<const std::byte> cells) {
+  impl_->context.enter();
+  for (const ModelInstance* model : impl_->models()) {
+    uint64_t bytes = 0;
+    if (cells.size() >= sizeof(bytes)) std::memcpy(&bytes, cells.data(), sizeof(bytes));
+    if (cells.size() < sizeof(bytes) || bytes > cells.size() - sizeof(bytes)) {
+      throw Error(ErrorCode::kRequest, "the cells of " + std::to_string(kv_len) + " tokens end after " +
+                                           std::to_string(cells.size()) + " bytes; there should be " +
+                                           std::to_string(bytes));
+    }
+    model->import_sequence(slot, kv_len, cells.subspan(sizeof(bytes), bytes));
+    cells = cells.subspan(sizeof(bytes) + bytes);
+  }
 }
 
 uint64_t Pipeline::kv_used_bytes(uint32_t kv_len) const {

@@ -30,6 +30,7 @@ struct Pipeline::Impl {
   void declare_draft_model();
   void check_drafts();
   bool finds() const;
+  std::vector<const ModelInstance*> models() const;  // the target, and the draft model if there is one
   void record();
   std::vector<Program*> all_programs() const;
   void make_plan();
@@ -89,6 +90,7 @@ struct Pipeline::Impl {
   std::optional<uint32_t> pooled;  // the storage of pooled hidden states: f32[slots][2][width]
   std::vector<StepProgram> programs;
   std::unique_ptr<Program> remembering;  // nullptr: nothing is adopted, or no sampler has to be told
+  std::vector<SessionFact> session_facts;
   MemoryPlan plan;
   Program::Memory memory;
   std::unique_ptr<Runner> runner;

@@ -17,16 +17,17 @@ enum Variant : uint32_t { kExact, kDecode, kPrefill };
 constexpr uint32_t kGranulesOfSplit = 4, kLeastGranule = 64;
 
 // The fastest kernels that there are for a layer. Only exact has what a step with trees needs, or a view beyond plain
-// chains; only decode reads int8.
+// chains; only decode reads codecs of one byte.
 Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b, uint64_t shared_bytes) {
   const tenon_kv_plane &k = kv.format->k, &v = kv.format->v;
-  const bool decodes = b.rows_per_seq <= kDecodeRows, int8 = k.codec == TENON_I8;
+  const bool decodes = b.rows_per_seq <= kDecodeRows, bytes = sdk::is_scaled_codec(k.codec);
   if (b.trees != 0 || k.codec != v.codec || !sdk::kv_unread(kv, sdk::kReadsScales).empty()) return kExact;
-  if (int8 ? !decodes || k.scale != TENON_F16 || v.scale != TENON_F16 : k.codec != TENON_F16 && k.codec != TENON_BF16) {
+  if (bytes ? !decodes || k.scale != TENON_F16 || v.scale != TENON_F16
+            : k.codec != TENON_F16 && k.codec != TENON_BF16) {
     return kExact;
   }
   const uint32_t most = shared_bytes > decode_shared_bytes(kMostDim) ? kMostDim : kMostDim / 2;
-  const auto fits = [&](uint32_t dim) { return dim % (int8 ? 16 : 8) == 0 && dim <= most; };
+  const auto fits = [&](uint32_t dim) { return dim % (bytes ? 16 : 8) == 0 && dim <= most; };
   return !fits(a.k_dim) || !fits(a.v_dim) ? kExact : decodes ? kDecode : kPrefill;
 }
 
@@ -236,7 +237,7 @@ Flash::Flash(const sdk::Params& params, const sdk::Env& env)
 tenon_claim Flash::claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b) const {
   auto claim = exact::claim(a, kv, b);
   claim.variant = best(a, kv, b, shared_);
-  // The cache itself appends what is stored in int8.
+  // The cache itself appends what is stored in one byte.
   if (claim.variant != kExact) claim.pro = kv.format->k.scale != 0 ? 0 : claimed(sdk::ops_of(a.pro));
   return claim;
 }

@@ -44,11 +44,11 @@ __device__ __forceinline__ void run_split(const Team& team, bool waited) {
 }
 
 // The grid: x teams of KV heads and of queries, y sequences, z splits. counters: one of each (x, y), zero.
-template <class E, uint32_t D, bool kInt8, uint32_t kDepth>
+template <class E, uint32_t D, class Bytes, uint32_t kDepth>
 __global__ void __launch_bounds__(kThreads, TeamShape<D, kDepth>::kBlocks)
     decode_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p, float* scratch,
                   uint32_t* counters) {
-  using Team = DecodeTeam<E, D, kInt8, kDepth>;
+  using Team = DecodeTeam<E, D, Bytes, kDepth>;
   using Shape = TeamShape<D, kDepth>;
   extern __shared__ __align__(128) char all_teams[];
   __shared__ Query all_queries[Shape::kTeams][Shape::kMostQueries];
@@ -109,10 +109,10 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, kDepth>::kBlocks)
   }
 }
 
-template <class E, uint32_t D, bool kInt8, uint32_t kDepth>
+template <class E, uint32_t D, class Bytes, uint32_t kDepth>
 void launch(const GpuArgs& a, const cuda::Launch& l) {
   using Shape = TeamShape<D, kDepth>;
-  l(&decode_kernel<E, D, kInt8, kDepth>,
+  l(&decode_kernel<E, D, Bytes, kDepth>,
     {.blocks = {(a.kv.heads * teams_per_kv_head(a) + Shape::kTeams - 1) / Shape::kTeams, a.seqs, a.most_splits},
      .threads = {kThreads},
      .shared_bytes = Shape::shared_bytes(a),
@@ -162,21 +162,22 @@ void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
 void decode(const GpuArgs& recorded, const cuda::Launch& l) {
   GpuArgs a = recorded;
   a.prefetch = l.stable(kKeys) && l.stable(kValues) && l.stable(kPages);
-  const auto with_cache = [&]<class E, bool kInt8>(E, std::bool_constant<kInt8>) {
+  const auto with_cache = [&]<class E, class Bytes>(E, std::type_identity<Bytes>) {
     with_dim<64, 128, 256>(head_dim(a), [&]<uint32_t D>() {
       if constexpr (D <= 128) {
-        if (a.depth == kDeepest) return launch<E, D, kInt8, kDeepest>(a, l);
-        if (a.depth == kDeepest / 2) return launch<E, D, kInt8, kDeepest / 2>(a, l);
-        if (a.depth == kDeepest / 4) return launch<E, D, kInt8, kDeepest / 4>(a, l);
+        if (a.depth == kDeepest) return launch<E, D, Bytes, kDeepest>(a, l);
+        if (a.depth == kDeepest / 2) return launch<E, D, Bytes, kDeepest / 2>(a, l);
+        if (a.depth == kDeepest / 4) return launch<E, D, Bytes, kDeepest / 4>(a, l);
       }
-      launch<E, D, kInt8, 0>(a, l);
+      launch<E, D, Bytes, 0>(a, l);
     });
   };
-  if (a.kv.k.codec == TENON_I8) {
+  if (a.kv.k.scale != 0) {
     a.prefetch = a.prefetch != 0 && l.stable(kKeyScales) && l.stable(kValueScales);
-    return with_cache(__half{}, std::true_type());
+    if (a.kv.k.codec == TENON_I8) return with_cache(__half{}, std::type_identity<Int8Bytes>());
+    return with_cache(__half{}, std::type_identity<Fp8Bytes>());
   }
-  with_half(a.kv.k.codec, [&]<class E>(E e) { with_cache(e, std::false_type()); });
+  with_half(a.kv.k.codec, [&]<class E>(E e) { with_cache(e, std::type_identity<void>()); });
 }
 
 }  // namespace tenon::flash

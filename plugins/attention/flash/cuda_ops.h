@@ -1,6 +1,6 @@
 // The ops that Flash records on a GPU, and what they share: arguments, operands, and which kernels are for which heads.
 // Queries are f32 in memory. Keys and values are fp16 or bf16, and so are the operands of the products, whose sums and
-// whose softmax are f32. Decoding also reads int8 with scales in fp16, as fp16.
+// whose softmax are f32. Decoding also reads int8 and fp8 with scales in fp16, as fp16.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +56,7 @@ enum GpuOperand {
   kRope,     // from here on, Q stands for what there is not; f32[positions][rotated / 2][2]
   kQWeight,  // of the norm
   kKWeight,
-  kKeyScales,  // of int8
+  kKeyScales,  // of codecs of one byte
   kValueScales,
   kConverted,  // f16 or bf16 (rows, q_heads, k_dim): what prepare makes of Q for prefill
   kOperands

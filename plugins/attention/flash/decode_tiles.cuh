@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <type_traits>
 
 #include "tenon/cuda/kv_reader.cuh"
 #include "tenon/cuda/shared_memory.cuh"
@@ -54,9 +55,43 @@ struct TileLoader {
   }
 };
 
-// Loads int8 with scales in fp16, which becomes fp16 on its way.
-template <uint32_t D>
-struct Int8TileLoader {
+// Turns four bytes of a scaled codec into two pairs of fp16, of which the product with a cell's scale is rounded once.
+template <class B>
+concept ByteUnpacking = requires(uint32_t bytes, __half2 scale, __half2 (&x)[2]) {
+  { B::scale_of(scale) } -> std::same_as<__half2>;  // the scale's factor
+  B::unpack(bytes, x);                              // exact
+};
+
+// A byte's bits, biased by 128, are the last of 1024 + 128 + q in fp16.
+struct Int8Bytes {
+  __device__ static __half2 scale_of(__half2 scale) { return scale; }
+  __device__ static void unpack(uint32_t bytes, __half2 (&x)[2]) {
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t biased = __byte_perm(bytes ^ 0x80808080u, 0x64646464u, i == 0 ? 0x4140 : 0x4342);
+      x[i] = __hsub2(reinterpret_cast<const __half2&>(biased), __half2half2(__ushort_as_half(0x6480)));
+    }
+  }
+};
+// E4M3: see sdk::KvF8::half_bits.
+struct Fp8Bytes {
+  __device__ static __half2 scale_of(__half2 scale) {
+    return __hmul2(scale, __half2half2(__float2half_rn(sdk::KvF8::kHalfUnit)));
+  }
+  __device__ static void unpack(uint32_t bytes, __half2 (&x)[2]) {
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t high = __byte_perm(bytes, 0, i == 0 ? 0x1404 : 0x3424);  // each byte above a zero
+      const uint32_t half = (high & 0x80008000u) | (high >> 1 & 0x3f803f80u);
+      x[i] = reinterpret_cast<const __half2&>(half);
+    }
+  }
+};
+static_assert(ByteUnpacking<Int8Bytes> && ByteUnpacking<Fp8Bytes>);
+
+// Loads a codec of one byte with scales in fp16, which becomes fp16 on its way.
+template <uint32_t D, ByteUnpacking Bytes>
+struct ByteTileLoader {
   cuda::KvRows rows, scales;
   uint32_t pieces;  // of 16 bytes, of a row in memory: two of the tile
 
@@ -77,29 +112,30 @@ struct Int8TileLoader {
     for (uint32_t i = 0; i < kOfLane; ++i) {
       const uint32_t at = i * 32 + threadIdx.x % 32, r = at / kPieces, token = t.token + r, piece = at % kPieces;
       if (token < t.end && piece < pieces && (token < t.from || token >= t.to)) continue;
-      const __half2 both = __half2half2(scale[i]);
+      const __half2 both = Bytes::scale_of(__half2half2(scale[i]));
       store(tile + tile_offset<D>(r, 2 * piece), {raw[i].x, raw[i].y}, both);
       store(tile + tile_offset<D>(r, 2 * piece + 1), {raw[i].z, raw[i].w}, both);
     }
   }
 
  private:
-  // Eight bytes. A byte's bits, biased by 128, are the last of 1024 + 128 + q in fp16, which is exact; the product with the
-  // scale is rounded once.
+  // Eight bytes.
   __device__ static void store(uint32_t to, const uint2& bytes, __half2 scale) {
     uint32_t word[4];  // two halves each
 #pragma unroll
-    for (uint32_t i = 0; i < 4; ++i) {
-      const uint32_t biased =
-          __byte_perm(i < 2 ? bytes.x ^ 0x80808080u : bytes.y ^ 0x80808080u, 0x64646464u, i % 2 == 0 ? 0x4140 : 0x4342);
-      const __half2 q = __hsub2(reinterpret_cast<const __half2&>(biased), __half2half2(__ushort_as_half(0x6480)));
-      const __half2 x = __hmul2(q, scale);
-      word[i] = reinterpret_cast<const uint32_t&>(x);
+    for (uint32_t i = 0; i < 2; ++i) {
+      __half2 x[2];
+      Bytes::unpack(i == 0 ? bytes.x : bytes.y, x);
+#pragma unroll
+      for (uint32_t j = 0; j < 2; ++j) {
+        const __half2 product = __hmul2(x[j], scale);
+        word[2 * i + j] = reinterpret_cast<const uint32_t&>(product);
+      }
     }
     cuda::store_shared(to, uint4{word[0], word[1], word[2], word[3]});
   }
 };
 
-static_assert(TileLoading<TileLoader<128>> && TileLoading<Int8TileLoader<128>>);
+static_assert(TileLoading<TileLoader<128>> && TileLoading<ByteTileLoader<128, Int8Bytes>>);
 
 }  // namespace tenon::flash

@@ -2,7 +2,7 @@
 // tenon/sdk/kv_codec.h.
 #include "convert.h"
 #include "tenon/abi/types.h"
-#include "tenon/sdk/cpu/vector.h"
+#include "tenon/sdk/cpu/kv_vector.h"
 
 namespace tenon::slot_cache {
 namespace {
@@ -35,6 +35,23 @@ __m128i to_i8(Eight x) {
   return _mm_packs_epi16(words, words);
 }
 
+// As KvF8::encode rounds. The lower eight bytes count.
+__m128i to_f8(Eight x) {
+  const __m256i bits = _mm256_castps_si256(x.v), magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
+  const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(magnitude, 20), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(magnitude, _mm256_set1_epi32(0x7ffff)), odd);
+  const __m256i normal = _mm256_min_epi32(_mm256_sub_epi32(_mm256_srli_epi32(rounded, 20), _mm256_set1_epi32(120 << 3)),
+                                          _mm256_set1_epi32(0x7e));
+  const __m256 shifted = _mm256_add_ps(_mm256_castsi256_ps(magnitude), _mm256_set1_ps(0x1p14f));
+  const __m256i subnormal = _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(0x46800000));
+  const __m256i is_subnormal = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x3c800000), magnitude);
+  const __m256i code = _mm256_or_si256(sign, _mm256_blendv_epi8(normal, subnormal, is_subnormal));
+  const __m256i number = _mm256_and_si256(code, _mm256_castps_si256(_mm256_cmp_ps(x.v, x.v, _CMP_ORD_Q)));
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(number), _mm256_extracti128_si256(number, 1));
+  return _mm_packus_epi16(words, words);
+}
+
 // f(i, 8) for every eight elements [i, i + 8), then f(i, rest) for the rest.
 template <class F>
 [[gnu::always_inline]] inline void each_eight(uint32_t n, F&& f) {
@@ -48,17 +65,19 @@ void store_row(const float* from, uint32_t n, float scale, void* to) {
   const Eight unit = Eight::all(scale);
   each_eight(n, [&](uint32_t i, uint32_t here) {
     const Eight x = Eight::load_first(from + i, here);
-    const __m128i bits = Codec == TENON_F16 ? to_half(x) : Codec == TENON_BF16 ? to_bf16(x) : to_i8(div(x, unit));
+    const __m128i bits = Codec == TENON_F16      ? to_half(x)
+                         : Codec == TENON_BF16   ? to_bf16(x)
+                         : Codec == TENON_F8E4M3 ? to_f8(div(x, unit))
+                                                 : to_i8(div(x, unit));
     memcpy(static_cast<uint8_t*>(to) + size_t{i} * kElementBytes<Codec>, &bits, size_t{here} * kElementBytes<Codec>);
   });
 }
 
 template <uint32_t Codec>
 void load_row(const void* from, uint32_t n, float scale, float* to) {
-  const Eight unit = Eight::all(scale);
   each_eight(n, [&](uint32_t i, uint32_t here) {
-    Eight x = Eight::decode_first<Codec>(static_cast<const uint8_t*>(from) + size_t{i} * kElementBytes<Codec>, here);
-    if constexpr (Codec == TENON_I8) x = mul(x, unit);
+    const auto* at = static_cast<const uint8_t*>(from) + size_t{i} * kElementBytes<Codec>;
+    const Eight x = sdk::cpu::decode_kv<Codec, 8>(at, here, scale);
     memcpy(to + i, &x.v, here * sizeof(float));
   });
 }
@@ -69,6 +88,7 @@ void store_row_avx2(uint32_t codec, const float* from, uint32_t n, float scale, 
   if (codec == TENON_F16) return store_row<TENON_F16>(from, n, scale, to);
   if (codec == TENON_BF16) return store_row<TENON_BF16>(from, n, scale, to);
   if (codec == TENON_I8) return store_row<TENON_I8>(from, n, scale, to);
+  if (codec == TENON_F8E4M3) return store_row<TENON_F8E4M3>(from, n, scale, to);
   memcpy(to, from, n * sizeof(float));
 }
 
@@ -76,6 +96,7 @@ void load_row_avx2(uint32_t codec, const void* from, uint32_t n, float scale, fl
   if (codec == TENON_F16) return load_row<TENON_F16>(from, n, scale, to);
   if (codec == TENON_BF16) return load_row<TENON_BF16>(from, n, scale, to);
   if (codec == TENON_I8) return load_row<TENON_I8>(from, n, scale, to);
+  if (codec == TENON_F8E4M3) return load_row<TENON_F8E4M3>(from, n, scale, to);
   memcpy(to, from, n * sizeof(float));
 }
 

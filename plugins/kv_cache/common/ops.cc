@@ -25,7 +25,7 @@ void store_cell(bool simd, const KvPlane& plane, const cpu::KvCells& cells, cons
   if (!simd) return cells.store(from, cell);
   float scale = 1;
   if (plane.scale != 0) {
-    scale = sdk::kv_scale(plane.scale, most_of_row_avx2(from, plane.dim));
+    scale = sdk::kv_scale(plane.codec, plane.scale, most_of_row_avx2(from, plane.dim));
     sdk::store_kv_scale(plane.scale, scale, cells.scale_at(cell));
   }
   store_row_avx2(plane.codec, from, plane.dim, scale, cells.at(cell));

@@ -61,7 +61,7 @@ __device__ void store_cell(const sdk::KvPlane& plane, const cuda::KvCells& cells
     float most = 0;
     for (uint32_t d = lane; d < plane.dim; d += 32) most = fmaxf(most, fabsf(x(d)));
     for (int step = 16; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
-    scale = sdk::kv_scale(plane.scale, most);
+    scale = sdk::kv_scale(C::kFormat, plane.scale, most);
     if (lane == 0) cells.store_scale(cell, scale);
   }
   auto* to = reinterpret_cast<typename C::Element*>(cells.at(cell));
@@ -98,7 +98,11 @@ void append_op(const AppendArgs& a, const cuda::Launch& l) {
   const uint32_t rows = std::min(a.rows, kMostRowBlocks);
   if (a.kv.k.scale != 0) {
     const uint32_t blocks = (2 * a.kv.heads + kWarps - 1) / kWarps;
-    return l(&append_scaled_kernel<sdk::KvI8>, {.blocks = {blocks, rows}, .threads = {kThreads}}, a, p);
+    return cuda::with_kv_codec(a.kv.k.codec, [&]<class C>(C) {
+      if constexpr (C::kScaled) {
+        l(&append_scaled_kernel<C>, {.blocks = {blocks, rows}, .threads = {kThreads}}, a, p);
+      }
+    });
   }
   const uint32_t columns = a.kv.heads * (a.kv.k.dim + a.kv.v.dim);
   cuda::with_element(a.kv.k.codec, [&]<class E>(E) {

@@ -96,8 +96,10 @@ class SlotCache {
   uint64_t shape() const;  // tells caches of other geometry apart
   // The first position after the sinks that a row at position kv_len sees.
   uint32_t first_kept(uint32_t kv_len) const;
-  std::vector<Run> kept(uint32_t kv_len) const;  // all that such a row sees
-  // Throws Refused if something of it was overwritten.
+  // The same of its last token: an exported sequence has that too, if the ring does, so that it can be cut by that token.
+  uint32_t first_exported(uint32_t kv_len) const;
+  std::vector<Run> kept(uint32_t first, uint32_t kv_len) const;  // the sinks, and positions [first, kv_len)
+  // Throws Refused if something that such a row sees was overwritten.
   void check_kept(uint32_t slot, uint32_t kv_len) const;
 
   std::string name_;

@@ -31,9 +31,9 @@ class Paged : public sdk::KvCache<Paged>, public PagedCache {
                     .doc = "Whether a new sequence takes over the pages of one that began alike, running or ended",
                     .value = true}),
       sdk::text({.name = "format",
-                 .doc = "How an element is stored; int8 has a scale in fp16 for each token and KV head",
+                 .doc = "How an element is stored; int8 and fp8 have a scale in fp16 for each token and KV head",
                  .value = "fp16",
-                 .choices = "fp16|bf16|fp32|int8"}));
+                 .choices = "fp16|bf16|fp32|int8|fp8"}));
 
   Paged(const sdk::Params& params, const sdk::Env& env)
       : PagedCache(format(params.text("format")),
@@ -44,6 +44,7 @@ class Paged : public sdk::KvCache<Paged>, public PagedCache {
 
  private:
   static tenon_kv_format format(const std::string& name) {
+    if (name == "fp8") return sdk::kv_format(TENON_F8E4M3, TENON_F16);
     if (name == "int8") return sdk::kv_format(TENON_I8, TENON_F16);
     return sdk::kv_format(name == "fp32" ? TENON_F32 : name == "fp16" ? TENON_F16 : TENON_BF16);
   }

@@ -26,6 +26,7 @@
 #include "tenon/core/config.h"
 #include "tenon/core/pipeline.h"
 #include "tenon/core/registry.h"
+#include "tenon/core/saved_sequence.h"
 #include "tenon/core/tokenizer.h"
 #include "tenon/core/trace.h"
 #include "tenon/core/weights.h"
@@ -51,12 +52,15 @@ const char* to_string(FinishReason reason);
 
 struct Result {
   std::vector<int32_t> prompt_tokens, tokens;  // tokens are those generated, without the one that ended the text
-  uint32_t reused = 0;  // the cache had so many of the prompt's first tokens from another request
+  uint32_t reused = 0;  // so many of the prompt's first tokens were had from another request, or a saved sequence
   std::string text;
   FinishReason finish = FinishReason::kLength;
   std::exception_ptr error;       // with kError: an Error, or what a callback threw; text and tokens are those so far
   std::vector<Logprob> logprobs;  // one a token, if the request asks for them
   std::vector<float> embedding;   // (width), if the request asks for it
+  // What the cache had of the sequence, if the request asks for it: prompt and text but for the newest token. nullptr if the
+  // cache had nothing.
+  std::shared_ptr<const SavedSequence> saved;
 };
 
 // What the text of a request has to match. Only tokens that lead there are chosen, and the text ends where it is complete.
@@ -88,6 +92,13 @@ struct Request {
   // pipeline.embeddings = true.
   Pooling embed = Pooling::kNone;
   std::shared_ptr<const Grammar> grammar = {};  // the text matches it; see Engine::compile
+  // As far as the prompt and this saved sequence begin alike, the prompt is not computed, but for its last token. Errors are a
+  // prompt with another first token, a sequence that another pipeline saved, and one that the cache cannot cut where the prompt
+  // parts from it.
+  std::shared_ptr<const SavedSequence> begin_from = {};
+  // The result has what the cache then holds of the sequence; a cache that cannot give it makes the result an error, with the
+  // text. With no new tokens the prompt is computed all the same.
+  bool save = false;
   bool logprobs = false;
   uint32_t top_logprobs = 0;                        // so many of the likeliest tokens are reported with each; up to 64
   std::function<bool(const Token&)> on_token = {};  // false ends the request
@@ -118,7 +129,7 @@ struct RunStats {
   uint64_t decode_tokens = 0;                     // so many were generated within decode_seconds
   uint64_t steps = 0, drafted = 0, accepted = 0;  // so many of the drafted tokens were accepted
   uint64_t preempted = 0, recomputed = 0;  // sequences that lost their slot; rows run again, also in prompt_tokens
-  // The cache was asked for so many tokens of prompts, and had so many, which are not in prompt_tokens.
+  // The cache, or a saved sequence, was asked for so many tokens of prompts, and had so many, which are not in prompt_tokens.
   uint64_t looked_up = 0, reused = 0;
   double decode_weight_bytes = 0, decode_kv_bytes = 0;  // decode steps read so much, by the programs' own account
 };
@@ -133,8 +144,9 @@ struct EngineOptions {
   // It is asked once, when the configuration is known, for the recorder of a trace, which outlives the engine; nullptr:
   // nothing is recorded.
   std::function<trace::Recorder*(const PipelineConfig&)> recorder = {};
-  uint32_t score_rows = 0;  // > 0: score() works, in pieces of that many rows
-  bool grammars = false;    // requests may have grammars, if grammar_problem() says nothing else
+  uint32_t score_rows = 0;                            // > 0: score() works, in pieces of that many rows
+  bool load_sessions = false, save_sessions = false;  // see Request::begin_from and save
+  bool grammars = false;  // requests may have grammars, if grammar_problem() says nothing else
   std::function<void(uint32_t level, const std::string&)> log = {};
 };
 

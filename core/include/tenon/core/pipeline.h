@@ -18,6 +18,7 @@
 #include "tenon/core/module.h"
 #include "tenon/core/program.h"
 #include "tenon/core/registry.h"
+#include "tenon/core/saved_sequence.h"
 #include "tenon/core/trace.h"
 #include "tenon/core/weights.h"
 
@@ -41,7 +42,8 @@ struct PipelineOptions {
       log;                                 // takes what the host and components say; see tenon_host
   std::vector<Observer> observers = {};    // the ops before products that they see run as ops of their own
   const Weights* draft_weights = nullptr;  // the draft model's, if the configuration has one; they outlive the pipeline
-  bool masks = false;                      // batches may have masks, which need programs and memory of their own
+  bool load_sessions = false, save_sessions = false;  // sequences may begin from saved ones; they may be saved
+  bool masks = false;                       // batches may have masks, which need programs and memory of their own
   std::filesystem::path system_root = "/";  // the limits of control groups are looked for below it
   // Tests on the host set this: every storage has pages of its own and ends, up to 63 bytes, where a page begins that
   // nobody may touch. That takes more memory than the plan says.
@@ -161,6 +163,14 @@ class Pipeline {
   uint32_t adopt(uint32_t slot, std::span<const int32_t> tokens);
   // The slot's first tokens, which are in the cache, may be found from now on. Empty: nothing of the slot may any more.
   void share(uint32_t slot, std::span<const int32_t> tokens);
+  // What cells of this pipeline depend on; empty unless the options have sessions.
+  const std::vector<SessionFact>& session_facts() const;
+  // Returns the cells of the slot's first tokens, of a draft model too. Throws Error(kPlugin) if a cache does not have them any more,
+  // or exports nothing.
+  std::vector<std::byte> export_sequence(uint32_t slot, uint32_t kv_len);
+  // Makes cells that a pipeline of the same facts exported the beginning of a slot for which there is room. Throws
+  // Error(kRequest) if a cache refuses them.
+  void import_sequence(uint32_t slot, uint32_t kv_len, std::span<const std::byte> cells);
   uint64_t kv_used_bytes(uint32_t kv_len) const;
   // Returns how many pages of the cache a sequence of that length takes.
   uint64_t kv_used_blocks(uint32_t kv_len) const;

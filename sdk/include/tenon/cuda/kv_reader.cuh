@@ -73,6 +73,11 @@ struct KvBf16 : sdk::KvBf16 {
   __device__ static float decode(Element e, float) { return __bfloat162float(__ushort_as_bfloat16(e)); }
   __device__ static Element encode(float x, float) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
 };
+struct KvF8 : sdk::KvF8 {
+  __device__ static float decode(Element e, float scale) {
+    return __half2float(__ushort_as_half(half_bits(e))) * (kHalfUnit * scale);
+  }
+};
 
 // Calls f with the codec of a format. Throws Refused for a format that no codec stores.
 template <class F>
@@ -81,6 +86,7 @@ void with_kv_codec(uint32_t format, F&& f) {
   if (format == TENON_BF16) return f(KvBf16());
   if (format == TENON_F32) return f(sdk::KvF32());
   if (format == TENON_I8) return f(sdk::KvI8());
+  if (format == TENON_F8E4M3) return f(KvF8());
   throw sdk::Refused(std::string("no codec of a cache stores ") + tenon_format_name(format));
 }
 

@@ -5,6 +5,7 @@
 //     using Element = ...;                            one number as it is stored
 //     static constexpr tenon_format kFormat;
 //     static constexpr bool kScaled;                  true: an element is a multiple of the scale of its cell and head
+//     static constexpr float kMost;                   with scales: the greatest multiple
 //     static constexpr Element encode(float x, float scale);    scale is that of kv_scale(), as it is stored
 //     static constexpr float decode(Element e, float scale);
 //   };
@@ -64,6 +65,31 @@ struct KvI8 {
   }
   static constexpr float decode(Element e, float scale) { return static_cast<float>(e) * scale; }
 };
+// Floats of 8 bits, 4 of exponent and 3 of fraction (E4M3 without infinities), are multiples of the scale, rounded to the nearest
+// even. What the scale's own rounding puts above kMost becomes kMost, and a NaN becomes 0.
+struct KvF8 {
+  using Element = uint8_t;
+  static constexpr tenon_format kFormat = TENON_F8E4M3;
+  static constexpr bool kScaled = true;
+  static constexpr float kMost = 448.0f;
+  // The same bits as half precision are a multiple of the scale divided by this.
+  static constexpr float kHalfUnit = 256.0f;
+  static constexpr uint16_t half_bits(Element e) { return static_cast<uint16_t>((e & 0x80u) << 8 | (e & 0x7fu) << 7); }
+  static constexpr Element encode(float x, float scale) {
+    constexpr uint32_t kInfinite = 0x7f800000u, kLeastNormal = 0x3c800000u, kMostCode = 0x7e;  // kLeastNormal: 2^-6
+    const uint32_t bits = __builtin_bit_cast(uint32_t, x / scale), magnitude = bits & 0x7fffffffu;
+    const uint32_t sign = bits >> 24 & 0x80u;
+    if (magnitude > kInfinite) return 0;
+    if (magnitude <
+        kLeastNormal) {  // adding 2^14 lines the unit 2^-9 up with the last bit of f32, and the addition rounds
+      const float shifted = __builtin_bit_cast(float, magnitude) + 0x1p14f;
+      return static_cast<Element>(sign | (__builtin_bit_cast(uint32_t, shifted) - 0x46800000u));
+    }
+    const uint32_t code = ((magnitude + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20) - (120u << 3);
+    return static_cast<Element>(sign | (code < kMostCode ? code : kMostCode));
+  }
+  static constexpr float decode(Element e, float scale) { return half_to_float(half_bits(e)) * (kHalfUnit * scale); }
+};
 
 // It calls f with the codec of a format, and throws Refused for a format that is no codec.
 template <class F>
@@ -77,22 +103,26 @@ decltype(auto) with_kv_codec(uint32_t format, F&& f) {
       return f(KvBf16());
     case TENON_I8:
       return f(KvI8());
+    case TENON_F8E4M3:
+      return f(KvF8());
     default:
       throw Refused(std::string("no codec of a cache stores ") + tenon_format_name(format));
   }
 }
 constexpr bool is_kv_codec(uint32_t format) {
-  return format == TENON_F32 || format == TENON_F16 || format == TENON_BF16 || format == TENON_I8;
+  return format == TENON_F32 || format == TENON_F16 || format == TENON_BF16 || format == TENON_I8 ||
+         format == TENON_F8E4M3;
 }
 constexpr bool is_scaled_codec(uint32_t format) {
-  return format == TENON_I8;
+  return format == TENON_I8 || format == TENON_F8E4M3;
 }
 
-// It gives the scale of a cell and head whose greatest magnitude is `most`, as a plane with scales of that format (f32 or
-// f16) stores it.
-constexpr float kv_scale(uint32_t format, float most) {
+// It gives the scale of a cell and head whose greatest magnitude is `most`, in a scaled codec, as a plane with scales of that
+// format (f32 or f16) stores it.
+constexpr float kv_scale(uint32_t codec, uint32_t format, float most) {
   constexpr float kLeast = 1e-5f;
-  const float scale = most / KvI8::kMost > kLeast ? most / KvI8::kMost : kLeast;
+  const float greatest = codec == TENON_F8E4M3 ? KvF8::kMost : KvI8::kMost;
+  const float scale = most / greatest > kLeast ? most / greatest : kLeast;
   return format == TENON_F16 ? half_to_float(float_to_half(scale)) : scale;
 }
 inline float load_kv_scale(uint32_t format, const std::byte* from) {

@@ -63,7 +63,7 @@ class KvCells {
   void store(const float* from, uint32_t cell) const {
     float scale = 1;
     if (plane_.scale != 0) {
-      scale = kv_scale(plane_.scale, most_of_row(from, plane_.dim));
+      scale = kv_scale(plane_.codec, plane_.scale, most_of_row(from, plane_.dim));
       store_kv_scale(plane_.scale, scale, scale_at(cell));
     }
     store_row(plane_.codec, from, plane_.dim, at(cell), scale);
