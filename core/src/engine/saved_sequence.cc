@@ -153,7 +153,7 @@ SavedSequence::SavedSequence(std::unique_ptr<File> file) : path_(file->mapping.p
   const std::span<const std::byte> bytes = file_->mapping.bytes();
   file_->mapping.prefetch(0, bytes.size());
   Header header;
-  std::memcpy(&header, bytes.data(), std::min(bytes.size(), sizeof(header)));
+  if (!bytes.empty()) std::memcpy(&header, bytes.data(), std::min(bytes.size(), sizeof(header)));
   check_header(header, bytes.size(), path_);
   const uint64_t token_bytes = header.tokens * sizeof(int32_t);
   const uint64_t tokens_at = sizeof(Header) + padded(header.fact_bytes), cells_at = tokens_at + padded(token_bytes);

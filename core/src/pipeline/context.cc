@@ -85,8 +85,12 @@ Status Context::copy(void* dst, const void* src, uint64_t bytes) const {
 void Context::copy_now(void* dst, const void* src, uint64_t bytes) const {
   Status status = copy(dst, src, bytes);
   if (!status.ok()) throw Error(status.code(), status.message());
+  wait();
+}
+
+void Context::wait() const {
   if (!queues()) return;
-  Call call(device_, "copy");
+  Call call(device_, "wait");
   call.check(device().wait(device().self, queue_, call.why()));
 }
 

@@ -68,6 +68,8 @@ class Context {
   Status copy(void* dst, const void* src, uint64_t bytes) const;
   // The copy is done when this returns. Throws Error(kPlugin).
   void copy_now(void* dst, const void* src, uint64_t bytes) const;
+  // Returns when all that was enqueued is done. Throws Error.
+  void wait() const;
   // Is called before components that may call the device by themselves: every function of a device makes it the calling
   // thread's current one, and a copy of nothing does only that.
   void enter() const {

@@ -212,7 +212,7 @@ void ModelInstance::export_sequence(uint32_t slot, uint32_t kv_len, std::vector<
   const uint64_t room = bytes, before = to.size();
   to.resize(before + room);
   do_export(to.data() + before);
-  components.copy_now(nullptr, nullptr, 0);
+  components.context.wait();
   if (bytes != room) {
     throw Error(ErrorCode::kPlugin, components.kv_cache.id() + ": exports " + std::to_string(bytes) +
                                         " bytes, after it asked for room for " + std::to_string(room));
@@ -227,7 +227,7 @@ void ModelInstance::import_sequence(uint32_t slot, uint32_t kv_len, std::span<co
     throw Error(ErrorCode::kRequest, components.kv_cache.id() + " does not take the cells: " + call.text());
   }
   call.check(status);
-  components.copy_now(nullptr, nullptr, 0);
+  components.context.wait();
 }
 
 uint64_t ModelInstance::kv_used_bytes(uint32_t kv_len) const {
