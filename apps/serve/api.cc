@@ -151,16 +151,23 @@ Reply Api::route(const HttpRequest& request, const std::function<void()>& wake) 
   return reply(models(path));
 }
 
+// What is wrong with a conversation is the same fault of the same field here and where the engine finds it.
+Thoughts Api::thoughts_of(const Request& request) const {
+  try {
+    return engine_.chat_template()->thoughts(engine_.tokenizer(), request.chat, request.chat_options);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kRequest) throw;
+    throw ApiError(400, said_by(e), "messages");
+  }
+}
+
 Reply Api::complete(const HttpRequest& http, bool chat, const std::function<void()>& wake) {
   CompletionRequest request = parse_completion(parse_object(http.body), chat, abilities_);
   name_client(http, request.prompts);
   if (request.continuous_usage) {
     for (const Request& one : request.prompts) request.prompt_sizes.push_back(engine_.prompt_tokens(one).size());
   }
-  if (chat) {
-    const Request& one = request.prompts.front();
-    request.thoughts = engine_.chat_template()->thoughts(engine_.tokenizer(), one.chat, one.chat_options);
-  }
+  if (chat) request.thoughts = thoughts_of(request.prompts.front());
   AnswerHead head;
   head.id = std::string(chat ? "chatcmpl-" : "cmpl-") + id_prefix_ + "-" + std::to_string(++serial_);
   head.model = options_.models.front();

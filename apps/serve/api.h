@@ -48,6 +48,7 @@ class Api {
   // The number of the key that lets in, from 1 on; 0 if none does.
   size_t key_of(const std::string& authorization) const;
   // Says whose requests these are, for schedulers that take turns between clients.
+  Thoughts thoughts_of(const Request& request) const;
   void name_client(const HttpRequest& http, std::vector<Request>& requests) const;
   HttpResponse models(const std::string& path) const;
   HttpResponse tokenize(const std::string& body) const;

@@ -83,6 +83,16 @@ void read_grammar(Fields& fields, const Abilities& abilities, const Request& req
   }
 }
 
+// Returns the function of an object of type "function", which has a name. at: where the object stands.
+Fields function_fields(Fields& object, const std::string& at) {
+  if (object.text("type").value_or("") != "function") object.fail("type", "it is not \"function\"");
+  const boost::json::value* function = object.find("function");
+  if (function == nullptr || !function->is_object()) object.fail("function", "it is not an object");
+  Fields named(function->get_object(), at + ".function.");
+  if (named.text("name").value_or("").empty()) named.fail("name", "it is missing");
+  return named;
+}
+
 // A tool is an object with the type "function" and a function that has a name; the chat template reads what else it says.
 void check_tools(Fields& fields, const boost::json::array& tools) {
   constexpr size_t kMostTools = 128;
@@ -91,18 +101,14 @@ void check_tools(Fields& fields, const boost::json::array& tools) {
     const std::string at = "tools[" + std::to_string(i) + "]";
     if (!tools[i].is_object()) fields.fail(at, "it is not an object");
     Fields tool(tools[i].get_object(), at + ".");
-    if (tool.text("type").value_or("") != "function") tool.fail("type", "it is not \"function\"");
-    const boost::json::value* function = tool.find("function");
-    if (function == nullptr || !function->is_object()) tool.fail("function", "it is not an object");
-    Fields named(function->get_object(), at + ".function.");
-    if (named.text("name").value_or("").empty()) named.fail("name", "it is missing");
+    function_fields(tool, at);
   }
 }
 
-// What tool_choice demands of a call.
+// tool_choice demands a call, or that there is none, or neither.
 struct ToolChoice {
   bool forced = false, none = false;
-  std::string name;  // of the function; "" = any
+  std::string name;  // a forced call is of the function that is called so; "" = any may be called
 };
 ToolChoice read_tool_choice(Fields& fields) {
   const boost::json::value* value = fields.find("tool_choice");
@@ -112,15 +118,10 @@ ToolChoice read_tool_choice(Fields& fields) {
     return {text == "required", text == "none", ""};
   }
   Fields choice(value->get_object(), "tool_choice.");
-  if (choice.text("type").value_or("") != "function") choice.fail("type", "it is not \"function\"");
-  const boost::json::value* function = choice.find("function");
-  if (function == nullptr || !function->is_object()) choice.fail("function", "it is not an object");
-  Fields named(function->get_object(), "tool_choice.function.");
-  const std::string name = named.text("name").value_or("");
-  if (name.empty()) named.fail("name", "it is missing");
-  named.finish();
+  Fields function = function_fields(choice, "tool_choice");
+  function.finish();
   choice.finish();
-  return {true, false, name};
+  return {true, false, *function.text("name")};
 }
 
 // The tools that a forced call may be of.

@@ -37,7 +37,7 @@ struct CompletionRequest {
   CallFormat calls = CallFormat::kNone;  // the form of the calls that are looked for in the answers
   std::string answers_begin;             // so, at the end of the prompts; whoever reads the answers reads it too
   bool hides_thoughts = false;           // what the model thinks before it answers is left out
-  Thoughts thoughts = Thoughts::kNone;   // of the answers; whoever has the chat template fills it
+  Thoughts thoughts = Thoughts::kNone;   // the answers may have these; whoever has the chat template fills it
   uint32_t n = 1;
   // Each has its prompt, conversation or tokens, and is answered n times. What is the same for all is in each.
   std::vector<Request> prompts;

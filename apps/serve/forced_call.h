@@ -12,7 +12,7 @@ namespace tenon::serve {
 
 struct ForcedCall {
   std::string begins;   // the answer's text, before the first token that the model chooses
-  GrammarText grammar;  // of the rest
+  GrammarText grammar;  // the rest of the answer matches it
 };
 
 // tools: those of the body, as they were checked; one of them is called. several: as often as the model wants to, if the form

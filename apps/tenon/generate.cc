@@ -161,22 +161,17 @@ int run(const Args& given) {
     progress.update(done, total);
     if (done >= total) progress.finish();
   };
-  ThoughtReader reader = args.chat_args.thoughts(session.engine(), request);
-  std::string text;  // without what is hidden
-  const auto show = [&](const std::string& piece) {
-    text += piece;
-    return args.json || print_now(piece);
-  };
+  const ThoughtReader unread = args.chat_args.thoughts(session.engine(), request);
+  ThoughtReader reader = unread;
   request.on_token = [&](const Token& token) {
     limit.beat();
-    return show(reader.add(token.text, false).text);
+    return args.json || print_now(reader.add(token.text, false).text);
   };
   RunStats stats;
   Result result = session.engine().generate(request, &stats);
-  show(reader.add("", true).text);
-  if (args.chat_args.hide_thoughts) result.text = text;
-  const bool written =
-      print_now((args.json ? json_text(result_json(session.engine(), args, result, stats)) : "") + "\n");
+  result.text = ThoughtReader(unread).add(result.text, true).text;
+  const bool written = print_now(
+      (args.json ? json_text(result_json(session.engine(), args, result, stats)) : reader.add("", true).text) + "\n");
   args.session.finish(result, args.pipeline.force);
   if (!verbosity().quiet) std::fprintf(stderr, "%s\n", result_line(session.engine(), args, result, stats).c_str());
   const bool traced = session.finish_trace();

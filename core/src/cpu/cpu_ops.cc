@@ -129,7 +129,7 @@ void verify(const VerifyArgs& a, const Part& p) {
 // of a row; each chunk that finds something says so, and the lower number is the one that stays.
 struct TellArgs {
   int64_t vocab, stride;  // the vocabulary's size, and the elements from one row of logits to the next
-  uint32_t slices, padding;
+  uint32_t slices, sees_logits;
   sdk::SomeLeft left;
 };
 enum TellOperand { kLogits, kTold, kTellLive };
@@ -153,7 +153,7 @@ bool any_no_candidate(const float* x, int64_t n) {
 int32_t worst_of(const TellArgs& a, const Part& p, uint32_t row, int64_t first) {
   const auto share = [first](int64_t entries) { return std::clamp<int64_t>(entries - first, 0, kSlice); };
   const float* logits = p.ptr<const float>(kLogits) + row * a.stride + first;
-  if (any_no_logit(logits, share(a.vocab))) return sdk::kNoLogits;
+  if (a.sees_logits != 0 && any_no_logit(logits, share(a.vocab))) return sdk::kNoLogits;
   for (uint32_t i = 0; i < a.left.n; ++i) {
     const sdk::LeftRows& of = a.left.of[i];
     const int64_t entries = of.counted != 0 ? p.ptr<const int32_t>(of.operand + 1)[row] : of.columns;
@@ -269,16 +269,16 @@ void record_verify(const sdk::VerifyOp& op, tenon_tid next, tenon_tid accepted, 
   rec.emit<&verify>({.name = "verify", .operands = operands, .chunks = {1}}, a);
 }
 
-void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> left, Recorder& rec) {
+void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> left, bool first, Recorder& rec) {
   const tenon_tensor logits = rec.describe(verify.logits());
   std::vector<tenon_operand> operands = {{verify.logits(), TENON_READ},
                                          {verify.told(), TENON_READ | TENON_WRITE},
                                          {rec.step(TENON_STEP_LIVE), TENON_READ}};
   const int64_t vocab = logits.dim[1];
   const auto slices = static_cast<uint32_t>((vocab + kSlice - 1) / kSlice), rows = rec.bounds().out_rows;
-  const TellArgs a{vocab, logits.stride[0] / 4, slices, 0, sdk::add_left(left, rec, operands)};
+  const TellArgs a{vocab, logits.stride[0] / 4, slices, first, sdk::add_left(left, rec, operands)};
   tenon_cost cost{};
-  cost.read[sdk::kFixedCost] = static_cast<double>(rows) * static_cast<double>(vocab) * sizeof(float);
+  if (first) cost.read[sdk::kFixedCost] = static_cast<double>(rows) * static_cast<double>(vocab) * sizeof(float);
   rec.emit<&tell>({.name = "tell", .operands = operands, .chunks = {rows * slices}, .cost = cost}, a);
 }
 
@@ -320,7 +320,8 @@ tenon_status record_cpu_op(const sdk::VerifyOp& verify, tenon_tid x, tenon_tid y
         return record_mask(sdk::MaskOp(op), x, y, rec);
       case TENON_F_VERIFY:
         record_verify(verify, x, y, rec);
-        return sdk::record_by_op(verify.all_left(), [&](auto left) { record_tell(verify, left, rec); });
+        return sdk::record_by_op(verify.all_left(),
+                                 [&](auto left, bool first) { record_tell(verify, left, first, rec); });
       default:
         throw sdk::Refused("device.cpu has no op of the step for id " + std::to_string(op.id));
     }

@@ -65,7 +65,7 @@ void Loop::welcome() {
   cancelled_.clear();
 }
 
-// What the cache has of a sequence that has ended; nullptr if nobody wants it, or there is nothing.
+// Returns what the cache has of a sequence that has ended; nullptr if nobody wants it, or there is nothing.
 std::shared_ptr<const SavedSequence> Loop::saved(const Sequence& s) {
   const bool sound = s.reason() != FinishReason::kError && !s.doubtful;
   if (!s.request().save || !sound || s.phase == TENON_SEQUENCE_WAITS || s.cached().empty()) return nullptr;

@@ -216,10 +216,10 @@ void Loop::admit(Sequence& s) {
   free_slots_.pop_back();
   running_.push_back(&s);
   s.phase = TENON_SEQUENCE_PROMPT;
-  const Pipeline::Found found = beginning(s);
-  s.loads = found.tokens > pipeline_.find(s.adoptable()).tokens;
+  const uint32_t saved = s.saved_tokens();
+  s.loads = saved > 0 && saved > pipeline_.find(s.adoptable()).tokens;
   s.doubtful = s.loads;  // until they are there
-  s.kv_len = s.loads ? found.tokens : pipeline_.adopt(s.slot, s.adoptable());
+  s.kv_len = s.loads ? saved : pipeline_.adopt(s.slot, s.adoptable());
 }
 
 void Loop::place(uint32_t index, uint32_t rows) {

@@ -352,7 +352,8 @@ void record_step_op(const sdk::VerifyOp& verify, tenon_tid x, tenon_tid y, sdk::
       return record_mask(sdk::MaskOp(op), x, y, recorder);
     case TENON_F_VERIFY:
       record_verify(verify, x, y, recorder);
-      return sdk::record_by_op(verify.all_left(), [&](auto left) { record_tell(verify, left, recorder); });
+      return sdk::record_by_op(verify.all_left(),
+                               [&](auto left, bool first) { record_tell(verify, left, first, recorder); });
     case TENON_F_ADVANCE:
       return record_advance(sdk::AdvanceOp::of(op), x, y, recorder);
     default:

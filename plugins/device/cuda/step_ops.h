@@ -12,8 +12,8 @@ namespace tenon::cuda_device {
 uint32_t built_arch();
 
 // Records an op after record_verify's: what the host is told of each row whose logits are wanted, for what it finds in
-// the logits and in `left` (tenon/sdk/told.h).
-void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> left, sdk::Recorder& recorder);
+// `left` and, if it is the first of these ops, in the logits (tenon/sdk/told.h).
+void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> left, bool first, sdk::Recorder& recorder);
 // The logits under the masks of their rows: TENON_F_MASK.
 void record_mask(const sdk::MaskOp& mask, tenon_tid x, tenon_tid y, sdk::Recorder& recorder);
 void record_draft_pass(const sdk::DraftPass& pass, sdk::Recorder& recorder);

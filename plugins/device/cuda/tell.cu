@@ -19,7 +19,7 @@ constexpr uint32_t kThreads = 256;
 // counts itself, and under each processor that it found one for, in the bytes of one number.
 struct TellArgs {
   int64_t vocab, stride;  // of the logits
-  uint32_t out_rows, padding;
+  uint32_t out_rows, sees_logits;
   sdk::SomeLeft left;
 };
 struct TellPointers {
@@ -94,8 +94,9 @@ __global__ void tell_kernel(TellArgs a, TellPointers p) {
   const int64_t first = blockIdx.x * blockDim.x + threadIdx.x, step = int64_t{gridDim.x} * blockDim.x;
   uint32_t found = 0;
   const float* logits = p.logits + row * a.stride;
+  const int64_t seen = a.sees_logits != 0 ? a.vocab : 0;
 #pragma unroll kTellUnroll
-  for (int64_t i = first; i < a.vocab; i += step) found |= sdk::no_logit(logits[i]) ? kNoLogitBit : 0;
+  for (int64_t i = first; i < seen; i += step) found |= sdk::no_logit(logits[i]) ? kNoLogitBit : 0;
 #pragma unroll
   for (uint32_t l = 0; l < sdk::kLeftOfAnOp; ++l) {
     if (l < a.left.n) found |= look_at_left(a, p, l, row, {first, step});
@@ -129,7 +130,7 @@ void tell(const TellArgs& a, const cuda::Launch& l) {
 
 }  // namespace
 
-void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> some, sdk::Recorder& rec) {
+void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> some, bool first, sdk::Recorder& rec) {
   const tenon_tensor logits = rec.describe(verify.logits());
   std::vector<tenon_operand> operands = {{verify.logits(), TENON_READ},
                                          {verify.told(), TENON_READ | TENON_WRITE},
@@ -138,7 +139,7 @@ void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> some, s
   const uint32_t rows = rec.bounds().out_rows;
   cuda::emit<&tell>(
       rec, {.name = "tell", .operands = operands, .chunks = {}, .zeroed_bytes = rows * sizeof(*TellPointers::seen)},
-      TellArgs{logits.dim[1], logits.stride[0] / 4, rows, 0, left});
+      TellArgs{logits.dim[1], logits.stride[0] / 4, rows, first, left});
 }
 
 }  // namespace tenon::cuda_device

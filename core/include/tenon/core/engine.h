@@ -58,8 +58,8 @@ struct Result {
   std::exception_ptr error;       // with kError: an Error, or what a callback threw; text and tokens are those so far
   std::vector<Logprob> logprobs;  // one a token, if the request asks for them
   std::vector<float> embedding;   // (width), if the request asks for it
-  // What the cache had of the sequence, if the request asks for it: prompt and text but for the newest token. nullptr if the
-  // cache had nothing.
+  // If the request asks for it, this is what the cache had of the sequence: prompt and text but for the newest token. It is
+  // nullptr if the cache had nothing.
   std::shared_ptr<const SavedSequence> saved;
 };
 

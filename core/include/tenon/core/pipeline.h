@@ -163,7 +163,7 @@ class Pipeline {
   uint32_t adopt(uint32_t slot, std::span<const int32_t> tokens);
   // The slot's first tokens, which are in the cache, may be found from now on. Empty: nothing of the slot may any more.
   void share(uint32_t slot, std::span<const int32_t> tokens);
-  // What cells of this pipeline depend on; empty unless the options have sessions.
+  // Returns what cells of this pipeline depend on; nothing unless the options have sessions.
   const std::vector<SessionFact>& session_facts() const;
   // Returns the cells of the slot's first tokens, of a draft model too. Throws Error(kPlugin) if a cache does not have them any more,
   // or exports nothing.

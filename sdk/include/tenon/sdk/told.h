@@ -110,13 +110,16 @@ inline SomeLeft add_left(std::span<const Left> left, Recorder& rec, std::vector<
   return some;
 }
 
-// Calls record(left) with what one op looks at, until all is looked at; once if nothing is left.
+// Calls record(left, first) with what one op looks at, until all is looked at; once if nothing is left. The first op looks
+// at the logits too.
 template <class Record>
 void record_by_op(std::span<const Left> left, Record record) {
+  bool first = true;
   do {
     const size_t n = std::min<size_t>(left.size(), kLeftOfAnOp);
-    record(left.first(n));
+    record(left.first(n), first);
     left = left.subspan(n);
+    first = false;
   } while (!left.empty());
 }
 
