@@ -164,8 +164,7 @@ inline void quantize(const Setting& s, float* w, int64_t k) {
     }
   } else if (is_coded(s)) {
     CodedForm form = coded_form(s.name, s.group, s.second, s.text);
-    // On a GPU products round a book's values to fp16.
-    for (double& value : form.book) value = double{sdk::half_to_float(sdk::float_to_half(static_cast<float>(value)))};
+    form.halves = true;  // as products on a GPU have a book's numbers
     hold_coded(form, w, static_cast<size_t>(k));
   } else if (s.text == std::string("fp16")) {
     for (int64_t i = 0; i < k; ++i) w[i] = sdk::half_to_float(sdk::float_to_half(w[i]));
@@ -316,7 +315,8 @@ class Site {
     return host.f32(y);
   }
 
-  // Computes a row of y in float64, and in `size` how far it may be off for a relative error of 1 of a sum of |w x|.
+  // Computes a row of y in float64, and in `size` how far it may be off for a relative error of 1 of a sum of |w x|, or of
+  // the products that it is the difference of, where weights are integers less a zero point.
   void exact(int64_t row, std::vector<double>& y, std::vector<double>& size) const {
     const std::vector<float> source = x(row), norm_weight = norm(), b = bias(), add = addend(row + 1);
     std::vector<double> in(source.begin(), source.end());
@@ -330,10 +330,10 @@ class Site {
     size = y;
     for (int64_t c = 0; c < columns_; ++c) {
       const auto at = static_cast<size_t>(c);
+      const double least = setting_.name == "uintx" ? double{coded_detail::magnitude(weights(c), in.size())} : 0;
       for (size_t i = 0; i < in.size(); ++i) {
-        const double product = in[i] * double{weights(c)[i]};
-        y[at] += product;
-        size[at] += std::abs(product);
+        y[at] += in[i] * double{weights(c)[i]};
+        size[at] += std::abs(in[i]) * std::max(std::abs(double{weights(c)[i]}), least);
       }
       for (const tenon_fop& op : epi_.ops) {
         if (op.id == TENON_F_SILU_MUL) continue;

@@ -115,6 +115,16 @@ TEST(SmallFloats, RoundToEvenHalfwayAndEndAtTheLargest) {
 }
 
 // Sizes of a matrix of 4096 x 4096, in bits a weight.
+// The threads that share a row on a GPU compare the bits of their magnitudes, and one may have had no weights.
+TEST(Ranges, HaveNoMagnitudeWithASign) {
+  EXPECT_FALSE(std::signbit(coded::Range{}.magnitude()));
+  coded::Range r;
+  r.add(-0.0F);
+  EXPECT_FALSE(std::signbit(r.magnitude()));
+  r.add(-2);
+  EXPECT_EQ(r.magnitude(), 2);
+}
+
 TEST(Codings, HaveTheSizesOfTheDefinitions) {
   using coded::Coding, coded::Scaling;
   const auto bits = [](const Coding& c) { return static_cast<double>(c.row_bytes(4096)) * 8 / 4096; };

@@ -15,6 +15,7 @@ namespace tenon::test {
 // A scheme of codes and its parameters. In a book, code i stands for book[i] times the scale.
 struct CodedForm {
   std::vector<double> book;
+  bool halves = false;       // what a code stands for is rounded to fp16 after the code is chosen
   bool tie_to_even = false;  // of two equally near codes the even one is taken, else the one nearer to 0
   int64_t group = 0;         // 0: the whole row has one scale
   bool two_levels = false;   // a group's scale is a byte times the row's
@@ -86,7 +87,8 @@ inline double nearest(const CodedForm& form, double x) {
     const bool preferred = form.tie_to_even ? i % 2 < best % 2 : std::abs(form.book[i]) < std::abs(form.book[best]);
     if (off < least || (off == least && preferred)) best = i;
   }
-  return form.book[best];
+  const double value = form.book[best];
+  return form.halves ? double{sdk::half_to_float(sdk::float_to_half(static_cast<float>(value)))} : value;
 }
 inline void hold_in_book(const CodedForm& form, float* w, size_t k) {
   const double largest = *std::max_element(form.book.begin(), form.book.end(), [](double a, double b) {

@@ -21,7 +21,8 @@ struct Range {
     if (w > greatest) greatest = w;
     if (!(w >= -FLT_MAX && w <= FLT_MAX)) finite = false;
   }
-  constexpr float magnitude() const { return greatest > -least ? greatest : -least; }
+  // Never -0, whose bits are above those of every positive float.
+  constexpr float magnitude() const { return greatest > -least ? greatest : 0 - least; }
 };
 
 struct Scale {
