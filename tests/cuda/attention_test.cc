@@ -114,20 +114,26 @@ TEST_F(CudaAttention, VerifiesDraftsOfSeveralSequences) {
   }
 }
 
+// Sequences of one row or two. Without a window the keys are rotated and appended by attention itself.
+AttentionCase sequences_of_few_rows(uint32_t count, uint32_t dim, uint32_t window) {
+  AttentionCase c{.q_heads = 12,
+                  .kv_heads = 4,
+                  .k_dim = dim,
+                  .v_dim = dim,
+                  .codec = dim == 96 ? TENON_BF16 : TENON_F16,
+                  .append = window == 0,
+                  .rotated = static_cast<int32_t>(window == 0 ? dim : 0)};
+  c.window = window;
+  for (uint32_t i = 0; i < count; ++i) c.sequences.push_back({i * i % 701, 1 + i % 7 / 5});
+  return c;
+}
+
 // So many that a warp takes one by itself, and so many that rows are split by the step's shape.
 TEST_F(CudaAttention, DecodesManySequences) {
   for (const uint32_t sequences : {20u, 150u}) {
     for (const uint32_t dim : {64u, 96u, 128u}) {
       for (const uint32_t window : {0u, 200u}) {
-        AttentionCase c{.q_heads = 12,
-                        .kv_heads = 4,
-                        .k_dim = dim,
-                        .v_dim = dim,
-                        .codec = dim == 96 ? TENON_BF16 : TENON_F16,
-                        .append = window == 0,
-                        .rotated = static_cast<int32_t>(window == 0 ? dim : 0)};
-        c.window = window;
-        for (uint32_t i = 0; i < sequences; ++i) c.sequences.push_back({i * i % 701, 1 + i % 7 / 5});
+        AttentionCase c = sequences_of_few_rows(sequences, dim, window);
         c.sequences[1].before = 3000;
         check(*flash_, c, sequences + dim + window);
       }
@@ -140,15 +146,7 @@ TEST_F(CudaAttention, TakesPromptsBesideSequencesOfFewRows) {
   for (const uint32_t sequences : {3u, 40u, 150u}) {
     for (const uint32_t dim : {64u, 96u, 128u}) {
       for (const uint32_t window : {0u, 200u}) {
-        AttentionCase c{.q_heads = 12,
-                        .kv_heads = 4,
-                        .k_dim = dim,
-                        .v_dim = dim,
-                        .codec = dim == 96 ? TENON_BF16 : TENON_F16,
-                        .append = window == 0,
-                        .rotated = static_cast<int32_t>(window == 0 ? dim : 0)};
-        c.window = window;
-        for (uint32_t i = 0; i < sequences; ++i) c.sequences.push_back({i * i % 701, 1 + i % 7 / 5});
+        AttentionCase c = sequences_of_few_rows(sequences, dim, window);
         c.sequences[0].rows = 8;
         c.sequences[1] = {3000, 9};
         c.sequences[sequences / 2].rows = 200;

@@ -73,10 +73,10 @@ struct Int8Bytes {
     }
   }
 };
-// E4M3: see sdk::KvF8::half_bits.
+// E4M3: as sdk::SmallFloat::half_bits() makes halves of codes.
 struct Fp8Bytes {
   __device__ static __half2 scale_of(__half2 scale) {
-    return __hmul2(scale, __half2half2(__float2half_rn(sdk::KvF8::kHalfUnit)));
+    return __hmul2(scale, __half2half2(__float2half_rn(sdk::KvF8::Numbers::kUnit)));
   }
   __device__ static void unpack(uint32_t bytes, __half2 (&x)[2]) {
 #pragma unroll

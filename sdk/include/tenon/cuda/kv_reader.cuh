@@ -75,7 +75,7 @@ struct KvBf16 : sdk::KvBf16 {
 };
 struct KvF8 : sdk::KvF8 {
   __device__ static float decode(Element e, float scale) {
-    return __half2float(__ushort_as_half(half_bits(e))) * (kHalfUnit * scale);
+    return __half2float(__ushort_as_half(Numbers::half_bits(e))) * (Numbers::kUnit * scale);
   }
 };
 

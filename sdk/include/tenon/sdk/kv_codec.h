@@ -19,6 +19,7 @@
 #include "tenon/abi/kv_cache.h"
 #include "tenon/sdk/convert.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/small_floats.h"
 
 namespace tenon::sdk {
 
@@ -65,30 +66,19 @@ struct KvI8 {
   }
   static constexpr float decode(Element e, float scale) { return static_cast<float>(e) * scale; }
 };
-// Floats of 8 bits, 4 of exponent and 3 of fraction (E4M3 without infinities), are multiples of the scale, rounded to the nearest
-// even. What the scale's own rounding puts above kMost becomes kMost, and a NaN becomes 0.
+// E4M3's numbers (small_floats.h) are multiples of the scale, rounded to the nearest even. What the scale's own rounding puts
+// above kMost becomes kMost, and a NaN becomes 0.
 struct KvF8 {
   using Element = uint8_t;
+  using Numbers = SmallFloat<4, 3>;
   static constexpr tenon_format kFormat = TENON_F8E4M3;
   static constexpr bool kScaled = true;
-  static constexpr float kMost = 448.0f;
-  // The same bits as half precision are a multiple of the scale divided by this.
-  static constexpr float kHalfUnit = 256.0f;
-  static constexpr uint16_t half_bits(Element e) { return static_cast<uint16_t>((e & 0x80u) << 8 | (e & 0x7fu) << 7); }
+  static constexpr float kMost = Numbers::kLargest;
   static constexpr Element encode(float x, float scale) {
-    constexpr uint32_t kInfinite = 0x7f800000u, kLeastNormal = 0x3c800000u, kMostCode = 0x7e;  // kLeastNormal: 2^-6
-    const uint32_t bits = __builtin_bit_cast(uint32_t, x / scale), magnitude = bits & 0x7fffffffu;
-    const uint32_t sign = bits >> 24 & 0x80u;
-    if (magnitude > kInfinite) return 0;
-    if (magnitude <
-        kLeastNormal) {  // adding 2^14 lines the unit 2^-9 up with the last bit of f32, and the addition rounds
-      const float shifted = __builtin_bit_cast(float, magnitude) + 0x1p14f;
-      return static_cast<Element>(sign | (__builtin_bit_cast(uint32_t, shifted) - 0x46800000u));
-    }
-    const uint32_t code = ((magnitude + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20) - (120u << 3);
-    return static_cast<Element>(sign | (code < kMostCode ? code : kMostCode));
+    const float multiple = x / scale;
+    return static_cast<Element>(multiple == multiple ? Numbers::nearest(multiple) : 0);
   }
-  static constexpr float decode(Element e, float scale) { return half_to_float(half_bits(e)) * (kHalfUnit * scale); }
+  static constexpr float decode(Element e, float scale) { return Numbers::value(e) * scale; }
 };
 
 // It calls f with the codec of a format, and throws Refused for a format that is no codec.

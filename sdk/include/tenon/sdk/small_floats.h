@@ -23,11 +23,11 @@ struct SmallFloat {
   static constexpr float kUnit = 1U << (15 - kBias);
 
   static constexpr bool is_nan(uint32_t code) { return kHasNan && (code & 0x7fU) == 0x7fU; }
-  // code: not NaN.
-  static constexpr float value(uint32_t code) {
-    const uint32_t half = (code << kShift & kHalfMask) | (code << kSignShift & 0x8000U);
-    return half_to_float(static_cast<uint16_t>(half)) * kUnit;
+  static constexpr uint16_t half_bits(uint32_t code) {
+    return static_cast<uint16_t>((code << kShift & kHalfMask) | (code << kSignShift & 0x8000U));
   }
+  // code: not NaN.
+  static constexpr float value(uint32_t code) { return half_to_float(half_bits(code)) * kUnit; }
   static constexpr float kLargest = half_to_float(static_cast<uint16_t>(kTopCode << kShift)) * kUnit;
 
   // The code of the nearest value, halfway the even code; beyond kLargest that of kLargest. x: not NaN.
