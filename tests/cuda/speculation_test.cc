@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/one_sequence.h"
 #include "support/pipelines.h"
 #include "tenon/core/engine.h"
 
@@ -114,23 +115,11 @@ TEST_P(Speculation, SequencesInStepGiveThePlainTexts) {
   }
 }
 
-// A step of one sequence in slot 0: its tokens after the first `cached`, which are in the cache; logits are wanted from
-// row first_out on.
+// The step of the tokens after the first `cached`, which are in the cache: those after row first_out are drafts.
 StepBatch rows_of(const Tokens& tokens, size_t cached, size_t first_out) {
-  StepBatch b;
-  const size_t n = tokens.size() - cached;
-  for (size_t i = 0; i < n; ++i) {
-    b.token.push_back(tokens[cached + i]);
-    b.position.push_back(static_cast<int32_t>(cached + i));
-    b.slot.push_back(0);
-    b.parent.push_back(static_cast<int32_t>(i) - 1);
-    if (i >= first_out) b.out_row.push_back(static_cast<int32_t>(i));
-  }
-  b.seq_slot = {0};
-  b.seq_row = {0, static_cast<int32_t>(n)};
-  b.kv_len = {static_cast<int32_t>(cached)};
-  b.drafted = static_cast<uint32_t>(n - 1 - first_out);
-  b.want_logits = true;
+  const auto rows = std::span<const int32_t>(tokens).subspan(cached);
+  StepBatch b = step_of_one(rows, cached, first_out);
+  b.drafted = static_cast<uint32_t>(rows.size() - 1 - first_out);
   return b;
 }
 

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../support/one_sequence.h"
 #include "guarded_weights.h"
 #include "tenon/core/config.h"
 #include "tenon/core/engine.h"
@@ -78,23 +79,12 @@ inline void check(const Status& status) {
 }
 
 // Rows [first, first + tokens) of the only sequence, of which the last gives a token.
-inline int32_t step(Pipeline& pipeline, const std::vector<int32_t>& tokens, int32_t first) {
-  const auto rows = static_cast<int32_t>(tokens.size());
-  check(pipeline.reserve(0, static_cast<uint32_t>(first + rows)));
-  StepBatch batch;
-  batch.token = tokens;
-  for (int32_t r = 0; r < rows; ++r) {
-    batch.position.push_back(first + r);
-    batch.slot.push_back(0);
-    batch.parent.push_back(r - 1);
-  }
-  batch.seq_slot = {0};
-  batch.seq_row = {0, rows};
-  batch.out_row = {rows - 1};
-  batch.kv_len = {first};
-  batch.want_logits = true;
+inline int32_t step(Pipeline& pipeline, const std::vector<int32_t>& tokens, uint32_t first) {
+  const auto rows = static_cast<uint32_t>(tokens.size());
+  check(pipeline.reserve(0, first + rows));
+  StepBatch batch = test::step_of_one(tokens, first, rows - 1);
   batch.prompts = first == 0 ? 1 : 0;
-  batch.prompt_rows = first == 0 ? static_cast<uint32_t>(rows) : 0;
+  batch.prompt_rows = first == 0 ? rows : 0;
   StepResult result;
   check(pipeline.step(batch, result));
   require(result.next.size() == 1);

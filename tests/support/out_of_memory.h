@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "support/one_sequence.h"
 #include "support/refusing_device.h"
 #include "tenon/core/engine.h"
 
@@ -21,21 +22,10 @@ inline std::string run_pipeline(const PipelineConfig& config, Registry& registry
     pipeline->load();
     pipeline->start_sequence(0, 1, {});
     std::vector<int32_t> text = {5, 6, 7, 8};
-    for (int32_t cached = 0; cached < 6;) {
-      StepBatch batch;
-      const auto rows = static_cast<int32_t>(text.size()) - cached;
-      for (int32_t i = 0; i < rows; ++i) {
-        batch.token.push_back(text[static_cast<size_t>(cached + i)]);
-        batch.position.push_back(cached + i);
-        batch.slot.push_back(0);
-        batch.parent.push_back(i - 1);
-      }
-      batch.seq_slot = {0};
-      batch.seq_row = {0, rows};
-      batch.out_row = {rows - 1};
-      batch.kv_len = {cached};
-      batch.want_logits = true;
-      cached += rows;
+    for (size_t cached = 0; cached < 6;) {
+      const auto rows = std::span<const int32_t>(text).subspan(cached);
+      const StepBatch batch = step_of_one(rows, cached, rows.size() - 1);
+      cached = text.size();
       StepResult result;
       Status status = pipeline->reserve(0, static_cast<uint32_t>(cached));
       if (status.ok()) status = pipeline->step(batch, result);

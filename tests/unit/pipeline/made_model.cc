@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include "support/one_sequence.h"
 #include "tenon/core/registry.h"
 #include "tenon/sdk/op.h"
 
@@ -110,19 +111,8 @@ std::vector<Values> logits_of(MadeModel& model, const std::vector<int32_t>& toke
   pipeline->load();
   pipeline->start_sequence(0, 1, {});
   if (Status s = pipeline->reserve(0, rows); !s.ok()) throw Error(s.code(), s.message());
-  StepBatch batch;
-  batch.token = tokens;
-  for (uint32_t r = 0; r < rows; ++r) {
-    batch.position.push_back(static_cast<int32_t>(r));
-    batch.slot.push_back(0);
-    batch.parent.push_back(static_cast<int32_t>(r) - 1);
-    if (r + wanted >= rows) batch.out_row.push_back(static_cast<int32_t>(r));
-  }
-  batch.seq_slot = {0};
-  batch.seq_row = {0, static_cast<int32_t>(rows)};
-  batch.kv_len = {0};
+  StepBatch batch = step_of_one(tokens, 0, rows - wanted);
   batch.sample = false;
-  batch.want_logits = true;
   batch.prompts = 1;
   batch.prompt_rows = rows;
   StepResult result;

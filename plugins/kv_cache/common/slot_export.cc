@@ -1,0 +1,122 @@
+// Sequences leave a cache in pages as bytes, and come back to one of the same shape.
+#include <algorithm>
+#include <cstring>
+
+#include "ops.h"
+#include "slot_cache.h"
+
+namespace tenon::slot_cache {
+namespace {
+
+using sdk::Refused;
+
+// An exported sequence begins with this; then come the planes of all layers, each (head, token, dim), of the sinks and of the
+// positions from `first` on: those that a row after it sees and, as far as the ring has them, its last one saw.
+struct ExportHeader {
+  char magic[8];
+  uint32_t codec, scale, layers, kv_len;
+  uint64_t shape;  // hash of the planes and the policy
+  uint64_t first;
+};
+constexpr char kMagic[8] = {'T', 'E', 'N', 'O', 'N', 'K', 'V', '3'};
+
+// "i8 with scales of f16".
+std::string plane_text(uint32_t codec, uint32_t scale) {
+  const std::string name = tenon_format_name(codec);
+  return scale == TENON_FORMAT_NONE ? name : name + " with scales of " + tenon_format_name(scale);
+}
+
+}  // namespace
+
+uint64_t SlotCache::shape() const {
+  uint64_t h = sdk::detail::kFnvStart;
+  for (const Plane& p : planes_) h = sdk::detail::fnv(h, uint64_t{p.heads} << 32 | p.dim);
+  h = sdk::detail::fnv(h, uint64_t{policy_.sinks} << 32 | policy_.window);
+  return sdk::detail::fnv(h, uint64_t{format_.rotated});
+}
+
+uint64_t SlotCache::export_sequence(uint32_t slot, uint32_t kv_len, void* queue, void* dst) const {
+  check(slot, kv_len);
+  check_kept(slot, kv_len);
+  const uint32_t first = ring() ? std::max(first_exported(kv_len), std::min(overwritten_[slot], kv_len)) : 0;
+  uint64_t tokens = 0;
+  for (const Run& run : kept(first, kv_len)) tokens += run.count;
+  const uint64_t bytes = sizeof(ExportHeader) + tokens * token_bytes_;
+  if (dst == nullptr) return bytes;
+  const auto layers = static_cast<uint32_t>(planes_.size() / planes_a_layer());
+  ExportHeader header{{}, format_.k.codec, format_.k.scale, layers, kv_len, shape(), first};
+  std::copy(std::begin(kMagic), std::end(kMagic), header.magic);
+  auto* out = static_cast<std::byte*>(dst);
+  std::memcpy(out, &header, sizeof(header));
+  out += sizeof(header);
+  for (const Plane& p : planes_) {
+    uint64_t at = 0;
+    for (const Run& run : kept(first, kv_len)) {
+      if (run.count == 0) continue;
+      copy({.to = out + at * row_bytes(p),
+            .from = cell(p, slot, run.cell),
+            .bytes = run.count * row_bytes(p),
+            .pieces = p.heads,
+            .to_pitch = tokens * row_bytes(p),
+            .from_pitch = head_bytes(p)},
+           queue);
+      at += run.count;
+    }
+    out += tokens * row_bytes(p) * p.heads;
+  }
+  return bytes;
+}
+
+void SlotCache::check_import(uint32_t kv_len, const void* src, uint64_t bytes) const {
+  ExportHeader header{};
+  if (bytes < sizeof(header)) throw Refused("a sequence of " + std::to_string(bytes) + " bytes has no header");
+  std::memcpy(&header, src, sizeof(header));
+  if (!std::equal(std::begin(kMagic), std::end(kMagic), header.magic)) {
+    throw Refused("these bytes are no sequence exported by kv_cache." + name_);
+  }
+  if (header.codec != format_.k.codec || header.scale != format_.k.scale) {
+    throw Refused("the sequence was exported as " + plane_text(header.codec, header.scale) + ", the cache stores " +
+                  plane_text(format_.k.codec, format_.k.scale));
+  }
+  if (header.layers != planes_.size() / planes_a_layer() || header.shape != shape()) {
+    throw Refused("the sequence was exported from a cache with other layers, head dimensions, sinks or window");
+  }
+  const uint32_t least = first_exported(kv_len), most = std::max(least, first_kept(kv_len));
+  const bool begins = ring() ? header.first >= least && header.first <= most : header.first == 0;
+  uint64_t tokens = 0;
+  for (const Run& run : begins ? kept(static_cast<uint32_t>(header.first), kv_len) : std::vector<Run>()) {
+    tokens += run.count;
+  }
+  if (!begins || header.kv_len != kv_len || bytes != sizeof(header) + tokens * token_bytes_) {
+    throw Refused("the sequence has " + std::to_string(header.kv_len) + " tokens in " + std::to_string(bytes) +
+                  " bytes, " + std::to_string(kv_len) + " tokens are wanted");
+  }
+}
+
+void SlotCache::import_sequence(uint32_t slot, uint32_t kv_len, void* queue, const void* src, uint64_t bytes) {
+  check(slot, kv_len);
+  check_import(kv_len, src, bytes);
+  const uint64_t tokens = (bytes - sizeof(ExportHeader)) / token_bytes_;
+  ExportHeader header{};
+  std::memcpy(&header, src, sizeof(header));
+  const auto first = static_cast<uint32_t>(header.first);
+  const auto* in = static_cast<const std::byte*>(src) + sizeof(ExportHeader);
+  for (const Plane& p : planes_) {
+    uint64_t at = 0;
+    for (const Run& run : kept(first, kv_len)) {
+      if (run.count == 0) continue;
+      copy({.to = cell(p, slot, run.cell),
+            .from = in + at * row_bytes(p),
+            .bytes = run.count * row_bytes(p),
+            .pieces = p.heads,
+            .to_pitch = head_bytes(p),
+            .from_pitch = tokens * row_bytes(p)},
+           queue);
+      at += run.count;
+    }
+    in += tokens * row_bytes(p) * p.heads;
+  }
+  if (ring()) overwritten_[slot] = std::max(policy_.sinks, first);
+}
+
+}  // namespace tenon::slot_cache
