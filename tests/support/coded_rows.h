@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -12,14 +13,17 @@
 
 namespace tenon::test {
 
+// Of two equally near codes one is taken.
+enum class Tie { kEven, kNearerToZero, kSmaller };
+
 // A scheme of codes and its parameters. In a book, code i stands for book[i] times the scale.
 struct CodedForm {
   std::vector<double> book;
-  bool halves = false;       // what a code stands for is rounded to fp16 after the code is chosen
-  bool tie_to_even = false;  // of two equally near codes the even one is taken, else the one nearer to 0
-  int64_t group = 0;         // 0: the whole row has one scale
-  bool two_levels = false;   // a group's scale is a byte times the row's
-  uint32_t bits = 0;         // integers with a zero point instead of a book
+  bool halves = false;  // what a code stands for is rounded to fp16 after the code is chosen
+  Tie tie = Tie::kNearerToZero;
+  int64_t group = 0;        // 0: the whole row has one scale
+  bool two_levels = false;  // a group's scale is a byte times the row's
+  uint32_t bits = 0;        // integers with a zero point instead of a book
 };
 
 // A sign, exponent and mantissa, as IEEE 754 has it but without infinities; e4m3 has a NaN, left out here.
@@ -35,23 +39,25 @@ inline std::vector<double> small_floats(int exponent_bits, int mantissa_bits) {
   }
   return book;
 }
+// Rounded to f32, as the published table is.
 inline std::vector<double> normal_float4() {
-  return {-1.0,
-          -0.6961928009986877,
-          -0.5250730514526367,
-          -0.39491748809814453,
-          -0.28444138169288635,
-          -0.18477343022823334,
-          -0.09105003625154495,
-          0.0,
-          0.07958029955625534,
-          0.16093020141124725,
-          0.24611230194568634,
-          0.33791524171829224,
-          0.44070982933044434,
-          0.5626170039176941,
-          0.7229568362236023,
-          1.0};
+  const float book[] = {-1.0F,
+                        -0.6961928009986877F,
+                        -0.5250730514526367F,
+                        -0.39491748809814453F,
+                        -0.28444138169288635F,
+                        -0.18477343022823334F,
+                        -0.09105003625154495F,
+                        0.0F,
+                        0.07958029955625534F,
+                        0.16093020141124725F,
+                        0.24611230194568634F,
+                        0.33791524171829224F,
+                        0.44070982933044434F,
+                        0.5626170039176941F,
+                        0.7229568362236023F,
+                        1.0F};
+  return {std::begin(book), std::end(book)};
 }
 // In twelfths.
 inline std::vector<double> float4() {
@@ -61,10 +67,10 @@ inline std::vector<double> float4() {
 }
 inline CodedForm coded_form(const std::string& scheme, int64_t first = 0, int64_t second = 0,
                             const std::string& text = "") {
-  if (scheme == "nf4") return {.book = normal_float4(), .group = 64, .two_levels = first != 0};
+  if (scheme == "nf4") return {.book = normal_float4(), .tie = Tie::kSmaller, .group = 64, .two_levels = first != 0};
   if (scheme == "fp4") return {.book = float4(), .group = 64, .two_levels = first != 0};
-  if (scheme == "fp8") return {.book = small_floats(4, 3), .tie_to_even = true};
-  if (scheme == "fp6") return {.book = text == "e2m3" ? small_floats(2, 3) : small_floats(3, 2), .tie_to_even = true};
+  if (scheme == "fp8") return {.book = small_floats(4, 3), .tie = Tie::kEven};
+  if (scheme == "fp6") return {.book = text == "e2m3" ? small_floats(2, 3) : small_floats(3, 2), .tie = Tie::kEven};
   return {.book = {}, .group = second, .bits = static_cast<uint32_t>(first)};
 }
 
@@ -84,7 +90,9 @@ inline double nearest(const CodedForm& form, double x) {
       continue;
     }
     const double off = std::abs(form.book[i] - x), least = std::abs(form.book[best] - x);
-    const bool preferred = form.tie_to_even ? i % 2 < best % 2 : std::abs(form.book[i]) < std::abs(form.book[best]);
+    const bool preferred = form.tie == Tie::kEven           ? i % 2 < best % 2
+                           : form.tie == Tie::kNearerToZero ? std::abs(form.book[i]) < std::abs(form.book[best])
+                                                            : form.book[i] < form.book[best];
     if (off < least || (off == least && preferred)) best = i;
   }
   const double value = form.book[best];

@@ -6,7 +6,7 @@ namespace tenon::fp6 {
 
 struct CudaSchema : Schema {
   template <uint32_t kIndex>
-  using Format = cuda::GroupedFormat<cuda::FloatWeights<cuda::Sixes<0>, Float<kIndex>>, cuda::NoScales, 128, 4>;
+  using Format = cuda::GroupedFormat<cuda::SixBitFloats<Float<kIndex>>, cuda::NoScales, 128, 4>;
 };
 
 }  // namespace tenon::fp6

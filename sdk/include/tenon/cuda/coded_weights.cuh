@@ -1,5 +1,5 @@
-// More layouts of weights for grouped formats (group_weights.cuh): integers of 1, 2, 3 and 5 bits, small floats, and codes of
-// 4 bits that choose out of 16 numbers.
+// More layouts of weights for grouped formats (group_weights.cuh): integers of 1, 2, 3 and 5 bits, small floats of 8 and of 6
+// bits, and codes of 4 bits that choose out of 16 numbers.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -118,7 +118,8 @@ struct PlaneWeights : IntegerWeights<Bias> {
 // Small floats (sdk/small_floats.h): Codes lays out their codes. A code's bits, shifted, are a half that is the value / kUnit.
 template <class Codes, class SmallFloat>
 struct FloatWeights : Codes {
-  static constexpr bool kIntegers = false, kStaggered = false;
+  static_assert(!Codes::kStaggered);
+  static constexpr bool kIntegers = false;
   static constexpr int kBias = 0;
   static constexpr float kUnit = SmallFloat::kUnit;
   static __device__ float value(uint32_t q) { return SmallFloat::value(q); }
@@ -128,32 +129,133 @@ struct FloatWeights : Codes {
     constexpr uint32_t kMagnitude = SmallFloat::kHalfMask * 0x00010001, kSign = 0x80008000;
     Codes::template fragments<0>(step, a);
 #pragma unroll
-    for (uint32_t i = 0; i < 4; ++i) {
-      const uint32_t up = Codes::kStaggered && i >= 2 ? 4 : 0;  // bits that the codes are too far up
-      a[i] = (a[i] << (SmallFloat::kShift - up) & kMagnitude) | (a[i] << (SmallFloat::kSignShift - up) & kSign);
+    for (uint32_t& pair : a) {
+      pair = (pair << SmallFloat::kShift & kMagnitude) | (pair << SmallFloat::kSignShift & kSign);
     }
   }
 };
 
+// Small floats of 6 bits as two planes, so that a shift and a mask of either put their bits where a half has them: of each
+// code the lower four bits, [lane][32 k][row g, row g + 8] u32, then its sign and the bit below that, [lane][row g, row g + 8]
+// u32. Both halves of a word are alike, for k0 and k0 + 2 of its k-steps and for k0 + 1 and k0 + 3.
+template <class SmallFloat>
+struct SixBitFloats {
+  static_assert(SmallFloat::kBits == 6);
+  static constexpr bool kIntegers = false, kStaggered = false;
+  static constexpr int kBias = 0;
+  static constexpr float kUnit = SmallFloat::kUnit;
+  static constexpr uint32_t kLower = 512, kBytes = kLower + 256;
+  static __device__ float value(uint32_t q) { return SmallFloat::value(q); }
+
+  // The words of a row that have its codes of a k-step.
+  struct Words {
+    uint32_t lower, upper;
+  };
+  // Two codes as the two halves of a register, which have the numbers / kUnit.
+  // step: of 64 k; second: k0 + 2 and k0 + 3.
+  static constexpr __host__ __device__ uint32_t halves(const Words& w, uint32_t step, uint32_t second) {
+    constexpr uint32_t kBoth = 0x00010001, kNibble = (15U << kPlace) * kBoth,
+                       kPair = (1U << (kPlace + 4) | 0x8000U) * kBoth;
+    return (rotated(w.lower, kPlace - lower_place(step, second)) & kNibble) |
+           (rotated(w.upper, kPlace + 4 - upper_place(step, second)) & kPair);
+  }
+  // Adds a code to words that are zero there. odd: k0 + 1 or k0 + 3.
+  static constexpr __host__ __device__ void add(Words& w, uint32_t step, uint32_t second, uint32_t odd, uint32_t q) {
+    const uint32_t place = 16 * odd + upper_place(step, second);
+    w.lower |= (q & 15) << (16 * odd + lower_place(step, second));
+    w.upper |= rotated(q >> 4 & 1, place) | rotated(q >> 5 & 1, place + kToSign);
+  }
+
+  __device__ __forceinline__ void load(uint32_t address) {
+    lower_ = load_shared(address + 16 * lane_id());
+    upper_ = load_shared_8(address + kLower + 8 * lane_id());
+  }
+  template <uint32_t kWith = 0>
+  __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
+    const Words g = {step < 2 ? lower_.x : lower_.z, upper_.x}, g8 = {step < 2 ? lower_.y : lower_.w, upper_.y};
+#pragma unroll
+    for (uint32_t second = 0; second < 2; ++second) {
+      a[2 * second] = halves(g, step, second);
+      a[2 * second + 1] = halves(g8, step, second);
+    }
+  }
+
+  static __device__ void unpack(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t (&q)[2][8]) {
+    const auto* lower = reinterpret_cast<const uint32_t*>(from + 16 * lane + 8 * block);
+    const auto* upper = reinterpret_cast<const uint32_t*>(from + kLower + 8 * lane);
+    for (uint32_t i = 0; i < 16; ++i) {
+      const uint32_t row = i / 8, step = 2 * block + i / 4 % 2;
+      const uint32_t half = halves({lower[row], upper[row]}, step, i / 2 % 2) >> (16 * (i % 2));
+      q[row][i % 8] = (half >> kPlace & 31) | (half >> 10 & 32);
+    }
+  }
+  static __device__ void put(uint8_t* to, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
+    const uint32_t block = k / 32;
+    Words added{};
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < 8; ++i) {
+      Words all{};
+      add(all, 2 * block + i / 4, i / 2 % 2, i % 2, 63);
+      taken |= all.upper;
+      add(added, 2 * block + i / 4, i / 2 % 2, i % 2, q[i]);
+    }
+    *reinterpret_cast<uint32_t*>(to + lane_offset(row, k) + 8 * block + row / 8 * 4) = added.lower;
+    uint32_t& upper = *reinterpret_cast<uint32_t*>(to + kLower + lane_offset(row, k) / 2 + row / 8 * 4);
+    upper = (upper & ~taken) | added.upper;
+  }
+
+ private:
+  // A half has the lower four bits from here on, then the fifth, and the sign at the top.
+  static constexpr uint32_t kPlace = SmallFloat::kShift, kToSign = 15 - (kPlace + 4);
+  static_assert(kToSign == 3 || kToSign == 4);
+
+  static constexpr __host__ __device__ uint32_t rotated(uint32_t word, uint32_t left) {
+    return left % 32 == 0 ? word : word << left % 32 | word >> (32 - left % 32);
+  }
+  // Where a half of a word has the lower bits of a code, and the first of its upper two, which are kToSign apart: such
+  // pairs fill a word, of which the last may go on in the next half.
+  static constexpr __host__ __device__ uint32_t lower_place(uint32_t step, uint32_t second) {
+    return 8 * (step % 2) + 4 * second;
+  }
+  static constexpr __host__ __device__ uint32_t upper_place(uint32_t step, uint32_t second) {
+    const uint32_t n = 2 * step + second;
+    return kToSign == 3 ? 2 * n : n + n / 4 * 4;
+  }
+
+  uint4 lower_;
+  uint2 upper_;
+};
+
 // Codes of 4 bits of a Book: 16 numbers Book::value(code), which products round to fp16. [lane][a u32 a k-step], of which
 // bits 0-3 and 4-7 are (row g, k0) and (row g, k0 + 1), 8-15 the same of row g + 8, and the upper half has k0 + 2 and
-// k0 + 3. The bytes of the numbers are looked up by permutations of bytes, which take eight codes of 3 bits: four codes at
-// a time, and both halves of the book where its upper one is not the lower one negated.
+// k0 + 3. So each byte is two codes of a register of an A fragment, and is looked up in a table of all bytes in shared
+// memory. Sixteen copies of it lie side by side, one for two lanes, so that few lanes wait for each other.
 template <class Book>
 struct BookWeights {
   static constexpr bool kIntegers = false, kStaggered = false;
   static constexpr int kBias = 0;
   static constexpr float kUnit = 1;
-  static constexpr uint32_t kBytes = 512;
+  static constexpr uint32_t kBytes = 512, kCopies = 16, kTableBytes = 256 * kCopies * 4;
   static __device__ float value(uint32_t q) { return sdk::half_to_float(sdk::float_to_half(Book::value(q))); }
 
+  // By all threads of a block, which then wait for each other.
+  static __device__ void make_table() {
+    for (uint32_t i = threadIdx.x; i < 256 * kCopies / 4; i += blockDim.x) {
+      const uint32_t codes = i / (kCopies / 4), word = half(codes % 16) | half(codes / 16) << 16;
+      reinterpret_cast<uint4*>(table())[i] = {word, word, word, word};
+    }
+  }
   __device__ __forceinline__ void load(uint32_t address) { words_ = load_shared(address + 16 * lane_id()); }
   template <uint32_t kWith = 0>
   __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
+    constexpr uint32_t kEntry = 4 * kCopies, kOffsets = 255 * kEntry;   // kEntry: bytes of a byte's copies
     const uint32_t word[4] = {words_.x, words_.y, words_.z, words_.w};  // by k-step
-    const uint32_t index = word[step] & 0x77777777, upper = word[step] >> 3 & 0x11111111;
-    look_up(index, upper, a[0], a[1]);
-    look_up(index >> 16, upper >> 16, a[2], a[3]);
+    const uint32_t w = word[step], own = lane_id() % kCopies * 4;
+    const uint32_t offset[4] = {w * kEntry, w / 256 * kEntry, w / 65536 * kEntry, w / 16777216 * kEntry};
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      a[i] = *reinterpret_cast<const uint32_t*>(table() + ((offset[i] & kOffsets) | own));
+    }
   }
 
   static __device__ void unpack(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t (&q)[2][8]) {
@@ -171,46 +273,23 @@ struct BookWeights {
   }
 
  private:
-  static constexpr uint32_t half(uint32_t q) { return sdk::float_to_half(Book::value(q)); }
-  // Byte `byte` of the halves of four codes.
-  static constexpr uint32_t table(uint32_t first, uint32_t byte) {
-    uint32_t word = 0;
-    for (uint32_t i = 0; i < 4; ++i) word |= (half(first + i) >> (8 * byte) & 255) << (8 * i);
-    return word;
+  // Comparisons, since registers cannot be indexed.
+  static __device__ uint32_t half(uint32_t q) {
+    uint32_t bits = 0;
+#pragma unroll
+    for (uint32_t code = 0; code < 16; ++code) bits = q == code ? sdk::float_to_half(Book::value(code)) : bits;
+    return bits;
   }
-  static constexpr bool negated() {
-    for (uint32_t q = 0; q < 8; ++q) {
-      if (half(q + 8) != (half(q) ^ 0x8000)) return false;
-    }
-    return true;
-  }
-  static constexpr bool kNegated = negated();
-
-  // Byte kByte of the halves of four codes.
-  template <uint32_t kByte>
-  static __device__ __forceinline__ uint32_t bytes(uint32_t index, uint32_t upper) {
-    constexpr uint32_t k0 = table(0, kByte), k4 = table(4, kByte), k8 = table(8, kByte), k12 = table(12, kByte);
-    if constexpr ((k0 | k4 | k8 | k12) == 0) {
-      return 0;
-    } else if constexpr (kNegated) {
-      const uint32_t found = __byte_perm(k0, k4, index);
-      return kByte == 0 ? found : found | __byte_perm(0x8000, 0, upper);
-    } else {
-      const uint32_t low = __byte_perm(k0, k4, index), high = __byte_perm(k8, k12, index);
-      const uint32_t chosen = __byte_perm(0xff00, 0, upper);
-      return (low & ~chosen) | (high & chosen);
-    }
-  }
-  // index: four codes without their upper bit, upper: that bit, 4 bits each.
-  static __device__ __forceinline__ void look_up(uint32_t index, uint32_t upper, uint32_t& first, uint32_t& second) {
-    const uint32_t low = bytes<0>(index, upper), high = bytes<1>(index, upper);
-    first = __byte_perm(low, high, 0x5140);
-    second = __byte_perm(low, high, 0x7362);
+  // The block's: [byte][copy] two halves.
+  static __device__ __forceinline__ uint8_t* table() {
+    __shared__ __align__(16) uint8_t bytes[kTableBytes];
+    return bytes;
   }
 
   uint4 words_;
 };
 
-static_assert(GroupWeights<PlaneWeights<3>> && GroupWeights<FloatWeights<Bytes<0>, sdk::SmallFloat<4, 3>>>);
+static_assert(GroupWeights<PlaneWeights<3>> && GroupWeights<FloatWeights<Bytes<0>, sdk::SmallFloat<4, 3>>> &&
+              GroupWeights<SixBitFloats<sdk::SmallFloat<3, 2>>>);
 
 }  // namespace tenon::cuda

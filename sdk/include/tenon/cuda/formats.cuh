@@ -90,6 +90,18 @@ concept Multiplies = PackedFormat<F> && PreparedX<X> &&
                        { F::template partial<X>(acc[0][0]) } -> std::same_as<RowPair>;
                      };
 
+// Weights or formats may look up in a table in shared memory what codes stand for: they have kTableBytes, and a make_table()
+// that all threads of a block call before they wait for each other. These are 0 and nothing for the others.
+template <class T>
+inline constexpr uint32_t kTableBytes = 0;
+template <class T>
+  requires requires { T::kTableBytes; }
+inline constexpr uint32_t kTableBytes<T> = T::kTableBytes;
+template <class T>
+__device__ __forceinline__ void make_table() {
+  if constexpr (kTableBytes<T> != 0) T::make_table();
+}
+
 // The stores of a site: the packed weights, and the rows' scales where there are any.
 template <PackedFormat F>
 inline constexpr uint32_t kStores = F::kRowScales ? 2 : 1;

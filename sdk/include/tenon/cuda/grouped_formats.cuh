@@ -28,8 +28,10 @@ struct GroupedFormat {
   static constexpr uint32_t kSegmentBytes = kScales + Scales::kHeader + Scales::kGroupBytes * kGroups;
   static constexpr bool kScaled = true, kTotal = false, kRowScales = Scales::kRowScales;
   static constexpr bool kStaggered = Weights::kStaggered;
+  static constexpr uint32_t kTableBytes = cuda::kTableBytes<Weights>;
   static_assert(Blocks % 2 == 0 && kSegmentK % (kSpread * Group) == 0 && Group >= 16 && kSegmentBytes % 16 == 0);
 
+  static __device__ void make_table() { cuda::make_table<Weights>(); }
   template <int kPresent, int kTiles, int kRowBlocks, PreparedX X>
   static __device__ __forceinline__ void multiply(float (&acc)[kTiles][kRowBlocks][kAcc],
                                                   const uint32_t (&segment)[kTiles], X& x) {

@@ -63,6 +63,10 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
   uint8_t* const stage = memory + at.x;
   const RowSource source{kRouted && kShared ? p.x + blockIdx.y * a.x_stride : p.x, p.norm, a.k, segments};
   if (kShared && p.norm != nullptr) stage_norm<F>(source, warp, stage);
+  if constexpr (kTableBytes<F> != 0) {
+    make_table<F>();
+    __syncthreads();
+  }
   wait();
 
   // ---- choose the matrices: the step itself may have chosen the experts, so their weights are known only now ----
@@ -240,7 +244,9 @@ class Matvec {
   }
 
  private:
-  static constexpr uint32_t kLeastRingBytes = kMatvecWarps * 3 * 1024;
+  // Beside a table a single tile makes do with two stages, since to prepare x before would cost more.
+  template <int kOwnTiles>
+  static constexpr uint32_t kLeastRingBytes = kMatvecWarps * (kOwnTiles == 1 && kTableBytes<F> != 0 ? 2 : 3) * 1024;
 
   static uint32_t row_blocks(const MatvecArgs& a) { return a.rows <= 4 ? 1 : a.rows <= 8 ? 2 : 4; }
   template <class Use>
@@ -249,8 +255,9 @@ class Matvec {
     if (a.rows <= 8) return use.template operator()<2>();
     use.template operator()<4>();
   }
+  // Dynamic ones: a table comes besides.
   static uint32_t block_bytes(const MatvecArgs& a, bool large) {
-    return std::min(large ? kLargeBlockBytes : kSmallBlockBytes, a.most_block_bytes);
+    return std::min(large ? kLargeBlockBytes : kSmallBlockBytes, a.most_block_bytes) - kTableBytes<F>;
   }
   // The stages of a ring that a block has room for; rows as matvec_layout() has them.
   template <int kOwnTiles, bool kShared>
@@ -262,8 +269,8 @@ class Matvec {
   }
   template <int kOwnTiles>
   static bool in_shared(const MatvecArgs& a, bool large) {
-    return a.rows == 1 &&
-           stages<kOwnTiles, true>(a, 1, large) * kMatvecWarps * kOwnTiles * F::kSegmentBytes >= kLeastRingBytes;
+    return a.rows == 1 && stages<kOwnTiles, true>(a, 1, large) * kMatvecWarps * kOwnTiles * F::kSegmentBytes >=
+                              kLeastRingBytes<kOwnTiles>;
   }
   template <int kOwnTiles, int kRowBlocks, bool kShared>
   static void run(MatvecArgs a, const MatvecPointers& p, bool large, const Launch& launch) {

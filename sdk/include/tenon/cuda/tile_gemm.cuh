@@ -227,7 +227,8 @@ __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) uint8_t memory[];
   trigger();
-  const detail::TileGemmBlock<F, N> block(a, p, parts, memory);
+  make_table<F>();
+  const detail::TileGemmBlock<F, N> block(a, p, parts, memory);  // waits for all threads of the pair
   const uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
   using Shape = detail::TileGemmShape<N>;
   if (warp >= detail::kPanelTiles) {

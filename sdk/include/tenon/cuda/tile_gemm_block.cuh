@@ -47,7 +47,7 @@ struct TileGemmShape {
 template <class F, int N>
 struct TileGemmLayout {
   // A block takes all that one of an H100 may have, so neither a small nor a large one (block_size.h) stands beside it.
-  static constexpr uint32_t kBytes = 227 << 10;
+  static constexpr uint32_t kBytes = (227 << 10) - kTableBytes<F>;
   static constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>;  // of a stage
   static constexpr uint32_t kXBytes = TileGemmShape<N>::kTurnK * N * 2;       // of a stage
   static constexpr uint32_t kXStages = N == kTileGemmPart ? 4 : N == 128 ? 6 : N == 64 ? 5 : 8;
