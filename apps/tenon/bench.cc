@@ -78,8 +78,10 @@ std::vector<std::vector<int32_t>> make_prompts(const Engine& engine, uint32_t se
 class Bench {
  public:
   explicit Bench(const Args& args) : args_(args) {
-    const auto engine = Engine::open(
-        {.config = args.pipeline.config, .set = args.pipeline.overrides(), .plugin_dirs = args.pipeline.plugin_dirs});
+    const auto engine = Engine::open({.config = args.pipeline.config,
+                                      .set = args.pipeline.overrides(),
+                                      .plugin_dirs = args.pipeline.plugin_dirs,
+                                      .model_dirs = args.pipeline.model_dirs});
     model_ = engine->config().model.path;
     capacity_ = engine->config().capacity;
     trace_ = engine->config().trace.path;
@@ -125,7 +127,7 @@ PipelineArgs Bench::arguments(const BenchPoint& point) const {
 }
 
 std::string Bench::line(const Engine& engine, const BenchPoint& point) const {
-  const std::vector<std::string> all = reproducing_words(engine, "bench", args_.pipeline.plugin_dirs);
+  const std::vector<std::string> all = reproducing_words(engine, "bench", args_.pipeline);
   std::vector<std::string> words = {all.begin(), all.begin() + 3};
   for (size_t i = 3; i + 1 < all.size(); i += 2) {  // all keys but those that follow from the point
     const std::string& value = all[i + 1];

@@ -84,6 +84,8 @@ void PipelineArgs::add_to(CLI::App& app, const std::string& positional) {
       ->allow_extra_args(false);
   app.add_option("--plugin-dir", plugin_dirs, "Search this folder for plugins first (repeatable)")
       ->allow_extra_args(false);
+  app.add_option("--model-dir", model_dirs, "Search this folder for model families first (repeatable)")
+      ->allow_extra_args(false);
   app.add_option("--threads", threads, "Threads that compute (device.threads)")->check(CLI::PositiveNumber);
   app.add_option("--seed", seed, "Seed of the sampler (sampler.seed)");
   app.add_option("--trace", trace, "Write a trace for Perfetto; .gz compresses it (trace.path)");

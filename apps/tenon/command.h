@@ -38,7 +38,7 @@ ExitCode exit_code(ErrorCode code);
 struct PipelineArgs {
   std::string config;  // a pipeline file, a model, or ""
   std::vector<std::string> set;
-  std::vector<std::filesystem::path> plugin_dirs;
+  std::vector<std::filesystem::path> plugin_dirs, model_dirs;
   int threads = 0;
   bool force = false;  // outputs that are there are replaced
   std::string seed, trace;

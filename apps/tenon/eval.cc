@@ -109,7 +109,7 @@ boost::json::object Evaluation::json(const Walk& walk) {
 }
 
 std::string Evaluation::line(const std::string& measure, const std::vector<std::string>& words) {
-  std::vector<std::string> all = reproducing_words(engine(), "eval", args_.pipeline.plugin_dirs);
+  std::vector<std::string> all = reproducing_words(engine(), "eval", args_.pipeline);
   all.insert(all.begin() + 2, measure);
   all.insert(all.end(), {"--text", args_.text_file, "--context", std::to_string(args_.context)});
   if (args_.max_windows > 0) all.insert(all.end(), {"--max-windows", std::to_string(args_.max_windows)});

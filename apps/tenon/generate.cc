@@ -74,7 +74,7 @@ Request make_request(const Args& args) {
 
 // The command that gives the same text. A prompt of standard input that no command line can have is not in it.
 std::vector<std::string> line_words(const Engine& engine, const Args& args) {
-  std::vector<std::string> words = reproducing_words(engine, "generate", args.pipeline.plugin_dirs);
+  std::vector<std::string> words = reproducing_words(engine, "generate", args.pipeline);
   const auto add = [&](const char* option, const std::string& value) {
     if (value.starts_with('-')) {  // option and value are one word, or the value would be taken for an option
       words.push_back(std::string(option) + '=' + value);

@@ -9,6 +9,7 @@
 #include "report.h"
 #include "tenon/abi/op.h"
 #include "tenon/abi/types.h"
+#include "tenon/core/module.h"
 #include "tenon/core/params.h"
 
 namespace tenon::app {
@@ -44,6 +45,24 @@ void list_components(const Registry& registry, bool json) {
     const boost::json::object all = {{"components", components}, {"notices", notices}};
     std::printf("%s\n", json_text(all).c_str());
   }
+}
+
+void list_families(const std::vector<std::filesystem::path>& model_dirs) {
+  std::printf("model\n");
+  for (const ModelFamily& f : model_families(model_dirs)) std::printf("  %-28s %s\n", f.name.c_str(), f.file.c_str());
+}
+
+void show_family(const std::string& name, const std::vector<std::filesystem::path>& model_dirs) {
+  std::vector<std::string> known;
+  for (const ModelFamily& f : model_families(model_dirs)) {
+    if (f.name == name) return static_cast<void>(std::printf("%s", family_text(f.file).c_str()));
+    known.push_back(f.name);
+  }
+  std::string all;
+  for (const std::string& k : known) all += (all.empty() ? "" : ", ") + k;
+  const std::string nearest = nearest_name(name, known);
+  throw Error(ErrorCode::kUsage, "no model family is called \"" + name + "\"; " +
+                                     (nearest.empty() ? "there are " + all : "did you mean \"" + nearest + "\"?"));
 }
 
 const char* arg_kind(uint32_t kind) {
@@ -145,11 +164,19 @@ int run(const Args& args) {
     const auto engine = Engine::open({.config = args.program,
                                       .set = args.pipeline.overrides(),
                                       .plugin_dirs = args.pipeline.plugin_dirs,
+                                      .model_dirs = args.pipeline.model_dirs,
                                       .log = &log_message});
     print_program(engine->pipeline(), {args.rows, args.context}, args.json);
   } else {
+    constexpr std::string_view kFamily = "model.";
+    const std::vector<std::filesystem::path>& model_dirs = args.pipeline.model_dirs;
+    if (args.component.starts_with(kFamily)) {
+      show_family(args.component.substr(kFamily.size()), model_dirs);
+      return kOk;
+    }
     const std::unique_ptr<Registry> registry = make_registry(args.pipeline.plugin_dirs);
     if (args.component.empty()) {
+      if (!args.json) list_families(model_dirs);
       list_components(*registry, args.json);
     } else {
       show_component(*registry, args.component, args.json);
@@ -165,7 +192,8 @@ Run add_inspect(CLI::App& app) {
       "inspect", "Show what is installed, a component (kind.name), a library, a model or a step program.");
   auto args = std::make_shared<Args>();
   args->pipeline.add_to(*command, "");
-  auto* component = command->add_option("COMPONENT", args->component, "kind.name, as in quantization.int4wo");
+  auto* component = command->add_option("COMPONENT", args->component,
+                                        "kind.name, as in quantization.int4wo; model.NAME for a family");
   auto* model = command->add_option("--model", args->model, "List a model's tensors")->excludes(component);
   auto* program = command->add_option("--program", args->program, "The step program of a pipeline file or model")
                       ->excludes(component)

@@ -52,6 +52,7 @@ int run(const Args& args) {
   const auto engine = Engine::open({.config = args.pipeline.config,
                                     .set = args.pipeline.overrides(),
                                     .plugin_dirs = args.pipeline.plugin_dirs,
+                                    .model_dirs = args.pipeline.model_dirs,
                                     .log = &log_message});
   if (args.toml) {
     std::printf("%s", to_toml(engine->config()).c_str());

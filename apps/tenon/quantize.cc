@@ -21,7 +21,7 @@ struct Args {
   std::string input, output, scheme;
   std::vector<std::string> overrides;
   std::vector<std::string> set;
-  std::vector<std::filesystem::path> plugin_dirs;
+  std::vector<std::filesystem::path> plugin_dirs, model_dirs;
   std::string group_size, text_file, device;
   uint32_t context = 512, max_windows = 128;
   bool force = false;
@@ -92,6 +92,7 @@ QuantizeOptions options_of(const Args& args, Registry& registry) {
   std::vector<QuantizeSetting> settings;
   QuantizeOptions options;
   options.ignore_unknown = take_ignored_keys(set, registry);
+  options.model_dirs = args.model_dirs;
   for (const std::string& text : args.overrides) {
     auto [match, name] = split("--override", text, "GLOB=SCHEME, as in \"output.weight=Q8_0\"");
     options.overrides.push_back({match, {}});
@@ -210,6 +211,8 @@ Run add_quantize(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--device", args->device, "Where the text runs: cpu, cuda; else as pipelines do by default");
   command->add_option("--plugin-dir", args->plugin_dirs, "Search this folder for plugins first (repeatable)")
+      ->allow_extra_args(false);
+  command->add_option("--model-dir", args->model_dirs, "Search this folder for model families first (repeatable)")
       ->allow_extra_args(false);
   add_force(*command, args->force);
   command->footer(kFooter);

@@ -56,8 +56,7 @@ boost::json::object to_json(const MemoryPlan& plan) {
           {"limit", plan.limit}};
 }
 
-std::vector<std::string> reproducing_words(const Engine& engine, const std::string& command,
-                                           const std::vector<std::filesystem::path>& plugin_dirs) {
+std::vector<std::string> reproducing_words(const Engine& engine, const std::string& command, const PipelineArgs& args) {
   const PipelineConfig& config = engine.config();
   std::vector<std::string> words = {"tenon", command, config.model.path};
   PipelineConfig base = engine.default_config();
@@ -67,7 +66,8 @@ std::vector<std::string> reproducing_words(const Engine& engine, const std::stri
     words.push_back("--set");
     words.push_back(word);
   }
-  for (const std::filesystem::path& folder : plugin_dirs) words.insert(words.end(), {"--plugin-dir", folder.string()});
+  for (const auto& folder : args.plugin_dirs) words.insert(words.end(), {"--plugin-dir", folder.string()});
+  for (const auto& folder : args.model_dirs) words.insert(words.end(), {"--model-dir", folder.string()});
   return words;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "command.h"
 #include "tenon/core/engine.h"
 
 namespace tenon::app {
@@ -28,7 +29,6 @@ boost::json::object to_json(const MemoryPlan& plan);
 
 // The command that gives the same output: the model, every value that the configuration has on top of what is
 // installed but for the trace, and the folders of plugins.
-std::vector<std::string> reproducing_words(const Engine& engine, const std::string& command,
-                                           const std::vector<std::filesystem::path>& plugin_dirs);
+std::vector<std::string> reproducing_words(const Engine& engine, const std::string& command, const PipelineArgs& args);
 
 }  // namespace tenon::app

@@ -62,7 +62,7 @@ std::vector<std::string> names_of(const Args& args, const Engine& engine) {
 // The command that serves the same; without the keys, which are nobody else's business.
 std::string line_of(const Engine& engine, const Args& args) {
   const serve::HttpOptions& http = args.http;
-  std::vector<std::string> words = reproducing_words(engine, "serve", args.pipeline.plugin_dirs);
+  std::vector<std::string> words = reproducing_words(engine, "serve", args.pipeline);
   const auto add = [&](const char* option, const std::string& value) { words.insert(words.end(), {option, value}); };
   add("--host", http.host);
   add("--port", std::to_string(http.port));

@@ -47,6 +47,7 @@ Session::Session(const PipelineArgs& args, EngineOptions options) {
   options.config = args.config;
   options.set = args.overrides();
   options.plugin_dirs = args.plugin_dirs;
+  options.model_dirs = args.model_dirs;
   options.log = &log_message;
   options.recorder = [&](const PipelineConfig& config) {
     check_output(config.trace.path, std::vector{args.config, config.model.path}, args.force);

@@ -20,7 +20,7 @@
 #include <iterator>
 #include <map>
 
-#include "core/model/llama/llama_config.h"
+#include "core/model/family/family_config.h"
 #include "made_weights.h"
 #include "support/pipelines.h"
 #include "support/weights_writer.h"
@@ -105,12 +105,14 @@ class Cases {
     for (const auto& [key, value] : c.set.as_object()) keys[key] = value;
     testing::GgufWriter writer;
     for (const auto& [key, value] : keys) add(writer, key, value.at(0).as_string(), value.at(1));
-    for (const std::string& part : llama::part_names(2)) {
-      const std::string name = llama::tensor_name("huggingface", part);
+    const family::Family llama = family::read_family(test::root() / "configs/models/llama.toml");
+    for (const std::string& part : family::tensor_paths(llama, 2)) {
+      const std::string name = family::tensor_name(llama, "huggingface", part);
       std::vector<int64_t> shape = shape_of(name, c.shapes);
       std::vector<float> values = made_tensor(name, shape);
       if (part.ends_with("attention.q") || part.ends_with("attention.k")) values = in_pairs(values, shape.at(1));
-      writer.tensor(llama::tensor_name("gguf", part), 0, {shape.begin(), shape.end()}, testing::bytes_of(values));
+      writer.tensor(family::tensor_name(llama, "gguf", part), 0, {shape.begin(), shape.end()},
+                    testing::bytes_of(values));
     }
     return writer.bytes();
   }

@@ -89,12 +89,12 @@ def usable(entries):
     return all(e["min_margin"] > MIN_MARGIN and len(set(e["greedy"])) >= 12 for e in entries)
 
 
-def write_golden(folder, header, model, entries):
+def write_golden(folder, header, model, entries, error=fp32_error):
     """Writes golden.json and one raw little-endian float32 file of (len(logits_positions), vocab) per prompt."""
     folder.mkdir(parents=True, exist_ok=True)
     for entry in entries:
         logits = entry.pop("logits")
         entry["min_margin"] = float(f"{entry['min_margin']:.3e}")
-        entry["fp32_error"] = float(f"{fp32_error(model, entry, logits):.1e}")
+        entry["fp32_error"] = float(f"{error(model, entry, logits):.1e}")
         logits[entry["logits_positions"]].astype("<f4").tofile(folder / entry["logits_file"])
     write_json(folder / "golden.json", {**header, "prompts": entries})

@@ -7,6 +7,7 @@ import transformers
 
 import checkpoints
 import embeddings
+import families
 import gguf_blocks
 import gguf_models
 import smollm2
@@ -15,6 +16,7 @@ import smollm2
 def main():
     parts = {
         "checkpoints": checkpoints.make_all,
+        "families": families.make_all,
         "embeddings": embeddings.make_all,
         "gguf": gguf_models.make_all,
         "blocks": gguf_blocks.make_all,

@@ -160,6 +160,10 @@ bool matches_any(std::string_view name, std::span<const std::string_view> patter
   return std::any_of(patterns.begin(), patterns.end(), [&](std::string_view p) { return matches(name, p); });
 }
 
+bool matches_any(std::string_view name, std::span<const std::string> patterns) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& p) { return matches(name, p); });
+}
+
 std::span<const std::string_view> harmless_keys(std::string_view convention) {
   if (convention == "gguf") return kGgufKeys;
   return kConfigKeys;
@@ -173,13 +177,13 @@ bool stands_for(const std::string& name, const std::string& key) {
 
 }  // namespace
 
-bool MetadataLedger::is_unknown(const std::string& key, std::span<const std::string_view> harmless) const {
+bool MetadataLedger::is_unknown(const std::string& key, std::span<const std::string> harmless) const {
   return key != kNullKeys && !asked_.contains(key) && !matches_any(key, harmless) &&
          !matches_any(key, harmless_keys(convention())) &&
          !(convention() == "gguf" && matches_any(key, kGgufTokenizerKeys));
 }
 
-std::vector<Diagnostic> MetadataLedger::needlessly_ignored(std::span<const std::string_view> harmless,
+std::vector<Diagnostic> MetadataLedger::needlessly_ignored(std::span<const std::string> harmless,
                                                            std::span<const std::string> ignored) const {
   std::vector<Diagnostic> needless;
   const std::vector<std::string> keys = source_.metadata_keys();
@@ -196,7 +200,7 @@ std::vector<Diagnostic> MetadataLedger::needlessly_ignored(std::span<const std::
   return needless;
 }
 
-std::vector<Diagnostic> MetadataLedger::unknown_keys(std::span<const std::string_view> harmless,
+std::vector<Diagnostic> MetadataLedger::unknown_keys(std::span<const std::string> harmless,
                                                      std::span<const std::string> ignored) const {
   std::vector<std::string> absent;
   std::vector<Diagnostic> unknown;

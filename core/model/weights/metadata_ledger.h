@@ -14,6 +14,7 @@ namespace tenon::weights {
 // True: a name matches a pattern, in which each '*' stands for any text.
 bool matches(std::string_view name, std::string_view pattern);
 bool matches_any(std::string_view name, std::span<const std::string_view> patterns);
+bool matches_any(std::string_view name, std::span<const std::string> patterns);
 
 // Keys that change no number of any model: names, licences, the tokenizer, how a text is generated.
 std::span<const std::string_view> harmless_keys(std::string_view convention);
@@ -26,10 +27,10 @@ class MetadataLedger final : public Weights {
   // Says what is wrong with each key that was not asked for, is not harmless by its convention, matches none of the patterns
   // and is not to be ignored. A name to ignore stands for the key of that name and for those below it ("auto_map" for
   // "auto_map.AutoConfig").
-  std::vector<Diagnostic> unknown_keys(std::span<const std::string_view> harmless,
+  std::vector<Diagnostic> unknown_keys(std::span<const std::string> harmless,
                                        std::span<const std::string> ignored = {}) const;
   // Says what is wrong with each name to ignore that stands for no such key.
-  std::vector<Diagnostic> needlessly_ignored(std::span<const std::string_view> harmless,
+  std::vector<Diagnostic> needlessly_ignored(std::span<const std::string> harmless,
                                              std::span<const std::string> ignored) const;
 
   const MetadataValue* metadata(std::string_view key) const override {
@@ -56,7 +57,7 @@ class MetadataLedger final : public Weights {
   }
 
  private:
-  bool is_unknown(const std::string& key, std::span<const std::string_view> harmless) const;
+  bool is_unknown(const std::string& key, std::span<const std::string> harmless) const;
 
   const Weights& source_;
   mutable std::set<std::string, std::less<>> asked_;

@@ -4,6 +4,7 @@
 
 #include "sections.h"
 #include "tenon/core/config.h"
+#include "tenon/core/module.h"
 #include "tenon/core/registry.h"
 
 namespace tenon {
@@ -131,6 +132,14 @@ std::string names(Registry& registry, const char* kind, const char* title) {
   return text.empty() ? "" : std::string("\n") + title + ":\n\n" + text;
 }
 
+std::string families() {
+  std::string text;
+  for (const ModelFamily& f : model_families({})) text += (text.empty() ? "`" : ", `") + f.name + "`";
+  return "\nModel families, found by what the model's files call their architecture ([how to add "
+         "one](adding-a-model.md)): " +
+         text + ".\n";
+}
+
 }  // namespace
 }  // namespace config
 
@@ -142,8 +151,7 @@ std::string pipeline_reference_markdown(Registry& registry) {
     text += config::table(*s.keys, s.structured);
     if (name == "model") {
       text += config::names(registry, "weights", "Weights readers") +
-              config::names(registry, "tokenizer", "Tokenizers") +
-              config::names(registry, "model", "Architectures, found from the model's files");
+              config::names(registry, "tokenizer", "Tokenizers") + config::families();
     }
     const std::string kind = name == "sampler" ? "sampler" : s.kind;
     if (!kind.empty()) text += config::components(registry, kind.c_str());

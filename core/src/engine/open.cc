@@ -79,7 +79,6 @@ void Engine::Impl::open_grammars(const EngineOptions& options) {
 std::unique_ptr<Registry> make_registry(const std::vector<std::filesystem::path>& plugin_dirs) {
   auto registry = std::make_unique<Registry>();
   register_cpu_device(*registry);
-  add_kinds(*registry, "model", builtin_models());
   add_kinds(*registry, "weights", builtin_weights_readers());
   add_kinds(*registry, "tokenizer", builtin_tokenizers());
   for (const std::filesystem::path& folder : plugin_dirs) {
@@ -122,6 +121,7 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   impl.open_grammars(options);
   impl.scheduler = std::make_unique<Scheduler>(impl.config.scheduler, *impl.registry, options.log);
   PipelineOptions pipeline;
+  pipeline.model_dirs = options.model_dirs;
   pipeline.sequences = options.sequences != 0 ? options.sequences : impl.scheduler->sequences();
   pipeline.prefill_rows = impl.config.prefill_rows;
   pipeline.score_rows = options.score_rows;

@@ -106,7 +106,8 @@ Pipeline::Impl::Impl(const PipelineConfig& c, Registry& registry, const Weights&
       target({.config = c,
               .strict = c.strict,
               .weights = weights,
-              .kind = o.model != nullptr ? *o.model : model_kind_for(weights)},
+              .kind = o.model != nullptr ? std::shared_ptr<const ModelKind>(std::shared_ptr<void>(), o.model)
+                                         : model_kind_for(weights, o.model_dirs)},
              context, storages),
       samplers(create_samplers(c, context)) {
   if (c.draft) draft = context.create(*c.draft);
@@ -115,7 +116,7 @@ Pipeline::Impl::Impl(const PipelineConfig& c, Registry& registry, const Weights&
   const ModelSource source{.config = *c.draft_model,
                            .strict = c.strict,
                            .weights = *o.draft_weights,
-                           .kind = model_kind_for(*o.draft_weights),
+                           .kind = model_kind_for(*o.draft_weights, o.model_dirs),
                            .name = "draft/"};
   draft_model = std::make_unique<ModelInstance>(source, context, storages);
   draft_tokens = c.draft_model->tokens;

@@ -18,6 +18,7 @@ struct Vector {
   std::vector<const WeightTensor*> tensors;    // side by side; or
   std::function<void(std::span<float>)> fill;  // computed
   int64_t rows = 1, columns = 0;
+  float plus = 0;                   // is added to each element of the tensors
   std::optional<uint32_t> storage;  // none: nobody needs it as it is
 };
 

@@ -106,7 +106,7 @@ void Declared::wrong_tensor(const WeightTensor& t, const std::string& expected) 
   refuse_tensor(t, ", expected " + expected);
 }
 
-void Declared::check(std::span<const std::string_view> harmless) {
+void Declared::check(std::span<const std::string> harmless) {
   for (const WeightTensor& t : weights_.tensors()) {
     if (used_.contains(t.name) || weights::matches_any(t.name, harmless)) continue;
     refuse_tensor(t, t.name.find("lora_") == std::string::npos
@@ -204,6 +204,7 @@ VectorId Declared::side_by_side(const std::string& path, const std::vector<Vecto
   for (const VectorId id : ids) {
     v.tensors.insert(v.tensors.end(), vectors[id].tensors.begin(), vectors[id].tensors.end());
     v.columns += vectors[id].columns;
+    v.plus = vectors[id].plus;
   }
   vectors.push_back(std::move(v));
   return static_cast<VectorId>(vectors.size() - 1);
@@ -216,6 +217,7 @@ SiteId Declared::add_site(const std::vector<LinearId>& linears, const AttentionD
   site.decl = {path,          first.layer, first.columns, {}, static_cast<uint32_t>(first.experts.size()),
                first.product, first.lookup};
   site.before = resolve_chain({path, first.columns}, first.before, components_, vectors);
+  site.looked_up = resolve_chain({path, first.columns}, first.looked_up, components_, vectors);
   std::vector<std::string> names;
   for (const LinearId id : linears) {
     const LinearDecl& d = linears_[id];
@@ -325,6 +327,7 @@ void Declared::add_vectors() {
   };
   for (const Site& site : sites) {
     need(site.before);
+    need(site.looked_up);
     need(site.after);
     for (const SiteGroup& group : site.groups) {
       need(group.after);

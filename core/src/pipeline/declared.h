@@ -58,6 +58,7 @@ struct Site {
   OpChain before;             // these stand before all matrices
   std::vector<OpChain> each;  // these stand after each matrix, over its columns, if the site has several
   OpChain after;              // the ops after the site, over all columns
+  OpChain looked_up;          // the ops after rows that are looked up
   std::vector<SiteGroup> groups;
   int64_t total_rows() const;
   // Returns how many ops after the site the claim of its first group does; 0 if the site is cut.
@@ -98,6 +99,7 @@ class Declared : public Declarations {
   LinearId linear(LinearDecl decl) override;
   JoinedId joined(JoinedDecl decl) override;
   VectorId vector(std::string path, std::vector<const WeightTensor*> tensors, int64_t length) override;
+  void add_to(VectorId vector, float number) override { vectors[vector].plus += number; }
   VectorId table(std::string path, int64_t rows, int64_t columns, std::function<void(std::span<float>)> fill) override;
   LayerId attention(AttentionDecl decl) override;
   uint32_t capacity() const override { return capacity_; }
@@ -112,7 +114,7 @@ class Declared : public Declarations {
 
   // Once the model is made: throws Error(kModel) with all that was found wrong with the weights. harmless: patterns of
   // the tensors that may be there without being declared.
-  void check(std::span<const std::string_view> harmless);
+  void check(std::span<const std::string> harmless);
   // Makes sites of products that stand side by side, after the model is built. Throws Error: kModel, kPlugin.
   void make_sites();
   // If a cache keeps keys before rope, the append stands before the ROPE that ended the chain. That ROPE is then for queries

@@ -29,12 +29,15 @@ tenon_tid ModelBuilder::embed(LinearId id) {
   const Site& site = declared_.sites[declared_.site_of(id)];
   const SiteGroup& group = site.groups.front();
   const Instance& scheme = group.scheme->instance;
-  enter(site.decl.lookup && site.decl.product ? "embedding" : site.decl.path, scheme.id(), -1);
-  const tenon_tid y = new_rows(site.decl.columns, "embedding");
+  const std::string path = site.decl.lookup && site.decl.product ? "embedding" : site.decl.path;
+  enter(path, scheme.id(), -1);
+  tenon_tid y = new_rows(site.decl.columns, "embedding");
   const std::vector<tenon_tid> stores = stores_of(group);
   Call call(scheme, "record rows");
   call.check(group.scheme->table().record_rows(scheme.self(), group.handle, stores.data(), rec_.step(TENON_STEP_TOKEN),
                                                y, rec_.recorder(), call.why()));
+  const std::vector<tenon_fop> ops = with_tensors(site.looked_up, {});
+  for (size_t i = 0; i < ops.size(); ++i) y = record_unclaimed({path, -1}, site.looked_up[i], ops[i], y, true);
   return y;
 }
 

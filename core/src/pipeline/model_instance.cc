@@ -34,14 +34,14 @@ void ModelInstance::declare(uint32_t capacity) {
   const StorageTable::Prefix prefix(storages_, name_);
   declared = std::make_unique<Declared>(weights_, components, storages_, capacity, config_.model.layers);
   const weights::MetadataLedger ledger(weights_);
-  model_ = kind_.build(ledger, *declared);
+  model_ = kind_->build(ledger, *declared);
   const std::vector<std::string>& ignored = config_.model.ignore_unknown;
-  for (Diagnostic& key : ledger.unknown_keys(kind_.harmless_keys, ignored)) declared->refuse(std::move(key));
+  for (Diagnostic& key : ledger.unknown_keys(kind_->harmless_keys, ignored)) declared->refuse(std::move(key));
   // A draft model may have the names from the model that it drafts for.
   if (name_.empty()) {
-    for (Diagnostic& d : ledger.needlessly_ignored(kind_.harmless_keys, ignored)) declared->refuse(std::move(d));
+    for (Diagnostic& d : ledger.needlessly_ignored(kind_->harmless_keys, ignored)) declared->refuse(std::move(d));
   }
-  declared->check(kind_.harmless_tensors);
+  declared->check(kind_->harmless_tensors);
   info_ = model_->info();
   declared->make_sites();
 }

@@ -21,7 +21,7 @@ struct ModelSource {
   const ModelInstanceConfig& config;
   bool strict;  // of the pipeline
   const Weights& weights;
-  const ModelKind& kind;  // the architecture
+  std::shared_ptr<const ModelKind> kind;  // the architecture
   std::string name = "";  // what the paths of modules and the names of storages begin with, such as "draft/"
 };
 
@@ -33,7 +33,7 @@ class ModelInstance {
   ModelInstance& operator=(const ModelInstance&) = delete;
 
   // Says what the model is, which is known before it is declared.
-  ModelInfo describe() const { return kind_.describe(weights_); }
+  ModelInfo describe() const { return kind_->describe(weights_); }
   // Says, before negotiate(), who sees what goes into products. Throws Error(kPlugin).
   void observe(const std::vector<Observer>& observers) { observation_.watch(observers); }
   // The steps of building, in this order. Nothing is allocated on the device.
@@ -93,7 +93,7 @@ class ModelInstance {
   const Weights& weights_;
   StorageTable& storages_;
   std::string name_;
-  const ModelKind& kind_;
+  const std::shared_ptr<const ModelKind> kind_;
   std::unique_ptr<Model> model_;
   ModelInfo info_;
   std::vector<tenon_bounds> shapes_;

@@ -263,7 +263,8 @@ void WeightLoader::load_vector(const Vector& v) {
   for (const WeightTensor* t : v.tensors) {
     std::vector<std::byte> raw(t->bytes);
     weights_.read(*t, 0, raw);
-    for (size_t i = 0; i < static_cast<size_t>(t->shape[0]); ++i) values[at++] = value_at(t->format, raw.data(), i);
+    for (size_t i = 0; i < static_cast<size_t>(t->shape[0]); ++i)
+      values[at++] = value_at(t->format, raw.data(), i) + v.plus;
   }
   components_.copy_now(storages_[*v.storage].address, values.data(), values.size() * sizeof(float));
 }

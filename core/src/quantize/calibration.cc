@@ -51,7 +51,7 @@ Calibration::Calibration(const Weights& model, const Tokenizer& tokenizer, const
       options_(options),
       plan_(plan),
       scheme_(scheme),
-      matrices_(matrices_of(model)),
+      matrices_(matrices_of(model, options.model_dirs)),
       base_(base_config(options)),
       windows_(windows_of(tokenizer, options)) {
   const auto observes = [](const PlannedTensor& p) { return p.scheme != nullptr && p.scheme->observes(); };
@@ -100,6 +100,7 @@ void Calibration::observe(std::span<const PlannedTensor* const> batch, const Rea
   const PipelineConfig config = config_for(batch);
   const EncodedWeights weights(model_, encoded_, plan_.description);
   PipelineOptions options;
+  options.model_dirs = options_.model_dirs;
   for (auto& [scheme, observer] : observers) options.observers.push_back(std::move(observer));
   options.prefill_rows = std::min(options_.context, options.prefill_rows);
   // The head sees the rows whose logits are wanted; before it no logits are.

@@ -54,7 +54,7 @@ class Planner {
  public:
   Planner(const Weights& model, const QuantizeOptions& options, QuantizeReport& report)
       : options_(options), report_(report) {
-    if (options.target.scheme) matrices_ = matrices_of(model);
+    if (options.target.scheme) matrices_ = matrices_of(model, options.model_dirs);
   }
 
   PlannedTensor plan(const WeightTensor& t) {

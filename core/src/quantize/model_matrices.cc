@@ -16,6 +16,7 @@ class Listing : public Declarations {
   }
   JoinedId joined(JoinedDecl) override { return next_++; }
   VectorId vector(std::string, std::vector<const WeightTensor*>, int64_t) override { return next_++; }
+  void add_to(VectorId, float) override {}
   VectorId table(std::string, int64_t, int64_t, std::function<void(std::span<float>)>) override { return next_++; }
   LayerId attention(AttentionDecl) override { return next_++; }
   uint32_t capacity() const override { return 1; }
@@ -37,10 +38,11 @@ class Listing : public Declarations {
 
 }  // namespace
 
-std::map<std::string, ModelMatrix> matrices_of(const Weights& weights) {
+std::map<std::string, ModelMatrix> matrices_of(const Weights& weights,
+                                               const std::vector<std::filesystem::path>& model_dirs) {
   Listing listing;
   try {
-    model_kind_for(weights).build(weights, listing);
+    model_kind_for(weights, model_dirs)->build(weights, listing);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::kModel) throw;
     listing.refused = true;

@@ -56,15 +56,17 @@ struct Source {
   bool translated() const { return translation.weights != nullptr; }
 };
 
-Source open_source(const std::string& input, bool folder, std::span<const std::string> ignored) {
+Source open_source(const std::string& input, bool folder, const QuantizeOptions& options) {
+  const std::vector<std::string>& ignored = options.ignore_unknown;
   Source source{open_weights(input), {}};
   check_input(*source.opened, input);
   if (source.opened->convention() != (folder ? "huggingface" : "gguf")) {
-    source.translation = model_kind_for(*source.opened).translate(*source.opened, ignored);
+    source.translation = model_kind_for(*source.opened, options.model_dirs)->translate(*source.opened, ignored);
   } else if (!ignored.empty()) {
     // Copied, whatever it says: a name to ignore must at least be that of a key.
     std::vector<Diagnostic> needless =
-        MetadataLedger(*source.opened).needlessly_ignored(model_kind_for(*source.opened).harmless_keys, ignored);
+        MetadataLedger(*source.opened)
+            .needlessly_ignored(model_kind_for(*source.opened, options.model_dirs)->harmless_keys, ignored);
     if (!needless.empty()) throw Error(ErrorCode::kModel, std::move(needless));
   }
   return source;
@@ -191,6 +193,7 @@ void write_tensors(const Source& source, const QuantizePlan& plan, const Quantiz
   if (options.calibration) {
     const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*source.opened);
     QuantizeCalibration with_keys = *options.calibration;
+    with_keys.model_dirs = options.model_dirs;
     if (!source.translated()) with_keys.ignore_unknown = options.ignore_unknown;
     Calibration calibration(model, *tokenizer, with_keys, plan, *options.target.scheme);
     writing.convert_others();
@@ -213,7 +216,7 @@ QuantizeReport quantize_model(const std::string& input, const fs::path& given_ou
   if (options.calibration && !folder) {
     throw Error(ErrorCode::kUsage, options.target.name() + " is written without a calibration: no text changes it");
   }
-  const Source source = open_source(input, folder, options.ignore_unknown);
+  const Source source = open_source(input, folder, options);
   check_overrides(source.weights(), options);
   QuantizeReport report;
   const QuantizePlan plan = plan_tensors(source.weights(), options, report);

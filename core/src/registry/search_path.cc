@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "tenon/core/config.h"
+#include "tenon/core/module.h"
 #include "tenon/core/registry.h"
 
 namespace tenon {
@@ -28,11 +30,12 @@ std::vector<fs::path> folders_of(const char* variable) {
   return folders;
 }
 
-fs::path users_folder() {
+// folder: "tenon/plugins".
+fs::path users_folder(const char* folder) {
   const char* data = secure_getenv("XDG_DATA_HOME");
-  if (data != nullptr && fs::path(data).is_absolute()) return fs::path(data) / "tenon/plugins";
+  if (data != nullptr && fs::path(data).is_absolute()) return fs::path(data) / folder;
   const char* home = secure_getenv("HOME");
-  if (home != nullptr && fs::path(home).is_absolute()) return fs::path(home) / ".local/share/tenon/plugins";
+  if (home != nullptr && fs::path(home).is_absolute()) return fs::path(home) / ".local/share" / folder;
   return {};
 }
 
@@ -58,9 +61,18 @@ std::vector<fs::path> plugin_search_path(const std::vector<fs::path>& extra) {
   std::vector<fs::path> path;
   for (const fs::path& folder : extra) path.push_back(fs::absolute(folder));
   for (fs::path& folder : plugin_path_variable()) path.push_back(std::move(folder));
-  for (fs::path folder : {users_folder(), install_folder()}) {
+  for (fs::path folder : {users_folder("tenon/plugins"), install_folder()}) {
     if (!folder.empty()) path.push_back(std::move(folder));
   }
+  return path;
+}
+
+std::vector<fs::path> model_search_path(const std::vector<fs::path>& model_dirs) {
+  std::vector<fs::path> path;
+  for (const fs::path& folder : model_dirs) path.push_back(fs::absolute(folder));
+  for (fs::path& folder : folders_of("TENON_MODEL_PATH")) path.push_back(std::move(folder));
+  if (fs::path folder = users_folder("tenon/models"); !folder.empty()) path.push_back(std::move(folder));
+  path.push_back(default_pipeline_file().parent_path() / "models");
   return path;
 }
 

@@ -23,17 +23,16 @@ class Recorded : public Model {
   Record record_;
 };
 
-// A ModelKind is plain functions, so the model that they are about is kept here while a pipeline is built.
-MadeModel* current = nullptr;
-constexpr ModelKind kKind = {"made",
-                             "made up by a test",
-                             [](const Weights&) { return true; },
-                             [](const Weights&) { return current->info; },
-                             [](const Weights&, Declarations& declare) -> std::unique_ptr<Model> {
-                               return std::make_unique<Recorded>(current->info,
-                                                                 current->declare(current->weights, declare));
-                             },
-                             nullptr};
+ModelKind kind_of(MadeModel& model) {
+  ModelKind kind;
+  kind.name = "made";
+  kind.doc = "made up by a test";
+  kind.describe = [&model](const Weights&) { return model.info; };
+  kind.build = [&model](const Weights&, Declarations& declare) {
+    return std::make_unique<Recorded>(model.info, model.declare(model.weights, declare));
+  };
+  return kind;
+}
 
 Registry& registry() {
   static const std::unique_ptr<Registry> all = [] {
@@ -99,8 +98,8 @@ std::unique_ptr<Pipeline> build(MadeModel& model, uint32_t rows, uint32_t wanted
   PipelineOptions options;
   options.prefill_rows = rows;
   options.score_rows = wanted;
-  options.model = &kKind;
-  current = &model;
+  const ModelKind kind = kind_of(model);
+  options.model = &kind;
   return Pipeline::build(config, registry(), model.weights, options);
 }
 

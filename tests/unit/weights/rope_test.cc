@@ -1,5 +1,5 @@
 // Rope as config.json and GGUF describe it: frequencies against the formulas of the papers, and what is refused.
-#include "model/llama/rope.h"
+#include "model/family/rope.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,10 +8,10 @@
 #include <numbers>
 
 #include "expect_error.h"
-#include "model/llama/llama_config.h"
+#include "model/family/family_config.h"
 #include "support/weights_writer.h"
 
-namespace tenon::llama {
+namespace tenon::family {
 namespace {
 
 using testing::expect_error;
@@ -31,7 +31,8 @@ Rope rope_of(const std::string& group) {
   const ScratchFolder folder;
   folder.put("config.json", config_json(group));
   folder.put("model.safetensors", testing::SafetensorsWriter().tensor("x", "F32", {1}, "1234").bytes());
-  return read_config(*open_weights(folder.path().string())).rope;
+  const auto weights = open_weights(folder.path().string());
+  return read_config(*family_for(*weights), *weights).ropes.front();
 }
 
 void expect_refused(const std::string& group, const std::vector<std::string>& parts) {
@@ -195,7 +196,7 @@ TEST(Rope, KeysThatLookLikePathsAreNone) {
   folder.put("config.json", config_json(dotted));
   folder.put("model.safetensors", testing::SafetensorsWriter().tensor("x", "F32", {1}, "1234").bytes());
   const auto weights = open_weights(folder.path().string());
-  EXPECT_EQ(read_config(*weights).rope.scaling, RopeScaling::kNone);
+  EXPECT_EQ(read_config(*family_for(*weights), *weights).ropes.front().scaling, RopeScaling::kNone);
   EXPECT_EQ(metadata_int(*weights, "rope_scaling\\.factor"), 2);
 }
 
@@ -220,7 +221,8 @@ testing::GgufWriter gguf_model() {
 
 Rope rope_of(const testing::GgufWriter& gguf) {
   const ScratchFolder folder;
-  return read_config(*open_weights(folder.put("m.gguf", gguf.bytes()))).rope;
+  const auto weights = open_weights(folder.put("m.gguf", gguf.bytes()));
+  return read_config(*family_for(*weights), *weights).ropes.front();
 }
 
 TEST(GgufRope, Yarn) {
@@ -232,7 +234,6 @@ TEST(GgufRope, Yarn) {
                  rope_of(R"("rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 1024})");
   expect_frequencies(rope, 4096, [&](size_t i) { return frequencies(same, 4096)[i]; });
   EXPECT_EQ(rope.attention_factor, same.attention_factor);
-  EXPECT_TRUE(rope.interleaved);
 }
 
 TEST(GgufRope, LongropeHasItsDivisorsInTensors) {
@@ -267,4 +268,4 @@ TEST(GgufRope, WhatIsWrongIsNamed) {
 }
 
 }  // namespace
-}  // namespace tenon::llama
+}  // namespace tenon::family

@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "expect_error.h"
-#include "model/llama/llama_config.h"
+#include "model/family/family_config.h"
 #include "support/weights_writer.h"
 #include "tenon/core/module.h"
 #include "tenon/core/weights.h"
@@ -41,7 +41,7 @@ void expect_same_tensors(const Weights& made, const Weights& expected) {
 // The same model in both forms, the GGUF file by gguf-py.
 TEST(Translation, GivesTheTensorsOfTheOtherForm) {
   const auto folder = open_weights(golden("tiny-gqa-untied")), file = open_weights(golden("tiny-gqa-untied.gguf"));
-  const Translation to_gguf = model_kind_for(*folder).translate(*folder, {});
+  const Translation to_gguf = model_kind_for(*folder)->translate(*folder, {});
   EXPECT_EQ(to_gguf.weights->convention(), "gguf");
   expect_same_tensors(*to_gguf.weights, *file);
   for (const std::string& key : file->metadata_keys()) {
@@ -49,11 +49,11 @@ TEST(Translation, GivesTheTensorsOfTheOtherForm) {
     ASSERT_NE(to_gguf.weights->metadata(key), nullptr) << key;
     EXPECT_EQ(metadata_real(*to_gguf.weights, key), metadata_real(*file, key)) << key;
   }
-  const Translation to_folder = model_kind_for(*file).translate(*file, {});
+  const Translation to_folder = model_kind_for(*file)->translate(*file, {});
   EXPECT_EQ(to_folder.weights->convention(), "huggingface");
   expect_same_tensors(*to_folder.weights, *folder);
-  const ModelInfo made = model_kind_for(*to_folder.weights).describe(*to_folder.weights),
-                  expected = model_kind_for(*folder).describe(*folder);
+  const ModelInfo made = model_kind_for(*to_folder.weights)->describe(*to_folder.weights),
+                  expected = model_kind_for(*folder)->describe(*folder);
   EXPECT_EQ(std::tuple(made.layers, made.heads, made.kv_heads, made.width, made.ffn, made.vocab, made.context,
                        made.head_dim, made.tied),
             std::tuple(expected.layers, expected.heads, expected.kv_heads, expected.width, expected.ffn, expected.vocab,
@@ -63,16 +63,21 @@ TEST(Translation, GivesTheTensorsOfTheOtherForm) {
 TEST(Translation, ThereAndBackIsTheSame) {
   for (const char* name : {"tiny-mha-tied", "tiny-odd", "tiny-linear-scaling"}) {
     const auto folder = open_weights(golden(name));
-    const Translation there = model_kind_for(*folder).translate(*folder, {});
-    const Translation back = model_kind_for(*there.weights).translate(*there.weights, {});
+    const Translation there = model_kind_for(*folder)->translate(*folder, {});
+    const Translation back = model_kind_for(*there.weights)->translate(*there.weights, {});
     expect_same_tensors(*back.weights, *folder);
   }
 }
 
-void expect_same_rope(const Weights& made, const llama::Rope& expected) {
-  const llama::Rope found = llama::read_config(made).rope;
+family::Rope rope_of(const Weights& model) {
+  return family::read_config(*family::family_for(model), model).ropes.front();
+}
+
+void expect_same_rope(const Weights& made, const family::Rope& expected) {
+  const family::Rope found = rope_of(made);
   for (const uint32_t positions : {1U, 64U, 65U, 512U}) {
-    const std::vector<double> f = llama::frequencies(found, positions), want = llama::frequencies(expected, positions);
+    const std::vector<double> f = family::frequencies(found, positions),
+                              want = family::frequencies(expected, positions);
     ASSERT_EQ(f.size(), want.size());
     for (size_t i = 0; i < f.size(); ++i) EXPECT_NEAR(f[i] / want[i], 1, 1e-6) << "pair " << i << " of " << positions;
   }
@@ -95,10 +100,10 @@ TEST(Translation, KeepsTheFrequenciesOfScaledRope) {
            "short_factor": [1, 1, 1, 1, 1.5, 1.5, 2, 2], "long_factor": [1, 1.5, 2, 2.5, 3, 4, 5, 6.5])"}) {
     scratch.put("config.json", std::string(config).replace(config.find(plain), plain.size(), rope));
     const auto folder = open_weights(scratch.path().string());
-    const llama::Rope expected = llama::read_config(*folder).rope;
-    const Translation there = model_kind_for(*folder).translate(*folder, {});
+    const family::Rope expected = rope_of(*folder);
+    const Translation there = model_kind_for(*folder)->translate(*folder, {});
     expect_same_rope(*there.weights, expected);
-    const Translation back = model_kind_for(*there.weights).translate(*there.weights, {});
+    const Translation back = model_kind_for(*there.weights)->translate(*there.weights, {});
     expect_same_rope(*back.weights, expected);
     // The library transformers looks at no tensor of frequencies.
     EXPECT_EQ(back.weights->tensors().size(), folder->tensors().size()) << rope;
@@ -107,7 +112,7 @@ TEST(Translation, KeepsTheFrequenciesOfScaledRope) {
 
 TEST(Translation, ReadsAnyPartOfReorderedRows) {
   const auto folder = open_weights(golden("tiny-gqa-untied"));
-  const Translation made = model_kind_for(*folder).translate(*folder, {});
+  const Translation made = model_kind_for(*folder)->translate(*folder, {});
   const WeightTensor& q = *made.weights->find("blk.0.attn_q.weight");
   const std::string whole = bytes_of_tensor(*made.weights, q);
   std::string pieces(q.bytes, '\0');
@@ -129,7 +134,7 @@ TEST(Translation, NamesWhatHasNoCounterpart) {
     scratch.put("model.safetensors",
                 testing::SafetensorsWriter().tensor(tensor, "F32", {1}, std::string(4, '\0')).bytes());
     const auto model = open_weights(scratch.path().string());
-    expect_error(ErrorCode::kModel, parts, [&] { model_kind_for(*model).translate(*model, {}); });
+    expect_error(ErrorCode::kModel, parts, [&] { model_kind_for(*model)->translate(*model, {}); });
   };
   refused("", "model.layers.0.self_attn.q_norm.weight", {"q_norm", "no counterpart", "GGUF"});
   refused(R"(,"sliding_window":32)", "model.norm.weight", {"sliding_window 32"});

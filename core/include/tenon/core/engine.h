@@ -140,7 +140,8 @@ struct EngineOptions {
   // A pipeline file between the installed default.toml and `config`; default_config() counts it among the defaults.
   std::filesystem::path defaults = {};
   std::vector<std::filesystem::path> plugin_dirs = {};
-  uint32_t sequences = 0;  // 0: as many as the scheduler holds
+  std::vector<std::filesystem::path> model_dirs = {};  // model families are looked for here first
+  uint32_t sequences = 0;                              // 0: as many as the scheduler holds
   // It is asked once, when the configuration is known, for the recorder of a trace, which outlives the engine; nullptr:
   // nothing is recorded.
   std::function<trace::Recorder*(const PipelineConfig&)> recorder = {};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <span>
@@ -62,6 +63,7 @@ struct LinearDecl {
   bool product = true;  // y = x W^T is wanted
   bool lookup = false;  // rows of the matrix are wanted: an embedding
   Chain before = {}, after = {};
+  Chain looked_up = {};  // these ops follow where rows of the matrix are looked up
   std::vector<Matrix> experts = {};
 };
 
@@ -97,6 +99,8 @@ class Declarations {
   // Declares vectors that lie side by side, as f32; together they have `length` elements. Each of the tensors has one
   // dimension and is f32, f16 or bf16. No tensors stand for one that is missing, which the model has refused.
   virtual VectorId vector(std::string path, std::vector<const WeightTensor*> tensors, int64_t length) = 0;
+  // Adds a number to each element of a vector when it is loaded: some norms are stored less one.
+  virtual void add_to(VectorId vector, float number) = 0;
   // Declares a constant that fill() computes when the model is loaded: f32 (rows, columns).
   virtual VectorId table(std::string path, int64_t rows, int64_t columns,
                          std::function<void(std::span<float>)> fill) = 0;
@@ -165,26 +169,39 @@ struct Translation {
 
 // This is an architecture as the registry lists it.
 struct ModelKind {
-  std::string_view name;  // the value in TOML
-  std::string_view doc;
-  bool (*claims)(const Weights& weights);  // goes by the architecture that the weights name
-  ModelInfo (*describe)(const Weights& weights);
-  std::unique_ptr<Model> (*build)(const Weights& weights, Declarations& declare);
+  std::string name;
+  std::string doc;
+  std::filesystem::path file;  // of the family; "" for one that a program made
+  std::function<ModelInfo(const Weights& weights)> describe;
+  std::function<std::unique_ptr<Model>(const Weights& weights, Declarations& declare)> build;
   // Throws Error(kModel) that names what has no counterpart, keys that it does not know and that are not to be ignored,
   // and names to ignore that stand for no such key.
-  Translation (*translate)(const Weights& weights, std::span<const std::string> ignored);
+  std::function<Translation(const Weights& weights, std::span<const std::string> ignored)> translate;
   // Keys and tensors that may be there without being read, as patterns in which '*' stands for any text. Any other that
   // build() leaves unread is an error. Keys that are harmless for every model need not be listed.
-  std::span<const std::string_view> harmless_keys = {}, harmless_tensors = {};
+  std::vector<std::string> harmless_keys = {}, harmless_tensors = {};
 };
 
-std::span<const ModelKind> builtin_models();
+// A model family that is installed: docs/adding-a-model.md is about such files.
+struct ModelFamily {
+  std::string name;
+  std::filesystem::path file;
+};
+// Returns the families in the folders of model_search_path(), sorted by name; of several of one name the first counts.
+std::vector<ModelFamily> model_families(const std::vector<std::filesystem::path>& model_dirs);
+// Returns the folders in which families are looked for, in order: those given (--model-dir), those of $TENON_MODEL_PATH,
+// the user's folder, and the one that is installed with this library.
+std::vector<std::filesystem::path> model_search_path(const std::vector<std::filesystem::path>& model_dirs);
+// Returns what `tenon inspect model.NAME` prints of a family. Throws Error(kConfig) if its file is not as it should be.
+std::string family_text(const std::filesystem::path& file);
 
 // Returns the architecture that the weights name: "llama" from GGUF's general.architecture or config.json's model_type;
 // "" if they name none.
 std::string architecture_of(const Weights& weights);
 
-// Returns the kind that claims these weights. Throws Error(kModel) that names the architecture and lists the known ones.
-const ModelKind& model_kind_for(const Weights& weights);
+// Reads the family that claims these weights. Throws Error: kModel, which names the architecture and lists the known ones;
+// kConfig for a family that is not as it should be.
+std::shared_ptr<const ModelKind> model_kind_for(const Weights& weights,
+                                                const std::vector<std::filesystem::path>& model_dirs = {});
 
 }  // namespace tenon

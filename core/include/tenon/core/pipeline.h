@@ -33,11 +33,12 @@ struct Observer {
 inline constexpr uint32_t kWarning = 2;  // a level of the log; see tenon_host
 
 struct PipelineOptions {
-  uint32_t sequences = 1;               // how many run at once; each has a slot of the cache
-  uint32_t prefill_rows = 512;          // a step has so many rows at most
-  uint32_t score_rows = 0;              // a scoring step gives the logits of so many rows at most; 0 = no scoring
-  const ModelKind* model = nullptr;     // nullptr: the built-in architecture that claims the weights
-  trace::Recorder* recorder = nullptr;  // outlives the pipeline
+  uint32_t sequences = 1;            // how many run at once; each has a slot of the cache
+  uint32_t prefill_rows = 512;       // a step has so many rows at most
+  uint32_t score_rows = 0;           // a scoring step gives the logits of so many rows at most; 0 = no scoring
+  const ModelKind* model = nullptr;  // nullptr: the family that claims the weights
+  std::vector<std::filesystem::path> model_dirs = {};  // families are looked for here first
+  trace::Recorder* recorder = nullptr;                 // outlives the pipeline
   std::function<void(uint32_t level, const std::string& message)>
       log;                                 // takes what the host and components say; see tenon_host
   std::vector<Observer> observers = {};    // the ops before products that they see run as ops of their own

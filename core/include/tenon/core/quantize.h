@@ -56,12 +56,13 @@ struct QuantizeOverride {
 
 // A calibration runs texts through the model for schemes that choose by what they see.
 struct QuantizeCalibration {
-  std::string text;                              // it is cut into windows
-  uint32_t context = 512;                        // a window has so many tokens
-  uint32_t windows = 128;                        // so many are read at most; 0 = all of the text
-  std::vector<std::string> set;                  // overrides of the pipeline's configuration: "device.use=cuda"
-  Registry* registry = nullptr;                  // it has the pipeline's components
-  std::vector<std::string> ignore_unknown = {};  // see ModelConfig; quantize_model() sets it
+  std::string text;                                    // it is cut into windows
+  uint32_t context = 512;                              // a window has so many tokens
+  uint32_t windows = 128;                              // so many are read at most; 0 = all of the text
+  std::vector<std::string> set;                        // overrides of the pipeline's configuration: "device.use=cuda"
+  Registry* registry = nullptr;                        // it has the pipeline's components
+  std::vector<std::string> ignore_unknown = {};        // see ModelConfig; quantize_model() sets it
+  std::vector<std::filesystem::path> model_dirs = {};  // quantize_model() sets it
 };
 
 struct QuantizeProgress {
@@ -75,8 +76,9 @@ struct QuantizeOptions {
   QuantizeTarget target = {};
   std::vector<QuantizeOverride> overrides = {};  // the last one that matches holds
   std::optional<QuantizeCalibration> calibration = {};
-  std::vector<std::string> ignore_unknown = {};  // keys of the model's description, see ModelConfig
-  bool replace = false;                          // true: a file that is there is replaced; never a folder
+  std::vector<std::string> ignore_unknown = {};        // keys of the model's description, see ModelConfig
+  std::vector<std::filesystem::path> model_dirs = {};  // model families are looked for here first
+  bool replace = false;                                // true: a file that is there is replaced; never a folder
   // It is called every few milliseconds of work, by one thread at a time. What it throws ends the work, and nothing is
   // left of the file.
   std::function<void(const QuantizeProgress&)> progress = {};

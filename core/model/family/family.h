@@ -1,0 +1,133 @@
+// A model family as its file describes it: which weights it claims, how its numbers and tensors are called in both
+// conventions, and which modules it is made of. docs/adding-a-model.md is about such files.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formula.h"
+#include "tenon/core/weights.h"
+
+namespace tenon::family {
+
+// What may be different in a Hugging Face folder and in a GGUF file.
+template <class T>
+struct ByConvention {
+  T huggingface = {}, gguf = {};
+  const T& in(std::string_view convention) const { return convention == "gguf" ? gguf : huggingface; }
+  T& in(std::string_view convention) { return convention == "gguf" ? gguf : huggingface; }
+};
+
+// A number is read from a key of the description. It is a name in formulas below it; true counts as 1, false as 0.
+struct Number {
+  enum Type { kCount, kReal, kBool };
+  std::string name;
+  Type type = kCount;
+  ByConvention<std::string> key;                       // "*." at its start stands for GGUF's architecture; "": none
+  ByConvention<std::optional<Formula>> fallback = {};  // if the key is not there; none: it must be there
+  std::optional<Formula> null = {};                    // if config.json has null there; none: that is refused
+  bool only_default = false;                           // GGUF has no key for another value
+};
+
+// A key that may be left out, and that has one supported value, or one of a few.
+struct ExpectedKey {
+  std::string key;
+  std::vector<MetadataValue> values;    // any of these; or
+  std::optional<Formula> formula = {};  // this whole number
+  bool nullable = false;                // null counts as absent
+};
+
+// A number with a value for each layer: what a list of the description has, or a formula.
+struct LayerNumber {
+  struct Choice {
+    std::string text;                  // an element of the list
+    Formula value;                     // stands for this
+    std::optional<Formula> when = {};  // and may be there if this holds
+  };
+  std::string name;
+  ByConvention<std::string> key = {};
+  std::vector<Choice> choices = {};  // none: the list has numbers
+  Formula fallback = {};             // without a list
+};
+
+struct RopeSpec {
+  std::string name;
+  Number theta;
+  // Of a head so large a share turns if config.json does not say (partial_rotary_factor); unset: it always turns whole.
+  std::optional<double> partial = {};
+  ByConvention<bool> interleaved = {};  // rows of Q and K are stored for pairs (2i, 2i + 1), else (i, i + rotated / 2)
+  bool scaled = true;                   // rope_scaling and its like are about it
+  std::string group = {};               // rope_parameters may have an object of this name for it
+};
+
+struct TensorNames {
+  std::string name;                  // the house's, "layers.*.attention.q"
+  ByConvention<std::string> file;    // without ".weight"; "": the convention has no such tensor
+  ByConvention<bool> plus_one = {};  // stored less one
+};
+
+struct OpSpec {
+  std::string use;
+  std::optional<Formula> when = {};
+  std::vector<std::pair<std::string, std::string>> tensors = {};  // argument, house's name
+  std::vector<std::pair<std::string, Formula>> numbers = {};
+};
+
+// Whether a product has a bias.
+struct BiasSpec {
+  bool stored = false;  // it has if the file holds one; or
+  Formula formula = {};
+};
+
+struct RopeChoice {
+  size_t rope = 0;  // index of Family::ropes
+  std::optional<Formula> when = {};
+};
+
+struct Block {
+  bool attention = false;  // else an MLP
+  std::optional<Formula> when = {};
+  std::vector<OpSpec> before = {}, after = {};
+  std::map<std::string, ByConvention<BiasSpec>> bias = {};  // by part: "q"; none: no bias
+  // Of attention:
+  std::vector<OpSpec> q_after = {}, k_after = {}, heads = {};
+  std::vector<RopeChoice> rope = {};  // the first that holds; none: no rope
+  std::optional<Formula> window = {}, scale = {}, softcap = {};
+  // Of an MLP:
+  std::string activation = {};
+  bool gated = true;
+};
+
+struct Family {
+  std::string name, doc;
+  std::string model_class;        // of transformers: what config.json calls the architecture
+  std::string gguf_architecture;  // such files are written
+  std::filesystem::path file;
+  ByConvention<std::vector<std::string>> claims = {};
+  std::vector<Number> numbers = {};
+  ByConvention<std::vector<ExpectedKey>> expected = {};
+  std::vector<std::string> ignored_keys = {}, ignored_tensors = {};
+  std::vector<RopeSpec> ropes = {};
+  std::vector<TensorNames> tensors = {};
+  std::vector<LayerNumber> layer_numbers = {};
+  std::vector<Block> blocks = {};
+  std::vector<OpSpec> after_embedding = {}, before_head = {}, after_head = {};
+
+  const Number* number(const std::string& name) const;
+  const TensorNames* tensor(const std::string& name) const;
+};
+
+inline constexpr char kLayers[] = "layers.*.";
+
+// Returns the family that claims the weights; nullptr if none does. Throws what read_family() throws.
+std::shared_ptr<const Family> family_for(const Weights& weights,
+                                         const std::vector<std::filesystem::path>& model_dirs = {});
+
+// Reads a family file. Throws Error(kConfig) with everything that is wrong with it.
+Family read_family(const std::filesystem::path& file);
+
+}  // namespace tenon::family

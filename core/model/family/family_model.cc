@@ -1,0 +1,372 @@
+// The interpreter of families. It runs once, while a pipeline is built: layer by layer it computes the formulas of each
+// block and declares the block's products, chains and attention. What it leaves is the same tree of modules as one that
+// is written by hand, and a step costs the same.
+#include "family_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+
+#include "tenon/core/error.h"
+
+namespace tenon::family {
+namespace {
+
+std::string layer_path(uint32_t layer, const std::string& rest) {
+  return "layers." + std::to_string(layer) + "." + rest;
+}
+
+// The tensors of the weights by the house's names, and what a model declares of them.
+class SourceTensors {
+ public:
+  SourceTensors(const Family& family, const Weights& weights, Declarations& declare)
+      : family_(family), weights_(weights), declare_(declare) {}
+
+  const WeightTensor* find(const std::string& path, const char* suffix = "weight") const {
+    const std::string name = tensor_name(family_, weights_.convention(), path, suffix);
+    return name.empty() ? nullptr : weights_.find(name);
+  }
+  // The tensors of a layer that is not wanted.
+  void leave_out(uint32_t layer) const {
+    for (const std::string& path : layer_tensors(family_, layer)) {
+      for (const WeightTensor* t : everything_of(path)) declare_.uses(*t);
+    }
+  }
+  // A head of its own beside one that is tied must be the embedding once more.
+  void check_tied_head() const {
+    const WeightTensor *head = find("lm_head"), *embedding = find("embedding");
+    if (head == nullptr || embedding == nullptr) return;
+    declare_.uses(*head);
+    if (!same_bytes(*head, *embedding)) {
+      declare_.refuse("tensor \"" + head->name + "\" is not the same as \"" + embedding->name +
+                      "\", but tie_word_embeddings is true; expected equal tensors, no head of its own, or "
+                      "tie_word_embeddings = false");
+    }
+  }
+  // Everything that the file has of a matrix.
+  Matrix matrix(const std::string& path, int64_t rows) const {
+    const std::string name = matrix_name(path);
+    Matrix m{.path = path, .name = name, .tensors = everything_of(path), .rows = rows};
+    std::erase_if(m.tensors, [&](const WeightTensor* t) { return t->name == name + ".bias"; });
+    if (m.tensors.empty()) refuse_missing(path, "weight");
+    return m;
+  }
+  // A vector of a norm, or a bias.
+  VectorId vector(const std::string& path, const char* suffix, int64_t length) const {
+    const std::string name = suffix == std::string_view("weight") ? path : path + "." + suffix;
+    const WeightTensor* tensor = find(path, suffix);
+    if (tensor == nullptr) {
+      refuse_missing(path, suffix);
+      return declare_.vector(name, {}, length);
+    }
+    const VectorId id = declare_.vector(name, {tensor}, length);
+    if (name == path && names_of(family_, path).plus_one.in(weights_.convention())) declare_.add_to(id, 1);
+    return id;
+  }
+
+ private:
+  std::string matrix_name(const std::string& path) const {
+    const std::string name = tensor_name(family_, weights_.convention(), path);
+    return name.substr(0, name.rfind('.'));
+  }
+  std::vector<const WeightTensor*> everything_of(const std::string& path) const {
+    const std::string name = matrix_name(path);
+    return name.empty() ? std::vector<const WeightTensor*>() : weights_.find_under(name);
+  }
+  bool same_bytes(const WeightTensor& a, const WeightTensor& b) const {
+    if (a.format != b.format || a.shape != b.shape) return false;
+    std::vector<std::byte> from_a(1 << 20), from_b(1 << 20);
+    for (uint64_t at = 0; at < a.bytes; at += from_a.size()) {
+      const uint64_t n = std::min<uint64_t>(a.bytes - at, from_a.size());
+      weights_.read(a, at, std::span(from_a).first(n));
+      weights_.read(b, at, std::span(from_b).first(n));
+      if (!std::equal(from_a.begin(), from_a.begin() + static_cast<ptrdiff_t>(n), from_b.begin())) return false;
+    }
+    return true;
+  }
+  void refuse_missing(const std::string& path, const char* suffix) const {
+    declare_.refuse("tensor \"" + tensor_name(family_, weights_.convention(), path, suffix) + "\" is missing");
+  }
+
+  const Family& family_;
+  const Weights& weights_;
+  Declarations& declare_;
+};
+
+// Frequencies that depend on the length of the text are those of the longest that the cache takes, for all positions
+// and from the first token on: keys that are stored already cannot be turned anew when a text grows.
+void note_length(const Rope& rope, const std::string& path, Declarations& declare) {
+  const uint32_t capacity = declare.capacity();
+  const std::string length = "for texts of kv_cache.capacity = " + std::to_string(capacity) + " tokens, ";
+  char first_text[32];  // A file may state any number.
+  std::snprintf(first_text, sizeof(first_text), "%.15g",
+                rope.scaling == RopeScaling::kDynamic ? rope.context : rope.original_context);
+  const std::string first = first_text;
+  if (rope.scaling == RopeScaling::kDynamic) {
+    declare.note(path, "dynamic, " + length +
+                           (capacity > rope.context ? "beyond the context of " + first + ": theta is larger"
+                                                    : "within the context of " + first + ": not scaled"));
+  } else if (rope.scaling == RopeScaling::kLongrope) {
+    declare.note(path,
+                 "longrope, " + length +
+                     (capacity > rope.original_context ? "beyond the first context of " + first + ": long_factor"
+                                                       : "within the first context of " + first + ": short_factor"));
+  }
+}
+
+VectorId declare_rope(const Rope& rope, const std::string& path, Declarations& declare) {
+  for (const WeightTensor* t : rope.tensors) declare.uses(*t);
+  note_length(rope, path, declare);
+  return declare.table(path, declare.capacity(), rope.rotated,
+                       [f = frequencies(rope, declare.capacity()),
+                        scale = static_cast<float>(rope.attention_factor)](std::span<float> table) {
+                         // Angles in single precision, as the models were trained with.
+                         for (size_t row = 0; row * 2 * f.size() < table.size(); ++row) {
+                           for (size_t i = 0; i < f.size(); ++i) {
+                             const float angle = static_cast<float>(row) * static_cast<float>(f[i]);
+                             table[(row * f.size() + i) * 2] = std::cos(angle) * scale;
+                             table[(row * f.size() + i) * 2 + 1] = std::sin(angle) * scale;
+                           }
+                         }
+                       });
+}
+
+// What the blocks of a model share while they are declared.
+struct Building {
+  const Family& family;
+  const Config& config;
+  const Weights& weights;
+  Declarations& declare;
+  SourceTensors source;
+  Scope scope = {};
+  std::vector<VectorId> ropes = {};  // as Family::ropes
+
+  double number(const std::optional<Formula>& formula, double otherwise) const {
+    return formula ? scope.value(*formula) : otherwise;
+  }
+  // columns: of the rows, or of the heads, that the ops work on. prefix: the layer's, "layers.3.".
+  Chain chain(const std::vector<OpSpec>& specs, const std::string& prefix, int64_t columns) const {
+    Chain ops;
+    for (const OpSpec& spec : specs) {
+      if (spec.when && !scope.holds(*spec.when)) continue;
+      OpCall op{.name = spec.use};
+      for (const auto& [argument, tensor] : spec.tensors) {
+        const bool bias = tensor.ends_with(".bias") && family.tensor(in_family(prefix, tensor)) == nullptr;
+        const std::string path = prefix + (bias ? tensor.substr(0, tensor.size() - 5) : tensor);
+        op.vectors.emplace_back(argument, source.vector(path, bias ? "bias" : "weight", columns));
+      }
+      for (const auto& [argument, formula] : spec.numbers) op.numbers.emplace_back(argument, scope.value(formula));
+      ops.push_back(std::move(op));
+    }
+    return ops;
+  }
+  bool biased(const Block& block, const std::string& part, const std::string& path) const {
+    const auto found = block.bias.find(part);
+    if (found == block.bias.end()) return false;
+    const BiasSpec& spec = found->second.in(weights.convention());
+    return spec.stored ? source.find(path, "bias") != nullptr : scope.holds(spec.formula);
+  }
+
+ private:
+  static std::string in_family(const std::string& prefix, const std::string& tensor) {
+    return (prefix.empty() ? "" : kLayers) + tensor;
+  }
+};
+
+// A block of a layer, as it is declared.
+struct BlockPlace {
+  const Block& block;
+  uint32_t layer;
+  std::string path;  // "layers.3.attention"
+  std::string prefix() const { return layer_path(layer, ""); }
+};
+
+class BlockModule : public Module {
+ public:
+  using Module::Module;
+
+ protected:
+  // The product with a matrix of the block, and its bias.
+  static LinearDecl linear(const Building& b, const BlockPlace& at, const std::string& part, int64_t rows,
+                           int64_t columns) {
+    const std::string path = at.path + "." + part;
+    LinearDecl decl{.matrix = b.source.matrix(path, rows), .layer = static_cast<int32_t>(at.layer), .columns = columns};
+    if (b.biased(at.block, part, path)) {
+      decl.after.push_back({.name = "bias", .vectors = {{"bias", b.source.vector(path, "bias", rows)}}});
+    }
+    return decl;
+  }
+  static void append(Chain& chain, Chain more) {
+    for (OpCall& op : more) chain.push_back(std::move(op));
+  }
+  // The block's last product, whose result is added to what the block was given.
+  static LinearId last(const Building& b, const BlockPlace& at, LinearDecl decl) {
+    append(decl.after, b.chain(at.block.after, at.prefix(), b.config.info.width));
+    decl.after.push_back({.name = "add"});
+    return b.declare.linear(std::move(decl));
+  }
+};
+
+class SelfAttention : public BlockModule {
+ public:
+  SelfAttention(const Building& b, const BlockPlace& at) : BlockModule(at.path) {
+    const ModelInfo& m = b.config.info;
+    const Block& block = at.block;
+    const Chain before = b.chain(block.before, at.prefix(), m.width);
+    const auto heads = [&](const char* part, uint32_t count, const std::vector<OpSpec>& after) {
+      LinearDecl decl = linear(b, at, part, int64_t{count} * m.head_dim, m.width);
+      decl.before = before;
+      append(decl.after, b.chain(after, at.prefix(), int64_t{count} * m.head_dim));
+      return b.declare.linear(std::move(decl));
+    };
+    AttentionDecl attention{.path = path(), .layer = static_cast<int32_t>(at.layer)};
+    attention.q = heads("q", m.heads, block.q_after);
+    attention.k = heads("k", m.kv_heads, block.k_after);
+    attention.v = heads("v", m.kv_heads, {});
+    attention.q_heads = m.heads;
+    attention.kv_heads = m.kv_heads;
+    attention.k_dim = attention.v_dim = m.head_dim;
+    attention.heads = b.chain(block.heads, at.prefix(), m.head_dim);
+    add_rope(b, block, attention.heads);
+    attention.window = static_cast<uint32_t>(b.number(block.window, 0));
+    attention.scale = block.scale ? static_cast<float>(b.scope.value(*block.scale))
+                                  : 1.0f / std::sqrt(static_cast<float>(m.head_dim));
+    attention.softcap = static_cast<float>(b.number(block.softcap, 0));
+    attention_ = b.declare.attention(std::move(attention));
+    o_ = last(b, at, linear(b, at, "o", m.width, int64_t{m.heads} * m.head_dim));
+  }
+  tenon_tid forward(StepBuilder& b, tenon_tid x) const override {
+    return b.linear(o_, b.attention(attention_, x), {x});
+  }
+
+ private:
+  static void add_rope(const Building& b, const Block& block, Chain& heads) {
+    for (const RopeChoice& choice : block.rope) {
+      if (choice.when && !b.scope.holds(*choice.when)) continue;
+      const bool interleaved = b.family.ropes[choice.rope].interleaved.in(b.weights.convention());
+      heads.push_back(
+          {.name = "rope",
+           .vectors = {{"table", b.ropes[choice.rope]}},
+           .numbers = {{"rotated", b.config.ropes[choice.rope].rotated}, {"interleaved", interleaved ? 1 : 0}}});
+      return;
+    }
+  }
+
+  LayerId attention_;
+  LinearId o_;
+};
+
+// down(activation(gate(x), up(x))), or without a gate down(activation(up(x))).
+class Mlp : public BlockModule {
+ public:
+  Mlp(const Building& b, const BlockPlace& at) : BlockModule(at.path), gated_(at.block.gated) {
+    const ModelInfo& m = b.config.info;
+    const Chain before = b.chain(at.block.before, at.prefix(), m.width);
+    const auto widen = [&](const char* part, bool activated) {
+      LinearDecl decl = linear(b, at, part, m.ffn, m.width);
+      decl.before = before;
+      if (activated) decl.after.push_back({.name = at.block.activation});
+      return b.declare.linear(std::move(decl));
+    };
+    if (gated_) {
+      const LinearId gate = widen("gate", false);
+      joined_ = b.declare.joined({.linears = {gate, widen("up", false)}, .after = {{.name = at.block.activation}}});
+    } else {
+      up_ = widen("up", true);
+    }
+    down_ = last(b, at, linear(b, at, "down", m.width, m.ffn));
+  }
+  tenon_tid forward(StepBuilder& b, tenon_tid x) const override {
+    const tenon_tid inner = gated_ ? b.joined(joined_, x) : b.linear(up_, x);
+    return b.linear(down_, inner, {x});
+  }
+
+ private:
+  bool gated_;
+  JoinedId joined_ = 0;
+  LinearId up_ = 0, down_ = 0;
+};
+
+class FamilyModel : public Model {
+ public:
+  FamilyModel(const Family& family, const Weights& weights, Declarations& declare)
+      : config_(read_config(family, weights)) {
+    const uint32_t all = config_.info.layers;
+    config_.info.layers = declare.layer_count(all);
+    Building b{family, config_, weights, declare, SourceTensors(family, weights, declare)};
+    config_.define(b.scope);
+    declare_ends(b, all);
+    for (uint32_t layer = 0; layer < config_.info.layers; ++layer) {
+      config_.define(b.scope, layer);
+      for (const Block& block : family.blocks) {
+        if (block.when && !b.scope.holds(*block.when)) continue;
+        const BlockPlace at{block, layer, layer_path(layer, block.attention ? "attention" : "mlp")};
+        if (block.attention) modules_.push_back(std::make_unique<SelfAttention>(b, at));
+        if (!block.attention) modules_.push_back(std::make_unique<Mlp>(b, at));
+      }
+    }
+  }
+
+  const ModelInfo& info() const override { return config_.info; }
+
+  tenon_tid record(StepBuilder& b) const override {
+    tenon_tid x = b.embed(embedding_);
+    for (const auto& module : modules_) x = module->forward(b, x);
+    return b.linear(head_, b.out_rows(x));
+  }
+
+ private:
+  // The embedding, the ropes and the head. all: the layers that the weights have.
+  void declare_ends(Building& b, uint32_t all) {
+    const ModelInfo& m = config_.info;
+    LinearDecl embedding{.matrix = b.source.matrix("embedding", m.vocab), .columns = m.width, .lookup = true};
+    for (size_t i = 0; i < config_.ropes.size(); ++i) {
+      const std::string path = config_.ropes.size() == 1 ? "rope" : "rope." + b.family.ropes[i].name;
+      b.ropes.push_back(declare_rope(config_.ropes[i], path, b.declare));
+    }
+    const Chain before_head = b.chain(b.family.before_head, "", m.width),
+                after_head = b.chain(b.family.after_head, "", m.vocab);
+    embedding.looked_up = b.chain(b.family.after_embedding, "", m.width);
+    for (uint32_t layer = m.layers; layer < all; ++layer) b.source.leave_out(layer);
+    if (m.tied) {
+      b.source.check_tied_head();
+      // One store for both uses, under the head's name: it decides what most of the bytes are read for.
+      embedding.matrix.path = "lm_head";
+      embedding.before = before_head;
+      embedding.after = after_head;
+      embedding_ = head_ = b.declare.linear(std::move(embedding));
+      return;
+    }
+    embedding.product = false;
+    embedding_ = b.declare.linear(std::move(embedding));
+    LinearDecl head{.matrix = b.source.matrix("lm_head", m.vocab), .columns = m.width, .before = before_head};
+    head.after = after_head;
+    head_ = b.declare.linear(std::move(head));
+  }
+
+  Config config_;
+  LinearId embedding_ = 0, head_ = 0;
+  std::vector<std::unique_ptr<Module>> modules_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> build_model(const Family& family, const Weights& weights, Declarations& declare) {
+  return std::make_unique<FamilyModel>(family, weights, declare);
+}
+
+std::vector<uint32_t> windows_of(const Family& family, const Config& config) {
+  std::vector<uint32_t> windows;
+  Scope scope;
+  config.define(scope);
+  for (uint32_t layer = 0; layer < config.layers.size(); ++layer) {
+    config.define(scope, layer);
+    for (const Block& b : family.blocks) {
+      if (b.attention) windows.push_back(b.window ? static_cast<uint32_t>(scope.value(*b.window)) : 0);
+    }
+  }
+  return windows;
+}
+
+}  // namespace tenon::family

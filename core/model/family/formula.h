@@ -1,0 +1,38 @@
+// Formulas of family files: arithmetic, comparisons and choices over numbers that have names ("local ? window : 0").
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tenon/core/error.h"
+
+namespace tenon::family {
+
+struct Formula {
+  std::string text;
+  SourcePosition where;  // its first character
+};
+
+// The names that a formula may use, with their values. Used by one thread.
+class Scope {
+ public:
+  Scope();
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+  // True: the language of formulas takes it as a name.
+  static bool is_name(const std::string& text);
+  void set(const std::string& name, double value);
+  const std::vector<std::string>& names() const;
+  // Throws Error(kConfig) at the place within the formula that is wrong.
+  double value(const Formula& formula) const;
+  bool holds(const Formula& formula) const { return value(formula) != 0; }
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tenon::family

@@ -1,0 +1,22 @@
+// This reads the description of rope in config.json and in GGUF metadata.
+#pragma once
+
+#include "config_reader.h"
+#include "family.h"
+#include "rope.h"
+#include "tenon/core/module.h"
+
+namespace tenon::family {
+
+// Tensors of GGUF with a divisor for each angular frequency, in f32: for all texts; and of longrope, for texts that fit
+// into the original context and for longer ones.
+inline constexpr char kRopeDivisors[] = "rope_freqs.weight";
+inline constexpr char kShortRopeDivisors[] = "rope_factors_short.weight";
+inline constexpr char kLongRopeDivisors[] = "rope_factors_long.weight";
+
+// Problems go to the reader; what is returned then is of no use. model: heads and context are read already.
+Rope read_huggingface_rope(ConfigReader& reader, const RopeSpec& spec, const ModelInfo& model);
+Rope read_gguf_rope(ConfigReader& reader, const RopeSpec& spec, const ModelInfo& model,
+                    const std::string& architecture);
+
+}  // namespace tenon::family

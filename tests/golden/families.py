@@ -1,0 +1,94 @@
+"""Small random checkpoints of the other families, with what transformers makes of them. See checkpoints.py for Llama's."""
+
+import copy
+import json
+import shutil
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import common
+import vocabulary
+from checkpoints import prompts
+from common import DATA, golden_prompts, usable
+
+# What differs from BASE. Sizes are odd on purpose: heads x head_dim is rarely the width, and no width is a power of two.
+BASE = dict(vocab_size=260, num_hidden_layers=2, hidden_size=48, num_attention_heads=4, num_key_value_heads=2,
+            intermediate_size=72, max_position_embeddings=512, bos_token_id=0, eos_token_id=1, pad_token_id=0,
+            tie_word_embeddings=False)  # fmt: skip
+CHECKPOINTS = {
+    "tiny-mistral": dict(model_type="mistral", head_dim=16, sliding_window=24),
+    "tiny-qwen2": dict(model_type="qwen2", num_attention_heads=6, rms_norm_eps=1e-5),
+    "tiny-qwen2-tied": dict(model_type="qwen2", hidden_size=60, num_attention_heads=3, num_key_value_heads=1,
+                            tie_word_embeddings=True),
+    "tiny-qwen3": dict(model_type="qwen3", head_dim=20, hidden_size=36),
+    "tiny-qwen3-tied": dict(model_type="qwen3", head_dim=16, hidden_size=56, num_key_value_heads=4,
+                            tie_word_embeddings=True),
+    "tiny-gemma3": dict(model_type="gemma3_text", num_hidden_layers=7, head_dim=20, hidden_size=36, sliding_window=24,
+                        query_pre_attn_scalar=24, num_key_value_heads=1, tie_word_embeddings=True),
+    "tiny-gemma2": dict(model_type="gemma2", num_hidden_layers=3, head_dim=20, hidden_size=36, sliding_window=24,
+                        query_pre_attn_scalar=24, attn_logit_softcapping=4.0, final_logit_softcapping=30.0,
+                        tie_word_embeddings=True),
+    "tiny-phi3": dict(model_type="phi3", sliding_window=24),
+    "tiny-olmo2": dict(model_type="olmo2", num_attention_heads=6),
+    "tiny-granite": dict(model_type="granite", embedding_multiplier=3.0, attention_multiplier=0.2,
+                         residual_multiplier=0.4, logits_scaling=2.5, tie_word_embeddings=True),
+    "tiny-stablelm": dict(model_type="stablelm", partial_rotary_factor=0.5, hidden_size=64, use_qkv_bias=True),
+    "tiny-starcoder2": dict(model_type="starcoder2", num_attention_heads=6, sliding_window=24, use_bias=True),
+}  # fmt: skip
+
+
+# Where the embedding is scaled and tied, a token would otherwise choose itself.
+EMBEDDING = {"tiny-gemma3": 0.1, "tiny-gemma2": 0.1, "tiny-granite": 0.1}
+
+
+def randomize(model, seed, embedding):
+    """As for Llama, but norms that are stored less one stay around that, and biases of norms around 0."""
+    rng = np.random.default_rng(seed)
+    for name, weight in model.named_parameters():
+        noise = torch.from_numpy(rng.standard_normal(tuple(weight.shape), dtype=np.float32))
+        if "norm" in name:
+            value = 0.2 * noise + (1 if float(weight.detach().float().mean()) > 0.5 else 0)
+        else:
+            value = noise * (embedding if "embed" in name else 0.2)
+        weight.data.copy_(value)
+
+
+def save(folder, spec, seed):
+    options = {**BASE, **spec}
+    config = AutoConfig.for_model(options.pop("model_type"), **options)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    randomize(model, seed, EMBEDDING.get(folder.name, 0.5))
+    shutil.rmtree(folder, ignore_errors=True)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    vocabulary.tokenizer().save(str(folder / "tokenizer.json"))
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def fp32_error(model, entry, logits):
+    """max|difference| / max|reference| to the same model in float64, which must choose the same tokens."""
+    ids, tokens = entry["ids"], entry["greedy"]
+    with torch.no_grad():
+        exact = model(torch.tensor([ids + tokens[:-1]]), use_cache=False).logits[0].double().numpy()
+    if exact[len(ids) - 1 :].argmax(-1).tolist() != tokens:
+        raise RuntimeError(f"{entry['name']}: float64 chooses other tokens")
+    return float(np.abs(exact - logits).max() / np.abs(exact).max())
+
+
+def make(name):
+    folder = DATA / name
+    for seed in range(1, 200):
+        model = save(folder, CHECKPOINTS[name], seed)
+        entries = golden_prompts(model, prompts(seed))
+        if usable(entries):
+            exact = copy.deepcopy(model).double()
+            common.write_golden(folder, {"model": name, "seed": seed, "vocab_size": 260}, exact, entries, fp32_error)
+            print(name, "seed", seed, json.loads((folder / "golden.json").read_text())["prompts"][0]["fp32_error"])
+            return
+    raise RuntimeError(f"{name}: no seed gives clear choices")
+
+
+def make_all():
+    for name in CHECKPOINTS:
+        make(name)
