@@ -30,12 +30,10 @@ CHECKPOINTS = {
     "tiny-gemma2": dict(model_type="gemma2", num_hidden_layers=3, head_dim=20, hidden_size=36, sliding_window=24,
                         query_pre_attn_scalar=24, attn_logit_softcapping=4.0, final_logit_softcapping=30.0,
                         tie_word_embeddings=True),
-    "tiny-phi3": dict(model_type="phi3", sliding_window=24),
     "tiny-olmo2": dict(model_type="olmo2", num_attention_heads=6),
     "tiny-granite": dict(model_type="granite", embedding_multiplier=3.0, attention_multiplier=0.2,
                          residual_multiplier=0.4, logits_scaling=2.5, tie_word_embeddings=True),
     "tiny-stablelm": dict(model_type="stablelm", partial_rotary_factor=0.5, hidden_size=64, use_qkv_bias=True),
-    "tiny-starcoder2": dict(model_type="starcoder2", num_attention_heads=6, sliding_window=24, use_bias=True),
 }  # fmt: skip
 
 

@@ -59,7 +59,7 @@ void PrintTo(const Case& c, std::ostream* out) {
 }
 
 constexpr const char* kFamilies[] = {"tiny-mistral", "tiny-qwen2",  "tiny-qwen2-tied", "tiny-qwen3", "tiny-qwen3-tied",
-                                     "tiny-gemma3",  "tiny-gemma2", "tiny-granite",    "tiny-olmo2"};
+                                     "tiny-gemma3",  "tiny-gemma2", "tiny-granite",    "tiny-olmo2", "tiny-stablelm"};
 
 std::vector<Case> cases() {
   std::vector<Case> list;

@@ -147,8 +147,8 @@ class FamilyConfig {
   }
 
   void rope(const RopeSpec& spec) {
-    config_.ropes.push_back(gguf() ? read_gguf_rope(r_, spec, config_.info, architecture_)
-                                   : read_huggingface_rope(r_, spec, config_.info));
+    config_.ropes.push_back(gguf() ? read_gguf_rope(r_, spec, config_.info, architecture_, scope_)
+                                   : read_huggingface_rope(r_, spec, config_.info, scope_));
   }
 
   void expect(const ExpectedKey& e) {

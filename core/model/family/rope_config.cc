@@ -239,10 +239,9 @@ bool has_group(const Weights& weights, const std::string& name) {
 
 namespace {
 
-// A key's default: such keys stand above everything that a formula could need.
-double theta_default(const RopeSpec& spec, std::string_view convention) {
+double theta_default(const RopeSpec& spec, std::string_view convention, const Scope& scope) {
   const std::optional<Formula>& fallback = spec.theta.fallback.in(convention);
-  return fallback ? Scope().value(*fallback) : 10000;
+  return fallback ? scope.value(*fallback) : 10000;
 }
 
 // The object of config.json that is about a rope.
@@ -281,19 +280,19 @@ uint32_t rotated(ConfigReader& reader, const RopeSpec& spec, const ModelInfo& mo
 
 }  // namespace
 
-Rope read_huggingface_rope(ConfigReader& reader, const RopeSpec& spec, const ModelInfo& model) {
+Rope read_huggingface_rope(ConfigReader& reader, const RopeSpec& spec, const ModelInfo& model, const Scope& scope) {
   RopeGroup group(reader, group_name(reader, spec));
   const std::string& key = spec.theta.key.huggingface;
   Rope r;
   r.context = r.original_context = model.context;
   const bool own = group.name().ends_with("." + spec.group) && !spec.group.empty();
   if (!spec.scaled && !own) {
-    r.theta = reader.positive(key, theta_default(spec, "huggingface"));
+    r.theta = reader.positive(key, theta_default(spec, "huggingface", scope));
     r.rotated = rotated(reader, spec, model, 1);
     check(reader, {"rope", key, "", "", "", ""}, r);
     return r;
   }
-  const double fallback = theta_default(spec, "huggingface");
+  const double fallback = theta_default(spec, "huggingface", scope);
   r.theta = own ? group.positive("rope_theta", fallback) : group.positive_here_or_beside("rope_theta", fallback);
   r.rotated =
       rotated(reader, spec, model, group.positive_here_or_beside("partial_rotary_factor", spec.partial.value_or(1)));
@@ -307,11 +306,11 @@ Rope read_huggingface_rope(ConfigReader& reader, const RopeSpec& spec, const Mod
   return r;
 }
 
-Rope read_gguf_rope(ConfigReader& reader, const RopeSpec& spec, const ModelInfo& model,
-                    const std::string& architecture) {
+Rope read_gguf_rope(ConfigReader& reader, const RopeSpec& spec, const ModelInfo& model, const std::string& architecture,
+                    const Scope& scope) {
   const std::string prefix = architecture + ".rope.", scaling = prefix + "scaling.";
   const std::string theta_key = spec.theta.key.gguf.empty() ? "" : architecture + spec.theta.key.gguf.substr(1);
-  const double fallback = theta_default(spec, "gguf");
+  const double fallback = theta_default(spec, "gguf", scope);
   Rope r;
   r.context = r.original_context = model.context;
   r.rotated = reader.count(prefix + "dimension_count", model.head_dim);

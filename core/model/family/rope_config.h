@@ -14,9 +14,10 @@ inline constexpr char kRopeDivisors[] = "rope_freqs.weight";
 inline constexpr char kShortRopeDivisors[] = "rope_factors_short.weight";
 inline constexpr char kLongRopeDivisors[] = "rope_factors_long.weight";
 
-// Problems go to the reader; what is returned then is of no use. model: heads and context are read already.
-Rope read_huggingface_rope(ConfigReader& reader, const RopeSpec& spec, const ModelInfo& model);
-Rope read_gguf_rope(ConfigReader& reader, const RopeSpec& spec, const ModelInfo& model,
-                    const std::string& architecture);
+// Problems go to the reader; what is returned then is of no use. model: heads and context are read already. scope: the
+// names that the default of theta may use.
+Rope read_huggingface_rope(ConfigReader& reader, const RopeSpec& spec, const ModelInfo& model, const Scope& scope);
+Rope read_gguf_rope(ConfigReader& reader, const RopeSpec& spec, const ModelInfo& model, const std::string& architecture,
+                    const Scope& scope);
 
 }  // namespace tenon::family

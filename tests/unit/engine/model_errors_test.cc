@@ -237,9 +237,7 @@ TEST_F(BrokenModel, LayerTypesTakeTheWindowOfMistralFromSomeLayers) {
   EXPECT_THAT(error(),
               HasSubstr("key \"layer_types\": found a list of \"sliding_attention\", expected a list of 2 texts"));
   edit("config.json", "[\"sliding_attention\"]", "[\"chunked_attention\", \"sliding_attention\"]");
-  EXPECT_THAT(
-      error(),
-      HasSubstr("key \"layer_types\": found \"chunked_attention\", expected \"full_attention\" or"));
+  EXPECT_THAT(error(), HasSubstr("key \"layer_types\": found \"chunked_attention\", expected \"full_attention\" or"));
   edit("config.json", "\"chunked_attention\"", "\"sliding_attention\"");
   edit("config.json", "\"sliding_window\": 9", "\"sliding_window\": null");
   EXPECT_THAT(error(), HasSubstr("or \"sliding_attention\" (if window > 0)"));
@@ -249,9 +247,7 @@ TEST_F(BrokenModel, LayersOfALlamaSeeEverything) {
   edit("config.json", "\"model_type\"", R"("layer_types": ["full_attention", "full_attention"], "model_type")");
   EXPECT_EQ(error(), "no error");
   edit("config.json", "\"full_attention\"]", "\"sliding_attention\"]");
-  EXPECT_THAT(
-      error(),
-      HasSubstr("key \"layer_types\": found \"sliding_attention\", expected \"full_attention\""));
+  EXPECT_THAT(error(), HasSubstr("key \"layer_types\": found \"sliding_attention\", expected \"full_attention\""));
 }
 
 // Transformers' Mistral looks at no such keys, and drops the tensors.

@@ -195,7 +195,7 @@ TEST_P(Shipped, WhatTheFamilyDoesNotReadIsRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Shipped,
                          ::testing::Values("tiny-gqa-untied", "tiny-mistral", "tiny-qwen2", "tiny-qwen3", "tiny-gemma2",
-                                           "tiny-gemma3", "tiny-granite", "tiny-olmo2"));
+                                           "tiny-gemma3", "tiny-granite", "tiny-olmo2", "tiny-stablelm"));
 
 }  // namespace
 }  // namespace tenon::family
