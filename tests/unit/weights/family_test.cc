@@ -188,7 +188,7 @@ TEST_P(Shipped, WhatTheFamilyDoesNotReadIsRefused) {
   };
   EXPECT_THAT(refusal("\"num_local_experts\": 8"), HasSubstr("key \"num_local_experts\", found 8"));
   EXPECT_THAT(refusal("\"is_encoder_decoder\": true"), HasSubstr("key \"is_encoder_decoder\": found true"));
-  EXPECT_THAT(refusal("\"qk_layernorm\": true"), HasSubstr("qk_layernorm"));
+  EXPECT_THAT(refusal("\"use_qk_norm\": true"), HasSubstr("key \"use_qk_norm\", found true"));
   EXPECT_THAT(refusal("\"clip_qkv\": 8.0"), HasSubstr("key \"clip_qkv\""));
   EXPECT_THAT(refusal("\"rope_scaling\": {\"rope_type\": \"made_up\", \"factor\": 2}"), HasSubstr("rope"));
 }
