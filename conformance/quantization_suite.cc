@@ -5,6 +5,7 @@
 #include <optional>
 #include <random>
 
+#include "conformance/published_forms.h"
 #include "conformance/quantization_host.h"
 #include "conformance/suites.h"
 #include "conformance/weight_rows.h"
@@ -40,17 +41,24 @@ void require_close(const std::vector<float>& got, const std::vector<double>& wan
   require(d.relative() <= kTolerance, what + ": off by " + std::to_string(d.relative()) + " relative to float64");
 }
 
-// Matrices in the first format that the scheme takes.
+bool takes(const Component& scheme, const SiteCase& site) {
+  const tenon_bounds bounds = OpRunner::bounds({.rows = 1});
+  const LinearDescription d(site);
+  tenon_claim claim{};
+  claim.h = {sizeof(claim), 1, 0};
+  return scheme.table<tenon_quantization>().claim(scheme.self(), &d.linear, &bounds, &claim, nullptr) == TENON_OK;
+}
+
+// Matrices in the first format that the scheme takes, or in the first form of published checkpoints.
 std::optional<SiteCase> taken_site(const Subject& subject, uint32_t experts) {
   const std::unique_ptr<Component> component = subject.open();
-  const tenon_bounds bounds = OpRunner::bounds({.rows = 1});
   for (const tenon_format format : kFileFormats) {
     SiteCase site = {.source = {format, format}, .rows = {40, 19}, .k = kWidth, .experts = experts};
-    const LinearDescription d(site);
-    tenon_claim claim{};
-    claim.h = {sizeof(claim), 1, 0};
-    const auto& table = component->table<tenon_quantization>();
-    if (table.claim(component->self(), &d.linear, &bounds, &claim, nullptr) == TENON_OK) return site;
+    if (takes(*component, site)) return site;
+  }
+  for (const PublishedForm& form : published_forms()) {
+    SiteCase site = published_site(form, {40, 24}, kWidth, experts);
+    if (takes(*component, site)) return site;
   }
   return {};
 }

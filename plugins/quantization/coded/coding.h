@@ -3,9 +3,11 @@
 //
 //   scaling    a weight stands for            tensors beside the codes
 //   kRow       scale * value(code)            weight_scale f32 (N)
+//              of integers of b bits: scale * (code - 2^(b - 1))
 //   kGroup     scale * value(code)            weight_scale f32 (N, P / G)
 //   kTwoLevel  row_scale * c * value(code)    weight_row_scale f32 (N), weight_scale u8 (N, P / G): c
 //   kZeroPoint scale * (code - zero)          weight_scale bf16 (N, P / G), weight_zero u8 (N, P / G)
+//   kHalfZeroPoint  the same                  weight_scale f16 (N, P / G), weight_zero u8 (N, P / G)
 //
 // The codes are a tensor u8 (N, P / 32, 4 bits), or (N, K) in a format of one byte. In memory a row has the scale of the row,
 // if there is one; then, group by group, the group's scale and zero point and its units.
@@ -24,7 +26,7 @@
 
 namespace tenon::coded {
 
-enum class Scaling : uint32_t { kRow, kGroup, kTwoLevel, kZeroPoint };
+enum class Scaling : uint32_t { kRow, kGroup, kTwoLevel, kZeroPoint, kHalfZeroPoint };
 
 // A tensor of scales or zero points.
 struct Field {
@@ -50,6 +52,8 @@ struct Coding {
         return kGroupFields;
       case Scaling::kTwoLevel:
         return kTwoLevelFields;
+      case Scaling::kHalfZeroPoint:
+        return kHalfZeroPointFields;
       default:
         return kZeroPointFields;
     }
@@ -70,6 +74,8 @@ struct Coding {
                                               {"weight_scale", TENON_U8, 1, true}};
   static constexpr Field kZeroPointFields[] = {{"weight_scale", TENON_BF16, 2, true},
                                                {"weight_zero", TENON_U8, 1, true}};
+  static constexpr Field kHalfZeroPointFields[] = {{"weight_scale", TENON_F16, 2, true},
+                                                   {"weight_zero", TENON_U8, 1, true}};
 
   constexpr uint32_t header(bool grouped) const {
     uint32_t bytes = 0;
@@ -142,6 +148,7 @@ void with_index(uint32_t index, const F& f) {
 
 // What a file has is a format of tenon/abi/types.h, or kStoredCodings plus the index of a coding.
 inline constexpr tenon_format kStoredCodings = 1U << 17;
+inline constexpr tenon_format kPublished = 1U << 18;  // a published checkpoint's form (../published/matrix.h)
 constexpr bool is_stored(tenon_format source) {
   return source >= kStoredCodings;
 }

@@ -2,12 +2,16 @@
 //   static constexpr Coding kCodings[];              those that it may hold a matrix in
 //   template <uint32_t kIndex> using Codes = ...;    how codes are chosen in coding kIndex (quantize.h)
 //   static uint32_t choose(const sdk::Params&);      the index of the coding for what is quantized here
+// and, if it reads matrices of published checkpoints that are no tensors of its own,
+//   static std::unique_ptr<published::Matrix> published(const tenon_linear&, uint32_t mat);
+// which gives null for a matrix that is not in such a form, and throws Refused for one that is damaged.
 #pragma once
 
 #include <cmath>
 #include <memory>
 #include <string>
 
+#include "../published/matrix.h"
 #include "kernels.h"
 #include "quantize.h"
 #include "tenon/sdk/cpu/linear_scheme.h"
@@ -18,7 +22,10 @@ template <class Schema>
 class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema>, &kernels>, public Schema {
  public:
   using Base = sdk::cpu::LinearScheme<CpuScheme, &kernels>;
-  using Site = sdk::cpu::LinearSite;
+  struct Site : sdk::cpu::LinearSite {
+    std::vector<std::unique_ptr<published::Matrix>>
+        published;  // by matrix; null: it is plain, or in tensors of the scheme
+  };
 
   CpuScheme(const sdk::Params& params, const sdk::Env& env)
       : Base(env),
@@ -36,7 +43,10 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema>, &kernels>, pu
     site->exact = true;
     for (uint32_t i = 0; i < s.n_mats; ++i) {
       const tenon_format source = source_of(s, i);
-      const uint32_t index = is_stored(source) ? source - kStoredCodings : chosen_;
+      site->published.push_back(published_matrix(s, i));
+      const uint32_t index = source == kPublished ? site->published[i]->coding()
+                             : is_stored(source)  ? source - kStoredCodings
+                                                  : chosen_;
       const uint64_t row_bytes = Schema::kCodings[index].row_bytes(site->k);
       site->mats.push_back(sdk::cpu::stored_matrix(s, i, sdk::cpu::kOwnFormats + index, row_bytes, source));
       site->exact &= is_stored(source);
@@ -44,8 +54,18 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema>, &kernels>, pu
     return site;
   }
 
+  // All rows of a published matrix come together, since tensors that are not by row may have as many rows by chance.
+  tenon_footprint footprint(Site& site) const {
+    tenon_footprint f = Base::footprint(site);
+    for (const auto& m : site.published) {
+      if (m != nullptr) f.flags |= TENON_FOOTPRINT_WHOLE;
+    }
+    return f;
+  }
+
   void load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void*) const {
     const tenon_format source = site.mat(src).source;
+    if (source == kPublished) return load_published(site, src, store);
     sdk::cpu::each_loaded_row(site, src, store, [&](uint8_t* to, const sdk::cpu::FileRow& from) {
       if (is_stored(source)) return take_row(source - kStoredCodings, from, site.k, to);
       auto* w = static_cast<float*>(scratch);
@@ -83,7 +103,21 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema>, &kernels>, pu
   }
 
  private:
+  static std::unique_ptr<published::Matrix> published_matrix(const tenon_linear& s, uint32_t mat) {
+    if constexpr (requires { Schema::published(s, mat); }) return Schema::published(s, mat);
+    return nullptr;
+  }
+  static void load_published(Site& site, const tenon_rows& src, void* const* store) {
+    published::Matrix& matrix = *site.published[src.mat % site.mats.size()];
+    const Coding& c = Schema::kCodings[matrix.coding()];
+    sdk::cpu::each_numbered_row(site, src, [](uint64_t, const sdk::cpu::FileRow&) {});  // checks what there is
+    matrix.load(src, [&](uint64_t row, const published::Row& from) {
+      published::hold_row(c, site.k, from, site.place(src, store) + row * site.mat(src).row_bytes);
+    });
+  }
+
   static tenon_format source_of(const tenon_linear& s, uint32_t mat) {
+    if (published_matrix(s, mat) != nullptr) return kPublished;
     const Coding* stored = stored_coding(s, mat, Schema::kCodings);
     if (stored == nullptr) return sdk::cpu::unpacked_source(s, mat);
     return kStoredCodings + static_cast<tenon_format>(stored - std::data(Schema::kCodings));

@@ -23,6 +23,14 @@ inline float bf16_at(const uint8_t* p) {
   return float_at(bytes);
 }
 
+inline float half_at(const uint8_t* p) {
+#if defined(__AVX2__)
+  return sdk::cpu::half_scale(p);
+#else
+  return sdk::half_to_float(static_cast<uint16_t>(p[0] | p[1] << 8));
+#endif
+}
+
 // Decoder<kScaling, Codes>(group) reads a group's scale; called with 16 codes it gives their weights, up to kFactor and to
 // the row's scale.
 template <Scaling kScaling, class Codes>
@@ -60,20 +68,53 @@ class Decoder<Scaling::kRow, BookCodes<sdk::SmallFloat<kExponent, kMantissa>>> {
   sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const { return sdk::cpu::small_floats<Small>(codes); }
 };
 
-// scale * code and scale * zero are exact, since both factors have 8 bits; so is their difference.
-template <uint32_t kBits>
-class Decoder<Scaling::kZeroPoint, IntegerCodes<kBits>> {
+// A group of small floats begins with its scale, which takes the unit of the floats in.
+template <uint32_t kExponent, uint32_t kMantissa>
+class Decoder<Scaling::kGroup, BookCodes<sdk::SmallFloat<kExponent, kMantissa>>> {
  public:
+  using Small = sdk::SmallFloat<kExponent, kMantissa>;
   static constexpr float kFactor = 1;
-  explicit Decoder(const uint8_t* group)
-      : scale_(sdk::cpu::Floats16::all(bf16_at(group))),
-        offset_(sdk::cpu::Floats16::all(-(bf16_at(group) * static_cast<float>(group[2])))) {}
+  explicit Decoder(const uint8_t* group) : scale_(sdk::cpu::Floats16::all(float_at(group) * Small::kUnit)) {}
+  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const {
+    return mul(sdk::cpu::small_floats<Small>(codes), scale_);
+  }
+
+ private:
+  sdk::cpu::Floats16 scale_;
+};
+
+// scale * code and scale * zero are exact, since a scale has 8 or 11 bits and a code 8; so is their difference.
+template <Scaling kScaling, uint32_t kBits>
+class Decoder<kScaling, IntegerCodes<kBits>> {
+ public:
+  static_assert(kScaling == Scaling::kZeroPoint || kScaling == Scaling::kHalfZeroPoint);
+  static constexpr float kFactor = 1;
+  explicit Decoder(const uint8_t* group) : Decoder(scale_at(group), static_cast<float>(group[2])) {}
   sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const {
     return fma(sdk::cpu::floats_of(codes), scale_, offset_);
   }
 
  private:
+  static float scale_at(const uint8_t* group) {
+    if constexpr (kScaling == Scaling::kHalfZeroPoint) return half_at(group);
+    return bf16_at(group);
+  }
+  Decoder(float scale, float zero)
+      : scale_(sdk::cpu::Floats16::all(scale)), offset_(sdk::cpu::Floats16::all(-(scale * zero))) {}
+
   sdk::cpu::Floats16 scale_, offset_;
+};
+
+// Codes of a row with one scale are signed numbers, with half of their range added.
+template <uint32_t kBits>
+class Decoder<Scaling::kRow, IntegerCodes<kBits>> {
+ public:
+  static constexpr float kFactor = 1;
+  explicit Decoder(const uint8_t*) {}
+  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const {
+    return fma(sdk::cpu::floats_of(codes), sdk::cpu::Floats16::all(1),
+               sdk::cpu::Floats16::all(-static_cast<float>(1U << (kBits - 1))));
+  }
 };
 
 // A StoredRow of coding kIndex of a scheme.

@@ -2,11 +2,11 @@
 #include "../coded/kernels.h"
 
 #include "../coded/rows.h"
-#include "schema.h"
+#include "published.h"
 
 namespace tenon::coded {
 namespace {
-constexpr auto kFormats = row_formats<fp8::Schema>();
+constexpr auto kFormats = row_formats<fp8::CpuSchema>();
 }
 
 constinit const sdk::cpu::KernelTable TENON_ISA::kKernels{sdk::cpu::kRowOps, &sdk::cpu::tile_product, kFormats.data(),

@@ -1,0 +1,455 @@
+// Each form's numbers are drawn first, as the integers and scales that they are, and then put where the form has them; a weight
+// is computed from the numbers that were drawn. So a reader that looks for a number in another place finds another weight.
+#include "conformance/published_forms.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "tenon/sdk/convert.h"
+#include "tenon/sdk/stored.h"
+
+namespace tenon::conformance {
+namespace {
+
+using Random = std::mt19937;
+
+// Tensors with their bytes, which put() fills.
+class Tensors {
+ public:
+  uint8_t* add(const tenon_stored& stored) {
+    matrix.tensors.push_back({stored, std::vector<uint8_t>(sdk::stored_bytes(stored))});
+    return matrix.tensors.back().bytes.data();
+  }
+  FileMatrix sorted() && {
+    std::sort(matrix.tensors.begin(), matrix.tensors.end(),
+              [](const auto& a, const auto& b) { return std::string_view(a.stored.name) < b.stored.name; });
+    return std::move(matrix);
+  }
+  FileMatrix matrix;
+};
+
+// Bits of a number, from bit `at` on of 32-bit words that stand `stride` words apart.
+void put_bits(uint8_t* words, uint64_t stride, uint64_t at, uint32_t n, uint32_t value) {
+  for (uint32_t b = 0; b < n; ++b) {
+    const uint64_t bit = at + b, byte = bit / 32 * stride * 4 + bit % 32 / 8;
+    words[byte] = static_cast<uint8_t>(words[byte] | (value >> b & 1) << bit % 8);
+  }
+}
+template <class T>
+void put(uint8_t* to, uint64_t i, T value) {
+  std::memcpy(to + i * sizeof(T), &value, sizeof(T));
+}
+// A scale in a format, rounded to it.
+float put_scale(uint8_t* to, uint64_t i, tenon_format format, Random& random) {
+  const float drawn = std::uniform_real_distribution<float>(0.005F, 0.05F)(random);
+  if (format == TENON_F32) put(to, i, drawn);
+  if (format == TENON_F32) return drawn;
+  const uint16_t bits = format == TENON_F16 ? sdk::float_to_half(drawn) : sdk::float_to_bf16(drawn);
+  put(to, i, bits);
+  return format == TENON_F16 ? sdk::half_to_float(bits) : sdk::bf16_to_float(bits);
+}
+
+// Integers in groups: codes and zero points from 0 on, and scales.
+struct Groups {
+  int64_t n, k, groups;
+  uint32_t bits;
+  std::vector<int64_t> group;  // of each column
+  std::vector<uint32_t> code;  // (n, k)
+  std::vector<uint32_t> zero;  // (n, groups)
+  std::vector<float> scale;    // (n, groups)
+
+  uint32_t code_at(int64_t row, int64_t i) const { return code[static_cast<size_t>(row * k + i)]; }
+  size_t at(int64_t row, int64_t g) const { return static_cast<size_t>(row * groups + g); }
+  std::vector<float> weights() const {
+    std::vector<float> all;
+    for (int64_t row = 0; row < n; ++row) {
+      for (int64_t i = 0; i < k; ++i) {
+        const size_t g = at(row, group[static_cast<size_t>(i)]);
+        all.push_back(static_cast<float>(double{scale[g]} * (double(code_at(row, i)) - double(zero[g]))));
+      }
+    }
+    return all;
+  }
+};
+// size: of a group; 0: the whole row. least: the smallest zero point.
+Groups draw_groups(int64_t n, int64_t k, uint32_t bits, int64_t size, uint32_t least, Random& random) {
+  Groups g{n, k, size == 0 ? 1 : (k + size - 1) / size, bits, {}, {}, {}, {}};
+  for (int64_t i = 0; i < k; ++i) g.group.push_back(size == 0 ? 0 : i / size);
+  for (int64_t i = 0; i < n * k; ++i) g.code.push_back(static_cast<uint32_t>(random() % (1U << bits)));
+  for (int64_t i = 0; i < n * g.groups; ++i) {
+    g.zero.push_back(least + static_cast<uint32_t>(random() % ((1U << bits) - least)));
+  }
+  g.scale.resize(g.zero.size());
+  return g;
+}
+// The same order for all matrices of a width, as those have that share x.
+void shuffle_columns(Groups& g) {
+  Random random(static_cast<uint32_t>(g.k));
+  std::shuffle(g.group.begin(), g.group.end(), random);
+}
+
+struct GptqOptions {
+  uint32_t bits = 4;
+  int64_t group = 128;
+  bool act_order = false, v2 = false, with_g_idx = true;
+  tenon_format scale = TENON_F16;
+};
+// GPTQ: codes of a column of x one after the other, down the words of a row of W; zero points along the rows of W, less one in
+// the first version.
+FileMatrix gptq(const GptqOptions& o, int64_t n, int64_t k, Random& random) {
+  Groups g = draw_groups(n, k, o.bits, o.group, o.v2 ? 0 : 1, random);
+  if (o.act_order) shuffle_columns(g);
+  Tensors t;
+  uint8_t* weights = t.add({"qweight", TENON_I32, 2, {k * o.bits / 32, n, 0, 0}});
+  for (int64_t row = 0; row < n; ++row) {
+    for (int64_t i = 0; i < k; ++i) {
+      put_bits(weights + row * 4, static_cast<uint64_t>(n), static_cast<uint64_t>(i) * o.bits, o.bits,
+               g.code_at(row, i));
+    }
+  }
+  uint8_t* zeros = t.add({"qzeros", TENON_I32, 2, {g.groups, n * o.bits / 32, 0, 0}});
+  uint8_t* scales = t.add({"scales", o.scale, 2, {g.groups, n, 0, 0}});
+  for (int64_t i = 0; i < g.groups; ++i) {
+    for (int64_t row = 0; row < n; ++row) {
+      const size_t at = g.at(row, i);
+      put_bits(zeros, 1, static_cast<uint64_t>(i * n + row) * o.bits, o.bits, g.zero[at] - (o.v2 ? 0 : 1));
+      g.scale[at] = put_scale(scales, static_cast<uint64_t>(i * n + row), o.scale, random);
+    }
+  }
+  if (o.with_g_idx) {
+    uint8_t* index = t.add({"g_idx", TENON_I32, 1, {k, 0, 0, 0}});
+    for (int64_t i = 0; i < k; ++i)
+      put(index, static_cast<uint64_t>(i), static_cast<int32_t>(g.group[static_cast<size_t>(i)]));
+  }
+  t.matrix.weights = g.weights();
+  return std::move(t).sorted();
+}
+
+// AWQ: a word has eight rows of W, nibble j from below that of row order[j].
+FileMatrix awq(int64_t group, int64_t n, int64_t k, Random& random) {
+  constexpr int64_t kOrder[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+  Groups g = draw_groups(n, k, 4, group, 0, random);
+  Tensors t;
+  uint8_t* weights = t.add({"qweight", TENON_I32, 2, {k, n / 8, 0, 0}});
+  uint8_t* zeros = t.add({"qzeros", TENON_I32, 2, {g.groups, n / 8, 0, 0}});
+  uint8_t* scales = t.add({"scales", TENON_F16, 2, {g.groups, n, 0, 0}});
+  for (int64_t word = 0; word < n / 8; ++word) {
+    for (int64_t j = 0; j < 8; ++j) {
+      const int64_t row = word * 8 + kOrder[j];
+      for (int64_t i = 0; i < k; ++i) {
+        put_bits(weights, 1, static_cast<uint64_t>((i * (n / 8) + word) * 32 + 4 * j), 4, g.code_at(row, i));
+      }
+      for (int64_t i = 0; i < g.groups; ++i) {
+        put_bits(zeros, 1, static_cast<uint64_t>((i * (n / 8) + word) * 32 + 4 * j), 4, g.zero[g.at(row, i)]);
+        g.scale[g.at(row, i)] = put_scale(scales, static_cast<uint64_t>(i * n + row), TENON_F16, random);
+      }
+    }
+  }
+  t.matrix.weights = g.weights();
+  return std::move(t).sorted();
+}
+
+struct CompressedOptions {
+  uint32_t bits = 4;
+  int64_t group = 128;
+  bool packed = true, symmetric = true, act_order = false;
+  tenon_format scale = TENON_BF16;
+};
+// compressed-tensors: codes along the row; signed numbers, from which 2^(bits - 1) was taken unless they are packed.
+FileMatrix compressed(const CompressedOptions& o, int64_t n, int64_t k, Random& random) {
+  Groups g = draw_groups(n, k, o.bits, o.group, 0, random);
+  if (o.act_order) shuffle_columns(g);
+  if (o.symmetric) std::fill(g.zero.begin(), g.zero.end(), 1U << (o.bits - 1));
+  Tensors t;
+  const int64_t words = (k * o.bits + 31) / 32;
+  uint8_t* weights = o.packed ? t.add({"weight_packed", TENON_I32, 2, {n, words, 0, 0}})
+                              : t.add({"weight", TENON_I8, 2, {n, k, 0, 0}});
+  for (int64_t row = 0; row < n; ++row) {
+    for (int64_t i = 0; i < k; ++i) {
+      const uint32_t code = g.code_at(row, i);
+      if (o.packed) put_bits(weights + row * words * 4, 1, static_cast<uint64_t>(i) * o.bits, o.bits, code);
+      if (!o.packed)
+        put(weights, static_cast<uint64_t>(row * k + i), static_cast<int8_t>(static_cast<int32_t>(code) - 128));
+    }
+  }
+  uint8_t* scales = t.add({"weight_scale", o.scale, 2, {n, g.groups, 0, 0}});
+  for (size_t i = 0; i < g.scale.size(); ++i) g.scale[i] = put_scale(scales, i, o.scale, random);
+  if (!o.symmetric) {
+    uint8_t* zeros = t.add({"weight_zero_point", TENON_I32, 2, {(n * o.bits + 31) / 32, g.groups, 0, 0}});
+    for (int64_t row = 0; row < n; ++row) {
+      for (int64_t i = 0; i < g.groups; ++i) {
+        put_bits(zeros + i * 4, static_cast<uint64_t>(g.groups), static_cast<uint64_t>(row) * o.bits, o.bits,
+                 g.zero[g.at(row, i)]);
+      }
+    }
+  }
+  if (o.packed) {
+    uint8_t* shape = t.add({"weight_shape", TENON_I64, 1, {2, 0, 0, 0}});
+    put(shape, 0, n);
+    put(shape, 1, k);
+  }
+  if (o.act_order) {
+    uint8_t* index = t.add({"weight_g_idx", TENON_I32, 1, {k, 0, 0, 0}});
+    for (int64_t i = 0; i < k; ++i)
+      put(index, static_cast<uint64_t>(i), static_cast<int32_t>(g.group[static_cast<size_t>(i)]));
+  }
+  t.matrix.weights = g.weights();
+  return std::move(t).sorted();
+}
+
+// An e4m3 number: sign, four bits of exponent with a bias of 7, three of mantissa.
+double e4m3(uint32_t code) {
+  const uint32_t exponent = code >> 3 & 15, mantissa = code & 7;
+  const double magnitude =
+      exponent == 0 ? mantissa / 8.0 * std::exp2(-6) : (1 + mantissa / 8.0) * std::exp2(int(exponent) - 7);
+  return (code & 128) != 0 ? -magnitude : magnitude;
+}
+// fp8: the scale of weight (row, i) is number `place` of a tensor.
+struct Fp8Options {
+  const char* scale_name = "weight_scale";
+  tenon_format format = TENON_F32;
+  std::vector<int64_t> shape;         // of the scales, for n rows of k
+  int64_t block_rows, block_columns;  // that share a scale
+  bool x_scale = false;
+};
+FileMatrix fp8(const Fp8Options& o, int64_t n, int64_t k, Random& random) {
+  Tensors t;
+  uint8_t* weights = t.add({"weight", TENON_F8E4M3, 2, {n, k, 0, 0}});
+  tenon_stored stored = {o.scale_name, o.format, static_cast<uint32_t>(o.shape.size()), {}};
+  std::copy(o.shape.begin(), o.shape.end(), stored.dim);
+  uint8_t* scales = t.add(stored);
+  const int64_t across = (k + o.block_columns - 1) / o.block_columns, down = (n + o.block_rows - 1) / o.block_rows;
+  std::vector<float> scale;
+  for (int64_t i = 0; i < across * down; ++i)
+    scale.push_back(put_scale(scales, static_cast<uint64_t>(i), o.format, random) / 64);
+  for (size_t i = 0; o.format == TENON_F32 && i < scale.size(); ++i) put(scales, i, scale[i]);
+  for (size_t i = 0; o.format != TENON_F32 && i < scale.size(); ++i) scale[i] *= 64;
+  for (int64_t row = 0; row < n; ++row) {
+    for (int64_t i = 0; i < k; ++i) {
+      uint32_t code = random() % 256;
+      if ((code & 127) == 127) code = 0;
+      weights[row * k + i] = static_cast<uint8_t>(code);
+      const auto at = static_cast<size_t>(row / o.block_rows * across + i / o.block_columns);
+      t.matrix.weights.push_back(static_cast<float>(e4m3(code) * double{scale[at]}));
+    }
+  }
+  if (o.x_scale) put_scale(t.add({"input_scale", TENON_F32, 0, {}}), 0, TENON_F32, random);
+  return std::move(t).sorted();
+}
+
+// bitsandbytes' sixteen values.
+std::vector<double> four_bits(bool normal) {
+  if (normal) {
+    return {-1.0,
+            -0.6961928009986877,
+            -0.5250730514526367,
+            -0.39491748809814453,
+            -0.28444138169288635,
+            -0.18477343022823334,
+            -0.09105003625154495,
+            0.0,
+            0.07958029955625534,
+            0.16093020141124725,
+            0.24611230194568634,
+            0.33791524171829224,
+            0.44070982933044434,
+            0.5626170039176941,
+            0.7229568362236023,
+            1.0};
+  }
+  std::vector<double> all = {0, 0.0625 / 12, 8.0 / 12, 1, 4.0 / 12, 0.5, 2.0 / 12, 0.25};
+  for (int i = 0; i < 8; ++i) all.push_back(-all[static_cast<size_t>(i)]);
+  return all;
+}
+// bitsandbytes in four bits: the upper half of a byte first; scales of 64 weights, or codes of a table times a scale of 256 of
+// them, and an offset.
+FileMatrix float4(bool normal, bool nested, int64_t n, int64_t k, Random& random) {
+  constexpr int64_t kBlock = 64, kNested = 256;
+  const int64_t blocks = (n * k + kBlock - 1) / kBlock, nests = (blocks + kNested - 1) / kNested;
+  Tensors t;
+  const std::vector<double> values = four_bits(normal);
+  uint8_t* map = t.add({"weight.quant_map", TENON_F32, 1, {16, 0, 0, 0}});
+  for (size_t i = 0; i < 16; ++i) put(map, i, static_cast<float>(values[i]));
+  std::string state = R"({"quant_type": ")" + std::string(normal ? "nf4" : "fp4") +
+                      R"(", "blocksize": 64, "dtype": "float16", "shape": [)" + std::to_string(n) + ", " +
+                      std::to_string(k) + "]";
+  std::vector<float> scale(static_cast<size_t>(blocks));
+  if (nested) {
+    constexpr float kOffset = 0.03125F;
+    state += R"(, "nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0.03125)";
+    uint8_t* codes = t.add({"weight.absmax", TENON_U8, 1, {blocks, 0, 0, 0}});
+    uint8_t* outer = t.add({"weight.nested_absmax", TENON_F32, 1, {nests, 0, 0, 0}});
+    uint8_t* inner = t.add({"weight.nested_quant_map", TENON_F32, 1, {256, 0, 0, 0}});
+    std::vector<float> of_map, of_nest;
+    for (size_t i = 0; i < 256; ++i) put(inner, i, of_map.emplace_back(static_cast<float>(i) / 128 - 0.9F));
+    for (int64_t i = 0; i < nests; ++i)
+      of_nest.push_back(put_scale(outer, static_cast<uint64_t>(i), TENON_F32, random));
+    for (size_t i = 0; i < scale.size(); ++i) {
+      codes[i] = static_cast<uint8_t>(random());
+      scale[i] = of_map[codes[i]] * of_nest[i / kNested] + kOffset;
+    }
+  } else {
+    uint8_t* absmax = t.add({"weight.absmax", TENON_F32, 1, {blocks, 0, 0, 0}});
+    for (size_t i = 0; i < scale.size(); ++i) scale[i] = put_scale(absmax, i, TENON_F32, random);
+  }
+  state += "}";
+  const char* name = normal ? "weight.quant_state.bitsandbytes__nf4" : "weight.quant_state.bitsandbytes__fp4";
+  std::memcpy(t.add({name, TENON_U8, 1, {static_cast<int64_t>(state.size()), 0, 0, 0}}), state.data(), state.size());
+  uint8_t* weights = t.add({"weight", TENON_U8, 2, {n * k / 2, 1, 0, 0}});
+  for (int64_t i = 0; i < n * k; ++i) {
+    const auto code = static_cast<uint32_t>(random() % 16);
+    weights[i / 2] = static_cast<uint8_t>(weights[i / 2] | code << (i % 2 == 0 ? 4 : 0));
+    t.matrix.weights.push_back(static_cast<float>(values[code] * double{scale[static_cast<size_t>(i / kBlock)]}));
+  }
+  return std::move(t).sorted();
+}
+// bitsandbytes in eight bits: SCB is the largest of a row, which 127 stands for.
+FileMatrix int8(int64_t n, int64_t k, Random& random) {
+  Tensors t;
+  uint8_t* largest = t.add({"SCB", TENON_F32, 1, {n, 0, 0, 0}});
+  uint8_t* weights = t.add({"weight", TENON_I8, 2, {n, k, 0, 0}});
+  t.add({"weight_format", TENON_U8, 0, {}});
+  for (int64_t row = 0; row < n; ++row) {
+    const double scale = double{put_scale(largest, static_cast<uint64_t>(row), TENON_F32, random)} / 127;
+    for (int64_t i = 0; i < k; ++i) {
+      const auto q = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
+      put(weights, static_cast<uint64_t>(row * k + i), q);
+      t.matrix.weights.push_back(static_cast<float>(q * scale));
+    }
+  }
+  return std::move(t).sorted();
+}
+
+std::string gptq_description(const GptqOptions& o) {
+  return R"({"quant_method": "gptq", "bits": )" + std::to_string(o.bits) + R"(, "group_size": )" +
+         std::to_string(o.group == 0 ? -1 : o.group) + R"(, "desc_act": )" + (o.act_order ? "true" : "false") +
+         R"(, "sym": false, "true_sequential": true, "damp_percent": 0.01, "checkpoint_format": ")" +
+         (o.v2 ? "gptq_v2" : "gptq") + R"("})";
+}
+std::string compressed_description(const std::string& format, const std::string& weights) {
+  return R"({"quant_method": "compressed-tensors", "format": ")" + format +
+         R"(", "quantization_status": "compressed", "kv_cache_scheme": null, "global_compression_ratio": 1.5,
+             "ignore": ["lm_head"], "config_groups": {"group_0": {"input_activations": null, "output_activations": null,
+             "targets": ["Linear"], "weights": {"dynamic": false, "observer": "minmax", "observer_kwargs": {}, )" +
+         weights + "}}}}";
+}
+
+class Forms {
+ public:
+  std::vector<PublishedForm> all;
+
+  void add_gptq() {
+    for (const GptqOptions& o :
+         {GptqOptions{}, GptqOptions{.bits = 2, .group = 32}, GptqOptions{.bits = 3, .group = 64},
+          GptqOptions{.bits = 8, .group = 0}, GptqOptions{.group = 64, .v2 = true, .with_g_idx = false},
+          GptqOptions{.group = 32, .act_order = true}, GptqOptions{.bits = 3, .act_order = true, .v2 = true},
+          GptqOptions{.scale = TENON_BF16}}) {
+      const std::string label = "gptq_" + std::to_string(o.bits) + "_" + std::to_string(o.group) +
+                                (o.act_order ? "_act" : "") + (o.v2 ? "_v2" : "") +
+                                (o.scale == TENON_BF16 ? "_bf16" : "");
+      all.push_back({label, "gptq", gptq_description(o),
+                     [o](int64_t n, int64_t k, Random& random) { return gptq(o, n, k, random); }, o.act_order});
+    }
+  }
+  void add_awq() {
+    for (const int64_t group : {128, 32, 0}) {
+      const std::string size = std::to_string(group == 0 ? -1 : group);
+      all.push_back(
+          {"awq_" + std::to_string(group), "awq",
+           R"({"quant_method": "awq", "bits": 4, "version": "gemm", "zero_point": true, "group_size": )" + size + "}",
+           [group](int64_t n, int64_t k, Random& random) { return awq(group, n, k, random); }});
+    }
+  }
+  void add_compressed() {
+    for (const CompressedOptions& o :
+         {CompressedOptions{}, CompressedOptions{.bits = 8, .group = 0, .scale = TENON_F16},
+          CompressedOptions{.group = 32, .symmetric = false}, CompressedOptions{.act_order = true},
+          CompressedOptions{.bits = 8, .group = 0, .packed = false}}) {
+      const std::string weights = R"("num_bits": )" + std::to_string(o.bits) + R"(, "type": "int", "symmetric": )" +
+                                  (o.symmetric ? "true" : "false") + R"(, "strategy": ")" +
+                                  (o.group == 0 ? "channel" : "group") + R"(", "group_size": )" +
+                                  (o.group == 0 ? "null" : std::to_string(o.group)) + R"(, "actorder": )" +
+                                  (o.act_order ? "\"group\"" : "null");
+      const std::string label = "compressed_" + std::to_string(o.bits) + "_" + std::to_string(o.group) +
+                                (o.packed ? "" : "_plain") + (o.symmetric ? "" : "_zeros") +
+                                (o.act_order ? "_act" : "");
+      all.push_back({label, "compressed_tensors",
+                     compressed_description(o.packed ? "pack-quantized" : "int-quantized", weights),
+                     [o](int64_t n, int64_t k, Random& random) { return compressed(o, n, k, random); }, o.act_order});
+    }
+  }
+  void add_fp8() {
+    const auto add = [&](const std::string& label, const std::string& description,
+                         const std::function<Fp8Options(int64_t, int64_t)>& options) {
+      all.push_back({label, "fp8", description,
+                     [options](int64_t n, int64_t k, Random& random) { return fp8(options(n, k), n, k, random); }});
+    };
+    add("fp8_blocks",
+        R"({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]})",
+        [](int64_t n, int64_t k) {
+          return Fp8Options{"weight_scale_inv", TENON_F32, {(n + 127) / 128, (k + 127) / 128}, 128, 128};
+        });
+    add("fp8_low_blocks", R"({"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [16, 256]})",
+        [](int64_t n, int64_t k) {
+          return Fp8Options{"weight_scale_inv", TENON_BF16, {(n + 15) / 16, (k + 255) / 256}, 16, 256};
+        });
+    add("fp8_matrix", R"({"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]})",
+        [](int64_t n, int64_t k) { return Fp8Options{"weight_scale", TENON_F32, {}, n, k, true}; });
+    add("fp8_one", R"({"quant_method": "fp8", "activation_scheme": "dynamic"})", [](int64_t n, int64_t k) {
+      return Fp8Options{"weight_scale", TENON_BF16, {1}, n, k};
+    });
+    const std::string weights =
+        R"("num_bits": 8, "type": "float", "symmetric": true, "group_size": null, "strategy": )";
+    add("fp8_compressed_rows", compressed_description("float-quantized", weights + R"("channel")"),
+        [](int64_t n, int64_t k) {
+          return Fp8Options{"weight_scale", TENON_BF16, {n, 1}, 1, k};
+        });
+    add("fp8_compressed_blocks",
+        compressed_description("float-quantized", weights + R"("block", "block_structure": [128, 128])"),
+        [](int64_t n, int64_t k) {
+          return Fp8Options{"weight_scale", TENON_F32, {(n + 127) / 128, (k + 127) / 128}, 128, 128};
+        });
+  }
+  void add_bitsandbytes() {
+    for (const bool normal : {true, false}) {
+      for (const bool nested : {false, true}) {
+        all.push_back({std::string("bitsandbytes_") + (normal ? "nf4" : "fp4") + (nested ? "_double" : ""),
+                       "bitsandbytes",
+                       R"({"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_storage": "uint8"})",
+                       [=](int64_t n, int64_t k, Random& random) { return float4(normal, nested, n, k, random); }});
+      }
+    }
+    all.push_back({"bitsandbytes_int8", "bitsandbytes",
+                   R"({"quant_method": "bitsandbytes", "load_in_8bit": true, "llm_int8_threshold": 6.0})", &int8});
+  }
+};
+
+}  // namespace
+
+const std::vector<PublishedForm>& published_forms() {
+  static const std::vector<PublishedForm> kAll = [] {
+    Forms forms;
+    forms.add_gptq();
+    forms.add_awq();
+    forms.add_compressed();
+    forms.add_fp8();
+    forms.add_bitsandbytes();
+    return forms.all;
+  }();
+  return kAll;
+}
+
+SiteCase published_site(const PublishedForm& form, std::vector<int64_t> rows, int64_t k, uint32_t experts) {
+  SiteCase c;
+  c.source.assign(rows.size(), TENON_FORMAT_NONE);
+  c.rows = std::move(rows);
+  c.k = k;
+  c.experts = experts;
+  c.stored = form.make;
+  c.description = form.description;
+  return c;
+}
+
+}  // namespace tenon::conformance

@@ -1,0 +1,153 @@
+#include "published.h"
+
+#include <optional>
+
+#include "../published/compressed_tensors.h"
+#include "../published/description.h"
+#include "../published/matrix.h"
+
+namespace tenon::fp8 {
+namespace {
+
+using published::Description;
+
+// What config.json says; of blocks their sizes, else 0.
+struct Form {
+  int64_t block_rows = 0, block_columns = 0;
+  bool blocks() const { return block_rows != 0; }
+};
+
+// Nothing if the checkpoint is of another kind.
+std::optional<Form> form_of(const Description& d) {
+  const std::string method = d.text("quant_method");
+  Form form;
+  if (method == "fp8") {
+    d.only("fmt", {"e4m3"});
+    d.only("activation_scheme", {"dynamic", "static"});
+    d.only("kv_cache_scheme", {});
+    if (d.text("weight_block_size") == "[]") {
+      form = {d.integer("weight_block_size.0", 0), d.integer("weight_block_size.1", 0)};
+    }
+    // scale_fmt says how scales of x are rounded, and x is not.
+    constexpr std::string_view kHarmless[] = {"dequantize", "ignored_layers", "modules_to_not_convert", "scale_fmt"};
+    d.need_all_read(kHarmless);
+  } else if (method == "compressed-tensors") {
+    const published::CompressedWeights w = compressed_weights(d);
+    if (w.format != "float-quantized") return {};
+    d.only("config_groups.group_0.weights.num_bits", {"8"});
+    d.only("config_groups.group_0.weights.type", {"float"});
+    d.only("config_groups.group_0.weights.symmetric", {"true"});
+    d.only("config_groups.group_0.weights.strategy", {"tensor", "channel", "block"});
+    form = {w.block_rows, w.block_columns};
+  } else {
+    return {};
+  }
+  const bool fits = form.block_rows > 0 && form.block_columns > 0 && form.block_columns % CpuSchema::kBlock == 0;
+  if (form.block_rows == 0 && form.block_columns == 0) return form;
+  if (fits) return form;
+  throw sdk::Refused("config.json: quantization_config has blocks of " + std::to_string(form.block_rows) + " x " +
+                     std::to_string(form.block_columns) + " weights; expected widths in whole multiples of " +
+                     std::to_string(CpuSchema::kBlock));
+}
+
+enum class Scales { kMatrix, kRow, kBlock };
+
+// The shapes that scales may have, the usual one first.
+struct ScaleShape {
+  Scales of;
+  uint32_t rank;
+  int64_t dim[2];
+};
+
+class Fp8Matrix final : public published::Matrix {
+ public:
+  Fp8Matrix(const tenon_linear& s, uint32_t mat, const Form& form) : Matrix(s, mat), form_(form) {
+    const tenon_matrix& m = s.matrix[mat];
+    const int64_t n = s.out_dim[mat], k = s.in_dim;
+    published::need_tensor(m, {"weight", TENON_F8E4M3, 2, {n, k, 0, 0}});
+    scale_name_ = sdk::find_tensor(m, "weight_scale_inv") != nullptr ? "weight_scale_inv" : "weight_scale";
+    const tenon_stored& scale = find_scale(m, n, k);
+    scale_format_ = scale.format;
+    coding_ = scales_ == Scales::kBlock ? 1 : 0;
+    // The scale of x belongs to products of two fp8 numbers; x is multiplied as it is.
+    if (sdk::find_tensor(m, "input_scale") != nullptr) x_scale_ = published::index_of(m, "input_scale");
+    if (x_scale_ < m.n_tensors) {
+      x_format_ = m.tensor[x_scale_].format;
+      if (!published::Floats::reads(x_format_) || sdk::stored_bytes(m.tensor[x_scale_]) > sizeof(float)) {
+        throw sdk::Refused("tensor " + sdk::full_name(m, "input_scale") + " is " +
+                           sdk::type_and_shape(m.tensor[x_scale_]) + "; expected one number in f32, f16 or bf16");
+      }
+    }
+    published::need_no_others(m, {"weight", scale_name_, "input_scale"});
+    weight_ = published::index_of(m, "weight");
+    scale_ = published::index_of(m, scale_name_);
+  }
+
+  void load(const tenon_rows& src, const Put& put) override {
+    const published::Floats scales(src.tensor[scale_], scale_format_, full_name(scale_name_));
+    if (x_scale_ != UINT32_MAX) {
+      (void)published::Floats(src.tensor[x_scale_], x_format_, full_name("input_scale"))[0];
+    }
+    const auto* code = static_cast<const uint8_t*>(src.tensor[weight_].data);
+    std::vector<float> scale(scales_ == Scales::kBlock ? (columns_ + CpuSchema::kBlock - 1) / CpuSchema::kBlock : 1);
+    for (uint64_t row = 0; row < rows_; ++row, code += columns_) {
+      if (std::any_of(code, code + columns_, &sdk::SmallFloat<4, 3>::is_nan)) {
+        throw sdk::Failed("tensor " + full_name("weight") + ": a weight of row " + std::to_string(row) + " is NaN");
+      }
+      for (size_t g = 0; g < scale.size(); ++g) scale[g] = scales[scale_at(row, g)];
+      put(row, {code, scale.data()});
+    }
+  }
+
+ private:
+  // Finds which numbers the scales are of. Throws Refused for a shape that is none of theirs.
+  const tenon_stored& find_scale(const tenon_matrix& m, int64_t n, int64_t k) {
+    if (form_.blocks()) {
+      scales_ = Scales::kBlock;
+      const int64_t rows = (n + form_.block_rows - 1) / form_.block_rows;
+      blocks_a_row_ = static_cast<uint64_t>((k + form_.block_columns - 1) / form_.block_columns);
+      return published::need_floats(m, {scale_name_, TENON_F32, 2, {rows, static_cast<int64_t>(blocks_a_row_), 0, 0}});
+    }
+    const ScaleShape shapes[] = {{Scales::kRow, 2, {n, 1}},
+                                 {Scales::kRow, 1, {n, 0}},
+                                 {Scales::kMatrix, 0, {0, 0}},
+                                 {Scales::kMatrix, 1, {1, 0}},
+                                 {Scales::kMatrix, 2, {1, 1}}};
+    const tenon_stored* found = sdk::find_tensor(m, scale_name_);
+    for (const ScaleShape& shape : shapes) {
+      if (found == nullptr || found->rank != shape.rank || !published::Floats::reads(found->format) ||
+          !std::equal(shape.dim, shape.dim + shape.rank, found->dim)) {
+        continue;
+      }
+      scales_ = shape.of;
+      return *found;
+    }
+    return published::need_floats(m, {scale_name_, TENON_F32, 2, {n, 1, 0, 0}});
+  }
+
+  uint64_t scale_at(uint64_t row, uint64_t group) const {
+    if (scales_ == Scales::kMatrix) return 0;
+    if (scales_ == Scales::kRow) return row;
+    const auto rows = static_cast<uint64_t>(form_.block_rows), columns = static_cast<uint64_t>(form_.block_columns);
+    return row / rows * blocks_a_row_ + group * CpuSchema::kBlock / columns;
+  }
+
+  Form form_;
+  Scales scales_ = Scales::kRow;
+  const char* scale_name_;
+  tenon_format scale_format_, x_format_ = TENON_FORMAT_NONE;
+  uint32_t weight_ = 0, scale_ = 0, x_scale_ = UINT32_MAX;
+  uint64_t blocks_a_row_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<published::Matrix> CpuSchema::published(const tenon_linear& s, uint32_t mat) {
+  const Description d(s.description);
+  const std::optional<Form> form = form_of(d);
+  const tenon_stored* weight = sdk::find_tensor(s.matrix[mat], "weight");
+  if (!form || weight == nullptr || (s.matrix[mat].n_tensors == 1 && weight->format != TENON_F8E4M3)) return nullptr;
+  return std::make_unique<Fp8Matrix>(s, mat, *form);
+}
+
+}  // namespace tenon::fp8

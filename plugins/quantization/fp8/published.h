@@ -1,0 +1,27 @@
+// quantization.fp8 on the CPU: what Schema has, and the matrices of published checkpoints.
+//   quant_method "fp8"                    X.weight e4m3, X.weight_scale, or X.weight_scale_inv a block (DeepSeek's form)
+//   quant_method "compressed-tensors" of format "float-quantized"    X.weight e4m3, X.weight_scale
+// A weight stands for its code's value times the scale, in both names of it. A scale is one number of the matrix (), (1) or
+// (1, 1), one of each row (N) or (N, 1), or one of each block, in f32, f16 or bf16.
+#pragma once
+
+#include <memory>
+
+#include "schema.h"
+
+namespace tenon::published {
+class Matrix;
+}
+
+namespace tenon::fp8 {
+
+struct CpuSchema : Schema {
+  // Blocks have a scale of their own in each row.
+  static constexpr uint32_t kBlock = 128;
+  static constexpr coded::Coding kCodings[] = {
+      Schema::kCodings[0],
+      {.bits = 8, .group = kBlock, .scaling = coded::Scaling::kGroup, .weight_format = TENON_F8E4M3}};
+  static std::unique_ptr<published::Matrix> published(const tenon_linear& s, uint32_t mat);
+};
+
+}  // namespace tenon::fp8

@@ -1,0 +1,151 @@
+// A matrix as a published checkpoint stores it, which becomes rows of a coding (coded/coding.h) while it loads: the codes keep
+// their values, and scales and zero points their groups, so that nothing is rounded anew.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../coded/coding.h"
+#include "tenon/sdk/convert.h"
+#include "tenon/sdk/error.h"
+#include "tenon/sdk/stored.h"
+
+namespace tenon::published {
+
+// A row of a matrix on its way into a coding: a code a weight and, by group of the coding, a scale and a zero point. A coding
+// with one scale a row takes scale[0].
+struct Row {
+  const uint8_t* code;
+  const float* scale;
+  const uint8_t* zero = nullptr;  // where the coding has zero points
+};
+
+// It makes a row of k codes as the coding holds it. Scales are in the coding's format already.
+inline void hold_row(const coded::Coding& c, uint32_t k, const Row& from, uint8_t* to) {
+  std::memset(to, 0, c.row_bytes(k));
+  if (c.scaling == coded::Scaling::kRow) std::memcpy(to, from.scale, sizeof(float));
+  to += c.row_header();
+  for (uint32_t begin = 0, g = 0; begin < k; begin += c.group, ++g) {
+    if (c.scaling == coded::Scaling::kGroup) std::memcpy(to, from.scale + g, sizeof(float));
+    if (c.scaling == coded::Scaling::kZeroPoint || c.scaling == coded::Scaling::kHalfZeroPoint) {
+      const bool half = c.scaling == coded::Scaling::kHalfZeroPoint;
+      const uint16_t scale = half ? sdk::float_to_half(from.scale[g]) : sdk::float_to_bf16(from.scale[g]);
+      std::memcpy(to, &scale, sizeof(scale));
+      to[sizeof(scale)] = from.zero[g];
+    }
+    to += c.group_header();
+    for (uint32_t i = begin; i < begin + c.group; i += sdk::kUnitCodes, to += sdk::unit_bytes(c.bits)) {
+      if (c.bits == 8) {
+        if (i < k) std::memcpy(to, from.code + i, std::min(sdk::kUnitCodes, k - i));
+        continue;
+      }
+      for (uint32_t j = i; j < std::min(k, i + sdk::kUnitCodes); ++j) {
+        sdk::add_to_unit(c.bits, from.code[j], to, j - i);
+      }
+    }
+  }
+}
+
+// Where a tensor stands among those of a matrix, which are sorted by name; n_tensors if it is not there.
+inline uint32_t index_of(const tenon_matrix& m, std::string_view name) {
+  uint32_t i = 0;
+  while (i < m.n_tensors && name != m.tensor[i].name) ++i;
+  return i;
+}
+
+template <class T>
+T value_at(const tenon_slice& slice, uint64_t i) {
+  T value;
+  std::memcpy(&value, static_cast<const uint8_t*>(slice.data) + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+// Numbers of a tensor in f32, f16 or bf16, each of which must be finite.
+class Floats {
+ public:
+  static constexpr bool reads(tenon_format f) { return f == TENON_F32 || f == TENON_F16 || f == TENON_BF16; }
+  // Throws sdk::Failed, with the tensor's name, for one that is not finite.
+  Floats(const tenon_slice& slice, tenon_format format, std::string name)
+      : slice_(slice), format_(format), name_(std::move(name)) {}
+  float operator[](uint64_t i) const {
+    const float value = format_ == TENON_F32   ? value_at<float>(slice_, i)
+                        : format_ == TENON_F16 ? sdk::half_to_float(value_at<uint16_t>(slice_, i))
+                                               : sdk::bf16_to_float(value_at<uint16_t>(slice_, i));
+    if (!std::isfinite(value))
+      throw sdk::Failed("tensor " + name_ + ": number " + std::to_string(i) + " is not finite");
+    return value;
+  }
+
+ private:
+  tenon_slice slice_;
+  tenon_format format_;
+  std::string name_;
+};
+
+// A tensor that a form needs: its name, and what is right of it. Throws sdk::Refused where it is missing or of another shape.
+inline const tenon_stored& need_tensor(const tenon_matrix& m, const tenon_stored& wanted) {
+  const tenon_stored* found = sdk::find_tensor(m, wanted.name);
+  if (found == nullptr) {
+    throw sdk::Refused("tensor " + sdk::full_name(m, wanted.name) + " is missing; expected " +
+                       sdk::type_and_shape(wanted));
+  }
+  const bool same = found->format == wanted.format && found->rank == wanted.rank &&
+                    std::equal(found->dim, found->dim + found->rank, wanted.dim);
+  if (!same) {
+    throw sdk::Refused("tensor " + sdk::full_name(m, wanted.name) + " is " + sdk::type_and_shape(*found) +
+                       "; expected " + sdk::type_and_shape(wanted));
+  }
+  return *found;
+}
+// The same for a tensor of floats, in whichever format.
+inline const tenon_stored& need_floats(const tenon_matrix& m, tenon_stored wanted) {
+  const tenon_stored* found = sdk::find_tensor(m, wanted.name);
+  if (found != nullptr && Floats::reads(found->format)) wanted.format = found->format;
+  return need_tensor(m, wanted);
+}
+// Throws sdk::Refused for a tensor that the form does not know.
+inline void need_no_others(const tenon_matrix& m, std::initializer_list<std::string_view> known) {
+  for (const tenon_stored& t : sdk::tensors_of(m)) {
+    if (std::find(known.begin(), known.end(), t.name) != known.end()) continue;
+    std::string names;
+    for (const std::string_view k : known) names += (names.empty() ? "" : ", ") + std::string(k);
+    throw sdk::Refused("tensor " + sdk::full_name(m, t.name) + " is not one that this scheme reads: " + names);
+  }
+}
+
+// The form of one matrix of a site, or of that matrix of every expert, found when the site is claimed or bound.
+class Matrix {
+ public:
+  using Put = std::function<void(uint64_t row, const Row&)>;
+
+  Matrix(const tenon_linear& s, uint32_t mat)
+      : name_(s.matrix[mat].name),
+        rows_(static_cast<uint64_t>(s.out_dim[mat])),
+        columns_(static_cast<uint32_t>(s.in_dim)) {}
+  virtual ~Matrix() = default;
+
+  uint32_t coding() const { return coding_; }  // the index of the scheme's coding that holds it
+  // Its columns are held in another order, which permutation() has after load().
+  bool permuted() const { return permuted_; }
+  const std::vector<uint32_t>& permutation() const { return permutation_; }
+  // It calls put for each row. src has all rows. Throws sdk::Failed for numbers that are damaged.
+  virtual void load(const tenon_rows& src, const Put& put) = 0;
+
+ protected:
+  std::string full_name(const char* tensor) const { return "\"" + name_ + "." + tensor + "\""; }
+
+  std::string name_;
+  uint64_t rows_;
+  uint32_t columns_;
+  uint32_t coding_ = 0;
+  bool permuted_ = false;
+  std::vector<uint32_t> permutation_;  // the column of the file that column i of the held matrix is
+};
+
+}  // namespace tenon::published

@@ -1,0 +1,144 @@
+// Base of the schemes on the CPU that read published checkpoints and nothing else. A scheme's Schema has, beside its name and
+// parameters,
+//   static constexpr ... kCodings;                   those that it may hold a matrix in
+//   template <uint32_t kIndex> using Codes = ...;    what codes of coding kIndex stand for (coded/quantize.h)
+//   static std::unique_ptr<Matrix> published(const tenon_linear&, uint32_t mat);    throws Refused for any other matrix
+//
+// Where the columns of a group do not stand side by side in the file (act-order), the matrix is held with its columns in the
+// groups' order, and an op before the product gathers x in that order: k numbers a row are moved, which costs a product of
+// thousands of rows nothing. Matrices that share x must have the same order then.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "../coded/kernels.h"
+#include "matrix.h"
+#include "tenon/sdk/cpu/linear_scheme.h"
+
+namespace tenon::published {
+
+// Loads all rows of a matrix of a site.
+inline void load_matrix(const sdk::cpu::LinearSite& site, const coded::Coding& c, Matrix& matrix, const tenon_rows& src,
+                        void* const* store) {
+  sdk::cpu::each_numbered_row(site, src, [](uint64_t, const sdk::cpu::FileRow&) {});  // checks what there is
+  matrix.load(src, [&](uint64_t row, const Row& from) {
+    hold_row(c, site.k, from, site.place(src, store) + row * site.mat(src).row_bytes);
+  });
+}
+
+namespace detail {
+
+struct GatherArgs {
+  uint32_t k, rows;
+  int64_t x_stride;  // floats
+};
+enum GatherOperand : uint32_t { kTo, kFrom, kLive, kOrder };
+
+// to[r][i] = x[r][order[i]]
+inline void gather(const GatherArgs& a, const sdk::Part& p) {
+  const uint32_t live = std::min(p.ptr<const uint32_t>(kLive)[sdk::kLiveRows], a.rows);
+  const auto* order = p.ptr<const uint32_t>(kOrder);
+  for (uint32_t r = p.begin(); r < std::min(p.end(), live); ++r) {
+    const float* x = p.ptr<const float>(kFrom) + r * a.x_stride;
+    float* to = p.ptr<float>(kTo) + size_t{r} * a.k;
+    for (uint32_t i = 0; i < a.k; ++i) to[i] = x[order[i]];
+  }
+}
+
+}  // namespace detail
+
+template <class Schema>
+class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema>, &coded::kernels>, public Schema {
+ public:
+  using Base = sdk::cpu::LinearScheme<PublishedScheme, &coded::kernels>;
+  struct Site : sdk::cpu::LinearSite {
+    std::vector<std::unique_ptr<Matrix>> published;  // by matrix
+    bool permuted = false;
+    std::vector<uint32_t> permutation;  // once the first matrix is loaded
+  };
+
+  PublishedScheme(const sdk::Params&, const sdk::Env& env) : Base(env) {}
+
+  tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
+    tenon_claim claim = sdk::cpu::claim_linear(s, &source_of, true);
+    if (!is_permuted(s)) return claim;
+    if (s.experts != 0) throw sdk::Refused("matrices of experts whose columns are in another order");
+    if (s.rows_wanted != 0) throw sdk::Refused("an embedding whose columns are in another order");
+    claim.pro = 0;  // x is gathered before the product
+    return claim;
+  }
+
+  std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
+    auto site = std::make_unique<Site>();
+    site->k = static_cast<uint32_t>(s.in_dim);
+    site->experts = s.experts;
+    site->exact = true;
+    site->permuted = is_permuted(s);
+    for (uint32_t i = 0; i < s.n_mats; ++i) {
+      site->published.push_back(Schema::published(s, i));
+      const uint32_t index = site->published[i]->coding();
+      site->mats.push_back(sdk::cpu::stored_matrix(s, i, sdk::cpu::kOwnFormats + index,
+                                                   Schema::kCodings[index].row_bytes(site->k), coded::kPublished));
+    }
+    return site;
+  }
+
+  // After the matrices comes the order of the columns. All rows come together, since tensors that are not by row may have as
+  // many rows by chance.
+  tenon_footprint footprint(Site& site) const {
+    tenon_footprint f = Base::footprint(site);
+    f.flags |= TENON_FOOTPRINT_WHOLE;
+    f.load_bytes = 0;
+    if (!site.permuted) return f;
+    if (f.n_stores == TENON_MAX_STORES)
+      throw sdk::Refused("a site of that many matrices with columns in another order");
+    f.store_bytes[f.n_stores++] = uint64_t{site.k} * sizeof(uint32_t);
+    return f;
+  }
+
+  void load(Site& site, const tenon_rows& src, void* const* store, void*, void*) const {
+    Matrix& matrix = *site.published[src.mat % site.mats.size()];
+    load_matrix(site, Schema::kCodings[matrix.coding()], matrix, src, store);
+    if (!site.permuted) return;
+    if (site.permutation.empty()) site.permutation = matrix.permutation();
+    if (site.permutation != matrix.permutation()) {
+      throw sdk::Failed("columns of matrix " + std::to_string(src.mat) +
+                        " are in another order than those of the first matrix beside it, which has the same x");
+    }
+    std::memcpy(store[site.mats.size()], site.permutation.data(), site.permutation.size() * sizeof(uint32_t));
+  }
+
+  void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
+    if (!site.permuted) return Base::record(site, call, rec);
+    tenon_linear_call gathered = call;
+    const tenon_tensor x = rec.describe(call.x);
+    gathered.x = rec.temp(sdk::tensor(TENON_F32, {x.dim[0], int64_t{site.k}}));
+    const auto rows = static_cast<uint32_t>(x.dim[0]);
+    const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
+    const tenon_operand operands[] = {{gathered.x, TENON_WRITE},
+                                      {call.x, TENON_READ},
+                                      {live, TENON_READ},
+                                      {call.store[site.mats.size()], TENON_READ}};
+    sdk::OpSpec spec{.name = "gather", .operands = operands, .chunks = {rows}};
+    spec.cost.read[sdk::kFixedCost] = double{sizeof(uint32_t)} * site.k;
+    spec.cost.read[sdk::kCostPerRow] = spec.cost.written[sdk::kCostPerRow] = double{sizeof(float)} * site.k;
+    rec.emit<&detail::gather>(spec,
+                              detail::GatherArgs{site.k, rows, x.stride[0] / static_cast<int64_t>(sizeof(float))});
+    Base::record(site, gathered, rec);
+  }
+
+ private:
+  static tenon_format source_of(const tenon_linear& s, uint32_t mat) {
+    (void)Schema::published(s, mat);
+    return coded::kPublished;
+  }
+  static bool is_permuted(const tenon_linear& s) {
+    for (uint32_t i = 0; i < s.n_mats; ++i) {
+      if (Schema::published(s, i)->permuted()) return true;
+    }
+    return false;
+  }
+};
+
+}  // namespace tenon::published
