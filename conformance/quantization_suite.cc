@@ -57,7 +57,7 @@ std::optional<SiteCase> taken_site(const Subject& subject, uint32_t experts) {
     if (takes(*component, site)) return site;
   }
   for (const PublishedForm& form : published_forms()) {
-    SiteCase site = published_site(form, {40, 24}, kWidth, experts);
+    SiteCase site = published_site(form, {64, 32}, kWidth, experts);
     if (takes(*component, site)) return site;
   }
   return {};
