@@ -296,7 +296,7 @@ FileMatrix float4(bool normal, bool nested, int64_t n, int64_t k, Random& random
   }
   state += "}";
   const char* name = normal ? "weight.quant_state.bitsandbytes__nf4" : "weight.quant_state.bitsandbytes__fp4";
-  std::memcpy(t.add({name, TENON_U8, 1, {static_cast<int64_t>(state.size()), 0, 0, 0}}), state.data(), state.size());
+  std::copy(state.begin(), state.end(), t.add({name, TENON_U8, 1, {static_cast<int64_t>(state.size()), 0, 0, 0}}));
   uint8_t* weights = t.add({"weight", TENON_U8, 2, {n * k / 2, 1, 0, 0}});
   for (int64_t i = 0; i < n * k; ++i) {
     const auto code = static_cast<uint32_t>(random() % 16);

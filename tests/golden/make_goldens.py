@@ -10,6 +10,7 @@ import embeddings
 import families
 import gguf_blocks
 import gguf_models
+import published
 import smollm2
 
 
@@ -17,6 +18,7 @@ def main():
     parts = {
         "checkpoints": checkpoints.make_all,
         "families": families.make_all,
+        "published": published.make_all,
         "embeddings": embeddings.make_all,
         "gguf": gguf_models.make_all,
         "blocks": gguf_blocks.make_all,

@@ -229,7 +229,7 @@ class SelfAttention : public BlockModule {
     attention.k_dim = attention.v_dim = m.head_dim;
     attention.heads = b.chain(block.heads, at.prefix(), m.head_dim);
     add_rope(b, block, attention.heads);
-    attention.window = static_cast<uint32_t>(b.number(block.window, 0));
+    attention.window = block.window ? b.scope.count(*block.window) : 0;
     attention.scale = block.scale ? static_cast<float>(b.scope.value(*block.scale))
                                   : 1.0f / std::sqrt(static_cast<float>(m.head_dim));
     attention.softcap = static_cast<float>(b.number(block.softcap, 0));
@@ -363,7 +363,7 @@ std::vector<uint32_t> windows_of(const Family& family, const Config& config) {
   for (uint32_t layer = 0; layer < config.layers.size(); ++layer) {
     config.define(scope, layer);
     for (const Block& b : family.blocks) {
-      if (b.attention) windows.push_back(b.window ? static_cast<uint32_t>(scope.value(*b.window)) : 0);
+      if (b.attention) windows.push_back(b.window ? scope.count(*b.window) : 0);
     }
   }
   return windows;

@@ -4,9 +4,25 @@
 #include <muParser.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <cstring>
+
+#include "../weights/layout.h"
 
 namespace tenon::family {
+namespace {
+
+// muParser's own reader is a stream, which takes a want of memory for a text that is no number.
+int read_number(const char* text, int* position, double* value) {
+  if ((*text < '0' || *text > '9') && *text != '.') return 0;
+  const auto [end, error] = std::from_chars(text, text + std::strlen(text), *value);
+  if (error != std::errc()) return 0;
+  *position += static_cast<int>(end - text);
+  return 1;
+}
+
+}  // namespace
 
 struct Scope::Impl {
   mu::Parser parser;
@@ -14,6 +30,7 @@ struct Scope::Impl {
 };
 
 Scope::Scope() : impl_(std::make_unique<Impl>()) {
+  impl_->parser.AddValIdent(&read_number);
   constexpr unsigned kAsMultiplication = mu::prMUL_DIV;
   impl_->parser.DefineOprt(
       "%", [](double a, double b) { return std::fmod(a, b); }, kAsMultiplication);
@@ -58,6 +75,14 @@ double Scope::value(const Formula& formula) const {
     }
     throw Error(ErrorCode::kConfig, where, message);
   }
+}
+
+uint32_t Scope::count(const Formula& formula) const {
+  const double found = value(formula);
+  if (found >= 0 && found <= INT32_MAX && found == std::floor(found)) return static_cast<uint32_t>(found);
+  throw Error(ErrorCode::kConfig, formula.where,
+              "formula \"" + formula.text + "\" is " + weights::in_figures(found) +
+                  "; expected a whole number from 0 to 2147483647");
 }
 
 }  // namespace tenon::family

@@ -1,6 +1,7 @@
 // Formulas of family files: arithmetic, comparisons and choices over numbers that have names ("local ? window : 0").
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ class Scope {
   const std::vector<std::string>& names() const;
   // Throws Error(kConfig) at the place within the formula that is wrong.
   double value(const Formula& formula) const;
+  // Throws Error(kConfig) for anything but a whole number from 0 to 2^31 - 1.
+  uint32_t count(const Formula& formula) const;
   bool holds(const Formula& formula) const { return value(formula) != 0; }
 
  private:

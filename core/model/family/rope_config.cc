@@ -268,7 +268,9 @@ uint32_t rotated(ConfigReader& reader, const RopeSpec& spec, const ModelInfo& mo
   // Some types of rope ignore the share in models of transformers whose heads turn as a whole, with others those fail.
   if (!spec.partial && share != 1) {
     reader.wrong("partial_rotary_factor", std::to_string(share), "1, as heads are turned as a whole");
-  } else if (spec.partial && (share > 1 || dims < 2)) {
+    return 2;
+  }
+  if (spec.partial && (share > 1 || dims < 2)) {
     reader.wrong("partial_rotary_factor", std::to_string(share),
                  "a share of a head's dimensions, two of them at least");
     return 2;

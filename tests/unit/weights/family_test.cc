@@ -86,6 +86,17 @@ TEST(FamilyFile, AFormulaThatCannotBeComputedIsPointedInto) {
               HasSubstr("llama.toml:15:"));
 }
 
+TEST(Formulas, OfCountsGiveWholeNumbers) {
+  Scope scope;
+  scope.set("window", 24);
+  EXPECT_EQ(scope.count({"window * 2 - .5e1", {}}), 43U);
+  for (const char* wrong : {"-window", "window / 5", "window * 1e9", "0 / 0"}) {
+    expect_error(ErrorCode::kConfig, {"made.toml:3:5", wrong, "expected a whole number from 0 to 2147483647"}, [&] {
+      scope.count({wrong, {"made.toml", 3, 5}});
+    });
+  }
+}
+
 TEST(FamilyFile, NamesOfTensorsAreChecked) {
   EXPECT_THAT(EditedFamily().edit("weight = \"norm\"", "weight = \"nor.m\"").error(),
               HasSubstr("there is no tensor \"nor.m\"; did you mean \"norm\"?"));
