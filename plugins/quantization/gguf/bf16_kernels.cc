@@ -39,7 +39,11 @@ inline void bf16_tile(const Bf16Product& t, uint32_t row, uint32_t column) {
   const auto add = [&](auto at, uint32_t i, uint32_t n) {
     __m512bh a[C];
 #pragma GCC unroll 8
-    for (uint32_t c = 0; c < C; ++c) a[c] = reinterpret_cast<__m512bh>(at(w + c * t.row_bytes + 2 * size_t{i}, n));
+    for (uint32_t c = 0; c < C; ++c) {
+      const uint8_t* from = w + c * t.row_bytes + 2 * size_t{i};
+      if constexpr (R == 1) prefetch(from + kAhead, 2 * kPairs);
+      a[c] = reinterpret_cast<__m512bh>(at(from, n));
+    }
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < R; ++r) {
       const auto b = reinterpret_cast<__m512bh>(at(x + r * t.x_stride + i, n));

@@ -129,6 +129,7 @@ inline void multiply_tile(const PackedProduct& t, PackedTile tile, float* y) {
 
   uint32_t b = 0;
   for (const uint8_t* unit = tile.group; b < blocks; unit += F::kUnitBytes) {
+    if (tile.row == 0 && tile.side == 0) prefetch(unit + kAhead, F::kUnitBytes);
     const F weights{PackedUnit{unit, tile.side}};
     for (uint32_t i = 0; i < F::kBlocks; ++i, ++b) {
       const PackedBlock<F::kParts> w = weights.block(i);

@@ -70,8 +70,7 @@ float unpack(const uint8_t* row, uint32_t k, float* out) {
   return F::scale(row);
 }
 
-// Columns [first, first + C): C rows of weights at once. Of several, the C rows after them are fetched on the way, since
-// hardware follows few rows at once.
+// Columns [first, first + C): C rows of weights at once. Of several, the C rows after them are fetched on the way.
 template <class F, uint32_t C>
 inline void vector_columns(const VectorProduct& v, uint32_t first) {
   const uint8_t* row[C];
@@ -83,12 +82,13 @@ inline void vector_columns(const VectorProduct& v, uint32_t first) {
 
   // Whole blocks.
   const uint32_t whole = v.k / F::kElements * F::kElements;
+  const size_t ahead = C == 1 ? kAhead : C * v.row_bytes;
   size_t at = F::kHeader;
   for (uint32_t i = 0; i < whole; i += F::kElements, at += F::kBytes) {
     const float* x = v.x + i;
 #pragma GCC unroll 8
     for (uint32_t c = 0; c < C; ++c) {
-      for (size_t line = 0; C > 1 && line < F::kBytes; line += 64) prefetch(row[c] + at + line + C * v.row_bytes);
+      prefetch(row[c] + at + ahead, F::kBytes);
       F::block(row[c] + at,
                [&](uint32_t unit, Floats16 w) { acc[c] = fma(w, Floats16::load(x + unit * kLanes), acc[c]); });
     }

@@ -107,10 +107,15 @@ concept DotVectors = requires(I a, I b, C c, C d, const uint8_t* from, int32_t x
 
 static_assert(FloatVector<Floats<16>> && MathVector<Floats<kWidth>>);
 
-// A hint that a cache line will be wanted; any address will do.
-inline void prefetch(const void* p) {
-  __builtin_prefetch(p);
+// A hint that the cache lines of [p, p + bytes) will be wanted; any address will do.
+inline void prefetch(const uint8_t* p, size_t bytes) {
+  constexpr size_t kLine = 64;
+  for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(p + at);
 }
+
+// Weights are fetched so many bytes before they are multiplied. Left to itself, hardware asks for few lines at once, and
+// begins anew with every page.
+constexpr size_t kAhead = 4096;
 
 }  // namespace
 }  // namespace tenon::sdk::cpu
