@@ -17,20 +17,59 @@ namespace {
 
 constexpr uint32_t kScoreRows = 128;  // whose logits are held at once
 
-PipelineArgs pipeline_args(const EvalArgs& args) {
-  PipelineArgs pipeline = args.pipeline;
+PipelineArgs with_room(PipelineArgs pipeline, uint32_t context) {
   const bool stated = std::any_of(pipeline.set.begin(), pipeline.set.end(),
                                   [](const std::string& word) { return word.starts_with("kv_cache.capacity="); });
-  if (!stated) pipeline.set.push_back("kv_cache.capacity=" + std::to_string(args.context));
+  if (!stated) pipeline.set.push_back("kv_cache.capacity=" + std::to_string(context));
   return pipeline;
 }
 
 }  // namespace
 
+std::unique_ptr<Session> open_scoring(const PipelineArgs& args, uint32_t context) {
+  EngineOptions options;
+  options.score_rows = std::min(context, kScoreRows);
+  return std::make_unique<Session>(with_room(args, context), std::move(options));
+}
+
+std::string eval_line(const Engine& engine, const PipelineArgs& args, const std::string& measure,
+                      const std::vector<std::string>& words) {
+  std::vector<std::string> all = reproducing_words(engine, "eval", args);
+  all.insert(all.begin() + 2, measure);
+  all.insert(all.end(), words.begin(), words.end());
+  return shell_line(all);
+}
+
+ExitCode end_scoring(Session& session, bool complete) {
+  const bool traced = session.finish_trace();
+  if (!complete) return interrupted_code();
+  return traced ? kOk : kIo;
+}
+
+std::vector<Positions> cut_positions(uint32_t context, uint32_t count) {
+  const uint64_t scored = scored_tokens(context);
+  const auto border = [&](uint64_t i) { return static_cast<uint32_t>(context - scored + i * scored / count); };
+  std::vector<Positions> ranges;
+  for (uint32_t i = 0; i < count; ++i) ranges.push_back({border(i), border(i + 1)});
+  return ranges;
+}
+
+std::vector<double> values_at(std::span<const double> values, uint32_t context, Positions at) {
+  const uint32_t scored = scored_tokens(context), first = context - scored;
+  std::vector<double> found;
+  for (size_t window = 0; window < values.size(); window += scored) {
+    const std::span<const double> part = values.subspan(window + at.begin - first, at.end - at.begin);
+    found.insert(found.end(), part.begin(), part.end());
+  }
+  return found;
+}
+
 void EvalArgs::add_to(CLI::App& command) {
   pipeline.add_to(command);
   command.add_option("--text", text_file, "The text, a file")->required();
   command.add_option("--max-windows", max_windows, "Score so many windows at most; 0 = all")->capture_default_str();
+  command.add_option("--buckets", buckets,
+                     "Also print so many lines by the place in the window, to see what a long context costs");
   command.add_flag("--json", json, "As JSON");
 }
 
@@ -58,10 +97,13 @@ std::string Windows::sha256(uint64_t count) {
 
 Evaluation::Evaluation(const EvalArgs& args) : args_(args) {
   interruption();
+  if (args.buckets > scored_tokens(args.context)) {
+    throw Error(ErrorCode::kUsage, "--buckets is " + std::to_string(args.buckets) + ", and a window of " +
+                                       std::to_string(args.context) + " tokens scores " +
+                                       std::to_string(scored_tokens(args.context)));
+  }
   const std::string text = text_of_file(args.text_file);
-  EngineOptions options;
-  options.score_rows = std::min(args.context, kScoreRows);
-  session_ = std::make_unique<Session>(pipeline_args(args), std::move(options));
+  session_ = open_scoring(args.pipeline, args.context);
   windows_ = std::make_unique<Windows>(engine().tokenizer(), text, args.context);
   if (windows_->count() == 0) {
     throw Error(ErrorCode::kRequest, {args.text_file, 0, 0},
@@ -108,28 +150,22 @@ boost::json::object Evaluation::json(const Walk& walk) {
           {"memory", to_json(memory_use(engine().pipeline()))}};
 }
 
-std::string Evaluation::line(const std::string& measure, const std::vector<std::string>& words) {
-  std::vector<std::string> all = reproducing_words(engine(), "eval", args_.pipeline);
-  all.insert(all.begin() + 2, measure);
-  all.insert(all.end(), {"--text", args_.text_file, "--context", std::to_string(args_.context)});
+std::string Evaluation::line(const std::string& measure, std::vector<std::string> words) {
+  std::vector<std::string> all = {"--text", args_.text_file, "--context", std::to_string(args_.context)};
   if (args_.max_windows > 0) all.insert(all.end(), {"--max-windows", std::to_string(args_.max_windows)});
+  if (args_.buckets > 0) all.insert(all.end(), {"--buckets", std::to_string(args_.buckets)});
   if (args_.json) all.push_back("--json");
   all.insert(all.end(), words.begin(), words.end());
-  return shell_line(all);
-}
-
-ExitCode Evaluation::end(const Walk& walk) {
-  const bool traced = session_->finish_trace();
-  if (walk.windows < count_) return interrupted_code();
-  return traced ? kOk : kIo;
+  return eval_line(engine(), args_.pipeline, measure, all);
 }
 
 Run add_eval(CLI::App& app) {
   CLI::App* eval = app.add_subcommand("eval", "Measure how well a pipeline does");
   eval->require_subcommand(1);
-  return [perplexity = add_perplexity(*eval), kld = add_kld(*eval)] {
-    const int code = perplexity();
-    return code >= 0 ? code : kld();
+  return [measures = std::vector{add_perplexity(*eval), add_kld(*eval), add_choices(*eval), add_retrieval(*eval)}] {
+    int code = -1;
+    for (size_t i = 0; code < 0 && i < measures.size(); ++i) code = measures[i]();
+    return code;
   };
 }
 

@@ -1,4 +1,4 @@
-// The measures of `tenon eval` share these: a text cut into windows, and the walk over them.
+// The measures of `tenon eval` share these: a pipeline that scores, a text cut into windows, and the walk over them.
 #pragma once
 
 #include <boost/json.hpp>
@@ -17,11 +17,29 @@ namespace tenon::app {
 struct EvalArgs {
   PipelineArgs pipeline;
   std::string text_file;
-  uint32_t context = 512, max_windows = 0;
+  uint32_t context = 512, max_windows = 0, buckets = 0;
   bool json = false;
 
   void add_to(CLI::App& command);  // it adds all options but context
 };
+
+// Opens a pipeline that can score texts of `context` tokens, for which its cache has room unless the arguments say another
+// capacity. No weights are loaded yet.
+std::unique_ptr<Session> open_scoring(const PipelineArgs& args, uint32_t context);
+// The command that measures the same; `words` stand after the pipeline's own.
+std::string eval_line(const Engine& engine, const PipelineArgs& args, const std::string& measure,
+                      const std::vector<std::string>& words);
+// Ends output and trace. complete: nobody has interrupted the work.
+ExitCode end_scoring(Session& session, bool complete);
+
+// Tokens [begin, end) of every window.
+struct Positions {
+  uint32_t begin = 0, end = 0;
+};
+// The scored tokens of a window in `count` ranges, as even as can be.
+std::vector<Positions> cut_positions(uint32_t context, uint32_t count);
+// What the values of all scored tokens have at these; in each window the scored ones begin after its middle.
+std::vector<double> values_at(std::span<const double> values, uint32_t context, Positions at);
 
 // The text's tokens are cut into windows, each `context` long. Where the model begins a text with a token, the text has it, and
 // in each window it stands in the place of the first.
@@ -57,11 +75,10 @@ class Evaluation {
   using OnRow = std::function<void(std::span<const float> logits, int32_t token)>;
   Walk walk(const OnRow& on_row);
 
-  // Returns what every measure reports first, with the command that measures the same: `words` stand after the pipeline's own.
+  // Returns what every measure reports first.
   boost::json::object json(const Walk& walk);
-  std::string line(const std::string& measure, const std::vector<std::string>& words);
-  // Ends output and trace.
-  ExitCode end(const Walk& walk);
+  std::string line(const std::string& measure, std::vector<std::string> words);
+  ExitCode end(const Walk& walk) { return end_scoring(*session_, walk.windows == count_); }
 
  private:
   const EvalArgs& args_;
@@ -72,5 +89,7 @@ class Evaluation {
 
 Run add_perplexity(CLI::App& eval);
 Run add_kld(CLI::App& eval);
+Run add_choices(CLI::App& eval);
+Run add_retrieval(CLI::App& eval);
 
 }  // namespace tenon::app

@@ -5,9 +5,11 @@
 #include "base_file.h"
 #include "divergence.h"
 #include "eval.h"
+#include "interval.h"
 #include "json_text.h"
 #include "report.h"
 #include "spdlog/spdlog.h"
+#include "table.h"
 
 namespace tenon::app {
 namespace {
@@ -17,18 +19,68 @@ struct Args : EvalArgs {
 };
 
 struct Comparison {
-  std::vector<double> divergence, likelihood, base_likelihood;  // one for each position
-  std::vector<bool> agrees;
+  std::vector<double> divergence, likelihood, base_likelihood, agrees;  // one for each position; agrees: 0 or 1
 
   void resize(size_t positions) {
-    for (std::vector<double>* values : {&divergence, &likelihood, &base_likelihood}) values->resize(positions);
-    agrees.resize(positions);
+    for (std::vector<double>* values : {&divergence, &likelihood, &base_likelihood, &agrees}) values->resize(positions);
   }
-  double agreement() const {  // percent
-    return 100.0 * static_cast<double>(std::count(agrees.begin(), agrees.end(), true)) /
-           static_cast<double>(agrees.size());
+  // What was found at some tokens of the windows.
+  Comparison at(uint32_t context, Positions where) const {
+    return {values_at(divergence, context, where), values_at(likelihood, context, where),
+            values_at(base_likelihood, context, where), values_at(agrees, context, where)};
   }
+  double agreement() const { return 100 * Likelihood(agrees).mean; }  // percent
+  // Of the ratio of the perplexities: that of the mean difference, carried through exp. Tokens are paired, so it is far
+  // narrower than the intervals of the two.
+  Interval ratio_interval() const {
+    std::vector<double> difference(likelihood);
+    for (size_t i = 0; i < difference.size(); ++i) difference[i] -= base_likelihood[i];
+    return interval_of_perplexity(Likelihood(difference));
+  }
+  double ratio() const { return Likelihood(likelihood).perplexity() / Likelihood(base_likelihood).perplexity(); }
 };
+
+boost::json::object to_json(const Comparison& found) {
+  const DivergenceSpread kld = spread(found.divergence);
+  const Interval mean = interval_of_mean(Likelihood(found.divergence)), ratio = found.ratio_interval();
+  const uint64_t same = static_cast<uint64_t>(std::count(found.agrees.begin(), found.agrees.end(), 1.0));
+  const Interval agreement = interval_of_share(same, found.agrees.size());
+  return {{"kld",
+           {{"mean", kld.mean},
+            {"interval_95", {mean.low, mean.high}},
+            {"median", kld.median},
+            {"p99", kld.p99},
+            {"max", kld.max}}},
+          {"top1_agreement_percent", found.agreement()},
+          {"top1_agreement_interval_95", {100 * agreement.low, 100 * agreement.high}},
+          {"perplexity", Likelihood(found.likelihood).perplexity()},
+          {"base_perplexity", Likelihood(found.base_likelihood).perplexity()},
+          {"perplexity_ratio", found.ratio()},
+          {"perplexity_ratio_interval_95", {ratio.low, ratio.high}}};
+}
+
+boost::json::array buckets_json(uint32_t context, uint32_t buckets, const Comparison& found) {
+  boost::json::array out;
+  for (const Positions& where : cut_positions(context, buckets)) {
+    boost::json::object bucket = {{"begin", where.begin}, {"end", where.end}};
+    for (const auto& member : to_json(found.at(context, where))) bucket.insert(member);
+    out.push_back(bucket);
+  }
+  return out;
+}
+
+void print_buckets(uint32_t context, uint32_t buckets, const Comparison& found) {
+  Table table({"tokens", "mean KLD", "95 %", "p99", "same top", "ratio of perplexities"}, 1);
+  for (const Positions& where : cut_positions(context, buckets)) {
+    const Comparison here = found.at(context, where);
+    const Interval mean = interval_of_mean(Likelihood(here.divergence));
+    table.row({fmt::format("{} to {}", where.begin, where.end - 1),
+               fmt::format("{:.4g}", Likelihood(here.divergence).mean),
+               fmt::format("{:.4g} to {:.4g}", mean.low, mean.high), fmt::format("{:.4g}", spread(here.divergence).p99),
+               fmt::format("{:.2f} %", here.agreement()), fmt::format("{:.5f}", here.ratio())});
+  }
+  fmt::print("{}", table.text());
+}
 
 [[noreturn]] void refuse(const Args& args, const std::string& message) {
   throw Error(ErrorCode::kRequest, {args.base, 0, 0}, message);
@@ -54,27 +106,25 @@ void check_same_text(const Args& args, const BaseHeader& base, Evaluation& evalu
 }
 
 void print(const Args& args, Evaluation& evaluation, const Walk& walk, const Comparison& found) {
-  const DivergenceSpread kld = spread(found.divergence);
-  const Likelihood ours(found.likelihood), base(found.base_likelihood);
-  const double ratio = ours.perplexity() / base.perplexity();
   const std::string line = evaluation.line("kld", {"--base", args.base});
   if (args.json) {
     boost::json::object out = evaluation.json(walk);
     out["base"] = args.base;
-    out["kld"] = {{"mean", kld.mean}, {"median", kld.median}, {"p99", kld.p99}, {"max", kld.max}};
-    out["top1_agreement_percent"] = found.agreement();
-    out["perplexity"] = ours.perplexity();
-    out["base_perplexity"] = base.perplexity();
-    out["perplexity_ratio"] = ratio;
+    for (const auto& member : to_json(found)) out.insert(member);
+    if (args.buckets > 0) out["buckets"] = buckets_json(args.context, args.buckets, found);
     out["line"] = line;
     fmt::print("{}\n", json_text(out));
     return;
   }
-  fmt::print("KL divergence, nats  mean {:.4g}, median {:.4g}, p99 {:.4g}, max {:.4g}\n", kld.mean, kld.median, kld.p99,
-             kld.max);
+  const DivergenceSpread kld = spread(found.divergence);
+  if (args.buckets > 0) print_buckets(args.context, args.buckets, found);
+  const Interval mean = interval_of_mean(Likelihood(found.divergence));
+  fmt::print("KL divergence, nats  mean {:.4g} (95 %: {:.4g} to {:.4g}), median {:.4g}, p99 {:.4g}, max {:.4g}\n",
+             kld.mean, mean.low, mean.high, kld.median, kld.p99, kld.max);
   fmt::print("same top token       {:.2f} %\n", found.agreement());
-  fmt::print("perplexity           {:.4f}, of the baseline {:.4f}, ratio {:.5f}\n", ours.perplexity(),
-             base.perplexity(), ratio);
+  fmt::print("perplexity           {:.4f}, of the baseline {:.4f}, ratio {:.5f} {}\n",
+             Likelihood(found.likelihood).perplexity(), Likelihood(found.base_likelihood).perplexity(), found.ratio(),
+             said(found.ratio_interval(), 5));
   fmt::print("over {} tokens in {} windows of {}, {:.1f} tok/s\n{}\n", walk.scored, walk.windows, args.context,
              per_second(static_cast<double>(walk.fed), walk.seconds), line);
 }
@@ -99,7 +149,7 @@ int run(Args args) {
     found.divergence.push_back(kl_divergence(row, logits));
     found.likelihood.push_back(logits.negative_log_likelihood(token));
     found.base_likelihood.push_back(row.negative_log_likelihood);
-    found.agrees.push_back(row.top == logits.top);
+    found.agrees.push_back(row.top == logits.top ? 1 : 0);
   });
   found.resize(walk.scored);
   if (walk.windows > 0) print(args, evaluation, walk, found);
@@ -115,7 +165,9 @@ Run add_kld(CLI::App& eval) {
       "baseline; the same windows of the same text are read, and at every scored token the two distributions over the "
       "whole vocabulary are compared. Printed: mean, median, 99th percentile and maximum of KL(baseline || pipeline) "
       "in "
-      "nats, how often both have the same likeliest token, both perplexities and their ratio.");
+      "nats, how often both have the same likeliest token, both perplexities and their ratio, with intervals of 95 % "
+      "as "
+      "if tokens were independent.");
   auto args = std::make_shared<Args>();
   args->context = 0;
   args->add_to(*command);

@@ -5,10 +5,12 @@
 #include "base_file.h"
 #include "divergence.h"
 #include "eval.h"
+#include "interval.h"
 #include "json_text.h"
 #include "output_path.h"
 #include "report.h"
 #include "spdlog/spdlog.h"
+#include "table.h"
 
 namespace tenon::app {
 namespace {
@@ -26,21 +28,50 @@ BaseHeader base_header(Evaluation& evaluation, const Args& args) {
   return header;
 }
 
-void print(const Args& args, Evaluation& evaluation, const Walk& walk, const Likelihood& score) {
+boost::json::array buckets_json(const Args& args, std::span<const double> values) {
+  boost::json::array out;
+  for (const Positions& at : cut_positions(args.context, args.buckets)) {
+    const Likelihood score(values_at(values, args.context, at));
+    const Interval interval = interval_of_perplexity(score);
+    out.push_back({{"begin", at.begin},
+                   {"end", at.end},
+                   {"perplexity", score.perplexity()},
+                   {"interval_95", {interval.low, interval.high}}});
+  }
+  return out;
+}
+
+void print_buckets(const Args& args, std::span<const double> values) {
+  Table table({"tokens", "perplexity", "95 %"}, 1);
+  for (const Positions& at : cut_positions(args.context, args.buckets)) {
+    const Likelihood score(values_at(values, args.context, at));
+    const Interval interval = interval_of_perplexity(score);
+    table.row({fmt::format("{} to {}", at.begin, at.end - 1), fmt::format("{:.4f}", score.perplexity()),
+               fmt::format("{:.4f} to {:.4f}", interval.low, interval.high)});
+  }
+  fmt::print("{}", table.text());
+}
+
+void print(const Args& args, Evaluation& evaluation, const Walk& walk, std::span<const double> values) {
+  const Likelihood score(values);
   std::vector<std::string> words;
   if (!args.save_logits.empty()) words = {"--save-logits", args.save_logits};
   if (args.pipeline.force) words.push_back("--force");
   const std::string line = evaluation.line("perplexity", words);
+  const Interval interval = interval_of_perplexity(score);
   if (args.json) {
     boost::json::object out = evaluation.json(walk);
     out["mean_negative_log_likelihood"] = score.mean;
     out["perplexity"] = score.perplexity();
     out["standard_error"] = score.standard_error();
+    out["interval_95"] = {interval.low, interval.high};
+    if (args.buckets > 0) out["buckets"] = buckets_json(args, values);
     out["line"] = line;
     fmt::print("{}\n", json_text(out));
   } else {
-    fmt::print("perplexity {:.4f} +- {:.4f} over {} tokens in {} windows of {}, {:.1f} tok/s\n{}\n", score.perplexity(),
-               score.standard_error(), walk.scored, walk.windows, args.context,
+    if (args.buckets > 0) print_buckets(args, values);
+    fmt::print("perplexity {:.4f} +- {:.4f} {} over {} tokens in {} windows of {}, {:.1f} tok/s\n{}\n",
+               score.perplexity(), score.standard_error(), said(interval, 4), walk.scored, walk.windows, args.context,
                per_second(static_cast<double>(walk.fed), walk.seconds), line);
   }
 }
@@ -62,7 +93,7 @@ int run(const Args& args) {
     }
   });
   values.resize(walk.scored);
-  if (walk.windows > 0) print(args, evaluation, walk, Likelihood(values));
+  if (walk.windows > 0) print(args, evaluation, walk, values);
   if (base && walk.windows == evaluation.count()) {
     base->finish();
   } else if (base) {
@@ -81,7 +112,7 @@ Run add_perplexity(CLI::App& eval) {
       "text and replaces the first token of each window. A window is read by itself, and the tokens after its place "
       "N/2, counted from 0, are scored, each given all before it in the window. What is left at the end and fills no "
       "window is not used. All this is as llama.cpp's llama-perplexity does. Printed: exp of the mean negative "
-      "log-likelihood, and its standard error as if tokens were independent.");
+      "log-likelihood, its standard error and its interval of 95 %, as if tokens were independent.");
   auto args = std::make_shared<Args>();
   args->add_to(*command);
   command->add_option("--context", args->context, "Tokens of a window; also kv_cache.capacity unless --set says it")

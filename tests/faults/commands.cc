@@ -37,6 +37,11 @@ std::string text_file() {
                     "A machine that has run out of something says so, ends, and leaves what was there as it was.\n");
 }
 
+std::string questions_file() {
+  return input_file("questions.jsonl",
+                    "{\"ctx\": \"A machine says\", \"endings\": [\"so.\", \"no.\"], \"label\": 0}\n");
+}
+
 // Returns a file that another command makes, once.
 std::string made_by(const std::string& name, const Words& words) {
   const fs::path path = place().inputs / name;
@@ -160,6 +165,22 @@ std::vector<Command> commands() {
                           "--base",
                           made_by("base.kld", {"eval", "perplexity", gguf(), "--text", text_file(), "--context", "16",
                                                "--max-windows", "2", "--save-logits"})} +
+                    kThreads;
+           },
+       .input = "",
+       .stable_out = without_times},
+      {.name = "eval_choices",
+       .words =
+           [] {
+             return Words{"eval", "choices", gguf(), "--questions", questions_file(), "--context", "64"} + kThreads;
+           },
+       .input = "",
+       .stable_out = without_times},
+      {.name = "eval_retrieval",
+       .words =
+           [] {
+             return Words{"eval", "retrieval", gguf(), "--text",  text_file(), "--lengths",
+                          "80",   "--depths",  "0.5",  "--tries", "1"} +
                     kThreads;
            },
        .input = "",
