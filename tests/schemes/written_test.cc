@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "quantization/rows/quantize_rows.h"
+#include "quantization/rows/half_quadratic.h"
 #include "schemes.h"
 #include "support/weights_writer.h"
 #include "tenon/core/tokenizer.h"
@@ -101,20 +101,21 @@ TEST_P(Int8, IsARowsScaleAndItsCodes) {
 
 INSTANTIATE_TEST_SUITE_P(Widths, Int8, ::testing::Values(1, 31, 64, 300));
 
-class Int4 : public ::testing::TestWithParam<std::tuple<uint32_t, uint32_t>> {};
+class Int4 : public ::testing::TestWithParam<std::tuple<uint32_t, uint32_t, bool>> {};
 
 TEST_P(Int4, IsAGroupsScaleZeroAndCodes) {
-  const auto [group, columns] = GetParam();
+  const auto [group, columns, hqq] = GetParam();
   const std::vector<float> w = some_weights(size_t{columns} * 17);
   const ScratchFolder scratch;
   const auto registry = schemes();
   quantize_model(folder_of(scratch, w, columns), scratch.path() / "out",
-                 {.target = target("int4wo", *registry, {{"group_size", std::to_string(group)}})});
+                 {.target = target("int4wo", *registry,
+                                   {{"group_size", std::to_string(group)}, {"hqq", hqq ? "true" : "false"}})});
   std::string codes, scales, zeros;
   std::vector<char> row(rows::int4_row_bytes(columns, group));
   for (size_t r = 0; r < 17; ++r) {
-    ASSERT_TRUE(
-        rows::quantize_int4_row(w.data() + r * columns, columns, group, reinterpret_cast<uint8_t*>(row.data())));
+    ASSERT_TRUE(rows::quantize_int4_row(w.data() + r * columns, columns, group, reinterpret_cast<uint8_t*>(row.data()),
+                                        hqq ? &rows::int4_group_by_hqq : &rows::int4_group_of_range));
     for (size_t at = 0; at < row.size(); at += 4 + group / 2) {
       scales.append(row.data() + at, 2);
       zeros.append(row.data() + at + 2, 2);
@@ -130,7 +131,8 @@ TEST_P(Int4, IsAGroupsScaleZeroAndCodes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(GroupsAndWidths, Int4,
-                         ::testing::Combine(::testing::Values(32, 64, 128, 256), ::testing::Values(1, 31, 64, 300)));
+                         ::testing::Combine(::testing::Values(32, 64, 128, 256), ::testing::Values(1, 31, 64, 300),
+                                            ::testing::Bool()));
 
 // A weight is off by at most half a step: the bytes mean what docs/quality.md says.
 TEST(Written, StandsForTheWeights) {

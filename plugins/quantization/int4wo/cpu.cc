@@ -1,4 +1,4 @@
-#include "../rows/encode.h"
+#include "../rows/half_quadratic.h"
 #include "kernels.h"
 #include "pack.h"
 #include "plugin.h"
@@ -22,6 +22,7 @@ tenon_format source_of(const tenon_linear& s, uint32_t mat) {
 Int4wo::Int4wo(const sdk::Params& params, const sdk::Env& env)
     : LinearScheme(env),
       group_(static_cast<uint32_t>(params.integer("group_size"))),
+      group_of_(params.boolean("hqq") ? &rows::int4_group_by_hqq : &rows::int4_group_of_range),
       description_(R"({"quant_method":"tenon","scheme":"int4wo","group_size":)" + std::to_string(group_) + "}") {}
 
 tenon_claim Int4wo::claim(const tenon_linear& s, const tenon_bounds&) const {
@@ -49,7 +50,7 @@ void Int4wo::load(Site& site, const tenon_rows& src, void* const* store, void* s
     }
     auto* w = static_cast<float*>(scratch);
     sdk::unpack_row(source, from[0], site.k, w);
-    pack_row(w, site.k, group_, to);
+    pack_row(w, site.k, group_, group_of_, to);
   });
 }
 
@@ -58,7 +59,7 @@ tenon_written Int4wo::describe(const tenon_linear& s) const {
 }
 
 void Int4wo::encode(const tenon_linear& s, const tenon_encode& e) const {
-  rows::encode_int4(s, group_, e);
+  rows::encode_int4(s, group_, group_of_, e);
 }
 
 }  // namespace tenon::int4wo

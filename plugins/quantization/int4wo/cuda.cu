@@ -111,7 +111,12 @@ void with_group(uint32_t group, const F& f) {
 class Int4wo : public cuda::PackedScheme<Int4wo>, public Schema {
  public:
   Int4wo(const sdk::Params& params, const sdk::Env& env)
-      : PackedScheme(env), group_(static_cast<uint32_t>(params.integer("group_size"))) {}
+      : PackedScheme(env), group_(static_cast<uint32_t>(params.integer("group_size"))) {
+    if (!params.boolean("hqq")) return;
+    throw sdk::Refused(
+        "hqq is no work for loading on a GPU: `tenon quantize --scheme int4wo --set hqq=true` makes a file, "
+        "which is taken as it is");
+  }
 
   static tenon_format source(const tenon_linear& s, uint32_t mat) {
     return rows::has_own_tensors(s.matrix[mat], TENON_U8) ? rows::need_int4(s, mat) : PackedScheme::source(s, mat);

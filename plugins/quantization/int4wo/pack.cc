@@ -4,16 +4,17 @@
 #include <cstring>
 #include <string>
 
-#include "../rows/quantize_rows.h"
 #include "tenon/sdk/error.h"
 
 namespace tenon::int4wo {
 
-void pack_row(const float* w, uint32_t k, uint32_t group, uint8_t* row) {
+void pack_row(const float* w, uint32_t k, uint32_t group, rows::Int4GroupOf group_of, uint8_t* row) {
   for (uint32_t i = 0; i < k; ++i) {
     if (!std::isfinite(w[i])) throw sdk::Failed("weight " + std::to_string(i) + " of a row is not finite");
   }
-  if (!rows::quantize_int4_row(w, k, group, row)) throw sdk::Failed("a group of weights that bf16 cannot hold");
+  if (!rows::quantize_int4_row(w, k, group, row, group_of)) {
+    throw sdk::Failed("a group of weights that bf16 cannot hold");
+  }
 }
 
 void take_row(const rows::Int4Tensors& from, uint32_t k, uint32_t group, uint8_t* row) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "../rows/encode.h"
 #include "schema.h"
 #include "tenon/sdk/cpu/linear_scheme.h"
 
@@ -24,6 +25,7 @@ class Int4wo : public sdk::cpu::LinearScheme<Int4wo, &kernels>, public Schema {
 
  private:
   uint32_t group_;
+  rows::Int4GroupOf group_of_;
   std::string description_;  // the description of what it writes
 };
 

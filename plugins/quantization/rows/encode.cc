@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "quantize_rows.h"
-
 namespace tenon::rows {
 namespace {
 
@@ -56,14 +54,14 @@ void encode_int8(const tenon_linear& s, const tenon_encode& e) {
   }
 }
 
-void encode_int4(const tenon_linear& s, uint32_t group, const tenon_encode& e) {
+void encode_int4(const tenon_linear& s, uint32_t group, Int4GroupOf group_of, const tenon_encode& e) {
   const auto k = static_cast<uint32_t>(s.in_dim);
   auto* weight = static_cast<uint8_t*>(e.out[0]);
   auto* scale = static_cast<uint8_t*>(e.out[1]);
   auto* zero = static_cast<uint8_t*>(e.out[2]);
   std::vector<uint8_t> row(int4_row_bytes(k, group));
   for (uint64_t r = 0; r < e.rows; ++r) {
-    if (!quantize_int4_row(e.data + r * k, k, group, row.data())) {
+    if (!quantize_int4_row(e.data + r * k, k, group, row.data(), group_of)) {
       throw sdk::Refused("row " + std::to_string(e.row0 + r) + " has a group whose range is too large for bf16");
     }
     for (size_t at = 0; at < row.size(); at += kHeaderBytes + group / 2) {

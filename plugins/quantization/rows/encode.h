@@ -1,6 +1,7 @@
 // int8wo and int4wo write matrices as the tensors of stored_rows.h.
 #pragma once
 
+#include "quantize_rows.h"
 #include "tenon/abi/quantization.h"
 
 namespace tenon::rows {
@@ -11,6 +12,7 @@ tenon_written describe_int4(const tenon_linear& s, uint32_t group, const char* d
 
 // The work of encode(). Weights are finite. Throws sdk::Refused for a group of weights that bf16 cannot hold.
 void encode_int8(const tenon_linear& s, const tenon_encode& e);
-void encode_int4(const tenon_linear& s, uint32_t group, const tenon_encode& e);
+using Int4GroupOf = Int4Group (*)(const float* w, uint32_t n);
+void encode_int4(const tenon_linear& s, uint32_t group, Int4GroupOf group_of, const tenon_encode& e);
 
 }  // namespace tenon::rows

@@ -26,35 +26,50 @@ inline void quantize_int8_row(const float* w, uint32_t k, uint8_t* row) {
   std::fill(q + k, row + int8_row_bytes(k), uint8_t{0});
 }
 
-namespace detail {
+// What the weights of a group share, in bf16: a weight stands for (q - 8) * scale + zero.
+struct Int4Group {
+  uint16_t scale = 0, zero = 0;
 
-inline bool quantize_int4_group(const float* w, uint32_t n, uint32_t group, uint8_t* to) {
+  float step() const { return sdk::bf16_to_float(scale); }
+  float first() const { return sdk::bf16_to_float(zero) - 8.0F * step(); }  // what q = 0 stands for
+  uint32_t code(float w) const {
+    return static_cast<uint32_t>(std::clamp(std::nearbyint((w - first()) / step()), 0.0F, 15.0F));
+  }
+  bool finite() const { return std::isfinite(step()) && std::isfinite(sdk::bf16_to_float(zero)); }
+};
+
+// s = max((max - min) / 15, 1e-6), z = min + 8 s, of n weights.
+inline Int4Group int4_group_of_range(const float* w, uint32_t n) {
   const auto [min, max] = std::minmax_element(w, w + n);
   const float step = std::max((*max - *min) / 15.0F, 1e-6F);
-  const uint16_t stored[] = {sdk::float_to_bf16(step), sdk::float_to_bf16(*min + 8.0F * step)};
-  const float scale = sdk::bf16_to_float(stored[0]), zero = sdk::bf16_to_float(stored[1]);
-  if (!std::isfinite(scale) || !std::isfinite(zero)) return false;
+  return {sdk::float_to_bf16(step), sdk::float_to_bf16(*min + 8.0F * step)};
+}
+
+// Writes the group and the codes of its n weights; those up to `group` are 8.
+inline void put_int4_group(const Int4Group& of, const float* w, uint32_t n, uint32_t group, uint8_t* to) {
+  const uint16_t stored[] = {of.scale, of.zero};
   std::memcpy(to, stored, sizeof(stored));
-  const float first = zero - 8.0F * scale;
-  const auto code = [&](uint32_t i) -> uint32_t {
-    return i < n ? static_cast<uint32_t>(std::clamp(std::nearbyint((w[i] - first) / scale), 0.0F, 15.0F)) : 8;
-  };
+  const auto code = [&](uint32_t i) { return i < n ? of.code(w[i]) : 8; };
   for (uint32_t i = 0; i < group / 2; ++i) {
     const uint32_t at = i / 16 * 32 + i % 16;
     to[sizeof(stored) + i] = static_cast<uint8_t>(code(at) | code(at + 16) << 4);
   }
-  return true;
 }
 
-}  // namespace detail
-
-// Per group: s = max((max - min) / 15, 1e-6), z = min + 8 s, both rounded to bf16 before q = (w - (z - 8 s)) / s
-// within [0, 15]. Weights past k are left out of min and max. False: the weights of a group are beyond bf16.
-inline bool quantize_int4_row(const float* w, uint32_t k, uint32_t group, uint8_t* row) {
+// Per group: scale and zero point by choose(w, n), then q = (w - (z - 8 s)) / s within [0, 15]. Weights past k are left out.
+// False: the weights of a group are beyond bf16.
+template <class Choose>
+bool quantize_int4_row(const float* w, uint32_t k, uint32_t group, uint8_t* row, Choose&& choose) {
   for (uint32_t i = 0; i < k; i += group, row += int4_row_bytes(group, group)) {
-    if (!detail::quantize_int4_group(w + i, std::min(group, k - i), group, row)) return false;
+    const uint32_t n = std::min(group, k - i);
+    const Int4Group of = choose(w + i, n);
+    if (!of.finite()) return false;
+    put_int4_group(of, w + i, n, group, row);
   }
   return true;
+}
+inline bool quantize_int4_row(const float* w, uint32_t k, uint32_t group, uint8_t* row) {
+  return quantize_int4_row(w, k, group, row, &int4_group_of_range);
 }
 
 }  // namespace tenon::rows

@@ -1,0 +1,13 @@
+// Zero points by half-quadratic quantization (Badri and Shaji, "Half-Quadratic Quantization of Large Machine Learning Models",
+// 2023): the error is taken to be a few large numbers, which may be there, and many small ones, which a better zero point
+// makes smaller. The two are found in turns.
+#pragma once
+
+#include "quantize_rows.h"
+
+namespace tenon::rows {
+
+// The group of int4_group_of_range(), with the zero point of those tried that leaves the least mean |w - what it stands for|.
+Int4Group int4_group_by_hqq(const float* w, uint32_t n);
+
+}  // namespace tenon::rows
