@@ -90,7 +90,7 @@ Damage missing(const std::string& name) {
 Damage superfluous() {
   return [](FileMatrix& m) { m.tensors.push_back({{"zzz", TENON_F32, 1, {1, 0, 0, 0}}, std::vector<uint8_t>(4)}); };
 }
-constexpr uint16_t kHalfInfinity = 0x7c00, kBf16Nan = 0x7fc0;
+constexpr uint16_t kHalfInfinity = 0x7c00, kNegativeHalf = 0xa800, kBf16Nan = 0x7fc0;
 
 TEST(DamagedFp8, IsRefusedByName) {
   const Checked blocks("fp8_blocks");
@@ -139,6 +139,12 @@ TEST(DamagedGptq, IsRefusedByName) {
     tensor(m, "scales").stored.dim[0] = 6;
   }),
               HasSubstr("groups of 48 weights; expected whole multiples of 32"));
+}
+// AutoRound writes scales below 0, and they mean what they say.
+TEST(PublishedGroups, MayHaveNegativeScales) {
+  for (const char* label : {"gptq_4_128", "awq_128"}) {
+    EXPECT_EQ(Checked(label).refusal(value("scales", 5, kNegativeHalf)), "") << label;
+  }
 }
 TEST(DamagedGptq, HasGroupsOfColumnsRefused) {
   const Checked form("gptq_4_128"), ordered("gptq_4_32_act");
@@ -193,11 +199,20 @@ TEST(DamagedAwq, IsRefusedByName) {
   EXPECT_THAT(form.refusal(value("scales", 70, kHalfInfinity)),
               HasSubstr("\"test.matrix.scales\": number 70 is not finite"));
 }
+TEST(DamagedAwq, HasConfigOfEveryProgramTaken) {
+  EXPECT_EQ(Checked("awq_128")
+                .says(R"("backend": "auto", "desc_act": false, "sym": true, "format": "gemm", "damp_percent": 0.1,
+                         "dataset": null, "meta": {"quantizer": ["gptqmodel:7"]}, "pack_dtype": "int32")")
+                .refusal(),
+            "");
+  EXPECT_EQ(Checked("awq_128").says("\"version\"", "\"format\"").refusal(), "");
+}
 TEST(DamagedAwq, HasConfigRefusedByKey) {
   const auto changed = [](const std::string& before, const std::string& after) {
     return Checked("awq_128").says(before, after).refusal();
   };
   EXPECT_THAT(changed("\"gemm\"", "\"gemv\""), HasSubstr("version is \"gemv\"; expected \"gemm\" or \"GEMM\""));
+  EXPECT_THAT(changed("\"version\": \"gemm\", ", ""), HasSubstr("version is missing; expected \"gemm\""));
   EXPECT_THAT(changed("\"bits\": 4", "\"bits\": 8"), HasSubstr("bits is 8; expected 4"));
   EXPECT_THAT(changed("\"zero_point\": true", "\"zero_point\": \"yes\""),
               HasSubstr("zero_point is \"yes\"; expected true"));

@@ -5,6 +5,7 @@
 // Weight (n, k) stands for scales[g][n] * (code - zero), g = k / group_size.
 #include "../published/description.h"
 #include "../published/grouped.h"
+#include "../published/quantizer_keys.h"
 #include "../published/scheme.h"
 #include "schema.h"
 
@@ -24,15 +25,19 @@ constexpr uint32_t shift_of(uint64_t row) {
 int64_t group_of(const Description& d) {
   (void)d.need("quant_method", {"awq"});
   (void)d.need(d.has("bits") ? "bits" : "w_bit", {4});
-  (void)d.need("version", {"gemm", "GEMM"});
-  d.only("format", {"gemm", "GEMM"});
-  // Zero points are stored all the same.
-  (void)d.boolean("zero_point", true);
+  bool packing = false;
+  for (const char* key : {"version", "format", "checkpoint_format"}) {
+    d.only(key, {"gemm", "GEMM"});
+    packing = packing || d.has(key);
+  }
+  if (!packing) d.wrong("version", "\"gemm\"");
+  d.only("method", {"awq"});
+  d.only("pack_dtype", {"int32"});
+  d.only("desc_act", false);
+  // Zero points are stored whatever these say.
+  for (const char* key : {"zero_point", "sym", "lm_head", "true_sequential"}) (void)d.boolean(key, true);
   const int64_t group = d.need_group(d.has("group_size") ? "group_size" : "q_group_size");
-  // They say which matrices have codes, and which kernels another program takes.
-  constexpr std::string_view kHarmless[] = {"backend",          "do_fuse",         "exllama_config",
-                                            "fuse_max_seq_len", "modules_to_fuse", "modules_to_not_convert"};
-  d.need_all_read(kHarmless);
+  d.need_all_read(published::kQuantizerKeys);
   return group;
 }
 

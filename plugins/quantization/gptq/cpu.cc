@@ -6,6 +6,7 @@
 // Weight (n, k) stands for scales[g][n] * (code - zero), g = g_idx[k].
 #include "../published/description.h"
 #include "../published/grouped.h"
+#include "../published/quantizer_keys.h"
 #include "../published/scheme.h"
 #include "schema.h"
 
@@ -32,30 +33,7 @@ Form form_of(const Description& d) {
   for (const char* key : {"lm_head", "sym", "true_sequential", "static_groups"}) (void)d.boolean(key, false);
   const Form form = {d.need("bits", {2, 3, 4, 8}), d.need_group("group_size"), d.boolean("desc_act", false),
                      format == "gptq"};
-  // They say how the codes were found, which matrices have some, and which kernels another program takes.
-  constexpr std::string_view kHarmless[] = {"act_group_aware",
-                                            "backend",
-                                            "batch_size",
-                                            "block_name_to_quantize",
-                                            "cache_block_outputs",
-                                            "damp_auto_increment",
-                                            "damp_percent",
-                                            "dataset",
-                                            "disable_exllama",
-                                            "exllama_config",
-                                            "max_input_length",
-                                            "meta",
-                                            "model_file_base_name",
-                                            "model_name_or_path",
-                                            "model_seqlen",
-                                            "module_name_preceding_first_block",
-                                            "modules_in_block_to_quantize",
-                                            "pad_token_id",
-                                            "quantizer",
-                                            "tokenizer",
-                                            "use_cuda_fp16",
-                                            "use_exllama"};
-  d.need_all_read(kHarmless);
+  d.need_all_read(published::kQuantizerKeys);
   return form;
 }
 
