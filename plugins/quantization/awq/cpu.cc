@@ -33,7 +33,7 @@ int64_t group_of(const Description& d) {
   if (!packing) d.wrong("version", "\"gemm\"");
   d.only("method", {"awq"});
   d.only("pack_dtype", {"int32"});
-  d.only("desc_act", false);
+  d.only_boolean("desc_act", false);
   // Zero points are stored whatever these say.
   for (const char* key : {"zero_point", "sym", "lm_head", "true_sequential"}) (void)d.boolean(key, true);
   const int64_t group = d.need_group(d.has("group_size") ? "group_size" : "q_group_size");

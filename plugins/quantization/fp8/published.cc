@@ -34,7 +34,7 @@ std::optional<Form> form_of(const Description& d) {
   } else if (published::compressed_format(d) == "float-quantized") {
     (void)d.need(published::kCompressedWeights + "num_bits", {int64_t{8}});
     (void)d.need(published::kCompressedWeights + "type", {"float"});
-    d.only(published::kCompressedWeights + "symmetric", true);
+    d.only_boolean(published::kCompressedWeights + "symmetric", true);
     (void)d.need(published::kCompressedWeights + "strategy", {"tensor", "channel", "block"});
     // x is multiplied as it is, whatever is said of it: the README states that.
     const published::CompressedWeights w = compressed_weights(d, true);

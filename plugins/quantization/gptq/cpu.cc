@@ -27,7 +27,7 @@ Form form_of(const Description& d) {
   for (const char* key : {"checkpoint_format", "format"}) d.only(key, {"gptq", "gptq_v2"});
   const std::string format = d.text("checkpoint_format", d.text("format", "gptq"));
   if (d.text("format", format) != format) d.wrong("format", '"' + format + "\" as checkpoint_format says");
-  d.only("is_marlin_format", false);
+  d.only_boolean("is_marlin_format", false);
   d.only("pack_dtype", {"int32"});
   d.only("method", {"gptq"});
   for (const char* key : {"lm_head", "sym", "true_sequential", "static_groups"}) (void)d.boolean(key, false);

@@ -41,7 +41,7 @@ inline CompressedWeights compressed_weights(const Description& d, bool any_x) {
     w.block_rows = d.integer(weights + "block_structure.0", 0);
     w.block_columns = d.integer(weights + "block_structure.1", 0);
   }
-  d.only(weights + "dynamic", false);
+  d.only_boolean(weights + "dynamic", false);
   for (const std::string& object : {std::string("config_groups"), group.substr(0, group.size() - 1)}) {
     if (!d.object(object)) d.wrong(object, "an object");
   }

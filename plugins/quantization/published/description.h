@@ -154,7 +154,7 @@ class Description {
     const std::string found = text(key);
     if (std::find(right.begin(), right.end(), found) == right.end()) wrong(key, listed(right));
   }
-  void only(const std::string& key, bool right) const {
+  void only_boolean(const std::string& key, bool right) const {
     if (boolean(key, right) != right) wrong(key, right ? "true" : "false");
   }
   void only_missing(const std::string& key) const {
