@@ -6,6 +6,12 @@
 #include "conformance/published_forms.h"
 #include "support/component.h"
 
+namespace tenon::conformance {
+static void PrintTo(const PublishedForm& form, std::ostream* out) {
+  *out << form.label;
+}
+}  // namespace tenon::conformance
+
 namespace tenon::test {
 namespace {
 
