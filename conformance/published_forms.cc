@@ -94,7 +94,6 @@ struct GptqOptions {
   uint32_t bits = 4;
   int64_t group = 128;
   bool act_order = false, v2 = false, with_g_idx = true;
-  tenon_format scale = TENON_F16;
 };
 // GPTQ: codes of a column of x one after the other, down the words of a row of W; zero points along the rows of W, less one in
 // the first version.
@@ -110,12 +109,12 @@ FileMatrix gptq(const GptqOptions& o, int64_t n, int64_t k, Random& random) {
     }
   }
   uint8_t* zeros = t.add({"qzeros", TENON_I32, 2, {g.groups, n * o.bits / 32, 0, 0}});
-  uint8_t* scales = t.add({"scales", o.scale, 2, {g.groups, n, 0, 0}});
+  uint8_t* scales = t.add({"scales", TENON_F16, 2, {g.groups, n, 0, 0}});
   for (int64_t i = 0; i < g.groups; ++i) {
     for (int64_t row = 0; row < n; ++row) {
       const size_t at = g.at(row, i);
       put_bits(zeros, 1, static_cast<uint64_t>(i * n + row) * o.bits, o.bits, g.zero[at] - (o.v2 ? 0 : 1));
-      g.scale[at] = put_scale(scales, static_cast<uint64_t>(i * n + row), o.scale, random);
+      g.scale[at] = put_scale(scales, static_cast<uint64_t>(i * n + row), TENON_F16, random);
     }
   }
   if (o.with_g_idx) {
@@ -344,11 +343,9 @@ class Forms {
     for (const GptqOptions& o :
          {GptqOptions{}, GptqOptions{.bits = 2, .group = 32}, GptqOptions{.bits = 3, .group = 64},
           GptqOptions{.bits = 8, .group = 0}, GptqOptions{.group = 64, .v2 = true, .with_g_idx = false},
-          GptqOptions{.group = 32, .act_order = true}, GptqOptions{.bits = 3, .act_order = true, .v2 = true},
-          GptqOptions{.scale = TENON_BF16}}) {
+          GptqOptions{.group = 32, .act_order = true}, GptqOptions{.bits = 3, .act_order = true, .v2 = true}}) {
       const std::string label = "gptq_" + std::to_string(o.bits) + "_" + std::to_string(o.group) +
-                                (o.act_order ? "_act" : "") + (o.v2 ? "_v2" : "") +
-                                (o.scale == TENON_BF16 ? "_bf16" : "");
+                                (o.act_order ? "_act" : "") + (o.v2 ? "_v2" : "");
       all.push_back({label, "gptq", gptq_description(o),
                      [o](int64_t n, int64_t k, Random& random) { return gptq(o, n, k, random); }, o.act_order});
     }
@@ -449,6 +446,7 @@ SiteCase published_site(const PublishedForm& form, std::vector<int64_t> rows, in
   c.experts = experts;
   c.stored = form.make;
   c.description = form.description;
+  c.lookup = !form.permuted;
   return c;
 }
 

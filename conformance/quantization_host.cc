@@ -102,7 +102,7 @@ LinearDescription::LinearDescription(const SiteCase& c) : linear(sdk::abi_struct
   linear.matrix = matrices_.data();
   linear.in_dim = site.k;
   linear.experts = site.experts;
-  linear.rows_wanted = site.experts == 0 ? 1 : 0;
+  linear.rows_wanted = site.experts == 0 && site.lookup ? 1 : 0;
   linear.product_wanted = 1;
 }
 

@@ -34,6 +34,7 @@ struct SiteCase {
   // Makes a matrix that is stored in another way than plain; `source` then only counts the matrices.
   std::function<FileMatrix(int64_t rows, int64_t k, std::mt19937& random)> stored{};
   std::string description{};  // what the file says of how matrices are stored
+  bool lookup = true;         // the host looks up rows, unless the site is routed
 
   FileMatrix matrix(size_t m, std::mt19937& random) const;
   size_t sets() const { return std::max(experts, 1U); }

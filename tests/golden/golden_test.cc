@@ -62,7 +62,8 @@ void PrintTo(const Case& c, std::ostream* out) {
 constexpr const char* kFamilies[] = {"tiny-mistral", "tiny-qwen2",  "tiny-qwen2-tied", "tiny-qwen3", "tiny-qwen3-tied",
                                      "tiny-gemma3",  "tiny-gemma2", "tiny-granite",    "tiny-olmo2", "tiny-stablelm"};
 
-constexpr const char* kPublished[] = {"tiny-bnb-nf4", "tiny-bnb-fp4", "tiny-fp8-block"};
+constexpr const char* kPublished[] = {"tiny-bnb-nf4", "tiny-bnb-fp4",   "tiny-bnb-int8", "tiny-fp8-block",
+                                      "tiny-gptq",    "tiny-gptq-3bit", "tiny-awq",      "tiny-ct-int4"};
 
 std::vector<Case> cases() {
   std::vector<Case> list;

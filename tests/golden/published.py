@@ -6,6 +6,9 @@ import shutil
 import bitsandbytes
 import numpy as np
 import torch
+from compressed_tensors.compressors.pack_quantized import PackedQuantizationCompressor
+from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig, QuantizationScheme
+from compressed_tensors.quantization.utils import calculate_qparams
 from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
 
 import vocabulary
@@ -15,11 +18,19 @@ from common import DATA, fp32_error, golden_prompts, usable, write_golden
 CONFIG = dict(vocab_size=260, num_hidden_layers=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
               intermediate_size=192, max_position_embeddings=512, bos_token_id=0, eos_token_id=1, pad_token_id=0)  # fmt: skip
 BITSANDBYTES = {
-    "tiny-bnb-nf4": dict(bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True),
-    "tiny-bnb-fp4": dict(bnb_4bit_quant_type="fp4"),
+    "tiny-bnb-nf4": dict(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True),
+    "tiny-bnb-fp4": dict(load_in_4bit=True, bnb_4bit_quant_type="fp4"),
+    "tiny-bnb-int8": dict(load_in_8bit=True),
 }
 # DeepSeek's form: e4m3 codes with a scale a block. The blocks leave rests on both sides.
 FP8, BLOCK = "tiny-fp8-block", 128
+# GPTQ's and AWQ's packages need a GPU: their checkpoints are packed here, from what they say of their form. Groups of columns.
+GPTQ = {
+    "tiny-gptq": dict(bits=4, group_size=32, desc_act=True, checkpoint_format="gptq"),
+    "tiny-gptq-3bit": dict(bits=3, group_size=64, desc_act=False, checkpoint_format="gptq_v2"),
+}
+AWQ, AWQ_GROUP = "tiny-awq", 32
+COMPRESSED, COMPRESSED_GROUP = "tiny-ct-int4", 32
 
 
 def random_model(seed):
@@ -35,7 +46,7 @@ def save_bitsandbytes(model, folder, options):
     """Quantizes by the package, and gives the model the weights that the package unpacks."""
     plain = folder.with_suffix(".plain")
     model.save_pretrained(plain)
-    quantization = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.float32, **options)
+    quantization = BitsAndBytesConfig(bnb_4bit_compute_dtype=torch.float32, **options)
     held = LlamaForCausalLM.from_pretrained(plain, quantization_config=quantization, dtype=torch.float32, device_map="cpu")
     held.save_pretrained(folder)
     shutil.rmtree(plain)
@@ -44,6 +55,9 @@ def save_bitsandbytes(model, folder, options):
         if isinstance(module, bitsandbytes.nn.Linear4bit):
             unpacked = bitsandbytes.functional.dequantize_4bit(module.weight.data, module.weight.quant_state)
             weights[name + ".weight"].copy_(unpacked.float())
+        if isinstance(module, bitsandbytes.nn.Linear8bitLt):
+            # The package has no function for it: a row's largest weight, SCB, stands for 127.
+            weights[name + ".weight"].copy_(module.weight.data.float() * (module.weight.SCB / 127)[:, None])
 
 
 def save_fp8(model, folder):
@@ -61,10 +75,103 @@ def save_fp8(model, folder):
                 codes[block] = (weight[block] / scales[i, j]).to(codes.dtype)
                 weight[block] = codes[block].float() * scales[i, j]
         stored[name], stored[name + "_scale_inv"] = codes, scales
-    model.save_pretrained(folder, state_dict={name: weight.contiguous() for name, weight in stored.items()})
+    save(model, folder, stored, dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[BLOCK, BLOCK]))
+
+
+def save(model, folder, stored, quantization):
+    model.save_pretrained(folder, state_dict={name: tensor.contiguous() for name, tensor in stored.items()})
     config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[BLOCK, BLOCK])
+    config["quantization_config"] = quantization
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def grouped(weight, group, bits, least):
+    """Codes (N, K), zero points and scales (N, groups) of integers that round to the nearest; group: (K) the group of each
+    column; least: the smallest zero point. The weight becomes what they stand for."""
+    top, count = 2**bits - 1, int(group.max()) + 1
+    codes = torch.empty_like(weight, dtype=torch.int64)
+    zeros, scales = (torch.empty(len(weight), count, dtype=dtype) for dtype in (torch.int64, torch.float16))
+    for g in range(count):
+        columns = weight[:, group == g]
+        low, high = columns.amin(1).clamp(max=0), columns.amax(1).clamp(min=0)
+        scales[:, g] = ((high - low) / top).half()
+        scale = scales[:, g].float()
+        zeros[:, g] = (-low / scale).round().long().clamp(least, top)
+        codes[:, group == g] = ((columns / scale[:, None]).round().long() + zeros[:, g, None]).clamp(0, top)
+    weight.copy_(scales[:, group].float() * (codes - zeros[:, group]).float())
+    return codes, zeros, scales
+
+
+def packed(numbers, bits):
+    """Numbers (count, n) as words i32 (count * bits / 32, n): one stream of bits down each column, the lowest bit first."""
+    stream = (numbers[:, None] >> torch.arange(bits)[:, None] & 1).reshape(-1, 32, numbers.shape[1])
+    return (stream << torch.arange(32)[:, None]).sum(1).to(torch.uint32).view(torch.int32)
+
+
+def save_gptq(model, folder, options):
+    """With desc_act columns come into groups by size of what they meet, here at random; matrices that share x share the order.
+    The first version stores zero points less 1 and, as AutoGPTQ did, a bias of zeros for layers that have none."""
+    bits, size, first_version = options["bits"], options["group_size"], options["checkpoint_format"] == "gptq"
+    stored = {}
+    for name, weight in model.state_dict().items():
+        if "_proj" not in name:
+            stored[name] = weight
+            continue
+        place = name.rsplit(".", 1)[0]
+        group = torch.arange(weight.shape[1]) // size
+        if options["desc_act"]:
+            x = [part for part in ("q_proj|k_proj|v_proj", "gate_proj|up_proj", "o_proj", "down_proj") if place.split(".")[-1] in part]
+            group = group[np.random.default_rng([int(place.split(".")[2]), len(x[0])]).permutation(len(group))]
+        codes, zeros, scales = grouped(weight, group, bits, 1 if first_version else 0)
+        stored[place + ".qweight"] = packed(codes.T, bits)
+        stored[place + ".qzeros"] = packed(zeros - (1 if first_version else 0), bits).T
+        stored[place + ".scales"] = scales.T
+        stored[place + ".g_idx"] = group.int()
+        if first_version:
+            stored[place + ".bias"] = torch.zeros(len(weight), dtype=torch.float16)
+    save(model, folder, stored, dict(quant_method="gptq", sym=False, true_sequential=True, damp_percent=0.01, lm_head=False, **options))
+
+
+def save_awq(model, folder):
+    order = [0, 2, 4, 6, 1, 3, 5, 7]  # of the eight rows in a word
+
+    def words(numbers):  # (n, rows) -> i32 (n, rows / 8)
+        nibbles = numbers.reshape(len(numbers), -1, 8)[:, :, order]
+        return (nibbles << 4 * torch.arange(8)).sum(2).to(torch.uint32).view(torch.int32)
+
+    stored = {}
+    for name, weight in model.state_dict().items():
+        if "_proj" not in name:
+            stored[name] = weight
+            continue
+        place = name.rsplit(".", 1)[0]
+        codes, zeros, scales = grouped(weight, torch.arange(weight.shape[1]) // AWQ_GROUP, 4, 0)
+        stored[place + ".qweight"] = words(codes.T)
+        stored[place + ".qzeros"] = words(zeros.T)
+        stored[place + ".scales"] = scales.T
+    save(model, folder, stored, dict(quant_method="awq", bits=4, group_size=AWQ_GROUP, zero_point=True, version="gemm"))
+
+
+def save_compressed(model, folder):
+    """Quantizes and packs by the package; the weights are those that it unpacks, with scales widened to fp32 first."""
+    args = QuantizationArgs(num_bits=4, type="int", symmetric=False, strategy="group", group_size=COMPRESSED_GROUP)
+    scheme = QuantizationScheme(targets=["Linear"], weights=args, format="pack-quantized")
+    stored = {}
+    for name, weight in model.state_dict().items():
+        if "_proj" not in name:
+            stored[name] = weight
+            continue
+        groups = weight.reshape(len(weight), -1, COMPRESSED_GROUP)
+        scale, zero = calculate_qparams(groups.amin(-1).bfloat16(), groups.amax(-1).bfloat16(), args)
+        module = dict(weight=weight, weight_scale=scale, weight_zero_point=zero)
+        compressed = PackedQuantizationCompressor.compress(module, scheme)
+        stored.update({name.removesuffix("weight") + part: tensor for part, tensor in compressed.items()})
+        widened = dict(compressed, weight_scale=scale.float())
+        weight.copy_(PackedQuantizationCompressor.decompress(widened, scheme)["weight"])
+    config = QuantizationConfig(
+        config_groups={"group_0": scheme}, format="pack-quantized", quantization_status="compressed", ignore=["lm_head"]
+    )
+    save(model, folder, stored, json.loads(config.model_dump_json()))
 
 
 def make(name, save):
@@ -86,3 +193,7 @@ def make_all():
     for name, options in BITSANDBYTES.items():
         make(name, lambda model, folder, options=options: save_bitsandbytes(model, folder, options))
     make(FP8, save_fp8)
+    for name, options in GPTQ.items():
+        make(name, lambda model, folder, options=options: save_gptq(model, folder, options))
+    make(AWQ, save_awq)
+    make(COMPRESSED, save_compressed)

@@ -163,6 +163,29 @@ void add_config(const fs::path& folder, MetadataMap& metadata) {
   if (is_there(generation)) flatten_json(read_json_object(generation, kMaxConfigBytes), "generation_config.", metadata);
 }
 
+// Programs that quantize have written a bias of zeros for every matrix that they quantized, also where the model has none.
+// Such a bias adds nothing: it is no longer listed, so that it need not be used. The biases of plain matrices stay.
+void leave_out_zero_biases(const std::vector<MappedFile>& files, Contents& contents) {
+  constexpr std::string_view kBias = ".bias";
+  std::set<std::string> matrices, plain;  // which have tensors beside the bias; which have one called weight
+  for (const WeightTensor& t : contents.tensors) {
+    const std::string matrix = t.name.substr(0, t.name.rfind('.'));
+    if (!t.name.ends_with(kBias)) matrices.insert(matrix);
+    if (t.name.ends_with(".weight")) plain.insert(matrix);
+  }
+  const auto is_extra = [&](const WeightTensor& t) {
+    if (!t.name.ends_with(kBias)) return false;
+    const std::string matrix = t.name.substr(0, t.name.size() - kBias.size());
+    if (!matrices.contains(matrix) || plain.contains(matrix)) return false;
+    const std::byte* data = files.at(t.file).bytes().data() + t.offset;
+    return std::all_of(data, data + t.bytes, [](std::byte b) { return b == std::byte{0}; });
+  };
+  const auto listed_end = std::stable_partition(contents.tensors.begin(), contents.tensors.end(),
+                                                [&](const WeightTensor& t) { return !is_extra(t); });
+  contents.unlisted.assign(listed_end, contents.tensors.end());
+  contents.tensors.erase(listed_end, contents.tensors.end());
+}
+
 }  // namespace
 
 bool claims_safetensors(const std::string& path) {
@@ -181,6 +204,7 @@ std::unique_ptr<Weights> open_safetensors(const std::string& path, const Weights
   Contents contents{"huggingface", std::move(shards.tensors), {}};
   add_config(where.folder, contents.metadata);
   contents.metadata.merge(shards.metadata);
+  if (contents.metadata.contains("quantization_config")) leave_out_zero_biases(shards.files, contents);
   return std::make_unique<FileWeights>(std::move(contents), std::move(shards.files));
 }
 

@@ -1,5 +1,7 @@
 #include "table_weights.h"
 
+#include <algorithm>
+
 #include "layout.h"
 
 namespace tenon::weights {
@@ -16,15 +18,17 @@ std::vector<std::filesystem::path> paths(const std::vector<MappedFile>& files) {
 TableWeights::TableWeights(Contents contents, std::vector<std::filesystem::path> files)
     : contents_(std::move(contents)), files_(std::move(files)) {
   Findings findings(files_.empty() ? std::string() : files_.front().string());
-  for (const WeightTensor& t : contents_.tensors) {
+  const auto add = [&](const WeightTensor& t) {
     const auto [known, added] = by_name_.emplace(t.name, &t);
-    if (added) continue;
+    if (added) return;
     const auto place = [&](const WeightTensor& which) {
       return "byte " + std::to_string(which.offset) + " of " + files_.at(which.file).filename().string();
     };
     findings.add("tensor " + in_quotes(t.name) + " is there twice: at " + place(*known->second) + " and at " +
                  place(t));
-  }
+  };
+  std::for_each(contents_.tensors.begin(), contents_.tensors.end(), add);
+  std::for_each(contents_.unlisted.begin(), contents_.unlisted.end(), add);
   findings.throw_if_any();
 }
 

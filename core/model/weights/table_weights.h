@@ -17,6 +17,7 @@ struct Contents {
   std::string_view convention;  // static storage
   std::vector<WeightTensor> tensors;
   MetadataMap metadata;
+  std::vector<WeightTensor> unlisted = {};  // found by name, but not listed: a model need not use them
 };
 
 class TableWeights : public Weights {

@@ -24,20 +24,18 @@ using published::Floats;
 constexpr char kState[] = "weight.quant_state.bitsandbytes__";
 
 void need_known(const Description& d) {
-  if (d.text("quant_method") != "bitsandbytes") d.wrong("quant_method", "bitsandbytes");
+  (void)d.need("quant_method", {"bitsandbytes"});
   d.only("bnb_4bit_quant_storage", {"uint8"});
+  for (const char* key : {"load_in_4bit", "load_in_8bit", "bnb_4bit_use_double_quant"}) (void)d.boolean(key, false);
+  d.only("bnb_4bit_quant_type", {"nf4", "fp4"});
   // The matrices themselves say what they hold. The rest is about the type in which x is multiplied, which is f32 here.
   constexpr std::string_view kHarmless[] = {"_load_in_4bit",
                                             "_load_in_8bit",
                                             "bnb_4bit_compute_dtype",
-                                            "bnb_4bit_quant_type",
-                                            "bnb_4bit_use_double_quant",
                                             "llm_int8_enable_fp32_cpu_offload",
                                             "llm_int8_has_fp16_weight",
                                             "llm_int8_skip_modules",
                                             "llm_int8_threshold",
-                                            "load_in_4bit",
-                                            "load_in_8bit",
                                             "modules_to_not_convert"};
   d.need_all_read(kHarmless);
 }
@@ -62,7 +60,7 @@ class Int8Matrix final : public published::Matrix {
                         std::to_string(published::value_at<uint8_t>(src.tensor[format_], 0)) +
                         "; expected 0, rows one after the other");
     }
-    const Floats scales(src.tensor[scales_], TENON_F32, full_name("SCB"));
+    const Floats scales(src.tensor[scales_], TENON_F32, full_name("SCB"), Floats::Sign::kNotNegative);
     const auto* weights = static_cast<const uint8_t*>(src.tensor[weights_].data);
     std::vector<uint8_t> codes(columns_);
     for (uint64_t row = 0; row < rows_; ++row, weights += columns_) {
@@ -86,15 +84,16 @@ class Float4Matrix final : public published::Matrix {
     published::need_tensor(m, {"weight", TENON_U8, 2, {(n * k + 1) / 2, 1, 0, 0}});
     published::need_tensor(m, {"weight.quant_map", TENON_F32, 1, {16, 0, 0, 0}});
     state_ = published::index_of(m, state_name_);
-    nested_ = sdk::find_tensor(m, "weight.nested_absmax") != nullptr;
-    if (nested_) published::need_tensor(m, {"weight.nested_quant_map", TENON_F32, 1, {256, 0, 0, 0}});
-    const tenon_stored* absmax = sdk::find_tensor(m, "weight.absmax");
-    if (absmax == nullptr || absmax->format != (nested_ ? TENON_U8 : TENON_F32) || absmax->rank != 1) {
-      published::need_tensor(m, {"weight.absmax", nested_ ? TENON_U8 : TENON_F32, 1, {(n * k + 63) / 64, 0, 0, 0}});
+    nested_ = sdk::find_tensor(m, "weight.nested_absmax") != nullptr ||
+              sdk::find_tensor(m, "weight.nested_quant_map") != nullptr;
+    blocks_ = need_vector(m, "weight.absmax", nested_ ? TENON_U8 : TENON_F32, (n * k + 63) / 64);
+    std::vector<std::string_view> known = {"weight", "weight.absmax", "weight.quant_map", state_name_};
+    if (nested_) known.insert(known.end(), {"weight.nested_absmax", "weight.nested_quant_map"});
+    published::need_no_others(m, known);
+    if (nested_) {
+      published::need_tensor(m, {"weight.nested_quant_map", TENON_F32, 1, {256, 0, 0, 0}});
+      nested_blocks_ = need_vector(m, "weight.nested_absmax", TENON_F32, (n * k + 16383) / 16384);
     }
-    blocks_ = static_cast<uint64_t>(absmax->dim[0]);
-    published::need_no_others(m, {"weight", "weight.absmax", "weight.nested_absmax", "weight.nested_quant_map",
-                                  "weight.quant_map", state_name_});
     weights_ = published::index_of(m, "weight");
     map_ = published::index_of(m, "weight.quant_map");
     absmax_ = published::index_of(m, "weight.absmax");
@@ -126,6 +125,14 @@ class Float4Matrix final : public published::Matrix {
   // The held values are so many times those of bitsandbytes, whose largest is 1.
   float unit() const { return 1 / (normal_ ? coded::NormalFloat4::kLargest : coded::Float4::kLargest); }
 
+  // The length of a tensor whose block size stands in the file itself. usual: the length of most files, for messages.
+  static uint64_t need_vector(const tenon_matrix& m, const char* name, tenon_format format, int64_t usual) {
+    tenon_stored wanted = {name, format, 1, {usual, 0, 0, 0}};
+    const tenon_stored* found = sdk::find_tensor(m, name);
+    if (found != nullptr && found->rank == 1) wanted.dim[0] = found->dim[0];
+    return static_cast<uint64_t>(published::need_tensor(m, wanted).dim[0]);
+  }
+
   // The values of the codes are those that every release has written.
   void check_map(const tenon_rows& src) const {
     const Floats map(src.tensor[map_], TENON_F32, full_name("weight.quant_map"));
@@ -137,12 +144,33 @@ class Float4Matrix final : public published::Matrix {
                         (normal_ ? "nf4" : "fp4"));
     }
   }
-  Description state(const tenon_rows& src) const {
+  // What the JSON beside the codes says.
+  struct State {
+    uint64_t block = 0, nested_block = 1;
+    float offset = 0;
+  };
+  State state(const tenon_rows& src) const {
     const tenon_slice& text = src.tensor[state_];
+    const auto size = [](const Description& d, const std::string& key) {
+      const int64_t found = d.integer(key, 0);
+      if (found <= 0) d.wrong(key, "a positive whole number");
+      return static_cast<uint64_t>(found);
+    };
     try {
-      return Description(std::string(static_cast<const char*>(text.data), text.bytes).c_str());
-    } catch (const sdk::Refused&) {
-      throw sdk::Failed("tensor " + full_name(state_name_.c_str()) + " is no JSON");
+      const Description d({static_cast<const char*>(text.data), text.bytes},
+                          "tensor " + full_name(state_name_.c_str()));
+      State s{size(d, "blocksize"), 1, 0};
+      if (s.block % Schema::kBlock != 0) d.wrong("blocksize", "a multiple of 64");
+      if (size(d, "shape.0") != rows_) d.wrong("shape.0", std::to_string(rows_) + " rows");
+      if (size(d, "shape.1") != columns_) d.wrong("shape.1", std::to_string(columns_) + " columns");
+      d.only("quant_type", {normal_ ? "nf4" : "fp4"});
+      if (!nested_) return s;
+      s.nested_block = size(d, "nested_blocksize");
+      if (!d.has("nested_offset")) d.wrong("nested_offset", "a number");
+      s.offset = static_cast<float>(d.number("nested_offset", 0));
+      return s;
+    } catch (const sdk::Refused& e) {
+      throw sdk::Failed(e.what());
     }
   }
   [[noreturn]] void wrong(const std::string& what) const {
@@ -151,44 +179,27 @@ class Float4Matrix final : public published::Matrix {
 
   // The scale of each block, with double quantization computed in f32 as bitsandbytes does.
   std::vector<float> read_scales(const tenon_rows& src) {
-    const Description d = state(src);
-    const auto number = [&](const char* key) {
-      const std::string found = d.text(key);
-      const double value = std::strtod(found.c_str(), nullptr);
-      if (found.empty() || !std::isfinite(value))
-        wrong(std::string(key) + " is " + (found.empty() ? "missing" : found));
-      return value;
-    };
-    const double block = number("blocksize");
-    if (block < Schema::kBlock || std::fmod(block, Schema::kBlock) != 0) {
-      wrong("blocksize is " + d.text("blocksize") + "; expected a multiple of 64");
-    }
-    block_ = static_cast<uint64_t>(block);
+    const State s = state(src);
+    block_ = s.block;
     if (columns_ % Schema::kBlock != 0) wrong("rows of " + std::to_string(columns_) + " are not whole blocks of 64");
     if ((rows_ * columns_ + block_ - 1) / block_ != blocks_) {
       wrong("blocksize is " + std::to_string(block_) + ", and there are " + std::to_string(blocks_) + " scales");
     }
-    if (number("shape.0") != static_cast<double>(rows_) || number("shape.1") != columns_) {
-      wrong("shape is (" + d.text("shape.0") + ", " + d.text("shape.1") + "); expected (" + std::to_string(rows_) +
-            ", " + std::to_string(columns_) + ")");
-    }
     std::vector<float> scales(blocks_);
     if (!nested_) {
-      const Floats absmax(src.tensor[absmax_], TENON_F32, full_name("weight.absmax"));
+      const Floats absmax(src.tensor[absmax_], TENON_F32, full_name("weight.absmax"), Floats::Sign::kNotNegative);
       for (uint64_t i = 0; i < blocks_; ++i) scales[i] = absmax[i];
       return scales;
     }
-    const auto nested_block = static_cast<uint64_t>(std::max(1.0, number("nested_blocksize")));
-    const auto offset = static_cast<float>(number("nested_offset"));
     const Floats map(src.tensor[nested_map_], TENON_F32, full_name("weight.nested_quant_map"));
-    const Floats absmax(src.tensor[nested_absmax_], TENON_F32, full_name("weight.nested_absmax"));
-    const uint64_t nested = src.tensor[nested_absmax_].bytes / sizeof(float);
-    if ((blocks_ + nested_block - 1) / nested_block != nested) {
-      wrong("nested_blocksize is " + std::to_string(nested_block) + ", and there are " + std::to_string(nested) +
-            " nested scales of " + std::to_string(blocks_));
+    const Floats absmax(src.tensor[nested_absmax_], TENON_F32, full_name("weight.nested_absmax"),
+                        Floats::Sign::kNotNegative);
+    if ((blocks_ + s.nested_block - 1) / s.nested_block != nested_blocks_) {
+      wrong("nested_blocksize is " + std::to_string(s.nested_block) + ", and there are " +
+            std::to_string(nested_blocks_) + " nested scales of " + std::to_string(blocks_));
     }
     for (uint64_t i = 0; i < blocks_; ++i) {
-      scales[i] = map[published::value_at<uint8_t>(src.tensor[absmax_], i)] * absmax[i / nested_block] + offset;
+      scales[i] = map[published::value_at<uint8_t>(src.tensor[absmax_], i)] * absmax[i / s.nested_block] + s.offset;
     }
     return scales;
   }
@@ -196,7 +207,7 @@ class Float4Matrix final : public published::Matrix {
   bool normal_, nested_ = false;
   std::string state_name_;
   uint32_t weights_ = 0, map_ = 0, absmax_ = 0, state_ = 0, nested_absmax_ = 0, nested_map_ = 0;
-  uint64_t blocks_ = 0, block_ = Schema::kBlock;
+  uint64_t blocks_ = 0, nested_blocks_ = 0, block_ = Schema::kBlock;
 };
 
 }  // namespace

@@ -19,25 +19,25 @@ struct Form {
 
 // Nothing if the checkpoint is of another kind.
 std::optional<Form> form_of(const Description& d) {
-  const std::string method = d.text("quant_method");
+  const std::string method = d.has("quant_method") ? d.text("quant_method") : "";
   Form form;
   if (method == "fp8") {
     d.only("fmt", {"e4m3"});
     d.only("activation_scheme", {"dynamic", "static"});
-    d.only("kv_cache_scheme", {});
-    if (d.text("weight_block_size") == "[]") {
+    d.only_missing("kv_cache_scheme");
+    if (d.list("weight_block_size")) {
       form = {d.integer("weight_block_size.0", 0), d.integer("weight_block_size.1", 0)};
     }
     // scale_fmt says how scales of x are rounded, and x is not.
     constexpr std::string_view kHarmless[] = {"dequantize", "ignored_layers", "modules_to_not_convert", "scale_fmt"};
     d.need_all_read(kHarmless);
-  } else if (method == "compressed-tensors") {
-    const published::CompressedWeights w = compressed_weights(d);
-    if (w.format != "float-quantized") return {};
-    d.only("config_groups.group_0.weights.num_bits", {"8"});
-    d.only("config_groups.group_0.weights.type", {"float"});
-    d.only("config_groups.group_0.weights.symmetric", {"true"});
-    d.only("config_groups.group_0.weights.strategy", {"tensor", "channel", "block"});
+  } else if (published::compressed_format(d) == "float-quantized") {
+    (void)d.need(published::kCompressedWeights + "num_bits", {int64_t{8}});
+    (void)d.need(published::kCompressedWeights + "type", {"float"});
+    d.only_boolean(published::kCompressedWeights + "symmetric", true);
+    (void)d.need(published::kCompressedWeights + "strategy", {"tensor", "channel", "block"});
+    // x is multiplied as it is, whatever is said of it: the README states that.
+    const published::CompressedWeights w = compressed_weights(d, true);
     form = {w.block_rows, w.block_columns};
   } else {
     return {};
@@ -84,7 +84,8 @@ class Fp8Matrix final : public published::Matrix {
   }
 
   void load(const tenon_rows& src, const Put& put) override {
-    const published::Floats scales(src.tensor[scale_], scale_format_, full_name(scale_name_));
+    const published::Floats scales(src.tensor[scale_], scale_format_, full_name(scale_name_),
+                                   published::Floats::Sign::kNotNegative);
     if (x_scale_ != UINT32_MAX) {
       (void)published::Floats(src.tensor[x_scale_], x_format_, full_name("input_scale"))[0];
     }

@@ -9,37 +9,48 @@
 namespace tenon::published {
 
 struct CompressedWeights {
-  std::string format, type, strategy;
-  int64_t bits = 0, group = 0;
+  std::string format, strategy;
+  int64_t group = 0;  // 0: the whole row
   bool symmetric = true;
   bool by_activations = false;  // columns are grouped by the size of what they meet ("actorder")
   int64_t block_rows = 0, block_columns = 0;
 };
 
-// d: of quant_method "compressed-tensors". Throws sdk::Refused for keys that change what is computed and are not known.
-inline CompressedWeights compressed_weights(const Description& d) {
+inline const std::string kCompressedGroup = "config_groups.group_0.",
+                         kCompressedWeights = kCompressedGroup + "weights.";
+
+// The format in which matrices are stored; "" if d is of another quant_method.
+inline std::string compressed_format(const Description& d) {
+  if (!d.has("quant_method") || d.text("quant_method") != "compressed-tensors") return "";
+  return d.text(kCompressedGroup + "format", d.text("format"));
+}
+
+// d: of quant_method "compressed-tensors". Throws sdk::Refused for keys that change what is computed and are not known;
+// any_x: what is said of x (input_activations) is let be. num_bits, type and strategy are the caller's to judge.
+inline CompressedWeights compressed_weights(const Description& d, bool any_x) {
+  const std::string group = kCompressedGroup, weights = kCompressedWeights;
   CompressedWeights w;
-  const std::string group = "config_groups.group_0.", weights = group + "weights.";
-  w.format = d.text(group + "format", d.text("format"));
-  w.bits = d.integer(weights + "num_bits", 0);
-  w.type = d.text(weights + "type");
+  w.format = compressed_format(d);
   w.strategy = d.text(weights + "strategy");
-  w.group = d.integer(weights + "group_size", -1);
+  if (d.has(weights + "group_size")) w.group = d.need_group(weights + "group_size");
   w.symmetric = d.boolean(weights + "symmetric", true);
+  d.only(weights + "actorder", {"group", "weight", "static", "dynamic"});
   const std::string order = d.text(weights + "actorder");
-  d.only(weights + "actorder", {"group", "weight", "static", "dynamic", "true", "false"});
-  w.by_activations = order == "group" || order == "dynamic" || order == "true";
-  if (d.text(weights + "block_structure") == "[]") {
+  w.by_activations = order == "group" || order == "dynamic";
+  if (d.list(weights + "block_structure")) {
     w.block_rows = d.integer(weights + "block_structure.0", 0);
     w.block_columns = d.integer(weights + "block_structure.1", 0);
   }
-  d.only(weights + "dynamic", {"false"});
-  d.only("config_groups", {"{}"});
-  d.only(group + "output_activations", {});
-  d.only("kv_cache_scheme", {});
+  d.only_boolean(weights + "dynamic", false);
+  for (const std::string& object : {std::string("config_groups"), group.substr(0, group.size() - 1)}) {
+    if (!d.object(object)) d.wrong(object, "an object");
+  }
+  for (const std::string& key : {group + "output_activations", std::string("kv_cache_scheme")}) d.only_missing(key);
+  const std::string x = group + "input_activations";
+  if (!any_x) d.only_missing(x);
   d.only("sparsity_config.format", {"dense"});
-  // They say which matrices stay plain and how the others were made. Of x, which is multiplied as it is, the plan speaks.
-  const std::string targets = group + "targets", x = group + "input_activations", observer = weights + "observer",
+  // They say which matrices stay plain and how the others were made.
+  const std::string targets = group + "targets", observer = weights + "observer",
                     observed = weights + "observer_kwargs", scale = weights + "scale_dtype",
                     zero = weights + "zp_dtype";
   const std::string_view harmless[] = {"global_compression_ratio",

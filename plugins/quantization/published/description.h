@@ -3,12 +3,14 @@
 // are other ones than those computed here, and is refused by name.
 #pragma once
 
-#include <cstdlib>
+#include <algorithm>
+#include <charconv>
 #include <map>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "tenon/sdk/error.h"
 
@@ -17,11 +19,13 @@ namespace tenon::published {
 namespace detail {
 
 // One JSON text, flattened: {"a": {"b": [4, null]}} has "a.b.0" = 4 and "a.b.1" = null, and "a.b" and "a" are there as "[]"
-// and "{}". Texts stand without their quotes, and escapes of them are not resolved. The host has parsed the text before.
+// and "{}". Texts keep their quotes, so that "4" and 4 differ, and escapes of them are not resolved. The host has parsed the
+// text before; a plugin has no other library than the SDK, so it cannot share the host's parser.
 class Flattening {
  public:
   using Values = std::map<std::string, std::string, std::less<>>;
   Flattening(std::string_view text, Values& values) : text_(text), values_(values) {}
+  // Throws sdk::Refused without a text for what is no JSON.
   void run() {
     value("");
     blanks();
@@ -31,7 +35,7 @@ class Flattening {
  private:
   static constexpr uint32_t kMostDepth = 32;
 
-  [[noreturn]] static void fail() { throw sdk::Refused("config.json: quantization_config is no JSON object"); }
+  [[noreturn]] static void fail() { throw sdk::Refused(""); }
   void blanks() {
     while (at_ < text_.size() && std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos) ++at_;
   }
@@ -57,7 +61,7 @@ class Flattening {
     if (c == '{' || c == '[') {
       elements(path, c);
     } else if (c == '"') {
-      values_[path] = text();
+      values_[path] = '"' + text() + '"';
     } else {
       const size_t begin = at_;
       while (at_ < text_.size() && std::string_view(",]} \t\r\n").find(text_[at_]) == std::string_view::npos) ++at_;
@@ -88,45 +92,101 @@ class Flattening {
 
 class Description {
  public:
-  // json: "" if the file says nothing. Throws sdk::Refused for what is no JSON.
-  explicit Description(const char* json) {
-    if (json != nullptr && *json != '\0') detail::Flattening(json, values_).run();
+  // json: "" if the file says nothing. origin: where the text stands, as messages name it. Throws sdk::Refused for what is no
+  // JSON.
+  explicit Description(std::string_view json, std::string origin = "config.json: quantization_config")
+      : origin_(std::move(origin)) {
     read_.insert("");
+    try {
+      if (!json.empty()) detail::Flattening(json, values_).run();
+    } catch (const sdk::Refused&) {
+      throw sdk::Refused(origin_ + " is no JSON");
+    }
   }
 
-  // The value of a key; `otherwise` where it is missing or null.
+  // The value of a key, which throws Refused if it is of another type; `otherwise` where the key is missing or null.
   std::string text(const std::string& key, const std::string& otherwise = "") const {
-    read_.insert(key);
-    const auto found = values_.find(key);
-    return found == values_.end() || found->second == "null" ? otherwise : found->second;
+    const std::string* found = find(key);
+    if (found == nullptr) return otherwise;
+    if (found->front() != '"') wrong(key, "a text");
+    return found->substr(1, found->size() - 2);
   }
   int64_t integer(const std::string& key, int64_t otherwise) const {
-    const std::string found = text(key, std::to_string(otherwise));
-    char* end = nullptr;
-    const int64_t value = std::strtoll(found.c_str(), &end, 10);
-    if (end == found.c_str() || *end != '\0') wrong(key, "a whole number");
+    const std::string* found = find(key);
+    if (found == nullptr) return otherwise;
+    int64_t value = 0;
+    const char* end = found->data() + found->size();
+    const auto [stop, error] = std::from_chars(found->data(), end, value);
+    if (error != std::errc() || stop != end) wrong(key, "a whole number");
+    return value;
+  }
+  double number(const std::string& key, double otherwise) const {
+    const std::string* found = find(key);
+    if (found == nullptr) return otherwise;
+    double value = 0;
+    const char* end = found->data() + found->size();
+    const auto [stop, error] = std::from_chars(found->data(), end, value);
+    if (error != std::errc() || stop != end) wrong(key, "a number");
     return value;
   }
   bool boolean(const std::string& key, bool otherwise) const {
-    const std::string found = text(key, otherwise ? "true" : "false");
-    if (found != "true" && found != "false") wrong(key, "true or false");
-    return found == "true";
+    const std::string* found = find(key);
+    if (found == nullptr) return otherwise;
+    if (*found != "true" && *found != "false") wrong(key, "true or false");
+    return *found == "true";
   }
-  // Throws Refused unless the key is missing or null, or one of these.
+  // Whether a key is there with another value than null; the last two throw Refused if it is of another type.
+  bool has(const std::string& key) const { return find(key) != nullptr; }
+  bool object(const std::string& key) const {
+    const std::string* found = find(key);
+    if (found != nullptr && *found != "{}") wrong(key, "an object");
+    return found != nullptr;
+  }
+  bool list(const std::string& key) const {
+    const std::string* found = find(key);
+    if (found != nullptr && *found != "[]") wrong(key, "a list");
+    return found != nullptr;
+  }
+
+  // They throw Refused unless the key is missing or null, or one of these.
   void only(const std::string& key, std::initializer_list<std::string_view> right) const {
+    if (!has(key)) return;
     const std::string found = text(key);
-    if (found.empty()) return;
+    if (std::find(right.begin(), right.end(), found) == right.end()) wrong(key, listed(right));
+  }
+  void only_boolean(const std::string& key, bool right) const {
+    if (boolean(key, right) != right) wrong(key, right ? "true" : "false");
+  }
+  void only_missing(const std::string& key) const {
+    if (has(key)) wrong(key, "no such key, or null");
+  }
+  // They throw Refused unless the key is there with one of these values, and return it.
+  std::string need(const std::string& key, std::initializer_list<std::string_view> right) const {
+    if (!has(key)) wrong(key, listed(right));
+    only(key, right);
+    return text(key);
+  }
+  int64_t need(const std::string& key, std::initializer_list<int64_t> right) const {
     std::string all;
-    for (const std::string_view r : right) {
-      if (found == r) return;
-      all += (all.empty() ? "" : " or ") + std::string(r);
-    }
-    wrong(key, all.empty() ? "no such key, or null" : all);
+    for (const int64_t r : right) all += (all.empty() ? "" : " or ") + std::to_string(r);
+    if (!has(key)) wrong(key, all);
+    const int64_t found = integer(key, 0);
+    if (std::find(right.begin(), right.end(), found) == right.end()) wrong(key, all);
+    return found;
+  }
+  // The size of groups along a row: a positive number, or 0, for which the file has -1: the whole row.
+  int64_t need_group(const std::string& key) const {
+    const int64_t found = integer(key, 0);
+    if (found != -1 && found <= 0) wrong(key, "a positive number, or -1");
+    return std::max<int64_t>(found, 0);
   }
   [[noreturn]] void wrong(const std::string& key, const std::string& right) const {
-    const auto found = values_.find(key);
-    throw sdk::Refused("config.json: quantization_config." + key + " is " +
-                       (found == values_.end() ? "missing" : found->second) + "; expected " + right);
+    const auto at = values_.find(key);
+    const std::string found = at == values_.end()  ? "missing"
+                              : at->second == "{}" ? "an object"
+                              : at->second == "[]" ? "a list"
+                                                   : at->second;
+    throw sdk::Refused(origin_ + "." + key + " is " + found + "; expected " + right);
   }
   // Throws Refused for a key that was not read and is not harmless. A name among the harmless ones stands for what is below
   // it, too.
@@ -143,6 +203,18 @@ class Description {
   }
 
  private:
+  const std::string* find(const std::string& key) const {
+    read_.insert(key);
+    const auto found = values_.find(key);
+    return found == values_.end() || found->second == "null" ? nullptr : &found->second;
+  }
+  static std::string listed(std::initializer_list<std::string_view> right) {
+    std::string all;
+    for (const std::string_view r : right) all += (all.empty() ? "\"" : " or \"") + std::string(r) + '"';
+    return all;
+  }
+
+  std::string origin_;
   detail::Flattening::Values values_;
   mutable std::set<std::string, std::less<>> read_;
 };

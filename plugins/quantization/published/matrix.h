@@ -66,26 +66,33 @@ T value_at(const tenon_slice& slice, uint64_t i) {
   return value;
 }
 
-// Numbers of a tensor in f32, f16 or bf16, each of which must be finite.
+// Numbers of a tensor in f32, f16 or bf16, each of which must be finite and, where the form has none below 0, not negative.
 class Floats {
  public:
+  enum class Sign { kAny, kNotNegative };
+
   static constexpr bool reads(tenon_format f) { return f == TENON_F32 || f == TENON_F16 || f == TENON_BF16; }
-  // Throws sdk::Failed, with the tensor's name, for one that is not finite.
-  Floats(const tenon_slice& slice, tenon_format format, std::string name)
-      : slice_(slice), format_(format), name_(std::move(name)) {}
+  Floats(const tenon_slice& slice, tenon_format format, std::string name, Sign sign = Sign::kAny)
+      : slice_(slice), format_(format), name_(std::move(name)), sign_(sign) {}
+  // Throws sdk::Failed, with the tensor's name, for a number that must not be.
   float operator[](uint64_t i) const {
     const float value = format_ == TENON_F32   ? value_at<float>(slice_, i)
                         : format_ == TENON_F16 ? sdk::half_to_float(value_at<uint16_t>(slice_, i))
                                                : sdk::bf16_to_float(value_at<uint16_t>(slice_, i));
-    if (!std::isfinite(value))
-      throw sdk::Failed("tensor " + name_ + ": number " + std::to_string(i) + " is not finite");
+    if (!std::isfinite(value)) wrong(i, "not finite");
+    if (sign_ == Sign::kNotNegative && value < 0) wrong(i, "negative");
     return value;
   }
 
  private:
+  [[noreturn]] void wrong(uint64_t i, const char* what) const {
+    throw sdk::Failed("tensor " + name_ + ": number " + std::to_string(i) + " is " + what);
+  }
+
   tenon_slice slice_;
   tenon_format format_;
   std::string name_;
+  Sign sign_;
 };
 
 // A tensor that a form needs: its name, and what is right of it. Throws sdk::Refused where it is missing or of another shape.
@@ -110,7 +117,7 @@ inline const tenon_stored& need_floats(const tenon_matrix& m, tenon_stored wante
   return need_tensor(m, wanted);
 }
 // Throws sdk::Refused for a tensor that the form does not know.
-inline void need_no_others(const tenon_matrix& m, std::initializer_list<std::string_view> known) {
+inline void need_no_others(const tenon_matrix& m, const std::vector<std::string_view>& known) {
   for (const tenon_stored& t : sdk::tensors_of(m)) {
     if (std::find(known.begin(), known.end(), t.name) != known.end()) continue;
     std::string names;

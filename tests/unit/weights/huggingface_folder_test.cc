@@ -39,6 +39,33 @@ void open(const ScratchFolder& folder, const std::string& name = "") {
   open_weights((folder.path() / name).string());
 }
 
+TEST(HuggingFaceFolder, DoesNotListBiasesOfZerosOfQuantizedMatrices) {
+  const ScratchFolder folder;
+  folder.put("config.json", R"({"quantization_config": {"quant_method": "gptq"}})");
+  SafetensorsWriter file;
+  for (const auto& [name, value] : {std::pair<const char*, float>{"a.qweight", 1},
+                                    {"a.bias", 0},
+                                    {"b.qweight", 1},
+                                    {"b.bias", 2},
+                                    {"c.weight", 1},
+                                    {"c.bias", 0},
+                                    {"d.bias", 0}}) {
+    file.tensor(name, "F32", {1}, testing::bytes_of<float>({value}));
+  }
+  folder.put("model.safetensors", file.bytes());
+  const auto listed = [&] {
+    const auto model = open_weights(folder.path().string());
+    std::string names;
+    for (const WeightTensor& t : model->tensors()) names += t.name + " ";
+    return names;
+  };
+  EXPECT_EQ(listed(), "a.qweight b.qweight b.bias c.weight c.bias d.bias ");
+  // A model that has the bias finds it.
+  EXPECT_EQ(first_float(*open_weights(folder.path().string()), "a.bias"), 0);
+  folder.put("config.json", "{}");
+  EXPECT_EQ(listed(), "a.qweight a.bias b.qweight b.bias c.weight c.bias d.bias ");
+}
+
 TEST(HuggingFaceFolder, FlattensConfig) {
   const ScratchFolder folder;
   folder.put("config.json", kConfig);
