@@ -56,13 +56,16 @@ Row layer_norm(const Row& x, const OpInputs& in) {
   return y;
 }
 
-Row gated(const Row& x, bool gelu) {
+double gelu(double a) {
+  return a / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (a + 0.044715 * a * a * a)));
+}
+
+Row gated(const Row& x, bool with_gelu) {
   const size_t n = x.size() / 2;
   Row y;
   for (size_t i = 0; i < n; ++i) {
     const double a = x[i];
-    const double gate =
-        gelu ? a / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (a + 0.044715 * a * a * a))) : a / (1 + std::exp(-a));
+    const double gate = with_gelu ? gelu(a) : a / (1 + std::exp(-a));
     y.push_back(gate * x[n + i]);
   }
   return y;
@@ -110,6 +113,7 @@ std::optional<Row> row_of(const std::string& name, const OpInputs& in, const Row
   }
   if (name == "scale") return each([&](double v, size_t) { return number * v; });
   if (name == "softcap") return each([&](double v, size_t) { return number * std::tanh(v / number); });
+  if (name == "gelu") return each([](double v, size_t) { return gelu(v); });
   if (name == "rms_norm") return rms_norm(x, in.tensor[0].data(), number);
   if (name == "layer_norm") return layer_norm(x, in);
   if (name == "silu_mul" || name == "gelu_mul") return gated(x, name == "gelu_mul");

@@ -59,6 +59,8 @@ struct RopeSpec {
   Number theta;
   // Of a head so large a share turns if config.json does not say (partial_rotary_factor); unset: it always turns whole.
   std::optional<double> partial = {};
+  std::optional<double> original_context = {};  // of longrope, if config.json does not say it; unset: the context
+  std::vector<std::string> types = {};          // of scaling that models of the family may have; none: all
   ByConvention<bool> interleaved = {};  // rows of Q and K are stored for pairs (2i, 2i + 1), else (i, i + rotated / 2)
   bool scaled = true;                   // rope_scaling and its like are about it
   std::string group = {};               // rope_parameters may have an object of this name for it
@@ -119,9 +121,12 @@ struct Family {
 
   const Number* number(const std::string& name) const;
   const TensorNames* tensor(const std::string& name) const;
+  // True: one matrix has the rows of Q, K and V, or those of gate and up, one after the other.
+  bool fused(const Block& block) const;
 };
 
 inline constexpr char kLayers[] = "layers.*.";
+inline constexpr char kFusedAttention[] = "qkv", kFusedMlp[] = "gate_up";  // these parts are called so
 
 // Returns the family that claims the weights; nullptr if none does. Throws what read_family() throws.
 std::shared_ptr<const Family> family_for(const Weights& weights,

@@ -30,6 +30,9 @@ const std::vector<std::pair<const char*, MetadataValue>>& expected_of_all(std::s
   return convention == "gguf" ? kGguf : kHuggingface;
 }
 
+// GGUF says so what is null in config.json.
+const MetadataValue kZero = int64_t{0};
+
 bool is_count(double value) {
   return value >= 0 && value <= std::numeric_limits<int32_t>::max() && value == std::floor(value);
 }
@@ -83,7 +86,8 @@ class FamilyConfig {
     const std::optional<Formula>& fallback = n.fallback.in(convention_);
     if (key.empty()) return scope_.value(*fallback);
     if (n.null) r_.may_be_null(key);
-    if (n.null && r_.is_null(key)) return computed(n, key, *n.null);
+    const bool zero = gguf() && r_.weights().metadata(key) != nullptr && *r_.weights().metadata(key) == kZero;
+    if (n.null && (r_.is_null(key) || zero)) return computed(n, key, *n.null);
     if (n.type == Number::kBool) {
       const std::optional<bool> found = r_.boolean(key);
       if (!found && !fallback && !r_.has(key)) r_.problem("key \"" + key + "\" is missing");

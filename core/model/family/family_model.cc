@@ -17,6 +17,14 @@ std::string layer_path(uint32_t layer, const std::string& rest) {
   return "layers." + std::to_string(layer) + "." + rest;
 }
 
+// Returns which of a block's ropes is the first that holds, counted from 1; 0 for none.
+uint32_t rope_choice(const Block& block, const Scope& scope) {
+  for (uint32_t i = 0; i < block.rope.size(); ++i) {
+    if (!block.rope[i].when || scope.holds(*block.rope[i].when)) return i + 1;
+  }
+  return 0;
+}
+
 // The tensors of the weights by the house's names, and what a model declares of them.
 class SourceTensors {
  public:
@@ -214,16 +222,20 @@ class SelfAttention : public BlockModule {
     const ModelInfo& m = b.config.info;
     const Block& block = at.block;
     const Chain before = b.chain(block.before, at.prefix(), m.width);
-    const auto heads = [&](const char* part, uint32_t count, const std::vector<OpSpec>& after) {
+    const auto product = [&](const char* part, uint32_t count, const std::vector<OpSpec>& after) {
       LinearDecl decl = linear(b, at, part, int64_t{count} * m.head_dim, m.width);
       decl.before = before;
       append(decl.after, b.chain(after, at.prefix(), int64_t{count} * m.head_dim));
       return b.declare.linear(std::move(decl));
     };
     AttentionDecl attention{.path = path(), .layer = static_cast<int32_t>(at.layer)};
-    attention.q = heads("q", m.heads, block.q_after);
-    attention.k = heads("k", m.kv_heads, block.k_after);
-    attention.v = heads("v", m.kv_heads, {});
+    if (b.family.fused(block)) {
+      attention.q = attention.k = attention.v = product(kFusedAttention, m.heads + 2 * m.kv_heads, {});
+    } else {
+      attention.q = product("q", m.heads, block.q_after);
+      attention.k = product("k", m.kv_heads, block.k_after);
+      attention.v = product("v", m.kv_heads, {});
+    }
     attention.q_heads = m.heads;
     attention.kv_heads = m.kv_heads;
     attention.k_dim = attention.v_dim = m.head_dim;
@@ -242,15 +254,13 @@ class SelfAttention : public BlockModule {
 
  private:
   static void add_rope(const Building& b, const Block& block, Chain& heads) {
-    for (const RopeChoice& choice : block.rope) {
-      if (choice.when && !b.scope.holds(*choice.when)) continue;
-      const bool interleaved = b.family.ropes[choice.rope].interleaved.in(b.weights.convention());
-      heads.push_back(
-          {.name = "rope",
-           .vectors = {{"table", b.ropes[choice.rope]}},
-           .numbers = {{"rotated", b.config.ropes[choice.rope].rotated}, {"interleaved", interleaved ? 1 : 0}}});
-      return;
-    }
+    const uint32_t choice = rope_choice(block, b.scope);
+    if (choice == 0) return;
+    const size_t rope = block.rope[choice - 1].rope;
+    const bool interleaved = b.family.ropes[rope].interleaved.in(b.weights.convention());
+    heads.push_back({.name = "rope",
+                     .vectors = {{"table", b.ropes[rope]}},
+                     .numbers = {{"rotated", b.config.ropes[rope].rotated}, {"interleaved", interleaved ? 1 : 0}}});
   }
 
   LayerId attention_;
@@ -260,30 +270,31 @@ class SelfAttention : public BlockModule {
 // down(activation(gate(x), up(x))), or without a gate down(activation(up(x))).
 class Mlp : public BlockModule {
  public:
-  Mlp(const Building& b, const BlockPlace& at) : BlockModule(at.path), gated_(at.block.gated) {
+  Mlp(const Building& b, const BlockPlace& at)
+      : BlockModule(at.path), joins_(at.block.gated && !b.family.fused(at.block)) {
     const ModelInfo& m = b.config.info;
     const Chain before = b.chain(at.block.before, at.prefix(), m.width);
-    const auto widen = [&](const char* part, bool activated) {
-      LinearDecl decl = linear(b, at, part, m.ffn, m.width);
+    const auto widen = [&](const char* part, bool activated, uint32_t times = 1) {
+      LinearDecl decl = linear(b, at, part, int64_t{times} * m.ffn, m.width);
       decl.before = before;
       if (activated) decl.after.push_back({.name = at.block.activation});
       return b.declare.linear(std::move(decl));
     };
-    if (gated_) {
+    if (joins_) {
       const LinearId gate = widen("gate", false);
       joined_ = b.declare.joined({.linears = {gate, widen("up", false)}, .after = {{.name = at.block.activation}}});
     } else {
-      up_ = widen("up", true);
+      up_ = at.block.gated ? widen(kFusedMlp, true, 2) : widen("up", true);
     }
     down_ = last(b, at, linear(b, at, "down", m.width, m.ffn));
   }
   tenon_tid forward(StepBuilder& b, tenon_tid x) const override {
-    const tenon_tid inner = gated_ ? b.joined(joined_, x) : b.linear(up_, x);
+    const tenon_tid inner = joins_ ? b.joined(joined_, x) : b.linear(up_, x);
     return b.linear(down_, inner, {x});
   }
 
  private:
-  bool gated_;
+  bool joins_;  // gate and up are matrices of their own
   JoinedId joined_ = 0;
   LinearId up_ = 0, down_ = 0;
 };
@@ -363,10 +374,30 @@ std::vector<uint32_t> windows_of(const Family& family, const Config& config) {
   for (uint32_t layer = 0; layer < config.layers.size(); ++layer) {
     config.define(scope, layer);
     for (const Block& b : family.blocks) {
-      if (b.attention) windows.push_back(b.window ? scope.count(*b.window) : 0);
+      const bool there = b.attention && (!b.when || scope.holds(*b.when));
+      if (there) windows.push_back(b.window ? scope.count(*b.window) : 0);
     }
   }
   return windows;
+}
+
+std::vector<std::vector<uint32_t>> layer_facts(const Family& family, const Config& config) {
+  std::vector<std::vector<uint32_t>> all;
+  Scope scope;
+  config.define(scope);
+  for (uint32_t layer = 0; layer < config.layers.size(); ++layer) {
+    config.define(scope, layer);
+    std::vector<uint32_t>& facts = all.emplace_back();
+    for (const Block& b : family.blocks) {
+      const bool there = !b.when || scope.holds(*b.when);
+      facts.push_back(there ? 1 : 0);
+      if (!there || !b.attention) continue;
+      const uint32_t window = b.window ? scope.count(*b.window) : 0;
+      facts.push_back(window < config.info.context ? window : 0);
+      facts.push_back(rope_choice(b, scope));
+    }
+  }
+  return all;
 }
 
 }  // namespace tenon::family

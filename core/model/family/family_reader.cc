@@ -263,6 +263,11 @@ class FamilyReader {
         const auto f = formula(*partial, of.label() + ".partial");
         if (f) rope.partial = scope_.value(*f);
       }
+      if (const Node* first = of.find("original_context")) {
+        const auto f = formula(*first, of.label() + ".original_context");
+        if (f) rope.original_context = scope_.value(*f);
+      }
+      rope.types = of.texts("types");
       if (const Node* pairs = of.need("interleaved")) {
         rope.interleaved =
             by_convention<bool>(*pairs, of.label() + ".interleaved", [&](const Node& n, const std::string&) {
@@ -383,15 +388,13 @@ class FamilyReader {
     b.when = formula(fields, "when");
     b.before = chain(fields, "before", kLayers);
     b.after = chain(fields, "after", kLayers);
-    std::vector<std::string> parts =
-        b.attention ? std::vector<std::string>{"q", "k", "v", "o"} : std::vector<std::string>{"gate", "up", "down"};
     if (b.attention) {
       attention(fields, b);
     } else {
       b.activation = fields.needed_text("activation");
       b.gated = fields.boolean("gated", true);
-      if (!b.gated) parts.erase(parts.begin());
     }
+    const std::vector<std::string> parts = parts_of(b);
     if (const Node* biases = fields.find("bias")) read_biases(*biases, parts, b);
     fields.finish();
     for (const std::string& part : parts) {
@@ -401,6 +404,15 @@ class FamilyReader {
       }
     }
     family_.blocks.push_back(std::move(b));
+  }
+  // The products of a block.
+  std::vector<std::string> parts_of(const Block& b) const {
+    if (b.attention) {
+      return family_.fused(b) ? std::vector<std::string>{kFusedAttention, "o"}
+                              : std::vector<std::string>{"q", "k", "v", "o"};
+    }
+    if (family_.fused(b)) return {kFusedMlp, "down"};
+    return b.gated ? std::vector<std::string>{"gate", "up", "down"} : std::vector<std::string>{"up", "down"};
   }
   void read_biases(const Node& node, const std::vector<std::string>& parts, Block& b) {
     const auto is_part = [&](const auto& entry) {
@@ -421,6 +433,10 @@ class FamilyReader {
     b.q_after = chain(fields, "q_after", kLayers);
     b.k_after = chain(fields, "k_after", kLayers);
     b.heads = chain(fields, "heads", kLayers);
+    if (family_.fused(b) && !(b.q_after.empty() && b.k_after.empty())) {
+      fields.problem(fields.where(), "q_after and k_after need Q and K as matrices of their own, but [tensors] has \"" +
+                                         std::string(kLayers) + "attention." + kFusedAttention + "\"");
+    }
     b.window = formula(fields, "window");
     b.scale = formula(fields, "scale");
     b.softcap = formula(fields, "softcap");
@@ -467,6 +483,12 @@ const TensorNames* Family::tensor(const std::string& wanted) const {
   const auto found =
       std::find_if(tensors.begin(), tensors.end(), [&](const TensorNames& t) { return t.name == wanted; });
   return found == tensors.end() ? nullptr : &*found;
+}
+
+bool Family::fused(const Block& block) const {
+  const std::string layers = kLayers;
+  return block.attention ? tensor(layers + "attention." + kFusedAttention) != nullptr
+                         : block.gated && tensor(layers + "mlp." + kFusedMlp) != nullptr;
 }
 
 Family read_family(const std::filesystem::path& file) {

@@ -152,13 +152,18 @@ class Shipped : public ::testing::TestWithParam<const char*> {
 
 TEST_P(Shipped, AModelGoesToGgufAndBack) {
   const auto folder_model = open_weights(folder().string());
-  if (GetParam() == std::string("tiny-mistral")) {
+  if (GetParam() == std::string("tiny-mistral") || GetParam() == std::string("tiny-starcoder2")) {
     expect_error(ErrorCode::kModel, {"sliding_window 24 cannot be said in GGUF"},
                  [&] { model_kind_for(*folder_model)->translate(*folder_model, {}); });
     return;
   }
   if (GetParam() == std::string("tiny-gemma2") || GetParam() == std::string("tiny-gemma3")) {
     expect_error(ErrorCode::kModel, {"query_pre_attn_scalar 24 cannot be said in GGUF"},
+                 [&] { model_kind_for(*folder_model)->translate(*folder_model, {}); });
+    return;
+  }
+  if (GetParam() == std::string("tiny-smollm3")) {
+    expect_error(ErrorCode::kModel, {"no_rope_layer_interval 2 cannot be said in GGUF"},
                  [&] { model_kind_for(*folder_model)->translate(*folder_model, {}); });
     return;
   }
@@ -180,6 +185,29 @@ TEST_P(Shipped, AModelGoesToGgufAndBack) {
     EXPECT_EQ(made.numbers.at(name), value) << name;
   }
   EXPECT_EQ(made.ropes.front().theta, expected.ropes.front().theta);
+}
+
+// GGUF has no list of layers, so a model goes there only if they follow from its architecture.
+TEST(Translations, OfLayersAreRefusedWhereTheOtherConventionHasOthers) {
+  std::string config = text_of(kGolden / "tiny-smollm3/config.json");
+  const auto edit = [&](const std::string& from, const std::string& to) {
+    const size_t at = config.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    config.replace(at, from.size(), to);
+  };
+  edit("\"no_rope_layer_interval\": 2", "\"no_rope_layer_interval\": 4");
+  const ScratchFolder scratch;
+  fs::copy(kGolden / "tiny-smollm3", scratch.path(), fs::copy_options::recursive);
+  const auto translated = [&] {
+    scratch.put("config.json", config);
+    const auto model = open_weights(scratch.path().string());
+    return model_kind_for(*model)->translate(*model, {}).weights->metadata_keys().size();
+  };
+  expect_error(ErrorCode::kModel, {"window or rope of layer 1 cannot be said in GGUF's architecture smollm3"},
+               translated);
+  const size_t list = config.find("\"no_rope_layers\"");
+  config.replace(list, config.find(']', list) - list, "\"no_rope_layers\": [1, 1, 1, 0");
+  EXPECT_GT(translated(), 8U);
 }
 
 // Each of these would change what is computed, so it is refused by its name.
@@ -206,7 +234,8 @@ TEST_P(Shipped, WhatTheFamilyDoesNotReadIsRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Shipped,
                          ::testing::Values("tiny-gqa-untied", "tiny-mistral", "tiny-qwen2", "tiny-qwen3", "tiny-gemma2",
-                                           "tiny-gemma3", "tiny-granite", "tiny-olmo2", "tiny-stablelm"));
+                                           "tiny-gemma3", "tiny-granite", "tiny-olmo2", "tiny-stablelm", "tiny-phi3",
+                                           "tiny-phi3-longrope", "tiny-starcoder2", "tiny-smollm3"));
 
 }  // namespace
 }  // namespace tenon::family

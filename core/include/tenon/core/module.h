@@ -78,12 +78,15 @@ struct JoinedDecl {
 struct AttentionDecl {
   std::string path;  // "layers.3.attention"
   int32_t layer = -1;
-  LinearId q = 0, k = 0, v = 0;  // q_heads * k_dim, kv_heads * k_dim and kv_heads * v_dim columns
+  // These have q_heads * k_dim, kv_heads * k_dim and kv_heads * v_dim columns. If all three are the same product, it has
+  // all of these columns, in that order.
+  LinearId q = 0, k = 0, v = 0;
   uint32_t q_heads = 0, kv_heads = 0, k_dim = 0, v_dim = 0;
   Chain heads =
       {};  // these run over the heads of Q, K and V side by side, before the cache gets K and V: qk_norm, rope
   uint32_t window = 0;           // a row sees so many positions, its own included; 0 = all
   float scale = 1, softcap = 0;  // see tenon_attn
+  uint32_t cache_layer = 0;      // the cache counts layers that have attention; declaring the layer sets this
 };
 
 // A model's constructor takes this. Mistakes in the weights are collected, and thrown together once the model is built:
