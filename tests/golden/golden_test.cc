@@ -41,6 +41,7 @@ struct Case {
   std::string device = "cpu", dtype = "fp32";
   bool published = false;  // weights are quantized as another package publishes them
   bool made = false;       // the family and its op lie in a folder of their own
+  bool routed = false;     // only some schemes have the matrices of experts
 };
 
 // This is a share of the largest logit: how far rounding of weights and activations to this type may take any other.
@@ -68,11 +69,19 @@ constexpr const char* kFamilies[] = {"tiny-mistral",    "tiny-qwen2",    "tiny-q
 
 constexpr const char* kPublished[] = {"tiny-bnb-nf4", "tiny-bnb-fp4", "tiny-fp8-block"};
 
+constexpr const char* kWithExperts[] = {"tiny-mixtral", "tiny-qwen3-moe", "tiny-olmoe"};
+
 constexpr const char* kMade = "tiny-made";
 
 std::vector<Case> cases() {
   std::vector<Case> list;
   for (const char* model : kPublished) list.push_back({model, model, model, "flash", "cpu", "fp32", true});
+  for (const char* model : kWithExperts) {
+    for (const char* attention : {"flash", "reference"}) {
+      list.push_back({model, model, model, attention, "cpu", "fp32", false, false, true});
+    }
+    list.push_back({model, model, model, "flash", "cuda", "fp32"});
+  }
   list.push_back({kMade, kMade, kMade, "flash", "cpu", "fp32", false, true});
   list.push_back({kMade, kMade, kMade, "reference", "cpu", "fp32", false, true});
   list.push_back({kMade, kMade, kMade, "flash", "cuda", "fp32", false, true});
@@ -118,7 +127,7 @@ class Golden : public ::testing::TestWithParam<Case> {
     }
     if (c.published) {
       set.emplace_back("quantization.use=auto");
-    } else if (c.device == "cpu" && c.dtype == "fp32") {
+    } else if (c.device == "cpu" && c.dtype == "fp32" && !c.routed) {
       set.emplace_back("quantization.activations=f32");
     } else {
       set.emplace_back("quantization.use=none");

@@ -31,6 +31,7 @@ struct Number {
   ByConvention<std::optional<Formula>> fallback = {};  // if the key is not there; none: it must be there
   std::optional<Formula> null = {};                    // if config.json has null there; none: that is refused
   bool only_default = false;                           // GGUF has no key for another value
+  std::string also = {};                               // another name that config.json may have for the key
 };
 
 // A key that may be left out, and that has one supported value, or one of a few.
@@ -90,8 +91,16 @@ struct RopeChoice {
   std::optional<Formula> when = {};
 };
 
+// A router has a score for each expert. The experts with the highest scores, each an MLP with a gate, see the row.
+struct ExpertsSpec {
+  Formula count = {}, chosen = {};  // how many there are, and how many see a row
+  Formula inner = {};               // the columns of gate and of up
+  Formula renormalised = {};        // if it holds, the weights of the chosen ones have the sum 1
+};
+
 struct Block {
-  bool attention = false;  // else an MLP
+  bool attention = false;                   // or
+  std::optional<ExpertsSpec> experts = {};  // else an MLP
   std::optional<Formula> when = {};
   std::vector<OpSpec> before = {}, after = {};
   std::map<std::string, ByConvention<BiasSpec>> bias = {};  // by part: "q"; none: no bias
@@ -123,9 +132,11 @@ struct Family {
   const TensorNames* tensor(const std::string& name) const;
   // True: one matrix has the rows of Q, K and V, or those of gate and up, one after the other.
   bool fused(const Block& block) const;
+  bool has_experts() const;
 };
 
 inline constexpr char kLayers[] = "layers.*.";
+inline constexpr char kExperts[] = "experts.";                             // "layers.3.experts.5.gate"
 inline constexpr char kFusedAttention[] = "qkv", kFusedMlp[] = "gate_up";  // these parts are called so
 
 // Returns the family that claims the weights; nullptr if none does. Throws what read_family() throws.

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "../weights/metadata_ledger.h"
 #include "tenon/core/error.h"
 
 namespace tenon::family {
@@ -39,6 +40,11 @@ class SourceTensors {
   void leave_out(uint32_t layer) const {
     for (const std::string& path : layer_tensors(family_, layer)) {
       for (const WeightTensor* t : everything_of(path)) declare_.uses(*t);
+      const std::string name = matrix_name(path);
+      if (name.find('*') == std::string::npos) continue;
+      for (const WeightTensor& t : weights_.tensors()) {
+        if (weights::matches_any(t.name, std::vector{name + ".*"})) declare_.uses(t);
+      }
     }
   }
   // A head of its own beside one that is tied must be the embedding once more.
@@ -299,6 +305,93 @@ class Mlp : public BlockModule {
   LinearId up_ = 0, down_ = 0;
 };
 
+// x + the sum of weight_i * down_i(activation(gate_i(x), up_i(x))) over the chosen experts i. Each rank of the choice is one
+// routed product over all rows, so a step reads no matrices but those that are chosen.
+class Experts : public BlockModule {
+ public:
+  Experts(const Building& b, const BlockPlace& at) : BlockModule(at.path) {
+    const ModelInfo& m = b.config.info;
+    const ExpertsSpec& spec = *at.block.experts;
+    const uint32_t count = b.scope.count(spec.count), chosen = b.scope.count(spec.chosen);
+    if (chosen < 1 || chosen > count) {
+      b.declare.refuse(at.path + ": " + std::to_string(chosen) + " of " + std::to_string(count) +
+                       " experts are to be chosen; expected 1 to " + std::to_string(count));
+      return;
+    }
+    const Chain before = b.chain(at.block.before, at.prefix(), m.width);
+    LinearDecl router = linear(b, at, "router", count, m.width);
+    router.before = before;
+    router_ = b.declare.linear(std::move(router));
+    for (uint32_t rank = 0; rank < chosen; ++rank) choose(b, at, {rank, chosen, count});
+    const int64_t inner = b.scope.count(spec.inner);
+    LinearDecl gate = routed(b, at, "gate", {count, inner, m.width}), up = routed(b, at, "up", {count, inner, m.width});
+    gate.before = up.before = before;
+    const LinearId first = b.declare.linear(std::move(gate)), second = b.declare.linear(std::move(up));
+    joined_ = b.declare.joined({.linears = {first, second}, .after = {{.name = at.block.activation}}});
+    LinearDecl down = routed(b, at, "down", {count, m.width, inner});
+    down.after = {{.name = "mul"}, {.name = "add"}};
+    down_ = b.declare.linear(std::move(down));
+  }
+  tenon_tid forward(StepBuilder& b, tenon_tid x) const override {
+    const tenon_tid scores = b.linear(router_, x);
+    tenon_tid y = x;
+    for (const Rank& rank : ranks_) {
+      const tenon_tid expert = b.experts_of(b.row_ops(rank.expert, scores)), weight = b.row_ops(rank.weight, scores);
+      y = b.linear(down_, b.joined(joined_, x, {}, expert), {weight, y}, expert);
+    }
+    return y;
+  }
+
+ private:
+  struct Rank {
+    RowOpsId expert, weight;
+  };
+  struct Choice {
+    uint32_t rank, chosen, experts;
+  };
+  struct Shape {
+    uint32_t experts;
+    int64_t rows, columns;
+  };
+
+  void choose(const Building& b, const BlockPlace& at, const Choice& choice) {
+    const auto on_scores = [&](const char* op, std::vector<std::pair<std::string, double>> numbers) {
+      numbers.emplace_back("rank", choice.rank);
+      RowOpsDecl decl;
+      decl.path = at.path + ".router";
+      decl.layer = static_cast<int32_t>(at.layer);
+      decl.columns = choice.experts;
+      OpCall& call = decl.ops.emplace_back();
+      call.name = op;
+      call.numbers = std::move(numbers);
+      return b.declare.row_ops(std::move(decl));
+    };
+    const double renormalised = b.scope.holds(at.block.experts->renormalised) ? 1 : 0;
+    const RowOpsId expert = on_scores("chosen_expert", {});
+    ranks_.push_back({expert, on_scores("expert_weight", {{"chosen", choice.chosen},
+                                                          {"renormalised", renormalised},
+                                                          {"columns", b.config.info.width}})});
+  }
+  // A product with the matrix of each row's expert.
+  static LinearDecl routed(const Building& b, const BlockPlace& at, const std::string& part, const Shape& shape) {
+    LinearDecl decl;
+    decl.matrix.path = at.path + "." + part;
+    decl.matrix.rows = shape.rows;
+    decl.layer = static_cast<int32_t>(at.layer);
+    decl.columns = shape.columns;
+    for (uint32_t e = 0; e < shape.experts; ++e) {
+      Matrix matrix = b.source.matrix(at.path + "." + std::to_string(e) + "." + part, shape.rows);
+      matrix.path = decl.matrix.path;
+      decl.experts.push_back(std::move(matrix));
+    }
+    return decl;
+  }
+
+  LinearId router_ = 0, down_ = 0;
+  JoinedId joined_ = 0;
+  std::vector<Rank> ranks_;
+};
+
 class FamilyModel : public Model {
  public:
   FamilyModel(const Family& family, const Weights& weights, Declarations& declare)
@@ -312,9 +405,15 @@ class FamilyModel : public Model {
       config_.define(b.scope, layer);
       for (const Block& block : family.blocks) {
         if (block.when && !b.scope.holds(*block.when)) continue;
-        const BlockPlace at{block, layer, layer_path(layer, block.attention ? "attention" : "mlp")};
-        if (block.attention) modules_.push_back(std::make_unique<SelfAttention>(b, at));
-        if (!block.attention) modules_.push_back(std::make_unique<Mlp>(b, at));
+        const char* name = block.attention ? "attention" : block.experts ? "experts" : "mlp";
+        const BlockPlace at{block, layer, layer_path(layer, name)};
+        if (block.attention) {
+          modules_.push_back(std::make_unique<SelfAttention>(b, at));
+        } else if (block.experts) {
+          modules_.push_back(std::make_unique<Experts>(b, at));
+        } else {
+          modules_.push_back(std::make_unique<Mlp>(b, at));
+        }
       }
     }
   }

@@ -378,6 +378,7 @@ Translation translate(const Family& family, const Weights& model, std::span<cons
   std::vector<Diagnostic> wrong = ledger.unknown_keys(family.ignored_keys, ignored);
   for (Diagnostic& d : ledger.needlessly_ignored(family.ignored_keys, ignored)) wrong.push_back(std::move(d));
   if (!wrong.empty()) throw Error(ErrorCode::kModel, std::move(wrong));
+  if (family.has_experts()) refuse(model, "a model with experts stays in the form that it has, Hugging Face or GGUF");
   return model.convention() == "gguf" ? to_huggingface(family, model, config) : to_gguf(family, model, config);
 }
 

@@ -200,6 +200,11 @@ LayerId Declared::attention(AttentionDecl decl) {
   return static_cast<LayerId>(layers.size() - 1);
 }
 
+RowOpsId Declared::row_ops(RowOpsDecl decl) {
+  ops_of_rows.push_back({.decl = std::move(decl)});
+  return static_cast<RowOpsId>(ops_of_rows.size() - 1);
+}
+
 uint32_t Declared::layer_count(uint32_t all) const {
   if (layers_wanted_ <= all) return layers_wanted_ == 0 ? all : layers_wanted_;
   throw Error(ErrorCode::kConfig, "model.layers: found " + std::to_string(layers_wanted_) + ", but the model has " +
@@ -268,6 +273,10 @@ void Declared::make_sites() {
     for (const LinearId id : products_of(d)) take(id);
     layer_of[d.q] = i;
   }
+  for (RowOps& r : ops_of_rows) {
+    r.ops = resolve_chain({r.decl.path, r.decl.columns}, r.decl.ops, components_, vectors);
+    static_cast<void>(columns_after(r.decl.path, r.ops, r.ops.size(), r.decl.columns));
+  }
   site_of_linear_.resize(linears_.size());
   for (LinearId id = 0; id < linears_.size(); ++id) {
     if (const auto joined = joined_of.find(id); joined != joined_of.end()) {
@@ -332,6 +341,7 @@ void Declared::add_vectors() {
       }
     }
   };
+  for (const RowOps& r : ops_of_rows) need(r.ops);
   for (const Site& site : sites) {
     need(site.before);
     need(site.looked_up);

@@ -72,7 +72,7 @@ TEST(FamilyFile, EveryMistakeIsNamedAtOnceWithItsPlace) {
   EXPECT_THAT(found, HasSubstr("formula \"haeds\": there is no \"haeds\"; did you mean \"heads\"?"));
   EXPECT_THAT(found, HasSubstr("found the string \"reel\", expected \"count\", \"real\" or \"bool\""));
   EXPECT_THAT(found, HasSubstr("expected one of \"plain\""));
-  EXPECT_THAT(found, HasSubstr("found the string \"mpl\", expected \"attention\" or \"mlp\""));
+  EXPECT_THAT(found, HasSubstr("found the string \"mpl\", expected \"attention\", \"mlp\" or \"experts\""));
   EXPECT_THAT(found, HasSubstr("numbers: key \"vocab\" is missing"));
 }
 
@@ -106,6 +106,28 @@ TEST(FamilyFile, NamesOfTensorsAreChecked) {
               HasSubstr("needs the tensor \"layers.*.mlp.up\", which [tensors] does not have"));
   EXPECT_THAT(EditedFamily().edit("name   = \"llama\"", "name   = \"lama\"").error(),
               HasSubstr("found the name \"lama\" in a file that is called after another, \"llama.toml\""));
+}
+
+TEST(FamilyFile, ExpertsNeedTheirNumbersAndTensors) {
+  EditedFamily f;
+  f.edit("use    = \"mlp\"", "use    = \"experts\"");
+  f.edit("bias   = { huggingface = \"mlp_bias\", gguf = \"stored\" }\n", "count  = \"heads\"\ninner = \"ffn\"\n");
+  f.edit("\"layers.*.mlp.gate\"       = { huggingface = \"model.layers.*.mlp.gate_proj\"",
+         "\"layers.*.experts.*.gate\" = { huggingface = \"model.layers.*.mlp.gate_proj\"");
+  const std::string found = f.error();
+  EXPECT_THAT(found, HasSubstr("layer.block: key \"chosen\" is missing"));
+  EXPECT_THAT(found, HasSubstr("layer.block: key \"renormalised\" is missing"));
+  EXPECT_THAT(found, HasSubstr("each \"*\" of the name, for a layer's number and for an expert's, stands here, too"));
+  EXPECT_THAT(found, HasSubstr("needs the tensor \"layers.*.experts.router\", which [tensors] does not have"));
+  EXPECT_THAT(found, HasSubstr("needs the tensor \"layers.*.experts.*.down\", which [tensors] does not have"));
+}
+
+TEST(FamilyFile, OneMatrixOfQAndKHasNoOpsAfterEither) {
+  EditedFamily f;
+  f.edit("\"layers.*.attention.q\" ", "\"layers.*.attention.qkv\" ");
+  f.edit("rope   = \"plain\"",
+         "rope   = \"plain\"\nq_after = [{ use = \"rms_norm\", weight = \"norm\", eps = \"eps\" }]");
+  EXPECT_THAT(f.error(), HasSubstr("q_after and k_after need Q and K as matrices of their own"));
 }
 
 TEST(FamilyFile, OneOfAnotherFolderComesFirst) {
@@ -208,6 +230,12 @@ TEST(Translations, OfLayersAreRefusedWhereTheOtherConventionHasOthers) {
   const size_t list = config.find("\"no_rope_layers\"");
   config.replace(list, config.find(']', list) - list, "\"no_rope_layers\": [1, 1, 1, 0");
   EXPECT_GT(translated(), 8U);
+}
+
+TEST(Translations, OfModelsWithExpertsAreRefused) {
+  const auto model = open_weights((kGolden / "tiny-mixtral").string());
+  expect_error(ErrorCode::kModel, {"a model with experts stays in the form that it has"},
+               [&] { model_kind_for(*model)->translate(*model, {}); });
 }
 
 // Each of these would change what is computed, so it is refused by its name.
