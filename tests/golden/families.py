@@ -35,6 +35,8 @@ CHECKPOINTS = {
     "tiny-granite": dict(model_type="granite", embedding_multiplier=3.0, attention_multiplier=0.2,
                          residual_multiplier=0.4, logits_scaling=2.5, tie_word_embeddings=True),
     "tiny-stablelm": dict(model_type="stablelm", partial_rotary_factor=0.5, hidden_size=64, use_qkv_bias=True),
+    "tiny-stablelm-parallel": dict(model_type="stablelm", partial_rotary_factor=0.5, num_key_value_heads=4,
+                                   use_parallel_residual=True, tie_word_embeddings=True),
     "tiny-phi3": dict(model_type="phi3", sliding_window=24),
     "tiny-phi3-longrope": dict(model_type="phi3", hidden_size=60, num_attention_heads=3, num_key_value_heads=1,
                                partial_rotary_factor=0.5, tie_word_embeddings=True,

@@ -62,10 +62,21 @@ void PrintTo(const Case& c, std::ostream* out) {
   *out << label(c);
 }
 
-constexpr const char* kFamilies[] = {"tiny-mistral",    "tiny-qwen2",    "tiny-qwen2-tied", "tiny-qwen3",
-                                     "tiny-qwen3-tied", "tiny-gemma3",   "tiny-gemma2",     "tiny-granite",
-                                     "tiny-olmo2",      "tiny-stablelm", "tiny-phi3",       "tiny-phi3-longrope",
-                                     "tiny-starcoder2", "tiny-smollm3"};
+constexpr const char* kFamilies[] = {"tiny-mistral",
+                                     "tiny-qwen2",
+                                     "tiny-qwen2-tied",
+                                     "tiny-qwen3",
+                                     "tiny-qwen3-tied",
+                                     "tiny-gemma3",
+                                     "tiny-gemma2",
+                                     "tiny-granite",
+                                     "tiny-olmo2",
+                                     "tiny-stablelm",
+                                     "tiny-stablelm-parallel",
+                                     "tiny-phi3",
+                                     "tiny-phi3-longrope",
+                                     "tiny-starcoder2",
+                                     "tiny-smollm3"};
 
 constexpr const char* kPublished[] = {"tiny-bnb-nf4", "tiny-bnb-fp4", "tiny-fp8-block"};
 

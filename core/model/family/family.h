@@ -102,6 +102,7 @@ struct Block {
   bool attention = false;                   // or
   std::optional<ExpertsSpec> experts = {};  // else an MLP
   std::optional<Formula> when = {};
+  std::optional<Formula> parallel = {};  // if it holds, the block takes what the block before it took
   std::vector<OpSpec> before = {}, after = {};
   std::map<std::string, ByConvention<BiasSpec>> bias = {};  // by part: "q"; none: no bias
   // Of attention:

@@ -198,7 +198,13 @@ struct BlockPlace {
 
 class BlockModule : public Module {
  public:
-  using Module::Module;
+  explicit BlockModule(const Building& b, const BlockPlace& at)
+      : Module(at.path), parallel_(at.block.parallel && b.scope.holds(*at.block.parallel)) {}
+  // True: the block takes what the block before it took.
+  bool parallel() const { return parallel_; }
+  // What the block makes of x is added to the rows of `to`.
+  virtual tenon_tid add(StepBuilder& b, tenon_tid x, tenon_tid to) const = 0;
+  tenon_tid forward(StepBuilder& b, tenon_tid x) const final { return add(b, x, x); }
 
  protected:
   // The product with a matrix of the block, and its bias.
@@ -214,17 +220,20 @@ class BlockModule : public Module {
   static void append(Chain& chain, Chain more) {
     for (OpCall& op : more) chain.push_back(std::move(op));
   }
-  // The block's last product, whose result is added to what the block was given.
+  // The block's last product; its result is added to other rows.
   static LinearId last(const Building& b, const BlockPlace& at, LinearDecl decl) {
     append(decl.after, b.chain(at.block.after, at.prefix(), b.config.info.width));
     decl.after.push_back({.name = "add"});
     return b.declare.linear(std::move(decl));
   }
+
+ private:
+  bool parallel_;
 };
 
 class SelfAttention : public BlockModule {
  public:
-  SelfAttention(const Building& b, const BlockPlace& at) : BlockModule(at.path) {
+  SelfAttention(const Building& b, const BlockPlace& at) : BlockModule(b, at) {
     const ModelInfo& m = b.config.info;
     const Block& block = at.block;
     const Chain before = b.chain(block.before, at.prefix(), m.width);
@@ -254,8 +263,8 @@ class SelfAttention : public BlockModule {
     attention_ = b.declare.attention(std::move(attention));
     o_ = last(b, at, linear(b, at, "o", m.width, int64_t{m.heads} * m.head_dim));
   }
-  tenon_tid forward(StepBuilder& b, tenon_tid x) const override {
-    return b.linear(o_, b.attention(attention_, x), {x});
+  tenon_tid add(StepBuilder& b, tenon_tid x, tenon_tid to) const override {
+    return b.linear(o_, b.attention(attention_, x), {to});
   }
 
  private:
@@ -277,7 +286,7 @@ class SelfAttention : public BlockModule {
 class Mlp : public BlockModule {
  public:
   Mlp(const Building& b, const BlockPlace& at)
-      : BlockModule(at.path), joins_(at.block.gated && !b.family.fused(at.block)) {
+      : BlockModule(b, at), joins_(at.block.gated && !b.family.fused(at.block)) {
     const ModelInfo& m = b.config.info;
     const Chain before = b.chain(at.block.before, at.prefix(), m.width);
     const auto widen = [&](const char* part, bool activated, uint32_t times = 1) {
@@ -294,9 +303,9 @@ class Mlp : public BlockModule {
     }
     down_ = last(b, at, linear(b, at, "down", m.width, m.ffn));
   }
-  tenon_tid forward(StepBuilder& b, tenon_tid x) const override {
+  tenon_tid add(StepBuilder& b, tenon_tid x, tenon_tid to) const override {
     const tenon_tid inner = joins_ ? b.joined(joined_, x) : b.linear(up_, x);
-    return b.linear(down_, inner, {x});
+    return b.linear(down_, inner, {to});
   }
 
  private:
@@ -309,7 +318,7 @@ class Mlp : public BlockModule {
 // routed product over all rows, so a step reads no matrices but those that are chosen.
 class Experts : public BlockModule {
  public:
-  Experts(const Building& b, const BlockPlace& at) : BlockModule(at.path) {
+  Experts(const Building& b, const BlockPlace& at) : BlockModule(b, at) {
     const ModelInfo& m = b.config.info;
     const ExpertsSpec& spec = *at.block.experts;
     const uint32_t count = b.scope.count(spec.count), chosen = b.scope.count(spec.chosen);
@@ -332,14 +341,13 @@ class Experts : public BlockModule {
     down.after = {{.name = "mul"}, {.name = "add"}};
     down_ = b.declare.linear(std::move(down));
   }
-  tenon_tid forward(StepBuilder& b, tenon_tid x) const override {
+  tenon_tid add(StepBuilder& b, tenon_tid x, tenon_tid to) const override {
     const tenon_tid scores = b.linear(router_, x);
-    tenon_tid y = x;
     for (const Rank& rank : ranks_) {
       const tenon_tid expert = b.experts_of(b.row_ops(rank.expert, scores)), weight = b.row_ops(rank.weight, scores);
-      y = b.linear(down_, b.joined(joined_, x, {}, expert), {weight, y}, expert);
+      to = b.linear(down_, b.joined(joined_, x, {}, expert), {weight, to}, expert);
     }
-    return y;
+    return to;
   }
 
  private:
@@ -421,8 +429,11 @@ class FamilyModel : public Model {
   const ModelInfo& info() const override { return config_.info; }
 
   tenon_tid record(StepBuilder& b) const override {
-    tenon_tid x = b.embed(embedding_);
-    for (const auto& module : modules_) x = module->forward(b, x);
+    tenon_tid x = b.embed(embedding_), taken = x;
+    for (const auto& module : modules_) {
+      if (!module->parallel()) taken = x;
+      x = module->add(b, taken, x);
+    }
     return b.linear(head_, b.out_rows(x));
   }
 
@@ -457,7 +468,7 @@ class FamilyModel : public Model {
 
   Config config_;
   LinearId embedding_ = 0, head_ = 0;
-  std::vector<std::unique_ptr<Module>> modules_;
+  std::vector<std::unique_ptr<BlockModule>> modules_;
 };
 
 }  // namespace

@@ -394,6 +394,10 @@ class FamilyReader {
     }
     b.attention = use == "attention";
     b.when = formula(fields, "when");
+    b.parallel = formula(fields, "parallel");
+    if (b.parallel && family_.blocks.empty()) {
+      fields.problem(fields.find("parallel")->where, "parallel stands in the first block; expected another before it");
+    }
     b.before = chain(fields, "before", kLayers);
     if (use == "experts") {
       experts(fields, b);

@@ -82,7 +82,6 @@ const Mutation kMutations[] = {
     {"tiny-olmo2", "hidden_act", "\"gelu\"", "\"hidden_act\": found the text \"gelu\""},
     {"tiny-olmo2", "clip_qkv", "8.0", "key \"clip_qkv\""},
     {"tiny-stablelm", "qk_layernorm", "true", "\"qk_layernorm\": found true"},
-    {"tiny-stablelm", "use_parallel_residual", "true", "\"use_parallel_residual\": found true"},
     {"tiny-phi3", "hidden_act", "\"gelu\"", "\"hidden_act\": found the text \"gelu\""},
     {"tiny-phi3", "attention_bias", "true", "\"attention_bias\": found true"},
     {"tiny-phi3", "rope_parameters", kYarn, "rope scaling \"yarn\" is not supported; supported: longrope"},

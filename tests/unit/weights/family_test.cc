@@ -262,8 +262,9 @@ TEST_P(Shipped, WhatTheFamilyDoesNotReadIsRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Shipped,
                          ::testing::Values("tiny-gqa-untied", "tiny-mistral", "tiny-qwen2", "tiny-qwen3", "tiny-gemma2",
-                                           "tiny-gemma3", "tiny-granite", "tiny-olmo2", "tiny-stablelm", "tiny-phi3",
-                                           "tiny-phi3-longrope", "tiny-starcoder2", "tiny-smollm3"));
+                                           "tiny-gemma3", "tiny-granite", "tiny-olmo2", "tiny-stablelm",
+                                           "tiny-stablelm-parallel", "tiny-phi3", "tiny-phi3-longrope",
+                                           "tiny-starcoder2", "tiny-smollm3"));
 
 }  // namespace
 }  // namespace tenon::family
