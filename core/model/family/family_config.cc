@@ -30,7 +30,7 @@ const std::vector<std::pair<const char*, MetadataValue>>& expected_of_all(std::s
   return convention == "gguf" ? kGguf : kHuggingface;
 }
 
-// GGUF says so what is null in config.json.
+// GGUF says so where null in config.json stands for 0, as of a window.
 const MetadataValue kZero = int64_t{0};
 
 bool is_count(double value) {
@@ -89,8 +89,10 @@ class FamilyConfig {
     const std::optional<Formula>& fallback = n.fallback.in(convention_);
     if (key.empty()) return scope_.value(*fallback);
     if (n.null) r_.may_be_null(key);
-    const bool zero = gguf() && r_.weights().metadata(key) != nullptr && *r_.weights().metadata(key) == kZero;
-    if (n.null && (r_.is_null(key) || zero)) return computed(n, key, *n.null);
+    if (n.null && r_.is_null(key)) return computed(n, key, *n.null);
+    const MetadataValue* found_value = r_.weights().metadata(key);
+    const bool zero = gguf() && found_value != nullptr && *found_value == kZero;
+    if (zero && n.null && scope_.value(*n.null) == 0) return 0;
     if (n.type == Number::kBool) {
       const std::optional<bool> found = r_.boolean(key);
       if (!found && !fallback && !r_.has(key)) r_.problem("key \"" + key + "\" is missing");

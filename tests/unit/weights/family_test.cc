@@ -232,6 +232,23 @@ TEST(Translations, OfLayersAreRefusedWhereTheOtherConventionHasOthers) {
   EXPECT_GT(translated(), 8U);
 }
 
+// GGUF says 0 for a window that is null in config.json.
+TEST(Translations, NoWindowGoesToGgufAndBack) {
+  std::string config = text_of(kGolden / "tiny-phi3/config.json");
+  const std::string window = "\"sliding_window\": 24";
+  ASSERT_NE(config.find(window), std::string::npos);
+  config.replace(config.find(window), window.size(), "\"sliding_window\": null");
+  const ScratchFolder scratch;
+  fs::copy(kGolden / "tiny-phi3", scratch.path(), fs::copy_options::recursive);
+  scratch.put("config.json", config);
+  const auto model = open_weights(scratch.path().string());
+  const Translation there = model_kind_for(*model)->translate(*model, {});
+  EXPECT_EQ(*there.weights->metadata("phi3.attention.sliding_window"), MetadataValue(int64_t{0}));
+  EXPECT_EQ(read_config(*family_for(*there.weights), *there.weights).numbers.at("window"), 0);
+  EXPECT_NE(model_kind_for(*there.weights)->translate(*there.weights, {}).config.find("\"sliding_window\":null"),
+            std::string::npos);
+}
+
 TEST(Translations, OfModelsWithExpertsAreRefused) {
   const auto model = open_weights((kGolden / "tiny-mixtral").string());
   expect_error(ErrorCode::kModel, {"a model with experts stays in the form that it has"},
