@@ -2,7 +2,9 @@
 #include "conformance/op_cases.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <numeric>
 #include <random>
 
 #include "tenon/sdk/error.h"
@@ -17,9 +19,9 @@ float number_of(const std::string& name) {
 }
 
 int32_t integer_of(const std::string& name, const OpShape& s) {
-  const std::map<std::string, int32_t> known = {{"q_heads", s.q_heads}, {"kv_heads", s.kv_heads},
-                                                {"k_dim", s.k_dim},     {"v_dim", s.v_dim},
-                                                {"rotated", s.rotated}, {"interleaved", s.interleaved}};
+  const std::map<std::string, int32_t> known = {
+      {"q_heads", s.q_heads}, {"kv_heads", s.kv_heads},       {"k_dim", s.k_dim}, {"v_dim", s.v_dim},
+      {"rotated", s.rotated}, {"interleaved", s.interleaved}, {"chosen", 2},      {"columns", 5}};
   const auto it = known.find(name);
   return it == known.end() ? 1 : it->second;
 }
@@ -56,13 +58,16 @@ Row layer_norm(const Row& x, const OpInputs& in) {
   return y;
 }
 
-Row gated(const Row& x, bool gelu) {
+double gelu(double a) {
+  return a / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (a + 0.044715 * a * a * a)));
+}
+
+Row gated(const Row& x, bool with_gelu) {
   const size_t n = x.size() / 2;
   Row y;
   for (size_t i = 0; i < n; ++i) {
     const double a = x[i];
-    const double gate =
-        gelu ? a / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (a + 0.044715 * a * a * a))) : a / (1 + std::exp(-a));
+    const double gate = with_gelu ? gelu(a) : a / (1 + std::exp(-a));
     y.push_back(gate * x[n + i]);
   }
   return y;
@@ -97,6 +102,29 @@ Row rope(Row x, const OpInputs& in, int32_t position) {
   return x;
 }
 
+// The scores from the highest on; of equal ones the first comes first.
+std::vector<size_t> by_score(const Row& scores) {
+  std::vector<size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+  return order;
+}
+
+// The number as an f32 that has its bits.
+Row chosen_expert(const Row& scores, int32_t rank) {
+  const auto expert = static_cast<uint32_t>(by_score(scores)[static_cast<size_t>(rank)]);
+  return {static_cast<double>(std::bit_cast<float>(expert))};
+}
+
+Row expert_weight(const Row& scores, const tenon_fop& op) {
+  const std::vector<size_t> order = by_score(scores);
+  double sum = 0;
+  for (size_t i = 0; i < (op.i[2] != 0 ? static_cast<size_t>(op.i[1]) : order.size()); ++i) {
+    sum += std::exp(scores[order[i]]);
+  }
+  return Row(static_cast<size_t>(op.i[3]), std::exp(scores[order[static_cast<size_t>(op.i[0])]]) / sum);
+}
+
 std::optional<Row> row_of(const std::string& name, const OpInputs& in, const Row& x, size_t row) {
   const auto each = [&](auto f) {
     Row y;
@@ -110,9 +138,15 @@ std::optional<Row> row_of(const std::string& name, const OpInputs& in, const Row
   }
   if (name == "scale") return each([&](double v, size_t) { return number * v; });
   if (name == "softcap") return each([&](double v, size_t) { return number * std::tanh(v / number); });
+  if (name == "gelu") return each([](double v, size_t) { return gelu(v); });
   if (name == "rms_norm") return rms_norm(x, in.tensor[0].data(), number);
   if (name == "layer_norm") return layer_norm(x, in);
   if (name == "silu_mul" || name == "gelu_mul") return gated(x, name == "gelu_mul");
+  if (name == "mul") {
+    return each([&](double v, size_t i) { return v * static_cast<double>(in.tensor[0][row * x.size() + i]); });
+  }
+  if (name == "chosen_expert") return chosen_expert(x, in.op.i[0]);
+  if (name == "expert_weight") return expert_weight(x, in.op);
   if (name == "qk_norm") return qk_norm(x, in);
   if (name == "rope") return rope(x, in, in.position[row]);
   return std::nullopt;

@@ -77,6 +77,7 @@ Run add_embed(CLI::App& app);
 Run add_eval(CLI::App& app);
 Run add_generate(CLI::App& app);
 Run add_inspect(CLI::App& app);
+Run add_model(CLI::App& app);
 Run add_plan(CLI::App& app);
 Run add_plugin(CLI::App& app);
 Run add_quantize(CLI::App& app);

@@ -5,6 +5,7 @@ import json
 import shutil
 
 import numpy as np
+import safetensors.torch
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -34,11 +35,28 @@ CHECKPOINTS = {
     "tiny-granite": dict(model_type="granite", embedding_multiplier=3.0, attention_multiplier=0.2,
                          residual_multiplier=0.4, logits_scaling=2.5, tie_word_embeddings=True),
     "tiny-stablelm": dict(model_type="stablelm", partial_rotary_factor=0.5, hidden_size=64, use_qkv_bias=True),
+    "tiny-stablelm-parallel": dict(model_type="stablelm", partial_rotary_factor=0.5, num_key_value_heads=4,
+                                   use_parallel_residual=True, tie_word_embeddings=True),
+    "tiny-phi3": dict(model_type="phi3", sliding_window=24),
+    "tiny-phi3-longrope": dict(model_type="phi3", hidden_size=60, num_attention_heads=3, num_key_value_heads=1,
+                               partial_rotary_factor=0.5, tie_word_embeddings=True,
+                               original_max_position_embeddings=4,  # every prompt is longer: `long_factor` holds
+                               rope_scaling=dict(type="longrope", short_factor=[1.0, 1.1, 1.2, 1.3, 1.4],
+                                                 long_factor=[1.0, 1.5, 2.5, 5.0, 9.0])),
+    "tiny-starcoder2": dict(model_type="starcoder2", num_attention_heads=6, sliding_window=24),
+    "tiny-smollm3": dict(model_type="smollm3", num_hidden_layers=4, hidden_size=60, num_attention_heads=3,
+                         num_key_value_heads=1, no_rope_layer_interval=2, tie_word_embeddings=True),
+    "tiny-made": dict(model_type="olmo2", num_hidden_layers=3, num_attention_heads=6, hidden_act="relu2"),
+    "tiny-mixtral": dict(model_type="mixtral", num_local_experts=5, num_experts_per_tok=2, head_dim=16,
+                         hidden_size=36),
+    "tiny-qwen3-moe": dict(model_type="qwen3_moe", num_experts=7, num_experts_per_tok=3, moe_intermediate_size=40,
+                           norm_topk_prob=True, head_dim=20, hidden_size=36, tie_word_embeddings=True),
+    "tiny-olmoe": dict(model_type="olmoe", num_experts=6, num_experts_per_tok=3, num_attention_heads=6),
 }  # fmt: skip
 
 
 # Where the embedding is scaled and tied, a token would otherwise choose itself.
-EMBEDDING = {"tiny-gemma3": 0.1, "tiny-gemma2": 0.1, "tiny-granite": 0.1}
+EMBEDDING = {"tiny-gemma3": 0.1, "tiny-gemma2": 0.1, "tiny-granite": 0.1, "tiny-qwen3-moe": 0.2}
 
 
 def randomize(model, seed, embedding):
@@ -53,6 +71,20 @@ def randomize(model, seed, embedding):
         weight.data.copy_(value)
 
 
+class NoAttention(torch.nn.Module):
+    def forward(self, hidden_states, **_):
+        return torch.zeros_like(hidden_states), None
+
+
+def load(folder):
+    eager = dict(attn_implementation="eager", experts_implementation="eager")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **eager).eval()
+    if folder.name == "tiny-made":
+        for layer in model.model.layers[2::3]:
+            layer.self_attn = NoAttention()
+    return model
+
+
 def save(folder, spec, seed):
     options = {**BASE, **spec}
     config = AutoConfig.for_model(options.pop("model_type"), **options)
@@ -61,7 +93,7 @@ def save(folder, spec, seed):
     shutil.rmtree(folder, ignore_errors=True)
     model.to(torch.bfloat16).save_pretrained(folder)
     vocabulary.tokenizer().save(str(folder / "tokenizer.json"))
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    return load(folder)
 
 
 def fp32_error(model, entry, logits):
@@ -74,6 +106,18 @@ def fp32_error(model, entry, logits):
     return float(np.abs(exact - logits).max() / np.abs(exact).max())
 
 
+def call_it_acme(folder):
+    """The made-up family: config.json says another model_type, and one layer in three has no tensors of attention."""
+    config = json.loads((folder / "config.json").read_text())
+    config.update(model_type="acme", architectures=["AcmeForCausalLM"])
+    common.write_json(folder / "config.json", config)
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    without = [n for n in tensors if ".layers.2.self_attn." in n or ".layers.2.post_attention_layernorm." in n]
+    for name in without:
+        del tensors[name]
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 def make(name):
     folder = DATA / name
     for seed in range(1, 200):
@@ -82,6 +126,8 @@ def make(name):
         if usable(entries):
             exact = copy.deepcopy(model).double()
             common.write_golden(folder, {"model": name, "seed": seed, "vocab_size": 260}, exact, entries, fp32_error)
+            if name == "tiny-made":
+                call_it_acme(folder)
             print(name, "seed", seed, json.loads((folder / "golden.json").read_text())["prompts"][0]["fp32_error"])
             return
     raise RuntimeError(f"{name}: no seed gives clear choices")

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "support/pipelines.h"
+#include "support/weights_writer.h"
 #include "tenon/core/engine.h"
 
 namespace tenon {
@@ -39,6 +40,8 @@ struct Case {
   std::string name, model, goldens, attention;
   std::string device = "cpu", dtype = "fp32";
   bool published = false;  // weights are quantized as another package publishes them
+  bool made = false;       // the family and its op lie in a folder of their own
+  bool routed = false;     // only some schemes have the matrices of experts
 };
 
 // This is a share of the largest logit: how far rounding of weights and activations to this type may take any other.
@@ -52,22 +55,48 @@ std::string label(const Case& c) {
   for (char& letter : name) letter = std::isalnum(static_cast<unsigned char>(letter)) != 0 ? letter : '_';
   return name;
 }
-std::string test_name(const testing::TestParamInfo<Case>& info) {
+std::string test_name(const ::testing::TestParamInfo<Case>& info) {
   return label(info.param);
 }
 void PrintTo(const Case& c, std::ostream* out) {
   *out << label(c);
 }
 
-constexpr const char* kFamilies[] = {"tiny-mistral", "tiny-qwen2",  "tiny-qwen2-tied", "tiny-qwen3", "tiny-qwen3-tied",
-                                     "tiny-gemma3",  "tiny-gemma2", "tiny-granite",    "tiny-olmo2", "tiny-stablelm"};
+constexpr const char* kFamilies[] = {"tiny-mistral",
+                                     "tiny-qwen2",
+                                     "tiny-qwen2-tied",
+                                     "tiny-qwen3",
+                                     "tiny-qwen3-tied",
+                                     "tiny-gemma3",
+                                     "tiny-gemma2",
+                                     "tiny-granite",
+                                     "tiny-olmo2",
+                                     "tiny-stablelm",
+                                     "tiny-stablelm-parallel",
+                                     "tiny-phi3",
+                                     "tiny-phi3-longrope",
+                                     "tiny-starcoder2",
+                                     "tiny-smollm3"};
 
 constexpr const char* kPublished[] = {"tiny-bnb-nf4", "tiny-bnb-fp4",   "tiny-bnb-int8", "tiny-fp8-block",
                                       "tiny-gptq",    "tiny-gptq-3bit", "tiny-awq",      "tiny-ct-int4"};
 
+constexpr const char* kWithExperts[] = {"tiny-mixtral", "tiny-qwen3-moe", "tiny-olmoe"};
+
+constexpr const char* kMade = "tiny-made";
+
 std::vector<Case> cases() {
   std::vector<Case> list;
   for (const char* model : kPublished) list.push_back({model, model, model, "flash", "cpu", "fp32", true});
+  for (const char* model : kWithExperts) {
+    for (const char* attention : {"flash", "reference"}) {
+      list.push_back({model, model, model, attention, "cpu", "fp32", false, false, true});
+    }
+    list.push_back({model, model, model, "flash", "cuda", "fp32"});
+  }
+  list.push_back({kMade, kMade, kMade, "flash", "cpu", "fp32", false, true});
+  list.push_back({kMade, kMade, kMade, "reference", "cpu", "fp32", false, true});
+  list.push_back({kMade, kMade, kMade, "flash", "cuda", "fp32", false, true});
   for (const char* attention : {"flash", "reference"}) {
     for (const char* model :
          {"tiny-gqa-untied", "tiny-mha-tied", "tiny-llama3-scaling", "tiny-linear-scaling", "tiny-odd"}) {
@@ -96,7 +125,7 @@ std::vector<Case> exact_cases() {
   return list;
 }
 
-class Golden : public testing::TestWithParam<Case> {
+class Golden : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     const Case& c = GetParam();
@@ -110,16 +139,29 @@ class Golden : public testing::TestWithParam<Case> {
     }
     if (c.published) {
       set.emplace_back("quantization.use=auto");
-    } else if (c.device == "cpu" && c.dtype == "fp32") {
+    } else if (c.device == "cpu" && c.dtype == "fp32" && !c.routed) {
       set.emplace_back("quantization.activations=f32");
     } else {
       set.emplace_back("quantization.use=none");
       set.emplace_back("quantization.dtype=" + c.dtype);
     }
-    engine_ = Engine::open({.config = (kData / c.model).string(), .set = set, .score_rows = 64});
+    EngineOptions options{.config = (kData / c.model).string(), .set = set, .score_rows = 64};
+    if (c.made) {
+      bring_family();
+      options.plugin_dirs = {stranger_.path()};
+      options.model_dirs = {stranger_.path()};
+    }
+    engine_ = Engine::open(options);
     golden_ = boost::json::parse(read_file(kData / GetParam().goldens / "golden.json"));
   }
 
+  // Somebody else's folder: a family's file, and its op.
+  void bring_family() const {
+    std::filesystem::copy(test::root() / "tests/golden/made/acme.toml", stranger_.path());
+    std::filesystem::copy(TENON_MADE_PLUGINS, stranger_.path(), std::filesystem::copy_options::recursive);
+  }
+
+  testing::ScratchFolder stranger_;
   std::unique_ptr<Engine> engine_;
   boost::json::value golden_;
 };
@@ -194,9 +236,9 @@ std::vector<Case> embedding_cases() {
   return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(Checkpoints, Embeddings, testing::ValuesIn(embedding_cases()), test_name);
-INSTANTIATE_TEST_SUITE_P(Checkpoints, Golden, testing::ValuesIn(cases()), test_name);
-INSTANTIATE_TEST_SUITE_P(Checkpoints, ExactGolden, testing::ValuesIn(exact_cases()), test_name);
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Embeddings, ::testing::ValuesIn(embedding_cases()), test_name);
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Golden, ::testing::ValuesIn(cases()), test_name);
+INSTANTIATE_TEST_SUITE_P(Checkpoints, ExactGolden, ::testing::ValuesIn(exact_cases()), test_name);
 
 TEST(SmolLm2, FirstGreedyTokensAreThoseOfTransformers) {
   const auto golden = boost::json::parse(read_file(kData / "smollm2/golden.json"));

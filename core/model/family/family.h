@@ -31,6 +31,7 @@ struct Number {
   ByConvention<std::optional<Formula>> fallback = {};  // if the key is not there; none: it must be there
   std::optional<Formula> null = {};                    // if config.json has null there; none: that is refused
   bool only_default = false;                           // GGUF has no key for another value
+  std::string also = {};                               // another name that config.json may have for the key
 };
 
 // A key that may be left out, and that has one supported value, or one of a few.
@@ -59,6 +60,8 @@ struct RopeSpec {
   Number theta;
   // Of a head so large a share turns if config.json does not say (partial_rotary_factor); unset: it always turns whole.
   std::optional<double> partial = {};
+  std::optional<double> original_context = {};  // of longrope, if config.json does not say it; unset: the context
+  std::vector<std::string> types = {};          // of scaling that models of the family may have; none: all
   ByConvention<bool> interleaved = {};  // rows of Q and K are stored for pairs (2i, 2i + 1), else (i, i + rotated / 2)
   bool scaled = true;                   // rope_scaling and its like are about it
   std::string group = {};               // rope_parameters may have an object of this name for it
@@ -88,9 +91,18 @@ struct RopeChoice {
   std::optional<Formula> when = {};
 };
 
+// A router has a score for each expert. The experts with the highest scores, each an MLP with a gate, see the row.
+struct ExpertsSpec {
+  Formula count = {}, chosen = {};  // how many there are, and how many see a row
+  Formula inner = {};               // the columns of gate and of up
+  Formula renormalised = {};        // if it holds, the weights of the chosen ones have the sum 1
+};
+
 struct Block {
-  bool attention = false;  // else an MLP
+  bool attention = false;                   // or
+  std::optional<ExpertsSpec> experts = {};  // else an MLP
   std::optional<Formula> when = {};
+  std::optional<Formula> parallel = {};  // if it holds, the block takes what the block before it took
   std::vector<OpSpec> before = {}, after = {};
   std::map<std::string, ByConvention<BiasSpec>> bias = {};  // by part: "q"; none: no bias
   // Of attention:
@@ -119,9 +131,14 @@ struct Family {
 
   const Number* number(const std::string& name) const;
   const TensorNames* tensor(const std::string& name) const;
+  // True: one matrix has the rows of Q, K and V, or those of gate and up, one after the other.
+  bool fused(const Block& block) const;
+  bool has_experts() const;
 };
 
 inline constexpr char kLayers[] = "layers.*.";
+inline constexpr char kExperts[] = "experts.";                             // "layers.3.experts.5.gate"
+inline constexpr char kFusedAttention[] = "qkv", kFusedMlp[] = "gate_up";  // these parts are called so
 
 // Returns the family that claims the weights; nullptr if none does. Throws what read_family() throws.
 std::shared_ptr<const Family> family_for(const Weights& weights,

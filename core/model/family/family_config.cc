@@ -30,6 +30,9 @@ const std::vector<std::pair<const char*, MetadataValue>>& expected_of_all(std::s
   return convention == "gguf" ? kGguf : kHuggingface;
 }
 
+// GGUF says so where null in config.json stands for 0, as of a window.
+const MetadataValue kZero = int64_t{0};
+
 bool is_count(double value) {
   return value >= 0 && value <= std::numeric_limits<int32_t>::max() && value == std::floor(value);
 }
@@ -59,7 +62,10 @@ class FamilyConfig {
 
  private:
   bool gguf() const { return convention_ == "gguf"; }
-  std::string key_of(const Number& n) const { return spelled_key(n.key.in(convention_), architecture_); }
+  std::string key_of(const Number& n) const {
+    if (!gguf() && !n.also.empty() && r_.has(n.also)) return n.also;
+    return spelled_key(n.key.in(convention_), architecture_);
+  }
   std::string key_of(const char* name) const { return key_of(*family_.number(name)); }
 
   // A GGUF file tells these by its tensors.
@@ -84,6 +90,9 @@ class FamilyConfig {
     if (key.empty()) return scope_.value(*fallback);
     if (n.null) r_.may_be_null(key);
     if (n.null && r_.is_null(key)) return computed(n, key, *n.null);
+    const MetadataValue* found_value = r_.weights().metadata(key);
+    const bool zero = gguf() && found_value != nullptr && *found_value == kZero;
+    if (zero && n.null && scope_.value(*n.null) == 0) return 0;
     if (n.type == Number::kBool) {
       const std::optional<bool> found = r_.boolean(key);
       if (!found && !fallback && !r_.has(key)) r_.problem("key \"" + key + "\" is missing");
@@ -162,7 +171,7 @@ class FamilyConfig {
     std::string supported;
     for (const MetadataValue& v : e.values) supported += (supported.empty() ? "" : ", ") + weights::describe(v);
     r_.problem("key \"" + key + "\": found " + weights::describe(*found) +
-               ", which is not supported; supported: " + supported);
+               ", which is not supported; supported: " + (supported.empty() ? "null" : supported));
   }
   void check_class() {
     r_.may_be_null("architectures");
@@ -221,7 +230,11 @@ class FamilyConfig {
     const uint64_t q = uint64_t{m.heads} * m.head_dim, kv = uint64_t{m.kv_heads} * m.head_dim;
     uint64_t of_layer = 0;
     for (const Block& b : family_.blocks) {
-      of_layer += m.width * (b.attention ? 2 * q + 2 * kv : (b.gated ? 3 : 2) * uint64_t{m.ffn});
+      if (b.experts) {
+        of_layer += m.width * scope_.count(b.experts->count) * (1 + 3 * uint64_t{scope_.count(b.experts->inner)});
+      } else {
+        of_layer += m.width * (b.attention ? 2 * q + 2 * kv : (b.gated ? 3 : 2) * uint64_t{m.ffn});
+      }
     }
     uint64_t n = m.layers * of_layer + uint64_t{m.vocab} * m.width * (m.tied ? 1 : 2);
     for (const WeightTensor& t : r_.weights().tensors()) {
@@ -239,9 +252,10 @@ class FamilyConfig {
   Config config_;
 };
 
-std::string with_layer(const std::string& name, const std::string& layer) {
+// The first "*" becomes a number.
+std::string with_number(const std::string& name, const std::string& number) {
   const size_t star = name.find('*');
-  return star == std::string::npos ? name : name.substr(0, star) + layer + name.substr(star + 1);
+  return star == std::string::npos ? name : name.substr(0, star) + number + name.substr(star + 1);
 }
 
 // "layers.3.attention.q" -> "3"; "" for what is in no layer.
@@ -249,6 +263,19 @@ std::string layer_of(const std::string& path) {
   constexpr std::string_view kBegin = "layers.";
   if (!path.starts_with(kBegin)) return "";
   return path.substr(kBegin.size(), path.find('.', kBegin.size()) - kBegin.size());
+}
+
+// "experts.5.gate" -> "5"; "" for what belongs to no expert, or to all.
+std::string expert_of(const std::string& rest) {
+  if (!rest.starts_with(kExperts)) return "";
+  const size_t begin = sizeof(kExperts) - 1;
+  const std::string number = rest.substr(begin, rest.find('.', begin) - begin);
+  return number.find_first_not_of("0123456789") == std::string::npos ? number : "";
+}
+
+// "layers.3.attention.q" -> "attention.q"
+std::string in_layer(const std::string& path, const std::string& layer) {
+  return layer.empty() ? path : path.substr(sizeof("layers.") + layer.size());
 }
 
 }  // namespace
@@ -272,7 +299,11 @@ std::string spelled_key(const std::string& key, const std::string& architecture)
 
 const TensorNames& names_of(const Family& family, const std::string& path) {
   const std::string layer = layer_of(path);
-  const std::string name = layer.empty() ? path : kLayers + path.substr(sizeof("layers.") + layer.size());
+  std::string rest = in_layer(path, layer);
+  if (const std::string expert = expert_of(rest); !expert.empty()) {
+    rest.replace(sizeof(kExperts) - 1, expert.size(), "*");
+  }
+  const std::string name = (layer.empty() ? "" : kLayers) + rest;
   if (const TensorNames* found = family.tensor(name)) return *found;
   throw Error(ErrorCode::kInternal, "no tensor is called \"" + path + "\"");
 }
@@ -280,13 +311,16 @@ const TensorNames& names_of(const Family& family, const std::string& path) {
 std::string tensor_name(const Family& family, std::string_view convention, const std::string& path,
                         const char* suffix) {
   const std::string& file = names_of(family, path).file.in(convention);
-  return file.empty() ? "" : with_layer(file, layer_of(path)) + "." + suffix;
+  if (file.empty()) return "";
+  const std::string layer = layer_of(path), expert = expert_of(in_layer(path, layer));
+  const std::string name = with_number(file, layer);
+  return (expert.empty() ? name : with_number(name, expert)) + "." + suffix;
 }
 
 std::vector<std::string> layer_tensors(const Family& family, uint32_t layer) {
   std::vector<std::string> paths;
   for (const TensorNames& t : family.tensors) {
-    if (t.name.starts_with(kLayers)) paths.push_back(with_layer(t.name, std::to_string(layer)));
+    if (t.name.starts_with(kLayers)) paths.push_back(with_number(t.name, std::to_string(layer)));
   }
   return paths;
 }

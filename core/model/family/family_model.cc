@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "../weights/metadata_ledger.h"
 #include "tenon/core/error.h"
 
 namespace tenon::family {
@@ -15,6 +16,14 @@ namespace {
 
 std::string layer_path(uint32_t layer, const std::string& rest) {
   return "layers." + std::to_string(layer) + "." + rest;
+}
+
+// Returns which of a block's ropes is the first that holds, counted from 1; 0 for none.
+uint32_t rope_choice(const Block& block, const Scope& scope) {
+  for (uint32_t i = 0; i < block.rope.size(); ++i) {
+    if (!block.rope[i].when || scope.holds(*block.rope[i].when)) return i + 1;
+  }
+  return 0;
 }
 
 // The tensors of the weights by the house's names, and what a model declares of them.
@@ -31,6 +40,11 @@ class SourceTensors {
   void leave_out(uint32_t layer) const {
     for (const std::string& path : layer_tensors(family_, layer)) {
       for (const WeightTensor* t : everything_of(path)) declare_.uses(*t);
+      const std::string name = matrix_name(path);
+      if (name.find('*') == std::string::npos) continue;
+      for (const WeightTensor& t : weights_.tensors()) {
+        if (weights::matches_any(t.name, std::vector{name + ".*"})) declare_.uses(t);
+      }
     }
   }
   // A head of its own beside one that is tied must be the embedding once more.
@@ -184,7 +198,13 @@ struct BlockPlace {
 
 class BlockModule : public Module {
  public:
-  using Module::Module;
+  explicit BlockModule(const Building& b, const BlockPlace& at)
+      : Module(at.path), parallel_(at.block.parallel && b.scope.holds(*at.block.parallel)) {}
+  // True: the block takes what the block before it took.
+  bool parallel() const { return parallel_; }
+  // What the block makes of x is added to the rows of `to`.
+  virtual tenon_tid add(StepBuilder& b, tenon_tid x, tenon_tid to) const = 0;
+  tenon_tid forward(StepBuilder& b, tenon_tid x) const final { return add(b, x, x); }
 
  protected:
   // The product with a matrix of the block, and its bias.
@@ -200,30 +220,37 @@ class BlockModule : public Module {
   static void append(Chain& chain, Chain more) {
     for (OpCall& op : more) chain.push_back(std::move(op));
   }
-  // The block's last product, whose result is added to what the block was given.
+  // The block's last product; its result is added to other rows.
   static LinearId last(const Building& b, const BlockPlace& at, LinearDecl decl) {
     append(decl.after, b.chain(at.block.after, at.prefix(), b.config.info.width));
     decl.after.push_back({.name = "add"});
     return b.declare.linear(std::move(decl));
   }
+
+ private:
+  bool parallel_;
 };
 
 class SelfAttention : public BlockModule {
  public:
-  SelfAttention(const Building& b, const BlockPlace& at) : BlockModule(at.path) {
+  SelfAttention(const Building& b, const BlockPlace& at) : BlockModule(b, at) {
     const ModelInfo& m = b.config.info;
     const Block& block = at.block;
     const Chain before = b.chain(block.before, at.prefix(), m.width);
-    const auto heads = [&](const char* part, uint32_t count, const std::vector<OpSpec>& after) {
+    const auto product = [&](const char* part, uint32_t count, const std::vector<OpSpec>& after) {
       LinearDecl decl = linear(b, at, part, int64_t{count} * m.head_dim, m.width);
       decl.before = before;
       append(decl.after, b.chain(after, at.prefix(), int64_t{count} * m.head_dim));
       return b.declare.linear(std::move(decl));
     };
     AttentionDecl attention{.path = path(), .layer = static_cast<int32_t>(at.layer)};
-    attention.q = heads("q", m.heads, block.q_after);
-    attention.k = heads("k", m.kv_heads, block.k_after);
-    attention.v = heads("v", m.kv_heads, {});
+    if (b.family.fused(block)) {
+      attention.q = attention.k = attention.v = product(kFusedAttention, m.heads + 2 * m.kv_heads, {});
+    } else {
+      attention.q = product("q", m.heads, block.q_after);
+      attention.k = product("k", m.kv_heads, block.k_after);
+      attention.v = product("v", m.kv_heads, {});
+    }
     attention.q_heads = m.heads;
     attention.kv_heads = m.kv_heads;
     attention.k_dim = attention.v_dim = m.head_dim;
@@ -236,21 +263,19 @@ class SelfAttention : public BlockModule {
     attention_ = b.declare.attention(std::move(attention));
     o_ = last(b, at, linear(b, at, "o", m.width, int64_t{m.heads} * m.head_dim));
   }
-  tenon_tid forward(StepBuilder& b, tenon_tid x) const override {
-    return b.linear(o_, b.attention(attention_, x), {x});
+  tenon_tid add(StepBuilder& b, tenon_tid x, tenon_tid to) const override {
+    return b.linear(o_, b.attention(attention_, x), {to});
   }
 
  private:
   static void add_rope(const Building& b, const Block& block, Chain& heads) {
-    for (const RopeChoice& choice : block.rope) {
-      if (choice.when && !b.scope.holds(*choice.when)) continue;
-      const bool interleaved = b.family.ropes[choice.rope].interleaved.in(b.weights.convention());
-      heads.push_back(
-          {.name = "rope",
-           .vectors = {{"table", b.ropes[choice.rope]}},
-           .numbers = {{"rotated", b.config.ropes[choice.rope].rotated}, {"interleaved", interleaved ? 1 : 0}}});
-      return;
-    }
+    const uint32_t choice = rope_choice(block, b.scope);
+    if (choice == 0) return;
+    const size_t rope = block.rope[choice - 1].rope;
+    const bool interleaved = b.family.ropes[rope].interleaved.in(b.weights.convention());
+    heads.push_back({.name = "rope",
+                     .vectors = {{"table", b.ropes[rope]}},
+                     .numbers = {{"rotated", b.config.ropes[rope].rotated}, {"interleaved", interleaved ? 1 : 0}}});
   }
 
   LayerId attention_;
@@ -260,32 +285,119 @@ class SelfAttention : public BlockModule {
 // down(activation(gate(x), up(x))), or without a gate down(activation(up(x))).
 class Mlp : public BlockModule {
  public:
-  Mlp(const Building& b, const BlockPlace& at) : BlockModule(at.path), gated_(at.block.gated) {
+  Mlp(const Building& b, const BlockPlace& at)
+      : BlockModule(b, at), joins_(at.block.gated && !b.family.fused(at.block)) {
     const ModelInfo& m = b.config.info;
     const Chain before = b.chain(at.block.before, at.prefix(), m.width);
-    const auto widen = [&](const char* part, bool activated) {
-      LinearDecl decl = linear(b, at, part, m.ffn, m.width);
+    const auto widen = [&](const char* part, bool activated, uint32_t times = 1) {
+      LinearDecl decl = linear(b, at, part, int64_t{times} * m.ffn, m.width);
       decl.before = before;
       if (activated) decl.after.push_back({.name = at.block.activation});
       return b.declare.linear(std::move(decl));
     };
-    if (gated_) {
+    if (joins_) {
       const LinearId gate = widen("gate", false);
       joined_ = b.declare.joined({.linears = {gate, widen("up", false)}, .after = {{.name = at.block.activation}}});
     } else {
-      up_ = widen("up", true);
+      up_ = at.block.gated ? widen(kFusedMlp, true, 2) : widen("up", true);
     }
     down_ = last(b, at, linear(b, at, "down", m.width, m.ffn));
   }
-  tenon_tid forward(StepBuilder& b, tenon_tid x) const override {
-    const tenon_tid inner = gated_ ? b.joined(joined_, x) : b.linear(up_, x);
-    return b.linear(down_, inner, {x});
+  tenon_tid add(StepBuilder& b, tenon_tid x, tenon_tid to) const override {
+    const tenon_tid inner = joins_ ? b.joined(joined_, x) : b.linear(up_, x);
+    return b.linear(down_, inner, {to});
   }
 
  private:
-  bool gated_;
+  bool joins_;  // gate and up are matrices of their own
   JoinedId joined_ = 0;
   LinearId up_ = 0, down_ = 0;
+};
+
+// x + the sum of weight_i * down_i(activation(gate_i(x), up_i(x))) over the chosen experts i. Each rank of the choice is one
+// routed product over all rows, so a step reads no matrices but those that are chosen.
+class Experts : public BlockModule {
+ public:
+  Experts(const Building& b, const BlockPlace& at) : BlockModule(b, at) {
+    const ModelInfo& m = b.config.info;
+    const ExpertsSpec& spec = *at.block.experts;
+    const uint32_t count = b.scope.count(spec.count), chosen = b.scope.count(spec.chosen);
+    if (chosen < 1 || chosen > count) {
+      b.declare.refuse(at.path + ": " + std::to_string(chosen) + " of " + std::to_string(count) +
+                       " experts are to be chosen; expected 1 to " + std::to_string(count));
+      return;
+    }
+    const Chain before = b.chain(at.block.before, at.prefix(), m.width);
+    LinearDecl router = linear(b, at, "router", count, m.width);
+    router.before = before;
+    router_ = b.declare.linear(std::move(router));
+    for (uint32_t rank = 0; rank < chosen; ++rank) choose(b, at, {rank, chosen, count});
+    const int64_t inner = b.scope.count(spec.inner);
+    LinearDecl gate = routed(b, at, "gate", {count, inner, m.width}), up = routed(b, at, "up", {count, inner, m.width});
+    gate.before = up.before = before;
+    const LinearId first = b.declare.linear(std::move(gate)), second = b.declare.linear(std::move(up));
+    joined_ = b.declare.joined({.linears = {first, second}, .after = {{.name = at.block.activation}}});
+    LinearDecl down = routed(b, at, "down", {count, m.width, inner});
+    down.after = {{.name = "mul"}, {.name = "add"}};
+    down_ = b.declare.linear(std::move(down));
+  }
+  tenon_tid add(StepBuilder& b, tenon_tid x, tenon_tid to) const override {
+    const tenon_tid scores = b.linear(router_, x);
+    for (const Rank& rank : ranks_) {
+      const tenon_tid expert = b.experts_of(b.row_ops(rank.expert, scores)), weight = b.row_ops(rank.weight, scores);
+      to = b.linear(down_, b.joined(joined_, x, {}, expert), {weight, to}, expert);
+    }
+    return to;
+  }
+
+ private:
+  struct Rank {
+    RowOpsId expert, weight;
+  };
+  struct Choice {
+    uint32_t rank, chosen, experts;
+  };
+  struct Shape {
+    uint32_t experts;
+    int64_t rows, columns;
+  };
+
+  void choose(const Building& b, const BlockPlace& at, const Choice& choice) {
+    const auto on_scores = [&](const char* op, std::vector<std::pair<std::string, double>> numbers) {
+      numbers.emplace_back("rank", choice.rank);
+      RowOpsDecl decl;
+      decl.path = at.path + ".router";
+      decl.layer = static_cast<int32_t>(at.layer);
+      decl.columns = choice.experts;
+      OpCall& call = decl.ops.emplace_back();
+      call.name = op;
+      call.numbers = std::move(numbers);
+      return b.declare.row_ops(std::move(decl));
+    };
+    const double renormalised = b.scope.holds(at.block.experts->renormalised) ? 1 : 0;
+    const RowOpsId expert = on_scores("chosen_expert", {});
+    ranks_.push_back({expert, on_scores("expert_weight", {{"chosen", choice.chosen},
+                                                          {"renormalised", renormalised},
+                                                          {"columns", b.config.info.width}})});
+  }
+  // A product with the matrix of each row's expert.
+  static LinearDecl routed(const Building& b, const BlockPlace& at, const std::string& part, const Shape& shape) {
+    LinearDecl decl;
+    decl.matrix.path = at.path + "." + part;
+    decl.matrix.rows = shape.rows;
+    decl.layer = static_cast<int32_t>(at.layer);
+    decl.columns = shape.columns;
+    for (uint32_t e = 0; e < shape.experts; ++e) {
+      Matrix matrix = b.source.matrix(at.path + "." + std::to_string(e) + "." + part, shape.rows);
+      matrix.path = decl.matrix.path;
+      decl.experts.push_back(std::move(matrix));
+    }
+    return decl;
+  }
+
+  LinearId router_ = 0, down_ = 0;
+  JoinedId joined_ = 0;
+  std::vector<Rank> ranks_;
 };
 
 class FamilyModel : public Model {
@@ -301,9 +413,15 @@ class FamilyModel : public Model {
       config_.define(b.scope, layer);
       for (const Block& block : family.blocks) {
         if (block.when && !b.scope.holds(*block.when)) continue;
-        const BlockPlace at{block, layer, layer_path(layer, block.attention ? "attention" : "mlp")};
-        if (block.attention) modules_.push_back(std::make_unique<SelfAttention>(b, at));
-        if (!block.attention) modules_.push_back(std::make_unique<Mlp>(b, at));
+        const char* name = block.attention ? "attention" : block.experts ? "experts" : "mlp";
+        const BlockPlace at{block, layer, layer_path(layer, name)};
+        if (block.attention) {
+          modules_.push_back(std::make_unique<SelfAttention>(b, at));
+        } else if (block.experts) {
+          modules_.push_back(std::make_unique<Experts>(b, at));
+        } else {
+          modules_.push_back(std::make_unique<Mlp>(b, at));
+        }
       }
     }
   }
@@ -311,8 +429,11 @@ class FamilyModel : public Model {
   const ModelInfo& info() const override { return config_.info; }
 
   tenon_tid record(StepBuilder& b) const override {
-    tenon_tid x = b.embed(embedding_);
-    for (const auto& module : modules_) x = module->forward(b, x);
+    tenon_tid x = b.embed(embedding_), taken = x;
+    for (const auto& module : modules_) {
+      if (!module->parallel()) taken = x;
+      x = module->add(b, taken, x);
+    }
     return b.linear(head_, b.out_rows(x));
   }
 
@@ -347,7 +468,7 @@ class FamilyModel : public Model {
 
   Config config_;
   LinearId embedding_ = 0, head_ = 0;
-  std::vector<std::unique_ptr<Module>> modules_;
+  std::vector<std::unique_ptr<BlockModule>> modules_;
 };
 
 }  // namespace
@@ -363,10 +484,30 @@ std::vector<uint32_t> windows_of(const Family& family, const Config& config) {
   for (uint32_t layer = 0; layer < config.layers.size(); ++layer) {
     config.define(scope, layer);
     for (const Block& b : family.blocks) {
-      if (b.attention) windows.push_back(b.window ? scope.count(*b.window) : 0);
+      const bool there = b.attention && (!b.when || scope.holds(*b.when));
+      if (there) windows.push_back(b.window ? scope.count(*b.window) : 0);
     }
   }
   return windows;
+}
+
+std::vector<std::vector<uint32_t>> layer_facts(const Family& family, const Config& config) {
+  std::vector<std::vector<uint32_t>> all;
+  Scope scope;
+  config.define(scope);
+  for (uint32_t layer = 0; layer < config.layers.size(); ++layer) {
+    config.define(scope, layer);
+    std::vector<uint32_t>& facts = all.emplace_back();
+    for (const Block& b : family.blocks) {
+      const bool there = !b.when || scope.holds(*b.when);
+      facts.push_back(there ? 1 : 0);
+      if (!there || !b.attention) continue;
+      const uint32_t window = b.window ? scope.count(*b.window) : 0;
+      facts.push_back(window < config.info.context ? window : 0);
+      facts.push_back(rope_choice(b, scope));
+    }
+  }
+  return all;
 }
 
 }  // namespace tenon::family

@@ -139,6 +139,7 @@ class FamilyReader {
     }
     n.null = formula(fields, "null");
     n.only_default = fields.boolean("only_default", false);
+    n.also = fields.text("also");
     return n;
   }
   void numbers(const Node& node) {
@@ -205,6 +206,7 @@ class FamilyReader {
           if (!plain(each))
             of.wrong(each, key, "a plain value, an array of them, { is = FORMULA } or { value = VALUE, null = true }");
         }
+        if (value->array() != nullptr && value->array()->empty()) one.values.emplace_back(std::vector<int64_t>());
         family_.expected.in(convention).push_back(std::move(one));
       }
     }
@@ -234,7 +236,13 @@ class FamilyReader {
       for (const char* convention : kConventions) {
         const std::string& file = t.file.in(convention);
         const bool starred = file.find('*') != std::string::npos;
-        if (file.empty() || starred == name.starts_with(kLayers)) continue;
+        if (file.empty()) continue;
+        if (starred && name.starts_with(kLayers) &&
+            std::count(file.begin(), file.end(), '*') != std::count(name.begin(), name.end(), '*')) {
+          of.problem(entry->where,
+                     "each \"*\" of the name, for a layer's number and for an expert's, stands here, too");
+        }
+        if (starred == name.starts_with(kLayers)) continue;
         of.problem(entry->where, starred
                                      ? "\"*\" stands for a layer's number, so the name must begin with \"layers.*.\""
                                      : "the name of a layer's tensor has a \"*\" for the layer's number");
@@ -263,6 +271,11 @@ class FamilyReader {
         const auto f = formula(*partial, of.label() + ".partial");
         if (f) rope.partial = scope_.value(*f);
       }
+      if (const Node* first = of.find("original_context")) {
+        const auto f = formula(*first, of.label() + ".original_context");
+        if (f) rope.original_context = scope_.value(*f);
+      }
+      rope.types = of.texts("types");
       if (const Node* pairs = of.need("interleaved")) {
         rope.interleaved =
             by_convention<bool>(*pairs, of.label() + ".interleaved", [&](const Node& n, const std::string&) {
@@ -375,24 +388,31 @@ class FamilyReader {
     Fields fields(node, "layer.block", findings_);
     Block b;
     const std::string use = fields.needed_text("use");
-    if (use != "attention" && use != "mlp" && fields.find("use") != nullptr) {
-      fields.wrong(*fields.find("use"), "use", "\"attention\" or \"mlp\"");
+    if (use != "attention" && use != "mlp" && use != "experts" && fields.find("use") != nullptr) {
+      fields.wrong(*fields.find("use"), "use", "\"attention\", \"mlp\" or \"experts\"");
       return;
     }
     b.attention = use == "attention";
     b.when = formula(fields, "when");
+    b.parallel = formula(fields, "parallel");
+    if (b.parallel && family_.blocks.empty()) {
+      fields.problem(fields.find("parallel")->where, "parallel stands in the first block; expected another before it");
+    }
     b.before = chain(fields, "before", kLayers);
-    b.after = chain(fields, "after", kLayers);
-    std::vector<std::string> parts =
-        b.attention ? std::vector<std::string>{"q", "k", "v", "o"} : std::vector<std::string>{"gate", "up", "down"};
+    if (use == "experts") {
+      experts(fields, b);
+    } else {
+      b.after = chain(fields, "after", kLayers);
+    }
     if (b.attention) {
       attention(fields, b);
     } else {
       b.activation = fields.needed_text("activation");
-      b.gated = fields.boolean("gated", true);
-      if (!b.gated) parts.erase(parts.begin());
+      if (!b.experts) b.gated = fields.boolean("gated", true);
     }
-    if (const Node* biases = fields.find("bias")) read_biases(*biases, parts, b);
+    const std::vector<std::string> parts = parts_of(b);
+    const Node* biases = b.experts ? nullptr : fields.find("bias");
+    if (biases != nullptr) read_biases(*biases, parts, b);
     fields.finish();
     for (const std::string& part : parts) {
       const std::string name = kLayers + use + "." + part;
@@ -401,6 +421,26 @@ class FamilyReader {
       }
     }
     family_.blocks.push_back(std::move(b));
+  }
+  void experts(Fields& fields, Block& b) {
+    b.experts.emplace();
+    const auto needed = [&](const char* key, Formula& to) {
+      if (const Node* node = fields.need(key)) to = formula(*node, fields.label() + "." + key).value_or(Formula());
+    };
+    needed("count", b.experts->count);
+    needed("chosen", b.experts->chosen);
+    needed("inner", b.experts->inner);
+    needed("renormalised", b.experts->renormalised);
+  }
+  // The products of a block.
+  std::vector<std::string> parts_of(const Block& b) const {
+    if (b.attention) {
+      return family_.fused(b) ? std::vector<std::string>{kFusedAttention, "o"}
+                              : std::vector<std::string>{"q", "k", "v", "o"};
+    }
+    if (b.experts) return {"router", "*.gate", "*.up", "*.down"};
+    if (family_.fused(b)) return {kFusedMlp, "down"};
+    return b.gated ? std::vector<std::string>{"gate", "up", "down"} : std::vector<std::string>{"up", "down"};
   }
   void read_biases(const Node& node, const std::vector<std::string>& parts, Block& b) {
     const auto is_part = [&](const auto& entry) {
@@ -421,6 +461,10 @@ class FamilyReader {
     b.q_after = chain(fields, "q_after", kLayers);
     b.k_after = chain(fields, "k_after", kLayers);
     b.heads = chain(fields, "heads", kLayers);
+    if (family_.fused(b) && !(b.q_after.empty() && b.k_after.empty())) {
+      fields.problem(fields.where(), "q_after and k_after need Q and K as matrices of their own, but [tensors] has \"" +
+                                         std::string(kLayers) + "attention." + kFusedAttention + "\"");
+    }
     b.window = formula(fields, "window");
     b.scale = formula(fields, "scale");
     b.softcap = formula(fields, "softcap");
@@ -467,6 +511,17 @@ const TensorNames* Family::tensor(const std::string& wanted) const {
   const auto found =
       std::find_if(tensors.begin(), tensors.end(), [&](const TensorNames& t) { return t.name == wanted; });
   return found == tensors.end() ? nullptr : &*found;
+}
+
+bool Family::fused(const Block& block) const {
+  const std::string layers = kLayers;
+  if (block.experts) return false;
+  return block.attention ? tensor(layers + "attention." + kFusedAttention) != nullptr
+                         : block.gated && tensor(layers + "mlp." + kFusedMlp) != nullptr;
+}
+
+bool Family::has_experts() const {
+  return std::any_of(blocks.begin(), blocks.end(), [](const Block& b) { return b.experts.has_value(); });
 }
 
 Family read_family(const std::filesystem::path& file) {

@@ -35,7 +35,9 @@ std::string formula_text(const std::string& title, const std::optional<Formula>&
 
 std::string block_text(const Family& family, const Block& b) {
   std::string text = b.attention ? "attention" : b.gated ? "mlp with a gate" : "mlp without a gate";
+  if (b.experts) text = b.experts->chosen.text + " of " + b.experts->count.text + " experts, each an mlp with a gate";
   text = "\n" + text + (b.when ? ", in layers in which " + b.when->text : "") + "\n";
+  if (b.parallel) text += "  takes what the block before it took, if " + b.parallel->text + "\n";
   text += chain_text("before", b.before) + chain_text("after q", b.q_after) + chain_text("after k", b.k_after) +
           chain_text("over heads", b.heads);
   for (const RopeChoice& r : b.rope) {

@@ -3,6 +3,7 @@
 // stores less one are added to.
 #include "family_translation.h"
 
+#include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <cmath>
@@ -108,10 +109,16 @@ class Renaming {
   // Rows of Q and K lie in another order where the conventions turn other pairs.
   void reorder(const std::string& path, const WeightTensor& t, TensorOrigin& origin) {
     const ModelInfo& m = config_.info;
-    const uint32_t heads = path.ends_with("attention.q") ? m.heads : path.ends_with("attention.k") ? m.kv_heads : 0;
+    const uint32_t heads = path.ends_with("attention.q")     ? m.heads
+                           : path.ends_with("attention.k")   ? m.kv_heads
+                           : path.ends_with(kFusedAttention) ? m.heads + 2 * m.kv_heads
+                                                             : 0;
     if (heads == 0 || family_.ropes.empty()) return;
     const ByConvention<bool>& interleaved = family_.ropes.front().interleaved;
     if (interleaved.huggingface == interleaved.gguf) return;
+    if (path.ends_with(kFusedAttention)) {
+      refuse(model_, "tensor \"" + t.name + "\" has the rows of Q and K in another order in the other convention");
+    }
     if (t.shape.empty() || t.shape.front() != int64_t{heads} * m.head_dim) {
       refuse(model_, "tensor \"" + t.name + "\" must have " + std::to_string(heads) + " heads of " +
                          std::to_string(m.head_dim) + " rows");
@@ -250,6 +257,16 @@ void refuse_windows(const Family& family, const Weights& model, const Config& c,
   }
 }
 
+// GGUF has no lists with an element for each layer, so the layers must follow from what it has.
+void check_layers(const Family& family, const Weights& model, const Config& c, const Weights& made) {
+  const auto wanted = layer_facts(family, c), found = layer_facts(family, read_config(family, made));
+  const auto differs = std::mismatch(wanted.begin(), wanted.end(), found.begin(), found.end()).first;
+  if (differs == wanted.end()) return;
+  refuse(model, "window or rope of layer " + std::to_string(differs - wanted.begin()) +
+                    " cannot be said in GGUF's architecture " + family.gguf_architecture +
+                    ", which has no list of layers");
+}
+
 Translation to_gguf(const Family& family, const Weights& model, const Config& c) {
   const std::string& architecture = family.gguf_architecture;
   refuse_windows(family, model, c, architecture);
@@ -279,7 +296,9 @@ Translation to_gguf(const Family& family, const Weights& model, const Config& c)
     all[architecture + ".rope.dimension_count"] = int64_t{c.ropes[i].rotated};
     describe_gguf_rope(model, c.ropes[i], architecture, all, tensors);
   }
-  return {tensors.finish(std::move(all)), {}};
+  Translation made{tensors.finish(std::move(all)), {}};
+  check_layers(family, model, c, *made.weights);
+  return made;
 }
 
 // True: the products whose bias depends on a key have one, all of them in all layers; config.json can say no more than all
@@ -359,6 +378,7 @@ Translation translate(const Family& family, const Weights& model, std::span<cons
   std::vector<Diagnostic> wrong = ledger.unknown_keys(family.ignored_keys, ignored);
   for (Diagnostic& d : ledger.needlessly_ignored(family.ignored_keys, ignored)) wrong.push_back(std::move(d));
   if (!wrong.empty()) throw Error(ErrorCode::kModel, std::move(wrong));
+  if (family.has_experts()) refuse(model, "a model with experts stays in the form that it has, Hugging Face or GGUF");
   return model.convention() == "gguf" ? to_huggingface(family, model, config) : to_gguf(family, model, config);
 }
 

@@ -121,6 +121,17 @@ void read_yarn(RopeGroup& group, Rope& r) {
   r.attention_factor = group.positive("attention_factor", r.attention_factor);
 }
 
+// A family may have some types of scaling only; transformers takes what another type says for one of those.
+void check_type(ConfigReader& reader, const std::string& key, const std::string& type, const RopeSpec& spec) {
+  if (spec.types.empty() || type.empty() || type == "default" || type == "none") return;
+  std::string supported;
+  for (const std::string& t : spec.types) {
+    if (t == type) return;
+    supported += (supported.empty() ? "" : ", ") + t;
+  }
+  reader.problem("key \"" + key + "\": rope scaling \"" + type + "\" is not supported; supported: " + supported);
+}
+
 void read_longrope(RopeGroup& group, Rope& r) {
   group.may_be_null({"factor", "attention_factor"});
   r.short_divisors = group.divisors("short_factor", r.rotated / 2);
@@ -132,7 +143,7 @@ void read_longrope(RopeGroup& group, Rope& r) {
 
 void read_type(ConfigReader& reader, RopeGroup& group, const std::string& type, Rope& r) {
   if (type == "yarn" || type == "longrope" || type == "llama3") {
-    r.original_context = group.original_context(r.context, type == "longrope" ? 2 : 1);
+    r.original_context = group.original_context(r.original_context, type == "longrope" ? 2 : 1);
   }
   if (type == "linear" || type == "dynamic" || type == "llama3") {
     r.factor = group.positive("factor");
@@ -299,6 +310,8 @@ Rope read_huggingface_rope(ConfigReader& reader, const RopeSpec& spec, const Mod
   r.rotated =
       rotated(reader, spec, model, group.positive_here_or_beside("partial_rotary_factor", spec.partial.value_or(1)));
   const std::string type = group.type();
+  check_type(reader, group.key(group.has("rope_type") ? "rope_type" : "type"), type, spec);
+  if (spec.original_context) r.original_context = *spec.original_context;
   read_type(reader, group, type, r);
   group.refuse_others(type);
   check(reader,
@@ -317,7 +330,10 @@ Rope read_gguf_rope(ConfigReader& reader, const RopeSpec& spec, const ModelInfo&
   r.context = r.original_context = model.context;
   r.rotated = reader.count(prefix + "dimension_count", model.head_dim);
   r.theta = theta_key.empty() ? fallback : reader.positive(theta_key, fallback);
-  const std::string type = spec.scaled ? reader.text(scaling + "type").value_or("none") : "none";
+  // Some files say it by their tensors alone.
+  const std::string unnamed = reader.weights().find(kLongRopeDivisors) == nullptr ? "none" : "longrope";
+  const std::string type = spec.scaled ? reader.text(scaling + "type").value_or(unnamed) : "none";
+  check_type(reader, scaling + "type", type, spec);
   if (type == "linear") {
     r.scaling = RopeScaling::kLinear;
     r.factor = reader.positive(scaling + "factor");

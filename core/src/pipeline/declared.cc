@@ -31,6 +31,12 @@ std::string last_name(const std::string& path) {
   return dot == std::string::npos ? path : path.substr(dot + 1);
 }
 
+// The products of an attention: three, or one that has the columns of all.
+std::vector<LinearId> products_of(const AttentionDecl& d) {
+  if (d.q == d.k && d.q == d.v) return {d.q};
+  return {d.q, d.k, d.v};
+}
+
 // "q", "k", "v" -> "qkv"; "gate", "up" -> "gate_up".
 std::string joined_name(const std::vector<std::string>& names) {
   const bool letters = std::all_of(names.begin(), names.end(), [](const auto& n) { return n.size() == 1; });
@@ -59,7 +65,7 @@ bool Site::queries_turn_last() const {
 
 tenon_kv_geometry kv_geometry_of(const AttentionDecl& d) {
   auto g = sdk::abi_struct<tenon_kv_geometry>();
-  g.layer = static_cast<uint32_t>(d.layer);
+  g.layer = d.cache_layer;
   g.heads = d.kv_heads;
   g.k_dim = d.k_dim;
   g.v_dim = d.v_dim;
@@ -189,8 +195,14 @@ VectorId Declared::table(std::string path, int64_t rows, int64_t columns, std::f
 }
 
 LayerId Declared::attention(AttentionDecl decl) {
+  decl.cache_layer = static_cast<uint32_t>(layers.size());
   layers.push_back({.decl = std::move(decl), .cache = {}, .claims = {}});
   return static_cast<LayerId>(layers.size() - 1);
+}
+
+RowOpsId Declared::row_ops(RowOpsDecl decl) {
+  ops_of_rows.push_back({.decl = std::move(decl)});
+  return static_cast<RowOpsId>(ops_of_rows.size() - 1);
 }
 
 uint32_t Declared::layer_count(uint32_t all) const {
@@ -258,8 +270,12 @@ void Declared::make_sites() {
   }
   for (size_t i = 0; i < layers.size(); ++i) {
     const AttentionDecl& d = layers[i].decl;
-    for (const LinearId id : {d.q, d.k, d.v}) take(id);
+    for (const LinearId id : products_of(d)) take(id);
     layer_of[d.q] = i;
+  }
+  for (RowOps& r : ops_of_rows) {
+    r.ops = resolve_chain({r.decl.path, r.decl.columns}, r.decl.ops, components_, vectors);
+    static_cast<void>(columns_after(r.decl.path, r.ops, r.ops.size(), r.decl.columns));
   }
   site_of_linear_.resize(linears_.size());
   for (LinearId id = 0; id < linears_.size(); ++id) {
@@ -267,7 +283,7 @@ void Declared::make_sites() {
       add_site(joined_[joined->second].linears, nullptr, joined_[joined->second].after);
     } else if (const auto layer = layer_of.find(id); layer != layer_of.end()) {
       AttentionLayer& l = layers[layer->second];
-      l.qkv = add_site({l.decl.q, l.decl.k, l.decl.v}, &l.decl, l.decl.heads);
+      l.qkv = add_site(products_of(l.decl), &l.decl, l.decl.heads);
     } else if (!taken[id]) {
       add_site({id}, nullptr, {});
     }
@@ -325,6 +341,7 @@ void Declared::add_vectors() {
       }
     }
   };
+  for (const RowOps& r : ops_of_rows) need(r.ops);
   for (const Site& site : sites) {
     need(site.before);
     need(site.looked_up);

@@ -74,6 +74,12 @@ struct AttentionLayer {
   bool dequant = false;             // reads a copy of the cache in its preferred format
 };
 
+// Ops that stand beside no product.
+struct RowOps {
+  RowOpsDecl decl;
+  OpChain ops = {};
+};
+
 tenon_kv_geometry kv_geometry_of(const AttentionDecl& d);
 // pro: the ops that are left for the attention; it outlives the result.
 tenon_attn attention_of(const AttentionDecl& d, const ChainView& pro);
@@ -102,6 +108,7 @@ class Declared : public Declarations {
   void add_to(VectorId vector, float number) override { vectors[vector].plus += number; }
   VectorId table(std::string path, int64_t rows, int64_t columns, std::function<void(std::span<float>)> fill) override;
   LayerId attention(AttentionDecl decl) override;
+  RowOpsId row_ops(RowOpsDecl decl) override;
   uint32_t capacity() const override { return capacity_; }
   uint32_t layer_count(uint32_t all) const override;
   void uses(const WeightTensor& tensor) override { used_.insert(tensor.name); }
@@ -134,6 +141,7 @@ class Declared : public Declarations {
   std::vector<Site> sites;
   std::vector<Vector> vectors;
   std::vector<AttentionLayer> layers;
+  std::vector<RowOps> ops_of_rows;
   std::map<tenon_id, KvTable> kv_tables;  // by the view's group; known once a program is recorded
 
  private:

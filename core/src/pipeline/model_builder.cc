@@ -53,6 +53,19 @@ tenon_tid ModelBuilder::joined(JoinedId id, tenon_tid x, const std::vector<tenon
   return record_site(declared_.sites[declared_.site_of_joined(id)], {x, expert}, rows);
 }
 
+tenon_tid ModelBuilder::row_ops(RowOpsId id, tenon_tid x) {
+  const RowOps& r = declared_.ops_of_rows[id];
+  const std::vector<tenon_fop> ops = with_tensors(r.ops, {});
+  for (size_t i = 0; i < ops.size(); ++i) {
+    x = record_unclaimed({r.decl.path, r.decl.layer}, r.ops[i], ops[i], x, i > 0);
+  }
+  return x;
+}
+
+tenon_tid ModelBuilder::experts_of(tenon_tid x) {
+  return rec_.slice(x, sdk::tensor(TENON_I32, {rec_.view(x).dim[0]}), 0);
+}
+
 void ModelBuilder::record_pool(const Site& head) {
   // The rows at hand are once more all of the step.
   const uint32_t rows = std::exchange(rows_, rec_.bounds().rows);

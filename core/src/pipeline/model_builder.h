@@ -48,6 +48,8 @@ class ModelBuilder : public StepBuilder {
   tenon_tid tokens() override { return rec_.step(TENON_STEP_TOKEN); }
   tenon_tid linear(LinearId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override;
   tenon_tid joined(JoinedId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override;
+  tenon_tid row_ops(RowOpsId id, tenon_tid x) override;
+  tenon_tid experts_of(tenon_tid x) override;
   tenon_tid attention(LayerId id, tenon_tid x) override;
   tenon_tid out_rows(tenon_tid x) override;
 

@@ -48,8 +48,7 @@ tenon_kv_view ModelBuilder::cache_view(const AttentionDecl& d) {
   const CacheStores s = enter_cache(d.path, d.layer);
   auto view = sdk::abi_struct<tenon_kv_view>();
   Call call(cache, "view");
-  call.check(instance_.cache().view(cache.self(), static_cast<uint32_t>(d.layer), &s.stores, rec_.recorder(), &view,
-                                    call.why()));
+  call.check(instance_.cache().view(cache.self(), d.cache_layer, &s.stores, rec_.recorder(), &view, call.why()));
   declared_.kv_tables[view.group] = {view.page_cells, view.columns};
   return view;
 }
@@ -61,8 +60,8 @@ void ModelBuilder::record_append(const AttentionDecl& d, tenon_tid y) {
   const tenon_tid k = columns_of(y, q_columns, k_columns);
   const tenon_tid v = columns_of(y, q_columns + k_columns, int64_t{d.kv_heads} * d.v_dim);
   Call call(cache, "record append");
-  call.check(instance_.cache().record_append(cache.self(), static_cast<uint32_t>(d.layer), &s.stores, k, v,
-                                             rec_.recorder(), call.why()));
+  call.check(
+      instance_.cache().record_append(cache.self(), d.cache_layer, &s.stores, k, v, rec_.recorder(), call.why()));
 }
 
 tenon_tid ModelBuilder::record_attention(AttentionLayer& layer, tenon_tid y, tenon_kv_view view, const ChainView& pro) {
@@ -95,8 +94,8 @@ tenon_kv_view ModelBuilder::record_cache_copy(const AttentionLayer& layer) {
   const CacheStores s = enter_cache(d.path, d.layer);
   auto view = sdk::abi_struct<tenon_kv_view>();
   Call call(cache, "record dequant");
-  call.check(instance_.cache().record_dequant(cache.self(), static_cast<uint32_t>(d.layer), &s.stores, &want,
-                                              rec_.recorder(), &view, call.why()));
+  call.check(instance_.cache().record_dequant(cache.self(), d.cache_layer, &s.stores, &want, rec_.recorder(), &view,
+                                              call.why()));
   return view;
 }
 

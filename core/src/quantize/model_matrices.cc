@@ -19,6 +19,7 @@ class Listing : public Declarations {
   void add_to(VectorId, float) override {}
   VectorId table(std::string, int64_t, int64_t, std::function<void(std::span<float>)>) override { return next_++; }
   LayerId attention(AttentionDecl) override { return next_++; }
+  RowOpsId row_ops(RowOpsDecl) override { return next_++; }
   uint32_t capacity() const override { return 1; }
   uint32_t layer_count(uint32_t all) const override { return all; }
   void uses(const WeightTensor&) override {}

@@ -30,6 +30,7 @@ class TableOnly : public Declarations {
     return 0;
   }
   LayerId attention(AttentionDecl) override { return 0; }
+  RowOpsId row_ops(RowOpsDecl) override { return 0; }
   uint32_t capacity() const override { return 50; }
   uint32_t layer_count(uint32_t all) const override { return all; }
   void uses(const WeightTensor&) override {}

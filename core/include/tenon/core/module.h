@@ -32,6 +32,7 @@ using VectorId = uint32_t;  // a norm's weight, a bias, a table
 using LinearId = uint32_t;  // a product
 using JoinedId = uint32_t;  // products whose columns lie side by side
 using LayerId = uint32_t;   // an attention layer, counted from 0
+using RowOpsId = uint32_t;  // ops over rows that stand beside no product
 
 // This is one small op of a chain: a component of kind `op` by its name, with its arguments by the names that it
 // publishes. Rows (a residual) are named when the model is recorded; the counts and dimensions of heads follow from the
@@ -74,16 +75,27 @@ struct JoinedDecl {
   Chain after = {};
 };
 
+// These ops run over rows that are at hand, such as the scores of a router.
+struct RowOpsDecl {
+  std::string path;  // "layers.3.experts.router"
+  int32_t layer = -1;
+  int64_t columns = 0;  // x has so many
+  Chain ops = {};
+};
+
 // This is the self-attention of a layer: Q, K and V of the same x, the ops over their heads, the cache, the softmax.
 struct AttentionDecl {
   std::string path;  // "layers.3.attention"
   int32_t layer = -1;
-  LinearId q = 0, k = 0, v = 0;  // q_heads * k_dim, kv_heads * k_dim and kv_heads * v_dim columns
+  // These have q_heads * k_dim, kv_heads * k_dim and kv_heads * v_dim columns. If all three are the same product, it has
+  // all of these columns, in that order.
+  LinearId q = 0, k = 0, v = 0;
   uint32_t q_heads = 0, kv_heads = 0, k_dim = 0, v_dim = 0;
   Chain heads =
       {};  // these run over the heads of Q, K and V side by side, before the cache gets K and V: qk_norm, rope
   uint32_t window = 0;           // a row sees so many positions, its own included; 0 = all
   float scale = 1, softcap = 0;  // see tenon_attn
+  uint32_t cache_layer = 0;      // the cache counts layers that have attention; declaring the layer sets this
 };
 
 // A model's constructor takes this. Mistakes in the weights are collected, and thrown together once the model is built:
@@ -105,6 +117,7 @@ class Declarations {
   virtual VectorId table(std::string path, int64_t rows, int64_t columns,
                          std::function<void(std::span<float>)> fill) = 0;
   virtual LayerId attention(AttentionDecl decl) = 0;
+  virtual RowOpsId row_ops(RowOpsDecl decl) = 0;
   // Returns how many positions a sequence may have: the cache's capacity.
   virtual uint32_t capacity() const = 0;
   // Returns how many of the model's `all` layers are wanted, from the first on. Throws Error(kConfig) if the configuration
@@ -131,6 +144,10 @@ class StepBuilder {
                            tenon_tid expert = 0) = 0;
   virtual tenon_tid joined(JoinedId joined, tenon_tid x, const std::vector<tenon_tid>& rows = {},
                            tenon_tid expert = 0) = 0;
+  // Records ops over x, which stays as it is.
+  virtual tenon_tid row_ops(RowOpsId ops, tenon_tid x) = 0;
+  // Returns x (rows, 1), whose elements are the bits of i32, as the experts of rows.
+  virtual tenon_tid experts_of(tenon_tid x) = 0;
   // Records Q, K and V, the ops over their heads, the cache's append and the softmax: x (rows, width) becomes
   // (rows, q_heads * v_dim).
   virtual tenon_tid attention(LayerId layer, tenon_tid x) = 0;
