@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -57,8 +58,14 @@ void report_mapping(const MappedPlace& file) noexcept {
               : "the file can no longer be read: its disk or its network failed\n");
 }
 
+std::atomic<pid_t> reporter = 0;  // this thread reports the fault that ends the process
+
 void on_fault(int signal, siginfo_t* info, void*) {
-  if (getpid() == process) {
+  const auto self = static_cast<pid_t>(syscall(SYS_gettid));
+  pid_t first = 0;
+  const bool reports = reporter.compare_exchange_strong(first, self);
+  while (!reports && first != self) pause();  // several threads read one file: the first one that faults ends them all
+  if (reports && getpid() == process) {
     if (signal == SIGBUS) {
       const MappedPlace file = mapped_file_at(info->si_addr);
       if (file.path != nullptr) {
@@ -74,8 +81,8 @@ void on_fault(int signal, siginfo_t* info, void*) {
       leave(kCrashed);
     }
   }
-  // The handler is reset: returning to the fault, or raising it again, kills the process.
-  raise(signal);
+  std::signal(signal, SIG_DFL);
+  raise(signal);  // kills the process
 }
 
 void refuse_exit() noexcept {
@@ -102,7 +109,7 @@ void install_fault_reports() {
     if (sigaction(signal, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) continue;  // a sanitizer has it
     struct sigaction ours {};
     ours.sa_sigaction = &on_fault;
-    ours.sa_flags = static_cast<int>(SA_SIGINFO | SA_ONSTACK | SA_RESETHAND | SA_NODEFER);
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     sigaction(signal, &ours, nullptr);
   }
   std::atexit(&refuse_exit);

@@ -9,9 +9,11 @@ constexpr double kGrowth = 1.01;  // of the pull, with each turn
 constexpr int kTurns = 20;
 
 double mean_error(const Int4Group& group, const float* w, uint32_t n) {
-  const double step = group.step(), first = group.first();
+  const float step = group.step(), first = group.first();
   double sum = 0;
-  for (uint32_t i = 0; i < n; ++i) sum += std::abs(w[i] - (first + step * group.code(w[i])));
+  for (uint32_t i = 0; i < n; ++i) {
+    sum += std::abs(double{w[i]} - (double{first} + double{step} * int4_code(w[i], first, step)));
+  }
   return sum / n;
 }
 
@@ -24,11 +26,12 @@ double shrunk(double error, double weight) {
 
 // The zero point as the code that stands for 0 which makes the small errors' mean 0.
 double better_zero(const Int4Group& group, const float* w, uint32_t n, double weight) {
-  const double step = group.step(), first = group.first();
+  const float step = group.step(), first = group.first();
   double sum = 0;
   for (uint32_t i = 0; i < n; ++i) {
-    const uint32_t q = group.code(w[i]);
-    sum += q - (w[i] - shrunk(w[i] - (first + step * q), weight)) / step;
+    const uint32_t q = int4_code(w[i], first, step);
+    const double error = double{w[i]} - (double{first} + double{step} * q);
+    sum += q - (w[i] - shrunk(error, weight)) / step;
   }
   return sum / n;
 }

@@ -32,11 +32,13 @@ struct Int4Group {
 
   float step() const { return sdk::bf16_to_float(scale); }
   float first() const { return sdk::bf16_to_float(zero) - 8.0F * step(); }  // what q = 0 stands for
-  uint32_t code(float w) const {
-    return static_cast<uint32_t>(std::clamp(std::nearbyint((w - first()) / step()), 0.0F, 15.0F));
-  }
   bool finite() const { return std::isfinite(step()) && std::isfinite(sdk::bf16_to_float(zero)); }
 };
+
+// The code of a weight in a group of that first() and step().
+inline uint32_t int4_code(float w, float first, float step) {
+  return static_cast<uint32_t>(std::clamp(std::nearbyint((w - first) / step), 0.0F, 15.0F));
+}
 
 // s = max((max - min) / 15, 1e-6), z = min + 8 s, of n weights.
 inline Int4Group int4_group_of_range(const float* w, uint32_t n) {
@@ -49,7 +51,8 @@ inline Int4Group int4_group_of_range(const float* w, uint32_t n) {
 inline void put_int4_group(const Int4Group& of, const float* w, uint32_t n, uint32_t group, uint8_t* to) {
   const uint16_t stored[] = {of.scale, of.zero};
   std::memcpy(to, stored, sizeof(stored));
-  const auto code = [&](uint32_t i) { return i < n ? of.code(w[i]) : 8; };
+  const float first = of.first(), step = of.step();
+  const auto code = [&](uint32_t i) { return i < n ? int4_code(w[i], first, step) : 8; };
   for (uint32_t i = 0; i < group / 2; ++i) {
     const uint32_t at = i / 16 * 32 + i % 16;
     to[sizeof(stored) + i] = static_cast<uint8_t>(code(at) | code(at + 16) << 4);
