@@ -46,13 +46,11 @@ struct RowMeasure {
   float square = 0;      // sum of the squares before the norm's weights
   uint32_t largest = 0;  // magnitude's bits, after them
 
-  // v gets the norm's weights, if there are any.
-  __device__ __forceinline__ void add_octet(float (&v)[8], const float* norm, uint32_t k, uint32_t k_there) {
-    float weight[8];
-    if (norm != nullptr) load_octet(norm, k, k_there, weight);
+  // v gets the norm's weights, unless that is nullptr.
+  __device__ __forceinline__ void add_octet(float (&v)[8], const float* weight) {
     for (uint32_t i = 0; i < 8; ++i) {
       square = fmaf(v[i], v[i], square);
-      if (norm != nullptr) v[i] *= weight[i];
+      if (weight != nullptr) v[i] *= weight[i];
       largest = max(largest, __float_as_uint(v[i]) & 0x7fffffff);
     }
   }
@@ -97,6 +95,9 @@ __device__ __forceinline__ uint4* prepared_piece(uint8_t* prepared, const Prepar
 }  // namespace detail
 
 // A block a row. Rows that there are not become zeros.
+//
+// The product's blocks begin as soon as there is room for them. They ask for their first weights a few at a time, so that x
+// does not queue behind those.
 template <class F>
 __global__ void __launch_bounds__(detail::kMostPrepareThreads)
     prepare_halves_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p,
@@ -105,6 +106,9 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
   using H = typename F::Half;
   extern __shared__ __align__(128) float values[];
   __shared__ RowMeasure of_warp[kMostPrepareThreads / 32];
+  trigger();
+  float weight[8];  // of the norm, for the thread's next octet: the first of them comes before the wait
+  if (p.norm != nullptr) load_octet(p.norm, 8 * threadIdx.x, a.k, weight);
   wait();
   const uint32_t row = blockIdx.x, all = to.blocks * kPreparedK, live = min(*p.live, a.rows);
   const uint32_t k_there = row < live ? a.k : 0;
@@ -115,10 +119,18 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
   for (uint32_t k = 8 * threadIdx.x; k < all; k += 8 * blockDim.x) {
     float v[8];
     load_octet(x, k, k_there, v);
-    measure.add_octet(v, p.norm, k, k_there);
-    auto* octet = reinterpret_cast<float4*>(values + turned(k));
-    octet[0] = {v[0], v[1], v[2], v[3]};
-    octet[1] = {v[4], v[5], v[6], v[7]};
+    if (p.norm != nullptr && k != 8 * threadIdx.x) load_octet(p.norm, k, a.k, weight);
+    measure.add_octet(v, p.norm != nullptr ? weight : nullptr);
+    if constexpr (F::kScaled) {
+      auto* octet = reinterpret_cast<float4*>(values + turned(k));
+      octet[0] = {v[0], v[1], v[2], v[3]};
+      octet[1] = {v[4], v[5], v[6], v[7]};
+    } else {  // an octet has two values of each of four pieces
+      for (uint32_t t = 0; t < 4; ++t) {
+        reinterpret_cast<uint32_t*>(prepared_piece(p.prepared, to, row, k / 32 * 4 + t))[k / 8 % 4] =
+            to_halves<H>(v[2 * t], v[2 * t + 1]);
+      }
+    }
   }
   measure.add_warp();
   if (lane_id() == 0) of_warp[threadIdx.x / 32] = measure;
@@ -126,6 +138,8 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
   measure = {};
   for (uint32_t w = 0; w < blockDim.x / 32; ++w) measure.add(of_warp[w]);
   const RowScale scale = row_scale<F>(a, p.norm, measure);
+  if (threadIdx.x == 0) reinterpret_cast<float*>(p.prepared + to.factors())[row] = scale.factor;
+  if constexpr (!F::kScaled) return;
 
   // 16 bytes at a time, what a core has of a row: of the two k-steps in 32 k, one's first or second half.
   for (uint32_t piece = threadIdx.x; piece < all / 8; piece += blockDim.x) {
@@ -137,7 +151,6 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
     }
     *prepared_piece(p.prepared, to, row, piece) = {out[0], out[1], out[2], out[3]};
   }
-  if (threadIdx.x == 0) reinterpret_cast<float*>(p.prepared + to.factors())[row] = scale.factor;
 }
 
 // The same for many rows. A block has eight, whose pieces lie side by side: a line of 128 bytes is written at once. It reads
@@ -162,7 +175,9 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
     for (uint32_t k = 8 * (warp / kRows * 32 + lane_id()); k < k_there; k += 8 * 32 * kWarpsOfRow) {
       float v[8];
       load_octet(row_of_x(row), k, k_there, v);
-      measure.add_octet(v, p.norm, k, k_there);
+      float weight[8];
+      if (p.norm != nullptr) load_octet(p.norm, k, k_there, weight);
+      measure.add_octet(v, p.norm != nullptr ? weight : nullptr);
     }
     measure.add_warp();
     if (lane_id() == 0) of_warp[row][warp / kRows] = measure;

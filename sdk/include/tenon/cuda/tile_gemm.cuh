@@ -32,7 +32,7 @@ namespace detail {
 inline constexpr uint32_t kGroupThreads = 128;
 
 // A warpgroup's part of a panel: sums of 64 packed rows by N rows, 16 packed rows a warp, of which a lane has rows g
-// and g + 8, g = lane / 4. It is made after the wait.
+// and g + 8, g = lane / 4.
 template <class F, int N>
 class PanelSums {
  public:
@@ -42,15 +42,20 @@ class PanelSums {
       : b_(b),
         warp_(__shfl_sync(~0U, threadIdx.x / 32, 0)),  // known to the compiler to be the same in all lanes
         rows_before_(b.part * N),
-        live_(min(*b.p.live, b.a.rows) - min(min(*b.p.live, b.a.rows), rows_before_)),
         x_empty_(b.of_x.empty(0).in_cluster(lane_id() % kPair)),
-        x_described_(warpgroup::describe(b.base + Block::Layout::kX, kCoresOf8)) {}
+        x_described_(warpgroup::describe(b.base + Block::Layout::kX, kCoresOf8)) {
+    if constexpr (Shape::kRehearses) clear();
+  }
 
+  // After the wait, when there are rows: before, finish() does nothing.
+  __device__ __forceinline__ void begin() {
+    const uint32_t live = min(*b_.p.live, b_.a.rows);
+    live_ = live - min(live, rows_before_);
+  }
   // Multiplies what the pair has of the panel that stage s is in; returns the stage after.
   __device__ __forceinline__ uint32_t multiply(uint32_t s) {
     const uint32_t end = min(b_.last, (s / b_.a_panel + 1) * b_.a_panel);
-#pragma unroll
-    for (float& v : sum_) v = 0;
+    clear();
     // So many stages have as many turns as there are sets of fragments, or a multiple.
     constexpr uint32_t kAtOnce = 1 + Block::kTurns % 2;
     for (; s + kAtOnce <= end; s += kAtOnce) {
@@ -72,8 +77,7 @@ class PanelSums {
     for (uint32_t i = 0; i < kFours; ++i) {
       __stcg(to + i * kGroupThreads, float4{sum_[4 * i], sum_[4 * i + 1], sum_[4 * i + 2], sum_[4 * i + 3]});
     }
-    __threadfence();
-    named_sync(kSumBarrier, Shape::kMultiplying);
+    named_sync(kSumBarrier, Shape::kMultiplying);  // the flag speaks for all threads
     if (threadIdx.x == 0) raise_flag(b_.p.flags + blockIdx.x);
   }
   // Adds what others have left.
@@ -107,31 +111,19 @@ class PanelSums {
     const uint32_t column[2] = {there ? b_.a.map.column(packed_row) : UINT32_MAX,
                                 there ? b_.a.map.column(packed_row + 8) : UINT32_MAX};
     scale(packed_row, column);
-    float* const y = b_.p.y + rows_before_ * b_.a.y_stride;
     if (b_.a.silu != 0) {
-      if (column[0] == UINT32_MAX) return;
 #pragma unroll
-      for (uint32_t i = 0; i < kRows; ++i) {
-        const float gate = sum(i, 0);
-        if (row(i) < live_) y[row(i) * b_.a.y_stride + column[0]] = gate / (1 + expf(-gate)) * sum(i, 1);
-      }
+      for (uint32_t i = 0; i < kRows; ++i) sum(i, 0) = silu(sum(i, 0)) * sum(i, 1);
+      store(0, column[0]);
       return;
     }
-    const float* const addend = b_.p.addend + (b_.p.addend != nullptr ? rows_before_ * b_.a.addend_stride : 0);
-#pragma unroll
-    for (uint32_t half = 0; half < 2; ++half) {
-      if (column[half] == UINT32_MAX) continue;
-      if (b_.p.addend != nullptr) {  // all of it before the first store, which no load could pass
-#pragma unroll
-        for (uint32_t i = 0; i < kRows; ++i) {
-          if (row(i) < live_) sum(i, half) += addend[row(i) * b_.a.addend_stride + column[half]];
-        }
-      }
-#pragma unroll
-      for (uint32_t i = 0; i < kRows; ++i) {
-        if (row(i) < live_) y[row(i) * b_.a.y_stride + column[half]] = sum(i, half);
-      }
+    // All of the addend before the first store, which no load could pass.
+    if (b_.p.addend != nullptr) {
+      add(0, column[0]);
+      add(1, column[1]);
     }
+    store(0, column[0]);
+    store(1, column[1]);
   }
 
  private:
@@ -146,6 +138,10 @@ class PanelSums {
   __device__ __forceinline__ float4* left_by(uint32_t block) const {
     return b_.p.sums + (size_t{block} * (kPanelTiles / 4) + warp_ / 4) * kFours * kGroupThreads +
            threadIdx.x % kGroupThreads;
+  }
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (float& v : sum_) v = 0;
   }
   __device__ __forceinline__ void release_x() const {
     if (releases_) Barrier::arrive_in_cluster(x_empty_ + 8 * under_way_);
@@ -207,8 +203,29 @@ class PanelSums {
     }
   }
 
+  // Without a branch, as a division has one that the next output would wait for. Where exp(-v) is infinite, it is 0.
+  static __device__ __forceinline__ float silu(float v) { return __fdividef(v, 1 + expf(-v)); }
+  // Calls f with a pointer to the place of each of the lane's live rows in a matrix, and the row's i.
+  template <class T, class Use>
+  __device__ __forceinline__ void each_row(T* matrix, int64_t stride, uint32_t column, const Use& use) const {
+    if (column == UINT32_MAX) return;
+    T* at = matrix + (rows_before_ + row(0)) * stride + column;
+#pragma unroll
+    for (uint32_t i = 0; i < kRows; ++i) {
+      if (row(i) < live_) use(at, i);
+      at += (i % 2 == 0 ? 1 : 7) * stride;
+    }
+  }
+  __device__ __forceinline__ void add(uint32_t half, uint32_t column) {
+    each_row(b_.p.addend, b_.a.addend_stride, column,
+             [&](const float* addend, uint32_t i) { sum(i, half) += *addend; });
+  }
+  __device__ __forceinline__ void store(uint32_t half, uint32_t column) {
+    each_row(b_.p.y, b_.a.y_stride, column, [&](float* y, uint32_t i) { *y = sum(i, half); });
+  }
+
   const Block& b_;
-  uint32_t warp_, rows_before_, live_;  // live_: of the part
+  uint32_t warp_, rows_before_, live_ = 0;  // live_: of the part
   RingPlace<Block::Layout::kWeightStages> weights_;
   RingPlace<Block::Layout::kXStages> x_;
   uint32_t x_empty_;      // in the cluster: where the block's barriers are that the lane arrives at
@@ -238,17 +255,27 @@ __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
     if (warp == Shape::kXFiller && elect_lane()) block.fill_x();
   } else {
     if constexpr (Shape::kMovesRegisters) warpgroup::take_registers<Shape::kTaken>();
-    wait();
     detail::PanelSums<F, N> sums(block);
-    for (uint32_t s = block.first; s < block.last;) {
+    uint32_t rehearses = Shape::kRehearses ? 1 : 0;
+    if constexpr (!Shape::kRehearses) {
+      wait();
+      sums.begin();
+    }
+    for (uint32_t s = block.first; rehearses != 0 || s < block.last;) {
+      // The compiler may not know which turn is the rehearsal, for which it would make instructions of its own.
+      if constexpr (Shape::kRehearses) asm volatile("" : "+r"(rehearses));
       const uint32_t panel = s / block.a_panel;
       const bool finishes = s % block.a_panel == 0;
-      s = sums.multiply(s);
-      if (finishes) {
-        sums.gather(panel);
-        sums.finish(panel);
-      } else {
-        sums.leave();
+      if (rehearses == 0) {
+        s = sums.multiply(s);
+        if (finishes) sums.gather(panel);
+        if (!finishes) sums.leave();
+      }
+      if (finishes || rehearses != 0) sums.finish(panel);
+      if (rehearses != 0) {
+        wait();
+        sums.begin();
+        rehearses = 0;
       }
     }
   }
@@ -286,8 +313,10 @@ class TileGemm {
     const uint32_t most = std::clamp(a.blocks * detail::kMostPrepareThreads / rows, detail::kLeastPrepareThreads,
                                      detail::kMostPrepareThreads);
     launch(&prepare_halves_kernel<F>,
-           {.blocks = {rows}, .threads = {std::min(most, k / 8 + 31) / 32 * 32}, .shared_bytes = k * sizeof(float)}, a,
-           p, to);
+           {.blocks = {rows},
+            .threads = {std::min(most, k / 8 + 31) / 32 * 32},
+            .shared_bytes = F::kScaled ? k * sizeof(float) : 0},
+           a, p, to);
   }
   static void multiply(const MatvecArgs& a, const MatvecPointers& p, bool, const Launch& launch) {
     with_rows(a, [&]<int N>() {

@@ -39,6 +39,9 @@ template <int N>
 struct TileGemmShape {
   static constexpr uint32_t kTurnK = N <= 64 ? 128 : 64;  // multiplied at once: a stage of x
   static constexpr bool kMovesRegisters = N == kTileGemmPart;
+  // Whether warps go through the end of their work before there is any: its instructions come nearer. Those of more rows
+  // would not stay there.
+  static constexpr bool kRehearses = N == 16;
   static constexpr uint32_t kKept = 24, kTaken = 240;                 // registers of a lane that fills, that multiplies
   static constexpr uint32_t kXFiller = kPanelTiles + kWeightFillers;  // a warp
   static constexpr uint32_t kMultiplying = 32 * kPanelTiles, kThreads = 32 * (kXFiller + 1);
@@ -54,6 +57,8 @@ struct TileGemmLayout {
   static constexpr uint32_t kRest = kBytes - kXStages * (kXBytes + 16) - 128;
   static constexpr uint32_t kFit = kRest / (kWeightBytes + 16);
   static constexpr uint32_t kWeightStages = kFit >= 8 ? 8 : kFit;
+  // At the beginning so many stages are asked for at once: more would not come sooner, and x would queue behind them.
+  static constexpr uint32_t kFirstStages = (96U << 10) / kWeightBytes;
   static constexpr uint32_t kX = (kWeightStages * kWeightBytes + 127) / 128 * 128;
   static constexpr uint32_t kBarriers = kX + kXStages * kXBytes;
 };
@@ -165,6 +170,10 @@ struct TileGemmBlock {
     StageWalk walk(first, a_panel);
     const uint32_t own = (kPanelTiles - filler + kWeightFillers - 1) / kWeightFillers;
     for (uint32_t s = first; s < last; ++s, place.advance(), walk.advance()) {
+      const uint32_t before = s - first;
+      if (before >= Layout::kFirstStages && before < Layout::kWeightStages) {
+        of_weights.full(before - Layout::kFirstStages).wait(0);
+      }
       const Barrier full = of_weights.full(place.stage());
       of_weights.empty(place.stage()).wait(place.parity() ^ 1);
       full.arrive_expecting(own * kTileStageBytes<F>);
