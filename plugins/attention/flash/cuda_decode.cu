@@ -133,6 +133,19 @@ uint64_t decode_zeroed_bytes(const GpuArgs& a) {
   return uint64_t{a.kv.heads} * teams_per_kv_head(a) * a.seqs * sizeof(uint32_t);
 }
 
+namespace {
+
+// The most splits that cut() makes of up to so many positions.
+uint64_t most_splits(const GpuArgs& a, uint64_t span) {
+  const auto pieces = [&](uint64_t of) { return (span + of - 1) / of; };
+  if (a.many_rows != 0) return std::min<uint64_t>(a.splits, pieces(kAmple));
+  const uint64_t alone = uint64_t{kGranulesAlone} * a.granule;
+  if (span <= alone * a.cluster) return pieces(alone);
+  return std::min<uint64_t>(span >= uint64_t{a.splits} * kAmple ? a.splits : (a.splits + 1) / 2, pieces(a.granule));
+}
+
+}  // namespace
+
 // In a step of few rows, the splits of all KV heads are two blocks for every multiprocessor: each works while the other
 // waits for its keys and values. In one of many rows, those of all sequences are four, or each warp is a team and has the
 // ring that its multiprocessor has room for. Larger clusters would not fill the GPU.
@@ -154,8 +167,7 @@ void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
                                              : kBlocks * units / a.kv.heads;
   a.splits = std::max(1u, wanted / a.cluster) * a.cluster;
   const uint64_t span = a.window == 0 ? a.kv_len : std::min<uint64_t>(a.kv_len, uint64_t{a.window} + kAnchor);
-  const uint64_t least = a.many_rows != 0 ? kAmple : granule;
-  const uint64_t most = std::min<uint64_t>(a.splits, (span + least - 1) / least);
+  const uint64_t most = most_splits(a, span);
   a.most_splits = static_cast<uint32_t>((most + a.cluster - 1) / a.cluster * a.cluster);
 }
 

@@ -139,17 +139,17 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
   for (uint32_t w = 0; w < blockDim.x / 32; ++w) measure.add(of_warp[w]);
   const RowScale scale = row_scale<F>(a, p.norm, measure);
   if (threadIdx.x == 0) reinterpret_cast<float*>(p.prepared + to.factors())[row] = scale.factor;
-  if constexpr (!F::kScaled) return;
-
-  // 16 bytes at a time, what a core has of a row: of the two k-steps in 32 k, one's first or second half.
-  for (uint32_t piece = threadIdx.x; piece < all / 8; piece += blockDim.x) {
-    const float up = F::kStaggered && piece % 2 == 1 ? scale.scale / 16 : scale.scale;
-    uint32_t out[4];
-    for (uint32_t t = 0; t < 4; ++t) {
-      const float2 v = *reinterpret_cast<const float2*>(values + turned(piece / 4 * 32 + 8 * t + piece % 4 * 2));
-      out[t] = to_halves<H>(v.x * up, v.y * up);
+  if constexpr (F::kScaled) {
+    // 16 bytes at a time, what a core has of a row: of the two k-steps in 32 k, one's first or second half.
+    for (uint32_t piece = threadIdx.x; piece < all / 8; piece += blockDim.x) {
+      const float up = F::kStaggered && piece % 2 == 1 ? scale.scale / 16 : scale.scale;
+      uint32_t out[4];
+      for (uint32_t t = 0; t < 4; ++t) {
+        const float2 v = *reinterpret_cast<const float2*>(values + turned(piece / 4 * 32 + 8 * t + piece % 4 * 2));
+        out[t] = to_halves<H>(v.x * up, v.y * up);
+      }
+      *prepared_piece(p.prepared, to, row, piece) = {out[0], out[1], out[2], out[3]};
     }
-    *prepared_piece(p.prepared, to, row, piece) = {out[0], out[1], out[2], out[3]};
   }
 }
 
