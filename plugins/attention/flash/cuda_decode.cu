@@ -32,8 +32,8 @@ namespace {
 
 // One split of the queries that a team has taken.
 template <class Team>
-__device__ __forceinline__ void run_split(const Team& team, bool waited) {
-  prepare_heads(team, waited);
+__device__ __forceinline__ void run_split(const Team& team, bool worked) {
+  prepare_heads(team, worked);
   if constexpr (Team::kWarpTeams) {
     attend_alone(team);
   } else {
@@ -43,7 +43,7 @@ __device__ __forceinline__ void run_split(const Team& team, bool waited) {
   }
 }
 
-// The grid: x teams of KV heads and of queries, y sequences, z splits. counters: one of each (x, y), zero.
+// The grid: x teams of KV heads and of queries, y sequences, z splits, of which a block takes every gridDim.z-th. counters: one of each (x, y), zero.
 template <class E, uint32_t D, class Bytes, uint32_t kDepth>
 __global__ void __launch_bounds__(kThreads, TeamShape<D, kDepth>::kBlocks)
     decode_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p, float* scratch,
@@ -74,46 +74,49 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, kDepth>::kBlocks)
   w.old_len = static_cast<uint32_t>(p.kv_len[w.slot]);
   w.pos = p.pos + w.first_row;
 
-  // ---- rows with the same cut, one run of rows after the other ----
-  bool waited = false;
-  uint32_t most = 0;  // splits of any row
-  const uint32_t first_of_cluster = blockIdx.z / a.cluster * a.cluster;
+  // ---- splits, one after the other, and of each the rows with the same cut, one run of rows after the other ----
+  bool worked = false;
   const uint32_t end = w.row_of(a, w.queries - 1) + 1;
-  for (uint32_t row = w.row_of(a, 0), next = row; row < end; row = next) {
-    const Cut c = cut(a, static_cast<uint32_t>(w.pos[row]));
-    do ++next;
-    while (next < end && cut(a, static_cast<uint32_t>(w.pos[next])) == c);
-    const uint32_t count = c.count(static_cast<uint32_t>(w.pos[next - 1]));
-    if (first_of_cluster >= count) continue;
-    most = max(most, count);
-    if (waited) Team::sync();
-    Team team(a, p, w, memory);
-    team.take(c, row, next - 1);
-    if (blockIdx.z < count) {
-      run_split(team, waited);
-    } else if (!waited) {
-      cuda::wait();
+  for (uint32_t split = blockIdx.z; split < a.most_splits; split += gridDim.z) {
+    uint32_t most = 0;  // splits of any row that has one here
+    const uint32_t first_of_cluster = split / a.cluster * a.cluster;
+    for (uint32_t row = w.row_of(a, 0), next = row; row < end; row = next) {
+      const Cut c = cut(a, static_cast<uint32_t>(w.pos[row]));
+      do ++next;
+      while (next < end && cut(a, static_cast<uint32_t>(w.pos[next])) == c);
+      const uint32_t count = c.count(static_cast<uint32_t>(w.pos[next - 1]));
+      if (first_of_cluster >= count) continue;
+      most = max(most, count);
+      if (worked) Team::sync();
+      Team team(a, p, w, memory);
+      team.take(c, split, row, next - 1);
+      if (split < count) {
+        run_split(team, worked);
+        worked = true;
+      } else {
+        cuda::wait();
+      }
+      if constexpr (!Shape::kWarpTeams) {
+        if (count > 1) fold_cluster(team);
+      }
     }
-    waited = true;
-    if constexpr (!Shape::kWarpTeams) {
-      if (count > 1) fold_cluster(team);
-    }
-  }
-  if (!waited) return cuda::wait();
+    if (most == 0) break;
 
-  // ---- rows of several clusters ----
-  if constexpr (!Shape::kWarpTeams) {
-    if (most <= a.cluster || blockIdx.z != first_of_cluster) return;
-    const uint32_t clusters = (most + a.cluster - 1) / a.cluster;
-    if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, clusters)) combine<D>(a, p, w, scratch);
+    // ---- rows of several clusters ----
+    if constexpr (!Shape::kWarpTeams) {
+      if (most <= a.cluster || split != first_of_cluster) continue;
+      const uint32_t clusters = (most + a.cluster - 1) / a.cluster;
+      if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, clusters)) combine<D>(a, p, w, scratch);
+    }
   }
+  cuda::wait();
 }
 
 template <class E, uint32_t D, class Bytes, uint32_t kDepth>
 void launch(const GpuArgs& a, const cuda::Launch& l) {
   using Shape = TeamShape<D, kDepth>;
   l(&decode_kernel<E, D, Bytes, kDepth>,
-    {.blocks = {(a.kv.heads * teams_per_kv_head(a) + Shape::kTeams - 1) / Shape::kTeams, a.seqs, a.most_splits},
+    {.blocks = {(a.kv.heads * teams_per_kv_head(a) + Shape::kTeams - 1) / Shape::kTeams, a.seqs, a.split_blocks},
      .threads = {kThreads},
      .shared_bytes = Shape::shared_bytes(a),
      .cluster = {1, 1, a.cluster}},
@@ -169,6 +172,9 @@ void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
   const uint64_t span = a.window == 0 ? a.kv_len : std::min<uint64_t>(a.kv_len, uint64_t{a.window} + kAnchor);
   const uint64_t most = most_splits(a, span);
   a.most_splits = static_cast<uint32_t>((most + a.cluster - 1) / a.cluster * a.cluster);
+  // More blocks than there is room for would stand in line, most of them for splits that short sequences have not.
+  const uint32_t room = kBlocks * units / unsplit / a.cluster * a.cluster;
+  a.split_blocks = a.many_rows != 0 ? a.most_splits : std::clamp(room, a.cluster, a.most_splits);
 }
 
 void decode(const GpuArgs& recorded, const cuda::Launch& l) {

@@ -32,13 +32,14 @@ struct GpuArgs {
   int32_t rotated, pairing;  // ROPE; rotated 0: there is none
   float eps;                 // of the norm
   // Decoding's own, as set_splits() decides.
-  uint32_t splits;       // that a row is cut into, at most
-  uint32_t granule;      // positions; a split's size is a multiple of it
-  uint32_t cluster;      // blocks of a cluster, which fold their splits through shared memory
-  uint32_t most_splits;  // of the grid
-  uint32_t many_rows;    // 1: the step has so many rows that a row's splits may depend on the step's shape
-  uint32_t depth;        // of the rings of warps that are teams, see TeamShape; 0: blocks are
-  uint32_t prefetch;     // 1: older keys and values may be read before the wait; known when launched
+  uint32_t splits;        // that a row is cut into, at most
+  uint32_t granule;       // positions; a split's size is a multiple of it
+  uint32_t cluster;       // blocks of a cluster, which fold their splits through shared memory
+  uint32_t most_splits;   // that any row may have
+  uint32_t split_blocks;  // of the grid: blocks that share a row's splits
+  uint32_t many_rows;     // 1: the step has so many rows that a row's splits may depend on the step's shape
+  uint32_t depth;         // of the rings of warps that are teams, see TeamShape; 0: blocks are
+  uint32_t prefetch;      // 1: older keys and values may be read before the wait; known when launched
 };
 
 enum GpuOperand {

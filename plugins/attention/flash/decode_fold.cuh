@@ -125,7 +125,7 @@ struct Partials {
   float2* sums;
   uint32_t clusters, queries, dim;
   __device__ Partials(const GpuArgs& a, float* scratch)
-      : values(scratch), clusters(gridDim.z / a.cluster), queries(queries_of_team(a)), dim(a.kv.v.dim) {
+      : values(scratch), clusters(a.most_splits / a.cluster), queries(queries_of_team(a)), dim(a.kv.v.dim) {
     sums = reinterpret_cast<float2*>(scratch + uint64_t{gridDim.x} * gridDim.y * clusters * queries * dim);
   }
   // The number, among all, of a query of this block's team in a cluster.

@@ -83,17 +83,17 @@ __device__ void prepare_whole(const DecodeHead<typename Team::Element>& h, const
   }
 }
 
-// Primes the ring and prepares all heads. waited: whether the team has worked before, and so has waited; it then has
+// Primes the ring and prepares all heads. worked: whether the team has worked before, and so has waited; it then has
 // prepared its queries too. On return the ring holds whole tiles, and all of the team may read them.
 template <class Team>
-__device__ __forceinline__ void prepare_heads(const Team& t, bool waited) {
+__device__ __forceinline__ void prepare_heads(const Team& t, bool worked) {
   using Shape = typename Team::Shape;
   constexpr uint32_t D = Team::kDim;
   const GpuArgs& a = t.a;
   const uint32_t warp = Team::warp_of_team();
   const bool prefetch = a.prefetch != 0;
-  if (waited || prefetch) t.prime(0, t.w.old_len);
-  if (!waited) {
+  if (worked || prefetch) t.prime(0, t.w.old_len);
+  if (!worked) {
     const uint32_t pieces = (Shape::query_rows(a) * D * 2 + Shape::kZeroBytes) / 16;
     for (uint32_t i = Team::thread_of_team(); i < pieces; i += 32 * Shape::kWarpsOfTeam) {
       cuda::store_zeros(cuda::shared_address(t.query_tile()) + i * 16);
@@ -102,15 +102,15 @@ __device__ __forceinline__ void prepare_heads(const Team& t, bool waited) {
   Team::sync();
   // The warp's first head: after the queries, if these were prepared before.
   const uint32_t first =
-      waited ? t.w.queries + (warp + Shape::kWarpsOfTeam - t.w.queries % Shape::kWarpsOfTeam) % Shape::kWarpsOfTeam
+      worked ? t.w.queries + (warp + Shape::kWarpsOfTeam - t.w.queries % Shape::kWarpsOfTeam) % Shape::kWarpsOfTeam
              : warp;
   if (LaneRope<D>::fits(a)) {
     constexpr uint32_t kAtOnce = 2;
     LaneRope<D> turn;
     uint32_t turned = first < head_count(t) ? find_head(t, first).row : 0;  // the row that turn is for
     turn.load(a, rope_row(a, t.p, t.w.pos[turned]));
-    if (!waited) cuda::wait();
-    if (!waited && !prefetch) t.prime(0, t.w.old_len);
+    if (!worked) cuda::wait();
+    if (!worked && !prefetch) t.prime(0, t.w.old_len);
 #pragma unroll 1
     for (uint32_t i = first; i < head_count(t); i += kAtOnce * Shape::kWarpsOfTeam) {
       DecodeHead<typename Team::Element> h[kAtOnce];
@@ -132,8 +132,8 @@ __device__ __forceinline__ void prepare_heads(const Team& t, bool waited) {
       }
     }
   } else {
-    if (!waited) cuda::wait();
-    if (!waited && !prefetch) t.prime(0, t.w.old_len);
+    if (!worked) cuda::wait();
+    if (!worked && !prefetch) t.prime(0, t.w.old_len);
 #pragma unroll 1
     for (uint32_t i = first; i < head_count(t); i += Shape::kWarpsOfTeam) {
       if (const auto h = find_head(t, i); h.from != nullptr) prepare_any(t, h);

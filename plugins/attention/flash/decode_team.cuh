@@ -87,12 +87,12 @@ struct DecodeTeam {
     return *reinterpret_cast<SplitResult<D>*>(memory.tiles + Shape::kPartialBytes);
   }
 
-  // Rows [row, last_row] of the sequence have this cut. Fills the table of queries.
   __device__ DecodeTeam(const GpuArgs& args, const GpuPointers& pointers, const Work& work, const TeamMemory& own)
       : a(args), p(pointers), w(work), memory(own) {}
-  __device__ void take(const Cut& c, uint32_t row, uint32_t last_row) {
+  // Rows [row, last_row] of the sequence have this cut, of which the team takes one split. Fills the table of queries.
+  __device__ void take(const Cut& c, uint32_t number, uint32_t row, uint32_t last_row) {
     cut = c;
-    split = blockIdx.z;
+    split = number;
     begin = cut.start + split * cut.size;
     end = min(begin + cut.size, static_cast<uint32_t>(w.pos[last_row]) + 1);
     const uint32_t seen = first_seen(a, static_cast<uint32_t>(w.pos[row]));
