@@ -172,8 +172,9 @@ void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
   const uint64_t span = a.window == 0 ? a.kv_len : std::min<uint64_t>(a.kv_len, uint64_t{a.window} + kAnchor);
   const uint64_t most = most_splits(a, span);
   a.most_splits = static_cast<uint32_t>((most + a.cluster - 1) / a.cluster * a.cluster);
-  // More blocks than there is room for would stand in line, most of them for splits that short sequences have not.
-  const uint32_t room = kBlocks * units / unsplit / a.cluster * a.cluster;
+  // Twice as many blocks as there is room for keep the GPU busy; more would stand in line, most of them for splits that short
+  // sequences have not.
+  const uint32_t room = 2 * kBlocks * units / unsplit / a.cluster * a.cluster;
   a.split_blocks = a.many_rows != 0 ? a.most_splits : std::clamp(room, a.cluster, a.most_splits);
 }
 
