@@ -25,7 +25,7 @@ struct Args {
 // One question with its endings as tokens.
 struct Prepared {
   std::vector<Continuation> endings;
-  std::vector<size_t> bytes;  // of each ending
+  std::vector<size_t> bytes;  // each ending has so many
   size_t answer = 0;
 };
 

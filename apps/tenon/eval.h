@@ -38,7 +38,7 @@ struct Positions {
 };
 // The scored tokens of a window in `count` ranges, as even as can be.
 std::vector<Positions> cut_positions(uint32_t context, uint32_t count);
-// What the values of all scored tokens have at these; in each window the scored ones begin after its middle.
+// Picks the values at these positions out of those of all scored tokens; each window's scored ones begin after its middle.
 std::vector<double> values_at(std::span<const double> values, uint32_t context, Positions at);
 
 // The text's tokens are cut into windows, each `context` long. Where the model begins a text with a token, the text has it, and

@@ -12,11 +12,11 @@ struct Interval {
   double low = 0, high = 0;
 };
 
-// Of the mean of independent values, by the normal distribution.
+// Returns the interval of the mean of independent values, which the normal distribution gives.
 Interval interval_of_mean(const Likelihood& values);
-// Of the perplexity: that of the mean, carried through exp.
+// Returns the interval of the perplexity, which is that of the mean, carried through exp.
 Interval interval_of_perplexity(const Likelihood& values);
-// Of a share of which `hits` in `count` were seen; Wilson's, which stays within 0 and 1. count > 0.
+// Returns Wilson's interval of a share, which stays within 0 and 1: `hits` of `count` were seen. count > 0.
 Interval interval_of_share(uint64_t hits, uint64_t count);
 
 // "(95 %: 1.23 to 4.56)", with so many digits after the point.

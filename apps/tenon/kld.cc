@@ -24,14 +24,14 @@ struct Comparison {
   void resize(size_t positions) {
     for (std::vector<double>* values : {&divergence, &likelihood, &base_likelihood, &agrees}) values->resize(positions);
   }
-  // What was found at some tokens of the windows.
+  // Returns what was found at these tokens of every window.
   Comparison at(uint32_t context, Positions where) const {
     return {values_at(divergence, context, where), values_at(likelihood, context, where),
             values_at(base_likelihood, context, where), values_at(agrees, context, where)};
   }
   double agreement() const { return 100 * Likelihood(agrees).mean; }  // percent
-  // Of the ratio of the perplexities: that of the mean difference, carried through exp. Tokens are paired, so it is far
-  // narrower than the intervals of the two.
+  // Returns the interval of the ratio of the perplexities, which is that of the mean difference, carried through exp. Tokens
+  // are paired, so it is far narrower than the intervals of the two.
   Interval ratio_interval() const {
     std::vector<double> difference(likelihood);
     for (size_t i = 0; i < difference.size(); ++i) difference[i] -= base_likelihood[i];

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int32_t kTokens = 24;
-constexpr double kTolerance = 1e-4;  // of the largest value; rounding in f32 alone stays far below
+constexpr double kTolerance = 1e-4;  // so much of the largest value may differ; rounding in f32 alone stays far below
 
 // Arguments: the model's folder, the folder for the results, the tokens. One file of f32 for each layer, and the logits.
 constexpr const char* kScript = R"(

@@ -43,7 +43,8 @@ __device__ __forceinline__ void run_split(const Team& team, bool worked) {
   }
 }
 
-// The grid: x teams of KV heads and of queries, y sequences, z splits, of which a block takes every gridDim.z-th. counters: one of each (x, y), zero.
+// The grid has teams of KV heads and of queries along x, sequences along y and splits along z, of which a block takes every
+// gridDim.z-th. Each (x, y) has a counter, which is zero between launches.
 template <class E, uint32_t D, class Bytes, uint32_t kDepth>
 __global__ void __launch_bounds__(kThreads, TeamShape<D, kDepth>::kBlocks)
     decode_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p, float* scratch,

@@ -85,10 +85,7 @@ class AwqMatrix final : public published::GroupedMatrix {
 
 std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint32_t mat) {
   const tenon_matrix& m = s.matrix[mat];
-  if (sdk::find_tensor(m, "qweight") == nullptr) {
-    throw sdk::Refused("matrix \"" + std::string(m.name) + "\" is stored as " + sdk::list_of(sdk::tensors_of(m)) +
-                       "; this scheme reads qweight, qzeros and scales of AWQ");
-  }
+  if (sdk::find_tensor(m, "qweight") == nullptr) published::refuse_form(m, "qweight, qzeros and scales of AWQ");
   return std::make_unique<AwqMatrix>(s, mat, group_of(Description(s.description)));
 }
 

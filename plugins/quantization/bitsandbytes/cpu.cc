@@ -218,8 +218,7 @@ std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint
   const bool fp4 = sdk::find_tensor(m, std::string(kState) + "fp4") != nullptr;
   const bool int8 = sdk::find_tensor(m, "SCB") != nullptr;
   if (!nf4 && !fp4 && !int8) {
-    throw sdk::Refused("matrix \"" + std::string(m.name) + "\" is stored as " + sdk::list_of(sdk::tensors_of(m)) +
-                       "; this scheme reads weight with " + kState + "nf4 or fp4, or with SCB");
+    published::refuse_form(m, std::string("weight with ") + kState + "nf4 or fp4, or with SCB");
   }
   need_known(Description(s.description));
   if (int8) return std::make_unique<Int8Matrix>(s, mat);

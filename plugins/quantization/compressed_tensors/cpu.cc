@@ -158,8 +158,7 @@ std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint
   const tenon_matrix& m = s.matrix[mat];
   const tenon_stored* weight = sdk::find_tensor(m, "weight");
   if (sdk::find_tensor(m, "weight_packed") == nullptr && (weight == nullptr || weight->format != TENON_I8)) {
-    throw sdk::Refused("matrix \"" + std::string(m.name) + "\" is stored as " + sdk::list_of(sdk::tensors_of(m)) +
-                       "; this scheme reads weight_packed i32 or weight i8 of compressed-tensors");
+    published::refuse_form(m, "weight_packed i32 or weight i8 of compressed-tensors");
   }
   return std::make_unique<CompressedMatrix>(s, mat, form_of(Description(s.description)));
 }

@@ -93,10 +93,7 @@ class GptqMatrix final : public published::GroupedMatrix {
 
 std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint32_t mat) {
   const tenon_matrix& m = s.matrix[mat];
-  if (sdk::find_tensor(m, "qweight") == nullptr) {
-    throw sdk::Refused("matrix \"" + std::string(m.name) + "\" is stored as " + sdk::list_of(sdk::tensors_of(m)) +
-                       "; this scheme reads qweight, qzeros, scales and g_idx of GPTQ");
-  }
+  if (sdk::find_tensor(m, "qweight") == nullptr) published::refuse_form(m, "qweight, qzeros, scales and g_idx of GPTQ");
   return std::make_unique<GptqMatrix>(s, mat, form_of(Description(s.description)));
 }
 

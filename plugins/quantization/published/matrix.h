@@ -126,6 +126,12 @@ inline void need_no_others(const tenon_matrix& m, const std::vector<std::string_
   }
 }
 
+// Throws sdk::Refused for a matrix in a form that the scheme does not read; `reads` says which tensors it does.
+[[noreturn]] inline void refuse_form(const tenon_matrix& m, const std::string& reads) {
+  throw sdk::Refused("matrix \"" + std::string(m.name) + "\" is stored as " + sdk::list_of(sdk::tensors_of(m)) +
+                     "; this scheme reads " + reads);
+}
+
 // The form of one matrix of a site, or of that matrix of every expert, found when the site is claimed or bound.
 class Matrix {
  public:
