@@ -19,6 +19,7 @@ namespace tenon::test {
 namespace {
 
 using conformance::FileMatrix;
+using conformance::LinearDescription;
 using conformance::QuantizedSite;
 using conformance::SiteCase;
 using conformance::StepCase;
@@ -376,6 +377,67 @@ TEST_P(Int8RowsCpu, ARowThatIsNotFiniteAnswersNan) {
     step.x[70] = bad;
     const std::vector<float> y = site.run(step, false);
     for (size_t i = 0; i < 5; ++i) EXPECT_TRUE(std::isfinite(y[i]) && !std::isfinite(y[5 + i])) << i;
+  }
+}
+
+// What a scheme writes of one row: its scale, then its codes.
+std::pair<float, std::vector<int>> written(const Scheme& s, const std::vector<float>& row) {
+  const LinearDescription description({.source = {TENON_F32}, .rows = {1}, .k = static_cast<int64_t>(row.size())});
+  const std::unique_ptr<conformance::Component> component = s.open();
+  const auto& table = component->table<tenon_quantization>();
+  auto how = sdk::abi_struct<tenon_written>();
+  EXPECT_EQ(table.describe(component->self(), &description.linear, &how, nullptr), TENON_OK);
+  EXPECT_EQ(how.n_tensors, 2U);
+  EXPECT_STREQ(how.tensor[0].name, ("weight_" + s.name).c_str());
+  std::vector<int8_t> codes(row.size());
+  float scale = 0;
+  void* const out[] = {codes.data(), &scale};
+  auto e = sdk::abi_struct<tenon_encode>();
+  e.rows = 1;
+  e.data = row.data();
+  e.out = out;
+  EXPECT_EQ(table.encode(component->self(), &description.linear, &e, nullptr), TENON_OK);
+  return {scale, {codes.begin(), codes.end()}};
+}
+
+TEST_P(Int8RowsCpu, WritesTheCodesOfItsDefinition) {
+  const Scheme s = definition(GetParam());
+  const std::vector<float> row = normal_rows(96, 0.05F, 4);
+  std::vector<int64_t> q;
+  const float want = quantize_weights(s, row, q);
+  const auto [scale, codes] = written(s, row);
+  EXPECT_EQ(scale, want);
+  EXPECT_TRUE(std::equal(codes.begin(), codes.end(), q.begin(), q.end()));
+}
+
+TEST(Absmax, GivesTheKnownCodes) {
+  std::vector<float> row = {1.2F, -0.5F, -4.3F, 1.2F, -3.1F, 0.8F, 2.4F, 5.4F};
+  row.resize(32);
+  const std::vector<int> codes = written(definition("absmax"), row).second;
+  EXPECT_THAT(std::vector<int>(codes.begin(), codes.begin() + 8),
+              testing::ElementsAre(28, -12, -101, 28, -73, 19, 56, 127));
+}
+
+// Without outliers llm_int8 is absmax; with nothing but outliers it is the product of x in fp16 with the weights.
+TEST(LlmInt8, IsInt8WithoutOutliersAndFp16WithOutliersAlone) {
+  const SiteCase c{.source = {TENON_F32}, .rows = {23}, .k = 96};
+  const QuantizedSite split(definition("llm_int8").open(), c), plain(definition("absmax").open(), c);
+  StepCase step{.rows = 3, .live = 3};
+  for (const float v : normal_rows(size_t{3} * 96, 1, 6)) step.x.push_back(std::clamp(v, -5.9F, 5.9F));
+  EXPECT_EQ(split.run(step, false), plain.run(step, false));
+  for (float& v : step.x) v = std::copysign(6 + std::abs(v), v);
+  const std::vector<float> y = split.run(step, false);
+  for (size_t r = 0; r < 3; ++r) {
+    for (int32_t n = 0; n < 23; ++n) {
+      const std::vector<float> held = split.embed({n});
+      double sum = 0, size = 0;
+      for (size_t i = 0; i < 96; ++i) {
+        const double product = double{sdk::half_to_float(sdk::float_to_half(step.x[r * 96 + i]))} * double{held[i]};
+        sum += product;
+        size += std::abs(product);
+      }
+      EXPECT_NEAR(double{y[r * 23 + static_cast<size_t>(n)]}, sum, 1e-6 * size);
+    }
   }
 }
 
