@@ -52,6 +52,7 @@ struct StepCase {
   uint32_t seed = 1;
   bool unit = false;              // row r of x is the unit vector r
   std::vector<int32_t> expert{};  // of each row, if the site is routed
+  std::vector<float> x{};         // (rows, k + pitch); empty: they are random
 };
 
 class QuantizedSite {

@@ -36,6 +36,7 @@ constexpr const char* kFooter = R"(Schemes, with bits a weight. OUT is a GGUF fi
   Q4_K 4.5  blocks of 256
 and a new folder with safetensors, config.json and tokenizer for every quantization component that writes files, such as
   int8wo 8  one scale a row
+  int8dq 8  the same, and x becomes int8 in each step; absmax and llm_int8 alike
   int4wo 4.5 groups of 64 with scale and zero point; 5, 4.25, 4.125 with --set group_size=32, 128, 256
   nf4    4.5 blocks of 64 with a scale; 4.13 with --set double_quantization=true; fp4 alike, for floats of 4 bits
   fp8    8   e4m3, one scale a row

@@ -1,0 +1,189 @@
+// Rows of int8 weights, packed (tenon/cuda/packed.cuh) and multiplied by rows of x in int8 on tensor cores, by the kernels
+// of tenon/cuda/matvec.cuh: sums of integers are exact in each warp, then each warp's sum is rounded to f32 and multiplied
+// by the scale of x. A warp has a sixteenth of k.
+//
+//   c (rows 16, columns 8) += a (rows 16, k 32) b (k 32, columns 8), int8 with int32 sums (mma.m16n8k32)
+//
+// Lane l = 4 g + t. A register of a and b holds four numbers, the first in its lowest byte:
+//
+//   a0: row g,     k 4t to 4t + 3          b0: column g, k 4t to 4t + 3        c0, c1: row g,     columns 2t, 2t + 1
+//   a1: row g + 8, k 4t to 4t + 3          b1: column g, k 16 + 4t to ...      c2, c3: row g + 8, columns 2t, 2t + 1
+//   a2: row g,     k 16 + 4t to ...
+//   a3: row g + 8, k 16 + 4t to ...
+//
+// Products do not care which k is called which, so k are permuted as packed.cuh has it: a lane holds k = 8t to 8t + 7 of
+// 32, in natural order, and reads 16 bytes of weights and 8 bytes of x for them.
+//
+// A row of x takes four bytes a k, as one in f32 would: of each segment of 64 k the int8 are the first 64 of its 256 bytes,
+// so that the row can take the place of its floats. Column c of b is row c % 4 of a row block; the columns from 4 on are
+// there twice and are not read. The naive twin is the loop in int64 of tests/conformance/int8_rows_test.cc.
+#pragma once
+
+#include <cstdint>
+
+#include "definition.h"
+#include "tenon/cuda/row_prologue.cuh"
+
+namespace tenon::cuda {
+
+// c holds the bits of int32.
+__device__ __forceinline__ void mma_int8(float (&c)[4], const uint4& a, uint2 b) {
+  int sum[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i] = __float_as_int(c[i]);
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) c[i] = __int_as_float(sum[i]);
+}
+
+// [32 k][lane][k-step][4 bytes of row g, 4 bytes of row g + 8]. Schema: see definition.h.
+template <class SchemaOf>
+struct IntegerFormat {
+  using Half = void;  // x stays what it is, in natural order
+  using Schema = SchemaOf;
+  static constexpr uint32_t kBlocks = 2, kSegmentK = 64, kSegmentBytes = 1024, kAcc = 4, kGroup = 0, kSpread = 1;
+  static constexpr bool kScaled = false, kTotal = false, kRowScales = true, kStaggered = false;
+  static constexpr uint32_t kTableBytes = 128;  // of find_largest(), up to where a dynamic array may begin
+  static __device__ void make_table() {}
+
+  // acc holds the bits of int32.
+  template <int kPresent, int kTiles, int kRowBlocks, PreparedX X>
+  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][kRowBlocks][kAcc],
+                                                  const uint32_t (&segment)[kTiles], X& x) {
+    const uint32_t lane = lane_id();
+#pragma unroll
+    for (uint32_t b = 0; b < kBlocks; ++b) {
+      uint4 w[kPresent];  // by tile
+#pragma unroll
+      for (int t = 0; t < kPresent; ++t) w[t] = load_shared(segment[t] + 512 * b + 16 * lane);
+#pragma unroll
+      for (int n = 0; n < kRowBlocks; ++n) {
+        const int row = X::kRows == 1 ? 0 : 4 * n + static_cast<int>(lane / 4 % 4);
+        const auto eight = __builtin_bit_cast(uint2, x.pair(row, 8 * b + 2 * (lane % 4)));
+#pragma unroll
+        for (int t = 0; t < kPresent; ++t) mma_int8(acc[t][n], w[t], eight);
+      }
+    }
+  }
+  // Column t of a row of c is in lane 4 g + t / 2.
+  template <PreparedX X>
+  static __device__ __forceinline__ RowPair partial(const float (&acc)[kAcc]) {
+    if constexpr (X::kRows == 1) return {number(acc[0]), number(acc[2])};
+    const uint32_t lane = lane_id(), from = lane / 4 * 4 + lane % 4 / 2;
+    float of[kAcc];
+#pragma unroll
+    for (uint32_t i = 0; i < kAcc; ++i) of[i] = __shfl_sync(~0U, acc[i], static_cast<int>(from));
+    return {number(lane % 2 == 0 ? of[0] : of[1]), number(lane % 2 == 0 ? of[2] : of[3])};
+  }
+  static __device__ __forceinline__ float finish(float sum, const RowInfo& row) { return sum * row.unscale; }
+
+  // The offset in a segment of the weights k..k+3 of a row; k is divisible by 4.
+  static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
+    return k % kSegmentK / 32 * 512 + lane_offset(row, k) + k % 8 / 4 * 8 + row / 8 * 4;
+  }
+  static __device__ void put(uint8_t* quad, const int (&q)[4]) {
+    uint32_t word = 0;
+    for (int i = 0; i < 4; ++i) word |= (static_cast<uint32_t>(q[i]) & 255) << 8 * i;
+    *reinterpret_cast<uint32_t*>(quad) = word;
+  }
+  static __device__ void expand(const uint8_t* segment, uint32_t block, uint32_t lane, float (&weights)[2][8]) {
+    for (uint32_t i = 0; i < 16; ++i) {
+      const auto q = static_cast<int8_t>(segment[block * 512 + lane * 16 + i]);
+      weights[i / 4 % 2][i / 8 * 4 + i % 4] = static_cast<float>(q);
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ float number(float bits) { return static_cast<float>(__float_as_int(bits)); }
+};
+
+template <class F>
+concept IntegerRows = PackedFormat<F> && requires { typename F::Schema; };
+
+namespace detail {
+
+// The greatest of all warps' `bits`, in every thread of the block.
+__device__ __forceinline__ uint32_t find_largest(uint32_t bits, uint32_t warp) {
+  __shared__ uint32_t of_warp[kMatvecWarps];
+  bits = __reduce_max_sync(~0U, bits);
+  if (lane_id() == 0) of_warp[warp] = bits;
+  __syncthreads();
+  for (const uint32_t other : of_warp) bits = max(bits, other);
+  return bits;
+}
+
+// Four numbers of x as bytes.
+template <class Schema>
+__device__ __forceinline__ uint32_t four_codes(const float* v, float inverse) {
+  uint32_t word = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float kept = int8_rows::is_outlier<Schema>(v[i]) ? 0 : v[i];
+    const int q = __float2int_rn(fminf(fmaxf(kept * inverse, -127.0F), 127.0F));
+    word |= (static_cast<uint32_t>(q) & 255) << 8 * i;
+  }
+  return word;
+}
+
+// The scale of a row whose largest magnitude has these bits. Of a row that was normed, all numbers are up to the norm's
+// factor, which is not known yet: such a row has no least scale.
+template <class Schema>
+__device__ __forceinline__ float scale_of(uint32_t largest, bool normed) {
+  constexpr uint32_t kInfinite = 0x7f800000;
+  if (largest >= kInfinite) return __int_as_float(0x7fffffff);
+  const float scale = __uint_as_float(largest) / int8_rows::kTopCode;
+  return normed ? scale : fmaxf(scale, Schema::kLeastXScale);
+}
+
+}  // namespace detail
+
+// The row's int8 lie where the sink puts a segment's first two octets. All threads of the block call it, each warp with its
+// share; the scale is the row's, which every warp has to know before it rounds.
+template <IntegerRows F, RowSink Sink>
+__device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* stage, const Sink& sink) {
+  using Schema = typename F::Schema;
+  const OwnOctets<F> own(s.segments, warp);
+  ShareSums found;
+  uint32_t largest = detail::stage_x<F>(s, own, stage, found.square);
+  if constexpr (Schema::kOutlier < int8_rows::kNoOutliers) {
+    largest = 0;
+    for (uint32_t i = lane_id(); i < own.count(); i += 32) {
+      float v[8];
+      detail::get_octet<F>(stage, own[i], v);
+      for (const float f : v) {
+        const bool out = int8_rows::is_outlier<Schema>(f) && isfinite(f);
+        largest = max(largest, out ? 0 : __float_as_uint(f) & 0x7fffffff);
+      }
+    }
+  }
+  found.unscale = detail::scale_of<Schema>(detail::find_largest(largest, warp), s.norm != nullptr);
+  const float inverse = int8_rows::inverse_of(found.unscale);
+  for (uint32_t begin = 0; begin < own.count(); begin += 32) {  // whole warps, for the shuffles; a segment is 8 lanes
+    const uint32_t i = begin + lane_id();
+    uint32_t codes[2] = {};
+    if (i < own.count()) {
+      float v[8];
+      detail::get_octet<F>(stage, own[i], v);
+      codes[0] = detail::four_codes<Schema>(v, inverse);
+      codes[1] = detail::four_codes<Schema>(v + 4, inverse);
+    }
+    __syncwarp();
+    // Lanes 0 and 1 of a segment's eight have the codes of octets 0 to 3 and 4 to 7.
+    uint32_t of[8];
+#pragma unroll
+    for (uint32_t j = 0; j < 4; ++j) {
+      const int from = static_cast<int>(lane_id() / 8 * 8 + lane_id() % 2 * 4 + j);
+      of[2 * j] = __shfl_sync(~0U, codes[0], from);
+      of[2 * j + 1] = __shfl_sync(~0U, codes[1], from);
+    }
+    if (i < own.count() && lane_id() % 8 < 2) {
+      sink.put_octet(own[i], {of[0], of[1], of[2], of[3]}, {of[4], of[5], of[6], of[7]});
+    }
+  }
+  __syncwarp();
+  return found;
+}
+
+}  // namespace tenon::cuda

@@ -1,0 +1,112 @@
+// Outliers are decided on the GPU, by each kernel that needs to know: x of 6 and more counts as 0 among the integers, and an op
+// after the product adds what they give.
+#include "../int8_rows/cuda_scheme.cuh"
+#include "schema.h"
+
+namespace tenon::llm_int8 {
+namespace {
+
+constexpr uint32_t kThreads = 256;
+
+struct OutlierArgs {
+  cuda::TileMap map;
+  uint32_t k, rows;
+  int64_t x_stride, y_stride;  // floats
+};
+struct OutlierOperand {
+  enum : uint32_t { kY, kX, kLive, kWeights, kScales };
+};
+struct OutlierPointers {
+  float* y;
+  const float* x;
+  const uint32_t* live;
+  const uint8_t* weights;
+  const float* scales;
+};
+
+// y[r][c] += scale[c] * (sum of fp16(x[r][i]) * q[c][i] over outliers i). A thread has a column of y, a block kThreads of
+// them of one row. The block finds the outliers among kThreads numbers of x at a time, and lays them side by side in their
+// order, so that a sum does not depend on how many columns there are.
+template <class F>
+__global__ void __launch_bounds__(kThreads) outliers_kernel(const OutlierArgs a, const OutlierPointers p) {
+  __shared__ float value[kThreads];
+  __shared__ uint32_t index[kThreads], of_warp[kThreads / 32];
+  cuda::wait();
+  const uint32_t row = blockIdx.y, column = blockIdx.x * kThreads + threadIdx.x;
+  if (row >= *p.live) return;
+  const bool there = column < a.map.columns;
+  const uint32_t packed_row = there ? a.map.packed_row(column) : 0;
+  const float* x = p.x + row * a.x_stride;
+  const uint32_t warp = threadIdx.x / 32, before = (1U << cuda::lane_id()) - 1;  // the lanes before this one
+  float sum = 0;
+  bool any = false;
+  for (uint32_t begin = 0; begin < a.k; begin += kThreads) {
+    const uint32_t i = begin + threadIdx.x;
+    const float v = i < a.k ? x[i] : 0;
+    const bool out = int8_rows::is_outlier<Schema>(v);
+    const uint32_t in_warp = __ballot_sync(~0U, out);
+    if (__syncthreads_or(out ? 1 : 0) == 0) continue;  // which waits, too, until what was found before is read
+    if (cuda::lane_id() == 0) of_warp[warp] = __popc(in_warp);
+    __syncthreads();
+    uint32_t at = __popc(in_warp & before), count = 0;
+    for (uint32_t w = 0; w < kThreads / 32; ++w) {
+      at += w < warp ? of_warp[w] : 0;
+      count += of_warp[w];
+    }
+    if (out) {
+      value[at] = __half2float(__float2half_rn(v));
+      index[at] = i;
+    }
+    __syncthreads();
+    any = true;
+    for (uint32_t n = 0; n < count && there; ++n) {
+      const uint32_t k = index[n];
+      const uint8_t* quad = p.weights + cuda::segment_offset<F>(a.k, packed_row, k) +
+                            F::quad_offset(packed_row % cuda::kTileRows, k / 4 * 4);
+      sum = fmaf(value[n], static_cast<float>(static_cast<int8_t>(quad[k % 4])), sum);
+    }
+  }
+  if (any && there) p.y[row * a.y_stride + column] += sum * p.scales[packed_row];
+}
+
+template <class F>
+void run_outliers(const OutlierArgs& a, const cuda::Launch& l) {
+  using Operand = OutlierOperand;
+  const OutlierPointers p{l.ptr<float>(Operand::kY), l.ptr<const float>(Operand::kX),
+                          l.ptr<const uint32_t>(Operand::kLive), l.ptr<const uint8_t>(Operand::kWeights),
+                          l.ptr<const float>(Operand::kScales)};
+  l(&outliers_kernel<F>, {.blocks = {(a.map.columns + kThreads - 1) / kThreads, a.rows}, .threads = {kThreads}}, a, p);
+}
+
+}  // namespace
+
+class LlmInt8 : public int8_rows::CudaScheme<LlmInt8, Schema> {
+ public:
+  using Base = int8_rows::CudaScheme<LlmInt8, Schema>;
+  using Base::Base;
+
+  // Nothing around the product is claimed: outliers are those of x as it is, and they are added after the product.
+  tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
+    tenon_claim claim = Base::claim(s, b);
+    claim.pro = claim.epi = 0;
+    return claim;
+  }
+  void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
+    Base::record(site, call, rec);
+    const tenon_tensor y = rec.describe(call.y);
+    const tenon_operand operands[] = {{call.y, TENON_READ | TENON_WRITE},
+                                      {call.x, TENON_READ},
+                                      {call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE), TENON_READ},
+                                      {call.store[0], TENON_READ},
+                                      {call.store[1], TENON_READ}};
+    sdk::OpSpec spec{.name = "outliers", .operands = operands, .chunks = {}};
+    spec.cost.read[cuda::kCostPerRow] = 4.0 * site.k;
+    const OutlierArgs a{site.map, site.k, static_cast<uint32_t>(y.dim[0]), rec.describe(call.x).stride[0] / 4,
+                        y.stride[0] / 4};
+    cuda::emit<&run_outliers<Format>>(rec, spec, a);
+  }
+};
+
+}  // namespace tenon::llm_int8
+
+TENON_PLUGIN(tenon::llm_int8::LlmInt8);

@@ -1,0 +1,103 @@
+// A chunk is some columns of y for all live rows. For each row its outliers are found first, a look at k numbers, which is
+// little beside a product of k numbers by the chunk's columns. Products of fp16 and int8 are exact in f32; they are added up
+// in the order of the columns of x.
+#include "outliers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "../rows/stored_rows.h"
+#include "schema.h"
+#include "tenon/sdk/convert.h"
+#include "tenon/sdk/error.h"
+#include "tenon/sdk/live.h"
+
+namespace tenon::llm_int8 {
+namespace {
+
+enum Operand : uint32_t { kY, kX, kLive, kStores };
+
+struct Args {
+  uint32_t n_mats, k, rows, chunk_columns, columns, experts, expert;  // expert: the operand of the rows' experts
+  uint32_t padding;
+  int64_t x_stride, y_stride;  // floats
+  uint32_t mat_rows[TENON_MAX_STORES];
+  uint64_t expert_bytes[TENON_MAX_STORES];
+};
+
+struct Outlier {
+  uint32_t column;
+  float x;
+};
+
+uint32_t find_outliers(const float* x, uint32_t k, Outlier* to) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < k; ++i) {
+    if (!int8_rows::is_outlier<Schema>(x[i])) continue;
+    to[n++] = {i, sdk::half_to_float(sdk::float_to_half(x[i]))};
+  }
+  return n;
+}
+
+void add_outliers(const Args& a, const sdk::Part& p) {
+  const uint32_t live = std::min(p.ptr<const uint32_t>(kLive)[sdk::kLiveRows], a.rows);
+  const uint64_t row_bytes = rows::int8_row_bytes(a.k);
+  auto* outlier = p.thread_scratch<Outlier>();
+  for (uint32_t r = 0; r < live; ++r) {
+    const uint32_t n = find_outliers(p.ptr<const float>(kX) + r * a.x_stride, a.k, outlier);
+    const int32_t expert = a.experts != 0 ? p.ptr<const int32_t>(a.expert)[r] : 0;
+    if (n == 0 || expert < 0) continue;
+    float* y = p.ptr<float>(kY) + r * a.y_stride;
+    uint32_t first = 0;  // column of y that the matrix begins with
+    for (uint32_t mat = 0; mat < a.n_mats; first += a.mat_rows[mat++]) {
+      const uint32_t begin = std::max(first, p.begin() * a.chunk_columns);
+      const uint32_t end = std::min(first + a.mat_rows[mat], p.end() * a.chunk_columns);
+      const auto* store = p.ptr<const uint8_t>(kStores + mat) + static_cast<uint32_t>(expert) * a.expert_bytes[mat];
+      for (uint32_t c = begin; c < end; ++c) {
+        const uint8_t* row = store + (c - first) * row_bytes;
+        float scale = 0, sum = 0;
+        std::memcpy(&scale, row, sizeof(scale));
+        const auto* q = reinterpret_cast<const int8_t*>(row + sizeof(scale));
+        for (uint32_t i = 0; i < n; ++i) sum += outlier[i].x * static_cast<float>(q[outlier[i].column]);
+        y[c] += sum * scale;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void record_outliers(const sdk::cpu::LinearSite& site, uint32_t threads, const tenon_linear_call& call,
+                     sdk::Recorder& rec) {
+  constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+  const tenon_tensor y = rec.describe(call.y);
+  Args a{};
+  a.n_mats = static_cast<uint32_t>(site.mats.size());
+  a.k = site.k;
+  a.rows = static_cast<uint32_t>(y.dim[0]);
+  a.x_stride = rec.describe(call.x).stride[0] / kFloat;
+  a.y_stride = y.stride[0] / kFloat;
+  a.experts = site.experts;
+  a.columns = static_cast<uint32_t>(site.columns());
+  a.chunk_columns = std::max(64U, a.columns / (4 * threads));
+  const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
+  std::vector<tenon_operand> operands = {{call.y, TENON_READ | TENON_WRITE}, {call.x, TENON_READ}, {live, TENON_READ}};
+  for (uint32_t i = 0; i < a.n_mats; ++i) {
+    operands.push_back({call.store[i], TENON_READ});
+    a.mat_rows[i] = site.mats[i].rows;
+    a.expert_bytes[i] = site.store_bytes(site.mats[i]);
+  }
+  if (a.experts != 0) {
+    a.expert = static_cast<uint32_t>(operands.size());
+    operands.push_back({call.expert, TENON_READ});
+  }
+  sdk::OpSpec spec{
+      .name = "outliers", .operands = operands, .chunks = {(a.columns + a.chunk_columns - 1) / a.chunk_columns}};
+  spec.thread_scratch_bytes = a.k * sizeof(Outlier);
+  spec.cost.read[sdk::kCostPerRow] = static_cast<double>(kFloat) * a.k;
+  rec.emit<&add_outliers>(spec, a);
+}
+
+}  // namespace tenon::llm_int8
