@@ -35,6 +35,10 @@ class Checked {
     description_.replace(at, before.size(), after);
     return *this;
   }
+  Checked& on(const std::string& device) {
+    device_ = device;
+    return *this;
+  }
   // One more key.
   Checked& says(const std::string& key) { return says("{", "{" + key + ", "); }
   std::string refusal(
@@ -47,8 +51,14 @@ class Checked {
     };
     c.description = description_;
     try {
-      const QuantizedSite site(
-          std::make_unique<Component>("quantization", form_.scheme, std::vector<Setting>{}, machine_isa()), c);
+      if (device_ == "cpu") {
+        const QuantizedSite site(std::make_unique<Component>("quantization", form_.scheme), c);
+      } else {
+        const QuantizedSite site(
+            std::make_unique<conformance::Component>(plugins().load("quantization", form_.scheme, device_),
+                                                     *device(device_), std::vector<Setting>{}),
+            c);
+      }
     } catch (const std::runtime_error& e) {
       return e.what();
     }
@@ -64,7 +74,7 @@ class Checked {
   }
 
   const PublishedForm& form_;
-  std::string description_;
+  std::string description_, device_ = "cpu";
 };
 
 FileMatrix::Tensor& tensor(FileMatrix& m, const std::string& name) {
@@ -170,6 +180,27 @@ TEST(DamagedGptq, HasGroupsOfColumnsRefused) {
                   {64, 32}),
               HasSubstr("columns of matrix 1 are in another order than those of the first matrix"));
 }
+// The same code reads them, but from device memory.
+TEST(DamagedOnAGpu, IsRefusedByName) {
+  if (device("cuda") == nullptr) GTEST_SKIP() << "no device cuda";
+  const Checked form = Checked("gptq_4_128").on("cuda"), ordered = Checked("gptq_4_32_act").on("cuda");
+  EXPECT_EQ(form.refusal(), "");
+  EXPECT_THAT(form.refusal(missing("qzeros")), HasSubstr("\"test.matrix.qzeros\" is missing; expected i32 (2, 8)"));
+  EXPECT_THAT(form.refusal(value("scales", 5, kHalfInfinity)),
+              HasSubstr("\"test.matrix.scales\": number 5 is not finite"));
+  EXPECT_THAT(form.refusal(value("g_idx", 3, int32_t{2})),
+              HasSubstr("\"test.matrix.g_idx\": column 3 is of group 2; there are 2"));
+  EXPECT_EQ(ordered.refusal([](FileMatrix&) {}, {64, 32}), "");
+  EXPECT_THAT(ordered.refusal(
+                  [](FileMatrix& m) {
+                    auto* group = reinterpret_cast<int32_t*>(tensor(m, "g_idx").bytes.data());
+                    if (tensor(m, "qweight").stored.dim[1] == 32)
+                      std::swap(group[0], *std::find_if(group, group + 256, [&](int32_t g) { return g != group[0]; }));
+                  },
+                  {64, 32}),
+              HasSubstr("columns of matrix 1 are in another order than those of the first matrix"));
+}
+
 TEST(DamagedGptq, HasConfigRefusedByKey) {
   const auto changed = [](const std::string& before, const std::string& after) {
     return Checked("gptq_4_128").says(before, after).refusal();

@@ -87,7 +87,10 @@ constexpr const char* kMade = "tiny-made";
 
 std::vector<Case> cases() {
   std::vector<Case> list;
-  for (const char* model : kPublished) list.push_back({model, model, model, "flash", "cpu", "fp32", true});
+  for (const char* model : kPublished) {
+    list.push_back({model, model, model, "flash", "cpu", "fp32", true});
+    list.push_back({model, model, model, "flash", "cuda", "fp16", true});  // long prompts are rounded to fp16 there
+  }
   for (const char* model : kWithExperts) {
     for (const char* attention : {"flash", "reference"}) {
       list.push_back({model, model, model, attention, "cpu", "fp32", false, false, true});

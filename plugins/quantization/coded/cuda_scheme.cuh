@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "../published/device_matrix.cuh"
 #include "quantize.h"
 #include "tenon/cuda/grouped_formats.cuh"
 #include "tenon/cuda/load_rows.cuh"
@@ -158,34 +159,40 @@ __global__ void take_kernel(const cuda::LoadedRows rows, const DeviceCoding c, c
   }
 }
 
-// Schema: as CpuScheme has it, and
+// Schema: as CpuScheme has it, with published() or without, and
 //   template <uint32_t kIndex> using Format = ...;   how coding kIndex is packed
 template <class Schema>
 class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema {
  public:
   using Base = cuda::PackedScheme<CudaScheme>;
-  using Site = cuda::PackedSite;
+  struct Site : cuda::PackedSite {
+    std::vector<published::DeviceMatrix> published;  // by matrix of an expert
+  };
   static constexpr size_t kCount = std::size(Schema::kCodings);
 
   CudaScheme(const sdk::Params& params, const sdk::Env& env) : Base(env), chosen_(Schema::choose(params)) {}
 
   static tenon_format source(const tenon_linear& s, uint32_t mat) {
+    if (const auto form = published_matrix(s, mat)) return kPublished + form->coding();
     const Coding* stored = stored_coding(s, mat, Schema::kCodings);
     return stored == nullptr ? Base::source(s, mat)
                              : kStoredCodings + static_cast<tenon_format>(stored - std::data(Schema::kCodings));
   }
-  static bool exact(const Site& site) { return std::all_of(site.source.begin(), site.source.end(), &is_stored); }
+  static bool exact(const cuda::PackedSite& site) {
+    return std::all_of(site.source.begin(), site.source.end(), &is_stored);
+  }
   // Matrices that were stored in a coding keep it; one site has one.
   uint32_t code(std::span<const tenon_format> sources) const {
     uint32_t code = chosen_;
     bool found = false;
     for (const tenon_format source : sources) {
       if (!is_stored(source)) continue;
-      if (found && code != source - kStoredCodings) {
+      const uint32_t stored = source - (source >= kPublished ? kPublished : kStoredCodings);
+      if (found && code != stored) {
         throw sdk::Refused(
             "matrices side by side that are stored in different codings; on a GPU they must have the same");
       }
-      code = source - kStoredCodings;
+      code = stored;
       found = true;
     }
     return code;
@@ -196,7 +203,32 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
       use(typename Schema::template Format<kIndex>{});
     });
   }
-  void load(Site& site, const tenon_rows& src, void* const* store, void*, void* queue) const {
+  std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
+    auto site = std::make_unique<Site>();
+    static_cast<cuda::PackedSite&>(*site) = std::move(*Base::bind(s, claims));
+    for (uint32_t i = 0; i < s.n_mats; ++i) site->published.push_back({published_matrix(s, i), s.matrix[i].n_tensors});
+    return site;
+  }
+  tenon_footprint footprint(Site& site) const {
+    tenon_footprint f = Base::footprint(site);
+    for (const published::DeviceMatrix& m : site.published) {
+      if (m.form == nullptr) continue;
+      f.flags |= TENON_FOOTPRINT_WHOLE;
+      f.load_bytes = published::batch_bytes(Schema::kCodings[site.code], site.k);
+    }
+    return f;
+  }
+
+  void load(cuda::PackedSite& packed, const tenon_rows& src, void* const* store, void* scratch, void* queue) const {
+    const auto& site = static_cast<const Site&>(packed);
+    if constexpr (kHasPublished) {
+      const published::DeviceMatrix& matrix = site.published[src.mat % site.published.size()];
+      if (matrix.form != nullptr) {
+        return with_format(site.code, [&]<class F>(F) {
+          published::load_matrix<F>(matrix, Schema::kCodings[site.code], src, {site, store, scratch, queue});
+        });
+      }
+    }
     const cuda::LoadedRows rows = cuda::loaded_rows(site, src, store[0]);
     float* row_scales = site.stores == 2 ? site.scales(store[1], src) : nullptr;
     with_index<kCount>(site.code, [&]<uint32_t kIndex>(std::integral_constant<uint32_t, kIndex>) {
@@ -214,6 +246,12 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
   }
 
  private:
+  static constexpr bool kHasPublished = requires(const tenon_linear& s, uint32_t mat) { Schema::published(s, mat); };
+  static std::unique_ptr<published::Matrix> published_matrix(const tenon_linear& s, uint32_t mat) {
+    if constexpr (kHasPublished) return Schema::published(s, mat);
+    return nullptr;
+  }
+
   uint32_t chosen_;  // of Schema::kCodings
 };
 

@@ -6,7 +6,7 @@
 
 namespace tenon::coded {
 namespace {
-constexpr auto kFormats = row_formats<fp8::CpuSchema>();
+constexpr auto kFormats = row_formats<fp8::PublishedSchema>();
 }
 
 constinit const sdk::cpu::KernelTable TENON_ISA::kKernels{sdk::cpu::kRowOps, &sdk::cpu::tile_product, kFormats.data(),

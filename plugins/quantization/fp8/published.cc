@@ -42,12 +42,12 @@ std::optional<Form> form_of(const Description& d) {
   } else {
     return {};
   }
-  const bool fits = form.block_rows > 0 && form.block_columns > 0 && form.block_columns % CpuSchema::kBlock == 0;
+  const bool fits = form.block_rows > 0 && form.block_columns > 0 && form.block_columns % PublishedSchema::kBlock == 0;
   if (form.block_rows == 0 && form.block_columns == 0) return form;
   if (fits) return form;
   throw sdk::Refused("config.json: quantization_config has blocks of " + std::to_string(form.block_rows) + " x " +
                      std::to_string(form.block_columns) + " weights; expected widths in whole multiples of " +
-                     std::to_string(CpuSchema::kBlock));
+                     std::to_string(PublishedSchema::kBlock));
 }
 
 enum class Scales { kMatrix, kRow, kBlock };
@@ -90,7 +90,8 @@ class Fp8Matrix final : public published::Matrix {
       (void)published::Floats(src.tensor[x_scale_], x_format_, full_name("input_scale"))[0];
     }
     const auto* code = static_cast<const uint8_t*>(src.tensor[weight_].data);
-    std::vector<float> scale(scales_ == Scales::kBlock ? (columns_ + CpuSchema::kBlock - 1) / CpuSchema::kBlock : 1);
+    std::vector<float> scale(
+        scales_ == Scales::kBlock ? (columns_ + PublishedSchema::kBlock - 1) / PublishedSchema::kBlock : 1);
     for (uint64_t row = 0; row < rows_; ++row, code += columns_) {
       if (std::any_of(code, code + columns_, &sdk::SmallFloat<4, 3>::is_nan)) {
         throw sdk::Failed("tensor " + full_name("weight") + ": a weight of row " + std::to_string(row) + " is NaN");
@@ -130,7 +131,7 @@ class Fp8Matrix final : public published::Matrix {
     if (scales_ == Scales::kMatrix) return 0;
     if (scales_ == Scales::kRow) return row;
     const auto rows = static_cast<uint64_t>(form_.block_rows), columns = static_cast<uint64_t>(form_.block_columns);
-    return row / rows * blocks_a_row_ + group * CpuSchema::kBlock / columns;
+    return row / rows * blocks_a_row_ + group * PublishedSchema::kBlock / columns;
   }
 
   Form form_;
@@ -143,7 +144,7 @@ class Fp8Matrix final : public published::Matrix {
 
 }  // namespace
 
-std::unique_ptr<published::Matrix> CpuSchema::published(const tenon_linear& s, uint32_t mat) {
+std::unique_ptr<published::Matrix> PublishedSchema::published(const tenon_linear& s, uint32_t mat) {
   const Description d(s.description);
   const std::optional<Form> form = form_of(d);
   const tenon_stored* weight = sdk::find_tensor(s.matrix[mat], "weight");

@@ -1,4 +1,4 @@
-// quantization.fp8 on the CPU: what Schema has, and the matrices of published checkpoints.
+// quantization.fp8 has what Schema has, and the matrices of published checkpoints.
 //   quant_method "fp8"                    X.weight e4m3, X.weight_scale, or X.weight_scale_inv a block (DeepSeek's form)
 //   quant_method "compressed-tensors" of format "float-quantized"    X.weight e4m3, X.weight_scale
 // A weight stands for its code's value times the scale, in both names of it. A scale is one number of the matrix (), (1) or
@@ -15,7 +15,7 @@ class Matrix;
 
 namespace tenon::fp8 {
 
-struct CpuSchema : Schema {
+struct PublishedSchema : Schema {
   // Blocks have a scale of their own in each row.
   static constexpr uint32_t kBlock = 128;
   static constexpr coded::Coding kCodings[] = {

@@ -132,6 +132,13 @@ inline void need_no_others(const tenon_matrix& m, const std::vector<std::string_
                      "; this scheme reads " + reads);
 }
 
+// Matrices beside each other share x, so they must have the same order of columns. Throws sdk::Failed.
+inline void need_same_order(const std::vector<uint32_t>& first, const std::vector<uint32_t>& found, uint32_t mat) {
+  if (first == found) return;
+  throw sdk::Failed("columns of matrix " + std::to_string(mat) +
+                    " are in another order than those of the first matrix beside it, which has the same x");
+}
+
 // The form of one matrix of a site, or of that matrix of every expert, found when the site is claimed or bound.
 class Matrix {
  public:

@@ -102,10 +102,7 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema>, &
     load_matrix(site, Schema::kCodings[matrix.coding()], matrix, src, store);
     if (!site.permuted) return;
     if (site.permutation.empty()) site.permutation = matrix.permutation();
-    if (site.permutation != matrix.permutation()) {
-      throw sdk::Failed("columns of matrix " + std::to_string(src.mat) +
-                        " are in another order than those of the first matrix beside it, which has the same x");
-    }
+    need_same_order(site.permutation, matrix.permutation(), src.mat);
     std::memcpy(store[site.mats.size()], site.permutation.data(), site.permutation.size() * sizeof(uint32_t));
   }
 

@@ -178,9 +178,10 @@ struct NoScales {
   static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
 };
 
-// s in bf16, and an integer zero point from 0 to 255: w = s (q - zero).
+// s in 16 bits, and an integer zero point from 0 to 255: w = s (q - zero).
 // [group]([g][s of row g, of row g + 8], then [g][zero of row g, of row g + 8]).
-struct ZeroPoints {
+template <HalfType H>
+struct ScalesWithZeroPoints {
   struct Words {
     uint32_t scales, zeros;
   };
@@ -197,13 +198,16 @@ struct ZeroPoints {
     return {m.word(group * kGroupBytes + g * 4), m.half_word(group * kGroupBytes + kZeros + g * 2)};
   }
   static __device__ __forceinline__ float scale(const Words& w, uint32_t i) {
-    return from_half<__nv_bfloat16>(i == 0 ? w.scales & 0xffff : w.scales >> 16);
+    return from_half<H>(i == 0 ? w.scales & 0xffff : w.scales >> 16);
   }
   static __device__ __forceinline__ float zero(const Words& w, uint32_t i) { return byte_as_float(w.zeros, i); }
   static __device__ __forceinline__ float offset(const Words& w, uint32_t i) { return -(scale(w, i) * zero(w, i)); }
 };
+struct ZeroPoints : ScalesWithZeroPoints<__nv_bfloat16> {};
+struct HalfZeroPoints : ScalesWithZeroPoints<__half> {};
 
 static_assert(GroupScales<ScalePairs<__half>> && GroupScales<HalfScales> && GroupScales<TwoLevelScales<true>> &&
-              GroupScales<FloatScales> && GroupScales<ByteScales> && GroupScales<NoScales> && GroupScales<ZeroPoints>);
+              GroupScales<FloatScales> && GroupScales<ByteScales> && GroupScales<NoScales> && GroupScales<ZeroPoints> &&
+              GroupScales<HalfZeroPoints>);
 
 }  // namespace tenon::cuda

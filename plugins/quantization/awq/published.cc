@@ -1,0 +1,91 @@
+// A matrix of N rows and K columns in AWQ's form for gemm, G groups:
+//   qweight i32 (K, N / 8)    codes of 4 bits; a word has those of 8 rows, the first in bits 0 to 3, then 16, 4, 20, 8, 24, ...
+//   qzeros  i32 (G, N / 8)    zero points, packed alike
+//   scales  f16 (G, N)
+// Weight (n, k) stands for scales[g][n] * (code - zero), g = k / group_size.
+#include "../published/description.h"
+#include "../published/grouped.h"
+#include "../published/quantizer_keys.h"
+#include "schema.h"
+
+namespace tenon::awq {
+namespace {
+
+using published::Description;
+
+constexpr uint32_t kRowsAWord = 8, kBits = 4;
+
+// Rows 0, 2, 4 and 6 of a word come first, then the odd ones.
+constexpr uint32_t shift_of(uint64_t row) {
+  const auto in_word = static_cast<uint32_t>(row % kRowsAWord);
+  return kBits * (in_word / 2 + (in_word % 2) * 4);
+}
+
+int64_t group_of(const Description& d) {
+  (void)d.need("quant_method", {"awq"});
+  (void)d.need(d.has("bits") ? "bits" : "w_bit", {4});
+  bool packing = false;
+  for (const char* key : {"version", "format", "checkpoint_format"}) {
+    d.only(key, {"gemm", "GEMM"});
+    packing = packing || d.has(key);
+  }
+  if (!packing) d.wrong("version", "\"gemm\"");
+  d.only("method", {"awq"});
+  d.only("pack_dtype", {"int32"});
+  d.only_boolean("desc_act", false);
+  // Zero points are stored whatever these say.
+  for (const char* key : {"zero_point", "sym", "lm_head", "true_sequential"}) (void)d.boolean(key, true);
+  const int64_t group = d.need_group(d.has("group_size") ? "group_size" : "q_group_size");
+  d.need_all_read(published::kQuantizerKeys);
+  return group;
+}
+
+class AwqMatrix final : public published::GroupedMatrix {
+ public:
+  AwqMatrix(const tenon_linear& s, uint32_t mat, int64_t group) : GroupedMatrix(s, mat, kBits, group) {
+    const tenon_matrix& m = s.matrix[mat];
+    const int64_t n = s.out_dim[mat], groups = static_cast<int64_t>(groups_);
+    if (n % kRowsAWord != 0) {
+      throw sdk::Refused("matrix \"" + name_ + "\": " + std::to_string(n) + " rows; expected a multiple of 8");
+    }
+    published::need_tensor(m, {"qweight", TENON_I32, 2, {s.in_dim, n / kRowsAWord, 0, 0}});
+    published::need_tensor(m, {"qzeros", TENON_I32, 2, {groups, n / kRowsAWord, 0, 0}});
+    published::need_tensor(m, {"scales", TENON_F16, 2, {groups, n, 0, 0}});
+    published::need_no_others(m, {"qweight", "qzeros", "scales"});
+    choose_coding(Schema::kCodings, m, "scales");
+    weights_ = published::index_of(m, "qweight");
+    zeros_ = published::index_of(m, "qzeros");
+  }
+
+ protected:
+  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& place,
+                  uint8_t* codes) const override {
+    for (uint32_t i = 0; i < columns_; ++i) {
+      for (uint32_t r = 0; r < count; ++r)
+        codes[size_t{r} * columns_ + place[i]] = code(src.tensor[weights_], i, row + r);
+    }
+  }
+  uint64_t scale_at(uint64_t row, uint64_t group) const override { return group * rows_ + row; }
+  uint8_t zero_of(const tenon_rows& src, uint64_t row, uint64_t group) const override {
+    return code(src.tensor[zeros_], group, row);
+  }
+
+ private:
+  // line: a column, or a group.
+  uint8_t code(const tenon_slice& words, uint64_t line, uint64_t row) const {
+    const auto word = published::value_at<uint32_t>(words, line * (rows_ / kRowsAWord) + row / kRowsAWord);
+    return static_cast<uint8_t>(word >> shift_of(row) & 15U);
+  }
+
+  uint32_t weights_ = 0, zeros_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint32_t mat) {
+  const tenon_matrix& m = s.matrix[mat];
+  if (sdk::find_tensor(m, "qweight") == nullptr) published::refuse_form(m, "qweight, qzeros and scales of AWQ");
+  return std::make_unique<AwqMatrix>(s, mat, group_of(Description(s.description)));
+}
+
+}  // namespace tenon::awq

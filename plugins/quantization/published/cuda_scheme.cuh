@@ -1,0 +1,102 @@
+// Base of the schemes on CUDA that read published checkpoints and nothing else: scheme.h on a GPU. A scheme's Schema has, as
+// there, kCodings and published(), and
+//   template <uint32_t kIndex> using Format = ...;   how coding kIndex is packed (tenon/cuda/grouped_formats.cuh)
+// An op before the product gathers x where columns are in another order, as on the CPU.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "device_matrix.cuh"
+#include "gather.cuh"
+#include "tenon/cuda/packed_scheme.cuh"
+
+namespace tenon::published {
+
+template <class Schema>
+class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema {
+ public:
+  using Base = cuda::PackedScheme<CudaScheme>;
+  struct Site : cuda::PackedSite {
+    std::vector<DeviceMatrix> published;  // by matrix of an expert
+    bool permuted = false;
+    std::vector<uint32_t> permutation;  // once the first matrix is loaded
+  };
+
+  CudaScheme(const sdk::Params&, const sdk::Env& env) : Base(env) {}
+
+  static tenon_format source(const tenon_linear& s, uint32_t mat) {
+    return coded::kPublished + Schema::published(s, mat)->coding();
+  }
+  static bool exact(const cuda::PackedSite&) { return true; }
+  // The coding of all matrices of a site.
+  uint32_t code(std::span<const tenon_format> sources) const {
+    for (const tenon_format source : sources) {
+      if (source == sources[0]) continue;
+      throw sdk::Refused("matrices side by side that are stored differently; on a GPU they must be alike");
+    }
+    return sources[0] - coded::kPublished;
+  }
+  template <class Use>
+  static void with_format(uint32_t code, const Use& use) {
+    coded::with_index<kCount>(code, [&]<uint32_t kIndex>(std::integral_constant<uint32_t, kIndex>) {
+      use(typename Schema::template Format<kIndex>{});
+    });
+  }
+
+  tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
+    tenon_claim claim = Base::claim(s, b);
+    if (!is_permuted(s)) return claim;
+    if (s.rows_wanted != 0) throw sdk::Refused("an embedding whose columns are in another order");
+    claim.pro = 0;  // x is gathered before the product
+    return claim;
+  }
+  std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
+    auto site = std::make_unique<Site>();
+    static_cast<cuda::PackedSite&>(*site) = std::move(*Base::bind(s, claims));
+    for (uint32_t i = 0; i < s.n_mats; ++i) site->published.push_back({Schema::published(s, i), s.matrix[i].n_tensors});
+    site->permuted = is_permuted(s);
+    return site;
+  }
+  // After the packed weights comes the order of the columns.
+  tenon_footprint footprint(Site& site) const {
+    tenon_footprint f = Base::footprint(site);
+    f.flags |= TENON_FOOTPRINT_WHOLE;
+    f.load_bytes = batch_bytes(Schema::kCodings[site.code], site.k);
+    if (site.permuted) f.store_bytes[f.n_stores++] = uint64_t{site.k} * sizeof(uint32_t);
+    return f;
+  }
+
+  void load(cuda::PackedSite& packed, const tenon_rows& src, void* const* store, void* scratch, void* queue) const {
+    auto& site = static_cast<Site&>(packed);
+    const DeviceMatrix& matrix = site.published[src.mat % site.published.size()];
+    with_format(site.code, [&]<class F>(F) {
+      load_matrix<F>(matrix, Schema::kCodings[site.code], src, {site, store, scratch, queue});
+    });
+    if (!site.permuted) return;
+    if (!site.permutation.empty()) return need_same_order(site.permutation, matrix.form->permutation(), src.mat);
+    site.permutation = matrix.form->permutation();
+    const auto stream = static_cast<cudaStream_t>(queue);
+    TENON_CUDA_CHECK(cudaMemcpyAsync(store[site.stores], site.permutation.data(),
+                                     site.permutation.size() * sizeof(uint32_t), cudaMemcpyHostToDevice, stream));
+  }
+
+  void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
+    if (!site.permuted) return Base::record(site, call, rec);
+    tenon_linear_call gathered = call;
+    gathered.x = record_gather(site.k, call, call.store[site.stores], rec);
+    Base::record(site, gathered, rec);
+  }
+
+ private:
+  static constexpr size_t kCount = std::size(Schema::kCodings);
+
+  static bool is_permuted(const tenon_linear& s) {
+    for (uint32_t i = 0; i < s.n_mats; ++i) {
+      if (Schema::published(s, i)->permuted()) return true;
+    }
+    return false;
+  }
+};
+
+}  // namespace tenon::published

@@ -1,0 +1,193 @@
+// Matrices of published checkpoints on their way to a GPU. Their tensors come in device memory, and are read on the host by
+// the same code as on the CPU (matrix.h), which finds what is damaged and says where. Rows go back in batches, a byte a code,
+// and a kernel packs them (tenon/cuda/packed.cuh): a block of threads has a row.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "matrix.h"
+#include "tenon/cuda/grouped_formats.cuh"
+#include "tenon/cuda/load_rows.cuh"
+
+namespace tenon::published {
+
+// The form of a matrix, and how many tensors come with it; null for a matrix that is not published.
+struct DeviceMatrix {
+  std::unique_ptr<Matrix> form;
+  uint32_t n_tensors = 0;
+};
+
+// A batch of rows in device memory.
+struct RowBatch {
+  const uint8_t* code;     // (rows, k)
+  const float* scale;      // (rows, groups), or one a row
+  const uint8_t* zero;     // (rows, groups)
+  uint32_t group, groups;  // of the coding; groups: 1 where the row has the scale
+};
+
+namespace detail {
+
+inline constexpr uint64_t kBatchBytes = uint64_t{16} << 20;
+
+// How a batch lies in memory: scales, codes, zero points.
+struct BatchLayout {
+  uint32_t k, group, groups;
+  BatchLayout(const coded::Coding& c, uint32_t columns)
+      : k(columns),
+        group(c.group),
+        groups(c.scaling == coded::Scaling::kRow ? 1 : static_cast<uint32_t>(c.groups(columns))) {}
+
+  uint64_t row_bytes() const { return uint64_t{k} + groups * (sizeof(float) + 1); }
+  uint32_t most_rows() const {
+    return static_cast<uint32_t>(std::clamp<uint64_t>(kBatchBytes / row_bytes(), 1, UINT32_MAX));
+  }
+  uint64_t bytes(uint64_t rows) const { return rows * row_bytes(); }
+  uint64_t codes_at(uint64_t rows) const { return rows * groups * sizeof(float); }
+  uint64_t zeros_at(uint64_t rows) const { return codes_at(rows) + rows * k; }
+};
+
+template <class Scales>
+__device__ void put_group(Scales, uint8_t* scales, uint32_t row, uint32_t group, float scale, uint32_t zero) {
+  uint8_t* to = scales + Scales::place(row, group);
+  if constexpr (std::is_same_v<Scales, cuda::FloatScales>) {
+    *reinterpret_cast<float*>(to) = scale;
+  } else if constexpr (!std::is_same_v<Scales, cuda::NoScales>) {
+    if constexpr (std::is_same_v<Scales, cuda::HalfZeroPoints>) {
+      *reinterpret_cast<__half*>(to) = __float2half_rn(scale);
+    } else {
+      static_assert(std::is_same_v<Scales, cuda::ZeroPoints>);
+      *reinterpret_cast<__nv_bfloat16*>(to) = __float2bfloat16_rn(scale);
+    }
+    scales[Scales::zero_place(row, group)] = static_cast<uint8_t>(zero);
+  }
+}
+
+// A thread has 64 k at a time, since no less has bytes of its own in every packed format.
+template <class F>
+__global__ void pack_kernel(const cuda::LoadedRows rows, const RowBatch batch, float* row_scales) {
+  constexpr uint32_t kShare = 64;
+  const uint32_t padded = cuda::segments_of<F>(rows.k) * F::kSegmentK;
+  const uint32_t row = rows.packed_row(blockIdx.x), in_tile = row % cuda::kTileRows;
+  const uint8_t* code = batch.code + size_t{blockIdx.x} * rows.k;
+  const size_t first_group = size_t{blockIdx.x} * batch.groups;
+  for (uint32_t begin = threadIdx.x * kShare; begin < padded; begin += blockDim.x * kShare) {
+    for (uint32_t k = begin; k < begin + kShare; k += 8) {
+      uint8_t* segment = rows.segment<F>(blockIdx.x, k);
+      uint32_t q[8];
+      for (uint32_t i = 0; i < 8; ++i) q[i] = k + i < rows.k ? code[k + i] : 0;
+      F::put(segment, in_tile, k, q);
+      if (F::kRowScales || k % F::kGroup != 0) continue;
+      const bool there = k < rows.k;
+      const size_t group = first_group + k / batch.group;
+      put_group(typename F::Scales{}, segment + F::kScales, in_tile, k % F::kSegmentK / F::kGroup,
+                there ? batch.scale[group] : 0, there && batch.zero != nullptr ? batch.zero[group] : 0);
+    }
+  }
+  if constexpr (F::kRowScales) {
+    if (threadIdx.x == 0) row_scales[row] = batch.scale[blockIdx.x];
+  }
+}
+
+// The tensors of a matrix in host memory.
+class HostTensors {
+ public:
+  HostTensors(const tenon_rows& src, uint32_t n, cudaStream_t stream) {
+    for (uint32_t i = 0; i < n; ++i) {
+      std::vector<uint8_t>& bytes = bytes_.emplace_back(src.tensor[i].bytes);
+      slices_.push_back({bytes.data(), bytes.size()});
+      if (bytes.empty()) continue;
+      TENON_CUDA_CHECK(cudaMemcpyAsync(bytes.data(), src.tensor[i].data, bytes.size(), cudaMemcpyDeviceToHost, stream));
+    }
+    TENON_CUDA_CHECK(cudaStreamSynchronize(stream));
+  }
+  // src with these in the place of the device's.
+  tenon_rows rows(const tenon_rows& src) const {
+    tenon_rows rows = src;
+    rows.tensor = slices_.data();
+    return rows;
+  }
+
+ private:
+  std::vector<std::vector<uint8_t>> bytes_;
+  std::vector<tenon_slice> slices_;
+};
+
+// Where a matrix goes: its site's stores, and memory for a batch.
+struct Destination {
+  const cuda::PackedSite& site;
+  void* const* store;
+  void* scratch;
+  void* queue;
+};
+
+// Collects rows, and packs a batch of them when it is full.
+template <class F>
+class Batches {
+ public:
+  Batches(const coded::Coding& c, const tenon_rows& src, const Destination& to)
+      : layout_(c, to.site.k),
+        src_(src),
+        to_(to),
+        most_(static_cast<uint32_t>(std::min<uint64_t>(layout_.most_rows(), src.rows))),
+        host_(layout_.bytes(most_)) {}
+
+  void put(const Row& row) {
+    std::memcpy(host_.data() + uint64_t{n_} * layout_.groups * sizeof(float), row.scale,
+                layout_.groups * sizeof(float));
+    std::memcpy(host_.data() + layout_.codes_at(most_) + uint64_t{n_} * layout_.k, row.code, layout_.k);
+    if (row.zero != nullptr) {
+      std::memcpy(host_.data() + layout_.zeros_at(most_) + uint64_t{n_} * layout_.groups, row.zero, layout_.groups);
+      has_zeros_ = true;
+    }
+    if (++n_ == most_) pack();
+  }
+  void pack() {
+    if (n_ == 0) return;
+    const auto stream = static_cast<cudaStream_t>(to_.queue);
+    // The copy comes back once host memory has been read, since that is no pinned memory.
+    TENON_CUDA_CHECK(cudaMemcpyAsync(to_.scratch, host_.data(), host_.size(), cudaMemcpyHostToDevice, stream));
+    const auto* at = static_cast<const uint8_t*>(to_.scratch);
+    const RowBatch batch{at + layout_.codes_at(most_), reinterpret_cast<const float*>(at),
+                         has_zeros_ ? at + layout_.zeros_at(most_) : nullptr, layout_.group, layout_.groups};
+    tenon_rows some = src_;
+    some.row0 = src_.row0 + done_;
+    some.rows = n_;
+    const cuda::LoadedRows rows = cuda::loaded_rows(to_.site, some, to_.store[0]);
+    float* row_scales = F::kRowScales ? to_.site.scales(to_.store[1], some) : nullptr;
+    cuda::launch_load(&pack_kernel<F>, some, to_.queue, rows, batch, row_scales);
+    done_ += n_;
+    n_ = 0;
+  }
+
+ private:
+  BatchLayout layout_;
+  const tenon_rows& src_;
+  Destination to_;
+  uint32_t most_, n_ = 0;
+  uint64_t done_ = 0;
+  bool has_zeros_ = false;
+  std::vector<uint8_t> host_;
+};
+
+}  // namespace detail
+
+// The scratch memory that load() needs for matrices in a coding.
+inline uint64_t batch_bytes(const coded::Coding& c, uint32_t k) {
+  const detail::BatchLayout layout(c, k);
+  return layout.bytes(layout.most_rows());
+}
+
+// Loads all rows of a matrix, which c holds, in the packed format F.
+template <class F>
+void load_matrix(const DeviceMatrix& matrix, const coded::Coding& c, const tenon_rows& src,
+                 const detail::Destination& to) {
+  const detail::HostTensors host(src, matrix.n_tensors, static_cast<cudaStream_t>(to.queue));
+  detail::Batches<F> batches(c, src, to);
+  matrix.form->load(host.rows(src), [&](uint64_t, const Row& row) { batches.put(row); });
+  batches.pack();
+}
+
+}  // namespace tenon::published
