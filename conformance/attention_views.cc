@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -21,7 +22,7 @@ constexpr float kScale = 0.25f;
 }  // namespace
 
 std::vector<ViewCase> view_cases() {
-  constexpr uint32_t kApart = TENON_KV_HEADS_APART, kRenumbered = TENON_KV_RENUMBERED;
+  constexpr uint32_t kApart = TENON_KV_HEADS_APART, kRenumbered = TENON_KV_RENUMBERED, kHadamard = sdk::kKvHadamard;
   return {
       {.name = "window_of_the_policy", .sinks = 4, .window = 20},
       {.name = "ring_with_sinks", .rule = TENON_POS_RING, .sinks = 4, .ring = 28, .window = 20},
@@ -46,6 +47,15 @@ std::vector<ViewCase> view_cases() {
       {.name = "int8_of_a_tree", .codec = TENON_I8, .tree = true, .softcap = 2},
       {.name = "fp8", .codec = TENON_F8E4M3},
       {.name = "fp8_of_a_tree", .codec = TENON_F8E4M3, .tree = true, .softcap = 2},
+      {.name = "int4", .codec = TENON_U8},
+      {.name = "int4_of_a_tree", .codec = TENON_U8, .tree = true, .softcap = 2},
+      {.name = "rotated_heads", .flags = kHadamard},
+      {.name = "rotated_heads_of_int4", .codec = TENON_U8, .flags = kHadamard},
+      {.name = "rotated_table_of_heads",
+       .codec = TENON_U8,
+       .rule = TENON_POS_TABLE,
+       .flags = kApart | kHadamard,
+       .weight_rows = 3},
       {.name = "heads_apart", .flags = kApart, .weight_rows = 2},
       {.name = "table", .rule = TENON_POS_TABLE},
       {.name = "table_of_a_tree", .rule = TENON_POS_TABLE, .weight_rows = 1, .tree = true},
@@ -226,7 +236,7 @@ void ViewHost::make_view() {
 void ViewHost::make_plane(bool values, tenon_tid& plane, tenon_tid& scales, int64_t (&stride)[3],
                           int64_t (&scale_stride)[3]) {
   const uint32_t dim = values ? kValueDim : kKeyDim;
-  const tenon_tensor t = sdk::tensor(case_.codec, {kPages, kHeads, kPageCells, dim});
+  const tenon_tensor t = sdk::tensor(case_.codec, {kPages, kHeads, kPageCells, sdk::kv_row_stored(case_.codec, dim)});
   const tenon_tensor st = sdk::tensor(TENON_F16, {kPages, kHeads, kPageCells});
   stride[0] = t.stride[0];
   stride[1] = t.stride[2];
@@ -333,6 +343,25 @@ void ViewHost::turn(std::vector<double>& x, int32_t index) const {
   }
 }
 
+namespace {
+
+// The rotation of tenon/sdk/hadamard.h by its matrix: element i of row j has the sign of the number of ones that i and j share.
+template <class T>
+void rotate(T& x) {
+  const size_t n = x.size(), block = n & (~n + 1);
+  const T before = x;
+  for (size_t i = 0; i < n; ++i) {
+    double sum = 0;
+    for (size_t j = 0; j < block; ++j) {
+      const double v = before[i / block * block + j];
+      sum += std::popcount(i % block & j) % 2 == 0 ? v : -v;
+    }
+    x[i] = sum / std::sqrt(static_cast<double>(block));
+  }
+}
+
+}  // namespace
+
 // The softmax of a query head over the cells that its row sees.
 std::vector<double> ViewHost::scores(uint32_t row, uint32_t q_head, const std::vector<Seen>& cells) const {
   const int32_t n = host_.step_i32(TENON_STEP_POS)[row], sinks = static_cast<int32_t>(case_.sinks);
@@ -341,6 +370,7 @@ std::vector<double> ViewHost::scores(uint32_t row, uint32_t q_head, const std::v
   const auto vector_of = [](const float* x) { return std::vector<double>(x, x + kKeyDim); };
   std::vector<double> q = vector_of(&q_[(size_t{row} * kHeads * kGroup + q_head) * kKeyDim]), score;
   turn(q, n - shift);
+  if ((case_.flags & sdk::kKvHadamard) != 0) rotate(q);
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
   for (const Seen& at : cells) {
     const size_t line = size_t{sequence_of(row)} * kHeads + q_head / kGroup;
@@ -376,6 +406,7 @@ ViewHost::Expected ViewHost::expected() const {
         if (row + case_.weight_rows < kFirst[s + 1]) continue;
         all.weights[(static_cast<size_t>(kSlot[s]) * kHeads + head) * kCells + cells[i].cell] += score[i];
       }
+      if ((case_.flags & sdk::kKvHadamard) != 0) rotate(out);
       all.out.insert(all.out.end(), out.begin(), out.end());
     }
   }

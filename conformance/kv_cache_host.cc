@@ -10,6 +10,7 @@
 
 #include "conformance/suite.h"
 #include "tenon/sdk/cpu/kv_reader.h"
+#include "tenon/sdk/hadamard.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::conformance {
@@ -81,12 +82,23 @@ float nearest_f8(float value) {
 
 // Turns a head's row into what the cache makes of it, computed without any code of the cache.
 void KvCacheHost::stored(float* row, uint32_t n) const {
+  if (hadamard_) sdk::rotate_head(row, n);
   if (scale_ == TENON_FORMAT_NONE) {
     for (uint32_t i = 0; i < n; ++i) row[i] = rounded(codec_, row[i]);
     return;
   }
-  float most = 0;
-  for (uint32_t i = 0; i < n; ++i) most = std::max(most, std::abs(row[i]));
+  float most = 0, least = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    most = std::max(most, row[i]);
+    least = std::min(least, row[i]);
+  }
+  if (codec_ == TENON_U8) {  // the greatest magnitude is -8 times the scale
+    const float greatest = std::max({most, -least, 8e-5f}), sign = most >= -least ? -1.0f : 1.0f;
+    const float scale = sign * rounded(scale_, greatest / 8);
+    for (uint32_t i = 0; i < n; ++i) row[i] = (std::clamp(std::nearbyint(row[i] / scale), -8.0f, 7.0f) + 0.0f) * scale;
+    return;
+  }
+  most = std::max(most, -least);
   const bool f8 = codec_ == TENON_F8E4M3;
   const float scale = rounded(scale_, std::max(most / (f8 ? 448.0f : 127.0f), 1e-5f));
   for (uint32_t i = 0; i < n && f8; ++i) row[i] = nearest_f8(row[i] / scale) * scale;
@@ -120,6 +132,7 @@ KvCacheHost::KvCacheHost(const Component& cache, const Shape& shape, bool every_
   }
   codec_ = claim.format->k.codec;
   scale_ = claim.format->k.scale;
+  hadamard_ = (claim.flags & sdk::kKvHadamard) != 0;
   if (table().plan(self(), pointers.data(), static_cast<uint32_t>(pointers.size()), &b, &footprint_, &why_) !=
       TENON_OK) {
     fail(text_);

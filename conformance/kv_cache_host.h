@@ -82,6 +82,7 @@ class KvCacheHost {
   OpRunner host_;
   std::vector<Layer> layers_;
   tenon_format codec_, scale_ = TENON_FORMAT_NONE;
+  bool hadamard_ = false;
   char text_[256] = "";
   tenon_reason why_{text_, sizeof(text_)};
 };

@@ -90,7 +90,7 @@ class Cache {
 // Eight cells fill their page: the one after it would be another head's.
 TEST(SlotCaches, ARowBehindTheLastCellIsAnError) {
   const Layer layer{2, 8, 16};
-  for (const char* name : {"static", "int8"}) {
+  for (const char* name : {"static", "int8", "int4"}) {
     EXPECT_EQ(Cache(name, {layer}, 8).append(layer, 7), "") << name;
     EXPECT_THAT(Cache(name, {layer}, 8).append(layer, 8), HasSubstr("cell 8 in a cache of 8 cells a sequence")) << name;
     EXPECT_THAT(Cache(name, {layer}, 8).append(layer, -1), HasSubstr("in a cache of 8 cells a sequence")) << name;
@@ -99,7 +99,7 @@ TEST(SlotCaches, ARowBehindTheLastCellIsAnError) {
 
 // As many bytes each, in another order.
 TEST(SlotCaches, RefuseSequencesOfOtherShapesThatAreAsLong) {
-  for (const char* name : {"static", "int8"}) {
+  for (const char* name : {"static", "int8", "int4"}) {
     const std::vector<std::byte> bytes = Cache(name, {{2, 8, 4}, {1, 8, 8}}, 16).exported(5);
     EXPECT_EQ(Cache(name, {{2, 8, 4}, {1, 8, 8}}, 16).import(5, bytes), "") << name;
     for (const std::vector<Layer>& other : std::vector<std::vector<Layer>>{
@@ -116,6 +116,17 @@ TEST(SlotCaches, RefuseSequencesOfAnotherWindowThatAreAsLong) {
   const std::vector<std::byte> bytes = cache(4, 12).exported(9);
   EXPECT_EQ(cache(4, 12).import(9, bytes), "");
   EXPECT_THAT(cache(6, 10).import(9, bytes), HasSubstr("sinks or window"));
+}
+
+TEST(SlotCaches, RefuseSequencesOfAnotherRotationAndCodec) {
+  const auto cache = [](const std::string& name, const std::vector<Setting>& settings) {
+    return Cache(name, {{2, 8, 8}}, 32, settings);
+  };
+  const std::vector<std::byte> bytes = cache("int4", {}).exported(9);
+  EXPECT_EQ(cache("int4", {}).import(9, bytes), "");
+  EXPECT_EQ(cache("paged", {{"format", std::string("int4")}}).import(9, bytes), "");
+  EXPECT_THAT(cache("int4", {{"rotation", std::string("none")}}).import(9, bytes), HasSubstr("another rotation"));
+  EXPECT_THAT(cache("int8", {}).import(9, bytes), HasSubstr("exported as i4 with scales of f16, the cache stores i8"));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace {
 
 using conformance::OpRunner;
 
-constexpr uint32_t kHeads = 2, kGroup = 3, kKeyDim = 32, kValueDim = 16, kSlots = 3, kPageCells = 8, kColumns = 12;
+constexpr uint32_t kHeads = 2, kGroup = 3, kKeyDim = 64, kValueDim = 32, kSlots = 3, kPageCells = 8, kColumns = 12;
 constexpr uint32_t kPages = kSlots * kHeads * kColumns, kCells = kPageCells * kColumns;
 
 struct View {
@@ -166,7 +166,7 @@ class Step {
     if (v_.weight_rows != 0) view_.weights = host_.output(TENON_F32, {kSlots, kHeads, kCells});
   }
   tenon_tid plane(uint32_t dim, int64_t (&stride)[3], int64_t (&scale_stride)[3], tenon_tid& scales) {
-    const tenon_tensor t = sdk::tensor(v_.codec, {kPages, kHeads, kPageCells, dim});
+    const tenon_tensor t = sdk::tensor(v_.codec, {kPages, kHeads, kPageCells, sdk::kv_row_stored(v_.codec, dim)});
     stride[0] = t.stride[0];
     stride[1] = t.stride[2];
     stride[2] = t.stride[1];
@@ -180,8 +180,7 @@ class Step {
         scale = sdk::kv_scale(v_.codec, TENON_F16, sdk::cpu::most_of_row(row, dim));
         sdk::store_kv_scale(TENON_F16, scale, scale_bytes.data() + size_t{r} * 2);
       }
-      sdk::cpu::store_row(v_.codec, row, dim, bytes.data() + size_t{r} * dim * tenon_format_block(v_.codec).bytes,
-                          scale);
+      sdk::cpu::store_row(v_.codec, row, dim, bytes.data() + r * sdk::kv_row_bytes(v_.codec, dim), scale);
     }
     if (sdk::is_scaled_codec(v_.codec)) {
       const tenon_tensor s = sdk::tensor(TENON_F16, {kPages, kHeads, kPageCells});
@@ -271,6 +270,10 @@ const View kViews[] = {
     {.name = "tree_in_a_window", .layer_window = 3},
     {.name = "chain_of_int8", .codec = TENON_I8, .trees = 0},
     {.name = "chain_of_fp8", .codec = TENON_F8E4M3, .trees = 0},
+    {.name = "chain_of_int4", .codec = TENON_U8, .trees = 0},
+    {.name = "chain_of_rotated_int4", .codec = TENON_U8, .flags = sdk::kKvHadamard, .trees = 0},
+    {.name = "tree_of_int4", .codec = TENON_U8, .softcap = 2},
+    {.name = "tree_of_rotated_int4", .codec = TENON_U8, .flags = sdk::kKvHadamard},
     {.name = "tree_of_fp8", .codec = TENON_F8E4M3, .softcap = 2},
     {.name = "tree_of_int8", .codec = TENON_I8, .softcap = 2},
     {.name = "policys_window", .codec = TENON_F16, .sinks = 4, .window = 20, .trees = 0},

@@ -59,7 +59,7 @@ class CudaScaledCaches : public CudaPolicies, public testing::WithParamInterface
  protected:
   static std::string use() { return std::string("kv_cache.use=") + GetParam(); }
 };
-INSTANTIATE_TEST_SUITE_P(All, CudaScaledCaches, testing::Values("int8", "fp8"));
+INSTANTIATE_TEST_SUITE_P(All, CudaScaledCaches, testing::Values("int8", "fp8", "int4"));
 
 TEST_P(CudaScaledCaches, AreTheCpusInEveryMode) {
   expect_the_cpus({use(), "kv_cache.capacity=256"}, text(100, 60), "reference");
@@ -67,7 +67,7 @@ TEST_P(CudaScaledCaches, AreTheCpusInEveryMode) {
 
 TEST_F(CudaPolicies, PagesAreTheCpusInEveryMode) {
   expect_the_cpus({"kv_cache.use=paged", "kv_cache.format=fp32", "kv_cache.capacity=256"}, text(100, 60));
-  for (const char* format : {"kv_cache.format=int8", "kv_cache.format=fp8"}) {
+  for (const char* format : {"kv_cache.format=int8", "kv_cache.format=fp8", "kv_cache.format=int4"}) {
     expect_the_cpus({"kv_cache.use=paged", format, "kv_cache.capacity=256"}, text(100, 60), "reference");
   }
 }

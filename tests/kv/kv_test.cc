@@ -75,7 +75,7 @@ TEST(SinkWindow, RefusesAnAttentionThatCannotTurnAndACapacityBelowItsWindow) {
 }
 
 class ScaledCaches : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(All, ScaledCaches, testing::Values("int8", "fp8"));
+INSTANTIATE_TEST_SUITE_P(All, ScaledCaches, testing::Values("int8", "fp8", "int4"));
 
 TEST_P(ScaledCaches, AreReadNativelyOrThroughACopyThatIsAnnounced) {
   const Request r = text(100, 60);
@@ -106,7 +106,8 @@ TEST(PagedCache, IsTheSameAsOnePageASequence) {
       {{"kv_cache.use=paged", "kv_cache.format=fp32"}, {"kv_cache.use=static", "kv_cache.format=fp32"}},
       {{"kv_cache.use=paged", "kv_cache.page_tokens=64"}, {"kv_cache.use=static"}},
       {{"kv_cache.use=paged", "kv_cache.format=int8"}, {"kv_cache.use=int8"}},
-      {{"kv_cache.use=paged", "kv_cache.format=fp8"}, {"kv_cache.use=fp8"}}};
+      {{"kv_cache.use=paged", "kv_cache.format=fp8"}, {"kv_cache.use=fp8"}},
+      {{"kv_cache.use=paged", "kv_cache.format=int4"}, {"kv_cache.use=int4"}}};
   for (const char* attention : {"attention.use=flash", "attention.use=reference"}) {
     for (auto [paged, whole] : same) {
       for (Settings* s : {&paged, &whole}) {
@@ -141,13 +142,14 @@ TEST(Int8Cache, IsNearF32) {
   EXPECT_LT(nats, 1e-3);
 }
 
-TEST(Int8Cache, TakesHalfTheMemoryOfF16) {
+TEST(ScaledCaches, TakeHalfTheMemoryOfF16AndAQuarter) {
   const auto bytes = [](const char* use) {
     return open_kv({std::string("kv_cache.use=") + use, "kv_cache.capacity=256"})->pipeline().kv_used_bytes(100);
   };
   const auto engine = open_kv({"kv_cache.use=static"});
   const ModelInfo& m = engine->pipeline().model();
   EXPECT_EQ(bytes("int8"), 100ULL * m.layers * 2 * m.kv_heads * (m.head_dim + 2));
+  EXPECT_EQ(bytes("int4"), 100ULL * m.layers * 2 * m.kv_heads * (m.head_dim / 2 + 2));
   EXPECT_EQ(bytes("static"), 100ULL * m.layers * 2 * m.kv_heads * m.head_dim * 2);
 }
 
@@ -160,6 +162,7 @@ TEST(Trees, GiveTheBitsOfPlainDecoding) {
        std::vector<Settings>{{"kv_cache.format=fp32", "kv_cache.capacity=256"},
                              {"kv_cache.format=fp16", "kv_cache.capacity=256"},
                              {"kv_cache.use=int8", "kv_cache.capacity=256"},
+                             {"kv_cache.use=int4", "kv_cache.capacity=256"},
                              {"kv_cache.use=paged", "kv_cache.format=fp32", "kv_cache.capacity=256"},
                              {"kv_cache.use=paged", "kv_cache.format=int8", "kv_cache.capacity=256"},
                              sink_window(),

@@ -16,6 +16,7 @@
 #include "finite_weights.h"
 #include "pipeline_impl.h"
 #include "tenon/core/error.h"
+#include "tenon/sdk/kv_codec.h"
 #include "tenon/sdk/told.h"
 
 namespace tenon {
@@ -29,7 +30,7 @@ std::string number(double value) {
 
 // The largest number that a cache's format holds.
 double most_of(const tenon_kv_plane& plane) {
-  constexpr double kI8 = 127, kF16 = 65504, kBf16 = 3.3895313892515355e38, kF8E4M3 = 448, kF8E5M2 = 57344;
+  constexpr double kI4 = 8, kI8 = 127, kF16 = 65504, kBf16 = 3.3895313892515355e38, kF8E4M3 = 448, kF8E5M2 = 57344;
   switch (plane.codec) {
     case TENON_F16:
       return kF16;
@@ -41,6 +42,8 @@ double most_of(const tenon_kv_plane& plane) {
       return kF8E5M2;
     case TENON_I8:
       return kI8 * most_of({plane.scale, 0});
+    case TENON_U8:
+      return kI4 * most_of({plane.scale, 0});
     default:
       return std::numeric_limits<float>::max();
   }
@@ -316,7 +319,7 @@ std::string Pipeline::Impl::Explanation::cache_text(const AttentionLayer& layer,
   const tenon_kv_format& format = *layer.cache.format;
   const std::string cache = p_.target.components.kv_cache.id();
   const auto text = [&](const char* what, const tenon_kv_plane& plane, float found) {
-    return cache + " keeps " + what + " as " + tenon_format_name(plane.codec) + ", up to " + number(most_of(plane)) +
+    return cache + " keeps " + what + " as " + sdk::kv_codec_name(plane.codec) + ", up to " + number(most_of(plane)) +
            ", and the largest is " + number(found);
   };
   // If keys are turned after they are stored, or while they are, an element may grow to the length of its pair.

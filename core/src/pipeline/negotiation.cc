@@ -15,6 +15,7 @@
 #include <set>
 
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/kv_codec.h"
 
 namespace tenon {
 namespace {
@@ -302,7 +303,7 @@ std::optional<tenon_claim> Negotiation::claim_over_copy(AttentionLayer& layer, c
 void Negotiation::note_attention(const AttentionLayer& layer, const OpChain& ops, size_t taken, size_t claimed) {
   const size_t n = ops.size();
   std::string text = components_.attention.id() + " over " + components_.kv_cache.id() + " (" +
-                     tenon_format_name(layer.cache.format->k.codec) + ")";
+                     sdk::kv_codec_name(layer.cache.format->k.codec) + ")";
   if (claimed > 0) text += ", does " + names_of(ops, n - claimed, n);
   if (claimed + taken < n) text += "; ops of their own: " + names_of(ops, taken, n - claimed);
   note(layer.decl.path, text);

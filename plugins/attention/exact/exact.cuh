@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "../common/rotated_heads.cuh"
 #include "../common/view_operands.h"
 #include "seen.cuh"
 #include "tenon/cuda/op.h"
@@ -70,12 +71,12 @@ struct Query {
   template <class C>
   __device__ void scores(const KvCells& keys, Lanes& lanes, float (&score)[kAtOnce]) const {
     auto& [cell, position, seen] = lanes;
-    const typename C::Element* key[kAtOnce];
+    const typename C::Stored* key[kAtOnce];
     float scale[kAtOnce];
     uint32_t index[kAtOnce];
 #pragma unroll
     for (uint32_t j = 0; j < kAtOnce; ++j) {
-      key[j] = seen[j] ? reinterpret_cast<const typename C::Element*>(keys.at(cell[j])) : nullptr;
+      key[j] = seen[j] ? reinterpret_cast<const typename C::Stored*>(keys.at(cell[j])) : nullptr;
       seen[j] = key[j] != nullptr;
       scale[j] = seen[j] ? keys.scale(cell[j]) : 0;
       index[j] = view.index_of(position[j]);
@@ -93,7 +94,7 @@ struct Query {
           const float2 turn = angle(index[j], d);
           x = own[i] * turn.x + other[i] * turn.y;
         }
-        score[j] += x * C::decode(key[j][d], scale[j]);
+        score[j] += x * C::decode(sdk::kv_code<C>(key[j], d), scale[j]);
       }
     }
 #pragma unroll
@@ -143,13 +144,13 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (uint32_t j = 0; j < kAtOnce; ++j) {
         if (!lanes.seen[j]) continue;
-        const auto* value = reinterpret_cast<const typename C::Element*>(cached.at(lanes.cell[j]));
+        const auto* value = reinterpret_cast<const typename C::Stored*>(cached.at(lanes.cell[j]));
         if (value == nullptr) continue;
         const float scale = cached.scale(lanes.cell[j]);
 #pragma unroll
         for (uint32_t i = 0; i < kPerLane; ++i) {
           const uint32_t d = lane + 32 * i;
-          if (d < a.kv.v.dim) out[i] += weight[j] * C::decode(value[d], scale);
+          if (d < a.kv.v.dim) out[i] += weight[j] * C::decode(sdk::kv_code<C>(value, d), scale);
         }
       }
     });
@@ -277,7 +278,7 @@ inline tenon_claim claim(const tenon_attn& a, const tenon_kv_view& kv, const ten
   return claim;
 }
 
-inline void record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) {
+inline void record_unrotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) {
   Args args{attention::view_args(a, call, r)};
   args.seqs = std::max(1u, args.seqs);
   std::vector<tenon_operand> operands = attention::view_operands(call, r);
@@ -288,13 +289,17 @@ inline void record(const tenon_attn& a, const tenon_attn_call& call, sdk::Record
   }
   // Query heads share nothing of what they read.
   const double elements = attention::q_columns(a) + attention::out_columns(a);
-  const tenon_cost cost = attention::view_cost(a, elements * tenon_format_block(args.kv.k.codec).bytes);
+  const tenon_cost cost = attention::view_cost(a, elements * sdk::kv_element_bytes(args.kv.k.codec));
   cuda::emit<attend>(r, {.name = "attention", .operands = operands, .chunks = {}, .cost = cost}, args);
   if (args.weight_rows == 0) return;
   operands[kOut] = operands[kQ];
   operands[kStats].access = TENON_READ;
   operands.push_back({call.kv->weights, TENON_WRITE});
   cuda::emit<weights>(r, {.name = "weights", .operands = operands, .chunks = {}}, args);
+}
+
+inline void record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) {
+  attention::record_rotated_cuda(a, call, r, [&](const tenon_attn_call& c) { record_unrotated(a, c, r); });
 }
 
 }  // namespace tenon::exact

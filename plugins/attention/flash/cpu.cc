@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "../common/rotated_heads_cpu.h"
 #include "attend.h"
 #include "kernels.h"
 #include "plugin.h"
@@ -66,7 +67,7 @@ void cut(AttendArgs& args, const tenon_bounds& b, uint32_t split) {
 // Bytes of the cache for each token that a row attends to. Rows of one block share what is read.
 double cache_bytes(const AttendArgs& args, const tenon_bounds& b) {
   const auto row_bytes = [](const sdk::KvPlane& p) {
-    return double(p.dim) * tenon_format_block(p.codec).bytes + tenon_format_block(p.scale).bytes;
+    return double(p.dim) * sdk::kv_element_bytes(p.codec) + tenon_format_block(p.scale).bytes;
   };
   const uint32_t shared = std::clamp<uint32_t>(b.rows_per_seq, 1, args.block_rows);
   return args.kv_heads * (row_bytes(args.kv.k) + row_bytes(args.kv.v)) / shared;
@@ -89,6 +90,10 @@ void emit_attend(const AttendArgs& args, const std::vector<tenon_operand>& opera
 }  // namespace
 
 void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
+  attention::record_rotated_cpu(a, call, r, [&](const tenon_attn_call& c) { record_unrotated(a, c, r); });
+}
+
+void Flash::record_unrotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
   AttendArgs args{};
   static_cast<attention::ViewArgs&>(args) = attention::view_args(a, call, r);
   args.kv_heads = a.kv_heads;

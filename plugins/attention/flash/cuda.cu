@@ -17,17 +17,18 @@ enum Variant : uint32_t { kExact, kDecode, kPrefill };
 constexpr uint32_t kGranulesOfSplit = 4, kLeastGranule = 64;
 
 // The fastest kernels that there are for a layer. Only exact has what a step with trees needs, or a view beyond plain
-// chains; only decode reads codecs of one byte.
+// chains.
 Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b, uint64_t shared_bytes) {
   const tenon_kv_plane &k = kv.format->k, &v = kv.format->v;
-  const bool decodes = b.rows_per_seq <= kDecodeRows, bytes = sdk::is_scaled_codec(k.codec);
-  if (b.trees != 0 || k.codec != v.codec || !sdk::kv_unread(kv, sdk::kReadsScales).empty()) return kExact;
-  if (bytes ? !decodes || k.scale != TENON_F16 || v.scale != TENON_F16
-            : k.codec != TENON_F16 && k.codec != TENON_BF16) {
+  const bool decodes = b.rows_per_seq <= kDecodeRows, scaled = sdk::is_scaled_codec(k.codec);
+  if (b.trees != 0 || k.codec != v.codec) return kExact;
+  if (!sdk::kv_unread(kv, sdk::kReadsScales | sdk::kReadsRotated).empty()) return kExact;
+  if (scaled ? k.scale != TENON_F16 || v.scale != TENON_F16 : k.codec != TENON_F16 && k.codec != TENON_BF16) {
     return kExact;
   }
+  const uint32_t whole = !scaled ? 8 : k.codec == TENON_U8 ? 32 : 16;  // elements of 16 bytes
   const uint32_t most = shared_bytes > decode_shared_bytes(kMostDim) ? kMostDim : kMostDim / 2;
-  const auto fits = [&](uint32_t dim) { return dim % (bytes ? 16 : 8) == 0 && dim <= most; };
+  const auto fits = [&](uint32_t dim) { return dim % whole == 0 && dim <= most; };
   return !fits(a.k_dim) || !fits(a.v_dim) ? kExact : decodes ? kDecode : kPrefill;
 }
 
@@ -124,7 +125,7 @@ struct Recording {
   // rows_sharing: rows that read the same tokens together.
   tenon_cost cost(double rows_sharing) const {
     const double q_columns = double(args.q_heads) * args.kv.k.dim, out_columns = double(args.q_heads) * args.kv.v.dim;
-    const double element = tenon_format_block(args.kv.k.codec).bytes;
+    const double element = sdk::kv_element_bytes(args.kv.k.codec);
     tenon_cost c{};
     c.read[cuda::kCostPerRow] = q_columns * sizeof(float);
     c.written[cuda::kCostPerRow] = out_columns * sizeof(float);
@@ -138,7 +139,7 @@ struct Recording {
     tenon_cost c = cost(args.rows_per_seq);
     if (args.append != 0) {
       c.read[cuda::kCostPerRow] += kv_columns() * sizeof(float);
-      c.written[cuda::kCostPerRow] += kv_columns() * tenon_format_block(args.kv.k.codec).bytes;
+      c.written[cuda::kCostPerRow] += kv_columns() * sdk::kv_element_bytes(args.kv.k.codec);
     }
     cuda::emit<decode>(r,
                        {.name = "attention",
@@ -152,12 +153,12 @@ struct Recording {
 
   void prefill_step(const Gpu& gpu) {
     args.few_rows = args.seqs > 1 ? kDecodeRows : 0;
-    const tenon_tid converted =
-        r.temp(sdk::tensor(args.kv.k.codec, {args.rows, int64_t{args.q_heads} * args.kv.k.dim}));
+    const tenon_format half = half_of(args.kv.k.codec);
+    const tenon_tid converted = r.temp(sdk::tensor(half, {args.rows, int64_t{args.q_heads} * args.kv.k.dim}));
     const double columns = double(args.q_heads) * args.kv.k.dim + (args.append != 0 ? kv_columns() : 0);
     tenon_cost c{};
     c.read[cuda::kCostPerRow] = columns * sizeof(float);
-    c.written[cuda::kCostPerRow] = columns * tenon_format_block(args.kv.k.codec).bytes;
+    c.written[cuda::kCostPerRow] = columns * tenon_format_block(half).bytes;
     operands[kConverted] = {converted, TENON_WRITE};
     tenon_operand own[kOperands];
     std::copy(std::begin(operands), std::end(operands), own);
@@ -237,7 +238,7 @@ Flash::Flash(const sdk::Params& params, const sdk::Env& env)
 tenon_claim Flash::claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b) const {
   auto claim = exact::claim(a, kv, b);
   claim.variant = best(a, kv, b, shared_);
-  // The cache itself appends what is stored in one byte.
+  // The cache itself appends what has scales.
   if (claim.variant != kExact) claim.pro = kv.format->k.scale != 0 ? 0 : claimed(sdk::ops_of(a.pro));
   return claim;
 }
@@ -248,6 +249,10 @@ tenon_kv_format Flash::preferred_format() const {
 
 void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
   if (call.claim->variant == kExact) return exact::record(a, call, r);
+  attention::record_rotated_cuda(a, call, r, [&](const tenon_attn_call& c) { record_unrotated(a, c, r); });
+}
+
+void Flash::record_unrotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
   Recording recording{a, call, r};
   recording.set_args();
   recording.set_operands();

@@ -182,7 +182,8 @@ void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
 void decode(const GpuArgs& recorded, const cuda::Launch& l) {
   GpuArgs a = recorded;
   a.prefetch = l.stable(kKeys) && l.stable(kValues) && l.stable(kPages);
-  const auto with_cache = [&]<class E, class Bytes>(E, std::type_identity<Bytes>) {
+  if (a.kv.k.scale != 0) a.prefetch = a.prefetch != 0 && l.stable(kKeyScales) && l.stable(kValueScales);
+  with_cache(a.kv.k, [&]<class E, class Bytes>(E, std::type_identity<Bytes>) {
     with_dim<64, 128, 256>(head_dim(a), [&]<uint32_t D>() {
       if constexpr (D <= 128) {
         if (a.depth == kDeepest) return launch<E, D, Bytes, kDeepest>(a, l);
@@ -191,13 +192,7 @@ void decode(const GpuArgs& recorded, const cuda::Launch& l) {
       }
       launch<E, D, Bytes, 0>(a, l);
     });
-  };
-  if (a.kv.k.scale != 0) {
-    a.prefetch = a.prefetch != 0 && l.stable(kKeyScales) && l.stable(kValueScales);
-    if (a.kv.k.codec == TENON_I8) return with_cache(__half{}, std::type_identity<Int8Bytes>());
-    return with_cache(__half{}, std::type_identity<Fp8Bytes>());
-  }
-  with_half(a.kv.k.codec, [&]<class E>(E e) { with_cache(e, std::type_identity<void>()); });
+  });
 }
 
 }  // namespace tenon::flash

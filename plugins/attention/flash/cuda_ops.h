@@ -1,6 +1,6 @@
 // The ops that Flash records on a GPU, and what they share: arguments, operands, and which kernels are for which heads.
 // Queries are f32 in memory. Keys and values are fp16 or bf16, and so are the operands of the products, whose sums and
-// whose softmax are f32. Decoding also reads int8 and fp8 with scales in fp16, as fp16.
+// whose softmax are f32. int8, fp8 and int4 with scales in fp16 become fp16 on their way.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +57,7 @@ enum GpuOperand {
   kRope,     // from here on, Q stands for what there is not; f32[positions][rotated / 2][2]
   kQWeight,  // of the norm
   kKWeight,
-  kKeyScales,  // of codecs of one byte
+  kKeyScales,  // of codecs that have scales
   kValueScales,
   kConverted,  // f16 or bf16 (rows, q_heads, k_dim): what prepare makes of Q for prefill
   kOperands
@@ -96,10 +96,14 @@ auto with_dim(uint32_t dim, const F& f) {
   }
 }
 
-// Calls f with an element of the cache's type, fp16 or bf16.
+// The type that a cache's codec is multiplied in: bf16, or fp16 for all others.
+constexpr tenon_format half_of(uint32_t codec) {
+  return codec == TENON_BF16 ? TENON_BF16 : TENON_F16;
+}
+// Calls f with an element of it.
 template <class F>
 void with_half(uint32_t codec, F&& f) {
-  if (codec == TENON_F16) return f(__half{});
+  if (half_of(codec) == TENON_F16) return f(__half{});
   f(__nv_bfloat16{});
 }
 

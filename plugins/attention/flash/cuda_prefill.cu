@@ -4,10 +4,13 @@
 // conformance/attention_host.cc, in f64.
 //
 // The block walks the positions in tiles of 64 or 32 keys, with two buffers for keys and two for values: while it multiplies
-// keys, the next ones come, and the same of values. The stages of a tile: scores, softmax, values.
+// keys, the next ones come, and the same of values: by asynchronous copies or, of codecs with scales, through registers, from
+// which they go to shared memory as fp16 when the products of the tile at hand are done. The stages of a tile: scores, softmax,
+// values.
 #include <algorithm>
 
 #include "cuda_ops.h"
+#include "decode_tiles.cuh"
 #include "head.cuh"
 #include "prefill.cuh"
 #include "softmax.cuh"
@@ -88,9 +91,19 @@ __global__ void __launch_bounds__(32 * kPrepareWarps)
 // ---- attention --------------------------------------------------------------------------------------------------------
 constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps, kRows = 16 * kWarps;
 
+// A thread's share of a tile (keys kKeys, D) that is on its way. A codec without scales has none.
+template <class Bytes, uint32_t kKeys, uint32_t D>
+struct TilePieces {
+  static constexpr uint32_t kOfRow = D / 8 / Bytes::kEights, kAll = kKeys * kOfRow;
+  ScaledPiece own[(kAll + kThreads - 1) / kThreads];
+};
+template <uint32_t kKeys, uint32_t D>
+struct TilePieces<void, kKeys, D> {};
+
 // One block's rows. Of a warp's 16 a lane 4 g + t has g and g + 8; "row" of an array below is 0 for g and 1 for g + 8. Of
 // eight keys or dimensions it has 2t and 2t + 1: an mma's sum 2 * row + i is of 2t + i.
-template <class E, uint32_t D>
+// Bytes unpacks the cache's codec if that has scales; E is then __half. Else it is void.
+template <class E, uint32_t D, class Bytes>
 struct Prefill {
   static constexpr uint32_t kKeys = D <= 128 ? 64 : 32;  // of a tile
   static constexpr uint32_t kQueryBytes = kRows * kTileRowBytes<D>, kTileBytes = kKeys * kTileRowBytes<D>;
@@ -128,8 +141,35 @@ struct Prefill {
       }
     }
   }
+  using Pieces = TilePieces<Bytes, kKeys, D>;
+
   // Tile j: tokens from `first` on; those from `end` on are zeros.
-  __device__ void load_tile(Side side, uint32_t j, uint32_t first, uint32_t end) const {
+  __device__ void fetch_tile(Side side, uint32_t j, uint32_t first, uint32_t end, Pieces& pieces) const {
+    if constexpr (std::is_void_v<Bytes>) {
+      copy_tile(side, j, first, end);
+    } else {
+      const cuda::KvRows rows = cached(a, p, side, t.slot, head / a.heads_per_kv);
+      const cuda::KvRows scales = cached_scales(a, p, side, t.slot, head / a.heads_per_kv);
+#pragma unroll
+      for (uint32_t n = 0; n < sizeof(pieces.own) / sizeof(ScaledPiece); ++n) {
+        const uint32_t i = n * kThreads + threadIdx.x, r = i / Pieces::kOfRow, piece = i % Pieces::kOfRow;
+        pieces.own[n] = {};
+        if (i < Pieces::kAll && first + r < end && piece < plane_of(a, side).dim / (8 * Bytes::kEights)) {
+          pieces.own[n].load(rows, scales, first + r, piece);
+        }
+      }
+    }
+  }
+  __device__ void put_tile(Side side, uint32_t j, const Pieces& pieces) const {
+    if constexpr (!std::is_void_v<Bytes>) {
+#pragma unroll
+      for (uint32_t n = 0; n < sizeof(pieces.own) / sizeof(ScaledPiece); ++n) {
+        const uint32_t i = n * kThreads + threadIdx.x, r = i / Pieces::kOfRow, piece = i % Pieces::kOfRow;
+        if (i < Pieces::kAll) pieces.own[n].template store<D, Bytes>(tile(side, j), r, piece);
+      }
+    }
+  }
+  __device__ void copy_tile(Side side, uint32_t j, uint32_t first, uint32_t end) const {
     const cuda::KvRows rows = cached(a, p, side, t.slot, head / a.heads_per_kv);
 #pragma unroll 4
     for (uint32_t i = threadIdx.x; i < kKeys * D / 8; i += kThreads) {
@@ -145,10 +185,13 @@ struct Prefill {
   __device__ void run() {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
     const uint32_t end = t.position + t.rows, begin = first_seen(a, t.position) / kKeys * kKeys;
+    Pieces pieces;
     load_queries();
-    load_tile(Side::kKeys, 0, begin, end);
+    fetch_tile(Side::kKeys, 0, begin, end, pieces);
+    put_tile(Side::kKeys, 0, pieces);
     cuda::commit_copies();
-    load_tile(Side::kValues, 0, begin, end);
+    fetch_tile(Side::kValues, 0, begin, end, pieces);
+    put_tile(Side::kValues, 0, pieces);
     cuda::commit_copies();
 
     SeenRange range;
@@ -163,17 +206,20 @@ struct Prefill {
     for (uint32_t first = begin; first < end; first += kKeys, ++j) {
       cuda::wait_copies<1>();
       __syncthreads();
-      if (first + kKeys < end) load_tile(Side::kKeys, j + 1, first + kKeys, end);
+      const bool more = first + kKeys < end;
+      if (more) fetch_tile(Side::kKeys, j + 1, first + kKeys, end, pieces);
       cuda::commit_copies();
       Scores s = {};
       multiply_keys(s, j);
       range.whole = first + kKeys <= t.position + 1 && (a.window == 0 || first >= first_seen(a, end - 1));
+      if (more) put_tile(Side::kKeys, j + 1, pieces);
       softmax(s, first + lane % 4 * 2, range, scale, state);
       cuda::wait_copies<1>();
       __syncthreads();
-      if (first + kKeys < end) load_tile(Side::kValues, j + 1, first + kKeys, end);
+      if (more) fetch_tile(Side::kValues, j + 1, first + kKeys, end, pieces);
       cuda::commit_copies();
       multiply_values(s, j, state);
+      if (more) put_tile(Side::kValues, j + 1, pieces);
     }
     store(state);
   }
@@ -262,13 +308,13 @@ struct Prefill {
   }
 };
 
-template <class E, uint32_t D>
+template <class E, uint32_t D, class Bytes>
 __global__ void __launch_bounds__(kThreads)
     prefill_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p) {
   extern __shared__ __align__(128) char smem[];
   const QueryTile t = QueryTile::of<kRows>(a, p, blockIdx.y);
   cuda::wait();
-  if (t.rows != 0) Prefill<E, D>{a, p, t, blockIdx.x, cuda::shared_address(smem)}.run();
+  if (t.rows != 0) Prefill<E, D, Bytes>{a, p, t, blockIdx.x, cuda::shared_address(smem)}.run();
 }
 
 }  // namespace
@@ -287,12 +333,12 @@ void prepare(const GpuArgs& a, const cuda::Launch& l) {
 }
 
 void prefill(const GpuArgs& a, const cuda::Launch& l) {
-  with_half(a.kv.k.codec, [&]<class E>(E) {
+  with_cache(a.kv.k, [&]<class E, class Bytes>(E, std::type_identity<Bytes>) {
     with_dim<64, 96, 128, 256>(head_dim(a), [&]<uint32_t D>() {
-      l(&prefill_kernel<E, D>,
+      l(&prefill_kernel<E, D, Bytes>,
         {.blocks = {a.q_heads, query_tiles(a, kRows)},
          .threads = {kThreads},
-         .shared_bytes = Prefill<E, D>::kSharedBytes},
+         .shared_bytes = Prefill<E, D, Bytes>::kSharedBytes},
         a, pointers(a, l));
     });
   });

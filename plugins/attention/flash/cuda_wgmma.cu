@@ -316,8 +316,8 @@ bool can_prefill_wgmma(const GpuArgs& a, uint32_t arch) {
   const auto fits = [](const cuda::KvPlane& p) {
     return (p.dim == 64 || p.dim == 128) && p.cell % 16 == 0 && p.head % 16 == 0 && p.page % 16 == 0;
   };
-  return kBuilt && arch == kHopper && a.kv.k.dim == a.kv.v.dim && fits(a.kv.k) && fits(a.kv.v) && a.softcap == 0 &&
-         a.out_row % 2 == 0 && a.kv.page_cells >= cuda::warpgroup::kSwizzlePeriod;
+  return kBuilt && arch == kHopper && a.kv.k.scale == 0 && a.kv.k.dim == a.kv.v.dim && fits(a.kv.k) && fits(a.kv.v) &&
+         a.softcap == 0 && a.out_row % 2 == 0 && a.kv.page_cells >= cuda::warpgroup::kSwizzlePeriod;
 }
 
 void prefill_wgmma(const GpuArgs& a, const cuda::Launch& l) {

@@ -55,7 +55,7 @@ struct TeamMemory {
   float* scratch;  // the op's
 };
 
-// Bytes unpacks the cache's codec if that has one byte; E, in which is multiplied, is then __half. Else it is void.
+// Bytes unpacks the cache's codec if that has scales; E, in which is multiplied, is then __half. Else it is void.
 template <class E, uint32_t D, class Bytes, uint32_t kDepth>
 struct DecodeTeam {
   using Element = E;
@@ -135,13 +135,8 @@ struct DecodeTeam {
     const uint32_t to_tile = cuda::shared_address(ring() + stage * Shape::kTileBytes);
     const TileTokens tokens{token_of(first + in_turn - (side == Side::kValues ? of_turn : 0)), from, to, end};
     if constexpr (!std::is_void_v<Bytes>) {
-      cuda::KvPlane scale = plane;
-      scale.page = plane.scale_page;
-      scale.cell = plane.scale_cell;
-      scale.head = plane.scale_head;
-      const cuda::KvRows scales({a.kv, scale, side == Side::kValues ? p.value_scales : p.key_scales, nullptr, p.pages},
-                                w.slot, w.kv_head);
-      ByteTileLoader<D, Bytes>{rows, scales, plane.dim / 16}(to_tile, tokens);
+      ByteTileLoader<D, Bytes>{rows, cached_scales(a, p, side, w.slot, w.kv_head), plane.dim / (8 * Bytes::kEights)}(
+          to_tile, tokens);
     } else {
       TileLoader<D>{rows, plane.dim / 8}(to_tile, tokens);
     }

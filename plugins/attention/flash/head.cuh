@@ -24,6 +24,16 @@ __device__ __forceinline__ cuda::KvRows cached(const GpuArgs& a, const GpuPointe
   return cuda::KvRows({a.kv, plane_of(a, side), side == Side::kValues ? p.values : p.keys, nullptr, p.pages}, slot,
                       kv_head);
 }
+// Their scales, a row of one fp16 each.
+__device__ __forceinline__ cuda::KvRows cached_scales(const GpuArgs& a, const GpuPointers& p, Side side, uint32_t slot,
+                                                      uint32_t kv_head) {
+  cuda::KvPlane scale = plane_of(a, side);
+  scale.page = scale.scale_page;
+  scale.cell = scale.scale_cell;
+  scale.head = scale.scale_head;
+  return cuda::KvRows({a.kv, scale, side == Side::kValues ? p.value_scales : p.key_scales, nullptr, p.pages}, slot,
+                      kv_head);
+}
 // A head of Q, of the step's row.
 __device__ __forceinline__ const float* query_head(const GpuArgs& a, const GpuPointers& p, uint32_t row,
                                                    uint32_t head) {

@@ -57,19 +57,18 @@ float exp_one(float x) {
 
 template <uint32_t kCodec>
 void prefetch(const void* row, uint32_t element, int64_t ahead) {
-  const int64_t byte = int64_t{element} * kElementBytes<kCodec>;
+  const auto byte = static_cast<int64_t>(kv_byte<kCodec>(element));
   if (byte % 64 == 0) __builtin_prefetch(static_cast<const char*>(row) + byte + ahead, 0, 2);
 }
 
 constexpr bool is_scaled(uint32_t codec) {
-  return codec == TENON_I8 || codec == TENON_F8E4M3;
+  return codec == TENON_I8 || codec == TENON_F8E4M3 || codec == TENON_U8;
 }
 
 // Elements [element, element + n) of a row as f32: what tenon/sdk/kv_codec.h makes of one, for a vector of them.
 template <uint32_t kCodec>
 Vector decode(const CachedRows& rows, uint32_t row, uint32_t element, uint32_t n) {
-  const auto* from = static_cast<const uint8_t*>(rows.row[row]) + size_t{element} * kElementBytes<kCodec>;
-  return decode_kv<kCodec, kWidth>(from, n, is_scaled(kCodec) ? rows.scale[row] : 1);
+  return decode_kv<kCodec, kWidth>(rows.row[row], element, n, is_scaled(kCodec) ? rows.scale[row] : 1);
 }
 
 // The templates below take CachedRows and ValueSums by value: the compiler then knows that no store changes them.
@@ -116,6 +115,7 @@ void with_codec(uint32_t codec, F&& f) {
   if (codec == TENON_F16) return f(Constant<TENON_F16>());
   if (codec == TENON_I8) return f(Constant<TENON_I8>());
   if (codec == TENON_F8E4M3) return f(Constant<TENON_F8E4M3>());
+  if (codec == TENON_U8) return f(Constant<TENON_U8>());
   f(Constant<TENON_BF16>());
 }
 

@@ -29,6 +29,8 @@ class Flash : public sdk::Attention<Flash> {
   void record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const;
 
  private:
+  void record_unrotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const;
+
   uint32_t split_;
   uint32_t isa_ = 0;               // CPU: index for kernels()
   uint32_t arch_ = 0, units_ = 0;  // GPU: 90 for sm_90, multiprocessors

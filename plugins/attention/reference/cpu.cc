@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "../common/cpu_ops.h"
+#include "../common/rotated_heads_cpu.h"
 #include "plugin.h"
 #include "tenon/sdk/cpu/kv_reader.h"
 
@@ -238,7 +239,9 @@ tenon_kv_format Reference::preferred_format() const {
   return sdk::plain_kv_format(TENON_F32);
 }
 
-void Reference::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
+namespace {
+
+void record_unrotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) {
   Args args{attention::view_args(a, call, r), 0, 0};
   // No more cells of a linear cache are in use than the program has tokens.
   const uint64_t longest = args.kv.rule == TENON_POS_LINEAR ? r.bounds().kv_len : args.kv.capacity();
@@ -253,6 +256,12 @@ void Reference::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Re
                   .thread_scratch_bytes = Work::bytes(args)},
                  args);
   attention::record_weights<sum_weights>(call, args, Work::bytes(args), operands, r);
+}
+
+}  // namespace
+
+void Reference::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
+  attention::record_rotated_cpu(a, call, r, [&](const tenon_attn_call& c) { record_unrotated(a, c, r); });
 }
 
 }  // namespace tenon::reference

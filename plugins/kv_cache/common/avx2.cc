@@ -8,7 +8,6 @@ namespace tenon::slot_cache {
 namespace {
 
 using Eight = sdk::cpu::Floats<8>;
-using sdk::cpu::kElementBytes;
 
 __m128i to_half(Eight x) {
   return _mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT);
@@ -33,6 +32,19 @@ __m128i to_i8(Eight x) {
   const __m256i whole = _mm256_cvtps_epi32(_mm256_max_ps(_mm256_min_ps(q, most), least));
   const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
   return _mm_packs_epi16(words, words);
+}
+
+// As KvI4::encode rounds, two codes a byte. The lower four bytes count.
+__m128i to_i4(Eight x) {
+  const __m256 rounder = _mm256_set1_ps(12582912.0f);
+  const __m256 most = _mm256_set1_ps(7.0f), least = _mm256_set1_ps(-8.0f);
+  __m256 q = _mm256_sub_ps(_mm256_add_ps(x.v, rounder), rounder);
+  q = _mm256_and_ps(q, _mm256_cmp_ps(q, q, _CMP_ORD_Q));
+  const __m256 code = _mm256_sub_ps(_mm256_max_ps(_mm256_min_ps(q, most), least), least);
+  const __m256i whole = _mm256_cvtps_epi32(code);
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+  const __m128i pairs = _mm_maddubs_epi16(_mm_packus_epi16(words, words), _mm_set1_epi16(16 << 8 | 1));
+  return _mm_packus_epi16(pairs, pairs);
 }
 
 // As KvF8::encode rounds. The lower eight bytes count.
@@ -68,16 +80,16 @@ void store_row(const float* from, uint32_t n, float scale, void* to) {
     const __m128i bits = Codec == TENON_F16      ? to_half(x)
                          : Codec == TENON_BF16   ? to_bf16(x)
                          : Codec == TENON_F8E4M3 ? to_f8(div(x, unit))
+                         : Codec == TENON_U8     ? to_i4(div(x, unit))
                                                  : to_i8(div(x, unit));
-    memcpy(static_cast<uint8_t*>(to) + size_t{i} * kElementBytes<Codec>, &bits, size_t{here} * kElementBytes<Codec>);
+    memcpy(static_cast<uint8_t*>(to) + sdk::cpu::kv_byte<Codec>(i), &bits, sdk::kv_row_bytes(Codec, here));
   });
 }
 
 template <uint32_t Codec>
 void load_row(const void* from, uint32_t n, float scale, float* to) {
   each_eight(n, [&](uint32_t i, uint32_t here) {
-    const auto* at = static_cast<const uint8_t*>(from) + size_t{i} * kElementBytes<Codec>;
-    const Eight x = sdk::cpu::decode_kv<Codec, 8>(at, here, scale);
+    const Eight x = sdk::cpu::decode_kv<Codec, 8>(from, i, here, scale);
     memcpy(to + i, &x.v, here * sizeof(float));
   });
 }
@@ -89,6 +101,7 @@ void store_row_avx2(uint32_t codec, const float* from, uint32_t n, float scale, 
   if (codec == TENON_BF16) return store_row<TENON_BF16>(from, n, scale, to);
   if (codec == TENON_I8) return store_row<TENON_I8>(from, n, scale, to);
   if (codec == TENON_F8E4M3) return store_row<TENON_F8E4M3>(from, n, scale, to);
+  if (codec == TENON_U8) return store_row<TENON_U8>(from, n, scale, to);
   memcpy(to, from, n * sizeof(float));
 }
 
@@ -97,13 +110,19 @@ void load_row_avx2(uint32_t codec, const void* from, uint32_t n, float scale, fl
   if (codec == TENON_BF16) return load_row<TENON_BF16>(from, n, scale, to);
   if (codec == TENON_I8) return load_row<TENON_I8>(from, n, scale, to);
   if (codec == TENON_F8E4M3) return load_row<TENON_F8E4M3>(from, n, scale, to);
+  if (codec == TENON_U8) return load_row<TENON_U8>(from, n, scale, to);
   memcpy(to, from, n * sizeof(float));
 }
 
 float most_of_row_avx2(const float* from, uint32_t n) {
-  Eight most = Eight::zeros();
-  each_eight(n, [&](uint32_t i, uint32_t here) { most = max(abs(Eight::load_first(from + i, here)), most); });
-  return largest(most);
+  Eight most = Eight::zeros(), least = Eight::zeros();  // least: of the negative elements, negated
+  each_eight(n, [&](uint32_t i, uint32_t here) {
+    const Eight x = Eight::load_first(from + i, here);
+    most = max(x, most);
+    least = max(negative(x), least);
+  });
+  const float positive = largest(most), below = largest(least);
+  return below > positive ? -below : positive;
 }
 
 }  // namespace tenon::slot_cache

@@ -8,6 +8,7 @@
 
 #include "convert.h"
 #include "tenon/sdk/cpu/kv_reader.h"
+#include "tenon/sdk/hadamard.h"
 #include "tenon/sdk/live.h"
 
 namespace tenon::slot_cache {
@@ -31,7 +32,7 @@ void store_cell(bool simd, const KvPlane& plane, const cpu::KvCells& cells, cons
   store_row_avx2(plane.codec, from, plane.dim, scale, cells.at(cell));
 }
 
-// A chunk is kAppendRows rows.
+// A chunk is kAppendRows rows. Thread scratch where heads are rotated: a head, f32.
 void append(const AppendArgs& a, const Part& part) {
   const uint32_t live = *part.ptr<uint32_t>(kAppendLive);
   const uint32_t end = std::min(live, part.end() * kAppendRows);
@@ -56,11 +57,19 @@ void append(const AppendArgs& a, const Part& part) {
     }
     const auto* k = reinterpret_cast<const float*>(part.ptr<std::byte>(kAppendK) + row * a.k_row);
     const auto* v = reinterpret_cast<const float*>(part.ptr<std::byte>(kAppendV) + row * a.v_row);
+    const auto store = [&](const KvPlane& plane, const cpu::KvCells& cells, const float* from) {
+      if (a.rotates()) {
+        auto* rotated = part.thread_scratch<float>();
+        std::copy_n(from, plane.dim, rotated);
+        sdk::rotate_head(rotated, plane.dim);
+        from = rotated;
+      }
+      store_cell(a.simd != 0, plane, cells, from, cell);
+    };
     const auto sequence = static_cast<uint32_t>(slot);
     for (uint32_t h = 0; h < a.kv.heads; ++h) {
-      const cpu::KvCells keys(key_memory, sequence, h), values(value_memory, sequence, h);
-      store_cell(a.simd != 0, a.kv.k, keys, k + size_t{h} * a.kv.k.dim, cell);
-      store_cell(a.simd != 0, a.kv.v, values, v + size_t{h} * a.kv.v.dim, cell);
+      store(a.kv.k, cpu::KvCells(key_memory, sequence, h), k + size_t{h} * a.kv.k.dim);
+      store(a.kv.v, cpu::KvCells(value_memory, sequence, h), v + size_t{h} * a.kv.v.dim);
     }
   }
 }
@@ -144,9 +153,12 @@ void dequant(const DequantArgs& a, const Part& part) {
 }  // namespace
 
 void emit_append(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const AppendArgs& args) {
-  r.emit<append>(
-      {.name = "append", .operands = operands, .chunks = {(args.rows + kAppendRows - 1) / kAppendRows}, .cost = cost},
-      args);
+  r.emit<append>({.name = "append",
+                  .operands = operands,
+                  .chunks = {(args.rows + kAppendRows - 1) / kAppendRows},
+                  .cost = cost,
+                  .thread_scratch_bytes = args.rotates() ? std::max(args.kv.k.dim, args.kv.v.dim) * sizeof(float) : 0},
+                 args);
 }
 
 void emit_place(sdk::Recorder& r, Operands operands, const PlaceArgs& args) {

@@ -4,6 +4,7 @@
 
 #include "ops.h"
 #include "tenon/cuda/error.h"
+#include "tenon/cuda/hadamard.cuh"
 #include "tenon/cuda/kv_reader.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
@@ -58,19 +59,27 @@ __device__ void store_cell(const sdk::KvPlane& plane, const cuda::KvCells& cells
   const uint32_t lane = threadIdx.x % 32;
   float scale = 1;
   if constexpr (C::kScaled) {
-    float most = 0;
-    for (uint32_t d = lane; d < plane.dim; d += 32) most = fmaxf(most, fabsf(x(d)));
-    for (int step = 16; step > 0; step /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
-    scale = sdk::kv_scale(C::kFormat, plane.scale, most);
+    float most = 0, least = 0;
+    for (uint32_t d = lane; d < plane.dim; d += 32) {
+      most = fmaxf(most, x(d));
+      least = fminf(least, x(d));
+    }
+    for (int step = 16; step > 0; step /= 2) {
+      most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+      least = fminf(least, __shfl_xor_sync(~0u, least, step));
+    }
+    scale = sdk::kv_scale(C::kFormat, plane.scale, -least > most ? least : most);
     if (lane == 0) cells.store_scale(cell, scale);
   }
-  auto* to = reinterpret_cast<typename C::Element*>(cells.at(cell));
-  for (uint32_t d = lane; d < plane.dim; d += 32) to[d] = C::encode(x(d), scale);
+  auto* to = reinterpret_cast<typename C::Stored*>(cells.at(cell));
+  const uint32_t stored = sdk::kv_row_stored(C::kFormat, plane.dim);
+  for (uint32_t i = lane; i < stored; i += 32) to[i] = sdk::kv_stored<C>(i, plane.dim, x, scale);
 }
 
-// A warp writes one head of a row's K or V, and its scale.
+// A warp writes one head of a row's K or V, and its scale. Where heads are rotated that is done in shared memory.
 template <class C>
 __global__ void append_scaled_kernel(AppendArgs a, AppendPointers p) {
+  extern __shared__ float heads[];  // (warps, the larger dimension)
   cuda::wait();
   const uint32_t live = min(*p.live, a.rows), i = blockIdx.x * kWarps + threadIdx.x / 32, head = i / 2;
   if (head >= a.kv.heads) return;
@@ -85,7 +94,15 @@ __global__ void append_scaled_kernel(AppendArgs a, AppendPointers p) {
         static_cast<uint32_t>(slot), head);
     if (cells.at(cell) == nullptr) continue;
     const auto* from = reinterpret_cast<const float*>(is_key ? p.k + row * a.k_row : p.v + row * a.v_row);
-    store_cell<C>(plane, cells, cell, [&](uint32_t d) { return from[head * plane.dim + d]; });
+    if (!a.rotates()) {
+      store_cell<C>(plane, cells, cell, [&](uint32_t d) { return from[head * plane.dim + d]; });
+      continue;
+    }
+    float* x = heads + threadIdx.x / 32 * max(a.kv.k.dim, a.kv.v.dim);
+    for (uint32_t d = threadIdx.x % 32; d < plane.dim; d += 32) x[d] = from[head * plane.dim + d];
+    cuda::rotate_head(x, plane.dim);
+    store_cell<C>(plane, cells, cell, [&](uint32_t d) { return x[d]; });
+    __syncwarp();
   }
 }
 
@@ -98,9 +115,10 @@ void append_op(const AppendArgs& a, const cuda::Launch& l) {
   const uint32_t rows = std::min(a.rows, kMostRowBlocks);
   if (a.kv.k.scale != 0) {
     const uint32_t blocks = (2 * a.kv.heads + kWarps - 1) / kWarps;
+    const size_t shared = a.rotates() ? kWarps * std::max(a.kv.k.dim, a.kv.v.dim) * sizeof(float) : 0;
     return cuda::with_kv_codec(a.kv.k.codec, [&]<class C>(C) {
       if constexpr (C::kScaled) {
-        l(&append_scaled_kernel<C>, {.blocks = {blocks, rows}, .threads = {kThreads}}, a, p);
+        l(&append_scaled_kernel<C>, {.blocks = {blocks, rows}, .threads = {kThreads}, .shared_bytes = shared}, a, p);
       }
     });
   }
@@ -133,10 +151,10 @@ __global__ void dequant_kernel(DequantArgs a, DequantPointers p) {
         head);
     const cuda::KvCells to({a.to, plane, v ? p.to_v : p.to_k, nullptr, p.copy_pages}, slot, head);
     for (uint32_t t = begin + threadIdx.x / 32; t < end; t += kWarps) {
-      const auto* in = reinterpret_cast<const typename From::Element*>(from.at(t));
+      const auto* in = reinterpret_cast<const typename From::Stored*>(from.at(t));
       if (in == nullptr) continue;
       const float scale = from.scale(t);
-      store_cell<To>(plane, to, t, [&](uint32_t d) { return From::decode(in[d], scale); });
+      store_cell<To>(plane, to, t, [&](uint32_t d) { return From::decode(sdk::kv_code<From>(in, d), scale); });
     }
   }
 }

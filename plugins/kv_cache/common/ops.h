@@ -20,6 +20,8 @@ struct AppendArgs {
   int64_t k_row, v_row;  // bytes
   uint32_t cells, simd;  // cells: of a sequence
   uint32_t rows, reserved = 0;
+
+  constexpr bool rotates() const { return (kv.flags & sdk::kKvHadamard) != 0; }
 };
 enum AppendOperand {
   kAppendK,

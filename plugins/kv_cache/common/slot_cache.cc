@@ -18,6 +18,7 @@ using sdk::Refused;
 
 constexpr uint64_t kAlignment = 256;
 constexpr uint32_t kMostCells = 1u << 30;
+constexpr uint32_t kMostRotated = 1024;  // dimensions of a head; a GPU rotates eight at a time in shared memory
 enum Which : uint32_t { kKeys, kValues, kKeyScales, kValueScales };
 
 // The formats of copies: plain, keys after rope or before it.
@@ -59,13 +60,17 @@ tenon_kv_view SlotCache::prototype(uint32_t heads, uint32_t k_dim, uint32_t v_di
   view.sinks = policy_.sinks;
   view.ring = ring;
   view.window = policy_.window;
-  view.flags = policy_.renumbered ? uint32_t{TENON_KV_RENUMBERED} : 0;
+  view.flags = (policy_.renumbered ? uint32_t{TENON_KV_RENUMBERED} : 0) | (policy_.hadamard ? sdk::kKvHadamard : 0);
   view.group = 1;
   return view;
 }
 
 tenon_kv_view SlotCache::claim(const tenon_kv_geometry& g, const tenon_bounds& b) const {
   if (g.heads == 0 || g.k_dim == 0 || g.v_dim == 0) throw Refused("a layer without heads or without dimensions");
+  if (policy_.hadamard && std::max(g.k_dim, g.v_dim) > kMostRotated) {
+    throw Refused("a head of " + std::to_string(std::max(g.k_dim, g.v_dim)) + " dimensions; up to " +
+                  std::to_string(kMostRotated) + " are rotated");
+  }
   if (policy_.renumbered && policy_.sinks + policy_.window > b.kv_len) {
     throw Refused("sinks and window are " + std::to_string(policy_.sinks + policy_.window) +
                   " tokens, but the capacity, which the table of rotary angles follows, is " +
@@ -78,7 +83,7 @@ tenon_kv_view SlotCache::claim(const tenon_kv_geometry& g, const tenon_bounds& b
 void SlotCache::add_plane(uint64_t& offset, uint32_t heads, uint32_t dim, tenon_format format) {
   planes_.push_back({offset, heads, dim, format});
   uint64_t token = 0, bytes = 0;
-  if (__builtin_mul_overflow(uint64_t{heads} * dim, uint64_t{tenon_format_block(format).bytes}, &token) ||
+  if (__builtin_mul_overflow(uint64_t{heads}, sdk::kv_row_bytes(format, dim), &token) ||
       __builtin_mul_overflow(token, uint64_t{pages_} * page_room_, &bytes) ||
       __builtin_add_overflow(bytes, offset + kAlignment, &offset) || offset > uint64_t{INT64_MAX}) {
     throw NoSpace("a cache of more than 2^63 bytes");
@@ -93,8 +98,8 @@ uint32_t SlotCache::pool_pages(std::span<const tenon_kv_geometry> layers) const 
   if (policy_.pool_memory > 0) {
     double token = 0;
     for (const tenon_kv_geometry& g : layers) {
-      token += static_cast<double>(g.heads) * g.k_dim * tenon_format_block(format_.k.codec).bytes;
-      token += static_cast<double>(g.heads) * g.v_dim * tenon_format_block(format_.v.codec).bytes;
+      token += static_cast<double>(g.heads) * static_cast<double>(sdk::kv_row_bytes(format_.k.codec, g.k_dim));
+      token += static_cast<double>(g.heads) * static_cast<double>(sdk::kv_row_bytes(format_.v.codec, g.v_dim));
       token += static_cast<double>(g.heads) * 2 * tenon_format_block(format_.k.scale).bytes;
     }
     pages = policy_.pool_memory * static_cast<double>(memory_) / (token * page_tokens_);
@@ -201,7 +206,7 @@ namespace {
 
 // A plane of pages as a tensor (page, head, cell, dim), and its strides in the order of a view.
 tenon_tensor plane_tensor(tenon_format format, uint32_t pages, uint32_t heads, uint32_t cells, uint32_t dim) {
-  return sdk::tensor(format, {pages, heads, cells, dim});
+  return sdk::tensor(format, {pages, heads, cells, sdk::kv_row_stored(format, dim)});
 }
 void set_strides(const tenon_tensor& t, int64_t (&stride)[3]) {
   stride[0] = t.stride[0];
@@ -260,7 +265,7 @@ void SlotCache::record_append(uint32_t layer, const tenon_tid* store, tenon_tid 
   const auto columns = static_cast<double>(to.heads) * (to.k_dim + to.v_dim);
   tenon_cost cost{};
   cost.read[sdk::kCostPerRow] = columns * sizeof(float);
-  cost.written[sdk::kCostPerRow] = columns * tenon_format_block(format_.k.codec).bytes;
+  cost.written[sdk::kCostPerRow] = columns * sdk::kv_element_bytes(format_.k.codec);
   emit_append(r, operands, cost, args);
 }
 
@@ -306,7 +311,7 @@ tenon_kv_view SlotCache::record_dequant(uint32_t layer, const tenon_tid* store, 
   const auto columns = static_cast<double>(to.heads) * (to.k_dim + to.v_dim);
   const double shared = std::max<uint32_t>(1, r.bounds().rows_per_seq);  // rows that one copy serves
   tenon_cost cost{};
-  cost.read[sdk::kCostPerToken] = columns * tenon_format_block(format_.k.codec).bytes / shared;
+  cost.read[sdk::kCostPerToken] = columns * sdk::kv_element_bytes(format_.k.codec) / shared;
   cost.written[sdk::kCostPerToken] = columns * tenon_format_block(want.k.codec).bytes / shared;
   emit_dequant(r, operands, cost, args);
   return to;
@@ -329,7 +334,7 @@ void SlotCache::record_commit(const tenon_tid* store, Recorder& r) const {
                                       {r.step(TENON_STEP_SURVIVOR), TENON_READ}};
     tenon_cost cost{};
     cost.read[sdk::kCostPerRow] = cost.written[sdk::kCostPerRow] =
-        static_cast<double>(v.heads) * (v.k_dim + v.v_dim) * tenon_format_block(format_.k.codec).bytes;
+        static_cast<double>(v.heads) * (v.k_dim + v.v_dim) * sdk::kv_element_bytes(format_.k.codec);
     const auto row = [&](uint32_t which) { return static_cast<uint32_t>(row_bytes(plane(layer, which))); };
     emit_commit(
         r, operands, cost,

@@ -28,6 +28,7 @@ struct Policy {
   uint32_t page_tokens = 0;  // 0: one page a slot; else a power of two, and the next two say how many pages there are
   uint64_t pool_tokens = 0;  // 0: as many as all slots can hold together
   double pool_memory = 0;    // a share of the device's memory; 0: pool_tokens says
+  bool hadamard = false;     // heads are rotated before they are stored (tenon/sdk/hadamard.h); for codecs with scales
 };
 
 class SlotCache {
@@ -86,7 +87,7 @@ class SlotCache {
   uint32_t pool_pages(std::span<const tenon_kv_geometry> layers) const;
   const Plane& plane(uint32_t layer, uint32_t which) const;
   uint32_t planes_a_layer() const { return scaled() ? 4 : 2; }
-  uint64_t row_bytes(const Plane& p) const { return uint64_t{p.dim} * tenon_format_block(p.format).bytes; }
+  uint64_t row_bytes(const Plane& p) const { return sdk::kv_row_bytes(p.format, p.dim); }
   uint64_t head_bytes(const Plane& p) const { return row_bytes(p) * page_room_; }
   std::byte* cell(const Plane& p, uint32_t slot, uint32_t cell) const;
   void add_plane(uint64_t& offset, uint32_t heads, uint32_t dim, tenon_format format);

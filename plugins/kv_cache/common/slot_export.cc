@@ -22,7 +22,7 @@ constexpr char kMagic[8] = {'T', 'E', 'N', 'O', 'N', 'K', 'V', '3'};
 
 // "i8 with scales of f16".
 std::string plane_text(uint32_t codec, uint32_t scale) {
-  const std::string name = tenon_format_name(codec);
+  const std::string name = sdk::kv_codec_name(codec);
   return scale == TENON_FORMAT_NONE ? name : name + " with scales of " + tenon_format_name(scale);
 }
 
@@ -32,7 +32,7 @@ uint64_t SlotCache::shape() const {
   uint64_t h = sdk::detail::kFnvStart;
   for (const Plane& p : planes_) h = sdk::detail::fnv(h, uint64_t{p.heads} << 32 | p.dim);
   h = sdk::detail::fnv(h, uint64_t{policy_.sinks} << 32 | policy_.window);
-  return sdk::detail::fnv(h, uint64_t{format_.rotated});
+  return sdk::detail::fnv(h, uint64_t{format_.rotated} | (policy_.hadamard ? uint64_t{2} : 0));
 }
 
 uint64_t SlotCache::export_sequence(uint32_t slot, uint32_t kv_len, void* queue, void* dst) const {
@@ -79,7 +79,9 @@ void SlotCache::check_import(uint32_t kv_len, const void* src, uint64_t bytes) c
                   plane_text(format_.k.codec, format_.k.scale));
   }
   if (header.layers != planes_.size() / planes_a_layer() || header.shape != shape()) {
-    throw Refused("the sequence was exported from a cache with other layers, head dimensions, sinks or window");
+    throw Refused(
+        "the sequence was exported from a cache with other layers, head dimensions, sinks or window, or another "
+        "rotation");
   }
   const uint32_t least = first_exported(kv_len), most = std::max(least, first_kept(kv_len));
   const bool begins = ring() ? header.first >= least && header.first <= most : header.first == 0;

@@ -30,20 +30,24 @@ class Paged : public sdk::KvCache<Paged>, public PagedCache {
       sdk::boolean({.name = "reuse",
                     .doc = "Whether a new sequence takes over the pages of one that began alike, running or ended",
                     .value = true}),
-      sdk::text({.name = "format",
-                 .doc = "How an element is stored; int8 and fp8 have a scale in fp16 for each token and KV head",
-                 .value = "fp16",
-                 .choices = "fp16|bf16|fp32|int8|fp8"}));
+      sdk::text(
+          {.name = "format",
+           .doc = "How an element is stored; int8, fp8 and int4 have a scale in fp16 for each token and KV head, and "
+                  "int4 is rotated",
+           .value = "fp16",
+           .choices = "fp16|bf16|fp32|int8|fp8|int4"}));
 
   Paged(const sdk::Params& params, const sdk::Env& env)
       : PagedCache(format(params.text("format")),
                    {.page_tokens = static_cast<uint32_t>(params.integer("page_tokens")),
                     .pool_tokens = static_cast<uint64_t>(params.integer("pool")),
-                    .pool_memory = params.real("pool_memory")},
+                    .pool_memory = params.real("pool_memory"),
+                    .hadamard = params.text("format") == "int4"},
                    params.boolean("reuse"), env) {}
 
  private:
   static tenon_kv_format format(const std::string& name) {
+    if (name == "int4") return sdk::kv_format(TENON_U8, TENON_F16);
     if (name == "fp8") return sdk::kv_format(TENON_F8E4M3, TENON_F16);
     if (name == "int8") return sdk::kv_format(TENON_I8, TENON_F16);
     return sdk::kv_format(name == "fp32" ? TENON_F32 : name == "fp16" ? TENON_F16 : TENON_BF16);

@@ -36,6 +36,7 @@ const std::vector<Cache> kCaches = {
     kStatic,
     {"fp32", {"kv_cache.use=static", "kv_cache.format=fp32"}},
     {"int8", {"kv_cache.use=int8"}},
+    {"int4", {"kv_cache.use=int4"}},
     {"paged", {"kv_cache.use=paged"}},
     {"paged_int8", {"kv_cache.use=paged", "kv_cache.format=int8", "kv_cache.reuse=false"}},
     {"sink_window", {"kv_cache.use=sink_window", "kv_cache.sinks=2", "kv_cache.window=30"}, false},

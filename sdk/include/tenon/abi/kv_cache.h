@@ -24,7 +24,7 @@ extern "C" {
 
 /* This says how the keys, or the values, are coded.  Frozen.  tenon/sdk/kv_codec.h has a functor for each codec. */
 typedef struct tenon_kv_plane {
-  uint32_t codec; /* f32, f16, bf16, or i8 and f8e4m3: an element is a number times the scale of its cell and head */
+  uint32_t codec; /* f32, f16, bf16, or i8, f8e4m3 and u8 (two 4-bit numbers a byte): elements are times their cell's and head's scale */
   uint32_t scale; /* f32 or f16: there is one number for each cell and head; 0 = there are no scales */
 } tenon_kv_plane;
 
@@ -58,7 +58,7 @@ enum {
 typedef struct tenon_kv_view { /* a view has everything that a reader or writer of one layer's cache needs */
   tenon_head h;
   const tenon_kv_format *format; /* it lives as long as the cache */
-  uint32_t flags;                /* TENON_KV_* */
+  uint32_t flags;                /* TENON_KV_*, and kKvHadamard of tenon/sdk/kv_layout.h */
   uint32_t heads, k_dim, v_dim;
   uint32_t page_cells; /* a power of two: cell c of a sequence lies in column c / page_cells of the table of pages */
   uint32_t columns;    /* that table has so many */

@@ -3,7 +3,7 @@
 //
 //   cuda::with_kv_codec(args.kv.k.codec, [&]<class C>(C) { launch(&my_kernel<C>, ...); });         in the op
 //   cuda::KvCells keys({args.kv, args.kv.k, base, scales, pages}, slot, head);                     in the kernel
-//   C::decode(reinterpret_cast<const C::Element*>(keys.at(cell))[d], keys.scale(cell))
+//   C::decode(sdk::kv_code<C>(reinterpret_cast<const C::Stored*>(keys.at(cell)), d), keys.scale(cell))
 //
 // Plain codecs, f32, f16 or bf16, whose heads share their pages, with the GPU's own types: with_element() and KvRows.
 #pragma once
@@ -87,6 +87,7 @@ void with_kv_codec(uint32_t format, F&& f) {
   if (format == TENON_F32) return f(sdk::KvF32());
   if (format == TENON_I8) return f(sdk::KvI8());
   if (format == TENON_F8E4M3) return f(KvF8());
+  if (format == TENON_U8) return f(sdk::KvI4());
   throw sdk::Refused(std::string("no codec of a cache stores ") + tenon_format_name(format));
 }
 

@@ -16,6 +16,10 @@
 
 namespace tenon::sdk {
 
+// A flag of a view beside TENON_KV_*: keys and values are stored rotated (tenon/sdk/hadamard.h), keys after rope. A reader
+// rotates its queries, and what it made of the values as well. Copies of record_dequant stay rotated.
+inline constexpr uint32_t kKvHadamard = 4;
+
 // This describes the keys, or the values, of one layer.
 struct KvPlane {
   int64_t page, cell, head;                    // bytes from one to the next
@@ -63,20 +67,21 @@ enum KvReads : uint32_t {
   kReadsUnrotated = 8,
   kReadsApart = 16,
   kGivesWeights = 32,
-  kReadsEverything = 63
+  kReadsRotated = 64,
+  kReadsEverything = 127
 };
 
 // It says why a reader that can do `reads` cannot read the view; "" = it can. Tensors and strides may be missing.
 inline std::string kv_unread(const tenon_kv_view& view, uint32_t reads) {
   const auto cannot = [&](uint32_t what) { return (reads & what) == 0; };
   for (const tenon_kv_plane* p : {&view.format->k, &view.format->v}) {
-    if (!is_kv_codec(p->codec)) return std::string("no reader for cells of ") + tenon_format_name(p->codec);
+    if (!is_kv_codec(p->codec)) return std::string("no reader for cells of ") + kv_codec_name(p->codec);
     if (is_scaled_codec(p->codec) != (p->scale != TENON_FORMAT_NONE))
       return "a codec and scales that do not belong together";
     if (p->scale != TENON_FORMAT_NONE && p->scale != TENON_F32 && p->scale != TENON_F16)
       return "scales of another format";
     if (p->scale != TENON_FORMAT_NONE && cannot(kReadsScales)) {
-      return std::string("no reader for ") + tenon_format_name(p->codec) + " with scales";
+      return std::string("no reader for ") + kv_codec_name(p->codec) + " with scales";
     }
   }
   if (!std::has_single_bit(view.page_cells)) return "page_cells is no power of two";
@@ -85,7 +90,11 @@ inline std::string kv_unread(const tenon_kv_view& view, uint32_t reads) {
   if (view.window != 0 && cannot(kReadsRing)) return "no reader for a cache's window";
   if (view.pos_rule == TENON_POS_TABLE && cannot(kReadsTable)) return "no reader for tables of positions";
   if (view.format->rotated == 0 && cannot(kReadsUnrotated)) return "no reader for keys before rope";
-  if ((view.flags & ~uint32_t{TENON_KV_HEADS_APART | TENON_KV_RENUMBERED}) != 0) return "an unknown flag of the view";
+  if ((view.flags & ~(uint32_t{TENON_KV_HEADS_APART | TENON_KV_RENUMBERED} | kKvHadamard)) != 0) {
+    return "an unknown flag of the view";
+  }
+  if ((view.flags & kKvHadamard) != 0 && cannot(kReadsRotated)) return "no reader for rotated heads";
+  if ((view.flags & kKvHadamard) != 0 && view.format->rotated == 0) return "keys that are rotated before rope";
   if ((view.flags & TENON_KV_HEADS_APART) != 0 && cannot(kReadsApart)) return "no reader for heads apart";
   if (view.weight_rows != 0 && cannot(kGivesWeights)) return "it gives no softmax weights";
   return {};

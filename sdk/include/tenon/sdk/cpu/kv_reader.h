@@ -20,25 +20,34 @@ namespace tenon::sdk::cpu {
 inline void load_row(uint32_t codec, const std::byte* from, uint32_t n, float* to, float scale = 1) {
   with_kv_codec(codec, [&]<KvCodec C>(C) {
     for (uint32_t i = 0; i < n; ++i) {
-      typename C::Element e;
-      std::memcpy(&e, from + i * sizeof(e), sizeof(e));
-      to[i] = C::decode(e, scale);
+      if constexpr (kTwoInAByte<C>) {
+        to[i] = C::decode(kv_code<C>(reinterpret_cast<const uint8_t*>(from), i), scale);
+      } else {
+        typename C::Element e;
+        std::memcpy(&e, from + i * sizeof(e), sizeof(e));
+        to[i] = C::decode(e, scale);
+      }
     }
   });
 }
 // Converts n f32 to a codec, rounded to nearest even.
 inline void store_row(uint32_t codec, const float* from, uint32_t n, std::byte* to, float scale = 1) {
   with_kv_codec(codec, [&]<KvCodec C>(C) {
-    for (uint32_t i = 0; i < n; ++i) {
-      const typename C::Element e = C::encode(from[i], scale);
+    for (uint32_t i = 0; i < kv_row_stored(codec, n); ++i) {
+      const typename C::Stored e = kv_stored<C>(
+          i, n, [&](uint32_t d) { return from[d]; }, scale);
       std::memcpy(to + i * sizeof(e), &e, sizeof(e));
     }
   });
 }
+// The element of greatest magnitude, for kv_scale().
 inline float most_of_row(const float* x, uint32_t n) {
-  float most = 0;
-  for (uint32_t i = 0; i < n; ++i) most = std::max(most, std::abs(x[i]));
-  return most;
+  float most = 0, least = 0;
+  for (uint32_t i = 0; i < n; ++i) {
+    most = std::max(most, x[i]);
+    least = std::min(least, x[i]);
+  }
+  return -least > most ? least : most;
 }
 
 // The cells of one head of one sequence. The layout may go away afterwards, the tensors may not.
