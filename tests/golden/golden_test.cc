@@ -1,14 +1,12 @@
 // Tenon against transformers: logits and greedy tokens of small checkpoints, and SmolLM2's text. See README.md.
 #include <gtest/gtest.h>
 
-#include <boost/json.hpp>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
+#include "golden_files.h"
 #include "support/pipelines.h"
 #include "support/weights_writer.h"
 #include "tenon/core/engine.h"
@@ -16,25 +14,10 @@
 namespace tenon {
 namespace {
 
-const std::filesystem::path kData = test::root() / "tests/golden/data";
-
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::vector<int32_t> ids_of(const boost::json::value& list) {
-  std::vector<int32_t> ids;
-  for (const auto& v : list.as_array()) ids.push_back(static_cast<int32_t>(v.as_int64()));
-  return ids;
-}
-
-std::vector<float> floats_of(const std::filesystem::path& path) {
-  const std::string bytes = read_file(path);
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(values.data()));
-  return values;
-}
+using golden::floats_of;
+using golden::ids_of;
+using golden::kData;
+using golden::read_file;
 
 struct Case {
   std::string name, model, goldens, attention;

@@ -23,9 +23,15 @@ const char* architecture_key(const Weights& weights) {
   return weights.convention() == "gguf" ? "general.architecture" : "model_type";
 }
 
+// Some architectures of GGUF are two families: Mixtral's files say "llama" and a number of experts.
 bool claims(const Family& f, const Weights& weights, const std::string& architecture) {
   const std::vector<std::string>& names = f.claims.in(weights.convention());
-  return std::find(names.begin(), names.end(), architecture) != names.end();
+  if (std::find(names.begin(), names.end(), architecture) == names.end()) return false;
+  const auto is_said = [&](const std::string& key) {
+    const MetadataValue* value = weights.metadata(family::spelled_key(key, architecture));
+    return value != nullptr && *value != MetadataValue(int64_t{0});
+  };
+  return weights.convention() != "gguf" || std::none_of(f.unless.begin(), f.unless.end(), is_said);
 }
 
 std::shared_ptr<const ModelKind> kind_of(std::shared_ptr<const Family> f) {

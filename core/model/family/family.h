@@ -120,6 +120,7 @@ struct Family {
   std::string gguf_architecture;  // such files are written
   std::filesystem::path file;
   ByConvention<std::vector<std::string>> claims = {};
+  std::vector<std::string> unless = {};  // but no GGUF file in which one of these keys is there, and not 0
   std::vector<Number> numbers = {};
   ByConvention<std::vector<ExpectedKey>> expected = {};
   std::vector<std::string> ignored_keys = {}, ignored_tensors = {};
@@ -133,7 +134,6 @@ struct Family {
   const TensorNames* tensor(const std::string& name) const;
   // True: one matrix has the rows of Q, K and V, or those of gate and up, one after the other.
   bool fused(const Block& block) const;
-  bool has_experts() const;
 };
 
 inline constexpr char kLayers[] = "layers.*.";

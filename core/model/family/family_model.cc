@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <optional>
 
+#include "../weights/expert_tensors.h"
+#include "../weights/layout.h"
 #include "../weights/metadata_ledger.h"
 #include "tenon/core/error.h"
 
@@ -42,10 +44,20 @@ class SourceTensors {
       for (const WeightTensor* t : everything_of(path)) declare_.uses(*t);
       const std::string name = matrix_name(path);
       if (name.find('*') == std::string::npos) continue;
+      if (const WeightTensor* stacked = stacked_of(path)) declare_.uses(*stacked);
       for (const WeightTensor& t : weights_.tensors()) {
         if (weights::matches_any(t.name, std::vector{name + ".*"})) declare_.uses(t);
       }
     }
+  }
+  // A tensor of all experts has one for each of them, and is used if they are. path: "layers.3.experts.*.up".
+  void use_stacked(const std::string& path, uint32_t experts) const {
+    const WeightTensor* t = stacked_of(path);
+    if (t == nullptr) return;
+    declare_.uses(*t);
+    if (t->shape.empty() || t->shape.front() == experts) return;
+    declare_.refuse("tensor \"" + t->name + "\" is " + weights::describe(*t) + ", expected " + std::to_string(experts) +
+                    " experts");
   }
   // A head of its own beside one that is tied must be the embedding once more.
   void check_tied_head() const {
@@ -83,6 +95,9 @@ class SourceTensors {
   std::string matrix_name(const std::string& path) const {
     const std::string name = tensor_name(family_, weights_.convention(), path);
     return name.substr(0, name.rfind('.'));
+  }
+  const WeightTensor* stacked_of(const std::string& path) const {
+    return weights_.find(weights::stacked_name(tensor_name(family_, weights_.convention(), path)));
   }
   std::vector<const WeightTensor*> everything_of(const std::string& path) const {
     const std::string name = matrix_name(path);
@@ -392,6 +407,7 @@ class Experts : public BlockModule {
       matrix.path = decl.matrix.path;
       decl.experts.push_back(std::move(matrix));
     }
+    b.source.use_stacked(at.path + ".*." + part, shape.experts);
     return decl;
   }
 

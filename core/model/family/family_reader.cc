@@ -70,6 +70,7 @@ class FamilyReader {
       Fields by(*claims, "model.claims", findings_);
       family_.claims.huggingface = by.texts("huggingface");
       family_.claims.gguf = by.texts("gguf");
+      family_.unless = by.texts("unless");
       by.finish();
       if (family_.claims.huggingface.empty()) by.problem(claims->where, "huggingface names no model_type");
     }
@@ -518,10 +519,6 @@ bool Family::fused(const Block& block) const {
   if (block.experts) return false;
   return block.attention ? tensor(layers + "attention." + kFusedAttention) != nullptr
                          : block.gated && tensor(layers + "mlp." + kFusedMlp) != nullptr;
-}
-
-bool Family::has_experts() const {
-  return std::any_of(blocks.begin(), blocks.end(), [](const Block& b) { return b.experts.has_value(); });
 }
 
 Family read_family(const std::filesystem::path& file) {

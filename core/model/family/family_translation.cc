@@ -8,8 +8,10 @@
 #include <boost/json/value.hpp>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <set>
 
+#include "../weights/expert_tensors.h"
 #include "../weights/json_text.h"
 #include "../weights/metadata_ledger.h"
 #include "../weights/translated_weights.h"
@@ -56,6 +58,10 @@ class Renaming {
 
   void add_parts() {
     for (const std::string& path : tensor_paths(family_, config_.info.layers)) {
+      if (path.find('*') != std::string::npos) {
+        add_experts(path);
+        continue;
+      }
       for (const char* suffix : {"weight", "bias"}) add_part(path, suffix);
     }
   }
@@ -87,10 +93,22 @@ class Renaming {
     }
     contents_.convention = convention_;
     contents_.metadata = std::move(metadata);
+    for (size_t i = 0; i < contents_.tensors.size(); ++i) name_experts(i);
     return std::make_unique<TranslatedWeights>(model_, std::move(contents_), std::move(origins_));
   }
 
  private:
+  // Each expert's part of a tensor of all of them has a name of its own.
+  void name_experts(size_t number) {
+    std::vector<WeightTensor> parts = weights::expert_tensors(contents_.tensors[number]);
+    if (parts.size() != origins_[number].parts.size()) return;
+    for (size_t e = 0; e < parts.size(); ++e) {
+      contents_.unlisted.push_back(std::move(parts[e]));
+      TensorOrigin origin;
+      origin.source = origins_[number].parts.at(e);
+      origins_.push_back(std::move(origin));
+    }
+  }
   void add_part(const std::string& path, const char* suffix) {
     const std::string from = tensor_name(family_, model_.convention(), path, suffix);
     const WeightTensor* t = from.empty() ? nullptr : model_.find(from);
@@ -100,11 +118,53 @@ class Renaming {
     if (bias && !has_bias(path)) return;
     const std::string to = tensor_name(family_, convention_, path, suffix);
     if (to.empty()) return;
-    TensorOrigin origin{t, {}, {}};
+    TensorOrigin origin;
+    origin.source = t;
     reorder(path, *t, origin);
     const ByConvention<bool>& less_one = names_of(family_, path).plus_one;
     if (!bias && less_one.huggingface != less_one.gguf) return add_shifted(*t, to, less_one.in(convention_) ? -1 : 1);
     add(*t, to, std::move(origin));
+  }
+  // The matrices of all experts of a layer, "layers.3.experts.*.up": GGUF has one tensor of them.
+  void add_experts(const std::string& path) {
+    const size_t star = path.find('*');
+    const auto of_expert = [&](uint32_t e) { return path.substr(0, star) + std::to_string(e) + path.substr(star + 1); };
+    const std::string stacked = weights::stacked_name(tensor_name(family_, model_.convention(), path));
+    if (model_.find(stacked) != nullptr) used_.insert(stacked);
+    const std::string to = weights::stacked_name(tensor_name(family_, convention_, path));
+    std::vector<const WeightTensor*> parts;
+    for (uint32_t e = 0; e < expert_count(); ++e) {
+      if (to.empty()) {
+        add_part(of_expert(e), "weight");
+        continue;
+      }
+      const std::string from = tensor_name(family_, model_.convention(), of_expert(e));
+      const WeightTensor* t = model_.find(from);
+      if (t == nullptr) refuse(model_, "tensor \"" + from + "\" is missing");
+      if (!parts.empty() && (t->format != parts.front()->format || t->shape != parts.front()->shape)) {
+        refuse(model_, "tensors \"" + parts.front()->name + "\" and \"" + from + "\" are " +
+                           weights::describe(*parts.front()) + " and " + weights::describe(*t) +
+                           ", and those of all experts are one tensor in GGUF");
+      }
+      parts.push_back(t);
+    }
+    if (!to.empty()) add_stacked(to, std::move(parts));
+  }
+  void add_stacked(const std::string& name, std::vector<const WeightTensor*> parts) {
+    WeightTensor t = *parts.front();
+    t.name = name;
+    t.shape.insert(t.shape.begin(), static_cast<int64_t>(parts.size()));
+    t.bytes *= parts.size();
+    t.offset = 0;
+    for (const WeightTensor* part : parts) used_.insert(part->name);
+    contents_.tensors.push_back(std::move(t));
+    TensorOrigin& origin = origins_.emplace_back();
+    origin.parts = std::move(parts);
+  }
+  uint32_t expert_count() const {
+    const auto block = std::find_if(family_.blocks.begin(), family_.blocks.end(),
+                                    [](const Block& b) { return b.experts.has_value(); });
+    return block == family_.blocks.end() ? 0 : scope_.count(block->experts->count);
   }
   // Rows of Q and K lie in another order where the conventions turn other pairs.
   void reorder(const std::string& path, const WeightTensor& t, TensorOrigin& origin) {
@@ -138,7 +198,7 @@ class Renaming {
   }
   bool has_bias(const std::string& path) const {
     for (const Block& b : family_.blocks) {
-      const std::string use = b.attention ? ".attention." : ".mlp.";
+      const std::string use = b.attention ? ".attention." : b.experts ? ".experts." : ".mlp.";
       const size_t at = path.find(use);
       if (at == std::string::npos) continue;
       const auto spec = b.bias.find(path.substr(at + use.size()));
@@ -302,8 +362,8 @@ Translation to_gguf(const Family& family, const Weights& model, const Config& c)
 }
 
 // True: the products whose bias depends on a key have one, all of them in all layers; config.json can say no more than all
-// or none.
-bool biased(const Family& family, const Weights& model, uint32_t layers, const std::string& number) {
+// or none. Nothing if no product's bias depends on it.
+std::optional<bool> biased(const Family& family, const Weights& model, uint32_t layers, const std::string& number) {
   std::string with, without;
   for (const Block& b : family.blocks) {
     for (const auto& [part, spec] : b.bias) {
@@ -319,6 +379,7 @@ bool biased(const Family& family, const Weights& model, uint32_t layers, const s
     refuse(model, "tensor \"" + with + "\" is there and \"" + without +
                       "\" is not; in the form of Hugging Face all of these have biases or none");
   }
+  if (with.empty() && without.empty()) return {};
   return !with.empty();
 }
 
@@ -339,8 +400,9 @@ boost::json::object huggingface_config(const Family& family, const Weights& mode
   }
   for (const Number& n : family.numbers) {
     if (n.key.huggingface.empty()) continue;
-    const bool of_tensors = n.type == Number::kBool && n.key.gguf.empty() && n.name != "tied";
-    const double value = of_tensors ? (biased(family, model, c.info.layers, n.name) ? 1 : 0) : c.numbers.at(n.name);
+    const bool maybe_bias = n.type == Number::kBool && n.key.gguf.empty();
+    const std::optional<bool> bias = maybe_bias ? biased(family, model, c.info.layers, n.name) : std::nullopt;
+    const double value = bias ? (*bias ? 1 : 0) : c.numbers.at(n.name);
     const bool null = n.null && value == 0;  // no key can say 0 of what is counted or positive
     config[n.key.huggingface] = null ? boost::json::value() : json_of(typed(n.type, value));
   }
@@ -378,7 +440,6 @@ Translation translate(const Family& family, const Weights& model, std::span<cons
   std::vector<Diagnostic> wrong = ledger.unknown_keys(family.ignored_keys, ignored);
   for (Diagnostic& d : ledger.needlessly_ignored(family.ignored_keys, ignored)) wrong.push_back(std::move(d));
   if (!wrong.empty()) throw Error(ErrorCode::kModel, std::move(wrong));
-  if (family.has_experts()) refuse(model, "a model with experts stays in the form that it has, Hugging Face or GGUF");
   return model.convention() == "gguf" ? to_huggingface(family, model, config) : to_gguf(family, model, config);
 }
 

@@ -1,4 +1,5 @@
 // Opens the parts of a GGUF model, which are found by their names and checked against what each part says of itself.
+#include "expert_tensors.h"
 #include "gguf_parser.h"
 #include "layout.h"
 #include "readers.h"
@@ -139,6 +140,9 @@ std::unique_ptr<Weights> open_gguf(const std::string& text, const WeightsOptions
       fail(path, "the " + std::to_string(count) + " parts hold " + std::to_string(contents.tensors.size()) +
                      " tensors; split.tensors.count says " + (expected ? std::to_string(*expected) : "no integer"));
     }
+  }
+  for (const WeightTensor& t : contents.tensors) {
+    for (WeightTensor& part : expert_tensors(t)) contents.unlisted.push_back(std::move(part));
   }
   return std::make_unique<FileWeights>(std::move(contents), std::move(files));
 }

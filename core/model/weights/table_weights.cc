@@ -18,13 +18,14 @@ std::vector<std::filesystem::path> paths(const std::vector<MappedFile>& files) {
 TableWeights::TableWeights(Contents contents, std::vector<std::filesystem::path> files)
     : contents_(std::move(contents)), files_(std::move(files)) {
   Findings findings(files_.empty() ? std::string() : files_.front().string());
+  size_t number = 0;
   const auto add = [&](const WeightTensor& t) {
-    const auto [known, added] = by_name_.emplace(t.name, &t);
+    const auto [known, added] = by_name_.emplace(t.name, number++);
     if (added) return;
     const auto place = [&](const WeightTensor& which) {
       return "byte " + std::to_string(which.offset) + " of " + files_.at(which.file).filename().string();
     };
-    findings.add("tensor " + in_quotes(t.name) + " is there twice: at " + place(*known->second) + " and at " +
+    findings.add("tensor " + in_quotes(t.name) + " is there twice: at " + place(numbered(known->second)) + " and at " +
                  place(t));
   };
   std::for_each(contents_.tensors.begin(), contents_.tensors.end(), add);
@@ -34,14 +35,19 @@ TableWeights::TableWeights(Contents contents, std::vector<std::filesystem::path>
 
 const WeightTensor* TableWeights::find(std::string_view name) const {
   const auto found = by_name_.find(name);
-  return found == by_name_.end() ? nullptr : found->second;
+  return found == by_name_.end() ? nullptr : &numbered(found->second);
+}
+
+const WeightTensor& TableWeights::numbered(size_t number) const {
+  const size_t listed = contents_.tensors.size();
+  return number < listed ? contents_.tensors[number] : contents_.unlisted[number - listed];
 }
 
 std::vector<const WeightTensor*> TableWeights::find_under(std::string_view name) const {
   std::vector<const WeightTensor*> all;
   const std::string prefix = std::string(name) + ".";
   for (auto at = by_name_.lower_bound(prefix); at != by_name_.end() && at->first.starts_with(prefix); ++at) {
-    all.push_back(at->second);
+    all.push_back(&numbered(at->second));
   }
   return all;
 }

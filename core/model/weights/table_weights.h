@@ -34,13 +34,18 @@ class TableWeights : public Weights {
   // Throws Error(kModel) where two tensors have one name.
   TableWeights(Contents contents, std::vector<std::filesystem::path> files);
 
+  // Returns the number of the tensor that has the name: the listed ones are counted from 0, then the unlisted ones.
+  size_t number_of(std::string_view name) const { return by_name_.at(name); }
+
   // Throws Error(kInternal) unless [offset, offset + size) lies in the tensor.
   static void check_range(const WeightTensor& tensor, uint64_t offset, size_t size);
 
  private:
+  const WeightTensor& numbered(size_t number) const;
+
   Contents contents_;
   std::vector<std::filesystem::path> files_;
-  std::map<std::string_view, const WeightTensor*> by_name_;
+  std::map<std::string_view, size_t> by_name_;
 };
 
 // These are tensors in mapped files; `WeightTensor::file` counts the files in the order given.

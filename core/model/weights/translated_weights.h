@@ -10,15 +10,16 @@ namespace tenon::weights {
 
 // A tensor of the view comes from here.
 struct TensorOrigin {
-  const WeightTensor* source = nullptr;  // or
-  std::vector<std::byte> bytes = {};     // computed
-  std::vector<uint32_t> row = {};        // row i is the source's row[i]; empty: as they are
+  const WeightTensor* source = nullptr;         // or
+  std::vector<std::byte> bytes = {};            // computed, or
+  std::vector<const WeightTensor*> parts = {};  // these, all of one size, one after the other
+  std::vector<uint32_t> row = {};               // row i is the source's row[i]; empty: as they are
 };
 
 // The source must outlive it.
 class TranslatedWeights final : public TableWeights {
  public:
-  // One origin for each tensor of the contents; throws Error(kModel) where two tensors have one name.
+  // One origin for each tensor of the contents, then for each unlisted one; throws Error(kModel) where two tensors have one name.
   TranslatedWeights(const Weights& source, Contents contents, std::vector<TensorOrigin> origins);
 
   const std::byte* mapped(const WeightTensor&) const override { return nullptr; }
@@ -27,9 +28,10 @@ class TranslatedWeights final : public TableWeights {
 
  private:
   const TensorOrigin& origin_of(const WeightTensor& tensor) const;
+  void read_parts(const std::vector<const WeightTensor*>& parts, uint64_t offset, std::span<std::byte> out) const;
 
   const Weights& source_;
-  std::vector<TensorOrigin> origins_;  // one for each tensor
+  std::vector<TensorOrigin> origins_;  // one for each tensor, by its number
 };
 
 }  // namespace tenon::weights

@@ -336,7 +336,7 @@ TEST(GgufModel, WhatTheDescriptionSaysOtherwiseThanTheTensorsIsRefused) {
   gguf.add("llama.attention.head_count", uint32_t{1}).add("llama.embedding_length", uint32_t{4});
   gguf.add("llama.feed_forward_length", uint32_t{4}).add("llama.context_length", uint32_t{64});
   gguf.add("llama.vocab_size", uint32_t{3}).add("llama.attention.value_length", uint32_t{8});
-  gguf.add("llama.expert_count", uint32_t{8});
+  gguf.add("llama.expert_used_count", uint32_t{2});
   gguf.tensor("token_embd.weight", 0, {2, 4}, std::string(32, '\0'));
   const auto weights = open_weights(folder.put("m.gguf", gguf.bytes()));
   try {
@@ -346,7 +346,7 @@ TEST(GgufModel, WhatTheDescriptionSaysOtherwiseThanTheTensorsIsRefused) {
     EXPECT_THAT(e.what(), HasSubstr("key \"general.type\": found the text \"adapter\", expected the text \"model\""));
     EXPECT_THAT(e.what(), HasSubstr("key \"llama.vocab_size\": found 3, expected 2"));
     EXPECT_THAT(e.what(), HasSubstr("key \"llama.attention.value_length\": found 8, expected 4"));
-    EXPECT_THAT(e.what(), HasSubstr("key \"llama.expert_count\": found 8, expected 0"));
+    EXPECT_THAT(e.what(), HasSubstr("key \"llama.expert_used_count\": found 2, expected 0"));
   }
 }
 

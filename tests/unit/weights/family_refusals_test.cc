@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 
 #include "model/family/family.h"
 #include "support/weights_writer.h"
@@ -75,12 +76,18 @@ const Mutation kMutations[] = {
     {"tiny-qwen3", "mlp_only_layers", "[0]", "key \"mlp_only_layers\""},
     {"tiny-gemma2", "hidden_activation", "\"gelu\"", "\"hidden_activation\": found the text \"gelu\""},
     {"tiny-gemma2", "use_bidirectional_attention", "true", "\"use_bidirectional_attention\": found true"},
+    {"tiny-gemma2", "layer_types", R"(["full_attention"])", "expected a list of 3 texts"},
+    {"tiny-gemma3", "layer_types", R"(["full_attention"])", "expected a list of 7 texts"},
     {"tiny-gemma3", "hidden_activation", "\"silu\"", "\"hidden_activation\": found the text \"silu\""},
     {"tiny-gemma3", "use_bidirectional_attention", "true", "\"use_bidirectional_attention\": found true"},
     {"tiny-granite", "hidden_act", "\"gelu\"", "\"hidden_act\": found the text \"gelu\""},
+    {"tiny-granite", "position_embedding_type", "\"nope\"", "key \"position_embedding_type\""},
     {"tiny-granite", "num_local_experts", "4", "key \"num_local_experts\", found 4"},
     {"tiny-olmo2", "hidden_act", "\"gelu\"", "\"hidden_act\": found the text \"gelu\""},
     {"tiny-olmo2", "clip_qkv", "8.0", "key \"clip_qkv\""},
+    {"tiny-olmo2", "layer_types", R"(["full_attention", "sliding_attention"])", "key \"layer_types\""},
+    {"tiny-stablelm", "hidden_act", "\"gelu\"", "\"hidden_act\": found the text \"gelu\""},
+    {"tiny-stablelm", "partial_rotary_factor", "1.5", "\"partial_rotary_factor\": found"},
     {"tiny-stablelm", "qk_layernorm", "true", "\"qk_layernorm\": found true"},
     {"tiny-phi3", "hidden_act", "\"gelu\"", "\"hidden_act\": found the text \"gelu\""},
     {"tiny-phi3", "attention_bias", "true", "\"attention_bias\": found true"},
@@ -97,6 +104,7 @@ const Mutation kMutations[] = {
     {"tiny-qwen3-moe", "mlp_only_layers", "[0]", "\"mlp_only_layers\": found a list of 1 integers"},
     {"tiny-qwen3-moe", "shared_expert_intermediate_size", "40", "key \"shared_expert_intermediate_size\""},
     {"tiny-olmoe", "clip_qkv", "8.0", "\"clip_qkv\": found the number 8"},
+    {"tiny-olmoe", "layer_types", R"(["full_attention", "sliding_attention"])", "found \"sliding_attention\""},
     {"tiny-olmoe", "hidden_act", "\"gelu\"", "\"hidden_act\": found the text \"gelu\""},
     {"tiny-smollm3", "no_rope_layers", "[1, 0]", "expected a list of 4 whole numbers"},
     {"tiny-smollm3", "layer_types", R"(["full_attention", "sliding_attention", "full_attention", "full_attention"])",
@@ -104,6 +112,15 @@ const Mutation kMutations[] = {
     {"tiny-smollm3", "hidden_act", "\"gelu\"", "\"hidden_act\": found the text \"gelu\""},
 };
 INSTANTIATE_TEST_SUITE_P(Families, Refused, ::testing::ValuesIn(kMutations));
+
+TEST(Refusals, EveryFamilyHasSome) {
+  std::map<std::string, size_t> mutations;
+  for (const Mutation& m : kMutations) {
+    const fs::path folder = fs::path(TENON_SOURCE_DIR) / "tests/golden/data" / m.checkpoint;
+    ++mutations[family_for(*open_weights(folder.string()))->name];
+  }
+  for (const ModelFamily& f : model_families({})) EXPECT_GE(mutations[f.name], 3U) << f.name;
+}
 
 }  // namespace
 }  // namespace tenon::family
