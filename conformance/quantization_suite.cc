@@ -179,11 +179,14 @@ void reads_what_it_writes(const Subject& subject) {
   const std::shared_ptr<Component> scheme = subject.open();
   const auto& table = scheme->table<tenon_quantization>();
   if (table.describe == nullptr) throw NotTested("it writes no files");
-  const SiteCase floats{.source = {TENON_F32}, .rows = {40}, .k = kWidth};
-  const LinearDescription plain(floats);
+  SiteCase floats{.source = {TENON_F32}, .rows = {96}, .k = kWidth};
   auto how = sdk::abi_struct<tenon_written>();
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
+  // A form may have no embeddings.
+  const LinearDescription embedding(floats);
+  floats.lookup = table.describe(scheme->self(), &embedding.linear, &how, &why) != TENON_REFUSED;
+  const LinearDescription plain(floats);
   if (table.describe(scheme->self(), &plain.linear, &how, &why) != TENON_OK) fail(text);
   SiteCase c = floats;
   c.description = how.description == nullptr ? "" : how.description;

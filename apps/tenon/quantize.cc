@@ -42,6 +42,7 @@ and a new folder with safetensors, config.json and tokenizer for every quantizat
   fp8    8   e4m3, one scale a row
   uintx  4.4 groups of 64 with scale and zero point, 1 to 8 bits with --set bits=N
   fp6    6   e3m2 or, with --set format=e2m3, e2m3; one scale a row
+  gptq   4.2 groups of 128 with scale and zero point; --set bits=N: 2, 3, 4 or 8; meant for --calibrate
 which run with quantization.use = "auto", or the component's name. `tenon inspect` lists the components, those of others
 too, and `tenon inspect quantization.NAME` the parameters that --set takes.
 
@@ -50,8 +51,9 @@ matrix whose rows are no whole number of blocks, or that a component refuses, is
 
 With --calibrate a component chooses by what goes into its matrices while a text runs through the model: each layer is
 quantized with what it sees after the layers that are quantized already. Every layer builds and loads a pipeline of the
-layers up to it and reads the whole text, so the time grows with the square of the layers; what is quantized stays in
-memory until the end. Without it all weights are rounded by themselves.
+layers up to it and reads the whole text, so the time grows with the square of the layers. Layers are stored in
+OUT.calibrated until OUT is complete: after an interruption the same command goes on from them. Without a text all
+weights are rounded by themselves.
 
 Examples:
   tenon quantize model-f16.gguf model-q8_0.gguf --scheme Q8_0
@@ -174,6 +176,7 @@ int run(const Args& args) {
   };
   const auto start = std::chrono::steady_clock::now();
   const QuantizeReport report = quantize_model(args.input, args.output, options);
+  if (report.resumed > 0) spdlog::info("{} layers were taken as an earlier run had stored them", report.resumed);
   progress.finish();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   warn_of(report);

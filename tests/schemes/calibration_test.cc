@@ -1,8 +1,12 @@
 // quantize_model() with texts: what is written follows from what the layers see, and runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstring>
+#include <fstream>
 
 #include "llama_reference.h"
 #include "schemes.h"
@@ -153,20 +157,87 @@ TEST(Calibration, RefusesASchemeThatDoesNotLook) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 0);
 }
 
+struct Stop {};
+
+// Ends a run when the second layer is observed.
+QuantizeOptions interrupted(const std::string& scheme, Registry& registry, const std::function<void()>& end) {
+  QuantizeOptions options = calibrated(scheme, registry);
+  options.progress = [end](const QuantizeProgress& p) {
+    if (p.windows > 0 && p.name == "layers.1") end();
+  };
+  return options;
+}
+
+void stop() {
+  throw Stop();
+}
+
+std::string bytes_of_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 TEST(Calibration, EndsWithWhatProgressThrows) {
   const ScratchFolder scratch;
   const auto registry = schemes();
-  struct Stop {};
-  QuantizeOptions options = calibrated("seen", *registry);
-  std::string layer;
+  EXPECT_THROW(quantize_model(golden(kTiny), scratch.path() / "out", interrupted("seen", *registry, stop)), Stop);
+  EXPECT_FALSE(std::filesystem::exists(scratch.path() / "out"));
+  EXPECT_TRUE(std::filesystem::exists(scratch.path() / "out.calibrated"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 1);
+}
+
+class Resumed : public ::testing::TestWithParam<const char*> {};
+
+// A process is killed while it observes the second layer. The next one observes that layer first, and writes the same.
+TEST_P(Resumed, GoesOnFromTheLayersThatAreStored) {
+  const ScratchFolder scratch;
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto registry = schemes();
+    quantize_model(golden(kTiny), scratch.path() / "out",
+                   interrupted(GetParam(), *registry, [] { ::kill(::getpid(), SIGKILL); }));
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  EXPECT_FALSE(std::filesystem::exists(scratch.path() / "out"));
+  const auto registry = schemes();
+  QuantizeOptions options = calibrated(GetParam(), *registry);
+  std::vector<std::string> observed;
   options.progress = [&](const QuantizeProgress& p) {
-    if (p.windows == 0) return;
-    layer = p.name;
-    throw Stop();
+    if (p.windows > 0) observed.emplace_back(p.name);
   };
-  EXPECT_THROW(quantize_model(golden(kTiny), scratch.path() / "out", options), Stop);
-  EXPECT_EQ(layer, "layers.0");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 0);
+  const QuantizeReport whole = quantize_model(golden(kTiny), scratch.path() / "whole", options);
+  EXPECT_EQ(observed.front(), "layers.0");
+  observed.clear();
+  const QuantizeReport resumed = quantize_model(golden(kTiny), scratch.path() / "out", options);
+  EXPECT_EQ(observed.front(), "layers.1");
+  EXPECT_EQ(whole.resumed, 0U);
+  EXPECT_GT(resumed.resumed, 0U);
+  EXPECT_EQ(bytes_of_file(scratch.path() / "out/model.safetensors"),
+            bytes_of_file(scratch.path() / "whole/model.safetensors"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schemes, Resumed, ::testing::Values("seen", "gptq"));
+
+TEST(Calibration, RefusesLayersOfAnotherCall) {
+  const ScratchFolder scratch;
+  const auto registry = schemes();
+  const std::filesystem::path out = scratch.path() / "out";
+  EXPECT_THROW(quantize_model(golden(kTiny), out, interrupted("gptq", *registry, stop)), Stop);
+  QuantizeOptions other = calibrated("gptq", *registry);
+  other.calibration->text += " And more.";
+  expect_error(ErrorCode::kUsage, {"out.calibrated", "windows of 256 tokens", "remove the folder"},
+               [&] { quantize_model(golden(kTiny), out, other); });
+  other = calibrated("gptq", *registry);
+  other.target = target("gptq", *registry, {{"bits", "8"}});
+  expect_error(ErrorCode::kUsage, {"gptq.bits = 4", "gptq.bits = 8"},
+               [&] { quantize_model(golden(kTiny), out, other); });
+  std::filesystem::resize_file(scratch.path() / "out.calibrated/layer-0", 100);
+  expect_error(ErrorCode::kIo, {"layer-0", "has 100 bytes"},
+               [&] { quantize_model(golden(kTiny), out, calibrated("gptq", *registry)); });
 }
 
 }  // namespace

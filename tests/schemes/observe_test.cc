@@ -6,6 +6,7 @@
 
 #include "llama_reference.h"
 #include "pipeline/read_text.h"
+#include "quantization/calibrated/moments.h"
 #include "schemes.h"
 #include "tenon/core/error.h"
 
@@ -16,17 +17,18 @@ const std::vector<int32_t> kText = {5, 42, 79, 116, 153, 190, 27, 64, 101, 138, 
 
 class Observing {
  public:
-  Observing(const std::vector<std::string>& matrices, const std::vector<std::string>& set)
+  Observing(const std::vector<std::string>& matrices, const std::vector<std::string>& set,
+            const std::string& scheme = "seen")
       : registry_(schemes()), weights_(open_weights(golden(kTiny))) {
     std::vector<std::string> all = kExact;
     if (!set.empty()) all.erase(all.begin(), all.begin() + 2);  // the scheme
     all.insert(all.end(), set.begin(), set.end());
     RegistrySchemas known(*registry_);
     const PipelineConfig config = resolve(load_config(golden(kTiny), all), known);
-    ParamValues defaults(known.schema("quantization", "seen", "cpu"));
-    const ComponentConfig seen{"quantization", "seen", {}, std::move(defaults)};
+    ParamValues defaults(known.schema("quantization", scheme, "cpu"));
+    const ComponentConfig observer{"quantization", scheme, {}, std::move(defaults)};
     PipelineOptions options;
-    options.observers = {{seen, matrices}};
+    options.observers = {{observer, matrices}};
     options.prefill_rows = options.score_rows = 8;
     pipeline_ = Pipeline::build(config, *registry_, *weights_, options);
     pipeline_->load();
@@ -39,6 +41,7 @@ class Observing {
     if (!bytes.empty()) std::memcpy(sums.data(), bytes.data(), bytes.size());
     return sums;
   }
+  std::vector<std::byte> bytes(const std::string& matrix) const { return pipeline_->observed(matrix); }
   const Weights& weights() const { return *weights_; }
   const Pipeline& pipeline() const { return *pipeline_; }
 
@@ -78,6 +81,35 @@ TEST(Observe, AddsUpOverTexts) {
   twice.read(kText);
   const std::vector<double> a = once.state("layers.1.mlp.down"), b = twice.state("layers.1.mlp.down");
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(b[i], 2 * a[i], 1e-9 * a[i]) << i;
+}
+
+// What GPTQ needs, of sites that are wider than one of its tiles and of one that is narrower.
+TEST(Observe, MomentsEqualTheFormulaInFloat64) {
+  const std::vector<std::string> matrices = {"layers.0.attention.q", "layers.1.mlp.down"};
+  Observing run(matrices, {}, "gptq");
+  run.read(kText);
+  const auto inputs = LlamaReference(run.weights()).inputs(kText);
+  for (const std::string& m : matrices) {
+    const Rows& x = inputs.at(m);
+    const auto columns = static_cast<uint32_t>(x.front().size());
+    const std::vector<std::byte> state = run.bytes(m);
+    ASSERT_EQ(state.size(), calibrated::moments_bytes(columns)) << m;
+    const calibrated::Moments moments(state.data(), columns);
+    EXPECT_EQ(moments.rows(), static_cast<double>(x.size())) << m;
+    for (uint32_t i = 0; i < columns; ++i) {
+      double magnitude = 0;
+      for (const auto& row : x) magnitude += std::abs(row[i]);
+      EXPECT_NEAR(moments.magnitude(i), magnitude, 1e-4 * (1 + magnitude)) << m << ", column " << i;
+      for (uint32_t j = 0; j < columns; ++j) {
+        double sum = 0, size = 1;
+        for (const auto& row : x) {
+          sum += row[i] * row[j];
+          size += std::abs(row[i] * row[j]);
+        }
+        EXPECT_NEAR(moments.product(i, j), sum, 1e-4 * size) << m << ", columns " << i << " and " << j;
+      }
+    }
+  }
 }
 
 // A scheme that would take the norm into its product leaves it visible where somebody looks, and nowhere else.

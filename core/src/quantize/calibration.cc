@@ -126,7 +126,21 @@ void Calibration::keep(const PlannedTensor& p, size_t index, std::span<const std
   if (tensors.empty()) {
     for (size_t t = 0; t < p.described.tensors.size(); ++t) tensors.push_back({plan_.written[p.first + t], {}});
   }
-  tensors[index].bytes.insert(tensors[index].bytes.end(), bytes.begin(), bytes.end());
+  tensors[index].bytes = bytes;
+}
+
+std::vector<std::string> Calibration::asked() const {
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a of the tokens
+  size_t count = 0;
+  for (const std::vector<int32_t>& window : windows_) {
+    count += window.size();
+    for (const int32_t token : window) hash = (hash ^ static_cast<uint32_t>(token)) * 0x100000001b3;
+  }
+  std::vector<std::string> lines = {std::to_string(windows_.size()) + " windows of " +
+                                    std::to_string(options_.context) + " tokens, " + std::to_string(count) +
+                                    " in all, number " + std::to_string(hash)};
+  for (const std::string& set : options_.set) lines.push_back("pipeline: " + set);
+  return lines;
 }
 
 }  // namespace tenon

@@ -30,8 +30,10 @@ class Calibration {
   void observe(std::span<const PlannedTensor* const> batch, const Read& read);
   // Returns the state of a matrix of the batch that was observed last; empty if its scheme does not want to see it.
   std::span<const std::byte> observed(const PlannedTensor& p) const;
-  // The next bytes of tensor `index` of those that a matrix is written as.
+  // Tensor `index` of those that a matrix is written as, which outlives this.
   void keep(const PlannedTensor& p, size_t index, std::span<const std::byte> bytes);
+  // What the layers depend on beside the model and the schemes: the tokens and the pipeline.
+  std::vector<std::string> asked() const;
 
  private:
   PipelineConfig config_for(std::span<const PlannedTensor* const> batch) const;

@@ -16,7 +16,7 @@ weights::Contents contents_of(const Weights& source, const EncodedTensors& encod
     for (const EncodedTensor& e : tensors) contents.tensors.push_back(e.tensor);
   }
   for (const std::string& key : source.metadata_keys()) contents.metadata.emplace(key, *source.metadata(key));
-  contents.metadata["quantization_config"] = description;
+  if (!encoded.empty()) contents.metadata["quantization_config"] = description;  // nothing would read it
   return contents;
 }
 
@@ -25,20 +25,20 @@ weights::Contents contents_of(const Weights& source, const EncodedTensors& encod
 EncodedWeights::EncodedWeights(const Weights& source, const EncodedTensors& encoded, const std::string& description)
     : TableWeights(contents_of(source, encoded, description), source.files()), source_(source) {
   for (const auto& [name, tensors] : encoded) {
-    for (const EncodedTensor& e : tensors) bytes_[e.tensor.name] = &e.bytes;
+    for (const EncodedTensor& e : tensors) bytes_[e.tensor.name] = e.bytes;
   }
 }
 
 const std::byte* EncodedWeights::mapped(const WeightTensor& tensor) const {
   const auto own = bytes_.find(tensor.name);
-  return own == bytes_.end() ? source_.mapped(tensor) : own->second->data();
+  return own == bytes_.end() ? source_.mapped(tensor) : own->second.data();
 }
 
 void EncodedWeights::read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const {
   const auto own = bytes_.find(tensor.name);
   if (own == bytes_.end()) return source_.read(tensor, offset, out);
   check_range(tensor, offset, out.size());
-  std::copy_n(own->second->begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
+  std::copy_n(own->second.begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
 }
 
 void EncodedWeights::prefetch(const WeightTensor& tensor) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,13 +13,13 @@ namespace tenon {
 // These tensors were encoded so far and stand in the place of a matrix's "weight"; the matrix's name finds them.
 struct EncodedTensor {
   WeightTensor tensor;
-  std::vector<std::byte> bytes;
+  std::span<const std::byte> bytes;
 };
 using EncodedTensors = std::map<std::string, std::vector<EncodedTensor>>;
 
 class EncodedWeights final : public weights::TableWeights {
  public:
-  // The description is JSON and seen as the model's quantization_config. The source and what was encoded outlive it unchanged.
+  // The description is JSON and seen as the model's quantization_config, unless nothing was encoded. The source and what was encoded outlive it unchanged.
   EncodedWeights(const Weights& source, const EncodedTensors& encoded, const std::string& description);
 
   const std::byte* mapped(const WeightTensor& tensor) const override;
@@ -28,7 +29,7 @@ class EncodedWeights final : public weights::TableWeights {
 
  private:
   const Weights& source_;
-  std::map<std::string, const std::vector<std::byte>*> bytes_;  // by name: the tensors that are not the source's
+  std::map<std::string, std::span<const std::byte>> bytes_;  // by name: the tensors that are not the source's
 };
 
 }  // namespace tenon

@@ -15,6 +15,7 @@
 #include "calibration.h"
 #include "matrix_encoding.h"
 #include "matrix_plan.h"
+#include "stored_layers.h"
 #include "tenon/core/module.h"
 #include "tenon/core/weights.h"
 
@@ -144,16 +145,32 @@ class Writing {
         model_, matrices, [](const PlannedTensor&) { return std::span<const std::byte>(); },
         [this](const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) { put(p, index, bytes); });
   }
-  void encode(Calibration& calibration) {
+  // Returns how many layers were stored already.
+  size_t encode(Calibration& calibration, StoredLayers& stored) {
+    size_t number = 0, found = 0;
     for (const std::vector<const PlannedTensor*>& batch : calibration.batches()) {
-      observe(calibration, batch);
-      encode_matrices(
-          model_, batch, [&](const PlannedTensor& p) { return calibration.observed(p); },
-          [&](const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) {
-            calibration.keep(p, index, bytes);
-            put(p, index, bytes);
-          });
+      const bool done = stored.find(number, batch);
+      if (!done) {
+        observe(calibration, batch);
+        stored.begin(number, batch);
+        encode_matrices(
+            model_, batch, [&](const PlannedTensor& p) { return calibration.observed(p); },
+            [&](const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) {
+              stored.put(p, index, bytes);
+              put(p, index, bytes);
+            });
+        stored.end();
+      }
+      for (const PlannedTensor* p : batch) {
+        for (size_t t = 0; t < p->described.tensors.size(); ++t) {
+          calibration.keep(*p, t, stored.tensor(*p, t));
+          if (done) put(*p, t, stored.tensor(*p, t));
+        }
+      }
+      ++number;
+      found += done ? 1 : 0;
     }
+    return found;
   }
 
  private:
@@ -186,25 +203,56 @@ class Writing {
   std::set<const PlannedTensor*> begun_;
 };
 
+// What the layers of a calibration depend on: files, schemes with their parameters, and the calibration's own.
+std::vector<std::string> asked_of(const Source& source, const QuantizePlan& plan, const Calibration& calibration) {
+  std::vector<std::string> lines;
+  for (const fs::path& file : source.opened->files()) {
+    lines.push_back(fs::absolute(file).string() + " of " + std::to_string(fs::file_size(file)) + " bytes, changed " +
+                    std::to_string(fs::last_write_time(file).time_since_epoch().count()));
+  }
+  std::set<const SchemeEncoder*> schemes;
+  for (const PlannedTensor& p : plan.tensors) {
+    if (p.scheme == nullptr) continue;
+    lines.push_back(p.matrix.name + " by " + p.scheme->name());
+    if (!schemes.insert(p.scheme).second) continue;
+    const ParamValues& params = p.scheme->config().params;
+    const std::vector<std::string> names = param_names(params.schema());
+    for (size_t i = 0; i < names.size(); ++i) {
+      lines.push_back(p.scheme->name() + "." + names[i] + " = " + value_text(params.get(i)));
+    }
+  }
+  const std::vector<std::string> more = calibration.asked();
+  lines.insert(lines.end(), more.begin(), more.end());
+  return lines;
+}
+
+size_t write_calibrated(const Source& source, const QuantizePlan& plan, const QuantizeOptions& options,
+                        const fs::path& output, ModelWriter& writer) {
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*source.opened);
+  QuantizeCalibration with_keys = *options.calibration;
+  with_keys.model_dirs = options.model_dirs;
+  if (!source.translated()) with_keys.ignore_unknown = options.ignore_unknown;
+  Calibration calibration(source.weights(), *tokenizer, with_keys, plan, *options.target.scheme);
+  StoredLayers stored(output, asked_of(source, plan, calibration));
+  Writing writing(source.weights(), plan, options, writer);
+  writing.convert_others();
+  const size_t found = writing.encode(calibration, stored);
+  writer.commit();
+  stored.remove();
+  return found;
+}
+
 void write_tensors(const Source& source, const QuantizePlan& plan, const QuantizeOptions& options,
                    ModelWriter& writer) {
   const Weights& model = source.weights();
   Writing writing(model, plan, options, writer);
-  if (options.calibration) {
-    const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*source.opened);
-    QuantizeCalibration with_keys = *options.calibration;
-    with_keys.model_dirs = options.model_dirs;
-    if (!source.translated()) with_keys.ignore_unknown = options.ignore_unknown;
-    Calibration calibration(model, *tokenizer, with_keys, plan, *options.target.scheme);
-    writing.convert_others();
-    return writing.encode(calibration);
-  }
   writing.convert_others();
   std::vector<const PlannedTensor*> matrices;
   for (const PlannedTensor& p : plan.tensors) {
     if (p.scheme != nullptr) matrices.push_back(&p);
   }
   if (!matrices.empty()) writing.encode(matrices);
+  writer.commit();
 }
 
 }  // namespace
@@ -225,8 +273,11 @@ QuantizeReport quantize_model(const std::string& input, const fs::path& given_ou
       folder ? open_folder(source, output, plan)
              : open_gguf(source, output, plan, options.target.format, options.replace);
   report.file_bytes = writer->file_bytes();
-  write_tensors(source, plan, options, *writer);
-  writer->commit();
+  if (options.calibration) {
+    report.resumed = write_calibrated(source, plan, options, output, *writer);
+  } else {
+    write_tensors(source, plan, options, *writer);
+  }
   return report;
 }
 

@@ -3,6 +3,7 @@
 //   static constexpr ... kCodings;                   those that it may hold a matrix in
 //   template <uint32_t kIndex> using Codes = ...;    what codes of coding kIndex stand for (coded/quantize.h)
 //   static std::unique_ptr<Matrix> published(const tenon_linear&, uint32_t mat);    throws Refused for any other matrix
+// One that writes is made of sdk::Params and sdk::Env, and has describe() and encode(), and observe() if it calibrates.
 //
 // Where the columns of a group do not stand side by side in the file (act-order), the matrix is held with its columns in the
 // groups' order, and an op before the product gathers x in that order: k numbers a row are moved, which costs a product of
@@ -10,6 +11,7 @@
 #pragma once
 
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "../coded/kernels.h"
@@ -58,7 +60,7 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema>, &
     std::vector<uint32_t> permutation;  // once the first matrix is loaded
   };
 
-  PublishedScheme(const sdk::Params&, const sdk::Env& env) : Base(env) {}
+  PublishedScheme(const sdk::Params& params, const sdk::Env& env) : Base(env), Schema(make(params, env)) {}
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
     tenon_claim claim = sdk::cpu::claim_linear(s, &source_of, true);
@@ -126,6 +128,13 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema>, &
   }
 
  private:
+  static Schema make([[maybe_unused]] const sdk::Params& params, [[maybe_unused]] const sdk::Env& env) {
+    if constexpr (std::is_constructible_v<Schema, const sdk::Params&, const sdk::Env&>) {
+      return Schema(params, env);
+    } else {
+      return Schema();
+    }
+  }
   static tenon_format source_of(const tenon_linear& s, uint32_t mat) {
     (void)Schema::published(s, mat);
     return coded::kPublished;

@@ -80,7 +80,7 @@ struct QuantizeOptions {
   std::vector<std::filesystem::path> model_dirs = {};  // model families are looked for here first
   bool replace = false;                                // true: a file that is there is replaced; never a folder
   // It is called every few milliseconds of work, by one thread at a time. What it throws ends the work, and nothing is
-  // left of the file.
+  // left of the file; of a calibration the layers are left that were stored.
   std::function<void(const QuantizeProgress&)> progress = {};
 };
 
@@ -95,12 +95,13 @@ struct QuantizeReport {
   uint64_t weights = 0;
   std::map<std::string, size_t> tensors;  // by format or scheme: so many of the input's tensors were written so
   size_t requantized = 0;                 // so many were in another block format before
+  size_t resumed = 0;                     // layers that an earlier run with the same calibration had stored
   std::vector<QuantizeException> exceptions;
 };
 
 // Writes the model `input` (a GGUF file, or any file of a split one; a Hugging Face folder) anew, with its matrices as the
-// options say, and with its tokenizer and description. It holds a few MB at a time, a whole matrix if a scheme asks for
-// it, and with a calibration all that it has encoded.
+// options say, and with its tokenizer and description. It holds a few MB at a time, and a whole matrix if a scheme asks for
+// it.
 //
 // A format of core's own makes one GGUF file, version 3. A GGUF input's metadata is copied byte for byte but for
 // general.file_type, general.quantization_version and the keys of a split; a Hugging Face folder is translated: names,
@@ -115,11 +116,13 @@ struct QuantizeReport {
 //
 // Layers are encoded one after the other if there is a calibration: the texts run through the layers that are encoded already,
 // in the form in which they are stored, and the component observes the layer's matrices. The head comes last. Each layer
-// takes a pipeline of its own.
+// takes a pipeline of its own. What is encoded is stored in the folder "<output>.calibrated", layer by layer; a run that ends
+// before its time leaves it, and the same call goes on from the layers that are whole. It is removed in the end.
 //
 // `output` appears complete or not at all, even if the process is killed.
 // Throws Error(kUsage) for an output that is there and may not be replaced, for an override that matches no matrix or
-// does not fit the kind of file, and for a calibration that none of the components wants; Error(kModel) for an input that
+// does not fit the kind of file, for a calibration that none of the components wants, and where "<output>.calibrated" is of another
+// call; Error(kModel) for an input that
 // cannot be translated, and for weights that are NaN, infinite or beyond the format's range, with their place;
 // Error(kIo) for what cannot be read or written; with a calibration what Pipeline::build() and load() throw.
 QuantizeReport quantize_model(const std::string& input, const std::filesystem::path& output,
