@@ -4,11 +4,7 @@
 //   Q4_1, Q5_1  d = (max w - min w) / (2^b - 1), m = min w  w ~ d q + m
 // Integers come from d in f32, which is stored as fp16 afterwards. Where that is zero the block stands for zeros (for
 // m), and the integers are those of zeros.
-// Superblocks of 256 by the types' own rules for scales, rounded to the nearest, without ggml's search for scales that
-// leave smaller errors:
-//   Q6_K  16 runs of 16, the scale of each (w of the largest magnitude) / -32; d makes the largest scale -128
-//   Q4_K  8 groups of 32, of each scale = (max w - min w) / 15 and min = -min w, with min w at most 0; d and dmin make
-//         the largest 63. Integers come from the scales as they are stored.
+// The blocks of 256 are gguf_k_types.cc's.
 #include "gguf_encode.h"
 
 #include <algorithm>
@@ -16,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "gguf_k_types.h"
 #include "tenon/sdk/convert.h"
 
 namespace tenon::weights {
@@ -107,69 +104,6 @@ bool encode_with_minimum(const float* w, uint8_t* p) {
   return true;
 }
 
-// 128 bytes of low nibbles, 64 of upper two bits, 16 int8 scales, d.
-bool encode_q6_k(const float* w, uint8_t* p) {
-  constexpr size_t kRun = 16;
-  float scale[kRun];
-  for (size_t run = 0; run < kRun; ++run) scale[run] = w[run * kRun + largest(w + run * kRun, kRun)] / -32;
-  const float d = scale[largest(scale, kRun)] / -128;
-  const Half half(d);
-  if (half.infinite()) return false;
-  std::memset(p, 0, 210);
-  half.store(p + 208);
-  for (size_t run = 0; run < kRun; ++run) {
-    const int s = half.zero() ? 0 : std::min(127, nearest(scale[run] / d));
-    p[192 + run] = static_cast<uint8_t>(s);
-    const float step = half.value() * static_cast<float>(s);
-    const size_t part = run / 8, quarter = run % 8 / 2, at = run % 2 * 16;
-    uint8_t *low = p + part * 64 + quarter % 2 * 32 + at, *high = p + 128 + part * 32 + at;
-    for (size_t j = 0; j < kRun; ++j) {
-      const float q = step == 0 ? 0 : std::clamp(w[run * kRun + j] / step, -32.F, 31.F);
-      const auto stored = static_cast<unsigned>(nearest(q) + 32);
-      low[j] |= static_cast<uint8_t>((stored & 15U) << (quarter / 2 * 4));
-      high[j] |= static_cast<uint8_t>((stored >> 4) << (2 * quarter));
-    }
-  }
-  return true;
-}
-
-// d, dmin, 12 bytes of eight 6-bit scales and minima, 128 of nibbles.
-bool encode_q4_k(const float* w, uint8_t* p) {
-  constexpr size_t kGroups = 8;
-  float scale[kGroups], minimum[kGroups];
-  for (size_t g = 0; g < kGroups; ++g) {
-    const auto [low, high] = std::minmax_element(w + g * kBlock, w + (g + 1) * kBlock);
-    minimum[g] = std::max(0.F, -*low);
-    scale[g] = std::max(0.F, *high + minimum[g]) / 15;
-  }
-  const float d = scale[largest(scale, kGroups)] / 63, dmin = minimum[largest(minimum, kGroups)] / 63;
-  const Half half(d), half_minimum(dmin);
-  if (half.infinite() || half_minimum.infinite()) return false;
-  std::memset(p, 0, 144);
-  half.store(p);
-  half_minimum.store(p + 2);
-  uint8_t* packed = p + 4;
-  for (size_t g = 0; g < kGroups; ++g) {
-    const int s = half.zero() ? 0 : std::min(63, nearest(scale[g] / d));
-    const int m = half_minimum.zero() ? 0 : std::min(63, nearest(minimum[g] / dmin));
-    if (g < 4) {
-      packed[g] |= static_cast<uint8_t>(s);
-      packed[g + 4] |= static_cast<uint8_t>(m);
-    } else {
-      packed[g + 4] = static_cast<uint8_t>((s & 15) | (m & 15) << 4);
-      packed[g - 4] |= static_cast<uint8_t>(s >> 4 << 6);
-      packed[g] |= static_cast<uint8_t>(m >> 4 << 6);
-    }
-    const float step = half.value() * static_cast<float>(s), shift = half_minimum.value() * static_cast<float>(m);
-    uint8_t* nibbles = p + 16 + g / 2 * kBlock;
-    for (size_t j = 0; j < kBlock; ++j) {
-      const float q = step == 0 ? 0 : std::clamp((w[g * kBlock + j] + shift) / step, 0.F, 15.F);
-      nibbles[j] |= static_cast<uint8_t>(nearest(q) << (g % 2 * 4));
-    }
-  }
-  return true;
-}
-
 using EncodeBlock = bool (*)(const float* w, uint8_t* p);
 
 EncodeBlock block_encoder(tenon_format format) {
@@ -184,8 +118,14 @@ EncodeBlock block_encoder(tenon_format format) {
       return encode_with_minimum<5>;
     case TENON_Q8_0:
       return encode_q8_0;
+    case TENON_Q2_K:
+      return encode_q2_k;
+    case TENON_Q3_K:
+      return encode_q3_k;
     case TENON_Q4_K:
       return encode_q4_k;
+    case TENON_Q5_K:
+      return encode_q5_k;
     case TENON_Q6_K:
       return encode_q6_k;
     default:

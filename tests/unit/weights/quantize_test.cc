@@ -187,13 +187,58 @@ TEST(Encode, OfQ8ValuesGivesTheSameBlocks) {
   }
 }
 
+std::vector<float> normal_weights(size_t n) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0, 0.05F);
+  std::vector<float> values(n);
+  for (float& v : values) v = normal(random);
+  return values;
+}
+double square_error(tenon_format format, const std::vector<float>& w) {
+  const tenon_block block = tenon_format_block(format);
+  std::vector<uint8_t> stored(w.size() / block.elements * block.bytes);
+  EXPECT_FALSE(weights::encode_row(format, w.data(), w.size(), stored.data()));
+  std::vector<float> got(w.size());
+  sdk::unpack_row(format, stored.data(), w.size(), got.data());
+  double sum = 0;
+  for (size_t i = 0; i < w.size(); ++i) sum += (double{got[i]} - w[i]) * (double{got[i]} - w[i]);
+  return sum;
+}
+
+// Rounding to the nearest in the range of a group, with scales that are not rounded themselves, is worse than what a search
+// for scales finds, though the types round those.
+TEST(Encode, OfSuperblocksFindsBetterScalesThanTheRange) {
+  const std::vector<float> w = normal_weights(256 * 256);
+  struct Case {
+    tenon_format format;
+    size_t group;
+    int least, most;  // of the integers
+    double share;     // at most, of the error of plain rounding
+  };
+  for (const Case c :
+       {Case{TENON_Q2_K, 16, 0, 3, 0.75}, Case{TENON_Q3_K, 16, -4, 3, 0.92}, Case{TENON_Q4_K, 32, 0, 15, 0.85},
+        Case{TENON_Q5_K, 32, 0, 31, 0.9}, Case{TENON_Q6_K, 16, -32, 31, 0.9}}) {
+    double plain = 0;
+    for (size_t g = 0; g < w.size(); g += c.group) {
+      const auto [low, high] = std::minmax_element(w.begin() + g, w.begin() + g + c.group);
+      const float peak = -*low > *high ? *low : *high, minimum = c.least == 0 ? std::min(*low, 0.F) : 0;
+      const float step =
+          c.least == 0 ? (*high - minimum) / static_cast<float>(c.most) : peak / static_cast<float>(c.least);
+      for (size_t i = g; i < g + c.group; ++i) {
+        const float q = std::clamp(std::nearbyint((w[i] - minimum) / step), static_cast<float>(c.least),
+                                   static_cast<float>(c.most));
+        plain += std::pow(double{step} * q + minimum - w[i], 2);
+      }
+    }
+    EXPECT_LT(square_error(c.format, w), c.share * plain) << tenon_format_name(c.format);
+    RecordProperty(tenon_format_name(c.format), std::to_string(square_error(c.format, w) / plain));
+  }
+}
+
 // No definition to the bit: each weight within half a step of what its run's or group's scale can say.
 TEST(Encode, OfSuperblocksIsNear) {
   const std::vector<float> w = [] {
-    std::mt19937 random(5);
-    std::normal_distribution<float> normal(0, 0.05F);
-    std::vector<float> values(256 * 64);
-    for (float& v : values) v = normal(random);
+    std::vector<float> values = normal_weights(256 * 64);
     std::fill_n(values.begin(), 256, 0.F);
     std::fill_n(values.begin() + 256, 256, -0.25F);
     for (size_t i = 512; i < 768; ++i) values[i] = 1e-40F;
@@ -202,22 +247,24 @@ TEST(Encode, OfSuperblocksIsNear) {
   struct Case {
     tenon_format format;
     size_t run;
-    float steps;  // between the least and the largest of a run
+    float steps;        // between the least and the largest of a run
+    float scales = 50;  // a scale is off by this share of the block's largest weight
   };
-  for (const Case c : {Case{TENON_Q6_K, 16, 32}, Case{TENON_Q4_K, 32, 15}}) {
+  for (const Case c : {Case{TENON_Q6_K, 16, 32}, Case{TENON_Q5_K, 32, 31}, Case{TENON_Q4_K, 32, 15},
+                       Case{TENON_Q3_K, 16, 4}, Case{TENON_Q2_K, 16, 3, 8}}) {
     const tenon_block block = tenon_format_block(c.format);
     std::vector<uint8_t> stored(w.size() / block.elements * block.bytes);
     ASSERT_FALSE(weights::encode_row(c.format, w.data(), w.size(), stored.data()));
     std::vector<float> got(w.size());
     sdk::unpack_row(c.format, stored.data(), w.size(), got.data());
     for (size_t block_begin = 0; block_begin < w.size(); block_begin += 256) {
-      float most = 0;  // a scale is off by half of 1/63 or 1/128 of the block's largest
+      float most = 0;
       for (size_t i = block_begin; i < block_begin + 256; ++i) most = std::max(most, std::abs(w[i]));
       for (size_t i = block_begin; i < block_begin + 256; ++i) {
         const size_t run = i / c.run * c.run;
         const auto [low, high] = std::minmax_element(w.begin() + run, w.begin() + run + c.run);
         const float range = std::max({std::abs(*low), std::abs(*high), *high - *low});
-        ASSERT_NEAR(got[i], w[i], 0.51F * range / c.steps + most / 50 + 1e-39F)
+        ASSERT_NEAR(got[i], w[i], 0.51F * range / c.steps + most / c.scales + 1e-39F)
             << tenon_format_name(c.format) << " " << i;
       }
     }
