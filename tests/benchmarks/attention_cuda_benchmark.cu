@@ -1,12 +1,17 @@
 // Attention on a GPU: a decode step's time by context in a captured graph of layers that each have a cache of their own
-// and append to it, and prefill by length. Prints every figure that tuning needs; runs in well under a minute.
+// and append to it, the same of many sequences, and prefill by length. Prints every figure that tuning needs; runs in well
+// under a minute. An argument, decode, sequences or prefill, leaves out the others; after sequences may follow how many.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <numeric>
+#include <vector>
 
 #include "../cuda/attention_plugin.h"
 #include "../cuda/recorder.h"
@@ -34,10 +39,11 @@ __global__ void fill(T* to, size_t n) {
 }
 
 struct Shape {
-  uint32_t q_heads, kv_heads, rows, context;  // context: tokens before the step
+  uint32_t q_heads, kv_heads, rows, context;  // of each sequence; context: tokens before the step
   tenon_format codec;
   uint32_t layers;
   uint32_t kv_len = 0;  // of the program, 0: context + rows
+  uint32_t seqs = 1;
 };
 
 // Layers of a step over caches like kv_cache.static's.
@@ -45,16 +51,25 @@ class Step {
  public:
   Step(const CudaComponent& attention, const Shape& s) : host_(bounds(s)) {
     const int64_t columns = int64_t{s.q_heads + 2 * s.kv_heads} * kDim;
-    const uint32_t tokens = kv_len(s);
-    const tenon_tid x = host_.input(sdk::tensor(TENON_F32, {s.rows, columns}), nullptr);
-    fill<<<1024, 256>>>(static_cast<float*>(host_.data(x)), s.rows * static_cast<size_t>(columns));
-    tenon_tensor q = sdk::tensor(TENON_F32, {s.rows, int64_t{s.q_heads} * kDim});
+    const uint32_t tokens = kv_len(s), rows = s.rows * s.seqs;
+    const tenon_tid x = host_.input(sdk::tensor(TENON_F32, {rows, columns}), nullptr);
+    fill<<<1024, 256>>>(static_cast<float*>(host_.data(x)), rows * static_cast<size_t>(columns));
+    tenon_tensor q = sdk::tensor(TENON_F32, {rows, int64_t{s.q_heads} * kDim});
     q.stride[0] = columns * 4;
     const tenon_tid rope = host_.input(sdk::tensor(TENON_F32, {tokens, kDim}), nullptr);
-    const tenon_tid pages = host_.input<int32_t>(TENON_I32, {1, 1}, {0});
-    for (uint32_t i = 0; i < s.rows; ++i) host_.step_i32(TENON_STEP_POS)[i] = static_cast<int32_t>(s.context + i);
-    host_.step_i32(TENON_STEP_KV_LEN)[0] = static_cast<int32_t>(s.context);
-    host_.step_i32(TENON_STEP_SEQ_ROW)[1] = static_cast<int32_t>(s.rows);
+    std::vector<int32_t> page(s.seqs);
+    std::iota(page.begin(), page.end(), 0);
+    const tenon_tid pages = host_.input<int32_t>(TENON_I32, {s.seqs, 1}, page);
+    host_.set_live(rows, s.seqs, rows);
+    for (uint32_t i = 0; i < rows; ++i) {
+      host_.step_i32(TENON_STEP_POS)[i] = static_cast<int32_t>(s.context + i % s.rows);
+      host_.step_i32(TENON_STEP_SLOT)[i] = static_cast<int32_t>(i / s.rows);
+    }
+    for (uint32_t i = 0; i < s.seqs; ++i) {
+      host_.step_i32(TENON_STEP_KV_LEN)[i] = static_cast<int32_t>(s.context);
+      host_.step_i32(TENON_STEP_SEQ_SLOT)[i] = static_cast<int32_t>(i);
+      host_.step_i32(TENON_STEP_SEQ_ROW)[i + 1] = static_cast<int32_t>((i + 1) * s.rows);
+    }
     fill<<<1024, 256>>>(static_cast<float*>(host_.data(rope)), size_t{tokens} * kDim);
 
     tenon_fop ops[2] = {sdk::abi_struct<tenon_fop>(), sdk::abi_struct<tenon_fop>()};
@@ -94,11 +109,11 @@ class Step {
       tenon_kv_view view = prototype;
       view.pages = pages;
       view.place = host_.recorder()->step(host_.recorder()->ctx, TENON_STEP_PLACE);
-      const tenon_tensor plane = sdk::tensor(s.codec, {1, s.kv_heads, tokens, kDim});
+      const tenon_tensor plane = sdk::tensor(s.codec, {s.seqs, s.kv_heads, tokens, kDim});
       view.k = host_.input(plane, nullptr);
       view.v = host_.input(plane, nullptr);
       for (const tenon_tid t : {view.k, view.v}) {
-        const size_t n = size_t{s.kv_heads} * tokens * kDim;
+        const size_t n = size_t{s.seqs} * s.kv_heads * tokens * kDim;
         if (s.codec == TENON_F16) {
           fill<<<1024, 256>>>(static_cast<__half*>(host_.data(t)), n);
         } else {
@@ -110,7 +125,7 @@ class Step {
       }
       auto call = sdk::abi_struct<tenon_attn_call>();
       call.q = host_.slice(x, q, 0);
-      call.out = host_.output(TENON_F32, {s.rows, int64_t{s.q_heads} * kDim});
+      call.out = host_.output(TENON_F32, {rows, int64_t{s.q_heads} * kDim});
       call.kv = &view;
       call.pro = &chain;
       call.claim = &claim;
@@ -121,14 +136,18 @@ class Step {
 
  private:
   static uint32_t kv_len(const Shape& s) { return s.kv_len != 0 ? s.kv_len : s.context + s.rows; }
-  static tenon_bounds bounds(const Shape& s) { return CudaRecorder::bounds(s.rows, 1, kv_len(s)); }
+  static tenon_bounds bounds(const Shape& s) {
+    tenon_bounds b = CudaRecorder::bounds(s.rows * s.seqs, s.seqs, kv_len(s));
+    b.rows_per_seq = s.rows;
+    return b;
+  }
   CudaRecorder host_;
 };
 
 void decode(const CudaComponent& attention, uint32_t q_heads, uint32_t kv_heads, uint32_t rows, bool long_program) {
   std::printf("decode, %u query heads, %u KV heads, %u row%s, fp16%s\n", q_heads, kv_heads, rows, rows == 1 ? "" : "s",
               long_program ? ", program for 131072 tokens" : "");
-  for (const uint32_t context : {16u, 200u, 1000u, 4096u, 8192u, 32768u, 131071u}) {
+  for (const uint32_t context : {16u, 200u, 300u, 400u, 500u, 700u, 1000u, 4096u, 8192u, 32768u, 131071u}) {
     const double bytes = static_cast<double>(context + rows) * kv_heads * kDim * 4;
     const auto layers = static_cast<uint32_t>(
         std::min(64.0, std::max(2.0, 3e9 / (long_program ? 131072.0 * kv_heads * kDim * 4 : bytes))));
@@ -143,6 +162,29 @@ void decode(const CudaComponent& attention, uint32_t q_heads, uint32_t kv_heads,
     const double list = step.host().time_us(Mode::kList, 5) / layers;
     std::printf("  context %6u: %8.2f us a layer (%2u layers), %6.0f GB/s; without overlap and graph %8.2f us\n",
                 context, us, layers, bytes / us * 1e-3, list);
+  }
+}
+
+// Sequences of one row each, with 32 query heads and 8 KV heads.
+void sequences(const CudaComponent& attention, uint32_t kv_len, uint32_t only) {
+  std::printf("decode of many sequences, 32 query heads, 8 KV heads, fp16, program for %u tokens\n", kv_len);
+  for (const uint32_t seqs : {4u, 8u, 16u, 32u, 64u, 128u, 256u}) {
+    for (const uint32_t context : {160u, 256u, 370u, 1000u}) {
+      if (context >= kv_len || seqs * kv_len > 128 * 1024 || (only != 0 && only != seqs)) continue;
+      const double bytes = static_cast<double>(context + 1) * seqs * 8 * kDim * 4;
+      const auto layers = static_cast<uint32_t>(std::clamp(3e9 / bytes, 4.0, 32.0));
+      Step step(attention, {.q_heads = 32,
+                            .kv_heads = 8,
+                            .rows = 1,
+                            .context = context,
+                            .codec = TENON_F16,
+                            .layers = layers,
+                            .kv_len = kv_len,
+                            .seqs = seqs});
+      const double us = step.host().time_us(Mode::kGraph, 20) / layers;
+      std::printf("  %3u sequences, context %4u: %8.2f us a layer (%2u layers), %6.0f GB/s\n", seqs, context, us,
+                  layers, bytes / us * 1e-3);
+    }
   }
 }
 
@@ -165,7 +207,7 @@ void prefill(const CudaComponent& attention, uint32_t kv_heads, tenon_format cod
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   if (const std::string why = cuda_missing(); !why.empty()) {
     std::printf("%s\n", why.c_str());
     return 0;
@@ -175,13 +217,23 @@ int main() {
     cudaDeviceProp properties{};
     TENON_CUDA_CHECK(cudaGetDeviceProperties(&properties, 0));
     std::printf("%s, %d multiprocessors\n", properties.name, properties.multiProcessorCount);
-    decode(attention, 32, 32, 1, false);
-    decode(attention, 32, 8, 1, false);
-    decode(attention, 32, 8, 5, false);
-    decode(attention, 32, 8, 1, true);
-    prefill(attention, 32, TENON_F16);
-    prefill(attention, 32, TENON_BF16);
-    prefill(attention, 8, TENON_BF16);
+    const auto wanted = [&](const char* part) { return argc < 2 || std::strcmp(argv[1], part) == 0; };
+    if (wanted("decode")) {
+      decode(attention, 32, 32, 1, false);
+      decode(attention, 32, 8, 1, false);
+      decode(attention, 32, 8, 5, false);
+      decode(attention, 32, 8, 1, true);
+    }
+    if (wanted("sequences")) {
+      const auto only = static_cast<uint32_t>(argc > 2 ? std::atoi(argv[2]) : 0);
+      sequences(attention, 384, only);
+      sequences(attention, 2048, only);
+    }
+    if (wanted("prefill")) {
+      prefill(attention, 32, TENON_F16);
+      prefill(attention, 32, TENON_BF16);
+      prefill(attention, 8, TENON_BF16);
+    }
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return 1;

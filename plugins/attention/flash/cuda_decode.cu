@@ -143,18 +143,19 @@ namespace {
 uint64_t most_splits(const GpuArgs& a, uint64_t span) {
   const auto pieces = [&](uint64_t of) { return (span + of - 1) / of; };
   if (a.many_rows != 0) return std::min<uint64_t>(a.splits, pieces(kAmple));
-  const uint64_t alone = uint64_t{kGranulesAlone} * a.granule;
-  if (span <= alone * a.cluster) return pieces(alone);
-  return std::min<uint64_t>(span >= uint64_t{a.splits} * kAmple ? a.splits : (a.splits + 1) / 2, pieces(a.granule));
+  const uint64_t least = pieces(uint64_t{kGranulesAlone} * a.granule);
+  if (span <= uint64_t{kGranulesOfCluster} * a.granule * a.cluster) return std::min<uint64_t>(a.cluster, least);
+  return std::min<uint64_t>(span >= uint64_t{a.splits} * kAmple ? a.splits : (a.splits + 1) / 2, least);
 }
 
 }  // namespace
 
 // In a step of few rows, the splits of all KV heads are two blocks for every multiprocessor: each works while the other
-// waits for its keys and values. In one of many rows, those of all sequences are four, or each warp is a team and has the
-// ring that its multiprocessor has room for. Larger clusters would not fill the GPU.
+// waits for its keys and values. So are those of all sequences in one of many rows, unless each warp is a team and has the
+// ring that its multiprocessor has room for: blocks that find no room would begin when others end. Larger clusters would
+// not fill the GPU.
 void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
-  constexpr uint32_t kCluster = 2, kHasClusters = 90, kBlocks = 2, kManyBlocks = 4;
+  constexpr uint32_t kCluster = 2, kHasClusters = 90, kBlocks = 2;
   a.depth = 0;
   const uint32_t unsplit = a.kv.heads * teams_per_kv_head(a) * a.seqs;
   a.granule = granule;
@@ -166,16 +167,13 @@ void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
     if (blocks_of_unit > 1) a.depth = blocks_of_unit == 2 ? kDeepest / 2 : kDeepest / 4;
   }
   a.cluster = arch >= kHasClusters && a.many_rows == 0 ? kCluster : 1;
-  const uint32_t wanted = a.depth != 0       ? 1
-                          : a.many_rows != 0 ? kManyBlocks * units / unsplit
-                                             : kBlocks * units / a.kv.heads;
+  const uint32_t wanted = a.depth != 0 ? 1 : kBlocks * units / (a.many_rows != 0 ? unsplit : a.kv.heads);
   a.splits = std::max(1u, wanted / a.cluster) * a.cluster;
   const uint64_t span = a.window == 0 ? a.kv_len : std::min<uint64_t>(a.kv_len, uint64_t{a.window} + kAnchor);
   const uint64_t most = most_splits(a, span);
   a.most_splits = static_cast<uint32_t>((most + a.cluster - 1) / a.cluster * a.cluster);
-  // Twice as many blocks as there is room for keep the GPU busy; more would stand in line, most of them for splits that short
-  // sequences have not.
-  const uint32_t room = 2 * kBlocks * units / unsplit / a.cluster * a.cluster;
+  // As many blocks as there is room for: more would stand in line, most of them for splits that short sequences have not.
+  const uint32_t room = kBlocks * units / unsplit / a.cluster * a.cluster;
   a.split_blocks = a.many_rows != 0 ? a.most_splits : std::clamp(room, a.cluster, a.most_splits);
 }
 

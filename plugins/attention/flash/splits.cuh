@@ -2,8 +2,9 @@
 //
 // Example: granules of 64 positions, splits = 2 * 132 / 8 = 33 -> 32 (whole clusters of 2), of a model with 8 KV heads on
 // 132 multiprocessors; a step of few rows. A row at position 199 sees 200 positions, which are cut into splits of 128
-// positions: 2 splits. At position 4095, a split has ceil(4096 / (64 * 16)) * 64 = 256 positions: 16 splits, because 32
-// would have fewer than kAmple positions each. At position 131071 it has 131072 / (64 * 32) * 64 = 4096: 32 splits.
+// positions: 2 splits. At position 383 it sees 384, in 2 splits of 192, which a cluster still folds by itself. At position
+// 4095, a split has ceil(4096 / (64 * 16)) * 64 = 256 positions: 16 splits, because 32 would have fewer than kAmple
+// positions each. At position 131071 it has 131072 / (64 * 32) * 64 = 4096: 32 splits.
 #pragma once
 
 #include "head.cuh"
@@ -17,6 +18,9 @@ inline constexpr uint32_t kDeepest = 12;     // see TeamShape
 inline constexpr uint32_t kAnchor = 1024;    // windows begin at multiples of it
 // A team takes less time for so many granules than others take to fold what more teams make of them.
 inline constexpr uint32_t kGranulesAlone = 2;
+// A row is left to one cluster while its teams have no more granules than this. More clusters would have to meet in memory,
+// and where a few sequences fill the GPU, their blocks would stand in line.
+inline constexpr uint32_t kGranulesOfCluster = 4;
 inline constexpr uint32_t kAmple = 256;  // positions of a split that are worth a block beside others
 
 __host__ __device__ inline uint32_t queries_of_team(const GpuArgs& a) {
@@ -42,10 +46,10 @@ __device__ inline Cut cut(const GpuArgs& a, uint32_t pos) {
     const uint32_t step = a.granule * a.splits;
     return {start, max((span + step - 1) / step * a.granule, kAmple)};
   }
-  const uint32_t alone = kGranulesAlone * a.granule;
-  if (span <= alone * a.cluster) return {start, alone};
-  const uint32_t step = a.granule * (span >= a.splits * kAmple ? a.splits : (a.splits + 1) / 2);
-  return {start, (span + step - 1) / step * a.granule};
+  const bool in_cluster = span <= kGranulesOfCluster * a.granule * a.cluster;
+  const uint32_t splits = in_cluster ? a.cluster : span >= a.splits * kAmple ? a.splits : (a.splits + 1) / 2;
+  const uint32_t step = a.granule * splits;
+  return {start, max((span + step - 1) / step, kGranulesAlone) * a.granule};
 }
 
 // A team works on queries of one sequence and one KV head.
