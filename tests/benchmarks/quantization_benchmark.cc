@@ -124,7 +124,7 @@ const bool kRegistered = [] {
   add("gguf_bf16_bf16", "gguf", {{"activations", std::string("auto")}}, TENON_BF16);
   for (const char* scheme : {"int8wo", "int8dq", "llm_int8"}) add(scheme, scheme, {}, TENON_F16);
   add("int4wo_64", "int4wo", {{"group_size", int64_t{64}}}, TENON_F16);
-  for (const char* scheme : {"nf4", "fp4", "fp8", "uintx", "fp6"}) add(scheme, scheme, {}, TENON_F16);
+  for (const char* scheme : {"nf4", "fp4", "fp8", "uintx", "fp6", "sparse24"}) add(scheme, scheme, {}, TENON_F16);
   return true;
 }();
 

@@ -50,8 +50,9 @@ TEST(Quantize, TakesAHuggingFaceFolderToGguf) {
 // What runs is what the scheme makes of the weights while it loads them, to the bit.
 TEST(Quantize, WritesFoldersThatRunAsTheirSchemeWould) {
   for (const std::string& input : {kModel, golden("tiny-gqa-untied").string(), golden("tiny-odd").string()}) {
-    for (const Words& scheme : {Words{"int8wo"}, Words{"int4wo", "32"}, Words{"int4wo", "64"}, Words{"int4wo", "256"},
-                                Words{"nf4"}, Words{"fp4"}, Words{"fp8"}, Words{"uintx", "32"}, Words{"fp6"}}) {
+    for (const Words& scheme :
+         {Words{"int8wo"}, Words{"int4wo", "32"}, Words{"int4wo", "64"}, Words{"int4wo", "256"}, Words{"nf4"},
+          Words{"fp4"}, Words{"fp8"}, Words{"uintx", "32"}, Words{"fp6"}, Words{"sparse24", "32"}}) {
       const std::filesystem::path parent = temporary_folder(), out = parent / "out";
       Words group, set = {"--set", "quantization.use=" + scheme[0]};
       if (scheme.size() > 1) group = {"--group-size", scheme[1]};
