@@ -24,7 +24,7 @@ extern "C" {
 
 /* This says how the keys, or the values, are coded.  Frozen.  tenon/sdk/kv_codec.h has a functor for each codec. */
 typedef struct tenon_kv_plane {
-  uint32_t codec; /* f32, f16, bf16, or i8, f8e4m3 and u8 (two 4-bit numbers a byte): elements are times their cell's and head's scale */
+  uint32_t codec; /* f32, f16, bf16, or i8, f8e4m3, u8 (two 4-bit numbers a byte): a number times the scale of its cell and head */
   uint32_t scale; /* f32 or f16: there is one number for each cell and head; 0 = there are no scales */
 } tenon_kv_plane;
 
