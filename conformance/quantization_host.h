@@ -53,6 +53,7 @@ struct StepCase {
   bool unit = false;              // row r of x is the unit vector r
   std::vector<int32_t> expert{};  // of each row, if the site is routed
   std::vector<float> x{};         // (rows, k + pitch); empty: they are random
+  bool sequences = false;         // each row is of a sequence of its own
 };
 
 class QuantizedSite {

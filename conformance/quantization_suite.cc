@@ -94,7 +94,8 @@ void holds_the_matrices(const Subject& subject) {
 void multiplies(const Subject& subject) {
   QuantizedSite site(subject.open(), site_of(subject));
   site.learn();
-  for (const StepCase& step : {StepCase{}, StepCase{.rows = 9, .live = 7, .pitch = 3, .own_live = true}}) {
+  for (const StepCase& step : {StepCase{}, StepCase{.rows = 9, .live = 7, .pitch = 3, .own_live = true},
+                               StepCase{.rows = 8, .live = 7, .sequences = true}}) {
     require_close(site.run(step, false), site.exact(step, false).y, std::to_string(step.rows) + " rows");
   }
 }
@@ -129,6 +130,9 @@ void looks_up_rows(const Subject& subject) {
   require_close(site.embed(index), wanted, "rows that are looked up");
 }
 
+// Sequences of a row each, of which a promise of more rows is kept all the same (tenon_quantization).
+constexpr uint32_t kSteadySequences = 4;
+
 void a_row_alone(const Subject& subject) {
   const QuantizedSite site(subject.open(), site_of(subject));
   const uint32_t most = std::min(site.row_invariant_max(), 33U);
@@ -138,6 +142,11 @@ void a_row_alone(const Subject& subject) {
     const std::vector<float> y = site.run({.rows = most, .live = live}, false, live);
     require(std::equal(y.begin(), y.end(), all.begin()),
             std::to_string(live) + " rows have other bits than among " + std::to_string(most));
+  }
+  for (uint32_t rows = 1; rows <= std::min(most, kSteadySequences); rows *= 2) {
+    const std::vector<float> y = site.run({.rows = rows, .live = rows, .sequences = true}, false, rows);
+    require(std::equal(y.begin(), y.end(), all.begin()),
+            std::to_string(rows) + " sequences of a row each have other bits than " + std::to_string(most) + " rows");
   }
 }
 

@@ -3,10 +3,11 @@
 // memory's own speed, measured by a kernel that only reads.
 //
 //   gemv_benchmark [--format bf16|fp16|int8|int4|q4_0|q4_1|q4_k|q6_k|q8_0|all] [--stages N] [--tiles 1|2]
-//                  [--chunk 1|2] [--grid N] [--rows N] [--layers N] [--plain]
+//                  [--chunk 1|2] [--grid N] [--rows N] [--layers N] [--plain] [--unpaired]
 //     --stages  at most so many stages in a warp's ring      --tiles  tiles that a warp multiplies a chunk of x by
 //     --chunk   size of a chunk in KB                        --grid   blocks, in percent of the multiprocessors
 //     --plain   without programmatic dependent launch        --sweep  int4, int8 and bf16 over stages, tiles and chunks
+//     --unpaired  5 to 16 rows by matvec.cuh, as one half a value
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,7 +26,7 @@ using namespace tenon::cuda;
 struct Options {
   std::string format = "all";
   uint32_t stages = 8, tiles = 2, chunk = 1, grid = 100, rows = 1, layers = 32;
-  bool plain = false, sweep = false;
+  bool plain = false, sweep = false, unpaired = false;
 };
 
 // Bits as random as weights', since what memory costs in power depends on them. That some are NaN changes no time.
@@ -217,12 +218,13 @@ class Chain {
     raw.zeroed = zeroed_ + i % 2 * kZeroedBytes;
     const Launch launch(&raw);
     if constexpr (!std::is_void_v<typename F::Half>) {
-      if (a.rows >= kTileGemmSince) {
+      if (a.rows >= kTileGemmSince && !b_.options.unpaired) {
         TileGemm<F>::prepare(a, p, launch);
         return TileGemm<F>::multiply(a, p, false, launch);
       }
     }
     using Product = Matvec<F, kTiles>;
+    a.unpaired = b_.options.unpaired ? 1 : 0;
     a.prepared = Product::direct_classes(a) == 0 ? 1 : 0;
     if (a.prepared != 0) Product::prepare(a, p, launch);
     Product::multiply(a, p, !s.norm, launch);
@@ -290,8 +292,8 @@ Options parse(int argc, char** argv) {
   Options o;
   for (int i = 1; i < argc; ++i) {
     const std::string key = argv[i];
-    if (key == "--plain" || key == "--sweep") {
-      (key == "--plain" ? o.plain : o.sweep) = true;
+    if (key == "--plain" || key == "--sweep" || key == "--unpaired") {
+      (key == "--plain" ? o.plain : key == "--sweep" ? o.sweep : o.unpaired) = true;
       continue;
     }
     if (i + 1 == argc) throw std::runtime_error(key + " needs a value");

@@ -1,4 +1,5 @@
-// The weight schemes' products for many rows on a GPU, through their libraries: against float64, fused and separate.
+// The weight schemes' products for many rows, and for sequences of a row each, on a GPU, through their libraries: against
+// float64, fused and separate.
 #include "scheme_site.h"
 
 namespace tenon::test {
@@ -41,6 +42,34 @@ TEST_P(ManyRows, WhatIsFusedIsRight) {
         if (HasFatalFailure()) return;
       }
     }
+  }
+}
+
+TEST_P(ManyRows, OfSequencesOfARowEachEqualFloat64) {
+  const Shape shapes[] = {{{17}, 40}, {{40, 24, 24}, 300}, {{16, 7, 9}, 11008}, {{4300}, 513}, {{19}, 28672}};
+  for (const Shape& shape : shapes) {
+    Site site(GetParam(), shape);
+    for (const int64_t rows : {5, 8}) {
+      SCOPED_TRACE(testing::Message() << "k " << shape.k << ", rows " << rows);
+      expect_close(site, site.run_sequences(rows, rows, rows % 2), rows, many_rows_tolerance());
+      if (HasFatalFailure()) return;
+    }
+  }
+  Site fused(GetParam(), {{900, 900}, 640}, {.norm = true, .epilogue = {TENON_F_BIAS, TENON_F_SILU_MUL}});
+  expect_close(fused, fused.run_sequences(7, 7), 7, 2 * many_rows_tolerance());
+}
+
+// Up to four sequences a row has the bits that it has alone; in a program for more, those that it has among others there.
+TEST_P(ManyRows, OfSequencesOfARowEachDoNotDependOnTheOthers) {
+  Site site(GetParam(), {{2200}, 1000}, {.norm = true});
+  const std::vector<float> drafts = site.run(8), all = site.run_sequences(8, 8);
+  for (const int64_t rows : {1, 2, 4}) {
+    const std::vector<float> some = site.run_sequences(rows, rows);
+    EXPECT_TRUE(std::equal(some.begin(), some.end(), drafts.begin())) << rows << " rows";
+  }
+  for (const int64_t live : {1, 3, 7}) {
+    const std::vector<float> some = site.run_sequences(8, live);
+    EXPECT_TRUE(std::equal(some.begin(), some.begin() + live * site.width(), all.begin())) << live << " of 8 rows";
   }
 }
 

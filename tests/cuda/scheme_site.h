@@ -283,7 +283,18 @@ class Site {
   // Returns y (rows, width) of the first `rows` rows of the test's x. If the scheme leaves the size of blocks to the
   // host, the first product of a program has small ones and the next one large ones; small: false: the second one runs.
   std::vector<float> run(int64_t rows, int64_t pitch = 0, bool small = true) {
-    CudaRecorder host(CudaRecorder::bounds(static_cast<uint32_t>(rows)));
+    return run(CudaRecorder::bounds(static_cast<uint32_t>(rows)), pitch, small);
+  }
+  // The same in a step in which each row is of another sequence, and of which so many are live.
+  std::vector<float> run_sequences(int64_t rows, int64_t live, int64_t pitch = 0) {
+    tenon_bounds bounds = CudaRecorder::bounds(static_cast<uint32_t>(rows), static_cast<uint32_t>(rows));
+    bounds.rows_per_seq = 1;
+    return run(bounds, pitch, true, static_cast<uint32_t>(live));
+  }
+  std::vector<float> run(const tenon_bounds& bounds, int64_t pitch, bool small, uint32_t live = UINT32_MAX) {
+    CudaRecorder host(bounds);
+    const auto rows = int64_t{bounds.rows};
+    host.set_live(std::min(live, bounds.rows));
     tenon_tensor t = sdk::tensor(TENON_F32, {rows, shape_.k});
     t.stride[0] += 4 * pitch;
     std::vector<float> laid;

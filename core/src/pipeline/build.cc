@@ -14,6 +14,8 @@ namespace {
 // A model may have room for far more tokens than anyone means to use.
 constexpr uint32_t kDefaultCapacity = 8192;
 constexpr uint32_t kFewRows = 16;
+// What row_invariant_max promises, steps of one row a sequence keep for so many sequences.
+constexpr uint32_t kSteadySequences = 4;
 
 // Takes the largest of each bound.
 tenon_bounds largest_of(const std::vector<tenon_bounds>& shapes) {
@@ -186,9 +188,15 @@ void Pipeline::Impl::declare_draft_model() {
   for (const Decision& d : draft_model->negotiation().decisions()) decisions.push_back(d);
 }
 
-// Text is the same with drafts and without as long as a row's result does not depend on the rows beside it.
+// Text is the same with drafts and without, and beside other sequences and without, as long as a row's result does not depend
+// on the rows beside it.
 void Pipeline::Impl::check_drafts() {
-  const uint32_t invariant = target.row_invariant_max(), verified = shapes.front().slots * (1 + draft_tokens);
+  const uint32_t invariant = target.row_invariant_max(), slots = shapes.front().slots,
+                 verified = slots * (1 + draft_tokens);
+  if (const uint32_t steady = std::min(invariant, kSteadySequences); invariant < UINT32_MAX && slots > steady) {
+    target.negotiation().note("sequences", "in steps of more than " + std::to_string(steady) +
+                                               " of them a text may depend on those beside it");
+  }
   if (draft_tokens == 0 || invariant >= verified) return;
   const std::string text = "verifying " + std::to_string(draft_tokens) + " drafts takes " + std::to_string(verified) +
                            " rows, but results are equal to single steps up to " + std::to_string(invariant) +

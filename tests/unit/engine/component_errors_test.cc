@@ -136,5 +136,21 @@ TEST(Decisions, NameSamplersDraftAndOverriddenLayers) {
   EXPECT_THAT(lines, testing::Contains(testing::StartsWith("layers.*.mlp.gate_up: ")));
 }
 
+// A scheme that promises less than there are sequences is no error, but the plan says what follows.
+TEST(Decisions, NameHowManySequencesLeaveATextAlone) {
+  const auto lines_of = [](const char* scheme) {
+    const std::unique_ptr<Engine> engine =
+        open("wrong_product",
+             {std::string("quantization.override=[{match = \"layers.1.mlp.down\", use = \"") + scheme + "\"}]",
+              "scheduler.use=lockstep", "scheduler.sequences=2"});
+    std::vector<std::string> lines;
+    for (const Decision& d : engine->pipeline().decisions()) lines.push_back(d.path + ": " + d.text);
+    return lines;
+  };
+  EXPECT_THAT(lines_of("wrong_product"),
+              testing::Contains("sequences: in steps of more than 1 of them a text may depend on those beside it"));
+  EXPECT_THAT(lines_of("int8wo"), testing::Not(testing::Contains(testing::StartsWith("sequences: "))));
+}
+
 }  // namespace
 }  // namespace tenon

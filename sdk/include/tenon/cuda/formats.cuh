@@ -3,7 +3,8 @@
 //
 // A tile is multiplied so: acc (16 rows of weights, columns of B) += weights (16 rows, k) B (k, columns). x is
 // f32 and tensor cores take halves, so a row of x is two columns of B, x = high + low; a matrix of B, 8 columns, has 4
-// rows of x and is called a row block. What x looks like to a format says PreparedX.
+// rows of x and is called a row block. Where x is unpaired, rounded to one half a value, a row block has 8 rows. What x
+// looks like to a format says PreparedX.
 #pragma once
 
 #include <concepts>
@@ -42,7 +43,7 @@ concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weig
   { F::kBlocks } -> std::convertible_to<uint32_t>;
   { F::kSegmentK } -> std::convertible_to<uint32_t>;
   { F::kSegmentBytes } -> std::convertible_to<uint32_t>;
-  // Sums that a lane keeps for a tile and a row block.
+  // Sums that a lane keeps for a tile and a row block of paired x.
   { F::kAcc } -> std::convertible_to<uint32_t>;
   // k that share a scale, for each of which sums of x are needed; 0: none.
   { F::kGroup } -> std::convertible_to<uint32_t>;
@@ -69,25 +70,35 @@ concept PreparedX = requires(X& x, uint32_t segment, uint32_t block, int row_blo
   // Rows of x, and whether groups of k lie side by side in columns of B (PackedFormat's kSpread).
   { X::kRows } -> std::convertible_to<int>;
   { X::kSpreads } -> std::convertible_to<bool>;
+  // Whether a row is two columns of B, high and low parts, or one.
+  { X::kPaired } -> std::convertible_to<bool>;
   x.seek(segment);
-  // The lane's part of B for the 32 k of a block and 4 rows of x: two k-steps of two registers.
+  // The lane's part of B for the 32 k of a block and a row block: two k-steps of two registers.
   { x.fragment(block, row_block) } -> std::same_as<uint4>;
-  // The sum of a group of k, of the row 4 * row_block + lane % 4, in steps of 2^-24.
-  { x.sum(block, row_block) } -> std::same_as<float>;
+  // The sum of a group of k, of the row 4 * row_block + lane % 4, in steps of 2^-24; unpaired, float2 has those of the rows
+  // 8 * row_block + 2 * (lane % 4) and the next.
+  { x.sum(block, row_block) } -> std::same_as<std::conditional_t<X::kPaired, float, float2>>;
   // Values k and k + 1 of a row, in f32, for formats whose Half is void.
   { x.pair(row, k) } -> std::same_as<float2>;
 };
 
-// A format that multiplies x: kTiles tiles by kRowBlocks times 4 rows.
+// Sums that a lane keeps for a tile and a row block. Unpaired, sum 2 * h + c is of row g + 8 * h of the tile and of row
+// 2 * (lane % 4) + c of the row block.
+template <class F, class X>
+inline constexpr uint32_t kSumsOf = X::kPaired ? F::kAcc : 4;
+
+// A format that multiplies x: kTiles tiles by kRowBlocks row blocks.
 template <class F, class X, int kTiles, int kRowBlocks>
 concept Multiplies = PackedFormat<F> && PreparedX<X> &&
-                     requires(float (&acc)[kTiles][kRowBlocks][F::kAcc], const uint32_t (&segment)[kTiles], X& x) {
+                     requires(float (&acc)[kTiles][kRowBlocks][kSumsOf<F, X>], const uint32_t (&segment)[kTiles], X& x,
+                              const float (&sums)[F::kAcc]) {
                        // acc[tile][row block] += weights * x, for the first tiles, of which there may be fewer than
                        // kTiles. segment[tile]: an address in shared memory.
                        F::template multiply<kTiles>(acc, segment, x);
                        F::template multiply<1>(acc, segment, x);
-                       // The sums of row 4 * row_block + lane % 4 of x (of the one row: in lanes with lane % 4 == 0).
-                       { F::template partial<X>(acc[0][0]) } -> std::same_as<RowPair>;
+                       // Paired, the sums of row 4 * row_block + lane % 4 of x (of the one row: in lanes with
+                       // lane % 4 == 0).
+                       { F::template partial<X>(sums) } -> std::same_as<RowPair>;
                      };
 
 // Weights or formats may look up in a table in shared memory what codes stand for: they have kTableBytes, and a make_table()

@@ -32,11 +32,11 @@ struct GroupedFormat {
   static_assert(Blocks % 2 == 0 && kSegmentK % (kSpread * Group) == 0 && Group >= 16 && kSegmentBytes % 16 == 0);
 
   static __device__ void make_table() { cuda::make_table<Weights>(); }
-  template <int kPresent, int kTiles, int kRowBlocks, PreparedX X>
-  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][kRowBlocks][kAcc],
+  template <int kPresent, int kTiles, int kRowBlocks, uint32_t kSums, PreparedX X>
+  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][kRowBlocks][kSums],
                                                   const uint32_t (&segment)[kTiles], X& x) {
     constexpr bool kSixteens = Group < 32 && !X::kSpreads;
-    GroupSums<kPresent, kRowBlocks> sums;
+    GroupSums<X, kPresent, kRowBlocks> sums;
     const auto multiply_quad = [&](uint32_t quad) {
       if constexpr (kSixteens) {
         multiply_sixteens<kPresent>(acc, segment, x, quad);
@@ -85,17 +85,17 @@ struct GroupedFormat {
 
  private:
   // A group under way, which may go on from 64 k to the next.
-  template <int kPresent, int kRowBlocks>
+  template <PreparedX X, int kPresent, int kRowBlocks>
   struct GroupSums {
-    float c[kPresent][kRowBlocks][4];  // [tile][row block]: an mma's sums of q x
-    float x[kRowBlocks];               // sums of x
+    float c[kPresent][kRowBlocks][4];                             // [tile][row block]: an mma's sums of q x
+    std::conditional_t<X::kPaired, float, float2> x[kRowBlocks];  // sums of x
   };
 
   // 64 k of groups of at least 32 k, or of any that lie side by side: whole k-steps are of one group a column.
-  template <int kPresent, int kTiles, int kRowBlocks, PreparedX X>
-  static __device__ __forceinline__ void multiply_steps(float (&acc)[kTiles][kRowBlocks][kAcc],
+  template <int kPresent, int kTiles, int kRowBlocks, uint32_t kSums, PreparedX X>
+  static __device__ __forceinline__ void multiply_steps(float (&acc)[kTiles][kRowBlocks][kSums],
                                                         const uint32_t (&segment)[kTiles], X& x, uint32_t quad,
-                                                        GroupSums<kPresent, kRowBlocks>& sums) {
+                                                        GroupSums<X, kPresent, kRowBlocks>& sums) {
     // So many k are summed before they are scaled; with several groups side by side, lane % 4 is the lane's group.
     constexpr uint32_t kSpan = X::kSpreads ? kSpread * Group : Group;
     const uint32_t own = X::kSpreads ? lane_id() % kSpread : 0;
@@ -125,7 +125,7 @@ struct GroupedFormat {
     }
   }
   template <int kPresent, int kRowBlocks, PreparedX X>
-  static __device__ __forceinline__ void begin_group(GroupSums<kPresent, kRowBlocks>& sums, X& x, uint32_t group) {
+  static __device__ __forceinline__ void begin_group(GroupSums<X, kPresent, kRowBlocks>& sums, X& x, uint32_t group) {
 #pragma unroll
     for (int n = 0; n < kRowBlocks; ++n) {
       sums.x[n] = x.sum(group, n);
@@ -139,8 +139,8 @@ struct GroupedFormat {
 
   // 64 k of groups of 16, where they do not lie side by side. Of a block of 32 k a lane has 8 k of each row, so a group of
   // 16 is what half of the lanes hold, over both k-steps: x is zero in the other half of the lanes.
-  template <int kPresent, int kTiles, int kRowBlocks, PreparedX X>
-  static __device__ __forceinline__ void multiply_sixteens(float (&acc)[kTiles][kRowBlocks][kAcc],
+  template <int kPresent, int kTiles, int kRowBlocks, uint32_t kSums, PreparedX X>
+  static __device__ __forceinline__ void multiply_sixteens(float (&acc)[kTiles][kRowBlocks][kSums],
                                                            const uint32_t (&segment)[kTiles], X& x, uint32_t quad) {
     Weights weights[kPresent];  // by tile
 #pragma unroll
@@ -164,7 +164,7 @@ struct GroupedFormat {
         }
 #pragma unroll
         for (int n = 0; n < kRowBlocks; ++n) {
-          const float sum = x.sum(group, n);
+          const auto sum = x.sum(group, n);
           uint4 fragment = x.fragment(2 * quad + block, n);
           if (!own) fragment = {0, 0, 0, 0};
 #pragma unroll
@@ -189,6 +189,20 @@ struct GroupedFormat {
       if constexpr (Weights::kBias == 0 && !Scales::kOffsets) continue;
       const float least = fmaf(-Weights::kBias, s, Scales::offset(scales, row));
       acc[at + row] = fmaf(least, sum, acc[at + row]);
+    }
+  }
+  // The same of unpaired x: sum has those of its two rows.
+  static __device__ __forceinline__ void scale(float (&acc)[4], uint32_t, const float (&c)[4], const float2& sum,
+                                               const typename Scales::Words& scales) {
+#pragma unroll
+    for (uint32_t row = 0; row < 2; ++row) {
+      const float s = Scales::scale(scales, row);
+      acc[2 * row] = fmaf(s, c[2 * row], acc[2 * row]);
+      acc[2 * row + 1] = fmaf(s, c[2 * row + 1], acc[2 * row + 1]);
+      if constexpr (Weights::kBias == 0 && !Scales::kOffsets) continue;
+      const float least = fmaf(-Weights::kBias, s, Scales::offset(scales, row));
+      acc[2 * row] = fmaf(least, sum.x, acc[2 * row]);
+      acc[2 * row + 1] = fmaf(least, sum.y, acc[2 * row + 1]);
     }
   }
 };

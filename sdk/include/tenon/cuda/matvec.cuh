@@ -14,7 +14,7 @@
 // So a row's result depends neither on the other rows, nor on how tiles are paired or shared out.
 //
 // One row of x lies in shared memory (kShared); several are prepared by a kernel before, in the order of fragments, and
-// are read from L2.
+// are read from L2. Unpaired (kPaired false, formats.cuh), 8 rows cost little more than 4 pairs, but have other bits.
 //
 // Example: K = 4096 and 4096 columns in Int4Format<64> on 132 multiprocessors. There are 256 tiles of 32 segments of 128 k;
 // a block has 1 or 2 tiles. Warp 3 multiplies segments 3 and 19 of a tile pair. A stage has 2 * 1152 bytes, so 94 KB hold
@@ -32,13 +32,13 @@ namespace tenon::cuda {
 
 // More than 4 rows take the registers of two blocks. The stages follow each other in one function, since what they share
 // lives in registers: the machine code depends on the compiler seeing them together.
-template <PackedFormat F, int kTiles, int kRowBlocks, bool kShared, bool kRouted = false>
+template <PackedFormat F, int kTiles, int kRowBlocks, bool kShared, bool kRouted = false, bool kPaired = true>
 __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
     matvec_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
-  using X = std::conditional_t<kShared, SharedRow<F>, GlobalRows<F, kRowBlocks>>;
+  using X = std::conditional_t<kShared, SharedRow<F>, GlobalRows<F, kRowBlocks, kPaired>>;
   using Ring = WarpRing<F::kSegmentBytes, kTiles>;
   static_assert(Multiplies<F, X, kTiles, kRowBlocks>);
-  constexpr uint32_t kRows = kShared ? 1 : 4 * kRowBlocks, kOutputs = kTiles * kTileRows * kRows;
+  constexpr uint32_t kRows = X::kRows, kOutputs = kTiles * kTileRows * kRows;
   using Output = detail::ThreadOutput<kRows>;
   extern __shared__ __align__(128) uint8_t memory[];
   trigger();
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
   auto* partials = reinterpret_cast<float*>(memory + at.partials);  // [pair % 2][warp][output]
   auto* squares = reinterpret_cast<float*>(memory + at.squares);    // [warp]
   ShareSums share;
-  const PreparedRows<F> rows(a.k, kRowBlocks);
+  const PreparedRows<F> rows(a.k, kRowBlocks, kPaired);
   const uint8_t* prepared = kRouted && !kShared ? p.prepared + blockIdx.y * rows.bytes() : p.prepared;
   X x = [&] {
     if constexpr (kShared) {
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
     }
 
     // ---- multiply: the warp's k of (kTiles * 16 rows of weights, k) x (k, kRows) ----
-    float acc[kTiles][kRowBlocks][F::kAcc] = {};
+    float acc[kTiles][kRowBlocks][kSumsOf<F, X>] = {};
     for (uint32_t s = warp; s < multiplied; s += kMatvecWarps) {
       x.seek(s);
       uint32_t segment[kTiles] = {ring.front()};  // by tile: addresses in shared memory
@@ -139,17 +139,30 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
     float* own = partials + (pair % 2 * kMatvecWarps + warp) * kOutputs;
 #pragma unroll
     for (int n = 0; n < kRowBlocks; ++n) {
-      RowInfo info{share.unscale, share.total};
-      if constexpr (!kShared) {
-        info = reinterpret_cast<const RowInfo*>(prepared + rows.info())[(4 * n + lane % 4) * kMatvecWarps + warp];
-      }
+      const auto* infos = reinterpret_cast<const RowInfo*>(prepared + rows.info());  // [row][warp]; not of a shared one
+      if constexpr (!kPaired) {
 #pragma unroll
-      for (int t = 0; t < kTiles; ++t) {
-        const RowPair sum = F::template partial<X>(acc[t][n]);
-        if (kShared && lane % 4 != 0) continue;
-        float* to = own + (t * kRows + (kShared ? 0 : 4 * n + lane % 4)) * kTileRows + lane / 4;
-        to[0] = F::finish(sum.low, info);
-        to[8] = F::finish(sum.high, info);
+        for (uint32_t c = 0; c < 2; ++c) {
+          const uint32_t row = 8 * n + 2 * (lane % 4) + c;
+          const RowInfo info = infos[row * kMatvecWarps + warp];
+#pragma unroll
+          for (int t = 0; t < kTiles; ++t) {
+            float* to = own + (t * kRows + row) * kTileRows + lane / 4;
+            to[0] = F::finish(acc[t][n][c], info);
+            to[8] = F::finish(acc[t][n][2 + c], info);
+          }
+        }
+      } else {
+        RowInfo info{share.unscale, share.total};
+        if constexpr (!kShared) info = infos[(4 * n + lane % 4) * kMatvecWarps + warp];
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+          const RowPair sum = F::template partial<X>(acc[t][n]);
+          if (kShared && lane % 4 != 0) continue;
+          float* to = own + (t * kRows + (kShared ? 0 : 4 * n + lane % 4)) * kTileRows + lane / 4;
+          to[0] = F::finish(sum.low, info);
+          to[8] = F::finish(sum.high, info);
+        }
       }
     }
     __syncthreads();
@@ -175,12 +188,12 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
 }
 
 // A block prepares a row.
-template <PackedFormat F, int kRowBlocks, bool kRouted = false>
+template <PackedFormat F, int kRowBlocks, bool kRouted = false, bool kPaired = true>
 __global__ void __launch_bounds__(kMatvecThreads)
     prepare_rows_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
   extern __shared__ __align__(128) uint8_t stage[];
   __shared__ float squares[kMatvecWarps];
-  const PreparedRows<F> rows(a.k, kRowBlocks);
+  const PreparedRows<F> rows(a.k, kRowBlocks, kPaired);
   const uint32_t row = blockIdx.x, warp = threadIdx.x / 32;
   RowSource source{p.x + row * a.x_stride, p.norm, a.k, segments_of<F>(a.k)};
   if (p.norm != nullptr) stage_norm<F>(source, warp, stage);
@@ -193,9 +206,8 @@ __global__ void __launch_bounds__(kMatvecThreads)
     source.x = p.x + from * a.x_stride;
     prepared += blockIdx.y * rows.bytes();
   }
-  auto* sums = reinterpret_cast<float*>(prepared + rows.sums()) + row * rows.groups;
   ShareSums share =
-      prepare_share<F>(source, warp, stage, detail::PreparedRowSink<F, kRowBlocks>{prepared, rows, row, sums});
+      prepare_share<F>(source, warp, stage, detail::PreparedRowSink<F, kRowBlocks, kPaired>{prepared, rows, row});
   share.total = detail::warp_sum(share.total);
   share.square = detail::warp_sum(share.square);
   if (lane_id() == 0) {
@@ -208,6 +220,9 @@ __global__ void __launch_bounds__(kMatvecThreads)
     reinterpret_cast<float*>(prepared + rows.factors())[row] = norm_factor(squares, a.k, a.eps);
   }
 }
+
+// More rows are multiplied unpaired, unless in f32.
+inline constexpr uint32_t kPairedRows = 8;
 
 // How a product is launched. kTiles: tiles that a warp multiplies together.
 template <PackedFormat F, int kTiles = 2>
@@ -223,7 +238,12 @@ class Matvec {
   }
   // The class of those that multiply prepared x.
   static uint32_t prepared_classes(const MatvecArgs&) { return TENON_BLOCKS_LARGE; }
-  static uint64_t prepared_bytes(const MatvecArgs& a) { return PreparedRows<F>(a.k, row_blocks(a)).bytes(); }
+  static uint64_t prepared_bytes(const MatvecArgs& a) {
+    uint64_t bytes = 0;
+    with_row_blocks(a,
+                    [&]<int kRowBlocks, bool kPaired>() { bytes = PreparedRows<F>(a.k, kRowBlocks, kPaired).bytes(); });
+    return bytes;
+  }
   static uint64_t scratch_bytes(const MatvecArgs&) { return 0; }
   static uint64_t zeroed_bytes(const MatvecArgs&) { return 0; }
   // Makes MatvecPointers::prepared from x, with small blocks.
@@ -232,12 +252,14 @@ class Matvec {
       const uint32_t padded = PreparedRows<F>(a.k, 1).padded;
       launch(kernel, {.blocks = {a.rows}, .threads = {kMatvecThreads}, .shared_bytes = 4 * padded}, a, p);
     };
-    with_row_blocks(a, [&]<int kRowBlocks>() { run(&prepare_rows_kernel<F, kRowBlocks>); });
+    with_row_blocks(a,
+                    [&]<int kRowBlocks, bool kPaired>() { run(&prepare_rows_kernel<F, kRowBlocks, false, kPaired>); });
   }
   // Prepared x is multiplied by large blocks: the partial sums of several rows leave small ones too little for the ring.
   static void multiply(const MatvecArgs& a, const MatvecPointers& p, bool large, const Launch& launch) {
     if (a.prepared != 0) {
-      return with_row_blocks(a, [&]<int kRowBlocks>() { run<kTiles, kRowBlocks, false>(a, p, true, launch); });
+      return with_row_blocks(
+          a, [&]<int kRowBlocks, bool kPaired>() { run<kTiles, kRowBlocks, false, kPaired>(a, p, true, launch); });
     }
     if (in_shared<kTiles>(a, large)) return run<kTiles, 1, true>(a, p, large, launch);
     run<1, 1, true>(a, p, large, launch);
@@ -248,12 +270,15 @@ class Matvec {
   template <int kOwnTiles>
   static constexpr uint32_t kLeastRingBytes = kMatvecWarps * (kOwnTiles == 1 && kTableBytes<F> != 0 ? 2 : 3) * 1024;
 
-  static uint32_t row_blocks(const MatvecArgs& a) { return a.rows <= 4 ? 1 : a.rows <= 8 ? 2 : 4; }
   template <class Use>
   static void with_row_blocks(const MatvecArgs& a, const Use& use) {
-    if (a.rows <= 4) return use.template operator()<1>();
-    if (a.rows <= 8) return use.template operator()<2>();
-    use.template operator()<4>();
+    if constexpr (!std::is_void_v<typename F::Half>) {
+      if (a.rows > kPairedRows) return use.template operator()<2, false>();
+      if (a.unpaired != 0) return use.template operator()<1, false>();
+    }
+    if (a.rows <= 4) return use.template operator()<1, true>();
+    if (a.rows <= kPairedRows) return use.template operator()<2, true>();
+    if constexpr (std::is_void_v<typename F::Half>) use.template operator()<4, true>();
   }
   // Dynamic ones: a table comes besides.
   static uint32_t block_bytes(const MatvecArgs& a, bool large) {
@@ -272,10 +297,10 @@ class Matvec {
     return a.rows == 1 && stages<kOwnTiles, true>(a, 1, large) * kMatvecWarps * kOwnTiles * F::kSegmentBytes >=
                               kLeastRingBytes<kOwnTiles>;
   }
-  template <int kOwnTiles, int kRowBlocks, bool kShared>
+  template <int kOwnTiles, int kRowBlocks, bool kShared, bool kPaired = true>
   static void run(MatvecArgs a, const MatvecPointers& p, bool large, const Launch& launch) {
-    a.stages = stages<kOwnTiles, kShared>(a, kShared ? 1 : 4 * kRowBlocks, large);
-    launch(&matvec_kernel<F, kOwnTiles, kRowBlocks, kShared>,
+    a.stages = stages<kOwnTiles, kShared>(a, kShared ? 1 : (kPaired ? 4 : 8) * kRowBlocks, large);
+    launch(&matvec_kernel<F, kOwnTiles, kRowBlocks, kShared, false, kPaired>,
            {.blocks = {std::min(a.blocks, a.map.tiles())},
             .threads = {kMatvecThreads},
             .shared_bytes = block_bytes(a, large)},

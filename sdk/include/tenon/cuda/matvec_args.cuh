@@ -21,7 +21,7 @@ struct MatvecArgs {
   float eps;                  // of the norm
   int64_t x_stride, y_stride, addend_stride;  // from row to row, in elements
   uint32_t experts;                           // of a routed product; else 0
-  uint32_t padding;
+  uint32_t unpaired;                          // 1: x is unpaired (formats.cuh) from 5 rows on, else from 9 on
 };
 struct MatvecPointers {
   const uint8_t* weights;  // the packed store

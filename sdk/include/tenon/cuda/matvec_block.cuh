@@ -88,6 +88,7 @@ namespace detail {
 // A warp's share of the one row goes into the block's shared memory.
 template <PackedFormat F>
 struct SharedRowSink {
+  static constexpr bool kPaired = true;
   uint8_t* stage;
   float* sums;
   __device__ __forceinline__ void put_octet(uint32_t octet, const uint4& high, const uint4& low) const {
@@ -98,18 +99,20 @@ struct SharedRowSink {
   __device__ __forceinline__ void put_sum(uint32_t group, float sum) const { sums[group] = sum; }
 };
 // A row of several goes into PreparedRows.
-template <PackedFormat F, int kRowBlocks>
+template <PackedFormat F, int kRowBlocks, bool kTakesPairs>
 struct PreparedRowSink {
+  static constexpr bool kPaired = kTakesPairs;
   uint8_t* prepared;
   const PreparedRows<F>& rows;
   uint32_t row;
-  float* sums;  // the row's
   __device__ __forceinline__ void put_octet(uint32_t octet, const uint4& high, const uint4& low) const {
     auto* to = reinterpret_cast<uint4*>(prepared);
     if constexpr (std::is_void_v<typename F::Half>) {
       to += size_t{row} * rows.padded / 4 + 2 * octet;
       to[0] = high;
       to[1] = low;
+    } else if constexpr (!kPaired) {
+      to[((octet / 4 * kRowBlocks + row / 8) * 8 + row % 8) * 4 + octet % 4] = high;  // lane 4 * column + octet % 4
     } else {
       // Lane 4 * column + octet % 4. The row's columns of B are 2 * (row % 4), with the high parts, and the next.
       to += ((octet / 4 * kRowBlocks + row / 4) * 8 + 2 * (row % 4)) * 4 + octet % 4;
@@ -117,7 +120,9 @@ struct PreparedRowSink {
       to[4] = low;
     }
   }
-  __device__ __forceinline__ void put_sum(uint32_t group, float sum) const { sums[group] = sum; }
+  __device__ __forceinline__ void put_sum(uint32_t group, float sum) const {
+    reinterpret_cast<float*>(prepared + rows.sums())[rows.sum_at(row, group)] = sum;
+  }
 };
 
 // The output of a tile pair that a thread reduces. With each pair it is the next warp's turn.

@@ -1,6 +1,6 @@
 // Base of a quantization scheme on CUDA that packs a site's weights (packed.cuh). A step of up to 8 rows is multiplied by
-// matvec.cuh, one of up to 1024 on Hopper by tile_gemm.cuh, on other GPUs one of up to 16 by matvec.cuh; more rows are
-// multiplied by weights that are unpacked into a temporary (gemm.h). PackingScheme says what the scheme has.
+// matvec.cuh, one of up to 1024 on Hopper by tile_gemm.cuh, on other GPUs and with few tiles one of up to 16 by matvec.cuh;
+// more rows are multiplied by weights that are unpacked into a temporary (gemm.h). PackingScheme says what the scheme has.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +50,8 @@ concept PackingScheme = requires(const T& scheme, std::span<const tenon_format> 
 template <class T>
 class PackedScheme : public sdk::Quantization<T> {
  public:
-  static constexpr uint32_t kRowInvariantMax = kTileGemmSince - 1;
+  // Steps of one row a sequence keep to it up to kSteadySequences.
+  static constexpr uint32_t kRowInvariantMax = kPairedRows, kSteadySequences = 4;
   static constexpr bool kRouted = false;
   using Site = PackedSite;
 
@@ -144,7 +145,9 @@ class PackedScheme : public sdk::Quantization<T> {
   template <PackedFormat F>
   bool takes_tiles(const Site& site, uint32_t rows) const {
     if constexpr (std::is_void_v<typename F::Half>) return false;
-    return rows >= kTileGemmSince && rows <= kTileGemmRows && site.experts == 0 &&
+    // Where a block has one pair of tiles, its sums are done sooner than blocks would hand them to each other.
+    const bool short_site = rows <= kMatvecRows && site.map.tiles() <= 2 * blocks_;
+    return rows >= kTileGemmSince && rows <= kTileGemmRows && !short_site && site.experts == 0 &&
            TileGemm<F>::fits(TENON_PLUGIN_TARGETS, arch_);
   }
 
@@ -164,6 +167,8 @@ class PackedScheme : public sdk::Quantization<T> {
     a.x_stride = rec.describe(call.x).stride[0] / kFloatBytes;
     a.y_stride = rec.describe(call.y).stride[0] / kFloatBytes;
     take_chains(site, call, a, operands, rec);
+    // Drafts and prompts keep every bit of a row for longer.
+    a.unpaired = rec.bounds().rows_per_seq == 1 && rows > kSteadySequences && a.experts == 0 ? 1 : 0;
 
     if constexpr (T::kRouted) {
       if (a.experts != 0) {

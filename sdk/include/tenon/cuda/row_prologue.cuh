@@ -35,6 +35,8 @@ struct StagedOctet {
 template <class S>
 concept RowSink =
     requires(const S& sink, uint32_t octet, const uint4& high, const uint4& low, uint32_t group, float sum) {
+      // Whether it takes low parts; else they are no part of sums either.
+      { S::kPaired } -> std::convertible_to<bool>;
       // An octet: its high parts and its low ones, eight halves each; or its first and its last four floats.
       sink.put_octet(octet, high, low);
       // The sum of a group of kGroup k, in steps of 2^-24.
@@ -43,8 +45,8 @@ concept RowSink =
 
 namespace detail {
 
-// Splits v into high + low; returns their sum over the 8.
-template <PackedFormat F>
+// Splits v into high + low; returns their sum over the 8. Unpaired, there is no low.
+template <PackedFormat F, bool kPaired>
 __device__ inline float split(const float (&v)[8], uint4& high, uint4& low) {
   using H = typename F::Half;
   uint32_t h[4], l[4];  // two halves each
@@ -53,7 +55,7 @@ __device__ inline float split(const float (&v)[8], uint4& high, uint4& low) {
     const float up = F::kStaggered && i % 2 == 1 ? 16 : 1, a = v[2 * i] / up, b = v[2 * i + 1] / up;
     h[i] = to_halves<H>(a, b);
     const float first = from_half<H>(h[i] & 0xffff), second = from_half<H>(h[i] >> 16);
-    l[i] = to_halves<H>(a - first, b - second);
+    l[i] = kPaired ? to_halves<H>(a - first, b - second) : 0;
     sum += up * ((first + from_half<H>(l[i] & 0xffff)) + (second + from_half<H>(l[i] >> 16)));
   }
   high = {h[0], h[1], h[2], h[3]};
@@ -183,7 +185,7 @@ __device__ __forceinline__ void put_staged(const OwnOctets<F>& own, const uint8_
       uint4 high, low;
       if constexpr (StagedOctet<F>::kSplit) {
         for (float& f : v) f *= scale;
-        sum = split<F>(v, high, low);
+        sum = split<F, Sink::kPaired>(v, high, low);
       } else {
         high = __builtin_bit_cast(uint4, make_float4(v[0], v[1], v[2], v[3]));
         low = __builtin_bit_cast(uint4, make_float4(v[4], v[5], v[6], v[7]));

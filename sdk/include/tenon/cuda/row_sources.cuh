@@ -9,25 +9,34 @@
 
 namespace tenon::cuda {
 
-// Several rows of x as fragments in device memory, 4 rows (8 columns of B) a row block. The parts, in this order:
+// Several rows of x as fragments in device memory, 4 rows, or 8 unpaired ones (8 columns of B), a row block. The parts, in
+// this order:
 //   x        [32 k][row block][lane][16 bytes]; formats that multiply in f32: [row][k] f32
-//   sums     [row][group] f32
+//   sums     [row][group] f32; unpaired [group][row]
 //   info     [row][warp] RowInfo, of each warp's share of each row
 //   factors  [row] f32, the norm's
 // Example: 5 rows of K = 4096 for Int4Format<64> are 2 row blocks, that is 8 rows: x has 8 * 4 * 4096 bytes, sums
 // 8 * 64 * 4, info 8 * 16 * 8, factors 8 * 4: 134176 bytes.
 template <PackedFormat F>
 struct PreparedRows {
-  uint32_t padded;  // k, in whole segments
-  uint32_t groups;  // of a row
-  uint32_t rows;    // a multiple of 4
+  uint32_t padded;      // k, in whole segments
+  uint32_t groups;      // of a row
+  uint32_t row_blocks;  // of 16 bytes a k
+  bool paired;
+  uint32_t rows;  // a multiple of 4
 
-  __host__ __device__ PreparedRows(uint32_t k, uint32_t row_blocks)
+  __host__ __device__ PreparedRows(uint32_t k, uint32_t blocks_of_rows, bool in_pairs = true)
       : padded(segments_of<F>(k) * F::kSegmentK),
         groups(F::kGroup == 0 ? 0 : padded / kGroupDivisor<F>),
-        rows(4 * row_blocks) {}
+        row_blocks(blocks_of_rows),
+        paired(in_pairs),
+        rows((paired ? 4 : 8) * row_blocks) {}
+  // The place of a sum among all.
+  __host__ __device__ uint32_t sum_at(uint32_t row, uint32_t group) const {
+    return paired ? row * groups + group : group * rows + row;
+  }
   // Their offsets in bytes.
-  __host__ __device__ size_t sums() const { return size_t{padded} * rows * 4; }
+  __host__ __device__ size_t sums() const { return size_t{padded} * row_blocks * 16; }
   __host__ __device__ size_t info() const { return sums() + size_t{groups} * rows * 4; }
   __host__ __device__ size_t factors() const { return info() + rows * kMatvecWarps * sizeof(RowInfo); }
   __host__ __device__ size_t bytes() const { return factors() + rows * sizeof(float); }
@@ -43,7 +52,7 @@ template <PackedFormat F>
 class SharedRow {
  public:
   static constexpr int kRows = 1;
-  static constexpr bool kSpreads = F::kSpread > 1;
+  static constexpr bool kSpreads = F::kSpread > 1, kPaired = true;
   __device__ SharedRow(const uint8_t* stage, const float* sums) : stage_(stage), sums_(sums) {
     for (uint4& f : held_) f = {0, 0, 0, 0};
   }
@@ -95,12 +104,12 @@ class SharedRow {
   uint4 held_[kHeld + !kHeld];  // by block of 32 k; at least one, which is never read
 };
 
-// 4 * kRowBlocks rows of x from PreparedRows.
-template <PackedFormat F, int kRowBlocks>
+// kRowBlocks row blocks of x from PreparedRows.
+template <PackedFormat F, int kRowBlocks, bool kHasPairs = true>
 class GlobalRows {
  public:
-  static constexpr int kRows = 4 * kRowBlocks;
-  static constexpr bool kSpreads = false;
+  static constexpr int kRows = (kHasPairs ? 4 : 8) * kRowBlocks;
+  static constexpr bool kSpreads = false, kPaired = kHasPairs;
   __device__ GlobalRows(const uint8_t* prepared, const PreparedRows<F>& rows)
       : from_(prepared), sums_(reinterpret_cast<const float*>(prepared + rows.sums())), rows_(rows) {}
   __device__ __forceinline__ void seek(uint32_t segment) {
@@ -108,14 +117,24 @@ class GlobalRows {
     if constexpr (kHeld != 0) {
 #pragma unroll
       for (uint32_t b = 0; b < kHeld; ++b) held_[b] = load(b, 0);
+      if constexpr (kHeldSums != 0) {
+#pragma unroll
+        for (uint32_t g = 0; g < kHeldSums; ++g) held_sums_[g] = load_sum(g, 0);
+      }
     }
   }
   __device__ __forceinline__ uint4 fragment(uint32_t block, int row_block) const {
     if constexpr (kHeld != 0) return held_[block];
     return load(block, row_block);
   }
-  __device__ __forceinline__ float sum(uint32_t group, int row_block) const {
-    return sums_[(4 * row_block + lane_id() % 4) * rows_.groups + segment_ * (F::kSegmentK / kGroupDivisor<F>)+group];
+  __device__ __forceinline__ auto sum(uint32_t group, int row_block) const {
+    if constexpr (kPaired) {
+      return sums_[(4 * row_block + lane_id() % 4) * rows_.groups + segment_ * kGroups + group];
+    } else if constexpr (kHeldSums != 0) {
+      return held_sums_[group];
+    } else {
+      return load_sum(group, row_block);
+    }
   }
   __device__ __forceinline__ float2 pair(int row, uint32_t k) const {
     return *reinterpret_cast<const float2*>(
@@ -124,16 +143,23 @@ class GlobalRows {
 
  private:
   static constexpr uint32_t kHeld = kRowBlocks == 1 && kHoldsSegment<F> ? F::kBlocks : 0;
+  static constexpr uint32_t kGroups = F::kSegmentK / kGroupDivisor<F>;  // of a segment
+  static constexpr uint32_t kHeldSums = !kPaired && kHeld != 0 && F::kGroup != 0 ? kGroups : 0;
+  __device__ __forceinline__ float2 load_sum(uint32_t group, int row_block) const {
+    const uint32_t row = 8 * static_cast<uint32_t>(row_block) + 2 * (lane_id() % 4);
+    return *reinterpret_cast<const float2*>(sums_ + (segment_ * kGroups + group) * rows_.rows + row);
+  }
   __device__ __forceinline__ uint4 load(uint32_t block, int row_block) const {
     const uint32_t row_blocks_before = (segment_ * F::kBlocks + block) * kRowBlocks + static_cast<uint32_t>(row_block);
     return reinterpret_cast<const uint4*>(from_)[row_blocks_before * 32 + lane_id()];
   }
 
   const uint8_t* from_;
-  const float* sums_;  // [row][group]
+  const float* sums_;
   PreparedRows<F> rows_;
   uint32_t segment_ = 0;
-  uint4 held_[kHeld + !kHeld];  // by block of 32 k; at least one, which is never read
+  uint4 held_[kHeld + !kHeld];                // by block of 32 k; at least one, which is never read
+  float2 held_sums_[kHeldSums + !kHeldSums];  // by group; the same
 };
 
 }  // namespace tenon::cuda
