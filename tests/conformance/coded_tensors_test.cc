@@ -45,7 +45,7 @@ class StoredMatrix {
     const int64_t group = form_.group == 0 ? 32 : form_.group, groups = (k + group - 1) / group;
     const uint32_t bits = bits_of(form_);
     const char* weight = "weight";
-    for (const char* name : {"weight_nf4", "weight_fp4", "weight_e2m3", "weight_e3m2"}) {
+    for (const char* name : {"weight_nf4", "weight_fp4", "weight_e2m3", "weight_e3m2", "weight_e2m2", "weight_e3m1"}) {
       if (scheme.label.find(name + std::strlen("weight_")) != std::string::npos) weight = name;
     }
     if (bytes_of_codes_) {
@@ -289,7 +289,7 @@ TEST(StoredCodes, AreTakenByNoOtherScheme) {
 
 // A file's own codings hold, whatever the settings say.
 TEST(StoredCodes, KeepTheirCoding) {
-  for (const char* label : {"uintx_3_256", "uintx_8_32", "fp6_e2m3", "nf4_double"}) {
+  for (const char* label : {"uintx_3_256", "uintx_8_32", "fp6_e2m3", "fp6_e2m2", "fp6_e3m1", "nf4_double"}) {
     const Scheme stored = scheme_labelled(label);
     Scheme defaults = stored;
     defaults.settings.clear();

@@ -89,7 +89,7 @@ std::vector<Scheme> coded_schemes() {
     add("uintx", "uintx_" + std::to_string(bits) + "_" + std::to_string(group), coded_form("uintx", bits, group),
         {{"bits", bits}, {"group_size", group}});
   }
-  for (const std::string format : {"e3m2", "e2m3"}) {
+  for (const std::string format : {"e3m2", "e2m3", "e2m2", "e3m1"}) {
     add("fp6", "fp6_" + format, coded_form("fp6", 0, 0, format), {{"format", format}});
   }
   return all;

@@ -58,6 +58,8 @@ inline const Setting kSettings[] = {
     {"uintx", "", 8, {TENON_F32}, 32},
     {"fp6", "e3m2"},
     {"fp6", "e2m3"},
+    {"fp6", "e2m2"},
+    {"fp6", "e3m1"},
     {"gguf", "f32", 0, {TENON_Q4_0}},
     {"gguf", "f32", 0, {TENON_Q4_1}},
     {"gguf", "f32", 0, {TENON_Q8_0}},

@@ -92,6 +92,8 @@ TEST(Books, AreThoseOfTheDefinitions) {
   expect_book<sdk::SmallFloat<4, 3>>(small_floats(4, 3));
   expect_book<sdk::SmallFloat<3, 2>>(small_floats(3, 2));
   expect_book<sdk::SmallFloat<2, 3>>(small_floats(2, 3));
+  expect_book<sdk::SmallFloat<2, 2>>(small_floats(2, 2));
+  expect_book<sdk::SmallFloat<3, 1>>(small_floats(3, 1));
 }
 
 template <uint32_t kExponent, uint32_t kMantissa>
@@ -107,9 +109,13 @@ TEST(SmallFloats, RoundToEvenHalfwayAndEndAtTheLargest) {
   expect_even_halfway<4, 3>();
   expect_even_halfway<3, 2>();
   expect_even_halfway<2, 3>();
+  expect_even_halfway<2, 2>();
+  expect_even_halfway<3, 1>();
   EXPECT_EQ((sdk::SmallFloat<4, 3>::kLargest), 448);
   EXPECT_EQ((sdk::SmallFloat<3, 2>::kLargest), 28);
   EXPECT_EQ((sdk::SmallFloat<2, 3>::kLargest), 7.5F);
+  EXPECT_EQ((sdk::SmallFloat<2, 2>::kLargest), 7);
+  EXPECT_EQ((sdk::SmallFloat<3, 1>::kLargest), 24);
   EXPECT_EQ((sdk::SmallFloat<4, 3>::nearest(1e30F)), 0x7eU);
   EXPECT_EQ((sdk::SmallFloat<3, 2>::nearest(-INFINITY)), 0x3fU);
 }

@@ -70,7 +70,7 @@ inline CodedForm coded_form(const std::string& scheme, int64_t first = 0, int64_
   if (scheme == "nf4") return {.book = normal_float4(), .tie = Tie::kSmaller, .group = 64, .two_levels = first != 0};
   if (scheme == "fp4") return {.book = float4(), .group = 64, .two_levels = first != 0};
   if (scheme == "fp8") return {.book = small_floats(4, 3), .tie = Tie::kEven};
-  if (scheme == "fp6") return {.book = text == "e2m3" ? small_floats(2, 3) : small_floats(3, 2), .tie = Tie::kEven};
+  if (scheme == "fp6") return {.book = small_floats(text[1] - '0', text[3] - '0'), .tie = Tie::kEven};
   return {.book = {}, .group = second, .bits = static_cast<uint32_t>(first)};
 }
 
