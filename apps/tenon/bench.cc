@@ -52,29 +52,6 @@ std::vector<BenchPoint> points_of(const Args& args) {
   return points;
 }
 
-// Ids that are text, drawn by splitmix64 (Steele, Lea, Flood 2014): the same for every pipeline of a model.
-std::vector<std::vector<int32_t>> make_prompts(const Engine& engine, uint32_t sequences, uint32_t length) {
-  const Tokenizer& tokenizer = engine.tokenizer();
-  const std::vector<int32_t>& ends = tokenizer.info().end_of_generation;
-  const int32_t vocab = std::min(tokenizer.info().vocab_size, static_cast<int32_t>(engine.pipeline().model().vocab));
-  std::vector<int32_t> plain;
-  for (int32_t id = 0; id < vocab; ++id) {
-    if (!tokenizer.is_control(id) && !std::binary_search(ends.begin(), ends.end(), id)) plain.push_back(id);
-  }
-  if (plain.empty()) throw Error(ErrorCode::kModel, "the vocabulary has no token that is text");
-  std::vector<std::vector<int32_t>> prompts(sequences);
-  uint64_t state = 0;
-  for (std::vector<int32_t>& prompt : prompts) {
-    for (uint32_t i = 0; i < length; ++i) {
-      uint64_t z = state += 0x9E3779B97F4A7C15U;
-      z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-      z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-      prompt.push_back(plain[(z ^ (z >> 31)) % plain.size()]);
-    }
-  }
-  return prompts;
-}
-
 class Bench {
  public:
   explicit Bench(const Args& args) : args_(args) {
@@ -301,6 +278,29 @@ int run(const Args& args) {
 }
 
 }  // namespace
+
+// Ids that are text, drawn by splitmix64 (Steele, Lea, Flood 2014): the same for every pipeline of a model.
+std::vector<std::vector<int32_t>> make_prompts(const Engine& engine, uint32_t sequences, uint32_t length) {
+  const Tokenizer& tokenizer = engine.tokenizer();
+  const std::vector<int32_t>& ends = tokenizer.info().end_of_generation;
+  const int32_t vocab = std::min(tokenizer.info().vocab_size, static_cast<int32_t>(engine.pipeline().model().vocab));
+  std::vector<int32_t> plain;
+  for (int32_t id = 0; id < vocab; ++id) {
+    if (!tokenizer.is_control(id) && !std::binary_search(ends.begin(), ends.end(), id)) plain.push_back(id);
+  }
+  if (plain.empty()) throw Error(ErrorCode::kModel, "the vocabulary has no token that is text");
+  std::vector<std::vector<int32_t>> prompts(sequences);
+  uint64_t state = 0;
+  for (std::vector<int32_t>& prompt : prompts) {
+    for (uint32_t i = 0; i < length; ++i) {
+      uint64_t z = state += 0x9E3779B97F4A7C15U;
+      z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
+      z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
+      prompt.push_back(plain[(z ^ (z >> 31)) % plain.size()]);
+    }
+  }
+  return prompts;
+}
 
 Run add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand(

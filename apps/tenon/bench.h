@@ -11,6 +11,7 @@
 #include "bandwidth.h"
 #include "op_report.h"
 #include "report.h"
+#include "tenon/core/engine.h"
 
 namespace tenon::app {
 
@@ -39,6 +40,9 @@ struct BenchRow {
 
   double share() const;  // the share of the read bandwidth
 };
+
+// So many texts of a length, of ids that are text: the same for every pipeline of a model.
+std::vector<std::vector<int32_t>> make_prompts(const Engine& engine, uint32_t sequences, uint32_t length);
 
 inline constexpr const char* kWeightBytesMeaning =
     "bytes of the matrices that a step reads: the head included, an embedding that is only looked up not";

@@ -12,6 +12,7 @@
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
 #include "standard_output.h"
+#include "tune.h"
 
 namespace {
 
@@ -80,7 +81,8 @@ int run_command(int argc, char** argv) {
   app.fallthrough();
   std::vector<Run> commands = {add_generate(app), add_chat(app),  add_bench(app),   add_eval(app),
                                add_embed(app),    add_plan(app),  add_inspect(app), add_quantize(app),
-                               add_tokenize(app), add_trace(app), add_plugin(app),  add_model(app)};
+                               add_tokenize(app), add_trace(app), add_plugin(app),  add_model(app),
+                               add_tune(app)};
 #ifdef TENON_SERVE
   commands.push_back(add_serve(app));
 #endif

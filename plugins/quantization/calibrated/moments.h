@@ -2,12 +2,9 @@
 // squared error of any change D of a matrix is known, summed over all rows: the sum of |D x|^2 is the trace of D M D^T.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
-
-#include "products.h"
-#include "tenon/abi/quantization.h"
-#include "tenon/sdk/recorder.h"
 
 namespace tenon::calibrated {
 
@@ -45,8 +42,5 @@ class Moments {
   const uint8_t* state_;
   uint32_t k_;
 };
-
-// Records the op of observe() on the CPU. The site is not routed.
-void observe_moments(const tenon_linear& s, const tenon_observe_call& call, sdk::cpu::Isa isa, sdk::Recorder& rec);
 
 }  // namespace tenon::calibrated

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "../calibrated/observe.h"
 #include "../calibrated/packing.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/layout.h"

@@ -5,6 +5,7 @@
 
 #include "schema.h"
 #include "solver.h"
+#include "tenon/abi/quantization.h"
 #include "tenon/sdk/component.h"
 #include "tenon/sdk/recorder.h"
 

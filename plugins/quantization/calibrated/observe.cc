@@ -1,9 +1,10 @@
 // A chunk is a tile of the products x_i x_j on or above the diagonal; chunks on the diagonal add the magnitudes, too.
-#include "moments.h"
+#include "observe.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include "moments.h"
 #include "tenon/sdk/live.h"
 
 namespace tenon::calibrated {

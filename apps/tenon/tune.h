@@ -1,0 +1,10 @@
+// The command `tenon tune`.
+#pragma once
+
+#include "command.h"
+
+namespace tenon::app {
+
+Run add_tune(CLI::App& app);
+
+}  // namespace tenon::app

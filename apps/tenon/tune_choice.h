@@ -1,0 +1,57 @@
+// Which scheme holds which matrices: a choice among candidates by what they cost and what they lose.
+#pragma once
+
+#include <boost/json.hpp>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tenon::app {
+
+// A scheme with parameters, as a command names it: "int4wo" or "int4wo:group_size=32".
+struct Candidate {
+  std::string text, scheme;
+  std::vector<std::pair<std::string, std::string>> params;  // names and values as a pipeline file has them
+
+  // Throws Error(kUsage) for a text of another form.
+  static Candidate parse(const std::string& text);
+  // The keys of a table of a pipeline file: use = "int4wo", group_size = 32
+  std::string toml() const;
+};
+
+// A candidate at the matrices of a site of all layers.
+struct SiteCost {
+  std::vector<double> cost;          // by batch; what all layers together take
+  std::optional<double> divergence;  // nats; nothing: nobody asked
+  double total() const;
+};
+
+// What was found for a site: its path, such as "layers.*.mlp.down", and each candidate's cost.
+struct TunedSite {
+  std::string path;
+  std::vector<std::optional<SiteCost>> candidates;  // in the candidates' order; nothing: it does not take the site
+  size_t chosen = 0;
+};
+
+// Chooses for each site the candidate with the least cost over all batches, of those within the divergence; the first of
+// equals. Throws Error(kRequest) with the site and what there is, if none is.
+void choose(std::vector<TunedSite>& sites, const std::vector<Candidate>& candidates,
+            std::optional<double> max_divergence);
+
+// What a run found, for people and for programs. unit: of the costs.
+struct TuneReport {
+  std::vector<Candidate> candidates;
+  std::vector<std::pair<std::string, std::string>> refused;  // candidates that the model cannot run with, and why
+  std::vector<uint32_t> batches;
+  std::vector<TunedSite> sites;
+  std::string unit;
+  std::optional<double> divergence;  // of all that was chosen together
+  std::string file;                  // "": none was written
+};
+std::string tune_table(const TuneReport& report);
+boost::json::object to_json(const TuneReport& report);
+// The value of quantization.override.
+std::string overrides_toml(const TuneReport& report);
+
+}  // namespace tenon::app
