@@ -1,6 +1,7 @@
 // Random rows of weights in every format that a file may store them in.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -26,6 +27,12 @@ inline std::vector<uint32_t> scale_offsets(tenon_format format) {
       return {108};
     case TENON_Q6_K:
       return {208};
+    case TENON_TQ1_0:
+      return {52};
+    case TENON_TQ2_0:
+      return {64};
+    case TENON_MXFP4:
+      return {};
     default:
       return {0};
   }
@@ -52,12 +59,15 @@ inline std::vector<uint8_t> random_rows(tenon_format format, uint32_t rows, uint
       const uint16_t half = sdk::float_to_half(uniform(random));
       std::memcpy(&bytes[at + offset], &half, 2);
     }
+    // The scale is a power of two, the largest weight 6 times of it.
+    if (format == TENON_MXFP4)
+      bytes[at] = static_cast<uint8_t>(127 + std::ilogb(scale / 6) - static_cast<int>(bytes[at] % 3));
   }
   return bytes;
 }
 
-inline constexpr tenon_format kFileFormats[] = {TENON_F32,  TENON_F16,  TENON_BF16, TENON_Q4_0, TENON_Q4_1,
-                                                TENON_Q5_0, TENON_Q5_1, TENON_Q8_0, TENON_Q2_K, TENON_Q3_K,
-                                                TENON_Q4_K, TENON_Q5_K, TENON_Q6_K};
+inline constexpr tenon_format kFileFormats[] = {
+    TENON_F32,  TENON_F16,  TENON_BF16, TENON_Q4_0, TENON_Q4_1,   TENON_Q5_0,   TENON_Q5_1,  TENON_Q8_0,  TENON_Q2_K,
+    TENON_Q3_K, TENON_Q4_K, TENON_Q5_K, TENON_Q6_K, TENON_IQ4_NL, TENON_IQ4_XS, TENON_TQ1_0, TENON_TQ2_0, TENON_MXFP4};
 
 }  // namespace tenon::conformance

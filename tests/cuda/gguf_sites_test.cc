@@ -54,6 +54,12 @@ TEST(GgufSites, TakeFewBits) {
       {{TENON_Q4_K, TENON_Q4_K, TENON_Q6_K}, 7.5},
       {{TENON_Q5_K}, 7.5},
       {{TENON_Q2_K}, 7.5},
+      {{TENON_IQ4_NL}, 4.5},
+      {{TENON_IQ4_XS}, 4.375},
+      {{TENON_MXFP4}, 4.25},
+      {{TENON_TQ2_0}, 2.25},
+      {{TENON_TQ1_0, TENON_TQ2_0}, 2.25},
+      {{TENON_IQ4_NL, TENON_Q4_0}, 32},
       {{TENON_BF16, TENON_BF16}, 16},
       {{TENON_F16}, 16},
       {{TENON_F16, TENON_BF16}, 32},
@@ -72,7 +78,7 @@ TEST(GgufSites, AreRefusedWithTheReason) {
   EXPECT_EQ(
       claimed({"gguf", "f32", 0, {TENON_I8}}, 576).refusal,
       "tensor \"matrix.weight\" is stored as i8; on a GPU this scheme reads f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, "
-      "q8_0, q2_k, q3_k, q4_k, q5_k, q6_k");
+      "q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, tq1_0, tq2_0, mxfp4");
   EXPECT_NE(claimed({"gguf", "int8", 0, {TENON_Q4_0}}, 576).refusal.find("use \"f32\""), std::string::npos);
   EXPECT_NE(claimed({"int8wo", "", 0, {TENON_Q4_0}}, 576).refusal.find("reads f32, f16, bf16"), std::string::npos);
 }

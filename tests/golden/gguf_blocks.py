@@ -21,6 +21,11 @@ SCALE_OFFSETS = {
     Type.Q4_K: [0, 2],
     Type.Q5_K: [0, 2],
     Type.Q6_K: [208],
+    Type.IQ4_NL: [0],
+    Type.IQ4_XS: [0],
+    Type.TQ1_0: [52],
+    Type.TQ2_0: [64],
+    Type.MXFP4: [],  # its scale is a power of two
 }
 
 # In this order, all values as each.
@@ -36,6 +41,8 @@ def random_blocks(kind, rng):
         scales = rng.uniform(-0.1, 0.1, BLOCKS)
         scales[-1] = 3e-5 * rng.uniform(0.1, 1)
         blocks[:, offset : offset + 2] = scales.astype("<f2").view(np.uint8).reshape(BLOCKS, 2)
+    if kind == Type.MXFP4:
+        blocks[:, 0] = [120, 125, 123, 112]
     return blocks
 
 

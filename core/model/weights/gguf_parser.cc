@@ -24,9 +24,9 @@ struct NamedType {
   std::string_view name;
 };
 constexpr NamedType kUnreadTypes[] = {
-    {4, "Q4_2"},      {5, "Q4_3"},      {9, "Q8_1"},      {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"},
-    {19, "IQ1_S"},    {20, "IQ4_NL"},   {21, "IQ3_S"},    {22, "IQ2_S"},   {23, "IQ4_XS"}, {29, "IQ1_M"},
-    {31, "Q4_0_4_4"}, {32, "Q4_0_4_8"}, {33, "Q4_0_8_8"}, {34, "TQ1_0"},   {35, "TQ2_0"},  {39, "MXFP4"}};
+    {4, "Q4_2"},      {5, "Q4_3"},        {9, "Q8_1"},        {16, "IQ2_XXS"},    {17, "IQ2_XS"},   {18, "IQ3_XXS"},
+    {19, "IQ1_S"},    {21, "IQ3_S"},      {22, "IQ2_S"},      {29, "IQ1_M"},      {31, "Q4_0_4_4"}, {32, "Q4_0_4_8"},
+    {33, "Q4_0_8_8"}, {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}, {40, "NVFP4"},    {41, "Q1_0"}};
 
 struct PlainType {
   uint32_t number;
@@ -39,7 +39,7 @@ tenon_format format_of(uint32_t type) {
   for (const PlainType& plain : kPlainTypes) {
     if (plain.number == type) return plain.format;
   }
-  if (type > uint32_t{TENON_Q8_K} - TENON_GGUF_FORMATS) return TENON_FORMAT_NONE;
+  if (type > uint32_t{TENON_MXFP4} - TENON_GGUF_FORMATS) return TENON_FORMAT_NONE;
   const tenon_format block = TENON_GGUF_FORMATS + type;
   return tenon_format_block(block).elements > 0 ? block : tenon_format{TENON_FORMAT_NONE};
 }
@@ -90,8 +90,8 @@ bool resolve(Entry& entry, uint64_t data_begin, uint64_t alignment, Findings& fi
   const std::string who = "tensor " + in_quotes(t.name);
   if (t.format == TENON_FORMAT_NONE) {
     findings.add(who + " has type " + type_name(entry.type) +
-                 ", which is not read; read are F32, F16, BF16, F64, I8 to I64, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and Q2_K "
-                 "to Q8_K");
+                 ", which is not read; read are F32, F16, BF16, F64, I8 to I64, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K "
+                 "to Q8_K, IQ4_NL, IQ4_XS, TQ1_0, TQ2_0 and MXFP4");
     return false;
   }
   const auto bytes = stored_bytes(t.format, t.shape);

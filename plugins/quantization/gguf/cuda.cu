@@ -34,6 +34,10 @@ template <class F>
 __device__ void put_scales(cuda::ScalePairs<__half>, uint8_t* segment, uint32_t row, uint32_t k, const GroupScales& s) {
   *reinterpret_cast<uint32_t*>(segment + F::scale_offset(row, k)) = s.d | s.m << 16;
 }
+template <class F>
+__device__ void put_scales(cuda::ExponentScales, uint8_t* segment, uint32_t row, uint32_t k, const GroupScales& s) {
+  segment[F::scale_offset(row, k)] = static_cast<uint8_t>(s.d);
+}
 template <class F, bool Offsets>
 __device__ void put_scales(cuda::TwoLevelScales<Offsets>, uint8_t* segment, uint32_t row, uint32_t k,
                            const GroupScales& s) {
@@ -46,6 +50,7 @@ __device__ void put_scales(cuda::TwoLevelScales<Offsets>, uint8_t* segment, uint
   if (Offsets) put_half(of_row + 2, s.m);
 }
 
+// Where weights are chosen out of sixteen numbers, codes are packed, and have no bias.
 template <class F>
 __global__ void load_blocks_kernel(const cuda::LoadedRows rows, const Blocks blocks) {
   const uint32_t padded = cuda::segments_of<F>(rows.k) * F::kSegmentK,
@@ -104,9 +109,10 @@ class Gguf : public cuda::PackedScheme<Gguf>, public Schema {
     const tenon_format first = sources[0];
     const bool alike = all([&](tenon_format f) { return f == first; });
     if (alike && (cuda::is_float(first) || has_form(first))) return first;
+    if (all(&is_ternary)) return TENON_TQ2_0;
     const bool minima = !all([](tenon_format f) { return !has_minima(f); });
     if (all(&is_k_type)) return minima ? kSixBit : static_cast<uint32_t>(TENON_Q6_K);
-    if (all([](tenon_format f) { return !cuda::is_float(f) && !is_k_type(f); })) {
+    if (all([](tenon_format f) { return f >= TENON_Q4_0 && f <= TENON_Q8_0; })) {
       return minima ? kEightBit : static_cast<uint32_t>(TENON_Q8_0);
     }
     return TENON_F32;
@@ -128,6 +134,14 @@ class Gguf : public cuda::PackedScheme<Gguf>, public Schema {
         return use(Q8_0Form{});
       case TENON_Q6_K:
         return use(Q6_KForm{});
+      case TENON_IQ4_NL:
+        return use(Iq4NlForm{});
+      case TENON_IQ4_XS:
+        return use(Iq4XsForm{});
+      case TENON_MXFP4:
+        return use(Mxfp4Form{});
+      case TENON_TQ2_0:
+        return use(TernaryForm{});
       case kEightBit:
         return use(EightBitForm{});
       case kSixBit:
@@ -162,17 +176,18 @@ class Gguf : public cuda::PackedScheme<Gguf>, public Schema {
 
  private:
   static bool has_form(tenon_format f) {
-    return f == TENON_Q4_0 || f == TENON_Q4_1 || f == TENON_Q4_K || f == TENON_Q6_K || f == TENON_Q8_0;
+    return f == TENON_Q4_0 || f == TENON_Q4_1 || f == TENON_Q4_K || f == TENON_Q6_K || f == TENON_Q8_0 || is_chosen(f);
   }
   // Once for what is alike.
   void tell(const char* path, const std::set<std::string>& types, uint32_t code) const {
     std::string text;
     for (const std::string& type : types) text += (text.empty() ? "" : ", ") + type;
-    text += code == TENON_F32    ? " beside other types held as f32"
-            : code == kSixBit    ? " held in 7.5 bits a weight, as 6-bit integers"
-            : code == kEightBit  ? " held in 9 bits a weight, as 8-bit integers"
-            : code == TENON_Q6_K ? " held as q6_k, in 6.75 bits a weight"
-                                 : " held as q8_0, in 8.5 bits a weight";
+    text += code == TENON_F32     ? " beside other types held as f32"
+            : code == kSixBit     ? " held in 7.5 bits a weight, as 6-bit integers"
+            : code == kEightBit   ? " held in 9 bits a weight, as 8-bit integers"
+            : code == TENON_Q6_K  ? " held as q6_k, in 6.75 bits a weight"
+            : code == TENON_TQ2_0 ? " held as tq2_0, in 2.25 bits a weight"
+                                  : " held as q8_0, in 8.5 bits a weight";
     if (told_.insert(text).second)
       env_.log(1, "quantization.gguf: " + text + "; no value changes (first " + path + ")");
   }

@@ -7,12 +7,16 @@
 //   Q5_1, or other blocks of 32 mixed                                   EightBit      9
 //   Q6_K, Q3_K, or both                                                 Q6_K          6.75
 //   Q2_K, Q5_K, or other K types mixed                                  SixBit        7.5
+//   all IQ4_NL, all IQ4_XS, all MXFP4                                   the type's    4.5, 4.375, 4.25
+//   TQ1_0, TQ2_0, or both                                               Ternary       2.25
 //   all of one float type                                               as it is      16, 32
 //   any other mixture                                                   f32           32
 #pragma once
 
+#include "tenon/cuda/coded_weights.cuh"
 #include "tenon/cuda/grouped_formats.cuh"
 #include "tenon/cuda/packed_scheme.cuh"
+#include "tenon/sdk/gguf_books.h"
 
 namespace tenon::gguf {
 
@@ -23,6 +27,10 @@ using Q8_0Form = cuda::GroupedFormat<cuda::Bytes<128>, cuda::HalfScales, 32, 2>;
 using EightBitForm = cuda::GroupedFormat<cuda::Bytes<128>, cuda::ScalePairs<__half>, 32, 2>;
 using Q6_KForm = cuda::GroupedFormat<cuda::Sixes<32>, cuda::TwoLevelScales<false>, 16, 2>;
 using SixBitForm = cuda::GroupedFormat<cuda::Sixes<32>, cuda::TwoLevelScales<true>, 16, 2>;
+using Iq4NlForm = cuda::GroupedFormat<cuda::BookWeights<sdk::Iq4Numbers>, cuda::HalfScales, 32, 4>;
+using Iq4XsForm = cuda::GroupedFormat<cuda::BookWeights<sdk::Iq4Numbers>, cuda::TwoLevelScales<false>, 32, 4>;
+using Mxfp4Form = cuda::GroupedFormat<cuda::BookWeights<sdk::E2m1Numbers>, cuda::ExponentScales, 32, 4>;
+using TernaryForm = cuda::GroupedFormat<cuda::PlaneWeights<2, 1>, cuda::HalfScales, 64, 4>;
 
 }  // namespace tenon::gguf
 
@@ -41,4 +49,8 @@ TENON_GGUF_KERNELS(extern, Q8_0Form)
 TENON_GGUF_KERNELS(extern, EightBitForm)
 TENON_GGUF_KERNELS(extern, Q6_KForm)
 TENON_GGUF_KERNELS(extern, SixBitForm)
+TENON_GGUF_KERNELS(extern, Iq4NlForm)
+TENON_GGUF_KERNELS(extern, Iq4XsForm)
+TENON_GGUF_KERNELS(extern, Mxfp4Form)
+TENON_GGUF_KERNELS(extern, TernaryForm)
 }  // namespace tenon

@@ -107,12 +107,14 @@ struct TypeCase {
 };
 
 TEST(Gguf, MapsEveryTensorType) {
-  const TypeCase cases[] = {
-      {0, TENON_F32, 3, 12},      {1, TENON_F16, 3, 6},       {24, TENON_I8, 3, 3},       {25, TENON_I16, 3, 6},
-      {26, TENON_I32, 3, 12},     {27, TENON_I64, 3, 24},     {28, TENON_F64, 3, 24},     {30, TENON_BF16, 3, 6},
-      {2, TENON_Q4_0, 64, 36},    {3, TENON_Q4_1, 64, 40},    {6, TENON_Q5_0, 64, 44},    {7, TENON_Q5_1, 64, 48},
-      {8, TENON_Q8_0, 64, 68},    {10, TENON_Q2_K, 512, 168}, {11, TENON_Q3_K, 512, 220}, {12, TENON_Q4_K, 512, 288},
-      {13, TENON_Q5_K, 512, 352}, {14, TENON_Q6_K, 512, 420}, {15, TENON_Q8_K, 512, 584}};
+  const TypeCase cases[] = {{0, TENON_F32, 3, 12},       {1, TENON_F16, 3, 6},        {24, TENON_I8, 3, 3},
+                            {25, TENON_I16, 3, 6},       {26, TENON_I32, 3, 12},      {27, TENON_I64, 3, 24},
+                            {28, TENON_F64, 3, 24},      {30, TENON_BF16, 3, 6},      {2, TENON_Q4_0, 64, 36},
+                            {3, TENON_Q4_1, 64, 40},     {6, TENON_Q5_0, 64, 44},     {7, TENON_Q5_1, 64, 48},
+                            {8, TENON_Q8_0, 64, 68},     {10, TENON_Q2_K, 512, 168},  {11, TENON_Q3_K, 512, 220},
+                            {12, TENON_Q4_K, 512, 288},  {13, TENON_Q5_K, 512, 352},  {14, TENON_Q6_K, 512, 420},
+                            {15, TENON_Q8_K, 512, 584},  {20, TENON_IQ4_NL, 64, 36},  {23, TENON_IQ4_XS, 512, 272},
+                            {34, TENON_TQ1_0, 512, 108}, {35, TENON_TQ2_0, 512, 132}, {39, TENON_MXFP4, 64, 34}};
   GgufWriter writer;
   for (const TypeCase& c : cases) {
     writer.tensor("t" + std::to_string(c.type), c.type, {2, c.columns}, std::string(2 * c.bytes, 'x'));

@@ -3,15 +3,15 @@
 #ifndef TENON_ABI_LAYOUT_H
 #define TENON_ABI_LAYOUT_H
 
-#define TENON_LAYOUT_ATTENTION    "f33c826502059eb4"
-#define TENON_LAYOUT_DEVICE       "1c1d93e4af9a1856"
-#define TENON_LAYOUT_DRAFT        "97c11636e0706ab8"
-#define TENON_LAYOUT_GRAMMAR      "12de09bd66d3c505"
-#define TENON_LAYOUT_KV_CACHE     "3eab5015abd843a6"
-#define TENON_LAYOUT_OP           "0dc83229e10ecfa6"
-#define TENON_LAYOUT_QUANTIZATION "118b036c29a455f8"
-#define TENON_LAYOUT_SAMPLER      "5c6d1c9e71c87f1e"
-#define TENON_LAYOUT_SCHEDULER    "4889bebdf6cbe10e"
+#define TENON_LAYOUT_ATTENTION    "06bb424d3b2c38d4"
+#define TENON_LAYOUT_DEVICE       "ec1705eeab67b0bc"
+#define TENON_LAYOUT_DRAFT        "aba12cea541f85a7"
+#define TENON_LAYOUT_GRAMMAR      "30eeb943d6d6a951"
+#define TENON_LAYOUT_KV_CACHE     "114852b8f7a5732e"
+#define TENON_LAYOUT_OP           "42cfce82fefa1c1b"
+#define TENON_LAYOUT_QUANTIZATION "69ff77a731be4a73"
+#define TENON_LAYOUT_SAMPLER      "e4bb116dd48b5c1b"
+#define TENON_LAYOUT_SCHEDULER    "72467c92d6f105ae"
 
 /* TENON_LAYOUTS(X) makes an X("kind", hash) of each. */
 #define TENON_LAYOUTS(X) \
@@ -121,7 +121,7 @@
  * types: tenon_reason 8bea9972e660
  * types: typedef uint64_t tenon_id 4846c1593881
  * types: typedef uint32_t tenon_format a17504fff8d4
- * types: enum TENON_FORMAT_NONE 70eff1f87409
+ * types: enum TENON_FORMAT_NONE 629eca10aa76
  * types: tenon_block a5705dc447a0
  * types: tenon_tensor 7d0b59304683
  * types: enum TENON_SPACE_DEVICE 97fa9cf8670a

@@ -12,15 +12,15 @@ pub const fn head(size: usize) -> tenon_head {
     tenon_head { size: size as u32, major: 1, minor: 0 }
 }
 
-pub const TENON_LAYOUT_ATTENTION: &str = "f33c826502059eb4";
-pub const TENON_LAYOUT_DEVICE: &str = "1c1d93e4af9a1856";
-pub const TENON_LAYOUT_DRAFT: &str = "97c11636e0706ab8";
-pub const TENON_LAYOUT_GRAMMAR: &str = "12de09bd66d3c505";
-pub const TENON_LAYOUT_KV_CACHE: &str = "3eab5015abd843a6";
-pub const TENON_LAYOUT_OP: &str = "0dc83229e10ecfa6";
-pub const TENON_LAYOUT_QUANTIZATION: &str = "118b036c29a455f8";
-pub const TENON_LAYOUT_SAMPLER: &str = "5c6d1c9e71c87f1e";
-pub const TENON_LAYOUT_SCHEDULER: &str = "4889bebdf6cbe10e";
+pub const TENON_LAYOUT_ATTENTION: &str = "06bb424d3b2c38d4";
+pub const TENON_LAYOUT_DEVICE: &str = "ec1705eeab67b0bc";
+pub const TENON_LAYOUT_DRAFT: &str = "aba12cea541f85a7";
+pub const TENON_LAYOUT_GRAMMAR: &str = "30eeb943d6d6a951";
+pub const TENON_LAYOUT_KV_CACHE: &str = "114852b8f7a5732e";
+pub const TENON_LAYOUT_OP: &str = "42cfce82fefa1c1b";
+pub const TENON_LAYOUT_QUANTIZATION: &str = "69ff77a731be4a73";
+pub const TENON_LAYOUT_SAMPLER: &str = "e4bb116dd48b5c1b";
+pub const TENON_LAYOUT_SCHEDULER: &str = "72467c92d6f105ae";
 
 // attention.h
 #[repr(C)]
@@ -1148,6 +1148,11 @@ pub const TENON_Q4_K: u32 = 76;
 pub const TENON_Q5_K: u32 = 77;
 pub const TENON_Q6_K: u32 = 78;
 pub const TENON_Q8_K: u32 = 79;
+pub const TENON_IQ4_NL: u32 = 84;
+pub const TENON_IQ4_XS: u32 = 87;
+pub const TENON_TQ1_0: u32 = 98;
+pub const TENON_TQ2_0: u32 = 99;
+pub const TENON_MXFP4: u32 = 103;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_block {

@@ -66,7 +66,12 @@ enum {
   TENON_Q4_K = 64 + 12,    /* 256 in 144 */
   TENON_Q5_K = 64 + 13,    /* 256 in 176 */
   TENON_Q6_K = 64 + 14,    /* 256 in 210 */
-  TENON_Q8_K = 64 + 15     /* 256 in 292 */
+  TENON_Q8_K = 64 + 15,    /* 256 in 292 */
+  TENON_IQ4_NL = 64 + 20,  /* 32 in 18 */
+  TENON_IQ4_XS = 64 + 23,  /* 256 in 136 */
+  TENON_TQ1_0 = 64 + 34,   /* 256 in 54 */
+  TENON_TQ2_0 = 64 + 35,   /* 256 in 66 */
+  TENON_MXFP4 = 64 + 39    /* 32 in 17 */
 };
 
 /* One block of a format has so many elements and bytes; a plain type is a block of one (TENON_F4E2M1: of two), and an unknown
@@ -95,6 +100,11 @@ static inline tenon_block tenon_format_block(tenon_format format) {
     case TENON_Q5_K: b.elements = 256; b.bytes = 176; break;
     case TENON_Q6_K: b.elements = 256; b.bytes = 210; break;
     case TENON_Q8_K: b.elements = 256; b.bytes = 292; break;
+    case TENON_IQ4_NL: b.elements = 32; b.bytes = 18; break;
+    case TENON_IQ4_XS: b.elements = 256; b.bytes = 136; break;
+    case TENON_TQ1_0: b.elements = 256; b.bytes = 54; break;
+    case TENON_TQ2_0: b.elements = 256; b.bytes = 66; break;
+    case TENON_MXFP4: b.elements = 32; b.bytes = 17; break;
     default: break;
   }
   return b;
@@ -128,6 +138,11 @@ static inline const char *tenon_format_name(tenon_format format) {
     case TENON_Q5_K: return "q5_k";
     case TENON_Q6_K: return "q6_k";
     case TENON_Q8_K: return "q8_k";
+    case TENON_IQ4_NL: return "iq4_nl";
+    case TENON_IQ4_XS: return "iq4_xs";
+    case TENON_TQ1_0: return "tq1_0";
+    case TENON_TQ2_0: return "tq2_0";
+    case TENON_MXFP4: return "mxfp4";
     default: return "unknown";
   }
 }

@@ -148,6 +148,25 @@ struct FloatScales {
   static __device__ __forceinline__ float offset(const Words&, uint32_t) { return 0; }
 };
 
+// (s, z) in f32: [group][g][row g, row g + 8].
+struct FloatPairs {
+  struct Words {
+    uint2 of_rows[2];
+  };
+  static constexpr bool kOffsets = true, kRowScales = false;
+  static constexpr uint32_t kHeader = 0, kGroupBytes = 128;
+  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+    return group * kGroupBytes + row % 8 * 16 + row / 8 * 8;
+  }
+  template <ScaleMemory Memory>
+  static __device__ __forceinline__ Words load(const Memory& m, uint32_t group, uint32_t g) {
+    const uint32_t at = group * kGroupBytes + g * 16;
+    return {{m.two_words(at), m.two_words(at + 8)}};
+  }
+  static __device__ __forceinline__ float scale(const Words& w, uint32_t i) { return __uint_as_float(w.of_rows[i].x); }
+  static __device__ __forceinline__ float offset(const Words& w, uint32_t i) { return __uint_as_float(w.of_rows[i].y); }
+};
+
 // s = the row's scale times a byte: [group][g][row g, row g + 8].
 struct ByteScales {
   using Words = uint32_t;
@@ -161,6 +180,44 @@ struct ByteScales {
     return m.half_word(group * kGroupBytes + g * 2);
   }
   static __device__ __forceinline__ float scale(Words w, uint32_t i) { return byte_as_float(w, i); }
+  static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
+};
+
+// s = 2^(byte - 127): [group][g][row g, row g + 8].
+struct ExponentScales {
+  using Words = uint32_t;
+  static constexpr bool kOffsets = false, kRowScales = false;
+  static constexpr uint32_t kHeader = 0, kGroupBytes = 16;
+  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+    return group * kGroupBytes + row % 8 * 2 + row / 8;
+  }
+  static __device__ __forceinline__ float power(uint32_t exponent) {
+    return __uint_as_float(exponent == 0 ? 0x00400000 : exponent << 23);
+  }
+  template <ScaleMemory Memory>
+  static __device__ __forceinline__ Words load(const Memory& m, uint32_t group, uint32_t g) {
+    return m.half_word(group * kGroupBytes + g * 2);
+  }
+  static __device__ __forceinline__ float scale(Words w, uint32_t i) { return power(i == 0 ? w & 0xff : w >> 8); }
+  static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
+};
+
+// s = the row's scale times a number in e4m3, whose bits are those of a half that is 256 times smaller:
+// [group][g][row g, row g + 8].
+struct E4m3Scales {
+  using Words = uint32_t;
+  static constexpr bool kOffsets = false, kRowScales = true;
+  static constexpr uint32_t kHeader = 0, kGroupBytes = 16;
+  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+    return group * kGroupBytes + row % 8 * 2 + row / 8;
+  }
+  template <ScaleMemory Memory>
+  static __device__ __forceinline__ Words load(const Memory& m, uint32_t group, uint32_t g) {
+    return m.half_word(group * kGroupBytes + g * 2);
+  }
+  static __device__ __forceinline__ float scale(Words w, uint32_t i) {
+    return from_half<__half>((i == 0 ? w << 7 : w >> 1) & 0x3f80) * 256;
+  }
   static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
 };
 
@@ -208,6 +265,7 @@ struct HalfZeroPoints : ScalesWithZeroPoints<__half> {};
 
 static_assert(GroupScales<ScalePairs<__half>> && GroupScales<HalfScales> && GroupScales<TwoLevelScales<true>> &&
               GroupScales<FloatScales> && GroupScales<ByteScales> && GroupScales<NoScales> && GroupScales<ZeroPoints> &&
-              GroupScales<HalfZeroPoints>);
+              GroupScales<HalfZeroPoints> && GroupScales<ExponentScales> && GroupScales<E4m3Scales> &&
+              GroupScales<FloatPairs>);
 
 }  // namespace tenon::cuda

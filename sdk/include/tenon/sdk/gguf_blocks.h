@@ -12,6 +12,7 @@
 
 #include "tenon/abi/types.h"
 #include "tenon/sdk/convert.h"
+#include "tenon/sdk/gguf_books.h"
 
 namespace tenon::sdk {
 
@@ -105,6 +106,55 @@ inline void unpack_q6_k(const uint8_t* p, float* w) {
   }
 }
 
+// Byte j of 16 holds the codes of weights j (low nibble) and j + 16 (high nibble) of 32.
+inline void unpack_chosen(const uint8_t* nibbles, const int8_t (&numbers)[16], float scale, float* w) {
+  for (uint32_t j = 0; j < 16; ++j) {
+    w[j] = scale * static_cast<float>(numbers[nibbles[j] & 15u]);
+    w[j + 16] = scale * static_cast<float>(numbers[nibbles[j] >> 4]);
+  }
+}
+// A block has d in f16, two upper bits of eight 6-bit scales in a word of 16 bits, their lower four in 4 bytes, and 128 bytes
+// of codes. Scales are stored plus 32.
+constexpr int iq4_xs_scale(const uint8_t* p, int group) {
+  const int upper = (p[2 + group / 4] >> (group % 4 * 2)) & 3, lower = (p[4 + group / 2] >> (group % 2 * 4)) & 15;
+  return (lower | upper << 4) - 32;
+}
+inline void unpack_iq4_xs(const uint8_t* p, float* w) {
+  const float d = half_at(p);
+  for (int group = 0; group < 8; ++group) {
+    unpack_chosen(p + 8 + 16 * group, Iq4Numbers::kNumbers, d * static_cast<float>(iq4_xs_scale(p, group)),
+                  w + 32 * group);
+  }
+}
+// The scale of a block of MXFP4 for E2m1Numbers::kDoubled: 2^(e - 128).
+inline float half_power(uint8_t e) {
+  const uint32_t bits = e < 2 ? 0x00200000U << e : (uint32_t{e} - 1) << 23;
+  float power;
+  std::memcpy(&power, &bits, sizeof(power));
+  return power;
+}
+// Weights of -1, 0 and 1. TQ2_0 has 64 bytes of 2-bit weights plus 1, as Q2_K, and d in f16.
+inline void unpack_tq2_0(const uint8_t* p, float* w) {
+  const float d = half_at(p + 64);
+  for (int i = 0; i < 256; ++i) {
+    w[i] = d * static_cast<float>(((p[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3) - 1);
+  }
+}
+// TQ1_0 has five weights a byte, as the digits of a number of base three: the byte / 256 is a fraction whose first digit is
+// the first weight plus 1. Of 32 bytes the first digits are weights 0 to 31, the second 32 to 63, ...; then come 16 bytes of
+// weights 160 to 239, and 4 bytes with four digits of 240 to 255; then d in f16.
+constexpr int tq1_0_weight(const uint8_t* p, int i) {
+  const int place = i < 160 ? i % 32 : i < 240 ? 32 + i % 16 : 48 + i % 4;
+  const int digit = i < 160 ? i / 32 : i < 240 ? (i - 160) / 16 : (i - 240) / 4;
+  uint32_t rest = p[place];
+  for (int n = 0; n < digit; ++n) rest = rest * 3 & 255u;
+  return static_cast<int>(rest * 3 >> 8) - 1;
+}
+inline void unpack_tq1_0(const uint8_t* p, float* w) {
+  const float d = half_at(p + 52);
+  for (int i = 0; i < 256; ++i) w[i] = d * static_cast<float>(tq1_0_weight(p, i));
+}
+
 // It unpacks one block of a GGUF format to tenon_format_block(format).elements weights.
 inline void unpack_block(tenon_format format, const uint8_t* p, float* w) {
   switch (format) {
@@ -128,15 +178,25 @@ inline void unpack_block(tenon_format format, const uint8_t* p, float* w) {
       return unpack_q4_q5_k(p, p + 16, p + 48, w);
     case TENON_Q6_K:
       return unpack_q6_k(p, w);
+    case TENON_IQ4_NL:
+      return unpack_chosen(p + 2, Iq4Numbers::kNumbers, half_at(p), w);
+    case TENON_IQ4_XS:
+      return unpack_iq4_xs(p, w);
+    case TENON_TQ1_0:
+      return unpack_tq1_0(p, w);
+    case TENON_TQ2_0:
+      return unpack_tq2_0(p, w);
+    case TENON_MXFP4:
+      return unpack_chosen(p + 1, E2m1Numbers::kDoubled, half_power(p[0]), w);
     default:
       return;
   }
 }
 
 // unpack_row reads these formats.
-inline constexpr tenon_format kUnpackedFormats[] = {TENON_F32,  TENON_F16,  TENON_BF16, TENON_Q4_0, TENON_Q4_1,
-                                                    TENON_Q5_0, TENON_Q5_1, TENON_Q8_0, TENON_Q2_K, TENON_Q3_K,
-                                                    TENON_Q4_K, TENON_Q5_K, TENON_Q6_K};
+inline constexpr tenon_format kUnpackedFormats[] = {
+    TENON_F32,  TENON_F16,  TENON_BF16, TENON_Q4_0, TENON_Q4_1,   TENON_Q5_0,   TENON_Q5_1,  TENON_Q8_0,  TENON_Q2_K,
+    TENON_Q3_K, TENON_Q4_K, TENON_Q5_K, TENON_Q6_K, TENON_IQ4_NL, TENON_IQ4_XS, TENON_TQ1_0, TENON_TQ2_0, TENON_MXFP4};
 constexpr bool can_unpack(tenon_format format) {
   for (const tenon_format f : kUnpackedFormats) {
     if (f == format) return true;

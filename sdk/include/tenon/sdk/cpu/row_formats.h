@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tenon/sdk/cpu/products.h"
+#include "tenon/sdk/gguf_books.h"
 
 #if !defined(__AVX2__)
 #include "tenon/sdk/gguf_blocks.h"
@@ -214,6 +215,101 @@ struct Q6_KRow : Blocks<TENON_Q6_K, 256, 210, 2> {
   }
 };
 
+// 32 weights out of sixteen numbers, whose codes are the nibbles of 16 bytes.
+struct ChosenNumbers {
+  __m128i numbers;
+  Floats16 scale;
+
+  ChosenNumbers(const int8_t (&all)[16], float factor) : numbers(load_bytes(all)), scale(Floats16::all(factor)) {}
+  Floats16 at(__m128i codes) const {
+    return mul(Floats16::from_i8(_mm_shuffle_epi8(numbers, masked(codes, 15))), scale);
+  }
+  Floats16 low(const uint8_t* nibbles) const { return at(load_bytes(nibbles)); }
+  Floats16 high(const uint8_t* nibbles) const { return at(upper_nibbles(load_bytes(nibbles))); }
+};
+struct Iq4NlRow : Blocks<TENON_IQ4_NL, 32, 18, 4> {
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    const ChosenNumbers weights(Iq4Numbers::kNumbers, half_scale(p));
+    sink(0, weights.low(p + 2));
+    sink(1, weights.high(p + 2));
+  }
+};
+struct Iq4XsRow : Blocks<TENON_IQ4_XS, 256, 136, 2> {
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    const float d = half_scale(p);
+#pragma GCC unroll 8
+    for (uint32_t group = 0; group < 8; ++group) {
+      const uint32_t upper = (p[2 + group / 4] >> (group % 4 * 2)) & 3u,
+                     lower = (p[4 + group / 2] >> (group % 2 * 4)) & 15u;
+      const ChosenNumbers weights(Iq4Numbers::kNumbers,
+                                  d * static_cast<float>(static_cast<int>(lower | upper << 4) - 32));
+      sink(2 * group, weights.low(p + 8 + 16 * group));
+      sink(2 * group + 1, weights.high(p + 8 + 16 * group));
+    }
+  }
+};
+struct Mxfp4Row : Blocks<TENON_MXFP4, 32, 17, 4> {
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    const uint32_t bits = p[0] < 2 ? 0x00200000u << p[0] : (uint32_t{p[0]} - 1) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof(power));
+    const ChosenNumbers weights(E2m1Numbers::kDoubled, power);
+    sink(0, weights.low(p + 1));
+    sink(1, weights.high(p + 1));
+  }
+};
+
+struct Tq2_0Row : Blocks<TENON_TQ2_0, 256, 66, 2> {
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    const Floats16 d = Floats16::all(half_scale(p + 64));
+#pragma GCC unroll 2
+    for (uint32_t half = 0; half < 2; ++half) {
+      __m128i q[2] = {load_bytes(p + 32 * half), load_bytes(p + 16 + 32 * half)};
+#pragma GCC unroll 8
+      for (uint32_t run = 8 * half; run < 8 * half + 8; ++run) {
+        sink(run, mul(Floats16::from_i8(_mm_sub_epi8(masked(q[run % 2], 3), _mm_set1_epi8(1))), d));
+        q[run % 2] = _mm_srli_epi16(q[run % 2], 2);
+      }
+    }
+  }
+};
+
+// The digits of base three of sixteen bytes, the first digits first.
+struct Digits {
+  __m256i rest;
+
+  explicit Digits(__m128i bytes) : rest(_mm256_cvtepu8_epi16(bytes)) {}
+  // The digits less 1; goes on to the next.
+  __m128i next() {
+    const __m256i tripled = _mm256_mullo_epi16(rest, _mm256_set1_epi16(3)), digit = _mm256_srli_epi16(tripled, 8);
+    rest = _mm256_and_si256(tripled, _mm256_set1_epi16(255));
+    const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(digit), _mm256_extracti128_si256(digit, 1));
+    return _mm_sub_epi8(bytes, _mm_set1_epi8(1));
+  }
+};
+struct Tq1_0Row : Blocks<TENON_TQ1_0, 256, 54, 2> {
+  template <class Sink>
+  static void block(const uint8_t* p, Sink&& sink) {
+    const Floats16 d = Floats16::all(half_scale(p + 52));
+    Digits first[2] = {Digits(load_bytes(p)), Digits(load_bytes(p + 16))}, second(load_bytes(p + 32));
+#pragma GCC unroll 10
+    for (uint32_t run = 0; run < 10; ++run) sink(run, mul(Floats16::from_i8(first[run % 2].next()), d));
+#pragma GCC unroll 5
+    for (uint32_t run = 10; run < 15; ++run) sink(run, mul(Floats16::from_i8(second.next()), d));
+    // Four bytes, of which each four weights are the next digits: the bytes go on to their digit by a power of three.
+    int32_t word;
+    memcpy(&word, p + 48, sizeof(word));
+    Digits last(_mm_set1_epi32(word));
+    const __m256i powers = _mm256_setr_epi16(1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27);
+    last.rest = _mm256_and_si256(_mm256_mullo_epi16(last.rest, powers), _mm256_set1_epi16(255));
+    sink(15, mul(Floats16::from_i8(last.next()), d));
+  }
+};
+
 #else
 
 template <tenon_format Format, uint32_t Elements, size_t Bytes>
@@ -249,6 +345,11 @@ using Q3_KRow = ScalarRow<TENON_Q3_K, 256, 110>;
 using Q4_KRow = ScalarRow<TENON_Q4_K, 256, 144>;
 using Q5_KRow = ScalarRow<TENON_Q5_K, 256, 176>;
 using Q6_KRow = ScalarRow<TENON_Q6_K, 256, 210>;
+using Iq4NlRow = ScalarRow<TENON_IQ4_NL, 32, 18>;
+using Iq4XsRow = ScalarRow<TENON_IQ4_XS, 256, 136>;
+using Tq1_0Row = ScalarRow<TENON_TQ1_0, 256, 54>;
+using Tq2_0Row = ScalarRow<TENON_TQ2_0, 256, 66>;
+using Mxfp4Row = ScalarRow<TENON_MXFP4, 32, 17>;
 
 #endif
 
