@@ -40,12 +40,13 @@ float random_value(std::mt19937_64& random) {
   }
 }
 
-tenon_kv_geometry geometry(uint32_t layer, uint32_t heads, uint32_t k_dim, uint32_t v_dim) {
+tenon_kv_geometry geometry(uint32_t layer, uint32_t heads, uint32_t k_dim, uint32_t v_dim, uint32_t window) {
   auto g = sdk::abi_struct<tenon_kv_geometry>();
   g.layer = layer;
   g.heads = heads;
   g.k_dim = k_dim;
   g.v_dim = v_dim;
+  g.window = window;
   return g;
 }
 
@@ -114,13 +115,13 @@ KvCacheHost::KvCacheHost(const Component& cache, const Shape& shape, bool every_
             cache.device()),
       codec_(TENON_F32) {
   layers_ = {{.heads = 2, .k_dim = 8, .v_dim = 8},
-             {.heads = 3, .k_dim = 5, .v_dim = 19},
-             {.heads = 1, .k_dim = 64, .v_dim = 32}};
+             {.heads = 3, .k_dim = 5, .v_dim = 19, .window = shape.window},
+             {.heads = 1, .k_dim = 64, .v_dim = 32, .window = shape.window * 2}};
   std::vector<tenon_kv_geometry> geometries;
   for (uint32_t i = 0; i < layers_.size(); ++i) {
     Layer& l = layers_[i];
     l.by_slot.resize(shape.slots);
-    geometries.push_back(geometry(i, l.heads, l.k_dim, l.v_dim));
+    geometries.push_back(geometry(i, l.heads, l.k_dim, l.v_dim, l.window));
   }
   std::vector<const tenon_kv_geometry*> pointers;
   for (const auto& g : geometries) pointers.push_back(&g);
@@ -278,7 +279,13 @@ std::string KvCacheHost::step(const std::vector<Append>& appends, std::mt19937_6
   return {};
 }
 
-std::map<uint32_t, uint32_t> KvCacheHost::cells_of(const tenon_kv_view& view, uint32_t slot, uint32_t head) const {
+uint32_t KvCacheHost::first_seen(const Layer& layer, uint32_t slot) const {
+  const auto row = static_cast<uint32_t>(host_.step_i32(TENON_STEP_KV_LEN)[slot]);
+  return layer.window != 0 && row >= layer.window ? row + 1 - layer.window : 0;
+}
+
+std::map<uint32_t, uint32_t> KvCacheHost::cells_of(const Layer& layer, const tenon_kv_view& view, uint32_t slot,
+                                                   uint32_t head) const {
   const auto before = static_cast<uint32_t>(host_.step_i32(TENON_STEP_KV_LEN)[slot]);
   const bool apart = (view.flags & TENON_KV_HEADS_APART) != 0;
   std::map<uint32_t, uint32_t> cells;
@@ -300,7 +307,8 @@ std::map<uint32_t, uint32_t> KvCacheHost::cells_of(const tenon_kv_view& view, ui
     }
   }
   const sdk::KvLayout layout = sdk::kv_layout(view);
-  std::erase_if(cells, [&](const auto& cell) { return !layout.in_window(cell.second, before); });
+  const uint32_t first = first_seen(layer, slot);
+  std::erase_if(cells, [&](const auto& cell) { return cell.second < first || !layout.in_window(cell.second, before); });
   // The place of a row of the step is no old cell.
   const auto place = host_.read<int32_t>(view.place);
   for (uint32_t r = 0; r < static_cast<uint32_t>(host_.step_i32(TENON_STEP_LIVE)[0]); ++r) {
@@ -322,10 +330,11 @@ std::string KvCacheHost::compare_view(const Layer& layer, const tenon_kv_view& v
     vs = host_.read<std::byte>(view.v_scale);
   }
   for (uint32_t h = 0; h < layer.heads; ++h) {
-    const std::map<uint32_t, uint32_t> cells = cells_of(view, slot, h);
-    if (every_token_ && cells.size() != length(slot)) {
+    const std::map<uint32_t, uint32_t> cells = cells_of(layer, view, slot, h);
+    const uint32_t seen = length(slot) - first_seen(layer, slot);
+    if (every_token_ && cells.size() != seen) {
       return "slot " + std::to_string(slot) + " has " + std::to_string(cells.size()) + " cells in use for " +
-             std::to_string(length(slot)) + " tokens";
+             std::to_string(seen) + " tokens";
     }
     for (const bool values : {false, true}) {
       const uint32_t dim = values ? layer.v_dim : layer.k_dim;

@@ -22,6 +22,7 @@ class KvCacheHost {
  public:
   struct Shape {
     uint32_t rows = 12, seqs = 4, slots = 5, capacity = 37;
+    uint32_t window = 0;  // of the second layer, and the third has a longer one; 0: every layer sees everything
   };
   // text: the slot's tokens from the first on, which then say what each row holds; else the rows are random.
   struct Append {
@@ -59,7 +60,7 @@ class KvCacheHost {
     std::vector<float> k, v;  // (heads, dim) as stored
   };
   struct Layer {
-    uint32_t heads, k_dim, v_dim;
+    uint32_t heads, k_dim, v_dim, window = 0;
     tenon_tid k = 0, v = 0;   // inputs of the append
     tenon_kv_view view = {};  // after it come copies in plain formats
     std::vector<tenon_kv_view> copies = {};
@@ -70,9 +71,12 @@ class KvCacheHost {
   // The last token of a text gives a layer these numbers: the heads' rows one after another, before they are stored.
   static std::vector<float> said_by(std::span<const int32_t> text, uint32_t layer, bool value, size_t columns);
   void stored(float* row, uint32_t n) const;
-  // Which position each cell of a sequence holds, as the view says after a step: old cells as far as the view's window
-  // leaves them to a row of the step, and those of its rows.
-  std::map<uint32_t, uint32_t> cells_of(const tenon_kv_view& view, uint32_t slot, uint32_t head) const;
+  // The first position that the layer's window leaves to the first row of the step.
+  uint32_t first_seen(const Layer& layer, uint32_t slot) const;
+  // Which position each cell of a sequence holds, as the view says after a step: old cells as far as the windows of view and
+  // layer leave them to a row of the step, and those of its rows.
+  std::map<uint32_t, uint32_t> cells_of(const Layer& layer, const tenon_kv_view& view, uint32_t slot,
+                                        uint32_t head) const;
   std::string compare_view(const Layer& layer, const tenon_kv_view& view, uint32_t slot) const;
 
   const Component& cache_;

@@ -97,6 +97,55 @@ void cuts_and_copies_what_it_keeps(const Subject& subject) {
   require_step(host, {{1, 5}, {0, 1}}, random);
 }
 
+// Layers whose own mask is a window: whatever a cache leaves out of them, a row finds what its window lets it see. The rows of the
+// last step may be taken back, as drafts are; more of them too, or the cache says why it cannot.
+void keeps_what_windows_of_layers_see(const Subject& subject) {
+  must_keep_every_token(subject);
+  const std::unique_ptr<Component> cache = subject.open();
+  KvCacheHost host(*cache, {.rows = 12, .seqs = 2, .slots = 2, .capacity = 300, .window = 40});
+  const uint32_t slots = host.shape().slots;
+  std::mt19937_64 random(17);
+  std::vector<uint32_t> newest(slots, 0);  // rows that the slot's last step appended
+  const auto cuts = [&](uint32_t slot, uint32_t kv_len) {
+    const tenon_status status = host.truncate(slot, kv_len);
+    if (status == TENON_OK) newest[slot] = 0;
+    return status;
+  };
+  for (int i = 0; i < 150; ++i) {
+    const auto slot = static_cast<uint32_t>(random() % slots), other = static_cast<uint32_t>(random() % slots);
+    const uint32_t length = host.length(slot);
+    if (length + 12 > host.shape().capacity) require_ok(host, cuts(slot, 0), "truncate to nothing");
+    switch (random() % 8) {
+      case 0:
+        require_ok(host, cuts(slot, host.length(slot) - static_cast<uint32_t>(random() % (newest[slot] + 1))),
+                   "taking back rows of the last step");
+        break;
+      case 1:
+        if (const tenon_status status = cuts(slot, static_cast<uint32_t>(random() % (host.length(slot) + 1)));
+            status != TENON_OK) {
+          require_refusal(host, status, TENON_REFUSED, "a cut");
+        }
+        break;
+      case 2:
+        require_ok(host, host.fork(slot, other, host.length(slot)), "fork");
+        newest[other] = 0;
+        break;
+      case 3:
+        if (const auto bytes = host.export_sequence(slot); !bytes.empty()) {
+          require_ok(host, host.import_sequence(other, host.length(slot), bytes, host, slot), "import_sequence");
+          newest[other] = 0;
+        }
+        break;
+      default:
+        break;
+    }
+    const auto appends = random_appends(host, random);
+    if (appends.empty()) continue;
+    require_step(host, appends, random);
+    for (const auto& a : appends) newest[a.slot] = a.rows;
+  }
+}
+
 void is_a_list_of_tokens(const Subject& subject) {
   must_keep_every_token(subject);
   const std::unique_ptr<Component> cache = subject.open();
@@ -328,10 +377,15 @@ void refuses_absurd_plans(const Subject& subject) {
 }  // namespace
 
 std::vector<Check> kv_cache_checks() {
-  return {{kBounds, &keeps_to_its_operands},      {"list_of_tokens", &is_a_list_of_tokens},
-          {"cells_in_use", &keeps_what_it_says},  {"cut_or_copied", &cuts_and_copies_what_it_keeps},
-          {"export", &moves_sequences},           {"misfits", &refuses_sequences_that_do_not_fit},
-          {"full", &says_when_it_is_full},        {"absurd_plans", &refuses_absurd_plans},
+  return {{kBounds, &keeps_to_its_operands},
+          {"list_of_tokens", &is_a_list_of_tokens},
+          {"windows_of_layers", &keeps_what_windows_of_layers_see},
+          {"cells_in_use", &keeps_what_it_says},
+          {"cut_or_copied", &cuts_and_copies_what_it_keeps},
+          {"export", &moves_sequences},
+          {"misfits", &refuses_sequences_that_do_not_fit},
+          {"full", &says_when_it_is_full},
+          {"absurd_plans", &refuses_absurd_plans},
           {"beginnings", &finds_beginnings_again}};
 }
 

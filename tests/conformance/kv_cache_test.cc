@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 struct Layer {
-  uint32_t heads, k_dim, v_dim;
+  uint32_t heads, k_dim, v_dim, window = 0;
 };
 
 // A cache of one slot with its memory; appends go to the first layer.
@@ -32,6 +32,7 @@ class Cache {
       g.heads = l.heads;
       g.k_dim = l.k_dim;
       g.v_dim = l.v_dim;
+      g.window = l.window;
     }
     std::vector<const tenon_kv_geometry*> pointers;
     for (const auto& g : geometries) pointers.push_back(&g);
@@ -116,6 +117,20 @@ TEST(SlotCaches, RefuseSequencesOfAnotherWindowThatAreAsLong) {
   const std::vector<std::byte> bytes = cache(4, 12).exported(9);
   EXPECT_EQ(cache(4, 12).import(9, bytes), "");
   EXPECT_THAT(cache(6, 10).import(9, bytes), HasSubstr("sinks or window"));
+}
+
+// A window takes its part of a sequence that has all; what has a window's part only goes where the same windows are.
+TEST(SlotCaches, CarryTheWindowsOfLayers) {
+  const auto cache = [](const std::string& name, uint32_t window) {
+    return Cache(name, {{2, 8, 8}, {1, 8, 4, window}}, 128);
+  };
+  const std::vector<std::byte> windows = cache("static", 16).exported(70), all = cache("static", 0).exported(70);
+  EXPECT_EQ(all.size() - windows.size(), (70 - 16) * 12 * 2U);
+  EXPECT_EQ(cache("static", 16).import(70, windows), "");
+  EXPECT_EQ(cache("static", 16).import(70, all), "");
+  EXPECT_EQ(cache("paged", 16).import(70, all), "");
+  EXPECT_THAT(cache("static", 15).import(70, windows), HasSubstr("has other windows"));
+  EXPECT_THAT(cache("paged", 16).import(70, windows), HasSubstr("this cache keeps all of them"));
 }
 
 TEST(SlotCaches, RefuseSequencesOfAnotherRotationAndCodec) {

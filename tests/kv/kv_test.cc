@@ -153,6 +153,46 @@ TEST(ScaledCaches, TakeHalfTheMemoryOfF16AndAQuarter) {
   EXPECT_EQ(bytes("static"), 100ULL * m.layers * 2 * m.kv_heads * m.head_dim * 2);
 }
 
+// Layers with windows keep that window in a cache with a page a slot, and everything in pages: not a bit differs, with drafts that
+// are taken back as well.
+class WindowsOfLayers : public testing::TestWithParam<const char*> {
+ protected:
+  static std::unique_ptr<Engine> open(const Settings& settings) {
+    Settings all = {"kv_cache.capacity=256", "scheduler.prefill_rows=16"};
+    all.insert(all.end(), settings.begin(), settings.end());
+    return open_on("cpu", all, 0, false, GetParam());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, WindowsOfLayers, testing::Values("tiny-gemma3", "tiny-gemma2", "tiny-mistral"));
+
+TEST_P(WindowsOfLayers, GiveTheBitsOfACacheThatKeepsEverything) {
+  Request r = text(100, 80);
+  r.logprobs = true;
+  for (const auto& [windows, whole] : std::vector<std::pair<Settings, Settings>>{
+           {{"kv_cache.use=static", "kv_cache.format=fp32"}, {"kv_cache.use=paged", "kv_cache.format=fp32"}},
+           {{"kv_cache.use=int8"}, {"kv_cache.use=paged", "kv_cache.format=int8"}},
+           {{"kv_cache.use=int4"}, {"kv_cache.use=paged", "kv_cache.format=int4"}}}) {
+    const auto a = open(windows), b = open(whole);
+    EXPECT_LT(a->pipeline().kv_used_bytes(180), b->pipeline().kv_used_bytes(180));
+    const Result got = a->generate(r), want = b->generate(r);
+    ASSERT_EQ(got.tokens, want.tokens) << windows.front();
+    for (size_t i = 0; i < got.logprobs.size(); ++i) EXPECT_EQ(got.logprobs[i].value, want.logprobs[i].value) << i;
+    Settings drafts = windows;
+    drafts.emplace_back("draft.use=ngram");
+    EXPECT_EQ(open(drafts)->generate(r).tokens, want.tokens) << windows.front() << " with drafts";
+    RunStats stats;
+    EXPECT_EQ(open(with_tree(windows, r, want.tokens))->generate(r, &stats).tokens, want.tokens) << "with trees";
+    EXPECT_GT(stats.accepted, 20U) << "the branches were hardly ever right: the test tests little";
+  }
+}
+
+TEST_P(WindowsOfLayers, ThePlanIsWhatIsAllocatedAndLessThanTheWholeContext) {
+  const auto windows = open({"kv_cache.use=static"}), whole = open({"kv_cache.use=paged"});
+  windows->load();
+  EXPECT_EQ(windows->pipeline().high_water(), windows->pipeline().plan().peak());
+  EXPECT_LT(windows->pipeline().plan().peak(), whole->pipeline().plan().peak());
+}
+
 // Drafted siblings share a position: what survives is what plain decoding gives, whichever branch it was on, to the last
 // bit of the logits.
 TEST(Trees, GiveTheBitsOfPlainDecoding) {

@@ -9,9 +9,9 @@
 namespace tenon::test {
 
 inline std::unique_ptr<Engine> open_on(const std::string& device, const Settings& settings, uint32_t sequences = 0,
-                                       bool scores = false) {
+                                       bool scores = false, const std::string& model = kTiny) {
   EngineOptions options;
-  options.config = root() / "tests/golden/data" / kTiny;
+  options.config = root() / "tests/golden/data" / model;
   options.set = {"quantization.use=none", "quantization.dtype=fp32", "sampler.chain=[]", "sampler.select=greedy",
                  "device.use=" + device};
   if (device == "cpu") options.set.emplace_back("device.threads=2");

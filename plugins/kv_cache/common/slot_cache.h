@@ -3,11 +3,18 @@
 //
 // Store 0 holds the planes: layer by layer K and then V, each (page, head, cell, dim), so that a head's cells of a page
 // follow each other without gaps when attention reads them; after them, if the codec has scales, those of K and of V,
-// (page, head, cell). Store 1 is the page table, i32[slots][columns]. A ring has a third store, the places of a step's
-// rows; a pool has one with the numbers of the slots, which is the page table of copies, i32[slots][1].
+// (page, head, cell). Store 1 holds the page tables, i32[slots][columns] each: that of layers that see everything and after it
+// one for each kind of window. A ring has a third store, the places of a step's rows; a pool has one with the numbers of the
+// slots, which is the page table of copies, i32[slots][1].
 //
 // A linear cache holds position c in cell c. A ring keeps the first `sinks` positions and the newest ones: `window` that
 // a row sees, and as many more as one step may add, so that no row destroys what another row of its step still sees.
+//
+// A layer whose own mask is a window pays for that window, not for the context, in a linear cache with a page a slot: its
+// cells are in few small pages, which its table names in turn. Position c is in cell c for whoever reads it, but cells so many
+// pages apart share their memory; what was overwritten lies before the window of every row. An example: a window of 512 and
+// steps of up to 512 rows take 17 pages of 64 cells; column 17 of the table is page 0 again, and position 1088 overwrites
+// position 0, which no row from position 512 on sees.
 #pragma once
 
 #include <cstddef>
@@ -57,11 +64,11 @@ class SlotCache {
   static constexpr int32_t kNoPage = -1;
 
   uint32_t slots() const { return slots_; }
-  uint32_t pages() const { return pages_; }
-  uint32_t page_tokens() const { return page_tokens_; }
-  uint32_t pages_for(uint32_t kv_len) const { return (kv_len + page_tokens_ - 1) / page_tokens_; }
+  uint32_t pages() const { return groups_.front().pages; }
+  uint32_t page_tokens() const { return groups_.front().page_cells; }
+  uint32_t pages_for(uint32_t kv_len) const { return (kv_len + page_tokens() - 1) / page_tokens(); }
   // The host's page table, which attach() uploads first.
-  int32_t& page(uint32_t slot, uint32_t column) { return table_[size_t{slot} * columns_ + column]; }
+  int32_t& page(uint32_t slot, uint32_t column) { return table_[size_t{slot} * groups_.front().columns + column]; }
   void upload_table(uint32_t slot, uint32_t first_column, uint32_t end, void* queue) const;
   void copy_page(uint32_t from, uint32_t to, void* queue) const;
   // Throws NoSpace.
@@ -70,10 +77,22 @@ class SlotCache {
   void check_import(uint32_t kv_len, const void* src, uint64_t bytes) const;
 
  private:
+  // Layers with the same window, or those without; they share a page table.
+  struct Group {
+    uint32_t window = 0;      // of the layers; 0: they see everything
+    uint32_t turn = 0;        // pages of a slot, which its columns name in turn; 0: each column has its own
+    uint32_t page_cells = 0;  // as the view has it
+    uint32_t page_room = 0;   // those that have memory
+    uint32_t columns = 0;
+    uint32_t pages = 0;        // of all slots
+    uint64_t table = 0;        // of its entries in table_ and in store 1
+    uint64_t token_bytes = 0;  // of all its layers
+  };
   struct Plane {
     uint64_t offset;  // in store 0
     uint32_t heads, dim;
     tenon_format format;
+    uint32_t group;
   };
   // Positions whose cells follow each other.
   struct Run {
@@ -84,15 +103,18 @@ class SlotCache {
   bool paged() const { return policy_.page_tokens != 0; }
   bool scaled() const { return format_.k.scale != TENON_FORMAT_NONE; }
   uint32_t cells_for(const tenon_bounds& b) const;
+  // How layers with that window are kept: `turn` is 0 if they are kept like those without one.
+  Group group_for(uint32_t window, const tenon_bounds& b) const;
+  uint32_t add_group(const Group& group);  // its index, of one that there is already if they are alike
+  void fill_tables();
   uint32_t pool_pages(std::span<const tenon_kv_geometry> layers) const;
   const Plane& plane(uint32_t layer, uint32_t which) const;
   uint32_t planes_a_layer() const { return scaled() ? 4 : 2; }
   uint64_t row_bytes(const Plane& p) const { return sdk::kv_row_bytes(p.format, p.dim); }
-  uint64_t head_bytes(const Plane& p) const { return row_bytes(p) * page_room_; }
+  uint64_t head_bytes(const Plane& p) const { return row_bytes(p) * groups_[p.group].page_room; }
   std::byte* cell(const Plane& p, uint32_t slot, uint32_t cell) const;
-  void add_plane(uint64_t& offset, uint32_t heads, uint32_t dim, tenon_format format);
-  void set_pages(tenon_kv_view& view, uint32_t cells) const;
-  tenon_kv_view prototype(uint32_t heads, uint32_t k_dim, uint32_t v_dim, uint32_t cells, uint32_t ring) const;
+  void add_plane(uint64_t& offset, const Plane& plane);
+  tenon_kv_view prototype(uint32_t heads, uint32_t k_dim, uint32_t v_dim, const Group& group, uint32_t cells) const;
   sdk::KvLayout rule() const;
   uint64_t shape() const;  // tells caches of other geometry apart
   // The first position after the sinks that a row at position kv_len sees.
@@ -100,6 +122,15 @@ class SlotCache {
   // The same of its last token: an exported sequence has that too, if the ring does, so that it can be cut by that token.
   uint32_t first_exported(uint32_t kv_len) const;
   std::vector<Run> kept(uint32_t first, uint32_t kv_len) const;  // the sinks, and positions [first, kv_len)
+  // Positions [first, kv_len) of a linear cache's layers.
+  static std::vector<Run> run_of(const Group& group, uint32_t first, uint32_t kv_len);
+  // What a row at position kv_len sees of a plane, or all of it where the layer has no window.
+  std::vector<Run> seen_after(const Plane& p, uint32_t kv_len) const;
+  bool has_windows() const { return groups_.size() > 1; }
+  uint64_t windows() const;  // tells apart caches whose layers have other windows
+  // The positions of a plane that are in an exported sequence whose header has that `first`.
+  std::vector<Run> in_export(const Plane& p, uint64_t first, uint32_t kv_len) const;
+  uint64_t export_bytes(uint64_t first, uint32_t kv_len) const;
   // Throws Refused if something that such a row sees was overwritten.
   void check_kept(uint32_t slot, uint32_t kv_len) const;
 
@@ -111,12 +142,10 @@ class SlotCache {
   std::vector<Plane> planes_;  // of layer 0, of layer 1, ...
   uint32_t slots_ = 0, capacity_ = 0, rows_ = 0;
   uint32_t cells_ = 0, ring_ = 0;
-  uint32_t pages_ = 0, columns_ = 0;   // of the pool; of the table
-  uint32_t page_tokens_ = 0;           // cells of a page as the view has it
-  uint32_t page_room_ = 0;             // those that have memory
-  uint64_t token_bytes_ = 0;           // of all layers
-  std::vector<int32_t> table_;         // (slots, columns)
+  std::vector<Group> groups_;          // the first: of layers that see everything, and of all of a ring or a pool
+  std::vector<int32_t> table_;         // of each group (slots, columns)
   std::vector<uint32_t> overwritten_;  // by slot: a ring no longer has the positions from the sinks to here
+  std::vector<uint32_t> first_;        // by group and slot: a window's layers have no position before this one
   std::byte *base_ = nullptr, *pages_store_ = nullptr;
 };
 

@@ -11,7 +11,8 @@ namespace {
 using sdk::Refused;
 
 // An exported sequence begins with this; then come the planes of all layers, each (head, token, dim), of the sinks and of the
-// positions from `first` on: those that a row after it sees and, as far as the ring has them, its last one saw.
+// positions from `first` on: those that a row after it sees and, as far as the ring has them, its last one saw. Where layers with
+// a window keep that window alone, `first` tells the windows, and each has its newest positions, as many as it sees; else it is 0.
 struct ExportHeader {
   char magic[8];
   uint32_t codec, scale, layers, kv_len;
@@ -35,13 +36,34 @@ uint64_t SlotCache::shape() const {
   return sdk::detail::fnv(h, uint64_t{format_.rotated} | (policy_.hadamard ? uint64_t{2} : 0));
 }
 
+uint64_t SlotCache::windows() const {
+  uint64_t h = sdk::detail::kFnvStart;
+  for (const Plane& p : planes_) h = sdk::detail::fnv(h, uint64_t{groups_[p.group].window});
+  return h;
+}
+
+std::vector<SlotCache::Run> SlotCache::in_export(const Plane& p, uint64_t first, uint32_t kv_len) const {
+  if (ring()) return kept(static_cast<uint32_t>(first), kv_len);
+  const Group& g = groups_[p.group];
+  return run_of(g, first != 0 && g.turn != 0 && kv_len > g.window ? kv_len - g.window : 0, kv_len);
+}
+
+uint64_t SlotCache::export_bytes(uint64_t first, uint32_t kv_len) const {
+  uint64_t bytes = sizeof(ExportHeader);
+  for (const Plane& p : planes_) {
+    for (const Run& run : in_export(p, first, kv_len)) bytes += run.count * row_bytes(p) * p.heads;
+  }
+  return bytes;
+}
+
 uint64_t SlotCache::export_sequence(uint32_t slot, uint32_t kv_len, void* queue, void* dst) const {
   check(slot, kv_len);
   check_kept(slot, kv_len);
-  const uint32_t first = ring() ? std::max(first_exported(kv_len), std::min(overwritten_[slot], kv_len)) : 0;
-  uint64_t tokens = 0;
-  for (const Run& run : kept(first, kv_len)) tokens += run.count;
-  const uint64_t bytes = sizeof(ExportHeader) + tokens * token_bytes_;
+  if (has_windows() && kv_len > 0) check_kept(slot, kv_len - 1);
+  const uint64_t first = ring()          ? std::max(first_exported(kv_len), std::min(overwritten_[slot], kv_len))
+                         : has_windows() ? windows()
+                                         : 0;
+  const uint64_t bytes = export_bytes(first, kv_len);
   if (dst == nullptr) return bytes;
   const auto layers = static_cast<uint32_t>(planes_.size() / planes_a_layer());
   ExportHeader header{{}, format_.k.codec, format_.k.scale, layers, kv_len, shape(), first};
@@ -50,8 +72,10 @@ uint64_t SlotCache::export_sequence(uint32_t slot, uint32_t kv_len, void* queue,
   std::memcpy(out, &header, sizeof(header));
   out += sizeof(header);
   for (const Plane& p : planes_) {
-    uint64_t at = 0;
-    for (const Run& run : kept(first, kv_len)) {
+    const std::vector<Run> runs = in_export(p, first, kv_len);
+    uint64_t tokens = 0, at = 0;
+    for (const Run& run : runs) tokens += run.count;
+    for (const Run& run : runs) {
       if (run.count == 0) continue;
       copy({.to = out + at * row_bytes(p),
             .from = cell(p, slot, run.cell),
@@ -84,12 +108,14 @@ void SlotCache::check_import(uint32_t kv_len, const void* src, uint64_t bytes) c
         "rotation");
   }
   const uint32_t least = first_exported(kv_len), most = std::max(least, first_kept(kv_len));
-  const bool begins = ring() ? header.first >= least && header.first <= most : header.first == 0;
-  uint64_t tokens = 0;
-  for (const Run& run : begins ? kept(static_cast<uint32_t>(header.first), kv_len) : std::vector<Run>()) {
-    tokens += run.count;
+  const bool begins = ring() ? header.first >= least && header.first <= most
+                             : header.first == 0 || (has_windows() && header.first == windows());
+  if (!begins && !ring() && header.kv_len == kv_len) {
+    throw Refused(
+        "of layers with a window the sequence has what that window saw, and this cache keeps all of them or has other "
+        "windows");
   }
-  if (!begins || header.kv_len != kv_len || bytes != sizeof(header) + tokens * token_bytes_) {
+  if (!begins || header.kv_len != kv_len || bytes != export_bytes(header.first, kv_len)) {
     throw Refused("the sequence has " + std::to_string(header.kv_len) + " tokens in " + std::to_string(bytes) +
                   " bytes, " + std::to_string(kv_len) + " tokens are wanted");
   }
@@ -98,14 +124,16 @@ void SlotCache::check_import(uint32_t kv_len, const void* src, uint64_t bytes) c
 void SlotCache::import_sequence(uint32_t slot, uint32_t kv_len, void* queue, const void* src, uint64_t bytes) {
   check(slot, kv_len);
   check_import(kv_len, src, bytes);
-  const uint64_t tokens = (bytes - sizeof(ExportHeader)) / token_bytes_;
   ExportHeader header{};
   std::memcpy(&header, src, sizeof(header));
-  const auto first = static_cast<uint32_t>(header.first);
   const auto* in = static_cast<const std::byte*>(src) + sizeof(ExportHeader);
   for (const Plane& p : planes_) {
-    uint64_t at = 0;
-    for (const Run& run : kept(first, kv_len)) {
+    uint64_t tokens = 0;
+    for (const Run& run : in_export(p, header.first, kv_len)) tokens += run.count;
+    // A window takes its own positions of a sequence that has all.
+    const std::vector<Run> runs = in_export(p, ring() ? header.first : 1, kv_len);
+    uint64_t at = ring() || runs.empty() ? 0 : tokens - (kv_len - runs.front().position);
+    for (const Run& run : runs) {
       if (run.count == 0) continue;
       copy({.to = cell(p, slot, run.cell),
             .from = in + at * row_bytes(p),
@@ -118,7 +146,10 @@ void SlotCache::import_sequence(uint32_t slot, uint32_t kv_len, void* queue, con
     }
     in += tokens * row_bytes(p) * p.heads;
   }
-  if (ring()) overwritten_[slot] = std::max(policy_.sinks, first);
+  if (ring()) overwritten_[slot] = std::max(policy_.sinks, static_cast<uint32_t>(header.first));
+  for (size_t i = 1; i < groups_.size(); ++i) {
+    first_[i * slots_ + slot] = kv_len > groups_[i].window ? kv_len - groups_[i].window : 0;
+  }
 }
 
 }  // namespace tenon::slot_cache

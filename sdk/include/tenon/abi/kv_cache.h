@@ -38,7 +38,7 @@ typedef struct tenon_kv_format {
 
 /* The rule says which position an old cell c of a sequence holds. */
 enum {
-  TENON_POS_LINEAR = 1, /* it holds position c; cells with c < KV_LEN are old */
+  TENON_POS_LINEAR = 1, /* it holds position c, unless the layer's window hides c from all rows to come; c < KV_LEN are old */
   TENON_POS_RING,       /* it holds c if c < sinks, else the largest p < KV_LEN with (p - sinks) % ring == c - sinks */
   TENON_POS_TABLE       /* it holds what view.pos says; the cell is not old if that is -1, or KV_LEN or above */
 };

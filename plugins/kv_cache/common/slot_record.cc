@@ -1,0 +1,178 @@
+// The ops of a cache in pages, as they are recorded: where a layer's cells are, what a step appends, copies in other codecs,
+// survivors of trees.
+#include <algorithm>
+#include <bit>
+
+#include "ops.h"
+#include "slot_cache.h"
+
+namespace tenon::slot_cache {
+namespace {
+
+using sdk::Failed;
+using sdk::Recorder;
+using sdk::Refused;
+
+enum Which : uint32_t { kKeys, kValues, kKeyScales, kValueScales };
+
+// The formats of copies: plain, keys after rope or before it.
+constexpr tenon_kv_format kPlain[] = {sdk::kv_format(TENON_F32),
+                                      sdk::kv_format(TENON_F16),
+                                      sdk::kv_format(TENON_BF16),
+                                      sdk::kv_format(TENON_F32, TENON_FORMAT_NONE, false),
+                                      sdk::kv_format(TENON_F16, TENON_FORMAT_NONE, false),
+                                      sdk::kv_format(TENON_BF16, TENON_FORMAT_NONE, false)};
+
+}  // namespace
+
+const SlotCache::Plane& SlotCache::plane(uint32_t layer, uint32_t which) const {
+  const size_t i = size_t{layer} * planes_a_layer() + which;
+  if (i >= planes_.size()) {
+    throw Failed("layer " + std::to_string(layer) + " of a cache of " +
+                 std::to_string(planes_.size() / planes_a_layer()) + " layers");
+  }
+  return planes_[i];
+}
+
+namespace {
+
+// A plane of pages as a tensor (page, head, cell, dim), and its strides in the order of a view.
+tenon_tensor plane_tensor(tenon_format format, uint32_t pages, uint32_t heads, uint32_t cells, uint32_t dim) {
+  return sdk::tensor(format, {pages, heads, cells, sdk::kv_row_stored(format, dim)});
+}
+void set_strides(const tenon_tensor& t, int64_t (&stride)[3]) {
+  stride[0] = t.stride[0];
+  stride[1] = t.stride[2];
+  stride[2] = t.stride[1];
+}
+
+}  // namespace
+
+sdk::KvLayout SlotCache::rule() const {
+  return sdk::kv_layout(prototype(1, 1, 1, groups_.front(), cells_));
+}
+
+tenon_kv_view SlotCache::view(uint32_t layer, const tenon_tid* store, Recorder& r) const {
+  const Group& group = groups_[plane(layer, kKeys).group];
+  tenon_kv_view view =
+      prototype(plane(layer, kKeys).heads, plane(layer, kKeys).dim, plane(layer, kValues).dim, group, cells_);
+  const auto slice = [&](uint32_t which, int64_t(&stride)[3]) {
+    const Plane& p = plane(layer, which);
+    const tenon_tensor t = plane_tensor(p.format, group.pages, p.heads, group.page_room, p.dim);
+    set_strides(t, stride);
+    return r.slice(store[0], t, p.offset);
+  };
+  view.k = slice(kKeys, view.k_stride);
+  view.v = slice(kValues, view.v_stride);
+  if (scaled()) {
+    view.k_scale = slice(kKeyScales, view.ks_stride);
+    view.v_scale = slice(kValueScales, view.vs_stride);
+  }
+  view.pages = r.slice(store[1], sdk::tensor(TENON_I32, {slots_, group.columns}), group.table * sizeof(int32_t));
+  view.place = ring() ? r.slice(store[2], sdk::tensor(TENON_I32, {r.bounds().rows}), 0) : r.step(TENON_STEP_PLACE);
+  return view;
+}
+
+void SlotCache::record_begin(const tenon_tid* store, Recorder& r) const {
+  if (!ring()) return;
+  const tenon_tid place = r.slice(store[2], sdk::tensor(TENON_I32, {r.bounds().rows}), 0);
+  const tenon_operand operands[] = {
+      {place, TENON_WRITE}, {r.step(TENON_STEP_PLACE), TENON_READ}, {r.step(TENON_STEP_LIVE), TENON_READ}};
+  emit_place(r, operands, {rule(), r.bounds().rows});
+}
+
+void SlotCache::record_append(uint32_t layer, const tenon_tid* store, tenon_tid k, tenon_tid v, Recorder& r) const {
+  const tenon_kv_view to = view(layer, store, r);
+  const AppendArgs args{sdk::kv_layout(to), r.describe(k).stride[0], r.describe(v).stride[0], cells_, simd_,
+                        r.bounds().rows};
+  const tenon_operand operands[] = {{k, TENON_READ},
+                                    {v, TENON_READ},
+                                    {to.k, TENON_WRITE_NEW},
+                                    {to.v, TENON_WRITE_NEW},
+                                    {scaled() ? to.k_scale : to.k, TENON_WRITE_NEW},
+                                    {scaled() ? to.v_scale : to.v, TENON_WRITE_NEW},
+                                    {to.pages, TENON_READ},
+                                    {r.step(TENON_STEP_LIVE), TENON_READ},
+                                    {to.place, TENON_READ},
+                                    {r.step(TENON_STEP_SLOT), TENON_READ}};
+  const auto columns = static_cast<double>(to.heads) * (to.k_dim + to.v_dim);
+  tenon_cost cost{};
+  cost.read[sdk::kCostPerRow] = columns * sizeof(float);
+  cost.written[sdk::kCostPerRow] = columns * sdk::kv_element_bytes(format_.k.codec);
+  emit_append(r, operands, cost, args);
+}
+
+tenon_kv_view SlotCache::record_dequant(uint32_t layer, const tenon_tid* store, const tenon_kv_format& want,
+                                        Recorder& r) const {
+  const auto* const plain = std::find_if(std::begin(kPlain), std::end(kPlain), [&](const tenon_kv_format& f) {
+    return f.k.codec == want.k.codec && f.v.codec == want.v.codec && f.rotated == format_.rotated;
+  });
+  if (plain == std::end(kPlain) || want.k.scale != TENON_FORMAT_NONE || want.v.scale != TENON_FORMAT_NONE) {
+    throw Refused("a copy is made in one of f32, f16 and bf16 for keys and values");
+  }
+  if (want.rotated != format_.rotated) throw Refused("a copy has its keys as the cache has them, before or after rope");
+  const tenon_kv_view from = view(layer, store, r);
+  tenon_kv_view to = from;
+  const uint32_t cells = ring() ? cells_ : std::min(cells_, r.bounds().kv_len);
+  const tenon_tensor kt = plane_tensor(want.k.codec, slots_, to.heads, cells, to.k_dim);
+  const tenon_tensor vt = plane_tensor(want.v.codec, slots_, to.heads, cells, to.v_dim);
+  to.format = plain;
+  to.k = r.temp(kt);
+  to.v = r.temp(vt);
+  to.k_scale = to.v_scale = 0;
+  set_strides(kt, to.k_stride);
+  set_strides(vt, to.v_stride);
+  if (paged() || groups_[plane(layer, kKeys).group].turn != 0) {  // the copy has one page a slot
+    to.page_cells = std::bit_ceil(cells);
+    to.columns = 1;
+    to.pages = paged() ? store[2] : r.slice(store[1], sdk::tensor(TENON_I32, {slots_, 1}), 0);
+  }
+  for (auto* stride : {&to.ks_stride, &to.vs_stride}) std::fill(std::begin(*stride), std::end(*stride), 0);
+  const DequantArgs args{sdk::kv_layout(from), sdk::kv_layout(to), cells, r.bounds().seqs, simd_};
+  const tenon_operand operands[] = {{from.k, TENON_READ},
+                                    {from.v, TENON_READ},
+                                    {scaled() ? from.k_scale : from.k, TENON_READ},
+                                    {scaled() ? from.v_scale : from.v, TENON_READ},
+                                    {to.k, TENON_WRITE},
+                                    {to.v, TENON_WRITE},
+                                    {from.pages, TENON_READ},
+                                    {r.step(TENON_STEP_LIVE), TENON_READ},
+                                    {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                                    {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                    {r.step(TENON_STEP_KV_LEN), TENON_READ},
+                                    {to.pages, TENON_READ}};
+  const auto columns = static_cast<double>(to.heads) * (to.k_dim + to.v_dim);
+  const double shared = std::max<uint32_t>(1, r.bounds().rows_per_seq);  // rows that one copy serves
+  tenon_cost cost{};
+  cost.read[sdk::kCostPerToken] = columns * sdk::kv_element_bytes(format_.k.codec) / shared;
+  cost.written[sdk::kCostPerToken] = columns * tenon_format_block(want.k.codec).bytes / shared;
+  emit_dequant(r, operands, cost, args);
+  return to;
+}
+
+void SlotCache::record_commit(const tenon_tid* store, Recorder& r) const {
+  for (uint32_t layer = 0; layer < planes_.size() / planes_a_layer(); ++layer) {
+    const tenon_kv_view v = view(layer, store, r);
+    constexpr uint32_t kBoth = TENON_READ | TENON_WRITE;
+    const tenon_operand operands[] = {{v.k, kBoth},
+                                      {v.v, kBoth},
+                                      {scaled() ? v.k_scale : v.k, kBoth},
+                                      {scaled() ? v.v_scale : v.v, kBoth},
+                                      {v.pages, TENON_READ},
+                                      {r.step(TENON_STEP_LIVE), TENON_READ},
+                                      {v.place, TENON_READ},
+                                      {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                                      {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                      {r.step(TENON_STEP_ACCEPTED), TENON_READ},
+                                      {r.step(TENON_STEP_SURVIVOR), TENON_READ}};
+    tenon_cost cost{};
+    cost.read[sdk::kCostPerRow] = cost.written[sdk::kCostPerRow] =
+        static_cast<double>(v.heads) * (v.k_dim + v.v_dim) * sdk::kv_element_bytes(format_.k.codec);
+    const auto row = [&](uint32_t which) { return static_cast<uint32_t>(row_bytes(plane(layer, which))); };
+    emit_commit(
+        r, operands, cost,
+        {sdk::kv_layout(v), r.bounds().seqs, tenon_format_block(format_.k.scale).bytes, {row(kKeys), row(kValues)}});
+  }
+}
+
+}  // namespace tenon::slot_cache
