@@ -31,7 +31,7 @@ bool claims(const Family& f, const Weights& weights, const std::string& architec
     const MetadataValue* value = weights.metadata(family::spelled_key(key, architecture));
     return value != nullptr && *value != MetadataValue(int64_t{0});
   };
-  return weights.convention() != "gguf" || std::none_of(f.unless.begin(), f.unless.end(), is_said);
+  return weights.convention() != "gguf" || f.unless.empty() || !std::all_of(f.unless.begin(), f.unless.end(), is_said);
 }
 
 std::shared_ptr<const ModelKind> kind_of(std::shared_ptr<const Family> f) {

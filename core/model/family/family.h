@@ -120,7 +120,7 @@ struct Family {
   std::string gguf_architecture;  // such files are written
   std::filesystem::path file;
   ByConvention<std::vector<std::string>> claims = {};
-  std::vector<std::string> unless = {};  // but no GGUF file in which one of these keys is there, and not 0
+  std::vector<std::string> unless = {};  // but no GGUF file in which all of these keys are there, and not 0
   std::vector<Number> numbers = {};
   ByConvention<std::vector<ExpectedKey>> expected = {};
   std::vector<std::string> ignored_keys = {}, ignored_tensors = {};
