@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 
+#include "tenon/sdk/attention_sinks.h"
 #include "tenon/sdk/cpu/kv_reader.h"
 #include "tenon/sdk/fop.h"
 #include "tenon/sdk/recorder.h"
@@ -46,6 +47,7 @@ std::string to_string(const AttentionCase& c) {
           std::to_string(c.v_dim) + " " + tenon_format_name(c.codec);
   if (c.window != 0) text += " window " + std::to_string(c.window);
   if (c.softcap != 0) text += " softcap";
+  if (c.sinks) text += " sinks";
   if (c.append) text += " append, rotated " + std::to_string(c.rotated) + (c.norm ? ", norm" : "");
   for (const auto& s : c.sequences) text += " [" + std::to_string(s.before) + "+" + std::to_string(s.rows) + "]";
   return text;
@@ -107,6 +109,7 @@ AttentionHost::AttentionHost(const AttentionCase& c, uint64_t seed) : case_(c) {
     }
   }
   q_ = randoms(random, size_t{rows()} * c.q_heads * c.k_dim, 3);
+  sinks_ = randoms(random, c.q_heads, 4);
 }
 
 // Norm and rope of one head, where they are attention's.
@@ -168,20 +171,20 @@ struct AttentionHost::Prologue {
     const auto input = [&](std::initializer_list<int64_t> dims, const std::vector<float>& values) {
       return host == nullptr ? 0 : host->input(TENON_F32, dims, values);
     };
-    if (!c.append) return;
-    if (c.norm) {
+    if (c.append && c.norm) {
       tenon_fop& op = add(TENON_F_QK_NORM);
       op.t[0] = input({c.k_dim}, of.q_weight_);
       op.t[1] = input({c.k_dim}, of.k_weight_);
       op.f[0] = kEps;
     }
-    if (c.rotated != 0) {
+    if (c.append && c.rotated != 0) {
       tenon_fop& op = add(TENON_F_ROPE);
       op.t[0] = input({of.longest_, c.rotated}, of.rope_);
       op.i[0] = c.rotated;
       op.i[1] = c.pairing;
     }
-    add(TENON_F_KV_APPEND);
+    if (c.append) add(TENON_F_KV_APPEND);
+    if (c.sinks) add(sdk::kAttentionSinks).t[0] = input({c.q_heads}, of.sinks_);
   }
   const tenon_chain* chain() {
     pointers.clear();
@@ -208,6 +211,10 @@ tenon_status AttentionHost::claim(const Component& attention, std::string* why) 
   const tenon_status status =
       attention.table<tenon_attention>().claim(attention.self(), &a, &view, &b, &claim, &reason);
   *why = text;
+  if (status == TENON_OK && case_.sinks && claim.pro == 0) {
+    *why = "learned sinks are not claimed";
+    return TENON_REFUSED;
+  }
   return status;
 }
 
@@ -391,6 +398,10 @@ std::vector<double> AttentionHost::expected(tenon_format queries) const {
         score[t] *= scale;
         if (c.softcap != 0) score[t] = c.softcap * std::tanh(score[t] / c.softcap);
         top = std::max(top, score[t]);
+      }
+      if (c.sinks) {
+        top = std::max(top, double{sinks_[head]});
+        sum = std::exp(double{sinks_[head]} - top);
       }
       for (size_t t = 0; t < seen.size(); ++t) {
         if (!seen[t]) continue;

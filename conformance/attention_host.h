@@ -25,6 +25,7 @@ struct AttentionCase {
   tenon_format codec = TENON_F32;
   uint32_t window = 0;
   float softcap = 0;
+  bool sinks = false;         // learned sinks join the softmax
   bool tree = false;          // the program allows trees
   uint32_t page_tokens = 16;  // 0: one page for everything, without gaps between cells
   // Left to attention: the append, and before it a norm of heads and rope of so many dimensions.
@@ -55,7 +56,7 @@ class AttentionHost {
   uint32_t longest() const { return longest_; }
   Answer run(const Component& attention, const How& how) const;
   Answer run(const Component& attention) const { return run(attention, How{}); }
-  // TENON_OK, or REFUSED and the reason.
+  // TENON_OK, or REFUSED and the reason. An attention that leaves sinks unclaimed has refused them.
   tenon_status claim(const Component& attention, std::string* why) const;
 
   // (rows, q_heads, v_dim) in float64, over the values as the cache's codec has them. queries: a format that they are
@@ -92,6 +93,7 @@ class AttentionHost {
   std::vector<int32_t> pages_;  // (slots, columns)
   std::vector<float> q_;        // (rows, q_heads, k_dim)
   std::vector<float> q_weight_, k_weight_, rope_;
+  std::vector<float> sinks_;  // (q_heads)
   bool cell_major_ = false;
 };
 

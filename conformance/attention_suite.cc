@@ -68,6 +68,16 @@ std::vector<AttentionCase> cases() {
                    .window = window});
   }
   all.push_back({.name = "softcap", .q_heads = 2, .k_dim = 16, .v_dim = 16, .sequences = {{100, 3}}, .softcap = 5});
+  for (const uint32_t before : {0, 63, 600}) {
+    all.push_back({.name = "sinks" + std::to_string(before),
+                   .q_heads = 6,
+                   .kv_heads = 2,
+                   .k_dim = 16,
+                   .v_dim = 24,
+                   .sequences = {{before, 1}, {3, 40}},
+                   .window = before == 600 ? 50U : 0U,
+                   .sinks = true});
+  }
   all.push_back({.name = "all_at_once",
                  .q_heads = 6,
                  .kv_heads = 2,

@@ -14,14 +14,17 @@ namespace {
 
 using Row = std::vector<double>;
 
+constexpr int32_t kExperts = 3;  // of an op that has a table of them
+
 float number_of(const std::string& name) {
   return name == "eps" ? 1e-5F : 1.5F;
 }
 
 int32_t integer_of(const std::string& name, const OpShape& s) {
   const std::map<std::string, int32_t> known = {
-      {"q_heads", s.q_heads}, {"kv_heads", s.kv_heads},       {"k_dim", s.k_dim}, {"v_dim", s.v_dim},
-      {"rotated", s.rotated}, {"interleaved", s.interleaved}, {"chosen", 2},      {"columns", 5}};
+      {"q_heads", s.q_heads}, {"kv_heads", s.kv_heads}, {"k_dim", s.k_dim},
+      {"v_dim", s.v_dim},     {"rotated", s.rotated},   {"interleaved", s.interleaved},
+      {"chosen", 2},          {"columns", 5},           {"experts", kExperts}};
   const auto it = known.find(name);
   return it == known.end() ? 1 : it->second;
 }
@@ -32,6 +35,7 @@ std::vector<int64_t> shape_of(const std::string& op, const tenon_op_arg& arg, co
   if (arg.kind == TENON_ARG_ROWS) return {in.shape.rows, in.columns};
   if (op == "rope") return {kPositions, in.shape.rotated};
   if (op == "qk_norm") return {in.shape.k_dim};
+  if (op == "expert_bias") return {kExperts, in.columns};
   return {};
 }
 
@@ -125,6 +129,21 @@ Row expert_weight(const Row& scores, const tenon_fop& op) {
   return Row(static_cast<size_t>(op.i[3]), std::exp(scores[order[static_cast<size_t>(op.i[0])]]) / sum);
 }
 
+Row clamped_swiglu(const Row& x, double alpha, double limit) {
+  const size_t n = x.size() / 2;
+  Row y;
+  for (size_t i = 0; i < n; ++i) {
+    const double gate = std::min(x[i], limit), up = std::clamp(x[n + i], -limit, limit);
+    y.push_back(gate / (1 + std::exp(-alpha * gate)) * (up + 1));
+  }
+  return y;
+}
+
+// The experts of rows are -1, 0, 1, ... in turns, the last of which there is not.
+int32_t expert_of_row(size_t row) {
+  return static_cast<int32_t>(row % (kExperts + 2)) - 1;
+}
+
 std::optional<Row> row_of(const std::string& name, const OpInputs& in, const Row& x, size_t row) {
   const auto each = [&](auto f) {
     Row y;
@@ -145,6 +164,13 @@ std::optional<Row> row_of(const std::string& name, const OpInputs& in, const Row
   if (name == "mul") {
     return each([&](double v, size_t i) { return v * static_cast<double>(in.tensor[0][row * x.size() + i]); });
   }
+  if (name == "expert_bias") {
+    const int32_t expert = expert_of_row(row);
+    const bool is_one = expert >= 0 && expert < kExperts;
+    const size_t first = is_one ? static_cast<size_t>(expert) * x.size() : 0;
+    return each([&](double v, size_t i) { return v + (is_one ? static_cast<double>(in.tensor[0][first + i]) : 0); });
+  }
+  if (name == "clamped_swiglu") return clamped_swiglu(x, number, static_cast<double>(in.op.f[1]));
   if (name == "chosen_expert") return chosen_expert(x, in.op.i[0]);
   if (name == "expert_weight") return expert_weight(x, in.op);
   if (name == "qk_norm") return qk_norm(x, in);
@@ -184,6 +210,9 @@ std::optional<OpInputs> inputs_of(const std::string& name, const tenon_small_op&
     std::vector<int64_t>& dims = in.tensor_shape[arg.index] = shape_of(name, arg, in);
     if (dims.empty()) return std::nullopt;
     fill(in.tensor[arg.index], dims.size() == 2 ? dims[0] * dims[1] : dims[0]);
+  }
+  for (size_t r = 0; name == "expert_bias" && r < shape.rows; ++r) {
+    in.tensor[1][r * static_cast<size_t>(in.columns)] = std::bit_cast<float>(expert_of_row(r));
   }
   for (uint32_t r = 0; r < shape.rows; ++r) in.position.push_back(static_cast<int32_t>(r * 5 % kPositions));
   return in;

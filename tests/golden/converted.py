@@ -29,6 +29,8 @@ EDITS = {
     "tiny-gemma3": {"query_pre_attn_scalar": 20},
     "tiny-smollm3": {"no_rope_layer_interval": 4, "no_rope_layers": [1, 1, 1, 0]},
 }
+# These are read from GGUF alone, so the converter's file, in BF16 and with a vocabulary, stands for the checkpoint.
+FILES = ["tiny-gpt-oss"]
 LEFT_OUT = ("general.", "tokenizer.", "GGUF.")  # names, licences, how the file was made
 
 
@@ -37,7 +39,7 @@ def checkpoints():
     import families
 
     llamas = ["tiny-gqa-untied", "tiny-mha-tied", "tiny-llama3-scaling", "tiny-linear-scaling", "tiny-odd"]
-    return llamas + [name for name in families.CHECKPOINTS if name != "tiny-made"]
+    return llamas + [name for name in families.CHECKPOINTS if name not in ["tiny-made", *FILES]]
 
 
 def edited(name, to):
@@ -47,12 +49,27 @@ def edited(name, to):
     (to / "config.json").write_text(json.dumps(config))
 
 
-def convert(conversion, gguf, folder, file):
+def convert(conversion, gguf, folder, file, whole=False):
+    """whole: as a file that can be run, in BF16 and with a vocabulary."""
     hparams = conversion.ModelBase.load_hparams(folder, False)
     kind = conversion.get_model_class(hparams["architectures"][0])
-    model = kind(folder, gguf.LlamaFileType.ALL_F32, file)
-    model.set_vocab = lambda: None
+    model = kind(folder, gguf.LlamaFileType.MOSTLY_BF16 if whole else gguf.LlamaFileType.ALL_F32, file)
+    model.set_vocab = lambda: add_vocabulary(model.gguf_writer, gguf) if whole else None
     model.write()
+
+
+def add_vocabulary(writer, gguf):
+    import vocabulary
+
+    tokens, specials = vocabulary.tokens(), len(vocabulary.SPECIALS)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.CONTROL] * specials + [gguf.TokenType.NORMAL] * (len(tokens) - specials))
+    writer.add_token_merges([f"{a} {b}" for a, b in vocabulary.MERGES])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    writer.add_add_bos_token(False)
 
 
 def values(tensor, gguf):
@@ -95,6 +112,8 @@ def main():
     for name, entry in made.items():
         print(name, entry.get("refused", f"{len(entry.get('tensors', {}))} tensors"))
     common.write_json(DATA / "converted.json", made)
+    for name in FILES:
+        convert(conversion, gguf, DATA / name, DATA / name / f"{name}.gguf", whole=True)
 
 
 if __name__ == "__main__":

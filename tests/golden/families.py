@@ -52,6 +52,10 @@ CHECKPOINTS = {
     "tiny-qwen3-moe": dict(model_type="qwen3_moe", num_experts=7, num_experts_per_tok=3, moe_intermediate_size=40,
                            norm_topk_prob=True, head_dim=20, hidden_size=36, tie_word_embeddings=True),
     "tiny-olmoe": dict(model_type="olmoe", num_experts=6, num_experts_per_tok=3, num_attention_heads=6),
+    "tiny-gpt-oss": dict(model_type="gpt_oss", num_hidden_layers=3, num_local_experts=5, num_experts_per_tok=2, head_dim=20,
+                         hidden_size=36, intermediate_size=40, sliding_window=24,
+                         rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=4.0, beta_fast=8.0, beta_slow=1.0,
+                                              truncate=False, original_max_position_embeddings=128)),
 }  # fmt: skip
 
 
@@ -64,7 +68,9 @@ def randomize(model, seed, embedding):
     rng = np.random.default_rng(seed)
     for name, weight in model.named_parameters():
         noise = torch.from_numpy(rng.standard_normal(tuple(weight.shape), dtype=np.float32))
-        if "norm" in name:
+        if model.config.model_type == "gpt_oss" and (name.endswith("gate_up_proj") or name.endswith("sinks")):
+            value = noise  # so that some gates are clamped, and sinks weigh something
+        elif "norm" in name:
             value = 0.2 * noise + (1 if float(weight.detach().float().mean()) > 0.5 else 0)
         else:
             value = noise * (embedding if "embed" in name else 0.2)

@@ -68,6 +68,9 @@ constexpr const char* kWithExperts[] = {"tiny-mixtral", "tiny-qwen3-moe", "tiny-
 
 constexpr const char* kMade = "tiny-made";
 
+// A family that is read from GGUF alone.
+constexpr const char *kFromGguf = "tiny-gpt-oss", *kFromGgufFile = "tiny-gpt-oss/tiny-gpt-oss.gguf";
+
 std::vector<Case> cases() {
   std::vector<Case> list;
   for (const char* model : kPublished) {
@@ -79,6 +82,10 @@ std::vector<Case> cases() {
       list.push_back({model, model, model, attention, "cpu", "fp32", false, false, true});
     }
     list.push_back({model, model, model, "flash", "cuda", "fp32"});
+  }
+  for (const char* attention : {"flash", "reference"}) {
+    list.push_back({kFromGguf, kFromGgufFile, kFromGguf, attention, "cpu", "fp32", false, false, true});
+    list.push_back({kFromGguf, kFromGgufFile, kFromGguf, attention, "cuda", "fp32"});
   }
   list.push_back({kMade, kMade, kMade, "flash", "cpu", "fp32", false, true});
   list.push_back({kMade, kMade, kMade, "reference", "cpu", "fp32", false, true});

@@ -64,6 +64,7 @@ struct RopeSpec {
   std::vector<std::string> types = {};          // of scaling that models of the family may have; none: all
   ByConvention<bool> interleaved = {};  // rows of Q and K are stored for pairs (2i, 2i + 1), else (i, i + rotated / 2)
   bool scaled = true;                   // rope_scaling and its like are about it
+  bool whole_pairs = true;              // yarn's ramp begins and ends at whole pairs, unless config.json says it
   std::string group = {};               // rope_parameters may have an object of this name for it
 };
 
@@ -109,8 +110,9 @@ struct Block {
   std::vector<OpSpec> q_after = {}, k_after = {}, heads = {};
   std::vector<RopeChoice> rope = {};  // the first that holds; none: no rope
   std::optional<Formula> window = {}, scale = {}, softcap = {};
-  // Of an MLP:
-  std::string activation = {};
+  std::string sinks = {};  // the tensor of learned sinks (tenon/sdk/attention_sinks.h), or ""
+  // Of an MLP and of experts:
+  OpSpec activation = {};
   bool gated = true;
 };
 

@@ -44,20 +44,37 @@ class SourceTensors {
       for (const WeightTensor* t : everything_of(path)) declare_.uses(*t);
       const std::string name = matrix_name(path);
       if (name.find('*') == std::string::npos) continue;
-      if (const WeightTensor* stacked = stacked_of(path)) declare_.uses(*stacked);
+      for (const char* suffix : {"weight", "bias"}) {
+        if (const WeightTensor* stacked = stacked_of(path, suffix)) declare_.uses(*stacked);
+      }
       for (const WeightTensor& t : weights_.tensors()) {
         if (weights::matches_any(t.name, std::vector{name + ".*"})) declare_.uses(t);
       }
     }
   }
+  // The biases at these paths side by side, each of so many elements.
+  VectorId biases(const std::string& name, const std::vector<std::string>& paths, int64_t each) const {
+    std::vector<const WeightTensor*> tensors;
+    for (const std::string& path : paths) {
+      const WeightTensor* t = find(path, "bias");
+      if (t == nullptr) {
+        refuse_missing(path, "bias");
+        return declare_.vector(name, {}, each * static_cast<int64_t>(paths.size()));
+      }
+      tensors.push_back(t);
+    }
+    return declare_.vector(name, std::move(tensors), each * static_cast<int64_t>(paths.size()));
+  }
   // A tensor of all experts has one for each of them, and is used if they are. path: "layers.3.experts.*.up".
   void use_stacked(const std::string& path, uint32_t experts) const {
-    const WeightTensor* t = stacked_of(path);
-    if (t == nullptr) return;
-    declare_.uses(*t);
-    if (t->shape.empty() || t->shape.front() == experts) return;
-    declare_.refuse("tensor \"" + t->name + "\" is " + weights::describe(*t) + ", expected " + std::to_string(experts) +
-                    " experts");
+    for (const char* suffix : {"weight", "bias"}) {
+      const WeightTensor* t = stacked_of(path, suffix);
+      if (t == nullptr) continue;
+      declare_.uses(*t);
+      if (t->shape.empty() || t->shape.front() == experts) continue;
+      declare_.refuse("tensor \"" + t->name + "\" is " + weights::describe(*t) + ", expected " +
+                      std::to_string(experts) + " experts");
+    }
   }
   // A head of its own beside one that is tied must be the embedding once more.
   void check_tied_head() const {
@@ -96,8 +113,8 @@ class SourceTensors {
     const std::string name = tensor_name(family_, weights_.convention(), path);
     return name.substr(0, name.rfind('.'));
   }
-  const WeightTensor* stacked_of(const std::string& path) const {
-    return weights_.find(weights::stacked_name(tensor_name(family_, weights_.convention(), path)));
+  const WeightTensor* stacked_of(const std::string& path, const char* suffix) const {
+    return weights_.find(weights::stacked_name(tensor_name(family_, weights_.convention(), path, suffix)));
   }
   std::vector<const WeightTensor*> everything_of(const std::string& path) const {
     const std::string name = matrix_name(path);
@@ -115,6 +132,11 @@ class SourceTensors {
     return true;
   }
   void refuse_missing(const std::string& path, const char* suffix) const {
+    if (tensor_name(family_, weights_.convention(), path, suffix).empty()) {
+      return declare_.refuse("the family " + family_.name + " does not say how " +
+                             (weights_.convention() == "gguf" ? "GGUF" : "a Hugging Face folder") + " has \"" + path +
+                             "\"; " + family_.file.string() + " has the names that it knows");
+    }
     declare_.refuse("tensor \"" + tensor_name(family_, weights_.convention(), path, suffix) + "\" is missing");
   }
 
@@ -189,6 +211,13 @@ struct Building {
       ops.push_back(std::move(op));
     }
     return ops;
+  }
+  OpCall activation(const Block& block) const {
+    OpCall op{.name = block.activation.use};
+    for (const auto& [argument, formula] : block.activation.numbers) {
+      op.numbers.emplace_back(argument, scope.value(formula));
+    }
+    return op;
   }
   bool biased(const Block& block, const std::string& part, const std::string& path) const {
     const auto found = block.bias.find(part);
@@ -271,6 +300,10 @@ class SelfAttention : public BlockModule {
     attention.k_dim = attention.v_dim = m.head_dim;
     attention.heads = b.chain(block.heads, at.prefix(), m.head_dim);
     add_rope(b, block, attention.heads);
+    if (!block.sinks.empty()) {
+      const VectorId sinks = b.source.vector(at.prefix() + block.sinks, "weight", m.heads);
+      attention.heads.push_back({.name = "attention_sinks", .vectors = {{"sinks", sinks}}});
+    }
     attention.window = block.window ? b.scope.count(*block.window) : 0;
     attention.scale = block.scale ? static_cast<float>(b.scope.value(*block.scale))
                                   : 1.0f / std::sqrt(static_cast<float>(m.head_dim));
@@ -307,12 +340,12 @@ class Mlp : public BlockModule {
     const auto widen = [&](const char* part, bool activated, uint32_t times = 1) {
       LinearDecl decl = linear(b, at, part, int64_t{times} * m.ffn, m.width);
       decl.before = before;
-      if (activated) decl.after.push_back({.name = at.block.activation});
+      if (activated) decl.after.push_back(b.activation(at.block));
       return b.declare.linear(std::move(decl));
     };
     if (joins_) {
       const LinearId gate = widen("gate", false);
-      joined_ = b.declare.joined({.linears = {gate, widen("up", false)}, .after = {{.name = at.block.activation}}});
+      joined_ = b.declare.joined({.linears = {gate, widen("up", false)}, .after = {b.activation(at.block)}});
     } else {
       up_ = at.block.gated ? widen(kFusedMlp, true, 2) : widen("up", true);
     }
@@ -351,16 +384,27 @@ class Experts : public BlockModule {
     LinearDecl gate = routed(b, at, "gate", {count, inner, m.width}), up = routed(b, at, "up", {count, inner, m.width});
     gate.before = up.before = before;
     const LinearId first = b.declare.linear(std::move(gate)), second = b.declare.linear(std::move(up));
-    joined_ = b.declare.joined({.linears = {first, second}, .after = {{.name = at.block.activation}}});
+    JoinedDecl joined{.linears = {first, second}};
+    biased_ = b.biased(at.block, "*.down", at.path + ".0.down");
+    if (biased_) joined.after.push_back(bias(b, at, {"gate", "up"}, {count, inner, m.width}));
+    joined.after.push_back(b.activation(at.block));
+    joined_ = b.declare.joined(std::move(joined));
     LinearDecl down = routed(b, at, "down", {count, m.width, inner});
-    down.after = {{.name = "mul"}, {.name = "add"}};
+    if (biased_) down.after.push_back(bias(b, at, {"down"}, {count, m.width, inner}));
+    down.after.push_back({.name = "mul"});
+    down.after.push_back({.name = "add"});
     down_ = b.declare.linear(std::move(down));
   }
   tenon_tid add(StepBuilder& b, tenon_tid x, tenon_tid to) const override {
     const tenon_tid scores = b.linear(router_, x);
     for (const Rank& rank : ranks_) {
-      const tenon_tid expert = b.experts_of(b.row_ops(rank.expert, scores)), weight = b.row_ops(rank.weight, scores);
-      to = b.linear(down_, b.joined(joined_, x, {}, expert), {weight, to}, expert);
+      const tenon_tid number = b.row_ops(rank.expert, scores), weight = b.row_ops(rank.weight, scores);
+      const tenon_tid expert = b.experts_of(number);
+      if (biased_) {
+        to = b.linear(down_, b.joined(joined_, x, {number}, expert), {number, weight, to}, expert);
+      } else {
+        to = b.linear(down_, b.joined(joined_, x, {}, expert), {weight, to}, expert);
+      }
     }
     return to;
   }
@@ -411,8 +455,24 @@ class Experts : public BlockModule {
     return decl;
   }
 
+  // The biases of all experts after products that stand side by side: those of an expert lie together.
+  static OpCall bias(const Building& b, const BlockPlace& at, const std::vector<std::string>& parts,
+                     const Shape& shape) {
+    std::vector<std::string> paths;
+    for (uint32_t e = 0; e < shape.experts; ++e) {
+      for (const std::string& part : parts) paths.push_back(at.path + "." + std::to_string(e) + "." + part);
+    }
+    for (const std::string& part : parts) b.source.use_stacked(at.path + ".*." + part, shape.experts);
+    OpCall call{.name = "expert_bias"};
+    const std::string name = at.path + "." + (parts.size() > 1 ? "gate_up" : parts.front()) + ".bias";
+    call.vectors = {{"bias", b.source.biases(name, paths, shape.rows)}};
+    call.numbers = {{"experts", shape.experts}};
+    return call;
+  }
+
   LinearId router_ = 0, down_ = 0;
   JoinedId joined_ = 0;
+  bool biased_ = false;  // the products of the experts have biases
   std::vector<Rank> ranks_;
 };
 

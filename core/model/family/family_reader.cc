@@ -286,6 +286,7 @@ class FamilyReader {
             });
       }
       rope.scaled = of.boolean("scaled", true);
+      rope.whole_pairs = of.boolean("whole_pairs", true);
       rope.group = of.text("group");
       of.finish();
       family_.ropes.push_back(std::move(rope));
@@ -305,24 +306,25 @@ class FamilyReader {
       of.wrong(*node, key, "an array of ops");
       return ops;
     }
-    for (const Node& each : *node->array()) {
-      Fields fields(each, of.label() + "." + key, findings_);
-      OpSpec op;
-      op.use = fields.needed_text("use");
-      op.when = formula(fields, "when");
-      for (const auto& [name, value] : fields.in_order()) {
-        if (name == "use" || name == "when") continue;
-        const std::string* text = value->text();
-        if (text != nullptr && (names_tensor(*text, prefix) || text->find('.') != std::string::npos)) {
-          op.tensors.emplace_back(name, *text);
-          if (!names_tensor(*text, prefix)) unknown_tensor(fields, *value, prefix);
-        } else if (const auto f = formula(*value, fields.label() + "." + name)) {
-          op.numbers.emplace_back(name, *f);
-        }
-      }
-      ops.push_back(std::move(op));
-    }
+    for (const Node& each : *node->array()) ops.push_back(op(each, of.label() + "." + key, prefix));
     return ops;
+  }
+  OpSpec op(const Node& node, const std::string& label, const std::string& prefix) {
+    Fields fields(node, label, findings_);
+    OpSpec op;
+    op.use = fields.needed_text("use");
+    op.when = formula(fields, "when");
+    for (const auto& [name, value] : fields.in_order()) {
+      if (name == "use" || name == "when") continue;
+      const std::string* text = value->text();
+      if (text != nullptr && (names_tensor(*text, prefix) || text->find('.') != std::string::npos)) {
+        op.tensors.emplace_back(name, *text);
+        if (!names_tensor(*text, prefix)) unknown_tensor(fields, *value, prefix);
+      } else if (const auto f = formula(*value, fields.label() + "." + name)) {
+        op.numbers.emplace_back(name, *f);
+      }
+    }
+    return op;
   }
   void unknown_tensor(Fields& fields, const Node& value, const std::string& prefix) {
     std::vector<std::string> known;
@@ -408,11 +410,11 @@ class FamilyReader {
     if (b.attention) {
       attention(fields, b);
     } else {
-      b.activation = fields.needed_text("activation");
+      read_activation(fields, b);
       if (!b.experts) b.gated = fields.boolean("gated", true);
     }
     const std::vector<std::string> parts = parts_of(b);
-    const Node* biases = b.experts ? nullptr : fields.find("bias");
+    const Node* biases = fields.find("bias");
     if (biases != nullptr) read_biases(*biases, parts, b);
     fields.finish();
     for (const std::string& part : parts) {
@@ -422,6 +424,19 @@ class FamilyReader {
       }
     }
     family_.blocks.push_back(std::move(b));
+  }
+  // An op by its name, or with numbers: { use = "clamped_swiglu", alpha = 1.702, limit = 7 }.
+  void read_activation(Fields& fields, Block& b) {
+    const Node* node = fields.need("activation");
+    if (node == nullptr) return;
+    if (node->text() != nullptr) {
+      b.activation.use = *node->text();
+      return;
+    }
+    if (node->table() == nullptr) return fields.wrong(*node, "activation", "an op, by its name or with its numbers");
+    b.activation = op(*node, fields.label() + ".activation", kLayers);
+    if (b.activation.tensors.empty() && !b.activation.when) return;
+    fields.wrong(*node, "activation", "an op with numbers alone");
   }
   void experts(Fields& fields, Block& b) {
     b.experts.emplace();
@@ -469,6 +484,8 @@ class FamilyReader {
     b.window = formula(fields, "window");
     b.scale = formula(fields, "scale");
     b.softcap = formula(fields, "softcap");
+    b.sinks = fields.text("sinks");
+    if (!b.sinks.empty() && !names_tensor(b.sinks, kLayers)) unknown_tensor(fields, *fields.find("sinks"), kLayers);
     const Node* rope = fields.find("rope");
     if (rope == nullptr) return;
     if (rope->text() != nullptr) return choose_rope(fields, *rope, {}, b);

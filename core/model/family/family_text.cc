@@ -44,7 +44,9 @@ std::string block_text(const Family& family, const Block& b) {
     text += "  rope: " + family.ropes[r.rope].name + (r.when ? ", if " + r.when->text : "") + "\n";
   }
   text += formula_text("window", b.window) + formula_text("scale", b.scale) + formula_text("softcap", b.softcap);
-  if (!b.attention) text += "  activation: " + b.activation + "\n";
+  if (!b.attention)
+    text += "  activation: " + (b.activation.numbers.empty() ? b.activation.use : op_text(b.activation)) + "\n";
+  if (!b.sinks.empty()) text += "  learned sinks: " + b.sinks + "\n";
   std::vector<std::string> biased;
   for (const auto& [part, spec] : b.bias) biased.push_back(part);
   if (!biased.empty()) text += "  bias, where the weights have it: " + listed(biased) + "\n";

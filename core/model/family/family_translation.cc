@@ -127,6 +127,11 @@ class Renaming {
   }
   // The matrices of all experts of a layer, "layers.3.experts.*.up": GGUF has one tensor of them.
   void add_experts(const std::string& path) {
+    for (const std::string_view convention : {model_.convention(), convention_}) {
+      if (!tensor_name(family_, convention, path).empty()) continue;
+      refuse(model_, "the family " + family_.name + " does not say how " +
+                         (convention == "gguf" ? "GGUF" : "a Hugging Face folder") + " has \"" + path + "\"");
+    }
     const size_t star = path.find('*');
     const auto of_expert = [&](uint32_t e) { return path.substr(0, star) + std::to_string(e) + path.substr(star + 1); };
     const std::string stacked = weights::stacked_name(tensor_name(family_, model_.convention(), path));
@@ -235,8 +240,8 @@ std::vector<double> divisors_at(const Rope& rope, uint32_t positions) {
 
 // GGUF's types of scaled rope are linear, yarn and longrope; other frequencies that do not depend on the length are a
 // tensor.
-void describe_gguf_rope(const Weights& model, const Rope& rope, const std::string& architecture, MetadataMap& all,
-                        Renaming& tensors) {
+void describe_gguf_rope(const Weights& model, const Rope& rope, const RopeSpec& spec, const std::string& architecture,
+                        MetadataMap& all, Renaming& tensors) {
   const std::string scaling = architecture + ".rope.scaling.";
   switch (rope.scaling) {
     case RopeScaling::kNone:
@@ -246,7 +251,10 @@ void describe_gguf_rope(const Weights& model, const Rope& rope, const std::strin
       all[scaling + "factor"] = rope.factor;
       break;
     case RopeScaling::kYarn:
-      if (!rope.whole_pairs) refuse(model, "rope of type \"yarn\" with truncate = false cannot be said in GGUF");
+      if (rope.whole_pairs != spec.whole_pairs) {
+        refuse(model, std::string("rope of type \"yarn\" with truncate = ") + (rope.whole_pairs ? "true" : "false") +
+                          " cannot be said in GGUF's architecture " + architecture);
+      }
       all[scaling + "type"] = std::string("yarn");
       all[scaling + "factor"] = rope.factor;
       all[scaling + "original_context_length"] = static_cast<int64_t>(rope.original_context);
@@ -354,7 +362,7 @@ Translation to_gguf(const Family& family, const Weights& model, const Config& c)
     if (!spec.theta.key.gguf.empty()) all[spell(spec.theta.key.gguf)] = c.ropes[i].theta;
     if (!spec.scaled) continue;
     all[architecture + ".rope.dimension_count"] = int64_t{c.ropes[i].rotated};
-    describe_gguf_rope(model, c.ropes[i], architecture, all, tensors);
+    describe_gguf_rope(model, c.ropes[i], spec, architecture, all, tensors);
   }
   Translation made{tensors.finish(std::move(all)), {}};
   check_layers(family, model, c, *made.weights);

@@ -110,7 +110,7 @@ void read_yarn(RopeGroup& group, Rope& r) {
   group.may_be_null({"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"});
   r.slow_turns = group.positive("beta_slow", 1);
   r.fast_turns = group.positive("beta_fast", 32);
-  r.whole_pairs = group.boolean("truncate", true);
+  r.whole_pairs = group.boolean("truncate", r.whole_pairs);
   group.note_known("finetuned");
   const std::optional<double> scale = group.optional_positive("mscale"),
                               whole = group.optional_positive("mscale_all_dim");
@@ -298,6 +298,7 @@ Rope read_huggingface_rope(ConfigReader& reader, const RopeSpec& spec, const Mod
   const std::string& key = spec.theta.key.huggingface;
   Rope r;
   r.context = r.original_context = model.context;
+  r.whole_pairs = spec.whole_pairs;
   const bool own = group.name().ends_with("." + spec.group) && !spec.group.empty();
   if (!spec.scaled && !own) {
     r.theta = reader.positive(key, theta_default(spec, "huggingface", scope));
@@ -328,6 +329,7 @@ Rope read_gguf_rope(ConfigReader& reader, const RopeSpec& spec, const ModelInfo&
   const double fallback = theta_default(spec, "gguf", scope);
   Rope r;
   r.context = r.original_context = model.context;
+  r.whole_pairs = spec.whole_pairs;
   r.rotated = reader.count(prefix + "dimension_count", model.head_dim);
   r.theta = theta_key.empty() ? fallback : reader.positive(theta_key, fallback);
   // Some files say it by their tensors alone.

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tenon/core/error.h"
+#include "tenon/sdk/attention_sinks.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/fop.h"
 
@@ -109,7 +110,8 @@ bool same_op(const ChainOp& a, const ChainOp& b) {
 }  // namespace
 
 std::string ChainOp::name() const {
-  return op == nullptr ? "kv_append" : op->instance.component().info.name;
+  if (op == nullptr) return fop.id == sdk::kAttentionSinks ? kSinksOp : "kv_append";
+  return op->instance.component().info.name;
 }
 
 bool ChainOp::in_place() const {
@@ -148,6 +150,13 @@ ChainOp append_op(const AttentionDecl& a) {
              static_cast<int32_t>(a.v_dim))
       .store(append.fop);
   return append;
+}
+
+ChainOp sinks_op(const AttentionDecl& a, VectorId logits) {
+  ChainOp sinks = append_op(a);
+  sinks.fop.id = sdk::kAttentionSinks;
+  sinks.vectors[0] = logits;
+  return sinks;
 }
 
 bool equal(const OpChain& a, const OpChain& b) {

@@ -23,7 +23,7 @@ struct Vector {
 };
 
 struct ChainOp {
-  const SmallOp* op = nullptr;                          // nullptr: the cache's append
+  const SmallOp* op = nullptr;                          // nullptr: the cache's append, or the attention's sinks
   tenon_fop fop{};                                      // numbers and integers; tensors are 0 until it is recorded
   std::array<std::optional<VectorId>, 4> vectors = {};  // each has its place in fop.t
   std::array<bool, 4> rows = {};  // true: the rows at that place in fop.t are named when a step is recorded
@@ -49,6 +49,9 @@ OpChain resolve_chain(const ChainPlace& place, const Chain& chain, Components& c
                       std::span<const Vector> vectors);
 // The cache's append, with the heads of the layer.
 ChainOp append_op(const AttentionDecl& attention);
+// The layer's learned sinks (tenon/sdk/attention_sinks.h), an op that the attention alone can do.
+inline constexpr char kSinksOp[] = "attention_sinks";
+ChainOp sinks_op(const AttentionDecl& attention, VectorId logits);
 
 // True: both do the same with the same vectors.
 bool equal(const OpChain& a, const OpChain& b);

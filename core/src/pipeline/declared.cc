@@ -10,6 +10,7 @@
 #include "../../model/weights/layout.h"
 #include "../../model/weights/metadata_ledger.h"
 #include "tenon/core/error.h"
+#include "tenon/sdk/attention_sinks.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/gguf_blocks.h"
 
@@ -58,8 +59,12 @@ size_t Site::done_after(const tenon_claim& claim) const {
   return groups.size() == 1 && claim.epi > own ? claim.epi - own : 0;
 }
 
+bool Site::has_sinks() const {
+  return !after.empty() && after.back().fop.id == sdk::kAttentionSinks;
+}
+
 bool Site::queries_turn_last() const {
-  const size_t n = after.size();
+  const size_t n = after.size() - (has_sinks() ? 1 : 0);
   return n > 1 && after[n - 1].fop.id == TENON_F_ROPE && after[n - 2].fop.id == TENON_F_KV_APPEND;
 }
 
@@ -250,9 +255,12 @@ SiteId Declared::add_site(const std::vector<LinearId>& linears, const AttentionD
     site.decl.path = path.substr(0, path.size() - names.front().size()) + joined_name(names);
   }
   const int64_t columns = columns_after(site.decl.path, site.after, site.after.size(), site.total_rows());
-  const OpChain over_all = resolve_chain({site.decl.path, columns, attention}, after, components_, vectors);
+  const bool sinks = !after.empty() && after.back().name == kSinksOp;
+  const OpChain over_all = resolve_chain({site.decl.path, columns, attention},
+                                         Chain(after.begin(), after.end() - (sinks ? 1 : 0)), components_, vectors);
   site.after.insert(site.after.end(), over_all.begin(), over_all.end());
   if (attention != nullptr) site.after.push_back(append_op(*attention));
+  if (sinks) site.after.push_back(sinks_op(*attention, after.back().vectors.front().second));
   sites.push_back(std::move(site));
   return static_cast<SiteId>(sites.size() - 1);
 }
@@ -292,7 +300,7 @@ void Declared::make_sites() {
 
 void Declared::append_before_rope(AttentionLayer& layer) {
   OpChain& after = sites[layer.qkv].after;
-  const size_t n = after.size();
+  const size_t n = after.size() - (sites[layer.qkv].has_sinks() ? 1 : 0);
   if (n > 1 && after[n - 2].fop.id == TENON_F_ROPE) std::swap(after[n - 2], after[n - 1]);
 }
 
@@ -327,7 +335,7 @@ void Declared::split(Site& site, const std::vector<const Scheme*>& schemes) {
     group.offered = group.after;
     if (site.groups.size() == 1 && !group.apart) {
       group.offered.insert(group.offered.end(), site.after.begin(), site.after.end());
-      if (site.queries_turn_last()) group.offered.pop_back();
+      group.offered.resize(group.offered.size() - site.for_attention());
     }
   }
 }

@@ -64,6 +64,9 @@ struct Site {
   // Returns how many ops after the site the claim of its first group does; 0 if the site is cut.
   size_t done_after(const tenon_claim& claim) const;
   bool queries_turn_last() const;  // a ROPE stands after the cache's append
+  bool has_sinks() const;          // learned sinks end the chain
+  // Returns how many ops at the end of `after` the attention alone can do.
+  size_t for_attention() const { return (queries_turn_last() ? 1 : 0) + (has_sinks() ? 1 : 0); }
 };
 
 struct AttentionLayer {

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tenon/sdk/attention_sinks.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/kv_codec.h"
 
@@ -242,7 +243,10 @@ void Negotiation::negotiate_attention(AttentionLayer& layer, const Site& qkv) {
     const std::optional<tenon_claim> claim = claim_of_attention(layer, ChainView(ops, taken), shape);
     if (!claim) return;
     if (claim->pro > ops.size() - taken) return refuse(d.path, id + " claims more ops than there are");
-    if (qkv.queries_turn_last() && claim->pro == 0) {
+    if (qkv.has_sinks() && claim->pro == 0) {
+      return refuse(without_layer(d.path), id + " adds no learned sinks to its softmax, which the model has");
+    }
+    if (claim->pro < qkv.for_attention()) {
       return refuse(without_layer(d.path),
                     id + " does not turn queries itself, and " + components_.kv_cache.id() + " keeps keys before rope");
     }
@@ -277,10 +281,13 @@ std::optional<tenon_claim> Negotiation::claim_over_copy(AttentionLayer& layer, c
   copy.format = &want;
 
   // When the copy is made the cache's append has been recorded. So nothing is left to claim, unless keys are kept before
-  // rope: then the queries' ROPE is, which ends the chain.
+  // rope: then the queries' ROPE is, which ends the chain. Sinks stand after either.
   const tenon_chain& chain = *pro.get();
-  const bool rope_left = want.rotated == 0 && chain.n > 0;
-  const ChainView left(rope_left ? chain.op[chain.n - 1] : nullptr, rope_left ? 1 : 0);
+  uint32_t n_left = sdk::has_sinks(&chain) ? 1 : 0;
+  if (want.rotated == 0 && chain.n > n_left) ++n_left;
+  std::vector<tenon_fop> ops_left;
+  for (uint32_t i = chain.n - n_left; i < chain.n; ++i) ops_left.push_back(*chain.op[i]);
+  const ChainView left(ops_left.data(), ops_left.size());
   const tenon_attn a = attention_of(layer.decl, left);
   auto claim = sdk::abi_struct<tenon_claim>();
   const tenon_status status = table.claim(attention.self(), &a, &copy, &shapes_[shape], &claim, call.why());

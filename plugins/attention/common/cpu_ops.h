@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,18 @@
 
 namespace tenon::attention {
 
-inline constexpr uint32_t kWeights = kViewOperands;  // Only the op that sums weights has this operand, and writes it.
+inline constexpr uint32_t kSinks = kViewOperands;  // An attention without learned sinks gives Q.
+inline constexpr uint32_t kWeights = kSinks + 1;   // Only the op that sums weights has this operand, and writes it.
+
+inline std::vector<tenon_operand> cpu_operands(const tenon_attn_call& call, sdk::Recorder& r) {
+  std::vector<tenon_operand> operands = view_operands(call, r);
+  operands.push_back({sdk::has_sinks(call.pro) ? sdk::sinks_of(call.pro) : call.q, TENON_READ});
+  return operands;
+}
+// Returns the logit that joins the softmax of a head; nothing is joined by -infinity.
+inline float sink_of(const ViewArgs& a, const sdk::Part& part, uint32_t head) {
+  return a.sinks != 0 ? part.ptr<const float>(kSinks)[head] : -std::numeric_limits<float>::infinity();
+}
 
 // Rows from there on are padding.
 inline uint32_t live_rows(const ViewArgs& a, const sdk::Part& part) {

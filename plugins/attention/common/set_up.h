@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tenon/sdk/attention.h"
+#include "tenon/sdk/attention_sinks.h"
 #include "tenon/sdk/fop.h"
 #include "tenon/sdk/kv_layout.h"
 #include "tenon/sdk/recorder.h"
@@ -22,13 +23,13 @@ namespace tenon::attention {
 // The arguments that attention ops share. They derive theirs from these.
 struct ViewArgs {
   sdk::KvLayout kv;
-  int64_t q_row, out_row;   // floats from a row of q, or of out, to the next one
-  uint32_t q_heads, group;  // group: query heads of a KV head
-  uint32_t rows, seqs;      // bounds
-  uint32_t window;          // of the layer; 0: none
-  uint32_t trees;           // of the bounds; 0: rows of a sequence are a chain
-  uint32_t weight_rows;     // the rows of a sequence whose softmax weights the cache wants
-  uint32_t reserved;
+  int64_t q_row, out_row;    // floats from a row of q, or of out, to the next one
+  uint32_t q_heads, group;   // group: query heads of a KV head
+  uint32_t rows, seqs;       // bounds
+  uint32_t window;           // of the layer; 0: none
+  uint32_t trees;            // of the bounds; 0: rows of a sequence are a chain
+  uint32_t weight_rows;      // the rows of a sequence whose softmax weights the cache wants
+  uint32_t sinks;            // 1: an operand has the logits of learned sinks
   int32_t rotated, pairing;  // of keys before rope; rotated 0: the cache keeps them after it
   float scale, softcap;
 };
@@ -41,6 +42,7 @@ struct ClaimedRope {
 inline ClaimedRope claimed_rope(const tenon_attn_call& call) {
   ClaimedRope claimed;
   for (const tenon_fop& op : sdk::ops_of(call.pro)) {
+    if (op.id == sdk::kAttentionSinks) continue;
     if (op.id != TENON_F_ROPE) throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
     const sdk::RopeOp rope(op);
     claimed = {.table = rope.table, .rotated = rope.rotated, .pairing = rope.pairing};
@@ -49,13 +51,17 @@ inline ClaimedRope claimed_rope(const tenon_attn_call& call) {
 }
 
 // Throws Refused for a view that has no reader, and for heads that no attention can have. The result claims the ROPE
-// before the attention if the cache keeps keys before it, and nothing else.
+// before the attention if the cache keeps keys before it, and learned sinks; nothing else.
 inline tenon_claim claim_view(const tenon_attn& a, const tenon_kv_view& kv) {
   if (const std::string why = sdk::kv_unread(kv, sdk::kReadsEverything); !why.empty()) throw sdk::Refused(why);
   sdk::check_heads(a);
   auto claim = sdk::abi_struct<tenon_claim>();
-  const std::vector<tenon_fop> pro = sdk::ops_of(a.pro);
-  if (kv.format->rotated == 0 && !pro.empty() && pro.back().id == TENON_F_ROPE) claim.pro = 1;
+  std::vector<tenon_fop> pro = sdk::ops_of(a.pro);
+  if (sdk::has_sinks(a.pro)) {
+    ++claim.pro;
+    pro.pop_back();
+  }
+  if (kv.format->rotated == 0 && !pro.empty() && pro.back().id == TENON_F_ROPE) ++claim.pro;
   return claim;
 }
 
@@ -82,6 +88,7 @@ inline ViewArgs view_args(const tenon_attn& a, const tenon_attn_call& call, sdk:
   args.window = a.window;
   args.trees = r.bounds().trees;
   args.weight_rows = call.kv->weight_rows;
+  args.sinks = sdk::has_sinks(call.pro) ? 1 : 0;
   args.rotated = rope.rotated;
   args.pairing = rope.pairing;
   args.scale = a.scale;

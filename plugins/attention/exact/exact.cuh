@@ -24,6 +24,7 @@ inline constexpr uint32_t kWeightBlocks = 8;  // that share the cells of a KV he
 using enum attention::ViewOperand;
 enum Operand {
   kOrder = kViewOperands,  // The PLACE of the step gives the order of its rows.
+  kSinks,                  // An attention without learned sinks gives Q.
   kStats,                  // A view that wants no weights gives OUT.
   kWeights
 };
@@ -165,6 +166,11 @@ __global__ void __launch_bounds__(kThreads)
     top = -INFINITY;
     sum = 0;
     for (const float other : tops) top = fmaxf(top, other);
+    if (p.sinks != nullptr) {
+      const float sink = p.sinks[head];
+      top = fmaxf(top, sink);
+      sum = expf(sink - top);
+    }
     float shrink[kWarps];
     for (uint32_t w = 0; w < kWarps; ++w) {
       shrink[w] = tops[w] == -INFINITY ? 0 : expf(tops[w] - top);
@@ -220,28 +226,18 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-inline Pointers pointers(const cuda::Launch& l) {
-  return {l.ptr<const float>(kQ),
-          l.ptr<float>(kOut),
-          l.ptr<void>(kKeyPlane),
-          l.ptr<void>(kValuePlane),
-          l.ptr<void>(kKeyScales),
-          l.ptr<void>(kValueScales),
-          l.ptr<const int32_t>(kPages),
-          l.ptr<const int32_t>(kPlace),
-          l.ptr<const int32_t>(kUsed),
-          l.ptr<const int32_t>(kTable),
-          l.ptr<const uint32_t>(kLive),
-          l.ptr<const int32_t>(kPos),
-          l.ptr<const int32_t>(kOrder),
-          l.ptr<const int32_t>(kSlot),
-          l.ptr<const int32_t>(kParent),
-          l.ptr<const int32_t>(kKvLen),
-          l.ptr<const int32_t>(kSeqSlot),
-          l.ptr<const int32_t>(kSeqRow),
-          l.ptr<const float>(kRope),
-          l.ptr<float2>(kStats),
-          nullptr};
+inline Pointers pointers(const Args& a, const cuda::Launch& l) {
+  return {l.ptr<const float>(kQ),         l.ptr<float>(kOut),
+          l.ptr<void>(kKeyPlane),         l.ptr<void>(kValuePlane),
+          l.ptr<void>(kKeyScales),        l.ptr<void>(kValueScales),
+          l.ptr<const int32_t>(kPages),   l.ptr<const int32_t>(kPlace),
+          l.ptr<const int32_t>(kUsed),    l.ptr<const int32_t>(kTable),
+          l.ptr<const uint32_t>(kLive),   l.ptr<const int32_t>(kPos),
+          l.ptr<const int32_t>(kOrder),   l.ptr<const int32_t>(kSlot),
+          l.ptr<const int32_t>(kParent),  l.ptr<const int32_t>(kKvLen),
+          l.ptr<const int32_t>(kSeqSlot), l.ptr<const int32_t>(kSeqRow),
+          l.ptr<const float>(kRope),      a.sinks != 0 ? l.ptr<const float>(kSinks) : nullptr,
+          l.ptr<float2>(kStats),          nullptr};
 }
 inline size_t path_bytes(const Args& a) {
   return a.trees != 0 ? a.rows * sizeof(int32_t) : 0;
@@ -251,11 +247,11 @@ inline void attend(const Args& a, const cuda::Launch& l) {
   cuda::with_kv_codec(a.kv.k.codec, [&]<class C>(C) {
     l(&attend_kernel<C>,
       {.blocks = {a.q_heads, std::min(a.rows, kMostRowBlocks)}, .threads = {kThreads}, .shared_bytes = path_bytes(a)},
-      a, pointers(l));
+      a, pointers(a, l));
   });
 }
 inline void weights(const Args& a, const cuda::Launch& l) {
-  Pointers p = pointers(l);
+  Pointers p = pointers(a, l);
   p.weights = l.ptr<float>(kWeights);
   cuda::with_kv_codec(a.kv.k.codec, [&]<class C>(C) {
     l(&weights_kernel<C>,
@@ -283,6 +279,7 @@ inline void record_unrotated(const tenon_attn& a, const tenon_attn_call& call, s
   args.seqs = std::max(1u, args.seqs);
   std::vector<tenon_operand> operands = attention::view_operands(call, r);
   operands.push_back({r.step(TENON_STEP_PLACE), TENON_READ});
+  operands.push_back({args.sinks != 0 ? sdk::sinks_of(call.pro) : call.q, TENON_READ});
   operands.push_back({call.out, TENON_WRITE});
   if (args.weight_rows != 0) {
     operands[kStats] = {r.temp(sdk::tensor(TENON_F32, {args.rows, args.q_heads, 2})), TENON_WRITE};

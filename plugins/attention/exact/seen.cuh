@@ -29,8 +29,8 @@ struct Pointers {
   const int32_t *pages, *place, *used, *table;
   const uint32_t* live;
   const int32_t *pos, *order, *slot, *parent, *kv_len, *seq_slot, *seq_row;
-  const float* rope;
-  float2* stats;  // of (row, query head): maximum and sum
+  const float *rope, *sinks;  // sinks: (query heads), or nullptr
+  float2* stats;              // of (row, query head): maximum and sum
   float* weights;
 };
 

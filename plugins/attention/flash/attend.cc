@@ -72,7 +72,12 @@ struct Head {
 // Its mean of the values, from its sums.
 void write_mean(const AttendArgs& a, const Part& part, Head at, const Softmax& state, const float* sum) {
   float* out = attention::out_of(a, part, at.row, at.head);
-  const float factor = 1 / state.sum;
+  float factor = 1 / state.sum;
+  if (a.sinks != 0) {
+    const float sink = attention::sink_of(a, part, at.head), top = std::max(state.maximum, sink);
+    const float kept = std::exp(state.maximum - top);
+    factor = kept / (state.sum * kept + std::exp(sink - top));
+  }
   for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] = sum[d] * factor;
 }
 
@@ -117,10 +122,10 @@ void attend_split(const AttendArgs& a, const Part& part, Run& run, const RunPlac
   }
 }
 
-// The softmax of n scores, each to the sum of its cell.
-void add_weights(const float* score, const uint32_t* cell, uint32_t n, float* sums) {
-  const float top = *std::max_element(score, score + n);
-  double sum = 0;
+// The softmax of n scores and a sink, each score's to the sum of its cell.
+void add_weights(const float* score, const uint32_t* cell, uint32_t n, float sink, float* sums) {
+  const float top = std::max(sink, *std::max_element(score, score + n));
+  double sum = std::exp(sink - top);
   for (uint32_t c = 0; c < n; ++c) sum += std::exp(score[c] - top);
   for (uint32_t c = 0; c < n; ++c) sums[cell[c]] += static_cast<float>(std::exp(score[c] - top) / sum);
 }
@@ -195,7 +200,9 @@ void sum_weights(const AttendArgs& a, const Part& part) {
     for (uint32_t row = at.begin; row < at.end && step.active(row); ++row) {
       Run run(a, part, step, {at.kv_head, row, row + 1});
       const uint32_t n = run.all_scores(cell, scores, cells);
-      for (uint32_t i = 0; i < a.group; ++i) add_weights(scores + i * cells, cell, n, at.sums);
+      for (uint32_t i = 0; i < a.group; ++i) {
+        add_weights(scores + i * cells, cell, n, attention::sink_of(a, part, at.kv_head * a.group + i), at.sums);
+      }
     }
   }
 }

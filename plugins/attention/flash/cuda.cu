@@ -16,12 +16,12 @@ enum Variant : uint32_t { kExact, kDecode, kPrefill };
 // Cuts of positions are multiples of this share of the parameter `split`.
 constexpr uint32_t kGranulesOfSplit = 4, kLeastGranule = 64;
 
-// The fastest kernels that there are for a layer. Only exact has what a step with trees needs, or a view beyond plain
-// chains.
+// The fastest kernels that there are for a layer. Only exact has what a step with trees needs, learned sinks, or a view
+// beyond plain chains.
 Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b, uint64_t shared_bytes) {
   const tenon_kv_plane &k = kv.format->k, &v = kv.format->v;
   const bool decodes = b.rows_per_seq <= kDecodeRows, scaled = sdk::is_scaled_codec(k.codec);
-  if (b.trees != 0 || k.codec != v.codec) return kExact;
+  if (b.trees != 0 || sdk::has_sinks(a.pro) || k.codec != v.codec) return kExact;
   if (!sdk::kv_unread(kv, sdk::kReadsScales | sdk::kReadsRotated).empty()) return kExact;
   if (scaled ? k.scale != TENON_F16 || v.scale != TENON_F16 : k.codec != TENON_F16 && k.codec != TENON_BF16) {
     return kExact;

@@ -186,6 +186,9 @@ void weigh(const Args& a, const Part& part, const View& view, uint32_t head, con
     w.score[i] = dot;
     top = std::max(top, dot);
   }
+  const auto sink = static_cast<double>(attention::sink_of(a, part, head));
+  top = std::max(top, sink);
+  sum = std::exp(sink - top);
   for (uint32_t i = 0; i < view.size(); ++i) sum += w.score[i] = std::exp(w.score[i] - top);
   for (uint32_t i = 0; i < view.size(); ++i) w.score[i] /= sum;
 }
@@ -246,7 +249,7 @@ void record_unrotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Rec
   // No more cells of a linear cache are in use than the program has tokens.
   const uint64_t longest = args.kv.rule == TENON_POS_LINEAR ? r.bounds().kv_len : args.kv.capacity();
   args.kv_len = static_cast<uint32_t>(std::min(longest, args.kv.capacity()));
-  const std::vector<tenon_operand> operands = attention::view_operands(call, r);
+  const std::vector<tenon_operand> operands = attention::cpu_operands(call, r);
   // Query heads share nothing of what they read.
   const double elements = attention::q_columns(a) + attention::out_columns(a);
   r.emit<attend>({.name = "attention",
