@@ -321,6 +321,95 @@ FileMatrix int8(int64_t n, int64_t k, Random& random) {
   return std::move(t).sorted();
 }
 
+// An e2m1 number: sign, two bits of exponent with a bias of 1, one of mantissa.
+double e2m1(uint32_t code) {
+  const uint32_t exponent = code >> 1 & 3, mantissa = code & 1;
+  const double magnitude = exponent == 0 ? mantissa / 2.0 : (1 + mantissa / 2.0) * std::exp2(int(exponent) - 1);
+  return (code & 8) != 0 ? -magnitude : magnitude;
+}
+struct E2m1Options {
+  bool nv = false, blocks = false;
+  const char *codes = "weight_packed", *scales = "weight_scale";
+};
+// Two codes a byte, the first below. MXFP4: 32 weights share a power of two; NVFP4: 16 an e4m3 number, divided by one of all.
+FileMatrix e2m1(const E2m1Options& o, int64_t n, int64_t k, Random& random) {
+  const int64_t group = o.nv ? 16 : 32, groups = k / group;
+  Tensors t;
+  uint8_t* codes =
+      o.blocks ? t.add({o.codes, TENON_U8, 3, {n, groups, 16, 0}}) : t.add({o.codes, TENON_U8, 2, {n, k / 2, 0, 0}});
+  uint8_t* scales = t.add({o.scales, o.nv ? TENON_F8E4M3 : TENON_U8, 2, {n, groups, 0, 0}});
+  float of_all = 1;
+  if (o.nv) {
+    of_all = std::uniform_real_distribution<float>(100, 900)(random);
+    put(t.add({"weight_global_scale", TENON_F32, 1, {1, 0, 0, 0}}), 0, of_all);
+  }
+  for (int64_t i = 0; i < n * groups; ++i) scales[i] = static_cast<uint8_t>(o.nv ? random() % 127 : 119 + random() % 6);
+  for (int64_t i = 0; i < n * k; ++i) {
+    const auto code = static_cast<uint32_t>(random() % 16);
+    codes[i / 2] = static_cast<uint8_t>(codes[i / 2] | code << (i % 2 * 4));
+    const uint8_t scale = scales[i / group];
+    t.matrix.weights.push_back(
+        static_cast<float>(e2m1(code) * (o.nv ? e4m3(scale) / double{of_all} : std::exp2(int{scale} - 127))));
+  }
+  return std::move(t).sorted();
+}
+
+struct TorchAoOptions {
+  uint32_t bits = 4;
+  int64_t group = 32;  // 0: the whole row
+  tenon_format scale = TENON_BF16;
+  bool symmetric = false;
+};
+// torchao: numbers with a sign, a byte each.
+FileMatrix torchao(const TorchAoOptions& o, int64_t n, int64_t k, Random& random) {
+  Groups g = draw_groups(n, k, o.bits, o.group, 0, random);
+  const auto half = static_cast<int32_t>(1U << (o.bits - 1));
+  if (o.symmetric) std::fill(g.zero.begin(), g.zero.end(), static_cast<uint32_t>(half));
+  Tensors t;
+  uint8_t* codes = t.add({"_weight_qdata", TENON_I8, 2, {n, k, 0, 0}});
+  for (size_t i = 0; i < g.code.size(); ++i) put(codes, i, static_cast<int8_t>(static_cast<int32_t>(g.code[i]) - half));
+  uint8_t* scales = t.add({"_weight_scale", o.scale, 2, {n, g.groups, 0, 0}});
+  uint8_t* zeros = t.add({"_weight_zero_point", TENON_I8, 2, {n, g.groups, 0, 0}});
+  for (size_t i = 0; i < g.scale.size(); ++i) {
+    g.scale[i] = put_scale(scales, i, o.scale, random);
+    put(zeros, i, static_cast<int8_t>(static_cast<int32_t>(g.zero[i]) - half));
+  }
+  t.matrix.weights = g.weights();
+  return std::move(t).sorted();
+}
+
+// HQQ: codes of groups, which are the rows of a matrix, cut into stretches that share elements, the first in the highest bits;
+// zero points are no whole numbers.
+FileMatrix hqq(uint32_t bits, int64_t group, int64_t n, int64_t k, Random& random) {
+  const bool three = bits == 3;
+  const int64_t groups = n * k / group, codes = three ? 10 : 8 / static_cast<int64_t>(bits),
+                stretch = (groups + codes - 1) / codes;
+  Tensors t;
+  uint8_t* words = t.add({"W_q", three ? TENON_I32 : TENON_U8, 2, {stretch, group, 0, 0}});
+  uint8_t* scales = t.add({"scale", TENON_F16, 2, {groups, 1, 0, 0}});
+  uint8_t* zeros = t.add({"zero", TENON_F16, 2, {groups, 1, 0, 0}});
+  put(t.add({"nbits", TENON_I32, 0, {}}), 0, static_cast<int32_t>(bits));
+  put(t.add({"group_size", TENON_I32, 0, {}}), 0, static_cast<int32_t>(group));
+  put(t.add({"axis", TENON_I32, 0, {}}), 0, int32_t{1});
+  uint8_t* shape = t.add({"shape", TENON_I64, 1, {2, 0, 0, 0}});
+  put(shape, 0, n);
+  put(shape, 1, k);
+  for (int64_t g = 0; g < groups; ++g) {
+    const float scale = put_scale(scales, static_cast<uint64_t>(g), TENON_F16, random);
+    const auto most = static_cast<float>((1U << bits) - 1);
+    const uint16_t zero = sdk::float_to_half(std::uniform_real_distribution<float>(0, most)(random));
+    put(zeros, static_cast<uint64_t>(g), zero);
+    for (int64_t i = 0; i < group; ++i) {
+      const auto code = static_cast<uint32_t>(random() % (1U << bits));
+      const int64_t first = (g % stretch * group + i) * (three ? 32 : 8);
+      put_bits(words, 1, static_cast<uint64_t>(first) + static_cast<uint64_t>(codes - 1 - g / stretch) * bits, bits,
+               code);
+      t.matrix.weights.push_back(static_cast<float>((double(code) - double{sdk::half_to_float(zero)}) * double{scale}));
+    }
+  }
+  return std::move(t).sorted();
+}
+
 std::string gptq_description(const GptqOptions& o) {
   return R"({"quant_method": "gptq", "bits": )" + std::to_string(o.bits) + R"(, "group_size": )" +
          std::to_string(o.group == 0 ? -1 : o.group) + R"(, "desc_act": )" + (o.act_order ? "true" : "false") +
@@ -421,6 +510,48 @@ class Forms {
     all.push_back({"bitsandbytes_int8", "bitsandbytes",
                    R"({"quant_method": "bitsandbytes", "load_in_8bit": true, "llm_int8_threshold": 6.0})", &int8});
   }
+  void add_e2m1() {
+    const auto add = [&](const std::string& label, const std::string& description, const E2m1Options& o) {
+      all.push_back(
+          {label, "mxfp4", description, [o](int64_t n, int64_t k, Random& random) { return e2m1(o, n, k, random); }});
+    };
+    const std::string weights = R"("num_bits": 4, "type": "float", "symmetric": true, "strategy": )";
+    add("mxfp4_packed", compressed_description("mxfp4-pack-quantized", weights + R"("group", "group_size": 32)"), {});
+    add("mxfp4_in_blocks", R"({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})",
+        {.blocks = true, .codes = "blocks", .scales = "scales"});
+    add("nvfp4_packed", compressed_description("nvfp4-pack-quantized", weights + R"("tensor_group", "group_size": 16)"),
+        {.nv = true});
+  }
+  void add_hqq() {
+    for (const auto& [bits, group] : {std::pair<uint32_t, int64_t>{4, 64}, {8, 128}, {3, 64}, {2, 32}, {1, 32}}) {
+      all.push_back({"hqq_" + std::to_string(bits) + "_" + std::to_string(group), "hqq",
+                     R"({"quant_method": "hqq", "skip_modules": ["lm_head"], "quant_config": {"offload_meta": false,
+                         "scale_quant_params": null, "zero_quant_params": null, "weight_quant_params": {"axis": 1,
+                         "channel_wise": true, "optimize": true, "round_zero": false, "view_as_float": false, "nbits": )" +
+                         std::to_string(bits) + R"(, "group_size": )" + std::to_string(group) + "}}}",
+                     [bits = bits, group = group](int64_t n, int64_t k, Random& random) {
+                       return hqq(bits, group, n, k, random);
+                     }});
+    }
+  }
+  void add_torchao() {
+    for (const TorchAoOptions& o : {TorchAoOptions{}, TorchAoOptions{.bits = 8, .group = 128},
+                                    TorchAoOptions{.bits = 3, .group = 64, .scale = TENON_F16},
+                                    TorchAoOptions{.bits = 8, .group = 0, .scale = TENON_F32, .symmetric = true}}) {
+      const bool rows = o.scale == TENON_F32;
+      const std::string data =
+          rows ? R"("granularity": {"_data": {"dim": -1}, "_type": "PerRow", "_version": 1}, "group_size": null)"
+               : R"("granularity": {"_data": {"group_size": )" + std::to_string(o.group) +
+                     R"(}, "_type": "PerGroup", "_version": 1}, "weight_dtype": {"_data": "int)" +
+                     std::to_string(o.bits) + R"(", "_type": "torch.dtype"})";
+      all.push_back(
+          {"torchao_" + std::to_string(o.bits) + "_" + std::to_string(o.group), "torchao",
+           R"({"quant_method": "torchao", "modules_to_not_convert": null, "quant_type": {"default": {"_type": ")" +
+               std::string(rows ? "Int8WeightOnlyConfig" : "IntxWeightOnlyConfig") + R"(", "_version": 2, "_data": {)" +
+               data + "}}}}",
+           [o](int64_t n, int64_t k, Random& random) { return torchao(o, n, k, random); }});
+    }
+  }
 };
 
 }  // namespace
@@ -433,6 +564,9 @@ const std::vector<PublishedForm>& published_forms() {
     forms.add_compressed();
     forms.add_fp8();
     forms.add_bitsandbytes();
+    forms.add_e2m1();
+    forms.add_torchao();
+    forms.add_hqq();
     return forms.all;
   }();
   return kAll;

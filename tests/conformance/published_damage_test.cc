@@ -342,5 +342,76 @@ TEST(DamagedBitsandbytes, HasTextsRefusedByKey) {
               HasSubstr("config.json: quantization_config.twist is 3; expected no such key"));
 }
 
+TEST(DamagedMxfp4, IsRefusedByName) {
+  const Checked packed("mxfp4_packed"), blocks("mxfp4_in_blocks"), nv("nvfp4_packed");
+  for (const Checked& form : {packed, blocks, nv}) {
+    EXPECT_EQ(form.refusal(), "");
+    EXPECT_THAT(form.refusal(superfluous()), HasSubstr("\"test.matrix.zzz\" is not one that this scheme reads"));
+  }
+  EXPECT_THAT(packed.refusal(missing("weight_scale")),
+              HasSubstr("\"test.matrix.weight_scale\" is missing; expected u8 (64, 8)"));
+  EXPECT_THAT(packed.refusal(dimension("weight_packed", 1, 64)),
+              HasSubstr("\"test.matrix.weight_packed\" is u8 (64, 64); expected u8 (64, 128)"));
+  EXPECT_THAT(packed.refusal(value("weight_scale", 9, uint8_t{255})),
+              HasSubstr("\"test.matrix.weight_scale\": number 9 is 255, which is no number"));
+  EXPECT_THAT(blocks.refusal(dimension("blocks", 2, 8)),
+              HasSubstr("\"test.matrix.blocks\" is u8 (64, 8, 8); expected u8 (64, 8, 16)"));
+  EXPECT_THAT(nv.refusal(dimension("weight_scale", 1, 8)),
+              HasSubstr("\"test.matrix.weight_scale\" is f8e4m3 (64, 8); expected f8e4m3 (64, 16)"));
+  EXPECT_THAT(nv.refusal(value("weight_scale", 3, uint8_t{127})), HasSubstr("number 3 is not finite"));
+  EXPECT_THAT(nv.refusal(value("weight_scale", 3, uint8_t{0x81})), HasSubstr("number 3 is negative"));
+  EXPECT_THAT(nv.refusal(value("weight_global_scale", 0, 0.F)), HasSubstr("is 0.000000; expected a positive number"));
+  EXPECT_THAT(nv.refusal(value("weight_global_scale", 0, INFINITY)), HasSubstr("number 0 is not finite"));
+  EXPECT_THAT(Checked("nvfp4_packed").says("\"group_size\": 16", "\"group_size\": 32").refusal(),
+              HasSubstr("config_groups.group_0.weights.group_size is 32; expected 16"));
+  EXPECT_THAT(Checked("mxfp4_in_blocks").says(R"("twist": 3)").refusal(),
+              HasSubstr("quantization_config.twist is 3; expected no such key"));
+}
+
+TEST(DamagedTorchAo, IsRefusedByName) {
+  const Checked grouped("torchao_4_32"), rows("torchao_8_0");
+  for (const Checked& form : {grouped, rows}) {
+    EXPECT_EQ(form.refusal(), "");
+    EXPECT_THAT(form.refusal(superfluous()), HasSubstr("\"test.matrix.zzz\" is not one that this scheme reads"));
+    EXPECT_THAT(form.refusal(missing("_weight_zero_point")),
+                HasSubstr("\"test.matrix._weight_zero_point\" is missing; expected i8"));
+  }
+  EXPECT_THAT(grouped.refusal(dimension("_weight_scale", 1, 7)),
+              HasSubstr("\"test.matrix._weight_scale\" has 7 scales for a row of 256 weights"));
+  EXPECT_THAT(grouped.refusal(dimension("_weight_zero_point", 1, 4)),
+              HasSubstr("\"test.matrix._weight_zero_point\" is i8 (64, 4); expected i8 (64, 8)"));
+  EXPECT_THAT(grouped.refusal(value("_weight_qdata", 5, int8_t{8})),
+              HasSubstr("\"test.matrix._weight_qdata\" has 8, which is no number of 4 bits"));
+  EXPECT_THAT(grouped.refusal(value("_weight_scale", 5, kBf16Nan)), HasSubstr("number 5 is not finite"));
+  EXPECT_THAT(rows.refusal(value("_weight_scale", 5, std::nanf(""))), HasSubstr("number 5 is not finite"));
+  EXPECT_THAT(rows.refusal(value("_weight_zero_point", 3, int8_t{1})), HasSubstr("number 3 is 1; with scales in f32"));
+  EXPECT_THAT(Checked("torchao_8_0").says("Int8WeightOnlyConfig", "Int4WeightOnlyConfig").refusal(),
+              HasSubstr("quant_type.default._type is \"Int4WeightOnlyConfig\"; expected \"Int8WeightOnlyConfig\""));
+}
+
+TEST(DamagedHqq, IsRefusedByName) {
+  const Checked form("hqq_4_64"), three("hqq_3_64");
+  for (const Checked& f : {form, three}) {
+    EXPECT_EQ(f.refusal(), "");
+    EXPECT_THAT(f.refusal(missing("scale")), HasSubstr("\"test.matrix.scale\" is missing; expected f16 (256, 1)"));
+    EXPECT_THAT(f.refusal(superfluous()), HasSubstr("\"test.matrix.zzz\" is not one that this scheme reads"));
+    EXPECT_THAT(f.refusal(value("scale", 7, kHalfInfinity)),
+                HasSubstr("\"test.matrix.scale\": number 7 is not finite"));
+    EXPECT_THAT(f.refusal(value("zero", 7, kHalfInfinity)), HasSubstr("\"test.matrix.zero\": number 7 is not finite"));
+    EXPECT_THAT(f.refusal(value("group_size", 0, int32_t{32})),
+                HasSubstr("\"test.matrix.group_size\" has 32; expected 64"));
+    EXPECT_THAT(f.refusal(value("shape", 1, int64_t{128})), HasSubstr("\"test.matrix.shape\" has 128; expected 256"));
+  }
+  EXPECT_THAT(form.refusal(dimension("scale", 0, 100)),
+              HasSubstr("\"test.matrix.scale\" is f16 (100, 1); expected one number for each group"));
+  EXPECT_THAT(form.refusal(dimension("zero", 0, 128)),
+              HasSubstr("\"test.matrix.zero\" is f16 (128, 1); expected f16 (256, 1)"));
+  EXPECT_THAT(three.refusal(dimension("W_q", 0, 25)),
+              HasSubstr("\"test.matrix.W_q\" is i32 (25, 64); expected i32 (26, 64)"));
+  EXPECT_THAT(Checked("hqq_4_64").says("\"axis\": 1", "\"axis\": 0").refusal(), HasSubstr("axis is 0; expected 1"));
+  EXPECT_THAT(Checked("hqq_4_64").says("\"nbits\": 4", "\"nbits\": 5").refusal(),
+              HasSubstr("nbits is 5; expected 1 or 2 or 3 or 4 or 8"));
+}
+
 }  // namespace
 }  // namespace tenon::test

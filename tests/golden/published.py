@@ -6,10 +6,13 @@ import shutil
 import bitsandbytes
 import numpy as np
 import torch
+from compressed_tensors.compressors.mxfp4 import MXFP4PackedCompressor
+from compressed_tensors.compressors.nvfp4 import NVFP4PackedCompressor, unpack_fp4_from_uint8
 from compressed_tensors.compressors.pack_quantized import PackedQuantizationCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig, QuantizationScheme
 from compressed_tensors.quantization.utils import calculate_qparams
-from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
+from hqq.core.quantize import BaseQuantizeConfig, HQQLinear
+from transformers import BitsAndBytesConfig, HqqConfig, LlamaConfig, LlamaForCausalLM
 
 import vocabulary
 from checkpoints import prompts
@@ -31,6 +34,10 @@ GPTQ = {
 }
 AWQ, AWQ_GROUP = "tiny-awq", 32
 COMPRESSED, COMPRESSED_GROUP = "tiny-ct-int4", 32
+# Floats of four bits, in groups of 32 with a power of two or of 16 with an e4m3 number.
+FLOAT4 = {"tiny-ct-mxfp4": (MXFP4PackedCompressor, "group", 32), "tiny-ct-nvfp4": (NVFP4PackedCompressor, "tensor_group", 16)}
+# Bits and group of HQQ's layers.
+HQQ = {"tiny-hqq": (4, 32), "tiny-hqq-3bit": (3, 64)}
 
 
 def random_model(seed):
@@ -174,6 +181,63 @@ def save_compressed(model, folder):
     save(model, folder, stored, json.loads(config.model_dump_json()))
 
 
+def save_float4(model, folder, compressor, strategy, group):
+    """Quantizes and packs by the package; the largest weight of a group becomes 6 times its scale or less."""
+    args = QuantizationArgs(num_bits=4, type="float", symmetric=True, strategy=strategy, group_size=group)
+    scheme = QuantizationScheme(targets=["Linear"], weights=args, format=compressor_format(compressor))
+    stored = {}
+    for name, weight in model.state_dict().items():
+        if "_proj" not in name:
+            stored[name] = weight
+            continue
+        scale = weight.reshape(len(weight), -1, group).abs().amax(-1) / 6
+        module = dict(weight=weight)
+        if compressor is NVFP4PackedCompressor:
+            module["weight_global_scale"] = (448 / scale.max()).reshape(1)
+            module["weight_scale"] = (scale * module["weight_global_scale"]).to(torch.float8_e4m3fn).float()
+        else:
+            module["weight_scale"] = torch.exp2(scale.log2().ceil())
+        compressed = compressor.compress(module, scheme)
+        stored.update({name.removesuffix("weight") + part: tensor for part, tensor in compressed.items()})
+        weight.copy_(unpacked_float4(compressed, group))
+        assert torch.allclose(compressor.decompress(compressed, scheme)["weight"].float(), weight, rtol=2**-7)
+    config = QuantizationConfig(
+        config_groups={"group_0": scheme}, format=scheme.format, quantization_status="compressed", ignore=["lm_head"]
+    )
+    save(model, folder, stored, json.loads(config.model_dump_json()))
+
+
+def unpacked_float4(compressed, group):
+    """The weights in fp32; the package unpacks them to bf16, which an e4m3 scale does not fit."""
+    codes, scale = compressed["weight_packed"], compressed["weight_scale"]
+    if scale.dtype == torch.uint8:
+        scale = torch.exp2(scale.float() - 127)
+    scale = scale.float() / compressed.get("weight_global_scale", torch.ones(1))
+    values = unpack_fp4_from_uint8(codes, len(codes), 2 * codes.shape[1], dtype=torch.float32)
+    return values * scale.repeat_interleave(group, 1)
+
+
+def compressor_format(compressor):
+    return "nvfp4-pack-quantized" if compressor is NVFP4PackedCompressor else "mxfp4-pack-quantized"
+
+
+def save_hqq(model, folder, bits, group):
+    """Each layer as the package quantizes it and writes it to safetensors, and config.json as transformers writes it."""
+    stored = {}
+    for name, weight in model.state_dict().items():
+        if "_proj" not in name:
+            stored[name] = weight
+            continue
+        plain = torch.nn.Linear(*reversed(weight.shape), bias=False)
+        plain.weight.data.copy_(weight)
+        config = BaseQuantizeConfig(nbits=bits, group_size=group, axis=1)
+        layer = HQQLinear(plain, config, compute_dtype=torch.float32, device="cpu")
+        layer.encoded_state_dict = True
+        stored.update({name.removesuffix("weight") + part: tensor for part, tensor in layer.state_dict().items()})
+        weight.copy_(layer.dequantize())
+    save(model, folder, stored, HqqConfig(nbits=bits, group_size=group, axis=1).to_dict())
+
+
 def make(name, save):
     folder = DATA / name
     for seed in range(1, 200):
@@ -197,3 +261,7 @@ def make_all():
         make(name, lambda model, folder, options=options: save_gptq(model, folder, options))
     make(AWQ, save_awq)
     make(COMPRESSED, save_compressed)
+    for name, form in FLOAT4.items():
+        make(name, lambda model, folder, form=form: save_float4(model, folder, *form))
+    for name, form in HQQ.items():
+        make(name, lambda model, folder, form=form: save_hqq(model, folder, *form))

@@ -1,7 +1,9 @@
-// The sixteen values of nf4's and fp4's codes.
+// The sixteen values of codes of four bits: nf4's, fp4's, and those of microscaling formats.
 #pragma once
 
 #include <cstdint>
+
+#include "tenon/sdk/small_floats.h"
 
 namespace tenon::coded {
 
@@ -77,6 +79,16 @@ struct Float4 {
     for (const float middle : kMiddles) n += magnitude > middle ? 1 : 0;
     return kRising[n] | (x < 0 && n != 0 ? 8U : 0U);
   }
+};
+
+// Floats of a sign, two bits of exponent and one of mantissa ("OCP Microscaling Formats (MX) Specification", version 1.0, 2023).
+struct E2m1 {
+  using Small = sdk::SmallFloat<2, 1>;
+  static constexpr uint32_t kBits = 4;
+  static constexpr float kLargest = 6;
+  static constexpr float value(uint32_t code) { return Small::value(code); }
+  static constexpr bool is_nan(uint32_t) { return false; }
+  static constexpr uint32_t nearest(float x) { return Small::nearest(x); }
 };
 
 }  // namespace tenon::coded

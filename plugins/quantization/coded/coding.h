@@ -8,6 +8,9 @@
 //   kTwoLevel  row_scale * c * value(code)    weight_row_scale f32 (N), weight_scale u8 (N, P / G): c
 //   kZeroPoint scale * (code - zero)          weight_scale bf16 (N, P / G), weight_zero u8 (N, P / G)
 //   kHalfZeroPoint  the same                  weight_scale f16 (N, P / G), weight_zero u8 (N, P / G)
+//   kOffset    scale * code + offset          weight_scale f32 (N, P / G), weight_offset f32 (N, P / G)
+//   kExponent  2^(c - 127) * value(code)      weight_scale e8m0 (N, P / G): c
+//   kSixteens  row_scale * s * value(code)    weight_row_scale f32 (N), weight_scale e4m3 (N, P / 16): s, of either half of 32
 //
 // The codes are a tensor u8 (N, P / 32, 4 bits), or (N, K) in a format of one byte. In memory a row has the scale of the row,
 // if there is one; then, group by group, the group's scale and zero point and its units.
@@ -26,7 +29,7 @@
 
 namespace tenon::coded {
 
-enum class Scaling : uint32_t { kRow, kGroup, kTwoLevel, kZeroPoint, kHalfZeroPoint };
+enum class Scaling : uint32_t { kRow, kGroup, kTwoLevel, kZeroPoint, kHalfZeroPoint, kOffset, kExponent, kSixteens };
 
 // A tensor of scales or zero points.
 struct Field {
@@ -54,6 +57,12 @@ struct Coding {
         return kTwoLevelFields;
       case Scaling::kHalfZeroPoint:
         return kHalfZeroPointFields;
+      case Scaling::kOffset:
+        return kOffsetFields;
+      case Scaling::kExponent:
+        return kExponentFields;
+      case Scaling::kSixteens:
+        return kSixteensFields;
       default:
         return kZeroPointFields;
     }
@@ -76,6 +85,11 @@ struct Coding {
                                                {"weight_zero", TENON_U8, 1, true}};
   static constexpr Field kHalfZeroPointFields[] = {{"weight_scale", TENON_F16, 2, true},
                                                    {"weight_zero", TENON_U8, 1, true}};
+  static constexpr Field kOffsetFields[] = {{"weight_scale", TENON_F32, 4, true},
+                                            {"weight_offset", TENON_F32, 4, true}};
+  static constexpr Field kExponentFields[] = {{"weight_scale", TENON_E8M0, 1, true}};
+  static constexpr Field kSixteensFields[] = {{"weight_row_scale", TENON_F32, 4, false},
+                                              {"weight_scale", TENON_F8E4M3, 2, true}};
 
   constexpr uint32_t header(bool grouped) const {
     uint32_t bytes = 0;

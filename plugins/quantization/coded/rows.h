@@ -31,6 +31,20 @@ inline float half_at(const uint8_t* p) {
 #endif
 }
 
+// 2^(c - 127)
+inline float power_at(const uint8_t* p) {
+  const uint32_t bits = *p == 0 ? 0x00400000U : uint32_t{*p} << 23;
+  float power;
+  memcpy(&power, &bits, sizeof(power));
+  return power;
+}
+// A number in e4m3, whose bits are those of a half that is 256 times smaller.
+inline float e4m3_at(const uint8_t* p) {
+  const uint32_t bits = (*p & 127U) << 7 | (*p & 128U) << 8;
+  const uint8_t half[2] = {static_cast<uint8_t>(bits), static_cast<uint8_t>(bits >> 8)};
+  return half_at(half) * 256;
+}
+
 // Decoder<kScaling, Codes>(group) reads a group's scale; called with 16 codes it gives their weights, up to kFactor and to
 // the row's scale.
 template <Scaling kScaling, class Codes>
@@ -41,7 +55,9 @@ class Decoder<kScaling, BookCodes<Book>> {
  public:
   static constexpr float kFactor = 1;
   explicit Decoder(const uint8_t* group)
-      : book_(kValues, kScaling == Scaling::kGroup ? float_at(group) : static_cast<float>(*group)) {}
+      : book_(kValues, kScaling == Scaling::kGroup      ? float_at(group)
+                       : kScaling == Scaling::kExponent ? power_at(group)
+                                                        : static_cast<float>(*group)) {}
   sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const { return book_(codes); }
 
  private:
@@ -57,6 +73,29 @@ class Decoder<kScaling, BookCodes<Book>> {
   static constexpr const float (&kValues)[16] = kAll.v;
 
   sdk::cpu::Codebook book_;
+};
+
+// A unit has two scales, of its first sixteen codes and of the others, which second() takes.
+template <class Book>
+class Decoder<Scaling::kSixteens, BookCodes<Book>> {
+ public:
+  static constexpr float kFactor = 1;
+  explicit Decoder(const uint8_t* group) : first_(kAll.v, e4m3_at(group)), second_(kAll.v, e4m3_at(group + 1)) {}
+  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const { return first_(codes); }
+  sdk::cpu::Floats16 second(sdk::cpu::Codes16 codes) const { return second_(codes); }
+
+ private:
+  struct Values {
+    float v[16];
+  };
+  static constexpr Values values() {
+    Values all{};
+    for (uint32_t i = 0; i < 16; ++i) all.v[i] = Book::value(i);
+    return all;
+  }
+  static constexpr Values kAll = values();
+
+  sdk::cpu::Codebook first_, second_;
 };
 
 template <uint32_t kExponent, uint32_t kMantissa>
@@ -105,6 +144,20 @@ class Decoder<kScaling, IntegerCodes<kBits>> {
   sdk::cpu::Floats16 scale_, offset_;
 };
 
+template <uint32_t kBits>
+class Decoder<Scaling::kOffset, IntegerCodes<kBits>> {
+ public:
+  static constexpr float kFactor = 1;
+  explicit Decoder(const uint8_t* group)
+      : scale_(sdk::cpu::Floats16::all(float_at(group))), offset_(sdk::cpu::Floats16::all(float_at(group + 4))) {}
+  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const {
+    return fma(sdk::cpu::floats_of(codes), scale_, offset_);
+  }
+
+ private:
+  sdk::cpu::Floats16 scale_, offset_;
+};
+
 // Codes of a row with one scale are signed numbers, with half of their range added.
 template <uint32_t kBits>
 class Decoder<Scaling::kRow, IntegerCodes<kBits>> {
@@ -116,6 +169,15 @@ class Decoder<Scaling::kRow, IntegerCodes<kBits>> {
                sdk::cpu::Floats16::all(-static_cast<float>(1U << (kBits - 1))));
   }
 };
+
+// The weights of a unit's second sixteen codes.
+template <class Decode>
+sdk::cpu::Floats16 second_of(const Decode& weights, sdk::cpu::Codes16 codes) {
+  if constexpr (requires { weights.second(codes); })
+    return weights.second(codes);
+  else
+    return weights(codes);
+}
 
 // A StoredRow of coding kIndex of a scheme.
 template <class Schema, uint32_t kIndex>
@@ -138,7 +200,7 @@ struct CodedRow {
 #pragma GCC unroll 8
     for (uint32_t u = 0; u < kUnits; ++u, unit += kUnitBytes) {
       sink(2 * u, weights(sdk::cpu::unit_codes<kCoding.bits, 0>(unit)));
-      sink(2 * u + 1, weights(sdk::cpu::unit_codes<kCoding.bits, 1>(unit)));
+      sink(2 * u + 1, second_of(weights, sdk::cpu::unit_codes<kCoding.bits, 1>(unit)));
     }
   }
 };

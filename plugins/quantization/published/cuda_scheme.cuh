@@ -1,4 +1,4 @@
-// Base of the schemes on CUDA that read published checkpoints and nothing else: scheme.h on a GPU. A scheme's Schema has, as
+// This is the base of the schemes on CUDA that read published checkpoints and nothing else: scheme.h on a GPU. A scheme's Schema has, as
 // there, kCodings and published(), and
 //   template <uint32_t kIndex> using Format = ...;   how coding kIndex is packed (tenon/cuda/grouped_formats.cuh)
 // An op before the product gathers x where columns are in another order, as on the CPU.
@@ -29,7 +29,7 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
     return coded::kPublished + Schema::published(s, mat)->coding();
   }
   static bool exact(const cuda::PackedSite&) { return true; }
-  // The coding of all matrices of a site.
+  // All matrices of a site have one coding.
   uint32_t code(std::span<const tenon_format> sources) const {
     for (const tenon_format source : sources) {
       if (source == sources[0]) continue;

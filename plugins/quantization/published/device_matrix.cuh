@@ -14,52 +14,64 @@
 
 namespace tenon::published {
 
-// The form of a matrix, and how many tensors come with it; null for a matrix that is not published.
+// This is the form of a matrix, and how many tensors come with it; form is null for a matrix that is not published.
 struct DeviceMatrix {
   std::unique_ptr<Matrix> form;
   uint32_t n_tensors = 0;
 };
 
-// A batch of rows in device memory.
+// This is a batch of rows in device memory.
 struct RowBatch {
   const uint8_t* code;     // (rows, k)
-  const float* scale;      // (rows, groups), or one a row
-  const uint8_t* zero;     // (rows, groups)
-  uint32_t group, groups;  // of the coding; groups: 1 where the row has the scale
+  const float* scale;      // (rows, scales)
+  const uint8_t* zero;     // (rows, zeros): zero points, or scales in e4m3 besides; null: there are none
+  uint32_t scales, zeros;  // of a row
+  uint32_t each;           // scales of a group; 0: the row has the one
+  uint32_t group;          // weights that share what is by group
 };
 
 namespace detail {
 
 inline constexpr uint64_t kBatchBytes = uint64_t{16} << 20;
 
-// How a batch lies in memory: scales, codes, zero points.
+// A batch lies in memory as scales, codes and zero points.
 struct BatchLayout {
-  uint32_t k, group, groups;
-  BatchLayout(const coded::Coding& c, uint32_t columns)
-      : k(columns),
-        group(c.group),
-        groups(c.scaling == coded::Scaling::kRow ? 1 : static_cast<uint32_t>(c.groups(columns))) {}
+  uint32_t k, group, scales, zeros, each;
+  BatchLayout(const coded::Coding& c, uint32_t columns) : k(columns), group(c.group) {
+    const auto groups = static_cast<uint32_t>(c.groups(columns));
+    const bool sixteens = c.scaling == coded::Scaling::kSixteens;
+    if (sixteens) group = 16;
+    each = c.row_header() != 0 ? 0 : c.scaling == coded::Scaling::kOffset ? 2 : 1;
+    scales = std::max(each * groups, 1U);
+    zeros = sixteens ? 2 * groups : groups;
+  }
 
-  uint64_t row_bytes() const { return uint64_t{k} + groups * (sizeof(float) + 1); }
+  uint64_t row_bytes() const { return uint64_t{k} + scales * sizeof(float) + zeros; }
   uint32_t most_rows() const {
     return static_cast<uint32_t>(std::clamp<uint64_t>(kBatchBytes / row_bytes(), 1, UINT32_MAX));
   }
   uint64_t bytes(uint64_t rows) const { return rows * row_bytes(); }
-  uint64_t codes_at(uint64_t rows) const { return rows * groups * sizeof(float); }
+  uint64_t codes_at(uint64_t rows) const { return rows * scales * sizeof(float); }
   uint64_t zeros_at(uint64_t rows) const { return codes_at(rows) + rows * k; }
 };
 
 template <class Scales>
-__device__ void put_group(Scales, uint8_t* scales, uint32_t row, uint32_t group, float scale, uint32_t zero) {
+__device__ void put_group(Scales, uint8_t* scales, uint32_t row, uint32_t group, const float* scale, uint32_t zero) {
   uint8_t* to = scales + Scales::place(row, group);
   if constexpr (std::is_same_v<Scales, cuda::FloatScales>) {
-    *reinterpret_cast<float*>(to) = scale;
+    *reinterpret_cast<float*>(to) = *scale;
+  } else if constexpr (std::is_same_v<Scales, cuda::FloatPairs>) {
+    *reinterpret_cast<float2*>(to) = {scale[0], scale[1]};
+  } else if constexpr (std::is_same_v<Scales, cuda::ExponentScales>) {
+    *to = static_cast<uint8_t>(__float_as_uint(*scale) >> 23);
+  } else if constexpr (std::is_same_v<Scales, cuda::E4m3Scales>) {
+    *to = static_cast<uint8_t>(zero);
   } else if constexpr (!std::is_same_v<Scales, cuda::NoScales>) {
     if constexpr (std::is_same_v<Scales, cuda::HalfZeroPoints>) {
-      *reinterpret_cast<__half*>(to) = __float2half_rn(scale);
+      *reinterpret_cast<__half*>(to) = __float2half_rn(*scale);
     } else {
       static_assert(std::is_same_v<Scales, cuda::ZeroPoints>);
-      *reinterpret_cast<__nv_bfloat16*>(to) = __float2bfloat16_rn(scale);
+      *reinterpret_cast<__nv_bfloat16*>(to) = __float2bfloat16_rn(*scale);
     }
     scales[Scales::zero_place(row, group)] = static_cast<uint8_t>(zero);
   }
@@ -69,29 +81,31 @@ __device__ void put_group(Scales, uint8_t* scales, uint32_t row, uint32_t group,
 template <class F>
 __global__ void pack_kernel(const cuda::LoadedRows rows, const RowBatch batch, float* row_scales) {
   constexpr uint32_t kShare = 64;
+  constexpr float kNoScale[2] = {};
   const uint32_t padded = cuda::segments_of<F>(rows.k) * F::kSegmentK;
   const uint32_t row = rows.packed_row(blockIdx.x), in_tile = row % cuda::kTileRows;
   const uint8_t* code = batch.code + size_t{blockIdx.x} * rows.k;
-  const size_t first_group = size_t{blockIdx.x} * batch.groups;
+  const float* scale = batch.scale + size_t{blockIdx.x} * batch.scales;
+  const uint8_t* zero = batch.zero + size_t{blockIdx.x} * batch.zeros;
   for (uint32_t begin = threadIdx.x * kShare; begin < padded; begin += blockDim.x * kShare) {
     for (uint32_t k = begin; k < begin + kShare; k += 8) {
       uint8_t* segment = rows.segment<F>(blockIdx.x, k);
       uint32_t q[8];
       for (uint32_t i = 0; i < 8; ++i) q[i] = k + i < rows.k ? code[k + i] : 0;
       F::put(segment, in_tile, k, q);
-      if (F::kRowScales || k % F::kGroup != 0) continue;
+      if (k % F::kGroup != 0) continue;
       const bool there = k < rows.k;
-      const size_t group = first_group + k / batch.group;
+      const uint32_t group = k / batch.group;
       put_group(typename F::Scales{}, segment + F::kScales, in_tile, k % F::kSegmentK / F::kGroup,
-                there ? batch.scale[group] : 0, there && batch.zero != nullptr ? batch.zero[group] : 0);
+                there ? scale + batch.each * group : kNoScale, there && batch.zero != nullptr ? zero[group] : 0);
     }
   }
   if constexpr (F::kRowScales) {
-    if (threadIdx.x == 0) row_scales[row] = batch.scale[blockIdx.x];
+    if (threadIdx.x == 0) row_scales[row] = *scale;
   }
 }
 
-// The tensors of a matrix in host memory.
+// This copies the tensors of a matrix to host memory.
 class HostTensors {
  public:
   HostTensors(const tenon_rows& src, uint32_t n, cudaStream_t stream) {
@@ -103,7 +117,7 @@ class HostTensors {
     }
     TENON_CUDA_CHECK(cudaStreamSynchronize(stream));
   }
-  // src with these in the place of the device's.
+  // Returns src with the copies in the place of the device's tensors.
   tenon_rows rows(const tenon_rows& src) const {
     tenon_rows rows = src;
     rows.tensor = slices_.data();
@@ -115,7 +129,7 @@ class HostTensors {
   std::vector<tenon_slice> slices_;
 };
 
-// Where a matrix goes: its site's stores, and memory for a batch.
+// A matrix goes to its site's stores, by way of memory for a batch.
 struct Destination {
   const cuda::PackedSite& site;
   void* const* store;
@@ -123,7 +137,7 @@ struct Destination {
   void* queue;
 };
 
-// Collects rows, and packs a batch of them when it is full.
+// This collects rows, and packs a batch of them when it is full.
 template <class F>
 class Batches {
  public:
@@ -135,11 +149,11 @@ class Batches {
         host_(layout_.bytes(most_)) {}
 
   void put(const Row& row) {
-    std::memcpy(host_.data() + uint64_t{n_} * layout_.groups * sizeof(float), row.scale,
-                layout_.groups * sizeof(float));
+    std::memcpy(host_.data() + uint64_t{n_} * layout_.scales * sizeof(float), row.scale,
+                layout_.scales * sizeof(float));
     std::memcpy(host_.data() + layout_.codes_at(most_) + uint64_t{n_} * layout_.k, row.code, layout_.k);
     if (row.zero != nullptr) {
-      std::memcpy(host_.data() + layout_.zeros_at(most_) + uint64_t{n_} * layout_.groups, row.zero, layout_.groups);
+      std::memcpy(host_.data() + layout_.zeros_at(most_) + uint64_t{n_} * layout_.zeros, row.zero, layout_.zeros);
       has_zeros_ = true;
     }
     if (++n_ == most_) pack();
@@ -150,8 +164,13 @@ class Batches {
     // The copy comes back once host memory has been read, since that is no pinned memory.
     TENON_CUDA_CHECK(cudaMemcpyAsync(to_.scratch, host_.data(), host_.size(), cudaMemcpyHostToDevice, stream));
     const auto* at = static_cast<const uint8_t*>(to_.scratch);
-    const RowBatch batch{at + layout_.codes_at(most_), reinterpret_cast<const float*>(at),
-                         has_zeros_ ? at + layout_.zeros_at(most_) : nullptr, layout_.group, layout_.groups};
+    const RowBatch batch{at + layout_.codes_at(most_),
+                         reinterpret_cast<const float*>(at),
+                         has_zeros_ ? at + layout_.zeros_at(most_) : nullptr,
+                         layout_.scales,
+                         layout_.zeros,
+                         layout_.each,
+                         layout_.group};
     tenon_rows some = src_;
     some.row0 = src_.row0 + done_;
     some.rows = n_;
@@ -174,13 +193,13 @@ class Batches {
 
 }  // namespace detail
 
-// The scratch memory that load() needs for matrices in a coding.
+// Returns the bytes of scratch memory that load() needs for matrices in a coding.
 inline uint64_t batch_bytes(const coded::Coding& c, uint32_t k) {
   const detail::BatchLayout layout(c, k);
   return layout.bytes(layout.most_rows());
 }
 
-// Loads all rows of a matrix, which c holds, in the packed format F.
+// Loads all rows of a matrix that is held in coding c, in the packed format F.
 template <class F>
 void load_matrix(const DeviceMatrix& matrix, const coded::Coding& c, const tenon_rows& src,
                  const detail::Destination& to) {

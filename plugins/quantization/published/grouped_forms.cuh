@@ -19,7 +19,7 @@ using GroupedCodes =
 template <uint32_t kBits, class Scales, uint32_t kGroup>
 using GroupedForm = cuda::GroupedFormat<GroupedCodes<kBits>, Scales, kGroup, 4>;
 
-// The form of a coding of grouped_codings.h.
+// A coding of grouped_codings.h has this form.
 template <const auto& kCodings, uint32_t kIndex>
 using FormOf = GroupedForm<kCodings[kIndex].bits,
                            std::conditional_t<kCodings[kIndex].scaling == coded::Scaling::kHalfZeroPoint,

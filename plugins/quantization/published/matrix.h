@@ -19,17 +19,25 @@
 namespace tenon::published {
 
 // A row of a matrix on its way into a coding: a code a weight and, by group of the coding, a scale and a zero point. A coding
-// with one scale a row takes scale[0].
+// with one scale a row takes scale[0]; one with a scale of e4m3 for each 16 weights besides has those in the place of zero
+// points; one with offsets has scale and offset side by side in the place of scales.
 struct Row {
   const uint8_t* code;
   const float* scale;
   const uint8_t* zero = nullptr;  // where the coding has zero points
 };
 
+// c of a power of two 2^(c - 127); of 2^-127, which is no normal number, 0.
+inline uint8_t exponent_of(float power) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &power, sizeof(bits));
+  return static_cast<uint8_t>(bits >> 23);
+}
+
 // It makes a row of k codes as the coding holds it. Scales are in the coding's format already.
 inline void hold_row(const coded::Coding& c, uint32_t k, const Row& from, uint8_t* to) {
   std::memset(to, 0, c.row_bytes(k));
-  if (c.scaling == coded::Scaling::kRow) std::memcpy(to, from.scale, sizeof(float));
+  if (c.row_header() != 0) std::memcpy(to, from.scale, sizeof(float));
   to += c.row_header();
   for (uint32_t begin = 0, g = 0; begin < k; begin += c.group, ++g) {
     if (c.scaling == coded::Scaling::kGroup) std::memcpy(to, from.scale + g, sizeof(float));
@@ -39,6 +47,9 @@ inline void hold_row(const coded::Coding& c, uint32_t k, const Row& from, uint8_
       std::memcpy(to, &scale, sizeof(scale));
       to[sizeof(scale)] = from.zero[g];
     }
+    if (c.scaling == coded::Scaling::kOffset) std::memcpy(to, from.scale + size_t{2} * g, 2 * sizeof(float));
+    if (c.scaling == coded::Scaling::kExponent) *to = exponent_of(from.scale[g]);
+    if (c.scaling == coded::Scaling::kSixteens) std::memcpy(to, from.zero + size_t{2} * g, 2);
     to += c.group_header();
     for (uint32_t i = begin; i < begin + c.group; i += sdk::kUnitCodes, to += sdk::unit_bytes(c.bits)) {
       if (c.bits == 8) {

@@ -1,0 +1,4 @@
+#include "../published/scheme.h"
+#include "schema.h"
+
+TENON_PLUGIN(tenon::published::PublishedScheme<tenon::hqq::Schema>);

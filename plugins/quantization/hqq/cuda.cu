@@ -1,0 +1,14 @@
+#include "../published/cuda_scheme.cuh"
+#include "../published/grouped_forms.cuh"
+#include "schema.h"
+
+namespace tenon::hqq {
+
+struct CudaSchema : Schema {
+  template <uint32_t kIndex>
+  using Format = published::GroupedForm<kCodings[kIndex].bits, cuda::FloatPairs, kCodings[kIndex].group>;
+};
+
+}  // namespace tenon::hqq
+
+TENON_PLUGIN(tenon::published::CudaScheme<tenon::hqq::CudaSchema>);

@@ -1,0 +1,145 @@
+// A matrix of N rows and K columns as HQQ's layers write it to safetensors. Groups of G columns are the rows of a matrix
+// (N K / G, G) of codes of b bits, row after row of X; these rows are cut into as many equal stretches as codes fit in an
+// element, and an element has one code of each stretch, the first stretch in the highest bits:
+//   W_q     b = 8, 4, 2, 1: u8 (N K / G / c, G), c = 8 / b codes; b = 3: i32, c = 10 codes, rows filled up to whole tens
+//   scale, zero   (N K / G, 1) in f32, f16 or bf16
+//   nbits i32, group_size i32, axis i32, shape i64 (2): numbers that say the same; and others about how it was made
+// A weight stands for (code - zero) * scale.
+#include "../published/description.h"
+#include "../published/matrix.h"
+#include "schema.h"
+
+namespace tenon::hqq {
+namespace {
+
+using published::Description;
+
+constexpr int64_t kLeastGroup = 32;
+
+// Returns the bits of a code.
+uint32_t bits_of(const Description& d) {
+  (void)d.need("quant_method", {"hqq"});
+  const std::string of = "quant_config.weight_quant_params.";
+  const auto bits = static_cast<uint32_t>(d.need(of + "nbits", {1, 2, 3, 4, 8}));
+  (void)d.need(of + "axis", {int64_t{1}});
+  d.only_boolean(of + "view_as_float", false);
+  d.only_boolean("quant_config.offload_meta", false);
+  for (const char* key : {"quant_config.scale_quant_params", "quant_config.zero_quant_params"}) d.only_missing(key);
+  for (const char* key : {"channel_wise", "optimize", "round_zero"}) (void)d.boolean(of + key, true);
+  // The shape of the scales says how large groups are.
+  const std::string group = of + "group_size";
+  const std::string_view harmless[] = {group, "skip_modules"};
+  d.need_all_read(harmless);
+  return bits;
+}
+
+class HqqMatrix final : public published::Matrix {
+ public:
+  HqqMatrix(const tenon_linear& s, uint32_t mat, uint32_t bits)
+      : Matrix(s, mat), bits_(bits), codes_an_element_(bits == 3 ? 10 : 8 / bits) {
+    const tenon_matrix& m = s.matrix[mat];
+    const int64_t all = s.out_dim[mat] * s.in_dim;
+    const tenon_stored* scale = sdk::find_tensor(m, "scale");
+    const int64_t found = scale != nullptr && scale->rank == 2 ? scale->dim[0] : 0;
+    const int64_t group = found > 0 && all % found == 0 ? all / found : 0;
+    if (scale != nullptr && (group == 0 || s.in_dim % group != 0 || group % kLeastGroup != 0)) {
+      throw sdk::Refused("tensor " + sdk::full_name(m, "scale") + " is " + sdk::type_and_shape(*scale) +
+                         "; expected one number for each group, whole multiples of 32 of " + std::to_string(s.in_dim) +
+                         " columns");
+    }
+    const int64_t groups = scale != nullptr ? found : all / std::min<int64_t>(s.in_dim, 64);
+    group_ = static_cast<uint32_t>(scale != nullptr ? group : std::min<int64_t>(s.in_dim, 64));
+    scale_format_ = published::need_floats(m, {"scale", TENON_F16, 2, {groups, 1, 0, 0}}).format;
+    zero_format_ = published::need_floats(m, {"zero", TENON_F16, 2, {groups, 1, 0, 0}}).format;
+    stretch_ = static_cast<uint64_t>((groups + codes_an_element_ - 1) / codes_an_element_);
+    if (bits != 3 && groups % codes_an_element_ != 0) {
+      throw sdk::Refused("matrix \"" + name_ + "\": " + std::to_string(groups) + " groups; expected a multiple of " +
+                         std::to_string(codes_an_element_));
+    }
+    const tenon_format format = bits == 3 ? TENON_I32 : TENON_U8;
+    published::need_tensor(m, {"W_q", format, 2, {static_cast<int64_t>(stretch_), int64_t{group_}, 0, 0}});
+    for (const char* name : {"nbits", "axis", "group_size"}) {
+      if (sdk::find_tensor(m, name) != nullptr) published::need_tensor(m, {name, TENON_I32, 0, {}});
+    }
+    if (sdk::find_tensor(m, "shape") != nullptr) published::need_tensor(m, {"shape", TENON_I64, 1, {2, 0, 0, 0}});
+    published::need_no_others(
+        m, {"W_q", "axis", "channel_wise", "compute_dtype", "encoded_state_dict", "group_size", "nbits", "offload_meta",
+            "optimize", "packing", "quant_scale", "quant_zero", "round_zero", "scale", "shape", "stores_quant_config",
+            "unpack_view_dtype", "view_as_float", "zero"});
+    for (uint32_t i = 0; i < m.n_tensors; ++i) names_.emplace_back(m.tensor[i].name);
+    choose_coding();
+  }
+
+  void load(const tenon_rows& src, const Put& put) override {
+    check_numbers(src);
+    const published::Floats scales(tensor(src, "scale"), scale_format_, full_name("scale"));
+    const published::Floats zeros(tensor(src, "zero"), zero_format_, full_name("zero"));
+    const uint32_t held = Schema::kCodings[coding_].group, n = columns_ / held, groups = columns_ / group_;
+    const tenon_slice& packed = tensor(src, "W_q");
+    std::vector<uint8_t> codes(columns_);
+    std::vector<float> pairs(size_t{2} * n);  // of scale and offset
+    for (uint64_t row = 0; row < rows_; ++row) {
+      for (uint32_t g = 0; g < groups; ++g) take_group(packed, row * groups + g, codes.data() + size_t{g} * group_);
+      for (uint32_t g = 0; g < n; ++g) {
+        const uint64_t of_file = row * groups + uint64_t{g} * held / group_;
+        const float scale = scales[of_file], offset = -(scale * zeros[of_file]);
+        if (!std::isfinite(offset)) {
+          throw sdk::Failed("tensor " + full_name("zero") + ": number " + std::to_string(of_file) +
+                            " times its scale is beyond f32");
+        }
+        pairs[size_t{2} * g] = scale;
+        pairs[size_t{2} * g + 1] = offset;
+      }
+      put(row, {codes.data(), pairs.data()});
+    }
+  }
+
+ private:
+  void choose_coding() {
+    const uint32_t bits = std::max(bits_, 2U), held = group_ % 64 == 0 ? 64 : 32;
+    while (Schema::kCodings[coding_].bits != bits || Schema::kCodings[coding_].group != held) ++coding_;
+  }
+  bool has(std::string_view name) const { return std::find(names_.begin(), names_.end(), name) != names_.end(); }
+  const tenon_slice& tensor(const tenon_rows& src, std::string_view name) const {
+    return src.tensor[std::find(names_.begin(), names_.end(), name) - names_.begin()];
+  }
+  void check_numbers(const tenon_rows& src) const {
+    const auto need = [&](const char* name, int64_t found, int64_t right) {
+      if (found == right) return;
+      throw sdk::Failed("tensor " + full_name(name) + " has " + std::to_string(found) + "; expected " +
+                        std::to_string(right));
+    };
+    const auto number = [&](const char* name) { return published::value_at<int32_t>(tensor(src, name), 0); };
+    if (has("nbits")) need("nbits", number("nbits"), bits_);
+    if (has("axis")) need("axis", number("axis"), 1);
+    if (has("group_size")) need("group_size", number("group_size"), group_);
+    if (!has("shape")) return;
+    need("shape", published::value_at<int64_t>(tensor(src, "shape"), 0), static_cast<int64_t>(rows_));
+    need("shape", published::value_at<int64_t>(tensor(src, "shape"), 1), columns_);
+  }
+  // Takes the codes of one group, counted over all rows.
+  void take_group(const tenon_slice& packed, uint64_t group, uint8_t* codes) const {
+    const auto shift = static_cast<uint32_t>(codes_an_element_ - 1 - group / stretch_) * bits_;
+    const uint64_t first = group % stretch_ * group_;
+    for (uint32_t i = 0; i < group_; ++i) {
+      const uint32_t element = bits_ == 3 ? published::value_at<uint32_t>(packed, first + i)
+                                          : published::value_at<uint8_t>(packed, first + i);
+      codes[i] = static_cast<uint8_t>(element >> shift & ((1U << bits_) - 1));
+    }
+  }
+
+  uint32_t bits_, codes_an_element_, group_ = 0;
+  uint64_t stretch_ = 0;  // groups that have their codes in the same bits
+  tenon_format scale_format_ = TENON_F16, zero_format_ = TENON_F16;
+  std::vector<std::string> names_;  // of the tensors
+};
+
+}  // namespace
+
+std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint32_t mat) {
+  const tenon_matrix& m = s.matrix[mat];
+  if (sdk::find_tensor(m, "W_q") == nullptr) published::refuse_form(m, "W_q, scale and zero of HQQ");
+  return std::make_unique<HqqMatrix>(s, mat, bits_of(Description(s.description)));
+}
+
+}  // namespace tenon::hqq
