@@ -319,6 +319,30 @@ std::map<uint32_t, uint32_t> KvCacheHost::cells_of(const Layer& layer, const ten
   return cells;
 }
 
+std::vector<uint32_t> KvCacheHost::positions(uint32_t layer, uint32_t slot, uint32_t head) const {
+  std::vector<uint32_t> all;
+  for (const auto& [cell, position] : cells_of(layers_[layer], layers_[layer].view, slot, head))
+    all.push_back(position);
+  std::ranges::sort(all);
+  return all;
+}
+
+void KvCacheHost::weigh(const Weight& f) {
+  for (uint32_t i = 0; i < layers_.size(); ++i) {
+    const tenon_kv_view& view = layers_[i].view;
+    if (view.weight_rows == 0) continue;
+    auto weights = host_.read<float>(view.weights);
+    for (uint32_t s = 0; s < static_cast<uint32_t>(host_.step_i32(TENON_STEP_LIVE)[1]); ++s) {
+      const auto slot = static_cast<uint32_t>(host_.step_i32(TENON_STEP_SEQ_SLOT)[s]);
+      for (uint32_t h = 0; h < view.heads; ++h) {
+        float* line = &weights[(size_t{slot} * view.heads + h) * view.columns * view.page_cells];
+        for (const auto& [cell, position] : cells_of(layers_[i], view, slot, h)) line[cell] = f(i, slot, h, position);
+      }
+    }
+    host_.write(view.weights, weights.data());
+  }
+}
+
 std::string KvCacheHost::compare_view(const Layer& layer, const tenon_kv_view& view, uint32_t slot) const {
   if (const std::string why = sdk::kv_unread(view, sdk::kReadsEverything); !why.empty()) return why;
   const sdk::KvLayout layout = sdk::kv_layout(view);

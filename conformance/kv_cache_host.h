@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <random>
 #include <span>
@@ -54,6 +55,15 @@ class KvCacheHost {
   // The first tokens of a text that the cache has become the slot's, and the model's from what the text says.
   tenon_status adopt(uint32_t slot, std::span<const int32_t> text, uint32_t& kv_len);
   std::string last_reason() const { return text_; }
+
+  // Where a policy wants softmax weights, every cell in use of a sequence of the last step gets this one, as attention would leave
+  // it: f(layer, slot, head, position).
+  using Weight = std::function<float(uint32_t, uint32_t, uint32_t, uint32_t)>;
+  void weigh(const Weight& f);
+  uint32_t layers() const { return static_cast<uint32_t>(layers_.size()); }
+  uint32_t heads(uint32_t layer) const { return layers_[layer].heads; }
+  // The positions that a head of a sequence holds after the last step, ascending.
+  std::vector<uint32_t> positions(uint32_t layer, uint32_t slot, uint32_t head) const;
 
  private:
   struct Token {

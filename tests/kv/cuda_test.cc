@@ -38,6 +38,12 @@ TEST_F(CudaPolicies, ASinkWindowGeneratesTenTimesItsCapacity) {
   expect_the_cpus(sink_window(), text(21, 320));
 }
 
+TEST_F(CudaPolicies, HeavyHittersAreTheCpusInEveryMode) {
+  expect_the_cpus(
+      {"kv_cache.use=h2o", "kv_cache.heavy=16", "kv_cache.recent=8", "kv_cache.capacity=256", "kv_cache.format=fp32"},
+      text(40, 150));
+}
+
 TEST_F(CudaPolicies, ASinkWindowWithTheTextsPositionsIsTheCpus) {
   expect_the_cpus(sink_window({"kv_cache.positions=original", "kv_cache.capacity=256"}), text(21, 200));
 }

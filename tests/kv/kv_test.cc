@@ -256,6 +256,29 @@ TEST(HeavyHitter, EvictsByWeightsAlikeUnderBothAttentions) {
   EXPECT_NE(got, tokens_of({"kv_cache.format=fp32", "kv_cache.capacity=256"}, r)) << "nothing was evicted";
 }
 
+TEST(H2o, IsAPlainCacheWhileNothingIsDropped) {
+  const Request r = text(40, 60);
+  for (const char* format : {"kv_cache.format=fp32", "kv_cache.format=fp16"}) {
+    EXPECT_EQ(tokens_of({"kv_cache.use=h2o", format, "kv_cache.capacity=256"}, r),
+              tokens_of({"kv_cache.use=static", format, "kv_cache.capacity=256"}, r));
+  }
+}
+
+TEST(H2o, EvictsByWeightsAlikeUnderBothAttentionsInFixedMemory) {
+  const Request r = text(40, 150);
+  const Settings settings = {"kv_cache.use=h2o", "kv_cache.heavy=16", "kv_cache.recent=8", "kv_cache.capacity=256",
+                             "kv_cache.format=fp32"};
+  const auto engine = open_kv(settings);
+  engine->load();
+  EXPECT_EQ(engine->pipeline().high_water(), engine->pipeline().plan().peak());
+  const auto got = engine->generate(r).tokens;
+  EXPECT_EQ(engine->generate(r).tokens, got) << "a sequence does not begin anew";
+  EXPECT_EQ(engine->pipeline().high_water(), engine->pipeline().plan().peak());
+  expect_alike(settings, with(settings, {"attention.use=reference"}), r, "evicted");
+  EXPECT_NE(got, tokens_of({"kv_cache.format=fp32", "kv_cache.capacity=256"}, r)) << "nothing was evicted";
+  EXPECT_THROW(open_kv(with(settings, {"draft.use=two_branches"})), Error);
+}
+
 TEST(HeavyHitter, StartsAnewWithEverySequence) {
   const auto engine = open_kv({"kv_cache.use=heavy_hitter", "kv_cache.budget=24", "kv_cache.capacity=256"});
   const auto first = engine->generate(text(40, 80)).tokens;

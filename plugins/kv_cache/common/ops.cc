@@ -49,15 +49,17 @@ void append(const AppendArgs& a, const Part& part) {
                                    .pages = pages};
   for (uint32_t row = part.begin() * kAppendRows; row < end; ++row) {
     const int32_t slot = part.ptr<int32_t>(kAppendSlot)[row];
-    const auto cell = static_cast<uint32_t>(part.ptr<int32_t>(kAppendPlace)[row]);
     if (slot < 0) continue;
-    if (cell >= a.cells) {
+    const auto place = [&](uint32_t head) {
+      const auto* places = part.ptr<int32_t>(kAppendPlace);
+      const auto cell = static_cast<uint32_t>(a.kv.apart() ? places[row * a.kv.heads + head] : places[row]);
+      if (cell < a.cells) return cell;
       throw sdk::Failed("cell " + std::to_string(cell) + " in a cache of " + std::to_string(a.cells) +
                         " cells a sequence");
-    }
+    };
     const auto* k = reinterpret_cast<const float*>(part.ptr<std::byte>(kAppendK) + row * a.k_row);
     const auto* v = reinterpret_cast<const float*>(part.ptr<std::byte>(kAppendV) + row * a.v_row);
-    const auto store = [&](const KvPlane& plane, const cpu::KvCells& cells, const float* from) {
+    const auto store = [&](const KvPlane& plane, const cpu::KvCells& cells, const float* from, uint32_t cell) {
       if (a.rotates()) {
         auto* rotated = part.thread_scratch<float>();
         std::copy_n(from, plane.dim, rotated);
@@ -68,8 +70,9 @@ void append(const AppendArgs& a, const Part& part) {
     };
     const auto sequence = static_cast<uint32_t>(slot);
     for (uint32_t h = 0; h < a.kv.heads; ++h) {
-      store(a.kv.k, cpu::KvCells(key_memory, sequence, h), k + size_t{h} * a.kv.k.dim);
-      store(a.kv.v, cpu::KvCells(value_memory, sequence, h), v + size_t{h} * a.kv.v.dim);
+      const uint32_t cell = place(h);
+      store(a.kv.k, cpu::KvCells(key_memory, sequence, h), k + size_t{h} * a.kv.k.dim, cell);
+      store(a.kv.v, cpu::KvCells(value_memory, sequence, h), v + size_t{h} * a.kv.v.dim, cell);
     }
   }
 }
@@ -124,8 +127,8 @@ void dequant(const DequantArgs& a, const Part& part) {
     const int32_t slot = part.ptr<int32_t>(kSeqSlot)[seq];
     if (slot < 0) continue;
     const int64_t length = int64_t{part.ptr<int32_t>(kKvLen)[slot]} + seq_row[seq + 1] - seq_row[seq];
-    const auto end =
-        static_cast<uint32_t>(std::min<int64_t>({length, int64_t{block + 1} * kDequantCells, int64_t{a.cells}}));
+    const auto end = static_cast<uint32_t>(std::min<int64_t>(
+        {a.all_cells != 0 ? int64_t{a.cells} : length, int64_t{block + 1} * kDequantCells, int64_t{a.cells}}));
     for (const bool v : {false, true}) {
       const KvPlane& from = v ? a.from.v : a.from.k;
       const KvPlane& to = v ? a.to.v : a.to.k;

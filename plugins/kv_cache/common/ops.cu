@@ -76,9 +76,10 @@ __device__ void store_cell(const sdk::KvPlane& plane, const cuda::KvCells& cells
   for (uint32_t i = lane; i < stored; i += 32) to[i] = sdk::kv_stored<C>(i, plane.dim, x, scale);
 }
 
-// A warp writes one head of a row's K or V, and its scale. Where heads are rotated that is done in shared memory.
+// A warp writes one head of a row's K or V, and its scale if the codec has one. Where heads are rotated that is done in shared
+// memory.
 template <class C>
-__global__ void append_scaled_kernel(AppendArgs a, AppendPointers p) {
+__global__ void append_heads_kernel(AppendArgs a, AppendPointers p) {
   extern __shared__ float heads[];  // (warps, the larger dimension)
   cuda::wait();
   const uint32_t live = min(*p.live, a.rows), i = blockIdx.x * kWarps + threadIdx.x / 32, head = i / 2;
@@ -87,7 +88,7 @@ __global__ void append_scaled_kernel(AppendArgs a, AppendPointers p) {
   const sdk::KvPlane& plane = is_key ? a.kv.k : a.kv.v;
   for (uint32_t row = blockIdx.y; row < live; row += gridDim.y) {
     const int32_t slot = p.slot[row];
-    const auto cell = static_cast<uint32_t>(p.place[row]);
+    const auto cell = static_cast<uint32_t>(p.place[a.kv.apart() ? row * a.kv.heads + head : row]);
     if (slot < 0 || cell >= a.cells) continue;
     const cuda::KvCells cells(
         {a.kv, plane, is_key ? p.keys : p.values, is_key ? p.key_scales : p.value_scales, p.pages},
@@ -113,13 +114,11 @@ void append_op(const AppendArgs& a, const cuda::Launch& l) {
                          l.ptr<const int32_t>(kAppendPages), l.ptr<const uint32_t>(kAppendLive),
                          l.ptr<const int32_t>(kAppendPlace), l.ptr<const int32_t>(kAppendSlot)};
   const uint32_t rows = std::min(a.rows, kMostRowBlocks);
-  if (a.kv.k.scale != 0) {
+  if (a.kv.k.scale != 0 || a.kv.apart()) {
     const uint32_t blocks = (2 * a.kv.heads + kWarps - 1) / kWarps;
     const size_t shared = a.rotates() ? kWarps * std::max(a.kv.k.dim, a.kv.v.dim) * sizeof(float) : 0;
     return cuda::with_kv_codec(a.kv.k.codec, [&]<class C>(C) {
-      if constexpr (C::kScaled) {
-        l(&append_scaled_kernel<C>, {.blocks = {blocks, rows}, .threads = {kThreads}, .shared_bytes = shared}, a, p);
-      }
+      l(&append_heads_kernel<C>, {.blocks = {blocks, rows}, .threads = {kThreads}, .shared_bytes = shared}, a, p);
     });
   }
   const uint32_t columns = a.kv.heads * (a.kv.k.dim + a.kv.v.dim);
@@ -143,7 +142,8 @@ __global__ void dequant_kernel(DequantArgs a, DequantPointers p) {
   if (seq >= p.live[sdk::kLiveSeqs] || p.seq_slot[seq] < 0) return;
   const auto slot = static_cast<uint32_t>(p.seq_slot[seq]);
   const auto length = static_cast<uint32_t>(p.kv_len[slot] + p.seq_row[seq + 1] - p.seq_row[seq]);
-  const uint32_t begin = blockIdx.x * kDequantCells, end = min(min(length, a.cells), begin + kDequantCells);
+  const uint32_t begin = blockIdx.x * kDequantCells,
+                 end = min(a.all_cells != 0 ? a.cells : min(length, a.cells), begin + kDequantCells);
   for (const bool v : {false, true}) {
     const sdk::KvPlane& plane = v ? a.to.v : a.to.k;
     const cuda::KvCells from(

@@ -70,7 +70,8 @@ void emit_commit(sdk::Recorder& r, Operands operands, const tenon_cost& cost, co
 struct DequantArgs {
   sdk::KvLayout from, to;
   uint32_t cells, seqs;  // cells: that the copy has room for; seqs: of the step
-  uint32_t simd, reserved = 0;
+  uint32_t simd;
+  uint32_t all_cells = 0;  // 1: positions are in a table, so any cell may be in use; 0: those below the length
 };
 enum DequantOperand {
   kFromK,

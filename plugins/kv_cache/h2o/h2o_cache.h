@@ -1,0 +1,70 @@
+// A cache that keeps, for each KV head of each layer by itself, the newest tokens and those that attention has leaned on most.
+// Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models", arXiv:2306.14048.
+//
+// Every layer is a group of its own, and its heads are apart: a page is all cells of a slot and KV head, has the slot's number, and
+// a table says which position a cell holds. All decisions are made on the device by the op of evict.h, which begins a step, before
+// the step's rows arrive: so a step adds its rows to `heavy + recent` cells at most, and the cache has room for both.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tenon/sdk/kv_cache.h"
+#include "tenon/sdk/kv_layout.h"
+
+namespace tenon::h2o {
+
+struct Policy {
+  uint32_t heavy, recent;  // tokens
+};
+
+class H2oCache {
+ public:
+  H2oCache(const tenon_kv_format& format, const Policy& policy, const sdk::Env& env);
+
+  tenon_kv_view claim(const tenon_kv_geometry& g, const tenon_bounds& b) const;
+  tenon_footprint plan(std::span<const tenon_kv_geometry> layers, const tenon_bounds& b);
+  void attach(void* const* store, void* queue);
+  tenon_kv_view view(uint32_t layer, const tenon_tid* store, sdk::Recorder& r) const;
+  void record_begin(const tenon_tid* store, sdk::Recorder& r) const;
+  void record_append(uint32_t layer, const tenon_tid* store, tenon_tid k, tenon_tid v, sdk::Recorder& r) const;
+  tenon_kv_view record_dequant(uint32_t layer, const tenon_tid* store, const tenon_kv_format& want,
+                               sdk::Recorder& r) const;
+  void record_commit(const tenon_tid*, sdk::Recorder&) const {}  // Survivors of chains lie where they are.
+  void reserve(uint32_t slot, uint32_t kv_len);
+  void fork(uint32_t from, uint32_t to, uint32_t kv_len, void* queue);
+  void truncate(uint32_t slot, uint32_t kv_len);
+  void publish(void*) const {}
+  uint64_t export_sequence(uint32_t, uint32_t, void*, void*) const;
+  void import_sequence(uint32_t, uint32_t, void*, const void*, uint64_t) const;
+  uint64_t used_bytes(uint32_t kv_len) const;
+
+ private:
+  // By slot and KV head there are page_cells_ of each, layer by layer, but for the planes, which have cells_, and places, by row.
+  enum Store { kPlanes, kPages, kUsed, kPositions, kPlaces, kWeightsOf, kScoresOf, kStores };
+  struct Layer {
+    uint32_t heads, k_dim, v_dim;
+    uint64_t lines;   // heads of the layers before it
+    uint64_t planes;  // bytes of the planes before its keys
+  };
+
+  uint32_t budget() const { return policy_.heavy + policy_.recent; }
+  uint32_t cells_for(const tenon_bounds& b) const { return budget() + b.rows_per_seq + b.steps_ahead; }
+  uint64_t plane_bytes(const Layer& l, uint32_t dim) const;
+  tenon_kv_view prototype(uint32_t layer, const Layer& l, uint32_t cells, uint32_t weight_rows) const;
+  // Throws NoSpace.
+  void check(uint32_t slot, uint32_t kv_len) const;
+  // Throws Refused for a cut after which newest tokens would be missing.
+  void check_kept(uint32_t slot, uint32_t kv_len) const;
+
+  tenon_kv_format format_;
+  Policy policy_;
+  bool simd_;
+  std::vector<Layer> layers_;
+  std::vector<uint32_t> reserved_;  // by slot: the most tokens that it has been made room for
+  std::vector<std::byte*> stores_;
+  uint32_t slots_ = 0, capacity_ = 0, rows_ = 0, rows_per_seq_ = 0, cells_ = 0, page_cells_ = 0;
+};
+
+}  // namespace tenon::h2o
