@@ -196,28 +196,25 @@ struct Building {
   double number(const std::optional<Formula>& formula, double otherwise) const {
     return formula ? scope.value(*formula) : otherwise;
   }
+  OpCall with_numbers(const OpSpec& spec) const {
+    OpCall op{.name = spec.use};
+    for (const auto& [argument, formula] : spec.numbers) op.numbers.emplace_back(argument, scope.value(formula));
+    return op;
+  }
   // columns: of the rows, or of the heads, that the ops work on. prefix: the layer's, "layers.3.".
   Chain chain(const std::vector<OpSpec>& specs, const std::string& prefix, int64_t columns) const {
     Chain ops;
     for (const OpSpec& spec : specs) {
       if (spec.when && !scope.holds(*spec.when)) continue;
-      OpCall op{.name = spec.use};
+      OpCall op = with_numbers(spec);
       for (const auto& [argument, tensor] : spec.tensors) {
         const bool bias = tensor.ends_with(".bias") && family.tensor(in_family(prefix, tensor)) == nullptr;
         const std::string path = prefix + (bias ? tensor.substr(0, tensor.size() - 5) : tensor);
         op.vectors.emplace_back(argument, source.vector(path, bias ? "bias" : "weight", columns));
       }
-      for (const auto& [argument, formula] : spec.numbers) op.numbers.emplace_back(argument, scope.value(formula));
       ops.push_back(std::move(op));
     }
     return ops;
-  }
-  OpCall activation(const Block& block) const {
-    OpCall op{.name = block.activation.use};
-    for (const auto& [argument, formula] : block.activation.numbers) {
-      op.numbers.emplace_back(argument, scope.value(formula));
-    }
-    return op;
   }
   bool biased(const Block& block, const std::string& part, const std::string& path) const {
     const auto found = block.bias.find(part);
@@ -340,12 +337,13 @@ class Mlp : public BlockModule {
     const auto widen = [&](const char* part, bool activated, uint32_t times = 1) {
       LinearDecl decl = linear(b, at, part, int64_t{times} * m.ffn, m.width);
       decl.before = before;
-      if (activated) decl.after.push_back(b.activation(at.block));
+      if (activated) decl.after.push_back(b.with_numbers(at.block.activation));
       return b.declare.linear(std::move(decl));
     };
     if (joins_) {
       const LinearId gate = widen("gate", false);
-      joined_ = b.declare.joined({.linears = {gate, widen("up", false)}, .after = {b.activation(at.block)}});
+      joined_ =
+          b.declare.joined({.linears = {gate, widen("up", false)}, .after = {b.with_numbers(at.block.activation)}});
     } else {
       up_ = at.block.gated ? widen(kFusedMlp, true, 2) : widen("up", true);
     }
@@ -387,7 +385,7 @@ class Experts : public BlockModule {
     JoinedDecl joined{.linears = {first, second}};
     biased_ = b.biased(at.block, "*.down", at.path + ".0.down");
     if (biased_) joined.after.push_back(bias(b, at, {"gate", "up"}, {count, inner, m.width}));
-    joined.after.push_back(b.activation(at.block));
+    joined.after.push_back(b.with_numbers(at.block.activation));
     joined_ = b.declare.joined(std::move(joined));
     LinearDecl down = routed(b, at, "down", {count, m.width, inner});
     if (biased_) down.after.push_back(bias(b, at, {"down"}, {count, m.width, inner}));
