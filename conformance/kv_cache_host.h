@@ -83,7 +83,7 @@ class KvCacheHost {
   void stored(float* row, uint32_t n) const;
   // The first position that the layer's window leaves to the first row of the step.
   uint32_t first_seen(const Layer& layer, uint32_t slot) const;
-  // Which position each cell of a sequence holds, as the view says after a step: old cells as far as the windows of view and
+  // Returns which position each cell of a sequence holds, as the view says after a step: old cells as far as the windows of view and
   // layer leave them to a row of the step, and those of its rows.
   std::map<uint32_t, uint32_t> cells_of(const Layer& layer, const tenon_kv_view& view, uint32_t slot,
                                         uint32_t head) const;

@@ -1,4 +1,4 @@
-// Which scheme holds which matrices: a choice among candidates by what they cost and what they lose.
+// This chooses which scheme holds which matrices: among candidates, by what they cost and what they lose.
 #pragma once
 
 #include <boost/json.hpp>
@@ -27,7 +27,7 @@ struct SiteCost {
   double total() const;
 };
 
-// What was found for a site: its path, such as "layers.*.mlp.down", and each candidate's cost.
+// This was found for a site: its path, such as "layers.*.mlp.down", and each candidate's cost.
 struct TunedSite {
   std::string path;
   std::vector<std::optional<SiteCost>> candidates;  // in the candidates' order; nothing: it does not take the site
@@ -39,7 +39,7 @@ struct TunedSite {
 void choose(std::vector<TunedSite>& sites, const std::vector<Candidate>& candidates,
             std::optional<double> max_divergence);
 
-// What a run found, for people and for programs. unit: of the costs.
+// This says what a run found, for people and for programs. unit: of the costs.
 struct TuneReport {
   std::vector<Candidate> candidates;
   std::vector<std::pair<std::string, std::string>> refused;  // candidates that the model cannot run with, and why

@@ -111,7 +111,7 @@ struct Block {
   std::vector<RopeChoice> rope = {};  // the first that holds; none: no rope
   std::optional<Formula> window = {}, scale = {}, softcap = {};
   std::string sinks = {};  // the tensor of learned sinks (tenon/sdk/attention_sinks.h), or ""
-  // Of an MLP and of experts:
+  // An MLP and experts have these:
   OpSpec activation = {};
   bool gated = true;
 };

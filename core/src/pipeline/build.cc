@@ -14,7 +14,7 @@ namespace {
 // A model may have room for far more tokens than anyone means to use.
 constexpr uint32_t kDefaultCapacity = 8192;
 constexpr uint32_t kFewRows = 16;
-// What row_invariant_max promises, steps of one row a sequence keep for so many sequences.
+// Steps of one row a sequence keep what row_invariant_max promises for so many sequences.
 constexpr uint32_t kSteadySequences = 4;
 
 // Takes the largest of each bound.

@@ -32,7 +32,7 @@ class Calibration {
   std::span<const std::byte> observed(const PlannedTensor& p) const;
   // Tensor `index` of those that a matrix is written as, which outlives this.
   void keep(const PlannedTensor& p, size_t index, std::span<const std::byte> bytes);
-  // What the layers depend on beside the model and the schemes: the tokens and the pipeline.
+  // Names what the layers depend on beside the model and the schemes: the tokens and the pipeline.
   std::vector<std::string> asked() const;
 
  private:

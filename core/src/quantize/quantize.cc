@@ -203,7 +203,7 @@ class Writing {
   std::set<const PlannedTensor*> begun_;
 };
 
-// What the layers of a calibration depend on: files, schemes with their parameters, and the calibration's own.
+// Names what the layers of a calibration depend on: files, schemes with their parameters, and the calibration's own.
 std::vector<std::string> asked_of(const Source& source, const QuantizePlan& plan, const Calibration& calibration) {
   std::vector<std::string> lines;
   for (const fs::path& file : source.opened->files()) {

@@ -118,7 +118,7 @@ struct ScaledPiece {
     raw = *reinterpret_cast<const uint4*>(rows.at(token) + piece * 16);
     scale = *reinterpret_cast<const __half*>(scales.at(token));
   }
-  // To a row of a tile, as fp16.
+  // Writes numbers to a row of a tile, as fp16.
   template <uint32_t D, ByteUnpacking Bytes>
   __device__ void store(uint32_t tile, uint32_t row, uint32_t piece) const {
     const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};

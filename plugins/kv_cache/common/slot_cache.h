@@ -124,7 +124,7 @@ class SlotCache {
   std::vector<Run> kept(uint32_t first, uint32_t kv_len) const;  // the sinks, and positions [first, kv_len)
   // Positions [first, kv_len) of a linear cache's layers.
   static std::vector<Run> run_of(const Group& group, uint32_t first, uint32_t kv_len);
-  // What a row at position kv_len sees of a plane, or all of it where the layer has no window.
+  // Returns what a row at position kv_len sees of a plane, or all of it where the layer has no window.
   std::vector<Run> seen_after(const Plane& p, uint32_t kv_len) const;
   bool has_windows() const { return groups_.size() > 1; }
   uint64_t windows() const;  // tells apart caches whose layers have other windows

@@ -33,7 +33,7 @@ struct Candidate {
   }
 };
 
-// By the whole block; every thread gets the result.
+// The whole block calls this; every thread gets the result.
 __device__ Candidate least_of_block(Candidate own, Candidate (&of_warp)[kWarps]) {
   for (uint32_t d = 16; d > 0; d /= 2) own.take(own.from_lane(d));
   __syncthreads();

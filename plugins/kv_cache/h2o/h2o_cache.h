@@ -41,7 +41,7 @@ class H2oCache {
   uint64_t used_bytes(uint32_t kv_len) const;
 
  private:
-  // By slot and KV head there are page_cells_ of each, layer by layer, but for the planes, which have cells_, and places, by row.
+  // For each slot and KV head there are page_cells_ of each, layer by layer; planes have cells_ instead, and places are by row.
   enum Store { kPlanes, kPages, kUsed, kPositions, kPlaces, kWeightsOf, kScoresOf, kStores };
   struct Layer {
     uint32_t heads, k_dim, v_dim;
