@@ -185,7 +185,7 @@ BenchRow Bench::measure(const BenchPoint& point) {
   row.gbps = spread_of(gbps);
   row.point.threads = engine.pipeline().threads();
   row.memory = memory_use(engine.pipeline());
-  row.weight_bytes = engine.pipeline().step_weight_bytes();
+  row.weight_bytes = engine.pipeline().step_weight_bytes(point.batch);
   row.line = line(engine, point);
   const bool kernels = (engine.pipeline().device().flags & TENON_DEVICE_WALKS) == 0;
   if (args_.ops && kernels && !engine.config().trace.path.empty()) {

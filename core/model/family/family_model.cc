@@ -380,14 +380,15 @@ class Experts : public BlockModule {
     for (uint32_t rank = 0; rank < chosen; ++rank) choose(b, at, {rank, chosen, count});
     const int64_t inner = b.scope.count(spec.inner);
     LinearDecl gate = routed(b, at, "gate", {count, inner, m.width}), up = routed(b, at, "up", {count, inner, m.width});
+    LinearDecl down = routed(b, at, "down", {count, m.width, inner});
     gate.before = up.before = before;
+    gate.chosen = up.chosen = down.chosen = chosen;
     const LinearId first = b.declare.linear(std::move(gate)), second = b.declare.linear(std::move(up));
     JoinedDecl joined{.linears = {first, second}};
     biased_ = b.biased(at.block, "*.down", at.path + ".0.down");
     if (biased_) joined.after.push_back(bias(b, at, {"gate", "up"}, {count, inner, m.width}));
     joined.after.push_back(b.with_numbers(at.block.activation));
     joined_ = b.declare.joined(std::move(joined));
-    LinearDecl down = routed(b, at, "down", {count, m.width, inner});
     if (biased_) down.after.push_back(bias(b, at, {"down"}, {count, m.width, inner}));
     down.after.push_back({.name = "mul"});
     down.after.push_back({.name = "add"});

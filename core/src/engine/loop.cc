@@ -349,10 +349,14 @@ void Loop::account(double seconds, uint64_t new_tokens) {
   } else {
     stats_.decode_seconds += seconds;
     stats_.decode_tokens += new_tokens;
-    stats_.decode_weight_bytes += static_cast<double>(pipeline_.step_weight_bytes());
+    stats_.decode_weight_bytes += weight_bytes();
     stats_.decode_kv_bytes += cached_bytes();
   }
   if (trace_ != nullptr) record_counters(seconds, new_tokens);
+}
+
+double Loop::weight_bytes() const {
+  return static_cast<double>(pipeline_.step_weight_bytes(static_cast<uint32_t>(batch_.token.size())));
 }
 
 double Loop::cached_bytes() const {
@@ -370,7 +374,7 @@ double Loop::cached_bytes() const {
   for (const Sequence* s : running_) counts.kv_blocks += static_cast<double>(pipeline_.kv_used_blocks(s->kv_len));
   counts.tokens_per_second = static_cast<double>(new_tokens) / seconds;
   if (batch_.prompts == 0) {
-    counts.read_gbps = (static_cast<double>(pipeline_.step_weight_bytes()) + counts.kv_bytes) / seconds / 1e9;
+    counts.read_gbps = (weight_bytes() + counts.kv_bytes) / seconds / 1e9;
   }
   trace_->step(pipeline_.track(), counts);
 }

@@ -70,6 +70,7 @@ class Loop {
   void embed(Sequence& s, uint32_t cached);
   void account(double seconds, uint64_t new_tokens);
   double cached_bytes() const;
+  double weight_bytes() const;  // the step reads so many
   void record_counters(double seconds, uint64_t new_tokens) const;
   void record_prompt(const Sequence& s, uint32_t rows) const;
   void end_broken();

@@ -36,6 +36,7 @@ struct SiteDecl {
   std::vector<SiteMatrix> mats;
   uint32_t experts = 0;                 // 0: not routed
   bool product = true, lookup = false;  // see LinearDecl
+  uint32_t chosen = 1;                  // see LinearDecl
   size_t sets() const { return experts == 0 ? 1 : experts; }
 };
 

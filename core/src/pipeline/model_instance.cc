@@ -138,13 +138,27 @@ uint32_t ModelInstance::row_invariant_max() const {
   return rows;
 }
 
-uint64_t ModelInstance::weight_bytes(bool multiplied_only) const {
+uint64_t ModelInstance::site_bytes(const Site& site) const {
+  uint64_t sum = 0;
+  for (const SiteGroup& group : site.groups) {
+    for (const uint32_t s : group.stores) sum += storages_[s].bytes;
+  }
+  return sum;
+}
+
+uint64_t ModelInstance::weight_bytes() const {
+  uint64_t sum = 0;
+  for (const Site& site : declared->sites) sum += site_bytes(site);
+  return sum;
+}
+
+uint64_t ModelInstance::step_weight_bytes(uint32_t rows) const {
   uint64_t sum = 0;
   for (const Site& site : declared->sites) {
-    if (multiplied_only && !site.decl.product) continue;
-    for (const SiteGroup& group : site.groups) {
-      for (const uint32_t s : group.stores) sum += storages_[s].bytes;
-    }
+    if (!site.decl.product) continue;
+    const uint64_t chosen = uint64_t{rows} * site.decl.chosen, experts = site.decl.experts;
+    const bool some = chosen < experts;
+    sum += some ? site_bytes(site) / experts * chosen : site_bytes(site);
   }
   return sum;
 }

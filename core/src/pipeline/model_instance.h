@@ -59,9 +59,9 @@ class ModelInstance {
   const Observation& observation() const { return observation_; }
   uint64_t load_scratch() const { return loader_->scratch_bytes(); }
   uint64_t load_total() const { return loader_->total_bytes(); }
-  uint32_t row_invariant_max() const;  // see tenon_quantization
-  // Bytes of the matrices as they are multiplied. multiplied_only: without an embedding that is only looked up.
-  uint64_t weight_bytes(bool multiplied_only) const;
+  uint32_t row_invariant_max() const;               // see tenon_quantization
+  uint64_t weight_bytes() const;                    // the matrices as they are multiplied have so many
+  uint64_t step_weight_bytes(uint32_t rows) const;  // see Pipeline
 
   // These call the cache, by slot; see tenon_kv_cache.
   bool endless() const { return endless_; }  // sequences of any length fit
@@ -87,6 +87,7 @@ class ModelInstance {
  private:
   void check_overrides() const;
   void plan_cache();
+  uint64_t site_bytes(const Site& site) const;
 
   const ModelInstanceConfig config_;
   bool strict_, endless_ = false;

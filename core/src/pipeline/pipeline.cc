@@ -92,12 +92,13 @@ uint32_t Pipeline::max_out_rows(bool sample) const {
 }
 
 uint64_t Pipeline::weight_bytes() const {
-  return impl_->target.weight_bytes(false) + (impl_->draft_model ? impl_->draft_model->weight_bytes(false) : 0);
+  return impl_->target.weight_bytes() + (impl_->draft_model ? impl_->draft_model->weight_bytes() : 0);
 }
 
-uint64_t Pipeline::step_weight_bytes() const {
-  const uint64_t drafting = impl_->draft_model ? (1 + impl_->draft_tokens) * impl_->draft_model->weight_bytes(true) : 0;
-  return impl_->target.weight_bytes(true) + drafting;
+uint64_t Pipeline::step_weight_bytes(uint32_t rows) const {
+  const uint64_t drafting =
+      impl_->draft_model ? (1 + impl_->draft_tokens) * impl_->draft_model->step_weight_bytes(rows) : 0;
+  return impl_->target.step_weight_bytes(rows) + drafting;
 }
 
 std::optional<Pipeline::ReadRate> Pipeline::read_rate() const {

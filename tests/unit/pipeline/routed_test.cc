@@ -97,6 +97,17 @@ TEST(RoutedProducts, OfSchemesThatAreCutGiveTheSame) {
   for (size_t r = 0; r < 2; ++r) EXPECT_THAT(cut[r], testing::Pointwise(testing::FloatNear(1e-4F), whole[r]));
 }
 
+TEST(RoutedProducts, AStepReadsTheExpertsThatItsRowsCanChoose) {
+  MadeModel m = mixture();
+  const auto pipeline = build(m, 8, 1);
+  constexpr uint64_t kExpertBytes = 3 * kInner * kWidth * sizeof(float), kHeadBytes = kVocab * kWidth * sizeof(float);
+  for (const uint32_t rows : {1U, 2U, 4U}) {
+    EXPECT_EQ(pipeline->step_weight_bytes(rows), kHeadBytes + rows * kExpertBytes) << rows;
+  }
+  EXPECT_EQ(pipeline->step_weight_bytes(kExperts), kHeadBytes + kExperts * kExpertBytes);
+  EXPECT_EQ(pipeline->step_weight_bytes(8), kHeadBytes + kExperts * kExpertBytes);
+}
+
 TEST(RoutedProducts, ASchemeThatHasNoneIsNamedWithWhatHas) {
   EXPECT_THAT(error_of(mixture(), {"quantization.override=[{match=\"experts.*\", use=\"gguf\"}]"}),
               testing::AllOf(HasSubstr("quantization.gguf refuses: expert matrices are not supported"),

@@ -66,6 +66,7 @@ struct LinearDecl {
   Chain before = {}, after = {};
   Chain looked_up = {};  // these ops follow where rows of the matrix are looked up
   std::vector<Matrix> experts = {};
+  uint32_t chosen = 1;  // so many of the experts see a row of the model's x
 };
 
 // Joined products take the same x (after the same ops), their columns lie side by side, and ops follow over all of these

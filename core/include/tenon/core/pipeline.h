@@ -123,8 +123,9 @@ class Pipeline {
   uint32_t threads() const;
   const tenon_device& device() const;
   uint64_t weight_bytes() const;  // the matrices as they are multiplied have so many, in stores and mapped
-  // A decode step reads so many bytes: all but an embedding that is only looked up, and those of every draft pass.
-  uint64_t step_weight_bytes() const;
+  // A decode step of `rows` rows reads so many bytes: all but an embedding that is only looked up, of experts at most as many
+  // as its rows can choose, and those of every draft pass.
+  uint64_t step_weight_bytes(uint32_t rows) const;
 
   // Allocates and loads. Throws Error(kMemory) before anything is allocated if the plan does not fit. After any other
   // error all that is left is to destroy the pipeline, which gives everything back.
