@@ -15,9 +15,10 @@ struct Grid {
   uint32_t zero = 1;  // from `least zero` of the form on
   uint32_t top = 15;  // the largest code
 
+  // Code 0 stands for what is no number as well: a grid that is not finite leaves such weights, and is refused in the end.
   uint32_t code(float w) const {
-    const float steps = scale != 0 ? std::nearbyint(w / scale) : 0;
-    return static_cast<uint32_t>(std::clamp(steps + static_cast<float>(zero), 0.0F, static_cast<float>(top)));
+    const float steps = scale != 0 ? std::nearbyint(w / scale) : 0, place = steps + static_cast<float>(zero);
+    return place > 0 ? static_cast<uint32_t>(std::min(place, static_cast<float>(top))) : 0;
   }
   float value(uint32_t code) const { return scale * (static_cast<float>(code) - static_cast<float>(zero)); }
   float rounded(float w) const { return value(code(w)); }
@@ -42,7 +43,7 @@ struct GridRule {
     }
     g.scale = in_half((high - low) / static_cast<float>(g.top));
     g.zero = least_zero;
-    if (g.scale == 0) return g;
+    if (g.scale == 0 || !g.finite()) return g;
     const float zero = std::nearbyint(-low / g.scale);
     if (zero < static_cast<float>(least_zero)) {
       // All weights but roundings are above 0: the codes below the zero point are not used.
