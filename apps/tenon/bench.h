@@ -46,8 +46,7 @@ std::vector<std::vector<int32_t>> make_prompts(const Engine& engine, uint32_t se
 
 inline constexpr const char* kWeightBytesMeaning =
     "bytes of the matrices that a step reads: the head included, an embedding that is only looked up not, of experts "
-    "as many as its "
-    "rows can choose";
+    "as many as its rows can choose";
 
 class BenchOutput {
  public:

@@ -22,7 +22,7 @@
 namespace tenon::app {
 namespace {
 
-constexpr uint32_t kNewTokens = 28;  // of which bench_ops times 20 steps
+constexpr uint32_t kNewTokens = 28;  // bench_ops times 20 of these steps
 
 struct Args {
   PipelineArgs pipeline;

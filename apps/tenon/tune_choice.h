@@ -46,7 +46,7 @@ struct TuneReport {
   std::vector<uint32_t> batches;
   std::vector<TunedSite> sites;
   std::string unit;
-  std::optional<double> divergence;  // of all that was chosen together
+  std::optional<double> divergence;  // all that was chosen together has this one
   std::string file;                  // "": none was written
 };
 std::string tune_table(const TuneReport& report);
