@@ -39,9 +39,16 @@ TEST_F(CudaPolicies, ASinkWindowGeneratesTenTimesItsCapacity) {
 }
 
 TEST_F(CudaPolicies, HeavyHittersAreTheCpusInEveryMode) {
-  expect_the_cpus(
-      {"kv_cache.use=h2o", "kv_cache.heavy=16", "kv_cache.recent=8", "kv_cache.capacity=256", "kv_cache.format=fp32"},
-      text(40, 150));
+  expect_the_cpus(h2o(), text(40, 150));
+}
+
+// Prompts in pieces of 24 rows: a step frees more cells than are found one after another, and the last piece is a short one.
+TEST_F(CudaPolicies, WhatAPromptsEndLeansOnIsTheCpusInEveryMode) {
+  expect_the_cpus(with(snapkv(), {"scheduler.prefill_rows=24"}), text(100, 150));
+}
+
+TEST_F(CudaPolicies, HeavyHittersOfAPromptInPiecesAreTheCpus) {
+  expect_the_cpus(with(h2o(), {"scheduler.prefill_rows=24"}), text(100, 60));
 }
 
 TEST_F(CudaPolicies, ASinkWindowWithTheTextsPositionsIsTheCpus) {

@@ -256,18 +256,21 @@ TEST(HeavyHitter, EvictsByWeightsAlikeUnderBothAttentions) {
   EXPECT_NE(got, tokens_of({"kv_cache.format=fp32", "kv_cache.capacity=256"}, r)) << "nothing was evicted";
 }
 
-TEST(H2o, IsAPlainCacheWhileNothingIsDropped) {
+class Evicting : public testing::TestWithParam<Settings> {};
+INSTANTIATE_TEST_SUITE_P(All, Evicting, testing::Values(h2o(), snapkv()),
+                         [](const auto& tested) { return tested.param.front().substr(sizeof("kv_cache.use")); });
+
+TEST_P(Evicting, IsAPlainCacheWhileNothingIsDropped) {
   const Request r = text(40, 60);
   for (const char* format : {"kv_cache.format=fp32", "kv_cache.format=fp16"}) {
-    EXPECT_EQ(tokens_of({"kv_cache.use=h2o", format, "kv_cache.capacity=256"}, r),
+    EXPECT_EQ(tokens_of({GetParam().front(), format, "kv_cache.capacity=256"}, r),
               tokens_of({"kv_cache.use=static", format, "kv_cache.capacity=256"}, r));
   }
 }
 
-TEST(H2o, EvictsByWeightsAlikeUnderBothAttentionsInFixedMemory) {
+TEST_P(Evicting, GoesByWeightsAlikeUnderBothAttentionsInFixedMemory) {
   const Request r = text(40, 150);
-  const Settings settings = {"kv_cache.use=h2o", "kv_cache.heavy=16", "kv_cache.recent=8", "kv_cache.capacity=256",
-                             "kv_cache.format=fp32"};
+  const Settings& settings = GetParam();
   const auto engine = open_kv(settings);
   engine->load();
   EXPECT_EQ(engine->pipeline().high_water(), engine->pipeline().plan().peak());

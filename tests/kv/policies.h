@@ -41,6 +41,16 @@ inline Settings sink_window(Settings more = {}) {
   return all;
 }
 
+// Caches that have dropped most of the tokens of text(40, 150) at its end.
+inline Settings h2o() {
+  return {"kv_cache.use=h2o", "kv_cache.capacity=256", "kv_cache.format=fp32", "kv_cache.heavy=16",
+          "kv_cache.recent=8"};
+}
+inline Settings snapkv() {
+  return {"kv_cache.use=snapkv", "kv_cache.capacity=256", "kv_cache.format=fp32", "kv_cache.prompt=20",
+          "kv_cache.room=12",    "kv_cache.observe=8",    "kv_cache.pool=5"};
+}
+
 inline std::vector<int32_t> tokens_of(const Settings& settings, const Request& r) {
   return open_kv(settings)->generate(r).tokens;
 }

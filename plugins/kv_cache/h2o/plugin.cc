@@ -1,9 +1,9 @@
 // Heavy hitters and the newest tokens, in fixed memory. Zhang et al., arXiv:2306.14048.
-#include "h2o_cache.h"
+#include "../evicting/evicting_cache.h"
 
 namespace tenon::h2o {
 
-class H2o : public sdk::KvCache<H2o>, public H2oCache {
+class H2o : public sdk::KvCache<H2o>, public evicting::EvictingCache {
  public:
   static constexpr const char* kName = "h2o";
   static constexpr uint32_t kOwnRules = TENON_OWN_TOKENS;
@@ -24,12 +24,14 @@ class H2o : public sdk::KvCache<H2o>, public H2oCache {
       sdk::text({.name = "format", .doc = "How an element is stored", .value = "fp16", .choices = "fp16|bf16|fp32"}));
 
   H2o(const sdk::Params& params, const sdk::Env& env)
-      : H2oCache(sdk::kv_format(params.text("format") == "fp32"   ? TENON_F32
-                                : params.text("format") == "fp16" ? TENON_F16
-                                                                  : TENON_BF16),
-                 {.heavy = static_cast<uint32_t>(params.integer("heavy")),
-                  .recent = static_cast<uint32_t>(params.integer("recent"))},
-                 env) {}
+      : EvictingCache(evicting::plain_format(params.text("format")),
+                      {kName, rule(params.integer("heavy"), params.integer("recent"))}, env) {}
+
+ private:
+  static evicting::Rule rule(int64_t heavy, int64_t recent) {
+    const auto kept = static_cast<uint32_t>(heavy + recent);
+    return {.most = kept, .cut = kept, .recent = static_cast<uint32_t>(recent), .observe = 0, .around = 0};
+  }
 };
 
 }  // namespace tenon::h2o

@@ -1,27 +1,33 @@
-// A cache that keeps, for each KV head of each layer by itself, the newest tokens and those that attention has leaned on most.
-// Zhang et al., "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models", arXiv:2306.14048.
+// A cache in fixed memory that keeps, for each KV head of each layer by itself, the newest tokens and those that attention has leaned
+// on most. Which, and how many, is a rule (evict.h); kv_cache.h2o and kv_cache.snapkv are one each.
 //
 // Every layer is a group of its own, and its heads are apart: a page is all cells of a slot and KV head, has the slot's number, and
 // a table says which position a cell holds. All decisions are made on the device by the op of evict.h, which begins a step, before
-// the step's rows arrive: so a step adds its rows to `heavy + recent` cells at most, and the cache has room for both.
+// the step's rows arrive: so a step adds its rows to `most` cells of the rule at most, and the cache has room for both.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "evict.h"
 #include "tenon/sdk/kv_cache.h"
 #include "tenon/sdk/kv_layout.h"
 
-namespace tenon::h2o {
+namespace tenon::evicting {
 
 struct Policy {
-  uint32_t heavy, recent;  // tokens
+  std::string name;
+  Rule rule;
 };
+// The format that a policy's parameter `format` names: fp16, bf16 or fp32.
+tenon_kv_format plain_format(std::string_view name);
 
-class H2oCache {
+class EvictingCache {
  public:
-  H2oCache(const tenon_kv_format& format, const Policy& policy, const sdk::Env& env);
+  EvictingCache(const tenon_kv_format& format, Policy policy, const sdk::Env& env);
 
   tenon_kv_view claim(const tenon_kv_geometry& g, const tenon_bounds& b) const;
   tenon_footprint plan(std::span<const tenon_kv_geometry> layers, const tenon_bounds& b);
@@ -42,20 +48,19 @@ class H2oCache {
 
  private:
   // For each slot and KV head there are page_cells_ of each, layer by layer; planes have cells_ instead, and places are by row.
-  enum Store { kPlanes, kPages, kUsed, kPositions, kPlaces, kWeightsOf, kScoresOf, kStores };
+  enum Store { kPlanes, kPages, kUsed, kPositions, kPlaces, kWeightsOf, kScoresOf, kPrompts, kStores };
   struct Layer {
     uint32_t heads, k_dim, v_dim;
     uint64_t lines;   // heads of the layers before it
     uint64_t planes;  // bytes of the planes before its keys
   };
 
-  uint32_t budget() const { return policy_.heavy + policy_.recent; }
-  uint32_t cells_for(const tenon_bounds& b) const { return budget() + b.rows_per_seq + b.steps_ahead; }
+  uint32_t cells_for(const tenon_bounds& b) const { return policy_.rule.most + b.rows_per_seq + b.steps_ahead; }
   uint64_t plane_bytes(const Layer& l, uint32_t dim) const;
-  tenon_kv_view prototype(uint32_t layer, const Layer& l, uint32_t cells, uint32_t weight_rows) const;
-  // Throws NoSpace.
+  tenon_kv_view prototype(uint32_t layer, const Layer& l, uint32_t cells, uint32_t rows_per_seq) const;
+  // It throws NoSpace.
   void check(uint32_t slot, uint32_t kv_len) const;
-  // Throws Refused for a cut after which newest tokens would be missing.
+  // It throws Refused for a cut after which newest tokens would be missing.
   void check_kept(uint32_t slot, uint32_t kv_len) const;
 
   tenon_kv_format format_;
@@ -67,4 +72,4 @@ class H2oCache {
   uint32_t slots_ = 0, capacity_ = 0, rows_ = 0, rows_per_seq_ = 0, cells_ = 0, page_cells_ = 0;
 };
 
-}  // namespace tenon::h2o
+}  // namespace tenon::evicting

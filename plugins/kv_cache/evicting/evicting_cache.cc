@@ -1,15 +1,15 @@
 // The header says what is kept and where; evict.h has the rule. What a step appends and copies in other formats are the ops of all
 // caches (common/ops.h).
-#include "h2o_cache.h"
+#include "evicting_cache.h"
 
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "../common/ops.h"
-#include "evict.h"
 
-namespace tenon::h2o {
+namespace tenon::evicting {
 namespace {
 
 using sdk::NoSpace;
@@ -21,10 +21,14 @@ constexpr tenon_kv_format kPlain[] = {sdk::kv_format(TENON_F32), sdk::kv_format(
 
 }  // namespace
 
-H2oCache::H2oCache(const tenon_kv_format& format, const Policy& policy, const sdk::Env& env)
-    : format_(format), policy_(policy), simd_((env.device().isa & TENON_ISA_AVX2) != 0) {}
+tenon_kv_format plain_format(std::string_view name) {
+  return sdk::kv_format(name == "fp32" ? TENON_F32 : name == "fp16" ? TENON_F16 : TENON_BF16);
+}
 
-tenon_kv_view H2oCache::prototype(uint32_t layer, const Layer& l, uint32_t cells, uint32_t weight_rows) const {
+EvictingCache::EvictingCache(const tenon_kv_format& format, Policy policy, const sdk::Env& env)
+    : format_(format), policy_(std::move(policy)), simd_((env.device().isa & TENON_ISA_AVX2) != 0) {}
+
+tenon_kv_view EvictingCache::prototype(uint32_t layer, const Layer& l, uint32_t cells, uint32_t rows_per_seq) const {
   auto v = sdk::abi_struct<tenon_kv_view>();
   v.format = &format_;
   v.flags = TENON_KV_HEADS_APART;
@@ -34,22 +38,22 @@ tenon_kv_view H2oCache::prototype(uint32_t layer, const Layer& l, uint32_t cells
   v.page_cells = std::bit_ceil(cells);
   v.columns = 1;
   v.pos_rule = TENON_POS_TABLE;
-  v.weight_rows = weight_rows;  // every row of a step
+  v.weight_rows = policy_.rule.observe != 0 ? policy_.rule.observe : rows_per_seq;
   v.group = layer + 1;
   return v;
 }
 
-tenon_kv_view H2oCache::claim(const tenon_kv_geometry& g, const tenon_bounds& b) const {
+tenon_kv_view EvictingCache::claim(const tenon_kv_geometry& g, const tenon_bounds& b) const {
   if (g.heads == 0 || g.k_dim == 0 || g.v_dim == 0) throw Refused("a layer without heads or without dimensions");
   if (b.trees != 0) throw Refused("trees of drafts: their rows would weigh although most of them are taken back");
   return prototype(g.layer, {g.heads, g.k_dim, g.v_dim, 0, 0}, std::min(cells_for(b), kMostCells), b.rows_per_seq);
 }
 
-uint64_t H2oCache::plane_bytes(const Layer& l, uint32_t dim) const {
+uint64_t EvictingCache::plane_bytes(const Layer& l, uint32_t dim) const {
   return uint64_t{slots_} * l.heads * cells_ * dim * tenon_format_block(format_.k.codec).bytes;
 }
 
-tenon_footprint H2oCache::plan(std::span<const tenon_kv_geometry> layers, const tenon_bounds& b) {
+tenon_footprint EvictingCache::plan(std::span<const tenon_kv_geometry> layers, const tenon_bounds& b) {
   slots_ = b.slots;
   capacity_ = b.kv_len;
   rows_ = b.rows;
@@ -73,14 +77,14 @@ tenon_footprint H2oCache::plan(std::span<const tenon_kv_geometry> layers, const 
   auto f = sdk::abi_struct<tenon_footprint>();
   f.n_stores = kStores;
   f.store_bytes[kPlanes] = planes;
-  f.store_bytes[kPages] = f.store_bytes[kUsed] = lines * slots_ * sizeof(int32_t);
+  f.store_bytes[kPages] = f.store_bytes[kUsed] = f.store_bytes[kPrompts] = lines * slots_ * sizeof(int32_t);
   f.store_bytes[kPlaces] = lines * rows_ * sizeof(int32_t);
   f.store_bytes[kPositions] = f.store_bytes[kWeightsOf] = f.store_bytes[kScoresOf] =
       lines * slots_ * page_cells_ * sizeof(float);
   return f;
 }
 
-void H2oCache::attach(void* const* store, void* queue) {
+void EvictingCache::attach(void* const* store, void* queue) {
   for (uint32_t i = 0; i < kStores; ++i) stores_.push_back(static_cast<std::byte*>(store[i]));
   std::vector<int32_t> pages, used;
   for (const Layer& l : layers_) {
@@ -107,7 +111,7 @@ tenon_tensor plane_of(tenon_format format, uint32_t slots, uint32_t heads, uint3
 
 }  // namespace
 
-tenon_kv_view H2oCache::view(uint32_t layer, const tenon_tid* store, Recorder& r) const {
+tenon_kv_view EvictingCache::view(uint32_t layer, const tenon_tid* store, Recorder& r) const {
   const Layer& l = layers_.at(layer);
   tenon_kv_view v = prototype(layer, l, cells_, rows_per_seq_);
   const int64_t slots = slots_, heads = l.heads, page = page_cells_;
@@ -124,25 +128,28 @@ tenon_kv_view H2oCache::view(uint32_t layer, const tenon_tid* store, Recorder& r
   return v;
 }
 
-void H2oCache::record_begin(const tenon_tid* store, Recorder& r) const {
+void EvictingCache::record_begin(const tenon_tid* store, Recorder& r) const {
   for (uint32_t layer = 0; layer < layers_.size(); ++layer) {
     const tenon_kv_view v = view(layer, store, r);
     const tenon_tid scores = r.slice(store[kScoresOf], sdk::tensor(TENON_F32, {slots_, v.heads, page_cells_}),
                                      layers_[layer].lines * slots_ * page_cells_ * sizeof(float));
+    const tenon_tid prompts = r.slice(store[kPrompts], sdk::tensor(TENON_I32, {slots_, v.heads}),
+                                      layers_[layer].lines * slots_ * sizeof(int32_t));
     constexpr uint32_t kBoth = TENON_READ | TENON_WRITE;
     const tenon_operand operands[] = {{v.pos, kBoth},
                                       {v.place, TENON_WRITE},
                                       {v.weights, kBoth},
                                       {scores, kBoth},
+                                      {prompts, kBoth},
                                       {r.step(TENON_STEP_LIVE), TENON_READ},
                                       {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
                                       {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
                                       {r.step(TENON_STEP_KV_LEN), TENON_READ}};
-    emit_evict(r, operands, {v.heads, page_cells_, cells_, budget(), policy_.recent, r.bounds().seqs});
+    emit_evict(r, operands, {policy_.rule, v.heads, page_cells_, cells_, r.bounds().seqs});
   }
 }
 
-void H2oCache::record_append(uint32_t layer, const tenon_tid* store, tenon_tid k, tenon_tid v, Recorder& r) const {
+void EvictingCache::record_append(uint32_t layer, const tenon_tid* store, tenon_tid k, tenon_tid v, Recorder& r) const {
   const tenon_kv_view to = view(layer, store, r);
   const slot_cache::AppendArgs args{sdk::kv_layout(to), r.describe(k).stride[0], r.describe(v).stride[0], cells_, simd_,
                                     r.bounds().rows};
@@ -158,8 +165,8 @@ void H2oCache::record_append(uint32_t layer, const tenon_tid* store, tenon_tid k
   slot_cache::emit_append(r, operands, cost, args);
 }
 
-tenon_kv_view H2oCache::record_dequant(uint32_t layer, const tenon_tid* store, const tenon_kv_format& want,
-                                       Recorder& r) const {
+tenon_kv_view EvictingCache::record_dequant(uint32_t layer, const tenon_tid* store, const tenon_kv_format& want,
+                                            Recorder& r) const {
   const auto* const plain = std::find_if(std::begin(kPlain), std::end(kPlain), [&](const tenon_kv_format& f) {
     return f.k.codec == want.k.codec && f.v.codec == want.v.codec && want.rotated != 0 && want.k.scale == 0 &&
            want.v.scale == 0;
@@ -187,7 +194,7 @@ tenon_kv_view H2oCache::record_dequant(uint32_t layer, const tenon_tid* store, c
   return to;
 }
 
-void H2oCache::check(uint32_t slot, uint32_t kv_len) const {
+void EvictingCache::check(uint32_t slot, uint32_t kv_len) const {
   if (slot >= slots_) {
     throw NoSpace("slot " + std::to_string(slot) + ", but the cache has " + std::to_string(slots_) + " slots");
   }
@@ -197,26 +204,26 @@ void H2oCache::check(uint32_t slot, uint32_t kv_len) const {
   }
 }
 
-void H2oCache::check_kept(uint32_t slot, uint32_t kv_len) const {
-  if (kv_len == 0 || kv_len + cells_ - budget() >= reserved_[slot]) return;
+void EvictingCache::check_kept(uint32_t slot, uint32_t kv_len) const {
+  if (kv_len == 0 || kv_len + cells_ - policy_.rule.most >= reserved_[slot]) return;
   throw Refused("a sequence of " + std::to_string(reserved_[slot]) + " tokens is to be cut to " +
                 std::to_string(kv_len) + ", but what it has dropped of those before is gone");
 }
 
-void H2oCache::reserve(uint32_t slot, uint32_t kv_len) {
+void EvictingCache::reserve(uint32_t slot, uint32_t kv_len) {
   check(slot, kv_len);
   reserved_[slot] = std::max(reserved_[slot], kv_len);
 }
 
 // The next step frees what lies past the length.
-void H2oCache::truncate(uint32_t slot, uint32_t kv_len) {
+void EvictingCache::truncate(uint32_t slot, uint32_t kv_len) {
   check(slot, kv_len);
   check_kept(slot, kv_len);
   reserved_[slot] = kv_len;
 }
 
 // Everything of the slot is copied; the next step of the copy frees what lies past its length.
-void H2oCache::fork(uint32_t from, uint32_t to, uint32_t kv_len, void* queue) {
+void EvictingCache::fork(uint32_t from, uint32_t to, uint32_t kv_len, void* queue) {
   check(from, kv_len);
   check(to, kv_len);
   check_kept(from, kv_len);
@@ -231,21 +238,22 @@ void H2oCache::fork(uint32_t from, uint32_t to, uint32_t kv_len, void* queue) {
     copy(kPlanes, l.planes + k, v / slots_);
     const uint64_t line = uint64_t{page_cells_} * sizeof(float);
     for (const Store store : {kPositions, kWeightsOf, kScoresOf}) copy(store, l.lines * slots_ * line, l.heads * line);
+    copy(kPrompts, l.lines * slots_ * sizeof(int32_t), l.heads * sizeof(int32_t));
   }
   reserved_[to] = kv_len;
 }
 
-uint64_t H2oCache::export_sequence(uint32_t, uint32_t, void*, void*) const {
-  throw Refused("kv_cache.h2o does not export sequences");
+uint64_t EvictingCache::export_sequence(uint32_t, uint32_t, void*, void*) const {
+  throw Refused("kv_cache." + policy_.name + " does not export sequences");
 }
-void H2oCache::import_sequence(uint32_t, uint32_t, void*, const void*, uint64_t) const {
-  throw Refused("kv_cache.h2o does not import sequences");
+void EvictingCache::import_sequence(uint32_t, uint32_t, void*, const void*, uint64_t) const {
+  throw Refused("kv_cache." + policy_.name + " does not import sequences");
 }
 
-uint64_t H2oCache::used_bytes(uint32_t kv_len) const {
+uint64_t EvictingCache::used_bytes(uint32_t kv_len) const {
   uint64_t bytes = 0;
   for (const Layer& l : layers_) bytes += (plane_bytes(l, l.k_dim) + plane_bytes(l, l.v_dim)) / slots_ / cells_;
-  return bytes * std::min(kv_len, budget());
+  return bytes * std::min(kv_len, policy_.rule.most);
 }
 
-}  // namespace tenon::h2o
+}  // namespace tenon::evicting
