@@ -21,9 +21,12 @@ class RoutedMatvec {
 
  public:
   static constexpr const char* kName = Dense::kName;
-  // The classes of blocks that multiply x as it is: TENON_BLOCKS_*; 0: x has to be prepared in groups.
+  // The classes of blocks that multiply x as it is: TENON_BLOCKS_*; 0: x has to be prepared in groups. The ops before, which
+  // choose the experts, leave the multiprocessors to small blocks that would pile up in pairs (block_size.h): only large
+  // ones lie one on each. That they are not overlapped with another large op costs little, since no weights are read
+  // before the wait.
   static uint32_t direct_classes(const MatvecArgs& a) {
-    return a.rows > kMatvecRows ? 0 : Dense::direct_classes(one_row(a));
+    return a.rows > kMatvecRows ? 0 : Dense::direct_classes(one_row(a)) & TENON_BLOCKS_LARGE;
   }
   static uint32_t prepared_classes(const MatvecArgs& a) { return Dense::prepared_classes(a); }
   static uint64_t scratch_bytes(const MatvecArgs&) { return 0; }
@@ -50,13 +53,13 @@ class RoutedMatvec {
     a.rows = 1;
     return a;
   }
-  // Rows, or groups of them, share the multiprocessors.
+  // Rows, or groups of them, share the multiprocessors. Blocks for which there is none would have all others wait.
   template <int kOwnTiles, int kOwnRowBlocks, bool kShared>
   static void run(MatvecArgs a, const MatvecPointers& p, bool large, const Launch& launch) {
     const uint32_t sharers = kShared ? a.rows : groups(a);
     a.stages = Dense::template stages<kOwnTiles, kShared>(a, kShared ? 1 : 4 * kOwnRowBlocks, large);
     launch(&matvec_kernel<F, kOwnTiles, kOwnRowBlocks, kShared, true>,
-           {.blocks = {std::clamp((a.blocks + sharers - 1) / sharers, 1U, a.map.tiles()), sharers},
+           {.blocks = {std::clamp(a.blocks / sharers, 1U, a.map.tiles()), sharers},
             .threads = {kMatvecThreads},
             .shared_bytes = Dense::block_bytes(a, large)},
            a, p);
