@@ -110,6 +110,24 @@ std::vector<AttentionCase> cases() {
       all.push_back(c);
     }
   }
+  // Sinks in half precision: of a row whose context is cut into splits, of a prompt, and of so many sequences that none is cut.
+  for (const tenon_format codec : {TENON_F16, TENON_BF16}) {
+    AttentionCase c{.q_heads = 8, .kv_heads = 2, .k_dim = 64, .v_dim = 64, .codec = codec, .sinks = true};
+    c.name = std::string("sinks_of_a_row_") + tenon_format_name(codec);
+    c.sequences = {{1100, 1}};
+    c.page_tokens = 64;
+    all.push_back(c);
+    c.name = std::string("sinks_of_a_prompt_") + tenon_format_name(codec);
+    c.sequences = {{40, 200}, {90, 2}};
+    c.page_tokens = 512;
+    all.push_back(c);
+    c.name = std::string("sinks_of_many_") + tenon_format_name(codec);
+    c.kv_heads = 8;
+    c.k_dim = c.v_dim = 16;
+    c.sequences.assign(72, {40, 1});
+    c.page_tokens = 16;
+    all.push_back(c);
+  }
   return all;
 }
 

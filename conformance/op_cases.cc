@@ -21,10 +21,11 @@ float number_of(const std::string& name) {
 }
 
 int32_t integer_of(const std::string& name, const OpShape& s) {
-  const std::map<std::string, int32_t> known = {
-      {"q_heads", s.q_heads}, {"kv_heads", s.kv_heads}, {"k_dim", s.k_dim},
-      {"v_dim", s.v_dim},     {"rotated", s.rotated},   {"interleaved", s.interleaved},
-      {"chosen", 2},          {"columns", 5},           {"experts", kExperts}};
+  const std::map<std::string, int32_t> known = {{"q_heads", s.q_heads}, {"kv_heads", s.kv_heads},
+                                                {"k_dim", s.k_dim},     {"v_dim", s.v_dim},
+                                                {"rotated", s.rotated}, {"interleaved", s.interleaved},
+                                                {"chosen", 2},          {"experts", kExperts},
+                                                {"count", kExperts},    {"times", 3}};
   const auto it = known.find(name);
   return it == known.end() ? 1 : it->second;
 }
@@ -32,6 +33,8 @@ int32_t integer_of(const std::string& name, const OpShape& s) {
 // The shape of an argument; empty if it is not known here.
 std::vector<int64_t> shape_of(const std::string& op, const tenon_op_arg& arg, const OpInputs& in) {
   if (arg.kind == TENON_ARG_VECTOR) return {in.columns};
+  const std::string name = arg.name;
+  if (op == "expert_sum") return {in.shape.rows, name == "experts" ? 2 : name == "scores" ? kExperts : in.columns / 2};
   if (arg.kind == TENON_ARG_ROWS) return {in.shape.rows, in.columns};
   if (op == "rope") return {kPositions, in.shape.rotated};
   if (op == "qk_norm") return {in.shape.k_dim};
@@ -114,19 +117,50 @@ std::vector<size_t> by_score(const Row& scores) {
   return order;
 }
 
-// The number as an f32 that has its bits.
-Row chosen_expert(const Row& scores, int32_t rank) {
-  const auto expert = static_cast<uint32_t>(by_score(scores)[static_cast<size_t>(rank)]);
-  return {static_cast<double>(std::bit_cast<float>(expert))};
+// A number as an f32 that has its bits.
+double bits_of(uint32_t number) {
+  return static_cast<double>(std::bit_cast<float>(number));
 }
 
-Row expert_weight(const Row& scores, const tenon_fop& op) {
+Row chosen_experts(const Row& scores, int32_t chosen) {
   const std::vector<size_t> order = by_score(scores);
-  double sum = 0;
-  for (size_t i = 0; i < (op.i[2] != 0 ? static_cast<size_t>(op.i[1]) : order.size()); ++i) {
-    sum += std::exp(scores[order[i]]);
+  Row y;
+  for (size_t rank = 0; rank < static_cast<size_t>(chosen); ++rank) {
+    y.push_back(bits_of(static_cast<uint32_t>(order[rank])));
   }
-  return Row(static_cast<size_t>(op.i[3]), std::exp(scores[order[static_cast<size_t>(op.i[0])]]) / sum);
+  return y;
+}
+
+// The experts of rows of expert_sum: two, one, or none.
+int32_t summed_expert(size_t row, size_t rank) {
+  return row % 3 == 2 || (row % 3 == 1 && rank == 1) ? -1 : static_cast<int32_t>((row + rank) % kExperts);
+}
+
+Row expert_sum(const Row& x, const OpInputs& in, size_t row) {
+  const bool renormalised = in.op.i[1] != 0;
+  const float* scores = in.tensor[1].data() + row * kExperts;
+  double sum = 0;
+  const auto share = [&](int32_t e) { return std::exp(static_cast<double>(scores[e])); };
+  for (size_t i = 0; i < (renormalised ? 2 : size_t{kExperts}); ++i) {
+    const int32_t e = renormalised ? summed_expert(row, i) : static_cast<int32_t>(i);
+    if (e >= 0) sum += share(e);
+  }
+  const size_t n = x.size() / 2;
+  Row y;
+  for (size_t i = 0; i < n; ++i) {
+    y.push_back(static_cast<double>(in.tensor[2][row * n + i]));
+    for (size_t rank = 0; rank < 2; ++rank) {
+      const int32_t e = summed_expert(row, rank);
+      if (e >= 0) y.back() += share(e) / sum * x[rank * n + i];
+    }
+  }
+  return y;
+}
+
+Row repeat(const Row& x, int32_t times) {
+  Row y;
+  for (int32_t i = 0; i < times; ++i) y.insert(y.end(), x.begin(), x.end());
+  return y;
 }
 
 Row clamped_swiglu(const Row& x, double alpha, double limit) {
@@ -161,9 +195,6 @@ std::optional<Row> row_of(const std::string& name, const OpInputs& in, const Row
   if (name == "rms_norm") return rms_norm(x, in.tensor[0].data(), number);
   if (name == "layer_norm") return layer_norm(x, in);
   if (name == "silu_mul" || name == "gelu_mul") return gated(x, name == "gelu_mul");
-  if (name == "mul") {
-    return each([&](double v, size_t i) { return v * static_cast<double>(in.tensor[0][row * x.size() + i]); });
-  }
   if (name == "expert_bias") {
     const int32_t expert = expert_of_row(row);
     const bool is_one = expert >= 0 && expert < kExperts;
@@ -171,8 +202,10 @@ std::optional<Row> row_of(const std::string& name, const OpInputs& in, const Row
     return each([&](double v, size_t i) { return v + (is_one ? static_cast<double>(in.tensor[0][first + i]) : 0); });
   }
   if (name == "clamped_swiglu") return clamped_swiglu(x, number, static_cast<double>(in.op.f[1]));
-  if (name == "chosen_expert") return chosen_expert(x, in.op.i[0]);
-  if (name == "expert_weight") return expert_weight(x, in.op);
+  if (name == "chosen_experts") return chosen_experts(x, in.op.i[0]);
+  if (name == "expert_sum") return expert_sum(x, in, row);
+  if (name == "repeat") return repeat(x, in.op.i[0]);
+  if (name == "live_rows") return Row{bits_of(in.shape.live * static_cast<uint32_t>(in.op.i[0]))};
   if (name == "qk_norm") return qk_norm(x, in);
   if (name == "rope") return rope(x, in, in.position[row]);
   return std::nullopt;
@@ -213,6 +246,9 @@ std::optional<OpInputs> inputs_of(const std::string& name, const tenon_small_op&
   }
   for (size_t r = 0; name == "expert_bias" && r < shape.rows; ++r) {
     in.tensor[1][r * static_cast<size_t>(in.columns)] = std::bit_cast<float>(expert_of_row(r));
+  }
+  for (size_t i = 0; name == "expert_sum" && i < 2 * size_t{shape.rows}; ++i) {
+    in.tensor[0][i] = std::bit_cast<float>(summed_expert(i / 2, i % 2));
   }
   for (uint32_t r = 0; r < shape.rows; ++r) in.position.push_back(static_cast<int32_t>(r * 5 % kPositions));
   return in;

@@ -360,8 +360,8 @@ class Mlp : public BlockModule {
   LinearId up_ = 0, down_ = 0;
 };
 
-// x + the sum of weight_i * down_i(activation(gate_i(x), up_i(x))) over the chosen experts i. Each rank of the choice is one
-// routed product over all rows, so a step reads no matrices but those that are chosen.
+// x + the sum of weight_i * down_i(activation(gate_i(x), up_i(x))) over the chosen experts i. Each row becomes as many rows as
+// experts see it, so that all of these are one routed product, which reads no matrices but those that are chosen.
 class Experts : public BlockModule {
  public:
   Experts(const Building& b, const BlockPlace& at) : BlockModule(b, at) {
@@ -377,7 +377,7 @@ class Experts : public BlockModule {
     LinearDecl router = linear(b, at, "router", count, m.width);
     router.before = before;
     router_ = b.declare.linear(std::move(router));
-    for (uint32_t rank = 0; rank < chosen; ++rank) choose(b, at, {rank, chosen, count});
+    declare_choice(b, at, chosen, count);
     const int64_t inner = b.scope.count(spec.inner);
     LinearDecl gate = routed(b, at, "gate", {count, inner, m.width}), up = routed(b, at, "up", {count, inner, m.width});
     LinearDecl down = routed(b, at, "down", {count, m.width, inner});
@@ -390,53 +390,41 @@ class Experts : public BlockModule {
     joined.after.push_back(b.with_numbers(at.block.activation));
     joined_ = b.declare.joined(std::move(joined));
     if (biased_) down.after.push_back(bias(b, at, {"down"}, {count, m.width, inner}));
-    down.after.push_back({.name = "mul"});
-    down.after.push_back({.name = "add"});
     down_ = b.declare.linear(std::move(down));
   }
   tenon_tid add(StepBuilder& b, tenon_tid x, tenon_tid to) const override {
-    const tenon_tid scores = b.linear(router_, x);
-    for (const Rank& rank : ranks_) {
-      const tenon_tid number = b.row_ops(rank.expert, scores), weight = b.row_ops(rank.weight, scores);
-      const tenon_tid expert = b.experts_of(number);
-      if (biased_) {
-        to = b.linear(down_, b.joined(joined_, x, {number}, expert), {number, weight, to}, expert);
-      } else {
-        to = b.linear(down_, b.joined(joined_, x, {}, expert), {weight, to}, expert);
-      }
-    }
-    return to;
+    const tenon_tid scores = b.linear(router_, x), chosen = b.row_ops(chosen_, scores);
+    const tenon_tid repeated = b.repeat_rows(repeated_, x), number = b.as_rows(chosen), expert = b.experts_of(number);
+    // Biases are those of the rows' experts.
+    std::vector<tenon_tid> of_bias;
+    if (biased_) of_bias.push_back(number);
+    const tenon_tid made = b.linear(down_, b.joined(joined_, repeated, of_bias, expert), of_bias, expert);
+    b.end_repeat();
+    return b.row_ops(sum_, b.as_rows(made), {chosen, scores, to});
   }
 
  private:
-  struct Rank {
-    RowOpsId expert, weight;
-  };
-  struct Choice {
-    uint32_t rank, chosen, experts;
-  };
   struct Shape {
     uint32_t experts;
     int64_t rows, columns;
   };
 
-  void choose(const Building& b, const BlockPlace& at, const Choice& choice) {
-    const auto on_scores = [&](const char* op, std::vector<std::pair<std::string, double>> numbers) {
-      numbers.emplace_back("rank", choice.rank);
-      RowOpsDecl decl;
-      decl.path = at.path + ".router";
-      decl.layer = static_cast<int32_t>(at.layer);
-      decl.columns = choice.experts;
-      OpCall& call = decl.ops.emplace_back();
-      call.name = op;
-      call.numbers = std::move(numbers);
+  // The ops that choose the experts of rows, and those before and after the products of these.
+  void declare_choice(const Building& b, const BlockPlace& at, uint32_t chosen, uint32_t count) {
+    const uint32_t width = b.config.info.width;
+    const auto ops = [&](const char* part, int64_t columns, OpCall call) {
+      RowOpsDecl decl{.path = at.path + "." + part, .layer = static_cast<int32_t>(at.layer), .columns = columns};
+      decl.ops.push_back(std::move(call));
       return b.declare.row_ops(std::move(decl));
     };
+    chosen_ = ops("choice", count, {.name = "chosen_experts", .numbers = {{"chosen", chosen}}});
+    repeated_.times = chosen;
+    repeated_.repeat = ops("gate_up", width, {.name = "repeat", .numbers = {{"times", chosen}}});
+    repeated_.live_rows = ops("choice", width, {.name = "live_rows", .numbers = {{"times", chosen}}});
     const double renormalised = b.scope.holds(at.block.experts->renormalised) ? 1 : 0;
-    const RowOpsId expert = on_scores("chosen_expert", {});
-    ranks_.push_back({expert, on_scores("expert_weight", {{"chosen", choice.chosen},
-                                                          {"renormalised", renormalised},
-                                                          {"columns", b.config.info.width}})});
+    sum_ =
+        ops("down", int64_t{chosen} * width,
+            {.name = "expert_sum", .numbers = {{"chosen", chosen}, {"renormalised", renormalised}, {"count", count}}});
   }
   // A product with the matrix of each row's expert.
   static LinearDecl routed(const Building& b, const BlockPlace& at, const std::string& part, const Shape& shape) {
@@ -472,7 +460,8 @@ class Experts : public BlockModule {
   LinearId router_ = 0, down_ = 0;
   JoinedId joined_ = 0;
   bool biased_ = false;  // the products of the experts have biases
-  std::vector<Rank> ranks_;
+  RowOpsId chosen_ = 0, sum_ = 0;
+  RepeatedRows repeated_;
 };
 
 class FamilyModel : public Model {

@@ -59,7 +59,9 @@ std::string names_beside(const std::string& path, const std::vector<std::string>
 
 Pipeline::Impl::Rows Pipeline::Impl::rows_of(const Program& program, tenon_tid id, uint32_t count,
                                              std::vector<float>& buffer) const {
-  const tenon_tensor& t = program.tensor(id).view;
+  // Repeated rows are parts of those that the tensor has.
+  const tenon_tensor &own = program.tensor(id).view, &root = program.tensor(program.tensor(id).root).view;
+  const tenon_tensor& t = own.dim[0] == root.dim[0] ? own : root;
   const int64_t columns = t.rank > 1 ? t.dim[1] : 1, stride = t.stride[0] / static_cast<int64_t>(sizeof(float));
   const auto* data = static_cast<const float*>(program.address(id));
   if (context.queues() && count > 0) {

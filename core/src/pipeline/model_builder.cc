@@ -53,13 +53,45 @@ tenon_tid ModelBuilder::joined(JoinedId id, tenon_tid x, const std::vector<tenon
   return record_site(declared_.sites[declared_.site_of_joined(id)], {x, expert}, rows);
 }
 
-tenon_tid ModelBuilder::row_ops(RowOpsId id, tenon_tid x) {
+tenon_tid ModelBuilder::row_ops(RowOpsId id, tenon_tid x, const std::vector<tenon_tid>& rows) {
   const RowOps& r = declared_.ops_of_rows[id];
-  const std::vector<tenon_fop> ops = with_tensors(r.ops, {});
+  const std::vector<tenon_fop> ops = with_tensors(r.ops, rows);
   for (size_t i = 0; i < ops.size(); ++i) {
     x = record_unclaimed({r.decl.path, r.decl.layer}, r.ops[i], ops[i], x, i > 0);
   }
   return x;
+}
+
+tenon_tid ModelBuilder::repeat_rows(const RepeatedRows& how, tenon_tid x) {
+  if (times_ != 1) throw Error(ErrorCode::kInternal, "rows that are repeated are to be repeated");
+  live_before_ = row_live_;
+  if (how.times == 1) return x;
+  const auto [live, is_new] = repeated_live_.try_emplace({row_live_, how.times});
+  if (is_new) live->second = rec_.slice(row_ops(how.live_rows, x, {}), sdk::tensor(TENON_U32, {1}), 0);
+  // The only row need not be copied: the rows are the same one.
+  const bool alone = rows_ == 1;
+  if (!alone) x = row_ops(how.repeat, x, {});
+  times_ = how.times;
+  rows_ *= times_;
+  row_live_ = live->second;
+  rec_.repeat_rows(times_);
+  if (!alone) return as_rows(x);
+  tenon_tensor same = rec_.view(x);
+  same.dim[0] = rows_;
+  same.stride[0] = 0;
+  return rec_.slice(x, same, 0);
+}
+
+void ModelBuilder::end_repeat() {
+  rows_ /= std::exchange(times_, 1);
+  row_live_ = std::exchange(live_before_, 0);
+  rec_.repeat_rows(1);
+}
+
+tenon_tid ModelBuilder::as_rows(tenon_tid x) {
+  const tenon_tensor& t = rec_.view(x);
+  if (t.dim[0] == rows_) return x;
+  return rec_.slice(x, sdk::tensor(t.format, {static_cast<int64_t>(rows_), t.dim[0] * t.dim[1] / rows_}), 0);
 }
 
 tenon_tid ModelBuilder::experts_of(tenon_tid x) {
@@ -116,7 +148,9 @@ tenon_tid ModelBuilder::state_records(uint32_t storage, uint64_t record_bytes) {
 }
 
 tenon_tid ModelBuilder::new_rows(int64_t columns, const std::string& name) {
-  return rec_.temp(sdk::tensor(TENON_F32, {static_cast<int64_t>(rows_), columns}), name, live_word_);
+  const tenon_tid rows =
+      rec_.temp(sdk::tensor(TENON_F32, {static_cast<int64_t>(rows_ / times_), columns * times_}), name, live_word_);
+  return as_rows(rows);
 }
 
 tenon_tid ModelBuilder::store_tensor(uint32_t storage) {

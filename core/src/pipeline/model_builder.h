@@ -3,8 +3,10 @@
 // (negotiation.h), and what nobody claimed becomes ops of its own.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chains.h"
@@ -48,7 +50,10 @@ class ModelBuilder : public StepBuilder {
   tenon_tid tokens() override { return rec_.step(TENON_STEP_TOKEN); }
   tenon_tid linear(LinearId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override;
   tenon_tid joined(JoinedId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override;
-  tenon_tid row_ops(RowOpsId id, tenon_tid x) override;
+  tenon_tid row_ops(RowOpsId id, tenon_tid x, const std::vector<tenon_tid>& rows) override;
+  tenon_tid repeat_rows(const RepeatedRows& how, tenon_tid x) override;
+  void end_repeat() override;
+  tenon_tid as_rows(tenon_tid x) override;
   tenon_tid experts_of(tenon_tid x) override;
   tenon_tid attention(LayerId id, tenon_tid x) override;
   tenon_tid out_rows(tenon_tid x) override;
@@ -62,7 +67,8 @@ class ModelBuilder : public StepBuilder {
   }
   void record_step_op(tenon_fop& op, tenon_tid x, tenon_tid y);
   tenon_tid state_records(uint32_t storage, uint64_t record_bytes);
-  // A new activation: f32[rows at hand][columns].
+  // A new activation: f32[rows at hand][columns]. Repeated rows are parts of a tensor of the rows that they were made of, so
+  // that whoever looks at rows sees all of them.
   tenon_tid new_rows(int64_t columns, const std::string& name);
 
  private:
@@ -135,9 +141,12 @@ class ModelBuilder : public StepBuilder {
   size_t shape_;
   Logits logits_;
   ProgramRecording& rec_;
-  uint32_t rows_;           // The next tensor has so many rows.
-  tenon_tid row_live_ = 0;  // It says how many of them are live; 0 stands for the step's rows.
-  int32_t live_word_ = 0;   // That number is this word of TENON_STEP_LIVE.
+  uint32_t rows_;              // The next tensor has so many rows.
+  tenon_tid row_live_ = 0;     // It says how many of them are live; 0 stands for the step's rows.
+  int32_t live_word_ = 0;      // That number is this word of TENON_STEP_LIVE.
+  uint32_t times_ = 1;         // repeat_rows() made so many of each row that there was
+  tenon_tid live_before_ = 0;  // row_live_ of those rows
+  std::map<std::pair<tenon_tid, uint32_t>, tenon_tid> repeated_live_;  // by row_live_ of the rows before, and times
   std::vector<ReadHeads> read_heads_;
   std::optional<uint32_t> pooled_;
   tenon_tid all_rows_ = 0;  // what out_rows() was given, until the head is recorded

@@ -11,6 +11,7 @@
 #include "tenon/core/error.h"
 #include "tenon/core/program.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/recorder.h"
 
 namespace tenon {
 uint64_t tensor_extent(const tenon_tensor& t) {
@@ -222,6 +223,7 @@ tenon_status ProgramRecording::emit(const tenon_op& op) {
   out.zeroed_bytes = op.zeroed_bytes;
   out.thread_scratch_bytes = op.thread_scratch_bytes;
   out.cost = op.cost;
+  for (double* cost : {out.cost.read, out.cost.written, out.cost.flops}) cost[sdk::kCostPerRow] *= repeated_;
   out.launch = op.launch;
   out.part = op.part;
   out.self = op.self;

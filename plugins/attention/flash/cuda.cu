@@ -16,12 +16,12 @@ enum Variant : uint32_t { kExact, kDecode, kPrefill };
 // Cuts of positions are multiples of this share of the parameter `split`.
 constexpr uint32_t kGranulesOfSplit = 4, kLeastGranule = 64;
 
-// The fastest kernels that there are for a layer. Only exact has what a step with trees needs, learned sinks, or a view
-// beyond plain chains.
+// The fastest kernels that there are for a layer. Only exact has what a step with trees needs, or a view beyond plain
+// chains.
 Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b, uint64_t shared_bytes) {
   const tenon_kv_plane &k = kv.format->k, &v = kv.format->v;
   const bool decodes = b.rows_per_seq <= kDecodeRows, scaled = sdk::is_scaled_codec(k.codec);
-  if (b.trees != 0 || sdk::has_sinks(a.pro) || k.codec != v.codec) return kExact;
+  if (b.trees != 0 || k.codec != v.codec) return kExact;
   if (!sdk::kv_unread(kv, sdk::kReadsScales | sdk::kReadsRotated).empty()) return kExact;
   if (scaled ? k.scale != TENON_F16 || v.scale != TENON_F16 : k.codec != TENON_F16 && k.codec != TENON_BF16) {
     return kExact;
@@ -32,13 +32,16 @@ Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b
   return !fits(a.k_dim) || !fits(a.v_dim) ? kExact : decodes ? kDecode : kPrefill;
 }
 
-// The last ops of a chain that the fast kernels do: [[QK_NORM] ROPE] KV_APPEND.
-uint32_t claimed(const std::vector<tenon_fop>& ops) {
+// How many of the last ops of a chain the fast kernels do: [[[QK_NORM] ROPE] KV_APPEND] [sinks]. What has scales is appended by
+// the cache itself.
+uint32_t claimed(std::vector<tenon_fop> ops, bool scaled) {
+  const uint32_t sinks = !ops.empty() && ops.back().id == sdk::kAttentionSinks ? 1 : 0;
+  ops.resize(ops.size() - sinks);
   const auto is = [&](size_t from_end, tenon_id id) {
     return ops.size() > from_end && ops[ops.size() - 1 - from_end].id == id;
   };
-  if (!is(0, TENON_F_KV_APPEND)) return 0;
-  return !is(1, TENON_F_ROPE) ? 1 : !is(2, TENON_F_QK_NORM) ? 2 : 3;
+  if (scaled || !is(0, TENON_F_KV_APPEND)) return sinks;
+  return sinks + (!is(1, TENON_F_ROPE) ? 1 : !is(2, TENON_F_QK_NORM) ? 2 : 3);
 }
 
 // What is recorded depends on these.
@@ -113,6 +116,9 @@ struct Recording {
         args.append = 1;
         operands[kKeys].access |= TENON_WRITE_NEW;
         operands[kValues].access |= TENON_WRITE_NEW;
+      } else if (op.id == sdk::kAttentionSinks) {
+        args.sinks = 1;
+        operands[kSinks] = {op.t[0], TENON_READ};
       } else {
         throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
       }
@@ -221,6 +227,7 @@ GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l) {
     p.q_weight = l.ptr<const float>(kQWeight);
     p.k_weight = l.ptr<const float>(kKWeight);
   }
+  if (a.sinks != 0) p.sinks = l.ptr<const float>(kSinks);
   p.converted = l.ptr<void>(kConverted);
   p.key_scales = l.ptr<void>(kKeyScales);
   p.value_scales = l.ptr<void>(kValueScales);
@@ -238,8 +245,7 @@ Flash::Flash(const sdk::Params& params, const sdk::Env& env)
 tenon_claim Flash::claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b) const {
   auto claim = exact::claim(a, kv, b);
   claim.variant = best(a, kv, b, shared_);
-  // The cache itself appends what has scales.
-  if (claim.variant != kExact) claim.pro = kv.format->k.scale != 0 ? 0 : claimed(sdk::ops_of(a.pro));
+  if (claim.variant != kExact) claim.pro = claimed(sdk::ops_of(a.pro), kv.format->k.scale != 0);
   return claim;
 }
 

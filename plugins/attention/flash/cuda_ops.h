@@ -29,6 +29,7 @@ struct GpuArgs {
   float scale, softcap;
   // The claimed ops of the prologue. A row of Q is then followed by those of K and V.
   uint32_t append, normed;   // KV_APPEND, QK_NORM
+  uint32_t sinks;            // learned sinks
   int32_t rotated, pairing;  // ROPE; rotated 0: there is none
   float eps;                 // of the norm
   // Decoding's own, as set_splits() decides.
@@ -57,6 +58,7 @@ enum GpuOperand {
   kRope,     // from here on, Q stands for what there is not; f32[positions][rotated / 2][2]
   kQWeight,  // of the norm
   kKWeight,
+  kSinks,      // f32[q_heads]: the logits of learned sinks
   kKeyScales,  // of codecs that have scales
   kValueScales,
   kConverted,  // f16 or bf16 (rows, q_heads, k_dim): what prepare makes of Q for prefill
@@ -76,6 +78,7 @@ struct GpuPointers {
   const int32_t* kv_len;              // by slot: tokens before the step
   const float* rope;                  // (positions, rotated / 2) of (cos, sin)
   const float *q_weight, *k_weight;   // of the norm; nullptr if there is none
+  const float* sinks;                 // (q_heads), or nullptr
   void* converted;                    // (rows, q_heads, k_dim)
   void *key_scales, *value_scales;
 };

@@ -295,7 +295,7 @@ struct Prefill {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
     for (uint32_t row = 0; row < 2; ++row) {
       const uint32_t r = warp * 16 + g + 8 * row;
-      const float weight = 1 / row_sum(state.sum[row]);
+      const float weight = 1 / (row_sum(state.sum[row]) + sink_weight(p.sinks, head, state.top[row]));
       if (r >= t.rows) continue;
       float* to = p.out + int64_t{t.first_row + r} * a.out_row + head * a.kv.v.dim + lane % 4 * 2;
 #pragma unroll

@@ -217,7 +217,7 @@ struct Consumer {
   __device__ __forceinline__ void store(const Values& out, const Softmax& state) const {
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
-      const float weight = 1 / row_sum(state.sum[h]);
+      const float weight = 1 / (row_sum(state.sum[h]) + sink_weight(b.p.sinks, blockIdx.x, state.top[h] * factor));
       if (row + 8 * h >= b.t.rows) continue;
       const int64_t r = b.t.first_row + row + 8 * h;
       float* to = b.p.out + r * a.out_row + blockIdx.x * D + lane % 4 * 2;

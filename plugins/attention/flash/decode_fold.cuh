@@ -21,9 +21,9 @@ __device__ inline float* result_of(const GpuArgs& a, const GpuPointers& p, uint3
                                    uint32_t d) {
   return p.out + (first_row + q.row) * a.out_row + q.head * a.kv.v.dim + d;
 }
-// Stores four dimensions of a query's result.
-__device__ inline void store_result(float* to, const Folded& all) {
-  const float weight = 1 / all.sum;
+// Stores four dimensions of a query's result. sink: see sink_weight().
+__device__ inline void store_result(float* to, const Folded& all, float sink) {
+  const float weight = 1 / (all.sum + sink);
   for (uint32_t i = 0; i < 4; ++i) to[i] = all.value[i] * weight;
 }
 
@@ -111,7 +111,8 @@ __device__ __forceinline__ void gather(const Team& t, DecodeState<Team::kDim>& s
       all.sum += tops[k][q] == kNothing ? 0 : sums[k][q] * exp2_approx(tops[k][q] - all.top);
     }
     if (count == 1) {
-      store_result(result_of(a, t.p, t.w.first_row, t.memory.queries[q], d), all);
+      store_result(result_of(a, t.p, t.w.first_row, t.memory.queries[q], d), all,
+                   sink_weight(t.p.sinks, t.memory.queries[q].head, all.top));
     } else {
       *reinterpret_cast<float4*>(t.result().values[q] + d) = {all.value[0], all.value[1], all.value[2], all.value[3]};
       if (d == 0) t.result().sums[q] = {all.top, all.sum};
@@ -153,7 +154,8 @@ __device__ void fold_cluster(const Team& t) {
       values = *reinterpret_cast<const float4*>(theirs.values[q] + d);
     });
     if (count <= a.cluster) {
-      store_result(result_of(a, t.p, t.w.first_row, t.memory.queries[q], d), all);
+      store_result(result_of(a, t.p, t.w.first_row, t.memory.queries[q], d), all,
+                   sink_weight(t.p.sinks, t.memory.queries[q].head, all.top));
     } else {
       const Partials partials(a, t.memory.scratch);
       const uint64_t at = partials.at(first / a.cluster, q);
@@ -181,7 +183,7 @@ __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, f
       values = __ldcg(reinterpret_cast<const float4*>(partials.values + at * a.kv.v.dim + d));
     });
     const Query query{row, w.head_of(a, q), 0, 0, count};
-    store_result(result_of(a, p, w.first_row, query, d), all);
+    store_result(result_of(a, p, w.first_row, query, d), all, sink_weight(p.sinks, query.head, all.top));
   }
 }
 // True in the block that comes last of `most`, one of each cluster. What all stored before they met is visible to it.

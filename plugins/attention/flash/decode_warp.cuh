@@ -119,10 +119,11 @@ __device__ __forceinline__ void finish_alone(const Team& t, WarpState<Team::kDim
   const uint32_t g = threadIdx.x % 32 / 4;
 #pragma unroll
   for (uint32_t column = 0; column < 2; ++column) {
-    const float weight = 1 / column_sum(state.sum[column]);
+    const float sum = column_sum(state.sum[column]);
     const uint32_t q = threadIdx.x % 4 * 2 + column;
     if (q >= t.w.queries || t.memory.queries[q].count == 0) continue;
     const Query& query = t.memory.queries[q];
+    const float weight = 1 / (sum + sink_weight(t.p.sinks, query.head, state.top[column]));
     float* to = t.p.out + (t.w.first_row + query.row) * t.a.out_row + query.head * t.a.kv.v.dim + g;
 #pragma unroll
     for (uint32_t d = 0; d < Team::kDim; d += 8) {

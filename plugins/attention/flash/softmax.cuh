@@ -14,6 +14,12 @@ __device__ __forceinline__ float exp2_approx(float x) {
   return y;
 }
 
+// What a learned sink adds to the sum of a head's weights, which are those of scores up to `top`: it weighs no value. sinks:
+// the logits by head; nullptr if there are none.
+__device__ __forceinline__ float sink_weight(const float* sinks, uint32_t head, float top) {
+  return sinks == nullptr ? 0 : exp2_approx(sinks[head] * kLog2E - top);
+}
+
 // Over the four lanes that share a row of an mma's sums.
 __device__ __forceinline__ float row_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));

@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <utility>
 
 #include "made_model.h"
 #include "support/weight_rows.h"
@@ -84,6 +87,82 @@ TEST(RoutedProducts, EqualADenseReference) {
       const Row want = reference(m.weights, kPrompt[kPrompt.size() - got.size() + r], std::string(scheme) == "int8wo");
       ASSERT_EQ(got[r].size(), want.size());
       for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(double{got[r][i]}, want[i], 2e-4) << r << ' ' << i;
+    }
+  }
+}
+
+// x + the sum of weight_e * down_e(silu(gate_e x) * up_e x) over the two experts with the highest scores of a router.
+MadeModel two_experts() {
+  MadeModel m = mixture();
+  m.declare = [](MadeWeights& w, Declarations& declare) -> Record {
+    const auto routed = [&](const std::string& name, int64_t rows, int64_t columns) {
+      LinearDecl d{.matrix = {.path = "experts." + name, .name = "", .tensors = {}, .rows = rows}, .columns = columns};
+      for (int32_t e = 0; e < kExperts; ++e) {
+        d.experts.push_back(w.matrix(d.matrix.path, expert_name(e, name), rows, columns));
+      }
+      d.chosen = 2;
+      return declare.linear(d);
+    };
+    const auto ops = [&](int64_t columns, OpCall call) {
+      return declare.row_ops({.path = "experts.choice", .columns = columns, .ops = {std::move(call)}});
+    };
+    LinearDecl embedding{.matrix = w.matrix("embedding", "embedding", kVocab, kWidth), .columns = kWidth};
+    embedding.product = false;
+    embedding.lookup = true;
+    const LinearId rows = declare.linear(embedding);
+    const LinearId router =
+        declare.linear({.matrix = w.matrix("router", "router", kExperts, kWidth), .columns = kWidth});
+    const RowOpsId choose = ops(kExperts, {.name = "chosen_experts", .numbers = {{"chosen", 2}}});
+    const RepeatedRows twice{.times = 2,
+                             .repeat = ops(kWidth, {.name = "repeat", .numbers = {{"times", 2}}}),
+                             .live_rows = ops(kWidth, {.name = "live_rows", .numbers = {{"times", 2}}})};
+    const RowOpsId sum =
+        ops(2 * kWidth, {.name = "expert_sum", .numbers = {{"chosen", 2}, {"renormalised", 1}, {"count", kExperts}}});
+    const LinearId gate = routed("gate", kInner, kWidth), up = routed("up", kInner, kWidth);
+    const JoinedId gated = declare.joined({.linears = {gate, up}, .after = {{.name = "silu_mul"}}});
+    const LinearId down = routed("down", kWidth, kInner);
+    const LinearId head = declare.linear({.matrix = w.matrix("lm_head", "head", kVocab, kWidth), .columns = kWidth});
+    return [=](StepBuilder& b) {
+      const tenon_tid x = b.embed(rows), scores = b.linear(router, x), chosen = b.row_ops(choose, scores);
+      const tenon_tid repeated = b.repeat_rows(twice, x), expert = b.experts_of(b.as_rows(chosen));
+      const tenon_tid made = b.linear(down, b.joined(gated, repeated, {}, expert), {}, expert);
+      b.end_repeat();
+      return b.linear(head, b.out_rows(b.row_ops(sum, b.as_rows(made), {chosen, scores, x})));
+    };
+  };
+  return m;
+}
+
+Row reference_of_two(const MadeWeights& w, int32_t token) {
+  const auto begin = w.values("embedding.weight").begin() + token * kWidth;
+  const Row x(begin, begin + kWidth), scores = product(w, "router", x, false);
+  std::vector<int32_t> order(kExperts);
+  std::iota(order.begin(), order.end(), 0);
+  const auto score = [&](int32_t e) { return scores[static_cast<size_t>(e)]; };
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return score(a) > score(b); });
+  Row y = x;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    const Row gate = product(w, expert_name(order[rank], "gate"), x, false),
+              up = product(w, expert_name(order[rank], "up"), x, false);
+    Row inner(gate.size());
+    for (size_t i = 0; i < inner.size(); ++i) inner[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+    const Row down = product(w, expert_name(order[rank], "down"), inner, false);
+    const double weight = 1 / (1 + std::exp(score(order[1 - rank]) - score(order[rank])));
+    for (size_t i = 0; i < y.size(); ++i) y[i] += weight * down[i];
+  }
+  return product(w, "head", y, false);
+}
+
+TEST(RoutedProducts, SeveralExpertsOfARowAreOneProduct) {
+  MadeModel m = two_experts();
+  for (const std::vector<int32_t>& prompt : {kPrompt, std::vector<int32_t>{4}}) {
+    const std::vector<Values> got = logits_of(m, prompt, static_cast<uint32_t>(prompt.size()));
+    for (size_t r = 0; r < got.size(); ++r) {
+      const Row want = reference_of_two(m.weights, prompt[r]);
+      ASSERT_EQ(got[r].size(), want.size());
+      for (size_t i = 0; i < want.size(); ++i) {
+        EXPECT_NEAR(double{got[r][i]}, want[i], 2e-4) << r << ' ' << i << " of " << prompt.size();
+      }
     }
   }
 }

@@ -249,6 +249,24 @@ TEST_F(ProgramTest, ASliceSharesItsParent) {
   EXPECT_EQ(program->tensor(part).offset, program->tensor(parent).offset + 32);
 }
 
+TEST_F(ProgramTest, RepeatedRowsCostAsOftenAsTheyAre) {
+  sdk::Recorder rec(recording_->recorder());
+  const std::vector<tenon_operand> operands = {{temp(8), TENON_WRITE}};
+  sdk::OpSpec spec{.name = "op", .operands = operands, .chunks = {1}};
+  spec.cost = {.read = {5, 7, 11}, .written = {0, 2, 0}, .flops = {0, 3, 0}};
+  recording_->repeat_rows(4);
+  rec.emit<&nothing>(spec, NoArgs{});
+  recording_->repeat_rows(1);
+  rec.emit<&nothing>(spec, NoArgs{});
+  const auto program = recording_->finish({});
+  const StepLoad load{.rows = 2, .context = 1};
+  const tenon_cost &repeated = program->ops()[0].cost, &plain = program->ops()[1].cost;
+  EXPECT_EQ(load.of(repeated.read), 5 + 4 * 7 * 2 + 11);
+  EXPECT_EQ(load.of(repeated.written), 4 * 2 * 2);
+  EXPECT_EQ(load.of(repeated.flops), 4 * 3 * 2);
+  EXPECT_EQ(load.of(plain.read), 5 + 7 * 2 + 11);
+}
+
 TEST_F(ProgramTest, MalformedRecordingsAreErrorsThatNameTheirPlace) {
   EXPECT_EQ(recording_->slice(temp(16), sdk::tensor(TENON_F32, {16}), 4), 0u);
   EXPECT_NE(recording_->error().find("layers.0.mlp (quantization.test): slices beyond the end"), std::string::npos)

@@ -84,6 +84,13 @@ struct RowOpsDecl {
   Chain ops = {};
 };
 
+// These ops make several rows of each (StepBuilder::repeat_rows()).
+struct RepeatedRows {
+  uint32_t times = 1;
+  RowOpsId repeat = 0;     // (rows, columns) -> (rows, times * columns): op.repeat
+  RowOpsId live_rows = 0;  // the count of live rows times `times`: op.live_rows
+};
+
 // This is the self-attention of a layer: Q, K and V of the same x, the ops over their heads, the cache, the softmax.
 struct AttentionDecl {
   std::string path;  // "layers.3.attention"
@@ -145,8 +152,15 @@ class StepBuilder {
                            tenon_tid expert = 0) = 0;
   virtual tenon_tid joined(JoinedId joined, tenon_tid x, const std::vector<tenon_tid>& rows = {},
                            tenon_tid expert = 0) = 0;
-  // Records ops over x, which stays as it is.
-  virtual tenon_tid row_ops(RowOpsId ops, tenon_tid x) = 0;
+  // Records ops over x, which stays as it is. rows: as for a product.
+  virtual tenon_tid row_ops(RowOpsId ops, tenon_tid x, const std::vector<tenon_tid>& rows = {}) = 0;
+  // Each row at hand becomes so many; returns x with each row so often, one after the other. What is recorded after it works
+  // on all of these, until end_repeat(). So the experts that a row chose are one product, of rows that have an expert each.
+  virtual tenon_tid repeat_rows(const RepeatedRows& how, tenon_tid x) = 0;
+  virtual void end_repeat() = 0;
+  // Returns x (any rows, columns) cut or put together into the rows that are at hand: (rows, 2 * n) as (2 * rows, n) after
+  // repeat_rows(), and the other way round after end_repeat(). x is contiguous.
+  virtual tenon_tid as_rows(tenon_tid x) = 0;
   // Returns x (rows, 1), whose elements are the bits of i32, as the experts of rows.
   virtual tenon_tid experts_of(tenon_tid x) = 0;
   // Records Q, K and V, the ops over their heads, the cache's append and the softmax: x (rows, width) becomes

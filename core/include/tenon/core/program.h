@@ -185,6 +185,8 @@ class ProgramRecording {
   void enter(const tenon_bounds& bounds, std::span<const uint32_t> state);
   // Ops emitted from now on carry these names.
   void scope(std::string path, std::string component, int32_t layer);
+  // Ops emitted from now on have so many rows for each row of the step: what they cost a row counts as often.
+  void repeat_rows(uint32_t times) { repeated_ = times; }
   const tenon_recorder* recorder() const { return &recorder_; }
   const tenon_bounds& bounds() const { return *recorder_.bounds; }
 
@@ -233,6 +235,7 @@ class ProgramRecording {
   std::string path_, component_, error_;
   bool out_of_memory_ = false;  // a callback had no memory; no exception may leave it
   int32_t layer_ = -1;
+  uint32_t repeated_ = 1;  // see repeat_rows()
 };
 
 // Returns the bytes from the first element to the end of the last; 0 if rank, sizes, strides or format make no sense.

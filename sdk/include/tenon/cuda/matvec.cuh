@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
   const float* scales = p.scales;
   uint32_t multiplied = segments;  // of a tile; 0 for rows without an expert
   if constexpr (kRouted) {
-    if (block_rows[0] >= min(*p.live, a.rows)) return;  // a padding row, or no group of rows
     const int32_t expert = block_rows.expert(a.experts);
+    if (block_rows[0] >= min(*p.live, a.rows)) return;  // a padding row, or no group of rows
     if (expert < 0) {
       multiplied = 0;
     } else {

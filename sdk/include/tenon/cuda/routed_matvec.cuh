@@ -21,9 +21,11 @@ class RoutedMatvec {
 
  public:
   static constexpr const char* kName = Dense::kName;
-  // The classes of blocks that multiply x as it is: TENON_BLOCKS_*; 0: x has to be prepared in groups.
+  // The classes of blocks that multiply x as it is: TENON_BLOCKS_*; 0: x has to be prepared in groups. Only large blocks: their
+  // rings, which are filled after the wait, are deeper, and they lie one on each multiprocessor, where small ones could lie
+  // in pairs after ops of few blocks (block_size.h), such as those that choose the experts.
   static uint32_t direct_classes(const MatvecArgs& a) {
-    return a.rows > kMatvecRows ? 0 : Dense::direct_classes(one_row(a));
+    return a.rows > kMatvecRows ? 0 : Dense::direct_classes(one_row(a)) & TENON_BLOCKS_LARGE;
   }
   static uint32_t prepared_classes(const MatvecArgs& a) { return Dense::prepared_classes(a); }
   static uint64_t scratch_bytes(const MatvecArgs&) { return 0; }
@@ -50,13 +52,17 @@ class RoutedMatvec {
     a.rows = 1;
     return a;
   }
-  // Rows, or groups of them, share the multiprocessors.
+  // Rows share the multiprocessors: a block more than there are of these would have all others wait. Groups get kTurns blocks a
+  // multiprocessor, one after the other, since only the GPU knows how many groups have rows. Example: 512 rows of 2 of 8
+  // experts have room for 73 groups, of which some 68 have rows: one block each would leave 64 of 132 multiprocessors empty.
+  static constexpr uint32_t kTurns = 4;
   template <int kOwnTiles, int kOwnRowBlocks, bool kShared>
   static void run(MatvecArgs a, const MatvecPointers& p, bool large, const Launch& launch) {
     const uint32_t sharers = kShared ? a.rows : groups(a);
+    const uint32_t blocks = kShared ? a.blocks / sharers : (kTurns * a.blocks + sharers - 1) / sharers;
     a.stages = Dense::template stages<kOwnTiles, kShared>(a, kShared ? 1 : 4 * kOwnRowBlocks, large);
     launch(&matvec_kernel<F, kOwnTiles, kOwnRowBlocks, kShared, true>,
-           {.blocks = {std::clamp((a.blocks + sharers - 1) / sharers, 1U, a.map.tiles()), sharers},
+           {.blocks = {std::clamp(blocks, 1U, a.map.tiles()), sharers},
             .threads = {kMatvecThreads},
             .shared_bytes = Dense::block_bytes(a, large)},
            a, p);
