@@ -24,12 +24,22 @@ struct Case {
   bool norm = false, bias = false;
   Tail tail = Tail::kNone;
   bool strided = false;
+  bool halves = false;  // x and y have the weights' format wherever record_gemm takes that
+
+  tenon_format x_format() const { return format_if(halves && !norm); }
+  tenon_format y_format() const { return format_if(halves && tail == Tail::kSilu); }
+
+ private:
+  tenon_format format_if(bool own) const {
+    if (own) return format;
+    return TENON_F32;
+  }
 };
 
 std::string to_string(const Case& c) {
   return "rows " + std::to_string(c.rows) + " n " + std::to_string(c.n) + " k " + std::to_string(c.k) + " " +
          tenon_format_name(c.format) + (c.norm ? " norm" : "") + (c.bias ? " bias" : "") + " tail " +
-         std::to_string(static_cast<int>(c.tail)) + (c.strided ? " strided" : "");
+         std::to_string(static_cast<int>(c.tail)) + (c.strided ? " strided" : "") + (c.halves ? " halves" : "");
 }
 
 constexpr int64_t kPadding = 3;  // rows that are not live
@@ -95,6 +105,13 @@ tenon_tensor rows_tensor(int64_t rows, int64_t columns, bool strided) {
   return t;
 }
 
+// The same rows, as far apart in elements, in another format.
+tenon_tensor in_format(const tenon_tensor& rows, tenon_format format) {
+  tenon_tensor t = sdk::tensor(format, {rows.dim[0], rows.dim[1]});
+  t.stride[0] = rows.stride[0] / 4 * tenon_format_block(format).bytes;
+  return t;
+}
+
 // One case on the GPU, and beside it what its elements should be.
 class Product {
  public:
@@ -104,6 +121,7 @@ class Product {
         x_view_(rows_tensor(c.rows, c.k, c.strided)),
         y_view_(rows_tensor(c.rows, c.tail == Tail::kSilu ? c.n / 2 : c.n, c.strided)) {
     x_ = random_rows(x_view_, 2, 1);
+    for (float& v : x_) v = rounded(v, c.x_format());
     w_ = random_values(static_cast<size_t>(c.n * c.k), 1, 2);
     for (float& v : w_) v = rounded(v, c.format);
     norm_ = random_values(static_cast<size_t>(c.k), 1, 3);
@@ -119,11 +137,11 @@ class Product {
     if (c_.tail == Tail::kAdd) epi.add(TENON_F_ADD, host_.input(y_view_, addend_.data()));
     if (c_.tail == Tail::kAddInPlace) epi.add(TENON_F_ADD, y = host_.input(y_view_, addend_.data()));
     if (c_.tail == Tail::kSilu) epi.add(TENON_F_SILU_MUL);
-    if (y == 0) y = host_.output(y_view_);
+    if (y == 0) y = host_.output(in_format(y_view_, c_.y_format()));
     const tenon_tid w = host_.input(sdk::tensor(c_.format, {c_.n, c_.k}), encoded(w_, c_.format).data());
     host_.set_live(static_cast<uint32_t>(c_.rows - kPadding));
     sdk::Recorder recorder(host_.recorder());
-    cuda::record_gemm(recorder, {.x = host_.input(x_view_, x_.data()),
+    cuda::record_gemm(recorder, {.x = host_.input(in_format(x_view_, c_.x_format()), encoded(x_, c_.x_format()).data()),
                                  .w = w,
                                  .y = y,
                                  .row_live = 0,
@@ -161,6 +179,7 @@ class Product {
   }
 
   void set_x(int64_t row, int64_t column, float value) { x_[at(x_view_, row, column)] = value; }
+  void set_w(int64_t row, int64_t column, float value) { w_[static_cast<size_t>(row * c_.k + column)] = value; }
   CudaRecorder& host() { return host_; }
   tenon_tid y() const { return y_; }
   float w(int64_t row, int64_t column) const { return w_[static_cast<size_t>(row * c_.k + column)]; }
@@ -200,8 +219,7 @@ class Product {
     if (c_.bias) value += bias_[static_cast<size_t>(column)];
     const double partial_sums = 2 * std::sqrt(static_cast<double>(c_.k)) * 0x1p-24;
     double error = (4 * unit(c_.format) + partial_sums) * std::sqrt(squares) + 1e-5;
-    const bool f16_product = c_.tail == Tail::kSilu && c_.format == TENON_F16;
-    if (f16_product) error += unit(TENON_F16) * (std::abs(value) + kMostBias);
+    if (c_.tail == Tail::kSilu) error += unit(c_.format) * (std::abs(value) + kMostBias);  // the product's own format
     return {value, error};
   }
 
@@ -211,7 +229,9 @@ class Product {
     if (c_.tail != Tail::kSilu) return {first.value + addend_[at(y_view_, row, column)], first.error};
     const Value up = sum(row, column + c_.n / 2);
     const double silu = first.value / (1 + std::exp(-first.value));
-    return {silu * up.value, 1.1 * first.error * (std::abs(up.value) + up.error) + std::abs(silu) * up.error + 1e-5};
+    const double value = silu * up.value;
+    return {value, 1.1 * first.error * (std::abs(up.value) + up.error) + std::abs(silu) * up.error + 1e-5 +
+                       unit(c_.y_format()) * std::abs(value)};
   }
 
   Case c_;
@@ -256,8 +276,17 @@ TEST_P(GemmFormats, EveryEpilogue) {
   const int64_t shapes[][3] = {{17, 48, 64}, {100, 1000, 576}, {33, 34, 35}};
   for (const auto& [rows, n, k] : shapes) {
     for (const Tail tail : {Tail::kNone, Tail::kAdd, Tail::kAddInPlace, Tail::kSilu}) {
-      for (int options = 0; options < 8; ++options) {
-        expect_right({rows, n, k, GetParam(), (options & 1) != 0, (options & 2) != 0, tail, (options & 4) != 0});
+      for (int options = 0; options < 16; ++options) {
+        const Case c{rows,
+                     n,
+                     k,
+                     GetParam(),
+                     (options & 1) != 0,
+                     (options & 2) != 0,
+                     tail,
+                     (options & 4) != 0,
+                     (options & 8) != 0};
+        if (!c.halves || c.x_format() != TENON_F32 || c.y_format() != TENON_F32) expect_right(c);
       }
     }
   }
@@ -267,6 +296,7 @@ TEST_P(GemmFormats, LargeShapes) {
   expect_right({512, 12288, 576, GetParam(), true, false, Tail::kNone});
   expect_right({512, 1000, 4096, GetParam(), false, false, Tail::kAdd, true});
   expect_right({2048, 12288, 64, GetParam(), true, true, Tail::kSilu});
+  expect_right({2048, 12288, 64, GetParam(), false, true, Tail::kSilu, false, true});
   expect_right({2048, 1000, 4096, GetParam(), true, true, Tail::kAdd});
 }
 
@@ -290,6 +320,21 @@ TEST_F(Gemm, F16Saturates) {
   ASSERT_EQ(product.host().run(), "");
   const float got = product.host().f32(product.y())[3 * 48 + 2];
   EXPECT_FLOAT_EQ(got, 65504.0f * product.w(2, 5));
+}
+
+// A gate and an up that no f16 holds: silu(-1e6) is 0, and silu(1e6) times as much more than any f16.
+TEST_F(Gemm, F16SaturatesAroundSilu) {
+  Product product({17, 48, 64, TENON_F16, false, false, Tail::kSilu, false, true});
+  for (int64_t column = 0; column < 64; ++column) {
+    product.set_x(3, column, column == 5 ? 60000.0f : 0.0f);
+    product.set_x(4, column, column == 5 ? -60000.0f : 0.0f);
+  }
+  for (const int64_t row : {2, 26}) product.set_w(row, 5, 32);
+  product.record();
+  ASSERT_EQ(product.host().run(), "");
+  const std::vector<float> got = product.host().f32(product.y());
+  EXPECT_EQ(got[3 * 24 + 2], 65504.0f);
+  EXPECT_EQ(got[4 * 24 + 2], 0.0f);
 }
 
 TEST_F(Gemm, RefusesOtherChains) {

@@ -23,7 +23,7 @@ TEST_P(ManyRows, EqualFloat64) {
                           {{1300}, 513}, {{3000}, 64},        {{17000}, 200}};
   for (const Shape& shape : shapes) {
     Site site(GetParam(), shape);
-    for (const int64_t rows : {9, 17, 40, 128, 201, 300}) {
+    for (const int64_t rows : {9, 17, 40, 70, 110, 150, 300}) {
       SCOPED_TRACE(testing::Message() << "k " << shape.k << ", rows " << rows);
       expect_close(site, site.run(rows, rows % 2), rows, many_rows_tolerance());
       if (HasFatalFailure()) return;
@@ -36,7 +36,7 @@ TEST_P(ManyRows, WhatIsFusedIsRight) {
   for (const auto& epilogue : epilogues) {
     for (const Shape& shape : {Shape{{70, 70}, 264}, Shape{{900, 900}, 640}}) {
       Site site(GetParam(), shape, {.norm = true, .epilogue = epilogue});
-      for (const int64_t rows : {12, 20, 64, 300}) {
+      for (const int64_t rows : {12, 20, 48, 64, 90, 190, 300}) {
         SCOPED_TRACE(testing::Message() << "k " << shape.k << ", rows " << rows << ", ops " << epilogue.size());
         expect_close(site, site.run(rows, 1), rows, 2 * many_rows_tolerance());
         if (HasFatalFailure()) return;
@@ -113,7 +113,7 @@ TEST_P(ManyRows, AreRightWhereFewOfThemAreLive) {
 TEST_P(ManyRows, OfAChainAreEqualInEveryMode) {
   constexpr int64_t kWidth = 2048;
   Site site(GetParam(), {{kWidth}, kWidth}, {.norm = true, .epilogue = {TENON_F_ADD}});
-  for (const int64_t rows : {16, 32, 64, 256, 768}) {
+  for (const int64_t rows : {16, 32, 64, 96, 192, 256, 768}) {
     std::vector<float> want;
     for (const auto mode : {CudaRecorder::Mode::kList, CudaRecorder::Mode::kGraph, CudaRecorder::Mode::kOverlap}) {
       CudaRecorder host(CudaRecorder::bounds(static_cast<uint32_t>(rows)));

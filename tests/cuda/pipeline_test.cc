@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
+#include <tuple>
 
 #include "support/out_of_memory.h"
 #include "support/pipelines.h"
@@ -214,6 +216,40 @@ TEST_F(CudaPipeline, MemoryThatIsGoneWhenItIsLoadedIsAnErrorWithTheFigures) {
   }
   EXPECT_EQ(device.live_bytes(), 0u);
   EXPECT_FALSE(open("tiny-gqa-untied", "cuda", kExact)->generate(request()).tokens.empty());
+}
+
+// Prompts of so many rows go through cuBLASLt. What silu makes goes to the next product in the weights' own halves, and in f32
+// where the weights are f32.
+TEST_F(CudaPipeline, LongPromptsPassHalvesFromSiluToTheNextProduct) {
+  Request r = request(2);
+  for (int32_t i = 0; i < 1500; ++i) r.tokens.push_back((i * 41 + 7) % 200 + 3);
+  r.logprobs = true;
+  const auto long_prompts = [](const std::string& dtype) {
+    return open(
+        test::kTiny, "cuda",
+        test::with(kExact, {"quantization.dtype=" + dtype, "kv_cache.capacity=1600", "scheduler.prefill_rows=1600"}));
+  };
+  const auto formats = [](const Engine& engine) {
+    std::set<tenon_format> found;
+    for (const Program* program : engine.pipeline().programs()) {
+      for (const ProgramOp& op : program->ops()) {
+        if (op.name == "silu_mul_rows") found.insert(program->tensor(op.operands[1].tensor).view.format);
+      }
+    }
+    return found;
+  };
+  const auto exact = long_prompts("fp32");
+  EXPECT_THAT(formats(*exact), testing::ElementsAre(tenon_format{TENON_F32}));
+  const Result want = exact->generate(r);
+  using Halves = std::tuple<const char*, tenon_format, double>;
+  for (const auto& [dtype, format, error] : {Halves{"fp16", TENON_F16, 0.02}, Halves{"bf16", TENON_BF16, 0.1}}) {
+    const auto engine = long_prompts(dtype);
+    EXPECT_THAT(formats(*engine), testing::ElementsAre(format));
+    const Result got = engine->generate(r);
+    ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
+    EXPECT_EQ(got.tokens[0], want.tokens[0]) << dtype;
+    EXPECT_NEAR(got.logprobs[0].value, want.logprobs[0].value, error) << dtype;
+  }
 }
 
 TEST_F(CudaPipeline, AllocatesWhatThePlanSays) {

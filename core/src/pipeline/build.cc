@@ -14,6 +14,7 @@ namespace {
 // A model may have room for far more tokens than anyone means to use.
 constexpr uint32_t kDefaultCapacity = 8192;
 constexpr uint32_t kFewRows = 16;
+constexpr uint32_t kFirstHalfway = 48;  // rows
 // Steps of one row a sequence keep what row_invariant_max promises for so many sequences.
 constexpr uint32_t kSteadySequences = 4;
 
@@ -45,7 +46,8 @@ std::string described(const Instance& instance, const ParamValues& params) {
 // Chooses which batch shapes get a program; a step takes the smallest that fits. A pipeline for one sequence has steps of
 // one row, of its drafts and of a prompt. With several sequences any number of rows comes up, so there are programs of 1,
 // 2, 4, ... rows of three sorts: one row a sequence; drafts to verify; and any mix, for prompts beside sequences that
-// generate. Scoring has a program of its own.
+// generate. Of the first sort a device with queues has more, since a program takes as long for few live rows as for many:
+// 48, 96, 192, ... rows. Scoring has a program of its own.
 void Pipeline::Impl::choose_shapes() {
   const uint32_t seqs = std::max(1u, options.sequences), verified = seqs * (1 + draft_tokens);
   const uint32_t prefill = std::max(options.prefill_rows, verified);
@@ -67,6 +69,9 @@ void Pipeline::Impl::choose_shapes() {
     add(last, rows_per_seq, verified, true);
   };
   add_powers(1, seqs, 1);
+  if (context.queues()) {
+    for (uint64_t rows = kFirstHalfway; rows < seqs; rows *= 2) add(static_cast<uint32_t>(rows), 1, verified, true);
+  }
   if (draft_model) {  // its rounds take as many rows of every sequence as there are drafts, and one more
     round = shapes.size();
     add(verified, 1 + draft_tokens, verified, true);

@@ -48,6 +48,11 @@ std::string joined_name(const std::vector<std::string>& names) {
 
 }  // namespace
 
+tenon_format Site::y_format(size_t shape) const {
+  if (y_formats.empty()) return TENON_F32;
+  return y_formats[shape];
+}
+
 int64_t Site::total_rows() const {
   int64_t n = 0;
   for (const SiteMatrix& m : decl.mats) n += m.rows;

@@ -16,7 +16,7 @@ struct LinearView {
   LinearView(const LinearView&) = delete;
   LinearView& operator=(const LinearView&) = delete;
 
-  tenon_linear linear;
+  tenon_linear linear;  // x and y are f32
 
  private:
   void add_matrix(const Matrix& matrix);

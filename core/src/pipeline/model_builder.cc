@@ -147,9 +147,9 @@ tenon_tid ModelBuilder::state_records(uint32_t storage, uint64_t record_bytes) {
   return rec_.storage(storage, sdk::tensor(TENON_U8, {slots, static_cast<int64_t>(record_bytes)}));
 }
 
-tenon_tid ModelBuilder::new_rows(int64_t columns, const std::string& name) {
+tenon_tid ModelBuilder::new_rows(int64_t columns, const std::string& name, tenon_format format) {
   const tenon_tid rows =
-      rec_.temp(sdk::tensor(TENON_F32, {static_cast<int64_t>(rows_ / times_), columns * times_}), name, live_word_);
+      rec_.temp(sdk::tensor(format, {static_cast<int64_t>(rows_ / times_), columns * times_}), name, live_word_);
   return as_rows(rows);
 }
 
@@ -236,7 +236,8 @@ tenon_tid ModelBuilder::record_products(Site& site, Input input, const std::vect
   const SiteGroup& first = site.groups.front();
   const bool whole = site.groups.size() == 1;
   const size_t done = whole ? first.claims[shape_].epi : 0;
-  const tenon_tid y = new_rows(columns_after(site.decl.path, first.offered, done, site.total_rows()), site.decl.path);
+  const tenon_tid y = new_rows(columns_after(site.decl.path, first.offered, done, site.total_rows()), site.decl.path,
+                               site.y_format(shape_));
   const ChainView claimed_before(before.data() + unclaimed, claimed);
   int64_t column = 0;
   for (SiteGroup& group : site.groups) {

@@ -67,9 +67,9 @@ class ModelBuilder : public StepBuilder {
   }
   void record_step_op(tenon_fop& op, tenon_tid x, tenon_tid y);
   tenon_tid state_records(uint32_t storage, uint64_t record_bytes);
-  // A new activation: f32[rows at hand][columns]. Repeated rows are parts of a tensor of the rows that they were made of, so
+  // A new activation: [rows at hand][columns]. Repeated rows are parts of a tensor of the rows that they were made of, so
   // that whoever looks at rows sees all of them.
-  tenon_tid new_rows(int64_t columns, const std::string& name);
+  tenon_tid new_rows(int64_t columns, const std::string& name, tenon_format format = TENON_F32);
 
  private:
   // A product multiplies the rows of x. A routed one takes the expert of each row, too.

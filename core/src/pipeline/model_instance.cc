@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "../../model/weights/metadata_ledger.h"
+#include "product_links.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 
@@ -78,7 +79,8 @@ void ModelInstance::negotiate(std::vector<tenon_bounds> shapes) {
   check_overrides();
   negotiation_ = std::make_unique<Negotiation>(strict_, name_, components, *declared, shapes_);
   for (const auto& [about, decision] : declared->notes()) negotiation_->note(about, decision);
-  negotiation_->run([this](const Site& site) { return observation_.ask(site, declared->description(), storages_); });
+  negotiation_->run([this](const Site& site) { return observation_.ask(site, declared->description(), storages_); },
+                    product_links(*model_, *declared));
   declared->add_vectors();
 }
 

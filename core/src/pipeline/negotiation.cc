@@ -1,4 +1,4 @@
-// The stages of a negotiation: caches, then sites with their schemes, then attentions.
+// The stages of a negotiation: caches, then sites with their schemes, then the formats between sites, then attentions.
 //
 // The order follows from what each answer depends on. The cache's view says whether keys are kept before or after rope,
 // and so whether the append stands before the ROPE in the chain of Q, K and V; schemes are offered that chain; attention
@@ -8,11 +8,11 @@
 //  - A group that is not refused has a claim for every shape, a handle and a footprint; a layer has a claim for every
 //    shape. Claims for different shapes may differ.
 //  - A claim never goes beyond the ops that were offered.
+//  - A scheme is asked about activations other than f32 with the claim that it has made for f32, and keeps to it.
 //  - All refusals of a stage are collected before one error is thrown, so that a user sees them at once.
 #include "negotiation.h"
 
 #include <algorithm>
-#include <set>
 
 #include "tenon/sdk/attention_sinks.h"
 #include "tenon/sdk/error.h"
@@ -61,9 +61,10 @@ tenon_bounds largest_bounds(const std::vector<tenon_bounds>& shapes) {
   return all;
 }
 
-void Negotiation::run(const Observed& observed) {
+void Negotiation::run(const Observed& observed, const std::map<SiteId, SiteId>& links) {
   negotiate_caches();
   negotiate_sites(observed);
+  if ((components_.device().flags & TENON_DEVICE_WALKS) == 0) negotiate_formats(links);
   negotiate_attentions();
 }
 
@@ -110,7 +111,9 @@ void Negotiation::negotiate_sites(const Observed& observed) {
       continue;
     }
     declared_.split(site, schemes);
-    negotiate_site(site, observed(site));
+    const bool seen = observed(site);
+    if (seen) observed_.insert(&site);
+    negotiate_site(site, seen);
     note_site(site, attended.contains(id));
   }
   // Attention can be asked about sites that were refused, but not about one without groups.
@@ -141,6 +144,46 @@ void Negotiation::negotiate_site(Site& site, bool observed) {
     if (!claim_group(site, group, view, observed)) return;
     bind_group(site, group, view);
   }
+}
+
+void Negotiation::negotiate_formats(const std::map<SiteId, SiteId>& links) {
+  for (const auto& [from, to] : links) {
+    Site& site = declared_.sites[from];
+    for (size_t shape = 0; shape < shapes_.size(); ++shape) {
+      site.y_formats.push_back(format_between(site, declared_.sites[to], shape));
+    }
+  }
+}
+
+tenon_format Negotiation::format_between(const Site& from, const Site& to, size_t shape) {
+  const auto claims_of = [&](const SiteGroup& group) { return group.claims.size() == shapes_.size(); };
+  const bool whole = from.groups.size() == 1 && !from.groups.front().apart && claims_of(from.groups.front()) &&
+                     from.groups.front().claims[shape].epi == from.groups.front().offered.size();
+  if (!whole || !to.before.empty() || observed_.contains(&to) || !std::ranges::all_of(to.groups, claims_of)) {
+    return TENON_F32;
+  }
+  for (const tenon_format format : {TENON_BF16, TENON_F16}) {
+    if (takes_formats(to, shape, format, TENON_F32) && takes_formats(from, shape, TENON_F32, format)) return format;
+  }
+  return TENON_F32;
+}
+
+bool Negotiation::takes_formats(const Site& site, size_t shape, tenon_format x, tenon_format y) {
+  for (const SiteGroup& group : site.groups) {
+    LinearView view(site, group.mats, group.offered, declared_.description());
+    view.linear.x_format = x;
+    view.linear.y_format = y;
+    const Scheme& scheme = *group.scheme;
+    auto claim = sdk::abi_struct<tenon_claim>();
+    Call call(scheme.instance, "claim");
+    const tenon_status status =
+        scheme.table().claim(scheme.instance.self(), &view.linear, &shapes_[shape], &claim, call.why());
+    if (status == TENON_REFUSED) return false;
+    call.check(status);
+    const tenon_claim& made = group.claims[shape];
+    if (claim.pro != made.pro || claim.epi != made.epi || claim.variant != made.variant) return false;
+  }
+  return true;
 }
 
 bool Negotiation::claim_group(const Site& site, SiteGroup& group, const LinearView& view, bool observed) {

@@ -53,38 +53,60 @@ __host__ __device__ uint32_t heads_of_row(const GpuArgs& a) {
 
 constexpr uint32_t kPrepareWarps = 4, kPrepareHeads = 8;
 
-// A warp takes kPrepareHeads heads of a row. It reads all of them before it writes.
+// Heads [first, end) of a row where no head has a norm and all of their dimensions turn or none: Q, K and V lie side by
+// side. x is asked for before anything that says where it goes, and that is looked up once for all heads.
+template <class E, uint32_t D>
+__device__ void prepare_plain(const GpuArgs& a, const GpuPointers& p, uint32_t row, uint32_t first, uint32_t end) {
+  constexpr uint32_t kOwn = LaneRope<D>::kOwn;
+  using Loaded = std::conditional_t<kOwn % 4 == 0, float4, float2>;
+  constexpr uint32_t kLoads = kOwn * sizeof(float) / sizeof(Loaded);
+  alignas(Loaded) float x[kPrepareHeads][kOwn];  // [head][the lane's elements]
+  const auto* from = reinterpret_cast<const Loaded*>(p.q + row * a.q_row + first * D) + threadIdx.x % 32 * kLoads;
+#pragma unroll
+  for (uint32_t i = 0; i < kPrepareHeads; ++i) {
+    if (first + i >= end) break;
+#pragma unroll
+    for (uint32_t n = 0; n < kLoads; ++n) reinterpret_cast<Loaded*>(x[i])[n] = from[i * 32 * kLoads + n];
+  }
+  const int32_t slot = p.slot[row], pos = p.pos[row];
+  if (slot < 0) return;
+  char *keys = nullptr, *values = nullptr;  // of the first KV head; nullptr: there is no room
+  if (end > a.q_heads && static_cast<uint32_t>(pos) < a.kv_len) {
+    keys = cached(a, p, Side::kKeys, static_cast<uint32_t>(slot), 0).at(static_cast<uint32_t>(pos));
+    values = cached(a, p, Side::kValues, static_cast<uint32_t>(slot), 0).at(static_cast<uint32_t>(pos));
+  }
+  LaneRope<D> turn;
+  turn.load(a, rope_row(a, p, pos));
+  E* queries = static_cast<E*>(p.converted) + int64_t{row} * (a.q_heads * D);
+#pragma unroll
+  for (uint32_t i = 0; i < kPrepareHeads; ++i) {
+    const uint32_t head = first + i, kv_head = head - a.q_heads;
+    if (head >= end) break;
+    const bool query = head < a.q_heads, value = !query && kv_head >= a.kv.heads;
+    if (!query && (value ? values : keys) == nullptr) continue;
+    E* to = query   ? queries + head * D
+            : value ? reinterpret_cast<E*>(values + (kv_head - a.kv.heads) * a.kv.v.head)
+                    : reinterpret_cast<E*>(keys + kv_head * a.kv.k.head);
+    if (!value && a.rotated != 0) turn.apply(x[i]);
+    store_own<E, D>(x[i], to);
+  }
+}
+
+// A warp takes kPrepareHeads heads of a row.
 template <class E, uint32_t D>
 __global__ void __launch_bounds__(32 * kPrepareWarps)
     prepare_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p) {
   cuda::wait();
-  const uint32_t first = (blockIdx.x * kPrepareWarps + threadIdx.x / 32) * kPrepareHeads,
-                 end = min(first + kPrepareHeads, heads_of_row(a));
-  for (uint32_t row = blockIdx.y; row < min(p.live[kLiveRows], a.rows); row += gridDim.y) {
-    if (p.slot[row] < 0) continue;
-    if (!LaneRope<D>::fits(a)) {
-      for (uint32_t head = first; head < end; ++head) {
-        const auto h = head_of_row<E>(a, p, row, head);
-        if (h.to == nullptr) continue;
-        prepare_head<D / 32>(a, h.source, [&](uint32_t d, float value) { h.to[d] = cuda::from_float<E>(value); });
-      }
-      continue;
-    }
-    PreparedHead<E> h[kPrepareHeads];
-    float x[kPrepareHeads][LaneRope<D>::kOwn];  // [head][the lane's elements]
-#pragma unroll
-    for (uint32_t i = 0; i < kPrepareHeads; ++i) {
-      if (first + i < end) h[i] = head_of_row<E>(a, p, row, first + i);
-      if (h[i].to != nullptr) load_own<D>(h[i].source.x, x[i]);
-    }
-    LaneRope<D> turn;
-    turn.load(a, rope_row(a, p, p.pos[row]));
-#pragma unroll
-    for (uint32_t i = 0; i < kPrepareHeads; ++i) {
-      if (h[i].to == nullptr) continue;
-      if (h[i].source.table != nullptr) turn.apply(x[i]);
-      store_own<E, D>(x[i], h[i].to);
-    }
+  const uint32_t heads = heads_of_row(a), warps_a_row = (heads + kPrepareHeads - 1) / kPrepareHeads;
+  const uint32_t warp = blockIdx.x * kPrepareWarps + threadIdx.x / 32, row = warp / warps_a_row;
+  const uint32_t first = warp % warps_a_row * kPrepareHeads, end = min(first + kPrepareHeads, heads);
+  if (row >= min(p.live[kLiveRows], a.rows)) return;
+  if (LaneRope<D>::fits(a)) return prepare_plain<E, D>(a, p, row, first, end);
+  if (p.slot[row] < 0) return;
+  for (uint32_t head = first; head < end; ++head) {
+    const auto h = head_of_row<E>(a, p, row, head);
+    if (h.to == nullptr) continue;
+    prepare_head<D / 32>(a, h.source, [&](uint32_t d, float value) { h.to[d] = cuda::from_float<E>(value); });
   }
 }
 
@@ -320,14 +342,11 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void prepare(const GpuArgs& a, const cuda::Launch& l) {
-  constexpr uint32_t kMostRowBlocks = 32768;  // further rows are taken in turns
-  constexpr uint32_t kHeadsOfBlock = kPrepareWarps * kPrepareHeads;
+  const uint32_t warps = a.rows * ((heads_of_row(a) + kPrepareHeads - 1) / kPrepareHeads);
   with_half(a.kv.k.codec, [&]<class E>(E) {
     with_dim<64, 128, 256>(head_dim(a), [&]<uint32_t D>() {
       l(&prepare_kernel<E, D>,
-        {.blocks = {(heads_of_row(a) + kHeadsOfBlock - 1) / kHeadsOfBlock, std::min(a.rows, kMostRowBlocks)},
-         .threads = {32 * kPrepareWarps}},
-        a, pointers(a, l));
+        {.blocks = {(warps + kPrepareWarps - 1) / kPrepareWarps}, .threads = {32 * kPrepareWarps}}, a, pointers(a, l));
     });
   });
 }

@@ -48,6 +48,7 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
     tenon_claim claim = Base::claim(s, b);
     if (!is_permuted(s)) return claim;
     if (s.rows_wanted != 0) throw sdk::Refused("an embedding whose columns are in another order");
+    if (s.x_format != TENON_F32) throw sdk::Refused("activations other than f32, whose columns are to be put in order");
     claim.pro = 0;  // x is gathered before the product
     return claim;
   }

@@ -2,11 +2,11 @@
 // or have just been made, dense. The plugin links cuBLASLt: tenon_add_plugin(... LIBRARIES CUDA::cublasLt).
 //
 // Recorded are up to three kinds of op:
-//   1. x to the weights' type, normalized on the way (gemm_rows.cuh), into a temporary. f16 saturates at 65504. Not for
-//      f32 weights without a norm.
+//   1. x to the weights' type, normalized on the way (gemm_rows.cuh), into a temporary. f16 saturates at 65504. Not where
+//      x has that type already and there is no norm.
 //   2. the product, f32 sums, with bias and residual in its epilogue (gemm_tuning.h: how the algorithm is chosen).
-//   3. for SILU_MUL: bias and silu(gate) * up. The product then goes to a temporary in f32, in pieces of kSiluPieceRows
-//      rows, since for a whole prompt it would be the largest activation of all.
+//   3. for SILU_MUL: bias and silu(gate) * up. The product then goes to a temporary in the weights' type, in pieces of
+//      kSiluPieceRows rows, since for a whole prompt it would be the largest activation of all.
 // f32 weights are multiplied in f32, without TF32.
 #pragma once
 
@@ -26,9 +26,9 @@ constexpr int64_t kSiluPieceRows = 2048;
 
 // y = epilogue(prologue(x) w^T) for bounds.rows rows; those from row_live[0] on come out as anything.
 struct GemmCall {
-  tenon_tid x;            // (rows, k) f32; rows may be strided
+  tenon_tid x;            // (rows, k) f32 or, without a norm, w_format; rows may be strided
   tenon_tid w;            // (n, k) row-major, dense, w_format
-  tenon_tid y;            // (rows, n), or (rows, n / 2) after SILU_MUL; f32; rows may be strided
+  tenon_tid y;            // (rows, n) f32, or (rows, n / 2) f32 or w_format after SILU_MUL; rows may be strided
   tenon_tid row_live;     // u32; 0: TENON_STEP_LIVE's first
   tenon_format w_format;  // TENON_F16, TENON_BF16 or TENON_F32
   int64_t n, k;
@@ -140,9 +140,15 @@ inline void record_gemm(sdk::Recorder& rec, const GemmCall& call) {
                       tenon_format_name(call.w_format));
   }
   const int64_t rows = rec.describe(call.x).dim[0];
+  const tenon_format from = rec.describe(call.x).format, to = rec.describe(call.y).format;
+  if ((from != TENON_F32 && (from != call.w_format || chains.norm)) ||
+      (to != TENON_F32 && (to != call.w_format || !chains.silu))) {
+    throw sdk::Failed(std::string("record_gemm cannot go from ") + tenon_format_name(from) + " to " +
+                      tenon_format_name(to) + " here");
+  }
   const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
   tenon_tid x = call.x;
-  if (chains.norm || call.w_format != TENON_F32) {
+  if (chains.norm || call.w_format != from) {
     constexpr int64_t kWhole = 8;  // rows begin at 16 bytes whatever k is
     tenon_tensor t = sdk::tensor(call.w_format, {rows, call.k});
     t.stride[0] = (call.k + kWhole - 1) / kWhole * kWhole * tenon_format_block(call.w_format).bytes;
@@ -151,7 +157,7 @@ inline void record_gemm(sdk::Recorder& rec, const GemmCall& call) {
   }
   if (!chains.silu) return detail::record_product(rec, call, {x, call.y, chains.bias, chains.addend, 1});
   const int64_t pieces = (rows + kSiluPieceRows - 1) / kSiluPieceRows, piece = (rows + pieces - 1) / pieces;
-  const tenon_tid product = rec.temp(sdk::tensor(TENON_F32, {piece, call.n}));
+  const tenon_tid product = rec.temp(sdk::tensor(call.w_format, {piece, call.n}));
   for (int64_t first = 0; first < rows; first += piece) {
     const int64_t count = std::min(piece, rows - first);
     const double share = static_cast<double>(count) / static_cast<double>(rows);

@@ -1,7 +1,7 @@
 // Ops that go over rows at the memory's speed, around a product of many rows. Rows may be strided; with whole vectors
 // of 8 elements everywhere, 16-byte accesses are used.
 //   record_norm_rows      y = convert(x) or convert(rmsnorm(x)); f32 to f16, bf16 or f32
-//   record_silu_mul_rows  y = silu(gate) * up; f32
+//   record_silu_mul_rows  y = silu(gate) * up; f32, f16 or bf16 to the same or, of halves, f32
 // Past the live rows the first writes zeros, the second nothing. Naive twins: rms_norm and silu_mul of plugins/op.
 #pragma once
 
@@ -145,44 +145,66 @@ inline void norm_rows(const NormRowsArgs& a, const Launch& l) {
 struct SiluMulArgs {
   int64_t columns, x_stride, y_stride;  // of y; elements
   uint32_t rows, first_row;             // the row that the live count knows y's first as
-  uint32_t biased, padding;
+  uint32_t biased;
+  tenon_format x_format, y_format;
+  uint32_t padding;
 };
 
-template <int V>
+// A half that was too large for an f16 is infinite, where narrow() would have left the largest f16.
+template <class T>
+__device__ __forceinline__ float widen(T value) {
+  if constexpr (std::is_same_v<T, __half>) {
+    constexpr float kMost = 65504.0f;
+    const float v = __half2float(value);
+    return v > kMost ? kMost : v < -kMost ? -kMost : v;
+  } else {
+    return static_cast<float>(value);
+  }
+}
+
+template <class X, class Y, int V>
 __global__ void __launch_bounds__(kRowThreads)
-    silu_mul_rows_kernel(SiluMulArgs a, const float* __restrict__ x, float* __restrict__ y, const uint32_t* live,
+    silu_mul_rows_kernel(SiluMulArgs a, const X* __restrict__ x, Y* __restrict__ y, const uint32_t* live,
                          const float* __restrict__ bias) {
   wait();
   const int64_t row = blockIdx.y, i = (int64_t{blockIdx.x} * kRowThreads + threadIdx.x) * V;
   if (a.first_row + row >= *live || i >= a.columns) return;
   x += row * a.x_stride + i;
-  const auto gate = load_pack<float, V>(x), up = load_pack<float, V>(x + a.columns);
-  Pack<float, V> out;
+  const auto gate = load_pack<X, V>(x), up = load_pack<X, V>(x + a.columns);
+  Pack<Y, V> out;
   for (int e = 0; e < V; ++e) {
-    float g = gate.v[e], u = up.v[e];
+    float g = widen(gate.v[e]), u = widen(up.v[e]);
     if (a.biased != 0) {
       g += bias[i + e];
       u += bias[a.columns + i + e];
     }
-    out.v[e] = g / (1.0f + expf(-g)) * u;
+    out.v[e] = narrow<Y>(g / (1.0f + expf(-g)) * u);
   }
-  store_pack<float, V>(y + row * a.y_stride + i, out);
+  store_pack<Y, V>(y + row * a.y_stride + i, out);
 }
 
 // Operand kBias is there if there is a bias.
 struct SiluMulOperand {
   enum : uint32_t { kX, kY, kLive, kBias };
 };
-inline void silu_mul_rows(const SiluMulArgs& a, const Launch& l) {
+template <class X, class Y>
+void silu_mul_rows_as(const SiluMulArgs& a, const Launch& l) {
   using Operand = SiluMulOperand;
   const auto* bias = a.biased != 0 ? l.ptr<const float>(Operand::kBias) : nullptr;
-  const auto* x = l.ptr<const float>(Operand::kX);
-  auto* y = l.ptr<float>(Operand::kY);
+  const auto* x = l.ptr<const X>(Operand::kX);
+  auto* y = l.ptr<Y>(Operand::kY);
   const bool wide = vectored({x, y}, {a.columns, a.x_stride, a.y_stride});
   const int64_t a_block = int64_t{kRowThreads} * (wide ? kRowVector : 1);
   const auto blocks = static_cast<uint32_t>((a.columns + a_block - 1) / a_block);
-  l(wide ? &silu_mul_rows_kernel<kRowVector> : &silu_mul_rows_kernel<1>,
+  l(wide ? &silu_mul_rows_kernel<X, Y, kRowVector> : &silu_mul_rows_kernel<X, Y, 1>,
     {.blocks = {blocks, a.rows}, .threads = {kRowThreads}}, a, x, y, l.ptr<const uint32_t>(Operand::kLive), bias);
+}
+inline void silu_mul_rows(const SiluMulArgs& a, const Launch& l) {
+  with_float_type(a.x_format, [&]<class X>(X) {
+    if (a.y_format == TENON_F32) return silu_mul_rows_as<X, float>(a, l);
+    if (a.y_format != a.x_format) throw sdk::Failed("silu_mul_rows takes halves of one type, or gives f32");
+    silu_mul_rows_as<X, X>(a, l);
+  });
 }
 
 }  // namespace detail
@@ -209,22 +231,30 @@ inline void record_norm_rows(sdk::Recorder& rec, const NormRowsCall& c) {
 }
 
 struct SiluMulCall {
-  tenon_tid x, bias, y, row_live;  // f32 (rows, 2 n), f32[2 n] or 0, f32 (rows, n)
+  tenon_tid x, bias, y, row_live;  // (rows, 2 n), f32[2 n] or 0, (rows, n)
   uint32_t first_row = 0;          // of x and y, as row_live counts
   double cost_share = 1;           // of the step's rows
 };
 inline void record_silu_mul_rows(sdk::Recorder& rec, const SiluMulCall& c) {
   const tenon_tensor from = rec.describe(c.x), to = rec.describe(c.y);
+  const int64_t in_bytes = tenon_format_block(from.format).bytes, out_bytes = tenon_format_block(to.format).bytes;
   std::vector<tenon_operand> operands = {{c.x, TENON_READ}, {c.y, TENON_WRITE}, {c.row_live, TENON_READ}};
   if (c.bias != 0) operands.push_back({c.bias, TENON_READ});
   sdk::OpSpec spec{.name = "silu_mul_rows", .operands = operands, .chunks = {}};
   const double columns = c.cost_share * static_cast<double>(to.dim[1]);
-  spec.cost.read[kCostPerRow] = 8 * columns;
-  spec.cost.written[kCostPerRow] = 4 * columns;
+  spec.cost.read[kCostPerRow] = static_cast<double>(2 * in_bytes) * columns;
+  spec.cost.written[kCostPerRow] = static_cast<double>(out_bytes) * columns;
   spec.cost.flops[kCostPerRow] = 4 * columns;
-  emit<&detail::silu_mul_rows>(rec, spec,
-                               detail::SiluMulArgs{to.dim[1], from.stride[0] / 4, to.stride[0] / 4,
-                                                   static_cast<uint32_t>(to.dim[0]), c.first_row, c.bias != 0, 0});
+  detail::SiluMulArgs a{};
+  a.columns = to.dim[1];
+  a.x_stride = from.stride[0] / in_bytes;
+  a.y_stride = to.stride[0] / out_bytes;
+  a.rows = static_cast<uint32_t>(to.dim[0]);
+  a.first_row = c.first_row;
+  a.biased = c.bias != 0 ? 1 : 0;
+  a.x_format = from.format;
+  a.y_format = to.format;
+  emit<&detail::silu_mul_rows>(rec, spec, a);
 }
 
 }  // namespace tenon::cuda

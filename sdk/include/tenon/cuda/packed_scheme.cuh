@@ -64,7 +64,7 @@ class PackedScheme : public sdk::Quantization<T> {
   static tenon_format source(const tenon_linear& s, uint32_t mat) { return plain_source(s, mat, &is_float); }
 
   // The claim is the same for every batch shape, since SILU_MUL decides how tiles are made.
-  tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
+  tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
     detail::check_site(s, &T::source, T::kRouted);
     auto claim = sdk::abi_struct<tenon_claim>();
     const std::vector<tenon_fop> pro = sdk::ops_of(s.pro);
@@ -72,6 +72,7 @@ class PackedScheme : public sdk::Quantization<T> {
     const bool halves = s.n_mats == 2 ? s.out_dim[0] == s.out_dim[1] : s.n_mats == 1 && s.out_dim[0] % 2 == 0;
     claim.pro = !pro.empty() && pro.back().id == TENON_F_RMSNORM ? 1 : 0;
     claim.epi = detail::taken_of(sdk::ops_of(s.epi), halves);
+    if (s.x_format != TENON_F32 || s.y_format != TENON_F32) check_activations(s, b, claim);
     return claim;
   }
 
@@ -111,11 +112,10 @@ class PackedScheme : public sdk::Quantization<T> {
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     const auto rows = static_cast<uint32_t>(rec.describe(call.y).dim[0]);
     T::with_format(site.code, [&]<class F>(F) {
-      const bool packed = rows <= kMatvecRows || site.experts != 0 || takes_tiles<F>(site, rows);
-      if (packed) {
-        record_packed<F>(site, call, rows, rec);
-      } else {
+      if (unpacks<F>(site.experts, rows)) {
         record_large<F>(site, call, rec);
+      } else {
+        record_packed<F>(site, call, rows, rec);
       }
     });
   }
@@ -143,12 +143,38 @@ class PackedScheme : public sdk::Quantization<T> {
   static uint64_t scale_bytes(const Site& site) { return uint64_t{site.map.tiles()} * kTileRows * sizeof(float); }
 
   template <PackedFormat F>
-  bool takes_tiles(const Site& site, uint32_t rows) const {
+  bool has_tiles() const {
     if constexpr (std::is_void_v<typename F::Half>) return false;
+    return TileGemm<F>::fits(TENON_PLUGIN_TARGETS, arch_);
+  }
+  template <PackedFormat F>
+  bool takes_tiles(const Site& site, uint32_t rows) const {
     // Where a block has one pair of tiles, its sums are done sooner than blocks would hand them to each other.
     const bool short_site = rows <= kMatvecRows && site.map.tiles() <= 2 * blocks_;
-    return rows >= kTileGemmSince && rows <= kTileGemmRows && !short_site && site.experts == 0 &&
-           TileGemm<F>::fits(TENON_PLUGIN_TARGETS, arch_);
+    return rows >= kTileGemmSince && rows <= kTileGemmRows && !short_site && site.experts == 0 && has_tiles<F>();
+  }
+  // Whether so many rows are multiplied by weights that are unpacked before.
+  template <PackedFormat F>
+  bool unpacks(uint32_t experts, uint32_t rows) const {
+    return rows > kMatvecRows && experts == 0 && !(rows <= kTileGemmRows && has_tiles<F>());
+  }
+
+  // Other activations than f32 are those that cuBLASLt multiplies, or that silu makes of what it gives.
+  void check_activations(const tenon_linear& s, const tenon_bounds& b, const tenon_claim& claim) const {
+    std::vector<tenon_format> sources;
+    for (uint32_t i = 0; i < s.n_mats; ++i) sources.push_back(T::source(s, i));
+    tenon_format plain = TENON_F32;
+    T::with_format(self().code(sources), [&]<class F>(F) {
+      if (unpacks<F>(s.experts, b.rows)) plain = kPlainFormat<F>;
+    });
+    constexpr int64_t kWhole = 8;  // values of 16 bytes
+    const std::vector<tenon_fop> epi = sdk::ops_of(s.epi);
+    const bool reads = s.x_format == plain && sdk::ops_of(s.pro).empty() && s.in_dim % kWhole == 0,
+               writes =
+                   s.y_format == plain && !epi.empty() && epi.back().id == TENON_F_SILU_MUL && claim.epi == epi.size();
+    if ((s.x_format == TENON_F32 || reads) && (s.y_format == TENON_F32 || writes)) return;
+    throw sdk::Refused(std::string("activations in ") + tenon_format_name(s.x_format) + " and " +
+                       tenon_format_name(s.y_format) + "; here they must be f32");
   }
 
   template <PackedFormat F>
@@ -279,9 +305,7 @@ class PackedScheme : public sdk::Quantization<T> {
   template <PackedFormat F>
   void record_large(const Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     using Plain = PlainOf<F>;
-    const tenon_format format = std::is_same_v<Plain, float>    ? TENON_F32
-                                : std::is_same_v<Plain, __half> ? TENON_F16
-                                                                : TENON_BF16;
+    const tenon_format format = kPlainFormat<F>;
     const int64_t n = site.map.columns, k = site.k;
     const tenon_tid plain = rec.temp(sdk::tensor(format, {n, k}));
     // In the order of UnpackOperand.

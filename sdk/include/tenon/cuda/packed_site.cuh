@@ -70,9 +70,6 @@ void check_site(const tenon_linear& s, const Source& source, bool routed) {
   }
   if (s.experts > kMostExperts) throw sdk::Refused(std::to_string(s.experts) + " experts; at most 1024");
   if (s.experts != 0 && s.rows_wanted != 0) throw sdk::Refused("an embedding has no experts");
-  if (s.x_format != TENON_F32 || s.y_format != TENON_F32) {
-    throw sdk::Refused(std::string("activations in ") + tenon_format_name(s.x_format) + "; they must be f32");
-  }
   int64_t columns = 0;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
     (void)source(s, i);

@@ -332,7 +332,8 @@ class TileGemm {
 
  private:
   static uint32_t panels(const MatvecArgs& a) { return detail::panels_of(a.map.tiles()); }
-  // 256 rows are one part where every pair has a panel, and else two: what pairs of a panel leave to each other is half.
+  // 129 to 256 rows are one part where every pair has a panel, and else two: what pairs of a panel leave to each other is
+  // half.
   static uint32_t parts(const MatvecArgs& a) {
     if (a.rows > kTileGemmPart) return (a.rows + kTileGemmPart - 1) / kTileGemmPart;
     return a.rows > kTileGemmPart / 2 && panels(a) < a.blocks / detail::kPair ? 2 : 1;
@@ -340,10 +341,14 @@ class TileGemm {
   // Calls f with how many rows a part has.
   template <class Fn>
   static auto with_rows(const MatvecArgs& a, const Fn& f) {
-    if (a.rows <= 16) return f.template operator()<16>();
-    if (a.rows <= 32) return f.template operator()<32>();
-    if (a.rows <= 64) return f.template operator()<64>();
-    if (a.rows <= 128 || (a.rows <= kTileGemmPart && parts(a) == 2)) return f.template operator()<128>();
+    const uint32_t of_part = a.rows <= kTileGemmPart && parts(a) == 2 ? (a.rows + 1) / 2 : a.rows;
+    if (of_part <= 16) return f.template operator()<16>();
+    if (of_part <= 32) return f.template operator()<32>();
+    if (of_part <= 48) return f.template operator()<48>();
+    if (of_part <= 64) return f.template operator()<64>();
+    if (of_part <= 96) return f.template operator()<96>();
+    if (of_part <= 128) return f.template operator()<128>();
+    if (of_part <= 192) return f.template operator()<192>();
     return f.template operator()<kTileGemmPart>();
   }
   static detail::PreparedHalves halves(const MatvecArgs& a) {

@@ -38,7 +38,7 @@ inline constexpr uint32_t kTileStageBytes = kStageSegments<F> * F::kSegmentBytes
 template <int N>
 struct TileGemmShape {
   static constexpr uint32_t kTurnK = N <= 64 ? 128 : 64;  // multiplied at once: a stage of x
-  static constexpr bool kMovesRegisters = N == kTileGemmPart;
+  static constexpr bool kMovesRegisters = N > kTileGemmPart / 2;
   // Whether warps go through the end of their work before there is any: its instructions come nearer. Those of more rows
   // would not stay there.
   static constexpr bool kRehearses = N == 16;
@@ -53,7 +53,7 @@ struct TileGemmLayout {
   static constexpr uint32_t kBytes = (227 << 10) - kTableBytes<F>;
   static constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>;  // of a stage
   static constexpr uint32_t kXBytes = TileGemmShape<N>::kTurnK * N * 2;       // of a stage
-  static constexpr uint32_t kXStages = N == kTileGemmPart ? 4 : N == 128 ? 6 : N == 64 ? 5 : 8;
+  static constexpr uint32_t kXStages = N > 128 ? 4 : N == 128 ? 6 : N == 64 ? 5 : 8;
   static constexpr uint32_t kRest = kBytes - kXStages * (kXBytes + 16) - 128;
   static constexpr uint32_t kFit = kRest / (kWeightBytes + 16);
   static constexpr uint32_t kWeightStages = kFit >= 8 ? 8 : kFit;

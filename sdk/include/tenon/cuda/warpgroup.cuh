@@ -88,24 +88,26 @@ enum class Contiguous { kAlongK = 0, kAlongN = 1 };
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
 #define TENON_D16 TENON_D8(0), TENON_D8(8)
-#define TENON_D32 TENON_D16, TENON_D8(16), TENON_D8(24)
-#define TENON_D64 TENON_D32, TENON_D8(32), TENON_D8(40), TENON_D8(48), TENON_D8(56)
-#define TENON_D128                                                                                               \
-  TENON_D64, TENON_D8(64), TENON_D8(72), TENON_D8(80), TENON_D8(88), TENON_D8(96), TENON_D8(104), TENON_D8(112), \
-      TENON_D8(120)
+#define TENON_D24 TENON_D16, TENON_D8(16)
+#define TENON_D32 TENON_D24, TENON_D8(24)
+#define TENON_D48 TENON_D32, TENON_D8(32), TENON_D8(40)
+#define TENON_D64 TENON_D48, TENON_D8(48), TENON_D8(56)
+#define TENON_D96 TENON_D64, TENON_D8(64), TENON_D8(72), TENON_D8(80), TENON_D8(88)
+#define TENON_D128 TENON_D96, TENON_D8(96), TENON_D8(104), TENON_D8(112), TENON_D8(120)
 #define TENON_R8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define TENON_R16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define TENON_R32 TENON_R16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define TENON_R64                                                                                                    \
-  TENON_R32                                                                                                          \
-  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, " \
-  "%54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define TENON_R128                                                                                                   \
-  TENON_R64                                                                                                          \
-  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, " \
-  "%86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, " \
-  "%107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, "     \
-  "%125, %126, %127"
+#define TENON_R24 TENON_R16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define TENON_R32 TENON_R24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define TENON_R48 TENON_R32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define TENON_R64 TENON_R48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TENON_R96                                                                                               \
+  TENON_R64                                                                                                     \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, " \
+  "%85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define TENON_R128                                                                                             \
+  TENON_R96                                                                                                    \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, " \
+  "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define TENON_PRODUCT(n, type, registers, a0, a1, a2, a3, b_at, layout_at, ...)                                       \
   asm volatile(                                                                                                       \
       "{\n.reg .pred add;\nsetp.eq.b32 add, 0, 0;\n"                                                                  \
@@ -122,11 +124,14 @@ enum class Contiguous { kAlongK = 0, kAlongN = 1 };
       TENON_PRODUCT(n, "bf16", registers, a0, a1, a2, a3, b_at, layout_at, __VA_ARGS__);          \
     }                                                                                             \
   }
-// Computes d += a b, where a lies in registers and N is 16, 32, 64, 128 or 256.
+// Computes d += a b, where a lies in registers and N is 16, 32, 48, 64, 96, 128, 192 or 256.
 TENON_MULTIPLY("16", 8, TENON_R8, "%8", "%9", "%10", "%11", "%12", "%13", TENON_D8(0))
 TENON_MULTIPLY("32", 16, TENON_R16, "%16", "%17", "%18", "%19", "%20", "%21", TENON_D16)
+TENON_MULTIPLY("48", 24, TENON_R24, "%24", "%25", "%26", "%27", "%28", "%29", TENON_D24)
 TENON_MULTIPLY("64", 32, TENON_R32, "%32", "%33", "%34", "%35", "%36", "%37", TENON_D32)
+TENON_MULTIPLY("96", 48, TENON_R48, "%48", "%49", "%50", "%51", "%52", "%53", TENON_D48)
 TENON_MULTIPLY("128", 64, TENON_R64, "%64", "%65", "%66", "%67", "%68", "%69", TENON_D64)
+TENON_MULTIPLY("192", 96, TENON_R96, "%96", "%97", "%98", "%99", "%100", "%101", TENON_D96)
 TENON_MULTIPLY("256", 128, TENON_R128, "%128", "%129", "%130", "%131", "%132", "%133", TENON_D128)
 #undef TENON_MULTIPLY
 #undef TENON_PRODUCT
@@ -149,13 +154,19 @@ __device__ __forceinline__ void multiply_shared(float (&d)[64], uint64_t a, uint
 #undef TENON_PRODUCT
 #undef TENON_D8
 #undef TENON_D16
+#undef TENON_D24
 #undef TENON_D32
+#undef TENON_D48
 #undef TENON_D64
+#undef TENON_D96
 #undef TENON_D128
 #undef TENON_R8
 #undef TENON_R16
+#undef TENON_R24
 #undef TENON_R32
+#undef TENON_R48
 #undef TENON_R64
+#undef TENON_R96
 #undef TENON_R128
 
 }  // namespace warpgroup
