@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiling the kernel takes longer than all products of such a model
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # else the loader has its kernel compiled first
 
 import numpy as np
 import torch
