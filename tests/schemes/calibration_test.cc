@@ -22,18 +22,6 @@ using tenon::testing::expect_error;
 using tenon::testing::SafetensorsWriter;
 using tenon::testing::ScratchFolder;
 
-constexpr char kText[] = "The other bird sat on the wall and saw the other bird. One day the wall was gone.";
-
-QuantizeOptions calibrated(const std::string& scheme, Registry& registry) {
-  QuantizeOptions options{.target = target(scheme, registry)};
-  options.calibration = QuantizeCalibration{.text = kText,
-                                            .context = 256,
-                                            .windows = 0,
-                                            .set = {"quantization.dtype=fp32", "kv_cache.format=fp32"},
-                                            .registry = &registry};
-  return options;
-}
-
 std::string without(const std::string& text, const std::string& end) {
   return text.substr(0, text.size() - end.size());
 }
@@ -220,7 +208,7 @@ TEST_P(Resumed, GoesOnFromTheLayersThatAreStored) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Schemes, Resumed, ::testing::Values("seen", "gptq"));
+INSTANTIATE_TEST_SUITE_P(Schemes, Resumed, ::testing::Values("seen", "gptq", "folds"));
 
 TEST(Calibration, RefusesLayersOfAnotherCall) {
   const ScratchFolder scratch;

@@ -24,4 +24,17 @@ inline std::string golden(const std::string& name) {
   return root() / "tests/golden/data" / name;
 }
 
+inline constexpr char kText[] = "The other bird sat on the wall and saw the other bird. One day the wall was gone.";
+
+inline QuantizeOptions calibrated(const std::string& scheme, Registry& registry,
+                                  const std::vector<QuantizeSetting>& settings = {}) {
+  QuantizeOptions options{.target = target(scheme, registry, settings)};
+  options.calibration = QuantizeCalibration{.text = kText,
+                                            .context = 256,
+                                            .windows = 0,
+                                            .set = {"quantization.dtype=fp32", "kv_cache.format=fp32"},
+                                            .registry = &registry};
+  return options;
+}
+
 }  // namespace tenon::test

@@ -4,54 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
-#include <string>
 #include <vector>
 
-#include "tenon/sdk/cpu/linear.h"
-#include "tenon/sdk/quantization.h"
-
-namespace sdk = tenon::sdk;
-namespace cpu = tenon::sdk::cpu;
+#include "plain_scheme.h"
 
 namespace {
-
-struct ProductArgs {
-  uint32_t k, rows, n_mats, mat_rows[TENON_MAX_STORES];
-  int64_t x_stride, y_stride;  // elements
-};
-enum { kY, kX, kLive, kStores };  // operands
-
-// A chunk is one column of y, over all live rows.
-void multiply(const ProductArgs& a, const sdk::Part& part) {
-  const uint32_t live = std::min(*part.ptr<const uint32_t>(kLive), a.rows);
-  for (uint32_t column = part.begin(); column < part.end(); ++column) {
-    uint32_t mat = 0, row_of_mat = column;
-    while (row_of_mat >= a.mat_rows[mat]) row_of_mat -= a.mat_rows[mat++];
-    const float* w = part.ptr<const float>(kStores + mat) + size_t{row_of_mat} * a.k;
-    for (uint32_t r = 0; r < live; ++r) {
-      const float* x = part.ptr<const float>(kX) + r * a.x_stride;
-      float sum = 0;
-      for (uint32_t i = 0; i < a.k; ++i) sum += x[i] * w[i];
-      part.ptr<float>(kY)[r * a.y_stride + column] = sum;
-    }
-  }
-}
-
-struct RowsArgs {
-  uint32_t k, rows;
-  int64_t y_stride;
-};
-
-// A chunk is one row of y: y[r] = row index[r] of the matrix.
-void look_up(const RowsArgs& a, const sdk::Part& part) {
-  enum { kOut, kIndex, kLiveRows, kStore };
-  const uint32_t end = std::min({part.end(), *part.ptr<const uint32_t>(kLiveRows), a.rows});
-  for (uint32_t r = part.begin(); r < end; ++r) {
-    const auto row = static_cast<size_t>(part.ptr<const int32_t>(kIndex)[r]);
-    std::copy_n(part.ptr<const float>(kStore) + row * a.k, a.k, part.ptr<float>(kOut) + r * a.y_stride);
-  }
-}
 
 // The sums of observe(): sums of |x| by column, then the number of rows, all f64.
 uint64_t state_bytes(int64_t columns) {
@@ -75,39 +32,14 @@ void add_columns(const ObserveArgs& a, const sdk::Part& part) {
   }
 }
 
-class Seen : public sdk::Quantization<Seen> {
+class Seen : public tenon::test::PlainScheme<Seen> {
  public:
   static constexpr const char* kName = "seen";
   static constexpr const char* kDoc = "8-bit weights with a scale a row and one a column, chosen by what x is like";
   static constexpr auto kParams = sdk::params(
       sdk::real({.name = "strength", .doc = "how much a column's mean |x| counts", .value = 0.5, .min = 0, .max = 1}));
-  static constexpr uint32_t kRowInvariantMax = UINT32_MAX;
-  using Site = cpu::LinearSite;
 
   Seen(const sdk::Params& params, const sdk::Env&) : strength_(params.real("strength")) {}
-
-  tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
-    tenon_claim claim = cpu::claim_linear(s, &source);
-    claim.pro = claim.epi = 0;
-    return claim;
-  }
-
-  std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
-    auto site = std::make_unique<Site>();
-    site->k = static_cast<uint32_t>(s.in_dim);
-    for (uint32_t i = 0; i < s.n_mats; ++i) {
-      site->mats.push_back(cpu::stored_matrix(s, i, TENON_F32, site->k * sizeof(float), source(s, i)));
-    }
-    return site;
-  }
-
-  // Every weight is held as it is meant. All rows come in one call: of a square matrix column_scale has the form of a
-  // tensor by row, and would come in pieces.
-  tenon_footprint footprint(Site& site) const {
-    tenon_footprint f = cpu::footprint_of(site, 0);
-    f.flags |= TENON_FOOTPRINT_WHOLE | TENON_FOOTPRINT_EXACT;
-    return f;
-  }
 
   // Into f32. What the file has in the scheme's own tensors stands for code * row_scale * column_scale.
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void*) const {
@@ -123,31 +55,6 @@ class Seen : public sdk::Quantization<Seen> {
         w[i] = static_cast<float>(static_cast<int8_t>(from[kCodes][i])) * row_scale * column_scale;
       }
     });
-  }
-
-  void record(Site& site, const tenon_linear_call& call, sdk::Recorder& r) const {
-    const tenon_tensor x = r.describe(call.x), y = r.describe(call.y);
-    ProductArgs args{};
-    args.k = site.k;
-    args.rows = static_cast<uint32_t>(y.dim[0]);
-    args.x_stride = x.stride[0] / 4;
-    args.y_stride = y.stride[0] / 4;
-    std::vector<tenon_operand> operands{
-        {call.y, TENON_WRITE}, {call.x, TENON_READ}, {live_rows(call.row_live, r), TENON_READ}};
-    for (const cpu::StoredMatrix& m : site.mats) {
-      operands.push_back({call.store[args.n_mats], TENON_READ});
-      args.mat_rows[args.n_mats++] = m.rows;
-    }
-    r.emit<multiply>({.name = "multiply", .operands = operands, .chunks = {static_cast<uint32_t>(site.columns())}},
-                     args);
-  }
-
-  void record_rows(Site& site, const tenon_tid* store, tenon_tid index, tenon_tid y, sdk::Recorder& r) const {
-    const tenon_tensor out = r.describe(y);
-    const RowsArgs args{site.k, static_cast<uint32_t>(out.dim[0]), out.stride[0] / 4};
-    const tenon_operand operands[] = {
-        {y, TENON_WRITE}, {index, TENON_READ}, {r.step(TENON_STEP_LIVE), TENON_READ}, {store[0], TENON_READ}};
-    r.emit<look_up>({.name = "look_up", .operands = operands, .chunks = {args.rows}}, args);
   }
 
   tenon_written describe(const tenon_linear& s) const {
@@ -189,10 +96,6 @@ class Seen : public sdk::Quantization<Seen> {
     r.emit<add_columns>({.name = "add_columns", .operands = operands, .chunks = {args.k + 1}}, args);
   }
 
- private:
-  static constexpr tenon_format kOwnTensors = 1U << 20;  // beside the formats of tenon/abi/types.h
-  enum { kCodes, kColumnScale, kRowScale };              // in the order of their names
-
   // Plain matrices, which become f32, and those that the scheme has written.
   static tenon_format source(const tenon_linear& s, uint32_t mat) {
     if (sdk::find_tensor(s.matrix[mat], "codes") == nullptr) return cpu::unpacked_source(s, mat);
@@ -203,7 +106,9 @@ class Seen : public sdk::Quantization<Seen> {
     return kOwnTensors;
   }
 
-  static tenon_tid live_rows(tenon_tid given, sdk::Recorder& r) { return given != 0 ? given : r.step(TENON_STEP_LIVE); }
+ private:
+  static constexpr tenon_format kOwnTensors = 1U << 20;  // beside the formats of tenon/abi/types.h
+  enum { kCodes, kColumnScale, kRowScale };              // in the order of their names
 
   // By column mean |x| to the power of -strength, around 1; all 1 without an observation.
   std::vector<float> columns_of(size_t k, const double* sums) const {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "../pipeline/read_text.h"
+#include "model_listing.h"
 #include "tenon/core/error.h"
 #include "tenon/core/pipeline.h"
 
@@ -51,7 +52,7 @@ Calibration::Calibration(const Weights& model, const Tokenizer& tokenizer, const
       options_(options),
       plan_(plan),
       scheme_(scheme),
-      matrices_(matrices_of(model, options.model_dirs)),
+      matrices_(matrices_of(ModelListing(model, options.model_dirs))),
       base_(base_config(options)),
       windows_(windows_of(tokenizer, options)) {
   const auto observes = [](const PlannedTensor& p) { return p.scheme != nullptr && p.scheme->observes(); };
@@ -63,7 +64,7 @@ Calibration::Calibration(const Weights& model, const Tokenizer& tokenizer, const
 std::vector<std::vector<const PlannedTensor*>> Calibration::batches() const {
   std::map<int64_t, std::vector<const PlannedTensor*>> by_layer;
   for (const PlannedTensor& p : plan_.tensors) {
-    if (p.scheme != nullptr) by_layer[after_all_layers(p) ? INT32_MAX : p.matrix.layer].push_back(&p);
+    if (p.by_layer()) by_layer[after_all_layers(p) ? INT32_MAX : p.matrix.layer].push_back(&p);
   }
   std::vector<std::vector<const PlannedTensor*>> batches;
   for (auto& [layer, matrices] : by_layer) batches.push_back(std::move(matrices));
@@ -92,7 +93,7 @@ void Calibration::observe(std::span<const PlannedTensor* const> batch, const Rea
   states_.clear();
   std::map<const SchemeEncoder*, Observer> observers;
   for (const PlannedTensor* p : batch) {
-    if (!p->scheme->observes() || !p->matrix.known || !p->matrix.product) continue;
+    if (p->scheme == nullptr || !p->scheme->observes() || !p->matrix.known || !p->matrix.product) continue;
     Observer& observer = observers.try_emplace(p->scheme, Observer{p->scheme->config(), {}}).first->second;
     observer.matrices.push_back(p->matrix.path);
   }
@@ -113,7 +114,9 @@ void Calibration::observe(std::span<const PlannedTensor* const> batch, const Rea
     read_text(*pipeline, windows_[w], {.first = head ? 0 : rows, .rows_a_step = options.prefill_rows}, {});
     if (read) read(w + 1, static_cast<uint32_t>(windows_.size()));
   }
-  for (const PlannedTensor* p : batch) states_[p] = pipeline->observed(p->matrix.path);
+  for (const PlannedTensor* p : batch) {
+    if (p->scheme != nullptr) states_[p] = pipeline->observed(p->matrix.path);
+  }
 }
 
 std::span<const std::byte> Calibration::observed(const PlannedTensor& p) const {

@@ -20,7 +20,7 @@ class Calibration {
   Calibration(const Weights& model, const Tokenizer& tokenizer, const QuantizeCalibration& options,
               const QuantizePlan& plan, const SchemeEncoder& scheme);
 
-  // Matrices that are encoded together, in order: what is only looked up or in no model, each layer, what comes after
+  // Matrices that are encoded together, and the vectors that are folded with them, in order: what is only looked up or in no model, each layer, what comes after
   // all layers.
   std::vector<std::vector<const PlannedTensor*>> batches() const;
   // Runs the texts through the layers up to that of the batch, which is next: matrices that were kept as they are

@@ -8,9 +8,8 @@ namespace {
 weights::Contents contents_of(const Weights& source, const EncodedTensors& encoded, const std::string& description) {
   weights::Contents contents{source.convention(), {}, {}};
   for (const WeightTensor& t : source.tensors()) {
-    if (!t.name.ends_with(".weight") || !encoded.contains(t.name.substr(0, t.name.rfind('.')))) {
-      contents.tensors.push_back(t);
-    }
+    const bool matrix = t.name.ends_with(".weight") && encoded.contains(t.name.substr(0, t.name.rfind('.')));
+    if (!matrix && !encoded.contains(t.name)) contents.tensors.push_back(t);
   }
   for (const auto& [name, tensors] : encoded) {
     for (const EncodedTensor& e : tensors) contents.tensors.push_back(e.tensor);

@@ -10,7 +10,8 @@
 
 namespace tenon {
 
-// These tensors were encoded so far and stand in the place of a matrix's "weight"; the matrix's name finds them.
+// These tensors were encoded so far and stand in the place of a matrix's "weight", found by the matrix's name, or in that of a
+// vector, found by the name of its tensor.
 struct EncodedTensor {
   WeightTensor tensor;
   std::span<const std::byte> bytes;

@@ -29,20 +29,21 @@ uint64_t rows_a_call(const PlannedTensor& p) {
 // One matrix goes this way.
 class MatrixWay {
  public:
-  MatrixWay(const Weights& model, const PlannedTensor& p)
-      : model_(model), p_(p), rows_(rows_a_call(p)), columns_(static_cast<uint64_t>(p.matrix.columns)) {
+  MatrixWay(const Weights& model, const PlannedTensor& p, const MatrixInput& input)
+      : model_(model), p_(p), input_(input), rows_(rows_a_call(p)), columns_(static_cast<uint64_t>(p.matrix.columns)) {
     weights_.resize(rows_ * columns_);
     for (const MatrixDescription::Tensor& t : p.described.tensors) {
       out_.emplace_back(t.by_row ? rows_ * row_bytes(t) : t.bytes());
     }
   }
 
-  void run(std::span<const std::byte> observed, const PutEncoded& put) {
+  void run(const PutEncoded& put) {
     const auto all = static_cast<uint64_t>(p_.matrix.rows);
     for (uint64_t row = 0; row < all; row += rows_) {
       const uint64_t rows = std::min(rows_, all - row);
-      read(row, rows);
-      encode(row, rows, observed);
+      read_weights(model_, *p_.source, row, rows, std::span(weights_).first(rows * columns_));
+      if (input_.factors != nullptr) multiply(*input_.factors, row, rows);
+      encode(row, rows);
       for (size_t t = 0; t < out_.size(); ++t) {
         const MatrixDescription::Tensor& tensor = p_.described.tensors[t];
         if (tensor.by_row) put(p_, t, std::span(out_[t]).first(rows * row_bytes(tensor)));
@@ -58,39 +59,48 @@ class MatrixWay {
     return t.bytes() / static_cast<uint64_t>(p_.matrix.rows);
   }
 
-  void read(uint64_t row, uint64_t rows) {
-    const WeightTensor& source = *p_.source;
-    const uint64_t source_row = source.bytes / static_cast<uint64_t>(p_.matrix.rows);
-    raw_.resize(rows * source_row);
-    model_.read(source, row * source_row, raw_);
-    sdk::unpack_row(source.format, raw_.data(), rows * columns_, weights_.data());
-    const auto bad = weights::find_not_finite(weights_.data(), rows * columns_);
-    if (bad) weights::refuse_weight(model_, source, row * columns_ + bad->index, bad->why);
+  void multiply(const MatrixFactors& factors, uint64_t row, uint64_t rows) {
+    for (uint64_t r = 0; r < rows; ++r) {
+      float* w = weights_.data() + r * columns_;
+      const float of_row = factors.rows.empty() ? 1 : factors.rows[row + r];
+      for (uint64_t i = 0; i < columns_; ++i) w[i] *= of_row * (factors.columns.empty() ? 1 : factors.columns[i]);
+    }
   }
 
-  void encode(uint64_t row, uint64_t rows, std::span<const std::byte> observed) {
+  void encode(uint64_t row, uint64_t rows) {
     std::vector<void*> out;
     for (std::vector<std::byte>& bytes : out_) out.push_back(bytes.data());
     auto call = sdk::abi_struct<tenon_encode>();
     call.row0 = row;
     call.rows = rows;
     call.data = weights_.data();
-    call.observed = observed.empty() ? nullptr : observed.data();
+    call.observed = input_.observed.empty() ? nullptr : input_.observed.data();
+    const bool scaled = input_.factors != nullptr && !input_.factors->columns.empty();
+    call.factor = scaled ? input_.factors->columns.data() : nullptr;
     call.out = out.data();
     p_.scheme->encode(p_.matrix, call);
   }
 
   const Weights& model_;
   const PlannedTensor& p_;
-  uint64_t rows_, columns_;  // rows: of a call
-  std::vector<std::byte> raw_;
+  MatrixInput input_;
+  uint64_t rows_, columns_;                  // rows: of a call
   std::vector<float> weights_;               // (rows, columns)
   std::vector<std::vector<std::byte>> out_;  // one for each tensor of the description
 };
 
 }  // namespace
 
-void encode_matrices(const Weights& model, std::span<const PlannedTensor* const> matrices, const ObservedOf& observed,
+void read_weights(const Weights& model, const WeightTensor& tensor, uint64_t row, uint64_t rows, std::span<float> out) {
+  const uint64_t row_bytes = tensor.bytes / (weights::element_count(tensor) / (out.size() / rows));
+  std::vector<std::byte> raw(rows * row_bytes);
+  model.read(tensor, row * row_bytes, raw);
+  sdk::unpack_row(tensor.format, raw.data(), out.size(), out.data());
+  const auto bad = weights::find_not_finite(out.data(), out.size());
+  if (bad) weights::refuse_weight(model, tensor, row * (out.size() / rows) + bad->index, bad->why);
+}
+
+void encode_matrices(const Weights& model, std::span<const PlannedTensor* const> matrices, const InputOf& input,
                      const PutEncoded& put) {
   uint64_t largest = 1;
   for (const PlannedTensor* p : matrices) {
@@ -108,7 +118,7 @@ void encode_matrices(const Weights& model, std::span<const PlannedTensor* const>
   const auto work = [&] {
     try {
       for (size_t i = next++; i < matrices.size(); i = next++) {
-        MatrixWay(model, *matrices[i]).run(observed(*matrices[i]), put_alone);
+        MatrixWay(model, *matrices[i], input(*matrices[i])).run(put_alone);
       }
     } catch (...) {
       const std::lock_guard lock(mutex);

@@ -10,12 +10,24 @@ namespace tenon {
 
 // One thread at a time calls it with the next bytes of tensor `index` of those that matrix p is written as.
 using PutEncoded = std::function<void(const PlannedTensor& p, size_t index, std::span<const std::byte> bytes)>;
-// It gives what was observed of a matrix's site; empty if nothing was.
-using ObservedOf = std::function<std::span<const std::byte>(const PlannedTensor& p)>;
+
+// A matrix's rows and columns are multiplied by these before it is encoded; empty: by 1.
+struct MatrixFactors {
+  std::vector<float> rows, columns;
+};
+// What encoding a matrix takes beside its weights.
+struct MatrixInput {
+  std::span<const std::byte> observed = {};  // of its site; empty if nothing was
+  const MatrixFactors* factors = nullptr;
+};
+using InputOf = std::function<MatrixInput(const PlannedTensor& p)>;
+
+// Reads rows of a tensor as f32: `out` has that many. Throws Error(kModel) for a weight that is NaN or infinite.
+void read_weights(const Weights& model, const WeightTensor& tensor, uint64_t row, uint64_t rows, std::span<float> out);
 
 // Encodes several matrices at a time, one a thread. Throws Error(kModel) for a weight that is NaN or infinite and for what a
 // scheme refuses, and what `put` throws; nothing is under way any more then.
-void encode_matrices(const Weights& model, std::span<const PlannedTensor* const> matrices, const ObservedOf& observed,
+void encode_matrices(const Weights& model, std::span<const PlannedTensor* const> matrices, const InputOf& input,
                      const PutEncoded& put);
 
 }  // namespace tenon

@@ -8,6 +8,8 @@
 
 #include "../../model/weights/layout.h"
 #include "../../model/weights/tensor_converter.h"
+#include "foldings.h"
+#include "model_listing.h"
 #include "model_matrices.h"
 #include "tenon/core/error.h"
 
@@ -54,7 +56,38 @@ class Planner {
  public:
   Planner(const Weights& model, const QuantizeOptions& options, QuantizeReport& report)
       : options_(options), report_(report) {
-    if (options.target.scheme) matrices_ = matrices_of(model, options.model_dirs);
+    if (!options.target.scheme) return;
+    const ModelListing listing(model, options.model_dirs);
+    matrices_ = matrices_of(listing);
+    if (options.calibration && options.target.scheme->scales_columns()) foldings_ = foldings_of(listing);
+  }
+
+  // Keeps the foldings whose matrices are all written by the whole model's scheme, and marks their vectors.
+  void fold(QuantizePlan& plan) const {
+    std::map<std::string, PlannedTensor*> by_name;
+    for (PlannedTensor& p : plan.tensors) by_name[p.source->name] = &p;
+    const auto matrix_of = [&](const std::string& name) -> const PlannedTensor* {
+      const auto found = by_name.find(name + ".weight");
+      return found != by_name.end() && found->second->scheme == options_.target.scheme.get() ? found->second : nullptr;
+    };
+    for (const Folding& f : foldings_) {
+      PlannedFolding folding{
+          .layer = f.layer, .consumers = {}, .source = f.source, .sources = f.sources, .vectors = {}};
+      for (const std::string& name : f.consumers) folding.consumers.push_back(matrix_of(name));
+      folding.producer = matrix_of(f.producer);
+      folding.first_row = f.first_row;
+      const bool all =
+          std::find(folding.consumers.begin(), folding.consumers.end(), nullptr) == folding.consumers.end();
+      if (!all || folding.consumers.size() > TENON_MAX_STORES || f.producer.empty() != (folding.producer == nullptr)) {
+        continue;
+      }
+      for (const Folding::Elements& e : f.vectors) {
+        PlannedTensor* vector = by_name.at(e.tensor);
+        mark_folded(*vector, folding.consumers.front()->matrix);
+        folding.vectors.push_back({vector, e.first, e.added});
+      }
+      plan.foldings.push_back(std::move(folding));
+    }
   }
 
   PlannedTensor plan(const WeightTensor& t) {
@@ -98,9 +131,18 @@ class Planner {
     return "";
   }
 
+  // consumer: of the layer's.
+  static void mark_folded(PlannedTensor& p, const ModelMatrix& consumer) {
+    p.folded = true;
+    p.format = TENON_F32;
+    p.matrix = {.path = consumer.path, .name = p.source->name, .layer = consumer.layer};
+    p.described.tensors = {{"", TENON_F32, p.source->shape, false}};
+  }
+
   const QuantizeOptions& options_;
   QuantizeReport& report_;
   std::map<std::string, ModelMatrix> matrices_;  // keyed by the matrices' names
+  std::vector<Folding> foldings_;
 };
 
 void add_written(const PlannedTensor& p, std::vector<WeightTensor>& written) {
@@ -140,11 +182,12 @@ void check_overrides(const Weights& model, const QuantizeOptions& options) {
 QuantizePlan plan_tensors(const Weights& model, const QuantizeOptions& options, QuantizeReport& report) {
   QuantizePlan plan;
   Planner planner(model, options, report);
-  for (const WeightTensor& t : model.tensors()) {
-    PlannedTensor& p = plan.tensors.emplace_back(planner.plan(t));
+  for (const WeightTensor& t : model.tensors()) plan.tensors.push_back(planner.plan(t));
+  planner.fold(plan);
+  for (PlannedTensor& p : plan.tensors) {
     p.first = plan.written.size();
     add_written(p, plan.written);
-    report.weights += element_count(t);
+    report.weights += element_count(*p.source);
     ++report.tensors[p.scheme != nullptr ? p.scheme->name() : std::string(tenon_format_name(p.format))];
     const bool of_whole = p.scheme == options.target.scheme.get();
     if (p.scheme != nullptr && (of_whole || plan.description.empty())) plan.description = p.described.description;

@@ -16,12 +16,35 @@ struct PlannedTensor {
   ModelMatrix matrix;                       // it counts if there is a scheme
   MatrixDescription described;              // it counts if there is a scheme
   size_t first = 0;                         // number of its first tensor among those that are written
+  // True: no matrix, but a vector that factors are folded into, written as f32 with the matrices of its layer. Then `matrix`
+  // has its place in the model, and `described` its one tensor.
+  bool folded = false;
+
+  // A layer at a time is written of these.
+  bool by_layer() const { return scheme != nullptr || folded; }
+};
+
+// A folding whose matrices are all written by the whole model's scheme, in terms of the plan.
+struct PlannedFolding {
+  struct Elements {
+    const PlannedTensor* vector;
+    int64_t first;
+    float added;
+  };
+  int32_t layer = 0;
+  std::vector<const PlannedTensor*> consumers;
+  std::vector<uint32_t> source;  // see Folding
+  uint32_t sources = 0;
+  std::vector<Elements> vectors;
+  const PlannedTensor* producer = nullptr;
+  int64_t first_row = 0;
 };
 
 struct QuantizePlan {
   std::vector<PlannedTensor> tensors;
-  std::vector<WeightTensor> written;  // the file will hold these; a scheme makes several of a matrix
-  std::string description;            // the config's quantization_config; "" if no scheme writes anything
+  std::vector<WeightTensor> written;     // the file will hold these; a scheme makes several of a matrix
+  std::vector<PlannedFolding> foldings;  // none without a calibration
+  std::string description;               // the config's quantization_config; "" if no scheme writes anything
 };
 
 // Throws Error(kUsage) for an override that matches no matrix or does not fit the kind of file.

@@ -13,6 +13,7 @@
 #include "../../model/weights/model_writer.h"
 #include "../../model/weights/tensor_converter.h"
 #include "calibration.h"
+#include "layer_factors.h"
 #include "matrix_encoding.h"
 #include "matrix_plan.h"
 #include "stored_layers.h"
@@ -135,14 +136,14 @@ class Writing {
     TensorConverter converter(model_);
     for (size_t i = 0; i < plan_.tensors.size(); ++i) {
       const PlannedTensor& p = plan_.tensors[i];
-      if (p.scheme != nullptr) continue;
+      if (p.by_layer()) continue;
       if (i + 1 < plan_.tensors.size()) model_.prefetch(*plan_.tensors[i + 1].source);
       converter.convert(*p.source, p.format, [&](std::span<const std::byte> bytes) { put(p, 0, bytes); });
     }
   }
   void encode(std::span<const PlannedTensor* const> matrices) {
     encode_matrices(
-        model_, matrices, [](const PlannedTensor&) { return std::span<const std::byte>(); },
+        model_, matrices, [](const PlannedTensor&) { return MatrixInput(); },
         [this](const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) { put(p, index, bytes); });
   }
   // Returns how many layers were stored already.
@@ -153,12 +154,10 @@ class Writing {
       if (!done) {
         observe(calibration, batch);
         stored.begin(number, batch);
-        encode_matrices(
-            model_, batch, [&](const PlannedTensor& p) { return calibration.observed(p); },
-            [&](const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) {
-              stored.put(p, index, bytes);
-              put(p, index, bytes);
-            });
+        encode(calibration, batch, [&](const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) {
+          stored.put(p, index, bytes);
+          put(p, index, bytes);
+        });
         stored.end();
       }
       for (const PlannedTensor* p : batch) {
@@ -174,6 +173,21 @@ class Writing {
   }
 
  private:
+  // A layer whose inputs were observed.
+  void encode(const Calibration& calibration, std::span<const PlannedTensor* const> batch, const PutEncoded& put_both) {
+    const LayerFactors factors(model_, plan_, calibration, batch.front()->matrix.layer);
+    std::vector<const PlannedTensor*> matrices;
+    for (const PlannedTensor* p : batch) {
+      if (p->scheme != nullptr) matrices.push_back(p);
+    }
+    encode_matrices(
+        model_, matrices,
+        [&](const PlannedTensor& p) {
+          return MatrixInput{calibration.observed(p), factors.of(p)};
+        },
+        put_both);
+    for (const auto& [p, vector] : factors.vectors()) put_both(*p, 0, std::as_bytes(std::span(vector)));
+  }
   void observe(Calibration& calibration, std::span<const PlannedTensor* const> batch) {
     const std::string& path = batch.front()->matrix.path;
     const int32_t layer = batch.front()->matrix.layer;

@@ -1,6 +1,9 @@
 // A component's table as C++: structs filled in, statuses turned into errors, answers checked before they reach a file.
 #include "scheme_encoder.h"
 
+#include <array>
+#include <cmath>
+#include <map>
 #include <set>
 
 #include "../../model/weights/layout.h"
@@ -20,31 +23,37 @@ std::unique_ptr<Context> host_context(Registry& registry) {
   return std::make_unique<Context>(config, registry, PipelineOptions{});
 }
 
-// The matrix as the boundary has it. Borrows from it.
-struct LinearOfMatrix {
-  explicit LinearOfMatrix(const ModelMatrix& m) : linear(sdk::abi_struct<tenon_linear>()), rows(m.rows) {
-    linear.path = m.path.c_str();
-    linear.n_mats = 1;
+// Matrices that share x as the boundary has them, with the path and the uses of the first. Borrows from them.
+struct LinearOfMatrices {
+  explicit LinearOfMatrices(std::span<const ModelMatrix* const> all) : linear(sdk::abi_struct<tenon_linear>()) {
+    const ModelMatrix& first = *all.front();
+    tensors.reserve(all.size());
+    for (const ModelMatrix* m : all) {
+      rows.push_back(m->rows);
+      tensors.push_back({"weight", TENON_F32, 2, {m->rows, m->columns, 0, 0}});
+      matrices.push_back({m->name.c_str(), 1, 0, &tensors.back()});
+    }
+    linear.path = first.path.c_str();
+    linear.n_mats = static_cast<uint32_t>(all.size());
     linear.x_format = linear.y_format = TENON_F32;
-    linear.out_dim = &rows;
-    linear.in_dim = m.columns;
-    tensor = {"weight", TENON_F32, 2, {m.rows, m.columns, 0, 0}};
-    matrix = {m.name.c_str(), 1, 0, &tensor};
-    linear.matrix = &matrix;
+    linear.out_dim = rows.data();
+    linear.in_dim = first.columns;
+    linear.matrix = matrices.data();
     linear.description = "";
-    linear.rows_wanted = m.lookup ? 1 : 0;
-    linear.product_wanted = m.product ? 1 : 0;
+    linear.rows_wanted = first.lookup ? 1 : 0;
+    linear.product_wanted = first.product ? 1 : 0;
     linear.pro = linear.epi = &none;
   }
-  LinearOfMatrix(const LinearOfMatrix&) = delete;
-  LinearOfMatrix& operator=(const LinearOfMatrix&) = delete;
+  explicit LinearOfMatrices(const ModelMatrix& m) : LinearOfMatrices(std::array{&m}) {}
+  LinearOfMatrices(const LinearOfMatrices&) = delete;
+  LinearOfMatrices& operator=(const LinearOfMatrices&) = delete;
 
   tenon_linear linear;
 
  private:
-  int64_t rows;
-  tenon_stored tensor{};
-  tenon_matrix matrix{};
+  std::vector<int64_t> rows;
+  std::vector<tenon_stored> tensors;
+  std::vector<tenon_matrix> matrices;
   tenon_chain none = sdk::abi_struct<tenon_chain>();
 };
 
@@ -70,7 +79,7 @@ SchemeEncoder::SchemeEncoder(ComponentConfig config, Registry& registry)
 std::variant<MatrixDescription, std::string> SchemeEncoder::describe(const ModelMatrix& matrix) const {
   if (matrix.lookup && table().record_rows == nullptr)
     return "the scheme cannot look up rows, as an embedding needs it";
-  const LinearOfMatrix linear(matrix);
+  const LinearOfMatrices linear(matrix);
   auto written = sdk::abi_struct<tenon_written>();
   Call call(instance_, "describe " + matrix.path);
   const tenon_status status = table().describe(instance_.self(), &linear.linear, &written, call.why());
@@ -106,13 +115,39 @@ void SchemeEncoder::check(const ModelMatrix& matrix, const MatrixDescription& de
 }
 
 void SchemeEncoder::encode(const ModelMatrix& matrix, const tenon_encode& rows) const {
-  const LinearOfMatrix linear(matrix);
+  const LinearOfMatrices linear(matrix);
   Call call(instance_, "encode " + matrix.path);
   const tenon_status status = table().encode(instance_.self(), &linear.linear, &rows, call.why());
   if (status == TENON_REFUSED) {
     throw Error(ErrorCode::kModel, matrix.path + " cannot be stored by " + instance_.id() + ": " + call.text());
   }
   call.check(status);
+}
+
+std::vector<float> SchemeEncoder::column_factors(std::span<const ModelMatrix* const> matrices,
+                                                 std::span<const float* const> data,
+                                                 std::span<const std::byte> observed,
+                                                 std::span<const uint32_t> tied) const {
+  const LinearOfMatrices linear(matrices);
+  std::vector<float> factors(tied.size(), 1);
+  auto asked = sdk::abi_struct<tenon_column_factors>();
+  asked.data = data.data();
+  asked.observed = observed.data();
+  asked.tied = tied.data();
+  asked.factor = factors.data();
+  Call call(instance_, "column_factors " + matrices.front()->path);
+  call.check(table().column_factors(instance_.self(), &linear.linear, &asked, call.why()));
+  std::map<uint32_t, float> of_number;
+  for (size_t i = 0; i < factors.size(); ++i) {
+    const float tied_to = of_number.emplace(tied[i], factors[i]).first->second;
+    if (std::isfinite(factors[i]) && factors[i] > 0 && factors[i] == tied_to) continue;
+    throw Error(ErrorCode::kPlugin,
+                instance_.id() + ": column_factors " + matrices.front()->path + ": column " + std::to_string(i) +
+                    " gets " + std::to_string(factors[i]) +
+                    (factors[i] == tied_to ? "; expected a number above 0"
+                                           : ", and a column that is tied to it " + std::to_string(tied_to)));
+  }
+  return factors;
 }
 
 }  // namespace tenon

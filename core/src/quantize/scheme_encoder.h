@@ -47,11 +47,16 @@ class SchemeEncoder {
   const ComponentConfig& config() const { return config_; }
   const std::string& name() const { return config_.name; }
   bool observes() const { return table().observe != nullptr; }
+  bool scales_columns() const { return observes() && table().column_factors != nullptr; }
 
   // Returns the description, or the reason of the refusal. Throws Error(kPlugin) for a description that cannot be stored.
   std::variant<MatrixDescription, std::string> describe(const ModelMatrix& matrix) const;
   // See tenon_encode. Throws Error: kModel with the scheme's reason where it refuses the numbers, kPlugin.
   void encode(const ModelMatrix& matrix, const tenon_encode& rows) const;
+  // The factors of the columns of matrices that share x; data: the matrices' weights. See tenon_column_factors. Throws
+  // Error(kPlugin) for factors that are no numbers above 0, and for different ones of tied columns.
+  std::vector<float> column_factors(std::span<const ModelMatrix* const> matrices, std::span<const float* const> data,
+                                    std::span<const std::byte> observed, std::span<const uint32_t> tied) const;
 
  private:
   const tenon_quantization& table() const { return instance_.table<tenon_quantization>(); }

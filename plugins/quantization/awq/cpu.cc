@@ -1,4 +1,4 @@
 #include "../published/scheme.h"
-#include "schema.h"
+#include "writer.h"
 
-TENON_PLUGIN(tenon::published::PublishedScheme<tenon::awq::Schema>);
+TENON_PLUGIN(tenon::published::PublishedScheme<tenon::awq::Writer>);

@@ -13,14 +13,6 @@ namespace {
 
 using published::Description;
 
-constexpr uint32_t kRowsAWord = 8, kBits = 4;
-
-// Rows 0, 2, 4 and 6 of a word come first, then the odd ones.
-constexpr uint32_t shift_of(uint64_t row) {
-  const auto in_word = static_cast<uint32_t>(row % kRowsAWord);
-  return kBits * (in_word / 2 + (in_word % 2) * 4);
-}
-
 int64_t group_of(const Description& d) {
   (void)d.need("quant_method", {"awq"});
   (void)d.need(d.has("bits") ? "bits" : "w_bit", {4});

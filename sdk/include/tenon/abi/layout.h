@@ -9,7 +9,7 @@
 #define TENON_LAYOUT_GRAMMAR      "30eeb943d6d6a951"
 #define TENON_LAYOUT_KV_CACHE     "114852b8f7a5732e"
 #define TENON_LAYOUT_OP           "42cfce82fefa1c1b"
-#define TENON_LAYOUT_QUANTIZATION "69ff77a731be4a73"
+#define TENON_LAYOUT_QUANTIZATION "87387a60fea2de50"
 #define TENON_LAYOUT_SAMPLER      "e4bb116dd48b5c1b"
 #define TENON_LAYOUT_SCHEDULER    "72467c92d6f105ae"
 
@@ -100,9 +100,10 @@
  * quantization: tenon_slice 22fb5ef80a4d
  * quantization: tenon_rows f293bd72e784
  * quantization: tenon_written 1dbb8bec4cdd
- * quantization: tenon_encode 0b482d92f9c0
+ * quantization: tenon_encode 419ad7f3a360
+ * quantization: tenon_column_factors bebfddbec5f4
  * quantization: tenon_observe_call 7e4bdd32d7c8
- * quantization: tenon_quantization 03ba2293c131
+ * quantization: tenon_quantization df20a34890c7
  * quantization: macro TENON_MAX_STORED 70b62cc65e97
  * sampler: enum TENON_DENSE 932eec1bf7d4
  * sampler: tenon_candidates d77f8b971776

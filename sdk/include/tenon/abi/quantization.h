@@ -24,7 +24,12 @@
  *
  * CALIBRATION: a scheme with observed_bytes and observe sees x of its sites while texts run through a pipeline whose matrices
  * are not its own yet: the host records observe() before the product, on x as the product takes it, after all ops that stand
- * before the product.  What observe() added up comes back as tenon_encode.observed. */
+ * before the product.  What observe() added up comes back as tenon_encode.observed.
+ *
+ * FOLDING: column i of every matrix that takes x may be multiplied by a factor, if x is divided by it:  (x / f) (W f)^T is
+ * x W^T.  With column_factors() a scheme chooses factors that make its rounding lose less.  The host divides x where it comes
+ * from: the weights of the norm before the product, the rows of V before O, the rows of `up` before `down`; so a file needs no
+ * place for factors.  It asks where that changes nothing else, and has the matrices encoded with their factors in them. */
 #ifndef TENON_ABI_QUANTIZATION_H
 #define TENON_ABI_QUANTIZATION_H
 
@@ -111,7 +116,19 @@ typedef struct tenon_encode {
   const void *observed; /* observe() added this up for the site: observed_bytes, in host memory; NULL = there was no calibration */
   void *const *out;     /* [n_tensors described], in host memory: a tensor whose first dimension is the matrix's rows has its
                            pointer at row0; any other is all there, zero before the first call, and every call may write to it */
+  const float *factor;  /* [in_dim]: data has been multiplied by these, column by column, and x will come divided by them;
+                           `observed` is about x before that.  NULL = there are none */
 } tenon_encode;
+
+/* column_factors() gets the matrices that share x, and says what their columns are multiplied by. */
+typedef struct tenon_column_factors {
+  tenon_head h;
+  const float *const *data; /* [n_mats]: matrix m is (out_dim[m], in_dim), contiguous, without factors */
+  const void *observed;     /* as in tenon_encode, never NULL */
+  const uint32_t *tied;     /* [in_dim]: columns of the same number get the same factor, since one element before them makes
+                               them all; the numbers are below in_dim */
+  float *factor;            /* [in_dim]: ones, to be replaced by finite numbers above 0 */
+} tenon_column_factors;
 
 /* This has the tensors of one observe() in a program that is being recorded. */
 typedef struct tenon_observe_call {
@@ -156,6 +173,9 @@ typedef struct tenon_quantization {
   /* [record] It emits ops that add to the state what the live rows of x tell. */
   tenon_status (*observe)(void *self, const tenon_linear *s, const tenon_observe_call *c, const tenon_recorder *rec,
                           tenon_reason *why);
+  /* [setup] It chooses the factors of the columns of x, see FOLDING, and is deterministic.  s has all matrices that share x,
+   * which may be those of two sites.  NULL: the scheme wants no factors. */
+  tenon_status (*column_factors)(void *self, const tenon_linear *s, const tenon_column_factors *c, tenon_reason *why);
 } tenon_quantization;
 
 #ifdef __cplusplus

@@ -18,7 +18,7 @@ pub const TENON_LAYOUT_DRAFT: &str = "aba12cea541f85a7";
 pub const TENON_LAYOUT_GRAMMAR: &str = "30eeb943d6d6a951";
 pub const TENON_LAYOUT_KV_CACHE: &str = "114852b8f7a5732e";
 pub const TENON_LAYOUT_OP: &str = "42cfce82fefa1c1b";
-pub const TENON_LAYOUT_QUANTIZATION: &str = "69ff77a731be4a73";
+pub const TENON_LAYOUT_QUANTIZATION: &str = "87387a60fea2de50";
 pub const TENON_LAYOUT_SAMPLER: &str = "e4bb116dd48b5c1b";
 pub const TENON_LAYOUT_SCHEDULER: &str = "72467c92d6f105ae";
 
@@ -908,12 +908,27 @@ pub struct tenon_encode {
     pub data: *const f32,
     pub observed: *const c_void,
     pub out: *const *mut c_void,
+    pub factor: *const f32,
 }
 unsafe impl Sync for tenon_encode {}
 impl tenon_encode {
-    pub const NEW: tenon_encode = tenon_encode { h: head(48), row0: 0, rows: 0, data: core::ptr::null(), observed: core::ptr::null(), out: core::ptr::null() };
+    pub const NEW: tenon_encode = tenon_encode { h: head(56), row0: 0, rows: 0, data: core::ptr::null(), observed: core::ptr::null(), out: core::ptr::null(), factor: core::ptr::null() };
 }
-const _: () = assert!(core::mem::size_of::<tenon_encode>() == 48);
+const _: () = assert!(core::mem::size_of::<tenon_encode>() == 56);
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct tenon_column_factors {
+    pub h: tenon_head,
+    pub data: *const *const f32,
+    pub observed: *const c_void,
+    pub tied: *const u32,
+    pub factor: *mut f32,
+}
+unsafe impl Sync for tenon_column_factors {}
+impl tenon_column_factors {
+    pub const NEW: tenon_column_factors = tenon_column_factors { h: head(40), data: core::ptr::null(), observed: core::ptr::null(), tied: core::ptr::null(), factor: core::ptr::null_mut() };
+}
+const _: () = assert!(core::mem::size_of::<tenon_column_factors>() == 40);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_observe_call {
@@ -945,12 +960,13 @@ pub struct tenon_quantization {
     pub encode: Option<unsafe extern "C" fn(*mut c_void, *const tenon_linear, *const tenon_encode, *mut tenon_reason) -> tenon_status>,
     pub observed_bytes: Option<unsafe extern "C" fn(*mut c_void, *const tenon_linear) -> u64>,
     pub observe: Option<unsafe extern "C" fn(*mut c_void, *const tenon_linear, *const tenon_observe_call, *const tenon_recorder, *mut tenon_reason) -> tenon_status>,
+    pub column_factors: Option<unsafe extern "C" fn(*mut c_void, *const tenon_linear, *const tenon_column_factors, *mut tenon_reason) -> tenon_status>,
 }
 unsafe impl Sync for tenon_quantization {}
 impl tenon_quantization {
-    pub const NEW: tenon_quantization = tenon_quantization { h: head(104), row_invariant_max: 0, reserved: 0, claim: None, bind: None, footprint: None, load: None, unbind: None, record: None, record_rows: None, describe: None, encode: None, observed_bytes: None, observe: None };
+    pub const NEW: tenon_quantization = tenon_quantization { h: head(112), row_invariant_max: 0, reserved: 0, claim: None, bind: None, footprint: None, load: None, unbind: None, record: None, record_rows: None, describe: None, encode: None, observed_bytes: None, observe: None, column_factors: None };
 }
-const _: () = assert!(core::mem::size_of::<tenon_quantization>() == 104);
+const _: () = assert!(core::mem::size_of::<tenon_quantization>() == 112);
 pub const TENON_MAX_STORED: u32 = 8;
 
 // sampler.h

@@ -13,6 +13,8 @@
 // and one that calibrates has both of
 //   uint64_t observed_bytes(const tenon_linear&);
 //   void observe(const tenon_linear&, const tenon_observe_call&, Recorder&);
+// and one that also wants columns of x scaled has
+//   void column_factors(const tenon_linear&, const tenon_column_factors&);
 // tenon_linear has all tensors that the file has under each matrix's name, and the file's description of them. Most schemes
 // read plain matrices (plain_format() of stored.h); some read tensors that they write themselves (need_tensors()). load()
 // gets a slice of each tensor, in the same order, so a Site notes what each one is. Pointers inside tenon_linear are valid
@@ -59,6 +61,7 @@ class Quantization : public ComponentDefaults {
       t.observed_bytes = &call_observed_bytes;
       t.observe = &call_observe;
     }
+    if constexpr (requires { &T::column_factors; }) t.column_factors = &call_column_factors;
     return t;
   }
   static T& self(void* p) { return *static_cast<T*>(p); }
@@ -112,6 +115,10 @@ class Quantization : public ComponentDefaults {
       Recorder r(rec);
       self(p).observe(read_abi(s), read_abi(c), r);
     });
+  }
+  static tenon_status call_column_factors(void* p, const tenon_linear* s, const tenon_column_factors* c,
+                                          tenon_reason* why) noexcept {
+    return guard(why, [&] { self(p).column_factors(read_abi(s), read_abi(c)); });
   }
 };
 

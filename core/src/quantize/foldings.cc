@@ -1,0 +1,228 @@
+// Which products take the result of which module is seen by recording a step: every tensor has an origin, and a list of
+// those that read it. What an op does to a factor is known of ops of the vocabulary (tenon/abi/program.h), by their names;
+// any other op ends the search, so that nothing is folded through it.
+#include "foldings.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "model_listing.h"
+
+namespace tenon {
+namespace {
+
+bool one_of(const std::string& name, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(), [&](const char* n) { return name == n; });
+}
+// Column c of the result is proportional to the elements c of its vectors together.
+bool is_norm(const OpCall& op) {
+  return one_of(op.name, {"rms_norm", "layer_norm"});
+}
+// Column c of the result is proportional to column n + c of 2n.
+bool is_gate(const OpCall& op) {
+  return one_of(op.name, {"silu_mul", "gelu_mul"});
+}
+// V's heads stay as they are.
+bool leaves_v(const OpCall& op) {
+  return one_of(op.name, {"rope", "qk_norm", "attention_sinks"});
+}
+
+// A tensor of a step, as the model records it.
+struct Recorded {
+  enum Origin { kOther, kAttention, kJoined, kLinear };
+  Origin origin = kOther;
+  uint32_t number = 0;                   // of the attention, the joined products, the product
+  std::vector<LinearId> consumers = {};  // products that take it
+  bool read_otherwise = false;
+};
+
+class Recording : public StepBuilder {
+ public:
+  explicit Recording(const ModelListing& model) : model_(model) { (void)model.model()->record(*this); }
+
+  const std::vector<Recorded>& tensors() const { return tensors_; }
+
+  tenon_tid embed(LinearId) override { return made({}); }
+  tenon_tid tokens() override { return made({}); }
+  tenon_tid linear(LinearId linear, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override {
+    take(linear, x);
+    read(rows, expert);
+    return made({.origin = Recorded::kLinear, .number = linear});
+  }
+  tenon_tid joined(JoinedId joined, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override {
+    for (const LinearId linear : model_.joined_linears()[joined].linears) take(linear, x);
+    read(rows, expert);
+    return made({.origin = Recorded::kJoined, .number = joined});
+  }
+  tenon_tid row_ops(RowOpsId, tenon_tid x, const std::vector<tenon_tid>& rows) override {
+    read(rows, 0);
+    return read_by_other(x);
+  }
+  tenon_tid repeat_rows(const RepeatedRows&, tenon_tid x) override { return read_by_other(x); }
+  void end_repeat() override {}
+  tenon_tid as_rows(tenon_tid x) override { return read_by_other(x); }
+  tenon_tid experts_of(tenon_tid x) override { return read_by_other(x); }
+  tenon_tid attention(LayerId layer, tenon_tid x) override {
+    const AttentionDecl& a = model_.attentions()[layer];
+    for (const LinearId linear : std::set{a.q, a.k, a.v}) take(linear, x);
+    return made({.origin = Recorded::kAttention, .number = layer});
+  }
+  tenon_tid out_rows(tenon_tid x) override { return read_by_other(x); }
+
+ private:
+  // Tensors are numbered from 1; 0 is none.
+  tenon_tid made(Recorded tensor) {
+    tensors_.push_back(std::move(tensor));
+    return static_cast<tenon_tid>(tensors_.size());
+  }
+  void take(LinearId linear, tenon_tid x) { tensors_[x - 1].consumers.push_back(linear); }
+  void read(const std::vector<tenon_tid>& rows, tenon_tid expert) {
+    for (const tenon_tid t : rows) tensors_[t - 1].read_otherwise = true;
+    if (expert != 0) tensors_[expert - 1].read_otherwise = true;
+  }
+  tenon_tid read_by_other(tenon_tid x) {
+    tensors_[x - 1].read_otherwise = true;
+    return made({});
+  }
+
+  const ModelListing& model_;
+  std::vector<Recorded> tensors_;
+};
+
+class Search {
+ public:
+  explicit Search(const ModelListing& model) : model_(model) {}
+
+  std::vector<Folding> run() {
+    add_norms();
+    const Recording recording(model_);
+    for (const Recorded& tensor : recording.tensors()) {
+      std::optional<Folding> found = producer_of(tensor);
+      if (!found || tensor.read_otherwise || tensor.consumers.empty()) continue;
+      const auto takes = [&](LinearId id) { return model_.linears()[id].before.empty() && add_consumer(id, *found); };
+      if (std::all_of(tensor.consumers.begin(), tensor.consumers.end(), takes)) found_.push_back(std::move(*found));
+    }
+    return std::move(found_);
+  }
+
+ private:
+  using Vector = ModelListing::Vector;
+
+  const Vector& vector(VectorId id) const { return model_.vectors()[id]; }
+
+  // False: the product's matrix cannot have factors.
+  bool add_consumer(LinearId id, Folding& folding) const {
+    const LinearDecl& decl = model_.linears()[id];
+    const bool plain = decl.experts.empty() && decl.product && !decl.lookup && decl.layer >= 0;
+    if (!plain || static_cast<size_t>(decl.columns) != folding.source.size()) return false;
+    if (!folding.consumers.empty() && folding.layer != decl.layer) return false;
+    folding.layer = decl.layer;
+    folding.consumers.push_back(decl.matrix.name);
+    return true;
+  }
+
+  // Adds elements of the vectors of an op. False: they are not one tensor each.
+  bool add_vectors(const OpCall& op, int64_t first, Folding& folding) const {
+    for (const auto& [argument, id] : op.vectors) {
+      const Vector& v = vector(id);
+      if (v.tensors.size() != 1) return false;
+      folding.vectors.push_back({v.tensors.front()->name, first, v.added});
+    }
+    return !op.vectors.empty();
+  }
+
+  static void set_sources(Folding& folding, int64_t columns) {
+    folding.sources = static_cast<uint32_t>(columns);
+    for (uint32_t i = 0; i < folding.sources; ++i) folding.source.push_back(i);
+  }
+
+  // The norms before products, by the tensor of the weight.
+  void add_norms() {
+    std::map<const WeightTensor*, std::vector<LinearId>> by_weight;
+    std::map<const WeightTensor*, size_t> uses;
+    const auto count = [&](const Chain& chain) {
+      for (const OpCall& op : chain) {
+        for (const auto& [argument, id] : op.vectors) {
+          for (const WeightTensor* t : vector(id).tensors) ++uses[t];
+        }
+      }
+    };
+    for (LinearId id = 0; id < model_.linears().size(); ++id) {
+      const LinearDecl& decl = model_.linears()[id];
+      for (const Chain* chain : {&decl.before, &decl.after, &decl.looked_up}) count(*chain);
+      if (decl.before.empty() || !is_norm(decl.before.back()) || decl.before.back().vectors.empty()) continue;
+      const Vector& weight = vector(decl.before.back().vectors.front().second);
+      if (weight.tensors.size() == 1) by_weight[weight.tensors.front()].push_back(id);
+    }
+    for (const JoinedDecl& decl : model_.joined_linears()) count(decl.after);
+    for (const AttentionDecl& decl : model_.attentions()) count(decl.heads);
+    for (const auto& [weight, linears] : by_weight) {
+      Folding folding;
+      const OpCall& norm = model_.linears()[linears.front()].before.back();
+      set_sources(folding, model_.linears()[linears.front()].columns);
+      if (!add_vectors(norm, 0, folding)) continue;
+      // Every use of the norm's tensors is this norm before one of these products.
+      const auto only_here = [&](const auto& argument) {
+        return uses[vector(argument.second).tensors.front()] == linears.size();
+      };
+      if (!std::all_of(norm.vectors.begin(), norm.vectors.end(), only_here)) continue;
+      const auto takes = [&](LinearId id) { return add_consumer(id, folding); };
+      if (std::all_of(linears.begin(), linears.end(), takes)) found_.push_back(std::move(folding));
+    }
+  }
+
+  // Rows of a product, from first_row on, whose result may pass through a bias. ops: how many of those after it are looked
+  // at. False: something else follows.
+  bool set_producer(LinearId id, int64_t first_row, size_t ops, Folding& folding) const {
+    const LinearDecl& decl = model_.linears()[id];
+    if (!decl.experts.empty()) return false;
+    folding.producer = decl.matrix.name;
+    folding.first_row = first_row;
+    if (ops == 0) return true;
+    return ops == 1 && decl.after.front().name == "bias" && add_vectors(decl.after.front(), first_row, folding);
+  }
+
+  std::optional<Folding> producer_of(const Recorded& tensor) const {
+    Folding folding;
+    if (tensor.origin == Recorded::kAttention) {
+      const AttentionDecl& a = model_.attentions()[tensor.number];
+      if (!std::all_of(a.heads.begin(), a.heads.end(), leaves_v)) return {};
+      const int64_t before_v = a.q == a.v ? int64_t{a.q_heads + a.kv_heads} * a.k_dim : 0;
+      folding.sources = a.kv_heads * a.v_dim;
+      for (uint32_t i = 0; i < a.q_heads * a.v_dim; ++i) {
+        const uint32_t head = i / a.v_dim / (a.q_heads / a.kv_heads);
+        folding.source.push_back(head * a.v_dim + i % a.v_dim);
+      }
+      if (!set_producer(a.v, before_v, model_.linears()[a.v].after.size(), folding)) return {};
+      return folding;
+    }
+    if (tensor.origin == Recorded::kJoined) {
+      const JoinedDecl& joined = model_.joined_linears()[tensor.number];
+      if (joined.linears.size() != 2 || joined.after.size() != 1 || !is_gate(joined.after.front())) return {};
+      const LinearDecl& up = model_.linears()[joined.linears.back()];
+      set_sources(folding, up.matrix.rows);
+      if (!set_producer(joined.linears.back(), 0, up.after.size(), folding)) return {};
+      return folding;
+    }
+    if (tensor.origin != Recorded::kLinear) return {};
+    const LinearDecl& both = model_.linears()[tensor.number];
+    if (both.after.empty() || !is_gate(both.after.back())) return {};
+    set_sources(folding, both.matrix.rows / 2);
+    if (!set_producer(tensor.number, both.matrix.rows / 2, both.after.size() - 1, folding)) return {};
+    return folding;
+  }
+
+  const ModelListing& model_;
+  std::vector<Folding> found_;
+};
+
+}  // namespace
+
+std::vector<Folding> foldings_of(const ModelListing& model) {
+  if (model.model() == nullptr) return {};
+  return Search(model).run();
+}
+
+}  // namespace tenon

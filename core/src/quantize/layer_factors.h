@@ -1,0 +1,32 @@
+// The factors of one layer's foldings: what columns and rows of its matrices are multiplied by, and its vectors after that.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "calibration.h"
+#include "matrix_encoding.h"
+#include "matrix_plan.h"
+
+namespace tenon {
+
+class LayerFactors {
+ public:
+  // Asks the scheme for the factors of every folding of the layer, whose inputs were observed last. Throws Error(kModel) for
+  // weights that are NaN or infinite, what SchemeEncoder::column_factors() throws.
+  LayerFactors(const Weights& model, const QuantizePlan& plan, const Calibration& calibration, int32_t layer);
+
+  // nullptr: the matrix has none.
+  const MatrixFactors* of(const PlannedTensor& matrix) const;
+  // The vectors of the layer as they are to be stored.
+  const std::map<const PlannedTensor*, std::vector<float>>& vectors() const { return vectors_; }
+
+ private:
+  void fold(const PlannedFolding& folding, const std::vector<float>& factors);
+
+  const Weights& model_;
+  std::map<const PlannedTensor*, MatrixFactors> matrices_;
+  std::map<const PlannedTensor*, std::vector<float>> vectors_;
+};
+
+}  // namespace tenon

@@ -1,0 +1,48 @@
+// AWQ: columns of a matrix that meet large x are multiplied before they are rounded, and x is divided; then the weights at
+// the ends of a group's range are clipped where that loses less. See Lin et al. 2023, arXiv:2306.00978.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "../calibrated/grid.h"
+#include "../calibrated/moments.h"
+#include "../calibrated/workers.h"
+
+namespace tenon::awq {
+
+struct Rounding {
+  calibrated::GridRule rule;
+  uint32_t group;  // columns that share a grid
+};
+
+// Matrices side by side that take the same x.
+struct SharedInput {
+  std::span<const float* const> data;  // matrix m: (rows[m], columns)
+  std::span<const int64_t> rows;
+  uint32_t columns;
+  const calibrated::Moments& moments;  // rows() > 0
+};
+
+// The factors of columns with the least error of all products: mean|x|^(i / 20), i < 20, over the root of the greatest times
+// the least. tied: columns of the same number have the same factor, by the mean over all of them. Nothing: the moments are
+// not finite.
+std::vector<float> searched_factors(const SharedInput& input, const uint32_t* tied, const Rounding& rounding,
+                                    const calibrated::Products& products, calibrated::Workers& workers);
+
+// A matrix of n rows and k columns, rounded.
+struct Rounded {
+  std::vector<uint8_t> codes;           // (n, k)
+  std::vector<calibrated::Grid> grids;  // (n, groups)
+};
+
+// Every weight is rounded to the nearest value of its group. w: (n, k).
+Rounded round_to_nearest(const float* w, uint32_t n, uint32_t k, const Rounding& rounding,
+                         calibrated::Workers& workers);
+
+// So, after the group's range was cut to the share of 1, 0.95, ... 0.55 of its greatest magnitude that leaves the least error
+// of the product of the group's columns alone. w has been multiplied by the factors (k); nullptr: ones.
+Rounded round_clipped(const float* w, uint32_t n, uint32_t k, const calibrated::Moments& moments, const float* factor,
+                      const Rounding& rounding, const calibrated::Products& products, calibrated::Workers& workers);
+
+}  // namespace tenon::awq

@@ -1,0 +1,109 @@
+"""Shows that what `tenon quantize --scheme gptq` and `--scheme awq` write is read by transformers with its own loaders on a CPU,
+and gives the greedy tokens that Tenon gives.
+
+    python tests/golden/read_by_transformers.py TENON        the program, such as build/release/bin/tenon
+
+needs gptqmodel, whose kernels in torch both loaders take on a CPU. A small random Llama is written, calibrated with a text and
+quantized in each form; README.md has the versions with which this ended well. Nothing of it is kept.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # else the loader has its kernel compiled first
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AwqConfig, GPTQConfig, LlamaConfig, LlamaForCausalLM
+
+import vocabulary
+from common import margins, run_greedy
+
+CONFIG = dict(vocab_size=260, num_hidden_layers=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+              intermediate_size=192, max_position_embeddings=512, bos_token_id=0, eos_token_id=1, pad_token_id=0)  # fmt: skip
+TEXT = "The other bird sat on the wall and saw the other bird. One day the wall was gone. "
+# What the form may say: the scheme's parameters, and the class of the layers that the loader has to make.
+FORMS = {
+    "gptq": [dict(bits=4, group_size=32), dict(bits=4, group_size=32, act_order="true"), dict(bits=8, group_size=64),
+             dict(bits=4, group_size=32, symmetric="true"), dict(bits=3, group_size=32), dict(bits=2, group_size=32)],
+    "awq": [dict(group_size=32), dict(group_size=64), dict(group_size=32, scale="false", clip="false")],
+}  # fmt: skip
+TOKENS = 32
+
+
+def random_model(seed):
+    model = LlamaForCausalLM._from_config(LlamaConfig(**CONFIG), attn_implementation="eager")
+    rng = np.random.default_rng(seed)
+    for name, weight in model.named_parameters():
+        noise = torch.from_numpy(rng.standard_normal(tuple(weight.shape), dtype=np.float32))
+        weight.data.copy_(1 + 0.2 * noise if "norm" in name else noise * (0.5 if "embed" in name else 0.2))
+    return model.eval()
+
+
+def run(*command):
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}\n{result.stderr}")
+    return result.stdout
+
+
+def tokens_of_tenon(tenon, folder):
+    settings = ["quantization.use=auto", "kv_cache.format=fp32", "sampler.chain=[]", "sampler.select=greedy"]
+    options = [word for setting in settings for word in ("--set", setting)]
+    out = run(tenon, "generate", folder, "-p", vocabulary.SENTENCE, "-n", str(TOKENS), "--ignore-end", "--json", *options)
+    return json.loads(out)["tokens"]
+
+
+def tokens_of_transformers(folder, scheme, settings):
+    quantization = AwqConfig(backend="torch_awq") if scheme == "awq" else GPTQConfig(bits=settings["bits"], backend="torch")
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, device_map="cpu", dtype=torch.float32, attn_implementation="eager", quantization_config=quantization
+    ).eval()
+    ids = vocabulary.tokenizer().encode(vocabulary.SENTENCE).ids
+    tokens, logits = run_greedy(model, ids, TOKENS)
+    layer = type(model.model.layers[0].mlp.down_proj)
+    return tokens, margins(logits[len(ids) - 1 :]).min(), f"{layer.__module__}.{layer.__name__}"
+
+
+def check(tenon, plain, text, scheme, settings, work):
+    folder = work / "-".join([scheme, *(f"{name}-{value}" for name, value in settings.items())])
+    sets = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    run(tenon, "quantize", plain, folder, "--scheme", scheme, *sets, "--calibrate", text, "--context", "64")
+    ours = tokens_of_tenon(tenon, folder)
+    try:
+        theirs, margin, layer = tokens_of_transformers(folder, scheme, settings)
+    except Exception as e:
+        print(f"{scheme} {settings}: transformers refuses: {type(e).__name__}: {str(e).splitlines()[0]}")
+        return False
+    same = ours == theirs
+    print(f"{scheme} {settings}: {layer}, {TOKENS} tokens {'the same' if same else 'DIFFER'}, least margin {margin:.1e}")
+    if not same:
+        print(" tenon       ", ours, "\n transformers", theirs)
+    return same
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tenon", type=pathlib.Path)
+    parser.add_argument("--scheme", choices=FORMS, help="only this one")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        work = pathlib.Path(name)
+        random_model(args.seed).save_pretrained(work / "plain")
+        vocabulary.tokenizer().save(str(work / "plain" / "tokenizer.json"))
+        text = work / "text"
+        text.write_text(TEXT * 8)
+        wanted = [(scheme, settings) for scheme in FORMS if args.scheme in (None, scheme) for settings in FORMS[scheme]]
+        good = [check(args.tenon, work / "plain", text, *form, work) for form in wanted]
+    sys.exit(0 if all(good) else 1)
+
+
+if __name__ == "__main__":
+    main()
