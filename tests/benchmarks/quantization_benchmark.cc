@@ -118,7 +118,7 @@ void add(const std::string& label, const std::string& scheme, const std::vector<
 const bool kRegistered = [] {
   for (const tenon_format f : kFileFormats)
     add(std::string("gguf_") + tenon_format_name(f), "gguf", {{"activations", std::string("f32")}}, f);
-  for (const tenon_format f : {TENON_Q4_0, TENON_Q4_1, TENON_Q8_0, TENON_Q4_K, TENON_Q6_K}) {
+  for (const tenon_format f : {TENON_Q4_0, TENON_Q4_1, TENON_Q5_0, TENON_Q8_0, TENON_Q4_K, TENON_Q6_K}) {
     add(std::string("gguf_int8_") + tenon_format_name(f), "gguf", {{"activations", std::string("int8")}}, f);
   }
   add("gguf_bf16_bf16", "gguf", {{"activations", std::string("auto")}}, TENON_BF16);

@@ -63,11 +63,11 @@ TEST_P(Int8Activations, SameBitsOnEveryInstructionSetAndAmongAnyRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Int8Activations,
-                         testing::Values(TENON_Q4_0, TENON_Q4_1, TENON_Q8_0, TENON_Q4_K, TENON_Q6_K),
+                         testing::Values(TENON_Q4_0, TENON_Q4_1, TENON_Q5_0, TENON_Q8_0, TENON_Q4_K, TENON_Q6_K),
                          [](const auto& param) { return std::string(tenon_format_name(param.param)); });
 
 TEST(Int8ActivationsClaim, NamesTheFormatThatItLacks) {
-  for (const tenon_format f : {TENON_F16, TENON_Q5_0, TENON_Q2_K}) {
+  for (const tenon_format f : {TENON_F16, TENON_Q5_1, TENON_Q2_K}) {
     try {
       const QuantizedSite site(int8_schemes().back(), {.source = {TENON_Q8_0, f}, .rows = {4, 4}, .k = 256});
       FAIL() << "claimed " << tenon_format_name(f);
@@ -80,7 +80,7 @@ TEST(Int8ActivationsClaim, NamesTheFormatThatItLacks) {
 
 // Groups of sixteen rows at every edge, loaded a few rows at a time.
 TEST(PackedRows, AreTheFilesWeights) {
-  for (const tenon_format f : {TENON_Q4_0, TENON_Q4_1, TENON_Q8_0, TENON_Q4_K, TENON_Q6_K}) {
+  for (const tenon_format f : {TENON_Q4_0, TENON_Q4_1, TENON_Q5_0, TENON_Q8_0, TENON_Q4_K, TENON_Q6_K}) {
     for (const int64_t rows : {1, 15, 16, 17, 33}) {
       const QuantizedSite site(int8_schemes().back(), {.source = {f}, .rows = {rows}, .k = 512});
       std::vector<int32_t> index;

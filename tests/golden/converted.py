@@ -29,7 +29,7 @@ EDITS = {
     "tiny-gemma3": {"query_pre_attn_scalar": 20},
     "tiny-smollm3": {"no_rope_layer_interval": 4, "no_rope_layers": [1, 1, 1, 0]},
 }
-# These are read from GGUF alone, so the converter's file, in BF16 and with a vocabulary, stands for the checkpoint.
+# The converter's file of these, in BF16 and with a vocabulary, is kept, too.
 FILES = ["tiny-gpt-oss"]
 LEFT_OUT = ("general.", "tokenizer.", "GGUF.")  # names, licences, how the file was made
 
@@ -39,7 +39,7 @@ def checkpoints():
     import families
 
     llamas = ["tiny-gqa-untied", "tiny-mha-tied", "tiny-llama3-scaling", "tiny-linear-scaling", "tiny-odd"]
-    return llamas + [name for name in families.CHECKPOINTS if name not in ["tiny-made", *FILES]]
+    return llamas + [name for name in families.CHECKPOINTS if name not in ["tiny-made", families.MXFP4]]
 
 
 def edited(name, to):

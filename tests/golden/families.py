@@ -57,6 +57,10 @@ CHECKPOINTS = {
                          rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=4.0, beta_fast=8.0, beta_slow=1.0,
                                               truncate=False, original_max_position_embeddings=128)),
 }  # fmt: skip
+# The experts of a model in MXFP4: in groups of 32 columns, as OpenAI's folders have them.
+MXFP4 = "tiny-gpt-oss-mxfp4"
+CHECKPOINTS[MXFP4] = dict(CHECKPOINTS["tiny-gpt-oss"], hidden_size=64, intermediate_size=96, num_hidden_layers=2)
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
 
 
 # Where the embedding is scaled and tied, a token would otherwise choose itself.
@@ -124,10 +128,32 @@ def call_it_acme(folder):
     safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+def to_mxfp4(folder):
+    """Stores the experts' matrices (experts, columns, rows) as codes and exponents; returns what they stand for, by name."""
+    tensors, meant = safetensors.torch.load_file(folder / "model.safetensors"), {}
+    for name in [n for n in tensors if n.endswith(("gate_up_proj", "down_proj"))]:
+        groups = tensors.pop(name).double().transpose(1, 2).unflatten(2, (-1, 32))  # (experts, rows, groups, 32)
+        exponents = torch.floor(torch.log2(groups.abs().amax(3))) - 2
+        scaled = groups / 2.0 ** exponents[..., None]
+        codes = (scaled[..., None] - E2M1).abs().argmin(-1)
+        meant[name] = (E2M1[codes] * 2.0 ** exponents[..., None]).flatten(2).transpose(1, 2)
+        tensors[name + "_blocks"] = (codes[..., 0::2] | codes[..., 1::2] << 4).to(torch.uint8)
+        tensors[name + "_scales"] = (exponents + 127).to(torch.uint8)
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    plain = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+    config["quantization_config"] = {"modules_to_not_convert": plain, "quant_method": "mxfp4"}
+    common.write_json(folder / "config.json", config)
+    return meant
+
+
 def make(name):
     folder = DATA / name
     for seed in range(1, 200):
         model = save(folder, CHECKPOINTS[name], seed)
+        if name == MXFP4:
+            for tensor, meant in to_mxfp4(folder).items():
+                model.get_parameter(tensor).data.copy_(meant)
         entries = golden_prompts(model, prompts(seed))
         if usable(entries):
             exact = copy.deepcopy(model).double()

@@ -2,6 +2,7 @@
 // first; only if it is not there, or does not claim the weights, all of them are read.
 #include <algorithm>
 
+#include "../weights/cut_weights.h"
 #include "../weights/layout.h"
 #include "family.h"
 #include "family_config.h"
@@ -41,6 +42,7 @@ std::shared_ptr<const ModelKind> kind_of(std::shared_ptr<const Family> f) {
   kind->file = f->file;
   kind->harmless_keys = f->ignored_keys;
   kind->harmless_tensors = f->ignored_tensors;
+  kind->view = [f](const Weights& weights) { return family::cut_stacked(*f, weights); };
   kind->describe = [f](const Weights& weights) { return family::read_config(*f, weights).info; };
   kind->build = [f](const Weights& weights, Declarations& declare) {
     return family::build_model(*f, weights, declare);
@@ -70,6 +72,24 @@ std::shared_ptr<const Family> family_for(const Weights& weights, const std::vect
     if (auto found = read_if_claimed(f)) return found;
   }
   return nullptr;
+}
+
+std::unique_ptr<Weights> cut_stacked(const Family& family, const Weights& weights) {
+  std::vector<weights::Cut> cuts;
+  for (const StackedTensors& s : family.stacked.in(weights.convention())) {
+    const size_t star = s.name.find('*');
+    const std::string begin = s.name.substr(0, star), end = s.name.substr(star + 1);
+    for (const WeightTensor& t : weights.tensors()) {
+      if (!t.name.starts_with(begin)) continue;
+      const size_t after = std::min(t.name.find_first_not_of("0123456789", star), t.name.size());
+      if (after == star || t.name.compare(after, end.size(), end) != 0) continue;
+      const auto known = s.tensors.find(t.name.substr(after + end.size()));
+      if (known == s.tensors.end()) continue;
+      const bool transposed = std::find(s.transposed.begin(), s.transposed.end(), known->second) != s.transposed.end();
+      cuts.push_back({t.name, t.name.substr(0, after + end.size()), known->second, s.parts, transposed});
+    }
+  }
+  return cuts.empty() ? nullptr : std::make_unique<weights::CutWeights>(weights, cuts);
 }
 
 }  // namespace family

@@ -72,6 +72,15 @@ struct TensorNames {
   std::string name;                  // the house's, "layers.*.attention.q"
   ByConvention<std::string> file;    // without ".weight"; "": the convention has no such tensor
   ByConvention<bool> plus_one = {};  // stored less one
+  ByConvention<bool> bare = {};      // the file's name has no ".weight" after it
+};
+
+// Tensors that have the matrices of all experts, (experts, rows, ...); each expert's part counts as a tensor of its own.
+struct StackedTensors {
+  std::string name;                // the file's names begin so: "model.layers.*.mlp.experts.gate_up_proj"
+  std::vector<std::string> parts;  // the rows of these come in turns; none: the rows are those of one matrix
+  std::map<std::string, std::string> tensors;  // the end of a name -> that of an expert's part: "_blocks" -> "blocks"
+  std::vector<std::string> transposed;         // these of the latter are (experts, columns, rows)
 };
 
 struct OpSpec {
@@ -128,6 +137,7 @@ struct Family {
   std::vector<std::string> ignored_keys = {}, ignored_tensors = {};
   std::vector<RopeSpec> ropes = {};
   std::vector<TensorNames> tensors = {};
+  ByConvention<std::vector<StackedTensors>> stacked = {};
   std::vector<LayerNumber> layer_numbers = {};
   std::vector<Block> blocks = {};
   std::vector<OpSpec> after_embedding = {}, before_head = {}, after_head = {};
@@ -145,6 +155,10 @@ inline constexpr char kFusedAttention[] = "qkv", kFusedMlp[] = "gate_up";  // th
 // Returns the family that claims the weights; nullptr if none does. Throws what read_family() throws.
 std::shared_ptr<const Family> family_for(const Weights& weights,
                                          const std::vector<std::filesystem::path>& model_dirs = {});
+
+// Returns the weights with the family's stacked tensors cut into those of each expert; nullptr if they have none. They borrow
+// `weights`. Throws Error(kModel) for a tensor that cannot be cut so.
+std::unique_ptr<Weights> cut_stacked(const Family& family, const Weights& weights);
 
 // Reads a family file. Throws Error(kConfig) with everything that is wrong with it.
 Family read_family(const std::filesystem::path& file);

@@ -310,11 +310,13 @@ const TensorNames& names_of(const Family& family, const std::string& path) {
 
 std::string tensor_name(const Family& family, std::string_view convention, const std::string& path,
                         const char* suffix) {
-  const std::string& file = names_of(family, path).file.in(convention);
-  if (file.empty()) return "";
+  const TensorNames& names = names_of(family, path);
+  const std::string& file = names.file.in(convention);
+  const bool bare = names.bare.in(convention);
+  if (file.empty() || (bare && suffix != std::string_view("weight"))) return "";
   const std::string layer = layer_of(path), expert = expert_of(in_layer(path, layer));
   const std::string name = with_number(file, layer);
-  return (expert.empty() ? name : with_number(name, expert)) + "." + suffix;
+  return (expert.empty() ? name : with_number(name, expert)) + (bare ? "" : std::string(".") + suffix);
 }
 
 std::vector<std::string> layer_tensors(const Family& family, uint32_t layer) {

@@ -42,6 +42,7 @@ class SourceTensors {
   void leave_out(uint32_t layer) const {
     for (const std::string& path : layer_tensors(family_, layer)) {
       for (const WeightTensor* t : everything_of(path)) declare_.uses(*t);
+      if (const WeightTensor* t = find(path)) declare_.uses(*t);
       const std::string name = matrix_name(path);
       if (name.find('*') == std::string::npos) continue;
       for (const char* suffix : {"weight", "bias"}) {
@@ -110,6 +111,7 @@ class SourceTensors {
 
  private:
   std::string matrix_name(const std::string& path) const {
+    if (names_of(family_, path).bare.in(weights_.convention())) return "";
     const std::string name = tensor_name(family_, weights_.convention(), path);
     return name.substr(0, name.rfind('.'));
   }

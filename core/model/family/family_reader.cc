@@ -38,6 +38,7 @@ class FamilyReader {
     if (const Node* node = root_.find("expected")) expected(*node);
     if (const Node* node = root_.find("ignored")) ignored(*node);
     if (const Node* node = root_.need("tensors")) tensors(*node);
+    if (const Node* node = root_.find("stacked")) stacked(*node);
     if (const Node* node = root_.find("rope")) ropes(*node);
     if (const Node* node = root_.find("embedding")) {
       Fields fields(*node, "embedding", findings_);
@@ -220,6 +221,16 @@ class FamilyReader {
     fields.finish();
   }
 
+  // True or false, for both conventions or by convention. node: nullptr stands for false.
+  ByConvention<bool> truths(Fields& of, const Node* node, const std::string& key) {
+    if (node == nullptr) return {};
+    return by_convention<bool>(*node, of.label() + "." + key, [&](const Node& n, const std::string&) {
+      const bool* truth = std::get_if<bool>(&n.value);
+      if (truth == nullptr) of.wrong(n, key, "true or false");
+      return truth != nullptr && *truth;
+    });
+  }
+
   void tensors(const Node& node) {
     Fields fields(node, "tensors", findings_);
     for (const auto& [name, entry] : fields.in_order()) {
@@ -227,13 +238,8 @@ class FamilyReader {
       TensorNames t;
       t.name = name;
       t.file = {of.text("huggingface"), of.text("gguf")};
-      if (const Node* less = of.find("plus_one")) {
-        t.plus_one = by_convention<bool>(*less, of.label() + ".plus_one", [&](const Node& n, const std::string&) {
-          const bool* truth = std::get_if<bool>(&n.value);
-          if (truth == nullptr) of.wrong(n, "plus_one", "true or false");
-          return truth != nullptr && *truth;
-        });
-      }
+      t.plus_one = truths(of, of.find("plus_one"), "plus_one");
+      t.bare = truths(of, of.find("bare"), "bare");
       for (const char* convention : kConventions) {
         const std::string& file = t.file.in(convention);
         const bool starred = file.find('*') != std::string::npos;
@@ -254,6 +260,51 @@ class FamilyReader {
     for (const char* needed : kNeededTensors) {
       if (family_.tensor(needed) == nullptr) fields.need(needed);
     }
+  }
+
+  void stacked(const Node& node) {
+    Fields fields(node, "stacked", findings_);
+    for (const char* convention : kConventions) {
+      const Node* names = fields.find(convention);
+      if (names == nullptr) continue;
+      Fields of(*names, std::string("stacked.") + convention, findings_);
+      for (const auto& [name, entry] : of.in_order()) {
+        family_.stacked.in(convention).push_back(stacked_tensors(name, *entry, convention));
+      }
+    }
+    fields.finish();
+  }
+  StackedTensors stacked_tensors(const std::string& name, const Node& node, const char* convention) {
+    StackedTensors s;
+    s.name = name;
+    Fields of(node, "stacked." + std::string(convention) + "." + config::quote(name), findings_);
+    s.parts = of.texts("parts");
+    if (const Node* tensors = of.need("tensors")) {
+      Fields ends(*tensors, of.label() + ".tensors", findings_);
+      for (const auto& [end, of_part] : ends.in_order()) {
+        if (of_part->text() == nullptr) ends.wrong(*of_part, end, "the end of the name of an expert's tensor");
+        if (of_part->text() != nullptr) s.tensors[end] = *of_part->text();
+      }
+    }
+    s.transposed = of.texts("transposed");
+    for (const std::string& end : s.transposed) {
+      const bool known =
+          std::any_of(s.tensors.begin(), s.tensors.end(), [&](const auto& t) { return t.second == end; });
+      if (!known) of.problem(node.where, "transposed names " + config::quote(end) + ", which tensors does not have");
+    }
+    if (std::count(name.begin(), name.end(), '*') != 1) {
+      of.problem(node.where, "expected one \"*\" in the name, for the layer's number");
+    }
+    const std::vector<std::string> none = {""};
+    for (const std::string& part : s.parts.empty() ? none : s.parts) {
+      const std::string wanted = name + ".*" + (part.empty() ? "" : "." + part);
+      const bool named = std::any_of(family_.tensors.begin(), family_.tensors.end(),
+                                     [&](const TensorNames& t) { return t.file.in(convention) == wanted; });
+      if (!named)
+        of.problem(node.where, "needs a tensor called " + config::quote(wanted) + ", which [tensors] does not have");
+    }
+    of.finish();
+    return s;
   }
 
   void ropes(const Node& node) {
@@ -277,14 +328,7 @@ class FamilyReader {
         if (f) rope.original_context = scope_.value(*f);
       }
       rope.types = of.texts("types");
-      if (const Node* pairs = of.need("interleaved")) {
-        rope.interleaved =
-            by_convention<bool>(*pairs, of.label() + ".interleaved", [&](const Node& n, const std::string&) {
-              const bool* truth = std::get_if<bool>(&n.value);
-              if (truth == nullptr) of.wrong(n, "interleaved", "true or false");
-              return truth != nullptr && *truth;
-            });
-      }
+      rope.interleaved = truths(of, of.need("interleaved"), "interleaved");
       rope.scaled = of.boolean("scaled", true);
       rope.whole_pairs = of.boolean("whole_pairs", true);
       rope.group = of.text("group");

@@ -73,6 +73,13 @@ std::string family_text(const std::filesystem::path& file) {
   for (const family::Number& n : f.numbers) text += family::row(n.name, n.key.huggingface, n.key.gguf);
   text += "\ntensors\n";
   for (const family::TensorNames& t : f.tensors) text += family::row(t.name, t.file.huggingface, t.file.gguf);
+  for (const char* convention : {"huggingface", "gguf"}) {
+    for (const family::StackedTensors& s : f.stacked.in(convention)) {
+      text += "\nthe matrices of all experts as one tensor (" + std::string(convention) + "): " + s.name +
+              "\n  cut into those of each" +
+              (s.parts.empty() ? "" : ", whose rows come in turns: " + family::listed(s.parts)) + "\n";
+    }
+  }
   text += "\nembedding\n" + family::chain_text("after", f.after_embedding);
   for (const family::Block& b : f.blocks) text += family::block_text(f, b);
   return text + "\nhead\n" + family::chain_text("before", f.before_head) + family::chain_text("after", f.after_head);

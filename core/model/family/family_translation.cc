@@ -59,7 +59,8 @@ class Renaming {
   void add_parts() {
     for (const std::string& path : tensor_paths(family_, config_.info.layers)) {
       if (path.find('*') != std::string::npos) {
-        add_experts(path);
+        add_experts(path, "weight");
+        if (has_bias(path)) add_experts(path, "bias");
         continue;
       }
       for (const char* suffix : {"weight", "bias"}) add_part(path, suffix);
@@ -125,8 +126,8 @@ class Renaming {
     if (!bias && less_one.huggingface != less_one.gguf) return add_shifted(*t, to, less_one.in(convention_) ? -1 : 1);
     add(*t, to, std::move(origin));
   }
-  // The matrices of all experts of a layer, "layers.3.experts.*.up": GGUF has one tensor of them.
-  void add_experts(const std::string& path) {
+  // The matrices or biases of all experts of a layer, "layers.3.experts.*.up": GGUF has one tensor of them.
+  void add_experts(const std::string& path, const char* suffix) {
     for (const std::string_view convention : {model_.convention(), convention_}) {
       if (!tensor_name(family_, convention, path).empty()) continue;
       refuse(model_, "the family " + family_.name + " does not say how " +
@@ -134,16 +135,16 @@ class Renaming {
     }
     const size_t star = path.find('*');
     const auto of_expert = [&](uint32_t e) { return path.substr(0, star) + std::to_string(e) + path.substr(star + 1); };
-    const std::string stacked = weights::stacked_name(tensor_name(family_, model_.convention(), path));
+    const std::string stacked = weights::stacked_name(tensor_name(family_, model_.convention(), path, suffix));
     if (model_.find(stacked) != nullptr) used_.insert(stacked);
-    const std::string to = weights::stacked_name(tensor_name(family_, convention_, path));
+    const std::string to = weights::stacked_name(tensor_name(family_, convention_, path, suffix));
     std::vector<const WeightTensor*> parts;
     for (uint32_t e = 0; e < expert_count(); ++e) {
       if (to.empty()) {
-        add_part(of_expert(e), "weight");
+        add_part(of_expert(e), suffix);
         continue;
       }
-      const std::string from = tensor_name(family_, model_.convention(), of_expert(e));
+      const std::string from = tensor_name(family_, model_.convention(), of_expert(e), suffix);
       const WeightTensor* t = model_.find(from);
       if (t == nullptr) refuse(model_, "tensor \"" + from + "\" is missing");
       if (!parts.empty() && (t->format != parts.front()->format || t->shape != parts.front()->shape)) {
@@ -206,7 +207,9 @@ class Renaming {
       const std::string use = b.attention ? ".attention." : b.experts ? ".experts." : ".mlp.";
       const size_t at = path.find(use);
       if (at == std::string::npos) continue;
-      const auto spec = b.bias.find(path.substr(at + use.size()));
+      const std::string part = path.substr(at + use.size());
+      const size_t dot = part.find('.');  // "5.up" is of one expert
+      const auto spec = b.bias.find(dot == std::string::npos ? part : "*" + part.substr(dot));
       if (spec == b.bias.end()) return false;
       const BiasSpec& bias = spec->second.in(model_.convention());
       return bias.stored || scope_.holds(bias.formula);
@@ -348,7 +351,9 @@ Translation to_gguf(const Family& family, const Weights& model, const Config& c)
   Scope scope;
   c.define(scope);
   for (const Number& n : family.numbers) {
-    if (!n.only_default || c.numbers.at(n.name) == scope.value(*n.fallback.gguf)) continue;
+    // Numbers of config.json are rounded to f32.
+    const auto in_float = [](double value) { return static_cast<float>(value); };
+    if (!n.only_default || in_float(c.numbers.at(n.name)) == in_float(scope.value(*n.fallback.gguf))) continue;
     refuse(model, n.key.huggingface + " " + weights::in_figures(c.numbers.at(n.name)) +
                       " cannot be said in GGUF's architecture " + architecture);
   }
@@ -442,13 +447,18 @@ Translation to_huggingface(const Family& family, const Weights& model, const Con
 
 }  // namespace
 
-Translation translate(const Family& family, const Weights& model, std::span<const std::string> ignored) {
+Translation translate(const Family& family, const Weights& whole, std::span<const std::string> ignored) {
+  std::unique_ptr<Weights> cut = cut_stacked(family, whole);
+  const Weights& model = cut ? *cut : whole;
   const weights::MetadataLedger ledger(model);
   const Config config = read_config(family, ledger);
   std::vector<Diagnostic> wrong = ledger.unknown_keys(family.ignored_keys, ignored);
   for (Diagnostic& d : ledger.needlessly_ignored(family.ignored_keys, ignored)) wrong.push_back(std::move(d));
   if (!wrong.empty()) throw Error(ErrorCode::kModel, std::move(wrong));
-  return model.convention() == "gguf" ? to_huggingface(family, model, config) : to_gguf(family, model, config);
+  Translation made =
+      model.convention() == "gguf" ? to_huggingface(family, model, config) : to_gguf(family, model, config);
+  static_cast<TranslatedWeights&>(*made.weights).own(std::move(cut));
+  return made;
 }
 
 }  // namespace tenon::family

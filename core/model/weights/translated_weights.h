@@ -1,6 +1,7 @@
 // A model seen with other names, another order of rows and another description.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -16,11 +17,14 @@ struct TensorOrigin {
   std::vector<uint32_t> row = {};               // row i is the source's row[i]; empty: as they are
 };
 
-// The source must outlive it.
+// The source must outlive it, unless it is owned.
 class TranslatedWeights final : public TableWeights {
  public:
   // One origin for each tensor of the contents, then for each unlisted one; throws Error(kModel) where two tensors have one name.
   TranslatedWeights(const Weights& source, Contents contents, std::vector<TensorOrigin> origins);
+
+  // The source lives as long as this object then.
+  void own(std::unique_ptr<Weights> source) { owned_ = std::move(source); }
 
   const std::byte* mapped(const WeightTensor&) const override { return nullptr; }
   void read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const override;
@@ -31,6 +35,7 @@ class TranslatedWeights final : public TableWeights {
   void read_parts(const std::vector<const WeightTensor*>& parts, uint64_t offset, std::span<std::byte> out) const;
 
   const Weights& source_;
+  std::unique_ptr<Weights> owned_;
   std::vector<TensorOrigin> origins_;  // one for each tensor, by its number
 };
 

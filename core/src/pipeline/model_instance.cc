@@ -16,10 +16,11 @@ ModelInstance::ModelInstance(const ModelSource& source, Context& context, Storag
     : components(source.config, context),
       config_(source.config),
       strict_(source.strict),
-      weights_(source.weights),
+      kind_(source.kind),
+      view_(kind_->view ? kind_->view(source.weights) : nullptr),
+      weights_(view_ ? *view_ : source.weights),
       storages_(storages),
       name_(source.name),
-      kind_(source.kind),
       observation_(context) {}
 
 ModelInstance::~ModelInstance() {

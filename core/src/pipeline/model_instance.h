@@ -91,10 +91,11 @@ class ModelInstance {
 
   const ModelInstanceConfig config_;
   bool strict_, endless_ = false;
+  const std::shared_ptr<const ModelKind> kind_;
+  const std::unique_ptr<Weights> view_;
   const Weights& weights_;
   StorageTable& storages_;
   std::string name_;
-  const std::shared_ptr<const ModelKind> kind_;
   std::unique_ptr<Model> model_;
   ModelInfo info_;
   std::vector<tenon_bounds> shapes_;

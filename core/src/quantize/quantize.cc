@@ -52,15 +52,27 @@ void check_input(const Weights& model, const std::string& input) {
 
 // The same model with the names and the description of the kind of file that is written.
 struct Source {
-  std::unique_ptr<Weights> opened;
-  Translation translation;  // it is there if the model is of the other convention
-  const Weights& weights() const { return translation.weights ? *translation.weights : *opened; }
+  std::unique_ptr<Weights> opened, view;  // view: as the family sees them, where that is otherwise
+  Translation translation;                // it is there if the model is of the other convention
+  const Weights& weights() const { return translation.weights ? *translation.weights : view ? *view : *opened; }
   bool translated() const { return translation.weights != nullptr; }
 };
 
+// Returns how the family of the weights sees them; nullptr: as they are, or they are of no known family, and are written all the same.
+std::unique_ptr<Weights> view_of(const Weights& weights, const std::vector<fs::path>& model_dirs) {
+  std::shared_ptr<const ModelKind> kind;
+  try {
+    kind = model_kind_for(weights, model_dirs);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kModel) throw;
+    return nullptr;
+  }
+  return kind->view ? kind->view(weights) : nullptr;
+}
+
 Source open_source(const std::string& input, bool folder, const QuantizeOptions& options) {
   const std::vector<std::string>& ignored = options.ignore_unknown;
-  Source source{open_weights(input), {}};
+  Source source{open_weights(input), {}, {}};
   check_input(*source.opened, input);
   if (source.opened->convention() != (folder ? "huggingface" : "gguf")) {
     source.translation = model_kind_for(*source.opened, options.model_dirs)->translate(*source.opened, ignored);
@@ -71,6 +83,7 @@ Source open_source(const std::string& input, bool folder, const QuantizeOptions&
             .needlessly_ignored(model_kind_for(*source.opened, options.model_dirs)->harmless_keys, ignored);
     if (!needless.empty()) throw Error(ErrorCode::kModel, std::move(needless));
   }
+  if (!source.translated()) source.view = view_of(*source.opened, options.model_dirs);
   return source;
 }
 

@@ -47,10 +47,9 @@ tenon_claim Gguf::claim(const tenon_linear& s, const tenon_bounds&) const {
   const tenon_claim claim = claim_linear(s);
   if (wish_ != Wish::kInt8 || s.product_wanted == 0) return claim;
   if (const char* why = obstacle(s)) {
-    throw sdk::Refused(
-        std::string(
-            "activations = \"int8\" multiplies q4_0, q4_1, q8_0, q4_k and q6_k, whose sixteen rows go together: ") +
-        why + "; \"auto\" takes f32 there");
+    throw sdk::Refused(std::string("activations = \"int8\" multiplies q4_0, q4_1, q5_0, q8_0, q4_k and q6_k, whose "
+                                   "sixteen rows go together: ") +
+                       why + "; \"auto\" takes f32 there");
   }
   return claim;
 }

@@ -53,6 +53,17 @@ struct PackedQ4_1 : PackedUnit {
     return out;
   }
 };
+struct PackedQ5_0 : PackedUnit {
+  static constexpr uint32_t kCode = kPackedQ5_0, kUnitBytes = 416, kBlocks = 1, kParts = 1;
+  static constexpr int kOffset = 16;
+  static constexpr bool kMinima = false;
+  PackedBlock<1> block(uint32_t) const {
+    PackedBlock<1> out;
+    out.scale = halves(0);
+    six_bits(*this, 32, out.code);
+    return out;
+  }
+};
 struct PackedQ8_0 : PackedUnit {
   static constexpr uint32_t kCode = kPackedQ8_0, kUnitBytes = 544, kBlocks = 1, kParts = 1;
   static constexpr int kOffset = 128;
@@ -99,7 +110,7 @@ struct PackedQ6_K : PackedUnit {
 
 constexpr PackedFormat kFormats[] = {packed_format<PackedQ4_0>(), packed_format<PackedQ4_1>(),
                                      packed_format<PackedQ8_0>(), packed_format<PackedQ4_K>(),
-                                     packed_format<PackedQ6_K>()};
+                                     packed_format<PackedQ6_K>(), packed_format<PackedQ5_0>()};
 
 }  // namespace
 

@@ -3,11 +3,12 @@
 //
 // Codes of 4 bits lie two steps to 64 bytes, s in the lower half and s + 4 in the upper; those of 6 bits have four
 // steps in three times 64 bytes: steps 0 to 2 in the lower six bits, and in the upper two the bits 0 and 1, 2 and 3, 4
-// and 5 of step 3.
+// and 5 of step 3. Codes of 5 bits lie like those of 6.
 //
 //   code          unit k  bytes  scales of 16 rows
 //   kPackedQ4_0       32    288  f16 d; w = d (q - 8)
 //   kPackedQ4_1       32    320  f16 d, f16 m; w = d q + m
+//   kPackedQ5_0       32    416  f16 d; w = d (q - 16)
 //   kPackedQ8_0       32    544  f16 d; w = d (q - 128)
 //   kPackedQ4_K      256   2368  f16 d, f16 m; and before the codes of each 32 k: u8 s, u8 t; w = d s q - m t
 //   kPackedQ6_K      256   3360  f16 d; and before the codes of each 32 k: i8 s of either half; w = d s (q - 32)
@@ -83,6 +84,39 @@ inline void unpack_q4_k_unit(const uint8_t* unit, uint32_t row, float* w) {
   }
 }
 
+// Lays out the codes of six bits, one a byte, of 32 k.
+template <class CodesAt>
+void pack_six_bits(const CodesAt& codes_at, uint32_t row, uint8_t* codes) {
+  for (uint32_t half = 0; half < 2; ++half) {
+    const uint32_t last = codes_at(4 * half + 3);
+    for (uint32_t s = 0; s < 3; ++s) {
+      put_step(codes, 3 * half + s, row, codes_at(4 * half + s) | (last >> (2 * s) & 0x03030303u) << 6);
+    }
+  }
+}
+inline uint32_t six_bits_at(const uint8_t* codes, uint32_t row, uint32_t k) {
+  const uint8_t* steps = codes + k / 16 * size_t{192} + 4 * size_t{row} + k % 4;
+  const uint32_t s = k % 16 / 4;
+  return s < 3 ? steps[64 * s] & 63u : steps[0] >> 6 | steps[64] >> 6 << 2 | steps[128] >> 6 << 4;
+}
+
+// A block has the fifth bits of its 32 codes in a word.
+inline void pack_q5_0_unit(const uint8_t* block, uint32_t row, uint8_t* unit) {
+  copy_half(unit, row, block);
+  const uint32_t fifths = word_at(block + 2);
+  const auto codes_at = [&](uint32_t s) {
+    uint32_t codes = word_at(block + 6 + 4 * (s % 4)) >> (s / 4 * 4) & 0x0f0f0f0fu;
+    for (uint32_t i = 0; i < 4; ++i) codes |= (fifths >> (4 * s + i) & 1u) << (8 * i + 4);
+    return codes;
+  };
+  pack_six_bits(codes_at, row, unit + 32);
+}
+inline void unpack_q5_0_unit(const uint8_t* unit, uint32_t row, float* w) {
+  const float d = half_at(unit + 2 * size_t{row});
+  for (uint32_t k = 0; k < 32; ++k)
+    w[k] = d * static_cast<float>(static_cast<int>(six_bits_at(unit + 32, row, k)) - 16);
+}
+
 inline constexpr size_t kQ6_KPart = 32 + 384;
 inline void pack_q6_k_unit(const uint8_t* block, uint32_t row, uint8_t* unit) {
   copy_half(unit, row, block + 208);
@@ -94,18 +128,8 @@ inline void pack_q6_k_unit(const uint8_t* block, uint32_t row, uint8_t* unit) {
     const uint8_t *low = block + part / 4 * 64 + quarter % 2 * 32, *high = block + 128 + part / 4 * 32;
     const auto low_at = [&](uint32_t s) { return word_at(low + 4 * s) >> (quarter / 2 * 4) & 0x0f0f0f0fu; };
     const auto high_at = [&](uint32_t s) { return word_at(high + 4 * s) >> (2 * quarter) & 0x03030303u; };
-    for (uint32_t half = 0; half < 2; ++half) {
-      const auto code_at = [&](uint32_t s) { return low_at(4 * half + s) | high_at(4 * half + s) << 4; };
-      for (uint32_t s = 0; s < 3; ++s) {
-        put_step(to + 32, 3 * half + s, row, code_at(s) | (code_at(3) >> (2 * s) & 0x03030303u) << 6);
-      }
-    }
+    pack_six_bits([&](uint32_t s) { return low_at(s) | high_at(s) << 4; }, row, to + 32);
   }
-}
-inline uint32_t six_bits_at(const uint8_t* codes, uint32_t row, uint32_t k) {
-  const uint8_t* steps = codes + k / 16 * size_t{192} + 4 * size_t{row} + k % 4;
-  const uint32_t s = k % 16 / 4;
-  return s < 3 ? steps[64 * s] & 63u : steps[0] >> 6 | steps[64] >> 6 << 2 | steps[128] >> 6 << 4;
 }
 inline void unpack_q6_k_unit(const uint8_t* unit, uint32_t row, float* w) {
   const float d = half_at(unit + 2 * size_t{row});
@@ -126,6 +150,7 @@ struct BlockPacking {
 inline constexpr BlockPacking kBlockPackings[] = {
     {TENON_Q4_0, {kPackedQ4_0, 32, 288, &pack_four_bits<1>, &unpack_q4_0_unit}},
     {TENON_Q4_1, {kPackedQ4_1, 32, 320, &pack_four_bits<2>, &unpack_q4_1_unit}},
+    {TENON_Q5_0, {kPackedQ5_0, 32, 416, &pack_q5_0_unit, &unpack_q5_0_unit}},
     {TENON_Q8_0, {kPackedQ8_0, 32, 544, &pack_q8_0_unit, &unpack_q8_0_unit}},
     {TENON_Q4_K, {kPackedQ4_K, 256, 2368, &pack_q4_k_unit, &unpack_q4_k_unit}},
     {TENON_Q6_K, {kPackedQ6_K, 256, 3360, &pack_q6_k_unit, &unpack_q6_k_unit}}};

@@ -179,7 +179,8 @@ std::string label(const testing::TestParamInfo<PackedProducts::ParamType>& info)
   return std::string(tenon_format_name(std::get<0>(info.param))) + (size > 1 ? "_great" : size < 1e-3F ? "_small" : "");
 }
 INSTANTIATE_TEST_SUITE_P(Formats, PackedProducts,
-                         testing::Combine(testing::Values(TENON_Q4_0, TENON_Q4_1, TENON_Q8_0, TENON_Q4_K, TENON_Q6_K),
+                         testing::Combine(testing::Values(TENON_Q4_0, TENON_Q4_1, TENON_Q5_0, TENON_Q8_0, TENON_Q4_K,
+                                                          TENON_Q6_K),
                                           testing::Values(0.1F, 6e4F, 4e-6F)),
                          label);
 

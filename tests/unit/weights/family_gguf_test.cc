@@ -202,6 +202,22 @@ TEST(StackedExperts, AreFoundOneByOne) {
   EXPECT_EQ(there.weights->find("blk.1.ffn_up_exps.5.weight"), nullptr);
 }
 
+// The converter's file of gpt-oss becomes the parts that the folder's stacked tensors are cut into.
+TEST(StackedExperts, OfAFolderAreThoseOfTheFile) {
+  const auto folder = open_weights(golden("tiny-gpt-oss").string());
+  const auto file = open_weights((golden("tiny-gpt-oss") / "tiny-gpt-oss.gguf").string());
+  const std::unique_ptr<Weights> cut = model_kind_for(*folder)->view(*folder);
+  const Translation made = model_kind_for(*file)->translate(*file, {});
+  ASSERT_EQ(made.weights->tensors().size(), cut->tensors().size());
+  for (const WeightTensor& t : cut->tensors()) {
+    const WeightTensor* same = made.weights->find(t.name);
+    ASSERT_NE(same, nullptr) << t.name;
+    EXPECT_EQ(same->shape, t.shape) << t.name;
+    EXPECT_EQ(values_of(*made.weights, *same), values_of(*cut, t)) << t.name;
+  }
+  EXPECT_EQ(cut->find("model.layers.2.mlp.experts.gate_up_proj.4.up.bias")->shape, std::vector<int64_t>{40});
+}
+
 TEST(StackedExperts, OfOneThatIsStoredOtherwiseAreRefused) {
   const ScratchFolder scratch;
   testing::SafetensorsWriter writer;

@@ -122,6 +122,24 @@ TEST(FamilyFile, ExpertsNeedTheirNumbersAndTensors) {
   EXPECT_THAT(found, HasSubstr("needs the tensor \"layers.*.experts.*.down\", which [tensors] does not have"));
 }
 
+TEST(FamilyFile, StackedTensorsNeedTheNamesOfTheirParts) {
+  EditedFamily f;
+  f.edit("[rope.plain]", R"([stacked.huggingface."model.layers.*.mlp.experts.gate_up_proj"]
+parts = ["gate", "up"]
+tensors = { "" = "weight", "_bias" = 1 }
+transposed = ["wait"]
+[stacked.huggingface."model.down_proj"]
+[rope.plain])");
+  const std::string found = f.error();
+  EXPECT_THAT(found,
+              HasSubstr("needs a tensor called \"model.layers.*.mlp.experts.gate_up_proj.*.up\", which [tensors] "
+                        "does not have"));
+  EXPECT_THAT(found, HasSubstr("transposed names \"wait\", which tensors does not have"));
+  EXPECT_THAT(found, HasSubstr("found the int 1, expected the end of the name of an expert's tensor"));
+  EXPECT_THAT(found, HasSubstr("\"model.down_proj\": key \"tensors\" is missing"));
+  EXPECT_THAT(found, HasSubstr("expected one \"*\" in the name, for the layer's number"));
+}
+
 TEST(FamilyFile, OneMatrixOfQAndKHasNoOpsAfterEither) {
   EditedFamily f;
   f.edit("\"layers.*.attention.q\" ", "\"layers.*.attention.qkv\" ");

@@ -204,6 +204,8 @@ struct ModelKind {
   std::string name;
   std::string doc;
   std::filesystem::path file;  // of the family; "" for one that a program made
+  // Returns the weights as the other functions want them, which borrow what they were made of; nullptr: as they are. It may be empty.
+  std::function<std::unique_ptr<Weights>(const Weights& weights)> view = {};
   std::function<ModelInfo(const Weights& weights)> describe;
   std::function<std::unique_ptr<Model>(const Weights& weights, Declarations& declare)> build;
   // Throws Error(kModel) that names what has no counterpart, keys that it does not know and that are not to be ignored,
