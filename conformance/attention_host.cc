@@ -26,11 +26,21 @@ std::vector<float> randoms(std::mt19937_64& random, size_t n, float scale) {
   return values;
 }
 
-void round_to(tenon_format codec, std::vector<float>& values) {
-  std::vector<std::byte> bytes(values.size() * sizeof(float));
-  const auto n = static_cast<uint32_t>(values.size());
-  sdk::cpu::store_row(codec, values.data(), n, bytes.data());
-  sdk::cpu::load_row(codec, bytes.data(), n, values.data());
+// A format's scales are fp16 where its codec has any.
+tenon_kv_format format_of(tenon_format codec) {
+  return sdk::kv_format(codec, sdk::is_scaled_codec(codec) ? TENON_F16 : TENON_FORMAT_NONE);
+}
+float scale_of(tenon_format codec, const float* row, uint32_t dim) {
+  return sdk::is_scaled_codec(codec) ? sdk::kv_scale(codec, TENON_F16, sdk::cpu::most_of_row(row, dim)) : 1.0f;
+}
+// Rounds heads of so many dimensions to what a codec stores.
+void round_to(tenon_format codec, uint32_t dim, std::vector<float>& heads) {
+  std::vector<std::byte> bytes(dim * sizeof(float));
+  for (size_t at = 0; at < heads.size(); at += dim) {
+    const float scale = scale_of(codec, &heads[at], dim);
+    sdk::cpu::store_row(codec, &heads[at], dim, bytes.data(), scale);
+    sdk::cpu::load_row(codec, bytes.data(), dim, &heads[at], scale);
+  }
 }
 
 tenon_tensor rows_of_pitch(int64_t rows, int64_t columns, int64_t pitch) {
@@ -89,8 +99,8 @@ AttentionHost::AttentionHost(const AttentionCase& c, uint64_t seed) : case_(c) {
     }
   }
   for (Cached& cached : cached_) {
-    round_to(c.codec, cached.stored_k);
-    round_to(c.codec, cached.stored_v);
+    round_to(c.codec, c.k_dim, cached.stored_k);
+    round_to(c.codec, c.v_dim, cached.stored_v);
   }
   slot_.resize(c.sequences.size() + 1);
   std::iota(slot_.begin(), slot_.end(), 0);
@@ -202,7 +212,7 @@ tenon_status AttentionHost::claim(const Component& attention, std::string* why) 
   Prologue prologue(*this, nullptr);
   tenon_attn a = layer();
   a.pro = prologue.chain();
-  const tenon_kv_format format = sdk::plain_kv_format(case_.codec);
+  const tenon_kv_format format = format_of(case_.codec);
   const tenon_kv_view view = prototype(format);
   const tenon_bounds b = OpRunner::bounds({.rows = rows(), .kv_len = longest_, .trees = case_.tree});
   auto claim = sdk::abi_struct<tenon_claim>();
@@ -227,16 +237,18 @@ struct AttentionHost::Placed {
 AttentionHost::Placed AttentionHost::place(OpRunner& host, const How& how) const {
   const AttentionCase& c = case_;
   const auto slots = static_cast<int64_t>(slot_.size());
-  Placed placed{sdk::plain_kv_format(c.codec), {}};
+  Placed placed{format_of(c.codec), {}};
   tenon_kv_view& view = placed.view;
   view = prototype(placed.format);
   view.pages = host.input(TENON_I32, {slots, columns_}, pages_);
   view.place = host.recorder()->step(host.recorder()->ctx, TENON_STEP_PLACE);
   const uint32_t room =
       c.page_tokens == 0 ? (longest_ + 7) / 8 * 8 : c.page_tokens;  // cells that a page has memory for
-  const auto plane = [&](uint32_t dim, std::vector<float> Cached::*values, int64_t(&stride)[3]) {
-    const tenon_tensor t = cell_major_ ? sdk::tensor(c.codec, {n_pages_, room, c.kv_heads, dim})
-                                       : sdk::tensor(c.codec, {n_pages_, c.kv_heads, room, dim});
+  // A plane of rows of `stored` elements, filled by store(where, row), which gets a head of Cached. What is not filled is NaN.
+  const auto fill = [&](tenon_format codec, int64_t stored, uint32_t dim, std::vector<float> Cached::*values,
+                        int64_t(&stride)[3], const auto& store) {
+    const tenon_tensor t = cell_major_ ? sdk::tensor(codec, {n_pages_, room, c.kv_heads, stored})
+                                       : sdk::tensor(codec, {n_pages_, c.kv_heads, room, stored});
     stride[0] = t.stride[0];
     stride[1] = t.stride[cell_major_ ? 1 : 2];
     stride[2] = t.stride[cell_major_ ? 2 : 1];
@@ -248,14 +260,28 @@ AttentionHost::Placed AttentionHost::place(OpRunner& host, const How& how) const
       for (uint32_t i = 0; i < cells * c.kv_heads; ++i) {
         const uint32_t cell = i / c.kv_heads, head = i % c.kv_heads;
         const int64_t page = pages_[slot_[s] * columns_ + cell / view.page_cells];
-        sdk::cpu::store_row(c.codec, (cached_[s].*values).data() + size_t{i} * dim, dim,
-                            bytes.data() + page * stride[0] + cell % view.page_cells * stride[1] + head * stride[2]);
+        store(bytes.data() + page * stride[0] + cell % view.page_cells * stride[1] + head * stride[2],
+              (cached_[s].*values).data() + size_t{i} * dim);
       }
     }
     return host.strided_input(t, bytes.data());
   };
+  const auto plane = [&](uint32_t dim, std::vector<float> Cached::*values, int64_t(&stride)[3]) {
+    return fill(c.codec, sdk::kv_row_stored(c.codec, dim), dim, values, stride, [&](std::byte* to, const float* row) {
+      sdk::cpu::store_row(c.codec, row, dim, to, scale_of(c.codec, row, dim));
+    });
+  };
+  const auto scales = [&](uint32_t dim, std::vector<float> Cached::*values, int64_t(&stride)[3]) {
+    return fill(TENON_F16, 1, dim, values, stride, [&](std::byte* to, const float* row) {
+      sdk::store_kv_scale(TENON_F16, scale_of(c.codec, row, dim), to);
+    });
+  };
   view.k = plane(c.k_dim, &Cached::stored_k, view.k_stride);
   view.v = plane(c.v_dim, &Cached::stored_v, view.v_stride);
+  if (sdk::is_scaled_codec(c.codec)) {
+    view.k_scale = scales(c.k_dim, &Cached::stored_k, view.ks_stride);
+    view.v_scale = scales(c.v_dim, &Cached::stored_v, view.vs_stride);
+  }
   return placed;
 }
 
@@ -335,7 +361,7 @@ AttentionHost::Answer AttentionHost::run(const Component& attention, const How& 
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
   auto claim = sdk::abi_struct<tenon_claim>();
-  const tenon_kv_format format = sdk::plain_kv_format(c.codec);
+  const tenon_kv_format format = format_of(c.codec);
   const tenon_kv_view view = prototype(format);
   if (table.claim(attention.self(), &a, &view, host.recorder()->bounds, &claim, &why) != TENON_OK) {
     return {.fault = text};
@@ -388,7 +414,7 @@ std::vector<double> AttentionHost::expected(tenon_format queries) const {
       const auto first = q_.begin() + static_cast<int64_t>((size_t{row} * c.q_heads + head) * c.k_dim);
       std::vector<float> q(first, first + c.k_dim);
       prepare(q.data(), rows_[row].position, q_weight_);
-      round_to(queries, q);
+      round_to(queries, c.k_dim, q);
       std::vector<double> score(seen.size()), out(c.v_dim);
       double top = -std::numeric_limits<double>::infinity(), sum = 0;
       for (size_t t = 0; t < seen.size(); ++t) {

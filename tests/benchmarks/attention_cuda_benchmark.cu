@@ -1,6 +1,7 @@
 // Attention on a GPU: a decode step's time by context in a captured graph of layers that each have a cache of their own
 // and append to it, the same of many sequences, and prefill by length. Prints every figure that tuning needs; runs in well
-// under a minute. An argument, decode, sequences or prefill, leaves out the others; after sequences may follow how many.
+// under a minute. An argument, decode, codes, sequences or prefill, leaves out the others; after sequences may follow how many.
+// codes: the same two over int8, fp8 and int4 beside fp16, without rope and append, which are the cache's.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -28,13 +29,17 @@ constexpr uint32_t kDim = 128;
 
 // Random values of a standard deviation of about 0.6; power, and so speed, depends on them.
 template <class T>
-__global__ void fill(T* to, size_t n) {
+__global__ void fill(T* to, size_t n, float factor = 1) {
   for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < n; i += size_t{gridDim.x} * blockDim.x) {
     uint64_t x = (i + 1) * 0x9e3779b97f4a7c15;
     x ^= x >> 29;
     x *= 0xbf58476d1ce4e5b9;
     x ^= x >> 32;
-    to[i] = T(static_cast<float>(static_cast<int32_t>(x)) * 0x1p-31f);
+    if constexpr (std::is_same_v<T, uint8_t>) {
+      to[i] = static_cast<uint8_t>(x >> 40);
+    } else {
+      to[i] = T(static_cast<float>(static_cast<int32_t>(x)) * 0x1p-31f * factor);
+    }
   }
 }
 
@@ -79,7 +84,8 @@ class Step {
     ops[1].id = TENON_F_KV_APPEND;
     const tenon_fop* pointers[] = {&ops[0], &ops[1]};
     auto chain = sdk::abi_struct<tenon_chain>();
-    chain.n = 2;
+    const bool scaled = sdk::is_scaled_codec(s.codec);
+    chain.n = scaled ? 0 : 2;
     chain.op = pointers;
     auto a = sdk::abi_struct<tenon_attn>();
     a.q_heads = s.q_heads;
@@ -91,7 +97,7 @@ class Step {
     char text[256] = "";
     tenon_reason why{text, sizeof(text)};
     auto claim = sdk::abi_struct<tenon_claim>();
-    const tenon_kv_format format = sdk::plain_kv_format(s.codec);
+    const tenon_kv_format format = sdk::kv_format(s.codec, scaled ? TENON_F16 : TENON_FORMAT_NONE, true);
     const tenon_bounds b = bounds(s);
     const auto check = [&](tenon_status status) {
       if (status != TENON_OK) throw std::runtime_error(text);
@@ -104,17 +110,20 @@ class Step {
     prototype.columns = 1;
     prototype.pos_rule = TENON_POS_LINEAR;
     check(table.claim(attention.self(), &a, &prototype, &b, &claim, &why));
-    if (claim.pro != 2) throw std::runtime_error("attention claims something else than rope and append");
+    if (claim.pro != chain.n) throw std::runtime_error("attention claims something else than rope and append");
     for (uint32_t i = 0; i < s.layers; ++i) {
       tenon_kv_view view = prototype;
       view.pages = pages;
       view.place = host_.recorder()->step(host_.recorder()->ctx, TENON_STEP_PLACE);
-      const tenon_tensor plane = sdk::tensor(s.codec, {s.seqs, s.kv_heads, tokens, kDim});
+      const int64_t stored = sdk::kv_row_stored(s.codec, kDim);
+      const tenon_tensor plane = sdk::tensor(s.codec, {s.seqs, s.kv_heads, tokens, stored});
       view.k = host_.input(plane, nullptr);
       view.v = host_.input(plane, nullptr);
       for (const tenon_tid t : {view.k, view.v}) {
-        const size_t n = size_t{s.seqs} * s.kv_heads * tokens * kDim;
-        if (s.codec == TENON_F16) {
+        const size_t n = size_t{s.seqs} * s.kv_heads * tokens * static_cast<size_t>(stored);
+        if (scaled) {
+          fill<<<1024, 256>>>(static_cast<uint8_t*>(host_.data(t)), n);
+        } else if (s.codec == TENON_F16) {
           fill<<<1024, 256>>>(static_cast<__half*>(host_.data(t)), n);
         } else {
           fill<<<1024, 256>>>(static_cast<__nv_bfloat16*>(host_.data(t)), n);
@@ -122,6 +131,16 @@ class Step {
       }
       for (int64_t(*stride)[3] : {&view.k_stride, &view.v_stride}) {
         (*stride)[0] = plane.stride[0], (*stride)[1] = plane.stride[2], (*stride)[2] = plane.stride[1];
+      }
+      if (scaled) {
+        const tenon_tensor scales = sdk::tensor(TENON_F16, {s.seqs, s.kv_heads, (tokens + 7) / 8 * 8});
+        for (tenon_tid* t : {&view.k_scale, &view.v_scale}) {
+          *t = host_.input(scales, nullptr);
+          fill<<<1024, 256>>>(static_cast<__half*>(host_.data(*t)), size_t{s.seqs} * s.kv_heads * scales.dim[2], 0.01f);
+        }
+        for (int64_t(*stride)[3] : {&view.ks_stride, &view.vs_stride}) {
+          (*stride)[0] = scales.stride[0], (*stride)[1] = scales.stride[2], (*stride)[2] = scales.stride[1];
+        }
       }
       auto call = sdk::abi_struct<tenon_attn_call>();
       call.q = host_.slice(x, q, 0);
@@ -165,6 +184,19 @@ void decode(const CudaComponent& attention, uint32_t q_heads, uint32_t kv_heads,
   }
 }
 
+// One row over codes, at long contexts.
+void decode_codes(const CudaComponent& attention, tenon_format codec) {
+  for (const uint32_t context : {8192u, 32768u, 131071u}) {
+    const double bytes = (context + 1) * 8.0 * 2 * (kDim * sdk::kv_element_bytes(codec) + (codec == TENON_F16 ? 0 : 2));
+    const auto layers = static_cast<uint32_t>(std::clamp(3e9 / bytes, 2.0, 64.0));
+    Step step(attention,
+              {.q_heads = 32, .kv_heads = 8, .rows = 1, .context = context, .codec = codec, .layers = layers});
+    const double us = step.host().time_us(Mode::kGraph, 20) / layers;
+    std::printf("  %s, context %6u: %8.2f us a layer (%2u layers), %6.0f GB/s\n", sdk::kv_codec_name(codec), context,
+                us, layers, bytes / us * 1e-3);
+  }
+}
+
 // Sequences of one row each, with 32 query heads and 8 KV heads.
 void sequences(const CudaComponent& attention, uint32_t kv_len, uint32_t only) {
   std::printf("decode of many sequences, 32 query heads, 8 KV heads, fp16, program for %u tokens\n", kv_len);
@@ -189,7 +221,7 @@ void sequences(const CudaComponent& attention, uint32_t kv_len, uint32_t only) {
 }
 
 void prefill(const CudaComponent& attention, uint32_t kv_heads, tenon_format codec) {
-  std::printf("prefill, 32 query heads, %u KV heads, %s, causal\n", kv_heads, tenon_format_name(codec));
+  std::printf("prefill, 32 query heads, %u KV heads, %s, causal\n", kv_heads, sdk::kv_codec_name(codec));
   for (const uint32_t rows : {512u, 2048u, 8192u, 32768u}) {
     Step step(attention,
               {.q_heads = 32, .kv_heads = kv_heads, .rows = rows, .context = 0, .codec = codec, .layers = 1});
@@ -223,6 +255,11 @@ int main(int argc, char** argv) {
       decode(attention, 32, 8, 1, false);
       decode(attention, 32, 8, 5, false);
       decode(attention, 32, 8, 1, true);
+    }
+    if (wanted("codes")) {
+      std::printf("decode over codes, 32 query heads, 8 KV heads\n");
+      for (const tenon_format codec : {TENON_F16, TENON_I8, TENON_F8E4M3, TENON_U8}) decode_codes(attention, codec);
+      for (const tenon_format codec : {TENON_F16, TENON_I8, TENON_F8E4M3, TENON_U8}) prefill(attention, 8, codec);
     }
     if (wanted("sequences")) {
       const auto only = static_cast<uint32_t>(argc > 2 ? std::atoi(argv[2]) : 0);

@@ -2,14 +2,15 @@
 // al., 2023). Its naive twins are exact.cuh, which computes the formula in f32, and AttentionHost::expected() of
 // conformance/attention_host.cc, in f64.
 //
-// A team takes one KV head, up to sixteen queries (the query heads of that KV head, for one or several rows of a sequence)
-// and one split of the positions (splits.cuh). It is a block, whose four warps walk the split in tiles of 16 tokens, two in
-// a turn; every warp has a ring of K and V tiles of its own, filled by asynchronous copies, so the loop has no block-wide
-// barrier. Where sequences are many, nothing is split, and each warp is a team of its own, of up to eight queries. The stages:
+// A team takes one KV head, up to sixteen queries (the query heads of that KV head, for one or several rows of a sequence; eight
+// where the cache has codes) and one split of the positions (splits.cuh). It is a block, whose four warps walk the split in tiles
+// of 16 tokens, two in a turn; every warp has a ring of K and V tiles of its own, filled by asynchronous copies, so the loop has no
+// block-wide barrier. Where sequences are many, nothing is split, and each warp is a team of its own, of up to eight queries. The
+// stages:
 //
 //   prime the ring      older keys and values, before the wait if they are stable (decode_team.cuh)
 //   prepare heads       norm, rope and conversion of queries; what the step appends (decode_heads.cuh)
-//   attend              scores, softmax, values, tile after tile (decode_attend.cuh; decode_warp.cuh where a warp is a team)
+//   attend              scores, softmax, values, tile after tile (decode_attend.cuh; decode_warp.cuh for up to eight queries)
 //   gather              the four warps' shares become the split's (decode_fold.cuh)
 //   fold                a cluster of blocks folds its splits in shared memory; if a row has more splits than that, they go
 //                       through scratch, and the last of the row's clusters folds all (decode_fold.cuh)
@@ -34,11 +35,12 @@ namespace {
 template <class Team>
 __device__ __forceinline__ void run_split(const Team& team, bool worked) {
   prepare_heads(team, worked);
+  using Shape = typename Team::Shape;
+  std::conditional_t<Shape::kMostQueries == kFewQueries, WarpState<Team::kDim>, DecodeState<Team::kDim>> state;
+  attend(team, state);
   if constexpr (Team::kWarpTeams) {
-    attend_alone(team);
+    finish_alone(team, state);
   } else {
-    DecodeState<Team::kDim> state;
-    attend(team, state);
     gather(team, state);
   }
 }
@@ -46,11 +48,11 @@ __device__ __forceinline__ void run_split(const Team& team, bool worked) {
 // The grid has teams of KV heads and of queries along x, sequences along y and splits along z, of which a block takes every
 // gridDim.z-th. Each (x, y) has a counter, which is zero between launches.
 template <class E, uint32_t D, class Bytes, uint32_t kDepth>
-__global__ void __launch_bounds__(kThreads, TeamShape<D, kDepth>::kBlocks)
+__global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks)
     decode_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p, float* scratch,
                   uint32_t* counters) {
   using Team = DecodeTeam<E, D, Bytes, kDepth>;
-  using Shape = TeamShape<D, kDepth>;
+  using Shape = TeamShape<D, Bytes, kDepth>;
   extern __shared__ __align__(128) char all_teams[];
   __shared__ Query all_queries[Shape::kTeams][Shape::kMostQueries];
   cuda::trigger();
@@ -115,11 +117,15 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, kDepth>::kBlocks)
 
 template <class E, uint32_t D, class Bytes, uint32_t kDepth>
 void launch(const GpuArgs& a, const cuda::Launch& l) {
-  using Shape = TeamShape<D, kDepth>;
+  using Shape = TeamShape<D, Bytes, kDepth>;
+  // Up to 48 KB need no leave (Launch asks for it), but the kernel's static shared memory counts there as well.
+  constexpr uint32_t kPlainBytes = 48 << 10, kStaticBytes = 2048;
+  uint32_t shared_bytes = Shape::shared_bytes(a);
+  if (shared_bytes + kStaticBytes > kPlainBytes) shared_bytes = std::max(shared_bytes, kPlainBytes + 16);
   l(&decode_kernel<E, D, Bytes, kDepth>,
     {.blocks = {(a.kv.heads * teams_per_kv_head(a) + Shape::kTeams - 1) / Shape::kTeams, a.seqs, a.split_blocks},
      .threads = {kThreads},
-     .shared_bytes = Shape::shared_bytes(a),
+     .shared_bytes = shared_bytes,
      .cluster = {1, 1, a.cluster}},
     a, pointers(a, l), l.scratch<float>(), l.zeroed<uint32_t>());
 }
@@ -127,7 +133,7 @@ void launch(const GpuArgs& a, const cuda::Launch& l) {
 }  // namespace
 
 uint32_t decode_shared_bytes(uint32_t dim) {
-  return with_dim<64, 128, 256>(dim, [&]<uint32_t D>() { return TeamShape<D, 0>::shared_bytes({}); });
+  return with_dim<64, 128, 256>(dim, [&]<uint32_t D>() { return TeamShape<D, void, 0>::shared_bytes({}); });
 }
 uint64_t decode_scratch_bytes(const GpuArgs& a) {
   return uint64_t{a.kv.heads} * teams_per_kv_head(a) * a.seqs * (a.most_splits / a.cluster) * queries_of_team(a) *
@@ -150,30 +156,31 @@ uint64_t most_splits(const GpuArgs& a, uint64_t span) {
 
 }  // namespace
 
-// In a step of few rows, the splits of all KV heads are two blocks for every multiprocessor: each works while the other
-// waits for its keys and values. So are those of all sequences in one of many rows, unless each warp is a team and has the
+// In a step of few rows, the splits of all KV heads are two blocks for every multiprocessor, or three of codes: each works while the
+// others wait for their keys and values. So are those of all sequences in one of many rows, unless each warp is a team and has the
 // ring that its multiprocessor has room for: blocks that find no room would begin when others end. Larger clusters would
 // not fill the GPU.
 void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
-  constexpr uint32_t kCluster = 2, kHasClusters = 90, kBlocks = 2;
+  constexpr uint32_t kCluster = 2, kHasClusters = 90;
+  const uint32_t blocks = a.kv.k.scale != 0 ? kCodedBlocks : kPlainBlocks;
   a.depth = 0;
   const uint32_t unsplit = a.kv.heads * teams_per_kv_head(a) * a.seqs;
   a.granule = granule;
   a.many_rows = a.rows > kSteadyRows;
-  if (a.many_rows != 0 && head_dim(a) <= 128 && unsplit > kBlocks * units) {
+  if (a.many_rows != 0 && head_dim(a) <= 128 && unsplit > blocks * units) {
     a.depth = kDeepest;
     const uint32_t warps = a.kv.heads * teams_per_kv_head(a) * a.seqs;
     const uint32_t blocks_of_unit = (warps + kWarps * units - 1) / (kWarps * units);
     if (blocks_of_unit > 1) a.depth = blocks_of_unit == 2 ? kDeepest / 2 : kDeepest / 4;
   }
   a.cluster = arch >= kHasClusters && a.many_rows == 0 ? kCluster : 1;
-  const uint32_t wanted = a.depth != 0 ? 1 : kBlocks * units / (a.many_rows != 0 ? unsplit : a.kv.heads);
+  const uint32_t wanted = a.depth != 0 ? 1 : blocks * units / (a.many_rows != 0 ? unsplit : a.kv.heads);
   a.splits = std::max(1u, wanted / a.cluster) * a.cluster;
   const uint64_t span = a.window == 0 ? a.kv_len : std::min<uint64_t>(a.kv_len, uint64_t{a.window} + kAnchor);
   const uint64_t most = most_splits(a, span);
   a.most_splits = static_cast<uint32_t>((most + a.cluster - 1) / a.cluster * a.cluster);
   // As many blocks as there is room for: more would stand in line, most of them for splits that short sequences have not.
-  const uint32_t room = kBlocks * units / unsplit / a.cluster * a.cluster;
+  const uint32_t room = blocks * units / unsplit / a.cluster * a.cluster;
   a.split_blocks = a.many_rows != 0 ? a.most_splits : std::clamp(room, a.cluster, a.most_splits);
 }
 

@@ -1,6 +1,6 @@
 // The ops that Flash records on a GPU, and what they share: arguments, operands, and which kernels are for which heads.
 // Queries are f32 in memory. Keys and values are fp16 or bf16, and so are the operands of the products, whose sums and
-// whose softmax are f32. int8, fp8 and int4 with scales in fp16 become fp16 on their way.
+// whose softmax are f32. int8, fp8 and int4 with scales in fp16 become fp16 before they are multiplied.
 #pragma once
 
 #include <algorithm>

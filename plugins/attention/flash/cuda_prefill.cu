@@ -9,8 +9,8 @@
 // values.
 #include <algorithm>
 
+#include "codes.cuh"
 #include "cuda_ops.h"
-#include "decode_tiles.cuh"
 #include "head.cuh"
 #include "prefill.cuh"
 #include "softmax.cuh"

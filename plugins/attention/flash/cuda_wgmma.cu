@@ -1,8 +1,8 @@
 // Attention of steps with many rows on Hopper, after FlashAttention-3 (Shah et al., arXiv:2407.08608). Its naive twins are
 // exact.cuh, which computes the formula in f32, and AttentionHost::expected() of conformance/attention_host.cc, in f64.
 //
-// A block takes 128 rows of one query head. A producer warp fills a ring of K and V tiles of 128 tokens through the tensor
-// copy engine; two consumer warpgroups take 64 rows each. Within a warpgroup the next tile's scores are computed while the
+// A block takes 128 rows of one query head. A producer fills a ring of K and V tiles of 128 tokens: one thread through the tensor
+// copy engine or, where the cache has codes, a warpgroup that converts them. Two consumer warpgroups take 64 rows each. Within a warpgroup the next tile's scores are computed while the
 // last tile's values are added up, and the two warpgroups take turns to issue their products, so that one's softmax runs
 // beside the other's products. Tiles go from the last position to the first: masks come first.
 //
@@ -18,6 +18,7 @@
 #include "tenon/cuda/shared_memory.cuh"
 #include "tenon/cuda/warpgroup.cuh"
 #include "wgmma_block.cuh"
+#include "wgmma_codes.cuh"
 
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #pragma nv_diag_suppress 177  // what nothing but the kernel for sm_90a refers to
@@ -31,7 +32,8 @@ using namespace wgmma;
 // ---- the consumers ----------------------------------------------------------------------------------------------------
 // One warpgroup's 64 rows. Of its warp's 16, lane 4 g + t has rows g and g + 8; "row" of an array below is 0 for g and 1
 // for g + 8. Of eight keys or dimensions it has 2t and 2t + 1: element 4 * eight + 2 * row + i is of 2t + i.
-template <class E, uint32_t D>
+// C is the cache's Codec if that has scales, else void.
+template <class E, uint32_t D, class C>
 struct Consumer {
   using Scores = float[kTileKeys / 2];
   using Values = float[D / 2];
@@ -40,13 +42,13 @@ struct Consumer {
     float top[2], sum[2];  // by row: the greatest score, the sum of the lane's weights
   };
 
-  const BlockWork<D>& b;
+  const BlockWork<D, C>& b;
   const GpuArgs& a;
-  const Layout<D>& s;
+  const Layout<D, C>& s;
   uint32_t warpgroup, lane, row;  // row: of the tile of queries, the first of the lane's two
   float factor;
 
-  __device__ explicit Consumer(const BlockWork<D>& block) : b(block), a(block.a), s(block.s) {
+  __device__ explicit Consumer(const BlockWork<D, C>& block) : b(block), a(block.a), s(block.s) {
     warpgroup = threadIdx.x / kWarpgroupThreads - 1;
     lane = threadIdx.x % 32;
     row = warpgroup * kConsumerRows + threadIdx.x % kWarpgroupThreads / 32 * 16 + lane / 4;
@@ -86,13 +88,14 @@ struct Consumer {
     if (lane == 0) s.empty(side, stage_of(i)).arrive();
   }
 
-  // Values after the last token are multiplied by 0, so they must be finite.
+  // Values after the last token are multiplied by 0, so they must be finite. Those of codes are zeros.
   __device__ __forceinline__ void clear_values(uint32_t i) const {
+    if constexpr (!std::is_void_v<C>) return;
     const uint32_t left = b.t.position + b.t.rows - b.walk.token(i);
     if (left >= kTileKeys) return;
     const uint32_t pieces = (kTileKeys - left) * kSwizzledRowBytes / 16;
     for (uint32_t at = threadIdx.x % kWarpgroupThreads; at < pieces; at += kWarpgroupThreads) {
-      for (uint32_t h = 0; h < Layout<D>::kSlices; ++h) {
+      for (uint32_t h = 0; h < Layout<D, C>::kSlices; ++h) {
         cuda::store_zeros(s.tile(Side::kValues, stage_of(i)) + h * kSliceBytes + left * kSwizzledRowBytes + at * 16);
       }
     }
@@ -229,7 +232,7 @@ struct Consumer {
   }
 };
 
-template <class E, uint32_t D>
+template <class E, uint32_t D, class C>
 __global__ void __launch_bounds__(kThreads, 1)
     wgmma_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p,
                  const __grid_constant__ Maps maps) {
@@ -238,26 +241,32 @@ __global__ void __launch_bounds__(kThreads, 1)
   const QueryTile t = QueryTile::of<kRows>(a, p, blockIdx.y);
   if (t.rows == 0) return;
   const Walk walk(a, t);
-  constexpr uint32_t kAlignment = Layout<D>::kAlignment;
-  const Layout<D> s{(cuda::shared_address(smem) + kAlignment - 1) / kAlignment * kAlignment};
+  constexpr uint32_t kAlignment = Layout<D, C>::kAlignment;
+  constexpr bool kCoded = !std::is_void_v<C>;
+  const Layout<D, C> s{(cuda::shared_address(smem) + kAlignment - 1) / kAlignment * kAlignment};
   if (threadIdx.x == 0) {
     s.queries_full().init(1);
     for (const Side side : {Side::kKeys, Side::kValues}) {
       for (uint32_t i = 0; i < kStages; ++i) {
-        s.full(side, i).init(1);
+        s.full(side, i).init(kCoded ? kWarpgroupThreads / 32 : 1);
         s.empty(side, i).init(kConsumers * kWarpgroupThreads / 32);
       }
     }
     cuda::publish_barriers();
   }
   __syncthreads();
-  const BlockWork<D> block{a, p, maps, s, t, walk};
+  const BlockWork<D, C> block{a, p, maps, s, t, walk};
   if (threadIdx.x < kWarpgroupThreads) {
-    cuda::warpgroup::keep_registers<24>();
-    if (threadIdx.x == 0) produce<D>(block);
+    cuda::warpgroup::keep_registers<kCoded ? 56 : 24>();
+    if (threadIdx.x == 0) load_queries(block);
+    if constexpr (kCoded) {
+      CodedProducer<D, C>(block).run();
+    } else {
+      if (threadIdx.x == 0) produce<D>(block);
+    }
   } else {
-    cuda::warpgroup::take_registers<240>();
-    Consumer<E, D>(block).run();
+    cuda::warpgroup::take_registers<kCoded ? 224 : 240>();
+    Consumer<E, D, C>(block).run();
   }
 #endif
 }
@@ -278,34 +287,38 @@ struct MapShape {
   uint64_t stride[3];  // in bytes, of dimensions 1 to 3
   uint32_t rows;
 };
-CUtensorMap make_map(uint32_t codec, void* base, const MapShape& s) {
+CUtensorMap make_map(tenon_format half, void* base, const MapShape& s) {
   static const PFN_cuTensorMapEncodeTiled_v12000 encode = encoder();
   const uint32_t box[4] = {kSwizzledColumns, s.rows, 1, 1}, steps[4] = {1, 1, 1, 1};
   CUtensorMap map{};
   const CUresult status =
-      encode(&map, codec == TENON_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, base,
+      encode(&map, half == TENON_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, base,
              s.dim, s.stride, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) throw sdk::Failed("cuTensorMapEncodeTiled: error " + std::to_string(status));
   return map;
 }
 
-template <class E, uint32_t D>
+template <class E, uint32_t D, class C>
 void launch(const GpuArgs& a, const cuda::Launch& l) {
   const GpuPointers p = pointers(a, l);
   const uint64_t q_head = D * sizeof(E), q_row = q_head * a.q_heads;
   const auto plane = [&](void* base, const cuda::KvPlane& kv) {
     const uint64_t tokens = a.kv.columns == 1 ? std::min(a.kv_len, a.kv.page_cells) : a.kv.page_cells;
-    return make_map(kv.codec, base,
+    return make_map(half_of(kv.codec), base,
                     {{D, tokens, a.kv.heads, a.kv_pages},
                      {static_cast<uint64_t>(kv.cell), static_cast<uint64_t>(kv.head), static_cast<uint64_t>(kv.page)},
                      std::min(kTileKeys, a.kv.page_cells)});
   };
-  const Maps maps{make_map(a.kv.k.codec, p.converted, {{D, a.rows, a.q_heads, 1}, {q_row, q_head, q_row}, kRows}),
-                  plane(p.keys, a.kv.k), plane(p.values, a.kv.v)};
-  l(&wgmma_kernel<E, D>,
-    {.blocks = {a.q_heads, query_tiles(a, kRows)}, .threads = {kThreads}, .shared_bytes = Layout<D>::kSharedBytes}, a,
-    p, maps);
+  Maps maps{};
+  maps.q = make_map(half_of(a.kv.k.codec), p.converted, {{D, a.rows, a.q_heads, 1}, {q_row, q_head, q_row}, kRows});
+  if (std::is_void_v<C>) {
+    maps.k = plane(p.keys, a.kv.k);
+    maps.v = plane(p.values, a.kv.v);
+  }
+  l(&wgmma_kernel<E, D, C>,
+    {.blocks = {a.q_heads, query_tiles(a, kRows)}, .threads = {kThreads}, .shared_bytes = Layout<D, C>::kSharedBytes},
+    a, p, maps);
 }
 
 }  // namespace
@@ -316,13 +329,14 @@ bool can_prefill_wgmma(const GpuArgs& a, uint32_t arch) {
   const auto fits = [](const cuda::KvPlane& p) {
     return (p.dim == 64 || p.dim == 128) && p.cell % 16 == 0 && p.head % 16 == 0 && p.page % 16 == 0;
   };
-  return kBuilt && arch == kHopper && a.kv.k.scale == 0 && a.kv.k.dim == a.kv.v.dim && fits(a.kv.k) && fits(a.kv.v) &&
-         a.softcap == 0 && a.out_row % 2 == 0 && a.kv.page_cells >= cuda::warpgroup::kSwizzlePeriod;
+  return kBuilt && arch == kHopper && a.kv.k.dim == a.kv.v.dim && fits(a.kv.k) && fits(a.kv.v) && a.softcap == 0 &&
+         a.out_row % 2 == 0 && a.kv.page_cells >= cuda::warpgroup::kSwizzlePeriod;
 }
 
 void prefill_wgmma(const GpuArgs& a, const cuda::Launch& l) {
-  with_half(a.kv.k.codec,
-            [&]<class E>(E) { with_dim<64, 128>(head_dim(a), [&]<uint32_t D>() { launch<E, D>(a, l); }); });
+  with_cache(a.kv.k, [&]<class E, class C>(E, std::type_identity<C>) {
+    with_dim<64, 128>(head_dim(a), [&]<uint32_t D>() { launch<E, D, C>(a, l); });
+  });
 }
 
 }  // namespace tenon::flash

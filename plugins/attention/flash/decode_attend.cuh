@@ -39,6 +39,11 @@ class RingReader {
     stage_ = stage_ + 1 == Shape::kStages ? 0 : stage_ + 1;
     return address;
   }
+  // The same as TurnReader's (decode_warp.cuh).
+  template <Side, uint32_t, class Use>
+  __device__ __forceinline__ void take(uint32_t, bool there, const Use& use) {
+    if (there) use(next());
+  }
 
  private:
   const Team& t_;

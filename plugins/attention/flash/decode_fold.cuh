@@ -6,6 +6,7 @@
 
 #include "decode_attend.cuh"
 #include "decode_team.cuh"
+#include "decode_warp.cuh"
 #include "tenon/cuda/barrier.cuh"
 #include "tenon/cuda/cluster.cuh"
 
@@ -62,36 +63,67 @@ __device__ __forceinline__ void fold(uint32_t count, Folded& all, const Take& ta
   }
 }
 
+// ---- a lane's share of its two queries, whichever way round the products were ----
+template <uint32_t D>
+__device__ __forceinline__ uint32_t query_of_lane(const DecodeState<D>&, uint32_t i) {
+  return threadIdx.x % 32 / 4 + 8 * i;
+}
+template <uint32_t D>
+__device__ __forceinline__ uint32_t query_of_lane(const WarpState<D>&, uint32_t i) {
+  return threadIdx.x % 4 * 2 + i;
+}
+// Over the lanes that share the query.
+template <uint32_t D>
+__device__ __forceinline__ float sum_of_query(const DecodeState<D>& state, uint32_t i) {
+  return row_sum(state.sum[i]);
+}
+template <uint32_t D>
+__device__ __forceinline__ float sum_of_query(const WarpState<D>& state, uint32_t i) {
+  return column_sum(state.sum[i]);
+}
+// Leaves the values of the lane's query i in the query's row of partials, times a factor.
+template <class Team, uint32_t D>
+__device__ __forceinline__ void leave_values(const DecodeState<D>& state, uint32_t i, float factor, float* row) {
+#pragma unroll
+  for (uint32_t n = 0; n < D / 8; ++n) {
+    *reinterpret_cast<float2*>(row + n * 8 + threadIdx.x % 4 * 2) = {state.out[n][2 * i] * factor,
+                                                                     state.out[n][2 * i + 1] * factor};
+  }
+}
+template <class Team, uint32_t D>
+__device__ __forceinline__ void leave_values(const WarpState<D>& state, uint32_t i, float factor, float* row) {
+  factor *= value_unit<Team>();
+#pragma unroll
+  for (uint32_t n = 0; n < D / 16; ++n) {
+    for (uint32_t k = 0; k < 2; ++k) row[lane_dim<Team>(n, k)] = state.out[n][2 * k + i] * factor;
+  }
+}
+
 // ---- a team of a block's four warps: adds their shares and stores what the split makes of each query ----
-template <class Team>
-__device__ __forceinline__ void gather(const Team& t, DecodeState<Team::kDim>& state) {
+template <class Team, class State>
+__device__ __forceinline__ void gather(const Team& t, State& state) {
   using Shape = typename Team::Shape;
   constexpr uint32_t D = Team::kDim;
   const GpuArgs& a = t.a;
-  const uint32_t warp = Team::warp_of_team(), lane = threadIdx.x % 32, g = lane / 4;
+  const uint32_t warp = Team::warp_of_team();
   __shared__ float tops[kWarps][kQueries], sums[kWarps][kQueries];
-  for (uint32_t row = 0; row < 2; ++row) {
-    state.sum[row] = row_sum(state.sum[row]);
-    if (lane % 4 == 0) {
-      tops[warp][g + 8 * row] = state.top[row];
-      sums[warp][g + 8 * row] = state.sum[row];
-    }
+  for (uint32_t i = 0; i < 2; ++i) {
+    // Lanes that share a query store the same.
+    const uint32_t q = query_of_lane(state, i);
+    tops[warp][q] = state.top[i];
+    sums[warp][q] = sum_of_query(state, i);
   }
   cuda::wait_copies<0>();
   __syncthreads();
 
   // Each warp leaves its values, for the maximum of all.
-  auto* partials = reinterpret_cast<float*>(t.memory.tiles);  // [warp][query][kPartialRow]
+  auto* partials = reinterpret_cast<float*>(t.memory.tiles);  // [warp][kMostQueries][kPartialRow]
   const auto highest = [&](uint32_t q) { return fmaxf(fmaxf(tops[0][q], tops[1][q]), fmaxf(tops[2][q], tops[3][q])); };
-  for (uint32_t row = 0; row < 2; ++row) {
-    const uint32_t q = g + 8 * row;
+  for (uint32_t i = 0; i < 2; ++i) {
+    const uint32_t q = query_of_lane(state, i);
     if (q >= t.w.queries) continue;
-    const float shrink = state.top[row] == kNothing ? 0 : exp2_approx(state.top[row] - highest(q));
-#pragma unroll
-    for (uint32_t n = 0; n < D / 8; ++n) {
-      *reinterpret_cast<float2*>(partials + (warp * kQueries + q) * Shape::kPartialRow + n * 8 + lane % 4 * 2) = {
-          state.out[n][2 * row] * shrink, state.out[n][2 * row + 1] * shrink};
-    }
+    const float shrink = state.top[i] == kNothing ? 0 : exp2_approx(state.top[i] - highest(q));
+    leave_values<Team>(state, i, shrink, partials + (warp * Shape::kMostQueries + q) * Shape::kPartialRow);
   }
   __syncthreads();
 
@@ -103,7 +135,8 @@ __device__ __forceinline__ void gather(const Team& t, DecodeState<Team::kDim>& s
     Folded all{highest(q), 0, {}};
 #pragma unroll
     for (uint32_t k = 0; k < kWarps; ++k) {
-      const auto v = *reinterpret_cast<const float4*>(partials + (k * kQueries + q) * Shape::kPartialRow + d);
+      const auto v =
+          *reinterpret_cast<const float4*>(partials + (k * Shape::kMostQueries + q) * Shape::kPartialRow + d);
       all.value[0] += v.x;
       all.value[1] += v.y;
       all.value[2] += v.z;

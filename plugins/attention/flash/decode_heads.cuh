@@ -46,8 +46,9 @@ __device__ DecodeHead<typename Team::Element> find_head(const Team& t, uint32_t 
   h.from = new_head(a, t.p, h.side, w.first_row + h.row, w.kv_head);
   h.cache = reinterpret_cast<typename Team::Element*>(cached(a, t.p, h.side, w.slot, w.kv_head).at(token));
   // The tile that the token belongs to may be in the ring of any of the team's warps, or come later.
-  const uint32_t tile = (token - t.begin) / Shape::kStride, owner = (token - t.begin) % Shape::kStride / kKeysOfTile;
-  h.tile_row = token % kKeysOfTile;
+  const uint32_t tile = (token - t.begin) / Shape::kStride,
+                 owner = (token - t.begin) % Shape::kStride / Shape::kTileKeys;
+  h.tile_row = token % Shape::kTileKeys;
   if (tile < t.first_tile) return h;
   const uint32_t order = Team::order_of(tile - t.first_tile, h.side, t.tiles_of_warp(owner));
   if (order < Shape::kStages - 1) h.tile = t.memory.tiles + (owner * Shape::kStages + order) * Shape::kTileBytes;

@@ -2,6 +2,8 @@
 // tiles of its warps, and the rings that bring them.
 #pragma once
 
+#include <algorithm>
+
 #include "decode_tiles.cuh"
 #include "splits.cuh"
 #include "tenon/cuda/block_size.h"
@@ -9,31 +11,34 @@
 namespace tenon::flash {
 
 // Sizes of a team. kDepth 0: the block is a team. Else a warp is, and the fewer sequences there are, the deeper its ring:
-// 3, 6 or 12 tiles of 128 dimensions, so that a multiprocessor has about as many bytes under way with four blocks, with
-// two, or with one.
-template <uint32_t D, uint32_t kDepth>
+// 3, 6 or 12 tiles of 128 dimensions, so that a multiprocessor has about as many bytes under way with four blocks, with two, or with
+// one. Bytes: see DecodeTeam. A ring of codes holds a turn, K K V V, in which each tile has its place.
+template <uint32_t D, class Bytes, uint32_t kDepth>
 struct TeamShape {
+  static constexpr bool kCoded = !std::is_void_v<Bytes>;
   static constexpr bool kWarpTeams = kDepth != 0;
   static constexpr uint32_t kWarpsOfTeam = kWarpTeams ? 1 : kWarps, kTeams = kWarps / kWarpsOfTeam;
-  static constexpr uint32_t kMostQueries = kWarpTeams ? kWarpQueries : kQueries;
-  static constexpr uint32_t kStride = kWarpsOfTeam * kKeysOfTile;  // from a tile of a warp to its next, in tokens
-  static constexpr uint32_t kBlocks = kWarpTeams ? kDeepest / kDepth : 2;  // on a multiprocessor
-  static constexpr uint32_t kTileBytes = kKeysOfTile * D * 2;
+  static constexpr uint32_t kMostQueries = kWarpTeams || kCoded ? kFewQueries : kQueries;
+  static constexpr uint32_t kTileKeys = RingTile<D, Bytes>::kKeys, kTileBytes = RingTile<D, Bytes>::kBytes;
+  static constexpr uint32_t kStride = kWarpsOfTeam * kTileKeys;  // from a tile of a warp to its next, in tokens
+  static constexpr uint32_t kBlocks =                            // on a multiprocessor
+      !kWarpTeams ? (kCoded ? kCodedBlocks : kPlainBlocks) : std::min(kDeepest / kDepth, kCoded ? kCodedBlocks : 4u);
   static constexpr uint32_t kStages =  // tiles of a warp's ring
-      kWarpTeams ? kDepth * 128 / D
-      : D == 64  ? 8
-      : D == 128 ? 5
-                 : 3;
+      kCoded       ? 4
+      : kWarpTeams ? kDepth * 128 / D
+      : D == 64    ? 8
+      : D == 128   ? 5
+                   : 3;
   // A team's shared memory: [warp][stage] tiles of K or V, then a tile of queries, then kZeroBytes of zeros. When all is
   // multiplied, the rings' place is used for [warp][query][kPartialRow] f32, and after it SplitResult.
   static constexpr uint32_t kRingBytes = kWarpsOfTeam * kStages * kTileBytes, kZeroBytes = 128;
   static constexpr uint32_t kPartialRow = D + 8;  // floats; the padding spreads rows over the banks
-  static constexpr uint32_t kPartialBytes = kWarps * kQueries * kPartialRow * 4;
+  static constexpr uint32_t kPartialBytes = kWarps * kMostQueries * kPartialRow * 4;
   static_assert(kWarpTeams || kPartialBytes + kQueries * (8 + D * 4) <= kRingBytes);
 
   // Rows of a tile of queries that are in memory; the others are zeros. Where a warp is a team, its ring has their place.
   static __host__ __device__ uint32_t query_rows(const GpuArgs& a) {
-    return kWarpTeams ? queries_of_team(a) : kQueries;
+    return kWarpTeams ? queries_of_team(a) : kMostQueries;
   }
   static __host__ __device__ uint32_t team_bytes(const GpuArgs& a) {
     return kRingBytes + query_rows(a) * D * 2 + kZeroBytes;
@@ -55,11 +60,12 @@ struct TeamMemory {
   float* scratch;  // the op's
 };
 
-// Bytes unpacks the cache's codec if that has scales; E, in which is multiplied, is then __half. Else it is void.
+// Bytes is the cache's Codec if that has scales; E, in which is multiplied, is then __half. Else it is void.
 template <class E, uint32_t D, class Bytes, uint32_t kDepth>
 struct DecodeTeam {
   using Element = E;
-  using Shape = TeamShape<D, kDepth>;
+  using Code = Bytes;
+  using Shape = TeamShape<D, Bytes, kDepth>;
   static constexpr uint32_t kDim = D;
   static constexpr bool kWarpTeams = Shape::kWarpTeams;
 
@@ -109,15 +115,15 @@ struct DecodeTeam {
     }
   }
 
-  // ---- a warp's tiles: 16 tokens of every kStride, from first_tile on ----
+  // ---- a warp's tiles: kTileKeys tokens of every kStride, from first_tile on ----
   __device__ uint32_t tiles_of_warp(uint32_t warp) const {
-    const uint32_t own = begin + warp * kKeysOfTile;
+    const uint32_t own = begin + warp * Shape::kTileKeys;
     const uint32_t all = end > own ? (end - own + Shape::kStride - 1) / Shape::kStride : 0;
     return all > first_tile ? all - first_tile : 0;
   }
   // The first token of this warp's tile.
   __device__ uint32_t token_of(uint32_t tile) const {
-    return begin + (first_tile + tile) * Shape::kStride + warp_of_team() * kKeysOfTile;
+    return begin + (first_tile + tile) * Shape::kStride + warp_of_team() * Shape::kTileKeys;
   }
 
   // ---- a warp's ring: its tiles come in the order K K V V of a turn, the last turn having one or two of each. Example: 3
@@ -131,29 +137,64 @@ struct DecodeTeam {
     const uint32_t first = i / 4 * 2, of_turn = min(2u, tiles - first), in_turn = i % 4;
     const Side side = in_turn >= of_turn ? Side::kValues : Side::kKeys;
     const cuda::KvPlane& plane = plane_of(a, side);
-    const cuda::KvRows rows = cached(a, p, side, w.slot, w.kv_head);
-    const uint32_t to_tile = cuda::shared_address(ring() + stage * Shape::kTileBytes);
     const TileTokens tokens{token_of(first + in_turn - (side == Side::kValues ? of_turn : 0)), from, to, end};
-    if constexpr (!std::is_void_v<Bytes>) {
-      ByteTileLoader<D, Bytes>{rows, cached_scales(a, p, side, w.slot, w.kv_head), plane.dim / (8 * Bytes::kEights)}(
-          to_tile, tokens);
-    } else {
-      TileLoader<D>{rows, plane.dim / 8}(to_tile, tokens);
+    TileLoader<D>{cached(a, p, side, w.slot, w.kv_head), plane.dim / 8}(tile_address(stage), tokens);
+  }
+  __device__ uint32_t tile_address(uint32_t stage) const {
+    return cuda::shared_address(ring()) + stage * Shape::kTileBytes;
+  }
+
+  // ---- a ring of codes: the tile number j (0 or 1) of a turn and side has stage 2 * side + j ----
+  __device__ CodedRows coded_rows(Side side) const {
+    const bool values = side == Side::kValues;
+    const cuda::KvPlane& plane = plane_of(a, side);
+    const auto* scales = static_cast<const char*>(values ? p.value_scales : p.key_scales);
+    return {plane,
+            static_cast<const char*>(values ? p.values : p.keys) + w.kv_head * plane.head,
+            scales + w.kv_head * plane.scale_head,
+            p.pages + size_t{w.slot} * a.kv.columns,
+            a.kv.page_cells,
+            a.kv.columns};
+  }
+  // Loads tokens [from, to) of the first turn; each tile is a batch of copies, one that there is not an empty one.
+  __device__ void prime_codes(uint32_t from, uint32_t to) const {
+    const CodedTileLoader<D, Bytes> keys(coded_rows(Side::kKeys)), values(coded_rows(Side::kValues));
+#pragma unroll 1
+    for (uint32_t stage = 0; stage < Shape::kStages; ++stage) {
+      const uint32_t tile = stage % 2;
+      const TileTokens tokens{token_of(tile), from, to, end};
+      if (tile < tiles) {
+        if (stage < 2) {
+          keys(tile_address(stage), tokens);
+        } else {
+          values(tile_address(stage), tokens);
+        }
+      }
+      cuda::commit_copies();
     }
   }
+
   // Primes the ring with tokens [from, to); each tile is a batch of copies.
   __device__ void prime(uint32_t from, uint32_t to) const {
+    if constexpr (Shape::kCoded) {
+      prime_codes(from, to);
+    } else {
 #pragma unroll 1
-    for (uint32_t i = 0; i < Shape::kStages - 1; ++i) {
-      if (i < 2 * tiles) load(i, i, from, to);
-      cuda::commit_copies();
+      for (uint32_t i = 0; i < Shape::kStages - 1; ++i) {
+        if (i < 2 * tiles) load(i, i, from, to);
+        cuda::commit_copies();
+      }
     }
   }
   // Adds to the tiles in the ring what the step itself has appended.
   __device__ void prime_new() const {
+    if constexpr (Shape::kCoded) {
+      prime_codes(w.old_len, end);
+    } else {
 #pragma unroll 1
-    for (uint32_t i = 0; i < min(2 * tiles, Shape::kStages - 1); ++i) load(i, i, w.old_len, end);
-    cuda::commit_copies();
+      for (uint32_t i = 0; i < min(2 * tiles, Shape::kStages - 1); ++i) load(i, i, w.old_len, end);
+      cuda::commit_copies();
+    }
     cuda::wait_copies<0>();
   }
 };

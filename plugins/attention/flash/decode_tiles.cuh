@@ -1,10 +1,10 @@
-// Keys and values on their way from the cache into tiles in shared memory (tiles.cuh): a warp's tile of 16 tokens, and of scaled
-// codecs what every kernel needs to make fp16 of them.
+// Keys and values of the decode kernels on their way from the cache into tiles in shared memory (tiles.cuh): a warp's tile of 16
+// tokens, or of 32 in codes, which stay codes there.
 #pragma once
 
 #include <concepts>
-#include <type_traits>
 
+#include "codes.cuh"
 #include "tenon/cuda/kv_reader.cuh"
 #include "tenon/cuda/shared_memory.cuh"
 #include "tiles.cuh"
@@ -56,121 +56,118 @@ struct TileLoader {
   }
 };
 
-// Turns eight elements of a scaled codec, the i-th eight of 16 bytes, into four pairs of fp16, of which the product with a
-// cell's scale is rounded once.
-template <class B>
-concept ByteUnpacking = requires(const uint32_t (&words)[4], uint32_t i, __half2 scale, __half2 (&x)[4]) {
-  { B::kEights } -> std::convertible_to<uint32_t>;  // so many times eight elements are in 16 bytes
-  { B::scale_of(scale) } -> std::same_as<__half2>;  // the scale's factor
-  B::unpack(words, i, x);                           // exact
+// ---- codes ----------------------------------------------------------------------------------------------------------------------
+// A tile has 32 tokens, or 16 where rows are long: rows as they are stored, which lie as rows of fewer halves would, and after them
+// the tokens' scales in fp16.
+template <uint32_t D, Codec C>
+struct CodedTile {
+  static constexpr uint32_t kColumns = D / C::kEights;  // halves that a row takes the place of
+  static constexpr uint32_t kKeys = kColumns > 64 ? 16 : 32;
+  static constexpr uint32_t kScalesAt = kKeys * kTileRowBytes<kColumns>;
+  static constexpr uint32_t kBytes = kScalesAt + kKeys * sizeof(__half);
+
+  // The scale of one of a tile's tokens.
+  static __device__ __forceinline__ float scale(uint32_t tile, uint32_t token) {
+    const uint32_t bits = cuda::load_shared_2(tile + kScalesAt + token * sizeof(__half));
+    return __half2float(__ushort_as_half(static_cast<uint16_t>(bits)));
+  }
 };
 
-// A byte's bits, biased by 128, are the last of 1024 + 128 + q in fp16.
-struct Int8Bytes {
-  static constexpr uint32_t kEights = 2;
-  __device__ static __half2 scale_of(__half2 scale) { return scale; }
-  __device__ static void unpack(const uint32_t (&words)[4], uint32_t i, __half2 (&x)[4]) {
-#pragma unroll
-    for (uint32_t j = 0; j < 4; ++j) {
-      const uint32_t biased =
-          __byte_perm(words[2 * i + j / 2] ^ 0x80808080u, 0x64646464u, j % 2 == 0 ? 0x4140 : 0x4342);
-      x[j] = __hsub2(reinterpret_cast<const __half2&>(biased), __half2half2(__ushort_as_half(0x6480)));
-    }
-  }
+// What a tile is in the ring of a decoding warp; C is void for fp16 and bf16.
+template <uint32_t D, class C>
+struct RingTile {
+  static constexpr uint32_t kKeys = CodedTile<D, C>::kKeys, kBytes = CodedTile<D, C>::kBytes;
 };
-// Four bits: a byte stands in both halves of a pair. The lower code is the last bits of 1024 + code, and the upper one, where
-// it is, the last but four of 64 + code.
-struct Int4Bytes {
-  static constexpr uint32_t kEights = 4;
-  __device__ static __half2 scale_of(__half2 scale) { return scale; }
-  __device__ static void unpack(const uint32_t (&words)[4], uint32_t i, __half2 (&x)[4]) {
-    constexpr uint32_t kZeros = 0x54806408;  // 64 + 8 and 1024 + 8
-#pragma unroll
-    for (uint32_t j = 0; j < 4; ++j) {
-      const uint32_t pair = (__byte_perm(words[i], 0, 0x4040 + 0x0101 * j) & 0x00f0000fu) | 0x54006400u;
-      x[j] = __hsub2(reinterpret_cast<const __half2&>(pair), reinterpret_cast<const __half2&>(kZeros));
-    }
-  }
+template <uint32_t D>
+struct RingTile<D, void> {
+  static constexpr uint32_t kKeys = kKeysOfTile, kBytes = kKeysOfTile * kTileRowBytes<D>;
 };
-// E4M3: as sdk::SmallFloat::half_bits() makes halves of codes.
-struct Fp8Bytes {
-  static constexpr uint32_t kEights = 2;
-  __device__ static __half2 scale_of(__half2 scale) {
-    return __hmul2(scale, __half2half2(__float2half_rn(sdk::KvF8::Numbers::kUnit)));
-  }
-  __device__ static void unpack(const uint32_t (&words)[4], uint32_t i, __half2 (&x)[4]) {
-#pragma unroll
-    for (uint32_t j = 0; j < 4; ++j) {
-      const uint32_t high = __byte_perm(words[2 * i + j / 2], 0, j % 2 == 0 ? 0x1404 : 0x3424);  // a byte above a zero
-      const uint32_t half = (high & 0x80008000u) | (high >> 1 & 0x3f803f80u);
-      x[j] = reinterpret_cast<const __half2&>(half);
-    }
-  }
-};
-static_assert(ByteUnpacking<Int8Bytes> && ByteUnpacking<Int4Bytes> && ByteUnpacking<Fp8Bytes>);
 
-// Sixteen bytes of a row, from 16 * piece on, and their cell's scale: zeros for a row that there is not.
-struct ScaledPiece {
-  uint4 raw = {0, 0, 0, 0};
-  __half scale = __ushort_as_half(0);
+// Where codes and scales of a KV head of a sequence are.
+struct CodedRows {
+  const cuda::KvPlane& plane;
+  const char *rows, *scales;  // of the head, in the first page
+  const int32_t* pages;
+  uint32_t page_cells, columns;
+};
 
-  __device__ void load(const cuda::KvRows& rows, const cuda::KvRows& scales, uint32_t token, uint32_t piece) {
-    raw = *reinterpret_cast<const uint4*>(rows.at(token) + piece * 16);
-    scale = *reinterpret_cast<const __half*>(scales.at(token));
+// Loads codes and scales. Tiles begin at multiples of their size, so that a page of as many cells has the whole of one, and the
+// page of a sequence that has one alone is looked up once.
+template <uint32_t D, Codec C>
+class CodedTileLoader {
+ public:
+  using Tile = CodedTile<D, C>;
+  __device__ __forceinline__ explicit CodedTileLoader(const CodedRows& from) : from_(from) {
+    const cuda::KvPlane& plane = from.plane;
+    const uint64_t odd = reinterpret_cast<uintptr_t>(from.scales) | static_cast<uint64_t>(plane.scale_page);
+    whole_ = from.page_cells >= Tile::kKeys && plane.dim == D && plane.scale_cell == sizeof(__half) && odd % 16 == 0;
+    const int64_t page = from.columns == 1 ? from.pages[0] : 0;
+    const uint32_t row = threadIdx.x % 32 / kPieces, piece = threadIdx.x % kPieces;
+    rows_ = from.rows + page * plane.page + row * plane.cell + piece * 16;
+    scales_ = from.scales + page * plane.scale_page + threadIdx.x % 32 * 16;
   }
-  // Writes numbers to a row of a tile, as fp16.
-  template <uint32_t D, ByteUnpacking Bytes>
-  __device__ void store(uint32_t tile, uint32_t row, uint32_t piece) const {
-    const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-    const __half2 both = Bytes::scale_of(__half2half2(scale));
+  __device__ __forceinline__ void operator()(uint32_t tile, const TileTokens& t) const {
+    if (!whole_ || t.token < t.from || t.token + Tile::kKeys > min(t.to, t.end)) return load_slowly(tile, t);
+    const cuda::KvPlane& plane = from_.plane;
+    const uint32_t lane = threadIdx.x % 32, row = lane / kPieces, piece = lane % kPieces;
+    const auto cell = static_cast<uint32_t>(plane.cell);
+    const char *rows = rows_, *scales = scales_;
+    uint32_t inside = t.token;
+    if (from_.columns != 1) {
+      const int64_t page = page_of(t.token);
+      rows += page * plane.page;
+      scales += page * plane.scale_page;
+      inside &= from_.page_cells - 1;
+    }
+    rows += uint64_t{inside} * cell;
 #pragma unroll
-    for (uint32_t i = 0; i < Bytes::kEights; ++i) {
-      __half2 x[4];
-      Bytes::unpack(words, i, x);
-      uint32_t halves[4];  // two of them each
-#pragma unroll
-      for (uint32_t j = 0; j < 4; ++j) {
-        const __half2 product = __hmul2(x[j], both);
-        halves[j] = reinterpret_cast<const uint32_t&>(product);
+    for (uint32_t r = 0; r < Tile::kKeys; r += kRowsAtOnce, rows += uint64_t{kRowsAtOnce} * cell) {
+      cuda::copy_async(tile + tile_offset<Tile::kColumns>(r + row, piece), rows);
+    }
+    if (lane < Tile::kKeys * sizeof(__half) / 16) {
+      cuda::copy_async(tile + Tile::kScalesAt + 16 * lane, scales + inside * sizeof(__half));
+    }
+  }
+
+ private:
+  static constexpr uint32_t kPieces = Tile::kColumns / 8, kRowsAtOnce = 32 / kPieces;
+
+  __device__ int32_t page_of(uint32_t token) const {
+    return from_.pages[token >> (31 - static_cast<uint32_t>(__clz(static_cast<int>(from_.page_cells))))];
+  }
+  // Piece by piece.
+  __device__ void load_slowly(uint32_t tile, const TileTokens& t) const {
+    const uint32_t past = t.token + Tile::kKeys;
+    if (past <= t.end && (past <= t.from || t.token >= t.to)) return;  // all are left alone
+    const cuda::KvPlane& plane = from_.plane;
+    const auto is_own = [&](uint32_t token) { return token < t.end && token >= t.from && token < t.to; };
+    // The lane's own token's scale, which comes while rows are asked for.
+    const uint32_t own_row = threadIdx.x % 32, own_token = t.token + own_row;
+    const bool scales_it = own_row < Tile::kKeys && (is_own(own_token) || own_token >= t.end);
+    __half scale = __ushort_as_half(0);
+    if (scales_it && own_token < t.end) {
+      const uint32_t inside = own_token & (from_.page_cells - 1);
+      scale = *reinterpret_cast<const __half*>(from_.scales + page_of(own_token) * plane.scale_page +
+                                               inside * plane.scale_cell);
+    }
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x % 32; i < Tile::kKeys * kPieces; i += 32) {
+      const uint32_t r = i / kPieces, piece = i % kPieces, token = t.token + r;
+      const uint32_t to = tile + tile_offset<Tile::kColumns>(r, piece);
+      if (token >= t.end || piece * 8 * C::kEights >= plane.dim) {
+        cuda::store_zeros(to);
+      } else if (is_own(token)) {
+        const uint32_t inside = token & (from_.page_cells - 1);
+        cuda::copy_async(to, from_.rows + page_of(token) * plane.page + inside * plane.cell + piece * 16);
       }
-      cuda::store_shared(tile + tile_offset<D>(row, Bytes::kEights * piece + i),
-                         uint4{halves[0], halves[1], halves[2], halves[3]});
     }
+    if (scales_it) static_cast<__half*>(__cvta_shared_to_generic(tile + Tile::kScalesAt))[own_row] = scale;
   }
+
+  const CodedRows from_;
+  bool whole_;                  // tiles whose tokens are all wanted are in one page, at multiples of 16 bytes
+  const char *rows_, *scales_;  // the lane's, of token 0, or of the first page's first
 };
-
-// Loads a scaled codec with scales in fp16, which becomes fp16 on its way.
-template <uint32_t D, ByteUnpacking Bytes>
-struct ByteTileLoader {
-  cuda::KvRows rows, scales;
-  uint32_t pieces;  // of 16 bytes, of a row in memory: Bytes::kEights pieces of the tile
-
-  __device__ void operator()(uint32_t tile, const TileTokens& t) const {
-    constexpr uint32_t kPieces = D / 8 / Bytes::kEights, kOfLane = kKeysOfTile * kPieces / 32;
-    ScaledPiece own[kOfLane];
-#pragma unroll
-    for (uint32_t i = 0; i < kOfLane; ++i) {
-      const uint32_t at = i * 32 + threadIdx.x % 32, token = t.token + at / kPieces, piece = at % kPieces;
-      if (token < t.from || token >= min(t.to, t.end) || piece >= pieces) continue;
-      own[i].load(rows, scales, token, piece);
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < kOfLane; ++i) {
-      const uint32_t at = i * 32 + threadIdx.x % 32, r = at / kPieces, token = t.token + r, piece = at % kPieces;
-      if (token < t.end && piece < pieces && (token < t.from || token >= t.to)) continue;
-      own[i].template store<D, Bytes>(tile, r, piece);
-    }
-  }
-};
-static_assert(TileLoading<TileLoader<128>> && TileLoading<ByteTileLoader<128, Int8Bytes>>);
-
-// Calls f with the type that a cache's keys and values are multiplied in, and with what unpacks them, or void.
-template <class F>
-void with_cache(const cuda::KvPlane& plane, F&& f) {
-  if (plane.codec == TENON_I8) return f(__half{}, std::type_identity<Int8Bytes>());
-  if (plane.codec == TENON_U8) return f(__half{}, std::type_identity<Int4Bytes>());
-  if (plane.codec == TENON_F8E4M3) return f(__half{}, std::type_identity<Fp8Bytes>());
-  with_half(plane.codec, [&]<class E>(E e) { f(e, std::type_identity<void>()); });
-}
+static_assert(TileLoading<TileLoader<128>> && TileLoading<CodedTileLoader<128, Int8Bytes>>);
 
 }  // namespace tenon::flash

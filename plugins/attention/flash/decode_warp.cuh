@@ -1,11 +1,13 @@
-// The inner loop of cuda_decode.cu where a warp is a team: as decode_attend.cuh, but with queries as the columns of the
-// products, of which there are eight, so that a lane has half as many sums and four blocks fit on a multiprocessor.
+// The inner loop of cuda_decode.cu where a warp is a team, and where the cache has codes: as decode_attend.cuh, but with queries as
+// the columns of the products, of which there are eight, so that a lane has half as many sums. Four blocks of warps that are teams
+// fit on a multiprocessor then, and codes leave time for being unpacked (codes.cuh).
 //
 //   scores  (keys 16, queries 8) = K (keys 16, dimensions 16) Q^T (dimensions 16, queries 8)
 //   values  (dimensions 16, queries 8) += V^T (dimensions 16, keys 16) weights (keys 16, queries 8)
 //
 // In a 16 x 8 product, lane 4 g + t has rows g and g + 8 (keys, or dimensions) and columns 2t and 2t + 1 (queries). Sum
-// 2 * row + column is of row g + 8 * row and query 2t + column. A turn is two tiles of 16 keys.
+// 2 * row + column is of row g + 8 * row and query 2t + column. A turn is two tiles, of 16 keys or two times 16. Where there are
+// codes, rows g and g + 8 of values are the two dimensions that lane_dim() says.
 #pragma once
 
 #include "decode_attend.cuh"
@@ -30,12 +32,67 @@ __device__ __forceinline__ float column_sum(float x) {
   return x;
 }
 
+// A warp's tiles of codes: a tile that was read makes room for the one at the same place of the next turn.
+template <class Team>
+class TurnReader {
+ public:
+  using Shape = typename Team::Shape;
+  __device__ __forceinline__ explicit TurnReader(const Team& t)
+      : t_(t), keys_(t.coded_rows(Side::kKeys)), values_(t.coded_rows(Side::kValues)) {}
+  // Calls use(address) with the turn's tile number j of keys or values, if there is such a one. tile: the turn's first.
+  template <Side kSide, uint32_t j, class Use>
+  __device__ __forceinline__ void take(uint32_t tile, bool there, const Use& use) {
+    if (there) {
+      const uint32_t address = t_.tile_address((kSide == Side::kValues ? 2 : 0) + j), next = tile + 2 + j;
+      cuda::wait_copies<Shape::kStages - 1>();
+      __syncwarp();
+      use(address);
+      __syncwarp();
+      const TileTokens tokens{t_.token_of(next), 0, t_.end, t_.end};
+      if (next < t_.tiles) (kSide == Side::kValues ? values_ : keys_)(address, tokens);
+    }
+    cuda::commit_copies();
+  }
+
+ private:
+  const Team& t_;
+  const CodedTileLoader<Team::kDim, typename Team::Code> keys_, values_;
+};
+
 // The B fragments of the queries (dimensions 16, queries 8). A query that there is not has zeros.
 template <class Team>
 struct QueryColumns {
   static constexpr uint32_t D = Team::kDim;
   uint32_t b[D / 16][2];  // [16 dimensions]
   __device__ __forceinline__ explicit QueryColumns(const Team& t) {
+    if constexpr (Team::Shape::kCoded) {
+      load_pairs(t);
+    } else {
+      load(t);
+    }
+  }
+
+ private:
+  // In the order in which keys come as pairs.
+  __device__ __forceinline__ void load_pairs(const Team& t) {
+    using C = typename Team::Code;
+    const uint32_t query = threadIdx.x % 32 / 4;
+    const bool there = query < Team::Shape::query_rows(t.a);
+    const uint32_t tile = cuda::shared_address(t.query_tile());
+#pragma unroll
+    for (uint32_t k = 0; k < D / 16; ++k) {
+#pragma unroll
+      for (uint32_t i = 0; i < 2; ++i) {
+        const uint32_t piece = 2 * k / C::kPairs, pair = 2 * k % C::kPairs + i;
+        const auto half = [&](uint32_t element) {
+          const uint32_t d = dim_of_key<C>(piece, pair, element);
+          return there ? cuda::load_shared_2(tile + tile_offset<D>(query, d / 8) + d % 8 * 2) : 0;
+        };
+        b[k][i] = half(0) | half(1) << 16;
+      }
+    }
+  }
+  __device__ __forceinline__ void load(const Team& t) {
     const uint32_t query = threadIdx.x % 8, piece = threadIdx.x % 32 / 8;
     const bool there = query < Team::Shape::query_rows(t.a);
     const uint32_t tile = cuda::shared_address(there ? t.query_tile() : t.zeros());
@@ -51,35 +108,96 @@ struct QueryColumns {
   }
 };
 
-// Products of one tile of keys and the queries.
+// The A fragments of 16 keys of a tile of codes, from `key` on: keys (keys 16, dimensions 16) or values (dimensions 16, keys 16).
+// use(k, fragment) gets the k-th 16 dimensions.
+template <uint32_t D, Side kSide, Codec C, class Use>
+__device__ __forceinline__ void unpack_tile(uint32_t tile, uint32_t key, const Use& use) {
+  constexpr uint32_t kColumns = CodedTile<D, C>::kColumns, kPairs = C::kPairs;
+#pragma unroll
+  for (uint32_t pieces = 0; pieces < kColumns / 8; pieces += 2) {
+    uint32_t words[4];  // of the first piece tokens 0 to 7, then 8 to 15; of the second one
+    if constexpr (kSide == Side::kKeys) {
+      cuda::load_matrices(words, tile + rows_first<kColumns>(key, pieces));
+    } else {
+      cuda::load_matrices_transposed(words, tile + rows_first<kColumns>(key, pieces));
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      uint32_t low[kPairs], high[kPairs];
+      C::unpack_pairs(words[2 * i], low);
+      C::unpack_pairs(words[2 * i + 1], high);
+#pragma unroll
+      for (uint32_t j = 0; j < kPairs; j += 2) {
+        const uint32_t k = ((pieces + i) * kPairs + j) / 2;
+        if constexpr (kSide == Side::kKeys) {
+          use(k, {low[j], high[j], low[j + 1], high[j + 1]});
+        } else {
+          use(k, {low[j], low[j + 1], high[j], high[j + 1]});
+        }
+      }
+    }
+  }
+}
+
+// Multiplies sums, or weights, of 16 keys by their tokens' scales, which are those of rows g and g + 8, and by a factor.
 template <class Team>
-__device__ __forceinline__ void score_tile(uint32_t keys, const QueryColumns<Team>& q, float (&x)[4]) {
+__device__ __forceinline__ void scale_rows(uint32_t tile, uint32_t key, float factor, float (&x)[4]) {
+  using Tile = CodedTile<Team::kDim, typename Team::Code>;
+  const uint32_t g = key + threadIdx.x % 32 / 4;
+  const float scale[2] = {Tile::scale(tile, g) * factor, Tile::scale(tile, g + 8) * factor};
+#pragma unroll
+  for (uint32_t e = 0; e < 4; ++e) x[e] *= scale[e / 2];
+}
+
+// Scores, then weights, of a tile: [16 keys][an mma's sums].
+template <class Team>
+using TileScores = float[Team::Shape::kTileKeys / 16][4];
+
+// Products of 16 keys of a tile and the queries.
+template <class Team>
+__device__ __forceinline__ void score_keys(uint32_t keys, uint32_t key, const QueryColumns<Team>& q, float (&x)[4]) {
   using E = typename Team::Element;
   constexpr uint32_t D = Team::kDim;
   float s[2][4] = {};  // [even or odd 16 dimensions][an mma's sums]
+  const auto multiply = [&](uint32_t k, const uint32_t(&a)[4]) { cuda::mma<E>(s[k % 2], a, q.b[k][0], q.b[k][1]); };
+  if constexpr (Team::Shape::kCoded) {
+    unpack_tile<D, Side::kKeys, typename Team::Code>(keys, key, multiply);
+  } else {
 #pragma unroll
-  for (uint32_t k = 0; k < D / 16; ++k) {
-    uint32_t a[4];
-    cuda::load_matrices(a, keys + rows_first<D>(0, k * 2));
-    cuda::mma<E>(s[k % 2], a, q.b[k][0], q.b[k][1]);
+    for (uint32_t k = 0; k < D / 16; ++k) {
+      uint32_t a[4];
+      cuda::load_matrices(a, keys + rows_first<D>(key, k * 2));
+      multiply(k, a);
+    }
   }
 #pragma unroll
   for (uint32_t e = 0; e < 4; ++e) x[e] = s[0][e] + s[1][e];
+  if constexpr (Team::Shape::kCoded) scale_rows<Team>(keys, key, Team::Code::kUnit, x);
+}
+template <class Team>
+__device__ __forceinline__ void score_tile(uint32_t keys, const QueryColumns<Team>& q, TileScores<Team>& x) {
+#pragma unroll
+  for (uint32_t i = 0; i < Team::Shape::kTileKeys / 16; ++i) score_keys<Team>(keys, 16 * i, q, x[i]);
 }
 
 // Scores of the turn that begins with `tile` become weights; state.top and state.sum go on. shrink, by column: by how much
 // what was summed up before shrinks.
 template <class Team>
-__device__ __forceinline__ void weigh(const Team& t, uint32_t tile, const SeenRange& range, float (&x)[2][4],
+__device__ __forceinline__ void weigh(const Team& t, uint32_t tile, const SeenRange& range, TileScores<Team> (&x)[2],
                                       WarpState<Team::kDim>& state, float (&shrink)[2]) {
+  constexpr uint32_t kBlocks = Team::Shape::kTileKeys / 16;  // of 16 keys
   float higher[2] = {state.top[0], state.top[1]};
 #pragma unroll
-  for (uint32_t i = 0; i < 8; ++i) {
-    const uint32_t j = i / 4, e = i % 4, column = e % 2;
-    const uint32_t token = t.token_of(tile + j) + threadIdx.x % 32 / 4 + e / 2 * 8;
-    const bool there = tile + j < t.tiles && token >= range.seen[column] && token < range.past[column];
-    if (!there) x[j][e] = kNothing;
-    higher[column] = fmaxf(higher[column], x[j][e]);
+  for (uint32_t j = 0; j < 2; ++j) {
+    const uint32_t first = t.token_of(tile + j);
+    const bool there = tile + j < t.tiles;
+#pragma unroll
+    for (uint32_t i = 0; i < 4 * kBlocks; ++i) {
+      const uint32_t e = i % 4, column = e % 2, token = first + threadIdx.x % 32 / 4 + i / 4 * 16 + e / 2 * 8;
+      float& score = x[j][i / 4][e];
+      if (!there || token < range.seen[column] || token >= range.past[column]) score = kNothing;
+      higher[column] = fmaxf(higher[column], score);
+    }
   }
 #pragma unroll
   for (uint32_t column = 0; column < 2; ++column) {
@@ -89,8 +207,8 @@ __device__ __forceinline__ void weigh(const Team& t, uint32_t tile, const SeenRa
     const float base = higher[column] == kNothing ? 0 : higher[column];
     float added = 0;
 #pragma unroll
-    for (uint32_t i = 0; i < 4; ++i) {
-      float& v = x[i / 2][i % 2 * 2 + column];
+    for (uint32_t i = 0; i < 4 * kBlocks; ++i) {
+      float& v = x[i / 2 / kBlocks][i / 2 % kBlocks][i % 2 * 2 + column];
       v = exp2_approx(v - base);
       added += v;
     }
@@ -98,55 +216,87 @@ __device__ __forceinline__ void weigh(const Team& t, uint32_t tile, const SeenRa
   }
 }
 
-// Adds one tile of values, weighted.
+// What the sums of weighted values have to be multiplied by: weights times scales are enlarged, so that they are about as large as
+// the values and fp16 rounds them as it would round those.
 template <class Team>
-__device__ __forceinline__ void add_tile(uint32_t values, const float (&x)[4], WarpState<Team::kDim>& state) {
+__device__ constexpr float value_unit() {
+  if constexpr (Team::Shape::kCoded) {
+    return 1 / Team::Code::kWhole;
+  } else {
+    return 1;
+  }
+}
+// Adds the values of 16 tokens of a tile, weighted.
+template <class Team>
+__device__ __forceinline__ void add_keys(uint32_t values, uint32_t key, float (&x)[4], WarpState<Team::kDim>& state) {
   using E = typename Team::Element;
   constexpr uint32_t D = Team::kDim;
+  if constexpr (Team::Shape::kCoded) scale_rows<Team>(values, key, Team::Code::kUnit * Team::Code::kWhole, x);
   const uint32_t b0 = cuda::transposed(cuda::to_halves<E>(x[0], x[1])),
                  b1 = cuda::transposed(cuda::to_halves<E>(x[2], x[3]));
+  const auto multiply = [&](uint32_t n, const uint32_t(&a)[4]) { cuda::mma<E>(state.out[n], a, b0, b1); };
+  if constexpr (Team::Shape::kCoded) {
+    unpack_tile<D, Side::kValues, typename Team::Code>(values, key, multiply);
+  } else {
 #pragma unroll
-  for (uint32_t n = 0; n < D / 16; ++n) {
-    uint32_t a[4];
-    cuda::load_matrices_transposed(a, values + pieces_first<D>(0, n * 2));
-    cuda::mma<E>(state.out[n], a, b0, b1);
+    for (uint32_t n = 0; n < D / 16; ++n) {
+      uint32_t a[4];
+      cuda::load_matrices_transposed(a, values + pieces_first<D>(key, n * 2));
+      multiply(n, a);
+    }
+  }
+}
+template <class Team>
+__device__ __forceinline__ void add_tile(uint32_t values, TileScores<Team>& x, WarpState<Team::kDim>& state) {
+#pragma unroll
+  for (uint32_t i = 0; i < Team::Shape::kTileKeys / 16; ++i) add_keys<Team>(values, 16 * i, x[i], state);
+}
+
+// The dimension of a lane's sums out[n][2 * row], out[n][2 * row + 1].
+template <class Team>
+__device__ __forceinline__ uint32_t lane_dim(uint32_t n, uint32_t row) {
+  if constexpr (Team::Shape::kCoded) {
+    using C = typename Team::Code;
+    return dim_of_value<C>(2 * n / C::kPairs, 2 * n % C::kPairs + row);
+  } else {
+    return 16 * n + 8 * row + threadIdx.x % 32 / 4;
   }
 }
 
-// Stores the results of the team's queries, which nobody else works on.
+// Stores the results of the team's queries, where the warp is the team and its split all that they see.
 template <class Team>
 __device__ __forceinline__ void finish_alone(const Team& t, WarpState<Team::kDim>& state) {
-  const uint32_t g = threadIdx.x % 32 / 4;
+  cuda::wait_copies<0>();
 #pragma unroll
   for (uint32_t column = 0; column < 2; ++column) {
     const float sum = column_sum(state.sum[column]);
     const uint32_t q = threadIdx.x % 4 * 2 + column;
     if (q >= t.w.queries || t.memory.queries[q].count == 0) continue;
     const Query& query = t.memory.queries[q];
-    const float weight = 1 / (sum + sink_weight(t.p.sinks, query.head, state.top[column]));
-    float* to = t.p.out + (t.w.first_row + query.row) * t.a.out_row + query.head * t.a.kv.v.dim + g;
+    const float weight = value_unit<Team>() / (sum + sink_weight(t.p.sinks, query.head, state.top[column]));
+    float* to = t.p.out + (t.w.first_row + query.row) * t.a.out_row + query.head * t.a.kv.v.dim;
 #pragma unroll
-    for (uint32_t d = 0; d < Team::kDim; d += 8) {
-      if (d + g < t.a.kv.v.dim) to[d] = state.out[d / 16][d % 16 / 8 * 2 + column] * weight;
+    for (uint32_t i = 0; i < Team::kDim / 8; ++i) {
+      const uint32_t d = lane_dim<Team>(i / 2, i % 2);
+      if (d < t.a.kv.v.dim) to[d] = state.out[i / 2][i % 2 * 2 + column] * weight;
     }
   }
 }
 
-// The team's split, which is all that its queries see, once prepare_heads() is done.
+// The warp's share of the split, once prepare_heads() is done.
 template <class Team>
-__device__ __forceinline__ void attend_alone(const Team& t) {
+__device__ __forceinline__ void attend(const Team& t, WarpState<Team::kDim>& state) {
   const Query* own = t.memory.queries + threadIdx.x % 4 * 2;
   const SeenRange range{{own[0].seen, own[1].seen}, {own[0].past, own[1].past}};
   const ScoreScale scale = score_scale(t.a.scale, t.a.softcap);
   const QueryColumns<Team> q(t);
-  WarpState<Team::kDim> state;
-  RingReader<Team> ring(t);
+  std::conditional_t<Team::Shape::kCoded, TurnReader<Team>, RingReader<Team>> ring(t);
 #pragma unroll 1
   for (uint32_t tile = 0; tile < t.tiles; tile += 2) {
     const bool two = tile + 1 < t.tiles;
-    float x[2][4] = {};  // [tile][an mma's sums]: scores, then weights
-    score_tile(ring.next(), q, x[0]);
-    if (two) score_tile(ring.next(), q, x[1]);
+    TileScores<Team> x[2] = {};  // [tile]
+    ring.template take<Side::kKeys, 0>(tile, true, [&](uint32_t keys) { score_tile<Team>(keys, q, x[0]); });
+    ring.template take<Side::kKeys, 1>(tile, two, [&](uint32_t keys) { score_tile<Team>(keys, q, x[1]); });
     scale(x);
     float shrink[2];  // by column
     weigh(t, tile, range, x, state, shrink);
@@ -157,11 +307,9 @@ __device__ __forceinline__ void attend_alone(const Team& t) {
         for (uint32_t e = 0; e < 4; ++e) o[e] *= shrink[e % 2];
       }
     }
-    add_tile<Team>(ring.next(), x[0], state);
-    if (two) add_tile<Team>(ring.next(), x[1], state);
+    ring.template take<Side::kValues, 0>(tile, true, [&](uint32_t values) { add_tile<Team>(values, x[0], state); });
+    ring.template take<Side::kValues, 1>(tile, two, [&](uint32_t values) { add_tile<Team>(values, x[1], state); });
   }
-  cuda::wait_copies<0>();
-  finish_alone(t, state);
 }
 
 }  // namespace tenon::flash

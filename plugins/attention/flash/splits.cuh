@@ -12,10 +12,13 @@
 namespace tenon::flash {
 
 inline constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
-inline constexpr uint32_t kQueries = 16;     // of a team that is a block: rows of a matrix product
-inline constexpr uint32_t kWarpQueries = 8;  // of one that is a warp: columns of a matrix product
-inline constexpr uint32_t kDeepest = 12;     // see TeamShape
-inline constexpr uint32_t kAnchor = 1024;    // windows begin at multiples of it
+inline constexpr uint32_t kQueries = 16;    // of a team that is a block: rows of a matrix product
+inline constexpr uint32_t kFewQueries = 8;  // of one that is a warp, or reads codes: columns of a matrix product
+inline constexpr uint32_t kDeepest = 12;    // see TeamShape
+// Blocks of a multiprocessor: each works while the others wait for keys and values. Codes bring more elements in the same time, and
+// unpacking them needs more warps.
+inline constexpr uint32_t kPlainBlocks = 2, kCodedBlocks = 3;
+inline constexpr uint32_t kAnchor = 1024;  // windows begin at multiples of it
 // A team takes less time for so many granules than others take to fold what more teams make of them.
 inline constexpr uint32_t kGranulesAlone = 2;
 // A row is left to one cluster while its teams have no more granules than this. More clusters would have to meet in memory,
@@ -23,13 +26,16 @@ inline constexpr uint32_t kGranulesAlone = 2;
 inline constexpr uint32_t kGranulesOfCluster = 4;
 inline constexpr uint32_t kAmple = 256;  // positions of a split that are worth a block beside others
 
+__host__ __device__ inline uint32_t most_queries(const GpuArgs& a) {
+  return a.depth != 0 || a.kv.k.scale != 0 ? kFewQueries : kQueries;
+}
 __host__ __device__ inline uint32_t queries_of_team(const GpuArgs& a) {
-  const uint32_t all = a.rows_per_seq * a.heads_per_kv, most = a.depth != 0 ? kWarpQueries : kQueries;
+  const uint32_t all = a.rows_per_seq * a.heads_per_kv, most = most_queries(a);
   return all < most ? all : most;
 }
 // Teams that the queries of a sequence and a KV head take.
 __host__ __device__ inline uint32_t teams_per_kv_head(const GpuArgs& a) {
-  const uint32_t most = a.depth != 0 ? kWarpQueries : kQueries;
+  const uint32_t most = most_queries(a);
   return (a.rows_per_seq * a.heads_per_kv + most - 1) / most;
 }
 

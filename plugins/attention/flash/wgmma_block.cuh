@@ -4,6 +4,7 @@
 
 #include <cuda.h>
 
+#include "codes.cuh"
 #include "cuda_ops.h"
 #include "head.cuh"
 #include "prefill.cuh"
@@ -15,6 +16,7 @@ namespace tenon::flash::wgmma {
 using cuda::Barrier;
 using cuda::warpgroup::kSwizzledColumns;
 using cuda::warpgroup::kSwizzledRowBytes;
+using cuda::warpgroup::kSwizzlePeriod;
 
 inline constexpr uint32_t kRows = 128, kTileKeys = 128, kStages = 2;  // of a block, of a tile, of a ring
 inline constexpr uint32_t kConsumers = 2, kWarpgroupThreads = 128, kThreads = (kConsumers + 1) * kWarpgroupThreads;
@@ -23,20 +25,36 @@ static_assert(kConsumerRows == 64);
 // A tile is (rows 128, D) in slices of 64 columns side by side, as the copy engine writes them in the 128-byte swizzle.
 inline constexpr uint32_t kSliceBytes = kTileKeys * kSwizzledRowBytes;
 static_assert(kRows == kTileKeys);
-enum NamedBarrier { kTurn = 1, kConsumer = kTurn + kConsumers };  // one each for every consumer
+// One each of kTurn and kConsumer for every consumer.
+enum NamedBarrier { kTurn = 1, kConsumer = kTurn + kConsumers, kProducer = kConsumer + kConsumers };
 
 // The tensors that the copy engine reads.
 struct Maps {
   CUtensorMap q, k, v;
 };
 
-// Shared memory: Q, [stage] tiles of K, [stage] tiles of V, and barriers.
+// Tiles of codes on their way to becoming tiles of fp16, and their tokens' scales. C is void where the copy engine brings what is
+// multiplied.
+template <uint32_t D, class C>
+struct RawTiles {
+  static constexpr uint32_t kStages = 3, kBytes = kTileKeys * D / C::kEights * 2;
+  static constexpr uint32_t kScaleStages = 4, kScaleBytes = kTileKeys * sizeof(__half);
+  static constexpr uint32_t kAllBytes = kStages * kBytes + kScaleStages * kScaleBytes;
+};
 template <uint32_t D>
+struct RawTiles<D, void> {
+  static constexpr uint32_t kStages = 0, kBytes = 0, kScaleStages = 0, kScaleBytes = 0, kAllBytes = 0;
+};
+
+// Shared memory: Q, [stage] tiles of K, [stage] tiles of V, raw tiles and their scales, and barriers.
+template <uint32_t D, class C>
 struct Layout {
+  using Raw = RawTiles<D, C>;
+  static constexpr uint32_t kRawStages = Raw::kStages, kScaleStages = Raw::kScaleStages;
   static constexpr uint32_t kSlices = D / kSwizzledColumns;
   static constexpr uint32_t kTileBytes = kSliceBytes * kSlices;
   static constexpr uint32_t kKeysAt = kTileBytes, kValuesAt = kKeysAt + kStages * kTileBytes;
-  static constexpr uint32_t kBarriersAt = kValuesAt + kStages * kTileBytes;
+  static constexpr uint32_t kRawAt = kValuesAt + kStages * kTileBytes, kBarriersAt = kRawAt + Raw::kAllBytes;
   static constexpr uint32_t kAlignment = 1024;  // of the swizzle
   static constexpr uint32_t kSharedBytes = kBarriersAt + (1 + 4 * kStages) * Barrier::kBytes + kAlignment;
 
@@ -45,6 +63,8 @@ struct Layout {
   __device__ uint32_t tile(Side side, uint32_t stage) const {
     return base + (side == Side::kValues ? kValuesAt : kKeysAt) + stage * kTileBytes;
   }
+  __device__ uint32_t raw(uint32_t stage) const { return base + kRawAt + stage * Raw::kBytes; }
+  __device__ uint32_t scales(uint32_t stage) const { return raw(kRawStages) + stage * Raw::kScaleBytes; }
   // Barriers: of the queries; full ones of K's stages, of V's; empty ones of K's stages, of V's.
   __device__ Barrier queries_full() const { return Barrier(base + kBarriersAt); }
   __device__ Barrier full(Side side, uint32_t stage) const { return Barrier(full_address(side, stage)); }
@@ -79,20 +99,20 @@ __device__ __forceinline__ uint32_t parity_of(uint32_t i) {
 }
 
 // A block's warps share this.
-template <uint32_t D>
+template <uint32_t D, class C>
 struct BlockWork {
   const GpuArgs& a;
   const GpuPointers& p;
   const Maps& maps;
-  const Layout<D>& s;
+  const Layout<D, C>& s;
   const QueryTile& t;
   const Walk& walk;
 };
 
-// ---- the producer: one thread -----------------------------------------------------------------------------------------
+// ---- the producer: one thread, where nothing has to be converted (wgmma_codes.cuh has the other one) --------------------
 // Loads the i-th tile, in boxes of as many tokens as follow each other: a page, or a tile.
 template <uint32_t D>
-__device__ __forceinline__ void load_tile(const BlockWork<D>& b, Side side, uint32_t i) {
+__device__ __forceinline__ void load_tile(const BlockWork<D, void>& b, Side side, uint32_t i) {
   const GpuArgs& a = b.a;
   const auto kv_head = static_cast<int32_t>(blockIdx.x / a.heads_per_kv);
   const uint32_t run = min(kTileKeys, a.kv.page_cells), shift = 31 - static_cast<uint32_t>(__clz(a.kv.page_cells));
@@ -100,12 +120,12 @@ __device__ __forceinline__ void load_tile(const BlockWork<D>& b, Side side, uint
   const uint32_t stage = stage_of(i), first = b.walk.token(i);
   const Barrier full = b.s.full(side, stage);
   b.s.empty(side, stage).wait(parity_of(i) ^ 1);
-  full.arrive_expecting(Layout<D>::kTileBytes);
+  full.arrive_expecting(Layout<D, void>::kTileBytes);
   for (uint32_t r = 0; r < kTileKeys; r += run) {
     const uint32_t token = first + r;
     // Tokens after the last have no page: they are outside of the map, hence zeros.
     const int32_t page = token < b.t.position + b.t.rows ? pages[token >> shift] : -1;
-    for (uint32_t h = 0; h < Layout<D>::kSlices; ++h) {
+    for (uint32_t h = 0; h < Layout<D, void>::kSlices; ++h) {
       full.copy_box(b.s.tile(side, stage) + h * kSliceBytes + r * kSwizzledRowBytes,
                     side == Side::kValues ? &b.maps.v : &b.maps.k,
                     {static_cast<int32_t>(h * kSwizzledColumns), static_cast<int32_t>(token & (a.kv.page_cells - 1)),
@@ -113,15 +133,18 @@ __device__ __forceinline__ void load_tile(const BlockWork<D>& b, Side side, uint
     }
   }
 }
-template <uint32_t D>
-__device__ void produce(const BlockWork<D>& b) {
+template <uint32_t D, class C>
+__device__ void load_queries(const BlockWork<D, C>& b) {
   const auto head = static_cast<int32_t>(blockIdx.x);
   const Barrier full = b.s.queries_full();
-  full.arrive_expecting(Layout<D>::kTileBytes);
-  for (uint32_t h = 0; h < Layout<D>::kSlices; ++h) {
+  full.arrive_expecting(Layout<D, C>::kTileBytes);
+  for (uint32_t h = 0; h < Layout<D, C>::kSlices; ++h) {
     full.copy_box(b.s.queries() + h * kSliceBytes, &b.maps.q,
                   {static_cast<int32_t>(h * kSwizzledColumns), static_cast<int32_t>(b.t.first_row), head, 0});
   }
+}
+template <uint32_t D>
+__device__ void produce(const BlockWork<D, void>& b) {
   load_tile(b, Side::kKeys, 0);
   for (uint32_t i = 1; i < b.walk.count; ++i) {
     load_tile(b, Side::kKeys, i);

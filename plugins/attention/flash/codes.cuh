@@ -1,0 +1,166 @@
+// Codes of the scaled codecs, int8, fp8 and int4, as fp16: eight elements in their order for prefill, and for decoding, where the
+// order is free, the pairs of a word.
+//
+// Decoding has codes as they are stored in tiles of two-byte columns (decode_tiles.cuh), of which ldmatrix gives a lane words of
+// two columns: of keys four bytes of a token that follow each other, and in a transposed load of values two bytes of one token and
+// two of the next. A word has kPairs pairs, of the codes at the same place of its two columns: two dimensions of a key, or one
+// dimension of two tokens' values. Products do not care in which order dimensions come if the queries have the same one.
+//
+// Example, int8: in a lane 4 g + t, the word of key g and of piece 3, which is the row's bytes 48 to 63, has dimensions 48 + 4t
+// to 48 + 4t + 3, and its pairs are (48 + 4t, 48 + 4t + 2) and (48 + 4t + 1, 48 + 4t + 3).
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include "cuda_ops.h"
+#include "tenon/cuda/group_weights.cuh"
+#include "tenon/cuda/kv_reader.cuh"
+#include "tenon/cuda/shared_memory.cuh"
+#include "tiles.cuh"
+
+namespace tenon::flash {
+
+// An element is its cell's scale, times kUnit, times what unpack() and unpack_pairs() make of its code, exactly.
+template <class C>
+concept Codec = requires(const uint32_t (&words)[4], uint32_t word, __half2 (&x)[4], uint32_t (&pairs)[C::kPairs]) {
+  { C::kEights } -> std::convertible_to<uint32_t>;  // so many times eight elements are in 16 bytes
+  { C::kUnit } -> std::convertible_to<float>;
+  { C::kWhole } -> std::convertible_to<float>;  // a power of two, about the greatest that codes become
+  C::unpack(words, word, x);                    // the eight elements number `word` of 16 bytes, in four pairs of fp16
+  C::unpack_pairs(word, pairs);                 // fp16 as well
+};
+
+namespace detail {
+
+__device__ __forceinline__ __half2 minus(uint32_t pair, uint32_t other) {
+  return __hsub2(reinterpret_cast<const __half2&>(pair), reinterpret_cast<const __half2&>(other));
+}
+__device__ __forceinline__ uint32_t bits_minus(uint32_t pair, uint32_t other) {
+  const __half2 x = minus(pair, other);
+  return reinterpret_cast<const uint32_t&>(x);
+}
+
+}  // namespace detail
+
+// A byte's bits, biased by 128, are the last of 1024 + 128 + q in fp16.
+struct Int8Bytes {
+  static constexpr uint32_t kEights = 2, kPairs = 2;
+  static constexpr float kUnit = 1, kWhole = 128;
+  __device__ static void unpack(const uint32_t (&words)[4], uint32_t i, __half2 (&x)[4]) {
+#pragma unroll
+    for (uint32_t j = 0; j < 4; ++j) {
+      x[j] = detail::minus(__byte_perm(words[2 * i + j / 2] ^ 0x80808080u, 0x64646464u, j % 2 == 0 ? 0x4140 : 0x4342),
+                           0x64806480u);
+    }
+  }
+  __device__ static void unpack_pairs(uint32_t word, uint32_t (&pairs)[kPairs]) {
+#pragma unroll
+    for (uint32_t i = 0; i < kPairs; ++i) {
+      pairs[i] = detail::bits_minus(__byte_perm(word ^ 0x80808080u, 0x64646464u, 0x4240 + 0x0101 * i), 0x64806480u);
+    }
+  }
+};
+// Four bits. The lower code of a byte is the last bits of 1024 + code, and the upper one, where it is, the last but four of
+// 64 + code; a code is 8 + q.
+struct Int4Bytes {
+  static constexpr uint32_t kEights = 4, kPairs = 4;
+  static constexpr float kUnit = 1, kWhole = 8;
+  __device__ static void unpack(const uint32_t (&words)[4], uint32_t i, __half2 (&x)[4]) {
+#pragma unroll
+    for (uint32_t j = 0; j < 4; ++j) {  // a byte stands in both halves of a pair
+      x[j] = detail::minus(cuda::masked<0x00f0000f, 0x54006400>(__byte_perm(words[i], 0, 0x4040 + 0x0101 * j)),
+                           0x54806408u);
+    }
+  }
+  __device__ static void unpack_pairs(uint32_t word, uint32_t (&pairs)[kPairs]) {
+#pragma unroll
+    for (uint32_t i = 0; i < kPairs; i += 2) {
+      const uint32_t shifted = word >> 4 * i;
+      pairs[i] = detail::bits_minus(cuda::masked<0x000f000f, 0x64006400>(shifted), 0x64086408u);
+      pairs[i + 1] = detail::bits_minus(cuda::masked<0x00f000f0, 0x54005400>(shifted), 0x54805480u);
+    }
+  }
+};
+// E4M3: as sdk::SmallFloat::half_bits() makes halves of codes.
+struct Fp8Bytes {
+  static constexpr uint32_t kEights = 2, kPairs = 2;
+  static constexpr float kUnit = sdk::KvF8::Numbers::kUnit, kWhole = 1;
+  __device__ static void unpack(const uint32_t (&words)[4], uint32_t i, __half2 (&x)[4]) {
+#pragma unroll
+    for (uint32_t j = 0; j < 4; ++j) {
+      const uint32_t high = __byte_perm(words[2 * i + j / 2], 0, j % 2 == 0 ? 0x1404 : 0x3424);  // a byte above a zero
+      const uint32_t half = (high & 0x80008000u) | (high >> 1 & 0x3f803f80u);
+      x[j] = reinterpret_cast<const __half2&>(half);
+    }
+  }
+  __device__ static void unpack_pairs(uint32_t word, uint32_t (&pairs)[kPairs]) {
+    pairs[0] = (word << 8 & 0x80008000u) | (word << 7 & 0x3f803f80u);
+    pairs[1] = (word & 0x80008000u) | (word >> 1 & 0x3f803f80u);
+  }
+};
+static_assert(Codec<Int8Bytes> && Codec<Int4Bytes> && Codec<Fp8Bytes>);
+
+// ---- where dimensions are in decoding -----------------------------------------------------------------------------------------
+// The dimension of an element (0 or 1) of a pair of the word that the lane has of a key's 16 bytes `piece`.
+template <Codec C>
+__device__ __forceinline__ uint32_t dim_of_key(uint32_t piece, uint32_t pair, uint32_t element) {
+  return (4 * piece + threadIdx.x % 4) * 2 * C::kPairs + element * C::kPairs + pair;
+}
+// The dimension of a pair of a word of values, in row g of a product.
+template <Codec C>
+__device__ __forceinline__ uint32_t dim_of_value(uint32_t piece, uint32_t pair) {
+  return (8 * piece + threadIdx.x % 32 / 4) * C::kPairs + pair;
+}
+
+// ---- in order -------------------------------------------------------------------------------------------------------------------
+// The 16 bytes of a row that hold elements, as fp16: store(i, eight) gets the i-th eight of them.
+template <Codec C, class Store>
+__device__ __forceinline__ void unpack_scaled(const uint4& raw, __half scale, const Store& store) {
+  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+  const __half2 both = __hmul2(__half2half2(scale), __half2half2(__float2half_rn(C::kUnit)));
+#pragma unroll
+  for (uint32_t i = 0; i < C::kEights; ++i) {
+    __half2 x[4];
+    C::unpack(words, i, x);
+    uint32_t halves[4];  // two of them each
+#pragma unroll
+    for (uint32_t j = 0; j < 4; ++j) {
+      const __half2 product = __hmul2(x[j], both);
+      halves[j] = reinterpret_cast<const uint32_t&>(product);
+    }
+    store(i, uint4{halves[0], halves[1], halves[2], halves[3]});
+  }
+}
+
+// Sixteen bytes of a row, from 16 * piece on, and their cell's scale: zeros for a row that there is not.
+struct ScaledPiece {
+  uint4 raw = {0, 0, 0, 0};
+  __half scale = __ushort_as_half(0);
+
+  __device__ void load(const cuda::KvRows& rows, const cuda::KvRows& scales, uint32_t token, uint32_t piece) {
+    raw = *reinterpret_cast<const uint4*>(rows.at(token) + piece * 16);
+    scale = *reinterpret_cast<const __half*>(scales.at(token));
+  }
+  // Writes numbers to a row of a tile, as fp16.
+  template <uint32_t D, Codec C>
+  __device__ void store(uint32_t tile, uint32_t row, uint32_t piece) const {
+    unpack_scaled<C>(raw, scale, [&](uint32_t i, const uint4& eight) {
+      cuda::store_shared(tile + tile_offset<D>(row, C::kEights * piece + i), eight);
+    });
+  }
+};
+
+// Calls f with the type that a cache's keys and values are multiplied in, and with what unpacks them, or void.
+template <class F>
+void with_cache(const cuda::KvPlane& plane, F&& f) {
+  if (plane.codec == TENON_I8) return f(__half{}, std::type_identity<Int8Bytes>());
+  if (plane.codec == TENON_U8) return f(__half{}, std::type_identity<Int4Bytes>());
+  if (plane.codec == TENON_F8E4M3) return f(__half{}, std::type_identity<Fp8Bytes>());
+  with_half(plane.codec, [&]<class E>(E e) { f(e, std::type_identity<void>()); });
+}
+
+}  // namespace tenon::flash
