@@ -48,18 +48,10 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
   const uint32_t tiles = a.map.tiles(), first = tiles * blockIdx.x / gridDim.x,
                  last = tiles * (blockIdx.x + 1) / gridDim.x;  // the block's, last excluded
   const MatvecLayout at = matvec_layout<F, kTiles, kShared>(a.k, kRows, a.stages);
-  Ring ring(shared_address(memory + at.barriers) + Barrier::kBytes * a.stages * warp,
-            shared_address(memory) + Ring::kStageBytes * a.stages * warp, a.stages);
-  const size_t tile_bytes = size_t{segments} * F::kSegmentBytes;
-  SegmentWalk<F, kTiles> feed(first, last, segments, warp);
-  const auto prime = [&](const uint8_t* weights) {
-#pragma unroll 1
-    for (uint32_t s = 0; s < a.stages && feed.more(); ++s, feed.advance()) {
-      if (s > 0) ring.wait_first(s - 1);  // or the loads of x would queue up after all of the ring
-      ring.fill(s, StageSource{weights + feed.offset(), tile_bytes, feed.tiles()});
-    }
-  };
-  if constexpr (!kRouted) prime(p.weights);
+  WeightFeed<F, kTiles> feed(Ring(shared_address(memory + at.barriers) + Barrier::kBytes * a.stages * warp,
+                                  shared_address(memory) + Ring::kStageBytes * a.stages * warp, a.stages),
+                             SegmentWalk<F, kTiles>(first, last, segments, warp), segments);
+  if constexpr (!kRouted) feed.prime(p.weights, a.stages);
   uint8_t* const stage = memory + at.x;
   const RowSource source{kRouted && kShared ? p.x + blockIdx.y * a.x_stride : p.x, p.norm, a.k, segments};
   if (kShared && p.norm != nullptr) stage_norm<F>(source, warp, stage);
@@ -80,9 +72,9 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
     if (expert < 0) {
       multiplied = 0;
     } else {
-      weights += static_cast<uint32_t>(expert) * (tiles * tile_bytes);
+      weights += static_cast<uint32_t>(expert) * (tiles * feed.tile_bytes());
       if constexpr (F::kRowScales) scales += static_cast<uint32_t>(expert) * (tiles * kTileRows);
-      prime(weights);
+      feed.prime(weights, a.stages);
     }
   }
 
@@ -119,15 +111,11 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
     float acc[kTiles][kRowBlocks][kSumsOf<F, X>] = {};
     for (uint32_t s = warp; s < multiplied; s += kMatvecWarps) {
       x.seek(s);
-      uint32_t segment[kTiles] = {ring.front()};  // by tile: addresses in shared memory
+      uint32_t segment[kTiles] = {feed.front()};  // by tile: addresses in shared memory
       if (kTiles == 2) segment[kTiles - 1] = segment[0] + (kTiles - 1) * F::kSegmentBytes;
       tile + kTiles <= last ? F::template multiply<kTiles>(acc, segment, x) : F::template multiply<1>(acc, segment, x);
       __syncwarp();
-      if (feed.more()) {
-        ring.fill(ring.stage(), StageSource{weights + feed.offset(), tile_bytes, feed.tiles()});
-        feed.advance();
-      }
-      ring.pop();
+      feed.refill(weights);
     }
 
     // ---- reduce: each warp leaves its sums, [tile of the pair][row][16 rows of the tile] ----
@@ -137,33 +125,11 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
       if (lane == 0) squares[warp] = share.square;
     }
     float* own = partials + (pair % 2 * kMatvecWarps + warp) * kOutputs;
-#pragma unroll
-    for (int n = 0; n < kRowBlocks; ++n) {
-      const auto* infos = reinterpret_cast<const RowInfo*>(prepared + rows.info());  // [row][warp]; not of a shared one
-      if constexpr (!kPaired) {
-#pragma unroll
-        for (uint32_t c = 0; c < 2; ++c) {
-          const uint32_t row = 8 * n + 2 * (lane % 4) + c;
-          const RowInfo info = infos[row * kMatvecWarps + warp];
-#pragma unroll
-          for (int t = 0; t < kTiles; ++t) {
-            float* to = own + (t * kRows + row) * kTileRows + lane / 4;
-            to[0] = F::finish(acc[t][n][c], info);
-            to[8] = F::finish(acc[t][n][2 + c], info);
-          }
-        }
-      } else {
-        RowInfo info{share.unscale, share.total};
-        if constexpr (!kShared) info = infos[(4 * n + lane % 4) * kMatvecWarps + warp];
-#pragma unroll
-        for (int t = 0; t < kTiles; ++t) {
-          const RowPair sum = F::template partial<X>(acc[t][n]);
-          if (kShared && lane % 4 != 0) continue;
-          float* to = own + (t * kRows + (kShared ? 0 : 4 * n + lane % 4)) * kTileRows + lane / 4;
-          to[0] = F::finish(sum.low, info);
-          to[8] = F::finish(sum.high, info);
-        }
-      }
+    const auto* infos = reinterpret_cast<const RowInfo*>(prepared + rows.info());  // [row][warp]; not of a shared row
+    if constexpr (kPaired) {
+      detail::leave_paired<F, X>(acc, share, infos + warp, own);
+    } else {
+      detail::leave_unpaired<F>(acc, infos + warp, own);
     }
     __syncthreads();
     if (kShared && pair == 0 && p.norm != nullptr) factor = norm_factor(squares, a.k, a.eps);
@@ -171,15 +137,10 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
     // ---- write: a thread has an output of the pair; whole warps, for the shuffle ----
     if (const Output o(pair, tile); o.output < (kOutputs + 31) / 32 * 32) {
       const float* from = partials + pair % 2 * kMatvecWarps * kOutputs + min(o.output, kOutputs - 1);
-      float sum = 0;
-#pragma unroll
-      for (uint32_t w = 0; w < kMatvecWarps; ++w) sum += from[w * kOutputs];
+      float sum = detail::sum_of_warps<kOutputs>(from);
       if (kRouted && multiplied == 0) sum = 0;  // formats add the sum of x, which is not 0
       float v = sum * factor * terms.scale + terms.addend;
-      if (a.silu != 0) {
-        const float up = __shfl_down_sync(~0U, v, 8);
-        v = v / (1 + expf(-v)) * up;
-      }
+      if (a.silu != 0) v = detail::silu_multiplied(v);
       const uint32_t column = a.map.column(o.packed_row);
       const bool gate = a.silu == 0 || o.packed_row % kTileRows < 8;
       if (exists(o) && gate && column != UINT32_MAX) p.y[block_rows[o.row] * a.y_stride + column] = v;

@@ -58,6 +58,45 @@ class SegmentWalk {
   uint32_t tile_, last_, segments_, warp_, segment_;
 };
 
+// A warp's weights on their way through its ring, in the order of the walk.
+template <PackedFormat F, uint32_t kTiles>
+class WeightFeed {
+  using Ring = WarpRing<F::kSegmentBytes, kTiles>;
+
+ public:
+  // segments: of a tile.
+  __device__ __forceinline__ WeightFeed(const Ring& ring, const SegmentWalk<F, kTiles>& walk, uint32_t segments)
+      : ring_(ring), walk_(walk), tile_bytes_(size_t{segments} * F::kSegmentBytes) {}
+  __device__ __forceinline__ size_t tile_bytes() const { return tile_bytes_; }
+  // Fills the ring's stages. weights: the first tile of the matrix.
+  __device__ __forceinline__ void prime(const uint8_t* weights, uint32_t stages) {
+#pragma unroll 1
+    for (uint32_t s = 0; s < stages && walk_.more(); ++s, walk_.advance()) {
+      if (s > 0) ring_.wait_first(s - 1);  // or the loads of x would queue up after all of the ring
+      fill(s, weights);
+    }
+  }
+  // The address of the segment that is next, of the pair's first tile, in shared memory.
+  __device__ __forceinline__ uint32_t front() const { return ring_.front(); }
+  // Every lane has read that segment: its stage is filled again.
+  __device__ __forceinline__ void refill(const uint8_t* weights) {
+    if (walk_.more()) {
+      fill(ring_.stage(), weights);
+      walk_.advance();
+    }
+    ring_.pop();
+  }
+
+ private:
+  __device__ __forceinline__ void fill(uint32_t stage, const uint8_t* weights) const {
+    ring_.fill(stage, StageSource{weights + walk_.offset(), tile_bytes_, walk_.tiles()});
+  }
+
+  Ring ring_;
+  SegmentWalk<F, kTiles> walk_;
+  size_t tile_bytes_;
+};
+
 // The rows that a block multiplies, and their matrices. Routed, the grid's y counts rows of x, or groups of rows.
 template <bool kRouted, bool kShared>
 class BlockRows {
@@ -150,6 +189,64 @@ __device__ __forceinline__ OutputTerms load_terms(const MatvecArgs& a, const Mat
   if (p.bias != nullptr) terms.addend = p.bias[column];
   if (p.addend != nullptr) terms.addend += p.addend[row * a.addend_stride + column];
   return terms;
+}
+
+// A warp leaves its sums of a tile pair for those of the other warps: to is [tile of the pair][row][16 rows of the tile].
+// infos: the warp's, each kMatvecWarps after the one of the row before, of prepared rows; share: of a row in shared memory.
+template <PackedFormat F, class X, int kTiles, int kRowBlocks, int kSums>
+__device__ __forceinline__ void leave_paired(const float (&acc)[kTiles][kRowBlocks][kSums], const ShareSums& share,
+                                             const RowInfo* infos, float* to) {
+  constexpr bool kShared = X::kRows == 1;
+  const uint32_t lane = lane_id();
+#pragma unroll
+  for (int n = 0; n < kRowBlocks; ++n) {
+    const uint32_t row = kShared ? 0 : 4 * n + lane % 4;
+    RowInfo info{share.unscale, share.total};
+    if constexpr (!kShared) info = infos[row * kMatvecWarps];
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      const RowPair sum = F::template partial<X>(acc[t][n]);
+      if (kShared && lane % 4 != 0) continue;
+      float* own = to + (t * X::kRows + row) * kTileRows + lane / 4;
+      own[0] = F::finish(sum.low, info);
+      own[8] = F::finish(sum.high, info);
+    }
+  }
+}
+// The same of rows that have a column of B each, without a low part.
+template <PackedFormat F, int kTiles, int kRowBlocks, int kSums>
+__device__ __forceinline__ void leave_unpaired(const float (&acc)[kTiles][kRowBlocks][kSums], const RowInfo* infos,
+                                               float* to) {
+  const uint32_t lane = lane_id();
+#pragma unroll
+  for (int n = 0; n < kRowBlocks; ++n) {
+#pragma unroll
+    for (uint32_t c = 0; c < 2; ++c) {
+      const uint32_t row = 8 * n + 2 * (lane % 4) + c;
+      const RowInfo info = infos[row * kMatvecWarps];
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        float* own = to + (t * 8 * kRowBlocks + row) * kTileRows + lane / 4;
+        own[0] = F::finish(acc[t][n][c], info);
+        own[8] = F::finish(acc[t][n][2 + c], info);
+      }
+    }
+  }
+}
+
+// The sum of what the 16 warps left of an output; from: the first warp's.
+template <uint32_t kOutputs>
+__device__ __forceinline__ float sum_of_warps(const float* from) {
+  float sum = 0;
+#pragma unroll
+  for (uint32_t w = 0; w < kMatvecWarps; ++w) sum += from[w * kOutputs];
+  return sum;
+}
+
+// silu(gate) * up, for the lanes that have a gate; the lane 8 further has its up. All lanes of a warp call it.
+__device__ __forceinline__ float silu_multiplied(float v) {
+  const float up = __shfl_down_sync(~0U, v, 8);
+  return v / (1 + expf(-v)) * up;
 }
 
 }  // namespace detail
