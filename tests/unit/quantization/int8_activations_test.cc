@@ -6,6 +6,7 @@
 #include "kernel_tables.h"
 #include "packings.h"
 #include "tenon/sdk/cpu/activation.h"
+#include "tenon/sdk/cpu/gelu.h"
 
 namespace tenon::test {
 namespace {
@@ -183,6 +184,16 @@ INSTANTIATE_TEST_SUITE_P(Formats, PackedProducts,
                                                           TENON_Q6_K),
                                           testing::Values(0.1F, 6e4F, 4e-6F)),
                          label);
+
+TEST(Gelu, EqualsItsFormula) {
+  for (int i = -7000; i <= 7000; ++i) {
+    const float a = static_cast<float>(i) / 350;
+    const double x = a, exact = x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    EXPECT_NEAR(double{sdk::cpu::gelu(a)}, exact, 5e-7 * std::abs(x)) << a;
+  }
+  EXPECT_TRUE(std::isnan(sdk::cpu::gelu(NAN)));
+  EXPECT_EQ(sdk::cpu::gelu(1e30F), 1e30F);
+}
 
 TEST(Silu, EqualsItsFormula) {
   for (int i = -7000; i <= 7000; ++i) {
