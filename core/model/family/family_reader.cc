@@ -9,13 +9,13 @@
 #include "family.h"
 #include "fields.h"
 #include "tenon/core/files.h"
+#include "tensor_reader.h"
 
 namespace tenon::family {
 namespace {
 
 using config::Node;
 
-constexpr const char* kConventions[] = {"huggingface", "gguf"};
 constexpr size_t kMostBytes = 1 << 20;
 
 // The engine asks for these by name. Those that are marked are known of every GGUF file without a key.
@@ -26,7 +26,6 @@ struct NeededNumber {
 constexpr NeededNumber kNeeded[] = {{"layers", false},   {"width", false},    {"heads", false},
                                     {"kv_heads", false}, {"head_dim", false}, {"ffn", false},
                                     {"vocab", true},     {"context", false},  {"tied", true}};
-constexpr const char* kNeededTensors[] = {"embedding", "lm_head"};
 
 class FamilyReader {
  public:
@@ -37,8 +36,8 @@ class FamilyReader {
     if (const Node* node = root_.need("numbers")) numbers(*node);
     if (const Node* node = root_.find("expected")) expected(*node);
     if (const Node* node = root_.find("ignored")) ignored(*node);
-    if (const Node* node = root_.need("tensors")) tensors(*node);
-    if (const Node* node = root_.find("stacked")) stacked(*node);
+    if (const Node* node = root_.need("tensors")) read_tensors(*node, findings_, family_);
+    if (const Node* node = root_.find("stacked")) read_stacked(*node, findings_, family_);
     if (const Node* node = root_.find("rope")) ropes(*node);
     if (const Node* node = root_.find("embedding")) {
       Fields fields(*node, "embedding", findings_);
@@ -106,22 +105,6 @@ class FamilyReader {
     const Node* node = fields.find(key);
     return node == nullptr ? std::nullopt : formula(*node, fields.label() + "." + key);
   }
-  // One value for both conventions, or a table with one of each.
-  template <class T, class Read>
-  ByConvention<T> by_convention(const Node& node, const std::string& label, const Read& read) {
-    ByConvention<T> all;
-    if (node.table() == nullptr) {
-      all.huggingface = all.gguf = read(node, label);
-      return all;
-    }
-    Fields fields(node, label, findings_);
-    for (const char* convention : kConventions) {
-      if (const Node* one = fields.find(convention)) all.in(convention) = read(*one, label + "." + convention);
-    }
-    fields.finish();
-    return all;
-  }
-
   // The fields of a number that is read from a key.
   Number number(Fields& fields, const std::string& name) {
     Number n;
@@ -136,7 +119,7 @@ class FamilyReader {
     }
     if (const Node* fallback = fields.find("default")) {
       n.fallback = by_convention<std::optional<Formula>>(
-          *fallback, fields.label() + ".default",
+          *fallback, fields.label() + ".default", findings_,
           [&](const Node& node, const std::string& label) { return formula(node, label); });
     }
     n.null = formula(fields, "null");
@@ -221,92 +204,6 @@ class FamilyReader {
     fields.finish();
   }
 
-  // True or false, for both conventions or by convention. node: nullptr stands for false.
-  ByConvention<bool> truths(Fields& of, const Node* node, const std::string& key) {
-    if (node == nullptr) return {};
-    return by_convention<bool>(*node, of.label() + "." + key, [&](const Node& n, const std::string&) {
-      const bool* truth = std::get_if<bool>(&n.value);
-      if (truth == nullptr) of.wrong(n, key, "true or false");
-      return truth != nullptr && *truth;
-    });
-  }
-
-  void tensors(const Node& node) {
-    Fields fields(node, "tensors", findings_);
-    for (const auto& [name, entry] : fields.in_order()) {
-      Fields of(*entry, "tensors." + name, findings_);
-      TensorNames t;
-      t.name = name;
-      t.file = {of.text("huggingface"), of.text("gguf")};
-      t.plus_one = truths(of, of.find("plus_one"), "plus_one");
-      t.bare = truths(of, of.find("bare"), "bare");
-      for (const char* convention : kConventions) {
-        const std::string& file = t.file.in(convention);
-        const bool starred = file.find('*') != std::string::npos;
-        if (file.empty()) continue;
-        if (starred && name.starts_with(kLayers) &&
-            std::count(file.begin(), file.end(), '*') != std::count(name.begin(), name.end(), '*')) {
-          of.problem(entry->where,
-                     "each \"*\" of the name, for a layer's number and for an expert's, stands here, too");
-        }
-        if (starred == name.starts_with(kLayers)) continue;
-        of.problem(entry->where, starred
-                                     ? "\"*\" stands for a layer's number, so the name must begin with \"layers.*.\""
-                                     : "the name of a layer's tensor has a \"*\" for the layer's number");
-      }
-      of.finish();
-      family_.tensors.push_back(std::move(t));
-    }
-    for (const char* needed : kNeededTensors) {
-      if (family_.tensor(needed) == nullptr) fields.need(needed);
-    }
-  }
-
-  void stacked(const Node& node) {
-    Fields fields(node, "stacked", findings_);
-    for (const char* convention : kConventions) {
-      const Node* names = fields.find(convention);
-      if (names == nullptr) continue;
-      Fields of(*names, std::string("stacked.") + convention, findings_);
-      for (const auto& [name, entry] : of.in_order()) {
-        family_.stacked.in(convention).push_back(stacked_tensors(name, *entry, convention));
-      }
-    }
-    fields.finish();
-  }
-  StackedTensors stacked_tensors(const std::string& name, const Node& node, const char* convention) {
-    StackedTensors s;
-    s.name = name;
-    Fields of(node, "stacked." + std::string(convention) + "." + config::quote(name), findings_);
-    s.parts = of.texts("parts");
-    if (const Node* tensors = of.need("tensors")) {
-      Fields ends(*tensors, of.label() + ".tensors", findings_);
-      for (const auto& [end, of_part] : ends.in_order()) {
-        if (of_part->text() == nullptr) ends.wrong(*of_part, end, "the end of the name of an expert's tensor");
-        if (of_part->text() != nullptr) s.tensors[end] = *of_part->text();
-      }
-    }
-    s.transposed = of.texts("transposed");
-    for (const std::string& end : s.transposed) {
-      const bool known =
-          std::any_of(s.tensors.begin(), s.tensors.end(), [&](const auto& t) { return t.second == end; });
-      if (!known) of.problem(node.where, "transposed names " + config::quote(end) + ", which tensors does not have");
-    }
-    if (std::count(name.begin(), name.end(), '*') != 1) {
-      of.problem(node.where, "expected one \"*\" in the name, for the layer's number");
-    }
-    const std::vector<std::string> none = {""};
-    for (const std::string& part : s.parts.empty() ? none : s.parts) {
-      const std::string wanted = name + ".*" + (part.empty() ? "" : "." + part);
-      const bool named = std::any_of(family_.tensors.begin(), family_.tensors.end(),
-                                     [&](const TensorNames& t) { return t.file.in(convention) == wanted; });
-      if (!named)
-        of.problem(node.where, "needs a tensor called " + config::quote(wanted) + ", which [tensors] does not have");
-    }
-    of.finish();
-    return s;
-  }
-
   void ropes(const Node& node) {
     Fields fields(node, "rope", findings_);
     for (const auto& [name, entry] : fields.in_order()) {
@@ -328,7 +225,7 @@ class FamilyReader {
         if (f) rope.original_context = scope_.value(*f);
       }
       rope.types = of.texts("types");
-      rope.interleaved = truths(of, of.need("interleaved"), "interleaved");
+      rope.interleaved = truths(of, of.need("interleaved"), "interleaved", findings_);
       rope.scaled = of.boolean("scaled", true);
       rope.whole_pairs = of.boolean("whole_pairs", true);
       rope.group = of.text("group");
@@ -423,7 +320,7 @@ class FamilyReader {
   }
 
   ByConvention<BiasSpec> bias(const Node& node, const std::string& label) {
-    return by_convention<BiasSpec>(node, label, [&](const Node& n, const std::string& at) {
+    return by_convention<BiasSpec>(node, label, findings_, [&](const Node& n, const std::string& at) {
       BiasSpec spec;
       spec.stored = n.text() != nullptr && *n.text() == "stored";
       spec.formula.text = "0";

@@ -80,8 +80,10 @@ void ModelInstance::negotiate(std::vector<tenon_bounds> shapes) {
   check_overrides();
   negotiation_ = std::make_unique<Negotiation>(strict_, name_, components, *declared, shapes_);
   for (const auto& [about, decision] : declared->notes()) negotiation_->note(about, decision);
+  // A device that walks its ops computes in f32.
+  const bool walks = (components.device().flags & TENON_DEVICE_WALKS) != 0;
   negotiation_->run([this](const Site& site) { return observation_.ask(site, declared->description(), storages_); },
-                    product_links(*model_, *declared));
+                    walks ? std::map<SiteId, SiteId>() : product_links(*model_, *declared));
   declared->add_vectors();
 }
 

@@ -64,7 +64,7 @@ tenon_bounds largest_bounds(const std::vector<tenon_bounds>& shapes) {
 void Negotiation::run(const Observed& observed, const std::map<SiteId, SiteId>& links) {
   negotiate_caches();
   negotiate_sites(observed);
-  if ((components_.device().flags & TENON_DEVICE_WALKS) == 0) negotiate_formats(links);
+  negotiate_formats(links);
   negotiate_attentions();
 }
 

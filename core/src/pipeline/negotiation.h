@@ -39,8 +39,8 @@ class Negotiation {
 
   // Whether somebody observes what goes into the site's products, so that nobody may claim what is before them.
   using Observed = std::function<bool(const Site& site)>;
-  // Splits sites by scheme, collects claims, binds, reads footprints. links: see product_links(). Throws Error with every
-  // refusal at once.
+  // Splits sites by scheme, collects claims, binds, reads footprints. links: see product_links(); the activations between these
+  // may become other than f32. Throws Error with every refusal at once.
   void run(const Observed& observed, const std::map<SiteId, SiteId>& links);
 
   void note(const std::string& path, const std::string& text) { log_.note(path, text); }
@@ -64,12 +64,12 @@ class Negotiation {
   bool claim_group(const Site& site, SiteGroup& group, const LinearView& view, bool observed);
   void bind_group(const Site& site, SiteGroup& group, const LinearView& view);
   void check_footprint(const Site& site, const SiteGroup& group, const LinearView& view);
-  // attends: what stands after the site is noted with its attention, unless a scheme takes it.
   // The format of what goes from a product to the one that alone takes it, by shape: f32 unless both schemes have another.
   void negotiate_formats(const std::map<SiteId, SiteId>& links);
   tenon_format format_between(const Site& from, const Site& to, size_t shape);
   // Whether the schemes of all the site's groups claim the same as before when x and y have these formats.
   bool takes_formats(const Site& site, size_t shape, tenon_format x, tenon_format y);
+  // attends: what stands after the site is noted with its attention, unless a scheme takes it.
   void note_site(const Site& site, bool attends);
   void note_group(const Site& site, const SiteGroup& group, bool attends);
 

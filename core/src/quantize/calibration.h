@@ -8,7 +8,6 @@
 
 #include "encoded_weights.h"
 #include "matrix_plan.h"
-#include "model_matrices.h"
 #include "tenon/core/tokenizer.h"
 
 namespace tenon {
@@ -20,8 +19,8 @@ class Calibration {
   Calibration(const Weights& model, const Tokenizer& tokenizer, const QuantizeCalibration& options,
               const QuantizePlan& plan, const SchemeEncoder& scheme);
 
-  // Matrices that are encoded together, and the vectors that are folded with them, in order: what is only looked up or in no model, each layer, what comes after
-  // all layers.
+  // Matrices that are encoded together, and the vectors that are folded with them, in order: those that are only looked up or in
+  // no model, each layer, those after all layers.
   std::vector<std::vector<const PlannedTensor*>> batches() const;
   // Runs the texts through the layers up to that of the batch, which is next: matrices that were kept as they are
   // stored, the others as the model has them. read: called after each window. Throws what Pipeline::build() and load()

@@ -1,6 +1,5 @@
-// Which products take the result of which module is seen by recording a step: every tensor has an origin, and a list of
-// those that read it. What an op does to a factor is known of ops of the vocabulary (tenon/abi/program.h), by their names;
-// any other op ends the search, so that nothing is folded through it.
+// A recorded step shows which products take the result of which module. What an op does to a factor is known of ops of the
+// vocabulary (tenon/abi/program.h), by their names; any other op ends the search, so that nothing is folded through it.
 #include "foldings.h"
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "../pipeline/recorded_step.h"
 #include "model_listing.h"
 
 namespace tenon {
@@ -29,80 +29,18 @@ bool leaves_v(const OpCall& op) {
   return one_of(op.name, {"rope", "qk_norm", "attention_sinks"});
 }
 
-// A tensor of a step, as the model records it.
-struct Recorded {
-  enum Origin { kOther, kAttention, kJoined, kLinear };
-  Origin origin = kOther;
-  uint32_t number = 0;                   // of the attention, the joined products, the product
-  std::vector<LinearId> consumers = {};  // products that take it
-  bool read_otherwise = false;
-};
-
-class Recording : public StepBuilder {
- public:
-  explicit Recording(const ModelListing& model) : model_(model) { (void)model.model()->record(*this); }
-
-  const std::vector<Recorded>& tensors() const { return tensors_; }
-
-  tenon_tid embed(LinearId) override { return made({}); }
-  tenon_tid tokens() override { return made({}); }
-  tenon_tid linear(LinearId linear, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override {
-    take(linear, x);
-    read(rows, expert);
-    return made({.origin = Recorded::kLinear, .number = linear});
-  }
-  tenon_tid joined(JoinedId joined, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override {
-    for (const LinearId linear : model_.joined_linears()[joined].linears) take(linear, x);
-    read(rows, expert);
-    return made({.origin = Recorded::kJoined, .number = joined});
-  }
-  tenon_tid row_ops(RowOpsId, tenon_tid x, const std::vector<tenon_tid>& rows) override {
-    read(rows, 0);
-    return read_by_other(x);
-  }
-  tenon_tid repeat_rows(const RepeatedRows&, tenon_tid x) override { return read_by_other(x); }
-  void end_repeat() override {}
-  tenon_tid as_rows(tenon_tid x) override { return read_by_other(x); }
-  tenon_tid experts_of(tenon_tid x) override { return read_by_other(x); }
-  tenon_tid attention(LayerId layer, tenon_tid x) override {
-    const AttentionDecl& a = model_.attentions()[layer];
-    for (const LinearId linear : std::set{a.q, a.k, a.v}) take(linear, x);
-    return made({.origin = Recorded::kAttention, .number = layer});
-  }
-  tenon_tid out_rows(tenon_tid x) override { return read_by_other(x); }
-
- private:
-  // Tensors are numbered from 1; 0 is none.
-  tenon_tid made(Recorded tensor) {
-    tensors_.push_back(std::move(tensor));
-    return static_cast<tenon_tid>(tensors_.size());
-  }
-  void take(LinearId linear, tenon_tid x) { tensors_[x - 1].consumers.push_back(linear); }
-  void read(const std::vector<tenon_tid>& rows, tenon_tid expert) {
-    for (const tenon_tid t : rows) tensors_[t - 1].read_otherwise = true;
-    if (expert != 0) tensors_[expert - 1].read_otherwise = true;
-  }
-  tenon_tid read_by_other(tenon_tid x) {
-    tensors_[x - 1].read_otherwise = true;
-    return made({});
-  }
-
-  const ModelListing& model_;
-  std::vector<Recorded> tensors_;
-};
-
 class Search {
  public:
   explicit Search(const ModelListing& model) : model_(model) {}
 
   std::vector<Folding> run() {
     add_norms();
-    const Recording recording(model_);
-    for (const Recorded& tensor : recording.tensors()) {
-      std::optional<Folding> found = producer_of(tensor);
-      if (!found || tensor.read_otherwise || tensor.consumers.empty()) continue;
+    for (const RecordedTensor& tensor : recorded_step(*model_.model())) {
+      std::optional<Folding> found = producer_of(tensor.maker);
+      if (!found || tensor.read_otherwise || tensor.takers.empty()) continue;
       const auto takes = [&](LinearId id) { return model_.linears()[id].before.empty() && add_consumer(id, *found); };
-      if (std::all_of(tensor.consumers.begin(), tensor.consumers.end(), takes)) found_.push_back(std::move(*found));
+      const auto take = [&](const RecordedModule& taker) { return std::ranges::all_of(products_of(taker), takes); };
+      if (std::ranges::all_of(tensor.takers, take)) found_.push_back(std::move(*found));
     }
     return std::move(found_);
   }
@@ -111,6 +49,17 @@ class Search {
   using Vector = ModelListing::Vector;
 
   const Vector& vector(VectorId id) const { return model_.vectors()[id]; }
+
+  // The products whose x is the module's.
+  std::set<LinearId> products_of(const RecordedModule& module) const {
+    if (module.kind == RecordedModule::kLinear) return {module.number};
+    if (module.kind == RecordedModule::kAttention) {
+      const AttentionDecl& a = model_.attentions()[module.number];
+      return {a.q, a.k, a.v};
+    }
+    const std::vector<LinearId>& linears = model_.joined_linears()[module.number].linears;
+    return {linears.begin(), linears.end()};
+  }
 
   // False: the product's matrix cannot have factors.
   bool add_consumer(LinearId id, Folding& folding) const {
@@ -184,10 +133,10 @@ class Search {
     return ops == 1 && decl.after.front().name == "bias" && add_vectors(decl.after.front(), first_row, folding);
   }
 
-  std::optional<Folding> producer_of(const Recorded& tensor) const {
+  std::optional<Folding> producer_of(const RecordedModule& module) const {
     Folding folding;
-    if (tensor.origin == Recorded::kAttention) {
-      const AttentionDecl& a = model_.attentions()[tensor.number];
+    if (module.kind == RecordedModule::kAttention) {
+      const AttentionDecl& a = model_.attentions()[module.number];
       if (!std::all_of(a.heads.begin(), a.heads.end(), leaves_v)) return {};
       const int64_t before_v = a.q == a.v ? int64_t{a.q_heads + a.kv_heads} * a.k_dim : 0;
       folding.sources = a.kv_heads * a.v_dim;
@@ -198,19 +147,19 @@ class Search {
       if (!set_producer(a.v, before_v, model_.linears()[a.v].after.size(), folding)) return {};
       return folding;
     }
-    if (tensor.origin == Recorded::kJoined) {
-      const JoinedDecl& joined = model_.joined_linears()[tensor.number];
+    if (module.kind == RecordedModule::kJoined) {
+      const JoinedDecl& joined = model_.joined_linears()[module.number];
       if (joined.linears.size() != 2 || joined.after.size() != 1 || !is_gate(joined.after.front())) return {};
       const LinearDecl& up = model_.linears()[joined.linears.back()];
       set_sources(folding, up.matrix.rows);
       if (!set_producer(joined.linears.back(), 0, up.after.size(), folding)) return {};
       return folding;
     }
-    if (tensor.origin != Recorded::kLinear) return {};
-    const LinearDecl& both = model_.linears()[tensor.number];
+    if (module.kind != RecordedModule::kLinear) return {};
+    const LinearDecl& both = model_.linears()[module.number];
     if (both.after.empty() || !is_gate(both.after.back())) return {};
     set_sources(folding, both.matrix.rows / 2);
-    if (!set_producer(tensor.number, both.matrix.rows / 2, both.after.size() - 1, folding)) return {};
+    if (!set_producer(module.number, both.matrix.rows / 2, both.after.size() - 1, folding)) return {};
     return folding;
   }
 

@@ -15,9 +15,9 @@ using PutEncoded = std::function<void(const PlannedTensor& p, size_t index, std:
 struct MatrixFactors {
   std::vector<float> rows, columns;
 };
-// What encoding a matrix takes beside its weights.
+// Encoding a matrix takes this beside its weights.
 struct MatrixInput {
-  std::span<const std::byte> observed = {};  // of its site; empty if nothing was
+  std::span<const std::byte> observed = {};  // the site was observed so; empty if it was not
   const MatrixFactors* factors = nullptr;
 };
 using InputOf = std::function<MatrixInput(const PlannedTensor& p)>;

@@ -10,7 +10,6 @@
 #include "../../model/weights/tensor_converter.h"
 #include "foldings.h"
 #include "model_listing.h"
-#include "model_matrices.h"
 #include "tenon/core/error.h"
 
 namespace tenon {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "scheme_encoder.h"
 #include "tenon/core/module.h"
 
 namespace tenon {
@@ -59,5 +61,8 @@ class ModelListing : public Declarations {
   std::unique_ptr<Model> model_;
   bool refused_ = false;
 };
+
+// Returns the matrices by their names in the file.
+std::map<std::string, ModelMatrix> matrices_of(const ModelListing& model);
 
 }  // namespace tenon

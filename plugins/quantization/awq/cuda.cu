@@ -5,16 +5,9 @@
 
 namespace tenon::awq {
 
-struct CudaSchema : Schema {
+struct CudaSchema : Schema, calibrated::ObservesMomentsOnGpu {
   template <uint32_t kIndex>
   using Format = published::FormOf<kCodings, kIndex>;
-
-  uint64_t observed_bytes(const tenon_linear& s) const {
-    return s.experts != 0 ? 0 : calibrated::moments_bytes(static_cast<uint64_t>(s.in_dim));
-  }
-  void observe(const tenon_linear& s, const tenon_observe_call& call, sdk::Recorder& rec) const {
-    calibrated::observe_moments_on_gpu(s, call, rec);
-  }
 };
 
 }  // namespace tenon::awq

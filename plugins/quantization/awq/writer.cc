@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "../calibrated/observe.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/layout.h"
 
@@ -48,10 +47,10 @@ bool clips(std::string_view path) {
 }  // namespace
 
 Writer::Writer(const sdk::Params& params, const sdk::Env& env)
-    : group_(params.integer("group_size")),
+    : ObservesMoments(sdk::cpu::isa_of(env.device())),
+      group_(params.integer("group_size")),
       scale_(params.boolean("scale")),
       clip_(params.boolean("clip")),
-      isa_(sdk::cpu::isa_of(env.device())),
       threads_(env.device().units),
       description_(R"({"quant_method":"awq","bits":4,"group_size":)" + std::to_string(group_) +
                    R"(,"zero_point":true,"version":"gemm"})") {}
@@ -88,14 +87,6 @@ void Writer::encode(const tenon_linear& s, const tenon_encode& e) const {
       blind ? round_to_nearest(e.data, n, k, chosen, workers)
             : round_clipped(e.data, n, k, moments, e.factor, chosen, calibrated::products(isa_), workers);
   put(rounded, n, k, k / chosen.group, e.out);
-}
-
-uint64_t Writer::observed_bytes(const tenon_linear& s) const {
-  return s.experts != 0 ? 0 : calibrated::moments_bytes(static_cast<uint64_t>(s.in_dim));
-}
-
-void Writer::observe(const tenon_linear& s, const tenon_observe_call& call, sdk::Recorder& rec) const {
-  calibrated::observe_moments(s, call, isa_, rec);
 }
 
 void Writer::column_factors(const tenon_linear& s, const tenon_column_factors& c) const {

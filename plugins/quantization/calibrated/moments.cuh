@@ -1,4 +1,4 @@
-// The op of observe() on a GPU: it adds to the moments of a site (moments.h), in f32.
+// Schemes that calibrate by the moments of x (moments.h) observe them so on a GPU, in f32.
 #pragma once
 
 #include <algorithm>
@@ -99,18 +99,21 @@ inline void add_moments(const MomentsArgs& a, const cuda::Launch& launch) {
 
 }  // namespace detail
 
-// The site is not routed.
-inline void observe_moments_on_gpu(const tenon_linear& s, const tenon_observe_call& call, sdk::Recorder& rec) {
-  const tenon_tensor x = rec.describe(call.x);
-  const auto k = static_cast<uint32_t>(s.in_dim);
-  const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
-  const tenon_operand operands[] = {{call.state, TENON_READ | TENON_WRITE}, {call.x, TENON_READ}, {live, TENON_READ}};
-  sdk::OpSpec spec{.name = "add_moments", .operands = operands, .chunks = {}};
-  spec.cost.read[sdk::kFixedCost] = spec.cost.written[sdk::kFixedCost] = double{sizeof(float)} / 2 * k * k;
-  spec.cost.read[sdk::kCostPerRow] = double{sizeof(float)} * k;
-  spec.cost.flops[sdk::kCostPerRow] = static_cast<double>(k) * k;
-  cuda::emit<&detail::add_moments>(
-      rec, spec, MomentsArgs{k, static_cast<uint32_t>(x.dim[0]), x.stride[0] / static_cast<int64_t>(sizeof(float))});
-}
+struct ObservesMomentsOnGpu {
+  uint64_t observed_bytes(const tenon_linear& s) const { return moments_bytes(s); }
+  // Records an op that adds to the moments of a site, which is not routed.
+  void observe(const tenon_linear& s, const tenon_observe_call& call, sdk::Recorder& rec) const {
+    const tenon_tensor x = rec.describe(call.x);
+    const auto k = static_cast<uint32_t>(s.in_dim);
+    const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
+    const tenon_operand operands[] = {{call.state, TENON_READ | TENON_WRITE}, {call.x, TENON_READ}, {live, TENON_READ}};
+    sdk::OpSpec spec{.name = "add_moments", .operands = operands, .chunks = {}};
+    spec.cost.read[sdk::kFixedCost] = spec.cost.written[sdk::kFixedCost] = double{sizeof(float)} / 2 * k * k;
+    spec.cost.read[sdk::kCostPerRow] = double{sizeof(float)} * k;
+    spec.cost.flops[sdk::kCostPerRow] = static_cast<double>(k) * k;
+    cuda::emit<&detail::add_moments>(
+        rec, spec, MomentsArgs{k, static_cast<uint32_t>(x.dim[0]), x.stride[0] / static_cast<int64_t>(sizeof(float))});
+  }
+};
 
 }  // namespace tenon::calibrated

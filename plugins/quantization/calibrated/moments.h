@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "tenon/abi/quantization.h"
+
 namespace tenon::calibrated {
 
 // The state of a site of k columns:
@@ -14,6 +16,10 @@ namespace tenon::calibrated {
 //   f64          rows
 inline uint64_t moments_bytes(uint64_t k) {
   return k * k * sizeof(float) + (k % 2) * sizeof(float) + (k + 1) * sizeof(double);
+}
+// A site that is routed has no state.
+inline uint64_t moments_bytes(const tenon_linear& s) {
+  return s.experts != 0 ? 0 : moments_bytes(static_cast<uint64_t>(s.in_dim));
 }
 inline uint64_t magnitudes_offset(uint64_t k) {
   return k * k * sizeof(float) + (k % 2) * sizeof(float);

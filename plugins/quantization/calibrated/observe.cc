@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "moments.h"
 #include "tenon/sdk/live.h"
 
 namespace tenon::calibrated {
@@ -51,10 +50,10 @@ void add_moments(const ObserveArgs& a, const sdk::Part& part) {
 
 }  // namespace
 
-void observe_moments(const tenon_linear& s, const tenon_observe_call& call, sdk::cpu::Isa isa, sdk::Recorder& rec) {
+void ObservesMoments::observe(const tenon_linear& s, const tenon_observe_call& call, sdk::Recorder& rec) const {
   const tenon_tensor x = rec.describe(call.x);
   const auto k = static_cast<uint32_t>(s.in_dim), tiles = (k + kTile - 1) / kTile;
-  const ObserveArgs args{k, static_cast<uint32_t>(x.dim[0]), isa, x.stride[0] / static_cast<int64_t>(sizeof(float))};
+  const ObserveArgs args{k, static_cast<uint32_t>(x.dim[0]), isa_, x.stride[0] / static_cast<int64_t>(sizeof(float))};
   const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
   const tenon_operand operands[] = {{call.state, TENON_READ | TENON_WRITE}, {call.x, TENON_READ}, {live, TENON_READ}};
   sdk::OpSpec spec{.name = "add_moments", .operands = operands, .chunks = {tiles * (tiles + 1) / 2}};

@@ -1,13 +1,23 @@
-// The op of observe() on the CPU: it adds to the moments of a site.
+// Schemes that calibrate by the moments of x observe them so, on the CPU; moments.cuh has the twin for GPUs.
 #pragma once
 
+#include "moments.h"
 #include "products.h"
 #include "tenon/abi/quantization.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::calibrated {
 
-// The site is not routed.
-void observe_moments(const tenon_linear& s, const tenon_observe_call& call, sdk::cpu::Isa isa, sdk::Recorder& rec);
+class ObservesMoments {
+ public:
+  explicit ObservesMoments(sdk::cpu::Isa isa) : isa_(isa) {}
+
+  uint64_t observed_bytes(const tenon_linear& s) const { return moments_bytes(s); }
+  // Records an op that adds to the moments of a site, which is not routed.
+  void observe(const tenon_linear& s, const tenon_observe_call& call, sdk::Recorder& rec) const;
+
+ protected:
+  sdk::cpu::Isa isa_;
+};
 
 }  // namespace tenon::calibrated

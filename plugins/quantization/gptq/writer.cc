@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "../calibrated/observe.h"
 #include "../calibrated/packing.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/layout.h"
@@ -43,14 +42,14 @@ void put_grids(const Solution& s, uint32_t bits, uint32_t* zeros, uint16_t* scal
 }  // namespace
 
 Writer::Writer(const sdk::Params& params, const sdk::Env& env)
-    : bits_(static_cast<uint32_t>(params.integer("bits"))),
+    : ObservesMoments(sdk::cpu::isa_of(env.device())),
+      bits_(static_cast<uint32_t>(params.integer("bits"))),
       group_(params.integer("group_size")),
       act_order_(params.boolean("act_order")),
       static_groups_(params.boolean("static_groups")),
       symmetric_(params.boolean("symmetric")),
       search_(params.boolean("search")),
       damp_(params.real("damp")),
-      isa_(sdk::cpu::isa_of(env.device())),
       threads_(env.device().units),
       description_(R"({"quant_method":"gptq","bits":)" + std::to_string(bits_) + R"(,"group_size":)" +
                    std::to_string(group_) + R"(,"desc_act":)" + text_of(act_order_) + R"(,"static_groups":)" +
@@ -101,14 +100,6 @@ void Writer::encode(const tenon_linear& s, const tenon_encode& e) const {
   put_grids(*solution, bits_, static_cast<uint32_t*>(e.out[kZeros]), static_cast<uint16_t*>(e.out[kScales]));
   auto* group_of = static_cast<int32_t*>(e.out[kGroupOf]);
   for (uint32_t i = 0; i < k; ++i) group_of[i] = static_cast<int32_t>(solution->group_of[i]);
-}
-
-uint64_t Writer::observed_bytes(const tenon_linear& s) const {
-  return s.experts != 0 ? 0 : calibrated::moments_bytes(static_cast<uint64_t>(s.in_dim));
-}
-
-void Writer::observe(const tenon_linear& s, const tenon_observe_call& call, sdk::Recorder& rec) const {
-  calibrated::observe_moments(s, call, isa_, rec);
 }
 
 }  // namespace tenon::gptq

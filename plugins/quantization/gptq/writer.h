@@ -1,34 +1,31 @@
-// What quantization.gptq writes, and what it observes for that: see solver.h for how codes are chosen.
+// This writes checkpoints in GPTQ's form; solver.h says how codes are chosen by what was observed.
 #pragma once
 
 #include <string>
 
+#include "../calibrated/observe.h"
 #include "schema.h"
 #include "solver.h"
 #include "tenon/abi/quantization.h"
 #include "tenon/sdk/component.h"
-#include "tenon/sdk/recorder.h"
 
 namespace tenon::gptq {
 
-class Writer : public Schema {
+class Writer : public Schema, public calibrated::ObservesMoments {
  public:
   Writer(const sdk::Params& params, const sdk::Env& env);
 
   tenon_written describe(const tenon_linear& s) const;
   void encode(const tenon_linear& s, const tenon_encode& e) const;
-  uint64_t observed_bytes(const tenon_linear& s) const;
-  void observe(const tenon_linear& s, const tenon_observe_call& call, sdk::Recorder& rec) const;
 
  private:
-  // For a row of so many columns.
+  // Returns how a row of so many columns is solved.
   SolverOptions options(int64_t columns) const;
 
   uint32_t bits_;
   int64_t group_;  // -1: the whole row
   bool act_order_, static_groups_, symmetric_, search_;
   double damp_;
-  sdk::cpu::Isa isa_;
   uint32_t threads_;
   std::string description_;
 };

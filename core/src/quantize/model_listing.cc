@@ -1,6 +1,5 @@
-#include "model_matrices.h"
-
 #include "model_listing.h"
+
 #include "tenon/core/error.h"
 
 namespace tenon {
