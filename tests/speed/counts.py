@@ -147,13 +147,16 @@ def kernel_rows(plugins, nvcc, architectures):
     compiler = f"nvcc {re.search(r'V([0-9.]+)', version)[1]} {architectures}"
     yield ["library", "kernel", "variants", "code_bytes", "most_registers", "most_stack_bytes", compiler]
     for library in sorted(pathlib.Path(plugins).glob("*/*.cuda.so")):
+        component = pathlib.Path(library.parent.name, library.name.removesuffix(".cuda.so"))
+        if not (ROOT / "plugins" / component).is_dir():
+            sys.exit(f"{library} was built of plugins/{component}, which is no more: delete the library")
         sums = collections.defaultdict(lambda: [0, 0, 0, 0])
         for cubin in cubins(library, cuobjdump):
             for name, code, registers, stack in cubin.kernels():
                 s = sums[short_name(name)]
                 s[:] = [s[0] + 1, s[1] + code, max(s[2], registers), max(s[3], stack)]
         for name, values in sorted(sums.items()):
-            yield [f"{library.parent.name}.{library.name.removesuffix('.cuda.so')}", name, *values]
+            yield [".".join(component.parts), name, *values]
 
 
 def main():
