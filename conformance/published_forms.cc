@@ -378,6 +378,34 @@ FileMatrix torchao(const TorchAoOptions& o, int64_t n, int64_t k, Random& random
   return std::move(t).sorted();
 }
 
+// torchao's Int4Tensor: numbers with a sign, two a byte; scales and zero points, which are floats, by group.
+FileMatrix torchao_packed(int64_t group, int64_t n, int64_t k, Random& random) {
+  const int64_t groups = k / group;
+  Tensors t;
+  uint8_t* codes = t.add({"_weight_qdata", TENON_I8, 2, {n, k / 2, 0, 0}});
+  uint8_t* scales = t.add({"_weight_scale", TENON_BF16, 2, {groups, n, 0, 0}});
+  uint8_t* zeros = t.add({"_weight_zero_point", TENON_BF16, 2, {groups, n, 0, 0}});
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t row = 0; row < n; ++row) {
+      const auto at = static_cast<uint64_t>(g * n + row);
+      put_scale(scales, at, TENON_BF16, random);
+      put(zeros, at, sdk::float_to_bf16(std::uniform_real_distribution<float>(-0.1F, 0.1F)(random)));
+    }
+  }
+  for (int64_t row = 0; row < n; ++row) {
+    for (int64_t i = 0; i < k; ++i) {
+      const auto q = static_cast<int32_t>(random() % 16) - 8;
+      put_bits(codes, 1, static_cast<uint64_t>(row * k + i) * 4, 4, static_cast<uint32_t>(q) & 15);
+      uint16_t scale = 0, zero = 0;
+      std::memcpy(&scale, scales + (i / group * n + row) * 2, sizeof(scale));
+      std::memcpy(&zero, zeros + (i / group * n + row) * 2, sizeof(zero));
+      t.matrix.weights.push_back(
+          static_cast<float>(q * double{sdk::bf16_to_float(scale)} + double{sdk::bf16_to_float(zero)}));
+    }
+  }
+  return std::move(t).sorted();
+}
+
 // HQQ: codes of groups, which are the rows of a matrix, cut into stretches that share elements, the first in the highest bits;
 // zero points are no whole numbers.
 FileMatrix hqq(uint32_t bits, int64_t group, int64_t n, int64_t k, Random& random) {
@@ -550,6 +578,16 @@ class Forms {
                std::string(rows ? "Int8WeightOnlyConfig" : "IntxWeightOnlyConfig") + R"(", "_version": 2, "_data": {)" +
                data + "}}}}",
            [o](int64_t n, int64_t k, Random& random) { return torchao(o, n, k, random); }});
+    }
+    for (const int64_t group : {int64_t{32}, int64_t{128}}) {
+      all.push_back(
+          {"torchao_packed_" + std::to_string(group), "torchao",
+           R"({"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_version": 2, "_data": {
+               "group_size": )" +
+               std::to_string(group) +
+               R"(, "int4_packing_format": {"_type": "Int4PackingFormat", "_data": "PLAIN"}, "int4_tile_packed_ntile": 8,
+               "int4_choose_qparams_algorithm": {"_type": "Int4ChooseQParamsAlgorithm", "_data": "TINYGEMM"}}}}})",
+           [group](int64_t n, int64_t k, Random& random) { return torchao_packed(group, n, k, random); }});
     }
   }
 };

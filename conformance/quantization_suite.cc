@@ -7,32 +7,15 @@
 
 #include "conformance/published_forms.h"
 #include "conformance/quantization_host.h"
+#include "conformance/quantization_writing.h"
 #include "conformance/suites.h"
 #include "conformance/weight_rows.h"
-#include "tenon/sdk/stored.h"
 
 namespace tenon::conformance {
 namespace {
 
 // A scheme's sums may differ so much from those in float64, relative; it is wide enough for activations in 8 bits.
 constexpr double kTolerance = 4e-2;
-// The weights that are held may differ so much from the file's, relative: two bits a weight are off by about 0.5, another
-// matrix by 1.4.
-constexpr double kHeld = 0.75;
-constexpr int64_t kWidth = 256;  // whole blocks of every format
-
-// Root mean square of the difference, relative to that of what is wanted.
-class Difference {
- public:
-  void add(double got, double wanted) {
-    off_ += (got - wanted) * (got - wanted);
-    size_ += wanted * wanted;
-  }
-  double relative() const { return std::sqrt(off_ / size_); }
-
- private:
-  double off_ = 0, size_ = 0;
-};
 
 void require_close(const std::vector<float>& got, const std::vector<double>& wanted, const std::string& what) {
   require(got.size() == wanted.size(), what + ": has " + std::to_string(got.size()) + " values");
@@ -156,62 +139,6 @@ void loads_in_any_pieces(const Subject& subject) {
   require(a.run({}, false) == b.run({}, false), "loading row by row gives other products than all rows at once");
 }
 
-// A matrix of floats as the scheme writes it, in pieces of 7 rows if it takes pieces.
-FileMatrix written(const Component& scheme, const tenon_written& how, const tenon_linear& s, FileMatrix floats) {
-  const auto rows = static_cast<uint64_t>(s.out_dim[0]);
-  FileMatrix out;
-  out.weights = std::move(floats.weights);
-  std::vector<uint64_t> row_bytes;
-  for (uint32_t i = 0; i < how.n_tensors; ++i) {
-    out.tensors.push_back({how.tensor[i], std::vector<uint8_t>(sdk::stored_bytes(how.tensor[i]))});
-    row_bytes.push_back(sdk::row_bytes(how.tensor[i], s.out_dim[0]));
-  }
-  for (uint64_t row = 0, n = 0; row < rows; row += n) {
-    n = how.whole != 0 ? rows : std::min<uint64_t>(7, rows - row);
-    std::vector<void*> to;
-    for (size_t i = 0; i < out.tensors.size(); ++i) to.push_back(out.tensors[i].bytes.data() + row * row_bytes[i]);
-    auto e = sdk::abi_struct<tenon_encode>();
-    e.row0 = row;
-    e.rows = n;
-    e.data = out.weights.data() + row * static_cast<uint64_t>(s.in_dim);
-    e.out = to.data();
-    char text[256] = "";
-    tenon_reason why{text, sizeof(text)};
-    if (scheme.table<tenon_quantization>().encode(scheme.self(), &s, &e, &why) != TENON_OK) fail(text);
-  }
-  std::sort(out.tensors.begin(), out.tensors.end(),
-            [](const auto& a, const auto& b) { return std::string_view(a.stored.name) < b.stored.name; });
-  return out;
-}
-
-void reads_what_it_writes(const Subject& subject) {
-  const std::shared_ptr<Component> scheme = subject.open();
-  const auto& table = scheme->table<tenon_quantization>();
-  if (table.describe == nullptr) throw NotTested("it writes no files");
-  SiteCase floats{.source = {TENON_F32}, .rows = {96}, .k = kWidth};
-  auto how = sdk::abi_struct<tenon_written>();
-  char text[256] = "";
-  tenon_reason why{text, sizeof(text)};
-  // A form may have no embeddings.
-  const LinearDescription embedding(floats);
-  floats.lookup = table.describe(scheme->self(), &embedding.linear, &how, &why) != TENON_REFUSED;
-  const LinearDescription plain(floats);
-  if (table.describe(scheme->self(), &plain.linear, &how, &why) != TENON_OK) fail(text);
-  SiteCase c = floats;
-  c.description = how.description == nullptr ? "" : how.description;
-  c.stored = [&](int64_t, int64_t, std::mt19937& random) {
-    return written(*scheme, how, plain.linear, floats.matrix(0, random));
-  };
-  QuantizedSite site(subject.open(), c);
-  site.learn();
-  Difference d;
-  for (int64_t row = 0; row < c.rows[0]; ++row) {
-    for (int64_t i = 0; i < kWidth; ++i) d.add(site.weight(0, row, i), site.source(0, row, i));
-  }
-  require(d.relative() <= kHeld,
-          "a matrix that it wrote and loaded is off by " + std::to_string(d.relative()) + " relative");
-}
-
 void routes_rows(const Subject& subject) {
   constexpr uint32_t kExperts = 5;
   const std::optional<SiteCase> c = taken_site(subject, kExperts);
@@ -246,11 +173,12 @@ void skips_rows(const Subject& subject) {
 }  // namespace
 
 std::vector<Check> quantization_checks() {
-  return {{kBounds, &keeps_to_its_operands}, {"held_matrices", &holds_the_matrices},
-          {"float64", &multiplies},          {"claims", &does_what_it_claims},
-          {"lookup", &looks_up_rows},        {"a_row_alone", &a_row_alone},
-          {"loading", &loads_in_any_pieces}, {"written", &reads_what_it_writes},
-          {"routed", &routes_rows},          {"skipped_rows", &skips_rows}};
+  return {{kBounds, &keeps_to_its_operands},  {"held_matrices", &holds_the_matrices},
+          {"float64", &multiplies},           {"claims", &does_what_it_claims},
+          {"lookup", &looks_up_rows},         {"a_row_alone", &a_row_alone},
+          {"loading", &loads_in_any_pieces},  {"written", &reads_what_it_writes},
+          {"column_factors", &takes_factors}, {"routed", &routes_rows},
+          {"skipped_rows", &skips_rows}};
 }
 
 }  // namespace tenon::conformance

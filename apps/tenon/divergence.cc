@@ -52,6 +52,29 @@ double kl_divergence(const CodedRow& base, const Logits& other) {
   return std::max(0.0, weighted / sum - std::log(sum));  // rounding may leave it below
 }
 
+void SignalToNoise::add(std::span<const float> base, std::span<const float> other) {
+  double count = 0, z_mean = 0, d_mean = 0;
+  const auto each = [&](const auto& use) {
+    for (size_t i = 0; i < base.size(); ++i) {
+      if (std::isfinite(base[i]) && std::isfinite(other[i])) use(double{base[i]}, double{other[i]} - double{base[i]});
+    }
+  };
+  each([&](double z, double d) {
+    ++count;
+    z_mean += z;
+    d_mean += d;
+  });
+  each([&](double z, double d) {
+    signal_ += (z - z_mean / count) * (z - z_mean / count);
+    noise_ += (d - d_mean / count) * (d - d_mean / count);
+  });
+}
+
+double SignalToNoise::decibels() const {
+  constexpr double kMost = 200;
+  return noise_ > 0 ? std::min(kMost, 10 * std::log10(signal_ / noise_)) : kMost;
+}
+
 double quantile(std::span<const double> ascending, double fraction) {
   const double at = static_cast<double>(ascending.size() - 1) * fraction;
   const auto below = static_cast<size_t>(at);

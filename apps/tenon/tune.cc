@@ -30,7 +30,7 @@ struct Args {
   std::vector<uint32_t> batches = {1};
   uint32_t prompt_tokens = 64, context = 256, max_windows = 2;
   std::string cost = "time", text_file, output;
-  std::optional<double> max_divergence;
+  LossBounds bounds;
   bool json = false;
 };
 
@@ -95,9 +95,9 @@ class Tuning {
       for (const auto& [name, reason] : report_.refused) why += "\n  " + name + ": " + reason;
       throw Error(ErrorCode::kRequest, "the model runs with none of the candidates:" + why);
     }
-    if (!args_.text_file.empty()) add_divergences();
-    choose(report_.sites, report_.candidates, args_.max_divergence);
-    if (!args_.text_file.empty()) report_.divergence = divergence({"quantization.override=" + overrides_toml(report_)});
+    if (!args_.text_file.empty()) add_losses();
+    choose(report_.sites, report_.candidates, args_.bounds);
+    if (!args_.text_file.empty()) report_.loss = loss({"quantization.override=" + overrides_toml(report_)});
     write();
     return std::move(report_);
   }
@@ -144,32 +144,39 @@ class Tuning {
     return at_sites(report.groups, [](const profiler::OpGroup& g) { return g.us; });
   }
 
-  // Mean KL divergence from the pipeline as the arguments have it.
-  double divergence(const std::vector<std::string>& set) {
+  // What is lost against the pipeline as the arguments have it: the mean KL divergence and, if there is a bound of it, the SQNR.
+  Loss loss(const std::vector<std::string>& set) {
     EvalArgs eval;
     eval.pipeline = with_settings(args_.pipeline, set);
     eval.text_file = args_.text_file;
     eval.context = args_.context;
     eval.max_windows = args_.max_windows;
     Evaluation evaluation(eval);
-    const bool first = base_.empty();
+    const bool first = base_.empty(), with_noise = args_.bounds.min_sqnr.has_value();
     double sum = 0;
+    SignalToNoise ratio;
     size_t at = 0;
     const Walk walk = evaluation.walk([&](std::span<const float> values, int32_t token) {
       const Logits logits(values);
-      if (first) return base_.emplace_back().assign(logits, token);
+      if (first) {
+        if (with_noise) base_logits_.emplace_back(values.begin(), values.end());
+        return base_.emplace_back().assign(logits, token);
+      }
+      if (with_noise) ratio.add(base_logits_[at], values);
       sum += kl_divergence(base_[at++], logits);
     });
     if (walk.windows < evaluation.count()) throw Interrupted();
-    return at == 0 ? 0 : sum / static_cast<double>(at);
+    Loss loss{.divergence = at == 0 ? 0 : sum / static_cast<double>(at), .sqnr = {}};
+    if (with_noise) loss.sqnr = ratio.decibels();
+    return loss;
   }
-  void add_divergences() {
-    (void)divergence({});  // the base
+  void add_losses() {
+    (void)loss({});  // the base
     for (TunedSite& site : report_.sites) {
       for (size_t c = 0; c < site.candidates.size(); ++c) {
         if (!site.candidates[c]) continue;
-        site.candidates[c]->divergence = divergence(
-            {"quantization.override=[{match = \"" + site.path + "\", " + report_.candidates[c].toml() + "}]"});
+        site.candidates[c]->loss =
+            loss({"quantization.override=[{match = \"" + site.path + "\", " + report_.candidates[c].toml() + "}]"});
       }
     }
   }
@@ -193,7 +200,8 @@ class Tuning {
   const Args& args_;
   TuneReport report_;
   OpBench ops_{interruption()};
-  std::vector<CodedRow> base_;  // by scored token
+  std::vector<CodedRow> base_;                   // by scored token
+  std::vector<std::vector<float>> base_logits_;  // the same, in f32; empty: nobody asked for the SQNR
 };
 
 // A name that no installed component has is a mistake of the command, not a scheme that does not fit.
@@ -213,8 +221,9 @@ void check_known(const Args& args) {
 
 int run(const Args& args) {
   check_output(args.output, std::vector{args.pipeline.config, args.text_file}, args.pipeline.force);
-  if (args.max_divergence && args.text_file.empty()) {
-    throw Error(ErrorCode::kUsage, "--max-divergence needs --text, over which it is measured");
+  if (args.text_file.empty() && (args.bounds.max_divergence || args.bounds.min_sqnr)) {
+    throw Error(ErrorCode::kUsage, std::string(args.bounds.max_divergence ? "--max-divergence" : "--min-sqnr") +
+                                       " needs --text, over which it is measured");
   }
   check_known(args);
   const TuneReport report = Tuning(args).run();
@@ -230,14 +239,15 @@ run; a captured step is replayed as such. --cost bytes takes what the ops say th
 loads no weights.
 
 With --text the divergence of each candidate at each set is measured, from the pipeline as CONFIG_OR_MODEL and --set have
-it; --max-divergence leaves out what is worse, and the divergence of all that was chosen together is printed.
+it; --max-divergence leaves out what is worse, and the divergence of all that was chosen together is printed. --min-sqnr
+does the same by the ratio of signal to noise in the logits.
 
 Examples:
   tenon tune model-f16.gguf --candidates int8wo,int4wo:group_size=32,none --output tuned.toml
   tenon tune model-f16.gguf --candidates int8wo,int4wo --text text.txt --max-divergence 0.02 --output tuned.toml
   tenon generate tuned.toml -p "Once upon a time"
 
-Exit codes: 0 done; 2 command line; 8 the model runs with none of the candidates, or none is within the divergence.)";
+Exit codes: 0 done; 2 command line; 8 the model runs with none of the candidates, or none is within the bounds.)";
 
 }  // namespace
 
@@ -260,9 +270,11 @@ Run add_tune(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--text", args->text_file, "A text over which divergences are measured");
   command
-      ->add_option("--max-divergence", args->max_divergence,
+      ->add_option("--max-divergence", args->bounds.max_divergence,
                    "Mean KL divergence that a candidate may have at a set, nats")
       ->check(CLI::NonNegativeNumber);
+  command->add_option("--min-sqnr", args->bounds.min_sqnr,
+                      "Signal to noise that a candidate must leave in the logits at a set, dB");
   command->add_option("--context", args->context, "Tokens of a window of the text")
       ->check(CLI::Range(4U, 1U << 20))
       ->capture_default_str();

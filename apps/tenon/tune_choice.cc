@@ -37,22 +37,34 @@ double SiteCost::total() const {
   return std::accumulate(cost.begin(), cost.end(), 0.0);
 }
 
-void choose(std::vector<TunedSite>& sites, const std::vector<Candidate>& candidates,
-            std::optional<double> max_divergence) {
+bool LossBounds::allow(const Loss& loss) const {
+  const bool diverges = max_divergence && loss.divergence && *loss.divergence > *max_divergence;
+  const bool noisy = min_sqnr && loss.sqnr && *loss.sqnr < *min_sqnr;
+  return !diverges && !noisy;
+}
+
+std::string LossBounds::text() const {
+  std::string text;
+  if (max_divergence) text = fmt::format("a divergence of {:.4g}", *max_divergence);
+  if (min_sqnr) text += fmt::format("{}an SQNR of {:.4g} dB", text.empty() ? "" : " and ", *min_sqnr);
+  return text;
+}
+
+void choose(std::vector<TunedSite>& sites, const std::vector<Candidate>& candidates, const LossBounds& bounds) {
   for (TunedSite& site : sites) {
     std::optional<size_t> best;
     std::string found;
     for (size_t c = 0; c < site.candidates.size(); ++c) {
       if (!site.candidates[c]) continue;
       const SiteCost& cost = *site.candidates[c];
-      if (cost.divergence)
-        found += fmt::format("{}{} {:.4g}", found.empty() ? "" : ", ", candidates[c].text, *cost.divergence);
-      if (max_divergence && cost.divergence && *cost.divergence > *max_divergence) continue;
+      if (cost.loss.divergence)
+        found += fmt::format("{}{} {:.4g}", found.empty() ? "" : ", ", candidates[c].text, *cost.loss.divergence);
+      if (cost.loss.sqnr) found += fmt::format(" ({:.4g} dB)", *cost.loss.sqnr);
+      if (!bounds.allow(cost.loss)) continue;
       if (!best || cost.total() < site.candidates[*best]->total()) best = c;
     }
     if (!best) {
-      throw Error(ErrorCode::kRequest, site.path + ": no candidate is within a divergence of " +
-                                           fmt::format("{:.4g}", *max_divergence) + "; found: " + found);
+      throw Error(ErrorCode::kRequest, site.path + ": no candidate is within " + bounds.text() + "; found: " + found);
     }
     site.chosen = *best;
   }
@@ -65,10 +77,13 @@ std::string tune_table(const TuneReport& report) {
       heads.push_back(report.batches.size() == 1 ? c.text : fmt::format("{} x{}", c.text, batch));
     }
   }
-  const bool diverges = std::any_of(report.sites.begin(), report.sites.end(), [](const TunedSite& site) {
-    return site.candidates[site.chosen]->divergence.has_value();
-  });
+  const auto measured = [&](std::optional<double> Loss::*value) {
+    return std::any_of(report.sites.begin(), report.sites.end(),
+                       [&](const TunedSite& site) { return (site.candidates[site.chosen]->loss.*value).has_value(); });
+  };
+  const bool diverges = measured(&Loss::divergence), noisy = measured(&Loss::sqnr);
   if (diverges) heads.emplace_back("divergence");
+  if (noisy) heads.emplace_back("SQNR, dB");
   Table table(heads, 2);
   for (const TunedSite& site : report.sites) {
     std::vector<std::string> cells = {site.path, report.candidates[site.chosen].text};
@@ -77,15 +92,28 @@ std::string tune_table(const TuneReport& report) {
         cells.push_back(cost ? fmt::format("{:.1f}", cost->cost[b]) : "-");
       }
     }
-    if (diverges) cells.push_back(fmt::format("{:.4g}", site.candidates[site.chosen]->divergence.value_or(0)));
+    const Loss& loss = site.candidates[site.chosen]->loss;
+    if (diverges) cells.push_back(fmt::format("{:.4g}", loss.divergence.value_or(0)));
+    if (noisy) cells.push_back(fmt::format("{:.1f}", loss.sqnr.value_or(0)));
     table.row(cells);
   }
   std::string text = table.text() + "in " + report.unit + ", all layers together\n";
   for (const auto& [candidate, why] : report.refused) text += candidate + " is left out: " + why + "\n";
-  if (report.divergence) text += fmt::format("divergence of all together: {:.4g} nats a token\n", *report.divergence);
+  if (report.loss.divergence)
+    text += fmt::format("divergence of all together: {:.4g} nats a token\n", *report.loss.divergence);
+  if (report.loss.sqnr) text += fmt::format("SQNR of all together: {:.1f} dB\n", *report.loss.sqnr);
   if (!report.file.empty()) text += "written: " + report.file + "\n";
   return text;
 }
+
+namespace {
+
+void add(boost::json::object& to, const Loss& loss) {
+  if (loss.divergence) to["divergence"] = *loss.divergence;
+  if (loss.sqnr) to["sqnr_db"] = *loss.sqnr;
+}
+
+}  // namespace
 
 boost::json::object to_json(const TuneReport& report) {
   boost::json::array sites, refused;
@@ -95,7 +123,7 @@ boost::json::object to_json(const TuneReport& report) {
       if (!site.candidates[c]) continue;
       boost::json::object& one = costs[report.candidates[c].text].emplace_object();
       one["cost"] = boost::json::value_from(site.candidates[c]->cost);
-      if (site.candidates[c]->divergence) one["divergence"] = *site.candidates[c]->divergence;
+      add(one, site.candidates[c]->loss);
     }
     sites.push_back(boost::json::object{
         {"path", site.path}, {"chosen", report.candidates[site.chosen].text}, {"candidates", costs}});
@@ -107,7 +135,7 @@ boost::json::object to_json(const TuneReport& report) {
                           {"batches", boost::json::value_from(report.batches)},
                           {"sites", sites},
                           {"refused", refused}};
-  if (report.divergence) out["divergence"] = *report.divergence;
+  add(out, report.loss);
   if (!report.file.empty()) out["file"] = report.file;
   return out;
 }

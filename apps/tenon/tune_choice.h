@@ -20,11 +20,24 @@ struct Candidate {
   std::string toml() const;
 };
 
+// What a text's logits lose to candidates; nothing: nobody asked.
+struct Loss {
+  std::optional<double> divergence;  // nats
+  std::optional<double> sqnr;        // decibels
+};
+
 // A candidate at the matrices of a site of all layers.
 struct SiteCost {
-  std::vector<double> cost;          // by batch; what all layers together take
-  std::optional<double> divergence;  // nats; nothing: nobody asked
+  std::vector<double> cost;  // by batch; what all layers together take
+  Loss loss;
   double total() const;
+};
+
+// A candidate is within them if it breaks none of those that are there.
+struct LossBounds {
+  std::optional<double> max_divergence, min_sqnr;
+  bool allow(const Loss& loss) const;
+  std::string text() const;  // "a divergence of 0.05 and an SQNR of 30 dB"
 };
 
 // This was found for a site: its path, such as "layers.*.mlp.down", and each candidate's cost.
@@ -34,10 +47,9 @@ struct TunedSite {
   size_t chosen = 0;
 };
 
-// Chooses for each site the candidate with the least cost over all batches, of those within the divergence; the first of
+// Chooses for each site the candidate with the least cost over all batches, of those within the bounds; the first of
 // equals. Throws Error(kRequest) with the site and what there is, if none is.
-void choose(std::vector<TunedSite>& sites, const std::vector<Candidate>& candidates,
-            std::optional<double> max_divergence);
+void choose(std::vector<TunedSite>& sites, const std::vector<Candidate>& candidates, const LossBounds& bounds);
 
 // This says what a run found, for people and for programs. unit: of the costs.
 struct TuneReport {
@@ -46,8 +58,8 @@ struct TuneReport {
   std::vector<uint32_t> batches;
   std::vector<TunedSite> sites;
   std::string unit;
-  std::optional<double> divergence;  // all that was chosen together has this one
-  std::string file;                  // "": none was written
+  Loss loss;         // all that was chosen together has this one
+  std::string file;  // "": none was written
 };
 std::string tune_table(const TuneReport& report);
 boost::json::object to_json(const TuneReport& report);

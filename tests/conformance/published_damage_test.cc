@@ -385,8 +385,28 @@ TEST(DamagedTorchAo, IsRefusedByName) {
   EXPECT_THAT(grouped.refusal(value("_weight_scale", 5, kBf16Nan)), HasSubstr("number 5 is not finite"));
   EXPECT_THAT(rows.refusal(value("_weight_scale", 5, std::nanf(""))), HasSubstr("number 5 is not finite"));
   EXPECT_THAT(rows.refusal(value("_weight_zero_point", 3, int8_t{1})), HasSubstr("number 3 is 1; with scales in f32"));
-  EXPECT_THAT(Checked("torchao_8_0").says("Int8WeightOnlyConfig", "Int4WeightOnlyConfig").refusal(),
-              HasSubstr("quant_type.default._type is \"Int4WeightOnlyConfig\"; expected \"Int8WeightOnlyConfig\""));
+  EXPECT_THAT(Checked("torchao_8_0").says("Int8WeightOnlyConfig", "Float8WeightOnlyConfig").refusal(),
+              HasSubstr("quant_type.default._type is \"Float8WeightOnlyConfig\"; expected \"Int8WeightOnlyConfig\""));
+}
+
+TEST(DamagedPackedTorchAo, IsRefusedByName) {
+  const Checked form("torchao_packed_32");
+  EXPECT_EQ(form.refusal(), "");
+  EXPECT_THAT(form.refusal(superfluous()), HasSubstr("\"test.matrix.zzz\" is not one that this scheme reads"));
+  EXPECT_THAT(form.refusal(missing("_weight_zero_point")),
+              HasSubstr("\"test.matrix._weight_zero_point\" is missing; expected bf16 (8, 64)"));
+  EXPECT_THAT(form.refusal(dimension("_weight_qdata", 1, 256)),
+              HasSubstr("\"test.matrix._weight_qdata\" is i8 (64, 256); expected i8 (64, 128)"));
+  EXPECT_THAT(form.refusal(dimension("_weight_scale", 0, 7)),
+              HasSubstr("\"test.matrix._weight_scale\" has 7 scales for a row of 256 weights"));
+  EXPECT_THAT(form.refusal(dimension("_weight_scale", 0, 16)),
+              HasSubstr("groups of 16 weights; expected whole multiples of 32"));
+  EXPECT_THAT(form.refusal(value("_weight_scale", 5, kBf16Nan)),
+              HasSubstr("\"test.matrix._weight_scale\": number 5 is not finite"));
+  EXPECT_THAT(form.refusal(value("_weight_zero_point", 5, kBf16Nan)),
+              HasSubstr("\"test.matrix._weight_zero_point\": number 5 is not finite"));
+  EXPECT_THAT(Checked("torchao_packed_32").says("PLAIN", "TILE_PACKED_TO_4D").refusal(),
+              HasSubstr("int4_packing_format._data is \"TILE_PACKED_TO_4D\"; expected \"PLAIN\""));
 }
 
 TEST(DamagedHqq, IsRefusedByName) {

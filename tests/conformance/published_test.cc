@@ -83,7 +83,6 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const char* device : {"cpu", "cuda"}) {
     for (const PublishedForm& form : published_forms()) {
-      if (std::string_view(device) == "cuda" && form.scheme == "torchao") continue;  // it is for the CPU alone
       if (std::find(schemes.begin(), schemes.end(), form.scheme) != schemes.end()) all.push_back({form, device});
     }
   }

@@ -70,6 +70,35 @@ TEST(Quantize, WritesFoldersThatRunAsTheirSchemeWould) {
   }
 }
 
+// In the forms of other programs matrices lose as little as with a scale a row; embeddings and the head stay as they were.
+TEST(Quantize, WritesPublishedFormsOfFp8) {
+  const std::filesystem::path folder = temporary_folder();
+  const std::string text = folder / "text", base = folder / "base", model = golden("tiny-gqa-untied");
+  write_file(text,
+             "The other bird sat on the wall and saw the other bird. One day the wall was gone, and the bird too.");
+  (void)tenon_json({"eval", "perplexity", model, "--text", text, "--context", "32", "--save-logits", base, "--json"});
+  const auto loss = [&](const std::string& of, const std::string& use) {
+    return tenon_json({"eval", "kld", of, "--text", text, "--base", base, "--set", "quantization.use=" + use, "--json"})
+        .at("kld")
+        .at("mean")
+        .to_number<double>();
+  };
+  const double by_row = loss(model, "fp8");
+  const std::map<std::string, std::string> tensors = {{"block", "weight f8e4m3, weight_scale_inv f32"},
+                                                      {"tensor", "weight f8e4m3, weight_scale f32"}};
+  for (const auto& [scales, stored] : tensors) {
+    const std::string out = folder / scales;
+    const Outcome made = tenon({"quantize", model, out, "--scheme", "fp8", "--set", "scales=" + scales});
+    ASSERT_EQ(made.code, 0) << made.err;
+    EXPECT_NE(made.err.find("leaves embeddings and the head as they are"), std::string::npos) << made.err;
+    const Outcome plan = tenon({"plan", out, "--set", "quantization.use=auto"});
+    EXPECT_NE(plan.out.find("quantization.fp8 from " + stored), std::string::npos) << plan.out;
+    const double lost = loss(out, "auto");
+    EXPECT_GT(lost, by_row / 10);
+    EXPECT_LT(lost, by_row * 4);
+  }
+}
+
 TEST(Quantize, NamesTheSchemeThatReadsAFolder) {
   const std::filesystem::path out = temporary_folder() / "out";
   ASSERT_EQ(tenon({"quantize", kModel, out, "--scheme", "int4wo", "--override", "lm_head*=int8wo"}).code, 0);

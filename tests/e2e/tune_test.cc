@@ -71,6 +71,29 @@ TEST(Tune, KeepsWithinTheDivergence) {
   EXPECT_LT(quantized, static_cast<ptrdiff_t>(some.size()));
 }
 
+// The same by the SQNR, whose order among the sites is its own.
+TEST(Tune, KeepsTheSignalAboveTheNoise) {
+  const std::filesystem::path folder = temporary_folder();
+  write_file(folder / "text", kText);
+  const auto tuned = [&](const std::string& bound) {
+    return tenon_json(Words{"tune", kModel, "--candidates", "int4wo:group_size=32,none:dtype=\"fp32\"", "--cost",
+                            "bytes", "--text", folder / "text", "--context", "16", "--min-sqnr", bound, "--json"} +
+                      Words{"--set", "quantization.use=none", "--set", "quantization.dtype=fp32"});
+  };
+  const boost::json::value none = tuned("150"), all = tuned("-100");
+  for (const auto& [path, scheme] : chosen(none)) EXPECT_EQ(scheme, "none:dtype=\"fp32\"") << path;
+  for (const auto& [path, scheme] : chosen(all)) EXPECT_EQ(scheme, "int4wo:group_size=32") << path;
+  EXPECT_GE(none.at("sqnr_db").to_number<double>(), 150);
+  double least = 200;
+  for (const boost::json::value& site : all.at("sites").as_array()) {
+    const double db = site.at("candidates").at("int4wo:group_size=32").at("sqnr_db").to_number<double>();
+    EXPECT_GT(db, 0);
+    EXPECT_LT(db, 60);
+    least = std::min(least, db);
+  }
+  EXPECT_LT(all.at("sqnr_db").to_number<double>(), least);  // all together have more noise than any one
+}
+
 TEST(Tune, TimesStepsAndSaysWhatItFound) {
   const Outcome outcome = tenon({"tune", kModel, "--candidates", "int8wo,gptq", "--prompt-tokens", "8"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -87,9 +110,11 @@ TEST(Tune, RefusesByName) {
   const Outcome unfit = refusal({"--candidates", "gptq"});
   EXPECT_EQ(unfit.code, 8) << unfit.err;
   EXPECT_THAT(unfit.err, HasSubstr("runs with none of the candidates"));
-  const Outcome blind = refusal({"--candidates", "int8wo", "--max-divergence", "1"});
-  EXPECT_EQ(blind.code, 2);
-  EXPECT_THAT(blind.err, HasSubstr("--text"));
+  for (const char* bound : {"--max-divergence", "--min-sqnr"}) {
+    const Outcome blind = refusal({"--candidates", "int8wo", bound, "1"});
+    EXPECT_EQ(blind.code, 2);
+    EXPECT_THAT(blind.err, HasSubstr(std::string(bound) + " needs --text"));
+  }
 }
 
 }  // namespace

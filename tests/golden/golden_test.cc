@@ -61,9 +61,10 @@ constexpr const char* kFamilies[] = {"tiny-mistral",
                                      "tiny-starcoder2",
                                      "tiny-smollm3"};
 
-constexpr const char* kPublished[] = {"tiny-bnb-nf4",  "tiny-bnb-fp4",   "tiny-bnb-int8", "tiny-fp8-block",
-                                      "tiny-gptq",     "tiny-gptq-3bit", "tiny-awq",      "tiny-ct-int4",
-                                      "tiny-ct-mxfp4", "tiny-ct-nvfp4",  "tiny-hqq",      "tiny-hqq-3bit"};
+constexpr const char* kPublished[] = {"tiny-bnb-nf4",      "tiny-bnb-fp4",      "tiny-bnb-int8",    "tiny-fp8-block",
+                                      "tiny-gptq",         "tiny-gptq-3bit",    "tiny-awq",         "tiny-ct-int4",
+                                      "tiny-ct-mxfp4",     "tiny-ct-nvfp4",     "tiny-hqq",         "tiny-hqq-3bit",
+                                      "tiny-torchao-int8", "tiny-torchao-intx", "tiny-torchao-int4"};
 
 constexpr const char* kWithExperts[] = {"tiny-mixtral", "tiny-qwen3-moe", "tiny-olmoe", "tiny-gpt-oss"};
 

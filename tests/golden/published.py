@@ -12,7 +12,10 @@ from compressed_tensors.compressors.pack_quantized import PackedQuantizationComp
 from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig, QuantizationScheme
 from compressed_tensors.quantization.utils import calculate_qparams
 from hqq.core.quantize import BaseQuantizeConfig, HQQLinear
-from transformers import BitsAndBytesConfig, HqqConfig, LlamaConfig, LlamaForCausalLM
+from safetensors.torch import save_file
+from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+from torchao.quantization import Int4Tensor, Int4WeightOnlyConfig, Int8WeightOnlyConfig, IntxWeightOnlyConfig, MappingType, PerGroup
+from transformers import BitsAndBytesConfig, HqqConfig, LlamaConfig, LlamaForCausalLM, TorchAoConfig
 
 import vocabulary
 from checkpoints import prompts
@@ -38,6 +41,15 @@ COMPRESSED, COMPRESSED_GROUP = "tiny-ct-int4", 32
 FLOAT4 = {"tiny-ct-mxfp4": (MXFP4PackedCompressor, "group", 32), "tiny-ct-nvfp4": (NVFP4PackedCompressor, "tensor_group", 16)}
 # Bits and group of HQQ's layers.
 HQQ = {"tiny-hqq": (4, 32), "tiny-hqq-3bit": (3, 64)}
+# torchao's types that its package quantizes on a CPU; and its int4, which the package only packs and multiplies on a GPU.
+TORCHAO_GROUP = 32
+TORCHAO = {
+    "tiny-torchao-int8": Int8WeightOnlyConfig(),
+    "tiny-torchao-intx": IntxWeightOnlyConfig(
+        weight_dtype=torch.int4, granularity=PerGroup(TORCHAO_GROUP), mapping_type=MappingType.ASYMMETRIC, scale_dtype=torch.bfloat16
+    ),
+}
+TORCHAO_INT4 = "tiny-torchao-int4"
 
 
 def random_model(seed):
@@ -238,6 +250,41 @@ def save_hqq(model, folder, bits, group):
     save(model, folder, stored, HqqConfig(nbits=bits, group_size=group, axis=1).to_dict())
 
 
+def save_torchao(model, folder, options):
+    """Quantizes by the package, and gives the model the weights that the package unpacks."""
+    plain = folder.with_suffix(".plain")
+    model.save_pretrained(plain)
+    held = LlamaForCausalLM.from_pretrained(plain, quantization_config=TorchAoConfig(options), dtype=torch.float32, device_map="cpu")
+    held.save_pretrained(folder)
+    shutil.rmtree(plain)
+    weights = model.state_dict()
+    for name, tensor in held.state_dict().items():
+        if "_proj" in name:
+            weights[name].copy_(tensor.dequantize())
+
+
+def save_torchao_int4(model, folder):
+    """Int4Tensor as torchao defines it and writes it to safetensors: a weight stands for scale q + zero point."""
+    stored = {}
+    for name, weight in model.state_dict().items():
+        stored[name] = weight
+        if "_proj" not in name:
+            continue
+        groups = weight.reshape(len(weight), -1, TORCHAO_GROUP)
+        low, high = groups.amin(-1), groups.amax(-1)
+        scale = ((high - low) / 15).bfloat16()
+        zero = (low + 8 * scale.float()).bfloat16()
+        numbers = ((groups - zero.float()[..., None]) / scale.float()[..., None]).round().clamp(-8, 7)
+        weight.copy_((numbers * scale.float()[..., None] + zero.float()[..., None]).reshape(weight.shape))
+        q = numbers.reshape(weight.shape).to(torch.int8)
+        stored[name] = Int4Tensor(
+            q[:, ::2] & 15 | q[:, 1::2] << 4, scale.T.contiguous(), zero.T.contiguous(), [1, TORCHAO_GROUP], weight.shape
+        )
+    save(model, folder, {}, TorchAoConfig(Int4WeightOnlyConfig(group_size=TORCHAO_GROUP)).to_dict())
+    tensors, metadata = flatten_tensor_state_dict(stored)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors", metadata)
+
+
 def make(name, save):
     folder = DATA / name
     for seed in range(1, 200):
@@ -265,3 +312,6 @@ def make_all():
         make(name, lambda model, folder, form=form: save_float4(model, folder, *form))
     for name, form in HQQ.items():
         make(name, lambda model, folder, form=form: save_hqq(model, folder, *form))
+    for name, options in TORCHAO.items():
+        make(name, lambda model, folder, options=options: save_torchao(model, folder, options))
+    make(TORCHAO_INT4, save_torchao_int4)

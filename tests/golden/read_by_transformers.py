@@ -1,9 +1,9 @@
-"""Shows that what `tenon quantize --scheme gptq` and `--scheme awq` write is read by transformers with its own loaders on a CPU,
-and gives the greedy tokens that Tenon gives.
+"""Shows that what `tenon quantize --scheme gptq`, `awq` and `fp8` (in blocks, or with a scale a matrix) write is read by
+transformers with its own loaders on a CPU, and gives the greedy tokens that Tenon gives.
 
     python tests/golden/read_by_transformers.py TENON        the program, such as build/release/bin/tenon
 
-needs gptqmodel, whose kernels in torch both loaders take on a CPU. A small random Llama is written, calibrated with a text and
+needs gptqmodel, whose kernels in torch the loaders of gptq and awq take on a CPU, accelerate and compressed-tensors. A small random Llama is written, calibrated with a text and
 quantized in each form; README.md has the versions with which this ended well. Nothing of it is kept.
 """
 
@@ -32,12 +32,16 @@ FORMS = {
     "gptq": [dict(bits=4, group_size=32), dict(bits=4, group_size=32, act_order="true"), dict(bits=8, group_size=64),
              dict(bits=4, group_size=32, symmetric="true"), dict(bits=3, group_size=32), dict(bits=2, group_size=32)],
     "awq": [dict(group_size=32), dict(group_size=64), dict(group_size=32, scale="false", clip="false")],
+    "fp8": [dict(scales="block"), dict(scales="tensor")],
 }  # fmt: skip
+CALIBRATED = ("gptq", "awq")
+# On a CPU the loader cuts a matrix in blocks of equal size, which 128 x 128 are only where they leave no rest.
+WIDTHS = {"fp8": dict(intermediate_size=256)}
 TOKENS = 32
 
 
-def random_model(seed):
-    model = LlamaForCausalLM._from_config(LlamaConfig(**CONFIG), attn_implementation="eager")
+def random_model(seed, widths):
+    model = LlamaForCausalLM._from_config(LlamaConfig(**CONFIG | widths), attn_implementation="eager")
     rng = np.random.default_rng(seed)
     for name, weight in model.named_parameters():
         noise = torch.from_numpy(rng.standard_normal(tuple(weight.shape), dtype=np.float32))
@@ -60,9 +64,11 @@ def tokens_of_tenon(tenon, folder):
 
 
 def tokens_of_transformers(folder, scheme, settings):
-    quantization = AwqConfig(backend="torch_awq") if scheme == "awq" else GPTQConfig(bits=settings["bits"], backend="torch")
+    options = {}  # config.json says what else there is to know
+    if scheme in CALIBRATED:
+        options["quantization_config"] = AwqConfig(backend="torch_awq") if scheme == "awq" else GPTQConfig(bits=settings["bits"], backend="torch")
     model = AutoModelForCausalLM.from_pretrained(
-        folder, device_map="cpu", dtype=torch.float32, attn_implementation="eager", quantization_config=quantization
+        folder, device_map="cpu", dtype=torch.float32, attn_implementation="eager", **options
     ).eval()
     ids = vocabulary.tokenizer().encode(vocabulary.SENTENCE).ids
     tokens, logits = run_greedy(model, ids, TOKENS)
@@ -73,7 +79,8 @@ def tokens_of_transformers(folder, scheme, settings):
 def check(tenon, plain, text, scheme, settings, work):
     folder = work / "-".join([scheme, *(f"{name}-{value}" for name, value in settings.items())])
     sets = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    run(tenon, "quantize", plain, folder, "--scheme", scheme, *sets, "--calibrate", text, "--context", "64")
+    calibration = ["--calibrate", text, "--context", "64"] if scheme in CALIBRATED else []
+    run(tenon, "quantize", plain, folder, "--scheme", scheme, *sets, *calibration)
     ours = tokens_of_tenon(tenon, folder)
     try:
         theirs, margin, layer = tokens_of_transformers(folder, scheme, settings)
@@ -96,12 +103,14 @@ def main():
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
-        random_model(args.seed).save_pretrained(work / "plain")
-        vocabulary.tokenizer().save(str(work / "plain" / "tokenizer.json"))
         text = work / "text"
         text.write_text(TEXT * 8)
-        wanted = [(scheme, settings) for scheme in FORMS if args.scheme in (None, scheme) for settings in FORMS[scheme]]
-        good = [check(args.tenon, work / "plain", text, *form, work) for form in wanted]
+        good = []
+        for scheme in [args.scheme] if args.scheme else FORMS:
+            plain = work / f"plain-{scheme}"
+            random_model(args.seed, WIDTHS.get(scheme, {})).save_pretrained(plain)
+            vocabulary.tokenizer().save(str(plain / "tokenizer.json"))
+            good += [check(args.tenon, plain, text, scheme, settings, work) for settings in FORMS[scheme]]
     sys.exit(0 if all(good) else 1)
 
 

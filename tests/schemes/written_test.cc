@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numeric>
 #include <random>
 
 #include "quantization/rows/half_quadratic.h"
@@ -133,6 +135,75 @@ TEST_P(Int4, IsAGroupsScaleZeroAndCodes) {
 INSTANTIATE_TEST_SUITE_P(GroupsAndWidths, Int4,
                          ::testing::Combine(::testing::Values(32, 64, 128, 256), ::testing::Values(1, 31, 64, 300),
                                             ::testing::Bool()));
+
+// The numbers of e4m3 by their bits: a sign, 4 bits of exponent and 3 of mantissa; NaN where all others are set.
+std::vector<double> numbers_of_e4m3() {
+  std::vector<double> all;
+  for (int code = 0; code < 256; ++code) {
+    const int exponent = code >> 3 & 15, mantissa = code & 7;
+    const double size = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+    all.push_back((code & 127) == 127 ? NAN : code > 127 ? -size : size);
+  }
+  return all;
+}
+
+// A part of a matrix has the scale that takes its largest weight to 448, and each weight the nearest number.
+void expect_part(const std::vector<float>& w, const std::string& codes, float scale, const std::vector<size_t>& part) {
+  static const std::vector<double> kNumbers = numbers_of_e4m3();
+  float most = 0;
+  for (const size_t at : part) most = std::max(most, std::abs(w[at]));
+  EXPECT_EQ(scale, most / 448);
+  for (const size_t at : part) {
+    double least = INFINITY;
+    for (const double number : kNumbers) {
+      if (!std::isnan(number)) least = std::min(least, std::abs(number * double{scale} - double{w[at]}));
+    }
+    const double found = kNumbers[static_cast<uint8_t>(codes[at])] * double{scale};
+    ASSERT_LE(std::abs(found - double{w[at]}), least + 1e-6 * std::abs(double{w[at]})) << at;
+  }
+}
+
+TEST(Fp8, HasAScaleForEachBlock) {
+  constexpr size_t kRows = 200, kColumns = 300;
+  const std::vector<float> w = some_weights(kRows * kColumns);
+  const ScratchFolder scratch;
+  const auto registry = schemes();
+  quantize_model(folder_of(scratch, w, kColumns), scratch.path() / "out",
+                 {.target = target("fp8", *registry, {{"scales", "block"}})});
+  const Header out(scratch.path() / "out");
+  const std::string name = kName, codes = out.tensor(name + ".weight", R"("dtype":"F8_E4M3","shape":[200,300])");
+  const std::string scales = out.tensor(name + ".weight_scale_inv", R"("dtype":"F32","shape":[2,3])");
+  ASSERT_EQ(codes.size(), w.size());
+  ASSERT_EQ(scales.size(), 6 * sizeof(float));
+  for (size_t block = 0; block < 6; ++block) {
+    std::vector<size_t> part;
+    for (size_t r = block / 3 * 128; r < std::min(kRows, (block / 3 + 1) * 128); ++r) {
+      for (size_t i = block % 3 * 128; i < std::min(kColumns, (block % 3 + 1) * 128); ++i)
+        part.push_back(r * kColumns + i);
+    }
+    float scale = 0;
+    std::memcpy(&scale, scales.data() + block * sizeof(scale), sizeof(scale));
+    expect_part(w, codes, scale, part);
+  }
+}
+
+TEST(Fp8, HasOneScaleForTheMatrix) {
+  const std::vector<float> w = some_weights(size_t{17} * 64);
+  const ScratchFolder scratch;
+  const auto registry = schemes();
+  quantize_model(folder_of(scratch, w, 64), scratch.path() / "out",
+                 {.target = target("fp8", *registry, {{"scales", "tensor"}})});
+  const Header out(scratch.path() / "out");
+  const std::string name = kName, codes = out.tensor(name + ".weight", R"("dtype":"F8_E4M3","shape":[17,64])");
+  const std::string scales = out.tensor(name + ".weight_scale", R"("dtype":"F32","shape":[1])");
+  ASSERT_EQ(codes.size(), w.size());
+  ASSERT_EQ(scales.size(), sizeof(float));
+  std::vector<size_t> all(w.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  float scale = 0;
+  std::memcpy(&scale, scales.data(), sizeof(scale));
+  expect_part(w, codes, scale, all);
+}
 
 // A weight is off by at most half a step: the bytes mean what docs/quality.md says.
 TEST(Written, StandsForTheWeights) {

@@ -4,7 +4,9 @@
 //   static uint32_t choose(const sdk::Params&);      the index of the coding for what is quantized here
 // and, if it reads matrices of published checkpoints that are no tensors of its own,
 //   static std::unique_ptr<published::Matrix> published(const tenon_linear&, uint32_t mat);
-// which gives null for a matrix that is not in such a form, and throws Refused for one that is damaged.
+// which gives null for a matrix that is not in such a form, and throws Refused for one that is damaged; and, if it writes such forms,
+//   static std::unique_ptr<published::Writer> writer(const sdk::Params&);
+// which gives null if the parameters want tensors of its own.
 #pragma once
 
 #include <cmath>
@@ -12,6 +14,7 @@
 #include <string>
 
 #include "../published/matrix.h"
+#include "../published/writer.h"
 #include "kernels.h"
 #include "quantize.h"
 #include "tenon/sdk/cpu/linear_scheme.h"
@@ -30,6 +33,7 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema>, &kernels>, pu
   CpuScheme(const sdk::Params& params, const sdk::Env& env)
       : Base(env),
         chosen_(Schema::choose(params)),
+        writer_(writer_of(params)),
         description_(std::string(R"({"quant_method":"tenon","scheme":")") + Schema::kName + R"("})") {}
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
@@ -78,6 +82,7 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema>, &kernels>, pu
   }
 
   tenon_written describe(const tenon_linear& s) const {
+    if (writer_ != nullptr) return writer_->describe(s);
     auto all = sdk::abi_struct<tenon_written>();
     for (const tenon_stored& t : tensors_of(Schema::kCodings[chosen_], s.out_dim[0], s.in_dim)) {
       all.tensor[all.n_tensors++] = t;
@@ -87,6 +92,7 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema>, &kernels>, pu
   }
 
   void encode(const tenon_linear& s, const tenon_encode& e) const {
+    if (writer_ != nullptr) return writer_->encode(s, e);
     const Coding& c = Schema::kCodings[chosen_];
     const auto k = static_cast<uint32_t>(s.in_dim);
     const std::vector<tenon_stored> tensors = tensors_of(c, s.out_dim[0], s.in_dim);
@@ -105,6 +111,10 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema>, &kernels>, pu
  private:
   static std::unique_ptr<published::Matrix> published_matrix(const tenon_linear& s, uint32_t mat) {
     if constexpr (requires { Schema::published(s, mat); }) return Schema::published(s, mat);
+    return nullptr;
+  }
+  static std::unique_ptr<published::Writer> writer_of([[maybe_unused]] const sdk::Params& params) {
+    if constexpr (requires { Schema::writer(params); }) return Schema::writer(params);
     return nullptr;
   }
   static void load_published(Site& site, const tenon_rows& src, void* const* store) {
@@ -167,7 +177,8 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema>, &kernels>, pu
     }
   }
 
-  uint32_t chosen_;          // of Schema::kCodings
+  uint32_t chosen_;  // of Schema::kCodings
+  std::unique_ptr<published::Writer> writer_;
   std::string description_;  // of what it writes
 };
 

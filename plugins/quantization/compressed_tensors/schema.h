@@ -1,27 +1,17 @@
 // quantization.compressed_tensors has this name and these codings.
 #pragma once
 
-#include <memory>
-
 #include "../published/grouped_codings.h"
-#include "tenon/abi/quantization.h"
-#include "tenon/sdk/params.h"
-
-namespace tenon::published {
-class Matrix;
-}
+#include "../published/integer_schema.h"
 
 namespace tenon::compressed_tensors {
 
-struct Schema {
+inline constexpr auto kAll = published::SixteenBitCodings::of_bits<4, 8>();
+
+struct Schema : published::IntegerSchema<kAll> {
   static constexpr const char* kName = "compressed_tensors";
   static constexpr const char* kDoc =
       "checkpoints of compressed-tensors with integers of 4 or 8 bits; activations in f32";
-  static constexpr auto kParams = sdk::params();
-
-  static constexpr auto kCodings = published::SixteenBitCodings::of_bits<4, 8>();
-  template <uint32_t kIndex>
-  using Codes = coded::IntegerCodes<kCodings[kIndex].bits>;
   static std::unique_ptr<published::Matrix> published(const tenon_linear& s, uint32_t mat);
 };
 

@@ -1,15 +1,5 @@
 // Compiled once for each instruction set.
-#include "../coded/kernels.h"
-
-#include "../coded/rows.h"
+#include "../coded/schema_kernels.h"
 #include "schema.h"
 
-namespace tenon::coded {
-namespace {
-constexpr auto kFormats = row_formats<fp6::Schema>();
-}
-
-constinit const sdk::cpu::KernelTable TENON_ISA::kKernels{sdk::cpu::kRowOps, &sdk::cpu::tile_product, kFormats.data(),
-                                                          kFormats.size()};
-
-}  // namespace tenon::coded
+TENON_CODED_KERNELS(tenon::fp6::Schema);

@@ -11,7 +11,8 @@
 
 namespace tenon::published {
 class Matrix;
-}
+class Writer;
+}  // namespace tenon::published
 
 namespace tenon::fp8 {
 
@@ -22,6 +23,8 @@ struct PublishedSchema : Schema {
       Schema::kCodings[0],
       {.bits = 8, .group = kBlock, .scaling = coded::Scaling::kGroup, .weight_format = TENON_F8E4M3}};
   static std::unique_ptr<published::Matrix> published(const tenon_linear& s, uint32_t mat);
+  // Null: it writes the scheme's own tensors.
+  static std::unique_ptr<published::Writer> writer(const sdk::Params& params);
 };
 
 }  // namespace tenon::fp8

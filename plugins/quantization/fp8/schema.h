@@ -10,7 +10,12 @@ namespace tenon::fp8 {
 struct Schema {
   static constexpr const char* kName = "fp8";
   static constexpr const char* kDoc = "8-bit floats (e4m3), one scale an output row; activations in f32";
-  static constexpr auto kParams = sdk::params();
+  // It says what is written; what is read says itself how it is stored.
+  static constexpr auto kParams = sdk::params(
+      sdk::text({.name = "scales",
+                 .doc = "written: what has a scale: a row, a block of 128 x 128 weights, or the matrix (tensor)",
+                 .value = "row",
+                 .choices = "row|block|tensor"}));
 
   static constexpr coded::Coding kCodings[] = {
       {.bits = 8, .group = 32, .scaling = coded::Scaling::kRow, .weight_format = TENON_F8E4M3}};

@@ -1,5 +1,5 @@
 #include "../published/cuda_scheme.cuh"
-#include "../published/grouped_forms.cuh"
+#include "../published/pair_forms.cuh"
 #include "schema.h"
 
 namespace tenon::hqq {

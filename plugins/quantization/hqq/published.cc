@@ -6,15 +6,13 @@
 //   nbits i32, group_size i32, axis i32, shape i64 (2): numbers that say the same; and others about how it was made
 // A weight stands for (code - zero) * scale.
 #include "../published/description.h"
-#include "../published/matrix.h"
+#include "../published/paired.h"
 #include "schema.h"
 
 namespace tenon::hqq {
 namespace {
 
 using published::Description;
-
-constexpr int64_t kLeastGroup = 32;
 
 // Returns the bits of a code.
 uint32_t bits_of(const Description& d) {
@@ -33,10 +31,10 @@ uint32_t bits_of(const Description& d) {
   return bits;
 }
 
-class HqqMatrix final : public published::Matrix {
+class HqqMatrix final : public published::PairedMatrix {
  public:
   HqqMatrix(const tenon_linear& s, uint32_t mat, uint32_t bits)
-      : Matrix(s, mat), bits_(bits), codes_an_element_(bits == 3 ? 10 : 8 / bits) {
+      : PairedMatrix(s, mat), bits_(bits), codes_an_element_(bits == 3 ? 10 : 8 / bits) {
     const tenon_matrix& m = s.matrix[mat];
     const int64_t all = s.out_dim[mat] * s.in_dim;
     const tenon_stored* scale = sdk::find_tensor(m, "scale");
@@ -48,7 +46,8 @@ class HqqMatrix final : public published::Matrix {
                          " columns");
     }
     const int64_t groups = scale != nullptr ? found : all / std::min<int64_t>(s.in_dim, 64);
-    group_ = static_cast<uint32_t>(scale != nullptr ? group : std::min<int64_t>(s.in_dim, 64));
+    choose_coding(Schema::kCodings, std::max(bits_, 2U),
+                  static_cast<uint32_t>(scale != nullptr ? group : std::min<int64_t>(s.in_dim, 64)));
     scale_format_ = published::need_floats(m, {"scale", TENON_F16, 2, {groups, 1, 0, 0}}).format;
     zero_format_ = published::need_floats(m, {"zero", TENON_F16, 2, {groups, 1, 0, 0}}).format;
     stretch_ = static_cast<uint64_t>((groups + codes_an_element_ - 1) / codes_an_element_);
@@ -67,43 +66,10 @@ class HqqMatrix final : public published::Matrix {
             "optimize", "packing", "quant_scale", "quant_zero", "round_zero", "scale", "shape", "stores_quant_config",
             "unpack_view_dtype", "view_as_float", "zero"});
     for (uint32_t i = 0; i < m.n_tensors; ++i) names_.emplace_back(m.tensor[i].name);
-    choose_coding();
   }
 
-  void load(const tenon_rows& src, const Put& put) override {
-    check_numbers(src);
-    const published::Floats scales(tensor(src, "scale"), scale_format_, full_name("scale"));
-    const published::Floats zeros(tensor(src, "zero"), zero_format_, full_name("zero"));
-    const uint32_t held = Schema::kCodings[coding_].group, n = columns_ / held, groups = columns_ / group_;
-    const tenon_slice& packed = tensor(src, "W_q");
-    std::vector<uint8_t> codes(columns_);
-    std::vector<float> pairs(size_t{2} * n);  // of scale and offset
-    for (uint64_t row = 0; row < rows_; ++row) {
-      for (uint32_t g = 0; g < groups; ++g) take_group(packed, row * groups + g, codes.data() + size_t{g} * group_);
-      for (uint32_t g = 0; g < n; ++g) {
-        const uint64_t of_file = row * groups + uint64_t{g} * held / group_;
-        const float scale = scales[of_file], offset = -(scale * zeros[of_file]);
-        if (!std::isfinite(offset)) {
-          throw sdk::Failed("tensor " + full_name("zero") + ": number " + std::to_string(of_file) +
-                            " times its scale is beyond f32");
-        }
-        pairs[size_t{2} * g] = scale;
-        pairs[size_t{2} * g + 1] = offset;
-      }
-      put(row, {codes.data(), pairs.data()});
-    }
-  }
-
- private:
-  void choose_coding() {
-    const uint32_t bits = std::max(bits_, 2U), held = group_ % 64 == 0 ? 64 : 32;
-    while (Schema::kCodings[coding_].bits != bits || Schema::kCodings[coding_].group != held) ++coding_;
-  }
-  bool has(std::string_view name) const { return std::find(names_.begin(), names_.end(), name) != names_.end(); }
-  const tenon_slice& tensor(const tenon_rows& src, std::string_view name) const {
-    return src.tensor[std::find(names_.begin(), names_.end(), name) - names_.begin()];
-  }
-  void check_numbers(const tenon_rows& src) const {
+ protected:
+  void check(const tenon_rows& src) const override {
     const auto need = [&](const char* name, int64_t found, int64_t right) {
       if (found == right) return;
       throw sdk::Failed("tensor " + full_name(name) + " has " + std::to_string(found) + "; expected " +
@@ -117,6 +83,28 @@ class HqqMatrix final : public published::Matrix {
     need("shape", published::value_at<int64_t>(tensor(src, "shape"), 0), static_cast<int64_t>(rows_));
     need("shape", published::value_at<int64_t>(tensor(src, "shape"), 1), columns_);
   }
+  void take_codes(const tenon_rows& src, uint64_t row, uint8_t* codes) const override {
+    const uint32_t groups = columns_ / group_;
+    const tenon_slice& packed = tensor(src, "W_q");
+    for (uint32_t g = 0; g < groups; ++g) take_group(packed, row * groups + g, codes + size_t{g} * group_);
+  }
+  Numbers numbers_of(const tenon_rows& src) const override {
+    return {{tensor(src, "scale"), scale_format_, full_name("scale")},
+            {tensor(src, "zero"), zero_format_, full_name("zero")}};
+  }
+  Pair pair_of(const Numbers& numbers, uint64_t row, uint64_t group) const override {
+    const uint64_t of_file = row * (columns_ / group_) + group;
+    const float scale = numbers.scales[of_file], offset = -(scale * numbers.zeros[of_file]);
+    if (std::isfinite(offset)) return {scale, offset};
+    throw sdk::Failed("tensor " + full_name("zero") + ": number " + std::to_string(of_file) +
+                      " times its scale is beyond f32");
+  }
+
+ private:
+  bool has(std::string_view name) const { return std::find(names_.begin(), names_.end(), name) != names_.end(); }
+  const tenon_slice& tensor(const tenon_rows& src, std::string_view name) const {
+    return src.tensor[std::find(names_.begin(), names_.end(), name) - names_.begin()];
+  }
   // Takes the codes of one group, counted over all rows.
   void take_group(const tenon_slice& packed, uint64_t group, uint8_t* codes) const {
     const auto shift = static_cast<uint32_t>(codes_an_element_ - 1 - group / stretch_) * bits_;
@@ -128,7 +116,7 @@ class HqqMatrix final : public published::Matrix {
     }
   }
 
-  uint32_t bits_, codes_an_element_, group_ = 0;
+  uint32_t bits_, codes_an_element_;
   uint64_t stretch_ = 0;  // groups that have their codes in the same bits
   tenon_format scale_format_ = TENON_F16, zero_format_ = TENON_F16;
   std::vector<std::string> names_;  // of the tensors

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "../coded/kernels.h"
 #include "definition.h"
-#include "kernels.h"
 #include "schema.h"
 #include "tenon/sdk/cpu/linear_scheme.h"
 
@@ -70,7 +70,7 @@ void take_row(uint32_t group, const sdk::cpu::FileRow& from, uint32_t k, uint8_t
 
 }  // namespace
 
-class Sparse24 : public sdk::cpu::LinearScheme<Sparse24, &kernels>, public Schema {
+class Sparse24 : public sdk::cpu::LinearScheme<Sparse24, &coded::kernels>, public Schema {
  public:
   Sparse24(const sdk::Params& params, const sdk::Env& env)
       : LinearScheme(env),

@@ -1,6 +1,6 @@
 // Compiled once for each instruction set. A weight is scale * (code - 8), with code = integer + 8, which scale * code and
 // scale * 8 give exactly, since a scale has 11 bits.
-#include "kernels.h"
+#include "../coded/kernels.h"
 
 #include "definition.h"
 #include "tenon/sdk/cpu/coded_rows.h"
@@ -90,8 +90,11 @@ struct WholeRow {
 constexpr RowFormat kFormats[] = {row_format<WholeRow>(), row_format<GroupRow<1>>(), row_format<GroupRow<2>>(),
                                   row_format<GroupRow<3>>()};
 
+constexpr KernelTable kTable{kRowOps, &tile_product, kFormats, kGroupCount};
+
 }  // namespace
-
-constinit const KernelTable TENON_ISA::kKernels{kRowOps, &tile_product, kFormats, kGroupCount};
-
 }  // namespace tenon::sparse24
+
+namespace tenon::coded {
+constinit const sdk::cpu::KernelTable TENON_ISA::kKernels = sparse24::kTable;
+}  // namespace tenon::coded

@@ -1,10 +1,12 @@
 // A matrix of N rows and K columns as torchao's tensors in safetensors have it, G groups a row:
 //   Int8Tensor                _weight_qdata i8 (N, K), _weight_scale (N, 1), and _weight_zero_point i8 (N, 1), all 0
 //   IntxUnpackedToInt8Tensor  _weight_qdata i8 (N, K), _weight_scale (N, G), _weight_zero_point i8 (N, G)
-// A weight stands for scale * (q - zero point). config.json says which: quant_type's type, and the bits of the second.
+//   Int4Tensor                _weight_qdata i8 (N, K / 2), _weight_scale (G, N), _weight_zero_point (G, N), both floats
+// A weight of the first two stands for scale * (q - zero point), and of the third for scale * q + zero point, where a byte has q of two
+// columns, from -8 to 7, the first in the lower half. config.json says which: quant_type's type, and the bits of the second.
 #include "../published/description.h"
 #include "../published/grouped.h"
-#include "../published/matrix.h"
+#include "../published/paired.h"
 #include "schema.h"
 
 namespace tenon::torchao {
@@ -12,27 +14,33 @@ namespace {
 
 using published::Description;
 
-// Numbers are held in so many bits.
 struct Form {
-  int64_t bits = 8;
+  int64_t bits = 8;     // numbers are held in so many
+  bool packed = false;  // Int4Tensor
 };
 
 Form form_of(const Description& d) {
   (void)d.need("quant_method", {"torchao"});
   const std::string of = "quant_type.default.", data = of + "_data.";
-  const std::string type = d.need(of + "_type", {"Int8WeightOnlyConfig", "IntxWeightOnlyConfig"});
+  const std::string type =
+      d.need(of + "_type", {"Int8WeightOnlyConfig", "IntxWeightOnlyConfig", "Int4WeightOnlyConfig"});
   Form form;
   if (type == "IntxWeightOnlyConfig") {
     const std::string bits =
         d.need(data + "weight_dtype._data", {"int1", "int2", "int3", "int4", "int5", "int6", "int7", "int8"});
     if (bits <= "int4") form.bits = 4;
     d.only(data + "intx_packing_format._data", {"UNPACKED_TO_INT8"});
+  } else if (type == "Int4WeightOnlyConfig") {
+    form = {.bits = 4, .packed = true};
+    d.only(data + "int4_packing_format._data", {"PLAIN"});
   }
   // How the numbers were found, in which groups (the scales' shape says that), and which matrices have some.
   const std::string algorithm = data + "intx_choose_qparams_algorithm", granularity = data + "granularity",
                     group = data + "group_size", inductor = data + "set_inductor_config",
                     mapping = data + "mapping_type", dtype = data + "weight_dtype", scale = data + "scale_dtype",
-                    packing = data + "intx_packing_format", version = of + "_version";
+                    packing = data + "intx_packing_format", version = of + "_version",
+                    packing4 = data + "int4_packing_format", algorithm4 = data + "int4_choose_qparams_algorithm",
+                    tile4 = data + "int4_tile_packed_ntile";
   const std::string_view harmless[] = {"include_input_output_embeddings",
                                        "modules_to_not_convert",
                                        "quant_type_kwargs",
@@ -45,6 +53,9 @@ Form form_of(const Description& d) {
                                        dtype,
                                        scale,
                                        packing,
+                                       packing4,
+                                       algorithm4,
+                                       tile4,
                                        version};
   d.need_all_read(harmless);
   return form;
@@ -52,13 +63,14 @@ Form form_of(const Description& d) {
 
 constexpr const char *kCodes = "_weight_qdata", *kScale = "_weight_scale", *kZero = "_weight_zero_point";
 
-// Returns the groups of a row, which the shape of the scales tells.
-int64_t groups_of(const tenon_linear& s, uint32_t mat) {
+// Returns the groups of a row, which the shape of the scales tells: (N, G), or (G, N) by group.
+int64_t groups_of(const tenon_linear& s, uint32_t mat, bool by_group) {
   const tenon_matrix& m = s.matrix[mat];
   const int64_t n = s.out_dim[mat], k = s.in_dim;
   const tenon_stored* scale = sdk::find_tensor(m, kScale);
-  const int64_t groups = scale != nullptr && scale->rank == 2 && scale->dim[1] > 0 ? scale->dim[1] : 1;
-  published::need_floats(m, {kScale, TENON_BF16, 2, {n, groups, 0, 0}});
+  const int64_t found = scale != nullptr && scale->rank == 2 ? scale->dim[by_group ? 0 : 1] : 0;
+  const int64_t groups = std::max<int64_t>(found, 1);
+  published::need_floats(m, {kScale, TENON_BF16, 2, {by_group ? groups : n, by_group ? n : groups, 0, 0}});
   if (k % groups == 0) return groups;
   throw sdk::Refused("tensor " + sdk::full_name(m, kScale) + " has " + std::to_string(groups) +
                      " scales for a row of " + std::to_string(k) + " weights; expected a divisor of that");
@@ -141,6 +153,49 @@ class RowMatrix final : public published::Matrix {
   uint32_t codes_ = 0, scales_ = 0, zeros_ = 0;
 };
 
+// This form has two numbers a byte, and floats for zero points.
+class PackedMatrix final : public published::PairedMatrix {
+ public:
+  PackedMatrix(const tenon_linear& s, uint32_t mat, int64_t groups) : PairedMatrix(s, mat) {
+    const tenon_matrix& m = s.matrix[mat];
+    const int64_t n = s.out_dim[mat], group = s.in_dim / groups;
+    if (group % kLeastGroup != 0) {
+      throw sdk::Refused("matrix \"" + name_ + "\": groups of " + std::to_string(group) +
+                         " weights; expected whole multiples of 32");
+    }
+    published::need_tensor(m, {kCodes, TENON_I8, 2, {n, s.in_dim / 2, 0, 0}});
+    scale_format_ = published::need_floats(m, {kScale, TENON_BF16, 2, {groups, n, 0, 0}}).format;
+    zero_format_ = published::need_floats(m, {kZero, TENON_BF16, 2, {groups, n, 0, 0}}).format;
+    published::need_no_others(m, {kCodes, kScale, kZero});
+    codes_ = published::index_of(m, kCodes);
+    scales_ = published::index_of(m, kScale);
+    zeros_ = published::index_of(m, kZero);
+    choose_coding(Schema::kCodings, 4, static_cast<uint32_t>(group));
+  }
+
+ protected:
+  void take_codes(const tenon_rows& src, uint64_t row, uint8_t* codes) const override {
+    const auto* q = static_cast<const uint8_t*>(src.tensor[codes_].data) + row * columns_ / 2;
+    for (uint32_t i = 0; i < columns_; ++i) codes[i] = (q[i / 2] >> i % 2 * 4 & 15U) ^ 8U;
+  }
+  Numbers numbers_of(const tenon_rows& src) const override {
+    return {{src.tensor[scales_], scale_format_, full_name(kScale)},
+            {src.tensor[zeros_], zero_format_, full_name(kZero)}};
+  }
+  // A code is 8 more than its number.
+  Pair pair_of(const Numbers& numbers, uint64_t row, uint64_t group) const override {
+    const uint64_t of_file = group * rows_ + row;
+    const float scale = numbers.scales[of_file], offset = numbers.zeros[of_file] - 8 * scale;
+    if (std::isfinite(offset)) return {scale, offset};
+    throw sdk::Failed("tensor " + full_name(kZero) + ": number " + std::to_string(of_file) +
+                      " less 8 times its scale is beyond f32");
+  }
+
+ private:
+  uint32_t codes_ = 0, scales_ = 0, zeros_ = 0;
+  tenon_format scale_format_ = TENON_BF16, zero_format_ = TENON_BF16;
+};
+
 }  // namespace
 
 std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint32_t mat) {
@@ -149,7 +204,8 @@ std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint
     published::refuse_form(m, "_weight_qdata, _weight_scale and _weight_zero_point of torchao");
   }
   const Form form = form_of(Description(s.description));
-  const int64_t groups = groups_of(s, mat);
+  const int64_t groups = groups_of(s, mat, form.packed);
+  if (form.packed) return std::make_unique<PackedMatrix>(s, mat, groups);
   if (sdk::find_tensor(m, kScale)->format == TENON_F32) return std::make_unique<RowMatrix>(s, mat);
   return std::make_unique<GroupMatrix>(s, mat, form.bits, groups);
 }

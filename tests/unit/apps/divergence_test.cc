@@ -94,6 +94,16 @@ TEST(CodedRow, KeepsLogProbabilitiesToHalfAStep) {
   }
 }
 
+TEST(SignalToNoise, IsTheRatioOfPowersInDecibels) {
+  SignalToNoise ratio;
+  EXPECT_EQ(ratio.decibels(), 200);  // nothing differs
+  // The means are 2 and 0.5, the signal is 1 + 1 + 0, and the noise 0.01 + 0.01 + 0.
+  ratio.add(std::vector<float>{1, 3, 2, -INFINITY}, std::vector<float>{1.6F, 3.4F, 2.5F, 0});
+  EXPECT_NEAR(ratio.decibels(), 10 * std::log10(2 / 0.02), 1e-5);
+  ratio.add(std::vector<float>{5, 9}, std::vector<float>{6, 10});  // the same distribution
+  EXPECT_NEAR(ratio.decibels(), 10 * std::log10((2 + 8) / 0.02), 1e-5);
+}
+
 TEST(DivergenceSpread, HasTheQuantilesOfNumpy) {
   std::vector<double> values;
   for (int i = 0; i < 101; ++i) values.push_back((i * 37) % 101);

@@ -14,12 +14,14 @@ const std::vector<Candidate> kCandidates = {Candidate::parse("fast"), Candidate:
 
 // Costs at batches of 1 and 8, and the divergence.
 TunedSite site(std::vector<double> fast, double fast_loss, std::vector<double> slow, double slow_loss) {
-  return {"layers.*.mlp.down", {SiteCost{std::move(fast), fast_loss}, SiteCost{std::move(slow), slow_loss}}, 99};
+  return {"layers.*.mlp.down",
+          {SiteCost{std::move(fast), {fast_loss, {}}}, SiteCost{std::move(slow), {slow_loss, {}}}},
+          99};
 }
 
-size_t chosen(TunedSite s, std::optional<double> bound = {}) {
+size_t chosen(TunedSite s, const LossBounds& bounds = {}) {
   std::vector<TunedSite> sites = {std::move(s)};
-  choose(sites, kCandidates, bound);
+  choose(sites, kCandidates, bounds);
   return sites.front().chosen;
 }
 
@@ -31,13 +33,13 @@ TEST(TuneChoice, TakesTheLeastCostOverAllBatches) {
 
 TEST(TuneChoice, LeavesOutWhatLosesTooMuchAndWhatDoesNotTakeTheSite) {
   const TunedSite s = site({1, 1}, 0.5, {2, 2}, 0.1);
-  EXPECT_EQ(chosen(s, 0.5), 0u);
-  EXPECT_EQ(chosen(s, 0.4), 1u);
+  EXPECT_EQ(chosen(s, {.max_divergence = 0.5, .min_sqnr = {}}), 0u);
+  EXPECT_EQ(chosen(s, {.max_divergence = 0.4, .min_sqnr = {}}), 1u);
   TunedSite alone = s;
   alone.candidates[0].reset();
   EXPECT_EQ(chosen(alone), 1u);
   try {
-    chosen(s, 0.05);
+    chosen(s, {.max_divergence = 0.05, .min_sqnr = {}});
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kRequest);
@@ -47,9 +49,26 @@ TEST(TuneChoice, LeavesOutWhatLosesTooMuchAndWhatDoesNotTakeTheSite) {
   }
 }
 
+TEST(TuneChoice, LeavesOutWhatHasTooMuchNoise) {
+  TunedSite s = site({1, 1}, 0.5, {2, 2}, 0.1);
+  s.candidates[0]->loss.sqnr = 20;
+  s.candidates[1]->loss.sqnr = 35;
+  EXPECT_EQ(chosen(s, {.max_divergence = {}, .min_sqnr = 20}), 0u);
+  EXPECT_EQ(chosen(s, {.max_divergence = {}, .min_sqnr = 21}), 1u);
+  EXPECT_EQ(chosen(s, {.max_divergence = 0.4, .min_sqnr = 20}), 1u);  // within both
+  try {
+    chosen(s, {.max_divergence = 0.3, .min_sqnr = 40});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(),
+                HasSubstr("no candidate is within a divergence of 0.3 and an SQNR of 40 dB; found: fast 0.5 (20 dB), "
+                          "slow:bits=6 0.1 (35 dB)"));
+  }
+}
+
 TEST(TuneChoice, WritesOverridesInTheOrderOfTheSites) {
   TuneReport report{
-      .candidates = kCandidates, .refused = {}, .batches = {1}, .sites = {}, .unit = "", .divergence = {}, .file = {}};
+      .candidates = kCandidates, .refused = {}, .batches = {1}, .sites = {}, .unit = "", .loss = {}, .file = {}};
   report.sites = {site({1}, 0, {2}, 0), site({2}, 0, {1}, 0)};
   report.sites[0].path = "lm_head";
   choose(report.sites, kCandidates, {});

@@ -15,6 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using Verdict = CheckResult::Verdict;
+using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -79,6 +81,19 @@ TEST(PluginCheck, ConformanceFindsWrongAnswers) {
     EXPECT_THAT(unfit(test::bad_plugin(name)), Not(IsEmpty())) << name;
   }
   EXPECT_THAT(unfit(test::bad_plugin("throws_attention")), Not(IsEmpty()));
+}
+
+// All that is wrong is what they make of factors.
+TEST(PluginCheck, ConformanceFindsWrongFactors) {
+  const std::map<std::string, std::string> messages = {
+      {"undoes_factors", "a matrix with factors in its columns is off by"},
+      {"zero_factor", "column 7 gets the factor 0.000000; expected a finite number above 0"}};
+  for (const auto& [name, message] : messages) {
+    EXPECT_THAT(failures_of(test::bad_plugin(name)), IsEmpty()) << name;
+    const std::vector<std::string> found = unfit(test::bad_plugin(name));
+    EXPECT_THAT(found, Not(IsEmpty())) << name;
+    EXPECT_THAT(found, Each(AllOf(HasSubstr("column_factors"), HasSubstr(message)))) << name;
+  }
 }
 
 TEST(PluginCheck, SkipsWhatItIsAskedTo) {

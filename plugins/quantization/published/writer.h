@@ -1,0 +1,16 @@
+// Writing in a form that published checkpoints have, by a scheme that also has tensors of its own.
+#pragma once
+
+#include "tenon/abi/quantization.h"
+
+namespace tenon::published {
+
+// What it does is what tenon_quantization says of describe() and encode(). Both throw sdk::Refused.
+class Writer {
+ public:
+  virtual ~Writer() = default;
+  virtual tenon_written describe(const tenon_linear& s) const = 0;
+  virtual void encode(const tenon_linear& s, const tenon_encode& e) const = 0;
+};
+
+}  // namespace tenon::published
