@@ -93,6 +93,7 @@ std::vector<Case> cases() {
     list.push_back(
         {kPublishedExperts, kPublishedExperts, kPublishedExperts, attention, "cpu", "fp32", true, false, true});
   }
+  list.push_back({kPublishedExperts, kPublishedExperts, kPublishedExperts, "flash", "cuda", "fp32", true, false, true});
   list.push_back({kMade, kMade, kMade, "flash", "cpu", "fp32", false, true});
   list.push_back({kMade, kMade, kMade, "reference", "cpu", "fp32", false, true});
   list.push_back({kMade, kMade, kMade, "flash", "cuda", "fp32", false, true});
@@ -138,9 +139,9 @@ class Golden : public ::testing::TestWithParam<Case> {
     }
     if (c.published) {
       set.emplace_back("quantization.use=auto");
-      // What is no matrix of experts is in BF16, whose products would round x.
+      // What is no matrix of experts is in BF16, whose products could round x.
       if (c.routed)
-        set.emplace_back(R"(quantization.override=[{match="*", use="gguf", activations="f32"},
+        set.emplace_back(R"(quantization.override=[{match="*", use="none", dtype="fp32"},
                                         {match="*.experts.[gud]*", use="mxfp4"}])");
     } else if (c.device == "cpu" && c.dtype == "fp32" && !c.routed) {
       set.emplace_back("quantization.activations=f32");

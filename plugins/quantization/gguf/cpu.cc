@@ -44,7 +44,7 @@ const char* obstacle(const tenon_linear& s) {
 }  // namespace
 
 tenon_claim Gguf::claim(const tenon_linear& s, const tenon_bounds&) const {
-  const tenon_claim claim = claim_linear(s);
+  const tenon_claim claim = claim_linear(s, &unpacked_source, true);
   if (wish_ != Wish::kInt8 || s.product_wanted == 0) return claim;
   if (const char* why = obstacle(s)) {
     throw sdk::Refused(std::string("activations = \"int8\" multiplies q4_0, q4_1, q5_0, q8_0, q4_k and q6_k, whose "
@@ -70,8 +70,9 @@ Activations Gguf::activations_of(const tenon_linear& s) const {
 std::unique_ptr<Gguf::Site> Gguf::bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
   auto site = std::make_unique<Site>();
   site->k = static_cast<uint32_t>(s.in_dim);
+  site->experts = s.experts;
   site->activations = activations_of(s);
-  site->in_place = !site->packed();
+  site->in_place = !site->packed() && s.experts == 0;  // each expert is a tensor of its own
   site->exact = true;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
     const tenon_format source = unpacked_source(s, i);
@@ -87,15 +88,13 @@ std::unique_ptr<Gguf::Site> Gguf::bind(const tenon_linear& s, std::span<const te
 
 void Gguf::load(Site& site, const tenon_rows& src, void* const* store, void*, void*) const {
   if (!site.packed()) {
-    return each_loaded_row(site, src, store, [&](uint8_t* to, const FileRow& from) {
-      std::memcpy(to, from[0], site.mats[src.mat].row_bytes);
-    });
+    return each_loaded_row(
+        site, src, store, [&](uint8_t* to, const FileRow& from) { std::memcpy(to, from[0], site.mat(src).row_bytes); });
   }
-  const tenon_format source = site.mats[src.mat].source;
+  const tenon_format source = site.mat(src).source;
   const Packing& packing = *packing_of(source);
   each_numbered_row(site, src, [&](uint64_t row, const FileRow& from) {
-    pack_row(packing, {from[0], sdk::plain_row_bytes(source, site.k)}, site.k, row,
-             static_cast<uint8_t*>(store[src.mat]));
+    pack_row(packing, {from[0], sdk::plain_row_bytes(source, site.k)}, site.k, row, site.place(src, store));
   });
 }
 

@@ -88,6 +88,8 @@ bool has_minima(tenon_format f) {
 
 class Gguf : public cuda::PackedScheme<Gguf>, public Schema {
  public:
+  static constexpr bool kRouted = true;
+
   Gguf(const sdk::Params& params, const sdk::Env& env)
       : PackedScheme(env), env_(env), int8_(params.text("activations") == "int8") {}
 
@@ -121,9 +123,9 @@ class Gguf : public cuda::PackedScheme<Gguf>, public Schema {
   static void with_format(uint32_t code, const Use& use) {
     switch (code) {
       case TENON_F16:
-        return use(cuda::HalfFormat<__half>{});
+        return use(F16Form{});
       case TENON_BF16:
-        return use(cuda::HalfFormat<__nv_bfloat16>{});
+        return use(Bf16Form{});
       case TENON_Q4_0:
         return use(Q4_0Form{});
       case TENON_Q4_1:
@@ -147,7 +149,7 @@ class Gguf : public cuda::PackedScheme<Gguf>, public Schema {
       case kSixBit:
         return use(SixBitForm{});
       default:
-        return use(cuda::F32Format{});
+        return use(F32Form{});
     }
   }
 

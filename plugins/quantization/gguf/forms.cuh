@@ -20,6 +20,9 @@
 
 namespace tenon::gguf {
 
+using F32Form = cuda::F32Format;
+using F16Form = cuda::HalfFormat<__half>;
+using Bf16Form = cuda::HalfFormat<__nv_bfloat16>;
 using Q4_0Form = cuda::GroupedFormat<cuda::Nibbles<8>, cuda::HalfScales, 32, 4>;
 using Q4_1Form = cuda::GroupedFormat<cuda::Nibbles<0>, cuda::ScalePairs<__half>, 32, 4>;
 using Q4_KForm = cuda::GroupedFormat<cuda::Nibbles<0>, cuda::TwoLevelScales<true>, 32, 4>;
@@ -35,13 +38,19 @@ using TernaryForm = cuda::GroupedFormat<cuda::PlaneWeights<2, 1>, cuda::HalfScal
 }  // namespace tenon::gguf
 
 // The kernels of a form, in a source of their own each few forms.
-#define TENON_GGUF_KERNELS(EXTERN, FORM)                                                            \
-  EXTERN template void cuda::run_packed<gguf::FORM>(const cuda::PackedArgs&, const cuda::Launch&);  \
-  EXTERN template void cuda::run_prepare<gguf::FORM>(const cuda::PackedArgs&, const cuda::Launch&); \
-  EXTERN template void cuda::run_lookup<gguf::FORM>(const cuda::UnpackArgs&, const cuda::Launch&);  \
-  EXTERN template void cuda::run_unpack<gguf::FORM, __half>(const cuda::UnpackArgs&, const cuda::Launch&);
+#define TENON_GGUF_KERNELS(EXTERN, FORM)                                                                   \
+  EXTERN template void cuda::run_packed<gguf::FORM>(const cuda::PackedArgs&, const cuda::Launch&);         \
+  EXTERN template void cuda::run_prepare<gguf::FORM>(const cuda::PackedArgs&, const cuda::Launch&);        \
+  EXTERN template void cuda::run_routed<gguf::FORM>(const cuda::PackedArgs&, const cuda::Launch&);         \
+  EXTERN template void cuda::run_routed_prepare<gguf::FORM>(const cuda::PackedArgs&, const cuda::Launch&); \
+  EXTERN template void cuda::run_lookup<gguf::FORM>(const cuda::UnpackArgs&, const cuda::Launch&);         \
+  EXTERN template void cuda::run_unpack<gguf::FORM, cuda::PlainOf<gguf::FORM>>(const cuda::UnpackArgs&,    \
+                                                                               const cuda::Launch&);
 
 namespace tenon {
+TENON_GGUF_KERNELS(extern, F32Form)
+TENON_GGUF_KERNELS(extern, F16Form)
+TENON_GGUF_KERNELS(extern, Bf16Form)
 TENON_GGUF_KERNELS(extern, Q4_0Form)
 TENON_GGUF_KERNELS(extern, Q4_1Form)
 TENON_GGUF_KERNELS(extern, Q4_KForm)

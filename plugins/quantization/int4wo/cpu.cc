@@ -26,12 +26,13 @@ Int4wo::Int4wo(const sdk::Params& params, const sdk::Env& env)
       description_(R"({"quant_method":"tenon","scheme":"int4wo","group_size":)" + std::to_string(group_) + "}") {}
 
 tenon_claim Int4wo::claim(const tenon_linear& s, const tenon_bounds&) const {
-  return claim_linear(s, &source_of);
+  return claim_linear(s, &source_of, true);
 }
 
 std::unique_ptr<Int4wo::Site> Int4wo::bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
   auto site = std::make_unique<Site>();
   site->k = static_cast<uint32_t>(s.in_dim);
+  site->experts = s.experts;
   site->exact = true;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
     const tenon_format source = source_of(s, i);

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "../rows/stored_rows.h"
+#include "routed.cuh"
 #include "schema.h"
-#include "tenon/cuda/grouped_formats.cuh"
 #include "tenon/cuda/load_rows.cuh"
 
 namespace tenon::int4wo {
@@ -110,6 +110,8 @@ void with_group(uint32_t group, const F& f) {
 
 class Int4wo : public cuda::PackedScheme<Int4wo>, public Schema {
  public:
+  static constexpr bool kRouted = true;
+
   Int4wo(const sdk::Params& params, const sdk::Env& env)
       : PackedScheme(env), group_(static_cast<uint32_t>(params.integer("group_size"))) {
     if (!params.boolean("hqq")) return;

@@ -5,6 +5,7 @@
 namespace tenon::mxfp4 {
 
 struct CudaSchema : Schema {
+  static constexpr bool kRoutesRows = true;
   using Weights = cuda::BookWeights<coded::E2m1>;
   template <uint32_t kIndex>
   using Format = std::conditional_t<kIndex == kMx, cuda::GroupedFormat<Weights, cuda::ExponentScales, 32, 4>,

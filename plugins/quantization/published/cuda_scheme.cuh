@@ -1,6 +1,8 @@
 // This is the base of the schemes on CUDA that read published checkpoints and nothing else: scheme.h on a GPU. A scheme's Schema has, as
 // there, kCodings and published(), and
 //   template <uint32_t kIndex> using Format = ...;   how coding kIndex is packed (tenon/cuda/grouped_formats.cuh)
+// and, if it takes routed sites on,
+//   static constexpr bool kRoutesRows = true;
 // An op before the product gathers x where columns are in another order, as on the CPU.
 #pragma once
 
@@ -17,6 +19,7 @@ template <class Schema>
 class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema {
  public:
   using Base = cuda::PackedScheme<CudaScheme>;
+  static constexpr bool kRouted = requires { Schema::kRoutesRows; };
   struct Site : cuda::PackedSite {
     std::vector<DeviceMatrix> published;  // by matrix of an expert
     bool permuted = false;
@@ -47,6 +50,7 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
     tenon_claim claim = Base::claim(s, b);
     if (!is_permuted(s)) return claim;
+    if (s.experts != 0) throw sdk::Refused("matrices of experts whose columns are in another order");
     if (s.rows_wanted != 0) throw sdk::Refused("an embedding whose columns are in another order");
     if (s.x_format != TENON_F32) throw sdk::Refused("activations other than f32, whose columns are to be put in order");
     claim.pro = 0;  // x is gathered before the product
