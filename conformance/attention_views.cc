@@ -57,6 +57,10 @@ std::vector<ViewCase> view_cases() {
        .flags = kApart | kHadamard,
        .weight_rows = 3},
       {.name = "heads_apart", .flags = kApart, .weight_rows = 2},
+      {.name = "chosen_spans", .chosen_rows = 5},
+      {.name = "chosen_spans_of_short_steps", .codec = TENON_F16, .weight_rows = 2, .chosen_rows = 3},
+      {.name = "chosen_spans_under_a_layers_window", .layer_window = 30, .softcap = 2, .chosen_rows = 8},
+      {.name = "chosen_spans_of_int8_of_a_tree", .codec = TENON_I8, .tree = true, .chosen_rows = 8},
       {.name = "table", .rule = TENON_POS_TABLE},
       {.name = "table_of_a_tree", .rule = TENON_POS_TABLE, .weight_rows = 1, .tree = true},
       {.name = "table_of_heads_of_int8", .codec = TENON_I8, .rule = TENON_POS_TABLE, .flags = kApart, .weight_rows = 3},
@@ -177,6 +181,15 @@ std::vector<int32_t> ViewHost::old_cells(uint32_t sequence, uint32_t head) const
   return position;
 }
 
+// Sequence 0 has four spans with old cells, and the last one of them those of the step as well. There are rows that see no old
+// cell, rows that see the cells before them in that last span, and rows that do not.
+std::vector<int32_t> ViewHost::spans_for(uint32_t row, uint32_t head) const {
+  const uint32_t s = sequence_of(row);
+  if (kFirst[s + 1] - kFirst[s] > case_.chosen_rows) return {-1};
+  const std::vector<std::vector<int32_t>> choices = {{0, 2, 3}, {}, {1}, {3}, {0, 1, 2}, {2, 3}};
+  return choices[(row * kHeads + head) % choices.size()];
+}
+
 std::vector<ViewHost::Seen> ViewHost::seen(uint32_t row, uint32_t head) const {
   const int32_t n = host_.step_i32(TENON_STEP_POS)[row];
   const auto in_windows = [&](int32_t p) {
@@ -186,9 +199,13 @@ std::vector<ViewHost::Seen> ViewHost::seen(uint32_t row, uint32_t head) const {
     return layer && policy;
   };
   std::vector<Seen> all;
-  const std::vector<int32_t> old = old_cells(sequence_of(row), head);
+  const std::vector<int32_t> old = old_cells(sequence_of(row), head), spans = spans_for(row, head);
+  const auto is_chosen = [&](uint32_t cell) {
+    return case_.chosen_rows == 0 || spans == std::vector<int32_t>{-1} ||
+           std::ranges::find(spans, static_cast<int32_t>(cell / kSpanCells)) != spans.end();
+  };
   for (uint32_t c = 0; c < kCells; ++c) {
-    if (old[c] >= 0 && in_windows(old[c])) all.push_back({c, old[c]});
+    if (old[c] >= 0 && in_windows(old[c]) && is_chosen(c)) all.push_back({c, old[c]});
   }
   for (auto r = static_cast<int32_t>(row); r >= 0; r = host_.step_i32(TENON_STEP_PARENT)[static_cast<uint32_t>(r)]) {
     const int32_t p = host_.step_i32(TENON_STEP_POS)[static_cast<uint32_t>(r)];
@@ -229,6 +246,19 @@ void ViewHost::make_view() {
     }
     view_.used = i32(used_);
     view_.pos = i32(by_page);
+  }
+  if (case_.chosen_rows != 0) {
+    view_.chosen_rows = case_.chosen_rows;
+    view_.span_cells = kSpanCells;
+    view_.most_spans = kMostSpans;
+    std::vector<int32_t> chosen(size_t{kRows + 1} * kHeads * (1 + kMostSpans), INT32_MAX);
+    for (uint32_t i = 0; i < kRows * kHeads; ++i) {
+      const std::vector<int32_t> spans = spans_for(i / kHeads, i % kHeads);
+      int32_t* list = &chosen[size_t{i} * (1 + kMostSpans)];
+      list[0] = spans == std::vector<int32_t>{-1} ? -1 : static_cast<int32_t>(spans.size());
+      std::ranges::copy(spans, list + 1);
+    }
+    view_.chosen = i32(chosen);
   }
   if (case_.weight_rows != 0) view_.weights = host_.output(TENON_F32, {kSlots, kHeads, kCells});
 }
@@ -295,7 +325,7 @@ ViewHost::Answer ViewHost::run() {
   call.claim = &claim;
   tenon_kv_view prototype = view_;  // without tensors and strides
   for (tenon_tid* id : {&prototype.k, &prototype.v, &prototype.k_scale, &prototype.v_scale, &prototype.pages,
-                        &prototype.place, &prototype.used, &prototype.pos, &prototype.weights}) {
+                        &prototype.place, &prototype.used, &prototype.pos, &prototype.weights, &prototype.chosen}) {
     *id = 0;
   }
   for (auto* stride : {&prototype.k_stride, &prototype.v_stride, &prototype.ks_stride, &prototype.vs_stride}) {

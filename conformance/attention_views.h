@@ -22,6 +22,8 @@ struct ViewCase {
   uint32_t weight_rows = 0, layer_window = 0;
   bool tree = false;
   float softcap = 0;
+  uint32_t chosen_rows =
+      0;  // spans are chosen for the rows of a sequence that has no more of them; 0: there are no spans
 };
 std::vector<ViewCase> view_cases();
 
@@ -48,12 +50,15 @@ class ViewHost {
   static constexpr uint32_t kRows = 8, kSeqs = 2, kFirst[kSeqs + 1] = {0, 5, kRows};
   static constexpr int32_t kParent[kRows] = {-1, 0, 0, 1, 2, -1, 5, 6}, kLength[kSeqs] = {61, 3}, kSlot[kSeqs] = {2, 0};
   static constexpr uint32_t kRotated = 8, kPages = kSlots * kHeads * kColumns;
+  static constexpr uint32_t kSpanCells = 16, kMostSpans = 3;
 
   // A cell that a row sees, and the position of what it holds.
   struct Seen {
     uint32_t cell;
     int32_t position;
   };
+  // Of a row and KV head: the spans that are chosen, -1 for all.
+  std::vector<int32_t> spans_for(uint32_t row, uint32_t head) const;
   uint32_t lines() const { return (case_.flags & TENON_KV_HEADS_APART) != 0 ? kHeads : 1; }
   static uint32_t sequence_of(uint32_t row) { return row < kFirst[1] ? 0 : 1; }
   uint32_t place(uint32_t row, uint32_t head) const { return place_[row * lines() + (lines() > 1 ? head : 0)]; }

@@ -117,6 +117,7 @@ KvCacheHost::KvCacheHost(const Component& cache, const Shape& shape, bool every_
   layers_ = {{.heads = 2, .k_dim = 8, .v_dim = 8},
              {.heads = 3, .k_dim = 5, .v_dim = 19, .window = shape.window},
              {.heads = 1, .k_dim = 64, .v_dim = 32, .window = shape.window * 2}};
+  layers_.resize(shape.layers);
   std::vector<tenon_kv_geometry> geometries;
   for (uint32_t i = 0; i < layers_.size(); ++i) {
     Layer& l = layers_[i];
@@ -167,6 +168,11 @@ void KvCacheHost::record() {
     l.view = sdk::abi_struct<tenon_kv_view>();
     check(table().record_append(self(), i, &s, l.k, l.v, host_.recorder(), &why_));
     check(table().view(self(), i, &s, host_.recorder(), &l.view, &why_));
+    if (l.view.most_spans != 0) {
+      if (table().record_choice == nullptr) fail("has spans, but no record_choice that chooses them");
+      l.q = input(kGroup * l.k_dim);
+      check(table().record_choice(self(), i, &s, l.q, host_.recorder(), &why_));
+    }
     for (const tenon_format codec : {TENON_F32, TENON_F16, TENON_BF16}) {
       const tenon_kv_format want = sdk::kv_format(codec, TENON_FORMAT_NONE, l.view.format->rotated != 0);
       tenon_kv_view& copy = l.copies.emplace_back(sdk::abi_struct<tenon_kv_view>());
@@ -213,7 +219,7 @@ std::string KvCacheHost::run_step(const std::vector<Append>& appends, std::mt199
       std::vector<float> all(host_.extent(id) / sizeof(float));
       float* values = all.data();
       for (size_t r = 0; r < shape_.rows; ++r, values += columns + kGap) {
-        for (size_t c = 0; c < columns; ++c) values[c] = random_value(random);
+        for (size_t c = 0; c < columns; ++c) values[c] = next_value(random);
         if (r >= rows.size()) continue;
         if (!texts[r].empty()) std::ranges::copy(said_by(texts[r], layer, value, columns), values);
         auto& tokens = l.by_slot[rows[r].first];
@@ -226,9 +232,17 @@ std::string KvCacheHost::run_step(const std::vector<Append>& appends, std::mt199
     };
     fill(l.k, l.k_dim, false);
     fill(l.v, l.v_dim, true);
+    if (l.q == 0) continue;
+    std::vector<float> queries(host_.extent(l.q) / sizeof(float));
+    for (float& x : queries) x = next_value(random);
+    host_.write(l.q, queries.data());
   }
   if (table().publish(self(), host_.device().queue(), &why_) != TENON_OK) return text_;
   return host_.run(random());
+}
+
+float KvCacheHost::next_value(std::mt19937_64& random) const {
+  return shape_.tame ? static_cast<float>(random() % 6001) / 1000.0F - 3 : random_value(random);
 }
 
 std::vector<float> KvCacheHost::said_by(std::span<const int32_t> text, uint32_t layer, bool value, size_t columns) {
@@ -264,6 +278,9 @@ tenon_status KvCacheHost::adopt(uint32_t slot, std::span<const int32_t> text, ui
 std::string KvCacheHost::step(const std::vector<Append>& appends, std::mt19937_64& random) {
   const std::string fault = run_step(appends, random);
   if (!fault.empty()) return fault;
+  if (layers_.back().view.most_spans != 0) {
+    if (const std::string wrong = check_choice(appends); !wrong.empty()) return wrong;
+  }
   for (const Layer& l : layers_) {
     for (uint32_t slot = 0; slot < shape_.slots; ++slot) {
       const std::string wrong = compare_view(l, l.view, slot);
@@ -384,6 +401,52 @@ std::string KvCacheHost::compare_view(const Layer& layer, const tenon_kv_view& v
         }
       }
     }
+  }
+  return {};
+}
+
+std::vector<int32_t> KvCacheHost::chosen(uint32_t row, uint32_t head) const {
+  const tenon_kv_view& view = layers_.back().view;
+  const auto all = host_.read<int32_t>(view.chosen);
+  const size_t line = (size_t{row} * view.heads + head) * (1 + view.most_spans);
+  if (all[line] < 0 || static_cast<uint32_t>(all[line]) > view.most_spans) return {all[line]};
+  const auto first = all.begin() + static_cast<std::ptrdiff_t>(line) + 1;
+  return {first, first + all[line]};
+}
+
+std::vector<float> KvCacheHost::queries(uint32_t row, uint32_t head) const {
+  const Layer& l = layers_.back();
+  const auto all = host_.read<float>(l.q);
+  const size_t columns = size_t{kGroup} * l.k_dim;
+  const auto first = all.begin() + static_cast<std::ptrdiff_t>(row * (l.heads * columns + kGap) + head * columns);
+  return {first, first + static_cast<std::ptrdiff_t>(columns)};
+}
+
+std::span<const float> KvCacheHost::key(uint32_t slot, uint32_t position, uint32_t head) const {
+  const Layer& l = layers_.back();
+  return std::span(l.by_slot[slot][position].k).subspan(size_t{head} * l.k_dim, l.k_dim);
+}
+
+std::string KvCacheHost::check_choice(const std::vector<Append>& appends) const {
+  const tenon_kv_view& view = layers_.back().view;
+  uint32_t row = 0;
+  for (const Append& a : appends) {
+    for (uint32_t i = 0; i < a.rows * view.heads; ++i) {
+      const std::vector<int32_t> list = chosen(row + i / view.heads, i % view.heads);
+      const auto position = static_cast<uint32_t>(host_.step_i32(TENON_STEP_POS)[row + i / view.heads]);
+      const std::string of_row = " for row " + std::to_string(i / view.heads) + " of " + std::to_string(a.rows) +
+                                 ", head " + std::to_string(i % view.heads);
+      if (a.rows > view.chosen_rows) {
+        if (list != std::vector<int32_t>{-1}) return "chooses spans" + of_row + ", which sees everything";
+        continue;
+      }
+      for (size_t s = 0; s < list.size(); ++s) {
+        const bool in_order = list[s] > (s == 0 ? -1 : list[s - 1]);
+        if (in_order && static_cast<uint32_t>(list[s]) <= position / view.span_cells) continue;
+        return "chooses span " + std::to_string(list[s]) + of_row + ", at position " + std::to_string(position);
+      }
+    }
+    row += a.rows;
   }
   return {};
 }

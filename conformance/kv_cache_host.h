@@ -24,6 +24,8 @@ class KvCacheHost {
   struct Shape {
     uint32_t rows = 12, seqs = 4, slots = 5, capacity = 37;
     uint32_t window = 0;  // of the second layer, and the third has a longer one; 0: every layer sees everything
+    uint32_t layers = 3;  // so many of the host's three, from the first on
+    bool tame = false;    // keys, values and queries are numbers between -3 and 3
   };
   // text: the slot's tokens from the first on, which then say what each row holds; else the rows are random.
   struct Append {
@@ -65,6 +67,14 @@ class KvCacheHost {
   // The positions that a head of a sequence holds after the last step, ascending.
   std::vector<uint32_t> positions(uint32_t layer, uint32_t slot, uint32_t head) const;
 
+  // Where a cache chooses spans: the view of a layer, the spans chosen in the last layer for a row of the last step, or -1, and what
+  // the cache chose them by: the queries of a KV head, (kGroup, k_dim), and the key of a token as it is stored.
+  static constexpr uint32_t kGroup = 2;
+  const tenon_kv_view& view(uint32_t layer) const { return layers_[layer].view; }
+  std::vector<int32_t> chosen(uint32_t row, uint32_t head) const;
+  std::vector<float> queries(uint32_t row, uint32_t head) const;
+  std::span<const float> key(uint32_t slot, uint32_t position, uint32_t head) const;
+
  private:
   struct Token {
     std::vector<float> k, v;  // (heads, dim) as stored
@@ -72,6 +82,7 @@ class KvCacheHost {
   struct Layer {
     uint32_t heads, k_dim, v_dim, window = 0;
     tenon_tid k = 0, v = 0;   // inputs of the append
+    tenon_tid q = 0;          // of the choice, where there is one
     tenon_kv_view view = {};  // after it come copies in plain formats
     std::vector<tenon_kv_view> copies = {};
     std::vector<std::vector<Token>> by_slot = {};  // the model
@@ -88,6 +99,9 @@ class KvCacheHost {
   std::map<uint32_t, uint32_t> cells_of(const Layer& layer, const tenon_kv_view& view, uint32_t slot,
                                         uint32_t head) const;
   std::string compare_view(const Layer& layer, const tenon_kv_view& view, uint32_t slot) const;
+  float next_value(std::mt19937_64& random) const;
+  // What the last layer chooses for the rows of a step is a list of spans that there are, or everything for a sequence of many rows.
+  std::string check_choice(const std::vector<Append>& appends) const;
 
   const Component& cache_;
   Shape shape_;

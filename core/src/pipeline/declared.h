@@ -78,6 +78,9 @@ struct AttentionLayer {
   tenon_kv_view cache{};            // the prototype that the cache gave for the layer
   std::vector<tenon_claim> claims;  // one for each program shape
   bool dequant = false;             // reads a copy of the cache in its preferred format
+
+  // The cache chooses for each row of a step what it sees.
+  bool chooses() const { return cache.most_spans != 0; }
 };
 
 // Ops that stand beside no product.

@@ -129,6 +129,7 @@ class ModelBuilder : public StepBuilder {
   CacheStores enter_cache(const std::string& path, int32_t layer);
   tenon_kv_view cache_view(const AttentionDecl& d);
   void record_append(const AttentionDecl& d, tenon_tid y);
+  void record_choice(const AttentionDecl& d, tenon_tid y);
   // pro: the ops that the attention claimed. The result is the mean of the values.
   tenon_tid record_attention(AttentionLayer& layer, tenon_tid y, tenon_kv_view view, const ChainView& pro);
   // The view of a copy of the layer's cache that the attention can read; every step makes it.

@@ -2,8 +2,8 @@
 // copy for an attention that cannot read it.
 //
 // A layer becomes: its Q, K and V products; the ops over their heads that nobody claimed, the append among them, where
-// the chain has it; the copy of the cache, if one is needed; the attention, with the ops at the chain's end that it
-// claimed. The rules are those of tenon/abi/kv_cache.h and tenon/abi/attention.h.
+// the chain has it; what the cache chooses by the queries, if it does; the copy of the cache, if one is needed; the attention,
+// with the ops at the chain's end that it claimed. The rules are those of tenon/abi/kv_cache.h and tenon/abi/attention.h.
 #include "model_builder.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
@@ -32,6 +32,7 @@ tenon_tid ModelBuilder::attention(LayerId id, tenon_tid x) {
       y = record_unclaimed({d.path, d.layer}, qkv.after[done], ops[done], y, true);
     }
   }
+  if (layer.chooses()) record_choice(d, y);
   return record_attention(layer, y, append_view, ChainView(ops.data() + done, ops.size() - done));
 }
 
@@ -62,6 +63,14 @@ void ModelBuilder::record_append(const AttentionDecl& d, tenon_tid y) {
   Call call(cache, "record append");
   call.check(
       instance_.cache().record_append(cache.self(), d.cache_layer, &s.stores, k, v, rec_.recorder(), call.why()));
+}
+
+void ModelBuilder::record_choice(const AttentionDecl& d, tenon_tid y) {
+  const Instance& cache = components_.kv_cache;
+  const CacheStores s = enter_cache(d.path, d.layer);
+  const tenon_tid q = columns_of(y, 0, int64_t{d.q_heads} * d.k_dim);
+  Call call(cache, "record choice");
+  call.check(instance_.cache().record_choice(cache.self(), d.cache_layer, &s.stores, q, rec_.recorder(), call.why()));
 }
 
 tenon_tid ModelBuilder::record_attention(AttentionLayer& layer, tenon_tid y, tenon_kv_view view, const ChainView& pro) {

@@ -97,6 +97,9 @@ void Negotiation::negotiate_cache(AttentionLayer& layer) {
   if (status == TENON_REFUSED) return refuse(without_layer(layer.decl.path), cache.id() + " refuses: " + call.text());
   call.check(status);
   if (layer.cache.format == nullptr) refuse(without_layer(layer.decl.path), cache.id() + " states no format");
+  if (layer.chooses() && cache.table<tenon_kv_cache>().record_choice == nullptr) {
+    refuse(without_layer(layer.decl.path), cache.id() + " has spans, but no record_choice that chooses them");
+  }
 }
 
 void Negotiation::negotiate_sites(const Observed& observed) {
@@ -283,9 +286,12 @@ void Negotiation::negotiate_attention(AttentionLayer& layer, const Site& qkv) {
   for (size_t shape = 0; shape < shapes_.size(); ++shape) {
     const std::vector<tenon_claim>& claims = qkv.groups.front().claims;
     const size_t taken = shape < claims.size() ? qkv.done_after(claims[shape]) : 0;
-    const std::optional<tenon_claim> claim = claim_of_attention(layer, ChainView(ops, taken), shape);
+    // A cache that chooses by the step's queries wants them turned, and its keys appended, before attention: what is left to claim
+    // stands after the append.
+    const size_t offered = layer.chooses() ? ops.size() - qkv.for_attention() : taken;
+    const std::optional<tenon_claim> claim = claim_of_attention(layer, ChainView(ops, offered), shape);
     if (!claim) return;
-    if (claim->pro > ops.size() - taken) return refuse(d.path, id + " claims more ops than there are");
+    if (claim->pro > ops.size() - offered) return refuse(d.path, id + " claims more ops than there are");
     if (qkv.has_sinks() && claim->pro == 0) {
       return refuse(without_layer(d.path), id + " adds no learned sinks to its softmax, which the model has");
     }

@@ -30,6 +30,8 @@ struct ViewArgs {
   uint32_t trees;            // of the bounds; 0: rows of a sequence are a chain
   uint32_t weight_rows;      // the rows of a sequence whose softmax weights the cache wants
   uint32_t sinks;            // 1: an operand has the logits of learned sinks
+  uint32_t span_cells;       // of a span that the cache chooses
+  uint32_t most_spans;       // that are chosen for a row and KV head; 0: rows see all
   int32_t rotated, pairing;  // of keys before rope; rotated 0: the cache keeps them after it
   float scale, softcap;
 };
@@ -89,6 +91,8 @@ inline ViewArgs view_args(const tenon_attn& a, const tenon_attn_call& call, sdk:
   args.trees = r.bounds().trees;
   args.weight_rows = call.kv->weight_rows;
   args.sinks = sdk::has_sinks(call.pro) ? 1 : 0;
+  args.span_cells = call.kv->span_cells;
+  args.most_spans = call.kv->most_spans;
   args.rotated = rope.rotated;
   args.pairing = rope.pairing;
   args.scale = a.scale;
@@ -104,13 +108,22 @@ inline double out_columns(const tenon_attn& a) {
   return double(a.q_heads) * a.v_dim;
 }
 
-// The cost of an attention op that reads so many bytes of the cache for each token that a row attends to.
-inline tenon_cost view_cost(const tenon_attn& a, double cache_bytes) {
+// The tokens that a row of any step of these bounds reads at most, because spans are chosen for it; 0: all that it attends to.
+inline double tokens_chosen(const tenon_kv_view& view, const tenon_bounds& b) {
+  const uint64_t most = uint64_t{view.most_spans} * view.span_cells;
+  return b.rows_per_seq <= view.chosen_rows && most < b.kv_len ? static_cast<double>(most) : 0;
+}
+
+// The cost of an attention op that reads so many bytes of the cache for each token that a row attends to; of spans that are chosen,
+// what a context of more tokens than they have costs.
+inline tenon_cost view_cost(const tenon_attn& a, const tenon_kv_view& view, const tenon_bounds& b, double cache_bytes) {
   tenon_cost cost{};
-  cost.read[sdk::kCostPerRow] = q_columns(a) * sizeof(float);
+  const double flops = 2 * (q_columns(a) + out_columns(a)), chosen = tokens_chosen(view, b);
+  cost.read[sdk::kCostPerRow] = q_columns(a) * sizeof(float) + chosen * cache_bytes;
   cost.written[sdk::kCostPerRow] = out_columns(a) * sizeof(float);
-  cost.read[sdk::kCostPerToken] = cache_bytes;
-  cost.flops[sdk::kCostPerToken] = 2 * (q_columns(a) + out_columns(a));
+  cost.flops[sdk::kCostPerRow] = chosen * flops;
+  if (chosen == 0) cost.read[sdk::kCostPerToken] = cache_bytes;
+  if (chosen == 0) cost.flops[sdk::kCostPerToken] = flops;
   return cost;
 }
 

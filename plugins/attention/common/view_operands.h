@@ -28,7 +28,8 @@ enum ViewOperand {
   kKvLen,
   kSeqSlot,
   kSeqRow,
-  kRope,  // A cache that keeps keys after rope gives Q.
+  kRope,    // A cache that keeps keys after rope gives Q.
+  kChosen,  // A view without spans gives KV_LEN.
   kViewOperands
 };
 
@@ -55,7 +56,8 @@ inline std::vector<tenon_operand> view_operands(const tenon_attn_call& call, sdk
           kv_len,
           state(TENON_STEP_SEQ_SLOT),
           state(TENON_STEP_SEQ_ROW),
-          {rope_table != 0 ? rope_table : call.q, TENON_READ}};
+          {rope_table != 0 ? rope_table : call.q, TENON_READ},
+          kv.most_spans != 0 ? tenon_operand{kv.chosen, TENON_READ} : kv_len};
 }
 
 }  // namespace tenon::attention

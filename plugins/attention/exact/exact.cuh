@@ -227,17 +227,29 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 inline Pointers pointers(const Args& a, const cuda::Launch& l) {
-  return {l.ptr<const float>(kQ),         l.ptr<float>(kOut),
-          l.ptr<void>(kKeyPlane),         l.ptr<void>(kValuePlane),
-          l.ptr<void>(kKeyScales),        l.ptr<void>(kValueScales),
-          l.ptr<const int32_t>(kPages),   l.ptr<const int32_t>(kPlace),
-          l.ptr<const int32_t>(kUsed),    l.ptr<const int32_t>(kTable),
-          l.ptr<const uint32_t>(kLive),   l.ptr<const int32_t>(kPos),
-          l.ptr<const int32_t>(kOrder),   l.ptr<const int32_t>(kSlot),
-          l.ptr<const int32_t>(kParent),  l.ptr<const int32_t>(kKvLen),
-          l.ptr<const int32_t>(kSeqSlot), l.ptr<const int32_t>(kSeqRow),
-          l.ptr<const float>(kRope),      a.sinks != 0 ? l.ptr<const float>(kSinks) : nullptr,
-          l.ptr<float2>(kStats),          nullptr};
+  return {l.ptr<const float>(kQ),
+          l.ptr<float>(kOut),
+          l.ptr<void>(kKeyPlane),
+          l.ptr<void>(kValuePlane),
+          l.ptr<void>(kKeyScales),
+          l.ptr<void>(kValueScales),
+          l.ptr<const int32_t>(kPages),
+          l.ptr<const int32_t>(kPlace),
+          l.ptr<const int32_t>(kUsed),
+          l.ptr<const int32_t>(kTable),
+          l.ptr<const uint32_t>(kLive),
+          l.ptr<const int32_t>(kPos),
+          l.ptr<const int32_t>(kOrder),
+          l.ptr<const int32_t>(kSlot),
+          l.ptr<const int32_t>(kParent),
+          l.ptr<const int32_t>(kKvLen),
+          l.ptr<const int32_t>(kSeqSlot),
+          l.ptr<const int32_t>(kSeqRow),
+          l.ptr<const int32_t>(kChosen),
+          l.ptr<const float>(kRope),
+          a.sinks != 0 ? l.ptr<const float>(kSinks) : nullptr,
+          l.ptr<float2>(kStats),
+          nullptr};
 }
 inline size_t path_bytes(const Args& a) {
   return a.trees != 0 ? a.rows * sizeof(int32_t) : 0;
@@ -286,7 +298,8 @@ inline void record_unrotated(const tenon_attn& a, const tenon_attn_call& call, s
   }
   // Query heads share nothing of what they read.
   const double elements = attention::q_columns(a) + attention::out_columns(a);
-  const tenon_cost cost = attention::view_cost(a, elements * sdk::kv_element_bytes(args.kv.k.codec));
+  const tenon_cost cost =
+      attention::view_cost(a, *call.kv, r.bounds(), elements * sdk::kv_element_bytes(args.kv.k.codec));
   cuda::emit<attend>(r, {.name = "attention", .operands = operands, .chunks = {}, .cost = cost}, args);
   if (args.weight_rows == 0) return;
   operands[kOut] = operands[kQ];

@@ -29,6 +29,7 @@ struct Pointers {
   const int32_t *pages, *place, *used, *table;
   const uint32_t* live;
   const int32_t *pos, *order, *slot, *parent, *kv_len, *seq_slot, *seq_row;
+  const int32_t* chosen;      // (rows, KV heads, 1 + most_spans), if spans are chosen
   const float *rope, *sinks;  // sinks: (query heads), or nullptr
   float2* stats;              // of (row, query head): maximum and sum
   float* weights;
@@ -60,6 +61,7 @@ class Seen {
         shared_(memory.shared),
         path_(memory.path),
         head_(kv_head),
+        row_(row),
         slot_(static_cast<uint32_t>(p.slot[row])),
         position_(p.pos[row]),
         base_(position_),
@@ -91,6 +93,10 @@ class Seen {
       cell = cell_of(l);
       return true;
     };
+    if (a_.most_spans != 0) {
+      const int32_t* list = p_.chosen + (size_t{row_} * a_.kv.heads + head_) * (1 + a_.most_spans);
+      if (list[0] >= 0) return each_chosen(list, lane, f);
+    }
     range(own_, sinks_, lane, f);
     range(max(first_, sinks_), static_cast<uint32_t>(position_) + 1, lane, f);
   }
@@ -154,6 +160,20 @@ class Seen {
     }
   }
 
+  // Takes the old lanes of the spans of a list, and those of the step. A span that has both is taken at once, and spans are whole
+  // turns, so that lanes go together as they would in another step.
+  template <class Find, class F>
+  __device__ void each_chosen(const int32_t* list, const Find& lane, F& f) const {
+    const uint32_t span = a_.span_cells, mixed = static_cast<uint32_t>(kv_len_) / span;
+    auto step = static_cast<uint32_t>(kv_len_);
+    for (int32_t i = 1; i <= list[0]; ++i) {
+      const auto s = static_cast<uint32_t>(list[i]);
+      if (s == mixed) step = s * span;
+      if (s < mixed) range(max(own_, s * span), (s + 1) * span, lane, f);
+    }
+    range(max(own_, step), static_cast<uint32_t>(position_) + 1, lane, f);
+  }
+
   // Calls f for the row and its ancestors in the step, each in one of the block's threads.
   template <class F>
   __device__ void each_ancestor(F&& f) const {
@@ -197,7 +217,7 @@ class Seen {
   const Pointers& p_;
   Shared& shared_;
   int32_t* path_;
-  uint32_t head_, slot_;
+  uint32_t head_, row_, slot_;
   int32_t position_, base_, straight_, kv_len_;
   uint32_t own_, first_, sinks_;  // LINEAR, RING: it sees [own, sinks) and [first, position]
 };

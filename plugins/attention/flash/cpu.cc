@@ -101,7 +101,7 @@ void Flash::record_unrotated(const tenon_attn& a, const tenon_attn_call& call, s
   args.padded = round_up(a.v_dim, kValuePadding);
   cut(args, r.bounds(), split_);
   const std::vector<tenon_operand> operands = attention::cpu_operands(call, r);
-  emit_attend(args, operands, attention::view_cost(a, cache_bytes(args, r.bounds())), r);
+  emit_attend(args, operands, attention::view_cost(a, *call.kv, r.bounds(), cache_bytes(args, r.bounds())), r);
   attention::record_weights<sum_weights>(call, args, weights_scratch_bytes(args), operands, r);
 }
 

@@ -212,7 +212,7 @@ void few_scores(const CachedRows keys, const float* q, uint32_t group, float* s)
 
 template <uint32_t kCodec, uint32_t kRows>
 void scores_of_rows(const CachedRows keys, const float* q, float* s) {
-  for (uint32_t group = 0; group < kKeys; group += kWidth) {
+  for (uint32_t group = keys.first / kWidth * kWidth; group < keys.end; group += kWidth) {
     if (group >= keys.first && group + kWidth <= keys.end) {
       few_scores<kCodec, kRows, true>(keys, q, group, s);
     } else {

@@ -68,6 +68,7 @@ Step::Step(const AttendArgs& a, const Part& part)
       used_(part.ptr<int32_t>(kUsed)),
       table_(part.ptr<int32_t>(kTable)),
       pages_(part.ptr<int32_t>(kPages)),
+      chosen_(part.ptr<int32_t>(kChosen)),
       live_(std::min(*part.ptr<uint32_t>(kLive), a.rows)) {}
 
 bool Step::active(uint32_t row) const {
@@ -117,6 +118,7 @@ uint64_t Step::visible(uint32_t row, uint32_t head, uint32_t block) const {
   if (!by_cell()) {
     const uint32_t own = after_window(n, a_.window);
     const uint64_t bits = bits_of(std::max(own, after_window(n, a_.kv.window)), uint64_t{n} + 1, block);
+    if (a_.most_spans != 0) return bits == 0 ? 0 : bits & in_spans(row, head, block);
     return a_.kv.window == 0 ? bits : bits | bits_of(own, std::min(a_.kv.sinks, n + 1), block);
   }
   uint64_t bits = 0;
@@ -130,6 +132,19 @@ uint64_t Step::visible(uint32_t row, uint32_t head, uint32_t block) const {
     const uint32_t cell = place(r, head);
     if (cell >= block && cell < block + kKeys && in_windows(pos_[r], n)) bits |= uint64_t{1} << (cell - block);
   });
+  return bits;
+}
+
+uint64_t Step::in_spans(uint32_t row, uint32_t head, uint32_t block) const {
+  const int32_t* list = chosen_ + (size_t{row} * a_.kv_heads + head) * (1 + a_.most_spans);
+  if (list[0] < 0) return ~uint64_t{0};
+  const int32_t* const end = list + 1 + list[0];
+  uint64_t bits = bits_of(kv_len(row), uint64_t{block} + kKeys, block);
+  for (const int32_t* s = std::lower_bound(list + 1, end, static_cast<int32_t>(block / a_.span_cells)); s != end; ++s) {
+    const uint64_t first = uint64_t{a_.span_cells} * static_cast<uint32_t>(*s);
+    if (first >= block + kKeys) break;
+    bits |= bits_of(first, first + a_.span_cells, block);
+  }
   return bits;
 }
 
@@ -332,7 +347,7 @@ CachedRows Run::cached_keys() const {
           .end = end_lane_,
           .row = key_,
           .scale = key_scale_,
-          .ahead = kKeys * keys_.stride()};
+          .ahead = a_.most_spans != 0 ? 0 : kKeys * keys_.stride()};
 }
 
 CachedRows Run::cached_values() const {
@@ -342,7 +357,7 @@ CachedRows Run::cached_values() const {
           .end = end_lane_,
           .row = value_,
           .scale = value_scale_,
-          .ahead = kKeys * values_.stride()};
+          .ahead = a_.most_spans != 0 ? 0 : kKeys * values_.stride()};
 }
 
 uint32_t Run::all_scores(uint32_t* cell, float* scores, size_t stride) {

@@ -78,9 +78,11 @@ class Step {
                       : used_[slot_[row]]);
   }
   const int32_t* table_line(uint32_t row, uint32_t head, uint32_t cell) const;
+  // The lanes of a block that the spans chosen for a row have, and those of the step.
+  uint64_t in_spans(uint32_t row, uint32_t head, uint32_t block) const;
 
   const AttendArgs& a_;
-  const int32_t *pos_, *slot_, *parent_, *kv_len_, *place_, *used_, *table_, *pages_;
+  const int32_t *pos_, *slot_, *parent_, *kv_len_, *place_, *used_, *table_, *pages_, *chosen_;
   uint32_t live_;
 };
 

@@ -107,6 +107,13 @@ class View {
   bool in_windows(int64_t p) const {
     return (a_.window == 0 || p > int64_t{position_} - a_.window) && a_.kv.in_window(p, position_);
   }
+  // Whether an old cell is in a span that was chosen for the row, if spans are.
+  bool is_chosen(uint32_t cell) const {
+    if (a_.most_spans == 0) return true;
+    const auto* list = part_.ptr<const int32_t>(kChosen) + (size_t{row_} * a_.kv.heads + head_) * (1 + a_.most_spans);
+    return list[0] < 0 ||
+           std::find(list + 1, list + 1 + list[0], static_cast<int32_t>(cell / a_.span_cells)) != list + 1 + list[0];
+  }
   void find_old(uint32_t row) {
     const auto* slots = part_.ptr<const int32_t>(kSlot);
     const uint32_t live = attention::live_rows(a_, part_);
@@ -123,7 +130,7 @@ class View {
     while (last + 1 < live && slots[last + 1] == slots[row]) ++last;
     for (uint32_t cell = 0; cell < cells; ++cell) {
       const int32_t p = old_position(cell, kv_len);
-      if (p < 0 || p > position_ || !in_windows(p)) continue;
+      if (p < 0 || p > position_ || !in_windows(p) || !is_chosen(cell)) continue;
       bool overwritten = false;
       for (uint32_t r = first; r <= last && !overwritten; ++r) overwritten = place(r) == cell;
       if (!overwritten) seen_[n_++] = {p, cell};
@@ -255,7 +262,7 @@ void record_unrotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Rec
   r.emit<attend>({.name = "attention",
                   .operands = operands,
                   .chunks = {args.rows * a.q_heads},
-                  .cost = attention::view_cost(a, elements * sizeof(float)),
+                  .cost = attention::view_cost(a, *call.kv, r.bounds(), elements * sizeof(float)),
                   .thread_scratch_bytes = Work::bytes(args)},
                  args);
   attention::record_weights<sum_weights>(call, args, Work::bytes(args), operands, r);

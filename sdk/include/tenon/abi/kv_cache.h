@@ -8,6 +8,7 @@
  * WHAT A ROW SEES, whatever the cache:
  *   - A row sees OLD cells, which were in use before the step, each at the position that the view's rule gives, unless a window
  *     hides them.  A cell that is the place of any row of this step is an old cell for no row.
+ *   - Where the view has spans (most_spans), of the old cells only those in the spans that were chosen for the row.
  *   - A row sees cells of THIS STEP: its own and those of its ancestors through TENON_STEP_PARENT.  The cell of row r is
  *     place[r], its position is POS[r].
  * Windows are about positions: a row at position n sees positions above n - window.  The view's window never hides positions
@@ -79,6 +80,13 @@ typedef struct tenon_kv_view { /* a view has everything that a reader or writer 
   tenon_tid weights;          /* f32[slots][heads][columns * page_cells] */
   int64_t k_stride[3], v_stride[3], ks_stride[3], vs_stride[3]; /* bytes from one page, cell, head to the next */
   tenon_id group;                                               /* layers of one group share pages and lengths */
+  /* Spans: cells [s * span_cells, (s + 1) * span_cells) are span s, under LINEAR without a window of the view and with keys after
+   * rope.  The cache chooses for each row and KV head the spans whose old cells the row sees, once its queries are known
+   * (record_choice).  Rows of a sequence that has more than chosen_rows rows in the step see all.  most_spans 0 = all rows do. */
+  uint32_t chosen_rows;
+  uint32_t span_cells; /* a power of two, 16 at least */
+  uint32_t most_spans; /* are chosen for a row and KV head */
+  tenon_tid chosen;    /* i32[rows][heads][1 + most_spans]: how many, -1 = the row sees all; then their numbers, ascending */
 } tenon_kv_view;
 
 typedef struct tenon_kv_geometry { /* the cache learns from it what one layer of the model stores */
@@ -151,6 +159,11 @@ typedef struct tenon_kv_cache {
    * again unless the slot is cut below n: they may be found from now on.  n = 0: none of the slot's cells may be found any more,
    * since its sequence has failed. */
   tenon_status (*share)(void *self, uint32_t slot, const int32_t *tokens, uint32_t n, tenon_reason *why);
+  /* [record] A cache has it if any of its views has spans, and it is called for each such layer, after the step's keys and values
+   * are in their cells and its queries are turned, before attention: it emits the ops that fill view.chosen, which layers may
+   * share: it holds until the next one's choice.  q: f32 (rows, q_heads * k_dim), and rows may be strided. */
+  tenon_status (*record_choice)(void *self, uint32_t layer, const tenon_kv_stores *s, tenon_tid q, const tenon_recorder *rec,
+                                tenon_reason *why);
 } tenon_kv_cache;
 
 #ifdef __cplusplus

@@ -12,11 +12,11 @@ pub const fn head(size: usize) -> tenon_head {
     tenon_head { size: size as u32, major: 1, minor: 0 }
 }
 
-pub const TENON_LAYOUT_ATTENTION: &str = "06bb424d3b2c38d4";
+pub const TENON_LAYOUT_ATTENTION: &str = "09a2685987ebddc4";
 pub const TENON_LAYOUT_DEVICE: &str = "ec1705eeab67b0bc";
 pub const TENON_LAYOUT_DRAFT: &str = "aba12cea541f85a7";
 pub const TENON_LAYOUT_GRAMMAR: &str = "30eeb943d6d6a951";
-pub const TENON_LAYOUT_KV_CACHE: &str = "114852b8f7a5732e";
+pub const TENON_LAYOUT_KV_CACHE: &str = "1b619bf10f30d0e0";
 pub const TENON_LAYOUT_OP: &str = "42cfce82fefa1c1b";
 pub const TENON_LAYOUT_QUANTIZATION: &str = "87387a60fea2de50";
 pub const TENON_LAYOUT_SAMPLER: &str = "e4bb116dd48b5c1b";
@@ -287,12 +287,16 @@ pub struct tenon_kv_view {
     pub ks_stride: [i64; 3],
     pub vs_stride: [i64; 3],
     pub group: tenon_id,
+    pub chosen_rows: u32,
+    pub span_cells: u32,
+    pub most_spans: u32,
+    pub chosen: tenon_tid,
 }
 unsafe impl Sync for tenon_kv_view {}
 impl tenon_kv_view {
-    pub const NEW: tenon_kv_view = tenon_kv_view { h: head(200), format: core::ptr::null(), flags: 0, heads: 0, k_dim: 0, v_dim: 0, page_cells: 0, columns: 0, pos_rule: 0, sinks: 0, ring: 0, window: 0, weight_rows: 0, k: 0, v: 0, k_scale: 0, v_scale: 0, pages: 0, place: 0, used: 0, pos: 0, weights: 0, k_stride: [0; 3], v_stride: [0; 3], ks_stride: [0; 3], vs_stride: [0; 3], group: 0 };
+    pub const NEW: tenon_kv_view = tenon_kv_view { h: head(216), format: core::ptr::null(), flags: 0, heads: 0, k_dim: 0, v_dim: 0, page_cells: 0, columns: 0, pos_rule: 0, sinks: 0, ring: 0, window: 0, weight_rows: 0, k: 0, v: 0, k_scale: 0, v_scale: 0, pages: 0, place: 0, used: 0, pos: 0, weights: 0, k_stride: [0; 3], v_stride: [0; 3], ks_stride: [0; 3], vs_stride: [0; 3], group: 0, chosen_rows: 0, span_cells: 0, most_spans: 0, chosen: 0 };
 }
-const _: () = assert!(core::mem::size_of::<tenon_kv_view>() == 200);
+const _: () = assert!(core::mem::size_of::<tenon_kv_view>() == 216);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_kv_geometry {
@@ -343,12 +347,13 @@ pub struct tenon_kv_cache {
     pub find: Option<unsafe extern "C" fn(*mut c_void, *const i32, u32, *mut u32) -> u32>,
     pub adopt: Option<unsafe extern "C" fn(*mut c_void, u32, *const i32, u32, *mut u32, *mut tenon_reason) -> tenon_status>,
     pub share: Option<unsafe extern "C" fn(*mut c_void, u32, *const i32, u32, *mut tenon_reason) -> tenon_status>,
+    pub record_choice: Option<unsafe extern "C" fn(*mut c_void, u32, *const tenon_kv_stores, tenon_tid, *const tenon_recorder, *mut tenon_reason) -> tenon_status>,
 }
 unsafe impl Sync for tenon_kv_cache {}
 impl tenon_kv_cache {
-    pub const NEW: tenon_kv_cache = tenon_kv_cache { h: head(160), claim: None, plan: None, attach: None, view: None, record_begin: None, record_append: None, record_dequant: None, record_commit: None, reserve: None, fork: None, truncate: None, publish: None, export_sequence: None, import_sequence: None, used_bytes: None, free_pages: None, find: None, adopt: None, share: None };
+    pub const NEW: tenon_kv_cache = tenon_kv_cache { h: head(168), claim: None, plan: None, attach: None, view: None, record_begin: None, record_append: None, record_dequant: None, record_commit: None, reserve: None, fork: None, truncate: None, publish: None, export_sequence: None, import_sequence: None, used_bytes: None, free_pages: None, find: None, adopt: None, share: None, record_choice: None };
 }
-const _: () = assert!(core::mem::size_of::<tenon_kv_cache>() == 160);
+const _: () = assert!(core::mem::size_of::<tenon_kv_cache>() == 168);
 
 // op.h
 pub const TENON_ARG_VECTOR: u32 = 1;

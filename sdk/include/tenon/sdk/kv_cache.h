@@ -5,6 +5,7 @@
 //   tenon_kv_view view(uint32_t layer, const tenon_tid* store, Recorder&);
 //   void record_begin(const tenon_tid* store, Recorder&);                      optional
 //   void record_append(uint32_t layer, const tenon_tid* store, tenon_tid k, tenon_tid v, Recorder&);
+//   void record_choice(uint32_t layer, const tenon_tid* store, tenon_tid q, Recorder&);         optional: if a view has spans
 //   tenon_kv_view record_dequant(uint32_t layer, const tenon_tid* store, const tenon_kv_format& want, Recorder&);
 //   void record_commit(const tenon_tid* store, Recorder&);
 //   void reserve(uint32_t slot, uint32_t kv_len);                              throw NoSpace("why")
@@ -58,6 +59,7 @@ class KvCache : public ComponentDefaults {
     t.import_sequence = &call_import_sequence;
     t.used_bytes = &call_used_bytes;
     if constexpr (requires { &T::record_begin; }) t.record_begin = &call_record_begin;
+    if constexpr (requires { &T::record_choice; }) t.record_choice = &call_record_choice;
     if constexpr (requires { &T::free_pages; }) t.free_pages = &call_free_pages;
     if constexpr (requires { &T::adopt; }) {
       t.find = &call_find;
@@ -102,6 +104,13 @@ class KvCache : public ComponentDefaults {
     return guard(why, [&] {
       Recorder r(rec);
       self(p).record_append(layer, s->store, k, v, r);
+    });
+  }
+  static tenon_status call_record_choice(void* p, uint32_t layer, const tenon_kv_stores* s, tenon_tid q,
+                                         const tenon_recorder* rec, tenon_reason* why) noexcept {
+    return guard(why, [&] {
+      Recorder r(rec);
+      self(p).record_choice(layer, s->store, q, r);
     });
   }
   static tenon_status call_record_dequant(void* p, uint32_t layer, const tenon_kv_stores* s,

@@ -68,7 +68,8 @@ enum KvReads : uint32_t {
   kReadsApart = 16,
   kGivesWeights = 32,
   kReadsRotated = 64,
-  kReadsEverything = 127
+  kReadsSpans = 128,
+  kReadsEverything = 255
 };
 
 // It says why a reader that can do `reads` cannot read the view; "" = it can. Tensors and strides may be missing.
@@ -97,6 +98,12 @@ inline std::string kv_unread(const tenon_kv_view& view, uint32_t reads) {
   if ((view.flags & kKvHadamard) != 0 && view.format->rotated == 0) return "keys that are rotated before rope";
   if ((view.flags & TENON_KV_HEADS_APART) != 0 && cannot(kReadsApart)) return "no reader for heads apart";
   if (view.weight_rows != 0 && cannot(kGivesWeights)) return "it gives no softmax weights";
+  if (view.most_spans == 0) return {};
+  if (cannot(kReadsSpans)) return "no reader for spans that are chosen for each row";
+  if (!std::has_single_bit(view.span_cells) || view.span_cells < 16) return "span_cells is no power of two from 16 on";
+  if (view.pos_rule != TENON_POS_LINEAR || view.window != 0 || view.format->rotated == 0) {
+    return "spans in a ring, in a table, under a window of the view, or of keys before rope";
+  }
   return {};
 }
 
