@@ -112,6 +112,15 @@ struct Query {
   }
 };
 
+// Whether the row's sequence is one of those that are attended to.
+__device__ inline bool is_attended(const Args& a, const Pointers& p, uint32_t row) {
+  if (p.slot[row] < 0) return false;
+  if (a.few_rows == 0) return true;
+  uint32_t s = 0;
+  while (s + 1 < p.live[sdk::kLiveSeqs] && static_cast<uint32_t>(p.seq_row[s + 1]) <= row) ++s;
+  return static_cast<uint32_t>(p.seq_row[s + 1] - p.seq_row[s]) <= a.few_rows;
+}
+
 // A block is one query head of one row.
 template <class C>
 __global__ void __launch_bounds__(kThreads)
@@ -122,7 +131,7 @@ __global__ void __launch_bounds__(kThreads)
   cuda::wait();
   const uint32_t live = min(*p.live, a.rows), head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   for (uint32_t row = blockIdx.y; row < live; row += gridDim.y) {
-    if (p.slot[row] < 0) continue;
+    if (!is_attended(a, p, row)) continue;
     const Seen view(a, p, {shared, path}, row, head / a.group);
     const Query query(a, p, view, row, head);
     const KvCells keys({a.kv, a.kv.k, p.keys, p.key_scales, p.pages}, view.slot(), head / a.group);
@@ -286,8 +295,10 @@ inline tenon_claim claim(const tenon_attn& a, const tenon_kv_view& kv, const ten
   return claim;
 }
 
-inline void record_unrotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) {
-  Args args{attention::view_args(a, call, r)};
+// few_rows: of the sequences that are attended to; 0: all are.
+inline void record_unrotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r,
+                             uint32_t few_rows = 0) {
+  Args args{attention::view_args(a, call, r), few_rows, 0};
   args.seqs = std::max(1u, args.seqs);
   std::vector<tenon_operand> operands = attention::view_operands(call, r);
   operands.push_back({r.step(TENON_STEP_PLACE), TENON_READ});
@@ -298,9 +309,13 @@ inline void record_unrotated(const tenon_attn& a, const tenon_attn_call& call, s
   }
   // Query heads share nothing of what they read.
   const double elements = attention::q_columns(a) + attention::out_columns(a);
+  // The rows of few are hardly any beside those of the others.
   const tenon_cost cost =
-      attention::view_cost(a, *call.kv, r.bounds(), elements * sdk::kv_element_bytes(args.kv.k.codec));
-  cuda::emit<attend>(r, {.name = "attention", .operands = operands, .chunks = {}, .cost = cost}, args);
+      few_rows != 0 ? tenon_cost{}
+                    : attention::view_cost(a, *call.kv, r.bounds(), elements * sdk::kv_element_bytes(args.kv.k.codec));
+  cuda::emit<attend>(
+      r, {.name = few_rows != 0 ? "attention_few" : "attention", .operands = operands, .chunks = {}, .cost = cost},
+      args);
   if (args.weight_rows == 0) return;
   operands[kOut] = operands[kQ];
   operands[kStats].access = TENON_READ;

@@ -21,7 +21,10 @@ inline constexpr uint32_t kTurn = kWarps * kAtOnce;
 inline constexpr uint32_t kTableCells = 512;     // of a table, for which the block finds the step's rows together
 inline constexpr uint32_t kMostTreeRows = 8192;  // of a step with trees: a path is kept in shared memory
 
-struct Args : attention::ViewArgs {};  // The bound of sequences is at least 1.
+// The bound of sequences is at least 1. few_rows: only sequences of at most so many rows are attended to; 0: all are.
+struct Args : attention::ViewArgs {
+  uint32_t few_rows, reserved;
+};
 struct Pointers {
   const float* q;
   float* out;

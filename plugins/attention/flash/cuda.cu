@@ -17,12 +17,16 @@ enum Variant : uint32_t { kExact, kDecode, kPrefill };
 constexpr uint32_t kGranulesOfSplit = 4, kLeastGranule = 64;
 
 // The fastest kernels that there are for a layer. Only exact has what a step with trees needs, or a view beyond plain
-// chains.
+// chains; where spans are chosen, prefill takes the sequences whose rows see all.
 Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b, uint64_t shared_bytes) {
   const tenon_kv_plane &k = kv.format->k, &v = kv.format->v;
   const bool decodes = b.rows_per_seq <= kDecodeRows, scaled = sdk::is_scaled_codec(k.codec);
   if (b.trees != 0 || k.codec != v.codec) return kExact;
-  if (!sdk::kv_unread(kv, sdk::kReadsScales | sdk::kReadsRotated).empty()) return kExact;
+  const bool sees_all = !decodes && kv.chosen_rows == kDecodeRows;
+  if (!sdk::kv_unread(kv, sdk::kReadsScales | sdk::kReadsRotated | (sees_all ? uint32_t{sdk::kReadsSpans} : 0))
+           .empty()) {
+    return kExact;
+  }
   if (scaled ? k.scale != TENON_F16 || v.scale != TENON_F16 : k.codec != TENON_F16 && k.codec != TENON_BF16) {
     return kExact;
   }
@@ -158,7 +162,8 @@ struct Recording {
   }
 
   void prefill_step(const Gpu& gpu) {
-    args.few_rows = args.seqs > 1 ? kDecodeRows : 0;
+    const bool spans = call.kv->most_spans != 0;
+    args.few_rows = args.seqs > 1 || spans ? kDecodeRows : 0;
     const tenon_format half = half_of(args.kv.k.codec);
     const tenon_tid converted = r.temp(sdk::tensor(half, {args.rows, int64_t{args.q_heads} * args.kv.k.dim}));
     const double columns = double(args.q_heads) * args.kv.k.dim + (args.append != 0 ? kv_columns() : 0);
@@ -173,7 +178,11 @@ struct Recording {
     cuda::emit<prepare>(r, {.name = "prepare", .operands = own, .chunks = {}, .cost = c}, args);
 
     operands[kKeys].access = operands[kValues].access = TENON_READ | TENON_READ_OLD;
-    if (args.few_rows != 0) decode_few(gpu);
+    if (spans) {
+      exact::record_unrotated(a, call, r, args.few_rows);
+    } else if (args.few_rows != 0) {
+      decode_few(gpu);
+    }
     operands[kKeys].access = operands[kValues].access = TENON_READ;
     operands[kConverted] = {converted, TENON_READ};
     for (tenon_operand& o : operands) {
