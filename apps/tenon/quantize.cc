@@ -51,10 +51,10 @@ Matrices get the scheme, all of them; tensors of one dimension (norms, biases) s
 matrix whose rows are no whole number of blocks, or that a component refuses, is kept in F16.
 
 With --calibrate a component chooses by what goes into its matrices while a text runs through the model: each layer is
-quantized with what it sees after the layers that are quantized already. Every layer builds and loads a pipeline of the
-layers up to it and reads the whole text, so the time grows with the square of the layers. Layers are stored in
-OUT.calibrated until OUT is complete: after an interruption the same command goes on from them. Without a text all
-weights are rounded by themselves.
+quantized with what it sees after the layers that are quantized already. The text runs through every layer twice, as it
+was and as it is stored. Layers, and the rows between them (4 bytes for each token and column of the model's width, two
+times), are stored in OUT.calibrated until OUT is complete: after an interruption the same command goes on from them.
+Without a text all weights are rounded by themselves.
 
 Examples:
   tenon quantize model-f16.gguf model-q8_0.gguf --scheme Q8_0

@@ -174,6 +174,59 @@ TEST(Calibration, EndsWithWhatProgressThrows) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 1);
 }
 
+// Every layer costs the run of itself alone, twice, however many are before it: what enters it is made by the one before, and then
+// it is observed. The first rows are those of the embedding.
+TEST(Calibration, RunsEachLayerTwice) {
+  const ScratchFolder scratch;
+  const auto registry = schemes();
+  QuantizeOptions options = calibrated("seen", *registry);
+  options.calibration->context = 8;
+  std::map<std::string, uint32_t> read, all;
+  uint32_t windows = 0;
+  options.progress = [&](const QuantizeProgress& p) {
+    if (p.windows == 0) return;
+    ++read[std::string(p.name)];
+    all[std::string(p.name)] = p.windows;
+    windows = p.windows / 2;
+  };
+  quantize_model(golden(kTiny), scratch.path() / "out", options);
+  ASSERT_GT(windows, 1U);
+  EXPECT_EQ(read, (std::map<std::string, uint32_t>{
+                      {"layers.0", 2 * windows}, {"layers.1", 2 * windows}, {"lm_head", 2 * windows}}));
+  EXPECT_EQ(read, all);
+}
+
+// A run ends while it observes the second layer, whose rows are kept. If they are damaged afterwards, as by a power cut, they are
+// made anew, from the first on.
+TEST(Calibration, MakesRowsAnewThatAreNotWhole) {
+  const ScratchFolder scratch;
+  const auto registry = schemes();
+  const std::filesystem::path out = scratch.path() / "out", rows = scratch.path() / "out.calibrated/rows-1";
+  QuantizeOptions options = calibrated("gptq", *registry);
+  const auto stop_at = [&](uint32_t window) {
+    options.progress = [window](const QuantizeProgress& p) {
+      if (p.windows > 0 && p.name == "layers.1" && p.window == window) stop();
+    };
+    EXPECT_THROW(quantize_model(golden(kTiny), out, options), Stop);
+  };
+  stop_at(2);  // the text is one window: the first layer has run as it is stored
+  ASSERT_TRUE(std::filesystem::exists(rows));
+  EXPECT_FALSE(std::filesystem::exists(scratch.path() / "out.calibrated/rows-0"));
+  uint32_t windows = 0;
+  const auto count = [&](const QuantizeProgress& p) {
+    if (p.name == "layers.1") windows = std::max(windows, p.windows);
+  };
+  options.progress = count;
+  quantize_model(golden(kTiny), scratch.path() / "whole", options);
+  EXPECT_EQ(windows, 2U);
+  std::fstream(rows, std::ios::binary | std::ios::in | std::ios::out).seekp(256).put('\x55').put('\x55');
+  windows = 0;
+  options.progress = count;
+  quantize_model(golden(kTiny), out, options);
+  EXPECT_EQ(windows, 3U);  // the embedding, the first layer, the second
+  EXPECT_EQ(bytes_of_file(out / "model.safetensors"), bytes_of_file(scratch.path() / "whole/model.safetensors"));
+}
+
 class Resumed : public ::testing::TestWithParam<const char*> {};
 
 // A process is killed while it observes the second layer. The next one observes that layer first, and writes the same.

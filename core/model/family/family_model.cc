@@ -53,6 +53,11 @@ class SourceTensors {
       }
     }
   }
+  // A matrix outside of layers that is not wanted.
+  void leave_out(const std::string& path) const {
+    for (const WeightTensor* t : everything_of(path)) declare_.uses(*t);
+    if (const WeightTensor* t = find(path)) declare_.uses(*t);
+  }
   // The biases at these paths side by side, each of so many elements.
   VectorId biases(const std::string& name, const std::vector<std::string>& paths, int64_t each) const {
     std::vector<const WeightTensor*> tensors;
@@ -471,11 +476,12 @@ class FamilyModel : public Model {
   FamilyModel(const Family& family, const Weights& weights, Declarations& declare)
       : config_(read_config(family, weights)) {
     const uint32_t all = config_.info.layers;
-    config_.info.layers = declare.layer_count(all);
+    part_ = declare.part(all);
+    config_.info.layers = part_.layers;
     Building b{family, config_, weights, declare, SourceTensors(family, weights, declare)};
     config_.define(b.scope);
     declare_ends(b, all);
-    for (uint32_t layer = 0; layer < config_.info.layers; ++layer) {
+    for (uint32_t layer = part_.first; layer < part_.first + part_.layers; ++layer) {
       config_.define(b.scope, layer);
       for (const Block& block : family.blocks) {
         if (block.when && !b.scope.holds(*block.when)) continue;
@@ -495,12 +501,13 @@ class FamilyModel : public Model {
   const ModelInfo& info() const override { return config_.info; }
 
   tenon_tid record(StepBuilder& b) const override {
-    tenon_tid x = b.embed(embedding_), taken = x;
+    tenon_tid x = part_.embeds ? b.embed(embedding_) : b.handed_in(config_.info.width), taken = x;
     for (const auto& module : modules_) {
       if (!module->parallel()) taken = x;
       x = module->add(b, taken, x);
     }
-    return b.linear(head_, b.out_rows(x));
+    x = b.out_rows(x);
+    return part_.head ? b.linear(head_, x) : x;
   }
 
  private:
@@ -515,9 +522,14 @@ class FamilyModel : public Model {
     const Chain before_head = b.chain(b.family.before_head, "", m.width),
                 after_head = b.chain(b.family.after_head, "", m.vocab);
     embedding.looked_up = b.chain(b.family.after_embedding, "", m.width);
-    for (uint32_t layer = m.layers; layer < all; ++layer) b.source.leave_out(layer);
+    for (uint32_t layer = 0; layer < all; ++layer) {
+      if (layer < part_.first || layer >= part_.first + part_.layers) b.source.leave_out(layer);
+    }
+    if (!part_.embeds) b.source.leave_out("embedding");
+    if (!part_.head) b.source.leave_out("lm_head");
     if (m.tied) {
-      b.source.check_tied_head();
+      if (!part_.embeds && !part_.head) return;
+      if (part_.embeds && part_.head) b.source.check_tied_head();
       // One store for both uses, under the head's name: it decides what most of the bytes are read for.
       embedding.matrix.path = "lm_head";
       embedding.before = before_head;
@@ -526,13 +538,15 @@ class FamilyModel : public Model {
       return;
     }
     embedding.product = false;
-    embedding_ = b.declare.linear(std::move(embedding));
+    if (part_.embeds) embedding_ = b.declare.linear(std::move(embedding));
+    if (!part_.head) return;
     LinearDecl head{.matrix = b.source.matrix("lm_head", m.vocab), .columns = m.width, .before = before_head};
     head.after = after_head;
     head_ = b.declare.linear(std::move(head));
   }
 
   Config config_;
+  ModelPart part_;
   LinearId embedding_ = 0, head_ = 0;
   std::vector<std::unique_ptr<BlockModule>> modules_;
 };

@@ -114,7 +114,8 @@ Pipeline::Impl::Impl(const PipelineConfig& c, Registry& registry, const Weights&
               .strict = c.strict,
               .weights = weights,
               .kind = o.model != nullptr ? std::shared_ptr<const ModelKind>(std::shared_ptr<void>(), o.model)
-                                         : model_kind_for(weights, o.model_dirs)},
+                                         : model_kind_for(weights, o.model_dirs),
+              .part = o.part},
              context, storages),
       samplers(create_samplers(c, context)) {
   if (c.draft) draft = context.create(*c.draft);
@@ -218,6 +219,7 @@ void Pipeline::Impl::record() {
                               draft_state, masks,  largest,           pooled};
   const auto is_round = [&](size_t i) { return draft_model && i == round; };
   for (size_t i = 0; i < shapes.size(); ++i) {
+    if (shape_samples[i] && !target.has_head()) continue;  // there is nothing to choose from
     const StepKind kind = shape_samples[i] ? StepKind::kSample : StepKind::kScore;
     programs.push_back(is_round(i) ? record_round(shared, shapes[i], i) : record_step(shared, shapes[i], i, kind));
     if (!options.masks || !shape_samples[i] || is_round(i)) continue;

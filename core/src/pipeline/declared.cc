@@ -133,7 +133,9 @@ void Declared::check(std::span<const std::string> harmless) {
   const auto plain = [&](const LinearDecl& d) {
     return d.experts.empty() ? is_plain(d.matrix) : std::all_of(d.experts.begin(), d.experts.end(), is_plain);
   };
-  if (!description_.empty() && std::all_of(linears_.begin(), linears_.end(), plain)) {
+  // The matrices that it describes may be those of another part.
+  const bool whole = !wanted_.part;
+  if (whole && !description_.empty() && std::all_of(linears_.begin(), linears_.end(), plain)) {
     refuse(
         "quantization_config is " + weights::in_quotes(description_) +
         ", but every matrix is stored plainly, so nothing reads it; expected the quantized tensors that it describes, "
@@ -215,10 +217,12 @@ RowOpsId Declared::row_ops(RowOpsDecl decl) {
   return static_cast<RowOpsId>(ops_of_rows.size() - 1);
 }
 
-uint32_t Declared::layer_count(uint32_t all) const {
-  if (layers_wanted_ <= all) return layers_wanted_ == 0 ? all : layers_wanted_;
-  throw Error(ErrorCode::kConfig, "model.layers: found " + std::to_string(layers_wanted_) + ", but the model has " +
-                                      std::to_string(all) + " layers");
+ModelPart Declared::part(uint32_t all) const {
+  const ModelPart part = wanted_.part.value_or(ModelPart{0, wanted_.layers == 0 ? all : wanted_.layers});
+  const uint64_t end = uint64_t{part.first} + part.layers;
+  if (end <= all) return part;
+  throw Error(ErrorCode::kConfig,
+              "model.layers: found " + std::to_string(end) + ", but the model has " + std::to_string(all) + " layers");
 }
 
 VectorId Declared::side_by_side(const std::string& path, const std::vector<VectorId>& ids) {

@@ -101,14 +101,18 @@ struct KvTable {
 // This has the model's declarations, checked against the weights.
 class Declared : public Declarations {
  public:
-  // The configuration wants so many layers; 0 = all.
+  // What is wanted of the model: a part, or else so many layers from the first on; 0 = all.
+  struct Wanted {
+    uint32_t layers = 0;
+    std::optional<ModelPart> part = {};
+  };
   Declared(const Weights& weights, Components& components, StorageTable& storages, uint32_t capacity,
-           uint32_t layers_wanted)
+           const Wanted& wanted)
       : weights_(weights),
         components_(components),
         storages_(storages),
         capacity_(capacity),
-        layers_wanted_(layers_wanted),
+        wanted_(wanted),
         description_(metadata_text(weights, "quantization_config").value_or("")) {}
 
   LinearId linear(LinearDecl decl) override;
@@ -119,7 +123,7 @@ class Declared : public Declarations {
   LayerId attention(AttentionDecl decl) override;
   RowOpsId row_ops(RowOpsDecl decl) override;
   uint32_t capacity() const override { return capacity_; }
-  uint32_t layer_count(uint32_t all) const override;
+  ModelPart part(uint32_t all) const override;
   void uses(const WeightTensor& tensor) override { used_.insert(tensor.name); }
   void note(std::string about, std::string decision) override {
     notes_.emplace_back(std::move(about), std::move(decision));
@@ -165,7 +169,8 @@ class Declared : public Declarations {
   const Weights& weights_;
   Components& components_;
   StorageTable& storages_;
-  uint32_t capacity_, layers_wanted_;
+  uint32_t capacity_;
+  Wanted wanted_;
   std::string description_;
   std::vector<LinearDecl> linears_;
   std::vector<JoinedDecl> joined_;

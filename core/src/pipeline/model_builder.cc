@@ -41,6 +41,10 @@ tenon_tid ModelBuilder::embed(LinearId id) {
   return y;
 }
 
+tenon_tid ModelBuilder::handed_in(int64_t columns) {
+  return rec_.storage(instance_.handed_in(), sdk::tensor(TENON_F32, {static_cast<int64_t>(rows_), columns}));
+}
+
 tenon_tid ModelBuilder::linear(LinearId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) {
   if (x == 0) return 0;  // after out_rows() where nobody wants logits
   Site& site = declared_.sites[declared_.site_of(id)];

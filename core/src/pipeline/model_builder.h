@@ -47,6 +47,7 @@ class ModelBuilder : public StepBuilder {
   void commit();
 
   tenon_tid embed(LinearId id) override;
+  tenon_tid handed_in(int64_t columns) override;
   tenon_tid tokens() override { return rec_.step(TENON_STEP_TOKEN); }
   tenon_tid linear(LinearId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override;
   tenon_tid joined(JoinedId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct ModelSource {
   bool strict;  // of the pipeline
   const Weights& weights;
   std::shared_ptr<const ModelKind> kind;  // the architecture
+  std::optional<ModelPart> part = {};     // it is made of this part alone
   std::string name = "";  // what the paths of modules and the names of storages begin with, such as "draft/"
 };
 
@@ -41,6 +43,10 @@ class ModelInstance {
   // shapes: the bounds of every program that runs this model; claims go by their index. Throws Error with every refusal.
   void negotiate(std::vector<tenon_bounds> shapes);
   void add_stores();
+  // The rows that are handed in to a part are in this storage, f32 (rows, width).
+  uint32_t handed_in() const { return *handed_in_; }
+  bool has_head() const { return !part_ || part_->head; }
+  uint32_t out_columns() const { return has_head() ? info_.vocab : info_.width; }  // see Pipeline
 
   // Loading calls these in this order; the storages have their addresses when load() and attach() are called.
   void map_weights();
@@ -90,6 +96,7 @@ class ModelInstance {
   uint64_t site_bytes(const Site& site) const;
 
   const ModelInstanceConfig config_;
+  const std::optional<ModelPart> part_;
   bool strict_, endless_ = false;
   const std::shared_ptr<const ModelKind> kind_;
   const std::unique_ptr<Weights> view_;
@@ -103,6 +110,7 @@ class ModelInstance {
   std::unique_ptr<Negotiation> negotiation_;
   std::unique_ptr<WeightLoader> loader_;
   std::vector<uint32_t> kv_stores_;
+  std::optional<uint32_t> handed_in_;
 };
 
 }  // namespace tenon

@@ -91,6 +91,14 @@ uint32_t Pipeline::max_out_rows(bool sample) const {
   return rows;
 }
 
+bool Pipeline::has_head() const {
+  return impl_->target.has_head();
+}
+
+uint32_t Pipeline::out_columns() const {
+  return impl_->target.out_columns();
+}
+
 uint64_t Pipeline::weight_bytes() const {
   return impl_->target.weight_bytes() + (impl_->draft_model ? impl_->draft_model->weight_bytes() : 0);
 }
@@ -268,6 +276,16 @@ uint32_t Pipeline::propose(uint32_t slot, std::span<const int32_t> tokens, std::
   }
   span.set({count});
   return count;
+}
+
+void Pipeline::hand_in(std::span<const float> rows) {
+  impl_->context.enter();
+  const Storage& to = impl_->storages[impl_->target.handed_in()];
+  if (rows.size_bytes() > to.bytes) {
+    throw Error(ErrorCode::kInternal, "rows of " + std::to_string(rows.size_bytes()) +
+                                          " bytes are handed in, and there is room for " + std::to_string(to.bytes));
+  }
+  impl_->context.copy_now(to.address, rows.data(), rows.size_bytes());
 }
 
 std::vector<std::byte> Pipeline::observed(const std::string& matrix) const {

@@ -29,15 +29,17 @@ void read_text(Pipeline& p, std::span<const int32_t> tokens, const TextReading& 
       batch.parent.push_back(static_cast<int32_t>(i) - 1);
       if (at + i >= reading.first) batch.out_row.push_back(static_cast<int32_t>(i));
     }
+    const size_t width = p.model().width;
+    if (!reading.handed_in.empty()) p.hand_in(reading.handed_in.subspan(at * width, rows * width));
     Status status = p.reserve(0, at + rows);
     StepResult result;
     if (status.ok()) status = p.step(batch, result);
     if (!status.ok()) throw Error(status.code(), status.message());
-    const size_t vocab = p.model().vocab;
+    const size_t columns = p.out_columns();
     for (size_t o = 0; on_row && o < batch.out_row.size(); ++o) {
       const uint32_t row = at + static_cast<uint32_t>(batch.out_row[o]);
-      const std::span<const float> logits = result.logits.subspan(o * vocab, vocab);
-      if (std::any_of(logits.begin(), logits.end(), sdk::no_logit)) {
+      const std::span<const float> logits = result.logits.subspan(o * columns, columns);
+      if (p.has_head() && std::any_of(logits.begin(), logits.end(), sdk::no_logit)) {
         throw p.explain({.slot = 0, .tokens = tokens.first(row + 1), .cached = at});
       }
       on_row(row, logits);

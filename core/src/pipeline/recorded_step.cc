@@ -12,6 +12,7 @@ class Recording : public StepBuilder {
   }
 
   tenon_tid embed(LinearId) override { return made({}); }
+  tenon_tid handed_in(int64_t) override { return made({}); }
   tenon_tid tokens() override { return made({}); }
   tenon_tid linear(LinearId linear, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override {
     return product({RecordedModule::kLinear, linear, all_rows_ && expert == 0}, x, rows, expert);

@@ -118,7 +118,8 @@ Status Pipeline::Impl::drop_ahead() {
 
 Status Pipeline::Impl::read(const StepBatch& batch, StepResult& result) {
   result = {};
-  const size_t logits = batch.out_row.size() * target.info().vocab;
+  const uint32_t columns = target.out_columns();
+  const size_t logits = batch.out_row.size() * columns;
   const auto* from = static_cast<const float*>(running->program->address(running->logits));
   if (!context.queues()) {
     result.logits = {from, logits};
@@ -127,8 +128,8 @@ Status Pipeline::Impl::read(const StepBatch& batch, StepResult& result) {
     for (const tenon_bounds& b : shapes) rows = std::max(rows, b.out_rows);
     if (host_logits == nullptr) {
       try {
-        host_logits = static_cast<float*>(context.memory().alloc(
-            TENON_SPACE_HOST, uint64_t{rows} * target.info().vocab * sizeof(float), "logits for the host"));
+        host_logits = static_cast<float*>(
+            context.memory().alloc(TENON_SPACE_HOST, uint64_t{rows} * columns * sizeof(float), "logits for the host"));
       } catch (const Error& e) {
         return Status::error(e.code(), e.diagnostics().front().message);
       }

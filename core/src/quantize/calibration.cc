@@ -1,6 +1,9 @@
-// The driver of a calibration. For each layer a pipeline is built over an overlay of the model: matrices that were encoded
-// are there as they will be stored and held by their scheme, all others are plain floats. The texts run through it, the
-// states are read back, and the pipeline goes. Nothing of a later layer ever has a part in what an earlier one sees.
+// The driver of a calibration. The rows that enter a layer are kept in a file. For each layer two pipelines of that layer alone
+// are built over an overlay of the model, one after the other, and the texts' rows run through them: first with the layer's
+// matrices as plain floats, and what goes into its products is observed; then, once these are encoded, as they will be stored,
+// held by their scheme, and what leaves it is kept as the next layer's input. Nothing of a later layer ever has a part in what
+// an earlier one sees. The first rows are those of the embedding, and the head is observed like a layer. All that is handed
+// on is f32, as between the layers of one pipeline, so a layer sees what it would see in a pipeline of all before it.
 #include "calibration.h"
 
 #include <algorithm>
@@ -8,7 +11,6 @@
 #include "../pipeline/read_text.h"
 #include "model_listing.h"
 #include "tenon/core/error.h"
-#include "tenon/core/pipeline.h"
 
 namespace tenon {
 namespace {
@@ -52,9 +54,14 @@ Calibration::Calibration(const Weights& model, const Tokenizer& tokenizer, const
       options_(options),
       plan_(plan),
       scheme_(scheme),
-      matrices_(matrices_of(ModelListing(model, options.model_dirs))),
       base_(base_config(options)),
       windows_(windows_of(tokenizer, options)) {
+  const ModelListing listing(model, options.model_dirs);
+  matrices_ = matrices_of(listing);
+  if (listing.model() != nullptr) {
+    layers_ = listing.model()->info().layers;
+    width_ = listing.model()->info().width;
+  }
   const auto observes = [](const PlannedTensor& p) { return p.scheme != nullptr && p.scheme->observes(); };
   if (std::any_of(plan.tensors.begin(), plan.tensors.end(), observes)) return;
   throw Error(ErrorCode::kUsage, "quantization." + scheme.name() +
@@ -72,10 +79,8 @@ std::vector<std::vector<const PlannedTensor*>> Calibration::batches() const {
 }
 
 // Every matrix that was kept is held by its scheme, all others are plain floats.
-PipelineConfig Calibration::config_for(std::span<const PlannedTensor* const> batch) const {
+PipelineConfig Calibration::config_now() const {
   PipelineConfig config = base_;
-  const int32_t layer = batch.front()->matrix.layer;
-  config.model.layers = layer < 0 ? 0 : static_cast<uint32_t>(layer) + 1;
   const ComponentConfig plain = base_.quantization;
   config.quantization = scheme_.config();
   for (const PlannedTensor& p : plan_.tensors) {
@@ -83,40 +88,88 @@ PipelineConfig Calibration::config_for(std::span<const PlannedTensor* const> bat
     if (p.scheme != &scheme_) config.overrides.push_back({p.matrix.path, p.scheme->config()});
   }
   for (const auto& [name, matrix] : matrices_) {
-    const bool there = layer < 0 || matrix.layer <= layer;
-    if (there && !encoded_.contains(name)) config.overrides.push_back({matrix.path, plain});
+    if (!encoded_.contains(name)) config.overrides.push_back({matrix.path, plain});
   }
   return config;
 }
 
-void Calibration::observe(std::span<const PlannedTensor* const> batch, const Read& read) {
-  states_.clear();
-  std::map<const SchemeEncoder*, Observer> observers;
-  for (const PlannedTensor* p : batch) {
-    if (p->scheme == nullptr || !p->scheme->observes() || !p->matrix.known || !p->matrix.product) continue;
-    Observer& observer = observers.try_emplace(p->scheme, Observer{p->scheme->config(), {}}).first->second;
-    observer.matrices.push_back(p->matrix.path);
-  }
-  if (observers.empty()) return;
-  const PipelineConfig config = config_for(batch);
+void Calibration::run(const Run& r, const std::function<void(Pipeline&)>& ended) {
   const EncodedWeights weights(model_, encoded_, plan_.description);
   PipelineOptions options;
   options.model_dirs = options_.model_dirs;
-  for (auto& [scheme, observer] : observers) options.observers.push_back(std::move(observer));
+  options.part = r.part;
+  options.observers = r.observers;
   options.prefill_rows = std::min(options_.context, options.prefill_rows);
-  // The head sees the rows whose logits are wanted; before it no logits are.
-  const bool head = after_all_layers(*batch.front());
-  options.score_rows = head ? options.prefill_rows : 1;
-  const std::unique_ptr<Pipeline> pipeline = Pipeline::build(config, *options_.registry, weights, options);
+  // Where nobody wants what comes out, there is one row of it and no step has it.
+  const bool all_rows = r.on_row || r.part.head;
+  options.score_rows = all_rows ? options.prefill_rows : 1;
+  const std::unique_ptr<Pipeline> pipeline = Pipeline::build(config_now(), *options_.registry, weights, options);
   pipeline->load();
-  for (uint32_t w = 0; w < windows_.size(); ++w) {
-    const auto rows = static_cast<uint32_t>(windows_[w].size());
-    read_text(*pipeline, windows_[w], {.first = head ? 0 : rows, .rows_a_step = options.prefill_rows}, {});
-    if (read) read(w + 1, static_cast<uint32_t>(windows_.size()));
+  uint64_t at = 0;
+  for (const std::vector<int32_t>& window : windows_) {
+    const auto rows = static_cast<uint32_t>(window.size());
+    TextReading reading{.first = all_rows ? 0 : rows, .rows_a_step = options.prefill_rows};
+    if (!r.part.embeds) reading.handed_in = kept_->rows(r.part.first, at, rows);
+    std::function<void(uint32_t, std::span<const float>)> on_row;
+    if (r.on_row) on_row = [&](uint32_t, std::span<const float> row) { r.on_row(row); };
+    read_text(*pipeline, window, reading, on_row);
+    at += rows;
+    r.read();
   }
+  if (ended) ended(*pipeline);
+}
+
+void Calibration::keep_rows_in(const std::filesystem::path& folder) {
+  uint64_t rows = 0;
+  for (const std::vector<int32_t>& window : windows_) rows += window.size();
+  kept_.emplace(folder, rows, width_);
+}
+
+// The rows that enter a layer are those that leave the one before it as that is stored now.
+void Calibration::advance_to(uint32_t layer, const std::function<void()>& read) {
+  const auto pass = [&](uint32_t enters, const ModelPart& part) {
+    kept_->begin(enters);
+    run({.part = part, .observers = {}, .on_row = [&](std::span<const float> row) { kept_->put(row); }, .read = read});
+    kept_->end();
+  };
+  std::optional<uint32_t> at = kept_->last_up_to(layer);
+  if (!at) {
+    pass(0, {.first = 0, .layers = 0, .embeds = true, .head = false});
+    at = 0;
+  }
+  for (uint32_t l = *at; l < layer; ++l) pass(l + 1, {.first = l, .layers = 1, .embeds = false, .head = false});
+}
+
+void Calibration::observe(std::span<const PlannedTensor* const> batch, const Read& read) {
+  states_.clear();
+  std::map<const SchemeEncoder*, Observer> by_scheme;
   for (const PlannedTensor* p : batch) {
-    if (p->scheme != nullptr) states_[p] = pipeline->observed(p->matrix.path);
+    if (p->scheme == nullptr || !p->scheme->observes() || !p->matrix.known || !p->matrix.product) continue;
+    Observer& observer = by_scheme.try_emplace(p->scheme, Observer{p->scheme->config(), {}}).first->second;
+    observer.matrices.push_back(p->matrix.path);
   }
+  if (by_scheme.empty()) return;
+  std::vector<Observer> observers;
+  for (auto& [scheme, observer] : by_scheme) observers.push_back(std::move(observer));
+  const bool head = after_all_layers(*batch.front());
+  const uint32_t layer = head ? layers_ : static_cast<uint32_t>(batch.front()->matrix.layer);
+  const std::optional<uint32_t> kept = kept_->last_up_to(layer);
+  const uint32_t passes = kept ? layer - *kept + 1 : layer + 2,
+                 windows = passes * static_cast<uint32_t>(windows_.size());
+  uint32_t window = 0;
+  const auto read_one = [&] {
+    if (read) read(++window, windows);
+  };
+  advance_to(layer, read_one);
+  run({.part = {.first = layer, .layers = head ? 0U : 1U, .embeds = false, .head = head},
+       .observers = std::move(observers),
+       .on_row = {},
+       .read = read_one},
+      [&](const Pipeline& pipeline) {
+        for (const PlannedTensor* p : batch) {
+          if (p->scheme != nullptr) states_[p] = pipeline.observed(p->matrix.path);
+        }
+      });
 }
 
 std::span<const std::byte> Calibration::observed(const PlannedTensor& p) const {

@@ -42,7 +42,7 @@ class ModelListing : public Declarations {
   LayerId attention(AttentionDecl decl) override { return add(attentions_, std::move(decl)); }
   RowOpsId row_ops(RowOpsDecl) override { return row_ops_++; }
   uint32_t capacity() const override { return 1; }
-  uint32_t layer_count(uint32_t all) const override { return all; }
+  ModelPart part(uint32_t all) const override { return {0, all}; }
   void uses(const WeightTensor&) override {}
   void refuse(std::string) override { refused_ = true; }
 

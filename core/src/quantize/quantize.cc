@@ -165,6 +165,7 @@ class Writing {
     for (const std::vector<const PlannedTensor*>& batch : calibration.batches()) {
       const bool done = stored.find(number, batch);
       if (!done) {
+        stored.make_folder();
         observe(calibration, batch);
         stored.begin(number, batch);
         encode(calibration, batch, [&](const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) {
@@ -261,6 +262,7 @@ size_t write_calibrated(const Source& source, const QuantizePlan& plan, const Qu
   if (!source.translated()) with_keys.ignore_unknown = options.ignore_unknown;
   Calibration calibration(source.weights(), *tokenizer, with_keys, plan, *options.target.scheme);
   StoredLayers stored(output, asked_of(source, plan, calibration));
+  calibration.keep_rows_in(stored.folder());
   Writing writing(source.weights(), plan, options, writer);
   writing.convert_others();
   const size_t found = writing.encode(calibration, stored);

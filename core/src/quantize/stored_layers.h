@@ -25,6 +25,8 @@ class StoredLayers {
   StoredLayers(const std::filesystem::path& output, std::vector<std::string> asked);
 
   const std::filesystem::path& folder() const { return folder_; }
+  // Makes the folder, if it is not there.
+  void make_folder();
   // True: an earlier run has stored the layer, whose tensors() are there.
   bool find(size_t number, const Layer& layer);
   // Begins to store a layer. Thread: one at a time for all that follows.
@@ -46,7 +48,6 @@ class StoredLayers {
 
   std::filesystem::path file_of(size_t number) const;
   uint64_t lay_out(size_t number, const Layer& layer);
-  void make_folder();
 
   std::filesystem::path folder_;
   std::string asked_;

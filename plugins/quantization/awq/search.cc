@@ -14,7 +14,8 @@ using calibrated::Moments;
 using calibrated::Products;
 using calibrated::Workers;
 
-constexpr uint32_t kTile = 64;  // rows
+constexpr uint32_t kTile = 64;      // rows
+constexpr uint32_t kColumns = 192;  // of a block of the error's terms
 constexpr int kPowers = 20, kClips = 10;
 constexpr double kLeastMean = 1e-4;  // of |x|: columns that were never seen get a factor, too
 
@@ -35,7 +36,8 @@ std::vector<float> mean_products(const Moments& moments, uint32_t k, const float
   return m;
 }
 
-// The trace of D M D^T for rows of D. d: (rows, n) with stride n; m has rows of m_row.
+// The trace of D M D^T for rows of D. d: (rows, n) with stride n; m has rows of m_row. M is symmetric, so the terms of two columns
+// in different blocks are summed once and count twice: half of the products are left out.
 struct ErrorOf {
   const Products& products;
   void* scratch;
@@ -44,15 +46,22 @@ struct ErrorOf {
   // by_row gets the error of each row.
   void operator()(const float* d, uint32_t rows, uint32_t n, const float* m, uint32_t m_row, double* by_row) {
     dm.assign(size_t{rows} * n, 0);
-    products.f32({.c = dm.data(),
-                  .c_row = n,
-                  .rows = rows,
-                  .columns = n,
-                  .inner = n,
-                  .scale = 1,
-                  .a = {d, static_cast<ptrdiff_t>(n), 1},
-                  .b = {m, static_cast<ptrdiff_t>(m_row), 1},
-                  .scratch = scratch});
+    for (uint32_t first = 0; first < n; first += kColumns) {
+      const uint32_t columns = std::min(kColumns, n - first);
+      const auto add = [&](uint32_t from, uint32_t inner, float times) {
+        products.f32({.c = dm.data() + first,
+                      .c_row = n,
+                      .rows = rows,
+                      .columns = columns,
+                      .inner = inner,
+                      .scale = times,
+                      .a = {d + from, static_cast<ptrdiff_t>(n), 1},
+                      .b = {m + size_t{from} * m_row + first, static_cast<ptrdiff_t>(m_row), 1},
+                      .scratch = scratch});
+      };
+      if (first > 0) add(0, first, 2);
+      add(first, columns, 1);
+    }
     for (uint32_t r = 0; r < rows; ++r) {
       double sum = 0;
       for (uint32_t i = 0; i < n; ++i) sum += double{d[size_t{r} * n + i]} * dm[size_t{r} * n + i];

@@ -106,6 +106,13 @@ struct AttentionDecl {
   uint32_t cache_layer = 0;      // the cache counts layers that have attention; declaring the layer sets this
 };
 
+// A part of a model may be built alone: layers that follow each other, with or without what stands before and after all layers.
+struct ModelPart {
+  uint32_t first = 0, layers = 0;
+  bool embeds = true;  // false: the rows that enter it are handed in (Pipeline::hand_in()) and not looked up by tokens
+  bool head = true;    // false: the rows that leave it are what its steps give in the place of logits
+};
+
 // A model's constructor takes this. Mistakes in the weights are collected, and thrown together once the model is built:
 // tensors of another shape or format than declared, tensors that nobody declared, and what the model itself refuses.
 class Declarations {
@@ -128,9 +135,8 @@ class Declarations {
   virtual RowOpsId row_ops(RowOpsDecl decl) = 0;
   // Returns how many positions a sequence may have: the cache's capacity.
   virtual uint32_t capacity() const = 0;
-  // Returns how many of the model's `all` layers are wanted, from the first on. Throws Error(kConfig) if the configuration
-  // asks for more.
-  virtual uint32_t layer_count(uint32_t all) const = 0;
+  // Returns what is wanted of a model that has `all` layers. Throws Error(kConfig) if the configuration asks for more.
+  virtual ModelPart part(uint32_t all) const = 0;
   // Says that the model reads a tensor by itself, or does not need it, such as one of a layer that is not wanted.
   virtual void uses(const WeightTensor& tensor) = 0;
   // Tells people of something that was decided for this run and that changes what is computed: what it is about, and how
@@ -145,7 +151,9 @@ class StepBuilder {
  public:
   virtual ~StepBuilder() = default;
   virtual tenon_tid embed(LinearId linear) = 0;  // looks up the rows of the step's tokens
-  virtual tenon_tid tokens() = 0;                // i32 (rows): the step's tokens, for models that route by the token
+  // Returns the rows, of so many columns, that are handed in to a part that does not embed.
+  virtual tenon_tid handed_in(int64_t columns) = 0;
+  virtual tenon_tid tokens() = 0;  // i32 (rows): the step's tokens, for models that route by the token
   // Records a product. rows: the operands that the ops after it take beside x, in order, such as the residual of an `add`.
   // expert, for a routed product: i32 (rows), the expert of each row of x; below 0, the row's product is zeros.
   virtual tenon_tid linear(LinearId linear, tenon_tid x, const std::vector<tenon_tid>& rows = {},
@@ -188,7 +196,7 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual const ModelInfo& info() const = 0;
-  // Records a whole step; the result is the logits, f32 (out_rows, vocab).
+  // Records a whole step; the result is the logits, f32 (out_rows, vocab), or of a part without a head f32 (out_rows, width).
   virtual tenon_tid record(StepBuilder& builder) const = 0;
 };
 

@@ -42,6 +42,7 @@ struct PipelineOptions {
   std::function<void(uint32_t level, const std::string& message)>
       log;                                 // takes what the host and components say; see tenon_host
   std::vector<Observer> observers = {};    // the ops before products that they see run as ops of their own
+  std::optional<ModelPart> part = {};      // this part of the model alone; without a head it has no steps that sample
   const Weights* draft_weights = nullptr;  // the draft model's, if the configuration has one; they outlive the pipeline
   bool load_sessions = false, save_sessions = false;  // sequences may begin from saved ones; they may be saved
   bool masks = false;                       // batches may have masks, which need programs and memory of their own
@@ -85,9 +86,10 @@ struct StepResult {
   std::span<const int32_t> next;       // (out rows): a token, or below 0 a value that tenon/sdk/told.h explains
   std::span<const int32_t> accepted;   // (sequences): how many rows survive
   std::span<const int32_t> survivors;  // (rows): those that survive, ascending, of sequence s from row seq_row[s] on
-  std::span<const float> logits;  // (out rows, vocab), as the model gave them; empty on a device with queues unless
-                                  // the batch wants them
-  bool ahead = false;             // the step after this one is under way: see step()
+  std::span<const float>
+      logits;          // (out rows, out_columns()), as the model gave them; empty on a device with queues unless
+                       // the batch wants them
+  bool ahead = false;  // the step after this one is under way: see step()
 };
 
 // The final hidden states of a text, those that the head multiplies, become one vector: their mean, or the last one.
@@ -117,6 +119,8 @@ class Pipeline {
   uint32_t sequences() const;         // there are so many slots
   uint32_t max_rows() const;          // a sampling step has so many rows at most
   uint32_t max_out_rows(bool sample) const;
+  bool has_head() const;               // false: it is a part that gives rows in the place of logits
+  uint32_t out_columns() const;        // the vocabulary, or without a head the model's width
   uint32_t draft_tokens() const;       // a step has so many proposals at most; 0 without a draft
   bool has_draft_model() const;        // true: drafts are made within a step, see StepBatch::round
   uint32_t row_invariant_max() const;  // see tenon_quantization
@@ -196,6 +200,9 @@ class Pipeline {
   // the sequence ends, and may take as long as reading its text. The result is kNumbers, or kPlugin if a sampler is at
   // fault.
   Error explain(const BrokenRow& row);
+
+  // Sets, before step(), the rows that enter a part which does not embed: f32 (rows of the step, width).
+  void hand_in(std::span<const float> rows);
 
   // Returns, once the pipeline is loaded, what an observer has added up of all steps so far, for the site of that matrix;
   // empty if no observer wants it. Throws Error(kPlugin).

@@ -114,10 +114,11 @@ struct QuantizeReport {
 // tokenizer's files. A GGUF input's names and description are translated, and its tokenizer goes into tokenizer.gguf.
 // A matrix that the component refuses is stored as F16. A tensor that is no matrix is copied.
 //
-// Layers are encoded one after the other if there is a calibration: the texts run through the layers that are encoded already,
-// in the form in which they are stored, and the component observes the layer's matrices. The head comes last. Each layer
-// takes a pipeline of its own. What is encoded is stored in the folder "<output>.calibrated", layer by layer; a run that ends
-// before its time leaves it, and the same call goes on from the layers that are whole. It is removed in the end.
+// Layers are encoded one after the other if there is a calibration: the rows of the texts run through the layer, the component
+// observes its matrices, and they run through it again in the form in which it is stored, which gives the rows that enter the
+// next one. The head comes last. A pipeline holds one layer at a time. What is encoded is stored in the folder
+// "<output>.calibrated", layer by layer, beside the rows (f32, two files of tokens * width at most); a run that ends before its
+// time leaves it, and the same call goes on from the layers that are whole. It is removed in the end.
 //
 // `output` appears complete or not at all, even if the process is killed.
 // Throws Error(kUsage) for an output that is there and may not be replaced, for an override that matches no matrix or
