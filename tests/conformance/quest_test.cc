@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 
 #include "conformance/kv_cache_host.h"
 #include "support/component.h"
@@ -15,7 +16,7 @@ namespace {
 using conformance::KvCacheHost;
 
 constexpr uint32_t kPage = 16, kMostPages = 5, kSlots = 3, kRows = 40, kWholeLayers = 1;
-constexpr double kRounding = 1e-4;  // of a bound in f32, whose terms are at most 9
+constexpr double kRounding = 1e-3;  // of a sum of two bounds in f32, whose terms are at most 9
 
 const std::vector<Setting> kParams = {{"page_tokens", int64_t{kPage}},
                                       {"budget", int64_t{kPage * kMostPages}},
@@ -50,28 +51,27 @@ class Quest : public testing::TestWithParam<std::tuple<const char*, uint32_t>> {
     uint32_t slot, head;
     std::span<const float> key(uint32_t position) const { return host.key(slot, position, head); }
   };
-  // The largest bound, over the query heads, of what a key of a page can score.
+  // The sum over the query heads of their bounds of what a key of a page can score; each is no less than any score.
   static double bound_of(const Line& line, uint32_t page, const std::vector<float>& queries) {
     const size_t dim = queries.size() / KvCacheHost::kGroup;
-    double largest = -INFINITY, true_score = -INFINITY;
+    double sum = 0;
     for (uint32_t g = 0; g < KvCacheHost::kGroup; ++g) {
-      double bound = 0;
-      for (size_t d = 0; d < dim; ++d) {
-        double most = -INFINITY;
-        for (uint32_t p = page * kPage; p < (page + 1) * kPage; ++p) {
-          most = std::max(most, double{queries[g * dim + d]} * line.key(p)[d]);
-        }
-        bound += most;
-      }
+      std::vector<double> most(dim, -INFINITY);
+      double greatest = -INFINITY;
       for (uint32_t p = page * kPage; p < (page + 1) * kPage; ++p) {
         double score = 0;
-        for (size_t d = 0; d < dim; ++d) score += double{queries[g * dim + d]} * line.key(p)[d];
-        true_score = std::max(true_score, score);
+        for (size_t d = 0; d < dim; ++d) {
+          const double product = double{queries[g * dim + d]} * line.key(p)[d];
+          most[d] = std::max(most[d], product);
+          score += product;
+        }
+        greatest = std::max(greatest, score);
       }
-      largest = std::max(largest, bound);
+      const double bound = std::accumulate(most.begin(), most.end(), 0.0);
+      EXPECT_LE(greatest, bound + 1e-9);
+      sum += bound;
     }
-    EXPECT_LE(true_score, largest + 1e-9);
-    return largest;
+    return sum;
   }
 
   void check_row(const KvCacheHost& host, uint32_t slot, uint32_t row, uint32_t position) {

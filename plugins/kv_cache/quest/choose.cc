@@ -103,11 +103,9 @@ void bound_pages(const ChooseArgs& a, const std::byte* summaries, const float* q
     const std::byte* from = summaries + page * 2 * row_bytes;
     load_row(a.simd != 0, a.codec, from, a.dim, w.summary);
     load_row(a.simd != 0, a.codec, from + row_bytes, a.dim, w.summary + row);
-    w.bound[page] = 0;
-    for (uint32_t g = 0; g < a.group; ++g) {
-      const float bound = dot(w.summary, w.queries + size_t{2} * row * g, 2 * row);
-      w.bound[page] = std::max(w.bound[page], order_of(std::bit_cast<uint32_t>(bound)));
-    }
+    float bound = 0;
+    for (uint32_t g = 0; g < a.group; ++g) bound += dot(w.summary, w.queries + size_t{2} * row * g, 2 * row);
+    w.bound[page] = order_of(std::bit_cast<uint32_t>(bound));
   }
 }
 

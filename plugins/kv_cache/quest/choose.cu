@@ -102,17 +102,15 @@ __global__ void __launch_bounds__(kThreads)
   for (uint32_t page = first; page < min(first + kPagesOfWarp, c.before); ++page) {
     const E* greatest =
         static_cast<const E*>(p.summaries) + ((size_t{c.slot} * a.heads + head) * a.pages + page) * 2 * a.dim;
-    uint32_t largest = 0;
+    float sum = 0;
     for (uint32_t g = 0; g < a.group; ++g) {
-      float sum = 0;
       for (uint32_t d = lane; d < a.dim; d += 32) {
         const float x = q[g * a.dim + d];
         sum += x * cuda::to_float(greatest[x > 0 ? d : a.dim + d]);
       }
-      for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-      largest = max(largest, order_of(__float_as_uint(sum)));
     }
-    if (lane == 0) c.bounds[page] = largest;
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    if (lane == 0) c.bounds[page] = order_of(__float_as_uint(sum));
   }
 }
 
