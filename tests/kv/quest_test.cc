@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "policies.h"
+#include "tenon/core/program.h"
+#include "tenon/sdk/recorder.h"
 
 namespace tenon::test {
 namespace {
@@ -88,6 +90,26 @@ TEST(Quest, ItsPlanIsWhatIsAllocated) {
   const std::vector<int32_t> tokens = engine->generate(long_text()).tokens;
   EXPECT_EQ(engine->generate(long_text()).tokens, tokens) << "a sequence does not begin anew";
   EXPECT_EQ(engine->pipeline().high_water(), engine->pipeline().plan().peak());
+}
+
+// What `tenon inspect --program` and traces count: a row reads 48 tokens whatever the context, and two rows of keys for each page.
+TEST(Quest, AStepOfTextCountsTheBudgetAndTheSummaries) {
+  const auto cost = [](const Engine& e, const std::string& name) {
+    for (const Program* p : e.pipeline().programs()) {
+      if (p->bounds().rows != 1) continue;
+      for (const ProgramOp& op : p->ops()) {
+        if (op.name == name) return op.cost;
+      }
+    }
+    throw std::runtime_error("no program of one row has an op " + name);
+  };
+  const auto some = open_kv(quest()), all = open_kv(kEverything);
+  const tenon_cost read = cost(*some, "attention"), whole = cost(*all, "attention"), choice = cost(*some, "choose");
+  EXPECT_GT(whole.read[sdk::kCostPerToken], 0);
+  EXPECT_EQ(read.read[sdk::kCostPerToken], 0);
+  EXPECT_EQ(read.read[sdk::kCostPerRow], whole.read[sdk::kCostPerRow] + 48 * whole.read[sdk::kCostPerToken]);
+  EXPECT_EQ(read.flops[sdk::kCostPerRow], 48 * whole.flops[sdk::kCostPerToken]);
+  EXPECT_EQ(choice.read[sdk::kCostPerToken], whole.read[sdk::kCostPerToken] / 16);
 }
 
 // The chain of the layer ends before attention: whoever claims ops of it on a GPU leaves them to their components.
