@@ -153,8 +153,13 @@ TEST_P(CodedTensors, AreHeldAsTheyAre) {
 }
 
 TEST_P(CodedTensors, OfExpertsToo) {
-  if (GetParam().device != "cpu") GTEST_SKIP() << "the scheme has no routed products there";
-  expect_held(stored_case(GetParam(), {24, 8}, 96, 3), {.rows = 6, .live = 6, .expert = {2, 0, 0, 1, -1, 2}});
+  const bool refused = GetParam().name == "uintx" || GetParam().name == "fp6";
+  if (GetParam().device == "cuda" && refused) GTEST_SKIP() << "the scheme has no routed products there";
+  const SiteCase c = stored_case(GetParam(), {24, 8}, 96, 3);
+  expect_held(c, {.rows = 6, .live = 6, .expert = {2, 0, 0, 1, -1, 2}});
+  std::vector<int32_t> many;
+  for (int32_t r = 0; r < 40; ++r) many.push_back(r % 4 - 1);
+  expect_held(c, {.rows = 40, .live = 40, .expert = many});
 }
 
 // What a scheme writes of a matrix of floats.

@@ -106,7 +106,11 @@ TEST_P(OwnTensors, AreHeldAsTheyAre) {
 }
 
 TEST_P(OwnTensors, OfExpertsToo) {
-  expect_held(site_of(GetParam(), {24, 8}, 96, 3), {.rows = 6, .live = 6, .expert = {2, 0, 0, 1, -1, 2}});
+  const SiteCase c = site_of(GetParam(), {24, 8}, 96, 3);
+  expect_held(c, {.rows = 6, .live = 6, .expert = {2, 0, 0, 1, -1, 2}});
+  std::vector<int32_t> many;
+  for (int32_t r = 0; r < 40; ++r) many.push_back(r % 4 - 1);
+  expect_held(c, {.rows = 40, .live = 40, .expert = many});
 }
 
 std::vector<Scheme> schemes() {

@@ -66,6 +66,30 @@ TEST_P(PublishedForms, AreHeldAsTheyAre) {
   }
 }
 
+TEST_P(PublishedForms, OfExpertsToo) {
+  if (GetParam().device == "cuda" && GetParam().form.scheme == "torchao")
+    GTEST_SKIP() << "it has them on the CPU alone";
+  const SiteCase c = published_site(GetParam().form, {64, 32}, 384, 3);
+  std::unique_ptr<QuantizedSite> site;
+  try {
+    site = std::make_unique<QuantizedSite>(open_scheme(), c);
+  } catch (const std::exception& e) {
+    ASSERT_NE(std::string(e.what()).find("matrices of experts whose columns are in another order"), std::string::npos)
+        << e.what();
+    GTEST_SKIP() << e.what();
+  }
+  for (const uint32_t rows : {1U, 6U, 40U}) {
+    StepCase step{.rows = rows, .live = rows};
+    for (uint32_t r = 0; r < rows; ++r) step.expert.push_back(static_cast<int32_t>((3 * r + 1) % 4) - 1);
+    const std::vector<float> y = site->run(step, false);
+    const auto want = site->exact(step, false);
+    // Rows of experts are multiplied exactly however many there are.
+    const double share = tolerance(GetParam(), {});
+    ASSERT_EQ(y.size(), want.y.size());
+    for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(double{y[i]}, want.y[i], share * want.magnitude[i] + 1e-6) << i;
+  }
+}
+
 TEST_P(PublishedForms, HaveTheSameBitsInEveryInstructionSet) {
   if (GetParam().device != "cpu") GTEST_SKIP() << "a GPU has no other";
   const PublishedForm& form = GetParam().form;

@@ -6,6 +6,7 @@
 namespace tenon::awq {
 
 struct CudaSchema : Schema, calibrated::ObservesMomentsOnGpu {
+  static constexpr bool kRoutesRows = true;
   template <uint32_t kIndex>
   using Format = published::FormOf<kCodings, kIndex>;
 };

@@ -15,6 +15,7 @@ struct FormOf<kInt8> {
 };
 
 struct CudaSchema : Schema {
+  static constexpr bool kRoutesRows = true;
   template <uint32_t kIndex>
   using Format = typename FormOf<kIndex>::Type;
 };

@@ -161,10 +161,13 @@ __global__ void take_kernel(const cuda::LoadedRows rows, const DeviceCoding c, c
 
 // Schema: as CpuScheme has it, with published() or without, and
 //   template <uint32_t kIndex> using Format = ...;   how coding kIndex is packed
+// and, if it takes routed sites on,
+//   static constexpr bool kRoutesRows = true;
 template <class Schema>
 class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema {
  public:
   using Base = cuda::PackedScheme<CudaScheme>;
+  static constexpr bool kRouted = requires { Schema::kRoutesRows; };
   struct Site : cuda::PackedSite {
     std::vector<published::DeviceMatrix> published;  // by matrix of an expert
   };

@@ -5,6 +5,7 @@
 namespace tenon::compressed_tensors {
 
 struct CudaSchema : Schema {
+  static constexpr bool kRoutesRows = true;
   template <uint32_t kIndex>
   using Format = published::FormOf<kCodings, kIndex>;
 };

@@ -5,6 +5,7 @@
 namespace tenon::fp4 {
 
 struct CudaSchema : Schema {
+  static constexpr bool kRoutesRows = true;
   using Weights = cuda::BookWeights<coded::Float4>;
   template <uint32_t kIndex>
   using Format = cuda::GroupedFormat<

@@ -5,6 +5,7 @@
 namespace tenon::fp8 {
 
 struct CudaSchema : PublishedSchema {
+  static constexpr bool kRoutesRows = true;
   using Weights = cuda::FloatWeights<cuda::Bytes<0>, sdk::SmallFloat<4, 3>>;
   // Blocks of 128 lie as groups of 64 with equal scales.
   template <uint32_t kIndex>

@@ -5,6 +5,7 @@
 namespace tenon::hqq {
 
 struct CudaSchema : Schema {
+  static constexpr bool kRoutesRows = true;
   template <uint32_t kIndex>
   using Format = published::GroupedForm<kCodings[kIndex].bits, cuda::FloatPairs, kCodings[kIndex].group>;
 };

@@ -5,6 +5,7 @@
 namespace tenon::nf4 {
 
 struct CudaSchema : Schema {
+  static constexpr bool kRoutesRows = true;
   using Weights = cuda::BookWeights<coded::NormalFloat4>;
   template <uint32_t kIndex>
   using Format = cuda::GroupedFormat<

@@ -35,6 +35,10 @@ using FormOf = GroupedForm<kCodings[kIndex].bits,
                                                                               const cuda::Launch&);           \
   EXTERN template void cuda::run_tiles<published::GroupedForm<__VA_ARGS__>>(const cuda::PackedArgs&,          \
                                                                             const cuda::Launch&);             \
+  EXTERN template void cuda::run_routed<published::GroupedForm<__VA_ARGS__>>(const cuda::PackedArgs&,         \
+                                                                             const cuda::Launch&);            \
+  EXTERN template void cuda::run_routed_prepare<published::GroupedForm<__VA_ARGS__>>(const cuda::PackedArgs&, \
+                                                                                     const cuda::Launch&);    \
   EXTERN template void cuda::run_lookup<published::GroupedForm<__VA_ARGS__>>(const cuda::UnpackArgs&,         \
                                                                              const cuda::Launch&);            \
   EXTERN template void cuda::run_unpack<published::GroupedForm<__VA_ARGS__>, __half>(const cuda::UnpackArgs&, \

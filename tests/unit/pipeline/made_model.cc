@@ -23,6 +23,8 @@ class Recorded : public Model {
   Record record_;
 };
 
+}  // namespace
+
 ModelKind kind_of(MadeModel& model) {
   ModelKind kind;
   kind.name = "made";
@@ -43,8 +45,6 @@ Registry& registry() {
   }();
   return *all;
 }
-
-}  // namespace
 
 const WeightTensor* MadeWeights::add(const std::string& name, std::vector<int64_t> shape) {
   if (const WeightTensor* there = find(name)) return there;
@@ -85,7 +85,7 @@ void MadeWeights::read(const WeightTensor& tensor, uint64_t offset, std::span<st
   std::memcpy(out.data(), reinterpret_cast<const std::byte*>(values_.at(tensor.name).data()) + offset, out.size());
 }
 
-std::unique_ptr<Pipeline> build(MadeModel& model, uint32_t rows, uint32_t wanted, std::vector<std::string> set) {
+PipelineConfig config_of(std::vector<std::string> set) {
   const std::vector<std::string> exact = {"kv_cache.format=fp32", "kv_cache.capacity=64", "sampler.chain=[]",
                                           "sampler.select=greedy"};
   set.insert(set.begin(), exact.begin(), exact.end());
@@ -94,7 +94,11 @@ std::unique_ptr<Pipeline> build(MadeModel& model, uint32_t rows, uint32_t wanted
     set.insert(set.end(), {"quantization.use=none", "quantization.dtype=fp32"});
   }
   RegistrySchemas schemas(registry());
-  const PipelineConfig config = resolve(load_config("", set), schemas, ModelPath::kOptional);
+  return resolve(load_config("", set), schemas, ModelPath::kOptional);
+}
+
+std::unique_ptr<Pipeline> build(MadeModel& model, uint32_t rows, uint32_t wanted, std::vector<std::string> set) {
+  const PipelineConfig config = config_of(std::move(set));
   PipelineOptions options;
   options.prefill_rows = rows;
   options.score_rows = wanted;

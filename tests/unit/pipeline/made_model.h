@@ -9,6 +9,7 @@
 
 #include "tenon/core/engine.h"
 #include "tenon/core/pipeline.h"
+#include "tenon/core/registry.h"
 
 namespace tenon::test {
 
@@ -54,6 +55,12 @@ struct MadeModel {
   ModelInfo info;  // vocab, width and context are used
   std::function<Record(MadeWeights&, Declarations&)> declare;
 };
+
+// The kind of such a model, which the model outlives; the components of the build and of these tests; and exact components of the CPU
+// unless `set` says otherwise.
+ModelKind kind_of(MadeModel& model);
+Registry& registry();
+PipelineConfig config_of(std::vector<std::string> set);
 
 // Logits of the last `wanted` rows of a prompt, in exact components of the CPU unless `set` says otherwise. Throws Error.
 std::vector<Values> logits_of(MadeModel& model, const std::vector<int32_t>& tokens, uint32_t wanted,

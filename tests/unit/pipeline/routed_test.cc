@@ -188,8 +188,8 @@ TEST(RoutedProducts, AStepReadsTheExpertsThatItsRowsCanChoose) {
 }
 
 TEST(RoutedProducts, ASchemeThatHasNoneIsNamedWithWhatHas) {
-  EXPECT_THAT(error_of(mixture(), {"quantization.override=[{match=\"experts.*\", use=\"gguf\"}]"}),
-              testing::AllOf(HasSubstr("quantization.gguf refuses: expert matrices are not supported"),
+  EXPECT_THAT(error_of(mixture(), {"quantization.override=[{match=\"experts.*\", use=\"plain\"}]"}),
+              testing::AllOf(HasSubstr("quantization.plain refuses: expert matrices are not supported"),
                              HasSubstr("\"none\" holds it as it is stored")));
 }
 

@@ -1,0 +1,119 @@
+// Between two products activations may have a format that only these two know: which products are so linked, and what their
+// schemes agree on. Nothing is computed.
+#include <gtest/gtest.h>
+
+#include "../../../core/src/pipeline/negotiation.h"
+#include "../../../core/src/pipeline/product_links.h"
+#include "made_model.h"
+#include "tenon/sdk/error.h"
+
+namespace tenon::test {
+namespace {
+
+constexpr int64_t kWidth = 32, kInner = 48, kVocab = 40;
+
+// What may stand in the way of a link.
+struct Between {
+  bool read_twice = false, normed = false, routed = false, observed = false;
+};
+
+// logits = head(down(silu(gate x) * up x)), x the embedding.
+MadeModel mlp(const Between& between) {
+  MadeModel m;
+  m.info.vocab = kVocab;
+  m.info.width = kWidth;
+  m.info.context = 64;
+  m.declare = [between](MadeWeights& w, Declarations& declare) -> Record {
+    const auto plain = [&](const std::string& path, int64_t rows, int64_t columns) {
+      return LinearDecl{.matrix = w.matrix(path, path, rows, columns), .columns = columns};
+    };
+    const auto inner = [&](const std::string& path, int64_t rows, int64_t columns) {
+      LinearDecl d = plain(path, rows, columns);
+      if (between.routed) d.experts = {d.matrix, d.matrix};
+      return d;
+    };
+    LinearDecl embedding = plain("embedding", kVocab, kWidth);
+    embedding.product = false;
+    embedding.lookup = true;
+    const LinearId rows = declare.linear(embedding);
+    const LinearId gate = declare.linear(inner("gate", kInner, kWidth)),
+                   up = declare.linear(inner("up", kInner, kWidth));
+    const JoinedId gated = declare.joined({.linears = {gate, up}, .after = {{.name = "silu_mul"}}});
+    LinearDecl last = inner("down", kWidth, kInner);
+    if (between.normed) {
+      const VectorId weight = declare.vector("norm", {w.add("norm.weight", {kInner})}, kInner);
+      last.before = {{.name = "rms_norm", .vectors = {{"weight", weight}}, .numbers = {{"eps", 1e-5}}}};
+    }
+    const LinearId down = declare.linear(last), head = declare.linear(plain("lm_head", kVocab, kWidth));
+    return [=](StepBuilder& b) {
+      const tenon_tid expert = between.routed ? b.tokens() : 0;
+      const tenon_tid x = b.embed(rows), y = b.joined(gated, x, {}, expert);
+      tenon_tid z = b.linear(down, y, {}, expert);
+      if (between.read_twice) z = b.linear(down, y, {}, expert);
+      return b.linear(head, b.out_rows(z));
+    };
+  };
+  return m;
+}
+
+// The format of what goes from gate and up to down, where the one may write `y` and the other read `x`, in steps of one row and of
+// many; empty: these are no linked products.
+std::vector<tenon_format> agreed(const std::string& y, const std::string& x, const Between& between = {}) {
+  MadeModel model = mlp(between);
+  const PipelineConfig config = config_of({R"(quantization.override=[{match="[gu]*", use="acme.halves", y=")" + y +
+                                           R"("},{match="down", use="acme.halves", x=")" + x + R"("}])"});
+  StorageTable storages;
+  Context context(config, registry(), {});
+  Components components(config, context);
+  Declared declared(model.weights, components, storages, 64, 0);
+  const ModelKind kind = kind_of(model);
+  const std::unique_ptr<Model> built = kind.build(model.weights, declared);
+  declared.make_sites();
+  std::vector<tenon_bounds> shapes(2, sdk::abi_struct<tenon_bounds>());
+  shapes[0].rows = shapes[0].seqs = shapes[0].rows_per_seq = shapes[0].out_rows = 1;
+  shapes[1] = shapes[0];
+  shapes[1].rows = shapes[1].rows_per_seq = 2048;
+  Negotiation negotiation(true, "", components, declared, shapes);
+  negotiation.run([&](const Site& site) { return between.observed && site.decl.path == "down"; },
+                  product_links(*built, declared));
+  std::vector<tenon_format> formats;
+  for (Site& site : declared.sites) {
+    if (site.decl.mats.size() == 2) formats = site.y_formats;
+    for (SiteGroup& group : site.groups) group.scheme->table().unbind(group.scheme->instance.self(), group.handle);
+  }
+  return formats;
+}
+
+std::vector<tenon_format> both(tenon_format format) {
+  return {format, format};
+}
+
+TEST(ProductLinks, TwoSchemesAgreeOnAFormatThatBothHave) {
+  EXPECT_EQ(agreed("bf16", "bf16"), both(TENON_BF16));
+  EXPECT_EQ(agreed("f16", "f16"), both(TENON_F16));
+}
+
+TEST(ProductLinks, OtherwiseActivationsAreF32) {
+  EXPECT_EQ(agreed("bf16", "f32"), both(TENON_F32));
+  EXPECT_EQ(agreed("f32", "bf16"), both(TENON_F32));
+  EXPECT_EQ(agreed("f16", "bf16"), both(TENON_F32));
+}
+
+TEST(ProductLinks, OpsBeforeTheSecondProductTakeF32) {
+  EXPECT_EQ(agreed("bf16", "bf16", {.normed = true}), both(TENON_F32));
+}
+
+TEST(ProductLinks, WhoeverObservesTheSecondProductSeesF32) {
+  EXPECT_EQ(agreed("bf16", "bf16", {.observed = true}), both(TENON_F32));
+}
+
+TEST(ProductLinks, AResultThatIsReadTwiceIsNoLink) {
+  EXPECT_EQ(agreed("bf16", "bf16", {.read_twice = true}), std::vector<tenon_format>());
+}
+
+TEST(ProductLinks, ProductsOfExpertsAreNoLink) {
+  EXPECT_EQ(agreed("bf16", "bf16", {.routed = true}), std::vector<tenon_format>());
+}
+
+}  // namespace
+}  // namespace tenon::test
