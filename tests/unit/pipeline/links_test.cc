@@ -65,7 +65,7 @@ std::vector<tenon_format> agreed(const std::string& y, const std::string& x, con
   StorageTable storages;
   Context context(config, registry(), {});
   Components components(config, context);
-  Declared declared(model.weights, components, storages, 64, 0);
+  Declared declared(model.weights, components, storages, 64, {});
   const ModelKind kind = kind_of(model);
   const std::unique_ptr<Model> built = kind.build(model.weights, declared);
   declared.make_sites();
