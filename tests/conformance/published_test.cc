@@ -67,8 +67,6 @@ TEST_P(PublishedForms, AreHeldAsTheyAre) {
 }
 
 TEST_P(PublishedForms, OfExpertsToo) {
-  if (GetParam().device == "cuda" && GetParam().form.scheme == "torchao")
-    GTEST_SKIP() << "it has them on the CPU alone";
   const SiteCase c = published_site(GetParam().form, {64, 32}, 384, 3);
   std::unique_ptr<QuantizedSite> site;
   try {

@@ -19,6 +19,7 @@ constexpr auto form_of() {
 }  // namespace
 
 struct CudaSchema : Schema {
+  static constexpr bool kRoutesRows = true;
   template <uint32_t kIndex>
   using Format = typename decltype(form_of<kIndex>())::type;
 };
