@@ -129,33 +129,27 @@ class Decoder<kScaling, IntegerCodes<kBits>> {
   static_assert(kScaling == Scaling::kZeroPoint || kScaling == Scaling::kHalfZeroPoint);
   static constexpr float kFactor = 1;
   explicit Decoder(const uint8_t* group) : Decoder(scale_at(group), static_cast<float>(group[2])) {}
-  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const {
-    return fma(sdk::cpu::floats_of(codes), scale_, offset_);
-  }
+  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const { return weights_(codes); }
 
  private:
   static float scale_at(const uint8_t* group) {
     if constexpr (kScaling == Scaling::kHalfZeroPoint) return half_at(group);
     return bf16_at(group);
   }
-  Decoder(float scale, float zero)
-      : scale_(sdk::cpu::Floats16::all(scale)), offset_(sdk::cpu::Floats16::all(-(scale * zero))) {}
+  Decoder(float scale, float zero) : weights_(scale, -(scale * zero)) {}
 
-  sdk::cpu::Floats16 scale_, offset_;
+  sdk::cpu::ScaledCodes<kBits> weights_;
 };
 
 template <uint32_t kBits>
 class Decoder<Scaling::kOffset, IntegerCodes<kBits>> {
  public:
   static constexpr float kFactor = 1;
-  explicit Decoder(const uint8_t* group)
-      : scale_(sdk::cpu::Floats16::all(float_at(group))), offset_(sdk::cpu::Floats16::all(float_at(group + 4))) {}
-  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const {
-    return fma(sdk::cpu::floats_of(codes), scale_, offset_);
-  }
+  explicit Decoder(const uint8_t* group) : weights_(float_at(group), float_at(group + 4)) {}
+  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const { return weights_(codes); }
 
  private:
-  sdk::cpu::Floats16 scale_, offset_;
+  sdk::cpu::ScaledCodes<kBits> weights_;
 };
 
 // Codes of a row with one scale are signed numbers, with half of their range added.
@@ -199,8 +193,9 @@ struct CodedRow {
     const uint8_t* unit = group + kGroupHeader;
 #pragma GCC unroll 8
     for (uint32_t u = 0; u < kUnits; ++u, unit += kUnitBytes) {
-      sink(2 * u, weights(sdk::cpu::unit_codes<kCoding.bits, 0>(unit)));
-      sink(2 * u + 1, second_of(weights, sdk::cpu::unit_codes<kCoding.bits, 1>(unit)));
+      const sdk::cpu::UnitCodes codes = sdk::cpu::unit_codes<kCoding.bits>(unit);
+      sink(2 * u, weights(codes.first));
+      sink(2 * u + 1, second_of(weights, codes.second));
     }
   }
 };

@@ -2,6 +2,8 @@
 // For the one source of an instruction set, see vector.h; all sets give the same bits.
 #pragma once
 
+#include <limits>
+
 #include "tenon/sdk/cpu/vector.h"
 #include "tenon/sdk/packed_codes.h"
 #include "tenon/sdk/small_floats.h"
@@ -14,35 +16,49 @@ namespace {
 // Sixteen codes, a byte each.
 using Codes16 = __m128i;
 
-// Bits of the codes 16 * kHalf to 16 * kHalf + 15 of a plane.
-template <uint32_t kPlane, uint32_t kHalf>
-inline Codes16 plane_codes(const uint8_t* plane) {
-  constexpr int kFirst = 4 * kHalf;
-  const Codes16 mask = _mm_set1_epi8((1 << kPlane) - 1);
+// These are the codes of a unit's first sixteen weights and of the others.
+struct UnitCodes {
+  Codes16 first, second;
+};
+
+// A plane's bits of all codes of a unit, a byte each.
+template <uint32_t kPlane>
+inline __m256i plane_codes(const uint8_t* plane) {
+  const __m256i mask = _mm256_set1_epi8((1 << kPlane) - 1);
   if constexpr (kPlane == 4) {
-    return _mm_and_si128(_mm_srli_epi16(load_bytes(plane), kFirst), mask);
+    return _mm256_and_si256(
+        _mm256_srlv_epi64(_mm256_broadcastsi128_si256(load_bytes(plane)), _mm256_setr_epi64x(0, 0, 4, 4)), mask);
   } else if constexpr (kPlane == 2) {
     int64_t word;
     memcpy(&word, plane, sizeof(word));
-    return _mm_and_si128(_mm_srlv_epi64(_mm_set1_epi64x(word), _mm_set_epi64x(kFirst + 2, kFirst)), mask);
+    return _mm256_and_si256(_mm256_srlv_epi64(_mm256_set1_epi64x(word), _mm256_setr_epi64x(0, 2, 4, 6)), mask);
   } else {
     int32_t word;
     memcpy(&word, plane, sizeof(word));
-    const __m128i shifts = _mm_setr_epi32(kFirst, kFirst + 1, kFirst + 2, kFirst + 3);
-    return _mm_and_si128(_mm_srlv_epi32(_mm_set1_epi32(word), shifts), mask);
+    return _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(word), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
+                            mask);
   }
 }
-// The codes 16 * kHalf to 16 * kHalf + 15 of a unit.
-template <uint32_t kBits, uint32_t kHalf>
-inline Codes16 unit_codes(const uint8_t* unit) {
-  if constexpr (kBits == 8) {
-    return load_bytes(unit + 16 * kHalf);
-  } else if constexpr (kBits == 4 || kBits == 2 || kBits == 1) {
-    return plane_codes<kBits, kHalf>(unit);
+template <uint32_t kBits>
+inline __m256i joined_planes(const uint8_t* unit) {
+  if constexpr (kBits == 4 || kBits == 2 || kBits == 1) {
+    return plane_codes<kBits>(unit);
   } else {
     constexpr uint32_t kPlane = kBits > 4 ? 4 : 2;
-    const Codes16 upper = unit_codes<kBits - kPlane, kHalf>(unit + 4 * kPlane);
-    return _mm_or_si128(plane_codes<kPlane, kHalf>(unit), _mm_slli_epi16(upper, kPlane));
+    const __m256i upper = joined_planes<kBits - kPlane>(unit + 4 * kPlane);
+    return _mm256_or_si256(plane_codes<kPlane>(unit), _mm256_slli_epi16(upper, kPlane));
+  }
+}
+template <uint32_t kBits>
+inline UnitCodes unit_codes(const uint8_t* unit) {
+  if constexpr (kBits == 8) {
+    return {load_bytes(unit), load_bytes(unit + 16)};
+  } else if constexpr (kBits == 4) {
+    const Codes16 pairs = load_bytes(unit), mask = _mm_set1_epi8(15);
+    return {_mm_and_si128(pairs, mask), _mm_and_si128(_mm_srli_epi16(pairs, 4), mask)};
+  } else {
+    const __m256i codes = joined_planes<kBits>(unit);
+    return {_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1)};
   }
 }
 
@@ -66,10 +82,31 @@ inline __m256i halves_of(Codes16 codes) {
 
 #if defined(__AVX512F__)
 
+// It has the values / kUnit of the first 32 codes: of all that have 5 bits, or of those of 6 bits without a sign.
+template <class SmallFloat>
+struct SmallFloatTable {
+  alignas(64) float value[32];
+  constexpr SmallFloatTable() : value{} {
+    for (uint32_t code = 0; code < 32; ++code) value[code] = SmallFloat::value(code) / SmallFloat::kUnit;
+  }
+};
+
 // SmallFloat's values / kUnit.
 template <class SmallFloat>
 inline Floats16 small_floats(Codes16 codes) {
-  return {_mm512_cvtph_ps(halves_of<SmallFloat>(codes))};
+  if constexpr (SmallFloat::kBits == 5 || SmallFloat::kBits == 6) {
+    static constexpr SmallFloatTable<SmallFloat> kTable;
+    const __m512i index = _mm512_cvtepu8_epi32(codes);  // of which the look-up takes the lowest five bits
+    const __m512 values =
+        _mm512_permutex2var_ps(_mm512_load_ps(kTable.value), index, _mm512_load_ps(kTable.value + 16));
+    if constexpr (SmallFloat::kBits == 5) return {values};
+    constexpr int kValuesXorSign = 0x78;  // a ^ (b & c)
+    const __m512i sign = _mm512_set1_epi32(std::numeric_limits<int32_t>::min());
+    return {_mm512_castsi512_ps(
+        _mm512_ternarylogic_epi32(_mm512_castps_si512(values), _mm512_slli_epi32(index, 26), sign, kValuesXorSign))};
+  } else {
+    return {_mm512_cvtph_ps(halves_of<SmallFloat>(codes))};
+  }
 }
 
 // The sixteen values of codes of 4 bits, times a scale.
@@ -114,10 +151,16 @@ class Codebook {
 struct Codes16 {
   uint8_t code[16];
 };
-template <uint32_t kBits, uint32_t kHalf>
-inline Codes16 unit_codes(const uint8_t* unit) {
-  Codes16 codes;
-  for (uint32_t i = 0; i < 16; ++i) codes.code[i] = static_cast<uint8_t>(code_in_unit(kBits, unit, 16 * kHalf + i));
+struct UnitCodes {
+  Codes16 first, second;
+};
+template <uint32_t kBits>
+inline UnitCodes unit_codes(const uint8_t* unit) {
+  UnitCodes codes;
+  for (uint32_t i = 0; i < 16; ++i) {
+    codes.first.code[i] = static_cast<uint8_t>(code_in_unit(kBits, unit, i));
+    codes.second.code[i] = static_cast<uint8_t>(code_in_unit(kBits, unit, 16 + i));
+  }
   return codes;
 }
 inline Floats16 floats_of(Codes16 codes) {
@@ -137,6 +180,34 @@ class Codebook {
     for (uint32_t i = 0; i < 16; ++i) w.v[i] = table_.v[codes.code[i]];
     return w;
   }
+
+ private:
+  Floats16 table_;
+};
+
+#endif
+
+// It makes the weights code * scale + offset of codes of kBits bits; the product is rounded with the sum alone.
+template <uint32_t kBits>
+class ScaledCodes {
+ public:
+  ScaledCodes(float scale, float offset) : scale_(Floats16::all(scale)), offset_(Floats16::all(offset)) {}
+  Floats16 operator()(Codes16 codes) const { return fma(floats_of(codes), scale_, offset_); }
+
+ private:
+  Floats16 scale_, offset_;
+};
+
+#if defined(__AVX512F__)
+
+template <uint32_t kBits>
+  requires(kBits <= 4)
+class ScaledCodes<kBits> {
+ public:
+  ScaledCodes(float scale, float offset)
+      : table_(fma(Floats16{_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)}, Floats16::all(scale),
+                   Floats16::all(offset))) {}
+  Floats16 operator()(Codes16 codes) const { return {_mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes), table_.v)}; }
 
  private:
   Floats16 table_;
