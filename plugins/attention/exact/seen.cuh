@@ -96,12 +96,19 @@ class Seen {
       cell = cell_of(l);
       return true;
     };
-    if (a_.most_spans != 0) {
-      const int32_t* list = p_.chosen + (size_t{row_} * a_.kv.heads + head_) * (1 + a_.most_spans);
-      if (list[0] >= 0) return each_chosen(list, lane, f);
+    // What f becomes is long, so there is one call of range for all of them.
+    const int32_t* list = chosen();
+    const uint32_t ranges = 1 + (list != nullptr ? static_cast<uint32_t>(list[0]) : 1);
+    uint32_t step = list != nullptr ? static_cast<uint32_t>(kv_len_) : max(first_, sinks_);
+    for (uint32_t i = 0; i < ranges; ++i) {
+      uint32_t from = max(own_, step), to = static_cast<uint32_t>(position_) + 1;
+      if (i + 1 < ranges) {
+        from = own_;
+        to = sinks_;
+        if (list != nullptr) old_cells(static_cast<uint32_t>(list[1 + i]), step, from, to);
+      }
+      range(from, to, lane, f);
     }
-    range(own_, sinks_, lane, f);
-    range(max(first_, sinks_), static_cast<uint32_t>(position_) + 1, lane, f);
   }
 
  private:
@@ -163,18 +170,19 @@ class Seen {
     }
   }
 
-  // Takes the old lanes of the spans of a list, and those of the step. A span that has both is taken at once, and spans are whole
-  // turns, so that lanes go together as they would in another step.
-  template <class Find, class F>
-  __device__ void each_chosen(const int32_t* list, const Find& lane, F& f) const {
-    const uint32_t span = a_.span_cells, mixed = static_cast<uint32_t>(kv_len_) / span;
-    auto step = static_cast<uint32_t>(kv_len_);
-    for (int32_t i = 1; i <= list[0]; ++i) {
-      const auto s = static_cast<uint32_t>(list[i]);
-      if (s == mixed) step = s * span;
-      if (s < mixed) range(max(own_, s * span), (s + 1) * span, lane, f);
-    }
-    range(max(own_, step), static_cast<uint32_t>(position_) + 1, lane, f);
+  // The spans that are chosen for the row, how many first; nullptr if it sees all.
+  __device__ const int32_t* chosen() const {
+    if (a_.most_spans == 0) return nullptr;
+    const int32_t* list = p_.chosen + (size_t{row_} * a_.kv.heads + head_) * (1 + a_.most_spans);
+    return list[0] >= 0 ? list : nullptr;
+  }
+  // Makes [from, to) the old lanes of a span. A span that has lanes of the step besides is left to the range of these, which begins
+  // at `step`. Spans are whole turns, so that lanes go together as they would in another step.
+  __device__ void old_cells(uint32_t span, uint32_t& step, uint32_t& from, uint32_t& to) const {
+    const uint32_t mixed = static_cast<uint32_t>(kv_len_) / a_.span_cells;
+    if (span == mixed) step = span * a_.span_cells;
+    from = max(own_, span * a_.span_cells);
+    to = span < mixed ? (span + 1) * a_.span_cells : 0;
   }
 
   // Calls f for the row and its ancestors in the step, each in one of the block's threads.
