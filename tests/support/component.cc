@@ -27,11 +27,12 @@ Registry& plugins() {
 }
 
 const conformance::Device* device(const std::string& name) {
+  Registry& all = plugins();  // It is made before the devices, so that it outlives them.
   static std::map<std::string, std::unique_ptr<conformance::Device>> devices;
   const auto [it, inserted] = devices.try_emplace(name);
   if (inserted) {
     try {
-      it->second = std::make_unique<conformance::Device>(plugins(), name);
+      it->second = std::make_unique<conformance::Device>(all, name);
     } catch (const Error&) {
     }
   }

@@ -89,7 +89,7 @@ class Fp8Writer final : public published::Writer {
 }  // namespace
 
 std::unique_ptr<published::Writer> PublishedSchema::writer(const sdk::Params& params) {
-  const std::string_view scales = params.text("scales");
+  const std::string scales = params.text("scales");
   if (scales == "row") return nullptr;
   return std::make_unique<Fp8Writer>(scales == "block");
 }
