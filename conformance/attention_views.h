@@ -57,7 +57,7 @@ class ViewHost {
     uint32_t cell;
     int32_t position;
   };
-  // Of a row and KV head: the spans that are chosen, -1 for all.
+  // Returns the spans that are chosen for a row and KV head; -1 stands for all.
   std::vector<int32_t> spans_for(uint32_t row, uint32_t head) const;
   uint32_t lines() const { return (case_.flags & TENON_KV_HEADS_APART) != 0 ? kHeads : 1; }
   static uint32_t sequence_of(uint32_t row) { return row < kFirst[1] ? 0 : 1; }

@@ -82,7 +82,7 @@ class KvCacheHost {
   struct Layer {
     uint32_t heads, k_dim, v_dim, window = 0;
     tenon_tid k = 0, v = 0;   // inputs of the append
-    tenon_tid q = 0;          // of the choice, where there is one
+    tenon_tid q = 0;          // the cache chooses by it; 0: it does not
     tenon_kv_view view = {};  // after it come copies in plain formats
     std::vector<tenon_kv_view> copies = {};
     std::vector<std::vector<Token>> by_slot = {};  // the model
@@ -100,7 +100,7 @@ class KvCacheHost {
                                         uint32_t head) const;
   std::string compare_view(const Layer& layer, const tenon_kv_view& view, uint32_t slot) const;
   float next_value(std::mt19937_64& random) const;
-  // What the last layer chooses for the rows of a step is a list of spans that there are, or everything for a sequence of many rows.
+  // Says what is wrong if the last layer chooses for a row anything but spans that there are, or everything in a sequence of many rows.
   std::string check_choice(const std::vector<Append>& appends) const;
 
   const Component& cache_;

@@ -20,7 +20,7 @@ struct Candidate {
   std::string toml() const;
 };
 
-// What a text's logits lose to candidates; nothing: nobody asked.
+// It says what a text's logits lose to a candidate, and has nothing where nobody asked.
 struct Loss {
   std::optional<double> divergence;  // nats
   std::optional<double> sqnr;        // decibels

@@ -1,4 +1,4 @@
-// What the modules of a family's blocks are made with: attention, an MLP, experts.
+// The modules of a family's blocks (attention, an MLP, experts) are made with these.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ inline std::string layer_path(uint32_t layer, const std::string& rest) {
   return "layers." + std::to_string(layer) + "." + rest;
 }
 
-// What the blocks of a model share while they are declared.
+// The blocks of a model share it while they are declared.
 struct Building {
   const Family& family;
   const Config& config;
@@ -79,7 +79,7 @@ class BlockModule : public Module {
       : Module(at.path), parallel_(at.block.parallel && b.scope.holds(*at.block.parallel)) {}
   // True: the block takes what the block before it took.
   bool parallel() const { return parallel_; }
-  // What the block makes of x is added to the rows of `to`.
+  // Adds to the rows of `to` the block's result for x.
   virtual tenon_tid add(StepBuilder& b, tenon_tid x, tenon_tid to) const = 0;
   tenon_tid forward(StepBuilder& b, tenon_tid x) const final { return add(b, x, x); }
 

@@ -1,0 +1,74 @@
+// A random matrix in each of the forms that published_forms.h lists, made for n rows of k.
+#pragma once
+
+#include <random>
+#include <vector>
+
+#include "conformance/quantization_host.h"
+
+namespace tenon::conformance {
+
+using Random = std::mt19937;
+
+struct GptqOptions {
+  uint32_t bits = 4;
+  int64_t group = 128;
+  bool act_order = false, v2 = false, with_g_idx = true;
+};
+// GPTQ: codes of a column of x one after the other, down the words of a row of W; zero points along the rows of W, less one in
+// the first version.
+FileMatrix gptq(const GptqOptions& o, int64_t n, int64_t k, Random& random);
+
+// AWQ: a word has eight rows of W, nibble j from below that of row order[j].
+FileMatrix awq(int64_t group, int64_t n, int64_t k, Random& random);
+
+struct CompressedOptions {
+  uint32_t bits = 4;
+  int64_t group = 128;
+  bool packed = true, symmetric = true, act_order = false;
+  tenon_format scale = TENON_BF16;
+};
+// compressed-tensors: codes along the row; signed numbers, from which 2^(bits - 1) was taken unless they are packed.
+FileMatrix compressed(const CompressedOptions& o, int64_t n, int64_t k, Random& random);
+
+// fp8: the scale of weight (row, i) is number `place` of a tensor.
+struct Fp8Options {
+  const char* scale_name = "weight_scale";
+  tenon_format format = TENON_F32;
+  std::vector<int64_t> shape;         // of the scales, for n rows of k
+  int64_t block_rows, block_columns;  // that share a scale
+  bool x_scale = false;
+};
+FileMatrix fp8(const Fp8Options& o, int64_t n, int64_t k, Random& random);
+
+// bitsandbytes in four bits: the upper half of a byte first; scales of 64 weights, or codes of a table times a scale of 256 of
+// them, and an offset.
+FileMatrix float4(bool normal, bool nested, int64_t n, int64_t k, Random& random);
+
+// bitsandbytes in eight bits: SCB is the largest of a row, which 127 stands for.
+FileMatrix int8(int64_t n, int64_t k, Random& random);
+
+struct E2m1Options {
+  bool nv = false, blocks = false;
+  const char *codes = "weight_packed", *scales = "weight_scale";
+};
+// Two codes a byte, the first below. MXFP4: 32 weights share a power of two; NVFP4: 16 an e4m3 number, divided by one of all.
+FileMatrix e2m1(const E2m1Options& o, int64_t n, int64_t k, Random& random);
+
+struct TorchAoOptions {
+  uint32_t bits = 4;
+  int64_t group = 32;  // 0: the whole row
+  tenon_format scale = TENON_BF16;
+  bool symmetric = false;
+};
+// torchao: numbers with a sign, a byte each.
+FileMatrix torchao(const TorchAoOptions& o, int64_t n, int64_t k, Random& random);
+
+// torchao's Int4Tensor: numbers with a sign, two a byte; scales and zero points, which are floats, by group.
+FileMatrix torchao_packed(int64_t group, int64_t n, int64_t k, Random& random);
+
+// HQQ: codes of groups, which are the rows of a matrix, cut into stretches that share elements, the first in the highest bits;
+// zero points are no whole numbers.
+FileMatrix hqq(uint32_t bits, int64_t group, int64_t n, int64_t k, Random& random);
+
+}  // namespace tenon::conformance
