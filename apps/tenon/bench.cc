@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -62,6 +63,8 @@ class Bench {
     model_ = engine->config().model.path;
     capacity_ = engine->config().capacity;
     trace_ = engine->config().trace.path;
+    const std::string& scheduler = engine->config().scheduler.name;
+    if (scheduler != engine->default_config().scheduler.name && scheduler != kTogether) own_scheduler_ = scheduler;
   }
 
   const std::string& model() const { return model_; }
@@ -81,9 +84,15 @@ class Bench {
                   RunStats& stats) const;
   const Bandwidth& bandwidth(const Pipeline& pipeline);
 
+  // The scheduler of several sequences, unless the configuration states another one.
+  static constexpr const char* kTogether = "lockstep";
+
+  bool runs_together(const BenchPoint& point) const { return point.batch > 1 && own_scheduler_.empty(); }
+
   const Args& args_;
   std::string model_, trace_;
-  uint32_t capacity_ = 0;  // 0 = the configuration leaves it open
+  std::string own_scheduler_;  // "" = the configuration leaves it open
+  uint32_t capacity_ = 0;      // 0 = the configuration leaves it open
   std::map<uint32_t, Bandwidth> bandwidths_;
   OpBench ops_{interruption()};
 };
@@ -96,8 +105,8 @@ PipelineArgs Bench::arguments(const BenchPoint& point) const {
     const uint64_t tokens = (uint64_t{point.prompt_tokens} + point.new_tokens + 7) / 8 * 8;
     args.set.push_back("kv_cache.capacity=" + std::to_string(tokens));
   }
-  if (point.batch > 1) {
-    args.set.push_back("scheduler.use=lockstep");
+  if (runs_together(point)) {
+    args.set.push_back(std::string("scheduler.use=") + kTogether);
     args.set.push_back("scheduler.sequences=" + std::to_string(point.batch));
   }
   return args;
@@ -110,7 +119,7 @@ std::string Bench::line(const Engine& engine, const BenchPoint& point) const {
     const std::string& value = all[i + 1];
     const bool implied = value.starts_with("device.threads=") ||
                          (capacity_ == 0 && value.starts_with("kv_cache.capacity=")) ||
-                         (point.batch > 1 && value.starts_with("scheduler."));
+                         (runs_together(point) && value.starts_with("scheduler."));
     if (!implied) words.insert(words.end(), {all[i], value});
   }
   words.insert(words.end(), {"--prompt-tokens", std::to_string(point.prompt_tokens), "--new-tokens",
@@ -155,17 +164,19 @@ const Bandwidth& Bench::bandwidth(const Pipeline& pipeline) {
 
 BenchRow Bench::measure(const BenchPoint& point) {
   std::ofstream("/proc/self/clear_refs") << "5";  // the peak of the process begins anew if the system allows it
-  BenchRow row{.point = point};
+  BenchRow row{.point = point, .scheduler = own_scheduler_};
   Session session(arguments(point));
   Engine& engine = session.engine();
   const std::vector<std::vector<int32_t>> prompts = make_prompts(engine, point.batch, point.prompt_tokens);
   session.load();
-  std::vector<double> prefill, decode, gbps;
+  std::vector<double> prefill, decode, gbps, all;
   Progress progress("runs");
   const uint32_t total = args_.warmups + args_.runs;
   for (uint32_t i = 0; i < total; ++i) {
     RunStats stats;
+    const auto begin = std::chrono::steady_clock::now();
     const std::string hash = run(engine, prompts, point.new_tokens, stats);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     if (!row.hash.empty() && row.hash != hash) {
       throw Error(ErrorCode::kInternal, "two runs gave different tokens: hash " + row.hash + " and " + hash);
     }
@@ -175,6 +186,7 @@ BenchRow Bench::measure(const BenchPoint& point) {
     prefill.push_back(per_second(static_cast<double>(stats.prompt_tokens), stats.prompt_seconds));
     decode.push_back(per_second(static_cast<double>(stats.decode_tokens), stats.decode_seconds));
     gbps.push_back(decode_gbps(stats));
+    all.push_back(per_second(static_cast<double>(stats.new_tokens), seconds.count()));
     row.drafted = stats.drafted;
     row.accepted = stats.accepted;
     row.reused = stats.reused;
@@ -183,6 +195,7 @@ BenchRow Bench::measure(const BenchPoint& point) {
   row.prefill = spread_of(prefill);
   row.decode = spread_of(decode);
   row.gbps = spread_of(gbps);
+  row.all = spread_of(all);
   row.point.threads = engine.pipeline().threads();
   row.memory = memory_use(engine.pipeline());
   row.weight_bytes = engine.pipeline().step_weight_bytes(point.batch);
@@ -318,7 +331,10 @@ Run add_bench(CLI::App& app) {
   };
   list("--prompt-tokens", args->prompt_tokens, "Lengths of the prompt: 128,512")->capture_default_str();
   list("--new-tokens", args->new_tokens, "Tokens to generate")->capture_default_str();
-  list("--batch", args->batch, "Sequences that run in step (scheduler.lockstep if more than one)")
+  list("--batch", args->batch,
+       "Sequences that run in step (scheduler.lockstep if more than one). If the configuration states another "
+       "scheduler, "
+       "they are requests that all come at once")
       ->capture_default_str();
   list("--threads", args->threads, "Threads that compute (device.threads)");
   command->add_option("--warmups", args->warmups, "Runs before those that count")->capture_default_str();

@@ -29,7 +29,9 @@ Spread spread_of(std::vector<double> values);
 struct BenchRow {
   BenchPoint point = {};
   std::string error = {};                       // if it is not empty, the rest means nothing
+  std::string scheduler = {};                   // the one that the configuration states; "": the sequences run in step
   Spread prefill = {}, decode = {}, gbps = {};  // tokens a second, tokens a second, 1e9 bytes a second
+  Spread all = {};                              // new tokens of all sequences a second of the whole run
   Bandwidth bandwidth = {};
   MemoryUse memory = {};
   uint64_t weight_bytes = 0;           // the matrices that a step reads have so many

@@ -42,6 +42,10 @@ class Table : public BenchOutput {
                  spread_text(r.decode, "{:.1f} ({:.1f} to {:.1f})"), fmt::format("{:.2f}", r.gbps.median),
                  fmt::format("{:.0f} %", 100 * r.share()), format_bytes(r.weight_bytes), format_bytes(r.memory.planned),
                  format_bytes(r.memory.allocated), format_bytes(r.memory.resident), r.hash);
+      if (!r.scheduler.empty()) {
+        fmt::print(file_, "       {} new tok/s of the whole run by scheduler.{}, prompts included\n",
+                   spread_text(r.all, "{:.1f} ({:.1f} to {:.1f})"), r.scheduler);
+      }
       if (r.reused > 0) {
         fmt::print(file_,
                    "       {} tokens of the prompts were in the cache from the run before and are not in the prefill; "
@@ -106,6 +110,7 @@ boost::json::object as_json(const BenchRow& r) {
   out["prefill_tok_per_s"] = as_json(r.prefill);
   out["decode_tok_per_s"] = as_json(r.decode);
   out["decode_gbps"] = as_json(r.gbps);
+  out["new_tok_per_s"] = as_json(r.all);
   out["read_gbps"] = r.bandwidth.bytes_per_second / 1e9;
   out["read_buffer_bytes"] = r.bandwidth.buffer;
   out["bandwidth_share"] = r.share();

@@ -43,6 +43,31 @@ TEST(Bench, GivesTheSameTokensWithAnyThreadsAndByItsOwnLine) {
   EXPECT_EQ(json.at_pointer("/points/0/line"), all[1].at("line"));
 }
 
+// More requests than slots: those that find none wait, and the rate counts the whole run.
+TEST(Bench, KeepsAStatedScheduler) {
+  const Words continuous = {"--new-tokens",         "6", "--batch", "5", "--set", "scheduler.use=continuous", "--set",
+                            "scheduler.sequences=2"};
+  const boost::json::array all = points(continuous), together = points({"--new-tokens", "6", "--batch", "5"});
+  ASSERT_EQ(all.size(), 1u);
+  ASSERT_EQ(together.size(), 1u);
+  EXPECT_EQ(all[0].at("hash"), together[0].at("hash"));
+  EXPECT_LT(all[0].at_pointer("/memory/planned_bytes").to_number<double>(),
+            together[0].at_pointer("/memory/planned_bytes").to_number<double>());
+  const auto rate = [](const boost::json::value& point, const char* key) {
+    return point.at_pointer(std::string("/") + key + "/median").to_number<double>();
+  };
+  EXPECT_GT(rate(all[0], "new_tok_per_s"), 0);
+  // In step the first of six tokens is a prompt's; the run takes at least what its steps take.
+  const double steps = 5 * 8 / rate(together[0], "prefill_tok_per_s") + 5 * 5 / rate(together[0], "decode_tok_per_s");
+  EXPECT_GE(5 * 6 / rate(together[0], "new_tok_per_s"), steps * (1 - 1e-9));
+  const Outcome again = tenon_line(std::string(all[0].at("line").as_string()));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(boost::json::parse(again.out).at_pointer("/points/0/line"), all[0].at("line"));
+  const Outcome table = tenon(kSmall + continuous);
+  EXPECT_NE(table.out.find("new tok/s of the whole run by scheduler.continuous"), std::string::npos) << table.out;
+  EXPECT_EQ(tenon(kSmall + Words{"--new-tokens", "4", "--batch", "2"}).out.find("of the whole run"), std::string::npos);
+}
+
 TEST(Bench, PrintsATable) {
   const Outcome outcome = tenon(kSmall + Words{"--new-tokens", "4"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
