@@ -16,8 +16,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 # A peer: the scheme beside it, and what is set for it. Groups of 64 on both sides; bitsandbytes' int8 rounds activations as well, with
 # outliers in fp16 (llm_int8) or without (absmax).
-BESIDE = {"bf16": ("none", []), "bnb-nf4": ("nf4", []), "bnb-int8": ("absmax", []), "bnb-int8-outliers": ("llm_int8", []),
-          "torchao-int8": ("int8wo", []), "torchao-int4": ("int4wo", ["quantization.group_size=64"])}
+BESIDE = {"bf16": ("none", []), "torchao-int4": ("int4wo", ["quantization.group_size=64"]), "bnb-nf4": ("nf4", []),
+          "torchao-int8": ("int8wo", []), "bnb-int8": ("absmax", []), "bnb-int8-outliers": ("llm_int8", [])}
 
 
 def run(words, seconds):
@@ -75,7 +75,7 @@ def arguments():
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--prompt-tokens", type=int, default=16)
     parser.add_argument("--new-tokens", type=int, default=200)
-    parser.add_argument("--runs", type=int, default=3, help="of which the median counts, after one to warm up")
+    parser.add_argument("--runs", type=int, default=3, help="of which the median counts")
     parser.add_argument("--seconds", type=float, default=300, help="for one program at most")
     parser.add_argument("--json", type=pathlib.Path, help="write all that was measured to this file")
     args = parser.parse_args()
