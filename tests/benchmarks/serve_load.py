@@ -14,10 +14,13 @@ import json
 import multiprocessing
 import pathlib
 import random
+import re
 import statistics
 import sys
 import time
 import urllib.parse
+
+COMPLETION_TOKENS = re.compile(rb'"completion_tokens": ?(\d+)')
 
 
 @dataclasses.dataclass
@@ -26,6 +29,7 @@ class Answer:
     first: float = 0.0
     last: float = 0.0
     pieces: int = 0
+    tokens: int = 0  # as the server counts them
 
 
 @dataclasses.dataclass
@@ -64,6 +68,8 @@ class Stream(asyncio.Protocol):
                 self.answer.first = self.answer.first or now
                 self.answer.last = now
                 self.answer.pieces += 1
+            if counted := COMPLETION_TOKENS.search(line):
+                self.answer.tokens = int(counted[1])
 
     def connection_lost(self, _):
         self.end(whole=False)
@@ -72,15 +78,16 @@ class Stream(asyncio.Protocol):
         if self.done.done():
             return
         self.transport.close()
-        if whole and self.answer.pieces > 0:
+        if whole and self.answer.tokens > 0:
             self.done.set_result(self.answer)
         else:
-            said = (self.said + self.rest).decode(errors="replace").strip()[:2000] or f"{self.answer.pieces} pieces of text, and no end"
+            said = (self.said + self.rest).decode(errors="replace").strip()[:2000] or f"{self.answer.pieces} pieces of text, without usage or end"
             self.done.set_exception(RuntimeError(f"the server answered: {said}"))
 
 
 def request_of(args, url, prompt):
-    body = {"prompt": prompt, "max_tokens": args.new_tokens, "stream": True, "temperature": args.temperature, "ignore_eos": True}
+    body = {"prompt": prompt, "max_tokens": args.new_tokens, "stream": True, "stream_options": {"include_usage": True},
+            "temperature": args.temperature, "ignore_eos": True}
     if args.model:
         body["model"] = args.model
     text = json.dumps(body).encode()
@@ -168,12 +175,14 @@ def spread(values):
 def result_of(args, shares):
     answers = [answer for share in shares for answer in share.answers]
     seconds = max(share.end for share in shares) - min(share.start for share in shares)
+    tokens = sum(answer.tokens for answer in answers)
     return {"requests": len(answers), "prompt_tokens": args.prompt_tokens, "new_tokens": args.new_tokens, "rate": args.rate,
             "clients": args.clients, "processes": args.processes, "seed": args.seed, "seconds": seconds,
-            "requests_per_s": len(answers) / seconds, "new_tok_per_s": len(answers) * args.new_tokens / seconds,
+            "requests_per_s": len(answers) / seconds, "new_tok_per_s": tokens / seconds,
             "first_token_ms": spread([1e3 * (a.first - a.start) for a in answers]),
-            "token_after_ms": spread([1e3 * (a.last - a.first) / max(1, args.new_tokens - 1) for a in answers]),
+            "token_after_ms": spread([1e3 * (a.last - a.first) / max(1, a.tokens - 1) for a in answers]),
             "answer_ms": spread([1e3 * (a.last - a.start) for a in answers]), "fewest_pieces": min(a.pieces for a in answers),
+            "fewest_tokens": min(a.tokens for a in answers),
             "client_cpu_share": max(share.cpu / (share.end - share.start) for share in shares)}
 
 
@@ -184,7 +193,7 @@ def print_result(args, result):
     for name, key in (("first token", "first_token_ms"), ("a token after", "token_after_ms"), ("answer", "answer_ms")):
         print(f"  {name}: mean {result[key]['mean']:.2f} ms, median {result[key]['median']:.2f}, p90 {result[key]['p90']:.2f}, "
               f"p99 {result[key]['p99']:.2f}")
-    print(f"  pieces of an answer: {result['fewest_pieces']} at the fewest; "
+    print(f"  at the fewest {result['fewest_tokens']} tokens in {result['fewest_pieces']} pieces; "
           f"clients: {100 * result['client_cpu_share']:.0f} % of a processor at the most, of {args.processes} processes")
 
 

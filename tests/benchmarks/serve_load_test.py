@@ -22,9 +22,10 @@ class StandIn(http.server.ThreadingHTTPServer):
     request_queue_size = 256
     daemon_threads = True
 
-    def __init__(self, fails_from=None):
+    def __init__(self, fails_from=None, tokens_short=0):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.lock, self.bodies, self.now, self.most, self.fails_from = threading.Lock(), [], 0, 0, fails_from
+        self.lock, self.bodies, self.now, self.most = threading.Lock(), [], 0, 0
+        self.fails_from, self.tokens_short = fails_from, tokens_short
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server_port}"
 
@@ -47,15 +48,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if fails:
             self.send_error(503, "nobody is at home")
         else:
-            self.stream(body["max_tokens"])
+            self.stream(body["max_tokens"], server.tokens_short)
         self.close_connection = True
 
-    def stream(self, pieces):
+    def stream(self, pieces, short):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        self.piece('{"choices":[],"usage":{}}')  # no piece of text
+        self.piece('{"choices":[]}')  # no piece of text
         for i in range(pieces):
             time.sleep(WAIT)
             if i == pieces - 1:
@@ -63,6 +64,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     self.server.now -= 1
             # Two writes: an event may come in parts.
             self.piece('{"id":"x","choices":[{"index":0,"text":"' + "a" * 2000 + '"}]}', parts=2)
+        self.piece('{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":%d}}' % (pieces - short))
         self.piece("[DONE]")
         self.wfile.write(b"0\r\n\r\n")
 
@@ -98,7 +100,8 @@ class ServeLoad(unittest.TestCase):
             self.assertTrue(all(0 <= token < 9 for token in body["prompt"]), body["prompt"])
             self.assertEqual((body["max_tokens"], body["stream"], body["temperature"], body["ignore_eos"]), (4, True, 0, True))
             self.assertNotIn("model", body)
-        self.assertEqual((result["requests"], result["fewest_pieces"]), (7, 4))
+            self.assertEqual(body["stream_options"], {"include_usage": True})
+        self.assertEqual((result["requests"], result["fewest_pieces"], result["fewest_tokens"]), (7, 4, 4))
         self.assertIn("7 requests, 5 + 4 tokens, all at once", done.stdout)
 
     def test_times_are_those_of_the_server(self):
@@ -111,6 +114,14 @@ class ServeLoad(unittest.TestCase):
         self.assertLessEqual(result["answer_ms"]["p99"], 1e3 * result["seconds"])
         self.assertAlmostEqual(result["answer_ms"]["mean"], result["first_token_ms"]["mean"] + 5 * result["token_after_ms"]["mean"], 6)
         self.assertAlmostEqual(result["new_tok_per_s"], 18 / result["seconds"])
+
+    def test_counts_the_tokens_that_there_were(self):
+        with StandIn(tokens_short=2) as server:
+            done, result = self.load(server.url, "--requests", 3, "--prompt-tokens", 2, "--new-tokens", 6)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(result["fewest_tokens"], 4)
+        self.assertAlmostEqual(result["new_tok_per_s"], 12 / result["seconds"])
+        self.assertAlmostEqual(result["answer_ms"]["mean"], result["first_token_ms"]["mean"] + 3 * result["token_after_ms"]["mean"], 6)
 
     def test_processes_share_the_same_requests(self):
         def prompts(processes):
@@ -177,7 +188,7 @@ class ServeLoad(unittest.TestCase):
             metrics = server.metrics()
         self.assertEqual(result["requests"], 10)
         self.assertEqual((metrics["vllm:prompt_tokens_total"], metrics["vllm:generation_tokens_total"], metrics["length"]), (200, 80, 10))
-        self.assertLessEqual(1, result["fewest_pieces"])
+        self.assertEqual(result["fewest_tokens"], 8)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,8 @@ def torchao_int8(model, _):
 
 
 def torchao_int4(model, _):
-    """Groups of 64 with scales and zero points in bf16, in the order that PyTorch's own int4 product reads (tinygemm)."""
+    """Groups of 64 with scales and zero points in bf16, in the order that PyTorch's own int4 product reads (tinygemm), which
+    fills rows up to whole 1024 columns: 11008 become 11264."""
     from torchao.quantization import Int4WeightOnlyConfig, quantize_
     quantize_(model, Int4WeightOnlyConfig(group_size=64, int4_packing_format="tile_packed_to_4d"))
 
