@@ -83,7 +83,8 @@ def train(model, tokens, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--text", nargs="+", default=[sysconfig.get_paths()["purelib"]], help="files, or folders of Python sources; the interpreter's packages if absent")
+    parser.add_argument("--text", nargs="+", default=[sysconfig.get_paths()["purelib"]],
+                        help="files, or folders of Python sources; the interpreter's packages if absent")
     parser.add_argument("--size", default="100m", choices=SIZES)
     parser.add_argument("--seconds", type=float, default=100)
     parser.add_argument("--batch", type=int, default=BATCH)
