@@ -1,5 +1,6 @@
-// A mixture of experts in GGUF's blocks runs as it is stored: its logits and greedy tokens are those of the file that has the same
-// weights as plain floats. Both files are written as `tenon quantize` writes them.
+// A mixture whose experts are in GGUF's blocks runs as it is stored: its logits and greedy tokens are those of the file that has the same
+// weights as plain floats. Both files are written as `tenon quantize` writes them. All that is no expert is in F32 in both of them, so that
+// rounding of x does not change which experts a row goes to.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +22,7 @@ constexpr uint64_t kWidth = 256, kInner = 512, kKeys = 128, kVocab = 260, kExper
 
 struct Case {
   std::string name;
-  tenon_format most, down, up;  // of the down and up matrices of experts, and of all others
+  tenon_format gate, down, up;  // of the matrices of experts
   std::string device = "cpu";
 };
 void PrintTo(const Case& c, std::ostream* out) {
@@ -78,11 +79,14 @@ class QuantizedExperts : public ::testing::TestWithParam<Case> {
     const fs::path folder = scratch_.path() / "folder", blocks = scratch_.path() / "blocks.gguf",
                    floats = scratch_.path() / "floats.gguf";
     write_mixture(folder);
-    quantize_model(folder.string(), blocks,
-                   {.target = {.format = c.most},
-                    .overrides = {{"*ffn_down_exps*", {.format = c.down}}, {"*ffn_up_exps*", {.format = c.up}}}});
+    QuantizeOptions options;
+    options.target.format = TENON_F32;
+    for (const auto& [name, format] : {std::pair("gate", c.gate), std::pair("down", c.down), std::pair("up", c.up)}) {
+      options.overrides.push_back({"*ffn_" + std::string(name) + "_exps*", {.format = format}});
+    }
+    quantize_model(folder.string(), blocks, options);
     const auto written = open_weights(blocks);
-    ASSERT_EQ(written->find("blk.1.ffn_gate_exps.weight")->format, c.most);
+    ASSERT_EQ(written->find("blk.1.ffn_gate_exps.weight")->format, c.gate);
     ASSERT_EQ(written->find("blk.1.ffn_up_exps.weight")->format, c.up);
     ASSERT_EQ(written->find("blk.1.ffn_down_exps.weight")->format, c.down);
     quantize_model(blocks.string(), floats, {.target = {.format = TENON_F32}});
@@ -112,8 +116,7 @@ class QuantizedExperts : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(QuantizedExperts, HaveTheLogitsOfTheirFloats) {
-  // A GPU rounds x to fp16 where it multiplies many rows that are not of experts.
-  const double tolerance = GetParam().device == "cpu" ? 1e-5 : 2e-2;
+  const double tolerance = GetParam().device == "cpu" ? 1e-5 : 1e-3;
   for (const size_t tokens : {size_t{1}, size_t{7}, size_t{60}}) {
     const std::vector<float> found = logits(*as_stored_, prompt(tokens)), want = logits(*as_floats_, prompt(tokens));
     ASSERT_EQ(found.size(), want.size());
