@@ -226,7 +226,7 @@ TEST_P(Int8Rows, ProductsOfIntegersAreExact) {
 
 TEST_P(Int8Rows, EqualTheDefinitionInFloat64) {
   const Scheme& s = GetParam();
-  for (const int64_t k : {64, 576, 4096}) {
+  for (const int64_t k : {64, 576, 4096, 11008}) {
     constexpr int64_t kColumns = 19;
     const Stored m = stored(s, kColumns, k, false, 3);
     const QuantizedSite site(s.open(), site_of(m, kColumns, k));

@@ -114,10 +114,10 @@ class Sparse24 : public testing::TestWithParam<Scheme> {
 };
 
 TEST_P(Sparse24, MultipliesByTheWeightsOfItsDefinition) {
-  for (const int64_t k : {1, 3, 4, 31, 64, 100, 257, 576}) {
+  for (const int64_t k : {1, 3, 4, 31, 64, 100, 257, 576, 4160}) {
     SCOPED_TRACE(k);
     const QuantizedSite site = site_of({.source = {TENON_F32, TENON_F16}, .rows = {19, 5}, .k = k});
-    for (const uint32_t rows : {1U, 7U, 33U}) {
+    for (const uint32_t rows : {1U, 2U, 7U, 12U, 33U}) {
       expect_close(site, {.rows = rows, .live = rows - rows / 4, .pitch = rows % 3}, false);
       if (HasFatalFailure()) return;
     }
@@ -132,6 +132,16 @@ TEST_P(Sparse24, WhatIsFusedIsRight) {
       expect_close(site, {.rows = rows, .live = rows, .norm = true, .epilogue = epilogue}, true);
       if (HasFatalFailure()) return;
     }
+  }
+}
+
+TEST_P(Sparse24, ARowHasTheSameBitsAloneAndAmongOthers) {
+  const QuantizedSite site = site_of({.source = {TENON_F32}, .rows = {53}, .k = 2200});
+  const uint32_t most = std::min(site.row_invariant_max(), 33U);
+  const std::vector<float> all = site.run({.rows = most, .live = most}, false);
+  for (const uint32_t live : {1U, 2U, 5U, 8U}) {
+    const std::vector<float> some = site.run({.rows = live, .live = live}, false, live);
+    EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << live << " rows";
   }
 }
 

@@ -46,7 +46,6 @@ struct IntegerFormat {
   static constexpr uint32_t kBlocks = 2, kSegmentK = 64, kSegmentBytes = 1024, kAcc = 4, kGroup = 0, kSpread = 1;
   static constexpr bool kScaled = false, kTotal = false, kRowScales = true, kStaggered = false;
   static constexpr uint32_t kTableBytes = 128;  // of find_largest(), up to where a dynamic array may begin
-  static __device__ void make_table() {}
 
   // acc holds the bits of int32.
   template <int kPresent, int kTiles, int kRowBlocks, PreparedX X>
@@ -114,17 +113,19 @@ __device__ __forceinline__ uint32_t find_largest(uint32_t bits, uint32_t warp) {
   return bits;
 }
 
-// Four numbers of x as bytes.
+// Four numbers of x as bytes. The scale comes from their row's largest, so none is beyond 127. A sum with 1.5 * 2^23 ends in
+// the rounded number, in two's complement, and conversions of floats take a slow pipe.
 template <class Schema>
-__device__ __forceinline__ uint32_t four_codes(const float* v, float inverse) {
-  uint32_t word = 0;
+__device__ __forceinline__ uint32_t four_codes(const float (&v)[4], float inverse) {
+  constexpr float kWhole = 12582912;
+  uint32_t bits[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float kept = int8_rows::is_outlier<Schema>(v[i]) ? 0 : v[i];
-    const int q = __float2int_rn(fminf(fmaxf(kept * inverse, -127.0F), 127.0F));
-    word |= (static_cast<uint32_t>(q) & 255) << 8 * i;
+    float kept = v[i];
+    if constexpr (Schema::kOutlier < int8_rows::kNoOutliers) kept = int8_rows::is_outlier<Schema>(kept) ? 0 : kept;
+    bits[i] = __float_as_uint(__fadd_rn(__fmul_rn(kept, inverse), kWhole));
   }
-  return word;
+  return __byte_perm(__byte_perm(bits[0], bits[1], 0x0040), __byte_perm(bits[2], bits[3], 0x0040), 0x5410);
 }
 
 // The scale of a row whose largest magnitude has these bits. Of a row that was normed, all numbers are up to the norm's
@@ -139,7 +140,7 @@ __device__ __forceinline__ float scale_of(uint32_t largest, bool normed) {
 
 }  // namespace detail
 
-// The row's int8 lie where the sink puts a segment's first two octets. All threads of the block call it, each warp with its
+// All threads of the block call it, each warp with its
 // share; the scale is the row's, which every warp has to know before it rounds.
 template <IntegerRows F, RowSink Sink>
 __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* stage, const Sink& sink) {
@@ -160,27 +161,18 @@ __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* s
   }
   found.unscale = detail::scale_of<Schema>(detail::find_largest(largest, warp), s.norm != nullptr);
   const float inverse = int8_rows::inverse_of(found.unscale);
-  for (uint32_t begin = 0; begin < own.count(); begin += 32) {  // whole warps, for the shuffles; a segment is 8 lanes
+  // Whole warps: a segment is 8 lanes, and its int8 lie where floats of other lanes were.
+  for (uint32_t begin = 0; begin < own.count(); begin += 32) {
     const uint32_t i = begin + lane_id();
-    uint32_t codes[2] = {};
+    uint2 codes{};
     if (i < own.count()) {
       float v[8];
       detail::get_octet<F>(stage, own[i], v);
-      codes[0] = detail::four_codes<Schema>(v, inverse);
-      codes[1] = detail::four_codes<Schema>(v + 4, inverse);
+      codes = {detail::four_codes<Schema>({v[0], v[1], v[2], v[3]}, inverse),
+               detail::four_codes<Schema>({v[4], v[5], v[6], v[7]}, inverse)};
     }
     __syncwarp();
-    // Lanes 0 and 1 of a segment's eight have the codes of octets 0 to 3 and 4 to 7.
-    uint32_t of[8];
-#pragma unroll
-    for (uint32_t j = 0; j < 4; ++j) {
-      const int from = static_cast<int>(lane_id() / 8 * 8 + lane_id() % 2 * 4 + j);
-      of[2 * j] = __shfl_sync(~0U, codes[0], from);
-      of[2 * j + 1] = __shfl_sync(~0U, codes[1], from);
-    }
-    if (i < own.count() && lane_id() % 8 < 2) {
-      sink.put_octet(own[i], {of[0], of[1], of[2], of[3]}, {of[4], of[5], of[6], of[7]});
-    }
+    if (i < own.count()) sink.put_codes(own[i], codes);
   }
   __syncwarp();
   return found;

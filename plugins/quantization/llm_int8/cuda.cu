@@ -6,7 +6,8 @@
 namespace tenon::llm_int8 {
 namespace {
 
-constexpr uint32_t kThreads = 256;
+constexpr uint32_t kThreads = 256, kWarps = kThreads / 32;
+constexpr uint32_t kEach = 8, kAtOnce = kEach * kThreads;  // numbers of x that a thread and a block look at together
 
 struct OutlierArgs {
   cuda::TileMap map;
@@ -25,12 +26,12 @@ struct OutlierPointers {
 };
 
 // y[r][c] += scale[c] * (sum of fp16(x[r][i]) * q[c][i] over outliers i). A thread has a column of y, a block kThreads of
-// them of one row. The block finds the outliers among kThreads numbers of x at a time, and lays them side by side in their
+// them of one row. The block finds the outliers among kAtOnce numbers of x at a time, and lays them side by side in their
 // order, so that a sum does not depend on how many columns there are.
 template <class F>
 __global__ void __launch_bounds__(kThreads) outliers_kernel(const OutlierArgs a, const OutlierPointers p) {
-  __shared__ float value[kThreads];
-  __shared__ uint32_t index[kThreads], of_warp[kThreads / 32];
+  __shared__ float value[kAtOnce];
+  __shared__ uint32_t index[kAtOnce], of_warps[kEach * kWarps];  // [turn][warp]: outliers that it found
   cuda::wait();
   const uint32_t row = blockIdx.y, column = blockIdx.x * kThreads + threadIdx.x;
   if (row >= *p.live) return;
@@ -40,23 +41,39 @@ __global__ void __launch_bounds__(kThreads) outliers_kernel(const OutlierArgs a,
   const uint32_t warp = threadIdx.x / 32, before = (1U << cuda::lane_id()) - 1;  // the lanes before this one
   float sum = 0;
   bool any = false;
-  for (uint32_t begin = 0; begin < a.k; begin += kThreads) {
-    const uint32_t i = begin + threadIdx.x;
-    const float v = i < a.k ? x[i] : 0;
-    const bool out = int8_rows::is_outlier<Schema>(v);
-    const uint32_t in_warp = __ballot_sync(~0U, out);
-    if (__syncthreads_or(out ? 1 : 0) == 0) continue;  // which waits, too, until what was found before is read
-    if (cuda::lane_id() == 0) of_warp[warp] = __popc(in_warp);
+  for (uint32_t begin = 0; begin < a.k; begin += kAtOnce) {
+    float v[kEach];
+    uint32_t in_warp[kEach], found = 0;  // by turn, each of kThreads numbers
+#pragma unroll
+    for (uint32_t turn = 0; turn < kEach; ++turn) {
+      const uint32_t i = begin + turn * kThreads + threadIdx.x;
+      v[turn] = i < a.k ? x[i] : 0;
+    }
+#pragma unroll
+    for (uint32_t turn = 0; turn < kEach; ++turn) {
+      in_warp[turn] = __ballot_sync(~0U, int8_rows::is_outlier<Schema>(v[turn]));
+      found |= in_warp[turn];
+    }
+    if (__syncthreads_or(found != 0 ? 1 : 0) == 0) continue;  // which waits, too, until what was found before is read
+    if (cuda::lane_id() < kEach) {
+#pragma unroll
+      for (uint32_t turn = 0; turn < kEach; ++turn) {
+        if (cuda::lane_id() == turn) of_warps[turn * kWarps + warp] = __popc(in_warp[turn]);
+      }
+    }
     __syncthreads();
-    uint32_t at = __popc(in_warp & before), count = 0;
-    for (uint32_t w = 0; w < kThreads / 32; ++w) {
-      at += w < warp ? of_warp[w] : 0;
-      count += of_warp[w];
+    uint32_t at = 0;  // of the outliers of all before the warp's in a turn
+#pragma unroll
+    for (uint32_t turn = 0, w = 0; turn < kEach; ++turn) {
+      for (; w < turn * kWarps + warp; ++w) at += of_warps[w];
+      if (int8_rows::is_outlier<Schema>(v[turn])) {
+        const uint32_t to = at + __popc(in_warp[turn] & before);
+        value[to] = __half2float(__float2half_rn(v[turn]));
+        index[to] = begin + turn * kThreads + threadIdx.x;
+      }
     }
-    if (out) {
-      value[at] = __half2float(__float2half_rn(v));
-      index[at] = i;
-    }
+    uint32_t count = 0;
+    for (const uint32_t of_warp : of_warps) count += of_warp;
     __syncthreads();
     any = true;
     for (uint32_t n = 0; n < count && there; ++n) {

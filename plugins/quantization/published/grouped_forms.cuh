@@ -12,12 +12,8 @@
 
 namespace tenon::published {
 
-template <uint32_t kBits>
-using GroupedCodes =
-    std::conditional_t<kBits == 8, cuda::Bytes<0>,
-                       std::conditional_t<kBits == 4, cuda::Nibbles<0>, cuda::PlaneWeights<(kBits > 6 ? 1 : kBits)>>>;
 template <uint32_t kBits, class Scales, uint32_t kGroup>
-using GroupedForm = cuda::GroupedFormat<GroupedCodes<kBits>, Scales, kGroup, 4>;
+using GroupedForm = cuda::GroupedFormat<cuda::UnsignedWeights<kBits>, Scales, kGroup, 4>;
 
 // A coding of grouped_codings.h has this form.
 template <const auto& kCodings, uint32_t kIndex>

@@ -14,11 +14,9 @@
 namespace tenon::sparse24 {
 namespace {
 
-// How a matrix of kGroups[kIndex] is packed: a group's scale is a half of its segment, a row's is in the second store.
+// How a matrix of kGroups[kIndex] is packed. A row with one scale has it in each of its groups of 128.
 template <uint32_t kIndex>
-using Format =
-    std::conditional_t<kIndex == 0, cuda::GroupedFormat<cuda::SparseNibbles, cuda::NoScales, 128, 4>,
-                       cuda::GroupedFormat<cuda::SparseNibbles, cuda::HalfScales, kGroups[std::max(kIndex, 1U)], 4>>;
+using Format = cuda::SparseFormat<cuda::HalfScales, kIndex == 0 ? 128 : kGroups[kIndex]>;
 
 template <class Use>
 void with_index(uint32_t index, const Use& use) {
@@ -34,11 +32,9 @@ __device__ void put_codes(const cuda::LoadedRows& rows, uint32_t k, const uint32
   uint8_t* segment = rows.segment<F>(blockIdx.x, k);
   const uint32_t row = rows.packed_row(blockIdx.x) % cuda::kTileRows;
   F::put(segment, row, k, q);
-  if constexpr (!F::kRowScales) {
-    constexpr uint16_t kNan = 0x7fff;
-    const bool finite = (scale & 0x7c00) != 0x7c00;
-    if (k % F::kGroup == 0) *reinterpret_cast<uint16_t*>(segment + F::scale_offset(row, k)) = finite ? scale : kNan;
-  }
+  constexpr uint16_t kNan = 0x7fff;
+  const bool finite = (scale & 0x7c00) != 0x7c00;
+  if (k % F::kGroup == 0) *reinterpret_cast<uint16_t*>(segment + F::scale_offset(row, k)) = finite ? scale : kNan;
 }
 
 // The bits of the largest magnitude of the weights from begin on, every step-th of them.
@@ -51,26 +47,24 @@ __device__ uint32_t largest_of(const cuda::LoadedRows& rows, uint32_t begin, uin
 }
 
 // A block has a row, a thread whole groups of it. A weight that is not finite, or a range beyond fp16, makes its group answer
-// NaN, or its row where that has the scale: nothing can be reported from here.
+// NaN, or its row where that has one scale (group 0): nothing can be reported from here.
 template <class F>
-__global__ void load_kernel(const cuda::LoadedRows rows, float* row_scales) {
-  constexpr uint32_t kSpan = F::kRowScales ? 64 : std::max<uint32_t>(F::kGroup, 64);
+__global__ void load_kernel(const cuda::LoadedRows rows, uint32_t group) {
+  constexpr uint32_t kSpan = std::max<uint32_t>(F::kGroup, 64);
   __shared__ uint32_t of_row;
   uint16_t scale = 0;
-  if constexpr (F::kRowScales) {
+  if (group == 0) {
     if (threadIdx.x == 0) of_row = 0;
     __syncthreads();
     atomicMax(&of_row, largest_of(rows, threadIdx.x, rows.k, blockDim.x));
     __syncthreads();
     scale = scale_bits(__uint_as_float(of_row));
-    const float held = sdk::half_to_float(scale);
-    if (threadIdx.x == 0) row_scales[rows.packed_row(blockIdx.x)] = isfinite(held) ? held : NAN;
   }
   const uint32_t padded = cuda::segments_of<F>(rows.k) * F::kSegmentK;
   for (uint32_t begin = threadIdx.x * kSpan; begin < padded; begin += blockDim.x * kSpan) {
     for (uint32_t k = begin; k < begin + kSpan && k < padded; k += 8) {
-      if constexpr (!F::kRowScales) {
-        if (k % F::kGroup == 0) scale = scale_bits(__uint_as_float(largest_of(rows, k, k + F::kGroup, 1)));
+      if (group != 0 && k % F::kGroup == 0) {
+        scale = scale_bits(__uint_as_float(largest_of(rows, k, k + F::kGroup, 1)));
       }
       const float held = sdk::half_to_float(scale);
       uint32_t q[8];
@@ -88,11 +82,11 @@ __global__ void load_kernel(const cuda::LoadedRows rows, float* row_scales) {
   }
 }
 
-// Takes rows as they are stored. units: of a row in the file; scales: (rows, groups) f16. Columns out of order make the row's
-// or the group's scale NaN.
+// Takes rows as they are stored. units: of a row in the file; scales: (rows, groups) f16. Columns out of order make a scale of
+// the row NaN.
 template <class F>
 __global__ void take_kernel(const cuda::LoadedRows rows, uint32_t units, const uint8_t* stored, const uint16_t* scales,
-                            uint32_t group, float* row_scales) {
+                            uint32_t group) {
   const uint32_t padded = cuda::segments_of<F>(rows.k) * F::kSegmentK;
   const auto groups = static_cast<uint32_t>(groups_of(group, rows.k));
   const uint8_t* own = stored + size_t{blockIdx.x} * units * kUnitBytes;
@@ -106,16 +100,12 @@ __global__ void take_kernel(const cuda::LoadedRows rows, uint32_t units, const u
         q[at + (quad.columns & 3)] = (quad.integers & 15) ^ 8;
         q[at + (quad.columns >> 2)] = quad.integers >> 4 ^ 8;
       }
-      uint16_t scale = 0;
-      if (group != 0 && k / group < groups) scale = scales[size_t{blockIdx.x} * groups + k / group];
+      const uint32_t at = group == 0 ? 0 : k / group;
+      const uint16_t scale = at < groups ? scales[size_t{blockIdx.x} * groups + at] : 0;
       put_codes<F>(rows, k, q, scale);
     }
   }
-  bad = __syncthreads_or(bad ? 1 : 0) != 0;
-  if constexpr (F::kRowScales) {
-    const float scale = sdk::half_to_float(scales[blockIdx.x]);
-    if (threadIdx.x == 0) row_scales[rows.packed_row(blockIdx.x)] = isfinite(scale) && !bad ? scale : NAN;
-  } else if (bad && threadIdx.x == 0) {
+  if (__syncthreads_or(bad ? 1 : 0) != 0 && threadIdx.x == 0) {
     const uint32_t row = rows.packed_row(blockIdx.x) % cuda::kTileRows;
     *reinterpret_cast<uint16_t*>(rows.segment<F>(blockIdx.x, 0) + F::scale_offset(row, 0)) = 0x7fff;
   }
@@ -153,15 +143,14 @@ class Sparse24 : public cuda::PackedScheme<Sparse24>, public Schema {
   }
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void* queue) const {
     const cuda::LoadedRows rows = cuda::loaded_rows(site, src, store[0]);
-    float* row_scales = site.stores == 2 ? site.scales(store[1], src) : nullptr;
+    const uint32_t group = kGroups[site.code];
     with_format(site.code, [&]<class F>(F) {
       if (is_stored(site.source_of(src))) {
-        const uint32_t group = kGroups[site.code];
         cuda::launch_load(&take_kernel<F>, src, queue, rows, static_cast<uint32_t>(units_of(group, site.k)),
                           static_cast<const uint8_t*>(src.tensor[kWeightTensor].data),
-                          static_cast<const uint16_t*>(src.tensor[kScaleTensor].data), group, row_scales);
+                          static_cast<const uint16_t*>(src.tensor[kScaleTensor].data), group);
       } else {
-        cuda::launch_load(&load_kernel<F>, src, queue, rows, row_scales);
+        cuda::launch_load(&load_kernel<F>, src, queue, rows, group);
       }
     });
   }

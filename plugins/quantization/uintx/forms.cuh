@@ -8,13 +8,8 @@
 
 namespace tenon::uintx {
 
-template <uint32_t kBits>
-using Weights = std::conditional_t<
-    (kBits > 6), cuda::Bytes<0>,
-    std::conditional_t<kBits == 6, cuda::Sixes<0>,
-                       std::conditional_t<kBits == 4, cuda::Nibbles<0>, cuda::PlaneWeights<(kBits > 6 ? 1 : kBits)>>>>;
 template <uint32_t kBits, uint32_t kGroup>
-using Form = cuda::GroupedFormat<Weights<kBits>, cuda::ZeroPoints, kGroup, 4>;
+using Form = cuda::GroupedFormat<cuda::UnsignedWeights<kBits>, cuda::ZeroPoints, kGroup, 4>;
 
 }  // namespace tenon::uintx
 

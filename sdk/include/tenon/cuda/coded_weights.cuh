@@ -115,6 +115,109 @@ struct PlaneWeights : IntegerWeights<Bias> {
   Upper upper_;
 };
 
+// Integers of 3 bits. A row has 8 pairs of a lane's codes in 64 k, pair n = 2 * k-step + (0: k0 and k0 + 1, 1: k0 + 2 and k0 + 3),
+// each in the lower and the upper half of a word: [lane][row g, row g + 8] u32, of whose halves bits 3n have the pairs 0 to 4,
+// then [lane] u32, of whose halves the lower bytes are row g's and the upper ones row g + 8's: bits 0 and 3 have the pairs 5
+// and 6, and bits 6 and 7 the lower bits of pair 7, whose third bit is bit 15 of the row's own word. So a mask, and of every
+// third pair a shift, makes a register of an A fragment, and a multiplication brings the integer down to the lowest bits.
+template <int Bias = 0>
+struct ThreeBits : IntegerWeights<Bias> {
+  static constexpr bool kStaggered = false;
+  static constexpr uint32_t kShared = 256, kBytes = kShared + 128;
+
+  __device__ __forceinline__ void load(uint32_t address) {
+    own_ = load_shared_8(address + 8 * lane_id());
+    shared_ = load_shared_4(address + kShared + 4 * lane_id());
+  }
+  template <uint32_t kWith = 0>
+  __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t row = i % 2, own = row == 0 ? own_.x : own_.y, shared = shared_ >> 8 * row;
+      switch (2 * step + i / 2) {
+        case 0:
+          a[i] = lowered<0, kWith>(masked<kPair, kWith>(own));
+          break;
+        case 1:
+          a[i] = lowered<3, kWith>(masked<kPair << 3, kWith>(own));
+          break;
+        case 2:
+          a[i] = lowered<6, kWith>(masked<kPair << 6, kWith>(own));
+          break;
+        case 3:
+          a[i] = lowered<0, kWith>(masked<kPair, kWith>(own >> 9));
+          break;
+        case 4:
+          a[i] = lowered<3, kWith>(masked<kPair << 3, kWith>(own >> 9));
+          break;
+        case 5:
+          a[i] = lowered<0, kWith>(masked<kPair, kWith>(shared));
+          break;
+        case 6:
+          a[i] = lowered<3, kWith>(masked<kPair << 3, kWith>(shared));
+          break;
+        default:
+          a[i] = lowered<6, kWith>(masked<0x00c000c0, kWith>(shared) | (own >> 7 & 0x01000100));
+      }
+    }
+  }
+
+  static __device__ void unpack(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t (&q)[2][8]) {
+    const auto* own = reinterpret_cast<const uint32_t*>(from + 8 * lane);
+    const uint32_t shared = *reinterpret_cast<const uint32_t*>(from + kShared + 4 * lane);
+    for (uint32_t i = 0; i < 16; ++i) {
+      const uint32_t row = i / 8, n = pair(block, i % 8), half = own[row] >> 16 * (i % 2),
+                     byte = shared >> (16 * (i % 2) + 8 * row);
+      q[row][i % 8] = n < 5 ? half >> 3 * n & 7 : n < 7 ? byte >> 3 * (n - 5) & 7 : (byte >> 6 & 3) | (half >> 13 & 4);
+    }
+  }
+  static __device__ void put(uint8_t* to, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
+    const uint32_t lane = lane_offset(row, k) / 16;
+    uint32_t& own = *reinterpret_cast<uint32_t*>(to + 8 * lane + row / 8 * 4);
+    for (uint32_t i = 0; i < 8; ++i) {
+      const uint32_t n = pair(k / 32, i), odd = i % 2;
+      uint8_t& byte = to[kShared + 4 * lane + 2 * odd + row / 8];
+      if (n < 5) {
+        set(own, 16 * odd + 3 * n, 7, q[i]);
+      } else {
+        set(byte, 3 * (n - 5), n < 7 ? 7 : 3, q[i]);
+        if (n == 7) set(own, 16 * odd + 15, 1, q[i] >> 2);
+      }
+    }
+  }
+
+ private:
+  static constexpr uint32_t kPair = 0x00070007;
+
+  // Both halves' integers are 2^kUp times too large: they are denormal or, with kWith, above 1024, and come out so.
+  template <uint32_t kUp, uint32_t kWith>
+  static __device__ __forceinline__ uint32_t lowered(uint32_t bits) {
+    static_assert(kWith == 0 || kWith == detail::kThousand);
+    if constexpr (kUp == 0) return bits;
+    const __half2 down = __float2half2_rn(1.0F / (1 << kUp)), rest = __float2half2_rn(1024 - 1024.0F / (1 << kUp));
+    const __half2 halves = detail::as_halves(bits);
+    return detail::as_bits(kWith == 0 ? __hmul2(halves, down) : __hfma2(halves, down, rest));
+  }
+  // The pair of the i-th of 8 k.
+  static __device__ uint32_t pair(uint32_t block, uint32_t i) { return 4 * block + i / 2; }
+  template <class Word>
+  static __device__ void set(Word& word, uint32_t place, uint32_t mask, uint32_t q) {
+    word = static_cast<Word>((word & ~(mask << place)) | (q & mask) << place);
+  }
+
+  uint2 own_;  // of row g, of row g + 8
+  uint32_t shared_;
+};
+
+// How unsigned integers of so many bits lie; those of 7 bits are bytes.
+template <uint32_t kBits>
+using UnsignedWeights = std::conditional_t<
+    (kBits > 6), Bytes<0>,
+    std::conditional_t<
+        kBits == 6, Sixes<0>,
+        std::conditional_t<kBits == 4, Nibbles<0>,
+                           std::conditional_t<kBits == 3, ThreeBits<0>, PlaneWeights<(kBits > 6 ? 1 : kBits)>>>>>;
+
 // Small floats (sdk/small_floats.h): Codes lays out their codes. A code's bits, shifted, are a half that is the value / kUnit.
 template <class Codes, class SmallFloat>
 struct FloatWeights : Codes {
@@ -228,8 +331,9 @@ struct SixBitFloats {
 
 // Codes of 4 bits of a Book: 16 numbers Book::value(code), which products round to fp16. [lane][a u32 a k-step], of which
 // bits 0-3 and 4-7 are (row g, k0) and (row g, k0 + 1), 8-15 the same of row g + 8, and the upper half has k0 + 2 and
-// k0 + 3. So each byte is two codes of a register of an A fragment, and is looked up in a table of all bytes in shared
-// memory. Sixteen copies of it lie side by side, one for two lanes, so that few lanes wait for each other.
+// k0 + 3. So each byte is two codes of a register of an A fragment. Every other k-step looks them up in a table of all bytes in
+// shared memory, of which sixteen copies lie side by side, one for two lanes, so that few lanes wait for each other; the others
+// permute bytes, so that shared memory and arithmetic have as much to do.
 template <class Book>
 struct BookWeights {
   static constexpr bool kIntegers = false, kStaggered = false;
@@ -241,21 +345,16 @@ struct BookWeights {
   // By all threads of a block, which then wait for each other.
   static __device__ void make_table() {
     for (uint32_t i = threadIdx.x; i < 256 * kCopies / 4; i += blockDim.x) {
-      const uint32_t codes = i / (kCopies / 4), word = half(codes % 16) | half(codes / 16) << 16;
-      reinterpret_cast<uint4*>(table())[i] = {word, word, word, word};
+      uint32_t of_bytes[4];
+      permute(i / (kCopies / 4), of_bytes);
+      reinterpret_cast<uint4*>(table())[i] = {of_bytes[0], of_bytes[0], of_bytes[0], of_bytes[0]};
     }
   }
   __device__ __forceinline__ void load(uint32_t address) { words_ = load_shared(address + 16 * lane_id()); }
   template <uint32_t kWith = 0>
   __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
-    constexpr uint32_t kEntry = 4 * kCopies, kOffsets = 255 * kEntry;   // kEntry: bytes of a byte's copies
     const uint32_t word[4] = {words_.x, words_.y, words_.z, words_.w};  // by k-step
-    const uint32_t w = word[step], own = lane_id() % kCopies * 4;
-    const uint32_t offset[4] = {w * kEntry, w / 256 * kEntry, w / 65536 * kEntry, w / 16777216 * kEntry};
-#pragma unroll
-    for (uint32_t i = 0; i < 4; ++i) {
-      a[i] = *reinterpret_cast<const uint32_t*>(table() + ((offset[i] & kOffsets) | own));
-    }
+    step % 2 == 0 ? look_up(word[step], a) : permute(word[step], a);
   }
 
   static __device__ void unpack(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t (&q)[2][8]) {
@@ -273,12 +372,51 @@ struct BookWeights {
   }
 
  private:
-  // Comparisons, since registers cannot be indexed.
-  static __device__ uint32_t half(uint32_t q) {
-    uint32_t bits = 0;
+  // Two registers of an A fragment a byte, from the table.
+  static __device__ __forceinline__ void look_up(uint32_t word, uint32_t (&a)[4]) {
+    constexpr uint32_t kEntry = 4 * kCopies, kByte = 0x4440;  // kEntry: bytes of a byte's copies
+    const uint32_t own = shared_address(table()) + lane_id() % kCopies * 4;
 #pragma unroll
-    for (uint32_t code = 0; code < 16; ++code) bits = q == code ? sdk::float_to_half(Book::value(code)) : bits;
-    return bits;
+    for (uint32_t i = 0; i < 4; ++i) a[i] = load_shared_4(__byte_perm(word, 0, kByte + i) * kEntry + own);
+  }
+  // The same without it. A permutation of bytes looks up four codes of 3 bits, and bit 3 chooses between two of them.
+  static __device__ __forceinline__ void permute(uint32_t word, uint32_t (&a)[4]) {
+    const uint32_t in_upper = word << 4;  // bits 3 of even codes, where odd ones have theirs: at the top of bytes
+    const uint32_t choice[2] = {permuted(word, in_upper, 0x9d8c), permuted(word, in_upper, 0xbfae)};
+    const uint32_t codes = word & 0x77777777;
+    constexpr Halves kHalves = halves();
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t four = codes >> 16 * i;
+      uint32_t bytes[2] = {};  // the lower bytes of four halves, the upper ones
+#pragma unroll
+      for (uint32_t part = 0; part < 2; ++part) {
+        const uint32_t(&of)[4] = kHalves.bytes[part];
+        if ((of[0] | of[1] | of[2] | of[3]) == 0) continue;
+        const uint32_t first = permuted(of[0], of[1], four), last = permuted(of[2], of[3], four);
+        bytes[part] = (first & ~choice[i]) | (last & choice[i]);
+      }
+      a[2 * i] = __byte_perm(bytes[0], bytes[1], 0x5140);
+      a[2 * i + 1] = __byte_perm(bytes[0], bytes[1], 0x7362);
+    }
+  }
+  // The lower bytes of the 16 numbers as halves, four a word, and the upper ones.
+  struct Halves {
+    uint32_t bytes[2][4];
+  };
+  static constexpr __host__ __device__ Halves halves() {
+    Halves all{};
+    for (uint32_t code = 0; code < 16; ++code) {
+      const uint32_t bits = sdk::float_to_half(Book::value(code));
+      all.bytes[0][code / 4] |= (bits & 255) << code % 4 * 8;
+      all.bytes[1][code / 4] |= (bits >> 8) << code % 4 * 8;
+    }
+    return all;
+  }
+  static __device__ __forceinline__ uint32_t permuted(uint32_t low, uint32_t high, uint32_t selectors) {
+    uint32_t bytes;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selectors));
+    return bytes;
   }
   // The block's: [byte][copy] two halves.
   static __device__ __forceinline__ uint8_t* table() {
@@ -289,7 +427,8 @@ struct BookWeights {
   uint4 words_;
 };
 
-static_assert(GroupWeights<PlaneWeights<3>> && GroupWeights<FloatWeights<Bytes<0>, sdk::SmallFloat<4, 3>>> &&
+static_assert(GroupWeights<PlaneWeights<2>> && GroupWeights<ThreeBits<>> &&
+              GroupWeights<FloatWeights<Bytes<0>, sdk::SmallFloat<4, 3>>> &&
               GroupWeights<SixBitFloats<sdk::SmallFloat<3, 2>>>);
 
 }  // namespace tenon::cuda

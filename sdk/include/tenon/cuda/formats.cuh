@@ -45,7 +45,7 @@ concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weig
   { F::kSegmentBytes } -> std::convertible_to<uint32_t>;
   // Sums that a lane keeps for a tile and a row block of paired x.
   { F::kAcc } -> std::convertible_to<uint32_t>;
-  // k that share a scale, for each of which sums of x are needed; 0: none.
+  // k that share a scale, for each of which a format with kNeedsSums needs sums of x; 0: none.
   { F::kGroup } -> std::convertible_to<uint32_t>;
   // Number of groups of one row of x that lie side by side in columns of B, and are scaled at once.
   { F::kSpread } -> std::convertible_to<uint32_t>;
@@ -73,7 +73,8 @@ concept PreparedX = requires(X& x, uint32_t segment, uint32_t block, int row_blo
   // Whether a row is two columns of B, high and low parts, or one.
   { X::kPaired } -> std::convertible_to<bool>;
   x.seek(segment);
-  // The lane's part of B for the 32 k of a block and a row block: two k-steps of two registers.
+  // The lane's part of B for the 32 k of a block and a row block: two k-steps of two registers. Of a format that is kSparse,
+  // what mma_sparse() takes.
   { x.fragment(block, row_block) } -> std::same_as<uint4>;
   // The sum of a group of k, of the row 4 * row_block + lane % 4, in steps of 2^-24; unpaired, float2 has those of the rows
   // 8 * row_block + 2 * (lane % 4) and the next.
@@ -102,16 +103,33 @@ concept Multiplies = PackedFormat<F> && PreparedX<X> &&
                      };
 
 // Weights or formats may look up in a table in shared memory what codes stand for: they have kTableBytes, and a make_table()
-// that all threads of a block call before they wait for each other. These are 0 and nothing for the others.
+// that all threads of a block call before they wait for each other. These are 0 and nothing for the others. A format that has
+// other shared memory of its own counts that among kTableBytes.
 template <class T>
 inline constexpr uint32_t kTableBytes = 0;
 template <class T>
   requires requires { T::kTableBytes; }
 inline constexpr uint32_t kTableBytes<T> = T::kTableBytes;
 template <class T>
+inline constexpr bool kMakesTable = kTableBytes<T> != 0 && requires { T::make_table(); };
+template <class T>
 __device__ __forceinline__ void make_table() {
-  if constexpr (kTableBytes<T> != 0) T::make_table();
+  if constexpr (kMakesTable<T>) T::make_table();
 }
+
+// Formats of which two of each four weights are zero may leave these to sparse tensor cores (mma_sparse): they have kSparse. Their
+// tables are only for products that multiply the zeros too.
+template <class F>
+inline constexpr bool kSparse = requires { F::kSparse; };
+template <class F>
+inline constexpr uint32_t kMatvecTableBytes = kSparse<F> ? 0 : kTableBytes<F>;
+
+// Whether sums of x over each kGroup k are needed.
+template <class F>
+inline constexpr bool kNeedsSums = false;
+template <class F>
+  requires requires { F::kNeedsSums; }
+inline constexpr bool kNeedsSums<F> = F::kNeedsSums;
 
 // The stores of a site: the packed weights, and the rows' scales where there are any.
 template <PackedFormat F>

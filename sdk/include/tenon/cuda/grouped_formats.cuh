@@ -27,7 +27,7 @@ struct GroupedFormat {
   static constexpr uint32_t kScales = Weights::kBytes * kQuads;  // where the scales begin
   static constexpr uint32_t kSegmentBytes = kScales + Scales::kHeader + Scales::kGroupBytes * kGroups;
   static constexpr bool kScaled = true, kTotal = false, kRowScales = Scales::kRowScales;
-  static constexpr bool kStaggered = Weights::kStaggered;
+  static constexpr bool kStaggered = Weights::kStaggered, kNeedsSums = kBias != 0 || Scales::kOffsets;
   static constexpr uint32_t kTableBytes = cuda::kTableBytes<Weights>;
   static_assert(Blocks % 2 == 0 && kSegmentK % (kSpread * Group) == 0 && Group >= 16 && kSegmentBytes % 16 == 0);
 

@@ -16,19 +16,6 @@ namespace tenon::cuda {
 template <class F>
 inline constexpr uint32_t kStageK = F::kSegmentK < 128 ? 128 : F::kSegmentK;
 
-namespace detail {
-
-__device__ __forceinline__ uint32_t as_bits(__half2 h) {
-  return *reinterpret_cast<const uint32_t*>(&h);
-}
-__device__ __forceinline__ __half2 as_halves(uint32_t bits) {
-  return *reinterpret_cast<const __half2*>(&bits);
-}
-// Two halves of 1024. With an integer u below 1024 in the lower bits, a half is 1024 + u, exactly.
-inline constexpr uint32_t kThousand = 0x64006400;
-
-}  // namespace detail
-
 // HalfFragments<F>::load(segment, quad, a): a[k-step] gets an A fragment, of the 64 k `quad` of a stage that begins at
 // `segment` in shared memory. A format that is kStaggered has weights k % 4 in {2, 3} 16 times too large, and x there
 // 16 times too small.

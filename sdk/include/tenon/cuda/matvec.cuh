@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
   uint8_t* const stage = memory + at.x;
   const RowSource source{kRouted && kShared ? p.x + blockIdx.y * a.x_stride : p.x, p.norm, a.k, segments};
   if (kShared && p.norm != nullptr) stage_norm<F>(source, warp, stage);
-  if constexpr (kTableBytes<F> != 0) {
+  if constexpr (kMakesTable<F> && !kSparse<F>) {
     make_table<F>();
     __syncthreads();
   }
@@ -229,7 +229,8 @@ class Matvec {
  private:
   // Beside a table a single tile makes do with two stages, since to prepare x before would cost more.
   template <int kOwnTiles>
-  static constexpr uint32_t kLeastRingBytes = kMatvecWarps * (kOwnTiles == 1 && kTableBytes<F> != 0 ? 2 : 3) * 1024;
+  static constexpr uint32_t kLeastRingBytes =
+      kMatvecWarps * (kOwnTiles == 1 && kMatvecTableBytes<F> != 0 ? 2 : 3) * 1024;
 
   template <class Use>
   static void with_row_blocks(const MatvecArgs& a, const Use& use) {
@@ -243,7 +244,7 @@ class Matvec {
   }
   // Dynamic ones: a table comes besides.
   static uint32_t block_bytes(const MatvecArgs& a, bool large) {
-    return std::min(large ? kLargeBlockBytes : kSmallBlockBytes, a.most_block_bytes) - kTableBytes<F>;
+    return std::min(large ? kLargeBlockBytes : kSmallBlockBytes, a.most_block_bytes) - kMatvecTableBytes<F>;
   }
   // The stages of a ring that a block has room for; rows as matvec_layout() has them.
   template <int kOwnTiles, bool kShared>

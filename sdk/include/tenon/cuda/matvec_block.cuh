@@ -135,6 +135,9 @@ struct SharedRowSink {
     to[0] = high;
     to[StagedOctet<F>::kGap / 16] = low;
   }
+  __device__ __forceinline__ void put_codes(uint32_t octet, uint2 codes) const {
+    *reinterpret_cast<uint2*>(stage + octet / 8 * 256 + octet % 8 * 8) = codes;
+  }
   __device__ __forceinline__ void put_sum(uint32_t group, float sum) const { sums[group] = sum; }
 };
 // A row of several goes into PreparedRows.
@@ -158,6 +161,9 @@ struct PreparedRowSink {
       to[0] = high;
       to[4] = low;
     }
+  }
+  __device__ __forceinline__ void put_codes(uint32_t octet, uint2 codes) const {
+    *reinterpret_cast<uint2*>(prepared + size_t{row} * rows.padded * 4 + octet / 8 * 256 + octet % 8 * 8) = codes;
   }
   __device__ __forceinline__ void put_sum(uint32_t group, float sum) const {
     reinterpret_cast<float*>(prepared + rows.sums())[rows.sum_at(row, group)] = sum;

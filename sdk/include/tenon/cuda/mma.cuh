@@ -46,6 +46,19 @@ __device__ __forceinline__ float from_half(uint32_t bits) {
   }
 }
 
+namespace detail {
+
+__device__ __forceinline__ uint32_t as_bits(__half2 h) {
+  return *reinterpret_cast<const uint32_t*>(&h);
+}
+__device__ __forceinline__ __half2 as_halves(uint32_t bits) {
+  return *reinterpret_cast<const __half2*>(&bits);
+}
+// Two halves of 1024. With an integer u below 1024 in the lower bits, a half is 1024 + u, exactly.
+inline constexpr uint32_t kThousand = 0x64006400;
+
+}  // namespace detail
+
 // Computes c += a b, one k-step of 16.
 template <HalfType Half>
 __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
@@ -60,6 +73,19 @@ __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint3
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
+}
+
+// Computes c += a b for 32 k of which each row of a has two of each four, b0 to b3 as mma's two registers for 16 k after 16 k:
+// b0: k 2t, 2t + 1, b1: k 2t + 8, 2t + 9, b2: k 2t + 16, 2t + 17, b3: k 2t + 24, 2t + 25. a is as if it had the 16 k that
+// are there alone, so that a0 and a1 have two of k 4t to 4t + 3, and a2 and a3 two of k 16 + 4t to 16 + 4t + 3. Lanes t = 2
+// kHalf and 2 kHalf + 1 say which, for the first and the last 16 k: bits 4i to 4i + 3 of `columns` have the columns of row g
+// in quad i of the four, the smaller one in the lower two bits, and the upper half has those of row g + 8.
+template <int kHalf>
+__device__ __forceinline__ void mma_sparse(float (&c)[4], const uint32_t (&a)[4], const uint4& b, uint32_t columns) {
+  asm("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9, %10, %11}, {%0, %1, %2, %3}, %12, %13;"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(b.z), "r"(b.w), "r"(columns), "n"(kHalf));
 }
 
 // Loads four matrices of 8 rows by 16 bytes from shared memory (ldmatrix): lane i has the address of row i % 8 of matrix

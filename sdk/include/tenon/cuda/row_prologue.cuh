@@ -33,15 +33,17 @@ struct StagedOctet {
 
 // A prepared row goes to a sink.
 template <class S>
-concept RowSink =
-    requires(const S& sink, uint32_t octet, const uint4& high, const uint4& low, uint32_t group, float sum) {
-      // Whether it takes low parts; else they are no part of sums either.
-      { S::kPaired } -> std::convertible_to<bool>;
-      // An octet: its high parts and its low ones, eight halves each; or its first and its last four floats.
-      sink.put_octet(octet, high, low);
-      // The sum of a group of kGroup k, in steps of 2^-24.
-      sink.put_sum(group, sum);
-    };
+concept RowSink = requires(const S& sink, uint32_t octet, const uint4& high, const uint4& low, uint2 codes,
+                           uint32_t group, float sum) {
+  // Whether it takes low parts; else they are no part of sums either.
+  { S::kPaired } -> std::convertible_to<bool>;
+  // An octet: its high parts and its low ones, eight halves each; or its first and its last four floats.
+  sink.put_octet(octet, high, low);
+  // An octet as int8. Of each segment of 64 k they are the first 64 of its 256 bytes.
+  sink.put_codes(octet, codes);
+  // The sum of a group of kGroup k, in steps of 2^-24.
+  sink.put_sum(group, sum);
+};
 
 namespace detail {
 
@@ -95,6 +97,24 @@ __device__ inline void get_octet(const uint8_t* stage, uint32_t octet, float (&v
   const auto* from = reinterpret_cast<const float4*>(stage + StagedOctet<F>::offset(octet));
   const float4 first = from[0], last = from[StagedOctet<F>::kGap / 16];
   unpack_octet(first, last, v);
+}
+
+// The 8 floats of which an octet's place gets the halves. Of a format that is kSparse, lanes 2h and 2h + 1 of the four that have
+// 32 k get the octets h and h + 2, of each four k the first two and the last two: tensor cores that leave two of four out want
+// these with two lanes.
+template <PackedFormat F>
+__device__ __forceinline__ void get_fragment(const uint8_t* stage, uint32_t octet, float (&v)[8]) {
+  if constexpr (kSparse<F>) {
+    const uint8_t* from = stage + octet / 4 * 128 + octet / 2 % 2 * 16 + octet % 2 * 8;
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {  // the octet h or h + 2, its first or its last four
+      const auto pair = *reinterpret_cast<const float2*>(from + i % 2 * 32 + i / 2 * StagedOctet<F>::kGap);
+      v[2 * i] = pair.x;
+      v[2 * i + 1] = pair.y;
+    }
+  } else {
+    get_octet<F>(stage, octet, v);
+  }
 }
 
 __device__ inline float warp_sum(float v) {
@@ -176,13 +196,14 @@ __device__ __forceinline__ uint32_t stage_x(const RowSource& s, const OwnOctets<
 template <PackedFormat F, RowSink Sink>
 __device__ __forceinline__ void put_staged(const OwnOctets<F>& own, const uint8_t* stage, float scale, const Sink& sink,
                                            float& total) {
+  if constexpr (kSparse<F>) __syncwarp();                       // other lanes staged what a lane gets
   for (uint32_t begin = 0; begin < own.count(); begin += 32) {  // whole warps, for the shuffles
     const uint32_t i = begin + lane_id(), octet = own[i];
     float sum = 0;
+    uint4 high, low;
     if (i < own.count()) {
       float v[8];
-      get_octet<F>(stage, octet, v);
-      uint4 high, low;
+      get_fragment<F>(stage, octet, v);
       if constexpr (StagedOctet<F>::kSplit) {
         for (float& f : v) f *= scale;
         sum = split<F, Sink::kPaired>(v, high, low);
@@ -190,10 +211,11 @@ __device__ __forceinline__ void put_staged(const OwnOctets<F>& own, const uint8_
         high = __builtin_bit_cast(uint4, make_float4(v[0], v[1], v[2], v[3]));
         low = __builtin_bit_cast(uint4, make_float4(v[4], v[5], v[6], v[7]));
       }
-      sink.put_octet(octet, high, low);
     }
+    if constexpr (kSparse<F>) __syncwarp();  // other lanes have got what lay in the octet's place
+    if (i < own.count()) sink.put_octet(octet, high, low);
     total += sum;
-    if constexpr (F::kGroup != 0) {
+    if constexpr (kNeedsSums<F>) {
       constexpr uint32_t kLanes = F::kGroup / 8;
       for (uint32_t d = 1; d < kLanes; d *= 2) sum += __shfl_xor_sync(~0U, sum, d);
       if (i < own.count() && lane_id() % kLanes == 0) sink.put_sum(octet / kLanes, sum * kDenormalStep);
