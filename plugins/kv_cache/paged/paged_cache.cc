@@ -12,8 +12,8 @@ PagedCache::PagedCache(const tenon_kv_format& format, const slot_cache::Policy& 
 tenon_footprint PagedCache::plan(std::span<const tenon_kv_geometry> layers, const tenon_bounds& b) {
   const tenon_footprint footprint = SlotCache::plan(layers, b);
   groups_.clear();
-  for (uint32_t i = 0; i < groups();
-       ++i) {  // pages of windows are found by a text's id, and have no tokens of their own
+  // Pages of windows are found by a text's id, and have no tokens of their own.
+  for (uint32_t i = 0; i < groups(); ++i) {
     groups_.push_back({PagePool(pages(i), i == 0 ? page_tokens() : 0), std::vector<Columns>(slots())});
   }
   sequences_.assign(slots(), {});
