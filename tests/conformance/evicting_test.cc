@@ -218,6 +218,32 @@ TEST_P(Evicting, AForkGoesOnAsItsOriginalWould) {
   }
 }
 
+// In text, where a prompt has just ended, within a prompt, and cut by a row. Cells that the rule has dropped do not travel.
+TEST_P(Evicting, AnImportGoesOnAsItsOriginalWould) {
+  const KvCacheHost::Shape shape{.rows = kRows, .seqs = 2, .slots = kSlots, .capacity = 500};
+  for (const auto& [pieces, text] :
+       std::vector<std::pair<std::vector<uint32_t>, uint32_t>>{{{24, 24}, 20}, {{24, 24}, 0}, {{24, 5}, 0}}) {
+    read_and_write(0, pieces, text);
+    if (HasFatalFailure()) return;
+    const uint32_t length = host_->length(0);
+    const std::vector<std::byte> bytes = host_->export_sequence(0);
+    ASSERT_FALSE(bytes.empty());
+    // Elsewhere it is what it was, to the byte; here another slot goes on with it, over what was there before.
+    const conformance::Component other(plugins().load("kv_cache", policy().name, std::get<1>(GetParam())),
+                                       cache_->device(), policy().params);
+    KvCacheHost carried(other, shape, false);
+    ASSERT_EQ(carried.import_sequence(1, length, bytes, *host_, 0), TENON_OK) << carried.last_reason();
+    EXPECT_EQ(carried.export_sequence(1), bytes);
+    read_and_write(2, {24, 24}, 3);
+    ASSERT_EQ(host_->import_sequence(2, length, bytes, *host_, 0), TENON_OK) << host_->last_reason();
+    EXPECT_EQ(host_->export_sequence(2), bytes);
+    each_line(0, [&](uint32_t layer, uint32_t head, Line& l) { line(layer, 2, head) = l; });
+    for (const uint32_t slot : {0U, 2U}) ASSERT_EQ(host_->truncate(slot, length - 1), TENON_OK);
+    for (uint32_t i = 0; i < 30 && !HasFatalFailure(); ++i) step({{0, 1 + i % 2}, {2, 1 + i % 3}});
+    for (const uint32_t slot : {0U, 2U}) ASSERT_EQ(host_->truncate(slot, 0), TENON_OK) << host_->last_reason();
+  }
+}
+
 // By hand: pool = 3, and of 12 tokens of a prompt 7 stay, the newest 2 and 5 of positions 0 to 9.
 TEST(SnapKv, KeepsThePeaksWithTheirNeighbours) {
   const Component cache("kv_cache", "snapkv",

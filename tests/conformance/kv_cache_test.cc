@@ -121,8 +121,8 @@ TEST(SlotCaches, RefuseSequencesOfAnotherWindowThatAreAsLong) {
 
 // A window takes its part of a sequence that has all; what has a window's part only goes where the same windows are.
 TEST(SlotCaches, CarryTheWindowsOfLayers) {
-  const auto cache = [](const std::string& name, uint32_t window) {
-    return Cache(name, {{2, 8, 8}, {1, 8, 4, window}}, 128);
+  const auto cache = [](const std::string& name, uint32_t window, const std::vector<Setting>& settings = {}) {
+    return Cache(name, {{2, 8, 8}, {1, 8, 4, window}}, 128, settings);
   };
   const std::vector<std::byte> windows = cache("static", 16).exported(70), all = cache("static", 0).exported(70);
   EXPECT_EQ(all.size() - windows.size(), (70 - 16) * 12 * 2U);
@@ -130,7 +130,10 @@ TEST(SlotCaches, CarryTheWindowsOfLayers) {
   EXPECT_EQ(cache("static", 16).import(70, all), "");
   EXPECT_EQ(cache("paged", 16).import(70, all), "");
   EXPECT_THAT(cache("static", 15).import(70, windows), HasSubstr("has other windows"));
-  EXPECT_THAT(cache("paged", 16).import(70, windows), HasSubstr("this cache keeps all of them"));
+  EXPECT_EQ(cache("paged", 16).import(70, windows), "");
+  const std::vector<Setting> large = {{"page_tokens", int64_t{128}}};  // Pages of the window would be no fewer.
+  EXPECT_EQ(cache("paged", 16, large).import(70, all), "");
+  EXPECT_THAT(cache("paged", 16, large).import(70, windows), HasSubstr("this cache keeps all of them"));
 }
 
 TEST(SlotCaches, RefuseSequencesOfAnotherRotationAndCodec) {

@@ -20,9 +20,9 @@ constexpr uint32_t kPage = 16, kSlots = 4, kCapacity = 5 * kPage;
 class Paged : public testing::Test {
  protected:
   explicit Paged(const std::vector<Setting>& more = {})
-      : cache_("kv_cache", "paged", with_pool(more)),
-        host_(cache_, {.rows = kCapacity, .seqs = kSlots, .slots = kSlots, .capacity = kCapacity}),
-        text_(kCapacity) {
+      : Paged(with_pool(more), {.rows = kCapacity, .seqs = kSlots, .slots = kSlots, .capacity = kCapacity}) {}
+  Paged(const std::vector<Setting>& settings, const KvCacheHost::Shape& shape)
+      : cache_("kv_cache", "paged", settings), host_(cache_, shape), text_(shape.capacity) {
     std::iota(text_.begin(), text_.end(), 1);
   }
 
@@ -252,6 +252,113 @@ TEST_F(PagedWithoutReuse, FindsNothing) {
   EXPECT_EQ(adopt(1, 2 * kPage), 0U);
 }
 
+// Of three layers one sees everything, one has a window of 24 and one of 48; a step has up to 16 rows.
+class PagedWindows : public Paged {
+ protected:
+  static constexpr KvCacheHost::Shape kShape = {
+      .rows = kPage, .seqs = kSlots, .slots = kSlots, .capacity = 16 * kPage, .window = 24};
+  explicit PagedWindows(const std::vector<Setting>& settings = {}) : Paged(settings, kShape) {}
+
+  // A sequence that grows page by page, each of which may be found from then on.
+  void write(uint32_t slot, uint32_t pages, const std::vector<int32_t>& text) {
+    for (uint32_t i = 0; i < pages; ++i) {
+      append(slot, kPage, text);
+      share(slot, host_.length(slot), text);
+    }
+  }
+  // What the window's layers have beyond the sequences that run is full of other texts.
+  void fill_windows() {
+    for (uint32_t slot = 1; slot < kSlots; ++slot) write(slot, 16, other_from(slot));
+  }
+};
+
+TEST_F(PagedWindows, PlanTheirWindowsAndTheBytesOfAPageForEachToken) {
+  const uint64_t whole = 2 * 2 * (8 + 8), window = 2 * 3 * (5 + 19), longer = 2 * (64 + 32);  // a token's, in fp16
+  // Pages with the window, the rows of a step and one step ahead; as many again for beginnings; and the blank one.
+  const uint64_t pages = 2 * kSlots * 4 + 1, longer_pages = 2 * kSlots * 5 + 1;
+  const uint64_t bytes = kPage * (kSlots * 16 * whole + pages * window + longer_pages * longer);
+  EXPECT_GE(host_.footprint().store_bytes[0], bytes);
+  EXPECT_LE(host_.footprint().store_bytes[0], bytes + 6 * 256);
+  EXPECT_EQ(table().used_bytes(host_.self(), 100), 100 * whole + 24 * window + 48 * longer);
+}
+
+TEST_F(PagedWindows, ABeginningIsFoundAsLongAsItsWindowsAreThere) {
+  write(0, 10, text_);
+  EXPECT_EQ(find(text_), 10 * kPage);
+  EXPECT_EQ(find(other_from(3 * kPage)), 3 * kPage) << "its windows were given back and not needed yet";
+  EXPECT_EQ(adopt(1, 3 * kPage + 1), 3 * kPage);
+  append(1, kPage, other_from(3 * kPage));
+  end(1);
+  fill_windows();
+  EXPECT_EQ(find(other_from(3 * kPage)), 0U);
+  uint32_t held = 0;
+  EXPECT_EQ(find(text_, &held), 10 * kPage) << "its sequence runs";
+  EXPECT_EQ(held, 10 * kPage);
+  end(1);
+  EXPECT_EQ(adopt(1, 16 * kPage), 10 * kPage);
+  append(1, 5);
+}
+
+TEST_F(PagedWindows, ASequenceIsCutAsFarAsItsWindowsReach) {
+  write(0, 10, text_);
+  EXPECT_EQ(adopt(1, 16 * kPage), 10 * kPage);
+  append(1, kPage);
+  ASSERT_EQ(host_.truncate(1, 10 * kPage), TENON_OK) << "the rows of a step can be taken back";
+  append(1, 3, other_from(10 * kPage));
+  EXPECT_EQ(host_.truncate(1, 7 * kPage), TENON_REFUSED);
+  EXPECT_THAT(host_.last_reason(), HasSubstr("layers with a window of 24 have none before 128 any more"));
+  EXPECT_EQ(host_.fork(1, 2, 7 * kPage), TENON_REFUSED);
+  append(1, 1, other_from(10 * kPage));
+}
+
+// Pages of windows are copied where a fork writes to them, and come back when all have ended.
+TEST_F(PagedWindows, ForksWriteToCopies) {
+  const uint32_t free = free_pages();
+  write(0, 9, text_);
+  append(0, 5);
+  for (const uint32_t to : {1U, 2U}) ASSERT_EQ(host_.fork(0, to, 9 * kPage + 5), TENON_OK) << host_.last_reason();
+  for (int i = 0; i < 6; ++i) {
+    append(1, 12, other_from(9 * kPage + 5));
+    append(0, 12);
+    append(2, 1);
+  }
+  for (uint32_t slot = 0; slot < kSlots; ++slot) end(slot);
+  EXPECT_EQ(free_pages(), free);
+}
+
+TEST_F(PagedWindows, AnImportedWindowIsNotFoundWhereItDoesNotFillItsPages) {
+  append(0, kPage);
+  while (host_.length(0) < 10 * kPage) append(0, kPage);
+  const Component other("kv_cache", "static");
+  KvCacheHost fixed(other, kShape);
+  ASSERT_EQ(fixed.import_sequence(1, 10 * kPage, host_.export_sequence(0), host_, 0), TENON_OK) << fixed.last_reason();
+  ASSERT_EQ(fixed.step({{1, 5, text_}}, random_), "");
+  const uint32_t length = fixed.length(1);
+  ASSERT_EQ(host_.import_sequence(2, length, fixed.export_sequence(1), fixed, 1), TENON_OK) << host_.last_reason();
+  append(2, 3);
+  end(0);
+  share(2, length);
+  // A window of 48 before 10 pages begins within page 7, of which the imported sequence has no more.
+  EXPECT_EQ(find(text_), 0U);
+  append(2, kPage);
+  share(2, host_.length(2));
+  EXPECT_EQ(find(text_), 11 * kPage);
+}
+
+class PagedWindowsWithoutReuse : public PagedWindows {
+ protected:
+  PagedWindowsWithoutReuse() : PagedWindows({{"reuse", false}, {"pool", int64_t{17 * kPage}}}) {}
+};
+
+TEST_F(PagedWindowsWithoutReuse, TakeTheirWindowsAloneAndNoMorePagesThanThePool) {
+  const uint64_t whole = 2 * 2 * (8 + 8), window = 2 * 3 * (5 + 19), longer = 2 * (64 + 32);
+  const uint64_t bytes = kPage * (17 * whole + (4 * kSlots + 1) * window + (17 + 1) * longer);
+  EXPECT_GE(host_.footprint().store_bytes[0], bytes);
+  EXPECT_LE(host_.footprint().store_bytes[0], bytes + 6 * 256);
+  write(0, 16, text_);
+  EXPECT_EQ(find(text_), 0U);
+}
+
 std::string plan_error(const std::vector<Setting>& settings) {
   try {
     const Component cache("kv_cache", "paged", settings);
@@ -280,6 +387,18 @@ TEST(PagedPool, TakesItsShareOfTheDevicesMemory) {
   EXPECT_GT((pages + 1) * page, memory);
   EXPECT_GE(host.footprint().store_bytes[0], pages * page);
   EXPECT_LE(host.footprint().store_bytes[0], pages * page + 6 * 256);
+}
+
+// With windows too: what is left of the share by the windows' pools, which have their full size, goes to the others.
+TEST(PagedPool, TakesItsShareWithTheWindowsOfAllSlots) {
+  const Component cache("kv_cache", "paged", {{"pool_memory", 1e-4}});
+  const KvCacheHost host(cache, {.rows = 16, .seqs = 4, .slots = 4, .capacity = 256, .window = 24});
+  uint32_t page_tokens = 0;
+  const uint64_t pages = host.table().free_pages(host.self(), &page_tokens);
+  const uint64_t memory = cache.device().table().memory / 10000, page = uint64_t{page_tokens} * 2 * 2 * (8 + 8);
+  EXPECT_GT(pages, 256U);
+  EXPECT_LE(host.footprint().store_bytes[0], memory + 6 * 256);
+  EXPECT_GT(host.footprint().store_bytes[0] + page, memory);
 }
 
 }  // namespace

@@ -85,33 +85,29 @@ TEST_F(CudaPolicies, PagesAreTheCpusInEveryMode) {
   }
 }
 
-// A pool with room for two of six sequences, which begin alike: pages are shared, lost, found again and copied while
-// steps are launched ahead, and tables change between replays of a graph.
 TEST_F(CudaPolicies, SequencesThatShareAFewPagesGetTheTextsThatTheyGetAlone) {
-  std::vector<Request> requests;
-  for (int32_t i = 0; i < 6; ++i) {
-    Request r = text(40, 60 + 5 * static_cast<uint32_t>(i));
-    const Request own = text(12, 1, 7 + i);
-    r.tokens.insert(r.tokens.end(), own.tokens.begin(), own.tokens.end());
-    r.priority = i % 3;
-    requests.push_back(std::move(r));
-  }
-  const Settings fixed = {"kv_cache.use=static", "kv_cache.format=fp32", "kv_cache.capacity=256"};
-  const auto cpu = open_kv(fixed);
   for (const char* mode : {"per_op", "recorded", "auto"}) {
-    const auto engine = open_on(
-        "cuda", {"kv_cache.use=paged", "kv_cache.format=fp32", "kv_cache.capacity=256", "kv_cache.pool=272",
-                 "scheduler.use=continuous", "scheduler.sequences=4", std::string("pipeline.execution=") + mode});
-    uint32_t page_tokens = 0;
-    const uint32_t pages = engine->pipeline().free_pages(page_tokens);
-    for (int round = 0; round < 2; ++round) {
-      const std::vector<Result> results = engine->generate(requests);
-      for (size_t i = 0; i < results.size(); ++i) {
-        EXPECT_EQ(results[i].tokens, cpu->generate(requests[i]).tokens) << mode << ", request " << i;
-      }
+    const Settings settings = {std::string("pipeline.execution=") + mode};
+    expect_shared_pages_give_the_texts_of_static("cuda", kTiny, settings);
+    for (const char* model : {"tiny-gemma3", "tiny-mistral"}) {  // Their layers with windows have pages of their own.
+      expect_shared_pages_give_the_texts_of_static("cuda", model, with(settings, {"scheduler.prefill_rows=16"}));
     }
-    EXPECT_GT(engine->totals().reused, 0U) << mode;
-    EXPECT_EQ(engine->pipeline().free_pages(page_tokens), pages) << mode;
+  }
+}
+
+// In single rows and in pieces of a prompt, as static has it, with windows that have left most of the text behind.
+TEST_F(CudaPolicies, PagesOfWindowsAreTheCpusInEveryMode) {
+  Request r = text(100, 80);
+  for (const char* model : {"tiny-gemma3", "tiny-gemma2", "tiny-mistral"}) {
+    const Settings fixed = {"kv_cache.use=static", "kv_cache.format=fp32", "kv_cache.capacity=256"};
+    const std::vector<int32_t> want = open_on("cpu", fixed, 0, false, model)->generate(r).tokens;
+    for (const char* mode : {"per_op", "recorded", "auto"}) {
+      const auto engine = open_on("cuda",
+                                  {"kv_cache.use=paged", "kv_cache.format=fp32", "kv_cache.capacity=256",
+                                   "scheduler.prefill_rows=16", std::string("pipeline.execution=") + mode},
+                                  0, false, model);
+      for (int i = 0; i < 2; ++i) EXPECT_EQ(engine->generate(r).tokens, want) << model << ", " << mode << ", run " << i;
+    }
   }
 }
 

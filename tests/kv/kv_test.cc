@@ -153,8 +153,8 @@ TEST(ScaledCaches, TakeHalfTheMemoryOfF16AndAQuarter) {
   EXPECT_EQ(bytes("static"), 100ULL * m.layers * 2 * m.kv_heads * m.head_dim * 2);
 }
 
-// Layers with windows keep that window in a cache with a page a slot, and everything in pages: not a bit differs, with drafts that
-// are taken back as well.
+// Layers with windows keep that window, and everything where pages are so large that it would be no less: not a bit differs, with
+// drafts that are taken back as well.
 class WindowsOfLayers : public testing::TestWithParam<const char*> {
  protected:
   static std::unique_ptr<Engine> open(const Settings& settings) {
@@ -168,11 +168,15 @@ INSTANTIATE_TEST_SUITE_P(All, WindowsOfLayers, testing::Values("tiny-gemma3", "t
 TEST_P(WindowsOfLayers, GiveTheBitsOfACacheThatKeepsEverything) {
   Request r = text(100, 80);
   r.logprobs = true;
-  for (const auto& [windows, whole] : std::vector<std::pair<Settings, Settings>>{
-           {{"kv_cache.use=static", "kv_cache.format=fp32"}, {"kv_cache.use=paged", "kv_cache.format=fp32"}},
-           {{"kv_cache.use=int8"}, {"kv_cache.use=paged", "kv_cache.format=int8"}},
-           {{"kv_cache.use=int4"}, {"kv_cache.use=paged", "kv_cache.format=int4"}}}) {
-    const auto a = open(windows), b = open(whole);
+  const Settings pages = {"kv_cache.use=paged", "kv_cache.page_tokens=128"};
+  for (const auto& [windows, format] : std::vector<std::pair<Settings, std::string>>{
+           {{"kv_cache.use=static", "kv_cache.format=fp32"}, "kv_cache.format=fp32"},
+           {{"kv_cache.use=paged", "kv_cache.format=fp32"}, "kv_cache.format=fp32"},
+           {{"kv_cache.use=paged", "kv_cache.page_tokens=32"}, "kv_cache.format=fp16"},
+           {{"kv_cache.use=int8"}, "kv_cache.format=int8"},
+           {{"kv_cache.use=int4"}, "kv_cache.format=int4"},
+           {{"kv_cache.use=paged", "kv_cache.format=int4"}, "kv_cache.format=int4"}}) {
+    const auto a = open(windows), b = open(with(pages, {format}));
     EXPECT_LT(a->pipeline().kv_used_bytes(180), b->pipeline().kv_used_bytes(180));
     const Result got = a->generate(r), want = b->generate(r);
     ASSERT_EQ(got.tokens, want.tokens) << windows.front();
@@ -187,10 +191,46 @@ TEST_P(WindowsOfLayers, GiveTheBitsOfACacheThatKeepsEverything) {
 }
 
 TEST_P(WindowsOfLayers, ThePlanIsWhatIsAllocatedAndLessThanTheWholeContext) {
-  const auto windows = open({"kv_cache.use=static"}), whole = open({"kv_cache.use=paged"});
-  windows->load();
-  EXPECT_EQ(windows->pipeline().high_water(), windows->pipeline().plan().peak());
-  EXPECT_LT(windows->pipeline().plan().peak(), whole->pipeline().plan().peak());
+  const auto whole = open({"kv_cache.use=paged", "kv_cache.page_tokens=128", "kv_cache.format=fp16"});
+  for (const char* use : {"kv_cache.use=static", "kv_cache.use=paged"}) {
+    const auto windows = open({use});
+    windows->load();
+    windows->generate(text(100, 20));
+    EXPECT_EQ(windows->pipeline().high_water(), windows->pipeline().plan().peak()) << use;
+    EXPECT_LT(windows->pipeline().plan().peak(), whole->pipeline().plan().peak()) << use;
+  }
+}
+
+// Six sequences that begin alike in a pool with room for two: pages of both kinds are shared, lost, found again and copied.
+TEST_P(WindowsOfLayers, SequencesThatSharePagesGetTheTextsThatTheyGetAlone) {
+  expect_shared_pages_give_the_texts_of_static("cpu", GetParam(), {"scheduler.prefill_rows=16"});
+}
+
+// The draft model's cache finds whole pages of 32 tokens: its 64 are what both take, though the other one has the windows of 80 as well.
+TEST_P(WindowsOfLayers, ADraftModelAgreesOnABeginningThatBothHave) {
+  const auto engine = open({"kv_cache.use=paged", "scheduler.use=continuous", "scheduler.sequences=2",
+                            "draft.pipeline.tokens=2", "draft.pipeline.kv_cache.page_tokens=32"});
+  const auto fixed = open({"kv_cache.use=static"});
+  const Request r = text(90, 20);
+  for (const uint32_t reused : {0U, 64U}) {
+    const Result got = engine->generate(r);
+    EXPECT_EQ(got.tokens, fixed->generate(r).tokens);
+    EXPECT_EQ(got.reused, reused);
+  }
+}
+
+// A conversation finds its windows again where it ended.
+TEST_P(WindowsOfLayers, AConversationGoesOnFromPages) {
+  const auto fixed = open({"kv_cache.use=static"}), pages = open({"kv_cache.use=paged"});
+  Request r = text(60, 30);
+  for (int turn = 0; turn < 3; ++turn) {
+    const Result got = pages->generate(r), want = fixed->generate(r);
+    ASSERT_EQ(got.tokens, want.tokens) << "turn " << turn;
+    // The newest token of the turn before was never computed, and whole pages are found.
+    EXPECT_EQ(got.reused, turn == 0 ? 0 : (r.tokens.size() - 5 - 1) / 16 * 16) << "turn " << turn;
+    r.tokens.insert(r.tokens.end(), got.tokens.begin(), got.tokens.end());
+    r.tokens.insert(r.tokens.end(), {7, 8, 9, 10, 11});
+  }
 }
 
 // Drafted siblings share a position: what survives is what plain decoding gives, whichever branch it was on, to the last

@@ -1,6 +1,8 @@
 // Pipelines with the policies of caches that ship, and with those of this folder.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -92,6 +94,37 @@ inline Settings with_tree(Settings settings, const Request& r, const std::vector
   settings.push_back("draft.use=two_branches");
   settings.push_back("draft.text=\"" + all + "\"");
   return settings;
+}
+
+// A pool with room for two of six sequences, which begin alike: pages are shared, lost, found again and copied while steps are
+// launched ahead, and tables change between replays of a graph. settings: of the pipeline with pages.
+inline void expect_shared_pages_give_the_texts_of_static(const std::string& device, const std::string& model,
+                                                         const Settings& settings) {
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < 6; ++i) {
+    Request r = text(40, 60 + 5 * static_cast<uint32_t>(i));
+    const Request own = text(12, 1, 7 + i);
+    r.tokens.insert(r.tokens.end(), own.tokens.begin(), own.tokens.end());
+    r.priority = i % 3;
+    requests.push_back(std::move(r));
+  }
+  const auto alone =
+      open_on("cpu", {"kv_cache.use=static", "kv_cache.format=fp32", "kv_cache.capacity=256"}, 0, false, model);
+  const auto engine = open_on(device,
+                              with({"kv_cache.use=paged", "kv_cache.format=fp32", "kv_cache.capacity=256",
+                                    "kv_cache.pool=272", "scheduler.use=continuous", "scheduler.sequences=4"},
+                                   settings),
+                              0, false, model);
+  uint32_t page_tokens = 0;
+  const uint32_t pages = engine->pipeline().free_pages(page_tokens);
+  for (int round = 0; round < 2; ++round) {
+    const std::vector<Result> results = engine->generate(requests);
+    for (size_t i = 0; i < results.size(); ++i) {
+      EXPECT_EQ(results[i].tokens, alone->generate(requests[i]).tokens) << settings.front() << ", request " << i;
+    }
+  }
+  EXPECT_GT(engine->totals().reused, 0U);
+  EXPECT_EQ(engine->pipeline().free_pages(page_tokens), pages);
 }
 
 }  // namespace tenon::test

@@ -204,7 +204,8 @@ bool ModelInstance::finds() const {
 uint32_t ModelInstance::find(std::span<const int32_t> tokens, uint32_t& held) const {
   held = 0;
   const Call call(components.kv_cache, "find");
-  return cache().find(components.kv_cache.self(), tokens.data(), static_cast<uint32_t>(tokens.size()), &held);
+  const auto n = static_cast<uint32_t>(tokens.size());
+  return std::min(n, cache().find(components.kv_cache.self(), tokens.data(), n, &held));
 }
 
 uint32_t ModelInstance::adopt(uint32_t slot, std::span<const int32_t> tokens) const {

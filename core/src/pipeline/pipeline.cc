@@ -147,6 +147,20 @@ bool Pipeline::Impl::finds() const {
   return target.finds() && (!draft_model || draft_model->finds());
 }
 
+// The longest beginning that the caches of both models find: what one of them finds can be longer than what the other does, and
+// where layers keep a window, not every shorter beginning is found as well.
+uint32_t Pipeline::Impl::find(std::span<const int32_t> tokens, uint32_t& held) const {
+  uint32_t found = target.find(tokens, held);
+  while (draft_model) {
+    uint32_t held_by_draft = 0;
+    const uint32_t both = draft_model->find(tokens.first(found), held_by_draft);
+    if (both == found) break;
+    found = target.find(tokens.first(both), held);
+    if (found == both) break;
+  }
+  return found;
+}
+
 std::vector<const ModelInstance*> Pipeline::Impl::models() const {
   std::vector<const ModelInstance*> all = {&target};
   if (draft_model) all.push_back(draft_model.get());
@@ -159,22 +173,22 @@ bool Pipeline::finds() const {
 
 Pipeline::Found Pipeline::find(std::span<const int32_t> tokens) const {
   Found found;
-  if (!finds()) return found;
-  found.tokens = impl_->target.find(tokens, found.held);
-  uint32_t held = 0;
-  if (impl_->draft_model) found.tokens = std::min(found.tokens, impl_->draft_model->find(tokens, held));
-  found.held = std::min(found.held, found.tokens);
+  if (finds()) found.tokens = impl_->find(tokens, found.held);
   return found;
 }
 
 // Both models have the same tokens of a sequence.
 uint32_t Pipeline::adopt(uint32_t slot, std::span<const int32_t> tokens) {
   if (!finds()) return 0;
-  const uint32_t by_target = impl_->target.adopt(slot, tokens);
-  if (!impl_->draft_model) return by_target;
-  const uint32_t both = std::min(by_target, impl_->draft_model->adopt(slot, tokens));
-  truncate(slot, both);
-  return both;
+  uint32_t held = 0;
+  const std::span<const int32_t> both = tokens.first(impl_->find(tokens, held));
+  for (const ModelInstance* model : impl_->models()) {
+    if (const uint32_t kv_len = model->adopt(slot, both); kv_len != both.size()) {
+      throw Error(ErrorCode::kPlugin, model->components.kv_cache.id() + ": finds " + std::to_string(both.size()) +
+                                          " tokens and adopts " + std::to_string(kv_len));
+    }
+  }
+  return static_cast<uint32_t>(both.size());
 }
 
 void Pipeline::share(uint32_t slot, std::span<const int32_t> tokens) {

@@ -30,6 +30,7 @@ struct Pipeline::Impl {
   void declare_draft_model();
   void check_drafts();
   bool finds() const;
+  uint32_t find(std::span<const int32_t> tokens, uint32_t& held) const;
   std::vector<const ModelInstance*> models() const;  // the target, and the draft model if there is one
   void record();
   std::vector<Program*> all_programs() const;

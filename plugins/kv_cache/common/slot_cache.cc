@@ -39,27 +39,28 @@ SlotCache::Group SlotCache::group_for(uint32_t window, const tenon_bounds& b) co
   const uint32_t cells = std::min(cells_for(b), kMostCells);
   g.page_cells = paged() ? policy_.page_tokens : std::bit_ceil(cells);
   g.page_room = paged() ? g.page_cells : (cells + 7) / 8 * 8;
-  if (window != 0 && !ring() && !paged()) {
+  if (window != 0 && !ring()) {
     const uint64_t needed = uint64_t{window} + b.rows_per_seq + b.steps_ahead;
-    const uint64_t turn = (needed + kWindowPage - 1) / kWindowPage;
-    if (turn * kWindowPage < cells) {
+    const uint32_t page = paged() ? g.page_cells : kWindowPage;
+    // Of a pool's pages the first and the last may have one of those tokens each.
+    const uint64_t turn = paged() ? (needed + page - 2) / page + 1 : (needed + page - 1) / page;
+    if (turn * page < cells) {
       g.window = window;
       g.turn = static_cast<uint32_t>(turn);
-      g.page_cells = g.page_room = kWindowPage;
+      g.reach = static_cast<uint32_t>(paged() ? needed : turn * page);
+      g.page_cells = g.page_room = page;
     }
   }
   g.columns = (cells + g.page_cells - 1) / g.page_cells;
-  g.pages = g.turn != 0 ? b.slots * g.turn : b.slots;
+  g.pages = g.window != 0 ? b.slots * g.turn : b.slots;
   return g;
 }
 
-uint32_t SlotCache::add_group(const Group& group) {
-  if (group.turn == 0) return 0;
+uint32_t SlotCache::group_of(uint32_t window) const {
   for (uint32_t i = 1; i < groups_.size(); ++i) {
-    if (groups_[i].window == group.window) return i;
+    if (groups_[i].window == window) return i;
   }
-  groups_.push_back(group);
-  return static_cast<uint32_t>(groups_.size() - 1);
+  return 0;
 }
 
 tenon_kv_view SlotCache::prototype(uint32_t heads, uint32_t k_dim, uint32_t v_dim, const Group& group,
@@ -108,30 +109,53 @@ void SlotCache::add_plane(uint64_t& offset, const Plane& plane) {
   group.token_bytes += token;
 }
 
-// How many pages a pool has.
-uint32_t SlotCache::pool_pages(std::span<const tenon_kv_geometry> layers) const {
-  const uint32_t columns = groups_.front().columns;
-  double pages = static_cast<double>(slots_) * columns;
-  if (policy_.pool_memory > 0) {
-    double token = 0;
-    for (const tenon_kv_geometry& g : layers) {
-      token += static_cast<double>(g.heads) * static_cast<double>(sdk::kv_row_bytes(format_.k.codec, g.k_dim));
-      token += static_cast<double>(g.heads) * static_cast<double>(sdk::kv_row_bytes(format_.v.codec, g.v_dim));
-      token += static_cast<double>(g.heads) * 2 * tenon_format_block(format_.k.scale).bytes;
+uint64_t SlotCache::pool_pages(const Group& group, uint64_t pages) const {
+  if (group.window == 0) return pages;
+  return std::min<uint64_t>(pages, uint64_t{slots_} * group.turn * policy_.windows);
+}
+
+// The largest pool with which all groups' pages fit into the share of the device's memory. page_bytes: by group.
+uint64_t SlotCache::pages_in_memory(std::span<const double> page_bytes) const {
+  const auto bytes = [&](uint64_t pages) {
+    double sum = 0;
+    for (size_t i = 0; i < page_bytes.size(); ++i) {
+      sum += page_bytes[i] * static_cast<double>(pool_pages(groups_[i], pages) + (i == 0 ? 0 : 1));
     }
-    pages = policy_.pool_memory * static_cast<double>(memory_) / (token * page_tokens());
+    return sum;
+  };
+  uint64_t fits = 0, over = uint64_t{1} << 32;
+  while (over - fits > 1) {
+    const uint64_t middle = (fits + over) / 2;
+    (bytes(middle) <= policy_.pool_memory * static_cast<double>(memory_) ? fits : over) = middle;
+  }
+  // Where all layers have windows, pages of the first group are numbers and cost nothing.
+  return page_bytes.front() > 0 ? fits : std::min(fits, uint64_t{slots_} * groups_.front().columns);
+}
+
+// Says how many pages the pool of each group has.
+void SlotCache::size_pools(std::span<const tenon_kv_geometry> layers) {
+  const uint32_t columns = groups_.front().columns;
+  uint64_t pages = uint64_t{slots_} * columns;
+  if (policy_.pool_memory > 0) {
+    std::vector<double> bytes(groups_.size());
+    for (const tenon_kv_geometry& g : layers) {
+      bytes[group_of(g.window)] +=
+          static_cast<double>(g.heads) * page_tokens() *
+          (static_cast<double>(sdk::kv_row_bytes(format_.k.codec, g.k_dim)) +
+           static_cast<double>(sdk::kv_row_bytes(format_.v.codec, g.v_dim)) +
+           (scaled() ? 2.0 * static_cast<double>(tenon_format_block(format_.k.scale).bytes) : 0));
+    }
+    pages = pages_in_memory(bytes);
   } else if (policy_.pool_tokens > 0) {
-    const uint64_t whole = (policy_.pool_tokens + page_tokens() - 1) / page_tokens();
-    pages = static_cast<double>(whole);
+    pages = (policy_.pool_tokens + page_tokens() - 1) / page_tokens();
   }
   if (pages > INT32_MAX) throw NoSpace("a pool of more than 2^31 pages");
   if (pages < columns) {
-    throw Failed("the pool has " + std::to_string(static_cast<uint64_t>(pages)) + " pages of " +
-                 std::to_string(page_tokens()) +
+    throw Failed("the pool has " + std::to_string(pages) + " pages of " + std::to_string(page_tokens()) +
                  " tokens, but a sequence of kv_cache.capacity = " + std::to_string(capacity_) + " tokens takes " +
                  std::to_string(columns) + "; make the pool larger or the capacity smaller");
   }
-  return static_cast<uint32_t>(pages);
+  for (Group& g : groups_) g.pages = static_cast<uint32_t>(pool_pages(g, pages)) + (g.window == 0 ? 0 : 1);
 }
 
 tenon_footprint SlotCache::plan(std::span<const tenon_kv_geometry> layers, const tenon_bounds& b) {
@@ -143,11 +167,15 @@ tenon_footprint SlotCache::plan(std::span<const tenon_kv_geometry> layers, const
   ring_ = ring() ? cells_ - policy_.sinks : 0;
   if (cells_ > kMostCells) throw NoSpace("a capacity of " + std::to_string(cells_) + " tokens; 2^30 is the most");
   groups_ = {group_for(0, b)};
-  if (paged()) groups_.front().pages = pool_pages(layers);
+  for (const tenon_kv_geometry& g : layers) {
+    const Group group = group_for(g.window, b);
+    if (group.window != 0 && group_of(group.window) == 0) groups_.push_back(group);
+  }
+  if (paged()) size_pools(layers);
   planes_.clear();
   uint64_t offset = 0;
   for (const tenon_kv_geometry& g : layers) {
-    const uint32_t group = add_group(group_for(g.window, b));
+    const uint32_t group = group_of(g.window);
     add_plane(offset, {0, g.heads, g.k_dim, format_.k.codec, group});
     add_plane(offset, {0, g.heads, g.v_dim, format_.v.codec, group});
     if (!scaled()) continue;
@@ -169,12 +197,13 @@ tenon_footprint SlotCache::plan(std::span<const tenon_kv_geometry> layers, const
 // A pool gives its pages away one by one.
 void SlotCache::fill_tables() {
   table_.clear();
-  for (Group& g : groups_) {
+  for (uint32_t i = 0; i < groups_.size(); ++i) {
+    Group& g = groups_[i];
     g.table = table_.size();
     for (uint32_t slot = 0; slot < slots_; ++slot) {
       for (uint32_t column = 0; column < g.columns; ++column) {
-        const uint32_t page = g.turn != 0 ? slot * g.turn + column % g.turn : slot;
-        table_.push_back(paged() ? kNoPage : static_cast<int32_t>(page));
+        const uint32_t page = g.window != 0 ? slot * g.turn + column % g.turn : slot;
+        table_.push_back(paged() ? no_page(i) : static_cast<int32_t>(page));
       }
     }
   }
@@ -190,16 +219,17 @@ void SlotCache::attach(void* const* store, void* queue) {
   finish(queue);
 }
 
-void SlotCache::upload_table(uint32_t slot, uint32_t first_column, uint32_t end, void* queue) const {
-  const size_t first = size_t{slot} * groups_.front().columns + first_column;
+void SlotCache::upload_table(uint32_t group, uint32_t slot, uint32_t first_column, uint32_t end, void* queue) const {
+  const size_t first = groups_[group].table + size_t{slot} * groups_[group].columns + first_column;
   copy({.to = pages_store_ + first * sizeof(int32_t),
         .from = table_.data() + first,
         .bytes = (end - first_column) * sizeof(int32_t)},
        queue);
 }
 
-void SlotCache::copy_page(uint32_t from, uint32_t to, void* queue) const {
+void SlotCache::copy_page(uint32_t group, uint32_t from, uint32_t to, void* queue) const {
   for (const Plane& p : planes_) {
+    if (p.group != group) continue;
     const uint64_t bytes = head_bytes(p) * p.heads;
     copy({.to = base_ + p.offset + to * bytes, .from = base_ + p.offset + from * bytes, .bytes = bytes}, queue);
   }
@@ -250,24 +280,14 @@ std::vector<SlotCache::Run> SlotCache::run_of(const Group& group, uint32_t first
   return runs;
 }
 
-namespace {
-
-// The first of the newest `window` positions of a sequence.
-uint32_t begin_of_window(uint32_t window, uint32_t kv_len) {
-  return kv_len > window ? kv_len - window : 0;
-}
-
-}  // namespace
-
 std::vector<SlotCache::Run> SlotCache::seen_after(const Plane& p, uint32_t kv_len) const {
   if (ring()) return kept(first_kept(kv_len), kv_len);
-  const Group& g = groups_[p.group];
-  return run_of(g, g.turn != 0 ? begin_of_window(g.window, kv_len + 1) : 0, kv_len);
+  return run_of(groups_[p.group], first_seen(p.group, kv_len), kv_len);
 }
 
 void SlotCache::check_kept(uint32_t slot, uint32_t kv_len) const {
-  for (size_t i = 1; i < groups_.size(); ++i) {
-    const uint32_t seen = begin_of_window(groups_[i].window, kv_len + 1), first = first_[i * slots_ + slot];
+  for (uint32_t i = 1; i < groups_.size(); ++i) {
+    const uint32_t seen = first_seen(i, kv_len), first = first_[size_t{i} * slots_ + slot];
     if (seen >= first) continue;
     throw Refused("a sequence cut to " + std::to_string(kv_len) + " tokens sees position " + std::to_string(seen) +
                   ", but layers with a window of " + std::to_string(groups_[i].window) + " have none before " +
@@ -282,9 +302,8 @@ void SlotCache::check_kept(uint32_t slot, uint32_t kv_len) const {
 void SlotCache::reserve(uint32_t slot, uint32_t kv_len) {
   check(slot, kv_len);
   if (ring() && kv_len > ring_) overwritten_[slot] = std::max(overwritten_[slot], kv_len - ring_);
-  for (size_t i = 1; i < groups_.size(); ++i) {
-    uint32_t& first = first_[i * slots_ + slot];
-    first = std::max(first, begin_of_window(groups_[i].turn * groups_[i].page_cells, kv_len));
+  for (uint32_t i = 1; i < groups_.size(); ++i) {
+    first_position(i, slot) = std::max(first_position(i, slot), first_needed(i, kv_len));
   }
 }
 
@@ -292,7 +311,7 @@ void SlotCache::truncate(uint32_t slot, uint32_t kv_len) {
   check(slot, kv_len);
   if (kv_len > 0) return check_kept(slot, kv_len);
   if (ring()) overwritten_[slot] = policy_.sinks;
-  for (size_t i = 1; i < groups_.size(); ++i) first_[i * slots_ + slot] = 0;
+  for (uint32_t i = 1; i < groups_.size(); ++i) first_position(i, slot) = 0;
 }
 
 void SlotCache::fork(uint32_t from, uint32_t to, uint32_t kv_len, void* queue) {
@@ -313,15 +332,13 @@ void SlotCache::fork(uint32_t from, uint32_t to, uint32_t kv_len, void* queue) {
     }
   }
   if (ring()) overwritten_[to] = std::max(policy_.sinks, first_kept(kv_len));
-  for (size_t i = 1; i < groups_.size(); ++i) {
-    first_[i * slots_ + to] = begin_of_window(groups_[i].window, kv_len + 1);
-  }
+  for (uint32_t i = 1; i < groups_.size(); ++i) first_position(i, to) = first_seen(i, kv_len);
 }
 
 uint64_t SlotCache::used_bytes(uint32_t kv_len) const {
   uint64_t bytes = 0;
   for (const Group& g : groups_) {
-    const uint64_t most = ring() ? uint64_t{policy_.sinks} + policy_.window : g.turn != 0 ? g.window : kv_len;
+    const uint64_t most = ring() ? uint64_t{policy_.sinks} + policy_.window : g.window != 0 ? g.window : kv_len;
     bytes += g.token_bytes * std::min<uint64_t>(kv_len, most);
   }
   return bytes;

@@ -15,6 +15,10 @@
 // pages apart share their memory; what was overwritten lies before the window of every row. An example: a window of 512 and
 // steps of up to 512 rows take 17 pages of 64 cells; column 17 of the table is page 0 again, and position 1088 overwrites
 // position 0, which no row from position 512 on sees.
+//
+// In a pool such layers have a pool of their own for each kind of window, sized for the windows of all slots. Cells lie in the same
+// columns as those of layers that see everything; a column whose page was given back, and one that never had a page, names the
+// blank page, which is zero and nobody's: readers may go over it in whole tiles, and no row sees it.
 #pragma once
 
 #include <cstddef>
@@ -35,6 +39,7 @@ struct Policy {
   uint32_t page_tokens = 0;  // 0: one page a slot; else a power of two, and the next two say how many pages there are
   uint64_t pool_tokens = 0;  // 0: as many as all slots can hold together
   double pool_memory = 0;    // a share of the device's memory; 0: pool_tokens says
+  uint32_t windows = 1;      // a pool of a window has room for so many of each slot
   bool hadamard = false;     // heads are rotated before they are stored (tenon/sdk/hadamard.h); for codecs with scales
 };
 
@@ -64,15 +69,33 @@ class SlotCache {
   static constexpr int32_t kNoPage = -1;
 
   uint32_t slots() const { return slots_; }
-  uint32_t pages() const { return groups_.front().pages; }
   uint32_t page_tokens() const { return groups_.front().page_cells; }
   uint32_t pages_for(uint32_t kv_len) const { return (kv_len + page_tokens() - 1) / page_tokens(); }
+  // Groups of layers have a page table and, in a pool, pages of their own: the first sees everything, each other has a window.
+  uint32_t groups() const { return static_cast<uint32_t>(groups_.size()); }
+  uint32_t window(uint32_t group) const { return groups_[group].window; }
+  uint32_t pages(uint32_t group) const { return groups_[group].pages - (group == 0 ? 0 : 1); }  // but the blank one
+  int32_t no_page(uint32_t group) const { return group == 0 ? kNoPage : static_cast<int32_t>(pages(group)); }
   // The host's page table, which attach() uploads first.
-  int32_t& page(uint32_t slot, uint32_t column) { return table_[size_t{slot} * groups_.front().columns + column]; }
-  void upload_table(uint32_t slot, uint32_t first_column, uint32_t end, void* queue) const;
-  void copy_page(uint32_t from, uint32_t to, void* queue) const;
+  int32_t& page(uint32_t group, uint32_t slot, uint32_t column) {
+    return table_[groups_[group].table + size_t{slot} * groups_[group].columns + column];
+  }
+  // A window's layers have no position before this one; 0 for the first group.
+  uint32_t& first_position(uint32_t group, uint32_t slot) { return first_[size_t{group} * slots_ + slot]; }
+  // The first position that rows see of a sequence that has room for kv_len tokens, in whatever step comes next.
+  uint32_t first_needed(uint32_t group, uint32_t kv_len) const {
+    return group == 0 ? 0 : begin_of_window(groups_[group].reach, kv_len);
+  }
+  // The first position that a row at position kv_len sees.
+  uint32_t first_seen(uint32_t group, uint32_t kv_len) const {
+    return group == 0 ? 0 : begin_of_window(groups_[group].window, kv_len + 1);
+  }
+  void upload_table(uint32_t group, uint32_t slot, uint32_t first_column, uint32_t end, void* queue) const;
+  void copy_page(uint32_t group, uint32_t from, uint32_t to, void* queue) const;
   // Throws NoSpace.
   void check(uint32_t slot, uint32_t kv_len) const;
+  // Throws Refused if something that a row at position kv_len sees is gone.
+  void check_kept(uint32_t slot, uint32_t kv_len) const;
   // Throws Refused for bytes that are no such sequence.
   void check_import(uint32_t kv_len, const void* src, uint64_t bytes) const;
 
@@ -80,7 +103,8 @@ class SlotCache {
   // Layers with the same window, or those without; they share a page table.
   struct Group {
     uint32_t window = 0;      // of the layers; 0: they see everything
-    uint32_t turn = 0;        // pages of a slot, which its columns name in turn; 0: each column has its own
+    uint32_t reach = 0;       // of a window: the newest tokens that a slot has room for
+    uint32_t turn = 0;        // of a window: pages that those take; without a pool a slot's columns name them in turn
     uint32_t page_cells = 0;  // as the view has it
     uint32_t page_room = 0;   // those that have memory
     uint32_t columns = 0;
@@ -103,11 +127,16 @@ class SlotCache {
   bool paged() const { return policy_.page_tokens != 0; }
   bool scaled() const { return format_.k.scale != TENON_FORMAT_NONE; }
   uint32_t cells_for(const tenon_bounds& b) const;
-  // How layers with that window are kept: `turn` is 0 if they are kept like those without one.
+  // How layers with that window are kept: the group has no window if they are kept like those without one.
   Group group_for(uint32_t window, const tenon_bounds& b) const;
-  uint32_t add_group(const Group& group);  // its index, of one that there is already if they are alike
+  uint32_t group_of(uint32_t window) const;  // of layers with that window, once there are groups
   void fill_tables();
-  uint32_t pool_pages(std::span<const tenon_kv_geometry> layers) const;
+  // The first of the newest `window` positions of a sequence.
+  static uint32_t begin_of_window(uint32_t window, uint32_t kv_len) { return kv_len > window ? kv_len - window : 0; }
+  // A pool of so many pages for layers that see everything: how many each group has, the blank one apart.
+  uint64_t pool_pages(const Group& group, uint64_t pages) const;
+  void size_pools(std::span<const tenon_kv_geometry> layers);
+  uint64_t pages_in_memory(std::span<const double> page_bytes) const;
   const Plane& plane(uint32_t layer, uint32_t which) const;
   uint32_t planes_a_layer() const { return scaled() ? 4 : 2; }
   uint64_t row_bytes(const Plane& p) const { return sdk::kv_row_bytes(p.format, p.dim); }
@@ -117,7 +146,7 @@ class SlotCache {
   tenon_kv_view prototype(uint32_t heads, uint32_t k_dim, uint32_t v_dim, const Group& group, uint32_t cells) const;
   sdk::KvLayout rule() const;
   uint64_t shape() const;  // tells caches of other geometry apart
-  // The first position after the sinks that a row at position kv_len sees.
+  // In a ring, the first position after the sinks that a row at position kv_len sees.
   uint32_t first_kept(uint32_t kv_len) const;
   // The same of its last token: an exported sequence has that too, if the ring does, so that it can be cut by that token.
   uint32_t first_exported(uint32_t kv_len) const;
@@ -131,8 +160,6 @@ class SlotCache {
   // The positions of a plane that are in an exported sequence whose header has that `first`.
   std::vector<Run> in_export(const Plane& p, uint64_t first, uint32_t kv_len) const;
   uint64_t export_bytes(uint64_t first, uint32_t kv_len) const;
-  // Throws Refused if something that such a row sees was overwritten.
-  void check_kept(uint32_t slot, uint32_t kv_len) const;
 
   std::string name_;
   tenon_kv_format format_;

@@ -45,7 +45,7 @@ uint64_t SlotCache::windows() const {
 std::vector<SlotCache::Run> SlotCache::in_export(const Plane& p, uint64_t first, uint32_t kv_len) const {
   if (ring()) return kept(static_cast<uint32_t>(first), kv_len);
   const Group& g = groups_[p.group];
-  return run_of(g, first != 0 && g.turn != 0 && kv_len > g.window ? kv_len - g.window : 0, kv_len);
+  return run_of(g, first != 0 && g.window != 0 ? begin_of_window(g.window, kv_len) : 0, kv_len);
 }
 
 uint64_t SlotCache::export_bytes(uint64_t first, uint32_t kv_len) const {
@@ -147,9 +147,7 @@ void SlotCache::import_sequence(uint32_t slot, uint32_t kv_len, void* queue, con
     in += tokens * row_bytes(p) * p.heads;
   }
   if (ring()) overwritten_[slot] = std::max(policy_.sinks, static_cast<uint32_t>(header.first));
-  for (size_t i = 1; i < groups_.size(); ++i) {
-    first_[i * slots_ + slot] = kv_len > groups_[i].window ? kv_len - groups_[i].window : 0;
-  }
+  for (uint32_t i = 1; i < groups_.size(); ++i) first_position(i, slot) = begin_of_window(groups_[i].window, kv_len);
 }
 
 }  // namespace tenon::slot_cache

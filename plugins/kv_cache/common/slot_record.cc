@@ -122,7 +122,7 @@ tenon_kv_view SlotCache::record_dequant(uint32_t layer, const tenon_tid* store, 
   to.k_scale = to.v_scale = 0;
   set_strides(kt, to.k_stride);
   set_strides(vt, to.v_stride);
-  if (paged() || groups_[plane(layer, kKeys).group].turn != 0) {  // the copy has one page a slot
+  if (paged() || groups_[plane(layer, kKeys).group].window != 0) {  // the copy has one page a slot
     to.page_cells = std::bit_ceil(cells);
     to.columns = 1;
     to.pages = paged() ? store[2] : r.slice(store[1], sdk::tensor(TENON_I32, {slots_, 1}), 0);

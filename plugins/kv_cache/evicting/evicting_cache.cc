@@ -50,7 +50,7 @@ tenon_kv_view EvictingCache::claim(const tenon_kv_geometry& g, const tenon_bound
 }
 
 uint64_t EvictingCache::plane_bytes(const Layer& l, uint32_t dim) const {
-  return uint64_t{slots_} * l.heads * cells_ * dim * tenon_format_block(format_.k.codec).bytes;
+  return uint64_t{slots_} * l.heads * cells_ * dim * element_bytes();
 }
 
 tenon_footprint EvictingCache::plan(std::span<const tenon_kv_geometry> layers, const tenon_bounds& b) {
@@ -243,17 +243,13 @@ void EvictingCache::fork(uint32_t from, uint32_t to, uint32_t kv_len, void* queu
   reserved_[to] = kv_len;
 }
 
-uint64_t EvictingCache::export_sequence(uint32_t, uint32_t, void*, void*) const {
-  throw Refused("kv_cache." + policy_.name + " does not export sequences");
-}
-void EvictingCache::import_sequence(uint32_t, uint32_t, void*, const void*, uint64_t) const {
-  throw Refused("kv_cache." + policy_.name + " does not import sequences");
-}
-
+// With position, weight and score of every cell.
 uint64_t EvictingCache::used_bytes(uint32_t kv_len) const {
   uint64_t bytes = 0;
-  for (const Layer& l : layers_) bytes += (plane_bytes(l, l.k_dim) + plane_bytes(l, l.v_dim)) / slots_ / cells_;
-  return bytes * std::min(kv_len, policy_.rule.most);
+  for (const Layer& l : layers_) {
+    bytes += l.heads * (element_bytes() * (uint64_t{l.k_dim} + l.v_dim) + 3 * sizeof(float));
+  }
+  return bytes * std::min(kv_len, cells_);
 }
 
 }  // namespace tenon::evicting

@@ -42,8 +42,9 @@ class EvictingCache {
   void fork(uint32_t from, uint32_t to, uint32_t kv_len, void* queue);
   void truncate(uint32_t slot, uint32_t kv_len);
   void publish(void*) const {}
-  uint64_t export_sequence(uint32_t, uint32_t, void*, void*) const;
-  void import_sequence(uint32_t, uint32_t, void*, const void*, uint64_t) const;
+  // A sequence's cells and scores as bytes, which a cache of the same rule and format takes. Both wait for the queue.
+  uint64_t export_sequence(uint32_t slot, uint32_t kv_len, void* queue, void* dst) const;
+  void import_sequence(uint32_t slot, uint32_t kv_len, void* queue, const void* src, uint64_t bytes);
   uint64_t used_bytes(uint32_t kv_len) const;
 
  private:
@@ -55,13 +56,35 @@ class EvictingCache {
     uint64_t planes;  // bytes of the planes before its keys
   };
 
+  struct Line;
+  struct Copied;
+  struct Move {
+    bool to_host, positions_alone;
+    void* queue;
+  };
+
   uint32_t cells_for(const tenon_bounds& b) const { return policy_.rule.most + b.rows_per_seq + b.steps_ahead; }
+  uint64_t element_bytes() const { return tenon_format_block(format_.k.codec).bytes; }
   uint64_t plane_bytes(const Layer& l, uint32_t dim) const;
   tenon_kv_view prototype(uint32_t layer, const Layer& l, uint32_t cells, uint32_t rows_per_seq) const;
   // It throws NoSpace.
   void check(uint32_t slot, uint32_t kv_len) const;
   // It throws Refused for a cut after which newest tokens would be missing.
   void check_kept(uint32_t slot, uint32_t kv_len) const;
+
+  uint64_t shape() const;  // tells caches of other geometry or another rule apart
+  // Bytes of a KV head with so many cells in use in an exported sequence.
+  uint64_t line_bytes(const Layer& l, uint64_t cells) const {
+    return 2 * sizeof(uint32_t) +
+           cells * (2 * sizeof(int32_t) + sizeof(float) + element_bytes() * (uint64_t{l.k_dim} + l.v_dim));
+  }
+  Copied nothing_of(const Layer& l) const;
+  void move(const Layer& l, uint32_t slot, Copied& c, const Move& how) const;
+  std::vector<int32_t> cells_in_use(const Copied& c, uint32_t head, uint32_t kv_len) const;
+  void write_line(const Layer& l, const Copied& c, uint32_t head, uint32_t kv_len, std::byte*& out) const;
+  Line read_line(const Layer& l, uint32_t kv_len, std::span<const std::byte>& rest) const;
+  // It throws Refused for bytes that are no such sequence.
+  void check_import(uint32_t kv_len, std::span<const std::byte> src) const;
 
   tenon_kv_format format_;
   Policy policy_;

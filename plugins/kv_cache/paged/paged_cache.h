@@ -5,9 +5,14 @@
 // wholly below it may hence be held by several sequences and be found again. One page may be shared and is written to
 // all the same: the one that `fixed` lies within. reserve() puts a copy in its place, which publish() enqueues before
 // the tables and before any step that writes to it.
+//
+// Layers with a window have pages of their own, in the same columns (slot_cache.h). Of those a sequence holds the columns
+// from `first` on: reserve() gives back what no row to come sees. A text is entered in the first group's pool alone, by its
+// tokens; a page of a window is entered by the id of the text that ends with it. So a beginning is found as far as the first
+// group has its pages, and up to a length at which each window still has all pages that the next row sees.
 #pragma once
 
-#include <optional>
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -29,26 +34,50 @@ class PagedCache : public slot_cache::SlotCache {
   uint64_t export_sequence(uint32_t slot, uint32_t kv_len, void* queue, void* dst);
   void import_sequence(uint32_t slot, uint32_t kv_len, void* queue, const void* src, uint64_t bytes);
   uint32_t free_pages(uint32_t& page_tokens) const;
-  uint32_t find(std::span<const int32_t> tokens, uint32_t& held) const;
+  uint32_t find(std::span<const int32_t> tokens, uint32_t& held);
   uint32_t adopt(uint32_t slot, std::span<const int32_t> tokens);
   void share(uint32_t slot, std::span<const int32_t> tokens);
 
  private:
   struct Sequence {
     uint32_t held = 0, fixed = 0;
+  };
+  // What a sequence has of a group.
+  struct Columns {
+    uint32_t first = 0;                              // it holds pages from here to `held`
     uint32_t changed = UINT32_MAX, changed_end = 0;  // columns that the device's table has otherwise
   };
+  struct Group {
+    PagePool pool;
+    std::vector<Columns> of_slot;
+    uint32_t whole = 0;  // while find() goes through a text: from this column on all pages are there
+  };
   struct Copy {
-    uint32_t from, to;
+    uint32_t group, from, to;
   };
 
-  void set(uint32_t slot, uint32_t column, int32_t page);
+  uint32_t page_at(uint32_t group, uint32_t slot, uint32_t column) {
+    return static_cast<uint32_t>(page(group, slot, column));
+  }
+  void set(uint32_t group, uint32_t slot, uint32_t column, uint32_t page);
+  void let_go(uint32_t group, uint32_t slot, uint32_t column);
+  // Gives back pages of windows that no row sees of a sequence that grows to kv_len.
+  void leave_behind(uint32_t slot, uint32_t kv_len);
+  // The first column that a sequence which grows to kv_len still has of a group.
+  uint32_t first_column(uint32_t group, uint32_t slot, uint32_t kv_len) const {
+    return std::max(groups_[group].of_slot[slot].first, first_needed(group, kv_len) / page_tokens());
+  }
+  // The page of a group that holds fixed tokens of the sequence and will be written to, or kNone.
+  uint32_t mixed_page(uint32_t group, uint32_t slot, uint32_t kv_len);
+  void check_room(uint32_t group, uint32_t slot, uint32_t kv_len);
   // Throws Failed where the sequence has no pages for so many tokens.
   void check_held(uint32_t slot, uint32_t kv_len) const;
   void copy_pages(void* queue);
+  // Enters pages of windows that hold the end of a text with that id, up to a column.
+  void share_windows(uint32_t slot, uint32_t column, uint64_t text);
 
   const bool reuse_;
-  std::optional<PagePool> pool_;  // once planned
+  std::vector<Group> groups_;  // once planned
   std::vector<Sequence> sequences_;
   std::vector<Copy> copies_;  // that publish() enqueues, in order
 };

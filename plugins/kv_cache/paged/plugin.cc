@@ -42,6 +42,7 @@ class Paged : public sdk::KvCache<Paged>, public PagedCache {
                    {.page_tokens = static_cast<uint32_t>(params.integer("page_tokens")),
                     .pool_tokens = static_cast<uint64_t>(params.integer("pool")),
                     .pool_memory = params.real("pool_memory"),
+                    .windows = params.boolean("reuse") ? 2U : 1U,
                     .hadamard = params.text("format") == "int4"},
                    params.boolean("reuse"), env) {}
 

@@ -42,6 +42,14 @@ const std::vector<Cache> kCaches = {
     {"sink_window", {"kv_cache.use=sink_window", "kv_cache.sinks=2", "kv_cache.window=30"}, false},
     {"original", {"kv_cache.use=sink_window", "kv_cache.window=30", "kv_cache.positions=original"}, false}};
 
+// Caches that have dropped most of a text of 100 tokens.
+const std::vector<Cache> kEvicting = {
+    {"h2o", {"kv_cache.use=h2o", "kv_cache.heavy=16", "kv_cache.recent=8"}, false},
+    {"h2o_fp32", {"kv_cache.use=h2o", "kv_cache.heavy=20", "kv_cache.recent=4", "kv_cache.format=fp32"}, false},
+    {"snapkv",
+     {"kv_cache.use=snapkv", "kv_cache.prompt=20", "kv_cache.room=12", "kv_cache.observe=8", "kv_cache.pool=5"},
+     false}};
+
 std::unique_ptr<Engine> open_pipeline(const Settings& more, bool sessions = true) {
   EngineOptions options;
   options.load_sessions = options.save_sessions = sessions;
@@ -75,6 +83,10 @@ Saved through_a_file(const SavedSequence& saved) {
 class Sessions : public OnADevice {};
 class SessionsOfCaches : public OnADevice, public ::testing::WithParamInterface<Cache> {};
 INSTANTIATE_TEST_SUITE_P(All, SessionsOfCaches, ::testing::ValuesIn(kCaches),
+                         [](const auto& param) { return std::string(param.param.name); });
+// What such a cache has depends on the steps in which a text came, so the text is the same where those are.
+class SessionsOfEvictingCaches : public SessionsOfCaches {};
+INSTANTIATE_TEST_SUITE_P(All, SessionsOfEvictingCaches, ::testing::ValuesIn(kEvicting),
                          [](const auto& param) { return std::string(param.param.name); });
 
 TEST_P(SessionsOfCaches, ARequestThatBeginsFromItsPromptHasTheSameText) {
@@ -129,8 +141,58 @@ TEST_P(SessionsOfCaches, APromptMayPartFromTheSessionWhereTheCacheKeepsEveryToke
   }
 }
 
-TEST_P(SessionsOfCaches, CellsThatAreMadeUpAreRefusedOrHarmless) {
+TEST_P(SessionsOfEvictingCaches, APromptGoesOnAsIfItHadNotBeenSaved) {
+  const Request whole = prompt(100);
+  const Saved saved = open_pipeline(GetParam().settings)->generate(saving(prompt(64, 0))).saved;
+  ASSERT_NE(saved, nullptr);
+  const Result loaded = open_pipeline(GetParam().settings)->generate(from(through_a_file(*saved), whole));
+  EXPECT_EQ(loaded.reused, 64U);
+  EXPECT_EQ(loaded.tokens, open_pipeline(GetParam().settings, false)->generate(whole).tokens);
+}
+
+TEST_P(SessionsOfEvictingCaches, ATextGoesOnAsIfItHadNotBeenSaved) {
+  const Settings greedy = with(GetParam().settings, {"sampler.chain=[]", "sampler.select=greedy"});
+  const std::vector<int32_t> whole = open_pipeline(greedy, false)->generate(prompt(100, 60)).tokens;
+  const Saved saved = open_pipeline(greedy)->generate(saving(prompt(100, 20))).saved;
+  ASSERT_NE(saved, nullptr);
+  EXPECT_LE(saved->cells().size(), open_pipeline(greedy)->pipeline().plan().session_copy + 256);
+  Request more = prompt(100, 40);
+  more.tokens.insert(more.tokens.end(), whole.begin(), whole.begin() + 20);
+  const Result loaded = open_pipeline(greedy)->generate(from(through_a_file(*saved), more));
+  EXPECT_EQ(loaded.reused, 119U) << "the newest token is not in the cache";
+  EXPECT_EQ(loaded.tokens, std::vector<int32_t>(whole.begin() + 20, whole.end()));
+}
+
+TEST_P(SessionsOfEvictingCaches, ThePromptOfTheSessionItselfIsTakenAndOneThatPartsFromItIsRefused) {
   const auto engine = open_pipeline(GetParam().settings);
+  const Saved saved = engine->generate(saving(prompt(100, 0))).saved;
+  EXPECT_EQ(engine->generate(from(saved, prompt(100, 8))).reused, 99U);
+  Request other = prompt(33);
+  other.tokens.push_back(7);
+  const Result refused = engine->generate(std::vector<Request>{from(saved, other)}).front();
+  ASSERT_NE(refused.error, nullptr);
+  EXPECT_EQ(engine->generate(other).tokens.size(), 24U) << "the engine is as good as before";
+}
+
+TEST_P(SessionsOfEvictingCaches, AnotherRuleAndFewerRowsAreRefused) {
+  const Saved saved = open_pipeline(GetParam().settings)->generate(saving(prompt(100, 0))).saved;
+  const auto problem = [&](const Settings& more) {
+    const auto engine = open_pipeline(with(GetParam().settings, more));
+    try {
+      engine->generate(from(saved, prompt(101, 4)));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const bool h2o = GetParam().settings.front() == "kv_cache.use=h2o";
+  EXPECT_THAT(problem({h2o ? "kv_cache.heavy=17" : "kv_cache.pool=3"}), HasSubstr("another rule of what it keeps"));
+  EXPECT_THAT(problem({"kv_cache.format=bf16"}), HasSubstr("the cache stores bf16"));
+  EXPECT_EQ(problem({"scheduler.prefill_rows=32"}), "");
+}
+
+void expect_made_up_cells_do_no_harm(const Settings& settings) {
+  const auto engine = open_pipeline(settings);
   const Saved saved = engine->generate(saving(prompt(40, 0))).saved;
   const std::vector<SessionFact> facts(saved->facts().begin(), saved->facts().end());
   const std::vector<int32_t> tokens(saved->tokens().begin(), saved->tokens().end());
@@ -159,7 +221,14 @@ TEST_P(SessionsOfCaches, CellsThatAreMadeUpAreRefusedOrHarmless) {
   std::generate(noise.begin() + kHead, noise.end(), [&] { return static_cast<std::byte>(random() % 0x3c); });
   outcome(tokens, noise);
   const Request after = prompt(30, 8, 11);
-  EXPECT_EQ(engine->generate(after).tokens, open_pipeline(GetParam().settings, false)->generate(after).tokens);
+  EXPECT_EQ(engine->generate(after).tokens, open_pipeline(settings, false)->generate(after).tokens);
+}
+
+TEST_P(SessionsOfCaches, CellsThatAreMadeUpAreRefusedOrHarmless) {
+  expect_made_up_cells_do_no_harm(GetParam().settings);
+}
+TEST_P(SessionsOfEvictingCaches, CellsThatAreMadeUpAreRefusedOrHarmless) {
+  expect_made_up_cells_do_no_harm(GetParam().settings);
 }
 
 TEST_F(Sessions, DraftsGoOnAsWithout) {

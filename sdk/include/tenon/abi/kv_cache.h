@@ -149,8 +149,8 @@ typedef struct tenon_kv_cache {
   /* Sequences that begin alike may share cells.  All three, or all NULL: the cache then finds nothing again.  A cache compares
    * the tokens themselves, never only a hash of them; what it found stays right, whoever else holds it, writes on or ends.  A page
    * that is found and that no sequence holds counts as free, and is lost where the room is needed.
-   * find: [host] how many leading ones of these n tokens are in the cache; *held: how many of those lie in pages that a sequence
-   * holds, so that to adopt them takes no free page. */
+   * find: [host] the length of the longest beginning of these n tokens that can be adopted; not every shorter one can, where layers
+   * have windows.  *held: how many of its tokens lie in pages that a sequence holds, so that to adopt them takes no free page. */
   uint32_t (*find)(void *self, const int32_t *tokens, uint32_t n, uint32_t *held);
   /* [host] what find finds becomes the beginning of a slot that has nothing; *kv_len: its length, at most n.  A sequence's last
    * token is not asked for, since somebody wants the logits of its row. */
