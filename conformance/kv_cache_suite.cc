@@ -344,7 +344,7 @@ void finds_beginnings_again(const Subject& subject) {
     const std::unique_ptr<Component> cache = subject.open();
     Beginnings beginnings(*cache, page, window);
     const uint32_t free = t.free_pages(beginnings.host().self(), &size);
-    // With a window texts are three times as long.
+    // A cache with a window gets texts three times as long, so fewer steps go over as many tokens.
     const uint32_t steps = 20 + (window == 0 ? 2000 : 500) / page;
     for (uint32_t i = 0; i < steps; ++i) beginnings.step();
     beginnings.end();

@@ -333,8 +333,7 @@ Run add_bench(CLI::App& app) {
   list("--new-tokens", args->new_tokens, "Tokens to generate")->capture_default_str();
   list("--batch", args->batch,
        "Sequences that run in step (scheduler.lockstep if more than one). If the configuration states another "
-       "scheduler, "
-       "they are requests that all come at once")
+       "scheduler, they are requests that all come at once")
       ->capture_default_str();
   list("--threads", args->threads, "Threads that compute (device.threads)");
   command->add_option("--warmups", args->warmups, "Runs before those that count")->capture_default_str();

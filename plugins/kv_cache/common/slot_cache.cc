@@ -42,7 +42,7 @@ SlotCache::Group SlotCache::group_for(uint32_t window, const tenon_bounds& b) co
   if (window != 0 && !ring()) {
     const uint64_t needed = uint64_t{window} + b.rows_per_seq + b.steps_ahead;
     const uint32_t page = paged() ? g.page_cells : kWindowPage;
-    // Of a pool's pages the first and the last may have one of those tokens each.
+    // These tokens may begin in the last cell of a pool's page, and then touch a page more than they would fill.
     const uint64_t turn = paged() ? (needed + page - 2) / page + 1 : (needed + page - 1) / page;
     if (turn * page < cells) {
       g.window = window;

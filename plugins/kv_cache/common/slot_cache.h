@@ -74,7 +74,8 @@ class SlotCache {
   // Groups of layers have a page table and, in a pool, pages of their own: the first sees everything, each other has a window.
   uint32_t groups() const { return static_cast<uint32_t>(groups_.size()); }
   uint32_t window(uint32_t group) const { return groups_[group].window; }
-  uint32_t pages(uint32_t group) const { return groups_[group].pages - (group == 0 ? 0 : 1); }  // but the blank one
+  // The blank page of a window's pool does not count.
+  uint32_t pages(uint32_t group) const { return groups_[group].pages - (group == 0 ? 0 : 1); }
   int32_t no_page(uint32_t group) const { return group == 0 ? kNoPage : static_cast<int32_t>(pages(group)); }
   // The host's page table, which attach() uploads first.
   int32_t& page(uint32_t group, uint32_t slot, uint32_t column) {
@@ -102,9 +103,11 @@ class SlotCache {
  private:
   // Layers with the same window, or those without; they share a page table.
   struct Group {
-    uint32_t window = 0;      // of the layers; 0: they see everything
-    uint32_t reach = 0;       // of a window: the newest tokens that a slot has room for
-    uint32_t turn = 0;        // of a window: pages that those take; without a pool a slot's columns name them in turn
+    uint32_t window = 0;  // of the layers; 0: they see everything
+    // A slot of layers with a window has room for so many of its newest tokens.
+    uint32_t reach = 0;
+    // These take so many pages, which a slot's columns name in turn if there is no pool.
+    uint32_t turn = 0;
     uint32_t page_cells = 0;  // as the view has it
     uint32_t page_room = 0;   // those that have memory
     uint32_t columns = 0;
@@ -129,7 +132,8 @@ class SlotCache {
   uint32_t cells_for(const tenon_bounds& b) const;
   // How layers with that window are kept: the group has no window if they are kept like those without one.
   Group group_for(uint32_t window, const tenon_bounds& b) const;
-  uint32_t group_of(uint32_t window) const;  // of layers with that window, once there are groups
+  // Returns the group that keeps that window, and the first one if none does. plan() makes the groups.
+  uint32_t group_of(uint32_t window) const;
   void fill_tables();
   // The first of the newest `window` positions of a sequence.
   static uint32_t begin_of_window(uint32_t window, uint32_t kv_len) { return kv_len > window ? kv_len - window : 0; }

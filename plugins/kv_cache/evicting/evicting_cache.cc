@@ -243,7 +243,7 @@ void EvictingCache::fork(uint32_t from, uint32_t to, uint32_t kv_len, void* queu
   reserved_[to] = kv_len;
 }
 
-// With position, weight and score of every cell.
+// A cell takes its keys and values, a position, a weight and a score.
 uint64_t EvictingCache::used_bytes(uint32_t kv_len) const {
   uint64_t bytes = 0;
   for (const Layer& l : layers_) {

@@ -21,7 +21,7 @@ struct ExportHeader {
   char magic[8];
   uint32_t codec, layers, kv_len, heads;  // heads: of all layers
   uint64_t shape;                         // hash of the layers and the rule
-  uint64_t bytes;                         // of all
+  uint64_t bytes;                         // the sequence has so many, this header included
 };
 constexpr char kMagic[8] = {'T', 'E', 'N', 'O', 'N', 'K', 'E', '1'};
 
@@ -47,7 +47,7 @@ std::vector<T> take_numbers(Bytes& rest, uint64_t n) {
 
 }  // namespace
 
-// A KV head in an exported sequence, by cell in use.
+// It holds a KV head of an exported sequence: each vector has an entry for each cell in use.
 struct EvictingCache::Line {
   uint32_t prompt;
   std::vector<int32_t> cell, position;
@@ -55,7 +55,7 @@ struct EvictingCache::Line {
   Bytes k, v;
 };
 
-// What a slot has of a layer, in the host's memory: (head, page_cells), and (head, cells, dim) of the planes.
+// It holds on the host what a slot has of a layer. Positions, scores and weights are (head, page_cells), the planes (head, cells, dim).
 struct EvictingCache::Copied {
   std::vector<int32_t> position, prompt;
   std::vector<float> score, weight;

@@ -42,7 +42,7 @@ class PagedCache : public slot_cache::SlotCache {
   struct Sequence {
     uint32_t held = 0, fixed = 0;
   };
-  // What a sequence has of a group.
+  // It tells which pages of a group a sequence holds.
   struct Columns {
     uint32_t first = 0;                              // it holds pages from here to `held`
     uint32_t changed = UINT32_MAX, changed_end = 0;  // columns that the device's table has otherwise

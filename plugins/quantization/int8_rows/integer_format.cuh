@@ -140,8 +140,7 @@ __device__ __forceinline__ float scale_of(uint32_t largest, bool normed) {
 
 }  // namespace detail
 
-// All threads of the block call it, each warp with its
-// share; the scale is the row's, which every warp has to know before it rounds.
+// All threads of the block call it, each warp with its share; the scale is the row's, which every warp has to know before it rounds.
 template <IntegerRows F, RowSink Sink>
 __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* stage, const Sink& sink) {
   using Schema = typename F::Schema;
