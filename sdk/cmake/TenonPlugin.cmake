@@ -6,6 +6,8 @@
 # tenon_add_kernels(target kernels.cc SCALAR [AVX2] [AVX_VNNI] [AVX512] [AVX512_VNNI] [AVX512_BF16])
 # compiles one source once for each instruction set, with TENON_ISA as its name in small letters (scalar, avx2, avx_vnni, ...):
 # a namespace for what the source defines.
+# tenon_add_objects(target [DEVICE cpu] SOURCES ... [AVX2 ...] [AVX_VNNI ...] [AVX512 ...] [AVX512_VNNI ...] [AVX512_BF16 ...])
+# compiles what several plugins share once, as a plugin's sources are; a plugin names $<TARGET_OBJECTS:target> among its own.
 # DEVICE cuda: a project that has enabled CUDA and found CUDAToolkit; without it the plugin is left out. The library links the
 # shared CUDA runtime, and the SDK's tenon/cuda/ headers are at hand.
 
@@ -43,9 +45,31 @@ function(tenon_add_kernels target source)
     set(generated ${CMAKE_CURRENT_BINARY_DIR}/${target}/${name}.${namespace}.cc)
     file(CONFIGURE OUTPUT ${generated} CONTENT "#define TENON_ISA ${namespace}\n#include \"${path}\"\n" @ONLY)
     tenon_isa_sources(${isa} ${generated})
+    if(isa STREQUAL SCALAR)  # -O3 would take twice as long to unroll what is there for old processors and as a reference
+      set_source_files_properties(${generated} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O2>)
+    endif()
     target_sources(${target} PRIVATE ${generated})
   endforeach()
   target_include_directories(${target} PRIVATE ${folder})
+endfunction()
+
+# Compiles a target's sources for a plugin of this device.
+function(tenon_compile_for target device)
+  # Contraction off: the same bits from every compiler; kernels ask for fused multiply-adds themselves.
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-gnu-unique;--expt-relaxed-constexpr;-lineinfo>")
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON)
+  set(targets x86-64)
+  if(device STREQUAL cuda)
+    list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^([0-9]+a?).*" "sm_\\1" OUTPUT_VARIABLE targets)
+    list(JOIN targets "\\;" targets)
+    set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Shared CUDA_VISIBILITY_PRESET hidden)
+    target_link_libraries(${target} PRIVATE CUDA::cudart)
+  endif()
+  target_compile_definitions(${target} PRIVATE TENON_PLUGIN_DEVICE="${device}" TENON_PLUGIN_TARGETS="${targets}")
+  target_link_libraries(${target} PRIVATE tenon::sdk)
 endfunction()
 
 function(tenon_add_plugin)
@@ -67,28 +91,32 @@ function(tenon_add_plugin)
 
   add_library(${arg_TARGET} MODULE ${arg_SOURCES} ${arg_AVX2} ${arg_AVX_VNNI} ${arg_AVX512} ${arg_AVX512_VNNI} ${arg_AVX512_BF16})
   set_target_properties(${arg_TARGET} PROPERTIES PREFIX "" OUTPUT_NAME ${arg_NAME}.${arg_DEVICE} SUFFIX .so
-    LIBRARY_OUTPUT_DIRECTORY ${arg_OUTPUT} C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    LIBRARY_OUTPUT_DIRECTORY ${arg_OUTPUT}
     BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN" LINK_DEPENDS ${TENON_PLUGIN_SCRIPT})
-  # Contraction off: the same bits from every compiler; kernels ask for fused multiply-adds themselves.
-  target_compile_options(${arg_TARGET} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
-    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>
-    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-gnu-unique;--expt-relaxed-constexpr;-lineinfo>")
-  set(targets x86-64)
   if(arg_DEVICE STREQUAL cuda)
-    list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^([0-9]+a?).*" "sm_\\1" OUTPUT_VARIABLE targets)
-    list(JOIN targets "\\;" targets)
-    set_target_properties(${arg_TARGET} PROPERTIES CUDA_RUNTIME_LIBRARY Shared CUDA_VISIBILITY_PRESET hidden
-      INSTALL_RPATH "$ORIGIN;${CUDAToolkit_LIBRARY_DIR}")
-    target_link_libraries(${arg_TARGET} PRIVATE CUDA::cudart)
+    set_target_properties(${arg_TARGET} PROPERTIES INSTALL_RPATH "$ORIGIN;${CUDAToolkit_LIBRARY_DIR}")
   endif()
-  target_compile_definitions(${arg_TARGET} PRIVATE TENON_PLUGIN_DEVICE="${arg_DEVICE}" TENON_PLUGIN_TARGETS="${targets}")
+  tenon_compile_for(${arg_TARGET} ${arg_DEVICE})
   target_link_options(${arg_TARGET} PRIVATE -Wl,--version-script=${TENON_PLUGIN_SCRIPT})
   # Clang's sanitizers are in the program that opens the plugin.
   if(NOT (TENON_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang"))
     target_link_options(${arg_TARGET} PRIVATE -Wl,-z,defs)
   endif()
-  target_link_libraries(${arg_TARGET} PRIVATE tenon::sdk ${arg_LIBRARIES})
+  target_link_libraries(${arg_TARGET} PRIVATE ${arg_LIBRARIES})
   if(NOT arg_NO_INSTALL)
     install(TARGETS ${arg_TARGET} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tenon/plugins/${arg_KIND})
   endif()
+endfunction()
+
+function(tenon_add_objects target)
+  cmake_parse_arguments(arg "" "DEVICE" "SOURCES;AVX2;AVX_VNNI;AVX512;AVX512_VNNI;AVX512_BF16" ${ARGN})
+  if(NOT arg_DEVICE)
+    set(arg_DEVICE cpu)
+  endif()
+  if(arg_DEVICE STREQUAL cuda AND NOT CMAKE_CUDA_COMPILER)
+    return()
+  endif()
+  tenon_isa_sources(AVX2 ${arg_AVX2} AVX_VNNI ${arg_AVX_VNNI} AVX512 ${arg_AVX512} AVX512_VNNI ${arg_AVX512_VNNI} AVX512_BF16 ${arg_AVX512_BF16})
+  add_library(${target} OBJECT ${arg_SOURCES} ${arg_AVX2} ${arg_AVX_VNNI} ${arg_AVX512} ${arg_AVX512_VNNI} ${arg_AVX512_BF16})
+  tenon_compile_for(${target} ${arg_DEVICE})
 endfunction()
