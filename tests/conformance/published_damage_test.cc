@@ -114,6 +114,10 @@ TEST(DamagedFp8, IsRefusedByName) {
   EXPECT_THAT(blocks.refusal(value("weight", 5, uint8_t{0x7f})), HasSubstr("a weight of row 0 is NaN"));
   EXPECT_THAT(Checked("fp8_matrix").refusal(value("input_scale", 0, INFINITY)),
               HasSubstr("\"test.matrix.input_scale\": number 0 is not finite"));
+  for (const float wrong : {0.0F, -1.0F}) {
+    EXPECT_THAT(Checked("fp8_matrix").refusal(value("input_scale", 0, wrong)),
+                HasSubstr("\"test.matrix.input_scale\": number 0 is not positive"));
+  }
   EXPECT_THAT(Checked("fp8_blocks").says("[128, 128]", "[128, 100]").refusal(),
               HasSubstr("blocks of 128 x 100 weights"));
 }
