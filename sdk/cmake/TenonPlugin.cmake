@@ -46,7 +46,7 @@ function(tenon_add_kernels target source)
     file(CONFIGURE OUTPUT ${generated} CONTENT "#define TENON_ISA ${namespace}\n#include \"${path}\"\n" @ONLY)
     tenon_isa_sources(${isa} ${generated})
     if(isa STREQUAL SCALAR)  # -O3 would take twice as long to unroll what is there for old processors and as a reference
-      set_source_files_properties(${generated} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O2>)
+      set_source_files_properties(${generated} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O2> SKIP_PRECOMPILE_HEADERS ON)
     endif()
     target_sources(${target} PRIVATE ${generated})
   endforeach()
