@@ -58,7 +58,7 @@ class Decoder<kScaling, BookCodes<Book>> {
       : book_(kValues, kScaling == Scaling::kGroup      ? float_at(group)
                        : kScaling == Scaling::kExponent ? power_at(group)
                                                         : static_cast<float>(*group)) {}
-  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const { return book_(codes); }
+  sdk::cpu::Floats16 operator()(auto codes) const { return book_(codes); }
 
  private:
   struct Values {
@@ -81,8 +81,8 @@ class Decoder<Scaling::kSixteens, BookCodes<Book>> {
  public:
   static constexpr float kFactor = 1;
   explicit Decoder(const uint8_t* group) : first_(kAll.v, e4m3_at(group)), second_(kAll.v, e4m3_at(group + 1)) {}
-  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const { return first_(codes); }
-  sdk::cpu::Floats16 second(sdk::cpu::Codes16 codes) const { return second_(codes); }
+  sdk::cpu::Floats16 operator()(auto codes) const { return first_(codes); }
+  sdk::cpu::Floats16 second(auto codes) const { return second_(codes); }
 
  private:
   struct Values {
@@ -104,7 +104,7 @@ class Decoder<Scaling::kRow, BookCodes<sdk::SmallFloat<kExponent, kMantissa>>> {
   using Small = sdk::SmallFloat<kExponent, kMantissa>;
   static constexpr float kFactor = Small::kUnit;
   explicit Decoder(const uint8_t*) {}
-  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const { return sdk::cpu::small_floats<Small>(codes); }
+  sdk::cpu::Floats16 operator()(auto codes) const { return sdk::cpu::small_floats<Small>(codes); }
 };
 
 // A group of small floats begins with its scale, which takes the unit of the floats in.
@@ -114,9 +114,7 @@ class Decoder<Scaling::kGroup, BookCodes<sdk::SmallFloat<kExponent, kMantissa>>>
   using Small = sdk::SmallFloat<kExponent, kMantissa>;
   static constexpr float kFactor = 1;
   explicit Decoder(const uint8_t* group) : scale_(sdk::cpu::Floats16::all(float_at(group) * Small::kUnit)) {}
-  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const {
-    return mul(sdk::cpu::small_floats<Small>(codes), scale_);
-  }
+  sdk::cpu::Floats16 operator()(auto codes) const { return mul(sdk::cpu::small_floats<Small>(codes), scale_); }
 
  private:
   sdk::cpu::Floats16 scale_;
@@ -129,7 +127,7 @@ class Decoder<kScaling, IntegerCodes<kBits>> {
   static_assert(kScaling == Scaling::kZeroPoint || kScaling == Scaling::kHalfZeroPoint);
   static constexpr float kFactor = 1;
   explicit Decoder(const uint8_t* group) : Decoder(scale_at(group), static_cast<float>(group[2])) {}
-  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const { return weights_(codes); }
+  sdk::cpu::Floats16 operator()(auto codes) const { return weights_(codes); }
 
  private:
   static float scale_at(const uint8_t* group) {
@@ -146,7 +144,7 @@ class Decoder<Scaling::kOffset, IntegerCodes<kBits>> {
  public:
   static constexpr float kFactor = 1;
   explicit Decoder(const uint8_t* group) : weights_(float_at(group), float_at(group + 4)) {}
-  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const { return weights_(codes); }
+  sdk::cpu::Floats16 operator()(auto codes) const { return weights_(codes); }
 
  private:
   sdk::cpu::ScaledCodes<kBits> weights_;
@@ -158,7 +156,7 @@ class Decoder<Scaling::kRow, IntegerCodes<kBits>> {
  public:
   static constexpr float kFactor = 1;
   explicit Decoder(const uint8_t*) {}
-  sdk::cpu::Floats16 operator()(sdk::cpu::Codes16 codes) const {
+  sdk::cpu::Floats16 operator()(auto codes) const {
     return fma(sdk::cpu::floats_of(codes), sdk::cpu::Floats16::all(1),
                sdk::cpu::Floats16::all(-static_cast<float>(1U << (kBits - 1))));
   }
@@ -166,7 +164,7 @@ class Decoder<Scaling::kRow, IntegerCodes<kBits>> {
 
 // The weights of a unit's second sixteen codes.
 template <class Decode>
-sdk::cpu::Floats16 second_of(const Decode& weights, sdk::cpu::Codes16 codes) {
+sdk::cpu::Floats16 second_of(const Decode& weights, auto codes) {
   if constexpr (requires { weights.second(codes); })
     return weights.second(codes);
   else
@@ -193,7 +191,7 @@ struct CodedRow {
     const uint8_t* unit = group + kGroupHeader;
 #pragma GCC unroll 8
     for (uint32_t u = 0; u < kUnits; ++u, unit += kUnitBytes) {
-      const sdk::cpu::UnitCodes codes = sdk::cpu::unit_codes<kCoding.bits>(unit);
+      const auto codes = sdk::cpu::unit_codes<kCoding.bits>(unit);
       sink(2 * u, weights(codes.first));
       sink(2 * u + 1, second_of(weights, codes.second));
     }

@@ -49,6 +49,50 @@ inline __m256i joined_planes(const uint8_t* unit) {
     return _mm256_or_si256(plane_codes<kPlane>(unit), _mm256_slli_epi16(upper, kPlane));
   }
 }
+#if defined(__AVX512F__)
+
+// Sixteen codes in the lowest bits of a lane each; other bits may be above them.
+template <uint32_t kBits>
+struct Lanes16 {
+  __m512i v;
+};
+template <uint32_t kBits>
+struct UnitLanes {
+  Lanes16<kBits> first, second;
+};
+
+// Bytes become lanes once for a unit, and shifts bring each lane its code.
+template <uint32_t kBits>
+  requires(kBits >= 2 && kBits <= 4)
+inline UnitLanes<kBits> unit_codes(const uint8_t* unit) {
+  if constexpr (kBits == 4) {
+    const __m512i pairs = _mm512_cvtepu8_epi32(load_bytes(unit));
+    return {{pairs}, {_mm512_srli_epi32(pairs, 4)}};
+  } else {
+    int64_t word;
+    memcpy(&word, unit, sizeof(word));
+    const __m512i shifts = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2);
+    const __m512i first = _mm512_srlv_epi32(_mm512_cvtepu8_epi32(_mm_set1_epi64x(word)), shifts);
+    const __m512i second = _mm512_srli_epi32(first, 4);
+    if constexpr (kBits == 2) return {{first}, {second}};
+    int32_t upper;
+    memcpy(&upper, unit + 8, sizeof(upper));
+    // To the right, so that the bit 8 (i % 4) + i / 4, which is the upper one of code i, becomes bit 2.
+    const __m512i turns = _mm512_setr_epi32(30, 6, 14, 22, 31, 7, 15, 23, 0, 8, 16, 24, 1, 9, 17, 25);
+    const __m512i turned = _mm512_rorv_epi32(_mm512_set1_epi32(upper), turns);
+    const __m512i upper_bit = _mm512_set1_epi32(4);
+    constexpr int kChoose = 0xca;  // a ? b : c
+    return {{_mm512_ternarylogic_epi32(upper_bit, turned, first, kChoose)},
+            {_mm512_ternarylogic_epi32(upper_bit, _mm512_ror_epi32(turned, 4), second, kChoose)}};
+  }
+}
+template <uint32_t kBits>
+inline Floats16 floats_of(Lanes16<kBits> codes) {
+  return {_mm512_cvtepi32_ps(_mm512_and_si512(codes.v, _mm512_set1_epi32((1 << kBits) - 1)))};
+}
+
+#endif
+
 template <uint32_t kBits>
 inline UnitCodes unit_codes(const uint8_t* unit) {
   if constexpr (kBits == 8) {
@@ -113,7 +157,7 @@ inline Floats16 small_floats(Codes16 codes) {
 class Codebook {
  public:
   Codebook(const float (&book)[16], float scale) : table_(mul(Floats16::load(book), Floats16::all(scale)).v) {}
-  Floats16 operator()(Codes16 codes) const { return {_mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes), table_)}; }
+  Floats16 operator()(Lanes16<4> codes) const { return {_mm512_permutexvar_ps(codes.v, table_)}; }
 
  private:
   __m512 table_;
@@ -205,9 +249,10 @@ template <uint32_t kBits>
 class ScaledCodes<kBits> {
  public:
   ScaledCodes(float scale, float offset)
-      : table_(fma(Floats16{_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)}, Floats16::all(scale),
-                   Floats16::all(offset))) {}
+      : table_(fma(floats_of(Lanes16<kBits>{_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)}),
+                   Floats16::all(scale), Floats16::all(offset))) {}
   Floats16 operator()(Codes16 codes) const { return {_mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes), table_.v)}; }
+  Floats16 operator()(Lanes16<kBits> codes) const { return {_mm512_permutexvar_ps(codes.v, table_.v)}; }
 
  private:
   Floats16 table_;

@@ -144,12 +144,13 @@ class Nibbles {
                                               7 - First, 8 - First, 9 - First, 10 - First, 11 - First, 12 - First,
                                               13 - First, 14 - First, 15 - First),
                                _mm512_set1_ps(scale), _mm512_set1_ps(shift))) {}
-  Floats<16> low(const uint8_t* p) const { return look_up(load_bytes(p)); }
-  Floats<16> high(const uint8_t* p) const { return look_up(_mm_srli_epi16(load_bytes(p), 4)); }
+  Floats<16> low(const uint8_t* p) const { return look_up(lanes(p)); }
+  Floats<16> high(const uint8_t* p) const { return look_up(_mm512_srli_epi32(lanes(p), 4)); }
 
  private:
   // The look-up takes the lowest four bits and ignores the rest.
-  Floats<16> look_up(__m128i b) const { return {_mm512_permutexvar_ps(_mm512_cvtepu8_epi32(b), table_)}; }
+  Floats<16> look_up(__m512i b) const { return {_mm512_permutexvar_ps(b, table_)}; }
+  static __m512i lanes(const uint8_t* p) { return _mm512_cvtepu8_epi32(load_bytes(p)); }
 
   __m512 table_;
 };
