@@ -53,26 +53,8 @@ function(tenon_add_kernels target source)
   target_include_directories(${target} PRIVATE ${folder})
 endfunction()
 
-# Compiles a target's sources for a plugin of this device.
-function(tenon_compile_for target device)
-  # Contraction off: the same bits from every compiler; kernels ask for fused multiply-adds themselves.
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
-    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>
-    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-gnu-unique;--expt-relaxed-constexpr;-lineinfo>")
-  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden
-    VISIBILITY_INLINES_HIDDEN ON)
-  set(targets x86-64)
-  if(device STREQUAL cuda)
-    list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^([0-9]+a?).*" "sm_\\1" OUTPUT_VARIABLE targets)
-    list(JOIN targets "\\;" targets)
-    set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Shared CUDA_VISIBILITY_PRESET hidden)
-    target_link_libraries(${target} PRIVATE CUDA::cudart)
-  endif()
-  target_compile_definitions(${target} PRIVATE TENON_PLUGIN_DEVICE="${device}" TENON_PLUGIN_TARGETS="${targets}")
-  target_link_libraries(${target} PRIVATE tenon::sdk)
-endfunction()
-
-function(tenon_add_plugin)
+# The arguments of tenon_add_plugin and tenon_add_objects, as arg_*. Ends the caller where they ask for CUDA and there is no compiler.
+macro(tenon_parse_sources)
   cmake_parse_arguments(arg "NO_INSTALL" "KIND;NAME;DEVICE;TARGET;OUTPUT" "SOURCES;AVX2;AVX_VNNI;AVX512;AVX512_VNNI;AVX512_BF16;LIBRARIES"
     ${ARGN})
   if(NOT arg_DEVICE)
@@ -81,22 +63,43 @@ function(tenon_add_plugin)
   if(arg_DEVICE STREQUAL cuda AND NOT CMAKE_CUDA_COMPILER)
     return()
   endif()
+endmacro()
+
+# A library of this type (MODULE or OBJECT) of the caller's arg_SOURCES and those of arg_AVX2 and so on, compiled for a plugin of arg_DEVICE.
+function(tenon_add_compiled target type)
+  tenon_isa_sources(AVX2 ${arg_AVX2} AVX_VNNI ${arg_AVX_VNNI} AVX512 ${arg_AVX512} AVX512_VNNI ${arg_AVX512_VNNI} AVX512_BF16 ${arg_AVX512_BF16})
+  add_library(${target} ${type} ${arg_SOURCES} ${arg_AVX2} ${arg_AVX_VNNI} ${arg_AVX512} ${arg_AVX512_VNNI} ${arg_AVX512_BF16})
+  # Contraction off: the same bits from every compiler; kernels ask for fused multiply-adds themselves.
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-gnu-unique;--expt-relaxed-constexpr;-lineinfo>")
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON)
+  set(targets x86-64)
+  if(arg_DEVICE STREQUAL cuda)
+    list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^([0-9]+a?).*" "sm_\\1" OUTPUT_VARIABLE targets)
+    list(JOIN targets "\\;" targets)
+    set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Shared CUDA_VISIBILITY_PRESET hidden)
+    target_link_libraries(${target} PRIVATE CUDA::cudart)
+  endif()
+  target_compile_definitions(${target} PRIVATE TENON_PLUGIN_DEVICE="${arg_DEVICE}" TENON_PLUGIN_TARGETS="${targets}")
+  target_link_libraries(${target} PRIVATE tenon::sdk)
+endfunction()
+
+function(tenon_add_plugin)
+  tenon_parse_sources(${ARGN})
   if(NOT arg_TARGET)
     set(arg_TARGET tenon_${arg_KIND}_${arg_NAME}_${arg_DEVICE})
   endif()
   if(NOT arg_OUTPUT)
     set(arg_OUTPUT ${TENON_PLUGIN_OUTPUT}/${arg_KIND})
   endif()
-  tenon_isa_sources(AVX2 ${arg_AVX2} AVX_VNNI ${arg_AVX_VNNI} AVX512 ${arg_AVX512} AVX512_VNNI ${arg_AVX512_VNNI} AVX512_BF16 ${arg_AVX512_BF16})
-
-  add_library(${arg_TARGET} MODULE ${arg_SOURCES} ${arg_AVX2} ${arg_AVX_VNNI} ${arg_AVX512} ${arg_AVX512_VNNI} ${arg_AVX512_BF16})
+  tenon_add_compiled(${arg_TARGET} MODULE)
   set_target_properties(${arg_TARGET} PROPERTIES PREFIX "" OUTPUT_NAME ${arg_NAME}.${arg_DEVICE} SUFFIX .so
-    LIBRARY_OUTPUT_DIRECTORY ${arg_OUTPUT}
-    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN" LINK_DEPENDS ${TENON_PLUGIN_SCRIPT})
+    LIBRARY_OUTPUT_DIRECTORY ${arg_OUTPUT} BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN" LINK_DEPENDS ${TENON_PLUGIN_SCRIPT})
   if(arg_DEVICE STREQUAL cuda)
     set_target_properties(${arg_TARGET} PROPERTIES INSTALL_RPATH "$ORIGIN;${CUDAToolkit_LIBRARY_DIR}")
   endif()
-  tenon_compile_for(${arg_TARGET} ${arg_DEVICE})
   target_link_options(${arg_TARGET} PRIVATE -Wl,--version-script=${TENON_PLUGIN_SCRIPT})
   # Clang's sanitizers are in the program that opens the plugin.
   if(NOT (TENON_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang"))
@@ -109,14 +112,6 @@ function(tenon_add_plugin)
 endfunction()
 
 function(tenon_add_objects target)
-  cmake_parse_arguments(arg "" "DEVICE" "SOURCES;AVX2;AVX_VNNI;AVX512;AVX512_VNNI;AVX512_BF16" ${ARGN})
-  if(NOT arg_DEVICE)
-    set(arg_DEVICE cpu)
-  endif()
-  if(arg_DEVICE STREQUAL cuda AND NOT CMAKE_CUDA_COMPILER)
-    return()
-  endif()
-  tenon_isa_sources(AVX2 ${arg_AVX2} AVX_VNNI ${arg_AVX_VNNI} AVX512 ${arg_AVX512} AVX512_VNNI ${arg_AVX512_VNNI} AVX512_BF16 ${arg_AVX512_BF16})
-  add_library(${target} OBJECT ${arg_SOURCES} ${arg_AVX2} ${arg_AVX_VNNI} ${arg_AVX512} ${arg_AVX512_VNNI} ${arg_AVX512_BF16})
-  tenon_compile_for(${target} ${arg_DEVICE})
+  tenon_parse_sources(${ARGN})
+  tenon_add_compiled(${target} OBJECT)
 endfunction()

@@ -80,7 +80,7 @@ T value_at(const tenon_slice& slice, uint64_t i) {
 // Numbers of a tensor in f32, f16 or bf16, each of which must be finite and, where the form has none below 0, not negative.
 class Floats {
  public:
-  enum class Sign { kAny, kNotNegative };
+  enum class Sign { kAny, kNotNegative, kPositive };
 
   static constexpr bool reads(tenon_format f) { return f == TENON_F32 || f == TENON_F16 || f == TENON_BF16; }
   Floats(const tenon_slice& slice, tenon_format format, std::string name, Sign sign = Sign::kAny)
@@ -92,6 +92,7 @@ class Floats {
                                                : sdk::bf16_to_float(value_at<uint16_t>(slice_, i));
     if (!std::isfinite(value)) wrong(i, "not finite");
     if (sign_ == Sign::kNotNegative && value < 0) wrong(i, "negative");
+    if (sign_ == Sign::kPositive && value <= 0) wrong(i, "not positive");
     return value;
   }
 

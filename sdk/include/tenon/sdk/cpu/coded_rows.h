@@ -49,9 +49,10 @@ inline __m256i joined_planes(const uint8_t* unit) {
     return _mm256_or_si256(plane_codes<kPlane>(unit), _mm256_slli_epi16(upper, kPlane));
   }
 }
+
 #if defined(__AVX512F__)
 
-// Sixteen codes in the lowest bits of a lane each; other bits may be above them.
+// The lowest bits of each lane are one of sixteen codes; other bits may be above them.
 template <uint32_t kBits>
 struct Lanes16 {
   __m512i v;
@@ -77,11 +78,11 @@ inline UnitLanes<kBits> unit_codes(const uint8_t* unit) {
     if constexpr (kBits == 2) return {{first}, {second}};
     int32_t upper;
     memcpy(&upper, unit + 8, sizeof(upper));
-    // To the right, so that the bit 8 (i % 4) + i / 4, which is the upper one of code i, becomes bit 2.
+    // Lane i turns right until bit 8 (i % 4) + i / 4, the upper one of code i, is bit 2.
     const __m512i turns = _mm512_setr_epi32(30, 6, 14, 22, 31, 7, 15, 23, 0, 8, 16, 24, 1, 9, 17, 25);
     const __m512i turned = _mm512_rorv_epi32(_mm512_set1_epi32(upper), turns);
     const __m512i upper_bit = _mm512_set1_epi32(4);
-    constexpr int kChoose = 0xca;  // a ? b : c
+    constexpr int kChoose = 0xca;  // the operation a ? b : c
     return {{_mm512_ternarylogic_epi32(upper_bit, turned, first, kChoose)},
             {_mm512_ternarylogic_epi32(upper_bit, _mm512_ror_epi32(turned, 4), second, kChoose)}};
   }
