@@ -2,6 +2,8 @@
 transformers with its own loaders on a CPU, and compares the greedy tokens with those of Tenon.
 
     python tests/golden/read_by_transformers.py TENON        the program, such as build/release/bin/tenon
+    python tests/golden/read_by_transformers.py TENON --model MODEL --text TEXT
+                                                             a model that was trained, calibrated with TEXT, after several prompts
 
 needs gptqmodel, whose kernels in torch the loaders of gptq and awq take on a CPU, accelerate and compressed-tensors. A small random Llama is written, calibrated with a text and
 quantized in each form; README.md has the versions and how this ended. Nothing of it is kept.
@@ -38,6 +40,14 @@ CALIBRATED = ("gptq", "awq")
 # On a CPU the loader cuts a matrix in blocks of equal size, which 128 x 128 are only where they leave no rest.
 WIDTHS = {"fp8": dict(intermediate_size=256)}
 TOKENS = 64
+# Of a model that was trained. Its matrices are 576 wide, or a multiple of it.
+FORMS_OF_MODEL = {
+    "gptq": [dict(bits=4, group_size=64), dict(bits=4, group_size=64, act_order="true"), dict(bits=8, group_size=64), dict(bits=3, group_size=64)],
+    "awq": [dict(group_size=64)],
+    "fp8": [dict(scales="tensor")],
+}  # fmt: skip
+PROMPTS = ["The capital of France is", "Once upon a time, in a small village by the sea,", "def fibonacci(n):\n",
+           "Water boils at a temperature of", "The three primary colors are"]  # fmt: skip
 
 
 def random_model(seed, widths):
@@ -56,63 +66,74 @@ def run(*command):
     return result.stdout
 
 
-def tokens_of_tenon(tenon, folder):
+def tokens_of_tenon(tenon, folder, prompt):
+    """The prompt's tokens, and those that follow."""
     settings = ["quantization.use=auto", "kv_cache.format=fp32", "sampler.chain=[]", "sampler.select=greedy"]
     options = [word for setting in settings for word in ("--set", setting)]
-    out = run(tenon, "generate", folder, "-p", vocabulary.SENTENCE, "-n", str(TOKENS), "--ignore-end", "--json", *options)
-    return json.loads(out)["tokens"]
+    said = json.loads(run(tenon, "generate", folder, "-p", prompt, "-n", str(TOKENS), "--ignore-end", "--json", *options))
+    return said["prompt_tokens"], said["tokens"]
 
 
-def tokens_of_transformers(folder, scheme, settings):
+def read_by_transformers(folder, scheme, settings):
     options = {}  # config.json says what else there is to know
     if scheme in CALIBRATED:
         options["quantization_config"] = AwqConfig(backend="torch_awq") if scheme == "awq" else GPTQConfig(bits=settings["bits"], backend="torch")
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, device_map="cpu", dtype=torch.float32, attn_implementation="eager", **options
-    ).eval()
-    ids = vocabulary.tokenizer().encode(vocabulary.SENTENCE).ids
+    return AutoModelForCausalLM.from_pretrained(folder, device_map="cpu", dtype=torch.float32, attn_implementation="eager", **options).eval()
+
+
+def compare(model, form, prompt, ids, ours):
     tokens, logits = run_greedy(model, ids, TOKENS)
-    layer = type(model.model.layers[0].mlp.down_proj)
-    return tokens, margins(logits[len(ids) - 1 :]), f"{layer.__module__}.{layer.__name__}"
+    margin_of = margins(logits[len(ids) - 1 :])
+    same = ours == tokens
+    print(f"{form}: {prompt!r}: {TOKENS} tokens {'the same' if same else 'DIFFER'}, least margin {margin_of.min():.1e}")
+    if not same:
+        at = next(i for i, pair in enumerate(zip(ours, tokens)) if pair[0] != pair[1])
+        print(f" first at token {at}, where transformers' first choice is ahead of its second by {margin_of[at]:.1e}")
+        print(" tenon       ", ours, "\n transformers", tokens)
+    return same
 
 
-def check(tenon, plain, text, scheme, settings, work):
+def check(tenon, plain, text, prompts, scheme, settings, work):
     folder = work / "-".join([scheme, *(f"{name}-{value}" for name, value in settings.items())])
     sets = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    calibration = ["--calibrate", text, "--context", "64"] if scheme in CALIBRATED else []
+    windows = ["--context", "256", "--max-windows", "16"] if plain.is_file() else ["--context", "64"]
+    calibration = ["--calibrate", text, *windows] if scheme in CALIBRATED else []
     run(tenon, "quantize", plain, folder, "--scheme", scheme, *sets, *calibration)
-    ours = tokens_of_tenon(tenon, folder)
+    form = f"{scheme} {settings}"
+    ours = [tokens_of_tenon(tenon, folder, prompt) for prompt in prompts]
     try:
-        theirs, margin_of, layer = tokens_of_transformers(folder, scheme, settings)
+        model = read_by_transformers(folder, scheme, settings)
     except Exception as e:
-        print(f"{scheme} {settings}: transformers refuses: {type(e).__name__}: {str(e).splitlines()[0]}")
+        print(f"{form}: transformers refuses: {type(e).__name__}: {str(e).splitlines()[0]}")
         return False
-    same = ours == theirs
-    print(f"{scheme} {settings}: {layer}, {TOKENS} tokens {'the same' if same else 'DIFFER'}, least margin {margin_of.min():.1e}")
-    if not same:
-        at = next(i for i, pair in enumerate(zip(ours, theirs)) if pair[0] != pair[1])
-        print(f" first at token {at}, where transformers' first choice is ahead of its second by {margin_of[at]:.1e}")
-        print(" tenon       ", ours, "\n transformers", theirs)
-    return same
+    layer = type(model.model.layers[0].mlp.down_proj)
+    print(f"{form}: {layer.__module__}.{layer.__name__}")
+    return all([compare(model, form, prompt, *tokens) for prompt, tokens in zip(prompts, ours)])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tenon", type=pathlib.Path)
     parser.add_argument("--scheme", choices=FORMS, help="only this one")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="of a random model")
+    parser.add_argument("--model", type=pathlib.Path, help="a GGUF file")
+    parser.add_argument("--text", type=pathlib.Path, help="what its forms are calibrated with")
     args = parser.parse_args()
+    if (args.model is None) != (args.text is None):
+        parser.error("--model and --text go together")
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
-        text = work / "text"
-        text.write_text(TEXT * 8)
         good = []
         for scheme in [args.scheme] if args.scheme else FORMS:
-            plain = work / f"plain-{scheme}"
+            if args.model:
+                good += [check(args.tenon, args.model, args.text, PROMPTS, scheme, settings, work) for settings in FORMS_OF_MODEL[scheme]]
+                continue
+            text, plain = work / "text", work / f"plain-{scheme}"
+            text.write_text(TEXT * 8)
             random_model(args.seed, WIDTHS.get(scheme, {})).save_pretrained(plain)
             vocabulary.tokenizer().save(str(plain / "tokenizer.json"))
-            good += [check(args.tenon, plain, text, scheme, settings, work) for settings in FORMS[scheme]]
+            good += [check(args.tenon, plain, text, [vocabulary.SENTENCE], scheme, settings, work) for settings in FORMS[scheme]]
     sys.exit(0 if all(good) else 1)
 
 

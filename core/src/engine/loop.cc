@@ -222,7 +222,8 @@ void Loop::move_batch_on() {
 
 // Whether the step after this one takes the same sequences, as many rows each, as far as they do not end.
 bool Loop::certain_to_go_on() const {
-  if (changed_ || batch_.prompts > 0 || batch_.want_logits || !batch_.mask.empty() || shares_.size() != running_.size())
+  if (changed_ || tickets_.anything_new() || batch_.prompts > 0 || batch_.want_logits || !batch_.mask.empty() ||
+      shares_.size() != running_.size())
     return false;
   if (pipeline_.draft_tokens() > 0 && !batch_.round) return false;
   const uint32_t most = batch_.round ? 1 + pipeline_.draft_tokens() : 1;  // tokens that a step gives
@@ -237,8 +238,8 @@ void Loop::run() {
   step_begin_ = Clock::now();
   const uint64_t before = stats_.new_tokens;
   StepResult result;
-  const Status status =
-      pipeline_.step(batch_, result, certain_to_go_on(), [this](const StepResult& given) { return give(given); });
+  const Status status = pipeline_.step(
+      batch_, result, [this] { return certain_to_go_on(); }, [this](const StepResult& given) { return give(given); });
   ahead_ = result.ahead;
   if (!status.ok()) throw Error(status.code(), status.message());
   account(std::chrono::duration<double>(Clock::now() - step_begin_).count(), stats_.new_tokens - before);

@@ -5,7 +5,8 @@
 //
 // On a device with queues a step may be launched before the one before it is read: the same sequences, each moved on by
 // its newest token. Such a step is always taken as it is, whoever came meanwhile; the rows of sequences that have ended
-// go to nobody. So the scheduler is asked again one step later, and nothing that the device has done is undone.
+// go to nobody. So the scheduler is asked again one step later, and nothing that the device has done is undone. It is
+// launched shortly before the one before it ends (launch_time.h), so whoever comes until then does not wait for it.
 #pragma once
 
 #include <chrono>

@@ -230,6 +230,7 @@ void Pipeline::Impl::record() {
     if (!shape_samples[i] || is_round(i) || shapes[i].rows_per_seq != shapes[i].rows) continue;
     programs.push_back(record_step(shared, shapes[i], i, StepKind::kPool));
   }
+  launch_times.resize(programs.size());
   if (finds() || options.load_sessions) remembering = record_remembering(shared, largest);
 }
 

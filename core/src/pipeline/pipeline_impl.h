@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "context.h"
+#include "launch_time.h"
 #include "model_instance.h"
 #include "runner.h"
 #include "sampling.h"
@@ -53,7 +54,9 @@ struct Pipeline::Impl {
   void expect_ahead(const StepBatch& batch, const StepResult& result);
   Status read(const StepBatch& batch, StepResult& result);
   Status check_chosen(const StepResult& result) const;
-  Status step(const StepBatch& batch, bool ahead, StepResult& result);
+  Status step(const StepBatch& batch, const GoesOn& goes_on, StepResult& result);
+  bool wants_ahead(const StepBatch& batch, const GoesOn& goes_on);
+  LaunchTime& launch_time() { return launch_times[static_cast<size_t>(running - programs.data())]; }
   // remembering.cc
   Status remember(uint32_t slot, std::span<const int32_t> tokens);
   // explain.cc
@@ -105,7 +108,9 @@ struct Pipeline::Impl {
   bool ahead_pending = false;
   bool restated = false;  // true: the step state is that of other rows since then, so no step can follow by itself
   std::vector<int32_t> ahead_token, ahead_position, ahead_slot;
-  std::vector<std::string> looked_at;  // paths of modules; see Pipeline::look_at
+  std::vector<LaunchTime> launch_times;  // by program
+  LaunchTime::Clock::time_point began;   // when the device began with the step that runs, as far as the host knows
+  std::vector<std::string> looked_at;    // paths of modules; see Pipeline::look_at
   Look look;
   float* host_logits = nullptr;  // devices with queues have it once somebody wants logits
 };

@@ -1,5 +1,6 @@
 // One step of a loaded pipeline.
 #include <algorithm>
+#include <thread>
 
 #include "pipeline_impl.h"
 #include "tenon/core/error.h"
@@ -157,7 +158,20 @@ Status Pipeline::Impl::check_chosen(const StepResult& result) const {
   return {};
 }
 
-Status Pipeline::Impl::step(const StepBatch& batch, bool ahead, StepResult& result) {
+// Whether the step after this one may be launched before this one is read. It is asked for as late as can be: whoever comes
+// until then is in the next step, and would else wait for the end of that one, too.
+bool Pipeline::Impl::wants_ahead(const StepBatch& batch, const GoesOn& goes_on) {
+  // Only a program whose rows move on by themselves can be run again as it is.
+  const bool possible =
+      goes_on && !restated && !look && context.queues() && running->moves_on && !running->masked && !batch.want_logits;
+  if (!possible || !goes_on()) return false;
+  const auto late = launch_time().after(began);
+  if (late <= LaunchTime::Clock::now()) return true;
+  std::this_thread::sleep_until(late);
+  return goes_on();
+}
+
+Status Pipeline::Impl::step(const StepBatch& batch, const GoesOn& goes_on, StepResult& result) {
   context.enter();
   Status status;
   if (is_ahead(batch)) {
@@ -166,22 +180,24 @@ Status Pipeline::Impl::step(const StepBatch& batch, bool ahead, StepResult& resu
     status = drop_ahead();
     if (status.ok()) status = launch(batch);
     if (!status.ok()) return status;
+    began = LaunchTime::Clock::now();
   }
-  // Only a program whose rows move on by themselves can be run again as it is.
   Status next;
-  if (ahead && !restated && !look && context.queues() && running->moves_on && !running->masked && !batch.want_logits)
-    next = launch_ahead(batch);
+  if (wants_ahead(batch, goes_on)) next = launch_ahead(batch);
   status = read(batch, result);
+  const auto ended = LaunchTime::Clock::now();
+  launch_time().add(ended - began);
+  began = ended;
   if (status.ok()) status = next;
   if (ahead_pending) expect_ahead(batch, result);
   result.ahead = ahead_pending;
   return status;
 }
 
-Status Pipeline::step(const StepBatch& batch, StepResult& result, bool ahead, const Use& use) {
+Status Pipeline::step(const StepBatch& batch, StepResult& result, const GoesOn& goes_on, const Use& use) {
   trace::Recorder* recorder = impl_->options.recorder;
   if (recorder == nullptr) {
-    Status status = impl_->step(batch, ahead, result);
+    Status status = impl_->step(batch, goes_on, result);
     if (status.ok() && use) use(result);
     return status;
   }
@@ -192,7 +208,7 @@ Status Pipeline::step(const StepBatch& batch, StepResult& result, bool ahead, co
     trace::Span span(track(), impl_->origins->steps[phase]);
     {
       const trace::Span section(track(), impl_->origins->phases[phase]);
-      status = impl_->step(batch, ahead, result);
+      status = impl_->step(batch, goes_on, result);
     }
     if (status.ok() && use) span.set_text(use(result));
     uint64_t accepted = 0;

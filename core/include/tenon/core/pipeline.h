@@ -233,13 +233,15 @@ class Pipeline {
   // at first). Without a recorder nobody counts them.
   uint64_t this_step() const;
   uint64_t last_step() const;
-  // Runs one step. It allocates nothing once a batch of that shape has run. ahead: the next batch may be this one with every
-  // row moved on by the token that is chosen now. A device with queues then begins it already, if the cache has room, and
+  // Runs one step. It allocates nothing once a batch of that shape has run. goes_on: whether the next batch may be this one
+  // with every row moved on by the token that is chosen now; it is asked once or twice while the step is under way, the last
+  // time shortly before it ends. A device with queues then begins the next step already, if the cache has room, and
   // says so in result.ahead: the next batch is that one, or nobody wants any more of its sequences. use: it is called with
   // the results if there are any. What it does counts as part of the step in a trace; it returns the text of the tokens that
   // the step gave (valid until the step ends).
+  using GoesOn = std::function<bool()>;
   using Use = std::function<std::string_view(const StepResult& result)>;
-  Status step(const StepBatch& batch, StepResult& result, bool ahead = false, const Use& use = {});
+  Status step(const StepBatch& batch, StepResult& result, const GoesOn& goes_on = {}, const Use& use = {});
 
  private:
   Pipeline();
