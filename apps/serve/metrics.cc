@@ -70,6 +70,7 @@ struct Metrics::Families {
   Gauge& waiting = gauge("vllm:num_requests_waiting", "Requests that wait for a slot of the cache.");
   Gauge& cache = gauge("vllm:kv_cache_usage_perc", "Share of the cache that holds tokens; 1 is all of it.");
   Counter& preemptions = counter("vllm:num_preemptions_total", "Times that a request lost its slot.");
+  Counter& rests = counter("tenon:rests_total", "Times that a step left out a request that generates.");
   Counter& prompt_tokens = counter("vllm:prompt_tokens_total", "Tokens of prompts.");
   Counter& tokens = counter("vllm:generation_tokens_total", "Generated tokens.");
   Counter& looked_up = counter("vllm:prefix_cache_queries_total", "Tokens of prompts that the cache was asked for.");
@@ -132,6 +133,7 @@ void Metrics::set_totals(const RunStats& totals) {
     counter.Increment(static_cast<double>(value) - counter.Value());
   };
   raise(families_->preemptions, totals.preempted);
+  raise(families_->rests, totals.rested);
   raise(families_->looked_up, totals.looked_up);
   raise(families_->reused, totals.reused);
   raise(families_->drafted, totals.drafted);

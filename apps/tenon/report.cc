@@ -32,6 +32,7 @@ boost::json::object to_json(const RunStats& s) {
           {"decode_tok_per_s", per_second(static_cast<double>(s.decode_tokens), s.decode_seconds)},
           {"decode_gbps", decode_gbps(s)},
           {"steps", s.steps},
+          {"rested", s.rested},
           {"drafted", s.drafted},
           {"accepted", s.accepted}};
 }

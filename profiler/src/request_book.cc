@@ -73,6 +73,9 @@ void RequestBook::add(const trace::Event& event) {
     case RequestEvent::kToken:
       begin_decode(request, event);
       break;
+    case RequestEvent::kRested:
+      rest(request, event);
+      break;
     case RequestEvent::kPreempted:
       leave(request, event);
       request.was_preempted = true;
@@ -126,6 +129,15 @@ void RequestBook::begin_decode(Request& request, const trace::Event& event) {
   RequestSlice moment = moment_of(request.stay.front(), "first token", request.decode_ns);
   moment.args.push_back({"step", request.token_step});
   request.stay.push_back(std::move(moment));
+}
+
+void RequestBook::rest(Request& request, const trace::Event& event) {
+  const int64_t begin = std::max(request.decode_ns, begin_of(event));
+  RequestSlice slice = slice_within(request.stay.front(), "rest", begin, std::max(begin, event.begin_ns));
+  slice.category = "request_rest";
+  slice.args.push_back({"first_step", value(event, 1)});
+  slice.args.push_back({"last_step", value(event, 2)});
+  request.stay.push_back(std::move(slice));
 }
 
 // The first token of a stay comes of its prompt; the steps after that one are those of decoding.

@@ -22,10 +22,11 @@ struct RequestSlice {
   enum class Lane : uint8_t { kSlot, kQueue };
 
   Lane lane = Lane::kSlot;
-  uint32_t index = 0;                // the slot, or the number of the queue's track
-  bool is_moment = false;            // it has no duration, not even 0
-  const char* category = "request";  // of a wait "request_queue", of what is within a slot's slice "request_part"
-  std::string name{};                // "req 17", "prompt", "decode"; of a moment what happened
+  uint32_t index = 0;      // the slot, or the number of the queue's track
+  bool is_moment = false;  // it has no duration, not even 0
+  // Of a wait it is "request_queue", of what is within a slot's slice "request_part" or, within "decode", "request_rest".
+  const char* category = "request";
+  std::string name{};  // "req 17", "prompt", "decode", "rest"; of a moment what happened
   int64_t begin_ns = 0, end_ns = 0;
   std::vector<trace::Arg> args{};
 };
@@ -70,6 +71,7 @@ class RequestBook {
   void admit(Request& request, const trace::Event& event);
   static void run_prompt(Request& request, const trace::Event& event);
   static void begin_decode(Request& request, const trace::Event& event);
+  static void rest(Request& request, const trace::Event& event);
   void leave(Request& request, const trace::Event& event);
   static void end_decode(Request& request, int64_t end_ns, uint64_t last_step, uint64_t tokens);
   void end_stay(Request& request, int64_t end_ns);

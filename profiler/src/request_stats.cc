@@ -25,7 +25,8 @@ class Reader {
       : file_(file),
         queue_(file.category_index("request_queue")),
         slot_(file.category_index("request")),
-        part_(file.category_index("request_part")) {}
+        part_(file.category_index("request_part")),
+        rest_(file.category_index("request_rest")) {}
 
   Requests run();
 
@@ -42,7 +43,7 @@ class Reader {
   }
 
   const TraceFile& file_;
-  const uint32_t queue_, slot_, part_;
+  const uint32_t queue_, slot_, part_, rest_;
   Requests out_;
   std::map<std::pair<uint32_t, int64_t>, size_t> ids_;  // the index by process and id
 };
@@ -97,9 +98,11 @@ void Reader::add_part(uint32_t index) {
   part.first_step = integer(slice, part.is_prompt ? "step" : "first_step");
   part.last_step = part.is_prompt ? part.first_step : integer(slice, "last_step", -1);
   part.rows = integer(slice, part.is_prompt ? "rows" : "tokens");
-  const uint32_t outer = file_.parent(index);
+  const bool rests = slice.category == rest_;
+  uint32_t outer = file_.parent(index);
+  if (rests && outer != kNoIndex) outer = file_.parent(outer);  // it lies in the slice of its decoding
   for (RequestStay& stay : life_of(slice).stays) {
-    if (stay.slice == outer) stay.parts.push_back(part);
+    if (stay.slice == outer) (rests ? stay.rests : stay.parts).push_back(part);
   }
 }
 
@@ -116,6 +119,7 @@ void Reader::find_first_tokens() {
 void Reader::finish(RequestLife& life) {
   for (RequestStay& stay : life.stays) {
     std::ranges::sort(stay.parts, {}, &RequestPart::begin_ns);
+    std::ranges::sort(stay.rests, {}, &RequestPart::begin_ns);
     for (const RequestPart& part : stay.parts) {
       if (!part.is_prompt) stay.tokens += part.rows;
     }
@@ -136,7 +140,8 @@ Requests Reader::run() {
   const auto by_time = [](const RequestStay& stay) { return std::tuple(stay.begin_ns, stay.end_ns, !stay.waits()); };
   for (RequestLife& life : out_.all) std::ranges::stable_sort(life.stays, {}, by_time);
   for (uint32_t i = 0; i < file_.slices.size(); ++i) {
-    if (file_.slices[i].category == part_) add_part(i);
+    const uint16_t category = file_.slices[i].category;
+    if (category == part_ || category == rest_) add_part(i);
   }
   find_first_tokens();
   std::erase_if(out_.all, [](const RequestLife& life) { return life.stays.empty(); });

@@ -120,6 +120,7 @@ std::vector<Lines> sections_of(const PipelineConfig& c) {
                           : Lines{"grammar", {{"use", toml_string(kNoGrammar), "", false}}});
   all.push_back(component_section("scheduler", c.scheduler));
   all.back().count("prefill_rows", c.prefill_rows);
+  all.back().count("rest_steps", c.rest_steps);
   if (c.draft_model) {
     Lines draft{"draft.pipeline", {}};
     draft.count("tokens", c.draft_model->tokens);

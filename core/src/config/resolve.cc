@@ -441,6 +441,7 @@ PipelineConfig Resolver::run(ModelPath path) {
   if (ComponentConfig c = section_component("grammar", grammar); c.name != kNoGrammar) out_.grammar = std::move(c);
   out_.scheduler = section_component("scheduler", scheduler);
   out_.prefill_rows = get_count(scheduler, "prefill_rows");
+  out_.rest_steps = get_count(scheduler, "rest_steps");
   trace();
   findings_.throw_if_any(data_.sources);
   return std::move(out_);

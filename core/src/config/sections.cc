@@ -153,7 +153,14 @@ const tenon_param_schema& scheduler_keys() {
                            .value = 512,
                            .min = 1,
                            .max = 65536,
-                           .unit = "tokens"})));
+                           .unit = "tokens"}),
+                  integer({.name = "rest_steps",
+                           .doc = "Where a step of fewer sequences makes more tokens a second, some of those that "
+                                  "generate rest in turn, each for so many steps; 0 = nobody rests.",
+                           .value = 0,
+                           .min = 0,
+                           .max = 4096,
+                           .unit = "steps"})));
   return s.schema;
 }
 

@@ -40,6 +40,7 @@ RunStats operator-(const RunStats& a, const RunStats& b) {
           .accepted = a.accepted - b.accepted,
           .preempted = a.preempted - b.preempted,
           .recomputed = a.recomputed - b.recomputed,
+          .rested = a.rested - b.rested,
           .looked_up = a.looked_up - b.looked_up,
           .reused = a.reused - b.reused,
           .decode_weight_bytes = a.decode_weight_bytes - b.decode_weight_bytes,

@@ -10,8 +10,14 @@
 
 namespace tenon {
 
-Loop::Loop(Pipeline& pipeline, Scheduler& scheduler, Tickets& tickets, const RequestTrace* trace, Scheduler::Log log)
-    : pipeline_(pipeline), scheduler_(scheduler), tickets_(tickets), trace_(trace), log_(std::move(log)) {
+Loop::Loop(Pipeline& pipeline, Scheduler& scheduler, Tickets& tickets, Options options)
+    : pipeline_(pipeline),
+      scheduler_(scheduler),
+      tickets_(tickets),
+      trace_(options.trace),
+      log_(std::move(options.log)),
+      clock_(std::move(options.clock)),
+      rests_(pipeline.one_row_programs(), options.rest_steps) {
   const uint32_t slots = pipeline_.sequences(), rows = pipeline_.max_rows();
   for (auto* v : {&batch_.token, &batch_.position, &batch_.slot, &batch_.parent, &batch_.out_row, &batch_.mask}) {
     v->reserve(rows);
@@ -24,6 +30,7 @@ Loop::Loop(Pipeline& pipeline, Scheduler& scheduler, Tickets& tickets, const Req
   batch_.seq_row.reserve(slots + 1);
   batch_.kv_len.assign(slots, 0);
   running_.reserve(slots);
+  members_.reserve(slots);
   shares_.reserve(slots);
   newest_.reserve(slots);
   broken_.reserve(slots);
@@ -75,6 +82,7 @@ std::shared_ptr<const SavedSequence> Loop::saved(const Sequence& s) {
 }
 
 void Loop::hand_over(Sequence& s) {
+  end_rest(s);
   if (trace_ != nullptr) trace_->ended(pipeline_.track(), s, pipeline_.last_step());
   for (Share& share : shares_) {
     if (share.sequence == &s) share.sequence = nullptr;
@@ -220,29 +228,35 @@ void Loop::move_batch_on() {
   }
 }
 
+// Whether the step has one row of each of its sequences, which all generate, and nothing but tokens is wanted of it.
+bool Loop::is_plain() const {
+  return batch_.prompts == 0 && batch_.drafted == 0 && !batch_.pool && !batch_.want_logits && batch_.mask.empty();
+}
+
 // Whether the step after this one takes the same sequences, as many rows each, as far as they do not end.
 bool Loop::certain_to_go_on() const {
   if (changed_ || tickets_.anything_new() || batch_.prompts > 0 || batch_.want_logits || !batch_.mask.empty() ||
-      shares_.size() != running_.size())
+      shares_.size() + resting() != running_.size())
     return false;
   if (pipeline_.draft_tokens() > 0 && !batch_.round) return false;
+  if (is_plain() && !rests_.go_on(static_cast<uint32_t>(running_.size()))) return false;
   const uint32_t most = batch_.round ? 1 + pipeline_.draft_tokens() : 1;  // tokens that a step gives
   return std::all_of(running_.begin(), running_.end(), [&](const Sequence* s) {
+    if (s->rest.rests) return true;
     return s->tokens_left() > most && s->tokens().size() + 2 * most - 1 < pipeline_.longest_sequence() &&
            !s->request().cancel.stop_requested();
   });
 }
 
 void Loop::run() {
-  using Clock = std::chrono::steady_clock;
-  step_begin_ = Clock::now();
+  step_begin_ = clock_();
   const uint64_t before = stats_.new_tokens;
   StepResult result;
   const Status status = pipeline_.step(
       batch_, result, [this] { return certain_to_go_on(); }, [this](const StepResult& given) { return give(given); });
   ahead_ = result.ahead;
   if (!status.ok()) throw Error(status.code(), status.message());
-  account(std::chrono::duration<double>(Clock::now() - step_begin_).count(), stats_.new_tokens - before);
+  account(std::chrono::duration<double>(clock_() - step_begin_).count(), stats_.new_tokens - before);
   end_broken();
 }
 
@@ -345,14 +359,16 @@ void Loop::account(double seconds, uint64_t new_tokens) {
   ++stats_.steps;
   stats_.drafted += batch_.drafted;
   stats_.prompt_tokens += batch_.prompt_rows;
+  stats_.rested += resting();
   if (batch_.prompts > 0) {
     stats_.prompt_seconds += seconds;
   } else {
     stats_.decode_seconds += seconds;
     stats_.decode_tokens += new_tokens;
     stats_.decode_weight_bytes += weight_bytes();
-    stats_.decode_kv_bytes += cached_bytes();
+    stats_.decode_kv_bytes += cached_bytes(false);
   }
+  if (is_plain()) rests_.took(static_cast<uint32_t>(batch_.token.size()), seconds);
   if (trace_ != nullptr) record_counters(seconds, new_tokens);
 }
 
@@ -360,9 +376,11 @@ double Loop::weight_bytes() const {
   return static_cast<double>(pipeline_.step_weight_bytes(static_cast<uint32_t>(batch_.token.size())));
 }
 
-double Loop::cached_bytes() const {
+double Loop::cached_bytes(bool with_resting) const {
   double bytes = 0;
-  for (const Sequence* s : running_) bytes += static_cast<double>(pipeline_.kv_used_bytes(s->kv_len));
+  for (const Sequence* s : running_) {
+    if (with_resting || !s->rest.rests) bytes += static_cast<double>(pipeline_.kv_used_bytes(s->kv_len));
+  }
   return bytes;
 }
 
@@ -371,11 +389,11 @@ double Loop::cached_bytes() const {
   RequestTrace::Counts counts;
   counts.running = running_.size();
   counts.waiting = sequences_.size() - running_.size();
-  counts.kv_bytes = cached_bytes();
+  counts.kv_bytes = cached_bytes(true);
   for (const Sequence* s : running_) counts.kv_blocks += static_cast<double>(pipeline_.kv_used_blocks(s->kv_len));
   counts.tokens_per_second = static_cast<double>(new_tokens) / seconds;
   if (batch_.prompts == 0) {
-    counts.read_gbps = (weight_bytes() + counts.kv_bytes) / seconds / 1e9;
+    counts.read_gbps = (weight_bytes() + cached_bytes(false)) / seconds / 1e9;
   }
   trace_->step(pipeline_.track(), counts);
 }

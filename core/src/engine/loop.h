@@ -7,10 +7,13 @@
 // its newest token. Such a step is always taken as it is, whoever came meanwhile; the rows of sequences that have ended
 // go to nobody. So the scheduler is asked again one step later, and nothing that the device has done is undone. It is
 // launched shortly before the one before it ends (launch_time.h), so whoever comes until then does not wait for it.
+//
+// Where that makes more tokens a second, some sequences that generate rest (rests.h).
 #pragma once
 
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,6 +22,7 @@
 
 #include "clients.h"
 #include "request_trace.h"
+#include "rests.h"
 #include "scheduler.h"
 #include "sequence.h"
 #include "tenon/core/pipeline.h"
@@ -29,8 +33,15 @@ namespace tenon {
 // Thread: one at a time, but for totals().
 class Loop {
  public:
-  // The pipeline is loaded before the first step. trace: nullptr if nothing is recorded.
-  Loop(Pipeline& pipeline, Scheduler& scheduler, Tickets& tickets, const RequestTrace* trace, Scheduler::Log log);
+  using Clock = std::chrono::steady_clock;
+  struct Options {
+    const RequestTrace* trace = nullptr;  // nullptr: nothing is recorded
+    Scheduler::Log log;
+    uint32_t rest_steps = 0;  // see Rests
+    std::function<Clock::time_point()> clock;
+  };
+  // The pipeline is loaded before the first step.
+  Loop(Pipeline& pipeline, Scheduler& scheduler, Tickets& tickets, Options options);
 
   // See Engine::step. Throws nothing: what goes wrong ends sequences.
   bool step();
@@ -70,7 +81,8 @@ class Loop {
   void give(Sequence& s, uint32_t cached, std::span<const Chosen> chosen);
   void embed(Sequence& s, uint32_t cached);
   void account(double seconds, uint64_t new_tokens);
-  double cached_bytes() const;
+  bool is_plain() const;
+  double cached_bytes(bool with_resting) const;
   double weight_bytes() const;  // the step reads so many
   void record_counters(double seconds, uint64_t new_tokens) const;
   void record_prompt(const Sequence& s, uint32_t rows) const;
@@ -83,6 +95,10 @@ class Loop {
   Scheduler::Room room() const;
   void draft(Sequence& s);
   void begin_round();
+  void choose_resting(std::span<const tenon_share> shares);
+  size_t resting() const;
+  void end_rest(Sequence& s) const;
+  void note_rest(Sequence& s) const;
   void place(uint32_t index, uint32_t rows);
   uint32_t make_room(uint32_t index, uint32_t rows);
   bool computed_by_another(const Sequence& s) const;
@@ -99,6 +115,8 @@ class Loop {
   Tickets& tickets_;
   const RequestTrace* trace_;
   Scheduler::Log log_;
+  std::function<Clock::time_point()> clock_;
+  Rests rests_;
 
   std::vector<std::unique_ptr<Sequence>> sequences_;  // by id
   std::vector<Sequence*> running_;                    // in the order of admission
@@ -123,12 +141,13 @@ class Loop {
   std::vector<Ticket> cancelled_;
   std::vector<Sequence*> listed_;        // what the scheduler sees, and
   std::vector<tenon_sequence> entries_;  // as it sees it
+  std::vector<Rests::Member> members_;
   std::vector<Chosen> chosen_;
   std::vector<Broken> broken_;
   std::string text_;  // of the step's tokens, for the trace
 
   uint64_t steps_ = 0;  // that were planned: what age counts in
-  std::chrono::steady_clock::time_point step_begin_{};
+  Clock::time_point step_begin_{};
   uint32_t fruitless_ = 0;  // plans in a row that led to no step
   RunStats stats_;
   mutable std::mutex totals_mutex_;

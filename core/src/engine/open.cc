@@ -140,7 +140,11 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
     const bool walks = (impl.pipeline->device().flags & TENON_DEVICE_WALKS) != 0;
     impl.trace.emplace(*pipeline.recorder, walks ? "read_gbps" : "hbm_read_gbps");
   }
-  impl.loop.emplace(*impl.pipeline, *impl.scheduler, impl.tickets, impl.trace ? &*impl.trace : nullptr, options.log);
+  impl.loop.emplace(*impl.pipeline, *impl.scheduler, impl.tickets,
+                    Loop::Options{.trace = impl.trace ? &*impl.trace : nullptr,
+                                  .log = options.log,
+                                  .rest_steps = impl.config.rest_steps,
+                                  .clock = options.clock});
   return engine;
 }
 

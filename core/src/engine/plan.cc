@@ -106,6 +106,7 @@ void Loop::vacate(Sequence& s) {
 }
 
 void Loop::preempt(Sequence& s, const Preemption& why) {
+  end_rest(s);
   if (s.started) {
     ++stats_.preempted;
     if (trace_ != nullptr) trace_->preempted(pipeline_.track(), s, pipeline_.last_step(), why);
@@ -224,7 +225,7 @@ void Loop::admit(Sequence& s) {
 
 void Loop::place(uint32_t index, uint32_t rows) {
   Sequence& s = *listed_[index];
-  if (s.sits_out) return;  // it was pre-empted for a share before this one
+  if (s.sits_out || s.rest.rests) return;  // it may have been pre-empted for a share before this one
   if (s.phase == TENON_SEQUENCE_WAITS) {
     if (free_slots_.empty()) return;
     s.sits_out = computed_by_another(s);
@@ -233,6 +234,49 @@ void Loop::place(uint32_t index, uint32_t rows) {
   }
   rows = make_room(index, std::min(rows, s.pending()));
   if (rows > 0 && (s.started || start(s, rows))) shares_.push_back({&s, rows});
+}
+
+// ---- rests -----------------------------------------------------------------------------------------------------------
+
+size_t Loop::resting() const {
+  if (!rests_.are_on()) return 0;
+  return static_cast<size_t>(
+      std::count_if(running_.begin(), running_.end(), [](const Sequence* s) { return s->rest.rests; }));
+}
+
+// Somebody may rest if the step is to have one row of every sequence that has a slot, and nothing but tokens is wanted of it:
+// a chunk of a prompt waits for nobody, and masks and logits make the host's work a part of the step's time.
+void Loop::choose_resting(std::span<const tenon_share> shares) {
+  if (!rests_.are_on()) return;
+  const auto wants_tokens_alone = [&](const tenon_share& share) {
+    const Sequence& s = *listed_[share.sequence];
+    return s.phase == TENON_SEQUENCE_GENERATES && !s.matcher && !s.request().logprobs;
+  };
+  if (pipeline_.draft_tokens() > 0 || shares.size() != running_.size() ||
+      !std::all_of(shares.begin(), shares.end(), wants_tokens_alone)) {
+    for (Sequence* s : running_) end_rest(*s);
+    return;
+  }
+  members_.clear();
+  for (Sequence* s : running_) members_.push_back({&s->rest, s->request().priority});
+  rests_.choose(members_);
+  if (trace_ == nullptr) return;
+  for (Sequence* s : running_) note_rest(*s);
+}
+
+void Loop::end_rest(Sequence& s) const {
+  s.rest.rests = false;
+  if (trace_ != nullptr) note_rest(s);
+}
+
+[[gnu::noinline]] void Loop::note_rest(Sequence& s) const {
+  if (s.rest.rests == s.rest_began.has_value()) return;
+  if (s.rest.rests) {
+    s.rest_began = {Clock::now(), pipeline_.this_step()};
+  } else {
+    trace_->rested(pipeline_.track(), s, *s.rest_began, pipeline_.last_step());
+    s.rest_began.reset();
+  }
 }
 
 // A round of the draft model takes all drafts of all sequences of the step; in any other step they have one row each.
@@ -260,6 +304,7 @@ bool Loop::plan() {
   while (shares_.empty() && list()) {
     const Scheduler::Answer answer = scheduler_.next(entries_, room());
     if (!answer.preempted.empty()) preempt(answer);
+    choose_resting(answer.shares);
     for (const tenon_share& share : answer.shares) place(share.sequence, share.rows);
     std::erase_if(shares_, [](const Share& share) { return share.sequence->phase == TENON_SEQUENCE_WAITS; });
   }

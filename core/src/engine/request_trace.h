@@ -48,6 +48,9 @@ class RequestTrace {
   void preempted(trace::Track& track, const Sequence& s, uint64_t last_step, const Preemption& why) const {
     record(track, trace::RequestEvent::kPreempted, s, {last_step, s.generated(), why.taker}, why.lost);
   }
+  void rested(trace::Track& track, const Sequence& s, const Sequence::RestBegin& begin, uint64_t last_step) const {
+    record(track, trace::RequestEvent::kRested, s, {since(begin.at), begin.step, last_step});
+  }
   void ended(trace::Track& track, const Sequence& s, uint64_t last_step) const {
     record(track, trace::RequestEvent::kEnded, s, {last_step, s.generated()}, to_string(s.reason()));
   }

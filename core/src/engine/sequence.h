@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "clients.h"
 #include "grammars.h"
+#include "rests.h"
 #include "tenon/abi/scheduler.h"
 #include "tenon/core/engine.h"
 
@@ -75,6 +77,12 @@ class Sequence {
   bool doubtful = false;         // what it has in the cache may be wrong
   uint32_t reused = 0;           // see Result
   bool sits_out = false;         // is not asked for again in the step that is being planned
+  Rest rest;
+  struct RestBegin {
+    std::chrono::steady_clock::time_point at;
+    uint64_t step;  // the first one that it rests in
+  };
+  std::optional<RestBegin> rest_began;      // while it rests, for the trace, if there is one
   std::unique_ptr<GrammarMatcher> matcher;  // nullptr: the text may be any
   std::exception_ptr mask_problem;
 

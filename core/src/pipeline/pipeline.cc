@@ -91,6 +91,16 @@ uint32_t Pipeline::max_out_rows(bool sample) const {
   return rows;
 }
 
+std::vector<uint32_t> Pipeline::one_row_programs() const {
+  std::vector<uint32_t> rows;
+  for (size_t i = 0; i < impl_->shapes.size(); ++i) {
+    if (impl_->shape_samples[i] && impl_->shapes[i].rows_per_seq == 1) rows.push_back(impl_->shapes[i].rows);
+  }
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  return rows;
+}
+
 bool Pipeline::has_head() const {
   return impl_->target.has_head();
 }

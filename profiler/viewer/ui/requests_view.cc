@@ -121,7 +121,7 @@ void RequestsView::draw_legend() const {
     ImGui::TextUnformatted(text);
     ImGui::SameLine(0, theme_.px(14));
   };
-  entry(queue_colour(false), "queue");
+  entry(queue_colour(false), "queue, rest");
   entry(queue_colour(true), "waits after a pre-emption");
   entry(cached_colour(), "share of the prompt found in the cache");
   entry(prompt_colour(), "prompt");
@@ -228,11 +228,11 @@ void RequestsView::draw_bar(int64_t begin_ns, int64_t end_ns, float y, float hei
   if (framed && b - a > theme_.px(4)) draw.AddRect({a, y}, {b, y + height}, theme_.background);
 }
 
-// A wait is thin. A stay is pale for its whole length, with what it ran in solid colour on it.
+// A wait is thin. A stay is pale for its whole length, with what it ran in solid colour on it, and rests on that.
 void RequestsView::draw_stay(const RequestStay& stay, float y) {
   const float height = row_height() - theme_.px(4), top = y + theme_.px(2);
+  const float thin = height * 0.4F;
   if (stay.waits()) {
-    const float thin = height * 0.4F;
     draw_bar(stay.begin_ns, stay.end_ns, top + (height - thin) / 2, thin, queue_colour(stay.again));
     return;
   }
@@ -242,6 +242,9 @@ void RequestsView::draw_stay(const RequestStay& stay, float y) {
     if (x_of(part.end_ns) <= drawn_to) continue;  // it lies within a pixel that is drawn
     draw_bar(part.begin_ns, part.end_ns, top, height, part.is_prompt ? prompt_colour() : decode_colour(), true);
     drawn_to = std::max(x_of(part.begin_ns) + 1, std::floor(x_of(part.end_ns)));
+  }
+  for (const RequestPart& rest : stay.rests) {
+    draw_bar(rest.begin_ns, rest.end_ns, top + (height - thin) / 2, thin, queue_colour(false));
   }
   if (stay.lost.empty()) return;
   const float x = x_of(stay.end_ns);

@@ -42,6 +42,7 @@ TEST(Config, DefaultsServeAModel) {
   EXPECT_EQ(c.sampler_select.name, "categorical");
   EXPECT_FALSE(c.draft.has_value());
   EXPECT_EQ(c.prefill_rows, 512u);
+  EXPECT_EQ(c.rest_steps, 0u);
   EXPECT_EQ(c.trace.path, "");
   EXPECT_EQ(c.trace.buffer, 32768u);
 }
@@ -181,6 +182,7 @@ use = "model"
 path = "d"
 [scheduler]
 prefill_rows = 64
+rest_steps = 8
 [trace]
 path = "t.json.gz"
 steps = 8

@@ -22,6 +22,7 @@ struct Case {
   bool preempts;
   bool alike = false;   // many requests begin alike
   bool reuses = false;  // and the cache finds that
+  bool rests = false;   // steps take random times by the engine's clock, so that sequences rest at random
 };
 
 class Loop : public ::testing::TestWithParam<Case> {
@@ -49,8 +50,19 @@ class Loop : public ::testing::TestWithParam<Case> {
     EXPECT_EQ(r.tokens, expected.tokens);
     EXPECT_EQ(r.text, expected.text);
     EXPECT_EQ(r.finish, expected.finish);
+    if (GetParam().rests) return;
     ASSERT_EQ(r.logprobs.size(), expected.logprobs.size());
     for (size_t t = 0; t < r.logprobs.size(); ++t) EXPECT_EQ(r.logprobs[t].value, expected.logprobs[t].value);
+  }
+
+  static std::unique_ptr<Engine> open_case() {
+    EngineOptions options;
+    if (GetParam().rests) {
+      options.clock = [random = std::mt19937_64(3), now = std::chrono::steady_clock::time_point()]() mutable {
+        return now += std::chrono::microseconds(random() % 2 == 0 ? 1 : 1000);
+      };
+    }
+    return open_tiny(GetParam().set, std::move(options));
   }
 
   static std::array<std::vector<Request>, 2> requests_;
@@ -67,7 +79,7 @@ uint32_t free_pages(const Engine& engine) {
 }
 
 TEST_P(Loop, EachRequestGetsTheTextThatItGetsAlone) {
-  const auto engine = open_tiny(GetParam().set);
+  const auto engine = open_case();
   const uint32_t pages = free_pages(*engine);
   std::mt19937_64 random(11);
   std::map<size_t, Ticket> open;
@@ -78,7 +90,8 @@ TEST_P(Loop, EachRequestGetsTheTextThatItGetsAlone) {
     // Now and then many come at once, and then nobody for a while.
     for (uint64_t come = random() % 12 == 0 ? 1 + random() % 20 : 0; come > 0 && next < kRequests; --come, ++next) {
       Request r = requests()[next];
-      if (random() % 16 == 0) {  // from within a callback, when so many tokens are there
+      r.logprobs = r.logprobs && !GetParam().rests;  // nobody rests beside it
+      if (random() % 16 == 0) {                      // from within a callback, when so many tokens are there
         cancelled[next] = true;
         auto left = std::make_shared<uint64_t>(random() % 10);
         r.on_token = [&, left, i = next](const Token&) {
@@ -113,12 +126,13 @@ TEST_P(Loop, EachRequestGetsTheTextThatItGetsAlone) {
   EXPECT_EQ(stats.preempted > 0, GetParam().preempts) << stats.preempted << " were pre-empted";
   EXPECT_EQ(stats.recomputed > 0, GetParam().preempts);
   EXPECT_EQ(stats.reused > 0, GetParam().reuses);
+  EXPECT_EQ(stats.rested > 20, GetParam().rests) << stats.rested << " rests";
   EXPECT_EQ(free_pages(*engine), pages) << "pages were lost";
   EXPECT_EQ(stats.accepted > 0, engine->pipeline().draft_tokens() > 0);
 }
 
 TEST_P(Loop, AlsoWhenTheyComeFromOtherThreads) {
-  const auto engine = open_tiny(GetParam().set);
+  const auto engine = open_case();
   const uint32_t pages = free_pages(*engine);
   constexpr size_t kEach = 30, kThreads = 3;
   std::vector<Result> results(kEach * kThreads);
@@ -130,6 +144,7 @@ TEST_P(Loop, AlsoWhenTheyComeFromOtherThreads) {
       std::mt19937_64 random(t);
       for (size_t i = t * kEach; i < (t + 1) * kEach; ++i) {
         Request r = requests()[i];
+        r.logprobs = r.logprobs && !GetParam().rests;
         r.on_done = [&, i](const Result& result) {
           results[i] = result;
           ++done;
@@ -208,7 +223,23 @@ INSTANTIATE_TEST_SUITE_P(
              {"scheduler.use=continuous", "scheduler.sequences=8", "kv_cache.use=paged", "kv_cache.pool=160",
               "kv_cache.reuse=false"},
              true,
-             true}),
+             true},
+        Case{.name = "resting",
+             .set = {"scheduler.use=continuous", "scheduler.sequences=7", "scheduler.rest_steps=3"},
+             .preempts = true,
+             .rests = true},
+        Case{.name = "resting_few_pages",
+             .set = {"scheduler.use=continuous", "scheduler.sequences=7", "scheduler.rest_steps=2",
+                     "kv_cache.use=few_pages", "kv_cache.pages=20"},
+             .preempts = true,
+             .rests = true},
+        Case{.name = "resting_paged",
+             .set = {"scheduler.use=continuous", "scheduler.sequences=7", "scheduler.rest_steps=5",
+                     "kv_cache.use=paged", "kv_cache.pool=160"},
+             .preempts = true,
+             .alike = true,
+             .reuses = true,
+             .rests = true}),
     [](const auto& param) { return std::string(param.param.name); });
 
 // ---- what the cache cannot hold --------------------------------------------------------------------------------------

@@ -104,6 +104,19 @@ TEST_F(Requests, APreemptionSaysWhatWasLostAndToWhom) {
                           "queue 0 50! ended: cancelled request=1"));
 }
 
+TEST_F(Requests, ARestLiesWithinDecoding) {
+  arrive(0, 1);
+  admit(0, 1, 0);
+  prompt(0, 5, 1, 0, 40);
+  token(5, 1, 0);
+  add(30, RequestEvent::kRested, 1, {12, 4, 6});
+  end(50, 1, 9, 7);
+  book_.decide(kAll, kAll);
+  EXPECT_THAT(lines_, testing::IsSupersetOf({"slot 0 18-30 rest request=1 first_step=4 last_step=6",
+                                             "slot 0 5-50 decode request=1 first_step=1 last_step=9 tokens=6"}));
+  EXPECT_EQ(book_.dropped(), 0U);
+}
+
 TEST_F(Requests, WhatIsOpenEndsWithTheTrace) {
   arrive(0, 1);
   admit(2, 1, 0);

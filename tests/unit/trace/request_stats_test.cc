@@ -41,6 +41,23 @@ TEST(RequestStats, PutsALifeTogether) {
   EXPECT_EQ(second.stays[1].parts[1].last_step, 2);
 }
 
+// It lies within the slice of its decoding, which is the whole time's.
+TEST(RequestStats, ARestIsNoPartOfItsOwn) {
+  std::string text = test::request_trace_text();
+  text.insert(text.rfind("]}"), R"(,{"ph":"X","pid":2,"tid":101,"ts":50000,"dur":20000,"cat":"request_rest",)"
+                                R"("name":"rest","args":{"request":1,"first_step":5,"last_step":6}})");
+  const TraceFile file = read_trace_bytes(text, "requests.json");
+  const Requests requests = requests_of(file);
+  const RequestStay& stay = requests.all[0].stays[1];
+  ASSERT_EQ(stay.rests.size(), 1U);
+  EXPECT_EQ(stay.rests[0].begin_ns, 50 * kMs);
+  EXPECT_EQ(stay.rests[0].end_ns, 70 * kMs);
+  EXPECT_EQ(stay.rests[0].first_step, 5);
+  EXPECT_EQ(stay.rests[0].last_step, 6);
+  EXPECT_EQ(stay.parts.size(), 2U);
+  EXPECT_EQ(requests.all[0].token_ns(), known().all[0].token_ns());
+}
+
 TEST(RequestStats, TimesCountFromTheArrival) {
   const Requests requests = known();
   const RequestLife &first = requests.all[0], &second = requests.all[1], &third = requests.all[2];

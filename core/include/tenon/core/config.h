@@ -104,6 +104,7 @@ struct PipelineConfig : ModelInstanceConfig {
   std::optional<ComponentConfig> grammar;       // requests may state grammars; kAutoGrammar has no parameters
   ComponentConfig scheduler;
   uint32_t prefill_rows = 0;  // a step has so many rows at most
+  uint32_t rest_steps = 0;    // who rests stays so for so many steps; 0 = nobody rests
   TraceConfig trace;
 };
 

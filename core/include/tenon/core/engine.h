@@ -10,6 +10,7 @@
 //   tenon::Result r = *engine->take(ticket);
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -129,6 +130,7 @@ struct RunStats {
   uint64_t decode_tokens = 0;                     // so many were generated within decode_seconds
   uint64_t steps = 0, drafted = 0, accepted = 0;  // so many of the drafted tokens were accepted
   uint64_t preempted = 0, recomputed = 0;  // sequences that lost their slot; rows run again, also in prompt_tokens
+  uint64_t rested = 0;  // a step left out a sequence that generates so many times, so that the others came sooner
   // The cache, or a saved sequence, was asked for so many tokens of prompts, and had so many, which are not in prompt_tokens.
   uint64_t looked_up = 0, reused = 0;
   double decode_weight_bytes = 0, decode_kv_bytes = 0;  // decode steps read so much, by the programs' own account
@@ -149,6 +151,8 @@ struct EngineOptions {
   bool load_sessions = false, save_sessions = false;  // see Request::begin_from and save
   bool grammars = false;  // requests may have grammars, if grammar_problem() says nothing else
   std::function<void(uint32_t level, const std::string&)> log = {};
+  // Tests set it: how long steps take is read from it.
+  std::function<std::chrono::steady_clock::time_point()> clock = &std::chrono::steady_clock::now;
 };
 
 // Thread: any may call submit(), cancel(), take(), compile() and totals(), and ask for a request's own cancel. One at a

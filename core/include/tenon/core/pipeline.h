@@ -119,6 +119,8 @@ class Pipeline {
   uint32_t sequences() const;         // there are so many slots
   uint32_t max_rows() const;          // a sampling step has so many rows at most
   uint32_t max_out_rows(bool sample) const;
+  // Returns, ascending, the rows of the programs for steps of one row a sequence.
+  std::vector<uint32_t> one_row_programs() const;
   bool has_head() const;               // false: it is a part that gives rows in the place of logits
   uint32_t out_columns() const;        // the vocabulary, or without a head the model's width
   uint32_t draft_tokens() const;       // a step has so many proposals at most; 0 without a draft

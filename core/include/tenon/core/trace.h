@@ -55,6 +55,7 @@ enum class RequestEvent : uint8_t {
   kAdmitted,   // slot, tokens that it has, how many of them the cache had already
   kPrompt,     // before_ns, step, rows, its tokens in the cache before: a step has run so many rows of it, a chunk
   kToken,      // step, tokens generated: its prompt is through, and each step gives it a token from now on
+  kRested,     // before_ns, first step, last step: it generates, and had no row in these
   kPreempted,  // last step, tokens generated, the request that got what it lost or 0; the text says what it lost
   kEnded,      // last step, tokens generated; the text says how it ended
 };
