@@ -11,12 +11,13 @@ std::string gptq_description(const GptqOptions& o) {
          R"(, "sym": false, "true_sequential": true, "damp_percent": 0.01, "checkpoint_format": ")" +
          (o.v2 ? "gptq_v2" : "gptq") + R"("})";
 }
-std::string compressed_description(const std::string& format, const std::string& weights) {
+std::string compressed_description(const std::string& format, const std::string& weights,
+                                   const std::string& x = "null") {
   return R"({"quant_method": "compressed-tensors", "format": ")" + format +
          R"(", "quantization_status": "compressed", "kv_cache_scheme": null, "global_compression_ratio": 1.5,
-             "ignore": ["lm_head"], "config_groups": {"group_0": {"input_activations": null, "output_activations": null,
+             "ignore": ["lm_head"], "config_groups": {"group_0": {"output_activations": null,
              "targets": ["Linear"], "weights": {"dynamic": false, "observer": "minmax", "observer_kwargs": {}, )" +
-         weights + "}}}}";
+         weights + R"(}, "input_activations": )" + x + "}}}";
 }
 
 class Forms {
@@ -77,7 +78,11 @@ class Forms {
           return Fp8Options{"weight_scale_inv", TENON_BF16, {(n + 15) / 16, (k + 255) / 256}, 16, 256};
         });
     add("fp8_matrix", R"({"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]})",
-        [](int64_t n, int64_t k) { return Fp8Options{"weight_scale", TENON_F32, {}, n, k, true}; });
+        [](int64_t n, int64_t k) { return Fp8Options{"weight_scale", TENON_F32, {}, n, k, "input_scale", TENON_F32}; });
+    add("fp8_of_transformers", R"({"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": null})",
+        [](int64_t n, int64_t k) {
+          return Fp8Options{"weight_scale_inv", TENON_F32, {}, n, k, "activation_scale", TENON_F32};
+        });
     add("fp8_one", R"({"quant_method": "fp8", "activation_scheme": "dynamic"})", [](int64_t n, int64_t k) {
       return Fp8Options{"weight_scale", TENON_BF16, {1}, n, k};
     });
@@ -86,6 +91,12 @@ class Forms {
     add("fp8_compressed_rows", compressed_description("float-quantized", weights + R"("channel")"),
         [](int64_t n, int64_t k) {
           return Fp8Options{"weight_scale", TENON_BF16, {n, 1}, 1, k};
+        });
+    add("fp8_compressed_static",
+        compressed_description("float-quantized", weights + R"("tensor")",
+                               "{" + weights + R"("tensor", "dynamic": false})"),
+        [](int64_t n, int64_t k) {
+          return Fp8Options{"weight_scale", TENON_BF16, {1}, n, k, "input_scale", TENON_BF16};
         });
     add("fp8_compressed_blocks",
         compressed_description("float-quantized", weights + R"("block", "block_structure": [128, 128])"),

@@ -217,7 +217,9 @@ FileMatrix fp8(const Fp8Options& o, int64_t n, int64_t k, Random& random) {
       t.matrix.weights.push_back(static_cast<float>(e4m3(code) * double{scale[at]}));
     }
   }
-  if (o.x_scale) put_scale(t.add({"input_scale", TENON_F32, 0, {}}), 0, TENON_F32, random);
+  if (o.x_scale != TENON_FORMAT_NONE) {
+    t.matrix.x_scale = put_scale(t.add({o.x_scale_name, o.x_scale, stored.rank, {1}}), 0, o.x_scale, random);
+  }
   return std::move(t).sorted();
 }
 

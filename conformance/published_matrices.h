@@ -37,7 +37,8 @@ struct Fp8Options {
   tenon_format format = TENON_F32;
   std::vector<int64_t> shape;         // of the scales, for n rows of k
   int64_t block_rows, block_columns;  // that share a scale
-  bool x_scale = false;
+  const char* x_scale_name = "input_scale";
+  tenon_format x_scale = TENON_FORMAT_NONE;  // none: the file has no scale by which x is rounded
 };
 FileMatrix fp8(const Fp8Options& o, int64_t n, int64_t k, Random& random);
 

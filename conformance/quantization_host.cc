@@ -65,6 +65,14 @@ std::vector<float> addend(const StepCase& step, size_t op, int64_t columns) {
 
 }  // namespace
 
+// Numbers of e4m3 from 2^e to 2^(e + 1) are 2^(e - 3) apart, those below 2^-6 like the ones above it; the largest is 448.
+double FileMatrix::multiplied(double x) const {
+  if (x_scale == 0) return x;
+  const double q = static_cast<double>(static_cast<float>(x) / x_scale), magnitude = std::min(std::abs(q), 448.0);
+  const double step = std::exp2(std::max(magnitude > 0 ? std::ilogb(magnitude) : -6, -6) - 3);
+  return std::copysign(std::rint(magnitude / step) * step, q) * double{x_scale};
+}
+
 FileMatrix SiteCase::matrix(size_t m, std::mt19937& random) const {
   if (stored) return stored(rows[m], k, random);
   FileMatrix made;
@@ -274,7 +282,8 @@ void QuantizedSite::learn() {
     const size_t n = columns.size() / k;
     for (size_t m = 0, first = 0; m < mats; first += static_cast<size_t>(case_.rows[m++])) {
       std::vector<float>& held = held_[set * mats + m];
-      for (size_t i = 0; i < held.size(); ++i) held[i] = columns[i % k * n + first + i / k];
+      const auto unit = static_cast<float>(file_[set * mats + m].multiplied(1));
+      for (size_t i = 0; i < held.size(); ++i) held[i] = columns[i % k * n + first + i / k] / unit;
     }
   }
 }
@@ -339,10 +348,12 @@ QuantizedSite::Exact QuantizedSite::exact(const StepCase& step, bool fused) cons
     const int32_t expert = case_.experts != 0 ? step.expert[r] : 0;
     const size_t mats = case_.rows.size(), first = expert > 0 ? static_cast<size_t>(expert) * mats : 0;
     for (size_t m = 0; m < mats; ++m) {
+      std::vector<double> x_of;
+      for (const double v : row) x_of.push_back(file_[first + m].multiplied(v));
       for (int64_t c = 0; c < case_.rows[m]; ++c) {
         double sum = 0, size = 0;
         for (int64_t i = 0; expert >= 0 && i < k_; ++i) {
-          const double product = row[static_cast<size_t>(i)] * weight(first + m, c, i);
+          const double product = x_of[static_cast<size_t>(i)] * weight(first + m, c, i);
           sum += product;
           size += std::abs(product);
         }

@@ -22,6 +22,9 @@ struct FileMatrix {
   };
   std::vector<Tensor> tensors;
   std::vector<float> weights;
+  float x_scale = 0;  // x is rounded to so many times a number in e4m3; 0: it is multiplied as it is
+
+  double multiplied(double x) const;  // what becomes of x
 };
 
 struct SiteCase {

@@ -14,8 +14,9 @@
 namespace tenon::conformance {
 namespace {
 
-// A scheme's sums may differ so much from those in float64, relative; it is wide enough for activations in 8 bits.
-constexpr double kTolerance = 4e-2;
+// A scheme's sums may differ so much from those in float64, relative; it is wide enough for activations in 8 bits, of which floats
+// are off by a sixteenth of themselves at most.
+constexpr double kTolerance = 6e-2;
 
 void require_close(const std::vector<float>& got, const std::vector<double>& wanted, const std::string& what) {
   require(got.size() == wanted.size(), what + ": has " + std::to_string(got.size()) + " values");

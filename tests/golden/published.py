@@ -1,15 +1,18 @@
 """Small random checkpoints as other packages publish quantized ones, with what transformers makes of the weights that they stand for."""
 
+import functools
 import json
 import shutil
 
 import bitsandbytes
 import numpy as np
 import torch
+from compressed_tensors.compressors import FloatQuantizationCompressor
 from compressed_tensors.compressors.mxfp4 import MXFP4PackedCompressor
 from compressed_tensors.compressors.nvfp4 import NVFP4PackedCompressor, unpack_fp4_from_uint8
 from compressed_tensors.compressors.pack_quantized import PackedQuantizationCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig, QuantizationScheme
+from compressed_tensors.quantization.lifecycle.forward import fake_quantize
 from compressed_tensors.quantization.utils import calculate_qparams
 from hqq.core.quantize import BaseQuantizeConfig, HQQLinear
 from safetensors.torch import save_file
@@ -17,11 +20,12 @@ from torchao.prototype.safetensors.safetensors_support import flatten_tensor_sta
 from torchao.quantization import Int4Tensor, Int4WeightOnlyConfig, Int8WeightOnlyConfig, IntxWeightOnlyConfig, MappingType, PerGroup
 from transformers import BitsAndBytesConfig, HqqConfig, LlamaConfig, LlamaForCausalLM, TorchAoConfig
 
+import reference
 import vocabulary
 from checkpoints import prompts
 from common import DATA, fp32_error, golden_prompts, usable, write_golden
 
-CONFIG = dict(vocab_size=260, num_hidden_layers=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+CONFIG = dict(vocab_size=260, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
               intermediate_size=192, max_position_embeddings=512, bos_token_id=0, eos_token_id=1, pad_token_id=0)  # fmt: skip
 BITSANDBYTES = {
     "tiny-bnb-nf4": dict(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True),
@@ -30,6 +34,8 @@ BITSANDBYTES = {
 }
 # DeepSeek's form: e4m3 codes with a scale a block. The blocks leave rests on both sides.
 FP8, BLOCK = "tiny-fp8-block", 128
+# A scale a matrix, and one of its x, which is rounded: of matrices that share x each has its own.
+FP8_STATIC, X_RANGE = "tiny-ct-fp8-static", dict(q_proj=1, k_proj=0.75, v_proj=0.6, o_proj=1, gate_proj=0.9, up_proj=0.7, down_proj=1)
 # GPTQ's and AWQ's packages need a GPU: their checkpoints are packed here, from what they say of their form. Groups of columns.
 GPTQ = {
     "tiny-gptq": dict(bits=4, group_size=32, desc_act=True, checkpoint_format="gptq"),
@@ -52,8 +58,8 @@ TORCHAO = {
 TORCHAO_INT4 = "tiny-torchao-int4"
 
 
-def random_model(seed):
-    model = LlamaForCausalLM._from_config(LlamaConfig(**CONFIG), attn_implementation="eager")
+def random_model(seed, layers=2):
+    model = LlamaForCausalLM._from_config(LlamaConfig(**CONFIG, num_hidden_layers=layers), attn_implementation="eager")
     rng = np.random.default_rng(seed)
     for name, weight in model.named_parameters():
         noise = torch.from_numpy(rng.standard_normal(tuple(weight.shape), dtype=np.float32))
@@ -95,6 +101,33 @@ def save_fp8(model, folder):
                 weight[block] = codes[block].float() * scales[i, j]
         stored[name], stored[name + "_scale_inv"] = codes, scales
     save(model, folder, stored, dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[BLOCK, BLOCK]))
+
+
+def save_fp8_static(model, folder):
+    """Quantizes by the package, which also rounds x in the model. A scale of x reaches to a share of the largest that a text shows."""
+    args = QuantizationArgs(num_bits=8, type="float", symmetric=True, strategy="tensor", dynamic=False)
+    scheme = QuantizationScheme(targets=["Linear"], weights=args, input_activations=args, format="float-quantized")
+    modules = {name: module for name, module in model.named_modules() if name.endswith("_proj")}
+    stored, largest = dict(model.state_dict()), {}
+    for name, module in modules.items():
+        scale, _ = calculate_qparams(module.weight.amin().reshape(1), module.weight.amax().reshape(1), args)
+        compressed = FloatQuantizationCompressor.compress(dict(weight=module.weight, weight_scale=scale), scheme)
+        stored.update({f"{name}.{part}": tensor for part, tensor in compressed.items()})
+        module.weight.data.copy_(FloatQuantizationCompressor.decompress(compressed, scheme)["weight"])
+        module.seen = module.register_forward_pre_hook(lambda _, x, name=name: largest.update({name: x[0].abs().amax().reshape(1)}))
+    with torch.no_grad():
+        model(torch.tensor([vocabulary.tokenizer().encode(vocabulary.SENTENCE).ids]))
+    for name, module in modules.items():
+        module.seen.remove()
+        most = largest[name] * X_RANGE[name.rsplit(".", 1)[1]]
+        scale, _ = calculate_qparams(-most, most, args)
+        stored[name + ".input_scale"] = scale
+        module.register_forward_pre_hook(lambda _, x, scale=scale: (fake_quantize(x[0], scale, None, args),))
+    model.x_scales = {name: float(stored[name + ".input_scale"]) for name in modules}
+    config = QuantizationConfig(
+        config_groups={"group_0": scheme}, format="float-quantized", quantization_status="compressed", ignore=["lm_head"]
+    )
+    save(model, folder, stored, json.loads(config.model_dump_json()))
 
 
 def save(model, folder, stored, quantization):
@@ -285,16 +318,30 @@ def save_torchao_int4(model, folder):
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors", metadata)
 
 
-def make(name, save):
+def steady(model, entry):
+    """Where x is rounded, noise larger than fp32's must not take numbers that are nearly halfway to the other side."""
+    weights = {name: weight.double().numpy() for name, weight in model.state_dict().items()}
+    ids, rng = entry["ids"] + entry["greedy"][:-1], np.random.default_rng(1)
+    exact = reference.logits(model.config, weights, ids, model.x_scales)
+    for _ in range(8):
+        noisy = {name: weight * (1 + 5e-7 * rng.standard_normal(weight.shape)) for name, weight in weights.items()}
+        off = np.abs(reference.logits(model.config, noisy, ids, model.x_scales) - exact).max()
+        if off > 2e-5 * np.abs(exact).max():
+            return False
+    return True
+
+
+def make(name, save, rounds=False):
     folder = DATA / name
     for seed in range(1, 200):
-        model = random_model(seed)
+        model = random_model(seed, 1 if rounds else 2)
         shutil.rmtree(folder, ignore_errors=True)
         save(model, folder)
         vocabulary.tokenizer().save(str(folder / "tokenizer.json"))
-        entries = golden_prompts(model, prompts(seed))
-        if usable(entries):
-            write_golden(folder, {"model": name, "seed": seed, "vocab_size": 260}, model, entries, fp32_error)
+        entries = golden_prompts(model, prompts(seed)[: 1 if rounds else None])
+        if usable(entries) and (not rounds or steady(model, entries[0])):
+            error = functools.partial(fp32_error, x_scales=getattr(model, "x_scales", None))
+            write_golden(folder, {"model": name, "seed": seed, "vocab_size": 260}, model, entries, error)
             print(name, "seed", seed)
             return
     raise RuntimeError(f"{name}: no seed gives clear choices")
@@ -304,6 +351,7 @@ def make_all():
     for name, options in BITSANDBYTES.items():
         make(name, lambda model, folder, options=options: save_bitsandbytes(model, folder, options))
     make(FP8, save_fp8)
+    make(FP8_STATIC, save_fp8_static, rounds=True)
     for name, options in GPTQ.items():
         make(name, lambda model, folder, options=options: save_gptq(model, folder, options))
     make(AWQ, save_awq)

@@ -1,4 +1,4 @@
-"""Shows that what `tenon quantize --scheme gptq`, `awq` and `fp8` (in blocks, or with a scale a matrix) write is read by
+"""Shows that what `tenon quantize --scheme gptq`, `awq` and `fp8` (in blocks, with a scale a matrix, or with x rounded) write is read by
 transformers with its own loaders on a CPU, and compares the greedy tokens with those of Tenon.
 
     python tests/golden/read_by_transformers.py TENON        the program, such as build/release/bin/tenon
@@ -34,7 +34,7 @@ FORMS = {
     "gptq": [dict(bits=4, group_size=32), dict(bits=4, group_size=32, act_order="true"), dict(bits=8, group_size=64),
              dict(bits=4, group_size=32, symmetric="true"), dict(bits=3, group_size=32), dict(bits=2, group_size=32)],
     "awq": [dict(group_size=32), dict(group_size=64), dict(group_size=32, scale="false", clip="false")],
-    "fp8": [dict(scales="block"), dict(scales="tensor")],
+    "fp8": [dict(scales="block"), dict(scales="tensor"), dict(activations="static"), dict(scales="tensor", activations="static")],
 }  # fmt: skip
 CALIBRATED = ("gptq", "awq")
 # On a CPU the loader cuts a matrix in blocks of equal size, which 128 x 128 are only where they leave no rest.
@@ -44,7 +44,7 @@ TOKENS = 64
 FORMS_OF_MODEL = {
     "gptq": [dict(bits=4, group_size=64), dict(bits=4, group_size=64, act_order="true"), dict(bits=8, group_size=64), dict(bits=3, group_size=64)],
     "awq": [dict(group_size=64)],
-    "fp8": [dict(scales="tensor")],
+    "fp8": [dict(scales="tensor"), dict(activations="static")],
 }  # fmt: skip
 PROMPTS = ["The capital of France is", "Once upon a time, in a small village by the sea,", "def fibonacci(n):\n",
            "Water boils at a temperature of", "The three primary colors are"]  # fmt: skip
@@ -97,7 +97,7 @@ def check(tenon, plain, text, prompts, scheme, settings, work):
     folder = work / "-".join([scheme, *(f"{name}-{value}" for name, value in settings.items())])
     sets = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     windows = ["--context", "256", "--max-windows", "16"] if plain.is_file() else ["--context", "64"]
-    calibration = ["--calibrate", text, *windows] if scheme in CALIBRATED else []
+    calibration = ["--calibrate", text, *windows] if scheme in CALIBRATED or "activations" in settings else []
     run(tenon, "quantize", plain, folder, "--scheme", scheme, *sets, *calibration)
     form = f"{scheme} {settings}"
     ours = [tokens_of_tenon(tenon, folder, prompt) for prompt in prompts]

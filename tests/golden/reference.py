@@ -31,8 +31,15 @@ def rotate(x, angles):
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 
-def logits(config, weights, ids):
-    """(len(ids), vocab) float64. `weights` maps Hugging Face names to float64 arrays."""
+def rounded(x, scale):
+    """x / scale becomes the nearest number of e4m3, halfway the even one, and is multiplied by the scale again."""
+    quotient = np.clip(x / scale, -448, 448)
+    step = np.exp2(np.maximum(np.floor(np.log2(np.maximum(np.abs(quotient), 2.0**-9))), -6) - 3)
+    return np.rint(quotient / step) * step * scale
+
+
+def logits(config, weights, ids, x_scales=None):
+    """(len(ids), vocab) float64. `weights` maps Hugging Face names to float64 arrays; x_scales: by what x of a matrix is rounded."""
     head, heads, kv_heads = config.head_dim, config.num_attention_heads, config.num_key_value_heads
     rows = len(ids)
     angles = np.arange(rows)[:, None] * inverse_frequencies(config)
@@ -43,6 +50,8 @@ def logits(config, weights, ids):
         layer = f"model.layers.{index}."
 
         def linear(name, value):
+            if x_scales:
+                value = rounded(value, x_scales[f"{layer}{name}"])
             return value @ weights[f"{layer}{name}.weight"].T + weights.get(f"{layer}{name}.bias", 0)
 
         h = rms_norm(x, weights[layer + "input_layernorm.weight"], config.rms_norm_eps)

@@ -135,11 +135,61 @@ TEST(Calibration, WritesAFolderThatRuns) {
   }
 }
 
+// The largest x of the text becomes 448 times the scale. q, k and v have the same x.
+TEST(Calibration, WritesAScaleOfX) {
+  const ScratchFolder scratch;
+  const auto registry = schemes();
+  const std::string folder = scratch.path() / "out";
+  const std::vector<QuantizeSetting> set = {{"scales", "tensor"}, {"activations", "static"}};
+  quantize_model(golden(kTiny), folder, calibrated("fp8", *registry, set));
+  const auto source = open_weights(golden(kTiny)), out = open_weights(folder);
+  const auto inputs = LlamaReference(*source).inputs(make_tokenizer(*source)->encode(kText, {.add_special = false}));
+  const auto expect_scale = [&](const std::string& matrix, const std::string& input) {
+    double largest = 0;
+    for (const auto& row : inputs.at(input)) {
+      for (const double x : row) largest = std::max(largest, std::abs(x));
+    }
+    EXPECT_NEAR(rows_of(*out, "model.layers.0." + matrix + ".input_scale")[0][0], largest / 448, 1e-5 * largest / 448);
+  };
+  for (const char* name : {"q", "k", "v"}) {
+    expect_scale(std::string("self_attn.") + name + "_proj", std::string("layers.0.attention.") + name);
+  }
+  expect_scale("self_attn.o_proj", "layers.0.attention.o");
+  expect_scale("mlp.down_proj", "layers.0.mlp.down");
+  // config.json says that x is rounded, and so it is.
+  const auto first = [&](const std::string& activations) {
+    EngineOptions options{.config = folder, .set = kExact, .plugin_dirs = {plugins()}};
+    options.set.erase(options.set.begin(), options.set.begin() + 2);
+    options.set.emplace_back("quantization.use=fp8");
+    options.set.push_back("quantization.activations=" + activations);
+    options.set.emplace_back(R"(quantization.override=[{match="lm_head", use="none", dtype="fp32"}])");
+    Request r = request();
+    r.logprobs = true;
+    return Engine::open(options)->generate(r).logprobs.front().value;
+  };
+  EXPECT_EQ(first("auto"), first("static"));
+  EXPECT_NE(first("f32"), first("static"));
+  EXPECT_NEAR(first("f32"), first("static"), 0.5);
+
+  expect_error(ErrorCode::kModel, {"activations = \"static\"", "--calibrate"}, [&] {
+    quantize_model(golden(kTiny), scratch.path() / "blind", {.target = target("fp8", *registry, set)});
+  });
+  const QuantizeReport rows =
+      quantize_model(golden(kTiny), scratch.path() / "rows",
+                     {.target = target("fp8", *registry, {{"scales", "block"}, {"activations", "static"}})});
+  const auto of_the_scales = [](const QuantizeException& e) {
+    return e.reason.find("expected scales of a row or a tensor") != std::string::npos;
+  };
+  EXPECT_EQ(std::ranges::count_if(rows.exceptions, of_the_scales), 2 * 7);
+}
+
 TEST(Calibration, RefusesASchemeThatDoesNotLook) {
   const ScratchFolder scratch;
   const auto registry = schemes();
   expect_error(ErrorCode::kUsage, {"int8wo", "does not look at texts"},
                [&] { quantize_model(golden(kTiny), scratch.path() / "out", calibrated("int8wo", *registry)); });
+  expect_error(ErrorCode::kUsage, {"fp8", "does not look at texts", "with these parameters"},
+               [&] { quantize_model(golden(kTiny), scratch.path() / "out", calibrated("fp8", *registry)); });
   expect_error(ErrorCode::kUsage, {"Q8_0", "calibration"},
                [&] { quantize_model(golden(kTiny), scratch.path() / "out.gguf", calibrated("Q8_0", *registry)); });
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 0);

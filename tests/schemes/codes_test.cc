@@ -7,6 +7,7 @@
 
 #include "quantization/coded/books.h"
 #include "quantization/coded/quantize.h"
+#include "quantization/fp8/activations.h"
 #include "support/coded_rows.h"
 #include "tenon/sdk/packed_codes.h"
 #include "tenon/sdk/small_floats.h"
@@ -120,7 +121,37 @@ TEST(SmallFloats, RoundToEvenHalfwayAndEndAtTheLargest) {
   EXPECT_EQ((sdk::SmallFloat<3, 2>::nearest(-INFINITY)), 0x3fU);
 }
 
-// Sizes of a matrix of 4096 x 4096, in bits a weight.
+// Every code, the points halfway between neighbours, the floats around both, and numbers of all sizes.
+TEST(RoundedX, IsTheNearestNumber) {
+  const CodedForm form = coded_form("fp8");
+  const auto expect = [&](float x) {
+    ASSERT_EQ(double{fp8::nearest_e4m3(x)}, coded_detail::nearest(form, double{x})) << x;
+    ASSERT_EQ(fp8::nearest_e4m3(-x), -fp8::nearest_e4m3(x)) << x;
+  };
+  for (size_t code = 0; code < 126; ++code) {
+    const auto value = static_cast<float>(form.book[code]), next = static_cast<float>(form.book[code + 1]);
+    for (const float x : {value, (value + next) / 2, next}) {
+      for (const float at : {std::nextafter(x, -INFINITY), x, std::nextafter(x, INFINITY)}) expect(at);
+    }
+  }
+  std::mt19937 random(1);
+  for (int i = 0; i < 20000; ++i) {
+    const float x =
+        std::ldexp(std::uniform_real_distribution<float>(1, 2)(random), static_cast<int>(random() % 40) - 25);
+    expect(x);
+  }
+  for (const float x : {0.0F, 1e-45F, 448.0F, 464.0F, 1e6F}) expect(x);
+  for (const float x : {3e38F, INFINITY}) EXPECT_EQ(fp8::nearest_e4m3(-x), -448);
+  EXPECT_TRUE(std::isnan(fp8::nearest_e4m3(NAN)));
+}
+TEST(RoundedX, HasTheScaleOfItsLargest) {
+  EXPECT_EQ(fp8::row_scale(896), 2);
+  EXPECT_EQ(fp8::row_scale(0), 1);
+  EXPECT_EQ(fp8::rounded_by(2, 1000), 896);
+  EXPECT_EQ(fp8::rounded_by(0.5F, 0.3F), 0.3125F);  // 0.6 is nearest to 0.625
+  for (const float x : {INFINITY, -INFINITY, NAN}) EXPECT_TRUE(std::isnan(fp8::rounded_by(1, x)));
+}
+
 // The threads that share a row on a GPU compare the bits of their magnitudes, and one may have had no weights.
 TEST(Ranges, HaveNoMagnitudeWithASign) {
   EXPECT_FALSE(std::signbit(coded::Range{}.magnitude()));
@@ -131,6 +162,7 @@ TEST(Ranges, HaveNoMagnitudeWithASign) {
   EXPECT_EQ(r.magnitude(), 2);
 }
 
+// Sizes of a matrix of 4096 x 4096, in bits a weight.
 TEST(Codings, HaveTheSizesOfTheDefinitions) {
   using coded::Coding, coded::Scaling;
   const auto bits = [](const Coding& c) { return static_cast<double>(c.row_bytes(4096)) * 8 / 4096; };

@@ -62,10 +62,11 @@ Calibration::Calibration(const Weights& model, const Tokenizer& tokenizer, const
     layers_ = listing.model()->info().layers;
     width_ = listing.model()->info().width;
   }
-  const auto observes = [](const PlannedTensor& p) { return p.scheme != nullptr && p.scheme->observes(); };
+  const auto observes = [](const PlannedTensor& p) { return p.scheme != nullptr && p.scheme->observes(p.matrix); };
   if (std::any_of(plan.tensors.begin(), plan.tensors.end(), observes)) return;
-  throw Error(ErrorCode::kUsage, "quantization." + scheme.name() +
-                                     " does not look at texts: it has no observe(); leave out the calibration");
+  const char* const why = scheme.observes() ? "with these parameters it wants none" : "it has no observe()";
+  throw Error(ErrorCode::kUsage,
+              "quantization." + scheme.name() + " does not look at texts: " + why + "; leave out the calibration");
 }
 
 std::vector<std::vector<const PlannedTensor*>> Calibration::batches() const {

@@ -76,6 +76,11 @@ SchemeEncoder::SchemeEncoder(ComponentConfig config, Registry& registry)
   throw Error(ErrorCode::kUsage, instance_.id() + " writes no files: it has no describe() and encode()");
 }
 
+bool SchemeEncoder::observes(const ModelMatrix& matrix) const {
+  const LinearOfMatrices linear(matrix);
+  return observes() && table().observed_bytes(instance_.self(), &linear.linear) > 0;
+}
+
 std::variant<MatrixDescription, std::string> SchemeEncoder::describe(const ModelMatrix& matrix) const {
   if (matrix.lookup && table().record_rows == nullptr)
     return "the scheme cannot look up rows, as an embedding needs it";

@@ -47,6 +47,7 @@ class SchemeEncoder {
   const ComponentConfig& config() const { return config_; }
   const std::string& name() const { return config_.name; }
   bool observes() const { return table().observe != nullptr; }
+  bool observes(const ModelMatrix& matrix) const;
   bool scales_columns() const { return observes() && table().column_factors != nullptr; }
 
   // Returns the description, or the reason of the refusal. Throws Error(kPlugin) for a description that cannot be stored.

@@ -1,4 +1,75 @@
-#include "../coded/cpu_scheme.h"
-#include "published.h"
+#include <algorithm>
+#include <cstring>
 
-TENON_PLUGIN(tenon::coded::CpuScheme<tenon::fp8::PublishedSchema>);
+#include "../coded/cpu_scheme.h"
+#include "scheme.h"
+#include "tenon/sdk/live.h"
+
+namespace tenon::fp8 {
+namespace {
+
+struct CpuRoundArgs : RoundArgs {
+  sdk::cpu::Isa isa;
+};
+
+float largest_of(const float* x, uint32_t k) {
+  float largest = 0;
+  for (uint32_t i = 0; i < k; ++i) largest = std::max(largest, x[i] < 0 ? -x[i] : x[i]);
+  return largest;
+}
+
+void round_rows(const CpuRoundArgs& a, const sdk::Part& part) {
+  const uint32_t live = std::min(part.ptr<const uint32_t>(kRoundedLive)[sdk::kLiveRows], a.rows);
+  uint32_t next = kRoundedOthers;
+  const float* norm = a.has_norm != 0 ? part.ptr<const float>(next++) : nullptr;
+  const float* scales = a.has_scales != 0 ? part.ptr<const float>(next++) : nullptr;
+  const int32_t* expert = a.has_scales != 0 && a.experts != 0 ? part.ptr<const int32_t>(next) : nullptr;
+  for (uint32_t r = part.begin(); r < std::min(part.end(), live); ++r) {
+    const float* x = part.ptr<const float>(kRoundedX) + r * a.x_stride;
+    float* to = part.ptr<float>(kRounded) + size_t{r} * a.parts * a.k;
+    if (norm != nullptr) {
+      float* last = to + size_t{a.parts - 1} * a.k;  // it is rounded after the other parts
+      coded::kernels(a.isa).f32->ops.rms_norm(x, norm, a.k, a.eps, last);
+      x = last;
+    }
+    // The product says what is wrong with a row of an expert that there is not.
+    const uint32_t set =
+        expert != nullptr && expert[r] >= 0 ? std::min(static_cast<uint32_t>(expert[r]), a.experts - 1) : 0;
+    for (uint32_t p = 0; p < a.parts; ++p, to += a.k) {
+      const float scale = scales != nullptr ? scales[set * a.parts + p] : row_scale(largest_of(x, a.k));
+      for (uint32_t i = 0; i < a.k; ++i) to[i] = rounded_by(scale, x[i]);
+    }
+  }
+}
+
+void find_largest(const LargestArgs& a, const sdk::Part& part) {
+  const uint32_t live = std::min(part.ptr<const uint32_t>(kLargestLive)[sdk::kLiveRows], a.rows);
+  auto* largest = part.ptr<float>(kLargest);
+  for (uint32_t r = 0; r < live; ++r) {
+    *largest = std::max(*largest, largest_of(part.ptr<const float>(kLargestX) + r * a.x_stride, a.k));
+  }
+}
+
+using Base = coded::CpuScheme<PublishedSchema>;
+
+class Ops {
+ public:
+  explicit Ops(const sdk::Env& env) : isa_(sdk::cpu::isa_of(env.device())) {}
+  void round(sdk::Recorder& rec, const sdk::OpSpec& spec, const RoundArgs& args) const {
+    rec.emit<&round_rows>(spec, CpuRoundArgs{args, isa_});
+  }
+  static void observe(sdk::Recorder& rec, const sdk::OpSpec& spec, const LargestArgs& args) {
+    rec.emit<&find_largest>(spec, args);
+  }
+  static void put(void* to, const float& value, void*) { std::memcpy(to, &value, sizeof(value)); }
+  static published::Matrix& matrix(const Base::Site& site) { return *site.published.front(); }
+
+ private:
+  sdk::cpu::Isa isa_;
+};
+
+}  // namespace
+}  // namespace tenon::fp8
+
+using Fp8 = tenon::fp8::Scheme<tenon::fp8::Base, tenon::fp8::Ops>;
+TENON_PLUGIN(Fp8);

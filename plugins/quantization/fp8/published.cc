@@ -11,9 +11,12 @@ namespace {
 
 using published::Description;
 
+const std::string kX = published::kCompressedGroup + "input_activations", kEntriesOfX = kX + ".";
+
 // What config.json says; of blocks their sizes, else 0.
 struct Form {
   int64_t block_rows = 0, block_columns = 0;
+  bool static_x = false;  // x is rounded by the file's scale of it
   bool blocks() const { return block_rows != 0; }
 };
 
@@ -28,6 +31,7 @@ std::optional<Form> form_of(const Description& d) {
     if (d.list("weight_block_size")) {
       form = {d.integer("weight_block_size.0", 0), d.integer("weight_block_size.1", 0)};
     }
+    form.static_x = d.text("activation_scheme") == "static";
     // scale_fmt says how scales of x are rounded, and x is not.
     constexpr std::string_view kHarmless[] = {"dequantize", "ignored_layers", "modules_to_not_convert", "scale_fmt"};
     d.need_all_read(kHarmless);
@@ -36,9 +40,9 @@ std::optional<Form> form_of(const Description& d) {
     (void)d.need(published::kCompressedWeights + "type", {"float"});
     d.only_boolean(published::kCompressedWeights + "symmetric", true);
     (void)d.need(published::kCompressedWeights + "strategy", {"tensor", "channel", "block"});
-    // x is multiplied as it is, whatever is said of it: the README states that.
+    // Only a static scale of x is kept to: the README states that.
     const published::CompressedWeights w = compressed_weights(d, true);
-    form = {w.block_rows, w.block_columns};
+    form = {w.block_rows, w.block_columns, d.object(kX) && !d.boolean(kEntriesOfX + "dynamic", false)};
   } else {
     return {};
   }
@@ -50,6 +54,19 @@ std::optional<Form> form_of(const Description& d) {
                      std::to_string(PublishedSchema::kBlock));
 }
 
+constexpr const char* kOneNumber = "one number in f32, f16 or bf16";
+
+// The name that the scale of x would have: transformers' own, or that of the others.
+const char* x_scale_name(const tenon_matrix& m) {
+  return sdk::find_tensor(m, "activation_scale") != nullptr ? "activation_scale" : "input_scale";
+}
+
+// Whether a matrix is stored in a form; config.json may say of matrices beside it that they are.
+bool is_stored(const tenon_matrix& m) {
+  const tenon_stored* weight = sdk::find_tensor(m, "weight");
+  return weight != nullptr && (m.n_tensors > 1 || weight->format == TENON_F8E4M3);
+}
+
 enum class Scales { kMatrix, kRow, kBlock };
 
 // The shapes that scales may have, the usual one first.
@@ -59,9 +76,9 @@ struct ScaleShape {
   int64_t dim[2];
 };
 
-class Fp8Matrix final : public published::Matrix {
+class Fp8Matrix final : public PublishedMatrix {
  public:
-  Fp8Matrix(const tenon_linear& s, uint32_t mat, const Form& form) : Matrix(s, mat), form_(form) {
+  Fp8Matrix(const tenon_linear& s, uint32_t mat, const Form& form) : PublishedMatrix(s, mat), form_(form) {
     const tenon_matrix& m = s.matrix[mat];
     const int64_t n = s.out_dim[mat], k = s.in_dim;
     published::need_tensor(m, {"weight", TENON_F8E4M3, 2, {n, k, 0, 0}});
@@ -69,16 +86,16 @@ class Fp8Matrix final : public published::Matrix {
     const tenon_stored& scale = find_scale(m, n, k);
     scale_format_ = scale.format;
     coding_ = scales_ == Scales::kBlock ? 1 : 0;
-    // The scale of x belongs to products of two fp8 numbers; x is multiplied as it is.
-    if (sdk::find_tensor(m, "input_scale") != nullptr) x_scale_ = published::index_of(m, "input_scale");
-    if (x_scale_ < m.n_tensors) {
-      x_format_ = m.tensor[x_scale_].format;
-      if (!published::Floats::reads(x_format_) || sdk::stored_bytes(m.tensor[x_scale_]) > sizeof(float)) {
-        throw sdk::Refused("tensor " + sdk::full_name(m, "input_scale") + " is " +
-                           sdk::type_and_shape(m.tensor[x_scale_]) + "; expected one number in f32, f16 or bf16");
+    x_name_ = x_scale_name(m);
+    if (const tenon_stored* x = sdk::find_tensor(m, x_name_)) {
+      x_scale_at_ = published::index_of(m, x_name_);
+      x_format_ = x->format;
+      if (!published::Floats::reads(x_format_) || sdk::stored_bytes(*x) != tenon_format_block(x_format_).bytes) {
+        throw sdk::Refused("tensor " + sdk::full_name(m, x_name_) + " is " + sdk::type_and_shape(*x) + "; expected " +
+                           kOneNumber);
       }
     }
-    published::need_no_others(m, {"weight", scale_name_, "input_scale"});
+    published::need_no_others(m, {"weight", scale_name_, x_name_});
     weight_ = published::index_of(m, "weight");
     scale_ = published::index_of(m, scale_name_);
   }
@@ -86,9 +103,9 @@ class Fp8Matrix final : public published::Matrix {
   void load(const tenon_rows& src, const Put& put) override {
     const published::Floats scales(src.tensor[scale_], scale_format_, full_name(scale_name_),
                                    published::Floats::Sign::kNotNegative);
-    if (x_scale_ != UINT32_MAX) {
-      (void)published::Floats(src.tensor[x_scale_], x_format_, full_name("input_scale"),
-                              published::Floats::Sign::kPositive)[0];
+    if (x_format_ != TENON_FORMAT_NONE) {
+      const auto sign = published::Floats::Sign::kPositive;
+      x_scale_ = published::Floats(src.tensor[x_scale_at_], x_format_, full_name(x_name_), sign)[0];
     }
     const auto* code = static_cast<const uint8_t*>(src.tensor[weight_].data);
     std::vector<float> scale(
@@ -137,9 +154,9 @@ class Fp8Matrix final : public published::Matrix {
 
   Form form_;
   Scales scales_ = Scales::kRow;
-  const char* scale_name_;
+  const char *scale_name_, *x_name_;
   tenon_format scale_format_, x_format_ = TENON_FORMAT_NONE;
-  uint32_t weight_ = 0, scale_ = 0, x_scale_ = UINT32_MAX;
+  uint32_t weight_ = 0, scale_ = 0, x_scale_at_ = 0;
   uint64_t blocks_a_row_ = 0;
 };
 
@@ -148,9 +165,34 @@ class Fp8Matrix final : public published::Matrix {
 std::unique_ptr<published::Matrix> PublishedSchema::published(const tenon_linear& s, uint32_t mat) {
   const Description d(s.description);
   const std::optional<Form> form = form_of(d);
-  const tenon_stored* weight = sdk::find_tensor(s.matrix[mat], "weight");
-  if (!form || weight == nullptr || (s.matrix[mat].n_tensors == 1 && weight->format != TENON_F8E4M3)) return nullptr;
+  if (!form || !is_stored(s.matrix[mat])) return nullptr;
   return std::make_unique<Fp8Matrix>(s, mat, *form);
+}
+
+Activations PublishedSchema::activations(const tenon_linear& s, std::string_view wish) {
+  if (s.product_wanted == 0 || wish == "f32") return Activations::kF32;
+  if (wish == "token") return Activations::kToken;
+  const Description d(s.description);
+  const std::optional<Form> form = form_of(d);
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < s.n_mats; ++i) {
+    const tenon_matrix& m = s.matrix[i];
+    if (wish != "static" && !(form && form->static_x && is_stored(m))) continue;
+    if (sdk::find_tensor(m, x_scale_name(m)) == nullptr) {
+      throw sdk::Refused("tensor " + sdk::full_name(m, x_scale_name(m)) + " is missing; expected " + kOneNumber +
+                         ", by which x is rounded; activations = \"f32\" or \"token\" needs none");
+    }
+    ++n;
+  }
+  if (n == 0) return Activations::kF32;
+  if (n < s.n_mats) throw sdk::Refused("matrices side by side of which only some round x");
+  if (d.object(kX)) {
+    (void)d.need(kEntriesOfX + "num_bits", {int64_t{8}});
+    (void)d.need(kEntriesOfX + "type", {"float"});
+    d.only(kEntriesOfX + "strategy", {"tensor"});
+    d.only_boolean(kEntriesOfX + "symmetric", true);
+  }
+  return Activations::kStatic;
 }
 
 }  // namespace tenon::fp8

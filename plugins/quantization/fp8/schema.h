@@ -9,13 +9,19 @@ namespace tenon::fp8 {
 
 struct Schema {
   static constexpr const char* kName = "fp8";
-  static constexpr const char* kDoc = "8-bit floats (e4m3), one scale an output row; activations in f32";
-  // It says what is written; what is read says itself how it is stored.
+  static constexpr const char* kDoc = "8-bit floats (e4m3), one scale an output row; activations in f32 or e4m3";
+  // `scales` says what is written; what is read says itself how it is stored.
   static constexpr auto kParams = sdk::params(
       sdk::text({.name = "scales",
                  .doc = "written: what has a scale: a row, a block of 128 x 128 weights, or the matrix (tensor)",
                  .value = "row",
-                 .choices = "row|block|tensor"}));
+                 .choices = "row|block|tensor"}),
+      sdk::text(
+          {.name = "activations",
+           .doc = "x of a product: f32: as it is; token: rounded to e4m3 by a scale a row; static: by the scale that "
+                  "the file has of it, or is written with; auto: static where config.json says so, else f32",
+           .value = "auto",
+           .choices = "auto|f32|token|static"}));
 
   static constexpr coded::Coding kCodings[] = {
       {.bits = 8, .group = 32, .scaling = coded::Scaling::kRow, .weight_format = TENON_F8E4M3}};

@@ -1,0 +1,61 @@
+// A product's x as 8-bit floats: each number becomes the scale times the number of e4m3 that is nearest to x / scale. For the
+// host and, with relaxed constexpr, for CUDA.
+#pragma once
+
+#include <cstdint>
+
+namespace tenon::fp8 {
+
+// What a product does with x: it leaves it as it is, rounds it by a scale a row, or by the scale that the file has for a matrix.
+enum class Activations { kF32, kToken, kStatic };
+
+// In an anonymous namespace, since sources of several instruction sets call them.
+namespace {
+
+// The number of e4m3 nearest to x, halfway the one with the even code; beyond 448 that or -448. NaN stays NaN.
+constexpr float nearest_e4m3(float x) {
+  constexpr float kLargest = 448;
+  constexpr uint32_t kExponent = 0x7f800000, kLeastNormal = (127 - 6) << 23;
+  float magnitude = x < 0 ? -x : x;
+  magnitude = magnitude > kLargest ? kLargest : magnitude;
+  // Numbers of one power of two are whole multiples of its eighth, and those below 2^-6 of 2^-9. What is added to 2^23 of
+  // these steps is rounded to whole ones.
+  uint32_t power = __builtin_bit_cast(uint32_t, magnitude) & kExponent;
+  power = power < kLeastNormal ? kLeastNormal : power;
+  const auto steps = __builtin_bit_cast(float, power + (20U << 23));
+  const float rounded = (magnitude + steps) - steps;
+  return x < 0 ? -rounded : rounded;
+}
+// An x that is not finite answers NaN.
+constexpr float rounded_by(float scale, float x) {
+  return nearest_e4m3(x / scale) * scale + (x - x);
+}
+// The scale of a row by its largest magnitude.
+constexpr float row_scale(float largest) {
+  const float scale = largest / 448;
+  return scale > 0 ? scale : 1;
+}
+
+}  // namespace
+
+// An op rounds rows of x, after RMSNorm where that was claimed. It makes (rows, parts, k): each part has a scale of its own.
+struct RoundArgs {
+  uint32_t k, rows, parts;
+  uint32_t experts;   // that have sets of scales; 0: there is one
+  uint32_t has_norm;  // 1: the operand after kLive is RMSNorm's weights, f32[k]
+  uint32_t
+      has_scales;  // 1: the next one is f32[sets][parts], and of a routed site the rows' experts follow; 0: a scale a row
+  float eps;       // of the norm
+  uint32_t reserved;
+  int64_t x_stride;  // floats
+};
+enum RoundOperand : uint32_t { kRounded, kRoundedX, kRoundedLive, kRoundedOthers };
+
+// For calibration: the largest magnitude of x.
+struct LargestArgs {
+  uint32_t k, rows;
+  int64_t x_stride;  // floats
+};
+enum LargestOperand : uint32_t { kLargest, kLargestX, kLargestLive };
+
+}  // namespace tenon::fp8

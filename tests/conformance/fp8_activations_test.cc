@@ -1,0 +1,183 @@
+// quantization.fp8 where x is rounded to e4m3, by the file's scale or by a scale a row: held against the definition in float64, on
+// every device that is here. That matrices side by side keep their own scales, published_test.cc shows, whose forms have them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "conformance/published_forms.h"
+#include "support/coded_rows.h"
+#include "support/component.h"
+
+namespace tenon::test {
+namespace {
+
+using conformance::FileMatrix;
+using conformance::published_forms;
+using conformance::published_site;
+using conformance::QuantizedSite;
+using conformance::SiteCase;
+using conformance::StepCase;
+using ::testing::HasSubstr;
+
+SiteCase site_of(const std::string& label, std::vector<int64_t> rows, int64_t k) {
+  const auto& forms = published_forms();
+  const auto form = std::find_if(forms.begin(), forms.end(), [&](const auto& f) { return f.label == label; });
+  SiteCase c = published_site(*form, std::move(rows), k);
+  c.lookup = false;
+  return c;
+}
+
+class Fp8Activations : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (device(GetParam()) == nullptr) GTEST_SKIP() << "no device " << GetParam();
+  }
+  static std::unique_ptr<conformance::Component> open(const std::string& activations) {
+    const std::vector<Setting> set = {{"activations", activations}};
+    if (std::string(GetParam()) == "cpu") return std::make_unique<Component>("quantization", "fp8", set);
+    return std::make_unique<conformance::Component>(plugins().load("quantization", "fp8", GetParam()),
+                                                    *device(GetParam()), set);
+  }
+  static std::string refusal(const std::string& activations, const SiteCase& site) {
+    try {
+      const QuantizedSite made(open(activations), site);
+    } catch (const std::runtime_error& e) {
+      return e.what();
+    }
+    return "";
+  }
+};
+
+// Numbers as a sum is made of them; some rows are small, one is zeros.
+std::vector<float> rows_of_x(uint32_t rows, int64_t k) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> x;
+  for (uint32_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < k; ++i) x.push_back(r == 3 ? 0 : std::ldexp(normal(random), static_cast<int>(r % 5) * -6));
+  }
+  return x;
+}
+
+// The largest of a row becomes 448 of its scale, and the others the nearest number that e4m3 has, of all that it has.
+TEST_P(Fp8Activations, HaveAScaleARow) {
+  static const CodedForm kForm = coded_form("fp8");
+  for (const std::string label : {"fp8_one", "fp8_blocks", "fp8_compressed_static"}) {
+    for (const int64_t k : {128, 384, 1152}) {
+      const QuantizedSite site(open("token"), site_of(label, {64, 32}, k));
+      for (const uint32_t rows : {1U, 7U, 40U}) {
+        SCOPED_TRACE(label + ", " + std::to_string(k) + " columns, " + std::to_string(rows) + " rows");
+        const std::vector<float> x = rows_of_x(rows, k);
+        const std::vector<float> y = site.run({.rows = rows, .live = rows, .x = x}, false);
+        ASSERT_EQ(y.size(), rows * size_t{96});
+        for (uint32_t r = 0; r < rows; ++r) {
+          const float* row = &x[r * static_cast<size_t>(k)];
+          const float scale = coded_detail::magnitude(row, static_cast<size_t>(k)) / 448;
+          std::vector<double> rounded;
+          for (int64_t i = 0; i < k; ++i) {
+            rounded.push_back(scale == 0 ? 0 : coded_detail::nearest(kForm, double{row[i] / scale}) * double{scale});
+          }
+          for (int64_t c = 0; c < 96; ++c) {
+            double sum = 0, magnitude = 0;
+            for (int64_t i = 0; i < k; ++i) {
+              const double product =
+                  rounded[static_cast<size_t>(i)] * (c < 64 ? site.source(0, c, i) : site.source(1, c - 64, i));
+              sum += product;
+              magnitude += std::abs(product);
+            }
+            const bool halves = std::string(GetParam()) == "cuda" && rows > 8;
+            ASSERT_NEAR(double{y[r * size_t{96} + static_cast<size_t>(c)]}, sum, (halves ? 2e-3 : 2e-5) * magnitude)
+                << "row " << r << ", column " << c;
+          }
+        }
+      }
+    }
+  }
+}
+
+// With RMSNorm a number may be rounded to the neighbour: of 384 about equal ones that is a sixteenth of one of them, or of one that is
+// larger than most a little more. By the scale of another matrix all would be rounded otherwise.
+TEST_P(Fp8Activations, AreRoundedAfterTheNorm) {
+  for (const std::vector<int64_t>& rows : {std::vector<int64_t>{96}, {64, 32}}) {
+    const StepCase step{.rows = 6, .live = 5, .pitch = 3, .norm = true};
+    const QuantizedSite site(open("auto"), site_of("fp8_matrix", rows, 384), 3, nullptr, step);
+    ASSERT_TRUE(site.claims(step));
+    const std::vector<float> y = site.run(step, true);
+    const auto want = site.exact(step, true);
+    ASSERT_EQ(y.size(), want.y.size());
+    for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(double{y[i]}, want.y[i], 1e-3 * want.magnitude[i]) << i;
+  }
+}
+
+TEST_P(Fp8Activations, GoWithWhatIsClaimedAfterTheProduct) {
+  for (const std::vector<tenon_id>& epilogue :
+       {std::vector<tenon_id>{TENON_F_BIAS, TENON_F_ADD}, std::vector<tenon_id>{TENON_F_SILU_MUL}}) {
+    const StepCase step{.rows = 6, .live = 6, .epilogue = epilogue};
+    const QuantizedSite site(open("static"), site_of("fp8_compressed_static", {96}, 384), 3, nullptr, step);
+    ASSERT_TRUE(site.claims(step));
+    const std::vector<float> y = site.run(step, true);
+    const auto want = site.exact(step, true);
+    ASSERT_EQ(y.size(), want.y.size());
+    for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(double{y[i]}, want.y[i], 1e-4 * want.magnitude[i]) << i;
+  }
+}
+
+// What the file says of x can be left alone.
+TEST_P(Fp8Activations, CanStayAsTheyAre) {
+  SiteCase c = site_of("fp8_matrix", {64, 32}, 384);
+  c.stored = [make = c.stored](int64_t n, int64_t k, std::mt19937& random) {
+    FileMatrix m = make(n, k, random);
+    m.x_scale = 0;
+    return m;
+  };
+  const QuantizedSite site(open("f32"), c);
+  const StepCase step{.rows = 7, .live = 7};
+  const std::vector<float> y = site.run(step, false);
+  const auto want = site.exact(step, false);
+  for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(double{y[i]}, want.y[i], 2e-5 * want.magnitude[i]) << i;
+}
+
+TEST_P(Fp8Activations, OfANumberThatIsNotFiniteAnswerNan) {
+  for (const char* activations : {"static", "token"}) {
+    const QuantizedSite site(open(activations), site_of("fp8_matrix", {64, 32}, 384));
+    std::vector<float> x = rows_of_x(2, 384);
+    x[384 + 100] = INFINITY;
+    const std::vector<float> y = site.run({.rows = 2, .live = 2, .x = x}, false);
+    for (size_t i = 0; i < y.size(); ++i) ASSERT_EQ(std::isnan(y[i]), i >= 96) << activations << " " << i;
+  }
+}
+
+TEST_P(Fp8Activations, AreRefusedByNameWithoutAScale) {
+  SiteCase site = site_of("fp8_matrix", {64}, 256);
+  EXPECT_EQ(refusal("auto", site), "");
+  site.stored = [make = site.stored](int64_t n, int64_t k, std::mt19937& random) {
+    FileMatrix m = make(n, k, random);
+    std::erase_if(m.tensors, [](const FileMatrix::Tensor& t) { return std::string(t.stored.name) == "input_scale"; });
+    return m;
+  };
+  EXPECT_THAT(refusal("auto", site), HasSubstr("\"test.matrix.input_scale\" is missing; expected one number in f32"));
+  EXPECT_EQ(refusal("f32", site), "");
+  EXPECT_EQ(refusal("token", site), "");
+  EXPECT_THAT(refusal("static", site_of("fp8_one", {64}, 256)), HasSubstr("\"test.matrix.input_scale\" is missing"));
+  EXPECT_THAT(refusal("static", SiteCase{.rows = {64}, .k = 256}), HasSubstr("\"test.matrix.input_scale\" is missing"));
+}
+
+TEST_P(Fp8Activations, AreRefusedByKeyInOtherForms) {
+  const auto said = [](const std::string& before, const std::string& after) {
+    SiteCase site = site_of("fp8_compressed_static", {64}, 256);
+    site.description.replace(site.description.rfind(before), before.size(), after);
+    return refusal("auto", site);
+  };
+  EXPECT_THAT(said("\"tensor\"", "\"channel\""),
+              HasSubstr("input_activations.strategy is \"channel\"; expected \"tens"));
+  EXPECT_THAT(said("\"float\"", "\"int\""), HasSubstr("input_activations.type is \"int\"; expected \"float\""));
+  EXPECT_THAT(said("\"num_bits\": 8", "\"num_bits\": 4"), HasSubstr("input_activations.num_bits is 4; expected 8"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Fp8Activations, testing::Values("cpu", "cuda"),
+                         [](const auto& p) { return std::string(p.param); });
+
+}  // namespace
+}  // namespace tenon::test
