@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import urllib.parse
 
@@ -118,10 +119,13 @@ class Server:
         return values
 
     def end(self, number=signal.SIGTERM, timeout=60):
-        """The exit code."""
+        """The exit code. What the server said is printed where it is not 0: a sanitizer's report, for example."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(timeout)
+        code = self.process.wait(timeout)
+        if code != 0:
+            print(f"the server ended with {code}:\n{self.errors()[-20000:]}", file=sys.stderr)
+        return code
 
     def __enter__(self):
         return self

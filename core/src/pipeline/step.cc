@@ -184,9 +184,10 @@ Status Pipeline::Impl::step(const StepBatch& batch, const GoesOn& goes_on, StepR
   }
   Status next;
   if (wants_ahead(batch, goes_on)) next = launch_ahead(batch);
+  const auto launched = LaunchTime::Clock::now();
   status = read(batch, result);
   const auto ended = LaunchTime::Clock::now();
-  launch_time().add(ended - began);
+  if (ahead_pending) launch_time().add(ended - began, ended - launched);
   began = ended;
   if (status.ok()) status = next;
   if (ahead_pending) expect_ahead(batch, result);

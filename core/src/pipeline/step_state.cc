@@ -7,12 +7,16 @@
 #include <chrono>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 namespace tenon {
 namespace {
 
-// A step that takes longer than this is waited for without spinning.
+// A step that takes longer than kSpin is looked for now and then. To wait for the device itself would be to wait for the step
+// that was launched ahead, too, so it is done only after kPatience, since a step may have failed.
 constexpr std::chrono::milliseconds kSpin{2};
+constexpr std::chrono::microseconds kPause{20};
+constexpr std::chrono::seconds kPatience{1};
 
 }  // namespace
 
@@ -115,7 +119,12 @@ Status StepState::read(const StepBatch& batch, bool trees, Runner& runner, StepR
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   while (posted.load(std::memory_order_acquire) != wanted) {
-    if (Clock::now() - start < kSpin) continue;
+    const Clock::duration waited = Clock::now() - start;
+    if (waited < kSpin) continue;
+    if (waited < kPatience) {
+      std::this_thread::sleep_for(kPause);
+      continue;
+    }
     Status status = runner.finish();
     if (!status.ok()) return status;
     if (posted.load(std::memory_order_acquire) != wanted) {

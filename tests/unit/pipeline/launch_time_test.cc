@@ -7,58 +7,69 @@ namespace tenon {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = LaunchTime::Clock;
-constexpr Clock::time_point kBegin{1h};
+using Duration = LaunchTime::Clock::duration;
+constexpr LaunchTime::Clock::time_point kBegin{1h};
 
-Clock::duration waited(const LaunchTime& t) {
-  return t.after(kBegin) - kBegin;
-}
+// Steps of a device, each launched by the host as the time says.
+class Steps {
+ public:
+  // A step lasts so long, and to launch one takes the host so long. Returns how long the device waited for the next step.
+  Duration run(Duration step, Duration launch) {
+    const Duration launched = delay() + launch, waited = std::max(launched - step, Duration());
+    time_.add(std::max(step, launched), std::max(step - launched, Duration()));
+    return waited;
+  }
+  Duration run(int steps, Duration step, Duration launch) {
+    Duration waited{};
+    for (int i = 0; i < steps; ++i) waited += run(step, launch);
+    return waited;
+  }
+  Duration delay() const { return time_.after(kBegin) - kBegin; }
+
+ private:
+  LaunchTime time_;
+};
 
 TEST(LaunchTime, NothingIsWaitedForBeforeAStepWasSeen) {
-  EXPECT_EQ(waited(LaunchTime()), 0ms);
+  EXPECT_EQ(Steps().delay(), 0ms);
 }
 
 TEST(LaunchTime, ShortStepsAreFollowedAtOnce) {
-  LaunchTime t;
-  t.add(1999us);
-  EXPECT_EQ(waited(t), 0ms);
+  Steps steps;
+  steps.run(100, 1999us, 50us);
+  EXPECT_EQ(steps.delay(), 0ms);
 }
 
-TEST(LaunchTime, LongStepsAreFollowedShortlyBeforeTheirEnd) {
-  LaunchTime short_step, long_step;
-  short_step.add(2ms);
-  EXPECT_EQ(waited(short_step), 1500us);  // half a millisecond is left
-  long_step.add(16ms);
-  EXPECT_EQ(waited(long_step), 14ms);  // an eighth is left
-}
-
-TEST(LaunchTime, AStepThatSeemsLongChangesLittle) {
-  LaunchTime t;
-  t.add(16ms);
-  t.add(100ms);
-  EXPECT_EQ(waited(t), 14437500ns);  // 16.5 ms are expected then
-}
-
-TEST(LaunchTime, AShorterStepIsBelievedAtOnce) {
-  LaunchTime t;
-  t.add(16ms);
-  t.add(8ms);
-  EXPECT_EQ(waited(t), 7ms);
-}
-
-// Steps that are launched by it and last 8 ms, but once the host wakes 3 ms late: the device has to wait once, and not again.
-TEST(LaunchTime, OneLateLaunchIsTheLast) {
-  LaunchTime t;
-  t.add(8ms);
-  Clock::duration waits{};
-  for (int step = 0; step < 20; ++step) {
-    const Clock::duration launched = waited(t) + (step == 5 ? 3ms : 0ms);
-    const Clock::duration late = std::max(launched - 8ms, Clock::duration());
-    if (step != 5) waits += late;
-    t.add(8ms + late);
+TEST(LaunchTime, ComesNearToTheEndAndNeverBehindIt) {
+  for (const Duration launch : {50us, 1800us, 3000us}) {
+    Steps steps;
+    EXPECT_EQ(steps.run(100, 6ms, launch), 0ms);
+    EXPECT_LE(steps.delay() + launch, 5500us);
+    EXPECT_GE(steps.delay() + launch, 5400us);
   }
-  EXPECT_EQ(waits, 0ms);
-  EXPECT_GE(waited(t), 7ms);
+}
+
+TEST(LaunchTime, AHostThatIsSlowerThanAStepLaunchesAtOnce) {
+  Steps steps;
+  steps.run(100, 6ms, 7ms);
+  EXPECT_EQ(steps.delay(), 0ms);
+}
+
+TEST(LaunchTime, StepsThatBecomeShorterMakeTheDeviceWaitForAFewOfThem) {
+  Steps steps;
+  steps.run(100, 12ms, 200us);
+  int late = 0;
+  for (int i = 0; i < 100; ++i) late += steps.run(6ms, 200us) > 0ms ? 1 : 0;
+  EXPECT_LE(late, 3);
+  EXPECT_GE(steps.delay(), 5ms);
+}
+
+TEST(LaunchTime, ALaunchThatIsLateOnceIsFollowedByOneInTime) {
+  Steps steps;
+  steps.run(100, 8ms, 200us);
+  EXPECT_GT(steps.run(8ms, 3ms), 0ms);
+  EXPECT_EQ(steps.run(100, 8ms, 200us), 0ms);
+  EXPECT_GE(steps.delay(), 7ms);
 }
 
 }  // namespace
