@@ -228,8 +228,10 @@ class BenchFile {
     }
     file_.reset(std::fopen(part_path_.c_str(), "wbe"));
     if (!file_) fail({errno, std::generic_category()});
+    if (part_path_ != path_) unfinished_output = part_path_.c_str();
   }
   ~BenchFile() {
+    unfinished_output = nullptr;
     if (!whole_ && part_path_ != path_) ::unlink(part_path_.c_str());
   }
   BenchFile(const BenchFile&) = delete;

@@ -1,5 +1,7 @@
 // The program runs one command. Around every command stand the log, what signals do, and an exit code for each way to end,
 // which `tenon --help` lists. Where memory has run out, nothing allocates any more.
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +11,7 @@
 
 #include "command.h"
 #include "fault_report.h"
+#include "output_path.h"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
 #include "standard_output.h"
@@ -62,6 +65,7 @@ void end_without_memory() {
       std::rethrow_exception(thrown);
     } catch (const std::bad_alloc&) {
       std::fputs(kOutOfMemory, stderr);
+      if (const char* const file = tenon::app::unfinished_output) unlink(file);
       std::_Exit(tenon::app::kMemory);
     } catch (...) {
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -16,6 +17,9 @@ void add_force(CLI::App& command, bool& force);
 // link, that is there and `force` is not given. An empty output is passed over, as are inputs that are no files
 // ("synthetic:NAME", ""), and outputs that keep nothing, such as /dev/null or a pipe.
 void check_output(const std::filesystem::path& output, std::span<const std::string> inputs, bool force);
+
+// The name of a file that is not whole yet, for an end of the process that no destructor sees; nullptr: there is none.
+inline std::atomic<const char*> unfinished_output{nullptr};
 
 // All commands refuse with this message. Throws Error(kUsage).
 [[noreturn]] void refuse_to_replace(const std::filesystem::path& output);
