@@ -61,6 +61,14 @@ std::vector<float> rows_of_x(uint32_t rows, int64_t k) {
   return x;
 }
 
+// y of a step is what the definition in float64 says, within so much of the sum of the magnitudes.
+void expect_exact(const QuantizedSite& site, const StepCase& step, bool fused, double tolerance) {
+  const std::vector<float> y = site.run(step, fused);
+  const auto want = site.exact(step, fused);
+  ASSERT_EQ(y.size(), want.y.size());
+  for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(double{y[i]}, want.y[i], tolerance * want.magnitude[i]) << i;
+}
+
 // The largest of a row becomes 448 of its scale, and the others the nearest number that e4m3 has, of all that it has.
 TEST_P(Fp8Activations, HaveAScaleARow) {
   static const CodedForm kForm = coded_form("fp8");
@@ -104,10 +112,7 @@ TEST_P(Fp8Activations, AreRoundedAfterTheNorm) {
     const StepCase step{.rows = 6, .live = 5, .pitch = 3, .norm = true};
     const QuantizedSite site(open("auto"), site_of("fp8_matrix", rows, 384), 3, nullptr, step);
     ASSERT_TRUE(site.claims(step));
-    const std::vector<float> y = site.run(step, true);
-    const auto want = site.exact(step, true);
-    ASSERT_EQ(y.size(), want.y.size());
-    for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(double{y[i]}, want.y[i], 1e-3 * want.magnitude[i]) << i;
+    expect_exact(site, step, true, 1e-3);
   }
 }
 
@@ -117,10 +122,7 @@ TEST_P(Fp8Activations, GoWithWhatIsClaimedAfterTheProduct) {
     const StepCase step{.rows = 6, .live = 6, .epilogue = epilogue};
     const QuantizedSite site(open("static"), site_of("fp8_compressed_static", {96}, 384), 3, nullptr, step);
     ASSERT_TRUE(site.claims(step));
-    const std::vector<float> y = site.run(step, true);
-    const auto want = site.exact(step, true);
-    ASSERT_EQ(y.size(), want.y.size());
-    for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(double{y[i]}, want.y[i], 1e-4 * want.magnitude[i]) << i;
+    expect_exact(site, step, true, 1e-4);
   }
 }
 
@@ -133,10 +135,7 @@ TEST_P(Fp8Activations, CanStayAsTheyAre) {
     return m;
   };
   const QuantizedSite site(open("f32"), c);
-  const StepCase step{.rows = 7, .live = 7};
-  const std::vector<float> y = site.run(step, false);
-  const auto want = site.exact(step, false);
-  for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(double{y[i]}, want.y[i], 2e-5 * want.magnitude[i]) << i;
+  expect_exact(site, {.rows = 7, .live = 7}, false, 2e-5);
 }
 
 TEST_P(Fp8Activations, OfANumberThatIsNotFiniteAnswerNan) {

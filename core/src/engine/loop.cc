@@ -368,7 +368,7 @@ void Loop::account(double seconds, uint64_t new_tokens) {
     stats_.decode_weight_bytes += weight_bytes();
     stats_.decode_kv_bytes += cached_bytes(false);
   }
-  if (is_plain()) rests_.took(static_cast<uint32_t>(batch_.token.size()), seconds);
+  if (rests_.are_on() && is_plain()) rests_.took(static_cast<uint32_t>(batch_.token.size()), seconds);
   if (trace_ != nullptr) record_counters(seconds, new_tokens);
 }
 

@@ -6,7 +6,7 @@
 namespace tenon {
 namespace {
 
-// What resting has to bring at least: about what it costs that the device waits at each change of who rests.
+// Resting has to bring so much more, which is about what it costs that the device waits at each change of who rests.
 constexpr double kGain = 0.01;
 // So many steps tell a program's time: the first of them load kernels and capture a graph.
 constexpr uint64_t kEnough = 4;
@@ -64,7 +64,8 @@ bool Rests::go_on(uint32_t members) const {
 
 void Rests::choose(std::span<Member> members) {
   const auto count = static_cast<uint32_t>(members.size());
-  for (size_t i = members.size(); i-- > 0;) {  // of those that come together the last one rests first
+  // The last one of those that come together is the first of them to rest.
+  for (size_t i = members.size(); i-- > 0;) {
     if (members[i].rest->number == 0) members[i].rest->number = ++last_;
   }
   const auto resting = std::count_if(members.begin(), members.end(), [](const Member& m) { return m.rest->rests; });

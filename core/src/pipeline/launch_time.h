@@ -11,7 +11,7 @@
 
 namespace tenon {
 
-// Of the steps of one program.
+// Each program has one, for its own steps.
 class LaunchTime {
  public:
   using Clock = std::chrono::steady_clock;
@@ -28,7 +28,7 @@ class LaunchTime {
       delay_ += (slack - kSlack) / 8;
     }
   }
-  // Of a step that began at that time.
+  // Returns when the step after the one that began at that time is to be launched.
   Clock::time_point after(Clock::time_point begin) const { return begin + delay_; }
 
  private:

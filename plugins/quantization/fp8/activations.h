@@ -6,13 +6,13 @@
 
 namespace tenon::fp8 {
 
-// What a product does with x: it leaves it as it is, rounds it by a scale a row, or by the scale that the file has for a matrix.
+// A product leaves x as it is, rounds it by a scale a row, or rounds it by the scale that the file has for a matrix.
 enum class Activations { kF32, kToken, kStatic };
 
 // In an anonymous namespace, since sources of several instruction sets call them.
 namespace {
 
-// The number of e4m3 nearest to x, halfway the one with the even code; beyond 448 that or -448. NaN stays NaN.
+// Returns the number of e4m3 nearest to x, halfway the one with the even code; beyond 448 that or -448. NaN stays NaN.
 constexpr float nearest_e4m3(float x) {
   constexpr float kLargest = 448;
   constexpr uint32_t kExponent = 0x7f800000, kLeastNormal = (127 - 6) << 23;
@@ -30,7 +30,7 @@ constexpr float nearest_e4m3(float x) {
 constexpr float rounded_by(float scale, float x) {
   return nearest_e4m3(x / scale) * scale + (x - x);
 }
-// The scale of a row by its largest magnitude.
+// Returns the scale of a row by its largest magnitude.
 constexpr float row_scale(float largest) {
   const float scale = largest / 448;
   return scale > 0 ? scale : 1;
@@ -42,16 +42,16 @@ constexpr float row_scale(float largest) {
 struct RoundArgs {
   uint32_t k, rows, parts;
   uint32_t experts;   // that have sets of scales; 0: there is one
-  uint32_t has_norm;  // 1: the operand after kLive is RMSNorm's weights, f32[k]
-  uint32_t
-      has_scales;  // 1: the next one is f32[sets][parts], and of a routed site the rows' experts follow; 0: a scale a row
-  float eps;       // of the norm
+  uint32_t has_norm;  // 1: the operand after kRoundedLive is RMSNorm's weights, f32[k]
+  // 1: the operand after these is f32[sets][parts], and of a routed site the rows' experts follow; 0: each row has a scale.
+  uint32_t has_scales;
+  float eps;  // RMSNorm adds it to the mean of the squares
   uint32_t reserved;
   int64_t x_stride;  // floats
 };
 enum RoundOperand : uint32_t { kRounded, kRoundedX, kRoundedLive, kRoundedOthers };
 
-// For calibration: the largest magnitude of x.
+// For calibration an op finds the largest magnitude of x.
 struct LargestArgs {
   uint32_t k, rows;
   int64_t x_stride;  // floats

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint32_t kThreads = 256;
 
-// What all threads of the block have, put together by `op`. A kernel calls it once for each type of op.
+// Puts the values of all threads of the block together by `op`; each of them gets the result. A kernel calls it once for each type of op.
 template <class Op>
 __device__ float over_block(float v, const Op& op) {
   __shared__ float of_warp[kThreads / 32];

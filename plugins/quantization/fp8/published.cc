@@ -56,7 +56,7 @@ std::optional<Form> form_of(const Description& d) {
 
 constexpr const char* kOneNumber = "one number in f32, f16 or bf16";
 
-// The name that the scale of x would have: transformers' own, or that of the others.
+// Returns the name that the scale of x has, or would have: transformers' own, or that of the others.
 const char* x_scale_name(const tenon_matrix& m) {
   return sdk::find_tensor(m, "activation_scale") != nullptr ? "activation_scale" : "input_scale";
 }

@@ -26,7 +26,7 @@ constexpr int64_t kBlock = PublishedSchema::kBlock;
 constexpr const char* kBlocks =
     R"({"quant_method":"fp8","fmt":"e4m3","activation_scheme":"dynamic","weight_block_size":[128,128],)"
     R"("modules_to_not_convert":["lm_head"]})";
-// What compressed-tensors says of numbers in e4m3; strategy: what has a scale.
+// Returns what compressed-tensors says of numbers in e4m3; `strategy` says what has a scale.
 std::string numbers(const std::string& strategy) {
   return R"({"num_bits":8,"type":"float","strategy":")" + strategy + R"(","symmetric":true,"dynamic":false})";
 }

@@ -64,6 +64,18 @@ Rests resting(uint32_t members, uint32_t fewer, uint32_t steps = 3) {
   return rests;
 }
 
+// Nine sequences after the first step of a turn, in which the ninth rests.
+struct Turn {
+  Rests rests;
+  Members members;
+};
+Turn nine_of_whom_the_last_rests(uint32_t steps) {
+  Turn turn{resting(9, 8, steps), Members({0, 0, 0, 0, 0, 0, 0, 0, 0})};
+  EXPECT_THAT(turn.members.resting(turn.rests), ElementsAre(9));
+  turn.rests.took(8, 1);
+  return turn;
+}
+
 TEST(Rests, FewerRunWhereThatMakesMoreTokensASecond) {
   Rests rests(kPrograms, 16);
   measure(rests, 64, 4.05);
@@ -212,10 +224,7 @@ TEST(Rests, NobodyRestsForEver) {
 }
 
 TEST(Rests, WhoComesRestsAfterThoseWhoAreThere) {
-  Rests rests = resting(9, 8, 1);
-  Members members({0, 0, 0, 0, 0, 0, 0, 0, 0});
-  EXPECT_THAT(members.resting(rests), ElementsAre(9));
-  rests.took(8, 1);
+  auto [rests, members] = nine_of_whom_the_last_rests(1);
   members.leave(9);
   members.add(0);  // 10
   for (uint64_t id = 8; id > 0; --id) {
@@ -226,10 +235,7 @@ TEST(Rests, WhoComesRestsAfterThoseWhoAreThere) {
 }
 
 TEST(Rests, ATurnGoesOnIfSomebodyTakesThePlaceOfOneWhoRuns) {
-  Rests rests = resting(9, 8);
-  Members members({0, 0, 0, 0, 0, 0, 0, 0, 0});
-  EXPECT_THAT(members.resting(rests), ElementsAre(9));
-  rests.took(8, 1);
+  auto [rests, members] = nine_of_whom_the_last_rests(3);
   members.leave(3);
   members.add(0);
   EXPECT_THAT(members.resting(rests), ElementsAre(9));
@@ -238,19 +244,13 @@ TEST(Rests, ATurnGoesOnIfSomebodyTakesThePlaceOfOneWhoRuns) {
 }
 
 TEST(Rests, TheyBeginAnewAfterStepsOfAll) {
-  Rests rests = resting(9, 8);
-  Members members({0, 0, 0, 0, 0, 0, 0, 0, 0});
-  EXPECT_THAT(members.resting(rests), ElementsAre(9));
-  rests.took(8, 1);
+  auto [rests, members] = nine_of_whom_the_last_rests(3);
   members.wake();  // a prompt came
   EXPECT_THAT(members.resting(rests), ElementsAre(8));
 }
 
 TEST(Rests, WhoIsLeftRuns) {
-  Rests rests = resting(9, 8);
-  Members members({0, 0, 0, 0, 0, 0, 0, 0, 0});
-  EXPECT_THAT(members.resting(rests), ElementsAre(9));
-  rests.took(8, 1);
+  auto [rests, members] = nine_of_whom_the_last_rests(3);
   for (uint64_t id = 1; id < 9; ++id) members.leave(id);
   EXPECT_THAT(members.resting(rests), ElementsAre());
 }
