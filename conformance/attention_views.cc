@@ -10,8 +10,8 @@
 #include <numeric>
 
 #include "conformance/suite.h"
-#include "tenon/sdk/cpu/kv_reader.h"
 #include "tenon/sdk/fop.h"
+#include "tenon/sdk/kv_layout.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::conformance {
@@ -22,6 +22,7 @@ constexpr float kScale = 0.25f;
 }  // namespace
 
 std::vector<ViewCase> view_cases() {
+  constexpr uint32_t kCells = ViewHost::kCells;
   constexpr uint32_t kApart = TENON_KV_HEADS_APART, kRenumbered = TENON_KV_RENUMBERED, kHadamard = sdk::kKvHadamard;
   return {
       {.name = "window_of_the_policy", .sinks = 4, .window = 20},
@@ -61,6 +62,15 @@ std::vector<ViewCase> view_cases() {
       {.name = "chosen_spans_of_short_steps", .codec = TENON_F16, .weight_rows = 2, .chosen_rows = 3},
       {.name = "chosen_spans_under_a_layers_window", .layer_window = 30, .softcap = 2, .chosen_rows = 8},
       {.name = "chosen_spans_of_int8_of_a_tree", .codec = TENON_I8, .tree = true, .chosen_rows = 8},
+      {.name = "tail_of_int4", .codec = TENON_U8, .recent = 20},
+      {.name = "tail_of_rotated_int4", .codec = TENON_U8, .flags = kHadamard, .softcap = 2, .recent = 9},
+      {.name = "tail_of_int8_of_a_tree", .codec = TENON_I8, .tree = true, .recent = 3},
+      {.name = "tail_of_fp8_under_a_layers_window", .codec = TENON_F8E4M3, .layer_window = 30, .recent = 20},
+      {.name = "tail_longer_than_a_layers_window", .codec = TENON_U8, .layer_window = 12, .recent = 20},
+      {.name = "tail_of_everything", .codec = TENON_U8, .recent = kCells},
+      {.name = "tail_of_f32", .recent = 1},
+      {.name = "keys_by_channel", .codec = TENON_U8, .softcap = 2, .recent = 11, .key_group = 8},
+      {.name = "keys_by_channel_of_rotated_heads", .codec = TENON_U8, .flags = kHadamard, .recent = 8, .key_group = 4},
       {.name = "table", .rule = TENON_POS_TABLE},
       {.name = "table_of_a_tree", .rule = TENON_POS_TABLE, .weight_rows = 1, .tree = true},
       {.name = "table_of_heads_of_int8", .codec = TENON_I8, .rule = TENON_POS_TABLE, .flags = kApart, .weight_rows = 3},
@@ -85,7 +95,8 @@ ViewHost::ViewHost(const ViewCase& c, const Component& attention, uint64_t seed)
                               .trees = c.tree}),
             attention.device()),
       random_(seed),
-      view_(sdk::abi_struct<tenon_kv_view>()) {
+      view_(sdk::abi_struct<tenon_kv_view>()),
+      tail_(sdk::abi_struct<tenon_kv_view>()) {
   fill_state();
   place_rows();
   make_view();
@@ -235,8 +246,10 @@ void ViewHost::make_view() {
   };
   view_.pages = i32(pages_);
   view_.place = i32(place_);
-  make_plane(false, view_.k, view_.k_scale, view_.k_stride, view_.ks_stride);
-  make_plane(true, view_.v, view_.v_scale, view_.v_stride, view_.vs_stride);
+  if (case_.key_group != 0) view_.flags |= TENON_KV_CHANNEL_KEYS;
+  view_.key_group = case_.key_group;
+  fill_planes(view_, pages_, keys_, values_);
+  if (case_.recent != 0) make_tail();
   if (case_.rule == TENON_POS_TABLE) {
     std::vector<int32_t> by_page(size_t{kPages} * lines() * kPageCells, -1);
     for (size_t i = 0; i < table_.size(); ++i) {
@@ -263,42 +276,15 @@ void ViewHost::make_view() {
   if (case_.weight_rows != 0) view_.weights = host_.output(TENON_F32, {kSlots, kHeads, kCells});
 }
 
-void ViewHost::make_plane(bool values, tenon_tid& plane, tenon_tid& scales, int64_t (&stride)[3],
-                          int64_t (&scale_stride)[3]) {
-  const uint32_t dim = values ? kValueDim : kKeyDim;
-  const tenon_tensor t = sdk::tensor(case_.codec, {kPages, kHeads, kPageCells, sdk::kv_row_stored(case_.codec, dim)});
-  const tenon_tensor st = sdk::tensor(TENON_F16, {kPages, kHeads, kPageCells});
-  stride[0] = t.stride[0];
-  stride[1] = t.stride[2];
-  stride[2] = t.stride[1];
-  const bool scaled = sdk::is_scaled_codec(case_.codec);
-  if (scaled) {
-    scale_stride[0] = st.stride[0];
-    scale_stride[1] = st.stride[2];
-    scale_stride[2] = st.stride[1];
+tenon_kv_view ViewHost::prototype_of(tenon_kv_view view) {
+  for (tenon_tid* id : {&view.k, &view.v, &view.k_scale, &view.v_scale, &view.pages, &view.place, &view.used, &view.pos,
+                        &view.weights, &view.chosen}) {
+    *id = 0;
   }
-  std::vector<std::byte> bytes(tensor_extent(t), std::byte{0xff}), scale_bytes(tensor_extent(st), std::byte{0xff});
-  std::vector<float>& kept = values ? values_ : keys_;
-  kept.assign(size_t{kSeqs} * kHeads * kCells * dim, std::numeric_limits<float>::quiet_NaN());
-  const sdk::KvLayout layout = sdk::kv_layout(view_);
-  for (uint32_t i = 0; i < kSeqs * kHeads; ++i) {
-    const uint32_t s = i / kHeads, head = i % kHeads;
-    std::vector<int32_t> holds = old_cells(s, head);
-    for (uint32_t row = kFirst[s]; row < kFirst[s + 1]; ++row) holds[place(row, head)] = kLength[s];
-    const sdk::cpu::KvCells cells({.layout = layout,
-                                   .plane = values ? layout.v : layout.k,
-                                   .base = bytes.data(),
-                                   .scales = scale_bytes.data(),
-                                   .pages = pages_.data()},
-                                  static_cast<uint32_t>(kSlot[s]), head);
-    for (uint32_t c = 0; c < kCells; ++c) {
-      if (holds[c] < 0) continue;
-      cells.store(randoms(dim).data(), c);
-      cells.load(c, &kept[(size_t{i} * kCells + c) * dim]);
-    }
+  for (auto* stride : {&view.k_stride, &view.v_stride, &view.ks_stride, &view.vs_stride}) {
+    std::fill(std::begin(*stride), std::end(*stride), 0);
   }
-  plane = host_.strided_input(t, bytes.data());
-  scales = scaled ? host_.strided_input(st, scale_bytes.data()) : 0;
+  return view;
 }
 
 ViewHost::Answer ViewHost::run() {
@@ -323,14 +309,9 @@ ViewHost::Answer ViewHost::run() {
   a.pro = call.pro = &chain;
   call.kv = &view_;
   call.claim = &claim;
-  tenon_kv_view prototype = view_;  // without tensors and strides
-  for (tenon_tid* id : {&prototype.k, &prototype.v, &prototype.k_scale, &prototype.v_scale, &prototype.pages,
-                        &prototype.place, &prototype.used, &prototype.pos, &prototype.weights, &prototype.chosen}) {
-    *id = 0;
-  }
-  for (auto* stride : {&prototype.k_stride, &prototype.v_stride, &prototype.ks_stride, &prototype.vs_stride}) {
-    std::fill(std::begin(*stride), std::end(*stride), 0);
-  }
+  tenon_kv_view prototype = prototype_of(view_);
+  const tenon_kv_view of_tail = prototype_of(tail_);
+  if (case_.recent != 0) prototype.recent_view = &of_tail;
   const auto& table = attention_.table<tenon_attention>();
   Reason why;
   const tenon_bounds b = *host_.recorder()->bounds;
@@ -392,6 +373,14 @@ void rotate(T& x) {
 
 }  // namespace
 
+const float* ViewHost::read_by(uint32_t row, uint32_t head, const Seen& at, bool value) const {
+  const int32_t n = host_.step_i32(TENON_STEP_POS)[row];
+  const bool tail = case_.recent != 0 && at.position > n - static_cast<int32_t>(case_.recent);
+  const size_t index = (size_t{sequence_of(row)} * kHeads + head) * kCells + at.cell;
+  if (value) return &(tail ? tail_values_ : values_)[index * kValueDim];
+  return &(tail ? tail_keys_ : keys_)[index * kKeyDim];
+}
+
 // The softmax of a query head over the cells that its row sees.
 std::vector<double> ViewHost::scores(uint32_t row, uint32_t q_head, const std::vector<Seen>& cells) const {
   const int32_t n = host_.step_i32(TENON_STEP_POS)[row], sinks = static_cast<int32_t>(case_.sinks);
@@ -403,8 +392,7 @@ std::vector<double> ViewHost::scores(uint32_t row, uint32_t q_head, const std::v
   if ((case_.flags & sdk::kKvHadamard) != 0) rotate(q);
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
   for (const Seen& at : cells) {
-    const size_t line = size_t{sequence_of(row)} * kHeads + q_head / kGroup;
-    std::vector<double> k = vector_of(&keys_[(line * kCells + at.cell) * kKeyDim]);
+    std::vector<double> k = vector_of(read_by(row, q_head / kGroup, at, false));
     turn(k, at.position < sinks ? at.position : at.position - shift);
     double s = kScale * std::inner_product(q.begin(), q.end(), k.begin(), 0.0);
     if (case_.softcap != 0) s = case_.softcap * std::tanh(s / case_.softcap);
@@ -431,7 +419,7 @@ ViewHost::Expected ViewHost::expected() const {
       const std::vector<double> score = scores(row, q_head, cells);
       std::array<double, kValueDim> out{};
       for (size_t i = 0; i < cells.size(); ++i) {
-        const float* value = &values_[((size_t{s} * kHeads + head) * kCells + cells[i].cell) * kValueDim];
+        const float* value = read_by(row, head, cells[i], true);
         for (uint32_t d = 0; d < kValueDim; ++d) out[d] += score[i] * value[d];
         if (row + case_.weight_rows < kFirst[s + 1]) continue;
         all.weights[(static_cast<size_t>(kSlot[s]) * kHeads + head) * kCells + cells[i].cell] += score[i];

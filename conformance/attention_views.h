@@ -22,8 +22,10 @@ struct ViewCase {
   uint32_t weight_rows = 0, layer_window = 0;
   bool tree = false;
   float softcap = 0;
-  uint32_t chosen_rows =
-      0;  // spans are chosen for the rows of a sequence that has no more of them; 0: there are no spans
+  // Spans are chosen for the rows of a sequence that has no more of them; 0: there are no spans.
+  uint32_t chosen_rows = 0;
+  uint32_t recent = 0;     // tokens of a tail in f16
+  uint32_t key_group = 0;  // cells whose keys share zeros and steps
 };
 std::vector<ViewCase> view_cases();
 
@@ -72,7 +74,25 @@ class ViewHost {
   void place_rows();
   void place_in_table(uint32_t sequence, uint32_t line);
   void make_view();
-  void make_plane(bool values, tenon_tid& plane, tenon_tid& scales, int64_t (&stride)[3], int64_t (&scale_stride)[3]);
+  // Keys or values of a view, and what the codec gives back of them: (sequences, heads, cells, dim).
+  struct Plane {
+    bool values;
+    const tenon_kv_view& view;
+    const std::vector<int32_t>& pages;
+    std::vector<float>& kept;
+  };
+  struct PlaneTensors {
+    tenon_tid plane, scales;
+    int64_t stride[3], scale_stride[3];
+  };
+  PlaneTensors make_plane(const Plane& p);
+  void fill_planes(tenon_kv_view& view, const std::vector<int32_t>& pages, std::vector<float>& keys,
+                   std::vector<float>& values);
+  void make_tail();
+  // Attention's claim gets the view without tensors and strides.
+  static tenon_kv_view prototype_of(tenon_kv_view view);
+  // A key or a value that a row reads.
+  const float* read_by(uint32_t row, uint32_t head, const Seen& at, bool value) const;
   std::vector<float> randoms(size_t n);
 
   ViewCase case_;
@@ -84,8 +104,10 @@ class ViewHost {
   std::vector<int32_t> pages_;         // (slots, lines, columns)
   std::vector<float> q_, angles_;      // (rows, q_heads, k_dim); (cells, kRotated)
   std::vector<float> keys_, values_;   // (sequences, heads, cells, dim) as the codec gives them back
+  std::vector<float> tail_keys_, tail_values_;
+  std::vector<int32_t> tail_pages_;  // (slots, columns)
   tenon_kv_format format_{};
-  tenon_kv_view view_;
+  tenon_kv_view view_, tail_;
 };
 
 }  // namespace tenon::conformance

@@ -3,14 +3,11 @@
 #include "conformance/kv_cache_host.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
-#include <limits>
 
 #include "conformance/suite.h"
-#include "tenon/sdk/cpu/kv_reader.h"
 #include "tenon/sdk/hadamard.h"
+#include "tenon/sdk/kv_layout.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::conformance {
@@ -50,62 +47,7 @@ tenon_kv_geometry geometry(uint32_t layer, uint32_t heads, uint32_t k_dim, uint3
   return g;
 }
 
-bool same(float a, float b) {
-  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
-}
-
 }  // namespace
-
-float rounded(tenon_format codec, float value) {
-  if (codec == TENON_F32 || value == 0) return value;
-  const int digits = codec == TENON_F16 ? 11 : 8, least = codec == TENON_F16 ? -24 : -133;
-  const double largest = codec == TENON_F16 ? 65504 : double{std::bit_cast<float>(0x7f7f0000u)};
-  int exponent = 0;
-  std::frexp(value, &exponent);
-  const int unit = std::max(exponent - digits, least);
-  const double near = std::ldexp(std::nearbyint(std::ldexp(double{value}, -unit)), unit);
-  if (std::abs(near) > largest) return std::copysign(std::numeric_limits<float>::infinity(), value);
-  return static_cast<float>(std::copysign(near, value));
-}
-
-namespace {
-
-// The nearest number with 4 bits of precision, of which the last is 2^-9 or more; 448 at most.
-float nearest_f8(float value) {
-  int exponent = 0;
-  std::frexp(value, &exponent);
-  const int unit = std::max(exponent - 4, -9);
-  const double near = std::ldexp(std::nearbyint(std::ldexp(double{value}, -unit)), unit);
-  return static_cast<float>(std::copysign(std::min(std::abs(near), 448.0), value));
-}
-
-}  // namespace
-
-// Turns a head's row into what the cache makes of it, computed without any code of the cache.
-void KvCacheHost::stored(float* row, uint32_t n) const {
-  if (hadamard_) sdk::rotate_head(row, n);
-  if (scale_ == TENON_FORMAT_NONE) {
-    for (uint32_t i = 0; i < n; ++i) row[i] = rounded(codec_, row[i]);
-    return;
-  }
-  float most = 0, least = 0;
-  for (uint32_t i = 0; i < n; ++i) {
-    most = std::max(most, row[i]);
-    least = std::min(least, row[i]);
-  }
-  if (codec_ == TENON_U8) {  // the greatest magnitude is -8 times the scale
-    const float greatest = std::max({most, -least, 8e-5f}), sign = most >= -least ? -1.0f : 1.0f;
-    const float scale = sign * rounded(scale_, greatest / 8);
-    for (uint32_t i = 0; i < n; ++i) row[i] = (std::clamp(std::nearbyint(row[i] / scale), -8.0f, 7.0f) + 0.0f) * scale;
-    return;
-  }
-  most = std::max(most, -least);
-  const bool f8 = codec_ == TENON_F8E4M3;
-  const float scale = rounded(scale_, std::max(most / (f8 ? 448.0f : 127.0f), 1e-5f));
-  for (uint32_t i = 0; i < n && f8; ++i) row[i] = nearest_f8(row[i] / scale) * scale;
-  for (uint32_t i = 0; i < n && !f8; ++i)
-    row[i] = (std::clamp(std::nearbyint(row[i] / scale), -127.0f, 127.0f) + 0.0f) * scale;
-}
 
 KvCacheHost::KvCacheHost(const Component& cache, const Shape& shape, bool every_token)
     : cache_(cache),
@@ -214,7 +156,6 @@ std::string KvCacheHost::run_step(const std::vector<Append>& appends, std::mt199
   for (uint32_t layer = 0; layer < layers_.size(); ++layer) {
     Layer& l = layers_[layer];
     const auto fill = [&](tenon_tid id, uint32_t dim, bool value) {
-      std::vector<float> Token::*const member = value ? &Token::v : &Token::k;
       const size_t columns = size_t{l.heads} * dim;
       std::vector<float> all(host_.extent(id) / sizeof(float));
       float* values = all.data();
@@ -224,9 +165,7 @@ std::string KvCacheHost::run_step(const std::vector<Append>& appends, std::mt199
         if (!texts[r].empty()) std::ranges::copy(said_by(texts[r], layer, value, columns), values);
         auto& tokens = l.by_slot[rows[r].first];
         tokens.resize(std::max<size_t>(tokens.size(), rows[r].second + 1));
-        std::vector<float>& token = tokens[rows[r].second].*member;
-        token.assign(values, values + columns);
-        for (uint32_t h = 0; h < l.heads; ++h) stored(token.data() + size_t{h} * dim, dim);
+        keep(l, tokens[rows[r].second], value, {values, values + columns});
       }
       host_.write(id, all.data());
     };
@@ -266,9 +205,7 @@ tenon_status KvCacheHost::adopt(uint32_t slot, std::span<const int32_t> text, ui
       Token& token = l.by_slot[slot][p];
       for (const bool value : {false, true}) {
         const uint32_t dim = value ? l.v_dim : l.k_dim;
-        std::vector<float>& row = value ? token.v : token.k;
-        row = said_by(text.first(p + 1), layer, value, size_t{l.heads} * dim);
-        for (uint32_t h = 0; h < l.heads; ++h) stored(row.data() + size_t{h} * dim, dim);
+        keep(l, token, value, said_by(text.first(p + 1), layer, value, size_t{l.heads} * dim));
       }
     }
   }
@@ -296,12 +233,23 @@ std::string KvCacheHost::step(const std::vector<Append>& appends, std::mt19937_6
   return {};
 }
 
-uint32_t KvCacheHost::first_seen(const Layer& layer, uint32_t slot) const {
-  const auto row = static_cast<uint32_t>(host_.step_i32(TENON_STEP_KV_LEN)[slot]);
-  return layer.window != 0 && row >= layer.window ? row + 1 - layer.window : 0;
+void KvCacheHost::keep(const Layer& layer, Token& token, bool value, const std::vector<float>& row) const {
+  const uint32_t dim = value ? layer.v_dim : layer.k_dim;
+  std::vector<float>&coded = value ? token.v : token.k, &tail = value ? token.tail_v : token.tail_k;
+  coded = tail = row;
+  for (uint32_t h = 0; h < layer.heads; ++h) {
+    stored(&coded[size_t{h} * dim], dim);
+    if (hadamard_) sdk::rotate_head(&tail[size_t{h} * dim], dim);
+  }
+  for (float& x : tail) x = rounded(TENON_F16, x);
 }
 
-std::map<uint32_t, uint32_t> KvCacheHost::cells_of(const Layer& layer, const tenon_kv_view& view, uint32_t slot,
+uint32_t KvCacheHost::first_seen(uint32_t window, uint32_t slot) const {
+  const auto row = static_cast<uint32_t>(host_.step_i32(TENON_STEP_KV_LEN)[slot]);
+  return window != 0 && row >= window ? row + 1 - window : 0;
+}
+
+std::map<uint32_t, uint32_t> KvCacheHost::cells_of(uint32_t window, const tenon_kv_view& view, uint32_t slot,
                                                    uint32_t head) const {
   const auto before = static_cast<uint32_t>(host_.step_i32(TENON_STEP_KV_LEN)[slot]);
   const bool apart = (view.flags & TENON_KV_HEADS_APART) != 0;
@@ -324,7 +272,7 @@ std::map<uint32_t, uint32_t> KvCacheHost::cells_of(const Layer& layer, const ten
     }
   }
   const sdk::KvLayout layout = sdk::kv_layout(view);
-  const uint32_t first = first_seen(layer, slot);
+  const uint32_t first = first_seen(window, slot);
   std::erase_if(cells, [&](const auto& cell) { return cell.second < first || !layout.in_window(cell.second, before); });
   // The place of a row of the step is no old cell.
   const auto place = host_.read<int32_t>(view.place);
@@ -338,7 +286,7 @@ std::map<uint32_t, uint32_t> KvCacheHost::cells_of(const Layer& layer, const ten
 
 std::vector<uint32_t> KvCacheHost::positions(uint32_t layer, uint32_t slot, uint32_t head) const {
   std::vector<uint32_t> all;
-  for (const auto& [cell, position] : cells_of(layers_[layer], layers_[layer].view, slot, head))
+  for (const auto& [cell, position] : cells_of(layers_[layer].window, layers_[layer].view, slot, head))
     all.push_back(position);
   std::ranges::sort(all);
   return all;
@@ -353,56 +301,12 @@ void KvCacheHost::weigh(const Weight& f) {
       const auto slot = static_cast<uint32_t>(host_.step_i32(TENON_STEP_SEQ_SLOT)[s]);
       for (uint32_t h = 0; h < view.heads; ++h) {
         float* line = &weights[(size_t{slot} * view.heads + h) * view.columns * view.page_cells];
-        for (const auto& [cell, position] : cells_of(layers_[i], view, slot, h)) line[cell] = f(i, slot, h, position);
+        for (const auto& [cell, position] : cells_of(layers_[i].window, view, slot, h))
+          line[cell] = f(i, slot, h, position);
       }
     }
     host_.write(view.weights, weights.data());
   }
-}
-
-std::string KvCacheHost::compare_view(const Layer& layer, const tenon_kv_view& view, uint32_t slot) const {
-  if (const std::string why = sdk::kv_unread(view, sdk::kReadsEverything); !why.empty()) return why;
-  const sdk::KvLayout layout = sdk::kv_layout(view);
-  auto pages = host_.read<int32_t>(view.pages);
-  auto k = host_.read<std::byte>(view.k), v = host_.read<std::byte>(view.v);
-  std::vector<std::byte> ks, vs;
-  if (view.k_scale != 0) {
-    ks = host_.read<std::byte>(view.k_scale);
-    vs = host_.read<std::byte>(view.v_scale);
-  }
-  for (uint32_t h = 0; h < layer.heads; ++h) {
-    const std::map<uint32_t, uint32_t> cells = cells_of(layer, view, slot, h);
-    const uint32_t seen = length(slot) - first_seen(layer, slot);
-    if (every_token_ && cells.size() != seen) {
-      return "slot " + std::to_string(slot) + " has " + std::to_string(cells.size()) + " cells in use for " +
-             std::to_string(seen) + " tokens";
-    }
-    for (const bool values : {false, true}) {
-      const uint32_t dim = values ? layer.v_dim : layer.k_dim;
-      const sdk::KvPlane& plane = values ? layout.v : layout.k;
-      const sdk::cpu::KvCells rows({.layout = layout,
-                                    .plane = plane,
-                                    .base = (values ? v : k).data(),
-                                    .scales = (values ? vs : ks).data(),
-                                    .pages = pages.data()},
-                                   slot, h);
-      std::vector<float> got(dim);
-      for (const auto& [cell, position] : cells) {
-        if (position >= length(slot)) return "a cell in use holds position " + std::to_string(position);
-        const Token& token = layer.by_slot[slot][position];
-        rows.load(cell, got.data());
-        for (uint32_t d = 0; d < dim; ++d) {
-          const float kept = (values ? token.v : token.k)[h * dim + d];
-          const float want = plane.scale != 0 ? kept : rounded(plane.codec, kept);
-          if (same(got[d], want)) continue;
-          return std::string(values ? "V" : "K") + " of slot " + std::to_string(slot) + " token " +
-                 std::to_string(position) + " in cell " + std::to_string(cell) + " head " + std::to_string(h) +
-                 " dim " + std::to_string(d) + " is " + std::to_string(got[d]) + ", not " + std::to_string(want);
-        }
-      }
-    }
-  }
-  return {};
 }
 
 std::vector<int32_t> KvCacheHost::chosen(uint32_t row, uint32_t head) const {

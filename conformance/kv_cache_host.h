@@ -77,7 +77,8 @@ class KvCacheHost {
 
  private:
   struct Token {
-    std::vector<float> k, v;  // (heads, dim) as stored
+    std::vector<float> k, v;            // (heads, dim) as stored
+    std::vector<float> tail_k, tail_v;  // the same of a tail
   };
   struct Layer {
     uint32_t heads, k_dim, v_dim, window = 0;
@@ -92,13 +93,18 @@ class KvCacheHost {
   // The last token of a text gives a layer these numbers: the heads' rows one after another, before they are stored.
   static std::vector<float> said_by(std::span<const int32_t> text, uint32_t layer, bool value, size_t columns);
   void stored(float* row, uint32_t n) const;
-  // The first position that the layer's window leaves to the first row of the step.
-  uint32_t first_seen(const Layer& layer, uint32_t slot) const;
+  // A token of a layer gets its keys, or values, as the cache stores them: from (heads, dim).
+  void keep(const Layer& layer, Token& token, bool value, const std::vector<float>& row) const;
+  // The first position that a window leaves to the first row of the step.
+  uint32_t first_seen(uint32_t window, uint32_t slot) const;
   // Returns which position each cell of a sequence holds, as the view says after a step: old cells as far as the windows of view and
   // layer leave them to a row of the step, and those of its rows.
-  std::map<uint32_t, uint32_t> cells_of(const Layer& layer, const tenon_kv_view& view, uint32_t slot,
-                                        uint32_t head) const;
+  std::map<uint32_t, uint32_t> cells_of(uint32_t window, const tenon_kv_view& view, uint32_t slot, uint32_t head) const;
+  // Says what a view of a layer holds that is wrong; or, of a view with a tail, what that holds.
   std::string compare_view(const Layer& layer, const tenon_kv_view& view, uint32_t slot) const;
+  // Returns what a cache makes of a key whose group shares zeros and steps.
+  float key_of_group(const Layer& layer, uint32_t slot, uint32_t position, uint32_t head_and_dim) const;
+  std::string compare_cells(const Layer& layer, const tenon_kv_view& view, uint32_t slot, bool tail) const;
   float next_value(std::mt19937_64& random) const;
   // Says what is wrong if the last layer chooses for a row anything but spans that there are, or everything in a sequence of many rows.
   std::string check_choice(const std::vector<Append>& appends) const;

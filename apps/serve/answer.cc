@@ -6,8 +6,6 @@
 #include <functional>
 #include <utility>
 
-#include "said_by.h"
-
 namespace tenon::serve {
 namespace {
 
@@ -56,19 +54,10 @@ std::optional<ApiError> failure_of(const Event& event, const char* field, uint32
                     "", "cancelled");
   }
   if (event.finish != FinishReason::kError) return std::nullopt;
-  try {
-    std::rethrow_exception(event.error);
-  } catch (const ApiError& e) {
-    return e;
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::kRequest) return ApiError(500, said_by(e), "", "engine_error");
-    const bool long_prompt = event.prompt_tokens >= longest;
-    return ApiError(400, said_by(e), field, long_prompt ? "context_length_exceeded" : "");
-  } catch (const std::exception& e) {
-    return ApiError(500, e.what(), "", "engine_error");
-  } catch (...) {
-    return ApiError(500, "the request failed", "", "engine_error");
-  }
+  const Failure& f = *event.failure;
+  if (!f.of_prompt) return ApiError(f.status, f.message, f.param, f.code);
+  const bool long_prompt = event.prompt_tokens >= longest;
+  return ApiError(f.status, f.message, field, long_prompt ? "context_length_exceeded" : "");
 }
 
 std::string sse(const std::string& text) {
@@ -266,7 +255,7 @@ const char* Answer::finish_of(const Choice& choice) const {
 
 void Answer::add(Event event, std::string& chunks) {
   Choice& choice = choices_[event.choice];
-  if (stream_ && !choice.begun && !event.error && (chat_ || !choice.text.empty())) {
+  if (stream_ && !choice.begun && !event.failure && (chat_ || !choice.text.empty())) {
     write_chunk(event.choice, choice.text, nullptr, chunks);  // the role, or the prompt
   }
   add_logprob(choice, event);

@@ -33,6 +33,11 @@ uint64_t random_seed() {
   return random();
 }
 
+// Returns the failure that the handled exception stands for.
+Failure failure_now() {
+  return failure_by(std::current_exception());
+}
+
 }  // namespace
 
 Driver::Driver(Engine& engine, Metrics& metrics, Options options)
@@ -82,7 +87,7 @@ std::shared_ptr<Generation> Driver::submit(const CompletionRequest& request, std
   try {
     compiling_.run([this, generation, request] { compile_and_submit(generation, request); });
   } catch (...) {  // out of memory, or of threads
-    refuse(generation, 0, std::current_exception());
+    refuse(generation, 0, failure_now());
   }
   return generation;
 }
@@ -103,7 +108,7 @@ void Driver::submit_all(const std::shared_ptr<Generation>& generation, const Com
     }
   } catch (...) {  // out of memory: those that were submitted end, the others never came
     cancel(*generation);
-    return refuse(generation, choice, std::current_exception());
+    return refuse(generation, choice, failure_now());
   }
   const std::lock_guard lock(mutex_);
   submitted_ = true;
@@ -117,13 +122,11 @@ void Driver::compile_and_submit(const std::shared_ptr<Generation>& generation, c
     check_wanted(*generation);
     grammar = engine_.compile(request.grammar->text);
   } catch (const Error& e) {
-    const bool stated_wrong = e.code() == ErrorCode::kRequest;
     const std::string& field = request.grammar->field;
-    return refuse(generation, 0,
-                  stated_wrong ? std::make_exception_ptr(ApiError(400, field + ": " + said_by(e), field))
-                               : std::current_exception());
+    const bool stated_wrong = e.code() == ErrorCode::kRequest;
+    return refuse(generation, 0, stated_wrong ? Failure{400, field + ": " + said_by(e), field, ""} : failure_now());
   } catch (...) {
-    return refuse(generation, 0, std::current_exception());
+    return refuse(generation, 0, failure_now());
   }
   submit_all(generation, request, grammar);
 }
@@ -135,7 +138,7 @@ void Driver::check_wanted(Generation& generation) {
 }
 
 // Ends the answers from `first` on, which the engine never saw.
-void Driver::refuse(const std::shared_ptr<Generation>& generation, size_t first, const std::exception_ptr& error) {
+void Driver::refuse(const std::shared_ptr<Generation>& generation, size_t first, const Failure& failure) {
   const size_t choices = generation->choices_.size();
   bool all = false;
   for (size_t i = first; i < choices; ++i) {
@@ -143,7 +146,7 @@ void Driver::refuse(const std::shared_ptr<Generation>& generation, size_t first,
     event.choice = static_cast<uint32_t>(i);
     event.last = true;
     event.finish = FinishReason::kError;
-    event.error = error;
+    event.failure = failure;
     all = generation->put(std::move(event));
   }
   {
@@ -284,7 +287,7 @@ void Driver::end(const std::shared_ptr<Generation>& generation, uint32_t choice,
   event.choice = choice;
   event.last = true;
   event.finish = result.finish;
-  event.error = result.error;
+  if (result.error) event.failure = failure_by(result.error);
   event.prompt_tokens = static_cast<uint32_t>(result.prompt_tokens.size());
   event.reused = result.reused;
   event.embedding = result.embedding;

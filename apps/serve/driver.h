@@ -46,7 +46,7 @@ class Driver {
   void submit_all(const std::shared_ptr<Generation>& generation, const CompletionRequest& request,
                   const std::shared_ptr<const Grammar>& grammar);
   void compile_and_submit(const std::shared_ptr<Generation>& generation, const CompletionRequest& request);
-  void refuse(const std::shared_ptr<Generation>& generation, size_t first, const std::exception_ptr& error);
+  void refuse(const std::shared_ptr<Generation>& generation, size_t first, const Failure& failure);
   static void check_wanted(Generation& generation);
   void submit_choice(const std::shared_ptr<Generation>& generation, Request request, uint32_t choice);
   void cancel_now(Generation& generation);

@@ -3,13 +3,13 @@
 
 #include <chrono>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "failure.h"
 #include "tenon/core/engine.h"
 
 namespace tenon::serve {
@@ -24,7 +24,7 @@ struct Event {
   // The last event of an answer; text is then all of its text if the request did not ask for tokens.
   bool last = false;
   FinishReason finish = FinishReason::kLength;
-  std::exception_ptr error;  // it is there with kError
+  std::optional<Failure> failure;  // it is there with kError
   uint32_t prompt_tokens = 0, tokens = 0;
   uint32_t reused = 0;  // so many of the prompt's tokens were in the cache
   std::vector<float> embedding = {};

@@ -65,9 +65,12 @@ void print_proposals(CudaRecorder& host, tenon_tid w, const Shape& s, int64_t ro
   p.addend_stride = s.add ? s.n : 0;
   p.in = detail::lt_type(format);
   p.out = detail::lt_type(out);
-  const detail::ProductPointers at{host.data(x), host.data(w),
-                                   host.data(y), s.add ? static_cast<const float*>(host.data(addend)) : nullptr,
-                                   nullptr,      host.data(workspace)};
+  detail::ProductPointers at{};
+  at.x = host.data(x);
+  at.w = host.data(w);
+  at.y = host.data(y);
+  at.addend = s.add ? static_cast<const float*>(host.data(addend)) : nullptr;
+  at.workspace = host.data(workspace);
   cublasLtHandle_t handle = nullptr;
   TENON_CUBLASLT_CHECK(cublasLtCreate(&handle));
   detail::LtProduct product(handle, p, at);

@@ -54,6 +54,13 @@ volatile float sink;
   sink = static_cast<float>(_mm512_cvtsi512_si32(sum[0]));
 }
 
+constexpr uint32_t kProductCycles = 3;  // of Intel's and AMD's processors; some of them do not wait for additions
+
+void multiply_in_a_chain() {
+  uint64_t product = 3;
+  for (uint64_t step = 0; step < kSteps; ++step) asm volatile("imul %0, %0" : "+r"(product));
+}
+
 // This is the best of three.
 double a_second(void (*run)(), double operations) {
   double best = 0;
@@ -71,6 +78,11 @@ double a_second(void (*run)(), double operations) {
 double read_peak() {
   static const double peak = app::read_bandwidth(1).bytes_per_second;
   return peak;
+}
+
+double cycle_rate() {
+  static const double rate = a_second(&multiply_in_a_chain, double{kProductCycles} * kSteps);
+  return rate;
 }
 
 double f32_peak() {

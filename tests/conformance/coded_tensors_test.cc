@@ -138,10 +138,11 @@ class CodedTensors : public testing::TestWithParam<Scheme> {
     const std::vector<float> y = site.run(step, false);
     const auto want = site.exact(step, false);
     ASSERT_EQ(y.size(), want.y.size());
-    // On a GPU the values of nf4 are rounded to fp16.
-    const double tolerance = GetParam().device == "cuda" && GetParam().name == "nf4" ? 3e-4 : 2e-5;
+    // On a GPU the values of nf4 are rounded to fp16. On a CPU a number of x may be off by 1 / 65278 of its largest neighbour.
+    const bool cuda = GetParam().device == "cuda";
+    const double tolerance = cuda && GetParam().name == "nf4" ? 3e-4 : cuda ? 2e-5 : 5e-5, least = cuda ? 1e-6 : 2e-5;
     for (size_t i = 0; i < y.size(); ++i)
-      ASSERT_NEAR(double{y[i]}, want.y[i], tolerance * want.magnitude[i] + 1e-6) << i;
+      ASSERT_NEAR(double{y[i]}, want.y[i], tolerance * want.magnitude[i] + least) << i;
   }
 };
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "conformance/suite.h"
 #include "support/component.h"
 #include "support/op_runner.h"
 #include "tenon/sdk/error.h"
@@ -65,6 +66,11 @@ class Cache {
     std::vector<std::byte> out(bytes);
     check(table().export_sequence(component_.self(), 0, kv_len, queue(), out.data(), &bytes, &why_));
     return out;
+  }
+  // "", or why a sequence that had room for so many tokens cannot be cut to fewer.
+  std::string grow_and_cut(uint32_t kv_len, uint32_t fewer) {
+    check(table().reserve(component_.self(), 0, kv_len, &why_));
+    return table().truncate(component_.self(), 0, fewer, &why_) == TENON_OK ? "" : text_;
   }
   // "", or why these bytes are refused.
   std::string import(uint32_t kv_len, const std::vector<std::byte>& bytes) {
@@ -145,6 +151,85 @@ TEST(SlotCaches, RefuseSequencesOfAnotherRotationAndCodec) {
   EXPECT_EQ(cache("paged", {{"format", std::string("int4")}}).import(9, bytes), "");
   EXPECT_THAT(cache("int4", {{"rotation", std::string("none")}}).import(9, bytes), HasSubstr("another rotation"));
   EXPECT_THAT(cache("int8", {}).import(9, bytes), HasSubstr("exported as i4 with scales of f16, the cache stores i8"));
+}
+
+// Every suite of caches on every device.
+class SuitesOfTails : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (device(GetParam()) == nullptr) GTEST_SKIP() << "there is no device " << GetParam() << " here";
+  }
+  static void expect_every_suite(const std::string& name, const std::vector<Setting>& settings) {
+    const LoadedComponent& component = plugins().load("kv_cache", name, GetParam());
+    const conformance::Variant variant{.label = "tail", .settings = settings};
+    for (const conformance::Check& check : conformance::checks_of("kv_cache")) {
+      SCOPED_TRACE(name + ", " + check.name);
+      try {
+        check.run(conformance::Subject(plugins(), component, variant));
+      } catch (const NotTested&) {
+      } catch (const Error& e) {
+        ADD_FAILURE() << e.what();
+      }
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, SuitesOfTails, testing::Values("cpu", "cuda"),
+                         [](const auto& tested) { return std::string(tested.param); });
+
+// A tail is shorter than the windows of layers, and longer.
+TEST_P(SuitesOfTails, AreListsOfTokensInBothViews) {
+  for (const char* name : {"int4", "int8", "fp8"}) {
+    for (const int64_t tail :
+         std::string(name) == "int4" ? std::vector<int64_t>{1, 16, 37} : std::vector<int64_t>{16}) {
+      SCOPED_TRACE("a tail of " + std::to_string(tail));
+      expect_every_suite(name, {{"tail", tail}});
+    }
+  }
+  expect_every_suite("paged", {{"format", std::string("int4")}, {"tail", int64_t{37}}});
+}
+
+// Groups of keys are coded from the tail as they fill, whoever fills, cuts, copies or carries them.
+TEST_P(SuitesOfTails, AreListsOfTokensInGroupsOfKeys) {
+  const Setting channels{"keys", std::string("channel")}, plain{"rotation", std::string("none")};
+  expect_every_suite("int4", {channels});
+  expect_every_suite("int4", {channels, plain, {"tail", int64_t{37}}});
+  expect_every_suite("int4", {channels, plain, {"format", std::string("fp32_scales")}});
+}
+
+TEST(ChannelKeys, SayThatDraftsDoNotBranch) {
+  for (const char* name : {"cpu", "cuda"}) {
+    if (device(name) == nullptr) continue;
+    const conformance::Component cache(plugins().load("kv_cache", "int4", name), *device(name),
+                                       {{"keys", std::string("channel")}});
+    auto g = sdk::abi_struct<tenon_kv_geometry>();
+    g.heads = g.k_dim = g.v_dim = 32;
+    const tenon_bounds b = OpRunner::bounds({.rows = 4, .trees = 1});
+    auto view = sdk::abi_struct<tenon_kv_view>();
+    conformance::Reason why;
+    EXPECT_EQ(cache.table<tenon_kv_cache>().claim(cache.self(), &g, &b, &view, &why.raw), TENON_REFUSED);
+    EXPECT_THAT(why.text, HasSubstr("choose a draft that is a chain, or kv_cache.keys = \"token\"")) << name;
+  }
+}
+
+TEST(Tails, AreCarriedAndRefusedWhereTheyAreOthers) {
+  const auto cache = [](int64_t tail, uint32_t capacity = 256) {
+    return Cache("int4", {{2, 8, 8}, {1, 8, 4}}, capacity, {{"tail", tail}});
+  };
+  const std::vector<std::byte> bytes = cache(16).exported(200), none = cache(0).exported(200);
+  EXPECT_EQ(bytes.size() - none.size(), 16 * (2 * 16 + 12) * 2U);
+  EXPECT_EQ(cache(16).import(200, bytes), "");
+  EXPECT_THAT(cache(24).import(200, bytes), HasSubstr("exported with a tail of 16 tokens, the cache has one of 24"));
+  EXPECT_THAT(cache(0).import(200, bytes), HasSubstr("exported with a tail of 16 tokens, the cache has one of 0"));
+  EXPECT_THAT(cache(16).import(200, none), HasSubstr("exported with a tail of 0 tokens, the cache has one of 16"));
+}
+
+// A cut is refused once a step has overwritten what a row after it would read.
+TEST(Tails, SayWhatIsGone) {
+  Cache cache("int8", {{2, 8, 8}}, 256, {{"tail", int64_t{16}}});
+  EXPECT_EQ(cache.grow_and_cut(130, 129), "");
+  EXPECT_EQ(cache.grow_and_cut(130, 120), "");
+  EXPECT_THAT(cache.grow_and_cut(240, 150), HasSubstr("tails of 16 have none before"));
+  EXPECT_EQ(cache.grow_and_cut(240, 0), "");
 }
 
 }  // namespace

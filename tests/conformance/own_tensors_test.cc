@@ -94,7 +94,11 @@ class OwnTensors : public testing::TestWithParam<Scheme> {
     const auto want = site.exact(step, false);
     ASSERT_EQ(y.size(), want.y.size());
     // Codes and zero points may be summed apart, which leaves a rounding where they cancel.
-    for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(double{y[i]}, want.y[i], 2e-5 * want.magnitude[i] + 1e-6) << i;
+    // On a CPU a number of x may be off by 1 / 65278 of its largest neighbour.
+    const bool cuda = GetParam().device == "cuda";
+    const double tolerance = cuda ? 2e-5 : 5e-5, least = cuda ? 1e-6 : 2e-5;
+    for (size_t i = 0; i < y.size(); ++i)
+      ASSERT_NEAR(double{y[i]}, want.y[i], tolerance * want.magnitude[i] + least) << i;
   }
 };
 

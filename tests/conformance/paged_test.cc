@@ -43,6 +43,24 @@ class Paged : public testing::Test {
   void append(uint32_t slot, uint32_t rows, const std::vector<int32_t>& text) {
     ASSERT_EQ(host_.step({{slot, rows, text}}, random_), "");
   }
+  // A sequence grows page by page, each of which may be found from then on.
+  void write(uint32_t slot, uint32_t pages, const std::vector<int32_t>& text) {
+    for (uint32_t i = 0; i < pages; ++i) {
+      append(slot, kPage, text);
+      share(slot, host_.length(slot), text);
+    }
+  }
+  // Slots 1 and 2 become forks of slot 0 within a page, and all three go on.
+  void write_to_forks() {
+    write(0, 9, text_);
+    append(0, 5);
+    for (const uint32_t to : {1U, 2U}) ASSERT_EQ(host_.fork(0, to, 9 * kPage + 5), TENON_OK) << host_.last_reason();
+    for (int i = 0; i < 6; ++i) {
+      append(1, 12, other_from(9 * kPage + 5));
+      append(0, 12);
+      append(2, 1);
+    }
+  }
   void share(uint32_t slot, uint32_t n) { share(slot, n, text_); }
   void share(uint32_t slot, uint32_t n, const std::vector<int32_t>& text) {
     ASSERT_EQ(table().share(host_.self(), slot, text.data(), n, &why_), TENON_OK) << reason_;
@@ -259,13 +277,6 @@ class PagedWindows : public Paged {
       .rows = kPage, .seqs = kSlots, .slots = kSlots, .capacity = 16 * kPage, .window = 24};
   explicit PagedWindows(const std::vector<Setting>& settings = {}) : Paged(settings, kShape) {}
 
-  // A sequence that grows page by page, each of which may be found from then on.
-  void write(uint32_t slot, uint32_t pages, const std::vector<int32_t>& text) {
-    for (uint32_t i = 0; i < pages; ++i) {
-      append(slot, kPage, text);
-      share(slot, host_.length(slot), text);
-    }
-  }
   // What the window's layers have beyond the sequences that run is full of other texts.
   void fill_windows() {
     for (uint32_t slot = 1; slot < kSlots; ++slot) write(slot, 16, other_from(slot));
@@ -314,14 +325,8 @@ TEST_F(PagedWindows, ASequenceIsCutAsFarAsItsWindowsReach) {
 // Pages of windows are copied where a fork writes to them, and come back when all have ended.
 TEST_F(PagedWindows, ForksWriteToCopies) {
   const uint32_t free = free_pages();
-  write(0, 9, text_);
-  append(0, 5);
-  for (const uint32_t to : {1U, 2U}) ASSERT_EQ(host_.fork(0, to, 9 * kPage + 5), TENON_OK) << host_.last_reason();
-  for (int i = 0; i < 6; ++i) {
-    append(1, 12, other_from(9 * kPage + 5));
-    append(0, 12);
-    append(2, 1);
-  }
+  write_to_forks();
+  if (HasFatalFailure()) return;
   for (uint32_t slot = 0; slot < kSlots; ++slot) end(slot);
   EXPECT_EQ(free_pages(), free);
 }
@@ -359,6 +364,60 @@ TEST_F(PagedWindowsWithoutReuse, TakeTheirWindowsAloneAndNoMorePagesThanThePool)
   EXPECT_EQ(find(text_), 0U);
 }
 
+// Every layer has a tail of 24 tokens beside its codes; two see everything besides, and a step has up to 16 rows.
+class PagedTails : public Paged {
+ protected:
+  static constexpr KvCacheHost::Shape kShape = {
+      .rows = kPage, .seqs = kSlots, .slots = kSlots, .capacity = 16 * kPage, .layers = 2};
+  PagedTails() : Paged({{"format", std::string("int8")}, {"tail", int64_t{24}}}, kShape) {}
+};
+
+TEST_F(PagedTails, HaveTheMemoryOfAWindow) {
+  const uint64_t codes = 2 * (8 + 8 + 4) + 3 * (5 + 19 + 4), tail = 2 * (2 * (8 + 8) + 3 * (5 + 19));  // a token's
+  const uint64_t pages = 2 * kSlots * 4 + 1;  // as PagedWindows has them for its window of 24
+  const uint64_t bytes = kPage * (kSlots * 16 * codes + pages * tail);
+  EXPECT_GE(host_.footprint().store_bytes[0], bytes);
+  EXPECT_LE(host_.footprint().store_bytes[0], bytes + 12 * 256);
+  EXPECT_EQ(table().used_bytes(host_.self(), 100), 100 * codes + 24 * tail);
+}
+
+// What is found has its newest tokens in fp16: where pages of tails are needed, beginnings that they end are computed anew.
+TEST_F(PagedTails, ABeginningIsFoundAsLongAsItsTailIsThere) {
+  write(0, 10, text_);
+  EXPECT_EQ(find(text_), 10 * kPage);
+  EXPECT_EQ(find(other_from(3 * kPage)), 3 * kPage) << "its tail was given back and not needed yet";
+  EXPECT_EQ(adopt(1, 3 * kPage + 1), 3 * kPage);
+  append(1, kPage, other_from(3 * kPage));
+  end(1);
+  for (uint32_t slot = 1; slot < kSlots; ++slot) write(slot, 16, other_from(slot));
+  EXPECT_EQ(find(other_from(3 * kPage)), 0U);
+  EXPECT_EQ(find(text_), 10 * kPage) << "its sequence runs";
+  end(1);
+  EXPECT_EQ(adopt(1, 16 * kPage), 10 * kPage);
+  append(1, 5);
+}
+
+TEST_F(PagedTails, ForksWriteToCopiesOfCodesAndTail) {
+  const uint32_t free = free_pages();
+  write_to_forks();
+  if (HasFatalFailure()) return;
+  EXPECT_EQ(host_.truncate(0, 7 * kPage), TENON_REFUSED);
+  EXPECT_THAT(host_.last_reason(), HasSubstr("tails of 24 have none before"));
+  for (uint32_t slot = 0; slot < kSlots; ++slot) end(slot);
+  EXPECT_EQ(free_pages(), free);
+}
+
+TEST_F(PagedTails, TakeWhatOnePageASlotExportsAndTheOtherWayRound) {
+  while (host_.length(0) < 10 * kPage) append(0, kPage);
+  const Component other("kv_cache", "int8", {{"tail", int64_t{24}}});
+  KvCacheHost fixed(other, kShape);
+  ASSERT_EQ(fixed.import_sequence(1, 10 * kPage, host_.export_sequence(0), host_, 0), TENON_OK) << fixed.last_reason();
+  ASSERT_EQ(fixed.step({{1, 5, text_}}, random_), "");
+  const uint32_t length = fixed.length(1);
+  ASSERT_EQ(host_.import_sequence(2, length, fixed.export_sequence(1), fixed, 1), TENON_OK) << host_.last_reason();
+  append(2, 3);
+}
+
 std::string plan_error(const std::vector<Setting>& settings) {
   try {
     const Component cache("kv_cache", "paged", settings);
@@ -387,6 +446,18 @@ TEST(PagedPool, TakesItsShareOfTheDevicesMemory) {
   EXPECT_GT((pages + 1) * page, memory);
   EXPECT_GE(host.footprint().store_bytes[0], pages * page);
   EXPECT_LE(host.footprint().store_bytes[0], pages * page + 6 * 256);
+}
+
+TEST(PagedPool, TakesItsShareWithTheTailsOfAllSlots) {
+  const Component cache("kv_cache", "paged",
+                        {{"pool_memory", 1e-4}, {"format", std::string("int8")}, {"tail", int64_t{24}}});
+  const KvCacheHost host(cache, {.rows = 16, .seqs = 4, .slots = 4, .capacity = 256, .layers = 1});
+  uint32_t page_tokens = 0;
+  const uint64_t pages = host.table().free_pages(host.self(), &page_tokens);
+  const uint64_t memory = cache.device().table().memory / 10000, page = uint64_t{page_tokens} * 2 * (8 + 8 + 4);
+  EXPECT_GT(pages, 256U);
+  EXPECT_LE(host.footprint().store_bytes[0], memory + 6 * 256);
+  EXPECT_GT(host.footprint().store_bytes[0] + page, memory);
 }
 
 // With windows too: what is left of the share by the windows' pools, which have their full size, goes to the others.

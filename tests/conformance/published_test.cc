@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "conformance/published_forms.h"
+#include "support/byte_dots.h"
 #include "support/component.h"
 
 namespace tenon::test {
@@ -29,10 +30,13 @@ void PrintTo(const Case& c, std::ostream* out) {
   *out << c.form.label << " on " << c.device;
 }
 
-// The share of a product's magnitude that rounding may cost. On a GPU a few rows are multiplied exactly but for x, which is two
-// halves, and the sixteen numbers of nf4 and fp4, which are rounded to fp16; of many rows all is rounded to fp16.
+// The share of a product's magnitude that rounding may cost. On a CPU x may become 16 bits: a number of it is off by 1.5e-5 of the
+// largest of 32, and of NVFP4's random scales one may outweigh all others, so that 16 numbers, which may be small, are all that
+// counts. published_int16_test.cc holds products to x as it is rounded. On a GPU a few rows are
+// multiplied exactly but for x, which is two halves, and the sixteen numbers of nf4 and fp4, which are rounded to fp16; of many
+// rows all is rounded to fp16.
 double tolerance(const Case& c, const StepCase& step) {
-  if (c.device == "cpu") return 2e-5;
+  if (c.device == "cpu") return c.form.label == "nvfp4_packed" ? 1e-4 : 2e-5;
   const bool sixteen = c.form.label.find("nf4") != std::string::npos || c.form.label.find("fp4") != std::string::npos;
   return step.rows > 8 ? 2e-3 : sixteen ? 5e-4 : 2e-5;
 }
@@ -88,13 +92,15 @@ TEST_P(PublishedForms, OfExpertsToo) {
   }
 }
 
+// Sets with dot products of bytes multiply x in 16 bits, fp8 alone excepted: published_int16_test.cc.
 TEST_P(PublishedForms, HaveTheSameBitsInEveryInstructionSet) {
   if (GetParam().device != "cpu") GTEST_SKIP() << "a GPU has no other";
   const PublishedForm& form = GetParam().form;
   const SiteCase c = published_site(form, {64, 32}, 256);
   const StepCase step{.rows = 5, .live = 5};
   const std::vector<float> plain = QuantizedSite(open(form.scheme, 0), c).run(step, false);
-  for (const uint64_t isa : {uint64_t{TENON_ISA_AVX2}, machine_isa()}) {
+  const uint64_t widest = form.scheme == "fp8" ? machine_isa() : machine_isa() & ~kByteDots;
+  for (const uint64_t isa : {uint64_t{TENON_ISA_AVX2}, widest}) {
     if ((isa & ~machine_isa()) != 0) continue;
     EXPECT_EQ(QuantizedSite(open(form.scheme, isa), c).run(step, false), plain) << isa;
   }

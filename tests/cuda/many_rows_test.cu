@@ -1,5 +1,6 @@
 // The weight schemes' products for many rows, and for sequences of a row each, on a GPU, through their libraries: against
 // float64, fused and separate.
+#include "../../core/src/pipeline/linked_values.h"
 #include "scheme_site.h"
 
 namespace tenon::test {
@@ -127,6 +128,55 @@ TEST_P(ManyRows, OfAChainAreEqualInEveryMode) {
       }
     }
   }
+}
+
+// Between two products rows are halves in the order of the tensor cores: what the first leaves is its y rounded, and the second
+// makes of it what it makes of the same numbers in f32.
+TEST_P(ManyRows, PassFromProductToProductTiled) {
+  constexpr int64_t kInner = 2304;
+  Site first(GetParam(), {{kInner, kInner}, 256}, {.norm = true, .epilogue = {TENON_F_SILU_MUL}});
+  Site second(GetParam(), {{4300}, kInner}, {.epilogue = {TENON_F_ADD}});
+  size_t linked = 0;
+  for (const uint32_t rows : {16U, 32U, 48U, 64U, 96U, 128U, 192U, 256U, 512U, 1024U}) {
+    for (const uint32_t link :
+         {TENON_F16 | sdk::kTiled, TENON_F16 | sdk::kTiled | sdk::kStaggered, TENON_BF16 | sdk::kTiled}) {
+      if (!second.takes(rows, link, TENON_F32) || !first.takes(rows, TENON_F32, link)) continue;
+      SCOPED_TRACE(testing::Message() << rows << " rows, format " << link);
+      ++linked;
+      const std::vector<float> x = random_values(static_cast<size_t>(rows * first.k()), rows);
+      const auto run_first = [&](const tenon_tensor& y, const auto& read) {
+        CudaRecorder host(CudaRecorder::bounds(rows));
+        const tenon_tid to = first.record_to(host, host.input(TENON_F32, {rows, first.k()}, x), rows, y);
+        EXPECT_EQ(host.run(CudaRecorder::Mode::kGraph), "");
+        return read(host, to);
+      };
+      const tenon_tensor tiled = sdk::linked_rows(link, rows, kInner);
+      const auto left = run_first(tiled, [](auto& host, tenon_tid y) { return host.template download<uint16_t>(y); });
+      const auto plain =
+          run_first(sdk::tensor(TENON_F32, {rows, kInner}), [](auto& host, tenon_tid y) { return host.f32(y); });
+      const LinkedValues values(tiled, reinterpret_cast<const std::byte*>(left.data()));
+      const float unit = tiled.format == TENON_F16 ? 0x1p-11F : 0x1p-8F;
+      std::vector<float> between;
+      for (int64_t i = 0; i < rows * kInner; ++i) {
+        between.push_back(values.at(i / kInner, i % kInner));
+        const float want = plain[static_cast<size_t>(i)];
+        ASSERT_NEAR(between.back(), want, unit * std::abs(want) + 0x1p-20F)
+            << "row " << i / kInner << ", column " << i % kInner;
+      }
+      const auto run_second = [&](const tenon_tensor& t, const void* data) {
+        CudaRecorder host(CudaRecorder::bounds(rows));
+        const tenon_tid y = second.record(host, host.input(t, data), rows);
+        EXPECT_EQ(host.run(CudaRecorder::Mode::kGraph), "");
+        return host.f32(y);
+      };
+      const std::vector<float> got = run_second(tiled, left.data()),
+                               want = run_second(sdk::tensor(TENON_F32, {rows, kInner}), between.data());
+      float largest = 0;
+      for (const float v : want) largest = std::max(largest, std::abs(v));
+      for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-6F * largest) << "element " << i;
+    }
+  }
+  if (linked == 0) GTEST_SKIP() << "the scheme, or the GPU, has no products of tiled rows";
 }
 
 INSTANTIATE_TEST_SUITE_P(Schemes, ManyRows, testing::ValuesIn(kSettings), [](const auto& p) { return label(p.param); });

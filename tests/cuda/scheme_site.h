@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -229,18 +230,8 @@ class Site {
       const int64_t block = tenon_format_block(type).elements;
       shape_.k = std::max(shape_.k, (shape.k + block - 1) / block * block);
     }
-    const PlainMatrices matrices(source_, shape_.rows, shape_.k);
-    auto linear = sdk::abi_struct<tenon_linear>();
-    linear.path = "test.site";
-    linear.description = "";
-    linear.n_mats = static_cast<uint32_t>(shape.rows.size());
-    linear.x_format = linear.y_format = TENON_F32;
-    linear.out_dim = shape_.rows.data();
-    linear.matrix = matrices.get();
-    linear.in_dim = shape_.k;
-    linear.rows_wanted = linear.product_wanted = 1;
-    linear.pro = &pro_.chain;
-    linear.epi = &epi_.chain;
+    matrices_ = std::make_unique<PlainMatrices>(source_, shape_.rows, shape_.k);
+    const tenon_linear linear = described();
     const tenon_bounds bounds = CudaRecorder::bounds(1);
     const auto& t = scheme_.table();
     check(t.claim(scheme_.self(), &linear, &bounds, &claim_, &why_), text_);
@@ -263,10 +254,26 @@ class Site {
   int64_t width() const { return silu() ? columns_ / 2 : columns_; }
   const float* weights(int64_t row) const { return &weights_[static_cast<size_t>(row * shape_.k)]; }
 
+  // Whether the scheme takes x, and leaves y, of so many rows in these formats (tenon/sdk/linked_rows.h).
+  bool takes(uint32_t rows, uint32_t x, uint32_t y) const {
+    tenon_linear linear = described();
+    linear.x_format = x;
+    linear.y_format = y;
+    const tenon_bounds bounds = CudaRecorder::bounds(rows);
+    auto claim = sdk::abi_struct<tenon_claim>();
+    char text[256] = "";
+    tenon_reason why{text, sizeof(text)};
+    return scheme_.table().claim(scheme_.self(), &linear, &bounds, &claim, &why) == TENON_OK;
+  }
+
   // Records the product of x (rows, k), and makes y and the operands around it.
   tenon_tid record(CudaRecorder& host, tenon_tid x, int64_t rows, int64_t pitch = 0) {
     tenon_tensor t = sdk::tensor(TENON_F32, {rows, width()});
     t.stride[0] += 4 * pitch;
+    return record_to(host, x, rows, t);
+  }
+  // The same with a y as t says.
+  tenon_tid record_to(CudaRecorder& host, tenon_tid x, int64_t rows, const tenon_tensor& t) {
     auto call = sdk::abi_struct<tenon_linear_call>();
     call.x = x;
     call.y = host.output(t);
@@ -373,6 +380,20 @@ class Site {
   }
 
  private:
+  tenon_linear described() const {
+    auto linear = sdk::abi_struct<tenon_linear>();
+    linear.path = "test.site";
+    linear.description = "";
+    linear.n_mats = static_cast<uint32_t>(shape_.rows.size());
+    linear.x_format = linear.y_format = TENON_F32;
+    linear.out_dim = shape_.rows.data();
+    linear.matrix = matrices_->get();
+    linear.in_dim = shape_.k;
+    linear.rows_wanted = linear.product_wanted = 1;
+    linear.pro = &pro_.chain;
+    linear.epi = &epi_.chain;
+    return linear;
+  }
   bool silu() const { return !epi_.ops.empty() && epi_.ops.back().id == TENON_F_SILU_MUL; }
   // The rows have very different magnitudes, and one is zeros.
   std::vector<float> x(int64_t row) const {
@@ -433,6 +454,7 @@ class Site {
   Scheme scheme_;
   Shape shape_;
   std::vector<tenon_format> source_;
+  std::unique_ptr<PlainMatrices> matrices_;
   Around around_;
   Chain pro_, epi_;
   char text_[256] = "";

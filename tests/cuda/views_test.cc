@@ -27,6 +27,7 @@ struct View {
   uint32_t weight_rows = 0, layer_window = 0, trees = 1;
   int32_t pairing = 0;
   float softcap = 0;
+  uint32_t recent = 0;
 };
 void PrintTo(const View& v, std::ostream* out) {
   *out << v.name;
@@ -156,17 +157,40 @@ class Step {
     std::shuffle(pages.begin(), pages.end(), random_);
     pages.resize(size_t{kSlots} * lines() * kColumns);
     view_.pages = host_.input(TENON_I32, {static_cast<int64_t>(pages.size())}, pages);
-    view_.k = plane(kKeyDim, view_.k_stride, view_.ks_stride, view_.k_scale);
-    view_.v = plane(kValueDim, view_.v_stride, view_.vs_stride, view_.v_scale);
+    fill_planes(view_);
     if (v_.rule == TENON_POS_TABLE) {
       make_table(pages);
     } else {
       place_by_rule();
     }
     if (v_.weight_rows != 0) view_.weights = host_.output(TENON_F32, {kSlots, kHeads, kCells});
+    if (v_.recent != 0) make_tail();
   }
-  tenon_tid plane(uint32_t dim, int64_t (&stride)[3], int64_t (&scale_stride)[3], tenon_tid& scales) {
-    const tenon_tensor t = sdk::tensor(v_.codec, {kPages, kHeads, kPageCells, sdk::kv_row_stored(v_.codec, dim)});
+  // Other random values in f16, in pages that columns name in turn.
+  void make_tail() {
+    static constexpr tenon_kv_format kFormat = sdk::kv_format(TENON_F16);
+    const uint32_t turn = std::min((v_.recent + kTree + kPageCells - 1) / kPageCells, kColumns);
+    std::vector<int32_t> pages;
+    for (uint32_t i = 0; i < kSlots * kColumns; ++i) {
+      pages.push_back(static_cast<int32_t>(i / kColumns * turn + i % kColumns % turn));
+    }
+    tail_ = view_;
+    tail_.format = &kFormat;
+    tail_.k_scale = tail_.v_scale = 0;
+    tail_.pages = host_.input(TENON_I32, {kSlots * kColumns}, pages);
+    fill_planes(tail_);
+    view_.flags |= TENON_KV_RECENT;
+    view_.recent = v_.recent;
+    view_.recent_view = &tail_;
+  }
+  void fill_planes(tenon_kv_view& view) {
+    const tenon_format codec = view.format->k.codec;
+    view.k = plane(codec, kKeyDim, view.k_stride, view.ks_stride, view.k_scale);
+    view.v = plane(codec, kValueDim, view.v_stride, view.vs_stride, view.v_scale);
+  }
+  tenon_tid plane(tenon_format codec, uint32_t dim, int64_t (&stride)[3], int64_t (&scale_stride)[3],
+                  tenon_tid& scales) {
+    const tenon_tensor t = sdk::tensor(codec, {kPages, kHeads, kPageCells, sdk::kv_row_stored(codec, dim)});
     stride[0] = t.stride[0];
     stride[1] = t.stride[2];
     stride[2] = t.stride[1];
@@ -176,13 +200,13 @@ class Step {
     for (uint32_t r = 0; r < rows; ++r) {
       const float* row = values.data() + size_t{r} * dim;
       float scale = 1;
-      if (sdk::is_scaled_codec(v_.codec)) {
-        scale = sdk::kv_scale(v_.codec, TENON_F16, sdk::cpu::most_of_row(row, dim));
+      if (sdk::is_scaled_codec(codec)) {
+        scale = sdk::kv_scale(codec, TENON_F16, sdk::cpu::most_of_row(row, dim));
         sdk::store_kv_scale(TENON_F16, scale, scale_bytes.data() + size_t{r} * 2);
       }
-      sdk::cpu::store_row(v_.codec, row, dim, bytes.data() + r * sdk::kv_row_bytes(v_.codec, dim), scale);
+      sdk::cpu::store_row(codec, row, dim, bytes.data() + r * sdk::kv_row_bytes(codec, dim), scale);
     }
-    if (sdk::is_scaled_codec(v_.codec)) {
+    if (sdk::is_scaled_codec(codec)) {
       const tenon_tensor s = sdk::tensor(TENON_F16, {kPages, kHeads, kPageCells});
       scale_stride[0] = s.stride[0];
       scale_stride[1] = s.stride[2];
@@ -236,7 +260,7 @@ class Step {
   OpRunner host_;
   std::mt19937 random_{7};
   tenon_kv_format format_{};
-  tenon_kv_view view_ = sdk::abi_struct<tenon_kv_view>();
+  tenon_kv_view view_ = sdk::abi_struct<tenon_kv_view>(), tail_ = view_;
 };
 
 class CudaViews : public testing::TestWithParam<View> {};
@@ -276,6 +300,18 @@ const View kViews[] = {
     {.name = "tree_of_rotated_int4", .codec = TENON_U8, .flags = sdk::kKvHadamard},
     {.name = "tree_of_fp8", .codec = TENON_F8E4M3, .softcap = 2},
     {.name = "tree_of_int8", .codec = TENON_I8, .softcap = 2},
+    {.name = "tail_of_a_chain_of_int8", .codec = TENON_I8, .trees = 0, .recent = 9},
+    {.name = "tail_of_a_chain_of_int4", .codec = TENON_U8, .trees = 0, .recent = 20},
+    {.name = "tail_of_a_chain_of_rotated_int4",
+     .codec = TENON_U8,
+     .flags = sdk::kKvHadamard,
+     .trees = 0,
+     .softcap = 2,
+     .recent = 1},
+    {.name = "tail_of_a_chain_in_a_window", .codec = TENON_U8, .layer_window = 30, .trees = 0, .recent = 20},
+    {.name = "tail_longer_than_a_window", .codec = TENON_F8E4M3, .layer_window = 12, .trees = 0, .recent = 20},
+    {.name = "tail_of_everything", .codec = TENON_U8, .trees = 0, .recent = kCells},
+    {.name = "tail_of_a_tree_of_int4", .codec = TENON_U8, .recent = 3},
     {.name = "policys_window", .codec = TENON_F16, .sinks = 4, .window = 20, .trees = 0},
     {.name = "ring", .rule = TENON_POS_RING, .sinks = 4, .ring = 28, .window = 20},
     {.name = "ring_of_chains",

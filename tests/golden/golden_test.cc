@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "golden_files.h"
+#include "support/byte_dots.h"
 #include "support/pipelines.h"
 #include "support/weights_writer.h"
 #include "tenon/core/engine.h"
@@ -28,8 +29,11 @@ struct Case {
 };
 
 // This is a share of the largest logit: how far rounding of weights and activations to this type may take any other.
-double tolerance(const std::string& dtype) {
-  return dtype == "fp32" ? 1e-4 : dtype == "fp16" ? 1.5e-2 : 4e-2;
+// Where the CPU has dot products of bytes, published forms multiply x in 16 bits: each of some ten products in a row is then off by
+// 2e-5 of its size.
+double tolerance(const Case& c) {
+  if (c.dtype != "fp32") return c.dtype == "fp16" ? 1.5e-2 : 4e-2;
+  return c.published && c.device == "cpu" && !test::byte_dot_sets().empty() ? 5e-4 : 1e-4;
 }
 
 std::string label(const Case& c) {
@@ -197,7 +201,7 @@ TEST_P(Golden, LogitsAreThoseOfTransformers) {
       }
     });
     EXPECT_EQ(compared, positions.size());
-    EXPECT_LT(worst / peak, tolerance(GetParam().dtype)) << prompt.at("name");
+    EXPECT_LT(worst / peak, tolerance(GetParam())) << prompt.at("name");
   }
 }
 
@@ -220,7 +224,7 @@ TEST_P(Embeddings, AreThoseOfTransformers) {
         worst = std::max(worst, std::abs(static_cast<double>(x) - static_cast<double>(*want)));
         peak = std::max(peak, std::abs(static_cast<double>(*want++)));
       }
-      EXPECT_LT(worst / peak, tolerance(GetParam().dtype)) << prompt.at("name");
+      EXPECT_LT(worst / peak, tolerance(GetParam())) << prompt.at("name");
     }
   }
 }

@@ -14,8 +14,9 @@ class CudaPolicies : public testing::Test {
 };
 
 // In every mode of execution the same text with the same log probabilities, which are near those of the CPU. attention:
-// the GPU's.
-void expect_the_cpus(const Settings& settings, Request r, const std::string& attention = "flash") {
+// the GPU's. within: what log probabilities may differ by.
+void expect_the_cpus(const Settings& settings, Request r, const std::string& attention = "flash",
+                     double within = 1e-3) {
   r.logprobs = true;
   const Result cpu = open_kv(settings)->generate(r);
   Result first;
@@ -28,7 +29,7 @@ void expect_the_cpus(const Settings& settings, Request r, const std::string& att
     ASSERT_EQ(got.logprobs.size(), cpu.logprobs.size());
     for (size_t i = 0; i < cpu.logprobs.size(); ++i) {
       EXPECT_EQ(got.logprobs[i].value, first.logprobs[i].value) << mode << ", token " << i;
-      ASSERT_NEAR(got.logprobs[i].value, cpu.logprobs[i].value, 1e-3) << mode << ", token " << i;
+      ASSERT_NEAR(got.logprobs[i].value, cpu.logprobs[i].value, within) << mode << ", token " << i;
     }
     EXPECT_EQ(engine->generate(r).tokens, got.tokens) << "again, " << mode;
   }
@@ -120,6 +121,89 @@ TEST_F(CudaPolicies, PenaltiesCountWhatWasAdopted) {
   const Request r = text(100, 40);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(engine->generate(r).tokens, cpu->generate(r).tokens) << i;
   EXPECT_EQ(engine->totals().reused, 96U);
+}
+
+// Prompts of the kernels for long steps and of those for short ones, then decoding over several turns of the tail's pages.
+TEST_P(CudaScaledCaches, TailsAreTheCpusInEveryMode) {
+  for (const char* tail : {"kv_cache.tail=1", "kv_cache.tail=24", "kv_cache.tail=256"}) {
+    for (const char* rows : {"scheduler.prefill_rows=16", "scheduler.prefill_rows=64"}) {
+      expect_the_cpus({use(), tail, "kv_cache.capacity=256", rows}, text(100, 100), "reference");
+    }
+  }
+}
+
+// The second run finds the beginning and its tail in pages.
+TEST_P(CudaScaledCaches, TailsInPagesAreTheCpusInEveryMode) {
+  const Settings pages = {"kv_cache.use=paged", std::string("kv_cache.format=") + GetParam(), "kv_cache.capacity=256"};
+  for (const char* tail : {"kv_cache.tail=1", "kv_cache.tail=24"}) {
+    expect_the_cpus(with(pages, {tail, "scheduler.prefill_rows=16"}), text(100, 100), "reference");
+  }
+}
+
+TEST_P(CudaScaledCaches, TailsUnderFlashGiveTheSameTextInEveryMode) {
+  std::vector<int32_t> first;
+  for (const char* mode : {"per_op", "recorded", "auto"}) {
+    const auto engine = open_on("cuda", {use(), "kv_cache.tail=24", "kv_cache.capacity=256",
+                                         "scheduler.prefill_rows=32", std::string("pipeline.execution=") + mode});
+    const auto tokens = engine->generate(text(100, 100)).tokens;
+    ASSERT_EQ(tokens.size(), 100U);
+    if (first.empty()) first = tokens;
+    EXPECT_EQ(tokens, first) << mode;
+    EXPECT_EQ(engine->generate(text(100, 100)).tokens, first) << "again, " << mode;
+  }
+}
+
+TEST_P(CudaScaledCaches, TailsAreNearerToF32) {
+  const std::vector<int32_t> ids = text(200, 1).tokens;
+  const auto exact = open_on("cuda", {"kv_cache.format=fp32", "kv_cache.capacity=256"}, 0, true);
+  for (const char* rows : {"scheduler.prefill_rows=1", "scheduler.prefill_rows=64"}) {
+    const auto nats = [&](const char* tail) {
+      const auto engine = open_on("cuda", {use(), tail, "kv_cache.capacity=256", rows}, 0, true);
+      return divergence(*exact, *engine, ids);
+    };
+    const double without = nats("kv_cache.tail=0"), some = nats("kv_cache.tail=64"), all = nats("kv_cache.tail=256");
+    EXPECT_LT(some, without) << rows;
+    EXPECT_LT(all, 2e-4) << rows;
+    EXPECT_LT(all, without) << rows;
+  }
+}
+
+// As on the CPU, whoever reads them: several groups, cuts of prompts, and drafts that are taken back.
+TEST_F(CudaPolicies, KeysByChannelAreTheCpusInEveryMode) {
+  const Settings channels = {"kv_cache.use=int4", "kv_cache.keys=channel", "kv_cache.capacity=256"};
+  for (const Settings& more : std::vector<Settings>{
+           {}, {"kv_cache.rotation=none", "kv_cache.tail=45"}, {"kv_cache.group=64", "kv_cache.format=fp32_scales"}}) {
+    for (const char* rows : {"scheduler.prefill_rows=16", "scheduler.prefill_rows=64"}) {
+      // A key that differs in its last bit may get the neighbouring code of 16.
+      expect_the_cpus(with(with(channels, more), {rows}), text(100, 100), "reference", 5e-3);
+    }
+  }
+  const Request r = text(60, 120);
+  const Settings drafts = with(channels, {"draft.use=ngram", "attention.use=reference"});
+  EXPECT_EQ(open_on("cuda", drafts)->generate(r).tokens, tokens_of(channels, r));
+}
+
+TEST_F(CudaPolicies, KeysByChannelUnderFlashGiveTheSameTextInEveryMode) {
+  std::vector<int32_t> first;
+  for (const char* mode : {"per_op", "recorded", "auto"}) {
+    const auto engine = open_on("cuda", {"kv_cache.use=int4", "kv_cache.keys=channel", "kv_cache.capacity=256",
+                                         "scheduler.prefill_rows=32", std::string("pipeline.execution=") + mode});
+    const auto tokens = engine->generate(text(100, 100)).tokens;
+    ASSERT_EQ(tokens.size(), 100U);
+    if (first.empty()) first = tokens;
+    EXPECT_EQ(tokens, first) << mode;
+    EXPECT_EQ(engine->generate(text(100, 100)).tokens, first) << "again, " << mode;
+  }
+}
+
+TEST_F(CudaPolicies, KeysByChannelGoWithLayersThatHaveWindows) {
+  const Settings settings = {"kv_cache.use=int4", "kv_cache.keys=channel", "kv_cache.capacity=256",
+                             "attention.use=reference", "scheduler.prefill_rows=16"};
+  const Settings on_cpu = with(settings, {"attention.use=flash"});
+  for (const char* model : {"tiny-gemma3", "tiny-mistral"}) {
+    const auto want = open_on("cpu", on_cpu, 0, false, model)->generate(text(100, 100)).tokens;
+    EXPECT_EQ(open_on("cuda", settings, 0, false, model)->generate(text(100, 100)).tokens, want) << model;
+  }
 }
 
 // Flash multiplies in f16.

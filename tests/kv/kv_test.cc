@@ -11,17 +11,6 @@ using testing::Contains;
 using testing::Field;
 using testing::HasSubstr;
 
-// The same tokens, and the log probabilities of f32 beside those of float64.
-void expect_alike(const Settings& settings, const Settings& reference, Request r, const std::string& what) {
-  r.logprobs = true;
-  const Result a = open_kv(settings)->generate(r), b = open_kv(reference)->generate(r);
-  EXPECT_EQ(a.tokens, b.tokens) << what;
-  ASSERT_EQ(a.logprobs.size(), b.logprobs.size()) << what;
-  for (size_t i = 0; i < a.logprobs.size(); ++i) {
-    ASSERT_NEAR(a.logprobs[i].value, b.logprobs[i].value, 1e-4) << what << ", token " << i;
-  }
-}
-
 TEST(SinkWindow, GeneratesTenTimesItsCapacityInFixedMemory) {
   const auto engine = open_kv(sink_window());
   engine->load();

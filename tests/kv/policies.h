@@ -57,6 +57,18 @@ inline std::vector<int32_t> tokens_of(const Settings& settings, const Request& r
   return open_kv(settings)->generate(r).tokens;
 }
 
+// The same tokens, and the log probabilities of f32 beside those of float64.
+inline void expect_alike(const Settings& settings, const Settings& reference, Request r, const std::string& what,
+                         double within = 1e-4) {
+  r.logprobs = true;
+  const Result a = open_kv(settings)->generate(r), b = open_kv(reference)->generate(r);
+  EXPECT_EQ(a.tokens, b.tokens) << what;
+  ASSERT_EQ(a.logprobs.size(), b.logprobs.size()) << what;
+  for (size_t i = 0; i < a.logprobs.size(); ++i) {
+    ASSERT_NEAR(a.logprobs[i].value, b.logprobs[i].value, within) << what << ", token " << i;
+  }
+}
+
 // The mean KL divergence of the second engine's next tokens from the first's over a text, in nats.
 inline double divergence(Engine& a, Engine& b, const std::vector<int32_t>& ids) {
   const auto probabilities = [&](Engine& e) {
@@ -97,9 +109,11 @@ inline Settings with_tree(Settings settings, const Request& r, const std::vector
 }
 
 // A pool with room for two of six sequences, which begin alike: pages are shared, lost, found again and copied while steps are
-// launched ahead, and tables change between replays of a graph. settings: of the pipeline with pages.
+// launched ahead, and tables change between replays of a graph. settings: of the pipeline with pages. apart: a cache without pages.
 inline void expect_shared_pages_give_the_texts_of_static(const std::string& device, const std::string& model,
-                                                         const Settings& settings) {
+                                                         const Settings& settings,
+                                                         const Settings& apart = {"kv_cache.use=static",
+                                                                                  "kv_cache.format=fp32"}) {
   std::vector<Request> requests;
   for (int32_t i = 0; i < 6; ++i) {
     Request r = text(40, 60 + 5 * static_cast<uint32_t>(i));
@@ -108,8 +122,7 @@ inline void expect_shared_pages_give_the_texts_of_static(const std::string& devi
     r.priority = i % 3;
     requests.push_back(std::move(r));
   }
-  const auto alone =
-      open_on("cpu", {"kv_cache.use=static", "kv_cache.format=fp32", "kv_cache.capacity=256"}, 0, false, model);
+  const auto alone = open_on("cpu", with(apart, {"kv_cache.capacity=256"}), 0, false, model);
   const auto engine = open_on(device,
                               with({"kv_cache.use=paged", "kv_cache.format=fp32", "kv_cache.capacity=256",
                                     "kv_cache.pool=272", "scheduler.use=continuous", "scheduler.sequences=4"},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 
 #include "../fault.h"
 #include "tenon/core/error.h"
@@ -66,6 +67,19 @@ void prepare(const GrammarHost& host, const Tokenizer& tokenizer) {
   call.check(host.table().prepare(host.instance.self(), &vocabulary, call.why()), ErrorCode::kPlugin);
 }
 
+// Returns what the handled exception says. Threads that wait for the same grammar throw errors of their own that say so.
+Status problem_now() {
+  try {
+    throw;
+  } catch (const Error& e) {
+    return Status::error(e.code(), e.diagnostics().front().message);
+  } catch (const std::bad_alloc&) {
+    return Status::error(ErrorCode::kMemory, "out of memory");
+  } catch (...) {
+    return Status::error(ErrorCode::kInternal, "the grammar could not be compiled");
+  }
+}
+
 }  // namespace
 
 GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(grammar)) {
@@ -123,29 +137,33 @@ Grammars::Grammars(const ComponentConfig& config, std::shared_ptr<Registry> regi
 // Whoever asks first compiles; others who ask for the same meanwhile wait for that. An error is not kept.
 std::shared_ptr<const Grammar> Grammars::compile(const GrammarText& text) {
   const Key key{text.form, text.closed, text.text};
-  std::promise<std::shared_ptr<const Grammar>> promise;
+  std::promise<Outcome> promise;
   Compiled other;
   {
     const std::lock_guard lock(mutex_);
     const auto [found, is_new] = kept_.try_emplace(key);
     Kept& kept = found->second;
     if (is_new) {
-      kept.grammar = promise.get_future().share();
+      kept.outcome = promise.get_future().share();
       kept.use = uses_.insert(uses_.begin(), key);
     } else {
-      other = kept.grammar;
+      other = kept.outcome;
       uses_.splice(uses_.begin(), uses_, kept.use);
     }
   }
-  if (other.valid()) return other.get();
+  if (other.valid()) {
+    const auto& [grammar, problem] = other.get();
+    if (!grammar) throw Error(problem.code(), problem.message());
+    return grammar;
+  }
   try {
     auto grammar = std::make_shared<const Grammar>(host_, text);
-    promise.set_value(grammar);
+    promise.set_value({grammar, {}});
     keep(key, grammar->bytes());
     return grammar;
   } catch (...) {
-    promise.set_exception(std::current_exception());
     forget(key);
+    promise.set_value({nullptr, problem_now()});
     throw;
   }
 }

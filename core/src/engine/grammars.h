@@ -80,9 +80,13 @@ class Grammars {
 
  private:
   using Key = std::tuple<GrammarForm, bool, std::string>;
-  using Compiled = std::shared_future<std::shared_ptr<const Grammar>>;
+  struct Outcome {
+    std::shared_ptr<const Grammar> grammar;
+    Status problem;  // why there is none
+  };
+  using Compiled = std::shared_future<Outcome>;
   struct Kept {
-    Compiled grammar;
+    Compiled outcome;
     uint64_t bytes = 0;  // 0 while it is being compiled
     std::list<Key>::iterator use;
   };

@@ -61,7 +61,8 @@ struct Site {
   OpChain after;              // the ops after the site, over all columns
   OpChain looked_up;          // the ops after rows that are looked up
   std::vector<SiteGroup> groups;
-  std::vector<tenon_format> y_formats;  // one for each program shape; empty: y is f32 in all of them
+  // One for each program shape, as in tenon/sdk/linked_rows.h; empty: y is f32 in all of them.
+  std::vector<tenon_format> y_formats;
   int64_t total_rows() const;
   tenon_format y_format(size_t shape) const;
   // Returns how many ops after the site the claim of its first group does; 0 if the site is cut.

@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "../config/findings.h"
+#include "linked_values.h"
 #include "pipeline_impl.h"
 #include "tenon/core/error.h"
-#include "tenon/sdk/convert.h"
 
 namespace tenon {
 namespace {
@@ -17,7 +17,7 @@ std::optional<tenon_tid> rows_left_by(const Program& program, const ProgramOp& o
   for (const tenon_operand& o : op.operands) {
     const ProgramTensor& t = program.tensor(o.tensor);
     const tenon_format format = t.view.format;
-    const bool numbers = format == TENON_F32 || format == TENON_F16 || format == TENON_BF16;
+    const bool numbers = format == TENON_F32 || format == TENON_F16 || format == TENON_BF16 || format == TENON_F8E4M3;
     if ((o.access & TENON_WRITE) != 0 && program.tensor(t.root).live >= 0 && numbers) return o.tensor;
   }
   return std::nullopt;
@@ -64,16 +64,19 @@ Pipeline::Impl::Rows Pipeline::Impl::rows_of(const Program& program, tenon_tid i
   // Repeated rows are parts of those that the tensor has.
   const tenon_tensor &own = program.tensor(id).view, &root = program.tensor(program.tensor(id).root).view;
   const tenon_tensor& t = own.dim[0] == root.dim[0] ? own : root;
+  // These stand between two products of a device with queues.
+  if (t.format != TENON_F32) {
+    std::vector<std::byte> bytes(tensor_extent(root));
+    if (count > 0) context.copy_now(bytes.data(), program.address(program.tensor(id).root), bytes.size());
+    const LinkedValues values(root, bytes.data());
+    buffer.clear();
+    for (uint32_t r = 0; r < count; ++r) {
+      for (int64_t c = 0; c < values.columns(); ++c) buffer.push_back(values.at(r, c));
+    }
+    return {buffer.data(), values.columns(), values.columns(), count};
+  }
   const int64_t columns = t.rank > 1 ? t.dim[1] : 1,
                 stride = t.stride[0] / static_cast<int64_t>(tenon_format_block(t.format).bytes);
-  // Between two products of a device with queues rows may be halves.
-  if (t.format == TENON_F16 || t.format == TENON_BF16) {
-    std::vector<uint16_t> halves(count == 0 ? 0 : static_cast<size_t>((count - 1) * stride + columns));
-    if (count > 0) context.copy_now(halves.data(), program.address(id), halves.size() * sizeof(uint16_t));
-    buffer.resize(halves.size());
-    std::ranges::transform(halves, buffer.begin(), t.format == TENON_F16 ? sdk::half_to_float : sdk::bf16_to_float);
-    return {buffer.data(), stride, columns, count};
-  }
   const auto* data = static_cast<const float*>(program.address(id));
   if (context.queues() && count > 0) {
     buffer.resize(static_cast<size_t>((count - 1) * stride + columns));

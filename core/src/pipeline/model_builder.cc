@@ -11,6 +11,7 @@
 
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/linked_rows.h"
 #include "tenon/sdk/live.h"
 #include "tenon/sdk/recorder.h"
 
@@ -152,6 +153,7 @@ tenon_tid ModelBuilder::state_records(uint32_t storage, uint64_t record_bytes) {
 }
 
 tenon_tid ModelBuilder::new_rows(int64_t columns, const std::string& name, tenon_format format) {
+  if (format != TENON_F32) return rec_.temp(sdk::linked_rows(format, rows_, columns), name, live_word_);
   const tenon_tid rows =
       rec_.temp(sdk::tensor(format, {static_cast<int64_t>(rows_ / times_), columns * times_}), name, live_word_);
   return as_rows(rows);

@@ -17,6 +17,7 @@
 #include "tenon/sdk/attention_sinks.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/kv_codec.h"
+#include "tenon/sdk/linked_rows.h"
 
 namespace tenon {
 namespace {
@@ -40,6 +41,14 @@ std::string formats_of(const Site& site, const SiteGroup& group) {
   }
   return formats;
 }
+
+// Formats of activations between two products (tenon/sdk/linked_rows.h), the best first.
+constexpr tenon_format kLinkFormats[] = {TENON_F16 | sdk::kTiled | sdk::kStaggered,
+                                         TENON_F16 | sdk::kTiled,
+                                         TENON_BF16 | sdk::kTiled,
+                                         TENON_F8E4M3,
+                                         TENON_BF16,
+                                         TENON_F16};
 
 std::string joined(std::string a, const std::string& b) {
   return a + (a.empty() || b.empty() ? "" : ", ") + b;
@@ -165,8 +174,11 @@ tenon_format Negotiation::format_between(const Site& from, const Site& to, size_
   if (!whole || !to.before.empty() || observed_.contains(&to) || !std::ranges::all_of(to.groups, claims_of)) {
     return TENON_F32;
   }
-  for (const tenon_format format : {TENON_BF16, TENON_F16}) {
-    if (takes_formats(to, shape, format, TENON_F32) && takes_formats(from, shape, TENON_F32, format)) return format;
+  for (const tenon_format format : kLinkFormats) {
+    if (sdk::has_linked_rows(format, shapes_[shape].rows, to.decl.columns) &&
+        takes_formats(to, shape, format, TENON_F32) && takes_formats(from, shape, TENON_F32, format)) {
+      return format;
+    }
   }
   return TENON_F32;
 }
@@ -326,8 +338,15 @@ std::optional<tenon_claim> Negotiation::claim_over_copy(AttentionLayer& layer, c
   Call call(attention, "claim of its preferred format");
   call.check(table.preferred_format(attention.self(), &want, call.why()));
   want.rotated = layer.cache.format->rotated;
-  tenon_kv_view copy = layer.cache;
+  tenon_kv_view copy = layer.cache, copy_of_tail{};
   copy.format = &want;
+  copy.flags &= ~uint32_t{TENON_KV_CHANNEL_KEYS};
+  copy.key_group = 0;
+  if (copy.recent_view != nullptr) {
+    copy_of_tail = *copy.recent_view;
+    copy_of_tail.format = &want;
+    copy.recent_view = &copy_of_tail;
+  }
 
   // When the copy is made the cache's append has been recorded. So nothing is left to claim, unless keys are kept before
   // rope: then the queries' ROPE is, which ends the chain. Sinks stand after either.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -17,8 +18,8 @@ namespace tenon::attention {
 inline constexpr uint32_t kSinks = kViewOperands;  // An attention without learned sinks gives Q.
 inline constexpr uint32_t kWeights = kSinks + 1;   // Only the op that sums weights has this operand, and writes it.
 
-inline std::vector<tenon_operand> cpu_operands(const tenon_attn_call& call, sdk::Recorder& r) {
-  std::vector<tenon_operand> operands = view_operands(call, r);
+inline std::vector<tenon_operand> cpu_operands(const tenon_attn_call& call, const Half& half, sdk::Recorder& r) {
+  std::vector<tenon_operand> operands = view_operands(call, half, r);
   operands.push_back({sdk::has_sinks(call.pro) ? sdk::sinks_of(call.pro) : call.q, TENON_READ});
   return operands;
 }
@@ -52,6 +53,25 @@ inline const float* query_of(const ViewArgs& a, const sdk::Part& part, uint32_t 
 }
 inline float* out_of(const ViewArgs& a, const sdk::Part& part, uint32_t row, uint32_t head) {
   return part.ptr<float>(kOut) + row * a.out_row + size_t{head} * a.kv.v.dim;
+}
+
+// The factors by which a head's sum of weighted values, and the mean that its result has from the first half, become its result.
+struct JoinFactors {
+  float own, before;
+};
+// top, sum: of the head's scores, and of their weights exp(score - top). A half that sees nothing has -infinity and 0.
+inline JoinFactors join_factors(const ViewArgs& a, const sdk::Part& part, uint32_t row, uint32_t head, float top,
+                                float sum) {
+  constexpr float kLn2 = 0.693147180559945F;
+  const float left = part.ptr<const float>(kSums)[size_t{row} * a.q_heads + head] * kLn2;
+  const float highest = std::max(top, left), own = std::exp(top - highest), before = std::exp(left - highest);
+  const float all = sum * own + before;
+  return {own / all, before / all};
+}
+// The first half leaves this beside a head's mean; `sum` is that of exp(score - top).
+inline void leave_sum(const ViewArgs& a, const sdk::Part& part, uint32_t row, uint32_t head, float top, float sum) {
+  constexpr float kLog2E = 1.44269504088896F;
+  part.ptr<float>(kSums)[size_t{row} * a.q_heads + head] = top * kLog2E + std::log2(sum);
 }
 
 // A chunk of the op that sums weights takes rows [begin, end) of a sequence, into the sums of one KV head's cells.

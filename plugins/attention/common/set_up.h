@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "recent.h"
 #include "tenon/sdk/attention.h"
 #include "tenon/sdk/attention_sinks.h"
 #include "tenon/sdk/fop.h"
@@ -34,6 +35,10 @@ struct ViewArgs {
   uint32_t most_spans;       // that are chosen for a row and KV head; 0: rows see all
   int32_t rotated, pairing;  // of keys before rope; rotated 0: the cache keeps them after it
   float scale, softcap;
+  uint32_t hidden, joining;  // recent.h says what they are for one half of a view with a tail.
+
+  // A row at position n sees no position from there on.
+  constexpr uint32_t past(uint32_t n) const { return n + 1 > hidden ? n + 1 - hidden : 0; }
 };
 
 // The claimed ROPE turns queries, and keys that the cache keeps before it. `rotated` is 0 where nothing was claimed.
@@ -76,7 +81,7 @@ inline sdk::KvLayout layout_of(const tenon_attn& a, const tenon_kv_view& view) {
   return layout;
 }
 
-inline ViewArgs view_args(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) {
+inline ViewArgs view_args(const tenon_attn& a, const tenon_attn_call& call, const Half& half, sdk::Recorder& r) {
   const auto floats_of_row = [&](tenon_tid t) { return r.describe(t).stride[0] / static_cast<int64_t>(sizeof(float)); };
   const ClaimedRope rope = claimed_rope(call);
   ViewArgs args{};
@@ -97,6 +102,8 @@ inline ViewArgs view_args(const tenon_attn& a, const tenon_attn_call& call, sdk:
   args.pairing = rope.pairing;
   args.scale = a.scale;
   args.softcap = a.softcap;
+  args.hidden = half.hidden;
+  args.joining = half.joining;
   return args;
 }
 
@@ -108,17 +115,20 @@ inline double out_columns(const tenon_attn& a) {
   return double(a.q_heads) * a.v_dim;
 }
 
-// The tokens that a row of any step of these bounds reads at most, because spans are chosen for it; 0: all that it attends to.
-inline double tokens_chosen(const tenon_kv_view& view, const tenon_bounds& b) {
+// The tokens that a row of any step of these bounds reads at most, because spans are chosen for it or it reads a tail; 0: all that it
+// attends to.
+inline double tokens_chosen(const tenon_attn& a, const Half& half, const tenon_kv_view& view, const tenon_bounds& b) {
+  if (half.joining == kLeaves) return std::min(a.window, b.kv_len);
   const uint64_t most = uint64_t{view.most_spans} * view.span_cells;
   return b.rows_per_seq <= view.chosen_rows && most < b.kv_len ? static_cast<double>(most) : 0;
 }
 
 // The cost of an attention op that reads so many bytes of the cache for each token that a row attends to; of spans that are chosen,
 // what a context of more tokens than they have costs.
-inline tenon_cost view_cost(const tenon_attn& a, const tenon_kv_view& view, const tenon_bounds& b, double cache_bytes) {
+inline tenon_cost view_cost(const tenon_attn& a, const tenon_kv_view& view, const Half& half, const tenon_bounds& b,
+                            double cache_bytes) {
   tenon_cost cost{};
-  const double flops = 2 * (q_columns(a) + out_columns(a)), chosen = tokens_chosen(view, b);
+  const double flops = 2 * (q_columns(a) + out_columns(a)), chosen = tokens_chosen(a, half, view, b);
   cost.read[sdk::kCostPerRow] = q_columns(a) * sizeof(float) + chosen * cache_bytes;
   cost.written[sdk::kCostPerRow] = out_columns(a) * sizeof(float);
   cost.flops[sdk::kCostPerRow] = chosen * flops;

@@ -30,17 +30,27 @@ enum ViewOperand {
   kSeqRow,
   kRope,    // A cache that keeps keys after rope gives Q.
   kChosen,  // A view without spans gives KV_LEN.
+  kSums,    // What is no half of a view with a tail gives KV_LEN.
   kViewOperands
 };
 
-inline std::vector<tenon_operand> view_operands(const tenon_attn_call& call, sdk::Recorder& r) {
+// The operand of a half's result, and that of its sums; `none` if there are none.
+inline tenon_operand result_operand(const tenon_attn_call& call, const Half& half) {
+  return {call.out, half.joining == kJoins ? uint32_t{TENON_READ | TENON_WRITE} : uint32_t{TENON_WRITE}};
+}
+inline tenon_operand sums_operand(const Half& half, const tenon_operand& none) {
+  if (half.joining == kAlone) return none;
+  return {half.sums, half.joining == kJoins ? uint32_t{TENON_READ} : uint32_t{TENON_WRITE}};
+}
+
+inline std::vector<tenon_operand> view_operands(const tenon_attn_call& call, const Half& half, sdk::Recorder& r) {
   const tenon_tid rope_table = claimed_rope(call).table;
   const tenon_kv_view& kv = *call.kv;
   const bool table = kv.pos_rule == TENON_POS_TABLE;
   const auto state = [&](uint32_t role) { return tenon_operand{r.step(role), TENON_READ}; };
   const tenon_operand kv_len = state(TENON_STEP_KV_LEN);
   return {{call.q, TENON_READ},
-          {call.out, TENON_WRITE},
+          result_operand(call, half),
           {kv.k, TENON_READ},
           {kv.v, TENON_READ},
           {kv.k_scale != 0 ? kv.k_scale : kv.k, TENON_READ},
@@ -57,7 +67,8 @@ inline std::vector<tenon_operand> view_operands(const tenon_attn_call& call, sdk
           state(TENON_STEP_SEQ_SLOT),
           state(TENON_STEP_SEQ_ROW),
           {rope_table != 0 ? rope_table : call.q, TENON_READ},
-          kv.most_spans != 0 ? tenon_operand{kv.chosen, TENON_READ} : kv_len};
+          kv.most_spans != 0 ? tenon_operand{kv.chosen, TENON_READ} : kv_len,
+          sums_operand(half, kv_len)};
 }
 
 }  // namespace tenon::attention

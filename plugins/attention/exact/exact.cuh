@@ -79,7 +79,7 @@ struct Query {
     for (uint32_t j = 0; j < kAtOnce; ++j) {
       key[j] = seen[j] ? reinterpret_cast<const typename C::Stored*>(keys.at(cell[j])) : nullptr;
       seen[j] = key[j] != nullptr;
-      scale[j] = seen[j] ? keys.scale(cell[j]) : 0;
+      scale[j] = seen[j] && !cuda::kKeysByChannel<C> ? keys.scale(cell[j]) : 0;
       index[j] = view.index_of(position[j]);
       score[j] = 0;
     }
@@ -95,7 +95,11 @@ struct Query {
           const float2 turn = angle(index[j], d);
           x = own[i] * turn.x + other[i] * turn.y;
         }
-        score[j] += x * C::decode(sdk::kv_code<C>(key[j], d), scale[j]);
+        if constexpr (cuda::kKeysByChannel<C>) {
+          score[j] += x * keys.channel(cell[j], d).decode(sdk::kv_code<C>(key[j], d));
+        } else {
+          score[j] += x * C::decode(sdk::kv_code<C>(key[j], d), scale[j]);
+        }
       }
     }
 #pragma unroll
@@ -185,10 +189,23 @@ __global__ void __launch_bounds__(kThreads)
       shrink[w] = tops[w] == -INFINITY ? 0 : expf(tops[w] - top);
       sum += sums[w] * shrink[w];
     }
+    float own = 1, before = 0;
+    if (a.joining == attention::kJoins) {
+      constexpr float kLn2 = 0.693147180559945F;
+      const float left = p.half_sums[row * a.q_heads + head] * kLn2, highest = fmaxf(top, left);
+      own = top == -INFINITY ? 0 : expf(top - highest);
+      before = expf(left - highest);
+      sum = sum * own + before;
+    }
     for (uint32_t d = threadIdx.x; d < a.kv.v.dim; d += blockDim.x) {
       float value = 0;
       for (uint32_t w = 0; w < kWarps; ++w) value += values[w][d] * shrink[w];
-      p.out[row * a.out_row + head * a.kv.v.dim + d] = value / sum;
+      float& out_d = p.out[row * a.out_row + head * a.kv.v.dim + d];
+      out_d = (a.joining == attention::kJoins ? value * own + out_d * before : value) / sum;
+    }
+    if (a.joining == attention::kLeaves && threadIdx.x == 0) {
+      constexpr float kLog2E = 1.44269504088896F;
+      p.half_sums[row * a.q_heads + head] = top * kLog2E + log2f(sum);
     }
     if (a.weight_rows != 0 && threadIdx.x == 0) p.stats[row * a.q_heads + head] = {top, sum};
   }
@@ -257,6 +274,7 @@ inline Pointers pointers(const Args& a, const cuda::Launch& l) {
           l.ptr<const int32_t>(kChosen),
           l.ptr<const float>(kRope),
           a.sinks != 0 ? l.ptr<const float>(kSinks) : nullptr,
+          l.ptr<float>(kSums),
           l.ptr<float2>(kStats),
           nullptr};
 }
@@ -265,7 +283,7 @@ inline size_t path_bytes(const Args& a) {
 }
 inline void attend(const Args& a, const cuda::Launch& l) {
   constexpr uint32_t kMostRowBlocks = 32768;  // further rows are taken in turns
-  cuda::with_kv_codec(a.kv.k.codec, [&]<class C>(C) {
+  cuda::with_kv_codec(a.kv, [&]<class C>(C) {
     l(&attend_kernel<C>,
       {.blocks = {a.q_heads, std::min(a.rows, kMostRowBlocks)}, .threads = {kThreads}, .shared_bytes = path_bytes(a)},
       a, pointers(a, l));
@@ -284,7 +302,10 @@ inline void weights(const Args& a, const cuda::Launch& l) {
 inline tenon_claim claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b) {
   using sdk::Refused;
   const tenon_claim claim = attention::claim_view(a, kv);
-  if (kv.format->k.codec != kv.format->v.codec) throw Refused("the cache stores keys and values in different codecs");
+  for (const tenon_kv_view* view : {&kv, kv.recent_view}) {
+    if (view == nullptr || view->format->k.codec == view->format->v.codec) continue;
+    throw Refused("the cache stores keys and values in different codecs");
+  }
   if (b.trees != 0 && b.rows > kMostTreeRows) {
     throw Refused("trees of drafts in steps of more than " + std::to_string(kMostTreeRows) + " rows");
   }
@@ -296,23 +317,23 @@ inline tenon_claim claim(const tenon_attn& a, const tenon_kv_view& kv, const ten
 }
 
 // few_rows: of the sequences that are attended to; 0: all are.
-inline void record_unrotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r,
-                             uint32_t few_rows = 0) {
-  Args args{attention::view_args(a, call, r), few_rows, 0};
+inline void record_half(const tenon_attn& a, const tenon_attn_call& call, const attention::Half& half, sdk::Recorder& r,
+                        uint32_t few_rows = 0) {
+  Args args{attention::view_args(a, call, half, r), few_rows, 0};
   args.seqs = std::max(1u, args.seqs);
-  std::vector<tenon_operand> operands = attention::view_operands(call, r);
+  std::vector<tenon_operand> operands = attention::view_operands(call, half, r);
   operands.push_back({r.step(TENON_STEP_PLACE), TENON_READ});
   operands.push_back({args.sinks != 0 ? sdk::sinks_of(call.pro) : call.q, TENON_READ});
-  operands.push_back({call.out, TENON_WRITE});
+  operands.push_back(attention::result_operand(call, half));
   if (args.weight_rows != 0) {
     operands[kStats] = {r.temp(sdk::tensor(TENON_F32, {args.rows, args.q_heads, 2})), TENON_WRITE};
   }
   // Query heads share nothing of what they read.
   const double elements = attention::q_columns(a) + attention::out_columns(a);
   // The rows of few are hardly any beside those of the others.
-  const tenon_cost cost =
-      few_rows != 0 ? tenon_cost{}
-                    : attention::view_cost(a, *call.kv, r.bounds(), elements * sdk::kv_element_bytes(args.kv.k.codec));
+  const tenon_cost cost = few_rows != 0 ? tenon_cost{}
+                                        : attention::view_cost(a, *call.kv, half, r.bounds(),
+                                                               elements * sdk::kv_element_bytes(args.kv.k.codec));
   cuda::emit<attend>(
       r, {.name = few_rows != 0 ? "attention_few" : "attention", .operands = operands, .chunks = {}, .cost = cost},
       args);
@@ -324,7 +345,12 @@ inline void record_unrotated(const tenon_attn& a, const tenon_attn_call& call, s
 }
 
 inline void record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) {
-  attention::record_rotated_cuda(a, call, r, [&](const tenon_attn_call& c) { record_unrotated(a, c, r); });
+  attention::record_rotated_cuda(a, call, r, [&](const tenon_attn_call& rotated) {
+    attention::record_halves(a, rotated, r,
+                             [&](const tenon_attn& own, const tenon_attn_call& c, const attention::Half& half) {
+                               record_half(own, c, half, r);
+                             });
+  });
 }
 
 }  // namespace tenon::exact

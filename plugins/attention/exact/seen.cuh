@@ -34,6 +34,7 @@ struct Pointers {
   const int32_t *pos, *order, *slot, *parent, *kv_len, *seq_slot, *seq_row;
   const int32_t* chosen;      // (rows, KV heads, 1 + most_spans), if spans are chosen
   const float *rope, *sinks;  // sinks: (query heads), or nullptr
+  float* half_sums;           // (row, query head): of one half of a view with a tail
   float2* stats;              // of (row, query head): maximum and sum
   float* weights;
 };
@@ -101,7 +102,7 @@ class Seen {
     const uint32_t ranges = 1 + (list != nullptr ? static_cast<uint32_t>(list[0]) : 1);
     uint32_t step = list != nullptr ? static_cast<uint32_t>(kv_len_) : max(first_, sinks_);
     for (uint32_t i = 0; i < ranges; ++i) {
-      uint32_t from = max(own_, step), to = static_cast<uint32_t>(position_) + 1;
+      uint32_t from = max(own_, step), to = a_.past(position());
       if (i + 1 < ranges) {
         from = own_;
         to = sinks_;

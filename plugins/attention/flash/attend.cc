@@ -72,12 +72,20 @@ struct Head {
 // Its mean of the values, from its sums.
 void write_mean(const AttendArgs& a, const Part& part, Head at, const Softmax& state, const float* sum) {
   float* out = attention::out_of(a, part, at.row, at.head);
-  float factor = 1 / state.sum;
-  if (a.sinks != 0) {
-    const float sink = attention::sink_of(a, part, at.head), top = std::max(state.maximum, sink);
-    const float kept = std::exp(state.maximum - top);
-    factor = kept / (state.sum * kept + std::exp(sink - top));
+  if (a.joining == attention::kJoins) {
+    const auto [own, before] = attention::join_factors(a, part, at.row, at.head, state.maximum, state.sum);
+    for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] = sum[d] * own + out[d] * before;
+    return;
   }
+  float factor = 1 / state.sum, top = state.maximum, all = state.sum;
+  if (a.sinks != 0) {
+    const float sink = attention::sink_of(a, part, at.head);
+    top = std::max(state.maximum, sink);
+    const float kept = std::exp(state.maximum - top);
+    all = state.sum * kept + std::exp(sink - top);
+    factor = kept / all;
+  }
+  if (a.joining == attention::kLeaves) attention::leave_sum(a, part, at.row, at.head, top, all);
   for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] = sum[d] * factor;
 }
 

@@ -46,6 +46,12 @@ __device__ __forceinline__ uint32_t bits_minus(uint32_t pair, uint32_t other) {
 
 }  // namespace detail
 
+// The product of two pairs of fp16.
+__device__ __forceinline__ uint32_t times(uint32_t pair, uint32_t other) {
+  const __half2 x = __hmul2(reinterpret_cast<const __half2&>(pair), reinterpret_cast<const __half2&>(other));
+  return reinterpret_cast<const uint32_t&>(x);
+}
+
 // A byte's bits, biased by 128, are the last of 1024 + 128 + q in fp16.
 struct Int8Bytes {
   static constexpr uint32_t kEights = 2, kPairs = 2;
@@ -65,25 +71,32 @@ struct Int8Bytes {
   }
 };
 // Four bits. The lower code of a byte is the last bits of 1024 + code, and the upper one, where it is, the last but four of
-// 64 + code; a code is 8 + q.
-struct Int4Bytes {
+// 64 + code; a code is kBias + q.
+template <uint32_t kBias>
+struct Nibbles {
   static constexpr uint32_t kEights = 4, kPairs = 4;
   static constexpr float kUnit = 1, kWhole = 8;
+  static constexpr uint32_t kLower = 0x6400 + kBias, kUpper = 0x5400 + 16 * kBias;
   __device__ static void unpack(const uint32_t (&words)[4], uint32_t i, __half2 (&x)[4]) {
 #pragma unroll
     for (uint32_t j = 0; j < 4; ++j) {  // a byte stands in both halves of a pair
       x[j] = detail::minus(cuda::masked<0x00f0000f, 0x54006400>(__byte_perm(words[i], 0, 0x4040 + 0x0101 * j)),
-                           0x54806408u);
+                           kUpper << 16 | kLower);
     }
   }
   __device__ static void unpack_pairs(uint32_t word, uint32_t (&pairs)[kPairs]) {
 #pragma unroll
     for (uint32_t i = 0; i < kPairs; i += 2) {
       const uint32_t shifted = word >> 4 * i;
-      pairs[i] = detail::bits_minus(cuda::masked<0x000f000f, 0x64006400>(shifted), 0x64086408u);
-      pairs[i + 1] = detail::bits_minus(cuda::masked<0x00f000f0, 0x54005400>(shifted), 0x54805480u);
+      pairs[i] = detail::bits_minus(cuda::masked<0x000f000f, 0x64006400>(shifted), kLower << 16 | kLower);
+      pairs[i + 1] = detail::bits_minus(cuda::masked<0x00f000f0, 0x54005400>(shifted), kUpper << 16 | kUpper);
     }
   }
+};
+struct Int4Bytes : Nibbles<8> {};
+// Four bits, where an element of a key is the zero of its dimension and its group plus a code of Keys times the step.
+struct Int4ByChannel : Nibbles<8> {
+  using Keys = Nibbles<0>;
 };
 // E4M3: as sdk::SmallFloat::half_bits() makes halves of codes.
 struct Fp8Bytes {
@@ -102,7 +115,11 @@ struct Fp8Bytes {
     pairs[1] = (word & 0x80008000u) | (word >> 1 & 0x3f803f80u);
   }
 };
-static_assert(Codec<Int8Bytes> && Codec<Int4Bytes> && Codec<Fp8Bytes>);
+static_assert(Codec<Int8Bytes> && Codec<Int4Bytes> && Codec<Int4ByChannel> && Codec<Fp8Bytes>);
+
+// Whether keys have zeros and steps for each dimension, and only values a scale for each cell. C may be void.
+template <class C>
+inline constexpr bool kKeysByChannel = std::is_same_v<C, Int4ByChannel>;
 
 // ---- where dimensions are in decoding -----------------------------------------------------------------------------------------
 // The dimension of an element (0 or 1) of a pair of the word that the lane has of a key's 16 bytes `piece`.
@@ -136,6 +153,43 @@ __device__ __forceinline__ void unpack_scaled(const uint4& raw, __half scale, co
   }
 }
 
+// The same of a key by channel: channels(i) gives the zeros and the steps of the i-th eight dimensions.
+struct EightChannels {
+  uint4 zeros, steps;  // fp16
+};
+template <class Channels, class Store>
+__device__ __forceinline__ void unpack_by_channel(const uint4& raw, const Channels& channels, const Store& store) {
+  using C = Int4ByChannel::Keys;
+  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+  for (uint32_t i = 0; i < C::kEights; ++i) {
+    __half2 x[4];
+    C::unpack(words, i, x);
+    const EightChannels eight = channels(i);
+    const uint32_t zeros[4] = {eight.zeros.x, eight.zeros.y, eight.zeros.z, eight.zeros.w};
+    const uint32_t steps[4] = {eight.steps.x, eight.steps.y, eight.steps.z, eight.steps.w};
+    uint32_t halves[4];  // two of them each
+#pragma unroll
+    for (uint32_t j = 0; j < 4; ++j) {
+      const __half2 sum =
+          __hfma2(x[j], reinterpret_cast<const __half2&>(steps[j]), reinterpret_cast<const __half2&>(zeros[j]));
+      halves[j] = reinterpret_cast<const uint32_t&>(sum);
+    }
+    store(i, uint4{halves[0], halves[1], halves[2], halves[3]});
+  }
+}
+// Halves of eight dimensions that follow each other, as pairs of a word of a key: pair i has dimensions i and i + 4.
+struct ChannelPairs {
+  uint32_t pair[Int4ByChannel::kPairs];
+
+  __device__ __forceinline__ explicit ChannelPairs(const uint4& eight) {
+    pair[0] = __byte_perm(eight.x, eight.z, 0x5410);
+    pair[1] = __byte_perm(eight.x, eight.z, 0x7632);
+    pair[2] = __byte_perm(eight.y, eight.w, 0x5410);
+    pair[3] = __byte_perm(eight.y, eight.w, 0x7632);
+  }
+};
+
 // Sixteen bytes of a row, from 16 * piece on, and their cell's scale: zeros for a row that there is not.
 struct ScaledPiece {
   uint4 raw = {0, 0, 0, 0};
@@ -158,6 +212,7 @@ struct ScaledPiece {
 template <class F>
 void with_cache(const cuda::KvPlane& plane, F&& f) {
   if (plane.codec == TENON_I8) return f(__half{}, std::type_identity<Int8Bytes>());
+  if (plane.group != 0) return f(__half{}, std::type_identity<Int4ByChannel>());
   if (plane.codec == TENON_U8) return f(__half{}, std::type_identity<Int4Bytes>());
   if (plane.codec == TENON_F8E4M3) return f(__half{}, std::type_identity<Fp8Bytes>());
   with_half(plane.codec, [&]<class E>(E e) { f(e, std::type_identity<void>()); });

@@ -90,18 +90,22 @@ void emit_attend(const AttendArgs& args, const std::vector<tenon_operand>& opera
 }  // namespace
 
 void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
-  attention::record_rotated_cpu(a, call, r, [&](const tenon_attn_call& c) { record_unrotated(a, c, r); });
+  attention::record_rotated_cpu(a, call, r, [&](const tenon_attn_call& rotated) {
+    attention::record_halves(a, rotated, r, [&](const tenon_attn& own, const tenon_attn_call& c, const Half& half) {
+      record_half(own, c, half, r);
+    });
+  });
 }
 
-void Flash::record_unrotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
+void Flash::record_half(const tenon_attn& a, const tenon_attn_call& call, const Half& half, sdk::Recorder& r) const {
   AttendArgs args{};
-  static_cast<attention::ViewArgs&>(args) = attention::view_args(a, call, r);
+  static_cast<attention::ViewArgs&>(args) = attention::view_args(a, call, half, r);
   args.kv_heads = a.kv_heads;
   args.isa = isa_;
   args.padded = round_up(a.v_dim, kValuePadding);
   cut(args, r.bounds(), split_);
-  const std::vector<tenon_operand> operands = attention::cpu_operands(call, r);
-  emit_attend(args, operands, attention::view_cost(a, *call.kv, r.bounds(), cache_bytes(args, r.bounds())), r);
+  const std::vector<tenon_operand> operands = attention::cpu_operands(call, half, r);
+  emit_attend(args, operands, attention::view_cost(a, *call.kv, half, r.bounds(), cache_bytes(args, r.bounds())), r);
   attention::record_weights<sum_weights>(call, args, weights_scratch_bytes(args), operands, r);
 }
 

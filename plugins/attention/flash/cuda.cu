@@ -22,8 +22,10 @@ Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b
   const tenon_kv_plane &k = kv.format->k, &v = kv.format->v;
   const bool decodes = b.rows_per_seq <= kDecodeRows, scaled = sdk::is_scaled_codec(k.codec);
   if (b.trees != 0 || k.codec != v.codec) return kExact;
-  const bool sees_all = !decodes && kv.chosen_rows == kDecodeRows;
-  if (!sdk::kv_unread(kv, sdk::kReadsScales | sdk::kReadsRotated | (sees_all ? uint32_t{sdk::kReadsSpans} : 0))
+  const bool sees_all = !decodes && kv.chosen_rows == kDecodeRows, groups = kv.key_group % kKeysOfGroup == 0;
+  if (!sdk::kv_unread(kv, sdk::kReadsScales | sdk::kReadsRotated | sdk::kReadsRecent |
+                              (groups ? uint32_t{sdk::kReadsChannels} : 0) |
+                              (sees_all ? uint32_t{sdk::kReadsSpans} : 0))
            .empty()) {
     return kExact;
   }
@@ -36,15 +38,15 @@ Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b
   return !fits(a.k_dim) || !fits(a.v_dim) ? kExact : decodes ? kDecode : kPrefill;
 }
 
-// How many of the last ops of a chain the fast kernels do: [[[QK_NORM] ROPE] KV_APPEND] [sinks]. What has scales is appended by
-// the cache itself.
-uint32_t claimed(std::vector<tenon_fop> ops, bool scaled) {
+// How many of the last ops of a chain the fast kernels do: [[[QK_NORM] ROPE] KV_APPEND] [sinks]. appends: what has scales
+// or a tail is appended by the cache itself.
+uint32_t claimed(std::vector<tenon_fop> ops, bool appends) {
   const uint32_t sinks = !ops.empty() && ops.back().id == sdk::kAttentionSinks ? 1 : 0;
   ops.resize(ops.size() - sinks);
   const auto is = [&](size_t from_end, tenon_id id) {
     return ops.size() > from_end && ops[ops.size() - 1 - from_end].id == id;
   };
-  if (scaled || !is(0, TENON_F_KV_APPEND)) return sinks;
+  if (!appends || !is(0, TENON_F_KV_APPEND)) return sinks;
   return sinks + (!is(1, TENON_F_ROPE) ? 1 : !is(2, TENON_F_QK_NORM) ? 2 : 3);
 }
 
@@ -56,6 +58,7 @@ struct Gpu {
 struct Recording {
   const tenon_attn& a;
   const tenon_attn_call& call;
+  const attention::Half& half;
   sdk::Recorder& r;
   GpuArgs args{};
   tenon_operand operands[kOperands] = {};
@@ -82,12 +85,14 @@ struct Recording {
     args.window = a.window;
     args.scale = a.scale;
     args.softcap = a.softcap;
+    args.hidden = half.hidden;
+    args.joining = half.joining;
   }
 
   void set_operands() {
     const auto state = [&](GpuOperand i, uint32_t role) { operands[i] = {r.step(role), TENON_READ}; };
     operands[kQ] = {call.q, TENON_READ};
-    operands[kOut] = {call.out, TENON_WRITE};
+    operands[kOut] = attention::result_operand(call, half);
     operands[kKeys] = {call.kv->k, TENON_READ | TENON_READ_OLD};
     operands[kValues] = {call.kv->v, TENON_READ | TENON_READ_OLD};
     operands[kPages] = {call.kv->pages, TENON_READ};
@@ -98,6 +103,7 @@ struct Recording {
     state(kSeqRow, TENON_STEP_SEQ_ROW);
     state(kKvLen, TENON_STEP_KV_LEN);
     for (uint32_t i = kRope; i < kOperands; ++i) operands[i] = operands[kQ];
+    operands[kSums] = attention::sums_operand(half, operands[kQ]);
     if (call.kv->k_scale == 0) return;
     operands[kKeyScales] = {call.kv->k_scale, TENON_READ | TENON_READ_OLD};
     operands[kValueScales] = {call.kv->v_scale, TENON_READ | TENON_READ_OLD};
@@ -139,8 +145,15 @@ struct Recording {
     tenon_cost c{};
     c.read[cuda::kCostPerRow] = q_columns * sizeof(float);
     c.written[cuda::kCostPerRow] = out_columns * sizeof(float);
-    c.read[cuda::kCostPerToken] = kv_columns() * element / rows_sharing;
-    c.flops[cuda::kCostPerToken] = 2 * (q_columns + out_columns);
+    const double read = kv_columns() * element / rows_sharing, flops = 2 * (q_columns + out_columns);
+    if (half.joining == attention::kLeaves) {
+      const double tokens = std::min(a.window, args.kv_len);
+      c.read[cuda::kCostPerRow] += tokens * read;
+      c.flops[cuda::kCostPerRow] = tokens * flops;
+    } else {
+      c.read[cuda::kCostPerToken] = read;
+      c.flops[cuda::kCostPerToken] = flops;
+    }
     return c;
   }
 
@@ -164,22 +177,22 @@ struct Recording {
   void prefill_step(const Gpu& gpu) {
     const bool spans = call.kv->most_spans != 0;
     args.few_rows = args.seqs > 1 || spans ? kDecodeRows : 0;
-    const tenon_format half = half_of(args.kv.k.codec);
-    const tenon_tid converted = r.temp(sdk::tensor(half, {args.rows, int64_t{args.q_heads} * args.kv.k.dim}));
+    const tenon_format element = half_of(args.kv.k.codec);
+    const tenon_tid converted = r.temp(sdk::tensor(element, {args.rows, int64_t{args.q_heads} * args.kv.k.dim}));
     const double columns = double(args.q_heads) * args.kv.k.dim + (args.append != 0 ? kv_columns() : 0);
     tenon_cost c{};
     c.read[cuda::kCostPerRow] = columns * sizeof(float);
-    c.written[cuda::kCostPerRow] = columns * tenon_format_block(half).bytes;
+    c.written[cuda::kCostPerRow] = columns * tenon_format_block(element).bytes;
     operands[kConverted] = {converted, TENON_WRITE};
     tenon_operand own[kOperands];
     std::copy(std::begin(operands), std::end(operands), own);
-    own[kOut] = own[kQ];
+    own[kOut] = own[kSums] = own[kQ];
     if (args.append == 0) own[kKeys] = own[kValues] = own[kQ];
     cuda::emit<prepare>(r, {.name = "prepare", .operands = own, .chunks = {}, .cost = c}, args);
 
     operands[kKeys].access = operands[kValues].access = TENON_READ | TENON_READ_OLD;
     if (spans) {
-      exact::record_unrotated(a, call, r, args.few_rows);
+      exact::record_half(a, call, half, r, args.few_rows);
     } else if (args.few_rows != 0) {
       decode_few(gpu);
     }
@@ -188,7 +201,10 @@ struct Recording {
     for (tenon_operand& o : operands) {
       if (o.tensor == call.q) o = operands[kConverted];  // Q itself is not needed any more
     }
-    if (args.few_rows != 0) operands[kOut].access |= TENON_READ;  // the other sequences' rows stay
+    if (args.few_rows != 0) {  // the other sequences' rows stay
+      operands[kOut].access |= TENON_READ;
+      operands[kSums].access |= TENON_READ;
+    }
     const sdk::OpSpec spec{.name = "attention", .operands = operands, .chunks = {}, .cost = cost(args.rows)};
     if (can_prefill_wgmma(args, gpu.arch)) {
       cuda::emit<prefill_wgmma>(r, spec, args, TENON_OP_FOREIGN);  // takes more than half a multiprocessor
@@ -240,6 +256,7 @@ GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l) {
   p.converted = l.ptr<void>(kConverted);
   p.key_scales = l.ptr<void>(kKeyScales);
   p.value_scales = l.ptr<void>(kValueScales);
+  if (a.joining != attention::kAlone) p.sums = l.ptr<float>(kSums);
   return p;
 }
 
@@ -254,7 +271,8 @@ Flash::Flash(const sdk::Params& params, const sdk::Env& env)
 tenon_claim Flash::claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b) const {
   auto claim = exact::claim(a, kv, b);
   claim.variant = best(a, kv, b, shared_);
-  if (claim.variant != kExact) claim.pro = claimed(sdk::ops_of(a.pro), kv.format->k.scale != 0);
+  const bool appends = kv.format->k.scale == 0 && kv.recent_view == nullptr;
+  if (claim.variant != kExact) claim.pro = claimed(sdk::ops_of(a.pro), appends);
   return claim;
 }
 
@@ -263,17 +281,24 @@ tenon_kv_format Flash::preferred_format() const {
 }
 
 void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
-  if (call.claim->variant == kExact) return exact::record(a, call, r);
-  attention::record_rotated_cuda(a, call, r, [&](const tenon_attn_call& c) { record_unrotated(a, c, r); });
+  attention::record_rotated_cuda(a, call, r, [&](const tenon_attn_call& rotated) {
+    attention::record_halves(a, rotated, r, [&](const tenon_attn& own, const tenon_attn_call& c, const Half& half) {
+      record_half(own, c, half, r);
+    });
+  });
 }
 
-void Flash::record_unrotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
-  Recording recording{a, call, r};
+void Flash::record_half(const tenon_attn& a, const tenon_attn_call& call, const Half& half, sdk::Recorder& r) const {
+  // The claim is about the view's own cells.
+  const uint32_t variant =
+      half.joining == attention::kLeaves ? best(a, *call.kv, r.bounds(), shared_) : call.claim->variant;
+  if (variant == kExact) return exact::record_half(a, call, half, r);
+  Recording recording{a, call, half, r};
   recording.set_args();
   recording.set_operands();
   recording.set_prologue();
   const Gpu gpu{units_, arch_, std::max(kLeastGranule, split_ / kGranulesOfSplit)};
-  if (call.claim->variant == kDecode) {
+  if (variant == kDecode) {
     recording.decode_step(gpu);
   } else {
     recording.prefill_step(gpu);

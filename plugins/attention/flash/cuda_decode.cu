@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
       const Cut c = cut(a, static_cast<uint32_t>(w.pos[row]));
       do ++next;
       while (next < end && cut(a, static_cast<uint32_t>(w.pos[next])) == c);
-      const uint32_t count = c.count(static_cast<uint32_t>(w.pos[next - 1]));
+      const uint32_t count = c.count(past_seen(a, static_cast<uint32_t>(w.pos[next - 1])));
       if (first_of_cluster >= count) continue;
       most = max(most, count);
       if (worked) Team::sync();
@@ -162,7 +162,7 @@ uint64_t most_splits(const GpuArgs& a, uint64_t span) {
 // not fill the GPU.
 void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
   constexpr uint32_t kCluster = 2, kHasClusters = 90;
-  const uint32_t blocks = a.kv.k.scale != 0 ? kCodedBlocks : kPlainBlocks;
+  const uint32_t blocks = team_blocks(a);
   a.depth = 0;
   const uint32_t unsplit = a.kv.heads * teams_per_kv_head(a) * a.seqs;
   a.granule = granule;
@@ -176,7 +176,7 @@ void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
   a.cluster = arch >= kHasClusters && a.many_rows == 0 ? kCluster : 1;
   const uint32_t wanted = a.depth != 0 ? 1 : blocks * units / (a.many_rows != 0 ? unsplit : a.kv.heads);
   a.splits = std::max(1u, wanted / a.cluster) * a.cluster;
-  const uint64_t span = a.window == 0 ? a.kv_len : std::min<uint64_t>(a.kv_len, uint64_t{a.window} + kAnchor);
+  const uint64_t span = a.window == 0 ? a.kv_len : std::min<uint64_t>(a.kv_len, uint64_t{a.window} + anchor(a));
   const uint64_t most = most_splits(a, span);
   a.most_splits = static_cast<uint32_t>((most + a.cluster - 1) / a.cluster * a.cluster);
   // As many blocks as there is room for: more would stand in line, most of them for splits that short sequences have not.

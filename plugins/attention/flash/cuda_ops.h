@@ -1,12 +1,13 @@
 // The ops that Flash records on a GPU, and what they share: arguments, operands, and which kernels are for which heads.
 // Queries are f32 in memory. Keys and values are fp16 or bf16, and so are the operands of the products, whose sums and
-// whose softmax are f32. int8, fp8 and int4 with scales in fp16 become fp16 before they are multiplied.
+// whose softmax are f32. int8, fp8 and int4 with scales in fp16 become fp16 before they are multiplied, and so do keys by channel.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
+#include "../common/recent.h"
 #include "tenon/cuda/kv_reader.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/sdk/live.h"
@@ -16,6 +17,9 @@ namespace tenon::flash {
 inline constexpr uint32_t kMostDim = 256;    // of a head
 inline constexpr uint32_t kDecodeRows = 16;  // of a sequence: the decode op takes so many
 inline constexpr uint32_t kSteadyRows = 16;  // of a step: up to so many, a row's bits are those that it has alone
+
+// Groups of keys that share zeros and steps are whole multiples of so many: a tile of decoding's has keys of one group.
+inline constexpr uint32_t kKeysOfGroup = 32;
 
 // A plain struct that is kept in the program.
 struct GpuArgs {
@@ -41,6 +45,8 @@ struct GpuArgs {
   uint32_t many_rows;     // 1: the step has so many rows that a row's splits may depend on the step's shape
   uint32_t depth;         // of the rings of warps that are teams, see TeamShape; 0: blocks are
   uint32_t prefetch;      // 1: older keys and values may be read before the wait; known when launched
+  // Of one half of a view with a tail, see recent.h.
+  uint32_t hidden, joining;
 };
 
 enum GpuOperand {
@@ -62,6 +68,7 @@ enum GpuOperand {
   kKeyScales,  // of codecs that have scales
   kValueScales,
   kConverted,  // f16 or bf16 (rows, q_heads, k_dim): what prepare makes of Q for prefill
+  kSums,       // f32 (rows, q_heads), of one half of a view with a tail
   kOperands
 };
 
@@ -81,6 +88,7 @@ struct GpuPointers {
   const float* sinks;                 // (q_heads), or nullptr
   void* converted;                    // (rows, q_heads, k_dim)
   void *key_scales, *value_scales;
+  float* sums;  // (rows, q_heads)
 };
 // A launch's operands, for every kernel alike.
 GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l);

@@ -177,18 +177,48 @@ struct Prefill {
         const uint32_t i = n * kThreads + threadIdx.x, r = i / Pieces::kOfRow, piece = i % Pieces::kOfRow;
         pieces.own[n] = {};
         if (i < Pieces::kAll && first + r < end && piece < plane_of(a, side).dim / (8 * Bytes::kEights)) {
-          pieces.own[n].load(rows, scales, first + r, piece);
+          if (kKeysByChannel<Bytes> && side == Side::kKeys) {
+            pieces.own[n].raw = *reinterpret_cast<const uint4*>(rows.at(first + r) + piece * 16);
+          } else {
+            pieces.own[n].load(rows, scales, first + r, piece);
+          }
         }
       }
     }
   }
-  __device__ void put_tile(Side side, uint32_t j, const Pieces& pieces) const {
+  // This is what fetch_tile() got for the same tokens.
+  __device__ void put_tile(Side side, uint32_t j, uint32_t first, uint32_t end, const Pieces& pieces) const {
+    if constexpr (kKeysByChannel<Bytes>) {
+      if (side == Side::kKeys) return put_by_channel(j, first, end, pieces);
+    }
     if constexpr (!std::is_void_v<Bytes>) {
 #pragma unroll
       for (uint32_t n = 0; n < sizeof(pieces.own) / sizeof(ScaledPiece); ++n) {
         const uint32_t i = n * kThreads + threadIdx.x, r = i / Pieces::kOfRow, piece = i % Pieces::kOfRow;
         if (i < Pieces::kAll) pieces.own[n].template store<D, Bytes>(tile(side, j), r, piece);
       }
+    }
+  }
+  // The same of keys by channel. Rows and columns that there are not become zeros.
+  __device__ void put_by_channel(uint32_t j, uint32_t first, uint32_t end, const Pieces& pieces) const {
+    const uint32_t dim = a.kv.k.dim, to = tile(Side::kKeys, j);
+#pragma unroll
+    for (uint32_t n = 0; n < sizeof(pieces.own) / sizeof(ScaledPiece); ++n) {
+      const uint32_t i = n * kThreads + threadIdx.x, r = i / Pieces::kOfRow, piece = i % Pieces::kOfRow;
+      if (i >= Pieces::kAll) continue;
+      const uint32_t at = piece * Bytes::kEights;  // the piece begins at this one of the row's eights
+      if (first + r >= end || at * 8 >= dim) {
+        for (uint32_t e = 0; e < Bytes::kEights; ++e) cuda::store_zeros(to + tile_offset<D>(r, at + e));
+        continue;
+      }
+      const auto* zeros =
+          reinterpret_cast<const uint4*>(cached_channels(a, p, t.slot, head / a.heads_per_kv, first + r)) + at;
+      unpack_by_channel(
+          pieces.own[n].raw,
+          [&](uint32_t e) {
+            return EightChannels{zeros[e], zeros[dim / 8 + e]};
+          },
+          [&](uint32_t e, const uint4& eight) { cuda::store_shared(to + tile_offset<D>(r, at + e), eight); });
     }
   }
   __device__ void copy_tile(Side side, uint32_t j, uint32_t first, uint32_t end) const {
@@ -206,21 +236,21 @@ struct Prefill {
 
   __device__ void run() {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
-    const uint32_t end = t.position + t.rows, begin = first_seen(a, t.position) / kKeys * kKeys;
+    const uint32_t end = t.end, begin = first_seen(a, t.position) / kKeys * kKeys;
     Pieces pieces;
     load_queries();
     fetch_tile(Side::kKeys, 0, begin, end, pieces);
-    put_tile(Side::kKeys, 0, pieces);
+    put_tile(Side::kKeys, 0, begin, end, pieces);
     cuda::commit_copies();
     fetch_tile(Side::kValues, 0, begin, end, pieces);
-    put_tile(Side::kValues, 0, pieces);
+    put_tile(Side::kValues, 0, begin, end, pieces);
     cuda::commit_copies();
 
     SeenRange range;
     for (uint32_t row = 0; row < 2; ++row) {
       const uint32_t pos = t.position + warp * 16 + g + 8 * row;
       range.seen[row] = first_seen(a, pos);
-      range.past[row] = pos + 1;
+      range.past[row] = past_seen(a, pos);
     }
     const ScoreScale scale = score_scale(a.scale, a.softcap);
     State state;
@@ -233,15 +263,15 @@ struct Prefill {
       cuda::commit_copies();
       Scores s = {};
       multiply_keys(s, j);
-      range.whole = first + kKeys <= t.position + 1 && (a.window == 0 || first >= first_seen(a, end - 1));
-      if (more) put_tile(Side::kKeys, j + 1, pieces);
+      range.whole = first + kKeys <= past_seen(a, t.position) && (a.window == 0 || first >= first_seen(a, end - 1));
+      if (more) put_tile(Side::kKeys, j + 1, first + kKeys, end, pieces);
       softmax(s, first + lane % 4 * 2, range, scale, state);
       cuda::wait_copies<1>();
       __syncthreads();
       if (more) fetch_tile(Side::kValues, j + 1, first + kKeys, end, pieces);
       cuda::commit_copies();
       multiply_values(s, j, state);
-      if (more) put_tile(Side::kValues, j + 1, pieces);
+      if (more) put_tile(Side::kValues, j + 1, first + kKeys, end, pieces);
     }
     store(state);
   }
@@ -317,14 +347,15 @@ struct Prefill {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
     for (uint32_t row = 0; row < 2; ++row) {
       const uint32_t r = warp * 16 + g + 8 * row;
-      const float weight = 1 / (row_sum(state.sum[row]) + sink_weight(p.sinks, head, state.top[row]));
+      const float sum = row_sum(state.sum[row]);
       if (r >= t.rows) continue;
+      const ResultFactors factors = result_factors(a, p, {t.first_row + r, head, state.top[row], sum}, lane % 4 == 0);
       float* to = p.out + int64_t{t.first_row + r} * a.out_row + head * a.kv.v.dim + lane % 4 * 2;
 #pragma unroll
       for (uint32_t i = 0; i < D / 8; ++i) {
         if (i * 8 >= a.kv.v.dim) break;
-        to[i * 8] = state.out[i][2 * row] * weight;
-        to[i * 8 + 1] = state.out[i][2 * row + 1] * weight;
+        to[i * 8] = result_of(factors, state.out[i][2 * row], to[i * 8]);
+        to[i * 8 + 1] = result_of(factors, state.out[i][2 * row + 1], to[i * 8 + 1]);
       }
     }
   }
@@ -336,7 +367,7 @@ __global__ void __launch_bounds__(kThreads)
   extern __shared__ __align__(128) char smem[];
   const QueryTile t = QueryTile::of<kRows>(a, p, blockIdx.y);
   cuda::wait();
-  if (t.rows != 0) Prefill<E, D, Bytes>{a, p, t, blockIdx.x, cuda::shared_address(smem)}.run();
+  if (!t.is_empty(a)) Prefill<E, D, Bytes>{a, p, t, blockIdx.x, cuda::shared_address(smem)}.run();
 }
 
 }  // namespace

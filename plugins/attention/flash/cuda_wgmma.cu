@@ -91,7 +91,7 @@ struct Consumer {
   // Values after the last token are multiplied by 0, so they must be finite. Those of codes are zeros.
   __device__ __forceinline__ void clear_values(uint32_t i) const {
     if constexpr (!std::is_void_v<C>) return;
-    const uint32_t left = b.t.position + b.t.rows - b.walk.token(i);
+    const uint32_t left = b.t.end - b.walk.token(i);
     if (left >= kTileKeys) return;
     const uint32_t pieces = (kTileKeys - left) * kSwizzledRowBytes / 16;
     for (uint32_t at = threadIdx.x % kWarpgroupThreads; at < pieces; at += kWarpgroupThreads) {
@@ -106,13 +106,13 @@ struct Consumer {
   __device__ __forceinline__ void mask(Scores& scores, uint32_t token) const {
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
-      const uint32_t pos = b.t.position + row + 8 * h, seen = first_seen(a, pos);
+      const uint32_t pos = b.t.position + row + 8 * h, seen = first_seen(a, pos), past = past_seen(a, pos);
 #pragma unroll
       for (uint32_t n = 0; n < kTileKeys / 8; ++n) {
 #pragma unroll
         for (uint32_t e = 0; e < 2; ++e) {
           const uint32_t at = token + n * 8 + lane % 4 * 2 + e;
-          if (at < seen || at > pos) scores[4 * n + 2 * h + e] = kNothing;
+          if (at < seen || at >= past) scores[4 * n + 2 * h + e] = kNothing;
         }
       }
     }
@@ -120,7 +120,8 @@ struct Consumer {
   // Scores of tile i become weights. Returns, for both rows, by how much what was added up before shrinks.
   __device__ __forceinline__ float2 softmax(Scores& scores, Softmax& state, uint32_t i) const {
     const uint32_t token = b.walk.token(i), position = b.t.position + warpgroup * kConsumerRows;
-    const bool whole = token + kTileKeys <= position + 1 && token >= first_seen(a, position + kConsumerRows - 1);
+    const bool whole =
+        token + kTileKeys <= past_seen(a, position) && token >= first_seen(a, position + kConsumerRows - 1);
     if (!whole) mask(scores, token);
     float shrink[2];  // by row
 #pragma unroll
@@ -220,13 +221,15 @@ struct Consumer {
   __device__ __forceinline__ void store(const Values& out, const Softmax& state) const {
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
-      const float weight = 1 / (row_sum(state.sum[h]) + sink_weight(b.p.sinks, blockIdx.x, state.top[h] * factor));
+      const float sum = row_sum(state.sum[h]);
       if (row + 8 * h >= b.t.rows) continue;
-      const int64_t r = b.t.first_row + row + 8 * h;
-      float* to = b.p.out + r * a.out_row + blockIdx.x * D + lane % 4 * 2;
+      const uint32_t r = b.t.first_row + row + 8 * h;
+      const ResultFactors factors = result_factors(a, b.p, {r, blockIdx.x, state.top[h] * factor, sum}, lane % 4 == 0);
+      float* to = b.p.out + int64_t{r} * a.out_row + blockIdx.x * D + lane % 4 * 2;
 #pragma unroll
       for (uint32_t i = 0; i < D / 8; ++i) {
-        *reinterpret_cast<float2*>(to + i * 8) = {out[4 * i + 2 * h] * weight, out[4 * i + 2 * h + 1] * weight};
+        auto& two = *reinterpret_cast<float2*>(to + i * 8);
+        two = {result_of(factors, out[4 * i + 2 * h], two.x), result_of(factors, out[4 * i + 2 * h + 1], two.y)};
       }
     }
   }
@@ -239,7 +242,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char smem[];
   const QueryTile t = QueryTile::of<kRows>(a, p, blockIdx.y);
-  if (t.rows == 0) return;
+  if (t.is_empty(a)) return;
   const Walk walk(a, t);
   constexpr uint32_t kAlignment = Layout<D, C>::kAlignment;
   constexpr bool kCoded = !std::is_void_v<C>;

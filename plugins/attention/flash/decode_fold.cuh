@@ -17,15 +17,13 @@ struct Folded {
   float top, sum, value[4];
 };
 
-// Where a query's result lies, from dimension d on.
-__device__ inline float* result_of(const GpuArgs& a, const GpuPointers& p, uint32_t first_row, const Query& q,
-                                   uint32_t d) {
-  return p.out + (first_row + q.row) * a.out_row + q.head * a.kv.v.dim + d;
-}
-// Stores four dimensions of a query's result. sink: see sink_weight().
-__device__ inline void store_result(float* to, const Folded& all, float sink) {
-  const float weight = 1 / (all.sum + sink);
-  for (uint32_t i = 0; i < 4; ++i) to[i] = all.value[i] * weight;
+// Stores four dimensions of a query's result, from dimension d on.
+__device__ inline void store_result(const GpuArgs& a, const GpuPointers& p, uint32_t first_row, const Query& q,
+                                    uint32_t d, const Folded& all) {
+  const uint32_t row = first_row + q.row;
+  const ResultFactors factors = result_factors(a, p, {row, q.head, all.top, all.sum}, d == 0);
+  float* to = p.out + row * a.out_row + q.head * a.kv.v.dim + d;
+  for (uint32_t i = 0; i < 4; ++i) to[i] = result_of(factors, all.value[i], to[i]);
 }
 
 // Folds what some splits have made, in order. take(i, sums, value) reads split i's maximum and sum and four dimensions;
@@ -144,8 +142,7 @@ __device__ __forceinline__ void gather(const Team& t, State& state) {
       all.sum += tops[k][q] == kNothing ? 0 : sums[k][q] * exp2_approx(tops[k][q] - all.top);
     }
     if (count == 1) {
-      store_result(result_of(a, t.p, t.w.first_row, t.memory.queries[q], d), all,
-                   sink_weight(t.p.sinks, t.memory.queries[q].head, all.top));
+      store_result(a, t.p, t.w.first_row, t.memory.queries[q], d, all);
     } else {
       *reinterpret_cast<float4*>(t.result().values[q] + d) = {all.value[0], all.value[1], all.value[2], all.value[3]};
       if (d == 0) t.result().sums[q] = {all.top, all.sum};
@@ -187,8 +184,7 @@ __device__ void fold_cluster(const Team& t) {
       values = *reinterpret_cast<const float4*>(theirs.values[q] + d);
     });
     if (count <= a.cluster) {
-      store_result(result_of(a, t.p, t.w.first_row, t.memory.queries[q], d), all,
-                   sink_weight(t.p.sinks, t.memory.queries[q].head, all.top));
+      store_result(a, t.p, t.w.first_row, t.memory.queries[q], d, all);
     } else {
       const Partials partials(a, t.memory.scratch);
       const uint64_t at = partials.at(first / a.cluster, q);
@@ -207,7 +203,7 @@ __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, f
 #pragma unroll 1
   for (uint32_t i = threadIdx.x; i < w.queries * (D / 4); i += kThreads) {
     const uint32_t q = i / (D / 4), d = i % (D / 4) * 4, row = w.row_of(a, q);
-    const uint32_t pos = static_cast<uint32_t>(w.pos[row]), count = cut(a, pos).count(pos);
+    const uint32_t pos = static_cast<uint32_t>(w.pos[row]), count = cut(a, pos).count(past_seen(a, pos));
     if (d >= a.kv.v.dim || count <= a.cluster) continue;
     Folded all;
     fold<8>((count + a.cluster - 1) / a.cluster, all, [&](uint32_t other, float2& sums, float4& values) {
@@ -216,7 +212,7 @@ __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, f
       values = __ldcg(reinterpret_cast<const float4*>(partials.values + at * a.kv.v.dim + d));
     });
     const Query query{row, w.head_of(a, q), 0, 0, count};
-    store_result(result_of(a, p, w.first_row, query, d), all, sink_weight(p.sinks, query.head, all.top));
+    store_result(a, p, w.first_row, query, d, all);
   }
 }
 // True in the block that comes last of `most`, one of each cluster. What all stored before they met is visible to it.

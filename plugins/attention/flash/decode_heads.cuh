@@ -93,7 +93,7 @@ __device__ __forceinline__ void prepare_heads(const Team& t, bool worked) {
   const GpuArgs& a = t.a;
   const uint32_t warp = Team::warp_of_team();
   const bool prefetch = a.prefetch != 0;
-  if (worked || prefetch) t.prime(0, t.w.old_len);
+  if (worked || prefetch) t.prime(0, t.stable_len());
   if (!worked) {
     const uint32_t pieces = (Shape::query_rows(a) * D * 2 + Shape::kZeroBytes) / 16;
     for (uint32_t i = Team::thread_of_team(); i < pieces; i += 32 * Shape::kWarpsOfTeam) {
@@ -111,7 +111,7 @@ __device__ __forceinline__ void prepare_heads(const Team& t, bool worked) {
     uint32_t turned = first < head_count(t) ? find_head(t, first).row : 0;  // the row that turn is for
     turn.load(a, rope_row(a, t.p, t.w.pos[turned]));
     if (!worked) cuda::wait();
-    if (!worked && !prefetch) t.prime(0, t.w.old_len);
+    if (!worked && !prefetch) t.prime(0, t.stable_len());
 #pragma unroll 1
     for (uint32_t i = first; i < head_count(t); i += kAtOnce * Shape::kWarpsOfTeam) {
       DecodeHead<typename Team::Element> h[kAtOnce];
@@ -134,7 +134,7 @@ __device__ __forceinline__ void prepare_heads(const Team& t, bool worked) {
     }
   } else {
     if (!worked) cuda::wait();
-    if (!worked && !prefetch) t.prime(0, t.w.old_len);
+    if (!worked && !prefetch) t.prime(0, t.stable_len());
 #pragma unroll 1
     for (uint32_t i = first; i < head_count(t); i += Shape::kWarpsOfTeam) {
       if (const auto h = find_head(t, i); h.from != nullptr) prepare_any(t, h);

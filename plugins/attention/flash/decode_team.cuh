@@ -21,8 +21,10 @@ struct TeamShape {
   static constexpr uint32_t kMostQueries = kWarpTeams || kCoded ? kFewQueries : kQueries;
   static constexpr uint32_t kTileKeys = RingTile<D, Bytes>::kKeys, kTileBytes = RingTile<D, Bytes>::kBytes;
   static constexpr uint32_t kStride = kWarpsOfTeam * kTileKeys;  // from a tile of a warp to its next, in tokens
-  static constexpr uint32_t kBlocks =                            // on a multiprocessor
-      !kWarpTeams ? (kCoded ? kCodedBlocks : kPlainBlocks) : std::min(kDeepest / kDepth, kCoded ? kCodedBlocks : 4u);
+  static constexpr uint32_t kBlocks =                            // on a multiprocessor; team_blocks() says the same
+      kWarpTeams                                               ? std::min(kDeepest / kDepth, kCoded ? kCodedBlocks : 4u)
+      : !kCoded || (kKeysByChannel<Bytes> && D > kMostDim / 2) ? kPlainBlocks
+                                                               : kCodedBlocks;
   static constexpr uint32_t kStages =  // tiles of a warp's ring
       kCoded       ? 4
       : kWarpTeams ? kDepth * 128 / D
@@ -100,16 +102,16 @@ struct DecodeTeam {
     cut = c;
     split = number;
     begin = cut.start + split * cut.size;
-    end = min(begin + cut.size, static_cast<uint32_t>(w.pos[last_row]) + 1);
+    end = min(begin + cut.size, past_seen(a, static_cast<uint32_t>(w.pos[last_row])));
     const uint32_t seen = first_seen(a, static_cast<uint32_t>(w.pos[row]));
     first_tile = seen > begin ? (seen - begin) / Shape::kStride : 0;
     tiles = tiles_of_warp(warp_of_team());
     const uint32_t thread = thread_of_team();
     if (thread < w.queries) {
-      const uint32_t r = w.row_of(a, thread), pos = static_cast<uint32_t>(w.pos[r]);
+      const uint32_t r = w.row_of(a, thread), pos = static_cast<uint32_t>(w.pos[r]), past = past_seen(a, pos);
       const bool mine = r >= row && r <= last_row;
-      memory.queries[thread] = {r, w.head_of(a, thread), first_seen(a, pos), mine ? pos + 1 : 0,
-                                mine ? cut.count(pos) : 0};
+      memory.queries[thread] = {r, w.head_of(a, thread), first_seen(a, pos), mine ? past : 0,
+                                mine ? cut.count(past) : 0};
     } else if (thread < Shape::kMostQueries) {
       memory.queries[thread] = {};
     }
@@ -156,9 +158,12 @@ struct DecodeTeam {
             a.kv.page_cells,
             a.kv.columns};
   }
+  // The step changes no keys and values before it: a group of keys is coded when its last token comes.
+  __device__ uint32_t stable_len() const { return kKeysByChannel<Bytes> ? w.old_len & ~(a.kv.k.group - 1) : w.old_len; }
   // Loads tokens [from, to) of the first turn; each tile is a batch of copies, one that there is not an empty one.
   __device__ void prime_codes(uint32_t from, uint32_t to) const {
-    const CodedTileLoader<D, Bytes> keys(coded_rows(Side::kKeys)), values(coded_rows(Side::kValues));
+    const CodedTileLoader<D, Bytes, kKeysByChannel<Bytes>> keys(coded_rows(Side::kKeys));
+    const CodedTileLoader<D, Bytes> values(coded_rows(Side::kValues));
 #pragma unroll 1
     for (uint32_t stage = 0; stage < Shape::kStages; ++stage) {
       const uint32_t tile = stage % 2;
@@ -189,7 +194,7 @@ struct DecodeTeam {
   // Adds to the tiles in the ring what the step itself has appended.
   __device__ void prime_new() const {
     if constexpr (Shape::kCoded) {
-      prime_codes(w.old_len, end);
+      prime_codes(stable_len(), end);
     } else {
 #pragma unroll 1
       for (uint32_t i = 0; i < min(2 * tiles, Shape::kStages - 1); ++i) load(i, i, w.old_len, end);

@@ -58,13 +58,15 @@ struct TileLoader {
 
 // ---- codes ----------------------------------------------------------------------------------------------------------------------
 // A tile has 32 tokens, or 16 where rows are long: rows as they are stored, which lie as rows of fewer halves would, and after them
-// the tokens' scales in fp16.
+// the tokens' scales in fp16, or the zeros and the steps of the tile's keys by channel, (D) each.
 template <uint32_t D, Codec C>
 struct CodedTile {
   static constexpr uint32_t kColumns = D / C::kEights;  // halves that a row takes the place of
   static constexpr uint32_t kKeys = kColumns > 64 ? 16 : 32;
   static constexpr uint32_t kScalesAt = kKeys * kTileRowBytes<kColumns>;
-  static constexpr uint32_t kBytes = kScalesAt + kKeys * sizeof(__half);
+  static constexpr uint32_t kZerosAt = kScalesAt, kStepsAt = kZerosAt + D * sizeof(__half);
+  static constexpr uint32_t kBytes =
+      kKeysByChannel<C> ? kStepsAt + D * sizeof(__half) : kScalesAt + kKeys * sizeof(__half);
 
   // The scale of one of a tile's tokens.
   static __device__ __forceinline__ float scale(uint32_t tile, uint32_t token) {
@@ -92,19 +94,21 @@ struct CodedRows {
 };
 
 // Loads codes and scales. Tiles begin at multiples of their size, so that a page of as many cells has the whole of one, and the
-// page of a sequence that has one alone is looked up once.
-template <uint32_t D, Codec C>
+// page of a sequence that has one alone is looked up once. kChannels: of keys by channel the tile's zeros and steps instead; groups
+// are whole tiles, and rows of zeros and steps lie at multiples of 16 bytes, as rows of codes do.
+template <uint32_t D, Codec C, bool kChannels = false>
 class CodedTileLoader {
  public:
   using Tile = CodedTile<D, C>;
   __device__ __forceinline__ explicit CodedTileLoader(const CodedRows& from) : from_(from) {
     const cuda::KvPlane& plane = from.plane;
     const uint64_t odd = reinterpret_cast<uintptr_t>(from.scales) | static_cast<uint64_t>(plane.scale_page);
-    whole_ = from.page_cells >= Tile::kKeys && plane.dim == D && plane.scale_cell == sizeof(__half) && odd % 16 == 0;
+    whole_ = from.page_cells >= Tile::kKeys && plane.dim == D &&
+             (kChannels || (plane.scale_cell == sizeof(__half) && odd % 16 == 0));
     const int64_t page = from.columns == 1 ? from.pages[0] : 0;
     const uint32_t row = threadIdx.x % 32 / kPieces, piece = threadIdx.x % kPieces;
     rows_ = from.rows + page * plane.page + row * plane.cell + piece * 16;
-    scales_ = from.scales + page * plane.scale_page + threadIdx.x % 32 * 16;
+    scales_ = from.scales + page * plane.scale_page + (kChannels ? 0 : threadIdx.x % 32 * 16);
   }
   __device__ __forceinline__ void operator()(uint32_t tile, const TileTokens& t) const {
     if (!whole_ || t.token < t.from || t.token + Tile::kKeys > min(t.to, t.end)) return load_slowly(tile, t);
@@ -124,7 +128,9 @@ class CodedTileLoader {
     for (uint32_t r = 0; r < Tile::kKeys; r += kRowsAtOnce, rows += uint64_t{kRowsAtOnce} * cell) {
       cuda::copy_async(tile + tile_offset<Tile::kColumns>(r + row, piece), rows);
     }
-    if (lane < Tile::kKeys * sizeof(__half) / 16) {
+    if constexpr (kChannels) {
+      load_channels(tile, scales, inside);
+    } else if (lane < Tile::kKeys * sizeof(__half) / 16) {
       cuda::copy_async(tile + Tile::kScalesAt + 16 * lane, scales + inside * sizeof(__half));
     }
   }
@@ -132,8 +138,25 @@ class CodedTileLoader {
  private:
   static constexpr uint32_t kPieces = Tile::kColumns / 8, kRowsAtOnce = 32 / kPieces;
 
-  __device__ int32_t page_of(uint32_t token) const {
-    return from_.pages[token >> (31 - static_cast<uint32_t>(__clz(static_cast<int>(from_.page_cells))))];
+  __device__ int32_t page_of(uint32_t token) const { return from_.pages[token >> shift_of(from_.page_cells)]; }
+  // The logarithm of a power of two.
+  static __device__ uint32_t shift_of(uint32_t power) {
+    return 31 - static_cast<uint32_t>(__clz(static_cast<int>(power)));
+  }
+  // Loads the zeros and the steps of a group, the one of a cell of a page. scales: of the page.
+  __device__ __forceinline__ void load_channels(uint32_t tile, const char* scales, uint32_t inside) const {
+    constexpr uint32_t kOfZeros = D / 8;  // pieces of 16 bytes
+    const cuda::KvPlane& plane = from_.plane;
+    const char* zeros = scales + (inside >> shift_of(plane.group)) * plane.scale_cell;
+#pragma unroll
+    for (uint32_t i = threadIdx.x % 32; i < 2 * kOfZeros; i += 32) {
+      const uint32_t to = tile + Tile::kZerosAt + 16 * i, piece = i % kOfZeros;
+      if (piece * 8 < plane.dim) {
+        cuda::copy_async(to, zeros + (i < kOfZeros ? 0 : plane.dim * sizeof(__half)) + 16 * piece);
+      } else {
+        cuda::store_zeros(to);
+      }
+    }
   }
   // Piece by piece.
   __device__ void load_slowly(uint32_t tile, const TileTokens& t) const {
@@ -143,7 +166,7 @@ class CodedTileLoader {
     const auto is_own = [&](uint32_t token) { return token < t.end && token >= t.from && token < t.to; };
     // The lane's own token's scale, which comes while rows are asked for.
     const uint32_t own_row = threadIdx.x % 32, own_token = t.token + own_row;
-    const bool scales_it = own_row < Tile::kKeys && (is_own(own_token) || own_token >= t.end);
+    const bool scales_it = !kChannels && own_row < Tile::kKeys && (is_own(own_token) || own_token >= t.end);
     __half scale = __ushort_as_half(0);
     if (scales_it && own_token < t.end) {
       const uint32_t inside = own_token & (from_.page_cells - 1);
@@ -160,6 +183,9 @@ class CodedTileLoader {
         const uint32_t inside = token & (from_.page_cells - 1);
         cuda::copy_async(to, from_.rows + page_of(token) * plane.page + inside * plane.cell + piece * 16);
       }
+    }
+    if (kChannels && is_own(t.token)) {
+      load_channels(tile, from_.scales + page_of(t.token) * plane.scale_page, t.token & (from_.page_cells - 1));
     }
     if (scales_it) static_cast<__half*>(__cvta_shared_to_generic(tile + Tile::kScalesAt))[own_row] = scale;
   }

@@ -49,14 +49,21 @@ class TurnReader {
       use(address);
       __syncwarp();
       const TileTokens tokens{t_.token_of(next), 0, t_.end, t_.end};
-      if (next < t_.tiles) (kSide == Side::kValues ? values_ : keys_)(address, tokens);
+      if (next < t_.tiles) {
+        if constexpr (kSide == Side::kValues) {
+          values_(address, tokens);
+        } else {
+          keys_(address, tokens);
+        }
+      }
     }
     cuda::commit_copies();
   }
 
  private:
   const Team& t_;
-  const CodedTileLoader<Team::kDim, typename Team::Code> keys_, values_;
+  const CodedTileLoader<Team::kDim, typename Team::Code, kKeysByChannel<typename Team::Code>> keys_;
+  const CodedTileLoader<Team::kDim, typename Team::Code> values_;
 };
 
 // The B fragments of the queries (dimensions 16, queries 8). A query that there is not has zeros.
@@ -109,33 +116,37 @@ struct QueryColumns {
 };
 
 // The A fragments of 16 keys of a tile of codes, from `key` on: keys (keys 16, dimensions 16) or values (dimensions 16, keys 16).
-// use(k, fragment) gets the k-th 16 dimensions.
+// use(k, fragment) gets the k-th 16 dimensions; here those of two pieces of the rows, and below all of them.
 template <uint32_t D, Side kSide, Codec C, class Use>
-__device__ __forceinline__ void unpack_tile(uint32_t tile, uint32_t key, const Use& use) {
+__device__ __forceinline__ void unpack_pieces(uint32_t tile, uint32_t key, uint32_t pieces, const Use& use) {
   constexpr uint32_t kColumns = CodedTile<D, C>::kColumns, kPairs = C::kPairs;
+  uint32_t words[4];  // they hold of the first piece tokens 0 to 7, then 8 to 15; of the second one
+  if constexpr (kSide == Side::kKeys) {
+    cuda::load_matrices(words, tile + rows_first<kColumns>(key, pieces));
+  } else {
+    cuda::load_matrices_transposed(words, tile + rows_first<kColumns>(key, pieces));
+  }
 #pragma unroll
-  for (uint32_t pieces = 0; pieces < kColumns / 8; pieces += 2) {
-    uint32_t words[4];  // of the first piece tokens 0 to 7, then 8 to 15; of the second one
-    if constexpr (kSide == Side::kKeys) {
-      cuda::load_matrices(words, tile + rows_first<kColumns>(key, pieces));
-    } else {
-      cuda::load_matrices_transposed(words, tile + rows_first<kColumns>(key, pieces));
-    }
+  for (uint32_t i = 0; i < 2; ++i) {
+    uint32_t low[kPairs], high[kPairs];
+    C::unpack_pairs(words[2 * i], low);
+    C::unpack_pairs(words[2 * i + 1], high);
 #pragma unroll
-    for (uint32_t i = 0; i < 2; ++i) {
-      uint32_t low[kPairs], high[kPairs];
-      C::unpack_pairs(words[2 * i], low);
-      C::unpack_pairs(words[2 * i + 1], high);
-#pragma unroll
-      for (uint32_t j = 0; j < kPairs; j += 2) {
-        const uint32_t k = ((pieces + i) * kPairs + j) / 2;
-        if constexpr (kSide == Side::kKeys) {
-          use(k, {low[j], high[j], low[j + 1], high[j + 1]});
-        } else {
-          use(k, {low[j], low[j + 1], high[j], high[j + 1]});
-        }
+    for (uint32_t j = 0; j < kPairs; j += 2) {
+      const uint32_t k = ((pieces + i) * kPairs + j) / 2;
+      if constexpr (kSide == Side::kKeys) {
+        use(k, {low[j], high[j], low[j + 1], high[j + 1]});
+      } else {
+        use(k, {low[j], low[j + 1], high[j], high[j + 1]});
       }
     }
+  }
+}
+template <uint32_t D, Side kSide, Codec C, class Use>
+__device__ __forceinline__ void unpack_tile(uint32_t tile, uint32_t key, const Use& use) {
+#pragma unroll
+  for (uint32_t pieces = 0; pieces < CodedTile<D, C>::kColumns / 8; pieces += 2) {
+    unpack_pieces<D, kSide, C>(tile, key, pieces, use);
   }
 }
 
@@ -174,10 +185,54 @@ __device__ __forceinline__ void score_keys(uint32_t keys, uint32_t key, const Qu
   for (uint32_t e = 0; e < 4; ++e) x[e] = s[0][e] + s[1][e];
   if constexpr (Team::Shape::kCoded) scale_rows<Team>(keys, key, Team::Code::kUnit, x);
 }
+// Products of a tile of keys by channel, which are of one group, and the queries: q . key = q . zeros + (q steps) . codes. Both sums
+// are an mma's; the first one is of 16 rows that are all the zeros.
+template <class Team>
+__device__ __forceinline__ void score_by_channel(uint32_t keys, const QueryColumns<Team>& q, TileScores<Team>& x) {
+  using E = typename Team::Element;
+  using Code = typename Team::Code;
+  using Tile = CodedTile<Team::kDim, Code>;
+  constexpr uint32_t kPairs = Code::kPairs;
+  float of_zeros[4] = {};
+#pragma unroll
+  for (uint32_t pieces = 0; pieces < Tile::kColumns / 8; pieces += 2) {
+    uint32_t scaled[kPairs][2];  // [16 dimensions of the two pieces]: B fragments of q steps
+#pragma unroll
+    for (uint32_t piece = pieces; piece < pieces + 2; ++piece) {
+      const uint32_t at = keys + dim_of_key<Code>(piece, 0, 0) * sizeof(__half);  // the lane's eight dimensions
+      const ChannelPairs zeros(cuda::load_shared(at + Tile::kZerosAt)), steps(cuda::load_shared(at + Tile::kStepsAt));
+#pragma unroll
+      for (uint32_t j = 0; j < kPairs; j += 2) {
+        const uint32_t k = (piece * kPairs + j) / 2, own = k - pieces * kPairs / 2;
+        scaled[own][0] = times(q.b[k][0], steps.pair[j]);
+        scaled[own][1] = times(q.b[k][1], steps.pair[j + 1]);
+        cuda::mma<E>(of_zeros, {zeros.pair[j], zeros.pair[j], zeros.pair[j + 1], zeros.pair[j + 1]}, q.b[k][0],
+                     q.b[k][1]);
+      }
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < Team::Shape::kTileKeys / 16; ++i) {
+      unpack_pieces<Team::kDim, Side::kKeys, typename Code::Keys>(
+          keys, 16 * i, pieces, [&](uint32_t k, const uint32_t(&a)[4]) {
+            const uint32_t own = k - pieces * kPairs / 2;
+            cuda::mma<E>(x[i], a, scaled[own][0], scaled[own][1]);
+          });
+    }
+  }
+#pragma unroll
+  for (uint32_t i = 0; i < Team::Shape::kTileKeys / 16; ++i) {
+#pragma unroll
+    for (uint32_t e = 0; e < 4; ++e) x[i][e] += of_zeros[e];
+  }
+}
 template <class Team>
 __device__ __forceinline__ void score_tile(uint32_t keys, const QueryColumns<Team>& q, TileScores<Team>& x) {
+  if constexpr (kKeysByChannel<typename Team::Code>) {
+    score_by_channel<Team>(keys, q, x);
+  } else {
 #pragma unroll
-  for (uint32_t i = 0; i < Team::Shape::kTileKeys / 16; ++i) score_keys<Team>(keys, 16 * i, q, x[i]);
+    for (uint32_t i = 0; i < Team::Shape::kTileKeys / 16; ++i) score_keys<Team>(keys, 16 * i, q, x[i]);
+  }
 }
 
 // Scores of the turn that begins with `tile` become weights; state.top and state.sum go on. shrink, by column: by how much
@@ -273,12 +328,14 @@ __device__ __forceinline__ void finish_alone(const Team& t, WarpState<Team::kDim
     const uint32_t q = threadIdx.x % 4 * 2 + column;
     if (q >= t.w.queries || t.memory.queries[q].count == 0) continue;
     const Query& query = t.memory.queries[q];
-    const float weight = value_unit<Team>() / (sum + sink_weight(t.p.sinks, query.head, state.top[column]));
-    float* to = t.p.out + (t.w.first_row + query.row) * t.a.out_row + query.head * t.a.kv.v.dim;
+    const uint32_t row = t.w.first_row + query.row;
+    ResultFactors factors = result_factors(t.a, t.p, {row, query.head, state.top[column], sum}, threadIdx.x % 32 < 4);
+    factors.own *= value_unit<Team>();
+    float* to = t.p.out + row * t.a.out_row + query.head * t.a.kv.v.dim;
 #pragma unroll
     for (uint32_t i = 0; i < Team::kDim / 8; ++i) {
       const uint32_t d = lane_dim<Team>(i / 2, i % 2);
-      if (d < t.a.kv.v.dim) to[d] = state.out[i / 2][i % 2 * 2 + column] * weight;
+      if (d < t.a.kv.v.dim) to[d] = result_of(factors, state.out[i / 2][i % 2 * 2 + column], to[d]);
     }
   }
 }

@@ -12,6 +12,38 @@ __device__ __forceinline__ uint32_t first_seen(const GpuArgs& a, uint32_t pos) {
   return a.window != 0 && pos >= a.window ? pos + 1 - a.window : 0;
 }
 
+// No position from there on is seen by it.
+__device__ __forceinline__ uint32_t past_seen(const GpuArgs& a, uint32_t pos) {
+  return pos + 1 > a.hidden ? pos + 1 - a.hidden : 0;
+}
+
+// ---- what a head's sums become ----------------------------------------------------------------------------------------
+// Its result is `own` times the sum of its weighted values plus `before` times the result that is there.
+struct ResultFactors {
+  float own, before;
+};
+struct HeadSums {
+  uint32_t row, head;  // of the step, of the query heads
+  float top, sum;      // the greatest score in units of log2, and the sum of the weights
+};
+// leaves: the thread is the one that leaves the sum of a first half.
+__device__ __forceinline__ ResultFactors result_factors(const GpuArgs& a, const GpuPointers& p, const HeadSums& s,
+                                                        bool leaves) {
+  float* left = p.sums + s.row * a.q_heads + s.head;
+  if (a.joining != attention::kJoins) {
+    const float all = s.sum + sink_weight(p.sinks, s.head, s.top);
+    if (a.joining == attention::kLeaves && leaves) *left = s.top + log2f(all);
+    return {1 / all, 0};
+  }
+  const float log = *left, highest = fmaxf(s.top, log);
+  const float own = exp2_approx(s.top - highest), before = exp2_approx(log - highest), all = s.sum * own + before;
+  return {own / all, before / all};
+}
+// x: a sum of weighted values.
+__device__ __forceinline__ float result_of(const ResultFactors& f, float x, const float& there) {
+  return f.before == 0 ? x * f.own : x * f.own + there * f.before;
+}
+
 // ---- where heads are --------------------------------------------------------------------------------------------------
 enum class Side { kKeys, kValues };
 
@@ -33,6 +65,15 @@ __device__ __forceinline__ cuda::KvRows cached_scales(const GpuArgs& a, const Gp
   scale.head = scale.scale_head;
   return cuda::KvRows({a.kv, scale, side == Side::kValues ? p.value_scales : p.key_scales, nullptr, p.pages}, slot,
                       kv_head);
+}
+// The zeros of a token's group of keys, in fp16, which the steps follow.
+__device__ __forceinline__ const char* cached_channels(const GpuArgs& a, const GpuPointers& p, uint32_t slot,
+                                                       uint32_t kv_head, uint32_t token) {
+  const auto log2 = [](uint32_t power) { return 31 - static_cast<uint32_t>(__clz(static_cast<int>(power))); };
+  const cuda::KvPlane& k = a.kv.k;
+  const int64_t page = p.pages[size_t{slot} * a.kv.columns + (token >> log2(a.kv.page_cells))];
+  const uint32_t group = (token & (a.kv.page_cells - 1)) >> log2(k.group);
+  return static_cast<const char*>(p.key_scales) + page * k.scale_page + kv_head * k.scale_head + group * k.scale_cell;
 }
 // A head of Q, of the step's row.
 __device__ __forceinline__ const float* query_head(const GpuArgs& a, const GpuPointers& p, uint32_t row,

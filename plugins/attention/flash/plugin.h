@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "../common/recent.h"
 #include "tenon/sdk/attention.h"
 
 namespace tenon::flash {
@@ -29,7 +30,8 @@ class Flash : public sdk::Attention<Flash> {
   void record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const;
 
  private:
-  void record_unrotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const;
+  using Half = attention::Half;
+  void record_half(const tenon_attn& a, const tenon_attn_call& call, const Half& half, sdk::Recorder& r) const;
 
   uint32_t split_;
   uint32_t isa_ = 0;               // CPU: index for kernels()

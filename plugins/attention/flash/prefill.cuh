@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda_ops.h"
+#include "head.cuh"
 
 namespace tenon::flash {
 
@@ -12,6 +13,10 @@ struct QueryTile {
   uint32_t slot = 0;
   uint32_t first_row = 0, rows = 0;  // of the step; rows is 0 for blocks after the last tile
   uint32_t position = 0;             // of the first row; those of the others follow
+  uint32_t end = 0;                  // no row sees a position from there on
+
+  // Whether there is nothing that any row sees.
+  __device__ bool is_empty(const GpuArgs& a) const { return rows == 0 || end <= first_seen(a, position); }
 
   // For whole warps.
   template <uint32_t kRows>
@@ -48,6 +53,7 @@ struct QueryTile {
     t.first_row = begin + at * kRows;
     t.rows = min(kRows, end - t.first_row);
     t.position = static_cast<uint32_t>(p.pos[t.first_row]);
+    t.end = past_seen(a, t.position + t.rows - 1);
     return t;
   }
 };

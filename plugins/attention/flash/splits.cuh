@@ -16,9 +16,13 @@ inline constexpr uint32_t kQueries = 16;    // of a team that is a block: rows o
 inline constexpr uint32_t kFewQueries = 8;  // of one that is a warp, or reads codes: columns of a matrix product
 inline constexpr uint32_t kDeepest = 12;    // see TeamShape
 // Blocks of a multiprocessor: each works while the others wait for keys and values. Codes bring more elements in the same time, and
-// unpacking them needs more warps.
+// unpacking them needs more warps; rings of long keys by channel have room for as many as plain ones.
 inline constexpr uint32_t kPlainBlocks = 2, kCodedBlocks = 3;
-inline constexpr uint32_t kAnchor = 1024;  // windows begin at multiples of it
+inline uint32_t team_blocks(const GpuArgs& a) {
+  return a.kv.k.scale == 0 || (a.kv.k.group != 0 && head_dim(a) > kMostDim / 2) ? kPlainBlocks : kCodedBlocks;
+}
+inline constexpr uint32_t kAnchor = 1024,
+                          kNearAnchor = 64;  // windows begin at multiples of it, those of tails of the second one
 // A team takes less time for so many granules than others take to fold what more teams make of them.
 inline constexpr uint32_t kGranulesAlone = 2;
 // A row is left to one cluster while its teams have no more granules than this. More clusters would have to meet in memory,
@@ -43,10 +47,15 @@ __host__ __device__ inline uint32_t teams_per_kv_head(const GpuArgs& a) {
 struct Cut {
   uint32_t start, size;
   __device__ bool operator==(const Cut& o) const { return start == o.start && size == o.size; }
-  __device__ uint32_t count(uint32_t pos) const { return (pos - start) / size + 1; }
+  // past: of what the row sees.
+  __device__ uint32_t count(uint32_t past) const { return past > start ? (past - 1 - start) / size + 1 : 0; }
 };
+__host__ __device__ inline uint32_t anchor(const GpuArgs& a) {
+  return a.joining == attention::kLeaves ? kNearAnchor : kAnchor;
+}
 __device__ inline Cut cut(const GpuArgs& a, uint32_t pos) {
-  const uint32_t start = first_seen(a, pos) / kAnchor * kAnchor, span = pos + 1 - start;
+  const uint32_t start = first_seen(a, pos) / anchor(a) * anchor(a), past = past_seen(a, pos);
+  const uint32_t span = past > start ? past - start : 0;
   if (a.many_rows != 0) {
     if (a.splits == 1) return {start, 1 << 30};
     const uint32_t step = a.granule * a.splits;

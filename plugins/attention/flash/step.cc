@@ -100,7 +100,7 @@ Lanes Step::lanes(uint32_t row, uint32_t head) const {
   if (!by_cell()) {
     const uint32_t n = position(row), own = after_window(n, a_.window);
     const bool sinks = a_.kv.window != 0 && own < a_.kv.sinks;
-    return {sinks ? a_.kv.sinks : 0, std::max(own, after_window(n, a_.kv.window)), n + 1};
+    return {sinks ? a_.kv.sinks : 0, std::max(own, after_window(n, a_.kv.window)), a_.past(n)};
   }
   uint32_t end = used(row, head);
   for_path(row, [&](uint32_t r) { end = std::max(end, place(r, head) + 1); });
@@ -117,7 +117,7 @@ uint64_t Step::visible(uint32_t row, uint32_t head, uint32_t block) const {
   const uint32_t n = position(row);
   if (!by_cell()) {
     const uint32_t own = after_window(n, a_.window);
-    const uint64_t bits = bits_of(std::max(own, after_window(n, a_.kv.window)), uint64_t{n} + 1, block);
+    const uint64_t bits = bits_of(std::max(own, after_window(n, a_.kv.window)), a_.past(n), block);
     if (a_.most_spans != 0) return bits == 0 ? 0 : bits & in_spans(row, head, block);
     return a_.kv.window == 0 ? bits : bits | bits_of(own, std::min(a_.kv.sinks, n + 1), block);
   }
@@ -232,11 +232,12 @@ uint64_t Run::score_block(uint32_t at, uint32_t& low, uint32_t& high) {
   find_cells(at, seen, begin_ + low);
   const uint32_t g = a_.group, dim = a_.kv.k.dim, n = (high - low) * g;
   float *scores = w_.scores + size_t{low} * g * kKeys, *q = w_.q + size_t{low} * g * dim;
-  few_ = n <= kFewQueries && a_.rotated == 0;
+  few_ = n <= kFewQueries && a_.rotated == 0 && a_.kv.k.group == 0;
   if (few_) {
     k_.scores_of_few(cached_keys(), q, n, scores);
   } else {
     k_.load_keys(cached_keys(), w_.keys);
+    if (a_.kv.k.group != 0) scale_channels();
     if (a_.rotated != 0) load_turned_keys(at, seen, low);
     k_.scores(q, n, dim, w_.keys, scores);
   }
@@ -271,6 +272,20 @@ void Run::find_cells(uint32_t at, uint64_t seen, uint32_t row) {
   for (uint32_t i = low_lane_; i < end_lane_; ++i) {
     key_scale_[i] = keys_.scale(cell_[i]);
     value_scale_[i] = values_.scale(cell_[i]);
+  }
+}
+
+// Keys whose groups have zeros and steps become what they stand for: until now they are their codes - 8.
+void Run::scale_channels() const {
+  const uint32_t dim = a_.kv.k.dim;
+  for (uint32_t first = low_lane_, end = 0; first < end_lane_; first = end) {
+    end = std::min(end_lane_, first + a_.kv.k.group - cell_[first] % a_.kv.k.group);
+    for (uint32_t d = 0; d < dim; ++d) {
+      const sdk::KvChannel channel = keys_.channel(cell_[first], d);
+      const float zero = channel.decode(8);
+      float* key = w_.keys + size_t{d} * kKeys;
+      for (uint32_t i = first; i < end; ++i) key[i] = key[i] * channel.step + zero;
+    }
   }
 }
 

@@ -114,6 +114,7 @@ class Run {
   void attend_block(uint32_t at, uint32_t low, uint32_t high);
   uint64_t score_block(uint32_t at, uint32_t& low, uint32_t& high);
   void find_cells(uint32_t at, uint64_t seen, uint32_t row);
+  void scale_channels() const;
   void load_turned_keys(uint32_t at, uint64_t seen, uint32_t low);
   void add_values(uint32_t query, uint32_t n, uint64_t visible);
   CachedRows cached_keys() const;

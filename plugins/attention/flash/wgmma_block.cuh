@@ -33,12 +33,13 @@ struct Maps {
   CUtensorMap q, k, v;
 };
 
-// Tiles of codes on their way to becoming tiles of fp16, and their tokens' scales. C is void where the copy engine brings what is
-// multiplied.
+// Tiles of codes on their way to becoming tiles of fp16, and their tokens' scales, or the zeros and the steps of a tile of keys by
+// channel, group after group. C is void where the copy engine brings what is multiplied.
 template <uint32_t D, class C>
 struct RawTiles {
   static constexpr uint32_t kStages = 3, kBytes = kTileKeys * D / C::kEights * 2;
-  static constexpr uint32_t kScaleStages = 4, kScaleBytes = kTileKeys * sizeof(__half);
+  static constexpr uint32_t kScaleStages = 4, kGroups = kTileKeys / kKeysOfGroup, kGroupBytes = 2 * D * sizeof(__half);
+  static constexpr uint32_t kScaleBytes = kKeysByChannel<C> ? kGroups * kGroupBytes : kTileKeys * sizeof(__half);
   static constexpr uint32_t kAllBytes = kStages * kBytes + kScaleStages * kScaleBytes;
 };
 template <uint32_t D>
@@ -82,8 +83,7 @@ struct Layout {
 struct Walk {
   uint32_t last, count;  // tiles
   __device__ Walk(const GpuArgs& a, const QueryTile& t) {
-    const uint32_t end = t.position + t.rows;
-    last = (end - 1) / kTileKeys;
+    last = (t.end - 1) / kTileKeys;
     count = last - first_seen(a, t.position) / kTileKeys + 1;
   }
   // The first token of the i-th.
@@ -124,7 +124,7 @@ __device__ __forceinline__ void load_tile(const BlockWork<D, void>& b, Side side
   for (uint32_t r = 0; r < kTileKeys; r += run) {
     const uint32_t token = first + r;
     // Tokens after the last have no page: they are outside of the map, hence zeros.
-    const int32_t page = token < b.t.position + b.t.rows ? pages[token >> shift] : -1;
+    const int32_t page = token < b.t.end ? pages[token >> shift] : -1;
     for (uint32_t h = 0; h < Layout<D, void>::kSlices; ++h) {
       full.copy_box(b.s.tile(side, stage) + h * kSliceBytes + r * kSwizzledRowBytes,
                     side == Side::kValues ? &b.maps.v : &b.maps.k,

@@ -20,10 +20,11 @@ class CodedProducer {
       : b_(block), kv_head_(blockIdx.x / block.a.heads_per_kv), steps_(2 * block.walk.count) {
     pages_ = block.p.pages + size_t{block.t.slot} * block.a.kv.columns;
     shift_ = 31 - static_cast<uint32_t>(__clz(static_cast<int>(block.a.kv.page_cells)));
-    end_ = block.t.position + block.t.rows;
+    end_ = block.t.end;
     keys_ = source(Side::kKeys);
     values_ = source(Side::kValues);
     const auto whole = [&](const cuda::KvPlane& plane, const Source& from) {
+      if (kKeysByChannel<C> && plane.group != 0) return true;  // its rows of zeros and steps are copied in any case
       const uint64_t odd = reinterpret_cast<uintptr_t>(from.scale) | static_cast<uint64_t>(plane.scale_page);
       return plane.scale_cell == sizeof(__half) && odd % 16 == 0;
     };
@@ -108,8 +109,10 @@ class CodedProducer {
       const uint32_t first = b_.walk.token(t.number), to = raw(s, 0);
       const char* from = source_of(t.side).piece;
       const uint32_t scales = b_.s.scales(s % Shared::kScaleStages);
+      const bool by_channel = kKeysByChannel<C> && t.side == Side::kKeys;
+      if (by_channel) fetch_channels(scales, first);
       if (first + kTileKeys <= end_ && whole_) {
-        if (threadIdx.x < kTileKeys * sizeof(__half) / 16) {
+        if (!by_channel && threadIdx.x < kTileKeys * sizeof(__half) / 16) {
           cuda::copy_async(scales + threadIdx.x * 16, source_of(t.side).scale + threadIdx.x * 16 +
                                                           distance(first, plane.scale_page, plane.scale_cell));
         }
@@ -120,7 +123,9 @@ class CodedProducer {
           if (slice_of(n) + 1 == kSlices) from += kRowsAtOnce * plane.cell;
         }
       } else {
-        static_cast<__half*>(__cvta_shared_to_generic(scales))[threadIdx.x] = scale_of(t.side, first + threadIdx.x);
+        if (!by_channel) {
+          static_cast<__half*>(__cvta_shared_to_generic(scales))[threadIdx.x] = scale_of(t.side, first + threadIdx.x);
+        }
 #pragma unroll 1
         for (uint32_t n = 0; n < kOwn; ++n) {
           const uint32_t token = first + row_of(n);
@@ -136,6 +141,21 @@ class CodedProducer {
     }
     cuda::commit_copies();
   }
+  // Begins the copies of the zeros and the steps of a tile's groups. A group after the last token has zeros.
+  __device__ __forceinline__ void fetch_channels(uint32_t to, uint32_t first) const {
+    if constexpr (kKeysByChannel<C>) {
+      constexpr uint32_t kPieces = Shared::Raw::kGroupBytes / 16;  // a group has so many
+      static_assert(Shared::Raw::kGroups * kPieces <= kWarpgroupThreads);
+      const cuda::KvPlane& plane = b_.a.kv.k;
+      const uint32_t shift = 31 - static_cast<uint32_t>(__clz(static_cast<int>(plane.group)));
+      const uint32_t group = threadIdx.x / kPieces, piece = threadIdx.x % kPieces, token = first + (group << shift);
+      if (group << shift >= kTileKeys) return;
+      if (token >= end_) return cuda::store_zeros(to + threadIdx.x * 16);
+      const int64_t page = b_.a.kv.columns == 1 ? 0 : pages_[token >> shift_] * plane.scale_page;
+      cuda::copy_async(to + threadIdx.x * 16,
+                       keys_.scale + page + (inside(token) >> shift) * plane.scale_cell + piece * 16);
+    }
+  }
   __device__ __forceinline__ __half scale_of(Side side, uint32_t token) const {
     if (token >= end_) return __ushort_as_half(0);
     const cuda::KvPlane& plane = plane_of(b_.a, side);
@@ -143,8 +163,32 @@ class CodedProducer {
                                             distance(token, plane.scale_page, plane.scale_cell));
   }
 
+  // The same as convert() of a tile of keys by channel.
+  __device__ __forceinline__ void convert_by_channel(uint32_t s, const Tile& t) const {
+    const uint32_t tile = b_.s.tile(Side::kKeys, stage_of(t.number)), from = raw(s, 0);
+    const uint32_t shift = 31 - static_cast<uint32_t>(__clz(static_cast<int>(b_.a.kv.k.group)));
+#pragma unroll 1
+    for (uint32_t n = 0; n < kOwn; ++n) {
+      const uint32_t row = row_of(n), eight_of_slice = piece() * C::kEights;
+      const uint32_t to = tile + slice_of(n) * kSliceBytes + row * kSwizzledRowBytes;
+      const uint32_t zeros = b_.s.scales(s % Shared::kScaleStages) + (row >> shift) * Shared::Raw::kGroupBytes +
+                             slice_of(n) * kSwizzledRowBytes + eight_of_slice * 16;
+      unpack_by_channel(
+          cuda::load_shared(from + n * kPassBytes),
+          [&](uint32_t i) {
+            return EightChannels{cuda::load_shared(zeros + i * 16),
+                                 cuda::load_shared(zeros + D * sizeof(__half) + i * 16)};
+          },
+          [&](uint32_t i, const uint4& eight) {
+            cuda::store_shared(to + ((eight_of_slice + i) ^ row % kSwizzlePeriod) * 16, eight);
+          });
+    }
+  }
   // Writes the thread's pieces of a step's tile as fp16.
   __device__ __forceinline__ void convert(uint32_t s, const Tile& t) const {
+    if constexpr (kKeysByChannel<C>) {
+      if (t.side == Side::kKeys) return convert_by_channel(s, t);
+    }
     // Rows of the thread's pieces are the same in the period of the swizzle, and so are its places in them.
     static_assert(kRowsAtOnce % kSwizzlePeriod == 0);
     const uint32_t tile = b_.s.tile(t.side, stage_of(t.number)) + row_of(0) * kSwizzledRowBytes, from = raw(s, 0);

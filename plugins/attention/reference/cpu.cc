@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <string>
 #include <vector>
 
@@ -107,6 +108,7 @@ class View {
   bool in_windows(int64_t p) const {
     return (a_.window == 0 || p > int64_t{position_} - a_.window) && a_.kv.in_window(p, position_);
   }
+  bool is_before_tail(int32_t p) const { return static_cast<uint32_t>(p) < a_.past(static_cast<uint32_t>(position_)); }
   // Whether an old cell is in a span that was chosen for the row, if spans are.
   bool is_chosen(uint32_t cell) const {
     if (a_.most_spans == 0) return true;
@@ -130,7 +132,7 @@ class View {
     while (last + 1 < live && slots[last + 1] == slots[row]) ++last;
     for (uint32_t cell = 0; cell < cells; ++cell) {
       const int32_t p = old_position(cell, kv_len);
-      if (p < 0 || p > position_ || !in_windows(p) || !is_chosen(cell)) continue;
+      if (p < 0 || !is_before_tail(p) || !in_windows(p) || !is_chosen(cell)) continue;
       bool overwritten = false;
       for (uint32_t r = first; r <= last && !overwritten; ++r) overwritten = place(r) == cell;
       if (!overwritten) seen_[n_++] = {p, cell};
@@ -146,7 +148,7 @@ class View {
         throw sdk::Failed("position " + std::to_string(p) + " in cell " + std::to_string(cell) + " of a program for " +
                           std::to_string(a_.kv_len) + " tokens");
       }
-      if (in_windows(p)) seen_[n_++] = {p, cell};
+      if (is_before_tail(p) && in_windows(p)) seen_[n_++] = {p, cell};
     }
   }
 
@@ -180,8 +182,13 @@ struct Work {
   float* row;     // a key or a value
 };
 
+// What a softmax divides by: the sum of exp(score - top). A row that sees nothing has no greatest score.
+struct Divisor {
+  double top = -std::numeric_limits<double>::infinity(), sum = 0;
+};
 // The softmax of a query head of the view's row over what it sees, into w.score.
-void weigh(const Args& a, const Part& part, const View& view, uint32_t head, const Work& w) {
+Divisor weigh(const Args& a, const Part& part, const View& view, uint32_t head, const Work& w) {
+  if (view.size() == 0) return {};
   view.query(attention::query_of(a, part, view.row(), head), w.q);
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
   for (uint32_t i = 0; i < view.size(); ++i) {
@@ -198,6 +205,29 @@ void weigh(const Args& a, const Part& part, const View& view, uint32_t head, con
   sum = std::exp(sink - top);
   for (uint32_t i = 0; i < view.size(); ++i) sum += w.score[i] = std::exp(w.score[i] - top);
   for (uint32_t i = 0; i < view.size(); ++i) w.score[i] /= sum;
+  return {top, sum};
+}
+
+struct QueryHead {
+  uint32_t row, head;
+};
+// The mean of what a query head sees becomes its result, or joins the one that is there (recent.h).
+void finish(const Args& a, const Part& part, const QueryHead& at, const Divisor& divisor, const double* mean) {
+  float* out = attention::out_of(a, part, at.row, at.head);
+  double own = 1, before = 0;
+  if (a.joining != attention::kAlone) {
+    float& left = part.ptr<float>(kSums)[size_t{at.row} * a.q_heads + at.head];
+    if (a.joining == attention::kLeaves) {
+      left = static_cast<float>(divisor.top / std::numbers::ln2 + std::log2(divisor.sum));
+    } else {
+      const double log = left * std::numbers::ln2, top = std::max(divisor.top, log);
+      own = divisor.sum * std::exp(divisor.top - top);
+      before = std::exp(log - top);
+    }
+  }
+  for (uint32_t d = 0; d < a.kv.v.dim; ++d) {
+    out[d] = static_cast<float>(before == 0 ? mean[d] : (own * mean[d] + before * out[d]) / (own + before));
+  }
 }
 
 // A chunk is one head of one row.
@@ -209,14 +239,13 @@ void attend(const Args& a, const Part& part) {
     if (row >= live) return;
     if (part.ptr<int32_t>(kSlot)[row] < 0) continue;
     const View view(a, part, row, head / a.group, w.seen);
-    weigh(a, part, view, head, w);
-    float* out = attention::out_of(a, part, row, head);
+    const Divisor divisor = weigh(a, part, view, head, w);
     std::fill_n(w.mean, a.kv.v.dim, 0.0);
     for (uint32_t i = 0; i < view.size(); ++i) {
       view.value(i, w.row);
       for (uint32_t d = 0; d < a.kv.v.dim; ++d) w.mean[d] += w.score[i] * w.row[d];
     }
-    for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] = static_cast<float>(w.mean[d]);
+    finish(a, part, {row, head}, divisor, w.mean);
   }
 }
 
@@ -239,8 +268,12 @@ void sum_weights(const Args& a, const Part& part) {
 
 tenon_claim Reference::claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds&) const {
   const tenon_claim claim = attention::claim_view(a, kv);
-  for (const tenon_kv_plane* p : {&kv.format->k, &kv.format->v}) {
-    if (p->codec != TENON_F32) throw Refused(std::string("reads f32 caches only, not ") + tenon_format_name(p->codec));
+  for (const tenon_kv_view* view : {&kv, kv.recent_view}) {
+    if (view == nullptr) continue;
+    for (const tenon_kv_plane* p : {&view->format->k, &view->format->v}) {
+      if (p->codec == TENON_F32) continue;
+      throw Refused(std::string("reads f32 caches only, not ") + tenon_format_name(p->codec));
+    }
   }
   return claim;
 }
@@ -251,18 +284,18 @@ tenon_kv_format Reference::preferred_format() const {
 
 namespace {
 
-void record_unrotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) {
-  Args args{attention::view_args(a, call, r), 0, 0};
+void record_half(const tenon_attn& a, const tenon_attn_call& call, const attention::Half& half, sdk::Recorder& r) {
+  Args args{attention::view_args(a, call, half, r), 0, 0};
   // No more cells of a linear cache are in use than the program has tokens.
   const uint64_t longest = args.kv.rule == TENON_POS_LINEAR ? r.bounds().kv_len : args.kv.capacity();
   args.kv_len = static_cast<uint32_t>(std::min(longest, args.kv.capacity()));
-  const std::vector<tenon_operand> operands = attention::cpu_operands(call, r);
+  const std::vector<tenon_operand> operands = attention::cpu_operands(call, half, r);
   // Query heads share nothing of what they read.
   const double elements = attention::q_columns(a) + attention::out_columns(a);
   r.emit<attend>({.name = "attention",
                   .operands = operands,
                   .chunks = {args.rows * a.q_heads},
-                  .cost = attention::view_cost(a, *call.kv, r.bounds(), elements * sizeof(float)),
+                  .cost = attention::view_cost(a, *call.kv, half, r.bounds(), elements * sizeof(float)),
                   .thread_scratch_bytes = Work::bytes(args)},
                  args);
   attention::record_weights<sum_weights>(call, args, Work::bytes(args), operands, r);
@@ -271,7 +304,12 @@ void record_unrotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Rec
 }  // namespace
 
 void Reference::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
-  attention::record_rotated_cpu(a, call, r, [&](const tenon_attn_call& c) { record_unrotated(a, c, r); });
+  attention::record_rotated_cpu(a, call, r, [&](const tenon_attn_call& rotated) {
+    attention::record_halves(a, rotated, r,
+                             [&](const tenon_attn& own, const tenon_attn_call& c, const attention::Half& half) {
+                               record_half(own, c, half, r);
+                             });
+  });
 }
 
 }  // namespace tenon::reference

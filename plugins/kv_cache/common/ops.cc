@@ -19,7 +19,7 @@ using sdk::KvPlane;
 using sdk::Part;
 
 void load_cell(bool simd, const KvPlane& plane, const cpu::KvCells& cells, uint32_t cell, float* to) {
-  if (!simd) return cells.load(cell, to);
+  if (!simd || plane.group != 0) return cells.load(cell, to);
   load_row_avx2(plane.codec, cells.at(cell), plane.dim, cells.scale(cell), to);
 }
 void store_cell(bool simd, const KvPlane& plane, const cpu::KvCells& cells, const float* from, uint32_t cell) {
@@ -47,6 +47,15 @@ void append(const AppendArgs& a, const Part& part) {
                                    .base = part.ptr<void>(kAppendValues),
                                    .scales = part.ptr<void>(kAppendValueScales),
                                    .pages = pages};
+  const auto of_tail = [&](const KvPlane& plane, uint32_t operand) {
+    return sdk::KvMemory{.layout = a.tail,
+                         .plane = plane,
+                         .base = a.has_tail != 0 ? part.ptr<void>(operand) : nullptr,
+                         .scales = nullptr,
+                         .pages = a.has_tail != 0 ? part.ptr<int32_t>(kAppendTailPages) : nullptr};
+  };
+  const sdk::KvMemory tail_keys = of_tail(a.tail.k, kAppendTailKeys);
+  const sdk::KvMemory tail_values = of_tail(a.tail.v, kAppendTailValues);
   for (uint32_t row = part.begin() * kAppendRows; row < end; ++row) {
     const int32_t slot = part.ptr<int32_t>(kAppendSlot)[row];
     if (slot < 0) continue;
@@ -59,20 +68,70 @@ void append(const AppendArgs& a, const Part& part) {
     };
     const auto* k = reinterpret_cast<const float*>(part.ptr<std::byte>(kAppendK) + row * a.k_row);
     const auto* v = reinterpret_cast<const float*>(part.ptr<std::byte>(kAppendV) + row * a.v_row);
-    const auto store = [&](const KvPlane& plane, const cpu::KvCells& cells, const float* from, uint32_t cell) {
+    const auto sequence = static_cast<uint32_t>(slot);
+    const auto store = [&](const sdk::KvMemory& memory, const sdk::KvMemory& tail, uint32_t h, const float* from) {
+      const KvPlane& plane = memory.plane;
+      from += size_t{h} * plane.dim;
       if (a.rotates()) {
         auto* rotated = part.thread_scratch<float>();
         std::copy_n(from, plane.dim, rotated);
         sdk::rotate_head(rotated, plane.dim);
         from = rotated;
       }
-      store_cell(a.simd != 0, plane, cells, from, cell);
+      if (plane.group == 0) store_cell(a.simd != 0, plane, cpu::KvCells(memory, sequence, h), from, place(h));
+      if (a.has_tail != 0) store_cell(a.simd != 0, tail.plane, cpu::KvCells(tail, sequence, h), from, place(h));
     };
+    for (uint32_t h = 0; h < a.kv.heads; ++h) {
+      store(key_memory, tail_keys, h, k);
+      store(value_memory, tail_values, h, v);
+    }
+  }
+}
+
+// Codes the group of keys that ends with a cell. x: (cells, dim) of scratch.
+void code_group(const cpu::KvCells& exact, const cpu::KvCells& coded, const KvPlane& plane, uint32_t last, float* x) {
+  const uint32_t first = last + 1 - plane.group, dim = plane.dim;
+  for (uint32_t i = 0; i < plane.group; ++i) exact.load(first + i, x + size_t{i} * dim);
+  std::byte* zeros = coded.scale_at(first);
+  const uint32_t bytes = tenon_format_block(plane.scale).bytes;
+  for (uint32_t d = 0; d < dim; ++d) {
+    float least = x[d], most = x[d];
+    for (uint32_t i = 1; i < plane.group; ++i) {
+      least = std::min(least, x[size_t{i} * dim + d]);
+      most = std::max(most, x[size_t{i} * dim + d]);
+    }
+    const auto channel = sdk::KvChannel::of(least, most, plane.scale);
+    sdk::store_kv_scale(plane.scale, channel.zero, zeros + d * bytes);
+    sdk::store_kv_scale(plane.scale, channel.step, zeros + (dim + d) * bytes);
+    for (uint32_t i = 0; i < plane.group; ++i) {
+      auto* two = reinterpret_cast<uint8_t*>(coded.at(first + i)) + d / 2;
+      const uint8_t code = channel.encode(x[size_t{i} * dim + d]);
+      *two = static_cast<uint8_t>(d % 2 == 0 ? code : *two | code << 4);
+    }
+  }
+}
+
+// A chunk is a row. Thread scratch: a group's keys of one head, f32.
+void key_groups(const KeyGroupArgs& a, const Part& part) {
+  const uint32_t end = std::min({part.end(), *part.ptr<uint32_t>(kGroupLive), a.rows});
+  const sdk::KvMemory exact{.layout = a.tail,
+                            .plane = a.tail.k,
+                            .base = part.ptr<void>(kGroupTailKeys),
+                            .scales = nullptr,
+                            .pages = part.ptr<int32_t>(kGroupTailPages)};
+  const sdk::KvMemory coded{.layout = a.kv,
+                            .plane = a.kv.k,
+                            .base = part.ptr<void>(kGroupKeys),
+                            .scales = part.ptr<void>(kGroupChannels),
+                            .pages = part.ptr<int32_t>(kGroupPages)};
+  for (uint32_t row = part.begin(); row < end; ++row) {
+    const int32_t slot = part.ptr<int32_t>(kGroupSlot)[row];
+    const auto cell = static_cast<uint32_t>(part.ptr<int32_t>(kGroupPlace)[row]);
+    if (slot < 0 || (cell + 1) % a.kv.k.group != 0) continue;
     const auto sequence = static_cast<uint32_t>(slot);
     for (uint32_t h = 0; h < a.kv.heads; ++h) {
-      const uint32_t cell = place(h);
-      store(a.kv.k, cpu::KvCells(key_memory, sequence, h), k + size_t{h} * a.kv.k.dim, cell);
-      store(a.kv.v, cpu::KvCells(value_memory, sequence, h), v + size_t{h} * a.kv.v.dim, cell);
+      code_group(cpu::KvCells(exact, sequence, h), cpu::KvCells(coded, sequence, h), a.kv.k, cell,
+                 part.thread_scratch<float>());
     }
   }
 }
@@ -162,6 +221,19 @@ void emit_append(sdk::Recorder& r, Operands operands, const tenon_cost& cost, co
                   .cost = cost,
                   .thread_scratch_bytes = args.rotates() ? std::max(args.kv.k.dim, args.kv.v.dim) * sizeof(float) : 0},
                  args);
+}
+
+bool append_codes_groups(const tenon_bounds&) {
+  return false;
+}
+
+void emit_key_groups(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const KeyGroupArgs& args) {
+  r.emit<key_groups>({.name = "key_groups",
+                      .operands = operands,
+                      .chunks = {args.rows},
+                      .cost = cost,
+                      .thread_scratch_bytes = uint64_t{args.kv.k.group} * args.kv.k.dim * sizeof(float)},
+                     args);
 }
 
 void emit_place(sdk::Recorder& r, Operands operands, const PlaceArgs& args) {

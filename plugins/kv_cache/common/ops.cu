@@ -22,6 +22,8 @@ struct AppendPointers {
   const int32_t* pages;
   const uint32_t* live;
   const int32_t *place, *slot;
+  void *tail_keys, *tail_values;
+  const int32_t* tail_pages;
 };
 
 // A thread writes two elements of a row's K or V, or one if a head has an odd number.
@@ -76,8 +78,40 @@ __device__ void store_cell(const sdk::KvPlane& plane, const cuda::KvCells& cells
   for (uint32_t i = lane; i < stored; i += 32) to[i] = sdk::kv_stored<C>(i, plane.dim, x, scale);
 }
 
-// A warp writes one head of a row's K or V, and its scale if the codec has one. Where heads are rotated that is done in shared
-// memory.
+// A warp codes the group of keys that ends with a cell. A lane has two dimensions of each row at a time, which share a byte.
+__device__ void code_group(const sdk::KvPlane& plane, const cuda::KvCells& exact, const cuda::KvCells& coded,
+                           uint32_t last) {
+  const uint32_t first = last + 1 - plane.group, dim = plane.dim;
+  for (uint32_t byte = threadIdx.x % 32; byte < sdk::kv_row_stored(TENON_U8, dim); byte += 32) {
+    const auto element = [&](uint32_t cell, uint32_t d) {
+      return __half2float(reinterpret_cast<const __half*>(exact.at(cell))[d]);
+    };
+    const auto channel_of = [&](uint32_t d) {
+      float least = element(first, d), most = least;
+#pragma unroll 8
+      for (uint32_t cell = first + 1; cell <= last; ++cell) {
+        const float x = element(cell, d);
+        least = x < least ? x : least;
+        most = most < x ? x : most;
+      }
+      const auto channel = sdk::KvChannel::of(least, most, plane.scale);
+      coded.store_channel(first, d, channel);
+      return channel;
+    };
+    const uint32_t d = 2 * byte;
+    const bool two = d + 1 < dim;
+    const sdk::KvChannel lower = channel_of(d), upper = two ? channel_of(d + 1) : lower;
+#pragma unroll 4
+    for (uint32_t cell = first; cell <= last; ++cell) {
+      const uint32_t upper_code = two ? upper.encode(element(cell, d + 1)) : 0;
+      reinterpret_cast<uint8_t*>(coded.at(cell))[byte] =
+          static_cast<uint8_t>(lower.encode(element(cell, d)) | upper_code << 4);
+    }
+  }
+}
+
+// A warp writes one head of a row's K or V, and its scale if the codec has one; of keys by channel what the tail has alone. Where
+// heads are rotated that is done in shared memory.
 template <class C>
 __global__ void append_heads_kernel(AppendArgs a, AppendPointers p) {
   extern __shared__ float heads[];  // (warps, the larger dimension)
@@ -95,29 +129,55 @@ __global__ void append_heads_kernel(AppendArgs a, AppendPointers p) {
         static_cast<uint32_t>(slot), head);
     if (cells.at(cell) == nullptr) continue;
     const auto* from = reinterpret_cast<const float*>(is_key ? p.k + row * a.k_row : p.v + row * a.v_row);
+    const auto store = [&](const auto& x) {
+      if (!cuda::kKeysByChannel<C> || !is_key) store_cell<C>(plane, cells, cell, x);
+      if (a.has_tail == 0) return;
+      const cuda::KvCells tail(
+          {a.tail, is_key ? a.tail.k : a.tail.v, is_key ? p.tail_keys : p.tail_values, nullptr, p.tail_pages},
+          static_cast<uint32_t>(slot), head);
+      store_cell<cuda::KvF16>(is_key ? a.tail.k : a.tail.v, tail, cell, x);
+      if constexpr (cuda::kKeysByChannel<C>) {
+        if (!is_key || a.codes_groups == 0 || (cell + 1) % plane.group != 0) return;
+        __syncwarp();
+        code_group(plane, tail, cells, cell);
+      }
+    };
     if (!a.rotates()) {
-      store_cell<C>(plane, cells, cell, [&](uint32_t d) { return from[head * plane.dim + d]; });
+      store([&](uint32_t d) { return from[head * plane.dim + d]; });
       continue;
     }
     float* x = heads + threadIdx.x / 32 * max(a.kv.k.dim, a.kv.v.dim);
     for (uint32_t d = threadIdx.x % 32; d < plane.dim; d += 32) x[d] = from[head * plane.dim + d];
     cuda::rotate_head(x, plane.dim);
-    store_cell<C>(plane, cells, cell, [&](uint32_t d) { return x[d]; });
+    store([&](uint32_t d) { return x[d]; });
     __syncwarp();
   }
 }
 
 void append_op(const AppendArgs& a, const cuda::Launch& l) {
-  const AppendPointers p{l.ptr<const char>(kAppendK),        l.ptr<const char>(kAppendV),
-                         l.ptr<void>(kAppendKeys),           l.ptr<void>(kAppendValues),
-                         l.ptr<void>(kAppendKeyScales),      l.ptr<void>(kAppendValueScales),
-                         l.ptr<const int32_t>(kAppendPages), l.ptr<const uint32_t>(kAppendLive),
-                         l.ptr<const int32_t>(kAppendPlace), l.ptr<const int32_t>(kAppendSlot)};
+  AppendPointers p{l.ptr<const char>(kAppendK),
+                   l.ptr<const char>(kAppendV),
+                   l.ptr<void>(kAppendKeys),
+                   l.ptr<void>(kAppendValues),
+                   l.ptr<void>(kAppendKeyScales),
+                   l.ptr<void>(kAppendValueScales),
+                   l.ptr<const int32_t>(kAppendPages),
+                   l.ptr<const uint32_t>(kAppendLive),
+                   l.ptr<const int32_t>(kAppendPlace),
+                   l.ptr<const int32_t>(kAppendSlot),
+                   nullptr,
+                   nullptr,
+                   nullptr};
+  if (a.has_tail != 0) {
+    p.tail_keys = l.ptr<void>(kAppendTailKeys);
+    p.tail_values = l.ptr<void>(kAppendTailValues);
+    p.tail_pages = l.ptr<const int32_t>(kAppendTailPages);
+  }
   const uint32_t rows = std::min(a.rows, kMostRowBlocks);
   if (a.kv.k.scale != 0 || a.kv.apart()) {
     const uint32_t blocks = (2 * a.kv.heads + kWarps - 1) / kWarps;
     const size_t shared = a.rotates() ? kWarps * std::max(a.kv.k.dim, a.kv.v.dim) * sizeof(float) : 0;
-    return cuda::with_kv_codec(a.kv.k.codec, [&]<class C>(C) {
+    return cuda::with_kv_codec(a.kv, [&]<class C>(C) {
       l(&append_heads_kernel<C>, {.blocks = {blocks, rows}, .threads = {kThreads}, .shared_bytes = shared}, a, p);
     });
   }
@@ -125,6 +185,37 @@ void append_op(const AppendArgs& a, const cuda::Launch& l) {
   cuda::with_element(a.kv.k.codec, [&]<class E>(E) {
     l(&append_kernel<E, E>, {.blocks = {(columns + kThreads - 1) / kThreads, rows}, .threads = {kThreads}}, a, p);
   });
+}
+
+struct KeyGroupPointers {
+  void *tail_keys, *keys, *channels;
+  const int32_t *tail_pages, *pages;
+  const uint32_t* live;
+  const int32_t *place, *slot;
+};
+
+// A warp takes a head of a row.
+__global__ void key_groups_kernel(KeyGroupArgs a, KeyGroupPointers p) {
+  cuda::wait();
+  const uint32_t head = blockIdx.x * kWarps + threadIdx.x / 32;
+  if (head >= a.kv.heads) return;
+  for (uint32_t row = blockIdx.y; row < min(*p.live, a.rows); row += gridDim.y) {
+    const int32_t slot = p.slot[row];
+    const auto cell = static_cast<uint32_t>(p.place[row]);
+    if (slot < 0 || (cell + 1) % a.kv.k.group != 0 || cell >= a.kv.capacity()) continue;
+    const auto sequence = static_cast<uint32_t>(slot);
+    const cuda::KvCells exact({a.tail, a.tail.k, p.tail_keys, nullptr, p.tail_pages}, sequence, head);
+    const cuda::KvCells coded({a.kv, a.kv.k, p.keys, p.channels, p.pages}, sequence, head);
+    if (coded.at(cell) != nullptr) code_group(a.kv.k, exact, coded, cell);
+  }
+}
+void key_groups_op(const KeyGroupArgs& a, const cuda::Launch& l) {
+  l(&key_groups_kernel,
+    {.blocks = {(a.kv.heads + kWarps - 1) / kWarps, std::min(a.rows, kMostRowBlocks)}, .threads = {kThreads}}, a,
+    KeyGroupPointers{l.ptr<void>(kGroupTailKeys), l.ptr<void>(kGroupKeys), l.ptr<void>(kGroupChannels),
+                     l.ptr<const int32_t>(kGroupTailPages), l.ptr<const int32_t>(kGroupPages),
+                     l.ptr<const uint32_t>(kGroupLive), l.ptr<const int32_t>(kGroupPlace),
+                     l.ptr<const int32_t>(kGroupSlot)});
 }
 
 struct DequantPointers {
@@ -153,6 +244,13 @@ __global__ void dequant_kernel(DequantArgs a, DequantPointers p) {
     for (uint32_t t = begin + threadIdx.x / 32; t < end; t += kWarps) {
       const auto* in = reinterpret_cast<const typename From::Stored*>(from.at(t));
       if (in == nullptr) continue;
+      if constexpr (cuda::kKeysByChannel<From>) {
+        if (!v) {
+          store_cell<To>(plane, to, t,
+                         [&](uint32_t d) { return from.channel(t, d).decode(sdk::kv_code<From>(in, d)); });
+          continue;
+        }
+      }
       const float scale = from.scale(t);
       store_cell<To>(plane, to, t, [&](uint32_t d) { return From::decode(sdk::kv_code<From>(in, d), scale); });
     }
@@ -167,7 +265,7 @@ void dequant_op(const DequantArgs& a, const cuda::Launch& l) {
                       l.ptr<const int32_t>(kCopyPages), l.ptr<const uint32_t>(kLive), l.ptr<const int32_t>(kSeqSlot),
                       l.ptr<const int32_t>(kSeqRow), l.ptr<const int32_t>(kKvLen)});
   };
-  cuda::with_kv_codec(a.from.k.codec, [&]<class From>(From from) {
+  cuda::with_kv_codec(a.from, [&]<class From>(From from) {
     cuda::with_kv_codec(a.to.k.codec, [&]<class To>(To to) {
       if constexpr (!To::kScaled) run(from, to);  // a copy is plain
     });
@@ -238,6 +336,15 @@ void commit_op(const CommitArgs& a, const cuda::Launch& l) {
 
 void emit_append(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const AppendArgs& args) {
   cuda::emit<append_op>(r, {.name = "append", .operands = operands, .chunks = {}, .cost = cost}, args);
+}
+
+// Where a sequence has one row, the warp that writes the last key of a group is the only one that writes any of it.
+bool append_codes_groups(const tenon_bounds& b) {
+  return b.rows_per_seq == 1;
+}
+
+void emit_key_groups(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const KeyGroupArgs& args) {
+  cuda::emit<key_groups_op>(r, {.name = "key_groups", .operands = operands, .chunks = {}, .cost = cost}, args);
 }
 
 void emit_place(sdk::Recorder& r, Operands operands, const PlaceArgs& args) {

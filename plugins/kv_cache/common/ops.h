@@ -17,9 +17,11 @@ using Operands = std::span<const tenon_operand>;
 
 struct AppendArgs {
   sdk::KvLayout kv;
-  int64_t k_row, v_row;  // bytes
-  uint32_t cells, simd;  // cells: of a sequence
-  uint32_t rows, reserved = 0;
+  int64_t k_row, v_row;         // bytes
+  uint32_t cells, simd;         // cells: of a sequence
+  uint32_t rows, has_tail = 0;  // has_tail: 1: what is appended is written to another view too
+  sdk::KvLayout tail = {};
+  uint32_t codes_groups = 0, reserved = 0;  // codes_groups: 1: the append does what emit_key_groups() would
 
   constexpr bool rotates() const { return (kv.flags & sdk::kKvHadamard) != 0; }
 };
@@ -33,9 +35,31 @@ enum AppendOperand {
   kAppendPages,
   kAppendLive,
   kAppendPlace,
-  kAppendSlot
+  kAppendSlot,
+  kAppendTailKeys,  // from here on of a tail, if there is one
+  kAppendTailValues,
+  kAppendTailPages
 };
 void emit_append(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const AppendArgs& args);
+
+// Where a row of the step is the last of a group of keys that share zeros and steps, the group is coded from the tail.
+struct KeyGroupArgs {
+  sdk::KvLayout kv, tail;
+  uint32_t rows, reserved = 0;
+};
+enum KeyGroupOperand {
+  kGroupTailKeys,
+  kGroupTailPages,
+  kGroupKeys,
+  kGroupChannels,
+  kGroupPages,
+  kGroupLive,
+  kGroupPlace,
+  kGroupSlot
+};
+// Whether an append under such bounds can do it by itself.
+bool append_codes_groups(const tenon_bounds& b);
+void emit_key_groups(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const KeyGroupArgs& args);
 
 // The places of a step's rows in a ring, from their orders.
 struct PlaceArgs {

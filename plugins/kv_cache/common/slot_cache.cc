@@ -76,7 +76,9 @@ tenon_kv_view SlotCache::prototype(uint32_t heads, uint32_t k_dim, uint32_t v_di
   view.sinks = policy_.sinks;
   view.ring = ring() ? cells - policy_.sinks : 0;
   view.window = policy_.window;
-  view.flags = (policy_.renumbered ? uint32_t{TENON_KV_RENUMBERED} : 0) | (policy_.hadamard ? sdk::kKvHadamard : 0);
+  view.key_group = policy_.key_group;
+  view.flags = (policy_.key_group != 0 ? uint32_t{TENON_KV_CHANNEL_KEYS} : 0) |
+               (policy_.renumbered ? uint32_t{TENON_KV_RENUMBERED} : 0) | (policy_.hadamard ? sdk::kKvHadamard : 0);
   view.group = 1 + group.window;
   return view;
 }
@@ -92,7 +94,39 @@ tenon_kv_view SlotCache::claim(const tenon_kv_geometry& g, const tenon_bounds& b
                   " tokens, but the capacity, which the table of rotary angles follows, is " +
                   std::to_string(b.kv_len));
   }
-  return prototype(g.heads, g.k_dim, g.v_dim, group_for(g.window, b), std::min(cells_for(b), kMostCells));
+  if (policy_.key_group != 0) check_key_groups(b);
+  if (policy_.tail > b.kv_len) {
+    throw Refused("kv_cache.tail = " + std::to_string(policy_.tail) +
+                  " tokens are more than kv_cache.capacity = " + std::to_string(b.kv_len));
+  }
+  const auto view_of = [&](uint32_t window) {
+    return prototype(g.heads, g.k_dim, g.v_dim, group_for(window, b), std::min(cells_for(b), kMostCells));
+  };
+  tenon_kv_view view = view_of(coded_window(g.window));
+  if (policy_.tail == 0) return view;
+  tenon_kv_view tail = view_of(tail_window(g.window));
+  make_exact(tail, kTailFormat);
+  join_tail(view, tail);
+  return view;
+}
+
+void SlotCache::check_key_groups(const tenon_bounds& b) const {
+  if (policy_.tail < policy_.key_group) {
+    throw Refused("kv_cache.tail = " + std::to_string(policy_.tail) + " tokens are fewer than kv_cache.group = " +
+                  std::to_string(policy_.key_group) + ": what is not yet coded must be in the tail");
+  }
+  if (b.trees != 0) {
+    throw Refused(
+        "kv_cache.keys = \"channel\" codes groups of keys in the order of their tokens, which drafts that branch lack: "
+        "choose a draft that is a chain, or kv_cache.keys = \"token\"");
+  }
+}
+
+void SlotCache::join_tail(tenon_kv_view& view, const tenon_kv_view& tail) const {
+  tails_.push_back(tail);
+  view.flags |= TENON_KV_RECENT;
+  view.recent = policy_.tail;
+  view.recent_view = &tails_.back();
 }
 
 void SlotCache::add_plane(uint64_t& offset, const Plane& plane) {
@@ -101,12 +135,12 @@ void SlotCache::add_plane(uint64_t& offset, const Plane& plane) {
   Group& group = groups_[plane.group];
   uint64_t token = 0, bytes = 0;
   if (__builtin_mul_overflow(uint64_t{plane.heads}, sdk::kv_row_bytes(plane.format, plane.dim), &token) ||
-      __builtin_mul_overflow(token, uint64_t{group.pages} * group.page_room, &bytes) ||
+      __builtin_mul_overflow(token, group.pages * page_rows(plane), &bytes) ||
       __builtin_add_overflow(bytes, offset + kAlignment, &offset) || offset > uint64_t{INT64_MAX}) {
     throw NoSpace("a cache of more than 2^63 bytes");
   }
   offset = offset / kAlignment * kAlignment;
-  group.token_bytes += token;
+  (plane.cells_a_row == 1 ? group.token_bytes : group.key_group_bytes) += token;
 }
 
 uint64_t SlotCache::pool_pages(const Group& group, uint64_t pages) const {
@@ -139,11 +173,14 @@ void SlotCache::size_pools(std::span<const tenon_kv_geometry> layers) {
   if (policy_.pool_memory > 0) {
     std::vector<double> bytes(groups_.size());
     for (const tenon_kv_geometry& g : layers) {
-      bytes[group_of(g.window)] +=
-          static_cast<double>(g.heads) * page_tokens() *
-          (static_cast<double>(sdk::kv_row_bytes(format_.k.codec, g.k_dim)) +
-           static_cast<double>(sdk::kv_row_bytes(format_.v.codec, g.v_dim)) +
-           (scaled() ? 2.0 * static_cast<double>(tenon_format_block(format_.k.scale).bytes) : 0));
+      const auto add = [&](uint32_t group, const tenon_kv_format& f) {
+        bytes[group] +=
+            static_cast<double>(g.heads) * page_tokens() *
+            static_cast<double>(sdk::kv_row_bytes(f.k.codec, g.k_dim) + sdk::kv_row_bytes(f.v.codec, g.v_dim) +
+                                2 * uint64_t{tenon_format_block(f.k.scale).bytes});
+      };
+      add(group_of(g.window), format_);
+      if (policy_.tail != 0) add(group_of(tail_window(g.window)), kTailFormat);
     }
     pages = pages_in_memory(bytes);
   } else if (policy_.pool_tokens > 0) {
@@ -167,20 +204,32 @@ tenon_footprint SlotCache::plan(std::span<const tenon_kv_geometry> layers, const
   ring_ = ring() ? cells_ - policy_.sinks : 0;
   if (cells_ > kMostCells) throw NoSpace("a capacity of " + std::to_string(cells_) + " tokens; 2^30 is the most");
   groups_ = {group_for(0, b)};
-  for (const tenon_kv_geometry& g : layers) {
-    const Group group = group_for(g.window, b);
+  const auto add_group = [&](uint32_t window) {
+    const Group group = group_for(window, b);
     if (group.window != 0 && group_of(group.window) == 0) groups_.push_back(group);
+  };
+  for (const tenon_kv_geometry& g : layers) {
+    add_group(coded_window(g.window));
+    if (policy_.tail != 0) add_group(tail_window(g.window));
   }
   if (paged()) size_pools(layers);
   planes_.clear();
   uint64_t offset = 0;
   for (const tenon_kv_geometry& g : layers) {
-    const uint32_t group = group_of(g.window);
+    const uint32_t group = group_of(coded_window(g.window));
     add_plane(offset, {0, g.heads, g.k_dim, format_.k.codec, group});
     add_plane(offset, {0, g.heads, g.v_dim, format_.v.codec, group});
     if (!scaled()) continue;
-    add_plane(offset, {0, g.heads, 1, format_.k.scale, group});
+    if (policy_.key_group != 0) {
+      add_plane(offset, {0, g.heads, 2 * g.k_dim, format_.k.scale, group, policy_.key_group});
+    } else {
+      add_plane(offset, {0, g.heads, 1, format_.k.scale, group});
+    }
     add_plane(offset, {0, g.heads, 1, format_.v.scale, group});
+    if (policy_.tail == 0) continue;
+    const uint32_t tail = group_of(tail_window(g.window));
+    add_plane(offset, {0, g.heads, g.k_dim, kTailFormat.k.codec, tail});
+    add_plane(offset, {0, g.heads, g.v_dim, kTailFormat.v.codec, tail});
   }
   overwritten_.assign(ring() ? slots_ : 0, policy_.sinks);
   first_.assign(groups_.size() * slots_, 0);
@@ -238,7 +287,7 @@ void SlotCache::copy_page(uint32_t group, uint32_t from, uint32_t to, void* queu
 std::byte* SlotCache::cell(const Plane& p, uint32_t slot, uint32_t cell) const {
   const Group& g = groups_[p.group];
   const auto page = static_cast<uint64_t>(table_[g.table + size_t{slot} * g.columns + cell / g.page_cells]);
-  return base_ + p.offset + page * head_bytes(p) * p.heads + cell % g.page_cells * row_bytes(p);
+  return base_ + p.offset + page * head_bytes(p) * p.heads + cell % g.page_cells / p.cells_a_row * row_bytes(p);
 }
 
 void SlotCache::check(uint32_t slot, uint32_t kv_len) const {
@@ -290,8 +339,8 @@ void SlotCache::check_kept(uint32_t slot, uint32_t kv_len) const {
     const uint32_t seen = first_seen(i, kv_len), first = first_[size_t{i} * slots_ + slot];
     if (seen >= first) continue;
     throw Refused("a sequence cut to " + std::to_string(kv_len) + " tokens sees position " + std::to_string(seen) +
-                  ", but layers with a window of " + std::to_string(groups_[i].window) + " have none before " +
-                  std::to_string(first) + " any more");
+                  ", but " + (groups_[i].window == policy_.tail ? "tails of " : "layers with a window of ") +
+                  std::to_string(groups_[i].window) + " have none before " + std::to_string(first) + " any more");
   }
   if (!ring() || kv_len <= policy_.sinks || first_kept(kv_len) >= overwritten_[slot]) return;
   throw Refused("a sequence cut to " + std::to_string(kv_len) + " tokens sees position " +
@@ -324,7 +373,7 @@ void SlotCache::fork(uint32_t from, uint32_t to, uint32_t kv_len, void* queue) {
       if (run.count == 0) continue;
       copy({.to = cell(p, to, run.cell),
             .from = cell(p, from, run.cell),
-            .bytes = run.count * row_bytes(p),
+            .bytes = rows_of(p, run) * row_bytes(p),
             .pieces = p.heads,
             .to_pitch = head_bytes(p),
             .from_pitch = head_bytes(p)},
@@ -339,7 +388,9 @@ uint64_t SlotCache::used_bytes(uint32_t kv_len) const {
   uint64_t bytes = 0;
   for (const Group& g : groups_) {
     const uint64_t most = ring() ? uint64_t{policy_.sinks} + policy_.window : g.window != 0 ? g.window : kv_len;
-    bytes += g.token_bytes * std::min<uint64_t>(kv_len, most);
+    const uint64_t tokens = std::min<uint64_t>(kv_len, most);
+    bytes += g.token_bytes * tokens;
+    if (policy_.key_group != 0) bytes += g.key_group_bytes * ((tokens + policy_.key_group - 1) / policy_.key_group);
   }
   return bytes;
 }

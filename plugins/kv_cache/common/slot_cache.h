@@ -16,13 +16,17 @@
 // steps of up to 512 rows take 17 pages of 64 cells; column 17 of the table is page 0 again, and position 1088 overwrites
 // position 0, which no row from position 512 on sees.
 //
-// In a pool such layers have a pool of their own for each kind of window, sized for the windows of all slots. Cells lie in the same
-// columns as those of layers that see everything; a column whose page was given back, and one that never had a page, names the
-// blank page, which is zero and nobody's: readers may go over it in whole tiles, and no row sees it.
+// A tail holds the newest tokens of each layer a second time, in f16: it is kept as another layer with a window of so many tokens
+// would be, and the layer's view has it as recent_view. Every append writes to both, and nothing is moved from one to the other.
+//
+// In a pool such layers, and tails, have a pool of their own for each kind of window, sized for the windows of all slots. Cells
+// lie in the same columns as those of layers that see everything; a column whose page was given back, and one that never had a
+// page, names the blank page, which is zero and nobody's: readers may go over it in whole tiles, and no row sees it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <utility>
@@ -33,6 +37,19 @@
 
 namespace tenon::slot_cache {
 
+// The parameter of the caches that can have a tail.
+inline constexpr auto kTail =
+    sdk::integer({.name = "tail",
+                  .doc = "So many newest tokens are read in fp16, which takes their memory besides; 0 = none",
+                  .value = 0,
+                  .min = 0,
+                  .max = 65536,
+                  .unit = "tokens"});
+
+inline uint32_t tail_of(const sdk::Params& params) {
+  return static_cast<uint32_t>(params.integer(kTail.name));
+}
+
 struct Policy {
   uint32_t sinks = 0, window = 0;  // window 0: linear, everything is kept
   bool renumbered = false;         // keys before rope, indices inside of the window: sequences never end
@@ -40,7 +57,11 @@ struct Policy {
   uint64_t pool_tokens = 0;  // 0: as many as all slots can hold together
   double pool_memory = 0;    // a share of the device's memory; 0: pool_tokens says
   uint32_t windows = 1;      // a pool of a window has room for so many of each slot
-  bool hadamard = false;     // heads are rotated before they are stored (tenon/sdk/hadamard.h); for codecs with scales
+  // So many newest tokens are read in f16; of linear caches, for codecs with scales.
+  uint32_t tail = 0;
+  // So many tokens' keys share zeros and steps, for int4 with a tail and a page a slot; 0: each has a scale.
+  uint32_t key_group = 0;
+  bool hadamard = false;  // heads are rotated before they are stored (tenon/sdk/hadamard.h); for codecs with scales
 };
 
 class SlotCache {
@@ -114,12 +135,14 @@ class SlotCache {
     uint32_t pages = 0;        // of all slots
     uint64_t table = 0;        // of its entries in table_ and in store 1
     uint64_t token_bytes = 0;  // of all its layers
+    uint64_t key_group_bytes = 0;
   };
   struct Plane {
     uint64_t offset;  // in store 0
     uint32_t heads, dim;
     tenon_format format;
     uint32_t group;
+    uint32_t cells_a_row = 1;  // that share a row; the zeros and steps of keys are two rows of the head in one
   };
   // Positions whose cells follow each other.
   struct Run {
@@ -142,12 +165,44 @@ class SlotCache {
   void size_pools(std::span<const tenon_kv_geometry> layers);
   uint64_t pages_in_memory(std::span<const double> page_bytes) const;
   const Plane& plane(uint32_t layer, uint32_t which) const;
-  uint32_t planes_a_layer() const { return scaled() ? 4 : 2; }
+  uint32_t planes_a_layer() const { return (scaled() ? 4 : 2) + (policy_.tail != 0 ? 2 : 0); }
+  uint32_t layers() const { return static_cast<uint32_t>(planes_.size() / planes_a_layer()); }
   uint64_t row_bytes(const Plane& p) const { return sdk::kv_row_bytes(p.format, p.dim); }
-  uint64_t head_bytes(const Plane& p) const { return row_bytes(p) * groups_[p.group].page_room; }
+  // The rows that cells [first, first + count) of a page have in a plane.
+  static uint64_t rows_of(const Plane& p, uint64_t first, uint64_t count) {
+    return count == 0 ? 0 : (first + count - 1) / p.cells_a_row - first / p.cells_a_row + 1;
+  }
+  uint64_t rows_of(const Plane& p, const Run& run) const {
+    return rows_of(p, run.cell % groups_[p.group].page_cells, run.count);
+  }
+  uint64_t page_rows(const Plane& p) const { return rows_of(p, 0, groups_[p.group].page_room); }
+  uint64_t head_bytes(const Plane& p) const { return row_bytes(p) * page_rows(p); }
+  static constexpr tenon_kv_format kTailFormat = sdk::kv_format(TENON_F16);
+  // How far codes, and the tail, reach back in a layer with that window of its own, or with none; 0: to the beginning. A group of keys
+  // is coded from the tail, whatever the window, and is not taken apart.
+  uint32_t coded_window(uint32_t window) const { return policy_.key_group != 0 ? 0 : window; }
+  uint32_t tail_window(uint32_t window) const {
+    return window != 0 && window < policy_.tail && policy_.key_group == 0 ? window : policy_.tail;
+  }
   std::byte* cell(const Plane& p, uint32_t slot, uint32_t cell) const;
   void add_plane(uint64_t& offset, const Plane& plane);
   tenon_kv_view prototype(uint32_t heads, uint32_t k_dim, uint32_t v_dim, const Group& group, uint32_t cells) const;
+  // A view's codes become another format, with no scales but those of cells.
+  static void make_exact(tenon_kv_view& view, const tenon_kv_format& format) {
+    view.format = &format;
+    view.flags &= ~uint32_t{TENON_KV_CHANNEL_KEYS};
+    view.key_group = 0;
+  }
+  void check_key_groups(const tenon_bounds& b) const;
+  // The two become one view. A tail that was handed out lives as long as the cache.
+  void join_tail(tenon_kv_view& view, const tenon_kv_view& tail) const;
+  tenon_kv_view tail_view(uint32_t layer, const tenon_tid* store, sdk::Recorder& r) const;
+  // The tensors of a view whose planes are that one and those after it.
+  void set_planes(tenon_kv_view& view, uint32_t layer, uint32_t first, const tenon_tid* store, sdk::Recorder& r) const;
+  tenon_kv_view record_copy(const tenon_kv_view& from, uint32_t group, const tenon_kv_format& plain,
+                            const tenon_tid* store, sdk::Recorder& r) const;
+  void record_key_groups(const tenon_kv_view& to, sdk::Recorder& r) const;
+  void record_survivors(const tenon_kv_view& v, sdk::Recorder& r) const;
   sdk::KvLayout rule() const;
   uint64_t shape() const;  // tells caches of other geometry apart
   // In a ring, the first position after the sinks that a row at position kv_len sees.
@@ -177,6 +232,7 @@ class SlotCache {
   std::vector<int32_t> table_;         // of each group (slots, columns)
   std::vector<uint32_t> overwritten_;  // by slot: a ring no longer has the positions from the sinks to here
   std::vector<uint32_t> first_;        // by group and slot: a window's layers have no position before this one
+  mutable std::deque<tenon_kv_view> tails_;
   std::byte *base_ = nullptr, *pages_store_ = nullptr;
 };
 

@@ -16,10 +16,11 @@ using sdk::Refused;
 struct ExportHeader {
   char magic[8];
   uint32_t codec, scale, layers, kv_len;
+  uint64_t tail;   // tokens that are there a second time, in f16
   uint64_t shape;  // hash of the planes and the policy
   uint64_t first;
 };
-constexpr char kMagic[8] = {'T', 'E', 'N', 'O', 'N', 'K', 'V', '3'};
+constexpr char kMagic[8] = {'T', 'E', 'N', 'O', 'N', 'K', 'V', '4'};
 
 // "i8 with scales of f16".
 std::string plane_text(uint32_t codec, uint32_t scale) {
@@ -33,6 +34,7 @@ uint64_t SlotCache::shape() const {
   uint64_t h = sdk::detail::kFnvStart;
   for (const Plane& p : planes_) h = sdk::detail::fnv(h, uint64_t{p.heads} << 32 | p.dim);
   h = sdk::detail::fnv(h, uint64_t{policy_.sinks} << 32 | policy_.window);
+  h = sdk::detail::fnv(h, uint64_t{policy_.key_group});
   return sdk::detail::fnv(h, uint64_t{format_.rotated} | (policy_.hadamard ? uint64_t{2} : 0));
 }
 
@@ -51,7 +53,7 @@ std::vector<SlotCache::Run> SlotCache::in_export(const Plane& p, uint64_t first,
 uint64_t SlotCache::export_bytes(uint64_t first, uint32_t kv_len) const {
   uint64_t bytes = sizeof(ExportHeader);
   for (const Plane& p : planes_) {
-    for (const Run& run : in_export(p, first, kv_len)) bytes += run.count * row_bytes(p) * p.heads;
+    for (const Run& run : in_export(p, first, kv_len)) bytes += rows_of(p, run) * row_bytes(p) * p.heads;
   }
   return bytes;
 }
@@ -65,28 +67,27 @@ uint64_t SlotCache::export_sequence(uint32_t slot, uint32_t kv_len, void* queue,
                                          : 0;
   const uint64_t bytes = export_bytes(first, kv_len);
   if (dst == nullptr) return bytes;
-  const auto layers = static_cast<uint32_t>(planes_.size() / planes_a_layer());
-  ExportHeader header{{}, format_.k.codec, format_.k.scale, layers, kv_len, shape(), first};
+  ExportHeader header{{}, format_.k.codec, format_.k.scale, layers(), kv_len, policy_.tail, shape(), first};
   std::copy(std::begin(kMagic), std::end(kMagic), header.magic);
   auto* out = static_cast<std::byte*>(dst);
   std::memcpy(out, &header, sizeof(header));
   out += sizeof(header);
   for (const Plane& p : planes_) {
     const std::vector<Run> runs = in_export(p, first, kv_len);
-    uint64_t tokens = 0, at = 0;
-    for (const Run& run : runs) tokens += run.count;
+    uint64_t rows = 0, at = 0;
+    for (const Run& run : runs) rows += rows_of(p, run);
     for (const Run& run : runs) {
       if (run.count == 0) continue;
       copy({.to = out + at * row_bytes(p),
             .from = cell(p, slot, run.cell),
-            .bytes = run.count * row_bytes(p),
+            .bytes = rows_of(p, run) * row_bytes(p),
             .pieces = p.heads,
-            .to_pitch = tokens * row_bytes(p),
+            .to_pitch = rows * row_bytes(p),
             .from_pitch = head_bytes(p)},
            queue);
-      at += run.count;
+      at += rows_of(p, run);
     }
-    out += tokens * row_bytes(p) * p.heads;
+    out += rows * row_bytes(p) * p.heads;
   }
   return bytes;
 }
@@ -102,10 +103,14 @@ void SlotCache::check_import(uint32_t kv_len, const void* src, uint64_t bytes) c
     throw Refused("the sequence was exported as " + plane_text(header.codec, header.scale) + ", the cache stores " +
                   plane_text(format_.k.codec, format_.k.scale));
   }
-  if (header.layers != planes_.size() / planes_a_layer() || header.shape != shape()) {
+  if (header.tail != policy_.tail) {
+    throw Refused("the sequence was exported with a tail of " + std::to_string(header.tail) +
+                  " tokens, the cache has one of " + std::to_string(policy_.tail));
+  }
+  if (header.layers != layers() || header.shape != shape()) {
     throw Refused(
-        "the sequence was exported from a cache with other layers, head dimensions, sinks or window, or another "
-        "rotation");
+        "the sequence was exported from a cache with other layers, head dimensions, sinks or window, another "
+        "rotation or other groups of keys");
   }
   const uint32_t least = first_exported(kv_len), most = std::max(least, first_kept(kv_len));
   const bool begins = ring() ? header.first >= least && header.first <= most
@@ -128,23 +133,25 @@ void SlotCache::import_sequence(uint32_t slot, uint32_t kv_len, void* queue, con
   std::memcpy(&header, src, sizeof(header));
   const auto* in = static_cast<const std::byte*>(src) + sizeof(ExportHeader);
   for (const Plane& p : planes_) {
-    uint64_t tokens = 0;
-    for (const Run& run : in_export(p, header.first, kv_len)) tokens += run.count;
+    uint64_t rows = 0;
+    for (const Run& run : in_export(p, header.first, kv_len)) rows += rows_of(p, run);
     // A window takes its own positions of a sequence that has all.
     const std::vector<Run> runs = in_export(p, ring() ? header.first : 1, kv_len);
-    uint64_t at = ring() || runs.empty() ? 0 : tokens - (kv_len - runs.front().position);
+    uint64_t own = 0;
+    for (const Run& run : runs) own += rows_of(p, run);
+    uint64_t at = rows - own;
     for (const Run& run : runs) {
       if (run.count == 0) continue;
       copy({.to = cell(p, slot, run.cell),
             .from = in + at * row_bytes(p),
-            .bytes = run.count * row_bytes(p),
+            .bytes = rows_of(p, run) * row_bytes(p),
             .pieces = p.heads,
             .to_pitch = head_bytes(p),
-            .from_pitch = tokens * row_bytes(p)},
+            .from_pitch = rows * row_bytes(p)},
            queue);
-      at += run.count;
+      at += rows_of(p, run);
     }
-    in += tokens * row_bytes(p) * p.heads;
+    in += rows * row_bytes(p) * p.heads;
   }
   if (ring()) overwritten_[slot] = std::max(policy_.sinks, static_cast<uint32_t>(header.first));
   for (uint32_t i = 1; i < groups_.size(); ++i) first_position(i, slot) = begin_of_window(groups_[i].window, kv_len);

@@ -13,7 +13,7 @@ using sdk::Failed;
 using sdk::Recorder;
 using sdk::Refused;
 
-enum Which : uint32_t { kKeys, kValues, kKeyScales, kValueScales };
+enum Which : uint32_t { kKeys, kValues, kKeyScales, kValueScales, kTailKeys, kTailValues };
 
 // The formats of copies: plain, keys after rope or before it.
 constexpr tenon_kv_format kPlain[] = {sdk::kv_format(TENON_F32),
@@ -28,8 +28,7 @@ constexpr tenon_kv_format kPlain[] = {sdk::kv_format(TENON_F32),
 const SlotCache::Plane& SlotCache::plane(uint32_t layer, uint32_t which) const {
   const size_t i = size_t{layer} * planes_a_layer() + which;
   if (i >= planes_.size()) {
-    throw Failed("layer " + std::to_string(layer) + " of a cache of " +
-                 std::to_string(planes_.size() / planes_a_layer()) + " layers");
+    throw Failed("layer " + std::to_string(layer) + " of a cache of " + std::to_string(layers()) + " layers");
   }
   return planes_[i];
 }
@@ -52,24 +51,38 @@ sdk::KvLayout SlotCache::rule() const {
   return sdk::kv_layout(prototype(1, 1, 1, groups_.front(), cells_));
 }
 
-tenon_kv_view SlotCache::view(uint32_t layer, const tenon_tid* store, Recorder& r) const {
-  const Group& group = groups_[plane(layer, kKeys).group];
-  tenon_kv_view view =
-      prototype(plane(layer, kKeys).heads, plane(layer, kKeys).dim, plane(layer, kValues).dim, group, cells_);
+void SlotCache::set_planes(tenon_kv_view& view, uint32_t layer, uint32_t first, const tenon_tid* store,
+                           Recorder& r) const {
+  const Group& group = groups_[plane(layer, first).group];
   const auto slice = [&](uint32_t which, int64_t(&stride)[3]) {
     const Plane& p = plane(layer, which);
-    const tenon_tensor t = plane_tensor(p.format, group.pages, p.heads, group.page_room, p.dim);
+    const tenon_tensor t = plane_tensor(p.format, group.pages, p.heads, static_cast<uint32_t>(page_rows(p)), p.dim);
     set_strides(t, stride);
     return r.slice(store[0], t, p.offset);
   };
-  view.k = slice(kKeys, view.k_stride);
-  view.v = slice(kValues, view.v_stride);
-  if (scaled()) {
+  view.k = slice(first, view.k_stride);
+  view.v = slice(first + 1, view.v_stride);
+  if (first == kKeys && scaled()) {
     view.k_scale = slice(kKeyScales, view.ks_stride);
     view.v_scale = slice(kValueScales, view.vs_stride);
   }
   view.pages = r.slice(store[1], sdk::tensor(TENON_I32, {slots_, group.columns}), group.table * sizeof(int32_t));
   view.place = ring() ? r.slice(store[2], sdk::tensor(TENON_I32, {r.bounds().rows}), 0) : r.step(TENON_STEP_PLACE);
+}
+
+tenon_kv_view SlotCache::view(uint32_t layer, const tenon_tid* store, Recorder& r) const {
+  const Plane &k = plane(layer, kKeys), &v = plane(layer, kValues);
+  tenon_kv_view view = prototype(k.heads, k.dim, v.dim, groups_[k.group], cells_);
+  set_planes(view, layer, kKeys, store, r);
+  if (policy_.tail != 0) join_tail(view, tail_view(layer, store, r));
+  return view;
+}
+
+tenon_kv_view SlotCache::tail_view(uint32_t layer, const tenon_tid* store, Recorder& r) const {
+  const Plane &k = plane(layer, kTailKeys), &v = plane(layer, kTailValues);
+  tenon_kv_view view = prototype(k.heads, k.dim, v.dim, groups_[k.group], cells_);
+  make_exact(view, kTailFormat);
+  set_planes(view, layer, kTailKeys, store, r);
   return view;
 }
 
@@ -83,23 +96,49 @@ void SlotCache::record_begin(const tenon_tid* store, Recorder& r) const {
 
 void SlotCache::record_append(uint32_t layer, const tenon_tid* store, tenon_tid k, tenon_tid v, Recorder& r) const {
   const tenon_kv_view to = view(layer, store, r);
-  const AppendArgs args{sdk::kv_layout(to), r.describe(k).stride[0], r.describe(v).stride[0], cells_, simd_,
-                        r.bounds().rows};
-  const tenon_operand operands[] = {{k, TENON_READ},
-                                    {v, TENON_READ},
-                                    {to.k, TENON_WRITE_NEW},
-                                    {to.v, TENON_WRITE_NEW},
-                                    {scaled() ? to.k_scale : to.k, TENON_WRITE_NEW},
-                                    {scaled() ? to.v_scale : to.v, TENON_WRITE_NEW},
-                                    {to.pages, TENON_READ},
-                                    {r.step(TENON_STEP_LIVE), TENON_READ},
-                                    {to.place, TENON_READ},
-                                    {r.step(TENON_STEP_SLOT), TENON_READ}};
+  AppendArgs args{sdk::kv_layout(to), r.describe(k).stride[0], r.describe(v).stride[0], cells_, simd_, r.bounds().rows};
+  std::vector<tenon_operand> operands = {{k, TENON_READ},
+                                         {v, TENON_READ},
+                                         {to.k, TENON_WRITE_NEW},
+                                         {to.v, TENON_WRITE_NEW},
+                                         {scaled() ? to.k_scale : to.k, TENON_WRITE_NEW},
+                                         {scaled() ? to.v_scale : to.v, TENON_WRITE_NEW},
+                                         {to.pages, TENON_READ},
+                                         {r.step(TENON_STEP_LIVE), TENON_READ},
+                                         {to.place, TENON_READ},
+                                         {r.step(TENON_STEP_SLOT), TENON_READ}};
   const auto columns = static_cast<double>(to.heads) * (to.k_dim + to.v_dim);
   tenon_cost cost{};
   cost.read[sdk::kCostPerRow] = columns * sizeof(float);
   cost.written[sdk::kCostPerRow] = columns * sdk::kv_element_bytes(format_.k.codec);
+  if (const tenon_kv_view* tail = to.recent_view; tail != nullptr) {
+    operands.push_back({tail->k, TENON_WRITE_NEW});
+    operands.push_back({tail->v, TENON_WRITE_NEW});
+    operands.push_back({tail->pages, TENON_READ});
+    args.tail = sdk::kv_layout(*tail);
+    args.has_tail = 1;
+    cost.written[sdk::kCostPerRow] += columns * sdk::kv_element_bytes(tail->format->k.codec);
+  }
+  if (policy_.key_group != 0 && append_codes_groups(r.bounds())) {
+    args.codes_groups = 1;
+    operands[kAppendTailKeys].access |= TENON_READ;
+  }
   emit_append(r, operands, cost, args);
+  if (policy_.key_group != 0 && args.codes_groups == 0) record_key_groups(to, r);
+}
+
+void SlotCache::record_key_groups(const tenon_kv_view& to, Recorder& r) const {
+  const tenon_kv_view& tail = *to.recent_view;
+  const tenon_operand operands[] = {{tail.k, TENON_READ},    {tail.pages, TENON_READ},
+                                    {to.k, TENON_WRITE_NEW}, {to.k_scale, TENON_WRITE_NEW},
+                                    {to.pages, TENON_READ},  {r.step(TENON_STEP_LIVE), TENON_READ},
+                                    {to.place, TENON_READ},  {r.step(TENON_STEP_SLOT), TENON_READ}};
+  // A row codes a share of a group.
+  const auto columns = static_cast<double>(to.heads) * to.k_dim;
+  tenon_cost cost{};
+  cost.read[sdk::kCostPerRow] = columns * sdk::kv_element_bytes(tail.format->k.codec);
+  cost.written[sdk::kCostPerRow] = columns * sdk::kv_element_bytes(format_.k.codec);
+  emit_key_groups(r, operands, cost, {sdk::kv_layout(to), sdk::kv_layout(tail), r.bounds().rows});
 }
 
 tenon_kv_view SlotCache::record_dequant(uint32_t layer, const tenon_tid* store, const tenon_kv_format& want,
@@ -112,17 +151,27 @@ tenon_kv_view SlotCache::record_dequant(uint32_t layer, const tenon_tid* store, 
   }
   if (want.rotated != format_.rotated) throw Refused("a copy has its keys as the cache has them, before or after rope");
   const tenon_kv_view from = view(layer, store, r);
+  tenon_kv_view to = record_copy(from, plane(layer, kKeys).group, *plain, store, r);
+  if (from.recent_view != nullptr) {
+    join_tail(to, record_copy(*from.recent_view, plane(layer, kTailKeys).group, *plain, store, r));
+  }
+  return to;
+}
+
+tenon_kv_view SlotCache::record_copy(const tenon_kv_view& from, uint32_t group, const tenon_kv_format& plain,
+                                     const tenon_tid* store, Recorder& r) const {
   tenon_kv_view to = from;
+  const tenon_format codec = plain.k.codec;
   const uint32_t cells = ring() ? cells_ : std::min(cells_, r.bounds().kv_len);
-  const tenon_tensor kt = plane_tensor(want.k.codec, slots_, to.heads, cells, to.k_dim);
-  const tenon_tensor vt = plane_tensor(want.v.codec, slots_, to.heads, cells, to.v_dim);
-  to.format = plain;
+  const tenon_tensor kt = plane_tensor(codec, slots_, to.heads, cells, to.k_dim);
+  const tenon_tensor vt = plane_tensor(codec, slots_, to.heads, cells, to.v_dim);
+  make_exact(to, plain);
   to.k = r.temp(kt);
   to.v = r.temp(vt);
   to.k_scale = to.v_scale = 0;
   set_strides(kt, to.k_stride);
   set_strides(vt, to.v_stride);
-  if (paged() || groups_[plane(layer, kKeys).group].window != 0) {  // the copy has one page a slot
+  if (paged() || groups_[group].window != 0) {  // the copy has one page a slot
     to.page_cells = std::bit_ceil(cells);
     to.columns = 1;
     to.pages = paged() ? store[2] : r.slice(store[1], sdk::tensor(TENON_I32, {slots_, 1}), 0);
@@ -131,8 +180,8 @@ tenon_kv_view SlotCache::record_dequant(uint32_t layer, const tenon_tid* store, 
   const DequantArgs args{sdk::kv_layout(from), sdk::kv_layout(to), cells, r.bounds().seqs, simd_};
   const tenon_operand operands[] = {{from.k, TENON_READ},
                                     {from.v, TENON_READ},
-                                    {scaled() ? from.k_scale : from.k, TENON_READ},
-                                    {scaled() ? from.v_scale : from.v, TENON_READ},
+                                    {from.k_scale != 0 ? from.k_scale : from.k, TENON_READ},
+                                    {from.v_scale != 0 ? from.v_scale : from.v, TENON_READ},
                                     {to.k, TENON_WRITE},
                                     {to.v, TENON_WRITE},
                                     {from.pages, TENON_READ},
@@ -144,35 +193,43 @@ tenon_kv_view SlotCache::record_dequant(uint32_t layer, const tenon_tid* store, 
   const auto columns = static_cast<double>(to.heads) * (to.k_dim + to.v_dim);
   const double shared = std::max<uint32_t>(1, r.bounds().rows_per_seq);  // rows that one copy serves
   tenon_cost cost{};
-  cost.read[sdk::kCostPerToken] = columns * sdk::kv_element_bytes(format_.k.codec) / shared;
-  cost.written[sdk::kCostPerToken] = columns * tenon_format_block(want.k.codec).bytes / shared;
+  cost.read[sdk::kCostPerToken] = columns * sdk::kv_element_bytes(from.format->k.codec) / shared;
+  cost.written[sdk::kCostPerToken] = columns * tenon_format_block(codec).bytes / shared;
   emit_dequant(r, operands, cost, args);
   return to;
 }
 
 void SlotCache::record_commit(const tenon_tid* store, Recorder& r) const {
-  for (uint32_t layer = 0; layer < planes_.size() / planes_a_layer(); ++layer) {
+  for (uint32_t layer = 0; layer < layers(); ++layer) {
     const tenon_kv_view v = view(layer, store, r);
-    constexpr uint32_t kBoth = TENON_READ | TENON_WRITE;
-    const tenon_operand operands[] = {{v.k, kBoth},
-                                      {v.v, kBoth},
-                                      {scaled() ? v.k_scale : v.k, kBoth},
-                                      {scaled() ? v.v_scale : v.v, kBoth},
-                                      {v.pages, TENON_READ},
-                                      {r.step(TENON_STEP_LIVE), TENON_READ},
-                                      {v.place, TENON_READ},
-                                      {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                                      {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                      {r.step(TENON_STEP_ACCEPTED), TENON_READ},
-                                      {r.step(TENON_STEP_SURVIVOR), TENON_READ}};
-    tenon_cost cost{};
-    cost.read[sdk::kCostPerRow] = cost.written[sdk::kCostPerRow] =
-        static_cast<double>(v.heads) * (v.k_dim + v.v_dim) * sdk::kv_element_bytes(format_.k.codec);
-    const auto row = [&](uint32_t which) { return static_cast<uint32_t>(row_bytes(plane(layer, which))); };
-    emit_commit(
-        r, operands, cost,
-        {sdk::kv_layout(v), r.bounds().seqs, tenon_format_block(format_.k.scale).bytes, {row(kKeys), row(kValues)}});
+    record_survivors(v, r);
+    if (v.recent_view != nullptr) record_survivors(*v.recent_view, r);
   }
+}
+
+void SlotCache::record_survivors(const tenon_kv_view& v, Recorder& r) const {
+  constexpr uint32_t kBoth = TENON_READ | TENON_WRITE;
+  const tenon_operand operands[] = {{v.k, kBoth},
+                                    {v.v, kBoth},
+                                    {v.k_scale != 0 ? v.k_scale : v.k, kBoth},
+                                    {v.v_scale != 0 ? v.v_scale : v.v, kBoth},
+                                    {v.pages, TENON_READ},
+                                    {r.step(TENON_STEP_LIVE), TENON_READ},
+                                    {v.place, TENON_READ},
+                                    {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                                    {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                    {r.step(TENON_STEP_ACCEPTED), TENON_READ},
+                                    {r.step(TENON_STEP_SURVIVOR), TENON_READ}};
+  const tenon_kv_plane &k = v.format->k, &value = v.format->v;
+  tenon_cost cost{};
+  cost.read[sdk::kCostPerRow] = cost.written[sdk::kCostPerRow] =
+      static_cast<double>(v.heads) * (v.k_dim + v.v_dim) * sdk::kv_element_bytes(k.codec);
+  emit_commit(r, operands, cost,
+              {sdk::kv_layout(v),
+               r.bounds().seqs,
+               tenon_format_block(k.scale).bytes,
+               {static_cast<uint32_t>(sdk::kv_row_bytes(k.codec, v.k_dim)),
+                static_cast<uint32_t>(sdk::kv_row_bytes(value.codec, v.v_dim))}});
 }
 
 }  // namespace tenon::slot_cache

@@ -157,7 +157,8 @@ uint64_t EvictingCache::export_sequence(uint32_t slot, uint32_t kv_len, void* qu
 EvictingCache::Line EvictingCache::read_line(const Layer& l, uint32_t kv_len, Bytes& rest) const {
   const std::vector<uint32_t> counts = take_numbers<uint32_t>(rest, 2);
   const uint32_t n = counts[0];
-  Line line{.prompt = counts[1] != 0 ? 1U : 0U,
+  if (counts[1] > 1) throw Refused("the sequence says neither that a prompt is read nor that none is");
+  Line line{.prompt = counts[1],
             .cell = take_numbers<int32_t>(rest, n),
             .position = take_numbers<int32_t>(rest, n),
             .score = take_numbers<float>(rest, n),

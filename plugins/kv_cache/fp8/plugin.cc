@@ -10,11 +10,12 @@ class Fp8Cache : public sdk::KvCache<Fp8Cache>, public slot_cache::SlotCache {
   static constexpr auto kParams = sdk::params(sdk::text({.name = "format",
                                                          .doc = "How a scale is stored",
                                                          .value = "fp16_scales",
-                                                         .choices = "fp16_scales|fp32_scales"}));
+                                                         .choices = "fp16_scales|fp32_scales"}),
+                                              slot_cache::kTail);
 
   Fp8Cache(const sdk::Params& params, const sdk::Env& env)
       : SlotCache(kName, sdk::kv_format(TENON_F8E4M3, params.text("format") == "fp16_scales" ? TENON_F16 : TENON_F32),
-                  {}, env) {}
+                  {.tail = slot_cache::tail_of(params)}, env) {}
 };
 
 }  // namespace tenon::fp8_cache

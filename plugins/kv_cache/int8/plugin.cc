@@ -10,11 +10,12 @@ class Int8Cache : public sdk::KvCache<Int8Cache>, public slot_cache::SlotCache {
   static constexpr auto kParams = sdk::params(sdk::text({.name = "format",
                                                          .doc = "How a scale is stored",
                                                          .value = "fp16_scales",
-                                                         .choices = "fp16_scales|fp32_scales"}));
+                                                         .choices = "fp16_scales|fp32_scales"}),
+                                              slot_cache::kTail);
 
   Int8Cache(const sdk::Params& params, const sdk::Env& env)
-      : SlotCache(kName, sdk::kv_format(TENON_I8, params.text("format") == "fp16_scales" ? TENON_F16 : TENON_F32), {},
-                  env) {}
+      : SlotCache(kName, sdk::kv_format(TENON_I8, params.text("format") == "fp16_scales" ? TENON_F16 : TENON_F32),
+                  {.tail = slot_cache::tail_of(params)}, env) {}
 };
 
 }  // namespace tenon::int8_cache

@@ -35,7 +35,8 @@ class Paged : public sdk::KvCache<Paged>, public PagedCache {
            .doc = "How an element is stored; int8, fp8 and int4 have a scale in fp16 for each token and KV head, and "
                   "int4 is rotated",
            .value = "fp16",
-           .choices = "fp16|bf16|fp32|int8|fp8|int4"}));
+           .choices = "fp16|bf16|fp32|int8|fp8|int4"}),
+      slot_cache::kTail);
 
   Paged(const sdk::Params& params, const sdk::Env& env)
       : PagedCache(format(params.text("format")),
@@ -43,10 +44,18 @@ class Paged : public sdk::KvCache<Paged>, public PagedCache {
                     .pool_tokens = static_cast<uint64_t>(params.integer("pool")),
                     .pool_memory = params.real("pool_memory"),
                     .windows = params.boolean("reuse") ? 2U : 1U,
+                    .tail = tail(params),
                     .hadamard = params.text("format") == "int4"},
                    params.boolean("reuse"), env) {}
 
  private:
+  static uint32_t tail(const sdk::Params& params) {
+    const uint32_t tokens = slot_cache::tail_of(params);
+    if (tokens == 0 || sdk::is_scaled_codec(format(params.text("format")).k.codec)) return tokens;
+    throw sdk::Refused("kv_cache.tail = " + std::to_string(tokens) + " with kv_cache.format = \"" +
+                       params.text("format") +
+                       "\": a tail is what is read in fp16 instead of codes, which int8, fp8 and int4 are");
+  }
   static tenon_kv_format format(const std::string& name) {
     if (name == "int4") return sdk::kv_format(TENON_U8, TENON_F16);
     if (name == "fp8") return sdk::kv_format(TENON_F8E4M3, TENON_F16);

@@ -1,4 +1,8 @@
 #include "../published/scheme.h"
 #include "writer.h"
 
-TENON_PLUGIN(tenon::published::PublishedScheme<tenon::awq::Writer>);
+namespace tenon::awq {
+using Scheme = published::PublishedScheme<Writer, published::HeldIntegers>;
+}
+
+TENON_PLUGIN(tenon::awq::Scheme);

@@ -1,4 +1,8 @@
 #include "../published/scheme.h"
 #include "schema.h"
 
-TENON_PLUGIN(tenon::published::PublishedScheme<tenon::bitsandbytes::Schema>);
+namespace tenon::bitsandbytes {
+using Scheme = published::PublishedScheme<Schema, published::HeldBooks>;
+}
+
+TENON_PLUGIN(tenon::bitsandbytes::Scheme);

@@ -21,10 +21,10 @@
 
 namespace tenon::coded {
 
-template <class Schema>
-class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema>, &kernels>, public Schema {
+template <class Schema, sdk::cpu::KernelsOf kKernelsOf = &kernels>
+class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, kKernelsOf>, public Schema {
  public:
-  using Base = sdk::cpu::LinearScheme<CpuScheme, &kernels>;
+  using Base = sdk::cpu::LinearScheme<CpuScheme, kKernelsOf>;
   struct Site : sdk::cpu::LinearSite {
     std::vector<std::unique_ptr<published::Matrix>>
         published;  // by matrix; null: it is plain, or in tensors of the scheme
@@ -45,14 +45,18 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema>, &kernels>, pu
     site->k = static_cast<uint32_t>(s.in_dim);
     site->experts = s.experts;
     site->exact = true;
+    const sdk::cpu::PackingOf packing = sdk::cpu::int16_packing(s, kKernelsOf(this->isa()));
+    if (packing != nullptr) site->activations = sdk::cpu::Activations::kInt16;
     for (uint32_t i = 0; i < s.n_mats; ++i) {
       const tenon_format source = source_of(s, i);
       site->published.push_back(published_matrix(s, i));
       const uint32_t index = source == kPublished ? site->published[i]->coding()
                              : is_stored(source)  ? source - kStoredCodings
                                                   : chosen_;
-      const uint64_t row_bytes = Schema::kCodings[index].row_bytes(site->k);
-      site->mats.push_back(sdk::cpu::stored_matrix(s, i, sdk::cpu::kOwnFormats + index, row_bytes, source));
+      const uint32_t code = sdk::cpu::kOwnFormats + index;
+      const uint64_t row_bytes =
+          packing != nullptr ? packing(code)->bytes_of_row(site->k) : Schema::kCodings[index].row_bytes(site->k);
+      site->mats.push_back(sdk::cpu::stored_matrix(s, i, code, row_bytes, source));
       site->exact &= is_stored(source);
     }
     return site;
@@ -70,14 +74,17 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema>, &kernels>, pu
   void load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void*) const {
     const tenon_format source = site.mat(src).source;
     if (source == kPublished) return load_published(site, src, store);
-    sdk::cpu::each_loaded_row(site, src, store, [&](uint8_t* to, const sdk::cpu::FileRow& from) {
-      if (is_stored(source)) return take_row(source - kStoredCodings, from, site.k, to);
-      auto* w = static_cast<float*>(scratch);
-      sdk::unpack_row(source, from[0], site.k, w);
-      for (uint32_t i = 0; i < site.k; ++i) {
-        if (!std::isfinite(w[i])) throw sdk::Failed("weight " + std::to_string(i) + " of a row is not finite");
-      }
-      if (!make_row(w, site.k, to)) throw sdk::Failed("a group of weights whose range is too large for its scale");
+    sdk::cpu::RowStore rows = row_store(site, src, store);
+    sdk::cpu::each_numbered_row(site, src, [&](uint64_t row, const sdk::cpu::FileRow& from) {
+      rows.put(row, [&](uint8_t* to) {
+        if (is_stored(source)) return take_row(source - kStoredCodings, from, site.k, to);
+        auto* w = static_cast<float*>(scratch);
+        sdk::unpack_row(source, from[0], site.k, w);
+        for (uint32_t i = 0; i < site.k; ++i) {
+          if (!std::isfinite(w[i])) throw sdk::Failed("weight " + std::to_string(i) + " of a row is not finite");
+        }
+        if (!make_row(w, site.k, to)) throw sdk::Failed("a group of weights whose range is too large for its scale");
+      });
     });
   }
 
@@ -117,12 +124,18 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema>, &kernels>, pu
     if constexpr (requires { Schema::writer(params); }) return Schema::writer(params);
     return nullptr;
   }
-  static void load_published(Site& site, const tenon_rows& src, void* const* store) {
+  sdk::cpu::RowStore row_store(const Site& site, const tenon_rows& src, void* const* store) const {
+    const uint32_t code = site.mat(src).code;
+    return {site.place(src, store), site.k, site.packed() ? kKernelsOf(this->isa()).packing(code) : nullptr,
+            Schema::kCodings[code - sdk::cpu::kOwnFormats].row_bytes(site.k)};
+  }
+  void load_published(Site& site, const tenon_rows& src, void* const* store) const {
     published::Matrix& matrix = *site.published[src.mat % site.mats.size()];
     const Coding& c = Schema::kCodings[matrix.coding()];
     sdk::cpu::each_numbered_row(site, src, [](uint64_t, const sdk::cpu::FileRow&) {});  // checks what there is
+    sdk::cpu::RowStore rows = row_store(site, src, store);
     matrix.load(src, [&](uint64_t row, const published::Row& from) {
-      published::hold_row(c, site.k, from, site.place(src, store) + row * site.mat(src).row_bytes);
+      rows.put(row, [&](uint8_t* to) { published::hold_row(c, site.k, from, to); });
     });
   }
 

@@ -14,10 +14,22 @@ extern const sdk::cpu::KernelTable kKernels;
 namespace avx512 {
 extern const sdk::cpu::KernelTable kKernels;
 }
+// Schemes that have products of x in 16 bits have these (wide_rows.h).
+namespace avx_vnni {
+extern const sdk::cpu::PackedTable kPacked;
+}
+namespace avx512_vnni {
+extern const sdk::cpu::PackedTable kPacked;
+}
 
 inline sdk::cpu::Kernels kernels(sdk::cpu::Isa isa) {
-  using sdk::cpu::Isa;
-  return {isa >= Isa::kAvx512 ? &avx512::kKernels : isa >= Isa::kAvx2 ? &avx2::kKernels : &scalar::kKernels};
+  return sdk::cpu::KernelSets{&scalar::kKernels, &avx2::kKernels, &avx512::kKernels}.of(isa);
+}
+// The kernels of a scheme that also has products of x in 16 bits, which are for instruction sets with dot products of bytes.
+inline sdk::cpu::Kernels wide_kernels(sdk::cpu::Isa isa, sdk::cpu::PackingOf packing) {
+  return sdk::cpu::KernelSets{&scalar::kKernels,  &avx2::kKernels,       &avx512::kKernels,
+                              &avx_vnni::kPacked, &avx512_vnni::kPacked, packing}
+      .of(isa);
 }
 
 }  // namespace tenon::coded

@@ -1,4 +1,8 @@
 #include "../published/scheme.h"
 #include "schema.h"
 
-TENON_PLUGIN(tenon::published::PublishedScheme<tenon::compressed_tensors::Schema>);
+namespace tenon::compressed_tensors {
+using Scheme = published::PublishedScheme<Schema, published::HeldIntegers>;
+}
+
+TENON_PLUGIN(tenon::compressed_tensors::Scheme);

@@ -1,4 +1,9 @@
 #include "../coded/cpu_scheme.h"
+#include "../coded/packings.h"
 #include "schema.h"
 
-TENON_PLUGIN(tenon::coded::CpuScheme<tenon::fp4::Schema>);
+namespace tenon::fp4 {
+using Scheme = coded::CpuScheme<Schema, &coded::wide_kernels<Schema>>;
+}
+
+TENON_PLUGIN(tenon::fp4::Scheme);

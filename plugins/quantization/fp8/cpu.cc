@@ -54,6 +54,7 @@ using Base = coded::CpuScheme<PublishedSchema>;
 
 class Ops {
  public:
+  static constexpr bool kCodes = false;
   explicit Ops(const sdk::Env& env) : isa_(sdk::cpu::isa_of(env.device())) {}
   void round(sdk::Recorder& rec, const sdk::OpSpec& spec, const RoundArgs& args) const {
     rec.emit<&round_rows>(spec, CpuRoundArgs{args, isa_});

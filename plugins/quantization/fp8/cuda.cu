@@ -1,4 +1,5 @@
 #include "../coded/cuda_scheme.cuh"
+#include "e4m3_products.cuh"
 #include "scheme.h"
 #include "tenon/cuda/coded_weights.cuh"
 
@@ -15,26 +16,6 @@ struct CudaSchema : PublishedSchema {
 };
 
 namespace {
-
-constexpr uint32_t kThreads = 256;
-
-// Puts the values of all threads of the block together by `op`; each of them gets the result. A kernel calls it once for each type of op.
-template <class Op>
-__device__ float over_block(float v, const Op& op) {
-  __shared__ float of_warp[kThreads / 32];
-  for (int d = 16; d > 0; d /= 2) v = op(v, __shfl_xor_sync(~0U, v, d));
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = v;
-  __syncthreads();
-  v = of_warp[0];
-  for (uint32_t w = 1; w < kThreads / 32; ++w) v = op(v, of_warp[w]);
-  return v;
-}
-struct Sum {
-  __device__ float operator()(float a, float b) const { return a + b; }
-};
-struct Largest {
-  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
-};
 
 struct RoundPointers {
   const float *x, *norm, *scales;
@@ -106,8 +87,10 @@ void run_largest(const LargestArgs& a, const cuda::Launch& launch) {
 
 using Base = coded::CudaScheme<CudaSchema>;
 
-struct Ops {
-  explicit Ops(const sdk::Env&) {}
+class Ops {
+ public:
+  static constexpr bool kCodes = true;
+  explicit Ops(const sdk::Env& env) : arch_(env.device().arch) {}
   static void round(sdk::Recorder& rec, const sdk::OpSpec& spec, const RoundArgs& args) {
     cuda::emit<&run_round>(rec, spec, args);
   }
@@ -119,6 +102,39 @@ struct Ops {
         cudaMemcpyAsync(to, &value, sizeof(value), cudaMemcpyHostToDevice, static_cast<cudaStream_t>(queue)));
   }
   static published::Matrix& matrix(const Base::Site& site) { return *site.published.front().form; }
+
+  static uint32_t code(const Base& base, const tenon_linear& s) {
+    std::vector<tenon_format> sources;
+    for (uint32_t i = 0; i < s.n_mats; ++i) sources.push_back(Base::source(s, i));
+    return base.code(sources);
+  }
+  // Many rows by weights with a scale a row, where cuBLASLt has such products: on Hopper.
+  bool multiplies_codes(const Base& base, const Products& products, uint32_t rows, CodedActivations coded) const {
+    constexpr uint32_t kHopper = 90;
+    bool takes = arch_ == kHopper;
+    int64_t padded = 0, columns = 0;
+    for (const Products::Part& part : products.parts) {
+      columns += part.columns;
+      Base::with_format(part.code, [&]<class F>(F) {
+        takes = takes && F::kRowScales && base.template unpacks<F>(products.experts, rows);
+        padded = int64_t{cuda::segments_of<F>(static_cast<uint32_t>(products.k))} * F::kSegmentK;
+      });
+    }
+    if (padded > kMostColumns || (coded.x && products.k != padded) || (coded.y && columns / 2 > kMostColumns))
+      return false;
+    return takes && has_products(products, {rows, padded, coded.x ? padded + sdk::kScaleBytes : padded});
+  }
+  template <class Site>
+  static void record_codes(const Site& site, const tenon_linear_call& call, tenon_tid scales, sdk::Recorder& rec) {
+    std::vector<CodedPart> parts;
+    for (const auto& part : site.parts) parts.push_back({part.site.get(), call.store + part.first_store});
+    Base::with_format(parts[0].site->code, [&]<class F>(F) {
+      if constexpr (F::kRowScales) E4m3Recording<F>(parts, scales, call, rec).record();
+    });
+  }
+
+ private:
+  uint32_t arch_;
 };
 
 }  // namespace

@@ -1,11 +1,17 @@
 // quantization.fp8 on a device: Base multiplies x as it is given, and where x is to be rounded an op before the product does
-// that. Matrices side by side whose x has a scale each are multiplied one by one, each by x rounded with its own scale.
+// that. Matrices side by side whose x has a scale each are multiplied one by one, each by x rounded with its own scale. Where
+// the device multiplies codes of x, a step of many rows is recorded by Ops instead.
 //
 // Ops(env) has the device's kernels:
 //   void round(sdk::Recorder&, const sdk::OpSpec&, const RoundArgs&)       emits the op that rounds x
 //   void observe(sdk::Recorder&, const sdk::OpSpec&, const LargestArgs&)   emits the op that finds the largest x
 //   void put(void* to, const float& value, void* queue)                    value stays where it is
 //   published::Matrix& matrix(Base::Site&)                                 the form of the site's first matrix
+//   static constexpr bool kCodes                                           whether it has products of codes, and these:
+//   uint32_t code(const Base&, tenon_linear&)                              how Base codes a site
+//   bool multiplies_codes(const Base&, const Products&, uint32_t rows, CodedActivations)
+//                                                                          whether products of so many rows are of codes
+//   void record_codes(const Site&, const tenon_linear_call&, tenon_tid scales, sdk::Recorder&)    scales: of x, or 0
 #pragma once
 
 #include <algorithm>
@@ -39,6 +45,22 @@ class OneMatrix {
   tenon_linear site_;
 };
 
+// The products that a site is multiplied by, one for each matrix whose x has a scale of its own, or one of all matrices.
+struct Products {
+  struct Part {
+    uint32_t code;    // of Base: how the weights are coded
+    int64_t columns;  // of y
+  };
+  uint32_t experts = 0;
+  int64_t k = 0;
+  std::vector<Part> parts;
+};
+
+// Which activations come as rows of codes with a scale (tenon/sdk/linked_rows.h), or are left so.
+struct CodedActivations {
+  bool x = false, y = false;
+};
+
 template <class Base, class Ops>
 class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSchema {
  public:
@@ -52,6 +74,7 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
     Activations activations = Activations::kF32;
     uint32_t k = 0, experts = 0;
     std::vector<Part> parts;  // one of all matrices, or with static scales one a matrix
+    Products products;        // the same parts, where the device has products of codes
     tenon_footprint footprint = sdk::abi_struct<tenon_footprint>();
     std::vector<float> scales;  // of x: (sets, parts)
     // The store after those of the parts.
@@ -63,11 +86,20 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
     const Activations a = activations(s, wish_);
-    if (a != Activations::kF32 && s.x_format != TENON_F32) {
+    const CodedActivations coded{s.x_format == TENON_F8E4M3, s.y_format == TENON_F8E4M3};
+    const bool codes = a != Activations::kF32 && multiplies_codes(products_of(s, a), b.rows, coded);
+    if ((coded.x && a != Activations::kToken) || ((coded.x || coded.y) && !codes)) {
+      throw sdk::Refused("activations in e4m3 where x is not multiplied as codes with a scale a row");
+    }
+    if (a != Activations::kF32 && s.x_format != TENON_F32 && !codes) {
       throw sdk::Refused("activations other than f32, which are to be rounded to e4m3");
     }
     tenon_linear site = s;
-    if (a == Activations::kStatic && s.n_mats > 1) site.epi = nullptr;
+    // Codes stand where Base knows halves.
+    if (coded.x) site.x_format = TENON_F16;
+    if (coded.y) site.y_format = TENON_F16;
+    // What follows products one by one would have to wait for all of them, which only products of codes see to.
+    if (a == Activations::kStatic && s.n_mats > 1 && !codes) site.epi = nullptr;
     return base_.claim(site, b);
   }
 
@@ -76,11 +108,12 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
     site->activations = activations(s, wish_);
     site->k = static_cast<uint32_t>(s.in_dim);
     site->experts = s.experts;
+    site->products = products_of(s, site->activations);
     if (site->activations != Activations::kStatic) {
       add_part(*site, s, claims);
       return site;
     }
-    for (uint32_t i = 0; s.n_mats > 1 && i < s.n_mats; ++i) add_part(*site, OneMatrix(s, i).site(), claims);
+    for (uint32_t i = 0; s.n_mats > 1 && i < s.n_mats; ++i) add_part(*site, OneMatrix(s, i).site(), {});
     if (s.n_mats == 1) add_part(*site, s, claims);
     site->scales.resize(std::max(s.experts, 1U) * site->parts.size());
     add_store(site->footprint, site->scales.size() * sizeof(float));
@@ -105,8 +138,17 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
 
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     if (site.activations == Activations::kF32) return base_.record(*site.parts[0].site, call, rec);
-    const tenon_tid x = record_round(site, call, rec);
+    if constexpr (Ops::kCodes) {
+      if (multiplies_codes(site.products, static_cast<uint32_t>(rec.describe(call.y).dim[0]), {})) {
+        const bool fixed = site.activations == Activations::kStatic;
+        return ops_.record_codes(site, call, fixed ? call.store[site.scale_store()] : 0, rec);
+      }
+    }
     const bool whole = site.parts.size() == 1;
+    if (rec.describe(call.x).format != TENON_F32 || (!whole && !sdk::ops_of(call.epi).empty())) {
+      throw sdk::Failed("x in halves, or ops after matrices side by side, which only products of codes take");
+    }
+    const tenon_tid x = record_round(site, call, rec);
     int64_t column = 0;
     for (size_t i = 0; i < site.parts.size(); ++i) {
       const Part& part = site.parts[i];
@@ -149,6 +191,25 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
 
  private:
   static constexpr int64_t kFloatBytes = sizeof(float);
+
+  Products products_of(const tenon_linear& s, Activations a) const {
+    Products all{s.experts, s.in_dim, {}};
+    if constexpr (Ops::kCodes) {
+      const bool apart = a == Activations::kStatic && s.n_mats > 1;
+      for (uint32_t i = 0; i < (apart ? s.n_mats : 1); ++i) {
+        const OneMatrix one(s, i);
+        const tenon_linear& part = apart ? one.site() : s;
+        int64_t columns = 0;
+        for (uint32_t m = 0; m < part.n_mats; ++m) columns += part.out_dim[m];
+        all.parts.push_back({ops_.code(base_, part), columns});
+      }
+    }
+    return all;
+  }
+  bool multiplies_codes(const Products& products, uint32_t rows, CodedActivations coded) const {
+    if constexpr (Ops::kCodes) return ops_.multiplies_codes(base_, products, rows, coded);
+    return false;
+  }
 
   static tenon_tid live_of(tenon_tid row_live, sdk::Recorder& rec) {
     return row_live != 0 ? row_live : rec.step(TENON_STEP_LIVE);

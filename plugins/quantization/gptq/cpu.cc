@@ -1,4 +1,8 @@
 #include "../published/scheme.h"
 #include "writer.h"
 
-TENON_PLUGIN(tenon::published::PublishedScheme<tenon::gptq::Writer>);
+namespace tenon::gptq {
+using Scheme = published::PublishedScheme<Writer, published::HeldIntegers>;
+}
+
+TENON_PLUGIN(tenon::gptq::Scheme);

@@ -1,4 +1,8 @@
 #include "../published/scheme.h"
 #include "schema.h"
 
-TENON_PLUGIN(tenon::published::PublishedScheme<tenon::hqq::Schema>);
+namespace tenon::hqq {
+using Scheme = published::PublishedScheme<Schema, published::HeldIntegers>;
+}
+
+TENON_PLUGIN(tenon::hqq::Scheme);

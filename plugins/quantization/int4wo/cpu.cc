@@ -1,6 +1,7 @@
 #include "../rows/half_quadratic.h"
 #include "kernels.h"
 #include "pack.h"
+#include "packings.h"
 #include "plugin.h"
 
 namespace tenon::int4wo {
@@ -8,7 +9,9 @@ namespace tenon::int4wo {
 using namespace sdk::cpu;
 
 Kernels kernels(Isa isa) {
-  return {isa >= Isa::kAvx512 ? &avx512::kKernels : isa >= Isa::kAvx2 ? &avx2::kKernels : &scalar::kKernels};
+  return KernelSets{&scalar::kKernels,  &avx2::kKernels,       &avx512::kKernels,
+                    &avx_vnni::kPacked, &avx512_vnni::kPacked, &packing_of}
+      .of(isa);
 }
 
 namespace {
@@ -34,24 +37,33 @@ std::unique_ptr<Int4wo::Site> Int4wo::bind(const tenon_linear& s, std::span<cons
   site->k = static_cast<uint32_t>(s.in_dim);
   site->experts = s.experts;
   site->exact = true;
+  const PackingOf packing = int16_packing(s, kernels(isa()));
+  if (packing != nullptr) site->activations = Activations::kInt16;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
     const tenon_format source = source_of(s, i);
     const uint32_t stored = rows::int4_group(source), group = stored != 0 ? stored : group_;
     site->exact &= stored != 0;
-    site->mats.push_back(stored_matrix(s, i, code_of(group), row_bytes(site->k, group), source));
+    const uint64_t bytes =
+        packing != nullptr ? packing(code_of(group))->bytes_of_row(site->k) : row_bytes(site->k, group);
+    site->mats.push_back(stored_matrix(s, i, code_of(group), bytes, source));
   }
   return site;
 }
 
 void Int4wo::load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void*) const {
   const tenon_format source = site.mat(src).source;
-  each_loaded_row(site, src, store, [&](uint8_t* to, const FileRow& from) {
-    if (const uint32_t stored = rows::int4_group(source); stored != 0) {
-      return take_row({from[rows::kWeight], from[rows::kScale], from[rows::kZero]}, site.k, stored, to);
-    }
-    auto* w = static_cast<float*>(scratch);
-    sdk::unpack_row(source, from[0], site.k, w);
-    pack_row(w, site.k, group_, group_of_, to);
+  const uint32_t stored = rows::int4_group(source);
+  RowStore to_store(site.place(src, store), site.k, site.packed() ? packing_of(site.mat(src).code) : nullptr,
+                    row_bytes(site.k, stored != 0 ? stored : group_));
+  each_numbered_row(site, src, [&](uint64_t row, const FileRow& from) {
+    to_store.put(row, [&](uint8_t* to) {
+      if (stored != 0) {
+        return take_row({from[rows::kWeight], from[rows::kScale], from[rows::kZero]}, site.k, stored, to);
+      }
+      auto* w = static_cast<float*>(scratch);
+      sdk::unpack_row(source, from[0], site.k, w);
+      pack_row(w, site.k, group_, group_of_, to);
+    });
   });
 }
 

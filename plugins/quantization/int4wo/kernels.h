@@ -12,3 +12,10 @@ extern const sdk::cpu::KernelTable kKernels;
 namespace tenon::int4wo::avx512 {
 extern const sdk::cpu::KernelTable kKernels;
 }
+// Products of x in 16 bits with packed rows; equal to the bit.
+namespace tenon::int4wo::avx_vnni {
+extern const sdk::cpu::PackedTable kPacked;
+}
+namespace tenon::int4wo::avx512_vnni {
+extern const sdk::cpu::PackedTable kPacked;
+}

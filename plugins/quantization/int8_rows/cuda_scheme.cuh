@@ -20,6 +20,8 @@ class CudaScheme : public cuda::PackedScheme<T>, public SchemaOf {
   using Base = cuda::PackedScheme<T>;
   using Site = cuda::PackedSite;
   using Format = cuda::IntegerFormat<SchemaOf>;
+  // Outliers are numbers of x as it is.
+  static constexpr tenon_format kManyRowsFormat = SchemaOf::kOutlier < kNoOutliers ? TENON_F32 : TENON_F16;
 
   CudaScheme(const sdk::Params&, const sdk::Env& env) : Base(env) {}
 

@@ -1,234 +1,169 @@
 // Products of many rows of x in int8 with int8 weights, through cuBLASLt's integer tensor cores. Recorded are
 //   1. quantize_rows   x to int8 with a scale a row, normalized on the way, into a temporary
-//   2. unpack_int8     the packed weights in natural order, into a temporary
+//   2. unpack_bytes    the packed weights in natural order, and their scales, into temporaries
 //   3. gemm_int8       sums in int32, exact, into a temporary, kPieceRows rows at a time
 //   4. scale_rows      y = sum * (scale of x * scale of the weights), with bias, residual or SiLU-multiply
-// 3 and 4 take turns, since the sums of a whole prompt would be the largest activation of all. The naive twin is the loop in
-// int64 of tests/conformance/int8_rows_test.cc.
+// 3 and 4 take turns, since the sums of a whole prompt would be the largest activation of all. x, and y after SiLU-multiply,
+// may be halves. The naive twin is the loop in int64 of tests/conformance/int8_rows_test.cc.
 #pragma once
-
-#include <cublasLt.h>
-
-#include <map>
-#include <mutex>
-#include <tuple>
 
 #include "integer_format.cuh"
 #include "tenon/cuda/gemm.h"
+#include "tenon/cuda/octet_row.cuh"
 #include "tenon/cuda/packed_scheme.cuh"
 #include "tenon/cuda/unpack.cuh"
 
 namespace tenon::cuda {
 
 inline constexpr int64_t kPieceRows = 2048;
-inline constexpr uint32_t kWholeColumns = 16;  // of y that cuBLASLt gets: its rows of 16 bytes
 
 struct QuantizeRowsArgs {
   uint32_t k, padded, rows, normed;  // padded: k of a row of int8
   float eps;
-  uint32_t padding;
-  int64_t x_stride;
+  tenon_format x_format;  // f32 or, without a norm, f16
+  int64_t x_stride;       // elements
 };
 struct QuantizeRowsOperand {
   enum : uint32_t { kCodes, kScales, kX, kLive, kNorm };
 };
+struct QuantizeRowsPointers {
+  const void* x;
+  const float* norm;  // or nullptr
+  const uint32_t* live;
+  int8_t* codes;
+  float* scales;
+};
 // A block takes a row. Rows past the live ones become zeros. In float, as the CPU does it, norm and all.
-template <class Schema>
+template <class Schema, class X, bool kWide, bool kHeld>
 __global__ void __launch_bounds__(kMatvecThreads)
-    quantize_rows_kernel(QuantizeRowsArgs a, const float* x, const float* norm, const uint32_t* live, int8_t* codes,
-                         float* scales) {
+    quantize_rows_kernel(const QuantizeRowsArgs a, const QuantizeRowsPointers p) {
+  extern __shared__ uint4 held[];
   __shared__ float squares[kMatvecWarps];
   wait();
-  const uint32_t row = blockIdx.x, warp = threadIdx.x / 32;
-  const bool padding = row >= *live;
-  x += row * a.x_stride;
+  const uint32_t row = blockIdx.x, warp = threadIdx.x / 32, octets = (a.k + 7) / 8;
+  OctetRow<X, kWide, kHeld> x(static_cast<const X*>(p.x) + row * a.x_stride, row < *p.live ? a.k : 0, held);
+  x.hold();
   float factor = 1;
-  if (norm != nullptr) {
-    float square = 0;
-    for (uint32_t i = threadIdx.x; i < a.k && !padding; i += blockDim.x) square = fmaf(x[i], x[i], square);
+  if (p.norm != nullptr) {
+    float square = 0, v[8];
+    for (uint32_t o = threadIdx.x; o < octets; o += blockDim.x) {
+      x.load(o, v);
+      for (const float f : v) square = fmaf(f, f, square);
+    }
     square = detail::warp_sum(square);
     if (lane_id() == 0) squares[warp] = square;
     __syncthreads();
     factor = norm_factor(squares, a.k, a.eps);
   }
-  const auto value = [&](uint32_t i) {
-    if (i >= a.k || padding) return 0.0F;
-    return norm != nullptr ? x[i] * factor * norm[i] : x[i];
+  const auto load = [&](uint32_t octet, float(&v)[8]) {
+    x.load(octet, v);
+    if (p.norm != nullptr) x.normalize(octet, factor, p.norm, v);
   };
   uint32_t largest = 0;
-  for (uint32_t i = threadIdx.x; i < a.k; i += blockDim.x) {
-    const float v = value(i);
-    const bool out = int8_rows::is_outlier<Schema>(v) && isfinite(v);
-    largest = max(largest, out ? 0 : __float_as_uint(v) & 0x7fffffff);
+  for (uint32_t o = threadIdx.x; o < octets; o += blockDim.x) {
+    float v[8];
+    load(o, v);
+    for (const float f : v) {
+      const bool out = int8_rows::is_outlier<Schema>(f) && isfinite(f);
+      largest = max(largest, out ? 0 : __float_as_uint(f) & 0x7fffffff);
+    }
   }
   const float found = detail::scale_of<Schema>(detail::find_largest(largest, warp), false);
-  if (threadIdx.x == 0) scales[row] = found;
-  auto* to = reinterpret_cast<uint32_t*>(codes + size_t{row} * a.padded);
-  for (uint32_t i = 4 * threadIdx.x; i < a.padded; i += 4 * blockDim.x) {
-    const float v[4] = {value(i), value(i + 1), value(i + 2), value(i + 3)};
-    to[i / 4] = detail::four_codes<Schema>(v, int8_rows::inverse_of(found));
+  const float inverse = int8_rows::inverse_of(found);
+  if (threadIdx.x == 0) p.scales[row] = found;
+  auto* to = reinterpret_cast<uint2*>(p.codes + size_t{row} * a.padded);
+  for (uint32_t o = threadIdx.x; o < a.padded / 8; o += blockDim.x) {
+    float v[8];
+    load(o, v);
+    to[o] = {detail::four_codes<Schema>({v[0], v[1], v[2], v[3]}, inverse),
+             detail::four_codes<Schema>({v[4], v[5], v[6], v[7]}, inverse)};
   }
 }
 template <class Schema>
 void run_quantize_rows(const QuantizeRowsArgs& a, const Launch& l) {
   using Operand = QuantizeRowsOperand;
-  l(&quantize_rows_kernel<Schema>, {.blocks = {a.rows}, .threads = {kMatvecThreads}}, a,
-    l.ptr<const float>(Operand::kX), a.normed != 0 ? l.ptr<const float>(Operand::kNorm) : nullptr,
-    l.ptr<const uint32_t>(Operand::kLive), l.ptr<int8_t>(Operand::kCodes), l.ptr<float>(Operand::kScales));
-}
-
-struct UnpackInt8Args {
-  TileMap map;
-  uint32_t k, columns;  // of the result, whole kWholeColumns
-};
-struct UnpackInt8Operand {
-  enum : uint32_t { kTo, kWeights };
-};
-// A block takes a column of y, a row of weights.
-template <PackedFormat F>
-__global__ void unpack_int8_kernel(UnpackInt8Args a, const uint8_t* weights, int8_t* to) {
-  wait();
-  const uint32_t column = blockIdx.x, padded = segments_of<F>(a.k) * F::kSegmentK;
-  const bool there = column < a.map.columns;
-  const uint32_t row = there ? a.map.packed_row(column) : 0;
-  auto* words = reinterpret_cast<uint32_t*>(to + size_t{column} * padded);
-  for (uint32_t k = 4 * threadIdx.x; k < padded; k += 4 * blockDim.x) {
-    const uint8_t* quad = weights + segment_offset<F>(a.k, row, k) + F::quad_offset(row % kTileRows, k);
-    words[k / 4] = there ? *reinterpret_cast<const uint32_t*>(quad) : 0;
-  }
-}
-template <PackedFormat F>
-void run_unpack_int8(const UnpackInt8Args& a, const Launch& l) {
-  using Operand = UnpackInt8Operand;
-  l(&unpack_int8_kernel<F>, {.blocks = {a.columns}, .threads = {256}}, a, l.ptr<const uint8_t>(Operand::kWeights),
-    l.ptr<int8_t>(Operand::kTo));
-}
-
-// y (rows, n) int32 = x (rows, k) w (n, k)^T, both int8 and dense.
-struct IntegerProduct {
-  int64_t rows, n, k;
-};
-struct IntegerGemmOperand {
-  enum : uint32_t { kY, kX, kW };
-};
-
-namespace detail {
-
-// A product in cuBLASLt's words: column-major, so y^T = w x^T with w transposed.
-class LtIntegerProduct {
- public:
-  explicit LtIntegerProduct(const IntegerProduct& p) {
-    TENON_CUBLASLT_CHECK(cublasLtMatmulDescInit(&op_, CUBLAS_COMPUTE_32I, CUDA_R_32I));
-    const cublasOperation_t transposed = CUBLAS_OP_T;
-    TENON_CUBLASLT_CHECK(
-        cublasLtMatmulDescSetAttribute(&op_, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed)));
-    const auto rows = static_cast<uint64_t>(p.rows), n = static_cast<uint64_t>(p.n), k = static_cast<uint64_t>(p.k);
-    TENON_CUBLASLT_CHECK(cublasLtMatrixLayoutInit(&w_, CUDA_R_8I, k, n, p.k));
-    TENON_CUBLASLT_CHECK(cublasLtMatrixLayoutInit(&x_, CUDA_R_8I, k, rows, p.k));
-    TENON_CUBLASLT_CHECK(cublasLtMatrixLayoutInit(&y_, CUDA_R_32I, n, rows, p.n));
-  }
-  // Returns cuBLASLt's best guess.
-  Algorithm proposal(cublasLtHandle_t handle) {
-    cublasLtMatmulPreferenceOpaque_t preference;
-    TENON_CUBLASLT_CHECK(cublasLtMatmulPreferenceInit(&preference));
-    const uint64_t most = kGemmWorkspaceBytes;
-    TENON_CUBLASLT_CHECK(cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                              &most, sizeof(most)));
-    cublasLtMatmulHeuristicResult_t result{};
-    int n = 0;
-    TENON_CUBLASLT_CHECK(cublasLtMatmulAlgoGetHeuristic(handle, &op_, &w_, &x_, &y_, &y_, &preference, 1, &result, &n));
-    if (n == 0) throw sdk::Failed("cuBLASLt has no algorithm for a product of int8");
-    return {result.algo};
-  }
-  void run(cublasLtHandle_t handle, const Algorithm& algorithm, const Launch& l) {
-    using Operand = IntegerGemmOperand;
-    const int32_t alpha = 1, beta = 0;
-    auto* y = l.ptr<int32_t>(Operand::kY);
-    TENON_CUBLASLT_CHECK(cublasLtMatmul(handle, &op_, &alpha, l.ptr<const void>(Operand::kW), &w_,
-                                        l.ptr<const void>(Operand::kX), &x_, &beta, y, &y_, y, &y_, &algorithm.raw,
-                                        l.scratch(), kGemmWorkspaceBytes, l.stream()));
-  }
-
- private:
-  cublasLtMatmulDescOpaque_t op_;
-  cublasLtMatrixLayoutOpaque_t w_, x_, y_;
-};
-
-// One GPU's handle and choices, for the process' life. Call under its mutex.
-struct IntegerGemms {
-  cublasLtHandle_t handle = nullptr;
-  std::map<std::tuple<int64_t, int64_t, int64_t>, Algorithm> chosen;
-
-  IntegerGemms() {
-    // A first launch may be inside a capture, where making a handle is allowed only so.
-    auto mode = cudaStreamCaptureModeRelaxed;
-    TENON_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
-    TENON_CUBLASLT_CHECK(cublasLtCreate(&handle));
-    TENON_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
-  }
-};
-
-}  // namespace detail
-
-inline void run_integer_gemm(const IntegerProduct& p, const Launch& l) {
-  static std::mutex mutex;
-  static auto& gemms = *new std::map<int, detail::IntegerGemms>;  // never destroyed: the driver may be gone already
-  const std::lock_guard lock(mutex);
-  int device = 0;
-  TENON_CUDA_CHECK(cudaGetDevice(&device));
-  detail::IntegerGemms& own = gemms[device];
-  detail::LtIntegerProduct product(p);
-  const std::tuple key(p.rows, p.n, p.k);
-  auto found = own.chosen.find(key);
-  if (found == own.chosen.end()) found = own.chosen.emplace(key, product.proposal(own.handle)).first;
-  product.run(own.handle, found->second, l);
+  QuantizeRowsPointers p{};
+  p.x = l.ptr<const void>(Operand::kX);
+  p.norm = a.normed != 0 ? l.ptr<const float>(Operand::kNorm) : nullptr;
+  p.live = l.ptr<const uint32_t>(Operand::kLive);
+  p.codes = l.ptr<int8_t>(Operand::kCodes);
+  p.scales = l.ptr<float>(Operand::kScales);
+  const auto launch = [&]<class X>(X) {
+    with_octet_rows<X>({p.x, p.norm, a.k, a.x_stride}, [&]<bool kWide, bool kHeld>(OctetRow<X, kWide, kHeld>) {
+      l(&quantize_rows_kernel<Schema, X, kWide, kHeld>,
+        {.blocks = {a.rows}, .threads = {kMatvecThreads}, .shared_bytes = kHeld ? sizeof(X) * a.k : 0}, a, p);
+    });
+  };
+  a.x_format == TENON_F16 ? launch(__half()) : launch(float());
 }
 
 struct ScaleRowsArgs {
-  TileMap map;
-  uint32_t rows, first_row, sums_stride, silu, has_bias, has_addend;  // first_row: as the live count has it
-  int64_t y_stride, addend_stride;
+  uint32_t columns;                                      // of the product
+  uint32_t rows, first_row, silu, has_bias, has_addend;  // first_row: as the live count has it
+  tenon_format y_format;                                 // f32 or, after SILU_MUL, f16
+  uint32_t reserved;
+  int64_t sums_stride, y_stride, addend_stride;  // elements
 };
 // kBias and kAddend are there as far as the product has them.
 struct ScaleRowsOperand {
   enum : uint32_t { kY, kSums, kXScales, kScales, kLive, kBias, kAddend };
 };
 struct ScaleRowsPointers {
-  float* y;
+  void* y;
   const int32_t* sums;
   const float *x_scales, *scales;
   const uint32_t* live;
   const float *bias, *addend;  // or nullptr
 };
-// A thread takes a column of a row of y.
-__global__ void __launch_bounds__(256) inline scale_rows_kernel(const ScaleRowsArgs a, const ScaleRowsPointers p) {
+// A thread takes V columns of a row of y.
+template <class Y, int V>
+__global__ void __launch_bounds__(256) scale_rows_kernel(const ScaleRowsArgs a, const ScaleRowsPointers p) {
   wait();
-  const uint32_t row = blockIdx.y, column = blockIdx.x * blockDim.x + threadIdx.x;
-  const uint32_t half = a.map.columns / 2, width = a.silu != 0 ? half : a.map.columns;
+  const uint32_t row = blockIdx.y, column = (blockIdx.x * blockDim.x + threadIdx.x) * V;
+  const uint32_t half = a.columns / 2, width = a.silu != 0 ? half : a.columns;
   if (a.first_row + row >= *p.live || column >= width) return;
-  const auto number = [&](uint32_t c) {
-    const float scale = p.x_scales[row] * p.scales[a.map.packed_row(c)];
-    const float v = static_cast<float>(p.sums[size_t{row} * a.sums_stride + c]) * scale;
-    return p.bias != nullptr ? v + p.bias[c] : v;
+  const float x_scale = p.x_scales[row];
+  const auto numbers = [&](uint32_t c, float(&v)[V]) {
+    const auto sums = detail::load_pack<int32_t, V>(p.sums + row * a.sums_stride + c);
+    const auto scales = detail::load_pack<float, V>(p.scales + c);
+    for (int e = 0; e < V; ++e) v[e] = static_cast<float>(sums.v[e]) * (x_scale * scales.v[e]);
+    for (int e = 0; p.bias != nullptr && e < V; ++e) v[e] += p.bias[c + e];
   };
-  float v = number(column);
-  if (a.silu != 0) v = v / (1 + expf(-v)) * number(half + column);
-  if (p.addend != nullptr) v += p.addend[row * a.addend_stride + column];
-  p.y[row * a.y_stride + column] = v;
+  float v[V];
+  numbers(column, v);
+  if (a.silu != 0) {
+    float up[V];
+    numbers(half + column, up);
+    for (int e = 0; e < V; ++e) v[e] = v[e] / (1 + expf(-v[e])) * up[e];
+  }
+  if (p.addend != nullptr) {
+    const auto addend = detail::load_pack<float, V>(p.addend + row * a.addend_stride + column);
+    for (int e = 0; e < V; ++e) v[e] += addend.v[e];
+  }
+  detail::Pack<Y, V> out;
+  for (int e = 0; e < V; ++e) out.v[e] = detail::narrow<Y>(v[e]);
+  detail::store_pack<Y, V>(static_cast<Y*>(p.y) + row * a.y_stride + column, out);
+}
+template <class Y>
+void run_scale_rows_to(const ScaleRowsArgs& a, const ScaleRowsPointers& p, const Launch& l) {
+  const uint32_t width = a.silu != 0 ? a.columns / 2 : a.columns;
+  const bool wide =
+      detail::vectored({p.y, p.sums, p.scales, p.addend}, {width, a.sums_stride, a.y_stride, a.addend_stride});
+  const uint32_t threads = wide ? width / 4 : width;
+  l(wide ? &scale_rows_kernel<Y, 4> : &scale_rows_kernel<Y, 1>,
+    {.blocks = {(threads + 255) / 256, a.rows}, .threads = {256}}, a, p);
 }
 inline void run_scale_rows(const ScaleRowsArgs& a, const Launch& l) {
   using Operand = ScaleRowsOperand;
-  ScaleRowsPointers p{l.ptr<float>(Operand::kY),
-                      l.ptr<const int32_t>(Operand::kSums),
-                      l.ptr<const float>(Operand::kXScales),
-                      l.ptr<const float>(Operand::kScales),
-                      l.ptr<const uint32_t>(Operand::kLive),
-                      nullptr,
-                      nullptr};
+  ScaleRowsPointers p{};
+  p.y = l.ptr<void>(Operand::kY);
+  p.sums = l.ptr<const int32_t>(Operand::kSums);
+  p.x_scales = l.ptr<const float>(Operand::kXScales);
+  p.scales = l.ptr<const float>(Operand::kScales);
+  p.live = l.ptr<const uint32_t>(Operand::kLive);
   if (a.has_bias != 0) p.bias = l.ptr<const float>(Operand::kBias);
   if (a.has_addend != 0) p.addend = l.ptr<const float>(a.has_bias != 0 ? Operand::kAddend : Operand::kBias);
-  const uint32_t width = a.silu != 0 ? a.map.columns / 2 : a.map.columns;
-  l(&scale_rows_kernel, {.blocks = {(width + 255) / 256, a.rows}, .threads = {256}}, a, p);
+  a.y_format == TENON_F16 ? run_scale_rows_to<__half>(a, p, l) : run_scale_rows_to<float>(a, p, l);
 }
 
 // A product of a packed site: y = epilogue(prologue(x) w^T).
@@ -237,24 +172,18 @@ class IntegerGemmRecording {
  public:
   IntegerGemmRecording(const PackedSite& site, const tenon_linear_call& call, sdk::Recorder& rec)
       : site_(site), call_(call), rec_(rec), rows_(rec.describe(call.y).dim[0]) {
-    chains_ = detail::read_chains({.x = 0,
-                                   .w = 0,
-                                   .y = 0,
-                                   .row_live = 0,
-                                   .w_format = 0,
-                                   .n = 0,
-                                   .k = 0,
-                                   .pro = call.pro,
-                                   .epi = call.epi,
-                                   .name = ""});
+    GemmCall chains{};
+    chains.pro = call.pro;
+    chains.epi = call.epi;
+    chains_ = detail::read_chains(chains);
     live_ = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
     padded_ = segments_of<F>(site.k) * F::kSegmentK;
-    columns_ = (site.map.columns + kWholeColumns - 1) / kWholeColumns * kWholeColumns;
+    columns_ = UnpackedBytes::whole(site.map.columns);
   }
 
   void record() {
     quantize();
-    unpack();
+    weights_ = record_unpack_bytes<F>(site_, TENON_I8, call_.store, rec_);
     const int64_t pieces = (rows_ + kPieceRows - 1) / kPieceRows, piece = (rows_ + pieces - 1) / pieces;
     const tenon_tid sums = rec_.temp(sdk::tensor(TENON_I32, {piece, columns_}));
     for (int64_t first = 0; first < rows_; first += piece) {
@@ -273,7 +202,9 @@ class IntegerGemmRecording {
         {codes_, TENON_WRITE}, {x_scales_, TENON_WRITE}, {call_.x, TENON_READ}, {live_, TENON_READ}};
     if (chains_.norm) operands.push_back({chains_.norm_weight, TENON_READ});
     sdk::OpSpec spec{.name = "quantize_rows", .operands = operands, .chunks = {}};
-    spec.cost.read[kCostPerRow] = 4.0 * site_.k;
+    const tenon_tensor x = rec_.describe(call_.x);
+    const int64_t x_bytes = tenon_format_block(x.format).bytes;
+    spec.cost.read[kCostPerRow] = static_cast<double>(x_bytes * site_.k);
     spec.cost.written[kCostPerRow] = static_cast<double>(padded_);
     QuantizeRowsArgs a{};
     a.k = site_.k;
@@ -281,28 +212,21 @@ class IntegerGemmRecording {
     a.rows = static_cast<uint32_t>(rows_);
     a.normed = chains_.norm ? 1 : 0;
     a.eps = chains_.eps;
-    a.x_stride = rec_.describe(call_.x).stride[0] / 4;
+    a.x_format = x.format;
+    a.x_stride = x.stride[0] / x_bytes;
     emit<&run_quantize_rows<typename F::Schema>>(rec_, spec, a);
   }
-  void unpack() {
-    weights_ = rec_.temp(sdk::tensor(TENON_I8, {columns_, padded_}));
-    const tenon_operand operands[] = {{weights_, TENON_WRITE}, {call_.store[0], TENON_READ}};
-    sdk::OpSpec spec{.name = "unpack_int8", .operands = operands, .chunks = {}};
-    spec.cost.read[kFixedCost] = spec.cost.written[kFixedCost] = static_cast<double>(site_.weight_bytes);
-    emit<&run_unpack_int8<F>>(rec_, spec, UnpackInt8Args{site_.map, site_.k, static_cast<uint32_t>(columns_)});
-  }
   void multiply(tenon_tid sums, int64_t first, int64_t count) {
-    const tenon_operand operands[] = {
-        {sums, TENON_WRITE}, {detail::row_slice(rec_, codes_, first, count), TENON_READ}, {weights_, TENON_READ}};
-    sdk::OpSpec spec{
-        .name = "gemm_int8", .operands = operands, .chunks = {}, .scratch_bytes = detail::kGemmWorkspaceBytes};
-    const double share = static_cast<double>(count) / static_cast<double>(rows_);
-    const auto n = static_cast<double>(columns_), k = static_cast<double>(padded_);
-    spec.cost.read[kFixedCost] = n * k;
-    spec.cost.read[kCostPerRow] = share * k;
-    spec.cost.written[kCostPerRow] = share * 4 * n;
-    spec.cost.flops[kCostPerRow] = share * 2 * n * k;
-    emit<&run_integer_gemm>(rec_, spec, IntegerProduct{count, columns_, padded_}, TENON_OP_FOREIGN);
+    GemmCall product{};
+    product.w = weights_.codes;
+    product.n = columns_;
+    product.k = padded_;
+    product.name = "gemm_int8";
+    detail::ProductTensors tensors{};
+    tensors.x = detail::row_slice(rec_, codes_, first, count);
+    tensors.y = sums;
+    tensors.share = static_cast<double>(count) / static_cast<double>(rows_);
+    detail::record_product(rec_, product, tensors);
   }
   void scale(tenon_tid sums, int64_t first, int64_t count) {
     const tenon_tid y = detail::row_slice(rec_, call_.y, first, count);
@@ -310,17 +234,20 @@ class IntegerGemmRecording {
     std::vector<tenon_operand> operands = {{y, TENON_WRITE},
                                            {sums, TENON_READ},
                                            {detail::row_slice(rec_, x_scales_, first, count), TENON_READ},
-                                           {call_.store[1], TENON_READ},
+                                           {weights_.scales, TENON_READ},
                                            {live_, TENON_READ}};
     ScaleRowsArgs a{};
-    a.map = site_.map;
+    a.columns = site_.map.columns;
     a.rows = static_cast<uint32_t>(count);
     a.first_row = static_cast<uint32_t>(first);
-    a.sums_stride = static_cast<uint32_t>(columns_);
+    a.sums_stride = columns_;
     a.silu = chains_.silu ? 1 : 0;
     a.has_bias = chains_.bias != 0 ? 1 : 0;
     a.has_addend = chains_.addend != 0 ? 1 : 0;
-    a.y_stride = rec_.describe(call_.y).stride[0] / 4;
+    const tenon_tensor to = rec_.describe(call_.y);
+    const int64_t y_bytes = tenon_format_block(to.format).bytes;
+    a.y_format = to.format;
+    a.y_stride = to.stride[0] / y_bytes;
     if (a.has_bias != 0) operands.push_back({chains_.bias, TENON_READ});
     if (a.has_addend != 0) {
       a.addend_stride = rec_.describe(chains_.addend).stride[0] / 4;
@@ -329,7 +256,7 @@ class IntegerGemmRecording {
     sdk::OpSpec spec{.name = "scale_rows", .operands = operands, .chunks = {}};
     const double share = static_cast<double>(count) / static_cast<double>(rows_);
     spec.cost.read[kCostPerRow] = share * 4 * static_cast<double>(columns_);
-    spec.cost.written[kCostPerRow] = share * 4 * static_cast<double>(site_.map.columns);
+    spec.cost.written[kCostPerRow] = share * static_cast<double>(y_bytes * to.dim[1]);
     emit<&run_scale_rows>(rec_, spec, a);
   }
 
@@ -338,7 +265,8 @@ class IntegerGemmRecording {
   sdk::Recorder& rec_;
   int64_t rows_, padded_ = 0, columns_ = 0;
   detail::GemmChains chains_;
-  tenon_tid live_ = 0, codes_ = 0, x_scales_ = 0, weights_ = 0;
+  tenon_tid live_ = 0, codes_ = 0, x_scales_ = 0;
+  UnpackedBytes weights_{};
 };
 
 }  // namespace tenon::cuda

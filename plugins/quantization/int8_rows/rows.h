@@ -63,7 +63,7 @@ void quantize_x(const float* x, uint32_t k, const sdk::cpu::Int8Row& to) {
 }
 
 template <class Schema>
-constexpr RowOps kOps{&rms_norm, &quantize_x<Schema>, &silu_mul};
+constexpr RowOps kOps{&rms_norm, &quantize_x<Schema>, &silu_mul, &split_row};
 constexpr RowFormat kFormats[] = {row_format<Int8Row>()};
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "../rows/encode.h"
 #include "kernels.h"
 #include "pack.h"
+#include "packings.h"
 #include "plugin.h"
 
 namespace tenon::int8wo {
@@ -8,7 +9,9 @@ namespace tenon::int8wo {
 using namespace sdk::cpu;
 
 Kernels kernels(Isa isa) {
-  return {isa >= Isa::kAvx512 ? &avx512::kKernels : isa >= Isa::kAvx2 ? &avx2::kKernels : &scalar::kKernels};
+  return KernelSets{&scalar::kKernels,  &avx2::kKernels,       &avx512::kKernels,
+                    &avx_vnni::kPacked, &avx512_vnni::kPacked, &packing_of}
+      .of(isa);
 }
 
 namespace {
@@ -28,8 +31,11 @@ std::unique_ptr<Int8wo::Site> Int8wo::bind(const tenon_linear& s, std::span<cons
   site->k = static_cast<uint32_t>(s.in_dim);
   site->experts = s.experts;
   site->exact = true;
+  const PackingOf packing = int16_packing(s, kernels(isa()));
+  if (packing != nullptr) site->activations = Activations::kInt16;
   for (uint32_t i = 0; i < s.n_mats; ++i) {
-    site->mats.push_back(stored_matrix(s, i, kInt8Row, row_bytes(site->k), source_of(s, i)));
+    const uint64_t bytes = packing != nullptr ? kPacking.bytes_of_row(site->k) : row_bytes(site->k);
+    site->mats.push_back(stored_matrix(s, i, kInt8Row, bytes, source_of(s, i)));
     site->exact &= site->mats.back().source == rows::kInt8Rows;
   }
   return site;
@@ -37,11 +43,15 @@ std::unique_ptr<Int8wo::Site> Int8wo::bind(const tenon_linear& s, std::span<cons
 
 void Int8wo::load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void*) const {
   const tenon_format source = site.mat(src).source;
-  each_loaded_row(site, src, store, [&](uint8_t* to, const FileRow& from) {
-    if (source == rows::kInt8Rows) return take_row(from[rows::kWeight], from[rows::kScale], site.k, to);
-    auto* w = static_cast<float*>(scratch);
-    sdk::unpack_row(source, from[0], site.k, w);
-    pack_row(w, site.k, to);
+  RowStore to_store(site.place(src, store), site.k, site.packed() ? &kPacking : nullptr,
+                    site.packed() ? filled_row_bytes(site.k) : row_bytes(site.k));
+  each_numbered_row(site, src, [&](uint64_t row, const FileRow& from) {
+    to_store.put(row, [&](uint8_t* to) {
+      if (source == rows::kInt8Rows) return take_row(from[rows::kWeight], from[rows::kScale], site.k, to);
+      auto* w = static_cast<float*>(scratch);
+      sdk::unpack_row(source, from[0], site.k, w);
+      pack_row(w, site.k, to);
+    });
   });
 }
 

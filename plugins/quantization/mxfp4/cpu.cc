@@ -1,4 +1,8 @@
 #include "../published/scheme.h"
 #include "schema.h"
 
-TENON_PLUGIN(tenon::published::PublishedScheme<tenon::mxfp4::Schema>);
+namespace tenon::mxfp4 {
+using Scheme = published::PublishedScheme<Schema, published::HeldBooks>;
+}
+
+TENON_PLUGIN(tenon::mxfp4::Scheme);

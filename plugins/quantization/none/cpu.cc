@@ -10,7 +10,7 @@ namespace tenon::none {
 using namespace sdk::cpu;
 
 Kernels kernels(Isa isa) {
-  return {isa >= Isa::kAvx512 ? &avx512::kKernels : isa >= Isa::kAvx2 ? &avx2::kKernels : &scalar::kKernels};
+  return KernelSets{&scalar::kKernels, &avx2::kKernels, &avx512::kKernels}.of(isa);
 }
 
 namespace {

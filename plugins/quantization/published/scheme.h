@@ -3,7 +3,9 @@
 //   static constexpr ... kCodings;                   those that it may hold a matrix in
 //   template <uint32_t kIndex> using Codes = ...;    what codes of coding kIndex stand for (coded/quantize.h)
 //   static std::unique_ptr<Matrix> published(const tenon_linear&, uint32_t mat);    throws Refused for any other matrix
-// One that writes is made of sdk::Params and sdk::Env, and has describe() and encode(), and observe() if it calibrates.
+// One that writes is made of sdk::Params and sdk::Env, and has describe() and encode(), and observe() if it calibrates. Held (held.h)
+// has the codings that the kernels are for, Schema's among them; where the processor has dot products of bytes, rows are packed and
+// multiplied by x in 16 bits (tenon/sdk/cpu/wide_products.h), as uintx and nf4 do.
 //
 // Where the columns of a group do not stand side by side in the file (act-order), the matrix is held with its columns in the
 // groups' order, and an op before the product gathers x in that order: k numbers a row are moved, which costs a product of
@@ -14,20 +16,12 @@
 #include <type_traits>
 #include <vector>
 
-#include "../coded/kernels.h"
+#include "../coded/packings.h"
+#include "held.h"
 #include "matrix.h"
 #include "tenon/sdk/cpu/linear_scheme.h"
 
 namespace tenon::published {
-
-// Loads all rows of a matrix of a site.
-inline void load_matrix(const sdk::cpu::LinearSite& site, const coded::Coding& c, Matrix& matrix, const tenon_rows& src,
-                        void* const* store) {
-  sdk::cpu::each_numbered_row(site, src, [](uint64_t, const sdk::cpu::FileRow&) {});  // checks what there is
-  matrix.load(src, [&](uint64_t row, const Row& from) {
-    hold_row(c, site.k, from, site.place(src, store) + row * site.mat(src).row_bytes);
-  });
-}
 
 namespace detail {
 
@@ -50,10 +44,11 @@ inline void gather(const GatherArgs& a, const sdk::Part& p) {
 
 }  // namespace detail
 
-template <class Schema>
-class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema>, &coded::kernels>, public Schema {
+template <class Schema, class Held>
+class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, Held>, &coded::wide_kernels<Held>>,
+                        public Schema {
  public:
-  using Base = sdk::cpu::LinearScheme<PublishedScheme, &coded::kernels>;
+  using Base = sdk::cpu::LinearScheme<PublishedScheme, &coded::wide_kernels<Held>>;
   struct Site : sdk::cpu::LinearSite {
     std::vector<std::unique_ptr<Matrix>> published;  // by matrix
     bool permuted = false;
@@ -77,11 +72,14 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema>, &
     site->experts = s.experts;
     site->exact = true;
     site->permuted = is_permuted(s);
+    const sdk::cpu::PackingOf packing = sdk::cpu::int16_packing(s, coded::wide_kernels<Held>(this->isa()));
+    if (packing != nullptr) site->activations = sdk::cpu::Activations::kInt16;
     for (uint32_t i = 0; i < s.n_mats; ++i) {
       site->published.push_back(Schema::published(s, i));
-      const uint32_t index = site->published[i]->coding();
-      site->mats.push_back(sdk::cpu::stored_matrix(s, i, sdk::cpu::kOwnFormats + index,
-                                                   Schema::kCodings[index].row_bytes(site->k), coded::kPublished));
+      const uint32_t index = kHeldIndex[site->published[i]->coding()], code = sdk::cpu::kOwnFormats + index;
+      const uint64_t row_bytes =
+          packing != nullptr ? packing(code)->bytes_of_row(site->k) : Held::kCodings[index].row_bytes(site->k);
+      site->mats.push_back(sdk::cpu::stored_matrix(s, i, code, row_bytes, coded::kPublished));
     }
     return site;
   }
@@ -101,7 +99,14 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema>, &
 
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void*) const {
     Matrix& matrix = *site.published[src.mat % site.mats.size()];
-    load_matrix(site, Schema::kCodings[matrix.coding()], matrix, src, store);
+    const uint32_t code = site.mat(src).code;
+    const coded::Coding& c = Held::kCodings[code - sdk::cpu::kOwnFormats];
+    sdk::cpu::each_numbered_row(site, src, [](uint64_t, const sdk::cpu::FileRow&) {});  // checks what there is
+    sdk::cpu::RowStore rows(site.place(src, store), site.k, site.packed() ? coded::packing_of<Held>(code) : nullptr,
+                            c.row_bytes(site.k));
+    matrix.load(src, [&](uint64_t row, const Row& from) {
+      rows.put(row, [&](uint8_t* to) { hold_row(c, site.k, from, to); });
+    });
     if (!site.permuted) return;
     if (site.permutation.empty()) site.permutation = matrix.permutation();
     need_same_order(site.permutation, matrix.permutation(), src.mat);
@@ -128,6 +133,8 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema>, &
   }
 
  private:
+  static constexpr auto kHeldIndex = held_indices<Schema, Held>();
+
   static Schema make([[maybe_unused]] const sdk::Params& params, [[maybe_unused]] const sdk::Env& env) {
     if constexpr (std::is_constructible_v<Schema, const sdk::Params&, const sdk::Env&>) {
       return Schema(params, env);

@@ -7,11 +7,16 @@
 
 #include "../coded/kernels.h"
 #include "definition.h"
+#include "packings.h"
 #include "schema.h"
 #include "tenon/sdk/cpu/linear_scheme.h"
 
 namespace tenon::sparse24 {
 namespace {
+
+sdk::cpu::Kernels kernels(sdk::cpu::Isa isa) {
+  return coded::wide_kernels(isa, &packing_of);
+}
 
 float largest_of(const float* w, uint32_t n) {
   float largest = 0;
@@ -68,9 +73,17 @@ void take_row(uint32_t group, const sdk::cpu::FileRow& from, uint32_t k, uint8_t
   });
 }
 
+// A row of whole rows begins with its scale in f32 where it is packed. make(to) writes one whose scale is a half.
+template <class F>
+void with_wide_scale(uint8_t* row, const F& make) {
+  make(row + kHalfBytes);
+  const float scale = sdk::half_at(row + kHalfBytes);
+  std::memcpy(row, &scale, sizeof(scale));
+}
+
 }  // namespace
 
-class Sparse24 : public sdk::cpu::LinearScheme<Sparse24, &coded::kernels>, public Schema {
+class Sparse24 : public sdk::cpu::LinearScheme<Sparse24, &kernels>, public Schema {
  public:
   Sparse24(const sdk::Params& params, const sdk::Env& env)
       : LinearScheme(env),
@@ -87,11 +100,15 @@ class Sparse24 : public sdk::cpu::LinearScheme<Sparse24, &coded::kernels>, publi
     site->k = static_cast<uint32_t>(s.in_dim);
     site->experts = s.experts;
     site->exact = true;
+    const sdk::cpu::PackingOf packing = sdk::cpu::int16_packing(s, kernels(isa()));
+    if (packing != nullptr) site->activations = sdk::cpu::Activations::kInt16;
     for (uint32_t i = 0; i < s.n_mats; ++i) {
       const tenon_format source = source_of(s, i);
       const uint32_t index = is_stored(source) ? source - kStored : chosen_;
-      site->mats.push_back(
-          sdk::cpu::stored_matrix(s, i, sdk::cpu::kOwnFormats + index, row_bytes(kGroups[index], site->k), source));
+      const uint32_t code = sdk::cpu::kOwnFormats + index;
+      const uint64_t bytes =
+          packing != nullptr ? packing(code)->bytes_of_row(site->k) : row_bytes(kGroups[index], site->k);
+      site->mats.push_back(sdk::cpu::stored_matrix(s, i, code, bytes, source));
       site->exact &= is_stored(source);
     }
     return site;
@@ -99,16 +116,26 @@ class Sparse24 : public sdk::cpu::LinearScheme<Sparse24, &coded::kernels>, publi
 
   void load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void*) const {
     const tenon_format source = site.mat(src).source;
-    sdk::cpu::each_loaded_row(site, src, store, [&](uint8_t* to, const sdk::cpu::FileRow& from) {
-      if (is_stored(source)) return take_row(kGroups[source - kStored], from, site.k, to);
+    const uint32_t code = site.mat(src).code, group = kGroups[code - sdk::cpu::kOwnFormats];
+    const bool wide_scale = site.packed() && group == 0;
+    const auto make = [&](const sdk::cpu::FileRow& from, uint8_t* to) {
+      if (is_stored(source)) return take_row(group, from, site.k, to);
       auto* w = static_cast<float*>(scratch);
       sdk::unpack_row(source, from[0], site.k, w);
       for (uint32_t i = 0; i < site.k; ++i) {
         if (!std::isfinite(w[i])) throw sdk::Failed("weight " + std::to_string(i) + " of a row is not finite");
       }
-      if (!quantize_row(kGroups[chosen_], w, site.k, to)) {
+      if (!quantize_row(group, w, site.k, to)) {
         throw sdk::Failed("a group of weights whose range is too large for its scale");
       }
+    };
+    sdk::cpu::RowStore rows(site.place(src, store), site.k, site.packed() ? packing_of(code) : nullptr,
+                            row_bytes(group, site.k) + (wide_scale ? kHalfBytes : 0));
+    sdk::cpu::each_numbered_row(site, src, [&](uint64_t row, const sdk::cpu::FileRow& from) {
+      rows.put(row, [&](uint8_t* to) {
+        if (!wide_scale) return make(from, to);
+        with_wide_scale(to, [&](uint8_t* half_row) { make(from, half_row); });
+      });
     });
   }
 

@@ -1,4 +1,8 @@
 #include "../published/scheme.h"
 #include "schema.h"
 
-TENON_PLUGIN(tenon::published::PublishedScheme<tenon::torchao::Schema>);
+namespace tenon::torchao {
+using Scheme = published::PublishedScheme<Schema, published::HeldIntegers>;
+}
+
+TENON_PLUGIN(tenon::torchao::Scheme);

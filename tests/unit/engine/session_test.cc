@@ -201,7 +201,7 @@ void expect_made_up_cells_do_no_harm(const Settings& settings) {
   const std::vector<int32_t> tokens(saved->tokens().begin(), saved->tokens().end());
   const std::vector<std::byte> cells(saved->cells().begin(), saved->cells().end());
   // These stand before the keys and values: sizes, formats and shapes, each of which matters.
-  constexpr size_t kHead = 48;
+  constexpr size_t kHead = 56;
   std::vector<std::vector<std::byte>> altered;
   for (size_t i = 0; i < kHead; ++i) {
     altered.push_back(cells);

@@ -1,5 +1,5 @@
 // A scheme that claims activations other than f32, as schemes of a GPU do, and multiplies nothing: it is asked and bound, no more.
-// x, y: beside f32 it takes these formats.
+// x, y: beside f32 it takes these formats, of which one has codes.
 #include <memory>
 #include <string>
 
@@ -15,8 +15,8 @@ struct Halves : sdk::Quantization<Halves> {
   static constexpr const char* kName = "acme.halves";
   static constexpr const char* kDoc = "Takes activations in halves.";
   static constexpr auto kParams = sdk::params(
-      sdk::text({.name = "x", .doc = "A format that x may have.", .value = "f32", .choices = "f32|bf16|f16"}),
-      sdk::text({.name = "y", .doc = "A format that y may have.", .value = "f32", .choices = "f32|bf16|f16"}));
+      sdk::text({.name = "x", .doc = "A format that x may have.", .value = "f32", .choices = "f32|bf16|f16|f8e4m3"}),
+      sdk::text({.name = "y", .doc = "A format that y may have.", .value = "f32", .choices = "f32|bf16|f16|f8e4m3"}));
   static constexpr uint32_t kRowInvariantMax = 0;
   using Site = cpu::LinearSite;
 

@@ -10,7 +10,7 @@
 namespace tenon::test {
 namespace {
 
-constexpr int64_t kWidth = 32, kInner = 48, kVocab = 40;
+constexpr int64_t kWidth = 32, kInner = 128, kVocab = 40;
 
 // What may stand in the way of a link.
 struct Between {
@@ -91,12 +91,14 @@ std::vector<tenon_format> both(tenon_format format) {
 TEST(ProductLinks, TwoSchemesAgreeOnAFormatThatBothHave) {
   EXPECT_EQ(agreed("bf16", "bf16"), both(TENON_BF16));
   EXPECT_EQ(agreed("f16", "f16"), both(TENON_F16));
+  EXPECT_EQ(agreed("f8e4m3", "f8e4m3"), both(TENON_F8E4M3));
 }
 
 TEST(ProductLinks, OtherwiseActivationsAreF32) {
   EXPECT_EQ(agreed("bf16", "f32"), both(TENON_F32));
   EXPECT_EQ(agreed("f32", "bf16"), both(TENON_F32));
   EXPECT_EQ(agreed("f16", "bf16"), both(TENON_F32));
+  EXPECT_EQ(agreed("f8e4m3", "f16"), both(TENON_F32));
 }
 
 TEST(ProductLinks, OpsBeforeTheSecondProductTakeF32) {

@@ -83,10 +83,13 @@ TEST(RoutedProducts, EqualADenseReference) {
     MadeModel m = mixture();
     const std::string override = std::string("quantization.override=[{match=\"experts.*\", use=\"") + scheme + "\"}]";
     const std::vector<Values> got = logits_of(m, kPrompt, 3, {override});
+    // int8wo may multiply x in 16 bits.
+    const bool int8 = std::string(scheme) == "int8wo";
+    const double within = int8 ? 6e-3 : 2e-4;
     for (size_t r = 0; r < got.size(); ++r) {
-      const Row want = reference(m.weights, kPrompt[kPrompt.size() - got.size() + r], std::string(scheme) == "int8wo");
+      const Row want = reference(m.weights, kPrompt[kPrompt.size() - got.size() + r], int8);
       ASSERT_EQ(got[r].size(), want.size());
-      for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(double{got[r][i]}, want[i], 2e-4) << r << ' ' << i;
+      for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(double{got[r][i]}, want[i], within) << r << ' ' << i;
     }
   }
 }

@@ -75,6 +75,79 @@ TEST(Int8Rows, OfZerosSubnormalsAndInfinities) {
   }
 }
 
+struct Split {
+  Split(const RowOps& ops, const std::vector<float>& x) {
+    const uint32_t blocks = sdk::cpu::int16_blocks(static_cast<uint32_t>(x.size()));
+    q.resize(size_t{blocks} * 64);
+    scale.resize(blocks);
+    sum.resize(blocks);
+    negative.resize(size_t{blocks} * 2);
+    words.resize(size_t{blocks} * 32);
+    ops.split(x.data(), static_cast<uint32_t>(x.size()),
+              {q.data(), scale.data(), sum.data(), negative.data(), words.data()});
+  }
+  int at(size_t i) const { return 256 * q[i / 32 * 64 + i % 32] + q[i / 32 * 64 + 32 + i % 32]; }
+  std::vector<int8_t> q;
+  std::vector<float> scale, sum;
+  std::vector<int32_t> negative;
+  std::vector<int16_t> words;
+};
+
+TEST(Int16Rows, AreOffByHalfAStepAndFilledUpWithZeros) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 3);
+  for (const size_t k : {1U, 31U, 32U, 33U, 300U, 512U}) {
+    std::vector<float> x(k);
+    for (float& v : x) v = normal(random);
+    x[k / 2] = -20;
+    const Split r(gguf::scalar::kKernels.ops, x);
+    ASSERT_EQ(r.scale.size() % 8, 0U);
+    for (size_t b = 0; b < r.scale.size(); ++b) {
+      int high = 0, low = 0, largest = 0;
+      for (size_t i = 32 * b; i < 32 * b + 32; ++i) {
+        const float value = i < k ? x[i] : 0;
+        EXPECT_LE(std::abs(static_cast<float>(r.at(i)) * r.scale[b] - value), r.scale[b] * 0.501F) << k << ' ' << i;
+        constexpr uint32_t kPlaces[] = {0, 2, 1, 3};
+        EXPECT_EQ(r.words[i / 4 * 4 + kPlaces[i % 4]], r.at(i));
+        high += r.q[64 * b + i % 32];
+        low += r.q[64 * b + 32 + i % 32];
+        largest = std::max(largest, std::abs(r.at(i)));
+      }
+      EXPECT_EQ(r.negative[2 * b], -high);
+      EXPECT_EQ(r.negative[2 * b + 1], -low);
+      EXPECT_EQ(r.sum[b], r.scale[b] * static_cast<float>(256 * high + low));
+      EXPECT_EQ(largest, 32 * b < k ? 32639 : 0);
+    }
+  }
+}
+
+TEST(Int16Rows, SameBitsOnEveryInstructionSet) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0, 20);
+  std::vector<float> x(1000);
+  for (float& v : x) v = normal(random);
+  std::fill(x.begin() + 64, x.begin() + 96, 0.0F);
+  x[1] = 1e-42F;
+  x[40] = 3e38F;
+  const Split want(gguf::scalar::kKernels.ops, x);
+  for (const auto& [name, table] : gguf_tables()) {
+    const Split got(table->ops, x);
+    EXPECT_EQ(got.q, want.q) << name;
+    EXPECT_EQ(got.scale, want.scale) << name;
+    EXPECT_EQ(got.sum, want.sum) << name;
+    EXPECT_EQ(got.negative, want.negative) << name;
+    EXPECT_EQ(got.words, want.words) << name;
+  }
+  for (const float v : {INFINITY, -INFINITY, NAN}) {
+    x[7] = v;
+    for (const auto& [name, table] : gguf_tables()) {
+      const Split r(table->ops, x);
+      EXPECT_TRUE(std::isnan(r.scale[0]) && std::isnan(r.sum[0])) << name;
+      EXPECT_FALSE(std::isnan(r.scale[1])) << name;
+    }
+  }
+}
+
 TEST(RowOps, SameBitsOnEveryInstructionSet) {
   constexpr uint32_t kWidth = 1056;
   std::mt19937 random(3);

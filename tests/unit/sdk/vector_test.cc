@@ -116,14 +116,18 @@ TEST_P(VectorWordsTest, ATransposeTurnsRowsIntoColumns) {
 
 TEST_P(VectorWordsTest, DotsAreExactIntegers) {
   for (uint32_t i = 0; i < out.dot_lanes; ++i) {
-    int32_t dot = 0, mixed = 0;
+    int32_t dot = 0, mixed = 0, raised = 0, found = 0;
     for (uint32_t j = 0; j < 4; ++j) {
       const int32_t code = in.codes[4 * i + j];
       dot += (code - 8) * in.x[j];
       mixed += ((code >> 2 & 3) | (code & 0x30)) * in.x[j];
+      raised += 256 * (code << 2 & 0x30) * in.x[j];
+      found += (127 - 3 * (code & 15)) * in.x[j];
     }
     EXPECT_EQ(out.dots[i], dot);
     EXPECT_EQ(out.shifted[i], mixed);
+    EXPECT_EQ(out.raised[i], raised);
+    EXPECT_EQ(out.found[i], found);
   }
 }
 

@@ -69,6 +69,14 @@ void set_dots(const VectorInput& in, VectorWords& out) {
   const auto mixed = joined(shifted<2>(codes, 3), codes, 0x30);
   store(lanes, to_floats(dot<0>(Ints<kDotLanes>::begin<0>(negative_sum), mixed, four_x)));
   for (uint32_t i = 0; i < kDotLanes; ++i) out.shifted[i] = static_cast<int32_t>(lanes[i]);
+  const auto raised_codes = joined(shifted<0>(codes, 0), raised<2>(codes), 0x30);
+  store(lanes, to_floats(raised<8>(dot<0>(Ints<kDotLanes>::begin<0>(negative_sum), raised_codes, four_x))));
+  for (uint32_t i = 0; i < kDotLanes; ++i) out.raised[i] = static_cast<int32_t>(lanes[i]);
+  uint8_t table[16];
+  for (uint8_t i = 0; i < 16; ++i) table[i] = static_cast<uint8_t>(127 - 3 * i);
+  const auto found = looked_up(table, shifted<0>(codes, 15));
+  store(lanes, to_floats(dot<0>(Ints<kDotLanes>::begin<0>(negative_sum), found, four_x)));
+  for (uint32_t i = 0; i < kDotLanes; ++i) out.found[i] = static_cast<int32_t>(lanes[i]);
   out.dot_lanes = kDotLanes;
 }
 

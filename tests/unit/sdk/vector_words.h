@@ -31,6 +31,8 @@ struct VectorWords {
   uint32_t dot_lanes;
   int32_t dots[kMostLanes];     // of codes that are 8 too large
   int32_t shifted[kMostLanes];  // of codes shifted down by 2, masked with 3, joined with the codes' 0x30
+  int32_t raised[kMostLanes];   // of codes shifted up by 2, of which 0x30, and 256 times the sum
+  int32_t found[kMostLanes];    // of what codes' lowest four bits find in a table: 127 less 3 times them
 };
 
 namespace scalar {

@@ -54,7 +54,7 @@ Event last(FinishReason finish, const std::string& text = "", uint32_t choice = 
 Event failed(ErrorCode code, uint32_t prompt_tokens = 5) {
   Event e = last(FinishReason::kError);
   e.prompt_tokens = prompt_tokens;
-  e.error = std::make_exception_ptr(Error(code, "it went wrong"));
+  e.failure = failure_by(std::make_exception_ptr(Error(code, "it went wrong")));
   return e;
 }
 

@@ -108,7 +108,7 @@ TEST(EmbeddingAnswers, TellOfAnInputThatIsTooLong) {
   Event e = ended(0, {});
   e.finish = FinishReason::kError;
   e.prompt_tokens = 50;
-  e.error = std::make_exception_ptr(Error(ErrorCode::kRequest, "it is too long"));
+  e.failure = failure_by(std::make_exception_ptr(Error(ErrorCode::kRequest, "it is too long")));
   answer.add({e});
   ASSERT_TRUE(answer.failure().has_value());
   EXPECT_EQ(answer.failure()->param, "input");

@@ -53,7 +53,11 @@ enum {
    * d = max(0, n + 1 - (sinks + window)): the query has index n - d, a sink its position, any other cell of position p the
    * index p - d.  No index reaches sinks + window, so the table never needs more rows.  Without the flag an index is a
    * position.  Xiao et al., arXiv:2309.17453. */
-  TENON_KV_RENUMBERED = 2
+  TENON_KV_RENUMBERED = 2,
+  /* The view has a tail of newest tokens (view.recent).  4 is kKvHadamard of tenon/sdk/kv_layout.h. */
+  TENON_KV_RECENT = 8,
+  /* Keys in u8 have zeros and steps for each dimension, which view.key_group cells share. */
+  TENON_KV_CHANNEL_KEYS = 16
 };
 
 typedef struct tenon_kv_view { /* a view has everything that a reader or writer of one layer's cache needs */
@@ -87,6 +91,18 @@ typedef struct tenon_kv_view { /* a view has everything that a reader or writer 
   uint32_t span_cells; /* a power of two, 16 at least */
   uint32_t most_spans; /* are chosen for a row and KV head */
   tenon_tid chosen;    /* i32[rows][heads][1 + most_spans]: how many, -1 = the row sees all; then their numbers, ascending */
+  /* With RECENT a second view holds the same tokens in another format, as far back as its rows need them: a row at position n reads
+   * what it sees at positions above n - recent through recent_view, whose cells are those of a layer with that window, and
+   * everything else through this view.  The softmax is over both.  Both are LINEAR, with keys after rope, and have no window of their
+   * own, no spans and no weights; their flags agree but for RECENT and CHANNEL_KEYS.  Every append writes to both.  recent_view
+   * lives as long as the cache. */
+  uint32_t recent;
+  /* With CHANNEL_KEYS, which goes with RECENT: cells [g * key_group, (g + 1) * key_group) are group g.  k_scale has for each group and
+   * head the zeros and then the steps of all dimensions, (pages, page_cells / key_group, heads, 2 * k_dim), and an element is the
+   * zero of its dimension plus its code, 0 to 15, times the step.  Keys of a group are there once the last of its cells has been
+   * appended: key_group is a power of two, and recent no less, so that no row sees a group before. */
+  uint32_t key_group;
+  const struct tenon_kv_view *recent_view;
 } tenon_kv_view;
 
 typedef struct tenon_kv_geometry { /* the cache learns from it what one layer of the model stores */

@@ -3,11 +3,11 @@
 #ifndef TENON_ABI_LAYOUT_H
 #define TENON_ABI_LAYOUT_H
 
-#define TENON_LAYOUT_ATTENTION    "09a2685987ebddc4"
+#define TENON_LAYOUT_ATTENTION    "310ef4b0b12530e8"
 #define TENON_LAYOUT_DEVICE       "ec1705eeab67b0bc"
 #define TENON_LAYOUT_DRAFT        "aba12cea541f85a7"
 #define TENON_LAYOUT_GRAMMAR      "30eeb943d6d6a951"
-#define TENON_LAYOUT_KV_CACHE     "1b619bf10f30d0e0"
+#define TENON_LAYOUT_KV_CACHE     "9879da82a21de069"
 #define TENON_LAYOUT_OP           "42cfce82fefa1c1b"
 #define TENON_LAYOUT_QUANTIZATION "87387a60fea2de50"
 #define TENON_LAYOUT_SAMPLER      "e4bb116dd48b5c1b"
@@ -45,8 +45,8 @@
  * kv_cache: tenon_kv_plane be010cfaad3b
  * kv_cache: tenon_kv_format ce8cbe1ec197
  * kv_cache: enum TENON_POS_LINEAR 7ff7f608c5b4
- * kv_cache: enum TENON_KV_HEADS_APART 08f362f7eeb6
- * kv_cache: tenon_kv_view 8e995336897a
+ * kv_cache: enum TENON_KV_HEADS_APART 0c370a12f400
+ * kv_cache: tenon_kv_view 3c879b4b1046
  * kv_cache: tenon_kv_geometry 3616e5d85126
  * kv_cache: tenon_kv_stores d9fe9628973e
  * kv_cache: tenon_kv_cache 7ab1ceca7bdb

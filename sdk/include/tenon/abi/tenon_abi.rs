@@ -12,11 +12,11 @@ pub const fn head(size: usize) -> tenon_head {
     tenon_head { size: size as u32, major: 1, minor: 0 }
 }
 
-pub const TENON_LAYOUT_ATTENTION: &str = "09a2685987ebddc4";
+pub const TENON_LAYOUT_ATTENTION: &str = "310ef4b0b12530e8";
 pub const TENON_LAYOUT_DEVICE: &str = "ec1705eeab67b0bc";
 pub const TENON_LAYOUT_DRAFT: &str = "aba12cea541f85a7";
 pub const TENON_LAYOUT_GRAMMAR: &str = "30eeb943d6d6a951";
-pub const TENON_LAYOUT_KV_CACHE: &str = "1b619bf10f30d0e0";
+pub const TENON_LAYOUT_KV_CACHE: &str = "9879da82a21de069";
 pub const TENON_LAYOUT_OP: &str = "42cfce82fefa1c1b";
 pub const TENON_LAYOUT_QUANTIZATION: &str = "87387a60fea2de50";
 pub const TENON_LAYOUT_SAMPLER: &str = "e4bb116dd48b5c1b";
@@ -257,6 +257,8 @@ pub const TENON_POS_RING: u32 = 2;
 pub const TENON_POS_TABLE: u32 = 3;
 pub const TENON_KV_HEADS_APART: u32 = 1;
 pub const TENON_KV_RENUMBERED: u32 = 2;
+pub const TENON_KV_RECENT: u32 = 8;
+pub const TENON_KV_CHANNEL_KEYS: u32 = 16;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_kv_view {
@@ -291,12 +293,15 @@ pub struct tenon_kv_view {
     pub span_cells: u32,
     pub most_spans: u32,
     pub chosen: tenon_tid,
+    pub recent: u32,
+    pub key_group: u32,
+    pub recent_view: *const tenon_kv_view,
 }
 unsafe impl Sync for tenon_kv_view {}
 impl tenon_kv_view {
-    pub const NEW: tenon_kv_view = tenon_kv_view { h: head(216), format: core::ptr::null(), flags: 0, heads: 0, k_dim: 0, v_dim: 0, page_cells: 0, columns: 0, pos_rule: 0, sinks: 0, ring: 0, window: 0, weight_rows: 0, k: 0, v: 0, k_scale: 0, v_scale: 0, pages: 0, place: 0, used: 0, pos: 0, weights: 0, k_stride: [0; 3], v_stride: [0; 3], ks_stride: [0; 3], vs_stride: [0; 3], group: 0, chosen_rows: 0, span_cells: 0, most_spans: 0, chosen: 0 };
+    pub const NEW: tenon_kv_view = tenon_kv_view { h: head(232), format: core::ptr::null(), flags: 0, heads: 0, k_dim: 0, v_dim: 0, page_cells: 0, columns: 0, pos_rule: 0, sinks: 0, ring: 0, window: 0, weight_rows: 0, k: 0, v: 0, k_scale: 0, v_scale: 0, pages: 0, place: 0, used: 0, pos: 0, weights: 0, k_stride: [0; 3], v_stride: [0; 3], ks_stride: [0; 3], vs_stride: [0; 3], group: 0, chosen_rows: 0, span_cells: 0, most_spans: 0, chosen: 0, recent: 0, key_group: 0, recent_view: core::ptr::null() };
 }
-const _: () = assert!(core::mem::size_of::<tenon_kv_view>() == 216);
+const _: () = assert!(core::mem::size_of::<tenon_kv_view>() == 232);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_kv_geometry {

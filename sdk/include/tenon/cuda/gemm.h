@@ -39,19 +39,24 @@ struct GemmCall {
 
 namespace detail {
 
-// Operands: x, w, y, then bias and addend as far as there are.
-// The last two are there if there are such; an addend without a bias stands in its place.
+// The first three are always there; the others follow in this order as far as there are such.
 struct GemmOperand {
-  enum : uint32_t { kX, kW, kY, kBias, kAddend };
+  enum : uint32_t { kX, kW, kY, kXScales, kWScales, kBias, kAddend };
 };
 inline void gemm(const Product& p, const Launch& l) {
   using Operand = GemmOperand;
-  const uint32_t addend = p.biased != 0 ? Operand::kAddend : Operand::kBias;
-  run_product(p,
-              {l.ptr<const void>(Operand::kX), l.ptr<const void>(Operand::kW), l.ptr<void>(Operand::kY),
-               p.addend_stride != 0 ? l.ptr<const float>(addend) : nullptr,
-               p.biased != 0 ? l.ptr<const float>(Operand::kBias) : nullptr, l.scratch()},
-              l.stream());
+  size_t next = Operand::kXScales;
+  const auto take = [&](bool there) { return there ? l.ptr<const float>(next++) : nullptr; };
+  ProductPointers at{};
+  at.x = l.ptr<const void>(Operand::kX);
+  at.w = l.ptr<const void>(Operand::kW);
+  at.y = l.ptr<void>(Operand::kY);
+  at.x_scales = take(p.scaled());
+  at.w_scales = take(p.scaled());
+  at.bias = take(p.biased != 0);
+  at.addend = take(p.addend_stride != 0);
+  at.workspace = l.scratch();
+  run_product(p, at, l.stream());
 }
 
 struct GemmChains {
@@ -87,17 +92,31 @@ inline GemmChains read_chains(const GemmCall& call) {
 }
 
 inline cudaDataType lt_type(tenon_format format) {
-  return format == TENON_F16 ? CUDA_R_16F : format == TENON_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+  switch (format) {
+    case TENON_F16:
+      return CUDA_R_16F;
+    case TENON_BF16:
+      return CUDA_R_16BF;
+    case TENON_F8E4M3:
+      return CUDA_R_8F_E4M3;
+    case TENON_I8:
+      return CUDA_R_8I;
+    case TENON_I32:
+      return CUDA_R_32I;
+    default:
+      return CUDA_R_32F;
+  }
 }
 
 // One product of a call multiplies these.
 struct ProductTensors {
   tenon_tid x, y;
-  tenon_tid bias, addend;  // or 0
-  double share;            // of the call's rows, for the cost
+  tenon_tid bias, addend;                // or 0
+  double share;                          // of the call's rows, for the cost
+  tenon_tid x_scales = 0, w_scales = 0;  // of x and w in e4m3: f32[rows], f32[n]
 };
 inline void record_product(sdk::Recorder& rec, const GemmCall& call, const ProductTensors& tensors) {
-  const auto [x, y, bias, addend, share] = tensors;
+  const auto [x, y, bias, addend, share, x_scales, w_scales] = tensors;
   const tenon_tensor from = rec.describe(x), to = rec.describe(y);
   const int64_t in_bytes = tenon_format_block(from.format).bytes, out_bytes = tenon_format_block(to.format).bytes;
   Product p{};
@@ -110,6 +129,7 @@ inline void record_product(sdk::Recorder& rec, const GemmCall& call, const Produ
   p.out = lt_type(to.format);
   p.biased = bias != 0;
   std::vector<tenon_operand> operands = {{x, TENON_READ}, {call.w, TENON_READ}, {y, TENON_WRITE}};
+  if (x_scales != 0) operands.insert(operands.end(), {{x_scales, TENON_READ}, {w_scales, TENON_READ}});
   if (bias != 0) operands.push_back({bias, TENON_READ});
   if (addend != 0) {
     p.addend_stride = rec.describe(addend).stride[0] / 4;

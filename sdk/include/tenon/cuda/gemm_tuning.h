@@ -39,16 +39,21 @@ inline void check_lt(cublasStatus_t status, const char* expression) {
 }
 #define TENON_CUBLASLT_CHECK(call) ::tenon::cuda::detail::check_lt((call), #call)
 
-// Computes y (rows, n) = x (rows, k) w (n, k)^T [+ addend] [+ bias]; strides of rows are in elements.
+// Computes y (rows, n) = x (rows, k) w (n, k)^T [+ addend] [+ bias]; strides of rows are in elements. Of x and w in e4m3
+// each row has a scale, which its numbers are to be multiplied by; other types have none. Of int8 y is int32, with nothing added.
 struct Product {
   int64_t rows, n, k, x_stride, y_stride, addend_stride;  // addend_stride 0: no addend
   int32_t in, out, biased, padding;                       // cudaDataType; 0 or 1
+
+  bool scaled() const { return in == CUDA_R_8F_E4M3; }
+  bool integers() const { return in == CUDA_R_8I; }
 };
 struct ProductPointers {
   const void *x, *w;
   void* y;
-  const float *addend, *bias;  // nullptr: none
-  void* workspace;             // kGemmWorkspaceBytes
+  const float *addend, *bias;        // nullptr: none
+  const float *x_scales, *w_scales;  // of the rows of x and of w; nullptr: none
+  void* workspace;                   // kGemmWorkspaceBytes
 };
 
 // Whatever the choice of an algorithm may depend on: Product's numbers, the alignment of all pointers, 1 if y is the
@@ -72,13 +77,21 @@ struct Algorithm {
 class LtProduct {
  public:
   LtProduct(cublasLtHandle_t handle, const Product& p, const ProductPointers& at)
-      : handle_(handle), at_(at), beta_(at.addend != nullptr ? 1.0f : 0.0f) {
+      : handle_(handle), at_(at), integers_(p.integers()), beta_(at.addend != nullptr ? 1.0f : 0.0f) {
     const auto in = static_cast<cudaDataType>(p.in), out = static_cast<cudaDataType>(p.out);
-    TENON_CUBLASLT_CHECK(cublasLtMatmulDescInit(&op_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    TENON_CUBLASLT_CHECK(integers_ ? cublasLtMatmulDescInit(&op_, CUBLAS_COMPUTE_32I, CUDA_R_32I)
+                                   : cublasLtMatmulDescInit(&op_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     if (p.biased != 0) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias);
+    }
+    // Sums of e4m3 stay in f32 as they are added up: "fast accumulation" would leave them in the tensor cores' fewer bits.
+    if (p.scaled()) {
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, at.w_scales);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, at.x_scales);
     }
     const auto rows = static_cast<uint64_t>(p.rows), n = static_cast<uint64_t>(p.n), k = static_cast<uint64_t>(p.k);
     TENON_CUBLASLT_CHECK(cublasLtMatrixLayoutInit(&w_, in, k, n, p.k));
@@ -88,7 +101,7 @@ class LtProduct {
         cublasLtMatrixLayoutInit(&addend_, out, n, rows, at.addend != nullptr ? p.addend_stride : p.y_stride));
   }
 
-  // Returns what cuBLASLt proposes, best guess first; at least one.
+  // Returns what cuBLASLt proposes, best guess first; nothing where it cannot multiply this.
   std::vector<Algorithm> proposals(const ProductKey& key) {
     constexpr int kMost = 8;
     cublasLtMatmulPreferenceOpaque_t preference;
@@ -109,18 +122,10 @@ class LtProduct {
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle_, &op_, &w_, &x_, &addend_, &y_, &preference, kMost, results.data(), &n);
     std::vector<Algorithm> algorithms;
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < n; ++i) {
       if (results[static_cast<size_t>(i)].state == CUBLAS_STATUS_SUCCESS) {
         algorithms.push_back({results[static_cast<size_t>(i)].algo});
       }
-    }
-    if (algorithms.empty()) {
-      std::ostringstream what;
-      what << "cuBLASLt has no algorithm for the product";
-      for (const int64_t number : key) what << ' ' << number;
-      what << " (rows, n, k, strides of x, y and addend, types in and out, biased, alignment, in place): "
-           << cublasLtGetStatusString(status);
-      throw sdk::Failed(what.str());
     }
     return algorithms;
   }
@@ -133,8 +138,11 @@ class LtProduct {
   }
 
   cublasStatus_t run(const Algorithm& algorithm, cudaStream_t stream) {
-    const float alpha = 1;
-    return cublasLtMatmul(handle_, &op_, &alpha, at_.w, &w_, at_.x, &x_, &beta_,
+    const float one = 1;
+    const int32_t whole_one = 1, whole_zero = 0;
+    const void* alpha = integers_ ? static_cast<const void*>(&whole_one) : &one;
+    const void* beta = integers_ ? static_cast<const void*>(&whole_zero) : &beta_;
+    return cublasLtMatmul(handle_, &op_, alpha, at_.w, &w_, at_.x, &x_, beta,
                           at_.addend != nullptr ? static_cast<const void*>(at_.addend) : at_.y, &addend_, at_.y, &y_,
                           &algorithm.raw, at_.workspace, kGemmWorkspaceBytes, stream);
   }
@@ -147,6 +155,7 @@ class LtProduct {
 
   cublasLtHandle_t handle_;
   ProductPointers at_;
+  bool integers_;
   float beta_;
   cublasLtMatmulDescOpaque_t op_;
   cublasLtMatrixLayoutOpaque_t w_, x_, y_, addend_;
@@ -260,7 +269,24 @@ class ProductRunner {
     TENON_CUBLASLT_CHECK(product.run(found != chosen_.end() ? found->second : choose(product, key, stream), stream));
   }
 
+  // Whether cuBLASLt has an algorithm for a product of tensors that begin at whole 256 bytes.
+  bool has_algorithm(const Product& p) {
+    ProductPointers at{};
+    // cuBLASLt wants to see an address here, but reads nothing of it before a product runs.
+    if (p.scaled()) at.x_scales = at.w_scales = reinterpret_cast<const float*>(uintptr_t{256});
+    const ProductKey key = product_key(p, at);
+    const auto found = has_.find(key);
+    return found != has_.end() ? found->second : has_[key] = !LtProduct(handle_, p, at).proposals(key).empty();
+  }
+
  private:
+  [[noreturn]] static void refuse(const ProductKey& key) {
+    std::ostringstream what;
+    what << "cuBLASLt has no algorithm for the product";
+    for (const int64_t number : key) what << ' ' << number;
+    what << " (rows, n, k, strides of x, y and addend, types in and out, biased, alignment, in place)";
+    throw sdk::Failed(what.str());
+  }
   Algorithm choose(LtProduct& product, const ProductKey& key, cudaStream_t stream) {
     const char* wish = std::getenv("TENON_TUNING");
     const bool tuning = wish == nullptr || std::string(wish) != "off", in_place = key.back() != 0;
@@ -268,6 +294,7 @@ class ProductRunner {
       return chosen_[key] = *known;
     }
     const auto proposals = product.proposals(key);
+    if (proposals.empty()) refuse(key);
     cudaStreamCaptureStatus capture{};
     TENON_CUDA_CHECK(cudaStreamIsCapturing(stream, &capture));
     if (capture != cudaStreamCaptureStatusNone) return proposals.front();  // to be measured when there is a chance
@@ -293,9 +320,12 @@ class ProductRunner {
   cublasLtHandle_t handle_ = nullptr;
   TuningFile file_;
   std::map<ProductKey, Algorithm> chosen_;
+  std::map<ProductKey, bool> has_;
 };
 
-inline void run_product(const Product& p, const ProductPointers& at, cudaStream_t stream) {
+// Calls use(runner) with the current device's, one thread at a time.
+template <class Use>
+auto with_product_runner(const Use& use) {
   static std::mutex mutex;
   // Never destroyed: at the process's end the driver may be gone already.
   static auto& runners = *new std::map<int, ProductRunner>;
@@ -310,7 +340,11 @@ inline void run_product(const Product& p, const ProductPointers& at, cudaStream_
     found = runners.try_emplace(device, device).first;
     TENON_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
   }
-  found->second.run(p, at, stream);
+  return use(found->second);
+}
+
+inline void run_product(const Product& p, const ProductPointers& at, cudaStream_t stream) {
+  with_product_runner([&](ProductRunner& runner) { runner.run(p, at, stream); });
 }
 
 }  // namespace tenon::cuda::detail

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "tenon/sdk/kv_layout.h"
 
@@ -91,6 +92,17 @@ void with_kv_codec(uint32_t format, F&& f) {
   throw sdk::Refused(std::string("no codec of a cache stores ") + tenon_format_name(format));
 }
 
+// The codec of TENON_U8 where keys have zeros and steps for each dimension (KvCells::channel()). It decodes values alone.
+struct KvI4ByChannel : sdk::KvI4 {};
+template <class C>
+inline constexpr bool kKeysByChannel = std::is_same_v<C, KvI4ByChannel>;
+// The same for a layout whose keys and values have one format: f gets KvI4ByChannel where keys are in groups.
+template <class F>
+void with_kv_codec(const KvLayout& kv, F&& f) {
+  if (kv.k.group != 0) return f(KvI4ByChannel());
+  with_kv_codec(kv.k.codec, f);
+}
+
 // The cells of one head of one sequence. The plane of the memory stays where it is meanwhile.
 class KvCells {
  public:
@@ -120,6 +132,27 @@ class KvCells {
     return plane_.scale == TENON_F16 ? __half2float(*reinterpret_cast<const __half*>(from))
                                      : *reinterpret_cast<const float*>(from);
   }
+  // The zero and the step of a dimension, for a cell of a plane with groups.
+  __device__ sdk::KvChannel channel(uint32_t cell, uint32_t d) const {
+    const char* zeros = zeros_at(cell);
+    const auto load = [&](uint32_t i) {
+      return plane_.scale == TENON_F16 ? __half2float(reinterpret_cast<const __half*>(zeros)[i])
+                                       : reinterpret_cast<const float*>(zeros)[i];
+    };
+    return {load(d), load(plane_.dim + d)};
+  }
+  __device__ void store_channel(uint32_t cell, uint32_t d, const sdk::KvChannel& channel) const {
+    char* zeros = zeros_at(cell);
+    const auto store = [&](uint32_t i, float x) {
+      if (plane_.scale == TENON_F16) {
+        reinterpret_cast<__half*>(zeros)[i] = __float2half_rn(x);
+      } else {
+        reinterpret_cast<float*>(zeros)[i] = x;
+      }
+    };
+    store(d, channel.zero);
+    store(plane_.dim + d, channel.step);
+  }
   __device__ void store_scale(uint32_t cell, float scale) const {
     if (plane_.scale == TENON_F16) {
       *reinterpret_cast<__half*>(scale_at(cell)) = __float2half_rn(scale);
@@ -129,6 +162,10 @@ class KvCells {
   }
 
  private:
+  __device__ char* zeros_at(uint32_t cell) const {
+    return scales_ + page(cell) * plane_.scale_page + inside(cell) / plane_.group * plane_.scale_cell;
+  }
+
   char *base_, *scales_;
   const int32_t* pages_;
   const KvPlane& plane_;

@@ -9,6 +9,9 @@ namespace tenon::cuda {
 
 inline constexpr uint32_t kMatvecRows = 16;  // of x, at most, in a product of matvec.cuh
 
+// How a product leaves y.
+enum class Tiled : uint32_t { kNo, kTiled, kStaggered };
+
 // A plain struct that is kept in the program. y (rows, columns) = epilogue(norm(x) (rows, k) W^T).
 struct MatvecArgs {
   TileMap map;
@@ -22,12 +25,15 @@ struct MatvecArgs {
   int64_t x_stride, y_stride, addend_stride;  // from row to row, in elements
   uint32_t experts;                           // of a routed product; else 0
   uint32_t unpaired;                          // 1: x is unpaired (formats.cuh) from 5 rows on, else from 9 on
+  // Of tile_gemm.cuh: whether x comes as a product before left it, and y is left for one (tenon/sdk/linked_rows.h).
+  uint32_t x_tiled;
+  Tiled y_tiled;
 };
 struct MatvecPointers {
   const uint8_t* weights;  // the packed store
   const float* scales;     // of the packed rows, f32; Int8Format only
   const float* x;          // (rows, k) f32
-  float* y;                // (rows, columns) f32; half of the columns with silu
+  float* y;                // (rows, columns) f32, or tiled; half of the columns with silu
   const uint32_t* live;    // one number: so many rows are computed
   const float* norm;       // RMSNorm's weights, (k) f32; or nullptr
   const float* bias;       // (columns) f32; or nullptr

@@ -15,6 +15,7 @@
 #include "tenon/cuda/packed_ops.cuh"
 #include "tenon/cuda/packed_site.cuh"
 #include "tenon/cuda/unpack.cuh"
+#include "tenon/sdk/linked_rows.h"
 
 namespace tenon::cuda {
 
@@ -53,6 +54,8 @@ class PackedScheme : public sdk::Quantization<T> {
   // Steps of one row a sequence keep to it up to kSteadySequences.
   static constexpr uint32_t kRowInvariantMax = kPairedRows, kSteadySequences = 4;
   static constexpr bool kRouted = false;
+  // Many rows of x and y may have this type; 0: that of the unpacked weights. A scheme hides it that records such steps itself.
+  static constexpr tenon_format kManyRowsFormat = 0;
   using Site = PackedSite;
 
   explicit PackedScheme(const sdk::Env& env)
@@ -99,6 +102,12 @@ class PackedScheme : public sdk::Quantization<T> {
     return site;
   }
 
+  // Whether so many rows are multiplied by weights that are unpacked before.
+  template <PackedFormat F>
+  bool unpacks(uint32_t experts, uint32_t rows) const {
+    return rows > kMatvecRows && experts == 0 && !(rows <= kTileGemmRows && has_tiles<F>());
+  }
+
   tenon_footprint footprint(Site& site) const {
     auto f = sdk::abi_struct<tenon_footprint>();
     f.n_stores = site.stores;
@@ -110,7 +119,8 @@ class PackedScheme : public sdk::Quantization<T> {
   }
 
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
-    const auto rows = static_cast<uint32_t>(rec.describe(call.y).dim[0]);
+    const tenon_tensor x = rec.describe(call.x), y = rec.describe(call.y);
+    const auto rows = static_cast<uint32_t>(sdk::is_tiled(y) ? x.dim[0] : y.dim[0]);
     T::with_format(site.code, [&]<class F>(F) {
       if (unpacks<F>(site.experts, rows)) {
         record_large<F>(site, call, rec);
@@ -148,33 +158,67 @@ class PackedScheme : public sdk::Quantization<T> {
     return TileGemm<F>::fits(TENON_PLUGIN_TARGETS, arch_);
   }
   template <PackedFormat F>
-  bool takes_tiles(const Site& site, uint32_t rows) const {
+  bool takes_tiles(const TileMap& map, uint32_t experts, uint32_t rows) const {
     // Where a block has one pair of tiles, its sums are done sooner than blocks would hand them to each other.
-    const bool short_site = rows <= kMatvecRows && site.map.tiles() <= 2 * blocks_;
-    return rows >= kTileGemmSince && rows <= kTileGemmRows && !short_site && site.experts == 0 && has_tiles<F>();
+    const bool short_site = rows <= kMatvecRows && map.tiles() <= 2 * blocks_;
+    return rows >= kTileGemmSince && rows <= kTileGemmRows && !short_site && experts == 0 && has_tiles<F>();
   }
-  // Whether so many rows are multiplied by weights that are unpacked before.
-  template <PackedFormat F>
-  bool unpacks(uint32_t experts, uint32_t rows) const {
-    return rows > kMatvecRows && experts == 0 && !(rows <= kTileGemmRows && has_tiles<F>());
-  }
-
-  // Other activations than f32 are those that cuBLASLt multiplies, or that silu makes of what it gives.
+  // Other activations than f32 are those that a product multiplies as they are, or that silu makes of what it gives.
   void check_activations(const tenon_linear& s, const tenon_bounds& b, const tenon_claim& claim) const {
     std::vector<tenon_format> sources;
     for (uint32_t i = 0; i < s.n_mats; ++i) sources.push_back(T::source(s, i));
-    tenon_format plain = TENON_F32;
-    T::with_format(self().code(sources), [&]<class F>(F) {
-      if (unpacks<F>(s.experts, b.rows)) plain = kPlainFormat<F>;
-    });
-    constexpr int64_t kWhole = 8;  // values of 16 bytes
     const std::vector<tenon_fop> epi = sdk::ops_of(s.epi);
-    const bool reads = s.x_format == plain && sdk::ops_of(s.pro).empty() && s.in_dim % kWhole == 0,
-               writes =
-                   s.y_format == plain && !epi.empty() && epi.back().id == TENON_F_SILU_MUL && claim.epi == epi.size();
+    const bool as_it_is = sdk::ops_of(s.pro).empty(),
+               gated = !epi.empty() && epi.back().id == TENON_F_SILU_MUL && claim.epi == epi.size();
+    bool reads = false, writes = false;
+    T::with_format(self().code(sources), [&]<class F>(F) {
+      reads = as_it_is && reads_halves<F>(s, b.rows);
+      writes = gated && writes_halves<F>(s, b.rows);
+    });
     if ((s.x_format == TENON_F32 || reads) && (s.y_format == TENON_F32 || writes)) return;
-    throw sdk::Refused(std::string("activations in ") + tenon_format_name(s.x_format) + " and " +
-                       tenon_format_name(s.y_format) + "; here they must be f32");
+    throw sdk::Refused(std::string("activations in ") + tenon_format_name(sdk::element_of(s.x_format)) + " and " +
+                       tenon_format_name(sdk::element_of(s.y_format)) + "; here they must be f32");
+  }
+  template <PackedFormat F>
+  bool reads_halves(const tenon_linear& s, uint32_t rows) const {
+    constexpr int64_t kWhole = 8;  // values of 16 bytes
+    if (!sdk::is_tiled(s.x_format)) return s.x_format == many_rows_format<F>(s, rows) && s.in_dim % kWhole == 0;
+    if constexpr (has_links<F>()) {
+      constexpr uint32_t kOwn = kPlainFormat<F> | sdk::kTiled | (F::kStaggered ? sdk::kStaggered : 0);
+      const PackedArgs a = tiled_args(s, rows, 0);
+      return s.x_format == kOwn && takes_tiles<F>(a.map, s.experts, rows) && TileGemm<F>::takes_tiled(a);
+    }
+    return false;
+  }
+  template <PackedFormat F>
+  bool writes_halves(const tenon_linear& s, uint32_t rows) const {
+    if (!sdk::is_tiled(s.y_format)) return s.y_format == many_rows_format<F>(s, rows);
+    if constexpr (has_links<F>()) {
+      const PackedArgs a = tiled_args(s, rows, 1);
+      return sdk::element_of(s.y_format) == kPlainFormat<F> && takes_tiles<F>(a.map, s.experts, rows) &&
+             TileGemm<F>::leaves_tiled(a);
+    }
+    return false;
+  }
+  // As what cuBLASLt takes x, and leaves y where silu follows.
+  template <PackedFormat F>
+  tenon_format many_rows_format(const tenon_linear& s, uint32_t rows) const {
+    if (!unpacks<F>(s.experts, rows)) return TENON_F32;
+    return T::kManyRowsFormat != 0 ? T::kManyRowsFormat : kPlainFormat<F>;
+  }
+  // Whether tile_gemm.cuh multiplies all steps of up to kTileGemmRows rows.
+  template <PackedFormat F>
+  static constexpr bool has_links() {
+    return !std::is_void_v<typename F::Half> && T::kManyRowsFormat == 0;
+  }
+  PackedArgs tiled_args(const tenon_linear& s, uint32_t rows, uint32_t silu) const {
+    PackedArgs a{};
+    for (uint32_t i = 0; i < s.n_mats; ++i) a.map.columns += static_cast<uint32_t>(s.out_dim[i]);
+    a.map.halves = a.silu = silu;
+    a.k = static_cast<uint32_t>(s.in_dim);
+    a.rows = rows;
+    a.blocks = blocks_;
+    return a;
   }
 
   template <PackedFormat F>
@@ -190,8 +234,11 @@ class PackedScheme : public sdk::Quantization<T> {
     for (uint32_t i = 0; i < site.stores; ++i) operands.push_back({call.store[i], TENON_READ});
     if (site.experts != 0) operands.push_back({call.expert, TENON_READ});
     PackedArgs a = packed_args(site, rows);
-    a.x_stride = rec.describe(call.x).stride[0] / kFloatBytes;
-    a.y_stride = rec.describe(call.y).stride[0] / kFloatBytes;
+    const tenon_tensor x = rec.describe(call.x), y = rec.describe(call.y);
+    a.x_stride = x.stride[0] / kFloatBytes;
+    a.y_stride = y.stride[0] / kFloatBytes;
+    a.x_tiled = sdk::is_tiled(x) ? 1 : 0;
+    if (sdk::is_tiled(y)) a.y_tiled = sdk::is_staggered(y) ? Tiled::kStaggered : Tiled::kTiled;
     take_chains(site, call, a, operands, rec);
     // Drafts and prompts keep every bit of a row for longer.
     a.unpaired = rec.bounds().rows_per_seq == 1 && rows > kSteadySequences && a.experts == 0 ? 1 : 0;
@@ -202,7 +249,7 @@ class PackedScheme : public sdk::Quantization<T> {
       }
     }
     if constexpr (!std::is_void_v<typename F::Half>) {
-      if (takes_tiles<F>(site, rows)) {
+      if (takes_tiles<F>(site.map, site.experts, rows)) {
         return emit_product<F, TileGemm<F>, &run_tiles<F>, &run_prepare_halves<F>>(site, a, operands, rec);
       }
     }
@@ -252,7 +299,8 @@ class PackedScheme : public sdk::Quantization<T> {
   template <PackedFormat F, PackedProduct Product, auto Multiply, auto Prepare>
   static void emit_product(const Site& site, PackedArgs& a, std::vector<tenon_operand>& operands, sdk::Recorder& rec) {
     const uint32_t classes = Product::direct_classes(a);
-    if (classes == 0) record_prepare<Product, Prepare>(site, a, operands, rec);
+    if (classes == 0 && a.x_tiled == 0) record_prepare<Product, Prepare>(site, a, operands, rec);
+    if (a.x_tiled != 0) a.prepared = 1;
     sdk::OpSpec spec{.name = Product::kName, .operands = operands, .chunks = {}};
     spec.blocks = classes == 0 ? Product::prepared_classes(a) : classes;
     spec.scratch_bytes = Product::scratch_bytes(a);
@@ -267,8 +315,10 @@ class PackedScheme : public sdk::Quantization<T> {
     const bool few = a.rows < a.experts;
     tenon_cost cost{};
     cost.read[few ? kCostPerRow : kFixedCost] = expert_bytes * (few ? 1 : std::max(a.experts, 1U));
-    cost.read[kCostPerRow] += kFloatBytes * (k + (a.has_addend != 0 ? out : 0));
-    cost.written[kCostPerRow] = kFloatBytes * out;
+    constexpr int64_t kHalfBytes = 2;
+    cost.read[kCostPerRow] += static_cast<double>(a.x_tiled != 0 ? kHalfBytes : kFloatBytes) * k +
+                              (a.has_addend != 0 ? kFloatBytes * out : 0);
+    cost.written[kCostPerRow] = static_cast<double>(a.y_tiled != Tiled::kNo ? kHalfBytes : kFloatBytes) * out;
     cost.flops[kCostPerRow] = 2 * n * k;
     return cost;
   }

@@ -22,6 +22,7 @@
 #include <string_view>
 
 #include "tenon/cuda/tile_gemm_block.cuh"
+#include "tenon/sdk/linked_rows.h"
 
 namespace tenon::cuda {
 
@@ -114,7 +115,11 @@ class PanelSums {
     if (b_.a.silu != 0) {
 #pragma unroll
       for (uint32_t i = 0; i < kRows; ++i) sum(i, 0) = silu(sum(i, 0)) * sum(i, 1);
-      store(0, column[0]);
+      if (b_.a.y_tiled != Tiled::kNo) {
+        if (there) store_tiled(tile);
+      } else {
+        store(0, column[0]);
+      }
       return;
     }
     // All of the addend before the first store, which no load could pass.
@@ -195,9 +200,10 @@ class PanelSums {
       if (b_.p.bias != nullptr) bias[half] = b_.p.bias[column[half]];
     }
     const auto* factors = reinterpret_cast<const float*>(b_.p.prepared + b_.halves.factors()) + rows_before_;
+    const bool tiled = b_.a.x_tiled != 0;
 #pragma unroll
     for (uint32_t i = 0; i < kRows; ++i) {
-      const float factor = row(i) < live_ ? factors[row(i)] : 0;
+      const float factor = row(i) >= live_ ? 0 : tiled ? 1 : factors[row(i)];
 #pragma unroll
       for (uint32_t half = 0; half < 2; ++half) sum(i, half) = fmaf(sum(i, half), factor * scale[half], bias[half]);
     }
@@ -222,6 +228,37 @@ class PanelSums {
   }
   __device__ __forceinline__ void store(uint32_t half, uint32_t column) {
     each_row(b_.p.y, b_.a.y_stride, column, [&](float* y, uint32_t i) { *y = sum(i, half); });
+  }
+  // What an f16 holds of v. NaN stays NaN.
+  static __device__ __forceinline__ float saturated(float v) {
+    if constexpr (std::is_same_v<typename F::Half, __half>) {
+      asm("min.NaN.f32 %0, %0, 0f477fe000;" : "+f"(v));
+      asm("max.NaN.f32 %0, %0, 0fc77fe000;" : "+f"(v));
+    }
+    return v;
+  }
+  // A tile has eight columns of y, which are a word of each of four octets (tenon/sdk/linked_rows.h). Two lanes with columns of one
+  // word exchange what they have of each other's rows.
+  __device__ __forceinline__ void store_tiled(uint32_t tile) {
+    using H = typename F::Half;
+    const uint32_t g = lane_id() / 4, odd = g % 2, octet = tile / 4 * 4 + g / 2;
+    const uint32_t part_rows = sdk::tiled_part_rows(b_.a.rows), octet_bytes = 16 * part_rows;
+    const size_t part_bytes = size_t{b_.a.map.columns / 2 / 8} * octet_bytes;
+    uint32_t in_part = rows_before_ % part_rows + row(odd);
+    uint8_t* at = reinterpret_cast<uint8_t*>(b_.p.y) + rows_before_ / part_rows * part_bytes +
+                  octet * size_t{octet_bytes} + tile % 4 * 4;
+    const float up = b_.a.y_tiled == Tiled::kStaggered && octet % 2 == 1 ? 0x1p-4F : 1;
+#pragma unroll
+    for (uint32_t i = 0; i < kRows; i += 2, in_part += 8) {
+      const float mine[2] = {saturated(sum(i, 0) * up), saturated(sum(i + 1, 0) * up)};
+      const float other = __shfl_xor_sync(~0U, odd != 0 ? mine[0] : mine[1], 4);
+      if (in_part >= part_rows) {
+        in_part -= part_rows;
+        at += part_bytes;
+      }
+      const uint32_t word = odd != 0 ? to_halves<H>(other, mine[1]) : to_halves<H>(mine[0], other);
+      if (live_ > 0) *reinterpret_cast<uint32_t*>(at + in_part * 16) = word;
+    }
   }
 
   const Block& b_;
@@ -301,6 +338,11 @@ class TileGemm {
                      [&]<int N>() { return uint64_t{grid(a)} * N * detail::kPanelTiles * kTileRows * sizeof(float); });
   }
   static uint64_t zeroed_bytes(const MatvecArgs& a) { return grid(a) * sizeof(uint32_t); }
+  // Whether x of a product may come tiled, and y of one may be left so.
+  static bool takes_tiled(const MatvecArgs& a) {
+    return has_whole_parts(a) && a.k % kStageK<F> == 0 && halves(a).rows == sdk::tiled_part_rows(a.rows);
+  }
+  static bool leaves_tiled(const MatvecArgs& a) { return has_whole_parts(a) && a.silu != 0; }
 
   static void prepare(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
     const detail::PreparedHalves to = halves(a);
@@ -331,6 +373,7 @@ class TileGemm {
   }
 
  private:
+  static bool has_whole_parts(const MatvecArgs& a) { return halves(a).rows * parts(a) == a.rows; }
   static uint32_t panels(const MatvecArgs& a) { return detail::panels_of(a.map.tiles()); }
   // 129 to 256 rows are one part where every pair has a panel, and else two: what pairs of a panel leave to each other is
   // half.

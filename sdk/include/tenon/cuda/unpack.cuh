@@ -1,5 +1,6 @@
 // Packed weights (packed.cuh) as plain numbers: a whole site in row-major order for large products, or rows of its
-// first matrix for an embedding. The naive twin of both is PackedFormat's expand(), which they call.
+// first matrix for an embedding. The naive twin of both is PackedFormat's expand(), which they call. Codes of 8 bits can be
+// unpacked as they are, with the scales of their rows beside them; the naive twin of that is the same function's reading.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include "tenon/cuda/formats.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
+#include "tenon/cuda/packed_site.cuh"
 
 namespace tenon::cuda {
 
@@ -81,6 +83,73 @@ void run_unpack(const UnpackArgs& a, const Launch& launch) {
   launch(&unpack_kernel<F, H>, {.blocks = {std::min(kMostBlocks, (warps + 7) / 8)}, .threads = {kThreads}}, a,
          launch.ptr<const uint8_t>(UnpackOperand::kWeights),
          F::kRowScales ? launch.ptr<const float>(UnpackOperand::kScales) : nullptr, launch.ptr<H>(UnpackOperand::kTo));
+}
+
+// Codes in the order of y: to (columns, whole segments of k), to_scales f32[columns]. What there is beyond the site's columns stays as it is.
+struct UnpackBytesOperand {
+  enum : uint32_t { kTo, kToScales, kWeights, kScales };
+};
+// A segment is [32 k][lane][4 k][4 bytes of row g, 4 bytes of row g + 8], as in Bytes of group_weights.cuh.
+template <class F>
+concept ByteFormat = PackedFormat<F> && F::kSegmentK == 64 && F::kSegmentBytes == 1024 && F::kRowScales;
+
+// A warp takes a segment of 16 rows and 64 k at a time; lane 4 g + t has 8 k of the rows g and g + 8 in each of its halves.
+template <ByteFormat F>
+__global__ void unpack_bytes_kernel(const UnpackArgs a, const uint8_t* weights, const float* scales, uint8_t* to,
+                                    float* to_scales) {
+  wait();
+  const uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x, threads = gridDim.x * blockDim.x, lane = lane_id();
+  const uint32_t segments = segments_of<F>(a.k), rows = a.map.tiles() * kTileRows;
+  for (uint32_t row = thread; row < rows; row += threads) {
+    if (const uint32_t column = a.map.column(row); column != UINT32_MAX) to_scales[column] = scales[row];
+  }
+  for (uint32_t c = thread / 32; c < a.map.tiles() * segments; c += threads / 32) {
+    const auto* segment = reinterpret_cast<const uint4*>(weights + size_t{c} * F::kSegmentBytes);
+    const uint4 half[2] = {segment[lane], segment[32 + lane]};
+    const uint32_t row = c / segments * kTileRows + lane / 4, k = c % segments * F::kSegmentK + 8 * (lane % 4);
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t column = a.map.column(row + 8 * i);
+      if (column == UINT32_MAX) continue;
+      uint8_t* codes = to + size_t{column} * segments * F::kSegmentK + k;
+      for (uint32_t h = 0; h < 2; ++h) {
+        *reinterpret_cast<uint2*>(codes + 32 * h) = i == 0 ? uint2{half[h].x, half[h].z} : uint2{half[h].y, half[h].w};
+      }
+    }
+  }
+}
+template <ByteFormat F>
+void run_unpack_bytes(const UnpackArgs& a, const Launch& launch) {
+  using Operand = UnpackBytesOperand;
+  constexpr uint32_t kThreads = 256, kMostBlocks = 2048;
+  const uint32_t warps = a.map.tiles() * segments_of<F>(a.k);
+  launch(&unpack_bytes_kernel<F>, {.blocks = {std::min(kMostBlocks, (warps + 7) / 8)}, .threads = {kThreads}}, a,
+         launch.ptr<const uint8_t>(Operand::kWeights), launch.ptr<const float>(Operand::kScales),
+         launch.ptr<uint8_t>(Operand::kTo), launch.ptr<float>(Operand::kToScales));
+}
+
+// The codes of a site and their scales, as run_unpack_bytes() leaves them.
+struct UnpackedBytes {
+  tenon_tid codes, scales;  // (columns, whole segments of k), f32[columns]; columns: a multiple of kWhole
+  static constexpr int64_t kWhole = 16;
+  static int64_t whole(int64_t n) { return (n + kWhole - 1) / kWhole * kWhole; }
+};
+// format: of the codes. store: the site's codes and scales.
+template <ByteFormat F>
+UnpackedBytes record_unpack_bytes(const PackedSite& site, tenon_format format, const tenon_tid* store,
+                                  sdk::Recorder& rec) {
+  const int64_t columns = UnpackedBytes::whole(site.map.columns), k = int64_t{segments_of<F>(site.k)} * F::kSegmentK;
+  const UnpackedBytes to{rec.temp(sdk::tensor(format, {columns, k})), rec.temp(sdk::tensor(TENON_F32, {columns}))};
+  // In the order of UnpackBytesOperand.
+  const tenon_operand operands[] = {
+      {to.codes, TENON_WRITE}, {to.scales, TENON_WRITE}, {store[0], TENON_READ}, {store[1], TENON_READ}};
+  sdk::OpSpec spec{.name = "unpack_bytes", .operands = operands, .chunks = {}};
+  spec.cost.read[kFixedCost] = static_cast<double>(site.weight_bytes);
+  spec.cost.written[kFixedCost] = static_cast<double>(site.map.columns * k);
+  UnpackArgs a{};
+  a.map = site.map;
+  a.k = site.k;
+  emit<&run_unpack_bytes<F>>(rec, spec, a);
+  return to;
 }
 
 // A block looks up a row of y.

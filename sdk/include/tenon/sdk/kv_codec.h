@@ -106,6 +106,25 @@ struct KvI4 {
   }
   static constexpr float decode(Element e, float scale) { return (static_cast<float>(e) - kMost) * scale; }
 };
+// The keys of a group of cells in four bits have a zero and a step for each dimension (TENON_KV_CHANNEL_KEYS): the zero is the least
+// element, the step a fifteenth of the distance to the greatest, both as they are stored. KIVI (Liu et al., arXiv:2402.02750).
+struct KvChannel {
+  float zero, step;
+
+  static constexpr float kMost = 15.0f, kLeastStep = 1e-5f, kLargest = 65504.0f;
+  static constexpr KvChannel of(float least, float most, uint32_t format) {
+    least = least < -kLargest ? -kLargest : least;
+    most = most > kLargest ? kLargest : most;
+    const auto stored = [&](float x) { return format == TENON_F16 ? half_to_float(float_to_half(x)) : x; };
+    const float zero = stored(least), step = (most - zero) / kMost;
+    return {zero, stored(step > kLeastStep ? step : kLeastStep)};
+  }
+  constexpr uint8_t encode(float x) const {
+    const float q = ((x - zero) / step + KvI8::kRounder) - KvI8::kRounder;
+    return static_cast<uint8_t>(q > kMost ? kMost : q > 0 ? q : 0.0f);
+  }
+  constexpr float decode(uint8_t code) const { return zero + static_cast<float>(code) * step; }
+};
 template <class C>
 inline constexpr bool kTwoInAByte = C::kFormat == TENON_U8;
 

@@ -25,7 +25,9 @@ struct KvPlane {
   int64_t page, cell, head;                    // bytes from one to the next
   int64_t scale_page, scale_cell, scale_head;  // the same in the plane of scales
   uint32_t codec, scale;                       // formats; scale 0 = there are no scales
-  uint32_t dim, reserved;
+  uint32_t dim;
+  uint32_t
+      group;  // cells that share a zero and a step for each dimension; 0: each cell has a scale, if there are scales
 };
 
 // This is a view without its tensors; tenon_kv_view explains the fields.
@@ -69,8 +71,12 @@ enum KvReads : uint32_t {
   kGivesWeights = 32,
   kReadsRotated = 64,
   kReadsSpans = 128,
-  kReadsEverything = 255
+  kReadsRecent = 256,
+  kReadsChannels = 512,  // keys with zeros and steps for each dimension
+  kReadsEverything = 1023
 };
+
+inline std::string recent_unread(const tenon_kv_view& view, uint32_t reads);
 
 // It says why a reader that can do `reads` cannot read the view; "" = it can. Tensors and strides may be missing.
 inline std::string kv_unread(const tenon_kv_view& view, uint32_t reads) {
@@ -91,13 +97,24 @@ inline std::string kv_unread(const tenon_kv_view& view, uint32_t reads) {
   if (view.window != 0 && cannot(kReadsRing)) return "no reader for a cache's window";
   if (view.pos_rule == TENON_POS_TABLE && cannot(kReadsTable)) return "no reader for tables of positions";
   if (view.format->rotated == 0 && cannot(kReadsUnrotated)) return "no reader for keys before rope";
-  if ((view.flags & ~(uint32_t{TENON_KV_HEADS_APART | TENON_KV_RENUMBERED} | kKvHadamard)) != 0) {
+  if ((view.flags & ~(uint32_t{TENON_KV_HEADS_APART | TENON_KV_RENUMBERED | TENON_KV_RECENT | TENON_KV_CHANNEL_KEYS} |
+                      kKvHadamard)) != 0) {
     return "an unknown flag of the view";
   }
   if ((view.flags & kKvHadamard) != 0 && cannot(kReadsRotated)) return "no reader for rotated heads";
   if ((view.flags & kKvHadamard) != 0 && view.format->rotated == 0) return "keys that are rotated before rope";
   if ((view.flags & TENON_KV_HEADS_APART) != 0 && cannot(kReadsApart)) return "no reader for heads apart";
   if (view.weight_rows != 0 && cannot(kGivesWeights)) return "it gives no softmax weights";
+  if ((view.flags & TENON_KV_CHANNEL_KEYS) != 0) {
+    if (cannot(kReadsChannels)) return "no reader for keys with a scale for each channel";
+    if (view.format->k.codec != TENON_U8 || (view.flags & TENON_KV_RECENT) == 0 ||
+        !std::has_single_bit(view.key_group) || view.key_group > view.recent || view.key_group > view.page_cells) {
+      return "keys with a scale for each channel in another codec, or in groups that are no power of two or longer "
+             "than the tail";
+    }
+  }
+  if ((view.flags & TENON_KV_RECENT) != 0 && cannot(kReadsRecent)) return "no reader for a tail of newest tokens";
+  if ((view.flags & TENON_KV_RECENT) != 0) return recent_unread(view, reads);
   if (view.most_spans == 0) return {};
   if (cannot(kReadsSpans)) return "no reader for spans that are chosen for each row";
   if (!std::has_single_bit(view.span_cells) || view.span_cells < 16) return "span_cells is no power of two from 16 on";
@@ -107,12 +124,32 @@ inline std::string kv_unread(const tenon_kv_view& view, uint32_t reads) {
   return {};
 }
 
+// The same of a tail, for a view whose flags have RECENT.
+inline std::string recent_unread(const tenon_kv_view& view, uint32_t reads) {
+  if (view.recent == 0 || view.recent_view == nullptr)
+    return "a tail of newest tokens without tokens or without a view";
+  for (const tenon_kv_view* v : {&view, view.recent_view}) {
+    if (v->pos_rule != TENON_POS_LINEAR || v->window != 0 || v->format->rotated == 0 || v->most_spans != 0 ||
+        v->weight_rows != 0) {
+      return "a tail of newest tokens beside a ring, a table, a window of the view, keys before rope, spans or weights";
+    }
+  }
+  const tenon_kv_view& tail = *view.recent_view;
+  if (tail.flags != (view.flags & ~uint32_t{TENON_KV_RECENT | TENON_KV_CHANNEL_KEYS}))
+    return "a tail of newest tokens whose flags are others";
+  if (tail.heads != view.heads || tail.k_dim != view.k_dim || tail.v_dim != view.v_dim) {
+    return "a tail of newest tokens with other heads";
+  }
+  return kv_unread(tail, reads);
+}
+
 inline KvLayout kv_layout(const tenon_kv_view& view) {
   const auto plane = [](const int64_t(&s)[3], const int64_t(&scale)[3], const tenon_kv_plane& p, uint32_t dim) {
     return KvPlane{s[0], s[1], s[2], scale[0], scale[1], scale[2], p.codec, p.scale, dim, 0};
   };
   KvLayout l{};
   l.k = plane(view.k_stride, view.ks_stride, view.format->k, view.k_dim);
+  l.k.group = (view.flags & TENON_KV_CHANNEL_KEYS) != 0 ? view.key_group : 0;
   l.v = plane(view.v_stride, view.vs_stride, view.format->v, view.v_dim);
   l.heads = view.heads;
   l.page_cells = view.page_cells;

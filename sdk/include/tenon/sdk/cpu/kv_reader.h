@@ -62,13 +62,29 @@ class KvCells {
 
   // The elements of a cell below the layout's capacity. Throws Failed if it has no page.
   std::byte* at(uint32_t cell) const { return base_ + page(cell) * plane_.page + inside(cell) * plane_.cell; }
+  // Its scale, or the zeros of its group.
   std::byte* scale_at(uint32_t cell) const {
-    return scales_ + page(cell) * plane_.scale_page + inside(cell) * plane_.scale_cell;
+    const uint32_t at = plane_.group != 0 ? inside(cell) / plane_.group : inside(cell);
+    return scales_ + page(cell) * plane_.scale_page + at * plane_.scale_cell;
   }
-  float scale(uint32_t cell) const { return plane_.scale == 0 ? 1 : load_kv_scale(plane_.scale, scale_at(cell)); }
+  // 1 where elements have no scale of their cell.
+  float scale(uint32_t cell) const {
+    return plane_.scale == 0 || plane_.group != 0 ? 1 : load_kv_scale(plane_.scale, scale_at(cell));
+  }
+  // The zero and the step of a dimension, for a cell of a plane with groups.
+  KvChannel channel(uint32_t cell, uint32_t d) const {
+    const std::byte* zeros = scale_at(cell);
+    const uint32_t bytes = tenon_format_block(plane_.scale).bytes;
+    return {load_kv_scale(plane_.scale, zeros + d * bytes),
+            load_kv_scale(plane_.scale, zeros + (plane_.dim + d) * bytes)};
+  }
   int64_t stride() const { return plane_.cell; }  // of cells of one page
 
-  void load(uint32_t cell, float* to) const { load_row(plane_.codec, at(cell), plane_.dim, to, scale(cell)); }
+  void load(uint32_t cell, float* to) const {
+    if (plane_.group == 0) return load_row(plane_.codec, at(cell), plane_.dim, to, scale(cell));
+    const auto* codes = reinterpret_cast<const uint8_t*>(at(cell));
+    for (uint32_t d = 0; d < plane_.dim; ++d) to[d] = channel(cell, d).decode(kv_code<KvI4>(codes, d));
+  }
   void store(const float* from, uint32_t cell) const {
     float scale = 1;
     if (plane_.scale != 0) {

@@ -153,24 +153,31 @@ class ChunkRunner {
     });
   }
 
-  // Rows of x in int8 or in bf16.
+  // Rows of x in int8, in 16 bits or in bf16.
   void converted_rows(const Group& g, const RowRange& rows) const {
     each_block(rows, [&](uint32_t first, uint32_t count) {
       for (uint32_t s = 0; s < spans_of(a_); ++s) {
-        a_.activations == Activations::kInt8 ? multiply_int8(g, s, first, count) : multiply_bf16(g, s, first, count);
+        if (a_.activations == Activations::kInt8)
+          multiply_groups(&PackedFormat::product, prepared_.int8(first), g, s, count);
+        if (a_.activations == Activations::kInt16) {
+          multiply_groups(&PackedFormat::wide_product, prepared_.int16(first), g, s, count);
+        }
+        if (a_.activations == Activations::kBf16) multiply_bf16(g, s, first, count);
       }
       finish(g, first, count);
     });
   }
-  void multiply_int8(const Group& g, uint32_t s, uint32_t first, uint32_t count) const {
+  template <class Rows>
+  void multiply_groups(void (*PackedFormat::*product)(const ProductOfGroups<Rows>&), const Rows& x, const Group& g,
+                       uint32_t s, uint32_t count) const {
     const Span& from = g.span[s];
-    kernels_.packed->find(from.code)->product({.weights = from.weights,
-                                               .group_bytes = kGroupRows * from.row_bytes,
-                                               .columns = g.count,
-                                               .rows = count,
-                                               .x = prepared_.int8(first),
-                                               .y = tile(s),
-                                               .y_stride = a_.chunk_columns});
+    (kernels_.packed->find(from.code)->*product)({.weights = from.weights,
+                                                  .group_bytes = kGroupRows * from.row_bytes,
+                                                  .columns = g.count,
+                                                  .rows = count,
+                                                  .x = x,
+                                                  .y = tile(s),
+                                                  .y_stride = a_.chunk_columns});
   }
   void multiply_bf16(const Group& g, uint32_t s, uint32_t first, uint32_t count) const {
     kernels_.bf16->product({.weights = g.span[s].weights,

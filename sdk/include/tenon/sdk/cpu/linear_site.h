@@ -29,6 +29,10 @@ inline Isa isa_of(const tenon_device& device) {
   if ((device.isa & TENON_ISA_AVX_VNNI) != 0) return Isa::kAvxVnni;
   return (device.isa & TENON_ISA_AVX2) != 0 ? Isa::kAvx2 : Isa::kScalar;
 }
+// Whether the set has dot products of four bytes, which make products of x in 16 bits faster than those in f32.
+inline bool has_byte_dots(Isa isa) {
+  return isa == Isa::kAvxVnni || isa >= Isa::kAvx512Vnni;
+}
 // A plugin's kernels for one instruction set. All sets have the same formats, equal to the bit.
 struct Kernels {
   const KernelTable* f32;
@@ -37,6 +41,21 @@ struct Kernels {
   const Packing* (*packing)(uint32_t code) = nullptr;  // how a format of `packed` is packed; nullptr without one
 };
 using KernelsOf = Kernels (*)(Isa);
+
+// A plugin's tables for all instruction sets, where it multiplies rows as they are stored, and may have packed formats for the sets
+// with dot products of bytes, or for one of them.
+struct KernelSets {
+  const KernelTable *scalar, *avx2, *avx512;
+  const PackedTable *avx_vnni = nullptr, *avx512_vnni = nullptr;
+  const Packing* (*packing)(uint32_t code) = nullptr;  // how their formats are packed
+
+  Kernels of(Isa isa) const {
+    Kernels chosen{isa >= Isa::kAvx512 ? avx512 : isa >= Isa::kAvx2 ? avx2 : scalar};
+    if (has_byte_dots(isa)) chosen.packed = isa >= Isa::kAvx512Vnni ? avx512_vnni : avx_vnni;
+    if (chosen.packed != nullptr) chosen.packing = packing;
+    return chosen;
+  }
+};
 
 // A matrix as the scheme stores it, and as the file has it.
 struct StoredMatrix {
@@ -52,8 +71,8 @@ struct StoredMatrix {
   tenon_format source = TENON_FORMAT_NONE;  // the scheme may number formats of its own
   std::vector<Tensor> tensors{};
 };
-// Rows of x are turned into this: kInt8 for packed matrices, kBf16 for matrices in bf16.
-enum class Activations : uint32_t { kF32, kInt8, kBf16 };
+// Rows of x are turned into this: kInt8 or kInt16 for packed matrices, kBf16 for matrices in bf16.
+enum class Activations : uint32_t { kF32, kInt8, kBf16, kInt16 };
 
 // Store i of a site holds matrix i, row by row or packed; a routed site's holds it for one expert after the other.
 //
@@ -67,7 +86,7 @@ struct LinearSite {
   bool exact = false;     // each weight has the value that it has in the file
   Activations activations = Activations::kF32;
 
-  bool packed() const { return activations == Activations::kInt8; }
+  bool packed() const { return activations == Activations::kInt8 || activations == Activations::kInt16; }
 
   uint64_t columns() const;
   // The bytes of one expert's matrices, as rows; and of one in its store, where groups of rows are whole.
@@ -144,6 +163,13 @@ inline bool halves_are_groups(const tenon_linear& s) {
     if (op.id == TENON_F_SILU_MUL && s.n_mats == 1) return s.out_dim[0] / 2 % kGroupRows == 0;
   }
   return true;
+}
+
+// How the matrices of a site are packed for rows of x in 16 bits; nullptr: they stay as they are stored, since the
+// instruction set has no dot products of bytes, rows are only looked up, or halves are no whole groups.
+using PackingOf = const Packing* (*)(uint32_t code);
+inline PackingOf int16_packing(const tenon_linear& s, const Kernels& kernels) {
+  return kernels.packed != nullptr && s.product_wanted != 0 && halves_are_groups(s) ? kernels.packing : nullptr;
 }
 
 // How a scheme names what the file has of matrix i of the first set: a format of its own, or of a plain matrix the

@@ -57,6 +57,8 @@ struct PackedBlock {
 // A unit of a group, for its rows from kSide * side on. `at` is where the group's sixteen rows begin in the unit.
 struct PackedUnit {
   RowFloats halves(size_t at) const { return RowFloats::decode<TENON_F16>(bytes + at + 2 * kSide * side); }
+  RowFloats floats(size_t at) const { return RowFloats::decode<TENON_F32>(bytes + at + 4 * kSide * side); }
+  RowFloats bfloats(size_t at) const { return RowFloats::decode<TENON_BF16>(bytes + at + 2 * kSide * side); }
   RowFloats bytes_without_sign(size_t at) const { return RowFloats::decode<TENON_U8>(scales(at)); }
   RowInts bytes_with_sign(size_t at) const { return RowInts::load_i8(scales(at)); }
   RowCodes codes(size_t at) const { return RowCodes::load(bytes + at + 4 * kSide * side); }

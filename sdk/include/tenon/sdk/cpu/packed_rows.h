@@ -9,10 +9,12 @@
 // machine only.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <vector>
 
 #include "tenon/abi/types.h"
 #include "tenon/sdk/cpu/row_kernels.h"
@@ -30,18 +32,59 @@ inline void copy_half(uint8_t* to, uint32_t row, const uint8_t* from) {
 
 // These pack row `row` of a matrix whose groups begin at `store` from the row as it is stored, and unpack it to floats.
 inline void pack_row(const Packing& p, std::span<const uint8_t> stored, uint32_t k, uint64_t row, uint8_t* store) {
-  const uint8_t* from = stored.data();
-  const size_t unit_from = stored.size() / (k / p.unit_k);
-  uint8_t* unit = store + row / kGroupRows * kGroupRows * p.bytes_of_row(k);
+  const size_t header = p.row_scales ? sizeof(float) : 0, unit_from = (stored.size() - header) / p.units(k);
+  const uint8_t* from = stored.data() + header;
+  uint8_t* group = store + row / kGroupRows * kGroupRows * p.bytes_of_row(k);
+  std::memcpy(group + row % kGroupRows * header, stored.data(), header);
+  uint8_t* unit = group + p.header_bytes();
   for (uint32_t i = 0; i < k; i += p.unit_k, from += unit_from, unit += p.unit_bytes) {
     p.pack(from, static_cast<uint32_t>(row % kGroupRows), unit);
   }
 }
 inline void unpack_packed_row(const Packing& p, const uint8_t* store, uint32_t k, uint64_t row, float* w) {
-  const uint8_t* unit = store + row / kGroupRows * kGroupRows * p.bytes_of_row(k);
+  const uint8_t* group = store + row / kGroupRows * kGroupRows * p.bytes_of_row(k);
+  const uint8_t* unit = group + p.header_bytes();
   for (uint32_t i = 0; i < k; i += p.unit_k, unit += p.unit_bytes) {
-    p.unpack(unit, static_cast<uint32_t>(row % kGroupRows), w + i);
+    const auto in_group = static_cast<uint32_t>(row % kGroupRows);
+    if (k - i >= p.unit_k) {
+      p.unpack(unit, in_group, w + i);
+    } else {
+      float filled[kMostUnitK];
+      p.unpack(unit, in_group, filled);
+      std::copy_n(filled, k - i, w + i);
+    }
   }
+  if (!p.row_scales) return;
+  float scale = 0;
+  std::memcpy(&scale, group + row % kGroupRows * sizeof(float), sizeof(scale));
+  for (uint32_t i = 0; i < k; ++i) w[i] *= scale;
 }
+
+// The store of a matrix while its rows are loaded, where they are packed or stay as they are.
+class RowStore {
+ public:
+  // packing: nullptr where rows stay as they are. stored_bytes: of a row before it is packed.
+  RowStore(uint8_t* store, uint32_t k, const Packing* packing, uint64_t stored_bytes)
+      : store_(store),
+        k_(k),
+        packing_(packing),
+        stored_bytes_(stored_bytes),
+        row_(packing != nullptr ? stored_bytes : 0) {}
+  // make(to) writes the row's stored_bytes, which are zeros before.
+  template <class F>
+  void put(uint64_t row, F&& make) {
+    if (packing_ == nullptr) return make(store_ + row * stored_bytes_);
+    std::fill(row_.begin(), row_.end(), uint8_t{0});
+    make(row_.data());
+    pack_row(*packing_, row_, k_, row, store_);
+  }
+
+ private:
+  uint8_t* store_;
+  uint32_t k_;
+  const Packing* packing_;
+  uint64_t stored_bytes_;
+  std::vector<uint8_t> row_;
+};
 
 }  // namespace tenon::sdk::cpu

@@ -64,6 +64,8 @@ class RoutedRows {
 //   kBf16  (rows, padded(k)) bf16
 //   kInt8  (rows, k) int8, then (rows, k / 32) f32 scales and as many sums, then (rows, k / 32) and (rows, k / 16) i32:
 //          less the sums of q
+//   kInt16 (rows, blocks, 2, 32) int8, then (rows, blocks) f32 scales and as many sums, then (rows, blocks, 2) i32: less
+//          the sums of the high and the low bytes; then (rows, blocks, 32) i16
 //
 // An example: 16 rows of 4096 k in int8 take 16 * 4096 bytes of q and 16 * 128 * 20 bytes beside them: 104 KiB.
 class PreparedRows {
@@ -74,6 +76,8 @@ class PreparedRows {
     switch (a.activations) {
       case Activations::kInt8:
         return a.rows * (a.k + a.k / kInt8Block * kInt8BlockWords * sizeof(float));
+      case Activations::kInt16:
+        return a.rows * size_t{int16_blocks(a.k)} * (4 * kInt8Block + kInt16BlockWords * sizeof(float));
       case Activations::kBf16:
         return a.rows * padded(a.k) * sizeof(uint16_t);
       default:
@@ -89,6 +93,10 @@ class PreparedRows {
     const Int8Row first = int8_row(r);
     return {a_.k, first.q, first.scale, first.sum, first.negative32, first.negative16};
   }
+  Int16Rows int16(uint32_t r) const {
+    const Int16Row first = int16_row(r);
+    return {a_.k, first.q, first.scale, first.sum, first.negative, first.words};
+  }
 
   // Row `from` of x becomes prepared row r. normed: k floats of the thread's own, unless x stays in f32.
   void prepare(const Kernels& kernels, const Part& p, uint32_t from, uint32_t r, float* normed) const {
@@ -102,11 +110,13 @@ class PreparedRows {
       std::copy_n(x, a_.k, y);
     }
     if (a_.activations == Activations::kInt8) kernels.f32->ops.quantize(x, a_.k, int8_row(r));
+    if (a_.activations == Activations::kInt16) kernels.f32->ops.split(x, a_.k, int16_row(r));
     if (a_.activations == Activations::kBf16) kernels.bf16->convert(x, a_.k, bf16(r));
   }
 
  private:
-  static constexpr size_t kInt8BlockWords = 5;  // a scale, a sum, three sums of q
+  static constexpr size_t kInt8BlockWords = 5;   // a scale, a sum, three sums of q
+  static constexpr size_t kInt16BlockWords = 4;  // a scale, a sum, two sums of bytes
 
   Int8Row int8_row(uint32_t r) const {
     const size_t blocks = a_.k / kInt8Block, all = a_.rows * blocks;
@@ -116,6 +126,15 @@ class PreparedRows {
     int32_t* negative16 = negative32 + all;                                  // (rows, 2 blocks)
     return {reinterpret_cast<int8_t*>(base_) + r * size_t{a_.k}, scale + r * blocks, sum + r * blocks,
             negative32 + r * blocks, negative16 + 2 * r * blocks};
+  }
+  Int16Row int16_row(uint32_t r) const {
+    const size_t blocks = int16_blocks(a_.k), all = a_.rows * blocks;
+    auto* scale = reinterpret_cast<float*>(base_ + all * 2 * kInt8Block);  // (rows, blocks)
+    float* sum = scale + all;                                              // (rows, blocks)
+    auto* negative = reinterpret_cast<int32_t*>(sum + all);                // (rows, blocks, 2)
+    auto* words = reinterpret_cast<int16_t*>(negative + 2 * all);          // (rows, blocks, 32)
+    return {reinterpret_cast<int8_t*>(base_) + r * blocks * 2 * kInt8Block, scale + r * blocks, sum + r * blocks,
+            negative + 2 * r * blocks, words + r * blocks * kInt8Block};
   }
 
   const LinearArgs& a_;

@@ -61,10 +61,29 @@ struct Int8Rows {
   const int32_t *negative32, *negative16;  // (rows, k / 32), (rows, k / 16): minus the sum of so many q
 };
 
+// Rows of x in 16 bits for integer products, in blocks of 32 that are filled up to whole units of any format with zeros:
+// x is scale * (256 high + low). See split_row() in row_ops.h.
+inline constexpr uint32_t kMostUnitK = 256;
+constexpr uint32_t int16_blocks(uint32_t k) {
+  return (k + kMostUnitK - 1) / kMostUnitK * (kMostUnitK / kInt8Block);
+}
+struct Int16Rows {
+  uint32_t k;
+  const int8_t* q;           // (rows, blocks, 2, 32): high, low
+  const float *scale, *sum;  // (rows, blocks); sum: scale times the sum of the block's 256 high + low
+  const int32_t* negative;   // (rows, blocks, 2): minus the sum of high, of low
+  const int16_t* words;      // (rows, blocks, 32): 256 high + low; see word_place()
+};
+// The words of every four k lie in the order 0 2 1 3, as numbers of 16 bits do that come from the even bytes of four codes
+// first and then from the odd ones.
+constexpr uint32_t word_place(uint32_t k) {
+  return (k & ~3U) | (k & 1) << 1 | (k >> 1 & 1);
+}
+
 // Rows of weights packed in groups of sixteen; packed_rows.h says how, packed_products.h in which order is summed.
 inline constexpr uint32_t kGroupRows = 16;
-// How one format is packed, in code for the base machine. Rows have k weights, k a multiple of unit_k; a row takes
-// bytes_of_row() in its group.
+// How one format is packed, in code for the base machine. Rows have k weights, in whole units (the last one may be filled
+// up where rows of x are in 16 bits); a row takes bytes_of_row() in its group.
 struct Packing {
   uint32_t code;  // the plugin's own, from kOwnFormats on, as PackedFormat::code
   uint32_t unit_k, unit_bytes;
@@ -72,21 +91,30 @@ struct Packing {
   // as floats.
   void (*pack)(const uint8_t* weights, uint32_t row, uint8_t* unit);
   void (*unpack)(const uint8_t* unit, uint32_t row, float* w);
+  bool row_scales =
+      false;  // a row begins with an f32 that its weights are multiplied by, and a group with those of its rows
 
-  uint64_t bytes_of_row(uint64_t k) const { return k / unit_k * unit_bytes / kGroupRows; }
+  uint64_t header_bytes() const { return row_scales ? kGroupRows * sizeof(float) : 0; }  // of a group
+  uint64_t units(uint64_t k) const { return (k + unit_k - 1) / unit_k; }
+  uint64_t bytes_of_row(uint64_t k) const { return (header_bytes() + units(k) * unit_bytes) / kGroupRows; }
 };
 // y[r * y_stride + c] = row r of x . row c of the weights. Columns are rounded up to groups.
-struct PackedProduct {
+template <class Rows>
+struct ProductOfGroups {
   const uint8_t* weights;  // group g at weights + g * group_bytes
   size_t group_bytes;
   uint32_t columns, rows;
-  Int8Rows x;
+  Rows x;
   float* y;
   size_t y_stride;
 };
+using PackedProduct = ProductOfGroups<Int8Rows>;
+using WideProduct = ProductOfGroups<Int16Rows>;
+// A format has a product with rows in int8, in 16 bits, or both.
 struct PackedFormat {
   uint32_t code;
   void (*product)(const PackedProduct&);
+  void (*wide_product)(const WideProduct&) = nullptr;
 };
 struct PackedTable {
   const PackedFormat* formats;
@@ -122,11 +150,19 @@ struct Int8Row {
   float *scale, *sum;
   int32_t *negative32, *negative16;
 };
+// One row of Int16Rows, to be written.
+struct Int16Row {
+  int8_t* q;
+  float *scale, *sum;
+  int32_t* negative;
+  int16_t* words;
+};
 // The work on rows of x and y beside products; see row_ops.h.
 struct RowOps {
   void (*rms_norm)(const float* x, const float* weight, uint32_t n, float eps, float* y);
   void (*quantize)(const float* x, uint32_t k, const Int8Row& to);
   void (*silu_mul)(float* gate, const float* up, uint32_t n);  // gate = silu(gate) * up
+  void (*split)(const float* x, uint32_t k, const Int16Row& to);
 };
 
 struct KernelTable {

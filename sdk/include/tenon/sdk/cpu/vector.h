@@ -5,6 +5,7 @@
 //   Floats<N>  N lanes of f32
 //   Ints<N>    N lanes of i32
 //   Codes<N>   4 N bytes: in lane l four codes without a sign, which one dot product takes
+//   Words<N>   2 N i16: in lane l two numbers, which one dot product takes; under AVX-512 and AVX2
 //
 // kWidth is the number of lanes that a register has: 16, 8 or, in plain code, 1. A kernel whose sums must not depend on
 // the instruction set takes Floats<16> everywhere (products.h): AVX2 makes it of two registers, plain code of an array.
@@ -90,19 +91,31 @@ concept MathVector = FloatVector<F> && requires(F a, F b, F c, F limit) {
 
 // A product of packed codes needs these (packed_products.h). They compute lane by lane, in exact integers.
 template <class I, class C, class F>
-concept DotVectors = requires(I a, I b, C c, C d, const uint8_t* from, int32_t x) {
+concept DotVectors = requires(I a, I b, C c, C d, const uint8_t* from, const uint8_t (&table)[16], int32_t x) {
   { I::load_i8(from) } -> std::same_as<I>;
   { mul(a, b) } -> std::same_as<I>;
   { add(a, b) } -> std::same_as<I>;
+  { raised<8>(a) } -> std::same_as<I>;  // times 2^8
   { to_floats(a) } -> std::same_as<F>;
   { C::load(from) } -> std::same_as<C>;
-  { shifted<2>(c) } -> std::same_as<C>;     // each byte down by two bits; above them lies anything
-  { shifted<2>(c, 3) } -> std::same_as<C>;  // the same, and what the mask has of it
-  { joined(c, d, 3) } -> std::same_as<C>;   // c | (d & mask)
+  { shifted<2>(c) } -> std::same_as<C>;        // each byte down by two bits; above them lies anything
+  { shifted<2>(c, 3) } -> std::same_as<C>;     // the same, and what the mask has of it
+  { raised<2>(c) } -> std::same_as<C>;         // each byte up by two bits; below them lies anything
+  { joined(c, d, 3) } -> std::same_as<C>;      // c | (d & mask)
+  { looked_up(table, c) } -> std::same_as<C>;  // table[code], of codes below 16
   // The product of the four codes of each lane, less Offset each, with four x in one word, is begin + dot: begin takes
   // minus the sum of all x that the codes will meet.
   { I::template begin<8>(x) } -> std::same_as<I>;
   { dot<8>(a, c, x) } -> std::same_as<I>;
+};
+
+// A product of numbers of 16 bits needs these (wide_products.h); sums wrap around.
+template <class I, class W, class C>
+concept WordVectors = requires(I a, W w, W x, C places, int32_t two_x, const int16_t* from) {
+  { dot(a, w, two_x) } -> std::same_as<I>;     // the two numbers of each lane times those of two_x
+  { dot(a, w, x) } -> std::same_as<I>;         // times those of the lane of x
+  { W::repeated(from) } -> std::same_as<W>;    // in every two lanes the same four
+  { bytes_at(x, places) } -> std::same_as<W>;  // places choose among each 16 bytes; a highest bit makes 0
 };
 
 static_assert(FloatVector<Floats<16>> && MathVector<Floats<kWidth>>);

@@ -223,6 +223,10 @@ inline Ints<8> mul(Ints<8> a, Ints<8> b) {
 inline Ints<8> add(Ints<8> a, Ints<8> b) {
   return {_mm256_add_epi32(a.v, b.v)};
 }
+template <uint32_t Shift>
+inline Ints<8> raised(Ints<8> a) {
+  return {_mm256_slli_epi32(a.v, Shift)};
+}
 inline Floats<8> to_floats(Ints<8> a) {
   return {_mm256_cvtepi32_ps(a.v)};
 }
@@ -241,8 +245,16 @@ template <uint32_t Shift>
 inline Codes<8> shifted(Codes<8> c, int mask) {
   return {_mm256_and_si256(shifted<Shift>(c).v, _mm256_set1_epi8(static_cast<char>(mask)))};
 }
+template <uint32_t Shift>
+inline Codes<8> raised(Codes<8> c) {
+  return {_mm256_slli_epi16(c.v, Shift)};
+}
 inline Codes<8> joined(Codes<8> a, Codes<8> b, int mask) {
   return {_mm256_or_si256(a.v, _mm256_and_si256(b.v, _mm256_set1_epi8(static_cast<char>(mask))))};
+}
+// The table's byte for each code, which is below 16.
+inline Codes<8> looked_up(const uint8_t (&table)[16], Codes<8> c) {
+  return {_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_bytes(table)), c.v)};
 }
 template <int Offset>
 inline Ints<8> dot(Ints<8> sum, Codes<8> c, int32_t four_x) {
@@ -259,6 +271,30 @@ inline Ints<8> dot(Ints<8> sum, Codes<8> c, int32_t four_x) {
   }
   return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
 #endif
+}
+
+template <>
+struct Words<8> {
+  __m256i v;
+
+  static Words repeated(const int16_t* p) {
+    int64_t four;
+    memcpy(&four, p, sizeof(four));
+    return {_mm256_set1_epi64x(four)};
+  }
+};
+inline Words<8> bytes_at(Words<8> w, Codes<8> places) {
+  return {_mm256_shuffle_epi8(w.v, places.v)};
+}
+inline Ints<8> dot(Ints<8> sum, Words<8> w, Words<8> x) {
+#if defined(__AVXVNNI__)
+  return {_mm256_dpwssd_avx_epi32(sum.v, w.v, x.v)};
+#else
+  return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(w.v, x.v))};
+#endif
+}
+inline Ints<8> dot(Ints<8> sum, Words<8> w, int32_t two_x) {
+  return dot(sum, w, Words<8>{_mm256_set1_epi32(two_x)});
 }
 
 }  // namespace

@@ -177,6 +177,10 @@ inline Ints<16> mul(Ints<16> a, Ints<16> b) {
 inline Ints<16> add(Ints<16> a, Ints<16> b) {
   return {_mm512_add_epi32(a.v, b.v)};
 }
+template <uint32_t Shift>
+inline Ints<16> raised(Ints<16> a) {
+  return {_mm512_slli_epi32(a.v, Shift)};
+}
 inline Floats<16> to_floats(Ints<16> a) {
   return {_mm512_cvtepi32_ps(a.v)};
 }
@@ -195,13 +199,57 @@ template <uint32_t Shift>
 inline Codes<16> shifted(Codes<16> c, int mask) {
   return {_mm512_and_si512(shifted<Shift>(c).v, _mm512_set1_epi8(static_cast<char>(mask)))};
 }
+template <uint32_t Shift>
+inline Codes<16> raised(Codes<16> c) {
+  return {_mm512_slli_epi16(c.v, Shift)};
+}
 inline Codes<16> joined(Codes<16> a, Codes<16> b, int mask) {
   constexpr int kAOrBAndMask = 0xf8;
   return {_mm512_ternarylogic_epi32(a.v, b.v, _mm512_set1_epi8(static_cast<char>(mask)), kAOrBAndMask)};
 }
+// The table's byte for each code, which is below 16.
+inline Codes<16> looked_up(const uint8_t (&table)[16], Codes<16> c) {
+  return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(load_bytes(table)), c.v)};
+}
 template <int Offset>
 inline Ints<16> dot(Ints<16> sum, Codes<16> c, int32_t four_x) {
   return {_mm512_dpbusd_epi32(sum.v, c.v, _mm512_set1_epi32(four_x))};
+}
+
+template <>
+struct Words<16> {
+  __m512i v;
+
+  static Words load(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+  static Words repeated(const int16_t* p) {
+    int64_t four;
+    memcpy(&four, p, sizeof(four));
+    return {_mm512_set1_epi64(four)};
+  }
+};
+template <uint32_t Shift>
+inline Words<16> shifted(Words<16> w) {
+  return {_mm512_srli_epi16(w.v, Shift)};
+}
+inline Words<16> joined(Words<16> a, Words<16> b, int mask) {
+  constexpr int kAOrBAndMask = 0xf8;
+  return {_mm512_ternarylogic_epi32(a.v, b.v, _mm512_set1_epi16(static_cast<short>(mask)), kAOrBAndMask)};
+}
+// The table's number for each word's lowest 5 or 6 bits; other bits may be above them.
+inline Words<16> looked_up(const int16_t (&table)[32], Words<16> w) {
+  return {_mm512_permutexvar_epi16(w.v, _mm512_loadu_si512(table))};
+}
+inline Words<16> looked_up(const int16_t (&table)[64], Words<16> w) {
+  return {_mm512_permutex2var_epi16(_mm512_loadu_si512(table), w.v, _mm512_loadu_si512(table + 32))};
+}
+inline Words<16> bytes_at(Words<16> w, Codes<16> places) {
+  return {_mm512_shuffle_epi8(w.v, places.v)};
+}
+inline Ints<16> dot(Ints<16> sum, Words<16> w, Words<16> x) {
+  return {_mm512_dpwssd_epi32(sum.v, w.v, x.v)};
+}
+inline Ints<16> dot(Ints<16> sum, Words<16> w, int32_t two_x) {
+  return {_mm512_dpwssd_epi32(sum.v, w.v, _mm512_set1_epi32(two_x))};
 }
 
 #endif

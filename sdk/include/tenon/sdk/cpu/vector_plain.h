@@ -212,6 +212,11 @@ inline Ints<N> add(Ints<N> a, const Ints<N>& b) {
   for (uint32_t i = 0; i < N; ++i) a.v[i] += b.v[i];
   return a;
 }
+template <uint32_t Shift, uint32_t N>
+inline Ints<N> raised(Ints<N> a) {
+  for (int32_t& lane : a.v) lane *= 1 << Shift;
+  return a;
+}
 template <uint32_t N>
 inline Floats<N> to_floats(const Ints<N>& a) {
   Floats<N> to;
@@ -234,10 +239,21 @@ inline Codes<N> shifted(Codes<N> c, int mask = 255) {
   for (uint8_t& code : c.v) code = static_cast<uint8_t>(code >> Shift & mask);
   return c;
 }
+template <uint32_t Shift, uint32_t N>
+inline Codes<N> raised(Codes<N> c) {
+  for (uint8_t& code : c.v) code = static_cast<uint8_t>(code << Shift);
+  return c;
+}
 template <uint32_t N>
 inline Codes<N> joined(Codes<N> a, const Codes<N>& b, int mask) {
   for (uint32_t i = 0; i < 4 * N; ++i) a.v[i] = static_cast<uint8_t>(a.v[i] | (b.v[i] & mask));
   return a;
+}
+// The table's byte for each code, which is below 16.
+template <uint32_t N>
+inline Codes<N> looked_up(const uint8_t (&table)[16], Codes<N> c) {
+  for (uint8_t& code : c.v) code = table[code];
+  return c;
 }
 template <int Offset, uint32_t N>
 inline Ints<N> dot(Ints<N> sum, const Codes<N>& c, int32_t four_x) {

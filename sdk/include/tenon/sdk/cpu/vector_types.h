@@ -19,6 +19,8 @@ template <uint32_t N>
 struct Ints;
 template <uint32_t N>
 struct Codes;
+template <uint32_t N>
+struct Words;
 
 // The bytes of an element that Floats<N>::decode reads.
 template <uint32_t Format>

@@ -1,5 +1,5 @@
 // Compiled once for each instruction set.
 #include "../coded/schema_kernels.h"
-#include "schema.h"
+#include "held.h"
 
-TENON_CODED_KERNELS(tenon::torchao::Schema);
+TENON_CODED_KERNELS(tenon::published::HeldIntegers);

@@ -1,0 +1,50 @@
+#include "linked_values.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "tenon/sdk/convert.h"
+#include "tenon/sdk/small_floats.h"
+
+namespace tenon {
+namespace {
+
+template <class T>
+T read(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(T));
+  return value;
+}
+
+int64_t columns_of(const tenon_tensor& t) {
+  if (sdk::is_tiled(t)) return t.dim[1] * (sdk::is_staggered(t) ? 16 : 8);
+  return t.format == TENON_F8E4M3 ? t.dim[1] - sdk::kScaleBytes : t.dim[1];
+}
+
+}  // namespace
+
+LinkedValues::LinkedValues(const tenon_tensor& t, const std::byte* bytes)
+    : t_(t), bytes_(bytes), columns_(columns_of(t)) {}
+
+float LinkedValues::element(int64_t index) const {
+  if (t_.format == TENON_F8E4M3) {
+    const auto code = read<uint8_t>(bytes_ + index);
+    return sdk::SmallFloat<4, 3>::is_nan(code) ? NAN : sdk::SmallFloat<4, 3>::value(code);
+  }
+  const auto half = read<uint16_t>(bytes_ + index * static_cast<int64_t>(sizeof(uint16_t)));
+  return t_.format == TENON_F16 ? sdk::half_to_float(half) : sdk::bf16_to_float(half);
+}
+
+float LinkedValues::at(int64_t row, int64_t column) const {
+  if (!sdk::is_tiled(t_)) {
+    const float value = element(row * t_.dim[1] + column);
+    return t_.format == TENON_F8E4M3 ? value * read<float>(bytes_ + row * t_.dim[1] + columns_) : value;
+  }
+  // Of 32 columns, octet i has 2 i and 2 i + 1 of each 8.
+  const int64_t part_rows = t_.dim[t_.rank - 2], part = row / part_rows, octet = column / 32 * 4 + column % 8 / 2,
+                place = column % 32 / 8 * 2 + column % 2;
+  const float value = element(((part * (columns_ / 8) + octet) * part_rows + row % part_rows) * 8 + place);
+  return sdk::is_staggered(t_) && octet % 2 == 1 ? 16 * value : value;
+}
+
+}  // namespace tenon

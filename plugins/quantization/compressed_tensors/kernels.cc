@@ -1,5 +1,0 @@
-// Compiled once for each instruction set.
-#include "../coded/schema_kernels.h"
-#include "schema.h"
-
-TENON_CODED_KERNELS(tenon::compressed_tensors::Schema);
