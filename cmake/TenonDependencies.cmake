@@ -8,6 +8,7 @@ pkg_check_modules(PCRE2 REQUIRED libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED libutf8proc)
 pkg_check_modules(SENTENCEPIECE REQUIRED sentencepiece)
 pkg_check_modules(MUPARSER REQUIRED muparser)
+find_package(spdlog REQUIRED)
 
 function(tenon_static_library target archive)
   find_library(${target}_ARCHIVE ${archive} REQUIRED)
@@ -19,9 +20,7 @@ tenon_static_library(tenon::pcre2 libpcre2-8.a)
 tenon_static_library(tenon::utf8proc libutf8proc.a UTF8PROC_STATIC)
 tenon_static_library(tenon::zlib libz.a)
 
-# These make spdlog and toml++ header-only, and Boost.DLL use std::filesystem.
-add_library(tenon::spdlog INTERFACE IMPORTED GLOBAL)
-target_compile_definitions(tenon::spdlog INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
+# These make toml++ header-only, and Boost.DLL use std::filesystem.
 add_library(tenon::toml INTERFACE IMPORTED GLOBAL)
 target_compile_definitions(tenon::toml INTERFACE TOML_HEADER_ONLY=1 TOML_EXCEPTIONS=1)
 add_library(tenon::dll INTERFACE IMPORTED GLOBAL)

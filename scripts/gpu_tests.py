@@ -32,14 +32,28 @@ TESTS_A_PROCESS = 8
 ENDS = {"       OK": "passed", "  FAILED ": "failed", "  SKIPPED": "skipped"}
 
 
+def cases_of(program):
+    """The names that a GoogleTest program lists: suites at the margin, their cases below, each perhaps with a remark."""
+    suite = ""
+    for line in subprocess.run([program, "--gtest_list_tests"], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
+        name = line.split("#")[0].strip()
+        if line.startswith("  "):
+            yield suite + name
+        else:
+            suite = name
+
+
 def tests_that_need_a_gpu():
     listed = subprocess.run(["ctest", "--preset", "release", "--show-only=json-v1"], cwd=ROOT, check=True, stdout=subprocess.PIPE)
+    programs = {}
     for test in json.loads(listed.stdout)["tests"]:
-        command = test.get("command", [])
-        names = [a.removeprefix("--gtest_filter=") for a in command if a.startswith("--gtest_filter=")]
-        if names and (pathlib.Path(command[0]).name.startswith("cuda_") or re.search("cuda|gpu", test["name"], re.I)):
-            folder = next(p["value"] for p in test["properties"] if p["name"] == "WORKING_DIRECTORY")
-            yield [str(pathlib.Path(command[0]).relative_to(ROOT)), str(pathlib.Path(folder).relative_to(ROOT)), names[0]]
+        properties = {p["name"]: p["value"] for p in test["properties"]}
+        if any(v.startswith("GTEST_TOTAL_SHARDS=") for v in properties.get("ENVIRONMENT", [])):
+            programs[test["command"][0]] = properties["WORKING_DIRECTORY"]
+    for program, folder in programs.items():
+        for name in cases_of(program):
+            if pathlib.Path(program).name.startswith("cuda_") or re.search("cuda|gpu", name, re.I):
+                yield [str(pathlib.Path(program).relative_to(ROOT)), str(pathlib.Path(folder).relative_to(ROOT)), name]
 
 
 def libraries_of(programs):

@@ -26,7 +26,7 @@ for shared in build/python models; do
   if [ -e "$shared" ] && [ ! -e "$tree/$shared" ]; then ln -s "$(realpath "$shared")" "$tree/$shared"; fi
 done
 cd "$tree"
-[ -e build/release/CMakeCache.txt ] || configure release -DTENON_CUDA=OFF >"$log" 2>&1 || fail "the tree could not be configured: $log"
+[ -e build/release/CMakeCache.txt ] || configure release -DTENON_CUDA=OFF -DTENON_TEST_CASES=ON >"$log" 2>&1 || fail "the tree could not be configured: $log"
 
 build() { cmake --build build/release -j "$jobs" --target "$@"; }
 run_tests() {

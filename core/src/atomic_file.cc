@@ -98,10 +98,13 @@ std::error_code AtomicFile::link_unnamed() {
   };
   if (link_as(path_)) return {};
   if (errno != EEXIST || !replace_) return last_error();
-  const std::filesystem::path beside = own_name();
-  if (!link_as(beside)) return last_error();
-  part_path_ = beside;
-  return give_name(beside, path_, true);
+  part_path_ = own_name();  // before the link is there: whatever fails, ~AtomicFile() takes it away
+  if (!link_as(part_path_)) {
+    const std::error_code error = last_error();
+    part_path_.clear();
+    return error;
+  }
+  return give_name(part_path_, path_, true);
 }
 
 std::error_code AtomicFile::sync() {

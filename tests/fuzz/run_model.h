@@ -50,9 +50,9 @@ inline Registry& registry() {
   return *all;
 }
 
-// Pipelines of different parts. A file's number says which of them runs it.
+// Pipelines of different parts, all of which have to be there. A file's number says which of them runs it.
 inline const std::vector<PipelineConfig>& pipelines() {
-  static const std::vector<PipelineConfig> all = [] {
+  static const std::vector<PipelineConfig> all = []() noexcept {
     const std::vector<std::vector<std::string>> settings = {
         {"quantization.use=gguf"},
         {"quantization.use=none", "attention.use=reference", "kv_cache.format=fp32", "sampler.select=greedy"},

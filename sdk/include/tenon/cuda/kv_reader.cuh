@@ -80,6 +80,11 @@ struct KvF8 : sdk::KvF8 {
   }
 };
 
+// It rounds as the CPU does, the product and then the sum: the compiler would make one rounding of them.
+struct KvChannel : sdk::KvChannel {
+  __device__ float decode(uint8_t code) const { return __fadd_rn(zero, __fmul_rn(static_cast<float>(code), step)); }
+};
+
 // Calls f with the codec of a format. Throws Refused for a format that no codec stores.
 template <class F>
 void with_kv_codec(uint32_t format, F&& f) {
@@ -133,13 +138,13 @@ class KvCells {
                                      : *reinterpret_cast<const float*>(from);
   }
   // The zero and the step of a dimension, for a cell of a plane with groups.
-  __device__ sdk::KvChannel channel(uint32_t cell, uint32_t d) const {
+  __device__ KvChannel channel(uint32_t cell, uint32_t d) const {
     const char* zeros = zeros_at(cell);
     const auto load = [&](uint32_t i) {
       return plane_.scale == TENON_F16 ? __half2float(reinterpret_cast<const __half*>(zeros)[i])
                                        : reinterpret_cast<const float*>(zeros)[i];
     };
-    return {load(d), load(plane_.dim + d)};
+    return {{load(d), load(plane_.dim + d)}};
   }
   __device__ void store_channel(uint32_t cell, uint32_t d, const sdk::KvChannel& channel) const {
     char* zeros = zeros_at(cell);
