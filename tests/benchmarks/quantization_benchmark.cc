@@ -193,7 +193,8 @@ void add(const std::string& label, const std::string& scheme, const std::vector<
     if (shape.memory != 0) made->UseRealTime()->Iterations(kMemoryRuns)->Threads(1)->Threads(2);
   }
 }
-const std::vector<Shape> kShapes = {{1, 1536, 512}, {1, 16384, 4096}, {128, 1536, 512}, {128, 512, 4096}};
+const std::vector<Shape> kShapes = {
+    {1, 1536, 512}, {1, 16384, 4096}, {1, 8192, 2048, kMemory}, {128, 1536, 512}, {128, 512, 4096}};
 void add(const std::string& label, const std::string& scheme, const std::vector<Setting>& settings, tenon_format source,
          uint64_t isa = machine_isa()) {
   add(label, scheme, settings, plain(source), kShapes, isa);

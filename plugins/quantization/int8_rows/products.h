@@ -143,34 +143,39 @@ inline void finish(const Sum (&sum)[C], int32_t more, float x_scale, const float
   }
 }
 
-// R rows of x from `row` on by C rows of weights from `column` on.
+// R rows of x from `row` on by C rows of weights from `column` on. One row of x meets them one after the other, as they lie in
+// memory, which reads them a third faster than several side by side; more rows of x meet all C at once, which loads x once.
 template <uint32_t R, uint32_t C>
 inline void multiply_tile(const PackedProduct& t, uint32_t row, uint32_t column) {
-  constexpr uint32_t kScaleBytes = 4;
+  constexpr uint32_t kScaleBytes = 4, kAtOnce = R == 1 ? 1 : C;
   const uint32_t k = t.x.k, blocks = k / kInt8Block, rest = k % Bytes::kStep;
   const size_t row_bytes = t.group_bytes / kGroupRows;
   const uint8_t* w = t.weights + column * row_bytes;
   const int8_t* x = t.x.q + size_t{row} * k;
   Sum sum[R][C];
-  const auto add = [&](auto load, uint32_t i) {
-    Bytes bytes[C];
+  const auto add = [&](auto load, uint32_t first, uint32_t i) {
+    Bytes bytes[kAtOnce];
 #pragma GCC unroll 4
-    for (uint32_t c = 0; c < C; ++c) {
-      const uint8_t* from = w + c * row_bytes + kScaleBytes + i;
-      if constexpr (R == 1) prefetch(from + (C == 1 ? kAhead : C * row_bytes), Bytes::kStep);
+    for (uint32_t c = 0; c < kAtOnce; ++c) {
+      const uint8_t* from = w + (first + c) * row_bytes + kScaleBytes + i;
+      if constexpr (R == 1) prefetch(from + kAhead, Bytes::kStep);
       bytes[c] = load(from);
     }
-    const Weights weights[4] = {Weights(bytes[0]), Weights(bytes[1 % C]), Weights(bytes[2 % C]), Weights(bytes[3 % C])};
+    const Weights weights[4] = {Weights(bytes[0]), Weights(bytes[1 % kAtOnce]), Weights(bytes[2 % kAtOnce]),
+                                Weights(bytes[3 % kAtOnce])};
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < R; ++r) {
       const Bytes of_row = load(x + size_t{r} * k + i);
 #pragma GCC unroll 4
-      for (uint32_t c = 0; c < C; ++c) sum[r][c].add(weights[c], of_row);
+      for (uint32_t c = 0; c < kAtOnce; ++c) sum[r][first + c].add(weights[c], of_row);
     }
   };
-  uint32_t i = 0;
-  for (; i + Bytes::kStep <= k; i += Bytes::kStep) add([](const void* p) { return Bytes::load(p); }, i);
-  if (rest != 0) add([&](const void* p) { return Bytes::load_first(p, rest); }, i);
+#pragma GCC unroll 4
+  for (uint32_t first = 0; first < C; first += kAtOnce) {
+    uint32_t i = 0;
+    for (; i + Bytes::kStep <= k; i += Bytes::kStep) add([](const void* p) { return Bytes::load(p); }, first, i);
+    if (rest != 0) add([&](const void* p) { return Bytes::load_first(p, rest); }, first, i);
+  }
 
   float scale[C];
   for (uint32_t c = 0; c < C; ++c) scale[c] = scale_at(w + c * row_bytes);
