@@ -175,7 +175,7 @@ TEST_F(CudaPolicies, KeysByChannelAreTheCpusInEveryMode) {
            {}, {"kv_cache.rotation=none", "kv_cache.tail=45"}, {"kv_cache.group=64", "kv_cache.format=fp32_scales"}}) {
     for (const char* rows : {"scheduler.prefill_rows=16", "scheduler.prefill_rows=64"}) {
       // A key that differs in its last bit may get the neighbouring code of 16.
-      expect_the_cpus(with(with(channels, more), {rows}), text(100, 100), "reference", 2e-2);
+      expect_the_cpus(with(with(channels, more), {rows}), text(100, 100), "reference", 5e-2);
     }
   }
   const Request r = text(60, 120);
