@@ -27,6 +27,8 @@ DEFINED = re.compile(r"^(?:template <.*>\s*)?(?:(?:class|struct|union|enum|enum 
 CONSTANT = re.compile(r"\b(k[A-Z]\w*) ?(?==|\[)")
 OF_THE_WHOLE_FILE = re.compile(r"^\s*(?:using namespace|#define) .*", re.M)
 INCLUDED = re.compile(r'^#include "(.*)"$', re.M)
+# The build has a file for each instruction set that includes a kernel's source. One of them is looked at, the last of these.
+INSTRUCTION_SETS = ("scalar", "avx2", "avx_vnni", "avx512", "avx512_bf16", "avx512_vnni")
 
 
 @functools.cache
@@ -56,14 +58,24 @@ def local_names(path):
 def read_commands(build, wanted):
     """{path: (suffix, compiler's arguments)} of the sources that are looked at."""
     commands = {}
-    for entry in json.loads((build / "compile_commands.json").read_text()):
+    for entry in sorted(json.loads((build / "compile_commands.json").read_text()), key=set_of, reverse=True):
         path = pathlib.Path(entry["file"]).resolve()
+        if set_of(entry) >= 0:
+            path = pathlib.Path(INCLUDED.findall(text_of(path))[0])
         if not path.is_relative_to(ROOT) or path.suffix not in (".cc", ".c"):
             continue
         if str(path.relative_to(ROOT)).startswith(wanted):
             arguments = shlex.split(re.sub(r" -o \S+ -c \S+$", "", entry["command"]))[1:]
+            if set_of(entry) >= 0:
+                arguments.append("-DTENON_ISA=" + INSTRUCTION_SETS[set_of(entry)])
             commands.setdefault(path, (path.suffix, tuple(a for a in arguments if a not in UNKNOWN_TO_CLANG)))
     return commands
+
+
+def set_of(entry):
+    """The number of the instruction set that the build made the entry's file for; -1: it is a source."""
+    isa = entry["file"].split(".")[-2]
+    return INSTRUCTION_SETS.index(isa) if isa in INSTRUCTION_SETS else -1
 
 
 def groups_of(commands):

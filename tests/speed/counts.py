@@ -15,8 +15,6 @@ CUDA compiler and on the GPU, so another release or architecture than the record
 without CUDA or without optimization, whose NVCC is "".
 """
 import collections
-import csv
-import io
 import json
 import pathlib
 import re
@@ -25,6 +23,8 @@ import struct
 import subprocess
 import sys
 import tempfile
+
+import recorded
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -169,13 +169,11 @@ def main():
         return NOTHING_COMPARED
     if len(rows) == 1:
         sys.exit(f"nothing to count in {source[0]}")
-    recorded = HERE / f"{what}.csv"
+    path = HERE / f"{what}.csv"
     if record:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        recorded.write_text(text.getvalue())
+        recorded.write(path, rows)
         return 0
-    before = list(csv.reader(recorded.open()))
+    before = recorded.read(path)
     if what == "kernels" and before[0] != rows[0]:
         print(f"recorded with {before[0][-1]}, built with {rows[0][-1]}")
         return NOTHING_COMPARED
@@ -186,7 +184,7 @@ def main():
         for row in ours:
             if tuple(row) not in known:
                 print(sign, ",".join(row))
-    print(f"these counts are not those of {recorded.relative_to(ROOT)}; a change that means it records them anew:\n"
+    print(f"these counts are not those of {path.relative_to(ROOT)}; a change that means it records them anew:\n"
           f"  python3 tests/speed/counts.py {what} {' '.join(source)} --record")
     return 1
 

@@ -2,6 +2,7 @@
 """counts.py and instructions.py themselves: names, cubins, margins, and that a difference from what is recorded ends them with 1."""
 import gzip
 import pathlib
+import shutil
 import struct
 import subprocess
 import sys
@@ -73,17 +74,20 @@ class Counts(unittest.TestCase):
 
     def test_a_difference_ends_it_with_1_and_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
-            recorded = (counts.HERE / "programs.csv").read_text()
+            recorded = "".join((counts.HERE / "programs.csv").read_text().splitlines(keepends=True)[1:])
             copy = pathlib.Path(folder) / "speed" / "nowhere" / "counts.py"
             copy.parent.mkdir(parents=True)
             copy.write_text((counts.HERE / "counts.py").read_text().replace("def program_rows(tenon):",
-                            "def program_rows(tenon):\n    yield from csv.reader(open(tenon))\n    return"))
+                            "def program_rows(tenon):\n    yield from recorded.read(pathlib.Path(tenon))\n    return"))
+            shutil.copy(counts.HERE / "recorded.py", copy.parent)
             ours = pathlib.Path(folder) / "ours.csv"
             ours.write_text(recorded)
             run = lambda *more: subprocess.run([sys.executable, copy, "programs", ours, *more], text=True,
                                                stdout=subprocess.PIPE)
             self.assertEqual(run("--record").returncode, 0)
-            self.assertEqual((copy.parent / "programs.csv").read_text(), recorded)
+            when, written = (copy.parent / "programs.csv").read_text().split("\n", 1)
+            self.assertRegex(when, r"^# recorded on \d{4}-\d\d-\d\d, after ([0-9a-f]+|no commit)$")
+            self.assertEqual(written, recorded)
             self.assertEqual(run().returncode, 0)
             lines = recorded.splitlines()
             ours.write_text("\n".join([*lines[:-1], lines[-1] + "1"]) + "\n")

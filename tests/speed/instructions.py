@@ -10,7 +10,6 @@ kernels: valgrind shows every program the same processor, which has AVX2 and no 
 the components that every build has, since it looks at each one as it starts. Exit code 77 means that nothing could be compared, and the
 reason is printed.
 """
-import csv
 import os
 import pathlib
 import re
@@ -19,9 +18,12 @@ import subprocess
 import sys
 import tempfile
 
+import recorded
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 RECORDED = HERE / "instructions.csv"
+COLUMNS = ["pipeline", "what", "instructions"]
 MARGIN = 0.05
 NOTHING_COMPARED = 77
 
@@ -81,19 +83,19 @@ def reason_to_skip():
     return ""
 
 
-def differences(recorded, counted):
+def differences(before, counted):
     """What differs by more than MARGIN, one line each."""
     lines = []
-    for key in sorted(recorded.keys() | counted.keys()):
-        before, now = recorded.get(key), counted.get(key)
-        if before is None or now is None or abs(now - before) > MARGIN * before:
-            change = f" ({100 * (now - before) / before:+.1f} %)" if before and now else ""
-            lines.append(f"{' '.join(key)}: recorded {before}, counted {now}{change}")
+    for key in sorted(before.keys() | counted.keys()):
+        was, now = before.get(key), counted.get(key)
+        if was is None or now is None or abs(now - was) > MARGIN * was:
+            change = f" ({100 * (now - was) / was:+.1f} %)" if was and now else ""
+            lines.append(f"{' '.join(key)}: recorded {was}, counted {now}{change}")
     return lines
 
 
 def read(path):
-    return {(row["pipeline"], row["what"]): int(row["instructions"]) for row in csv.DictReader(path.open())}
+    return {(pipeline, what): int(n) for pipeline, what, n in recorded.read(path)[1:]}
 
 
 def main():
@@ -105,8 +107,7 @@ def main():
         os.environ["LD_LIBRARY_PATH"] = str(core_with_common_components(tenon, pathlib.Path(folder)))
         counted = count(tenon)
     if "--record" in sys.argv:
-        rows = [f"{pipeline},{what},{n}\n" for (pipeline, what), n in counted.items()]
-        RECORDED.write_text("pipeline,what,instructions\n" + "".join(rows))
+        recorded.write(RECORDED, [COLUMNS, *([*key, n] for key, n in counted.items())])
         return 0
     lines = differences(read(RECORDED), counted)
     if lines:
