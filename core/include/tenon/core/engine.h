@@ -1,4 +1,4 @@
-// An engine is a pipeline with its model open: requests go in, tokens come out.
+// An engine is a pipeline with its model open: requests go in, tokens come out. docs/glossary.md has the words.
 //
 //   auto engine = tenon::Engine::open({.config = "pipeline.toml"});
 //   tenon::Result r = engine->generate({.prompt = "Once upon a time", .max_new_tokens = 64,
@@ -64,7 +64,7 @@ struct Result {
   std::shared_ptr<const SavedSequence> saved;
 };
 
-// What the text of a request has to match. Only tokens that lead there are chosen, and the text ends where it is complete.
+// A request's text has to match this. Only tokens that lead there are chosen, and the text ends where it is complete.
 enum class GrammarForm { kJsonSchema, kRegex, kEbnf };
 struct GrammarText {
   GrammarForm form = GrammarForm::kJsonSchema;
@@ -72,7 +72,7 @@ struct GrammarText {
   // kJsonSchema: objects have no properties, and arrays no items, that the schema does not describe.
   bool closed = true;
 };
-class Grammar;  // such a text, compiled: see Engine::compile
+class Grammar;  // a GrammarText becomes one by Engine::compile
 
 // Callbacks are called by the thread that steps. They may submit and cancel; step() and generate() throw there. What
 // on_token or on_prompt throw ends the request with that error.

@@ -1,6 +1,6 @@
 // Models are made of modules. A model states once what it needs (Declarations), and is then recorded, once for each
 // shape of a batch (StepBuilder). It never sees a component: matrices, caches and attention are numbers, which the
-// pipeline resolves.
+// pipeline resolves. docs/glossary.md has the words.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Models that reason write what they think between <think> and </think> before they answer. Where the chat template begins the
-// thought, the answer has its end alone.
+// thought, the answer has only the end of it.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,10 @@ class ThoughtReader {
   explicit ThoughtReader(Thoughts thoughts);
 
   struct Piece {
-    std::string thought, text;  // what is certainly of either
+    // What could still be the beginning of <think> or </think>, or be a blank around the thought, is held back.
+    std::string thought, text;
   };
-  // last: nothing follows.
+  // Takes the next piece of the answer. `last` is true for the final piece: nothing is held back then.
   Piece add(std::string_view text, bool last);
 
  private:

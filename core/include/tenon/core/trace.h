@@ -47,7 +47,7 @@ enum class OriginKind : uint8_t {
   kRequest,  // something that happened to one request, see RequestEvent
 };
 
-// What happens to a request, in this order, with the values of each. A request waits from its arrival until it is admitted,
+// These events happen to a request in this order; beside each stand its values. A request waits from its arrival until it is admitted,
 // and again from each pre-emption. So that no clock is read before something has happened, `before_ns` says how long before
 // the event it began.
 enum class RequestEvent : uint8_t {

@@ -89,7 +89,7 @@ typedef struct tenon_kv_view { /* a view has everything that a reader or writer 
    * (record_choice).  Rows of a sequence that has more than chosen_rows rows in the step see all.  most_spans 0 = all rows do. */
   uint32_t chosen_rows;
   uint32_t span_cells; /* a power of two, 16 at least */
-  uint32_t most_spans; /* are chosen for a row and KV head */
+  uint32_t most_spans; /* at most so many spans are chosen for a row and KV head */
   tenon_tid chosen;    /* i32[rows][heads][1 + most_spans]: how many, -1 = the row sees all; then their numbers, ascending */
   /* With RECENT a second view holds the same tokens in another format, as far back as its rows need them: a row at position n reads
    * what it sees at positions above n - recent through recent_view, whose cells are those of a layer with that window, and
@@ -165,19 +165,21 @@ typedef struct tenon_kv_cache {
   /* Sequences that begin alike may share cells.  All three, or all NULL: the cache then finds nothing again.  A cache compares
    * the tokens themselves, never only a hash of them; what it found stays right, whoever else holds it, writes on or ends.  A page
    * that is found and that no sequence holds counts as free, and is lost where the room is needed.
-   * find: [host] the length of the longest beginning of these n tokens that can be adopted; not every shorter one can, where layers
-   * have windows.  *held: how many of its tokens lie in pages that a sequence holds, so that to adopt them takes no free page. */
+   * [host] find returns the length of the longest beginning of these n tokens that can be adopted.  Where layers have windows, not
+   * every shorter beginning can be.  *held becomes the number of its tokens in pages that a sequence holds: to adopt these takes no
+   * free page. */
   uint32_t (*find)(void *self, const int32_t *tokens, uint32_t n, uint32_t *held);
-  /* [host] what find finds becomes the beginning of a slot that has nothing; *kv_len: its length, at most n.  A sequence's last
-   * token is not asked for, since somebody wants the logits of its row. */
+  /* [host] adopt gives the beginning that find would find to a slot that has nothing.  *kv_len becomes its length, at most n.  The
+   * host does not ask for a sequence's last token, since it wants the logits of that row. */
   tenon_status (*adopt)(void *self, uint32_t slot, const int32_t *tokens, uint32_t n, uint32_t *kv_len, tenon_reason *why);
-  /* [host] the slot's first n tokens are these, and steps that are launched have written their cells, which no step will write
-   * again unless the slot is cut below n: they may be found from now on.  n = 0: none of the slot's cells may be found any more,
-   * since its sequence has failed. */
+  /* [host] share says that the slot's first n tokens are these and may be found from now on.  Steps that are launched have written
+   * their cells, and no step will write these again unless the slot is cut below n.  n = 0: none of the slot's cells may be found
+   * any more, since its sequence has failed. */
   tenon_status (*share)(void *self, uint32_t slot, const int32_t *tokens, uint32_t n, tenon_reason *why);
-  /* [record] A cache has it if any of its views has spans, and it is called for each such layer, after the step's keys and values
-   * are in their cells and its queries are turned, before attention: it emits the ops that fill view.chosen, which layers may
-   * share: it holds until the next one's choice.  q: f32 (rows, q_heads * k_dim), and rows may be strided. */
+  /* [record] A cache has it if any of its views has spans.  It is called for each such layer before attention, when the step's keys
+   * and values are in their cells and rope has turned its queries, and emits the ops that fill view.chosen.  Layers may share that
+   * tensor, since a layer's choice is read before the next layer's is made.  q: f32 (rows, q_heads * k_dim), and rows may be
+   * strided. */
   tenon_status (*record_choice)(void *self, uint32_t layer, const tenon_kv_stores *s, tenon_tid q, const tenon_recorder *rec,
                                 tenon_reason *why);
 } tenon_kv_cache;

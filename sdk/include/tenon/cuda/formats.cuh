@@ -1,10 +1,11 @@
-// How weights lie in a segment (packed.cuh), and how a warp multiplies segments by x. PackedFormat says what a format
-// has; the three here have one scale a row or none, grouped_formats.cuh has those with a scale for a group of weights.
+// A format says how weights lie in a segment (packed.cuh), and how a warp multiplies segments by x. The concept PackedFormat
+// lists its members. The three formats here have one scale a row or none; those of grouped_formats.cuh have a scale for each
+// group of weights. docs/glossary.md has the words.
 //
 // A tile is multiplied so: acc (16 rows of weights, columns of B) += weights (16 rows, k) B (k, columns). x is
 // f32 and tensor cores take halves, so a row of x is two columns of B, x = high + low; a matrix of B, 8 columns, has 4
-// rows of x and is called a row block. Where x is unpaired, rounded to one half a value, a row block has 8 rows. What x
-// looks like to a format says PreparedX.
+// rows of x and is called a row block. Where x is unpaired, rounded to one half a value, a row block has 8 rows. The
+// concept PreparedX says what a format sees of x.
 #pragma once
 
 #include <concepts>
@@ -26,10 +27,10 @@ struct RowInfo {
 
 // A lane's part of the product of a tile and a row of x.
 struct RowPair {
-  float low, high;  // of rows g = lane / 4 and g + 8 of the tile
+  float low, high;  // the sums of row g = lane / 4 of the tile, and of row g + 8
 };
 
-// A format. Beside its members it has a put() of its own, by which a scheme's load kernel stores weights.
+// These are the members of a format. It also has a put() of its own, by which a scheme's load kernel stores weights.
 //
 // Example: HalfFormat<__nv_bfloat16> has Half = __nv_bfloat16, kBlocks = 1, kSegmentK = 32, kSegmentBytes = 16 rows * 32
 // k * 2 bytes = 1024, kAcc = 4 (an mma's sums), kGroup = 0, kSpread = 1, and kScaled, kTotal, kRowScales and kStaggered are false.
@@ -37,58 +38,60 @@ struct RowPair {
 // kSpread = 2, and kScaled and kStaggered are true.
 template <class F>
 concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weights)[2][8], float sum, RowInfo row) {
-  // Each x is split into two of these; void: x stays f32.
+  // Each value of x is split into two numbers of this type. void: x stays f32.
   typename F::Half;
-  // k of a segment, in blocks of 32, and its bytes.
+  // A segment has kBlocks blocks of 32 k, which are kSegmentK = 32 * kBlocks, in kSegmentBytes bytes.
   { F::kBlocks } -> std::convertible_to<uint32_t>;
   { F::kSegmentK } -> std::convertible_to<uint32_t>;
   { F::kSegmentBytes } -> std::convertible_to<uint32_t>;
-  // Sums that a lane keeps for a tile and a row block of paired x.
+  // A lane keeps so many sums for a tile and a row block of paired x.
   { F::kAcc } -> std::convertible_to<uint32_t>;
-  // k that share a scale, for each of which a format with kNeedsSums needs sums of x; 0: none.
+  // So many k share a scale, and are a group. A format with kNeedsSums needs the sum of x over each group. 0: no groups.
   { F::kGroup } -> std::convertible_to<uint32_t>;
-  // Number of groups of one row of x that lie side by side in columns of B, and are scaled at once.
+  // So many groups of one row of x lie side by side in columns of B and are scaled at once.
   { F::kSpread } -> std::convertible_to<uint32_t>;
-  // Whether x is first scaled by a power of two, so that its greatest magnitude is near 2^14.
+  // true: x is first scaled by a power of two, so that its greatest magnitude is near 2^14.
   { F::kScaled } -> std::convertible_to<bool>;
-  // Whether the sum over all of x is needed.
+  // true: finish() needs the sum over all of x (RowInfo::total).
   { F::kTotal } -> std::convertible_to<bool>;
-  // Whether each row has a scale besides, in a second store by packed row, which products apply to whole sums.
+  // true: each row has a scale in a second store, by packed row. Products multiply the row's finished sum by it.
   { F::kRowScales } -> std::convertible_to<bool>;
-  // Whether, of each 4 k, the last two have weights that are 16 times too large, and x there is to be 16 times too small.
+  // true: of each 4 k the last two have weights that are 16 times too large, so x has to be 16 times too small there.
   { F::kStaggered } -> std::convertible_to<bool>;
-  // A warp's sum from its partial() ones, up to the row's scale.
+  // Makes a warp's sum, but for the row's scale, from what partial() gave.
   { F::finish(sum, row) } -> std::same_as<float>;
-  // expand(segment, block, lane, weights): as plain numbers 8 weights of rows lane / 4 [0] and lane / 4 + 8 [1], from
-  // k = 32 * block + 8 * (lane % 4) on, up to the row's scale. From device memory.
+  // expand(segment, block, lane, weights) writes 8 weights of row lane / 4 to weights[0] and 8 of row lane / 4 + 8 to
+  // weights[1], as plain numbers, from k = 32 * block + 8 * (lane % 4) on. The row's scale is not applied. The segment is in
+  // device memory.
   F::expand(segment, n, n, weights);
 };
 
-// Prepared rows of x as a format multiplies them (row_sources.cuh). seek() chooses a segment; the others are about it.
+// A format multiplies prepared rows of x that have these members (row_sources.cuh). seek() chooses a segment; the functions
+// after it are about that segment.
 template <class X>
 concept PreparedX = requires(X& x, uint32_t segment, uint32_t block, int row_block, int row, uint32_t k) {
-  // Rows of x, and whether groups of k lie side by side in columns of B (PackedFormat's kSpread).
+  // There are kRows rows of x. kSpreads: groups of k lie side by side in columns of B (PackedFormat's kSpread).
   { X::kRows } -> std::convertible_to<int>;
   { X::kSpreads } -> std::convertible_to<bool>;
-  // Whether a row is two columns of B, high and low parts, or one.
+  // true: a row is two columns of B, its high and its low parts. false: it is one column.
   { X::kPaired } -> std::convertible_to<bool>;
   x.seek(segment);
-  // The lane's part of B for the 32 k of a block and a row block: two k-steps of two registers. Of a format that is kSparse,
-  // what mma_sparse() takes.
+  // Returns the lane's fragment of B for the 32 k of a block and a row block: two k-steps of two registers. For a format that
+  // is kSparse it is the fragment that mma_sparse() takes.
   { x.fragment(block, row_block) } -> std::same_as<uint4>;
-  // The sum of a group of k, of the row 4 * row_block + lane % 4, in steps of 2^-24; unpaired, float2 has those of the rows
-  // 8 * row_block + 2 * (lane % 4) and the next.
+  // Returns the sum of x over a group of k, in steps of 2^-24. If x is paired, it is that of row 4 * row_block + lane % 4. If x
+  // is unpaired, float2 has the sums of row 8 * row_block + 2 * (lane % 4) and of the next row.
   { x.sum(block, row_block) } -> std::same_as<std::conditional_t<X::kPaired, float, float2>>;
-  // Values k and k + 1 of a row, in f32, for formats whose Half is void.
+  // Returns the values k and k + 1 of a row in f32, for formats whose Half is void.
   { x.pair(row, k) } -> std::same_as<float2>;
 };
 
-// Sums that a lane keeps for a tile and a row block. Unpaired, sum 2 * h + c is of row g + 8 * h of the tile and of row
-// 2 * (lane % 4) + c of the row block.
+// A lane keeps so many sums for a tile and a row block. If x is unpaired, sum 2 * h + c belongs to row g + 8 * h of the tile
+// and to row 2 * (lane % 4) + c of the row block.
 template <class F, class X>
 inline constexpr uint32_t kSumsOf = X::kPaired ? F::kAcc : 4;
 
-// A format that multiplies x: kTiles tiles by kRowBlocks row blocks.
+// F can multiply x: kTiles tiles by kRowBlocks row blocks.
 template <class F, class X, int kTiles, int kRowBlocks>
 concept Multiplies = PackedFormat<F> && PreparedX<X> &&
                      requires(float (&acc)[kTiles][kRowBlocks][kSumsOf<F, X>], const uint32_t (&segment)[kTiles], X& x,
@@ -97,8 +100,8 @@ concept Multiplies = PackedFormat<F> && PreparedX<X> &&
                        // kTiles. segment[tile]: an address in shared memory.
                        F::template multiply<kTiles>(acc, segment, x);
                        F::template multiply<1>(acc, segment, x);
-                       // Paired, the sums of row 4 * row_block + lane % 4 of x (of the one row: in lanes with
-                       // lane % 4 == 0).
+                       // If x is paired, returns the sums of row 4 * row_block + lane % 4 of x. If x is a single row,
+                       // only lanes with lane % 4 == 0 have them.
                        { F::template partial<X>(sums) } -> std::same_as<RowPair>;
                      };
 
@@ -117,43 +120,43 @@ __device__ __forceinline__ void make_table() {
   if constexpr (kMakesTable<T>) T::make_table();
 }
 
-// Formats of which two of each four weights are zero may leave these to sparse tensor cores (mma_sparse): they have kSparse. Their
-// tables are only for products that multiply the zeros too.
+// A format in which two of each four weights are zero may have kSparse: sparse tensor cores then skip the zeros (mma_sparse). Its
+// tables serve only the products that multiply the zeros too.
 template <class F>
 inline constexpr bool kSparse = requires { F::kSparse; };
 template <class F>
 inline constexpr uint32_t kMatvecTableBytes = kSparse<F> ? 0 : kTableBytes<F>;
 
-// Whether sums of x over each kGroup k are needed.
+// true: the format needs the sums of x over each kGroup k.
 template <class F>
 inline constexpr bool kNeedsSums = false;
 template <class F>
   requires requires { F::kNeedsSums; }
 inline constexpr bool kNeedsSums<F> = F::kNeedsSums;
 
-// The stores of a site: the packed weights, and the rows' scales where there are any.
+// A site has so many stores: the packed weights, and the rows' scales if there are any.
 template <PackedFormat F>
 inline constexpr uint32_t kStores = F::kRowScales ? 2 : 1;
 
-// This is kGroup to divide by: 1 where there are no groups.
+// Code divides by this: it is kGroup, or 1 where there are no groups.
 template <PackedFormat F>
 inline constexpr uint32_t kGroupDivisor = F::kGroup == 0 ? 1 : F::kGroup;
 
 inline constexpr float kDenormalStep = 1.0F / (1 << 24);  // a half with the bits u is u * 2^-24
 
-// One of the two k-steps that a fragment of x is for.
+// Multiplies one of the two k-steps that a fragment of x has.
 template <HalfType Half>
 __device__ __forceinline__ void mma_step(float (&c)[4], const uint32_t (&a)[4], const uint4& x, int step) {
   step == 0 ? mma<Half>(c, a, x.x, x.y) : mma<Half>(c, a, x.z, x.w);
 }
 
-// The offset of the 16 bytes of the lane that holds (row, k) of a block of 32 k.
+// Returns the offset of the 16 bytes of the lane that holds (row, k) of a block of 32 k.
 __host__ __device__ inline uint32_t lane_offset(uint32_t row, uint32_t k) {
   return (row % 8 * 4 + k % 32 / 8) * 16;
 }
 
-// Four bytes as the bits of denormal halves: of bytes 0 and 1, and of bytes 2 and 3. Byte u is u * 2^-24, exactly, and
-// costs no subtraction. The bits kWith come besides.
+// These make two halves of bytes 0 and 1 of a word, or of bytes 2 and 3. A byte u becomes the bits of a denormal half, which is
+// exactly u * 2^-24 and costs no subtraction. The bits kWith are added.
 template <uint32_t kWith = 0>
 __device__ __forceinline__ uint32_t first_bytes(uint32_t word) {
   return __byte_perm(word, kWith, 0x7170);

@@ -1,5 +1,5 @@
-// How the scales of groups lie in a segment (packed.cuh), after its weights (group_weights.cuh): for each row and group of
-// k a factor s and, where there is one, an offset z. Rows g and g + 8, which a lane multiplies, lie side by side.
+// The scales of groups lie in a segment (packed.cuh) after its weights (group_weights.cuh). Each row and group of k has a
+// factor s and, in some layouts, an offset z. Rows g and g + 8, which a lane multiplies, lie side by side.
 #pragma once
 
 #include <concepts>
@@ -9,7 +9,7 @@
 
 namespace tenon::cuda {
 
-// Memory that scales are read from: 2, 4 or 8 bytes that begin `at` bytes after the first.
+// Scales are read from such a memory: 2, 4 or 8 bytes that begin `at` bytes after its first.
 template <class M>
 concept ScaleMemory = requires(const M& m, uint32_t at) {
   { m.half_word(at) } -> std::same_as<uint32_t>;
@@ -29,32 +29,32 @@ struct PlainBytes {
   __device__ uint2 two_words(uint32_t at) const { return *reinterpret_cast<const uint2*>(from + at); }
 };
 
-// A layout of scales. Example: ScalePairs<__nv_bfloat16> has kOffsets = true, kHeader = 0 and kGroupBytes = 16 rows * 2 *
+// These are the members of a layout of scales. Example: ScalePairs<__nv_bfloat16> has kOffsets = true, kHeader = 0 and kGroupBytes = 16 rows * 2 *
 // 2 bytes = 64; the pair of row 9 and group 1 is at byte 64 + 1 * 8 + 4 = 76.
 template <class S>
 concept GroupScales = requires(SharedBytes shared, PlainBytes plain, uint32_t n, const typename S::Words& words) {
-  // Whether there are offsets; and whether scales are to be multiplied by one of the row (PackedFormat's kRowScales).
+  // kOffsets: there are offsets. kRowScales: a group's scale is multiplied by its row's (PackedFormat's kRowScales).
   { S::kOffsets } -> std::convertible_to<bool>;
   { S::kRowScales } -> std::convertible_to<bool>;
-  // Bytes before those of groups, and of a group.
+  // The groups' scales begin after kHeader bytes, and each group has kGroupBytes.
   { S::kHeader } -> std::convertible_to<uint32_t>;
   { S::kGroupBytes } -> std::convertible_to<uint32_t>;
-  // The offset of the scale of (row, group).
+  // Returns the offset in bytes of the scale of (row, group).
   { S::place(n, n) } -> std::same_as<uint32_t>;
-  // load(memory, group, g): the words of rows g and g + 8.
+  // load(memory, group, g) returns the words of rows g and g + 8.
   { S::load(shared, n, n) } -> std::same_as<typename S::Words>;
   { S::load(plain, n, n) } -> std::same_as<typename S::Words>;
-  // s and z of row g (0) or g + 8 (1).
+  // These return s and z of row g (0) or g + 8 (1).
   { S::scale(words, n) } -> std::same_as<float>;
   { S::offset(words, n) } -> std::same_as<float>;
 };
 
-// Byte i of a word as a float, by the bits of 2^23 + byte: conversions of bytes take a slow pipe.
+// Returns byte i of a word as a float. It is made from the bits of 2^23 + byte, since conversions of bytes take a slow pipe.
 __device__ __forceinline__ float byte_as_float(uint32_t word, uint32_t i) {
   return __uint_as_float(__byte_perm(word, 0x4b000000, 0x7440 + i)) - 8388608.0F;
 }
 
-// (s, z) of each row and group, s in the lower half: [group][g][row g, row g + 8].
+// Each row and group has a pair (s, z), s in the lower half: [group][g][row g, row g + 8].
 template <HalfType H>
 struct ScalePairs {
   using Words = uint2;

@@ -15,7 +15,7 @@
 
 namespace tenon::cuda {
 
-// Group: k of a group, a power of two from 16 on. Blocks: a segment's blocks of 32 k.
+// A group has `Group` k, a power of two from 16 on. A segment has `Blocks` blocks of 32 k.
 template <GroupWeights Weights, GroupScales ScalesOf, uint32_t Group, uint32_t Blocks>
 struct GroupedFormat {
   using Half = __half;
@@ -23,7 +23,7 @@ struct GroupedFormat {
   static constexpr int kBias = Weights::kBias;
   static constexpr uint32_t kBlocks = Blocks, kSegmentK = 32 * Blocks, kGroup = Group, kGroups = kSegmentK / Group;
   static constexpr uint32_t kSpread = Group <= kSegmentK / 2 ? 2 : 1, kAcc = 2 * kSpread;
-  static constexpr uint32_t kQuads = Blocks / 2;                 // of 64 k
+  static constexpr uint32_t kQuads = Blocks / 2;                 // a quad is 64 k
   static constexpr uint32_t kScales = Weights::kBytes * kQuads;  // where the scales begin
   static constexpr uint32_t kSegmentBytes = kScales + Scales::kHeader + Scales::kGroupBytes * kGroups;
   static constexpr bool kScaled = true, kTotal = false, kRowScales = Scales::kRowScales;
@@ -69,7 +69,7 @@ struct GroupedFormat {
   static __device__ void put(uint8_t* segment, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
     Weights::put(segment + k % kSegmentK / 64 * Weights::kBytes, row, k % 64, q);
   }
-  // The offset in a segment of a row's scale for the group that k is in.
+  // Returns the offset in a segment of a row's scale for the group that k is in.
   static __host__ __device__ uint32_t scale_offset(uint32_t row, uint32_t k) {
     return kScales + Scales::place(row, k % kSegmentK / Group);
   }
@@ -84,14 +84,15 @@ struct GroupedFormat {
   }
 
  private:
-  // A group under way, which may go on from 64 k to the next.
+  // These are the sums of a group that is not finished: it may go on from one 64 k to the next.
   template <PreparedX X, int kPresent, int kRowBlocks>
   struct GroupSums {
     float c[kPresent][kRowBlocks][4];                             // [tile][row block]: an mma's sums of q x
     std::conditional_t<X::kPaired, float, float2> x[kRowBlocks];  // sums of x
   };
 
-  // 64 k of groups of at least 32 k, or of any that lie side by side: whole k-steps are of one group a column.
+  // Multiplies 64 k in groups of at least 32 k, or in any groups that lie side by side: in a column of B a k-step of 16 k
+  // belongs to one group.
   template <int kPresent, int kTiles, int kRowBlocks, uint32_t kSums, PreparedX X>
   static __device__ __forceinline__ void multiply_steps(float (&acc)[kTiles][kRowBlocks][kSums],
                                                         const uint32_t (&segment)[kTiles], X& x, uint32_t quad,
@@ -137,8 +138,8 @@ struct GroupedFormat {
     }
   }
 
-  // 64 k of groups of 16, where they do not lie side by side. Of a block of 32 k a lane has 8 k of each row, so a group of
-  // 16 is what half of the lanes hold, over both k-steps: x is zero in the other half of the lanes.
+  // Multiplies 64 k in groups of 16 that do not lie side by side. A lane has 8 k of each row of a block of 32 k, so half of the
+  // lanes hold a group of 16, over both k-steps. The other half of the lanes multiply zeros instead of x.
   template <int kPresent, int kTiles, int kRowBlocks, uint32_t kSums, PreparedX X>
   static __device__ __forceinline__ void multiply_sixteens(float (&acc)[kTiles][kRowBlocks][kSums],
                                                            const uint32_t (&segment)[kTiles], X& x, uint32_t quad) {
@@ -179,7 +180,7 @@ struct GroupedFormat {
     }
   }
 
-  // acc[at], of row g, and acc[at + 1], of row g + 8, += s * c + (z - bias * s) * sum, all up to kUnit.
+  // Adds s * c + (z - bias * s) * sum to acc[at] for row g, and to acc[at + 1] for row g + 8; the factor kUnit comes in finish().
   static __device__ __forceinline__ void scale(float (&acc)[kAcc], uint32_t at, const float (&c)[4], float sum,
                                                const typename Scales::Words& scales) {
 #pragma unroll
@@ -191,7 +192,7 @@ struct GroupedFormat {
       acc[at + row] = fmaf(least, sum, acc[at + row]);
     }
   }
-  // The same of unpaired x: sum has those of its two rows.
+  // Does the same for unpaired x, where `sum` has the sums of two rows of x.
   static __device__ __forceinline__ void scale(float (&acc)[4], uint32_t, const float (&c)[4], const float2& sum,
                                                const typename Scales::Words& scales) {
 #pragma unroll
@@ -207,7 +208,7 @@ struct GroupedFormat {
   }
 };
 
-// w = (q - 8) * s + z with a bf16 pair (s, z) a group.
+// Here w = (q - 8) * s + z, and a group has (s, z) in bf16.
 template <uint32_t Group, uint32_t Blocks = 4>
 using Int4Format = GroupedFormat<Nibbles<8>, ScalePairs<__nv_bfloat16>, Group, Blocks>;
 static_assert(PackedFormat<Int4Format<64>>);

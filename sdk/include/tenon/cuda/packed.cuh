@@ -1,4 +1,4 @@
-// The packed layout of a site's weights. The site's matrices lie side by side in y; K is the site's in_dim.
+// A site's packed weights have this layout. The site's matrices lie side by side in y; K is the site's in_dim.
 //
 // A tile is 16 columns of y (16 rows of weights) by all of K. The columns come in natural order; or, when the site's two
 // halves meet in SILU_MUL, a tile has 8 columns of the first half and their 8 partners of the second. A row of a tile,
@@ -26,7 +26,7 @@ inline constexpr uint32_t kTileRows = 16;
 
 // The map between columns of y and packed rows.
 struct TileMap {
-  uint32_t columns;  // of the product, before SILU_MUL
+  uint32_t columns;  // the product has so many, before SILU_MUL
   uint32_t halves;   // 1: a tile has 8 columns of each half
 
   __host__ __device__ uint32_t tiles() const {

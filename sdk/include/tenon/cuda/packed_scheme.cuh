@@ -1,6 +1,10 @@
-// Base of a quantization scheme on CUDA that packs a site's weights (packed.cuh). A step of up to 8 rows is multiplied by
-// matvec.cuh, one of up to 1024 on Hopper by tile_gemm.cuh, on other GPUs and with few tiles one of up to 16 by matvec.cuh;
-// more rows are multiplied by weights that are unpacked into a temporary (gemm.h). PackingScheme says what the scheme has.
+// PackedScheme is the base of a quantization scheme on CUDA that packs a site's weights (packed.cuh). The concept PackingScheme
+// lists what the scheme has to have. How a step is multiplied depends on its rows:
+//
+//   up to 8       by matvec.cuh
+//   up to 16      by matvec.cuh if the GPU is not Hopper or the site has few tiles, else by tile_gemm.cuh
+//   up to 1024    by tile_gemm.cuh on Hopper
+//   otherwise     by weights that are unpacked into a temporary (gemm.h)
 #pragma once
 
 #include <algorithm>
@@ -29,22 +33,22 @@ struct AnyFormat {
 
 }  // namespace detail
 
-// A scheme; the base has a source() that takes plain matrices of floats, and kRouted = false. Example: Int8wo has
+// These are the members of a scheme. The base has a source() that takes plain matrices of floats, and kRouted = false. Example: Int8wo has
 // code() = 0 for any matrices, and with_format(0, f) calls f(Int8Format<>{}).
 template <class T>
 concept PackingScheme = requires(const T& scheme, std::span<const tenon_format> sources, PackedSite& site,
                                  const tenon_rows& rows, void* const* store, const tenon_linear& linear) {
-  // Whether it takes routed sites on.
+  // true: it takes routed sites, too.
   { T::kRouted } -> std::convertible_to<bool>;
-  // How the file has a matrix of the first expert; throws Refused.
+  // Returns the format that the file has a matrix in, of a routed site the first expert's; throws Refused.
   { T::source(linear, 0U) } -> std::same_as<tenon_format>;
-  // The format that a site gets whose matrices the file has so.
+  // Returns the code of the format that a site gets, from the formats of its matrices in the file.
   { scheme.code(sources) } -> std::convertible_to<uint32_t>;
-  // Whether each weight of the site has the value that it has in the file.
+  // Returns true if each weight of the site has the value that it has in the file.
   { scheme.exact(site) } -> std::same_as<bool>;
   // Calls f with an object of the format (formats.cuh) of a code.
   T::with_format(0U, detail::AnyFormat{});
-  // Loads rows into the stores. The last two: scratch memory and the queue.
+  // Loads rows into the stores. The last two arguments are scratch memory and the queue.
   scheme.load(site, rows, store, nullptr, nullptr);
 };
 
@@ -102,7 +106,7 @@ class PackedScheme : public sdk::Quantization<T> {
     return site;
   }
 
-  // Whether so many rows are multiplied by weights that are unpacked before.
+  // Says whether so many rows are multiplied by weights that are unpacked before.
   template <PackedFormat F>
   bool unpacks(uint32_t experts, uint32_t rows) const {
     return rows > kMatvecRows && experts == 0 && !(rows <= kTileGemmRows && has_tiles<F>());
@@ -200,13 +204,13 @@ class PackedScheme : public sdk::Quantization<T> {
     }
     return false;
   }
-  // As what cuBLASLt takes x, and leaves y where silu follows.
+  // Returns the format in which cuBLASLt takes x and, where silu follows, in which y is left.
   template <PackedFormat F>
   tenon_format many_rows_format(const tenon_linear& s, uint32_t rows) const {
     if (!unpacks<F>(s.experts, rows)) return TENON_F32;
     return T::kManyRowsFormat != 0 ? T::kManyRowsFormat : kPlainFormat<F>;
   }
-  // Whether tile_gemm.cuh multiplies all steps of up to kTileGemmRows rows.
+  // Says whether tile_gemm.cuh multiplies all steps of up to kTileGemmRows rows.
   template <PackedFormat F>
   static constexpr bool has_links() {
     return !std::is_void_v<typename F::Half> && T::kManyRowsFormat == 0;
@@ -266,7 +270,7 @@ class PackedScheme : public sdk::Quantization<T> {
     a.most_block_bytes = most_block_bytes_;
     return a;
   }
-  // The claimed ops before and after the product, in arguments and operands.
+  // Puts the claimed ops before and after the product into its arguments and operands.
   static void take_chains(const Site& site, const tenon_linear_call& call, PackedArgs& a,
                           std::vector<tenon_operand>& operands, sdk::Recorder& rec) {
     const std::vector<tenon_fop> pro = sdk::ops_of(call.pro), epi = sdk::ops_of(call.epi);
@@ -351,7 +355,7 @@ class PackedScheme : public sdk::Quantization<T> {
     product[PackedOperand::kX].tensor = prepared;
   }
 
-  // Many rows: the weights as plain numbers, and a product of those.
+  // For many rows, the weights are unpacked to plain numbers, and those are multiplied.
   template <PackedFormat F>
   void record_large(const Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     using Plain = PlainOf<F>;
@@ -382,13 +386,13 @@ class PackedScheme : public sdk::Quantization<T> {
     record_gemm(rec, gemm);
   }
 
-  static constexpr uint32_t kMostStages = 8;  // of a warp's ring
+  static constexpr uint32_t kMostStages = 8;  // a warp's ring has at most so many
   static constexpr int64_t kFloatBytes = sizeof(float);
-  static constexpr uint32_t kReservedBytes = 1024;  // of a multiprocessor's shared memory, for each block
+  static constexpr uint32_t kReservedBytes = 1024;  // CUDA keeps so much shared memory of each block
 
   uint32_t arch_;              // 90 for sm_90
-  uint32_t blocks_;            // of a grid: the multiprocessors
-  uint32_t most_block_bytes_;  // of shared memory
+  uint32_t blocks_;            // blocks of a grid: the multiprocessors
+  uint32_t most_block_bytes_;  // shared memory of a block
 };
 
 }  // namespace tenon::cuda

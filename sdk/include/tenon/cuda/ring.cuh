@@ -1,8 +1,8 @@
-// A ring of weights on their way into shared memory, private to one warp. A stage holds a segment (packed.cuh) of each of
+// Weights come into shared memory through this ring, which one warp has to itself. A stage holds a segment (packed.cuh) of each of
 // the kTiles tiles that the warp multiplies together; they come together. The whole warp fills a stage, waits for the
 // oldest and reads it, so no other warp is ever waited for. Weights are read once, so L2 gives them up first.
 //
-// On Hopper one lane starts bulk copies; before it every lane copies 16 bytes at a time.
+// On Hopper one lane starts bulk copies. On older GPUs every lane copies 16 bytes at a time.
 //
 //   WarpRing<1024, 2> ring(barriers, data, 3);        3 stages of 2 KB, and 8 bytes of barrier each
 //   ring.fill(0, ...); ring.fill(1, ...); ring.fill(2, ...);
@@ -19,8 +19,8 @@ namespace tenon::cuda {
 
 // The segments that fill a stage.
 struct StageSource {
-  const uint8_t* segment;  // of the first tile, in device memory
-  size_t tile_bytes;       // from a tile to the next: where the second tile's segment is
+  const uint8_t* segment;  // the first tile's segment, in device memory
+  size_t tile_bytes;       // the second tile's segment is so many bytes further
   uint32_t tiles;          // 1, or 2 if the ring's stages have room for them
 };
 
@@ -30,7 +30,7 @@ class WarpRing {
   static_assert(kTiles <= 2 && kSegmentBytes % 16 == 0);
   static constexpr uint32_t kStageBytes = kSegmentBytes * kTiles;
 
-  // Addresses in shared memory. barriers: Barrier::kBytes a stage; data: kStageBytes a stage, 16-byte aligned.
+  // `barriers` and `data` are addresses in shared memory: Barrier::kBytes a stage, and kStageBytes a stage, 16-byte aligned.
   __device__ WarpRing(uint32_t barriers, uint32_t data, uint32_t stages)
       : barriers_(barriers), data_(data), stages_(stages) {
     if (elect_lane()) {
@@ -71,7 +71,7 @@ class WarpRing {
     barrier(stage_).wait(parity_);
     return data_ + stage_ * kStageBytes;
   }
-  // The oldest stage's number.
+  // Returns the oldest stage's number.
   __device__ __forceinline__ uint32_t stage() const { return stage_; }
   // Goes on to the next stage.
   __device__ __forceinline__ void pop() {

@@ -22,8 +22,8 @@ struct RowSource {
   uint32_t k, segments;
 };
 
-// How an octet lies in shared memory: of each 32 k first the high parts, then the low ones. Formats that multiply in f32
-// keep the natural order.
+// This is where an octet lies in shared memory. Each 32 k have first their high parts, then their low ones. Formats that multiply
+// in f32 keep the natural order.
 template <PackedFormat F>
 struct StagedOctet {
   static constexpr bool kSplit = !std::is_void_v<typename F::Half>;
@@ -35,19 +35,19 @@ struct StagedOctet {
 template <class S>
 concept RowSink = requires(const S& sink, uint32_t octet, const uint4& high, const uint4& low, uint2 codes,
                            uint32_t group, float sum) {
-  // Whether it takes low parts; else they are no part of sums either.
+  // true: it takes low parts. false: sums leave them out too.
   { S::kPaired } -> std::convertible_to<bool>;
-  // An octet: its high parts and its low ones, eight halves each; or its first and its last four floats.
+  // Takes an octet: its high parts and its low ones, eight halves each; or its first and its last four floats.
   sink.put_octet(octet, high, low);
-  // An octet as int8. Of each segment of 64 k they are the first 64 of its 256 bytes.
+  // Takes an octet as int8. The codes are the first 64 of the 256 bytes that each segment of 64 k has.
   sink.put_codes(octet, codes);
-  // The sum of a group of kGroup k, in steps of 2^-24.
+  // Takes the sum of a group of kGroup k, in steps of 2^-24.
   sink.put_sum(group, sum);
 };
 
 namespace detail {
 
-// Splits v into high + low; returns their sum over the 8. Unpaired, there is no low.
+// Splits v into high + low; returns their sum over the 8. If x is unpaired, low is 0.
 template <PackedFormat F, bool kPaired>
 __device__ inline float split(const float (&v)[8], uint4& high, uint4& low) {
   using H = typename F::Half;
@@ -75,7 +75,7 @@ __device__ inline void unpack_octet(const float4& first, const float4& last, flo
   v[6] = last.z;
   v[7] = last.w;
 }
-// The octet from k on of a row of n floats, zeros past its end.
+// Loads the octet from k on of a row of n floats; past the row's end it has zeros.
 __device__ inline void load_octet(const float* p, uint32_t k, uint32_t n, float (&v)[8]) {
   if (k + 8 <= n && reinterpret_cast<uintptr_t>(p + k) % 16 == 0) {
     const auto first = *reinterpret_cast<const float4*>(p + k), last = *reinterpret_cast<const float4*>(p + k + 4);
@@ -85,7 +85,7 @@ __device__ inline void load_octet(const float* p, uint32_t k, uint32_t n, float 
   }
 }
 
-// An octet's 8 floats in its place in shared memory.
+// Stores an octet's 8 floats where it belongs in shared memory.
 template <PackedFormat F>
 __device__ inline void put_octet(uint8_t* stage, uint32_t octet, const float (&v)[8]) {
   auto* to = reinterpret_cast<float4*>(stage + StagedOctet<F>::offset(octet));
@@ -99,9 +99,11 @@ __device__ inline void get_octet(const uint8_t* stage, uint32_t octet, float (&v
   unpack_octet(first, last, v);
 }
 
-// The 8 floats of which an octet's place gets the halves. Of a format that is kSparse, lanes 2h and 2h + 1 of the four that have
-// 32 k get the octets h and h + 2, of each four k the first two and the last two: tensor cores that leave two of four out want
-// these with two lanes.
+// Reads the 8 floats that put_staged() splits and stores at the offset of this octet. Most formats read the octet itself.
+//
+// A format that is kSparse reads in another order, since sparse tensor cores want each four k with two lanes. Of the four lanes
+// that have 32 k, lanes 2h and 2h + 1 (h = 0, 1) share the octets h and h + 2: lane 2h reads the first two of each four k, lane
+// 2h + 1 the last two.
 template <PackedFormat F>
 __device__ __forceinline__ void get_fragment(const uint8_t* stage, uint32_t octet, float (&v)[8]) {
   if constexpr (kSparse<F>) {
@@ -124,7 +126,7 @@ __device__ inline float warp_sum(float v) {
 
 }  // namespace detail
 
-// The octets of a warp's segments, in their order.
+// These are the octets of a warp's segments, in their order.
 template <PackedFormat F>
 class OwnOctets {
  public:

@@ -5,6 +5,8 @@
 //   static constexpr const char* kName, kDoc;
 //   static constexpr auto kParams = sdk::params(...);
 //   MyAttention(const sdk::Params&, const sdk::Env&);
+//
+// docs/glossary.md has the words of these headers.
 #pragma once
 
 #include <array>

@@ -1,17 +1,19 @@
-// TENON_F_VERIFY tells the host of each row whose logits are wanted the token that was chosen for it, or why there is
-// none. Its arguments in tenon_fop are
+// The op TENON_F_VERIFY reports the outcome of sampling to the host. For each row whose logits are wanted it writes one
+// number: the token that was chosen, or a code that says why there is none. It has two tensors in tenon_fop:
 //
 //   t[0] logits, f32[out_rows][vocab], as the model gave them
-//   t[1] told, i32[out_rows]: TENON_STEP_NEXT, but kNoLogits for a row with a logit that is NaN or infinite, and
-//        kNoCandidates for any other row in which a processor left what no processor may leave: a NaN or +infinity (a
-//        candidate that is out is minus infinity) and, on devices with queues, an id outside of the vocabulary, a count
-//        outside of 1 to cap, or no entry above minus infinity. A device that walks the program fails at once where
-//        these are left
+//   t[1] told, i32[out_rows], which the op writes. For each row it is one of these:
+//          kNoLogits      a logit of the row is NaN or infinite
+//          kNoCandidates  the logits are finite, and a processor left a NaN or +infinity. (A processor takes a candidate out
+//                         by making its logit minus infinity.) On devices with queues it is also told where a processor left
+//                         an id outside of the vocabulary, a count outside of 1 to cap, or no entry above minus infinity. A
+//                         device that walks the program fails at once in these cases.
+//          otherwise      TENON_STEP_NEXT, the token that was chosen
 //
-// and what every processor of the sampler chain left, in VerifyOp.
+// VerifyOp adds to them what every processor of the sampler chain left.
 //
-// NEXT itself becomes 0 where it is no token of the vocabulary, which told says as it was: samplers count by it, and the
-// next step may look it up before the host has heard.
+// If TENON_STEP_NEXT is not a token of the vocabulary, the op sets it to 0, and told keeps the value as it was. It has to be a
+// token, since samplers count by it, and the next step may look it up before the host has read told.
 #pragma once
 
 #include <algorithm>
@@ -39,19 +41,19 @@ constexpr bool no_candidate(float x) {
   return !(x <= std::numeric_limits<float>::max());
 }
 
-// What a processor left, as tensors.
+// These tensors are the candidates that one processor left.
 struct Left {
   tenon_tid left;   // f32[out_rows][columns]
   tenon_tid count;  // i32[out_rows]: how many entries a row has; 0 = all of its columns
   tenon_tid id;     // i32[out_rows][columns]; 0 = the entries of a row are the vocabulary
-  uint32_t cap;     // how many entries a row has room for, where there is an id
+  uint32_t cap;     // how many entries a row has room for, if there is an id
 };
 
-// The host's ops of a step as devices get them: longer than the struct of the binary boundary, as h.size says, so that a
-// device that knows that struct alone reads what it knows.
+// VerifyOp and DraftPass begin with a struct of the binary boundary and have more members after it; h.size counts all of
+// them. A device that knows only the struct of the boundary reads that part, and one that knows these calls read_longer().
 struct VerifyOp {
   tenon_fop op;
-  const Left* left;  // the caller's, during the call
+  const Left* left;  // the caller owns it; valid during the call
   uint64_t left_count;
 
   tenon_tid logits() const { return op.t[0]; }
@@ -62,14 +64,14 @@ struct VerifyOp {
 };
 struct DraftPass {
   tenon_draft_pass pass;
-  uint32_t vocab;  // what both models know; 0 = not said
+  uint32_t vocab;  // the tokens that both models know; 0 = not said
   uint32_t reserved;
 
-  // Returns what a choice that is no token is held against.
+  // Returns the number of tokens. A choice outside of 0 to tokens() - 1 is not a token.
   uint32_t tokens() const { return vocab != 0 ? vocab : static_cast<uint32_t>(std::numeric_limits<int32_t>::max()); }
 };
 
-// A Longer whose first member is *in; what *in does not have is 0.
+// Returns a Longer that begins with a copy of *in. Members for which in->h.size is too small are 0.
 template <class Longer, class T>
 Longer read_longer(const T* in) noexcept {
   Longer out{};
@@ -77,10 +79,10 @@ Longer read_longer(const T* in) noexcept {
   return out;
 }
 
-// This is what one processor left, as an op that looks at it needs it.
+// An op that checks what one processor left finds the tensors by this.
 struct LeftRows {
   int64_t columns, stride, id_stride;  // elements
-  uint32_t operand;                    // that of `left`
+  uint32_t operand;                    // the number of the operand `left`
   uint32_t counted;                    // how many operands follow it: 0, 1 = `count`, 2 = `count` and `id`
 };
 inline constexpr uint32_t kLeftOfAnOp = 5;
@@ -89,7 +91,7 @@ struct SomeLeft {
   uint32_t n, reserved;
 };
 
-// `left` are kLeftOfAnOp at most. Their tensors become operands after those that are there.
+// Appends the tensors of `left`, kLeftOfAnOp entries at most, to the operands, and returns where each of them stands.
 inline SomeLeft add_left(std::span<const Left> left, Recorder& rec, std::vector<tenon_operand>& operands) {
   constexpr auto kElement = static_cast<int64_t>(sizeof(float));
   SomeLeft some{};
@@ -110,8 +112,8 @@ inline SomeLeft add_left(std::span<const Left> left, Recorder& rec, std::vector<
   return some;
 }
 
-// Calls record(left, first) with what one op looks at, until all is looked at; once if nothing is left. The first op looks
-// at the logits too.
+// Distributes `left` over ops that each have room for kLeftOfAnOp entries: calls record(entries, first) once for each op, and
+// once in all if `left` is empty. `first` is true for the first op, which checks the logits too.
 template <class Record>
 void record_by_op(std::span<const Left> left, Record record) {
   bool first = true;

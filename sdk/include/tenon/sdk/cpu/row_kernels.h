@@ -1,5 +1,5 @@
-// A linear layer on the CPU is made of these: kernels on rows of weights as they are stored, one table an instruction
-// set.
+// A linear layer on the CPU is made of these: kernels that read rows of weights as they are stored. Each instruction set has
+// a table of them.
 //
 // A product of a row of x and a row of weights is always summed in the same order, whatever the number of rows and
 // columns around it and whatever the instruction set: weights are unpacked to f32; lane l (of 16) takes the elements i
@@ -17,7 +17,7 @@ namespace tenon::sdk::cpu {
 
 inline constexpr uint32_t kLanes = 16;
 
-// Elements of a row of k, rounded up to whole vectors.
+// Returns k rounded up to whole vectors.
 constexpr size_t padded(size_t k) {
   return (k + kLanes - 1) / kLanes * kLanes;
 }
@@ -48,21 +48,21 @@ inline constexpr uint32_t kOwnFormats = 1u << 16;
 struct RowFormat {
   uint32_t code;
   void (*vector_product)(const VectorProduct&);
-  // Writes padded(k) values, past k whatever (finite), and returns the row's scale.
+  // Writes padded(k) values and returns the row's scale. The values past k may be any finite numbers.
   float (*unpack)(const uint8_t* row, uint32_t k, float* out);
 };
 
-// Rows of x in int8 for integer products, in blocks of 32: see quantize_row() in row_ops.h.
+// Integer products take rows of x in int8, in blocks of 32: see quantize_row() in row_ops.h.
 inline constexpr uint32_t kInt8Block = 32;
 struct Int8Rows {
   uint32_t k;
   const int8_t* q;                         // (rows, k)
   const float *scale, *sum;                // (rows, k / 32); sum: scale times the sum of the block's q
-  const int32_t *negative32, *negative16;  // (rows, k / 32), (rows, k / 16): minus the sum of so many q
+  const int32_t *negative32, *negative16;  // (rows, k / 32), (rows, k / 16): minus the sum of 32 q, of 16 q
 };
 
-// Rows of x in 16 bits for integer products, in blocks of 32 that are filled up to whole units of any format with zeros:
-// x is scale * (256 high + low). See split_row() in row_ops.h.
+// Integer products of greater precision take rows of x in 16 bits, where x is scale * (256 high + low). They come in blocks of
+// 32, and after k there are zeros up to whole units of any format. See split_row() in row_ops.h.
 inline constexpr uint32_t kMostUnitK = 256;
 constexpr uint32_t int16_blocks(uint32_t k) {
   return (k + kMostUnitK - 1) / kMostUnitK * (kMostUnitK / kInt8Block);
@@ -74,31 +74,32 @@ struct Int16Rows {
   const int32_t* negative;   // (rows, blocks, 2): minus the sum of high, of low
   const int16_t* words;      // (rows, blocks, 32): 256 high + low; see word_place()
 };
-// The words of every four k lie in the order 0 2 1 3, as numbers of 16 bits do that come from the even bytes of four codes
-// first and then from the odd ones.
+// Returns where word k lies. Every four words lie in the order 0 2 1 3, because kernels unpack the even ones of four bytes of
+// codes to 16 bits first, and then the odd ones.
 constexpr uint32_t word_place(uint32_t k) {
   return (k & ~3U) | (k & 1) << 1 | (k >> 1 & 1);
 }
 
-// Rows of weights packed in groups of sixteen; packed_rows.h says how, packed_products.h in which order is summed.
+// Rows of weights are packed in groups of sixteen: packed_rows.h says how, and packed_products.h in which order products are
+// summed.
 inline constexpr uint32_t kGroupRows = 16;
-// How one format is packed, in code for the base machine. Rows have k weights, in whole units (the last one may be filled
-// up where rows of x are in 16 bits); a row takes bytes_of_row() in its group.
+// This is how one format is packed; its functions run on any machine. A row has k weights in whole units (the last one may be
+// filled up if rows of x are in 16 bits), and takes bytes_of_row() bytes of its group.
 struct Packing {
   uint32_t code;  // the plugin's own, from kOwnFormats on, as PackedFormat::code
   uint32_t unit_k, unit_bytes;
-  // The weights of a unit, as the row has them before it is packed, to the row's place in the group's unit; and back,
-  // as floats.
+  // pack() moves the weights of one unit, as the row has them before it is packed, into the group's unit. unpack() reads them
+  // there and writes them as floats. row: 0 to 15.
   void (*pack)(const uint8_t* weights, uint32_t row, uint8_t* unit);
   void (*unpack)(const uint8_t* unit, uint32_t row, float* w);
   bool row_scales =
-      false;  // a row begins with an f32 that its weights are multiplied by, and a group with those of its rows
+      false;  // true: a row begins with an f32, its weights' factor, and a group with the sixteen of its rows
 
-  uint64_t header_bytes() const { return row_scales ? kGroupRows * sizeof(float) : 0; }  // of a group
+  uint64_t header_bytes() const { return row_scales ? kGroupRows * sizeof(float) : 0; }  // a group's first bytes
   uint64_t units(uint64_t k) const { return (k + unit_k - 1) / unit_k; }
   uint64_t bytes_of_row(uint64_t k) const { return (header_bytes() + units(k) * unit_bytes) / kGroupRows; }
 };
-// y[r * y_stride + c] = row r of x . row c of the weights. Columns are rounded up to groups.
+// A product is y[r * y_stride + c] = row r of x . row c of the weights. Columns are rounded up to whole groups.
 template <class Rows>
 struct ProductOfGroups {
   const uint8_t* weights;  // group g at weights + g * group_bytes
@@ -128,8 +129,8 @@ struct PackedTable {
   }
 };
 
-// Rows of x in bf16 for dot products of bf16, which only some instruction sets have: y[r * y_stride + c] = row r of x .
-// row c of the weights.
+// Only some instruction sets have dot products of bf16. Such a product is y[r * y_stride + c] = row r of x . row c of the
+// weights, both in bf16.
 struct Bf16Product {
   const uint8_t* weights;  // row c at weights + c * row_bytes
   size_t row_bytes;
