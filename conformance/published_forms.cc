@@ -1,3 +1,6 @@
+// Each form has a function that makes the tensors of a matrix from random codes and scales, together with the weights
+// that they stand for, and the description that config.json has for it. Forms lists them, with the options that
+// published checkpoints use.
 #include "conformance/published_forms.h"
 
 #include "conformance/published_matrices.h"

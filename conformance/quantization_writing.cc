@@ -1,3 +1,5 @@
+// A scheme that writes files is asked to encode a matrix, and must read from its own tensors what it said it would.
+// Factors of columns, observation of rows, and ties between matrices are checked with the schemes that have them.
 #include "conformance/quantization_writing.h"
 
 #include <algorithm>

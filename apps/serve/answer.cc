@@ -1,3 +1,6 @@
+// An Answer takes the events of the generations of one request and gives the bytes to send after each of them: nothing
+// until the end, or a chunk for each piece of text (server-sent events). Thoughts and tool calls are told from the text
+// on the way (ThoughtReader, CallReader).
 #include "answer.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// EmbeddingRequest is the body, checked; EmbeddingAnswer collects the vectors in the order of the inputs and writes
+// them as numbers or in base64.
 #include "embeddings.h"
 
 #include <boost/endian/conversion.hpp>

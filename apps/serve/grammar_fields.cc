@@ -1,3 +1,5 @@
+// A body may state one grammar at most, in any of these fields; a second one is refused. Choices become a grammar in
+// EBNF and "json_object" a schema that every object matches; all others are handed to the engine as they were stated.
 #include "grammar_fields.h"
 
 #include <array>

@@ -1,3 +1,5 @@
+// Whoever serves a request tells of its beginning, its tokens and its end; these become counters, gauges and histograms
+// of prometheus-cpp, and text() writes them all for one scrape.
 #include "metrics.h"
 
 #include <prometheus/counter.h>

@@ -1,3 +1,5 @@
+// A field is translated only if the pipeline's chain has the sampler for it; one that the chain cannot obey is refused,
+// unless its value means that nothing is to be done.
 #include "sampler_fields.h"
 
 #include <algorithm>

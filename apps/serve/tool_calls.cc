@@ -1,3 +1,6 @@
+// CallReader takes an answer piece by piece and holds back what may belong to a call. A call in Hermes's form is handed
+// on at its end mark, those of Mistral and Llama at the end of the answer, since only then is their JSON known to be
+// whole. What turns out to be no call is text again.
 #include "tool_calls.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// All sums are in double. A base row is kept in 16-bit codes (CodedRow), so that a file of a whole text's distributions
+// stays small; its divergence from another row is computed from the codes.
 #include "divergence.h"
 
 #include <algorithm>

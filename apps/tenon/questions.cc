@@ -1,3 +1,5 @@
+// A question's form is told by its fields, "endings" or "choices", so files need no option. All that is wrong is
+// reported at once, each by file and line, or by its number in a list.
 #include "questions.h"
 
 #include <boost/json.hpp>

@@ -1,3 +1,6 @@
+// choose() takes for each site the cheapest candidate whose loss is within the bounds, and throws if there is none,
+// with what was found. The other functions read candidates from the command line and write the result: as a table, as
+// JSON, and as overrides in TOML.
 #include "tune_choice.h"
 
 #include <spdlog/fmt/fmt.h>

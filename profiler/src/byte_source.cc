@@ -1,3 +1,5 @@
+// The source gives pieces of at most kChunk bytes. It sees by the first bytes whether they are gzip; a gzip file that
+// is damaged or cut gives what could be unpacked, and damage() says what was wrong.
 #include "byte_source.h"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// Each record becomes a KernelRecord or a GpuActivity, with a name to show. Of calls that make other calls only the
+// outermost is kept. In a recording without end forget() drops the records of tags that nobody wants any more.
 #include "cupti_records.h"
 
 #include <algorithm>

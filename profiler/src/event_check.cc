@@ -1,3 +1,6 @@
+// An event is read field by field, in whatever order they come, and then judged by its phase (ph): which fields it
+// needs, and which values an importer takes without loss. Times are parsed as decimal text, since a double would lose
+// nanoseconds.
 #include "event_check.h"
 
 #include <algorithm>

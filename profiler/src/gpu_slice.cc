@@ -1,3 +1,6 @@
+// Kernels are sorted by the run of a program that launched them. A run whose ops were launched one by one has a tag for
+// each op, and so teaches which op launches which kernels; a run as a graph has the same kernels in the same order, and
+// takes the ops from there. What a run's ops add, and its gaps, follow from the kernels' ends.
 #include "tenon/profiler/gpu_slice.h"
 
 #include <cxxabi.h>

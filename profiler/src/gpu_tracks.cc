@@ -1,3 +1,6 @@
+// The slices are placed in the order of their begins: each goes to the first track of its stream, wait or thread that
+// is free by then, or to a new one beside it, up to kMaxOverlaps. Spans over layers nest, so one track is enough for
+// them.
 #include "gpu_tracks.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// A text that is not UTF-8 is mended with U+FFFD, a number that JSON cannot have becomes a string, and times are
+// written as decimal microseconds with three digits, exactly.
 #include "json_text.h"
 
 #include <array>

@@ -1,3 +1,6 @@
+// CUPTI is loaded at run time (dlopen), so that a build with it runs where it is not installed. Its callbacks run on
+// its own threads and have no argument, so what they collect is one object of the process, which is never destroyed:
+// CUPTI may still call when the process ends.
 #include "tenon/profiler/kernel_recorder.h"
 
 #include <cupti.h>

@@ -1,3 +1,6 @@
+// kernels_by_op() learns from one step with tags which kernels each op launches; place_kernels() then tells the ops of
+// steps without tags by the order and the names of their kernels, and refuses a recording in which these do not match.
+// since_last_end() makes means of the ends, in which overlap counts once.
 #include "tenon/profiler/op_times.h"
 
 #include <algorithm>

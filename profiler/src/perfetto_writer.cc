@@ -1,3 +1,10 @@
+// Each event is appended to a buffer as one JSON object, and the buffer is written out when it is large or a drain
+// ends. What all events of an origin or a track have in common is made into text once (OriginText, TrackText), so that
+// an event costs its times and its numbers.
+//
+// The file is in the array form, which loads wherever it is cut, until finish() adds the metadata and makes it the
+// object form. Requests come as single events and go through a RequestBook, which makes slices of them; slices of a GPU
+// are placed by gpu_tracks.h and written last.
 #include "tenon/profiler/perfetto_writer.h"
 
 #include <algorithm>

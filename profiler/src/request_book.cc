@@ -1,3 +1,5 @@
+// Each event adds a slice to the stay that goes on, or ends it and begins the next. The slices of a stay are placed
+// together when it has ended, since only then are its arguments and, for a wait, its track known.
 #include "request_book.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// The Reader goes over the slices of requests: first over waits and stays in slots, which make a request's life, then
+// over the parts within them (chunks of the prompt, decoding, rests). All durations and percentiles are computed from
+// those lives.
 #include "tenon/profiler/request_stats.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// A set is stored as the number of its shape and its values as varints, in chunks that never move. Equal sets are found
+// by a hash table of the packed bytes. A set that has a shape and texts of an earlier one stores a bit for each value
+// that differs, and those values.
 #include "tenon/profiler/trace_args.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// While events come they are only put by, each on its track. finish() does the work that needs all of them: it sorts
+// each track, pairs begins with ends, nests slices into lanes by depth, lays spans that overlap (async ones) on rows,
+// and ties flows to slices. What does not fit is left out and counted in a notice.
 #include "trace_builder.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// This reads the frame of a trace, array or object form, and gives each event to EventCheck, which feeds TrackCheck. It
+// stops at the first malformed place or at a limit; what it has found until then stays in the report.
 #include "tenon/profiler/trace_check.h"
 
 #include "event_check.h"

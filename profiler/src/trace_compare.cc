@@ -1,3 +1,6 @@
+// Each op becomes a series, its time in every step; the two series of an op are compared by their medians and by a rank
+// test, which asks nothing of how times are distributed. A change counts if it is unlikely by chance, larger than the
+// threshold, and of an op that matters to the step.
 #include "tenon/profiler/trace_compare.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// The traces are written one after the other as events of one file: each has its times moved, and its processes, async
+// spans and flows get numbers that no other trace has. The metadata of all follows, and the numbers of dropped records
+// are added up.
 #include "tenon/profiler/trace_merge.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// step_ops() finds the ops; here they are grouped by what was asked (GroupBy), with sums and percentiles of each group
+// and each phase. Ops outside of all steps are a phase of their own.
 #include "tenon/profiler/trace_stats.h"
 
 #include <algorithm>

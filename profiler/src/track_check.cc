@@ -1,3 +1,6 @@
+// Slices, requests and flows are put by as small records, with names as numbers of a table, and checked in finish():
+// slices of a track must lie one within the other, every begin must have its end, and a flow must lead from a slice to
+// a slice.
 #include "track_check.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// run() draws a frame after each input and while a key is held or a file is read, else four times a second. Files are
+// read and analysed by a thread beside it, one after the other, so that the window goes on. measure() draws frames as
+// fast as they come and prints how long they took.
 #include "window.h"
 
 #include <backends/imgui_impl_glfw.h>

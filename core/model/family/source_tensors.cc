@@ -1,3 +1,6 @@
+// Each function finds a tensor by the name that the family file has for a path in this convention (GGUF or Hugging
+// Face) and declares it. A tensor that the model needs and the weights lack is refused by that name, so that all
+// refusals of a model are reported together.
 #include "source_tensors.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// compute() evaluates a node: first its operands, from the left, then itself by a function of operators.h. `and`, `or`
+// and conditionals evaluate only the operand that counts.
 #include "expressions.h"
 
 #include "filters.h"

@@ -1,3 +1,5 @@
+// Each is a Callable that reads its arguments by name or position. range() gives 100000 numbers at most, as Jinja's
+// sandbox does, and strftime_now tells the time that functions() was given.
 #include "functions.h"
 
 #include <array>

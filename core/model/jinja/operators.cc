@@ -1,3 +1,6 @@
+// Integers have 64 bits, and a result beyond them is a failure, where Python would go on. Steps and bytes of a result
+// that may be long, such as a text times a number, are charged to the run before it is made, so that a template cannot
+// take more than its budget.
 #include "operators.h"
 
 #include <algorithm>

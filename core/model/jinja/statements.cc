@@ -1,3 +1,5 @@
+// perform() runs one statement and says how the block goes on: to the next statement, or out of a loop (break,
+// continue). Names are the run's; blocks that have names of their own put back what was there before.
 #include "statements.h"
 
 #include <algorithm>

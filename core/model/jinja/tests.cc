@@ -1,3 +1,5 @@
+// Each test is a function of the value and its arguments; kTests has all of them by the names that Jinja gives them,
+// which include signs such as ==.
 #include "tests.h"
 
 #include <algorithm>

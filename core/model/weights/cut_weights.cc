@@ -1,3 +1,6 @@
+// Every tensor that is seen has a Piece: where it begins in the tensor that the file has, and how far its rows, and in
+// a transposed tensor its columns, are apart there. A piece that is contiguous is read and mapped as it is; others are
+// read row by row.
 #include "cut_weights.h"
 
 #include <algorithm>

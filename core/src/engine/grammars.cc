@@ -1,3 +1,5 @@
+// A grammar is found again by its form and text, and one that is being compiled is waited for, so that equal requests
+// compile it once. There is room for so many bytes of compiled grammars; the oldest are forgotten.
 #include "grammars.h"
 
 #include <algorithm>

@@ -1,3 +1,9 @@
+// step() goes through these: welcome() takes in who joined, plan() (plan.cc) says who runs, fill_batch() or, for a step
+// that was launched ahead, move_batch_on() says which rows the step has, run() runs them and lets give() hand every
+// sequence its tokens, and dismiss() lets go of those that have ended.
+//
+// An error of one sequence ends that one, an error of a step those that took part, and an error of planning all of them
+// (fail()).
 #include "loop.h"
 
 #include <algorithm>

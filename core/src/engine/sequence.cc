@@ -1,3 +1,5 @@
+// take() is where a sequence grows: it appends one token and the token's text, holds back what may be the beginning of
+// a stop string, calls the request's callback, and ends the sequence where the text, a limit or the callback says so.
 #include "sequence.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// A fact is a name and a text. There are Tenon's version and, for the model and then the draft model, a fingerprint of
+// the weights, what the model notes of itself, the schemes of its matrices and the cache. The fingerprint hashes the
+// metadata, names and shapes, and 4 times 64 bytes of each tensor, so no file is read as a whole.
 #include "session_facts.h"
 
 #include <algorithm>

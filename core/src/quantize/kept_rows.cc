@@ -1,3 +1,5 @@
+// A file has the rows as f32, one after the other, and a hash of them at its end: it counts only if its length and the
+// hash are right, so a file that was cut off is made again.
 #include "kept_rows.h"
 
 #include <bit>

@@ -1,3 +1,6 @@
+// The folder OUTPUT.calibrated has a file with what was asked, as lines, and a file for each layer, which is only the
+// bytes of its tensors in their order. If the folder says that something else was asked, the run is refused, so a layer
+// is never taken from another request. Files appear whole or not at all (AtomicFile).
 #include "stored_layers.h"
 
 #include <algorithm>

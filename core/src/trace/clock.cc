@@ -1,3 +1,6 @@
+// to_ns() finds the two pairs (ticks, ns) on either side and follows the line between them, in integers and rounded
+// down: so times never go backwards, and an event never comes after one that was recorded later. A pair is the
+// narrowest of five readings of both clocks.
 #include "clock.h"
 
 #include <time.h>

@@ -1,3 +1,9 @@
+// The drain: under one lock it reads how far each track's ring is filled, takes a pair of both clocks, and passes the
+// records up to there to the sink as events in nanoseconds. A record is always older than the last pair of clocks, so
+// its time is interpolated and never guessed.
+//
+// With keep_steps, events go to KeptSteps first, which decides by step what the sink gets. To record an event takes no
+// lock (track.cc): a full ring refuses it instead.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// operator new charges the budget of the calling thread before it asks for memory, and looks at the clock at every 64th
+// call. What a block of memory costs is what malloc_usable_size() says of it, so operator delete can give it back
+// without a header of its own.
 #include "budget.h"
 
 #include <dlfcn.h>

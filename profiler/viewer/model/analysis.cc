@@ -1,3 +1,7 @@
+// run() goes over the trace once for the steps (the spans "ProfilerStep#..." of the track with most of them), once for
+// the source of operations (kernels, else operations of the CPU, else all slices), then assigns each operation to a
+// step and adds up what it adds to it: its own time without that of operations within it, or on a GPU the time since
+// the latest end before it.
 #include "model/analysis.h"
 
 #include <algorithm>

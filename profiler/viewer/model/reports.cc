@@ -1,3 +1,5 @@
+// Each function makes the data of one view from the analysis, without drawing: tables by operation and by step, the
+// strip of tokens, the heat map, the waterfall, and what the trace says of its pipeline.
 #include "model/reports.h"
 
 #include <algorithm>

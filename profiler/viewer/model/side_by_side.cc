@@ -1,3 +1,6 @@
+// Steps of the two traces are matched by their numbers, counted from the first that decodes. A slice's counterpart lies
+// in the matching step: the n-th operation of the same path, or else the n-th slice of the same name at the same depth
+// of the same track.
 #include "model/side_by_side.h"
 
 #include <algorithm>

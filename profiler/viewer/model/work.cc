@@ -1,3 +1,5 @@
+// The component decides first, then the op, then the name, by the first of a list of words that occurs in it. So traces
+// of other programs, such as PyTorch's, are sorted as well.
 #include "model/work.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// draw() draws one frame: the bar, the files that are open, and the view that is chosen. A Document is a trace with all
+// that is computed of it when it is made (analysis, tokens, requests, colours), so that a frame only reads it.
 #include "ui/app.h"
 
 #include <algorithm>

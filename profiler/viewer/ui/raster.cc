@@ -1,3 +1,5 @@
+// Each triangle of the draw lists is filled pixel by pixel: a pixel belongs to it if its centre lies within, and its
+// colour and texture are interpolated and blended over what is there.
 #include "ui/raster.h"
 
 #include <stb/stb_image_write.h>

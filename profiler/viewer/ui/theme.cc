@@ -1,3 +1,5 @@
+// make_theme() has the colours of the dark and the light theme, apply() gives them to ImGui, and add_fonts() loads
+// DejaVu from where Debian installs it or takes ImGui's own font.
 #include "ui/theme.h"
 
 #include <algorithm>

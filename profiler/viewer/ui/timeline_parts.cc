@@ -1,3 +1,5 @@
+// These draw the tooltip and the panel of a slice, find the marks of the ruler, and search for names; they read the App
+// and change only what was selected or found.
 #include "ui/timeline_parts.h"
 
 #include <algorithm>

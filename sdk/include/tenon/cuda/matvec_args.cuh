@@ -38,9 +38,8 @@ struct MatvecPointers {
   const float* norm;       // RMSNorm's weights, (k) f32; or nullptr
   const float* bias;       // (columns) f32; or nullptr
   const float* addend;     // (rows, columns) f32; or nullptr
-  uint8_t* prepared;  // if MatvecArgs::prepared: prepared_bytes() bytes; a routed product has them by group of rows
-  const int32_t*
-      routing;  // a routed product has here the rows' experts or, if x is prepared, ExpertGroups; else nullptr
+  uint8_t* prepared;       // prepared_bytes() bytes if MatvecArgs::prepared; a routed product has them by group of rows
+  const int32_t* routing;  // if the product is routed: the rows' experts or, if x is prepared, ExpertGroups
 };
 
 }  // namespace tenon::cuda
