@@ -50,7 +50,7 @@ class GuardedMemory {
   uint64_t capacity_, bytes_;
   std::string name_;
   uint8_t* memory_;
-  std::vector<uint8_t> mirror_;  // of the memory with its zones, where the host cannot read it
+  std::vector<uint8_t> mirror_;  // a copy of the memory with its zones, where the host cannot read it
   std::vector<uint8_t> seen_;
 };
 

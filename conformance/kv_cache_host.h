@@ -23,7 +23,7 @@ class KvCacheHost {
  public:
   struct Shape {
     uint32_t rows = 12, seqs = 4, slots = 5, capacity = 37;
-    uint32_t window = 0;  // of the second layer, and the third has a longer one; 0: every layer sees everything
+    uint32_t window = 0;  // the second layer's; the third has a longer one; 0: every layer sees everything
     uint32_t layers = 3;  // so many of the host's three, from the first on
     bool tame = false;    // keys, values and queries are numbers between -3 and 3
   };

@@ -14,7 +14,7 @@ namespace {
 
 using Row = std::vector<double>;
 
-constexpr int32_t kExperts = 3;  // of an op that has a table of them
+constexpr int32_t kExperts = 3;  // an op that has a table of experts has so many
 
 float number_of(const std::string& name) {
   return name == "eps" ? 1e-5F : 1.5F;

@@ -11,18 +11,18 @@
 
 namespace tenon::conformance {
 
-inline constexpr int32_t kPositions = 32;  // of a table of rope
+inline constexpr int32_t kPositions = 32;  // a table of rope has so many
 
 struct OpShape {
   uint32_t rows = 1, live = 1;
-  int64_t columns = 64;  // of ops that have no heads
+  int64_t columns = 64;  // ops that have no heads have so many
   int32_t q_heads = 2, kv_heads = 1, k_dim = 16, v_dim = 16;
   int32_t rotated = 16, interleaved = 0;
 };
 
 struct OpInputs {
   OpShape shape;
-  int64_t columns = 0;  // of x
+  int64_t columns = 0;  // x has so many
   std::vector<float> x;
   tenon_fop op{};                        // its numbers and integers
   std::vector<float> tensor[4];          // by place in t[]; empty where there is none

@@ -163,7 +163,7 @@ class OpRunner {
   mutable std::unique_ptr<Program> program_;                           // nullptr: more may have been recorded
   mutable std::map<uint32_t, Held> held_;                              // by storage
   mutable std::map<tenon_tid, std::unique_ptr<GuardedMemory>> temps_;  // by root
-  mutable std::unique_ptr<Arena> arena_;                               // of the program; nullptr: not linked yet
+  mutable std::unique_ptr<Arena> arena_;                               // the program's memory; nullptr: not linked yet
 };
 
 }  // namespace tenon::conformance

@@ -54,7 +54,7 @@ float put_scale(uint8_t* to, uint64_t i, tenon_format format, Random& random) {
 struct Groups {
   int64_t n, k, groups;
   uint32_t bits;
-  std::vector<int64_t> group;  // of each column
+  std::vector<int64_t> group;  // the group that each column belongs to
   std::vector<uint32_t> code;  // (n, k)
   std::vector<uint32_t> zero;  // (n, groups)
   std::vector<float> scale;    // (n, groups)

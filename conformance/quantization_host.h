@@ -31,7 +31,7 @@ struct SiteCase {
   std::vector<tenon_format> source{TENON_F32};  // per matrix; of a routed site those of one expert
   std::vector<int64_t> rows{8};
   int64_t k = 32;
-  float scale = 0.1F;  // of the weights
+  float scale = 0.1F;  // the weights are so large
   uint32_t seed = 1;
   uint32_t experts = 0;  // 0: the site is not routed
   // Makes a matrix that is stored in another way than plain; `source` then only counts the matrices.
@@ -54,7 +54,7 @@ struct StepCase {
   std::vector<tenon_id> epilogue{};
   uint32_t seed = 1;
   bool unit = false;              // row r of x is the unit vector r
-  std::vector<int32_t> expert{};  // of each row, if the site is routed
+  std::vector<int32_t> expert{};  // each row's expert, if the site is routed
   std::vector<float> x{};         // (rows, k + pitch); empty: they are random
   bool sequences = false;         // each row is of a sequence of its own
 };

@@ -154,7 +154,7 @@ Reply Api::route(const HttpRequest& request, const std::function<void()>& wake) 
   return reply(models(path));
 }
 
-// What is wrong with a conversation is the same fault of the same field here and where the engine finds it.
+// A wrong conversation is reported as the same fault of the same field here as where the engine finds it.
 Thoughts Api::thoughts_of(const Request& request) const {
   try {
     return engine_.chat_template()->thoughts(engine_.tokenizer(), request.chat, request.chat_options);

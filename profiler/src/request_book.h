@@ -24,7 +24,7 @@ struct RequestSlice {
   Lane lane = Lane::kSlot;
   uint32_t index = 0;      // the slot, or the number of the queue's track
   bool is_moment = false;  // it has no duration, not even 0
-  // Of a wait it is "request_queue", of what is within a slot's slice "request_part" or, within "decode", "request_rest".
+  // A wait has "request_queue", what lies within a slot's slice "request_part" or, within "decode", "request_rest".
   const char* category = "request";
   std::string name{};  // "req 17", "prompt", "decode", "rest"; of a moment what happened
   int64_t begin_ns = 0, end_ns = 0;
@@ -60,7 +60,7 @@ class RequestBook {
     Stay stay{};                                                 // it has not ended
     int64_t inner_ns = 0;                                        // the next slice within it begins no earlier
     int64_t decode_ns = 0;                                       // it generates since then, if it does
-    uint64_t first_step = 0, token_step = 0, tokens_before = 0;  // of this stay; tokens that it had at token_step
+    uint64_t first_step = 0, token_step = 0, tokens_before = 0;  // in this stay; tokens it had at token_step
     bool ran = false, generates = false;                         // it had a step in this stay
 
     bool has_slot() const { return !stay.empty() && stay.front().lane == RequestSlice::Lane::kSlot; }

@@ -227,7 +227,7 @@ RequestWait who_ran_meanwhile(const Requests& requests, uint32_t request) {
   const RequestLife& waiting = requests.all[request];
   RequestWait out;
   out.waited_ns = waiting.waited_ns();
-  std::vector<std::pair<int64_t, int>> changes;  // of the number of slots that are taken, within the waits
+  std::vector<std::pair<int64_t, int>> changes;  // in the waits: when slots are taken (1) and left (-1)
   for (uint32_t i = 0; i < requests.all.size(); ++i) {
     const RequestLife& other = requests.all[i];
     if (i == request || other.process != waiting.process) continue;

@@ -96,7 +96,7 @@ std::unique_ptr<Weights> cut_stacked(const Family& family, const Weights& weight
 
 std::vector<ModelFamily> model_families(const std::vector<fs::path>& model_dirs) {
   std::vector<ModelFamily> all;
-  // Of the folders that nobody named, some are not there.
+  // The standard folders need not exist, those that were named must.
   const auto is_given = [&](const fs::path& folder) {
     return std::any_of(model_dirs.begin(), model_dirs.end(),
                        [&](const fs::path& d) { return fs::absolute(d) == folder; });

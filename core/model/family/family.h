@@ -14,7 +14,7 @@
 
 namespace tenon::family {
 
-// What may be different in a Hugging Face folder and in a GGUF file.
+// This value may be different in a Hugging Face folder and in a GGUF file.
 template <class T>
 struct ByConvention {
   T huggingface = {}, gguf = {};
@@ -58,10 +58,10 @@ struct LayerNumber {
 struct RopeSpec {
   std::string name;
   Number theta;
-  // Of a head so large a share turns if config.json does not say (partial_rotary_factor); unset: it always turns whole.
+  // If config.json does not say it (partial_rotary_factor), so large a share of a head turns; unset: it always turns whole.
   std::optional<double> partial = {};
-  std::optional<double> original_context = {};  // of longrope, if config.json does not say it; unset: the context
-  std::vector<std::string> types = {};          // of scaling that models of the family may have; none: all
+  std::optional<double> original_context = {};  // for longrope, if config.json does not say it; unset: the context
+  std::vector<std::string> types = {};          // types of scaling that models of the family may have; none: all
   ByConvention<bool> interleaved = {};  // rows of Q and K are stored for pairs (2i, 2i + 1), else (i, i + rotated / 2)
   bool scaled = true;                   // rope_scaling and its like are about it
   bool whole_pairs = true;              // yarn's ramp begins and ends at whole pairs, unless config.json says it
@@ -115,7 +115,7 @@ struct Block {
   std::optional<Formula> parallel = {};  // if it holds, the block takes what the block before it took
   std::vector<OpSpec> before = {}, after = {};
   std::map<std::string, ByConvention<BiasSpec>> bias = {};  // by part: "q"; none: no bias
-  // Of attention:
+  // These are for attention:
   std::vector<OpSpec> q_after = {}, k_after = {}, heads = {};
   std::vector<RopeChoice> rope = {};  // the first that holds; none: no rope
   std::optional<Formula> window = {}, scale = {}, softcap = {};
@@ -127,7 +127,7 @@ struct Block {
 
 struct Family {
   std::string name, doc;
-  std::string model_class;        // of transformers: what config.json calls the architecture
+  std::string model_class;        // the class in transformers: what config.json calls the architecture
   std::string gguf_architecture;  // such files are written
   std::filesystem::path file;
   ByConvention<std::vector<std::string>> claims = {};

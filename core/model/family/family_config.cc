@@ -109,7 +109,7 @@ class FamilyConfig {
     }
     return static_cast<double>(static_cast<float>(found));
   }
-  // What stands for a key that is not there.
+  // Returns the number that stands for a key that is not there.
   double computed(const Number& n, const std::string& key, const Formula& formula) {
     const double value = scope_.value(formula);
     if (n.type != Number::kCount || is_count(value)) return value;
@@ -329,7 +329,7 @@ std::vector<std::string> layer_tensors(const Family& family, uint32_t layer) {
 
 std::vector<std::string> tensor_paths(const Family& family, uint32_t layers) {
   std::vector<std::string> paths;
-  bool after = false;  // of the layers, which stand together
+  bool after = false;  // true: it comes after the layers, which stand together
   for (const TensorNames& t : family.tensors) {
     if (!t.name.starts_with(kLayers)) {
       paths.push_back(t.name);

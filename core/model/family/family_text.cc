@@ -1,4 +1,4 @@
-// What people are shown of a family: what it claims and what it is made of.
+// People are shown this text of a family: what it claims and what it is made of.
 #include <algorithm>
 
 #include "family.h"

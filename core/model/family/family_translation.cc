@@ -214,7 +214,7 @@ class Renaming {
       const BiasSpec& bias = spec->second.in(model_.convention());
       return bias.stored || scope_.holds(bias.formula);
     }
-    return true;  // of a norm
+    return true;  // the path belongs to a norm
   }
   void add(WeightTensor t, std::string name, TensorOrigin origin) {
     if (origin.source != nullptr) used_.insert(origin.source->name);

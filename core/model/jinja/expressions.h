@@ -147,7 +147,7 @@ class Conditional : public Expression {
   ExpressionPtr condition_, then_, otherwise_;
 };
 
-// of.name
+// This is of.name.
 class Attribute : public Expression {
  public:
   Attribute(uint32_t at, ExpressionPtr an_object, std::string_view a_name)
@@ -159,7 +159,7 @@ class Attribute : public Expression {
   Value compute(Run& run) const override;
 };
 
-// of[key]
+// This is of[key].
 class Element : public Expression {
  public:
   Element(uint32_t at, ExpressionPtr of, ExpressionPtr key)
@@ -170,7 +170,7 @@ class Element : public Expression {
   ExpressionPtr of_, key_;
 };
 
-// of[start:stop:step], each of which may be missing.
+// This is of[start:stop:step], each of which may be missing.
 class Slice : public Expression {
  public:
   struct Bounds {

@@ -20,7 +20,7 @@ class Parser {
  private:
   using Words = std::initializer_list<std::string_view>;
 
-  // What is read while one of these lives is in a scope of its own: it is not guarded by a condition around, and a jump
+  // While one of these lives, what is read is in a scope of its own: it is not guarded by a condition around, and a jump
   // leaves only the loops in it.
   class Inner {
    public:

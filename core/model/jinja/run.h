@@ -15,7 +15,7 @@ struct Program;
 
 struct Limits {
   uint64_t steps = 10'000'000;         // nodes that are evaluated, and items that are walked over
-  uint64_t bytes = uint64_t{1} << 29;  // of all texts that are made on the way
+  uint64_t bytes = uint64_t{1} << 29;  // all texts that are made on the way may have so many
   uint32_t depth = 1000;               // nodes within nodes, through calls of macros
 };
 

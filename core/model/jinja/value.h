@@ -127,7 +127,7 @@ struct Dict {
   std::map<std::string, size_t, std::less<>> by_text;  // the entries whose keys are texts
   uint32_t depth = 1;
   uint64_t weight = 1;
-  uint64_t other_keys_weight = 0;  // of the keys that are no texts
+  uint64_t other_keys_weight = 0;  // the weight of the keys that are no texts
 };
 
 // The one thing that templates may write to.

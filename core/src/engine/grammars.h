@@ -44,11 +44,11 @@ struct GrammarHost {
   std::shared_ptr<Registry> registry;  // has the component's library, and lasts as long as the instance
   HostEnv env;
   Instance instance;
-  uint32_t tokens = 0;        // of the vocabulary
+  uint32_t tokens = 0;        // the vocabulary has so many
   std::vector<int32_t> ends;  // the tokens that end a text, sorted
 };
 
-// What a request's text has to match, compiled. It never changes.
+// A request's text has to match this grammar, which is compiled. It never changes.
 class Grammar {
  public:
   Grammar(std::shared_ptr<const GrammarHost> host, const GrammarText& text);  // throws Error(kRequest)

@@ -1,4 +1,4 @@
-// What a component that works on the host sees of it, whatever the pipeline's device is: a scheduler, a grammar.
+// A component that works on the host (a scheduler, a grammar) sees this of it, whatever the pipeline's device is.
 #pragma once
 
 #include <cstdint>

@@ -390,7 +390,7 @@ double Loop::cached_bytes(bool with_resting) const {
   return bytes;
 }
 
-// What is recorded stands in functions of its own, so that a step without a trace does not even save registers for it.
+// Recording stands in functions of its own, so that a step without a trace does not even save registers for it.
 [[gnu::noinline]] void Loop::record_counters(double seconds, uint64_t new_tokens) const {
   RequestTrace::Counts counts;
   counts.running = running_.size();

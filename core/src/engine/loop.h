@@ -144,7 +144,7 @@ class Loop {
   std::vector<Rests::Member> members_;
   std::vector<Chosen> chosen_;
   std::vector<Broken> broken_;
-  std::string text_;  // of the step's tokens, for the trace
+  std::string text_;  // the text of the step's tokens, for the trace
 
   uint64_t steps_ = 0;  // that were planned: what age counts in
   Clock::time_point step_begin_{};

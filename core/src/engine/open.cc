@@ -46,7 +46,7 @@ void check_vocabulary(const Tokenizer& tokenizer, const Weights& weights, const 
 
 }  // namespace
 
-// What reads grammars; or why nothing does.
+// Opens the component that reads grammars, or notes why there is none.
 void Engine::Impl::open_grammars(const EngineOptions& options) {
   if (!options.grammars) return;
   std::vector<int32_t> ends = tokenizer->info().end_of_generation;

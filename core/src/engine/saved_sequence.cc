@@ -24,10 +24,10 @@ struct Header {
   std::array<char, 8> magic{'T', 'E', 'N', 'O', 'N', 'S', 'E', 'S'};
   uint32_t version = 1;
   uint32_t reserved = 0;
-  uint64_t file_bytes = 0;  // of the whole file
+  uint64_t file_bytes = 0;  // the whole file has so many
   uint64_t fact_bytes = 0, tokens = 0, cell_bytes = 0;
   uint64_t reserved_too = 0;
-  uint64_t checksum = 0;  // of the whole file, with 0 here
+  uint64_t checksum = 0;  // the whole file's, computed with 0 here
 };
 static_assert(sizeof(Header) == kAlignment);
 

@@ -42,12 +42,12 @@ class Sequence {
   bool chooses() const { return limit_ > 0; }      // false: it ends after its prompt
   bool embeds() const { return request_.embed != Pooling::kNone; }
   const std::vector<int32_t>& tokens() const { return tokens_; }  // prompt and text
-  std::string_view text() const { return text_; }                 // of the generated tokens so far
+  std::string_view text() const { return text_; }                 // the generated tokens' text so far
   uint32_t generated() const { return generated_; }
   uint32_t tokens_left() const { return limit_ - generated_; }
   uint32_t prompt_size() const { return static_cast<uint32_t>(prompt_size_); }
   std::span<const int32_t> cached() const { return {tokens_.data(), std::min<size_t>(kv_len, tokens_.size())}; }
-  // What another sequence may have computed for it: not the newest, whose result is wanted. A mean takes all rows.
+  // Another sequence may have computed these tokens for it: not the newest, whose result is wanted. A mean takes all rows.
   std::span<const int32_t> adoptable() const {
     return {tokens_.data(), request_.embed == Pooling::kMean ? 0 : tokens_.size() - 1};
   }
@@ -70,7 +70,7 @@ class Sequence {
   uint32_t kv_len = 0;           // tokens in the cache
   uint32_t most_cached = 0;      // the largest kv_len so far: what is below it and not in the cache is computed again
   std::vector<int32_t> drafts;   // proposed after the last token
-  std::vector<int32_t> parents;  // of the drafts: which of them each follows, or -1: the last token
+  std::vector<int32_t> parents;  // by draft: which draft it follows, or -1: the last token
   bool started = false;          // its slot has its sampler's parameters
   bool ran = false;              // it was started once
   bool loads = false;            // the first kv_len tokens are not in the cache yet: the saved sequence has them

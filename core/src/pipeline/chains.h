@@ -40,7 +40,7 @@ using OpChain = std::vector<ChainOp>;
 // Where a model states a chain.
 struct ChainPlace {
   const std::string& path;                   // the module's
-  int64_t columns;                           // of x
+  int64_t columns;                           // x has so many
   const AttentionDecl* attention = nullptr;  // fills in the integers of heads
 };
 // Looks up the ops of a chain. Throws Error: kPlugin for an op that is not installed, kModel for arguments that it lacks

@@ -1,4 +1,4 @@
-// What a model declares becomes sites. Products that stand side by side become one site, their chains one chain where
+// The products that a model declares become sites. Those that stand side by side become one site, their chains one chain where
 // they are alike; a site is cut where its scheme changes.
 //
 // A chain stands before the product, after one matrix of a site (`each`), or after the whole site; ops move between

@@ -102,7 +102,7 @@ struct KvTable {
 // This has the model's declarations, checked against the weights.
 class Declared : public Declarations {
  public:
-  // What is wanted of the model: a part, or else so many layers from the first on; 0 = all.
+  // This much of the model is wanted: a part, or else so many layers from the first on; 0 = all.
   struct Wanted {
     uint32_t layers = 0;
     std::optional<ModelPart> part = {};

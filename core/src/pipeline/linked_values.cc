@@ -40,7 +40,7 @@ float LinkedValues::at(int64_t row, int64_t column) const {
     const float value = element(row * t_.dim[1] + column);
     return t_.format == TENON_F8E4M3 ? value * read<float>(bytes_ + row * t_.dim[1] + columns_) : value;
   }
-  // Of 32 columns, octet i has 2 i and 2 i + 1 of each 8.
+  // Octet i has the columns 2 i and 2 i + 1 of each 8 of the 32 columns.
   const int64_t part_rows = t_.dim[t_.rank - 2], part = row / part_rows, octet = column / 32 * 4 + column % 8 / 2,
                 place = column % 32 / 8 * 2 + column % 2;
   const float value = element(((part * (columns_ / 8) + octet) * part_rows + row % part_rows) * 8 + place);

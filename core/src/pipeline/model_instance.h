@@ -20,7 +20,7 @@ namespace tenon {
 // A model that is made an instance of. Everything that is referred to outlives the instance.
 struct ModelSource {
   const ModelInstanceConfig& config;
-  bool strict;  // of the pipeline
+  bool strict;  // the pipeline's
   const Weights& weights;
   std::shared_ptr<const ModelKind> kind;  // the architecture
   std::optional<ModelPart> part = {};     // it is made of this part alone

@@ -1,4 +1,4 @@
-// What the cells of a sequence depend on: a saved sequence that says otherwise is refused.
+// The cells of a sequence depend on these facts: a saved sequence that has others is refused.
 #pragma once
 
 #include <vector>

@@ -19,7 +19,7 @@ class StepMasks {
   // [setup] The storages have their addresses; takes the host's memory that is copied from.
   void attach(const StorageTable& storages, Context& context);
 
-  uint32_t words() const { return words_; }  // of a mask
+  uint32_t words() const { return words_; }  // a mask has so many
   uint32_t rows() const { return rows_; }
   uint32_t masks() const { return masks_; }      // the storage of u32[rows][words]
   uint32_t numbers() const { return numbers_; }  // the storage of i32[rows]

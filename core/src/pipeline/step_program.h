@@ -26,7 +26,7 @@ struct ProgramContext {
   const StepState& state;
   const DraftState& draft_state;
   const StepMasks& masks;
-  const tenon_bounds& largest;     // of each bound the largest of all programs
+  const tenon_bounds& largest;     // each bound is the largest of all programs
   std::optional<uint32_t> pooled;  // the storage of pooled hidden states, if anybody may want embeddings
 };
 

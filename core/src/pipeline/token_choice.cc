@@ -68,7 +68,7 @@ tenon_tid told_tensor(const ProgramContext& context, ProgramRecording& rec) {
   return rec.storage(context.state.told(), sdk::tensor(TENON_I32, {context.state.told_rows()}));
 }
 
-// What the processors left, in their order. The first sampler was given the model's logits.
+// Returns the candidates that the processors left, in their order. The first sampler was given the model's logits.
 std::vector<sdk::Left> all_left(const std::vector<GivenCandidates>& given) {
   std::vector<sdk::Left> all;
   for (size_t i = 1; i < given.size(); ++i) {

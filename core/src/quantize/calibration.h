@@ -58,7 +58,7 @@ class Calibration {
   const QuantizePlan& plan_;
   const SchemeEncoder& scheme_;
   std::map<std::string, ModelMatrix> matrices_;  // keyed by the matrices' names
-  uint32_t layers_ = 0, width_ = 0;              // of the model, if it is a known one
+  uint32_t layers_ = 0, width_ = 0;              // the model's, if it is a known one
   PipelineConfig base_;
   std::vector<std::vector<int32_t>> windows_;
   EncodedTensors encoded_;

@@ -41,7 +41,7 @@ class StoredLayers {
 
  private:
   struct Place {
-    size_t number = 0;           // of the layer
+    size_t number = 0;           // the layer's
     std::vector<uint64_t> at;    // where each tensor begins in the layer's file
     std::vector<uint64_t> next;  // where its next bytes go
   };
@@ -51,7 +51,7 @@ class StoredLayers {
 
   std::filesystem::path folder_;
   std::string asked_;
-  size_t number_ = 0;  // of the layer that is being stored
+  size_t number_ = 0;  // the number of the layer that is being stored
   std::unique_ptr<AtomicFile> file_;
   std::map<const PlannedTensor*, Place> places_;
   std::map<size_t, weights::MappedFile> mapped_;  // by the layer's number

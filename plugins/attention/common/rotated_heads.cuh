@@ -11,7 +11,7 @@
 
 namespace tenon::attention {
 
-inline constexpr uint32_t kRotateWarps = 4, kRotateMostRows = 4096;  // of blocks; further rows are taken in turns
+inline constexpr uint32_t kRotateWarps = 4, kRotateMostRows = 4096;  // a grid's; further rows are taken in turns
 
 struct RotatePointers {
   const float* from;

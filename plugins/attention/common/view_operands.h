@@ -30,7 +30,7 @@ enum ViewOperand {
   kSeqRow,
   kRope,    // A cache that keeps keys after rope gives Q.
   kChosen,  // A view without spans gives KV_LEN.
-  kSums,    // What is no half of a view with a tail gives KV_LEN.
+  kSums,    // A view that is no half of one with a tail gives KV_LEN.
   kViewOperands
 };
 

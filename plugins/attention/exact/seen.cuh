@@ -18,8 +18,8 @@ using cuda::KvCells, cuda::KvLayout;
 inline constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
 inline constexpr uint32_t kAtOnce = 4;  // lanes that a warp takes together
 inline constexpr uint32_t kTurn = kWarps * kAtOnce;
-inline constexpr uint32_t kTableCells = 512;     // of a table, for which the block finds the step's rows together
-inline constexpr uint32_t kMostTreeRows = 8192;  // of a step with trees: a path is kept in shared memory
+inline constexpr uint32_t kTableCells = 512;     // a table, by which a block finds the step's rows, has so many
+inline constexpr uint32_t kMostTreeRows = 8192;  // the most in a step with trees, whose path is in shared memory
 
 // The bound of sequences is at least 1. few_rows: only sequences of at most so many rows are attended to; 0: all are.
 struct Args : attention::ViewArgs {
@@ -35,7 +35,7 @@ struct Pointers {
   const int32_t* chosen;      // (rows, KV heads, 1 + most_spans), if spans are chosen
   const float *rope, *sinks;  // sinks: (query heads), or nullptr
   float* half_sums;           // (row, query head): of one half of a view with a tail
-  float2* stats;              // of (row, query head): maximum and sum
+  float2* stats;              // by (row, query head): maximum and sum
   float* weights;
 };
 
@@ -48,7 +48,7 @@ struct Lanes {
 // The block's own memory.
 struct Shared {
   int32_t row_of[kTableCells];  // the step's row whose place a cell is, or -1
-  uint32_t end;                 // of the cells
+  uint32_t end;                 // cells from here on are not looked at
   int32_t base, straight;       // see Seen
 };
 struct SharedMemory {
@@ -97,7 +97,7 @@ class Seen {
       cell = cell_of(l);
       return true;
     };
-    // What f becomes is long, so there is one call of range for all of them.
+    // f's code is long, so there is one call of range for all of them.
     const int32_t* list = chosen();
     const uint32_t ranges = 1 + (list != nullptr ? static_cast<uint32_t>(list[0]) : 1);
     uint32_t step = list != nullptr ? static_cast<uint32_t>(kv_len_) : max(first_, sinks_);

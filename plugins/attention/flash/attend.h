@@ -20,7 +20,7 @@ namespace tenon::flash {
 // Phases: chunk = split + splits * (head + kv_heads * row block); then, if splits are cut, head + kv_heads * row.
 struct AttendArgs : attention::ViewArgs {
   uint32_t kv_heads;
-  uint32_t lanes;       // of a sequence; a ring has no end: 0
+  uint32_t lanes;       // a sequence has so many; a ring has no end: 0
   uint32_t block_rows;  // rows of a work item
   // Work items along the lanes, and lanes of a split. Splits [0, sink_splits) of a ring are the sinks', and the others
   // are taken in turns.
@@ -31,11 +31,11 @@ struct AttendArgs : attention::ViewArgs {
 using enum attention::ViewOperand;
 
 uint64_t scratch_bytes(const AttendArgs& a);         // partial results of the splits
-uint64_t thread_scratch_bytes(const AttendArgs& a);  // of one work item
+uint64_t thread_scratch_bytes(const AttendArgs& a);  // for one work item
 void attend(const AttendArgs& a, const sdk::Part& part);
 
 // The softmax weights of each sequence's last weight_rows rows, by cell. A chunk is a KV head of a sequence.
-uint64_t weights_scratch_bytes(const AttendArgs& a);  // of a thread
+uint64_t weights_scratch_bytes(const AttendArgs& a);  // for each thread
 void sum_weights(const AttendArgs& a, const sdk::Part& part);
 
 }  // namespace tenon::flash

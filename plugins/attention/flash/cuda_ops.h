@@ -14,9 +14,9 @@
 
 namespace tenon::flash {
 
-inline constexpr uint32_t kMostDim = 256;    // of a head
-inline constexpr uint32_t kDecodeRows = 16;  // of a sequence: the decode op takes so many
-inline constexpr uint32_t kSteadyRows = 16;  // of a step: up to so many, a row's bits are those that it has alone
+inline constexpr uint32_t kMostDim = 256;    // a head has at most so many dimensions
+inline constexpr uint32_t kDecodeRows = 16;  // the decode op takes so many rows of a sequence
+inline constexpr uint32_t kSteadyRows = 16;  // in a step of up to so many rows, a row has the bits that it has alone
 
 // Groups of keys that share zeros and steps are whole multiples of so many: a tile of decoding's has keys of one group.
 inline constexpr uint32_t kKeysOfGroup = 32;
@@ -35,17 +35,17 @@ struct GpuArgs {
   uint32_t append, normed;   // KV_APPEND, QK_NORM
   uint32_t sinks;            // learned sinks
   int32_t rotated, pairing;  // ROPE; rotated 0: there is none
-  float eps;                 // of the norm
+  float eps;                 // the norm's epsilon
   // Decoding's own, as set_splits() decides.
   uint32_t splits;        // that a row is cut into, at most
   uint32_t granule;       // positions; a split's size is a multiple of it
   uint32_t cluster;       // blocks of a cluster, which fold their splits through shared memory
   uint32_t most_splits;   // that any row may have
-  uint32_t split_blocks;  // of the grid: blocks that share a row's splits
+  uint32_t split_blocks;  // so many blocks of the grid share a row's splits
   uint32_t many_rows;     // 1: the step has so many rows that a row's splits may depend on the step's shape
-  uint32_t depth;         // of the rings of warps that are teams, see TeamShape; 0: blocks are
+  uint32_t depth;         // stages of the ring of a warp that is a team, see TeamShape; 0: blocks are teams
   uint32_t prefetch;      // 1: older keys and values may be read before the wait; known when launched
-  // Of one half of a view with a tail, see recent.h.
+  // Only one half of a view with a tail has these, see recent.h.
   uint32_t hidden, joining;
 };
 
@@ -62,10 +62,10 @@ enum GpuOperand {
   kSeqRow,
   kKvLen,
   kRope,     // from here on, Q stands for what there is not; f32[positions][rotated / 2][2]
-  kQWeight,  // of the norm
+  kQWeight,  // the norm's weights
   kKWeight,
   kSinks,      // f32[q_heads]: the logits of learned sinks
-  kKeyScales,  // of codecs that have scales
+  kKeyScales,  // if the codec has scales
   kValueScales,
   kConverted,  // f16 or bf16 (rows, q_heads, k_dim): what prepare makes of Q for prefill
   kSums,       // f32 (rows, q_heads), of one half of a view with a tail
@@ -84,7 +84,7 @@ struct GpuPointers {
   const int32_t *seq_slot, *seq_row;  // by sequence
   const int32_t* kv_len;              // by slot: tokens before the step
   const float* rope;                  // (positions, rotated / 2) of (cos, sin)
-  const float *q_weight, *k_weight;   // of the norm; nullptr if there is none
+  const float *q_weight, *k_weight;   // the norms' weights; nullptr if there is no norm
   const float* sinks;                 // (q_heads), or nullptr
   void* converted;                    // (rows, q_heads, k_dim)
   void *key_scales, *value_scales;

@@ -70,7 +70,7 @@ __device__ void prepare_plain(const GpuArgs& a, const GpuPointers& p, uint32_t r
   }
   const int32_t slot = p.slot[row], pos = p.pos[row];
   if (slot < 0) return;
-  char *keys = nullptr, *values = nullptr;  // of the first KV head; nullptr: there is no room
+  char *keys = nullptr, *values = nullptr;  // the first KV head's; nullptr: there is no room
   if (end > a.q_heads && static_cast<uint32_t>(pos) < a.kv_len) {
     keys = cached(a, p, Side::kKeys, static_cast<uint32_t>(slot), 0).at(static_cast<uint32_t>(pos));
     values = cached(a, p, Side::kValues, static_cast<uint32_t>(slot), 0).at(static_cast<uint32_t>(pos));
@@ -127,7 +127,7 @@ struct TilePieces<void, kKeys, D> {};
 // Bytes unpacks the cache's codec if that has scales; E is then __half. Else it is void.
 template <class E, uint32_t D, class Bytes>
 struct Prefill {
-  static constexpr uint32_t kKeys = D <= 128 ? 64 : 32;  // of a tile
+  static constexpr uint32_t kKeys = D <= 128 ? 64 : 32;  // keys in a tile
   static constexpr uint32_t kQueryBytes = kRows * kTileRowBytes<D>, kTileBytes = kKeys * kTileRowBytes<D>;
   static constexpr uint32_t kSharedBytes = kQueryBytes + 4 * kTileBytes;  // queries, two tiles of keys, two of values
   using Scores = float[kKeys / 8][4];                                     // [eight keys][an mma's sums]

@@ -23,7 +23,7 @@ struct ResultFactors {
   float own, before;
 };
 struct HeadSums {
-  uint32_t row, head;  // of the step, of the query heads
+  uint32_t row, head;  // row: in the step; head: among the query heads
   float top, sum;      // the greatest score in units of log2, and the sum of the weights
 };
 // leaves: the thread is the one that leaves the sum of a first half.
@@ -95,7 +95,7 @@ __device__ __forceinline__ const float* rope_row(const GpuArgs& a, const GpuPoin
 struct HeadSource {
   const float* x;  // (dim)
   uint32_t dim;
-  const float* weight;  // of the norm; nullptr: there is none
+  const float* weight;  // the norm's weights; nullptr: there is none
   const float* table;   // the rope's row for the position; nullptr: there is none
 };
 // Norm and rope of any head, by one warp: calls store(d, value) for every d below dim, which is at most 32 * kPerLane.

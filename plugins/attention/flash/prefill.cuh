@@ -11,8 +11,8 @@ namespace tenon::flash {
 // have the shortest contexts of a sequence.
 struct QueryTile {
   uint32_t slot = 0;
-  uint32_t first_row = 0, rows = 0;  // of the step; rows is 0 for blocks after the last tile
-  uint32_t position = 0;             // of the first row; those of the others follow
+  uint32_t first_row = 0, rows = 0;  // rows of the step; rows is 0 for blocks after the last tile
+  uint32_t position = 0;             // the first row's; those of the others follow
   uint32_t end = 0;                  // no row sees a position from there on
 
   // Whether there is nothing that any row sees.
@@ -38,7 +38,7 @@ struct QueryTile {
     uint32_t at = tiles - 1 - block, s = 0;
     for (uint32_t found = 0; found == 0; s += kLanes) {
       const uint32_t own = tiles_of(s + lane);
-      uint32_t through = own;  // of this lane's sequence and those before it
+      uint32_t through = own;  // the tiles of this lane's sequence and of those before it
       for (uint32_t d = 1; d < kLanes; d *= 2) {
         const uint32_t before = __shfl_up_sync(~0u, through, d);
         if (lane >= d) through += before;

@@ -12,8 +12,8 @@
 namespace tenon::flash {
 
 inline constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
-inline constexpr uint32_t kQueries = 16;    // of a team that is a block: rows of a matrix product
-inline constexpr uint32_t kFewQueries = 8;  // of one that is a warp, or reads codes: columns of a matrix product
+inline constexpr uint32_t kQueries = 16;    // for a team that is a block: rows of a matrix product
+inline constexpr uint32_t kFewQueries = 8;  // for one that is a warp or reads codes: columns of a product
 inline constexpr uint32_t kDeepest = 12;    // see TeamShape
 // Blocks of a multiprocessor: each works while the others wait for keys and values. Codes bring more elements in the same time, and
 // unpacking them needs more warps; rings of long keys by channel have room for as many as plain ones.
@@ -70,10 +70,10 @@ __device__ inline Cut cut(const GpuArgs& a, uint32_t pos) {
 // A team works on queries of one sequence and one KV head.
 struct Work {
   uint32_t kv_head, seq, slot;
-  uint32_t first_row, rows;  // of the sequence in the step
+  uint32_t first_row, rows;  // the sequence's rows in the step
   uint32_t query, queries;   // the team's first of the sequence's queries, and how many it has
   uint32_t old_len;          // tokens in the cache before the step
-  const int32_t* pos;        // of the sequence's rows
+  const int32_t* pos;        // the positions of the sequence's rows
   // The sequence's row that the team's query q is of, and its query head.
   __device__ uint32_t row_of(const GpuArgs& a, uint32_t q) const { return (query + q) / a.heads_per_kv; }
   __device__ uint32_t head_of(const GpuArgs& a, uint32_t q) const {

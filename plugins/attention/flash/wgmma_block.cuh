@@ -18,7 +18,7 @@ using cuda::warpgroup::kSwizzledColumns;
 using cuda::warpgroup::kSwizzledRowBytes;
 using cuda::warpgroup::kSwizzlePeriod;
 
-inline constexpr uint32_t kRows = 128, kTileKeys = 128, kStages = 2;  // of a block, of a tile, of a ring
+inline constexpr uint32_t kRows = 128, kTileKeys = 128, kStages = 2;  // in a block, a tile, a ring
 inline constexpr uint32_t kConsumers = 2, kWarpgroupThreads = 128, kThreads = (kConsumers + 1) * kWarpgroupThreads;
 inline constexpr uint32_t kConsumerRows = kRows / kConsumers;
 static_assert(kConsumerRows == 64);
@@ -56,7 +56,7 @@ struct Layout {
   static constexpr uint32_t kTileBytes = kSliceBytes * kSlices;
   static constexpr uint32_t kKeysAt = kTileBytes, kValuesAt = kKeysAt + kStages * kTileBytes;
   static constexpr uint32_t kRawAt = kValuesAt + kStages * kTileBytes, kBarriersAt = kRawAt + Raw::kAllBytes;
-  static constexpr uint32_t kAlignment = 1024;  // of the swizzle
+  static constexpr uint32_t kAlignment = 1024;  // the swizzle needs it
   static constexpr uint32_t kSharedBytes = kBarriersAt + (1 + 4 * kStages) * Barrier::kBytes + kAlignment;
 
   uint32_t base;

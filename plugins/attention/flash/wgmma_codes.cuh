@@ -37,7 +37,7 @@ class CodedProducer {
     for (uint32_t s = 0; s < steps_; ++s) {
       fetch(s + kAhead);
       cuda::wait_copies<kAhead>();
-      // Of a step the pieces are the thread's own, and the scales are everybody's: those that the next fetch() will replace were read
+      // A step's pieces are the thread's own, and its scales are everybody's: those that the next fetch() will replace were read
       // before this.
       cuda::named_sync(kProducer, kWarpgroupThreads);
       const Tile t = tile_of(s);
@@ -53,7 +53,7 @@ class CodedProducer {
   using Shared = Layout<D, C>;
   static constexpr uint32_t kAhead = Shared::kRawStages - 1;
   static_assert(kAhead == 2 && Shared::kScaleStages >= kAhead + 2);
-  // Of a row: pieces of 64 columns, and slices of so many. A thread has kOwn pieces of a tile.
+  // A row has kOfSlice pieces in each slice of 64 columns, and kSlices slices. A thread has kOwn pieces of a tile.
   static constexpr uint32_t kOfSlice = kSwizzledColumns / (8 * C::kEights), kSlices = Shared::kSlices;
   static constexpr uint32_t kRowsAtOnce = kWarpgroupThreads / kOfSlice, kOwn = kOfSlice * kSlices;
   static constexpr uint32_t kPassBytes = kWarpgroupThreads * 16;  // the pieces of all threads

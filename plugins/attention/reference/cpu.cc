@@ -182,7 +182,7 @@ struct Work {
   float* row;     // a key or a value
 };
 
-// What a softmax divides by: the sum of exp(score - top). A row that sees nothing has no greatest score.
+// A softmax divides by this: the sum of exp(score - top). A row that sees nothing has no greatest score.
 struct Divisor {
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
 };

@@ -55,7 +55,7 @@ class WellFormed {
     }
     return true;
   }
-  // What a text ends with, to be said of the token after it.
+  // Returns which unfinished character a text that ends with this token ends with, as forbid() takes it for the next token.
   uint8_t ending(size_t token) const { return first_[token]; }
   void forbid(uint8_t ending, std::span<uint32_t> bits) const {
     if (ending == kNone) return;

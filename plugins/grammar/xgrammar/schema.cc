@@ -28,7 +28,7 @@ using Json = picojson::value;
 using Object = picojson::object;
 using Names = std::set<std::string, std::less<>>;
 
-constexpr uint32_t kMostDepth = 64;  // of schemas in schemas: the time to compile grows with its third power
+constexpr uint32_t kMostDepth = 64;  // schemas in schemas: the time to compile grows with its third power
 
 // These say nothing about the value.
 const Names& annotations() {
@@ -38,7 +38,7 @@ const Names& annotations() {
                                "readOnly",         "title",         "writeOnly"};
   return kNames;
 }
-// Of these XGrammar heeds the first that is there.
+// If several of these are there, XGrammar heeds the first in this list.
 constexpr std::array kAlternatives = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
 struct OfType {
   const char* type;

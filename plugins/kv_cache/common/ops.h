@@ -10,8 +10,8 @@
 
 namespace tenon::slot_cache {
 
-inline constexpr uint32_t kAppendRows = 4;     // of a chunk
-inline constexpr uint32_t kDequantCells = 64;  // of a chunk
+inline constexpr uint32_t kAppendRows = 4;     // a chunk has so many
+inline constexpr uint32_t kDequantCells = 64;  // a chunk has so many
 
 using Operands = std::span<const tenon_operand>;
 
@@ -74,7 +74,7 @@ void emit_place(sdk::Recorder& r, Operands operands, const PlaceArgs& args);
 struct CommitArgs {
   sdk::KvLayout kv;
   uint32_t seqs, scale_bytes;
-  uint32_t row_bytes[2];  // of a head's K, V
+  uint32_t row_bytes[2];  // the bytes of a head's K, V
 };
 enum CommitOperand {
   kCommitKeys,

@@ -124,7 +124,7 @@ class SlotCache {
  private:
   // Layers with the same window, or those without; they share a page table.
   struct Group {
-    uint32_t window = 0;  // of the layers; 0: they see everything
+    uint32_t window = 0;  // the layers' own; 0: they see everything
     // A slot of layers with a window has room for so many of its newest tokens.
     uint32_t reach = 0;
     // These take so many pages, which a slot's columns name in turn if there is no pool.
@@ -132,9 +132,9 @@ class SlotCache {
     uint32_t page_cells = 0;  // as the view has it
     uint32_t page_room = 0;   // those that have memory
     uint32_t columns = 0;
-    uint32_t pages = 0;        // of all slots
-    uint64_t table = 0;        // of its entries in table_ and in store 1
-    uint64_t token_bytes = 0;  // of all its layers
+    uint32_t pages = 0;        // all slots together have so many
+    uint64_t table = 0;        // its entries begin here in table_ and in store 1
+    uint64_t token_bytes = 0;  // a token takes so many in all its layers
     uint64_t key_group_bytes = 0;
   };
   struct Plane {
@@ -224,12 +224,12 @@ class SlotCache {
   tenon_kv_format format_;
   Policy policy_;
   bool simd_;
-  uint64_t memory_;            // of the device
-  std::vector<Plane> planes_;  // of layer 0, of layer 1, ...
+  uint64_t memory_;            // the device has so many bytes
+  std::vector<Plane> planes_;  // those of layer 0, of layer 1, ...
   uint32_t slots_ = 0, capacity_ = 0, rows_ = 0;
   uint32_t cells_ = 0, ring_ = 0;
   std::vector<Group> groups_;          // the first: of layers that see everything, and of all of a ring or a pool
-  std::vector<int32_t> table_;         // of each group (slots, columns)
+  std::vector<int32_t> table_;         // by group: (slots, columns)
   std::vector<uint32_t> overwritten_;  // by slot: a ring no longer has the positions from the sinks to here
   std::vector<uint32_t> first_;        // by group and slot: a window's layers have no position before this one
   mutable std::deque<tenon_kv_view> tails_;

@@ -109,7 +109,7 @@ void bound_pages(const ChooseArgs& a, const std::byte* summaries, const float* q
   }
 }
 
-// Of the first n pages `most` that have the largest bounds, in ascending order, to w.order.
+// Writes to w.order, ascending, those `most` of the first n pages that have the largest bounds.
 void choose_largest(const Work& w, uint32_t n, uint32_t most) {
   std::iota(w.order, w.order + n, 0U);
   std::nth_element(w.order, w.order + most, w.order + n,

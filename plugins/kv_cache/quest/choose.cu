@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
 struct Shared {
   uint32_t count[256];                    // bounds by the eight bits at hand
   uint32_t known, left;                   // bits that the last chosen bound has; how many with these are chosen
-  uint32_t above[kWarps], equal[kWarps];  // of a turn's pages, by warp
+  uint32_t above[kWarps], equal[kWarps];  // how many pages of a turn are above, and equal, by warp
 };
 
 // Finds the bound of the last page that is chosen, and how many pages with just that bound are. The whole block calls this.

@@ -143,7 +143,7 @@ class Float4Matrix final : public published::Matrix {
                         (normal_ ? "nf4" : "fp4"));
     }
   }
-  // What the JSON beside the codes says.
+  // The JSON beside the codes says this.
   struct State {
     uint64_t block = 0, nested_block = 1;
     float offset = 0;

@@ -42,7 +42,7 @@ struct BlockRow {
   __device__ int weight(uint32_t i) const {
     const uint8_t* p = block(i);
     const uint32_t n = i % (wide() ? 256 : 32), run = n / 16, group = n / 32, j = n % 16;
-    const uint32_t pair = run / 8 * 32 + run % 2 * 16 + j, shift = run % 8 / 2 * 2;  // of Q2_K, Q3_K and Q6_K
+    const uint32_t pair = run / 8 * 32 + run % 2 * 16 + j, shift = run % 8 / 2 * 2;  // for Q2_K, Q3_K and Q6_K
     switch (format) {
       case TENON_Q4_0:
         return nibble(p + 2, n) - 8;

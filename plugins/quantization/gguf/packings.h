@@ -67,7 +67,7 @@ inline void pack_q4_k_unit(const uint8_t* block, uint32_t row, uint8_t* unit) {
     const sdk::ScaleMin s = sdk::k_scale_min(block + 4, static_cast<int>(part));
     to[row] = static_cast<uint8_t>(s.scale);
     to[16 + row] = static_cast<uint8_t>(s.min);
-    const uint8_t* nibbles = block + 16 + part / 2 * size_t{32};  // of two parts, one in either half of the bytes
+    const uint8_t* nibbles = block + 16 + part / 2 * size_t{32};  // lower halves: one part; upper ones: the next
     for (uint32_t i = 0; i < 4; ++i) {
       const uint32_t first = word_at(nibbles + 4 * i) >> (part % 2 * 4) & 0x0f0f0f0fu;
       const uint32_t second = word_at(nibbles + 16 + 4 * i) >> (part % 2 * 4) & 0x0f0f0f0fu;

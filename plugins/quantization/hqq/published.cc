@@ -119,7 +119,7 @@ class HqqMatrix final : public published::PairedMatrix {
   uint32_t bits_, codes_an_element_;
   uint64_t stretch_ = 0;  // groups that have their codes in the same bits
   tenon_format scale_format_ = TENON_F16, zero_format_ = TENON_F16;
-  std::vector<std::string> names_;  // of the tensors
+  std::vector<std::string> names_;  // the tensors' names
 };
 
 }  // namespace

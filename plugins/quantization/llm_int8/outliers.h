@@ -1,4 +1,4 @@
-// What outliers of x add to a product on the CPU: y[r][c] += scale[c] * (sum of fp16(x[r][i]) * q[c][i] over outliers i),
+// Outliers of x add this to a product on the CPU: y[r][c] += scale[c] * (sum of fp16(x[r][i]) * q[c][i] over outliers i),
 // an op after the product of integers, in which they count as zeros.
 #pragma once
 

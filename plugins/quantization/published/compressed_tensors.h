@@ -1,4 +1,4 @@
-// What a quantization_config of quant_method "compressed-tensors" says of weights, where one group of settings holds for all
+// This reads a quantization_config of quant_method "compressed-tensors", of which one group of settings has to hold for all
 // matrices that are quantized; https://github.com/vllm-project/compressed-tensors defines the keys.
 #pragma once
 

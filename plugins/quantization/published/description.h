@@ -1,4 +1,4 @@
-// What config.json says about how a checkpoint stores its matrices: quantization_config, which every scheme is given as JSON
+// config.json says how a checkpoint stores its matrices in quantization_config, which every scheme is given as JSON
 // (tenon_linear.description). A scheme reads the keys that it knows; a key that nobody has read may mean that the numbers
 // are other ones than those computed here, and is refused by name.
 #pragma once

@@ -25,7 +25,7 @@ struct RowBatch {
   const uint8_t* code;     // (rows, k)
   const float* scale;      // (rows, scales)
   const uint8_t* zero;     // (rows, zeros): zero points, or scales in e4m3 besides; null: there are none
-  uint32_t scales, zeros;  // of a row
+  uint32_t scales, zeros;  // a row has so many
   uint32_t each;           // scales of a group; 0: the row has the one
   uint32_t group;          // weights that share what is by group
 };

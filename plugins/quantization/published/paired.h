@@ -16,7 +16,7 @@ class PairedMatrix : public Matrix {
     const Numbers numbers = numbers_of(src);
     const uint32_t n = columns_ / held_group_;
     std::vector<uint8_t> codes(columns_);
-    std::vector<float> pairs(size_t{2} * n);  // of scale and offset
+    std::vector<float> pairs(size_t{2} * n);  // (scale, offset) by group
     for (uint64_t row = 0; row < rows_; ++row) {
       take_codes(src, row, codes.data());
       for (uint32_t g = 0; g < n; ++g) {

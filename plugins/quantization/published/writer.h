@@ -5,7 +5,7 @@
 
 namespace tenon::published {
 
-// What it does is what tenon_quantization says of describe() and encode(). Both throw sdk::Refused.
+// describe() and encode() do what tenon_quantization says of them. Both throw sdk::Refused.
 class Writer {
  public:
   virtual ~Writer() = default;

@@ -5,7 +5,7 @@ namespace {
 
 constexpr double kNorm = 0.7;     // the large errors are rare by this norm
 constexpr double kPull = 10;      // how near the sum of both has to come to the error
-constexpr double kGrowth = 1.01;  // of the pull, with each turn
+constexpr double kGrowth = 1.01;  // the pull grows by it with each turn
 constexpr int kTurns = 20;
 
 double mean_error(const Int4Group& group, const float* w, uint32_t n) {

@@ -26,7 +26,7 @@ inline void quantize_int8_row(const float* w, uint32_t k, uint8_t* row) {
   std::fill(q + k, row + int8_row_bytes(k), uint8_t{0});
 }
 
-// What the weights of a group share, in bf16: a weight stands for (q - 8) * scale + zero.
+// The weights of a group share these, in bf16: a weight stands for (q - 8) * scale + zero.
 struct Int4Group {
   uint16_t scale = 0, zero = 0;
 

@@ -31,7 +31,7 @@ struct Pointers {
 };
 
 struct Shared {
-  uint32_t most[kMostOwn][kClusterThreads];  // of each class, as rising bits; 0: none is in
+  uint32_t most[kMostOwn][kClusterThreads];  // the largest of each class, as rising bits; 0: none is in
   uint32_t bins[kBins];
   uint32_t low[kClusterWarps], high[kClusterWarps], scan[kClusterWarps];
   uint32_t bin, above, in_bin;  // where the k-th lies

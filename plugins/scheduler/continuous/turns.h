@@ -39,7 +39,7 @@ class Turns {
     while (!queues_.empty()) {
       std::pop_heap(queues_.begin(), queues_.end(), later);
       Queue& queue = queues_.back();
-      // What a prompt that runs still needs is in its client's counter already.
+      // The rows that a running prompt still needs are in its client's counter already.
       if (queue.next->waits) queue.counter += queue.next->pending;
       ordered_.push_back(*queue.next++);
       if (queue.next != queue.end) {

@@ -1,4 +1,4 @@
-// What it says is text and tables, made anew from the requests that request_stats.h has found; nothing here draws.
+// Its texts and tables are made anew from the requests that request_stats.h has found; nothing here draws.
 #include "model/request_rows.h"
 
 #include <algorithm>

@@ -252,7 +252,7 @@ void RequestsView::draw_stay(const RequestStay& stay, float y) {
                                                 {x, top + theme_.px(8)}, theme_.bad);
 }
 
-// What the cache had takes no time: it is a gauge at the begin of the stay, full if it had all of the prompt.
+// Tokens that the cache had take no time: they are a gauge at the begin of the stay, full if it had all of the prompt.
 void RequestsView::draw_cached(const RequestLife& life, const RequestStay& stay, float y) {
   if (life.cached <= 0 || life.prompt <= 0) return;
   const float share = std::min(1.0F, static_cast<float>(life.cached) / static_cast<float>(life.prompt));

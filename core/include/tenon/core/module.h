@@ -211,7 +211,7 @@ struct Translation {
 struct ModelKind {
   std::string name;
   std::string doc;
-  std::filesystem::path file;  // of the family; "" for one that a program made
+  std::filesystem::path file;  // the family's file; "" for a family that a program made
   // Returns the weights as the other functions want them, which borrow what they were made of; nullptr: as they are. It may be empty.
   std::function<std::unique_ptr<Weights>(const Weights& weights)> view = {};
   std::function<ModelInfo(const Weights& weights)> describe;

@@ -30,7 +30,7 @@ struct RequestStay {
   std::string_view lost{};  // with a slot: it was pre-empted, and lost its "slot", its "pages", or found no "room"
   int64_t taker = -1;       // the request that got what it lost; -1: none did, or the trace does not say
   std::vector<RequestPart> parts{};  // with a slot, by time
-  std::vector<RequestPart> rests{};  // of its decoding, by time: it had no row in these steps
+  std::vector<RequestPart> rests{};  // while it decoded, by time: it had no row in these steps
 
   bool waits() const { return slot < 0; }
   int64_t duration_ns() const { return end_ns - begin_ns; }

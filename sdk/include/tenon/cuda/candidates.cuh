@@ -42,7 +42,7 @@ struct CandidateInput {
 };
 
 struct CandidateRow {
-  uint32_t row;            // of the candidates' tensors
+  uint32_t row;            // the row in the candidates' tensors
   int32_t step_row, slot;  // where the logits come from, and whose they are
   uint32_t n;
   const float* logit;  // [n]

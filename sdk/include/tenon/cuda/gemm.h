@@ -112,8 +112,8 @@ inline cudaDataType lt_type(tenon_format format) {
 struct ProductTensors {
   tenon_tid x, y;
   tenon_tid bias, addend;                // or 0
-  double share;                          // of the call's rows, for the cost
-  tenon_tid x_scales = 0, w_scales = 0;  // of x and w in e4m3: f32[rows], f32[n]
+  double share;                          // it computes this share of the call's rows, for the cost
+  tenon_tid x_scales = 0, w_scales = 0;  // if x and w are e4m3: f32[rows], f32[n]
 };
 inline void record_product(sdk::Recorder& rec, const GemmCall& call, const ProductTensors& tensors) {
   const auto [x, y, bias, addend, share, x_scales, w_scales] = tensors;

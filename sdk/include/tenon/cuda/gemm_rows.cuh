@@ -143,7 +143,7 @@ inline void norm_rows(const NormRowsArgs& a, const Launch& l) {
 }
 
 struct SiluMulArgs {
-  int64_t columns, x_stride, y_stride;  // of y; elements
+  int64_t columns, x_stride, y_stride;  // columns of y; strides in elements
   uint32_t rows, first_row;             // the row that the live count knows y's first as
   uint32_t biased;
   tenon_format x_format, y_format;
@@ -212,7 +212,7 @@ inline void silu_mul_rows(const SiluMulArgs& a, const Launch& l) {
 struct NormRowsCall {
   tenon_tid x, y;      // f32 (rows, k); f32, f16 or bf16 (rows, k)
   tenon_tid weight;    // f32[k] of an RMSNorm; 0: y = x
-  float eps;           // of the norm
+  float eps;           // the norm's epsilon
   tenon_tid row_live;  // u32
 };
 inline void record_norm_rows(sdk::Recorder& rec, const NormRowsCall& c) {
@@ -232,8 +232,8 @@ inline void record_norm_rows(sdk::Recorder& rec, const NormRowsCall& c) {
 
 struct SiluMulCall {
   tenon_tid x, bias, y, row_live;  // (rows, 2 n), f32[2 n] or 0, (rows, n)
-  uint32_t first_row = 0;          // of x and y, as row_live counts
-  double cost_share = 1;           // of the step's rows
+  uint32_t first_row = 0;          // the number of the first row of x and y, as row_live counts
+  double cost_share = 1;           // it is for this share of the step's rows
 };
 inline void record_silu_mul_rows(sdk::Recorder& rec, const SiluMulCall& c) {
   const tenon_tensor from = rec.describe(c.x), to = rec.describe(c.y);

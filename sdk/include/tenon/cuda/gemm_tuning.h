@@ -52,7 +52,7 @@ struct ProductPointers {
   const void *x, *w;
   void* y;
   const float *addend, *bias;        // nullptr: none
-  const float *x_scales, *w_scales;  // of the rows of x and of w; nullptr: none
+  const float *x_scales, *w_scales;  // the rows of x and of w have these; nullptr: none
   void* workspace;                   // kGemmWorkspaceBytes
 };
 

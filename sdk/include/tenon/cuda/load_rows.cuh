@@ -13,10 +13,10 @@
 namespace tenon::cuda {
 
 struct LoadedRows {
-  const void* data;     // of the matrix's first tensor: (rows, k)
-  tenon_format format;  // of data
+  const void* data;     // the matrix's first tensor: (rows, k)
+  tenon_format format;  // the format of data
   uint32_t k;
-  uint32_t column;  // of y, that the first row is
+  uint32_t column;  // the first row is this column of y
   TileMap map;
   uint8_t* store;  // the packed one, of the rows' expert
 

@@ -21,7 +21,7 @@ namespace tenon::cuda {
 template <class X, bool kWide, bool kHeld>
 class OctetRow {
  public:
-  static constexpr uint32_t kWords = sizeof(X) * 8 / sizeof(uint4);  // of an octet
+  static constexpr uint32_t kWords = sizeof(X) * 8 / sizeof(uint4);  // an octet has so many pieces of 16 bytes
 
   OctetRow() = default;
   __device__ OctetRow(const X* x, uint32_t k, uint4* held) : x_(x), held_(held), k_(k) {}

@@ -13,7 +13,7 @@
 namespace tenon::cuda {
 
 struct PackedSite {
-  uint32_t code = 0;  // of its format: what the scheme's with_format() takes
+  uint32_t code = 0;  // the code of its format, which the scheme's with_format() takes
   TileMap map{};
   uint32_t k = 0;
   uint32_t experts = 0;              // 0: the site is not routed
@@ -21,7 +21,7 @@ struct PackedSite {
   std::vector<uint32_t> rows;        // by matrix of an expert
   std::vector<tenon_format> source;  // by matrix of an expert: what the scheme's source() says
   bool exact = false;                // each weight has the value that it has in the file
-  uint64_t weight_bytes = 0;         // of an expert
+  uint64_t weight_bytes = 0;         // the packed weights of an expert, or of a site that is not routed
   uint32_t stores = 1;               // 2: the rows have scales, in the second one
 
   tenon_format source_of(const tenon_rows& src) const { return source[src.mat % rows.size()]; }

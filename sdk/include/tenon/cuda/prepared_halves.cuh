@@ -11,7 +11,7 @@ namespace tenon::cuda {
 namespace detail {
 
 inline constexpr uint32_t kPreparedK = 64, kLeastPrepareThreads = 256, kMostPrepareThreads = 1024;
-inline constexpr uint32_t kPreparedRows = 8;  // of a block, where there are many
+inline constexpr uint32_t kPreparedRows = 8;  // a block has so many, where there are many
 
 // x as the product takes it: halves, [part][64 k][8 k][row][8 values], the values in the order of A fragments; then the
 // factors that undo the rows' scales.
@@ -41,7 +41,7 @@ __device__ __forceinline__ uint32_t turned(uint32_t k) {
 
 namespace detail {
 
-// What a lane or more have seen of a row.
+// A lane, or several together, have seen this of a row.
 struct RowMeasure {
   float square = 0;      // sum of the squares before the norm's weights
   uint32_t largest = 0;  // magnitude's bits, after them
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
   extern __shared__ __align__(128) float values[];
   __shared__ RowMeasure of_warp[kMostPrepareThreads / 32];
   trigger();
-  float weight[8];  // of the norm, for the thread's next octet: the first of them comes before the wait
+  float weight[8];  // the norm's weights for the thread's next octet: the first of them come before the wait
   if (p.norm != nullptr) load_octet(p.norm, 8 * threadIdx.x, a.k, weight);
   wait();
   const uint32_t row = blockIdx.x, all = to.blocks * kPreparedK, live = min(*p.live, a.rows);

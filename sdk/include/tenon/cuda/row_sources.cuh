@@ -20,8 +20,8 @@ namespace tenon::cuda {
 template <PackedFormat F>
 struct PreparedRows {
   uint32_t padded;      // k, in whole segments
-  uint32_t groups;      // of a row
-  uint32_t row_blocks;  // of 16 bytes a k
+  uint32_t groups;      // a row has so many
+  uint32_t row_blocks;  // each has 16 bytes a k
   bool paired;
   uint32_t rows;  // a multiple of 4
 
@@ -143,7 +143,7 @@ class GlobalRows {
 
  private:
   static constexpr uint32_t kHeld = kRowBlocks == 1 && kHoldsSegment<F> ? F::kBlocks : 0;
-  static constexpr uint32_t kGroups = F::kSegmentK / kGroupDivisor<F>;  // of a segment
+  static constexpr uint32_t kGroups = F::kSegmentK / kGroupDivisor<F>;  // a segment has so many
   static constexpr uint32_t kHeldSums = !kPaired && kHeld != 0 && F::kGroup != 0 ? kGroups : 0;
   __device__ __forceinline__ float2 load_sum(uint32_t group, int row_block) const {
     const uint32_t row = 8 * static_cast<uint32_t>(row_block) + 2 * (lane_id() % 4);

@@ -132,7 +132,7 @@ class PanelSums {
   }
 
  private:
-  static constexpr uint32_t kSums = N / 2, kFours = kSums / 4, kRows = N / 4;  // of a lane
+  static constexpr uint32_t kSums = N / 2, kFours = kSums / 4, kRows = N / 4;  // a lane has so many sums, and rows of x
   static constexpr uint32_t kCoresOf8 = 16 * N;                                // bytes
   static constexpr uint32_t kSumBarrier = 1;
   static constexpr uint32_t kTurnQuads = Shape::kTurnK / 64;
@@ -229,7 +229,7 @@ class PanelSums {
   __device__ __forceinline__ void store(uint32_t half, uint32_t column) {
     each_row(b_.p.y, b_.a.y_stride, column, [&](float* y, uint32_t i) { *y = sum(i, half); });
   }
-  // What an f16 holds of v. NaN stays NaN.
+  // Returns v as an f16 holds it: too large a number becomes the largest. NaN stays NaN.
   static __device__ __forceinline__ float saturated(float v) {
     if constexpr (std::is_same_v<typename F::Half, __half>) {
       asm("min.NaN.f32 %0, %0, 0f477fe000;" : "+f"(v));
@@ -268,7 +268,7 @@ class PanelSums {
   uint32_t x_empty_;      // in the cluster: where the block's barriers are that the lane arrives at
   uint64_t x_described_;  // the ring's first stage
   float sum_[kSums];
-  uint32_t fragments_[2][kTurnQuads][4][4];  // of the product that is under way, and of the next one
+  uint32_t fragments_[2][kTurnQuads][4][4];  // for the product that is under way, and for the next one
   uint32_t under_way_ = 0;                   // the stage of x that is read, and
   bool releases_ = false;                    // whether there is one, and the lane says when that is done
 };

@@ -51,8 +51,8 @@ template <class F, int N>
 struct TileGemmLayout {
   // A block takes all that one of an H100 may have, so neither a small nor a large one (block_size.h) stands beside it.
   static constexpr uint32_t kBytes = (227 << 10) - kTableBytes<F>;
-  static constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>;  // of a stage
-  static constexpr uint32_t kXBytes = TileGemmShape<N>::kTurnK * N * 2;       // of a stage
+  static constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>;  // in a stage
+  static constexpr uint32_t kXBytes = TileGemmShape<N>::kTurnK * N * 2;       // in a stage
   static constexpr uint32_t kXStages = N > 128 ? 4 : N == 128 ? 6 : N == 64 ? 5 : 8;
   static constexpr uint32_t kRest = kBytes - kXStages * (kXBytes + 16) - 128;
   static constexpr uint32_t kFit = kRest / (kWeightBytes + 16);
@@ -121,7 +121,7 @@ template <class F, int N>
 struct TileGemmBlock {
   using Layout = TileGemmLayout<F, N>;
   static constexpr uint32_t kXBytes = Layout::kXBytes, kWeightBytes = Layout::kWeightBytes;
-  static constexpr uint32_t kTurns = kStageK<F> / TileGemmShape<N>::kTurnK;  // of a stage of weights
+  static constexpr uint32_t kTurns = kStageK<F> / TileGemmShape<N>::kTurnK;  // a stage of weights has so many turns
 
   const MatvecArgs& a;
   const TileGemmPointers& p;
@@ -130,7 +130,7 @@ struct TileGemmBlock {
   PreparedHalves halves;
   StageShares shares;
   uint32_t first, last;  // stages
-  uint32_t base;         // of shared memory
+  uint32_t base;         // shared memory begins here
   RingBarriers<Layout::kWeightStages> of_weights;
   RingBarriers<Layout::kXStages> of_x;
 

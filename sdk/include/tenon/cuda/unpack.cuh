@@ -29,7 +29,7 @@ struct LookupOperand {
 };
 struct LookupPointers {
   const uint8_t* weights;  // the packed store
-  const float* scales;     // of the packed rows, or nullptr
+  const float* scales;     // one a packed row, or nullptr
   const int32_t* index;    // rows of the matrix; one that it does not have is skipped
   const uint32_t* live;    // one number: so many entries of the index are looked up
   float* y;                // (rows, k) f32

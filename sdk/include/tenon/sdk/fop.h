@@ -66,7 +66,7 @@ struct RopeOp {
 // TENON_F_ADVANCE ends a sampling step on a device with queues: rows move on, and the host hears what was chosen.
 struct AdvanceOp {
   tenon_tid count;          // u32[1]
-  uint32_t entries;         // of what the host hears
+  uint32_t entries;         // the host hears of so many
   uint32_t entry_words;     // words of an entry
   bool moves_on;            // the rows become those of the next step
   uint32_t first_survivor;  // the first word of an entry that holds a survivor; 0 for a step without trees

@@ -33,7 +33,7 @@ class Vocabulary {
   tenon_vocabulary raw_;
 };
 
-// What is compiled; see tenon_grammar_source. It is valid during the call only.
+// This is to be compiled; see tenon_grammar_source. It is valid during the call only.
 class GrammarSource {
  public:
   explicit GrammarSource(const tenon_grammar_source* raw) : raw_(read_abi(raw)) {}

@@ -137,7 +137,7 @@ constexpr typename C::Element kv_code(const typename C::Stored* row, uint32_t d)
     return row[d];
   }
 }
-// What is stored at place i of a row of n elements x(d).
+// Returns the element that is stored at place i of a row of n elements x(d).
 template <class C, class X>
 constexpr typename C::Stored kv_stored(uint32_t i, uint32_t n, const X& x, float scale) {
   if constexpr (kTwoInAByte<C>) {

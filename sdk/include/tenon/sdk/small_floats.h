@@ -15,7 +15,7 @@ struct SmallFloat {
   static constexpr uint32_t kBits = 1 + kExponent + kMantissa;
   static constexpr int kBias = (1 << (kExponent - 1)) - 1;
   static constexpr bool kHasNan = kExponent == 4 && kMantissa == 3;
-  static constexpr uint32_t kTopCode = (1U << (kBits - 1)) - (kHasNan ? 2 : 1);  // of the largest number
+  static constexpr uint32_t kTopCode = (1U << (kBits - 1)) - (kHasNan ? 2 : 1);  // the code of the largest number
 
   // The bits of a code are also those of a half, kShift and kSignShift further up; that half is the value / kUnit.
   static constexpr uint32_t kShift = 10 - kMantissa, kSignShift = 16 - kBits;

@@ -78,7 +78,7 @@ class KvCells {
     return {load_kv_scale(plane_.scale, zeros + d * bytes),
             load_kv_scale(plane_.scale, zeros + (plane_.dim + d) * bytes)};
   }
-  int64_t stride() const { return plane_.cell; }  // of cells of one page
+  int64_t stride() const { return plane_.cell; }  // from cell to cell within a page
 
   void load(uint32_t cell, float* to) const {
     if (plane_.group == 0) return load_row(plane_.codec, at(cell), plane_.dim, to, scale(cell));

@@ -21,13 +21,13 @@ struct Addend {
 struct LinearArgs {
   Isa isa;
   uint32_t n_mats, k, rows;
-  uint32_t chunk_columns;           // of a chunk
-  uint32_t group_columns;           // of a chunk, that are unpacked at once
+  uint32_t chunk_columns;           // a chunk has so many
+  uint32_t group_columns;           // so many columns of a chunk are unpacked at once
   uint32_t before, after;           // how many addends are added before SILU_MUL, all if there is none, and after it
   uint32_t silu;                    // 1: SILU_MUL is claimed
   uint32_t norm;                    // the operand of RMSNorm's weight; 0: none is claimed
   Activations activations;          // what rows of x are turned into
-  float eps;                        // of RMSNorm
+  float eps;                        // RMSNorm's
   int64_t x_stride, y_stride;       // floats
   uint32_t code[TENON_MAX_STORES];  // by matrix: its format
   uint32_t mat_rows[TENON_MAX_STORES];      // by matrix: of one expert
@@ -39,7 +39,7 @@ struct LinearArgs {
 };
 
 inline constexpr uint32_t kBlockRows = 48;           // rows of x at a time: a multiple of every kernel's
-inline constexpr size_t kUnpackedBytes = 512 << 10;  // of a group of columns: fits a second-level cache
+inline constexpr size_t kUnpackedBytes = 512 << 10;  // a group of columns takes so many: they fit a second-level cache
 
 // Rows of a tile, which holds what kernels write before the epilogue.
 inline uint32_t tile_rows(const LinearArgs& a) {

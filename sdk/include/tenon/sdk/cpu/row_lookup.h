@@ -25,9 +25,9 @@ enum RowLookupOperand : uint32_t { kRowsY, kRowsIndex, kRowsLive, kRowsStore };
 struct RowLookupArgs {
   Isa isa;
   uint32_t packed;    // 1: the matrix is packed
-  uint32_t code;      // of its format
-  uint32_t k, rows;   // of y
-  uint32_t mat_rows;  // of the matrix
+  uint32_t code;      // the code of its format
+  uint32_t k, rows;   // the sizes of y
+  uint32_t mat_rows;  // the matrix has so many
   uint64_t row_bytes;
   int64_t y_stride;  // floats
 };
