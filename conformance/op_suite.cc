@@ -66,7 +66,7 @@ class Recorded {
   }
 
  private:
-  // Whether the rows that are not live are as they were.
+  // Says whether the rows that are not live are as they were.
   bool rest_is_untouched(bool in_place) const {
     const std::vector<float> all = host_.f32(y_);
     for (size_t i = static_cast<size_t>(in_.shape.live * columns_); i < all.size(); ++i) {

@@ -93,7 +93,7 @@ class QuantizedSite {
   }
   const tenon_footprint& footprint() const { return footprint_; }
   int64_t columns() const;
-  // Whether the scheme takes on everything that stands around the step's product.
+  // Says whether the scheme takes on everything that stands around the step's product.
   bool claims(const StepCase& step) const;
   // Learns what a scheme holds whose definition is not known here: from now on it is to hold what its products with unit
   // vectors show.

@@ -44,7 +44,7 @@ class Writing {
   const tenon_linear& linear() const { return plain_->linear; }
   FileMatrix floats(std::mt19937& random) const { return floats_.matrix(0, random); }
 
-  // Whether x has to be observed before a matrix can be written.
+  // Says whether x has to be observed before a matrix can be written.
   bool wants_text() const {
     if (table().observed_bytes == nullptr || table().observed_bytes(scheme_->self(), &linear()) == 0) return false;
     std::mt19937 random(1);

@@ -50,7 +50,7 @@ class Subject {
 
   const LoadedComponent& loaded() const { return component_; }
   const Device& device() const { return *device_; }
-  // Whether it declares a TENON_OWN_* rule.
+  // Says whether it declares a TENON_OWN_* rule.
   bool has_own(uint32_t rule) const;
   const Variant& variant() const { return variant_; }
   // A new instance; with other settings instead of the variant's.

@@ -134,7 +134,7 @@ struct Bench {
   cudaStream_t stream = nullptr;
   Arena* arena = nullptr;
   uint32_t units = 0;
-  double stream_gbs = 0;  // of read_kernel
+  double stream_gbs = 0;  // read_kernel's speed
 };
 
 template <class F, int kTiles>

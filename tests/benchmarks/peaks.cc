@@ -54,7 +54,7 @@ volatile float sink;
   sink = static_cast<float>(_mm512_cvtsi512_si32(sum[0]));
 }
 
-constexpr uint32_t kProductCycles = 3;  // of Intel's and AMD's processors; some of them do not wait for additions
+constexpr uint32_t kProductCycles = 3;  // on Intel's and AMD's processors; some of them do not wait for additions
 
 void multiply_in_a_chain() {
   uint64_t product = 3;

@@ -34,7 +34,7 @@ struct Shape {
   uint64_t memory = 0;  // bytes that copies of the matrix are to have, each multiplied in turn; 0: there is one
 };
 
-// What a file has of the matrix, and how it says that that is stored.
+// A file has this of the matrix: its tensors, and the description of how they are stored.
 struct Stored {
   FileMatrix matrix;
   std::string description;
@@ -143,7 +143,7 @@ benchmark::Counter each_thread(uint64_t amount) {
   return {static_cast<double>(amount), benchmark::Counter::kAvgThreads};
 }
 
-// What the rows of gemv_memory are beside: a loop that only reads.
+// gemv_memory's rows are to be compared with this: a loop that only reads.
 void read_memory(benchmark::State& state) {
   constexpr size_t kLine = 8;
   const std::vector<uint64_t> buffer(kMemory / sizeof(uint64_t), 1);

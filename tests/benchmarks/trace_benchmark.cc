@@ -99,7 +99,7 @@ void span_on_without_tsc(benchmark::State& state) {
 }
 BENCHMARK(span_on_without_tsc);
 
-// What happens to a request: a chunk of its prompt, and its end with a text.
+// A request's events are a chunk of its prompt, and its end with a text.
 void request_event(Track& track, OriginId origin) {
   constexpr uint64_t kValues[] = {1, 2, 3, 4};
   track.request(RequestEvent::kPrompt, origin, 17, kValues);

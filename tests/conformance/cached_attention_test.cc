@@ -1,4 +1,4 @@
-// What a cache has made of keys and values, step after step, is read alike by attention's own kernels and by the formula, over the
+// Keys and values that a cache has coded, step after step, are read alike by attention's own kernels and by the formula, over the
 // cache as it is and over its copy in f32: shapes for which a GPU has kernels of its own. Where there is no GPU, its cases are
 // skipped by name.
 #include <gtest/gtest.h>
@@ -187,7 +187,7 @@ class Layer {
     host_.write(id, all.data());
   }
 
-  // What the formula makes of the copy comes last.
+  // The formula's result over the copy comes last.
   void compare(double within) {
     const std::vector<float> want = host_.f32(outs_.back());
     const size_t columns = size_t{shape_.q_heads} * shape_.v_dim;
@@ -223,7 +223,7 @@ class ChannelKeys : public testing::TestWithParam<const char*> {
     if (device(GetParam()) == nullptr) GTEST_SKIP() << "there is no device " << GetParam() << " here";
   }
   static bool on_cpu() { return GetParam() == std::string("cpu"); }
-  // What is left is the rounding to fp16 of scores and weights, and of queries where heads are rotated.
+  // There is left the rounding to fp16 of scores and weights, and of queries where heads are rotated.
   static double within(const Shape& s = {}) {
     if (on_cpu()) return 1e-4;
     return s.cache.empty() || s.cache.front().first != "rotation" ? 8e-3 : 4e-3;

@@ -163,7 +163,7 @@ TEST_P(CodedTensors, OfExpertsToo) {
   expect_held(c, {.rows = 40, .live = 40, .expert = many});
 }
 
-// What a scheme writes of a matrix of floats.
+// Returns a matrix of floats as a scheme writes it.
 FileMatrix written(const conformance::Component& scheme, const tenon_linear& s, const std::vector<float>& weights) {
   auto how = sdk::abi_struct<tenon_written>();
   char text[256] = "";
@@ -221,7 +221,7 @@ Scheme scheme_labelled(const std::string& label) {
   throw std::runtime_error(label);
 }
 
-// What is said of a matrix of 4 rows of 64 that `damage` was done to, when it is loaded or before; "" if it is taken.
+// Returns the refusal of a matrix of 4 rows of 64 that `damage` was done to, when it is loaded or before; "" if it is taken.
 std::string refusal(const Scheme& scheme, const std::function<void(FileMatrix&)>& damage) {
   SiteCase c = stored_case(scheme, {4}, 64);
   c.stored = [make = c.stored, damage](int64_t n, int64_t k, std::mt19937& random) {

@@ -265,7 +265,7 @@ TEST(SnapKv, KeepsThePeaksWithTheirNeighbours) {
   EXPECT_EQ(host.positions(0, 0, 0), (std::vector<uint32_t>{3, 4, 5, 8, 9, 10, 11, 12}));
   weigh({});
   ASSERT_EQ(host.step({{0, 8}}, random), "");
-  // Of 16 tokens the second prompt's end leaves 19 and 20, and 5 more. 8 is the neighbour of 5, since 6 and 7 are gone.
+  // The second prompt's end keeps 7 of 16 tokens: 19, 20 and 5 more. 8 is the neighbour of 5, since 6 and 7 are gone.
   weigh({{5, 4.0F}});
   ASSERT_EQ(host.step({{0, 1}}, random), "");
   EXPECT_EQ(host.positions(0, 0, 0), (std::vector<uint32_t>{4, 5, 8, 17, 18, 19, 20, 21}));

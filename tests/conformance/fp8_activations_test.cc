@@ -132,7 +132,7 @@ TEST_P(Fp8Activations, HaveAScaleARowOfMany) {
     std::vector<int64_t> rows;
     int64_t k;
     uint32_t rows_of_x;
-    double bytes;  // of packed weights and codes that are read
+    double bytes;  // the packed weights and codes that are read
   } cases[] = {
       {{40}, 200, 2100, 3 * 48 * 256}, {{24, 17}, 203, 1100, 2 * 48 * 256}, {{64, 32}, 384, 1100, 2 * 96 * 384}};
   for (const auto& of : cases) {
@@ -196,7 +196,7 @@ TEST_P(Fp8Activations, OfManyRowsGoWithWhatIsClaimedAfterTheProduct) {
   }
 }
 
-// What the file says of x can be left alone.
+// The file's settings for x can be left alone.
 TEST_P(Fp8Activations, CanStayAsTheyAre) {
   SiteCase c = site_of("fp8_matrix", {64, 32}, 384);
   c.stored = [make = c.stored](int64_t n, int64_t k, std::mt19937& random) {

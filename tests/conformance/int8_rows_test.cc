@@ -381,7 +381,7 @@ TEST_P(Int8RowsCpu, ARowThatIsNotFiniteAnswersNan) {
   }
 }
 
-// What a scheme writes of one row: its scale, then its codes.
+// Returns one row as a scheme writes it: its scale, then its codes.
 std::pair<float, std::vector<int>> written(const Scheme& s, const std::vector<float>& row) {
   const LinearDescription description({.source = {TENON_F32}, .rows = {1}, .k = static_cast<int64_t>(row.size())});
   const std::unique_ptr<conformance::Component> component = s.open();

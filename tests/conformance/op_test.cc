@@ -51,7 +51,7 @@ class OpsOfBits : public testing::TestWithParam<const char*> {
   void SetUp() override {
     if (device(GetParam()) == nullptr) GTEST_SKIP() << "no device " << GetParam();
   }
-  // What the op, with one integer, makes of the rows of x, of which `live` are live.
+  // Returns the rows that the op, with one integer, makes of the rows of x, of which `live` are live.
   static std::vector<int32_t> made(const char* name, int32_t integer, const std::vector<float>& x, int64_t columns,
                                    uint32_t live) {
     const conformance::Component component(plugins().load("op", name, GetParam()), *device(GetParam()));

@@ -270,14 +270,14 @@ TEST_F(PagedWithoutReuse, FindsNothing) {
   EXPECT_EQ(adopt(1, 2 * kPage), 0U);
 }
 
-// Of three layers one sees everything, one has a window of 24 and one of 48; a step has up to 16 rows.
+// There are three layers: one sees everything, one has a window of 24 and one of 48; a step has up to 16 rows.
 class PagedWindows : public Paged {
  protected:
   static constexpr KvCacheHost::Shape kShape = {
       .rows = kPage, .seqs = kSlots, .slots = kSlots, .capacity = 16 * kPage, .window = 24};
   explicit PagedWindows(const std::vector<Setting>& settings = {}) : Paged(settings, kShape) {}
 
-  // What the window's layers have beyond the sequences that run is full of other texts.
+  // Fills what the window's layers have beyond the running sequences with other texts.
   void fill_windows() {
     for (uint32_t slot = 1; slot < kSlots; ++slot) write(slot, 16, other_from(slot));
   }
@@ -381,7 +381,7 @@ TEST_F(PagedTails, HaveTheMemoryOfAWindow) {
   EXPECT_EQ(table().used_bytes(host_.self(), 100), 100 * codes + 24 * tail);
 }
 
-// What is found has its newest tokens in fp16: where pages of tails are needed, beginnings that they end are computed anew.
+// A beginning that is found has its newest tokens in fp16: where pages of tails are needed, beginnings that they end are computed anew.
 TEST_F(PagedTails, ABeginningIsFoundAsLongAsItsTailIsThere) {
   write(0, 10, text_);
   EXPECT_EQ(find(text_), 10 * kPage);

@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 using Damage = std::function<void(FileMatrix&)>;
 
-// What is said of matrices of 256 columns in a form after the damage was done; "" if they are taken.
+// Returns the refusal of matrices of 256 columns in a form after the damage was done; "" if they are taken.
 class Checked {
  public:
   explicit Checked(const std::string& label) : form_(labelled(label)), description_(form_.description) {}

@@ -41,7 +41,7 @@ std::vector<size_t> order_of(const SiteCase& c) {
   return order;
 }
 
-// What becomes of a row of x: of each 32 numbers, in the order in which they are held, the largest is 32639 steps, and the others
+// A row of x becomes this: of each 32 numbers, in the order in which they are held, the largest is 32639 steps, and the others
 // are whole numbers of them.
 std::vector<double> in_16_bits(const float* x, const std::vector<size_t>& order) {
   std::vector<double> held(order.size());

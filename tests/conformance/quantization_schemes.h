@@ -21,12 +21,12 @@ using conformance::StepCase;
 // A scheme with its settings and instruction set.
 struct Scheme {
   std::string name, label;
-  std::string dtype{};  // of none, "" elsewhere
-  int64_t group = 0;    // of int4wo
+  std::string dtype{};  // the scheme none has one; "" elsewhere
+  int64_t group = 0;    // int4wo has one
   bool int8 = false;    // activations, of gguf
   uint64_t isa = 0;     // TENON_ISA_*, on the CPU
   std::string device = "cpu";
-  std::optional<CodedForm> coded{};  // of schemes of codes, and their settings
+  std::optional<CodedForm> coded{};  // for schemes of codes, and their settings
   std::vector<Setting> settings{};
 
   std::unique_ptr<conformance::Component> open() const;

@@ -208,7 +208,7 @@ TEST(TopP, KeepsTheSmallestSetThatReachesP) {
   }
 }
 
-// What top_k sorted, the next ones see as a list; the token is that of the same processors on dense rows.
+// The processors after top_k see a sorted list; the token is that of the same processors on dense rows.
 TEST(Chains, GiveTheSameTokenInEitherForm) {
   const Component temperature("sampler", "temperature"), top_k("sampler", "top_k"), top_p("sampler", "top_p"),
       min_p("sampler", "min_p"), categorical("sampler", "categorical");

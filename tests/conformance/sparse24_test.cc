@@ -248,7 +248,7 @@ TEST(Sparse24Cpu, EveryInstructionSetGivesTheBitsOfPlainCodeOrThoseOfByteDots) {
   }
 }
 
-// What it writes of a matrix of 4 rows.
+// Returns a matrix of 4 rows as the scheme writes it.
 FileMatrix written(const Scheme& s, int64_t k, const std::function<void(FileMatrix&)>& damage) {
   const SiteCase floats{.source = {TENON_F32}, .rows = {4}, .k = k};
   const LinearDescription description(floats);

@@ -243,7 +243,7 @@ class Product {
 
 class Gemm : public testing::Test {
  protected:
-  // What is tuned here goes to a folder of the test's own.
+  // The choices that are tuned here go to a folder of the test's own.
   static void SetUpTestSuite() {
     cache_ = std::filesystem::path(testing::TempDir()) / ("tenon_gemm_test_" + std::to_string(getpid()));
     setenv("XDG_CACHE_HOME", cache_.c_str(), 1);

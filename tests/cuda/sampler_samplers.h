@@ -82,7 +82,7 @@ class Sampler {
 
 struct Link {
   std::string name;
-  std::vector<Settings> settings = {{}};  // of each slot, the last one's for all further slots
+  std::vector<Settings> settings = {{}};  // by slot, the last one's for all further slots
 };
 
 // A sampler's records by slot, and its state, in a runner's memory: an OpRunner's or a CudaRecorder's.

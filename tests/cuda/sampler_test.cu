@@ -99,7 +99,7 @@ std::vector<Row> rows_of(uint32_t vocab, uint32_t first, uint32_t n) {
 }
 
 struct Result {
-  std::vector<std::vector<std::pair<int32_t, uint32_t>>> candidates;  // of each row: id, the logit's bits
+  std::vector<std::vector<std::pair<int32_t, uint32_t>>> candidates;  // by row: id, the logit's bits
   std::vector<int32_t> tokens;
   std::vector<std::vector<uint32_t>> states;
   uint32_t form = 0;

@@ -173,7 +173,7 @@ TEST_P(Speculation, VerifyingFiveDraftedRowsIsFiveSingleSteps) {
     EXPECT_TRUE(
         std::equal(logits.begin(), logits.begin() + static_cast<std::ptrdiff_t>(good * vocab), all.logits.begin()))
         << "not the bits of single steps, wrong from draft " << wrong << " on";
-    // What was rejected leaves no trace.
+    // Drafts that were rejected leave no trace.
     pipeline.truncate(0, static_cast<uint32_t>(prompt + good));
     const Tokens kept(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(prompt + good + 1));
     EXPECT_EQ(run(pipeline, rows_of(kept, kept.size() - 1, 0)).next.front(), text[prompt + good + 1]);

@@ -112,7 +112,7 @@ class Step {
     for (float& value : x) value = static_cast<float>(random_() % 2001) / 1000.0f - 1;
     return x;
   }
-  uint32_t lines() const { return (v_.flags & TENON_KV_HEADS_APART) != 0 ? kHeads : 1; }  // of places, lengths, pages
+  uint32_t lines() const { return (v_.flags & TENON_KV_HEADS_APART) != 0 ? kHeads : 1; }  // lists of each kind
 
   void fill_state() {
     for (uint32_t row = 0; row <= kRows; ++row) {

@@ -1,4 +1,4 @@
-// What a sampler leaves wrong on the GPU ends the request with an error that names it, and nobody reads or writes out of
+// A sampler that leaves something wrong on the GPU ends the request with an error that names it, and nobody reads or writes out of
 // bounds for it: the context is as good as before. The same on the CPU: tests/unit/engine/component_errors_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -145,7 +145,7 @@ TEST(Errors, OfAnOutputThatIsThereAskForForce) {
   EXPECT_EQ(tenon(bench + Words{"--new-tokens", "2", "-o", folder / "link"}).code, 2);
 }
 
-// What appears under an output's name while a command runs is not the command's to replace.
+// A file that appears under an output's name while a command runs is not the command's to replace.
 TEST(Errors, OfAnOutputThatAppearsMeanwhileLeaveIt) {
   for (const bool force : {false, true}) {
     const std::filesystem::path folder = temporary_folder(), trace = folder / "t.json";

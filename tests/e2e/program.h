@@ -54,7 +54,7 @@ std::filesystem::path temporary_folder();
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& text);
 
-std::filesystem::path golden(const std::string& name);  // of tests/golden/data
+std::filesystem::path golden(const std::string& name);  // a file of tests/golden/data
 inline const std::string kStories = "synthetic:stories15m";
 const Words& greedy();  // overrides
 

@@ -47,7 +47,7 @@ TEST(Quantize, TakesAHuggingFaceFolderToGguf) {
   }
 }
 
-// What runs is what the scheme makes of the weights while it loads them, to the bit.
+// The model that runs has the weights that the scheme makes while it loads them, to the bit.
 TEST(Quantize, WritesFoldersThatRunAsTheirSchemeWould) {
   for (const std::string& input : {kModel, golden("tiny-gqa-untied").string(), golden("tiny-odd").string()}) {
     for (const Words& scheme :

@@ -158,7 +158,7 @@ TEST_F(Recorded, HasWhatARunIsMadeOf) {
         R"("deviceProperties":[{"id":0,"name":")"}) {
     EXPECT_THAT(recorded(), HasSubstr(key));
   }
-  EXPECT_EQ(recorded().find("hbm_read_gbps"), std::string::npos);  // of a GPU's memory
+  EXPECT_EQ(recorded().find("hbm_read_gbps"), std::string::npos);  // only a GPU's memory has it
 }
 
 // Every way to group has the same sums, and they are those of the slices.

@@ -35,7 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
   } catch (const tenon::serve::ApiError& e) {
     if (e.status < 400 || e.status > 499) std::abort();
-    boost::json::error_code problem;  // of text that is not UTF-8, too
+    boost::json::error_code problem;  // text that is not UTF-8 has one, too
     boost::json::parse(tenon::serve::error_json(e), problem);
     if (problem) std::abort();
   }

@@ -1,4 +1,4 @@
-// What a model wrote: the calls in it and the text around them do not depend on the pieces in which it came. The input is
+// The calls in a model's answer and the text around them do not depend on the pieces in which it came. The input is
 // the form, the length of the pieces, and the answer.
 #include <algorithm>
 #include <cstddef>

@@ -24,7 +24,7 @@
 
 namespace tenon::fuzz {
 
-// What a plugin reads and writes wrongly is seen in one alone that is built with the sanitizer, as the harness is: ends the
+// A plugin's wrong reads and writes are seen only if it is built with the sanitizer, as the harness is: ends the
 // process where another one was found, on a search path that the environment names.
 inline void expect_sanitized(const Registry& plugins) {
 #ifdef __SANITIZE_ADDRESS__

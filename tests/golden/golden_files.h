@@ -1,4 +1,4 @@
-// What the scripts beside this wrote, as tests read it.
+// Tests read with this the files that the scripts beside it wrote.
 #pragma once
 
 #include <algorithm>

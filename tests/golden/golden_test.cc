@@ -145,7 +145,7 @@ class Golden : public ::testing::TestWithParam<Case> {
     }
     if (c.published) {
       set.emplace_back("quantization.use=auto");
-      // What is no matrix of experts is in BF16, whose products could round x.
+      // Matrices that no expert has are in BF16, whose products could round x.
       if (c.routed)
         set.emplace_back(R"(quantization.override=[{match="*", use="none", dtype="fp32"},
                                         {match="*.experts.[gud]*", use="mxfp4"}])");

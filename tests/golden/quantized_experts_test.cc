@@ -22,7 +22,7 @@ constexpr uint64_t kWidth = 256, kInner = 512, kKeys = 128, kVocab = 260, kExper
 
 struct Case {
   std::string name;
-  tenon_format gate, down, up;  // of the matrices of experts
+  tenon_format gate, down, up;  // the formats of the experts' matrices
   std::string device = "cpu";
 };
 void PrintTo(const Case& c, std::ostream* out) {

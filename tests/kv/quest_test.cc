@@ -9,7 +9,7 @@
 namespace tenon::test {
 namespace {
 
-// Of the 100 tokens of a prompt and the text after it a row reads 48.
+// A row reads 48 of the 100 tokens of a prompt and the text after it.
 Settings quest(Settings more = {}) {
   Settings all = {"kv_cache.use=quest", "kv_cache.capacity=256", "kv_cache.format=fp32", "kv_cache.budget=48",
                   "kv_cache.whole_layers=0"};
@@ -92,7 +92,7 @@ TEST(Quest, ItsPlanIsWhatIsAllocated) {
   EXPECT_EQ(engine->pipeline().high_water(), engine->pipeline().plan().peak());
 }
 
-// What `tenon inspect --program` and traces count: a row reads 48 tokens whatever the context, and two rows of keys for each page.
+// `tenon inspect --program` and traces count this: a row reads 48 tokens whatever the context, and two rows of keys for each page.
 TEST(Quest, AStepOfTextCountsTheBudgetAndTheSummaries) {
   const auto cost = [](const Engine& e, const std::string& name) {
     for (const Program* p : e.pipeline().programs()) {

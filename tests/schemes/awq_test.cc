@@ -65,7 +65,7 @@ std::vector<float> flat(const Matrix& m) {
   return all;
 }
 
-// What observe() makes of x.
+// Returns the state that observe() makes of x.
 std::vector<uint8_t> state_of(const Matrix& x) {
   const size_t k = x.front().size();
   std::vector<uint8_t> state(calibrated::moments_bytes(k));
@@ -164,7 +164,7 @@ std::vector<float> factors(const AwqCase& c, const std::vector<Matrix>& matrices
   return awq.scheme->column_factors(pointers, data, std::as_bytes(std::span(state)), c.ties());
 }
 
-// What the scheme wrote, read by the published form's definition.
+// The tensors that the scheme wrote, read by the published form's definition.
 struct Stored {
   Matrix codes, weights;  // (rows, columns)
   Matrix scale, zero;     // (rows, groups)
@@ -172,7 +172,7 @@ struct Stored {
 
 double code_at(const std::vector<uint8_t>& words, size_t line, size_t rows, size_t row) {
   constexpr std::array<uint32_t, 8> kPlace = {0, 4, 1, 5,
-                                              2, 6, 3, 7};  // of row 0, 1, ...: 0, 2, 4, 6, 1, 3, 5, 7 in order
+                                              2, 6, 3, 7};  // row 0, 1, ... of these: 0, 2, 4, 6, 1, 3, 5, 7 in order
   uint32_t word = 0;
   std::memcpy(&word, words.data() + (line * rows / 8 + row / 8) * 4, 4);
   return word >> (4 * kPlace[row % 8]) & 15U;

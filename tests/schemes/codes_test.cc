@@ -47,7 +47,7 @@ TEST_P(PackedCodes, EveryBitIsUsedOnce) {
 
 INSTANTIATE_TEST_SUITE_P(Bits, PackedCodes, testing::Range(1U, 9U));
 
-// What nearest() of a book gives for x, and the distance of the best of all codes.
+// nearest() of a book has to give for x a code as near as the best of all codes.
 template <class Book>
 void expect_nearest(const std::vector<double>& book, float x) {
   const double got = book[Book::nearest(x)];

@@ -37,7 +37,7 @@ struct GptqCase {
   }
 };
 
-// What a scheme wrote, read by the published form's definition.
+// The tensors that a scheme wrote, read by the published form's definition.
 struct Stored {
   std::vector<int64_t> codes;       // (rows, columns)
   std::vector<double> scale, zero;  // (groups, rows)

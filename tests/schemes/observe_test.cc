@@ -1,4 +1,4 @@
-// What a scheme observes of a pipeline's products equals what a float64 reference gives.
+// A scheme's observations of a pipeline's products equal those of a float64 reference.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -83,7 +83,7 @@ TEST(Observe, AddsUpOverTexts) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(b[i], 2 * a[i], 1e-9 * a[i]) << i;
 }
 
-// What GPTQ needs. tolerance: of a sum, by the sum of its terms' sizes.
+// GPTQ needs these. tolerance: of a sum, by the sum of its terms' sizes.
 void expect_moments(Observing& run, double tolerance) {
   run.read(kText);
   const auto inputs = LlamaReference(run.weights()).inputs(kText);

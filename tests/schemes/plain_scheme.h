@@ -1,4 +1,4 @@
-// What the schemes of this folder share: weights held as f32, each product summed in the order of the columns.
+// The schemes of this folder share this: weights held as f32, each product summed in the order of the columns.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What nf4, fp4, fp8, fp6 and uintx are to hold of a row, from the published definitions alone: every code is tried, in
+// These rows are what nf4, fp4, fp8, fp6 and uintx are to hold, from the published definitions alone: every code is tried, in
 // float64. Nothing here is shared with the schemes.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace tenon::test {
 
-// Of two equally near codes one is taken.
+// It says which of two equally near codes is taken.
 enum class Tie { kEven, kNearerToZero, kSmaller };
 
 // A scheme of codes and its parameters. In a book, code i stands for book[i] times the scale.

@@ -90,7 +90,7 @@ struct OpSpec {
   std::vector<std::pair<std::string, Formula>> numbers = {};
 };
 
-// Whether a product has a bias.
+// This says whether a product has a bias.
 struct BiasSpec {
   bool stored = false;  // it has if the file holds one; or
   Formula formula = {};

@@ -234,12 +234,12 @@ void Loop::move_batch_on() {
   }
 }
 
-// Whether the step has one row of each of its sequences, which all generate, and nothing but tokens is wanted of it.
+// Says whether the step has one row of each of its sequences, which all generate, and nothing but tokens is wanted of it.
 bool Loop::is_plain() const {
   return batch_.prompts == 0 && batch_.drafted == 0 && !batch_.pool && !batch_.want_logits && batch_.mask.empty();
 }
 
-// Whether the step after this one takes the same sequences, as many rows each, as far as they do not end.
+// Says whether the step after this one takes the same sequences, as many rows each, as far as they do not end.
 bool Loop::certain_to_go_on() const {
   if (changed_ || tickets_.anything_new() || batch_.prompts > 0 || batch_.want_logits || !batch_.mask.empty() ||
       shares_.size() + resting() != running_.size())

@@ -49,7 +49,7 @@ void Loop::describe() {
   }
 }
 
-// Whether a sequence that runs is about to compute rows that this one begins with: to wait for them is less work than to
+// Says whether a sequence that runs is about to compute rows that this one begins with: to wait for them is less work than to
 // compute them twice. Not so if the cache does not even find what sequences that run have computed of them.
 bool Loop::computed_by_another(const Sequence& s) const {
   if (!pipeline_.finds()) return false;

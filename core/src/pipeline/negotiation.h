@@ -37,7 +37,7 @@ class Negotiation {
         schemes_(components, shapes),
         log_(name_) {}
 
-  // Whether somebody observes what goes into the site's products, so that nobody may claim what is before them.
+  // Says whether somebody observes what goes into the site's products, so that nobody may claim what is before them.
   using Observed = std::function<bool(const Site& site)>;
   // Splits sites by scheme, collects claims, binds, reads footprints. links: see product_links(); the activations between these
   // may become other than f32. Throws Error with every refusal at once.
@@ -67,7 +67,7 @@ class Negotiation {
   // The format of what goes from a product to the one that alone takes it, by shape: f32 unless both schemes have another.
   void negotiate_formats(const std::map<SiteId, SiteId>& links);
   tenon_format format_between(const Site& from, const Site& to, size_t shape);
-  // Whether the schemes of all the site's groups claim the same as before when x and y have these formats.
+  // Says whether the schemes of all the site's groups claim the same as before when x and y have these formats.
   bool takes_formats(const Site& site, size_t shape, tenon_format x, tenon_format y);
   // attends: what stands after the site is noted with its attention, unless a scheme takes it.
   void note_site(const Site& site, bool attends);

@@ -158,7 +158,7 @@ Status Pipeline::Impl::check_chosen(const StepResult& result) const {
   return {};
 }
 
-// Whether the step after this one may be launched before this one is read. It is asked for as late as can be: whoever comes
+// Says whether the step after this one may be launched before this one is read. It is asked for as late as can be: whoever comes
 // until then is in the next step, and would else wait for the end of that one, too.
 bool Pipeline::Impl::wants_ahead(const StepBatch& batch, const GoesOn& goes_on) {
   // Only a program whose rows move on by themselves can be run again as it is.

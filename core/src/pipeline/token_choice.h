@@ -18,7 +18,7 @@ tenon_tid record_mask(const ProgramContext& context, ModelBuilder& builder, teno
 std::vector<GivenCandidates> record_token_choice(const ProgramContext& context, ModelBuilder& builder, tenon_tid logits,
                                                  uint32_t vocab);
 
-// Whether a sampler keeps a state that it brings up to date with what survives.
+// Says whether a sampler keeps a state that it brings up to date with what survives.
 bool remembers(const ChainLink& link);
 
 // A sampler that remembers takes in the rows that survive. given: what the sampler was given. Throws Error(kPlugin).

@@ -116,7 +116,7 @@ struct Query {
   }
 };
 
-// Whether the row's sequence is one of those that are attended to.
+// Says whether the row's sequence is one of those that are attended to.
 __device__ inline bool is_attended(const Args& a, const Pointers& p, uint32_t row) {
   if (p.slot[row] < 0) return false;
   if (a.few_rows == 0) return true;

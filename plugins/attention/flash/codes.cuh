@@ -117,7 +117,7 @@ struct Fp8Bytes {
 };
 static_assert(Codec<Int8Bytes> && Codec<Int4Bytes> && Codec<Int4ByChannel> && Codec<Fp8Bytes>);
 
-// Whether keys have zeros and steps for each dimension, and only values a scale for each cell. C may be void.
+// true: keys have zeros and steps for each dimension, and only values a scale for each cell. C may be void.
 template <class C>
 inline constexpr bool kKeysByChannel = std::is_same_v<C, Int4ByChannel>;
 

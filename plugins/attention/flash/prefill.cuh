@@ -15,7 +15,7 @@ struct QueryTile {
   uint32_t position = 0;             // the first row's; those of the others follow
   uint32_t end = 0;                  // no row sees a position from there on
 
-  // Whether there is nothing that any row sees.
+  // Says whether there is nothing that any row sees.
   __device__ bool is_empty(const GpuArgs& a) const { return rows == 0 || end <= first_seen(a, position); }
 
   // For whole warps.

@@ -53,7 +53,7 @@ class Step {
   // How far the row's indices are below its positions.
   uint32_t shift(uint32_t row) const { return a_.kv.shift_at(position(row)); }
   bool by_cell() const { return a_.kv.rule == TENON_POS_TABLE; }
-  // Whether the rows of the row's sequence branch.
+  // Says whether the rows of the row's sequence branch.
   bool branches(uint32_t row) const;
 
   Lanes lanes(uint32_t row, uint32_t head) const;
@@ -97,7 +97,7 @@ class Run {
 
   uint32_t first() const { return first_; }
   uint32_t end() const { return end_; }
-  // Whether no row sees anything of lanes [from, to).
+  // Says whether no row sees anything of lanes [from, to).
   bool skips(uint32_t from, uint32_t to) const { return from >= sinks_ && to <= first_; }
   uint32_t queries() const { return rows_ * a_.group; }
   const Workspace& work() const { return w_; }

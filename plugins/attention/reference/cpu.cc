@@ -109,7 +109,7 @@ class View {
     return (a_.window == 0 || p > int64_t{position_} - a_.window) && a_.kv.in_window(p, position_);
   }
   bool is_before_tail(int32_t p) const { return static_cast<uint32_t>(p) < a_.past(static_cast<uint32_t>(position_)); }
-  // Whether an old cell is in a span that was chosen for the row, if spans are.
+  // Says whether an old cell is in a span that was chosen for the row, if spans are.
   bool is_chosen(uint32_t cell) const {
     if (a_.most_spans == 0) return true;
     const auto* list = part_.ptr<const int32_t>(kChosen) + (size_t{row_} * a_.kv.heads + head_) * (1 + a_.most_spans);

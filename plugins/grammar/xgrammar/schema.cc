@@ -4,7 +4,7 @@
 //    keyword that restricts the value, but a `type` that says nothing new;
 //  - of a schema with a type the keywords of that type in kOfType, some of them not together;
 //  - patterns that its automata know. With any other one it would write strings that are no JSON.
-// What a schema allows and the rules do not generate is allowed to differ: a pattern has to match the whole text, and
+// The rules may leave out texts that a schema allows: here a pattern has to match the whole text, and
 // properties stand in the order of the schema.
 //
 // Two of its rules are rewritten, as text. One lets control characters into strings of limited length. The other escapes characters

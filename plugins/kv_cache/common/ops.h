@@ -57,7 +57,7 @@ enum KeyGroupOperand {
   kGroupPlace,
   kGroupSlot
 };
-// Whether an append under such bounds can do it by itself.
+// Says whether an append under such bounds can do it by itself.
 bool append_codes_groups(const tenon_bounds& b);
 void emit_key_groups(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const KeyGroupArgs& args);
 

@@ -5,7 +5,7 @@
 // exactly. With q the query, the sum over d of max(q[d] * greatest[d], q[d] * least[d]) is no less than q's product with any key
 // of the page. That is one dot product of (2, dim), of the summary with q's positive elements and then its negative ones.
 //
-// What is chosen for a row at position n, in page p = n / page, for a KV head:
+// For a row at position n, in page p = n / page, and a KV head, pages are chosen so:
 //   1. Rows of a sequence that has more than kMostChoosing in the step read everything.
 //   2. Pages p and p - 1 are read.
 //   3. Of the pages before them as many more are read as there is room for: those of the largest sums of the bounds of the query

@@ -135,7 +135,7 @@ class Description {
     if (*found != "true" && *found != "false") wrong(key, "true or false");
     return *found == "true";
   }
-  // Whether a key is there with another value than null; the last two throw Refused if it is of another type.
+  // Says whether a key is there with another value than null; the last two throw Refused if it is of another type.
   bool has(const std::string& key) const { return find(key) != nullptr; }
   bool object(const std::string& key) const {
     const std::string* found = find(key);

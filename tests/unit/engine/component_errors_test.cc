@@ -1,4 +1,4 @@
-// What a component leaves wrong ends with an error that names it and says what, while the pipeline is made where that can be
+// A component that leaves something wrong ends with an error that names it and says what, while the pipeline is made where that can be
 // known, else in the step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -126,7 +126,7 @@ TEST_F(Resting, EverybodyGetsATurnAndTheTextThatItGetsAlone) {
   EXPECT_FALSE(engine_->step());
 }
 
-// Of a turn's steps all but the last can be launched before the one ahead of it is read.
+// All steps of a turn but the last can be launched before the one ahead of it is read.
 TEST_F(Resting, WhoRestsChangesOnceATurn) {
   open(kThreeAreSlow);
   for (int32_t i = 0; i < 3; ++i) submit(request_of(i, 100));

@@ -38,7 +38,7 @@ std::string written(const TempFolder& folder, size_t cells = 300) {
   return bytes_of(path);
 }
 
-// What reading these bytes says; "" if nothing is wrong.
+// Returns the error of reading these bytes; "" if nothing is wrong.
 std::string problem_of(const TempFolder& folder, const std::string& bytes) {
   const std::string path = folder.file("altered");
   std::ofstream(path, std::ios::binary) << bytes;

@@ -84,7 +84,7 @@ class Sessions : public OnADevice {};
 class SessionsOfCaches : public OnADevice, public ::testing::WithParamInterface<Cache> {};
 INSTANTIATE_TEST_SUITE_P(All, SessionsOfCaches, ::testing::ValuesIn(kCaches),
                          [](const auto& param) { return std::string(param.param.name); });
-// What such a cache has depends on the steps in which a text came, so the text is the same where those are.
+// The cells of such a cache depend on the steps in which a text came, so the text is the same where those are.
 class SessionsOfEvictingCaches : public SessionsOfCaches {};
 INSTANTIATE_TEST_SUITE_P(All, SessionsOfEvictingCaches, ::testing::ValuesIn(kEvicting),
                          [](const auto& param) { return std::string(param.param.name); });

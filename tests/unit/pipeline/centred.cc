@@ -20,7 +20,7 @@ struct Centred : sdk::Quantization<Centred> {
   static constexpr uint32_t kRowInvariantMax = UINT32_MAX;
   enum { kCodes, kLevels };
   struct Site : cpu::LinearSite {
-    std::vector<double> sum;  // of each matrix
+    std::vector<double> sum;  // by matrix
   };
   struct Args {
     uint32_t k, rows;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kWidth = 32, kInner = 128, kVocab = 40;
 
-// What may stand in the way of a link.
+// These may stand in the way of a link.
 struct Between {
   bool read_twice = false, normed = false, routed = false, observed = false;
 };

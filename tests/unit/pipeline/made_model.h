@@ -26,7 +26,7 @@ class MadeWeights : public Weights {
   // A plain matrix of that name: its tensor is NAME.weight.
   Matrix matrix(const std::string& path, const std::string& name, int64_t rows, int64_t columns);
 
-  MetadataValue description = std::string();  // of how matrices are stored
+  MetadataValue description = std::string();  // it says how matrices are stored
 
   std::string_view convention() const override { return "huggingface"; }
   const std::vector<std::filesystem::path>& files() const override { return files_; }

@@ -170,7 +170,7 @@ TEST(RoutedProducts, SeveralExpertsOfARowAreOneProduct) {
   }
 }
 
-// What a scheme does not claim of the ops around a routed product runs on all of its rows.
+// Ops around a routed product that the scheme does not claim run on all of its rows.
 TEST(RoutedProducts, OfSchemesThatAreCutGiveTheSame) {
   MadeModel m = mixture();
   const std::vector<Values> whole = logits_of(m, kPrompt, 2);

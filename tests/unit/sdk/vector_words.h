@@ -21,18 +21,18 @@ struct VectorWords {
   float from_f32[kMostLanes], from_f16[kMostLanes], from_bf16[kMostLanes], from_u8[kMostLanes], from_i8[kMostLanes];
   float first_of_f32[kMostLanes];  // width / 2 of them
   float multiplied[kMostLanes], divided[kMostLanes], most[kMostLanes], rounded[kMostLanes], signs[kMostLanes];
-  float powers[kMostLanes];     // of the rounded
+  float powers[kMostLanes];     // powers of the rounded numbers
   float not_below[kMostLanes];  // b where a is not below c
   float largest;
   float fused[kMostLanes];                    // a * b + c, of Floats<16>
-  float sum16, sums4[4];                      // of Floats<16>: a; a, b, c, a
+  float sum16, sums4[4];                      // sums of Floats<16>: a; a, b, c, a
   float first16[kMostLanes];                  // the first 11 of a
-  float transposed[kMostLanes * kMostLanes];  // of (width, width): row r has a[c] + 100 r
+  float transposed[kMostLanes * kMostLanes];  // (width, width), in which row r had a[c] + 100 r
   uint32_t dot_lanes;
-  int32_t dots[kMostLanes];     // of codes that are 8 too large
-  int32_t shifted[kMostLanes];  // of codes shifted down by 2, masked with 3, joined with the codes' 0x30
-  int32_t raised[kMostLanes];   // of codes shifted up by 2, of which 0x30, and 256 times the sum
-  int32_t found[kMostLanes];    // of what codes' lowest four bits find in a table: 127 less 3 times them
+  int32_t dots[kMostLanes];     // products with codes that are 8 too large
+  int32_t shifted[kMostLanes];  // codes shifted down by 2, masked with 3, joined with the codes' 0x30
+  int32_t raised[kMostLanes];   // codes shifted up by 2, their bits 0x30, and 256 times the sum
+  int32_t found[kMostLanes];    // a table's entries for the codes' lowest four bits: 127 less 3 times them
 };
 
 namespace scalar {

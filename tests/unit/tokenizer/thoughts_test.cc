@@ -1,4 +1,4 @@
-// What a model thinks is told from what it answers, however the text is cut into pieces.
+// A model's thought is told from its answer, however the text is cut into pieces.
 #include "tenon/core/thoughts.h"
 
 #include <gtest/gtest.h>

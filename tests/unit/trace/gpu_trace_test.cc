@@ -44,7 +44,7 @@ class MadeUpGpu : public testing::Test {
 
   // A call and its kernel. The tag comes last.
   void launch(uint64_t tag) {
-    if (static_cast<uint32_t>(tag) == UINT32_MAX) return;  // of the whole run
+    if (static_cast<uint32_t>(tag) == UINT32_MAX) return;  // the tag is the whole run's
     const uint64_t at = std::max(now(), newest_);
     newest_ = at + 20;
     ++correlation_;

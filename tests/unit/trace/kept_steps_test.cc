@@ -70,13 +70,13 @@ TEST_F(Keeping, GivesWhatComesLateItsStepsFate) {
   step(10, 20);
   step(20, 30);
   kept_.decide(sink_);
-  event(5, 9);    // of a step that was forgotten
-  event(15, 19);  // of one that is kept
+  event(5, 9);    // its step was forgotten
+  event(15, 19);  // its step is kept
   step(30, 130);
   kept_.decide(sink_);
   EXPECT_THAT(ends(), ElementsAre(20, 19, 30, 130));
-  event(100, 129);  // of one that was passed on
-  event(130, 135);  // of one that has not ended
+  event(100, 129);  // its step was passed on
+  event(130, 135);  // its step has not ended
   EXPECT_THAT(ends(), ElementsAre(20, 19, 30, 130, 129));
 }
 

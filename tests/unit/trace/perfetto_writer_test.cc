@@ -141,7 +141,7 @@ TEST(PerfettoWriter, GivesOpsTheirRateAndStepsTheirTokens) {
   EXPECT_THAT(folder.bytes(path),
               AllOf(HasSubstr(R"("bytes_read":5000,"bytes_written":1000,"flops":3,"gbps":1.500})"),
                     HasSubstr(R"("bytes_read":5000,"bytes_written":1000,"flops":3,"gbps":1.500,"peak_pct":25.000})"),
-                    HasSubstr(R"("bytes_read":5000,"bytes_written":1000,"flops":3})"),  // of no time
+                    HasSubstr(R"("bytes_read":5000,"bytes_written":1000,"flops":3})"),  // it took no time
                     HasSubstr(R"("args":{"phase":"decode","step":4,"tokens":"a\u000a\"b"})"),
                     HasSubstr(R"("read_bandwidth_gbps":6)")));
 }

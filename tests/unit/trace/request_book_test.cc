@@ -48,8 +48,8 @@ class Requests : public testing::Test {
     return line;
   }
 
-  std::vector<std::string> lines_;   // of every slice
-  std::vector<std::string> places_;  // of the outer ones: "queue 0 5-8 req 1"
+  std::vector<std::string> lines_;   // a line for every slice
+  std::vector<std::string> places_;  // a line for every outer one: "queue 0 5-8 req 1"
   RequestBook book_{[this](const RequestSlice& s) {
     lines_.push_back(line_of(s));
     if (s.name.starts_with("req ")) places_.push_back(lines_.back().substr(0, lines_.back().find(" request=")));

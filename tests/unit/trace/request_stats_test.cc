@@ -1,4 +1,4 @@
-// What is worked out from the requests of a trace of known content.
+// The requests of a trace of known content have these statistics.
 #include "tenon/profiler/request_stats.h"
 
 #include <gmock/gmock.h>

@@ -50,7 +50,7 @@ TEST_F(KeptRuns, AreThoseOfTheStepsThatAreWritten) {
   EXPECT_FALSE(wanted(1));
   EXPECT_TRUE(wanted(2));
   EXPECT_FALSE(wanted(4));
-  EXPECT_TRUE(wanted(5));  // of a step that nobody has decided upon
+  EXPECT_TRUE(wanted(5));  // nobody has decided upon its step
   EXPECT_EQ(runs_.written(), 2u);
   KernelRecording recording;
   for (uint32_t i = 0; i < 6; ++i) {

@@ -111,7 +111,7 @@ TEST_F(ViewInteraction, SearchGoesThroughAllResultsAndAround) {
 TEST_F(ViewInteraction, ATokensCellLeadsToItsStep) {
   app.view = ViewId::kTokens;
   for (int i = 0; i < 3; ++i) headless.frame(app);
-  float y = 0;  // of the cells: below the step strip
+  float y = 0;  // where the cells are: below the step strip
   for (y = 150; y < 400 && app.view == ViewId::kTokens; y += 10) click({90, y});
   ASSERT_EQ(app.view, ViewId::kTimeline);
   EXPECT_TRUE(

@@ -1,4 +1,4 @@
-// What the view of requests says of a trace of known content.
+// The view of requests says this of a trace of known content.
 #include "model/request_rows.h"
 
 #include <gmock/gmock.h>

@@ -14,7 +14,7 @@ namespace {
 using testing::expect_error;
 using testing::ScratchFolder;
 
-constexpr int kExperts = 3, kRows = 4, kColumns = 5;  // of each matrix; two of them are in a tensor
+constexpr int kExperts = 3, kRows = 4, kColumns = 5;  // each matrix has these; two of them are in a tensor
 
 // A number that says whose it is.
 float number(int expert, int part, int row, int column) {

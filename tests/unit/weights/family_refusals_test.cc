@@ -31,7 +31,7 @@ void PrintTo(const Mutation& m, std::ostream* out) {
 
 class Refused : public ::testing::TestWithParam<Mutation> {
  protected:
-  // What a model says whose config.json has the value.
+  // Returns the error of a model whose config.json has the value.
   static std::string error_of(const Mutation& m) {
     const ScratchFolder scratch;
     const fs::path folder = fs::path(TENON_SOURCE_DIR) / "tests/golden/data" / m.checkpoint;
@@ -134,7 +134,7 @@ TEST(Refusals, EveryFamilyHasSome) {
   }
 }
 
-// What GGUF's architecture of gpt-oss says otherwise is refused there, too.
+// A file in which GGUF's architecture of gpt-oss says something else is refused, too.
 TEST(Refusals, OfGptOssInGguf) {
   const fs::path file = fs::path(TENON_SOURCE_DIR) / "tests/golden/data/tiny-gpt-oss/tiny-gpt-oss.gguf";
   std::ifstream in(file, std::ios::binary);

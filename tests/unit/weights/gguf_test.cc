@@ -103,7 +103,7 @@ TEST(Gguf, ReadsNestedArraysElementByElement) {
 struct TypeCase {
   uint32_t type;
   tenon_format format;
-  uint64_t columns, bytes;  // of one row
+  uint64_t columns, bytes;  // for one row
 };
 
 TEST(Gguf, MapsEveryTensorType) {

@@ -212,7 +212,7 @@ TEST(Encode, OfSuperblocksFindsBetterScalesThanTheRange) {
   struct Case {
     tenon_format format;
     size_t group;
-    int least, most;  // of the integers
+    int least, most;  // the range of the integers
     double share;     // at most, of the error of plain rounding
   };
   for (const Case c :

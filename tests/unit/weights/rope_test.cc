@@ -17,7 +17,7 @@ namespace {
 using testing::expect_error;
 using testing::ScratchFolder;
 
-constexpr size_t kPairs = 8;  // of a head of 16 dimensions
+constexpr size_t kPairs = 8;  // a head of 16 dimensions has so many
 constexpr double kTheta = 10000;
 
 // A model of which only the description is there. group: what stands in config.json beside its counts.

@@ -118,7 +118,7 @@ TEST(Synthetic, SameSeedSameWeights) {
 TEST(Synthetic, ValuesAreFixed) {
   const auto model = open_weights("synthetic:stories15m", {.seed = 1, .format = TENON_F32});
   const std::vector<float> values = floats_of(*model, "model.embed_tokens.weight", 4);
-  const int sums[] = {95, -381, -219, -236};  // of four bytes less 510, by another program
+  const int sums[] = {95, -381, -219, -236};  // sums of four bytes less 510, by another program
   for (size_t i = 0; i < values.size(); ++i) {
     EXPECT_EQ(values[i], static_cast<float>(sums[i]) * (0.02F / 147.80F)) << i;
   }

@@ -51,7 +51,7 @@ class ChatTemplate {
   std::vector<int32_t> encode(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
                               const ChatOptions& options = {}, bool parse_special = false) const;
 
-  // Whether an answer to this conversation may have a thought. Throws as render() does.
+  // Says whether an answer to this conversation may have a thought. Throws as render() does.
   Thoughts thoughts(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
                     const ChatOptions& options = {}) const;
 

@@ -20,7 +20,7 @@ class ThoughtReader {
   explicit ThoughtReader(Thoughts thoughts);
 
   struct Piece {
-    // What could still be the beginning of <think> or </think>, or be a blank around the thought, is held back.
+    // Text that may be the beginning of <think> or </think>, or is a blank around the thought, is held back.
     std::string thought, text;
   };
   // Takes the next piece of the answer. `last` is true for the final piece: nothing is held back then.

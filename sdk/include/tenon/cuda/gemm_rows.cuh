@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// Whether all pointers, and rows of such lengths, are whole vectors.
+// Says whether all pointers, and rows of such lengths, are whole vectors.
 inline bool vectored(std::initializer_list<const void*> pointers, std::initializer_list<int64_t> lengths) {
   for (const void* p : pointers) {
     if (reinterpret_cast<uintptr_t>(p) % 16 != 0) return false;

@@ -269,7 +269,7 @@ class ProductRunner {
     TENON_CUBLASLT_CHECK(product.run(found != chosen_.end() ? found->second : choose(product, key, stream), stream));
   }
 
-  // Whether cuBLASLt has an algorithm for a product of tensors that begin at whole 256 bytes.
+  // Says whether cuBLASLt has an algorithm for a product of tensors that begin at whole 256 bytes.
   bool has_algorithm(const Product& p) {
     ProductPointers at{};
     // cuBLASLt wants to see an address here, but reads nothing of it before a product runs.

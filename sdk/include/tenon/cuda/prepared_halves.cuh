@@ -76,7 +76,7 @@ __device__ __forceinline__ RowScale row_scale(const MatvecArgs& a, const float* 
   if (norm != nullptr) s.factor *= rsqrtf(row.square / static_cast<float>(a.k) + a.eps);
   return s;
 }
-// Whether a row is of a part that is not multiplied, having no live row.
+// Says whether a row is of a part that is not multiplied, having no live row.
 __device__ __forceinline__ bool is_left_out(const PreparedHalves& to, uint32_t row, uint32_t live) {
   return row >= to.rows && row / to.rows * to.rows >= live;
 }

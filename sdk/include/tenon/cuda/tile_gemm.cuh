@@ -325,7 +325,7 @@ template <class F>
 class TileGemm {
  public:
   static constexpr const char* kName = "tile_gemm";
-  // Whether a plugin built for `targets` has the kernels for a GPU of that architecture.
+  // Says whether a plugin built for `targets` has the kernels for a GPU of that architecture.
   static constexpr bool fits(std::string_view targets, uint32_t arch) {
     constexpr uint32_t kHopper = 90;
     return arch == kHopper && targets.find("sm_90a") != std::string_view::npos;
@@ -338,7 +338,7 @@ class TileGemm {
                      [&]<int N>() { return uint64_t{grid(a)} * N * detail::kPanelTiles * kTileRows * sizeof(float); });
   }
   static uint64_t zeroed_bytes(const MatvecArgs& a) { return grid(a) * sizeof(uint32_t); }
-  // Whether x of a product may come tiled, and y of one may be left so.
+  // Says whether x of a product may come tiled, and y of one may be left so.
   static bool takes_tiled(const MatvecArgs& a) {
     return has_whole_parts(a) && a.k % kStageK<F> == 0 && halves(a).rows == sdk::tiled_part_rows(a.rows);
   }

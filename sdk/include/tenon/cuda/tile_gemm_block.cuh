@@ -39,7 +39,7 @@ template <int N>
 struct TileGemmShape {
   static constexpr uint32_t kTurnK = N <= 64 ? 128 : 64;  // multiplied at once: a stage of x
   static constexpr bool kMovesRegisters = N > kTileGemmPart / 2;
-  // Whether warps go through the end of their work before there is any: its instructions come nearer. Those of more rows
+  // true: warps go through the end of their work before there is any: its instructions come nearer. Those of more rows
   // would not stay there.
   static constexpr bool kRehearses = N == 16;
   static constexpr uint32_t kKept = 24, kTaken = 240;                 // registers of a lane that fills, that multiplies

@@ -256,7 +256,7 @@ class ChunkRunner {
   float *tile_, *unpacked_, *scale_;  // see ThreadLayout
 };
 
-// Whether rows of x are prepared in a phase of their own. A single row is prepared by every thread for itself.
+// Says whether rows of x are prepared in a phase of their own. A single row is prepared by every thread for itself.
 inline bool prepares_first(const LinearArgs& a) {
   return a.rows > 1 && PreparedRows::bytes(a) != 0;
 }

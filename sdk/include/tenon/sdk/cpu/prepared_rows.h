@@ -84,7 +84,7 @@ class PreparedRows {
         return moves(a) ? a.rows * size_t{a.k} * sizeof(float) : 0;
     }
   }
-  // Whether rows in f32 are multiplied from here: those that are normed, and those that are sorted by expert.
+  // Says whether rows in f32 are multiplied from here: those that are normed, and those that are sorted by expert.
   static bool moves(const LinearArgs& a) { return a.norm != 0 || (a.experts != 0 && a.rows > 1); }
 
   const float* floats() const { return reinterpret_cast<const float*>(base_); }
