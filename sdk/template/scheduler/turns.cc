@@ -15,10 +15,10 @@ class Turns : public sdk::Scheduler<Turns> {
 
   Turns(const sdk::Params&, const sdk::Env&) {}
 
-  // How many run at once: each has a slot of the cache.
+  // So many sequences run at once: each has a slot of the cache.
   uint32_t sequences() const { return 2; }
 
-  // The rows of the next step: here of one sequence, the first that is not the one of the last step. A sequence that
+  // Chooses the rows of the next step: here those of one sequence, the first that is not the last step's. A sequence that
   // waits is admitted by getting rows, for which a slot must be free.
   void next(const sdk::Workload& w, sdk::Schedule& schedule) {
     uint32_t chosen = 0;

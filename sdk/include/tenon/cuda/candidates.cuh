@@ -48,16 +48,17 @@ struct CandidateRow {
   const float* logit;  // [n]
   const int32_t* id;   // [n], or nullptr: DENSE
 
-  // As the sampler before has left it, which may be no token: who leaves one that is none is told of once the step has
-  // ended (tenon/sdk/told.h).
+  // Returns the id as the sampler before has left it. It may be no token: a sampler that leaves such an id is reported
+  // when the step has ended (tenon/sdk/told.h).
   __device__ int32_t id_of(uint32_t i) const { return id != nullptr ? id[i] : static_cast<int32_t>(i); }
-  // The same for whoever looks something up by it: always below vocab.
+  // Returns the id for a look-up in a table: it is always below vocab.
   __device__ uint32_t token_of(uint32_t i, uint32_t vocab) const {
     return min(static_cast<uint32_t>(id_of(i)), vocab - 1);
   }
 };
 
-// How every kernel begins; the overlap contract's wait is in it. False: the block's row is padding, and nothing is to be done.
+// Every kernel begins with this; the overlap contract's wait is in it. Returns false if the block's row is padding: nothing
+// is to be done.
 __device__ inline bool open(const CandidateInput& in, CandidateRow& row) {
   row.row = blockIdx.y;
   const bool live = row.row < in.live[sdk::kLiveOutRows];

@@ -1,11 +1,11 @@
-// Which of cuBLASLt's algorithms runs a product, and running it.
+// This chooses which of cuBLASLt's algorithms runs a product, and runs it.
 //
 // The first launch of a shape outside a capture times what cuBLASLt proposes, on the launch's own memory, and the best
 // is kept: for the life of the process, and for later ones in
 //   $XDG_CACHE_HOME (or ~/.cache)/tenon/cublaslt-<GPU>-<version of cuBLASLt>.txt
 // one line a shape: the numbers of ProductKey, then the algorithm's eight words in hexadecimal. A file that is not of
 // that form, or names what cuBLASLt refuses, is passed over; without a place to write nothing is kept.
-// TENON_TUNING=off in the environment: always cuBLASLt's first proposal, so that two machines' runs can be equal.
+// With TENON_TUNING=off in the environment it is always cuBLASLt's first proposal, so that two machines' runs can be equal.
 #pragma once
 
 #include <cublasLt.h>

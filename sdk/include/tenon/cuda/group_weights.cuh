@@ -1,4 +1,4 @@
-// How weights of 4, 6 and 8 bits lie in a segment (packed.cuh) of a grouped format: the unsigned integers q alone, 64 k of
+// Weights of 4, 6 and 8 bits lie so in a segment (packed.cuh) of a grouped format: the unsigned integers q alone, 64 k of
 // a tile at a time. Their scales are in group_scales.cuh. Codes that stand for other numbers than integers, and integers of
 // other widths, are in coded_weights.cuh.
 //
@@ -13,7 +13,7 @@
 
 namespace tenon::cuda {
 
-// A layout of q. Example: Nibbles<8> has kBias = 8, kStaggered = true and kBytes = 16 rows * 64 k / 2 = 512.
+// These are the members of a layout of q. Example: Nibbles<8> has kBias = 8, kStaggered = true and kBytes = 16 rows * 64 k / 2 = 512.
 template <class W>
 concept GroupWeights = requires(W w, const W& loaded, uint32_t address, uint32_t n, uint32_t (&a)[4],
                                 const uint8_t* from, uint32_t (&q)[2][8], uint8_t* to, const uint32_t (&row_q)[8]) {
@@ -23,22 +23,22 @@ concept GroupWeights = requires(W w, const W& loaded, uint32_t address, uint32_t
   { W::kBias } -> std::convertible_to<int>;
   // A number of a fragment times kUnit is what q stands for, before the bias.
   { W::kUnit } -> std::convertible_to<float>;
-  // The number that q stands for, less the bias.
+  // Returns the number that q stands for, less the bias.
   { W::value(n) } -> std::same_as<float>;
-  // As PackedFormat says.
+  // PackedFormat says what this is.
   { W::kStaggered } -> std::convertible_to<bool>;
-  // Bytes of 16 rows by 64 k.
+  // 16 rows by 64 k take so many bytes.
   { W::kBytes } -> std::convertible_to<uint32_t>;
   // Loads the lane's q of 64 k from an address in shared memory.
   w.load(address);
-  // fragments<kWith>(step, a) makes the A fragment of one of the four k-steps of what was loaded, integers with the bits
-  // kWith besides.
+  // fragments<kWith>(step, a) makes the A fragment of one of the four k-steps that were loaded. Integers have the bits kWith,
+  // too.
   loaded.template fragments<0>(n, a);
-  // unpack(from, block, lane, q): from device memory, 8 q of rows lane / 4 [0] and lane / 4 + 8 [1], of the first or
-  // second 32 k.
+  // unpack(from, block, lane, q) reads from device memory 8 q of row lane / 4 to q[0] and 8 of row lane / 4 + 8 to q[1], from
+  // the first (block 0) or the second 32 k.
   W::unpack(from, n, n, q);
-  // put(to, row, k, row_q): stores the 8 q of a row from k on, in bytes that no other row has, but other k of the row may;
-  // k is divisible by 8.
+  // put(to, row, k, row_q) stores the 8 q of a row from k on, which is divisible by 8. No other row has the bytes that it
+  // writes to, but other k of the row may.
   W::put(to, n, n, row_q);
 };
 

@@ -101,7 +101,7 @@ void with_kv_codec(uint32_t format, F&& f) {
 struct KvI4ByChannel : sdk::KvI4 {};
 template <class C>
 inline constexpr bool kKeysByChannel = std::is_same_v<C, KvI4ByChannel>;
-// The same for a layout whose keys and values have one format: f gets KvI4ByChannel where keys are in groups.
+// Calls f with the codec of a layout whose keys and values have one format: KvI4ByChannel if keys are in groups.
 template <class F>
 void with_kv_codec(const KvLayout& kv, F&& f) {
   if (kv.k.group != 0) return f(KvI4ByChannel());

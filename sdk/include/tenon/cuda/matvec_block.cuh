@@ -170,7 +170,7 @@ struct PreparedRowSink {
   }
 };
 
-// The output of a tile pair that a thread reduces. With each pair it is the next warp's turn.
+// A thread reduces this output of a tile pair. From pair to pair the outputs move on by one warp.
 template <uint32_t kRows>
 struct ThreadOutput {
   uint32_t output, row, packed_row;
@@ -184,7 +184,7 @@ struct ThreadOutput {
 struct OutputTerms {
   float scale = 1, addend = 0;
 };
-// scales: of the packed rows, of the rows' expert.
+// `scales` has one for each packed row, those of the rows' expert.
 template <PackedFormat F>
 __device__ __forceinline__ OutputTerms load_terms(const MatvecArgs& a, const MatvecPointers& p, const float* scales,
                                                   uint32_t packed_row, uint32_t row) {
@@ -197,8 +197,9 @@ __device__ __forceinline__ OutputTerms load_terms(const MatvecArgs& a, const Mat
   return terms;
 }
 
-// A warp leaves its sums of a tile pair for those of the other warps: to is [tile of the pair][row][16 rows of the tile].
-// infos: the warp's, each kMatvecWarps after the one of the row before, of prepared rows; share: of a row in shared memory.
+// A warp leaves its sums of a tile pair, to be added to those of the other warps: `to` is [tile of the pair][row][16 rows of
+// the tile]. If rows are prepared, `infos` has the warp's RowInfo of each row, kMatvecWarps apart; if the row is in shared
+// memory, `share` has it.
 template <PackedFormat F, class X, int kTiles, int kRowBlocks, int kSums>
 __device__ __forceinline__ void leave_paired(const float (&acc)[kTiles][kRowBlocks][kSums], const ShareSums& share,
                                              const RowInfo* infos, float* to) {
@@ -219,7 +220,7 @@ __device__ __forceinline__ void leave_paired(const float (&acc)[kTiles][kRowBloc
     }
   }
 }
-// The same of rows that have a column of B each, without a low part.
+// Does the same for unpaired rows, which have one column of B each.
 template <PackedFormat F, int kTiles, int kRowBlocks, int kSums>
 __device__ __forceinline__ void leave_unpaired(const float (&acc)[kTiles][kRowBlocks][kSums], const RowInfo* infos,
                                                float* to) {

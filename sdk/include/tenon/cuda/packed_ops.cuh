@@ -10,20 +10,20 @@
 
 namespace tenon::cuda {
 
-// A product of packed weights: Matvec, RoutedMatvec, TileGemm.
+// These are the members of a product of packed weights: Matvec, RoutedMatvec, TileGemm.
 template <class P>
 concept PackedProduct = requires(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
-  // The name of its op.
+  // Its op has this name.
   { P::kName } -> std::convertible_to<const char*>;
-  // The classes of blocks (TENON_BLOCKS_*) that multiply x as it is; 0: x has to be prepared.
+  // Returns the classes of blocks (TENON_BLOCKS_*) that can multiply x as it is. 0: x has to be prepared.
   { P::direct_classes(a) } -> std::same_as<uint32_t>;
-  // The class of those that multiply prepared x, and the bytes of that.
+  // These return the class of blocks that multiply prepared x, and the bytes that prepared x takes.
   { P::prepared_classes(a) } -> std::same_as<uint32_t>;
   { P::prepared_bytes(a) } -> std::same_as<uint64_t>;
-  // Memory that the op needs.
+  // The op needs so much memory.
   { P::scratch_bytes(a) } -> std::same_as<uint64_t>;
   { P::zeroed_bytes(a) } -> std::same_as<uint64_t>;
-  // Prepares x; multiplies, by large blocks or small ones.
+  // prepare() prepares x; multiply() multiplies, by large blocks (true) or small ones.
   P::prepare(a, p, launch);
   P::multiply(a, p, true, launch);
 };
@@ -111,7 +111,7 @@ void run_routed_prepare(const PackedArgs& a, const Launch& launch) {
   RoutedMatvec<F>::prepare(a, prepare_pointers(a, launch), launch);
 }
 
-// As which numbers the weights of a format are unpacked for a large product: halves stay as they are, others become fp16.
+// For a large product the weights of a format are unpacked to this type: halves stay as they are, others become fp16.
 template <PackedFormat F>
 using PlainOf = std::conditional_t<std::is_void_v<typename F::Half>, float, typename F::Half>;
 template <PackedFormat F>

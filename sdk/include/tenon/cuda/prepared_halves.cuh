@@ -33,8 +33,8 @@ __host__ __device__ inline PreparedHalves prepared_halves(uint32_t k, uint32_t r
 
 }  // namespace detail
 
-// Where value k of a row lies in shared memory: of each 32 the octets are turned, so that what a core takes of four
-// blocks lies in different banks.
+// Returns where value k of a row lies in shared memory. The four octets of each 32 values are rotated by one more than those of
+// the 32 before, so that the octets that tensor cores take from four blocks lie in different banks.
 __device__ __forceinline__ uint32_t turned(uint32_t k) {
   return k / 32 * 32 + (k / 8 + k / 32) % 4 * 8 + k % 8;
 }
@@ -76,7 +76,7 @@ __device__ __forceinline__ RowScale row_scale(const MatvecArgs& a, const float* 
   if (norm != nullptr) s.factor *= rsqrtf(row.square / static_cast<float>(a.k) + a.eps);
   return s;
 }
-// Says whether a row is of a part that is not multiplied, having no live row.
+// Says whether a row belongs to a part that is not multiplied, since it has no live row.
 __device__ __forceinline__ bool is_left_out(const PreparedHalves& to, uint32_t row, uint32_t live) {
   return row >= to.rows && row / to.rows * to.rows >= live;
 }
@@ -85,7 +85,7 @@ __device__ __forceinline__ float2 load_pair(const float* p, uint32_t k, uint32_t
   if (k + 2 <= n && reinterpret_cast<uintptr_t>(p) % 8 == 0) return *reinterpret_cast<const float2*>(p + k);
   return {k < n ? p[k] : 0, k + 1 < n ? p[k + 1] : 0};
 }
-// Where 16 bytes of a row lie: octet `piece` of those of 8 values in the order of A fragments.
+// Returns where 16 bytes of a row lie: its octet number `piece`, in the order of A fragments.
 __device__ __forceinline__ uint4* prepared_piece(uint8_t* prepared, const PreparedHalves& to, uint32_t row,
                                                  uint32_t piece) {
   return reinterpret_cast<uint4*>(prepared + row / to.rows * to.part_bytes() + size_t{piece / 8} * to.block_bytes() +
@@ -94,7 +94,7 @@ __device__ __forceinline__ uint4* prepared_piece(uint8_t* prepared, const Prepar
 
 }  // namespace detail
 
-// A block a row. Rows that there are not become zeros.
+// Each block prepares one row. Rows that do not exist become zeros.
 //
 // The product's blocks begin as soon as there is room for them. They ask for their first weights a few at a time, so that x
 // does not queue behind those.
@@ -153,8 +153,8 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
   }
 }
 
-// The same for many rows. A block has eight, whose pieces lie side by side: a line of 128 bytes is written at once. It reads
-// x again for that, after it has measured it, which bf16 without a norm need not be.
+// Prepares many rows. A block has eight, whose pieces lie side by side, so that it writes a line of 128 bytes at once. For that it
+// reads x a second time, after it has measured the rows; bf16 without a norm is not measured.
 template <class F>
 __global__ void __launch_bounds__(detail::kMostPrepareThreads)
     prepare_many_halves_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p,

@@ -14,7 +14,7 @@
 
 namespace tenon::cuda {
 
-// As Matvec. MatvecArgs::experts is set; there may be any number of rows.
+// It has the members of Matvec. MatvecArgs::experts is set, and there may be any number of rows.
 template <PackedFormat F, int kTiles = 2>
 class RoutedMatvec {
   using Dense = Matvec<F, kTiles>;

@@ -1,5 +1,5 @@
-// Prepared rows of x (row_prologue.cuh) as what a format multiplies (PreparedX of formats.cuh): one row in shared memory,
-// or several in device memory.
+// These hand a format prepared rows of x (row_prologue.cuh) in the form that it multiplies (PreparedX of formats.cuh): one row
+// in shared memory, or several in device memory.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace tenon::cuda {
 
-// Several rows of x as fragments in device memory, 4 rows, or 8 unpaired ones (8 columns of B), a row block. The parts, in
-// this order:
+// Several rows of x lie as fragments in device memory. A row block has 4 rows, or 8 unpaired ones, which are 8 columns of B.
+// The memory has in this order:
 //   x        [32 k][row block][lane][16 bytes]; formats that multiply in f32: [row][k] f32
-//   sums     [row][group] f32; unpaired [group][row]
-//   info     [row][warp] RowInfo, of each warp's share of each row
-//   factors  [row] f32, the norm's
+//   sums     [row][group] f32; if x is unpaired [group][row]
+//   info     [row][warp] RowInfo, about each warp's share of each row
+//   factors  [row] f32, RMSNorm's
 // Example: 5 rows of K = 4096 for Int4Format<64> are 2 row blocks, that is 8 rows: x has 8 * 4 * 4096 bytes, sums
 // 8 * 64 * 4, info 8 * 16 * 8, factors 8 * 4: 134176 bytes.
 template <PackedFormat F>
@@ -31,11 +31,11 @@ struct PreparedRows {
         row_blocks(blocks_of_rows),
         paired(in_pairs),
         rows((paired ? 4 : 8) * row_blocks) {}
-  // The place of a sum among all.
+  // Returns the index of a sum among all.
   __host__ __device__ uint32_t sum_at(uint32_t row, uint32_t group) const {
     return paired ? row * groups + group : group * rows + row;
   }
-  // Their offsets in bytes.
+  // These return the offsets in bytes, and the size of all.
   __host__ __device__ size_t sums() const { return size_t{padded} * row_blocks * 16; }
   __host__ __device__ size_t info() const { return sums() + size_t{groups} * rows * 4; }
   __host__ __device__ size_t factors() const { return info() + rows * kMatvecWarps * sizeof(RowInfo); }
@@ -46,8 +46,8 @@ struct PreparedRows {
 template <PackedFormat F>
 inline constexpr bool kHoldsSegment = F::kBlocks <= 4 && !std::is_void_v<typename F::Half>;
 
-// One row of x in shared memory. Of B, lanes 0-3 have the high parts (column 0), lanes 4-7 the low ones (column 1), and
-// the other columns are zero; where a format spreads groups (kSpread), the next lanes have the next group.
+// A single row of x lies in shared memory. Lanes 0-3 have column 0 of B, its high parts, lanes 4-7 column 1, its low parts, and
+// the other columns are zero. Where a format spreads groups (kSpread), the next lanes have the next group.
 template <PackedFormat F>
 class SharedRow {
  public:

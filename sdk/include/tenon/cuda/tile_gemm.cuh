@@ -26,14 +26,14 @@
 
 namespace tenon::cuda {
 
-inline constexpr uint32_t kTileGemmSince = 9;  // rows for which it pays
+inline constexpr uint32_t kTileGemmSince = 9;  // it pays from so many rows on
 
 namespace detail {
 
 inline constexpr uint32_t kGroupThreads = 128;
 
-// A warpgroup's part of a panel: sums of 64 packed rows by N rows, 16 packed rows a warp, of which a lane has rows g
-// and g + 8, g = lane / 4.
+// A warpgroup has these sums of a panel: 64 packed rows by N rows of x. A warp has 16 packed rows, a lane rows g and g + 8 of
+// them, g = lane / 4.
 template <class F, int N>
 class PanelSums {
  public:
@@ -48,7 +48,7 @@ class PanelSums {
     if constexpr (Shape::kRehearses) clear();
   }
 
-  // After the wait, when there are rows: before, finish() does nothing.
+  // It is called after the wait, when there are rows; before, finish() does nothing.
   __device__ __forceinline__ void begin() {
     const uint32_t live = min(*b_.p.live, b_.a.rows);
     live_ = live - min(live, rows_before_);
@@ -122,7 +122,7 @@ class PanelSums {
       }
       return;
     }
-    // All of the addend before the first store, which no load could pass.
+    // All of the addend is loaded before the first store, which no load could pass.
     if (b_.p.addend != nullptr) {
       add(0, column[0]);
       add(1, column[1]);
@@ -137,7 +137,7 @@ class PanelSums {
   static constexpr uint32_t kSumBarrier = 1;
   static constexpr uint32_t kTurnQuads = Shape::kTurnK / 64;
 
-  // The part's row that a lane's i-th is, and its sum for packed row g or g + 8.
+  // row(i) is the number in the part of the lane's i-th row of x; sum(i, half) is its sum for packed row g (0) or g + 8 (1).
   static __device__ __forceinline__ uint32_t row(uint32_t i) { return i / 2 * 8 + 2 * (lane_id() % 4) + i % 2; }
   __device__ __forceinline__ float& sum(uint32_t i, uint32_t half) { return sum_[i / 2 * 4 + half * 2 + i % 2]; }
   __device__ __forceinline__ float4* left_by(uint32_t block) const {
@@ -152,8 +152,8 @@ class PanelSums {
     if (releases_) Barrier::arrive_in_cluster(x_empty_ + 8 * under_way_);
   }
 
-  // Stands after the products, which have taken the fragments: before, loads of the stage may be under way, which an arrival
-  // overtakes, and the copy engine would write over what they are to read.
+  // It stands after the products, which have taken the fragments. Before them, loads of the stage may be under way; an arrival
+  // would overtake these, and the copy engine would write over what they are to read.
   __device__ __forceinline__ void release_weights() {
     __syncwarp();
     if (elect_lane()) b_.of_weights.empty(weights_.stage()).arrive();
@@ -165,7 +165,7 @@ class PanelSums {
 #pragma unroll
     for (uint32_t turn = 0; turn < Block::kTurns; ++turn) multiply_turn(turn, fragments_[(kFirst + turn) % 2]);
   }
-  // The product of this turn is under way when this returns, and the one before it done.
+  // When this returns, the product of this turn is under way, and the one before it is done.
   __device__ __forceinline__ void multiply_turn(uint32_t turn, uint32_t (&fragments)[kTurnQuads][4][4]) {
     if (turn == 0) b_.of_weights.full(weights_.stage()).wait(weights_.parity());
     const uint32_t weights = b_.base + weights_.stage() * Block::kWeightBytes + warp_ * kTileStageBytes<F>;
@@ -209,7 +209,7 @@ class PanelSums {
     }
   }
 
-  // Without a branch, as a division has one that the next output would wait for. Where exp(-v) is infinite, it is 0.
+  // It has no branch: a division has one, which the next output would wait for. Where exp(-v) is infinite, it is 0.
   static __device__ __forceinline__ float silu(float v) { return __fdividef(v, 1 + expf(-v)); }
   // Calls f with a pointer to the place of each of the lane's live rows in a matrix, and the row's i.
   template <class T, class Use>
@@ -262,7 +262,7 @@ class PanelSums {
   }
 
   const Block& b_;
-  uint32_t warp_, rows_before_, live_ = 0;  // live_: of the part
+  uint32_t warp_, rows_before_, live_ = 0;  // live_: live rows of the part
   RingPlace<Block::Layout::kWeightStages> weights_;
   RingPlace<Block::Layout::kXStages> x_;
   uint32_t x_empty_;      // in the cluster: where the block's barriers are that the lane arrives at
@@ -320,7 +320,7 @@ __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
 #endif
 }
 
-// How a product is launched; as Matvec, whose MatvecArgs::prepared is always 1 here.
+// This launches a product. It has the members of Matvec; MatvecArgs::prepared is always 1.
 template <class F>
 class TileGemm {
  public:
@@ -351,7 +351,7 @@ class TileGemm {
       return launch(&prepare_many_halves_kernel<F>,
                     {.blocks = {rows / detail::kPreparedRows}, .threads = {detail::kMostPrepareThreads}}, a, p, to);
     }
-    // Few rows are soonest done by large blocks; of many, several should be on a multiprocessor at once.
+    // Few rows are soonest done by large blocks; for many rows several blocks should be on a multiprocessor at once.
     const uint32_t most = std::clamp(a.blocks * detail::kMostPrepareThreads / rows, detail::kLeastPrepareThreads,
                                      detail::kMostPrepareThreads);
     launch(&prepare_halves_kernel<F>,

@@ -11,7 +11,7 @@
 
 namespace tenon::cuda {
 
-inline constexpr uint32_t kTileGemmPart = 256, kTileGemmRows = 1024;  // rows of a part and of a product, at most
+inline constexpr uint32_t kTileGemmPart = 256, kTileGemmRows = 1024;  // the most rows of a part, and of a product
 
 struct TileGemmPointers : MatvecPointers {
   float4* sums;     // scratch
@@ -20,10 +20,10 @@ struct TileGemmPointers : MatvecPointers {
 
 namespace detail {
 
-inline constexpr uint32_t kWeightFillers = 3;  // warps
+inline constexpr uint32_t kWeightFillers = 3;  // so many warps fill the ring of weights
 inline constexpr uint32_t kPair = 2, kPanelTiles = 8;
 
-// Panels of a pair, of so many tiles.
+// Returns how many panels so many tiles are; a pair of blocks multiplies a panel together.
 __host__ __device__ inline uint32_t panels_of(uint32_t tiles) {
   constexpr uint32_t kTiles = kPair * kPanelTiles;
   return (tiles + kTiles - 1) / kTiles;
@@ -46,7 +46,7 @@ struct TileGemmShape {
   static constexpr uint32_t kXFiller = kPanelTiles + kWeightFillers;  // a warp
   static constexpr uint32_t kMultiplying = 32 * kPanelTiles, kThreads = 32 * (kXFiller + 1);
 };
-// Where things are in a block's shared memory: weights first, then the offsets below.
+// A block's shared memory has the stages of weights first, and the rest at the offsets below.
 template <class F, int N>
 struct TileGemmLayout {
   // A block takes all that one of an H100 may have, so neither a small nor a large one (block_size.h) stands beside it.
@@ -63,7 +63,7 @@ struct TileGemmLayout {
   static constexpr uint32_t kBarriers = kX + kXStages * kXBytes;
 };
 
-// A place on a ring's way round: which stage, and the parity of its use.
+// This walks round a ring: it knows the stage at hand, and the parity of its use.
 template <uint32_t kStages>
 class RingPlace {
  public:
@@ -82,7 +82,7 @@ class RingPlace {
   static constexpr bool kCounts = std::has_single_bit(kStages);  // at_ goes on counting
   uint32_t at_ = 0, parity_ = 0;
 };
-// The barriers of a ring's stages: full, then empty.
+// A ring has these barriers: one a stage for full, then one a stage for empty.
 template <uint32_t kStages>
 struct RingBarriers {
   uint32_t address;
@@ -97,7 +97,7 @@ struct RingBarriers {
   }
 };
 
-// A place among the stages of all panels.
+// This walks through the stages of all panels.
 struct StageWalk {
   uint32_t a_panel, panel, stage;  // stages of a panel; which panel, which of its stages
   __device__ StageWalk(uint32_t s, uint32_t stages_a_panel)
@@ -109,7 +109,7 @@ struct StageWalk {
   }
 };
 
-// Stages of all panels, in order, shared out among pairs.
+// The stages of all panels, in order, are shared out among pairs.
 struct StageShares {
   uint32_t a_pair, longer;  // so many of the first pairs have one more
   __device__ StageShares(uint32_t stages, uint32_t pairs) : a_pair(stages / pairs), longer(stages % pairs) {}
@@ -125,7 +125,7 @@ struct TileGemmBlock {
 
   const MatvecArgs& a;
   const TileGemmPointers& p;
-  uint32_t parts, part, pair, pairs, rank;  // parts: that have live rows; pair, pairs: of the part; rank: in the pair
+  uint32_t parts, part, pair, pairs, rank;  // parts with live rows; the part's pairs; the rank in the pair
   uint32_t tiles, segments, a_panel;        // a_panel: stages
   PreparedHalves halves;
   StageShares shares;
@@ -134,7 +134,7 @@ struct TileGemmBlock {
   RingBarriers<Layout::kWeightStages> of_weights;
   RingBarriers<Layout::kXStages> of_x;
 
-  // most_parts: of all rows, live or not; the memory of x has place for them.
+  // most_parts counts the parts of all rows, live or not: the memory of x has room for them.
   __device__ __forceinline__ TileGemmBlock(const MatvecArgs& args, const TileGemmPointers& pointers,
                                            uint32_t most_parts, const uint8_t* memory)
       : a(args),
@@ -161,10 +161,10 @@ struct TileGemmBlock {
     }
     this_cluster().sync();
   }
-  // The block that has this one's place in another pair of the part.
+  // Returns the number of the block that has this one's rank in another pair of the part.
   __device__ __forceinline__ uint32_t block_of(uint32_t other) const { return (other * parts + part) * kPair + rank; }
 
-  // By a lane of each of the warps that fill this ring, before the wait: every kWeightFillers-th tile is the warp's.
+  // A lane of each of the warps that fill this ring calls it, before the wait. Every kWeightFillers-th tile is the warp's.
   __device__ __forceinline__ void fill_weights(uint32_t filler) const {
     RingPlace<Layout::kWeightStages> place;
     StageWalk walk(first, a_panel);
@@ -193,7 +193,7 @@ struct TileGemmBlock {
       }
     }
   }
-  // By a lane, after the wait: its half of each stage, for both blocks.
+  // One lane calls it, after the wait. It fills this block's half of each stage, for both blocks.
   __device__ __forceinline__ void fill_x() const {
     constexpr uint32_t kHalf = kXBytes / kPair;
     RingPlace<Layout::kXStages> place;

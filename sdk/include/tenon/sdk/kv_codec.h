@@ -128,7 +128,7 @@ struct KvChannel {
 template <class C>
 inline constexpr bool kTwoInAByte = C::kFormat == TENON_U8;
 
-// The code of element d of a row.
+// Returns the code of element d of a row.
 template <class C>
 constexpr typename C::Element kv_code(const typename C::Stored* row, uint32_t d) {
   if constexpr (kTwoInAByte<C>) {
@@ -175,14 +175,14 @@ constexpr bool is_kv_codec(uint32_t format) {
 constexpr bool is_scaled_codec(uint32_t format) {
   return format == TENON_I8 || format == TENON_F8E4M3 || format == TENON_U8;
 }
-// A row of a plane: how many elements of the codec's format it has, and how many bytes.
+// These return how many elements of the codec's format a row of a plane has, and how many bytes.
 constexpr uint32_t kv_row_stored(uint32_t codec, uint32_t dim) {
   return codec == TENON_U8 ? dim / 2 + dim % 2 : dim;
 }
 inline uint64_t kv_row_bytes(uint32_t codec, uint32_t dim) {
   return uint64_t{kv_row_stored(codec, dim)} * tenon_format_block(codec).bytes;
 }
-// The bytes of an element, which may be half a one.
+// Returns the bytes of an element, which may be half a byte.
 inline double kv_element_bytes(uint32_t codec) {
   return codec == TENON_U8 ? 0.5 : tenon_format_block(codec).bytes;
 }

@@ -124,7 +124,7 @@ inline std::string kv_unread(const tenon_kv_view& view, uint32_t reads) {
   return {};
 }
 
-// The same of a tail, for a view whose flags have RECENT.
+// It says the same of the tail of a view whose flags have RECENT.
 inline std::string recent_unread(const tenon_kv_view& view, uint32_t reads) {
   if (view.recent == 0 || view.recent_view == nullptr)
     return "a tail of newest tokens without tokens or without a view";

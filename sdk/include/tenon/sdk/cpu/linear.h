@@ -68,7 +68,7 @@ class LinearRecording {
 
   const LinearArgs& args() const { return args_; }
 
-  // How the columns are cut.
+  // Cuts the columns into chunks, and chunks into groups that fit the thread's scratch.
   void cut(uint32_t threads) {
     constexpr uint32_t kFewRows = 16;
     args_.chunk_columns = args_.rows <= kFewRows ? chunk_of_few_rows(args_, site_.bytes() / out_columns(), threads)

@@ -30,7 +30,7 @@ struct LinearArgs {
   float eps;                        // RMSNorm's
   int64_t x_stride, y_stride;       // floats
   uint32_t code[TENON_MAX_STORES];  // by matrix: its format
-  uint32_t mat_rows[TENON_MAX_STORES];      // by matrix: of one expert
+  uint32_t mat_rows[TENON_MAX_STORES];      // by matrix: the rows of one expert
   uint64_t row_bytes[TENON_MAX_STORES];     // by matrix
   uint64_t expert_bytes[TENON_MAX_STORES];  // by matrix: from an expert's to the next one's
   uint32_t experts;                         // 0: the site is not routed
@@ -41,7 +41,7 @@ struct LinearArgs {
 inline constexpr uint32_t kBlockRows = 48;           // rows of x at a time: a multiple of every kernel's
 inline constexpr size_t kUnpackedBytes = 512 << 10;  // a group of columns takes so many: they fit a second-level cache
 
-// Rows of a tile, which holds what kernels write before the epilogue.
+// Returns how many rows a tile has. Kernels write to it, and the epilogue reads it.
 inline uint32_t tile_rows(const LinearArgs& a) {
   return std::min(kBlockRows, a.rows);
 }

@@ -1,4 +1,4 @@
-// How the op of a product (linear.h) runs.
+// The op of a product (linear.h) runs so.
 //
 // Phase 0, where the product has two: every thread prepares its rows of x (prepared_rows.h). Last phase: a chunk is some
 // columns of y, for all live rows. It runs in these stages:
@@ -24,7 +24,7 @@
 
 namespace tenon::sdk::cpu::detail {
 
-// Where things are in a thread's scratch, in floats.
+// A thread's scratch has these, at offsets in floats.
 //   0         (spans 2, rows 48, chunk columns) tiles
 //   unpacked  (spans 2, group columns, padded(k)) weights in f32, then (2, group columns) scales of their rows
 //   normed    (k) a row of x on its way to int8 or bf16
@@ -67,13 +67,13 @@ class ChunkRunner {
   }
 
  private:
-  // Rows of a store that give as many columns.
+  // A span is rows of a store; each gives one column.
   struct Span {
     uint32_t code;
     const uint8_t* weights;
     size_t row_bytes;
   };
-  // The columns at hand: `count` of y from `first` on, and what they are products with.
+  // A group is the columns at hand: `count` columns of y from `first` on, and the rows of weights that give them.
   struct Group {
     Span span[2];
     uint32_t count, first;

@@ -60,10 +60,10 @@ inline void unpack_packed_row(const Packing& p, const uint8_t* store, uint32_t k
   for (uint32_t i = 0; i < k; ++i) w[i] *= scale;
 }
 
-// The store of a matrix while its rows are loaded, where they are packed or stay as they are.
+// Rows of a matrix are loaded into its store by this; they are packed or stay as they are.
 class RowStore {
  public:
-  // packing: nullptr where rows stay as they are. stored_bytes: of a row before it is packed.
+  // packing is nullptr if rows stay as they are. stored_bytes is the size of a row before it is packed.
   RowStore(uint8_t* store, uint32_t k, const Packing* packing, uint64_t stored_bytes)
       : store_(store),
         k_(k),

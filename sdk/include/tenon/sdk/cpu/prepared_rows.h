@@ -1,4 +1,4 @@
-// Rows of x on their way into a product: sorted by expert, normed, and turned into what the kernels take.
+// Rows of x are prepared for a product: sorted by expert, normed, and turned into the numbers that the kernels take.
 #pragma once
 
 #include <algorithm>
@@ -11,15 +11,15 @@
 
 namespace tenon::sdk::cpu::detail {
 
-// The rows of a routed product in the order of their experts: the i-th is row [i] of x and y, and rows that are skipped
+// This has the rows of a routed product in the order of their experts: the i-th is row [i] of x and y, and rows that are skipped
 // come first. Kernels then see the rows of one expert side by side. Rows of a product that is not routed stay as they
 // are.
 class RoutedRows {
  public:
   static size_t words(const LinearArgs& a) { return a.experts != 0 ? a.rows + size_t{a.experts} + 1 : 0; }
   RoutedRows() = default;
-  // memory: words(), a thread's own. Sorting takes each thread less time than waiting for one that does it. Throws
-  // Failed for a row of an expert that there is not.
+  // `memory` has words() words and is a thread's own: to sort takes each thread less time than to wait for one that does it.
+  // Throws Failed for a row of an expert that does not exist.
   RoutedRows(const LinearArgs& a, const Part& p, uint32_t live, uint32_t* memory)
       : order_(memory), begin_(memory + a.rows), experts_(a.experts), live_(live) {
     const auto* expert = p.ptr<const int32_t>(a.expert);
@@ -30,7 +30,7 @@ class RoutedRows {
   }
 
   uint32_t operator[](uint32_t i) const { return order_ == nullptr ? i : order_[i]; }
-  // f(expert, first, count) for each expert that has rows; expert -1: the skipped ones.
+  // Calls f(expert, first, count) for each expert that has rows, with -1 for the rows that are skipped.
   template <class F>
   void each(F&& f) const {
     for (uint32_t b = 0; b <= experts_; ++b) {
@@ -58,7 +58,7 @@ class RoutedRows {
   uint32_t experts_ = 0, live_ = 0;
 };
 
-// Rows of x as a product takes them, in scratch of the op or, if there is a single row, of the thread:
+// Rows of x lie so for a product, in scratch of the op or, if there is a single row, of the thread:
 //
 //   kF32   (rows, k) f32, if rows are normed or sorted; else x stays where it is
 //   kBf16  (rows, padded(k)) bf16

@@ -16,7 +16,7 @@
 namespace tenon::sdk::cpu {
 namespace {
 
-// Eight sums in double, always in the same order.
+// Eight sums in double are always added in the same order.
 void rms_norm(const float* x, const float* weight, uint32_t n, float eps, float* y) {
   double lane[8] = {};
   uint32_t i = 0;
@@ -31,7 +31,7 @@ void rms_norm(const float* x, const float* weight, uint32_t n, float eps, float*
 
 #if defined(__AVX2__)
 
-// The largest magnitude of 32 floats, as bits, whose order is that of magnitudes.
+// Returns the largest magnitude of 32 floats as bits: these have the same order as magnitudes.
 uint32_t largest_bits(const float* x) {
   const auto magnitude = [&](int i) {
     return _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(x + 8 * i)), _mm256_set1_epi32(0x7fffffff));
