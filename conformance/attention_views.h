@@ -64,7 +64,7 @@ class ViewHost {
   uint32_t lines() const { return (case_.flags & TENON_KV_HEADS_APART) != 0 ? kHeads : 1; }
   static uint32_t sequence_of(uint32_t row) { return row < kFirst[1] ? 0 : 1; }
   uint32_t place(uint32_t row, uint32_t head) const { return place_[row * lines() + (lines() > 1 ? head : 0)]; }
-  // Which old cell holds which position, -1 for cells that are not old: of a sequence and head.
+  // Returns the position of each cell of a sequence and head, -1 for cells that are not old.
   std::vector<int32_t> old_cells(uint32_t sequence, uint32_t head) const;
   std::vector<Seen> seen(uint32_t row, uint32_t head) const;
   std::vector<double> scores(uint32_t row, uint32_t q_head, const std::vector<Seen>& cells) const;

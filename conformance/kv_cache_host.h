@@ -46,9 +46,9 @@ class KvCacheHost {
 
   // One step that appends random tokens, with rows of padding; "" or what went wrong.
   std::string run_step(const std::vector<Append>& appends, std::mt19937_64& random);
-  // The same; then the cache, read through its view and through its copies, holds what the model holds, cell by cell.
+  // Does the same; then the cache, read through its view and through its copies, holds what the model holds, cell by cell.
   std::string step(const std::vector<Append>& appends, std::mt19937_64& random);
-  // The same to cache and model. Returns the cache's status.
+  // These do the same to cache and model, and return the cache's status.
   tenon_status fork(uint32_t from, uint32_t to, uint32_t kv_len);
   tenon_status truncate(uint32_t slot, uint32_t kv_len);
   std::vector<std::byte> export_sequence(uint32_t slot) const;

@@ -1,4 +1,4 @@
-// How a stand-in host runs a program: op by op under watch, then as core plans it.
+// A stand-in host runs a program: op by op under watch, then as core plans it.
 #include "conformance/op_run.h"
 
 #include <algorithm>

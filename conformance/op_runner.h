@@ -75,7 +75,7 @@ class OpRunner {
   tenon_tid strided_output(const tenon_tensor& t);
   tenon_tid slice(tenon_tid of, const tenon_tensor& t, uint64_t offset);
 
-  // Where a tensor lies in the device's memory; fixed for the runner's life. extent(): from its first to past its last
+  // data() returns where a tensor lies in the device's memory; fixed for the runner's life. extent(): from its first to past its last
   // byte. read() and values() throw std::logic_error for a temporary whose last run was as core plans it, where it has
   // other memory.
   void* data(tenon_tid id) const;
@@ -116,7 +116,7 @@ class OpRunner {
   // op and does not wait. Throws Error.
   const Program& prepare(bool overlap);
   void enqueue(size_t op) const { launch_op(program_->ops()[op], program_->launch(op)); }
-  // As core planned it; valid until the recording goes on.
+  // Returns the program as core planned it; valid until the recording goes on.
   const Program& program() const { return planned(); }
 
  private:

@@ -83,7 +83,7 @@ Groups draw_groups(int64_t n, int64_t k, uint32_t bits, int64_t size, uint32_t l
   g.scale.resize(g.zero.size());
   return g;
 }
-// The same order for all matrices of a width, as those have that share x.
+// All matrices of a width get the same order, as those have that share x.
 void shuffle_columns(Groups& g) {
   Random random(static_cast<uint32_t>(g.k));
   std::shuffle(g.group.begin(), g.group.end(), random);

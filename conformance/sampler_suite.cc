@@ -175,7 +175,7 @@ void leaves_its_input_alone(const Subject& subject) {
   }
 }
 
-// The same bits however chunks are split, and whatever rows follow.
+// A row has the same bits however chunks are split, and whatever rows follow.
 void rows(const Subject& subject) {
   const std::unique_ptr<Component> sampler = subject.open();
   const auto same = [&](const auto& answer) {

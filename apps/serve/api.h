@@ -47,7 +47,7 @@ class Api {
   Reply embed(const HttpRequest& http, const std::function<void()>& wake);
   // The number of the key that lets in, from 1 on; 0 if none does.
   size_t key_of(const std::string& authorization) const;
-  // How the model writes its thoughts in the answer to a conversation.
+  // Returns how the model writes its thoughts in the answer to a conversation.
   Thoughts thoughts_of(const Request& request) const;
   // Says whose requests these are, for schedulers that take turns between clients.
   void name_client(const HttpRequest& http, std::vector<Request>& requests) const;

@@ -222,7 +222,7 @@ void Driver::run(const std::function<void()>& beat) {
   }
 }
 
-// How much of the cache requests have.
+// Returns the share of the cache that requests have.
 double Driver::cache_share() const {
   if (pages_ == 0) return static_cast<double>(cached_) / cache_tokens_;
   return static_cast<double>(pages_ - free_pages(engine_)) / pages_;

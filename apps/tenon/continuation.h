@@ -1,4 +1,4 @@
-// How likely a model takes a text to go on in a certain way.
+// This tells how likely a model takes a text to go on in a certain way.
 #pragma once
 
 #include <cstdint>

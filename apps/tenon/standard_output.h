@@ -11,13 +11,13 @@ namespace tenon::app {
 // number and the text. Writing to such an output fails as to a closed one. First of all in main.
 void hold_standard_descriptors();
 
-// Writes the text at once. False if it, or anything before, could not be written.
+// Writes the text at once. Returns false if it, or anything before, could not be written.
 bool print_now(std::string_view text);
 
-// All that was printed is written. False if not.
+// Writes all that was printed. Returns false if not all could be written.
 bool flush_output();
 
-// The same for a file that has a name.
+// Does the same for a file that has a name.
 bool flush_file(std::FILE* file, const std::string& name);
 
 }  // namespace tenon::app

@@ -58,7 +58,7 @@ struct OriginText {
   std::string last_text = {};  // "name":value,... of these
 };
 
-// The same of a thread.
+// A thread's texts are made once, too.
 struct TrackText {
   trace::TrackInfo info;
   std::string open;  // a span's text up to its time

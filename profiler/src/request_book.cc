@@ -44,7 +44,7 @@ RequestSlice outer_slice(Lane lane, uint64_t id, int64_t begin_ns) {
 
 }  // namespace
 
-// Where a ring was full, what is told of may not fit what is known.
+// Says whether an event fits what is known; where a ring was full it may not.
 bool RequestBook::follows(const trace::Event& event, const Request& request) {
   if (event.request == RequestEvent::kEnded) return true;
   return (event.request == RequestEvent::kAdmitted) != request.has_slot();

@@ -1,4 +1,4 @@
-// Where families are found, and which of them weights are of. A family that has the name of the architecture is looked at
+// This finds the installed families, and the one that weights belong to. A family that has the name of the architecture is looked at
 // first; only if it is not there, or does not claim the weights, all of them are read.
 #include <algorithm>
 

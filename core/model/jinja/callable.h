@@ -31,7 +31,7 @@ class Callable {
   // Throws Failure.
   virtual Value call(Run& run, const Arguments& arguments) const = 0;
   virtual std::string_view type() const { return "builtin_function_or_method"; }
-  // How many levels of values it holds (see Value::depth).
+  // Returns how many levels of values it holds (see Value::depth).
   virtual uint32_t depth() const { return 0; }
 };
 
@@ -51,7 +51,7 @@ class Parameters {
   const Text& text(size_t index) const;
   int64_t integer(size_t index, int64_t otherwise) const;
   bool flag(size_t index, bool otherwise) const { return has(index) ? truth(*values_[index]) : otherwise; }
-  // The same for one that was not given, and for none.
+  // True for a value that was not given, and for none.
   bool missing(size_t index) const { return !has(index) || values_[index]->is_none(); }
 
  private:

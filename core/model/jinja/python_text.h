@@ -1,4 +1,4 @@
-// How Python writes values as text: str(), repr(), json.dumps(), the operator %, str.format().
+// These write values as text as Python does: str(), repr(), json.dumps(), the operator %, str.format().
 #pragma once
 
 #include "callable.h"

@@ -50,7 +50,7 @@ class Run {
   const Value* find(uint32_t name);
   // Sets the name in the innermost scope.
   void set(uint32_t name, Value value);
-  // The same, unless the scope has the name.
+  // Does the same, unless the scope has the name.
   void set_if_new(uint32_t name, const Value& value);
   Scope* scope() const { return scope_; }
   // The innermost scope, and those around it, live as long as the run.

@@ -13,7 +13,7 @@
 
 namespace tenon::jinja {
 
-// How a statement ended: a loop around it goes on, or not.
+// A statement ends with this: a loop around it goes on, or not.
 enum class Flow : uint8_t { kNext, kContinue, kBreak };
 
 class Statement {

@@ -54,7 +54,7 @@ bool ends_line(char32_t c) {
   return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
 }
 
-// Where cuts are made: the bytes of the separators.
+// Returns the ranges of bytes of the separators, where the text is cut.
 std::vector<Range> separators(const Text& text, const Text* separator) {
   const std::string& bytes = text.bytes();
   std::vector<Range> found;

@@ -71,7 +71,7 @@ class Value {
   bool same(const Value& other) const;
   // Python's name of its type: "str", "NoneType".
   std::string_view type() const;
-  // How many levels of values that hold others it has; 0 for one that holds none.
+  // Returns how many levels of values that hold others it has; 0 for one that holds none.
   uint32_t depth() const;
   // About how many steps it takes to walk through it.
   uint64_t weight() const;

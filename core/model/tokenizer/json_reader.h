@@ -39,7 +39,7 @@ class JsonPlace {
   JsonPlace operator[](std::string_view key) const;
   // Returns the elements of an array; none for an empty place.
   std::vector<JsonPlace> elements() const;
-  // The same where the array has to be there.
+  // Returns the elements of an array that has to be there.
   std::vector<JsonPlace> required_elements() const {
     array();
     return elements();
@@ -51,7 +51,7 @@ class JsonPlace {
   int64_t integer() const;
   double number() const;
   bool boolean() const;
-  // The same for a value that may be missing.
+  // These return `otherwise` for a value that is missing.
   std::string string_or(std::string_view otherwise) const;
   bool boolean_or(bool otherwise) const;
 

@@ -10,7 +10,7 @@ namespace tenon::text {
 inline constexpr std::string_view kSpaceSet = R"(\t-\r\x{85}\p{Z})";
 inline constexpr std::string_view kWordSet = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 
-// The same pattern in PCRE2's dialect, for PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE with newline LF. Throws
+// Returns the pattern in PCRE2's dialect, for PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE with newline LF. Throws
 // Error(kModel) for a construct whose meaning cannot be carried over.
 std::string onig_to_pcre2(std::string_view pattern);
 

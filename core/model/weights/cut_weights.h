@@ -12,7 +12,7 @@
 
 namespace tenon::weights {
 
-// How a tensor of all experts is cut.
+// A tensor of all experts is cut so.
 struct Cut {
   std::string name;                     // "gate_up_proj_scales"
   std::string stem, suffix;             // "gate_up_proj" and "scales" become "gate_up_proj.2.up.scales"

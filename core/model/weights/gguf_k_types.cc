@@ -305,7 +305,7 @@ bool encode_q4_k(const float* w, uint8_t* p) {
   return true;
 }
 
-// As Q4_K, with 32 bytes of fifth bits before the nibbles.
+// A block is like Q4_K's, with 32 bytes of fifth bits before the nibbles.
 bool encode_q5_k(const float* w, uint8_t* p) {
   Affine<32, 31> block;
   if (!block.find(w, 63)) return false;

@@ -57,7 +57,7 @@ struct Engine::Impl {
 
   void open_grammars(const EngineOptions& options);
   void load(const SteppingCall& call, const LoadProgress& progress);
-  // By the engine's destructor.
+  // The engine's destructor calls it.
   void close();
   void check_prompt(const std::vector<int32_t>& tokens) const;
   void check_sessions(const Request& request, const std::vector<int32_t>& prompt) const;

@@ -126,7 +126,7 @@ void Loop::hand_over(Sequence& s) {
   tickets_.finish(Ticket{s.id}, std::move(result));
 }
 
-// Those that have ended leave, and their results go where they are wanted.
+// Sequences that have ended leave, and their results go where they are wanted.
 void Loop::dismiss() {
   for (size_t i = 0; i < sequences_.size();) {
     if (!sequences_[i]->done()) {

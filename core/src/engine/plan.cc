@@ -130,7 +130,7 @@ void Loop::preempt(Sequence& s, const Preemption& why) {
   }
 }
 
-// How many of a waiting sequence's first tokens need not be computed: the cache may find them, or a saved sequence has them.
+// Returns how many of a waiting sequence's first tokens need not be computed: the cache may find them, or a saved sequence has them.
 Pipeline::Found Loop::beginning(const Sequence& s) const {
   const Pipeline::Found found = pipeline_.find(s.adoptable());
   const uint32_t saved = s.saved_tokens();
@@ -178,7 +178,7 @@ bool Loop::start(Sequence& s, uint32_t rows) {
   return true;
 }
 
-// How many of the rows there is room for: all, for a sequence that generates perhaps none of the drafts, or 0.
+// Returns how many of the rows there is room for: all; all but the drafts, for a sequence that generates; or 0.
 uint32_t Loop::make_room(uint32_t index, uint32_t rows) {
   Sequence& s = *listed_[index];
   const uint32_t loaded = s.loads ? static_cast<uint32_t>(s.request().begin_from->tokens().size()) : 0;

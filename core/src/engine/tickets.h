@@ -22,10 +22,10 @@ class Tickets {
   // See Engine::take.
   std::optional<Result> take(Ticket ticket);
 
-  // By the thread that steps: appends what came since the last call.
+  // The thread that steps calls it. Appends what came since the last call.
   void collect(std::vector<std::unique_ptr<Sequence>>& joining, std::vector<Ticket>& cancelled);
   bool anything_new() const;
-  // By the thread that steps: the ticket has its result; nullopt: somebody has had it already.
+  // The thread that steps calls it: the ticket has its result; nullopt: somebody has had it already.
   void finish(Ticket ticket, std::optional<Result> result);
 
  private:

@@ -37,7 +37,7 @@ struct ChainOp {
 };
 using OpChain = std::vector<ChainOp>;
 
-// Where a model states a chain.
+// A model states a chain at such a place.
 struct ChainPlace {
   const std::string& path;                   // the module's
   int64_t columns;                           // x has so many

@@ -77,7 +77,7 @@ class ModelBuilder : public StepBuilder {
   struct Input {
     tenon_tid x, expert;
   };
-  // Where ops stand: in traces, reports and messages.
+  // Traces, reports and messages say by this where an op stands.
   struct OpPlace {
     const std::string& path;
     int32_t layer;

@@ -1,4 +1,4 @@
-// Which installed scheme a matrix goes to, where the configuration does not say or names one that refuses.
+// This chooses the installed scheme for a matrix where the configuration does not say one or names one that refuses.
 //
 // A scheme is asked as it would be for the pipeline (claim, bind, footprint), and then let go again. Its footprint says
 // whether it holds every weight as the file has it, and how many bytes it takes: with quantization.use = "auto" the

@@ -40,7 +40,7 @@ struct GivenCandidates {
 struct StepProgram {
   std::unique_ptr<Program> program;
   tenon_tid logits = 0;
-  // Where a look at the ops' results finds them.
+  // A look at the ops' results finds them by these.
   size_t model_ops = 0;  // the first so many are the target's
   std::vector<ReadHeads> heads = {};
   std::vector<GivenCandidates> given = {};  // by sampler

@@ -24,7 +24,7 @@ bool remembers(const ChainLink& link);
 // A sampler that remembers takes in the rows that survive. given: what the sampler was given. Throws Error(kPlugin).
 void record_accept(const ChainLink& link, ModelBuilder& builder, const tenon_candidates& given);
 
-// Which rows survive, what the host is told of each, and what the samplers remember of the survivors. Throws
+// Records which rows survive, what the host is told of each, and what the samplers remember of the survivors. Throws
 // Error(kPlugin) for a device that tells nothing.
 void record_verification(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step);
 

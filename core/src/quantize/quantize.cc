@@ -50,7 +50,7 @@ void check_input(const Weights& model, const std::string& input) {
               "is quantized already: its description has a quantization_config; start from what it was made of");
 }
 
-// The same model with the names and the description of the kind of file that is written.
+// This is the model with the names and the description of the kind of file that is written.
 struct Source {
   std::unique_ptr<Weights> opened, view;  // view: as the family sees them, where that is otherwise
   Translation translation;                // it is there if the model is of the other convention

@@ -1,4 +1,4 @@
-// Whose libraries are loaded: only those that nobody else could have put there.
+// Only libraries that nobody else could have put there are loaded.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 namespace tenon {
 
-// "" if the file or folder belongs to the user or to root and nobody else can write to it; else the reason, with the
+// Returns "" if the file or folder belongs to the user or to root and nobody else can write to it; else the reason, with the
 // mode. Writable for a group counts as writable by others unless it is the user's own private group.
 std::string trust_problem(const std::filesystem::path& path);
 

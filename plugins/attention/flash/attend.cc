@@ -89,7 +89,7 @@ void write_mean(const AttendArgs& a, const Part& part, Head at, const Softmax& s
   for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] = sum[d] * factor;
 }
 
-// Where a run of rows is: its first row, its KV head, and the work item along the lanes.
+// A run of rows has this place: its first row, its KV head, and the work item along the lanes.
 struct RunPlace {
   uint32_t row, head, item;
   // The head of query i of the run.

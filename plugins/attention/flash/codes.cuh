@@ -153,7 +153,7 @@ __device__ __forceinline__ void unpack_scaled(const uint4& raw, __half scale, co
   }
 }
 
-// The same of a key by channel: channels(i) gives the zeros and the steps of the i-th eight dimensions.
+// This decodes a key by channel likewise: channels(i) gives the zeros and the steps of the i-th eight dimensions.
 struct EightChannels {
   uint4 zeros, steps;  // fp16
 };

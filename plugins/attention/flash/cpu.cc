@@ -46,7 +46,7 @@ uint32_t row_blocks(const AttendArgs& args) {
   return (args.rows + args.block_rows - 1) / args.block_rows;
 }
 
-// How the work is cut: into blocks of rows, and into splits of lanes where that leaves few work items.
+// Cuts the work into blocks of rows, and into splits of lanes where that leaves few work items.
 void cut(AttendArgs& args, const tenon_bounds& b, uint32_t split) {
   const auto splits_of = [&](uint32_t lanes) { return (lanes + split - 1) / split; };
   args.block_rows = std::clamp<uint32_t>(kBlockQueries / args.group, 1, args.rows);

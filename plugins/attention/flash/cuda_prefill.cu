@@ -199,7 +199,7 @@ struct Prefill {
       }
     }
   }
-  // The same of keys by channel. Rows and columns that there are not become zeros.
+  // Does the same with keys by channel. Rows and columns that do not exist become zeros.
   __device__ void put_by_channel(uint32_t j, uint32_t first, uint32_t end, const Pieces& pieces) const {
     const uint32_t dim = a.kv.k.dim, to = tile(Side::kKeys, j);
 #pragma unroll

@@ -1,4 +1,4 @@
-// How decoding cuts the positions that a row sees into splits, each of which a team takes, and what a team works on.
+// Decoding cuts the positions that a row sees into splits, each of which a team takes. Here is how, and what a team works on.
 //
 // Example: granules of 64 positions, splits = 2 * 132 / 8 = 33 -> 32 (whole clusters of 2), of a model with 8 KV heads on
 // 132 multiprocessors; a step of few rows. A row at position 199 sees 200 positions, which are cut into splits of 128
@@ -43,7 +43,7 @@ __host__ __device__ inline uint32_t teams_per_kv_head(const GpuArgs& a) {
   return (a.rows_per_seq * a.heads_per_kv + most - 1) / most;
 }
 
-// How the positions that a row sees are cut: splits of `size` positions from `start` on.
+// The positions that a row sees are cut so: splits of `size` positions from `start` on.
 struct Cut {
   uint32_t start, size;
   __device__ bool operator==(const Cut& o) const { return start == o.start && size == o.size; }

@@ -50,7 +50,7 @@ class Step {
   uint32_t place(uint32_t row, uint32_t head) const {
     return static_cast<uint32_t>(a_.kv.apart() ? place_[row * a_.kv_heads + head] : place_[row]);
   }
-  // How far the row's indices are below its positions.
+  // Returns how far the row's indices are below its positions.
   uint32_t shift(uint32_t row) const { return a_.kv.shift_at(position(row)); }
   bool by_cell() const { return a_.kv.rule == TENON_POS_TABLE; }
   // Says whether the rows of the row's sequence branch.

@@ -26,7 +26,7 @@ __device__ __forceinline__ uint32_t rows_first(uint32_t row, uint32_t piece) {
   const uint32_t lane = threadIdx.x % 32;
   return tile_offset<D>(row + lane % 16, piece + lane / 16);
 }
-// The same with the two in the middle exchanged: (0-7, first), (0-7, second), (8-15, first), (8-15, second). Registers 0, 1
+// Returns the offset with the two matrices in the middle exchanged: (0-7, first), (0-7, second), (8-15, first), (8-15, second). Registers 0, 1
 // and 2, 3 are B fragments of 8 rows each.
 template <uint32_t D>
 __device__ __forceinline__ uint32_t pieces_first(uint32_t row, uint32_t piece) {

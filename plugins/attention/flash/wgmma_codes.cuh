@@ -77,7 +77,7 @@ class CodedProducer {
             static_cast<const char*>(values ? b_.p.value_scales : b_.p.key_scales) + kv_head_ * plane.scale_head +
                 page * plane.scale_page};
   }
-  // By value, since a reference to one of two would keep both in local memory.
+  // It returns by value, since a reference to one of two would keep both in local memory.
   __device__ Source source_of(Side side) const {
     const bool values = side == Side::kValues;
     return {values ? values_.piece : keys_.piece, values ? values_.scale : keys_.scale};
@@ -163,7 +163,7 @@ class CodedProducer {
                                             distance(token, plane.scale_page, plane.scale_cell));
   }
 
-  // The same as convert() of a tile of keys by channel.
+  // Does for a tile of keys by channel what convert() does.
   __device__ __forceinline__ void convert_by_channel(uint32_t s, const Tile& t) const {
     const uint32_t tile = b_.s.tile(Side::kKeys, stage_of(t.number)), from = raw(s, 0);
     const uint32_t shift = 31 - static_cast<uint32_t>(__clz(static_cast<int>(b_.a.kv.k.group)));

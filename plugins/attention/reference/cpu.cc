@@ -73,7 +73,7 @@ class View {
 
  private:
   uint32_t shift() const { return a_.kv.shift_at(static_cast<uint32_t>(position_)); }
-  // By the angles of table row `index`, if the cache keeps keys before rope.
+  // Turns x by the angles of table row `index`, if the cache keeps keys before rope.
   void turn(double* x, uint32_t index) const {
     const auto half = static_cast<uint32_t>(a_.rotated / 2);
     const float* table = half == 0 ? nullptr : part_.ptr<const float>(kRope) + size_t{index} * half * 2;

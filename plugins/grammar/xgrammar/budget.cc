@@ -61,7 +61,7 @@ void Budget::give_back(int64_t bytes) noexcept {
 
 namespace {
 
-// Those of the program: objects may be made here and destroyed in another library.
+// Returns the program's own function: objects may be made here and destroyed in another library.
 template <class Function>
 Function of_the_program(const char* symbol) {
   void* const found = ::dlsym(RTLD_DEFAULT, symbol);

@@ -34,7 +34,7 @@ __m128i to_i8(Eight x) {
   return _mm_packs_epi16(words, words);
 }
 
-// As KvI4::encode rounds, two codes a byte. The lower four bytes count.
+// It rounds as KvI4::encode does; a byte has two codes. The lower four bytes count.
 __m128i to_i4(Eight x) {
   const __m256 rounder = _mm256_set1_ps(12582912.0f);
   const __m256 most = _mm256_set1_ps(7.0f), least = _mm256_set1_ps(-8.0f);
@@ -47,7 +47,7 @@ __m128i to_i4(Eight x) {
   return _mm_packus_epi16(pairs, pairs);
 }
 
-// As KvF8::encode rounds. The lower eight bytes count.
+// It rounds as KvF8::encode does. The lower eight bytes count.
 __m128i to_f8(Eight x) {
   const __m256i bits = _mm256_castps_si256(x.v), magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
   const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));

@@ -153,7 +153,7 @@ class SlotCache {
   bool paged() const { return policy_.page_tokens != 0; }
   bool scaled() const { return format_.k.scale != TENON_FORMAT_NONE; }
   uint32_t cells_for(const tenon_bounds& b) const;
-  // How layers with that window are kept: the group has no window if they are kept like those without one.
+  // Returns how layers with that window are kept: the group has no window if they are kept like those without one.
   Group group_for(uint32_t window, const tenon_bounds& b) const;
   // Returns the group that keeps that window, and the first one if none does. plan() makes the groups.
   uint32_t group_of(uint32_t window) const;
@@ -178,7 +178,7 @@ class SlotCache {
   uint64_t page_rows(const Plane& p) const { return rows_of(p, 0, groups_[p.group].page_room); }
   uint64_t head_bytes(const Plane& p) const { return row_bytes(p) * page_rows(p); }
   static constexpr tenon_kv_format kTailFormat = sdk::kv_format(TENON_F16);
-  // How far codes, and the tail, reach back in a layer with that window of its own, or with none; 0: to the beginning. A group of keys
+  // These return how far codes, and the tail, reach back in a layer with that window of its own, or with none; 0: to the beginning. A group of keys
   // is coded from the tail, whatever the window, and is not taken apart.
   uint32_t coded_window(uint32_t window) const { return policy_.key_group != 0 ? 0 : window; }
   uint32_t tail_window(uint32_t window) const {
@@ -197,7 +197,7 @@ class SlotCache {
   // The two become one view. A tail that was handed out lives as long as the cache.
   void join_tail(tenon_kv_view& view, const tenon_kv_view& tail) const;
   tenon_kv_view tail_view(uint32_t layer, const tenon_tid* store, sdk::Recorder& r) const;
-  // The tensors of a view whose planes are that one and those after it.
+  // Sets the tensors of a view whose planes are that one and those after it.
   void set_planes(tenon_kv_view& view, uint32_t layer, uint32_t first, const tenon_tid* store, sdk::Recorder& r) const;
   tenon_kv_view record_copy(const tenon_kv_view& from, uint32_t group, const tenon_kv_format& plain,
                             const tenon_tid* store, sdk::Recorder& r) const;
@@ -205,9 +205,9 @@ class SlotCache {
   void record_survivors(const tenon_kv_view& v, sdk::Recorder& r) const;
   sdk::KvLayout rule() const;
   uint64_t shape() const;  // tells caches of other geometry apart
-  // In a ring, the first position after the sinks that a row at position kv_len sees.
+  // Returns the first position of a ring, after the sinks, that a row at position kv_len sees.
   uint32_t first_kept(uint32_t kv_len) const;
-  // The same of its last token: an exported sequence has that too, if the ring does, so that it can be cut by that token.
+  // Returns the same for its last token: an exported sequence has that too, if the ring does, so that it can be cut by that token.
   uint32_t first_exported(uint32_t kv_len) const;
   std::vector<Run> kept(uint32_t first, uint32_t kv_len) const;  // the sinks, and positions [first, kv_len)
   // Positions [first, kv_len) of a linear cache's layers.

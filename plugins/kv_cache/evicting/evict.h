@@ -19,7 +19,7 @@
 
 namespace tenon::evicting {
 
-// How a policy evicts; all but `observe` and `around` are tokens.
+// A policy evicts by this rule; all but `observe` and `around` are tokens.
 struct Rule {
   uint32_t most;     // are in use before the step's rows come
   uint32_t cut;      // are kept where a prompt has ended, and where text has filled `most`

@@ -1,4 +1,4 @@
-// Which pages of a pool are held, by how many sequences, and which full ones can be found again by the tokens in them.
+// A pool knows which of its pages are held, by how many sequences, and which full ones can be found again by the tokens in them.
 //
 // A page that can be found has a text: the tokens that it holds and, before them, the text of another page or nothing. Every
 // text gets an id that no other text ever has, so a page is found by the id of what stands before it and by its own tokens,

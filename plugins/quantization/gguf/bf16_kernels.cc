@@ -13,7 +13,7 @@ using namespace sdk::cpu;
 
 constexpr uint32_t kPairs = 32;  // elements of a vector
 
-// As integers: clang 16 returns vectors of bf16 wrongly where it does not optimize.
+// They are loaded as integers: clang 16 returns vectors of bf16 wrongly where it does not optimize.
 inline __m512i bf16_at(const void* p) {
   return _mm512_loadu_si512(p);
 }

@@ -1,4 +1,4 @@
-// How GGUF's types lie on the GPU. Four of them have a layout of their own; the others, and matrices of several types
+// GGUF's types lie so on the GPU. Four of them have a layout of their own; the others, and matrices of several types
 // in one site, lie in the layout that holds all of their integers and scales as they are: no value changes.
 //
 //   types of a site's matrices                                          form          bits a weight

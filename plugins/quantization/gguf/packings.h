@@ -1,4 +1,4 @@
-// How GGUF's blocks of few bits are packed, sixteen rows side by side (tenon/sdk/cpu/packed_rows.h). Every code, scale
+// GGUF's blocks of few bits are packed so, sixteen rows side by side (tenon/sdk/cpu/packed_rows.h). Every code, scale
 // and minimum keeps its bits; only where it lies changes.
 //
 // Codes of 4 bits lie two steps to 64 bytes, s in the lower half and s + 4 in the upper; those of 6 bits have four

@@ -25,7 +25,7 @@ struct Form {
 
 Form form_of(const Description& d) {
   if (d.need("quant_method", {"mxfp4", "compressed-tensors"}) == "mxfp4") {
-    // Which matrices stay plain, and whether another program unpacks the others.
+    // These say which matrices stay plain, and whether another program unpacks the others.
     constexpr std::string_view kHarmless[] = {"dequantize", "modules_to_not_convert"};
     d.need_all_read(kHarmless);
     return {"blocks", "scales"};

@@ -56,7 +56,7 @@ class GroupedMatrix : public Matrix {
         group_(static_cast<uint64_t>(group > 0 ? std::min(group, s.in_dim) : s.in_dim)),
         groups_((columns_ + group_ - 1) / group_) {}
 
-  // Which coding holds the matrix. scale: the scales' tensor, in f16 or bf16.
+  // Chooses the coding that holds the matrix. scale: the scales' tensor, in f16 or bf16.
   void choose_coding(std::span<const coded::Coding> codings, const tenon_matrix& m, const char* scale) {
     scale_name_ = scale;
     scale_tensor_ = index_of(m, scale);

@@ -13,7 +13,7 @@ namespace tenon::published {
 
 inline constexpr uint32_t kHeldGroups[] = {128, 32};
 
-// By bits, then by group, then by the scales' format.
+// Codings are in the order of bits, then of groups, then of the scales' formats.
 template <coded::Scaling... kScalings>
 struct GroupedCodings {
   template <uint32_t... kBits>

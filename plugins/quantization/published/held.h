@@ -1,4 +1,4 @@
-// How the CPU holds matrices of published checkpoints: in codings that all schemes have together, so that their kernels are compiled once
+// The CPU holds matrices of published checkpoints in codings that all schemes have together, so that their kernels are compiled once
 // (CMakeLists.txt) and not by every scheme that reads such codings. A scheme's own codings are among these.
 #pragma once
 
@@ -33,14 +33,14 @@ constexpr auto integer_codings() {
 }
 }  // namespace detail
 
-// The codings of gptq, awq, compressed_tensors, torchao and hqq.
+// These are the codings of gptq, awq, compressed_tensors, torchao and hqq.
 struct HeldIntegers {
   static constexpr auto kCodings = detail::integer_codings();
   template <uint32_t kIndex>
   using Codes = coded::IntegerCodes<kCodings[kIndex].bits>;
 };
 
-// Those of bitsandbytes and mxfp4: nf4, fp4, two of e2m1, and integers.
+// These are the codings of bitsandbytes and mxfp4: nf4, fp4, two of e2m1, and integers.
 struct HeldBooks {
   static constexpr coded::Coding kCodings[] = {{.bits = 4, .group = 64, .scaling = coded::Scaling::kGroup},
                                                {.bits = 4, .group = 64, .scaling = coded::Scaling::kGroup},
@@ -55,7 +55,7 @@ struct HeldBooks {
 
 namespace detail {
 
-// Where Held has a coding with these codes; the number of Held's codings if nowhere.
+// Returns which of Held's codings has these codes; the number of Held's codings if nowhere.
 template <class Held, class Codes>
 constexpr uint32_t index_in_held(const coded::Coding& coding) {
   uint32_t index = std::size(Held::kCodings);

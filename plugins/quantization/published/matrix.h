@@ -63,7 +63,7 @@ inline void hold_row(const coded::Coding& c, uint32_t k, const Row& from, uint8_
   }
 }
 
-// Where a tensor stands among those of a matrix, which are sorted by name; n_tensors if it is not there.
+// Returns where a tensor stands among those of a matrix, which are sorted by name; n_tensors if it is not there.
 inline uint32_t index_of(const tenon_matrix& m, std::string_view name) {
   uint32_t i = 0;
   while (i < m.n_tensors && name != m.tensor[i].name) ++i;
@@ -122,7 +122,7 @@ inline const tenon_stored& need_tensor(const tenon_matrix& m, const tenon_stored
   }
   return *found;
 }
-// The same for a tensor of floats, in whichever format.
+// Does the same for a tensor of floats, in whichever format.
 inline const tenon_stored& need_floats(const tenon_matrix& m, tenon_stored wanted) {
   const tenon_stored* found = sdk::find_tensor(m, wanted.name);
   if (found != nullptr && Floats::reads(found->format)) wanted.format = found->format;

@@ -1,4 +1,4 @@
-// How integers with a scale and an offset in f32 (paired_codings.h) lie on the GPU. Four bits are in several schemes, so their kernels are
+// Integers with a scale and an offset in f32 (paired_codings.h) lie so on the GPU. Four bits are in several schemes, so their kernels are
 // compiled once.
 #pragma once
 

@@ -12,7 +12,7 @@ namespace tenon::published {
 
 inline constexpr uint32_t kPairedGroups[] = {64, 32};
 
-// By bits, then by group.
+// Codings are in the order of bits, then of groups.
 template <uint32_t... kBits>
 constexpr auto paired_codings() {
   std::array<coded::Coding, sizeof...(kBits) * std::size(kPairedGroups)> all;

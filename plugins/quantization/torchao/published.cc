@@ -34,7 +34,7 @@ Form form_of(const Description& d) {
     form = {.bits = 4, .packed = true};
     d.only(data + "int4_packing_format._data", {"PLAIN"});
   }
-  // How the numbers were found, in which groups (the scales' shape says that), and which matrices have some.
+  // These say how the numbers were found, in which groups (the scales' shape says that), and which matrices have some.
   const std::string algorithm = data + "intx_choose_qparams_algorithm", granularity = data + "granularity",
                     group = data + "group_size", inductor = data + "set_inductor_config",
                     mapping = data + "mapping_type", dtype = data + "weight_dtype", scale = data + "scale_dtype",

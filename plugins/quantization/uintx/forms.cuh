@@ -1,4 +1,4 @@
-// How uintx's codings lie on the GPU: groups of 128 and 256 as groups of 64 with equal scales, integers of 7 bits as bytes. The
+// uintx's codings lie so on the GPU: groups of 128 and 256 as groups of 64 with equal scales, integers of 7 bits as bytes. The
 // kernels are in a source of their own each few widths.
 #pragma once
 

@@ -11,7 +11,7 @@ namespace tenon::uintx {
 inline constexpr uint32_t kGroups[] = {32, 64, 128, 256};
 inline constexpr uint32_t kMostBits = 8;
 
-// By bits, then by group.
+// Codings are in the order of bits, then of groups.
 constexpr auto all_codings() {
   std::array<coded::Coding, kMostBits * std::size(kGroups)> all;
   size_t i = 0;

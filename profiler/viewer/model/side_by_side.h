@@ -33,9 +33,9 @@ class SideBySide {
   uint32_t step_index(size_t side, int64_t step) const;
   // The aligned moment, since the begin of that side's trace.
   double origin_ns(size_t side) const;
-  // A range that shows the aligned step of both, around that moment.
+  // Returns a range that shows the aligned step of both, around that moment.
   std::pair<double, double> step_range() const;
-  // The same for all of both traces.
+  // Returns a range that shows all of both traces.
   std::pair<double, double> whole_range() const;
 
   // Returns the slice of the other trace that corresponds to one of `side`: the same operation of the same layer in the same

@@ -123,14 +123,14 @@ void vector_product(const VectorProduct& v) {
   for (; c < v.columns; ++c) vector_columns<F, 1>(v, c);
 }
 
-// As many accumulators as there are registers, less a column of weights and a vector of x.
+// Accumulators take all registers but those for a column of weights and a vector of x.
 #if defined(__AVX512F__)
 constexpr uint32_t kTileRows = 6, kTileColumns = 4;
 #else
 constexpr uint32_t kTileRows = 2, kTileColumns = 3;
 #endif
 
-// The last k, fewer than a vector.
+// Adds the last k, which are fewer than a vector.
 template <uint32_t R, uint32_t C>
 inline void add_rest(const TileProduct& t, const float* x, const float* w, uint32_t k, Floats16* acc) {
   for (uint32_t r = 0; r < R; ++r) {

@@ -36,7 +36,7 @@ constexpr uint32_t kWidth = 1;
 using Floats16 = Floats<16>;
 
 #if defined(__AVX2__)
-// Four lanes, by halves on halves.
+// Folds four lanes, halves on halves.
 inline __m128 folded_to_four(Floats16 a) {
   return folded(folded(a));
 }
@@ -60,12 +60,12 @@ template <class F>
 concept FloatVector = requires(F a, F b, F c, const float* from, float* to, const void* stored, float x, uint32_t n) {
   { F::zeros() } -> std::same_as<F>;
   { F::all(x) } -> std::same_as<F>;  // x in every lane
-  // Floats at any address.
+  // Reads or writes floats at any address.
   { F::load(from) } -> std::same_as<F>;
-  // The first n, zeros after them; nothing further is read. n may be the number of lanes.
+  // Reads the first n and makes the others zero; nothing further is read. n may be the number of lanes.
   { F::load_first(from, n) } -> std::same_as<F>;
   store(to, a);
-  // As many elements of F32, F16, BF16, I8 or U8 as there are lanes, at any address.
+  // Reads as many elements of F32, F16, BF16, I8 or U8 as there are lanes, at any address.
   { F::template decode<TENON_F16>(stored) } -> std::same_as<F>;
   { F::template decode_first<TENON_I8>(stored, n) } -> std::same_as<F>;
   { mul(a, b) } -> std::same_as<F>;
