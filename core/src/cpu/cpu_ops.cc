@@ -48,7 +48,7 @@ void pool_columns(const PoolArgs& a, const Part& p, uint32_t seq, int64_t first)
   }
 }
 void pool(const PoolArgs& a, const Part& p) {
-  const uint32_t seqs = p.ptr<const uint32_t>(kPoolLive)[1];
+  const uint32_t seqs = p.ptr<const uint32_t>(kPoolLive)[sdk::kLiveSeqs];
   for (uint32_t chunk = p.begin(); chunk < p.end(); ++chunk) {
     for (uint32_t seq = 0; seq < seqs; ++seq) pool_columns(a, p, seq, chunk * kPoolColumns);
   }
@@ -60,20 +60,21 @@ struct MaskArgs {
   int64_t vocab, words, x_stride, y_stride;
   uint32_t slices, padding;
 };
-void mask(const MaskArgs& a, const Part& p) {  // 0 x, 1 y, 2 live, 3 masks, 4 numbers
+enum MaskOperand { kMaskX, kMaskY, kMaskLive, kMaskWords, kMaskNumber };
+void mask(const MaskArgs& a, const Part& p) {
   constexpr int64_t kBits = 32;
-  const uint32_t rows = p.ptr<const uint32_t>(2)[2];
+  const uint32_t rows = p.ptr<const uint32_t>(kMaskLive)[sdk::kLiveOutRows];
   for (uint32_t chunk = p.begin(); chunk < std::min(p.end(), rows * a.slices); ++chunk) {
     const uint32_t row = chunk / a.slices;
     const int64_t first = int64_t{chunk % a.slices} * kSlice, end = std::min(first + kSlice, a.vocab);
-    const float* x = p.ptr<const float>(0) + row * a.x_stride;
-    float* y = p.ptr<float>(1) + row * a.y_stride;
-    const int32_t number = p.ptr<const int32_t>(4)[row];
+    const float* x = p.ptr<const float>(kMaskX) + row * a.x_stride;
+    float* y = p.ptr<float>(kMaskY) + row * a.y_stride;
+    const int32_t number = p.ptr<const int32_t>(kMaskNumber)[row];
     if (number < 0) {
       std::copy(x + first, x + end, y + first);
       continue;
     }
-    const uint32_t* bits = p.ptr<const uint32_t>(3) + number * a.words;
+    const uint32_t* bits = p.ptr<const uint32_t>(kMaskWords) + number * a.words;
     for (int64_t i = first; i < end; ++i) {
       const bool allowed = ((bits[i / kBits] >> (i % kBits)) & 1U) != 0;
       y[i] = allowed ? x[i] : -std::numeric_limits<float>::infinity();

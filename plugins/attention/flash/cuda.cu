@@ -128,7 +128,7 @@ struct Recording {
         operands[kValues].access |= TENON_WRITE_NEW;
       } else if (op.id == sdk::kAttentionSinks) {
         args.sinks = 1;
-        operands[kSinks] = {op.t[0], TENON_READ};
+        operands[kSinks] = {sdk::sinks_of(call.pro), TENON_READ};
       } else {
         throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
       }

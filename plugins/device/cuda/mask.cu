@@ -6,6 +6,7 @@
 #include "step_ops.h"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
+#include "tenon/sdk/live.h"
 
 namespace tenon::cuda_device {
 namespace {
@@ -21,7 +22,7 @@ __global__ void mask_kernel(MaskArgs a, const float* x, float* y, const uint32_t
                             const int32_t* numbers) {
   cuda::wait();
   const uint32_t row = blockIdx.y;
-  if (row >= min(live[2], a.rows)) return;
+  if (row >= min(live[sdk::kLiveOutRows], a.rows)) return;
   const int32_t number = numbers[row];
   const float* from = x + row * a.x_stride;
   float* to = y + row * a.y_stride;
@@ -31,10 +32,12 @@ __global__ void mask_kernel(MaskArgs a, const float* x, float* y, const uint32_t
     to[i] = allowed ? from[i] : -std::numeric_limits<float>::infinity();
   }
 }
+enum MaskOperand { kMaskX, kMaskY, kMaskLive, kMaskWords, kMaskNumber };
 void mask(const MaskArgs& a, const cuda::Launch& l) {
   const auto wide = static_cast<uint32_t>((a.vocab + kThreads - 1) / kThreads);
-  l(&mask_kernel, {.blocks = {std::min(wide, kMostBlocks), a.rows}, .threads = {kThreads}}, a, l.ptr<const float>(0),
-    l.ptr<float>(1), l.ptr<const uint32_t>(2), l.ptr<const uint32_t>(3), l.ptr<const int32_t>(4));
+  l(&mask_kernel, {.blocks = {std::min(wide, kMostBlocks), a.rows}, .threads = {kThreads}}, a,
+    l.ptr<const float>(kMaskX), l.ptr<float>(kMaskY), l.ptr<const uint32_t>(kMaskLive),
+    l.ptr<const uint32_t>(kMaskWords), l.ptr<const int32_t>(kMaskNumber));
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ __global__ void pool_kernel(PoolArgs a, PoolPointers p) {
   cuda::wait();
   const uint32_t seq = blockIdx.y;
   const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (seq >= p.live[1] || column >= a.columns) return;
+  if (seq >= p.live[sdk::kLiveSeqs] || column >= a.columns) return;
   const int32_t slot = p.seq_slot[seq], begin = p.seq_row[seq], end = p.seq_row[seq + 1];
   float* y = p.pooled + slot * 2 * a.columns + column;
   float sum = p.kv_len[slot] == 0 ? 0.0F : *y, last = 0;
@@ -63,11 +63,16 @@ struct PoolSizes {
   PoolArgs args;
   uint32_t seqs, padding;
 };
+enum PoolOperand { kPoolX, kPooled, kPoolLive, kPoolSeqRow, kPoolSeqSlot, kPoolKvLen };
 void pool(const PoolSizes& a, const cuda::Launch& l) {
   const auto wide = static_cast<uint32_t>((a.args.columns + kThreads - 1) / kThreads);
   l(&pool_kernel, {.blocks = {wide, a.seqs}, .threads = {kThreads}}, a.args,
-    PoolPointers{l.ptr<const float>(0), l.ptr<float>(1), l.ptr<const uint32_t>(2), l.ptr<const int32_t>(3),
-                 l.ptr<const int32_t>(4), l.ptr<const int32_t>(5)});
+    PoolPointers{.x = l.ptr<const float>(kPoolX),
+                 .pooled = l.ptr<float>(kPooled),
+                 .live = l.ptr<const uint32_t>(kPoolLive),
+                 .seq_row = l.ptr<const int32_t>(kPoolSeqRow),
+                 .seq_slot = l.ptr<const int32_t>(kPoolSeqSlot),
+                 .kv_len = l.ptr<const int32_t>(kPoolKvLen)});
 }
 
 // The rows up to the first whose logits are wanted are given. From there on the first child whose token is the one chosen
