@@ -2,7 +2,7 @@
 // on any device. view_operands.h has the operands.
 //
 //   return attention::claim_view(a, kv);                            in claim(), before what is the attention's own
-//   static_cast<attention::ViewArgs&>(args) = attention::view_args(a, call, r);   in record()
+//   static_cast<attention::ViewArgs&>(args) = attention::view_args(a, call, half, r);   in record()
 //
 // An example: 32 query heads that share 8 KV heads of 128 dimensions, 200 rows in a program, fp16 keys and values. A row
 // of q and of out are 4096 floats; group is 4. An op whose query heads share what is read costs 8 * 2 * 128 * 2 bytes
