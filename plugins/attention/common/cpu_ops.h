@@ -59,19 +59,23 @@ inline float* out_of(const ViewArgs& a, const sdk::Part& part, uint32_t row, uin
 struct JoinFactors {
   float own, before;
 };
-// top, sum: of the head's scores, and of their weights exp(score - top). A half that sees nothing has -infinity and 0.
-inline JoinFactors join_factors(const ViewArgs& a, const sdk::Part& part, uint32_t row, uint32_t head, float top,
-                                float sum) {
+// A query head of a row: the greatest of its scores, and the sum of their weights exp(score - top). A half that sees nothing has
+// -infinity and 0.
+struct HeadSums {
+  uint32_t row, head;
+  float top, sum;
+};
+inline JoinFactors join_factors(const ViewArgs& a, const sdk::Part& part, const HeadSums& s) {
   constexpr float kLn2 = 0.693147180559945F;
-  const float left = part.ptr<const float>(kSums)[size_t{row} * a.q_heads + head] * kLn2;
-  const float highest = std::max(top, left), own = std::exp(top - highest), before = std::exp(left - highest);
-  const float all = sum * own + before;
+  const float left = part.ptr<const float>(kSums)[size_t{s.row} * a.q_heads + s.head] * kLn2;
+  const float highest = std::max(s.top, left), own = std::exp(s.top - highest), before = std::exp(left - highest);
+  const float all = s.sum * own + before;
   return {own / all, before / all};
 }
-// The first half leaves this beside a head's mean; `sum` is that of exp(score - top).
-inline void leave_sum(const ViewArgs& a, const sdk::Part& part, uint32_t row, uint32_t head, float top, float sum) {
+// The first half leaves this beside a head's mean.
+inline void leave_sum(const ViewArgs& a, const sdk::Part& part, const HeadSums& s) {
   constexpr float kLog2E = 1.44269504088896F;
-  part.ptr<float>(kSums)[size_t{row} * a.q_heads + head] = top * kLog2E + std::log2(sum);
+  part.ptr<float>(kSums)[size_t{s.row} * a.q_heads + s.head] = s.top * kLog2E + std::log2(s.sum);
 }
 
 // A chunk of the op that sums weights takes rows [begin, end) of a sequence, into the sums of one KV head's cells.

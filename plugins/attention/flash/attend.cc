@@ -73,7 +73,7 @@ struct Head {
 void write_mean(const AttendArgs& a, const Part& part, Head at, const Softmax& state, const float* sum) {
   float* out = attention::out_of(a, part, at.row, at.head);
   if (a.joining == attention::kJoins) {
-    const auto [own, before] = attention::join_factors(a, part, at.row, at.head, state.maximum, state.sum);
+    const auto [own, before] = attention::join_factors(a, part, {at.row, at.head, state.maximum, state.sum});
     for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] = sum[d] * own + out[d] * before;
     return;
   }
@@ -85,7 +85,7 @@ void write_mean(const AttendArgs& a, const Part& part, Head at, const Softmax& s
     all = state.sum * kept + std::exp(sink - top);
     factor = kept / all;
   }
-  if (a.joining == attention::kLeaves) attention::leave_sum(a, part, at.row, at.head, top, all);
+  if (a.joining == attention::kLeaves) attention::leave_sum(a, part, {at.row, at.head, top, all});
   for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] = sum[d] * factor;
 }
 
