@@ -285,27 +285,31 @@ template <WideWeights F>
 constexpr uint32_t kSpanBlocks = kMostUnitK / kInt8Block;
 constexpr uint32_t kTileRows = 48;
 
-// Each R rows from `row` to before `rows` take `count` blocks in, the first of which is the rows' block `first`; `row` and `sums`
-// go on to the rows that are left, fewer than R.
+// Blocks of weights that were made, (count); they meet the blocks of a row of x from `first` on.
+template <class Block>
+struct BlockSpan {
+  const Block* block;
+  uint32_t first, count;
+};
+
+// Each R rows from `row` to before `rows` take the blocks in; `row` and `sums` go on to the rows that are left, fewer than R.
 template <uint32_t R, int Offset, bool Minima, class Block>
-inline void add_blocks(const Block* w, uint32_t first, uint32_t count, const Int16Rows& x, uint32_t& row, uint32_t rows,
-                       RowFloats*& sums) {
+inline void add_blocks(BlockSpan<Block> w, const Int16Rows& x, uint32_t& row, uint32_t rows, RowFloats*& sums) {
   for (; row + R <= rows; row += R, sums += R) {
     RowFloats sum[R];
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < R; ++r) sum[r] = sums[r];
-    RowBlocks<R> blocks{x, size_t{row} * int16_blocks(x.k) + first, int16_blocks(x.k)};
-    for (uint32_t b = 0; b < count; ++b, ++blocks.at) add_block<Offset, Minima>(w[b], blocks, sum);
+    RowBlocks<R> blocks{x, size_t{row} * int16_blocks(x.k) + w.first, int16_blocks(x.k)};
+    for (uint32_t b = 0; b < w.count; ++b, ++blocks.at) add_block<Offset, Minima>(w.block[b], blocks, sum);
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < R; ++r) sums[r] = sum[r];
   }
 }
 // All rows from `row` to before `rows`. All formats of a block share this.
 template <int Offset, bool Minima, class Block>
-[[gnu::noinline]] void add_span(const Block* w, uint32_t first, uint32_t count, const Int16Rows& x, uint32_t row,
-                                uint32_t rows, RowFloats* sums) {
+[[gnu::noinline]] void add_span(BlockSpan<Block> w, const Int16Rows& x, uint32_t row, uint32_t rows, RowFloats* sums) {
   const auto add_rows = [&]<uint32_t R>(std::integral_constant<uint32_t, R>) {
-    add_blocks<R, Offset, Minima>(w, first, count, x, row, rows, sums);
+    add_blocks<R, Offset, Minima>(w, x, row, rows, sums);
   };
   constexpr uint32_t kMost = std::is_base_of_v<WideBlock, Block> ? kMostWideRows / 2 : kMostWideRows;
   if constexpr (kMost >= 8) add_rows(std::integral_constant<uint32_t, 8>{});
@@ -328,7 +332,7 @@ template <WideWeights F>
       const F weights = tile.unit<F>(first / F::kBlocks + u);
       for (uint32_t i = 0; i < F::kBlocks; ++i, ++count) block[count] = weights.block(i);
     }
-    add_span<F::kOffset, F::kMinima>(block, first, count, x, row, rows, sums);
+    add_span<F::kOffset, F::kMinima>(BlockSpan<Block>{block, first, count}, x, row, rows, sums);
   }
 }
 
