@@ -36,15 +36,21 @@ std::vector<float> mean_products(const Moments& moments, uint32_t k, const float
   return m;
 }
 
-// The trace of D M D^T for rows of D. d: (rows, n) with stride n; m has rows of m_row. M is symmetric, so the terms of two columns
-// in different blocks are summed once and count twice: half of the products are left out.
+// A part of M: element (i, j) is data[i * row + j].
+struct MeanProducts {
+  const float* data;
+  uint32_t row;
+};
+
+// The trace of D M D^T for rows of D. d: (rows, n) with stride n. M is symmetric, so the terms of two columns in different blocks
+// are summed once and count twice: half of the products are left out.
 struct ErrorOf {
   const Products& products;
   void* scratch;
   std::vector<float> dm = {};
 
   // by_row gets the error of each row.
-  void operator()(const float* d, uint32_t rows, uint32_t n, const float* m, uint32_t m_row, double* by_row) {
+  void operator()(const float* d, uint32_t rows, uint32_t n, const MeanProducts& m, double* by_row) {
     dm.assign(size_t{rows} * n, 0);
     for (uint32_t first = 0; first < n; first += kColumns) {
       const uint32_t columns = std::min(kColumns, n - first);
@@ -56,7 +62,7 @@ struct ErrorOf {
                       .inner = inner,
                       .scale = times,
                       .a = {d + from, static_cast<ptrdiff_t>(n), 1},
-                      .b = {m + size_t{from} * m_row + first, static_cast<ptrdiff_t>(m_row), 1},
+                      .b = {m.data + size_t{from} * m.row + first, static_cast<ptrdiff_t>(m.row), 1},
                       .scratch = scratch});
       };
       if (first > 0) add(0, first, 2);
@@ -90,9 +96,10 @@ std::vector<float> factors_of(const std::vector<double>& mean, double power) {
   return factors;
 }
 
-// What rounding a row with factors changes in the row as it was. row, d: (k).
-void rounding_error(const float* row, uint32_t k, const std::vector<float>& factors, const Rounding& rounding,
-                    float* scaled, float* d) {
+// What rounding a row with factors changes in the row as it was. row, scaled, d: (k).
+void rounding_error(const float* row, const std::vector<float>& factors, const Rounding& rounding, float* scaled,
+                    float* d) {
+  const auto k = static_cast<uint32_t>(factors.size());
   for (uint32_t i = 0; i < k; ++i) scaled[i] = row[i] * factors[i];
   for (uint32_t first = 0; first < k; first += rounding.group) {
     const uint32_t n = std::min(rounding.group, k - first);
@@ -102,28 +109,35 @@ void rounding_error(const float* row, uint32_t k, const std::vector<float>& fact
 }
 
 double error_of(const SharedInput& input, const std::vector<float>& m, const std::vector<float>& factors,
-                const Rounding& rounding, const Products& products, Workers& workers) {
+                const Rounding& rounding, const calibrated::Compute& compute) {
   double error = 0;
   const uint32_t k = input.columns;
   for (size_t mat = 0; mat < input.data.size(); ++mat) {
     const auto rows = static_cast<uint32_t>(input.rows[mat]);
     std::vector<double> by_row(rows);
-    workers.each(tiles_of(rows), [&](uint32_t tile, void* scratch) {
+    compute.workers.each(tiles_of(rows), [&](uint32_t tile, void* scratch) {
       const uint32_t first = tile * kTile, count = std::min(kTile, rows - first);
       std::vector<float> scaled(k), d(size_t{count} * k);
       for (uint32_t r = 0; r < count; ++r) {
-        rounding_error(input.data[mat] + size_t{first + r} * k, k, factors, rounding, scaled.data(), &d[size_t{r} * k]);
+        rounding_error(input.data[mat] + size_t{first + r} * k, factors, rounding, scaled.data(), &d[size_t{r} * k]);
       }
-      ErrorOf{products, scratch}(d.data(), count, k, m.data(), k, &by_row[first]);
+      ErrorOf{compute.products, scratch}(d.data(), count, k, {m.data(), k}, &by_row[first]);
     });
     for (const double e : by_row) error += e;
   }
   return error;
 }
 
-// The grids of one group of a tile of rows. w: the group's columns of the first row, in rows of k.
-void clip_group(const float* w, uint32_t rows, uint32_t k, uint32_t n, const float* m, const Rounding& rounding,
-                ErrorOf& error_of, Grid* grids, uint32_t groups) {
+// One group of a tile of rows.
+struct TileGroup {
+  const float* w;  // (rows, n) in rows of k: the group's columns
+  uint32_t rows, n, k;
+  Grid* grids;  // [rows], `groups` apart
+  uint32_t groups;
+};
+// Finds the group's grids. m: M's rows and columns of the group.
+void clip_group(const TileGroup& group, const MeanProducts& m, const Rounding& rounding, ErrorOf& error_of) {
+  const auto [w, rows, n, k, grids, groups] = group;
   std::vector<float> d(size_t{rows} * n);
   std::vector<double> errors(rows), least(rows, INFINITY);
   std::vector<Grid> tried(rows);
@@ -135,7 +149,7 @@ void clip_group(const float* w, uint32_t rows, uint32_t k, uint32_t n, const flo
       tried[r] = rounding.rule.grid(std::clamp(*low, -end, 0.0F), std::clamp(*high, 0.0F, end));
       for (uint32_t i = 0; i < n; ++i) d[size_t{r} * n + i] = tried[r].rounded(row[i]) - row[i];
     }
-    error_of(d.data(), rows, n, m, k, errors.data());
+    error_of(d.data(), rows, n, m, errors.data());
     for (uint32_t r = 0; r < rows; ++r) {
       if (clip > 0 && !(errors[r] < least[r])) continue;
       least[r] = errors[r];
@@ -162,7 +176,7 @@ std::vector<float> searched_factors(const SharedInput& input, const uint32_t* ti
   double least = INFINITY;
   for (int i = 0; i < kPowers; ++i) {
     std::vector<float> factors = factors_of(mean, static_cast<double>(i) / kPowers);
-    const double error = error_of(input, m, factors, rounding, products, workers);
+    const double error = error_of(input, m, factors, rounding, {products, workers});
     if (!(error < least)) continue;
     least = error;
     best = std::move(factors);
@@ -170,7 +184,8 @@ std::vector<float> searched_factors(const SharedInput& input, const uint32_t* ti
   return best;
 }
 
-Rounded round_to_nearest(const float* w, uint32_t n, uint32_t k, const Rounding& rounding, Workers& workers) {
+Rounded round_to_nearest(const Matrix& matrix, const Rounding& rounding, Workers& workers) {
+  const auto [w, n, k, factor] = matrix;
   const uint32_t groups = (k + rounding.group - 1) / rounding.group;
   Rounded out{std::vector<uint8_t>(size_t{n} * k), std::vector<Grid>(size_t{n} * groups)};
   workers.each(n, [&](uint32_t row, void*) {
@@ -184,8 +199,9 @@ Rounded round_to_nearest(const float* w, uint32_t n, uint32_t k, const Rounding&
   return out;
 }
 
-Rounded round_clipped(const float* w, uint32_t n, uint32_t k, const Moments& moments, const float* factor,
-                      const Rounding& rounding, const Products& products, Workers& workers) {
+Rounded round_clipped(const Matrix& matrix, const Moments& moments, const Rounding& rounding, const Products& products,
+                      Workers& workers) {
+  const auto [w, n, k, factor] = matrix;
   const uint32_t groups = (k + rounding.group - 1) / rounding.group;
   const std::vector<float> m = mean_products(moments, k, factor, workers);
   Rounded out{std::vector<uint8_t>(size_t{n} * k), std::vector<Grid>(size_t{n} * groups)};
@@ -194,9 +210,13 @@ Rounded round_clipped(const float* w, uint32_t n, uint32_t k, const Moments& mom
     ErrorOf error_of{products, scratch};
     for (uint32_t g = 0; g < groups; ++g) {
       const uint32_t first = g * rounding.group;
-      clip_group(w + size_t{row} * k + first, rows, k, std::min(rounding.group, k - first),
-                 m.data() + size_t{first} * k + first, rounding, error_of, &out.grids[size_t{row} * groups + g],
-                 groups);
+      const TileGroup group{.w = w + size_t{row} * k + first,
+                            .rows = rows,
+                            .n = std::min(rounding.group, k - first),
+                            .k = k,
+                            .grids = &out.grids[size_t{row} * groups + g],
+                            .groups = groups};
+      clip_group(group, {m.data() + size_t{first} * k + first, k}, rounding, error_of);
     }
     for (uint32_t r = row; r < row + rows; ++r) set_codes(w, r, k, rounding, out);
   });

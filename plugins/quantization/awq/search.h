@@ -36,13 +36,18 @@ struct Rounded {
   std::vector<calibrated::Grid> grids;  // (n, groups)
 };
 
-// Every weight is rounded to the nearest value of its group. w: (n, k).
-Rounded round_to_nearest(const float* w, uint32_t n, uint32_t k, const Rounding& rounding,
-                         calibrated::Workers& workers);
+struct Matrix {
+  const float* w;  // (n, k)
+  uint32_t n, k;
+  const float* factor;  // (k): by which w has been multiplied; nullptr: ones
+};
+
+// Every weight is rounded to the nearest value of its group.
+Rounded round_to_nearest(const Matrix& matrix, const Rounding& rounding, calibrated::Workers& workers);
 
 // So, after the group's range was cut to the share of 1, 0.95, ... 0.55 of its greatest magnitude that leaves the least error
-// of the product of the group's columns alone. w has been multiplied by the factors (k); nullptr: ones.
-Rounded round_clipped(const float* w, uint32_t n, uint32_t k, const calibrated::Moments& moments, const float* factor,
-                      const Rounding& rounding, const calibrated::Products& products, calibrated::Workers& workers);
+// of the product of the group's columns alone.
+Rounded round_clipped(const Matrix& matrix, const calibrated::Moments& moments, const Rounding& rounding,
+                      const calibrated::Products& products, calibrated::Workers& workers);
 
 }  // namespace tenon::awq

@@ -84,8 +84,8 @@ void Writer::encode(const tenon_linear& s, const tenon_encode& e) const {
   const calibrated::Moments moments(e.observed, k);
   const bool blind = e.observed == nullptr || moments.rows() == 0 || !clip_ || !clips(s.path);
   const Rounded rounded =
-      blind ? round_to_nearest(e.data, n, k, chosen, workers)
-            : round_clipped(e.data, n, k, moments, e.factor, chosen, calibrated::products(isa_), workers);
+      blind ? round_to_nearest({e.data, n, k, e.factor}, chosen, workers)
+            : round_clipped({e.data, n, k, e.factor}, moments, chosen, calibrated::products(isa_), workers);
   put(rounded, n, k, k / chosen.group, e.out);
 }
 

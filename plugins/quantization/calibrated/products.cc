@@ -83,16 +83,28 @@ struct LanesOf<double> {
 constexpr uint32_t kInner = 256;  // terms of a block
 constexpr uint32_t kPanels = 4;   // panels of b of a block
 
-// Lanes of a panel of terms: to[k * kLanes + lane] = scale * from[lane * lane_step + k * step]; lanes past `lanes` are zeros.
+// The matrix from element (i, j) on.
+template <class T>
+Strided<T> from_element(const Strided<T>& m, uint32_t i, uint32_t j) {
+  return {m.data + i * m.row + j * m.column, m.row, m.column};
+}
+template <class T>
+Strided<T> transposed(const Strided<T>& m) {
+  return {m.data, m.column, m.row};
+}
+
+// Lanes of a panel of terms: to[k * kLanes + lane] = scale * from(lane, k); lanes past `lanes` are zeros.
 template <uint32_t kLanes, class To, class From>
-void pack(To* to, const From* from, ptrdiff_t lane_step, ptrdiff_t step, uint32_t lanes, uint32_t terms, To scale) {
-  for (uint32_t k = 0; k < terms; ++k, to += kLanes, from += step) {
-    if (lane_step == 1 && lanes == kLanes) {
-      for (ptrdiff_t i = 0; i < kLanes; ++i) to[i] = scale * static_cast<To>(from[i]);
-    } else if (lane_step == -1 && lanes == kLanes) {
-      for (ptrdiff_t i = 0; i < kLanes; ++i) to[i] = scale * static_cast<To>(from[-i]);
+void pack(To* to, Strided<From> from, uint32_t lanes, uint32_t terms, To scale) {
+  for (uint32_t k = 0; k < terms; ++k, to += kLanes, from.data += from.column) {
+    if (from.row == 1 && lanes == kLanes) {
+      for (ptrdiff_t i = 0; i < kLanes; ++i) to[i] = scale * static_cast<To>(from.data[i]);
+    } else if (from.row == -1 && lanes == kLanes) {
+      for (ptrdiff_t i = 0; i < kLanes; ++i) to[i] = scale * static_cast<To>(from.data[-i]);
     } else {
-      for (ptrdiff_t i = 0; i < kLanes; ++i) to[i] = i < lanes ? scale * static_cast<To>(from[i * lane_step]) : To{0};
+      for (ptrdiff_t i = 0; i < kLanes; ++i) {
+        to[i] = i < lanes ? scale * static_cast<To>(from.data[i * from.row]) : To{0};
+      }
     }
   }
 }
@@ -104,7 +116,13 @@ struct Tile {
   using Vector = typename Lanes::Vector;
   static constexpr uint32_t kLanes = sizeof(Vector) / sizeof(T), kColumns = kTileVectors * kLanes;
 
-  static void multiply(const T* a, const T* b, uint32_t terms, T* c, ptrdiff_t c_row, uint32_t rows, uint32_t columns) {
+  // What of a tile of c there is: at most (kTileRows, kColumns).
+  struct Place {
+    T* c;
+    ptrdiff_t c_row;
+    uint32_t rows, columns;
+  };
+  static void multiply(const T* a, const T* b, uint32_t terms, const Place& to) {
     Vector sum[kTileRows][kTileVectors];
     for (auto& row : sum) {
       for (Vector& v : row) v = Lanes::zeros();
@@ -117,20 +135,21 @@ struct Tile {
         for (uint32_t v = 0; v < kTileVectors; ++v) sum[r][v] = Lanes::fma(of_a, of_b[v], sum[r][v]);
       }
     }
-    if (rows == kTileRows && columns == kColumns) {
+    T* c = to.c;
+    if (to.rows == kTileRows && to.columns == kColumns) {
       for (auto& row : sum) {
         for (uint32_t v = 0; v < kTileVectors; ++v) {
           T* at = c + v * kLanes;
           Lanes::store(at, Lanes::add(Lanes::load(at), row[v]));
         }
-        c += c_row;
+        c += to.c_row;
       }
       return;
     }
     T row[kColumns];
-    for (uint32_t r = 0; r < rows; ++r, c += c_row) {
+    for (uint32_t r = 0; r < to.rows; ++r, c += to.c_row) {
       for (uint32_t v = 0; v < kTileVectors; ++v) Lanes::store(row + v * kLanes, sum[r][v]);
-      for (uint32_t j = 0; j < columns; ++j) c[j] += row[j];
+      for (uint32_t j = 0; j < to.columns; ++j) c[j] += row[j];
     }
   }
 };
@@ -147,15 +166,15 @@ void multiply(const Product<C, A, B>& p) {
     for (uint32_t k0 = 0; k0 < p.inner; k0 += kInner) {
       const uint32_t terms = std::min(kInner, p.inner - k0);
       for (uint32_t j = 0; j < block; j += T::kColumns) {
-        pack<T::kColumns>(of_b + size_t{j} * terms, p.b.data + k0 * p.b.row + (j0 + j) * p.b.column, p.b.column,
-                          p.b.row, std::min(T::kColumns, block - j), terms, C{1});
+        pack<T::kColumns>(of_b + size_t{j} * terms, transposed(from_element(p.b, k0, j0 + j)),
+                          std::min(T::kColumns, block - j), terms, C{1});
       }
       for (uint32_t i = 0; i < p.rows; i += kTileRows) {
         const uint32_t rows = std::min(kTileRows, p.rows - i);
-        pack<kTileRows>(of_a, p.a.data + i * p.a.row + k0 * p.a.column, p.a.row, p.a.column, rows, terms, p.scale);
+        pack<kTileRows>(of_a, from_element(p.a, i, k0), rows, terms, p.scale);
         for (uint32_t j = 0; j < block; j += T::kColumns) {
-          T::multiply(of_a, of_b + size_t{j} * terms, terms, p.c + i * p.c_row + j0 + j, p.c_row, rows,
-                      std::min(T::kColumns, block - j));
+          T::multiply(of_a, of_b + size_t{j} * terms, terms,
+                      {p.c + i * p.c_row + j0 + j, p.c_row, rows, std::min(T::kColumns, block - j)});
         }
       }
     }

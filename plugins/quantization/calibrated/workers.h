@@ -53,4 +53,10 @@ class Workers {
   std::vector<std::vector<std::byte>> scratch_;  // by thread
 };
 
+// What a calibration computes with.
+struct Compute {
+  const Products& products;
+  Workers& workers;
+};
+
 }  // namespace tenon::calibrated

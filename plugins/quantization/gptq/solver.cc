@@ -59,13 +59,13 @@ uint32_t tiles_of(uint32_t rows) {
 
 class Solver {
  public:
-  Solver(const float* w, const Moments& moments, const SolverOptions& options, const Products& products,
-         Workers& workers, Solution& out)
+  Solver(const float* w, const Moments& moments, const SolverOptions& options, const calibrated::Compute& compute,
+         Solution& out)
       : w_(w),
         moments_(moments),
         options_(options),
-        products_(products),
-        workers_(workers),
+        products_(compute.products),
+        workers_(compute.workers),
         out_(out),
         k_(out.columns),
         order_(k_) {}
@@ -141,7 +141,7 @@ class Solver {
         for (uint32_t j = i; j < n; ++j) block[size_t{i} * kBlock + j] = static_cast<float>(u(begin + i, begin + j));
       }
       for (uint32_t r = 0; r < rows; ++r) {
-        round_block(first + r, begin, n, weights_of(w, r), block.data(), errors.data() + size_t{r} * kBlock);
+        round_block(first + r, {begin, n, block.data()}, weights_of(w, r), errors.data() + size_t{r} * kBlock);
       }
       if (end == k_) continue;
       products_.f32_by_f64({.c = w.data() + end,
@@ -156,8 +156,14 @@ class Solver {
     }
   }
 
-  // Rounds columns begin to begin + n of a row, w as all columns before them left it. block: U of these columns.
-  void round_block(uint32_t row, uint32_t begin, uint32_t n, float* w, const float* block, float* errors) {
+  // Columns begin to begin + n.
+  struct Block {
+    uint32_t begin, n;
+    const float* factor;  // (n, n) in rows of kBlock: U
+  };
+  // Rounds a block's columns of a row, w as all columns before them left it.
+  void round_block(uint32_t row, const Block& block, float* w, float* errors) {
+    const auto [begin, n, factor] = block;
     Grid* grids = out_.grids.data() + size_t{row} * out_.groups;
     uint8_t* codes = out_.codes.data() + size_t{row} * k_;
     for (uint32_t i = 0; i < n; ++i) {
@@ -165,7 +171,7 @@ class Solver {
       if (!options_.static_groups && at % options_.group == 0) {
         grids[group] = grid_of(options_, w + at, std::min(options_.group, k_ - at));
       }
-      const float* of_column = block + size_t{i} * kBlock;
+      const float* of_column = factor + size_t{i} * kBlock;
       const uint32_t code = grids[group].code(w[at]);
       const float error = (w[at] - grids[group].value(code)) / of_column[i];
       codes[column] = static_cast<uint8_t>(code);
@@ -187,7 +193,8 @@ class Solver {
 
 }  // namespace
 
-Solution round_to_nearest(const float* w, uint32_t n, uint32_t k, const SolverOptions& options, Workers& workers) {
+Solution round_to_nearest(const Matrix& m, const SolverOptions& options, Workers& workers) {
+  const auto [w, n, k] = m;
   Solution out(n, k, options.group);
   for (uint32_t i = 0; i < k; ++i) out.group_of[i] = i / options.group;
   workers.each(n, [&](uint32_t row, void*) {
@@ -203,10 +210,10 @@ Solution round_to_nearest(const float* w, uint32_t n, uint32_t k, const SolverOp
   return out;
 }
 
-std::optional<Solution> solve(const float* w, uint32_t n, uint32_t k, const Moments& moments,
-                              const SolverOptions& options, const Products& products, Workers& workers) {
-  std::optional<Solution> out(std::in_place, n, k, options.group);
-  if (!Solver(w, moments, options, products, workers, *out).run()) return std::nullopt;
+std::optional<Solution> solve(const Matrix& m, const Moments& moments, const SolverOptions& options,
+                              const Products& products, Workers& workers) {
+  std::optional<Solution> out(std::in_place, m.n, m.k, options.group);
+  if (!Solver(m.w, moments, options, {products, workers}, *out).run()) return std::nullopt;
   return out;
 }
 

@@ -36,13 +36,16 @@ struct Solution {
   std::vector<uint32_t> group_of;       // by column
 };
 
-// Every weight is rounded to the nearest value of its group. w: (n, k).
-Solution round_to_nearest(const float* w, uint32_t n, uint32_t k, const SolverOptions& options,
-                          calibrated::Workers& workers);
+struct Matrix {
+  const float* w;  // (n, k)
+  uint32_t n, k;
+};
 
-// The weights w (n, k) for inputs with these moments. Nothing: the moments are not finite.
-std::optional<Solution> solve(const float* w, uint32_t n, uint32_t k, const calibrated::Moments& moments,
-                              const SolverOptions& options, const calibrated::Products& products,
-                              calibrated::Workers& workers);
+// Every weight is rounded to the nearest value of its group.
+Solution round_to_nearest(const Matrix& m, const SolverOptions& options, calibrated::Workers& workers);
+
+// The weights for inputs with these moments. Nothing: the moments are not finite.
+std::optional<Solution> solve(const Matrix& m, const calibrated::Moments& moments, const SolverOptions& options,
+                              const calibrated::Products& products, calibrated::Workers& workers);
 
 }  // namespace tenon::gptq

@@ -93,8 +93,8 @@ void Writer::encode(const tenon_linear& s, const tenon_encode& e) const {
   const calibrated::Moments moments(e.observed, k);
   const bool blind = e.observed == nullptr || moments.rows() == 0;
   const std::optional<Solution> solution =
-      blind ? round_to_nearest(e.data, n, k, chosen, workers)
-            : solve(e.data, n, k, moments, chosen, calibrated::products(isa_), workers);
+      blind ? round_to_nearest({e.data, n, k}, chosen, workers)
+            : solve({e.data, n, k}, moments, chosen, calibrated::products(isa_), workers);
   if (!solution) throw sdk::Failed("the products of x that were observed are not finite");
   put_codes(*solution, bits_, static_cast<uint32_t*>(e.out[kWeights]));
   put_grids(*solution, bits_, static_cast<uint32_t*>(e.out[kZeros]), static_cast<uint16_t*>(e.out[kScales]));
