@@ -4,15 +4,15 @@
 
 namespace tenon::view {
 
-void fold(const profiler::TraceFile& file, uint32_t first, uint32_t last, int64_t from_ns, int64_t to_ns,
-          int64_t min_ns, std::vector<Box>& out) {
+void fold(const profiler::TraceFile& file, const LaneView& view, std::vector<Box>& out) {
   using profiler::TraceSlice;
+  const int64_t to_ns = view.to_ns, min_ns = view.min_ns;
   out.clear();
   const auto begin = file.slices.begin();
-  const auto end = begin + last;
+  const auto end = begin + view.last;
   // Ends rise along a lane, so the first slice that reaches into the range is found by its end.
   const auto ends_before = [](const TraceSlice& s, int64_t ns) { return s.end_ns() < ns; };
-  auto at = std::lower_bound(begin + first, end, from_ns, ends_before);
+  auto at = std::lower_bound(begin + view.first, end, view.from_ns, ends_before);
   while (at != end && at->begin_ns < to_ns) {
     Box box{at->begin_ns, at->end_ns(), static_cast<uint32_t>(at - begin), 1};
     if (at->duration_ns >= min_ns) {

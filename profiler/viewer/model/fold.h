@@ -15,10 +15,15 @@ struct Box {
   uint32_t count = 1;
 };
 
-// Slices of one lane (`first` to `last`, see TraceTrack::lanes) that lie in [from_ns, to_ns), in order. One
-// shorter than min_ns is joined with those after it that end within min_ns of what is joined so far. At most
-// (to_ns - from_ns) / min_ns + 2 boxes, found by binary search. min_ns > 0.
-void fold(const profiler::TraceFile& file, uint32_t first, uint32_t last, int64_t from_ns, int64_t to_ns,
-          int64_t min_ns, std::vector<Box>& out);
+// What is to be drawn of one lane.
+struct LaneView {
+  uint32_t first, last;    // the lane's slices, see TraceTrack::lanes
+  int64_t from_ns, to_ns;  // to_ns is past it
+  int64_t min_ns;          // a slice's shortest that is drawn alone; > 0
+};
+
+// Slices of the lane that lie in [from_ns, to_ns), in order. One shorter than min_ns is joined with those after it that end
+// within min_ns of what is joined so far. At most (to_ns - from_ns) / min_ns + 2 boxes, found by binary search.
+void fold(const profiler::TraceFile& file, const LaneView& view, std::vector<Box>& out);
 
 }  // namespace tenon::view

@@ -123,7 +123,12 @@ void Timeline::draw_track(uint32_t index, float top, float height) {
 
 void Timeline::draw_lane(const profiler::TraceTrack& track, size_t depth, float top) {
   const auto least = static_cast<int64_t>(std::max(1.0, kNarrowest * ns_per_px_));
-  fold(file_, track.lanes[depth], track.lanes[depth + 1], in_trace(state_.from_ns), in_trace(state_.to_ns) + 1, least,
+  fold(file_,
+       {.first = track.lanes[depth],
+        .last = track.lanes[depth + 1],
+        .from_ns = in_trace(state_.from_ns),
+        .to_ns = in_trace(state_.to_ns) + 1,
+        .min_ns = least},
        boxes_);
   const ImVec2 mouse = ImGui::GetIO().MousePos;
   for (const Box& box : boxes_) {

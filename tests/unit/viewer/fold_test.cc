@@ -29,7 +29,7 @@ TraceFile random_lane(int n) {
 
 std::vector<Box> boxes(const TraceFile& file, int64_t from, int64_t to, int64_t least) {
   std::vector<Box> out;
-  fold(file, file.tracks[0].lanes[0], file.tracks[0].lanes[1], from, to, least, out);
+  fold(file, {file.tracks[0].lanes[0], file.tracks[0].lanes[1], from, to, least}, out);
   return out;
 }
 
