@@ -45,6 +45,21 @@ __device__ __forceinline__ void run_split(const Team& team, bool worked) {
   }
 }
 
+// The team attends to its split, if its queries have so many (`count`), and its cluster folds theirs: blocks that have no split of
+// these queries fold, too. worked: whether the team has attended to a split before.
+template <class Team>
+__device__ __forceinline__ void attend_and_fold(const Team& team, uint32_t count, bool& worked) {
+  if (team.split < count) {
+    run_split(team, worked);
+    worked = true;
+  } else {
+    cuda::wait();
+  }
+  if constexpr (!Team::kWarpTeams) {
+    if (count > 1) fold_cluster(team);
+  }
+}
+
 // The grid has teams of KV heads and of queries along x, sequences along y and splits along z, of which a block takes every
 // gridDim.z-th. Each (x, y) has a counter, which is zero between launches.
 template <class E, uint32_t D, class Bytes, uint32_t kDepth>
@@ -93,15 +108,7 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
       if (worked) Team::sync();
       Team team(a, p, w, memory);
       team.take(c, split, row, next - 1);
-      if (split < count) {
-        run_split(team, worked);
-        worked = true;
-      } else {
-        cuda::wait();
-      }
-      if constexpr (!Shape::kWarpTeams) {
-        if (count > 1) fold_cluster(team);
-      }
+      attend_and_fold(team, count, worked);
     }
     if (most == 0) break;
 

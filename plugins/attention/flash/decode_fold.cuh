@@ -17,12 +17,13 @@ struct Folded {
   float top, sum, value[4];
 };
 
-// Stores four dimensions of a query's result, from dimension d on.
-__device__ inline void store_result(const GpuArgs& a, const GpuPointers& p, uint32_t first_row, const Query& q,
-                                    uint32_t d, const Folded& all) {
-  const uint32_t row = first_row + q.row;
-  const ResultFactors factors = result_factors(a, p, {row, q.head, all.top, all.sum}, d == 0);
-  float* to = p.out + row * a.out_row + q.head * a.kv.v.dim + d;
+// Four dimensions of a query's result, from dimension d on.
+struct ResultPlace {
+  uint32_t row, head, d;  // row: of the step
+};
+__device__ inline void store_result(const GpuArgs& a, const GpuPointers& p, const ResultPlace& at, const Folded& all) {
+  const ResultFactors factors = result_factors(a, p, {at.row, at.head, all.top, all.sum}, at.d == 0);
+  float* to = p.out + at.row * a.out_row + at.head * a.kv.v.dim + at.d;
   for (uint32_t i = 0; i < 4; ++i) to[i] = result_of(factors, all.value[i], to[i]);
 }
 
@@ -142,7 +143,7 @@ __device__ __forceinline__ void gather(const Team& t, State& state) {
       all.sum += tops[k][q] == kNothing ? 0 : sums[k][q] * exp2_approx(tops[k][q] - all.top);
     }
     if (count == 1) {
-      store_result(a, t.p, t.w.first_row, t.memory.queries[q], d, all);
+      store_result(a, t.p, {t.w.first_row + t.memory.queries[q].row, t.memory.queries[q].head, d}, all);
     } else {
       *reinterpret_cast<float4*>(t.result().values[q] + d) = {all.value[0], all.value[1], all.value[2], all.value[3]};
       if (d == 0) t.result().sums[q] = {all.top, all.sum};
@@ -184,7 +185,7 @@ __device__ void fold_cluster(const Team& t) {
       values = *reinterpret_cast<const float4*>(theirs.values[q] + d);
     });
     if (count <= a.cluster) {
-      store_result(a, t.p, t.w.first_row, t.memory.queries[q], d, all);
+      store_result(a, t.p, {t.w.first_row + t.memory.queries[q].row, t.memory.queries[q].head, d}, all);
     } else {
       const Partials partials(a, t.memory.scratch);
       const uint64_t at = partials.at(first / a.cluster, q);
@@ -211,8 +212,7 @@ __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, f
       sums = __ldcg(partials.sums + at);
       values = __ldcg(reinterpret_cast<const float4*>(partials.values + at * a.kv.v.dim + d));
     });
-    const Query query{row, w.head_of(a, q), 0, 0, count};
-    store_result(a, p, w.first_row, query, d, all);
+    store_result(a, p, {w.first_row + row, w.head_of(a, q), d}, all);
   }
 }
 // True in the block that comes last of `most`, one of each cluster. What all stored before they met is visible to it.

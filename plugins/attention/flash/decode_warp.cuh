@@ -235,12 +235,16 @@ __device__ __forceinline__ void score_tile(uint32_t keys, const QueryColumns<Tea
   }
 }
 
-// Scores of the turn that begins with `tile` become weights; state.top and state.sum go on. shrink, by column: by how much
-// what was summed up before shrinks.
+// By how much what was summed up before shrinks.
+struct Shrinks {
+  float by_column[2];
+};
+// Scores of the turn that begins with `tile` become weights; state.top and state.sum go on.
 template <class Team>
-__device__ __forceinline__ void weigh(const Team& t, uint32_t tile, const SeenRange& range, TileScores<Team> (&x)[2],
-                                      WarpState<Team::kDim>& state, float (&shrink)[2]) {
+__device__ __forceinline__ Shrinks weigh(const Team& t, uint32_t tile, const SeenRange& range, TileScores<Team> (&x)[2],
+                                         WarpState<Team::kDim>& state) {
   constexpr uint32_t kBlocks = Team::Shape::kTileKeys / 16;  // of 16 keys
+  Shrinks shrink;
   float higher[2] = {state.top[0], state.top[1]};
 #pragma unroll
   for (uint32_t j = 0; j < 2; ++j) {
@@ -257,7 +261,7 @@ __device__ __forceinline__ void weigh(const Team& t, uint32_t tile, const SeenRa
 #pragma unroll
   for (uint32_t column = 0; column < 2; ++column) {
     higher[column] = column_max(higher[column]);
-    shrink[column] = state.top[column] == kNothing ? 0 : exp2_approx(state.top[column] - higher[column]);
+    shrink.by_column[column] = state.top[column] == kNothing ? 0 : exp2_approx(state.top[column] - higher[column]);
     state.top[column] = higher[column];
     const float base = higher[column] == kNothing ? 0 : higher[column];
     float added = 0;
@@ -267,8 +271,9 @@ __device__ __forceinline__ void weigh(const Team& t, uint32_t tile, const SeenRa
       v = exp2_approx(v - base);
       added += v;
     }
-    state.sum[column] = state.sum[column] * shrink[column] + added;
+    state.sum[column] = state.sum[column] * shrink.by_column[column] + added;
   }
+  return shrink;
 }
 
 // What the sums of weighted values have to be multiplied by: weights times scales are enlarged, so that they are about as large as
@@ -355,13 +360,12 @@ __device__ __forceinline__ void attend(const Team& t, WarpState<Team::kDim>& sta
     ring.template take<Side::kKeys, 0>(tile, true, [&](uint32_t keys) { score_tile<Team>(keys, q, x[0]); });
     ring.template take<Side::kKeys, 1>(tile, two, [&](uint32_t keys) { score_tile<Team>(keys, q, x[1]); });
     scale(x);
-    float shrink[2];  // by column
-    weigh(t, tile, range, x, state, shrink);
+    const Shrinks shrink = weigh(t, tile, range, x, state);
     if (tile > 0) {
 #pragma unroll
       for (float(&o)[4] : state.out) {
 #pragma unroll
-        for (uint32_t e = 0; e < 4; ++e) o[e] *= shrink[e % 2];
+        for (uint32_t e = 0; e < 4; ++e) o[e] *= shrink.by_column[e % 2];
       }
     }
     ring.template take<Side::kValues, 0>(tile, true, [&](uint32_t values) { add_tile<Team>(values, x[0], state); });

@@ -2,14 +2,8 @@
 // of tenon/cuda/matvec.cuh: sums of integers are exact in each warp, then each warp's sum is rounded to f32 and multiplied
 // by the scale of x. A warp has a sixteenth of k.
 //
-//   c (rows 16, columns 8) += a (rows 16, k 32) b (k 32, columns 8), int8 with int32 sums (mma.m16n8k32)
-//
-// Lane l = 4 g + t. A register of a and b holds four numbers, the first in its lowest byte:
-//
-//   a0: row g,     k 4t to 4t + 3          b0: column g, k 4t to 4t + 3        c0, c1: row g,     columns 2t, 2t + 1
-//   a1: row g + 8, k 4t to 4t + 3          b1: column g, k 16 + 4t to ...      c2, c3: row g + 8, columns 2t, 2t + 1
-//   a2: row g,     k 16 + 4t to ...
-//   a3: row g + 8, k 16 + 4t to ...
+//   c (rows 16, columns 8) += a (rows 16, k 32) b (k 32, columns 8), int8 with int32 sums (mma_int8 of tenon/cuda/mma.cuh,
+//   which says what lane l = 4 g + t holds of a, b and c)
 //
 // Products do not care which k is called which, so k are permuted as packed.cuh has it: a lane holds k = 8t to 8t + 7 of
 // 32, in natural order, and reads 16 bytes of weights and 8 bytes of x for them.
@@ -22,21 +16,10 @@
 #include <cstdint>
 
 #include "definition.h"
+#include "tenon/cuda/mma.cuh"
 #include "tenon/cuda/row_prologue.cuh"
 
 namespace tenon::cuda {
-
-// c holds the bits of int32.
-__device__ __forceinline__ void mma_int8(float (&c)[4], const uint4& a, uint2 b) {
-  int sum[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) sum[i] = __float_as_int(c[i]);
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
-      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
-#pragma unroll
-  for (int i = 0; i < 4; ++i) c[i] = __int_as_float(sum[i]);
-}
 
 // [32 k][lane][k-step][4 bytes of row g, 4 bytes of row g + 8]. Schema: see definition.h.
 template <class SchemaOf>

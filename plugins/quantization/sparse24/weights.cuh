@@ -18,6 +18,7 @@
 #include "definition.h"
 #include "tenon/cuda/group_weights.cuh"
 #include "tenon/cuda/half_fragments.cuh"
+#include "tenon/cuda/mma.cuh"
 
 namespace tenon::cuda {
 
@@ -52,8 +53,8 @@ struct SparseNibbles : IntegerWeights<8> {
     for (uint32_t row = 0; row < 2; ++row) {
       const uint32_t both = (step < 2 ? codes_.x : codes_.y) >> (8 * row + 4 * (step % 2)) & 0x000f000f;
       const uint32_t selectors = table()[columns >> 16 * row & 15];
-      a[row] = permuted(both, 8 | (kWith & 0xff00), selectors);
-      a[row + 2] = permuted(both, 8 | (kWith & 0xff00), selectors >> 16);
+      a[row] = permuted_bytes(both, 8 | (kWith & 0xff00), selectors);
+      a[row + 2] = permuted_bytes(both, 8 | (kWith & 0xff00), selectors >> 16);
     }
   }
 
@@ -87,12 +88,6 @@ struct SparseNibbles : IntegerWeights<8> {
   }
 
  private:
-  // Bytes of two words by selectors that name bytes 0 to 7.
-  static __device__ __forceinline__ uint32_t permuted(uint32_t low, uint32_t high, uint32_t selectors) {
-    uint32_t bytes;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selectors));
-    return bytes;
-  }
   // The block's.
   static __device__ __forceinline__ uint32_t* table() {
     __shared__ uint32_t words[kWords];

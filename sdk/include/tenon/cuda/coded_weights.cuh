@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include "tenon/cuda/group_weights.cuh"
+#include "tenon/cuda/mma.cuh"
 #include "tenon/sdk/convert.h"
 #include "tenon/sdk/small_floats.h"
 
@@ -382,7 +383,7 @@ struct BookWeights {
   // The same without it. A permutation of bytes looks up four codes of 3 bits, and bit 3 chooses between two of them.
   static __device__ __forceinline__ void permute(uint32_t word, uint32_t (&a)[4]) {
     const uint32_t in_upper = word << 4;  // bits 3 of even codes, where odd ones have theirs: at the top of bytes
-    const uint32_t choice[2] = {permuted(word, in_upper, 0x9d8c), permuted(word, in_upper, 0xbfae)};
+    const uint32_t choice[2] = {permuted_bytes(word, in_upper, 0x9d8c), permuted_bytes(word, in_upper, 0xbfae)};
     const uint32_t codes = word & 0x77777777;
     constexpr Halves kHalves = halves();
 #pragma unroll
@@ -393,7 +394,7 @@ struct BookWeights {
       for (uint32_t part = 0; part < 2; ++part) {
         const uint32_t(&of)[4] = kHalves.bytes[part];
         if ((of[0] | of[1] | of[2] | of[3]) == 0) continue;
-        const uint32_t first = permuted(of[0], of[1], four), last = permuted(of[2], of[3], four);
+        const uint32_t first = permuted_bytes(of[0], of[1], four), last = permuted_bytes(of[2], of[3], four);
         bytes[part] = (first & ~choice[i]) | (last & choice[i]);
       }
       a[2 * i] = __byte_perm(bytes[0], bytes[1], 0x5140);
@@ -412,11 +413,6 @@ struct BookWeights {
       all.bytes[1][code / 4] |= (bits >> 8) << code % 4 * 8;
     }
     return all;
-  }
-  static __device__ __forceinline__ uint32_t permuted(uint32_t low, uint32_t high, uint32_t selectors) {
-    uint32_t bytes;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selectors));
-    return bytes;
   }
   // The block's: [byte][copy] two halves.
   static __device__ __forceinline__ uint8_t* table() {

@@ -36,6 +36,13 @@ __device__ __forceinline__ uint32_t to_halves(float first, float second) {
   }
   return bits;
 }
+// Bytes of two words, 0 to 3 of `low` and 4 to 7 of `high`, by the selectors of prmt, one in every 4 bits; with 8 added, a byte is
+// its sign throughout, which __byte_perm() does not do.
+__device__ __forceinline__ uint32_t permuted_bytes(uint32_t low, uint32_t high, uint32_t selectors) {
+  uint32_t bytes;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selectors));
+  return bytes;
+}
 // The half in the lower 16 bits; the upper ones are 0.
 template <HalfType Half>
 __device__ __forceinline__ float from_half(uint32_t bits) {
@@ -86,6 +93,24 @@ __device__ __forceinline__ void mma_sparse(float (&c)[4], const uint32_t (&a)[4]
       "{%8, %9, %10, %11}, {%0, %1, %2, %3}, %12, %13;"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(b.z), "r"(b.w), "r"(columns), "n"(kHalf));
+}
+
+// Computes c += a b, one k-step of 32 of int8 with int32 sums, whose bits c holds. A register of a and b holds four numbers,
+// the first in its lowest byte; c is as above:
+//
+//   a.x: row g,     k 4t to 4t + 3         b.x: column g, k 4t to 4t + 3
+//   a.y: row g + 8, k 4t to 4t + 3         b.y: column g, k 4t + 16 to 4t + 19
+//   a.z: row g,     k 4t + 16 to 4t + 19
+//   a.w: row g + 8, k 4t + 16 to 4t + 19
+__device__ __forceinline__ void mma_int8(float (&c)[4], const uint4& a, uint2 b) {
+  int sum[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i] = __float_as_int(c[i]);
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) c[i] = __int_as_float(sum[i]);
 }
 
 // Loads four matrices of 8 rows by 16 bytes from shared memory (ldmatrix): lane i has the address of row i % 8 of matrix

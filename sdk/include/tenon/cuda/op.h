@@ -1,9 +1,10 @@
 // Operations of CUDA components: emit<Fn>() records one, and Fn launches its kernels through the Launch that it is
 // given.
 //
+//   enum Operand { kX, kY };  // in the order of `operands`
 //   void run(const Args& args, const cuda::Launch& launch) {
-//     launch(&my_kernel, {.blocks = {args.rows}, .threads = {128}}, launch.ptr<const float>(0), launch.ptr<float>(1),
-//     args);
+//     launch(&my_kernel, {.blocks = {args.rows}, .threads = {128}}, launch.ptr<const float>(kX), launch.ptr<float>(kY),
+//            args);
 //   }
 //   cuda::emit<run>(recorder, {.name = "my_op", .operands = operands, .chunks = {}}, args);
 #pragma once

@@ -2,8 +2,9 @@
 //   record_elements<F>   F::at(op, row, column, x) makes an element of y of a row of x
 //   record_rows<Kernel>  a kernel of its own, whose blockIdx.y counts rows
 //
+//   enum BiasTensor { kBias };  // the op's t
 //   struct BiasOf {
-//     __device__ static float at(const cuda::RowOp& op, uint32_t, int64_t i, const float* x) { return x[i] + op.t[0][i]; }
+//     __device__ static float at(const cuda::RowOp& op, uint32_t, int64_t i, const float* x) { return x[i] + op.t[kBias][i]; }
 //   };
 //   void Bias::record(const tenon_fop& op, tenon_tid x, tenon_tid y, sdk::Recorder& r) const {
 //     cuda::record_elements<BiasOf>({.name = "bias"}, op, x, y, r);

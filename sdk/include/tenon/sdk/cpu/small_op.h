@@ -1,7 +1,8 @@
 // A small op on the CPU: a function of one row, over the live rows in chunks.
 //
+//   enum BiasTensor { kBias };  // the op's t
 //   void bias(const cpu::Row& row) {
-//     for (int64_t i = 0; i < row.args.columns; ++i) row.y[i] = row.x[i] + row.operand(0)[i];
+//     for (int64_t i = 0; i < row.args.columns; ++i) row.y[i] = row.x[i] + row.operand(kBias)[i];
 //   }
 //   void Bias::record(const tenon_fop& op, tenon_tid x, tenon_tid y, sdk::Recorder& r) const {
 //     cpu::record_rows<&bias>({.name = "bias"}, op, x, y, r);
