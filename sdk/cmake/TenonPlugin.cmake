@@ -1,12 +1,14 @@
 # tenon_add_plugin(KIND attention NAME flash [DEVICE cpu] SOURCES cpu.cc
-#                  [AVX2 a.cc] [AVX_VNNI b.cc] [AVX512 c.cc] [AVX512_VNNI d.cc] [AVX512_BF16 e.cc] [LIBRARIES ...])
+#                  [AVX2 a.cc] [AVX_VNNI b.cc] [AVX512 c.cc] [AVX512_VNNI d.cc] [AVX512_BF16 e.cc] [AVX512_VBMI f.cc]
+#                  [LIBRARIES ...])
 # makes <plugins>/attention/flash.cpu.so. Sources named under an instruction set are compiled for it; the plugin chooses at run
 # time by tenon_device.isa, so they must define nothing that another source could pick up instead of its own (no inline
 # functions outside an anonymous namespace).
-# tenon_add_kernels(target kernels.cc SCALAR [AVX2] [AVX_VNNI] [AVX512] [AVX512_VNNI] [AVX512_BF16])
+# tenon_add_kernels(target kernels.cc SCALAR [AVX2] [AVX_VNNI] [AVX512] [AVX512_VNNI] [AVX512_BF16] [AVX512_VBMI])
 # compiles one source once for each instruction set, with TENON_ISA as its name in small letters (scalar, avx2, avx_vnni, ...):
 # a namespace for what the source defines.
-# tenon_add_objects(target [DEVICE cpu] SOURCES ... [AVX2 ...] [AVX_VNNI ...] [AVX512 ...] [AVX512_VNNI ...] [AVX512_BF16 ...])
+# tenon_add_objects(target [DEVICE cpu] SOURCES ... [AVX2 ...] [AVX_VNNI ...] [AVX512 ...] [AVX512_VNNI ...] [AVX512_BF16 ...]
+#                   [AVX512_VBMI ...])
 # compiles what several plugins share once, as a plugin's sources are; a plugin names $<TARGET_OBJECTS:target> among its own.
 # DEVICE cuda: a project that has enabled CUDA and found CUDAToolkit; without it the plugin is left out. The library links the
 # shared CUDA runtime, and the SDK's tenon/cuda/ headers are at hand.
@@ -22,18 +24,19 @@ set(TENON_PLUGIN_OUTPUT ${CMAKE_BINARY_DIR}/lib/tenon/plugins CACHE INTERNAL "Wh
 
 # Compiles sources of this directory for the instruction sets that they are named under.
 function(tenon_isa_sources)
-  cmake_parse_arguments(arg "" "" "AVX2;AVX_VNNI;AVX512;AVX512_VNNI;AVX512_BF16" ${ARGN})
+  cmake_parse_arguments(arg "" "" "AVX2;AVX_VNNI;AVX512;AVX512_VNNI;AVX512_BF16;AVX512_VBMI" ${ARGN})
   set(avx2 -mavx2 -mfma -mf16c -mbmi2)
   # GCC 12 takes its own AVX-512 headers for users of uninitialized values (GCC bug 105593).
   set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
     $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
-  set_source_files_properties(${arg_AVX2} ${arg_AVX_VNNI} ${arg_AVX512} ${arg_AVX512_VNNI} ${arg_AVX512_BF16}
+  set_source_files_properties(${arg_AVX2} ${arg_AVX_VNNI} ${arg_AVX512} ${arg_AVX512_VNNI} ${arg_AVX512_BF16} ${arg_AVX512_VBMI}
     PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   set_source_files_properties(${arg_AVX2} PROPERTIES COMPILE_OPTIONS "${avx2}")
   set_source_files_properties(${arg_AVX_VNNI} PROPERTIES COMPILE_OPTIONS "${avx2};-mavxvnni")
   set_source_files_properties(${arg_AVX512} PROPERTIES COMPILE_OPTIONS "${avx512}")
   set_source_files_properties(${arg_AVX512_VNNI} PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512vnni")
   set_source_files_properties(${arg_AVX512_BF16} PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512bf16")
+  set_source_files_properties(${arg_AVX512_VBMI} PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512vbmi")
 endfunction()
 
 function(tenon_add_kernels target source)
@@ -55,7 +58,7 @@ endfunction()
 
 # The arguments of tenon_add_plugin and tenon_add_objects, as arg_*. Ends the caller where they ask for CUDA and there is no compiler.
 macro(tenon_parse_sources)
-  cmake_parse_arguments(arg "NO_INSTALL" "KIND;NAME;DEVICE;TARGET;OUTPUT" "SOURCES;AVX2;AVX_VNNI;AVX512;AVX512_VNNI;AVX512_BF16;LIBRARIES"
+  cmake_parse_arguments(arg "NO_INSTALL" "KIND;NAME;DEVICE;TARGET;OUTPUT" "SOURCES;AVX2;AVX_VNNI;AVX512;AVX512_VNNI;AVX512_BF16;AVX512_VBMI;LIBRARIES"
     ${ARGN})
   if(NOT arg_DEVICE)
     set(arg_DEVICE cpu)
@@ -67,8 +70,10 @@ endmacro()
 
 # A library of this type (MODULE or OBJECT) of the caller's arg_SOURCES and those of arg_AVX2 and so on, compiled for a plugin of arg_DEVICE.
 function(tenon_add_compiled target type)
-  tenon_isa_sources(AVX2 ${arg_AVX2} AVX_VNNI ${arg_AVX_VNNI} AVX512 ${arg_AVX512} AVX512_VNNI ${arg_AVX512_VNNI} AVX512_BF16 ${arg_AVX512_BF16})
-  add_library(${target} ${type} ${arg_SOURCES} ${arg_AVX2} ${arg_AVX_VNNI} ${arg_AVX512} ${arg_AVX512_VNNI} ${arg_AVX512_BF16})
+  tenon_isa_sources(AVX2 ${arg_AVX2} AVX_VNNI ${arg_AVX_VNNI} AVX512 ${arg_AVX512} AVX512_VNNI ${arg_AVX512_VNNI} AVX512_BF16 ${arg_AVX512_BF16}
+    AVX512_VBMI ${arg_AVX512_VBMI})
+  add_library(${target} ${type} ${arg_SOURCES} ${arg_AVX2} ${arg_AVX_VNNI} ${arg_AVX512} ${arg_AVX512_VNNI} ${arg_AVX512_BF16}
+    ${arg_AVX512_VBMI})
   # Contraction off: the same bits from every compiler; kernels ask for fused multiply-adds themselves.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>

@@ -36,6 +36,13 @@ std::vector<Scheme> schemes() {
       all.push_back(std::move(s));
     }
   }
+  constexpr uint64_t kVbmi = TENON_ISA_AVX2 | TENON_ISA_AVX512 | TENON_ISA_AVX512_VBMI;
+  for (Scheme s : coded_schemes()) {
+    if (s.name != "fp8" || (machine_isa() & kVbmi) != kVbmi) continue;  // no other has kernels for it
+    s.label += "_avx512_vbmi";
+    s.isa = kVbmi;
+    all.push_back(std::move(s));
+  }
   return all;
 }
 

@@ -130,6 +130,7 @@ uint64_t machine_isa() {
     isa |= TENON_ISA_AVX512;
     if (__builtin_cpu_supports("avx512vnni")) isa |= TENON_ISA_AVX512_VNNI;
     if (__builtin_cpu_supports("avx512bf16")) isa |= TENON_ISA_AVX512_BF16;
+    if (__builtin_cpu_supports("avx512vbmi")) isa |= TENON_ISA_AVX512_VBMI;
   }
   return isa;
 }

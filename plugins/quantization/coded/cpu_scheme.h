@@ -21,7 +21,7 @@
 
 namespace tenon::coded {
 
-template <class Schema, sdk::cpu::KernelsOf kKernelsOf = &kernels>
+template <class Schema, sdk::cpu::KernelsOf kKernelsOf>
 class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, kKernelsOf>, public Schema {
  public:
   using Base = sdk::cpu::LinearScheme<CpuScheme, kKernelsOf>;

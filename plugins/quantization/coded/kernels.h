@@ -14,6 +14,10 @@ extern const sdk::cpu::KernelTable kKernels;
 namespace avx512 {
 extern const sdk::cpu::KernelTable kKernels;
 }
+// fp8 has these.
+namespace avx512_vbmi {
+extern const sdk::cpu::KernelTable kKernels;
+}
 // Schemes that have products of x in 16 bits have these (wide_rows.h).
 namespace avx_vnni {
 extern const sdk::cpu::PackedTable kPacked;
@@ -22,9 +26,6 @@ namespace avx512_vnni {
 extern const sdk::cpu::PackedTable kPacked;
 }
 
-inline sdk::cpu::Kernels kernels(sdk::cpu::Isa isa) {
-  return sdk::cpu::KernelSets{&scalar::kKernels, &avx2::kKernels, &avx512::kKernels}.of(isa);
-}
 // The kernels of a scheme that also has products of x in 16 bits, which are for instruction sets with dot products of bytes.
 inline sdk::cpu::Kernels wide_kernels(sdk::cpu::Isa isa, sdk::cpu::PackingOf packing) {
   return sdk::cpu::KernelSets{&scalar::kKernels,  &avx2::kKernels,       &avx512::kKernels,

@@ -2,6 +2,7 @@
 // compiled once for each instruction set: what is called there at run time stands in an anonymous namespace.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -171,6 +172,17 @@ sdk::cpu::Floats16 second_of(const Decode& weights, auto codes) {
     return weights(codes);
 }
 
+// Whether two units of a coding are decoded at once.
+template <class Decode>
+constexpr bool in_pairs([[maybe_unused]] const Coding& coding) {
+#if defined(__AVX512VBMI__)
+  if constexpr (requires { typename Decode::Small; }) {
+    return coding.bits == 8 && (coding.scaling == Scaling::kRow || coding.units() % 2 == 0);
+  }
+#endif
+  return false;
+}
+
 // A StoredRow of coding kIndex of a scheme.
 template <class Schema, uint32_t kIndex>
 struct CodedRow {
@@ -178,24 +190,53 @@ struct CodedRow {
   using Decode = Decoder<kCoding.scaling, typename Schema::template Codes<kIndex>>;
 
   static constexpr uint32_t kCode = sdk::cpu::kOwnFormats + kIndex;
-  static constexpr uint32_t kElements = kCoding.group, kHeader = kCoding.row_header();
-  static constexpr uint32_t kColumns = kCoding.scaling == Scaling::kRow ? 8 : 4;
-  static constexpr size_t kBytes = kCoding.group_bytes();
-  static constexpr uint32_t kGroupHeader = kCoding.group_header(), kUnits = kCoding.units();
-  static constexpr uint32_t kUnitBytes = sdk::unit_bytes(kCoding.bits);
+  static constexpr uint32_t kHeader = kCoding.row_header();
+  static constexpr uint32_t kColumns = 2;
+  static constexpr uint32_t kGroupHeader = kCoding.group_header(), kUnitBytes = sdk::unit_bytes(kCoding.bits);
+  static constexpr bool kInPairs = in_pairs<Decode>(kCoding);
+  static constexpr uint32_t kUnits = kInPairs ? std::max(kCoding.units(), 2U) : kCoding.units();
+  static constexpr uint32_t kElements = kUnits * sdk::kUnitCodes;
+  static constexpr size_t kBytes = kGroupHeader + kUnits * kUnitBytes;
 
   static float scale(const uint8_t* row) { return kHeader != 0 ? float_at(row) * Decode::kFactor : 1; }
   template <class Sink>
   static void block(const uint8_t* group, Sink&& sink) {
     const Decode weights(group);
     const uint8_t* unit = group + kGroupHeader;
+    if constexpr (kInPairs) {
 #pragma GCC unroll 8
-    for (uint32_t u = 0; u < kUnits; ++u, unit += kUnitBytes) {
-      const auto codes = sdk::cpu::unit_codes<kCoding.bits>(unit);
-      sink(2 * u, weights(codes.first));
-      sink(2 * u + 1, second_of(weights, codes.second));
+      for (uint32_t u = 0; u < kUnits; u += 2, unit += 2 * kUnitBytes) put_pair(weights, unit, 2 * u, sink);
+    } else {
+#pragma GCC unroll 8
+      for (uint32_t u = 0; u < kUnits; ++u, unit += kUnitBytes) put_unit(weights, unit, 2 * u, sink);
     }
   }
+  // A row of pairs may end with the first unit of one.
+  template <class Sink>
+  static void last_block(const uint8_t* unit, uint32_t n, Sink&& sink)
+    requires(kInPairs && kCoding.group == sdk::kUnitCodes)
+  {
+    if (n > sdk::kUnitCodes) return block(unit, sink);
+    put_unit(Decode(unit), unit, 0, sink);
+  }
+
+ private:
+  template <class Sink>
+  static void put_unit(const Decode& weights, const uint8_t* unit, uint32_t first, Sink&& sink) {
+    const auto codes = sdk::cpu::unit_codes<kCoding.bits>(unit);
+    sink(first, weights(codes.first));
+    sink(first + 1, second_of(weights, codes.second));
+  }
+#if defined(__AVX512VBMI__)
+  template <class Sink>
+  static void put_pair(const Decode& weights, const uint8_t* units, uint32_t first, Sink&& sink) {
+    const auto codes = sdk::cpu::two_units<typename Decode::Small>(units);
+    sink(first, weights(codes.first));
+    sink(first + 1, weights(codes.second));
+    sink(first + 2, weights(codes.third));
+    sink(first + 3, weights(codes.fourth));
+  }
+#endif
 };
 
 // The row formats of all codings of a scheme.

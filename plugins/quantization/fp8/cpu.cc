@@ -8,6 +8,15 @@
 namespace tenon::fp8 {
 namespace {
 
+sdk::cpu::Kernels kernels(sdk::cpu::Isa isa) {
+  using namespace coded;
+  return sdk::cpu::KernelSets{.scalar = &scalar::kKernels,
+                              .avx2 = &avx2::kKernels,
+                              .avx512 = &avx512::kKernels,
+                              .avx512_vbmi = &avx512_vbmi::kKernels}
+      .of(isa);
+}
+
 struct CpuRoundArgs : RoundArgs {
   sdk::cpu::Isa isa;
 };
@@ -29,7 +38,7 @@ void round_rows(const CpuRoundArgs& a, const sdk::Part& part) {
     float* to = part.ptr<float>(kRounded) + size_t{r} * a.parts * a.k;
     if (norm != nullptr) {
       float* last = to + size_t{a.parts - 1} * a.k;  // it is rounded after the other parts
-      coded::kernels(a.isa).f32->ops.rms_norm(x, norm, a.k, a.eps, last);
+      kernels(a.isa).f32->ops.rms_norm(x, norm, a.k, a.eps, last);
       x = last;
     }
     // The product says what is wrong with a row of an expert that there is not.
@@ -50,7 +59,7 @@ void find_largest(const LargestArgs& a, const sdk::Part& part) {
   }
 }
 
-using Base = coded::CpuScheme<PublishedSchema>;
+using Base = coded::CpuScheme<PublishedSchema, &kernels>;
 
 class Ops {
  public:

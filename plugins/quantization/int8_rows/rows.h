@@ -13,7 +13,7 @@ using namespace sdk::cpu;
 
 // A row as rows/stored_rows.h holds it.
 struct Int8Row {
-  static constexpr uint32_t kCode = kInt8Row, kElements = 16, kHeader = 4, kColumns = 8;
+  static constexpr uint32_t kCode = kInt8Row, kElements = 16, kHeader = 4, kColumns = 2;
   static constexpr size_t kBytes = 16;
   static float scale(const uint8_t* row) {
     float s;

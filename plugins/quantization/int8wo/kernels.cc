@@ -10,7 +10,7 @@ namespace {
 using namespace sdk::cpu;
 
 struct Int8Row {
-  static constexpr uint32_t kCode = kInt8Row, kElements = 16, kHeader = kScaleBytes, kColumns = 8;
+  static constexpr uint32_t kCode = kInt8Row, kElements = 16, kHeader = kScaleBytes, kColumns = 2;
   static constexpr size_t kBytes = 16;
   static float scale(const uint8_t* row) {
     float s;

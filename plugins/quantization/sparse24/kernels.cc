@@ -139,7 +139,7 @@ struct GroupRow {
 };
 // A row with one scale.
 struct WholeRow {
-  static constexpr uint32_t kCode = kOwnFormats, kElements = kUnit, kHeader = kHalfBytes, kColumns = 8;
+  static constexpr uint32_t kCode = kOwnFormats, kElements = kUnit, kHeader = kHalfBytes, kColumns = 2;
   static constexpr size_t kBytes = kUnitBytes;
   static float scale(const uint8_t* row) { return scale_at(row); }
   template <class Sink>

@@ -13,7 +13,8 @@ enum { /* tenon_device.isa on x86-64 says what kernels may use; if the user aske
   TENON_ISA_AVX512 = 2,      /* F, BW, DQ, VL */
   TENON_ISA_AVX512_VNNI = 4,
   TENON_ISA_AVX512_BF16 = 8,
-  TENON_ISA_AVX_VNNI = 16
+  TENON_ISA_AVX_VNNI = 16,
+  TENON_ISA_AVX512_VBMI = 32
 };
 enum {
   TENON_DEVICE_WALKS = 1,  /* no queues: core walks the program with its threads and calls part() */

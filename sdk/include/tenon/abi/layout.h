@@ -3,15 +3,15 @@
 #ifndef TENON_ABI_LAYOUT_H
 #define TENON_ABI_LAYOUT_H
 
-#define TENON_LAYOUT_ATTENTION    "310ef4b0b12530e8"
-#define TENON_LAYOUT_DEVICE       "ec1705eeab67b0bc"
-#define TENON_LAYOUT_DRAFT        "aba12cea541f85a7"
-#define TENON_LAYOUT_GRAMMAR      "30eeb943d6d6a951"
-#define TENON_LAYOUT_KV_CACHE     "9879da82a21de069"
-#define TENON_LAYOUT_OP           "42cfce82fefa1c1b"
-#define TENON_LAYOUT_QUANTIZATION "87387a60fea2de50"
-#define TENON_LAYOUT_SAMPLER      "e4bb116dd48b5c1b"
-#define TENON_LAYOUT_SCHEDULER    "72467c92d6f105ae"
+#define TENON_LAYOUT_ATTENTION    "2e34e4025a2784d2"
+#define TENON_LAYOUT_DEVICE       "3870c84a0c0991ba"
+#define TENON_LAYOUT_DRAFT        "b969c2d12fee4033"
+#define TENON_LAYOUT_GRAMMAR      "acfa4b17516ead80"
+#define TENON_LAYOUT_KV_CACHE     "925a4a41361b0a63"
+#define TENON_LAYOUT_OP           "a1a4f84e23cb8d59"
+#define TENON_LAYOUT_QUANTIZATION "1034b272998cda51"
+#define TENON_LAYOUT_SAMPLER      "e06e0550a35ef788"
+#define TENON_LAYOUT_SCHEDULER    "65d661146aa074b0"
 
 /* TENON_LAYOUTS(X) makes an X("kind", hash) of each. */
 #define TENON_LAYOUTS(X) \
@@ -29,7 +29,7 @@
  * attention: tenon_attn 8727a7c169e4
  * attention: tenon_attn_call 96067a068ace
  * attention: tenon_attention 7fd347e55515
- * device: enum TENON_ISA_AVX2 64553277da32
+ * device: enum TENON_ISA_AVX2 b6abf88159bd
  * device: enum TENON_DEVICE_WALKS 5b5f28376a86
  * device: tenon_generated 32f52c5dc1fd
  * device: tenon_draft_pass 1eedf9a6efc4

@@ -12,15 +12,15 @@ pub const fn head(size: usize) -> tenon_head {
     tenon_head { size: size as u32, major: 1, minor: 0 }
 }
 
-pub const TENON_LAYOUT_ATTENTION: &str = "310ef4b0b12530e8";
-pub const TENON_LAYOUT_DEVICE: &str = "ec1705eeab67b0bc";
-pub const TENON_LAYOUT_DRAFT: &str = "aba12cea541f85a7";
-pub const TENON_LAYOUT_GRAMMAR: &str = "30eeb943d6d6a951";
-pub const TENON_LAYOUT_KV_CACHE: &str = "9879da82a21de069";
-pub const TENON_LAYOUT_OP: &str = "42cfce82fefa1c1b";
-pub const TENON_LAYOUT_QUANTIZATION: &str = "87387a60fea2de50";
-pub const TENON_LAYOUT_SAMPLER: &str = "e4bb116dd48b5c1b";
-pub const TENON_LAYOUT_SCHEDULER: &str = "72467c92d6f105ae";
+pub const TENON_LAYOUT_ATTENTION: &str = "2e34e4025a2784d2";
+pub const TENON_LAYOUT_DEVICE: &str = "3870c84a0c0991ba";
+pub const TENON_LAYOUT_DRAFT: &str = "b969c2d12fee4033";
+pub const TENON_LAYOUT_GRAMMAR: &str = "acfa4b17516ead80";
+pub const TENON_LAYOUT_KV_CACHE: &str = "925a4a41361b0a63";
+pub const TENON_LAYOUT_OP: &str = "a1a4f84e23cb8d59";
+pub const TENON_LAYOUT_QUANTIZATION: &str = "1034b272998cda51";
+pub const TENON_LAYOUT_SAMPLER: &str = "e06e0550a35ef788";
+pub const TENON_LAYOUT_SCHEDULER: &str = "65d661146aa074b0";
 
 // attention.h
 #[repr(C)]
@@ -79,6 +79,7 @@ pub const TENON_ISA_AVX512: u32 = 2;
 pub const TENON_ISA_AVX512_VNNI: u32 = 4;
 pub const TENON_ISA_AVX512_BF16: u32 = 8;
 pub const TENON_ISA_AVX_VNNI: u32 = 16;
+pub const TENON_ISA_AVX512_VBMI: u32 = 32;
 pub const TENON_DEVICE_WALKS: u32 = 1;
 pub const TENON_DEVICE_ZEROES: u32 = 2;
 pub const TENON_DEVICE_OVERLAPS: u32 = 4;

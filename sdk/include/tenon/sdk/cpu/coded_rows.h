@@ -154,6 +154,71 @@ inline Floats16 small_floats(Codes16 codes) {
   }
 }
 
+#if defined(__AVX512VBMI__)
+
+// Sixteen numbers in bf16 are the lower or the upper halves of sixteen lanes; other numbers are in the other halves.
+struct LowerBf16 {
+  __m512i v;
+};
+struct UpperBf16 {
+  __m512i v;
+};
+template <class SmallFloat>
+inline Floats16 small_floats(LowerBf16 codes) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(codes.v, 16))};
+}
+template <class SmallFloat>
+inline Floats16 small_floats(UpperBf16 codes) {
+  return {_mm512_castsi512_ps(_mm512_and_si512(codes.v, _mm512_set1_epi32(static_cast<int32_t>(0xffff0000U))))};
+}
+
+// These are the weights of two units of codes of 8 bits, sixteen by sixteen: the values / kUnit, for small_floats().
+struct TwoUnits {
+  LowerBf16 first;
+  UpperBf16 second;
+  LowerBf16 third;
+  UpperBf16 fourth;
+};
+
+// It has the two bytes of the values / kUnit in bf16 of all codes without a sign, and the order in which two_units() looks codes
+// up. Unpacking joins low bytes with high ones: of 16 bytes the first 8 become the words of one vector, the others those of
+// another. So byte 16 q + 2 i of the order has code 4 q + i, which becomes the lower half of lane 4 q + i of the first vector; the
+// bytes after it, 8 later and 9 later have the codes that are 16, 32 and 48 further on.
+template <class SmallFloat>
+struct Bf16Bytes {
+  alignas(64) uint8_t low[128], high[128], order[64];
+  constexpr Bf16Bytes() : low{}, high{}, order{} {
+    for (uint32_t code = 0; code < 128; ++code) {
+      const auto bits = __builtin_bit_cast(uint32_t, SmallFloat::value(code) / SmallFloat::kUnit);
+      low[code] = static_cast<uint8_t>(bits >> 16);
+      high[code] = static_cast<uint8_t>(bits >> 24);
+    }
+    for (uint32_t lane = 0; lane < 16; ++lane) {
+      for (uint32_t part = 0; part < 4; ++part) {
+        order[lane / 4 * 16 + lane % 4 * 2 + part / 2 * 8 + part % 2] = static_cast<uint8_t>(16 * part + lane);
+      }
+    }
+  }
+};
+
+template <class SmallFloat>
+inline TwoUnits two_units(const uint8_t* unit) {
+  static_assert(SmallFloat::kBits == 8);
+  static constexpr Bf16Bytes<SmallFloat> kBytes;
+  constexpr int kAOrBAndMask = 0xf8;
+  const __m512i codes = _mm512_permutexvar_epi8(_mm512_load_si512(kBytes.order), _mm512_loadu_si512(unit));
+  // The look-ups take the lowest seven bits of a code.
+  const __m512i low =
+      _mm512_permutex2var_epi8(_mm512_load_si512(kBytes.low), codes, _mm512_load_si512(kBytes.low + 64));
+  const __m512i magnitude =
+      _mm512_permutex2var_epi8(_mm512_load_si512(kBytes.high), codes, _mm512_load_si512(kBytes.high + 64));
+  const __m512i high = _mm512_ternarylogic_epi32(magnitude, codes, _mm512_set1_epi8(-128), kAOrBAndMask);
+  const __m512i even = _mm512_unpacklo_epi8(low, high), odd = _mm512_unpackhi_epi8(low, high);
+  return {{even}, {even}, {odd}, {odd}};
+}
+
+#endif
+
 // The sixteen values of codes of 4 bits, times a scale.
 class Codebook {
  public:

@@ -57,9 +57,10 @@ inline uint32_t chunk_of_many_rows(uint64_t columns, uint32_t threads) {
 // An op of a product while it is recorded: its arguments, and the operands that they number.
 class LinearRecording {
  public:
-  LinearRecording(const LinearSite& site, Isa isa, const tenon_linear_call& call, Recorder& rec)
+  LinearRecording(const LinearSite& site, const Processor& processor, const tenon_linear_call& call, Recorder& rec)
       : site_(site), call_(call), rec_(rec) {
-    args_.isa = isa;
+    args_.isa = processor.isa;
+    args_.vbmi = processor.vbmi ? 1 : 0;
     set_rows();
     set_matrices();
     set_prologue();
@@ -180,9 +181,9 @@ class LinearRecording {
 }  // namespace detail
 
 template <KernelsOf kKernelsOf>
-void record_linear(const LinearSite& site, Isa isa, uint32_t threads, const tenon_linear_call& call, Recorder& rec) {
-  detail::LinearRecording recording(site, isa, call, rec);
-  recording.cut(threads);
+void record_linear(const LinearSite& site, const Processor& processor, const tenon_linear_call& call, Recorder& rec) {
+  detail::LinearRecording recording(site, processor, call, rec);
+  recording.cut(processor.threads);
   recording.emit<kKernelsOf>();
 }
 

@@ -20,6 +20,7 @@ struct Addend {
 
 struct LinearArgs {
   Isa isa;
+  uint32_t vbmi;  // 1: the processor has AVX-512 VBMI
   uint32_t n_mats, k, rows;
   uint32_t chunk_columns;           // a chunk has so many
   uint32_t group_columns;           // so many columns of a chunk are unpacked at once

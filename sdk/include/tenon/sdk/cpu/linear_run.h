@@ -265,7 +265,8 @@ template <KernelsOf kKernelsOf>
 void run_linear(const LinearArgs& a, const Part& p) {
   const uint32_t live = std::min(p.ptr<const uint32_t>(kLive)[kLiveRows], a.rows);
   if (live == 0) return;
-  const Kernels kernels = kKernelsOf(a.isa);
+  Kernels kernels = kKernelsOf(a.isa);
+  if (a.vbmi != 0 && kernels.vbmi != nullptr) kernels.f32 = kernels.vbmi;
   const ThreadLayout at(a);
   auto* own = p.thread_scratch<float>();
   const PreparedRows prepared(a, a.rows == 1 ? own + at.row : p.scratch<void>());

@@ -14,23 +14,22 @@ class LinearScheme : public Quantization<T> {
   static constexpr uint32_t kRowInvariantMax = UINT32_MAX;
   using Site = LinearSite;
 
-  explicit LinearScheme(const Env& env) : isa_(isa_of(env.device())), threads_(env.device().units) {}
+  explicit LinearScheme(const Env& env) : processor_(processor_of(env.device())) {}
 
   // While loading: one row as f32.
   tenon_footprint footprint(Site& site) const { return footprint_of(site, uint64_t{site.k} * sizeof(float)); }
   void record(Site& site, const tenon_linear_call& call, Recorder& rec) const {
-    record_linear<kKernelsOf>(site, isa_, threads_, call, rec);
+    record_linear<kKernelsOf>(site, processor_, call, rec);
   }
   void record_rows(Site& site, const tenon_tid* store, tenon_tid index, tenon_tid y, Recorder& rec) const {
-    record_row_lookup<kKernelsOf>(site, isa_, {.store = store[0], .index = index, .y = y}, rec);
+    record_row_lookup<kKernelsOf>(site, processor_.isa, {.store = store[0], .index = index, .y = y}, rec);
   }
 
  protected:
-  Isa isa() const { return isa_; }
+  Isa isa() const { return processor_.isa; }
 
  private:
-  Isa isa_;
-  uint32_t threads_;
+  Processor processor_;
 };
 
 }  // namespace tenon::sdk::cpu

@@ -29,6 +29,16 @@ inline Isa isa_of(const tenon_device& device) {
   if ((device.isa & TENON_ISA_AVX_VNNI) != 0) return Isa::kAvxVnni;
   return (device.isa & TENON_ISA_AVX2) != 0 ? Isa::kAvx2 : Isa::kScalar;
 }
+// The processor that a site is multiplied on. VBMI stands apart from Isa, since either of two processors may lack what the other has.
+struct Processor {
+  Isa isa;
+  bool vbmi;  // AVX-512 VBMI
+  uint32_t threads;
+};
+inline Processor processor_of(const tenon_device& device) {
+  constexpr uint64_t kVbmi = TENON_ISA_AVX512 | TENON_ISA_AVX512_VBMI;
+  return {isa_of(device), (device.isa & kVbmi) == kVbmi, device.units};
+}
 // Whether the set has dot products of four bytes, which make products of x in 16 bits faster than those in f32.
 inline bool has_byte_dots(Isa isa) {
   return isa == Isa::kAvxVnni || isa >= Isa::kAvx512Vnni;
@@ -39,6 +49,7 @@ struct Kernels {
   const PackedTable* packed = nullptr;                 // nullptr: the plugin has no packed formats
   const Bf16Table* bf16 = nullptr;                     // nullptr: the plugin or the instruction set has none
   const Packing* (*packing)(uint32_t code) = nullptr;  // how a format of `packed` is packed; nullptr without one
+  const KernelTable* vbmi = nullptr;                   // f32's for AVX-512 VBMI; nullptr: they are f32's own
 };
 using KernelsOf = Kernels (*)(Isa);
 
@@ -48,11 +59,13 @@ struct KernelSets {
   const KernelTable *scalar, *avx2, *avx512;
   const PackedTable *avx_vnni = nullptr, *avx512_vnni = nullptr;
   const Packing* (*packing)(uint32_t code) = nullptr;  // how their formats are packed
+  const KernelTable* avx512_vbmi = nullptr;            // instead of avx512's where there is VBMI
 
   Kernels of(Isa isa) const {
     Kernels chosen{isa >= Isa::kAvx512 ? avx512 : isa >= Isa::kAvx2 ? avx2 : scalar};
     if (has_byte_dots(isa)) chosen.packed = isa >= Isa::kAvx512Vnni ? avx512_vnni : avx_vnni;
     if (chosen.packed != nullptr) chosen.packing = packing;
+    if (isa >= Isa::kAvx512) chosen.vbmi = avx512_vbmi;
     return chosen;
   }
 };

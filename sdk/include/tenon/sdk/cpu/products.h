@@ -45,6 +45,24 @@ concept Ragged = requires(const uint8_t* p) {
   { F::some(p, 1U) } -> std::same_as<Floats16>;
 };
 
+// The last block of a row may have fewer bytes than others: it ends with the unit of its last weight.
+template <class F>
+concept ShortLast = requires(const uint8_t* p) {
+  { F::last_block(p, 1U, AnySink()) } -> std::same_as<void>;
+};
+
+// Calls sink as F::block() does, for the last block of a row, which has n < kElements weights.
+template <class F, class Sink>
+inline void last_block(const uint8_t* p, uint32_t n, Sink&& sink) {
+  if constexpr (Ragged<F>) {
+    sink(0, F::some(p, n));
+  } else if constexpr (ShortLast<F>) {
+    F::last_block(p, n, sink);
+  } else {
+    F::block(p, sink);
+  }
+}
+
 // sink(unit, weights) for every 16 weights of a row, the last ones filled up.
 template <class F, class Sink>
 inline void each_unit(const uint8_t* row, uint32_t k, Sink&& sink) {
@@ -53,14 +71,10 @@ inline void each_unit(const uint8_t* row, uint32_t k, Sink&& sink) {
   for (; i + F::kElements <= k; i += F::kElements, p += F::kBytes) {
     F::block(p, [&](uint32_t unit, Floats16 w) { sink(i / kLanes + unit, w); });
   }
-  if constexpr (Ragged<F>) {
-    if (i < k) sink(i / kLanes, F::some(p, k - i));
-  } else {
-    if (i < k) {
-      F::block(p, [&](uint32_t unit, Floats16 w) {
-        if (i + unit * kLanes < k) sink(i / kLanes + unit, w);
-      });
-    }
+  if (i < k) {
+    last_block<F>(p, k - i, [&](uint32_t unit, Floats16 w) {
+      if (i + unit * kLanes < k) sink(i / kLanes + unit, w);
+    });
   }
 }
 
@@ -70,7 +84,9 @@ float unpack(const uint8_t* row, uint32_t k, float* out) {
   return F::scale(row);
 }
 
-// Columns [first, first + C): C rows of weights at once. Of several, the C rows after them are fetched on the way.
+// Columns [first, first + C): C rows of weights at once. They lie one after the other, and memory is fetched in that order: C
+// blocks of one row while a block of each row is multiplied. So memory sees one stream, whatever C is, which is faster than
+// C streams. A block is fetched when kAhead bytes of the stream or more are still to be multiplied before it.
 template <class F, uint32_t C>
 inline void vector_columns(const VectorProduct& v, uint32_t first) {
   const uint8_t* row[C];
@@ -82,13 +98,13 @@ inline void vector_columns(const VectorProduct& v, uint32_t first) {
 
   // Whole blocks.
   const uint32_t whole = v.k / F::kElements * F::kElements;
-  const size_t ahead = C == 1 ? kAhead : C * v.row_bytes;
+  const uint8_t* ahead = row[0] + (C - 1) * v.row_bytes + kAhead;
   size_t at = F::kHeader;
   for (uint32_t i = 0; i < whole; i += F::kElements, at += F::kBytes) {
     const float* x = v.x + i;
+    prefetch(ahead + C * at, C * F::kBytes);
 #pragma GCC unroll 8
     for (uint32_t c = 0; c < C; ++c) {
-      prefetch(row[c] + at + ahead, F::kBytes);
       F::block(row[c] + at,
                [&](uint32_t unit, Floats16 w) { acc[c] = fma(w, Floats16::load(x + unit * kLanes), acc[c]); });
     }
@@ -105,11 +121,7 @@ inline void vector_columns(const VectorProduct& v, uint32_t first) {
         const bool partial = rest - from < kLanes;
         acc[c] = fma(w, partial ? Floats16::load_first(x + from, rest - from) : Floats16::load(x + from), acc[c]);
       };
-      if constexpr (Ragged<F>) {
-        add(0, F::some(row[c] + at, rest));
-      } else {
-        F::block(row[c] + at, add);
-      }
+      last_block<F>(row[c] + at, rest, add);
     }
   }
 
