@@ -29,7 +29,7 @@ float random_value(std::mt19937_64& random) {
     case 3:
       return sign * (1.0f + static_cast<float>(random() % 64) / 256.0f);  // ties of bf16
     case 4:
-      return sign * (65472.0f + static_cast<float>(random() % 64));  // where f16 ends
+      return sign * (65472.0f + static_cast<float>(random() % 64));  // f16 ends there
     case 5:
       return sign * std::ldexp(1.0f, -24 - static_cast<int>(random() % 4)) * 1.5f;
     default:

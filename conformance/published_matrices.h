@@ -36,7 +36,7 @@ struct Fp8Options {
   const char* scale_name = "weight_scale";
   tenon_format format = TENON_F32;
   std::vector<int64_t> shape;         // the shape of the scales, for n rows of k
-  int64_t block_rows, block_columns;  // that share a scale
+  int64_t block_rows, block_columns;  // so many share a scale
   const char* x_scale_name = "input_scale";
   tenon_format x_scale = TENON_FORMAT_NONE;  // none: the file has no scale by which x is rounded
 };

@@ -24,7 +24,7 @@ struct FileMatrix {
   std::vector<float> weights;
   float x_scale = 0;  // x is rounded to so many times a number in e4m3; 0: it is multiplied as it is
 
-  double multiplied(double x) const;  // what becomes of x
+  double multiplied(double x) const;  // returns x as it is multiplied
 };
 
 struct SiteCase {

@@ -164,7 +164,7 @@ class Simulation {
     if (r.denied) return false;
     const uint32_t wanted = pages_of(r.s.cached + share.rows) - pages_of(r.s.cached);
     const bool waits = r.s.phase == TENON_SEQUENCE_WAITS;
-    const std::vector<const tenon_sequence*> answered = list_;  // what the shares are of
+    const std::vector<const tenon_sequence*> answered = list_;  // the shares are an answer to this
     while (held() + wanted > pages_) {
       const tenon_workload w = describe();  // without those that were pre-empted
       const auto index = static_cast<uint32_t>(std::find(list_.begin(), list_.end(), &r.s) - list_.begin());

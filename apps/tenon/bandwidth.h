@@ -9,7 +9,7 @@
 namespace tenon::app {
 
 struct Bandwidth {
-  double bytes_per_second = 0;       // that of the fastest pass
+  double bytes_per_second = 0;       // in the fastest pass
   uint64_t buffer = 0;               // bytes that each pass reads
   uint32_t threads = 0, passes = 0;  // the host's; 0 if a device measured its own memory
   std::string device = {};           // that device's name

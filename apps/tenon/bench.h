@@ -35,7 +35,7 @@ struct BenchRow {
   Bandwidth bandwidth = {};
   MemoryUse memory = {};
   uint64_t weight_bytes = 0;           // the matrices that a step reads have so many
-  uint64_t drafted = 0, accepted = 0;  // those of the last run
+  uint64_t drafted = 0, accepted = 0;  // in the last run
   uint64_t reused = 0;                 // the cache had so many tokens of its prompts from the run before
   std::optional<OpReport> ops = {};    // it is there if it was asked for
   std::string hash = {}, line = {};  // the hash of all sequences' output, and the command that measures the same again

@@ -52,7 +52,7 @@ struct PipelineArgs {
 struct Verbosity {
   bool quiet = false, verbose = false;
 };
-Verbosity& verbosity();  // that of this process, which main sets
+Verbosity& verbosity();  // this process has it; main sets it
 
 // Prints messages of the host and of components to standard error, by level.
 void log_message(uint32_t level, const std::string& message);

@@ -26,7 +26,7 @@ struct CodedRow {
 
   int32_t top = 0;                    // the likeliest token
   float step = 0;                     // nats; kReach / 65534 at most
-  float negative_log_likelihood = 0;  // that of the token that stood there, before coding
+  float negative_log_likelihood = 0;  // for the token that stood there, before coding
   std::vector<uint16_t> code;         // one for each token
 
   void assign(const Logits& logits, int32_t token);

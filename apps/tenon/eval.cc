@@ -15,7 +15,7 @@
 namespace tenon::app {
 namespace {
 
-constexpr uint32_t kScoreRows = 128;  // whose logits are held at once
+constexpr uint32_t kScoreRows = 128;  // the logits of so many rows are held at once
 
 PipelineArgs with_room(PipelineArgs pipeline, uint32_t context) {
   const bool stated = std::any_of(pipeline.set.begin(), pipeline.set.end(),

@@ -20,7 +20,7 @@ struct OpReport {
   double unrecorded_tok_per_s = 0;
 
   double share(double us) const { return step_us > 0 ? us / step_us : 0; }
-  profiler::OpGroup total() const;  // those of a step, without the time between steps
+  profiler::OpGroup total() const;  // all ops of a step, without the time between steps
 };
 
 // Lines for people, the last ended too.

@@ -98,7 +98,7 @@ class PerfettoWriter final : public trace::Sink {
   PerfettoOptions options_;
   OutputFile file_;
   RequestBook requests_;
-  std::set<int64_t> request_tids_;  // those that have their names
+  std::set<int64_t> request_tids_;  // these have their names
   trace::Session session_{};
   std::vector<OriginText> origins_;
   std::vector<TrackText> tracks_;

@@ -27,7 +27,7 @@ struct Building {
   Declarations& declare;
   SourceTensors source;
   Scope scope = {};
-  std::vector<VectorId> ropes = {};  // as Family::ropes
+  std::vector<VectorId> ropes = {};  // see Family::ropes
 
   double number(const std::optional<Formula>& formula, double otherwise) const {
     return formula ? scope.value(*formula) : otherwise;

@@ -103,7 +103,7 @@ struct RopeChoice {
 
 // A router has a score for each expert. The experts with the highest scores, each an MLP with a gate, see the row.
 struct ExpertsSpec {
-  Formula count = {}, chosen = {};  // how many there are, and how many see a row
+  Formula count = {}, chosen = {};  // so many there are, and so many see a row
   Formula inner = {};               // the columns of gate and of up
   Formula renormalised = {};        // if it holds, the weights of the chosen ones have the sum 1
 };

@@ -18,7 +18,7 @@ struct Config {
   ModelInfo info;
   Values numbers;              // [numbers]
   std::vector<Values> layers;  // [layers]: the numbers of [layer]
-  std::vector<Rope> ropes;     // as Family::ropes
+  std::vector<Rope> ropes;     // see Family::ropes
 
   // The names of the numbers with their values; and those of a layer, too.
   void define(Scope& scope) const;

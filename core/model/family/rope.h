@@ -16,7 +16,7 @@ enum class RopeScaling {
   kDynamic,   // "NTK-aware": theta grows with the length, beyond the stated context
   kYarn,      // slow pairs linear, fast ones unchanged, a ramp between. Peng et al. 2023, arXiv:2309.00071
   kLongrope,  // a divisor for each pair, others for long contexts. Ding et al. 2024, arXiv:2402.13753
-  kLlama3,    // as yarn, with bounds and ramp by wavelength. Llama team 2024, arXiv:2407.21783
+  kLlama3,    // like yarn, with bounds and ramp by wavelength. Llama team 2024, arXiv:2407.21783
 };
 
 struct Rope {

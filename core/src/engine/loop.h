@@ -146,7 +146,7 @@ class Loop {
   std::vector<Broken> broken_;
   std::string text_;  // the text of the step's tokens, for the trace
 
-  uint64_t steps_ = 0;  // that were planned: what age counts in
+  uint64_t steps_ = 0;  // so many were planned: age counts in these
   Clock::time_point step_begin_{};
   uint32_t fruitless_ = 0;  // plans in a row that led to no step
   RunStats stats_;

@@ -21,7 +21,7 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  uint32_t sequences() const { return sequences_; }  // that run at once at most
+  uint32_t sequences() const { return sequences_; }  // at most so many run at once
   const std::string& id() const { return instance_.id(); }
 
   // This part of a tenon_workload is not about single sequences.

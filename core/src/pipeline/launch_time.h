@@ -15,7 +15,7 @@ namespace tenon {
 class LaunchTime {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr Clock::duration kSlack = std::chrono::microseconds(500);  // that is left of a step
+  static constexpr Clock::duration kSlack = std::chrono::microseconds(500);  // so much is left of a step
   static constexpr Clock::duration kLeast = std::chrono::milliseconds(2);    // shorter steps are not worth waiting for
 
   // A step took so long, and had so much slack.

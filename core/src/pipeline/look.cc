@@ -116,7 +116,7 @@ Status Pipeline::Impl::run_and_look(const Program& program, const StepBatch& bat
     if (found == last.end() || found->second != index) return;
     if (std::find(looked_at.begin(), looked_at.end(), op.path) == looked_at.end()) return;
     const tenon_tid id = *rows_left_by(program, op);
-    const size_t live[] = {batch.token.size(), batch.seq_slot.size(), batch.out_row.size()};  // as in TENON_STEP_LIVE
+    const size_t live[] = {batch.token.size(), batch.seq_slot.size(), batch.out_row.size()};  // see TENON_STEP_LIVE
     const Rows rows =
         rows_of(program, id, static_cast<uint32_t>(live[program.tensor(program.tensor(id).root).live]), buffer);
     if (rows.count == 0) return;

@@ -12,8 +12,8 @@ namespace tenon {
 enum class StepKind {
   kScore,   // nobody chooses tokens
   kSample,  // tokens are chosen
-  kMasked,  // as kSample, and out rows may have masks
-  kPool     // as kMasked where the pipeline has masks, and the final hidden states are pooled
+  kMasked,  // like kSample, and out rows may have masks
+  kPool     // like kMasked where the pipeline has masks, and the final hidden states are pooled
 };
 // shape: the index of the bounds in the negotiation. Throws Error(kPlugin), with the component named, when one fails to
 // record or leaves what the next cannot work on. Where there is a draft model it runs over the same rows, so that its

@@ -57,7 +57,7 @@ class KeptSteps {
   const int64_t slow_ns_;
   const Decided decided_;
   std::deque<Step> steps_;
-  std::vector<Copy> open_;  // those of the step that has not ended
+  std::vector<Copy> open_;  // events of the step that has not ended
   int64_t decided_until_ns_ = -1;
   int64_t passed_until_ns_ = -1;
   bool passed_ = false;  // true: the last step that left was passed on

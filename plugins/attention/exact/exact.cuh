@@ -19,7 +19,7 @@
 namespace tenon::exact {
 
 inline constexpr uint32_t kMostDim = 256, kPerLane = kMostDim / 32;
-inline constexpr uint32_t kWeightBlocks = 8;  // that share the cells of a KV head of a sequence
+inline constexpr uint32_t kWeightBlocks = 8;  // so many share the cells of a KV head of a sequence
 
 using enum attention::ViewOperand;
 enum Operand {

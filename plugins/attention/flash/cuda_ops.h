@@ -28,7 +28,7 @@ struct GpuArgs {
   uint32_t q_heads, heads_per_kv;             // heads_per_kv: query heads that share a KV head
   uint32_t rows, rows_per_seq, seqs, kv_len;  // bounds
   uint32_t window;                            // positions that a row sees, with its own; 0: all
-  uint32_t kv_pages;                          // that the planes have
+  uint32_t kv_pages;                          // the planes have so many
   uint32_t few_rows;                          // prefill passes over sequences of at most so many rows
   float scale, softcap;
   // The claimed ops of the prologue. A row of Q is then followed by those of K and V.
@@ -37,10 +37,10 @@ struct GpuArgs {
   int32_t rotated, pairing;  // ROPE; rotated 0: there is none
   float eps;                 // the norm's epsilon
   // Decoding's own, as set_splits() decides.
-  uint32_t splits;        // that a row is cut into, at most
+  uint32_t splits;        // a row is cut into so many at most
   uint32_t granule;       // positions; a split's size is a multiple of it
   uint32_t cluster;       // blocks of a cluster, which fold their splits through shared memory
-  uint32_t most_splits;   // that any row may have
+  uint32_t most_splits;   // any row may have so many
   uint32_t split_blocks;  // so many blocks of the grid share a row's splits
   uint32_t many_rows;     // 1: the step has so many rows that a row's splits may depend on the step's shape
   uint32_t depth;         // stages of the ring of a warp that is a team, see TeamShape; 0: blocks are teams

@@ -133,7 +133,7 @@ class Run {
   uint32_t cell_[kKeys];
   const void *key_[kKeys], *value_[kKeys];
   float key_scale_[kKeys], value_scale_[kKeys];
-  bool few_ = false;  // whether few queries see it
+  bool few_ = false;  // true: few queries see it
 };
 
 }  // namespace tenon::flash

@@ -21,7 +21,7 @@ Budget::Budget(double seconds, int64_t bytes)
       end_(std::chrono::steady_clock::now() +
            std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds))),
       outer_(current) {
-  constexpr size_t kRoom = 128;  // that the problem can be said without an allocation
+  constexpr size_t kRoom = 128;  // enough to say the problem without an allocation
   problem_.reserve(kRoom);
   current = this;
 }
@@ -43,7 +43,7 @@ void Budget::check() {
 void Budget::charge(int64_t bytes) {
   if (current == nullptr) return;
   Budget& budget = *current;
-  current = nullptr;  // what check() allocates itself is not counted
+  current = nullptr;  // check()'s own allocations are not counted
   budget.used_ += bytes;
   try {
     budget.check();

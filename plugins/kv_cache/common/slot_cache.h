@@ -129,8 +129,8 @@ class SlotCache {
     uint32_t reach = 0;
     // These take so many pages, which a slot's columns name in turn if there is no pool.
     uint32_t turn = 0;
-    uint32_t page_cells = 0;  // as the view has it
-    uint32_t page_room = 0;   // those that have memory
+    uint32_t page_cells = 0;  // the view's
+    uint32_t page_room = 0;   // so many pages have memory
     uint32_t columns = 0;
     uint32_t pages = 0;        // all slots together have so many
     uint64_t table = 0;        // its entries begin here in table_ and in store 1
@@ -142,7 +142,7 @@ class SlotCache {
     uint32_t heads, dim;
     tenon_format format;
     uint32_t group;
-    uint32_t cells_a_row = 1;  // that share a row; the zeros and steps of keys are two rows of the head in one
+    uint32_t cells_a_row = 1;  // so many share a row; the zeros and steps of keys are two rows of the head in one
   };
   // Positions whose cells follow each other.
   struct Run {
@@ -225,7 +225,7 @@ class SlotCache {
   Policy policy_;
   bool simd_;
   uint64_t memory_;            // the device has so many bytes
-  std::vector<Plane> planes_;  // those of layer 0, of layer 1, ...
+  std::vector<Plane> planes_;  // first the planes of layer 0, then those of layer 1, ...
   uint32_t slots_ = 0, capacity_ = 0, rows_ = 0;
   uint32_t cells_ = 0, ring_ = 0;
   std::vector<Group> groups_;          // the first: of layers that see everything, and of all of a ring or a pool

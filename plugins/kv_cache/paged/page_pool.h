@@ -59,7 +59,7 @@ class PagePool {
   std::vector<uint32_t> buckets_;  // the first page of each; a power of two of them
   std::vector<uint32_t> empty_;
   uint32_t idle_ = 0, oldest_ = kNone, newest_ = kNone;
-  uint64_t texts_ = kNothing;  // that were given out
+  uint64_t texts_ = kNothing;  // so many were given out
 };
 
 }  // namespace tenon::paged

@@ -79,7 +79,7 @@ class PagedCache : public slot_cache::SlotCache {
   const bool reuse_;
   std::vector<Group> groups_;  // once planned
   std::vector<Sequence> sequences_;
-  std::vector<Copy> copies_;  // that publish() enqueues, in order
+  std::vector<Copy> copies_;  // publish() enqueues them in order
 };
 
 }  // namespace tenon::paged

@@ -15,8 +15,8 @@ namespace tenon::quest {
 namespace {
 
 constexpr uint32_t kThreads = 256, kWarps = kThreads / 32;
-constexpr uint32_t kSummaryBlocks = 16;  // that share the pages of a KV head of a sequence
-constexpr uint32_t kPagesOfWarp = 8;     // whose bounds a warp computes
+constexpr uint32_t kSummaryBlocks = 16;  // so many share the pages of a KV head of a sequence
+constexpr uint32_t kPagesOfWarp = 8;     // a warp computes the bounds of so many
 
 struct SummaryPointers {
   void* keys;

@@ -52,10 +52,10 @@ void emit_summarize(sdk::Recorder& r, Operands operands, const tenon_cost& cost,
 struct ChooseArgs {
   int64_t q_row;          // floats from a row of q to the next one
   uint32_t heads, group;  // KV heads; query heads of each
-  uint32_t dim, codec;    // those of keys
+  uint32_t dim, codec;    // the keys' dimensions and codec
   uint32_t page, pages, most_pages;
   uint32_t rows, seqs;        // bounds
-  uint32_t rows_of_sequence;  // that may choose: kMostChoosing or the bound
+  uint32_t rows_of_sequence;  // so many may choose: kMostChoosing or the bound
   uint32_t simd, reserved = 0;
 };
 enum ChooseOperand {

@@ -31,7 +31,7 @@ struct Int4Group {
   uint16_t scale = 0, zero = 0;
 
   float step() const { return sdk::bf16_to_float(scale); }
-  float first() const { return sdk::bf16_to_float(zero) - 8.0F * step(); }  // what q = 0 stands for
+  float first() const { return sdk::bf16_to_float(zero) - 8.0F * step(); }  // q = 0 stands for it
   bool finite() const { return std::isfinite(step()) && std::isfinite(sdk::bf16_to_float(zero)); }
 };
 

@@ -26,7 +26,7 @@ struct Search {
   float greatest;
   uint32_t bin;
   uint32_t shift;   // key bits that are not known yet
-  uint64_t prefix;  // those that are
+  uint64_t prefix;  // key bits that are known
 
   __device__ bool fits(float distance, uint64_t key) const {
     return shift > kKeyBits || (bin_of(distance) == bin && (shift == kKeyBits || key >> shift == prefix));

@@ -58,7 +58,7 @@ void append(const AppendArgs& a, const sdk::Part& part) {
 
 struct CopyArgs {
   sdk::KvLayout from, to;
-  uint32_t tokens;  // that the copy has room for
+  uint32_t tokens;  // the copy has room for so many
 };
 enum { kFromK, kFromV, kToK, kToV, kTable, kCopyLive, kSeqSlot, kSeqRow, kKvLen };  // operands
 

@@ -33,7 +33,7 @@ struct Observer {
 inline constexpr uint32_t kWarning = 2;  // a level of the log; see tenon_host
 
 struct PipelineOptions {
-  uint32_t sequences = 1;            // how many run at once; each has a slot of the cache
+  uint32_t sequences = 1;            // so many run at once; each has a slot of the cache
   uint32_t prefill_rows = 512;       // a step has so many rows at most
   uint32_t score_rows = 0;           // a scoring step gives the logits of so many rows at most; 0 = no scoring
   const ModelKind* model = nullptr;  // nullptr: the family that claims the weights

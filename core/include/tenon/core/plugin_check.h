@@ -48,7 +48,7 @@ struct CheckOptions {
   std::chrono::milliseconds kind_limit{300000};    // one of kind_checks takes so long at most
   std::vector<std::string> skip;                   // names of checks, or their beginnings: "lifecycle"
   std::vector<std::filesystem::path> plugin_dirs;  // devices other than the CPU are looked for here
-  std::vector<KindCheck> kind_checks;              // those of all kinds
+  std::vector<KindCheck> kind_checks;              // one for each kind
 };
 
 // Runs all checks of a library in order, each in a child process of its own. The results are deterministic but for the

@@ -28,7 +28,7 @@ struct StepSample {
 
 // These are all steps and ops of a trace, which outlives it.
 struct StepOps {
-  std::vector<StepSample> steps;  // those that have an op
+  std::vector<StepSample> steps;  // only steps that have an op
   std::vector<OpSample> ops;
   bool kernels = false;            // the ops are a GPU's
   uint64_t steps_without_ops = 0;  // so many steps have nothing recorded but that they took place
@@ -65,7 +65,7 @@ struct TraceStats {
   double read_gbps = 0;            // the run measured this rate; 0: it measured none
   bool kernels = false;
   uint64_t steps_without_ops = 0;
-  std::vector<std::string> notices;  // those of reading, and what the trace itself says of losses
+  std::vector<std::string> notices;  // from reading, and what the trace itself says of losses
 };
 TraceStats trace_stats(const TraceFile& trace, GroupBy by);
 

@@ -34,7 +34,7 @@ struct GemmCall {
   int64_t n, k;
   const tenon_chain* pro;  // nothing or RMSNORM
   const tenon_chain* epi;  // [BIAS] [ADD or SILU_MUL]
-  const char* name;        // that the product's op gets
+  const char* name;        // the product's op gets this name
 };
 
 namespace detail {

@@ -210,7 +210,7 @@ class TuningFile {
   }
 
   void put(const ProductKey& key, const Algorithm& algorithm) {
-    read();  // what others have measured meanwhile
+    read();  // others may have measured meanwhile
     known_[key] = algorithm;
     if (!path_.empty()) write();
   }

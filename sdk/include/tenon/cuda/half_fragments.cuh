@@ -63,7 +63,7 @@ struct HalfFragments<GroupedFormat<Weights, ScalesOf, Group, Blocks>> {
     quad %= F::kQuads;
     Weights weights;
     weights.load(segment + Weights::kBytes * quad);
-    __half2 scale[2], offset[2];  // those of rows g and g + 8; the offset is a zero point where there are such
+    __half2 scale[2], offset[2];  // by rows g and g + 8; the offset is a zero point where there are such
 #pragma unroll
     for (uint32_t step = 0; step < 4; ++step) {
       if (step == 0 || (step == 2 && Group < 64)) {

@@ -270,7 +270,7 @@ class PanelSums {
   float sum_[kSums];
   uint32_t fragments_[2][kTurnQuads][4][4];  // for the product that is under way, and for the next one
   uint32_t under_way_ = 0;                   // the stage of x that is read, and
-  bool releases_ = false;                    // whether there is one, and the lane says when that is done
+  bool releases_ = false;                    // true: there is one, and the lane says when it was read
 };
 
 }  // namespace detail

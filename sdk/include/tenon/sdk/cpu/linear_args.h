@@ -22,15 +22,15 @@ struct LinearArgs {
   Isa isa;
   uint32_t vbmi;  // 1: the processor has AVX-512 VBMI
   uint32_t n_mats, k, rows;
-  uint32_t chunk_columns;           // a chunk has so many
-  uint32_t group_columns;           // so many columns of a chunk are unpacked at once
-  uint32_t before, after;           // how many addends are added before SILU_MUL, all if there is none, and after it
-  uint32_t silu;                    // 1: SILU_MUL is claimed
-  uint32_t norm;                    // the operand of RMSNorm's weight; 0: none is claimed
-  Activations activations;          // what rows of x are turned into
-  float eps;                        // RMSNorm's
-  int64_t x_stride, y_stride;       // floats
-  uint32_t code[TENON_MAX_STORES];  // by matrix: its format
+  uint32_t chunk_columns;                   // a chunk has so many
+  uint32_t group_columns;                   // so many columns of a chunk are unpacked at once
+  uint32_t before, after;                   // addends before SILU_MUL, or all if there is no SILU_MUL; and after it
+  uint32_t silu;                            // 1: SILU_MUL is claimed
+  uint32_t norm;                            // the operand of RMSNorm's weight; 0: none is claimed
+  Activations activations;                  // rows of x are turned into these
+  float eps;                                // RMSNorm's
+  int64_t x_stride, y_stride;               // floats
+  uint32_t code[TENON_MAX_STORES];          // by matrix: its format
   uint32_t mat_rows[TENON_MAX_STORES];      // by matrix: the rows of one expert
   uint64_t row_bytes[TENON_MAX_STORES];     // by matrix
   uint64_t expert_bytes[TENON_MAX_STORES];  // by matrix: from an expert's to the next one's
@@ -74,7 +74,7 @@ inline uint32_t count_chunks(const LinearArgs& a, uint32_t columns_a_chunk) {
 // The columns of a chunk: rows [begin, end) of matrix `mat`, which are columns from y_first + begin on of y.
 struct ChunkColumns {
   uint32_t mat, y_first, begin, end;
-  uint32_t gate_columns;  // what the matrix gives y: with SILU_MUL, up's columns are so many further on
+  uint32_t gate_columns;  // matrix columns in y; with SILU_MUL, up's are so many further on
 };
 inline ChunkColumns find_chunk(const LinearArgs& a, uint32_t chunk) {
   ChunkColumns found{};
