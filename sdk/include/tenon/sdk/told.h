@@ -5,7 +5,7 @@
 //   t[1] told, i32[out_rows], which the op writes. For each row it is one of these:
 //          kNoLogits      a logit of the row is NaN or infinite
 //          kNoCandidates  the logits are finite, and a processor left a NaN or +infinity. (A processor takes a candidate out
-//                         by making its logit minus infinity.) On devices with queues it is also told where a processor left
+//                         by making its logit minus infinity.) On devices with queues the code also says that a processor left
 //                         an id outside of the vocabulary, a count outside of 1 to cap, or no entry above minus infinity. A
 //                         device that walks the program fails at once in these cases.
 //          otherwise      TENON_STEP_NEXT, the token that was chosen
@@ -50,7 +50,8 @@ struct Left {
 };
 
 // VerifyOp and DraftPass begin with a struct of the binary boundary and have more members after it; h.size counts all of
-// them. A device that knows only the struct of the boundary reads that part, and one that knows these calls read_longer().
+// them. A device that knows only the struct of the boundary reads that part; others read all of it with
+// read_longer().
 struct VerifyOp {
   tenon_fop op;
   const Left* left;  // the caller owns it; valid during the call
