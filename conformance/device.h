@@ -26,7 +26,7 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  // The host's own memory and cores, for the process' life.
+  // Returns the host's own memory and cores, for the process' life.
   static const Device& cpu();
 
   const tenon_env& env() const { return env_; }

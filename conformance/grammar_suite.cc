@@ -109,7 +109,7 @@ class Opened {
     require(status == TENON_OK || status == TENON_REFUSED, std::string("fails to accept a token: ") + why.text);
     return status == TENON_OK;
   }
-  // A matcher after a text, letter by letter.
+  // Returns a matcher after a text, letter by letter.
   void* after(const std::string& text) {
     void* matcher = start();
     for (const char c : text) {

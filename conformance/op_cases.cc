@@ -30,7 +30,7 @@ int32_t integer_of(const std::string& name, const OpShape& s) {
   return it == known.end() ? 1 : it->second;
 }
 
-// The shape of an argument; empty if it is not known here.
+// Returns the shape of an argument; empty if it is not known here.
 std::vector<int64_t> shape_of(const std::string& op, const tenon_op_arg& arg, const OpInputs& in) {
   if (arg.kind == TENON_ARG_VECTOR) return {in.columns};
   const std::string name = arg.name;
@@ -109,7 +109,7 @@ Row rope(Row x, const OpInputs& in, int32_t position) {
   return x;
 }
 
-// The scores from the highest on; of equal ones the first comes first.
+// Returns the scores from the highest on; of equal ones the first comes first.
 std::vector<size_t> by_score(const Row& scores) {
   std::vector<size_t> order(scores.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -131,7 +131,7 @@ Row chosen_experts(const Row& scores, int32_t chosen) {
   return y;
 }
 
-// The experts of rows of expert_sum: two, one, or none.
+// Returns the experts of rows of expert_sum: two, one, or none.
 int32_t summed_expert(size_t row, size_t rank) {
   return row % 3 == 2 || (row % 3 == 1 && rank == 1) ? -1 : static_cast<int32_t>((row + rank) % kExperts);
 }

@@ -95,7 +95,7 @@ class OpRunner {
     check_current(id);
     return {static_cast<T*>(data(id)), extent(id) / sizeof(T)};
   }
-  // The elements of a f32, f16, bf16 or i32 tensor in order, strides removed.
+  // Returns the elements of a f32, f16, bf16 or i32 tensor in order, strides removed.
   std::vector<float> f32(tenon_tid id) const;
 
   // Step state by role: what the next run starts from, and what the last one left; TENON_STEP_LIVE and _RNG by their

@@ -21,7 +21,7 @@ struct PublishedForm {
 // All forms. Rows are a multiple of 8, or 32 with 3 bits; k is a multiple of 128.
 const std::vector<PublishedForm>& published_forms();
 
-// A site of matrices in a form.
+// Returns a site of matrices in a form.
 SiteCase published_site(const PublishedForm& form, std::vector<int64_t> rows, int64_t k, uint32_t experts = 0);
 
 }  // namespace tenon::conformance

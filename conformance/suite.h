@@ -53,10 +53,10 @@ class Subject {
   // Says whether it declares a TENON_OWN_* rule.
   bool has_own(uint32_t rule) const;
   const Variant& variant() const { return variant_; }
-  // A new instance; with other settings instead of the variant's.
+  // Returns a new instance; with other settings instead of the variant's.
   std::unique_ptr<Component> open() const { return open(variant_.settings); }
   std::unique_ptr<Component> open(const std::vector<Setting>& settings) const;
-  // The variant's value of a parameter, or its default; "" if the component has no such text.
+  // Returns the variant's value of a parameter, or its default; "" if the component has no such text.
   std::string text(const std::string& parameter) const;
 
  private:

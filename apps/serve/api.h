@@ -45,7 +45,7 @@ class Api {
   Reply route(const HttpRequest& request, const std::function<void()>& wake);
   Reply complete(const HttpRequest& http, bool chat, const std::function<void()>& wake);
   Reply embed(const HttpRequest& http, const std::function<void()>& wake);
-  // The number of the key that lets in, from 1 on; 0 if none does.
+  // Returns the number of the key that lets in, from 1 on; 0 if none does.
   size_t key_of(const std::string& authorization) const;
   // Returns how the model writes its thoughts in the answer to a conversation.
   Thoughts thoughts_of(const Request& request) const;

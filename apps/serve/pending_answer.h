@@ -17,7 +17,7 @@ class PendingAnswer {
   // Takes the events in. For a stream it returns their chunks, as `data: {...}` lines with an empty line after each.
   virtual std::string add(std::vector<Event> events) = 0;
   virtual bool complete() const = 0;
-  // The first answer that failed; what is to be said instead of, or after, all others.
+  // Returns the first answer that failed; what is to be said instead of, or after, all others.
   virtual const std::optional<ApiError>& failure() const = 0;
   // Once complete and not for a stream: the whole object.
   virtual std::string whole() const = 0;

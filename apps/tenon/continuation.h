@@ -16,7 +16,7 @@ struct Continuation {
   uint32_t continued = 0;
 };
 
-// The tokens of context + ending. Those that context alone has as well are the context's. Throws Error(kRequest) if nothing
+// Returns the tokens of context + ending. Those that context alone has as well are the context's. Throws Error(kRequest) if nothing
 // is left for the ending, or nothing stands before it.
 Continuation continuation(const Tokenizer& tokenizer, const std::string& context, const std::string& ending);
 

@@ -26,7 +26,7 @@ struct EvalArgs {
 // Opens a pipeline that can score texts of `context` tokens, for which its cache has room unless the arguments say another
 // capacity. No weights are loaded yet.
 std::unique_ptr<Session> open_scoring(const PipelineArgs& args, uint32_t context);
-// The command that measures the same; `words` stand after the pipeline's own.
+// Returns the command that measures the same; `words` stand after the pipeline's own.
 std::string eval_line(const Engine& engine, const PipelineArgs& args, const std::string& measure,
                       const std::vector<std::string>& words);
 // Ends output and trace. complete: nobody has interrupted the work.

@@ -9,7 +9,7 @@
 
 namespace tenon::app {
 
-// The number of a try, five digits. It depends on nothing else, so every run hides the same ones.
+// Returns the number of a try, five digits. It depends on nothing else, so every run hides the same ones.
 std::string hidden_number(uint64_t index);
 
 struct Hiding {

@@ -81,7 +81,7 @@ std::string class_of(const std::string& name) {
   return out;
 }
 
-// The only file of the folder with that ending.
+// Returns the only file of the folder with that ending.
 std::optional<fs::path> source_in(const fs::path& folder, const char* ending) {
   std::error_code missing;
   for (const fs::directory_entry& e : fs::directory_iterator(folder, missing)) {

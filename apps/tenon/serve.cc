@@ -59,7 +59,7 @@ std::vector<std::string> names_of(const Args& args, const Engine& engine) {
                                                                             : file.filename().string()};
 }
 
-// The command that serves the same; without the keys, which are nobody else's business.
+// Returns the command that serves the same; without the keys, which are nobody else's business.
 std::string line_of(const Engine& engine, const Args& args) {
   const serve::HttpOptions& http = args.http;
   std::vector<std::string> words = reproducing_words(engine, "serve", args.pipeline);

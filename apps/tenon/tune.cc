@@ -68,7 +68,7 @@ SiteCosts at_sites(std::span<const profiler::OpGroup> groups, double (*cost)(con
   return sites;
 }
 
-// The smallest program of decode steps of so many rows.
+// Returns the smallest program of decode steps of so many rows.
 const Program& decode_program(const Pipeline& pipeline, uint32_t rows) {
   const Program* best = nullptr;
   for (const Program* p : pipeline.programs()) {

@@ -16,7 +16,7 @@ struct Candidate {
 
   // Throws Error(kUsage) for a text of another form.
   static Candidate parse(const std::string& text);
-  // The keys of a table of a pipeline file: use = "int4wo", group_size = 32
+  // Returns the keys of a table of a pipeline file: use = "int4wo", group_size = 32
   std::string toml() const;
 };
 
@@ -63,7 +63,7 @@ struct TuneReport {
 };
 std::string tune_table(const TuneReport& report);
 boost::json::object to_json(const TuneReport& report);
-// The value of quantization.override.
+// Returns the value of quantization.override.
 std::string overrides_toml(const TuneReport& report);
 
 }  // namespace tenon::app

@@ -84,7 +84,7 @@ class BlockModule : public Module {
   tenon_tid forward(StepBuilder& b, tenon_tid x) const final { return add(b, x, x); }
 
  protected:
-  // The product with a matrix of the block, and its bias.
+  // Returns the product with a matrix of the block, and its bias.
   static LinearDecl linear(const Building& b, const BlockPlace& at, const std::string& part, int64_t rows,
                            int64_t columns) {
     const std::string path = at.path + "." + part;

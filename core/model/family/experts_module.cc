@@ -70,7 +70,7 @@ class Experts : public BlockModule {
         ops("down", int64_t{chosen} * width,
             {.name = "expert_sum", .numbers = {{"chosen", chosen}, {"renormalised", renormalised}, {"count", count}}});
   }
-  // A product with the matrix of each row's expert.
+  // Returns a product with the matrix of each row's expert.
   static LinearDecl routed(const Building& b, const BlockPlace& at, const std::string& part, const Shape& shape) {
     LinearDecl decl;
     decl.matrix.path = at.path + "." + part;

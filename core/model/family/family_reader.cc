@@ -389,7 +389,7 @@ class FamilyReader {
     needed("inner", b.experts->inner);
     needed("renormalised", b.experts->renormalised);
   }
-  // The products of a block.
+  // Returns the products of a block.
   std::vector<std::string> parts_of(const Block& b) const {
     if (b.attention) {
       return family_.fused(b) ? std::vector<std::string>{kFusedAttention, "o"}

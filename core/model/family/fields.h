@@ -57,7 +57,7 @@ class Fields {
     }
     return all;
   }
-  // The entries of the table in the order of the file; all of its keys count as asked for.
+  // Returns the entries of the table in the order of the file; all of its keys count as asked for.
   std::vector<std::pair<std::string, const config::Node*>> in_order() {
     std::vector<std::pair<std::string, const config::Node*>> all;
     if (node_.table() == nullptr) return all;

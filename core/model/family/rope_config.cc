@@ -59,7 +59,7 @@ class RopeGroup {
                   "a whole number, at least " + std::to_string(static_cast<int>(least)));
     return least;
   }
-  // A divisor for each pair.
+  // Returns a divisor for each pair.
   std::vector<double> divisors(const std::string& name, size_t count) {
     note_known(name);
     std::vector<double> values;

@@ -33,7 +33,7 @@ class ExpressionParser {
   Target target(bool with_members);
   // Returns the call, or throws at anything else.
   std::unique_ptr<const Call> call();
-  // The filters of a block: name(arguments) | name ...
+  // Returns the filters of a block: name(arguments) | name ...
   std::vector<std::unique_ptr<const Filtered>> filters();
 
   // These return the number of a name: of any, of one that is read here, and of a target.

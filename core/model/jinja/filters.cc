@@ -172,7 +172,7 @@ Value abs_filter(Run&, const Value& input, const Arguments& arguments) {
   return input.number() < 0 ? negate(input) : input.as_bool() != nullptr ? Value(input.integral()) : input;
 }
 
-// A number that a text states, with blanks around it, or nothing.
+// Returns a number that a text states, with blanks around it, or nothing.
 std::optional<double> read_double(const std::string& bytes) {
   const Range rest = stripped(bytes, true, true);
   std::string_view digits = std::string_view(bytes).substr(rest.begin, rest.end - rest.begin);

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 7> kKnownKeys{"bos_token", "eos_token", "
                                                      "pad_token", "cls_token", "mask_token"};
 constexpr std::array<std::string_view, 2> kLists{"extra_special_tokens", "additional_special_tokens"};
 
-// The id of the vocabulary, or the next one.
+// Returns the id of the vocabulary, or the next one.
 int32_t id_for(const std::string& name, const TokenizerJson& file) {
   const auto found = std::find(file.tokens.begin(), file.tokens.end(), name);
   return static_cast<int32_t>(found - file.tokens.begin());

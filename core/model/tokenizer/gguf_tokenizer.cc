@@ -89,7 +89,7 @@ void expect_not_asked(const Weights& weights, std::initializer_list<std::string_
   }
 }
 
-// The tokens that only chat templates ask for. Their ids may be anything, since nothing else is done with them.
+// Returns the tokens that only chat templates ask for. Their ids may be anything, since nothing else is done with them.
 std::vector<std::pair<std::string, std::string>> special_tokens_of(const Weights& weights, size_t tokens) {
   constexpr std::pair<const char*, const char*> kNames[] = {{"unk_token", "unknown_token_id"},
                                                             {"pad_token", "padding_token_id"},

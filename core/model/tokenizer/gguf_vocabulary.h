@@ -9,7 +9,7 @@
 
 namespace tenon::text {
 
-// The keys tokenizer.*; the vocabulary is filled up with unused tokens to `rows`, the rows of the embedding. GGUF only
+// Returns the keys tokenizer.*; the vocabulary is filled up with unused tokens to `rows`, the rows of the embedding. GGUF only
 // names how a text is cut: the name is taken under which a sample with much in it is cut, and becomes tokens, as by the
 // folder. Throws Error(kModel) where there is none, saying what differs; Error(kIo).
 weights::MetadataMap gguf_vocabulary(const std::filesystem::path& folder, size_t rows);

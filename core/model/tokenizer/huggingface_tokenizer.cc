@@ -90,7 +90,7 @@ struct Folder {
     return {};
   }
 
-  // The tokens that only chat templates ask for.
+  // Returns the tokens that only chat templates ask for.
   std::vector<std::pair<std::string, std::string>> special_tokens() const {
     std::vector<std::pair<std::string, std::string>> found;
     for (const char* name : {"unk_token", "pad_token", "sep_token", "cls_token", "mask_token"}) {

@@ -55,7 +55,7 @@ class Group {
     for (float& u : u_) u += mean;
   }
 
-  // The best scale without a minimum. Either sign: the longer side of the integers goes to the larger weights.
+  // Returns the best scale without a minimum. Either sign: the longer side of the integers goes to the larger weights.
   Fit best_scale() const {
     float peak = 0;
     for (uint32_t i = 0; i < kCount; ++i) peak = std::abs(w_[i]) > std::abs(peak) ? w_[i] : peak;
@@ -78,7 +78,7 @@ class Group {
     return best;
   }
 
-  // The best scale and minimum, none below 0.
+  // Returns the best scale and minimum, none below 0.
   Fit best_scale_and_minimum() const {
     const auto [least, greatest] = std::minmax_element(w_, w_ + kCount);
     const float low = std::min(*least, 0.F), range = *greatest - low;

@@ -30,7 +30,7 @@ class Findings {
   size_t more_ = 0;
 };
 
-// A name from a file made fit for a message: in quotes, control and non-ASCII bytes as \xNN, cut after 100 bytes.
+// Returns a name from a file made fit for a message: in quotes, control and non-ASCII bytes as \xNN, cut after 100 bytes.
 std::string in_quotes(std::string_view name);
 
 // Returns the bytes of a tensor as stored; nullopt where they do not fit into 63 bits or the innermost dimension is no whole number

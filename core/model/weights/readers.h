@@ -27,7 +27,7 @@ struct PartName {
 
   // Returns nullopt for a name of another form, and for a number of 0 or beyond the count.
   static std::optional<PartName> parse(const std::filesystem::path& path);
-  // The name of part `which` with the extension given, such as ".gguf".
+  // Returns the name of part `which` with the extension given, such as ".gguf".
   std::string file_name(uint32_t which, const std::string& extension) const;
 };
 

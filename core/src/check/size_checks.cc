@@ -44,7 +44,7 @@ class Sized {
   Sized& operator=(const Sized&) = delete;
 
   T* get() { return reinterpret_cast<T*>(data()); }
-  // The first bytes after the head.
+  // Returns the first bytes after the head.
   std::string first(size_t bytes) const {
     return std::string(reinterpret_cast<const char*>(data()) + sizeof(tenon_head), bytes);
   }

@@ -47,7 +47,7 @@ struct ChainPlace {
 // or does not have.
 OpChain resolve_chain(const ChainPlace& place, const Chain& chain, Components& components,
                       std::span<const Vector> vectors);
-// The cache's append, with the heads of the layer.
+// Returns the cache's append, with the heads of the layer.
 ChainOp append_op(const AttentionDecl& attention);
 // The layer's learned sinks (tenon/sdk/attention_sinks.h), an op that the attention alone can do.
 inline constexpr char kSinksOp[] = "attention_sinks";

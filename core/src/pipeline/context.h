@@ -47,7 +47,7 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // An instance of what a configuration names, on this device. Throws Error at the place that names it.
+  // Returns an instance of what a configuration names, on this device. Throws Error at the place that names it.
   Instance create(const ComponentConfig& config);
   // The names of the installed components of a kind that run on this device, sorted.
   std::vector<std::string> installed(std::string_view kind) const { return registry_.names(kind, device().kind); }

@@ -9,7 +9,7 @@
 
 namespace tenon {
 
-// The path without its layer's number: "layers.12.mlp" -> "layers.*.mlp".
+// Returns the path without its layer's number: "layers.12.mlp" -> "layers.*.mlp".
 std::string without_layer(const std::string& path);
 
 // Gathers decisions that are alike: those of all layers under "layers.*.mlp.down", and where layers differ those of some

@@ -32,7 +32,7 @@ std::string last_name(const std::string& path) {
   return dot == std::string::npos ? path : path.substr(dot + 1);
 }
 
-// The products of an attention: three, or one that has the columns of all.
+// Returns the products of an attention: three, or one that has the columns of all.
 std::vector<LinearId> products_of(const AttentionDecl& d) {
   if (d.q == d.k && d.q == d.v) return {d.q};
   return {d.q, d.k, d.v};

@@ -102,7 +102,7 @@ class ModelBuilder : public StepBuilder {
   tenon_tid store_tensor(uint32_t storage);
   std::vector<tenon_tid> stores_of(const SiteGroup& group);
   tenon_tid vector_tensor(VectorId id);
-  // The ops with their tensors filled in. rows: the module named them, in this order.
+  // Returns the ops with their tensors filled in. rows: the module named them, in this order.
   std::vector<tenon_fop> with_tensors(const OpChain& chain, const std::vector<tenon_tid>& rows);
   // An op that nobody claimed records itself; the result is y. ours: nothing else reads x, so that y may be x.
   tenon_tid record_unclaimed(const OpPlace& place, const ChainOp& op, const tenon_fop& with, tenon_tid x, bool ours);
@@ -112,7 +112,7 @@ class ModelBuilder : public StepBuilder {
   // The ops before the head over all rows, and what pools the result.
   void record_pool(const Site& head);
 
-  // A site, and the ops after it.
+  // Records a site, and the ops after it.
   tenon_tid record_site(Site& site, const Input& input, const std::vector<tenon_tid>& rows);
   // The products of a site are recorded with what stands after each of them, and with what their schemes claimed of
   // what stands after the site.

@@ -32,7 +32,7 @@ std::string stored_as(const Matrix& m) {
   return text;
 }
 
-// The formats of the group's matrices in the file, each once: "q4_0+q6_k".
+// Returns the formats of the group's matrices in the file, each once: "q4_0+q6_k".
 std::string formats_of(const Site& site, const SiteGroup& group) {
   std::string formats;
   for (const size_t m : group.mats) {

@@ -57,7 +57,7 @@ class Negotiation {
   // The prototype of the layer's view, which decides about the order of its chain and what attention is asked.
   void negotiate_cache(AttentionLayer& layer);
 
-  // The scheme of each matrix; empty where one is refused.
+  // Returns the scheme of each matrix; empty where one is refused.
   std::vector<const Scheme*> schemes_of(const Site& site);
   // Claims for every shape, then the binding; group by group, until one is refused.
   void negotiate_site(Site& site, bool observed);

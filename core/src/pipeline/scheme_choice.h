@@ -33,7 +33,7 @@ class SchemeChoice {
   };
   // Returns what a scheme would do with the matrices; nothing if it refuses, and then why.
   std::optional<Offer> offer_of(const Scheme& scheme, const Site& site, const LinearView& view, std::string& why) const;
-  // The handle of the matrices, which the caller unbinds; nothing if the scheme refuses.
+  // Returns the handle of the matrices, which the caller unbinds; nothing if the scheme refuses.
   std::optional<void*> bind_for_now(const Scheme& scheme, const LinearView& view, Call& call) const;
 
   Components& components_;

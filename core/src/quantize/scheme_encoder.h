@@ -54,7 +54,7 @@ class SchemeEncoder {
   std::variant<MatrixDescription, std::string> describe(const ModelMatrix& matrix) const;
   // See tenon_encode. Throws Error: kModel with the scheme's reason where it refuses the numbers, kPlugin.
   void encode(const ModelMatrix& matrix, const tenon_encode& rows) const;
-  // The factors of the columns of matrices that share x; data: the matrices' weights. See tenon_column_factors. Throws
+  // Returns the factors of the columns of matrices that share x; data: the matrices' weights. See tenon_column_factors. Throws
   // Error(kPlugin) for factors that are no numbers above 0, and for different ones of tied columns.
   std::vector<float> column_factors(std::span<const ModelMatrix* const> matrices, std::span<const float* const> data,
                                     std::span<const std::byte> observed, std::span<const uint32_t> tied) const;

@@ -34,7 +34,7 @@ enum ViewOperand {
   kViewOperands
 };
 
-// The operand of a half's result, and that of its sums; `none` if there are none.
+// Returns the operand of a half's result, and that of its sums; `none` if there are none.
 inline tenon_operand result_operand(const tenon_attn_call& call, const Half& half) {
   return {call.out, half.joining == kJoins ? uint32_t{TENON_READ | TENON_WRITE} : uint32_t{TENON_WRITE}};
 }

@@ -83,7 +83,7 @@ class Seen {
   __device__ uint32_t slot() const { return slot_; }
   __device__ uint32_t position() const { return static_cast<uint32_t>(position_); }
   __device__ uint32_t shift() const { return a_.kv.shift_at(position()); }
-  // The row of the rope's table for a key of that position.
+  // Returns the row of the rope's table for a key of that position.
   __device__ uint32_t index_of(uint32_t position) const {
     return position < a_.kv.sinks ? position : position - shift();
   }
@@ -137,7 +137,7 @@ class Seen {
     base_ = shared_.base;
     straight_ = shared_.straight;
   }
-  // The first position after the sinks that no row of the sequence's step overwrites.
+  // Returns the first position after the sinks that no row of the sequence's step overwrites.
   __device__ uint32_t oldest_of_ring(uint32_t row) const {
     uint32_t s = 0;
     while (s + 1 < p_.live[sdk::kLiveSeqs] && static_cast<uint32_t>(p_.seq_row[s + 1]) <= row) ++s;

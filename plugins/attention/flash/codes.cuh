@@ -46,7 +46,7 @@ __device__ __forceinline__ uint32_t bits_minus(uint32_t pair, uint32_t other) {
 
 }  // namespace detail
 
-// The product of two pairs of fp16.
+// Returns the product of two pairs of fp16.
 __device__ __forceinline__ uint32_t times(uint32_t pair, uint32_t other) {
   const __half2 x = __hmul2(reinterpret_cast<const __half2&>(pair), reinterpret_cast<const __half2&>(other));
   return reinterpret_cast<const uint32_t&>(x);
@@ -127,7 +127,7 @@ template <Codec C>
 __device__ __forceinline__ uint32_t dim_of_key(uint32_t piece, uint32_t pair, uint32_t element) {
   return (4 * piece + threadIdx.x % 4) * 2 * C::kPairs + element * C::kPairs + pair;
 }
-// The dimension of a pair of a word of values, in row g of a product.
+// Returns the dimension of a pair of a word of values, in row g of a product.
 template <Codec C>
 __device__ __forceinline__ uint32_t dim_of_value(uint32_t piece, uint32_t pair) {
   return (8 * piece + threadIdx.x % 32 / 4) * C::kPairs + pair;

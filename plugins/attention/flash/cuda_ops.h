@@ -90,7 +90,7 @@ struct GpuPointers {
   void *key_scales, *value_scales;
   float* sums;  // (rows, q_heads)
 };
-// A launch's operands, for every kernel alike.
+// Returns a launch's operands, for every kernel alike.
 GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l);
 
 // The larger of a layer's two head sizes, for which kernels are instantiated: a multiple of 8 up to kMostDim.

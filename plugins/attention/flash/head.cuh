@@ -50,7 +50,7 @@ enum class Side { kKeys, kValues };
 __device__ __forceinline__ const cuda::KvPlane& plane_of(const GpuArgs& a, Side side) {
   return side == Side::kValues ? a.kv.v : a.kv.k;
 }
-// The cache's keys or values of a KV head of a sequence.
+// Returns the cache's keys or values of a KV head of a sequence.
 __device__ __forceinline__ cuda::KvRows cached(const GpuArgs& a, const GpuPointers& p, Side side, uint32_t slot,
                                                uint32_t kv_head) {
   return cuda::KvRows({a.kv, plane_of(a, side), side == Side::kValues ? p.values : p.keys, nullptr, p.pages}, slot,
@@ -75,7 +75,7 @@ __device__ __forceinline__ const char* cached_channels(const GpuArgs& a, const G
   const uint32_t group = (token & (a.kv.page_cells - 1)) >> log2(k.group);
   return static_cast<const char*>(p.key_scales) + page * k.scale_page + kv_head * k.scale_head + group * k.scale_cell;
 }
-// A head of Q, of the step's row.
+// Returns a head of Q, of the step's row.
 __device__ __forceinline__ const float* query_head(const GpuArgs& a, const GpuPointers& p, uint32_t row,
                                                    uint32_t head) {
   return p.q + row * a.q_row + head * a.kv.k.dim;
@@ -86,7 +86,7 @@ __device__ __forceinline__ const float* new_head(const GpuArgs& a, const GpuPoin
   return p.q + row * a.q_row + a.q_heads * a.kv.k.dim + kv_head * plane_of(a, side).dim +
          (side == Side::kValues ? a.kv.heads * a.kv.k.dim : 0);
 }
-// The rope's row for a position; nullptr if there is no rope.
+// Returns the rope's row for a position; nullptr if there is no rope.
 __device__ __forceinline__ const float* rope_row(const GpuArgs& a, const GpuPointers& p, int32_t pos) {
   return a.rotated == 0 ? nullptr : p.rope + int64_t{pos} * a.rotated;
 }

@@ -11,14 +11,14 @@ namespace tenon::flash {
 
 template <uint32_t D>
 inline constexpr uint32_t kTileRowBytes = D % 64 == 0 ? D * 2 : D * 2 + 16;
-// The offset in a tile of the 16 bytes `piece` of `row`.
+// Returns the offset in a tile of the 16 bytes `piece` of `row`.
 template <uint32_t D>
 __device__ __forceinline__ uint32_t tile_offset(uint32_t row, uint32_t piece) {
   static_assert(D % 64 == 0 || D / 8 % 2 == 0);
   return row * kTileRowBytes<D> + ((D % 64 == 0 ? piece ^ (row & 7) : piece) << 4);
 }
 
-// A lane's offset for load_matrices() (mma.cuh) of 16 rows by 16 columns of a tile, from row `row` and piece `piece` on:
+// Returns a lane's offset for load_matrices() (mma.cuh) of 16 rows by 16 columns of a tile, from row `row` and piece `piece` on:
 // the four matrices are (rows 0-7, first piece), (8-15, first), (0-7, second), (8-15, second). So registers 0 to 3 are an
 // A fragment; of a transposed load, registers 0, 1 and 2, 3 are B fragments of 8 columns each.
 template <uint32_t D>

@@ -86,7 +86,7 @@ struct Walk {
     last = (t.end - 1) / kTileKeys;
     count = last - first_seen(a, t.position) / kTileKeys + 1;
   }
-  // The first token of the i-th.
+  // Returns the first token of the i-th.
   __device__ uint32_t token(uint32_t i) const { return (last - i) * kTileKeys; }
 };
 

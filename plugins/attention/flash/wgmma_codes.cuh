@@ -82,7 +82,7 @@ class CodedProducer {
     const bool values = side == Side::kValues;
     return {values ? values_.piece : keys_.piece, values ? values_.scale : keys_.scale};
   }
-  // A token's distance from the source's.
+  // Returns a token's distance from the source's.
   __device__ __forceinline__ int64_t distance(uint32_t token, int64_t page, int64_t cell) const {
     if (b_.a.kv.columns == 1) return token * cell;
     return pages_[token >> shift_] * page + inside(token) * cell;
@@ -92,7 +92,7 @@ class CodedProducer {
     if (s + 1 == steps_) return {Side::kValues, s / 2};
     return s % 2 != 0 ? Tile{Side::kKeys, (s + 1) / 2} : Tile{Side::kValues, s / 2 - 1};
   }
-  // The row of the thread's n-th piece, its slice, and its number in that.
+  // These return the row of the thread's n-th piece, its slice, and its number in that.
   static __device__ uint32_t row_of(uint32_t n) { return threadIdx.x / kOfSlice + n / kSlices * kRowsAtOnce; }
   static __device__ uint32_t slice_of(uint32_t n) { return n % kSlices; }
   static __device__ uint32_t piece() { return threadIdx.x % kOfSlice; }

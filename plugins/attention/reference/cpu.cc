@@ -89,7 +89,7 @@ class View {
     const auto* place = part_.ptr<const int32_t>(kPlace);
     return static_cast<uint32_t>(a_.kv.apart() ? place[row * a_.kv.heads + head_] : place[row]);
   }
-  // The position of an old cell, or -1.
+  // Returns the position of an old cell, or -1.
   int32_t old_position(uint32_t cell, int32_t kv_len) const {
     const sdk::KvLayout& kv = a_.kv;
     if (kv.rule == TENON_POS_TABLE) {

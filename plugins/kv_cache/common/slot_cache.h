@@ -98,7 +98,7 @@ class SlotCache {
   // The blank page of a window's pool does not count.
   uint32_t pages(uint32_t group) const { return groups_[group].pages - (group == 0 ? 0 : 1); }
   int32_t no_page(uint32_t group) const { return group == 0 ? kNoPage : static_cast<int32_t>(pages(group)); }
-  // The host's page table, which attach() uploads first.
+  // Returns the host's page table, which attach() uploads first.
   int32_t& page(uint32_t group, uint32_t slot, uint32_t column) {
     return table_[groups_[group].table + size_t{slot} * groups_[group].columns + column];
   }
@@ -158,7 +158,7 @@ class SlotCache {
   // Returns the group that keeps that window, and the first one if none does. plan() makes the groups.
   uint32_t group_of(uint32_t window) const;
   void fill_tables();
-  // The first of the newest `window` positions of a sequence.
+  // Returns the first of the newest `window` positions of a sequence.
   static uint32_t begin_of_window(uint32_t window, uint32_t kv_len) { return kv_len > window ? kv_len - window : 0; }
   // A pool of so many pages for layers that see everything: how many each group has, the blank one apart.
   uint64_t pool_pages(const Group& group, uint64_t pages) const;

@@ -35,7 +35,7 @@ const SlotCache::Plane& SlotCache::plane(uint32_t layer, uint32_t which) const {
 
 namespace {
 
-// A plane of pages as a tensor (page, head, cell, dim), and its strides in the order of a view.
+// Returns a plane of pages as a tensor (page, head, cell, dim), and its strides in the order of a view.
 tenon_tensor plane_tensor(tenon_format format, uint32_t pages, uint32_t heads, uint32_t cells, uint32_t dim) {
   return sdk::tensor(format, {pages, heads, cells, sdk::kv_row_stored(format, dim)});
 }

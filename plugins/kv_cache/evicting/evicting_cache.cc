@@ -99,7 +99,7 @@ void EvictingCache::attach(void* const* store, void* queue) {
 
 namespace {
 
-// A plane as a tensor (slot, head, cell, dim), and its strides in the order of a view.
+// Returns a plane as a tensor (slot, head, cell, dim), and its strides in the order of a view.
 tenon_tensor plane_of(tenon_format format, uint32_t slots, uint32_t heads, uint32_t cells, uint32_t dim,
                       int64_t (&stride)[3]) {
   const tenon_tensor t = sdk::tensor(format, {slots, heads, cells, dim});

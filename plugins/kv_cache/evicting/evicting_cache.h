@@ -22,7 +22,7 @@ struct Policy {
   std::string name;
   Rule rule;
 };
-// The format that a policy's parameter `format` names: fp16, bf16 or fp32.
+// Returns the format that a policy's parameter `format` names: fp16, bf16 or fp32.
 tenon_kv_format plain_format(std::string_view name);
 
 class EvictingCache {

@@ -27,7 +27,7 @@ class PagePool {
   // Pages that nobody holds.
   uint32_t free() const { return static_cast<uint32_t>(empty_.size()) + idle_; }
   uint32_t holders(uint32_t page) const { return page_[page].holders; }
-  // A page for one holder, without a text; kNone if all are held.
+  // Returns a page for one holder, without a text; kNone if all are held.
   uint32_t take();
   void hold(uint32_t page);  // by one more
   void release(uint32_t page);

@@ -38,7 +38,7 @@ struct BlockRow {
   uint32_t block_bytes;
   const uint8_t* row;
 
-  // An integer, or the code of a number out of sixteen.
+  // Returns an integer, or the code of a number out of sixteen.
   __device__ int weight(uint32_t i) const {
     const uint8_t* p = block(i);
     const uint32_t n = i % (wide() ? 256 : 32), run = n / 16, group = n / 32, j = n % 16;

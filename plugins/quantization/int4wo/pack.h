@@ -11,7 +11,7 @@ namespace tenon::int4wo {
 
 inline constexpr uint32_t kGroupHeader = 4;
 
-// The row format's code of a group size.
+// Returns the row format's code of a group size.
 constexpr uint32_t code_of(uint32_t group) {
   return sdk::cpu::kOwnFormats + group;
 }

@@ -174,7 +174,7 @@ class Description {
     if (std::find(right.begin(), right.end(), found) == right.end()) wrong(key, all);
     return found;
   }
-  // The size of groups along a row: a positive number, or 0, for which the file has -1: the whole row.
+  // Returns the size of groups along a row: a positive number, or 0, for which the file has -1: the whole row.
   int64_t need_group(const std::string& key) const {
     const int64_t found = integer(key, 0);
     if (found != -1 && found <= 0) wrong(key, "a positive number, or -1");

@@ -35,7 +35,7 @@ struct Int4Group {
   bool finite() const { return std::isfinite(step()) && std::isfinite(sdk::bf16_to_float(zero)); }
 };
 
-// The code of a weight in a group of that first() and step().
+// Returns the code of a weight in a group of that first() and step().
 inline uint32_t int4_code(float w, float first, float step) {
   return static_cast<uint32_t>(std::clamp(std::nearbyint((w - first) / step), 0.0F, 15.0F));
 }

@@ -23,7 +23,7 @@ inline constexpr tenon_format kInt8Rows = 1U << 17;
 constexpr tenon_format int4_rows(uint32_t group) {
   return kInt8Rows + group;
 }
-// The group of int4 rows; 0 for any other format.
+// Returns the group of int4 rows; 0 for any other format.
 constexpr uint32_t int4_group(tenon_format format) {
   const uint32_t group = format - kInt8Rows;
   return format > kInt8Rows && (group == 32 || group == 64 || group == 128 || group == 256) ? group : 0;

@@ -25,7 +25,7 @@ uint32_t keep_largest(uint64_t* keys, uint32_t n, uint32_t k) {
   return static_cast<uint32_t>(std::partition(keys + k, keys + n, ties) - keys);
 }
 
-// The k-th largest of the largest entries of groups: k entries at least are no smaller. kOut if there are too few
+// Returns the k-th largest of the largest entries of groups: k entries at least are no smaller. kOut if there are too few
 // groups.
 float floor_of(const cpu::Entries& e, uint32_t k) {
   float largest[kGroups];

@@ -15,7 +15,7 @@ struct Box {
   uint32_t count = 1;
 };
 
-// What is to be drawn of one lane.
+// This is to be drawn of one lane.
 struct LaneView {
   uint32_t first, last;    // the lane's slices, see TraceTrack::lanes
   int64_t from_ns, to_ns;  // to_ns is past it

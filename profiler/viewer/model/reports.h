@@ -11,11 +11,11 @@
 
 namespace tenon::view {
 
-// A row for each operation, layers joined: calls, total, p50 and p99 of a call, bytes, GB/s, share of the measured
+// Returns a row for each operation, layers joined: calls, total, p50 and p99 of a call, bytes, GB/s, share of the measured
 // peak, share of the steps. Biggest first; a click leads to its longest call.
 Table op_table(const TraceFile& file, const Analysis& analysis, Phase phase, std::optional<double> peak_gbps);
 
-// A row for each step: what ran, how long, how it splits, the slowest first where `worst_first`.
+// Returns a row for each step: what ran, how long, how it splits, the slowest first where `worst_first`.
 Table step_table(const Analysis& analysis, Phase phase, bool worst_first);
 
 // One step's tokens, as a cell.

@@ -29,7 +29,7 @@ ImFont* mono_font();
 ImFont* small_font();  // Latin
 ImFont* title_font();  // Latin
 
-// A steady, muted colour for a name.
+// Returns a steady, muted colour for a name.
 ImU32 colour_of(uint32_t name, const Theme& theme);
 // Black or white, whichever can be read on it.
 ImU32 text_on(ImU32 background);

@@ -15,7 +15,7 @@ struct RulerSteps {
   const char* unit = "ns";
   int decimals = 0;
 };
-// The least such steps of at least `least_ns`.
+// Returns the least such steps of at least `least_ns`.
 RulerSteps ruler_steps(double least_ns);
 std::string ruler_text(double ns, const RulerSteps& steps);
 

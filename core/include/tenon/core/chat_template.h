@@ -19,7 +19,7 @@ namespace tenon {
 struct ChatMessage {
   std::string role;     // "system", "user", "assistant", "tool" and what else the template knows
   std::string content;  // text
-  // A JSON object with the message's other fields, or ""; {"tool_calls": [...]}, {"tool_call_id": "..."}. A content that
+  // This is a JSON object with the message's other fields, or ""; {"tool_calls": [...]}, {"tool_call_id": "..."}. A content that
   // stands in it is taken instead of the one above. Fields that are null count as absent.
   std::string more = {};
 };

@@ -139,7 +139,7 @@ struct RunStats {
 struct EngineOptions {
   std::string config = {};            // a pipeline file, a model, or "" with the model in `set`
   std::vector<std::string> set = {};  // "kv_cache.capacity=2048"
-  // A pipeline file between the installed default.toml and `config`; default_config() counts it among the defaults.
+  // This pipeline file comes between the installed default.toml and `config`; default_config() counts it among the defaults.
   std::filesystem::path defaults = {};
   std::vector<std::filesystem::path> plugin_dirs = {};
   std::vector<std::filesystem::path> model_dirs = {};  // model families are looked for here first
@@ -176,7 +176,7 @@ class Engine {
   const Registry& registry() const;
   const Weights& weights() const;
   const Tokenizer& tokenizer() const;
-  // The model's own template; nullptr if it has none or one that is refused.
+  // Returns the model's own template; nullptr if it has none or one that is refused.
   const ChatTemplate* chat_template() const;
   // Returns why there is no template; "" if there is one.
   const std::string& chat_problem() const;

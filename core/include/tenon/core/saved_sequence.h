@@ -22,7 +22,7 @@ struct SessionFact {
 // It never changes after construction, and any thread may call every function.
 class SavedSequence {
  public:
-  // cells: what Pipeline::export_sequence gave for these tokens.
+  // `cells` are what Pipeline::export_sequence gave for these tokens.
   SavedSequence(std::vector<SessionFact> facts, std::vector<int32_t> tokens, std::vector<std::byte> cells);
   // Maps a session file. Throws Error(kIo), with what was found and what would be right, for a file that cannot be read, is
   // none of these, has another version, is cut short or is damaged anywhere.

@@ -10,7 +10,7 @@
 
 namespace tenon::profiler {
 
-// A chunk of a prompt, or decoding.
+// This is a chunk of a prompt, or decoding.
 struct RequestPart {
   uint32_t slice = 0;
   int64_t begin_ns = 0, end_ns = 0;
@@ -50,7 +50,7 @@ struct RequestLife {
   std::vector<RequestStay> stays{};  // by time; at least one
 
   uint32_t preemptions() const;
-  // Durations; kNoTime: there is none, or the trace does not have all of it.
+  // These return durations; kNoTime: there is none, or the trace does not have all of it.
   int64_t queue_ns() const;             // from its arrival until it first had a slot
   int64_t first_token_took_ns() const;  // from its arrival to its first token
   int64_t token_ns() const;             // the mean of the tokens after the first, pre-emptions included

@@ -33,7 +33,7 @@ class Barrier {
   __device__ __forceinline__ void arrive_after_copies() const {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address_) : "memory");
   }
-  // The address, for arrive_in_cluster(), of the barrier in the same place of the cluster's block `rank`. Barriers that
+  // Returns the address, for arrive_in_cluster(), of the barrier in the same place of the cluster's block `rank`. Barriers that
   // follow each other do so there, too.
   __device__ __forceinline__ uint32_t in_cluster(uint32_t rank) const {
     uint32_t there = 0;

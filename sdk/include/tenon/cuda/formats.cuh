@@ -194,7 +194,7 @@ struct HalfFormat {
   }
   static __device__ __forceinline__ float finish(float sum, const RowInfo& row) { return sum * row.unscale; }
 
-  // The offset in a segment of the weights k..k+3 of a row; the last two are 8 bytes on. k is divisible by 4.
+  // Returns the offset in a segment of the weights k..k+3 of a row; the last two are 8 bytes on. k is divisible by 4.
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
     return (k % kSegmentK / 32 * 2 + k % 8 / 4) * 512 + lane_offset(row, k) + row / 8 * 4;
   }
@@ -249,7 +249,7 @@ struct Int8Format {
     return (sum / kDenormalStep - kOffset * row.total) * row.unscale;
   }
 
-  // The offset in a segment of the weights k..k+3 of a row; k is divisible by 4.
+  // Returns the offset in a segment of the weights k..k+3 of a row; k is divisible by 4.
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
     return k % kSegmentK / 32 * 512 + lane_offset(row, k) + k % 8 / 4 * 8 + row / 8 * 4;
   }
@@ -308,7 +308,7 @@ struct F32Format {
   }
   static __device__ __forceinline__ float finish(float sum, const RowInfo&) { return sum; }
 
-  // The offset in a segment of the weights k..k+3 of a row; the last two are 16 bytes on. k is divisible by 4.
+  // Returns the offset in a segment of the weights k..k+3 of a row; the last two are 16 bytes on. k is divisible by 4.
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
     return k % kSegmentK / 8 * 512 + (row % 8 * 4 + k % 8 / 2) * 16 + row / 8 * 8;
   }

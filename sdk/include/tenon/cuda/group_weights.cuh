@@ -151,7 +151,7 @@ struct Sixes : IntegerWeights<Bias> {
   }
 
  private:
-  // The place in their byte of the upper two bits of the i-th of 8 k.
+  // Returns the place in their byte of the upper two bits of the i-th of 8 k.
   static __device__ uint32_t upper_bit(uint32_t i) { return 4 - i / 4 * 4 + i % 4 / 2 * 2; }
 
   Nibbles<0> lower_;

@@ -119,10 +119,10 @@ class KvCells {
     shift_ = 31 - static_cast<uint32_t>(__clz(static_cast<int>(m.layout.page_cells)));
   }
 
-  // The page of a cell below the layout's capacity; below 0 if it has none.
+  // Returns the page of a cell below the layout's capacity; below 0 if it has none.
   __device__ int32_t page(uint32_t cell) const { return pages_[cell >> shift_]; }
   __device__ uint32_t inside(uint32_t cell) const { return cell & ((1u << shift_) - 1); }
-  // The elements of a cell; nullptr if it has no page.
+  // Returns the elements of a cell; nullptr if it has no page.
   __device__ char* at(uint32_t cell) const {
     const int32_t p = page(cell);
     return p < 0 ? nullptr : base_ + p * plane_.page + inside(cell) * plane_.cell;
@@ -137,7 +137,7 @@ class KvCells {
     return plane_.scale == TENON_F16 ? __half2float(*reinterpret_cast<const __half*>(from))
                                      : *reinterpret_cast<const float*>(from);
   }
-  // The zero and the step of a dimension, for a cell of a plane with groups.
+  // Returns the zero and the step of a dimension, for a cell of a plane with groups.
   __device__ KvChannel channel(uint32_t cell, uint32_t d) const {
     const char* zeros = zeros_at(cell);
     const auto load = [&](uint32_t i) {

@@ -43,7 +43,7 @@ class SegmentWalk {
   __device__ SegmentWalk(uint32_t first, uint32_t last, uint32_t segments, uint32_t warp)
       : tile_(warp < segments ? first : last), last_(last), segments_(segments), warp_(warp), segment_(warp) {}
   __device__ __forceinline__ bool more() const { return tile_ < last_; }
-  // The offset of the segment of the pair's first tile, and the number of the pair's tiles.
+  // These return the offset of the segment of the pair's first tile, and the number of the pair's tiles.
   __device__ __forceinline__ size_t offset() const { return size_t{tile_ * segments_ + segment_} * F::kSegmentBytes; }
   __device__ __forceinline__ uint32_t tiles() const { return min(last_ - tile_, kTiles); }
   __device__ __forceinline__ void advance() {
@@ -241,7 +241,7 @@ __device__ __forceinline__ void leave_unpaired(const float (&acc)[kTiles][kRowBl
   }
 }
 
-// The sum of what the 16 warps left of an output; from: the first warp's.
+// Returns the sum of what the 16 warps left of an output; from: the first warp's.
 template <uint32_t kOutputs>
 __device__ __forceinline__ float sum_of_warps(const float* from) {
   float sum = 0;

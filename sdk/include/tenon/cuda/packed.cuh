@@ -24,7 +24,7 @@ namespace tenon::cuda {
 
 inline constexpr uint32_t kTileRows = 16;
 
-// The map between columns of y and packed rows.
+// This maps columns of y to packed rows, and back.
 struct TileMap {
   uint32_t columns;  // the product has so many, before SILU_MUL
   uint32_t halves;   // 1: a tile has 8 columns of each half
@@ -45,12 +45,12 @@ struct TileMap {
   }
 };
 
-// The segments of a tile. k: all of K.
+// Returns how many segments a tile has. `k` is all of K.
 template <class Format>
 __host__ __device__ inline uint32_t segments_of(uint32_t k) {
   return (k + Format::kSegmentK - 1) / Format::kSegmentK;
 }
-// The offset in the store of the segment that has weight k of a packed row. k_all: all of K.
+// Returns the offset in the store of the segment that has weight k of a packed row. `k_all` is all of K.
 template <class Format>
 __host__ __device__ inline size_t segment_offset(uint32_t k_all, uint32_t packed_row, uint32_t k) {
   return (size_t{packed_row / kTileRows} * segments_of<Format>(k_all) + k / Format::kSegmentK) * Format::kSegmentBytes;

@@ -32,7 +32,7 @@ struct PackedSite {
   }
 };
 
-// The format of a plain matrix, for a scheme's source(). Throws Refused where `reads` is false of it.
+// Returns the format of a plain matrix, for a scheme's source(). Throws Refused where `reads` is false of it.
 inline tenon_format plain_source(const tenon_linear& s, uint32_t mat, bool (*reads)(tenon_format)) {
   const tenon_format format = sdk::need_plain(s, mat);
   const std::string name = tenon_format_name(format);

@@ -68,7 +68,7 @@ template <class F>
 __device__ __forceinline__ RowScale row_scale(const MatvecArgs& a, const float* norm, const RowMeasure& row) {
   RowScale s;
   if constexpr (F::kScaled) {
-    // The exponent's bits of 2^13 over the largest's power of two.
+    // These are the exponent's bits of 2^13 over the largest's power of two.
     const uint32_t bits = min(267 - (row.largest >> 23), 253U);
     s.scale = __uint_as_float(bits << 23);
     s.factor = __uint_as_float((254 - bits) << 23);
@@ -80,7 +80,7 @@ __device__ __forceinline__ RowScale row_scale(const MatvecArgs& a, const float* 
 __device__ __forceinline__ bool is_left_out(const PreparedHalves& to, uint32_t row, uint32_t live) {
   return row >= to.rows && row / to.rows * to.rows >= live;
 }
-// Values k and k + 1; k is even. Those from n on are 0.
+// Loads the values k and k + 1; k is even. Those from n on are 0.
 __device__ __forceinline__ float2 load_pair(const float* p, uint32_t k, uint32_t n) {
   if (k + 2 <= n && reinterpret_cast<uintptr_t>(p) % 8 == 0) return *reinterpret_cast<const float2*>(p + k);
   return {k < n ? p[k] : 0, k + 1 < n ? p[k + 1] : 0};

@@ -142,7 +142,7 @@ class OwnOctets {
   uint32_t warp_, count_;
 };
 
-// A lane's findings about its warp's share of a row.
+// A lane finds these about its warp's share of a row.
 struct ShareSums {
   float unscale = 1;  // undoes kScaled
   float total = 0;    // the sum of what the lane prepared, scaled, if kTotal

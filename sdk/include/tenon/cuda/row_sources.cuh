@@ -104,7 +104,7 @@ class SharedRow {
   uint4 held_[kHeld + !kHeld];  // by block of 32 k; at least one, which is never read
 };
 
-// kRowBlocks row blocks of x from PreparedRows.
+// This reads kRowBlocks row blocks of x from PreparedRows.
 template <PackedFormat F, int kRowBlocks, bool kHasPairs = true>
 class GlobalRows {
  public:

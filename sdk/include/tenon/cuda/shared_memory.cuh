@@ -8,7 +8,7 @@
 
 namespace tenon::cuda {
 
-// The address in shared memory of what a generic pointer points to.
+// Returns the address in shared memory of what a generic pointer points to.
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }

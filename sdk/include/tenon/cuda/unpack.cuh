@@ -15,7 +15,7 @@ namespace tenon::cuda {
 struct UnpackArgs {
   TileMap map;
   uint32_t k;
-  // The lookup's alone: entries of its index, rows of the matrix, elements from a row of y to the next.
+  // Only the lookup has these: entries of its index, rows of the matrix, elements from a row of y to the next.
   uint32_t rows;
   uint32_t matrix_rows, padding;
   int64_t y_stride;
@@ -133,7 +133,7 @@ struct UnpackedBytes {
   static constexpr int64_t kWhole = 16;
   static int64_t whole(int64_t n) { return (n + kWhole - 1) / kWhole * kWhole; }
 };
-// format: of the codes. store: the site's codes and scales.
+// `format` is that of the codes. `store` has the site's codes and scales.
 template <ByteFormat F>
 UnpackedBytes record_unpack_bytes(const PackedSite& site, tenon_format format, const tenon_tid* store,
                                   sdk::Recorder& rec) {

@@ -28,7 +28,7 @@ struct AddOp {
 struct Heads {
   int32_t q, kv, k_dim, v_dim;
 
-  // Their places in tenon_fop.i. Integers of the op's own go to 0 and 1.
+  // These are the heads' places in tenon_fop.i. Integers of the op's own go to 0 and 1.
   enum Integer : uint32_t { kQ = 2, kKv, kKDim, kVDim };
   constexpr Heads(int32_t q_heads, int32_t kv_heads, int32_t k, int32_t v)
       : q(q_heads), kv(kv_heads), k_dim(k), v_dim(v) {}

@@ -126,7 +126,7 @@ inline void unpack_iq4_xs(const uint8_t* p, float* w) {
                   w + 32 * group);
   }
 }
-// The scale of a block of MXFP4 for E2m1Numbers::kDoubled: 2^(e - 128).
+// Returns the scale of a block of MXFP4 for E2m1Numbers::kDoubled: 2^(e - 128).
 inline float half_power(uint8_t e) {
   const uint32_t bits = e < 2 ? 0x00200000U << e : (uint32_t{e} - 1) << 23;
   float power;

@@ -18,7 +18,7 @@
 
 namespace tenon::sdk {
 
-// The tokens of a model; see tenon_vocabulary. It is valid during the call only.
+// This has the tokens of a model; see tenon_vocabulary. It is valid during the call only.
 class Vocabulary {
  public:
   explicit Vocabulary(const tenon_vocabulary* raw) : raw_(read_abi(raw)) {}

@@ -18,7 +18,7 @@ constexpr uint32_t unit_bytes(uint32_t bits) {
 
 namespace detail {
 
-// f(byte's offset, shift in the byte, first bit of the code, mask) for each piece of code i.
+// Calls f(byte's offset, shift in the byte, first bit of the code, mask) for each piece of code i.
 template <class F>
 constexpr void each_plane(uint32_t bits, uint32_t i, const F& f) {
   if (bits == 8) return f(i, 0U, 0U, 255U);

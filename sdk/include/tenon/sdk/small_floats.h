@@ -30,7 +30,7 @@ struct SmallFloat {
   static constexpr float value(uint32_t code) { return half_to_float(half_bits(code)) * kUnit; }
   static constexpr float kLargest = half_to_float(static_cast<uint16_t>(kTopCode << kShift)) * kUnit;
 
-  // The code of the nearest value, halfway the even code; beyond kLargest that of kLargest. x: not NaN.
+  // Returns the code of the nearest value, halfway the even code; beyond kLargest that of kLargest. x: not NaN.
   static constexpr uint32_t nearest(float x) {
     constexpr float kWhole = 8388608;  // 2^23: what is added to it becomes a whole number
     const uint32_t sign = __builtin_bit_cast(uint32_t, x) >> 31;

@@ -70,12 +70,12 @@ struct CandidateOp {
   std::vector<tenon_operand> operands;
 };
 
-// New logits in the shape of c's.
+// Makes logits in the shape of c's.
 inline tenon_tid temp_logits(const tenon_candidates& c, Recorder& r) {
   return r.temp(tensor(TENON_F32, {r.bounds().out_rows, c.form == TENON_DENSE ? c.vocab : c.cap}));
 }
 
-// Part of a row of candidates.
+// These are some or all entries of a row of candidates.
 struct Entries {
   uint32_t chunk, row;     // row: of the candidates' tensors
   int32_t step_row, slot;  // where the logits come from, and whose they are
@@ -128,7 +128,7 @@ constexpr void for_each_ancestor(const int32_t* token, const int32_t* parent, in
 
 // ---- order: keys that fall as candidates become less likely; rising ids among equal logits ----
 
-// Bits that rise with the logit, never 0. logit: no NaN; -0 counts as 0.
+// Returns bits that rise with the logit and are never 0. The logit must not be NaN; -0 counts as 0.
 constexpr uint32_t rising_bits(float logit) {
   const uint32_t bits = logit == 0 ? 0 : __builtin_bit_cast(uint32_t, logit);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;

@@ -13,7 +13,7 @@ namespace tenon::sdk::cpu {
 // Operands from kOwnOperand on.
 enum FilterOperand : uint32_t { kFilterParams = kOwnOperand, kKeptLogits, kKeptIds, kKeptCounts };
 
-// New tensors of c's form and shape.
+// Makes tensors of c's form and shape.
 inline tenon_candidates temp_candidates(const tenon_candidates& c, Recorder& r) {
   tenon_candidates kept = c;
   kept.logits = temp_logits(c, r);
@@ -47,7 +47,7 @@ void write_kept(const CandidateGrid& g, const Part& part, const Entries& e, Keep
   part.ptr<int32_t>(kKeptCounts)[e.row] = static_cast<int32_t>(n);
 }
 
-// The greatest logit of a chunk, and of a row from those of its chunks; minus infinity if none is in.
+// These return the greatest logit of a chunk, and that of a row from those of its chunks; minus infinity if none is in.
 inline float greatest(const Entries& e) {
   constexpr uint32_t kLanes = 16;  // apart, so that they vectorize
   float most[kLanes];

@@ -40,7 +40,7 @@ inline void store_row(uint32_t codec, const float* from, uint32_t n, std::byte* 
     }
   });
 }
-// The element of greatest magnitude, for kv_scale().
+// Returns the element of greatest magnitude, for kv_scale().
 inline float most_of_row(const float* x, uint32_t n) {
   float most = 0, least = 0;
   for (uint32_t i = 0; i < n; ++i) {
@@ -50,7 +50,7 @@ inline float most_of_row(const float* x, uint32_t n) {
   return -least > most ? least : most;
 }
 
-// The cells of one head of one sequence. The layout may go away afterwards, the tensors may not.
+// This has the cells of one head of one sequence. The layout may go away afterwards, the tensors may not.
 class KvCells {
  public:
   KvCells(const KvMemory& m, uint32_t slot, uint32_t head)
@@ -60,7 +60,7 @@ class KvCells {
         plane_(m.plane),
         shift_(static_cast<uint32_t>(std::countr_zero(m.layout.page_cells))) {}
 
-  // The elements of a cell below the layout's capacity. Throws Failed if it has no page.
+  // Returns the elements of a cell below the layout's capacity. Throws Failed if it has no page.
   std::byte* at(uint32_t cell) const { return base_ + page(cell) * plane_.page + inside(cell) * plane_.cell; }
   // Its scale, or the zeros of its group.
   std::byte* scale_at(uint32_t cell) const {
@@ -71,7 +71,7 @@ class KvCells {
   float scale(uint32_t cell) const {
     return plane_.scale == 0 || plane_.group != 0 ? 1 : load_kv_scale(plane_.scale, scale_at(cell));
   }
-  // The zero and the step of a dimension, for a cell of a plane with groups.
+  // Returns the zero and the step of a dimension, for a cell of a plane with groups.
   KvChannel channel(uint32_t cell, uint32_t d) const {
     const std::byte* zeros = scale_at(cell);
     const uint32_t bytes = tenon_format_block(plane_.scale).bytes;

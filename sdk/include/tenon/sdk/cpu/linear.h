@@ -96,7 +96,7 @@ class LinearRecording {
  private:
   uint64_t out_columns() const { return site_.columns() / spans_of(args_); }
 
-  // The operand's number.
+  // Returns the operand's number.
   uint32_t read(tenon_tid tensor) {
     operands_.push_back({tensor, TENON_READ});
     return static_cast<uint32_t>(operands_.size() - 1);

@@ -62,7 +62,7 @@ inline uint32_t columns_of_matrix(const LinearArgs& a, uint32_t mat) {
 inline uint32_t chunks_of(uint32_t columns, uint32_t columns_a_chunk) {
   return (columns + columns_a_chunk - 1) / columns_a_chunk;
 }
-// Chunks of all matrices, or of gate alone, whose columns go in pairs with those of up.
+// Returns how many chunks all matrices have, or gate alone, whose columns go in pairs with those of up.
 inline uint32_t count_chunks(const LinearArgs& a, uint32_t columns_a_chunk) {
   uint32_t chunks = 0;
   for (uint32_t mat = 0; mat < (a.silu != 0 ? 1 : a.n_mats); ++mat) {
@@ -71,7 +71,7 @@ inline uint32_t count_chunks(const LinearArgs& a, uint32_t columns_a_chunk) {
   return chunks;
 }
 
-// The columns of a chunk: rows [begin, end) of matrix `mat`, which are columns from y_first + begin on of y.
+// A chunk has these columns: rows [begin, end) of matrix `mat`, which are columns from y_first + begin on of y.
 struct ChunkColumns {
   uint32_t mat, y_first, begin, end;
   uint32_t gate_columns;  // matrix columns in y; with SILU_MUL, up's are so many further on

@@ -153,7 +153,7 @@ class ChunkRunner {
     });
   }
 
-  // Rows of x in int8, in 16 bits or in bf16.
+  // Multiplies rows of x in int8, in 16 bits or in bf16.
   void converted_rows(const Group& g, const RowRange& rows) const {
     each_block(rows, [&](uint32_t first, uint32_t count) {
       for (uint32_t s = 0; s < spans_of(a_); ++s) {

@@ -16,7 +16,7 @@ class LinearScheme : public Quantization<T> {
 
   explicit LinearScheme(const Env& env) : processor_(processor_of(env.device())) {}
 
-  // While loading: one row as f32.
+  // A load takes memory for one row as f32.
   tenon_footprint footprint(Site& site) const { return footprint_of(site, uint64_t{site.k} * sizeof(float)); }
   void record(Site& site, const tenon_linear_call& call, Recorder& rec) const {
     record_linear<kKernelsOf>(site, processor_, call, rec);

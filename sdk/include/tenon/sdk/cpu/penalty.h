@@ -22,7 +22,7 @@ inline uint64_t count_bytes(uint32_t vocab) {
   return uint64_t{vocab} * sizeof(uint32_t);
 }
 
-// Rewrites c's logits.
+// Makes the op of a penalty, which rewrites c's logits.
 inline CandidateOp penalty_op(tenon_candidates& c, const tenon_sampling& s, Recorder& r) {
   const tenon_candidates in = c;
   c.logits = temp_logits(c, r);

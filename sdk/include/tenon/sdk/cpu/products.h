@@ -25,7 +25,7 @@ struct AnySink {
   void operator()(uint32_t, Floats16) const {}
 };
 
-// A way of storing a row: a header, then blocks of weights, one after the other.
+// A format stores a row so: a header, then blocks of weights, one after the other.
 template <class F>
 concept StoredRow = requires(const uint8_t* p) {
   { uint32_t{F::kCode} };                  // the format's number in the table: RowFormat::code
@@ -63,7 +63,7 @@ inline void last_block(const uint8_t* p, uint32_t n, Sink&& sink) {
   }
 }
 
-// sink(unit, weights) for every 16 weights of a row, the last ones filled up.
+// Calls sink(unit, weights) for every 16 weights of a row; the last ones are filled up.
 template <class F, class Sink>
 inline void each_unit(const uint8_t* row, uint32_t k, Sink&& sink) {
   const uint8_t* p = row + F::kHeader;

@@ -283,7 +283,7 @@ struct Digits {
   __m256i rest;
 
   explicit Digits(__m128i bytes) : rest(_mm256_cvtepu8_epi16(bytes)) {}
-  // The digits less 1; goes on to the next.
+  // Returns the digits less 1; goes on to the next.
   __m128i next() {
     const __m256i tripled = _mm256_mullo_epi16(rest, _mm256_set1_epi16(3)), digit = _mm256_srli_epi16(tripled, 8);
     rest = _mm256_and_si256(tripled, _mm256_set1_epi16(255));

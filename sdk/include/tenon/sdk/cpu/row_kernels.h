@@ -42,7 +42,7 @@ struct TileProduct {
   size_t y_stride;
 };
 
-// A way of storing a row of k weights. The codes are tenon_format where the row lies as in the file, and the plugin's
+// This is a way of storing a row of k weights. The codes are tenon_format where the row lies as in the file, and the plugin's
 // own from kOwnFormats on.
 inline constexpr uint32_t kOwnFormats = 1u << 16;
 struct RowFormat {
@@ -145,13 +145,13 @@ struct Bf16Table {
   void (*product)(const Bf16Product&);
 };
 
-// One row of Int8Rows, to be written.
+// A kernel writes one row of Int8Rows here.
 struct Int8Row {
   int8_t* q;
   float *scale, *sum;
   int32_t *negative32, *negative16;
 };
-// One row of Int16Rows, to be written.
+// A kernel writes one row of Int16Rows here.
 struct Int16Row {
   int8_t* q;
   float *scale, *sum;

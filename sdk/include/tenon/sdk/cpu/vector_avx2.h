@@ -29,7 +29,7 @@ struct Floats<8> {
   static Floats all(float x) { return {_mm256_set1_ps(x)}; }
   static Floats load(const float* p) { return {_mm256_loadu_ps(p)}; }
   static Floats load_first(const float* p, uint32_t n) { return decode_first<TENON_F32>(p, n); }
-  // The lower eight bytes.
+  // It takes the lower eight bytes.
   static Floats from_u8(__m128i bytes) { return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes))}; }
   static Floats from_i8(__m128i bytes) { return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))}; }
 

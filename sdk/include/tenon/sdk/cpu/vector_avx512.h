@@ -235,7 +235,7 @@ inline Words<16> joined(Words<16> a, Words<16> b, int mask) {
   constexpr int kAOrBAndMask = 0xf8;
   return {_mm512_ternarylogic_epi32(a.v, b.v, _mm512_set1_epi16(static_cast<short>(mask)), kAOrBAndMask)};
 }
-// The table's number for each word's lowest 5 or 6 bits; other bits may be above them.
+// Returns the table's number for each word's lowest 5 or 6 bits; other bits may be above them.
 inline Words<16> looked_up(const int16_t (&table)[32], Words<16> w) {
   return {_mm512_permutexvar_epi16(w.v, _mm512_loadu_si512(table))};
 }
