@@ -59,15 +59,15 @@ def read_commands(build, wanted):
     """{path: (suffix, compiler's arguments)} of the sources that are looked at."""
     commands = {}
     for entry in sorted(json.loads((build / "compile_commands.json").read_text()), key=set_of, reverse=True):
-        path = pathlib.Path(entry["file"]).resolve()
-        if set_of(entry) >= 0:
+        path, isa = pathlib.Path(entry["file"]).resolve(), set_of(entry)
+        if isa >= 0:
             path = pathlib.Path(INCLUDED.findall(text_of(path))[0])
         if not path.is_relative_to(ROOT) or path.suffix not in (".cc", ".c"):
             continue
         if str(path.relative_to(ROOT)).startswith(wanted):
             arguments = shlex.split(re.sub(r" -o \S+ -c \S+$", "", entry["command"]))[1:]
-            if set_of(entry) >= 0:
-                arguments.append("-DTENON_ISA=" + INSTRUCTION_SETS[set_of(entry)])
+            if isa >= 0:
+                arguments.append("-DTENON_ISA=" + INSTRUCTION_SETS[isa])
             commands.setdefault(path, (path.suffix, tuple(a for a in arguments if a not in UNKNOWN_TO_CLANG)))
     return commands
 

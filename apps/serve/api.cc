@@ -1,6 +1,5 @@
 // handle() is called for each request: it checks the key, finds the path, reads the body and submits to the engine.
-// What comes back is a reply that is complete, or one whose pieces come as the engine generates; errors of any kind
-// become OpenAI's error object.
+// It returns a complete reply, or one whose pieces come as the engine generates. Every error becomes OpenAI's error object.
 #include "api.h"
 
 #include <array>

@@ -1,5 +1,5 @@
-// Whoever serves a request tells of its beginning, its tokens and its end; these become counters, gauges and histograms
-// of prometheus-cpp, and text() writes them all for one scrape.
+// The server tells this of each request's beginning, tokens and end. This counts them with prometheus-cpp's counters, gauges
+// and histograms, and text() writes these for one scrape.
 #include "metrics.h"
 
 #include <prometheus/counter.h>

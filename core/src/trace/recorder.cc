@@ -2,8 +2,8 @@
 // records up to there to the sink as events in nanoseconds. A record is always older than the last pair of clocks, so
 // its time is interpolated and never guessed.
 //
-// With keep_steps, events go to KeptSteps first, which decides by step what the sink gets. To record an event takes no
-// lock (track.cc): a full ring refuses it instead.
+// With keep_steps the drain passes events to KeptSteps, which decides step by step which of them the sink gets. A thread
+// records an event without a lock (track.cc): a full ring refuses the event instead.
 #include <unistd.h>
 
 #include <algorithm>

@@ -235,11 +235,11 @@ __device__ __forceinline__ void score_tile(uint32_t keys, const QueryColumns<Tea
   }
 }
 
-// By how much what was summed up before shrinks.
+// A greater top makes the sums before it smaller: they are multiplied by these factors.
 struct Shrinks {
   float by_column[2];
 };
-// Scores of the turn that begins with `tile` become weights; state.top and state.sum go on.
+// Makes weights of the scores of the turn that begins with `tile`, and takes them into state.top and state.sum.
 template <class Team>
 __device__ __forceinline__ Shrinks weigh(const Team& t, uint32_t tile, const SeenRange& range, TileScores<Team> (&x)[2],
                                          WarpState<Team::kDim>& state) {

@@ -96,7 +96,7 @@ std::vector<float> factors_of(const std::vector<double>& mean, double power) {
   return factors;
 }
 
-// What rounding a row with factors changes in the row as it was. row, scaled, d: (k).
+// Writes to d how far the row, rounded with the factors, is from the row as it was. row, scaled, d: (k).
 void rounding_error(const float* row, const std::vector<float>& factors, const Rounding& rounding, float* scaled,
                     float* d) {
   const auto k = static_cast<uint32_t>(factors.size());

@@ -42,11 +42,11 @@ struct Matrix {
   const float* factor;  // (k): by which w has been multiplied; nullptr: ones
 };
 
-// Every weight is rounded to the nearest value of its group.
+// Rounds every weight to the nearest value of its group.
 Rounded round_to_nearest(const Matrix& matrix, const Rounding& rounding, calibrated::Workers& workers);
 
-// So, after the group's range was cut to the share of 1, 0.95, ... 0.55 of its greatest magnitude that leaves the least error
-// of the product of the group's columns alone.
+// Cuts each group's range to that share of its greatest magnitude, of 1, 0.95, ... 0.55, which leaves the product of the
+// group's columns alone the least error, and then rounds as round_to_nearest() does.
 Rounded round_clipped(const Matrix& matrix, const calibrated::Moments& moments, const Rounding& rounding,
                       const calibrated::Products& products, calibrated::Workers& workers);
 

@@ -116,7 +116,7 @@ struct Tile {
   using Vector = typename Lanes::Vector;
   static constexpr uint32_t kLanes = sizeof(Vector) / sizeof(T), kColumns = kTileVectors * kLanes;
 
-  // What of a tile of c there is: at most (kTileRows, kColumns).
+  // A tile lies here in c. At the edges of c it has fewer than kTileRows rows or kColumns columns.
   struct Place {
     T* c;
     ptrdiff_t c_row;

@@ -53,7 +53,7 @@ class Workers {
   std::vector<std::vector<std::byte>> scratch_;  // by thread
 };
 
-// What a calibration computes with.
+// A calibration multiplies with these products, on these threads.
 struct Compute {
   const Products& products;
   Workers& workers;

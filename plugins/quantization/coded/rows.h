@@ -172,7 +172,7 @@ sdk::cpu::Floats16 second_of(const Decode& weights, auto codes) {
     return weights(codes);
 }
 
-// Whether two units of a coding are decoded at once.
+// Says whether a row decodes two units of the coding at once.
 template <class Decode>
 constexpr bool in_pairs([[maybe_unused]] const Coding& coding) {
 #if defined(__AVX512VBMI__)
