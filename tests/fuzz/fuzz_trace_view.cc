@@ -42,7 +42,7 @@ static void look(const view::TraceFile& file) {
     const auto& lanes = file.tracks[t].lanes;
     for (size_t d = 0; d + 1 < lanes.size(); ++d) {
       const int64_t least = (file.end_ns - file.begin_ns) / 100 + 1;
-      view::fold(file, lanes[d], lanes[d + 1], file.begin_ns, file.end_ns + 1, least, boxes);
+      view::fold(file, {lanes[d], lanes[d + 1], file.begin_ns, file.end_ns + 1, least}, boxes);
       size_t n = 0;
       for (const view::Box& box : boxes) n += box.count;
       if (n != lanes[d + 1] - lanes[d] || boxes.size() > 103) std::abort();
