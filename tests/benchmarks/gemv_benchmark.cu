@@ -2,7 +2,7 @@
 // with programmatic dependent launch, all layers' weights lying apart, and each shape by itself. Beside them the
 // memory's own speed, measured by a kernel that only reads.
 //
-//   gemv_benchmark [--format bf16|fp16|int8|int4|q4_0|q4_1|q4_k|q6_k|q8_0|all] [--stages N] [--tiles 1|2]
+//   gemv_benchmark [--format bf16|int8|int4|all] [--stages N] [--tiles 1|2]
 //                  [--chunk 1|2] [--grid N] [--rows N] [--layers N] [--plain] [--unpaired]
 //     --stages  at most so many stages in a warp's ring      --tiles  tiles that a warp multiplies a chunk of x by
 //     --chunk   size of a chunk in KB                        --grid   blocks, in percent of the multiprocessors
@@ -261,14 +261,8 @@ void run_format(const Bench& b, const std::string& format) {
   }
   const bool large = b.options.chunk == 2;
   if (format == "bf16") large ? run_tiles<HalfFormat<__nv_bfloat16, 2>>(b) : run_tiles<HalfFormat<__nv_bfloat16>>(b);
-  if (format == "fp16") run_tiles<HalfFormat<__half>>(b);
   if (format == "int8") large ? run_tiles<Int8Format<4>>(b) : run_tiles<Int8Format<2>>(b);
   if (format == "int4") large ? run_tiles<Int4Format<64, 8>>(b) : run_tiles<Int4Format<64, 4>>(b);
-  if (format == "q4_0") run_tiles<GroupedFormat<Nibbles<8>, HalfScales, 32, 4>>(b);
-  if (format == "q4_1") run_tiles<GroupedFormat<Nibbles<0>, ScalePairs<__half>, 32, 4>>(b);
-  if (format == "q4_k") run_tiles<GroupedFormat<Nibbles<0>, TwoLevelScales<true>, 32, 4>>(b);
-  if (format == "q6_k") run_tiles<GroupedFormat<Sixes<32>, TwoLevelScales<false>, 16, 2>>(b);
-  if (format == "q8_0") run_tiles<GroupedFormat<Bytes<128>, HalfScales, 32, 2>>(b);
 }
 
 void sweep(Bench& b) {
@@ -343,7 +337,7 @@ int run(int argc, char** argv) {
     sweep(b);
     return 0;
   }
-  for (const char* format : {"bf16", "fp16", "int8", "int4", "q4_0", "q4_1", "q4_k", "q6_k", "q8_0"}) {
+  for (const char* format : {"bf16", "int8", "int4"}) {
     if (b.options.format == "all" || b.options.format == format) run_format(b, format);
   }
   return 0;
