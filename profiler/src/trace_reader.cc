@@ -219,7 +219,7 @@ void TraceReader::read_field() {
   }
 }
 
-// Also of what should be a text and is a number or a word: it reads the same.
+// Reads a text. A number or a word where a text should be is read the same way.
 void TraceReader::read_text(std::string& into) {
   into.clear();
   switch (in_.peek()) {

@@ -31,7 +31,7 @@ std::vector<Text> split(Run& run, const Text& text, const Text* separator, int64
 std::vector<Text> split_lines(Run& run, const Text& text, bool keep_ends);
 // Three parts: before, the separator and after.
 std::vector<Text> partition(Run& run, const Text& text, const Text& separator, bool from_right);
-// At most `most` times, unless it is negative.
+// Replaces `old` by `with`, at most `most` times unless that is negative.
 Text replace(Run& run, const Text& text, const Text& old, const Text& with, int64_t most);
 Text join(Run& run, const Text& separator, const std::vector<const Text*>& texts);
 // Blanks, or `fill`, make it `width` characters wide.

@@ -161,7 +161,7 @@ Status Pipeline::Impl::check_chosen(const StepResult& result) const {
 // Says whether the step after this one may be launched before this one is read. It is asked for as late as can be: whoever comes
 // until then is in the next step, and would else wait for the end of that one, too.
 bool Pipeline::Impl::wants_ahead(const StepBatch& batch, const GoesOn& goes_on) {
-  // Only a program whose rows move on by themselves can be run again as it is.
+  // A program can be run again as it is only if its rows move on by themselves.
   const bool possible =
       goes_on && !restated && !look && context.queues() && running->moves_on && !running->masked && !batch.want_logits;
   if (!possible || !goes_on()) return false;

@@ -126,7 +126,7 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, k
   }
   sdk::cpu::RowStore row_store(const Site& site, const tenon_rows& src, void* const* store) const {
     const uint32_t code = site.mat(src).code;
-    return {site.place(src, store), site.k, site.packed() ? kKernelsOf(this->isa()).packing(code) : nullptr,
+    return {site.address_of(src, store), site.k, site.packed() ? kKernelsOf(this->isa()).packing(code) : nullptr,
             Schema::kCodings[code - sdk::cpu::kOwnFormats].row_bytes(site.k)};
   }
   void load_published(Site& site, const tenon_rows& src, void* const* store) const {
@@ -190,9 +190,9 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, k
     }
   }
 
-  uint32_t chosen_;  // of Schema::kCodings
+  uint32_t chosen_;  // an index of Schema::kCodings
   std::unique_ptr<published::Writer> writer_;
-  std::string description_;  // of what it writes
+  std::string description_;  // describes what the scheme writes
 };
 
 }  // namespace tenon::coded

@@ -15,7 +15,7 @@
 
 namespace tenon::coded {
 
-// What a kernel knows of a Coding.
+// A kernel knows this much of a Coding.
 struct DeviceCoding {
   uint32_t bits, group;
   Scaling scaling;
@@ -35,14 +35,14 @@ namespace detail {
 
 __device__ inline void put_held(cuda::NoScales, uint8_t*, uint32_t, uint32_t, const HeldScale&) {}
 __device__ inline void put_held(cuda::FloatScales, uint8_t* scales, uint32_t row, uint32_t group, const HeldScale& s) {
-  *reinterpret_cast<float*>(scales + cuda::FloatScales::place(row, group)) = s.scale;
+  *reinterpret_cast<float*>(scales + cuda::FloatScales::byte_offset(row, group)) = s.scale;
 }
 __device__ inline void put_held(cuda::ByteScales, uint8_t* scales, uint32_t row, uint32_t group, const HeldScale& s) {
-  scales[cuda::ByteScales::place(row, group)] = static_cast<uint8_t>(s.code);
+  scales[cuda::ByteScales::byte_offset(row, group)] = static_cast<uint8_t>(s.code);
 }
 __device__ inline void put_held(cuda::ZeroPoints, uint8_t* scales, uint32_t row, uint32_t group, const HeldScale& s) {
-  *reinterpret_cast<__nv_bfloat16*>(scales + cuda::ZeroPoints::place(row, group)) = __float2bfloat16_rn(s.scale);
-  scales[cuda::ZeroPoints::zero_place(row, group)] = static_cast<uint8_t>(s.zero);
+  *reinterpret_cast<__nv_bfloat16*>(scales + cuda::ZeroPoints::byte_offset(row, group)) = __float2bfloat16_rn(s.scale);
+  scales[cuda::ZeroPoints::zero_byte_offset(row, group)] = static_cast<uint8_t>(s.zero);
 }
 
 // 8 codes of a row from k on, and with the first of a packed group its scale.
@@ -255,7 +255,7 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
     return nullptr;
   }
 
-  uint32_t chosen_;  // of Schema::kCodings
+  uint32_t chosen_;  // an index of Schema::kCodings
 };
 
 }  // namespace tenon::coded

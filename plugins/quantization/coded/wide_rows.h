@@ -294,7 +294,7 @@ constexpr auto wide_formats() {
 }  // namespace
 }  // namespace tenon::coded
 
-// What products.cc of a scheme makes of its codings.
+// products.cc of a scheme defines the products of its codings with this.
 #define TENON_CODED_PRODUCTS(SCHEMA)                                                                  \
   namespace tenon::coded {                                                                            \
   namespace {                                                                                         \

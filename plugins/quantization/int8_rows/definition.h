@@ -1,6 +1,6 @@
-// What int8dq, absmax and llm_int8 have in common: rows of weights in int8 with one scale, and rows of x that become int8
-// while a step runs. A scheme's Schema has, beside its name and parameters,
-//   static constexpr const char* kWeight;   the name of the codes' tensor, of each scheme its own
+// int8dq, absmax and llm_int8 have this in common: rows of weights in int8 with one scale, and rows of x that become int8 while a
+// step runs. A scheme's Schema has, beside its name and parameters,
+//   static constexpr const char* kWeight;   the name of the codes' tensor, which each scheme has of its own
 //   static constexpr float kSteps;          a row's scale is its largest magnitude / kSteps, at least kLeastScale,
 //   static constexpr float kLeastScale;
 //   static constexpr float kLeastCode;      and codes lie within [kLeastCode, 127]
@@ -27,7 +27,7 @@ inline constexpr int64_t kWidthStep = 32;       // a row's width is a multiple o
 inline constexpr int64_t kMostWidth = 1 << 17;  // so many products of 8 bits fit an int32
 inline constexpr uint32_t kTopCode = 127;
 
-// In an anonymous namespace, since sources of several instruction sets call them.
+// These are in an anonymous namespace, since sources of several instruction sets call them.
 namespace {
 
 // It rounds to the nearest whole number, halves to even. steps: within 2^22 of 0.
@@ -64,7 +64,7 @@ constexpr bool is_outlier(float x) {
 
 }  // namespace
 
-// Whether the file has a matrix in tensors of the scheme's own.
+// Says whether the file has a matrix in tensors of the scheme's own.
 template <class Schema>
 bool has_own_tensors(const tenon_matrix& m) {
   return sdk::find_tensor(m, Schema::kWeight) != nullptr;

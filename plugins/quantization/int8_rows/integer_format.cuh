@@ -28,7 +28,7 @@ struct IntegerFormat {
   using Schema = SchemaOf;
   static constexpr uint32_t kBlocks = 2, kSegmentK = 64, kSegmentBytes = 1024, kAcc = 4, kGroup = 0, kSpread = 1;
   static constexpr bool kScaled = false, kTotal = false, kRowScales = true, kStaggered = false;
-  static constexpr uint32_t kTableBytes = 128;  // of find_largest(), up to where a dynamic array may begin
+  static constexpr uint32_t kTableBytes = 128;  // find_largest() uses them; a dynamic array may begin after them
 
   // acc holds the bits of int32.
   template <int kPresent, int kTiles, int kRowBlocks, PreparedX X>

@@ -26,7 +26,7 @@ struct Int8Row {
   }
 };
 
-// The block of 32 numbers at x, outliers as zeros; they are in `copy` where the scheme has outliers.
+// Returns the block of 32 numbers at x with outliers as zeros; they are in `copy` where the scheme has outliers.
 template <class Schema>
 const float* without_outliers(const float* x, float (&copy)[kInt8Block]) {
   if constexpr (Schema::kOutlier == kNoOutliers) return x;
@@ -35,8 +35,8 @@ const float* without_outliers(const float* x, float (&copy)[kInt8Block]) {
   return copy;
 }
 
-// Of to, scale[0] is the row's and negative32[0] less the sum of its q; the others are not used. A row with a number that is
-// not finite gets NaN for its scale: so do its products.
+// Makes `to` of the k numbers at x. to.scale[0] becomes the row's scale and to.negative32[0] less the sum of its q; its other fields
+// are not used. A row with a number that is not finite gets NaN for its scale, and so its products are NaN.
 template <class Schema>
 void quantize_x(const float* x, uint32_t k, const sdk::cpu::Int8Row& to) {
   constexpr uint32_t kInfinite = 0x7f800000;

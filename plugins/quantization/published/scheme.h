@@ -102,8 +102,8 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
     const uint32_t code = site.mat(src).code;
     const coded::Coding& c = Held::kCodings[code - sdk::cpu::kOwnFormats];
     sdk::cpu::each_numbered_row(site, src, [](uint64_t, const sdk::cpu::FileRow&) {});  // checks what there is
-    sdk::cpu::RowStore rows(site.place(src, store), site.k, site.packed() ? coded::packing_of<Held>(code) : nullptr,
-                            c.row_bytes(site.k));
+    sdk::cpu::RowStore rows(site.address_of(src, store), site.k,
+                            site.packed() ? coded::packing_of<Held>(code) : nullptr, c.row_bytes(site.k));
     matrix.load(src, [&](uint64_t row, const Row& from) {
       rows.put(row, [&](uint8_t* to) { hold_row(c, site.k, from, to); });
     });

@@ -129,7 +129,7 @@ class Sparse24 : public sdk::cpu::LinearScheme<Sparse24, &kernels>, public Schem
         throw sdk::Failed("a group of weights whose range is too large for its scale");
       }
     };
-    sdk::cpu::RowStore rows(site.place(src, store), site.k, site.packed() ? packing_of(code) : nullptr,
+    sdk::cpu::RowStore rows(site.address_of(src, store), site.k, site.packed() ? packing_of(code) : nullptr,
                             row_bytes(group, site.k) + (wide_scale ? kHalfBytes : 0));
     sdk::cpu::each_numbered_row(site, src, [&](uint64_t row, const sdk::cpu::FileRow& from) {
       rows.put(row, [&](uint8_t* to) {
@@ -173,7 +173,7 @@ class Sparse24 : public sdk::cpu::LinearScheme<Sparse24, &kernels>, public Schem
     return stored != 0 ? stored : sdk::cpu::unpacked_source(s, mat);
   }
 
-  uint32_t chosen_;  // of kGroups
+  uint32_t chosen_;  // an index of kGroups
   std::string description_;
 };
 

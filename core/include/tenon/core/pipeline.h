@@ -75,7 +75,7 @@ struct StepBatch {
   // has queues.
   std::vector<int32_t> mask;
   std::function<void(int32_t number, std::span<uint32_t> bits)> fill_mask = {};
-  // So many sequences are still in their prompt, they have so many of the rows, and so many rows are drafted.
+  // `prompts` sequences are still in their prompt and have `prompt_rows` of the rows; `drafted` rows are drafts.
   uint32_t prompts = 0, prompt_rows = 0, drafted = 0;
 
   void clear();

@@ -49,7 +49,7 @@ struct Storage {
 // The table has all storages by their numbers, which never change. It is not thread-safe.
 class StorageTable {
  public:
-  // While one lives, the names of storages that are added begin with its text, such as "draft/".
+  // While a Prefix lives, the names of storages that are added begin with its text, such as "draft/".
   class Prefix {
    public:
     Prefix(StorageTable& table, const std::string& prefix) : table_(table), before_(table.prefix_) {
@@ -151,7 +151,8 @@ class Program {
   std::vector<void*> pointers_, addresses_;
 };
 
-// With this an op's cost becomes a number for a step: its live rows, and the sum of the tokens that each attends to.
+// An op's cost is per row and per token; this makes it a number for one step. `rows` are the step's live rows, `context` is the sum
+// of the tokens that each of them attends to.
 struct StepLoad {
   double rows = 0, context = 0;
   uint64_t step = 0;       // the step's number in a trace

@@ -27,13 +27,13 @@ class ThoughtReader {
   Piece add(std::string_view text, bool last);
 
  private:
-  enum class Place : uint8_t { kBefore, kOpening, kInside, kAfter, kText };
+  enum class State : uint8_t { kBefore, kOpening, kInside, kAfter, kText };
 
   void look_for_begin(bool last);
   void look_for_end(bool last, Piece& piece);
-  void skip_blanks(Place next);
+  void skip_blanks(State next);
 
-  Place place_;
+  State state_;
   std::string waiting_;
 };
 

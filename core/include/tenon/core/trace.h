@@ -158,9 +158,9 @@ class Span {
 enum class ClockSource : uint8_t { kBest, kMonotonic };
 
 struct RecorderOptions {
-  // So many steps pass before spans are recorded; 0 also records what precedes the first step.
+  // This many steps pass before spans are recorded; 0 also records what precedes the first step.
   uint64_t skip_steps = 0;
-  uint64_t steps = 0;  // then so many are recorded, and the capture ends; 0 = it goes on until stop()
+  uint64_t steps = 0;  // then this many are recorded, and the capture ends; 0 = it goes on until stop()
   // > 0: the events of the newest so many steps are held back. They, and no other spans, instants and counters, reach the
   // sink when a step takes slow_step (0 = no step is slow) or capture() asks for them. `steps` counts the steps that did.
   // An event that is held back takes some 200 bytes.

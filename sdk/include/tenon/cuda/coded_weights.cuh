@@ -51,13 +51,13 @@ struct BitPlane {
     }
   }
 
-  // As GroupWeights says, but for the bits of codes from `at` on alone.
+  // Does what GroupWeights says of unpack(), but for the bits of codes from `at` on alone.
   static __device__ void add_unpacked(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t at,
                                       uint32_t (&q)[2][8]) {
     const auto* words = reinterpret_cast<const uint32_t*>(from + 4 * Bits * lane);
     for (uint32_t i = 0; i < 16; ++i) {
       const uint32_t row = i / 8, k = i % 8, step = 2 * block + k / 4;
-      const uint32_t bits = words[step / kSteps] >> (step % kSteps * Bits + place(row, k));
+      const uint32_t bits = words[step / kSteps] >> (step % kSteps * Bits + first_bit(row, k));
       q[row][k] |= (bits & ((1U << Bits) - 1)) << at;
     }
   }
@@ -65,7 +65,7 @@ struct BitPlane {
   static __device__ void put(uint8_t* to, uint32_t row, uint32_t k, uint32_t at, const uint32_t (&q)[8]) {
     to += lane_offset(row, k) / 4 * Bits;
     for (uint32_t i = 0; i < 8; ++i) {
-      const uint32_t step = k / 32 * 2 + i / 4, bit = step % kSteps * Bits + place(row / 8, i);
+      const uint32_t step = k / 32 * 2 + i / 4, bit = step % kSteps * Bits + first_bit(row / 8, i);
       uint8_t& byte = to[step / kSteps * 4 + bit / 8];
       const uint32_t mask = ((1U << Bits) - 1) << bit % 8;
       byte = static_cast<uint8_t>((byte & ~mask) | ((q[i] >> at << bit % 8) & mask));
@@ -73,8 +73,8 @@ struct BitPlane {
   }
 
  private:
-  // The place in a word of the i-th of 8 k, of row g (0) or g + 8 (1).
-  static __device__ uint32_t place(uint32_t row, uint32_t i) { return 8 * row + i % 2 * 16 + i % 4 / 2 * 4; }
+  // Returns the first bit in a word of the i-th of 8 k, of row g (0) or g + 8 (1).
+  static __device__ uint32_t first_bit(uint32_t row, uint32_t i) { return 8 * row + i % 2 * 16 + i % 4 / 2 * 4; }
 
   uint32_t words_[Bits];
 };
@@ -202,15 +202,15 @@ struct ThreeBits : IntegerWeights<Bias> {
   // The pair of the i-th of 8 k.
   static __device__ uint32_t pair(uint32_t block, uint32_t i) { return 4 * block + i / 2; }
   template <class Word>
-  static __device__ void set(Word& word, uint32_t place, uint32_t mask, uint32_t q) {
-    word = static_cast<Word>((word & ~(mask << place)) | (q & mask) << place);
+  static __device__ void set(Word& word, uint32_t bit, uint32_t mask, uint32_t q) {
+    word = static_cast<Word>((word & ~(mask << bit)) | (q & mask) << bit);
   }
 
-  uint2 own_;  // of row g, of row g + 8
+  uint2 own_;  // x: row g; y: row g + 8
   uint32_t shared_;
 };
 
-// How unsigned integers of so many bits lie; those of 7 bits are bytes.
+// This is the layout of unsigned integers of kBits bits; those of 7 bits are bytes.
 template <uint32_t kBits>
 using UnsignedWeights = std::conditional_t<
     (kBits > 6), Bytes<0>,
@@ -258,16 +258,16 @@ struct SixBitFloats {
   // Two codes as the two halves of a register, which have the numbers / kUnit.
   // step: of 64 k; second: k0 + 2 and k0 + 3.
   static constexpr __host__ __device__ uint32_t halves(const Words& w, uint32_t step, uint32_t second) {
-    constexpr uint32_t kBoth = 0x00010001, kNibble = (15U << kPlace) * kBoth,
-                       kPair = (1U << (kPlace + 4) | 0x8000U) * kBoth;
-    return (rotated(w.lower, kPlace - lower_place(step, second)) & kNibble) |
-           (rotated(w.upper, kPlace + 4 - upper_place(step, second)) & kPair);
+    constexpr uint32_t kBoth = 0x00010001, kNibble = (15U << kFirstBit) * kBoth,
+                       kPair = (1U << (kFirstBit + 4) | 0x8000U) * kBoth;
+    return (rotated(w.lower, kFirstBit - lower_bit(step, second)) & kNibble) |
+           (rotated(w.upper, kFirstBit + 4 - upper_bit(step, second)) & kPair);
   }
   // Adds a code to words that are zero there. odd: k0 + 1 or k0 + 3.
   static constexpr __host__ __device__ void add(Words& w, uint32_t step, uint32_t second, uint32_t odd, uint32_t q) {
-    const uint32_t place = 16 * odd + upper_place(step, second);
-    w.lower |= (q & 15) << (16 * odd + lower_place(step, second));
-    w.upper |= rotated(q >> 4 & 1, place) | rotated(q >> 5 & 1, place + kToSign);
+    const uint32_t bit = 16 * odd + upper_bit(step, second);
+    w.lower |= (q & 15) << (16 * odd + lower_bit(step, second));
+    w.upper |= rotated(q >> 4 & 1, bit) | rotated(q >> 5 & 1, bit + kToSign);
   }
 
   __device__ __forceinline__ void load(uint32_t address) {
@@ -290,7 +290,7 @@ struct SixBitFloats {
     for (uint32_t i = 0; i < 16; ++i) {
       const uint32_t row = i / 8, step = 2 * block + i / 4 % 2;
       const uint32_t half = halves({lower[row], upper[row]}, step, i / 2 % 2) >> (16 * (i % 2));
-      q[row][i % 8] = (half >> kPlace & 31) | (half >> 10 & 32);
+      q[row][i % 8] = (half >> kFirstBit & 31) | (half >> 10 & 32);
     }
   }
   static __device__ void put(uint8_t* to, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
@@ -309,19 +309,19 @@ struct SixBitFloats {
   }
 
  private:
-  // A half has the lower four bits from here on, then the fifth, and the sign at the top.
-  static constexpr uint32_t kPlace = SmallFloat::kShift, kToSign = 15 - (kPlace + 4);
+  // A half has the lower four bits from kFirstBit on, then the fifth, and the sign at the top.
+  static constexpr uint32_t kFirstBit = SmallFloat::kShift, kToSign = 15 - (kFirstBit + 4);
   static_assert(kToSign == 3 || kToSign == 4);
 
   static constexpr __host__ __device__ uint32_t rotated(uint32_t word, uint32_t left) {
     return left % 32 == 0 ? word : word << left % 32 | word >> (32 - left % 32);
   }
-  // Where a half of a word has the lower bits of a code, and the first of its upper two, which are kToSign apart: such
-  // pairs fill a word, of which the last may go on in the next half.
-  static constexpr __host__ __device__ uint32_t lower_place(uint32_t step, uint32_t second) {
+  // These say at which bit of a half of a word the lower bits of a code begin, and where the first of its upper two is. The upper
+  // two are kToSign apart: such pairs fill a word, of which the last may go on in the next half.
+  static constexpr __host__ __device__ uint32_t lower_bit(uint32_t step, uint32_t second) {
     return 8 * (step % 2) + 4 * second;
   }
-  static constexpr __host__ __device__ uint32_t upper_place(uint32_t step, uint32_t second) {
+  static constexpr __host__ __device__ uint32_t upper_bit(uint32_t step, uint32_t second) {
     const uint32_t n = 2 * step + second;
     return kToSign == 3 ? 2 * n : n + n / 4 * 4;
   }
@@ -343,7 +343,7 @@ struct BookWeights {
   static constexpr uint32_t kBytes = 512, kCopies = 16, kTableBytes = 256 * kCopies * 4;
   static __device__ float value(uint32_t q) { return sdk::half_to_float(sdk::float_to_half(Book::value(q))); }
 
-  // By all threads of a block, which then wait for each other.
+  // All threads of a block call it, and then wait for each other.
   static __device__ void make_table() {
     for (uint32_t i = threadIdx.x; i < 256 * kCopies / 4; i += blockDim.x) {
       uint32_t of_bytes[4];

@@ -46,9 +46,9 @@ concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weig
   { F::kSegmentBytes } -> std::convertible_to<uint32_t>;
   // A lane keeps so many sums for a tile and a row block of paired x.
   { F::kAcc } -> std::convertible_to<uint32_t>;
-  // So many k share a scale, and are a group. A format with kNeedsSums needs the sum of x over each group. 0: no groups.
+  // This many k share a scale, and are a group. A format with kNeedsSums needs the sum of x over each group. 0: no groups.
   { F::kGroup } -> std::convertible_to<uint32_t>;
-  // So many groups of one row of x lie side by side in columns of B and are scaled at once.
+  // This many groups of one row of x lie side by side in columns of B and are scaled at once.
   { F::kSpread } -> std::convertible_to<uint32_t>;
   // true: x is first scaled by a power of two, so that its greatest magnitude is near 2^14.
   { F::kScaled } -> std::convertible_to<bool>;

@@ -40,7 +40,7 @@ concept GroupScales = requires(SharedBytes shared, PlainBytes plain, uint32_t n,
   { S::kHeader } -> std::convertible_to<uint32_t>;
   { S::kGroupBytes } -> std::convertible_to<uint32_t>;
   // Returns the offset in bytes of the scale of (row, group).
-  { S::place(n, n) } -> std::same_as<uint32_t>;
+  { S::byte_offset(n, n) } -> std::same_as<uint32_t>;
   // load(memory, group, g) returns the words of rows g and g + 8.
   { S::load(shared, n, n) } -> std::same_as<typename S::Words>;
   { S::load(plain, n, n) } -> std::same_as<typename S::Words>;
@@ -60,7 +60,7 @@ struct ScalePairs {
   using Words = uint2;
   static constexpr bool kOffsets = true, kRowScales = false;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 64;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 8 + row / 8 * 4;
   }
   template <ScaleMemory Memory>
@@ -80,7 +80,7 @@ struct HalfScales {
   using Words = uint32_t;
   static constexpr bool kOffsets = false, kRowScales = false;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 32;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 4 + row / 8 * 2;
   }
   template <ScaleMemory Memory>
@@ -105,8 +105,8 @@ struct TwoLevelScales {
   static constexpr bool kOffsets = Offsets, kRowScales = false;
   static constexpr uint32_t kRowBytes = Offsets ? 4 : 2, kRowGroupBytes = Offsets ? 2 : 1;
   static constexpr uint32_t kHeader = kTileRows * kRowBytes, kGroupBytes = kTileRows * kRowGroupBytes;
-  static __host__ __device__ uint32_t row_place(uint32_t row) { return (row % 8 * 2 + row / 8) * kRowBytes; }
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t row_byte_offset(uint32_t row) { return (row % 8 * 2 + row / 8) * kRowBytes; }
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return kHeader + group * kGroupBytes + (row % 8 * 2 + row / 8) * kRowGroupBytes;
   }
   template <ScaleMemory Memory>
@@ -135,7 +135,7 @@ struct FloatScales {
   using Words = uint2;
   static constexpr bool kOffsets = false, kRowScales = false;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 64;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 8 + row / 8 * 4;
   }
   template <ScaleMemory Memory>
@@ -155,7 +155,7 @@ struct FloatPairs {
   };
   static constexpr bool kOffsets = true, kRowScales = false;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 128;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 16 + row / 8 * 8;
   }
   template <ScaleMemory Memory>
@@ -172,7 +172,7 @@ struct ByteScales {
   using Words = uint32_t;
   static constexpr bool kOffsets = false, kRowScales = true;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 16;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 2 + row / 8;
   }
   template <ScaleMemory Memory>
@@ -188,7 +188,7 @@ struct ExponentScales {
   using Words = uint32_t;
   static constexpr bool kOffsets = false, kRowScales = false;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 16;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 2 + row / 8;
   }
   static __device__ __forceinline__ float power(uint32_t exponent) {
@@ -208,7 +208,7 @@ struct E4m3Scales {
   using Words = uint32_t;
   static constexpr bool kOffsets = false, kRowScales = true;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 16;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 2 + row / 8;
   }
   template <ScaleMemory Memory>
@@ -226,7 +226,7 @@ struct NoScales {
   struct Words {};
   static constexpr bool kOffsets = false, kRowScales = true;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 0;
-  static __host__ __device__ uint32_t place(uint32_t, uint32_t) { return 0; }
+  static __host__ __device__ uint32_t byte_offset(uint32_t, uint32_t) { return 0; }
   template <ScaleMemory Memory>
   static __device__ __forceinline__ Words load(const Memory&, uint32_t, uint32_t) {
     return {};
@@ -244,10 +244,10 @@ struct ScalesWithZeroPoints {
   };
   static constexpr bool kOffsets = true, kRowScales = false;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 48, kZeros = 32;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 4 + row / 8 * 2;
   }
-  static __host__ __device__ uint32_t zero_place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t zero_byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + kZeros + row % 8 * 2 + row / 8;
   }
   template <ScaleMemory Memory>

@@ -128,7 +128,8 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], uint3
                : "r"(row)
                : "memory");
 }
-// Of a matrix of 8 rows by 8 halves, of which a lane has row g, halves 2t and 2t + 1: the same of the transposed matrix.
+// Transposes a matrix of 8 rows by 8 halves. A lane gives row g, halves 2t and 2t + 1 (g = lane / 4, t = lane % 4), and gets the same
+// of the transposed matrix.
 __device__ __forceinline__ uint32_t transposed(uint32_t halves) {
   uint32_t r;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(halves));

@@ -23,7 +23,7 @@ namespace tenon::cuda {
 
 inline constexpr uint32_t kSmallOpThreads = 256;
 
-// From kTensors on stand the op's tensors that are there, then the step state that it reads.
+// After kLive come the op's tensors that are there, from kTensors on, and then the step state that it reads.
 struct SmallOpOperand {
   enum : uint32_t { kX, kY, kLive, kTensors };
 };

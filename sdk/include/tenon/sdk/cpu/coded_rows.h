@@ -141,7 +141,7 @@ template <class SmallFloat>
 inline Floats16 small_floats(Codes16 codes) {
   if constexpr (SmallFloat::kBits == 5 || SmallFloat::kBits == 6) {
     static constexpr SmallFloatTable<SmallFloat> kTable;
-    const __m512i index = _mm512_cvtepu8_epi32(codes);  // of which the look-up takes the lowest five bits
+    const __m512i index = _mm512_cvtepu8_epi32(codes);  // the look-up takes the lowest five bits of each
     const __m512 values =
         _mm512_permutex2var_ps(_mm512_load_ps(kTable.value), index, _mm512_load_ps(kTable.value + 16));
     if constexpr (SmallFloat::kBits == 5) return {values};

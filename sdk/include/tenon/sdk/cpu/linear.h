@@ -74,7 +74,7 @@ class LinearRecording {
     constexpr uint32_t kFewRows = 16;
     args_.chunk_columns = args_.rows <= kFewRows ? chunk_of_few_rows(args_, site_.bytes() / out_columns(), threads)
                                                  : chunk_of_many_rows(out_columns(), threads);
-    const size_t unpacked_column = padded(args_.k) * sizeof(float) * spans_of(args_);
+    const size_t unpacked_column = padded(args_.k) * sizeof(float) * column_runs_of(args_);
     const auto fitting = static_cast<uint32_t>(kUnpackedBytes / unpacked_column);
     args_.group_columns = std::clamp<uint32_t>(fitting / 4 * 4, 4, args_.chunk_columns);
   }
@@ -94,7 +94,7 @@ class LinearRecording {
   }
 
  private:
-  uint64_t out_columns() const { return site_.columns() / spans_of(args_); }
+  uint64_t out_columns() const { return site_.columns() / column_runs_of(args_); }
 
   // Returns the operand's number.
   uint32_t read(tenon_tid tensor) {

@@ -49,8 +49,8 @@ static_assert(DotVectors<RowInts, RowCodes, RowFloats>);
 template <uint32_t Parts>
 struct PackedBlock {
   RowFloats scale;
-  RowFloats minimum;          // of formats with minima
-  RowInts part_scale[Parts];  // of formats with two parts, of 16 k each
+  RowFloats minimum;          // formats with minima have it
+  RowInts part_scale[Parts];  // formats with two parts have them, one for each 16 k
   RowCodes code[8];           // (step): the codes of k 4 step to 4 step + 3
 };
 
@@ -74,11 +74,11 @@ struct PackedUnit {
 template <class W>
 concept PackedWeights = requires(const PackedUnit& unit, const W w, uint32_t b) {
   W{unit};
-  { uint32_t{W::kCode} };                                  // that of its Packing
-  { uint32_t{W::kUnitBytes} };                             // of a unit of a group
+  { uint32_t{W::kCode} };                                  // the code of its Packing
+  { uint32_t{W::kUnitBytes} };                             // bytes of a unit of sixteen rows
   { uint32_t{W::kBlocks} };                                // how many times 32 k a unit has
   { uint32_t{W::kParts} };                                 // 1, or 2 where either 16 k have an integer scale
-  { int{W::kOffset} };                                     // what a code has more than its integer: 0 or a power of 2
+  { int{W::kOffset} };                                     // a code is its integer plus this: 0 or a power of 2
   { bool{W::kMinima} };                                    // a weight is scale * integer + minimum
   { w.block(b) } -> std::same_as<PackedBlock<W::kParts>>;  // the b-th 32 k of the unit
 };
@@ -115,13 +115,13 @@ template <PackedWeights F>
   if constexpr (F::kMinima) sum = fma(w.minimum, RowFloats::all(x.sum[at]), sum);
 }
 
-// Where a tile is: its first row of x, its group of rows of weights, and which kSide of these.
+// A tile is found by its first row of x, its group of rows of weights, and which kSide of these it has.
 struct PackedTile {
   const uint8_t* group;
   uint32_t side, row;
 };
 
-// R rows of x with kSide rows of weights.
+// Multiplies R rows of x with kSide rows of weights.
 template <PackedWeights F, uint32_t R>
 inline void multiply_tile(const PackedProduct& t, PackedTile tile, float* y) {
   const uint32_t blocks = t.x.k / kInt8Block;
@@ -147,7 +147,7 @@ inline void multiply_tile(const PackedProduct& t, PackedTile tile, float* y) {
   for (uint32_t r = 0; r < R; ++r) store(y + r * t.y_stride, sum[r]);
 }
 
-// From `row` on as many times R rows of x as there are, with all groups; `row` becomes the next one.
+// Multiplies R rows of x at a time with all groups, from `row` on, as often as R rows are left; `row` becomes the next one.
 template <class F, uint32_t R>
 inline void multiply_rows(const PackedProduct& t, uint32_t& row) {
   for (; row + R <= t.rows; row += R) {

@@ -20,7 +20,7 @@
 namespace tenon::sdk::cpu {
 
 struct SmallOpArgs {
-  int64_t columns, x_stride, y_stride;  // of x; elements
+  int64_t columns, x_stride, y_stride;  // the columns of x; elements from row to row of x, and of y
   int64_t stride[4];                    // from row to row of t[i]; 0 for what all rows share
   float f[4];
   int32_t i[8];
@@ -29,7 +29,7 @@ struct SmallOpArgs {
 
 // One live row. x may be y.
 struct Row {
-  // From kTensors on stand the op's tensors that are there, then the step state that it reads.
+  // After kLive come the op's tensors that are there, from kTensors on, and then the step state that it reads.
   enum Operand : uint32_t { kX, kY, kLive, kTensors };
 
   const SmallOpArgs& args;

@@ -20,7 +20,7 @@
 // sum as steps 2 and 3 of packed_products.h say. WideBlock has three: its scale has the 256, and low bytes times low ones,
 // divided by 256, are added once all is in f32.
 //
-// A single row of x multiplies each block as it is made. For several, kSpanBlocks blocks are made first and then meet all
+// A single row of x multiplies each block as it is made. For several, kBlocksAtOnce blocks are made first and then meet all
 // rows, kMostWideRows at a time.
 //
 // An example: a row of x times a matrix of 4 bits in groups of 64, under AVX-512 VNNI. 32 k of 16 rows are four loads of
@@ -36,7 +36,8 @@
 namespace tenon::sdk::cpu {
 namespace {
 
-// As registers allow: each row of x has two sums of integers, or four in a WideBlock, of which half as many rows are taken.
+// Registers allow this many rows of x at a time: each row has two sums of integers, or four in a WideBlock, of which half as many rows
+// are taken.
 #if defined(__AVX512VNNI__)
 constexpr uint32_t kMostWideRows = 8;
 #else
@@ -75,10 +76,10 @@ struct HalvesBlock : PackedBlock<1> {
 template <class W>
 concept WideWeights = requires(const PackedUnit& unit, const W w, uint32_t b) {
   W{unit};
-  { uint32_t{W::kCode} };       // that of its Packing
-  { uint32_t{W::kUnitBytes} };  // of a unit of a group
+  { uint32_t{W::kCode} };       // the code of its Packing
+  { uint32_t{W::kUnitBytes} };  // bytes of a unit of sixteen rows
   { uint32_t{W::kBlocks} };     // how many times 32 k a unit has: 1, 2, 4 or 8
-  { int{W::kOffset} };          // what a code of a byte has more than its integer: 0 or a power of 2
+  { int{W::kOffset} };          // a code of a byte is its integer plus this: 0 or a power of 2
   { bool{W::kMinima} };         // a weight is scale * integer + minimum
   w.block(b);                   // the b-th 32 k of the unit
 };
@@ -281,8 +282,8 @@ template <WideWeights F>
   return sum[0];
 }
 
-// So many blocks hold whole units of any format.
-constexpr uint32_t kSpanBlocks = kMostUnitK / kInt8Block;
+// This many blocks are whole units of any format.
+constexpr uint32_t kBlocksAtOnce = kMostUnitK / kInt8Block;
 constexpr uint32_t kTileRows = 48;
 
 // Blocks of weights that were made, (count); they meet the blocks of a row of x from `first` on.
@@ -318,15 +319,15 @@ template <int Offset, bool Minima, class Block>
   add_rows(std::integral_constant<uint32_t, 1>{});
 }
 
-// At most kTileRows rows of x from `row` to before `rows`.
+// Multiplies the rows of x from `row` to before `rows`, at most kTileRows.
 template <WideWeights F>
 [[gnu::noinline]] void multiply_many_rows(const WideTile& tile, const Int16Rows& x, uint32_t row, uint32_t rows,
                                           RowFloats* sums) {
-  constexpr uint32_t kUnits = kSpanBlocks / F::kBlocks;
+  constexpr uint32_t kUnits = kBlocksAtOnce / F::kBlocks;
   using Block = decltype(tile.unit<F>(0).block(0));
-  Block block[kSpanBlocks];
+  Block block[kBlocksAtOnce];
   std::fill_n(sums, rows - row, RowFloats::zeros());
-  for (uint32_t first = 0; first < used_blocks(x); first += kSpanBlocks) {
+  for (uint32_t first = 0; first < used_blocks(x); first += kBlocksAtOnce) {
     uint32_t count = 0;
     for (uint32_t u = 0; u < kUnits && first + count < used_blocks(x); ++u) {
       const F weights = tile.unit<F>(first / F::kBlocks + u);
