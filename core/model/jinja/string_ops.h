@@ -26,7 +26,7 @@ bool is_cased(char32_t c);
 
 // characters: to be taken away; nullptr: white space.
 Text strip(Run& run, const Text& text, bool left, bool right, const Text* characters);
-// separator: nullptr: any white space. Of at most `most` cuts, unless it is negative; from the right if asked for.
+// separator: nullptr: any white space. There are at most `most` cuts, unless it is negative; from the right if asked for.
 std::vector<Text> split(Run& run, const Text& text, const Text* separator, int64_t most, bool from_right);
 std::vector<Text> split_lines(Run& run, const Text& text, bool keep_ends);
 // Three parts: before, the separator and after.

@@ -1,4 +1,10 @@
-// One step of a loaded pipeline.
+// This runs one step of a loaded pipeline: it writes the step state, launches the program of the least shape that fits, and reads what
+// was chosen.
+//
+// On a device with queues the step after it may be launched ahead, before this one is read, if its rows are this step's moved on by
+// what this one chooses. Invariants: at most one step is ahead, and it is read or dropped before anything else is launched; the next
+// batch takes it only if its tokens, positions and slots are exactly those expected (is_ahead()). Tokens that leave here are within the
+// vocabulary. Thread: the one that calls step().
 #include <algorithm>
 #include <thread>
 

@@ -1,4 +1,4 @@
-// Packed rows of codes (packings.h) as products of x in 16 bits read them (tenon/sdk/cpu/wide_products.h). For products.cc of a
+// Packed rows of codes (packings.h) as products of x in 16 bits read them (tenon/sdk/cpu/wide_products.h). They are for products.cc of a
 // scheme's folder, which is compiled for the instruction sets that have dot products of bytes.
 #pragma once
 

@@ -1,4 +1,4 @@
-// A product's x as 8-bit floats: each number becomes the scale times the number of e4m3 that is nearest to x / scale. For the
+// A product's x as 8-bit floats: each number becomes the scale times the number of e4m3 that is nearest to x / scale. It is for the
 // host and, with relaxed constexpr, for CUDA.
 #pragma once
 

@@ -9,7 +9,7 @@
 //   static constexpr float kOutlier;        x of this magnitude and above stays out of the integers; infinity: none
 // The product of a row of x and a row of weights is
 //   (sum of integers, exact) * (scale of x * scale of the weights) + what outliers add.
-// In the file X is X.<kWeight> int8 (N, K) and X.weight_scale f32 (N). For the host and, with relaxed constexpr, for CUDA.
+// In the file X is X.<kWeight> int8 (N, K) and X.weight_scale f32 (N). It is for the host and, with relaxed constexpr, for CUDA.
 #pragma once
 
 #include <cstdint>

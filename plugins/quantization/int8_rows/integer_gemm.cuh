@@ -33,7 +33,7 @@ struct QuantizeRowsPointers {
   int8_t* codes;
   float* scales;
 };
-// A block takes a row. Rows past the live ones become zeros. In float, as the CPU does it, norm and all.
+// A block takes a row. Rows past the live ones become zeros. It computes in float, as the CPU does, norm and all.
 template <class Schema, class X, bool kWide, bool kHeld>
 __global__ void __launch_bounds__(kMatvecThreads)
     quantize_rows_kernel(const QuantizeRowsArgs a, const QuantizeRowsPointers p) {

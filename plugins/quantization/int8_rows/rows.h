@@ -1,4 +1,4 @@
-// Rows of x become int8 with one scale, and rows of int8 weights become floats. For kernels.cc of a scheme's folder, which is
+// Rows of x become int8 with one scale, and rows of int8 weights become floats. They are for kernels.cc of a scheme's folder, which is
 // compiled once for each instruction set.
 #pragma once
 

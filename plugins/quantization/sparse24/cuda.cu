@@ -1,3 +1,11 @@
+// quantization.sparse24 on a GPU: two kernels fill the packed store when a model is loaded, and PackedScheme multiplies from it
+// (weights.cuh has the segment's layout and the sparse products). definition.h has the form and the arithmetic, and cpu.cc the same
+// pruning and quantization for a CPU, the naive twin of load_kernel.
+//
+// Invariants: a block of threads fills one row, and writes all codes of its segments, padding included: code 8, the integer 0, where
+// nothing is kept. Each group has its scale in its segment; where a row has one scale, each group of 128 has it. A kernel cannot report
+// an error: a weight or a scale that is not finite, or a quad whose columns are out of order, makes a scale NaN, so that the
+// products of the row are NaN.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>

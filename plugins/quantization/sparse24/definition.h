@@ -12,7 +12,7 @@
 // for an even u: the column within the quad of the first one in two bits, then that of the second one. The first column is
 // the smaller one.
 //
-// A row is held as its scale, if it has one alone, and then for each group its scale and its units. For the host and, with
+// A row is held as its scale, if it has one alone, and then for each group its scale and its units. It is for the host and, with
 // relaxed constexpr, for CUDA.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Elements of a cache's codec as vectors of f32, with the bits of tenon/sdk/kv_codec.h. For kernels, as vector.h is.
+// Elements of a cache's codec as vectors of f32, with the bits of tenon/sdk/kv_codec.h. It is for kernels, as vector.h is.
 #pragma once
 
 #include "tenon/sdk/cpu/coded_rows.h"

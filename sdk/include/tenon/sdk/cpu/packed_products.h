@@ -1,4 +1,4 @@
-// Products of rows of x in int8 with packed rows (packed_rows.h), by integer dot products. For sources that are
+// Products of rows of x in int8 with packed rows (packed_rows.h), by integer dot products. It is for sources that are
 // compiled once for each instruction set (tenon_add_kernels; see vector.h): AVX-512 VNNI, AVX-VNNI, AVX2 or plain code.
 //
 // A scheme brings formats (PackedWeights, below) and makes a table of them, in a source of its own:

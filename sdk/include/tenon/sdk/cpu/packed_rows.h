@@ -5,7 +5,7 @@
 // Sixteen rows make a group; rows that a matrix lacks are zeros. A group is units of unit_k weights of every row, one
 // after the other, each unit_bytes long. Most units begin with scales of the sixteen rows, and then have codes of four
 // bytes a row, 64 bytes a step: step s (0 to 7) of 32 k has the codes of k 4 s to 4 s + 3 of row 0, then of row 1, and
-// so on. Codes of fewer bits share the bytes of several steps as the format likes. For code compiled for the base
+// so on. Codes of fewer bits share the bytes of several steps as the format likes. It is for code that is compiled for the base
 // machine only.
 #pragma once
 
