@@ -27,6 +27,7 @@ class ThoughtReader {
   Piece add(std::string_view text, bool last);
 
  private:
+  // The reader waits for <think>; skips blanks after it; is in the thought; skips blanks after </think>; or is in the text.
   enum class State : uint8_t { kBefore, kOpening, kInside, kAfter, kText };
 
   void look_for_begin(bool last);

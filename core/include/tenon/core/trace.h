@@ -1,7 +1,7 @@
 // A trace records what happened, when and on which thread, at a cost that a step can bear.
 //
 // A Recorder owns one Track per thread. A track is a single-producer ring of 32-byte records {tick, origin, payload}; an
-// origin is what all events of one place have in common and is interned once, at set-up, so that recording an event
+// origin is what all events of one place in the program have in common, and is interned once, at set-up, so that recording an event
 // copies no text. A drain thread of the recorder empties the rings every few milliseconds into a Sink (trace_sink.h),
 // so that a long run does not overflow them; what a full ring refuses is counted and reported, never hidden. Ticks are
 // the TSC where it is constant and nonstop, else clock_gettime; they become nanoseconds on draining, through pairs of

@@ -20,7 +20,7 @@ struct ExpertGroups {
 
   // The number of groups that is enough for any routing: full ones, and one more for each expert and for skipped rows.
   static uint32_t most(uint32_t rows, uint32_t experts) { return std::min(rows, rows / kRows + experts + 1); }
-  // Fields of a group; a reference where the groups may be written.
+  // These return fields of a group, by reference where the groups may be written.
   template <class T>
   static __host__ __device__ T& expert(T* groups, uint32_t group) {
     return groups[group * kWords];

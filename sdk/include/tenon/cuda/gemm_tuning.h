@@ -73,7 +73,7 @@ struct Algorithm {
   cublasLtMatmulAlgo_t raw;
 };
 
-// A product in cuBLASLt's words: column-major, so y^T = w x^T with w transposed.
+// This describes a product in cuBLASLt's words: column-major, so y^T = w x^T with w transposed.
 class LtProduct {
  public:
   LtProduct(cublasLtHandle_t handle, const Product& p, const ProductPointers& at)
@@ -327,7 +327,7 @@ class ProductRunner {
 template <class Use>
 auto with_product_runner(const Use& use) {
   static std::mutex mutex;
-  // Never destroyed: at the process's end the driver may be gone already.
+  // It is never destroyed: at the process's end the driver may be gone already.
   static auto& runners = *new std::map<int, ProductRunner>;
   const std::lock_guard lock(mutex);
   int device = 0;

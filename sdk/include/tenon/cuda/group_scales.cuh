@@ -75,7 +75,7 @@ struct ScalePairs {
   }
 };
 
-// s in fp16: [group][g][row g, row g + 8].
+// These are s in fp16: [group][g][row g, row g + 8].
 struct HalfScales {
   using Words = uint32_t;
   static constexpr bool kOffsets = false, kRowScales = false;
@@ -93,7 +93,7 @@ struct HalfScales {
   static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
 };
 
-// The two levels of GGUF's K types: s = d * sc and z = -dmin * m, where a row has fp16 d and dmin in all of the segment,
+// These are the two levels of GGUF's K types: s = d * sc and z = -dmin * m, where a row has fp16 d and dmin in all of the segment,
 // and a group has int8 sc and uint8 m. Without offsets there are d and sc alone.
 // [g][row g, row g + 8], then [group][g][row g, row g + 8].
 template <bool Offsets>
@@ -130,7 +130,7 @@ struct TwoLevelScales {
   }
 };
 
-// s in f32: [group][g][row g, row g + 8].
+// These are s in f32: [group][g][row g, row g + 8].
 struct FloatScales {
   using Words = uint2;
   static constexpr bool kOffsets = false, kRowScales = false;
@@ -148,7 +148,7 @@ struct FloatScales {
   static __device__ __forceinline__ float offset(const Words&, uint32_t) { return 0; }
 };
 
-// (s, z) in f32: [group][g][row g, row g + 8].
+// These are (s, z) in f32: [group][g][row g, row g + 8].
 struct FloatPairs {
   struct Words {
     uint2 of_rows[2];
@@ -167,7 +167,7 @@ struct FloatPairs {
   static __device__ __forceinline__ float offset(const Words& w, uint32_t i) { return __uint_as_float(w.of_rows[i].y); }
 };
 
-// s = the row's scale times a byte: [group][g][row g, row g + 8].
+// Here s is the row's scale times a byte: [group][g][row g, row g + 8].
 struct ByteScales {
   using Words = uint32_t;
   static constexpr bool kOffsets = false, kRowScales = true;
@@ -183,7 +183,7 @@ struct ByteScales {
   static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
 };
 
-// s = 2^(byte - 127): [group][g][row g, row g + 8].
+// Here s is 2^(byte - 127): [group][g][row g, row g + 8].
 struct ExponentScales {
   using Words = uint32_t;
   static constexpr bool kOffsets = false, kRowScales = false;
@@ -202,7 +202,7 @@ struct ExponentScales {
   static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
 };
 
-// s = the row's scale times a number in e4m3, whose bits are those of a half that is 256 times smaller:
+// Here s is the row's scale times a number in e4m3, whose bits are those of a half that is 256 times smaller:
 // [group][g][row g, row g + 8].
 struct E4m3Scales {
   using Words = uint32_t;
@@ -235,7 +235,7 @@ struct NoScales {
   static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
 };
 
-// s in 16 bits, and an integer zero point from 0 to 255: w = s (q - zero).
+// These are s in 16 bits, and an integer zero point from 0 to 255: w = s (q - zero).
 // [group]([g][s of row g, of row g + 8], then [g][zero of row g, of row g + 8]).
 template <HalfType H>
 struct ScalesWithZeroPoints {

@@ -1,4 +1,4 @@
-// Packed weights (packed.cuh) as A fragments (mma.cuh) of halves that have the weights' values, 64 k at a time: for
+// This makes A fragments (mma.cuh) of packed weights (packed.cuh): halves that have the weights' values, 64 k at a time. It is for
 // products of so many rows that x is one half a value. The factor by which a format scales a whole row (kRowScales) is left to
 // the product.
 #pragma once

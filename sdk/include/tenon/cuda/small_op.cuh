@@ -1,4 +1,4 @@
-// A small op on CUDA, in one of two forms, over the live rows:
+// This makes a small op on CUDA, in one of two forms, over the live rows:
 //   record_elements<F>   F::at(op, row, column, x) makes an element of y of a row of x
 //   record_rows<Kernel>  a kernel of its own, whose blockIdx.y counts rows
 //

@@ -1,4 +1,4 @@
-// Products of packed weights (packed.cuh) with up to 1024 rows of x, on sm_90a: weights are read once, as they are
+// This multiplies packed weights (packed.cuh) with up to 1024 rows of x, on sm_90a: weights are read once, as they are
 // stored, and become halves in registers; x is one half a value, each row scaled by a power of two that keeps it in
 // range. RMSNorm comes before, and bias, SiLU-multiply and residual after.
 //

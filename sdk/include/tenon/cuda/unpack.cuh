@@ -1,4 +1,4 @@
-// Packed weights (packed.cuh) as plain numbers: a whole site in row-major order for large products, or rows of its
+// These kernels make plain numbers of packed weights (packed.cuh): a whole site in row-major order for large products, or rows of its
 // first matrix for an embedding. The naive twin of both is PackedFormat's expand(), which they call. Codes of 8 bits can be
 // unpacked as they are, with the scales of their rows beside them; the naive twin of that is the same function's reading.
 #pragma once

@@ -1,4 +1,4 @@
-// The product of a site (linear_site.h) as an operation.
+// This is the product of a site (linear_site.h) as an op.
 //
 // A product op of several rows has one or two phases: RMSNorm of the rows, if claimed, and their conversion to int8 or
 // bf16, if the weights are stored for it, into scratch; then chunks of columns, each over all live rows. With a single
@@ -157,7 +157,7 @@ class LinearRecording {
     }
   }
 
-  // Bytes and operations; [0] once a step, [1] a row.
+  // Returns bytes and operations; [0] once a step, [1] a row.
   tenon_cost cost() const {
     const auto columns = static_cast<double>(site_.columns()), k = static_cast<double>(args_.k);
     const double out = args_.silu != 0 ? columns / 2 : columns;

@@ -119,7 +119,7 @@ class ChunkRunner {
   const RowFormat& format(const ColumnRun& run) const { return *kernels_.f32->find(run.code); }
   float* tile(uint32_t s) const { return tile_ + size_t{s} * tile_rows(a_) * a_.chunk_columns; }
 
-  // One row of x in f32, with weights as they are stored.
+  // Multiplies one row of x in f32 with weights as they are stored.
   void one_row(const Group& g, const RowRange& rows) const {
     for (uint32_t s = 0; s < column_runs_of(a_); ++s) {
       format(g.run[s]).vector_product({.weights = g.run[s].weights,
@@ -139,7 +139,7 @@ class ChunkRunner {
     }
   }
 
-  // Several rows of x in f32, with weights that are unpacked once for all of them.
+  // Multiplies several rows of x in f32 with weights that are unpacked once for all of them.
   void many_rows(const Group& g, const RowRange& rows) const {
     TileProduct product[2];
     for (uint32_t s = 0; s < column_runs_of(a_); ++s) product[s] = unpack(g, s);
@@ -191,7 +191,7 @@ class ChunkRunner {
                             .y_stride = a_.chunk_columns});
   }
 
-  // f(first, count) for every kBlockRows of the rows.
+  // Calls f(first, count) for every kBlockRows of the rows.
   template <class F>
   static void each_block(const RowRange& rows, F&& f) {
     for (uint32_t row = 0; row < rows.count; row += kBlockRows) {
@@ -225,13 +225,13 @@ class ChunkRunner {
     return t;
   }
 
-  // to[c] += addend of (row, column + c), for the group's columns.
+  // Adds the addend of (row, column + c) to to[c], for the group's columns.
   void add(const Addend& addend, uint32_t row, uint32_t column, const Group& g, float* to) const {
     const float* from = part_.ptr<const float>(addend.operand) + row * addend.stride + column;
     for (uint32_t c = 0; c < g.count; ++c) to[c] += from[c];
   }
 
-  // The epilogue over the first n rows of the tiles, which are the prepared rows from `first` on, and out to y.
+  // Does the epilogue over the first n rows of the tiles, which are the prepared rows from `first` on, and writes them to y.
   void finish(const Group& g, uint32_t first, uint32_t n) const {
     for (uint32_t r = 0; r < n; ++r) {
       const uint32_t row = routed_[first + r];

@@ -1,4 +1,4 @@
-// A quantization scheme's site on the CPU: how its matrices are stored, what is claimed, and how rows are loaded.
+// This is a quantization scheme's site on the CPU: how its matrices are stored, what is claimed, and how rows are loaded.
 #pragma once
 
 #include <algorithm>
@@ -102,7 +102,7 @@ struct LinearSite {
   bool packed() const { return activations == Activations::kInt8 || activations == Activations::kInt16; }
 
   uint64_t columns() const;
-  // The bytes of one expert's matrices, as rows; and of one in its store, where groups of rows are whole.
+  // These return the bytes of one expert's matrices, as rows, and the bytes of one matrix in its store, where groups of rows are whole.
   uint64_t bytes() const;
   uint64_t store_bytes(const StoredMatrix& m) const {
     return m.row_bytes * (packed() ? (m.rows + kGroupRows - 1) / kGroupRows * kGroupRows : m.rows);
@@ -146,7 +146,7 @@ struct EpiloguePlan {
   bool silu = false;
   uint32_t taken() const { return before + after + (silu ? 1 : 0); }
 };
-// halves: whether SILU_MUL can be done, see has_halves().
+// halves is true if SILU_MUL can be done, see has_halves().
 inline EpiloguePlan plan_epilogue(const std::vector<tenon_fop>& ops, bool halves) {
   EpiloguePlan plan;
   for (const tenon_fop& op : ops) {
@@ -164,7 +164,7 @@ inline EpiloguePlan plan_epilogue(const std::vector<tenon_fop>& ops, bool halves
 
 }  // namespace detail
 
-// Two matrices of one shape, or one of an even number of rows: what SILU_MUL needs.
+// Says whether a site is what SILU_MUL needs: two matrices of one shape, or one of an even number of rows.
 inline bool has_halves(const tenon_linear& s) {
   return s.n_mats == 2 ? s.out_dim[0] == s.out_dim[1] : s.n_mats == 1 && s.out_dim[0] % 2 == 0;
 }
@@ -255,7 +255,7 @@ class FileRow {
   uint64_t row_;  // counted from src's first
 };
 
-// f(number, FileRow) for each row of src. Throws Failed on rows that the site does not have.
+// Calls f(number, FileRow) for each row of src. Throws Failed on rows that the site does not have.
 template <class F>
 void each_numbered_row(const LinearSite& site, const tenon_rows& src, F&& f) {
   if (src.mat >= site.mats.size() * std::max(site.experts, 1U)) {

@@ -1,4 +1,4 @@
-// Products of rows of x in int8 with packed rows (packed_rows.h), by integer dot products. It is for sources that are
+// This multiplies rows of x in int8 with packed rows (packed_rows.h), by integer dot products. It is for sources that are
 // compiled once for each instruction set (tenon_add_kernels; see vector.h): AVX-512 VNNI, AVX-VNNI, AVX2 or plain code.
 //
 // A scheme brings formats (PackedWeights, below) and makes a table of them, in a source of its own:
@@ -45,7 +45,7 @@ using RowInts = Ints<kSide>;      // their integers
 using RowCodes = Codes<kSide>;    // four codes of each
 static_assert(DotVectors<RowInts, RowCodes, RowFloats>);
 
-// 32 k of kSide rows of weights.
+// A packed block has 32 k of kSide rows of weights.
 template <uint32_t Parts>
 struct PackedBlock {
   RowFloats scale;
@@ -54,7 +54,7 @@ struct PackedBlock {
   RowCodes code[8];           // (step): the codes of k 4 step to 4 step + 3
 };
 
-// A unit of a group, for its rows from kSide * side on. `at` is where the group's sixteen rows begin in the unit.
+// This reads a unit of a group, for its rows from kSide * side on. `at` is where the group's sixteen rows begin in the unit.
 struct PackedUnit {
   RowFloats halves(size_t at) const { return RowFloats::decode<TENON_F16>(bytes + at + 2 * kSide * side); }
   RowFloats floats(size_t at) const { return RowFloats::decode<TENON_F32>(bytes + at + 4 * kSide * side); }
@@ -70,7 +70,7 @@ struct PackedUnit {
   const uint8_t* scales(size_t at) const { return bytes + at + kSide * side; }
 };
 
-// A format of packed weights. A value of the type is one unit for kSide of its rows.
+// A type with these members is a format of packed weights. A value of the type is one unit for kSide of its rows.
 template <class W>
 concept PackedWeights = requires(const PackedUnit& unit, const W w, uint32_t b) {
   W{unit};
@@ -89,7 +89,7 @@ inline int32_t four_at(const int8_t* q) {
   return four;
 }
 
-// Step 1: the exact integers of 32 k. `at` numbers the blocks of all rows of x.
+// Step 1 computes the exact integers of 32 k. `at` numbers the blocks of all rows of x.
 template <PackedWeights F>
 [[gnu::always_inline]] inline RowInts dot_block(const PackedBlock<F::kParts>& w, const Int8Rows& x, size_t at) {
   constexpr uint32_t kSteps = 8 / F::kParts;

@@ -1,4 +1,4 @@
-// A small op on the CPU: a function of one row, over the live rows in chunks.
+// This makes a small op on the CPU of a function of one row; it goes over the live rows in chunks.
 //
 //   enum BiasTensor { kBias };  // the op's t
 //   void bias(const cpu::Row& row) {
@@ -27,7 +27,7 @@ struct SmallOpArgs {
   uint32_t rows, tensors;  // tensors: how many of the op's are there
 };
 
-// One live row. x may be y.
+// The function gets one live row. x may be y.
 struct Row {
   // After kLive come the op's tensors that are there, from kTensors on, and then the step state that it reads.
   enum Operand : uint32_t { kX, kY, kLive, kTensors };

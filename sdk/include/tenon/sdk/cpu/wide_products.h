@@ -53,26 +53,26 @@ struct WideBlock : PackedBlock<1> {
 };
 struct ExactBlock : WideBlock {};
 
-// 32 k of kSide rows of weights in 16 bits.
+// A word block has 32 k of kSide rows of weights in 16 bits.
 struct WordBlock {
   RowFloats scale, minimum;
   RowWords word[16];  // (step): two k, as x has them
 };
 
-// 32 k of kSide rows of which every four have two weights.
+// A chosen block has 32 k of kSide rows of which every four have two weights.
 struct ChosenBlock {
   RowFloats scale, minimum;
   RowCodes place[8];  // (step): which bytes of four words of x are the two that are multiplied
   RowWords word[8];   // (step)
 };
 
-// 32 k of kSide rows of weights, of which either 16 have a scale of their own besides. Their codes have 4 bits.
+// A halves block has 32 k of kSide rows of weights, of which either 16 have a scale of their own besides. Their codes have 4 bits.
 struct HalvesBlock : PackedBlock<1> {
   RowFloats half_scale[2];
 };
 
-// A format of packed weights for x in 16 bits. A value of the type is one unit for kSide of its rows. A format may have
-// kRowScales besides, true: a group begins with an f32 for each row, which the row's sum is multiplied by.
+// A type with these members is a format of packed weights for x in 16 bits. A value of the type is one unit for kSide of its rows. A
+// format may have kRowScales = true besides: a group begins with an f32 for each row, which the row's sum is multiplied by.
 template <class W>
 concept WideWeights = requires(const PackedUnit& unit, const W w, uint32_t b) {
   W{unit};
@@ -96,7 +96,7 @@ inline int32_t two_at(const int16_t* words) {
   return two;
 }
 
-// R rows of x, from block `at` of all blocks of the rows on; the next row's are `stride` further on.
+// These are R rows of x, from block `at` of all blocks of the rows on; the next row's are `stride` further on.
 template <uint32_t R>
 struct RowBlocks {
   const Int16Rows& x;
@@ -107,7 +107,7 @@ struct RowBlocks {
   const int16_t* words(uint32_t r) const { return x.words + block(r) * kInt8Block; }
 };
 
-// The codes of a block, less Offset each, times the high bytes of R rows of x and times the low ones. Rows take turns, so
+// Multiplies the codes of a block, less Offset each, by the high bytes of R rows of x and by the low ones. Rows take turns, so
 // that no dot product waits for the one before it.
 template <int Offset, uint32_t R>
 struct ByteDots {
@@ -130,7 +130,7 @@ struct ByteDots {
   }
 };
 
-// The same of codes of two bytes: of the upper ones, and of the lower ones.
+// Does the same with codes of two bytes: with the upper ones, and with the lower ones.
 template <int Offset, uint32_t R>
 struct TwoByteDots {
   ByteDots<Offset, R> high, low;
@@ -203,7 +203,7 @@ template <int, uint32_t R>
   for (uint32_t r = 0; r < R; ++r) sums[r] = to_floats(sum[r]);
 }
 
-// Four times kOffset for each of kSide rows.
+// Returns four times kOffset for each of kSide rows.
 template <int kOffset>
 struct OffsetCodes {
   uint8_t byte[4 * kSide];
@@ -251,7 +251,7 @@ template <int Offset, bool Minima, uint32_t R, class Block>
   }
 }
 
-// kSide rows of a group of weights.
+// A tile is kSide rows of a group of weights.
 struct WideTile {
   const uint8_t* units;
   uint32_t side;
@@ -268,7 +268,7 @@ constexpr uint32_t used_blocks(const Int16Rows& x) {
   return (x.k + kInt8Block - 1) / kInt8Block;
 }
 
-// Row `row` of x. Like multiply_many_rows() it is a function of its own, so that the loop has the registers to itself.
+// Multiplies row `row` of x. Like multiply_many_rows() it is a function of its own, so that the loop has the registers to itself.
 template <WideWeights F>
 [[gnu::noinline]] RowFloats multiply_one_row(const WideTile& tile, const Int16Rows& x, uint32_t row) {
   RowFloats sum[1] = {RowFloats::zeros()};
@@ -306,7 +306,7 @@ inline void add_blocks(BlockSpan<Block> w, const Int16Rows& x, uint32_t& row, ui
     for (uint32_t r = 0; r < R; ++r) sums[r] = sum[r];
   }
 }
-// All rows from `row` to before `rows`. All formats of a block share this.
+// Multiplies all rows from `row` to before `rows`. All formats of a block share this.
 template <int Offset, bool Minima, class Block>
 [[gnu::noinline]] void add_span(BlockSpan<Block> w, const Int16Rows& x, uint32_t row, uint32_t rows, RowFloats* sums) {
   const auto add_rows = [&]<uint32_t R>(std::integral_constant<uint32_t, R>) {
