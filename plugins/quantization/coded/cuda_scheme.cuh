@@ -9,7 +9,7 @@
 #include <string>
 
 #include "../published/device_matrix.cuh"
-#include "quantize.h"
+#include "schema.h"
 #include "tenon/cuda/grouped_formats.cuh"
 #include "tenon/cuda/load_rows.cuh"
 
@@ -159,15 +159,13 @@ __global__ void take_kernel(const cuda::LoadedRows rows, const DeviceCoding c, c
   }
 }
 
-// Schema: as CpuScheme has it, with published() or without, and
-//   template <uint32_t kIndex> using Format = ...;   how coding kIndex is packed
-// and, if it takes routed sites on,
-//   static constexpr bool kRoutesRows = true;
-template <class Schema>
+// The Schema also has Format<i>, which packs kCodings[i] (tenon/cuda/grouped_formats.cuh).
+template <Quantizes Schema>
 class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema {
  public:
   using Base = cuda::PackedScheme<CudaScheme>;
-  static constexpr bool kRouted = requires { Schema::kRoutesRows; };
+  static_assert(cuda::PackedFormat<typename Schema::template Format<0>>);
+  static constexpr bool kRouted = RoutesRows<Schema>;
   struct Site : cuda::PackedSite {
     std::vector<published::DeviceMatrix> published;  // by matrix of an expert
   };
@@ -249,7 +247,7 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
   }
 
  private:
-  static constexpr bool kHasPublished = requires(const tenon_linear& s, uint32_t mat) { Schema::published(s, mat); };
+  static constexpr bool kHasPublished = ReadsPublished<Schema>;
   static std::unique_ptr<published::Matrix> published_matrix(const tenon_linear& s, uint32_t mat) {
     if constexpr (kHasPublished) return Schema::published(s, mat);
     return nullptr;

@@ -34,7 +34,7 @@ struct QuantizeRowsPointers {
   float* scales;
 };
 // A block takes a row. Rows past the live ones become zeros. It computes in float, as the CPU does, norm and all.
-template <class Schema, class X, bool kWide, bool kHeld>
+template <int8_rows::Int8Rows Schema, class X, bool kWide, bool kHeld>
 __global__ void __launch_bounds__(kMatvecThreads)
     quantize_rows_kernel(const QuantizeRowsArgs a, const QuantizeRowsPointers p) {
   extern __shared__ uint4 held[];
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kMatvecThreads)
              detail::four_codes<Schema>({v[4], v[5], v[6], v[7]}, inverse)};
   }
 }
-template <class Schema>
+template <int8_rows::Int8Rows Schema>
 void run_quantize_rows(const QuantizeRowsArgs& a, const Launch& l) {
   using Operand = QuantizeRowsOperand;
   QuantizeRowsPointers p{};

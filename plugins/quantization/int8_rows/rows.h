@@ -27,7 +27,7 @@ struct Int8Row {
 };
 
 // Returns the block of 32 numbers at x with outliers as zeros; they are in `copy` where the scheme has outliers.
-template <class Schema>
+template <Int8Rows Schema>
 const float* without_outliers(const float* x, float (&copy)[kInt8Block]) {
   if constexpr (Schema::kOutlier == kNoOutliers) return x;
   // An infinite number is no outlier: its row has no finite products.
@@ -37,7 +37,7 @@ const float* without_outliers(const float* x, float (&copy)[kInt8Block]) {
 
 // Makes `to` of the k numbers at x. to.scale[0] becomes the row's scale and to.negative32[0] less the sum of its q; its other fields
 // are not used. A row with a number that is not finite gets NaN for its scale, and so its products are NaN.
-template <class Schema>
+template <Int8Rows Schema>
 void quantize_x(const float* x, uint32_t k, const sdk::cpu::Int8Row& to) {
   constexpr uint32_t kInfinite = 0x7f800000;
   float copy[kInt8Block];
@@ -62,7 +62,7 @@ void quantize_x(const float* x, uint32_t k, const sdk::cpu::Int8Row& to) {
   to.negative32[0] = -sum;
 }
 
-template <class Schema>
+template <Int8Rows Schema>
 constexpr RowOps kOps{&rms_norm, &quantize_x<Schema>, &silu_mul, &split_row};
 constexpr RowFormat kFormats[] = {row_format<Int8Row>()};
 
